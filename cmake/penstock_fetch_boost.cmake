@@ -1,0 +1,20 @@
+# The last resort when no Boost is found: the headers out of Boost's release archive (about 140 MB
+# to download, nothing to build). It is the archive with all headers in one folder, so no list of
+# what Boost.Lockfree includes needs keeping here. PENSTOCK_BOOST_URL points elsewhere, for a mirror
+# or a file; -DFETCHCONTENT_SOURCE_DIR_PENSTOCK_BOOST=DIR uses an unpacked archive.
+include(FetchContent)
+set(PENSTOCK_BOOST_URL
+    "https://archives.boost.io/release/1.84.0/source/boost_1_84_0.tar.gz"
+    CACHE STRING "Boost's release archive, fetched when no Boost >= 1.74 is found"
+)
+mark_as_advanced(PENSTOCK_BOOST_URL)
+message(STATUS "penstock: no Boost >= 1.74 found, fetching ${PENSTOCK_BOOST_URL}")
+# SOURCE_SUBDIR names a folder without a CMakeLists.txt: unpack, and build nothing.
+FetchContent_Declare(penstock_boost URL "${PENSTOCK_BOOST_URL}" SOURCE_SUBDIR boost)
+FetchContent_MakeAvailable(penstock_boost)
+if(NOT EXISTS "${penstock_boost_SOURCE_DIR}/boost/lockfree/queue.hpp")
+  message(FATAL_ERROR "penstock: no boost/lockfree/queue.hpp in ${penstock_boost_SOURCE_DIR}")
+endif()
+# Imported, so that an installed penstock names Boost::headers and its users find their own Boost.
+add_library(Boost::headers INTERFACE IMPORTED GLOBAL)
+target_include_directories(Boost::headers INTERFACE "${penstock_boost_SOURCE_DIR}")

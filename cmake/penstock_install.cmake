@@ -1,0 +1,29 @@
+# Install rules and the CMake package: find_package(penstock [COMPONENTS gzip]).
+include(GNUInstallDirs)
+include(CMakePackageConfigHelpers)
+
+set(penstock_package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/penstock")
+
+install(TARGETS penstock EXPORT penstock-targets FILE_SET HEADERS)
+install(EXPORT penstock-targets NAMESPACE penstock:: DESTINATION "${penstock_package_dir}")
+if(TARGET penstock_gzip)
+  install(TARGETS penstock_gzip EXPORT penstock-gzip-targets FILE_SET HEADERS)
+  install(EXPORT penstock-gzip-targets NAMESPACE penstock:: DESTINATION "${penstock_package_dir}")
+endif()
+
+configure_package_config_file(
+  "${CMAKE_CURRENT_LIST_DIR}/penstock-config.cmake.in"
+  "${CMAKE_CURRENT_BINARY_DIR}/penstock-config.cmake"
+  INSTALL_DESTINATION "${penstock_package_dir}"
+)
+# Before 1.0 a minor version may break its users. Headers only: the word size does not matter.
+write_basic_package_version_file(
+  "${CMAKE_CURRENT_BINARY_DIR}/penstock-config-version.cmake"
+  COMPATIBILITY SameMinorVersion ARCH_INDEPENDENT
+)
+install(
+  FILES "${CMAKE_CURRENT_BINARY_DIR}/penstock-config.cmake"
+        "${CMAKE_CURRENT_BINARY_DIR}/penstock-config-version.cmake"
+        "${CMAKE_CURRENT_LIST_DIR}/penstock_boost.cmake"
+  DESTINATION "${penstock_package_dir}"
+)

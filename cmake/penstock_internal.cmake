@@ -1,0 +1,20 @@
+# Targets that this project's tests, benchmarks and examples link, and no user of the library sees.
+
+add_library(penstock_warnings INTERFACE)
+target_compile_options(
+  penstock_warnings
+  INTERFACE -Wall -Wextra -Wpedantic -Wconversion -Wsign-conversion -Wshadow
+            # gcc 12 sees an overlap in "literal" + std::string that is not there (its bug 105651).
+            $<$<AND:$<CXX_COMPILER_ID:GNU>,$<VERSION_LESS:$<CXX_COMPILER_VERSION>,13>>:-Wno-restrict>
+            $<$<BOOL:${PENSTOCK_WARNINGS_AS_ERRORS}>:-Werror>
+)
+
+add_library(penstock_native INTERFACE)
+target_compile_options(penstock_native INTERFACE $<$<BOOL:${PENSTOCK_NATIVE}>:-march=native>)
+
+# What every program of ours links: the library, gzip where there is zlib, warnings.
+add_library(penstock_program INTERFACE)
+target_link_libraries(penstock_program INTERFACE penstock::penstock penstock_warnings)
+if(TARGET penstock::gzip)
+  target_link_libraries(penstock_program INTERFACE penstock::gzip)
+endif()

@@ -1,0 +1,204 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <type_traits>
+#include <utility>
+
+#include <penstock/core/layout.hpp>
+#include <penstock/core/record.hpp>
+#include <penstock/core/tensor_view.hpp>
+
+namespace penstock::inline v0 {
+
+namespace detail {
+
+template <class Record, name Name>
+constexpr void require_field() {
+  static_assert(Record::template has_field<Name>, "penstock::get: the record has no such field");
+}
+
+/// A list of extents to the view's template arguments: with the batch as outermost dimension.
+template <class T, class List>
+struct views_of;
+
+template <class T, std::size_t... Extents>
+struct views_of<T, extents<Extents...>> {
+  using sample_view = tensor_view<T, Extents...>;
+  using batch_view = tensor_view<T, dyn, Extents...>;
+
+  static constexpr batch_view make_batch(T* data, std::size_t count,
+                                         const extents<Extents...>& lengths) noexcept {
+    return batch_view{data, prepend(count, lengths)};
+  }
+
+ private:
+  static constexpr extents<dyn, Extents...> prepend(std::size_t count,
+                                                    const extents<Extents...>& lengths) noexcept {
+    return [&]<std::size_t... Is>(std::index_sequence<Is...>) {
+      constexpr std::size_t dynamic_rank = extents<Extents...>::dynamic_rank;
+      std::size_t values[dynamic_rank + 1] = {};
+      if constexpr (dynamic_rank > 0) {
+        constexpr std::size_t fixed[] = {Extents...};
+        std::size_t next = 0;
+        for (std::size_t d = 0; d < sizeof...(Extents); ++d) {
+          if (fixed[d] == dyn) values[next++] = lengths[d];
+        }
+      }
+      return extents<dyn, Extents...>{count, values[Is]...};
+    }
+    (std::make_index_sequence<extents<Extents...>::dynamic_rank>{});
+  }
+};
+
+template <class Byte, class T>
+using like = std::conditional_t<std::is_const_v<Byte>, const T, T>;
+
+}  // namespace detail
+
+/// One sample where it lies: what a dataset writes to (its place in a batch's slab), or, as
+/// `const_sample`, what a `map` function reads from (that, or the arrays of the dataset itself).
+///
+/// `get<"name">()` gives a `tensor_view` of the field's extents, and a plain reference for a field
+/// without extents: `get<"label">(out) = 3`. Owns nothing: a pointer a field, and a pointer to the
+/// extents; both the memory and the extents must live on.
+template <record_type Record, class Byte>
+class basic_sample {
+ public:
+  using record_type = Record;
+
+  /// A sample whose fields lie anywhere: the address of each, in the record's order, aligned for the
+  /// field's type.
+  constexpr basic_sample(const std::array<Byte*, Record::size>& fields,
+                         const record_extents<Record>& lengths) noexcept
+      : fields_(fields), lengths_(&lengths) {}
+
+  /// The sample at `position` of a slab.
+  constexpr basic_sample(Byte* slab, const batch_layout<Record>& layout,
+                         std::size_t position) noexcept
+      : fields_(addresses(slab, layout, position, std::make_index_sequence<Record::size>{})),
+        lengths_(&layout.extents()) {}
+
+  /// A sample is a const sample.
+  template <class Other>
+    requires(std::is_same_v<const Other, Byte> && !std::is_same_v<Other, Byte>)
+  constexpr basic_sample(const basic_sample<Record, Other>& other) noexcept  // NOLINT: implicit
+      : lengths_(&other.extents()) {
+    for (std::size_t i = 0; i < Record::size; ++i) fields_[i] = other.address(i);
+  }
+
+  template <name Name>
+  [[nodiscard]] decltype(auto) get() const noexcept {
+    detail::require_field<Record, Name>();
+    if constexpr (Record::template has_field<Name>) return at<Record::template index_of<Name>()>();
+  }
+
+  /// The field at place `Index` of the record.
+  template <std::size_t Index>
+  [[nodiscard]] decltype(auto) at() const noexcept {
+    using field = typename Record::template field_at<Index>;
+    using element = detail::like<Byte, typename field::value_type>;
+    auto* data = reinterpret_cast<element*>(fields_[Index]);
+    if constexpr (field::extents_type::rank == 0) {
+      return (*data);
+    } else {
+      using views = detail::views_of<element, typename field::extents_type>;
+      return typename views::sample_view{data, lengths_->template at<Index>()};
+    }
+  }
+
+  /// The first byte of the field at place `index` of the record.
+  [[nodiscard]] constexpr Byte* address(std::size_t index) const noexcept { return fields_[index]; }
+  [[nodiscard]] constexpr const record_extents<Record>& extents() const noexcept {
+    return *lengths_;
+  }
+
+ private:
+  template <std::size_t... Is>
+  static constexpr std::array<Byte*, Record::size> addresses(Byte* slab,
+                                                             const batch_layout<Record>& layout,
+                                                             std::size_t position,
+                                                             std::index_sequence<Is...>) noexcept {
+    return {
+        (slab + layout.template offset<Is>() + position * layout.template sample_bytes<Is>())...};
+  }
+
+  std::array<Byte*, Record::size> fields_{};
+  const record_extents<Record>* lengths_;
+};
+
+template <record_type Record>
+using sample = basic_sample<Record, std::byte>;
+template <record_type Record>
+using const_sample = basic_sample<Record, const std::byte>;
+
+/// A run of consecutive samples of a batch, or all of it: `size()` samples from place `first()` on.
+///
+/// `get<"name">()` gives a `tensor_view` whose outermost dimension counts the samples of the run;
+/// `b[i]` gives the i-th sample. Owns nothing. The memory may be the host's or the device's.
+template <record_type Record, class Byte>
+class basic_batch_view {
+ public:
+  using record_type = Record;
+
+  constexpr basic_batch_view(Byte* slab, const batch_layout<Record>& layout, std::size_t first,
+                             std::size_t size) noexcept
+      : slab_(slab), layout_(&layout), first_(first), size_(size) {}
+
+  template <class Other>
+    requires(std::is_same_v<const Other, Byte> && !std::is_same_v<Other, Byte>)
+  constexpr basic_batch_view(  // NOLINT: implicit, as with sample
+      const basic_batch_view<Record, Other>& other) noexcept
+      : slab_(other.slab()), layout_(&other.layout()), first_(other.first()), size_(other.size()) {}
+
+  template <name Name>
+  [[nodiscard]] auto get() const noexcept {
+    detail::require_field<Record, Name>();
+    if constexpr (Record::template has_field<Name>) return at<Record::template index_of<Name>()>();
+  }
+
+  /// The field at place `Index` of the record.
+  template <std::size_t Index>
+  [[nodiscard]] auto at() const noexcept {
+    using field = typename Record::template field_at<Index>;
+    using element = detail::like<Byte, typename field::value_type>;
+    using views = detail::views_of<element, typename field::extents_type>;
+    auto* data = reinterpret_cast<element*>(slab_ + layout_->template offset<Index>() +
+                                            first_ * layout_->template sample_bytes<Index>());
+    return views::make_batch(data, size_, layout_->extents().template at<Index>());
+  }
+
+  [[nodiscard]] constexpr basic_sample<Record, Byte> operator[](std::size_t i) const noexcept {
+    return {slab_, *layout_, first_ + i};
+  }
+
+  /// The part of this run from its sample `begin` on, `count` samples long.
+  [[nodiscard]] constexpr basic_batch_view subrun(std::size_t begin,
+                                                  std::size_t count) const noexcept {
+    return {slab_, *layout_, first_ + begin, count};
+  }
+
+  [[nodiscard]] constexpr std::size_t size() const noexcept { return size_; }
+  [[nodiscard]] constexpr std::size_t first() const noexcept { return first_; }
+  [[nodiscard]] constexpr Byte* slab() const noexcept { return slab_; }
+  [[nodiscard]] constexpr const batch_layout<Record>& layout() const noexcept { return *layout_; }
+
+ private:
+  Byte* slab_;
+  const batch_layout<Record>* layout_;
+  std::size_t first_;
+  std::size_t size_;
+};
+
+template <record_type Record>
+using batch_view = basic_batch_view<Record, std::byte>;
+template <record_type Record>
+using const_batch_view = basic_batch_view<Record, const std::byte>;
+
+/// The field called `Name` of a sample, a batch view or a lease: `get<"image">(batch)`. The same as
+/// `batch.get<"image">()`, without `template` in generic code. A const lease gives views of const.
+template <name Name, class Batch>
+  requires requires { typename std::remove_cvref_t<Batch>::record_type; }
+[[nodiscard]] decltype(auto) get(Batch&& batch) noexcept { return batch.template get<Name>(); }
+
+}  // namespace penstock::inline v0

@@ -1,0 +1,87 @@
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <limits>
+
+#include <penstock/core/version.hpp>
+
+#if defined(__CUDACC__)
+#define PENSTOCK_HOST_DEVICE __host__ __device__
+#else
+#define PENSTOCK_HOST_DEVICE
+#endif
+
+namespace penstock::inline v0 {
+
+/// An extent that is known only at run time: `field<"image", float, 3, dyn, dyn>`.
+inline constexpr std::size_t dyn = std::numeric_limits<std::size_t>::max();
+
+namespace detail {
+
+template <std::size_t Count>
+struct dynamic_extents {
+  std::size_t value[Count];
+  friend constexpr bool operator==(const dynamic_extents&, const dynamic_extents&) = default;
+};
+
+template <>
+struct dynamic_extents<0> {
+  friend constexpr bool operator==(const dynamic_extents&, const dynamic_extents&) = default;
+};
+
+}  // namespace detail
+
+/// The lengths of the dimensions of an array, outermost first; each fixed at compile time or `dyn`.
+/// Only the dynamic ones are stored. Usable in kernels.
+template <std::size_t... Extents>
+class extents {
+ public:
+  static constexpr std::size_t rank = sizeof...(Extents);
+  static constexpr std::size_t dynamic_rank = (std::size_t{0} + ... + (Extents == dyn ? 1U : 0U));
+
+  constexpr extents() noexcept  // defaulted: callable in kernels without an annotation
+      requires(dynamic_rank == 0) = default;
+
+  /// The dynamic extents, in order: `extents<3, dyn, dyn>{224, 224}`.
+  template <std::convertible_to<std::size_t>... Sizes>
+    requires(dynamic_rank > 0 && sizeof...(Sizes) == dynamic_rank)
+  PENSTOCK_HOST_DEVICE constexpr extents(Sizes... sizes) noexcept  // NOLINT: implicit by intent
+      : dynamic_{{static_cast<std::size_t>(sizes)...}} {}
+
+  /// The length of dimension `dimension` (0 is the outermost one); 1 at and behind the rank.
+  [[nodiscard]] PENSTOCK_HOST_DEVICE constexpr std::size_t operator[](
+      std::size_t dimension) const noexcept {
+    if constexpr (rank == 0) {
+      return 1;
+    } else {
+      constexpr std::size_t fixed[rank] = {Extents...};
+      if (dimension >= rank) return 1;
+      if constexpr (dynamic_rank > 0) {
+        if (fixed[dimension] == dyn) {
+          std::size_t position = 0;
+          for (std::size_t d = 0; d < dimension; ++d) position += fixed[d] == dyn ? 1U : 0U;
+          return dynamic_.value[position];
+        }
+      }
+      return fixed[dimension];
+    }
+  }
+
+  /// The number of elements: the product of the extents, 1 for rank 0. Does not check for overflow;
+  /// `batch_layout` does.
+  [[nodiscard]] PENSTOCK_HOST_DEVICE constexpr std::size_t size() const noexcept {
+    std::size_t product = 1;
+    for (std::size_t d = 0; d != rank; ++d) product *= (*this)[d];
+    return product;
+  }
+
+  friend constexpr bool operator==(const extents&, const extents&) = default;
+
+ private:
+  [[no_unique_address]] detail::dynamic_extents<dynamic_rank> dynamic_;
+};
+
+}  // namespace penstock::inline v0
+
+#undef PENSTOCK_HOST_DEVICE

@@ -1,0 +1,79 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <penstock/core/error.hpp>
+
+namespace penstock::inline v0 {
+
+/// A file is not what it should be. Says which file, at which byte (of the content that is read: the
+/// compressed bytes where the compression is damaged), what was expected and what was found. The types derived from it say what kind of problem it is.
+class file_error : public error {
+ public:
+  file_error(std::string path, std::uint64_t offset, std::string expected, std::string found)
+      : error(path + ": at byte " + std::to_string(offset) + ": expected " + expected + ", found " +
+              found),
+        path_(std::move(path)),
+        offset_(offset),
+        expected_(std::move(expected)),
+        found_(std::move(found)) {}
+
+  [[nodiscard]] const std::string& path() const noexcept { return path_; }
+  [[nodiscard]] std::uint64_t offset() const noexcept { return offset_; }
+  [[nodiscard]] const std::string& expected() const noexcept { return expected_; }
+  [[nodiscard]] const std::string& found() const noexcept { return found_; }
+
+ private:
+  std::string path_;
+  std::uint64_t offset_;
+  std::string expected_;
+  std::string found_;
+};
+
+/// The file is missing or can't be read; `found()` is the system's reason.
+class file_unreadable : public file_error {
+ public:
+  using file_error::file_error;
+};
+
+/// The file ends too early.
+class file_truncated : public file_error {
+ public:
+  using file_error::file_error;
+};
+
+/// The file is of another format, or of another kind of this format.
+class file_format_error : public file_error {
+ public:
+  using file_error::file_error;
+};
+
+/// The elements in the file are not of the type that was asked for.
+class element_type_mismatch : public file_format_error {
+ public:
+  using file_format_error::file_format_error;
+};
+
+/// The dimensions in the file do not fit: their number or lengths differ from the record's, or their
+/// product has no room in 64 bits.
+class dimension_mismatch : public file_format_error {
+ public:
+  using file_format_error::file_format_error;
+};
+
+/// Two files that belong together hold different numbers of samples.
+class length_mismatch : public file_format_error {
+ public:
+  using file_format_error::file_format_error;
+};
+
+/// The compressed stream is damaged.
+class file_corrupt : public file_error {
+ public:
+  using file_error::file_error;
+};
+
+}  // namespace penstock::inline v0

@@ -1,0 +1,119 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <tuple>
+#include <type_traits>
+
+#include <penstock/core/extents.hpp>
+#include <penstock/core/name.hpp>
+
+namespace penstock::inline v0 {
+
+/// One named array of a sample: an element type and the extents of one sample's array, outermost
+/// first. No extents make it a scalar. Extents are fixed or `dyn`.
+///
+///     field<"image", std::uint8_t, 28, 28>   field<"label", std::uint8_t>   field<"text", int, dyn>
+template <name Name, class T, std::size_t... Extents>
+struct field {
+  static_assert(std::is_trivially_copyable_v<T> && !std::is_const_v<T> && !std::is_volatile_v<T> &&
+                    !std::is_pointer_v<T> && !std::is_reference_v<T>,
+                "penstock::field: a field's type must be a trivially copyable value: a batch is "
+                "copied to the device as bytes");
+  static_assert(((Extents > 0) && ...), "penstock::field: an extent must not be 0");
+
+  static constexpr name key = Name;
+  using value_type = T;
+  using extents_type = extents<Extents...>;
+};
+
+namespace detail {
+
+template <class>
+inline constexpr bool is_field = false;
+template <name Name, class T, std::size_t... Extents>
+inline constexpr bool is_field<field<Name, T, Extents...>> = true;
+
+template <class... Fields>
+consteval bool names_differ() {
+  constexpr name keys[] = {Fields::key...};
+  for (std::size_t i = 0; i < sizeof...(Fields); ++i) {
+    for (std::size_t j = i + 1; j < sizeof...(Fields); ++j) {
+      if (keys[i] == keys[j]) return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace detail
+
+/// What a sample consists of: a list of fields with different names.
+template <class... Fields>
+struct record {
+  static_assert(sizeof...(Fields) > 0, "penstock::record: a record needs a field");
+  static_assert((detail::is_field<Fields> && ...), "penstock::record: list penstock::field types");
+  static_assert(detail::names_differ<Fields...>(), "penstock::record: two fields have one name");
+
+  static constexpr std::size_t size = sizeof...(Fields);
+  static constexpr bool has_dynamic_extents = ((Fields::extents_type::dynamic_rank > 0) || ...);
+
+  template <std::size_t Index>
+  using field_at = std::tuple_element_t<Index, std::tuple<Fields...>>;
+
+  /// The place of the field called `Name`, `size` if there is none.
+  template <name Name>
+  static consteval std::size_t index_of() {
+    constexpr name keys[] = {Fields::key...};
+    for (std::size_t i = 0; i < size; ++i) {
+      if (keys[i] == Name) return i;
+    }
+    return size;
+  }
+
+  template <name Name>
+  static constexpr bool has_field = index_of<Name>() < size;
+};
+
+namespace detail {
+
+template <class>
+inline constexpr bool is_record = false;
+template <class... Fields>
+inline constexpr bool is_record<record<Fields...>> = true;
+
+}  // namespace detail
+
+/// `record<field<...>...>` and nothing else.
+template <class T>
+concept record_type = detail::is_record<T>;
+
+/// The extents of all fields of a record, in the record's order. What a dataset with dynamic extents
+/// returns from `extents()`:
+///
+///     using R = record<field<"image", float, 3, dyn, dyn>, field<"label", int>>;
+///     record_extents<R> extents() const { return {{height_, width_}, {}}; }
+template <class Record>
+class record_extents;
+
+template <class... Fields>
+class record_extents<record<Fields...>> {
+ public:
+  constexpr record_extents() noexcept requires(!record<Fields...>::has_dynamic_extents) = default;
+
+  constexpr record_extents(  // NOLINT: implicit, so that braces suffice
+      typename Fields::extents_type... lengths) noexcept
+      : lengths_(lengths...) {}
+
+  /// The extents of the field at place `Index`.
+  template <std::size_t Index>
+  [[nodiscard]] constexpr auto at() const noexcept {
+    return std::get<Index>(lengths_);
+  }
+
+  friend constexpr bool operator==(const record_extents&, const record_extents&) = default;
+
+ private:
+  std::tuple<typename Fields::extents_type...> lengths_;
+};
+
+}  // namespace penstock::inline v0

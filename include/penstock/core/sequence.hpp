@@ -1,0 +1,108 @@
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <thread>
+
+#if defined(__x86_64__) || defined(__i386__)
+#include <immintrin.h>
+#endif
+
+#include <penstock/core/version.hpp>
+
+namespace penstock::inline v0 {
+
+/// The distance that keeps two variables of different threads from sharing a cache line. Our own
+/// constant: the standard's changes with compiler flags, and with it would our layouts.
+#if defined(__aarch64__)
+inline constexpr std::size_t cache_line = 128;
+#else
+inline constexpr std::size_t cache_line = 64;
+#endif
+
+/// The atomics and the ways of waiting that the lock-free parts are written with. A template
+/// parameter everywhere, so that a model checker can run the very same source.
+struct std_atomics {
+  template <class T>
+  using atomic = std::atomic<T>;
+
+  static void pause() noexcept {
+#if defined(__x86_64__) || defined(__i386__)
+    _mm_pause();
+#elif defined(__aarch64__)
+    asm volatile("isb" ::: "memory");
+#endif
+  }
+  static void yield() noexcept { std::this_thread::yield(); }
+};
+
+/// A 32-bit number that threads wait on: spin briefly, yield, then sleep in the kernel.
+///
+/// 32 bits, because libstdc++ 12 waits on the futex itself only for that size. What was written
+/// before `store` or `advance` is seen by who has waited for the value.
+template <class Atomics = std_atomics>
+class basic_sequence {
+ public:
+  explicit basic_sequence(std::uint32_t value = 0) noexcept : value_(value) {}
+
+  [[nodiscard]] std::uint32_t load() const noexcept {
+    return value_.load(std::memory_order_acquire);
+  }
+
+  /// Sets the value and wakes all who sleep. One system call if anybody sleeps, none otherwise.
+  void store(std::uint32_t value) noexcept {
+    value_.store(value, std::memory_order_seq_cst);
+    wake();
+  }
+
+  /// Adds one, from any thread, and wakes all who sleep.
+  void advance() noexcept {
+    value_.fetch_add(1, std::memory_order_seq_cst);
+    wake();
+  }
+
+  /// Returns once `done(value)` holds for the current value; `done` must depend on nothing that
+  /// changes without a `store` or `advance` behind it.
+  template <class Done>
+  std::uint32_t wait(Done done) const noexcept {
+    std::uint32_t value = load();
+    for (int spin = 0; spin < spins; ++spin) {
+      if (done(value)) return value;
+      Atomics::pause();
+      value = load();
+    }
+    for (int turn = 0; turn < yields; ++turn) {
+      if (done(value)) return value;
+      Atomics::yield();
+      value = load();
+    }
+    while (!done(value)) {
+      // Invariant: a sleeper has announced itself before its last look at the value, a writer looks
+      // for sleepers after its write. Both are seq_cst, so one of the two sees the other.
+      sleepers_.fetch_add(1, std::memory_order_seq_cst);
+      value = value_.load(std::memory_order_seq_cst);
+      if (!done(value)) value_.wait(value, std::memory_order_acquire);
+      sleepers_.fetch_sub(1, std::memory_order_relaxed);
+      value = load();
+    }
+    return value;
+  }
+
+ private:
+  // Together about two microseconds: less than a sleep and a wake-up cost. Yielding comes before
+  // sleeping, so that a waiter does not keep the thread it waits for off an oversubscribed core.
+  static constexpr int spins = 32;
+  static constexpr int yields = 4;
+
+  void wake() noexcept {
+    if (sleepers_.load(std::memory_order_seq_cst) != 0) value_.notify_all();
+  }
+
+  typename Atomics::template atomic<std::uint32_t> value_;
+  mutable typename Atomics::template atomic<std::uint32_t> sleepers_{0};
+};
+
+using sequence = basic_sequence<>;
+
+}  // namespace penstock::inline v0

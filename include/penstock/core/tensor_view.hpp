@@ -1,0 +1,147 @@
+#pragma once
+
+#include <cassert>
+#include <concepts>
+#include <cstddef>
+#include <span>
+#include <type_traits>
+
+#include <penstock/core/extents.hpp>
+
+#if defined(__CUDACC__)
+#define PENSTOCK_HOST_DEVICE __host__ __device__
+#else
+#define PENSTOCK_HOST_DEVICE
+#endif
+
+namespace penstock::inline v0 {
+
+template <class T, std::size_t... Extents>
+class tensor_view;
+
+namespace detail {
+
+template <class T, class List, std::size_t... Extents>
+struct inner_view;  // the view of one element of the outermost dimension
+
+template <class T, std::size_t First, std::size_t... Rest>
+struct inner_view<T, extents<First, Rest...>> {
+  using type = tensor_view<T, Rest...>;
+};
+
+}  // namespace detail
+
+/// A dense array in row-major order that somebody else owns: a pointer and the extents.
+///
+/// Cheap to copy, usable in kernels (all but `flat()`). Constness is that of `T`, as with
+/// `std::span`. A view of a batch has the batch as its outermost, dynamic dimension.
+template <class T, std::size_t... Extents>
+class tensor_view {
+ public:
+  using element_type = T;
+  using value_type = std::remove_cv_t<T>;
+  using extents_type = penstock::extents<Extents...>;
+  static constexpr std::size_t rank = sizeof...(Extents);
+
+  PENSTOCK_HOST_DEVICE constexpr tensor_view(T* data, extents_type lengths) noexcept
+      : data_(data), extents_(lengths) {}
+
+  /// A view of T is a view of const T.
+  template <class U>
+    requires(std::same_as<const U, T> && !std::same_as<U, T>)
+  PENSTOCK_HOST_DEVICE constexpr tensor_view(  // NOLINT: implicit, as with std::span
+      const tensor_view<U, Extents...>& other) noexcept
+      : data_(other.data()), extents_(other.extents()) {}
+
+  /// The first element, in host or in device memory as the owner of the memory says.
+  [[nodiscard]] PENSTOCK_HOST_DEVICE constexpr T* data() const noexcept { return data_; }
+  /// The number of elements.
+  [[nodiscard]] PENSTOCK_HOST_DEVICE constexpr std::size_t size() const noexcept {
+    return extents_.size();
+  }
+  [[nodiscard]] PENSTOCK_HOST_DEVICE constexpr std::size_t extent(
+      std::size_t dimension) const noexcept {
+    return extents_[dimension];
+  }
+  [[nodiscard]] PENSTOCK_HOST_DEVICE constexpr extents_type extents() const noexcept {
+    return extents_;
+  }
+
+  /// The element at the given position, one index a dimension. Indices are checked by `assert`.
+  template <std::convertible_to<std::size_t>... Indices>
+    requires(sizeof...(Indices) == rank)
+  [[nodiscard]] PENSTOCK_HOST_DEVICE constexpr T& operator()(Indices... indices) const noexcept {
+    std::size_t offset = 0;
+    if constexpr (rank > 0) {
+      const std::size_t position[rank] = {static_cast<std::size_t>(indices)...};
+      for (std::size_t d = 0; d < rank; ++d) {
+        assert(position[d] < extents_[d]);
+        offset = offset * extents_[d] + position[d];
+      }
+    }
+    return data_[offset];
+  }
+
+  /// The `index`-th element of the outermost dimension: a view of one rank less, a reference for
+  /// rank 1.
+  [[nodiscard]] PENSTOCK_HOST_DEVICE constexpr decltype(auto) operator[](
+      std::size_t index) const noexcept requires(rank > 0) {
+    assert(index < extents_[0]);
+    if constexpr (rank == 1) {
+      return (data_[index]);
+    } else {
+      using inner = typename detail::inner_view<T, extents_type>::type;
+      const auto lengths = inner_extents<typename inner::extents_type>();
+      return inner{data_ + index * lengths.size(), lengths};
+    }
+  }
+
+  /// All elements, host memory only.
+  [[nodiscard]] constexpr std::span<T> flat() const noexcept { return {data_, size()}; }
+
+  /// Converts to `cuda::std::mdspan`, `std::mdspan` and their like: any type made of a pointer and
+  /// one length a dimension, of the same rank and element type.
+  template <class Mdspan>
+    requires requires {
+      typename Mdspan::extents_type;
+      typename Mdspan::data_handle_type;
+      requires(Mdspan::rank() == rank);
+      requires std::same_as<typename Mdspan::element_type, T>;
+    }
+  [[nodiscard]] constexpr operator Mdspan() const {  // NOLINT: implicit by intent
+    return to_mdspan<Mdspan>(std::make_index_sequence<rank>{});
+  }
+
+ private:
+  template <class Inner>
+  PENSTOCK_HOST_DEVICE constexpr Inner inner_extents() const noexcept {
+    if constexpr (Inner::dynamic_rank == 0) {
+      return Inner{};
+    } else {
+      return dynamic_inner<Inner>(std::make_index_sequence<Inner::dynamic_rank>{});
+    }
+  }
+
+  template <class Inner, std::size_t... Is>
+  PENSTOCK_HOST_DEVICE constexpr Inner dynamic_inner(std::index_sequence<Is...>) const noexcept {
+    constexpr std::size_t fixed[rank] = {Extents...};
+    std::size_t found[Inner::dynamic_rank] = {};
+    std::size_t count = 0;
+    for (std::size_t d = 1; d < rank; ++d) {
+      if (fixed[d] == dyn) found[count++] = extents_[d];
+    }
+    return Inner{found[Is]...};
+  }
+
+  template <class Mdspan, std::size_t... Ds>
+  constexpr Mdspan to_mdspan(std::index_sequence<Ds...>) const {
+    return Mdspan(data_, extents_[Ds]...);
+  }
+
+  T* data_;
+  [[no_unique_address]] extents_type extents_;
+};
+
+}  // namespace penstock::inline v0
+
+#undef PENSTOCK_HOST_DEVICE

@@ -1,0 +1,30 @@
+#pragma once
+
+/// The version of this copy of the library: major * 10000 + minor * 100 + patch.
+#define PENSTOCK_VERSION 100
+#define PENSTOCK_VERSION_MAJOR 0
+#define PENSTOCK_VERSION_MINOR 1
+#define PENSTOCK_VERSION_PATCH 0
+
+#if defined(_MSVC_LANG)
+#error "penstock supports Linux with GCC >= 12, clang >= 14 or nvcc >= 12.4"
+#elif __cplusplus < 202002L
+#error "penstock needs C++20: compile with -std=c++20 (nvcc: -std=c++20 as well)"
+#endif
+
+/// Everything public is `penstock::name`. The inline namespace carries the ABI version, so that two
+/// versions in one program do not share symbols.
+namespace penstock::inline v0 {
+
+/// Major, minor and patch of the headers this translation unit was compiled with.
+struct version_number {
+  int major_number;
+  int minor_number;
+  int patch_number;
+  friend constexpr bool operator==(version_number, version_number) = default;
+};
+
+inline constexpr version_number version{PENSTOCK_VERSION_MAJOR, PENSTOCK_VERSION_MINOR,
+                                        PENSTOCK_VERSION_PATCH};
+
+}  // namespace penstock::inline v0

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: BSL-1.0
+#include <penstock/core/error.hpp>
+
+#include <string>
+#include <type_traits>
+
+#include "support/catch.hpp"
+
+namespace ps = penstock;
+
+TEST_CASE("an option error names the option and the problem", "[core]") {
+  const ps::option_error problem{"batch_size", "must be 1 or more, is 0"};
+  CHECK(problem.option() == "batch_size");
+  CHECK(std::string{problem.what()} == "batch_size: must be 1 or more, is 0");
+}
+
+TEST_CASE("an index error says the index and the size", "[core]") {
+  const ps::index_error problem{"subset", 10, 7};
+  CHECK(problem.index() == 10);
+  CHECK(problem.size() == 7);
+  CHECK(std::string{problem.what()} == "subset: sample index 10 is out of range, the size is 7");
+}
+
+TEST_CASE("every exception of the library is a penstock error", "[core]") {
+  CHECK(std::is_base_of_v<ps::error, ps::option_error>);
+  CHECK(std::is_base_of_v<ps::error, ps::empty_dataset>);
+  CHECK(std::is_base_of_v<ps::error, ps::layout_error>);
+  CHECK(std::is_base_of_v<ps::error, ps::index_error>);
+  CHECK(std::is_base_of_v<ps::error, ps::leases_exhausted>);
+}
+
+TEST_CASE("a failure is one line for a log", "[core]") {
+  ps::failure where{
+      .stage = "read", .epoch = 1, .batch = 7, .position = 3, .sample = 4711, .exact = true};
+  CHECK(where.str() == "stage read, epoch 1, batch 7, sample 4711 (position 3 of the batch)");
+  where.exact = false;
+  CHECK(where.str() ==
+        "stage read, epoch 1, batch 7, sample 4711 (position 3 of the batch or behind it)");
+}

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: BSL-1.0
+#include <penstock/core/layout.hpp>
+
+#include <cstdint>
+#include <limits>
+
+#include "support/catch.hpp"
+
+namespace ps = penstock;
+
+namespace {
+
+using digit =
+    ps::record<ps::field<"image", std::uint8_t, 28, 28>, ps::field<"label", std::uint8_t>>;
+using series = ps::record<ps::field<"x", double, ps::dyn, 2>, ps::field<"y", float>>;
+
+}  // namespace
+
+TEST_CASE("fields lie one behind the other at multiples of 256 bytes", "[core]") {
+  const ps::batch_layout<digit> layout{{}, 3};
+  CHECK(layout.batch_size() == 3);
+  CHECK(layout.offset<0>() == 0);
+  CHECK(layout.offset<1>() == 2560);  // 3 * 784 = 2352, rounded up
+  CHECK(layout.bytes() == 2816);
+}
+
+TEST_CASE("a field that ends at a multiple of 256 bytes gets no padding", "[core]") {
+  const ps::batch_layout<digit> layout{{}, 256};
+  CHECK(layout.offset<1>() == 256 * 784);
+  CHECK(layout.bytes() == 256 * 784 + 256);
+}
+
+TEST_CASE("the used bytes end with the last sample of the last field", "[core]") {
+  const ps::batch_layout<digit> layout{{}, 64};
+  CHECK(layout.used_bytes(64) == 64 * 784 + 64);
+  CHECK(layout.used_bytes(1) == 64 * 784 + 1);
+}
+
+TEST_CASE("dynamic extents count in the bytes of a sample", "[core]") {
+  const ps::batch_layout<series> layout{{{5}, {}}, 4};
+  CHECK(layout.sample_bytes<0>() == 5 * 2 * sizeof(double));
+  CHECK(layout.sample_bytes<1>() == sizeof(float));
+  CHECK(layout.sample_bytes() == 84);
+  CHECK(layout.offset<1>() == 512);  // 4 * 80 = 320, rounded up
+  CHECK(layout.extents().at<0>()[0] == 5);
+}
+
+TEST_CASE("layouts are equal when extents and batch size are", "[core]") {
+  const ps::batch_layout<series> layout{{{5}, {}}, 4};
+  CHECK(layout == ps::batch_layout<series>{{{5}, {}}, 4});
+  CHECK_FALSE(layout == ps::batch_layout<series>{{{5}, {}}, 5});
+  CHECK_FALSE(layout == ps::batch_layout<series>{{{6}, {}}, 4});
+}
+
+TEST_CASE("a layout of no samples or of an extent of 0 is refused", "[core]") {
+  CHECK_THROWS_AS((ps::batch_layout<digit>{{}, 0}), ps::layout_error);
+  CHECK_THROWS_AS((ps::batch_layout<series>{{{0}, {}}, 4}), ps::layout_error);
+}
+
+TEST_CASE("a layout whose bytes do not fit an address is refused", "[core]") {
+  constexpr std::size_t huge = std::numeric_limits<std::size_t>::max();
+  SECTION("in one sample") {
+    CHECK_THROWS_AS((ps::batch_layout<series>{{{huge / 4}, {}}, 1}), ps::layout_error);
+  }
+  SECTION("in one field of the batch") {
+    CHECK_THROWS_AS((ps::batch_layout<digit>{{}, huge / 784}), ps::layout_error);
+    CHECK_THROWS_AS((ps::batch_layout<digit>{{}, huge}), ps::layout_error);
+  }
+  SECTION("in a product that wraps to a small number") {
+    CHECK_THROWS_AS((ps::batch_layout<series>{{{huge / 16 + 2}, {}}, 1}), ps::layout_error);
+    CHECK_THROWS_AS((ps::batch_layout<digit>{{}, huge / 784 + 1}), ps::layout_error);
+  }
+  SECTION("in the sum of the fields") {
+    using two = ps::record<ps::field<"a", std::uint8_t>, ps::field<"b", std::uint8_t>>;
+    CHECK_THROWS_AS((ps::batch_layout<two>{{}, huge / 2 - 1024}), ps::layout_error);
+    CHECK_NOTHROW(ps::batch_layout<two>{{}, huge / 4 - 1024});
+  }
+}
+
+TEST_CASE("a layout can be computed by the compiler", "[core]") {
+  constexpr ps::batch_layout<digit> layout{{}, 64};
+  STATIC_REQUIRE(layout.bytes() == 64 * 784 + 256);
+}

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: BSL-1.0
+#include <penstock/core/name.hpp>
+
+#include <type_traits>
+
+#include "support/catch.hpp"
+
+namespace ps = penstock;
+
+namespace {
+
+template <ps::name Name>
+struct tagged {
+  static constexpr ps::name key = Name;
+};
+
+constexpr ps::name longest{"abcdefghijklmnopqrstuvwxyz012345"};
+
+}  // namespace
+
+TEST_CASE("a name is the characters of its literal", "[core]") {
+  constexpr ps::name image{"image"};
+  CHECK(image.size() == 5);
+  CHECK(image.str() == "image");
+  CHECK(image[0] == 'i');
+  CHECK(image[4] == 'e');
+  CHECK(image[5] == '\0');
+}
+
+TEST_CASE("a name of 32 characters keeps them all", "[core]") {
+  CHECK(longest.size() == ps::name::max_size);
+  CHECK(longest.str() == "abcdefghijklmnopqrstuvwxyz012345");
+}
+
+TEST_CASE("characters above 127 survive", "[core]") {
+  constexpr ps::name accented{"\xc3\xa4"};
+  CHECK(accented.str() == "\xc3\xa4");
+}
+
+TEST_CASE("names are equal when their characters are", "[core]") {
+  // Named, because clang 14 crashes on the comparison of two temporary names.
+  constexpr ps::name label{"label"};
+  constexpr ps::name same{"label"};
+  constexpr ps::name longer{"labels"};
+  constexpr ps::name swapped{"lable"};
+  constexpr ps::name last_word{"abcdefghijklmnopqrstuvwxyz012346"};
+  CHECK(label == same);
+  CHECK_FALSE(label == longer);
+  CHECK_FALSE(label == swapped);
+  CHECK_FALSE(longest == last_word);
+}
+
+TEST_CASE("a name can be made of its words, as nvcc spells it", "[core]") {
+  constexpr ps::name again{longest.word0, longest.word1, longest.word2, longest.word3};
+  CHECK(again == longest);
+  CHECK(tagged<again>::key.str() == longest.str());
+}
+
+TEST_CASE("a name is a template argument that a literal makes", "[core]") {
+  CHECK(tagged<"x">::key.str() == "x");
+  CHECK(std::is_same_v<tagged<"x">, tagged<"x">>);
+  CHECK_FALSE(std::is_same_v<tagged<"x">, tagged<"y">>);
+}

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: BSL-1.0
+#include <penstock/core/record.hpp>
+
+#include <cstdint>
+#include <type_traits>
+
+#include "support/catch.hpp"
+
+namespace ps = penstock;
+
+namespace {
+
+using image = ps::field<"image", float, 3, ps::dyn, ps::dyn>;
+using label = ps::field<"label", std::int64_t>;
+using picture = ps::record<image, label>;
+
+}  // namespace
+
+TEST_CASE("a field knows its name, element type and extents", "[core]") {
+  CHECK(image::key.str() == "image");
+  CHECK(std::is_same_v<image::value_type, float>);
+  CHECK(image::extents_type::rank == 3);
+  CHECK(label::extents_type::rank == 0);
+}
+
+TEST_CASE("a record finds its fields by name and by place", "[core]") {
+  CHECK(picture::size == 2);
+  CHECK(picture::index_of<"image">() == 0);
+  CHECK(picture::index_of<"label">() == 1);
+  CHECK(picture::index_of<"lable">() == picture::size);
+  CHECK(picture::has_field<"label">);
+  CHECK_FALSE(picture::has_field<"lable">);
+  CHECK(std::is_same_v<picture::field_at<1>, label>);
+}
+
+TEST_CASE("a record knows whether an extent is dynamic", "[core]") {
+  CHECK(picture::has_dynamic_extents);
+  CHECK_FALSE(ps::record<label>::has_dynamic_extents);
+}
+
+TEST_CASE("only records are records", "[core]") {
+  CHECK(ps::record_type<picture>);
+  CHECK_FALSE(ps::record_type<label>);
+  CHECK_FALSE(ps::record_type<int>);
+}
+
+TEST_CASE("the extents of a record are those of its fields in order", "[core]") {
+  const ps::record_extents<picture> lengths{{48, 64}, {}};
+  CHECK(lengths.at<0>()[0] == 3);
+  CHECK(lengths.at<0>()[1] == 48);
+  CHECK(lengths.at<0>()[2] == 64);
+  CHECK(lengths.at<1>().size() == 1);
+  CHECK(lengths == ps::record_extents<picture>{{48, 64}, {}});
+  CHECK_FALSE(lengths == ps::record_extents<picture>{{64, 48}, {}});
+}
+
+TEST_CASE("extents of a record are made from nothing only when all are fixed", "[core]") {
+  CHECK(std::is_default_constructible_v<ps::record_extents<ps::record<label>>>);
+  CHECK_FALSE(std::is_default_constructible_v<ps::record_extents<picture>>);
+}

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: BSL-1.0
+#include <penstock/core/sequence.hpp>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <thread>
+#include <type_traits>
+#include <vector>
+
+#include "support/catch.hpp"
+
+namespace ps = penstock;
+
+namespace {
+
+/// Atomics that count how a thread waits.
+struct counting {
+  static inline std::atomic<std::uint32_t> pauses{0};
+  static inline std::atomic<std::uint32_t> yields{0};
+  static inline std::atomic<std::uint32_t> sleeps{0};
+  static inline std::atomic<std::uint32_t> wakes{0};
+
+  template <class T>
+  struct atomic : std::atomic<T> {
+    using std::atomic<T>::atomic;
+    void wait(T old, std::memory_order order) const noexcept {
+      ++sleeps;
+      std::atomic<T>::wait(old, order);
+    }
+    void notify_all() noexcept {
+      ++wakes;
+      std::atomic<T>::notify_all();
+    }
+  };
+
+  static void pause() noexcept { ++pauses; }
+  static void yield() noexcept {
+    ++yields;
+    std::this_thread::yield();
+  }
+  static void reset() {
+    pauses = 0;
+    yields = 0;
+    sleeps = 0;
+    wakes = 0;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a sequence holds the number it was given last", "[core]") {
+  ps::sequence word;
+  CHECK(word.load() == 0);
+  word.store(7);
+  CHECK(word.load() == 7);
+  word.advance();
+  CHECK(word.load() == 8);
+  CHECK(ps::sequence{5}.load() == 5);
+}
+
+TEST_CASE("a sequence wraps around behind 2^32 - 1", "[core]") {
+  ps::sequence word{std::numeric_limits<std::uint32_t>::max()};
+  word.advance();
+  CHECK(word.load() == 0);
+}
+
+TEST_CASE("waiting for what holds already returns the value at once", "[core]") {
+  counting::reset();
+  const ps::basic_sequence<counting> word{3};
+  CHECK(word.wait([](std::uint32_t now) { return now == 3; }) == 3);
+  CHECK(counting::pauses == 0);
+  CHECK(counting::sleeps == 0);
+}
+
+TEST_CASE("a waiter spins and yields a bounded number of times, then sleeps until it is woken",
+          "[core]") {
+  counting::reset();
+  ps::basic_sequence<counting> word;
+  std::thread waiter{[&] { word.wait([](std::uint32_t now) { return now == 2; }); }};
+  while (counting::sleeps == 0) std::this_thread::yield();
+  CHECK(counting::pauses == 32);
+  CHECK(counting::yields == 4);
+  word.store(1);  // not yet what it waits for
+  word.store(2);
+  waiter.join();
+  CHECK(counting::wakes >= 1);
+  CHECK(counting::pauses == 32);
+}
+
+TEST_CASE("a write makes no system call while nobody sleeps", "[core]") {
+  counting::reset();
+  ps::basic_sequence<counting> word;
+  word.store(1);
+  word.advance();
+  CHECK(counting::wakes == 0);
+  // And none again, once a sleeper is gone.
+  std::thread waiter{[&] { word.wait([](std::uint32_t now) { return now == 3; }); }};
+  while (counting::sleeps == 0) std::this_thread::yield();
+  word.store(3);
+  waiter.join();
+  const std::uint32_t wakes = counting::wakes;
+  word.store(4);
+  word.advance();
+  CHECK(counting::wakes == wakes);
+}
+
+TEST_CASE("one write wakes all who wait", "[core]") {
+  counting::reset();
+  ps::basic_sequence<counting> word;
+  std::vector<std::thread> waiters;
+  for (int i = 0; i < 4; ++i) {
+    waiters.emplace_back([&] { word.wait([](std::uint32_t now) { return now != 0; }); });
+  }
+  while (counting::sleeps < 4) std::this_thread::yield();
+  word.advance();
+  for (auto& waiter : waiters) waiter.join();
+  CHECK(word.load() == 1);
+}
+
+TEST_CASE("advancing from several threads loses no step", "[core]") {
+  ps::sequence word;
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([&] {
+      for (int k = 0; k < 10'000; ++k) word.advance();
+    });
+  }
+  CHECK(word.wait([](std::uint32_t now) { return now == 40'000; }) == 40'000);
+  for (auto& thread : threads) thread.join();
+}
+
+TEST_CASE(
+    "what was written before a store is seen by who has waited for it, and no wake-up is lost",
+    "[core]") {
+  ps::sequence ping;
+  ps::sequence pong;
+  std::uint32_t message = 0;  // plain: the sequences order it
+  constexpr std::uint32_t rounds = 20'000;
+  std::thread other{[&] {
+    for (std::uint32_t round = 1; round <= rounds; ++round) {
+      ping.wait([round](std::uint32_t now) { return now == round; });
+      message += round;
+      pong.store(round);
+    }
+  }};
+  std::uint32_t wrong = 0;
+  for (std::uint32_t round = 1; round <= rounds; ++round) {
+    message = round;
+    ping.store(round);
+    pong.wait([round](std::uint32_t now) { return now == round; });
+    wrong += message != 2 * round;
+  }
+  other.join();
+  CHECK(wrong == 0);
+}
+
+TEST_CASE("threads sleep on four bytes, for which the kernel needs no help of the library",
+          "[core]") {
+  CHECK(sizeof(ps::sequence) == 8);  // the value and the number of sleepers
+  CHECK_FALSE(std::is_copy_constructible_v<ps::sequence>);
+  CHECK((ps::cache_line == 64 || ps::cache_line == 128));
+}
