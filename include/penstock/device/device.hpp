@@ -1,0 +1,70 @@
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+#include <penstock/core/error.hpp>
+
+namespace penstock::inline v0 {
+
+/// Memory of a device, or memory that its copy engine can reach, is not to be had.
+class out_of_memory : public error {
+ public:
+  out_of_memory(std::string_view kind, std::size_t bytes, std::string_view reason)
+      : error(std::string{kind} + " memory: " + std::to_string(bytes) +
+              " bytes are not to be had: " + std::string{reason}),
+        bytes_(bytes) {}
+  [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
+
+ private:
+  std::size_t bytes_;
+};
+
+/// Host memory for asynchronous copies, and whether it really is page-locked.
+struct pinned_block {
+  void* data = nullptr;
+  bool pinned = false;
+};
+
+/// What the flow needs of a device. A device object is a cheap, copyable handle; the names follow
+/// the CUDA runtime, and so do the meanings:
+///
+/// - a `stream_type` owns a queue of work that runs in order; a `stream_ref` refers to one;
+/// - an `event_type` marks a place in a stream. `record` moves it there; `wait(stream, event)` makes
+///   the stream wait for the record at the time of the call; an event that was never recorded is
+///   complete. Neither blocks the calling thread, nor does `copy_async`;
+/// - `synchronize` blocks the calling thread until an event, or all work of a stream, is complete;
+/// - `allocate` gives device memory aligned to 256 bytes, `allocate_pinned` host memory aligned to a
+///   page; both throw `out_of_memory`, both are slow and meant for construction;
+/// - `enter_thread` prepares a thread for work on the device; every thread of the library calls it
+///   first.
+///
+/// An event is used by one thread at a time. Streams and devices may be used from several threads.
+/// A stream must outlive the work that was given to it: its destructor waits for it.
+template <class D>
+concept device = std::copyable<D> && std::movable<typename D::stream_type> &&
+                 !std::copyable<typename D::stream_type> &&
+                 std::movable<typename D::event_type> && std::copyable<typename D::stream_ref> &&
+                 std::convertible_to<typename D::stream_type&, typename D::stream_ref> &&
+                 requires(const D& d, typename D::stream_ref stream, typename D::event_type& event,
+                          void* to, const void* from, std::size_t bytes) {
+  { d.make_stream() } -> std::same_as<typename D::stream_type>;
+  { d.make_event() } -> std::same_as<typename D::event_type>;
+  d.record(event, stream);
+  d.wait(stream, event);
+  d.synchronize(stream);
+  d.synchronize(event);
+  { d.is_complete(event) } -> std::same_as<bool>;
+  d.copy_async(to, from, bytes, stream);
+  { d.allocate(bytes) } -> std::same_as<void*>;
+  { d.deallocate(to, bytes) }
+  noexcept;
+  { d.allocate_pinned(bytes) } -> std::same_as<pinned_block>;
+  { d.deallocate_pinned(to, bytes) }
+  noexcept;
+  d.enter_thread();
+};
+
+}  // namespace penstock::inline v0

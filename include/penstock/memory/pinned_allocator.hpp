@@ -1,0 +1,52 @@
+#pragma once
+
+#include <cstddef>
+#include <limits>
+#include <new>
+
+#include <penstock/device/device.hpp>
+#include <penstock/device/host_device.hpp>
+
+namespace penstock::inline v0 {
+
+/// An allocator of pinned memory for standard containers: `std::vector<float, pinned_allocator<float,
+/// D>>`. One system call and whole pages for each allocation: reserve once, or pool with
+/// `pinned_resource`.
+///
+/// Memory is page-aligned. `allocate` throws `out_of_memory`, and `std::bad_array_new_length` when
+/// the size overflows. Two allocators are equal when their devices could free each other's memory:
+/// always, for one device type. Thread-safe.
+template <class T, device Device = host_device>
+class pinned_allocator {
+ public:
+  using value_type = T;
+
+  pinned_allocator() = default;
+  explicit pinned_allocator(const Device& where) noexcept : device_(where) {}
+  template <class U>
+  pinned_allocator(const pinned_allocator<U, Device>& other) noexcept  // NOLINT: rebinds
+      : device_(other.where()) {}
+
+  [[nodiscard]] T* allocate(std::size_t count) {
+    if (count > std::numeric_limits<std::size_t>::max() / sizeof(T)) {
+      throw std::bad_array_new_length{};
+    }
+    return static_cast<T*>(device_.allocate_pinned(count * sizeof(T)).data);
+  }
+  void deallocate(T* data, std::size_t count) noexcept {
+    device_.deallocate_pinned(data, count * sizeof(T));
+  }
+
+  /// The device whose copy engine reads this memory.
+  [[nodiscard]] const Device& where() const noexcept { return device_; }
+
+  template <class U>
+  friend bool operator==(const pinned_allocator&, const pinned_allocator<U, Device>&) noexcept {
+    return true;
+  }
+
+ private:
+  Device device_{};
+};
+
+}  // namespace penstock::inline v0

@@ -1,0 +1,58 @@
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <memory_resource>
+
+#include <penstock/device/device.hpp>
+#include <penstock/device/host_device.hpp>
+
+namespace penstock::inline v0 {
+
+/// A `std::pmr::memory_resource` of pinned memory. Every allocation takes whole pages from the
+/// system, so put a pool on top: `std::pmr::synchronized_pool_resource pool{&pinned}`.
+///
+/// `allocate` throws `out_of_memory`, also for an alignment above 4096 bytes. Thread-safe.
+template <device Device = host_device>
+class pinned_resource final : public std::pmr::memory_resource {
+ public:
+  static constexpr std::size_t max_alignment = 4096;
+
+  pinned_resource() = default;
+  explicit pinned_resource(const Device& where) : device_(where) {}
+
+  /// The bytes handed out now.
+  [[nodiscard]] std::size_t bytes() const noexcept {
+    return bytes_.load(std::memory_order_relaxed);
+  }
+  /// Of all bytes ever handed out, those that could not be locked and are ordinary memory.
+  [[nodiscard]] std::size_t pageable_bytes() const noexcept {
+    return pageable_bytes_.load(std::memory_order_relaxed);
+  }
+
+ private:
+  void* do_allocate(std::size_t bytes, std::size_t alignment) override {
+    if (alignment > max_alignment) {
+      throw out_of_memory("pinned", bytes, "the alignment is above a page");
+    }
+    const pinned_block block = device_.allocate_pinned(bytes == 0 ? 1 : bytes);
+    bytes_.fetch_add(bytes, std::memory_order_relaxed);
+    if (!block.pinned) pageable_bytes_.fetch_add(bytes, std::memory_order_relaxed);
+    return block.data;
+  }
+
+  void do_deallocate(void* data, std::size_t bytes, std::size_t) noexcept override {
+    device_.deallocate_pinned(data, bytes == 0 ? 1 : bytes);
+    bytes_.fetch_sub(bytes, std::memory_order_relaxed);
+  }
+
+  [[nodiscard]] bool do_is_equal(const std::pmr::memory_resource& other) const noexcept override {
+    return this == &other;
+  }
+
+  Device device_{};
+  std::atomic<std::size_t> bytes_{0};
+  std::atomic<std::size_t> pageable_bytes_{0};
+};
+
+}  // namespace penstock::inline v0
