@@ -1,0 +1,35 @@
+#pragma once
+
+#include <concepts>
+#include <type_traits>
+#include <utility>
+
+#include <penstock/data/dataset.hpp>
+
+namespace penstock::inline v0 {
+
+namespace detail {
+
+struct adaptor_tag {};
+
+}  // namespace detail
+
+/// What stands on the right of `data | map(f)`: a callable that takes a dataset and returns one. A
+/// class derives from it as `struct my_adaptor : adaptor<my_adaptor>` and has
+/// `template <class Data> auto operator()(Data&& data) &&`, which keeps the dataset as
+/// `stored_dataset_t<Data>`: an lvalue is referred to and must outlive the result, an rvalue is
+/// moved in. An rvalue adaptor is moved from, so it may hold what can't be copied.
+template <class Derived>
+class adaptor : detail::adaptor_tag {
+  template <class Data>
+    requires(!std::derived_from<std::remove_cvref_t<Data>, detail::adaptor_tag>)
+  friend constexpr auto operator|(Data&& data, Derived self) {
+    detail::require_dataset<std::remove_cvref_t<Data>>();
+    // One sentence and not a page of unmet constraints behind it.
+    if constexpr (dataset<std::remove_cvref_t<Data>>) {
+      return std::move(self)(std::forward<Data>(data));
+    }
+  }
+};
+
+}  // namespace penstock::inline v0

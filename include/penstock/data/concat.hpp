@@ -1,0 +1,187 @@
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <string>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+#include <penstock/core/batch.hpp>
+#include <penstock/core/error.hpp>
+#include <penstock/core/record.hpp>
+#include <penstock/data/dataset.hpp>
+
+namespace penstock::inline v0 {
+
+/// Datasets that can't be joined: their extents differ, or together they have more samples than 64
+/// bits count. `part()` is the first one that does not fit, counted from 0.
+class concat_mismatch : public error {
+ public:
+  concat_mismatch(std::size_t part, const std::string& problem)
+      : error("concat: part " + std::to_string(part) + ": " + problem), part_(part) {}
+  [[nodiscard]] std::size_t part() const noexcept { return part_; }
+
+ private:
+  std::size_t part_;
+};
+
+/// Several datasets one behind the other, see `concat`.
+template <dataset... Parts>
+  requires(sizeof...(Parts) > 0)
+class concat_dataset {
+  using first_part = std::tuple_element_t<0, std::tuple<Parts...>>;
+
+ public:
+  using record_type = typename first_part::record_type;
+  static_assert((std::same_as<typename Parts::record_type, record_type> && ...),
+                "penstock::concat: all datasets must have the same record");
+  static constexpr std::uint32_t stages = std::max({detail::stages_of<Parts>...});
+
+  /// Throws `concat_mismatch`.
+  explicit concat_dataset(Parts... parts)
+      : parts_(std::move(parts)...), lengths_(extents_of(std::get<0>(parts_))) {
+    for_each([&]<std::size_t Part>() {
+      require_same_extents<Part>();
+      const std::uint64_t count = std::get<Part>(parts_).size();
+      if (count > std::numeric_limits<std::uint64_t>::max() - begins_[Part]) {
+        throw concat_mismatch(Part, "its " + std::to_string(count) + " samples and the " +
+                                        std::to_string(begins_[Part]) +
+                                        " before it are more than 64 bits count");
+      }
+      begins_[Part + 1] = begins_[Part] + count;
+    });
+  }
+
+  [[nodiscard]] std::uint64_t size() const noexcept { return begins_[sizeof...(Parts)]; }
+  [[nodiscard]] const record_extents<record_type>& extents() const noexcept { return lengths_; }
+  [[nodiscard]] std::size_t scratch_bytes() const {
+    return std::apply([](const Parts&... parts) { return std::max({scratch_bytes_of(parts)...}); },
+                      parts_);
+  }
+
+  /// Reads stretches of the run that lie in one part. Throws `index_error`, and what the parts
+  /// throw.
+  void read_run(std::span<const std::uint64_t> indices, batch_view<record_type> out,
+                const run_context& context) const {
+    std::array<std::uint64_t, 64> local;
+    std::size_t prefetched = 0;
+    for (std::size_t begin = 0; begin < indices.size();) {
+      context.at(begin);
+      const std::size_t part = part_of(indices[begin]);
+      std::size_t end = begin;
+      while (end < indices.size() && end - begin < local.size() && lies_in(part, indices[end])) {
+        local[end - begin] = indices[end] - begins_[part];
+        ++end;
+      }
+      if constexpr ((detail::prefetches<Parts> && ...)) {
+        // Shuffled indices make stretches too short for the parts to prefetch in.
+        const std::size_t until = std::min(end + detail::prefetch_distance, indices.size());
+        for (prefetched = std::max(prefetched, end); prefetched < until; ++prefetched) {
+          prefetch(indices[prefetched]);
+        }
+      }
+      visit(part, [&](const auto& data) {
+        penstock::read_run(data, std::span<const std::uint64_t>{local}.first(end - begin),
+                           out.subrun(begin, end - begin), context.subrun(begin, end - begin));
+      });
+      begin = end;
+    }
+  }
+
+  [[nodiscard]] const_sample<record_type> view(std::uint64_t index) const
+      requires(detail::views_samples<Parts>&&...) {
+    return view_from<0>(part_of(index), index);
+  }
+
+  void prefetch(std::uint64_t index) const noexcept requires(detail::prefetches<Parts>&&...) {
+    if (index >= size()) return;
+    for_each([&]<std::size_t Part>() {
+      if (lies_in(Part, index)) std::get<Part>(parts_).prefetch(index - begins_[Part]);
+    });
+  }
+
+ private:
+  template <class Function>
+  static void for_each(Function function) {
+    [&]<std::size_t... Is>(std::index_sequence<Is...>) {
+      (function.template operator()<Is>(), ...);
+    }
+    (std::index_sequence_for<Parts...>{});
+  }
+
+  template <class Function>
+  void visit(std::size_t part, Function function) const {
+    for_each([&]<std::size_t Part>() {
+      if (part == Part) function(std::get<Part>(parts_));
+    });
+  }
+
+  [[nodiscard]] bool lies_in(std::size_t part, std::uint64_t index) const noexcept {
+    return index >= begins_[part] && index < begins_[part + 1];
+  }
+
+  [[nodiscard]] std::size_t part_of(std::uint64_t index) const {
+    if (index >= size()) throw index_error("concat", index, size());
+    std::size_t part = 0;
+    while (index >= begins_[part + 1]) ++part;
+    return part;
+  }
+
+  template <std::size_t Part>
+  [[nodiscard]] const_sample<record_type> view_from(std::size_t part, std::uint64_t index) const {
+    if constexpr (Part + 1 < sizeof...(Parts)) {
+      if (part != Part) return view_from<Part + 1>(part, index);
+    }
+    return std::get<Part>(parts_).view(index - begins_[Part]);
+  }
+
+  template <std::size_t Part>
+  void require_same_extents() const {
+    const record_extents<record_type> found = extents_of(std::get<Part>(parts_));
+    [&]<std::size_t... Fields>(std::index_sequence<Fields...>) {
+      (require_same_field<Fields>(Part, found), ...);
+    }
+    (std::make_index_sequence<record_type::size>{});
+  }
+
+  template <std::size_t Field>
+  void require_same_field(std::size_t part, const record_extents<record_type>& lengths) const {
+    using field = typename record_type::template field_at<Field>;
+    const auto expected = lengths_.template at<Field>();
+    const auto found = lengths.template at<Field>();
+    for (std::size_t d = 0; d != field::extents_type::rank; ++d) {
+      if (found[d] == expected[d]) continue;
+      throw concat_mismatch(part, "field \"" + field::key.str() + "\": expected extent " +
+                                      std::to_string(expected[d]) + " in dimension " +
+                                      std::to_string(d) + " as in part 0, found " +
+                                      std::to_string(found[d]));
+    }
+  }
+
+  std::tuple<Parts...> parts_;
+  record_extents<record_type> lengths_;
+  // begins_[p] is the index of part p's first sample, the last entry the total size.
+  std::array<std::uint64_t, sizeof...(Parts) + 1> begins_{};
+};
+
+/// The samples of several datasets, one behind the other: `concat(train, extra) | map(f)`. All have
+/// the same record; throws `concat_mismatch` if their dynamic extents differ. Lvalues are referred
+/// to and must outlive the result, rvalues are moved in.
+template <class... Parts>
+  requires(sizeof...(Parts) > 0)
+[[nodiscard]] auto concat(Parts&&... parts) {
+  (detail::require_dataset<std::remove_cvref_t<Parts>>(), ...);
+  // One sentence and not a page of unmet constraints behind it.
+  if constexpr ((dataset<std::remove_cvref_t<Parts>> && ...)) {
+    return concat_dataset<stored_dataset_t<Parts>...>{
+        stored_dataset_t<Parts>(std::forward<Parts>(parts))...};
+  }
+}
+
+}  // namespace penstock::inline v0

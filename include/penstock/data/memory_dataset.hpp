@@ -1,0 +1,168 @@
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <ranges>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+#include <penstock/core/batch.hpp>
+#include <penstock/core/error.hpp>
+#include <penstock/core/layout.hpp>
+#include <penstock/core/record.hpp>
+#include <penstock/data/dataset.hpp>
+
+namespace penstock::inline v0 {
+
+/// An array given to `memory_dataset` has another number of elements than the record, the extents
+/// and the other arrays ask for.
+class array_mismatch : public error {
+ public:
+  array_mismatch(std::string field, const std::string& expected, std::uint64_t found)
+      : error("memory_dataset: field \"" + field + "\": expected " + expected +
+              " elements, found " + std::to_string(found)),
+        field_(std::move(field)),
+        found_(found) {}
+
+  [[nodiscard]] const std::string& field() const noexcept { return field_; }
+  [[nodiscard]] std::uint64_t found() const noexcept { return found_; }
+
+ private:
+  std::string field_;
+  std::uint64_t found_;
+};
+
+namespace detail {
+
+// Behind the first kilobyte of a row the hardware has recognised the stream.
+inline constexpr std::size_t prefetch_bytes = 1024;
+
+inline void prefetch_row(const std::byte* row, std::size_t bytes) noexcept {
+  constexpr std::size_t line = 64;
+  const std::size_t count = std::min(bytes, prefetch_bytes);
+  for (std::size_t b = 0; b < count; b += line) __builtin_prefetch(row + b);
+  // A row need not begin with a line: its last byte may lie one line further.
+  if (count > 0) __builtin_prefetch(row + count - 1);
+  // GCC takes a function that only prefetches for one without effect and removes the call to it.
+  asm volatile("");
+}
+
+}  // namespace detail
+
+/// A dataset over arrays that exist already: one contiguous array a field, sample behind sample, in
+/// the record's order. Copies nothing and owns nothing: the arrays must outlive it, unchanged.
+///
+///     using digit = record<field<"image", std::uint8_t, 28, 28>, field<"label", std::uint8_t>>;
+///     memory_dataset<digit> digits{pixels, labels};              // spans, vectors, arrays
+///     memory_dataset<text> lines{{{length}, {}}, tokens, labels};  // dyn extents first
+///
+/// Reading is thread-safe. The rows of a run are prefetched four ahead.
+template <penstock::record_type Record>
+class memory_dataset {
+ public:
+  using record_type = Record;
+
+  /// Refers to `arrays`, contiguous ranges of the fields' types; each of (number of samples) *
+  /// (product of the field's extents) elements, where the first array says the number of samples.
+  /// Throws `array_mismatch`, and `layout_error` on an extent of 0.
+  template <class... Arrays>
+    requires(sizeof...(Arrays) == Record::size)
+  explicit memory_dataset(const record_extents<Record>& lengths, Arrays&&... arrays)
+      : layout_(lengths, 1) {
+    static_assert(((std::is_lvalue_reference_v<Arrays> ||
+                    std::ranges::borrowed_range<std::remove_cvref_t<Arrays>>)&&...),
+                  "penstock::memory_dataset: it refers to its arrays, and a temporary one is gone "
+                  "before the first read");
+    [&]<std::size_t... Is>(std::index_sequence<Is...>) {
+      (set<Is>(std::span<const value_type<Is>>{arrays}), ...);
+    }
+    (std::make_index_sequence<Record::size>{});
+  }
+
+  /// The same for a record without dynamic extents.
+  template <class... Arrays>
+    requires(sizeof...(Arrays) == Record::size && !Record::has_dynamic_extents &&
+             !(std::is_same_v<std::remove_cvref_t<Arrays>, memory_dataset> || ...))
+  explicit memory_dataset(Arrays&&... arrays)
+      : memory_dataset(record_extents<Record>{}, std::forward<Arrays>(arrays)...) {}
+
+  [[nodiscard]] std::uint64_t size() const noexcept { return size_; }
+  [[nodiscard]] const record_extents<Record>& extents() const noexcept { return layout_.extents(); }
+
+  /// Copies the samples `indices` into `out`. Throws `index_error`.
+  void read_run(std::span<const std::uint64_t> indices, batch_view<Record> out,
+                const run_context& context) const {
+    const std::size_t count = indices.size();
+    for (std::size_t i = 0; i < std::min(detail::prefetch_distance, count); ++i) {
+      prefetch(indices[i]);
+    }
+    for (std::size_t i = 0; i < count; ++i) {
+      context.at(i);
+      if (i + detail::prefetch_distance < count) prefetch(indices[i + detail::prefetch_distance]);
+      const auto in = view(indices[i]);
+      const auto place = out[i];
+      [&]<std::size_t... Is>(std::index_sequence<Is...>) {
+        (std::memcpy(place.address(Is), in.address(Is), layout_.template sample_bytes<Is>()), ...);
+      }
+      (std::make_index_sequence<Record::size>{});
+    }
+  }
+
+  /// The sample where it lies. Throws `index_error`.
+  [[nodiscard]] const_sample<Record> view(std::uint64_t index) const {
+    if (index >= size_) throw index_error("memory_dataset", index, size_);
+    return {rows(index, std::make_index_sequence<Record::size>{}), layout_.extents()};
+  }
+
+  /// Brings the sample nearer; does nothing for an index out of range.
+  void prefetch(std::uint64_t index) const noexcept {
+    if (index >= size_) return;
+    [&]<std::size_t... Is>(std::index_sequence<Is...>) {
+      const auto row = rows(index, std::make_index_sequence<Record::size>{});
+      (detail::prefetch_row(row[Is], layout_.template sample_bytes<Is>()), ...);
+    }
+    (std::make_index_sequence<Record::size>{});
+  }
+
+ private:
+  template <std::size_t Index>
+  using value_type = typename Record::template field_at<Index>::value_type;
+
+  template <std::size_t Index>
+  void set(std::span<const value_type<Index>> array) {
+    const auto name_of = [] { return Record::template field_at<Index>::key.str(); };
+    const std::size_t elements = layout_.extents().template at<Index>().size();
+    if constexpr (Index == 0) {
+      if (array.size() % elements != 0) {
+        throw array_mismatch(name_of(), "a multiple of " + std::to_string(elements), array.size());
+      }
+      size_ = array.size() / elements;
+    } else {
+      // Divided, so that the product can't wrap.
+      if (array.size() % elements != 0 || array.size() / elements != size_) {
+        throw array_mismatch(name_of(), std::to_string(size_) + " x " + std::to_string(elements),
+                             array.size());
+      }
+    }
+    bases_[Index] = reinterpret_cast<const std::byte*>(array.data());
+  }
+
+  template <std::size_t... Is>
+  [[nodiscard]] std::array<const std::byte*, Record::size> rows(
+      std::uint64_t index, std::index_sequence<Is...>) const noexcept {
+    return {(bases_[Is] + index * layout_.template sample_bytes<Is>())...};
+  }
+
+  batch_layout<Record> layout_;
+  std::uint64_t size_ = 0;
+  std::array<const std::byte*, Record::size> bases_{};
+};
+
+static_assert(dataset<memory_dataset<record<field<"x", float, dyn>>>>);
+
+}  // namespace penstock::inline v0

@@ -1,0 +1,57 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <new>
+#include <span>
+#include <utility>
+
+#include <penstock/data/dataset.hpp>
+
+namespace penstock::inline v0 {
+
+/// Reads runs of samples from a dataset on one thread: owns the memory for intermediate samples, so
+/// that reading allocates nothing, and remembers which sample failed. One reader a thread; not
+/// thread-safe itself. Refers to the dataset, which must outlive it.
+template <dataset D>
+class reader {
+ public:
+  using record_type = typename D::record_type;
+
+  explicit reader(const D& data)
+      : data_(&data), scratch_size_(scratch_bytes_of(data)), scratch_(allocate(scratch_size_)) {}
+
+  reader(reader&& other) noexcept
+      : data_(other.data_),
+        scratch_size_(std::exchange(other.scratch_size_, 0)),
+        scratch_(std::exchange(other.scratch_, nullptr)) {}
+  reader& operator=(reader&&) = delete;
+  ~reader() {
+    if (scratch_ != nullptr) ::operator delete(scratch_, alignment);
+  }
+
+  /// Reads the samples `indices` into `out`, place by place, with the random bits of `key`. Throws
+  /// what the dataset throws; `failed_at()` is then the place in the run.
+  void read(std::span<const std::uint64_t> indices, batch_view<record_type> out,
+            const random_key& key) {
+    progress_ = 0;
+    const run_context context{key, indices, {scratch_, scratch_size_}, progress_};
+    read_run(*data_, indices, out, context);
+  }
+
+  /// After an exception out of `read`: the place in the run of the sample that was worked on.
+  [[nodiscard]] std::size_t failed_at() const noexcept { return progress_; }
+
+ private:
+  static constexpr std::align_val_t alignment{256};
+  static std::byte* allocate(std::size_t bytes) {
+    return bytes == 0 ? nullptr : static_cast<std::byte*>(::operator new(bytes, alignment));
+  }
+
+  const D* data_;
+  std::size_t scratch_size_;
+  std::byte* scratch_;
+  std::size_t progress_ = 0;
+};
+
+}  // namespace penstock::inline v0

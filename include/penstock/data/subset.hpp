@@ -1,0 +1,129 @@
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include <penstock/core/batch.hpp>
+#include <penstock/core/error.hpp>
+#include <penstock/core/record.hpp>
+#include <penstock/data/adaptor.hpp>
+#include <penstock/data/dataset.hpp>
+
+namespace penstock::inline v0 {
+
+/// The samples [first, last) of a dataset.
+struct index_range {
+  std::uint64_t first = 0;
+  std::uint64_t last = 0;
+
+  [[nodiscard]] std::uint64_t size() const noexcept { return last - first; }
+  [[nodiscard]] std::uint64_t operator[](std::uint64_t i) const noexcept { return first + i; }
+
+  /// Throws `index_error` if it does not lie in a dataset of `size` samples.
+  void check(std::uint64_t size) const {
+    if (last > size) throw index_error("subset: the end of the range", last, size);
+    if (first > last) throw index_error("subset: the begin of the range", first, last);
+  }
+};
+
+/// Samples of a dataset by their indices, in any order and as often as wanted.
+struct index_list {
+  std::vector<std::uint64_t> indices;
+
+  [[nodiscard]] std::uint64_t size() const noexcept { return indices.size(); }
+  [[nodiscard]] std::uint64_t operator[](std::uint64_t i) const noexcept { return indices[i]; }
+
+  /// Throws `index_error` if one does not lie in a dataset of `size` samples.
+  void check(std::uint64_t size) const {
+    for (const std::uint64_t index : indices) {
+      if (index >= size) throw index_error("subset", index, size);
+    }
+  }
+};
+
+/// A part of a dataset, see `subset`.
+template <dataset Base, class Selection>
+class subset_dataset {
+ public:
+  using record_type = typename Base::record_type;
+  static constexpr std::uint32_t stages = detail::stages_of<Base>;
+
+  /// Throws `index_error` where the selection does not lie in the dataset.
+  subset_dataset(Base base, Selection selection)
+      : base_(std::move(base)), selection_(std::move(selection)) {
+    selection_.check(base_.size());
+  }
+
+  [[nodiscard]] std::uint64_t size() const noexcept { return selection_.size(); }
+  [[nodiscard]] record_extents<record_type> extents() const { return extents_of(base_); }
+  [[nodiscard]] std::size_t scratch_bytes() const { return scratch_bytes_of(base_); }
+
+  /// Throws `index_error`, and what the dataset below throws.
+  void read_run(std::span<const std::uint64_t> indices, batch_view<record_type> out,
+                const run_context& context) const {
+    // In pieces of a fixed size: nothing is allocated while reading.
+    std::array<std::uint64_t, 64> below;
+    for (std::size_t begin = 0; begin < indices.size(); begin += below.size()) {
+      const std::size_t count = std::min(below.size(), indices.size() - begin);
+      for (std::size_t i = 0; i < count; ++i) {
+        context.at(begin + i);
+        below[i] = translate(indices[begin + i]);
+      }
+      penstock::read_run(base_, std::span<const std::uint64_t>{below}.first(count),
+                         out.subrun(begin, count), context.subrun(begin, count));
+    }
+  }
+
+  [[nodiscard]] const_sample<record_type> view(
+      std::uint64_t index) const requires detail::views_samples<Base> {
+    return base_.view(translate(index));
+  }
+
+  void prefetch(std::uint64_t index) const noexcept requires detail::prefetches<Base> {
+    if (index < size()) base_.prefetch(selection_[index]);
+  }
+
+ private:
+  [[nodiscard]] std::uint64_t translate(std::uint64_t index) const {
+    if (index >= size()) throw index_error("subset", index, size());
+    return selection_[index];
+  }
+
+  Base base_;
+  Selection selection_;
+};
+
+/// What `subset(...)` returns: `data | subset(0, 50'000)`.
+template <class Selection>
+class subset_adaptor : public adaptor<subset_adaptor<Selection>> {
+ public:
+  explicit subset_adaptor(Selection selection) : selection_(std::move(selection)) {}
+
+  template <class Data>
+  [[nodiscard]] auto operator()(Data&& data) && {
+    using base = stored_dataset_t<Data>;
+    return subset_dataset<base, Selection>{base(std::forward<Data>(data)), std::move(selection_)};
+  }
+
+ private:
+  Selection selection_;
+};
+
+/// The samples of a dataset that `indices` names, in that order: `data | subset({3, 1, 3})`. The
+/// list is moved in. Applied to a dataset it throws `index_error` if an index lies behind the end.
+[[nodiscard]] inline subset_adaptor<index_list> subset(std::vector<std::uint64_t> indices) {
+  return subset_adaptor<index_list>{index_list{std::move(indices)}};
+}
+
+/// The samples [first, last) of a dataset: `data | subset(0, 50'000)`. Applied to a dataset it
+/// throws `index_error` if the range does not lie in it.
+[[nodiscard]] inline subset_adaptor<index_range> subset(std::uint64_t first, std::uint64_t last) {
+  return subset_adaptor<index_range>{index_range{.first = first, .last = last}};
+}
+
+}  // namespace penstock::inline v0

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: BSL-1.0
+#include <penstock/data/concat.hpp>
+
+#include <cstdint>
+#include <limits>
+#include <numeric>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <penstock/data/map.hpp>
+#include <penstock/data/memory_dataset.hpp>
+#include <penstock/data/subset.hpp>
+
+#include "data/read_batch.hpp"
+#include "support/catch.hpp"
+
+namespace ps = penstock;
+
+namespace {
+
+using number = ps::record<ps::field<"x", std::int32_t>>;
+using row = ps::record<ps::field<"n", std::int32_t>, ps::field<"row", std::int32_t, 1, ps::dyn>>;
+using numbers = std::vector<std::int32_t>;
+
+// As many samples as wanted, without memory.
+struct counting_source {
+  using record_type = number;
+  std::uint64_t count = 0;
+  std::int32_t base = 0;
+  std::uint64_t size() const { return count; }
+  void read(std::uint64_t i, ps::sample<number> out) const {
+    if (i >= count) throw std::logic_error("index of another part");
+    ps::get<"x">(out) = base + static_cast<std::int32_t>(i);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a concatenation has the samples of its parts one behind the other", "[data]") {
+  const auto all = ps::concat(counting_source{3, 0}, counting_source{0, 500},
+                              counting_source{2, 1000}, counting_source{4, 2000});
+  CHECK(ps::dataset<decltype(all)>);
+  CHECK(all.size() == 9);
+  CHECK(test::values<"x">(test::read_batch(all, {0, 1, 2, 3, 4, 5, 6, 7, 8})) ==
+        numbers{0, 1, 2, 1000, 1001, 2000, 2001, 2002, 2003});
+  CHECK(test::values<"x">(test::read_batch(all, {8, 0, 4, 3, 5, 2})) ==
+        numbers{2003, 0, 1001, 1000, 2000, 2});
+}
+
+TEST_CASE("a long run within one part comes out whole", "[data]") {
+  const auto all = ps::concat(counting_source{10, 0}, counting_source{1000, 5000});
+  std::vector<std::uint64_t> indices(300);
+  std::iota(indices.begin(), indices.end(), std::uint64_t{5});
+  numbers expected{5, 6, 7, 8, 9};
+  for (std::int32_t i = 0; i < 295; ++i) expected.push_back(5000 + i);
+  CHECK(test::values<"x">(test::read_batch(all, indices)) == expected);
+}
+
+TEST_CASE("parts that can be viewed and prefetched make a whole that can", "[data]") {
+  numbers values(10);
+  std::iota(values.begin(), values.end(), 0);
+  const ps::memory_dataset<number> data{values};
+  const auto all = ps::concat(data | ps::subset(5, 10), data);
+  CHECK(&ps::get<"x">(all.view(0)) == &values[5]);
+  CHECK(&ps::get<"x">(all.view(4)) == &values[9]);
+  CHECK(&ps::get<"x">(all.view(5)) == &values[0]);
+  CHECK(&ps::get<"x">(all.view(14)) == &values[9]);
+  CHECK_THROWS_AS(all.view(15), ps::index_error);
+  all.prefetch(14);
+  all.prefetch(15);
+  // Long enough for the hints to run ahead of several short stretches.
+  std::vector<std::uint64_t> indices;
+  numbers expected;
+  for (std::uint64_t i = 0; i < 20; ++i) {
+    indices.push_back(i % 2 == 0 ? i / 4 : 5 + i / 2);
+    expected.push_back(static_cast<std::int32_t>(i % 2 == 0 ? 5 + i / 4 : i / 2));
+  }
+  CHECK(test::values<"x">(test::read_batch(all, indices)) == expected);
+  CHECK_FALSE(ps::detail::views_samples<decltype(ps::concat(data, counting_source{1, 0}))>);
+}
+
+TEST_CASE("an index behind the last part is refused and named", "[data]") {
+  const auto all = ps::concat(counting_source{3, 0}, counting_source{2, 0});
+  test::batch_memory<number> memory{{}, 4};
+  const std::vector<std::uint64_t> indices{0, 4, 3, 5};
+  ps::reader reader{all};
+  CHECK_THROWS_AS(reader.read(indices, memory.view(), {}), ps::index_error);
+  CHECK(reader.failed_at() == 3);
+}
+
+TEST_CASE("parts of different extents are refused", "[data]") {
+  const numbers n(2);
+  const numbers wide(10);
+  const numbers narrow(8);
+  const ps::memory_dataset<row> five{{{}, {5}}, n, wide};
+  const ps::memory_dataset<row> four{{{}, {4}}, n, narrow};
+  CHECK(ps::concat(five, five).size() == 4);
+  try {
+    (void)ps::concat(five, five, four);
+    FAIL("nothing thrown");
+  } catch (const ps::concat_mismatch& problem) {
+    CHECK(problem.part() == 2);
+    CHECK(std::string{problem.what()} ==
+          "concat: part 2: field \"row\": expected extent 5 in dimension 1 as in part 0, found 4");
+  }
+}
+
+TEST_CASE("more samples than 64 bits count are refused", "[data]") {
+  constexpr std::uint64_t most = std::numeric_limits<std::uint64_t>::max();
+  CHECK(ps::concat(counting_source{most - 5, 0}, counting_source{5, 0}).size() == most);
+  try {
+    (void)ps::concat(counting_source{most - 5, 0}, counting_source{6, 0});
+    FAIL("nothing thrown");
+  } catch (const ps::concat_mismatch& problem) {
+    CHECK(problem.part() == 1);
+  }
+}
+
+TEST_CASE("parts share scratch memory and random bits follow the index in the whole", "[data]") {
+  const auto twice = [](ps::const_sample<number> in, ps::sample<number> out,
+                        ps::sample_generator& rng) {
+    ps::get<"x">(out) = ps::get<"x">(in) + static_cast<std::int32_t>(rng() >> 2U);
+  };
+  const auto mapped = counting_source{3, 0} | ps::map<number>(twice);
+  const auto all = ps::concat(mapped, counting_source{2, 7}, mapped);
+  CHECK(all.scratch_bytes() == mapped.scratch_bytes());
+  const auto found = test::values<"x">(test::read_batch(all, {0, 3, 5}));
+  CHECK(found[1] == 7);
+  CHECK(found[0] != found[2]);
+}
+
+TEST_CASE("a random map over a concatenation has other bits than the maps below it", "[data]") {
+  const auto draw = [](ps::sample<number> s, ps::sample_generator& rng) {
+    ps::get<"x">(s) = static_cast<std::int32_t>(rng() >> 1U);
+  };
+  const auto compare = [](ps::sample<number> s, ps::sample_generator& rng) {
+    ps::get<"x">(s) = ps::get<"x">(s) == static_cast<std::int32_t>(rng() >> 1U) ? 1 : 0;
+  };
+  const auto all =
+      ps::concat(counting_source{2, 0}, counting_source{2, 0} | ps::map(draw)) | ps::map(compare);
+  CHECK(test::values<"x">(test::read_batch(all, {2, 3})) == numbers{0, 0});
+}

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: BSL-1.0
+#include <penstock/data/dataset.hpp>
+
+#include <cstdint>
+#include <span>
+#include <stdexcept>
+#include <type_traits>
+#include <vector>
+
+#include "data/read_batch.hpp"
+#include "support/catch.hpp"
+
+namespace ps = penstock;
+
+namespace {
+
+using number = ps::record<ps::field<"x", std::uint32_t>>;
+using row = ps::record<ps::field<"x", std::uint32_t, ps::dyn>>;
+
+struct plain_source {
+  using record_type = number;
+  std::uint64_t size() const { return 100; }
+  void read(std::uint64_t i, ps::sample<number> out) const {
+    if (i == 13) throw std::domain_error("thirteen");
+    ps::get<"x">(out) = static_cast<std::uint32_t>(10 * i);
+  }
+};
+
+struct random_source {
+  using record_type = number;
+  std::uint64_t size() const { return 100; }
+  void read(std::uint64_t, ps::sample<number> out, ps::sample_generator& rng) const {
+    ps::get<"x">(out) = rng();
+  }
+};
+
+struct run_source {
+  using record_type = number;
+  std::uint64_t size() const { return 100; }
+  void read(std::uint64_t, ps::sample<number>) const { throw std::logic_error("not the best"); }
+  void read_run(std::span<const std::uint64_t> indices, ps::batch_view<number> out) const {
+    for (std::size_t i = 0; i < indices.size(); ++i) {
+      if (indices[i] == 13) throw std::domain_error("thirteen");
+      ps::get<"x">(out)(i) = static_cast<std::uint32_t>(10 * indices[i]);
+    }
+  }
+};
+
+struct dynamic_source {
+  using record_type = row;
+  std::uint64_t size() const { return 3; }
+  ps::record_extents<row> extents() const { return {{4}}; }
+  void read(std::uint64_t i, ps::sample<row> out) const {
+    for (auto& x : ps::get<"x">(out).flat()) x = static_cast<std::uint32_t>(i);
+  }
+};
+
+struct without_extents {
+  using record_type = row;
+  std::uint64_t size() const;
+  void read(std::uint64_t, ps::sample<row>) const;
+};
+
+struct without_size {
+  using record_type = number;
+  void read(std::uint64_t, ps::sample<number>) const;
+};
+
+struct not_const {
+  using record_type = number;
+  std::uint64_t size() const;
+  void read(std::uint64_t, ps::sample<number>);
+};
+
+}  // namespace
+
+TEST_CASE("a record, a size and a const read make a dataset", "[data]") {
+  CHECK(ps::dataset<plain_source>);
+  CHECK(ps::dataset<random_source>);
+  CHECK(ps::dataset<run_source>);
+  CHECK(ps::dataset<dynamic_source>);
+  CHECK_FALSE(ps::dataset<without_extents>);
+  CHECK_FALSE(ps::dataset<without_size>);
+  CHECK_FALSE(ps::dataset<not_const>);
+  CHECK_FALSE(ps::dataset<std::vector<int>>);
+}
+
+TEST_CASE("a run is read sample by sample where the dataset has no better way", "[data]") {
+  CHECK(test::values<"x">(test::read_batch(plain_source{}, {3, 1, 2})) ==
+        std::vector<std::uint32_t>{30, 10, 20});
+}
+
+TEST_CASE("a dataset's own way of reading runs is preferred", "[data]") {
+  CHECK(test::values<"x">(test::read_batch(run_source{}, {3, 1, 2})) ==
+        std::vector<std::uint32_t>{30, 10, 20});
+}
+
+TEST_CASE("dynamic extents are asked for, fixed ones known", "[data]") {
+  CHECK(ps::extents_of(dynamic_source{}).at<0>()[0] == 4);
+  CHECK(ps::extents_of(plain_source{}).at<0>().size() == 1);
+  CHECK(test::values<"x">(test::read_batch(dynamic_source{}, {2})) ==
+        std::vector<std::uint32_t>{2, 2, 2, 2});
+}
+
+TEST_CASE("random reading depends on seed, epoch and sample and not on the place in the run",
+          "[data]") {
+  const auto read = [](const std::vector<std::uint64_t>& indices, ps::random_key key) {
+    return test::values<"x">(test::read_batch(random_source{}, indices, key));
+  };
+  const ps::random_key key{.seed = 7, .epoch = 2, .stage = 0};
+  const auto forward = read({1, 2, 3}, key);
+  CHECK(read({3, 2, 1}, key) == std::vector<std::uint32_t>{forward[2], forward[1], forward[0]});
+  CHECK(read({3}, key)[0] == forward[2]);
+  CHECK(forward[0] != forward[1]);
+  CHECK(read({1}, {.seed = 8, .epoch = 2, .stage = 0})[0] != forward[0]);
+  CHECK(read({1}, {.seed = 7, .epoch = 3, .stage = 0})[0] != forward[0]);
+}
+
+TEST_CASE("the context of a part keeps the generator and the place of every sample", "[data]") {
+  const std::vector<std::uint64_t> samples{10, 11, 12, 13, 14};
+  std::size_t progress = 0;
+  std::vector<std::byte> scratch(512);
+  const ps::run_context whole{{.seed = 1, .epoch = 2, .stage = 0}, samples, scratch, progress};
+  const auto part = whole.subrun(1, 4).subrun(2, 2);
+
+  part.at(1);
+  CHECK(progress == 4);
+  auto from_whole = whole.generator(3, 5);
+  auto from_part = part.generator(0, 5);
+  CHECK(from_whole() == from_part());
+  auto other_stage = whole.generator(3, 6);
+  CHECK(ps::sample_generator{whole.generator(3, 5)}() != other_stage());
+
+  CHECK(part.scratch().size() == 512);
+  CHECK(part.below(256).scratch().data() == scratch.data() + 256);
+  CHECK(part.below(256).scratch().size() == 256);
+}
+
+TEST_CASE("a reference to a dataset reads like it", "[data]") {
+  const dynamic_source source;
+  const ps::dataset_ref<dynamic_source> reference{source};
+  CHECK(ps::dataset<ps::dataset_ref<dynamic_source>>);
+  CHECK(reference.size() == 3);
+  CHECK(reference.extents().at<0>()[0] == 4);
+  CHECK(test::values<"x">(test::read_batch(reference, {1})) ==
+        std::vector<std::uint32_t>{1, 1, 1, 1});
+}
+
+TEST_CASE("an lvalue is referred to and an rvalue is kept", "[data]") {
+  CHECK(std::is_same_v<ps::stored_dataset_t<plain_source&>, ps::dataset_ref<plain_source>>);
+  CHECK(std::is_same_v<ps::stored_dataset_t<const plain_source&>, ps::dataset_ref<plain_source>>);
+  CHECK(std::is_same_v<ps::stored_dataset_t<plain_source>, plain_source>);
+}

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: BSL-1.0
+#include <penstock/data/reader.hpp>
+
+#include <cstdint>
+#include <span>
+#include <stdexcept>
+#include <utility>
+#include <vector>
+
+#include "data/read_batch.hpp"
+#include "support/catch.hpp"
+
+namespace ps = penstock;
+
+namespace {
+
+using number = ps::record<ps::field<"x", std::uint32_t>>;
+
+struct failing_source {
+  using record_type = number;
+  std::uint64_t size() const { return 100; }
+  void read(std::uint64_t i, ps::sample<number> out) const {
+    if (i == 13) throw std::domain_error("thirteen");
+    ps::get<"x">(out) = static_cast<std::uint32_t>(i);
+  }
+};
+
+struct failing_run_source {
+  using record_type = number;
+  std::uint64_t size() const { return 100; }
+  void read_run(std::span<const std::uint64_t> indices, ps::batch_view<number>) const {
+    for (const std::uint64_t index : indices) {
+      if (index == 13) throw std::domain_error("thirteen");
+    }
+  }
+};
+
+// Says how it was given its memory.
+struct scratch_source {
+  using record_type = number;
+  std::size_t wanted = 0;
+  std::uint64_t size() const { return 100; }
+  std::size_t scratch_bytes() const { return wanted; }
+  void read_run(std::span<const std::uint64_t>, ps::batch_view<number> out,
+                const ps::run_context& context) const {
+    const auto begin = reinterpret_cast<std::uintptr_t>(context.scratch().data());
+    ps::get<"x">(out)(0) = static_cast<std::uint32_t>(context.scratch().size());
+    ps::get<"x">(out)(1) = static_cast<std::uint32_t>(begin % 256);
+    for (std::byte& byte : context.scratch()) byte = std::byte{1};
+  }
+};
+
+template <class Source>
+std::size_t place_of_failure(const Source& source, const std::vector<std::uint64_t>& indices) {
+  test::batch_memory<number> memory{{}, indices.size()};
+  ps::reader reader{source};
+  REQUIRE_THROWS_AS(reader.read(indices, memory.view(), {}), std::domain_error);
+  return reader.failed_at();
+}
+
+}  // namespace
+
+TEST_CASE("a reader says which sample of the run failed", "[data]") {
+  CHECK(place_of_failure(failing_source{}, {1, 2, 13, 3}) == 2);
+  CHECK(place_of_failure(failing_source{}, {13}) == 0);
+}
+
+TEST_CASE("a reader finds the failing sample of a source that reads runs", "[data]") {
+  CHECK(place_of_failure(failing_run_source{}, {1, 2, 3, 13, 4}) == 3);
+}
+
+TEST_CASE("a reader reads on after a failure", "[data]") {
+  const failing_source source;
+  test::batch_memory<number> memory{{}, 2};
+  ps::reader reader{source};
+  const std::vector<std::uint64_t> bad{5, 13};
+  const std::vector<std::uint64_t> good{6, 7};
+  REQUIRE_THROWS_AS(reader.read(bad, memory.view(), {}), std::domain_error);
+  reader.read(good, memory.view(), {});
+  CHECK(memory.get<"x">()(1) == 7);
+}
+
+TEST_CASE("a reader has the scratch memory that the dataset asks for, aligned", "[data]") {
+  const auto wanted = GENERATE(std::size_t{0}, std::size_t{256}, std::size_t{100'000});
+  const auto found = test::values<"x">(test::read_batch(scratch_source{.wanted = wanted}, {0, 1}));
+  CHECK(found[0] == wanted);
+  CHECK(found[1] == 0);
+}
+
+TEST_CASE("a moved reader takes its memory along", "[data]") {
+  const scratch_source source{.wanted = 512};
+  test::batch_memory<number> memory{{}, 2};
+  const std::vector<std::uint64_t> indices{0, 1};
+  ps::reader first{source};
+  ps::reader second{std::move(first)};
+  second.read(indices, memory.view(), {});
+  CHECK(memory.get<"x">()(0) == 512);
+}
