@@ -1,0 +1,104 @@
+#pragma once
+
+#include <boost/lockfree/queue.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <type_traits>
+
+#include <penstock/core/error.hpp>
+#include <penstock/core/sequence.hpp>
+
+namespace penstock::inline v0 {
+
+/// What may travel through a `batch_queue`: small trivial values, tickets and not owners.
+template <class T>
+concept queue_ticket = std::is_trivially_copyable_v<T> && std::is_trivially_destructible_v<T> &&
+                       std::is_default_constructible_v<T> && sizeof(T) <= 64;
+
+/// A bounded first-in-first-out queue of tickets for any number of producers and consumers.
+///
+/// `boost::lockfree::queue` passes the tickets; this adds blocking, closing and nothing else. All
+/// memory is taken at construction. What was written before a push is seen behind its pop. A thread
+/// that is preempted inside a call holds up nobody.
+///
+/// Closing ends all waiting: pushes fail from then on, pops deliver what is left and then fail.
+template <queue_ticket T, class Atomics = std_atomics>
+class batch_queue {
+ public:
+  static constexpr std::size_t max_capacity = 65534;  // Boost links nodes by 16-bit index
+
+  /// Room for exactly `capacity` tickets; throws `option_error` for 0 and above `max_capacity`.
+  explicit batch_queue(std::size_t capacity) : capacity_(checked(capacity)), queue_(capacity) {}
+  batch_queue(batch_queue&&) = delete;
+
+  [[nodiscard]] std::size_t capacity() const noexcept { return capacity_; }
+
+  /// Appends a ticket; false when the queue is full or closed. Never blocks.
+  bool try_push(T ticket) noexcept {
+    if (was_closed() || !queue_.bounded_push(ticket)) return false;
+    pushed_.advance();
+    return true;
+  }
+
+  /// Appends a ticket, waiting for room; false when the queue is closed.
+  bool push(T ticket) noexcept {
+    for (;;) {
+      const std::uint32_t seen = popped_.load();
+      if (try_push(ticket)) return true;
+      if (was_closed()) return false;
+      popped_.wait([seen](std::uint32_t now) { return now != seen; });
+    }
+  }
+
+  /// Takes the oldest ticket; nothing when the queue is empty. Never blocks.
+  [[nodiscard]] std::optional<T> try_pop() noexcept {
+    T ticket{};
+    if (!queue_.pop(ticket)) return std::nullopt;
+    popped_.advance();
+    return ticket;
+  }
+
+  /// Takes the oldest ticket, waiting for one; nothing when the queue is closed and empty.
+  [[nodiscard]] std::optional<T> pop() noexcept {
+    for (;;) {
+      // Invariant: the count is read before the look into the queue, so a push in between changes it
+      // and the wait below returns at once.
+      const std::uint32_t seen = pushed_.load();
+      if (const auto ticket = try_pop()) return ticket;
+      if (was_closed()) return try_pop();
+      pushed_.wait([seen](std::uint32_t now) { return now != seen; });
+    }
+  }
+
+  /// Ends all waiting, for good. May be called more than once, from any thread.
+  void close() noexcept {
+    closed_.store(true, std::memory_order_release);
+    pushed_.advance();
+    popped_.advance();
+  }
+
+  [[nodiscard]] bool was_closed() const noexcept { return closed_.load(std::memory_order_acquire); }
+  /// Whether there was nothing to pop at some moment during the call.
+  [[nodiscard]] bool was_empty() const noexcept { return queue_.empty(); }
+
+ private:
+  static std::size_t checked(std::size_t capacity) {
+    if (capacity == 0 || capacity > max_capacity) {
+      throw option_error("batch_queue: capacity", std::to_string(capacity) + " is not in 1.." +
+                                                      std::to_string(max_capacity));
+    }
+    return capacity;
+  }
+
+  std::size_t capacity_;
+  boost::lockfree::queue<T, boost::lockfree::fixed_sized<true>> queue_;
+  // Producers write the one, consumers the other.
+  alignas(cache_line) basic_sequence<Atomics> pushed_;
+  alignas(cache_line) basic_sequence<Atomics> popped_;
+  typename Atomics::template atomic<bool> closed_{false};
+};
+
+}  // namespace penstock::inline v0

@@ -1,0 +1,74 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <memory>
+#include <utility>
+
+#include <penstock/load/epoch_plan.hpp>
+
+namespace penstock::inline v0 {
+
+/// The batches of some epochs, as an input range: what `loader.epochs()` and `transfer.epochs()`
+/// return. `*it` is an lvalue reference to the lease of the current batch; `++it` releases it unless
+/// it was moved out, and takes the next one.
+///
+/// `begin()` starts the reading; a second `begin()` starts it again from the first batch. The
+/// destructor ends it. Two live ranges of one feed are a `std::logic_error`. A range that outlives its
+/// loader or feed is over. An iterator must not outlive its range.
+template <class Flow>
+class batch_range {
+ public:
+  using batch_type = typename Flow::batch_type;
+
+  class iterator {
+   public:
+    using iterator_concept = std::input_iterator_tag;
+    using value_type = batch_type;
+    using difference_type = std::ptrdiff_t;
+
+    iterator() = default;
+    [[nodiscard]] batch_type& operator*() const noexcept { return flow_->current(); }
+    [[nodiscard]] batch_type* operator->() const noexcept { return &flow_->current(); }
+    iterator& operator++() {
+      if (!flow_->advance()) flow_ = nullptr;
+      return *this;
+    }
+    void operator++(int) { ++*this; }
+    friend bool operator==(const iterator& it, std::default_sentinel_t) noexcept {
+      return it.flow_ == nullptr;
+    }
+
+   private:
+    friend class batch_range;
+    explicit iterator(Flow* flow) noexcept : flow_(flow) {}
+    Flow* flow_ = nullptr;
+  };
+
+  batch_range(std::shared_ptr<Flow> flow, const batch_position& from,
+              std::uint64_t last_epoch) noexcept
+      : flow_(std::move(flow)), from_(from), last_epoch_(last_epoch) {}
+  batch_range(batch_range&&) noexcept = default;
+  batch_range& operator=(batch_range&&) = delete;
+  ~batch_range() {
+    if (flow_ != nullptr) flow_->finish(ticket_);
+  }
+
+  /// Starts reading, at the first batch. Throws `std::logic_error` while another range is live, and
+  /// what reading the first batch throws.
+  [[nodiscard]] iterator begin() {
+    flow_->finish(ticket_);
+    ticket_ = flow_->start(from_, last_epoch_);
+    return iterator{flow_->advance() ? flow_.get() : nullptr};
+  }
+  [[nodiscard]] std::default_sentinel_t end() const noexcept { return {}; }
+
+ private:
+  std::shared_ptr<Flow> flow_;
+  batch_position from_;
+  std::uint64_t last_epoch_;
+  std::uint64_t ticket_ = 0;  // names this range's start; 0: none
+};
+
+}  // namespace penstock::inline v0

@@ -1,0 +1,92 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include <penstock/core/sequence.hpp>
+
+namespace penstock::inline v0 {
+
+/// What a worker got from the cursor.
+struct claim {
+  enum class kind {
+    work,  ///< read run `run` of the batch in `slot`
+    open,  ///< the batch is handed out: open the next one, nobody else will
+    wait,  ///< somebody is opening the next batch: wait for it
+  };
+  kind what;
+  std::uint32_t batch;  ///< the batch's number, modulo 2^32
+  std::uint32_t slot;
+  std::uint32_t run;
+};
+
+/// Hands out the runs of the oldest batch that is not fully handed out, one atomic step a claim.
+///
+/// Every batch has `runs` runs. The one whose claim comes right behind the last run is the opener: it
+/// binds a slot to the next batch, calls `publish`, which hands it run 0, and the others wait
+/// meanwhile. So batches are bound in order, one at a time, and the oldest unfinished batch always
+/// has its slot. Starts with batch -1 handed out: the first claimant opens batch 0.
+///
+/// Everything a claim needs is in the claimed word itself, so a worker that is preempted between its
+/// claim and its work reads nothing that a later batch may have overwritten.
+template <class Atomics = std_atomics>
+class claim_cursor {
+ public:
+  static constexpr std::uint32_t run_bits = 20;
+  static constexpr std::uint32_t slot_bits = 12;
+  /// Half the range: claims that must wait count on as well, one for each waiting worker.
+  static constexpr std::uint32_t max_runs = 1U << (run_bits - 1);
+  static constexpr std::uint32_t max_slots = 1U << slot_bits;
+
+  explicit claim_cursor(std::uint32_t runs) noexcept
+      : runs_(runs), cursor_(word(~std::uint32_t{0}, 0, runs)), opened_(~std::uint32_t{0}) {}
+
+  [[nodiscard]] claim next() noexcept {
+    // acq_rel: a claim of batch b continues the release sequence of the store that published b, so
+    // it sees the slot that the opener has bound.
+    const std::uint64_t value = cursor_.fetch_add(1, std::memory_order_acq_rel);
+    const auto run = static_cast<std::uint32_t>(value & ((1U << run_bits) - 1));
+    const auto slot = static_cast<std::uint32_t>(value >> run_bits) & (max_slots - 1);
+    const auto batch = static_cast<std::uint32_t>(value >> 32);
+    const auto what = run < runs_    ? claim::kind::work
+                      : run == runs_ ? claim::kind::open
+                                     : claim::kind::wait;
+    return {what, batch, slot, run};
+  }
+
+  /// Opener only: batch `batch` is bound to `slot`. Run 0 is the caller's.
+  void publish(std::uint32_t batch, std::uint32_t slot) noexcept {
+    cursor_.store(word(batch, slot, 1), std::memory_order_release);
+    opened_.store(batch);
+  }
+
+  /// Waits until a batch behind `batch` is open, or `wake` was called.
+  ///
+  /// Behind, and not just another one: the opener moves the cursor first and `opened_` after it. Who
+  /// has claimed from the new batch in between must not take the old number for a sign to claim again:
+  /// it would spin, and count the run into the slot's bits.
+  void wait_past(std::uint32_t batch) const noexcept {
+    opened_.wait([this, batch](std::uint32_t now) {
+      return static_cast<std::int32_t>(now - batch) > 0 || ended_.load(std::memory_order_acquire);
+    });
+  }
+
+  /// Ends waiting, for good: no batch will be opened any more.
+  void wake() noexcept {
+    ended_.store(true, std::memory_order_release);
+    opened_.advance();
+  }
+
+ private:
+  static constexpr std::uint64_t word(std::uint32_t batch, std::uint32_t slot,
+                                      std::uint32_t run) noexcept {
+    return (std::uint64_t{batch} << 32) | (std::uint64_t{slot} << run_bits) | run;
+  }
+
+  std::uint32_t runs_;
+  alignas(cache_line) typename Atomics::template atomic<std::uint64_t> cursor_;
+  alignas(cache_line) basic_sequence<Atomics> opened_;
+  typename Atomics::template atomic<bool> ended_{false};
+};
+
+}  // namespace penstock::inline v0

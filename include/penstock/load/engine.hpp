@@ -1,0 +1,427 @@
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <stdexcept>
+#include <stop_token>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <penstock/data/reader.hpp>
+#include <penstock/load/claim_cursor.hpp>
+#include <penstock/load/epoch_plan.hpp>
+#include <penstock/load/host_slots.hpp>
+#include <penstock/load/options.hpp>
+#include <penstock/load/worker_pool.hpp>
+#include <penstock/memory/budget.hpp>
+#include <penstock/order/sampler.hpp>
+
+namespace penstock::inline v0::detail {
+
+/// What a loader runs on: the workers, the ring of host slots, the order of delivery. `loader` is its
+/// owner and its face. One consumer thread calls start, next, try_next and stop; the numbers of
+/// batches ("sequence") count on over all ranges of the engine's life.
+///
+/// The path of a batch: a worker claims a run from the cursor. The opener waits until a batch is
+/// wanted, takes a free slot, binds it (`open_next`). Each worker reads its run (`fill`), the last
+/// one of a batch announces it (`finish_run`), the consumer takes it (`next`).
+template <dataset Dataset, sampler Sampler, device Device>
+class engine {
+ public:
+  using record_type = typename Dataset::record_type;
+  using batch_type = host_batch<record_type, Device>;
+
+  engine(Dataset data, const Sampler& order, const Device& where, const loader_options& options)
+      : options_((require_valid(options), options)),
+        dataset_(std::move(data)),
+        sampler_(order),
+        device_(where),
+        plan_(order.size(dataset_.size()), options.batch_size, options.last),
+        layout_(extents_of(dataset_), options.batch_size),
+        slots_(make_slots()),
+        run_(run_size(options, layout_.sample_bytes())),
+        runs_(static_cast<std::uint32_t>((options.batch_size + run_ - 1) / run_)),
+        cursor_(runs_),
+        work_(slots_->count()),
+        announced_(slots_->count()),
+        finished_(slots_->count()),
+        hands_(make_hands()),
+        pool_(options.workers, work_on{this}, wake_all{this}) {}
+
+  engine(engine&&) = delete;
+  ~engine() { shut_down(); }
+
+  /// Ends the range and all threads, for good: no batch comes any more.
+  void shut_down() noexcept {
+    stop();
+    pool_.stop();
+    is_shut_down_ = true;
+  }
+
+  [[nodiscard]] const loader_options& options() const noexcept { return options_; }
+  [[nodiscard]] const Device& where() const noexcept { return device_; }
+  [[nodiscard]] const epoch_plan& plan() const noexcept { return plan_; }
+  [[nodiscard]] const batch_layout<record_type>& layout() const noexcept { return layout_; }
+  [[nodiscard]] const host_slots<record_type, Device>& slots() const noexcept { return *slots_; }
+  [[nodiscard]] const std::optional<failure>& last_failure() const noexcept { return failure_; }
+
+  /// Begins to read the batches from `from` to the begin of epoch `last_epoch`.
+  void start(const batch_position& from, std::uint64_t last_epoch) {
+    if (active_) throw std::logic_error("penstock::loader: a range over this loader is still live");
+    if (is_shut_down_) throw std::logic_error("penstock::loader: the loader of this range is gone");
+    const std::uint64_t count = plan_.count(from, last_epoch);
+    {
+      const std::lock_guard lock{open_};
+      position_ = from;
+      order_.reset();
+      end_ += count;
+    }
+    end_seen_ = end_;
+    active_ = true;
+    failure_.reset();
+    demand_.advance();
+  }
+
+  /// The next batch, waiting for it; empty at the end of what was started. Throws what the dataset
+  /// has thrown for this batch, `leases_exhausted`, or what the device throws; the range is over then.
+  [[nodiscard]] batch_type next() {
+    if (!active_ || next_ == end_seen_) return {};
+    try {
+      return options_.workers == 0 ? read_inline() : take(wait_for_next());
+    } catch (...) {
+      const auto error = std::current_exception();
+      stop();
+      std::rethrow_exception(error);
+    }
+  }
+
+  /// The next batch if it is complete already; else empty. Without workers always empty.
+  [[nodiscard]] batch_type try_next() {
+    if (!active_ || next_ == end_seen_ || options_.workers == 0 || !is_announced()) return {};
+    return next();
+  }
+
+  /// Ends the range: nothing new is read, reads that run are waited for, their slots come back. The
+  /// engine can be started again. Never throws; without a range it does nothing.
+  void stop() noexcept {
+    if (!active_) return;
+    active_ = false;
+    std::uint64_t opened = 0;
+    {
+      const std::lock_guard lock{open_};
+      opened = opened_;
+      end_ = opened;
+      cancelled_.store(opened, std::memory_order_release);
+    }
+    if (options_.workers == 0) {
+      next_ = opened;
+      return;
+    }
+    for (; next_ != opened; ++next_) {
+      const std::uint32_t slot = wait_for_any();
+      if (dead_.load(std::memory_order_acquire)) return;
+      work_[slot].error = nullptr;
+      slots_->give_back(slot);
+    }
+  }
+
+ private:
+  /// The batch that a slot is bound to. Written by the opener before it publishes the cursor, read by
+  /// the workers that claimed a run of it; `remaining` hands it on.
+  struct alignas(cache_line) slot_work {
+    batch_info info;
+    std::uint64_t sequence = 0;
+    std::optional<order_of<Sampler>> order;
+    // Invariant: the runs of this batch that are not finished. The step to 0 is acq_rel, so the one
+    // who makes it sees all that the others have written, and announces the batch.
+    std::atomic<std::uint32_t> remaining{0};
+    std::mutex error_mutex;
+    std::exception_ptr error;
+    failure where;
+  };
+
+  /// What a reading thread needs for itself, made at construction: reading allocates nothing.
+  struct alignas(cache_line) hands {  // a reader notes every sample it works on
+    reader<Dataset> source;
+    std::vector<std::uint64_t> indices;  // of one run
+  };
+
+  struct work_on {
+    engine* self;
+    void operator()(const std::stop_token& stop, std::size_t worker) const {
+      self->work(stop, self->hands_[worker]);
+    }
+  };
+  struct wake_all {
+    engine* self;
+    void operator()() const noexcept {
+      self->slots_->close();
+      self->demand_.advance();
+      self->cursor_.wake();
+    }
+  };
+
+  std::shared_ptr<host_slots<record_type, Device>> make_slots() const {
+    const std::size_t count = slot_count(options_);
+    if (options_.pinned) {
+      require_within_budget(count, layout_.bytes(), pinned_budget(options_.pinned_budget_bytes));
+    }
+    return std::make_shared<host_slots<record_type, Device>>(device_, layout_, count,
+                                                             options_.pinned);
+  }
+
+  std::vector<hands> make_hands() const {
+    std::vector<hands> all;
+    const std::size_t count = std::max<std::size_t>(1, options_.workers);  // at least the consumer
+    all.reserve(count);
+    for (std::size_t i = 0; i < count; ++i) {
+      all.push_back({reader<Dataset>{dataset_}, std::vector<std::uint64_t>(run_)});
+    }
+    return all;
+  }
+
+  // ---- workers -------------------------------------------------------------------------------
+
+  void work(const std::stop_token& stop, hands& own) {
+    try {
+      device_.enter_thread();
+      while (!stop.stop_requested()) {
+        claim got = cursor_.next();
+        if (got.what == claim::kind::wait) {
+          cursor_.wait_past(got.batch);
+          continue;
+        }
+        if (got.what == claim::kind::open) {
+          const auto slot = open_next(stop);
+          if (!slot) return;
+          got.slot = *slot;
+          got.run = 0;
+        }
+        fill(got.slot, got.run, own);
+        finish_run(got.slot);
+      }
+    } catch (...) {
+      die(std::current_exception());
+      throw;
+    }
+  }
+
+  /// Opener: waits until one more batch is wanted and a slot is free, and binds the two. Nothing when
+  /// the engine stops.
+  std::optional<std::uint32_t> open_next(const std::stop_token& stop) {
+    for (;;) {
+      const std::uint32_t seen = demand_.load();
+      if (stop.stop_requested()) return std::nullopt;
+      bool wanted = false;
+      {
+        const std::lock_guard lock{open_};
+        wanted = opened_ != end_;
+      }
+      if (!wanted) {
+        demand_.wait([seen](std::uint32_t now) { return now != seen; });
+        continue;
+      }
+      if (!spare_) spare_ = slots_->acquire();
+      if (!spare_) return std::nullopt;
+      // Taken once a batch, by the one opener; the consumer takes it when a range begins or ends.
+      const std::lock_guard lock{open_};
+      if (opened_ == end_) continue;  // the range ended meanwhile: the slot stays at hand
+      const std::uint32_t slot = *std::exchange(spare_, std::nullopt);
+      const auto batch = static_cast<std::uint32_t>(opened_);
+      bind(slot);
+      cursor_.publish(batch, slot);
+      return slot;
+    }
+  }
+
+  /// Binds a slot to the next batch. The caller holds `open_`.
+  void bind(std::uint32_t slot) {
+    slot_work& batch = work_[slot];
+    if (!order_) order_.emplace(sampler_.order(dataset_.size(), position_.epoch));
+    batch.info = plan_.at(position_);
+    batch.sequence = opened_;
+    batch.order = order_;
+    batch.remaining.store(runs_, std::memory_order_relaxed);
+    ++opened_;
+    if (++position_.batch == plan_.batches()) {
+      position_ = {position_.epoch + 1, 0};
+      order_.reset();
+    }
+  }
+
+  /// Reads run `run` of the batch in `slot`. An exception stays with the batch.
+  void fill(std::uint32_t slot, std::uint32_t run, hands& own) noexcept {
+    slot_work& batch = work_[slot];
+    const std::size_t begin = std::size_t{run} * run_;
+    if (begin >= batch.info.size) return;
+    if (batch.sequence < cancelled_.load(std::memory_order_acquire)) return;
+    const std::size_t count = std::min(run_, batch.info.size - begin);
+    const std::span<std::uint64_t> wanted{own.indices.data(), count};
+    const batch_view<record_type> all{slots_->data(slot), layout_, 0, batch.info.size};
+    try {
+      pick(batch, begin, wanted);
+      own.source.read(wanted, all.subrun(begin, count), {options_.seed, batch.info.epoch});
+    } catch (...) {
+      const std::size_t at = own.source.failed_at();
+      const std::lock_guard lock{batch.error_mutex};
+      if (!batch.error || begin + at < batch.where.position) {
+        batch.error = std::current_exception();
+        batch.where = {"read", batch.info.epoch, batch.info.index, begin + at, wanted[at]};
+      }
+    }
+  }
+
+  /// The dataset indices of a batch's samples from its place `begin` on. Behind the end of the epoch
+  /// (`last_batch::pad`) its begin follows.
+  void pick(const slot_work& batch, std::size_t begin,
+            std::span<std::uint64_t> out) const noexcept {
+    std::uint64_t k = batch.info.index * plan_.batch_size() + begin;
+    while (!out.empty()) {
+      k %= plan_.samples();
+      const auto count =
+          static_cast<std::size_t>(std::min<std::uint64_t>(out.size(), plan_.samples() - k));
+      batch.order->fill(k, out.first(count));
+      out = out.subspan(count);
+      k += count;
+    }
+  }
+
+  /// Counts a run down; the last one of the batch announces it.
+  void finish_run(std::uint32_t slot) noexcept {
+    slot_work& batch = work_[slot];
+    if (batch.remaining.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+    if (!options_.in_order) {
+      finished_.try_push(slot);
+      return;
+    }
+    announcement& next = announced_[batch.sequence % announced_.size()];
+    next.slot = slot;
+    next.word.store(static_cast<std::uint32_t>(batch.sequence + 1));
+  }
+
+  /// A worker failed outside a dataset's read: the device is in error. Nothing can be read any more; the consumer gets the exception at its next step.
+  void die(std::exception_ptr error) noexcept {
+    {
+      const std::lock_guard lock{open_};
+      if (!fatal_) fatal_ = std::move(error);
+    }
+    dead_.store(true, std::memory_order_release);
+    finished_.close();
+    for (auto& next : announced_) next.word.advance();
+  }
+
+  // ---- the consumer --------------------------------------------------------------------------
+
+  [[nodiscard]] bool is_announced() const noexcept {
+    if (!options_.in_order) return !finished_.was_empty();
+    return announced_[next_ % announced_.size()].word.load() ==
+           static_cast<std::uint32_t>(next_ + 1);
+  }
+
+  /// The slot of the next batch once it is complete.
+  std::uint32_t wait_for_next() {
+    // Nobody but the consumer could give a slot back: waiting would never end.
+    if (slots_->leased() == slots_->count()) throw_exhausted();
+    const std::uint32_t slot = wait_for_any();
+    if (dead_.load(std::memory_order_acquire)) {
+      const std::lock_guard lock{open_};
+      std::rethrow_exception(fatal_);
+    }
+    return slot;
+  }
+
+  /// The same for `stop`; the result means nothing once the engine is dead.
+  std::uint32_t wait_for_any() noexcept {
+    if (!options_.in_order) return finished_.pop().value_or(0);
+    const announcement& next = announced_[next_ % announced_.size()];
+    const auto expected = static_cast<std::uint32_t>(next_ + 1);
+    next.word.wait([&](std::uint32_t now) {
+      return now == expected || dead_.load(std::memory_order_acquire);
+    });
+    return next.slot;
+  }
+
+  /// Makes the lease of a complete batch, or throws its error.
+  batch_type take(std::uint32_t slot) {
+    ++next_;
+    slot_work& batch = work_[slot];
+    if (batch.error) {
+      const auto error = std::exchange(batch.error, nullptr);
+      failure_ = batch.where;
+      slots_->give_back(slot);
+      std::rethrow_exception(error);
+    }
+    return batch_type{slots_, slot, batch.info};
+  }
+
+  batch_type read_inline() {
+    const auto slot = slots_->try_acquire();
+    if (!slot) throw_exhausted();
+    {
+      const std::lock_guard lock{open_};
+      bind(*slot);
+    }
+    for (std::uint32_t run = 0; run < runs_; ++run) {
+      fill(*slot, run, hands_.front());
+    }
+    return take(*slot);
+  }
+
+  [[noreturn]] void throw_exhausted() const {
+    throw leases_exhausted("loader: all " + std::to_string(slots_->count()) +
+                           " host slots are held as leases: release one, or raise prefetch");
+  }
+
+  // Who announces batch k writes the slot, then the word; the consumer waits on its word alone. Two
+  // undelivered batches never share a word: there are as many words as slots.
+  struct alignas(cache_line) announcement {
+    sequence word;
+    std::uint32_t slot = 0;
+  };
+
+  loader_options options_;
+  Dataset dataset_;
+  Sampler sampler_;
+  Device device_;
+  epoch_plan plan_;
+  batch_layout<record_type> layout_;
+  std::shared_ptr<host_slots<record_type, Device>> slots_;
+  std::size_t run_;     // samples a run
+  std::uint32_t runs_;  // runs a batch
+
+  claim_cursor<> cursor_;
+  std::vector<slot_work> work_;          // by slot
+  std::vector<announcement> announced_;  // by sequence modulo slots
+  batch_queue<std::uint32_t> finished_;  // delivery in order of completion
+
+  std::mutex open_;                         // guards the five below
+  std::uint64_t opened_ = 0;                // batches bound so far
+  std::uint64_t end_ = 0;                   // batches wanted so far
+  batch_position position_;                 // of the next batch to bind
+  std::optional<order_of<Sampler>> order_;  // of its epoch
+  std::exception_ptr fatal_;
+
+  sequence demand_;                          // moves when end_ does
+  std::optional<std::uint32_t> spare_;       // of the opener: a slot at hand
+  std::atomic<std::uint64_t> cancelled_{0};  // batches below it are not read any more
+  std::atomic<bool> dead_{false};
+
+  std::uint64_t next_ = 0;  // of the consumer: the next batch to take
+  std::uint64_t end_seen_ = 0;
+  bool active_ = false;
+  bool is_shut_down_ = false;
+  std::optional<failure> failure_;
+
+  std::vector<hands> hands_;             // by worker; without workers the consumer's
+  worker_pool<work_on, wake_all> pool_;  // last: its threads use all of the above
+};
+
+}  // namespace penstock::inline v0::detail

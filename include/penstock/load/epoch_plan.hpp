@@ -1,0 +1,82 @@
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <string>
+
+#include <penstock/core/error.hpp>
+#include <penstock/load/host_slots.hpp>
+#include <penstock/load/options.hpp>
+
+namespace penstock::inline v0 {
+
+/// A place in the order of all batches: batch `batch` of epoch `epoch`.
+struct batch_position {
+  std::uint64_t epoch = 0;
+  std::uint64_t batch = 0;
+  friend bool operator==(const batch_position&, const batch_position&) = default;
+};
+
+/// How an epoch of `samples` samples is cut into batches. Pure arithmetic, no state.
+class epoch_plan {
+ public:
+  /// Throws `empty_dataset` when there is no sample, `option_error` when there is no batch.
+  epoch_plan(std::uint64_t samples, std::size_t batch_size, last_batch last)
+      : samples_(samples), batch_size_(batch_size), last_(last) {
+    if (samples == 0)
+      throw empty_dataset("loader: the dataset, or what the sampler draws, is empty");
+    if (batches() == 0) {
+      throw option_error("batch_size",
+                         std::to_string(batch_size) + " is above the " + std::to_string(samples) +
+                             " samples of an epoch, and last_batch::drop leaves none");
+    }
+  }
+
+  [[nodiscard]] std::uint64_t samples() const noexcept { return samples_; }
+  [[nodiscard]] std::size_t batch_size() const noexcept { return batch_size_; }
+
+  /// Batches an epoch.
+  [[nodiscard]] std::uint64_t batches() const noexcept {
+    const std::uint64_t full = samples_ / batch_size_;
+    return full + (last_ != last_batch::drop && samples_ % batch_size_ != 0 ? 1 : 0);
+  }
+
+  /// The batch at a position; `position.batch` must be below `batches()`.
+  [[nodiscard]] batch_info at(const batch_position& position) const noexcept {
+    const std::uint64_t left = samples_ - position.batch * batch_size_;
+    const auto valid = left < batch_size_ ? static_cast<std::size_t>(left) : batch_size_;
+    const std::size_t size = last_ == last_batch::pad ? batch_size_ : valid;
+    return {position.epoch, position.batch, size, valid};
+  }
+
+  /// The number of batches from `from` to the begin of epoch `last_epoch`, not included. Throws
+  /// `option_error` when `from` is behind it, names no batch, or the epochs do not fit 32 bits (the
+  /// key of the random bits holds no more).
+  [[nodiscard]] std::uint64_t count(const batch_position& from, std::uint64_t last_epoch) const {
+    const std::uint64_t per_epoch = batches();
+    if (last_epoch > std::uint64_t{1} << 32) {
+      throw option_error("epochs",
+                         "the last epoch " + std::to_string(last_epoch) + " is above 2^32");
+    }
+    if (from.epoch > last_epoch || (from.batch != 0 && from.epoch == last_epoch)) {
+      throw option_error("epochs", "the first epoch " + std::to_string(from.epoch) +
+                                       " is behind the last one " + std::to_string(last_epoch));
+    }
+    if (from.batch >= per_epoch) {
+      throw option_error("epochs", "batch " + std::to_string(from.batch) + " of " +
+                                       std::to_string(per_epoch) + " in an epoch");
+    }
+    const std::uint64_t epochs = last_epoch - from.epoch;
+    if (epochs != 0 && per_epoch > std::numeric_limits<std::uint64_t>::max() / epochs) {
+      throw option_error("epochs", "more batches than 64 bits count");
+    }
+    return epochs * per_epoch - from.batch;
+  }
+
+ private:
+  std::uint64_t samples_;
+  std::size_t batch_size_;
+  last_batch last_;
+};
+
+}  // namespace penstock::inline v0

@@ -1,0 +1,210 @@
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include <penstock/core/batch.hpp>
+#include <penstock/device/device.hpp>
+#include <penstock/load/batch_queue.hpp>
+#include <penstock/memory/slab.hpp>
+
+namespace penstock::inline v0 {
+
+/// Which batch a lease holds. Numbers count from 0.
+struct batch_info {
+  std::uint64_t epoch = 0;
+  std::uint64_t index = 0;  ///< the batch within its epoch
+  std::size_t size = 0;     ///< its samples
+  std::size_t valid = 0;    ///< its samples without those that only fill it up (`last_batch::pad`)
+};
+
+/// The ring of host slots: one slab, cut into slots that each hold a batch, and the queue on which
+/// free slots come back. Lives until the last lease is gone.
+///
+/// A slot comes back as a ticket, either free at once or behind a copy: then its `drained` event has
+/// been recorded before the ticket went into the queue, and whoever takes the ticket waits for the
+/// event. That thread is the reaper; tickets come in the order of their copies, so it waits for the
+/// oldest.
+template <record_type Record, device Device>
+class host_slots {
+ public:
+  host_slots(const Device& where, const batch_layout<Record>& layout, std::size_t count,
+             bool pinned)
+      : device_(where),
+        layout_(layout),
+        memory_(where, layout.bytes() * count,
+                pinned ? memory_kind::pinned : memory_kind::pageable),
+        returned_(count) {
+    drained_.reserve(count);
+    for (std::uint32_t slot = 0; slot < count; ++slot) {
+      drained_.push_back(where.make_event());
+      returned_.try_push({slot, false});
+    }
+  }
+  host_slots(host_slots&&) = delete;
+
+  /// The memory goes: no copy may still read it.
+  ~host_slots() {
+    for (auto& event : drained_) {
+      try {
+        device_.synchronize(event);
+      } catch (...) {  // a device in error runs no copies any more
+      }
+    }
+  }
+
+  [[nodiscard]] const Device& where() const noexcept { return device_; }
+  [[nodiscard]] const batch_layout<Record>& layout() const noexcept { return layout_; }
+  [[nodiscard]] std::size_t count() const noexcept { return drained_.size(); }
+  [[nodiscard]] std::size_t bytes() const noexcept { return memory_.bytes(); }
+  [[nodiscard]] bool pinned() const noexcept { return memory_.pinned(); }
+  [[nodiscard]] std::byte* data(std::uint32_t slot) const noexcept {
+    return memory_.data() + slot * layout_.bytes();
+  }
+
+  /// Takes a slot to fill, waiting for one to come back; nothing once `close` was called. Throws what
+  /// the device throws.
+  [[nodiscard]] std::optional<std::uint32_t> acquire() { return settled(returned_.pop()); }
+
+  /// The same without waiting for a consumer; nothing when no slot has come back.
+  [[nodiscard]] std::optional<std::uint32_t> try_acquire() { return settled(returned_.try_pop()); }
+
+  /// Returns a slot that nothing reads any more.
+  void give_back(std::uint32_t slot) noexcept { returned_.try_push({slot, false}); }
+
+  /// Returns a slot that is free once `stream` gets here. Throws what recording throws; the slot is
+  /// returned then too, after a wait for the stream.
+  void give_back_after(std::uint32_t slot, typename Device::stream_ref stream) {
+    try {
+      device_.record(drained_[slot], stream);
+    } catch (...) {
+      try {
+        device_.synchronize(stream);
+      } catch (...) {  // a device in error runs no copies any more
+      }
+      give_back(slot);
+      throw;
+    }
+    returned_.try_push({slot, true});
+  }
+
+  /// How many slots leases hold at the moment.
+  [[nodiscard]] std::size_t leased() const noexcept {
+    return leased_.load(std::memory_order_acquire);
+  }
+  void note_lease() noexcept { leased_.fetch_add(1, std::memory_order_relaxed); }
+  void note_release() noexcept { leased_.fetch_sub(1, std::memory_order_release); }
+
+  /// Ends waiting for slots, for good.
+  void close() noexcept { returned_.close(); }
+
+ private:
+  struct ticket {
+    std::uint32_t slot;
+    bool behind_copy;
+  };
+
+  std::optional<std::uint32_t> settled(std::optional<ticket> back) {
+    if (!back) return std::nullopt;
+    if (back->behind_copy) device_.synchronize(drained_[back->slot]);
+    return back->slot;
+  }
+
+  Device device_;
+  batch_layout<Record> layout_;
+  slab<Device> memory_;
+  std::vector<typename Device::event_type> drained_;
+  batch_queue<ticket> returned_;
+  std::atomic<std::size_t> leased_{0};
+};
+
+/// A lease of one batch in host memory. Move-only; its destruction gives the slot back for refilling.
+/// It may be moved out of the loop and kept, also beyond the loader: the memory lives as long. Used
+/// by one thread at a time; may be destroyed on any.
+template <record_type Record, device Device>
+class host_batch {
+ public:
+  using record_type = Record;
+  using device_type = Device;
+
+  /// An empty lease.
+  host_batch() = default;
+  host_batch(std::shared_ptr<host_slots<Record, Device>> slots, std::uint32_t slot,
+             const batch_info& info) noexcept
+      : slots_(std::move(slots)), slot_(slot), info_(info) {
+    slots_->note_lease();
+  }
+  host_batch(host_batch&&) noexcept = default;
+  host_batch& operator=(host_batch&& other) noexcept {
+    if (this != &other) {
+      release();
+      slots_ = std::move(other.slots_);
+      slot_ = other.slot_;
+      info_ = other.info_;
+    }
+    return *this;
+  }
+  ~host_batch() { release(); }
+
+  /// Whether there is a batch; everything else but assignment and destruction needs one.
+  [[nodiscard]] explicit operator bool() const noexcept { return slots_ != nullptr; }
+
+  /// The samples of the batch; only the last one of an epoch may have fewer than `batch_size`.
+  [[nodiscard]] std::size_t size() const noexcept { return info_.size; }
+  /// The samples that are not filling (`last_batch::pad`).
+  [[nodiscard]] std::size_t valid() const noexcept { return info_.valid; }
+  [[nodiscard]] std::uint64_t epoch() const noexcept { return info_.epoch; }
+  /// The batch's number within its epoch.
+  [[nodiscard]] std::uint64_t index() const noexcept { return info_.index; }
+  [[nodiscard]] const batch_info& info() const noexcept { return info_; }
+  /// The host slot that holds the batch.
+  [[nodiscard]] std::size_t slot() const noexcept { return slot_; }
+
+  /// The slab: all fields, see `batch_layout`.
+  [[nodiscard]] std::byte* data() noexcept { return slots_->data(slot_); }
+  [[nodiscard]] const std::byte* data() const noexcept { return slots_->data(slot_); }
+
+  [[nodiscard]] batch_view<Record> view() noexcept {
+    return {data(), slots_->layout(), 0, info_.size};
+  }
+  [[nodiscard]] const_batch_view<Record> view() const noexcept {
+    return {data(), slots_->layout(), 0, info_.size};
+  }
+
+  /// A `tensor_view` of one field, the samples as outermost dimension; of const for a const lease.
+  template <name Name>
+  [[nodiscard]] auto get() noexcept {
+    return view().template get<Name>();
+  }
+  template <name Name>
+  [[nodiscard]] auto get() const noexcept {
+    return view().template get<Name>();
+  }
+
+  /// Gives the slot back as soon as `stream` has done what it was given so far: for a copy out of the
+  /// slot that runs on. The lease is empty then. Throws what the device throws.
+  void release_after(typename Device::stream_ref stream) {
+    const auto slots = std::move(slots_);
+    slots->note_release();
+    slots->give_back_after(slot_, stream);
+  }
+
+ private:
+  void release() noexcept {
+    if (slots_ == nullptr) return;
+    slots_->note_release();
+    slots_->give_back(slot_);
+    slots_.reset();
+  }
+
+  std::shared_ptr<host_slots<Record, Device>> slots_;
+  std::uint32_t slot_ = 0;
+  batch_info info_;
+};
+
+}  // namespace penstock::inline v0

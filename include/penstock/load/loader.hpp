@@ -1,0 +1,156 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include <penstock/data/dataset.hpp>
+#include <penstock/device/host_device.hpp>
+#include <penstock/load/batch_range.hpp>
+#include <penstock/load/engine.hpp>
+#include <penstock/load/host_slots.hpp>
+#include <penstock/load/options.hpp>
+#include <penstock/order/sampler.hpp>
+
+namespace penstock::inline v0 {
+
+/// What a loader has taken.
+struct loader_footprint {
+  std::size_t slots;       ///< host slots
+  std::size_t slot_bytes;  ///< bytes of each, see `batch_layout`
+  std::size_t bytes;       ///< bytes of the slab that holds them all
+  bool pinned;             ///< whether the slab really is page-locked
+};
+
+/// Reads batches of a dataset in the order of a sampler, on worker threads, into a fixed ring of host
+/// slots. A loop over it gets leases of host memory; `transfer` carries them to a device.
+///
+///     ps::loader loader{digits | ps::map(augment), ps::shuffled{.seed = 1}, {.batch_size = 64}};
+///     for (auto& batch : loader.epochs(0, 5)) use(ps::get<"image">(batch), batch.size());
+///
+/// An lvalue dataset is referred to and must outlive the loader; an rvalue is moved in. All memory is
+/// taken, and all threads are started, at construction. The same dataset, sampler and seed give the
+/// same batches, bit by bit, for any number of workers and any prefetch. Movable; one thread consumes.
+///
+/// Construction throws `option_error`, `empty_dataset`, `layout_error`, `pinned_budget_exceeded`,
+/// `out_of_memory`, `std::system_error` (threads).
+template <dataset Dataset, sampler Sampler, device Device = host_device>
+class loader {
+  using engine_type = detail::engine<Dataset, Sampler, Device>;
+
+ public:
+  using record_type = typename Dataset::record_type;
+  using device_type = Device;
+  using batch_type = host_batch<record_type, Device>;
+
+ private:
+  // On the heap and shared with the ranges, so that a loader may be moved, and even destroyed, while
+  // a range over it is live.
+  struct flow {
+    using batch_type = loader::batch_type;
+
+    template <class Data>
+    flow(Data&& data, const Sampler& order, const Device& where, const loader_options& options)
+        : reads(Dataset(std::forward<Data>(data)), order, where, options) {}
+
+    std::uint64_t start(const batch_position& from, std::uint64_t last_epoch) {
+      reads.start(from, last_epoch);
+      return ++ticket;
+    }
+    bool advance() {
+      held = batch_type{};  // the release: before the next is waited for, it may need the slot
+      held = reads.next();
+      return static_cast<bool>(held);
+    }
+    batch_type& current() noexcept { return held; }
+    void finish(std::uint64_t started) noexcept {
+      if (started == 0 || started != ticket) return;
+      held = batch_type{};
+      reads.stop();
+    }
+
+    engine_type reads;
+    batch_type held;
+    std::uint64_t ticket = 0;
+  };
+
+ public:
+  using range_type = batch_range<flow>;
+
+  template <class Data>
+  loader(Data&& data, const Sampler& order, const Device& where, const loader_options& options)
+      : flow_(std::make_shared<flow>(std::forward<Data>(data), order, where, options)) {}
+
+  /// Without a device: batches in host memory.
+  template <class Data>
+  loader(Data&& data, const Sampler& order, const loader_options& options)
+      : loader(std::forward<Data>(data), order, Device{}, options) {}
+
+  loader(loader&&) noexcept = default;
+  loader& operator=(loader&& other) noexcept {
+    std::swap(flow_, other.flow_);
+    return *this;
+  }
+
+  /// Ends all threads as soon as the reads under way return. Leases stay valid, ranges end.
+  ~loader() {
+    if (flow_) flow_->reads.shut_down();
+  }
+
+  /// The batches of the epochs `first` to `last`, the latter not included, without a pause at the
+  /// borders; nothing behind `last` is read.
+  [[nodiscard]] range_type epochs(std::uint64_t first, std::uint64_t last) & {
+    return range_type{flow_, {first, 0}, last};
+  }
+  [[nodiscard]] range_type epoch(std::uint64_t which) & { return epochs(which, which + 1); }
+  /// From any batch on, in constant time: what is needed to go on in the middle of an epoch.
+  [[nodiscard]] range_type batches(const batch_position& from, std::uint64_t last_epoch) & {
+    return range_type{flow_, from, last_epoch};
+  }
+
+  [[nodiscard]] std::uint64_t batches_per_epoch() const noexcept {
+    return reads().plan().batches();
+  }
+  [[nodiscard]] std::uint64_t samples_per_epoch() const noexcept {
+    return reads().plan().samples();
+  }
+  [[nodiscard]] const loader_options& options() const noexcept { return reads().options(); }
+  [[nodiscard]] loader_footprint footprint() const noexcept {
+    const auto& slots = reads().slots();
+    return {slots.count(), slots.layout().bytes(), slots.bytes(), slots.pinned()};
+  }
+
+  /// Where the exception came from that ended the last range; nothing if none did.
+  [[nodiscard]] const std::optional<penstock::failure>& failure() const noexcept {
+    return reads().last_failure();
+  }
+
+  /// @name The members that make a `batch_source`; a loop uses `epochs` instead.
+  /// @{
+  [[nodiscard]] const Device& where() const noexcept { return reads().where(); }
+  [[nodiscard]] const batch_layout<record_type>& layout() const noexcept {
+    return reads().layout();
+  }
+  void start(const batch_position& from, std::uint64_t last_epoch) {
+    flow_->reads.start(from, last_epoch);
+  }
+  [[nodiscard]] batch_type next() { return flow_->reads.next(); }
+  [[nodiscard]] batch_type try_next() { return flow_->reads.try_next(); }
+  void stop() noexcept { flow_->reads.stop(); }
+  /// @}
+
+ private:
+  [[nodiscard]] const engine_type& reads() const noexcept { return flow_->reads; }
+
+  std::shared_ptr<flow> flow_;
+};
+
+template <class Data, class Sampler, class Device>
+loader(Data&&, const Sampler&, const Device&, loader_options)
+    -> loader<stored_dataset_t<Data>, Sampler, Device>;
+template <class Data, class Sampler>
+loader(Data&&, const Sampler&, loader_options) -> loader<stored_dataset_t<Data>, Sampler>;
+
+}  // namespace penstock::inline v0

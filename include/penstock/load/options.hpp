@@ -1,0 +1,98 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include <penstock/core/error.hpp>
+#include <penstock/load/claim_cursor.hpp>
+
+namespace penstock::inline v0 {
+
+/// What becomes of the samples of an epoch that do not fill a batch.
+enum class last_batch {
+  keep,  ///< a shorter last batch; DataLoader(drop_last=False)
+  drop,  ///< no such batch; DataLoader(drop_last=True)
+  pad,   ///< filled up from the epoch's begin; `valid()` counts the samples that are not filling
+};
+
+/// The options of a `loader`. Bad values throw `option_error` at construction.
+struct loader_options {
+  /// Samples a batch. DataLoader(batch_size).
+  std::size_t batch_size = 1;
+
+  /// Threads that read samples; 0 reads on the consumer's thread, inside `++`. DataLoader(num_workers),
+  /// but threads: they share the dataset, and all help the batch that is needed first.
+  std::size_t workers = 1;
+
+  /// Batches that are read ahead of the consumer, in all and not for each worker; 0 chooses
+  /// max(2, workers). DataLoader(prefetch_factor) * num_workers. Takes prefetch + 1 slots of host
+  /// memory. Without workers nothing is read ahead.
+  std::size_t prefetch = 0;
+
+  /// The key of the per-sample random bits. DataLoader(generator), worker_init_fn.
+  std::uint64_t seed = 0;
+
+  /// DataLoader(drop_last).
+  last_batch last = last_batch::keep;
+
+  /// Whether batches come in the sampler's order; false delivers the one that is complete first, and
+  /// gives up the exact order. DataLoader(in_order).
+  bool in_order = true;
+
+  /// Whether batches lie in page-locked memory. DataLoader(pin_memory).
+  bool pinned = true;
+
+  /// Samples that a worker takes at a time; 0 chooses. No counterpart: DataLoader's unit is a batch.
+  std::size_t run = 0;
+
+  /// The most memory that the host slots may take, in bytes; 0 is a quarter of what the process may
+  /// still use, cgroup limits counted. Beyond it `pinned_budget_exceeded`.
+  std::uint64_t pinned_budget_bytes = 0;
+};
+
+namespace detail {
+
+/// Throws `option_error` on a value that no loader can work with.
+inline void require_valid(const loader_options& options) {
+  constexpr std::size_t max_workers = 4096;
+  if (options.batch_size == 0) throw option_error("batch_size", "must be at least 1, is 0");
+  if (options.workers > max_workers) {
+    throw option_error(
+        "workers", std::to_string(options.workers) + " is above " + std::to_string(max_workers));
+  }
+  if (options.prefetch > claim_cursor<>::max_slots - 1) {
+    throw option_error("prefetch", std::to_string(options.prefetch) + " is above " +
+                                       std::to_string(claim_cursor<>::max_slots - 1));
+  }
+}
+
+/// How many host slots the options ask for: one at the consumer, the others read ahead.
+inline std::size_t slot_count(const loader_options& options) noexcept {
+  const std::size_t ahead = options.prefetch != 0  ? options.prefetch
+                            : options.workers == 0 ? std::size_t{1}
+                                                   : std::max<std::size_t>(2, options.workers);
+  return ahead + 1;
+}
+
+/// How many samples a worker claims at a time. Two runs for each worker, so that all help the oldest
+/// batch and none waits long for the last; at least a page of bytes, so that a claim stays cheap
+/// beside its work.
+inline std::size_t run_size(const loader_options& options, std::size_t sample_bytes) noexcept {
+  constexpr std::size_t least_bytes = 4096;
+  const std::size_t batch = options.batch_size;
+  std::size_t run = options.run;
+  if (run == 0) {
+    const std::size_t share =
+        options.workers <= 1 ? batch : (batch + 2 * options.workers - 1) / (2 * options.workers);
+    run = std::max(share, (least_bytes + sample_bytes - 1) / sample_bytes);
+  }
+  constexpr std::size_t most_runs = claim_cursor<>::max_runs;
+  run = std::max(run, (batch + most_runs - 1) / most_runs);
+  return std::min(run, batch);
+}
+
+}  // namespace detail
+
+}  // namespace penstock::inline v0

@@ -1,0 +1,96 @@
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <stdexcept>
+
+#include <penstock/device/host_device.hpp>
+
+/// What a test thinks up for a device to do wrong.
+class device_fault : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+/// The host device with a hand on its valves: copies and events can be held, so that order is proved by
+/// blocking and not by timing, and the k-th call of a kind can fail. Copies share one state.
+class gated_device {
+ public:
+  using stream_type = penstock::host_stream;
+  using stream_ref = penstock::host_stream_ref;
+  using event_type = penstock::host_event;
+
+  /// Copies queue up behind this until `open_copies`.
+  void hold_copies() const { state_->gate.store(1); }
+  void open_copies() const { state_->gate.store(0); }
+
+  std::size_t copies() const { return state_->copies.load(); }  ///< copies that have run
+  std::size_t copied_bytes() const { return state_->copied_bytes.load(); }
+
+  /// The k-th call from now on (0: the next) throws `device_fault`.
+  void fail_record(std::uint64_t k) const { state_->record_fails.store(k); }
+  void fail_synchronize(std::uint64_t k) const { state_->synchronize_fails.store(k); }
+  void fail_copy(std::uint64_t k) const { state_->copy_fails.store(k); }
+
+  [[nodiscard]] stream_type make_stream() const { return host_.make_stream(); }
+  [[nodiscard]] event_type make_event() const { return host_.make_event(); }
+  [[nodiscard]] stream_ref inline_stream() const { return host_.inline_stream(); }
+  void record(event_type& event, stream_ref stream) const {
+    count_down(state_->record_fails, "record");
+    host_.record(event, stream);
+  }
+  void wait(stream_ref stream, const event_type& event) const { host_.wait(stream, event); }
+  void synchronize(stream_ref stream) const { host_.synchronize(stream); }
+  void synchronize(const event_type& event) const {
+    count_down(state_->synchronize_fails, "synchronize");
+    host_.synchronize(event);
+  }
+  [[nodiscard]] bool is_complete(const event_type& event) const { return host_.is_complete(event); }
+  void copy_async(void* to, const void* from, std::size_t bytes, stream_ref stream) const {
+    count_down(state_->copy_fails, "copy_async");
+    stream.launch(
+        [state = state_] { state->gate.wait([](std::uint32_t closed) { return closed == 0; }); });
+    host_.copy_async(to, from, bytes, stream);
+    stream.launch([state = state_, bytes] {
+      state->copied_bytes += bytes;
+      ++state->copies;
+    });
+  }
+  [[nodiscard]] void* allocate(std::size_t bytes) const { return host_.allocate(bytes); }
+  void deallocate(void* data, std::size_t bytes) const noexcept { host_.deallocate(data, bytes); }
+  [[nodiscard]] penstock::pinned_block allocate_pinned(std::size_t bytes) const {
+    return host_.allocate_pinned(bytes);
+  }
+  void deallocate_pinned(void* data, std::size_t bytes) const noexcept {
+    host_.deallocate_pinned(data, bytes);
+  }
+  void enter_thread() const { host_.enter_thread(); }
+
+ private:
+  static constexpr std::uint64_t never = std::numeric_limits<std::uint64_t>::max();
+
+  struct shared {
+    penstock::sequence gate;
+    std::atomic<std::size_t> copies{0};
+    std::atomic<std::size_t> copied_bytes{0};
+    std::atomic<std::uint64_t> record_fails{never};
+    std::atomic<std::uint64_t> synchronize_fails{never};
+    std::atomic<std::uint64_t> copy_fails{never};
+  };
+
+  static void count_down(std::atomic<std::uint64_t>& left, const char* call) {
+    if (left.load() == never) return;
+    if (left.fetch_sub(1) == 0) {
+      left.store(never);
+      throw device_fault(std::string{call} + " was told to fail");
+    }
+  }
+
+  penstock::host_device host_;
+  std::shared_ptr<shared> state_ = std::make_shared<shared>();
+};
+
+static_assert(penstock::device<gated_device>);

@@ -1,0 +1,57 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include <penstock/core/sequence.hpp>
+#include <penstock/data/dataset.hpp>
+
+/// The exception of a sample that `numbered` was told to fail on.
+class bad_sample : public std::runtime_error {
+ public:
+  explicit bad_sample(std::uint64_t which)
+      : std::runtime_error("sample " + std::to_string(which) + " is bad"), index(which) {}
+  std::uint64_t index;
+};
+
+/// A dataset whose every value tells its sample: eight times the index as a float, and the index.
+/// Counts reads, can fail on one sample and hold every read; copies share one state.
+struct numbered {
+  using record_type = penstock::record<penstock::field<"values", float, 8>,
+                                       penstock::field<"label", std::uint64_t>>;
+  static constexpr std::uint64_t none = ~std::uint64_t{0};
+
+  std::uint64_t count = 1000;
+
+  struct shared {
+    std::atomic<std::uint64_t> bad{none};
+    std::atomic<std::uint64_t> reads{0};
+    std::atomic<std::uint64_t> running{0};
+    penstock::sequence arrived;  // moves with every read that begins
+    penstock::sequence gate;     // 1 holds every read
+  };
+  std::shared_ptr<shared> state = std::make_shared<shared>();
+
+  [[nodiscard]] std::uint64_t size() const { return count; }
+  void read(std::uint64_t index, penstock::sample<record_type> out) const {
+    ++state->running;
+    state->arrived.advance();
+    state->gate.wait([](std::uint32_t closed) { return closed == 0; });
+    for (float& value : penstock::get<"values">(out).flat()) value = static_cast<float>(index);
+    penstock::get<"label">(out) = index;
+    --state->running;
+    ++state->reads;
+    if (index == state->bad.load()) throw bad_sample(index);
+  }
+};
+
+/// All labels of a batch in host memory.
+template <class Batch>
+std::vector<std::uint64_t> labels_of(const Batch& batch) {
+  const auto view = penstock::get<"label">(batch).flat();
+  return {view.begin(), view.end()};
+}
