@@ -1,0 +1,66 @@
+#pragma once
+
+/// @mainpage penstock: batches for a GPU, on time
+///
+///     dataset -> sampler -> workers -> host slot -> ready -> transfer -> device slot -> consumer
+///                              ^                                |                         |
+///                              +--- drained: free host slot ----+      released ----------+
+///                                                                      (free device slot)
+///
+/// The includes below follow the flow. Needs Boost's headers and threads, nothing else; the sources
+/// that need a library (`data/gzip.hpp`: zlib) are headers of their own.
+
+// core: names, records, where a batch's fields lie, views, errors
+#include <penstock/core/batch.hpp>
+#include <penstock/core/error.hpp>
+#include <penstock/core/extents.hpp>
+#include <penstock/core/file_error.hpp>
+#include <penstock/core/layout.hpp>
+#include <penstock/core/name.hpp>
+#include <penstock/core/record.hpp>
+#include <penstock/core/sequence.hpp>
+#include <penstock/core/tensor_view.hpp>
+#include <penstock/core/version.hpp>
+
+// device: streams, events, copies, memory
+#include <penstock/device/device.hpp>
+#include <penstock/device/host_device.hpp>
+#include <penstock/device/host_stream.hpp>
+
+// memory: pinned memory for containers and slots, the budget
+#include <penstock/memory/budget.hpp>
+#include <penstock/memory/pinned_allocator.hpp>
+#include <penstock/memory/pinned_resource.hpp>
+#include <penstock/memory/slab.hpp>
+
+// order: which sample comes k-th, and its random bits
+#include <penstock/order/permutation.hpp>
+#include <penstock/order/random.hpp>
+#include <penstock/order/sampler.hpp>
+
+// data: what a sample is read from
+#include <penstock/data/adaptor.hpp>
+#include <penstock/data/concat.hpp>
+#include <penstock/data/dataset.hpp>
+#include <penstock/data/file_source.hpp>
+#include <penstock/data/idx_dataset.hpp>
+#include <penstock/data/idx_file.hpp>
+#include <penstock/data/map.hpp>
+#include <penstock/data/memory_dataset.hpp>
+#include <penstock/data/reader.hpp>
+#include <penstock/data/subset.hpp>
+
+// load: workers that fill the ring of host slots
+#include <penstock/load/batch_queue.hpp>
+#include <penstock/load/batch_range.hpp>
+#include <penstock/load/claim_cursor.hpp>
+#include <penstock/load/epoch_plan.hpp>
+#include <penstock/load/host_slots.hpp>
+#include <penstock/load/loader.hpp>
+#include <penstock/load/options.hpp>
+#include <penstock/load/worker_pool.hpp>
+
+// transfer: copies that run under the consumer's work
+#include <penstock/transfer/batch_source.hpp>
+#include <penstock/transfer/device_batch.hpp>
+#include <penstock/transfer/transfer.hpp>

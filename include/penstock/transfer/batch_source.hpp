@@ -1,0 +1,55 @@
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+#include <penstock/core/layout.hpp>
+#include <penstock/device/device.hpp>
+#include <penstock/load/epoch_plan.hpp>
+
+namespace penstock::inline v0 {
+
+/// A batch in host memory that `transfer` can copy from: move-only, empty by default, true when it
+/// holds a batch.
+///
+/// `release_after(stream)` gives the memory back to the source for refilling as soon as `stream` has
+/// done what it was given so far, and empties the batch. `host_batch` is the model.
+template <class B>
+concept source_batch =
+    std::movable<B> && std::default_initializable<B> && !std::copyable<B> &&
+    requires(B & batch, const B& constant, typename B::device_type::stream_ref stream) {
+  typename B::record_type;
+  {static_cast<bool>(constant)};
+  { constant.data() } -> std::convertible_to<const std::byte*>;
+  { constant.info() } -> std::convertible_to<batch_info>;
+  batch.release_after(stream);
+};
+
+/// Where `transfer` gets batches from; `loader` models it, and so can a producer that exists already:
+///
+///     using record_type = ...;  using device_type = ...;  using batch_type = ...;  // a source_batch
+///     device_type where() const;                       // the device that is fed
+///     const batch_layout<record_type>& layout() const; // of every batch's memory
+///     void start(const batch_position& from, std::uint64_t last_epoch);
+///     batch_type next();                               // waits; empty at the end of what was started
+///     batch_type try_next();                           // does not wait; empty if none is ready
+///     void stop() noexcept;                            // end early; the source can be started again
+///
+/// `where` is called at construction; all others on the consumer's thread, one at a time. What they
+/// throw reaches the consumer at that batch's turn, and the source counts as stopped then. Batches lie
+/// in memory that the device can copy from asynchronously (pinned) for copies to overlap.
+template <class S>
+concept batch_source = device<typename S::device_type> && source_batch<typename S::batch_type> &&
+    requires(S& source, const S& constant, const batch_position& from, std::uint64_t last_epoch) {
+  { constant.where() } -> std::convertible_to<typename S::device_type>;
+  { constant.layout() } -> std::convertible_to<const batch_layout<typename S::record_type>&>;
+  source.start(from, last_epoch);
+  { source.next() } -> std::same_as<typename S::batch_type>;
+  { source.try_next() } -> std::same_as<typename S::batch_type>;
+  { source.stop() }
+  noexcept;
+};
+
+}  // namespace penstock::inline v0

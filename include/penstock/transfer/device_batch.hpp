@@ -1,0 +1,251 @@
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include <penstock/core/batch.hpp>
+#include <penstock/device/device.hpp>
+#include <penstock/load/host_slots.hpp>
+#include <penstock/memory/slab.hpp>
+
+namespace penstock::inline v0 {
+
+/// The ring of device slots: `depth` slabs of device memory at fixed addresses, with the events that
+/// order their use, and the copy stream. Lives until the last lease is gone.
+template <record_type Record, device Device>
+class device_slots {
+ public:
+  using stream_ref = typename Device::stream_ref;
+
+  device_slots(const Device& where, const batch_layout<Record>& layout, std::size_t depth)
+      : device_(where),
+        layout_(layout),
+        memory_(where, layout.bytes() * depth, memory_kind::device),
+        copy_stream_(where.make_stream()),
+        slots_(depth) {
+    for (auto& slot : slots_) {
+      slot.copied = where.make_event();
+      slot.released = where.make_event();
+    }
+  }
+  device_slots(device_slots&&) = delete;
+
+  /// The memory goes: no copy may still write it, no kernel still read it.
+  ~device_slots() {
+    for (auto& slot : slots_) {
+      settle(slot.copied);
+      settle(slot.released);
+      for (auto& extra : slot.extras) settle(extra.released);
+    }
+  }
+
+  [[nodiscard]] const batch_layout<Record>& layout() const noexcept { return layout_; }
+  [[nodiscard]] std::size_t count() const noexcept { return slots_.size(); }
+  [[nodiscard]] std::size_t bytes() const noexcept { return memory_.bytes(); }
+  [[nodiscard]] std::byte* data(std::size_t slot) const noexcept {
+    return memory_.data() + slot * layout_.bytes();
+  }
+
+  /// Whether a slot may get a new copy, as far as the host has to know: its lease is gone, and the
+  /// events say from when on. Acquires what the releasing thread has recorded.
+  [[nodiscard]] bool is_released(std::size_t slot) const noexcept {
+    return slots_[slot].is_released.load(std::memory_order_acquire);
+  }
+
+  /// Queues the copy of a batch into `slot` behind the release of the batch before, and gives the
+  /// host memory back behind the copy. Blocks nothing. Throws what the device throws; slot and batch
+  /// are free again then, behind whatever was queued.
+  template <class HostBatch>
+  void copy_in(std::size_t slot, HostBatch&& from) {
+    state& to = slots_[slot];
+    const stream_ref stream = copy_stream_;
+    device_.wait(stream, to.released);
+    for (std::size_t i = 0; i < to.extras_used; ++i) device_.wait(stream, to.extras[i].released);
+    to.extras_used = 0;
+    const batch_info info = from.info();
+    device_.copy_async(data(slot), std::as_const(from).data(), layout_.used_bytes(info.size),
+                       stream);
+    try {
+      device_.record(to.copied, stream);
+      from.release_after(stream);
+    } catch (...) {
+      settle(stream);  // the copy may run, and the batch's memory is about to be refilled
+      throw;
+    }
+    to.info = info;
+    to.is_released.store(false, std::memory_order_relaxed);  // the issuer reads it itself
+  }
+
+  /// Makes `stream` wait for the copy into `slot`.
+  void wait_for_copy(std::size_t slot, stream_ref stream) {
+    device_.wait(stream, slots_[slot].copied);
+  }
+
+  [[nodiscard]] const batch_info& info(std::size_t slot) const noexcept {
+    return slots_[slot].info;
+  }
+
+  /// The lease of `slot` ends: the next copy into it waits for all that `stream` has been given. A
+  /// device that refuses the record poisons the slot for good; `rethrow_poison` tells.
+  void release(std::size_t slot, stream_ref stream) noexcept {
+    state& from = slots_[slot];
+    try {
+      device_.record(from.released, stream);
+      for (std::size_t i = 0; i < from.extras_used; ++i) {
+        device_.record(from.extras[i].released, *from.extras[i].stream);
+      }
+    } catch (...) {
+      from.poison = std::current_exception();
+      poisoned_.store(&from, std::memory_order_release);
+      return;
+    }
+    // Invariant: the flag goes up after the records, because a wait binds to the record at the time
+    // of the call: an issuer that sees the flag waits for these records and not for older ones.
+    from.is_released.store(true, std::memory_order_release);
+  }
+
+  /// Gives a slot back that was copied into and never handed out.
+  void discard(std::size_t slot) noexcept { release(slot, copy_stream_); }
+
+  /// The release of `slot` shall wait for `stream` too. Allocates an event the first time.
+  void also_release_after(std::size_t slot, stream_ref stream) {
+    state& to = slots_[slot];
+    if (to.extras_used == to.extras.size()) {
+      to.extras.push_back({std::nullopt, device_.make_event()});
+    }
+    to.extras[to.extras_used].stream = stream;
+    ++to.extras_used;
+  }
+
+  /// Throws the error of a release that the device has refused, if there was one.
+  void rethrow_poison() const {
+    if (const state* slot = poisoned_.load(std::memory_order_acquire)) {
+      std::rethrow_exception(slot->poison);
+    }
+  }
+
+ private:
+  struct extra_stream {
+    std::optional<stream_ref> stream;
+    typename Device::event_type released;
+  };
+
+  struct state {
+    typename Device::event_type copied;
+    typename Device::event_type released;
+    std::vector<extra_stream> extras;
+    std::size_t extras_used = 0;
+    batch_info info;
+    std::exception_ptr poison;
+    std::atomic<bool> is_released{true};
+  };
+
+  template <class StreamOrEvent>
+  void settle(StreamOrEvent&& work) noexcept {
+    try {
+      device_.synchronize(work);
+    } catch (...) {  // a device in error does no work any more
+    }
+  }
+
+  Device device_;
+  batch_layout<Record> layout_;
+  slab<Device> memory_;
+  typename Device::stream_type copy_stream_;
+  std::vector<state> slots_;
+  std::atomic<const state*> poisoned_{nullptr};
+};
+
+/// A lease of one batch in device memory. Move-only; its destruction is the release: the slot is
+/// overwritten only after the work that the consumer's stream had been given by then.
+///
+/// It may be moved out of the loop and kept, also beyond feed and loader; the consumer's stream must
+/// outlive it. Used by one thread at a time; may be destroyed on any.
+template <record_type Record, device Device>
+class device_batch {
+ public:
+  using record_type = Record;
+  using device_type = Device;
+  using stream_ref = typename Device::stream_ref;
+
+  /// An empty lease.
+  device_batch() = default;
+  device_batch(std::shared_ptr<device_slots<Record, Device>> slots, std::size_t slot,
+               stream_ref stream) noexcept
+      : slots_(std::move(slots)), slot_(slot), stream_(stream) {}
+  device_batch(device_batch&&) noexcept = default;
+  device_batch& operator=(device_batch&& other) noexcept {
+    if (this != &other) {
+      release();
+      slots_ = std::move(other.slots_);
+      slot_ = other.slot_;
+      stream_ = other.stream_;
+    }
+    return *this;
+  }
+  ~device_batch() { release(); }
+
+  /// Whether there is a batch; everything else but assignment and destruction needs one.
+  [[nodiscard]] explicit operator bool() const noexcept { return slots_ != nullptr; }
+
+  /// The samples of the batch; only the last one of an epoch may have fewer than `batch_size`.
+  [[nodiscard]] std::size_t size() const noexcept { return info().size; }
+  /// The samples that are not filling (`last_batch::pad`).
+  [[nodiscard]] std::size_t valid() const noexcept { return info().valid; }
+  [[nodiscard]] std::uint64_t epoch() const noexcept { return info().epoch; }
+  /// The batch's number within its epoch.
+  [[nodiscard]] std::uint64_t index() const noexcept { return info().index; }
+  [[nodiscard]] const batch_info& info() const noexcept { return slots_->info(slot_); }
+  /// The device slot that holds the batch, in [0, depth): its addresses are the same every time.
+  [[nodiscard]] std::size_t slot() const noexcept { return slot_; }
+  /// The stream that the batch was handed to: work given to it from now on sees the copied data.
+  [[nodiscard]] stream_ref stream() const noexcept { return *stream_; }
+
+  /// The slab in device memory: all fields, see `batch_layout`.
+  [[nodiscard]] std::byte* data() noexcept { return slots_->data(slot_); }
+  [[nodiscard]] const std::byte* data() const noexcept { return slots_->data(slot_); }
+
+  [[nodiscard]] batch_view<Record> view() noexcept {
+    return {data(), slots_->layout(), 0, info().size};
+  }
+  [[nodiscard]] const_batch_view<Record> view() const noexcept {
+    return {data(), slots_->layout(), 0, info().size};
+  }
+
+  /// A `tensor_view` of one field in device memory, the samples as outermost dimension; of const for
+  /// a const lease.
+  template <name Name>
+  [[nodiscard]] auto get() noexcept {
+    return view().template get<Name>();
+  }
+  template <name Name>
+  [[nodiscard]] auto get() const noexcept {
+    return view().template get<Name>();
+  }
+
+  /// Makes `other` wait for the batch's copy too, and the release wait for `other`: for work on a
+  /// second stream. Allocates an event the first time in each slot. Throws what the device throws.
+  void also_used_on(stream_ref other) {
+    slots_->wait_for_copy(slot_, other);
+    slots_->also_release_after(slot_, other);
+  }
+
+ private:
+  void release() noexcept {
+    if (slots_ == nullptr) return;
+    slots_->release(slot_, *stream_);
+    slots_.reset();
+  }
+
+  std::shared_ptr<device_slots<Record, Device>> slots_;
+  std::size_t slot_ = 0;
+  std::optional<stream_ref> stream_;
+};
+
+}  // namespace penstock::inline v0

@@ -1,0 +1,279 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <penstock/load/batch_range.hpp>
+#include <penstock/transfer/batch_source.hpp>
+#include <penstock/transfer/device_batch.hpp>
+
+namespace penstock::inline v0 {
+
+/// The options of a `transfer`. Bad values throw `option_error` at construction.
+struct transfer_options {
+  /// Device slots: the batch that the consumer works on, and those whose copies run ahead under it.
+  /// At least 1, which overlaps nothing.
+  std::size_t depth = 3;
+};
+
+/// Carries batches from a source to a device: a range of leases whose copies run on a stream of their
+/// own, under the work that the consumer gives to its stream.
+///
+///     ps::transfer feed{loader, stream};
+///     for (auto& batch : feed.epochs(0, 5)) train_step(ps::get<"image">(batch), ..., stream);
+///
+/// `++` releases the current batch, queues the copies of all batches that are ready and have a free
+/// slot, and makes the consumer's stream wait for the next batch's copy. It synchronises nothing and
+/// allocates nothing; it waits only while the source has no batch ready. The next copy into a slot
+/// waits for the work that the consumer's stream had been given when the lease was released.
+///
+/// An lvalue source is referred to and must outlive the feed, an rvalue is moved in. The consumer's
+/// stream must outlive every lease. All memory is taken at construction, `depth` times the layout's
+/// bytes on the device. Movable; one thread consumes.
+///
+/// Construction throws `option_error`, `out_of_memory`, and what the device throws.
+template <class Source>
+  requires batch_source<std::remove_reference_t<Source>>
+class transfer {
+  using source_type = std::remove_reference_t<Source>;
+
+ public:
+  using record_type = typename source_type::record_type;
+  using device_type = typename source_type::device_type;
+  using stream_ref = typename device_type::stream_ref;
+  using batch_type = device_batch<record_type, device_type>;
+
+ private:
+  class flow;
+
+ public:
+  using range_type = batch_range<flow>;
+
+  /// `stream` is the stream that the consumer's work runs on.
+  transfer(Source&& source, stream_ref stream, const transfer_options& options = {})
+      : flow_(std::make_shared<flow>(std::forward<Source>(source), stream, options)) {}
+
+  transfer(transfer&&) noexcept = default;
+  transfer& operator=(transfer&&) = delete;
+
+  /// Ends the range that is live and what its source reads. Leases stay valid, ranges end.
+  ~transfer() {
+    if (flow_) flow_->shut_down();
+  }
+
+  /// The batches of the epochs `first` to `last`, the latter not included, without a pause at the
+  /// borders; nothing behind `last` is read.
+  [[nodiscard]] range_type epochs(std::uint64_t first, std::uint64_t last) & {
+    return range_type{flow_, {first, 0}, last};
+  }
+  [[nodiscard]] range_type epoch(std::uint64_t which) & { return epochs(which, which + 1); }
+  /// From any batch on, in constant time.
+  [[nodiscard]] range_type batches(const batch_position& from, std::uint64_t last_epoch) & {
+    return range_type{flow_, from, last_epoch};
+  }
+
+  /// Where the exception came from that ended the last range; nothing if none did.
+  [[nodiscard]] const std::optional<penstock::failure>& failure() const noexcept {
+    return flow_->last_failure();
+  }
+
+  [[nodiscard]] std::size_t depth() const noexcept { return flow_->depth(); }
+  /// The device memory that the slots take.
+  [[nodiscard]] std::size_t device_bytes() const noexcept { return flow_->device_bytes(); }
+
+ private:
+  std::shared_ptr<flow> flow_;  // on the heap: ranges and iterators refer to it
+};
+
+template <class Source, class Stream>
+transfer(Source&&, Stream&&, transfer_options = {}) -> transfer<Source>;
+
+/// What a feed's ranges run on; see `transfer`.
+template <class Source>
+  requires batch_source<std::remove_reference_t<Source>>
+class transfer<Source>::flow {
+ public:
+  using batch_type = typename transfer<Source>::batch_type;
+
+  flow(Source&& source, stream_ref stream, const transfer_options& options)
+      : source_(std::forward<Source>(source)),
+        stream_(stream),
+        slots_(std::make_shared<device_slots<record_type, device_type>>(
+            source_.where(), source_.layout(), checked_depth(options))),
+        issued_(options.depth) {}
+  flow(flow&&) = delete;
+  ~flow() { finish(ticket_); }
+
+  /// For good: the source may be gone from now on.
+  void shut_down() noexcept {
+    finish(ticket_);
+    is_shut_down_ = true;
+  }
+
+  std::uint64_t start(const batch_position& from, std::uint64_t last_epoch) {
+    if (live_) throw std::logic_error("penstock::transfer: a range over this feed is still live");
+    if (is_shut_down_) throw std::logic_error("penstock::transfer: the feed of this range is gone");
+    source_.start(from, last_epoch);
+    live_ = true;
+    source_over_ = false;
+    failure_.reset();
+    return ++ticket_;
+  }
+
+  /// Release, issue, hand out. False at the end.
+  bool advance() {
+    held_ = batch_type{};
+    if (!live_) return false;
+    try {
+      slots_->rethrow_poison();
+      issue_ready();
+      if (issued_count_ == 0 && !issue_next()) {
+        finish(ticket_);
+        return false;
+      }
+      const std::size_t slot = issued_[issued_first_];
+      slots_->wait_for_copy(slot, stream_);
+      issued_first_ = (issued_first_ + 1) % issued_.size();
+      --issued_count_;
+      held_ = batch_type{slots_, slot, stream_};
+      return true;
+    } catch (...) {
+      const auto error = std::current_exception();
+      finish(ticket_);
+      std::rethrow_exception(error);
+    }
+  }
+
+  [[nodiscard]] batch_type& current() noexcept { return held_; }
+
+  /// Ends the range that `started` names: copies under way go on, their slots come back behind them.
+  void finish(std::uint64_t started) noexcept {
+    if (!live_ || started != ticket_) return;
+    live_ = false;
+    held_ = batch_type{};
+    for (; issued_count_ != 0; --issued_count_) {
+      slots_->discard(issued_[issued_first_]);
+      issued_first_ = (issued_first_ + 1) % issued_.size();
+    }
+    source_error_ = nullptr;
+    source_.stop();
+  }
+
+  [[nodiscard]] const std::optional<penstock::failure>& last_failure() const noexcept {
+    return failure_;
+  }
+  [[nodiscard]] std::size_t depth() const noexcept { return slots_->count(); }
+  [[nodiscard]] std::size_t device_bytes() const noexcept { return slots_->bytes(); }
+
+ private:
+  static std::size_t checked_depth(const transfer_options& options) {
+    constexpr std::size_t most = 1024;
+    if (options.depth == 0 || options.depth > most) {
+      throw option_error("depth",
+                         std::to_string(options.depth) + " is not in 1.." + std::to_string(most));
+    }
+    return options.depth;
+  }
+
+  /// Queues copies as long as a batch is ready and a slot is free. An error of the source waits for
+  /// its turn, behind the batches that came before it.
+  void issue_ready() {
+    while (!source_over_) {
+      const auto slot = free_slot();
+      if (!slot) return;
+      typename source_type::batch_type batch;
+      try {
+        batch = source_.try_next();
+      } catch (...) {
+        source_over_ = true;
+        source_error_ = std::current_exception();
+        source_failure_ = failure_of_source();
+        return;
+      }
+      if (!batch) return;
+      issue(*slot, std::move(batch));
+    }
+  }
+
+  /// Waits for the next batch and queues its copy; false at the end.
+  bool issue_next() {
+    if (source_error_) {
+      failure_ = source_failure_;
+      std::rethrow_exception(source_error_);
+    }
+    if (source_over_) return false;
+    const auto slot = free_slot();
+    if (!slot) {
+      throw leases_exhausted("transfer: all " + std::to_string(slots_->count()) +
+                             " device slots are held as leases: release one, or raise depth");
+    }
+    typename source_type::batch_type batch;
+    try {
+      batch = source_.next();
+    } catch (...) {
+      failure_ = failure_of_source();
+      throw;
+    }
+    if (!batch) return false;
+    issue(*slot, std::move(batch));
+    return true;
+  }
+
+  void issue(std::size_t slot, typename source_type::batch_type batch) {
+    const batch_info info = batch.info();
+    try {
+      slots_->copy_in(slot, std::move(batch));
+    } catch (...) {
+      failure_ = {"transfer", info.epoch, info.index};
+      throw;
+    }
+    issued_[(issued_first_ + issued_count_) % issued_.size()] = slot;
+    ++issued_count_;
+    next_slot_ = (slot + 1) % slots_->count();
+  }
+
+  /// The slot that has been free for longest, usually the next in turn.
+  [[nodiscard]] std::optional<std::size_t> free_slot() const noexcept {
+    for (std::size_t i = 0; i < slots_->count(); ++i) {
+      const std::size_t slot = (next_slot_ + i) % slots_->count();
+      if (slots_->is_released(slot)) return slot;
+    }
+    return std::nullopt;
+  }
+
+  [[nodiscard]] std::optional<penstock::failure> failure_of_source() const {
+    if constexpr (requires {
+                    { source_.failure() } -> std::convertible_to<std::optional<penstock::failure>>;
+                  }) {
+      return source_.failure();
+    } else {
+      return std::nullopt;
+    }
+  }
+
+  Source source_;
+  stream_ref stream_;
+  std::shared_ptr<device_slots<record_type, device_type>> slots_;
+  std::vector<std::size_t> issued_;  // a ring of slots with queued copies, not yet handed out
+  std::size_t issued_first_ = 0;
+  std::size_t issued_count_ = 0;
+  std::size_t next_slot_ = 0;
+  batch_type held_;
+  std::exception_ptr source_error_;  // kept until its turn, with where it came from
+  std::optional<penstock::failure> source_failure_;
+  bool source_over_ = false;
+  bool live_ = false;
+  bool is_shut_down_ = false;
+  std::uint64_t ticket_ = 0;
+  std::optional<penstock::failure> failure_;
+};
+
+}  // namespace penstock::inline v0

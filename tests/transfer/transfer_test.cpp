@@ -1,0 +1,263 @@
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <ranges>
+#include <stdexcept>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <penstock/penstock.hpp>
+
+#include "support/catch.hpp"
+#include "support/gated_device.hpp"
+#include "support/numbered.hpp"
+
+namespace ps = penstock;
+
+namespace {
+
+using gated_loader = ps::loader<numbered, ps::sequential, gated_device>;
+using gated_feed = ps::transfer<gated_loader&>;
+static_assert(ps::batch_source<gated_loader>);
+static_assert(std::ranges::input_range<gated_feed::range_type>);
+static_assert(!std::copyable<gated_feed::batch_type> && std::movable<gated_feed::batch_type>);
+
+ps::loader_options ten_each(std::size_t workers) {
+  return {.batch_size = 10, .workers = workers, .prefetch = 4};
+}
+
+void wait_until_all_read(const numbered& data, std::uint32_t reads) {
+  data.state->arrived.wait([reads](std::uint32_t count) { return count >= reads; });
+}
+
+}  // namespace
+
+TEST_CASE("every batch arrives whole, in order, by one copy of its used bytes", "[transfer]") {
+  const auto workers = GENERATE(std::size_t{0}, std::size_t{1}, std::size_t{3});
+  const auto depth = GENERATE(std::size_t{1}, std::size_t{2}, std::size_t{5});
+  const gated_device device;
+  auto stream = device.make_stream();
+  ps::loader loader{numbered{95}, ps::sequential{}, device, ten_each(workers)};
+  ps::transfer feed{loader, stream, {.depth = depth}};
+  std::vector<std::uint64_t> seen;
+  for (auto& batch : feed.epochs(0, 2)) {
+    CHECK(batch.slot() < depth);
+    stream.launch([&seen, view = ps::get<"label">(batch)] {
+      for (const auto label : view.flat()) seen.push_back(label);
+    });
+  }
+  device.synchronize(ps::host_stream_ref{stream});
+  REQUIRE(seen.size() == 190);
+  for (std::size_t i = 0; i < seen.size(); ++i) CHECK(seen[i] == i % 95);
+  CHECK(device.copies() == 20);
+  // 512 bytes of values up to the labels' offset, then 8 for each label: 18 whole batches, 2 short ones.
+  CHECK(device.copied_bytes() == 18 * (512 + 80) + 2 * (512 + 40));
+}
+
+TEST_CASE("copies of the next batches run under the work on this one", "[transfer]") {
+  const gated_device device;
+  const numbered data{100};
+  auto stream = device.make_stream();
+  ps::loader loader{data, ps::sequential{}, device, ten_each(1)};
+  ps::transfer feed{loader, stream, {.depth = 3}};
+  auto range = feed.epoch(0);
+  auto it = range.begin();
+  // The step on batch 0 is held: it ends only when the copies of batches 1 and 2 have run beside it.
+  ps::sequence step;
+  wait_until_all_read(data, 50);
+  stream.launch([&step] { step.wait([](std::uint32_t open) { return open != 0; }); });
+  ++it;  // queues what is ready; does not wait for the step
+  while (device.copies() < 3) std::this_thread::yield();
+  CHECK(it->index() == 1);
+  step.store(1);
+  device.synchronize(ps::host_stream_ref{stream});
+  CHECK(labels_of(*it).front() == 10);
+}
+
+TEST_CASE("work on a batch waits for its copy", "[transfer]") {
+  const gated_device device;
+  auto stream = device.make_stream();
+  ps::loader loader{numbered{100}, ps::sequential{}, device, ten_each(1)};
+  ps::transfer feed{loader, stream, {.depth = 2}};
+  device.hold_copies();
+  auto range = feed.epoch(0);
+  auto it = range.begin();  // handed out, its copy held: only the stream waits
+  std::atomic<bool> ran{false};
+  std::uint64_t first = 99;
+  stream.launch([&, view = ps::get<"label">(*it)] {
+    first = view(0);
+    ran = true;
+  });
+  CHECK(device.copies() == 0);
+  CHECK_FALSE(ran);
+  device.open_copies();
+  device.synchronize(ps::host_stream_ref{stream});
+  CHECK(ran);
+  CHECK(first == 0);
+}
+
+TEST_CASE("a device slot is overwritten only after the work that was queued at its release",
+          "[transfer]") {
+  const gated_device device;
+  const numbered data{100};
+  auto stream = device.make_stream();
+  ps::loader loader{data, ps::sequential{}, device, ten_each(1)};
+  ps::transfer feed{loader, stream, {.depth = 1}};
+  ps::sequence step;
+  std::vector<std::uint64_t> seen;
+  auto range = feed.epoch(0);
+  auto it = range.begin();
+  stream.launch([&, view = ps::get<"label">(*it)] {
+    step.wait([](std::uint32_t open) { return open != 0; });
+    seen.push_back(view(0));
+  });
+  wait_until_all_read(data, 50);
+  while (device.copies() < 1) std::this_thread::yield();
+  ++it;  // batch 1 goes into the same slot, behind the held step
+  stream.launch([&, view = ps::get<"label">(*it)] { seen.push_back(view(0)); });
+  // The copy into the slot can't have run: one copy, of batch 0.
+  CHECK(device.copies() == 1);
+  step.store(1);
+  device.synchronize(ps::host_stream_ref{stream});
+  CHECK(seen == std::vector<std::uint64_t>{0, 10});
+}
+
+TEST_CASE("a lease used on a second stream is released behind that one too", "[transfer]") {
+  const gated_device device;
+  const numbered data{100};
+  auto stream = device.make_stream();
+  auto second = device.make_stream();
+  ps::loader loader{data, ps::sequential{}, device, ten_each(1)};
+  ps::transfer feed{loader, stream, {.depth = 1}};
+  ps::sequence step;
+  std::uint64_t seen = 99;
+  auto range = feed.epoch(0);
+  auto it = range.begin();
+  it->also_used_on(second);
+  second.launch([&, view = ps::get<"label">(*it)] {
+    step.wait([](std::uint32_t open) { return open != 0; });
+    seen = view(0);
+  });
+  wait_until_all_read(data, 50);
+  while (device.copies() < 1) std::this_thread::yield();
+  ++it;
+  CHECK(device.copies() == 1);
+  step.store(1);
+  device.synchronize(ps::host_stream_ref{stream});
+  device.synchronize(ps::host_stream_ref{second});
+  CHECK(seen == 0);
+  CHECK(labels_of(*it).front() == 10);
+}
+
+TEST_CASE("a consumer that holds every device slot gets an exception and not a hang",
+          "[transfer]") {
+  const gated_device device;
+  ps::loader loader{numbered{100}, ps::sequential{}, device, ten_each(2)};
+  ps::transfer feed{loader, device.inline_stream(), {.depth = 3}};
+  std::vector<gated_feed::batch_type> held;
+  const auto hoard = [&] {
+    for (auto& batch : feed.epoch(0)) held.push_back(std::move(batch));
+  };
+  CHECK_THROWS_AS(hoard(), ps::leases_exhausted);
+  REQUIRE(held.size() == 3);
+  for (std::size_t i = 0; i < 3; ++i) CHECK(labels_of(held[i]).front() == 10 * i);
+  held.clear();
+  std::uint64_t batches = 0;
+  for (auto& batch : feed.epoch(0)) batches += batch.size() == 10;
+  CHECK(batches == 10);
+}
+
+TEST_CASE("an error of the source waits for its turn behind the batches before it", "[transfer]") {
+  const gated_device device;
+  const numbered data{100};
+  data.state->bad = 25;
+  ps::loader loader{data, ps::sequential{}, device, ten_each(1)};
+  ps::transfer feed{loader, device.inline_stream(), {.depth = 5}};
+  auto range = feed.epoch(0);
+  auto it = range.begin();
+  wait_until_all_read(data, 50);
+  ++it;  // pulls batch 1, and finds batch 2 in error behind it
+  CHECK(it->index() == 1);
+  CHECK_FALSE(feed.failure().has_value());
+  CHECK_THROWS_AS(++it, bad_sample);
+  REQUIRE(feed.failure().has_value());
+  CHECK(feed.failure()->sample == 25);
+}
+
+TEST_CASE("a copy that the device refuses is reported as the transfer's", "[transfer]") {
+  const gated_device device;
+  ps::loader loader{numbered{100}, ps::sequential{}, device, ten_each(0)};
+  ps::transfer feed{loader, device.inline_stream()};
+  std::uint64_t seen = 0;
+  device.fail_copy(3);
+  const auto consume = [&] {
+    for (auto& batch : feed.epoch(2)) seen += batch.size() / 10;
+  };
+  CHECK_THROWS_AS(consume(), device_fault);
+  CHECK(seen == 3);
+  REQUIRE(feed.failure().has_value());
+  CHECK(feed.failure()->stage == "transfer");
+  CHECK(feed.failure()->epoch == 2);
+  CHECK(feed.failure()->batch == 3);
+  seen = 0;
+  consume();  // the feed is usable again
+  CHECK(seen == 10);
+}
+
+TEST_CASE("every record that fails is reported, and loses no host slot", "[transfer]") {
+  for (std::uint64_t k = 0; k < 30; ++k) {
+    INFO("record " << k << " fails");
+    const gated_device device;
+    auto stream = device.make_stream();
+    ps::loader loader{numbered{100}, ps::sequential{}, device, ten_each(1)};
+    {
+      ps::transfer feed{loader, stream, {.depth = 2}};
+      device.fail_record(k);
+      const auto consume = [&] {
+        for (auto& batch : feed.epoch(0)) (void)batch;
+      };
+      // Copied and drained records throw at once, a refused release poisons: the next ++ throws.
+      // Behind the last batch a poisoned slot has no ++ left to throw from but the range's last.
+      CHECK_THROWS_AS(consume(), device_fault);
+    }
+    std::uint64_t batches = 0;
+    for (auto& batch : loader.epoch(0)) batches += batch.size() == 10;
+    CHECK(batches == 10);
+  }
+}
+
+TEST_CASE("two live ranges over one feed are a logic error; a range may be begun again",
+          "[transfer]") {
+  const gated_device device;
+  ps::loader loader{numbered{100}, ps::sequential{}, device, ten_each(1)};
+  ps::transfer feed{loader, device.inline_stream()};
+  auto first = feed.epoch(0);
+  auto it = first.begin();
+  auto second = feed.epoch(0);
+  CHECK_THROWS_AS(second.begin(), std::logic_error);
+  ++it;
+  CHECK(it->index() == 1);
+  it = first.begin();
+  CHECK(it->index() == 0);
+}
+
+TEST_CASE("a feed may be moved under a live range, and owns an rvalue source", "[transfer]") {
+  const gated_device device;
+  ps::transfer first{ps::loader{numbered{100}, ps::sequential{}, device, ten_each(2)},
+                     device.inline_stream()};
+  auto range = first.epoch(0);
+  auto it = range.begin();
+  const ps::transfer second{std::move(first)};
+  std::uint64_t seen = 0;
+  for (; it != range.end(); ++it) CHECK(it->index() == seen++);
+  CHECK(seen == 10);
+  CHECK(second.depth() == 3);
+  CHECK(second.device_bytes() == 3 * (512 + 256));
+}
+
+TEST_CASE("a depth that can't work is refused", "[transfer]") {
+  const gated_device device;
+  ps::loader loader{numbered{100}, ps::sequential{}, device, ten_each(0)};
+  CHECK_THROWS_AS((ps::transfer{loader, device.inline_stream(), {.depth = 0}}), ps::option_error);
+}
