@@ -1,11 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
-// Reading allocates nothing. Replaces the global operator new of this test program by one that
-// counts.
-#include <atomic>
+// Reading allocates nothing.
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
-#include <new>
 #include <numeric>
 #include <vector>
 
@@ -17,54 +13,9 @@
 
 #include "data/read_batch.hpp"
 #include "support/catch.hpp"
+#include "support/counting_new.hpp"
 
 namespace ps = penstock;
-
-namespace {
-
-std::atomic<std::size_t> allocations{0};
-
-void* counted(std::size_t size, std::size_t alignment) {
-  allocations.fetch_add(1, std::memory_order_relaxed);
-  const std::size_t rounded = (size + alignment - 1) / alignment * alignment;
-  void* memory = std::aligned_alloc(alignment, rounded == 0 ? alignment : rounded);
-  if (memory == nullptr) throw std::bad_alloc();
-  return memory;
-}
-
-}  // namespace
-
-// All of them: a sanitizer's own would not call ours, and would miss what ours allocated. Not
-// inlined: GCC 12 would see free() meet operator new and warn.
-#define COUNTED [[gnu::noinline]] void*
-#define FREED [[gnu::noinline]] void
-constexpr std::size_t usual = alignof(std::max_align_t);
-using std::align_val_t, std::nothrow_t, std::size_t;
-
-COUNTED operator new(size_t n) { return counted(n, usual); }
-COUNTED operator new[](size_t n) { return counted(n, usual); }
-COUNTED operator new(size_t n, align_val_t a) { return counted(n, size_t(a)); }
-COUNTED operator new[](size_t n, align_val_t a) { return counted(n, size_t(a)); }
-COUNTED operator new(size_t n, const nothrow_t&) noexcept { return counted(n, usual); }
-COUNTED operator new[](size_t n, const nothrow_t&) noexcept { return counted(n, usual); }
-COUNTED operator new(size_t n, align_val_t a, const nothrow_t&) noexcept {
-  return counted(n, size_t(a));
-}
-COUNTED operator new[](size_t n, align_val_t a, const nothrow_t&) noexcept {
-  return counted(n, size_t(a));
-}
-FREED operator delete(void* p) noexcept { std::free(p); }
-FREED operator delete[](void* p) noexcept { std::free(p); }
-FREED operator delete(void* p, size_t) noexcept { std::free(p); }
-FREED operator delete[](void* p, size_t) noexcept { std::free(p); }
-FREED operator delete(void* p, align_val_t) noexcept { std::free(p); }
-FREED operator delete[](void* p, align_val_t) noexcept { std::free(p); }
-FREED operator delete(void* p, size_t, align_val_t) noexcept { std::free(p); }
-FREED operator delete[](void* p, size_t, align_val_t) noexcept { std::free(p); }
-FREED operator delete(void* p, const nothrow_t&) noexcept { std::free(p); }
-FREED operator delete[](void* p, const nothrow_t&) noexcept { std::free(p); }
-FREED operator delete(void* p, align_val_t, const nothrow_t&) noexcept { std::free(p); }
-FREED operator delete[](void* p, align_val_t, const nothrow_t&) noexcept { std::free(p); }
 
 namespace {
 
@@ -79,20 +30,20 @@ std::size_t allocations_while_reading(const D& data) {
   for (std::size_t i = 0; i < indices.size(); ++i) indices[i] = i * 37 % data.size();
   ps::reader reader{data};
   const auto view = memory.view();
-  const std::size_t before = allocations.load();
+  const std::size_t before = test::allocations.load();
   reader.read(indices, view, {});
-  return allocations.load() - before;
+  return test::allocations.load() - before;
 }
 
 }  // namespace
 
 TEST_CASE("the counting operator new counts", "[data]") {
-  const std::size_t before = allocations.load();
+  const std::size_t before = test::allocations.load();
   delete new int;
   // A compiler may leave that pair out, not this one.
   std::vector<int> kept(100);
   CHECK(kept.size() == 100);
-  CHECK(allocations.load() > before);
+  CHECK(test::allocations.load() > before);
 }
 
 TEST_CASE("reading allocates nothing, through every adaptor", "[data]") {

@@ -1,0 +1,150 @@
+// The guarantee "exact": the same batches, bit by bit, whatever the number of workers, the prefetch and
+// the way they take.
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+#include <penstock/penstock.hpp>
+
+#include "support/catch.hpp"
+
+namespace ps = penstock;
+
+namespace {
+
+using digit = ps::record<ps::field<"image", std::uint8_t, 6, 5>, ps::field<"label", std::uint16_t>>;
+using floats = ps::record<ps::field<"image", float, 6, 5>, ps::field<"label", std::int32_t>>;
+
+constexpr std::size_t count = 203;  // a prime's neighbour: the last batch is short
+
+struct arrays {
+  std::vector<std::uint8_t> images = std::vector<std::uint8_t>(count * 30);
+  std::vector<std::uint16_t> labels = std::vector<std::uint16_t>(count);
+  arrays() {
+    for (std::size_t i = 0; i < images.size(); ++i)
+      images[i] = static_cast<std::uint8_t>(i * 37 + i / 7);
+    for (std::size_t i = 0; i < labels.size(); ++i) labels[i] = static_cast<std::uint16_t>(i);
+  }
+};
+
+// Rolls the image by a random number of pixels and adds noise, by the sample's own generator.
+void augment(ps::const_sample<digit> in, ps::sample<floats> out, ps::sample_generator& rng) {
+  const auto from = ps::get<"image">(in).flat();
+  const auto to = ps::get<"image">(out).flat();
+  const auto shift = ps::uniform(rng, std::uint32_t{0}, std::uint32_t{29});
+  for (std::size_t i = 0; i < to.size(); ++i) {
+    to[i] = static_cast<float>(from[(i + shift) % from.size()]) + ps::normal(rng, 0.0F, 0.1F);
+  }
+  ps::get<"label">(out) = ps::get<"label">(in);
+}
+
+void plain(ps::const_sample<digit> in, ps::sample<floats> out) {
+  const auto from = ps::get<"image">(in).flat();
+  const auto to = ps::get<"image">(out).flat();
+  for (std::size_t i = 0; i < to.size(); ++i) to[i] = static_cast<float>(from[i]) / 255.0F;
+  ps::get<"label">(out) = ps::get<"label">(in);
+}
+
+// All bytes of two epochs, batch by batch, with the sizes between them.
+template <class Range>
+std::vector<std::byte> bytes_of(Range range) {
+  std::vector<std::byte> all;
+  const auto append = [&](const auto values) {
+    const auto* begin = reinterpret_cast<const std::byte*>(values.data());
+    all.insert(all.end(), begin, begin + values.size_bytes());
+  };
+  for (auto& batch : range) {
+    const std::uint64_t header[] = {batch.epoch(), batch.index(), batch.size(), batch.valid()};
+    append(std::span{header});
+    append(ps::get<"image">(batch).flat());
+    append(ps::get<"label">(batch).flat());
+  }
+  return all;
+}
+
+template <class Data>
+void check_exact(const Data& data) {
+  const auto options = [](std::size_t workers, std::size_t prefetch, std::size_t run) {
+    return ps::loader_options{
+        .batch_size = 16, .workers = workers, .prefetch = prefetch, .seed = 5, .run = run};
+  };
+  ps::loader one{data, ps::shuffled{.seed = 3}, options(0, 1, 0)};
+  const auto expected = bytes_of(one.epochs(0, 2));
+  REQUIRE(expected.size() == 2 * (13 * 32 + count * (30 * 4 + 4)));
+
+  for (const std::size_t workers : {0U, 1U, 2U, 4U, 8U}) {
+    for (const std::size_t prefetch : {1U, 2U, 3U, 7U, 32U}) {
+      for (const std::size_t run : {0U, 1U, 5U}) {
+        INFO("workers " << workers << ", prefetch " << prefetch << ", run " << run);
+        ps::loader loader{data, ps::shuffled{.seed = 3}, options(workers, prefetch, run)};
+        CHECK((bytes_of(loader.epochs(0, 2)) == expected));
+      }
+    }
+    for (const std::size_t depth : {1U, 2U, 3U, 5U}) {
+      INFO("workers " << workers << ", through a transfer of depth " << depth);
+      ps::loader loader{data, ps::shuffled{.seed = 3}, options(workers, 2, 0)};
+      ps::transfer feed{loader, ps::host_device{}.inline_stream(), {.depth = depth}};
+      CHECK((bytes_of(feed.epochs(0, 2)) == expected));
+    }
+  }
+}
+
+}  // namespace
+
+TEST_CASE("batches are the same bits for any number of workers, prefetch, run and depth",
+          "[flow]") {
+  const arrays source;
+  const ps::memory_dataset<digit> data{source.images, source.labels};
+  const auto floats_of = data | ps::map<floats>(plain);
+  check_exact(floats_of);
+}
+
+TEST_CASE("so are augmented batches: the random bits are the sample's, not the thread's",
+          "[flow]") {
+  const arrays source;
+  const ps::memory_dataset<digit> data{source.images, source.labels};
+  const auto warped = data | ps::map<floats>(augment);
+  check_exact(warped);
+}
+
+TEST_CASE("another seed, another epoch and another sampler seed give other batches", "[flow]") {
+  const arrays source;
+  const ps::memory_dataset<digit> data{source.images, source.labels};
+  const auto warped = data | ps::map<floats>(augment);
+  const auto bytes = [&](std::uint64_t order_seed, std::uint64_t seed, std::uint64_t epoch) {
+    ps::loader loader{warped, ps::shuffled{.seed = order_seed}, {.batch_size = 16, .seed = seed}};
+    auto all = bytes_of(loader.epoch(epoch));
+    // The headers tell the epoch; only the samples are compared.
+    for (std::size_t i = 0; i < 8; ++i) all[i] = std::byte{0};
+    return all;
+  };
+  const auto base = bytes(1, 1, 0);
+  CHECK((bytes(1, 1, 0) == base));
+  CHECK((bytes(2, 1, 0) != base));
+  CHECK((bytes(1, 2, 0) != base));
+  CHECK((bytes(1, 1, 1) != base));
+}
+
+TEST_CASE("an epoch taken alone is the same as in a run of epochs, and so is any tail of it",
+          "[flow]") {
+  const arrays source;
+  const ps::memory_dataset<digit> data{source.images, source.labels};
+  const auto warped = data | ps::map<floats>(augment);
+  ps::loader loader{warped, ps::shuffled{.seed = 9}, {.batch_size = 16, .workers = 2}};
+  const auto both = bytes_of(loader.epochs(0, 2));
+  const auto first = bytes_of(loader.epoch(0));
+  const auto second = bytes_of(loader.epoch(1));
+  auto joined = first;
+  joined.insert(joined.end(), second.begin(), second.end());
+  CHECK((joined == both));
+
+  const std::size_t batch_bytes = 32 + 16 * (30 * 4 + 4);
+  for (std::uint64_t at = 0; at < loader.batches_per_epoch(); ++at) {
+    INFO("from batch " << at);
+    const auto tail = bytes_of(loader.batches({0, at}, 2));
+    const std::vector<std::byte> rest(both.begin() + static_cast<std::ptrdiff_t>(at * batch_bytes),
+                                      both.end());
+    CHECK((tail == rest));
+  }
+}

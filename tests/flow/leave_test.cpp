@@ -1,0 +1,210 @@
+// The guarantee "bounded": leaving early, exceptions and destruction at any moment end all threads, lose
+// nothing and leave the feed usable. Leaks are asan's to see, races tsan's, hangs the test's time limit's.
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <stdexcept>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <penstock/penstock.hpp>
+
+#include "support/catch.hpp"
+#include "support/gated_device.hpp"
+#include "support/numbered.hpp"
+
+namespace ps = penstock;
+
+namespace {
+
+constexpr std::size_t batch = 16;
+constexpr std::uint64_t samples = 150;  // ten batches, the last one short
+constexpr std::uint64_t batches = 10;
+
+ps::loader_options options(std::size_t workers, std::size_t prefetch = 3) {
+  return {.batch_size = batch, .workers = workers, .prefetch = prefetch, .run = 3};
+}
+
+// Counts the batches of a range and checks that they are the ones that come next.
+template <class Range>
+std::uint64_t consume(Range&& range, std::uint64_t leave_at = ~std::uint64_t{0}) {
+  std::uint64_t seen = 0;
+  for (auto& each : range) {
+    if (seen == leave_at) break;
+    const auto labels = labels_of(each);
+    for (std::size_t i = 0; i < labels.size(); ++i) {
+      if (labels[i] != each.index() * batch + i)
+        FAIL("batch " << each.index() << " has label " << labels[i]);
+    }
+    ++seen;
+  }
+  return seen;
+}
+
+}  // namespace
+
+TEST_CASE("a loop may be left at every batch, and the next epoch is whole", "[flow]") {
+  for (const std::size_t workers : {0U, 1U, 2U, 4U}) {
+    ps::loader loader{numbered{samples}, ps::sequential{}, options(workers)};
+    ps::transfer feed{loader, ps::host_device{}.inline_stream(), {.depth = 2}};
+    for (std::uint64_t at = 0; at <= 2 * batches; ++at) {
+      INFO("workers " << workers << ", left at batch " << at);
+      CHECK(consume(loader.epochs(0, 2), at) == at);
+      CHECK(consume(feed.epochs(0, 2), at) == at);
+    }
+    CHECK(consume(feed.epoch(3)) == batches);
+  }
+}
+
+TEST_CASE("loader and feed may be destroyed at every batch, in the loop or behind it", "[flow]") {
+  for (const std::size_t workers : {0U, 1U, 3U}) {
+    for (std::uint64_t at = 0; at <= batches; ++at) {
+      ps::host_device device;
+      auto stream = device.make_stream();
+      std::optional<ps::device_batch<numbered::record_type, ps::host_device>> kept;
+      {
+        ps::loader loader{numbered{samples}, ps::sequential{}, options(workers)};
+        ps::transfer feed{std::move(loader), stream};
+        std::uint64_t seen = 0;
+        for (auto& each : feed.epoch(0)) {
+          if (seen++ == at) {
+            kept = std::move(each);
+            break;
+          }
+        }
+      }
+      if (at == batches) {
+        CHECK_FALSE(kept.has_value());
+      } else {
+        device.synchronize(ps::host_stream_ref{stream});
+        CHECK(kept->index() == at);
+        CHECK(labels_of(*kept).front() == at * batch);
+      }
+    }
+  }
+}
+
+TEST_CASE("a sample that throws ends the epoch at its batch, and is named", "[flow]") {
+  for (const std::size_t workers : {0U, 1U, 2U, 5U}) {
+    const numbered data{samples};
+    ps::loader loader{data, ps::sequential{}, options(workers)};
+    ps::transfer feed{loader, ps::host_device{}.inline_stream()};
+    for (std::uint64_t bad = 0; bad < samples; bad += 7) {
+      INFO("workers " << workers << ", bad sample " << bad);
+      data.state->bad = bad;
+      std::uint64_t seen = 0;
+      try {
+        for (auto& each : feed.epochs(4, 6)) {
+          CHECK(each.index() == seen);
+          ++seen;
+        }
+        FAIL("the bad sample was not reported");
+      } catch (const bad_sample& error) {
+        CHECK(error.index == bad);
+      }
+      CHECK(seen == bad / batch);
+      REQUIRE(feed.failure().has_value());
+      CHECK(feed.failure()->stage == "read");
+      CHECK(feed.failure()->epoch == 4);
+      CHECK(feed.failure()->batch == bad / batch);
+      CHECK(feed.failure()->sample == bad);
+      CHECK(feed.failure()->position == bad % batch);
+      data.state->bad = numbered::none;
+      CHECK(consume(feed.epoch(0)) == batches);
+      CHECK_FALSE(feed.failure().has_value());
+    }
+  }
+}
+
+TEST_CASE("leases outlive range, feed, loader and each other", "[flow]") {
+  ps::host_device device;
+  auto stream = device.make_stream();
+  std::vector<ps::host_batch<numbered::record_type, ps::host_device>> on_host;
+  std::vector<ps::device_batch<numbered::record_type, ps::host_device>> on_device;
+  {
+    ps::loader loader{numbered{samples}, ps::sequential{}, options(2, 6)};
+    for (auto& each : loader.epoch(0)) {
+      on_host.push_back(std::move(each));
+      if (on_host.size() == 4) break;
+    }
+    ps::transfer feed{loader, stream, {.depth = 4}};
+    for (auto& each : feed.epoch(0)) {
+      on_device.push_back(std::move(each));
+      if (on_device.size() == 3) break;
+    }
+  }
+  device.synchronize(ps::host_stream_ref{stream});
+  for (std::size_t i = 0; i < 4; ++i) CHECK(labels_of(on_host[i]).front() == i * batch);
+  for (std::size_t i = 0; i < 3; ++i) CHECK(labels_of(on_device[i]).front() == i * batch);
+  on_host.erase(on_host.begin());
+  on_device.erase(on_device.begin() + 1);
+  CHECK(labels_of(on_host.back()).front() == 3 * batch);
+  CHECK(labels_of(on_device.back()).front() == 2 * batch);
+}
+
+TEST_CASE("a lease may be released on another thread than the loop's", "[flow]") {
+  ps::host_device device;
+  auto stream = device.make_stream();
+  ps::loader loader{numbered{samples}, ps::sequential{}, options(2)};
+  ps::transfer feed{loader, stream, {.depth = 3}};
+  for (int round = 0; round < 10; ++round) {
+    std::uint64_t seen = 0;
+    for (auto& each : feed.epoch(0)) {
+      std::thread other{[lease = std::move(each)]() mutable { lease = {}; }};
+      other.join();
+      ++seen;
+    }
+    CHECK(seen == batches);
+  }
+}
+
+TEST_CASE("a loader without a loop reads nothing, and none after it", "[flow]") {
+  const numbered data{samples};
+  {
+    ps::loader loader{data, ps::sequential{}, options(4)};
+    auto range = loader.epochs(0, 3);  // not begun
+    CHECK(data.state->reads == 0);
+    CHECK(consume(loader.epoch(0)) == batches);
+    CHECK(data.state->reads ==
+          samples);  // epochs() knows where it ends: nothing is read ahead of it
+  }
+  CHECK(data.state->reads == samples);
+}
+
+TEST_CASE("leaving early stops the reading at the runs under way", "[flow]") {
+  const numbered data{1'000'000};
+  ps::loader loader{data, ps::sequential{}, {.batch_size = 100, .workers = 2, .prefetch = 4}};
+  for (auto& each : loader.epoch(0)) {
+    if (each.index() == 3) break;
+  }
+  CHECK(data.state->running == 0);
+  const std::uint64_t reads = data.state->reads;
+  CHECK(reads <= 900);  // what was delivered, and the slots behind it
+}
+
+TEST_CASE("a range that outlives its loader or its feed is over, and says so when begun again",
+          "[flow]") {
+  ps::host_device device;
+  std::optional<ps::loader<numbered, ps::sequential>> loader;
+  loader.emplace(numbered{samples}, ps::sequential{}, options(2));
+  auto range = loader->epoch(0);
+  auto it = range.begin();
+  auto kept = std::move(*it);
+  loader.reset();
+  ++it;
+  CHECK(it == range.end());
+  CHECK_THROWS_AS(range.begin(), std::logic_error);
+  CHECK(labels_of(kept).front() == 0);
+
+  loader.emplace(numbered{samples}, ps::sequential{}, options(2));
+  std::optional<ps::transfer<ps::loader<numbered, ps::sequential>&>> feed;
+  feed.emplace(*loader, device.inline_stream());
+  auto fed = feed->epoch(0);
+  auto at = fed.begin();
+  feed.reset();
+  ++at;
+  CHECK(at == fed.end());
+  CHECK_THROWS_AS(fed.begin(), std::logic_error);
+  CHECK(consume(loader->epoch(0)) == batches);
+}

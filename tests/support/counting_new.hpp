@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// Replaces the global operator new of a test program by one that counts. Include it in one source of the
+// program.
+
+#include <atomic>
+#include <cstddef>
+#include <cstdlib>
+#include <new>
+
+namespace test {
+
+inline std::atomic<std::size_t> allocations{0};
+
+inline void* counted(std::size_t size, std::size_t alignment) {
+  allocations.fetch_add(1, std::memory_order_relaxed);
+  const std::size_t rounded = (size + alignment - 1) / alignment * alignment;
+  void* memory = std::aligned_alloc(alignment, rounded == 0 ? alignment : rounded);
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
+
+}  // namespace test
+
+// All of them: a sanitizer's own would not call ours, and would miss what ours allocated. Not
+// inlined: GCC 12 would see free() meet operator new and warn.
+#define COUNTED [[gnu::noinline]] void*
+#define FREED [[gnu::noinline]] void
+constexpr std::size_t usual = alignof(std::max_align_t);
+using std::align_val_t, std::nothrow_t, std::size_t;
+
+COUNTED operator new(size_t n) { return test::counted(n, usual); }
+COUNTED operator new[](size_t n) { return test::counted(n, usual); }
+COUNTED operator new(size_t n, align_val_t a) { return test::counted(n, size_t(a)); }
+COUNTED operator new[](size_t n, align_val_t a) { return test::counted(n, size_t(a)); }
+COUNTED operator new(size_t n, const nothrow_t&) noexcept { return test::counted(n, usual); }
+COUNTED operator new[](size_t n, const nothrow_t&) noexcept { return test::counted(n, usual); }
+COUNTED operator new(size_t n, align_val_t a, const nothrow_t&) noexcept {
+  return test::counted(n, size_t(a));
+}
+COUNTED operator new[](size_t n, align_val_t a, const nothrow_t&) noexcept {
+  return test::counted(n, size_t(a));
+}
+FREED operator delete(void* p) noexcept { std::free(p); }
+FREED operator delete[](void* p) noexcept { std::free(p); }
+FREED operator delete(void* p, size_t) noexcept { std::free(p); }
+FREED operator delete[](void* p, size_t) noexcept { std::free(p); }
+FREED operator delete(void* p, align_val_t) noexcept { std::free(p); }
+FREED operator delete[](void* p, align_val_t) noexcept { std::free(p); }
+FREED operator delete(void* p, size_t, align_val_t) noexcept { std::free(p); }
+FREED operator delete[](void* p, size_t, align_val_t) noexcept { std::free(p); }
+FREED operator delete(void* p, const nothrow_t&) noexcept { std::free(p); }
+FREED operator delete[](void* p, const nothrow_t&) noexcept { std::free(p); }
+FREED operator delete(void* p, align_val_t, const nothrow_t&) noexcept { std::free(p); }
+FREED operator delete[](void* p, align_val_t, const nothrow_t&) noexcept { std::free(p); }
+
+#undef COUNTED
+#undef FREED
