@@ -39,7 +39,7 @@ class claim_cursor {
   static constexpr std::uint32_t max_slots = 1U << slot_bits;
 
   explicit claim_cursor(std::uint32_t runs) noexcept
-      : runs_(runs), cursor_(word(~std::uint32_t{0}, 0, runs)), opened_(~std::uint32_t{0}) {}
+      : runs_(runs), cursor_(word(~std::uint32_t{0}, 0, runs)) {}
 
   [[nodiscard]] claim next() noexcept {
     // acq_rel: a claim of batch b continues the release sequence of the store that published b, so
@@ -57,24 +57,25 @@ class claim_cursor {
   /// Opener only: batch `batch` is bound to `slot`. Run 0 is the caller's.
   void publish(std::uint32_t batch, std::uint32_t slot) noexcept {
     cursor_.store(word(batch, slot, 1), std::memory_order_release);
-    opened_.store(batch);
+    changed_.advance();
   }
 
   /// Waits until a batch behind `batch` is open, or `wake` was called.
   ///
-  /// Behind, and not just another one: the opener moves the cursor first and `opened_` after it. Who
-  /// has claimed from the new batch in between must not take the old number for a sign to claim again:
-  /// it would spin, and count the run into the slot's bits.
+  /// Looks at the cursor itself: an opener may be held up between the two writes of `publish` while
+  /// others open the batches behind its own, so `changed_` says no more than that something has. Who
+  /// returned while the cursor stood would claim again and again, and count the run into the slot.
   void wait_past(std::uint32_t batch) const noexcept {
-    opened_.wait([this, batch](std::uint32_t now) {
-      return static_cast<std::int32_t>(now - batch) > 0 || ended_.load(std::memory_order_acquire);
+    changed_.wait([this, batch](std::uint32_t) {
+      const auto now = static_cast<std::uint32_t>(cursor_.load(std::memory_order_acquire) >> 32);
+      return now != batch || ended_.load(std::memory_order_acquire);
     });
   }
 
-  /// Ends waiting, for good: no batch will be opened any more.
+  /// Ends waiting, for good, also for a batch that is published behind this call.
   void wake() noexcept {
     ended_.store(true, std::memory_order_release);
-    opened_.advance();
+    changed_.advance();
   }
 
  private:
@@ -85,7 +86,7 @@ class claim_cursor {
 
   std::uint32_t runs_;
   alignas(cache_line) typename Atomics::template atomic<std::uint64_t> cursor_;
-  alignas(cache_line) basic_sequence<Atomics> opened_;
+  alignas(cache_line) basic_sequence<Atomics> changed_;
   typename Atomics::template atomic<bool> ended_{false};
 };
 

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include <penstock/data/reader.hpp>
+#include <penstock/load/batch_work.hpp>
 #include <penstock/load/claim_cursor.hpp>
 #include <penstock/load/epoch_plan.hpp>
 #include <penstock/load/host_slots.hpp>
@@ -128,31 +129,14 @@ class engine {
     for (; next_ != opened; ++next_) {
       const std::uint32_t slot = wait_for_any();
       if (dead_.load(std::memory_order_acquire)) return;
-      work_[slot].error = nullptr;
+      work_[slot].take_error();
       slots_->give_back(slot);
     }
   }
 
  private:
-  /// The batch that a slot is bound to. Written by the opener before it publishes the cursor, read by
-  /// the workers that claimed a run of it; `remaining` hands it on.
-  struct alignas(cache_line) slot_work {
-    batch_info info;
-    std::uint64_t sequence = 0;
-    std::optional<order_of<Sampler>> order;
-    // Invariant: the runs of this batch that are not finished. The step to 0 is acq_rel, so the one
-    // who makes it sees all that the others have written, and announces the batch.
-    std::atomic<std::uint32_t> remaining{0};
-    std::mutex error_mutex;
-    std::exception_ptr error;
-    failure where;
-  };
-
-  /// What a reading thread needs for itself, made at construction: reading allocates nothing.
-  struct alignas(cache_line) hands {  // a reader notes every sample it works on
-    reader<Dataset> source;
-    std::vector<std::uint64_t> indices;  // of one run
-  };
+  using slot_work = batch_work<order_of<Sampler>>;
+  using hands = reading_hands<Dataset>;
 
   struct work_on {
     engine* self;
@@ -249,7 +233,7 @@ class engine {
     batch.info = plan_.at(position_);
     batch.sequence = opened_;
     batch.order = order_;
-    batch.remaining.store(runs_, std::memory_order_relaxed);
+    batch.open(runs_);
     ++opened_;
     if (++position_.batch == plan_.batches()) {
       position_ = {position_.epoch + 1, 0};
@@ -271,11 +255,7 @@ class engine {
       own.source.read(wanted, all.subrun(begin, count), {options_.seed, batch.info.epoch});
     } catch (...) {
       const std::size_t at = own.source.failed_at();
-      const std::lock_guard lock{batch.error_mutex};
-      if (!batch.error || begin + at < batch.where.position) {
-        batch.error = std::current_exception();
-        batch.where = {"read", batch.info.epoch, batch.info.index, begin + at, wanted[at]};
-      }
+      batch.note_error({"read", batch.info.epoch, batch.info.index, begin + at, wanted[at]});
     }
   }
 
@@ -297,7 +277,7 @@ class engine {
   /// Counts a run down; the last one of the batch announces it.
   void finish_run(std::uint32_t slot) noexcept {
     slot_work& batch = work_[slot];
-    if (batch.remaining.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+    if (!batch.finish_run()) return;
     if (!options_.in_order) {
       finished_.try_push(slot);
       return;
@@ -307,7 +287,8 @@ class engine {
     next.word.store(static_cast<std::uint32_t>(batch.sequence + 1));
   }
 
-  /// A worker failed outside a dataset's read: the device is in error. Nothing can be read any more; the consumer gets the exception at its next step.
+  /// A worker failed outside a dataset's read: the device is in error. Nothing can be read any more;
+  /// the consumer gets the exception at its next step.
   void die(std::exception_ptr error) noexcept {
     {
       const std::lock_guard lock{open_};
@@ -353,9 +334,8 @@ class engine {
   batch_type take(std::uint32_t slot) {
     ++next_;
     slot_work& batch = work_[slot];
-    if (batch.error) {
-      const auto error = std::exchange(batch.error, nullptr);
-      failure_ = batch.where;
+    if (const auto error = batch.take_error()) {
+      failure_ = batch.error_where();
       slots_->give_back(slot);
       std::rethrow_exception(error);
     }
@@ -379,13 +359,6 @@ class engine {
     throw leases_exhausted("loader: all " + std::to_string(slots_->count()) +
                            " host slots are held as leases: release one, or raise prefetch");
   }
-
-  // Who announces batch k writes the slot, then the word; the consumer waits on its word alone. Two
-  // undelivered batches never share a word: there are as many words as slots.
-  struct alignas(cache_line) announcement {
-    sequence word;
-    std::uint32_t slot = 0;
-  };
 
   loader_options options_;
   Dataset dataset_;

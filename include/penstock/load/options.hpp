@@ -73,7 +73,8 @@ inline std::size_t slot_count(const loader_options& options) noexcept {
   const std::size_t ahead = options.prefetch != 0  ? options.prefetch
                             : options.workers == 0 ? std::size_t{1}
                                                    : std::max<std::size_t>(2, options.workers);
-  return ahead + 1;
+  // 4096 workers would have one slot more than a claim can name.
+  return std::min<std::size_t>(ahead + 1, claim_cursor<>::max_slots);
 }
 
 /// How many samples a worker claims at a time. Two runs for each worker, so that all help the oldest

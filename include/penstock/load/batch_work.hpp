@@ -1,0 +1,70 @@
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <mutex>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include <penstock/core/error.hpp>
+#include <penstock/core/sequence.hpp>
+#include <penstock/data/reader.hpp>
+#include <penstock/load/host_slots.hpp>
+
+namespace penstock::inline v0::detail {
+
+/// The batch that a slot is bound to. Written by the opener before it publishes the cursor, read by the
+/// workers that claimed a run of it; `remaining` hands it on to the one who announces it.
+template <class Order>
+class alignas(cache_line) batch_work {
+ public:
+  batch_info info;
+  std::uint64_t sequence = 0;  ///< the batch's number over the engine's life
+  std::optional<Order> order;  ///< of its epoch
+
+  /// Opener only: `runs` runs are to be finished.
+  void open(std::uint32_t runs) noexcept { remaining_.store(runs, std::memory_order_relaxed); }
+
+  /// Counts a run down, also one that threw; true for the last one.
+  bool finish_run() noexcept { return remaining_.fetch_sub(1, std::memory_order_acq_rel) == 1; }
+
+  /// Keeps the current exception unless one of an earlier place in the batch is kept already.
+  void note_error(const failure& where) noexcept {
+    const std::lock_guard lock{error_mutex_};
+    if (error_ && error_where_.position <= where.position) return;
+    error_ = std::current_exception();
+    error_where_ = where;
+  }
+
+  /// Behind the last run: takes the exception of the batch, null if there is none.
+  std::exception_ptr take_error() noexcept { return std::exchange(error_, nullptr); }
+  [[nodiscard]] const failure& error_where() const noexcept { return error_where_; }
+
+ private:
+  // Invariant: the runs of this batch that are not finished. The step to 0 is acq_rel, so the one who
+  // makes it sees all that the others have written, and announces the batch.
+  std::atomic<std::uint32_t> remaining_{0};
+  std::mutex error_mutex_;
+  std::exception_ptr error_;
+  failure error_where_;
+};
+
+/// Where a batch is announced in order: who finishes batch k writes the slot, then the word, of place
+/// k modulo the number of slots. Two undelivered batches never share a place.
+struct alignas(cache_line) announcement {
+  sequence word;  ///< k + 1, modulo 2^32
+  std::uint32_t slot = 0;
+};
+
+/// What a reading thread needs for itself, made at construction: reading allocates nothing. On a cache
+/// line of its own, since a reader notes every sample that it works on.
+template <dataset Dataset>
+struct alignas(cache_line) reading_hands {
+  reader<Dataset> source;
+  std::vector<std::uint64_t> indices;  ///< of one run
+};
+
+}  // namespace penstock::inline v0::detail
