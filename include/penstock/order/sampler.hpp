@@ -1,0 +1,85 @@
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <type_traits>
+#include <utility>
+
+#include <penstock/order/permutation.hpp>
+
+// A sampler says which sample comes k-th in epoch e, as a pure function: no state, no list. One of
+// your own is a type like this:
+//
+//     struct every_other {
+//       std::uint64_t size(std::uint64_t n) const { return (n + 1) / 2; }  // drawn in an epoch
+//       struct order_type {                                                // the order of an epoch
+//         void fill(std::uint64_t first, std::span<std::uint64_t> out) const noexcept {
+//           for (auto& index : out) index = 2 * first++;
+//         }
+//       };
+//       order_type order(std::uint64_t n, std::uint64_t epoch) const { return {}; }
+//     };
+
+namespace penstock::inline v0 {
+
+/// The order of one epoch. `order.fill(first, out)` writes the indices of the samples that come at
+/// the positions first, first + 1, ... first + out.size() - 1.
+///
+/// Called from several threads at once for any runs, in any order and also twice: equal arguments
+/// must give equal indices. The loader asks only for positions below the sampler's `size(n)` and
+/// expects indices below n. Copied as plain bytes, so it holds no owner.
+template <class Order>
+concept epoch_order = std::is_trivially_copyable_v<Order> &&
+    requires(const Order& order, std::uint64_t first, std::span<std::uint64_t> out) {
+  { order.fill(first, out) }
+  noexcept;
+};
+
+/// What chooses the samples: `sampler.size(n)` is how many an epoch draws from a dataset of n >= 1
+/// samples (fewer, as many or more; a sample may be drawn twice), `sampler.order(n, epoch)` is the
+/// order of that epoch. Both are const and pure. PyTorch: `torch.utils.data.Sampler`.
+template <class Sampler>
+concept sampler = std::copyable<Sampler> &&
+    requires(const Sampler& sampler, std::uint64_t n, std::uint64_t epoch) {
+  { sampler.size(n) } -> std::same_as<std::uint64_t>;
+  { sampler.order(n, epoch) } -> epoch_order;
+};
+
+/// The order of one epoch of a sampler.
+template <sampler Sampler>
+using order_of = std::remove_cvref_t<decltype(std::declval<const Sampler&>().order(
+    std::uint64_t{}, std::uint64_t{}))>;
+
+/// 0, 1, 2, ...: the order that `sequential` gives.
+struct identity_order {
+  void fill(std::uint64_t first, std::span<std::uint64_t> out) const noexcept {
+    for (std::size_t i = 0; i < out.size(); ++i) out[i] = first + i;
+  }
+};
+
+/// Every sample once, in the order of the dataset. PyTorch: `SequentialSampler` (`shuffle=False`).
+struct sequential {
+  [[nodiscard]] std::uint64_t size(std::uint64_t n) const noexcept { return n; }
+  [[nodiscard]] identity_order order(std::uint64_t, std::uint64_t) const noexcept { return {}; }
+};
+
+/// Every sample once, in an order that is new in every epoch and the same wherever `seed` is.
+/// PyTorch: `RandomSampler` (`shuffle=True`) with `generator.manual_seed(seed)`.
+/// `order` throws std::invalid_argument unless 1 <= n <= 2^63.
+struct shuffled {
+  std::uint64_t seed = 0;
+
+  [[nodiscard]] std::uint64_t size(std::uint64_t n) const noexcept { return n; }
+  [[nodiscard]] permutation order(std::uint64_t n, std::uint64_t epoch) const {
+    return {n, seed, epoch};
+  }
+};
+
+static_assert(epoch_order<identity_order>);
+static_assert(epoch_order<permutation>);
+static_assert(sampler<sequential>);
+static_assert(sampler<shuffled>);
+
+}  // namespace penstock::inline v0
