@@ -106,6 +106,22 @@ TEST_CASE("a write makes no system call while nobody sleeps", "[core]") {
   CHECK(counting::wakes == wakes);
 }
 
+TEST_CASE("a quiet step is seen by who looks, and wakes nobody until somebody says so", "[core]") {
+  counting::reset();
+  ps::basic_sequence<counting> word;
+  std::thread waiter{[&] { word.wait([](std::uint32_t now) { return now == 1; }); }};
+  while (counting::sleeps == 0) std::this_thread::yield();
+  word.advance_quietly();
+  CHECK(word.load() == 1);
+  CHECK(counting::wakes == 0);
+  word.wake();
+  waiter.join();
+  CHECK(word.wait([](std::uint32_t now) { return now == 1; }) == 1);
+  const std::uint32_t wakes = counting::wakes;
+  word.wake();  // nobody sleeps
+  CHECK(counting::wakes == wakes);
+}
+
 TEST_CASE("one write wakes all who wait", "[core]") {
   counting::reset();
   ps::basic_sequence<counting> word;

@@ -148,3 +148,21 @@ TEST_CASE("an epoch taken alone is the same as in a run of epochs, and so is any
     CHECK((tail == rest));
   }
 }
+
+TEST_CASE("denormal values come out alike on workers and inline", "[flow]") {
+  // As data of a user's own may hold them, and arithmetic make them: the mode must not depend on the
+  // thread.
+  const std::vector<float> values(64, 1e-38F);
+  using tiny = ps::record<ps::field<"x", float>>;
+  const ps::memory_dataset<tiny> data{values};
+  const auto halved = data | ps::map([](ps::sample<tiny> s) { ps::get<"x">(s) *= 0.25F; });
+  const auto first_of = [&](std::size_t workers) {
+    ps::loader loader{halved, ps::sequential{}, {.batch_size = 64, .workers = workers}};
+    float first = -1.0F;
+    for (auto& batch : loader.epoch(0)) first = ps::get<"x">(batch)(0);
+    return first;
+  };
+  CHECK(first_of(0) == first_of(1));
+  volatile float tiny_value = 1e-38F;
+  CHECK(tiny_value * 0.25F != 0.0F);  // the consumer's own mode is as it was
+}

@@ -41,9 +41,41 @@ TEST_CASE("no more is read ahead than there are slots", "[load]") {
   // Holding the first batch, the workers can fill the four other slots and then have none.
   data.state->arrived.wait([](std::uint32_t count) { return count >= 50; });
   CHECK(data.state->arrived.load() == 50);
+  // One slot that comes back wakes nobody while batches are ready; with half of them, a worker goes on.
   ++it;
-  data.state->arrived.wait([](std::uint32_t count) { return count >= 60; });
-  CHECK(data.state->arrived.load() == 60);
+  ++it;
+  data.state->arrived.wait([](std::uint32_t count) { return count >= 70; });
+  CHECK(data.state->arrived.load() == 70);
+}
+
+TEST_CASE("a consumer that keeps most slots is served out of those that come back, one by one",
+          "[load]") {
+  ps::loader loader{
+      numbered{1000}, ps::sequential{}, {.batch_size = 10, .workers = 2, .prefetch = 7}};
+  std::vector<ps::host_batch<numbered::record_type, ps::host_device>> kept;
+  std::uint64_t seen = 0;
+  for (auto& batch : loader.epoch(0)) {
+    CHECK(batch.index() == seen++);
+    if (kept.size() < 6) kept.push_back(std::move(batch));  // two of eight slots are left to turn
+  }
+  CHECK(seen == 100);
+  for (std::size_t i = 0; i < kept.size(); ++i) CHECK(labels_of(kept[i]).front() == i * 10);
+}
+
+TEST_CASE("a consumer that only asks now and then is served too", "[load]") {
+  ps::loader loader{
+      numbered{1000}, ps::sequential{}, {.batch_size = 10, .workers = 2, .prefetch = 7}};
+  loader.start({0, 0}, 1);
+  std::uint64_t seen = 0;
+  while (seen < 100) {
+    auto batch = loader.try_next();
+    if (!batch) {
+      std::this_thread::yield();
+      continue;
+    }
+    CHECK(batch.index() == seen++);
+  }
+  loader.stop();
 }
 
 TEST_CASE("a host slot is not refilled while a copy out of it is held", "[load]") {

@@ -58,8 +58,16 @@ class basic_sequence {
 
   /// Adds one, from any thread, and wakes all who sleep.
   void advance() noexcept {
-    value_.fetch_add(1, std::memory_order_seq_cst);
+    advance_quietly();
     wake();
+  }
+
+  /// Adds one, and leaves sleepers asleep until somebody calls `wake`; who is not asleep yet sees it.
+  void advance_quietly() noexcept { value_.fetch_add(1, std::memory_order_seq_cst); }
+
+  /// Wakes all who sleep, to look at the value again.
+  void wake() noexcept {
+    if (sleepers_.load(std::memory_order_seq_cst) != 0) value_.notify_all();
   }
 
   /// Returns once `done(value)` holds for the current value; `done` must depend on nothing that
@@ -94,10 +102,6 @@ class basic_sequence {
   // sleeping, so that a waiter does not keep the thread it waits for off an oversubscribed core.
   static constexpr int spins = 32;
   static constexpr int yields = 4;
-
-  void wake() noexcept {
-    if (sleepers_.load(std::memory_order_seq_cst) != 0) value_.notify_all();
-  }
 
   typename Atomics::template atomic<std::uint32_t> value_;
   mutable typename Atomics::template atomic<std::uint32_t> sleepers_{0};

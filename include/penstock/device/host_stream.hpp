@@ -17,11 +17,8 @@
 #include <type_traits>
 #include <utility>
 
+#include <penstock/core/float_mode.hpp>
 #include <penstock/core/sequence.hpp>
-
-#if defined(__SSE2__)
-#include <xmmintrin.h>
-#endif
 
 namespace penstock::inline v0 {
 
@@ -35,20 +32,6 @@ struct host_device_options {
 };
 
 namespace detail {
-
-/// Denormal floats are read and written as zero on this thread, as GPUs do by default: Adam's moments
-/// decay into them, and a step slows down by more than half.
-inline void flush_denormals() noexcept {
-#if defined(__SSE2__)
-  constexpr unsigned flush_to_zero = 0x8000U;
-  constexpr unsigned denormals_are_zero = 0x0040U;
-  _mm_setcsr(_mm_getcsr() | flush_to_zero | denormals_are_zero);
-#elif defined(__aarch64__)
-  std::uint64_t control = 0;
-  asm volatile("mrs %0, fpcr" : "=r"(control));
-  asm volatile("msr fpcr, %0" ::"r"(control | (std::uint64_t{1} << 24)));
-#endif
-}
 
 using host_clock = std::chrono::steady_clock;
 
@@ -88,6 +71,16 @@ class host_queue : public std::enable_shared_from_this<host_queue> {
     pushed_signal_.store(static_cast<std::uint32_t>(position + 1));
   }
 
+  /// Runs `work` at once on the calling thread if nothing is queued; false otherwise. In order all the
+  /// same: whoever pushes next does so behind the lock, and events recorded now mark what is complete.
+  template <class Work>
+  bool run_if_idle(const Work& work) {
+    const std::lock_guard lock{push_};
+    if (pushed_.load(std::memory_order_relaxed) != completed()) return false;
+    work();
+    return true;
+  }
+
   /// How many operations have been pushed: the place that an event recorded now marks.
   [[nodiscard]] std::uint64_t pushed() const noexcept {
     return pushed_.load(std::memory_order_acquire);
@@ -102,7 +95,7 @@ class host_queue : public std::enable_shared_from_this<host_queue> {
 
   /// The body of the stream's thread: runs operations until one of them calls `stop`.
   void run() noexcept {
-    flush_denormals();
+    flushed_denormals::keep_on();
     // Modelled delays are shorter than the kernel's default timer slack of 50 us.
     if (is_modelled()) ::prctl(PR_SET_TIMERSLACK, 1UL);
     std::uint64_t position = 0;

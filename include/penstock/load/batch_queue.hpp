@@ -38,10 +38,21 @@ class batch_queue {
 
   /// Appends a ticket; false when the queue is full or closed. Never blocks.
   bool try_push(T ticket) noexcept {
-    if (was_closed() || !queue_.bounded_push(ticket)) return false;
-    pushed_.advance();
+    if (!try_push_quietly(ticket)) return false;
+    pushed_.wake();
     return true;
   }
+
+  /// The same, but who sleeps in `pop` goes on sleeping until `wake_poppers`: for a producer to whom
+  /// a wake-up costs more than the consumer gains by each single ticket.
+  bool try_push_quietly(T ticket) noexcept {
+    if (was_closed() || !queue_.bounded_push(ticket)) return false;
+    pushed_.advance_quietly();
+    return true;
+  }
+
+  /// Wakes who sleeps in `pop` although tickets were pushed quietly. A system call only if one does.
+  void wake_poppers() noexcept { pushed_.wake(); }
 
   /// Appends a ticket, waiting for room; false when the queue is closed.
   bool push(T ticket) noexcept {

@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include <penstock/core/float_mode.hpp>
 #include <penstock/data/reader.hpp>
 #include <penstock/load/batch_work.hpp>
 #include <penstock/load/claim_cursor.hpp>
@@ -106,8 +107,10 @@ class engine {
 
   /// The next batch if it is complete already; else empty. Without workers always empty.
   [[nodiscard]] batch_type try_next() {
-    if (!active_ || next_ == end_seen_ || options_.workers == 0 || !is_announced()) return {};
-    return next();
+    if (!active_ || next_ == end_seen_ || options_.workers == 0) return {};
+    if (is_announced()) return next();
+    slots_->nudge();
+    return {};
   }
 
   /// Ends the range: nothing new is read, reads that run are waited for, their slots come back. The
@@ -122,15 +125,12 @@ class engine {
       end_ = opened;
       cancelled_.store(opened, std::memory_order_release);
     }
-    if (options_.workers == 0) {
-      next_ = opened;
-      return;
-    }
+    if (options_.workers == 0) next_ = opened;
     for (; next_ != opened; ++next_) {
-      const std::uint32_t slot = wait_for_any();
-      if (dead_.load(std::memory_order_acquire)) return;
-      work_[slot].take_error();
-      slots_->give_back(slot);
+      const auto slot = wait_for_any();
+      if (!slot) return;
+      work_[*slot].take_error();
+      slots_->give_back(*slot);
     }
   }
 
@@ -154,7 +154,7 @@ class engine {
   };
 
   std::shared_ptr<host_slots<record_type, Device>> make_slots() const {
-    const std::size_t count = slot_count(options_);
+    const std::size_t count = slot_count(options_, layout_.bytes());
     if (options_.pinned) {
       require_within_budget(count, layout_.bytes(), pinned_budget(options_.pinned_budget_bytes));
     }
@@ -164,19 +164,18 @@ class engine {
 
   std::vector<hands> make_hands() const {
     std::vector<hands> all;
-    const std::size_t count = std::max<std::size_t>(1, options_.workers);  // at least the consumer
-    all.reserve(count);
-    for (std::size_t i = 0; i < count; ++i) {
+    do {  // without workers the consumer's
       all.push_back({reader<Dataset>{dataset_}, std::vector<std::uint64_t>(run_)});
-    }
+    } while (all.size() < options_.workers);
     return all;
   }
 
-  // ---- workers -------------------------------------------------------------------------------
+  // ---- workers
 
   void work(const std::stop_token& stop, hands& own) {
     try {
       device_.enter_thread();
+      flushed_denormals::keep_on();
       while (!stop.stop_requested()) {
         claim got = cursor_.next();
         if (got.what == claim::kind::wait) {
@@ -299,7 +298,7 @@ class engine {
     for (auto& next : announced_) next.word.advance();
   }
 
-  // ---- the consumer --------------------------------------------------------------------------
+  // ---- the consumer
 
   [[nodiscard]] bool is_announced() const noexcept {
     if (!options_.in_order) return !finished_.was_empty();
@@ -311,22 +310,24 @@ class engine {
   std::uint32_t wait_for_next() {
     // Nobody but the consumer could give a slot back: waiting would never end.
     if (slots_->leased() == slots_->count()) throw_exhausted();
-    const std::uint32_t slot = wait_for_any();
-    if (dead_.load(std::memory_order_acquire)) {
-      const std::lock_guard lock{open_};
-      std::rethrow_exception(fatal_);
-    }
-    return slot;
+    const bool starving = !is_announced();
+    if (starving) slots_->set_starving(true);
+    const auto slot = wait_for_any();
+    if (starving) slots_->set_starving(false);
+    if (slot) return *slot;
+    const std::lock_guard lock{open_};
+    std::rethrow_exception(fatal_);
   }
 
-  /// The same for `stop`; the result means nothing once the engine is dead.
-  std::uint32_t wait_for_any() noexcept {
-    if (!options_.in_order) return finished_.pop().value_or(0);
+  /// The same; nothing once the engine is dead.
+  std::optional<std::uint32_t> wait_for_any() noexcept {
+    if (!options_.in_order) return finished_.pop();
     const announcement& next = announced_[next_ % announced_.size()];
     const auto expected = static_cast<std::uint32_t>(next_ + 1);
     next.word.wait([&](std::uint32_t now) {
       return now == expected || dead_.load(std::memory_order_acquire);
     });
+    if (dead_.load(std::memory_order_acquire)) return std::nullopt;
     return next.slot;
   }
 
@@ -349,6 +350,7 @@ class engine {
       const std::lock_guard lock{open_};
       bind(*slot);
     }
+    const flushed_denormals as_on_a_worker;
     for (std::uint32_t run = 0; run < runs_; ++run) {
       fill(*slot, run, hands_.front());
     }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -30,6 +31,11 @@ struct batch_info {
 /// been recorded before the ticket went into the queue, and whoever takes the ticket waits for the
 /// event. That thread is the reaper; tickets come in the order of their copies, so it waits for the
 /// oldest.
+///
+/// A worker that sleeps for a slot is woken when half of them have come back, and not for each one: a
+/// wake-up costs the consumer's thread microseconds (11 measured on a virtual machine), and as long as
+/// batches are ready nobody needs the slot. A consumer that runs out of batches calls `set_starving`;
+/// every ticket wakes then.
 template <record_type Record, device Device>
 class host_slots {
  public:
@@ -39,11 +45,12 @@ class host_slots {
         layout_(layout),
         memory_(where, layout.bytes() * count,
                 pinned ? memory_kind::pinned : memory_kind::pageable),
+        wake_at_(std::max<std::size_t>(1, count / 2)),
         returned_(count) {
     drained_.reserve(count);
     for (std::uint32_t slot = 0; slot < count; ++slot) {
       drained_.push_back(where.make_event());
-      returned_.try_push({slot, false});
+      push({slot, false});
     }
   }
   host_slots(host_slots&&) = delete;
@@ -75,7 +82,7 @@ class host_slots {
   [[nodiscard]] std::optional<std::uint32_t> try_acquire() { return settled(returned_.try_pop()); }
 
   /// Returns a slot that nothing reads any more.
-  void give_back(std::uint32_t slot) noexcept { returned_.try_push({slot, false}); }
+  void give_back(std::uint32_t slot) noexcept { push({slot, false}); }
 
   /// Returns a slot that is free once `stream` gets here. Throws what recording throws; the slot is
   /// returned then too, after a wait for the stream.
@@ -90,7 +97,19 @@ class host_slots {
       give_back(slot);
       throw;
     }
-    returned_.try_push({slot, true});
+    push({slot, true});
+  }
+
+  /// The consumer is about to wait for a batch, or has got it: while it starves, every slot that comes
+  /// back wakes a worker.
+  void set_starving(bool starving) noexcept {
+    starving_.store(starving, std::memory_order_seq_cst);
+    if (starving) returned_.wake_poppers();
+  }
+
+  /// Wakes a worker that sleeps although a slot has come back: for a consumer that asks now and then.
+  void nudge() noexcept {
+    if (free_.load(std::memory_order_relaxed) != 0) returned_.wake_poppers();
   }
 
   /// How many slots leases hold at the moment.
@@ -109,8 +128,18 @@ class host_slots {
     bool behind_copy;
   };
 
+  void push(ticket back) noexcept {
+    // Counted first: a ticket can't be popped before it counts.
+    const std::size_t free = free_.fetch_add(1, std::memory_order_relaxed) + 1;
+    returned_.try_push_quietly(back);
+    // Invariant: the push comes before the look at starving_, and starving_ before the consumer's
+    // look for sleepers, all seq_cst: either the consumer wakes for this ticket, or it is woken here.
+    if (free >= wake_at_ || starving_.load(std::memory_order_seq_cst)) returned_.wake_poppers();
+  }
+
   std::optional<std::uint32_t> settled(std::optional<ticket> back) {
     if (!back) return std::nullopt;
+    free_.fetch_sub(1, std::memory_order_relaxed);
     if (back->behind_copy) device_.synchronize(drained_[back->slot]);
     return back->slot;
   }
@@ -119,8 +148,11 @@ class host_slots {
   batch_layout<Record> layout_;
   slab<Device> memory_;
   std::vector<typename Device::event_type> drained_;
+  std::size_t wake_at_;
   batch_queue<ticket> returned_;
+  std::atomic<std::size_t> free_{0};  // tickets in the queue
   std::atomic<std::size_t> leased_{0};
+  std::atomic<bool> starving_{false};
 };
 
 /// A lease of one batch in host memory. Move-only; its destruction gives the slot back for refilling.

@@ -26,8 +26,9 @@ struct loader_options {
   /// but threads: they share the dataset, and all help the batch that is needed first.
   std::size_t workers = 1;
 
-  /// Batches that are read ahead of the consumer, in all and not for each worker; 0 chooses
-  /// max(2, workers). DataLoader(prefetch_factor) * num_workers. Takes prefetch + 1 slots of host
+  /// Batches that are read ahead of the consumer, in all and not for each worker; 0 chooses: at least
+  /// max(2, workers), and up to 8 while the slots take no more than half a MiB, which stays in a core's
+  /// second-level cache. DataLoader(prefetch_factor) * num_workers. Takes prefetch + 1 slots of host
   /// memory. Without workers nothing is read ahead.
   std::size_t prefetch = 0;
 
@@ -69,12 +70,15 @@ inline void require_valid(const loader_options& options) {
 }
 
 /// How many host slots the options ask for: one at the consumer, the others read ahead.
-inline std::size_t slot_count(const loader_options& options) noexcept {
-  const std::size_t ahead = options.prefetch != 0  ? options.prefetch
-                            : options.workers == 0 ? std::size_t{1}
-                                                   : std::max<std::size_t>(2, options.workers);
-  // 4096 workers would have one slot more than a claim can name.
-  return std::min<std::size_t>(ahead + 1, claim_cursor<>::max_slots);
+inline std::size_t slot_count(const loader_options& options, std::size_t slot_bytes) noexcept {
+  if (options.prefetch != 0) return options.prefetch + 1;
+  if (options.workers == 0) return 2;  // one is read into while the other is copied
+  // Many small batches a wake-up, few large ones: a hand-off costs the same for both.
+  constexpr std::size_t cached_bytes = std::size_t{1} << 19;
+  const std::size_t cached =
+      std::min<std::size_t>(9, cached_bytes / std::max<std::size_t>(1, slot_bytes));
+  const std::size_t wanted = std::max(cached, std::max<std::size_t>(2, options.workers) + 1);
+  return std::min<std::size_t>(wanted, claim_cursor<>::max_slots);  // 4096 workers want one more
 }
 
 /// How many samples a worker claims at a time. Two runs for each worker, so that all help the oldest

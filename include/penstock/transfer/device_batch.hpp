@@ -92,7 +92,8 @@ class device_slots {
   }
 
   /// The lease of `slot` ends: the next copy into it waits for all that `stream` has been given. A
-  /// device that refuses the record poisons the slot for good; `rethrow_poison` tells.
+  /// device that refuses the record poisons the slot for good, and the work is waited for here;
+  /// `rethrow_poison` tells.
   void release(std::size_t slot, stream_ref stream) noexcept {
     state& from = slots_[slot];
     try {
@@ -102,6 +103,9 @@ class device_slots {
       }
     } catch (...) {
       from.poison = std::current_exception();
+      // No event tells when this work is done, and the memory may go with this lease.
+      settle(stream);
+      for (std::size_t i = 0; i < from.extras_used; ++i) settle(*from.extras[i].stream);
       poisoned_.store(&from, std::memory_order_release);
       return;
     }

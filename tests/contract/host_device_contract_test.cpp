@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: BSL-1.0
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <utility>
+
+#include <penstock/device/host_device.hpp>
+
+#include "contract/device_contract.hpp"
+#include "support/catch.hpp"
+#include "support/gated_device.hpp"
+
+namespace ps = penstock;
+
+namespace {
+
+/// Any device whose streams are host streams.
+template <ps::device Device>
+struct on_host_streams {
+  using device_type = Device;
+  Device under_test{};
+  [[nodiscard]] Device device() const { return under_test; }
+  void launch(ps::host_stream_ref stream, std::function<void()> work) const {
+    // A std::function may throw while it is moved, and a stream takes no such work.
+    stream.launch([work = std::make_shared<std::function<void()>>(std::move(work))] { (*work)(); });
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a host device keeps the contract of devices", "[contract]") {
+  contract::run_all(on_host_streams<ps::host_device>{});
+}
+
+TEST_CASE("a host device with a modelled bus keeps the contract of devices", "[contract]") {
+  using namespace std::chrono_literals;
+  contract::run_all(on_host_streams<ps::host_device>{
+      ps::host_device{{.copy_bytes_per_second = 20e9, .launch_latency = 1us}}});
+}
+
+TEST_CASE("the tests' own device keeps the contract of devices", "[contract]") {
+  contract::run_all(on_host_streams<gated_device>{});
+}

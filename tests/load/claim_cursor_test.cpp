@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: BSL-1.0
+#include <penstock/load/claim_cursor.hpp>
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <thread>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "support/catch.hpp"
+
+namespace ps = penstock;
+using kind = ps::claim::kind;
+
+namespace {
+
+bool is(const ps::claim& got, kind what, std::uint32_t batch, std::uint32_t slot,
+        std::uint32_t run) {
+  return got.what == what && got.batch == batch && got.slot == slot && got.run == run;
+}
+
+/// Atomics with a hand on them: `on_write` is called before each write to a 32-bit word, `on_pause`
+/// and `on_yield` while a thread waits. So one thread can play another one that comes in between.
+struct staged {
+  static inline std::function<void()> on_write;
+  static inline std::function<void()> on_pause;
+  static inline std::function<void()> on_yield;
+
+  template <class T>
+  struct atomic : std::atomic<T> {
+    using std::atomic<T>::atomic;
+    void store(T value, std::memory_order order) noexcept {
+      write();
+      std::atomic<T>::store(value, order);
+    }
+    T fetch_add(T value, std::memory_order order) noexcept {
+      write();
+      return std::atomic<T>::fetch_add(value, order);
+    }
+
+   private:
+    static void write() {
+      if constexpr (std::is_same_v<T, std::uint32_t>) {
+        if (const auto act = std::exchange(on_write, nullptr)) act();
+      }
+    }
+  };
+
+  static void pause() noexcept {
+    if (on_pause) on_pause();
+  }
+  static void yield() noexcept {
+    if (on_yield) on_yield();
+  }
+  static void reset() { on_write = on_pause = on_yield = nullptr; }
+};
+
+}  // namespace
+
+TEST_CASE("the first claim opens batch 0, the next ones wait", "[load]") {
+  ps::claim_cursor cursor{3};
+  CHECK(cursor.next().what == kind::open);
+  CHECK(cursor.next().what == kind::wait);
+  CHECK(cursor.next().what == kind::wait);
+}
+
+TEST_CASE("a batch's runs are handed out once each, then one claim opens the next batch",
+          "[load]") {
+  ps::claim_cursor cursor{4};
+  CHECK(cursor.next().what == kind::open);
+  cursor.publish(0, 7);  // run 0 is the opener's
+  CHECK(is(cursor.next(), kind::work, 0, 7, 1));
+  CHECK(is(cursor.next(), kind::work, 0, 7, 2));
+  CHECK(is(cursor.next(), kind::work, 0, 7, 3));
+  CHECK(cursor.next().what == kind::open);
+  CHECK(is(cursor.next(), kind::wait, 0, 7, 5));
+  cursor.publish(1, 2);
+  CHECK(is(cursor.next(), kind::work, 1, 2, 1));
+}
+
+TEST_CASE("a batch of one run is its opener's alone", "[load]") {
+  ps::claim_cursor cursor{1};
+  for (std::uint32_t batch = 0; batch < 5; ++batch) {
+    CHECK(cursor.next().what == kind::open);
+    CHECK(cursor.next().what == kind::wait);
+    cursor.publish(batch, batch % 3);
+  }
+}
+
+TEST_CASE("the largest slot, run and batch number fit beside each other", "[load]") {
+  using cursor_type = ps::claim_cursor<>;
+  cursor_type cursor{cursor_type::max_runs};
+  CHECK(cursor.next().what == kind::open);
+  constexpr std::uint32_t last = ~std::uint32_t{0};
+  cursor.publish(last, cursor_type::max_slots - 1);
+  bool right = true;
+  for (std::uint32_t run = 1; run < cursor_type::max_runs; ++run) {
+    right = right && is(cursor.next(), kind::work, last, cursor_type::max_slots - 1, run);
+  }
+  CHECK(right);
+  CHECK(cursor.next().what == kind::open);
+  for (int i = 0; i < 4096; ++i) right = right && cursor.next().what == kind::wait;
+  CHECK(right);  // as many waiting workers as there may be
+  cursor.publish(0, 0);
+  CHECK(is(cursor.next(), kind::work, 0, 0, 1));
+}
+
+TEST_CASE("waiting for the next batch ends when it is published, and not before", "[load]") {
+  ps::claim_cursor cursor{1};
+  CHECK(cursor.next().what == kind::open);
+  const auto waiting = cursor.next();
+  REQUIRE(waiting.what == kind::wait);
+  std::atomic<bool> past{false};
+  std::thread waiter{[&] {
+    cursor.wait_past(waiting.batch);
+    past = true;
+  }};
+  for (int turn = 0; turn < 300 && !past; ++turn) std::this_thread::yield();
+  CHECK_FALSE(past);
+  cursor.publish(0, 0);
+  waiter.join();
+  CHECK(past);
+}
+
+TEST_CASE("waiting for a batch that is open already returns at once", "[load]") {
+  ps::claim_cursor cursor{1};
+  CHECK(cursor.next().what == kind::open);
+  const auto waiting = cursor.next();
+  cursor.publish(0, 0);
+  cursor.wait_past(waiting.batch);
+  cursor.publish(1, 0);
+  cursor.wait_past(waiting.batch);
+  SUCCEED();
+}
+
+TEST_CASE("waking ends all waiting", "[load]") {
+  ps::claim_cursor cursor{1};
+  CHECK(cursor.next().what == kind::open);
+  const auto waiting = cursor.next();
+  std::vector<std::thread> waiters;
+  for (int i = 0; i < 3; ++i) waiters.emplace_back([&] { cursor.wait_past(waiting.batch); });
+  cursor.wake();
+  for (auto& waiter : waiters) waiter.join();
+  cursor.wait_past(waiting.batch);
+  SUCCEED();
+}
+
+TEST_CASE("waking ends waiting for good, also for a batch that is published behind it", "[load]") {
+  // An opener that looked for a stop before the wake may publish once more behind it.
+  staged::reset();
+  ps::claim_cursor<staged> cursor{1};
+  CHECK(cursor.next().what == kind::open);
+  cursor.wake();
+  cursor.publish(0, 0);
+  CHECK(cursor.next().what == kind::open);
+  const auto waiting = cursor.next();
+  REQUIRE(is(waiting, kind::wait, 0, 0, 2));
+  bool stuck = false;
+  staged::on_yield = [&] {
+    stuck = true;
+    staged::on_yield = nullptr;
+    cursor.wake();  // so that the test ends
+  };
+  cursor.wait_past(waiting.batch);
+  CHECK_FALSE(stuck);
+  staged::reset();
+}
+
+TEST_CASE("an opener that is held up inside publish makes nobody claim while waiting", "[load]") {
+  // Batch 0 is published, and before its opener comes to wake the waiters, batch 1 is opened,
+  // published and handed out. Whoever waits for batch 2 must sleep: a claim a turn would count the
+  // cursor's runs up into its slot.
+  staged::reset();
+  ps::claim_cursor<staged> cursor{1};
+  CHECK(cursor.next().what == kind::open);
+  bool came_between = false;
+  staged::on_write = [&] {
+    const auto other = cursor.next();
+    if (other.what != kind::open) return;
+    came_between = true;
+    cursor.publish(1, 1);
+  };
+  cursor.publish(0, 0);
+  if (came_between) {
+    CHECK(cursor.next().what == kind::open);
+    const auto waiting = cursor.next();
+    REQUIRE(is(waiting, kind::wait, 1, 1, 2));
+    bool waited = false;
+    staged::on_pause = [&] {
+      waited = true;
+      staged::on_pause = nullptr;
+      cursor.publish(2, 2);
+    };
+    cursor.wait_past(waiting.batch);
+    CHECK(waited);
+  }
+  CHECK(came_between);
+  staged::reset();
+}
+
+TEST_CASE("waiters help a batch that was opened while the opener before is held up inside publish",
+          "[load]") {
+  staged::reset();
+  ps::claim_cursor<staged> cursor{1};
+  CHECK(cursor.next().what == kind::open);
+  const auto waiting = cursor.next();
+  CHECK(waiting.what == kind::wait);
+  ps::claim late{};
+  staged::on_write = [&] {
+    CHECK(cursor.next().what == kind::open);
+    late = cursor.next();  // waits for the batch behind 0
+    cursor.publish(1, 1);
+  };
+  cursor.publish(0, 0);
+  REQUIRE(is(late, kind::wait, 0, 0, 2));
+  bool slept = false;
+  staged::on_pause = [&] {
+    slept = true;
+    staged::on_pause = nullptr;
+    cursor.wake();  // so that the test ends
+  };
+  cursor.wait_past(waiting.batch);
+  cursor.wait_past(late.batch);  // batch 1 is open
+  CHECK_FALSE(slept);
+  staged::reset();
+}
+
+TEST_CASE("among many workers every run of every batch is claimed once, with its slot", "[load]") {
+  constexpr std::uint32_t workers = 4;
+  const auto runs = GENERATE(1U, 2U, 5U, 16U);
+  constexpr std::uint32_t batches = 3000;
+  constexpr std::uint32_t slots = 7;
+  ps::claim_cursor cursor{runs};
+  std::vector<std::atomic<std::uint8_t>> claimed(std::size_t{batches} * runs);
+  std::vector<std::uint32_t> slot_of(batches);  // plain: publish and next order it
+  std::uint32_t opened = 0;                     // of the opener
+  std::atomic<bool> done{false};
+  std::atomic<std::uint32_t> wrong{0};
+  std::atomic<std::uint32_t> openers{0};
+  std::vector<std::thread> threads;
+  for (std::uint32_t worker = 0; worker < workers; ++worker) {
+    threads.emplace_back([&] {
+      while (!done) {
+        auto got = cursor.next();
+        if (got.what == kind::wait) {
+          cursor.wait_past(got.batch);
+          continue;
+        }
+        if (got.what == kind::open) {
+          if (++openers != 1) ++wrong;
+          if (opened == batches) {
+            done = true;
+            cursor.wake();
+            return;
+          }
+          const std::uint32_t batch = opened++;
+          slot_of[batch] = batch * 3 % slots;
+          got = {kind::work, batch, slot_of[batch], 0};
+          --openers;
+          cursor.publish(batch, got.slot);
+        }
+        if (got.batch >= batches || got.run >= runs || got.slot != slot_of[got.batch]) {
+          ++wrong;
+          continue;
+        }
+        ++claimed[std::size_t{got.batch} * runs + got.run];
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  CHECK(wrong == 0);
+  std::size_t once = 0;
+  for (const auto& times : claimed) once += times == 1;
+  CHECK(once == std::size_t{batches} * runs);
+}

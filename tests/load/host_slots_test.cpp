@@ -1,0 +1,353 @@
+// SPDX-License-Identifier: BSL-1.0
+#include <penstock/load/host_slots.hpp>
+
+#include <atomic>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <set>
+#include <thread>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <penstock/core/sequence.hpp>
+#include <penstock/load/epoch_plan.hpp>
+
+#include "support/catch.hpp"
+#include "support/gated_device.hpp"
+#include "support/numbered.hpp"
+
+namespace ps = penstock;
+
+namespace {
+
+using record = numbered::record_type;
+
+/// The tests' device, that tells when host memory is freed.
+struct freeing_device : gated_device {
+  std::shared_ptr<std::atomic<int>> frees = std::make_shared<std::atomic<int>>(0);
+  void deallocate_pinned(void* data, std::size_t bytes) const noexcept {
+    ++*frees;
+    gated_device::deallocate_pinned(data, bytes);
+  }
+};
+static_assert(ps::device<freeing_device>);
+
+using ring = ps::host_slots<record, freeing_device>;
+using lease = ps::host_batch<record, freeing_device>;
+static_assert(std::movable<lease> && !std::copyable<lease>);
+static_assert(std::is_nothrow_move_constructible_v<lease> &&
+              std::is_nothrow_move_assignable_v<lease>);
+static_assert(!std::is_move_constructible_v<ring>);
+
+const ps::batch_layout<record> layout{{{}, {}}, 10};
+
+std::shared_ptr<ring> make_ring(const freeing_device& device, std::size_t count) {
+  return std::make_shared<ring>(device, layout, count, true);
+}
+
+lease take(const std::shared_ptr<ring>& slots, std::uint64_t index = 0) {
+  const auto slot = slots->acquire();
+  REQUIRE(slot.has_value());
+  return lease{slots, *slot, {.epoch = 3, .index = index, .size = 10, .valid = 9}};
+}
+
+void block_on(const ps::sequence& gate) {
+  gate.wait([](std::uint32_t open) { return open != 0; });
+}
+
+bool happens(const std::atomic<bool>& what) {
+  for (int turn = 0; turn < 300 && !what; ++turn) std::this_thread::yield();
+  return what;
+}
+
+}  // namespace
+
+TEST_CASE("the slots lie one behind the other in one slab, each a whole batch", "[load]") {
+  const freeing_device device;
+  const auto slots = make_ring(device, 4);
+  CHECK(slots->count() == 4);
+  CHECK(slots->bytes() == 4 * layout.bytes());
+  CHECK(slots->layout() == layout);
+  for (std::uint32_t slot = 0; slot < 4; ++slot) {
+    CHECK(slots->data(slot) == slots->data(0) + slot * layout.bytes());
+    CHECK(reinterpret_cast<std::uintptr_t>(slots->data(slot)) % 256 == 0);
+  }
+  CHECK_FALSE((ps::host_slots<record, freeing_device>{device, layout, 2, false}.pinned()));
+}
+
+TEST_CASE("every slot is handed out once until it comes back", "[load]") {
+  const auto slots = make_ring({}, 4);
+  std::set<std::uint32_t> taken;
+  for (int i = 0; i < 4; ++i) taken.insert(*slots->try_acquire());
+  CHECK(taken == std::set<std::uint32_t>{0, 1, 2, 3});
+  CHECK_FALSE(slots->try_acquire().has_value());
+  slots->give_back(2);
+  CHECK(slots->acquire() == 2U);
+  CHECK_FALSE(slots->try_acquire().has_value());
+}
+
+TEST_CASE("slots come back in the order they were given", "[load]") {
+  const auto slots = make_ring({}, 3);
+  for (int i = 0; i < 3; ++i) CHECK(slots->acquire().has_value());
+  for (const std::uint32_t slot : {1U, 2U, 0U}) slots->give_back(slot);
+  for (const std::uint32_t slot : {1U, 2U, 0U}) CHECK(slots->acquire() == slot);
+}
+
+TEST_CASE("a lease says what it holds, and gives its memory as views", "[load]") {
+  const auto slots = make_ring({}, 2);
+  auto batch = take(slots, 7);
+  CHECK(batch);
+  CHECK(batch.epoch() == 3);
+  CHECK(batch.index() == 7);
+  CHECK(batch.size() == 10);
+  CHECK(batch.valid() == 9);
+  CHECK(batch.info().index == 7);
+  CHECK(batch.data() == slots->data(static_cast<std::uint32_t>(batch.slot())));
+  ps::get<"label">(batch)[4] = 44;
+  const auto& constant = batch;
+  CHECK(constant.get<"label">()(4) == 44);
+  CHECK(constant.view().size() == 10);
+  CHECK(constant.data() == batch.data());
+  static_assert(std::is_same_v<decltype(ps::get<"label">(batch).data()), std::uint64_t*>);
+  static_assert(std::is_same_v<decltype(ps::get<"label">(constant).data()), const std::uint64_t*>);
+  static_assert(std::is_same_v<decltype(constant.data()), const std::byte*>);
+}
+
+TEST_CASE("destroying a lease gives its slot back, once", "[load]") {
+  const auto slots = make_ring({}, 2);
+  {
+    const auto one = take(slots);
+    const auto two = take(slots);
+    CHECK(slots->leased() == 2);
+    CHECK_FALSE(slots->try_acquire().has_value());
+  }
+  CHECK(slots->leased() == 0);
+  CHECK(slots->try_acquire().has_value());
+  CHECK(slots->try_acquire().has_value());
+  CHECK_FALSE(slots->try_acquire().has_value());
+}
+
+TEST_CASE("a lease that is moved gives its slot back once, from where it is", "[load]") {
+  const auto slots = make_ring({}, 2);
+  std::optional first{take(slots)};
+  const auto slot = first->slot();
+  std::optional second{std::move(*first)};
+  CHECK_FALSE(*first);
+  first.reset();
+  CHECK(slots->leased() == 1);
+  CHECK(second->slot() == slot);
+  second.reset();
+  CHECK(slots->leased() == 0);
+  CHECK(slots->try_acquire().has_value());
+  CHECK(slots->try_acquire().has_value());
+  CHECK_FALSE(slots->try_acquire().has_value());
+}
+
+TEST_CASE("assigning to a lease gives back what it held", "[load]") {
+  const auto slots = make_ring({}, 2);
+  auto target = take(slots, 1);
+  auto source = take(slots, 2);
+  const auto freed = target.slot();
+  target = std::move(source);
+  CHECK(target.index() == 2);
+  CHECK_FALSE(source);
+  CHECK(slots->leased() == 1);
+  CHECK(slots->try_acquire() == freed);
+  CHECK_FALSE(slots->try_acquire().has_value());
+  auto& itself = target;
+  target = std::move(itself);
+  CHECK(target);
+  CHECK(target.index() == 2);
+  target = lease{};
+  CHECK_FALSE(target);
+  CHECK(slots->leased() == 0);
+}
+
+TEST_CASE("a lease may be destroyed on another thread", "[load]") {
+  const auto slots = make_ring({}, 1);
+  auto batch = take(slots);
+  ps::get<"label">(batch)[0] = 1;
+  std::thread other{[moved = std::move(batch)]() mutable { ps::get<"label">(moved)[0] = 2; }};
+  const auto slot = slots->acquire();  // waits for it, and sees what it wrote
+  CHECK(*reinterpret_cast<std::uint64_t*>(slots->data(*slot) + layout.offset<1>()) == 2);
+  other.join();
+}
+
+TEST_CASE("a slot released behind a copy is free only when the stream gets there", "[load]") {
+  const freeing_device device;
+  const auto slots = make_ring(device, 1);
+  auto stream = device.make_stream();
+  ps::sequence gate;
+  std::atomic<bool> copied{false};
+  stream.launch([&] {
+    block_on(gate);
+    copied = true;
+  });
+  auto batch = take(slots);
+  batch.release_after(stream);
+  CHECK_FALSE(batch);
+  CHECK(slots->leased() == 0);
+  std::atomic<bool> acquired{false};
+  bool copied_before = false;
+  std::optional<std::uint32_t> slot;
+  std::thread reaper{[&] {
+    slot = slots->acquire();
+    copied_before = copied;
+    acquired = true;
+  }};
+  CHECK_FALSE(happens(acquired));
+  gate.store(1);
+  reaper.join();
+  CHECK(copied_before);
+  CHECK(slot == 0U);
+}
+
+TEST_CASE("a slot that came back behind a copy may be given back without one", "[load]") {
+  const freeing_device device;
+  const auto slots = make_ring(device, 1);
+  auto stream = device.make_stream();
+  take(slots).release_after(stream);
+  { const auto batch = take(slots); }
+  ps::sequence gate;
+  stream.launch([&gate] { block_on(gate); });
+  CHECK(slots->try_acquire() == 0U);  // a hang if the old record were waited for anew
+  gate.store(1);
+}
+
+TEST_CASE(
+    "a release that the device can't record waits for the stream, returns the slot and throws",
+    "[load]") {
+  const freeing_device device;
+  const auto slots = make_ring(device, 1);
+  auto stream = device.make_stream();
+  ps::sequence gate;
+  std::atomic<bool> copied{false};
+  stream.launch([&] {
+    block_on(gate);
+    copied = true;
+  });
+  auto batch = take(slots);
+  std::atomic<bool> thrown{false};
+  bool copied_before = false;
+  device.fail_record(0);
+  std::thread consumer{[&] {
+    try {
+      batch.release_after(stream);
+    } catch (const device_fault&) {
+      copied_before = copied;
+    }
+    thrown = true;
+  }};
+  CHECK_FALSE(happens(thrown));
+  gate.store(1);
+  consumer.join();
+  CHECK(copied_before);
+  CHECK_FALSE(batch);
+  CHECK(slots->leased() == 0);
+  CHECK(slots->try_acquire() == 0U);
+}
+
+TEST_CASE("what the device throws while a copy is waited for reaches who takes the slot",
+          "[load]") {
+  const freeing_device device;
+  const auto slots = make_ring(device, 1);
+  auto stream = device.make_stream();
+  take(slots).release_after(stream);
+  device.fail_synchronize(0);
+  CHECK_THROWS_AS(slots->acquire(), device_fault);
+}
+
+TEST_CASE("leases outlive the ring's owner, the memory goes with the last of them", "[load]") {
+  const freeing_device device;
+  auto slots = make_ring(device, 2);
+  auto one = take(slots, 1);
+  auto two = take(slots, 2);
+  slots.reset();
+  one = lease{};
+  CHECK(*device.frees == 0);
+  ps::get<"label">(two)[9] = 5;
+  CHECK(ps::get<"label">(two)[9] == 5);
+  two = lease{};
+  CHECK(*device.frees == 1);
+}
+
+TEST_CASE("host memory is freed only after the copies out of it", "[load]") {
+  const freeing_device device;
+  auto slots = make_ring(device, 2);
+  auto stream = device.make_stream();
+  ps::sequence gate;
+  stream.launch([&gate] { block_on(gate); });
+  take(slots).release_after(stream);
+  std::atomic<bool> gone{false};
+  std::thread owner{[&] {
+    slots.reset();
+    gone = true;
+  }};
+  CHECK_FALSE(happens(gone));
+  CHECK(*device.frees == 0);
+  gate.store(1);
+  owner.join();
+  CHECK(*device.frees == 1);
+}
+
+TEST_CASE("a worker that waits for a slot is woken by half of them, a hungry consumer, or a nudge",
+          "[load]") {
+  const auto how = GENERATE(0, 1, 2, 3);
+  const auto slots = make_ring({}, 4);
+  for (int i = 0; i < 4; ++i) CHECK(slots->acquire().has_value());
+  std::optional<std::uint32_t> got;
+  std::atomic<bool> acquired{false};
+  std::thread worker{[&] {
+    got = slots->acquire();
+    acquired = true;
+  }};
+  happens(acquired);  // so that it sleeps, mostly
+  if (how == 0) {
+    slots->give_back(3);
+    slots->give_back(1);
+  } else if (how == 1) {
+    slots->give_back(3);
+    slots->set_starving(true);
+  } else if (how == 2) {
+    slots->set_starving(true);
+    slots->give_back(3);
+    slots->set_starving(false);
+  } else {
+    slots->give_back(3);
+    slots->nudge();
+  }
+  worker.join();
+  CHECK(got == 3U);
+}
+
+TEST_CASE("closing wakes who waits for a slot", "[load]") {
+  const auto slots = make_ring({}, 1);
+  const auto batch = take(slots);
+  std::atomic<bool> nothing{false};
+  std::thread worker{[&] { nothing = !slots->acquire().has_value(); }};
+  std::atomic<bool> never{false};
+  happens(never);  // so that it sleeps, mostly
+  slots->close();
+  worker.join();
+  CHECK(nothing);
+  CHECK_FALSE(slots->acquire().has_value());
+}
+
+TEST_CASE("leases that end behind the close are no harm", "[load]") {
+  const freeing_device device;
+  auto slots = make_ring(device, 2);
+  auto stream = device.make_stream();
+  auto one = take(slots);
+  {
+    const auto two = take(slots);
+    slots->close();
+  }
+  one.release_after(stream);
+  CHECK(slots->leased() == 0);
+  slots.reset();
+  CHECK(*device.frees == 1);
+}

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: BSL-1.0
+#include <penstock/load/options.hpp>
+
+#include <cstddef>
+#include <limits>
+#include <string>
+
+#include <penstock/load/claim_cursor.hpp>
+
+#include "support/catch.hpp"
+
+namespace ps = penstock;
+
+namespace {
+
+/// The option that the error names; "none" without an error.
+std::string refused(const ps::loader_options& options) {
+  try {
+    ps::detail::require_valid(options);
+    return "none";
+  } catch (const ps::option_error& problem) {
+    CHECK(std::string{problem.what()}.rfind(problem.option() + ": ", 0) == 0);
+    return problem.option();
+  }
+}
+
+std::size_t slots(std::size_t workers, std::size_t prefetch,
+                  std::size_t slot_bytes = std::size_t{1} << 20) {
+  return ps::detail::slot_count({.batch_size = 1, .workers = workers, .prefetch = prefetch},
+                                slot_bytes);
+}
+
+constexpr std::size_t most_slots = ps::claim_cursor<>::max_slots;
+constexpr std::size_t most_runs = ps::claim_cursor<>::max_runs;
+constexpr std::size_t most = std::numeric_limits<std::size_t>::max();
+
+/// Runs that a batch is cut into.
+std::size_t runs(std::size_t batch_size, std::size_t run) { return (batch_size + run - 1) / run; }
+
+}  // namespace
+
+TEST_CASE("the options that nobody has set work", "[load]") {
+  CHECK(refused({}) == "none");
+  CHECK(refused({.batch_size = 64, .workers = 0}) == "none");
+}
+
+TEST_CASE("an option that can't work is refused by its name", "[load]") {
+  CHECK(refused({.batch_size = 0}) == "batch_size");
+  CHECK(refused({.workers = 4096}) == "none");
+  CHECK(refused({.workers = 4097}) == "workers");
+  CHECK(refused({.workers = most}) == "workers");
+  CHECK(refused({.prefetch = most_slots - 1}) == "none");
+  CHECK(refused({.prefetch = most_slots}) == "prefetch");
+  CHECK(refused({.prefetch = most}) == "prefetch");
+  CHECK_THROWS_MATCHES(ps::detail::require_valid({.batch_size = 0}), ps::option_error,
+                       Catch::Matchers::Message("batch_size: must be at least 1, is 0"));
+  CHECK_THROWS_MATCHES(ps::detail::require_valid({.workers = 5000}), ps::option_error,
+                       Catch::Matchers::Message("workers: 5000 is above 4096"));
+  CHECK_THROWS_MATCHES(ps::detail::require_valid({.prefetch = 5000}), ps::option_error,
+                       Catch::Matchers::Message("prefetch: 5000 is above 4095"));
+}
+
+TEST_CASE("there is a slot for each batch ahead and one for the consumer", "[load]") {
+  CHECK(slots(0, 0) == 2);
+  CHECK(slots(1, 0) == 3);
+  CHECK(slots(2, 0) == 3);
+  CHECK(slots(8, 0) == 9);
+  CHECK(slots(8, 1) == 2);
+  CHECK(slots(0, 5) == 6);
+  CHECK(slots(1, 1, 1) == 2);  // what is asked for counts, however small the slots
+}
+
+TEST_CASE("small slots are more, as long as they stay in the cache", "[load]") {
+  CHECK(slots(1, 0, 1) == 9);
+  CHECK(slots(1, 0, 50'000) == 9);
+  CHECK(slots(1, 0, 100'000) == 5);
+  CHECK(slots(1, 0, std::size_t{1} << 18) == 3);
+  CHECK(slots(12, 0, 1) == 13);
+  CHECK(slots(0, 0, 1) == 2);
+  CHECK(slots(1, 0, 0) == 9);
+}
+
+TEST_CASE("whatever is valid asks for no more slots than a claim can name", "[load]") {
+  CHECK(slots(1, most_slots - 1) == most_slots);
+  CHECK(slots(4095, 0) == most_slots);
+  CHECK(slots(4096, 0) == most_slots);
+  CHECK(slots(4096, 0, 1) == most_slots);
+}
+
+TEST_CASE("one worker, or none, takes a whole batch at a time", "[load]") {
+  CHECK(ps::detail::run_size({.batch_size = 64, .workers = 0}, 1 << 20) == 64);
+  CHECK(ps::detail::run_size({.batch_size = 64, .workers = 1}, 1 << 20) == 64);
+}
+
+TEST_CASE("several workers find two runs each in a batch of large samples", "[load]") {
+  CHECK(ps::detail::run_size({.batch_size = 64, .workers = 4}, 1 << 20) == 8);
+  CHECK(ps::detail::run_size({.batch_size = 65, .workers = 4}, 1 << 20) == 9);
+  CHECK(ps::detail::run_size({.batch_size = 3, .workers = 8}, 1 << 20) == 1);
+}
+
+TEST_CASE("a run of small samples is at least a page", "[load]") {
+  CHECK(ps::detail::run_size({.batch_size = 1000, .workers = 100}, 4096) == 5);
+  CHECK(ps::detail::run_size({.batch_size = 1000, .workers = 100}, 100) == 41);
+  CHECK(ps::detail::run_size({.batch_size = 1000, .workers = 100}, 1) == 1000);
+}
+
+TEST_CASE("a run that is asked for is taken, but never above the batch", "[load]") {
+  CHECK(ps::detail::run_size({.batch_size = 64, .workers = 4, .run = 3}, 1) == 3);
+  CHECK(ps::detail::run_size({.batch_size = 64, .workers = 0, .run = 3}, 1) == 3);
+  CHECK(ps::detail::run_size({.batch_size = 64, .workers = 4, .run = 1000}, 1) == 64);
+}
+
+TEST_CASE("no batch is cut into more runs than a claim can count", "[load]") {
+  for (const std::size_t batch : {most_runs, most_runs + 1, 10 * most_runs, 10 * most_runs + 7}) {
+    const auto run = ps::detail::run_size({.batch_size = batch, .workers = 4, .run = 1}, 1);
+    INFO("batch_size " << batch << ", run " << run);
+    CHECK(runs(batch, run) <= most_runs);
+    CHECK(run <= batch / most_runs + 1);  // and no longer than that takes
+  }
+}

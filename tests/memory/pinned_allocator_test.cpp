@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: BSL-1.0
+#include <penstock/memory/pinned_allocator.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <list>
+#include <memory>
+#include <new>
+#include <numeric>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "support/catch.hpp"
+#include "support/ledger_device.hpp"
+
+namespace ps = penstock;
+
+namespace {
+
+template <class T>
+using ledger_vector = std::vector<T, ps::pinned_allocator<T, ledger_device>>;
+
+static_assert(std::is_same_v<ps::pinned_allocator<float>::value_type, float>);
+static_assert(std::is_same_v<std::allocator_traits<ps::pinned_allocator<int>>::rebind_alloc<char>,
+                             ps::pinned_allocator<char>>);
+
+}  // namespace
+
+TEST_CASE("a vector of pinned memory works as any other", "[memory]") {
+  std::vector<std::uint32_t, ps::pinned_allocator<std::uint32_t>> numbers(1000);
+  std::iota(numbers.begin(), numbers.end(), 0U);
+  numbers.resize(100'000, 7);
+  CHECK(numbers[999] == 999);
+  CHECK(numbers[99'999] == 7);
+  CHECK(reinterpret_cast<std::uintptr_t>(numbers.data()) % 4096 == 0);
+  auto copy = numbers;
+  CHECK(copy == numbers);
+  const auto* data = numbers.data();
+  const auto moved = std::move(numbers);
+  CHECK(moved.data() == data);
+}
+
+TEST_CASE("an allocator takes pinned memory of its device, count times the size, and frees all",
+          "[memory]") {
+  const ledger_device device;
+  {
+    ledger_vector<double> numbers{ps::pinned_allocator<double, ledger_device>{device}};
+    numbers.reserve(500);
+    CHECK(device.pinned_bytes() == 4000);
+    CHECK(device.device_bytes() == 0);
+    auto copy = numbers;
+    copy.reserve(10);
+    CHECK(device.pinned_bytes() == 4080);  // a copy takes from the same device
+  }
+  CHECK(device.pinned_bytes() == 0);
+  CHECK(device.bad_frees() == 0);
+}
+
+TEST_CASE("an allocator is rebound to another type on the same device", "[memory]") {
+  const ledger_device device;
+  {
+    std::list<int, ps::pinned_allocator<int, ledger_device>> nodes{
+        ps::pinned_allocator<int, ledger_device>{device}};
+    nodes.push_back(1);
+    CHECK(device.pinned_bytes() > sizeof(int));  // a node is more than its value
+  }
+  CHECK(device.pinned_bytes() == 0);
+  const ps::pinned_allocator<int, ledger_device> ints{device};
+  ps::pinned_allocator<double, ledger_device> doubles{ints};
+  double* data = doubles.allocate(3);
+  CHECK(device.pinned_bytes() == 24);
+  doubles.deallocate(data, 3);
+  CHECK(device.bad_frees() == 0);
+}
+
+TEST_CASE("allocators of one device type are equal, so containers swap and move their memory",
+          "[memory]") {
+  const ps::pinned_allocator<int> ints;
+  const ps::pinned_allocator<double> doubles;
+  CHECK(ints == ps::pinned_allocator<int>{});
+  CHECK(ints == doubles);
+  CHECK_FALSE(ints != doubles);
+}
+
+TEST_CASE("more elements than an address can count are refused before the device is asked",
+          "[memory]") {
+  const ledger_device device;
+  ps::pinned_allocator<std::uint64_t, ledger_device> allocator{device};
+  constexpr std::size_t most = std::numeric_limits<std::size_t>::max();
+  CHECK_THROWS_AS(allocator.allocate(most / 8 + 1), std::bad_array_new_length);
+  CHECK_THROWS_AS(allocator.allocate(most), std::bad_array_new_length);
+  CHECK(device.asked() == 0);
+  CHECK_THROWS_AS(allocator.allocate(most / 8), ps::out_of_memory);
+  CHECK(device.asked() == 1);
+}

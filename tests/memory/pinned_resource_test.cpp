@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: BSL-1.0
+#include <penstock/memory/pinned_resource.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory_resource>
+#include <string>
+#include <thread>
+#include <type_traits>
+#include <vector>
+
+#include "support/catch.hpp"
+#include "support/ledger_device.hpp"
+
+namespace ps = penstock;
+
+namespace {
+static_assert(std::is_base_of_v<std::pmr::memory_resource, ps::pinned_resource<>>);
+}  // namespace
+
+TEST_CASE("a pinned resource counts the bytes that are out, and takes them from its device",
+          "[memory]") {
+  const ledger_device device;
+  ps::pinned_resource pinned{device};
+  CHECK(pinned.bytes() == 0);
+  void* one = pinned.allocate(1000, 8);
+  void* two = pinned.allocate(24, 4096);
+  CHECK(pinned.bytes() == 1024);
+  CHECK(device.pinned_bytes() == 1024);
+  CHECK(reinterpret_cast<std::uintptr_t>(one) % 4096 == 0);
+  CHECK(reinterpret_cast<std::uintptr_t>(two) % 4096 == 0);
+  pinned.deallocate(one, 1000, 8);
+  CHECK(pinned.bytes() == 24);
+  pinned.deallocate(two, 24, 4096);
+  CHECK(pinned.bytes() == 0);
+  CHECK(device.pinned_bytes() == 0);
+  CHECK(device.bad_frees() == 0);
+}
+
+TEST_CASE("no bytes are memory all the same, as the standard asks", "[memory]") {
+  const ledger_device device;
+  ps::pinned_resource pinned{device};
+  void* nothing = pinned.allocate(0, 1);
+  CHECK(nothing != nullptr);
+  pinned.deallocate(nothing, 0, 1);
+  CHECK(pinned.bytes() == 0);
+  CHECK(device.bad_frees() == 0);
+}
+
+TEST_CASE("an alignment above a page is refused, and takes nothing", "[memory]") {
+  const ledger_device device;
+  ps::pinned_resource pinned{device};
+  CHECK_THROWS_MATCHES(
+      pinned.allocate(100, 8192), ps::out_of_memory,
+      Catch::Matchers::Message(
+          "pinned memory: 100 bytes are not to be had: the alignment is above a page"));
+  CHECK(pinned.bytes() == 0);
+  CHECK(device.asked() == 0);
+}
+
+TEST_CASE("a size that nobody has is refused and not counted", "[memory]") {
+  ps::pinned_resource pinned;
+  CHECK_THROWS_AS(pinned.allocate(std::size_t{1} << 60, 8), ps::out_of_memory);
+  CHECK(pinned.bytes() == 0);
+  CHECK(pinned.pageable_bytes() == 0);
+}
+
+TEST_CASE("bytes that could not be locked are visible", "[memory]") {
+  const ledger_device device;
+  ps::pinned_resource pinned{device};
+  void* locked = pinned.allocate(100, 8);
+  CHECK(pinned.pageable_bytes() == 0);
+  device.refuse_to_pin();
+  void* ordinary = pinned.allocate(30, 8);
+  CHECK(pinned.pageable_bytes() == 30);
+  pinned.deallocate(ordinary, 30, 8);
+  pinned.deallocate(locked, 100, 8);
+  CHECK(pinned.bytes() == 0);
+  CHECK(pinned.pageable_bytes() == 30);  // of all that ever went out
+}
+
+TEST_CASE("a resource is equal to itself alone", "[memory]") {
+  const ps::pinned_resource one;
+  const ps::pinned_resource two;
+  CHECK(one.is_equal(one));
+  CHECK_FALSE(one.is_equal(two));
+}
+
+TEST_CASE("a pool over a pinned resource serves containers and gives all back", "[memory]") {
+  const ledger_device device;
+  ps::pinned_resource pinned{device};
+  {
+    std::pmr::synchronized_pool_resource pool{&pinned};
+    std::pmr::vector<std::pmr::string> names{&pool};
+    for (int i = 0; i < 1000; ++i) {
+      names.emplace_back("a string too long for its own buffer, number " + std::to_string(i));
+    }
+    CHECK(names[999].ends_with("number 999"));
+    CHECK(names[999].get_allocator().resource() == &pool);
+    CHECK(pinned.bytes() > 1000 * 45);
+    CHECK(device.asked() < 200);  // the pool asks seldom
+  }
+  CHECK(pinned.bytes() == 0);
+  CHECK(device.pinned_bytes() == 0);
+  CHECK(device.bad_frees() == 0);
+}
+
+TEST_CASE("several threads take from one pinned resource", "[memory]") {
+  const ledger_device device;
+  ps::pinned_resource pinned{device};
+  std::pmr::synchronized_pool_resource pool{&pinned};
+  std::vector<std::thread> threads;
+  for (std::size_t thread = 0; thread < 4; ++thread) {
+    threads.emplace_back([&, thread] {
+      for (std::size_t i = 0; i < 200; ++i) {
+        const std::size_t bytes = 1 + thread * 1000 + i;
+        auto* direct = static_cast<std::byte*>(pinned.allocate(bytes, 8));
+        auto* pooled = static_cast<std::byte*>(pool.allocate(bytes, 8));
+        direct[bytes - 1] = std::byte{1};
+        pooled[bytes - 1] = std::byte{2};
+        pool.deallocate(pooled, bytes, 8);
+        pinned.deallocate(direct, bytes, 8);
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  pool.release();
+  CHECK(pinned.bytes() == 0);
+  CHECK(device.bad_frees() == 0);
+}

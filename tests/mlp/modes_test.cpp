@@ -1,0 +1,148 @@
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include <penstock/penstock.hpp>
+
+#include "augment.hpp"
+#include "digits.hpp"
+#include "host_backend.hpp"
+#include "modes.hpp"
+#include "stage_costs.hpp"
+#include "support/catch.hpp"
+
+namespace {
+
+namespace ps = penstock;
+
+/// 203 drawn digits: with batches of 16 the last one is short.
+struct drawn {
+  static constexpr std::size_t count = 203;
+  std::vector<std::uint8_t> images = std::vector<std::uint8_t>(count * 784);
+  std::vector<std::uint8_t> labels;
+
+  drawn() {
+    for (std::size_t i = 0; i < count; ++i) {
+      labels.push_back(static_cast<std::uint8_t>(i * 7 % 10));
+      mlp::draw_digit(labels[i], i, std::span<std::uint8_t, 784>{&images[i * 784], 784});
+    }
+  }
+};
+
+mlp::options chosen_for(std::size_t workers) {
+  mlp::options chosen;
+  chosen.epochs = 3;
+  chosen.batch = 16;
+  chosen.workers = workers;
+  chosen.prefetch = 2;
+  chosen.seed = 5;
+  return chosen;
+}
+
+template <class Data>
+std::vector<mlp::run_trace> traces_of_all_modes(const Data& data, bool is_random,
+                                                const mlp::options& chosen) {
+  const ps::host_device device;
+  const auto stream = device.inline_stream();
+  device.enter_thread();
+  mlp::trainer<mlp::host_backend> trained{device,        {},          stream,     chosen.batch,
+                                          chosen.epochs, data.size(), chosen.seed};
+  std::vector<mlp::run_trace> traces;
+  const auto keep = [&](double seconds) {
+    CHECK(seconds > 0.0);
+    traces.push_back(trained.trace());
+  };
+  mlp::progress_bar progress{"test", chosen.epochs * ((data.size() + 15) / 16)};
+  keep(mlp::train_serially(data, device, trained, chosen, progress));
+  keep(mlp::train_with_workers(data, device, trained, chosen, progress));
+  keep(mlp::train_overlapped(data, device, trained, chosen, progress));
+  const mlp::resident_set<mlp::host_backend> set{
+      device,       stream,        data,       is_random, mlp::order_of(chosen),
+      chosen.batch, chosen.epochs, chosen.seed};
+  keep(mlp::train_resident(set, data.size(), device, trained, chosen, progress));
+  return traces;
+}
+
+}  // namespace
+
+TEST_CASE("the four modes agree in every bit of losses and parameters", "[mlp]") {
+  const drawn digits;
+  const ps::memory_dataset<ps::digit_record> data{digits.images, digits.labels};
+  const std::size_t workers = GENERATE(std::size_t{0}, std::size_t{1}, std::size_t{3});
+  CAPTURE(workers);
+  const auto traces = traces_of_all_modes(data, false, chosen_for(workers));
+  REQUIRE(traces[0].losses.size() == 3 * drawn::count);
+  CHECK(traces[0].losses.back() > 0.0F);
+  for (std::size_t i = 1; i < traces.size(); ++i) {
+    CAPTURE(i);
+    CHECK(traces[i].losses == traces[0].losses);
+    CHECK(traces[i].parameters == traces[0].parameters);
+  }
+}
+
+TEST_CASE("the four modes agree on augmented samples too, which differ from epoch to epoch",
+          "[mlp]") {
+  const drawn digits;
+  const ps::memory_dataset<ps::digit_record> plain{digits.images, digits.labels};
+  const auto data = plain | ps::map<ps::digit_record>(mlp::augment{});
+  const auto chosen = chosen_for(2);
+  const auto traces = traces_of_all_modes(data, true, chosen);
+  for (std::size_t i = 1; i < traces.size(); ++i) {
+    CAPTURE(i);
+    CHECK(traces[i] == traces[0]);
+  }
+  // A resident set that repeats its first epoch is caught by the comparison.
+  const ps::host_device device;
+  const auto stream = device.inline_stream();
+  mlp::trainer<mlp::host_backend> trained{device, {},          stream,     chosen.batch,
+                                          3,      data.size(), chosen.seed};
+  mlp::progress_bar progress{"test", 39};
+  const mlp::resident_set<mlp::host_backend> repeated{
+      device, stream, data, false, mlp::order_of(chosen), chosen.batch, 3, chosen.seed};
+  static_cast<void>(mlp::train_resident(repeated, data.size(), device, trained, chosen, progress));
+  CHECK(trained.trace() != traces[0]);
+}
+
+TEST_CASE("an epoch's loss is the mean over its batches of their mean losses", "[mlp]") {
+  const drawn digits;
+  const ps::memory_dataset<ps::digit_record> data{digits.images, digits.labels};
+  const auto chosen = chosen_for(1);
+  const ps::host_device device;
+  mlp::trainer<mlp::host_backend> trained{device,      {},         device.inline_stream(), 16, 3,
+                                          data.size(), chosen.seed};
+  mlp::progress_bar progress{"test", 39};
+  static_cast<void>(mlp::train_serially(data, device, trained, chosen, progress));
+  const auto losses = trained.trace().losses;
+  const auto means = trained.epoch_losses();
+  REQUIRE(means.size() == 3);
+  for (std::size_t e = 0; e < 3; ++e) {
+    double sum = 0.0;
+    for (std::size_t b = 0; b < 13; ++b) {
+      const std::size_t count = b < 12 ? 16 : 203 - 12 * 16;
+      double batch = 0.0;
+      for (std::size_t i = 0; i < count; ++i) {
+        batch += losses[e * 203 + b * 16 + i];
+      }
+      sum += batch / static_cast<double>(count);
+    }
+    CHECK(std::abs(means[e] - sum / 13.0) < 1e-9);
+  }
+  CHECK(means[2] < means[0]);
+}
+
+TEST_CASE("the stages are measured with batches larger than the dataset too", "[mlp]") {
+  const drawn digits;
+  const ps::memory_dataset<ps::digit_record> data{digits.images, digits.labels};
+  auto chosen = chosen_for(1);
+  chosen.batch = GENERATE(std::size_t{16}, std::size_t{300});
+  const ps::host_device device;
+  mlp::trainer<mlp::host_backend> trained{
+      device, {}, device.inline_stream(), chosen.batch, 3, data.size(), chosen.seed};
+  mlp::stage_samples costs;
+  mlp::measure_stages(costs, data, device, trained, chosen);
+  CHECK(costs.medians().load > 0.0);
+  CHECK(costs.medians().copy > 0.0);
+  CHECK(costs.medians().compute > 0.0);
+}

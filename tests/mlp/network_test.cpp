@@ -1,0 +1,219 @@
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "host_backend.hpp"
+#include "network.hpp"
+#include "support/catch.hpp"
+#include "trainer.hpp"
+
+namespace {
+
+using mlp::shape;
+using network = mlp::network<mlp::host_backend>;
+
+constexpr std::size_t batch = 5;
+
+struct samples {
+  std::vector<std::uint8_t> images = std::vector<std::uint8_t>(batch * shape::inputs);
+  std::vector<std::uint8_t> labels{3, 0, 9, 3, 7};
+
+  samples() {
+    std::uint32_t state = 12345;
+    for (auto& pixel : images) {
+      state = state * 1664525U + 1013904223U;
+      pixel = state >> 31U != 0 ? static_cast<std::uint8_t>(state >> 23U) : std::uint8_t{0};
+    }
+  }
+};
+
+/// The outputs of one layer, as its definition says: in double, one sum after the other.
+std::vector<double> layer(const std::vector<double>& inputs, const std::vector<double>& parameters,
+                          std::size_t weight, std::size_t bias, std::size_t outputs) {
+  std::vector<double> result(outputs);
+  for (std::size_t o = 0; o < outputs; ++o) {
+    result[o] = parameters[bias + o];
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      result[o] += parameters[weight + i * outputs + o] * inputs[i];
+    }
+  }
+  return result;
+}
+
+std::vector<double> relu(std::vector<double> values) {
+  for (double& value : values) value = std::max(value, 0.0);
+  return values;
+}
+
+/// The mean cross-entropy of the first `count` samples, computed independently of the network.
+double reference_loss(const std::vector<double>& parameters, const samples& of,
+                      std::size_t count = batch) {
+  double sum = 0.0;
+  for (std::size_t s = 0; s < count; ++s) {
+    std::vector<double> pixels;
+    for (std::size_t i = 0; i < shape::inputs; ++i) {
+      pixels.push_back((of.images[s * shape::inputs + i] / 255.0 - 0.1307) / 0.3081);
+    }
+    const auto hidden1 =
+        relu(layer(pixels, parameters, shape::weight1, shape::bias1, shape::hidden1));
+    const auto hidden2 =
+        relu(layer(hidden1, parameters, shape::weight2, shape::bias2, shape::hidden2));
+    const auto logits = layer(hidden2, parameters, shape::weight3, shape::bias3, shape::classes);
+    double exponentials = 0.0;
+    for (const double logit : logits) exponentials += std::exp(logit);
+    sum += std::log(exponentials) - logits[of.labels[s]];
+  }
+  return sum / static_cast<double>(count);
+}
+
+struct fixture {
+  penstock::host_device device;
+  penstock::host_device::stream_ref stream = device.inline_stream();
+  network net{device, mlp::host_backend{}, batch};
+  samples data;
+  std::vector<float> initial = mlp::initial_parameters(7);
+  std::vector<float> losses = std::vector<float>(batch);
+
+  fixture() { net.assign(initial, stream); }
+  void step(std::size_t count = batch) {
+    net.train(data.images.data(), data.labels.data(), count, losses.data(), stream);
+  }
+};
+
+std::vector<float> copy_of(const mlp::device_array<float, penstock::host_device>& array) {
+  return {array.data(), array.data() + array.size()};
+}
+
+}  // namespace
+
+TEST_CASE("the initial parameters fill their ranges, and differ between seeds", "[mlp]") {
+  const auto values = mlp::initial_parameters(1);
+  REQUIRE(values.size() == shape::parameters);
+  CHECK(values != mlp::initial_parameters(2));
+  const auto largest = [&](std::size_t first, std::size_t last) {
+    float most = 0.0F;
+    for (std::size_t i = first; i < last; ++i) most = std::max(most, std::abs(values[i]));
+    return most;
+  };
+  CHECK(largest(shape::weight1, shape::weight2) <= 1.0F / 28.0F);
+  CHECK(largest(shape::weight1, shape::weight2) > 0.99F / 28.0F);
+  CHECK(largest(shape::weight3, shape::parameters) <= 0.125F);
+  CHECK(largest(shape::weight3, shape::parameters) > 0.12F);
+}
+
+TEST_CASE("the losses are the cross-entropies of the samples", "[mlp]") {
+  fixture f;
+  const std::vector<double> parameters(f.initial.begin(), f.initial.end());
+  const std::size_t count = GENERATE(std::size_t{1}, std::size_t{3}, batch);
+  f.step(count);
+  double mean = 0.0;
+  for (std::size_t i = 0; i < count; ++i) mean += f.losses[i] / static_cast<double>(count);
+  CHECK(std::abs(mean - reference_loss(parameters, f.data, count)) < 1e-5);
+}
+
+TEST_CASE("the gradients are the slopes of the mean loss", "[mlp]") {
+  fixture f;
+  f.step();
+  const auto gradients = copy_of(f.net.gradients());
+  std::vector<double> parameters(f.initial.begin(), f.initial.end());
+  struct part {
+    std::size_t first, last;
+  };
+  const part parts[] = {{shape::weight1, shape::bias1}, {shape::bias1, shape::weight2},
+                        {shape::weight2, shape::bias2}, {shape::bias2, shape::weight3},
+                        {shape::weight3, shape::bias3}, {shape::bias3, shape::parameters}};
+  for (const part& p : parts) {
+    CAPTURE(p.first);
+    double steepest = 0.0;
+    const std::size_t stride = (p.last - p.first) / 10;
+    for (std::size_t i = p.first; i < p.last; i += stride) {
+      constexpr double h = 1e-5;
+      const double value = parameters[i];
+      parameters[i] = value + h;
+      const double above = reference_loss(parameters, f.data);
+      parameters[i] = value - h;
+      const double below = reference_loss(parameters, f.data);
+      parameters[i] = value;
+      const double slope = (above - below) / (2.0 * h);
+      CAPTURE(i);
+      CHECK(std::abs(gradients[i] - slope) < 1e-5 + 1e-3 * std::abs(slope));
+      steepest = std::max(steepest, std::abs(slope));
+    }
+    CHECK(steepest > 1e-3);  // else the comparison above says nothing
+  }
+}
+
+TEST_CASE("a step is the Adam update of the paper", "[mlp]") {
+  fixture f;
+  std::vector<double> parameters(f.initial.begin(), f.initial.end());
+  std::vector<double> first(shape::parameters);
+  std::vector<double> second(shape::parameters);
+  for (int t = 1; t <= 3; ++t) {
+    f.step();
+    const auto gradients = copy_of(f.net.gradients());
+    const auto updated = copy_of(f.net.parameters());
+    double farthest = 0.0;
+    for (std::size_t i = 0; i < shape::parameters; ++i) {
+      const double g = gradients[i];
+      first[i] = 0.9 * first[i] + 0.1 * g;
+      second[i] = 0.999 * second[i] + 0.001 * g * g;
+      const double m = first[i] / (1.0 - std::pow(0.9, t));
+      const double v = second[i] / (1.0 - std::pow(0.999, t));
+      parameters[i] -= 1e-3 * m / (std::sqrt(v) + 1e-8);
+      farthest = std::max(farthest, std::abs(parameters[i] - updated[i]));
+    }
+    CAPTURE(t);
+    CHECK(farthest < 2e-6);
+  }
+}
+
+TEST_CASE("assigned parameters start training anew, bit by bit", "[mlp]") {
+  fixture f;
+  const auto run = [&] {
+    f.net.assign(f.initial, f.stream);
+    for (int i = 0; i < 3; ++i) f.step();
+    f.step(2);
+    return copy_of(f.net.parameters());
+  };
+  CHECK(run() == run());
+}
+
+TEST_CASE("evaluation counts the samples whose largest logit is their label", "[mlp]") {
+  fixture f;
+  std::size_t right = 0;
+  for (int i = 0; i < 30; ++i) f.step();
+  f.net.evaluate(f.data.images.data(), f.data.labels.data(), batch, &right, f.stream);
+  CHECK(right == batch);
+  f.data.labels[1] = 4;
+  f.net.evaluate(f.data.images.data(), f.data.labels.data(), batch, &right, f.stream);
+  CHECK(right == batch - 1);
+  f.net.evaluate(f.data.images.data(), f.data.labels.data(), 2, &right, f.stream);
+  CHECK(right == 1);
+}
+
+TEST_CASE("the bias counts when the largest logit is looked for", "[mlp]") {
+  const float bias[] = {0.0F, 2.0F, -3.0F};
+  const float logits[] = {1.0F, 0.0F, 3.0F, 1.0F, -2.0F, 4.5F};
+  const std::uint8_t labels[] = {1, 2};
+  const mlp::kernel::is_right<3> is_right{bias, labels, logits};
+  CHECK(is_right(0) == 1);
+  CHECK(is_right(1) == 1);
+  const std::uint8_t without_bias[] = {2, 0};
+  CHECK(mlp::kernel::is_right<3>{bias, without_bias, logits}(0) == 0);
+}
+
+TEST_CASE("the network computes the same on a stream that is a thread", "[mlp]") {
+  fixture f;
+  f.step();
+  f.step();
+  const auto expected = copy_of(f.net.parameters());
+  auto stream = f.device.make_stream();
+  f.net.assign(f.initial, stream);
+  for (int i = 0; i < 2; ++i) {
+    f.net.train(f.data.images.data(), f.data.labels.data(), batch, f.losses.data(), stream);
+  }
+  f.device.synchronize(stream);
+  CHECK(copy_of(f.net.parameters()) == expected);
+}

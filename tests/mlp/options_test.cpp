@@ -1,0 +1,104 @@
+#include "options.hpp"
+
+#include <initializer_list>
+#include <iostream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "support/catch.hpp"
+
+namespace {
+
+struct parsed {
+  mlp::command_line line;
+  std::string out;
+  std::string err;
+};
+
+parsed parse(std::initializer_list<const char*> arguments) {
+  std::vector<const char*> argv{"penstock_mlp"};
+  argv.insert(argv.end(), arguments);
+  std::ostringstream out;
+  std::ostringstream err;
+  auto* old_out = std::cout.rdbuf(out.rdbuf());
+  auto* old_err = std::cerr.rdbuf(err.rdbuf());
+  auto line = mlp::parse_command_line(static_cast<int>(argv.size()), argv.data());
+  std::cout.rdbuf(old_out);
+  std::cerr.rdbuf(old_err);
+  return {line, out.str(), err.str()};
+}
+
+}  // namespace
+
+TEST_CASE("no arguments mean all four modes and the usual experiment", "[mlp]") {
+  const auto line = parse({}).line;
+  REQUIRE_FALSE(line.exit_status.has_value());
+  CHECK(line.chosen.modes.size() == 4);
+  CHECK(line.chosen.epochs == 5);
+  CHECK(line.chosen.batch == 64);
+  CHECK_FALSE(line.chosen.augment);
+  CHECK_FALSE(line.chosen.data.has_value());
+  CHECK_FALSE(line.chosen.json.has_value());
+}
+
+TEST_CASE("every option reaches its place", "[mlp]") {
+  const auto line = parse({"--data",      "/tmp",       "--epochs", "2",
+                           "--batch=100", "--workers",  "0",        "--prefetch",
+                           "7",           "--depth",    "4",        "--augment",
+                           "--mode",      "overlapped", "--seed",   "18446744073709551615",
+                           "--repeat",    "3",          "--json",   "out.json"})
+                        .line;
+  REQUIRE_FALSE(line.exit_status.has_value());
+  const auto& o = line.chosen;
+  CHECK(o.data == std::filesystem::path{"/tmp"});
+  CHECK(o.epochs == 2);
+  CHECK(o.batch == 100);
+  CHECK(o.workers == 0);
+  CHECK(o.prefetch == 7);
+  CHECK(o.depth == 4);
+  CHECK(o.augment);
+  CHECK(o.modes == std::vector{mlp::technique::overlapped});
+  CHECK(o.seed == 18446744073709551615U);
+  CHECK(o.repeat == 3);
+  CHECK(o.json == std::filesystem::path{"out.json"});
+}
+
+TEST_CASE("a bad value is refused with the option's name", "[mlp]") {
+  using arguments = std::initializer_list<const char*>;
+  const auto [option, value] =
+      GENERATE(table<std::string, std::string>({{"--epochs", "0"},
+                                                {"--epochs", "many"},
+                                                {"--batch", "0"},
+                                                {"--batch", "-1"},
+                                                {"--workers", "257"},
+                                                {"--workers", "-1"},
+                                                {"--prefetch", "100000"},
+                                                {"--depth", "0"},
+                                                {"--repeat", "0"},
+                                                {"--seed", "-1"},
+                                                {"--seed", "18446744073709551616"},
+                                                {"--mode", "fast"},
+                                                {"--data", "/no/such/folder"}}));
+  CAPTURE(option, value);
+  const auto result = parse(arguments{option.c_str(), value.c_str()});
+  REQUIRE(result.line.exit_status.has_value());
+  CHECK(*result.line.exit_status != 0);
+  CHECK(result.err.find(option) != std::string::npos);
+}
+
+TEST_CASE("an unknown option is refused", "[mlp]") {
+  const auto result = parse({"--wrokers", "2"});
+  REQUIRE(result.line.exit_status.has_value());
+  CHECK(*result.line.exit_status != 0);
+  CHECK(result.err.find("--wrokers") != std::string::npos);
+}
+
+TEST_CASE("help lists the options and is no error", "[mlp]") {
+  const auto result = parse({"--help"});
+  REQUIRE(result.line.exit_status == 0);
+  for (const char* option : {"--data", "--epochs", "--batch", "--workers", "--prefetch", "--depth",
+                             "--augment", "--mode", "--seed", "--json", "--repeat"}) {
+    CHECK(result.out.find(option) != std::string::npos);
+  }
+}

@@ -1,0 +1,107 @@
+#include "report.hpp"
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+
+#include "data/temp_dir.hpp"
+#include "support/catch.hpp"
+
+namespace {
+
+mlp::results example() {
+  mlp::results found;
+  found.data_name = "synthetic digits";
+  found.train_samples = 640;
+  found.test_samples = 100;
+  found.device = "host device";
+  found.build = "g++ -O3";
+  found.cores = 2;
+  found.batches_per_epoch = 10;
+  found.modes = {{mlp::technique::serial, {0.004, 0.008, 0.005}, {2.0, 0.25}, 0.975},
+                 {mlp::technique::overlapped, {0.0022}, {2.0, 0.25}, 0.975},
+                 {mlp::technique::resident, {0.002}, {2.0, 0.25}, 0.975}};
+  found.costs = {40.0, 10.0, 100.0};
+  return found;
+}
+
+mlp::options chosen() {
+  mlp::options o;
+  o.epochs = 2;
+  o.modes = {mlp::technique::serial, mlp::technique::overlapped, mlp::technique::resident};
+  return o;
+}
+
+}  // namespace
+
+TEST_CASE("the median is the middle value, or the mean of the two", "[mlp]") {
+  CHECK(mlp::median({5.0}) == 5.0);
+  CHECK(mlp::median({9.0, 1.0, 5.0}) == 5.0);
+  CHECK(mlp::median({9.0, 1.0, 5.0, 6.0}) == 5.5);
+}
+
+TEST_CASE("the bound is the slowest stage, or all work over the cores", "[mlp]") {
+  CHECK(mlp::bound_of({40, 10, 100}, 1, 4).microseconds == 100);
+  CHECK(mlp::bound_of({40, 10, 100}, 1, 4).limit == "compute");
+  CHECK(mlp::bound_of({500, 10, 100}, 2, 4).microseconds == 250);
+  CHECK(mlp::bound_of({500, 10, 100}, 2, 4).limit == "load");
+  CHECK(mlp::bound_of({40, 200, 100}, 1, 4).limit == "copy");
+  CHECK(mlp::bound_of({90, 80, 100}, 1, 2).microseconds == 135);
+  CHECK(mlp::bound_of({90, 80, 100}, 1, 2).limit == "cores");
+  // No worker is one reader, and more workers than cores are as many as cores.
+  CHECK(mlp::bound_of({500, 10, 100}, 0, 4).microseconds == 500);
+  CHECK(mlp::bound_of({500, 10, 100}, 8, 2).microseconds == 305);
+}
+
+TEST_CASE("the report shows medians, ratios and the distance from the bound", "[mlp]") {
+  std::ostringstream out;
+  mlp::print_report(out, chosen(), example());
+  const std::string text = out.str();
+  CAPTURE(text);
+  CHECK(text.find("synthetic digits, 640 + 100") != std::string::npos);
+  CHECK(text.find("0.005") != std::string::npos);    // the median of the serial runs
+  CHECK(text.find("2.27x") != std::string::npos);    // 5 ms over 2.2 ms
+  CHECK(text.find("1.100") != std::string::npos);    // fed over resident
+  CHECK(text.find("0.25000") != std::string::npos);  // the last epoch's loss
+  CHECK(text.find("97.50 %") != std::string::npos);
+  CHECK(text.find("load 40.0 us, copy 10.0 us, compute 100.0 us") != std::string::npos);
+  CHECK(text.find("overlapped takes 110.0 us, 10.0 % above") != std::string::npos);
+}
+
+TEST_CASE("what was not run shows as a dash", "[mlp]") {
+  auto found = example();
+  found.modes = {found.modes[1]};
+  std::ostringstream out;
+  mlp::print_report(out, chosen(), found);
+  const std::string text = out.str();
+  const auto row = text.substr(text.find("overlapped"), 80);
+  CAPTURE(row);
+  CHECK(row.find(" - ") != std::string::npos);
+}
+
+TEST_CASE("the JSON file holds the same figures", "[mlp]") {
+  const test::temp_dir directory;
+  auto o = chosen();
+  o.json = directory.path("out.json");
+  mlp::write_json(o, example());
+  std::ifstream file{*o.json};
+  const auto object = nlohmann::json::parse(file);
+  CHECK(object["data"]["name"] == "synthetic digits");
+  CHECK(object["options"]["epochs"] == 2);
+  REQUIRE(object["modes"].size() == 3);
+  CHECK(object["modes"][0]["technique"] == "serial");
+  CHECK(object["modes"][0]["seconds"] == 0.005);
+  CHECK(object["modes"][0]["seconds_of_runs"].size() == 3);
+  CHECK(object["modes"][2]["fed_over_resident"] == 1.0);
+  CHECK(object["modes"][1]["final_loss"] == 0.25);
+  CHECK(object["batch_microseconds"]["bound"] == 100.0);
+  CHECK(object["batch_microseconds"]["bound_by"] == "compute");
+  CHECK(std::abs(object["overlapped_above_bound"].get<double>() - 0.1) < 1e-9);
+
+  o.json = directory.path("no/such/folder/out.json");
+  CHECK_THROWS_AS(mlp::write_json(o, example()), std::runtime_error);
+}

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <utility>
+
+#include <penstock/device/host_device.hpp>
+
+/// The host device with a ledger of its memory: what was taken, of which kind, and whether it came
+/// back as it went. Copies share one ledger.
+class ledger_device {
+ public:
+  using stream_type = penstock::host_stream;
+  using stream_ref = penstock::host_stream_ref;
+  using event_type = penstock::host_event;
+
+  /// From now on memory can't be locked: `pinned` is false.
+  void refuse_to_pin() const { ledger_->pins = false; }
+
+  [[nodiscard]] std::size_t device_bytes() const { return total(ledger_->device); }
+  [[nodiscard]] std::size_t pinned_bytes() const { return total(ledger_->pinned); }
+  /// Blocks that were freed twice, as the other kind, or with another size.
+  [[nodiscard]] std::size_t bad_frees() const { return ledger_->bad_frees; }
+  /// How often memory was asked for.
+  [[nodiscard]] std::size_t asked() const { return ledger_->asked; }
+
+  [[nodiscard]] stream_type make_stream() const { return host_.make_stream(); }
+  [[nodiscard]] event_type make_event() const { return host_.make_event(); }
+  [[nodiscard]] stream_ref inline_stream() const { return host_.inline_stream(); }
+  void record(event_type& event, stream_ref stream) const { host_.record(event, stream); }
+  void wait(stream_ref stream, const event_type& event) const { host_.wait(stream, event); }
+  void synchronize(stream_ref stream) const { host_.synchronize(stream); }
+  void synchronize(const event_type& event) const { host_.synchronize(event); }
+  [[nodiscard]] bool is_complete(const event_type& event) const { return host_.is_complete(event); }
+  void copy_async(void* to, const void* from, std::size_t bytes, stream_ref stream) const {
+    host_.copy_async(to, from, bytes, stream);
+  }
+  [[nodiscard]] void* allocate(std::size_t bytes) const {
+    ++ledger_->asked;
+    void* data = host_.allocate(bytes);
+    note(ledger_->device, data, bytes);
+    return data;
+  }
+  void deallocate(void* data, std::size_t bytes) const noexcept {
+    strike(ledger_->device, data, bytes);
+    host_.deallocate(data, bytes);
+  }
+  [[nodiscard]] penstock::pinned_block allocate_pinned(std::size_t bytes) const {
+    ++ledger_->asked;
+    const auto block = host_.allocate_pinned(bytes);
+    note(ledger_->pinned, block.data, bytes);
+    return {block.data, ledger_->pins.load()};
+  }
+  void deallocate_pinned(void* data, std::size_t bytes) const noexcept {
+    strike(ledger_->pinned, data, bytes);
+    host_.deallocate_pinned(data, bytes);
+  }
+  void enter_thread() const { host_.enter_thread(); }
+
+ private:
+  using blocks = std::map<void*, std::size_t>;
+
+  struct ledger {
+    std::mutex mutex;
+    blocks device;
+    blocks pinned;
+    std::atomic<std::size_t> bad_frees{0};
+    std::atomic<std::size_t> asked{0};
+    std::atomic<bool> pins{true};
+  };
+
+  [[nodiscard]] std::size_t total(const blocks& kind) const {
+    const std::lock_guard lock{ledger_->mutex};
+    std::size_t sum = 0;
+    for (const auto& [data, bytes] : kind) sum += bytes;
+    return sum;
+  }
+  void note(blocks& kind, void* data, std::size_t bytes) const {
+    const std::lock_guard lock{ledger_->mutex};
+    kind.emplace(data, bytes);
+  }
+  void strike(blocks& kind, void* data, std::size_t bytes) const noexcept {
+    const std::lock_guard lock{ledger_->mutex};
+    const auto found = kind.find(data);
+    if (found == kind.end() || found->second != bytes) {
+      ++ledger_->bad_frees;
+    } else {
+      kind.erase(found);
+    }
+  }
+
+  penstock::host_device host_;
+  std::shared_ptr<ledger> ledger_ = std::make_shared<ledger>();
+};
+
+static_assert(penstock::device<ledger_device>);

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: BSL-1.0
+#include <penstock/transfer/batch_source.hpp>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <stdexcept>
+#include <utility>
+#include <vector>
+
+#include <penstock/core/batch.hpp>
+#include <penstock/load/host_slots.hpp>
+#include <penstock/transfer/transfer.hpp>
+
+#include "support/catch.hpp"
+
+namespace ps = penstock;
+
+namespace {
+
+using record = ps::record<ps::field<"number", std::uint64_t>>;
+
+/// A batch of somebody's own: a buffer that is returned to a list.
+class own_batch {
+ public:
+  using record_type = record;
+  using device_type = ps::host_device;
+
+  own_batch() = default;
+  own_batch(std::byte* data, const ps::batch_info& info, int& returned)
+      : data_(data), info_(info), returned_(&returned) {}
+  own_batch(own_batch&& other) noexcept
+      : data_(std::exchange(other.data_, nullptr)),
+        info_(other.info_),
+        returned_(other.returned_) {}
+  own_batch& operator=(own_batch&& other) noexcept {
+    std::swap(data_, other.data_);
+    info_ = other.info_;
+    returned_ = other.returned_;
+    return *this;
+  }
+
+  explicit operator bool() const { return data_ != nullptr; }
+  [[nodiscard]] const std::byte* data() const { return data_; }
+  [[nodiscard]] ps::batch_info info() const { return info_; }
+  void release_after(ps::host_stream_ref stream) {
+    ps::host_device{}.synchronize(stream);  // simple, and right
+    data_ = nullptr;
+    ++*returned_;
+  }
+
+ private:
+  std::byte* data_ = nullptr;
+  ps::batch_info info_;
+  int* returned_ = nullptr;
+};
+static_assert(ps::source_batch<own_batch>);
+
+/// A producer of somebody's own: four batches of two numbers an epoch, from one buffer.
+struct own_source {
+  using record_type = record;
+  using device_type = ps::host_device;
+  using batch_type = own_batch;
+
+  [[nodiscard]] device_type where() const { return {}; }
+  [[nodiscard]] const ps::batch_layout<record>& layout() const { return layout_; }
+  void start(const ps::batch_position& from, std::uint64_t last_epoch) {
+    next_ = from.epoch * 4 + from.batch;
+    end_ = last_epoch * 4;
+  }
+  batch_type next() {
+    if (next_ == end_) return {};
+    buffer_ = {2 * next_, 2 * next_ + 1};
+    const ps::batch_info info{next_ / 4, next_ % 4, 2, 2};
+    ++next_;
+    return {reinterpret_cast<std::byte*>(buffer_.data()), info, *returned};
+  }
+  batch_type try_next() { return {}; }  // one buffer: never ahead
+  void stop() noexcept { end_ = next_; }
+
+  std::shared_ptr<int> returned = std::make_shared<int>(0);
+
+ private:
+  ps::batch_layout<record> layout_{{{}}, 2};
+  std::array<std::uint64_t, 2> buffer_{};
+  std::uint64_t next_ = 0;
+  std::uint64_t end_ = 0;
+};
+static_assert(ps::batch_source<own_source>);
+static_assert(ps::source_batch<ps::host_batch<record, ps::host_device>>);
+
+// Batches that are none.
+struct copyable_batch {
+  using record_type = record;
+  using device_type = ps::host_device;
+  explicit operator bool() const { return false; }
+  [[nodiscard]] const std::byte* data() const { return nullptr; }
+  [[nodiscard]] ps::batch_info info() const { return {}; }
+  void release_after(ps::host_stream_ref) {}
+};
+struct batch_never_released : own_batch {
+  void release_after(ps::host_stream_ref) = delete;
+};
+struct batch_without_info : own_batch {
+  void info() const {}
+};
+struct batch_never_empty : own_batch {
+  explicit operator bool() const = delete;
+};
+struct batch_without_default : own_batch {
+  explicit batch_without_default(int) {}
+};
+static_assert(!ps::source_batch<copyable_batch>);
+static_assert(!ps::source_batch<batch_never_released>);
+static_assert(!ps::source_batch<batch_without_info>);
+static_assert(!ps::source_batch<batch_never_empty>);
+static_assert(!ps::source_batch<batch_without_default>);
+static_assert(!ps::source_batch<std::unique_ptr<int>>);
+
+// Sources that are none.
+struct stop_throws : own_source {
+  void stop() {}
+};
+struct start_without_position : own_source {
+  void start(std::uint64_t) {}
+};
+struct no_try_next : own_source {
+  batch_type try_next() = delete;
+};
+struct next_of_something_else : own_source {
+  int next() { return 0; }
+};
+struct layout_of_something_else : own_source {
+  [[nodiscard]] int layout() const { return 0; }
+};
+struct no_device : own_source {
+  using device_type = int;
+};
+struct where_changes : own_source {
+  [[nodiscard]] device_type where() { return {}; }
+};
+static_assert(!ps::batch_source<stop_throws>);
+static_assert(!ps::batch_source<start_without_position>);
+static_assert(!ps::batch_source<no_try_next>);
+static_assert(!ps::batch_source<next_of_something_else>);
+static_assert(!ps::batch_source<layout_of_something_else>);
+static_assert(!ps::batch_source<no_device>);
+static_assert(!ps::batch_source<where_changes>);
+static_assert(!ps::batch_source<int>);
+
+}  // namespace
+
+TEST_CASE("a producer of one's own feeds a transfer", "[transfer]") {
+  const ps::host_device device;
+  own_source source;
+  ps::transfer feed{source, device.inline_stream()};
+  std::vector<std::uint64_t> seen;
+  std::vector<std::uint64_t> epochs;
+  for (auto& batch : feed.epochs(1, 3)) {
+    for (const auto number : ps::get<"number">(batch).flat()) seen.push_back(number);
+    epochs.push_back(batch.epoch());
+  }
+  CHECK(seen == std::vector<std::uint64_t>{8, 9, 10, 11, 12, 13, 14, 15,  //
+                                           16, 17, 18, 19, 20, 21, 22, 23});
+  CHECK(epochs == std::vector<std::uint64_t>{1, 1, 1, 1, 2, 2, 2, 2});
+  CHECK(*source.returned == 8);
+  CHECK_FALSE(feed.failure().has_value());
+}
+
+TEST_CASE("a source that says nothing of its failures still passes on what it throws",
+          "[transfer]") {
+  struct failing : own_source {
+    batch_type next() {
+      if (++calls == 3) throw std::runtime_error{"producer failed"};
+      return own_source::next();
+    }
+    int calls = 0;
+  };
+  failing source;
+  const ps::host_device device;
+  ps::transfer feed{source, device.inline_stream()};
+  std::uint64_t seen = 0;
+  const auto consume = [&] {
+    for (auto& batch : feed.epoch(0)) seen += batch.size();
+  };
+  CHECK_THROWS_MATCHES(consume(), std::runtime_error, Catch::Matchers::Message("producer failed"));
+  CHECK(seen == 4);
+  CHECK_FALSE(feed.failure().has_value());
+  consume();
+  CHECK(seen == 12);
+}

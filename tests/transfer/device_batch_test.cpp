@@ -1,0 +1,490 @@
+// SPDX-License-Identifier: BSL-1.0
+#include <penstock/transfer/device_batch.hpp>
+
+#include <atomic>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <thread>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <penstock/core/sequence.hpp>
+
+#include "support/catch.hpp"
+#include "support/gated_device.hpp"
+
+namespace ps = penstock;
+
+namespace {
+
+using record = ps::record<ps::field<"a", std::uint8_t, 3>, ps::field<"b", std::uint32_t>>;
+const ps::batch_layout<record> layout{{{}, {}}, 10};
+
+/// The tests' device, that calls somebody before a record, and tells when device memory is freed.
+struct watched_device : gated_device {
+  struct watch {
+    std::function<void()> on_record;
+    std::atomic<int> frees{0};
+    std::atomic<int> events{0};
+  };
+  std::shared_ptr<watch> seen = std::make_shared<watch>();
+
+  [[nodiscard]] event_type make_event() const {
+    ++seen->events;
+    return gated_device::make_event();
+  }
+  void record(event_type& event, stream_ref stream) const {
+    if (seen->on_record) seen->on_record();
+    gated_device::record(event, stream);
+  }
+  void deallocate(void* data, std::size_t bytes) const noexcept {
+    ++seen->frees;
+    gated_device::deallocate(data, bytes);
+  }
+};
+static_assert(ps::device<watched_device>);
+
+using ring = ps::device_slots<record, watched_device>;
+using lease = ps::device_batch<record, watched_device>;
+static_assert(std::movable<lease> && !std::copyable<lease>);
+static_assert(std::is_nothrow_move_constructible_v<lease> &&
+              std::is_nothrow_move_assignable_v<lease>);
+static_assert(!std::is_move_constructible_v<ring>);
+
+/// A batch in ordinary memory, all of its numbers `value`.
+struct host_memory {
+  explicit host_memory(std::uint32_t value, std::size_t size = 10)
+      : bytes(std::make_shared<std::vector<std::byte>>(layout.bytes())),
+        shape{.epoch = 4, .index = value, .size = size, .valid = size} {
+    const ps::batch_view<record> all{bytes->data(), layout, 0, layout.batch_size()};
+    for (auto& number : ps::get<"b">(all).flat()) number = value;
+  }
+  [[nodiscard]] const std::byte* data() const { return bytes->data(); }
+  [[nodiscard]] const ps::batch_info& info() const { return shape; }
+  void release_after(ps::host_stream_ref stream) {
+    stream.launch([kept = bytes] {});  // the copy may still read it
+    released = true;
+  }
+
+  std::shared_ptr<std::vector<std::byte>> bytes;
+  ps::batch_info shape;
+  bool released = false;
+};
+
+std::shared_ptr<ring> make_ring(const watched_device& device, std::size_t depth) {
+  return std::make_shared<ring>(device, layout, depth);
+}
+
+lease hand_out(const std::shared_ptr<ring>& slots, std::size_t slot, ps::host_stream_ref stream) {
+  slots->wait_for_copy(slot, stream);
+  return lease{slots, slot, stream};
+}
+
+std::uint32_t first_number(const lease& batch) { return ps::get<"b">(batch)(0); }
+
+void block_on(const ps::sequence& gate) {
+  gate.wait([](std::uint32_t open) { return open != 0; });
+}
+
+bool happens(const std::function<bool()>& what) {
+  for (int turn = 0; turn < 300 && !what(); ++turn) std::this_thread::yield();
+  return what();
+}
+
+bool happens(const std::atomic<bool>& what) {
+  return happens([&what] { return what.load(); });
+}
+
+}  // namespace
+
+TEST_CASE("device slots lie at fixed addresses, one behind the other", "[transfer]") {
+  const watched_device device;
+  const auto slots = make_ring(device, 3);
+  CHECK(slots->count() == 3);
+  CHECK(slots->bytes() == 3 * layout.bytes());
+  CHECK(slots->layout() == layout);
+  for (std::size_t slot = 0; slot < 3; ++slot) {
+    CHECK(slots->data(slot) == slots->data(0) + slot * layout.bytes());
+    CHECK(slots->is_released(slot));
+  }
+}
+
+TEST_CASE("a lease says what it holds, and gives the device's memory as views", "[transfer]") {
+  const watched_device device;
+  const auto slots = make_ring(device, 2);
+  host_memory from{7, 6};
+  slots->copy_in(1, from);
+  CHECK(from.released);
+  auto batch = hand_out(slots, 1, device.inline_stream());
+  CHECK(batch);
+  CHECK(batch.epoch() == 4);
+  CHECK(batch.index() == 7);
+  CHECK(batch.size() == 6);
+  CHECK(batch.valid() == 6);
+  CHECK(batch.slot() == 1);
+  CHECK(batch.stream() == device.inline_stream());
+  CHECK(batch.data() == slots->data(1));
+  CHECK(ps::get<"b">(batch).extent(0) == 6);
+  CHECK(ps::get<"b">(batch)(5) == 7);
+  const auto& constant = batch;
+  static_assert(std::is_same_v<decltype(ps::get<"b">(batch).data()), std::uint32_t*>);
+  static_assert(std::is_same_v<decltype(ps::get<"b">(constant).data()), const std::uint32_t*>);
+  static_assert(std::is_same_v<decltype(constant.data()), const std::byte*>);
+  static_assert(std::is_same_v<decltype(constant.view()), ps::const_batch_view<record>>);
+  CHECK(constant.view().size() == 6);
+  CHECK(device.copied_bytes() == layout.used_bytes(6));  // and not the rest of the slot
+}
+
+TEST_CASE("a slot is taken by its copy and released by its lease", "[transfer]") {
+  const watched_device device;
+  const auto slots = make_ring(device, 2);
+  slots->copy_in(0, host_memory{1});
+  CHECK_FALSE(slots->is_released(0));
+  CHECK(slots->is_released(1));
+  {
+    const auto batch = hand_out(slots, 0, device.inline_stream());
+    CHECK_FALSE(slots->is_released(0));
+  }
+  CHECK(slots->is_released(0));
+}
+
+TEST_CASE("a lease that is moved is released once, from where it is", "[transfer]") {
+  const watched_device device;
+  const auto slots = make_ring(device, 2);
+  slots->copy_in(0, host_memory{1});
+  slots->copy_in(1, host_memory{2});
+  std::optional first{hand_out(slots, 0, device.inline_stream())};
+  auto second = std::move(*first);
+  CHECK_FALSE(*first);
+  first.reset();
+  CHECK_FALSE(slots->is_released(0));
+  second = hand_out(slots, 1, device.inline_stream());  // gives back what it held
+  CHECK(slots->is_released(0));
+  CHECK(first_number(second) == 2);
+  auto& itself = second;
+  second = std::move(itself);
+  CHECK(second);
+  CHECK_FALSE(slots->is_released(1));
+  second = lease{};
+  CHECK(slots->is_released(1));
+  CHECK_FALSE(second);
+}
+
+TEST_CASE("work on the lease's stream waits for the copy, and the caller does not", "[transfer]") {
+  const watched_device device;
+  const auto slots = make_ring(device, 1);
+  auto stream = device.make_stream();
+  device.hold_copies();
+  slots->copy_in(0, host_memory{3});
+  {
+    const auto batch = hand_out(slots, 0, stream);
+    std::atomic<bool> ran{false};
+    std::uint32_t seen = 0;
+    stream.launch([&, view = ps::get<"b">(batch)] {
+      seen = view(0);
+      ran = true;
+    });
+    CHECK_FALSE(happens(ran));
+    device.open_copies();
+    device.synchronize(ps::host_stream_ref{stream});
+    CHECK(seen == 3);
+  }
+}
+
+TEST_CASE(
+    "the next copy into a slot waits for the work queued at the release, though the flag is up",
+    "[transfer]") {
+  const watched_device device;
+  const auto slots = make_ring(device, 1);
+  auto stream = device.make_stream();
+  ps::sequence gate;
+  std::uint32_t seen = 0;
+  host_memory one{1};
+  host_memory two{2};
+  slots->copy_in(0, one);
+  {
+    const auto batch = hand_out(slots, 0, stream);
+    stream.launch([&, view = ps::get<"b">(batch)] {
+      block_on(gate);
+      seen = view(0);
+    });
+  }
+  CHECK(slots->is_released(0));
+  slots->copy_in(0, two);  // blocks nothing
+  CHECK_FALSE(happens([&] { return device.copies() > 1; }));
+  gate.store(1);
+  const auto batch = hand_out(slots, 0, device.inline_stream());
+  CHECK(seen == 1);
+  CHECK(first_number(batch) == 2);
+}
+
+TEST_CASE("the flag goes up only after the records of the release", "[transfer]") {
+  const watched_device device;
+  const auto slots = make_ring(device, 1);
+  auto second = device.make_stream();
+  slots->copy_in(0, host_memory{1});
+  auto batch = hand_out(slots, 0, device.inline_stream());
+  batch.also_used_on(second);
+  int records = 0;
+  int early = 0;
+  device.seen->on_record = [&] {
+    ++records;
+    early += slots->is_released(0) ? 1 : 0;
+  };
+  batch = lease{};
+  device.seen->on_record = nullptr;
+  CHECK(records == 2);
+  CHECK(early == 0);
+  CHECK(slots->is_released(0));
+}
+
+TEST_CASE("what was written before a release is seen by who sees the flag", "[transfer]") {
+  const watched_device device;
+  const auto slots = make_ring(device, 1);
+  host_memory from{1};
+  std::uint64_t message = 0;  // plain: the flag orders it
+  for (std::uint64_t round = 1; round <= 500; ++round) {
+    slots->copy_in(0, from);
+    auto batch = hand_out(slots, 0, device.inline_stream());
+    std::thread other{[&, moved = std::move(batch)]() mutable {
+      message = round;
+      moved = lease{};
+    }};
+    while (!slots->is_released(0)) std::this_thread::yield();
+    const auto seen = message;
+    other.join();
+    REQUIRE(seen == round);
+  }
+}
+
+TEST_CASE("a lease used on a second stream: that one waits for the copy, and the release for it",
+          "[transfer]") {
+  const watched_device device;
+  const auto slots = make_ring(device, 1);
+  auto stream = device.make_stream();
+  auto second = device.make_stream();
+  ps::sequence gate;
+  std::atomic<bool> ran{false};
+  std::uint32_t seen = 0;
+  host_memory one{1};
+  host_memory two{2};
+  device.hold_copies();
+  slots->copy_in(0, one);
+  {
+    auto batch = hand_out(slots, 0, stream);
+    batch.also_used_on(second);
+    second.launch([&, view = ps::get<"b">(batch)] {
+      ran = true;
+      block_on(gate);
+      seen = view(0);
+    });
+    CHECK_FALSE(happens(ran));  // the copy is held
+    device.open_copies();
+  }
+  CHECK(slots->is_released(0));
+  slots->copy_in(0, two);
+  CHECK_FALSE(happens([&] { return device.copies() > 1; }));
+  gate.store(1);
+  const auto batch = hand_out(slots, 0, device.inline_stream());
+  CHECK(seen == 1);
+  CHECK(first_number(batch) == 2);
+}
+
+TEST_CASE("a second stream counts for the lease that named it and no later one", "[transfer]") {
+  const watched_device device;
+  const auto slots = make_ring(device, 1);
+  auto second = device.make_stream();
+  ps::sequence gate;
+  host_memory from{1};
+  slots->copy_in(0, from);
+  {
+    auto batch = hand_out(slots, 0, device.inline_stream());
+    batch.also_used_on(second);
+  }
+  slots->copy_in(0, from);
+  { const auto batch = hand_out(slots, 0, device.inline_stream()); }
+  second.launch([&gate] { block_on(gate); });
+  slots->copy_in(0, from);
+  slots->wait_for_copy(0, device.inline_stream());  // a hang if the second stream still counted
+  CHECK(device.copies() == 3);
+  slots->discard(0);
+  gate.store(1);
+}
+
+TEST_CASE("several more streams may use a lease; their events are made once", "[transfer]") {
+  const watched_device device;
+  const auto slots = make_ring(device, 1);
+  auto second = device.make_stream();
+  auto third = device.make_stream();
+  host_memory from{1};
+  const int events = device.seen->events;
+  for (int round = 0; round < 5; ++round) {
+    slots->copy_in(0, from);
+    auto batch = hand_out(slots, 0, device.inline_stream());
+    batch.also_used_on(second);
+    batch.also_used_on(third);
+  }
+  CHECK(device.seen->events == events + 2);
+  slots->copy_in(0, from);
+  ps::sequence gate;
+  {
+    auto batch = hand_out(slots, 0, device.inline_stream());
+    batch.also_used_on(second);
+    batch.also_used_on(third);
+    third.launch([&gate] { block_on(gate); });
+  }
+  slots->copy_in(0, from);
+  CHECK_FALSE(happens([&] { return device.copies() > 6; }));
+  gate.store(1);
+  slots->wait_for_copy(0, device.inline_stream());
+  CHECK(device.copies() == 7);
+}
+
+TEST_CASE("a batch that nobody wants is discarded behind its copy, without waiting", "[transfer]") {
+  const watched_device device;
+  const auto slots = make_ring(device, 1);
+  host_memory one{1};
+  host_memory two{2};
+  device.hold_copies();
+  slots->copy_in(0, one);
+  slots->discard(0);
+  CHECK(slots->is_released(0));
+  slots->copy_in(0, two);
+  CHECK(device.copies() == 0);
+  device.open_copies();
+  const auto batch = hand_out(slots, 0, device.inline_stream());
+  CHECK(first_number(batch) == 2);
+}
+
+TEST_CASE("a release that the device can't record poisons the slot, and tells", "[transfer]") {
+  const watched_device device;
+  const auto slots = make_ring(device, 2);
+  slots->copy_in(0, host_memory{1});
+  slots->copy_in(1, host_memory{2});
+  slots->rethrow_poison();
+  auto one = hand_out(slots, 0, device.inline_stream());
+  auto two = hand_out(slots, 1, device.inline_stream());
+  device.fail_record(0);
+  one = lease{};  // destruction throws nothing
+  CHECK_FALSE(one);
+  CHECK_FALSE(slots->is_released(0));
+  CHECK_THROWS_AS(slots->rethrow_poison(), device_fault);
+  CHECK_THROWS_AS(slots->rethrow_poison(), device_fault);  // for good
+  two = lease{};
+  CHECK(slots->is_released(1));
+}
+
+TEST_CASE("so does one that can't be recorded on a second stream", "[transfer]") {
+  const watched_device device;
+  const auto slots = make_ring(device, 1);
+  auto second = device.make_stream();
+  slots->copy_in(0, host_memory{1});
+  auto batch = hand_out(slots, 0, device.inline_stream());
+  batch.also_used_on(second);
+  device.fail_record(1);
+  batch = lease{};
+  CHECK_FALSE(slots->is_released(0));
+  CHECK_THROWS_AS(slots->rethrow_poison(), device_fault);
+}
+
+TEST_CASE("a copy that the device refuses leaves batch and slot as they were", "[transfer]") {
+  const watched_device device;
+  const auto slots = make_ring(device, 1);
+  host_memory from{1};
+  device.fail_copy(0);
+  CHECK_THROWS_AS(slots->copy_in(0, from), device_fault);
+  CHECK_FALSE(from.released);
+  CHECK(slots->is_released(0));
+  slots->rethrow_poison();
+  slots->copy_in(0, from);
+  CHECK(first_number(hand_out(slots, 0, device.inline_stream())) == 1);
+}
+
+TEST_CASE("a copy whose record the device refuses has run before the error comes out",
+          "[transfer]") {
+  const watched_device device;
+  const auto slots = make_ring(device, 1);
+  host_memory from{1};
+  device.hold_copies();
+  device.fail_record(0);
+  std::atomic<bool> thrown{false};
+  bool refused = false;
+  std::thread issuer{[&] {
+    try {
+      slots->copy_in(0, from);
+    } catch (const device_fault&) {
+      refused = true;
+    }
+    thrown = true;
+  }};
+  // Who gets the error refills the batch's memory: not while the copy may read it.
+  CHECK_FALSE(happens(thrown));
+  device.open_copies();
+  issuer.join();
+  CHECK(refused);
+  CHECK(device.copies() == 1);
+  CHECK_FALSE(from.released);
+  CHECK(slots->is_released(0));
+}
+
+TEST_CASE("leases outlive the ring's owner, the memory goes with the last of them", "[transfer]") {
+  const watched_device device;
+  auto slots = make_ring(device, 2);
+  slots->copy_in(0, host_memory{1});
+  slots->copy_in(1, host_memory{2});
+  auto one = hand_out(slots, 0, device.inline_stream());
+  auto two = hand_out(slots, 1, device.inline_stream());
+  slots.reset();
+  one = lease{};
+  CHECK(device.seen->frees == 0);
+  CHECK(first_number(two) == 2);
+  two = lease{};
+  CHECK(device.seen->frees == 1);
+}
+
+TEST_CASE("device memory is freed only after the copies into it and the work on it", "[transfer]") {
+  const auto kind = GENERATE(0, 1, 2, 3);
+  const watched_device device;
+  auto slots = make_ring(device, 1);
+  auto stream = device.make_stream();
+  auto second = device.make_stream();
+  ps::sequence gate;
+  host_memory from{1};
+  if (kind == 0) device.hold_copies();
+  slots->copy_in(0, from);
+  {
+    std::optional<lease> batch;
+    if (kind == 0) {
+      slots->discard(0);  // its copy is held
+    } else {
+      batch.emplace(hand_out(slots, 0, stream));
+    }
+    if (kind == 1) stream.launch([&gate] { block_on(gate); });
+    if (kind == 2) {
+      batch->also_used_on(second);
+      second.launch([&gate] { block_on(gate); });
+    }
+    if (kind == 3) {  // the release can't even be recorded
+      stream.launch([&gate] { block_on(gate); });
+      device.fail_record(0);
+    }
+    std::atomic<bool> gone{false};
+    std::thread owner{[&, last = std::move(batch), owned = std::move(slots)]() mutable {
+      last.reset();
+      owned.reset();
+      gone = true;
+    }};
+    CAPTURE(kind);
+    CHECK_FALSE(happens(gone));
+    CHECK(device.seen->frees == 0);
+    gate.store(1);
+    device.open_copies();
+    owner.join();
+  }
+  CHECK(device.seen->frees == 1);
+}
