@@ -138,7 +138,7 @@ class engine {
   using slot_work = batch_work<order_of<Sampler>>;
   using hands = reading_hands<Dataset>;
 
-  struct work_on {
+  struct work_on {  // what the pool's threads run
     engine* self;
     void operator()(const std::stop_token& stop, std::size_t worker) const {
       self->work(stop, self->hands_[worker]);
@@ -155,9 +155,8 @@ class engine {
 
   std::shared_ptr<host_slots<record_type, Device>> make_slots() const {
     const std::size_t count = slot_count(options_, layout_.bytes());
-    if (options_.pinned) {
-      require_within_budget(count, layout_.bytes(), pinned_budget(options_.pinned_budget_bytes));
-    }
+    const std::uint64_t limit = pinned_budget(options_.pinned_budget_bytes);
+    if (options_.pinned) require_within_budget(count, layout_.bytes(), limit);
     return std::make_shared<host_slots<record_type, Device>>(device_, layout_, count,
                                                              options_.pinned);
   }
@@ -246,12 +245,11 @@ class engine {
     const std::size_t begin = std::size_t{run} * run_;
     if (begin >= batch.info.size) return;
     if (batch.sequence < cancelled_.load(std::memory_order_acquire)) return;
-    const std::size_t count = std::min(run_, batch.info.size - begin);
-    const std::span<std::uint64_t> wanted{own.indices.data(), count};
+    const std::span wanted{own.indices.data(), std::min(run_, batch.info.size - begin)};
     const batch_view<record_type> all{slots_->data(slot), layout_, 0, batch.info.size};
     try {
       pick(batch, begin, wanted);
-      own.source.read(wanted, all.subrun(begin, count), {options_.seed, batch.info.epoch});
+      own.source.read(wanted, all.subrun(begin, wanted.size()), {options_.seed, batch.info.epoch});
     } catch (...) {
       const std::size_t at = own.source.failed_at();
       batch.note_error({"read", batch.info.epoch, batch.info.index, begin + at, wanted[at]});

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include <penstock/memory/slab.hpp>
+
+namespace mlp {
+
+/// `size()` elements of device memory, owned. Move-only.
+template <class T, class Device>
+class device_array {
+ public:
+  /// Throws `penstock::out_of_memory`; `size` must not be 0.
+  device_array(const Device& device, std::size_t size)
+      : device_(device),
+        size_(size),
+        memory_(device, size * sizeof(T), penstock::memory_kind::device) {}
+
+  [[nodiscard]] T* data() const noexcept { return reinterpret_cast<T*>(memory_.data()); }
+  [[nodiscard]] std::size_t size() const noexcept { return size_; }
+
+  /// Copies `values` to the elements from `first` on. Returns when that is done.
+  void upload(std::span<const T> values, std::size_t first, typename Device::stream_ref stream) {
+    device_.copy_async(data() + first, values.data(), values.size_bytes(), stream);
+    device_.synchronize(stream);
+  }
+
+  /// Copies the elements from `first` on to `values`. Returns when that is done.
+  void download(std::span<T> values, std::size_t first, typename Device::stream_ref stream) const {
+    device_.copy_async(values.data(), data() + first, values.size_bytes(), stream);
+    device_.synchronize(stream);
+  }
+
+ private:
+  Device device_;
+  std::size_t size_;
+  penstock::slab<Device> memory_;
+};
+
+}  // namespace mlp

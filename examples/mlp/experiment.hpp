@@ -1,0 +1,13 @@
+#pragma once
+
+#include "data.hpp"
+#include "options.hpp"
+#include "results.hpp"
+
+namespace mlp {
+
+/// Trains in each chosen mode on the host device, and tests what was learnt. Throws
+/// `std::runtime_error` if the modes differ in a single bit of a loss or of a parameter.
+[[nodiscard]] results run_experiment(const options& chosen, const digit_data& data);
+
+}  // namespace mlp

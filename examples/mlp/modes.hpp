@@ -1,0 +1,136 @@
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include <penstock/penstock.hpp>
+
+#include "options.hpp"
+#include "progress.hpp"
+#include "resident.hpp"
+#include "trainer.hpp"
+
+/// The four training loops. Each trains from the first parameters on, and returns the seconds that its
+/// loop over all epochs took; memory is taken and threads are started before the clock starts.
+namespace mlp {
+
+/// The order of the samples, in all loops.
+[[nodiscard]] inline penstock::shuffled order_of(const options& chosen) {
+  return {.seed = chosen.seed};
+}
+
+template <class Loop>
+[[nodiscard]] double seconds_of(const Loop& loop) {
+  const auto start = std::chrono::steady_clock::now();
+  loop();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+/// One thread does everything in turn: reads a batch into ordinary memory, copies it, computes, waits.
+template <class Data, class Backend>
+double train_serially(const Data& data, const typename Backend::device_type& device,
+                      trainer<Backend>& trained, const options& chosen, progress_bar& progress) {
+  namespace ps = penstock;
+  using record = typename Data::record_type;
+  const ps::batch_layout<record> layout{ps::extents_of(data), chosen.batch};
+  const auto stream = trained.stream();
+  const auto sampler = order_of(chosen);
+  std::vector<std::byte> host(layout.bytes());
+  std::vector<std::uint64_t> indices(chosen.batch);
+  ps::reader reader{data};
+  device_array<std::byte, typename Backend::device_type> slot{device, layout.bytes()};
+  trained.restart();
+  return seconds_of([&] {
+    for (std::uint64_t epoch = 0; epoch < chosen.epochs; ++epoch) {
+      const auto order = sampler.order(data.size(), epoch);
+      for (std::uint64_t first = 0; first < data.size(); first += chosen.batch) {
+        const auto count = std::min<std::size_t>(chosen.batch, data.size() - first);
+        const std::span wanted{indices.data(), count};
+        order.fill(first, wanted);
+        reader.read(wanted, {host.data(), layout, 0, count}, {.seed = chosen.seed, .epoch = epoch});
+        device.copy_async(slot.data(), host.data(), layout.used_bytes(count), stream);
+        device.synchronize(stream);
+        const ps::const_batch_view<record> batch{slot.data(), layout, 0, count};
+        trained.step(ps::get<"image">(batch).data(), ps::get<"label">(batch).data(), count);
+        device.synchronize(stream);
+        progress.advance();
+      }
+    }
+  });
+}
+
+[[nodiscard]] inline penstock::loader_options loader_options_of(const options& chosen) {
+  return {.batch_size = chosen.batch,
+          .workers = chosen.workers,
+          .prefetch = chosen.prefetch,
+          .seed = chosen.seed,
+          .last = penstock::last_batch::keep};
+}
+
+/// Workers read into ordinary memory; this thread copies a batch, waits for the copy, computes.
+template <class Data, class Backend>
+double train_with_workers(const Data& data, const typename Backend::device_type& device,
+                          trainer<Backend>& trained, const options& chosen,
+                          progress_bar& progress) {
+  namespace ps = penstock;
+  using record = typename Data::record_type;
+  auto how = loader_options_of(chosen);
+  how.pinned = false;
+  ps::loader loader{data, order_of(chosen), device, how};
+  const auto& layout = loader.layout();
+  const auto stream = trained.stream();
+  device_array<std::byte, typename Backend::device_type> slot{device, layout.bytes()};
+  trained.restart();
+  return seconds_of([&] {
+    for (auto& host : loader.epochs(0, chosen.epochs)) {
+      device.copy_async(slot.data(), host.data(), layout.used_bytes(host.size()), stream);
+      device.synchronize(stream);
+      const ps::const_batch_view<record> batch{slot.data(), layout, 0, host.size()};
+      trained.step(ps::get<"image">(batch).data(), ps::get<"label">(batch).data(), batch.size());
+      progress.advance();
+    }
+    device.synchronize(stream);
+  });
+}
+
+/// Workers read into pinned slots, and the copies of the next batches run under this one's step.
+template <class Data, class Backend>
+double train_overlapped(const Data& data, const typename Backend::device_type& device,
+                        trainer<Backend>& trained, const options& chosen, progress_bar& progress) {
+  namespace ps = penstock;
+  ps::loader loader{data, order_of(chosen), device, loader_options_of(chosen)};
+  ps::transfer feed{loader, trained.stream(), {.depth = chosen.depth}};
+  trained.restart();
+  return seconds_of([&] {
+    for (auto& batch : feed.epochs(0, chosen.epochs)) {
+      trained.step(ps::get<"image">(batch).data(), ps::get<"label">(batch).data(), batch.size());
+      progress.advance();
+    }
+    device.synchronize(trained.stream());
+  });
+}
+
+/// Everything is on the device already: the floor.
+template <class Backend>
+double train_resident(const resident_set<Backend>& set, std::size_t samples,
+                      const typename Backend::device_type& device, trainer<Backend>& trained,
+                      const options& chosen, progress_bar& progress) {
+  trained.restart();
+  return seconds_of([&] {
+    for (std::size_t epoch = 0; epoch < chosen.epochs; ++epoch) {
+      for (std::size_t first = 0; first < samples; first += chosen.batch) {
+        const std::size_t count = std::min(chosen.batch, samples - first);
+        set.gather(trained.backend(), epoch * samples + first, count, trained.stream());
+        trained.step(set.images(), set.labels(), count);
+        progress.advance();
+      }
+    }
+    device.synchronize(trained.stream());
+  });
+}
+
+}  // namespace mlp

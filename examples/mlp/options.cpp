@@ -1,0 +1,87 @@
+#include "options.hpp"
+
+#include <CLI/CLI.hpp>
+#include <charconv>
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <system_error>
+
+namespace mlp {
+
+namespace {
+
+/// A message if `text` is no number of 64 bits; CLI11 itself lets -1 pass as 2^64 - 1.
+std::string require_word(const std::string& text) {
+  std::uint64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  const bool is_whole = error == std::errc{} && end == text.data() + text.size();
+  return is_whole ? "" : text + " is not in the range of 0 to 2^64 - 1";
+}
+
+/// A message if there is no folder to write the file into: better said before the training.
+std::string require_folder(const std::string& file) {
+  const auto folder = std::filesystem::absolute(file).parent_path();
+  return std::filesystem::is_directory(folder) ? "" : folder.string() + " is no folder";
+}
+
+}  // namespace
+
+command_line parse_command_line(int argc, const char* const* argv) {
+  command_line result;
+  options& o = result.chosen;
+  std::string data;
+  std::string json;
+  std::string mode = "all";
+
+  CLI::App app{
+      "Trains a 784-128-64-10 perceptron on MNIST, fed in four ways, and compares their times."};
+  app.set_help_flag("--help,-h", "Print this list and exit");
+  app.add_option("--data", data,
+                 "Folder with MNIST's four files, plain or .gz. Default: $MNIST_DIR, else "
+                 "data/mnist, else synthetic digits are drawn")
+      ->check(CLI::ExistingDirectory);
+  app.add_option("--epochs", o.epochs, "Passes through the training set")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  app.add_option("--batch", o.batch, "Samples a step")
+      ->check(CLI::Range(1, 10'000))
+      ->capture_default_str();
+  app.add_option("--workers", o.workers, "Threads that read samples; 0: the training thread itself")
+      ->check(CLI::Range(0, 256))
+      ->capture_default_str();
+  app.add_option("--prefetch", o.prefetch, "Batches read ahead; 0: the library chooses")
+      ->check(CLI::Range(0, 1000))
+      ->capture_default_str();
+  app.add_option("--depth", o.depth, "Device slots of the overlapped mode")
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str();
+  app.add_flag("--augment", o.augment, "Warp every sample anew each time: rotation, shift, scale");
+  app.add_option("--mode", mode, "Which of the four ways")
+      ->check(CLI::IsMember({"all", "serial", "workers", "overlapped", "resident"}))
+      ->capture_default_str();
+  app.add_option("--seed", o.seed, "Key of the order, the augmentation and the first weights")
+      ->check(require_word)
+      ->capture_default_str();
+  app.add_option("--repeat", o.repeat, "Runs of each mode, interleaved; times are medians")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  app.add_option("--json", json, "Write the results to this file; its keys stand in the README")
+      ->check(require_folder);
+
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    result.exit_status = app.exit(error);
+    return result;
+  }
+
+  if (!data.empty()) o.data = data;
+  if (!json.empty()) o.json = json;
+  for (const technique t : all_techniques) {
+    if (mode == "all" || mode == name_of(t)) o.modes.push_back(t);
+  }
+  return result;
+}
+
+}  // namespace mlp

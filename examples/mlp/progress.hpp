@@ -1,0 +1,48 @@
+#pragma once
+
+#include <unistd.h>
+
+#include <cstddef>
+#include <cstdio>
+#include <string>
+#include <string_view>
+
+namespace mlp {
+
+/// A bar on standard output, when that is a terminal; nothing otherwise. It is redrawn a hundred
+/// times a run at most, so that it costs the loop nothing to speak of.
+class progress_bar {
+ public:
+  progress_bar(std::string_view label, std::size_t steps)
+      : label_(label), steps_(steps), shown_(::isatty(STDOUT_FILENO) == 1) {}
+  progress_bar(progress_bar&&) = delete;
+  ~progress_bar() {
+    if (!shown_) return;
+    std::fputs("\r\033[K", stdout);
+    std::fflush(stdout);
+  }
+
+  /// One step more is under way.
+  void advance() {
+    ++step_;
+    if (shown_ && step_ >= next_) draw();
+  }
+
+ private:
+  void draw() {
+    constexpr std::size_t width = 40;
+    const std::size_t filled = width * step_ / steps_;
+    const std::string bar = std::string(filled, '#') + std::string(width - filled, '.');
+    std::printf("\r%-10s [%s] %3zu %%", label_.c_str(), bar.c_str(), 100 * step_ / steps_);
+    std::fflush(stdout);
+    next_ = step_ + steps_ / 100 + 1;
+  }
+
+  std::string label_;
+  std::size_t steps_;
+  std::size_t step_ = 0;
+  std::size_t next_ = 1;
+  bool shown_;
+};
+
+}  // namespace mlp

@@ -1,0 +1,102 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include <penstock/core/batch.hpp>
+#include <penstock/data/reader.hpp>
+
+#include "device_array.hpp"
+#include "network.hpp"
+
+namespace mlp {
+
+/// Samples in device memory, images and labels apart.
+template <class Device>
+struct sample_store {
+  device_array<std::uint8_t, Device> images;
+  device_array<std::uint8_t, Device> labels;
+
+  sample_store(const Device& device, std::size_t samples)
+      : images(device, samples * shape::inputs), labels(device, samples) {}
+
+  /// Fills the places from `first` on with all samples of `data`, in its order, with the random bits
+  /// of `key`.
+  template <class Data>
+  void fill(std::size_t first, const Data& data, const penstock::random_key& key,
+            typename Device::stream_ref stream) {
+    using record = typename Data::record_type;
+    constexpr std::size_t chunk = 1024;
+    const penstock::batch_layout<record> layout{penstock::extents_of(data), chunk};
+    std::vector<std::byte> memory(layout.bytes());
+    std::vector<std::uint64_t> indices;
+    penstock::reader reader{data};
+    for (std::size_t begin = 0; begin < data.size(); begin += chunk) {
+      const std::size_t end = std::min<std::size_t>(begin + chunk, data.size());
+      indices.clear();
+      for (std::size_t i = begin; i < end; ++i) indices.push_back(i);
+      const penstock::batch_view<record> samples{memory.data(), layout, 0, indices.size()};
+      reader.read(indices, samples, key);
+      images.upload(penstock::get<"image">(samples).flat(), (first + begin) * shape::inputs,
+                    stream);
+      labels.upload(penstock::get<"label">(samples).flat(), first + begin, stream);
+    }
+  }
+};
+
+/// All that a run reads, on the device before its clock starts: the samples (with random augmentation
+/// those of every epoch, made beforehand with the same random bits), the order of all steps, and one
+/// batch's memory that each step is gathered into.
+template <class Backend>
+class resident_set {
+  using device_type = typename Backend::device_type;
+
+ public:
+  /// `is_random`: reading `data` gives other samples in each epoch.
+  template <class Data, class Sampler>
+  resident_set(const device_type& device, typename Backend::stream_ref stream, const Data& data,
+               bool is_random, const Sampler& sampler, std::size_t batch_size, std::size_t epochs,
+               std::uint64_t seed)
+      : size_(data.size()),
+        store_(device, size_ * (is_random ? epochs : 1)),
+        order_(device, size_ * epochs),
+        images_(device, batch_size * shape::inputs),
+        labels_(device, batch_size) {
+    std::vector<std::uint64_t> order(size_);
+    for (std::size_t epoch = 0; epoch < epochs; ++epoch) {
+      if (epoch == 0 || is_random) {
+        store_.fill(epoch * size_, data, {.seed = seed, .epoch = epoch}, stream);
+      }
+      sampler.order(size_, epoch).fill(0, order);
+      if (is_random) {
+        for (std::uint64_t& place : order) place += epoch * size_;
+      }
+      order_.upload(order, epoch * size_, stream);
+    }
+  }
+
+  /// Enqueues the gathering of the `count` samples from place `first` of the order on.
+  void gather(const Backend& backend, std::size_t first, std::size_t count,
+              typename Backend::stream_ref stream) const {
+    backend.enqueue(stream, [this, backend, first, count] {
+      const std::uint64_t* rows = order_.data() + first;
+      backend.gather_rows(count, shape::inputs, rows, store_.images.data(), images_.data());
+      backend.gather_rows(count, 1, rows, store_.labels.data(), labels_.data());
+    });
+  }
+
+  [[nodiscard]] const std::uint8_t* images() const noexcept { return images_.data(); }
+  [[nodiscard]] const std::uint8_t* labels() const noexcept { return labels_.data(); }
+
+ private:
+  std::size_t size_;
+  sample_store<device_type> store_;
+  device_array<std::uint64_t, device_type> order_;
+  device_array<std::uint8_t, device_type> images_;
+  device_array<std::uint8_t, device_type> labels_;
+};
+
+}  // namespace mlp

@@ -1,0 +1,83 @@
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace mlp {
+
+/// The ways in which the training loop is fed.
+enum class technique {
+  serial,      ///< one thread reads a batch, copies it, computes, waits
+  workers,     ///< workers read into ordinary memory; blocking copy, then compute
+  overlapped,  ///< workers read into pinned slots; the copy runs under the computation
+  resident,    ///< all data on the device before the clock starts: the floor
+};
+
+inline constexpr std::array all_techniques{technique::serial, technique::workers,
+                                           technique::overlapped, technique::resident};
+
+[[nodiscard]] constexpr std::string_view name_of(technique t) noexcept {
+  constexpr std::array<std::string_view, 4> names{"serial", "workers", "overlapped", "resident"};
+  return names[static_cast<std::size_t>(t)];
+}
+
+/// The middle one of some values, the mean of the middle two. There must be one.
+[[nodiscard]] inline double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const std::size_t half = values.size() / 2;
+  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2.0;
+}
+
+/// What one technique did.
+struct mode_result {
+  technique fed_by{};
+  std::vector<double> seconds{};       ///< one a run, the loop over all epochs alone
+  std::vector<double> epoch_losses{};  ///< mean over the batches of each epoch
+  double accuracy = 0.0;               ///< on the test set, 0 to 1
+};
+
+/// What one batch costs, each stage alone on one thread, in microseconds.
+struct stage_costs {
+  double load = 0.0;
+  double copy = 0.0;
+  double compute = 0.0;
+};
+
+/// The least time for which the stages let a batch pass, in microseconds, and what sets it.
+struct bound {
+  double microseconds = 0.0;
+  std::string_view limit;
+};
+
+[[nodiscard]] inline bound bound_of(const stage_costs& cost, std::size_t workers,
+                                    std::size_t cores) {
+  const auto readers = static_cast<double>(std::clamp<std::size_t>(workers, 1, cores));
+  bound most{cost.load / readers, "load"};
+  const auto consider = [&](double microseconds, std::string_view limit) {
+    if (microseconds > most.microseconds) most = {microseconds, limit};
+  };
+  consider(cost.copy, "copy");
+  consider(cost.compute, "compute");
+  consider((cost.load + cost.copy + cost.compute) / static_cast<double>(cores), "cores");
+  return most;
+}
+
+/// All that one call of the program found out.
+struct results {
+  std::string data_name;
+  std::string data_directory;  ///< empty: not told
+  std::size_t train_samples = 0;
+  std::size_t test_samples = 0;
+  std::string device;
+  std::string build;
+  std::size_t cores = 0;  ///< that this process may run on
+  std::size_t batches_per_epoch = 0;
+  std::vector<mode_result> modes;
+  stage_costs costs;
+};
+
+}  // namespace mlp

@@ -1,0 +1,76 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "modes.hpp"
+#include "results.hpp"
+
+namespace mlp {
+
+/// Samples of what a batch costs in each stage, alone on one thread, in microseconds.
+struct stage_samples {
+  std::vector<double> load;
+  std::vector<double> copy;
+  std::vector<double> compute;
+
+  [[nodiscard]] stage_costs medians() const {
+    return {median(load), median(copy), median(compute)};
+  }
+};
+
+/// Takes some more samples, each the mean over a few tens of full batches: `load` is the reading of a
+/// shuffled batch into ordinary memory, `copy` a blocking copy of it, `compute` the training step on
+/// data that is on the device.
+template <class Data, class Backend>
+void measure_stages(stage_samples& samples, const Data& data,
+                    const typename Backend::device_type& device, trainer<Backend>& trained,
+                    const options& chosen) {
+  namespace ps = penstock;
+  using record = typename Data::record_type;
+  constexpr std::size_t rounds = 8;
+  constexpr std::size_t batches = 32;
+
+  const ps::batch_layout<record> layout{ps::extents_of(data), chosen.batch};
+  const std::size_t count = std::min<std::size_t>(chosen.batch, data.size());
+  const auto stream = trained.stream();
+  const auto order = order_of(chosen).order(data.size(), 0);
+  std::vector<std::byte> host(layout.bytes());
+  std::vector<std::uint64_t> indices(count);
+  ps::reader reader{data};
+  device_array<std::byte, typename Backend::device_type> slot{device, layout.bytes()};
+  const ps::const_batch_view<record> batch{slot.data(), layout, 0, count};
+
+  std::uint64_t first = 0;
+  const auto load = [&] {
+    order.fill(first, indices);
+    reader.read(indices, {host.data(), layout, 0, count}, {.seed = chosen.seed});
+    first += count;
+    if (first + count > data.size()) first = 0;
+  };
+  const auto copy = [&] {
+    device.copy_async(slot.data(), host.data(), layout.used_bytes(count), stream);
+    device.synchronize(stream);
+  };
+  const auto compute = [&] {
+    trained.restart_trace();
+    trained.step(ps::get<"image">(batch).data(), ps::get<"label">(batch).data(), count);
+    device.synchronize(stream);
+  };
+  const auto each = [&](const auto& work) {
+    return seconds_of([&] {
+             for (std::size_t i = 0; i < batches; ++i) work();
+           }) *
+           1e6 / static_cast<double>(batches);
+  };
+  trained.restart();
+  for (std::size_t round = 0; round < rounds; ++round) {
+    samples.load.push_back(each(load));
+    samples.copy.push_back(each(copy));
+    samples.compute.push_back(each(compute));
+  }
+}
+
+}  // namespace mlp
