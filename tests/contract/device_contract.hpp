@@ -70,7 +70,7 @@ class hold {
 /// Whether `happened` comes true although it must not: gives the other threads turns enough for what
 /// nothing holds back. A right device can't fail by it, however slow.
 inline bool happens(const std::atomic<bool>& happened) {
-  for (int turn = 0; turn < 300; ++turn) {
+  for (int turn = 0; turn < 1000; ++turn) {
     if (happened.load()) return true;
     std::this_thread::yield();
   }
@@ -303,7 +303,7 @@ void an_event_is_complete_when_the_work_before_its_record_is_done(const S& s) {
   const hold held;
   held.on(s, stream);
   device.record(event, stream);
-  for (int i = 0; i < 300; ++i) {
+  for (int i = 0; i < 1000; ++i) {
     if (device.is_complete(event)) break;
     std::this_thread::yield();
   }

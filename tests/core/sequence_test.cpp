@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <penstock/core/sequence.hpp>
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -10,45 +9,9 @@
 #include <vector>
 
 #include "support/catch.hpp"
+#include "support/sleepy_atomics.hpp"
 
 namespace ps = penstock;
-
-namespace {
-
-/// Atomics that count how a thread waits.
-struct counting {
-  static inline std::atomic<std::uint32_t> pauses{0};
-  static inline std::atomic<std::uint32_t> yields{0};
-  static inline std::atomic<std::uint32_t> sleeps{0};
-  static inline std::atomic<std::uint32_t> wakes{0};
-
-  template <class T>
-  struct atomic : std::atomic<T> {
-    using std::atomic<T>::atomic;
-    void wait(T old, std::memory_order order) const noexcept {
-      ++sleeps;
-      std::atomic<T>::wait(old, order);
-    }
-    void notify_all() noexcept {
-      ++wakes;
-      std::atomic<T>::notify_all();
-    }
-  };
-
-  static void pause() noexcept { ++pauses; }
-  static void yield() noexcept {
-    ++yields;
-    std::this_thread::yield();
-  }
-  static void reset() {
-    pauses = 0;
-    yields = 0;
-    sleeps = 0;
-    wakes = 0;
-  }
-};
-
-}  // namespace
 
 TEST_CASE("a sequence holds the number it was given last", "[core]") {
   ps::sequence word;
@@ -67,69 +30,69 @@ TEST_CASE("a sequence wraps around behind 2^32 - 1", "[core]") {
 }
 
 TEST_CASE("waiting for what holds already returns the value at once", "[core]") {
-  counting::reset();
-  const ps::basic_sequence<counting> word{3};
+  sleepy_atomics::reset();
+  const ps::basic_sequence<sleepy_atomics> word{3};
   CHECK(word.wait([](std::uint32_t now) { return now == 3; }) == 3);
-  CHECK(counting::pauses == 0);
-  CHECK(counting::sleeps == 0);
+  CHECK(sleepy_atomics::pauses == 0);
+  CHECK(sleepy_atomics::sleeps == 0);
 }
 
 TEST_CASE("a waiter spins and yields a bounded number of times, then sleeps until it is woken",
           "[core]") {
-  counting::reset();
-  ps::basic_sequence<counting> word;
+  sleepy_atomics::reset();
+  ps::basic_sequence<sleepy_atomics> word;
   std::thread waiter{[&] { word.wait([](std::uint32_t now) { return now == 2; }); }};
-  while (counting::sleeps == 0) std::this_thread::yield();
-  CHECK(counting::pauses == 32);
-  CHECK(counting::yields == 4);
+  sleepy_atomics::wait_for_sleeps(1);
+  CHECK(sleepy_atomics::pauses == 32);
+  CHECK(sleepy_atomics::yields == 4);
   word.store(1);  // not yet what it waits for
   word.store(2);
   waiter.join();
-  CHECK(counting::wakes >= 1);
-  CHECK(counting::pauses == 32);
+  CHECK(sleepy_atomics::wakes >= 1);
+  CHECK(sleepy_atomics::pauses == 32);
 }
 
 TEST_CASE("a write makes no system call while nobody sleeps", "[core]") {
-  counting::reset();
-  ps::basic_sequence<counting> word;
+  sleepy_atomics::reset();
+  ps::basic_sequence<sleepy_atomics> word;
   word.store(1);
   word.advance();
-  CHECK(counting::wakes == 0);
+  CHECK(sleepy_atomics::wakes == 0);
   // And none again, once a sleeper is gone.
   std::thread waiter{[&] { word.wait([](std::uint32_t now) { return now == 3; }); }};
-  while (counting::sleeps == 0) std::this_thread::yield();
+  sleepy_atomics::wait_for_sleeps(1);
   word.store(3);
   waiter.join();
-  const std::uint32_t wakes = counting::wakes;
+  const std::uint32_t wakes = sleepy_atomics::wakes;
   word.store(4);
   word.advance();
-  CHECK(counting::wakes == wakes);
+  CHECK(sleepy_atomics::wakes == wakes);
 }
 
 TEST_CASE("a quiet step is seen by who looks, and wakes nobody until somebody says so", "[core]") {
-  counting::reset();
-  ps::basic_sequence<counting> word;
+  sleepy_atomics::reset();
+  ps::basic_sequence<sleepy_atomics> word;
   std::thread waiter{[&] { word.wait([](std::uint32_t now) { return now == 1; }); }};
-  while (counting::sleeps == 0) std::this_thread::yield();
+  sleepy_atomics::wait_for_sleeps(1);
   word.advance_quietly();
   CHECK(word.load() == 1);
-  CHECK(counting::wakes == 0);
+  CHECK(sleepy_atomics::wakes == 0);
   word.wake();
   waiter.join();
   CHECK(word.wait([](std::uint32_t now) { return now == 1; }) == 1);
-  const std::uint32_t wakes = counting::wakes;
+  const std::uint32_t wakes = sleepy_atomics::wakes;
   word.wake();  // nobody sleeps
-  CHECK(counting::wakes == wakes);
+  CHECK(sleepy_atomics::wakes == wakes);
 }
 
 TEST_CASE("one write wakes all who wait", "[core]") {
-  counting::reset();
-  ps::basic_sequence<counting> word;
+  sleepy_atomics::reset();
+  ps::basic_sequence<sleepy_atomics> word;
   std::vector<std::thread> waiters;
   for (int i = 0; i < 4; ++i) {
     waiters.emplace_back([&] { word.wait([](std::uint32_t now) { return now != 0; }); });
   }
-  while (counting::sleeps < 4) std::this_thread::yield();
+  sleepy_atomics::wait_for_sleeps(4);
   word.advance();
   for (auto& waiter : waiters) waiter.join();
   CHECK(word.load() == 1);

@@ -93,7 +93,7 @@ TEST_CASE("a stream takes 256 operations ahead, then the giver waits until one h
     stream.launch([&ran] { ++ran; });
     given = 1;
   }};
-  for (int turn = 0; turn < 300 && given == 0; ++turn) std::this_thread::yield();
+  for (int turn = 0; turn < 1000 && given == 0; ++turn) std::this_thread::yield();
   CHECK(given == 0);
   CHECK(ran == 0);
   gate.store(1);

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "support/catch.hpp"
+#include "support/sleepy_atomics.hpp"
 
 namespace ps = penstock;
 
@@ -28,31 +29,7 @@ static_assert(!ps::queue_ticket<std::unique_ptr<int>>);
 static_assert(!ps::queue_ticket<std::array<char, 65>>);
 static_assert(!std::is_move_constructible_v<ps::batch_queue<int>>);
 
-/// Atomics that count the wake-ups.
-struct counting {
-  static inline std::atomic<std::uint32_t> sleeps{0};
-  static inline std::atomic<std::uint32_t> wakes{0};
-
-  template <class T>
-  struct atomic : std::atomic<T> {
-    using std::atomic<T>::atomic;
-    void wait(T old, std::memory_order order) const noexcept {
-      ++sleeps;
-      std::atomic<T>::wait(old, order);
-    }
-    void notify_all() noexcept {
-      ++wakes;
-      std::atomic<T>::notify_all();
-    }
-  };
-  static void pause() noexcept {}
-  static void yield() noexcept { std::this_thread::yield(); }
-};
-
-/// Lets the other threads run for a while: for what must not happen.
-void give_turns(const std::atomic<bool>& until) {
-  for (int turn = 0; turn < 300 && !until; ++turn) std::this_thread::yield();
-}
+using queue_of_sleepers = ps::batch_queue<int, sleepy_atomics>;
 
 }  // namespace
 
@@ -97,29 +74,24 @@ TEST_CASE("a capacity of 0 or above what can be linked is refused by name", "[lo
 }
 
 TEST_CASE("a pop waits for a push", "[load]") {
-  ps::batch_queue<int> queue{2};
-  std::atomic<bool> popped{false};
+  sleepy_atomics::reset();
+  queue_of_sleepers queue{2};
   std::optional<int> got;
-  std::thread consumer{[&] {
-    got = queue.pop();
-    popped = true;
-  }};
-  give_turns(popped);
-  CHECK_FALSE(popped);
+  std::thread consumer{[&] { got = queue.pop(); }};
+  sleepy_atomics::wait_for_sleeps(1);
   CHECK(queue.push(5));
   consumer.join();
   CHECK(got == 5);
 }
 
 TEST_CASE("a quiet push wakes nobody, until somebody says so", "[load]") {
-  counting::sleeps = 0;
-  counting::wakes = 0;
-  ps::batch_queue<int, counting> queue{2};
+  sleepy_atomics::reset();
+  queue_of_sleepers queue{2};
   std::optional<int> got;
   std::thread consumer{[&] { got = queue.pop(); }};
-  while (counting::sleeps == 0) std::this_thread::yield();
+  sleepy_atomics::wait_for_sleeps(1);
   CHECK(queue.try_push_quietly(5));
-  CHECK(counting::wakes == 0);
+  CHECK(sleepy_atomics::wakes == 0);
   queue.wake_poppers();
   consumer.join();
   CHECK(got == 5);
@@ -135,16 +107,12 @@ TEST_CASE("a quiet push wakes nobody, until somebody says so", "[load]") {
 }
 
 TEST_CASE("a push waits for room", "[load]") {
-  ps::batch_queue<int> queue{1};
+  sleepy_atomics::reset();
+  queue_of_sleepers queue{1};
   CHECK(queue.push(1));
-  std::atomic<bool> pushed{false};
   bool taken = false;
-  std::thread producer{[&] {
-    taken = queue.push(2);
-    pushed = true;
-  }};
-  give_turns(pushed);
-  CHECK_FALSE(pushed);
+  std::thread producer{[&] { taken = queue.push(2); }};
+  sleepy_atomics::wait_for_sleeps(1);
   CHECK(queue.pop() == 1);
   producer.join();
   CHECK(taken);
@@ -152,14 +120,14 @@ TEST_CASE("a push waits for room", "[load]") {
 }
 
 TEST_CASE("closing wakes every pop that waits", "[load]") {
-  ps::batch_queue<int> queue{2};
+  sleepy_atomics::reset();
+  queue_of_sleepers queue{2};
   std::atomic<int> nothing{0};
   std::vector<std::thread> consumers;
   for (int i = 0; i < 3; ++i) {
     consumers.emplace_back([&] { nothing += queue.pop().has_value() ? 0 : 1; });
   }
-  std::atomic<bool> never{false};
-  give_turns(never);  // so that they sleep, mostly
+  sleepy_atomics::wait_for_sleeps(3);
   queue.close();
   for (auto& consumer : consumers) consumer.join();
   CHECK(nothing == 3);
@@ -167,15 +135,15 @@ TEST_CASE("closing wakes every pop that waits", "[load]") {
 }
 
 TEST_CASE("closing wakes every push that waits, and its ticket is not in the queue", "[load]") {
-  ps::batch_queue<int> queue{1};
+  sleepy_atomics::reset();
+  queue_of_sleepers queue{1};
   CHECK(queue.push(1));
   std::atomic<int> refused{0};
   std::vector<std::thread> producers;
   for (int i = 0; i < 3; ++i) {
     producers.emplace_back([&] { refused += queue.push(2) ? 0 : 1; });
   }
-  std::atomic<bool> never{false};
-  give_turns(never);
+  sleepy_atomics::wait_for_sleeps(3);
   queue.close();
   for (auto& producer : producers) producer.join();
   CHECK(refused == 3);

@@ -26,12 +26,30 @@ namespace {
 
 using record = numbered::record_type;
 
-/// The tests' device, that tells when host memory is freed.
+/// The tests' device, that tells when host memory is freed and when a thread is about to block.
 struct freeing_device : gated_device {
-  std::shared_ptr<std::atomic<int>> frees = std::make_shared<std::atomic<int>>(0);
+  struct watch {
+    std::atomic<int> frees{0};
+    ps::sequence reached;  // moves when a thread is about to block, has freed, or says so
+  };
+  std::shared_ptr<watch> seen = std::make_shared<watch>();
+
+  void wait_until_reached() const {
+    seen->reached.wait([](std::uint32_t times) { return times != 0; });
+  }
+
+  void synchronize(stream_ref stream) const {
+    seen->reached.advance();
+    gated_device::synchronize(stream);
+  }
+  void synchronize(const event_type& event) const {
+    if (!is_complete(event)) seen->reached.advance();
+    gated_device::synchronize(event);
+  }
   void deallocate_pinned(void* data, std::size_t bytes) const noexcept {
-    ++*frees;
     gated_device::deallocate_pinned(data, bytes);
+    ++seen->frees;
+    seen->reached.advance();
   }
 };
 static_assert(ps::device<freeing_device>);
@@ -60,7 +78,7 @@ void block_on(const ps::sequence& gate) {
 }
 
 bool happens(const std::atomic<bool>& what) {
-  for (int turn = 0; turn < 300 && !what; ++turn) std::this_thread::yield();
+  for (int turn = 0; turn < 1000 && !what; ++turn) std::this_thread::yield();
   return what;
 }
 
@@ -198,8 +216,10 @@ TEST_CASE("a slot released behind a copy is free only when the stream gets there
     slot = slots->acquire();
     copied_before = copied;
     acquired = true;
+    device.seen->reached.advance();
   }};
-  CHECK_FALSE(happens(acquired));
+  device.wait_until_reached();
+  CHECK_FALSE(acquired);
   gate.store(1);
   reaper.join();
   CHECK(copied_before);
@@ -212,10 +232,8 @@ TEST_CASE("a slot that came back behind a copy may be given back without one", "
   auto stream = device.make_stream();
   take(slots).release_after(stream);
   { const auto batch = take(slots); }
-  ps::sequence gate;
-  stream.launch([&gate] { block_on(gate); });
-  CHECK(slots->try_acquire() == 0U);  // a hang if the old record were waited for anew
-  gate.store(1);
+  device.fail_synchronize(0);  // nothing to wait for: the device is not asked
+  CHECK(slots->try_acquire() == 0U);
 }
 
 TEST_CASE(
@@ -241,8 +259,10 @@ TEST_CASE(
       copied_before = copied;
     }
     thrown = true;
+    device.seen->reached.advance();
   }};
-  CHECK_FALSE(happens(thrown));
+  device.wait_until_reached();
+  CHECK_FALSE(thrown);
   gate.store(1);
   consumer.join();
   CHECK(copied_before);
@@ -268,11 +288,11 @@ TEST_CASE("leases outlive the ring's owner, the memory goes with the last of the
   auto two = take(slots, 2);
   slots.reset();
   one = lease{};
-  CHECK(*device.frees == 0);
+  CHECK(device.seen->frees == 0);
   ps::get<"label">(two)[9] = 5;
   CHECK(ps::get<"label">(two)[9] == 5);
   two = lease{};
-  CHECK(*device.frees == 1);
+  CHECK(device.seen->frees == 1);
 }
 
 TEST_CASE("host memory is freed only after the copies out of it", "[load]") {
@@ -282,16 +302,12 @@ TEST_CASE("host memory is freed only after the copies out of it", "[load]") {
   ps::sequence gate;
   stream.launch([&gate] { block_on(gate); });
   take(slots).release_after(stream);
-  std::atomic<bool> gone{false};
-  std::thread owner{[&] {
-    slots.reset();
-    gone = true;
-  }};
-  CHECK_FALSE(happens(gone));
-  CHECK(*device.frees == 0);
+  std::thread owner{[&] { slots.reset(); }};
+  device.wait_until_reached();
+  CHECK(device.seen->frees == 0);
   gate.store(1);
   owner.join();
-  CHECK(*device.frees == 1);
+  CHECK(device.seen->frees == 1);
 }
 
 TEST_CASE("a worker that waits for a slot is woken by half of them, a hungry consumer, or a nudge",
@@ -314,6 +330,7 @@ TEST_CASE("a worker that waits for a slot is woken by half of them, a hungry con
     slots->set_starving(true);
   } else if (how == 2) {
     slots->set_starving(true);
+    happens(acquired);  // so that it sleeps again
     slots->give_back(3);
     slots->set_starving(false);
   } else {
@@ -349,5 +366,5 @@ TEST_CASE("leases that end behind the close are no harm", "[load]") {
   one.release_after(stream);
   CHECK(slots->leased() == 0);
   slots.reset();
-  CHECK(*device.frees == 1);
+  CHECK(device.seen->frees == 1);
 }

@@ -62,6 +62,7 @@ TEST_CASE("bytes are written as people read them", "[memory]") {
   CHECK(ps::readable_bytes(1023) == "1023 bytes");
   CHECK(ps::readable_bytes(1024) == "1.0 KiB");
   CHECK(ps::readable_bytes(1536) == "1.5 KiB");
+  CHECK(ps::readable_bytes(1048575) == "1.0 MiB");
   CHECK(ps::readable_bytes(273 * mib) == "273.0 MiB");
   CHECK(ps::readable_bytes(3277 * mib) == "3.2 GiB");
   CHECK(ps::readable_bytes(std::uint64_t{5} << 40) == "5.0 TiB");

@@ -95,3 +95,10 @@ TEST_CASE("more elements than an address can count are refused before the device
   CHECK_THROWS_AS(allocator.allocate(most / 8), ps::out_of_memory);
   CHECK(device.asked() == 1);
 }
+
+TEST_CASE("an allocation of nothing has an address and can be freed", "[memory]") {
+  penstock::pinned_allocator<double> allocator;
+  double* const nothing = allocator.allocate(0);
+  CHECK(nothing != nullptr);
+  allocator.deallocate(nothing, 0);
+}

@@ -25,14 +25,29 @@ namespace {
 using record = ps::record<ps::field<"a", std::uint8_t, 3>, ps::field<"b", std::uint32_t>>;
 const ps::batch_layout<record> layout{{{}, {}}, 10};
 
-/// The tests' device, that calls somebody before a record, and tells when device memory is freed.
+/// The tests' device, that calls somebody before a record, and tells when device memory is freed and
+/// when a thread is about to block.
 struct watched_device : gated_device {
   struct watch {
     std::function<void()> on_record;
     std::atomic<int> frees{0};
     std::atomic<int> events{0};
+    ps::sequence reached;  // moves when a thread is about to block, has freed, or says so
   };
   std::shared_ptr<watch> seen = std::make_shared<watch>();
+
+  void wait_until_reached() const {
+    seen->reached.wait([](std::uint32_t times) { return times != 0; });
+  }
+
+  void synchronize(stream_ref stream) const {
+    seen->reached.advance();
+    gated_device::synchronize(stream);
+  }
+  void synchronize(const event_type& event) const {
+    if (!is_complete(event)) seen->reached.advance();
+    gated_device::synchronize(event);
+  }
 
   [[nodiscard]] event_type make_event() const {
     ++seen->events;
@@ -43,8 +58,9 @@ struct watched_device : gated_device {
     gated_device::record(event, stream);
   }
   void deallocate(void* data, std::size_t bytes) const noexcept {
-    ++seen->frees;
     gated_device::deallocate(data, bytes);
+    ++seen->frees;
+    seen->reached.advance();
   }
 };
 static_assert(ps::device<watched_device>);
@@ -92,7 +108,7 @@ void block_on(const ps::sequence& gate) {
 }
 
 bool happens(const std::function<bool()>& what) {
-  for (int turn = 0; turn < 300 && !what(); ++turn) std::this_thread::yield();
+  for (int turn = 0; turn < 1000 && !what(); ++turn) std::this_thread::yield();
   return what();
 }
 
@@ -421,9 +437,11 @@ TEST_CASE("a copy whose record the device refuses has run before the error comes
       refused = true;
     }
     thrown = true;
+    device.seen->reached.advance();
   }};
   // Who gets the error refills the batch's memory: not while the copy may read it.
-  CHECK_FALSE(happens(thrown));
+  device.wait_until_reached();
+  CHECK_FALSE(thrown);
   device.open_copies();
   issuer.join();
   CHECK(refused);
@@ -462,6 +480,7 @@ TEST_CASE("device memory is freed only after the copies into it and the work on 
     if (kind == 0) {
       slots->discard(0);  // its copy is held
     } else {
+      slots->wait_for_copy(0, device.inline_stream());  // what is held is the work alone
       batch.emplace(hand_out(slots, 0, stream));
     }
     if (kind == 1) stream.launch([&gate] { block_on(gate); });
@@ -473,14 +492,12 @@ TEST_CASE("device memory is freed only after the copies into it and the work on 
       stream.launch([&gate] { block_on(gate); });
       device.fail_record(0);
     }
-    std::atomic<bool> gone{false};
     std::thread owner{[&, last = std::move(batch), owned = std::move(slots)]() mutable {
       last.reset();
       owned.reset();
-      gone = true;
     }};
     CAPTURE(kind);
-    CHECK_FALSE(happens(gone));
+    device.wait_until_reached();
     CHECK(device.seen->frees == 0);
     gate.store(1);
     device.open_copies();

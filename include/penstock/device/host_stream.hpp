@@ -236,7 +236,7 @@ class host_stream_ref {
 };
 
 /// Owns a thread that runs the work given to the stream, in order, with denormals flushed. The
-/// destructor waits for all of it. Move-only.
+/// destructor waits for all of it. Move-only; a moved-from stream may be assigned to and destroyed.
 class host_stream {
  public:
   explicit host_stream(const host_device_options& options = {})

@@ -32,7 +32,7 @@ class pinned_budget_exceeded : public error {
   static constexpr const char* units[] = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
   double value = static_cast<double>(bytes);
   std::size_t unit = 0;
-  for (value /= 1024.0; value >= 1024.0 && unit < 5; ++unit) value /= 1024.0;
+  for (value /= 1024.0; value >= 1023.95 && unit < 5; ++unit) value /= 1024.0;
   char text[32];
   std::snprintf(text, sizeof text, "%.1f %s", value, units[unit]);
   return text;

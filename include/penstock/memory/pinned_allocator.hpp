@@ -31,10 +31,10 @@ class pinned_allocator {
     if (count > std::numeric_limits<std::size_t>::max() / sizeof(T)) {
       throw std::bad_array_new_length{};
     }
-    return static_cast<T*>(device_.allocate_pinned(count * sizeof(T)).data);
+    return static_cast<T*>(device_.allocate_pinned(bytes_of(count)).data);
   }
   void deallocate(T* data, std::size_t count) noexcept {
-    device_.deallocate_pinned(data, count * sizeof(T));
+    device_.deallocate_pinned(data, bytes_of(count));
   }
 
   /// The device whose copy engine reads this memory.
@@ -46,6 +46,11 @@ class pinned_allocator {
   }
 
  private:
+  // An allocation of nothing has an address too.
+  static std::size_t bytes_of(std::size_t count) noexcept {
+    return count == 0 ? 1 : count * sizeof(T);
+  }
+
   Device device_{};
 };
 

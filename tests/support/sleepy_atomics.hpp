@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <thread>
+
+/// Atomics for `basic_sequence` and what is built on it, that show how a thread waits: who counts as
+/// asleep in `sleeps` is asleep, and only a wake-up ends it. One test at a time; `reset` it first.
+struct sleepy_atomics {
+  static inline std::atomic<std::uint32_t> pauses{0};
+  static inline std::atomic<std::uint32_t> yields{0};
+  static inline std::atomic<std::uint32_t> sleeps{0};
+  static inline std::atomic<std::uint32_t> wakes{0};
+
+  template <class T>
+  class atomic : public std::atomic<T> {
+   public:
+    using std::atomic<T>::atomic;
+
+    void wait(T old, std::memory_order order) const noexcept {
+      std::unique_lock lock{mutex_};
+      if (this->load(order) != old) return;
+      const std::uint32_t seen = woken_;
+      ++sleeps;
+      signal_.wait(lock, [&] { return woken_ != seen; });
+    }
+    void notify_all() noexcept {
+      {
+        const std::lock_guard lock{mutex_};
+        ++woken_;
+      }
+      ++wakes;
+      signal_.notify_all();
+    }
+
+   private:
+    mutable std::mutex mutex_;
+    mutable std::condition_variable signal_;
+    std::uint32_t woken_ = 0;
+  };
+
+  static void pause() noexcept { ++pauses; }
+  static void yield() noexcept {
+    ++yields;
+    std::this_thread::yield();
+  }
+  static void reset() {
+    pauses = 0;
+    yields = 0;
+    sleeps = 0;
+    wakes = 0;
+  }
+  /// Returns when `count` threads have gone to sleep since `reset`.
+  static void wait_for_sleeps(std::uint32_t count) {
+    while (sleeps < count) std::this_thread::yield();
+  }
+};
