@@ -13,6 +13,7 @@ function(penstock_add_header_tests target)
     return()
   endif()
 
+  set(sources)
   set(foreign)
   set(own)
   foreach(header IN LISTS headers)

@@ -734,7 +734,8 @@ void an_event_moves_with_its_record(const S& s) {
 
 template <subject S>
 void a_copy_of_the_handle_is_the_same_device(const S& s) {
-  std::optional original{s.device()};
+  using device_type = std::remove_cvref_t<decltype(s.device())>;
+  auto original = std::make_unique<device_type>(s.device());
   auto stream = original->make_stream();
   auto event = original->make_event();
   void* memory = original->allocate(1000);

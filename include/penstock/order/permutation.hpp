@@ -75,7 +75,7 @@ class permutation {
   void fill(std::uint64_t first, std::span<std::uint64_t> out) const noexcept {
     assert(first <= size_ && out.size() <= size_ - first);
     if (size_ <= table_size) {
-      for (std::size_t i = 0; i < out.size(); ++i) out[i] = table_[first + i];
+      for (std::size_t i = 0; i < out.size(); ++i) out[i] = table_[(first + i) & (table_size - 1)];
       return;
     }
     for (std::size_t done = 0; done < out.size(); done += chunk) {
