@@ -61,10 +61,11 @@ class permutation {
     }
   }
 
-  /// The index that comes at position `k` < size().
+  /// The index that comes at position `k` < size(). (The table is masked, so that GCC 12 sees no way out
+  /// of its bounds.)
   [[nodiscard]] std::uint64_t operator()(std::uint64_t k) const noexcept {
     assert(k < size_);
-    if (size_ <= table_size) return table_[k];
+    if (size_ <= table_size) return table_[k & (table_size - 1)];
     do k = mixer_(k);
     while (k >= size_);
     return k;
