@@ -10,6 +10,7 @@
 
 #include <penstock/penstock.hpp>
 
+#include "support/asleep.hpp"
 #include "support/catch.hpp"
 #include "support/gated_device.hpp"
 #include "support/numbered.hpp"
@@ -173,14 +174,39 @@ TEST_CASE("a loader without a loop reads nothing, and none after it", "[flow]") 
 }
 
 TEST_CASE("leaving early stops the reading at the runs under way", "[flow]") {
-  const numbered data{1'000'000};
-  ps::loader loader{data, ps::sequential{}, {.batch_size = 100, .workers = 2, .prefetch = 4}};
-  for (auto& each : loader.epoch(0)) {
-    if (each.index() == 3) break;
-  }
+  const numbered data{1000};
+  ps::loader loader{
+      data, ps::sequential{}, {.batch_size = 10, .workers = 1, .prefetch = 1, .run = 1}};
+  loader.start({0, 0}, 1);
+  auto first = loader.next();
+  data.state->arrived.wait([](std::uint32_t count) { return count >= 20; });  // the other slot too
+  data.state->gate.store(1);
+  first = {};  // the worker begins with batch 2, and is held in its first sample
+  data.state->arrived.wait([](std::uint32_t count) { return count == 21; });
+  std::thread opener{[&data, consumer = this_thread_number()] {
+    wait_until_asleep(consumer);  // in stop, behind the word that nothing more is wanted
+    data.state->gate.store(0);
+  }};
+  loader.stop();
+  opener.join();
   CHECK(data.state->running == 0);
-  const std::uint64_t reads = data.state->reads;
-  CHECK(reads <= 900);  // what was delivered, and the slots behind it
+  CHECK(data.state->reads == 21);  // nine samples of the batch were not begun any more
+}
+
+TEST_CASE("an error in a batch that nobody came to is gone with its range", "[flow]") {
+  const numbered data{samples};
+  data.state->bad = 35;
+  ps::loader loader{
+      data, ps::sequential{}, {.batch_size = 10, .workers = 1, .prefetch = 5, .run = 10}};
+  for (auto& each : loader.epoch(0)) {
+    CHECK(each.index() == 0);
+    data.state->arrived.wait([](std::uint32_t count) { return count >= 50; });
+    break;
+  }
+  data.state->bad = numbered::none;
+  std::uint64_t seen = 0;
+  for (auto& each : loader.epoch(0)) seen += each.size();
+  CHECK(seen == samples);
 }
 
 TEST_CASE("a range that outlives its loader or its feed is over, and says so when begun again",

@@ -261,3 +261,21 @@ TEST_CASE("a depth that can't work is refused", "[transfer]") {
   ps::loader loader{numbered{100}, ps::sequential{}, device, ten_each(0)};
   CHECK_THROWS_AS((ps::transfer{loader, device.inline_stream(), {.depth = 0}}), ps::option_error);
 }
+
+TEST_CASE("leaving the loop gives back the slots whose copies ran ahead", "[transfer]") {
+  const gated_device device;
+  const numbered data{100};
+  ps::loader loader{data, ps::sequential{}, device, ten_each(1)};
+  ps::transfer feed{loader, device.inline_stream(), {.depth = 3}};
+  for (std::uint32_t round = 1; round <= 3; ++round) {
+    auto range = feed.epoch(0);
+    auto it = range.begin();
+    data.state->arrived.wait([&](std::uint32_t count) { return count >= 50; });
+    ++it;  // copies of the batches behind it are queued now
+    CHECK(it->index() == 1);
+    data.state->arrived.store(0);
+  }
+  std::uint64_t batches = 0;
+  for (auto& batch : feed.epoch(0)) batches += batch.size() == 10;
+  CHECK(batches == 10);
+}
