@@ -32,6 +32,7 @@
 #include <penstock/memory/budget.hpp>
 #include <penstock/memory/pinned_allocator.hpp>
 #include <penstock/memory/pinned_resource.hpp>
+#include <penstock/memory/registered_memory.hpp>
 #include <penstock/memory/slab.hpp>
 
 // order: which sample comes k-th, and its random bits

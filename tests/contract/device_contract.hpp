@@ -781,14 +781,14 @@ void device_memory_is_aligned_to_256_bytes_and_all_there(const S& s) {
 }
 
 template <subject S>
-void pinned_memory_is_aligned_to_a_page_and_the_hosts_to_write(const S& s) {
+void pinned_memory_is_aligned_to_256_bytes_and_the_hosts_to_write(const S& s) {
   const auto device = s.device();
   for (const std::size_t bytes : memory_sizes) {
     INFO(bytes << " bytes");
     const pinned_memory one{device, bytes};
     const pinned_memory two{device, bytes};
-    CHECK(reinterpret_cast<std::uintptr_t>(one.data()) % 4096 == 0);
-    CHECK(reinterpret_cast<std::uintptr_t>(two.data()) % 4096 == 0);
+    CHECK(reinterpret_cast<std::uintptr_t>(one.data()) % 256 == 0);
+    CHECK(reinterpret_cast<std::uintptr_t>(two.data()) % 256 == 0);
     std::memset(one.data(), 1, bytes);
     std::memset(two.data(), 2, bytes);
     CHECK(one.data()[bytes - 1] == std::byte{1});
@@ -945,8 +945,8 @@ inline constexpr check<S> checks[] = {
     {"a copy of the handle is the same device", a_copy_of_the_handle_is_the_same_device<S>},
     {"device memory is aligned to 256 bytes, and all there",
      device_memory_is_aligned_to_256_bytes_and_all_there<S>},
-    {"pinned memory is aligned to a page, and the host's to write",
-     pinned_memory_is_aligned_to_a_page_and_the_hosts_to_write<S>},
+    {"pinned memory is aligned to 256 bytes, and the host's to write",
+     pinned_memory_is_aligned_to_256_bytes_and_the_hosts_to_write<S>},
     {"a size that nobody has is out of memory, and says how much",
      a_size_that_nobody_has_is_out_of_memory_and_says_how_much<S>},
     {"a stream takes work from several threads", a_stream_takes_work_from_several_threads<S>},

@@ -31,6 +31,7 @@ struct least {
   using event_type = event;
   [[nodiscard]] stream_type make_stream() const { return {}; }
   [[nodiscard]] event_type make_event() const { return {}; }
+  void require_usable(stream_ref) const {}
   void record(event_type&, stream_ref) const {}
   void wait(stream_ref, const event_type&) const {}
   void synchronize(stream_ref) const {}
@@ -57,6 +58,7 @@ struct copyable_streams : least {
     stream_ref(stream_type&) {}  // NOLINT: implicit by intent
   };
   [[nodiscard]] stream_type make_stream() const { return {}; }
+  void require_usable(stream_ref) const {}
   void record(event_type&, stream_ref) const {}
   void wait(stream_ref, const event_type&) const {}
   void synchronize(stream_ref) const {}
@@ -75,6 +77,9 @@ struct no_threads : least {
 struct record_is_not_const : least {
   void record(event_type&, stream_ref) {}
 };
+struct takes_any_stream : least {
+  void require_usable(stream_ref) const = delete;
+};
 struct synchronizes_no_event : least {
   void synchronize(stream_ref) const {}
 };
@@ -87,6 +92,7 @@ static_assert(!ps::device<deallocate_throws>);
 static_assert(!ps::device<pinned_is_only_a_pointer>);
 static_assert(!ps::device<no_threads>);
 static_assert(!ps::device<record_is_not_const>);
+static_assert(!ps::device<takes_any_stream>);
 static_assert(!ps::device<synchronizes_no_event>);
 static_assert(!ps::device<completion_is_a_number>);
 static_assert(!ps::device<int>);

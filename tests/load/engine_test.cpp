@@ -131,3 +131,84 @@ TEST_CASE("inline reading reads only what is asked for", "[load]") {
   loader.stop();
   CHECK_FALSE(loader.next());
 }
+
+TEST_CASE("a sampler's exception costs no slot when reading inline", "[load]") {
+  struct moody {
+    std::shared_ptr<int> failures = std::make_shared<int>(5);
+    ps::sequential inner;
+    [[nodiscard]] std::uint64_t size(std::uint64_t samples) const { return inner.size(samples); }
+    [[nodiscard]] auto order(std::uint64_t samples, std::uint64_t epoch) const {
+      if ((*failures)-- > 0) throw std::runtime_error("no order today");
+      return inner.order(samples, epoch);
+    }
+  };
+  ps::loader loader{numbered{100}, moody{}, {.batch_size = 10, .workers = 0}};
+  const auto consume = [&] {
+    std::uint64_t batches = 0;
+    for (auto& batch : loader.epoch(0)) batches += batch.size() == 10;
+    return batches;
+  };
+  for (int i = 0; i < 5; ++i) CHECK_THROWS_WITH(consume(), "no order today");
+  CHECK(consume() == 10);
+}
+
+TEST_CASE("a device that refuses to wait for a copy costs no slot when reading inline", "[load]") {
+  const gated_device device;
+  auto stream = device.make_stream();
+  ps::loader loader{numbered{100}, ps::sequential{}, device, {.batch_size = 10, .workers = 0}};
+  ps::transfer feed{loader, stream};
+  const auto consume = [&] {
+    std::uint64_t batches = 0;
+    for (auto& batch : feed.epoch(0)) batches += batch.size() == 10;
+    return batches;
+  };
+  for (int i = 0; i < 5; ++i) {
+    device.fail_synchronize(0);
+    CHECK_THROWS_AS(consume(), device_fault);
+  }
+  CHECK(consume() == 10);
+}
+
+namespace {
+
+/// Its 17th sample takes until it is let go.
+struct held_once {
+  using record_type = ps::record<ps::field<"label", std::uint64_t>>;
+  struct shared {
+    ps::sequence reading;  // 1 while that sample is read, 2 behind
+    ps::sequence gate;
+  };
+  std::shared_ptr<shared> state = std::make_shared<shared>();
+  [[nodiscard]] std::uint64_t size() const { return 80; }
+  void read(std::uint64_t index, ps::sample<record_type> out) const {
+    ps::get<"label">(out) = index;
+    if (index != 16) return;
+    state->reading.store(1);
+    state->gate.wait([](std::uint32_t open) { return open == 1; });
+    state->reading.store(2);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("when a worker dies, the range ends behind the reads of the others", "[load]") {
+  const held_once data;
+  const gated_device device;
+  auto stream = device.make_stream();
+  // Three slots: one worker reads batch 2, the other waits for a slot to come back, and its wait fails.
+  ps::loader loader{
+      data, ps::sequential{}, device, {.batch_size = 8, .workers = 2, .prefetch = 2, .run = 8}};
+  ps::transfer feed{loader, stream, {.depth = 1}};
+  device.fail_synchronize(0);
+  std::thread releaser{[&] {
+    data.state->reading.wait([](std::uint32_t now) { return now == 1; });
+    for (int turn = 0; turn < 10'000; ++turn) std::this_thread::yield();
+    data.state->gate.store(1);
+  }};
+  const auto consume = [&] {
+    for (auto& batch : feed.epoch(0)) (void)batch;
+  };
+  CHECK_THROWS_AS(consume(), device_fault);
+  CHECK(data.state->reading.load() == 2);
+  releaser.join();
+}

@@ -54,6 +54,19 @@ struct freeing_device : gated_device {
 };
 static_assert(ps::device<freeing_device>);
 
+/// Notes the unit that it is told.
+struct pieces_device : gated_device {
+  std::shared_ptr<std::size_t> unit = std::make_shared<std::size_t>(0);
+
+  [[nodiscard]] ps::pinned_block allocate_pinned(std::size_t bytes, std::size_t of = 0) const {
+    *unit = of;
+    return gated_device::allocate_pinned(bytes);
+  }
+  void deallocate_pinned(void* data, std::size_t bytes, std::size_t = 0) const noexcept {
+    gated_device::deallocate_pinned(data, bytes);
+  }
+};
+
 using ring = ps::host_slots<record, freeing_device>;
 using lease = ps::host_batch<record, freeing_device>;
 static_assert(std::movable<lease> && !std::copyable<lease>);
@@ -64,7 +77,7 @@ static_assert(!std::is_move_constructible_v<ring>);
 const ps::batch_layout<record> layout{{{}, {}}, 10};
 
 std::shared_ptr<ring> make_ring(const freeing_device& device, std::size_t count) {
-  return std::make_shared<ring>(device, layout, count, true);
+  return std::make_shared<ring>(device, layout, count, ps::memory_kind::pinned);
 }
 
 lease take(const std::shared_ptr<ring>& slots, std::uint64_t index = 0) {
@@ -94,7 +107,14 @@ TEST_CASE("the slots lie one behind the other in one slab, each a whole batch", 
     CHECK(slots->data(slot) == slots->data(0) + slot * layout.bytes());
     CHECK(reinterpret_cast<std::uintptr_t>(slots->data(slot)) % 256 == 0);
   }
-  CHECK_FALSE((ps::host_slots<record, freeing_device>{device, layout, 2, false}.pinned()));
+  CHECK_FALSE((ps::host_slots<record, freeing_device>{device, layout, 2, ps::memory_kind::pageable}
+                   .pinned()));
+}
+
+TEST_CASE("a device that pins in pieces hears that a copy takes a slot", "[load]") {
+  const pieces_device device;
+  { const ps::host_slots<record, pieces_device> slots{device, layout, 3, ps::memory_kind::pinned}; }
+  CHECK(*device.unit == layout.bytes());
 }
 
 TEST_CASE("every slot is handed out once until it comes back", "[load]") {

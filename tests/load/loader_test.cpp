@@ -4,6 +4,7 @@
 #include <iterator>
 #include <limits>
 #include <numeric>
+#include <optional>
 #include <ranges>
 #include <stdexcept>
 #include <utility>
@@ -149,6 +150,28 @@ TEST_CASE("the footprint is prefetch + 1 slots of the layout's bytes", "[load]")
   CHECK_FALSE(pageable.footprint().pinned);
 }
 
+TEST_CASE(
+    "memory that can't be page-locked is an exception, or goes on visibly where that is allowed",
+    "[load]") {
+  struct never_pins : gated_device {
+    [[nodiscard]] ps::pinned_block allocate_pinned(std::size_t bytes) const {
+      throw ps::out_of_memory("pinned", bytes, "not on this machine");
+    }
+  };
+  CHECK_THROWS_MATCHES(
+      (ps::loader{
+          numbered{100}, ps::sequential{}, never_pins{}, {.batch_size = 10, .prefetch = 9}}),
+      ps::out_of_memory,
+      Catch::Matchers::Message("pinned memory: 7680 bytes are not to be had: not on this machine"));
+  ps::loader loader{numbered{100},
+                    ps::sequential{},
+                    never_pins{},
+                    {.batch_size = 10, .prefetch = 9, .pageable_fallback = true}};
+  CHECK_FALSE(loader.footprint().pinned);
+  CHECK(loader.footprint().bytes == 7680);
+  CHECK(all_labels(loader.epoch(0)).size() == 100);
+}
+
 TEST_CASE("two live ranges over one loader are a logic error", "[load]") {
   ps::loader loader{numbered{100}, ps::sequential{}, {.batch_size = 10, .workers = 1}};
   {
@@ -279,4 +302,37 @@ TEST_CASE("a const lease gives views of const, a plain one views to write throug
     ps::get<"label">(batch)[3] = 77;
     CHECK(ps::get<"label">(std::as_const(batch))(3) == 77);
   }
+}
+
+TEST_CASE("a range that was read to its end is over, also while its object lives", "[load]") {
+  const std::size_t workers = GENERATE(0U, 2U);
+  ps::loader loader{numbered{100}, ps::sequential{}, {.batch_size = 10, .workers = workers}};
+  std::optional first{loader.epoch(0)};
+  std::uint64_t batches = 0;
+  for (auto& batch : *first) batches += batch.size() == 10;
+  for (auto& batch : loader.epoch(1)) {
+    batches += batch.epoch() == 1;
+    if (batches == 12) first.reset();  // the old one's end is not the new one's
+  }
+  CHECK(batches == 20);
+}
+
+TEST_CASE("the end of a range that an error has ended does not end a feed that came after",
+          "[load]") {
+  const numbered data{100};
+  data.state->bad = 25;
+  ps::loader loader{data, ps::sequential{}, {.batch_size = 10, .workers = 1, .prefetch = 1}};
+  std::optional old{loader.epoch(0)};
+  const auto consume = [&] {
+    for (auto& batch : *old) (void)batch;
+  };
+  CHECK_THROWS_AS(consume(), bad_sample);
+  data.state->bad = numbered::none;
+  ps::transfer feed{loader, ps::host_device{}.inline_stream(), {.depth = 1}};
+  std::uint64_t batches = 0;
+  for (auto& batch : feed.epochs(0, 4)) {
+    (void)batch;
+    if (++batches == 3) old.reset();
+  }
+  CHECK(batches == 40);
 }

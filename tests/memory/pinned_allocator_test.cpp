@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "memory/barely_aligned_device.hpp"
 #include "support/catch.hpp"
 #include "support/ledger_device.hpp"
 
@@ -94,6 +95,24 @@ TEST_CASE("more elements than an address can count are refused before the device
   CHECK(device.asked() == 0);
   CHECK_THROWS_AS(allocator.allocate(most / 8), ps::out_of_memory);
   CHECK(device.asked() == 1);
+}
+
+TEST_CASE("a type that wants more than the device's alignment gets it", "[memory]") {
+  struct alignas(4096) whole_page {
+    unsigned char bytes[4096];
+  };
+  const barely_aligned_device device;
+  {
+    std::vector<whole_page, ps::pinned_allocator<whole_page, barely_aligned_device>> pages{
+        ps::pinned_allocator<whole_page, barely_aligned_device>{device}};
+    for (int i = 0; i < 5; ++i) {
+      pages.emplace_back();
+      CHECK(reinterpret_cast<std::uintptr_t>(pages.data()) % 4096 == 0);
+      CHECK(device.holds(pages.data(), pages.size() * 4096));
+    }
+  }
+  CHECK(device.pinned_bytes() == 0);
+  CHECK(device.bad_frees() == 0);
 }
 
 TEST_CASE("an allocation of nothing has an address and can be freed", "[memory]") {

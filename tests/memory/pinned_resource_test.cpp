@@ -1,14 +1,19 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <penstock/memory/pinned_resource.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <limits>
 #include <memory_resource>
 #include <string>
 #include <thread>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
+#include "memory/barely_aligned_device.hpp"
 #include "support/catch.hpp"
 #include "support/ledger_device.hpp"
 
@@ -24,14 +29,14 @@ TEST_CASE("a pinned resource counts the bytes that are out, and takes them from 
   ps::pinned_resource pinned{device};
   CHECK(pinned.bytes() == 0);
   void* one = pinned.allocate(1000, 8);
-  void* two = pinned.allocate(24, 4096);
+  void* two = pinned.allocate(24, 256);
   CHECK(pinned.bytes() == 1024);
   CHECK(device.pinned_bytes() == 1024);
-  CHECK(reinterpret_cast<std::uintptr_t>(one) % 4096 == 0);
-  CHECK(reinterpret_cast<std::uintptr_t>(two) % 4096 == 0);
+  CHECK(reinterpret_cast<std::uintptr_t>(one) % 256 == 0);
+  CHECK(reinterpret_cast<std::uintptr_t>(two) % 256 == 0);
   pinned.deallocate(one, 1000, 8);
   CHECK(pinned.bytes() == 24);
-  pinned.deallocate(two, 24, 4096);
+  pinned.deallocate(two, 24, 256);
   CHECK(pinned.bytes() == 0);
   CHECK(device.pinned_bytes() == 0);
   CHECK(device.bad_frees() == 0);
@@ -47,20 +52,56 @@ TEST_CASE("no bytes are memory all the same, as the standard asks", "[memory]") 
   CHECK(device.bad_frees() == 0);
 }
 
-TEST_CASE("an alignment above a page is refused, and takes nothing", "[memory]") {
-  const ledger_device device;
+TEST_CASE("every alignment is served, also on a device whose memory has 256 bytes and no more",
+          "[memory]") {
+  const barely_aligned_device device;
   ps::pinned_resource pinned{device};
-  CHECK_THROWS_MATCHES(
-      pinned.allocate(100, 8192), ps::out_of_memory,
-      Catch::Matchers::Message(
-          "pinned memory: 100 bytes are not to be had: the alignment is above a page"));
+  for (std::size_t alignment = 1; alignment <= std::size_t{1} << 20; alignment *= 2) {
+    CAPTURE(alignment);
+    for (const std::size_t bytes : {std::size_t{0}, std::size_t{1}, std::size_t{5000}}) {
+      auto* data = static_cast<std::byte*>(pinned.allocate(bytes, alignment));
+      CHECK(reinterpret_cast<std::uintptr_t>(data) % alignment == 0);
+      CHECK(device.holds(data, bytes));
+      if (bytes != 0) data[0] = data[bytes - 1] = std::byte{1};
+      pinned.deallocate(data, bytes, alignment);
+    }
+  }
   CHECK(pinned.bytes() == 0);
-  CHECK(device.asked() == 0);
+  CHECK(device.pinned_bytes() == 0);
+  CHECK(device.bad_frees() == 0);
+}
+
+TEST_CASE("a pool may hand out large blocks, which it wants aligned to their size", "[memory]") {
+  const barely_aligned_device device;
+  ps::pinned_resource pinned{device};
+  {
+    std::pmr::synchronized_pool_resource pool{
+        {.max_blocks_per_chunk = 4, .largest_required_pool_block = std::size_t{1} << 18}, &pinned};
+    std::vector<std::pair<void*, std::size_t>> out;
+    for (std::size_t bytes = 8; bytes <= std::size_t{1} << 18; bytes *= 2) {
+      for (const std::size_t alignment : {std::size_t{1}, std::min<std::size_t>(bytes, 4096)}) {
+        void* data = pool.allocate(bytes, alignment);
+        CHECK(reinterpret_cast<std::uintptr_t>(data) % alignment == 0);
+        std::memset(data, 1, bytes);
+        out.emplace_back(data, bytes);
+      }
+    }
+    for (const auto& [data, bytes] : out) pool.deallocate(data, bytes, 1);
+    void* beyond = pool.allocate(std::size_t{1} << 20, 4096);
+    CHECK(reinterpret_cast<std::uintptr_t>(beyond) % 4096 == 0);
+    CHECK(device.holds(beyond, std::size_t{1} << 20));
+    pool.deallocate(beyond, std::size_t{1} << 20, 4096);
+  }
+  CHECK(pinned.bytes() == 0);
+  CHECK(device.pinned_bytes() == 0);
+  CHECK(device.bad_frees() == 0);
 }
 
 TEST_CASE("a size that nobody has is refused and not counted", "[memory]") {
   ps::pinned_resource pinned;
   CHECK_THROWS_AS(pinned.allocate(std::size_t{1} << 60, 8), ps::out_of_memory);
+  CHECK_THROWS_AS(pinned.allocate(std::numeric_limits<std::size_t>::max() - 4095, 4096),
+                  ps::out_of_memory);  // room for the alignment would wrap
   CHECK(pinned.bytes() == 0);
   CHECK(pinned.pageable_bytes() == 0);
 }

@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <memory>
+#include <stdexcept>
 #include <type_traits>
 #include <utility>
 
@@ -16,6 +18,36 @@ namespace ps = penstock;
 namespace {
 static_assert(!std::copyable<ps::slab<ps::host_device>>);
 static_assert(std::is_nothrow_move_constructible_v<ps::slab<ps::host_device>>);
+
+struct never_pins : ledger_device {
+  [[nodiscard]] ps::pinned_block allocate_pinned(std::size_t bytes) const {
+    throw ps::out_of_memory("pinned", bytes, "not on this machine");
+  }
+};
+
+struct broken_device : ledger_device {
+  [[nodiscard]] ps::pinned_block allocate_pinned(std::size_t) const {
+    throw std::runtime_error("the device is gone");
+  }
+};
+
+/// Notes the units that it is told.
+struct pieces_device : ledger_device {
+  struct units {
+    std::size_t taken = 1;
+    std::size_t freed = 1;
+  };
+  std::shared_ptr<units> seen = std::make_shared<units>();
+
+  [[nodiscard]] ps::pinned_block allocate_pinned(std::size_t bytes, std::size_t unit = 7) const {
+    seen->taken = unit;
+    return ledger_device::allocate_pinned(bytes);
+  }
+  void deallocate_pinned(void* data, std::size_t bytes, std::size_t unit = 7) const noexcept {
+    seen->freed = unit;
+    ledger_device::deallocate_pinned(data, bytes);
+  }
+};
 }  // namespace
 
 TEST_CASE("a slab takes its memory of the kind it is told, and frees it as that", "[memory]") {
@@ -45,6 +77,51 @@ TEST_CASE("a slab that could not be locked says so", "[memory]") {
   CHECK(memory.kind() == ps::memory_kind::pinned);
 }
 
+TEST_CASE("a slab that may be pageable is so only where pinned memory is not to be had",
+          "[memory]") {
+  const never_pins refusing;
+  {
+    const ps::slab memory{refusing, 5000, ps::memory_kind::pinned_or_pageable};
+    CHECK(memory.kind() == ps::memory_kind::pageable);
+    CHECK_FALSE(memory.pinned());
+    std::memset(memory.data(), 1, memory.bytes());
+  }
+  CHECK(refusing.bad_frees() == 0);
+  CHECK_THROWS_AS((ps::slab{refusing, 5000, ps::memory_kind::pinned}), ps::out_of_memory);
+
+  const ledger_device device;
+  {
+    const ps::slab memory{device, 5000, ps::memory_kind::pinned_or_pageable};
+    CHECK(memory.kind() == ps::memory_kind::pinned);
+    CHECK(memory.pinned());
+    CHECK(device.pinned_bytes() == 5000);
+  }
+  CHECK(device.pinned_bytes() == 0);
+  CHECK(device.bad_frees() == 0);
+}
+
+TEST_CASE("only what pinned memory lacks is made up for: other errors stay", "[memory]") {
+  CHECK_THROWS_MATCHES((ps::slab{broken_device{}, 5000, ps::memory_kind::pinned_or_pageable}),
+                       std::runtime_error, Catch::Matchers::Message("the device is gone"));
+}
+
+TEST_CASE("a device that pins in pieces is told what a copy takes, when taking and when freeing",
+          "[memory]") {
+  const pieces_device device;
+  {
+    ps::slab memory{device, 5000, ps::memory_kind::pinned, 500};
+    CHECK(device.seen->taken == 500);
+    const ps::slab moved{std::move(memory)};
+  }
+  CHECK(device.seen->freed == 500);
+  { const ps::slab memory{device, 5000, ps::memory_kind::pinned_or_pageable, 250}; }
+  CHECK(device.seen->taken == 250);
+  CHECK(device.seen->freed == 250);
+  { const ps::slab memory{device, 5000, ps::memory_kind::pinned}; }
+  CHECK(device.seen->taken == 0);
+  CHECK(device.seen->freed == 0);
+}
+
 TEST_CASE("a slab that is moved keeps its address and is freed once", "[memory]") {
   const ledger_device device;
   const auto kind =
@@ -66,8 +143,8 @@ TEST_CASE("a slab that is moved keeps its address and is freed once", "[memory]"
 
 TEST_CASE("a slab that is not to be had is out of memory, of every kind", "[memory]") {
   const ledger_device device;
-  const auto kind =
-      GENERATE(ps::memory_kind::device, ps::memory_kind::pinned, ps::memory_kind::pageable);
+  const auto kind = GENERATE(ps::memory_kind::device, ps::memory_kind::pinned,
+                             ps::memory_kind::pageable, ps::memory_kind::pinned_or_pageable);
   CHECK_THROWS_AS((ps::slab{device, std::size_t{1} << 60, kind}), ps::out_of_memory);
   CHECK_THROWS_AS((ps::slab{device, 0, kind}), ps::out_of_memory);
   CHECK(device.bad_frees() == 0);

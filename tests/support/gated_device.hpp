@@ -32,18 +32,24 @@ class gated_device {
 
   /// The k-th call from now on (0: the next) throws `device_fault`.
   void fail_record(std::uint64_t k) const { state_->record_fails.store(k); }
+  /// Of an event.
   void fail_synchronize(std::uint64_t k) const { state_->synchronize_fails.store(k); }
+  void fail_stream_synchronize(std::uint64_t k) const { state_->stream_synchronize_fails.store(k); }
   void fail_copy(std::uint64_t k) const { state_->copy_fails.store(k); }
 
   [[nodiscard]] stream_type make_stream() const { return host_.make_stream(); }
   [[nodiscard]] event_type make_event() const { return host_.make_event(); }
   [[nodiscard]] stream_ref inline_stream() const { return host_.inline_stream(); }
+  void require_usable(stream_ref stream) const { host_.require_usable(stream); }
   void record(event_type& event, stream_ref stream) const {
     count_down(state_->record_fails, "record");
     host_.record(event, stream);
   }
   void wait(stream_ref stream, const event_type& event) const { host_.wait(stream, event); }
-  void synchronize(stream_ref stream) const { host_.synchronize(stream); }
+  void synchronize(stream_ref stream) const {
+    count_down(state_->stream_synchronize_fails, "synchronize");
+    host_.synchronize(stream);
+  }
   void synchronize(const event_type& event) const {
     count_down(state_->synchronize_fails, "synchronize");
     host_.synchronize(event);
@@ -78,6 +84,7 @@ class gated_device {
     std::atomic<std::size_t> copied_bytes{0};
     std::atomic<std::uint64_t> record_fails{never};
     std::atomic<std::uint64_t> synchronize_fails{never};
+    std::atomic<std::uint64_t> stream_synchronize_fails{never};
     std::atomic<std::uint64_t> copy_fails{never};
   };
 

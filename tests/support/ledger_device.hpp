@@ -31,6 +31,7 @@ class ledger_device {
   [[nodiscard]] stream_type make_stream() const { return host_.make_stream(); }
   [[nodiscard]] event_type make_event() const { return host_.make_event(); }
   [[nodiscard]] stream_ref inline_stream() const { return host_.inline_stream(); }
+  void require_usable(stream_ref stream) const { host_.require_usable(stream); }
   void record(event_type& event, stream_ref stream) const { host_.record(event, stream); }
   void wait(stream_ref stream, const event_type& event) const { host_.wait(stream, event); }
   void synchronize(stream_ref stream) const { host_.synchronize(stream); }

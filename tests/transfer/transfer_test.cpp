@@ -1,6 +1,7 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <ranges>
 #include <stdexcept>
 #include <thread>
@@ -277,5 +278,51 @@ TEST_CASE("leaving the loop gives back the slots whose copies ran ahead", "[tran
   }
   std::uint64_t batches = 0;
   for (auto& batch : feed.epoch(0)) batches += batch.size() == 10;
+  CHECK(batches == 10);
+}
+
+TEST_CASE("a feed that an error has ended leaves the source to another feed", "[transfer]") {
+  const gated_device device;
+  const numbered data{100};
+  data.state->bad = 25;
+  ps::loader loader{data, ps::sequential{}, device, ten_each(1)};
+  ps::transfer first{loader, device.inline_stream(), {.depth = 4}};
+  ps::transfer second{loader, device.inline_stream(), {.depth = 1}};
+  std::optional range{first.epoch(0)};
+  auto it = range->begin();
+  // The error is kept for its turn once the issuer has seen it, and the loader has stopped then. A
+  // worker that is slow to announce it makes this test see less, and never fail.
+  wait_until_all_read(data, 30);
+  for (int turn = 0; turn < 10'000; ++turn) std::this_thread::yield();
+  try {
+    ++it;
+  } catch (const bad_sample&) {
+  }
+  data.state->bad = numbered::none;
+  std::uint64_t batches = 0;
+  for (auto& batch : second.epochs(0, 3)) {
+    (void)batch;
+    if (++batches == 3) range.reset();
+  }
+  CHECK(batches == 30);
+}
+
+TEST_CASE("a release that the device refuses once ends one range, and the feed goes on",
+          "[transfer]") {
+  const gated_device device;
+  auto stream = device.make_stream();
+  ps::loader loader{numbered{100}, ps::sequential{}, device, ten_each(1)};
+  ps::transfer feed{loader, stream, {.depth = 3}};
+  std::uint64_t batches = 0;
+  const auto consume = [&](bool fails) {
+    for (auto& batch : feed.epoch(0)) {
+      (void)batch;
+      if (++batches == 2 && fails) device.fail_record(0);
+    }
+  };
+  CHECK_THROWS_AS(consume(true), device_fault);
+  CHECK(batches == 2);
+  batches = 0;
+  consume(false);
   CHECK(batches == 10);
 }

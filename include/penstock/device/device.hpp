@@ -36,8 +36,9 @@ struct pinned_block {
 ///   the stream wait for the record at the time of the call; an event that was never recorded is
 ///   complete. Neither blocks the calling thread, nor does `copy_async`;
 /// - `synchronize` blocks the calling thread until an event, or all work of a stream, is complete;
-/// - `allocate` gives device memory aligned to 256 bytes, `allocate_pinned` host memory aligned to a
-///   page; both throw `out_of_memory`, both are slow and meant for construction;
+/// - `require_usable` throws when this device's work can't be ordered by the stream, now or at all;
+/// - `allocate` gives device memory aligned to 256 bytes, `allocate_pinned` host memory aligned
+///   likewise; both throw `out_of_memory`, both are slow and meant for construction;
 /// - `enter_thread` prepares a thread for work on the device; every thread of the library calls it
 ///   first.
 ///
@@ -52,6 +53,7 @@ concept device = std::copyable<D> && std::movable<typename D::stream_type> &&
                           void* to, const void* from, std::size_t bytes) {
   { d.make_stream() } -> std::same_as<typename D::stream_type>;
   { d.make_event() } -> std::same_as<typename D::event_type>;
+  d.require_usable(stream);
   d.record(event, stream);
   d.wait(stream, event);
   d.synchronize(stream);

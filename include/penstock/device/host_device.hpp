@@ -1,11 +1,13 @@
 #pragma once
 
 #include <sys/mman.h>
+#include <sys/resource.h>
 
 #include <cerrno>
 #include <chrono>
 #include <cstddef>
 #include <cstring>
+#include <string>
 
 #include <penstock/core/float_mode.hpp>
 #include <penstock/device/device.hpp>
@@ -32,6 +34,9 @@ class host_device {
   /// The stream that is the calling thread itself: what a consumer passes that computes in its loop
   /// body. Waiting for a copy then blocks the thread, and a release is complete at once.
   [[nodiscard]] stream_ref inline_stream() const noexcept { return stream_ref::calling_thread(); }
+
+  /// Any host stream will do.
+  void require_usable(stream_ref) const noexcept {}
 
   void record(event_type& event, stream_ref stream) const {
     if (stream.queue_ == nullptr) {
@@ -108,6 +113,22 @@ class host_device {
   void deallocate_pinned(void* data, std::size_t bytes) const noexcept {
     deallocate(data, bytes);  // munmap unlocks
   }
+
+  /// Locks memory that exists into RAM; see `registered_memory`, which owns this. Whole pages are
+  /// locked and locks do not nest: two ranges must not share a page, which is not noticed here.
+  /// Throws `out_of_memory` where the process's limit (`ulimit -l`) does not allow it.
+  void register_memory(void* data, std::size_t bytes, bool) const {
+    if (::mlock(data, bytes) == 0) return;
+    const std::string reason = std::strerror(errno);
+    ::rlimit limit{};
+    ::getrlimit(RLIMIT_MEMLOCK, &limit);
+    throw out_of_memory("pinned", bytes,
+                        "mlock gave " + reason + "; the process may lock " +
+                            (limit.rlim_cur == RLIM_INFINITY ? std::string{"any number of"}
+                                                             : std::to_string(limit.rlim_cur)) +
+                            " bytes: raise the limit (ulimit -l) or register less");
+  }
+  void unregister_memory(void* data, std::size_t bytes) const noexcept { ::munlock(data, bytes); }
 
   /// Sets flush-to-zero and denormals-are-zero on the calling thread.
   void enter_thread() const noexcept { flushed_denormals::keep_on(); }

@@ -1,17 +1,20 @@
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
 #include <penstock/core/error.hpp>
 #include <penstock/core/sequence.hpp>
 #include <penstock/data/reader.hpp>
+#include <penstock/load/epoch_plan.hpp>
 #include <penstock/load/host_slots.hpp>
 
 namespace penstock::inline v0::detail {
@@ -27,6 +30,21 @@ class alignas(cache_line) batch_work {
 
   /// Opener only: `runs` runs are to be finished.
   void open(std::uint32_t runs) noexcept { remaining_.store(runs, std::memory_order_relaxed); }
+
+  /// The dataset indices of the batch's samples from its place `begin` on. Behind the end of the epoch
+  /// (`last_batch::pad`) its begin follows.
+  void pick(const epoch_plan& plan, std::size_t begin,
+            std::span<std::uint64_t> out) const noexcept {
+    std::uint64_t k = info.index * plan.batch_size() + begin;
+    while (!out.empty()) {
+      k %= plan.samples();
+      const auto count =
+          static_cast<std::size_t>(std::min<std::uint64_t>(out.size(), plan.samples() - k));
+      order->fill(k, out.first(count));
+      out = out.subspan(count);
+      k += count;
+    }
+  }
 
   /// Counts a run down, also one that threw; true for the last one.
   bool finish_run() noexcept { return remaining_.fetch_sub(1, std::memory_order_acq_rel) == 1; }

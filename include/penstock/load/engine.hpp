@@ -95,7 +95,10 @@ class engine {
   /// The next batch, waiting for it; empty at the end of what was started. Throws what the dataset
   /// has thrown for this batch, `leases_exhausted`, or what the device throws; the range is over then.
   [[nodiscard]] batch_type next() {
-    if (!active_ || next_ == end_seen_) return {};
+    if (!active_ || next_ == end_seen_) {
+      stop();
+      return {};
+    }
     try {
       return options_.workers == 0 ? read_inline() : take(wait_for_next());
     } catch (...) {
@@ -128,7 +131,7 @@ class engine {
     if (options_.workers == 0) next_ = opened;
     for (; next_ != opened; ++next_) {
       const auto slot = wait_for_any();
-      if (!slot) return;
+      if (!slot) return pool_.stop();  // a worker died: the others still read
       work_[*slot].take_error();
       slots_->give_back(*slot);
     }
@@ -158,7 +161,7 @@ class engine {
     const std::uint64_t limit = pinned_budget(options_.pinned_budget_bytes);
     if (options_.pinned) require_within_budget(count, layout_.bytes(), limit);
     return std::make_shared<host_slots<record_type, Device>>(device_, layout_, count,
-                                                             options_.pinned);
+                                                             slot_memory(options_));
   }
 
   std::vector<hands> make_hands() const {
@@ -248,26 +251,11 @@ class engine {
     const std::span wanted{own.indices.data(), std::min(run_, batch.info.size - begin)};
     const batch_view<record_type> all{slots_->data(slot), layout_, 0, batch.info.size};
     try {
-      pick(batch, begin, wanted);
+      batch.pick(plan_, begin, wanted);
       own.source.read(wanted, all.subrun(begin, wanted.size()), {options_.seed, batch.info.epoch});
     } catch (...) {
       const std::size_t at = own.source.failed_at();
       batch.note_error({"read", batch.info.epoch, batch.info.index, begin + at, wanted[at]});
-    }
-  }
-
-  /// The dataset indices of a batch's samples from its place `begin` on. Behind the end of the epoch
-  /// (`last_batch::pad`) its begin follows.
-  void pick(const slot_work& batch, std::size_t begin,
-            std::span<std::uint64_t> out) const noexcept {
-    std::uint64_t k = batch.info.index * plan_.batch_size() + begin;
-    while (!out.empty()) {
-      k %= plan_.samples();
-      const auto count =
-          static_cast<std::size_t>(std::min<std::uint64_t>(out.size(), plan_.samples() - k));
-      batch.order->fill(k, out.first(count));
-      out = out.subspan(count);
-      k += count;
     }
   }
 
@@ -344,9 +332,12 @@ class engine {
   batch_type read_inline() {
     const auto slot = slots_->try_acquire();
     if (!slot) throw_exhausted();
-    {
+    try {
       const std::lock_guard lock{open_};
       bind(*slot);
+    } catch (...) {  // a sampler's
+      slots_->give_back(*slot);
+      throw;
     }
     const flushed_denormals as_on_a_worker;
     for (std::uint32_t run = 0; run < runs_; ++run) {

@@ -39,12 +39,12 @@ struct batch_info {
 template <record_type Record, device Device>
 class host_slots {
  public:
+  /// Throws `out_of_memory`, and what the device throws.
   host_slots(const Device& where, const batch_layout<Record>& layout, std::size_t count,
-             bool pinned)
+             memory_kind kind)
       : device_(where),
         layout_(layout),
-        memory_(where, layout.bytes() * count,
-                pinned ? memory_kind::pinned : memory_kind::pageable),
+        memory_(where, layout.bytes() * count, kind, layout.bytes()),
         wake_at_(std::max<std::size_t>(1, count / 2)),
         returned_(count) {
     drained_.reserve(count);
@@ -140,7 +140,12 @@ class host_slots {
   std::optional<std::uint32_t> settled(std::optional<ticket> back) {
     if (!back) return std::nullopt;
     free_.fetch_sub(1, std::memory_order_relaxed);
-    if (back->behind_copy) device_.synchronize(drained_[back->slot]);
+    try {
+      if (back->behind_copy) device_.synchronize(drained_[back->slot]);
+    } catch (...) {
+      push(*back);  // as it came: who takes it next waits again
+      throw;
+    }
     return back->slot;
   }
 

@@ -21,7 +21,7 @@ struct loader_footprint {
   std::size_t slots;       ///< host slots
   std::size_t slot_bytes;  ///< bytes of each, see `batch_layout`
   std::size_t bytes;       ///< bytes of the slab that holds them all
-  bool pinned;             ///< whether the slab really is page-locked
+  bool pinned;             ///< whether the slab really is page-locked; false after a fallback
 };
 
 /// Reads batches of a dataset in the order of a sampler, on worker threads, into a fixed ring of host
@@ -135,6 +135,7 @@ class loader {
   }
   void start(const batch_position& from, std::uint64_t last_epoch) {
     flow_->reads.start(from, last_epoch);
+    ++flow_->ticket;  // the end of an older range is not the end of this one
   }
   [[nodiscard]] batch_type next() { return flow_->reads.next(); }
   [[nodiscard]] batch_type try_next() { return flow_->reads.try_next(); }

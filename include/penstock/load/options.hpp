@@ -7,6 +7,7 @@
 
 #include <penstock/core/error.hpp>
 #include <penstock/load/claim_cursor.hpp>
+#include <penstock/memory/slab.hpp>
 
 namespace penstock::inline v0 {
 
@@ -45,6 +46,11 @@ struct loader_options {
   /// Whether batches lie in page-locked memory. DataLoader(pin_memory).
   bool pinned = true;
 
+  /// What happens when memory can't be page-locked: false throws `out_of_memory`, true goes on with
+  /// ordinary memory, slower, and `footprint().pinned` is false. The host device always goes on and says
+  /// so in the same place.
+  bool pageable_fallback = false;
+
   /// Samples that a worker takes at a time; 0 chooses. No counterpart: DataLoader's unit is a batch.
   std::size_t run = 0;
 
@@ -79,6 +85,12 @@ inline std::size_t slot_count(const loader_options& options, std::size_t slot_by
       std::min<std::size_t>(9, cached_bytes / std::max<std::size_t>(1, slot_bytes));
   const std::size_t wanted = std::max(cached, std::max<std::size_t>(2, options.workers) + 1);
   return std::min<std::size_t>(wanted, claim_cursor<>::max_slots);  // 4096 workers want one more
+}
+
+/// What the host slots are made of.
+inline memory_kind slot_memory(const loader_options& options) noexcept {
+  if (!options.pinned) return memory_kind::pageable;
+  return options.pageable_fallback ? memory_kind::pinned_or_pageable : memory_kind::pinned;
 }
 
 /// How many samples a worker claims at a time. Two runs for each worker, so that all help the oldest

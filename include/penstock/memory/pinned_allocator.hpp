@@ -6,6 +6,7 @@
 
 #include <penstock/device/device.hpp>
 #include <penstock/device/host_device.hpp>
+#include <penstock/memory/aligned_pinned.hpp>
 
 namespace penstock::inline v0 {
 
@@ -13,7 +14,7 @@ namespace penstock::inline v0 {
 /// D>>`. One system call and whole pages for each allocation: reserve once, or pool with
 /// `pinned_resource`.
 ///
-/// Memory is page-aligned. `allocate` throws `out_of_memory`, and `std::bad_array_new_length` when
+/// Memory is aligned to 256 bytes, or to `alignof(T)` if that is more. `allocate` throws `out_of_memory`, and `std::bad_array_new_length` when
 /// the size overflows. Two allocators are equal when their devices could free each other's memory:
 /// always, for one device type. Thread-safe.
 template <class T, device Device = host_device>
@@ -31,10 +32,11 @@ class pinned_allocator {
     if (count > std::numeric_limits<std::size_t>::max() / sizeof(T)) {
       throw std::bad_array_new_length{};
     }
-    return static_cast<T*>(device_.allocate_pinned(bytes_of(count)).data);
+    return static_cast<T*>(
+        detail::allocate_aligned_pinned(device_, bytes_of(count), alignof(T)).data);
   }
   void deallocate(T* data, std::size_t count) noexcept {
-    device_.deallocate_pinned(data, bytes_of(count));
+    detail::deallocate_aligned_pinned(device_, data, bytes_of(count), alignof(T));
   }
 
   /// The device whose copy engine reads this memory.

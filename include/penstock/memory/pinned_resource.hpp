@@ -6,18 +6,19 @@
 
 #include <penstock/device/device.hpp>
 #include <penstock/device/host_device.hpp>
+#include <penstock/memory/aligned_pinned.hpp>
 
 namespace penstock::inline v0 {
 
 /// A `std::pmr::memory_resource` of pinned memory. Every allocation takes whole pages from the
 /// system, so put a pool on top: `std::pmr::synchronized_pool_resource pool{&pinned}`.
 ///
-/// `allocate` throws `out_of_memory`, also for an alignment above 4096 bytes. Thread-safe.
+/// Serves every alignment that is a power of two; one above 256 bytes costs that many bytes more, of
+/// which `bytes()` knows nothing. (libstdc++'s pools ask for blocks aligned to their size.) `allocate`
+/// throws `out_of_memory`. No copy may still use memory that is given back. Thread-safe.
 template <device Device = host_device>
 class pinned_resource final : public std::pmr::memory_resource {
  public:
-  static constexpr std::size_t max_alignment = 4096;
-
   pinned_resource() = default;
   explicit pinned_resource(const Device& where) : device_(where) {}
 
@@ -32,17 +33,15 @@ class pinned_resource final : public std::pmr::memory_resource {
 
  private:
   void* do_allocate(std::size_t bytes, std::size_t alignment) override {
-    if (alignment > max_alignment) {
-      throw out_of_memory("pinned", bytes, "the alignment is above a page");
-    }
-    const pinned_block block = device_.allocate_pinned(bytes == 0 ? 1 : bytes);
+    const pinned_block block =
+        detail::allocate_aligned_pinned(device_, bytes == 0 ? 1 : bytes, alignment);
     bytes_.fetch_add(bytes, std::memory_order_relaxed);
     if (!block.pinned) pageable_bytes_.fetch_add(bytes, std::memory_order_relaxed);
     return block.data;
   }
 
-  void do_deallocate(void* data, std::size_t bytes, std::size_t) noexcept override {
-    device_.deallocate_pinned(data, bytes == 0 ? 1 : bytes);
+  void do_deallocate(void* data, std::size_t bytes, std::size_t alignment) noexcept override {
+    detail::deallocate_aligned_pinned(device_, data, bytes == 0 ? 1 : bytes, alignment);
     bytes_.fetch_sub(bytes, std::memory_order_relaxed);
   }
 

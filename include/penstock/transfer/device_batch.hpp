@@ -65,9 +65,7 @@ class device_slots {
   void copy_in(std::size_t slot, HostBatch&& from) {
     state& to = slots_[slot];
     const stream_ref stream = copy_stream_;
-    device_.wait(stream, to.released);
-    for (std::size_t i = 0; i < to.extras_used; ++i) device_.wait(stream, to.extras[i].released);
-    to.extras_used = 0;
+    wait_for_release(to, stream);
     const batch_info info = from.info();
     device_.copy_async(data(slot), std::as_const(from).data(), layout_.used_bytes(info.size),
                        stream);
@@ -78,12 +76,33 @@ class device_slots {
       settle(stream);  // the copy may run, and the batch's memory is about to be refilled
       throw;
     }
-    to.info = info;
-    to.is_released.store(false, std::memory_order_relaxed);  // the issuer reads it itself
+    occupy(to, info);
+  }
+
+  /// The same by way of `stage`, which takes the copy and makes of it what the slot gets. The copy does
+  /// not wait for the slot's release, and gives the host memory back before the transform has run.
+  template <class HostBatch, class Stage>
+  void copy_in(std::size_t slot, HostBatch&& from, Stage& stage) {
+    state& to = slots_[slot];
+    const stream_ref stream = copy_stream_;
+    const batch_info info = from.info();
+    device_.copy_async(stage.data(), std::as_const(from).data(), stage.used_bytes(info.size),
+                       stream);
+    try {
+      from.release_after(stream);
+      wait_for_release(to, stream);
+      stage.enqueue(data(slot), info.size, stream);
+      device_.record(to.copied, stream);
+    } catch (...) {
+      settle(stream);  // as above; and nothing else marks the end of what was queued
+      throw;
+    }
+    occupy(to, info);
   }
 
   /// Makes `stream` wait for the copy into `slot`.
   void wait_for_copy(std::size_t slot, stream_ref stream) {
+    device_.require_usable(stream);
     device_.wait(stream, slots_[slot].copied);
   }
 
@@ -91,23 +110,27 @@ class device_slots {
     return slots_[slot].info;
   }
 
-  /// The lease of `slot` ends: the next copy into it waits for all that `stream` has been given. A
-  /// device that refuses the record poisons the slot for good, and the work is waited for here;
-  /// `rethrow_poison` tells.
+  /// The lease of `slot` ends: the next copy into it waits for all that `stream` has been given. Where
+  /// the device refuses the record the work is waited for here, and `rethrow_poison` tells; where it
+  /// refuses that as well, nobody knows when the slot is free, and it is lost.
   void release(std::size_t slot, stream_ref stream) noexcept {
     state& from = slots_[slot];
     try {
-      device_.record(from.released, stream);
+      record_usable(from.released, stream);
       for (std::size_t i = 0; i < from.extras_used; ++i) {
-        device_.record(from.extras[i].released, *from.extras[i].stream);
+        record_usable(from.extras[i].released, *from.extras[i].stream);
       }
     } catch (...) {
       from.poison = std::current_exception();
       // No event tells when this work is done, and the memory may go with this lease.
-      settle(stream);
-      for (std::size_t i = 0; i < from.extras_used; ++i) settle(*from.extras[i].stream);
+      bool is_idle = settle(stream);
+      for (std::size_t i = 0; i < from.extras_used; ++i) {
+        is_idle = settle(*from.extras[i].stream) && is_idle;
+      }
+      from.extras_used = 0;
+      from.is_lost = !is_idle;
       poisoned_.store(&from, std::memory_order_release);
-      return;
+      if (from.is_lost) return;
     }
     // Invariant: the flag goes up after the records, because a wait binds to the record at the time
     // of the call: an issuer that sees the flag waits for these records and not for older ones.
@@ -127,11 +150,13 @@ class device_slots {
     ++to.extras_used;
   }
 
-  /// Throws the error of a release that the device has refused, if there was one.
-  void rethrow_poison() const {
-    if (const state* slot = poisoned_.load(std::memory_order_acquire)) {
-      std::rethrow_exception(slot->poison);
-    }
+  /// Throws the error of a release that the device has refused, if there was one: once, or for good
+  /// when a slot is lost.
+  void rethrow_poison() {
+    const state* slot = poisoned_.load(std::memory_order_acquire);
+    if (slot == nullptr) return;
+    if (!slot->is_lost) poisoned_.store(nullptr, std::memory_order_relaxed);
+    std::rethrow_exception(slot->poison);
   }
 
  private:
@@ -147,14 +172,34 @@ class device_slots {
     std::size_t extras_used = 0;
     batch_info info;
     std::exception_ptr poison;
+    bool is_lost = false;
     std::atomic<bool> is_released{true};
   };
 
+  void wait_for_release(state& to, stream_ref stream) {
+    device_.wait(stream, to.released);
+    for (std::size_t i = 0; i < to.extras_used; ++i) device_.wait(stream, to.extras[i].released);
+    to.extras_used = 0;
+  }
+
+  static void occupy(state& to, const batch_info& info) noexcept {
+    to.info = info;
+    to.is_released.store(false, std::memory_order_relaxed);  // the issuer reads it itself
+  }
+
+  void record_usable(typename Device::event_type& event, stream_ref stream) {
+    device_.require_usable(stream);
+    device_.record(event, stream);
+  }
+
+  /// Waits for work; whether it is over then.
   template <class StreamOrEvent>
-  void settle(StreamOrEvent&& work) noexcept {
+  bool settle(StreamOrEvent&& work) noexcept {
     try {
       device_.synchronize(work);
-    } catch (...) {  // a device in error does no work any more
+      return true;
+    } catch (...) {  // most likely a device in error, which does no work any more
+      return false;
     }
   }
 

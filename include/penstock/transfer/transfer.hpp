@@ -1,5 +1,6 @@
 #pragma once
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
@@ -14,6 +15,7 @@
 #include <penstock/load/batch_range.hpp>
 #include <penstock/transfer/batch_source.hpp>
 #include <penstock/transfer/device_batch.hpp>
+#include <penstock/transfer/device_transform.hpp>
 
 namespace penstock::inline v0 {
 
@@ -23,6 +25,15 @@ struct transfer_options {
   /// At least 1, which overlaps nothing.
   std::size_t depth = 3;
 };
+
+namespace detail {
+
+template <class Source, class Transform>
+concept transferable = batch_source<Source> &&
+    (std::same_as<Transform, no_transform> ||
+     device_transform<Transform, typename Source::record_type, typename Source::device_type>);
+
+}  // namespace detail
 
 /// Carries batches from a source to a device: a range of leases whose copies run on a stream of their
 /// own, under the work that the consumer gives to its stream.
@@ -35,18 +46,28 @@ struct transfer_options {
 /// allocates nothing; it waits only while the source has no batch ready. The next copy into a slot
 /// waits for the work that the consumer's stream had been given when the lease was released.
 ///
-/// An lvalue source is referred to and must outlive the feed, an rvalue is moved in. The consumer's
-/// stream must outlive every lease. All memory is taken at construction, `depth` times the layout's
-/// bytes on the device. Movable; one thread consumes.
+/// With a transform, what arrives is made into what the consumer gets on the device, on the copy
+/// stream, behind the copy and under the consumer's work; see `device_transform`:
+///
+///     ps::transfer feed{loader, stream, ps::on_device<"image">(to_float{}), {.depth = 3}};
+///
+/// An lvalue source is referred to, must outlive the feed and must not be moved meanwhile; an rvalue is
+/// moved in. The consumer's
+/// stream must outlive every lease. All memory is taken at construction: on the device `depth` times
+/// the bytes of a batch, and once those of a batch as it travels where there is a transform. Movable;
+/// one thread consumes.
 ///
 /// Construction throws `option_error`, `out_of_memory`, and what the device throws.
-template <class Source>
-  requires batch_source<std::remove_reference_t<Source>>
+template <class Source, class Transform = no_transform>
+  requires detail::transferable<std::remove_reference_t<Source>, Transform>
 class transfer {
   using source_type = std::remove_reference_t<Source>;
+  using memory_type = detail::feed_slots<Transform, typename source_type::record_type,
+                                         typename source_type::device_type>;
 
  public:
-  using record_type = typename source_type::record_type;
+  /// What the consumer's batches consist of.
+  using record_type = typename memory_type::record_type;
   using device_type = typename source_type::device_type;
   using stream_ref = typename device_type::stream_ref;
   using batch_type = device_batch<record_type, device_type>;
@@ -58,8 +79,15 @@ class transfer {
   using range_type = batch_range<flow>;
 
   /// `stream` is the stream that the consumer's work runs on.
-  transfer(Source&& source, stream_ref stream, const transfer_options& options = {})
-      : flow_(std::make_shared<flow>(std::forward<Source>(source), stream, options)) {}
+  transfer(Source&& source, stream_ref stream,
+           const transfer_options& options = {}) requires std::same_as<Transform, no_transform>
+      : flow_(std::make_shared<flow>(std::forward<Source>(source), stream, Transform{}, options)) {}
+
+  /// The same with a transform, which is moved in.
+  transfer(Source&& source, stream_ref stream, Transform transform,
+           const transfer_options& options = {}) requires(!std::same_as<Transform, no_transform>)
+      : flow_(std::make_shared<flow>(std::forward<Source>(source), stream, std::move(transform),
+                                     options)) {}
 
   transfer(transfer&&) noexcept = default;
   transfer& operator=(transfer&&) = delete;
@@ -86,7 +114,7 @@ class transfer {
   }
 
   [[nodiscard]] std::size_t depth() const noexcept { return flow_->depth(); }
-  /// The device memory that the slots take.
+  /// The device memory that the slots take, and the place of arrival before a transform.
   [[nodiscard]] std::size_t device_bytes() const noexcept { return flow_->device_bytes(); }
 
  private:
@@ -95,19 +123,24 @@ class transfer {
 
 template <class Source, class Stream>
 transfer(Source&&, Stream&&, transfer_options = {}) -> transfer<Source>;
+template <class Source, class Stream, class Transform>
+  requires(!std::same_as<std::remove_cvref_t<Transform>, transfer_options>)
+transfer(Source&&, Stream&&, Transform&&, transfer_options = {})
+->transfer<Source, std::remove_cvref_t<Transform>>;
 
 /// What a feed's ranges run on; see `transfer`.
-template <class Source>
-  requires batch_source<std::remove_reference_t<Source>>
-class transfer<Source>::flow {
+template <class Source, class Transform>
+  requires detail::transferable<std::remove_reference_t<Source>, Transform>
+class transfer<Source, Transform>::flow {
  public:
-  using batch_type = typename transfer<Source>::batch_type;
+  using batch_type = typename transfer<Source, Transform>::batch_type;
 
-  flow(Source&& source, stream_ref stream, const transfer_options& options)
+  flow(Source&& source, stream_ref stream, Transform transform, const transfer_options& options)
       : source_(std::forward<Source>(source)),
-        stream_(stream),
-        slots_(std::make_shared<device_slots<record_type, device_type>>(
-            source_.where(), source_.layout(), checked_depth(options))),
+        stream_(usable(source_.where(), stream)),
+        memory_(std::make_shared<memory_type>(source_.where(), source_.layout(),
+                                              checked_depth(options), std::move(transform))),
+        slots_(memory_, &memory_->slots),
         issued_(options.depth) {}
   flow(flow&&) = delete;
   ~flow() { finish(ticket_); }
@@ -164,16 +197,21 @@ class transfer<Source>::flow {
       issued_first_ = (issued_first_ + 1) % issued_.size();
     }
     source_error_ = nullptr;
-    source_.stop();
+    if (!source_over_) source_.stop();  // one that threw has stopped, and may serve another feed
   }
 
   [[nodiscard]] const std::optional<penstock::failure>& last_failure() const noexcept {
     return failure_;
   }
   [[nodiscard]] std::size_t depth() const noexcept { return slots_->count(); }
-  [[nodiscard]] std::size_t device_bytes() const noexcept { return slots_->bytes(); }
+  [[nodiscard]] std::size_t device_bytes() const noexcept { return memory_->bytes(); }
 
  private:
+  static stream_ref usable(const device_type& device, stream_ref stream) {
+    device.require_usable(stream);
+    return stream;
+  }
+
   static std::size_t checked_depth(const transfer_options& options) {
     constexpr std::size_t most = 1024;
     if (options.depth == 0 || options.depth > most) {
@@ -219,6 +257,7 @@ class transfer<Source>::flow {
     try {
       batch = source_.next();
     } catch (...) {
+      source_over_ = true;
       failure_ = failure_of_source();
       throw;
     }
@@ -230,7 +269,7 @@ class transfer<Source>::flow {
   void issue(std::size_t slot, typename source_type::batch_type batch) {
     const batch_info info = batch.info();
     try {
-      slots_->copy_in(slot, std::move(batch));
+      memory_->copy_in(slot, std::move(batch));
     } catch (...) {
       failure_ = {"transfer", info.epoch, info.index};
       throw;
@@ -261,7 +300,8 @@ class transfer<Source>::flow {
 
   Source source_;
   stream_ref stream_;
-  std::shared_ptr<device_slots<record_type, device_type>> slots_;
+  std::shared_ptr<memory_type> memory_;
+  std::shared_ptr<device_slots<record_type, device_type>> slots_;  // of the memory, for leases
   std::vector<std::size_t> issued_;  // a ring of slots with queued copies, not yet handed out
   std::size_t issued_first_ = 0;
   std::size_t issued_count_ = 0;

@@ -1,0 +1,85 @@
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <utility>
+
+#include <penstock/device/device.hpp>
+#include <penstock/device/host_device.hpp>
+
+namespace penstock::inline v0 {
+
+/// A device that can page-lock memory that exists already:
+///
+/// - `register_memory(data, bytes, read_only)` locks it for asynchronous copies, or throws and has
+///   locked nothing. `read_only` says that the pages may not be written to;
+/// - `unregister_memory(data, bytes)` ends that, with the same range.
+template <class D>
+concept registering_device = device<D> && requires(const D& d, void* data, std::size_t bytes) {
+  d.register_memory(data, bytes, true);
+  { d.unregister_memory(data, bytes) }
+  noexcept;
+};
+
+/// Memory of somebody else's, page-locked as long as this lives: a mapped file, a vector.
+///
+///     std::vector<float> table = ...;
+///     ps::registered_memory locked{ps::cuda_device{0}, std::as_writable_bytes(std::span{table})};
+///
+/// Owns the registration and not the memory, which must stay where it is until this is gone; no copy
+/// may use it then. Whole pages are locked: give page-aligned ranges where several are registered.
+/// Slow (about a page fault a page); meant for construction. Move-only. A range of no bytes is not
+/// registered, and no error.
+///
+/// Throws `out_of_memory` when the system refuses; on CUDA `memory_already_registered` when a part of
+/// the range is registered, `registration_unsupported` for read-only memory where the device can't.
+template <registering_device Device>
+class registered_memory {
+ public:
+  registered_memory(const Device& where, std::span<std::byte> memory)
+      : registered_memory(where, memory.data(), memory.size(), false) {}
+
+  /// Memory that nobody writes to meanwhile; its pages may be mapped read-only.
+  registered_memory(const Device& where, std::span<const std::byte> memory)
+      : registered_memory(where, const_cast<std::byte*>(memory.data()), memory.size(), true) {}
+
+  registered_memory(registered_memory&& other) noexcept
+      : device_(other.device_),
+        memory_(std::exchange(other.memory_, {})),
+        read_only_(other.read_only_) {}
+  registered_memory& operator=(registered_memory&& other) noexcept {
+    if (this != &other) {
+      release();
+      device_ = other.device_;
+      memory_ = std::exchange(other.memory_, {});
+      read_only_ = other.read_only_;
+    }
+    return *this;
+  }
+  ~registered_memory() { release(); }
+
+  /// The registered bytes; none after a move.
+  [[nodiscard]] std::span<const std::byte> memory() const noexcept { return memory_; }
+  [[nodiscard]] std::size_t bytes() const noexcept { return memory_.size(); }
+  [[nodiscard]] bool read_only() const noexcept { return read_only_; }
+
+ private:
+  registered_memory(const Device& where, std::byte* data, std::size_t bytes, bool read_only)
+      : device_(where), memory_(data, bytes), read_only_(read_only) {
+    if (bytes != 0) device_.register_memory(data, bytes, read_only);
+  }
+
+  void release() noexcept {
+    if (memory_.empty()) return;
+    device_.unregister_memory(memory_.data(), memory_.size());
+    memory_ = {};
+  }
+
+  Device device_;
+  std::span<std::byte> memory_;
+  bool read_only_;
+};
+
+static_assert(registering_device<host_device>);
+
+}  // namespace penstock::inline v0

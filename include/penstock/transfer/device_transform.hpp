@@ -1,0 +1,224 @@
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <type_traits>
+#include <utility>
+
+#include <penstock/core/batch.hpp>
+#include <penstock/device/device.hpp>
+#include <penstock/memory/slab.hpp>
+#include <penstock/transfer/device_batch.hpp>
+
+namespace penstock::inline v0 {
+
+namespace detail {
+
+template <class T, class In>
+concept makes_one_record = record_type<typename T::record_type>;
+template <class T, class In>
+concept makes_record_of = record_type<typename T::template record_for<In>>;
+
+template <class T, class In>
+struct output_record {};
+template <class T, class In>
+  requires makes_one_record<T, In>
+struct output_record<T, In> {
+  using type = typename T::record_type;
+};
+template <class T, class In>
+  requires(!makes_one_record<T, In> && makes_record_of<T, In>)
+struct output_record<T, In> {
+  using type = typename T::template record_for<In>;
+};
+
+}  // namespace detail
+
+/// The record that a transform makes of batches of record `In`.
+template <class T, record_type In>
+using transformed_record_t = typename detail::output_record<T, In>::type;
+
+/// Work on a batch that a `transfer` does on the device, on the copy stream, right behind the copy:
+/// from the record that travels into the one that the consumer gets, such as bytes to floats, so that
+/// a quarter of the bytes goes over the bus. `on_stream` and `on_device` (CUDA) make such things.
+///
+///     using record_type = ...;      // of the batches it makes; or, when that depends on the input,
+///     template <class In> using record_for = ...;
+///     record_extents<Out> extents(const record_extents<In>&) const;  // not needed if all are fixed
+///     void prepare(const Device&, const batch_layout<In>&);  // optional: once, at construction
+///     void enqueue(const_batch_view<In> in, batch_view<Out> out, Device::stream_ref stream);
+///
+/// `enqueue` puts work on `stream` that reads `in` and writes all elements of `out`, both in device
+/// memory and of one size (the last batch of an epoch may be shorter; samples that only fill a batch
+/// up are transformed too), and returns without waiting. It is called on the consumer's thread, one
+/// call at a time, with the feed's device as the thread's current one. What it throws is told as a
+/// failure of that batch's transfer. The transform, the views and their memory live until the work is
+/// done. Work on other streams has to be forked from `stream` and joined to it.
+template <class T, class In, class Device>
+concept device_transform = std::move_constructible<T> && record_type<In> && requires {
+  typename transformed_record_t<T, In>;
+} && requires(T& transform, const_batch_view<In> in, batch_view<transformed_record_t<T, In>> out,
+              typename Device::stream_ref stream) {
+  transform.enqueue(in, out, stream);
+};
+
+/// Batches reach the consumer as they have travelled: what a `transfer` has without a transform.
+struct no_transform {};
+
+/// The extents of the batches that `transform` makes of batches with the extents `lengths`.
+template <record_type In, class T>
+[[nodiscard]] constexpr record_extents<transformed_record_t<T, In>> transformed_extents(
+    const T& transform, const record_extents<In>& lengths) {
+  using out = transformed_record_t<T, In>;
+  if constexpr (requires {
+                  { transform.extents(lengths) } -> std::convertible_to<record_extents<out>>;
+                }) {
+    return transform.extents(lengths);
+  } else {
+    static_assert(!out::has_dynamic_extents,
+                  "penstock::transfer: a transform into a record with dyn extents needs "
+                  "extents(const record_extents<In>&)");
+    if constexpr (!out::has_dynamic_extents) return {};
+  }
+}
+
+/// A transform out of a function that puts the work on the stream: `on_stream<Out>(f)` with
+/// `f(const_batch_view<In> in, batch_view<Out> out, stream_ref stream)`; see `device_transform` for
+/// what it may do. `lengths` are the extents of one sample that comes out.
+template <record_type Out, class F>
+class stream_transform {
+ public:
+  using record_type = Out;
+
+  stream_transform(F function, const record_extents<Out>& lengths)
+      : function_(std::move(function)), lengths_(lengths) {}
+
+  template <class In>
+  [[nodiscard]] const record_extents<Out>& extents(const record_extents<In>&) const noexcept {
+    return lengths_;
+  }
+
+  template <class In, class StreamRef>
+    requires std::invocable<F&, const_batch_view<In>, batch_view<Out>, StreamRef>
+  void enqueue(const_batch_view<In> in, batch_view<Out> out, StreamRef stream) {
+    function_(in, out, stream);
+  }
+
+ private:
+  F function_;
+  record_extents<Out> lengths_;
+};
+
+template <record_type Out, class F>
+[[nodiscard]] stream_transform<Out, std::decay_t<F>> on_stream(F&& function,
+                                                               const record_extents<Out>& lengths) {
+  return {std::forward<F>(function), lengths};
+}
+
+/// The same for a record without dynamic extents.
+template <record_type Out, class F>
+[[nodiscard]] auto on_stream(F&& function) {
+  static_assert(
+      !Out::has_dynamic_extents,
+      "penstock::on_stream: a record with dyn extents needs them: on_stream<Out>(function, "
+      "extents)");
+  if constexpr (!Out::has_dynamic_extents) {
+    return on_stream<Out>(std::forward<F>(function), record_extents<Out>{});
+  }
+}
+
+namespace detail {
+
+/// What stands between the copy and the device slots when a transform does: the transform, and device
+/// memory for one batch as it travels. One serves all slots, because the copy stream runs in order.
+template <class Transform, record_type In, device Device>
+class transform_stage {
+ public:
+  using out_record = transformed_record_t<Transform, In>;
+  using stream_ref = typename Device::stream_ref;
+
+  transform_stage(const Device& where, const batch_layout<In>& layout, Transform transform)
+      : device_(where),
+        transform_(std::move(transform)),
+        in_(layout),
+        out_(transformed_extents<In>(transform_, layout.extents()), layout.batch_size()),
+        staging_(where, layout.bytes(), memory_kind::device) {
+    if constexpr (requires { transform_.prepare(where, in_); }) transform_.prepare(where, in_);
+  }
+
+  [[nodiscard]] const batch_layout<out_record>& out_layout() const noexcept { return out_; }
+  /// Where batches are copied to.
+  [[nodiscard]] std::byte* data() const noexcept { return staging_.data(); }
+  [[nodiscard]] std::size_t bytes() const noexcept { return staging_.bytes(); }
+  /// What the copy of a batch of `samples` samples moves.
+  [[nodiscard]] std::size_t used_bytes(std::size_t samples) const noexcept {
+    return in_.used_bytes(samples);
+  }
+
+  /// Queues the transform of what was copied last into `slab`.
+  void enqueue(std::byte* slab, std::size_t samples, stream_ref stream) {
+    [[maybe_unused]] const auto current = enter();
+    transform_.enqueue(const_batch_view<In>{staging_.data(), in_, 0, samples},
+                       batch_view<out_record>{slab, out_, 0, samples}, stream);
+  }
+
+ private:
+  /// Makes the device the thread's current one for a scope, where a device has such a notion.
+  [[nodiscard]] auto enter() const {
+    if constexpr (requires { device_.enter_scope(); }) {
+      return device_.enter_scope();
+    } else {
+      return nullptr;
+    }
+  }
+
+  Device device_;
+  Transform transform_;
+  batch_layout<In> in_;
+  batch_layout<out_record> out_;
+  slab<Device> staging_;
+};
+
+/// The device memory of a feed: the slots, behind a stage or not.
+template <class Transform, record_type In, device Device>
+class feed_slots {
+ public:
+  using record_type = transformed_record_t<Transform, In>;
+
+  feed_slots(const Device& where, const batch_layout<In>& layout, std::size_t depth,
+             Transform transform)
+      : stage_(where, layout, std::move(transform)), slots(where, stage_.out_layout(), depth) {}
+
+  template <class HostBatch>
+  void copy_in(std::size_t slot, HostBatch&& from) {
+    slots.copy_in(slot, std::forward<HostBatch>(from), stage_);
+  }
+  [[nodiscard]] std::size_t bytes() const noexcept { return slots.bytes() + stage_.bytes(); }
+
+ private:
+  transform_stage<Transform, In, Device> stage_;
+
+ public:
+  device_slots<record_type, Device> slots;  // goes first: it waits for all that uses the stage
+};
+
+template <record_type In, device Device>
+class feed_slots<no_transform, In, Device> {
+ public:
+  using record_type = In;
+
+  feed_slots(const Device& where, const batch_layout<In>& layout, std::size_t depth, no_transform)
+      : slots(where, layout, depth) {}
+
+  template <class HostBatch>
+  void copy_in(std::size_t slot, HostBatch&& from) {
+    slots.copy_in(slot, std::forward<HostBatch>(from));
+  }
+  [[nodiscard]] std::size_t bytes() const noexcept { return slots.bytes(); }
+
+  device_slots<In, Device> slots;
+};
+
+}  // namespace detail
+
+}  // namespace penstock::inline v0

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: BSL-1.0
+#include <penstock/memory/aligned_pinned.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+
+#include "memory/barely_aligned_device.hpp"
+#include "support/catch.hpp"
+
+namespace ps = penstock;
+
+TEST_CASE("up to the device's own alignment nothing is added", "[memory]") {
+  const ledger_device device;
+  for (std::size_t alignment = 1; alignment <= 256; alignment *= 2) {
+    const auto block = ps::detail::allocate_aligned_pinned(device, 1000, alignment);
+    CHECK(device.pinned_bytes() == 1000);
+    ps::detail::deallocate_aligned_pinned(device, block.data, 1000, alignment);
+  }
+  CHECK(device.pinned_bytes() == 0);
+  CHECK(device.bad_frees() == 0);
+}
+
+TEST_CASE("above it the alignment is what is added, and the block is found again", "[memory]") {
+  const barely_aligned_device device;
+  for (std::size_t alignment = 512; alignment <= 65536; alignment *= 2) {
+    CAPTURE(alignment);
+    const auto block = ps::detail::allocate_aligned_pinned(device, 1000, alignment);
+    CHECK(block.pinned);
+    CHECK(reinterpret_cast<std::uintptr_t>(block.data) % alignment == 0);
+    CHECK(device.holds(block.data, 1000));
+    CHECK(device.holds(static_cast<std::byte*>(block.data) - sizeof(void*), sizeof(void*)));
+    CHECK(device.pinned_bytes() == 1000 + alignment + 256);
+    ps::detail::deallocate_aligned_pinned(device, block.data, 1000, alignment);
+  }
+  CHECK(device.pinned_bytes() == 0);
+  CHECK(device.bad_frees() == 0);
+}
+
+TEST_CASE("a block that could not be locked says so behind its alignment too", "[memory]") {
+  const ledger_device device;
+  device.refuse_to_pin();
+  const auto block = ps::detail::allocate_aligned_pinned(device, 10, 4096);
+  CHECK_FALSE(block.pinned);
+  ps::detail::deallocate_aligned_pinned(device, block.data, 10, 4096);
+}
+
+TEST_CASE("an alignment that is no power of two, and a sum that wraps, ask the device for nothing",
+          "[memory]") {
+  const ledger_device device;
+  constexpr std::size_t most = std::numeric_limits<std::size_t>::max();
+  for (const std::size_t alignment : {std::size_t{0}, std::size_t{3}, std::size_t{768}}) {
+    CHECK_THROWS_AS(ps::detail::allocate_aligned_pinned(device, 10, alignment), ps::out_of_memory);
+  }
+  CHECK_THROWS_AS(ps::detail::allocate_aligned_pinned(device, most - 4095, 4096),
+                  ps::out_of_memory);
+  CHECK(device.asked() == 0);
+}
+
+TEST_CASE("freeing no memory does nothing", "[memory]") {
+  ps::detail::deallocate_aligned_pinned(ps::host_device{}, nullptr, 10, 4096);
+  ps::detail::deallocate_aligned_pinned(ps::host_device{}, nullptr, 10, 8);
+}

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: BSL-1.0
+#include <penstock/memory/registered_memory.hpp>
+
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <concepts>
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "support/catch.hpp"
+#include "support/ledger_device.hpp"
+
+namespace ps = penstock;
+
+namespace {
+
+/// Notes what is registered.
+struct noting_device : ledger_device {
+  struct call {
+    const void* data;
+    std::size_t bytes;
+    bool read_only;
+    bool operator==(const call&) const = default;
+  };
+  struct notes {
+    std::vector<call> live;
+    int wrong_ends = 0;
+    bool refuses = false;
+  };
+  std::shared_ptr<notes> seen = std::make_shared<notes>();
+
+  void register_memory(void* data, std::size_t bytes, bool read_only) const {
+    if (seen->refuses) throw ps::out_of_memory("pinned", bytes, "refused");
+    seen->live.push_back({data, bytes, read_only});
+  }
+  void unregister_memory(void* data, std::size_t bytes) const noexcept {
+    if (std::erase_if(seen->live,
+                      [=](const call& of) { return of.data == data && of.bytes == bytes; }) != 1) {
+      ++seen->wrong_ends;
+    }
+  }
+};
+
+using registered = ps::registered_memory<noting_device>;
+static_assert(ps::registering_device<noting_device>);
+static_assert(ps::registering_device<ps::host_device>);
+static_assert(!ps::registering_device<ledger_device>);
+static_assert(!std::copyable<registered> && std::movable<registered>);
+static_assert(std::is_nothrow_move_constructible_v<registered> &&
+              std::is_nothrow_move_assignable_v<registered>);
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool sanitized = true;
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || \
+    __has_feature(memory_sanitizer)
+constexpr bool sanitized = true;
+#else
+constexpr bool sanitized = false;
+#endif
+#else
+constexpr bool sanitized = false;
+#endif
+
+/// Pages of their own, so that no other lock is on them.
+class pages {
+ public:
+  explicit pages(std::size_t count, int protection = PROT_READ | PROT_WRITE)
+      : bytes_(count * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE))),
+        data_(static_cast<std::byte*>(
+            ::mmap(nullptr, bytes_, protection, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0))) {}
+  pages(pages&&) = delete;
+  ~pages() { ::munmap(data_, bytes_); }
+  [[nodiscard]] std::span<std::byte> all() const { return {data_, bytes_}; }
+
+ private:
+  std::size_t bytes_;
+  std::byte* data_;
+};
+
+/// Whether the range is locked: what is locked can't be thrown away.
+bool is_locked(std::span<const std::byte> range) {
+  return ::madvise(const_cast<std::byte*>(range.data()), range.size(), MADV_DONTNEED) != 0;
+}
+
+}  // namespace
+
+TEST_CASE("memory is registered while its registration lives, and belongs to its owner",
+          "[memory]") {
+  const noting_device device;
+  std::vector<float> owner(1000, 1.0F);
+  {
+    const ps::registered_memory locked{device, std::as_writable_bytes(std::span{owner})};
+    CHECK(device.seen->live == std::vector{noting_device::call{owner.data(), 4000, false}});
+    CHECK(locked.memory().data() == reinterpret_cast<const std::byte*>(owner.data()));
+    CHECK(locked.bytes() == 4000);
+    CHECK_FALSE(locked.read_only());
+  }
+  CHECK(device.seen->live.empty());
+  CHECK(device.seen->wrong_ends == 0);
+  CHECK(owner == std::vector<float>(1000, 1.0F));
+}
+
+TEST_CASE("memory that is const is registered read-only", "[memory]") {
+  const noting_device device;
+  const std::vector<int> owner(10);
+  {
+    const ps::registered_memory locked{device, std::as_bytes(std::span{owner})};
+    CHECK(device.seen->live == std::vector{noting_device::call{owner.data(), 40, true}});
+    CHECK(locked.read_only());
+  }
+  CHECK(device.seen->live.empty());
+}
+
+TEST_CASE("a registration that moves ends once, and the one it replaces ends then", "[memory]") {
+  const noting_device device;
+  std::vector<std::byte> first(10);
+  std::vector<std::byte> second(20);
+  {
+    registered one{device, std::span{first}};
+    registered moved{std::move(one)};
+    CHECK(one.bytes() == 0);
+    CHECK(moved.bytes() == 10);
+    CHECK(device.seen->live.size() == 1);
+    registered other{device, std::span<const std::byte>{second}};
+    moved = std::move(other);
+    CHECK(device.seen->live == std::vector{noting_device::call{second.data(), 20, true}});
+    CHECK(moved.read_only());
+    auto& same = moved;
+    moved = std::move(same);
+    CHECK(moved.bytes() == 20);
+    CHECK(device.seen->live.size() == 1);
+  }
+  CHECK(device.seen->live.empty());
+  CHECK(device.seen->wrong_ends == 0);
+}
+
+TEST_CASE("a refusal is thrown, and then there is nothing to end", "[memory]") {
+  const noting_device device;
+  std::vector<std::byte> owner(10);
+  device.seen->refuses = true;
+  CHECK_THROWS_AS((registered{device, std::span{owner}}), ps::out_of_memory);
+  CHECK(device.seen->wrong_ends == 0);
+}
+
+TEST_CASE("no bytes are registered without asking the device", "[memory]") {
+  const noting_device device;
+  device.seen->refuses = true;
+  {
+    const registered nothing{device, std::span<std::byte>{}};
+    CHECK(nothing.bytes() == 0);
+  }
+  CHECK(device.seen->wrong_ends == 0);
+}
+
+TEST_CASE("the host device locks the pages into RAM, also those that are read-only", "[memory]") {
+  if (sanitized) {
+    WARN("not tested: sanitizers make mlock do nothing");
+    return;
+  }
+  const pages writable{3};
+  const pages constant{2, PROT_READ};
+  {
+    const ps::registered_memory one{ps::host_device{}, writable.all()};
+    const ps::registered_memory two{ps::host_device{}, std::span<const std::byte>{constant.all()}};
+    CHECK(is_locked(writable.all()));
+    CHECK(is_locked(constant.all()));
+  }
+  CHECK_FALSE(is_locked(writable.all()));
+  CHECK_FALSE(is_locked(constant.all()));
+}
+
+TEST_CASE("where the process may lock nothing, the host device says which limit to raise",
+          "[memory]") {
+  if (sanitized) {
+    WARN("not tested: sanitizers make mlock do nothing");
+    return;
+  }
+  enum outcome { told = 0, not_told = 1, cannot_lower = 3 };
+  const pages memory{2};
+  const ::pid_t child = ::fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    const ::rlimit nothing{0, 0};
+    // The limit does not bind the superuser: the child becomes nobody.
+    if (::setrlimit(RLIMIT_MEMLOCK, &nothing) != 0 || (::geteuid() == 0 && ::setuid(65534) != 0)) {
+      ::_exit(cannot_lower);
+    }
+    try {
+      const ps::registered_memory locked{ps::host_device{}, memory.all()};
+      ::_exit(not_told);
+    } catch (const ps::out_of_memory& error) {
+      const std::string text = error.what();
+      const bool tells = error.bytes() == memory.all().size() &&
+                         text.find("may lock 0 bytes") != std::string::npos &&
+                         text.find("ulimit -l") != std::string::npos;
+      ::_exit(tells ? told : not_told);
+    }
+  }
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  REQUIRE(WIFEXITED(status));
+  if (WEXITSTATUS(status) == cannot_lower) {
+    WARN("not tested: the process may not give up its right to lock memory");
+    return;
+  }
+  CHECK(WEXITSTATUS(status) == told);
+}
