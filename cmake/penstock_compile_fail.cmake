@@ -9,6 +9,8 @@ set(penstock_compile_fail_script "${CMAKE_CURRENT_LIST_DIR}/penstock_compile_fai
 function(penstock_compile_fail name file)
   # -I, not -isystem: compilers ignore the former, and only it, for folders they search anyway.
   set(includes "$<TARGET_PROPERTY:penstock,INTERFACE_INCLUDE_DIRECTORIES>")
+  # cuda_runtime_api.h: the toolkit's, or that of the tests' double
+  set(cuda "$<TARGET_PROPERTY:penstock_fake_cuda,INTERFACE_INCLUDE_DIRECTORIES>")
   separate_arguments(flags UNIX_COMMAND "${CMAKE_CXX_FLAGS}")
   string(MAKE_C_IDENTIFIER "${name}" identifier)
   add_test(
@@ -17,7 +19,7 @@ function(penstock_compile_fail name file)
       "${CMAKE_COMMAND}" "-Dfile=${file}"
       "-Drest=${CMAKE_CURRENT_BINARY_DIR}/${identifier}_without_bad_lines.cpp" -P
       "${penstock_compile_fail_script}" -- "${CMAKE_CXX_COMPILER}" ${flags} -std=c++20
-      -fsyntax-only "-I$<JOIN:${includes},;-I>"
+      -fsyntax-only "-I$<JOIN:${includes},;-I>" "-I$<JOIN:${cuda},;-I>"
     COMMAND_EXPAND_LISTS
   )
   set_tests_properties(

@@ -1,4 +1,4 @@
-# Install rules and the CMake package: find_package(penstock [COMPONENTS gzip]).
+# Install rules and the CMake package: find_package(penstock [COMPONENTS gzip cuda]).
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
@@ -25,5 +25,6 @@ install(
   FILES "${CMAKE_CURRENT_BINARY_DIR}/penstock-config.cmake"
         "${CMAKE_CURRENT_BINARY_DIR}/penstock-config-version.cmake"
         "${CMAKE_CURRENT_LIST_DIR}/penstock_boost.cmake"
+        "${CMAKE_CURRENT_LIST_DIR}/penstock_cuda.cmake"
   DESTINATION "${penstock_package_dir}"
 )

@@ -1,0 +1,180 @@
+#pragma once
+
+/// The kernel behind `on_device`. Needs nvcc.
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <cstring>
+#include <utility>
+
+#include <penstock/core/version.hpp>
+
+namespace penstock::inline v0 {
+
+namespace detail {
+
+inline constexpr unsigned transform_threads = 256;
+
+/// What one instruction loads or stores.
+template <std::size_t Bytes>
+struct machine_word;
+template <>
+struct machine_word<1> {
+  using type = unsigned char;
+};
+template <>
+struct machine_word<2> {
+  using type = unsigned short;
+};
+template <>
+struct machine_word<4> {
+  using type = unsigned int;
+};
+template <>
+struct machine_word<8> {
+  using type = uint2;
+};
+template <>
+struct machine_word<16> {
+  using type = uint4;
+};
+
+/// Neighbouring elements that are loaded or stored at once.
+template <class T, unsigned Count>
+struct element_pack {
+  T values[Count];
+
+  [[nodiscard]] static __device__ element_pack load(const T* from) {
+    using word = typename machine_word<sizeof(element_pack)>::type;
+    const word bits = *reinterpret_cast<const word*>(from);
+    element_pack loaded;
+    memcpy(&loaded, &bits, sizeof(word));
+    return loaded;
+  }
+  __device__ void store(T* to) const {
+    using word = typename machine_word<sizeof(element_pack)>::type;
+    word bits;
+    memcpy(&bits, this, sizeof(word));
+    *reinterpret_cast<word*>(to) = bits;
+  }
+};
+
+/// How many elements go into one access: 16 bytes on the wider side, which an instruction moves at
+/// most. Neighbouring threads then touch neighbouring bytes on both sides.
+template <class In, class Out>
+[[nodiscard]] consteval unsigned pack_size() {
+  const auto is_power_of_two = [](std::size_t bytes) { return (bytes & (bytes - 1)) == 0; };
+  const std::size_t wider = sizeof(In) > sizeof(Out) ? sizeof(In) : sizeof(Out);
+  if (wider > 16 || !is_power_of_two(sizeof(In)) || !is_power_of_two(sizeof(Out))) return 1;
+  return static_cast<unsigned>(16 / wider);
+}
+
+/// One field's share of a launch: `blocks` blocks from `first_block` on make `count` elements of `out`
+/// from those of `in`. Both arrays begin at a multiple of 256 bytes.
+template <class In, class Out, class F>
+struct field_task {
+  static constexpr unsigned pack = pack_size<In, Out>();
+
+  const In* in;
+  Out* out;
+  std::size_t count;
+  F function;
+  unsigned first_block = 0;
+  unsigned blocks = 0;
+
+  /// Takes its blocks behind those of the tasks before; says where they end.
+  template <unsigned PerThread>
+  [[nodiscard]] unsigned place(unsigned begin) {
+    constexpr std::size_t of_block = std::size_t{transform_threads} * PerThread * pack;
+    first_block = begin;
+    blocks = static_cast<unsigned>((count + of_block - 1) / of_block);
+    return begin + blocks;
+  }
+
+  /// What the calling thread does of the launch, if its block belongs to this field.
+  template <unsigned PerThread>
+  __device__ void run() const {
+    if (blockIdx.x < first_block || blockIdx.x - first_block >= blocks) return;
+    constexpr std::size_t of_block = std::size_t{transform_threads} * PerThread * pack;
+    const std::size_t begin = (blockIdx.x - first_block) * of_block;
+    if (begin + of_block <= count) {
+      run_whole_block<PerThread>(begin + threadIdx.x * pack);
+    } else {
+      run_last_block(begin);
+    }
+  }
+
+ private:
+  static constexpr unsigned stride = transform_threads * pack;
+
+  __device__ void make(const element_pack<In, pack>& from, std::size_t at) const {
+    element_pack<Out, pack> made;
+#pragma unroll
+    for (unsigned i = 0; i < pack; ++i) made.values[i] = function(from.values[i]);
+    if constexpr (pack == 1) {
+      out[at] = made.values[0];
+    } else {
+      made.store(out + at);
+    }
+  }
+
+  [[nodiscard]] __device__ element_pack<In, pack> load(std::size_t at) const {
+    if constexpr (pack == 1) {
+      return {in[at]};
+    } else {
+      return element_pack<In, pack>::load(in + at);
+    }
+  }
+
+  /// All loads of a thread are under way before its first store.
+  template <unsigned PerThread>
+  __device__ void run_whole_block(std::size_t at) const {
+    element_pack<In, pack> loaded[PerThread];
+#pragma unroll
+    for (unsigned u = 0; u < PerThread; ++u) loaded[u] = load(at + u * stride);
+#pragma unroll
+    for (unsigned u = 0; u < PerThread; ++u) make(loaded[u], at + u * stride);
+  }
+
+  __device__ void run_last_block(std::size_t begin) const {
+    const std::size_t whole = count / pack * pack;
+    for (std::size_t i = begin + threadIdx.x * pack; i < whole; i += stride) make(load(i), i);
+    if (threadIdx.x < count - whole) out[whole + threadIdx.x] = function(in[whole + threadIdx.x]);
+  }
+};
+
+template <std::size_t, class Task>
+struct task_at : Task {};
+
+/// The tasks of all fields, as one argument of a kernel.
+template <class Indices, class... Tasks>
+struct task_list;
+template <std::size_t... Is, class... Tasks>
+struct task_list<std::index_sequence<Is...>, Tasks...> : task_at<Is, Tasks>... {
+  [[nodiscard]] std::size_t packs() const {
+    return ((task_at<Is, Tasks>::count / Tasks::pack) + ...);
+  }
+  /// Gives every task its blocks; returns how many these are.
+  template <unsigned PerThread>
+  [[nodiscard]] unsigned place() {
+    unsigned blocks = 0;
+    ((blocks = task_at<Is, Tasks>::template place<PerThread>(blocks)), ...);
+    return blocks;
+  }
+  template <unsigned PerThread>
+  __device__ void run() const {
+    (task_at<Is, Tasks>::template run<PerThread>(), ...);
+  }
+};
+
+/// All fields of a batch in one launch.
+template <unsigned PerThread, class Tasks>
+__global__ void __launch_bounds__(transform_threads)
+    transform_fields(const __grid_constant__ Tasks tasks) {
+  tasks.template run<PerThread>();
+}
+
+}  // namespace detail
+
+}  // namespace penstock::inline v0

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: BSL-1.0
+#include <string>
+
+#include <penstock/device/cuda_device.hpp>
+
+#include "fake_cuda/fake_cuda.hpp"
+#include "support/catch.hpp"
+
+namespace ps = penstock;
+
+namespace {
+
+template <class Error>
+void check_throws(cudaError_t code, const std::string& part) {
+  INFO(part);
+  try {
+    ps::detail::throw_cuda_error(code, "cudaSomething");
+    FAIL("nothing was thrown");
+  } catch (const ps::cuda_error& error) {
+    CHECK(dynamic_cast<const Error*>(&error) != nullptr);
+    CHECK(error.code() == code);
+    CHECK(std::string{error.call()} == "cudaSomething");
+    const std::string message = error.what();
+    CHECK(message.find(part) != std::string::npos);
+    CHECK(message.find("cudaSomething") != std::string::npos);
+    CHECK(message.find(cudaGetErrorName(code)) != std::string::npos);
+    CHECK(message.find("cuda_error_test.cpp:") != std::string::npos);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("an error says call, code, place and what to do, and has a type to catch", "[cuda]") {
+  fake_cuda::reset();
+  check_throws<ps::cuda_error>(cudaErrorInvalidValue, "a CUDA call failed");
+  check_throws<ps::no_cuda_driver>(cudaErrorInsufficientDriver, "update the driver");
+  check_throws<ps::no_cuda_device>(cudaErrorNoDevice, "CUDA_VISIBLE_DEVICES");
+  check_throws<ps::capture_in_progress>(cudaErrorStreamCaptureIsolation, "end the capture");
+  check_throws<ps::cuda_context_lost>(cudaErrorIllegalAddress, "compute-sanitizer");
+}
+
+TEST_CASE("no driver, no device and a wrong ordinal are told apart", "[cuda]") {
+  fake_cuda::reset({.no_driver = true});
+  CHECK_THROWS_AS(ps::cuda_device{0}, ps::no_cuda_driver);
+  CHECK_THROWS_AS(ps::cuda_device{0}, ps::no_cuda_driver);  // the second time as well
+  fake_cuda::reset({.devices = 0});
+  CHECK_THROWS_AS(ps::cuda_device{0}, ps::no_cuda_device);
+  fake_cuda::reset({.devices = 2});
+  CHECK_NOTHROW(ps::cuda_device{1});
+  CHECK_THROWS_AS(ps::cuda_device{2}, ps::invalid_device_ordinal);
+  CHECK_THROWS_AS(ps::cuda_device{-1}, ps::invalid_device_ordinal);
+  CHECK_THROWS_WITH(ps::cuda_device{2},
+                    "device ordinal 2 is out of range: there are 2 devices "
+                    "(CUDA_VISIBLE_DEVICES counts)");
+}
+
+TEST_CASE("what a call of ours leaves in the last-error slot is cleared", "[cuda]") {
+  fake_cuda::reset();
+  const ps::cuda_device device{0};
+  fake_cuda::fail_call_of("cudaEventCreateWithFlags", 0, cudaErrorUnknown);
+  CHECK_THROWS_AS(device.make_event(), ps::cuda_error);
+  CHECK(cudaPeekAtLastError() == cudaSuccess);
+  CHECK_NOTHROW(device.make_event());
+}
+
+TEST_CASE("an event that is not ready leaves nothing in the last-error slot", "[cuda]") {
+  fake_cuda::reset({.policy = fake_cuda::policy::late});
+  const ps::cuda_device device{0};
+  const auto stream = device.make_stream();
+  auto event = device.make_event();
+  fake_cuda::launch(stream.get(), [] {});
+  device.record(event, stream);
+  CHECK_FALSE(device.is_complete(event));
+  CHECK(cudaPeekAtLastError() == cudaSuccess);
+  device.synchronize(event);
+  CHECK(device.is_complete(event));
+}
+
+TEST_CASE("an error that the program left behind is reported as the program's, and left",
+          "[cuda]") {
+  fake_cuda::reset();
+  const ps::cuda_device device{0};
+  auto event = device.make_event();
+  const auto stream = device.make_stream();
+  CHECK(cudaSetDevice(77) == cudaErrorInvalidDevice);  // the program's own, unchecked
+  const auto calls = fake_cuda::calls();
+  CHECK_THROWS_AS(device.wait(stream, event), ps::pending_cuda_error);
+  CHECK(fake_cuda::calls() == calls);  // our call was not made
+  CHECK(cudaPeekAtLastError() == cudaErrorInvalidDevice);
+  CHECK_THROWS_AS(device.record(event, stream), ps::pending_cuda_error);
+  CHECK(cudaGetLastError() == cudaErrorInvalidDevice);
+  CHECK_NOTHROW(device.record(event, stream));
+}
+
+TEST_CASE("a wait is made although an error of the program's stands, and is over then", "[cuda]") {
+  fake_cuda::reset({.policy = fake_cuda::policy::late});
+  const ps::cuda_device device{0};
+  const auto stream = device.make_stream();
+  auto event = device.make_event();
+  bool ran = false;
+  fake_cuda::launch(stream.get(), [&ran] { ran = true; });
+  device.record(event, stream);
+  CHECK(cudaSetDevice(77) == cudaErrorInvalidDevice);
+  CHECK_NOTHROW(device.synchronize(event));
+  CHECK(ran);
+  CHECK(cudaGetLastError() == cudaErrorInvalidDevice);
+}
+
+TEST_CASE("not ready, left behind by a program that polls, is nobody's error", "[cuda]") {
+  fake_cuda::reset({.policy = fake_cuda::policy::late});
+  const ps::cuda_device device{0};
+  const auto stream = device.make_stream();
+  auto event = device.make_event();
+  fake_cuda::launch(stream.get(), [] {});
+  CHECK(cudaStreamQuery(stream.get()) == cudaErrorNotReady);
+  CHECK_NOTHROW(device.record(event, stream));
+  fake_cuda::fail_call_of("cudaEventRecord", 0, cudaErrorUnknown);
+  CHECK_THROWS_AS(device.record(event, stream), ps::cuda_error);
+  CHECK(cudaGetLastError() == cudaSuccess);  // ours is cleared, and it had hidden the other
+}
+
+TEST_CASE("destructors go on although an error of the program's stands", "[cuda]") {
+  fake_cuda::reset();
+  {
+    const ps::cuda_device device{0};
+    const auto stream = device.make_stream();
+    const auto event = device.make_event();
+    void* memory = device.allocate(100);
+    CHECK(cudaSetDevice(77) == cudaErrorInvalidDevice);
+    device.deallocate(memory, 100);
+  }
+  CHECK(cudaGetLastError() == cudaErrorInvalidDevice);
+  CHECK(fake_cuda::expect_clean());
+}
+
+TEST_CASE("a driver that is being unloaded ends no program", "[cuda]") {
+  fake_cuda::reset();
+  {
+    const ps::cuda_device device{0};
+    const auto stream = device.make_stream();
+    const auto event = device.make_event();
+    fake_cuda::unload();
+  }
+  fake_cuda::reset();
+}
+
+TEST_CASE("a fault of a kernel surfaces as a lost context, in every call from then on", "[cuda]") {
+  fake_cuda::reset();
+  const ps::cuda_device device{0};
+  {
+    const auto stream = device.make_stream();
+    auto event = device.make_event();
+    fake_cuda::kernel_fault(stream.get(), cudaErrorIllegalAddress);
+    CHECK_THROWS_AS(device.synchronize(ps::cuda_stream_ref{stream}), ps::cuda_context_lost);
+    CHECK_THROWS_AS(device.record(event, stream), ps::cuda_context_lost);
+    CHECK_THROWS_AS(device.allocate(100), ps::cuda_context_lost);
+    CHECK_THROWS_AS(device.make_stream(), ps::cuda_context_lost);
+  }
+  fake_cuda::reset();
+}

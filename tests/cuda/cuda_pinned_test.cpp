@@ -1,0 +1,517 @@
+// SPDX-License-Identifier: BSL-1.0
+#include <penstock/device/cuda_pinned.hpp>
+
+#include <cuda_runtime_api.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <limits>
+#include <memory_resource>
+#include <numeric>
+#include <string>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+#include <penstock/cuda.hpp>
+
+#include "fake_cuda/fake_cuda.hpp"
+#include "support/catch.hpp"
+#include "support/numbered.hpp"
+
+namespace ps = penstock;
+
+namespace {
+
+constexpr std::size_t page = 4096;
+
+/// The large path at sizes of KiB.
+const ps::detail::pinned_sizes tiny{.mapped_above = 2 * page, .chunk = 4 * page, .page = page};
+
+/// Whether the page at `data` is mapped.
+bool is_mapped(const void* data) {
+  unsigned char resident = 0;
+  return ::mincore(const_cast<void*>(data), 1, &resident) == 0;
+}
+
+/// How many pages of the range are in memory.
+std::size_t resident_pages(const std::byte* data, std::size_t length) {
+  std::vector<unsigned char> resident(length / page);
+  REQUIRE(::mincore(const_cast<std::byte*>(data), length, resident.data()) == 0);
+  return static_cast<std::size_t>(std::count_if(resident.begin(), resident.end(),
+                                                [](unsigned char of) { return (of & 1U) != 0; }));
+}
+
+/// The address space that the process has mapped, in bytes.
+std::size_t mapped_bytes() {
+  std::ifstream file{"/proc/self/statm"};
+  std::size_t pages = 0;
+  file >> pages;
+  return pages * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+}
+
+/// The memory policy of the calling thread; -1 where that is not told.
+int memory_policy() {
+  int mode = -1;
+  return ::syscall(SYS_get_mempolicy, &mode, nullptr, 0UL, nullptr, 0UL) == 0 ? mode : -1;
+}
+
+/// The runtime starts anew, and everything that the test took is given back at its end.
+struct clean_runtime {
+  explicit clean_runtime(const fake_cuda::config& config = {}) { fake_cuda::reset(config); }
+  clean_runtime(clean_runtime&&) = delete;
+  ~clean_runtime() {
+    CHECK(cudaPeekAtLastError() == cudaSuccess);
+    CHECK(fake_cuda::live().pinned_blocks == 0);
+    CHECK(fake_cuda::live().registrations == 0);
+    CHECK(fake_cuda::findings().empty());
+  }
+};
+
+}  // namespace
+
+// ---- the plan -----------------------------------------------------------------------------------
+
+TEST_CASE("the chunks of a plan cover the memory once, and none cuts a page or a unit", "[cuda]") {
+  std::size_t plans = 0;
+  for (const std::size_t page_bytes : {1U, 4U, 8U}) {
+    for (std::size_t bytes = 1; bytes <= 70; ++bytes) {
+      for (std::size_t unit = 0; unit <= 24; ++unit) {
+        for (std::size_t chunk = 1; chunk <= 40; ++chunk) {
+          const auto plan = ps::detail::plan_pinned(
+              bytes, unit, {.mapped_above = 0, .chunk = chunk, .page = page_bytes});
+          std::size_t covered = 0;
+          bool cuts = false;
+          std::size_t longest = 0;
+          for (std::size_t which = 0; which < plan.chunks(); ++which) {
+            cuts = cuts || plan.offset(which) != covered || plan.bytes(which) == 0 ||
+                   covered % page_bytes != 0 || (which != 0 && (unit == 0 || covered % unit != 0));
+            covered += plan.bytes(which);
+            longest = std::max(longest, plan.bytes(which));
+          }
+          const std::size_t whole = (bytes + page_bytes - 1) / page_bytes * page_bytes;
+          const std::size_t step = unit == 0 ? whole : std::lcm(unit, page_bytes);
+          // As long as was asked for, as far as borders are allowed there.
+          const std::size_t expected = std::min(whole, std::max(step, chunk / step * step));
+          ++plans;
+          if (!plan.is_mapped() || plan.length != whole || covered != whole || cuts ||
+              longest != expected) {
+            CAPTURE(page_bytes, bytes, unit, chunk, covered, longest, expected);
+            FAIL_CHECK("a wrong plan");
+          }
+        }
+      }
+    }
+  }
+  CHECK(plans == 3 * 70 * 25 * 40);
+}
+
+TEST_CASE("memory is mapped above the limit and not at it", "[cuda]") {
+  const ps::detail::pinned_sizes sizes;
+  CHECK(sizes.mapped_above == ps::small_pinned_bytes);
+  CHECK_FALSE(ps::detail::plan_pinned(ps::small_pinned_bytes, 256, sizes).is_mapped());
+  CHECK(ps::detail::plan_pinned(ps::small_pinned_bytes, 256, sizes).chunks() == 0);
+  CHECK(ps::detail::plan_pinned(ps::small_pinned_bytes + 1, 256, sizes).is_mapped());
+}
+
+TEST_CASE("sizes at the end of all numbers do not wrap", "[cuda]") {
+  constexpr std::size_t most = std::numeric_limits<std::size_t>::max();
+  const ps::detail::pinned_sizes sizes{.page = page};
+  for (const std::size_t bytes : {most - page, most / 2, most / 3}) {
+    for (const std::size_t unit : {most, most / 2 + 2, most / 4 + 3, most / 4096, std::size_t{1}}) {
+      CAPTURE(bytes, unit);
+      const auto plan = ps::detail::plan_pinned(bytes, unit, sizes);
+      CHECK(plan.length >= bytes);
+      CHECK(plan.length - bytes < page);
+      CHECK(plan.chunk % page == 0);
+      CHECK(plan.chunk <= plan.length);
+      CHECK((plan.chunks() == 1 || plan.chunk % unit == 0));
+      const std::size_t last = plan.chunks() - 1;
+      CHECK(plan.offset(last) + plan.bytes(last) == plan.length);
+    }
+  }
+}
+
+// ---- pages --------------------------------------------------------------------------------------
+
+TEST_CASE("a mapping is aligned to 2 MiB, as long as was asked for, and gone at its end",
+          "[cuda]") {
+  const void* data = nullptr;
+  {
+    ps::detail::page_mapping pages{5 * page, 17'000};
+    data = pages.data();
+    CHECK(reinterpret_cast<std::uintptr_t>(data) % (std::size_t{2} << 20) == 0);
+    std::memset(pages.data(), 1, 5 * page);
+    CHECK(is_mapped(pages.data() + 4 * page));
+  }
+  CHECK_FALSE(is_mapped(data));
+}
+
+TEST_CASE("the room in which a mapping is aligned is given back at once", "[cuda]") {
+  static_cast<void>(mapped_bytes());  // what reading takes once, it has taken
+  const std::size_t before = mapped_bytes();
+  const ps::detail::page_mapping one{page, page};
+  const ps::detail::page_mapping two{page, page};
+  CHECK(mapped_bytes() - before < (std::size_t{1} << 20));
+}
+
+TEST_CASE("a mapping that is released stays", "[cuda]") {
+  std::byte* data = nullptr;
+  {
+    ps::detail::page_mapping pages{page, page};
+    data = pages.release();
+  }
+  CHECK(is_mapped(data));
+  ::munmap(data, page);
+}
+
+TEST_CASE("a mapping that nobody has room for says how much was asked for", "[cuda]") {
+  for (const std::size_t length :
+       {std::size_t{1} << 60, std::numeric_limits<std::size_t>::max() / page * page}) {
+    try {
+      const ps::detail::page_mapping pages{length, 12'345};
+      FAIL_CHECK("was mapped");
+    } catch (const ps::out_of_memory& error) {
+      CHECK(error.bytes() == 12'345);
+      CHECK(std::string{error.what()}.find("Cannot allocate memory") != std::string::npos);
+    }
+  }
+}
+
+TEST_CASE("every page is touched, by any number of threads", "[cuda]") {
+  for (const std::size_t pages : {1U, 2U, 7U, 64U}) {
+    for (std::size_t threads = 1; threads <= 5; ++threads) {
+      CAPTURE(pages, threads);
+      void* const data =
+          ::mmap(nullptr, pages * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+      REQUIRE(data != MAP_FAILED);
+      ::madvise(data, pages * page, MADV_NOHUGEPAGE);
+      auto* const begin = static_cast<std::byte*>(data);
+      CHECK(resident_pages(begin, pages * page) == 0);
+      ps::detail::touch_pages(begin, pages * page, page, threads);
+      CHECK(resident_pages(begin, pages * page) == pages);
+      ::munmap(data, pages * page);
+    }
+  }
+}
+
+TEST_CASE("where no thread can be started, the calling one touches every page", "[cuda]") {
+  enum outcome { touched = 0, not_touched = 1, cannot_lower = 3 };
+  ps::detail::page_mapping pages{12 * page, 12 * page};
+  ::madvise(pages.data(), 12 * page, MADV_NOHUGEPAGE);
+  ::madvise(pages.data(), 12 * page, MADV_DOFORK);
+  const ::pid_t child = ::fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    const ::rlimit nothing{0, 0};
+    // The limit does not bind the superuser: the child becomes nobody.
+    if (::setrlimit(RLIMIT_NPROC, &nothing) != 0 || (::geteuid() == 0 && ::setuid(65534) != 0)) {
+      ::_exit(cannot_lower);
+    }
+    try {
+      std::thread{[] {}}.join();
+      ::_exit(cannot_lower);
+    } catch (const std::system_error&) {
+    }
+    ps::detail::touch_pages(pages.data(), 12 * page, page, 4);
+    unsigned char resident[12] = {};
+    ::mincore(pages.data(), 12 * page, resident);
+    const bool all = std::all_of(std::begin(resident), std::end(resident),
+                                 [](unsigned char of) { return (of & 1U) != 0; });
+    ::_exit(all ? touched : not_touched);
+  }
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  REQUIRE(WIFEXITED(status));
+  if (WEXITSTATUS(status) == cannot_lower) {
+    WARN("not tested: the process may not give up its right to start threads");
+    return;
+  }
+  CHECK(WEXITSTATUS(status) == touched);
+}
+
+TEST_CASE("few threads touch, and one where there is little to do", "[cuda]") {
+  CHECK(ps::detail::touching_threads(1) == 1);
+  CHECK(ps::detail::touching_threads(std::size_t{16} << 20) == 1);
+  CHECK(ps::detail::touching_threads(std::size_t{1} << 40) ==
+        std::clamp(std::thread::hardware_concurrency(), 1U, 8U));
+}
+
+TEST_CASE("a thread takes memory from the chosen node for a scope, and then as before", "[cuda]") {
+  if (memory_policy() != 0) {
+    WARN("not tested: memory policies are not to be had, or the program runs under one");
+    return;
+  }
+  {
+    const ps::detail::scoped_node nowhere{-1};
+    CHECK(memory_policy() == 0);
+  }
+  {
+    const ps::detail::scoped_node beyond{100'000};
+    CHECK(memory_policy() == 0);
+  }
+  {
+    const ps::detail::scoped_node first{0};
+    if (memory_policy() != 1) {
+      WARN("not tested: memory policies can't be set here");
+      return;
+    }
+    int of_a_new_thread = -1;
+    std::thread{[&] { of_a_new_thread = memory_policy(); }}.join();
+    CHECK(of_a_new_thread == 1);  // the helpers that touch
+    { const ps::detail::scoped_node second{0}; }
+    CHECK(memory_policy() == 1);  // a policy that is there stays
+  }
+  CHECK(memory_policy() == 0);
+}
+
+// ---- taking and freeing -------------------------------------------------------------------------
+
+TEST_CASE("small memory is one call of the runtime's, portable, and freed by its counterpart",
+          "[cuda]") {
+  const clean_runtime runtime;
+  void* data = ps::detail::cuda_allocate_pinned(0, 2 * page, 256, tiny);
+  CHECK(fake_cuda::calls_of("cudaHostAlloc") == 1);
+  CHECK(fake_cuda::calls_of("cudaHostRegister") == 0);
+  std::memset(data, 1, 2 * page);
+  ps::detail::cuda_deallocate_pinned(0, data, 2 * page, 256, tiny);
+  CHECK(fake_cuda::calls_of("cudaFreeHost") == 1);
+}
+
+TEST_CASE("large memory is registered chunk by chunk, and all of it is given back", "[cuda]") {
+  const clean_runtime runtime{{.host_numa_id = 0}};
+  const int policy = memory_policy();
+  for (const std::size_t unit : {std::size_t{0}, std::size_t{256}, 3 * page, std::size_t{768}}) {
+    for (const std::size_t bytes : {2 * page + 1, 24 * page, 50 * page - 13}) {
+      CAPTURE(unit, bytes);
+      const auto before = fake_cuda::calls_of("cudaHostRegister");
+      const auto plan = ps::detail::plan_pinned(bytes, unit, tiny);
+      void* data = ps::detail::cuda_allocate_pinned(0, bytes, unit, tiny);
+      CHECK(fake_cuda::calls_of("cudaHostRegister") - before == plan.chunks());
+      CHECK(static_cast<std::size_t>(fake_cuda::live().registrations) == plan.chunks());
+      CHECK(reinterpret_cast<std::uintptr_t>(data) % (std::size_t{2} << 20) == 0);
+      std::memset(data, 1, bytes);
+      ps::detail::cuda_deallocate_pinned(0, data, bytes, unit, tiny);
+      CHECK(fake_cuda::live().registrations == 0);
+      CHECK_FALSE(is_mapped(data));
+    }
+  }
+  CHECK(fake_cuda::calls_of("cudaHostAlloc") == 0);
+  CHECK(memory_policy() == policy);  // the node was for these pages alone
+}
+
+TEST_CASE("the device takes the large path above its limit", "[cuda]") {
+  const clean_runtime runtime;
+  const ps::cuda_device device;
+  const std::size_t unit = ps::small_pinned_bytes / 4 + 256;
+  const auto block = device.allocate_pinned(4 * unit, unit);
+  CHECK(block.pinned);
+  CHECK(fake_cuda::live().registrations == 1);
+  static_cast<std::byte*>(block.data)[4 * unit - 1] = std::byte{1};
+  device.deallocate_pinned(block.data, 4 * unit, unit);
+}
+
+TEST_CASE("a copy of any one slot lies in one registration, whatever the size of a slot",
+          "[cuda]") {
+  const clean_runtime runtime;
+  const ps::cuda_device device;
+  {
+    const auto stream = device.make_stream();
+    for (const std::size_t unit : {256U, 768U, 1280U, 4352U, 5 * 4096U, 12'544U, 65'792U}) {
+      CAPTURE(unit);
+      const std::size_t slots = 40;
+      auto* data =
+          static_cast<std::byte*>(ps::detail::cuda_allocate_pinned(0, slots * unit, unit, tiny));
+      void* to = device.allocate(slots * unit);
+      for (std::size_t slot = 0; slot < slots; ++slot) {
+        CHECK_NOTHROW(device.copy_async(to, data + slot * unit, unit, stream));
+      }
+      device.synchronize(stream);
+      if (ps::detail::plan_pinned(slots * unit, unit, tiny).chunks() > 1) {
+        // What is avoided: the runtime refuses it.
+        CHECK_THROWS_AS(device.copy_async(to, data, slots * unit, stream), ps::cuda_error);
+      }
+      device.synchronize(stream);
+      device.deallocate(to, slots * unit);
+      ps::detail::cuda_deallocate_pinned(0, data, slots * unit, unit, tiny);
+    }
+  }
+}
+
+TEST_CASE("a refusal in the middle takes back what was registered, and says what to do", "[cuda]") {
+  const std::size_t bytes = 40 * page;
+  const std::size_t chunks = ps::detail::plan_pinned(bytes, 256, tiny).chunks();
+  REQUIRE(chunks == 10);
+  for (std::size_t which = 0; which < chunks; ++which) {
+    CAPTURE(which);
+    const clean_runtime runtime;
+    fake_cuda::fail_call_of("cudaHostRegister", which, cudaErrorMemoryAllocation);
+    try {
+      static_cast<void>(ps::detail::cuda_allocate_pinned(0, bytes, 256, tiny));
+      FAIL_CHECK("memory was given");
+    } catch (const ps::out_of_memory& error) {
+      CHECK(error.bytes() == bytes);
+      const std::string text = error.what();
+      for (const char* part : {"pinned memory", "cudaHostRegister", "cudaErrorMemoryAllocation",
+                               "ulimit -l", "prefetch", "pageable_fallback"}) {
+        CHECK(text.find(part) != std::string::npos);
+      }
+    }
+    CHECK(fake_cuda::calls_of("cudaHostUnregister") == which);
+  }
+}
+
+TEST_CASE("a machine with less memory to lock than is asked for refuses, and then gives the rest",
+          "[cuda]") {
+  const clean_runtime runtime{{.pinned_memory = 21 * page}};
+  CHECK_THROWS_AS(ps::detail::cuda_allocate_pinned(0, 24 * page, 256, tiny), ps::out_of_memory);
+  CHECK(fake_cuda::calls_of("cudaHostRegister") == 6);
+  void* data = ps::detail::cuda_allocate_pinned(0, 20 * page, 256, tiny);
+  ps::detail::cuda_deallocate_pinned(0, data, 20 * page, 256, tiny);
+}
+
+TEST_CASE("a refusal leaves no mapping behind", "[cuda]") {
+  const clean_runtime runtime;
+  const std::size_t bytes = std::size_t{8} << 20;
+  const ps::detail::pinned_sizes sizes{.mapped_above = 0, .chunk = bytes / 2, .page = page};
+  const std::size_t before = mapped_bytes();
+  for (int turn = 0; turn < 16; ++turn) {
+    fake_cuda::fail_call_of("cudaHostRegister", 1, cudaErrorMemoryAllocation);
+    CHECK_THROWS_AS(ps::detail::cuda_allocate_pinned(0, bytes, 256, sizes), ps::out_of_memory);
+  }
+  CHECK(mapped_bytes() < before + 8 * bytes);
+}
+
+TEST_CASE("a refusal of small memory is out of memory too", "[cuda]") {
+  const clean_runtime runtime;
+  fake_cuda::fail_call_of("cudaHostAlloc", 0, cudaErrorMemoryAllocation);
+  try {
+    static_cast<void>(ps::cuda_device{}.allocate_pinned(1000));
+    FAIL_CHECK("memory was given");
+  } catch (const ps::out_of_memory& error) {
+    CHECK(error.bytes() == 1000);
+    CHECK(std::string{error.what()}.find("ulimit -l") != std::string::npos);
+  }
+}
+
+TEST_CASE("what is not a refusal keeps its type", "[cuda]") {
+  const std::size_t bytes = GENERATE(std::size_t{page}, std::size_t{40 * page});
+  const char* const call = bytes == page ? "cudaHostAlloc" : "cudaHostRegister";
+  CAPTURE(call);
+  const auto take = [&](cudaError_t code) {
+    fake_cuda::fail_call_of(call, 0, code);
+    static_cast<void>(ps::detail::cuda_allocate_pinned(0, bytes, 256, tiny));
+  };
+  const clean_runtime runtime;
+  CHECK_THROWS_AS(take(cudaErrorIllegalAddress), ps::cuda_context_lost);
+  CHECK_THROWS_AS(take(cudaErrorInsufficientDriver), ps::no_cuda_driver);
+  CHECK_THROWS_AS(take(cudaErrorStreamCaptureUnsupported), ps::capture_in_progress);
+  try {
+    take(cudaErrorUnknown);
+    FAIL_CHECK("memory was given");
+  } catch (const ps::cuda_error& error) {
+    CHECK(error.code() == cudaErrorUnknown);
+    CHECK(std::string{error.call()} == call);
+  }
+}
+
+TEST_CASE("sizes that nobody has are refused without a call", "[cuda]") {
+  const clean_runtime runtime;
+  constexpr std::size_t most = std::numeric_limits<std::size_t>::max();
+  const auto before = fake_cuda::calls();
+  for (const std::size_t bytes : {std::size_t{0}, most, most - 4094}) {
+    CHECK_THROWS_AS(ps::detail::cuda_allocate_pinned(0, bytes, 0), ps::out_of_memory);
+  }
+  CHECK(fake_cuda::calls() == before);
+}
+
+TEST_CASE("freeing no memory calls nothing", "[cuda]") {
+  const clean_runtime runtime;
+  const auto before = fake_cuda::calls();
+  ps::detail::cuda_deallocate_pinned(0, nullptr, 1000, 0);
+  CHECK(fake_cuda::calls() == before);
+}
+
+TEST_CASE("a chunk that can't be unregistered does not keep the others", "[cuda]") {
+  fake_cuda::reset();
+  void* data = ps::detail::cuda_allocate_pinned(0, 40 * page, 256, tiny);
+  fake_cuda::fail_call_of("cudaHostUnregister", 2, cudaErrorUnknown);
+  ps::detail::cuda_deallocate_pinned(0, data, 40 * page, 256, tiny);
+  CHECK(fake_cuda::calls_of("cudaHostUnregister") == 10);  // once each
+  CHECK_FALSE(is_mapped(data));
+  CHECK(cudaPeekAtLastError() == cudaSuccess);
+}
+
+TEST_CASE("an error that the program has not seen is told as its own, and stays", "[cuda]") {
+  fake_cuda::reset();
+  CHECK(cudaSetDevice(100) != cudaSuccess);
+  CHECK_THROWS_AS(ps::cuda_device{}.allocate_pinned(page), ps::cuda_error);
+  CHECK_THROWS_AS(ps::detail::cuda_allocate_pinned(0, page, 0, tiny), ps::pending_cuda_error);
+  CHECK_THROWS_AS(ps::detail::cuda_allocate_pinned(0, 40 * page, 0, tiny), ps::pending_cuda_error);
+  CHECK(fake_cuda::calls_of("cudaHostAlloc") == 0);
+  CHECK(fake_cuda::calls_of("cudaHostRegister") == 0);
+  CHECK(cudaGetLastError() != cudaSuccess);
+}
+
+TEST_CASE("a driver that knows no nodes pins all the same; other errors are told", "[cuda]") {
+  const clean_runtime runtime;
+  fake_cuda::fail_call_of("cudaDeviceGetAttribute", 0, cudaErrorInvalidValue);
+  void* data = ps::detail::cuda_allocate_pinned(0, 40 * page, 256, tiny);
+  ps::detail::cuda_deallocate_pinned(0, data, 40 * page, 256, tiny);
+  fake_cuda::fail_call_of("cudaDeviceGetAttribute", 0, cudaErrorUnknown);
+  CHECK_THROWS_AS(ps::detail::cuda_allocate_pinned(0, 40 * page, 256, tiny), ps::cuda_error);
+}
+
+// ---- the rooms above ----------------------------------------------------------------------------
+
+TEST_CASE("slots that a GPU's driver refuses are an exception, or visibly pageable", "[cuda]") {
+  const clean_runtime runtime;
+  const ps::cuda_device device;
+  fake_cuda::fail_call_of("cudaHostAlloc", 0, cudaErrorMemoryAllocation);
+  CHECK_THROWS_AS((ps::loader{numbered{100}, ps::sequential{}, device, {.batch_size = 10}}),
+                  ps::out_of_memory);
+  fake_cuda::fail_call_of("cudaHostAlloc", 0, cudaErrorMemoryAllocation);
+  ps::loader fallen{
+      numbered{100}, ps::sequential{}, device, {.batch_size = 10, .pageable_fallback = true}};
+  CHECK_FALSE(fallen.footprint().pinned);
+  CHECK(fake_cuda::live().pinned_blocks == 0);
+  std::size_t samples = 0;
+  for (const auto& batch : fallen.epoch(0)) samples += batch.size();
+  CHECK(samples == 100);
+  ps::loader pinned{
+      numbered{100}, ps::sequential{}, device, {.batch_size = 10, .pageable_fallback = true}};
+  CHECK(pinned.footprint().pinned);
+  CHECK(fake_cuda::live().pinned_blocks == 1);
+}
+
+TEST_CASE("a context that is lost is not taken for a lack of memory", "[cuda]") {
+  const clean_runtime runtime;
+  fake_cuda::fail_call_of("cudaHostAlloc", 0, cudaErrorIllegalAddress);
+  CHECK_THROWS_AS((ps::slab{ps::cuda_device{}, 1000, ps::memory_kind::pinned_or_pageable}),
+                  ps::cuda_context_lost);
+}
+
+TEST_CASE("containers and pools live in a GPU's pinned memory", "[cuda]") {
+  const clean_runtime runtime;
+  {
+    std::vector<float, ps::pinned_allocator<float, ps::cuda_device>> numbers(1000, 1.0F);
+    CHECK(fake_cuda::live().pinned_blocks == 1);
+    ps::pinned_resource<ps::cuda_device> pinned;
+    std::pmr::synchronized_pool_resource pool{&pinned};
+    std::pmr::vector<std::byte> bytes(100'000, std::byte{1}, &pool);
+    CHECK(pinned.bytes() >= 100'000);
+    CHECK(pinned.pageable_bytes() == 0);
+    void* whole_pages = pool.allocate(2 * page, page);
+    CHECK(reinterpret_cast<std::uintptr_t>(whole_pages) % page == 0);
+    pool.deallocate(whole_pages, 2 * page, page);
+  }
+}

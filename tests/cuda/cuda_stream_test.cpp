@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: BSL-1.0
+#include <cstddef>
+#include <memory>
+#include <type_traits>
+#include <utility>
+
+#include <penstock/device/cuda_device.hpp>
+
+#include "fake_cuda/fake_cuda.hpp"
+#include "support/catch.hpp"
+
+namespace ps = penstock;
+
+namespace {
+
+struct wrapper {
+  cudaStream_t handle;
+  [[nodiscard]] cudaStream_t get() const { return handle; }
+};
+struct unrelated {
+  [[nodiscard]] int get() const { return 0; }
+};
+
+static_assert(std::is_convertible_v<cudaStream_t, ps::cuda_stream_ref>);
+static_assert(std::is_convertible_v<wrapper, ps::cuda_stream_ref>);
+static_assert(std::is_convertible_v<const ps::cuda_stream&, ps::cuda_stream_ref>);
+static_assert(!std::is_convertible_v<int, ps::cuda_stream_ref>);
+static_assert(!std::is_convertible_v<std::nullptr_t, ps::cuda_stream_ref>);
+static_assert(!std::is_convertible_v<unrelated, ps::cuda_stream_ref>);
+static_assert(!std::is_default_constructible_v<ps::cuda_stream_ref>);
+static_assert(!std::is_copy_constructible_v<ps::cuda_stream>);
+static_assert(std::is_nothrow_move_constructible_v<ps::cuda_stream>);
+static_assert(std::is_nothrow_move_assignable_v<ps::cuda_stream>);
+
+}  // namespace
+
+TEST_CASE("a reference to a stream comes from a handle, and from whatever owns one", "[cuda]") {
+  fake_cuda::reset();
+  cudaStream_t handle = nullptr;
+  REQUIRE(cudaStreamCreateWithFlags(&handle, cudaStreamNonBlocking) == cudaSuccess);
+  const ps::cuda_stream_ref one = handle;
+  const ps::cuda_stream_ref two = wrapper{handle};
+  CHECK(one.get() == handle);
+  CHECK(one == two);
+  CHECK(ps::cuda_stream_ref{cudaStreamPerThread}.get() == cudaStreamPerThread);
+  CHECK(cudaStreamDestroy(handle) == cudaSuccess);
+  CHECK(fake_cuda::expect_clean());
+}
+
+TEST_CASE("a stream is destroyed once, by its last owner", "[cuda]") {
+  fake_cuda::reset();
+  {
+    ps::cuda_stream first{0};
+    const cudaStream_t handle = first.get();
+    REQUIRE(handle != nullptr);
+    ps::cuda_stream second = std::move(first);
+    CHECK(second.get() == handle);
+    CHECK(first.get() == nullptr);
+    ps::cuda_stream third{0};
+    third = std::move(second);
+    CHECK(third.get() == handle);
+    CHECK(fake_cuda::live().streams == 1);
+    auto& same = third;
+    third = std::move(same);
+    CHECK(third.get() == handle);
+    CHECK(fake_cuda::live().streams == 1);
+  }
+  CHECK(fake_cuda::live().streams == 0);
+  CHECK(fake_cuda::expect_clean());
+}
+
+TEST_CASE("a stream that is released belongs to the caller, and can be taken back", "[cuda]") {
+  fake_cuda::reset();
+  ps::cuda_stream stream{0};
+  const cudaStream_t handle = stream.release();
+  CHECK(stream.get() == nullptr);
+  CHECK(fake_cuda::live().streams == 1);
+  { const auto taken = ps::cuda_stream::from_native_handle(handle); }
+  CHECK(fake_cuda::live().streams == 0);
+  CHECK(fake_cuda::expect_clean());
+}
+
+TEST_CASE("a library stream does not wait for the default stream", "[cuda]") {
+  fake_cuda::reset();
+  const ps::cuda_stream stream{0};
+  unsigned int flags = 0;
+  REQUIRE(cudaStreamGetFlags(stream.get(), &flags) == cudaSuccess);
+  CHECK(flags == cudaStreamNonBlocking);
+}
+
+TEST_CASE("making a stream for another device leaves the thread's device as it was", "[cuda]") {
+  fake_cuda::reset({.devices = 2});
+  const ps::cuda_stream stream{1};
+  int current = -1;
+  REQUIRE(cudaGetDevice(&current) == cudaSuccess);
+  CHECK(current == 0);
+  CHECK_THROWS_AS(ps::cuda_device{0}.require_usable(stream), ps::stream_of_another_device);
+  CHECK_NOTHROW(ps::cuda_device{1}.require_usable(stream));
+}

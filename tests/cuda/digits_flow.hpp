@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include <penstock/cuda.hpp>
+
+#include "fake_cuda/fake_cuda.hpp"
+
+/// Training data of MNIST's shape through the whole flow on the double: what the tests of order, of
+/// calls and of faults run.
+namespace digits_flow {
+
+namespace ps = penstock;
+
+using record =
+    ps::record<ps::field<"image", std::uint8_t, 28, 28>, ps::field<"label", std::uint8_t>>;
+
+/// Images whose every byte tells sample and place.
+struct digits {
+  using record_type = record;
+  std::uint64_t count = 96;
+  [[nodiscard]] std::uint64_t size() const { return count; }
+  static std::uint8_t pixel(std::uint64_t index, std::size_t i) {
+    return static_cast<std::uint8_t>(index * 31 + i * 7 + i / 28);
+  }
+  void read(std::uint64_t index, ps::sample<record> out) const {
+    const auto image = ps::get<"image">(out).flat();
+    for (std::size_t i = 0; i < image.size(); ++i) image[i] = pixel(index, i);
+    ps::get<"label">(out) = static_cast<std::uint8_t>(index);
+  }
+};
+
+/// Whether a batch in memory holds these samples.
+inline bool holds(const ps::const_batch_view<record>& batch,
+                  const std::vector<std::uint64_t>& samples) {
+  const auto labels = ps::get<"label">(batch).flat();
+  const auto images = ps::get<"image">(batch).flat();
+  for (std::size_t n = 0; n < samples.size(); ++n) {
+    if (labels[n] != static_cast<std::uint8_t>(samples[n])) return false;
+    for (std::size_t i = 0; i < 784; ++i) {
+      if (images[n * 784 + i] != digits::pixel(samples[n], i)) return false;
+    }
+  }
+  return true;
+}
+
+struct settings {
+  std::uint64_t samples = 96;
+  std::size_t batch_size = 16;
+  std::size_t workers = 2;
+  std::size_t prefetch = 2;
+  std::size_t depth = 3;
+  std::uint64_t epochs = 1;
+  std::uint64_t stop_after = ~std::uint64_t{0};  ///< batches
+};
+
+struct outcome {
+  std::atomic<std::uint64_t> right{0};
+  std::atomic<std::uint64_t> wrong{0};
+};
+
+/// The batches of all epochs, in order, each looked at by work on the consumer's stream. Throws what
+/// the flow throws.
+inline void run(const ps::cuda_device& device, const settings& how, outcome& found) {
+  const ps::shuffled order{.seed = 9};
+  const auto stream = device.make_stream();
+  ps::loader loader{
+      digits{how.samples},
+      order,
+      device,
+      {.batch_size = how.batch_size, .workers = how.workers, .prefetch = how.prefetch}};
+  ps::transfer feed{loader, stream, {.depth = how.depth}};
+  std::uint64_t count = 0;
+  for (auto& batch : feed.epochs(0, how.epochs)) {
+    std::vector<std::uint64_t> samples(batch.size());
+    order.order(how.samples, batch.epoch()).fill(batch.index() * how.batch_size, samples);
+    const auto look = [view = std::as_const(batch).view(), samples, &found] {
+      ++(holds(view, samples) ? found.right : found.wrong);
+    };
+    fake_cuda::launch(stream.get(), look, {batch.data()});
+    if (++count == how.stop_after) break;
+  }
+  device.synchronize(ps::cuda_stream_ref{stream});
+}
+
+}  // namespace digits_flow

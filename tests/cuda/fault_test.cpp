@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: BSL-1.0
+// Every call that two epochs of six batches make fails once: the right exception, all threads end, and
+// nothing is left.
+#include <cstdint>
+#include <string>
+
+#include "cuda/digits_flow.hpp"
+#include "fake_cuda/fake_cuda.hpp"
+#include "support/catch.hpp"
+
+namespace ps = penstock;
+
+namespace {
+
+enum class ended { well, by_our_error };
+
+/// The flow with one call failing. A flow that takes no notice must have delivered right data.
+ended run(const digits_flow::settings& how, std::uint64_t& right) {
+  digits_flow::outcome found;
+  ended result = ended::well;
+  try {
+    digits_flow::run(ps::cuda_device{0}, how, found);
+  } catch (const ps::cuda_error& error) {
+    CHECK(error.code() == cudaErrorUnknown);
+    result = ended::by_our_error;
+  } catch (const ps::out_of_memory&) {
+    result = ended::by_our_error;
+  }
+  CHECK(found.wrong == 0);
+  right = found.right;
+  CHECK(cudaGetLastError() == cudaSuccess);
+  for (const auto& finding : fake_cuda::findings()) FAIL_CHECK(finding.text);
+  CHECK(fake_cuda::expect_clean());
+  return result;
+}
+
+void sweep(const digits_flow::settings& how, std::uint64_t batches, fake_cuda::policy policy) {
+  fake_cuda::reset({.policy = policy});
+  std::uint64_t right = 0;
+  REQUIRE(run(how, right) == ended::well);
+  REQUIRE(right == batches);
+  // With threads the number of calls varies a little: the sweep ends behind the last one of any run.
+  const std::uint64_t calls = fake_cuda::calls() + 10;
+  std::uint64_t failures = 0;
+  for (std::uint64_t k = 0; k < calls; ++k) {
+    INFO("call " << k << " of " << calls);
+    fake_cuda::reset({.policy = policy});
+    fake_cuda::fail_call(k, cudaErrorUnknown);
+    if (run(how, right) == ended::by_our_error) ++failures;
+  }
+  CHECK(failures > calls / 2);
+}
+
+}  // namespace
+
+TEST_CASE("whichever call fails, the consumer gets it and nothing is left", "[cuda]") {
+  const auto policy =
+      GENERATE(fake_cuda::policy::late, fake_cuda::policy::early, fake_cuda::policy::random);
+  const std::size_t workers = GENERATE(0U, 2U);
+  INFO("policy " << static_cast<int>(policy) << ", workers " << workers);
+  SECTION("in two whole epochs") { sweep({.workers = workers, .epochs = 2}, 12, policy); }
+  SECTION("with a break in the second") {
+    sweep({.workers = workers, .epochs = 2, .stop_after = 9}, 9, policy);
+  }
+}
+
+TEST_CASE("whichever call of one function fails, the consumer gets it and nothing is left",
+          "[cuda]") {
+  const auto policy = GENERATE(fake_cuda::policy::late, fake_cuda::policy::random);
+  for (const char* name :
+       {"cudaGetDeviceCount", "cudaGetDevice", "cudaSetDevice",
+        "cudaThreadExchangeStreamCaptureMode", "cudaStreamCreateWithFlags", "cudaStreamDestroy",
+        "cudaStreamSynchronize", "cudaStreamWaitEvent", "cudaStreamIsCapturing",
+        "cudaStreamGetDevice", "cudaEventCreateWithFlags", "cudaEventDestroy", "cudaEventRecord",
+        "cudaEventSynchronize", "cudaMalloc", "cudaFree", "cudaHostAlloc", "cudaFreeHost",
+        "cudaMemcpyAsync"}) {
+    fake_cuda::reset({.policy = policy});
+    std::uint64_t right = 0;
+    REQUIRE(run({.epochs = 2}, right) == ended::well);
+    const std::uint64_t calls = fake_cuda::calls_of(name);
+    for (std::uint64_t k = 0; k < calls; ++k) {
+      INFO(name << " " << k << " of " << calls);
+      fake_cuda::reset({.policy = policy});
+      fake_cuda::fail_call_of(name, k, cudaErrorUnknown);
+      run({.epochs = 2}, right);
+    }
+  }
+}
+
+TEST_CASE("when every call fails from some call on, all threads end all the same", "[cuda]") {
+  fake_cuda::reset();
+  std::uint64_t right = 0;
+  REQUIRE(run({.epochs = 2}, right) == ended::well);
+  const std::uint64_t calls = fake_cuda::calls() + 10;
+  for (std::uint64_t k = 0; k < calls; ++k) {
+    INFO("from call " << k << " on, of " << calls);
+    fake_cuda::reset();
+    fake_cuda::fail_from(k, cudaErrorUnknown);
+    digits_flow::outcome found;
+    try {
+      digits_flow::run(ps::cuda_device{0}, {.epochs = 2}, found);
+    } catch (const ps::error&) {
+    }
+    CHECK(found.wrong == 0);
+  }
+  fake_cuda::reset();
+}

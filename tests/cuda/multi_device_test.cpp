@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: BSL-1.0
+#include <cstdint>
+#include <thread>
+#include <vector>
+
+#include "cuda/digits_flow.hpp"
+#include "fake_cuda/fake_cuda.hpp"
+#include "support/catch.hpp"
+
+namespace ps = penstock;
+
+TEST_CASE("a feed for each device, on threads of their own, gets each its own batches", "[cuda]") {
+  const auto policy =
+      GENERATE(fake_cuda::policy::late, fake_cuda::policy::early, fake_cuda::policy::random);
+  fake_cuda::reset({.policy = policy, .seed = 11, .devices = 3});
+  std::vector<digits_flow::outcome> found(3);
+  {
+    std::vector<std::jthread> threads;
+    for (int ordinal = 0; ordinal < 3; ++ordinal) {
+      threads.emplace_back([ordinal, &one = found[static_cast<std::size_t>(ordinal)]] {
+        digits_flow::run(ps::cuda_device{ordinal}, {.epochs = 2}, one);
+      });
+    }
+  }
+  for (const auto& one : found) {
+    CHECK(one.right == 12);
+    CHECK(one.wrong == 0);
+  }
+  CHECK(fake_cuda::expect_clean());
+}
+
+TEST_CASE("one thread may feed a device that is not its current one, and keeps its current one",
+          "[cuda]") {
+  fake_cuda::reset({.devices = 2});
+  digits_flow::outcome found;
+  digits_flow::run(ps::cuda_device{1}, {.epochs = 1}, found);
+  CHECK(found.right == 6);
+  int current = -1;
+  CHECK(cudaGetDevice(&current) == cudaSuccess);
+  CHECK(current == 0);
+  CHECK(fake_cuda::expect_clean());
+}
+
+TEST_CASE("a stream of another device than the loader's is refused at once", "[cuda]") {
+  fake_cuda::reset({.devices = 2});
+  {
+    const ps::cuda_stream stream = ps::cuda_device{0}.make_stream();
+    ps::loader loader{
+        digits_flow::digits{}, ps::sequential{}, ps::cuda_device{1}, {.batch_size = 16}};
+    CHECK_THROWS_AS((ps::transfer{loader, stream}), ps::stream_of_another_device);
+  }
+  CHECK(fake_cuda::expect_clean());
+}

@@ -1,0 +1,361 @@
+// SPDX-License-Identifier: BSL-1.0
+// The runtime's functions: devices, errors, streams, events. Each as its documentation says.
+#include <cstring>
+#include <utility>
+
+#include "api.hpp"
+
+using fake_cuda::detail::api_call;
+using fake_cuda::detail::mark;
+using fake_cuda::detail::operation;
+
+namespace {
+
+constexpr std::uint64_t patience = 64;  // queries that a thing not ready may be asked
+
+bool is_done(const mark& place) {
+  return place.stream == nullptr || place.stream->completed >= place.position;
+}
+
+cudaError_t make_stream(const char* name, cudaStream_t* stream, unsigned int flags) {
+  api_call call{name};
+  if (call.failed()) return call.result();
+  if (stream == nullptr || flags > cudaStreamNonBlocking) return call.done(cudaErrorInvalidValue);
+  *stream = call.now().make_stream(call.thread().device, flags).get();
+  return cudaSuccess;
+}
+
+cudaError_t make_event(const char* name, cudaEvent_t* event, unsigned int flags) {
+  api_call call{name};
+  if (call.failed()) return call.result();
+  if (event == nullptr) return call.done(cudaErrorInvalidValue);
+  auto made = std::make_unique<CUevent_st>();
+  made->device = call.thread().device;
+  made->flags = flags;
+  *event = made.get();
+  call.now().events.push_back(std::move(made));
+  return cudaSuccess;
+}
+
+}  // namespace
+
+namespace fake_cuda {
+
+void launch(cudaStream_t stream, std::function<void()> work, std::vector<const void*> touches) {
+  api_call call{"fake_cuda::launch", false};
+  if (call.failed()) {
+    call.result();
+    return;
+  }
+  const auto to = call.stream(stream);
+  if (to == nullptr) return;
+  operation next;
+  next.work = std::make_shared<std::function<void()>>(std::move(work));
+  next.touches = std::move(touches);
+  call.now().push(to, std::move(next));
+}
+
+void kernel_fault(cudaStream_t stream, cudaError_t code) {
+  api_call call{"fake_cuda::kernel_fault", false};
+  if (call.failed()) return;
+  const auto to = call.stream(stream);
+  if (to == nullptr) return;
+  operation next;
+  next.fault = code;
+  call.now().push(to, std::move(next));
+}
+
+}  // namespace fake_cuda
+
+extern "C" {
+
+// ---- devices and errors
+
+cudaError_t cudaGetDeviceCount(int* count) {
+  *count = 0;
+  api_call call{"cudaGetDeviceCount"};
+  if (call.failed()) return call.result();
+  *count = call.now().how.devices;
+  return cudaSuccess;
+}
+
+cudaError_t cudaGetDevice(int* device) {
+  api_call call{"cudaGetDevice"};
+  if (call.failed()) return call.result();
+  *device = call.thread().device;
+  return cudaSuccess;
+}
+
+cudaError_t cudaSetDevice(int device) {
+  api_call call{"cudaSetDevice"};
+  if (call.failed()) return call.result();
+  if (device < 0 || device >= call.now().how.devices) return call.done(cudaErrorInvalidDevice);
+  call.thread().device = device;
+  return call.done(call.lost(device));
+}
+
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
+  api_call call{"cudaDeviceGetAttribute"};
+  if (call.failed()) return call.result();
+  if (device < 0 || device >= call.now().how.devices) return call.done(cudaErrorInvalidDevice);
+  *value = 0;
+  if (attribute == cudaDevAttrHostNumaId) *value = call.now().how.host_numa_id;
+  if (attribute == cudaDevAttrHostRegisterReadOnlySupported) {
+    *value = call.now().how.read_only_registration ? 1 : 0;
+  }
+  return cudaSuccess;
+}
+
+cudaError_t cudaDeviceSynchronize() {
+  api_call call{"cudaDeviceSynchronize"};
+  if (call.failed()) return call.result();
+  if (call.forbidden_by_capture()) return call.done(cudaErrorStreamCaptureUnsupported);
+  call.now().run_all(call.lock());
+  return call.done(call.lost(call.thread().device));
+}
+
+cudaError_t cudaDriverGetVersion(int* version) {
+  api_call call{"cudaDriverGetVersion"};
+  if (call.failed()) return call.result();
+  *version = CUDART_VERSION;
+  return cudaSuccess;
+}
+
+cudaError_t cudaRuntimeGetVersion(int* version) {
+  api_call call{"cudaRuntimeGetVersion"};
+  *version = CUDART_VERSION;
+  return cudaSuccess;
+}
+
+// Not counted as calls: these can't fail.
+static cudaError_t standing_error() {
+  auto& now = fake_cuda::detail::the_world();
+  auto& thread = fake_cuda::detail::this_thread(now);
+  if (now.unloaded) return cudaErrorCudartUnloading;
+  if (now.how.no_driver) return cudaErrorInsufficientDriver;
+  if (now.how.devices == 0) return cudaErrorNoDevice;
+  const auto lost = now.lost.find(thread.device);
+  return lost != now.lost.end() && thread.last_error != cudaSuccess ? lost->second
+                                                                    : thread.last_error;
+}
+
+cudaError_t cudaPeekAtLastError() {
+  const std::lock_guard lock{fake_cuda::detail::the_world().mutex};
+  return standing_error();
+}
+
+cudaError_t cudaGetLastError() {
+  auto& now = fake_cuda::detail::the_world();
+  const std::lock_guard lock{now.mutex};
+  const cudaError_t code = standing_error();
+  auto& thread = fake_cuda::detail::this_thread(now);
+  if (now.lost.count(thread.device) == 0) thread.last_error = cudaSuccess;
+  return code;
+}
+
+const char* cudaGetErrorName(cudaError_t code) {
+  switch (code) {
+#define PENSTOCK_NAME(name) \
+  case name:                \
+    return #name
+    PENSTOCK_NAME(cudaSuccess);
+    PENSTOCK_NAME(cudaErrorInvalidValue);
+    PENSTOCK_NAME(cudaErrorMemoryAllocation);
+    PENSTOCK_NAME(cudaErrorInitializationError);
+    PENSTOCK_NAME(cudaErrorCudartUnloading);
+    PENSTOCK_NAME(cudaErrorInsufficientDriver);
+    PENSTOCK_NAME(cudaErrorNoDevice);
+    PENSTOCK_NAME(cudaErrorInvalidDevice);
+    PENSTOCK_NAME(cudaErrorInvalidResourceHandle);
+    PENSTOCK_NAME(cudaErrorNotReady);
+    PENSTOCK_NAME(cudaErrorIllegalAddress);
+    PENSTOCK_NAME(cudaErrorLaunchFailure);
+    PENSTOCK_NAME(cudaErrorHostMemoryAlreadyRegistered);
+    PENSTOCK_NAME(cudaErrorHostMemoryNotRegistered);
+    PENSTOCK_NAME(cudaErrorNotPermitted);
+    PENSTOCK_NAME(cudaErrorNotSupported);
+    PENSTOCK_NAME(cudaErrorStreamCaptureUnsupported);
+    PENSTOCK_NAME(cudaErrorStreamCaptureInvalidated);
+    PENSTOCK_NAME(cudaErrorStreamCaptureUnmatched);
+    PENSTOCK_NAME(cudaErrorStreamCaptureUnjoined);
+    PENSTOCK_NAME(cudaErrorStreamCaptureIsolation);
+    PENSTOCK_NAME(cudaErrorStreamCaptureImplicit);
+    PENSTOCK_NAME(cudaErrorCapturedEvent);
+    PENSTOCK_NAME(cudaErrorStreamCaptureWrongThread);
+    PENSTOCK_NAME(cudaErrorUnknown);
+#undef PENSTOCK_NAME
+    default:
+      return "cudaError of the double without a name";
+  }
+}
+
+const char* cudaGetErrorString(cudaError_t) { return "as the double of the runtime says"; }
+
+// ---- streams
+
+cudaError_t cudaStreamCreate(cudaStream_t* stream) {
+  return make_stream("cudaStreamCreate", stream, cudaStreamDefault);
+}
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned int flags) {
+  return make_stream("cudaStreamCreateWithFlags", stream, flags);
+}
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned int flags, int) {
+  return make_stream("cudaStreamCreateWithPriority", stream, flags);
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  api_call call{"cudaStreamDestroy"};
+  if (call.failed() && !call.was_told_to_fail()) return call.result();
+  const auto gone = call.stream(stream);
+  if (gone == nullptr || gone->is_default) return call.done(cudaErrorInvalidResourceHandle);
+  gone->destroyed = true;  // its work still runs
+  return call.failed() ? call.result() : cudaSuccess;
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  api_call call{"cudaStreamSynchronize"};
+  if (call.failed()) return call.result();
+  const auto of = call.stream(stream);
+  if (of == nullptr) return call.done(cudaErrorInvalidResourceHandle);
+  if (of->captured_by != nullptr) {
+    of->captured_by->invalidated = true;
+    return call.done(cudaErrorStreamCaptureUnsupported);
+  }
+  if (call.forbidden_by_capture()) return call.done(cudaErrorStreamCaptureUnsupported);
+  call.now().run_until(call.lock(), of, of->pushed);
+  return call.done(call.lost(of->device));
+}
+
+cudaError_t cudaStreamQuery(cudaStream_t stream) {
+  api_call call{"cudaStreamQuery"};
+  if (call.failed()) return call.result();
+  const auto of = call.stream(stream);
+  if (of == nullptr) return call.done(cudaErrorInvalidResourceHandle);
+  if (of->captured_by != nullptr || call.forbidden_by_capture()) {
+    return call.done(cudaErrorStreamCaptureUnsupported);
+  }
+  if (of->completed < of->pushed && ++of->not_ready > patience) {
+    call.now().run_towards(of, of->pushed);
+  }
+  if (of->completed < of->pushed) return call.done(cudaErrorNotReady);
+  return call.done(call.lost(of->device));
+}
+
+cudaError_t cudaStreamGetDevice(cudaStream_t stream, int* device) {
+  api_call call{"cudaStreamGetDevice"};
+  if (call.failed()) return call.result();
+  const auto of = call.stream(stream);
+  if (of == nullptr) return call.done(cudaErrorInvalidResourceHandle);
+  *device = of->device;
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamGetFlags(cudaStream_t stream, unsigned int* flags) {
+  api_call call{"cudaStreamGetFlags"};
+  if (call.failed()) return call.result();
+  const auto of = call.stream(stream);
+  if (of == nullptr) return call.done(cudaErrorInvalidResourceHandle);
+  *flags = of->flags;
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned int) {
+  api_call call{"cudaStreamWaitEvent"};
+  if (call.failed()) return call.result();
+  const auto of = call.stream(stream);
+  CUevent_st* what = of == nullptr ? nullptr : call.event(event);
+  if (what == nullptr) return call.done(cudaErrorInvalidResourceHandle);
+  if (of->captured_by != nullptr && what->captured_by != of->captured_by) {
+    if (what->captured_by == nullptr && what->record.stream == nullptr) return cudaSuccess;
+    of->captured_by->invalidated = true;
+    return call.done(cudaErrorStreamCaptureIsolation);
+  }
+  if (what->captured_by != nullptr) {
+    if (of->captured_by == nullptr) {  // joins the capture
+      of->captured_by = what->captured_by;
+      of->captured_by->members.insert(of.get());
+      of->captured_by->unjoined.insert(of.get());
+    }
+    if (of.get() != what->captured_on) of->captured_by->unjoined.erase(what->captured_on);
+    return cudaSuccess;
+  }
+  if (is_done(what->record)) return cudaSuccess;
+  operation next;
+  next.what = operation::kind::wait;
+  next.target = what->record;
+  call.now().push(of, std::move(next));
+  return cudaSuccess;
+}
+
+cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* data) {
+  api_call call{"cudaLaunchHostFunc"};
+  if (call.failed()) return call.result();
+  const auto of = call.stream(stream);
+  if (of == nullptr) return call.done(cudaErrorInvalidResourceHandle);
+  operation next;
+  next.work = std::make_shared<std::function<void()>>([function, data] { function(data); });
+  next.is_host_function = true;
+  call.now().push(of, std::move(next));
+  return cudaSuccess;
+}
+
+// ---- events
+
+cudaError_t cudaEventCreate(cudaEvent_t* event) { return make_event("cudaEventCreate", event, 0); }
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned int flags) {
+  return make_event("cudaEventCreateWithFlags", event, flags);
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  api_call call{"cudaEventDestroy"};
+  if (call.failed() && !call.was_told_to_fail()) return call.result();
+  CUevent_st* gone = call.event(event);
+  if (gone == nullptr) return call.done(cudaErrorInvalidResourceHandle);
+  gone->destroyed = true;
+  return call.failed() ? call.result() : cudaSuccess;
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  api_call call{"cudaEventRecord"};
+  if (call.failed()) return call.result();
+  const auto on = call.stream(stream);
+  CUevent_st* what = on == nullptr ? nullptr : call.event(event);
+  if (what == nullptr || what->device != on->device) {
+    return call.done(cudaErrorInvalidResourceHandle);
+  }
+  what->captured_by = on->captured_by;
+  what->captured_on = on->captured_by == nullptr ? nullptr : on.get();
+  what->record = on->captured_by == nullptr ? mark{on, on->pushed} : mark{};
+  what->not_ready = 0;
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+  api_call call{"cudaEventQuery"};
+  if (call.failed()) return call.result();
+  CUevent_st* what = call.event(event);
+  if (what == nullptr) return call.done(cudaErrorInvalidResourceHandle);
+  if (what->captured_by != nullptr) return call.done(cudaErrorCapturedEvent);
+  if (call.forbidden_by_capture()) return call.done(cudaErrorStreamCaptureUnsupported);
+  const mark place = what->record;
+  if (!is_done(place) && ++what->not_ready > patience) {
+    call.now().run_towards(place.stream, place.position);
+  }
+  if (!is_done(place)) return call.done(cudaErrorNotReady);
+  return call.done(call.lost(what->device));
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  api_call call{"cudaEventSynchronize"};
+  if (call.failed()) return call.result();
+  CUevent_st* what = call.event(event);
+  if (what == nullptr) return call.done(cudaErrorInvalidResourceHandle);
+  if (what->captured_by != nullptr) return call.done(cudaErrorCapturedEvent);
+  if (call.forbidden_by_capture()) return call.done(cudaErrorStreamCaptureUnsupported);
+  const mark place = what->record;
+  const int device = what->device;
+  if (place.stream != nullptr) call.now().run_until(call.lock(), place.stream, place.position);
+  return call.done(call.lost(device));
+}
+
+}  // extern "C"

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <string>
+
+#include "world.hpp"
+
+namespace fake_cuda::detail {
+
+/// One call of the runtime, from its begin to its end: holds the mutex, counts, fails when told to.
+class api_call {
+ public:
+  /// What is not `counted` can't be told to fail.
+  explicit api_call(const char* name, bool counted = true);
+
+  /// Whether the call has failed before it did anything.
+  [[nodiscard]] bool failed() const { return early_ != cudaSuccess; }
+  /// Whether it failed because it was told to: an attempt all the same.
+  [[nodiscard]] bool was_told_to_fail() const { return told_; }
+  /// The result of a call that failed at once.
+  cudaError_t result() { return done(early_); }
+  /// Notes the result in the thread's last-error slot and gives it back.
+  cudaError_t done(cudaError_t code);
+
+  [[nodiscard]] world& now() const { return now_; }
+  [[nodiscard]] thread_state& thread() const { return thread_; }
+  [[nodiscard]] lock_type& lock() { return lock_; }
+  [[nodiscard]] const char* name() const { return name_; }
+
+  /// The stream behind a handle; null, and a finding, for none that exists.
+  stream_ptr stream(cudaStream_t handle);
+  /// The same for an event.
+  CUevent_st* event(cudaEvent_t handle);
+  /// Whether a capture forbids a call that may wait or allocate; ends the capture if so.
+  bool forbidden_by_capture();
+  /// The error of a device whose context is lost.
+  [[nodiscard]] cudaError_t lost(int device) const;
+
+ private:
+  void count();
+
+  const char* name_;
+  world& now_;
+  lock_type lock_;
+  thread_state& thread_;
+  cudaError_t early_ = cudaSuccess;
+  bool told_ = false;
+};
+
+}  // namespace fake_cuda::detail

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: BSL-1.0
+#include "api.hpp"
+
+#include <algorithm>
+
+namespace fake_cuda::detail {
+
+api_call::api_call(const char* name, bool counted)
+    : name_(name), now_(the_world()), lock_(now_.mutex), thread_(this_thread(now_)) {
+  if (thread_.in_work) {
+    now_.find("call inside of work", std::string{name} + " inside of a host function or of work");
+    early_ = cudaErrorNotPermitted;
+    return;
+  }
+  if (counted) count();
+  if (early_ != cudaSuccess) return;
+  if (now_.unloaded) {
+    early_ = cudaErrorCudartUnloading;
+  } else if (now_.how.no_driver) {
+    early_ = cudaErrorInsufficientDriver;
+  } else if (now_.how.devices == 0) {
+    early_ = cudaErrorNoDevice;
+  } else {
+    early_ = lost(thread_.device);
+    told_ = early_ != cudaSuccess;
+  }
+  if (early_ == cudaSuccess && now_.how.policy == policy::random) now_.act();
+}
+
+void api_call::count() {
+  ++now_.all_calls;
+  ++now_.calls[name_];
+  ++thread_.calls[name_];
+  for (planned_failure& plan : now_.failures) {
+    if (!plan.function.empty() && plan.function != name_) continue;
+    if (plan.left > 0) {
+      --plan.left;
+    } else if (!plan.from_then_on) {
+      early_ = plan.code;
+      told_ = true;
+      plan.function = "-";  // used up
+    } else {
+      for (int device = 0; device < now_.how.devices; ++device) now_.lose(device, plan.code);
+      told_ = true;
+      early_ = plan.code;
+    }
+  }
+}
+
+cudaError_t api_call::done(cudaError_t code) {
+  if (code != cudaSuccess) thread_.last_error = code;
+  return code;
+}
+
+cudaError_t api_call::lost(int device) const {
+  const auto found = now_.lost.find(device);
+  return found == now_.lost.end() ? cudaSuccess : found->second;
+}
+
+stream_ptr api_call::stream(cudaStream_t handle) {
+  const auto made = [&](stream_ptr& held) {
+    if (held == nullptr) {
+      held = now_.make_stream(thread_.device, cudaStreamDefault);
+      held->is_default = true;
+    }
+    return held;
+  };
+  if (handle == nullptr || handle == cudaStreamLegacy) {
+    return made(now_.default_streams[thread_.device]);
+  }
+  if (handle == cudaStreamPerThread) return made(thread_.default_stream);
+  const auto found = std::find_if(now_.streams.begin(), now_.streams.end(),
+                                  [&](const auto& one) { return one.get() == handle; });
+  if (found == now_.streams.end()) {
+    now_.find("unknown handle", std::string{name_} + " of a stream that never was");
+    return nullptr;
+  }
+  if ((*found)->destroyed) {
+    now_.find("use after destroy", std::string{name_} + " of a stream that was destroyed");
+    return nullptr;
+  }
+  return *found;
+}
+
+CUevent_st* api_call::event(cudaEvent_t handle) {
+  const auto found = std::find_if(now_.events.begin(), now_.events.end(),
+                                  [&](const auto& one) { return one.get() == handle; });
+  if (found == now_.events.end()) {
+    now_.find("unknown handle", std::string{name_} + " of an event that never was");
+    return nullptr;
+  }
+  if ((*found)->destroyed) {
+    now_.find("use after destroy", std::string{name_} + " of an event that was destroyed");
+    return nullptr;
+  }
+  return found->get();
+}
+
+bool api_call::forbidden_by_capture() {
+  bool forbidden = false;
+  for (const auto& one : now_.captures) {
+    const bool own = one->thread == std::this_thread::get_id();
+    const bool hit = own ? one->mode != cudaStreamCaptureModeRelaxed &&
+                               thread_.capture_mode != cudaStreamCaptureModeRelaxed
+                         : one->mode == cudaStreamCaptureModeGlobal &&
+                               thread_.capture_mode == cudaStreamCaptureModeGlobal;
+    if (!hit) continue;
+    one->invalidated = true;
+    forbidden = true;
+  }
+  return forbidden;
+}
+
+}  // namespace fake_cuda::detail

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: BSL-1.0
+// The runtime's functions: memory and copies.
+#include <cstring>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "api.hpp"
+
+using fake_cuda::detail::api_call;
+using fake_cuda::detail::memory_block;
+using fake_cuda::detail::operation;
+using fake_cuda::detail::stream_ptr;
+
+namespace {
+
+cudaError_t allocate(const char* name, memory_block::kind what, void** data, std::size_t bytes) {
+  api_call call{name};
+  if (call.failed()) return call.result();
+  if (call.forbidden_by_capture()) return call.done(cudaErrorStreamCaptureUnsupported);
+  return call.done(call.now().take(what, bytes, call.thread().device, data));
+}
+
+cudaError_t deallocate(const char* name, memory_block::kind what, void* data) {
+  api_call call{name};
+  if (call.was_told_to_fail()) {  // an attempt: the memory counts as gone
+    call.now().blocks.erase(static_cast<unsigned char*>(data));
+    call.now().freed.insert(data);
+  }
+  if (call.failed()) return call.result();
+  if (call.forbidden_by_capture()) return call.done(cudaErrorStreamCaptureUnsupported);
+  return call.done(call.now().give(what, data, name, call.lock()));
+}
+
+/// Whether [address, address + bytes) may be used, and whether the device reaches it by itself.
+struct place {
+  bool is_valid = true;
+  bool is_pageable = false;
+};
+
+place look_up(api_call& call, const void* address, std::size_t bytes) {
+  const memory_block* block = call.now().block_of(address);
+  if (block == nullptr) return {.is_valid = true, .is_pageable = true};
+  const auto* at = static_cast<const unsigned char*>(address);
+  if (bytes <= static_cast<std::size_t>(block->base + block->bytes - at)) return {};
+  // Of memory that was registered in pieces a copy may not leave its piece; that is no one's error but
+  // the caller's, and the runtime says so.
+  if (block->what != memory_block::kind::registered) {
+    call.now().find("out of bounds", std::string{call.name()} + " of " + std::to_string(bytes) +
+                                         " bytes leaves an allocation of " +
+                                         std::to_string(block->bytes));
+  }
+  return {.is_valid = false};
+}
+
+cudaError_t copy(api_call& call, void* to, const void* from, std::size_t bytes,
+                 const stream_ptr& stream, bool wait) {
+  if (bytes == 0) return cudaSuccess;
+  const place target = look_up(call, to, bytes);
+  const place source = look_up(call, from, bytes);
+  if (!target.is_valid || !source.is_valid) return call.done(cudaErrorInvalidValue);
+  auto& now = call.now();
+  ++now.statistics.copies;
+  now.statistics.copied_bytes += bytes;
+  operation next;
+  next.what = operation::kind::copy;
+  next.to = to;
+  next.from = from;
+  next.bytes = bytes;
+  if (source.is_pageable) {
+    const auto* begin = static_cast<const unsigned char*>(from);
+    next.staged = std::make_shared<std::vector<unsigned char>>(begin, begin + bytes);
+  }
+  if ((source.is_pageable || target.is_pageable) && !wait) ++now.statistics.synchronous_copies;
+  now.push(stream, std::move(next));
+  if ((wait || target.is_pageable) && stream->captured_by == nullptr) {
+    now.run_until(call.lock(), stream, stream->pushed);
+  }
+  return call.done(call.lost(stream->device));
+}
+
+}  // namespace
+
+extern "C" {
+
+cudaError_t cudaMalloc(void** data, size_t bytes) {
+  return allocate("cudaMalloc", memory_block::kind::device, data, bytes);
+}
+cudaError_t cudaFree(void* data) {
+  return deallocate("cudaFree", memory_block::kind::device, data);
+}
+cudaError_t cudaHostAlloc(void** data, size_t bytes, unsigned int) {
+  return allocate("cudaHostAlloc", memory_block::kind::pinned, data, bytes);
+}
+cudaError_t cudaMallocHost(void** data, size_t bytes) {
+  return allocate("cudaMallocHost", memory_block::kind::pinned, data, bytes);
+}
+cudaError_t cudaFreeHost(void* data) {
+  return deallocate("cudaFreeHost", memory_block::kind::pinned, data);
+}
+
+cudaError_t cudaHostRegister(void* data, size_t bytes, unsigned int flags) {
+  api_call call{"cudaHostRegister"};
+  if (call.failed()) return call.result();
+  if (call.forbidden_by_capture()) return call.done(cudaErrorStreamCaptureUnsupported);
+  auto& now = call.now();
+  if (data == nullptr || bytes == 0) return call.done(cudaErrorInvalidValue);
+  if ((flags & cudaHostRegisterReadOnly) != 0 && !now.how.read_only_registration) {
+    return call.done(cudaErrorNotSupported);
+  }
+  auto* base = static_cast<unsigned char*>(data);
+  for (const auto& [at, block] : now.blocks) {
+    if (at < base + bytes && base < at + block.bytes) {
+      return call.done(cudaErrorHostMemoryAlreadyRegistered);
+    }
+  }
+  auto& taken = now.taken[memory_block::kind::pinned];
+  if (bytes > now.how.pinned_memory || taken > now.how.pinned_memory - bytes) {
+    return call.done(cudaErrorMemoryAllocation);
+  }
+  taken += bytes;
+  now.freed.erase(data);
+  now.blocks[base] = {memory_block::kind::registered, base, bytes, call.thread().device};
+  return cudaSuccess;
+}
+
+cudaError_t cudaHostUnregister(void* data) {
+  api_call call{"cudaHostUnregister"};
+  auto& now = call.now();
+  const auto found = now.blocks.find(static_cast<unsigned char*>(data));
+  const bool is_registered =
+      found != now.blocks.end() && found->second.what == memory_block::kind::registered;
+  if (call.failed() && !call.was_told_to_fail()) return call.result();
+  if (!call.failed() && call.forbidden_by_capture()) {
+    return call.done(cudaErrorStreamCaptureUnsupported);
+  }
+  if (!is_registered) {
+    if (now.freed.count(data) != 0) now.find("double free", "cudaHostUnregister a second time");
+    return call.done(cudaErrorHostMemoryNotRegistered);
+  }
+  const memory_block block = found->second;
+  if (!call.failed()) now.check_unused(block, call.name());
+  now.taken[memory_block::kind::pinned] -= block.bytes;
+  now.blocks.erase(found);
+  now.freed.insert(data);
+  if (call.failed()) return call.result();
+  now.run_all(call.lock());
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind,
+                            cudaStream_t stream) {
+  api_call call{"cudaMemcpyAsync"};
+  if (call.failed()) return call.result();
+  const auto on = call.stream(stream);
+  if (on == nullptr) return call.done(cudaErrorInvalidResourceHandle);
+  return copy(call, to, from, bytes, on, false);
+}
+
+cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind) {
+  api_call call{"cudaMemcpy"};
+  if (call.failed()) return call.result();
+  if (call.forbidden_by_capture()) return call.done(cudaErrorStreamCaptureUnsupported);
+  return copy(call, to, from, bytes, call.stream(nullptr), true);
+}
+
+cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stream) {
+  api_call call{"cudaMemsetAsync"};
+  if (call.failed()) return call.result();
+  const auto on = call.stream(stream);
+  if (on == nullptr) return call.done(cudaErrorInvalidResourceHandle);
+  if (!look_up(call, to, bytes).is_valid) return call.done(cudaErrorInvalidValue);
+  operation next;
+  next.what = operation::kind::fill;
+  next.to = to;
+  next.value = value;
+  next.bytes = bytes;
+  call.now().push(on, std::move(next));
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
+  api_call call{"cudaMemGetInfo"};
+  if (call.failed()) return call.result();
+  *total = call.now().how.device_memory;
+  *free = *total - call.now().taken[memory_block::kind::device];
+  return cudaSuccess;
+}
+
+cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* address) {
+  api_call call{"cudaPointerGetAttributes"};
+  if (call.failed()) return call.result();
+  *attributes = {};
+  attributes->type = cudaMemoryTypeUnregistered;
+  attributes->device = -1;
+  const memory_block* block = call.now().block_of(address);
+  if (block == nullptr) return cudaSuccess;
+  const bool on_device = block->what == memory_block::kind::device;
+  attributes->type = on_device ? cudaMemoryTypeDevice : cudaMemoryTypeHost;
+  attributes->device = block->device;
+  attributes->devicePointer = const_cast<void*>(address);
+  attributes->hostPointer = on_device ? nullptr : const_cast<void*>(address);
+  return cudaSuccess;
+}
+
+}  // extern "C"

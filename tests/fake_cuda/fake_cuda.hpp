@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+/// A double of the CUDA runtime for tests on machines without a GPU: link `penstock_fake_cuda` in place
+/// of the runtime library. It is hostile: work runs as late, as early or in as odd an order as streams
+/// and events allow, memory is poisoned wherever nobody may look at it, every handle is in a ledger,
+/// and any call can be made to fail.
+///
+/// Modelled: streams, events, waits, asynchronous copies and memsets, host functions, allocation and
+/// registration, bounds, the last-error slot, faults of kernels, stream capture and graphs, several
+/// devices, no driver, unloading at exit.
+///
+/// Not modelled: kernels themselves (`launch` puts host code on a stream in their place), the waiting
+/// of blocking streams for the legacy default stream (it is a stream like any other here), stream
+/// priorities, managed memory, peer access, timing. A graph runs its work in the order of capture.
+/// Captures note operations in the order of the calls, not their true dependencies.
+namespace fake_cuda {
+
+/// When the device does its work.
+enum class policy {
+  /// As late as possible: only when somebody waits, and then only what that wait needs.
+  late,
+  /// At once, as soon as what it waits for is done.
+  early,
+  /// Some of it at some calls, by the seed; the rest when somebody waits.
+  random,
+};
+
+struct config {
+  fake_cuda::policy policy = fake_cuda::policy::late;
+  std::uint64_t seed = 0;
+  int devices = 1;
+  bool no_driver = false;
+  std::size_t device_memory = std::size_t{4} << 30;  ///< bytes a device has
+  std::size_t pinned_memory = std::size_t{4} << 30;  ///< bytes that can be page-locked
+  int host_numa_id = -1;
+  bool read_only_registration = true;
+};
+
+/// Forgets everything and starts anew; of the calling thread's state too. No other thread may be in a
+/// call. The environment variable FAKE_CUDA_DEVICES sets the devices of a program that never calls it.
+void reset(const config& how = {});
+
+/// Puts `work` on a stream in place of a kernel: it runs on the host, in stream order, once, and may
+/// block. `touches` are addresses in memory that it uses: freeing that memory before is a finding.
+void launch(cudaStream_t stream, std::function<void()> work, std::vector<const void*> touches = {});
+
+/// Puts a kernel on a stream that faults: from its run on the device's context is lost.
+void kernel_fault(cudaStream_t stream, cudaError_t code);
+
+/// Every call from now on says `cudaErrorCudartUnloading`, as at the end of a process.
+void unload();
+
+// ---- failures --------------------------------------------------------------------------------------
+
+/// The k-th call from now on (0: the next) fails with `code` and does nothing; calls that can't fail
+/// (`cudaGetLastError` and the like) don't count.
+void fail_call(std::uint64_t k, cudaError_t code);
+/// The same for the calls of one function.
+void fail_call_of(const std::string& function, std::uint64_t k, cudaError_t code);
+/// Every call from the k-th on fails; what the device still had to do is dropped: a lost context.
+void fail_from(std::uint64_t k, cudaError_t code);
+
+// ---- what happened ---------------------------------------------------------------------------------
+
+/// Something that no program may do.
+struct finding {
+  std::string
+      kind;  ///< "double free", "use after destroy", "freed under work", "out of bounds", ...
+  std::string text;
+};
+[[nodiscard]] std::vector<finding> findings();
+
+/// What exists now.
+struct live_objects {
+  std::size_t streams = 0;
+  std::size_t events = 0;
+  std::size_t device_blocks = 0;
+  std::size_t pinned_blocks = 0;
+  std::size_t registrations = 0;
+  std::size_t graphs = 0;
+  std::size_t graph_execs = 0;
+};
+[[nodiscard]] live_objects live();
+
+/// Whether there are no findings and nothing is left; writes to stderr what is.
+[[nodiscard]] bool expect_clean();
+
+/// Calls since `reset`: of all threads, of one function, of the calling thread by function.
+[[nodiscard]] std::uint64_t calls();
+[[nodiscard]] std::uint64_t calls_of(const std::string& function);
+[[nodiscard]] std::map<std::string, std::uint64_t> thread_calls();
+
+struct copy_statistics {
+  std::uint64_t copies = 0;
+  std::uint64_t copied_bytes = 0;
+  /// Copies from or to pageable memory: the real runtime makes the caller wait for them.
+  std::uint64_t synchronous_copies = 0;
+};
+[[nodiscard]] copy_statistics statistics();
+
+/// The flags that an event was made with.
+[[nodiscard]] unsigned int event_flags(cudaEvent_t event);
+
+/// What memory holds that nobody may look at.
+inline constexpr unsigned char poison = 0xA5;
+
+}  // namespace fake_cuda

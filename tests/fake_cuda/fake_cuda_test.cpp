@@ -1,0 +1,443 @@
+// SPDX-License-Identifier: BSL-1.0
+// The double by itself: that it does what the runtime does, and sees what nobody may do.
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstring>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "fake_cuda/fake_cuda.hpp"
+#include "support/catch.hpp"
+
+namespace {
+
+using fake_cuda::policy;
+
+struct handles {
+  cudaStream_t one = nullptr;
+  cudaStream_t two = nullptr;
+  cudaEvent_t event = nullptr;
+  unsigned char* device = nullptr;
+  unsigned char* pinned = nullptr;
+  static constexpr std::size_t bytes = 1000;
+
+  handles() {
+    REQUIRE(cudaStreamCreateWithFlags(&one, cudaStreamNonBlocking) == cudaSuccess);
+    REQUIRE(cudaStreamCreateWithFlags(&two, cudaStreamNonBlocking) == cudaSuccess);
+    REQUIRE(cudaEventCreateWithFlags(&event, cudaEventDisableTiming) == cudaSuccess);
+    REQUIRE(cudaMalloc(reinterpret_cast<void**>(&device), bytes) == cudaSuccess);
+    REQUIRE(cudaHostAlloc(reinterpret_cast<void**>(&pinned), bytes, 0) == cudaSuccess);
+  }
+  ~handles() {
+    cudaStreamSynchronize(one);
+    cudaStreamSynchronize(two);
+    cudaFreeHost(pinned);
+    cudaFree(device);
+    cudaEventDestroy(event);
+    cudaStreamDestroy(two);
+    cudaStreamDestroy(one);
+  }
+  handles(handles&&) = delete;
+
+  [[nodiscard]] cudaError_t copy_in(cudaStream_t on) const {
+    return cudaMemcpyAsync(device, pinned, bytes, cudaMemcpyDefault, on);
+  }
+};
+
+bool has_finding(const std::string& kind) {
+  const auto found = fake_cuda::findings();
+  return std::any_of(found.begin(), found.end(), [&](const auto& one) { return one.kind == kind; });
+}
+
+void ignore(cudaError_t) {}
+
+}  // namespace
+
+TEST_CASE("memory is poison until it is written", "[fake_cuda]") {
+  fake_cuda::reset();
+  const handles all;
+  CHECK(std::all_of(all.device, all.device + handles::bytes,
+                    [](unsigned char c) { return c == fake_cuda::poison; }));
+  CHECK(all.pinned[7] == fake_cuda::poison);
+}
+
+TEST_CASE("late: a copy has poisoned its target when it may begin, and ends when waited for",
+          "[fake_cuda]") {
+  fake_cuda::reset({.policy = policy::late});
+  const handles all;
+  std::memset(all.pinned, 1, handles::bytes);
+  std::memset(all.device, 2, handles::bytes);
+  CHECK(all.copy_in(all.one) == cudaSuccess);
+  CHECK(all.device[0] == fake_cuda::poison);
+  std::memset(all.pinned, 3, handles::bytes);  // too early: the copy sees it
+  CHECK(cudaStreamSynchronize(all.one) == cudaSuccess);
+  CHECK(all.device[0] == 3);
+  CHECK(all.device[handles::bytes - 1] == 3);
+}
+
+TEST_CASE("early: a copy is over at once when nothing is before it", "[fake_cuda]") {
+  fake_cuda::reset({.policy = policy::early});
+  const handles all;
+  std::memset(all.pinned, 1, handles::bytes);
+  CHECK(all.copy_in(all.one) == cudaSuccess);
+  CHECK(all.device[0] == 1);
+}
+
+TEST_CASE("late: only what a wait needs runs", "[fake_cuda]") {
+  fake_cuda::reset({.policy = policy::late});
+  const handles all;
+  std::vector<int> ran;
+  fake_cuda::launch(all.one, [&] { ran.push_back(1); });
+  CHECK(cudaEventRecord(all.event, all.one) == cudaSuccess);
+  fake_cuda::launch(all.one, [&] { ran.push_back(2); });
+  fake_cuda::launch(all.two, [&] { ran.push_back(3); });
+  CHECK(cudaStreamWaitEvent(all.two, all.event, 0) == cudaSuccess);
+  fake_cuda::launch(all.two, [&] { ran.push_back(4); });
+  CHECK(ran.empty());
+  CHECK(cudaStreamSynchronize(all.two) == cudaSuccess);
+  CHECK(ran == std::vector{3, 1, 4});
+  CHECK(cudaStreamSynchronize(all.one) == cudaSuccess);
+  CHECK(ran == std::vector{3, 1, 4, 2});
+}
+
+TEST_CASE("a wait binds to the record at the time of its call", "[fake_cuda]") {
+  fake_cuda::reset({.policy = policy::late});
+  const handles all;
+  bool later = false;
+  CHECK(cudaStreamWaitEvent(all.two, all.event, 0) == cudaSuccess);  // never recorded: no wait
+  fake_cuda::launch(all.one, [] {});
+  CHECK(cudaEventRecord(all.event, all.one) == cudaSuccess);
+  CHECK(cudaStreamWaitEvent(all.two, all.event, 0) == cudaSuccess);
+  fake_cuda::launch(all.one, [&] { later = true; });
+  CHECK(cudaEventRecord(all.event, all.one) == cudaSuccess);
+  CHECK(cudaStreamSynchronize(all.two) == cudaSuccess);
+  CHECK_FALSE(later);
+}
+
+TEST_CASE("a query says not ready, which stays in the last-error slot until it is taken",
+          "[fake_cuda]") {
+  fake_cuda::reset({.policy = policy::late});
+  const handles all;
+  CHECK(cudaEventQuery(all.event) == cudaSuccess);  // never recorded
+  fake_cuda::launch(all.one, [] {});
+  CHECK(cudaEventRecord(all.event, all.one) == cudaSuccess);
+  CHECK(cudaEventQuery(all.event) == cudaErrorNotReady);
+  CHECK(cudaStreamQuery(all.one) == cudaErrorNotReady);
+  CHECK(cudaStreamQuery(all.two) == cudaSuccess);
+  CHECK(cudaPeekAtLastError() == cudaErrorNotReady);
+  CHECK(cudaGetLastError() == cudaErrorNotReady);
+  CHECK(cudaGetLastError() == cudaSuccess);
+  int queries = 0;
+  while (cudaEventQuery(all.event) != cudaSuccess && queries < 10'000'000) ++queries;
+  CHECK(queries < 10'000'000);  // a loop that polls ends
+  ignore(cudaGetLastError());
+}
+
+TEST_CASE("random: seeds give orders of their own, and the same seed the same", "[fake_cuda]") {
+  const auto poisoned_at = [](std::uint64_t seed) {
+    fake_cuda::reset({.policy = policy::random, .seed = seed});
+    const handles all;
+    std::memset(all.pinned, 1, handles::bytes);
+    std::string seen;
+    for (int i = 0; i < 30; ++i) {
+      ignore(all.copy_in(i % 2 == 0 ? all.one : all.two));
+      seen += all.device[0] == 1 ? 'y' : 'n';
+    }
+    return seen;
+  };
+  CHECK(poisoned_at(1) == poisoned_at(1));
+  CHECK(poisoned_at(1) != poisoned_at(2));
+}
+
+TEST_CASE("work that blocks holds neither the caller nor another stream", "[fake_cuda]") {
+  const auto when = GENERATE(policy::late, policy::early, policy::random);
+  fake_cuda::reset({.policy = when, .seed = 5});
+  const handles all;
+  std::atomic<bool> open{false};
+  std::atomic<bool> ran{false};
+  fake_cuda::launch(all.one, [&] {
+    while (!open.load()) std::this_thread::yield();
+  });
+  CHECK(all.copy_in(all.one) == cudaSuccess);
+  fake_cuda::launch(all.two, [&] { ran = true; });
+  CHECK(cudaStreamSynchronize(all.two) == cudaSuccess);
+  CHECK(ran.load());
+  open = true;
+  CHECK(cudaStreamSynchronize(all.one) == cudaSuccess);
+}
+
+TEST_CASE("copies from memory that is not pinned are counted, and read their source at once",
+          "[fake_cuda]") {
+  fake_cuda::reset({.policy = policy::late});
+  const handles all;
+  std::array<unsigned char, 10> ordinary{};
+  ordinary.fill(4);
+  CHECK(cudaMemcpyAsync(all.device, ordinary.data(), 10, cudaMemcpyDefault, all.one) ==
+        cudaSuccess);
+  ordinary.fill(5);
+  CHECK(fake_cuda::statistics().synchronous_copies == 1);
+  CHECK(cudaMemcpyAsync(ordinary.data(), all.device, 10, cudaMemcpyDefault, all.one) ==
+        cudaSuccess);
+  CHECK(ordinary[9] == 4);  // into pageable memory the call waits
+  CHECK(fake_cuda::statistics().synchronous_copies == 2);
+}
+
+TEST_CASE("registered memory is pinned; what overlaps it, or leaves it, is refused",
+          "[fake_cuda]") {
+  fake_cuda::reset();
+  {
+    const handles all;
+    std::vector<unsigned char> mine(200);
+    CHECK(cudaHostRegister(mine.data(), 100, cudaHostRegisterPortable) == cudaSuccess);
+    CHECK(cudaHostRegister(mine.data() + 99, 100, 0) == cudaErrorHostMemoryAlreadyRegistered);
+    CHECK(cudaHostRegister(mine.data() + 100, 100, 0) == cudaSuccess);
+    CHECK(cudaMemcpyAsync(all.device, mine.data(), 100, cudaMemcpyDefault, all.one) == cudaSuccess);
+    CHECK(cudaMemcpyAsync(all.device, mine.data(), 101, cudaMemcpyDefault, all.one) ==
+          cudaErrorInvalidValue);
+    CHECK(fake_cuda::statistics().synchronous_copies == 0);
+    CHECK(cudaStreamSynchronize(all.one) == cudaSuccess);
+    CHECK(cudaHostUnregister(mine.data()) == cudaSuccess);
+    CHECK(cudaHostUnregister(mine.data() + 100) == cudaSuccess);
+    CHECK(fake_cuda::live().registrations == 0);
+    CHECK(cudaHostUnregister(mine.data() + 7) == cudaErrorHostMemoryNotRegistered);
+  }
+  CHECK(fake_cuda::expect_clean());
+}
+
+TEST_CASE("the ledger sees what is freed twice, used after its end, or left behind",
+          "[fake_cuda]") {
+  fake_cuda::reset();
+  SECTION("memory") {
+    void* data = nullptr;
+    ignore(cudaMalloc(&data, 100));
+    CHECK(fake_cuda::live().device_blocks == 1);
+    ignore(cudaFree(data));
+    CHECK(fake_cuda::findings().empty());
+    CHECK(cudaFree(data) == cudaErrorInvalidValue);
+    CHECK(has_finding("double free"));
+  }
+  SECTION("memory of the other kind") {
+    void* data = nullptr;
+    ignore(cudaMalloc(&data, 100));
+    CHECK(cudaFreeHost(data) == cudaErrorInvalidValue);
+    CHECK(has_finding("free of unknown memory"));
+  }
+  SECTION("streams and events") {
+    cudaStream_t stream = nullptr;
+    ignore(cudaStreamCreate(&stream));
+    ignore(cudaStreamDestroy(stream));
+    CHECK(fake_cuda::findings().empty());
+    CHECK(cudaStreamDestroy(stream) == cudaErrorInvalidResourceHandle);
+    CHECK(has_finding("use after destroy"));
+  }
+  SECTION("what is left") {
+    cudaEvent_t event = nullptr;
+    ignore(cudaEventCreate(&event));
+    CHECK_FALSE(fake_cuda::expect_clean());
+    ignore(cudaEventDestroy(event));
+    CHECK(fake_cuda::expect_clean());
+  }
+  SECTION("a copy beyond its allocation") {
+    const handles all;
+    CHECK(cudaMemcpyAsync(all.device + 1, all.pinned, handles::bytes, cudaMemcpyDefault, all.one) ==
+          cudaErrorInvalidValue);
+    CHECK(has_finding("out of bounds"));
+  }
+  SECTION("memory under a copy") {
+    const handles all;
+    void* data = nullptr;
+    ignore(cudaMalloc(&data, 100));
+    ignore(cudaMemcpyAsync(data, all.pinned, 100, cudaMemcpyDefault, all.one));
+    ignore(cudaFree(data));
+    CHECK(has_finding("freed under work"));
+  }
+  SECTION("memory under work that says it uses it") {
+    const handles all;
+    void* data = nullptr;
+    ignore(cudaMalloc(&data, 100));
+    fake_cuda::launch(all.one, [] {}, {data});
+    ignore(cudaFree(data));
+    CHECK(has_finding("freed under work"));
+  }
+  SECTION("a call inside of a host function") {
+    const handles all;
+    ignore(cudaLaunchHostFunc(
+        all.one, [](void*) { ignore(cudaSetDevice(0)); }, nullptr));
+    ignore(cudaStreamSynchronize(all.one));
+    CHECK(has_finding("call inside of work"));
+  }
+}
+
+TEST_CASE("work in a stream that is destroyed still runs", "[fake_cuda]") {
+  fake_cuda::reset({.policy = policy::late});
+  const handles all;
+  cudaStream_t gone = nullptr;
+  bool ran = false;
+  ignore(cudaStreamCreate(&gone));
+  fake_cuda::launch(gone, [&] { ran = true; });
+  ignore(cudaEventRecord(all.event, gone));
+  ignore(cudaStreamDestroy(gone));
+  CHECK_FALSE(ran);
+  CHECK(cudaEventSynchronize(all.event) == cudaSuccess);
+  CHECK(ran);
+}
+
+TEST_CASE("the k-th call fails, of all or of one function, and does nothing", "[fake_cuda]") {
+  fake_cuda::reset();
+  cudaEvent_t event = nullptr;
+  fake_cuda::fail_call(1, cudaErrorUnknown);
+  CHECK(cudaEventCreate(&event) == cudaSuccess);
+  CHECK(cudaEventRecord(event, nullptr) == cudaErrorUnknown);
+  CHECK(cudaGetLastError() == cudaErrorUnknown);
+  CHECK(cudaEventRecord(event, nullptr) == cudaSuccess);
+  fake_cuda::fail_call_of("cudaEventDestroy", 0, cudaErrorUnknown);
+  CHECK(cudaEventQuery(event) == cudaSuccess);
+  CHECK(cudaEventDestroy(event) == cudaErrorUnknown);
+  CHECK(fake_cuda::live().events == 0);  // one attempt is all a handle gets
+  CHECK(fake_cuda::calls() == 5);
+  CHECK(fake_cuda::calls_of("cudaEventRecord") == 2);
+  CHECK(fake_cuda::thread_calls().at("cudaEventRecord") == 2);
+  std::thread{[] { ignore(cudaSetDevice(0)); }}.join();
+  CHECK(fake_cuda::calls() == 6);
+  CHECK(fake_cuda::thread_calls().count("cudaSetDevice") == 0);
+}
+
+TEST_CASE("from some call on every call fails, and pending work is dropped", "[fake_cuda]") {
+  fake_cuda::reset({.policy = policy::late});
+  const handles all;
+  bool ran = false;
+  fake_cuda::launch(all.one, [&] { ran = true; });
+  fake_cuda::fail_from(0, cudaErrorUnknown);
+  CHECK(cudaStreamSynchronize(all.one) == cudaErrorUnknown);
+  CHECK(cudaSetDevice(0) == cudaErrorUnknown);
+  CHECK_FALSE(ran);
+}
+
+TEST_CASE("a kernel's fault is sticky: every call of the device's threads says so", "[fake_cuda]") {
+  fake_cuda::reset({.policy = policy::late, .devices = 2});
+  const handles all;
+  fake_cuda::kernel_fault(all.one, cudaErrorIllegalAddress);
+  CHECK(all.copy_in(all.two) == cudaSuccess);  // nothing has run yet
+  CHECK(cudaStreamSynchronize(all.one) == cudaErrorIllegalAddress);
+  CHECK(all.copy_in(all.two) == cudaErrorIllegalAddress);
+  CHECK(cudaGetLastError() == cudaErrorIllegalAddress);
+  CHECK(cudaGetLastError() == cudaErrorIllegalAddress);
+  std::thread{[] {
+    CHECK(cudaSetDevice(1) == cudaErrorIllegalAddress);  // its current device was the lost one
+  }}.join();
+}
+
+TEST_CASE("no driver, no device, too few of them, unloaded", "[fake_cuda]") {
+  int count = -1;
+  fake_cuda::reset({.no_driver = true});
+  CHECK(cudaGetDeviceCount(&count) == cudaErrorInsufficientDriver);
+  CHECK(cudaPeekAtLastError() == cudaErrorInsufficientDriver);
+  fake_cuda::reset({.devices = 0});
+  CHECK(cudaGetDeviceCount(&count) == cudaErrorNoDevice);
+  CHECK(count == 0);
+  fake_cuda::reset({.devices = 2});
+  CHECK(cudaSetDevice(1) == cudaSuccess);
+  CHECK(cudaSetDevice(2) == cudaErrorInvalidDevice);
+  fake_cuda::unload();
+  CHECK(cudaSetDevice(0) == cudaErrorCudartUnloading);
+  fake_cuda::reset();
+}
+
+TEST_CASE("memory is out where the settings say", "[fake_cuda]") {
+  fake_cuda::reset({.device_memory = 1000, .pinned_memory = 500});
+  void* data = nullptr;
+  CHECK(cudaMalloc(&data, 1001) == cudaErrorMemoryAllocation);
+  CHECK(cudaMalloc(&data, 600) == cudaSuccess);
+  void* more = nullptr;
+  CHECK(cudaMalloc(&more, 600) == cudaErrorMemoryAllocation);
+  CHECK(cudaFree(data) == cudaSuccess);
+  CHECK(cudaMalloc(&data, 600) == cudaSuccess);
+  CHECK(cudaHostAlloc(&more, 501, 0) == cudaErrorMemoryAllocation);
+  ignore(cudaGetLastError());
+}
+
+TEST_CASE("an event is recorded on streams of its own device only", "[fake_cuda]") {
+  fake_cuda::reset({.devices = 2});
+  const handles all;
+  ignore(cudaSetDevice(1));
+  cudaStream_t other = nullptr;
+  ignore(cudaStreamCreate(&other));
+  CHECK(cudaEventRecord(all.event, other) == cudaErrorInvalidResourceHandle);
+  CHECK(cudaStreamWaitEvent(other, all.event, 0) == cudaSuccess);  // a wait may cross devices
+  int device = -1;
+  CHECK(cudaStreamGetDevice(other, &device) == cudaSuccess);
+  CHECK(device == 1);
+  ignore(cudaGetLastError());
+}
+
+TEST_CASE("a capture notes work and runs none; its graph runs it each time", "[fake_cuda]") {
+  fake_cuda::reset();
+  int ran = 0;
+  {
+    const handles all;
+    CHECK(cudaStreamBeginCapture(all.one, cudaStreamCaptureModeThreadLocal) == cudaSuccess);
+    fake_cuda::launch(all.one, [&] { ++ran; });
+    CHECK(cudaEventRecord(all.event, all.one) == cudaSuccess);
+    CHECK(cudaStreamWaitEvent(all.two, all.event, 0) == cudaSuccess);  // joins
+    fake_cuda::launch(all.two, [&] { ran += 10; });
+    CHECK(cudaEventRecord(all.event, all.two) == cudaSuccess);
+    CHECK(cudaStreamWaitEvent(all.one, all.event, 0) == cudaSuccess);
+    cudaGraph_t graph = nullptr;
+    CHECK(cudaStreamEndCapture(all.one, &graph) == cudaSuccess);
+    cudaGraphExec_t exec = nullptr;
+    CHECK(cudaGraphInstantiateWithFlags(&exec, graph, 0) == cudaSuccess);
+    CHECK(cudaGraphDestroy(graph) == cudaSuccess);
+    CHECK(ran == 0);
+    CHECK(cudaGraphLaunch(exec, all.two) == cudaSuccess);
+    CHECK(cudaGraphLaunch(exec, all.two) == cudaSuccess);
+    CHECK(cudaStreamSynchronize(all.two) == cudaSuccess);
+    CHECK(ran == 22);
+    CHECK(cudaGraphExecDestroy(exec) == cudaSuccess);
+  }
+  CHECK(fake_cuda::expect_clean());
+}
+
+TEST_CASE("a capture ends badly by what it can't hold", "[fake_cuda]") {
+  fake_cuda::reset();
+  const handles all;
+  cudaGraph_t graph = nullptr;
+  void* data = nullptr;
+  SECTION("a call that may wait, on its thread") {
+    CHECK(cudaStreamBeginCapture(all.one, cudaStreamCaptureModeThreadLocal) == cudaSuccess);
+    CHECK(cudaMalloc(&data, 10) == cudaErrorStreamCaptureUnsupported);
+    CHECK(cudaStreamEndCapture(all.one, &graph) == cudaErrorStreamCaptureInvalidated);
+  }
+  SECTION("a call that may wait, on any thread, in the global mode") {
+    CHECK(cudaStreamBeginCapture(all.one, cudaStreamCaptureModeGlobal) == cudaSuccess);
+    std::thread{[&] {
+      CHECK(cudaEventQuery(all.event) == cudaErrorStreamCaptureUnsupported);
+    }}.join();
+    CHECK(cudaStreamEndCapture(all.one, &graph) == cudaErrorStreamCaptureInvalidated);
+  }
+  SECTION("but not on a thread in the relaxed mode") {
+    CHECK(cudaStreamBeginCapture(all.one, cudaStreamCaptureModeGlobal) == cudaSuccess);
+    std::thread{[&] {
+      auto mode = cudaStreamCaptureModeRelaxed;
+      CHECK(cudaThreadExchangeStreamCaptureMode(&mode) == cudaSuccess);
+      CHECK(mode == cudaStreamCaptureModeGlobal);
+      CHECK(cudaEventQuery(all.event) == cudaSuccess);
+    }}.join();
+    CHECK(cudaStreamEndCapture(all.one, &graph) == cudaSuccess);
+  }
+  SECTION("a wait for what is outside of it") {
+    fake_cuda::launch(all.two, [] {});
+    CHECK(cudaEventRecord(all.event, all.two) == cudaSuccess);
+    CHECK(cudaStreamBeginCapture(all.one, cudaStreamCaptureModeRelaxed) == cudaSuccess);
+    CHECK(cudaStreamWaitEvent(all.one, all.event, 0) == cudaErrorStreamCaptureIsolation);
+    CHECK(cudaStreamEndCapture(all.one, &graph) == cudaErrorStreamCaptureInvalidated);
+  }
+  SECTION("a stream that joined and was not joined again") {
+    CHECK(cudaStreamBeginCapture(all.one, cudaStreamCaptureModeRelaxed) == cudaSuccess);
+    CHECK(cudaEventRecord(all.event, all.one) == cudaSuccess);
+    CHECK(cudaStreamWaitEvent(all.two, all.event, 0) == cudaSuccess);
+    CHECK(cudaStreamEndCapture(all.one, &graph) == cudaErrorStreamCaptureUnjoined);
+  }
+  ignore(cudaGetLastError());
+}

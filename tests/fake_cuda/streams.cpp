@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: BSL-1.0
+// When work runs.
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "world.hpp"
+
+namespace fake_cuda::detail {
+
+namespace {
+
+bool is_done(const mark& place) {
+  return place.stream == nullptr || place.stream->completed >= place.position;
+}
+
+}  // namespace
+
+stream_ptr world::make_stream(int device, unsigned int flags) {
+  auto made = std::make_shared<CUstream_st>();
+  made->device = device;
+  made->flags = flags;
+  made->pace = static_cast<unsigned>(random() % 3);
+  streams.push_back(made);
+  return made;
+}
+
+bool world::is_ready(const operation& next) const {
+  return next.what != operation::kind::wait || is_done(next.target);
+}
+
+/// The copy may begin: from now on its destination holds neither the old nor the new.
+void world::begin(operation& next) {
+  if (next.begun) return;
+  next.begun = true;
+  if (next.what == operation::kind::copy || next.what == operation::kind::fill) {
+    std::memset(next.to, poison, next.bytes);
+  }
+}
+
+void world::complete(CUstream_st& stream) {
+  stream.queue.pop_front();
+  ++stream.completed;
+  stream.not_ready = 0;
+  changed.notify_all();
+}
+
+/// Waits that are over cost no time, and copies begin as soon as nothing is before them.
+void world::skip_waits() {
+  for (bool again = true; again;) {
+    again = false;
+    for (const auto& stream : streams) {
+      if (stream->busy || stream->queue.empty()) continue;
+      operation& next = stream->queue.front();
+      if (next.what == operation::kind::wait && is_done(next.target)) {
+        complete(*stream);
+        again = true;
+      } else if (next.what != operation::kind::wait) {
+        begin(next);
+      }
+    }
+  }
+}
+
+/// Runs the first operation, which is neither work nor a wait that is not over.
+void world::run_now(const stream_ptr& stream) {
+  operation& next = stream->queue.front();
+  begin(next);
+  if (next.what == operation::kind::copy) {
+    std::memcpy(next.to, next.staged ? next.staged->data() : next.from, next.bytes);
+  } else if (next.what == operation::kind::fill) {
+    std::memset(next.to, next.value, next.bytes);
+  }
+  complete(*stream);
+  skip_waits();
+}
+
+/// Runs the first operation, which is work, on this thread and without the mutex.
+void world::run_work(lock_type& lock, const stream_ptr& stream) {
+  operation& next = stream->queue.front();
+  auto work = std::move(next.work);
+  const cudaError_t fault = next.fault;
+  const bool counts = next.is_host_function || work != nullptr;
+  stream->busy = true;
+  lock.unlock();
+  if (counts && work != nullptr) {
+    thread_state& mine = this_thread(*this);
+    mine.in_work = true;
+    (*work)();
+    mine.in_work = false;
+    work.reset();
+  }
+  lock.lock();
+  stream->busy = false;
+  complete(*stream);
+  if (fault != cudaSuccess) lose(stream->device, fault);
+  skip_waits();
+  if (how.policy == policy::early) act();
+}
+
+void world::push(const stream_ptr& stream, operation next) {
+  if (stream->captured_by != nullptr) {
+    if (stream.get() != stream->captured_by->origin) {
+      stream->captured_by->unjoined.insert(stream.get());
+    }
+    if (next.what != operation::kind::wait) {
+      stream->captured_by->operations.push_back(std::move(next));
+    }
+    return;
+  }
+  const bool is_work = next.what == operation::kind::work;
+  stream->queue.push_back(std::move(next));
+  ++stream->pushed;
+  if (is_work && how.policy == policy::early) start_service(stream);
+  act();
+}
+
+void world::start_service(const stream_ptr& stream) {
+  if (!stream->service.joinable()) {
+    stream->service = std::thread{[this, stream] { serve(stream); }};
+  }
+}
+
+/// Lets a service thread run the work that is first in the stream.
+void world::permit(const stream_ptr& stream) {
+  ++stream->permits;
+  start_service(stream);
+  changed.notify_all();
+}
+
+/// A step towards `position` that does not wait.
+void world::run_towards(const stream_ptr& stream, std::uint64_t position) {
+  while (stream->completed < position && !stream->busy) {
+    const operation& next = stream->queue.front();
+    if (!is_ready(next)) {
+      const mark target = next.target;
+      run_towards(target.stream, target.position);
+      skip_waits();
+      if (!is_done(target)) return;
+    } else if (next.what == operation::kind::work) {
+      if (stream->permits == 0) permit(stream);
+      return;
+    } else {
+      run_now(stream);
+    }
+  }
+}
+
+void world::act() {
+  skip_waits();
+  if (how.policy == policy::early) {
+    for (bool again = true; again;) {
+      again = false;
+      for (const auto& stream : streams) {
+        if (stream->busy || stream->queue.empty()) continue;
+        const operation& next = stream->queue.front();
+        if (next.what == operation::kind::work || !is_ready(next)) continue;
+        run_now(stream);
+        again = true;
+      }
+    }
+    changed.notify_all();  // the services look for work
+  } else if (how.policy == policy::random && !streams.empty()) {
+    for (auto turns = random() % 4; turns > 0; --turns) {
+      const auto& stream = streams[random() % streams.size()];
+      // For some time a stream lags behind, or is ahead: a coin for each step would make all alike.
+      if (random() % 16 == 0) stream->pace = static_cast<unsigned>(random() % 3);
+      if (stream->pace == 0 || (stream->pace == 1 && random() % 4 != 0)) continue;
+      if (stream->busy || stream->queue.empty()) continue;
+      const operation& next = stream->queue.front();
+      if (next.what == operation::kind::work) {
+        permit(stream);
+      } else if (is_ready(next)) {
+        run_now(stream);
+      }
+    }
+  }
+}
+
+void world::run_until(lock_type& lock, const stream_ptr& stream, std::uint64_t position) {
+  while (stream->completed < position) {
+    if (stream->busy) {
+      changed.wait(lock);
+      continue;
+    }
+    const operation& next = stream->queue.front();
+    if (!is_ready(next)) {
+      const mark target = next.target;
+      run_until(lock, target.stream, target.position);
+      skip_waits();
+    } else if (next.what == operation::kind::work) {
+      run_work(lock, stream);
+    } else {
+      run_now(stream);
+    }
+  }
+}
+
+void world::run_all(lock_type& lock) {
+  // Streams made meanwhile count as well: other threads go on while work runs.
+  for (std::size_t i = 0; i < streams.size(); ++i) {
+    const stream_ptr stream = streams[i];
+    run_until(lock, stream, stream->pushed);
+  }
+}
+
+void world::lose(int device, cudaError_t code) {
+  lost.emplace(device, code);
+  for (const auto& stream : streams) {
+    if (stream->device != device) continue;
+    const std::size_t kept = stream->busy ? 1 : 0;  // what runs, runs to its end
+    while (stream->queue.size() > kept) {
+      stream->queue.pop_back();
+      ++stream->completed;
+    }
+  }
+  changed.notify_all();
+}
+
+bool world::may_serve(const CUstream_st& stream) const {
+  if (stream.busy || stream.queue.empty()) return false;
+  return stream.queue.front().what == operation::kind::work &&
+         (how.policy == policy::early || stream.permits > 0);
+}
+
+/// What a thread of the double does for one stream: work that may block runs here, and never in a call
+/// of the program's that does not wait.
+void world::serve(const stream_ptr& stream) {
+  lock_type lock{mutex};
+  while (!over) {
+    if (may_serve(*stream)) {
+      if (stream->permits > 0) --stream->permits;
+      run_work(lock, stream);
+    } else {
+      changed.wait(lock);
+    }
+  }
+}
+
+world::world(const config& settings) : how(settings), random(settings.seed) {}
+
+world::~world() {
+  {
+    const std::lock_guard lock{mutex};
+    over = true;
+    changed.notify_all();
+  }
+  for (const auto& stream : streams) {
+    if (stream->service.joinable()) stream->service.join();
+  }
+  for (const auto& stream : streams) stream->queue.clear();  // operations may refer to streams
+}
+
+}  // namespace fake_cuda::detail
