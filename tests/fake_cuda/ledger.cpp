@@ -65,7 +65,7 @@ cudaError_t world::take(memory_block::kind what, std::size_t bytes, int device, 
   if (bytes > limit || taken[what] > limit - bytes) return cudaErrorMemoryAllocation;
   // Aligned to 256 bytes and never to more.
   constexpr std::size_t alignment = 256;
-  storage.push_back(std::make_unique<unsigned char[]>(bytes + 3 * alignment));
+  storage.push_back(std::unique_ptr<unsigned char[]>(new unsigned char[bytes + 3 * alignment]));
   auto at = reinterpret_cast<std::uintptr_t>(storage.back().get());
   at = (at + 2 * alignment - 1) / (2 * alignment) * (2 * alignment) + alignment;
   auto* base = reinterpret_cast<unsigned char*>(at);

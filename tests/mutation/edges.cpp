@@ -39,10 +39,8 @@ void look_at(const Batch& batch, ps::cuda_stream_ref stream, std::atomic<int>& w
   const ps::shuffled order{.seed = 4};
   std::vector<std::uint64_t> expected(batch.size());
   order.order(96, batch.epoch()).fill(batch.index() * 8, expected);
-  const auto view = batch.view();
-  const auto work = [view, expected, &wrong] {
-    const auto labels = ps::get<"label">(view).flat();
-    const auto values = ps::get<"values">(view).flat();
+  const auto work = [labels = ps::get<"label">(batch).flat(),
+                     values = ps::get<"values">(batch).flat(), expected, &wrong] {
     bool same = std::equal(labels.begin(), labels.end(), expected.begin(), expected.end());
     for (std::size_t i = 0; i < values.size(); ++i) {
       same = same && values[i] == static_cast<float>(expected[i / 8]);
