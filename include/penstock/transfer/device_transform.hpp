@@ -53,7 +53,8 @@ using transformed_record_t = typename detail::output_record<T, In>::type;
 /// up are transformed too), and returns without waiting. It is called on the consumer's thread, one
 /// call at a time, with the feed's device as the thread's current one. What it throws is told as a
 /// failure of that batch's transfer. The transform, the views and their memory live until the work is
-/// done. Work on other streams has to be forked from `stream` and joined to it.
+/// done. Work on other streams has to be forked from `stream` and joined to it. Into a kernel go the
+/// views of fields, `get<"image">(in)`; those of batches refer to host memory.
 template <class T, class In, class Device>
 concept device_transform = std::move_constructible<T> && record_type<In> && requires {
   typename transformed_record_t<T, In>;

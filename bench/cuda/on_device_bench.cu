@@ -1,0 +1,132 @@
+// Bytes to normalised floats on a GPU: the kernel of on_device against CUB's DeviceTransform and against
+// what the memory gives (a copy on the device of as many bytes as are read and written).
+//
+//   penstock_cuda_on_device_bench [--json FILE]
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <vector>
+
+#include <penstock/cuda.hpp>
+#include <penstock/device/on_device.cuh>
+
+#if __has_include(<cub/device/device_transform.cuh>)
+#include <cub/device/device_transform.cuh>
+#define PENSTOCK_BENCH_HAS_CUB
+#endif
+
+#include "rows.hpp"
+
+namespace {
+
+namespace ps = penstock;
+using record =
+    ps::record<ps::field<"image", std::uint8_t, 28, 28>, ps::field<"label", std::uint8_t>>;
+
+void must(cudaError_t code) {
+  if (code != cudaSuccess) {
+    std::fprintf(stderr, "on_device_bench: %s\n", cudaGetErrorString(code));
+    std::exit(1);
+  }
+}
+
+/// Seconds of one call, of `launches` in a row on the stream, by events.
+template <class Launch>
+double timed(cudaStream_t stream, int launches, Launch launch) {
+  cudaEvent_t begin{};
+  cudaEvent_t end{};
+  must(cudaEventCreate(&begin));
+  must(cudaEventCreate(&end));
+  must(cudaEventRecord(begin, stream));
+  for (int i = 0; i < launches; ++i) launch(i);
+  must(cudaEventRecord(end, stream));
+  must(cudaEventSynchronize(end));
+  float milliseconds = 0.0F;
+  must(cudaEventElapsedTime(&milliseconds, begin, end));
+  must(cudaEventDestroy(begin));
+  must(cudaEventDestroy(end));
+  return 1e-3 * static_cast<double>(milliseconds) / launches;
+}
+
+void run(bench::rows& out) {
+  const ps::cuda_device device{0};
+  const auto stream = device.make_stream();
+  const auto function = ps::normalised({.mean = 0.1307, .deviation = 0.3081});
+  const auto transform = ps::on_device<"image">(function);
+  using floats = ps::transformed_record_t<std::remove_cvref_t<decltype(transform)>, record>;
+  for (const std::size_t batch :
+       {std::size_t{64}, std::size_t{1024}, std::size_t{16384}, std::size_t{262144}}) {
+    const ps::batch_layout<record> in_layout{{}, batch};
+    const ps::batch_layout<floats> out_layout{{}, batch};
+    // Rings larger than the caches, where the batch is not too small for that.
+    const std::size_t ring =
+        std::min<std::size_t>(16, (std::size_t{2} << 30) / out_layout.bytes() + 1);
+    const ps::slab<ps::cuda_device> in{device, in_layout.bytes() * ring, ps::memory_kind::device};
+    const ps::slab<ps::cuda_device> made{device, out_layout.bytes() * ring,
+                                         ps::memory_kind::device};
+    must(cudaMemsetAsync(in.data(), 7, in.bytes(), stream.get()));
+    transform.prepare(device, in_layout);
+    const auto at = [&](int i) { return static_cast<std::size_t>(i) % ring; };
+    const std::size_t moved = in_layout.used_bytes(batch) + out_layout.used_bytes(batch);
+    const int launches = 64;
+    const auto seconds = bench::in_turns(
+        9,
+        [&] {
+          return timed(stream.get(), launches, [&](int i) {
+            must(cudaMemcpyAsync(made.data() + at(i) * out_layout.bytes(),
+                                 made.data() + at(i + 1) * out_layout.bytes(), moved / 2,
+                                 cudaMemcpyDeviceToDevice, stream.get()));
+          });
+        },
+        [&] {
+          return timed(stream.get(), launches, [&](int i) {
+            transform.enqueue(ps::const_batch_view<record>{in.data() + at(i) * in_layout.bytes(),
+                                                           in_layout, 0, batch},
+                              ps::batch_view<floats>{made.data() + at(i) * out_layout.bytes(),
+                                                     out_layout, 0, batch},
+                              ps::cuda_stream_ref{stream});
+          });
+        }
+#ifdef PENSTOCK_BENCH_HAS_CUB
+        ,
+        [&] {
+          return timed(stream.get(), launches, [&](int i) {
+            must(cub::DeviceTransform::Transform(
+                reinterpret_cast<const std::uint8_t*>(in.data() + at(i) * in_layout.bytes()),
+                reinterpret_cast<float*>(made.data() + at(i) * out_layout.bytes()),
+                static_cast<int>(batch * 784), function, stream.get()));
+          });
+        }
+#endif
+    );
+    const char* names[] = {"copy on the device", "on_device", "CUB DeviceTransform, no labels"};
+    for (std::size_t way = 0; way < seconds.size(); ++way) {
+      out.add("on_device", names[way], static_cast<double>(moved), seconds[way] * 1e6, "us",
+              way == 0 ? 0.0 : seconds[0] * 1e6);
+    }
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const char* json = argc == 3 && std::strcmp(argv[1], "--json") == 0 ? argv[2] : nullptr;
+  if (argc != 1 && json == nullptr) {
+    std::fprintf(stderr, "usage: %s [--json FILE]\n", argv[0]);
+    return 2;
+  }
+  try {
+    bench::rows out;
+    run(out);
+    if (json != nullptr && !out.write(json, "\"what\": \"on_device\"")) return 1;
+    return 0;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "on_device_bench: %s\n", error.what());
+    return 1;
+  }
+}

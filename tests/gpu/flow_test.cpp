@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: BSL-1.0
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <stdexcept>
+#include <utility>
+
+#include <penstock/cuda.hpp>
+#include <penstock/device/cuda_graph.hpp>
+
+#include "gpu/checked_feed.hpp"
+#include "gpu/kernels.hpp"
+#include "support/catch.hpp"
+
+namespace ps = penstock;
+
+namespace {
+
+constexpr std::uint64_t long_enough = 50'000;  // nanoseconds: several copies of a batch of 64
+
+}  // namespace
+
+TEST_CASE("every byte of every batch arrives on a GPU, under steps that hold it up", "[gpu]") {
+  const std::size_t workers = GENERATE(0U, 1U, 4U);
+  const std::size_t depth = GENERATE(1U, 3U);
+  const bool pinned = GENERATE(true, false);
+  CAPTURE(workers, depth, pinned);
+  const ps::cuda_device device;
+  const auto stream = device.make_stream();
+  const ps::shuffled order{.seed = 5};
+  constexpr std::uint64_t samples = 1000;
+  const gpu::checker checker{device, stream, gpu::order_of(order, samples, 3)};
+  ps::loader loader{gpu::digits{samples},
+                    order,
+                    device,
+                    {.batch_size = 64, .workers = workers, .pinned = pinned}};
+  ps::transfer feed{loader, stream, {.depth = depth}};
+  for (auto& batch : feed.epochs(0, 3)) {
+    gpu::delay(stream.get(), long_enough);
+    checker.check(batch, stream);
+  }
+  const auto found = checker.found();
+  CHECK(found.position == 3 * samples);
+  CHECK(found.wrong == 0);
+}
+
+TEST_CASE("large batches come out of registered memory whole", "[gpu]") {
+  const ps::cuda_device device;
+  const auto stream = device.make_stream();
+  constexpr std::uint64_t samples = 100'000;
+  const gpu::checker checker{device, stream, gpu::order_of(ps::sequential{}, samples, 1)};
+  ps::loader loader{
+      gpu::digits{samples}, ps::sequential{}, device, {.batch_size = 30'000, .workers = 4}};
+  ps::transfer feed{loader, stream};
+  for (auto& batch : feed.epoch(0)) checker.check(batch, stream);
+  CHECK(checker.found().position == samples);
+  CHECK(checker.found().wrong == 0);
+}
+
+TEST_CASE("a lease that is kept, and one used on a second stream, keep their bytes", "[gpu]") {
+  const ps::cuda_device device;
+  const auto stream = device.make_stream();
+  const auto second = device.make_stream();
+  constexpr std::uint64_t samples = 640;
+  const auto all = gpu::order_of(ps::sequential{}, samples, 1);
+  const gpu::checker on_second{device, second, all};
+  const gpu::checker of_kept{device, stream, all};
+  ps::loader loader{
+      gpu::digits{samples}, ps::sequential{}, device, {.batch_size = 64, .workers = 2}};
+  {
+    using lease = ps::device_batch<gpu::digits::record_type, ps::cuda_device>;
+    std::optional<lease> kept;
+    ps::transfer feed{loader, stream, {.depth = 2}};
+    for (auto& batch : feed.epoch(0)) {
+      batch.also_used_on(second);
+      gpu::delay(second.get(), long_enough);
+      on_second.check(batch, second);
+      if (batch.index() == 0) kept.emplace(std::move(batch));
+    }
+    of_kept.check(*kept, stream);
+  }
+  CHECK(on_second.found().position == samples);
+  CHECK(on_second.found().wrong == 0);
+  CHECK(of_kept.found().position == 64);
+  CHECK(of_kept.found().wrong == 0);
+}
+
+TEST_CASE("a step is replayed as a graph per slot and size, with a live loader", "[gpu]") {
+  const ps::cuda_device device;
+  const auto stream = device.make_stream();
+  const ps::shuffled order{.seed = 6};
+  constexpr std::uint64_t samples = 1000;
+  const gpu::checker checker{device, stream, gpu::order_of(order, samples, 4)};
+  ps::loader loader{gpu::digits{samples}, order, device, {.batch_size = 64, .workers = 4}};
+  ps::transfer feed{loader, stream, {.depth = 3}};
+  ps::cuda_graphs graphs{device};
+  std::size_t captures = 0;
+  for (auto& batch : feed.epochs(0, 4)) {
+    graphs.launch(batch, stream, [&](ps::cuda_stream_ref on) {
+      ++captures;
+      gpu::delay(on.get(), long_enough);
+      checker.check(batch, on);
+    });
+  }
+  CHECK(checker.found().position == 4 * samples);
+  CHECK(checker.found().wrong == 0);
+  CHECK(captures == graphs.size());
+  CHECK(captures <= 6);
+}
+
+TEST_CASE("a step that can't be captured is told so, and the next one works", "[gpu]") {
+  const ps::cuda_device device;
+  const auto stream = device.make_stream();
+  ps::cuda_graphs graphs{device};
+  const auto allocates = [](ps::cuda_stream_ref on) {
+    gpu::delay(on.get(), 1);
+    void* data = nullptr;
+    static_cast<void>(cudaMalloc(&data, 256));
+  };
+  const auto waits = [&](ps::cuda_stream_ref on) {
+    gpu::delay(on.get(), 1);
+    device.synchronize(on);
+  };
+  const auto throws = [](ps::cuda_stream_ref on) {
+    gpu::delay(on.get(), 1);
+    throw std::domain_error("a step's own");
+  };
+  const auto elsewhere = [&](ps::cuda_stream_ref) { gpu::delay(stream.get(), 1); };
+  const auto right = [](ps::cuda_stream_ref on) { gpu::delay(on.get(), 1); };
+  CHECK_THROWS_AS(graphs.launch(0, 1, stream, allocates), ps::capture_in_progress);
+  CHECK_THROWS_AS(graphs.launch(0, 1, stream, waits), ps::capture_in_progress);
+  CHECK_THROWS_AS(graphs.launch(0, 1, stream, throws), std::domain_error);
+  CHECK_THROWS_AS(graphs.launch(0, 1, stream, elsewhere), std::logic_error);
+  CHECK(cudaGetLastError() == cudaSuccess);
+  CHECK(graphs.size() == 0);
+  graphs.launch(0, 1, stream, right);
+  device.synchronize(ps::cuda_stream_ref{stream});
+  CHECK(graphs.size() == 1);
+}
+
+TEST_CASE("a program's own capture survives a live loader on a GPU", "[gpu]") {
+  const ps::cuda_device device;
+  const auto stream = device.make_stream();
+  const auto captured = device.make_stream();
+  ps::loader loader{
+      gpu::digits{2000}, ps::sequential{}, device, {.batch_size = 10, .workers = 2, .prefetch = 2}};
+  ps::transfer feed{loader, stream, {.depth = 1}};
+  auto range = feed.epoch(0);
+  auto it = range.begin();
+  REQUIRE(cudaStreamBeginCapture(captured.get(), cudaStreamCaptureModeGlobal) == cudaSuccess);
+  gpu::delay(captured.get(), 1);
+  while (it->index() < 100) ++it;  // workers wait for copies and get slots back meanwhile
+  cudaGraph_t graph = nullptr;
+  CHECK(cudaStreamEndCapture(captured.get(), &graph) == cudaSuccess);
+  const auto owned = ps::cuda_graph::from_native_handle(graph);
+  ps::cuda_graph_exec{owned}.launch(captured);
+  device.synchronize(ps::cuda_stream_ref{captured});
+}

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: BSL-1.0
+#include "gpu/kernels.hpp"
+
+#include <cuda_runtime.h>
+
+#include <atomic>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include <penstock/core/sequence.hpp>
+#include <penstock/device/cuda_device.hpp>
+
+namespace gpu {
+
+namespace {
+
+/// Where a kernel and the host meet; in host memory that the GPU sees.
+struct meeting {
+  unsigned int reached;
+  unsigned int done;
+};
+
+__global__ void meet(volatile meeting* at) {
+  at->reached = 1;
+  __threadfence_system();
+  while (at->done == 0) __nanosleep(500);
+  __threadfence_system();
+}
+
+__global__ void keep_busy(std::uint64_t nanoseconds) {
+  std::uint64_t begin = 0;
+  std::uint64_t now = 0;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(begin));
+  do {
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+  } while (now - begin < nanoseconds);
+}
+
+__global__ void compare(const std::uint8_t* images, const std::uint8_t* labels, std::size_t samples,
+                        const std::uint64_t* order, findings* found) {
+  const unsigned long long first = found->position;
+  unsigned long long wrong = 0;
+  for (std::size_t i = threadIdx.x; i < samples * 784; i += blockDim.x) {
+    if (images[i] != pixel(order[first + i / 784], i % 784)) ++wrong;
+  }
+  for (std::size_t i = threadIdx.x; i < samples; i += blockDim.x) {
+    if (labels[i] != static_cast<std::uint8_t>(order[first + i])) ++wrong;
+  }
+  if (wrong != 0) atomicAdd(&found->wrong, wrong);
+  __syncthreads();
+  if (threadIdx.x == 0) found->position = first + samples;
+}
+
+__global__ void write_to(int* address) { *address = 1; }
+
+void require_launched(const char* kernel) {
+  const cudaError_t code = cudaGetLastError();
+  if (code != cudaSuccess) penstock::detail::throw_cuda_error(code, kernel);
+}
+
+/// Runs the host's work of one stream, in order.
+class servant {
+ public:
+  servant() : thread_([this] { run(); }) {}
+  servant(servant&&) = delete;
+  ~servant() {
+    push(nullptr, {});
+    thread_.join();
+  }
+  void push(meeting* at, std::function<void()> work) {
+    {
+      const std::lock_guard lock{mutex_};
+      work_.emplace_back(at, std::move(work));
+    }
+    pushed_.advance();
+  }
+
+ private:
+  void run() {
+    for (std::uint32_t taken = 0;; ++taken) {
+      pushed_.wait([taken](std::uint32_t count) { return count != taken; });
+      std::pair<meeting*, std::function<void()>> next;
+      {
+        const std::lock_guard lock{mutex_};
+        next = std::move(work_.front());
+        work_.pop_front();
+      }
+      if (next.first == nullptr) return;
+      const std::atomic_ref reached{next.first->reached};
+      while (reached.load(std::memory_order_acquire) == 0) std::this_thread::yield();
+      next.second();
+      next.second = nullptr;
+      std::atomic_ref{next.first->done}.store(1, std::memory_order_release);
+    }
+  }
+
+  std::mutex mutex_;
+  std::deque<std::pair<meeting*, std::function<void()>>> work_;
+  penstock::sequence pushed_;
+  std::thread thread_;
+};
+
+/// All made beforehand: an allocation would wait for the kernels that are held.
+class host_work {
+ public:
+  host_work() {
+    void* data = nullptr;
+    penstock::detail::cuda_call("cudaHostAlloc", [&] {
+      return cudaHostAlloc(&data, count * sizeof(meeting), cudaHostAllocMapped);
+    });
+    meetings_ = static_cast<meeting*>(data);
+    cudaFuncAttributes attributes{};
+    penstock::detail::cuda_call("cudaFuncGetAttributes",
+                                [&] { return cudaFuncGetAttributes(&attributes, meet); });
+  }
+
+  void launch(cudaStream_t stream, std::function<void()> work) {
+    const std::lock_guard lock{mutex_};
+    meeting* at = meetings_ + next_++ % count;
+    *at = {0, 0};
+    servants_[stream].push(at, std::move(work));
+    meet<<<1, 1, 0, stream>>>(at);
+    require_launched("meet");
+  }
+
+ private:
+  static constexpr std::size_t count = 16384;
+
+  std::mutex mutex_;
+  meeting* meetings_ = nullptr;  // for the life of the process
+  std::size_t next_ = 0;
+  std::map<cudaStream_t, servant> servants_;
+};
+
+}  // namespace
+
+void launch(cudaStream_t stream, std::function<void()> work) {
+  static host_work all;
+  all.launch(stream, std::move(work));
+}
+
+void delay(cudaStream_t stream, std::uint64_t nanoseconds) {
+  keep_busy<<<1, 1, 0, stream>>>(nanoseconds);
+  require_launched("keep_busy");
+}
+
+void check(cudaStream_t stream, const std::uint8_t* images, const std::uint8_t* labels,
+           std::size_t samples, const std::uint64_t* order, findings* found) {
+  compare<<<1, 512, 0, stream>>>(images, labels, samples, order, found);
+  require_launched("compare");
+}
+
+void fault(cudaStream_t stream) {
+  write_to<<<1, 1, 0, stream>>>(reinterpret_cast<int*>(16));
+  require_launched("write_to");
+}
+
+}  // namespace gpu
