@@ -88,6 +88,11 @@ inline void run(const ps::cuda_device& device, const settings& how, outcome& fou
     const auto look = [seen = seen_batch{ps::get<"image">(lease), ps::get<"label">(lease)}, samples,
                        &found] { ++(seen.holds(samples) ? found.right : found.wrong); };
     fake_cuda::launch(stream.get(), look, {batch.data()});
+    // The lease ends: from here on nobody may rely on the slot.
+    const auto spoil = [pixels = ps::get<"image">(batch).flat()] {
+      std::memset(pixels.data(), fake_cuda::poison, pixels.size());
+    };
+    fake_cuda::launch(stream.get(), spoil, {batch.data()});
     if (++count == how.stop_after) break;
   }
   device.synchronize(ps::cuda_stream_ref{stream});

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: BSL-1.0
+// What a program can do wrong around a feed: each its typed error, all threads end, nothing is left.
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "cuda/digits_flow.hpp"
+#include "fake_cuda/fake_cuda.hpp"
+#include "support/catch.hpp"
+
+namespace ps = penstock;
+
+namespace {
+
+using digits_flow::digits;
+
+ps::loader_options sixteen_each() { return {.batch_size = 16, .workers = 2, .prefetch = 2}; }
+
+template <class Feed>
+std::uint64_t batches_of(Feed& feed) {
+  std::uint64_t count = 0;
+  for (auto& batch : feed.epoch(0)) count += batch.size() == 16;
+  return count;
+}
+
+}  // namespace
+
+TEST_CASE("a feed whose stream is being captured says so; capture and feed go on", "[cuda]") {
+  fake_cuda::reset();
+  {
+    const ps::cuda_device device{0};
+    const auto stream = device.make_stream();
+    ps::loader loader{digits{}, ps::sequential{}, device, sixteen_each()};
+    ps::transfer feed{loader, stream};
+    REQUIRE(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeGlobal) == cudaSuccess);
+    CHECK_THROWS_AS(batches_of(feed), ps::capture_in_progress);
+    CHECK_THROWS_AS((ps::transfer{loader, stream}), ps::capture_in_progress);
+    cudaGraph_t graph = nullptr;
+    CHECK(cudaStreamEndCapture(stream.get(), &graph) == cudaSuccess);
+    CHECK(cudaGraphDestroy(graph) == cudaSuccess);
+    CHECK(batches_of(feed) == 6);
+  }
+  CHECK(fake_cuda::expect_clean());
+}
+
+TEST_CASE("a lease that ends while its stream is captured is told, and the capture survives",
+          "[cuda]") {
+  fake_cuda::reset();
+  {
+    const ps::cuda_device device{0};
+    const auto stream = device.make_stream();
+    ps::loader loader{digits{}, ps::sequential{}, device, sixteen_each()};
+    ps::transfer feed{loader, stream};
+    cudaGraph_t graph = nullptr;
+    const auto consume = [&] {
+      for (auto& batch : feed.epoch(0)) {
+        if (batch.index() != 1) continue;
+        REQUIRE(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeThreadLocal) ==
+                cudaSuccess);
+        { const auto gone = std::move(batch); }
+        CHECK(cudaStreamEndCapture(stream.get(), &graph) == cudaSuccess);
+      }
+    };
+    CHECK_THROWS_AS(consume(), ps::capture_in_progress);
+    CHECK(cudaGraphDestroy(graph) == cudaSuccess);
+  }
+  CHECK(fake_cuda::expect_clean());
+}
+
+TEST_CASE("the per-thread default stream is refused, the default stream is not", "[cuda]") {
+  fake_cuda::reset({.devices = 2});
+  {
+    ps::loader loader{digits{}, ps::sequential{}, ps::cuda_device{1}, sixteen_each()};
+    CHECK_THROWS_AS((ps::transfer{loader, cudaStreamPerThread}), ps::unusable_stream);
+    // That of device 1, although the thread's current device is 0.
+    ps::transfer feed{loader, cudaStreamLegacy};
+    CHECK(batches_of(feed) == 6);
+    int current = -1;
+    CHECK(cudaGetDevice(&current) == cudaSuccess);
+    CHECK(current == 0);
+  }
+  CHECK(fake_cuda::expect_clean());
+}
+
+TEST_CASE("a second stream of another device is refused for a lease", "[cuda]") {
+  fake_cuda::reset({.devices = 2});
+  {
+    const ps::cuda_stream other{1};
+    const ps::cuda_stream stream{0};
+    ps::loader loader{digits{}, ps::sequential{}, ps::cuda_device{0}, sixteen_each()};
+    ps::transfer feed{loader, stream};
+    std::uint64_t count = 0;
+    for (auto& batch : feed.epoch(0)) {
+      CHECK_THROWS_AS(batch.also_used_on(other), ps::stream_of_another_device);
+      ++count;
+    }
+    CHECK(count == 6);
+  }
+  CHECK(fake_cuda::expect_clean());
+}
+
+TEST_CASE("a device without room for the slots says how much there is, and the loader goes on",
+          "[cuda]") {
+  fake_cuda::reset({.device_memory = 20'000});
+  {
+    const ps::cuda_device device{0};
+    const auto stream = device.make_stream();
+    ps::loader loader{digits{}, ps::sequential{}, device, sixteen_each()};
+    try {
+      ps::transfer feed{loader, stream, {.depth = 3}};
+      FAIL("nothing was thrown");
+    } catch (const ps::out_of_memory& problem) {
+      const std::string message = problem.what();
+      CHECK(message.find("device 0 has 20000 bytes free of 20000") != std::string::npos);
+      CHECK(message.find("lower depth or batch_size") != std::string::npos);
+    }
+    CHECK(cudaGetLastError() == cudaSuccess);
+    ps::transfer feed{loader, stream, {.depth = 1}};
+    CHECK(batches_of(feed) == 6);
+  }
+  CHECK(fake_cuda::expect_clean());
+}
+
+TEST_CASE("no page-locked memory is an exception, or goes on pageable where the option says so",
+          "[cuda]") {
+  fake_cuda::reset({.pinned_memory = 1000});
+  {
+    const ps::cuda_device device{0};
+    const auto stream = device.make_stream();
+    auto options = sixteen_each();
+    CHECK_THROWS_AS((ps::loader{digits{}, ps::sequential{}, device, options}), ps::out_of_memory);
+    options.pageable_fallback = true;
+    ps::loader loader{digits{}, ps::sequential{}, device, options};
+    CHECK_FALSE(loader.footprint().pinned);
+    ps::transfer feed{loader, stream};
+    CHECK(batches_of(feed) == 6);
+    CHECK(fake_cuda::statistics().synchronous_copies == 6);
+  }
+  CHECK(fake_cuda::expect_clean());
+}
+
+TEST_CASE("a fault of the program's kernel surfaces as a lost context, and everything ends",
+          "[cuda]") {
+  const auto policy =
+      GENERATE(fake_cuda::policy::late, fake_cuda::policy::early, fake_cuda::policy::random);
+  const std::size_t workers = GENERATE(0U, 2U);
+  fake_cuda::reset({.policy = policy, .seed = 2});
+  {
+    const ps::cuda_device device{0};
+    const auto stream = device.make_stream();
+    auto options = sixteen_each();
+    options.workers = workers;
+    ps::loader loader{digits{}, ps::sequential{}, device, options};
+    ps::transfer feed{loader, stream};
+    const auto consume = [&] {
+      for (auto& batch : feed.epochs(0, 3)) {
+        if (batch.index() == 2) fake_cuda::kernel_fault(stream.get(), cudaErrorIllegalAddress);
+      }
+      device.synchronize(ps::cuda_stream_ref{stream});
+    };
+    CHECK_THROWS_AS(consume(), ps::cuda_context_lost);
+  }
+  CHECK(fake_cuda::expect_clean());
+  fake_cuda::reset();
+}
+
+TEST_CASE("a feed that lives until the driver unloads ends quietly", "[cuda]") {
+  fake_cuda::reset();
+  {
+    const ps::cuda_device device{0};
+    const auto stream = device.make_stream();
+    ps::loader loader{digits{}, ps::sequential{}, device, sixteen_each()};
+    ps::transfer feed{loader, stream};
+    auto range = feed.epoch(0);
+    auto it = range.begin();
+    CHECK(it->size() == 16);
+    fake_cuda::unload();
+  }
+  fake_cuda::reset();
+}
