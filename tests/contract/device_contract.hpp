@@ -67,10 +67,14 @@ class hold {
   std::shared_ptr<penstock::sequence> gate_ = std::make_shared<penstock::sequence>();
 };
 
+/// How many turns the other threads get to do what they must not. A turn is long where the machine is
+/// busy: who runs the checks many times gives few.
+inline int turns = 1000;
+
 /// Whether `happened` comes true although it must not: gives the other threads turns enough for what
 /// nothing holds back. A right device can't fail by it, however slow.
 inline bool happens(const std::atomic<bool>& happened) {
-  for (int turn = 0; turn < 1000; ++turn) {
+  for (int turn = 0; turn < turns; ++turn) {
     if (happened.load()) return true;
     std::this_thread::yield();
   }
@@ -303,7 +307,7 @@ void an_event_is_complete_when_the_work_before_its_record_is_done(const S& s) {
   const hold held;
   held.on(s, stream);
   device.record(event, stream);
-  for (int i = 0; i < 1000; ++i) {
+  for (int turn = 0; turn < turns; ++turn) {
     if (device.is_complete(event)) break;
     std::this_thread::yield();
   }

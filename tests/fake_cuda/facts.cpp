@@ -38,6 +38,7 @@ int main() {
   FACT(cudaErrorLaunchFailure);
   FACT(cudaErrorNotPermitted);
   FACT(cudaErrorNotSupported);
+  FACT(cudaErrorOperatingSystem);
   FACT(cudaErrorSystemDriverMismatch);
   FACT(cudaErrorCompatNotSupportedOnDevice);
   FACT(cudaErrorStreamCaptureUnsupported);
