@@ -1,21 +1,44 @@
 #!/usr/bin/env bash
 # Installs what is missing (Debian), builds the examples for this machine and runs the main one: a network
-# trained on MNIST, fed in four ways.
+# trained on MNIST, fed in four ways. On a GPU where there are one and a CUDA toolkit, else on the host
+# device.
 #
 #   bash examples/run.sh                   plain MNIST, then with augmentation
 #   bash examples/run.sh ARGUMENT...       once, with these arguments; --help lists them
 #
-# Environment: CXX the compiler; PENSTOCK_JOBS jobs at once; MNIST_DIR the folder of the MNIST files.
+# Environment: CXX the compiler; PENSTOCK_JOBS jobs at once; MNIST_DIR the folder of the MNIST files;
+# PENSTOCK_CUDA_ARCHITECTURES what to compile CUDA code for, instead of for the GPU that is here.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 # shellcheck source=cmake/setup.sh
 . "$root/cmake/setup.sh"
 
+# The compiler for CUDA, where cmake/penstock_cuda_language.cmake looks for it.
+find_nvcc() {
+  local candidate
+  for candidate in "${CUDACXX:-}" nvcc "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc" \
+    "${CUDA_PATH:-/usr/local/cuda}/bin/nvcc" /usr/local/cuda/bin/nvcc; do
+    if [ -n "$candidate" ] && command -v "$candidate"; then return; fi
+  done
+  return 1
+}
+
 penstock_setup "$root" EXAMPLES
+cuda=OFF
+if ! nvcc=$(find_nvcc); then
+  penstock_say "host device: there is no CUDA toolkit (nvcc) here"
+elif ! gpu=$(nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null | head -n 1) ||
+  [ -z "$gpu" ]; then
+  penstock_say "host device: there is a CUDA toolkit ($nvcc), but no GPU (nvidia-smi shows none)"
+else
+  cuda=ON
+  penstock_say "CUDA device: $gpu, and a toolkit ($nvcc)"
+fi
+
 penstock_say "building the examples in build/examples"
 (
   cd "$root"
-  cmake --preset examples --log-level=NOTICE >/dev/null
+  cmake --preset examples --log-level=NOTICE "-DPENSTOCK_BUILD_CUDA=$cuda" >/dev/null
   cmake --build --preset examples --parallel "$(penstock_jobs)" -- --quiet
 )
 
@@ -26,5 +49,9 @@ if [ $# -gt 0 ]; then
 fi
 penstock_say "plain: reading is cheap"
 "$mlp"
-penstock_say "--augment: loading costs about as much as the step"
+penstock_say "--augment: loading costs about as much as a step of the host device"
 "$mlp" --augment
+if [ $cuda = ON ]; then
+  penstock_say "--workload wide: 12.8 MB a batch over the bus"
+  "$mlp" --workload wide --workers 8
+fi

@@ -24,6 +24,57 @@ MLP_KERNEL inline float normalised(std::uint8_t pixel) {
   constexpr auto shift = static_cast<float>(-mean / deviation);
   return static_cast<float>(pixel) * scale + shift;
 }
+/// The pixels of the wide workload have been normalised by the workers.
+MLP_KERNEL inline float normalised(float pixel) { return pixel; }
+
+/// What changes in Adam from step to step.
+struct adam_rates {
+  float rate;     // lr * sqrt(1 - beta2^t) / (1 - beta1^t)
+  float epsilon;  // eps * sqrt(1 - beta2^t)
+};
+
+/// Adam's constants (Kingma and Ba, 2015).
+struct adam {
+  static constexpr double learning_rate = 1e-3;
+  static constexpr float beta1 = 0.9F;
+  static constexpr float beta2 = 0.999F;
+  static constexpr double epsilon = 1e-8;
+};
+
+/// All that changes from step to step. It lies in device memory, so that a step which was captured as
+/// a CUDA graph can be replayed as it is.
+struct step_state {
+  std::uint64_t first = 0;  // where this step's losses stand in the trace
+  std::uint64_t next = 0;   // where the next step's will, if there is room
+  double first_power = 1.0;
+  double second_power = 1.0;
+  adam_rates rates{};
+};
+
+/// Where a step of `count` samples that has not begun puts its losses, in a trace of `capacity`.
+MLP_KERNEL inline std::uint64_t coming_place(const step_state& state, std::uint64_t count,
+                                             std::uint64_t capacity) {
+  return state.next + count > capacity ? 0 : state.next;
+}
+
+/// The begin of a step: its place in the trace, and Adam's factors, which correct its moments for
+/// their start at zero. The order of operations is that of the paper's section 2, last note.
+MLP_KERNEL inline void begin_step(step_state& state, std::uint64_t count, std::uint64_t capacity) {
+  state.first = coming_place(state, count, capacity);
+  state.next = state.first + count;
+  state.first_power *= static_cast<double>(adam::beta1);
+  state.second_power *= static_cast<double>(adam::beta2);
+  const double correction = std::sqrt(1.0 - state.second_power);
+  state.rates = {static_cast<float>(adam::learning_rate * correction / (1.0 - state.first_power)),
+                 static_cast<float>(adam::epsilon * correction)};
+}
+
+struct begin {
+  step_state* state;
+  std::uint64_t count;
+  std::uint64_t capacity;
+  MLP_KERNEL void operator()(std::size_t) const { begin_step(*state, count, capacity); }
+};
 
 struct normalise {
   const std::uint8_t* pixels;
@@ -31,23 +82,36 @@ struct normalise {
   MLP_KERNEL void operator()(std::size_t i) const { out[i] = normalised(pixels[i]); }
 };
 
+/// Both at once.
+struct begin_and_normalise {
+  begin begins;
+  normalise normalises;
+  MLP_KERNEL void operator()(std::size_t i) const {
+    if (i == 0) begins(0);
+    normalises(i);
+  }
+};
+
+MLP_KERNEL inline float relu(float x) { return x > 0.0F ? x : 0.0F; }
+
+/// The gradient through ReLU: that of the output where the output is positive, else 0.
+MLP_KERNEL inline float relu_slope(float output, float gradient) {
+  return output > 0.0F ? gradient : 0.0F;
+}
+
 /// x = max(x + bias, 0) for a matrix of `Width` rows.
 template <std::size_t Width>
 struct add_bias_relu {
   const float* bias;
   float* x;
-  MLP_KERNEL void operator()(std::size_t i) const {
-    const float sum = x[i] + bias[i % Width];
-    x[i] = sum > 0.0F ? sum : 0.0F;
-  }
+  MLP_KERNEL void operator()(std::size_t i) const { x[i] = relu(x[i] + bias[i % Width]); }
 };
 
-/// The gradient through ReLU: that of the output where the output is positive, else 0.
 struct relu_gradient {
   const float* output;
   float* gradient;
   MLP_KERNEL void operator()(std::size_t i) const {
-    gradient[i] = output[i] > 0.0F ? gradient[i] : 0.0F;
+    gradient[i] = relu_slope(output[i], gradient[i]);
   }
 };
 
@@ -58,8 +122,9 @@ struct softmax_cross_entropy {
   const float* bias;
   const std::uint8_t* labels;
   float* logits;
-  float* loss;
-  float scale;  // 1 / samples of the batch
+  float* losses;            // the trace of all steps
+  const step_state* state;  // says where this one's stand in it
+  float scale;              // 1 / samples of the batch
 
   MLP_KERNEL void operator()(std::size_t i) const {
     float* row = logits + i * Classes;
@@ -75,7 +140,7 @@ struct softmax_cross_entropy {
       row[c] = std::exp(row[c] - largest);
       sum += row[c];
     }
-    loss[i] = std::log(sum) - target;
+    losses[state->first + i] = std::log(sum) - target;
     const float factor = scale / sum;
     for (std::size_t c = 0; c < Classes; ++c) row[c] *= factor;
     row[label] -= scale;
@@ -89,7 +154,7 @@ struct is_right {
   const std::uint8_t* labels;
   const float* logits;
 
-  MLP_KERNEL std::size_t operator()(std::size_t i) const {
+  MLP_KERNEL std::uint64_t operator()(std::size_t i) const {
     const float* row = logits + i * Classes;
     std::size_t best = 0;
     for (std::size_t c = 1; c < Classes; ++c) {
@@ -99,32 +164,41 @@ struct is_right {
   }
 };
 
-/// What changes in Adam from step to step.
-struct adam_rates {
-  float rate;     // lr * sqrt(1 - beta2^t) / (1 - beta1^t)
-  float epsilon;  // eps * sqrt(1 - beta2^t)
+/// A loss in double, for sums.
+struct loss_at {
+  const float* losses;
+  MLP_KERNEL double operator()(std::size_t i) const { return static_cast<double>(losses[i]); }
 };
 
-/// The Adam update (Kingma and Ba, 2015, in the order of operations of its section 2's last note):
-/// one pass over all parameters, moments and gradients.
-struct adam_update {
-  const float* gradient;
+/// Parameters with their moments, all in one order.
+struct adam_arrays {
   float* parameter;
   float* first_moment;
   float* second_moment;
-  adam_rates rates;
 
-  static constexpr float beta1 = 0.9F;
-  static constexpr float beta2 = 0.999F;
-
-  MLP_KERNEL void operator()(std::size_t i) const {
-    const float g = gradient[i];
-    const float m = beta1 * first_moment[i] + (1.0F - beta1) * g;
-    const float v = beta2 * second_moment[i] + (1.0F - beta2) * (g * g);
+  /// The update of parameter i by its gradient.
+  MLP_KERNEL void update(std::size_t i, float gradient, adam_rates rates) const {
+    const float m = adam::beta1 * first_moment[i] + (1.0F - adam::beta1) * gradient;
+    const float v = adam::beta2 * second_moment[i] + (1.0F - adam::beta2) * (gradient * gradient);
     first_moment[i] = m;
     second_moment[i] = v;
     parameter[i] -= rates.rate * m / (std::sqrt(v) + rates.epsilon);
   }
+};
+
+/// Rates that are read where they lie, each time.
+struct rates_of_state {
+  const step_state* state;
+  MLP_KERNEL operator adam_rates() const { return state->rates; }
+};
+
+/// One pass over all parameters, moments and gradients. `Rates`: what converts to `adam_rates`.
+template <class Rates>
+struct adam_update {
+  const float* gradient;
+  adam_arrays arrays;
+  Rates rates;
+  MLP_KERNEL void operator()(std::size_t i) const { arrays.update(i, gradient[i], rates); }
 };
 
 }  // namespace mlp::kernel

@@ -1,6 +1,8 @@
 #include <exception>
 #include <iostream>
+#include <vector>
 
+#include "cuda_experiment.hpp"
 #include "data.hpp"
 #include "experiment.hpp"
 #include "options.hpp"
@@ -15,13 +17,36 @@ mlp::digit_data data_for(const mlp::options& chosen) {
   return mlp::synthetic_data();
 }
 
+/// Measures the step in each way that there is on CUDA, from the plainest on.
+void measure_steps(mlp::options chosen, const mlp::digit_data& data) {
+  chosen.device = mlp::device_choice::cuda;
+  chosen.modes = {mlp::technique::overlapped, mlp::technique::resident};
+  std::vector<mlp::measured_step> rows;
+  for (const auto kernels :
+       {mlp::kernel_choice::thrust, mlp::kernel_choice::cublas, mlp::kernel_choice::fused}) {
+    for (const bool graph : {false, true}) {
+      chosen.kernels = kernels;
+      chosen.graph = graph;
+      rows.push_back({chosen, mlp::run_experiment(chosen, data)});
+    }
+  }
+  mlp::print_steps_table(std::cout, rows);
+  if (chosen.json) mlp::write_steps_json(rows);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   try {
     const auto [chosen, exit_status] = mlp::parse_command_line(argc, argv);
     if (exit_status) return *exit_status;
+    // Better said before digits are drawn or read.
+    if (chosen.steps_table || chosen.device == mlp::device_choice::cuda) mlp::require_cuda();
     const auto data = data_for(chosen);
+    if (chosen.steps_table) {
+      measure_steps(chosen, data);
+      return 0;
+    }
     const auto found = mlp::run_experiment(chosen, data);
     mlp::print_report(std::cout, chosen, found);
     if (chosen.json) mlp::write_json(chosen, found);

@@ -15,7 +15,8 @@
 #include "trainer.hpp"
 
 /// The four training loops. Each trains from the first parameters on, and returns the seconds that its
-/// loop over all epochs took; memory is taken and threads are started before the clock starts.
+/// loop over all epochs took; memory is taken, threads are started and, on CUDA, graphs are captured
+/// before the clock starts.
 namespace mlp {
 
 /// The order of the samples, in all loops.
@@ -28,6 +29,20 @@ template <class Loop>
   const auto start = std::chrono::steady_clock::now();
   loop();
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+/// A step on a batch in device memory.
+template <class Backend, class Batch>
+void step_on(trainer<Backend>& trained, std::size_t slot, const Batch& batch) {
+  namespace ps = penstock;
+  trained.step(slot, ps::get<"image">(batch).data(), ps::get<"label">(batch).data(), batch.size());
+}
+
+/// Rehearses on a slot that holds a full batch.
+template <class Backend, class Batch>
+void rehearse_on(trainer<Backend>& trained, std::size_t slot, const Batch& batch) {
+  namespace ps = penstock;
+  trained.rehearse(slot, ps::get<"image">(batch).data(), ps::get<"label">(batch).data());
 }
 
 /// One thread does everything in turn: reads a batch into ordinary memory, copies it, computes, waits.
@@ -43,19 +58,21 @@ double train_serially(const Data& data, const typename Backend::device_type& dev
   std::vector<std::uint64_t> indices(chosen.batch);
   ps::reader reader{data};
   device_array<std::byte, typename Backend::device_type> slot{device, layout.bytes()};
-  trained.restart();
+  const auto fetch = [&](const auto& order, std::uint64_t epoch, std::uint64_t first) {
+    const auto count = std::min<std::size_t>(chosen.batch, data.size() - first);
+    const std::span wanted{indices.data(), count};
+    order.fill(first, wanted);
+    reader.read(wanted, {host.data(), layout, 0, count}, {.seed = chosen.seed, .epoch = epoch});
+    device.copy_async(slot.data(), host.data(), layout.used_bytes(count), stream);
+    device.synchronize(stream);
+    return ps::const_batch_view<record>{slot.data(), layout, 0, count};
+  };
+  trained.restart([&] { rehearse_on(trained, 0, fetch(sampler.order(data.size(), 0), 0, 0)); });
   return seconds_of([&] {
     for (std::uint64_t epoch = 0; epoch < chosen.epochs; ++epoch) {
       const auto order = sampler.order(data.size(), epoch);
       for (std::uint64_t first = 0; first < data.size(); first += chosen.batch) {
-        const auto count = std::min<std::size_t>(chosen.batch, data.size() - first);
-        const std::span wanted{indices.data(), count};
-        order.fill(first, wanted);
-        reader.read(wanted, {host.data(), layout, 0, count}, {.seed = chosen.seed, .epoch = epoch});
-        device.copy_async(slot.data(), host.data(), layout.used_bytes(count), stream);
-        device.synchronize(stream);
-        const ps::const_batch_view<record> batch{slot.data(), layout, 0, count};
-        trained.step(ps::get<"image">(batch).data(), ps::get<"label">(batch).data(), count);
+        step_on(trained, 0, fetch(order, epoch, first));
         device.synchronize(stream);
         progress.advance();
       }
@@ -84,13 +101,20 @@ double train_with_workers(const Data& data, const typename Backend::device_type&
   const auto& layout = loader.layout();
   const auto stream = trained.stream();
   device_array<std::byte, typename Backend::device_type> slot{device, layout.bytes()};
-  trained.restart();
+  const auto copied = [&](const auto& host) {
+    device.copy_async(slot.data(), host.data(), layout.used_bytes(host.size()), stream);
+    device.synchronize(stream);
+    return ps::const_batch_view<record>{slot.data(), layout, 0, host.size()};
+  };
+  trained.restart([&] {
+    for (auto& host : loader.epoch(0)) {
+      rehearse_on(trained, 0, copied(host));
+      break;
+    }
+  });
   return seconds_of([&] {
     for (auto& host : loader.epochs(0, chosen.epochs)) {
-      device.copy_async(slot.data(), host.data(), layout.used_bytes(host.size()), stream);
-      device.synchronize(stream);
-      const ps::const_batch_view<record> batch{slot.data(), layout, 0, host.size()};
-      trained.step(ps::get<"image">(batch).data(), ps::get<"label">(batch).data(), batch.size());
+      step_on(trained, 0, copied(host));
       progress.advance();
     }
     device.synchronize(stream);
@@ -104,10 +128,17 @@ double train_overlapped(const Data& data, const typename Backend::device_type& d
   namespace ps = penstock;
   ps::loader loader{data, order_of(chosen), device, loader_options_of(chosen)};
   ps::transfer feed{loader, trained.stream(), {.depth = chosen.depth}};
-  trained.restart();
+  trained.restart([&] {
+    const std::size_t full = std::min<std::size_t>(chosen.batch, data.size());
+    std::size_t rehearsed = 0;
+    for (auto& batch : feed.epochs(0, chosen.epochs)) {
+      if (batch.size() == full) rehearse_on(trained, batch.slot(), batch);
+      if (++rehearsed == chosen.depth) break;
+    }
+  });
   return seconds_of([&] {
     for (auto& batch : feed.epochs(0, chosen.epochs)) {
-      trained.step(ps::get<"image">(batch).data(), ps::get<"label">(batch).data(), batch.size());
+      step_on(trained, batch.slot(), batch);
       progress.advance();
     }
     device.synchronize(trained.stream());
@@ -115,17 +146,19 @@ double train_overlapped(const Data& data, const typename Backend::device_type& d
 }
 
 /// Everything is on the device already: the floor.
-template <class Backend>
-double train_resident(const resident_set<Backend>& set, std::size_t samples,
+template <class Backend, class Pixel>
+double train_resident(const resident_set<Backend, Pixel>& set, std::size_t samples,
                       const typename Backend::device_type& device, trainer<Backend>& trained,
                       const options& chosen, progress_bar& progress) {
-  trained.restart();
+  trained.restart([&] {
+    trained.rehearse(0, set.images(), set.labels(),
+                     [&](std::size_t count) { return set.gathering(count); });
+  });
   return seconds_of([&] {
     for (std::size_t epoch = 0; epoch < chosen.epochs; ++epoch) {
       for (std::size_t first = 0; first < samples; first += chosen.batch) {
         const std::size_t count = std::min(chosen.batch, samples - first);
-        set.gather(trained.backend(), epoch * samples + first, count, trained.stream());
-        trained.step(set.images(), set.labels(), count);
+        trained.step(0, set.images(), set.labels(), count, set.gathering(count));
         progress.advance();
       }
     }

@@ -1,64 +1,29 @@
 #pragma once
 
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <type_traits>
 #include <vector>
-
-#include <thrust/for_each.h>
-#include <thrust/functional.h>
-#include <thrust/iterator/counting_iterator.h>
-#include <thrust/transform_reduce.h>
 
 #include "device_array.hpp"
 #include "kernels.hpp"
 #include "lies.hpp"
+#include "shape.hpp"
 
 namespace mlp {
 
-/// Where the parameters lie: all in one array, so that Adam is one pass. Weights are
-/// outputs x inputs, column-major; all offsets are multiples of 16 floats.
-struct shape {
-  static constexpr std::size_t inputs = 28 * 28;
-  static constexpr std::size_t hidden1 = 128;
-  static constexpr std::size_t hidden2 = 64;
-  static constexpr std::size_t classes = 10;
-
-  static constexpr std::size_t weight1 = 0;
-  static constexpr std::size_t bias1 = weight1 + hidden1 * inputs;
-  static constexpr std::size_t weight2 = bias1 + hidden1;
-  static constexpr std::size_t bias2 = weight2 + hidden2 * hidden1;
-  static constexpr std::size_t weight3 = bias2 + hidden2;
-  static constexpr std::size_t bias3 = weight3 + classes * hidden2;
-  static constexpr std::size_t parameters = bias3 + classes;
-};
-
-/// Adam's constants, and the factors that correct its moments for their start at zero.
-class adam_schedule {
- public:
-  /// The factors of the next step, which is counted.
-  kernel::adam_rates next() {
-    first_power_ *= beta1;
-    second_power_ *= beta2;
-    const double correction = std::sqrt(1.0 - second_power_);
-    return {static_cast<float>(learning_rate * correction / (1.0 - first_power_)),
-            static_cast<float>(epsilon * correction)};
-  }
-
- private:
-  static constexpr double learning_rate = 1e-3;
-  static constexpr double beta1 = kernel::adam_update::beta1;
-  static constexpr double beta2 = kernel::adam_update::beta2;
-  static constexpr double epsilon = 1e-8;
-  double first_power_ = 1.0;
-  double second_power_ = 1.0;
+/// The work before a step that needs none.
+struct nothing_before {
+  template <class Context>
+  void operator()(const Context&, const network_view&) const {}
 };
 
 /// A perceptron 784-128-64-10 with ReLU, softmax cross-entropy and Adam, on the device of `Backend`.
 ///
-/// Takes images as bytes in device memory, `count` x 784, and normalises them itself. `train` and
-/// `evaluate` enqueue and return; nothing is allocated after construction. Not thread-safe.
+/// Takes images in device memory, `count` x 784: bytes, which it normalises itself, or floats that are
+/// normalised. `train` and `evaluate` enqueue and return; nothing is allocated after construction. Not
+/// thread-safe.
 template <class Backend>
 class network {
  public:
@@ -77,44 +42,56 @@ class network {
         hidden2_(device, batch_size * shape::hidden2),
         logits_(device, batch_size * shape::classes),
         gradient1_(device, batch_size * shape::hidden1),
-        gradient2_(device, batch_size * shape::hidden2) {}
+        gradient2_(device, batch_size * shape::hidden2),
+        state_(device, 1) {}
 
-  /// Starts anew from these `shape::parameters` values: moments and step count are 0 again.
+  /// Starts anew from these `shape::parameters` values: moments, step count and place in the trace are
+  /// 0 again.
   void assign(std::span<const float> parameters, stream_ref stream) {
     const std::vector<float> zeros(shape::parameters);
+    const kernel::step_state start{};
     parameters_.upload(parameters, 0, stream);
     first_moments_.upload(zeros, 0, stream);
     second_moments_.upload(zeros, 0, stream);
-    schedule_ = {};
+    state_.upload({&start, 1}, 0, stream);
   }
 
   [[nodiscard]] const device_array<float, device_type>& parameters() const { return parameters_; }
-  /// The gradients of the last step's mean loss, in the parameters' order.
+  /// The gradients of the last step's mean loss, in the parameters' order; not with kernels that keep
+  /// them to themselves.
   [[nodiscard]] const device_array<float, device_type>& gradients() const { return gradients_; }
 
   /// One step on `count` samples: forward, backward, Adam. Each sample's loss before the step goes to
-  /// `losses[0, count)`. All pointers are to device memory that lives until the stream is past it.
-  void train(const std::uint8_t* images, const std::uint8_t* labels, std::size_t count,
-             float* losses, stream_ref stream) {
-    const auto rates = schedule_.next();
-    backend_.enqueue(stream, [this, images, labels, count, losses, rates] {
-      forward(images, count);
-      backward(labels, count, losses);
-      each(shape::parameters,
-           kernel::adam_update{gradients_.data(), parameters_.data(), first_moments_.data(),
-                               second_moments_.data(), rates});
+  /// `trace`, behind those of the step before, or to its begin where they don't fit. All pointers are
+  /// to device memory that lives until the stream is past it. `before(context, view)` enqueues what is
+  /// to go before, as part of the step.
+  template <class Pixel, class Before = nothing_before>
+  void train(const Pixel* images, const std::uint8_t* labels, std::size_t count,
+             std::span<float> trace, stream_ref stream, const Before& before = {}) {
+    backend_.enqueue(stream, [this, images, labels, count, trace, before](const auto& on) {
+      const network_view all = view(trace);
+      before(on, all);
+      if constexpr (requires { on.train_fused(all, images, labels, count); }) {
+        if (on.train_fused(all, images, labels, count)) return;
+      }
+      on.each(1, kernel::begin{all.state, count, all.capacity});
+      const float* inputs = forward(on, images, count);
+      backward(on, all, inputs, labels, count);
+      using rates = decltype(on.rates_of(all.state));
+      on.each(shape::parameters,
+              kernel::adam_update<rates>{all.gradients, all.adam(), on.rates_of(all.state)});
     });
   }
 
-  /// How many of `count` samples are classified rightly, into `*right`, host memory that lives until
-  /// the stream is past it.
-  void evaluate(const std::uint8_t* images, const std::uint8_t* labels, std::size_t count,
-                std::size_t* right, stream_ref stream) {
-    backend_.enqueue(stream, [this, images, labels, count, right] {
-      forward(images, count);
-      const kernel::is_right<shape::classes> is_right{at(shape::bias3), labels, logits_.data()};
-      *right = thrust::transform_reduce(backend_.policy(), first(), first() + signed_size(count),
-                                        is_right, std::size_t{0}, thrust::plus<std::size_t>{});
+  /// How many of `count` samples are classified rightly, into `*right`. All pointers are to device
+  /// memory that lives until the stream is past it.
+  template <class Pixel>
+  void evaluate(const Pixel* images, const std::uint8_t* labels, std::size_t count,
+                std::uint64_t* right, stream_ref stream) {
+    backend_.enqueue(stream, [this, images, labels, count, right](const auto& on) {
+      forward(on, images, count);
+      on.sum(count, kernel::is_right<shape::classes>{at(shape::bias3), labels, logits_.data()},
+             right);
     });
   }
 
@@ -123,70 +100,71 @@ class network {
   static constexpr auto straight = lies::straight;
   static constexpr auto transposed = lies::transposed;
 
-  static auto first() { return thrust::counting_iterator<std::size_t>{0}; }
-  static std::ptrdiff_t signed_size(std::size_t n) { return static_cast<std::ptrdiff_t>(n); }
-
-  template <class Kernel>
-  void each(std::size_t count, const Kernel& kernel) {
-    thrust::for_each_n(backend_.policy(), first(), count, kernel);
+  [[nodiscard]] network_view view(std::span<float> trace) const {
+    return {parameters_.data(), gradients_.data(), first_moments_.data(), second_moments_.data(),
+            pixels_.data(),     hidden1_.data(),   hidden2_.data(),       logits_.data(),
+            gradient1_.data(),  gradient2_.data(), state_.data(),         trace.data(),
+            trace.size()};
   }
-
   [[nodiscard]] const float* at(std::size_t parameter) const {
     return parameters_.data() + parameter;
   }
-  [[nodiscard]] float* gradient_at(std::size_t parameter) const {
-    return gradients_.data() + parameter;
-  }
 
-  /// Up to the logits, without their bias.
-  void forward(const std::uint8_t* images, std::size_t count) {
-    each(count * shape::inputs, kernel::normalise{images, pixels_.data()});
+  /// Up to the logits, without their bias. Returns the normalised images.
+  template <class Context, class Pixel>
+  const float* forward(const Context& on, const Pixel* images, std::size_t count) {
+    const float* inputs = nullptr;
+    if constexpr (std::is_same_v<Pixel, float>) {
+      inputs = images;
+    } else {
+      on.each(count * shape::inputs, kernel::normalise{images, pixels_.data()});
+      inputs = pixels_.data();
+    }
+    on.template multiply<straight, straight>(shape::hidden1, count, shape::inputs,
+                                             at(shape::weight1), inputs, hidden1_.data());
+    on.each(count * shape::hidden1,
+            kernel::add_bias_relu<shape::hidden1>{at(shape::bias1), hidden1_.data()});
 
-    backend_.template multiply<straight, straight>(
-        shape::hidden1, count, shape::inputs, at(shape::weight1), pixels_.data(), hidden1_.data());
-    each(count * shape::hidden1,
-         kernel::add_bias_relu<shape::hidden1>{at(shape::bias1), hidden1_.data()});
+    on.template multiply<straight, straight>(shape::hidden2, count, shape::hidden1,
+                                             at(shape::weight2), hidden1_.data(), hidden2_.data());
+    on.each(count * shape::hidden2,
+            kernel::add_bias_relu<shape::hidden2>{at(shape::bias2), hidden2_.data()});
 
-    backend_.template multiply<straight, straight>(shape::hidden2, count, shape::hidden1,
-                                                   at(shape::weight2), hidden1_.data(),
-                                                   hidden2_.data());
-    each(count * shape::hidden2,
-         kernel::add_bias_relu<shape::hidden2>{at(shape::bias2), hidden2_.data()});
-
-    backend_.template multiply<straight, straight>(
-        shape::classes, count, shape::hidden2, at(shape::weight3), hidden2_.data(), logits_.data());
+    on.template multiply<straight, straight>(shape::classes, count, shape::hidden2,
+                                             at(shape::weight3), hidden2_.data(), logits_.data());
+    return inputs;
   }
 
   /// From the logits to all gradients. The logits become their own gradient.
-  void backward(const std::uint8_t* labels, std::size_t count, float* losses) {
-    each(count,
-         kernel::softmax_cross_entropy<shape::classes>{at(shape::bias3), labels, logits_.data(),
-                                                       losses, 1.0F / static_cast<float>(count)});
-    layer_gradients(shape::classes, shape::hidden2, count, logits_, hidden2_, shape::weight3,
-                    shape::bias3);
+  template <class Context>
+  void backward(const Context& on, const network_view& all, const float* inputs,
+                const std::uint8_t* labels, std::size_t count) {
+    on.each(count, kernel::softmax_cross_entropy<shape::classes>{at(shape::bias3), labels,
+                                                                 all.logits, all.losses, all.state,
+                                                                 1.0F / static_cast<float>(count)});
+    layer_gradients(on, shape::classes, shape::hidden2, count, all.logits, all.hidden2,
+                    all.gradients + shape::weight3, all.gradients + shape::bias3);
 
-    backend_.template multiply<transposed, straight>(shape::hidden2, count, shape::classes,
-                                                     at(shape::weight3), logits_.data(),
-                                                     gradient2_.data());
-    each(count * shape::hidden2, kernel::relu_gradient{hidden2_.data(), gradient2_.data()});
-    layer_gradients(shape::hidden2, shape::hidden1, count, gradient2_, hidden1_, shape::weight2,
-                    shape::bias2);
+    on.template multiply<transposed, straight>(shape::hidden2, count, shape::classes,
+                                               at(shape::weight3), all.logits, all.gradient2);
+    on.each(count * shape::hidden2, kernel::relu_gradient{all.hidden2, all.gradient2});
+    layer_gradients(on, shape::hidden2, shape::hidden1, count, all.gradient2, all.hidden1,
+                    all.gradients + shape::weight2, all.gradients + shape::bias2);
 
-    backend_.template multiply<transposed, straight>(shape::hidden1, count, shape::hidden2,
-                                                     at(shape::weight2), gradient2_.data(),
-                                                     gradient1_.data());
-    each(count * shape::hidden1, kernel::relu_gradient{hidden1_.data(), gradient1_.data()});
-    layer_gradients(shape::hidden1, shape::inputs, count, gradient1_, pixels_, shape::weight1,
-                    shape::bias1);
+    on.template multiply<transposed, straight>(shape::hidden1, count, shape::hidden2,
+                                               at(shape::weight2), all.gradient2, all.gradient1);
+    on.each(count * shape::hidden1, kernel::relu_gradient{all.hidden1, all.gradient1});
+    layer_gradients(on, shape::hidden1, shape::inputs, count, all.gradient1, inputs,
+                    all.gradients + shape::weight1, all.gradients + shape::bias1);
   }
 
   /// The gradients of a layer's weights and bias from those of its outputs and from its inputs.
-  void layer_gradients(std::size_t outputs, std::size_t inputs, std::size_t count,
-                       const array& gradient, const array& input, std::size_t weight,
-                       std::size_t bias) {
-    backend_.template multiply<straight, transposed>(outputs, inputs, count, gradient.data(),
-                                                     input.data(), gradient_at(weight));
-    backend_.sum_columns(outputs, count, gradient.data(), gradient_at(bias));
+  template <class Context>
+  static void layer_gradients(const Context& on, std::size_t outputs, std::size_t inputs,
+                              std::size_t count, const float* gradient, const float* input,
+                              float* weight, float* bias) {
+    on.template multiply<straight, transposed>(outputs, inputs, count, gradient, input, weight);
+    on.sum_columns(outputs, count, gradient, bias);
   }
 
   Backend backend_;
@@ -200,7 +178,7 @@ class network {
   array logits_;
   array gradient1_;
   array gradient2_;
-  adam_schedule schedule_;
+  device_array<kernel::step_state, device_type> state_;
 };
 
 }  // namespace mlp

@@ -4,8 +4,11 @@
 #include <charconv>
 #include <cstdint>
 #include <filesystem>
+#include <iostream>
+#include <map>
 #include <string>
 #include <system_error>
+#include <vector>
 
 namespace mlp {
 
@@ -23,6 +26,18 @@ std::string require_word(const std::string& text) {
 std::string require_folder(const std::string& file) {
   const auto folder = std::filesystem::absolute(file).parent_path();
   return std::filesystem::is_directory(folder) ? "" : folder.string() + " is no folder";
+}
+
+/// An option whose value is one of some words.
+template <class Choice>
+void add_choice(CLI::App& app, const std::string& name, Choice& choice, const std::string& usual,
+                const std::map<std::string, Choice>& words, const std::string& description) {
+  std::vector<std::string> names;
+  for (const auto& [word, meaning] : words) names.push_back(word);
+  app.add_option_function<std::string>(
+         name, [&choice, words](const std::string& word) { choice = words.at(word); }, description)
+      ->check(CLI::IsMember(names))
+      ->default_str(usual);
 }
 
 }  // namespace
@@ -44,8 +59,11 @@ command_line parse_command_line(int argc, const char* const* argv) {
   app.add_option("--epochs", o.epochs, "Passes through the training set")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
-  app.add_option("--batch", o.batch, "Samples a step")
-      ->check(CLI::Range(1, 10'000))
+  auto* batch = app.add_option("--batch", o.batch, "Samples a step; 4096 with --workload wide")
+                    ->check(CLI::Range(1, 10'000))
+                    ->capture_default_str();
+  app.add_option("--samples", o.samples, "Train on the first ones alone; 0: on all")
+      ->check(CLI::Range(0, 1'000'000'000))
       ->capture_default_str();
   app.add_option("--workers", o.workers, "Threads that read samples; 0: the training thread itself")
       ->check(CLI::Range(0, 256))
@@ -57,6 +75,24 @@ command_line parse_command_line(int argc, const char* const* argv) {
       ->check(CLI::Range(1, 64))
       ->capture_default_str();
   app.add_flag("--augment", o.augment, "Warp every sample anew each time: rotation, shift, scale");
+  add_choice<workload>(app, "--workload", o.fed, "mnist",
+                       {{"mnist", workload::mnist}, {"wide", workload::wide}},
+                       "wide: images travel as floats, in large batches, which loads the bus");
+  add_choice<device_choice>(app, "--device", o.device, "auto",
+                            {{"auto", device_choice::automatic},
+                             {"host", device_choice::host},
+                             {"cuda", device_choice::cuda}},
+                            "What to train on; auto: a GPU where there is one");
+  add_choice<kernel_choice>(
+      app, "--kernels", o.kernels, "fused",
+      {{"thrust", kernel_choice::thrust},
+       {"cublas", kernel_choice::cublas},
+       {"fused", kernel_choice::fused}},
+      "On CUDA: an operation a launch, or fused around cuBLAS, or fused throughout");
+  app.add_flag("--graph,!--no-graph", o.graph,
+               "On CUDA: replay the step as a graph (default), or launch its kernels");
+  app.add_flag("--steps-table", o.steps_table,
+               "On CUDA: the time of a step with each --kernels, without and with graph");
   app.add_option("--mode", mode, "Which of the four ways")
       ->check(CLI::IsMember({"all", "serial", "workers", "overlapped", "resident"}))
       ->capture_default_str();
@@ -76,6 +112,12 @@ command_line parse_command_line(int argc, const char* const* argv) {
     return result;
   }
 
+  if (o.fed == workload::wide && o.augment) {
+    std::cerr << "--augment: not with --workload wide\n";
+    result.exit_status = 1;
+    return result;
+  }
+  if (o.fed == workload::wide && batch->count() == 0) o.batch = 4096;
   if (!data.empty()) o.data = data;
   if (!json.empty()) o.json = json;
   for (const technique t : all_techniques) {

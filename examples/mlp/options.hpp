@@ -4,23 +4,51 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <string_view>
 #include <vector>
 
 #include "results.hpp"
 
 namespace mlp {
 
+/// On what to train.
+enum class device_choice { automatic, host, cuda };
+
+/// What a step is made of on CUDA.
+enum class kernel_choice {
+  thrust,  ///< Thrust, CUB and cuBLAS, an operation a launch
+  cublas,  ///< cuBLAS for the first layer's two products, fused kernels around them
+  fused,   ///< three fused kernels
+};
+
+[[nodiscard]] constexpr std::string_view name_of(kernel_choice kernels) noexcept {
+  constexpr std::string_view names[] = {"thrust", "cublas", "fused"};
+  return names[static_cast<std::size_t>(kernels)];
+}
+
+/// What is trained on.
+enum class workload {
+  mnist,  ///< images as bytes, which the network normalises
+  wide,   ///< images as floats: 4x the bytes, in batches of 4096
+};
+
 /// What the command line says.
 struct options {
   std::optional<std::filesystem::path> data;  // absent: find_data() chooses
   std::size_t epochs = 5;
   std::size_t batch = 64;
+  std::size_t samples = 0;  // of the training set, 0: all
   std::size_t workers = 1;
   std::size_t prefetch = 8;
   std::size_t depth = 3;
   std::size_t repeat = 1;
   std::uint64_t seed = 1;
   bool augment = false;
+  workload fed = workload::mnist;
+  device_choice device = device_choice::automatic;
+  kernel_choice kernels = kernel_choice::fused;
+  bool graph = true;
+  bool steps_table = false;
   std::vector<technique> modes;
   std::optional<std::filesystem::path> json;
 };

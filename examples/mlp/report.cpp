@@ -1,5 +1,6 @@
 #include "report.hpp"
 
+#include <filesystem>
 #include <fstream>
 #include <iomanip>
 #include <nlohmann/json.hpp>
@@ -8,6 +9,7 @@
 #include <sstream>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 namespace mlp {
 
@@ -37,6 +39,18 @@ std::optional<double> above_bound(const options& chosen, const results& found, c
   return batch / least.microseconds - 1.0;
 }
 
+bound least_of(const options& chosen, const results& found) {
+  return bound_of(found.costs, chosen.workers, found.cores, found.device.takes_cores());
+}
+
+std::string described(const device_info& device) {
+  if (device.kind != "cuda") return device.name;
+  return device.name + " (compute capability " + device.capability + ", " +
+         std::to_string(device.multiprocessors) + " multiprocessors, driver for CUDA " +
+         device.driver + ", runtime " + device.runtime + "), " + device.kernels + " kernels" +
+         (device.graph ? ", as graphs" : "");
+}
+
 std::string fixed(std::optional<double> value, int digits, const char* unit = "") {
   if (!value) return "-";
   std::ostringstream text;
@@ -50,10 +64,12 @@ void print_report(std::ostream& out, const options& chosen, const results& found
   out << "data    " << found.data_name;
   if (!found.data_directory.empty()) out << " in " << found.data_directory;
   out << ", " << found.train_samples << " + " << found.test_samples
-      << (chosen.augment ? ", augmented" : "") << '\n'
-      << "device  " << found.device << ", " << found.cores << " cores, " << chosen.workers
-      << (chosen.workers == 1 ? " worker" : " workers") << ", prefetch " << chosen.prefetch
-      << ", depth " << chosen.depth << '\n'
+      << (chosen.augment ? ", augmented" : "")
+      << (chosen.fed == workload::wide ? ", as floats" : "") << '\n'
+      << "device  " << described(found.device) << ", " << found.cores << " cores, "
+      << chosen.workers << (chosen.workers == 1 ? " worker" : " workers") << ", prefetch "
+      << chosen.prefetch << ", depth " << chosen.depth << '\n'
+      << "because " << found.device.why << '\n'
       << "build   " << found.build << '\n'
       << "run     " << chosen.epochs << " epochs of " << found.batches_per_epoch << " steps, batch "
       << chosen.batch << ", seed " << chosen.seed;
@@ -78,7 +94,7 @@ void print_report(std::ostream& out, const options& chosen, const results& found
         fixed(mode.epoch_losses.back(), 5), fixed(100.0 * mode.accuracy, 2, " %"));
   }
 
-  const bound least = bound_of(found.costs, chosen.workers, found.cores);
+  const bound least = least_of(chosen, found);
   out << "\nper batch, each alone: load " << fixed(found.costs.load, 1, " us") << ", copy "
       << fixed(found.costs.copy, 1, " us") << ", compute " << fixed(found.costs.compute, 1, " us")
       << "\nno loop is faster than " << fixed(least.microseconds, 1, " us") << " a batch, for "
@@ -93,11 +109,24 @@ void print_report(std::ostream& out, const options& chosen, const results& found
   out << '\n';
 }
 
-void write_json(const options& chosen, const results& found) {
+namespace {
+
+/// Microseconds a step of one mode, where it was run.
+std::optional<double> step_of(const options& chosen, const results& found, technique t) {
+  const auto seconds = seconds_of(found, t);
+  if (!seconds) return std::nullopt;
+  return *seconds * 1e6 / static_cast<double>(steps(chosen, found));
+}
+
+nlohmann::ordered_json json_of(const options& chosen, const results& found) {
   using json = nlohmann::ordered_json;
   const auto or_null = [](std::optional<double> value) { return value ? json(*value) : json{}; };
 
-  const bound least = bound_of(found.costs, chosen.workers, found.cores);
+  const auto or_null_text = [](const std::string& text) {
+    return text.empty() ? json{} : json(text);
+  };
+
+  const bound least = least_of(chosen, found);
   json modes = json::array();
   for (const mode_result& mode : found.modes) {
     const double seconds = median(mode.seconds);
@@ -108,41 +137,82 @@ void write_json(const options& chosen, const results& found) {
          {"seconds_per_epoch", seconds / static_cast<double>(chosen.epochs)},
          {"speedup_over_serial", or_null(ratio(seconds_of(found, technique::serial), seconds))},
          {"fed_over_resident", or_null(ratio(seconds, seconds_of(found, technique::resident)))},
+         {"first_losses", mode.first_losses},
          {"epoch_losses", mode.epoch_losses},
          {"final_loss", mode.epoch_losses.back()},
          {"test_accuracy", mode.accuracy}});
   }
-  const json object{{"data",
-                     {{"name", found.data_name},
-                      {"directory", found.data_directory},
-                      {"train_samples", found.train_samples},
-                      {"test_samples", found.test_samples}}},
-                    {"device", found.device},
-                    {"build", found.build},
-                    {"cores", found.cores},
-                    {"options",
-                     {{"epochs", chosen.epochs},
-                      {"batch", chosen.batch},
-                      {"workers", chosen.workers},
-                      {"prefetch", chosen.prefetch},
-                      {"depth", chosen.depth},
-                      {"augment", chosen.augment},
-                      {"seed", chosen.seed},
-                      {"repeat", chosen.repeat}}},
-                    {"batches_per_epoch", found.batches_per_epoch},
-                    {"modes", modes},
-                    {"batch_microseconds",
-                     {{"load", found.costs.load},
-                      {"copy", found.costs.copy},
-                      {"compute", found.costs.compute},
-                      {"bound", least.microseconds},
-                      {"bound_by", least.limit}}},
-                    {"overlapped_above_bound", or_null(above_bound(chosen, found, least))}};
+  return json{{"data",
+               {{"name", found.data_name},
+                {"directory", found.data_directory},
+                {"train_samples", found.train_samples},
+                {"test_samples", found.test_samples}}},
+              {"device",
+               {{"kind", found.device.kind},
+                {"name", found.device.name},
+                {"driver", or_null_text(found.device.driver)},
+                {"runtime", or_null_text(found.device.runtime)},
+                {"compute_capability", or_null_text(found.device.capability)},
+                {"multiprocessors", found.device.multiprocessors},
+                {"kernels", or_null_text(found.device.kernels)},
+                {"graph", found.device.graph},
+                {"why", found.device.why}}},
+              {"build", found.build},
+              {"cores", found.cores},
+              {"options",
+               {{"epochs", chosen.epochs},
+                {"batch", chosen.batch},
+                {"workers", chosen.workers},
+                {"prefetch", chosen.prefetch},
+                {"depth", chosen.depth},
+                {"augment", chosen.augment},
+                {"workload", chosen.fed == workload::wide ? "wide" : "mnist"},
+                {"seed", chosen.seed},
+                {"repeat", chosen.repeat}}},
+              {"batches_per_epoch", found.batches_per_epoch},
+              {"modes", modes},
+              {"batch_microseconds",
+               {{"load", found.costs.load},
+                {"copy", found.costs.copy},
+                {"compute", found.costs.compute},
+                {"bound", least.microseconds},
+                {"bound_by", least.limit}}},
+              {"overlapped_above_bound", or_null(above_bound(chosen, found, least))}};
+}
 
-  std::ofstream file{*chosen.json};
-  file << object.dump(2) << '\n';
+void write(const std::filesystem::path& path, const nlohmann::ordered_json& value) {
+  std::ofstream file{path};
+  file << value.dump(2) << '\n';
   file.close();
-  if (!file) throw std::runtime_error(chosen.json->string() + ": can't be written");
+  if (!file) throw std::runtime_error(path.string() + ": can't be written");
+}
+
+}  // namespace
+
+void write_json(const options& chosen, const results& found) {
+  write(*chosen.json, json_of(chosen, found));
+}
+
+void print_steps_table(std::ostream& out, const std::vector<measured_step>& rows) {
+  out << "| kernels | graph | us a step, overlapped | us a step, resident | gain | fed/resident | "
+         "final loss | accuracy |\n|---|---|---|---|---|---|---|---|\n";
+  std::optional<double> before;
+  for (const auto& [chosen, found] : rows) {
+    const auto fed = step_of(chosen, found, technique::overlapped);
+    const auto floor = step_of(chosen, found, technique::resident);
+    out << "| " << name_of(chosen.kernels) << " | " << (chosen.graph ? "yes" : "no") << " | "
+        << fixed(fed, 2) << " | " << fixed(floor, 2) << " | " << fixed(ratio(before, floor), 2, "x")
+        << " | " << fixed(ratio(fed, floor), 3) << " | "
+        << fixed(found.modes.back().epoch_losses.back(), 5) << " | "
+        << fixed(100.0 * found.modes.back().accuracy, 2, " %") << " |\n";
+    before = floor;
+  }
+}
+
+void write_steps_json(const std::vector<measured_step>& rows) {
+  nlohmann::ordered_json all = nlohmann::ordered_json::array();
+  for (const auto& [chosen, found] : rows) all.push_back(json_of(chosen, found));
+  write(*rows.front().chosen.json, all);
 }
 
 }  // namespace mlp

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <iosfwd>
+#include <vector>
 
 #include "options.hpp"
 #include "results.hpp"
@@ -13,5 +14,17 @@ void print_report(std::ostream& out, const options& chosen, const results& found
 /// The same as one JSON object; README.md lists the keys. Throws `std::runtime_error` if the file
 /// can't be written.
 void write_json(const options& chosen, const results& found);
+
+/// One row of the table that shows what each way to make a step gives.
+struct measured_step {
+  options chosen;
+  results found;
+};
+
+/// The rows, in Markdown; each one's gain is the time of the row before over its own, both resident.
+void print_steps_table(std::ostream& out, const std::vector<measured_step>& rows);
+
+/// An array of what `write_json` writes, a row each. There must be a row. Throws as it.
+void write_steps_json(const std::vector<measured_step>& rows);
 
 }  // namespace mlp

@@ -14,10 +14,14 @@
 
 namespace mlp {
 
+/// The pixels of a dataset's images.
+template <class Data>
+using pixel_of = typename Data::record_type::template field_at<0>::value_type;
+
 /// Samples in device memory, images and labels apart.
-template <class Device>
+template <class Device, class Pixel = std::uint8_t>
 struct sample_store {
-  device_array<std::uint8_t, Device> images;
+  device_array<Pixel, Device> images;
   device_array<std::uint8_t, Device> labels;
 
   sample_store(const Device& device, std::size_t samples)
@@ -50,7 +54,7 @@ struct sample_store {
 /// All that a run reads, on the device before its clock starts: the samples (with random augmentation
 /// those of every epoch, made beforehand with the same random bits), the order of all steps, and one
 /// batch's memory that each step is gathered into.
-template <class Backend>
+template <class Backend, class Pixel = std::uint8_t>
 class resident_set {
   using device_type = typename Backend::device_type;
 
@@ -78,24 +82,25 @@ class resident_set {
     }
   }
 
-  /// Enqueues the gathering of the `count` samples from place `first` of the order on.
-  void gather(const Backend& backend, std::size_t first, std::size_t count,
-              typename Backend::stream_ref stream) const {
-    backend.enqueue(stream, [this, backend, first, count] {
-      const std::uint64_t* rows = order_.data() + first;
-      backend.gather_rows(count, shape::inputs, rows, store_.images.data(), images_.data());
-      backend.gather_rows(count, 1, rows, store_.labels.data(), labels_.data());
-    });
+  /// What a step of `count` samples does first: it gathers them, by the order's part that its place
+  /// in the trace tells. For `trainer::step` on `images()` and `labels()`.
+  [[nodiscard]] auto gathering(std::size_t count) const {
+    return [this, count](const auto& on, const network_view& all) {
+      on.gather_rows(count, shape::inputs, order_.data(), all.state, all.capacity,
+                     store_.images.data(), images_.data());
+      on.gather_rows(count, 1, order_.data(), all.state, all.capacity, store_.labels.data(),
+                     labels_.data());
+    };
   }
 
-  [[nodiscard]] const std::uint8_t* images() const noexcept { return images_.data(); }
+  [[nodiscard]] const Pixel* images() const noexcept { return images_.data(); }
   [[nodiscard]] const std::uint8_t* labels() const noexcept { return labels_.data(); }
 
  private:
   std::size_t size_;
-  sample_store<device_type> store_;
+  sample_store<device_type, Pixel> store_;
   device_array<std::uint64_t, device_type> order_;
-  device_array<std::uint8_t, device_type> images_;
+  device_array<Pixel, device_type> images_;
   device_array<std::uint8_t, device_type> labels_;
 };
 

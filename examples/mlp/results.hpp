@@ -38,6 +38,7 @@ struct mode_result {
   std::vector<double> seconds{};       ///< one a run, the loop over all epochs alone
   std::vector<double> epoch_losses{};  ///< mean over the batches of each epoch
   double accuracy = 0.0;               ///< on the test set, 0 to 1
+  std::vector<double> first_losses{};  ///< the mean losses of the first steps
 };
 
 /// What one batch costs, each stage alone on one thread, in microseconds.
@@ -47,14 +48,31 @@ struct stage_costs {
   double compute = 0.0;
 };
 
+/// What a program has trained on.
+struct device_info {
+  std::string kind = "host";         ///< or "cuda"
+  std::string name = "host device";  ///< of the GPU
+  std::string driver{};              ///< its CUDA version; empty on the host device
+  std::string runtime{};             ///< the CUDA runtime's
+  std::string capability{};          ///< the GPU's compute capability
+  std::size_t multiprocessors = 0;
+  std::string kernels{};  ///< which ones a step is made of; empty on the host device
+  bool graph = false;     ///< whether it is replayed as a CUDA graph
+  std::string why{};      ///< why this device and no other
+
+  /// Whether steps and copies take cores from the workers.
+  [[nodiscard]] bool takes_cores() const { return kind == "host"; }
+};
+
 /// The least time for which the stages let a batch pass, in microseconds, and what sets it.
 struct bound {
   double microseconds = 0.0;
   std::string_view limit;
 };
 
-[[nodiscard]] inline bound bound_of(const stage_costs& cost, std::size_t workers,
-                                    std::size_t cores) {
+/// `takes_cores`: copies and steps run on the cores that the workers run on.
+[[nodiscard]] inline bound bound_of(const stage_costs& cost, std::size_t workers, std::size_t cores,
+                                    bool takes_cores = true) {
   const auto readers = static_cast<double>(std::clamp<std::size_t>(workers, 1, cores));
   bound most{cost.load / readers, "load"};
   const auto consider = [&](double microseconds, std::string_view limit) {
@@ -62,7 +80,9 @@ struct bound {
   };
   consider(cost.copy, "copy");
   consider(cost.compute, "compute");
-  consider((cost.load + cost.copy + cost.compute) / static_cast<double>(cores), "cores");
+  if (takes_cores) {
+    consider((cost.load + cost.copy + cost.compute) / static_cast<double>(cores), "cores");
+  }
   return most;
 }
 
@@ -72,7 +92,7 @@ struct results {
   std::string data_directory;  ///< empty: not told
   std::size_t train_samples = 0;
   std::size_t test_samples = 0;
-  std::string device;
+  device_info device;
   std::string build;
   std::size_t cores = 0;  ///< that this process may run on
   std::size_t batches_per_epoch = 0;

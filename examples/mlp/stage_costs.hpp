@@ -22,8 +22,8 @@ struct stage_samples {
 };
 
 /// Takes some more samples, each the mean over a few tens of full batches: `load` is the reading of a
-/// shuffled batch into ordinary memory, `copy` a blocking copy of it, `compute` the training step on
-/// data that is on the device.
+/// shuffled batch, `copy` its copy out of pinned memory, `compute` the training step on data that is
+/// on the device. Copies and steps follow each other without a wait between them.
 template <class Data, class Backend>
 void measure_stages(stage_samples& samples, const Data& data,
                     const typename Backend::device_type& device, trainer<Backend>& trained,
@@ -37,7 +37,7 @@ void measure_stages(stage_samples& samples, const Data& data,
   const std::size_t count = std::min<std::size_t>(chosen.batch, data.size());
   const auto stream = trained.stream();
   const auto order = order_of(chosen).order(data.size(), 0);
-  std::vector<std::byte> host(layout.bytes());
+  const ps::slab host{device, layout.bytes(), ps::memory_kind::pinned_or_pageable};
   std::vector<std::uint64_t> indices(count);
   ps::reader reader{data};
   device_array<std::byte, typename Backend::device_type> slot{device, layout.bytes()};
@@ -52,20 +52,20 @@ void measure_stages(stage_samples& samples, const Data& data,
   };
   const auto copy = [&] {
     device.copy_async(slot.data(), host.data(), layout.used_bytes(count), stream);
-    device.synchronize(stream);
   };
-  const auto compute = [&] {
-    trained.restart_trace();
-    trained.step(ps::get<"image">(batch).data(), ps::get<"label">(batch).data(), count);
-    device.synchronize(stream);
-  };
+  const auto compute = [&] { step_on(trained, 0, batch); };
   const auto each = [&](const auto& work) {
     return seconds_of([&] {
              for (std::size_t i = 0; i < batches; ++i) work();
+             device.synchronize(stream);
            }) *
            1e6 / static_cast<double>(batches);
   };
-  trained.restart();
+  trained.restart([&] {
+    load();
+    copy();
+    rehearse_on(trained, 0, batch);
+  });
   for (std::size_t round = 0; round < rounds; ++round) {
     samples.load.push_back(each(load));
     samples.copy.push_back(each(copy));

@@ -4,12 +4,8 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <stdexcept>
-#include <string>
+#include <span>
 #include <vector>
-
-#include <thrust/functional.h>
-#include <thrust/reduce.h>
 
 #include <penstock/order/random.hpp>
 
@@ -68,20 +64,50 @@ class trainer {
   }
 
   [[nodiscard]] stream_ref stream() const noexcept { return stream_; }
-  [[nodiscard]] const Backend& backend() const noexcept { return backend_; }
 
-  /// Back to the first parameters.
+  /// Back to the first parameters, for steps on batches at new addresses.
   void restart() {
-    network_.assign(initial_, stream_);
-    done_ = 0;
+    restart([] {});
   }
-  /// The next step's losses go to the begin of the trace again; the parameters stay.
-  void restart_trace() noexcept { done_ = 0; }
+  /// The same, and where the backend's first steps are dearer than others calls `rehearsal` before, to
+  /// `rehearse` on every slot that is going to be used.
+  template <class Rehearsal>
+  void restart(const Rehearsal& rehearsal) {
+    device_.synchronize(stream_);
+    backend_.forget();
+    network_.assign(initial_, stream_);
+    if (!backend_.rehearses()) return;
+    rehearsal();
+    network_.assign(initial_, stream_);
+  }
 
-  /// Trains on `count` samples in device memory.
-  void step(const std::uint8_t* images, const std::uint8_t* labels, std::size_t count) {
-    network_.train(images, labels, count, losses_.data() + done_, stream_);
-    done_ += count;
+  /// Trains on `count` samples in device memory. A slot and a count always mean the same addresses,
+  /// until `restart`. `before`: see `network::train`.
+  template <class Pixel, class Before = nothing_before>
+  void step(std::size_t slot, const Pixel* images, const std::uint8_t* labels, std::size_t count,
+            const Before& before = {}) {
+    backend_.replay(slot, count, stream_,
+                    [&](stream_ref on) { enqueue(images, labels, count, on, before); });
+  }
+
+  /// Steps of all sizes that a run takes, on a slot that holds a full batch. `before_of(count)` is what
+  /// goes before one of `count` samples.
+  template <class Pixel, class BeforeOf>
+  void rehearse(std::size_t slot, const Pixel* images, const std::uint8_t* labels,
+                const BeforeOf& before_of) {
+    for (const std::size_t count : {std::min(batch_size_, samples_), samples_ % batch_size_}) {
+      if (count == 0) continue;
+      const auto before = before_of(count);
+      // Once as it is: what loads at its first use can't do so while a graph is captured.
+      enqueue(images, labels, count, stream_, before);
+      step(slot, images, labels, count, before);
+    }
+    device_.synchronize(stream_);
+  }
+
+  template <class Pixel>
+  void rehearse(std::size_t slot, const Pixel* images, const std::uint8_t* labels) {
+    rehearse(slot, images, labels, [](std::size_t) { return nothing_before{}; });
   }
 
   /// For each epoch the mean over its batches of their mean losses. Waits for the stream.
@@ -89,10 +115,17 @@ class trainer {
     const std::size_t full = samples_ / batch_size_ * batch_size_;
     const std::size_t rest = samples_ - full;
     const std::size_t batches = full / batch_size_ + (rest != 0 ? 1 : 0);
+    device_array<double, device_type> sums{device_, 2 * epochs_};
+    for (std::size_t e = 0; e < epochs_; ++e) {
+      sum(e * samples_, full, sums.data() + 2 * e);
+      sum(e * samples_ + full, rest, sums.data() + 2 * e + 1);
+    }
+    std::vector<double> found(2 * epochs_);
+    sums.download(found, 0, stream_);
     std::vector<double> means;
     for (std::size_t e = 0; e < epochs_; ++e) {
-      double mean = sum(e * samples_, full) / static_cast<double>(batch_size_);
-      if (rest != 0) mean += sum(e * samples_ + full, rest) / static_cast<double>(rest);
+      double mean = full != 0 ? found[2 * e] / static_cast<double>(batch_size_) : 0.0;
+      if (rest != 0) mean += found[2 * e + 1] / static_cast<double>(rest);
       means.push_back(mean / static_cast<double>(batches));
     }
     return means;
@@ -105,30 +138,35 @@ class trainer {
     return copy;
   }
 
-  /// The share of `count` samples in device memory that are classified rightly, by the same forward
-  /// code as in training.
-  [[nodiscard]] double accuracy(const std::uint8_t* images, const std::uint8_t* labels,
+  /// The share of `count` samples in device memory that are classified rightly. Reads the result once.
+  template <class Pixel>
+  [[nodiscard]] double accuracy(const Pixel* images, const std::uint8_t* labels,
                                 std::size_t count) {
-    std::size_t all = 0;
-    for (std::size_t i = 0; i < count; i += batch_size_) {
-      std::size_t right = 0;
-      network_.evaluate(images + i * shape::inputs, labels + i, std::min(batch_size_, count - i),
-                        &right, stream_);
-      device_.synchronize(stream_);
-      all += right;
+    const std::size_t batches = (count + batch_size_ - 1) / batch_size_;
+    device_array<std::uint64_t, device_type> right{device_, batches};
+    for (std::size_t b = 0; b < batches; ++b) {
+      const std::size_t first = b * batch_size_;
+      network_.evaluate(images + first * shape::inputs, labels + first,
+                        std::min(batch_size_, count - first), right.data() + b, stream_);
     }
+    std::vector<std::uint64_t> found(batches);
+    right.download(found, 0, stream_);
+    std::uint64_t all = 0;
+    for (const std::uint64_t batch : found) all += batch;
     return static_cast<double>(all) / static_cast<double>(count);
   }
 
  private:
-  [[nodiscard]] double sum(std::size_t first, std::size_t count) const {
-    double result = 0.0;
-    backend_.enqueue(stream_, [this, first, count, to = &result] {
-      const float* from = losses_.data() + first;
-      *to = thrust::reduce(backend_.policy(), from, from + count, 0.0, thrust::plus<double>{});
+  template <class Pixel, class Before>
+  void enqueue(const Pixel* images, const std::uint8_t* labels, std::size_t count, stream_ref on,
+               const Before& before) {
+    network_.train(images, labels, count, std::span{losses_.data(), losses_.size()}, on, before);
+  }
+
+  void sum(std::size_t first, std::size_t count, double* to) const {
+    backend_.enqueue(stream_, [from = losses_.data() + first, count, to](const auto& on) {
+      on.sum(count, kernel::loss_at{from}, to);
     });
-    device_.synchronize(stream_);
-    return result;
   }
 
   device_type device_;
@@ -140,7 +178,6 @@ class trainer {
   std::vector<float> initial_;
   network<Backend> network_;
   device_array<float, device_type> losses_;
-  std::size_t done_ = 0;
 };
 
 }  // namespace mlp

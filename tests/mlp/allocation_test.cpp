@@ -38,8 +38,8 @@ TEST_CASE("a training step allocates nothing", "[mlp]") {
   REQUIRE(allocations > before_a_product);  // the counter counts
 
   const std::size_t before = allocations;
-  for (int i = 0; i < 3; ++i) trained.step(images.data(), labels.data(), batch);
-  trained.step(images.data(), labels.data(), 7);
+  for (int i = 0; i < 3; ++i) trained.step(0, images.data(), labels.data(), batch);
+  trained.step(0, images.data(), labels.data(), 7);
   CHECK(allocations == before);
   CHECK(square(0, 0) == 1.0F);
 }

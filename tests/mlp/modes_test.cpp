@@ -9,9 +9,11 @@
 #include "augment.hpp"
 #include "digits.hpp"
 #include "host_backend.hpp"
+#include "mlp/replaying_backend.hpp"
 #include "modes.hpp"
 #include "stage_costs.hpp"
 #include "support/catch.hpp"
+#include "wide.hpp"
 
 namespace {
 
@@ -41,14 +43,15 @@ mlp::options chosen_for(std::size_t workers) {
   return chosen;
 }
 
-template <class Data>
+template <class Backend = mlp::host_backend, class Data>
 std::vector<mlp::run_trace> traces_of_all_modes(const Data& data, bool is_random,
-                                                const mlp::options& chosen) {
+                                                const mlp::options& chosen,
+                                                const Backend& backend = {}) {
   const ps::host_device device;
   const auto stream = device.inline_stream();
   device.enter_thread();
-  mlp::trainer<mlp::host_backend> trained{device,        {},          stream,     chosen.batch,
-                                          chosen.epochs, data.size(), chosen.seed};
+  mlp::trainer<Backend> trained{device,        backend,     stream,     chosen.batch,
+                                chosen.epochs, data.size(), chosen.seed};
   std::vector<mlp::run_trace> traces;
   const auto keep = [&](double seconds) {
     CHECK(seconds > 0.0);
@@ -58,11 +61,19 @@ std::vector<mlp::run_trace> traces_of_all_modes(const Data& data, bool is_random
   keep(mlp::train_serially(data, device, trained, chosen, progress));
   keep(mlp::train_with_workers(data, device, trained, chosen, progress));
   keep(mlp::train_overlapped(data, device, trained, chosen, progress));
-  const mlp::resident_set<mlp::host_backend> set{
+  const mlp::resident_set<Backend, mlp::pixel_of<Data>> set{
       device,       stream,        data,       is_random, mlp::order_of(chosen),
       chosen.batch, chosen.epochs, chosen.seed};
   keep(mlp::train_resident(set, data.size(), device, trained, chosen, progress));
   return traces;
+}
+
+void check_all_equal(const std::vector<mlp::run_trace>& traces, const mlp::run_trace& expected) {
+  for (std::size_t i = 0; i < traces.size(); ++i) {
+    CAPTURE(i);
+    CHECK(traces[i].losses == expected.losses);
+    CHECK(traces[i].parameters == expected.parameters);
+  }
 }
 
 }  // namespace
@@ -75,11 +86,7 @@ TEST_CASE("the four modes agree in every bit of losses and parameters", "[mlp]")
   const auto traces = traces_of_all_modes(data, false, chosen_for(workers));
   REQUIRE(traces[0].losses.size() == 3 * drawn::count);
   CHECK(traces[0].losses.back() > 0.0F);
-  for (std::size_t i = 1; i < traces.size(); ++i) {
-    CAPTURE(i);
-    CHECK(traces[i].losses == traces[0].losses);
-    CHECK(traces[i].parameters == traces[0].parameters);
-  }
+  check_all_equal(traces, traces[0]);
 }
 
 TEST_CASE("the four modes agree on augmented samples too, which differ from epoch to epoch",
@@ -89,10 +96,7 @@ TEST_CASE("the four modes agree on augmented samples too, which differ from epoc
   const auto data = plain | ps::map<ps::digit_record>(mlp::augment{});
   const auto chosen = chosen_for(2);
   const auto traces = traces_of_all_modes(data, true, chosen);
-  for (std::size_t i = 1; i < traces.size(); ++i) {
-    CAPTURE(i);
-    CHECK(traces[i] == traces[0]);
-  }
+  check_all_equal(traces, traces[0]);
   // A resident set that repeats its first epoch is caught by the comparison.
   const ps::host_device device;
   const auto stream = device.inline_stream();
@@ -103,6 +107,43 @@ TEST_CASE("the four modes agree on augmented samples too, which differ from epoc
       device, stream, data, false, mlp::order_of(chosen), chosen.batch, 3, chosen.seed};
   static_cast<void>(mlp::train_resident(repeated, data.size(), device, trained, chosen, progress));
   CHECK(trained.trace() != traces[0]);
+}
+
+TEST_CASE("steps that are repeated as they were captured give the same bits", "[mlp]") {
+  const drawn digits;
+  const ps::memory_dataset<ps::digit_record> data{digits.images, digits.labels};
+  auto chosen = chosen_for(1);
+  chosen.depth = GENERATE(std::size_t{1}, std::size_t{3});
+  const auto expected = traces_of_all_modes(data, false, chosen);
+  const test::replaying_backend<> replaying;
+  const auto traces = traces_of_all_modes(data, false, chosen, replaying);
+  check_all_equal(traces, expected[0]);
+  CHECK(replaying.graphs() == 2);  // of the last mode: full batches and the short one
+  CHECK(replaying.replays() >= 4 * 39);
+}
+
+TEST_CASE("the four modes agree with fused kernels too, captured and repeated", "[mlp]") {
+  const drawn digits;
+  const ps::memory_dataset<ps::digit_record> data{digits.images, digits.labels};
+  auto chosen = chosen_for(1);
+  chosen.epochs = 1;
+  const test::replaying_backend<test::fused_context> fused;
+  const auto traces = traces_of_all_modes(data, false, chosen, fused);
+  check_all_equal(traces, traces[0]);
+  const auto plain = traces_of_all_modes(data, false, chosen);
+  for (std::size_t i = 0; i < traces[0].losses.size(); ++i) {
+    CHECK(std::abs(traces[0].losses[i] - plain[0].losses[i]) < 1e-3F);
+  }
+}
+
+TEST_CASE("the four modes agree on images that travel as floats, which are those of the bytes",
+          "[mlp]") {
+  const drawn digits;
+  const ps::memory_dataset<ps::digit_record> plain{digits.images, digits.labels};
+  const auto wide = plain | ps::map<mlp::wide_record>(mlp::widen{});
+  const auto chosen = chosen_for(2);
+  check_all_equal(traces_of_all_modes(wide, false, chosen),
+                  traces_of_all_modes(plain, false, chosen)[0]);
 }
 
 TEST_CASE("an epoch's loss is the mean over its batches of their mean losses", "[mlp]") {

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "host_backend.hpp"
@@ -78,7 +79,7 @@ struct fixture {
 
   fixture() { net.assign(initial, stream); }
   void step(std::size_t count = batch) {
-    net.train(data.images.data(), data.labels.data(), count, losses.data(), stream);
+    net.train(data.images.data(), data.labels.data(), count, losses, stream);
   }
 };
 
@@ -182,7 +183,7 @@ TEST_CASE("assigned parameters start training anew, bit by bit", "[mlp]") {
 
 TEST_CASE("evaluation counts the samples whose largest logit is their label", "[mlp]") {
   fixture f;
-  std::size_t right = 0;
+  std::uint64_t right = 0;
   for (int i = 0; i < 30; ++i) f.step();
   f.net.evaluate(f.data.images.data(), f.data.labels.data(), batch, &right, f.stream);
   CHECK(right == batch);
@@ -212,7 +213,8 @@ TEST_CASE("the network computes the same on a stream that is a thread", "[mlp]")
   auto stream = f.device.make_stream();
   f.net.assign(f.initial, stream);
   for (int i = 0; i < 2; ++i) {
-    f.net.train(f.data.images.data(), f.data.labels.data(), batch, f.losses.data(), stream);
+    f.net.train(f.data.images.data(), f.data.labels.data(), batch, std::span<float>{f.losses},
+                stream);
   }
   f.device.synchronize(stream);
   CHECK(copy_of(f.net.parameters()) == expected);

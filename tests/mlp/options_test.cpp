@@ -79,12 +79,51 @@ TEST_CASE("a bad value is refused with the option's name", "[mlp]") {
                                                 {"--seed", "-1"},
                                                 {"--seed", "18446744073709551616"},
                                                 {"--mode", "fast"},
+                                                {"--device", "gpu"},
+                                                {"--kernels", "fast"},
+                                                {"--workload", "deep"},
+                                                {"--samples", "-1"},
                                                 {"--data", "/no/such/folder"}}));
   CAPTURE(option, value);
   const auto result = parse(arguments{option.c_str(), value.c_str()});
   REQUIRE(result.line.exit_status.has_value());
   CHECK(*result.line.exit_status != 0);
   CHECK(result.err.find(option) != std::string::npos);
+}
+
+TEST_CASE("device, workload and kernels are words", "[mlp]") {
+  const auto usual = parse({}).line.chosen;
+  CHECK(usual.device == mlp::device_choice::automatic);
+  CHECK(usual.kernels == mlp::kernel_choice::fused);
+  CHECK(usual.graph);
+  CHECK(usual.fed == mlp::workload::mnist);
+  CHECK(usual.samples == 0);
+  CHECK_FALSE(usual.steps_table);
+  const auto line = parse({"--device", "cuda", "--kernels", "thrust", "--no-graph", "--workload",
+                           "wide", "--samples", "500", "--steps-table"})
+                        .line;
+  REQUIRE_FALSE(line.exit_status.has_value());
+  CHECK(line.chosen.device == mlp::device_choice::cuda);
+  CHECK(line.chosen.kernels == mlp::kernel_choice::thrust);
+  CHECK_FALSE(line.chosen.graph);
+  CHECK(line.chosen.fed == mlp::workload::wide);
+  CHECK(line.chosen.samples == 500);
+  CHECK(line.chosen.steps_table);
+  CHECK(parse({"--device", "host", "--kernels", "cublas", "--graph"}).line.chosen.device ==
+        mlp::device_choice::host);
+}
+
+TEST_CASE("the wide workload has batches of 4096 unless told otherwise", "[mlp]") {
+  CHECK(parse({"--workload", "wide"}).line.chosen.batch == 4096);
+  CHECK(parse({"--workload", "wide", "--batch", "64"}).line.chosen.batch == 64);
+  CHECK(parse({"--workload", "mnist"}).line.chosen.batch == 64);
+}
+
+TEST_CASE("the wide workload can't be augmented", "[mlp]") {
+  const auto result = parse({"--workload", "wide", "--augment"});
+  REQUIRE(result.line.exit_status.has_value());
+  CHECK(*result.line.exit_status != 0);
+  CHECK(result.err.find("--augment: not with --workload wide") != std::string::npos);
 }
 
 TEST_CASE("an unknown option is refused", "[mlp]") {
@@ -98,7 +137,8 @@ TEST_CASE("help lists the options and is no error", "[mlp]") {
   const auto result = parse({"--help"});
   REQUIRE(result.line.exit_status == 0);
   for (const char* option : {"--data", "--epochs", "--batch", "--workers", "--prefetch", "--depth",
-                             "--augment", "--mode", "--seed", "--json", "--repeat"}) {
+                             "--augment", "--mode", "--seed", "--json", "--repeat", "--device",
+                             "--workload", "--kernels", "--graph", "--samples", "--steps-table"}) {
     CHECK(result.out.find(option) != std::string::npos);
   }
 }

@@ -7,6 +7,7 @@
 #include <sstream>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "data/temp_dir.hpp"
 #include "support/catch.hpp"
@@ -18,7 +19,7 @@ mlp::results example() {
   found.data_name = "synthetic digits";
   found.train_samples = 640;
   found.test_samples = 100;
-  found.device = "host device";
+  found.device.why = "--device host";
   found.build = "g++ -O3";
   found.cores = 2;
   found.batches_per_epoch = 10;
@@ -52,6 +53,9 @@ TEST_CASE("the bound is the slowest stage, or all work over the cores", "[mlp]")
   CHECK(mlp::bound_of({40, 200, 100}, 1, 4).limit == "copy");
   CHECK(mlp::bound_of({90, 80, 100}, 1, 2).microseconds == 135);
   CHECK(mlp::bound_of({90, 80, 100}, 1, 2).limit == "cores");
+  // A GPU takes no cores from the workers.
+  CHECK(mlp::bound_of({90, 80, 100}, 1, 2, false).microseconds == 100);
+  CHECK(mlp::bound_of({90, 80, 100}, 1, 2, false).limit == "compute");
   // No worker is one reader, and more workers than cores are as many as cores.
   CHECK(mlp::bound_of({500, 10, 100}, 0, 4).microseconds == 500);
   CHECK(mlp::bound_of({500, 10, 100}, 8, 2).microseconds == 305);
@@ -70,6 +74,57 @@ TEST_CASE("the report shows medians, ratios and the distance from the bound", "[
   CHECK(text.find("97.50 %") != std::string::npos);
   CHECK(text.find("load 40.0 us, copy 10.0 us, compute 100.0 us") != std::string::npos);
   CHECK(text.find("overlapped takes 110.0 us, 10.0 % above") != std::string::npos);
+}
+
+TEST_CASE("a GPU is shown with its driver, its runtime and what a step is made of", "[mlp]") {
+  auto found = example();
+  found.device = {.kind = "cuda",
+                  .name = "Some GPU",
+                  .driver = "13.1",
+                  .runtime = "13.0",
+                  .capability = "9.0",
+                  .multiprocessors = 132,
+                  .kernels = "fused",
+                  .graph = true,
+                  .why = "there is a GPU"};
+  std::ostringstream out;
+  mlp::print_report(out, chosen(), found);
+  CAPTURE(out.str());
+  CHECK(out.str().find("Some GPU (compute capability 9.0, 132 multiprocessors, driver for CUDA "
+                       "13.1, runtime 13.0), fused kernels, as graphs") != std::string::npos);
+  CHECK(out.str().find("because there is a GPU") != std::string::npos);
+
+  const test::temp_dir directory;
+  auto o = chosen();
+  o.json = directory.path("out.json");
+  mlp::write_json(o, found);
+  const auto object = nlohmann::json::parse(std::ifstream{*o.json});
+  CHECK(object["device"]["kind"] == "cuda");
+  CHECK(object["device"]["name"] == "Some GPU");
+  CHECK(object["device"]["driver"] == "13.1");
+  CHECK(object["device"]["runtime"] == "13.0");
+  CHECK(object["device"]["kernels"] == "fused");
+  CHECK(object["device"]["graph"] == true);
+}
+
+TEST_CASE("the table of steps says what each row gains on the one before", "[mlp]") {
+  std::vector<mlp::measured_step> rows{{chosen(), example()}, {chosen(), example()}};
+  rows[0].chosen.kernels = mlp::kernel_choice::thrust;
+  rows[0].chosen.graph = false;
+  rows[1].found.modes[2].seconds = {0.0005};
+  std::ostringstream out;
+  mlp::print_steps_table(out, rows);
+  CAPTURE(out.str());
+  CHECK(out.str().find("| thrust | no | 110.00 | 100.00 | - | 1.100 | 0.25000 | 97.50 % |") !=
+        std::string::npos);
+  CHECK(out.str().find("| fused | yes | 110.00 | 25.00 | 4.00x | 4.400 |") != std::string::npos);
+
+  const test::temp_dir directory;
+  rows[0].chosen.json = directory.path("steps.json");
+  mlp::write_steps_json(rows);
+  const auto all = nlohmann::json::parse(std::ifstream{*rows[0].chosen.json});
+  REQUIRE(all.size() == 2);
+  CHECK(all[1]["modes"][2]["seconds"] == 0.0005);
 }
 
 TEST_CASE("what was not run shows as a dash", "[mlp]") {
@@ -92,6 +147,9 @@ TEST_CASE("the JSON file holds the same figures", "[mlp]") {
   const auto object = nlohmann::json::parse(file);
   CHECK(object["data"]["name"] == "synthetic digits");
   CHECK(object["options"]["epochs"] == 2);
+  CHECK(object["options"]["workload"] == "mnist");
+  CHECK(object["device"]["kind"] == "host");
+  CHECK(object["device"]["driver"].is_null());
   REQUIRE(object["modes"].size() == 3);
   CHECK(object["modes"][0]["technique"] == "serial");
   CHECK(object["modes"][0]["seconds"] == 0.005);

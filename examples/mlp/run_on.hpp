@@ -1,0 +1,141 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include <penstock/penstock.hpp>
+
+#include "augment.hpp"
+#include "data.hpp"
+#include "modes.hpp"
+#include "options.hpp"
+#include "results.hpp"
+#include "stage_costs.hpp"
+#include "wide.hpp"
+
+namespace mlp {
+
+/// Throws if a run's trace is not that of the first one.
+inline void require_same(const run_trace& first, technique first_mode, const run_trace& other,
+                         technique other_mode) {
+  if (other == first) return;
+  const std::string modes{std::string{name_of(other_mode)} + " and " +
+                          std::string{name_of(first_mode)}};
+  for (std::size_t i = 0; i < first.losses.size(); ++i) {
+    if (other.losses[i] == first.losses[i]) continue;
+    throw std::runtime_error(modes + " differ: the loss of sample " + std::to_string(i) +
+                             " of the run is " + std::to_string(other.losses[i]) + " and " +
+                             std::to_string(first.losses[i]));
+  }
+  throw std::runtime_error(modes + " differ: equal losses, but not the same parameters");
+}
+
+/// The mean losses of the first steps of a run.
+[[nodiscard]] inline std::vector<double> first_losses_of(const run_trace& trace,
+                                                         const options& chosen) {
+  constexpr std::size_t steps = 5;
+  std::vector<double> means;
+  for (std::size_t i = 0; i < steps && (i + 1) * chosen.batch <= trace.losses.size(); ++i) {
+    double sum = 0.0;
+    for (std::size_t s = i * chosen.batch; s < (i + 1) * chosen.batch; ++s) sum += trace.losses[s];
+    means.push_back(sum / static_cast<double>(chosen.batch));
+  }
+  return means;
+}
+
+/// The experiment on a device, on samples of `train` and `test`, which may be augmented or widened.
+template <class Backend, class Train, class Test>
+void run_modes(const typename Backend::device_type& device, const Backend& backend,
+               const Train& train, const Test& test_data, const options& chosen, results& found) {
+  using device_type = typename Backend::device_type;
+  using pixel = pixel_of<Train>;
+  device.enter_thread();
+  const auto stream = Backend::make_stream(device);
+
+  trainer<Backend> trained{device,        backend,      stream,     chosen.batch,
+                           chosen.epochs, train.size(), chosen.seed};
+  sample_store<device_type, pixel> test{device, test_data.size()};
+  test.fill(0, test_data, {}, stream);
+  std::optional<resident_set<Backend, pixel>> resident;
+
+  const auto run = [&](technique fed_by) {
+    progress_bar progress{name_of(fed_by), chosen.epochs * found.batches_per_epoch};
+    switch (fed_by) {
+      case technique::serial:
+        return train_serially(train, device, trained, chosen, progress);
+      case technique::workers:
+        return train_with_workers(train, device, trained, chosen, progress);
+      case technique::overlapped:
+        return train_overlapped(train, device, trained, chosen, progress);
+      case technique::resident:
+        break;
+    }
+    if (!resident) {
+      resident.emplace(device, stream, train, chosen.augment, order_of(chosen), chosen.batch,
+                       chosen.epochs, chosen.seed);
+    }
+    return train_resident(*resident, train.size(), device, trained, chosen, progress);
+  };
+
+  for (const technique fed_by : chosen.modes) found.modes.push_back({.fed_by = fed_by});
+  std::optional<run_trace> first;
+  stage_samples costs;
+  for (std::size_t i = 0; i < chosen.repeat; ++i) {
+    measure_stages(costs, train, device, trained, chosen);
+    for (mode_result& mode : found.modes) {
+      mode.seconds.push_back(run(mode.fed_by));
+      run_trace trace = trained.trace();
+      if (first) require_same(*first, chosen.modes.front(), trace, mode.fed_by);
+      if (!first) first = std::move(trace);
+      if (i > 0) continue;
+      mode.first_losses = first_losses_of(*first, chosen);
+      mode.epoch_losses = trained.epoch_losses();
+      mode.accuracy = trained.accuracy(test.images.data(), test.labels.data(), test_data.size());
+    }
+    measure_stages(costs, train, device, trained, chosen);
+  }
+  found.costs = costs.medians();
+}
+
+/// The first samples of a set of digits, where they lie.
+[[nodiscard]] inline penstock::memory_dataset<penstock::digit_record> first_of(
+    const penstock::idx_dataset<>& digits, std::uint64_t asked) {
+  const std::uint64_t count = asked == 0 ? digits.size() : std::min(asked, digits.size());
+  if (count == 0) throw std::runtime_error("there are no samples to train on");
+  const auto first = digits.view(0);
+  return penstock::memory_dataset<penstock::digit_record>{
+      std::span{penstock::get<"image">(first).data(), count * shape::inputs},
+      std::span{&penstock::get<"label">(first), count}};
+}
+
+/// The experiment that `chosen` asks for on a device. Fills all of `found` but what is known of the
+/// device.
+template <class Backend>
+void run_on(const typename Backend::device_type& device, const Backend& backend,
+            const options& chosen, const digit_data& data, results& found) {
+  const auto train = first_of(data.train, chosen.samples);
+  found.data_name = data.name;
+  found.data_directory = data.directory.string();
+  found.train_samples = train.size();
+  found.test_samples = data.test.size();
+  found.cores = std::max(1U, std::thread::hardware_concurrency());
+  found.batches_per_epoch = (train.size() + chosen.batch - 1) / chosen.batch;
+  if (chosen.fed == workload::wide) {
+    run_modes(device, backend, train | penstock::map<wide_record>(widen{}),
+              data.test | penstock::map<wide_record>(widen{}), chosen, found);
+  } else if (chosen.augment) {
+    run_modes(device, backend, train | penstock::map<penstock::digit_record>(augment{}), data.test,
+              chosen, found);
+  } else {
+    run_modes(device, backend, train, data.test, chosen, found);
+  }
+}
+
+}  // namespace mlp

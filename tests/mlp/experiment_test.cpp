@@ -1,0 +1,70 @@
+#include "experiment.hpp"
+
+#include <stdexcept>
+
+#include <penstock/core/error.hpp>
+
+#include "cuda_experiment.hpp"
+#include "data.hpp"
+#include "data/temp_dir.hpp"
+#include "digits.hpp"
+#include "support/catch.hpp"
+
+namespace {
+
+/// A small set of drawn digits, read from files as the program does.
+mlp::digit_data small_data(const test::temp_dir& directory) {
+  mlp::write_digits(directory.path("digits"), 300, 50);
+  return mlp::read_data(directory.path("digits"));
+}
+
+mlp::options small() {
+  mlp::options chosen;
+  chosen.epochs = 1;
+  chosen.device = mlp::device_choice::host;
+  chosen.modes.assign(mlp::all_techniques.begin(), mlp::all_techniques.end());
+  return chosen;
+}
+
+}  // namespace
+
+TEST_CASE("the experiment runs on the first samples alone when asked to", "[mlp]") {
+  const test::temp_dir directory;
+  const auto data = small_data(directory);
+  auto chosen = small();
+  chosen.samples = 200;
+  const auto found = mlp::run_experiment(chosen, data);
+  CHECK(found.train_samples == 200);
+  CHECK(found.test_samples == 50);
+  CHECK(found.batches_per_epoch == 4);
+  REQUIRE(found.modes.size() == 4);
+  CHECK(found.modes[0].first_losses.size() == 3);  // of full batches
+  chosen.samples = 10'000;
+  CHECK(mlp::run_experiment(chosen, data).train_samples == 300);
+}
+
+TEST_CASE("the wide workload learns what the plain one does", "[mlp]") {
+  const test::temp_dir directory;
+  const auto data = small_data(directory);
+  const auto plain = mlp::run_experiment(small(), data);
+  auto chosen = small();
+  chosen.fed = mlp::workload::wide;
+  const auto wide = mlp::run_experiment(chosen, data);
+  CHECK(wide.modes[0].epoch_losses == plain.modes[0].epoch_losses);
+  CHECK(wide.modes[0].accuracy == plain.modes[0].accuracy);
+}
+
+TEST_CASE("without a GPU the host device is taken, and the reason told", "[mlp]") {
+  const auto reason = mlp::why_no_cuda();
+  if (!reason) return;  // there is one: the tests on GPUs say more
+  CHECK_FALSE(reason->empty());
+  const test::temp_dir directory;
+  const auto data = small_data(directory);
+  auto chosen = small();
+  chosen.device = mlp::device_choice::automatic;
+  const auto found = mlp::run_experiment(chosen, data);
+  CHECK(found.device.kind == "host");
+  CHECK(found.device.why == *reason);
+  chosen.device = mlp::device_choice::cuda;
+  CHECK_THROWS_AS(mlp::run_experiment(chosen, data), std::runtime_error);
+}
