@@ -57,7 +57,7 @@ class index_error : public error {
   std::uint64_t size_;
 };
 
-/// The consumer holds every lease and asks for one more: waiting would never end.
+/// All leases are held and the consumer asks for one more: waiting might never end.
 class leases_exhausted : public error {
  public:
   using error::error;

@@ -34,7 +34,8 @@ struct pinned_block {
 /// - a `stream_type` owns a queue of work that runs in order; a `stream_ref` refers to one;
 /// - an `event_type` marks a place in a stream. `record` moves it there; `wait(stream, event)` makes
 ///   the stream wait for the record at the time of the call; an event that was never recorded is
-///   complete. Neither blocks the calling thread, nor does `copy_async`;
+///   complete. Neither blocks the calling thread, nor does `copy_async`, as long as the device has room
+///   to queue them;
 /// - `synchronize` blocks the calling thread until an event, or all work of a stream, is complete;
 /// - `require_usable` throws when this device's work can't be ordered by the stream, now or at all;
 /// - `allocate` gives device memory aligned to 256 bytes, `allocate_pinned` host memory aligned

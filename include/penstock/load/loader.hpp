@@ -35,7 +35,8 @@ struct loader_footprint {
 /// same batches, bit by bit, for any number of workers and any prefetch. Movable; one thread consumes.
 ///
 /// Construction throws `option_error`, `empty_dataset`, `layout_error`, `pinned_budget_exceeded`,
-/// `out_of_memory`, `std::system_error` (threads).
+/// `out_of_memory`, `std::system_error` (threads), what the device throws, and what the dataset's size and
+/// extents do.
 template <dataset Dataset, sampler Sampler, device Device = host_device>
 class loader {
   using engine_type = detail::engine<Dataset, Sampler, Device>;
@@ -89,6 +90,7 @@ class loader {
       : loader(std::forward<Data>(data), order, Device{}, options) {}
 
   loader(loader&&) noexcept = default;
+  /// Swaps: what this one ran goes with `other`.
   loader& operator=(loader&& other) noexcept {
     std::swap(flow_, other.flow_);
     return *this;
@@ -122,7 +124,8 @@ class loader {
     return {slots.count(), slots.layout().bytes(), slots.bytes(), slots.pinned()};
   }
 
-  /// Where the exception came from that ended the last range; nothing if none did.
+  /// Where the exception came from that ended the last range; nothing if none did, or if it belongs to
+  /// no batch: a device that fails between two.
   [[nodiscard]] const std::optional<penstock::failure>& failure() const noexcept {
     return reads().last_failure();
   }

@@ -37,7 +37,7 @@ concept source_batch =
 ///     batch_type try_next();                           // does not wait; empty if none is ready
 ///     void stop() noexcept;                            // end early; the source can be started again
 ///
-/// `where` is called at construction; all others on the consumer's thread, one at a time. What they
+/// `where` and `layout` are called at construction; all others on the consumer's thread, one at a time. What they
 /// throw reaches the consumer at that batch's turn, and the source counts as stopped then. Batches lie
 /// in memory that the device can copy from asynchronously (pinned) for copies to overlap.
 template <class S>

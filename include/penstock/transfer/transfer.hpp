@@ -43,7 +43,8 @@ concept transferable = batch_source<Source> &&
 ///
 /// `++` releases the current batch, queues the copies of all batches that are ready and have a free
 /// slot, and makes the consumer's stream wait for the next batch's copy. It synchronises nothing and
-/// allocates nothing; it waits only while the source has no batch ready. The next copy into a slot
+/// allocates nothing; it waits only while the source has no batch ready (a loader without workers reads
+/// it then). The next copy into a slot
 /// waits for the work that the consumer's stream had been given when the lease was released.
 ///
 /// With a transform, what arrives is made into what the consumer gets on the device, on the copy
@@ -108,7 +109,8 @@ class transfer {
     return range_type{flow_, from, last_epoch};
   }
 
-  /// Where the exception came from that ended the last range; nothing if none did.
+  /// Where the exception came from that ended the last range; nothing if none did, or if it belongs to
+  /// no batch: a device that fails between two.
   [[nodiscard]] const std::optional<penstock::failure>& failure() const noexcept {
     return flow_->last_failure();
   }
