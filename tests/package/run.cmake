@@ -18,3 +18,16 @@ run(
 )
 run("${CMAKE_COMMAND}" --build "${work}/build")
 run("${CMAKE_CTEST_COMMAND}" --test-dir "${work}/build" --output-on-failure)
+
+# The four ways to penstock, from the working tree and without the network.
+foreach(how IN ITEMS find subdirectory fetch plain)
+  run(
+    "${CMAKE_COMMAND}" -S "${source}/consumer" -B "${work}/${how}" -G "${generator}"
+    "-DCMAKE_MAKE_PROGRAM=${make}" "-DCMAKE_PREFIX_PATH=${work}/prefix" "-DBOOST_ROOT=${boost}"
+    "-Dboost=${boost}" "-DCMAKE_CXX_COMPILER=${compiler}" "-Dhow=${how}"
+    "-Dpenstock=${source}/../.." "-DFETCHCONTENT_SOURCE_DIR_PENSTOCK=${source}/../.."
+    -DFETCHCONTENT_FULLY_DISCONNECTED=ON
+  )
+  run("${CMAKE_COMMAND}" --build "${work}/${how}" --parallel 2)
+  run("${CMAKE_CTEST_COMMAND}" --test-dir "${work}/${how}" --output-on-failure)
+endforeach()
