@@ -26,7 +26,7 @@ std::uint64_t batches_of(Feed& feed) {
 
 }  // namespace
 
-TEST_CASE("a feed whose stream is being captured says so; capture and feed go on", "[cuda]") {
+TEST_CASE("a feed whose stream is being captured says so, capture and feed go on", "[cuda]") {
   fake_cuda::reset();
   {
     const ps::cuda_device device{0};

@@ -462,7 +462,7 @@ TEST_CASE("an error that the program has not seen is told as its own, and stays"
   CHECK(cudaGetLastError() != cudaSuccess);
 }
 
-TEST_CASE("a driver that knows no nodes pins all the same; other errors are told", "[cuda]") {
+TEST_CASE("a driver that knows no nodes pins all the same, other errors are told", "[cuda]") {
   const clean_runtime runtime;
   fake_cuda::fail_call_of("cudaDeviceGetAttribute", 0, cudaErrorInvalidValue);
   void* data = ps::detail::cuda_allocate_pinned(0, 40 * page, 256, tiny);

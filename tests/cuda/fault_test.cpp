@@ -48,7 +48,7 @@ void sweep(const digits_flow::settings& how, std::uint64_t batches, fake_cuda::p
     fake_cuda::fail_call(k, cudaErrorUnknown);
     if (run(how, right) == ended::by_our_error) ++failures;
   }
-  CHECK(failures > calls / 2);
+  CHECK(failures > calls / 4);  // not those of destructors and of what is asked without need
 }
 
 }  // namespace

@@ -85,7 +85,7 @@ TEST_CASE("memory that is const is registered read-only where the device can, el
   }
 }
 
-TEST_CASE("a refusal is out of memory and says what to raise; other errors keep their type",
+TEST_CASE("a refusal is out of memory and says what to raise, other errors keep their type",
           "[cuda]") {
   const clean_runtime runtime;
   const ps::cuda_device device;

@@ -184,7 +184,7 @@ TEST_CASE("copies from memory that is not pinned are counted, and read their sou
   CHECK(fake_cuda::statistics().synchronous_copies == 2);
 }
 
-TEST_CASE("registered memory is pinned; what overlaps it, or leaves it, is refused",
+TEST_CASE("registered memory is pinned, what overlaps it, or leaves it, is refused",
           "[fake_cuda]") {
   fake_cuda::reset();
   {
@@ -372,7 +372,7 @@ TEST_CASE("an event is recorded on streams of its own device only", "[fake_cuda]
   ignore(cudaGetLastError());
 }
 
-TEST_CASE("a capture notes work and runs none; its graph runs it each time", "[fake_cuda]") {
+TEST_CASE("a capture notes work and runs none, its graph runs it each time", "[fake_cuda]") {
   fake_cuda::reset();
   int ran = 0;
   {

@@ -332,7 +332,7 @@ TEST_CASE("a second stream counts for the lease that named it and no later one",
   gate.store(1);
 }
 
-TEST_CASE("several more streams may use a lease; their events are made once", "[transfer]") {
+TEST_CASE("several more streams may use a lease, their events are made once", "[transfer]") {
   const watched_device device;
   const auto slots = make_ring(device, 1);
   auto second = device.make_stream();

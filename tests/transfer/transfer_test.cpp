@@ -228,7 +228,7 @@ TEST_CASE("every record that fails is reported, and loses no host slot", "[trans
   }
 }
 
-TEST_CASE("two live ranges over one feed are a logic error; a range may be begun again",
+TEST_CASE("two live ranges over one feed are a logic error, a range may be begun again",
           "[transfer]") {
   const gated_device device;
   ps::loader loader{numbered{100}, ps::sequential{}, device, ten_each(1)};
