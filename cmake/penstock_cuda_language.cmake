@@ -30,6 +30,16 @@ if(PENSTOCK_BUILD_CUDA AND NOT CMAKE_CUDA_COMPILER)
 endif()
 
 if(PENSTOCK_BUILD_CUDA AND CMAKE_CUDA_COMPILER)
+  # What is called nvcc may be left from a toolkit that is gone; CMake would end here then.
+  execute_process(
+    COMMAND "${CMAKE_CUDA_COMPILER}" --version RESULT_VARIABLE status OUTPUT_QUIET ERROR_QUIET
+  )
+  if(NOT status EQUAL 0)
+    message(STATUS "penstock: no CUDA code, ${CMAKE_CUDA_COMPILER} does not run")
+    unset(CMAKE_CUDA_COMPILER)
+  endif()
+endif()
+if(PENSTOCK_BUILD_CUDA AND CMAKE_CUDA_COMPILER)
   if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES AND "$ENV{CUDAARCHS}" STREQUAL "")
     if(NOT "$ENV{PENSTOCK_CUDA_ARCHITECTURES}" STREQUAL "")
       set(CMAKE_CUDA_ARCHITECTURES "$ENV{PENSTOCK_CUDA_ARCHITECTURES}")
