@@ -1,0 +1,59 @@
+// One dataset split in two: the training part gets noise from map with rng, the validation part stays as
+// it is. A line is fitted to the one in five epochs and checked on the other. The noise belongs to
+// (seed, epoch, sample): new in every epoch, and the same for any number of workers.
+#include <penstock/penstock.hpp>
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <iostream>
+
+namespace ps = penstock;
+
+struct points {  // of the line y = 3 x + 1
+  using record_type = ps::record<ps::field<"x", float>, ps::field<"y", float>>;
+  std::uint64_t size() const { return 10'000; }
+  void read(std::uint64_t i, ps::sample<record_type> out) const {
+    const float x = static_cast<float>(i % 200) / 100.0F - 1.0F;
+    ps::get<"x">(out) = x;
+    ps::get<"y">(out) = 3.0F * x + 1.0F;
+  }
+};
+using point = ps::sample<points::record_type>;
+
+int main() {
+  const auto noise = [](point p, ps::sample_generator& rng) {
+    ps::get<"y">(p) += ps::normal(rng, 0.0F, 0.1F);
+  };
+  const points all;  // an lvalue: both parts refer to it
+  const ps::host_device device;
+  auto stream = device.make_stream();
+  ps::loader train{all | ps::subset(0, 8'000) | ps::map(noise), ps::shuffled{.seed = 1}, device,
+                   ps::loader_options{.batch_size = 64, .workers = 2, .seed = 1}};
+  ps::loader validation{all | ps::subset(8'000, 10'000), ps::sequential{}, device,
+                        ps::loader_options{.batch_size = 256}};
+  ps::transfer train_feed{train, stream};
+  ps::transfer validation_feed{validation, stream};
+
+  float slope = 0, offset = 0, worst = 0;
+  for (std::uint64_t epoch = 0; epoch < 5; ++epoch) {
+    for (auto& batch : train_feed.epoch(epoch)) {
+      stream.launch([&slope, &offset, x = ps::get<"x">(batch), y = ps::get<"y">(batch)] {
+        for (std::size_t i = 0; i < x.size(); ++i) {
+          const float error = slope * x[i] + offset - y[i];
+          slope -= 0.01F * error * x[i], offset -= 0.01F * error;
+        }
+      });
+    }
+    stream.launch([&worst] { worst = 0; });
+    for (auto& batch : validation_feed.epoch(0)) {  // epoch 0 each time: nothing here depends on it
+      stream.launch([&, x = ps::get<"x">(batch), y = ps::get<"y">(batch)] {
+        for (std::size_t i = 0; i < x.size(); ++i)
+          worst = std::fmax(worst, std::fabs(slope * x[i] + offset - y[i]));
+      });
+    }
+  }
+  device.synchronize(stream);
+  std::cout << "y = " << slope << " x + " << offset << ", off by at most " << worst << '\n';
+  return worst < 0.1F ? 0 : 1;
+}

@@ -1,0 +1,46 @@
+// The loader without a device: batches in host memory, for a program that has its own way to the GPU or
+// none at all. Shows the options that matter here and what the loader says of the memory it took.
+#include <penstock/penstock.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <iostream>
+
+namespace ps = penstock;
+
+struct images {
+  using record_type = ps::record<ps::field<"image", std::uint8_t, 32, 32>, ps::field<"label", int>>;
+  std::uint64_t size() const { return 1000; }
+  void read(std::uint64_t index, ps::sample<record_type> out) const {
+    for (auto& pixel : ps::get<"image">(out).flat()) pixel = static_cast<std::uint8_t>(index);
+    ps::get<"label">(out) = static_cast<int>(index);
+  }
+};
+
+int main() {
+  ps::loader loader{images{},
+                    ps::shuffled{.seed = 7},
+                    {.batch_size = 48,
+                     .workers = 2,                 // 0: read in the loop itself
+                     .prefetch = 4,                // batches ahead, in all
+                     .last = ps::last_batch::pad,  // all batches of one size
+                     .pinned = false}};            // no GPU copies out of them
+  const auto taken = loader.footprint();
+  std::cout << taken.slots << " slots of " << taken.slot_bytes << " bytes, "
+            << (taken.pinned ? "" : "not ") << "pinned; " << loader.batches_per_epoch()
+            << " batches an epoch\n";
+
+  std::uint64_t samples = 0, fillers = 0, wrong = 0;
+  for (auto& batch : loader.epochs(0, 2)) {      // no pause between the two epochs
+    const auto image = ps::get<"image">(batch);  // 48 x 32 x 32, used here as it lies
+    const auto label = ps::get<"label">(batch);
+    for (std::size_t i = 0; i < batch.valid(); ++i) {  // the filling does not count
+      wrong += image(i, 31, 31) == static_cast<std::uint8_t>(label[i]) ? 0U : 1U;
+    }
+    samples += batch.valid();
+    fillers += batch.size() - batch.valid();
+  }
+  std::cout << samples << " samples and " << fillers << " fillers in two epochs\n";
+  const bool right = samples == 2000 && fillers == 16 && wrong == 0 && taken.slots == 5;
+  return right && !taken.pinned ? 0 : 1;
+}

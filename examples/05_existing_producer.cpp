@@ -1,0 +1,59 @@
+// A producer that exists already, here a camera with two buffers of its own, fed to a device without a
+// loader: it models batch_source, its batches model source_batch, and transfer does the rest.
+#include <penstock/penstock.hpp>
+
+#include <iostream>
+#include <memory>
+
+namespace ps = penstock;
+const ps::host_device device;
+
+struct buffer {                  // a record of one field lies in memory as a plain array
+  std::uint16_t pixels[4 * 64];  // for a GPU it should be page-locked: ps::registered_memory
+  ps::host_event drained;        // behind the last copy out of it, which is only queued at first
+};
+using borrowed = std::unique_ptr<buffer, decltype([](buffer*) {})>;  // owns nothing, but moves
+struct camera_batch {
+  using record_type = ps::record<ps::field<"pixels", std::uint16_t, 64>>;
+  using device_type = ps::host_device;
+  explicit operator bool() const { return from != nullptr; }
+  const std::byte* data() const { return reinterpret_cast<const std::byte*>(from->pixels); }
+  ps::batch_info info() const { return {.epoch = 0, .index = number, .size = 4, .valid = 4}; }
+  void release_after(ps::host_stream_ref last) { device.record(from.release()->drained, last); }
+  borrowed from;
+  std::uint64_t number = 0;
+};
+
+struct camera {  // knows no epochs: 30 batches of four frames, and that is it
+  using record_type = camera_batch::record_type;
+  using device_type = ps::host_device;
+  using batch_type = camera_batch;
+  device_type where() const { return device; }
+  const ps::batch_layout<record_type>& layout() const { return four; }
+  void start(const ps::batch_position& from, std::uint64_t) { count = from.batch; }
+  batch_type next() {
+    if (count == 30) return {};
+    buffer& to = ring[count % 2];
+    device.synchronize(to.drained);
+    for (auto& pixel : to.pixels) pixel = static_cast<std::uint16_t>(count);
+    return {borrowed{&to}, count++};
+  }
+  batch_type try_next() {  // does not wait: empty while the buffer in turn is still copied from
+    return device.is_complete(ring[count % 2].drained) ? next() : camera_batch{};
+  }
+  void stop() noexcept { count = 30; }
+  ps::batch_layout<record_type> four{{{}}, 4};
+  buffer ring[2];
+  std::uint64_t count = 30;
+};
+static_assert(ps::batch_source<camera>);
+
+int main() {
+  camera source;
+  ps::transfer feed{source, device.inline_stream()};  // the loop's body is the step
+  std::uint64_t sum = 0;
+  for (auto& batch : feed.epoch(0))
+    for (const auto pixel : ps::get<"pixels">(batch).flat()) sum += pixel;
+  std::cout << "sum of all pixels: " << sum << '\n';
+  return sum == 435 * 4 * 64 ? 0 : 1;
+}

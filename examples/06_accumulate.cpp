@@ -1,0 +1,58 @@
+// Gradient accumulation over four batches whose weights depend on all four: their leases are moved out of
+// the loop, used together and released together. The transfer needs a slot for each batch that is held
+// and some for copies ahead; with too few it says leases_exhausted instead of waiting for ever.
+#include <penstock/penstock.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <iostream>
+#include <utility>
+#include <vector>
+
+namespace ps = penstock;
+
+struct votes {  // every third sample counts
+  using record_type = ps::record<ps::field<"value", double>, ps::field<"counts", int>>;
+  std::uint64_t size() const { return 1024; }
+  void read(std::uint64_t i, ps::sample<record_type> out) const {
+    ps::get<"value">(out) = 2.0;
+    ps::get<"counts">(out) = i % 3 == 0 ? 1 : 0;
+  }
+};
+
+int main() {
+  const ps::host_device device;
+  auto stream = device.make_stream();
+  ps::loader loader{votes{}, ps::shuffled{.seed = 1}, device, {.batch_size = 16, .workers = 2}};
+  using feed_type = ps::transfer<decltype(loader)&>;
+  constexpr std::size_t together = 4;
+
+  feed_type feed{loader, stream, {.depth = together + 2}};  // two copies run ahead meanwhile
+  std::vector<feed_type::batch_type> held;
+  double counted = 0, gradient = 0, sum = 0;  // belong to the stream's work
+  for (auto& batch : feed.epoch(0)) {
+    stream.launch([&counted, counts = ps::get<"counts">(batch)] {
+      for (const int one : counts.flat()) counted += one;
+    });
+    held.push_back(std::move(batch));  // the loop does not release it now
+    if (held.size() < together) continue;
+    for (auto& one : held) {  // the second pass: how many count is known only now
+      stream.launch([&, value = ps::get<"value">(one), counts = ps::get<"counts">(one)] {
+        for (std::size_t i = 0; i < value.size(); ++i) gradient += value[i] * counts[i] / counted;
+      });
+    }
+    stream.launch([&] { sum += gradient, gradient = 0, counted = 0; });  // the optimiser's step
+    held.clear();  // all four slots are free behind this step; nothing has waited here
+  }
+  device.synchronize(stream);
+  std::cout << "16 steps, sum of the gradients " << sum << '\n';
+
+  feed_type short_feed{loader, stream, {.depth = together - 1}};
+  try {
+    for (auto& batch : short_feed.epoch(0)) held.push_back(std::move(batch));
+    return 1;
+  } catch (const ps::leases_exhausted& error) {
+    std::cout << error.what() << '\n';
+  }
+  return sum > 31.999 && sum < 32.001 && held.size() == together - 1 ? 0 : 1;
+}

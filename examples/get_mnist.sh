@@ -1,0 +1,113 @@
+#!/usr/bin/env bash
+# Fetches the four files of MNIST, or of Fashion-MNIST, and checks their SHA-256.
+#
+#   bash examples/get_mnist.sh [--fashion] DIR      then: MNIST_DIR=DIR bash examples/run.sh
+#
+# Needs curl or wget. Files that are there and right are kept, one that was cut off is gone on with, and
+# a mirror that fails or has another file is followed by the next. Until it is whole and right a file is
+# called .part. Exit status: 0 all four are there, 1 one is not to be had, 2 wrong arguments.
+#
+# Environment: MNIST_MIRRORS addresses of folders to take instead of the public mirrors, with blanks
+# between them; file:///... works with curl.
+set -euo pipefail
+
+say() { printf 'get_mnist: %s\n' "$*" >&2; }
+fail() {
+  say "$@"
+  exit 1
+}
+usage() {
+  say "usage: bash examples/get_mnist.sh [--fashion] DIR"
+  exit 2
+}
+
+# Brings what file $2 lacks of address $1. Status 33 or 36: this mirror can't go on with it.
+fetch() {
+  if command -v curl >/dev/null; then
+    curl --fail --silent --show-error --location --connect-timeout 15 --speed-limit 1 \
+      --speed-time 60 --continue-at - --output "$2" "$1"
+  else
+    wget --no-verbose --tries=2 --timeout=30 --continue --output-document="$2" "$1"
+  fi
+}
+
+is_right() { # FILE SHA256
+  [ -f "$1" ] && [ "$(sha256sum <"$1")" = "$2  -" ]
+}
+
+# Brings the file called $1, of $2 bytes and with sum $3, into the folder.
+bring() {
+  local name=$1 bytes=$2 sum=$3 target=$folder/$1 part=$folder/$1.part
+  local mirror start said status why=''
+  if is_right "$target" "$sum"; then
+    say "$name: is there"
+    return
+  fi
+  # Nothing can go on behind the end.
+  if [ -f "$part" ] && [ "$(stat --format=%s "$part")" -ge "$bytes" ]; then rm -f -- "$part"; fi
+  for mirror in "${mirrors[@]}"; do
+    for start in rest anew; do
+      if [ $start = anew ]; then
+        rm -f -- "$part"
+      elif [ ! -s "$part" ]; then
+        continue
+      fi
+      status=0
+      said=$(fetch "${mirror%/}/$name" "$part" 2>&1) || status=$?
+      if [ $status -eq 0 ] && is_right "$part" "$sum"; then
+        mv -f -- "$part" "$target"
+        say "$name: fetched from ${mirror%/}"
+        return
+      elif [ $status -eq 0 ]; then
+        # Perhaps the rest was of another file: once more, without it.
+        rm -f -- "$part"
+        said="not the file that is expected (SHA-256)"
+      fi
+      # A rest outlives a network that fails, so that the next run goes on with it.
+      case $status in 0 | 33 | 36) ;; *) break ;; esac
+    done
+    why+="; ${mirror%/}: ${said##*$'\n'}"
+  done
+  [ -s "$part" ] || rm -f -- "$part"
+  fail "$name is not to be had${why/;/:}"
+}
+
+set_name=mnist
+if [ "${1:-}" = --fashion ]; then
+  set_name=fashion
+  shift
+fi
+if [ $# -ne 1 ] || [ -z "$1" ] || [[ $1 == -* ]]; then usage; fi
+if ! command -v curl >/dev/null && ! command -v wget >/dev/null; then
+  fail "neither curl nor wget is here (Debian: apt-get install curl)"
+fi
+folder=$1
+mkdir -p -- "$folder"
+
+if [ $set_name = mnist ]; then
+  mirrors=(
+    https://storage.googleapis.com/cvdf-datasets/mnist
+    https://ossci-datasets.s3.amazonaws.com/mnist
+  )
+  files="\
+train-images-idx3-ubyte.gz 9912422 440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609
+train-labels-idx1-ubyte.gz 28881 3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c
+t10k-images-idx3-ubyte.gz 1648877 8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6
+t10k-labels-idx1-ubyte.gz 4542 f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6"
+else
+  mirrors=(
+    https://storage.googleapis.com/tensorflow/tf-keras-datasets
+    http://fashion-mnist.s3-website.eu-central-1.amazonaws.com
+  )
+  files="\
+train-images-idx3-ubyte.gz 26421880 3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84
+train-labels-idx1-ubyte.gz 29515 a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845
+t10k-images-idx3-ubyte.gz 4422102 346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073
+t10k-labels-idx1-ubyte.gz 5148 67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5"
+fi
+if [ -n "${MNIST_MIRRORS:-}" ]; then read -r -a mirrors <<<"$MNIST_MIRRORS"; fi
+
+while read -r name bytes sum; do
+  bring "$name" "$bytes" "$sum"
+done <<<"$files"
+say "all four files are in $folder"
