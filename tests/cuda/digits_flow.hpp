@@ -87,6 +87,7 @@ inline void run(const ps::cuda_device& device, const settings& how, outcome& fou
     const auto& lease = std::as_const(batch);
     const auto look = [seen = seen_batch{ps::get<"image">(lease), ps::get<"label">(lease)}, samples,
                        &found] { ++(seen.holds(samples) ? found.right : found.wrong); };
+    const auto current = device.enter_scope();  // a kernel goes to a stream of the current device
     fake_cuda::launch(stream.get(), look, {batch.data()});
     // The lease ends: from here on nobody may rely on the slot.
     const auto spoil = [pixels = ps::get<"image">(batch).flat()] {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 // The runtime's functions: devices, errors, streams, events. Each as its documentation says.
-#include <cstring>
+#include <string>
 #include <utility>
 
 #include "api.hpp"
@@ -49,6 +49,17 @@ void launch(cudaStream_t stream, std::function<void()> work, std::vector<const v
   }
   const auto to = call.stream(stream);
   if (to == nullptr) return;
+  if (to->device != call.thread().device) {
+    call.now().find("wrong device", "a kernel is launched on a stream of device " +
+                                        std::to_string(to->device) + " while device " +
+                                        std::to_string(call.thread().device) + " is current");
+    call.done(cudaErrorInvalidResourceHandle);
+    return;
+  }
+  if (api_call::is_broken(*to)) {
+    call.done(cudaErrorStreamCaptureInvalidated);
+    return;
+  }
   operation next;
   next.work = std::make_shared<std::function<void()>>(std::move(work));
   next.touches = std::move(touches);
@@ -110,8 +121,9 @@ cudaError_t cudaDeviceSynchronize() {
   api_call call{"cudaDeviceSynchronize"};
   if (call.failed()) return call.result();
   if (call.forbidden_by_capture()) return call.done(cudaErrorStreamCaptureUnsupported);
-  call.now().run_all(call.lock());
-  return call.done(call.lost(call.thread().device));
+  const int device = call.thread().device;
+  call.now().run_all(call.lock(), device);
+  return call.done(call.lost(device));
 }
 
 cudaError_t cudaDriverGetVersion(int* version) {
@@ -167,6 +179,7 @@ const char* cudaGetErrorName(cudaError_t code) {
     PENSTOCK_NAME(cudaErrorNoDevice);
     PENSTOCK_NAME(cudaErrorInvalidDevice);
     PENSTOCK_NAME(cudaErrorInvalidResourceHandle);
+    PENSTOCK_NAME(cudaErrorIllegalState);
     PENSTOCK_NAME(cudaErrorNotReady);
     PENSTOCK_NAME(cudaErrorIllegalAddress);
     PENSTOCK_NAME(cudaErrorLaunchFailure);
@@ -176,6 +189,7 @@ const char* cudaGetErrorName(cudaError_t code) {
     PENSTOCK_NAME(cudaErrorNotSupported);
     PENSTOCK_NAME(cudaErrorStreamCaptureUnsupported);
     PENSTOCK_NAME(cudaErrorStreamCaptureInvalidated);
+    PENSTOCK_NAME(cudaErrorStreamCaptureMerge);
     PENSTOCK_NAME(cudaErrorStreamCaptureUnmatched);
     PENSTOCK_NAME(cudaErrorStreamCaptureUnjoined);
     PENSTOCK_NAME(cudaErrorStreamCaptureIsolation);
@@ -231,9 +245,11 @@ cudaError_t cudaStreamQuery(cudaStream_t stream) {
   if (call.failed()) return call.result();
   const auto of = call.stream(stream);
   if (of == nullptr) return call.done(cudaErrorInvalidResourceHandle);
-  if (of->captured_by != nullptr || call.forbidden_by_capture()) {
+  if (of->captured_by != nullptr) {
+    of->captured_by->invalidated = true;
     return call.done(cudaErrorStreamCaptureUnsupported);
   }
+  if (call.forbidden_by_capture()) return call.done(cudaErrorStreamCaptureUnsupported);
   if (of->completed < of->pushed && ++of->not_ready > patience) {
     call.now().run_towards(of, of->pushed);
   }
@@ -265,10 +281,17 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
   const auto of = call.stream(stream);
   CUevent_st* what = of == nullptr ? nullptr : call.event(event);
   if (what == nullptr) return call.done(cudaErrorInvalidResourceHandle);
+  if (api_call::is_broken(*of)) return call.done(cudaErrorStreamCaptureInvalidated);
+  const bool is_captured = what->captured_by != nullptr;
+  if (is_captured && call.now().captures.count(what->captured_by) == 0) {
+    if (of->captured_by != nullptr) of->captured_by->invalidated = true;
+    return call.done(cudaErrorCapturedEvent);
+  }
   if (of->captured_by != nullptr && what->captured_by != of->captured_by) {
-    if (what->captured_by == nullptr && what->record.stream == nullptr) return cudaSuccess;
+    if (!is_captured && what->record.stream == nullptr) return cudaSuccess;
     of->captured_by->invalidated = true;
-    return call.done(cudaErrorStreamCaptureIsolation);
+    if (is_captured) what->captured_by->invalidated = true;
+    return call.done(is_captured ? cudaErrorStreamCaptureMerge : cudaErrorStreamCaptureIsolation);
   }
   if (what->captured_by != nullptr) {
     if (of->captured_by == nullptr) {  // joins the capture
@@ -292,6 +315,7 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void*
   if (call.failed()) return call.result();
   const auto of = call.stream(stream);
   if (of == nullptr) return call.done(cudaErrorInvalidResourceHandle);
+  if (api_call::is_broken(*of)) return call.done(cudaErrorStreamCaptureInvalidated);
   operation next;
   next.work = std::make_shared<std::function<void()>>([function, data] { function(data); });
   next.is_host_function = true;
@@ -323,6 +347,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   if (what == nullptr || what->device != on->device) {
     return call.done(cudaErrorInvalidResourceHandle);
   }
+  if (api_call::is_broken(*on)) return call.done(cudaErrorStreamCaptureInvalidated);
   what->captured_by = on->captured_by;
   what->captured_on = on->captured_by == nullptr ? nullptr : on.get();
   what->record = on->captured_by == nullptr ? mark{on, on->pushed} : mark{};

@@ -12,7 +12,10 @@ api_call::api_call(const char* name, bool counted)
     early_ = cudaErrorNotPermitted;
     return;
   }
-  if (counted) count();
+  if (counted) {
+    now_.note({.number = thread_.number, .what = name});
+    count();
+  }
   if (early_ != cudaSuccess) return;
   if (now_.unloaded) {
     early_ = cudaErrorCudartUnloading;
@@ -48,7 +51,10 @@ void api_call::count() {
 }
 
 cudaError_t api_call::done(cudaError_t code) {
-  if (code != cudaSuccess) thread_.last_error = code;
+  if (code != cudaSuccess) {
+    thread_.last_error = code;
+    now_.note({.number = thread_.number, .what = name_, .code = code});
+  }
   return code;
 }
 
@@ -68,7 +74,7 @@ stream_ptr api_call::stream(cudaStream_t handle) {
   if (handle == nullptr || handle == cudaStreamLegacy) {
     return made(now_.default_streams[thread_.device]);
   }
-  if (handle == cudaStreamPerThread) return made(thread_.default_stream);
+  if (handle == cudaStreamPerThread) return made(thread_.default_streams[thread_.device]);
   const auto found = std::find_if(now_.streams.begin(), now_.streams.end(),
                                   [&](const auto& one) { return one.get() == handle; });
   if (found == now_.streams.end()) {

@@ -24,10 +24,7 @@ cudaError_t allocate(const char* name, memory_block::kind what, void** data, std
 
 cudaError_t deallocate(const char* name, memory_block::kind what, void* data) {
   api_call call{name};
-  if (call.was_told_to_fail()) {  // an attempt: the memory counts as gone
-    call.now().blocks.erase(static_cast<unsigned char*>(data));
-    call.now().freed.insert(data);
-  }
+  if (call.was_told_to_fail()) call.now().forget(what, data, name);
   if (call.failed()) return call.result();
   if (call.forbidden_by_capture()) return call.done(cudaErrorStreamCaptureUnsupported);
   return call.done(call.now().give(what, data, name, call.lock()));
@@ -40,12 +37,14 @@ struct place {
 };
 
 place look_up(api_call& call, const void* address, std::size_t bytes) {
-  const memory_block* block = call.now().block_of(address);
-  if (block == nullptr) return {.is_valid = true, .is_pageable = true};
+  if (!call.now().check_alive(address, call.name())) return {.is_valid = false};
   const auto* at = static_cast<const unsigned char*>(address);
-  if (bytes <= static_cast<std::size_t>(block->base + block->bytes - at)) return {};
-  // Of memory that was registered in pieces a copy may not leave its piece; that is no one's error but
-  // the caller's, and the runtime says so.
+  const memory_block* block = call.now().block_of(address);
+  if (block == nullptr) block = call.now().block_in(address, bytes);
+  if (block == nullptr) return {.is_valid = true, .is_pageable = true};
+  if (at >= block->base && at + bytes <= block->base + block->bytes) return {};
+  // Of memory that was registered in pieces a copy may not leave its piece; that is no one's error
+  // but the caller's, and the runtime says so.
   if (block->what != memory_block::kind::registered) {
     call.now().find("out of bounds", std::string{call.name()} + " of " + std::to_string(bytes) +
                                          " bytes leaves an allocation of " +
@@ -131,22 +130,14 @@ cudaError_t cudaHostUnregister(void* data) {
   const auto found = now.blocks.find(static_cast<unsigned char*>(data));
   const bool is_registered =
       found != now.blocks.end() && found->second.what == memory_block::kind::registered;
-  if (call.failed() && !call.was_told_to_fail()) return call.result();
-  if (!call.failed() && call.forbidden_by_capture()) {
-    return call.done(cudaErrorStreamCaptureUnsupported);
-  }
+  if (call.was_told_to_fail()) now.forget(memory_block::kind::registered, data, call.name());
+  if (call.failed()) return call.result();
+  if (call.forbidden_by_capture()) return call.done(cudaErrorStreamCaptureUnsupported);
   if (!is_registered) {
     if (now.freed.count(data) != 0) now.find("double free", "cudaHostUnregister a second time");
     return call.done(cudaErrorHostMemoryNotRegistered);
   }
-  const memory_block block = found->second;
-  if (!call.failed()) now.check_unused(block, call.name());
-  now.taken[memory_block::kind::pinned] -= block.bytes;
-  now.blocks.erase(found);
-  now.freed.insert(data);
-  if (call.failed()) return call.result();
-  now.run_all(call.lock());
-  return cudaSuccess;
+  return call.done(now.give(memory_block::kind::registered, data, call.name(), call.lock()));
 }
 
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind,
@@ -155,6 +146,7 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
   if (call.failed()) return call.result();
   const auto on = call.stream(stream);
   if (on == nullptr) return call.done(cudaErrorInvalidResourceHandle);
+  if (api_call::is_broken(*on)) return call.done(cudaErrorStreamCaptureInvalidated);
   return copy(call, to, from, bytes, on, false);
 }
 
@@ -170,7 +162,9 @@ cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stre
   if (call.failed()) return call.result();
   const auto on = call.stream(stream);
   if (on == nullptr) return call.done(cudaErrorInvalidResourceHandle);
-  if (!look_up(call, to, bytes).is_valid) return call.done(cudaErrorInvalidValue);
+  if (api_call::is_broken(*on)) return call.done(cudaErrorStreamCaptureInvalidated);
+  const place target = look_up(call, to, bytes);
+  if (!target.is_valid || target.is_pageable) return call.done(cudaErrorInvalidValue);
   operation next;
   next.what = operation::kind::fill;
   next.to = to;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // The part of the header that is no call of the runtime.
 #include <cstdlib>
+#include <sstream>
 #include <utility>
 
 #include "world.hpp"
@@ -39,11 +40,31 @@ thread_state& this_thread(world& now) {
   if (mine.generation != now.generation) {
     mine = {};
     mine.generation = now.generation;
+    mine.number = now.threads++;
   }
   return mine;
 }
 
+void world::note(trace_entry entry) {
+  constexpr std::size_t kept = 256;
+  if (trace.size() == kept) trace.pop_front();
+  trace.push_back(entry);
+}
+
 }  // namespace detail
+
+std::string trace() {
+  auto& now = detail::the_world();
+  const std::lock_guard lock{now.mutex};
+  std::ostringstream text;
+  for (const auto& entry : now.trace) {
+    text << (entry.is_call ? "thread " : "stream ") << entry.number << ": " << entry.what;
+    if (entry.bytes != 0) text << " of " << entry.bytes << " bytes";
+    if (entry.code != cudaSuccess) text << " gave " << cudaGetErrorName(entry.code);
+    text << '\n';
+  }
+  return text.str();
+}
 
 void reset(const config& how) {
   auto& held = holder();

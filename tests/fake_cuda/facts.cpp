@@ -6,6 +6,10 @@
 #include <cstdio>
 #include <typeinfo>
 
+#if CUDART_VERSION < 12080  // declared from then on
+extern "C" cudaError_t cudaStreamGetDevice(cudaStream_t stream, int* device);
+#endif
+
 #define FACT(what) std::printf("%s %lld\n", #what, static_cast<long long>(what))
 #define TYPE(what) std::printf("%s %s\n", #what, typeid(decltype(&(what))).name())
 

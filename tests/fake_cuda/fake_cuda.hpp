@@ -10,19 +10,24 @@
 #include <string>
 #include <vector>
 
-/// A double of the CUDA runtime for tests on machines without a GPU: link `penstock_fake_cuda` in place
-/// of the runtime library. It is hostile: work runs as late, as early or in as odd an order as streams
-/// and events allow, memory is poisoned wherever nobody may look at it, every handle is in a ledger,
-/// and any call can be made to fail.
+#if CUDART_VERSION < 12080
+// The double has it always.
+extern "C" cudaError_t cudaStreamGetDevice(cudaStream_t stream, int* device);
+#endif
+
+/// A double of the CUDA runtime for tests on machines without a GPU: link `penstock_fake_cuda` in
+/// place of the runtime library. It is hostile: work runs as late, as early or in as odd an order
+/// as streams and events allow, memory is poisoned wherever nobody may look at it, every handle is
+/// in a ledger, and any call can be made to fail.
 ///
-/// Modelled: streams, events, waits, asynchronous copies and memsets, host functions, allocation and
-/// registration, bounds, the last-error slot, faults of kernels, stream capture and graphs, several
-/// devices, no driver, unloading at exit.
+/// Modelled: streams, events, waits, asynchronous copies and memsets, host functions, allocation
+/// and registration, bounds, the last-error slot, faults of kernels, stream capture and graphs,
+/// several devices, no driver, unloading at exit.
 ///
-/// Not modelled: kernels themselves (`launch` puts host code on a stream in their place), the waiting
-/// of blocking streams for the legacy default stream (it is a stream like any other here), stream
-/// priorities, managed memory, peer access, timing. A graph runs its work in the order of capture.
-/// Captures note operations in the order of the calls, not their true dependencies.
+/// Not modelled: kernels themselves (`launch` puts host code on a stream in their place), the
+/// waiting of blocking streams for the legacy default stream (it is a stream like any other here),
+/// stream priorities, managed memory, peer access, timing. A graph runs its work in the order of
+/// capture. Captures note operations in the order of the calls, not their true dependencies.
 namespace fake_cuda {
 
 /// When the device does its work.
@@ -46,12 +51,15 @@ struct config {
   bool read_only_registration = true;
 };
 
-/// Forgets everything and starts anew; of the calling thread's state too. No other thread may be in a
-/// call. The environment variable FAKE_CUDA_DEVICES sets the devices of a program that never calls it.
+/// Forgets everything and starts anew; of the calling thread's state too. No other thread may be in
+/// a call. The environment variable FAKE_CUDA_DEVICES sets the devices of a program that never
+/// calls it.
 void reset(const config& how = {});
 
-/// Puts `work` on a stream in place of a kernel: it runs on the host, in stream order, once, and may
-/// block. `touches` are addresses in memory that it uses: freeing that memory before is a finding.
+/// Puts `work` on a stream in place of a kernel: it runs on the host, in stream order, once, may
+/// block and must not throw. `touches` are addresses in memory that it uses: freeing that memory
+/// before is a finding, and so is memory of another device. As for a kernel, the stream has to be of
+/// the thread's current device.
 void launch(cudaStream_t stream, std::function<void()> work, std::vector<const void*> touches = {});
 
 /// Puts a kernel on a stream that faults: from its run on the device's context is lost.
@@ -60,22 +68,24 @@ void kernel_fault(cudaStream_t stream, cudaError_t code);
 /// Every call from now on says `cudaErrorCudartUnloading`, as at the end of a process.
 void unload();
 
-// ---- failures --------------------------------------------------------------------------------------
+// ---- failures -----------------------------------------------------------------------------------
 
-/// The k-th call from now on (0: the next) fails with `code` and does nothing; calls that can't fail
-/// (`cudaGetLastError` and the like) don't count.
+/// The k-th call from now on (0: the next) fails with `code` and does nothing; calls that can't
+/// fail (`cudaGetLastError` and the like) don't count.
 void fail_call(std::uint64_t k, cudaError_t code);
 /// The same for the calls of one function.
 void fail_call_of(const std::string& function, std::uint64_t k, cudaError_t code);
 /// Every call from the k-th on fails; what the device still had to do is dropped: a lost context.
 void fail_from(std::uint64_t k, cudaError_t code);
 
-// ---- what happened ---------------------------------------------------------------------------------
+// ---- what happened ------------------------------------------------------------------------------
 
 /// Something that no program may do.
 struct finding {
-  std::string
-      kind;  ///< "double free", "use after destroy", "freed under work", "out of bounds", ...
+  /// "double free", "free of unknown memory", "use after free", "use after destroy", "freed under
+  /// work", "unknown handle", "out of bounds", "wrong device", "call inside of work" or "work
+  /// threw".
+  std::string kind;
   std::string text;
 };
 [[nodiscard]] std::vector<finding> findings();
@@ -107,6 +117,10 @@ struct copy_statistics {
   std::uint64_t synchronous_copies = 0;
 };
 [[nodiscard]] copy_statistics statistics();
+
+/// The last 256 calls, failures and operations that ran, a line each, for a look at what went
+/// wrong. Threads and streams are numbered in the order of their first call and of their creation.
+[[nodiscard]] std::string trace();
 
 /// The flags that an event was made with.
 [[nodiscard]] unsigned int event_flags(cudaEvent_t event);

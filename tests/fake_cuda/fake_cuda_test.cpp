@@ -441,3 +441,186 @@ TEST_CASE("a capture ends badly by what it can't hold", "[fake_cuda]") {
   }
   ignore(cudaGetLastError());
 }
+
+TEST_CASE("memory that was freed is nobody's to use", "[fake_cuda]") {
+  fake_cuda::reset();
+  const handles all;
+  void* data = nullptr;
+  ignore(cudaMalloc(&data, 100));
+  SECTION("in a copy") {
+    ignore(cudaFree(data));
+    CHECK(cudaMemcpyAsync(static_cast<unsigned char*>(data) + 50, all.pinned, 10, cudaMemcpyDefault,
+                          all.one) == cudaErrorInvalidValue);
+  }
+  SECTION("in work that says it uses it") {
+    ignore(cudaFree(data));
+    fake_cuda::launch(all.one, [] {}, {data});
+  }
+  SECTION("in a graph that was captured before") {
+    cudaGraph_t graph = nullptr;
+    cudaGraphExec_t exec = nullptr;
+    ignore(cudaStreamBeginCapture(all.one, cudaStreamCaptureModeRelaxed));
+    ignore(cudaMemsetAsync(data, 1, 100, all.one));
+    ignore(cudaStreamEndCapture(all.one, &graph));
+    ignore(cudaGraphInstantiate(&exec, graph, 0));
+    ignore(cudaGraphLaunch(exec, all.one));
+    CHECK(cudaStreamSynchronize(all.one) == cudaSuccess);
+    CHECK(static_cast<unsigned char*>(data)[99] == 1);
+    ignore(cudaFree(data));
+    CHECK_FALSE(has_finding("use after free"));
+    ignore(cudaGraphLaunch(exec, all.one));
+    ignore(cudaGraphExecDestroy(exec));
+    ignore(cudaGraphDestroy(graph));
+  }
+  CHECK(has_finding("use after free"));
+  ignore(cudaGetLastError());
+}
+
+TEST_CASE("a copy that begins before an allocation and runs into it is out of bounds",
+          "[fake_cuda]") {
+  fake_cuda::reset();
+  const handles all;
+  CHECK(cudaMemcpyAsync(all.device - 1, all.pinned, 10, cudaMemcpyDefault, all.one) ==
+        cudaErrorInvalidValue);
+  CHECK(has_finding("out of bounds"));
+  ignore(cudaGetLastError());
+}
+
+TEST_CASE("a handle gets one attempt to be freed, also where every call fails", "[fake_cuda]") {
+  fake_cuda::reset({.device_memory = 100});
+  void* data = nullptr;
+  ignore(cudaMalloc(&data, 100));
+  fake_cuda::fail_call(0, cudaErrorUnknown);
+  CHECK(cudaFree(data) == cudaErrorUnknown);
+  CHECK(fake_cuda::live().device_blocks == 0);
+  CHECK(fake_cuda::findings().empty());
+  CHECK(cudaMalloc(&data, 100) == cudaSuccess);  // what is gone takes no room
+  fake_cuda::fail_from(0, cudaErrorUnknown);
+  ignore(cudaFree(data));
+  CHECK(fake_cuda::findings().empty());
+  ignore(cudaFree(data));
+  CHECK(has_finding("double free"));
+  fake_cuda::reset();
+}
+
+TEST_CASE("waiting for a device leaves the others alone", "[fake_cuda]") {
+  fake_cuda::reset({.policy = policy::late, .devices = 2});
+  const handles all;
+  bool here = false;
+  bool there = false;
+  fake_cuda::launch(all.one, [&] { here = true; });
+  ignore(cudaSetDevice(1));
+  cudaStream_t other = nullptr;
+  void* data = nullptr;
+  ignore(cudaStreamCreate(&other));
+  ignore(cudaMalloc(&data, 10));
+  fake_cuda::launch(other, [&] { there = true; });
+  SECTION("in a call that waits") { CHECK(cudaDeviceSynchronize() == cudaSuccess); }
+  SECTION("in a free, which waits as well") { CHECK(cudaFree(data) == cudaSuccess); }
+  CHECK(there);
+  CHECK_FALSE(here);
+}
+
+TEST_CASE("a kernel is launched on streams of the thread's device only", "[fake_cuda]") {
+  fake_cuda::reset({.devices = 2});
+  const handles all;
+  ignore(cudaSetDevice(1));
+  fake_cuda::launch(all.one, [] { FAIL("must not run"); });
+  CHECK(cudaGetLastError() == cudaErrorInvalidResourceHandle);
+  CHECK(has_finding("wrong device"));
+}
+
+TEST_CASE("a kernel uses memory of its own device only", "[fake_cuda]") {
+  fake_cuda::reset({.devices = 2});
+  const handles all;
+  ignore(cudaSetDevice(1));
+  cudaStream_t other = nullptr;
+  ignore(cudaStreamCreate(&other));
+  fake_cuda::launch(other, [] {}, {all.pinned});
+  CHECK(fake_cuda::findings().empty());
+  fake_cuda::launch(other, [] {}, {all.device});
+  CHECK(has_finding("wrong device"));
+}
+
+TEST_CASE("work that throws is a finding, and its stream goes on", "[fake_cuda]") {
+  const auto when = GENERATE(policy::late, policy::early, policy::random);
+  fake_cuda::reset({.policy = when, .seed = 3});
+  const handles all;
+  bool after = false;
+  fake_cuda::launch(all.one, [] { throw 1; });
+  fake_cuda::launch(all.one, [&] { after = true; });
+  CHECK(cudaStreamSynchronize(all.one) == cudaSuccess);
+  CHECK(after);
+  CHECK(has_finding("work threw"));
+}
+
+TEST_CASE("an event of a capture orders nothing when the capture is over", "[fake_cuda]") {
+  fake_cuda::reset();
+  const handles all;
+  cudaGraph_t graph = nullptr;
+  ignore(cudaStreamBeginCapture(all.one, cudaStreamCaptureModeRelaxed));
+  ignore(cudaEventRecord(all.event, all.one));
+  ignore(cudaStreamEndCapture(all.one, &graph));
+  CHECK(cudaStreamWaitEvent(all.two, all.event, 0) == cudaErrorCapturedEvent);
+  auto status = cudaStreamCaptureStatusActive;
+  CHECK(cudaStreamIsCapturing(all.two, &status) == cudaSuccess);
+  CHECK(status == cudaStreamCaptureStatusNone);
+  CHECK(cudaEventQuery(all.event) == cudaErrorCapturedEvent);
+  CHECK(cudaEventRecord(all.event, all.one) == cudaSuccess);
+  CHECK(cudaEventQuery(all.event) == cudaSuccess);
+  ignore(cudaGraphDestroy(graph));
+  ignore(cudaGetLastError());
+}
+
+TEST_CASE("two captures do not become one, and a broken one takes no more work", "[fake_cuda]") {
+  fake_cuda::reset();
+  const handles all;
+  cudaGraph_t graph = nullptr;
+  ignore(cudaStreamBeginCapture(all.one, cudaStreamCaptureModeRelaxed));
+  ignore(cudaStreamBeginCapture(all.two, cudaStreamCaptureModeRelaxed));
+  ignore(cudaEventRecord(all.event, all.one));
+  CHECK(cudaStreamWaitEvent(all.two, all.event, 0) == cudaErrorStreamCaptureMerge);
+  CHECK(all.copy_in(all.two) == cudaErrorStreamCaptureInvalidated);
+  CHECK(cudaStreamEndCapture(all.two, &graph) == cudaErrorStreamCaptureInvalidated);
+  CHECK(cudaStreamQuery(all.one) == cudaErrorStreamCaptureUnsupported);
+  CHECK(cudaStreamEndCapture(all.one, &graph) == cudaErrorStreamCaptureInvalidated);
+  CHECK(all.copy_in(all.one) == cudaSuccess);
+  ignore(cudaGetLastError());
+}
+
+TEST_CASE("a capture is ended where it began", "[fake_cuda]") {
+  fake_cuda::reset();
+  const handles all;
+  cudaGraph_t graph = nullptr;
+  CHECK(cudaStreamEndCapture(all.one, &graph) == cudaErrorIllegalState);
+  ignore(cudaStreamBeginCapture(all.one, cudaStreamCaptureModeThreadLocal));
+  std::thread{[&] {
+    CHECK(cudaStreamEndCapture(all.one, &graph) == cudaErrorStreamCaptureWrongThread);
+  }}.join();
+  ignore(cudaEventRecord(all.event, all.one));
+  ignore(cudaStreamWaitEvent(all.two, all.event, 0));
+  CHECK(cudaStreamEndCapture(all.two, &graph) == cudaErrorStreamCaptureUnmatched);
+  ignore(cudaEventRecord(all.event, all.two));
+  ignore(cudaStreamWaitEvent(all.one, all.event, 0));
+  CHECK(cudaStreamEndCapture(all.one, &graph) == cudaSuccess);
+  ignore(cudaGraphDestroy(graph));
+  ignore(cudaGetLastError());
+}
+
+TEST_CASE("the trace tells the last calls and what ran", "[fake_cuda]") {
+  fake_cuda::reset({.policy = policy::late});
+  const handles all;
+  ignore(all.copy_in(all.one));
+  ignore(cudaStreamQuery(all.one));
+  ignore(cudaStreamSynchronize(all.one));
+  ignore(cudaGetLastError());
+  const std::string trace = fake_cuda::trace();
+  const auto called = trace.find("thread 0: cudaMemcpyAsync");
+  const auto not_ready = trace.find("thread 0: cudaStreamQuery gave cudaErrorNotReady");
+  const auto waited = trace.find("thread 0: cudaStreamSynchronize");
+  const auto ran = trace.find("stream 0: copy of 1000 bytes");
+  REQUIRE(ran != std::string::npos);
+  CHECK(called < not_ready);
+  CHECK(not_ready < waited);
+  CHECK(waited < ran);
+}

@@ -31,6 +31,37 @@ void world::find(const std::string& kind, const std::string& text) {
   findings.push_back({kind, text});
 }
 
+const memory_block* world::block_in(const void* address, std::size_t bytes) const {
+  auto* at = static_cast<unsigned char*>(const_cast<void*>(address));
+  const auto next = blocks.lower_bound(at);
+  return next == blocks.end() || next->first >= at + bytes ? nullptr : &next->second;
+}
+
+bool world::check_alive(const void* address, std::string_view who) {
+  auto above = freed.upper_bound(address);
+  if (above == freed.begin()) return true;
+  const memory_block& block = std::prev(above)->second;
+  // Memory that is only not registered any more may be used.
+  if (block.what == memory_block::kind::registered || !lies_in(block, address)) return true;
+  find("use after free", std::string{who} + " uses " + readable(block) + ", which was freed");
+  return false;
+}
+
+void world::check_operation(const operation& next, int device) {
+  if (next.what == operation::kind::copy || next.what == operation::kind::fill) {
+    check_alive(next.to, "an operation");
+    if (next.from != nullptr && !next.staged) check_alive(next.from, "an operation");
+  }
+  for (const void* touched : next.touches) {
+    check_alive(touched, "work");
+    const memory_block* block = block_of(touched);
+    if (block != nullptr && block->what == memory_block::kind::device && block->device != device) {
+      find("wrong device", "work on device " + std::to_string(device) + " uses " +
+                               readable(*block) + " of device " + std::to_string(block->device));
+    }
+  }
+}
+
 memory_block* world::block_of(const void* address) {
   auto* at = static_cast<unsigned char*>(const_cast<void*>(address));
   auto above = blocks.upper_bound(at);
@@ -77,22 +108,39 @@ cudaError_t world::take(memory_block::kind what, std::size_t bytes, int device, 
   return cudaSuccess;
 }
 
+bool world::is_freeable(memory_block::kind what, void* data, const char* call) {
+  const auto found = blocks.find(static_cast<unsigned char*>(data));
+  if (found != blocks.end() && found->second.what == what) return true;
+  find(freed.count(data) != 0 ? "double free" : "free of unknown memory",
+       std::string{call} + " of memory that it can't free");
+  return false;
+}
+
+void world::take_back(unsigned char* base) {
+  const auto found = blocks.find(base);
+  const memory_block block = found->second;
+  const bool on_device = block.what == memory_block::kind::device;
+  taken[on_device ? memory_block::kind::device : memory_block::kind::pinned] -= block.bytes;
+  freed[base] = block;
+  blocks.erase(found);
+}
+
 cudaError_t world::give(memory_block::kind what, void* data, const char* call, lock_type& lock) {
   if (data == nullptr) return cudaSuccess;
-  const auto found = blocks.find(static_cast<unsigned char*>(data));
-  if (found == blocks.end() || found->second.what != what) {
-    find(freed.count(data) != 0 ? "double free" : "free of unknown memory",
-         std::string{call} + " of memory that it can't free");
-    return cudaErrorInvalidValue;
-  }
-  const memory_block block = found->second;
+  if (!is_freeable(what, data, call)) return cudaErrorInvalidValue;
+  auto* base = static_cast<unsigned char*>(data);
+  const memory_block block = blocks.find(base)->second;
   check_unused(block, call);
-  taken[what] -= block.bytes;
-  blocks.erase(found);
-  freed.insert(data);
-  run_all(lock);  // as the runtime does
-  std::memset(block.base, poison, block.bytes);
+  take_back(base);
+  // As the runtime does. Pinned memory is every device's.
+  run_all(lock, what == memory_block::kind::device ? std::optional{block.device} : std::nullopt);
+  if (what != memory_block::kind::registered) std::memset(base, poison, block.bytes);
   return cudaSuccess;
+}
+
+void world::forget(memory_block::kind what, void* data, const char* call) {
+  if (data == nullptr || !is_freeable(what, data, call)) return;
+  take_back(static_cast<unsigned char*>(data));
 }
 
 }  // namespace detail

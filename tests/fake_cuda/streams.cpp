@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
 // When work runs.
-#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -18,6 +17,7 @@ bool is_done(const mark& place) {
 
 stream_ptr world::make_stream(int device, unsigned int flags) {
   auto made = std::make_shared<CUstream_st>();
+  made->number = static_cast<unsigned>(streams.size());
   made->device = device;
   made->flags = flags;
   made->pace = static_cast<unsigned>(random() % 3);
@@ -66,6 +66,12 @@ void world::skip_waits() {
 void world::run_now(const stream_ptr& stream) {
   operation& next = stream->queue.front();
   begin(next);
+  if (next.what != operation::kind::wait) {
+    note({.number = stream->number,
+          .is_call = false,
+          .what = next.what == operation::kind::copy ? "copy" : "memset",
+          .bytes = next.bytes});
+  }
   if (next.what == operation::kind::copy) {
     std::memcpy(next.to, next.staged ? next.staged->data() : next.from, next.bytes);
   } else if (next.what == operation::kind::fill) {
@@ -80,18 +86,26 @@ void world::run_work(lock_type& lock, const stream_ptr& stream) {
   operation& next = stream->queue.front();
   auto work = std::move(next.work);
   const cudaError_t fault = next.fault;
-  const bool counts = next.is_host_function || work != nullptr;
+  bool threw = false;
+  note({.number = stream->number,
+        .is_call = false,
+        .what = next.is_host_function ? "host function" : "work"});
   stream->busy = true;
   lock.unlock();
-  if (counts && work != nullptr) {
+  if (work != nullptr) {
     thread_state& mine = this_thread(*this);
     mine.in_work = true;
-    (*work)();
+    try {
+      (*work)();
+    } catch (...) {
+      threw = true;
+    }
     mine.in_work = false;
     work.reset();
   }
   lock.lock();
   stream->busy = false;
+  if (threw) find("work threw", "an exception left work on a stream");
   complete(*stream);
   if (fault != cudaSuccess) lose(stream->device, fault);
   skip_waits();
@@ -99,6 +113,7 @@ void world::run_work(lock_type& lock, const stream_ptr& stream) {
 }
 
 void world::push(const stream_ptr& stream, operation next) {
+  check_operation(next, stream->device);
   if (stream->captured_by != nullptr) {
     if (stream.get() != stream->captured_by->origin) {
       stream->captured_by->unjoined.insert(stream.get());
@@ -196,10 +211,11 @@ void world::run_until(lock_type& lock, const stream_ptr& stream, std::uint64_t p
   }
 }
 
-void world::run_all(lock_type& lock) {
+void world::run_all(lock_type& lock, std::optional<int> device) {
   // Streams made meanwhile count as well: other threads go on while work runs.
   for (std::size_t i = 0; i < streams.size(); ++i) {
     const stream_ptr stream = streams[i];
+    if (device && stream->device != *device) continue;
     run_until(lock, stream, stream->pushed);
   }
 }
@@ -223,8 +239,8 @@ bool world::may_serve(const CUstream_st& stream) const {
          (how.policy == policy::early || stream.permits > 0);
 }
 
-/// What a thread of the double does for one stream: work that may block runs here, and never in a call
-/// of the program's that does not wait.
+/// What a thread of the double does for one stream: work that may block runs here, and never in a
+/// call of the program's that does not wait.
 void world::serve(const stream_ptr& stream) {
   lock_type lock{mutex};
   while (!over) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -11,6 +12,7 @@
 #include <random>
 #include <set>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -56,6 +58,15 @@ struct capture {
   bool invalidated = false;
 };
 
+/// A line of the trace, put into words only when asked for.
+struct trace_entry {
+  unsigned number = 0;  // of the thread, or the stream
+  bool is_call = true;
+  std::string_view what;
+  std::size_t bytes = 0;
+  cudaError_t code = cudaSuccess;
+};
+
 struct memory_block {
   enum class kind { device, pinned, registered };
   kind what = kind::device;
@@ -66,9 +77,10 @@ struct memory_block {
 
 }  // namespace fake_cuda::detail
 
-// The runtime's opaque handles point to these. They live until `reset`, also when destroyed, so that
-// a use after that is seen.
+// The runtime's opaque handles point to these. They live until `reset`, also when destroyed, so
+// that a use after that is seen.
 struct CUstream_st {
+  unsigned number = 0;
   int device = 0;
   unsigned int flags = 0;
   bool destroyed = false;
@@ -109,12 +121,13 @@ namespace fake_cuda::detail {
 /// What the runtime keeps for each thread.
 struct thread_state {
   std::uint64_t generation = 0;
+  unsigned number = 0;
   cudaError_t last_error = cudaSuccess;
   int device = 0;
   cudaStreamCaptureMode capture_mode = cudaStreamCaptureModeGlobal;
   bool in_work = false;
   std::map<std::string, std::uint64_t> calls;
-  stream_ptr default_stream;
+  std::map<int, stream_ptr> default_streams;  // by device
 };
 
 /// A failure to come.
@@ -136,7 +149,8 @@ class world {
   void push(const stream_ptr& stream, operation next);
   /// Runs what has to be for the stream to get to `position`.
   void run_until(lock_type& lock, const stream_ptr& stream, std::uint64_t position);
-  void run_all(lock_type& lock);
+  /// Runs all that a device has to do; that of all devices where it says none.
+  void run_all(lock_type& lock, std::optional<int> device = {});
   /// The same for a query, which must not wait: asked often enough, it gets there.
   void run_towards(const stream_ptr& stream, std::uint64_t position);
   /// What the policy does unasked.
@@ -147,10 +161,21 @@ class world {
   // ---- ledger.cpp
   void find(const std::string& kind, const std::string& text);
   memory_block* block_of(const void* address);
+  /// The first block that has a byte of [address, address + bytes).
+  const memory_block* block_in(const void* address, std::size_t bytes) const;
+  /// Notes a use of memory that was freed; whether there is none.
+  bool check_alive(const void* address, std::string_view who);
+  /// Notes what an operation on `device` must not use.
+  void check_operation(const operation& next, int device);
   /// Notes who still uses a block that is about to go.
   void check_unused(const memory_block& block, const std::string& call);
   cudaError_t take(memory_block::kind what, std::size_t bytes, int device, void** data);
   cudaError_t give(memory_block::kind what, void* data, const char* call, lock_type& lock);
+  /// The same when the call was told to fail: an attempt, after which the memory counts as gone.
+  void forget(memory_block::kind what, void* data, const char* call);
+
+  // ---- control.cpp
+  void note(trace_entry entry);
 
   config how;
   std::uint64_t generation = 0;
@@ -169,7 +194,7 @@ class world {
   std::map<int, cudaError_t> lost;
 
   std::map<unsigned char*, memory_block> blocks;  // by address
-  std::set<const void*> freed;
+  std::map<const void*, memory_block> freed;      // by address
   std::vector<std::unique_ptr<unsigned char[]>>
       storage;  // kept until the end: poisoned, not unmapped
   std::map<memory_block::kind, std::size_t> taken;
@@ -179,10 +204,14 @@ class world {
   std::map<std::string, std::uint64_t> calls;
   std::uint64_t all_calls = 0;
   copy_statistics statistics;
+  std::deque<trace_entry> trace;
+  std::atomic<unsigned> threads{0};
 
  private:
   bool is_ready(const operation& next) const;
   void begin(operation& next);
+  bool is_freeable(memory_block::kind what, void* data, const char* call);
+  void take_back(unsigned char* base);
   void run_now(const stream_ptr& stream);
   void run_work(lock_type& lock, const stream_ptr& stream);
   void complete(CUstream_st& stream);

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: BSL-1.0
+"""Checks conanfile.py without Conan: conan_recipe.py <the repository> <version>
+
+Stand-ins for the few names that the recipe imports; what it asks of CMake is compared with the
+options that CMakeLists.txt has.
+"""
+
+import fnmatch
+import importlib.util
+import os
+import sys
+import types
+
+root, version = sys.argv[1:]
+variables = {}
+steps = []
+
+
+def module(name, **names):
+    sys.modules[name] = types.ModuleType(name)
+    sys.modules[name].__dict__.update(names)
+
+
+class Toolchain:
+    def __init__(self, recipe):
+        self.cache_variables = variables
+
+    def generate(self):
+        steps.append("toolchain")
+
+
+class Deps:
+    def __init__(self, recipe):
+        pass
+
+    def generate(self):
+        steps.append("deps")
+
+
+class Build:
+    def __init__(self, recipe):
+        pass
+
+    def configure(self):
+        steps.append("configure")
+
+    def install(self):
+        steps.append("install")
+
+
+def copy(recipe, pattern, source, target):
+    assert os.path.exists(os.path.join(source, pattern)), f"no {pattern} in {source}"
+    steps.append(f"copy {pattern}")
+
+
+def load(recipe, path):
+    with open(path, encoding="utf-8") as file:
+        return file.read()
+
+
+module("conan", ConanFile=type("ConanFile", (), {}))
+module("conan.tools")
+module("conan.tools.build", check_min_cppstd=lambda recipe, least: steps.append(f"C++{least}"))
+module("conan.tools.cmake", CMake=Build, CMakeDeps=Deps, CMakeToolchain=Toolchain,
+       cmake_layout=lambda recipe: None)
+module("conan.tools.files", copy=copy, load=load)
+
+spec = importlib.util.spec_from_file_location("conanfile", os.path.join(root, "conanfile.py"))
+conanfile = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(conanfile)
+
+
+class Anything:
+    """Takes any attribute and any call."""
+
+    def __getattr__(self, name):
+        return Anything()
+
+    def __call__(self, *arguments, **named):
+        return None
+
+
+for with_gzip in (True, False):
+    recipe = conanfile.PenstockRecipe()
+    recipe.recipe_folder = recipe.source_folder = root
+    recipe.package_folder = os.path.join(root, "none")
+    recipe.options = types.SimpleNamespace(with_gzip=with_gzip)
+    recipe.info = Anything()
+    recipe.cpp_info = Anything()
+    needed = []
+    recipe.requires = lambda reference, **traits: needed.append(reference.split("/")[0])
+
+    steps.clear()
+    recipe.set_version()
+    assert recipe.version == version, f"conanfile.py gives {recipe.version}, not {version}"
+    recipe.requirements()
+    assert needed == ["boost", "zlib"][: 1 + with_gzip], needed
+    for step in ("validate", "layout", "generate", "build", "package", "package_id", "package_info"):
+        getattr(recipe, step)()
+    expected = ["C++20", "deps", "toolchain", "configure", "install", "copy LICENSE"]
+    assert steps == expected, steps
+    assert variables["CMAKE_DISABLE_FIND_PACKAGE_ZLIB"] is not with_gzip
+
+cmake = load(None, os.path.join(root, "CMakeLists.txt"))
+for name in variables:
+    assert not name.startswith("PENSTOCK_") or f"option({name} " in cmake, f"no option {name}"
+assert conanfile.PenstockRecipe.name == "penstock"
+
+# What Conan exports has to hold everything that the configuration without tests reads.
+exported = conanfile.PenstockRecipe.exports_sources
+for path in ("CMakeLists.txt", "LICENSE", "cmake/penstock_install.cmake", "include/penstock/penstock.hpp"):
+    assert os.path.exists(os.path.join(root, path)), path
+    assert any(fnmatch.fnmatch(path, pattern) for pattern in exported), f"{path} is not exported"
+
+print(f"-- conanfile.py, version {version}: fine")
