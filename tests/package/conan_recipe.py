@@ -108,7 +108,8 @@ assert conanfile.PenstockRecipe.name == "penstock"
 
 # What Conan exports has to hold everything that the configuration without tests reads.
 exported = conanfile.PenstockRecipe.exports_sources
-for path in ("CMakeLists.txt", "LICENSE", "cmake/penstock_install.cmake", "include/penstock/penstock.hpp"):
+for path in ("CMakeLists.txt", "LICENSE", "cmake/penstock_install.cmake", "docs/Doxyfile.in",
+             "include/penstock/penstock.hpp"):
     assert os.path.exists(os.path.join(root, path)), path
     assert any(fnmatch.fnmatch(path, pattern) for pattern in exported), f"{path} is not exported"
 

@@ -87,6 +87,7 @@ class basic_sample {
     for (std::size_t i = 0; i < Record::size; ++i) fields_[i] = other.address(i);
   }
 
+  /// The field called `Name`: a reference to its one element, or a `tensor_view` of them.
   template <name Name>
   [[nodiscard]] decltype(auto) get() const noexcept {
     detail::require_field<Record, Name>();
@@ -109,6 +110,7 @@ class basic_sample {
 
   /// The first byte of the field at place `index` of the record.
   [[nodiscard]] constexpr Byte* address(std::size_t index) const noexcept { return fields_[index]; }
+  /// The extents of a sample's fields.
   [[nodiscard]] constexpr const record_extents<Record>& extents() const noexcept {
     return *lengths_;
   }
@@ -127,8 +129,10 @@ class basic_sample {
   const record_extents<Record>* lengths_;
 };
 
+/// A sample to write into.
 template <record_type Record>
 using sample = basic_sample<Record, std::byte>;
+/// A sample to read.
 template <record_type Record>
 using const_sample = basic_sample<Record, const std::byte>;
 
@@ -141,16 +145,19 @@ class basic_batch_view {
  public:
   using record_type = Record;
 
+  /// `size` samples from place `first` on of the batch in `slab`; both must outlive the view.
   constexpr basic_batch_view(Byte* slab, const batch_layout<Record>& layout, std::size_t first,
                              std::size_t size) noexcept
       : slab_(slab), layout_(&layout), first_(first), size_(size) {}
 
+  /// A view to read out of one to write.
   template <class Other>
     requires(std::is_same_v<const Other, Byte> && !std::is_same_v<Other, Byte>)
   constexpr basic_batch_view(  // NOLINT: implicit, as with sample
       const basic_batch_view<Record, Other>& other) noexcept
       : slab_(other.slab()), layout_(&other.layout()), first_(other.first()), size_(other.size()) {}
 
+  /// A `tensor_view` of the field called `Name`, the samples as outermost dimension.
   template <name Name>
   [[nodiscard]] auto get() const noexcept {
     detail::require_field<Record, Name>();
@@ -168,6 +175,7 @@ class basic_batch_view {
     return views::make_batch(data, size_, layout_->extents().template at<Index>());
   }
 
+  /// The sample at place `i` of this run.
   [[nodiscard]] constexpr basic_sample<Record, Byte> operator[](std::size_t i) const noexcept {
     return {slab_, *layout_, first_ + i};
   }
@@ -178,9 +186,13 @@ class basic_batch_view {
     return {slab_, *layout_, first_ + begin, count};
   }
 
+  /// How many samples the run has.
   [[nodiscard]] constexpr std::size_t size() const noexcept { return size_; }
+  /// The place in the batch of the run's first sample.
   [[nodiscard]] constexpr std::size_t first() const noexcept { return first_; }
+  /// The first byte of the whole batch.
   [[nodiscard]] constexpr Byte* slab() const noexcept { return slab_; }
+  /// Where the batch's fields lie.
   [[nodiscard]] constexpr const batch_layout<Record>& layout() const noexcept { return *layout_; }
 
  private:
@@ -190,8 +202,10 @@ class basic_batch_view {
   std::size_t size_;
 };
 
+/// A run of samples to write into.
 template <record_type Record>
 using batch_view = basic_batch_view<Record, std::byte>;
+/// A run of samples to read.
 template <record_type Record>
 using const_batch_view = basic_batch_view<Record, const std::byte>;
 

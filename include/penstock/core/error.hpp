@@ -22,6 +22,7 @@ class option_error : public error {
  public:
   option_error(std::string_view option, const std::string& problem)
       : error(std::string{option} + ": " + problem), option_(option) {}
+  /// The option's name.
   [[nodiscard]] const std::string& option() const noexcept { return option_; }
 
  private:
@@ -49,7 +50,9 @@ class index_error : public error {
               " is out of range, the size is " + std::to_string(size)),
         index_(index),
         size_(size) {}
+  /// The index that was asked for.
   [[nodiscard]] std::uint64_t index() const noexcept { return index_; }
+  /// How many there are.
   [[nodiscard]] std::uint64_t size() const noexcept { return size_; }
 
  private:
@@ -67,6 +70,7 @@ class leases_exhausted : public error {
 struct failure {
   /// "read" (the dataset with its adaptors) or "transfer" (the copy to the device).
   std::string_view stage;
+  /// The epoch.
   std::uint64_t epoch = 0;
   /// The batch within its epoch.
   std::uint64_t batch = 0;

@@ -37,7 +37,9 @@ struct dynamic_extents<0> {
 template <std::size_t... Extents>
 class extents {
  public:
+  /// How many dimensions there are.
   static constexpr std::size_t rank = sizeof...(Extents);
+  /// How many of them are known at run time only.
   static constexpr std::size_t dynamic_rank = (std::size_t{0} + ... + (Extents == dyn ? 1U : 0U));
 
   constexpr extents() noexcept  // defaulted: callable in kernels without an annotation

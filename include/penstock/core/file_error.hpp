@@ -21,9 +21,13 @@ class file_error : public error {
         expected_(std::move(expected)),
         found_(std::move(found)) {}
 
+  /// The file.
   [[nodiscard]] const std::string& path() const noexcept { return path_; }
+  /// Where in the file, in bytes.
   [[nodiscard]] std::uint64_t offset() const noexcept { return offset_; }
+  /// What should have stood there.
   [[nodiscard]] const std::string& expected() const noexcept { return expected_; }
+  /// What stands there.
   [[nodiscard]] const std::string& found() const noexcept { return found_; }
 
  private:

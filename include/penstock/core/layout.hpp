@@ -20,7 +20,9 @@ template <record_type Record>
 class batch_layout {
  public:
   using record_type = Record;
+  /// Each field begins at a multiple of this many bytes.
   static constexpr std::size_t alignment = 256;
+  /// How many fields there are.
   static constexpr std::size_t field_count = Record::size;
 
   /// Throws `layout_error` on an extent of 0 and when the bytes do not fit into `std::size_t`.
@@ -48,6 +50,7 @@ class batch_layout {
     return sum;
   }
 
+  /// The extents of one sample's fields.
   [[nodiscard]] constexpr const record_extents<Record>& extents() const noexcept {
     return lengths_;
   }

@@ -14,6 +14,7 @@ namespace penstock::inline v0 {
 /// type and not the usual `fixed_string<N>` over a char array, because nvcc 13.0 rejects the latter
 /// in a kernel's signature, as a kernel's template argument and in an extended lambda's capture.
 struct name {
+  /// The most characters that a name has.
   static constexpr std::size_t max_size = 32;
 
   std::uint64_t word0 = 0;
@@ -21,6 +22,7 @@ struct name {
   std::uint64_t word2 = 0;
   std::uint64_t word3 = 0;
 
+  /// The name that a literal spells; 1 to `max_size` characters.
   template <std::size_t Size>
   consteval name(const char (&text)[Size]) {  // NOLINT: implicit, so that a literal is a name
     static_assert(Size >= 2, "penstock::name: a field's name must not be empty");
@@ -46,6 +48,7 @@ struct name {
     return static_cast<char>(static_cast<unsigned char>((words[i / 8] >> (8 * (i % 8))) & 0xffU));
   }
 
+  /// How many characters it has.
   [[nodiscard]] constexpr std::size_t size() const noexcept {
     std::size_t count = 0;
     while (count < max_size && (*this)[count] != '\0') ++count;

@@ -22,6 +22,7 @@ struct field {
                 "copied to the device as bytes");
   static_assert(((Extents > 0) && ...), "penstock::field: an extent must not be 0");
 
+  /// The field's name.
   static constexpr name key = Name;
   using value_type = T;
   using extents_type = extents<Extents...>;
@@ -54,9 +55,12 @@ struct record {
   static_assert((detail::is_field<Fields> && ...), "penstock::record: list penstock::field types");
   static_assert(detail::names_differ<Fields...>(), "penstock::record: two fields have one name");
 
+  /// How many fields there are.
   static constexpr std::size_t size = sizeof...(Fields);
+  /// Whether an extent of a field is known at run time only.
   static constexpr bool has_dynamic_extents = ((Fields::extents_type::dynamic_rank > 0) || ...);
 
+  /// The field at place `Index`.
   template <std::size_t Index>
   using field_at = std::tuple_element_t<Index, std::tuple<Fields...>>;
 
@@ -70,6 +74,7 @@ struct record {
     return size;
   }
 
+  /// Whether there is a field called `Name`.
   template <name Name>
   static constexpr bool has_field = index_of<Name>() < size;
 };
@@ -95,11 +100,13 @@ concept record_type = detail::is_record<T>;
 template <class Record>
 class record_extents;
 
+/// The extents of a record's fields, in their order.
 template <class... Fields>
 class record_extents<record<Fields...>> {
  public:
   constexpr record_extents() noexcept requires(!record<Fields...>::has_dynamic_extents) = default;
 
+  /// One `extents` for each field.
   constexpr record_extents(  // NOLINT: implicit, so that braces suffice
       typename Fields::extents_type... lengths) noexcept
       : lengths_(lengths...) {}

@@ -24,9 +24,11 @@ inline constexpr std::size_t cache_line = 64;
 /// The atomics and the ways of waiting that the lock-free parts are written with. A template
 /// parameter everywhere, so that a model checker can run the very same source.
 struct std_atomics {
+  /// A number that threads share.
   template <class T>
   using atomic = std::atomic<T>;
 
+  /// Says to the core that this thread spins.
   static void pause() noexcept {
 #if defined(__x86_64__) || defined(__i386__)
     _mm_pause();
@@ -34,6 +36,7 @@ struct std_atomics {
     asm volatile("isb" ::: "memory");
 #endif
   }
+  /// Lets another thread run.
   static void yield() noexcept { std::this_thread::yield(); }
 };
 
@@ -44,8 +47,10 @@ struct std_atomics {
 template <class Atomics = std_atomics>
 class basic_sequence {
  public:
+  /// Begins at `value`.
   explicit basic_sequence(std::uint32_t value = 0) noexcept : value_(value) {}
 
+  /// The value now.
   [[nodiscard]] std::uint32_t load() const noexcept {
     return value_.load(std::memory_order_acquire);
   }
@@ -107,6 +112,7 @@ class basic_sequence {
   mutable typename Atomics::template atomic<std::uint32_t> sleepers_{0};
 };
 
+/// The sequence that the library itself uses.
 using sequence = basic_sequence<>;
 
 }  // namespace penstock::inline v0

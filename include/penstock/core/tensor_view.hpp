@@ -38,11 +38,14 @@ struct inner_view<T, extents<First, Rest...>> {
 template <class T, std::size_t... Extents>
 class tensor_view {
  public:
+  /// What an element is, `const` for a view to read.
   using element_type = T;
   using value_type = std::remove_cv_t<T>;
   using extents_type = penstock::extents<Extents...>;
+  /// How many dimensions there are.
   static constexpr std::size_t rank = sizeof...(Extents);
 
+  /// The elements from `data` on, row-major.
   PENSTOCK_HOST_DEVICE constexpr tensor_view(T* data, extents_type lengths) noexcept
       : data_(data), extents_(lengths) {}
 
@@ -59,10 +62,12 @@ class tensor_view {
   [[nodiscard]] PENSTOCK_HOST_DEVICE constexpr std::size_t size() const noexcept {
     return extents_.size();
   }
+  /// The length of one dimension, outermost first.
   [[nodiscard]] PENSTOCK_HOST_DEVICE constexpr std::size_t extent(
       std::size_t dimension) const noexcept {
     return extents_[dimension];
   }
+  /// The lengths of all dimensions.
   [[nodiscard]] PENSTOCK_HOST_DEVICE constexpr extents_type extents() const noexcept {
     return extents_;
   }

@@ -18,12 +18,16 @@ namespace penstock::inline v0 {
 
 /// Major, minor and patch of the headers this translation unit was compiled with.
 struct version_number {
+  /// Changes when users have to change.
   int major_number;
+  /// Changes when something was added; before 1.0 it may break users.
   int minor_number;
+  /// Changes when something was mended.
   int patch_number;
   friend constexpr bool operator==(version_number, version_number) = default;
 };
 
+/// The version of these headers.
 inline constexpr version_number version{PENSTOCK_VERSION_MAJOR, PENSTOCK_VERSION_MINOR,
                                         PENSTOCK_VERSION_PATCH};
 

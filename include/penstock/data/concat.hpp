@@ -25,6 +25,7 @@ class concat_mismatch : public error {
  public:
   concat_mismatch(std::size_t part, const std::string& problem)
       : error("concat: part " + std::to_string(part) + ": " + problem), part_(part) {}
+  /// Which part does not fit; numbers count from 0.
   [[nodiscard]] std::size_t part() const noexcept { return part_; }
 
  private:

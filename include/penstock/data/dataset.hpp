@@ -19,6 +19,7 @@ namespace penstock::inline v0 {
 /// hands it on to the dataset below, a source without randomness ignores it.
 class run_context {
  public:
+  /// What a run of `samples` reads with under `key`.
   run_context(const random_key& key, std::span<const std::uint64_t> samples,
               std::span<std::byte> scratch, std::size_t& progress) noexcept
       : key_(key), samples_(samples), scratch_(scratch), progress_(&progress) {}
@@ -242,6 +243,7 @@ class dataset_ref {
   using record_type = typename D::record_type;
   static constexpr std::uint32_t stages = detail::stages_of<D>;
 
+  /// Refers to `data`, which must outlive it.
   explicit dataset_ref(const D& data) noexcept : data_(&data) {}
 
   [[nodiscard]] std::uint64_t size() const { return data_->size(); }

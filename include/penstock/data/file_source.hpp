@@ -69,6 +69,7 @@ class file_source {
     return bytes - std::min(bytes, offset_);
   }
 
+  /// The file's name.
   [[nodiscard]] const std::string& path() const noexcept { return path_; }
 
  private:
@@ -94,10 +95,12 @@ concept file_opener = requires(const O& open, std::string path) {
 
 /// Opens a file as it is.
 struct plain_opener {
+  /// Opens the file.
   [[nodiscard]] file_source operator()(std::string path) const {
     return file_source{std::move(path)};
   }
 };
+/// Opens a file as it is.
 inline constexpr plain_opener open_file{};
 
 /// Appends up to `count` bytes of `source` to `bytes`, less only at the end of the content, and

@@ -28,6 +28,7 @@ namespace penstock::inline v0 {
 /// offset in these counts the bytes of the compressed file.
 class gzip_source {
  public:
+  /// Opens the file.
   explicit gzip_source(std::string path) : file_(std::move(path)) {
     refill();
     if (stream_.avail_in == 0) {
@@ -60,6 +61,7 @@ class gzip_source {
   /// Unknown before it is unpacked.
   [[nodiscard]] std::uint64_t available() const noexcept { return 0; }
 
+  /// The file's name.
   [[nodiscard]] const std::string& path() const noexcept { return file_.path(); }
 
  private:
@@ -121,10 +123,12 @@ static_assert(byte_source<gzip_source>);
 /// Says that a file is gzip-compressed, where files are opened:
 /// `idx_dataset{gzip, "train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz"}`.
 struct gzip_opener {
+  /// Opens the file.
   [[nodiscard]] gzip_source operator()(std::string path) const {
     return gzip_source{std::move(path)};
   }
 };
+/// Opens a gzipped file.
 inline constexpr gzip_opener gzip{};
 
 /// The whole content of the gzip file `path`, unpacked. Throws what `gzip_source` throws, and

@@ -105,10 +105,13 @@ class idx_file {
  public:
   /// What stands before the elements.
   struct header {
+    /// What an element is.
     idx_type type = idx_type::u8;
+    /// The length of each dimension, outermost first.
     std::vector<std::uint32_t> lengths;
     std::uint64_t bytes = 0;  ///< of all elements
 
+    /// How many bytes the header takes.
     [[nodiscard]] std::uint64_t size() const noexcept { return 4 + 4 * lengths.size(); }
   };
 
@@ -134,7 +137,9 @@ class idx_file {
     read_elements(source);
   }
 
+  /// The file's name.
   [[nodiscard]] const std::string& path() const noexcept { return path_; }
+  /// What an element is.
   [[nodiscard]] idx_type type() const noexcept { return header_.type; }
   /// The lengths of the dimensions, outermost first; at least one.
   [[nodiscard]] std::span<const std::uint32_t> lengths() const noexcept { return header_.lengths; }

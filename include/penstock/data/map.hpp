@@ -47,9 +47,11 @@ class map_dataset {
                     detail::maps_mutably<F, sample<record_type>>,
                 "penstock::map: the function must take (sample<Record>) or (sample<Record>, "
                 "sample_generator&) of the dataset's own record");
+  /// Whether the function takes random bits.
   static constexpr bool is_random = detail::maps_randomly<F, sample<record_type>>;
   static constexpr std::uint32_t stages = detail::stages_of<Base> + (is_random ? 1 : 0);
 
+  /// Reads from `base` and passes every sample through `function`.
   map_dataset(Base base, F function) : base_(std::move(base)), function_(std::move(function)) {}
 
   [[nodiscard]] std::uint64_t size() const { return base_.size(); }
@@ -85,6 +87,7 @@ template <dataset Base, penstock::record_type Out, class F>
 class map_into_dataset {
  public:
   using record_type = Out;
+  /// The record of what is read.
   using base_record_type = typename Base::record_type;
 
   static_assert(detail::maps<F, const_sample<base_record_type>, sample<Out>> ||
@@ -96,10 +99,12 @@ class map_into_dataset {
           detail::maps_mutably<F, const_sample<base_record_type>, sample<Out>>,
       "penstock::map: the function must take (const_sample<In>, sample<Out>) or (const_sample<In>, "
       "sample<Out>, sample_generator&), where In is the dataset's record");
+  /// Whether the function takes random bits.
   static constexpr bool is_random =
       detail::maps_randomly<F, const_sample<base_record_type>, sample<Out>>;
   static constexpr std::uint32_t stages = detail::stages_of<Base> + (is_random ? 1 : 0);
 
+  /// Reads from `base` and has `function` write every sample, with the extents `lengths`.
   map_into_dataset(Base base, F function, const record_extents<Out>& lengths)
       : base_(std::move(base)),
         function_(std::move(function)),
@@ -165,8 +170,10 @@ class map_into_dataset {
 template <class F>
 class map_adaptor : public adaptor<map_adaptor<F>> {
  public:
+  /// Holds the function until a dataset comes.
   explicit map_adaptor(F function) : function_(std::move(function)) {}
 
+  /// The dataset `data`, mapped.
   template <class Data>
   [[nodiscard]] auto operator()(Data&& data) && {
     using base = stored_dataset_t<Data>;
@@ -181,9 +188,11 @@ class map_adaptor : public adaptor<map_adaptor<F>> {
 template <record_type Out, class F>
 class map_into_adaptor : public adaptor<map_into_adaptor<Out, F>> {
  public:
+  /// Holds the function and the extents until a dataset comes.
   map_into_adaptor(F function, const record_extents<Out>& lengths)
       : function_(std::move(function)), lengths_(lengths) {}
 
+  /// The dataset `data`, mapped.
   template <class Data>
   [[nodiscard]] auto operator()(Data&& data) && {
     using base = stored_dataset_t<Data>;

@@ -29,7 +29,9 @@ class array_mismatch : public error {
         field_(std::move(field)),
         found_(found) {}
 
+  /// The field whose array does not fit.
   [[nodiscard]] const std::string& field() const noexcept { return field_; }
+  /// How many elements the array has.
   [[nodiscard]] std::uint64_t found() const noexcept { return found_; }
 
  private:

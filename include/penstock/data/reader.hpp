@@ -18,6 +18,7 @@ class reader {
  public:
   using record_type = typename D::record_type;
 
+  /// Reads from `data`, which must outlive it.
   explicit reader(const D& data)
       : data_(&data), scratch_size_(scratch_bytes_of(data)), scratch_(allocate(scratch_size_)) {}
 

@@ -18,10 +18,14 @@ namespace penstock::inline v0 {
 
 /// The samples [first, last) of a dataset.
 struct index_range {
+  /// The first sample that is in.
   std::uint64_t first = 0;
+  /// The first one behind that is not.
   std::uint64_t last = 0;
 
+  /// How many samples are in.
   [[nodiscard]] std::uint64_t size() const noexcept { return last - first; }
+  /// The index in the whole of sample `i` of the part.
   [[nodiscard]] std::uint64_t operator[](std::uint64_t i) const noexcept { return first + i; }
 
   /// Throws `index_error` if it does not lie in a dataset of `size` samples.
@@ -33,9 +37,12 @@ struct index_range {
 
 /// Samples of a dataset by their indices, in any order and as often as wanted.
 struct index_list {
+  /// The samples that are in, in this order.
   std::vector<std::uint64_t> indices;
 
+  /// How many samples are in.
   [[nodiscard]] std::uint64_t size() const noexcept { return indices.size(); }
+  /// The index in the whole of sample `i` of the part.
   [[nodiscard]] std::uint64_t operator[](std::uint64_t i) const noexcept { return indices[i]; }
 
   /// Throws `index_error` if one does not lie in a dataset of `size` samples.
@@ -102,8 +109,10 @@ class subset_dataset {
 template <class Selection>
 class subset_adaptor : public adaptor<subset_adaptor<Selection>> {
  public:
+  /// Holds the selection until a dataset comes.
   explicit subset_adaptor(Selection selection) : selection_(std::move(selection)) {}
 
+  /// The part of the dataset `data`.
   template <class Data>
   [[nodiscard]] auto operator()(Data&& data) && {
     using base = stored_dataset_t<Data>;

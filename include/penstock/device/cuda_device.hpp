@@ -49,6 +49,7 @@ class cuda_device {
     return devices;
   }
 
+  /// Which device it is, as CUDA counts.
   [[nodiscard]] int ordinal() const noexcept { return ordinal_; }
   friend bool operator==(const cuda_device&, const cuda_device&) noexcept = default;
 

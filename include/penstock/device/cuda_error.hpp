@@ -16,6 +16,7 @@ class cuda_error : public error {
  public:
   cuda_error(cudaError_t code, const char* call, const std::string& message)
       : error(message), code_(code), call_(call) {}
+  /// What the runtime returned.
   [[nodiscard]] cudaError_t code() const noexcept { return code_; }
   /// The name of the runtime function.
   [[nodiscard]] const char* call() const noexcept { return call_; }

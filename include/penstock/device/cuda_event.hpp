@@ -17,7 +17,9 @@ class cuda_event_ref {
   cuda_event_ref() = delete;
   cuda_event_ref(int) = delete;
   cuda_event_ref(std::nullptr_t) = delete;
+  /// Refers to an event of the caller's.
   cuda_event_ref(cudaEvent_t handle) noexcept : handle_(handle) {}  // NOLINT: implicit
+  /// Refers to the event of an object whose `get()` gives one.
   template <class Owner>
     requires(!std::same_as<std::remove_cvref_t<Owner>, cuda_event_ref> &&
              requires(const Owner& owner) {
@@ -25,6 +27,7 @@ class cuda_event_ref {
              })
   cuda_event_ref(const Owner& owner) : handle_(owner.get()) {}  // NOLINT: implicit
 
+  /// The native handle.
   [[nodiscard]] cudaEvent_t get() const noexcept { return handle_; }
   friend bool operator==(cuda_event_ref, cuda_event_ref) noexcept = default;
 

@@ -20,7 +20,9 @@ class cuda_stream_ref {
   cuda_stream_ref() = delete;
   cuda_stream_ref(int) = delete;
   cuda_stream_ref(std::nullptr_t) = delete;
+  /// Refers to a stream of the caller's.
   cuda_stream_ref(cudaStream_t handle) noexcept : handle_(handle) {}  // NOLINT: implicit
+  /// Refers to the stream of an object whose `get()` gives one.
   template <class Owner>
     requires(!std::same_as<std::remove_cvref_t<Owner>, cuda_stream_ref> &&
              requires(const Owner& owner) {
@@ -28,6 +30,7 @@ class cuda_stream_ref {
              })
   cuda_stream_ref(const Owner& owner) : handle_(owner.get()) {}  // NOLINT: implicit
 
+  /// The native handle.
   [[nodiscard]] cudaStream_t get() const noexcept { return handle_; }
   friend bool operator==(cuda_stream_ref, cuda_stream_ref) noexcept = default;
 

@@ -16,6 +16,7 @@ class out_of_memory : public error {
       : error(std::string{kind} + " memory: " + std::to_string(bytes) +
               " bytes are not to be had: " + std::string{reason}),
         bytes_(bytes) {}
+  /// How many bytes were asked for.
   [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
 
  private:
@@ -24,7 +25,9 @@ class out_of_memory : public error {
 
 /// Host memory for asynchronous copies, and whether it really is page-locked.
 struct pinned_block {
+  /// The first byte.
   void* data = nullptr;
+  /// Whether it is page-locked.
   bool pinned = false;
 };
 

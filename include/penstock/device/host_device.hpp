@@ -26,6 +26,7 @@ class host_device {
   using event_type = host_event;
 
   host_device() = default;
+  /// A device that behaves as the options say.
   explicit host_device(const host_device_options& options) noexcept : options_(options) {}
 
   [[nodiscard]] stream_type make_stream() const { return host_stream{options_}; }
@@ -133,6 +134,7 @@ class host_device {
   /// Sets flush-to-zero and denormals-are-zero on the calling thread.
   void enter_thread() const noexcept { flushed_denormals::keep_on(); }
 
+  /// What the device was made with.
   [[nodiscard]] const host_device_options& options() const noexcept { return options_; }
 
  private:

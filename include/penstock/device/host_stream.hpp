@@ -200,6 +200,7 @@ class host_event {
 /// once on the thread that gives it, and a wait blocks that thread.
 class host_stream_ref {
  public:
+  /// Refers to `stream`, which must outlive it.
   host_stream_ref(host_stream& stream) noexcept;  // NOLINT: implicit by intent
   host_stream_ref(std::nullptr_t) = delete;
   host_stream_ref(int) = delete;
@@ -239,6 +240,7 @@ class host_stream_ref {
 /// destructor waits for all of it. Move-only; a moved-from stream may be assigned to and destroyed.
 class host_stream {
  public:
+  /// Starts the stream's thread.
   explicit host_stream(const host_device_options& options = {})
       : queue_(std::make_shared<detail::host_queue>(options)),
         thread_([queue = queue_] { queue->run(); }) {}
@@ -254,6 +256,7 @@ class host_stream {
   }
   ~host_stream() { finish(); }
 
+  /// Queues `work`, see `host_stream_ref::launch`.
   template <class Work>
   void launch(Work work) {
     host_stream_ref{*this}.launch(std::move(work));

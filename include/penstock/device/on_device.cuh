@@ -106,9 +106,11 @@ class field_transform {
   using functions = std::tuple<Fs...>;
 
  public:
+  /// The record of what comes out, when `In` comes in.
   template <record_type In>
   using record_for = typename detail::made_record<In, Names, functions>::type;
 
+  /// One function for each field in `Names`.
   explicit field_transform(Fs... made) : functions_(std::move(made)...) {}
 
   /// As they are: an element becomes an element.
@@ -234,9 +236,12 @@ struct normalisation {
 
 /// x * scale + shift, rounded once: the same bits on device and host.
 struct scaled_and_shifted {
+  /// What a value is multiplied by.
   float scale = 1.0F;
+  /// What is added then.
   float shift = 0.0F;
 
+  /// The value, scaled and shifted.
   template <class T>
     requires std::is_arithmetic_v<T>
   [[nodiscard]] __host__ __device__ float operator()(T value) const {

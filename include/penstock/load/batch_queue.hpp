@@ -28,12 +28,14 @@ concept queue_ticket = std::is_trivially_copyable_v<T> && std::is_trivially_dest
 template <queue_ticket T, class Atomics = std_atomics>
 class batch_queue {
  public:
+  /// The largest capacity there is.
   static constexpr std::size_t max_capacity = 65534;  // Boost links nodes by 16-bit index
 
   /// Room for exactly `capacity` tickets; throws `option_error` for 0 and above `max_capacity`.
   explicit batch_queue(std::size_t capacity) : capacity_(checked(capacity)), queue_(capacity) {}
   batch_queue(batch_queue&&) = delete;
 
+  /// How many tickets fit.
   [[nodiscard]] std::size_t capacity() const noexcept { return capacity_; }
 
   /// Appends a ticket; false when the queue is full or closed. Never blocks.
@@ -91,6 +93,7 @@ class batch_queue {
     popped_.advance();
   }
 
+  /// Whether `close` was called by then.
   [[nodiscard]] bool was_closed() const noexcept { return closed_.load(std::memory_order_acquire); }
   /// Whether there was nothing to pop at some moment during the call.
   [[nodiscard]] bool was_empty() const noexcept { return queue_.empty(); }

@@ -22,6 +22,7 @@ class batch_range {
  public:
   using batch_type = typename Flow::batch_type;
 
+  /// An input iterator over the range's leases; copies of it move together.
   class iterator {
    public:
     using iterator_concept = std::input_iterator_tag;
@@ -46,6 +47,7 @@ class batch_range {
     Flow* flow_ = nullptr;
   };
 
+  /// The batches of `flow` from `from` up to the begin of `last_epoch`.
   batch_range(std::shared_ptr<Flow> flow, const batch_position& from,
               std::uint64_t last_epoch) noexcept
       : flow_(std::move(flow)), from_(from), last_epoch_(last_epoch) {}
@@ -62,6 +64,7 @@ class batch_range {
     ticket_ = flow_->start(from_, last_epoch_);
     return iterator{flow_->advance() ? flow_.get() : nullptr};
   }
+  /// The end, which the iterator compares with.
   [[nodiscard]] std::default_sentinel_t end() const noexcept { return {}; }
 
  private:

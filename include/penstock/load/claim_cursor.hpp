@@ -9,14 +9,18 @@ namespace penstock::inline v0 {
 
 /// What a worker got from the cursor.
 struct claim {
+  /// What a worker has to do next.
   enum class kind {
     work,  ///< read run `run` of the batch in `slot`
     open,  ///< the batch is handed out: open the next one, nobody else will
     wait,  ///< somebody is opening the next batch: wait for it
   };
+  /// What to do.
   kind what;
   std::uint32_t batch;  ///< the batch's number, modulo 2^32
+  /// The host slot that the batch is read into.
   std::uint32_t slot;
+  /// The run within the batch.
   std::uint32_t run;
 };
 
@@ -32,15 +36,20 @@ struct claim {
 template <class Atomics = std_atomics>
 class claim_cursor {
  public:
+  /// How many bits of the claimed word count runs.
   static constexpr std::uint32_t run_bits = 20;
+  /// How many bits of it name the slot.
   static constexpr std::uint32_t slot_bits = 12;
   /// Half the range: claims that must wait count on as well, one for each waiting worker.
   static constexpr std::uint32_t max_runs = 1U << (run_bits - 1);
+  /// The most slots there can be.
   static constexpr std::uint32_t max_slots = 1U << slot_bits;
 
+  /// For batches of `runs` runs.
   explicit claim_cursor(std::uint32_t runs) noexcept
       : runs_(runs), cursor_(word(~std::uint32_t{0}, 0, runs)) {}
 
+  /// Claims what is next; never waits.
   [[nodiscard]] claim next() noexcept {
     // acq_rel: a claim of batch b continues the release sequence of the store that published b, so
     // it sees the slot that the opener has bound.

@@ -12,7 +12,9 @@ namespace penstock::inline v0 {
 
 /// A place in the order of all batches: batch `batch` of epoch `epoch`.
 struct batch_position {
+  /// The epoch.
   std::uint64_t epoch = 0;
+  /// The batch within its epoch.
   std::uint64_t batch = 0;
   friend bool operator==(const batch_position&, const batch_position&) = default;
 };
@@ -32,7 +34,9 @@ class epoch_plan {
     }
   }
 
+  /// How many samples an epoch has.
   [[nodiscard]] std::uint64_t samples() const noexcept { return samples_; }
+  /// How many samples a batch has, but perhaps the last.
   [[nodiscard]] std::size_t batch_size() const noexcept { return batch_size_; }
 
   /// Batches an epoch.

@@ -18,6 +18,7 @@ namespace penstock::inline v0 {
 
 /// Which batch a lease holds. Numbers count from 0.
 struct batch_info {
+  /// The epoch.
   std::uint64_t epoch = 0;
   std::uint64_t index = 0;  ///< the batch within its epoch
   std::size_t size = 0;     ///< its samples
@@ -65,11 +66,17 @@ class host_slots {
     }
   }
 
+  /// The device that the memory is pinned for.
   [[nodiscard]] const Device& where() const noexcept { return device_; }
+  /// Where a batch's fields lie in a slot.
   [[nodiscard]] const batch_layout<Record>& layout() const noexcept { return layout_; }
+  /// How many slots there are.
   [[nodiscard]] std::size_t count() const noexcept { return drained_.size(); }
+  /// How many bytes all slots take.
   [[nodiscard]] std::size_t bytes() const noexcept { return memory_.bytes(); }
+  /// Whether the memory is page-locked.
   [[nodiscard]] bool pinned() const noexcept { return memory_.pinned(); }
+  /// The first byte of a slot.
   [[nodiscard]] std::byte* data(std::uint32_t slot) const noexcept {
     return memory_.data() + slot * layout_.bytes();
   }
@@ -116,7 +123,9 @@ class host_slots {
   [[nodiscard]] std::size_t leased() const noexcept {
     return leased_.load(std::memory_order_acquire);
   }
+  /// Counts a lease that begins.
   void note_lease() noexcept { leased_.fetch_add(1, std::memory_order_relaxed); }
+  /// Counts a lease that has ended.
   void note_release() noexcept { leased_.fetch_sub(1, std::memory_order_release); }
 
   /// Ends waiting for slots, for good.
@@ -171,6 +180,7 @@ class host_batch {
 
   /// An empty lease.
   host_batch() = default;
+  /// A lease of `slot`, which holds the batch.
   host_batch(std::shared_ptr<host_slots<Record, Device>> slots, std::uint32_t slot,
              const batch_info& info) noexcept
       : slots_(std::move(slots)), slot_(slot), info_(info) {
@@ -195,20 +205,25 @@ class host_batch {
   [[nodiscard]] std::size_t size() const noexcept { return info_.size; }
   /// The samples that are not filling (`last_batch::pad`).
   [[nodiscard]] std::size_t valid() const noexcept { return info_.valid; }
+  /// The batch's epoch.
   [[nodiscard]] std::uint64_t epoch() const noexcept { return info_.epoch; }
   /// The batch's number within its epoch.
   [[nodiscard]] std::uint64_t index() const noexcept { return info_.index; }
+  /// Which batch it is.
   [[nodiscard]] const batch_info& info() const noexcept { return info_; }
   /// The host slot that holds the batch.
   [[nodiscard]] std::size_t slot() const noexcept { return slot_; }
 
   /// The slab: all fields, see `batch_layout`.
   [[nodiscard]] std::byte* data() noexcept { return slots_->data(slot_); }
+  /// The slab, to read.
   [[nodiscard]] const std::byte* data() const noexcept { return slots_->data(slot_); }
 
+  /// All samples of the batch.
   [[nodiscard]] batch_view<Record> view() noexcept {
     return {data(), slots_->layout(), 0, info_.size};
   }
+  /// All samples of the batch, to read.
   [[nodiscard]] const_batch_view<Record> view() const noexcept {
     return {data(), slots_->layout(), 0, info_.size};
   }
@@ -218,6 +233,7 @@ class host_batch {
   [[nodiscard]] auto get() noexcept {
     return view().template get<Name>();
   }
+  /// The same of const.
   template <name Name>
   [[nodiscard]] auto get() const noexcept {
     return view().template get<Name>();

@@ -80,6 +80,7 @@ class loader {
  public:
   using range_type = batch_range<flow>;
 
+  /// Checks the options, takes all memory and starts the workers.
   template <class Data>
   loader(Data&& data, const Sampler& order, const Device& where, const loader_options& options)
       : flow_(std::make_shared<flow>(std::forward<Data>(data), order, where, options)) {}
@@ -106,19 +107,24 @@ class loader {
   [[nodiscard]] range_type epochs(std::uint64_t first, std::uint64_t last) & {
     return range_type{flow_, {first, 0}, last};
   }
+  /// The batches of one epoch.
   [[nodiscard]] range_type epoch(std::uint64_t which) & { return epochs(which, which + 1); }
   /// From any batch on, in constant time: what is needed to go on in the middle of an epoch.
   [[nodiscard]] range_type batches(const batch_position& from, std::uint64_t last_epoch) & {
     return range_type{flow_, from, last_epoch};
   }
 
+  /// How many batches an epoch has.
   [[nodiscard]] std::uint64_t batches_per_epoch() const noexcept {
     return reads().plan().batches();
   }
+  /// How many samples an epoch has.
   [[nodiscard]] std::uint64_t samples_per_epoch() const noexcept {
     return reads().plan().samples();
   }
+  /// What the loader was made with.
   [[nodiscard]] const loader_options& options() const noexcept { return reads().options(); }
+  /// What memory was taken, and whether it is page-locked.
   [[nodiscard]] loader_footprint footprint() const noexcept {
     const auto& slots = reads().slots();
     return {slots.count(), slots.layout().bytes(), slots.bytes(), slots.pinned()};
@@ -151,9 +157,11 @@ class loader {
   std::shared_ptr<flow> flow_;
 };
 
+/// An lvalue dataset is referred to, an rvalue is moved in.
 template <class Data, class Sampler, class Device>
 loader(Data&&, const Sampler&, const Device&, loader_options)
     -> loader<stored_dataset_t<Data>, Sampler, Device>;
+/// The same on the host device.
 template <class Data, class Sampler>
 loader(Data&&, const Sampler&, loader_options) -> loader<stored_dataset_t<Data>, Sampler>;
 

@@ -39,6 +39,7 @@ class worker_pool {
   worker_pool(worker_pool&&) = delete;  // the threads refer to this object
   ~worker_pool() { stop(); }
 
+  /// How many threads there are.
   [[nodiscard]] std::size_t size() const noexcept { return threads_.size(); }
 
   /// Asks all work to return and wakes it. Does not wait. From any thread.

@@ -18,7 +18,9 @@ namespace penstock::inline v0 {
 class pinned_budget_exceeded : public error {
  public:
   pinned_budget_exceeded(std::uint64_t slots, std::uint64_t slot_bytes, std::uint64_t limit);
+  /// How many bytes all slots would take.
   [[nodiscard]] std::uint64_t need() const noexcept { return need_; }
+  /// How many bytes are allowed.
   [[nodiscard]] std::uint64_t limit() const noexcept { return limit_; }
 
  private:

@@ -20,6 +20,7 @@ template <device Device = host_device>
 class pinned_resource final : public std::pmr::memory_resource {
  public:
   pinned_resource() = default;
+  /// Memory that is pinned for `where`.
   explicit pinned_resource(const Device& where) : device_(where) {}
 
   /// The bytes handed out now.

@@ -36,6 +36,7 @@ concept registering_device = device<D> && requires(const D& d, void* data, std::
 template <registering_device Device>
 class registered_memory {
  public:
+  /// Page-locks `memory`, which must outlive this, for `where`.
   registered_memory(const Device& where, std::span<std::byte> memory)
       : registered_memory(where, memory.data(), memory.size(), false) {}
 
@@ -60,7 +61,9 @@ class registered_memory {
 
   /// The registered bytes; none after a move.
   [[nodiscard]] std::span<const std::byte> memory() const noexcept { return memory_; }
+  /// How many bytes are locked.
   [[nodiscard]] std::size_t bytes() const noexcept { return memory_.size(); }
+  /// True for memory that was given as const.
   [[nodiscard]] bool read_only() const noexcept { return read_only_; }
 
  private:

@@ -89,7 +89,9 @@ class slab {
     }
   }
 
+  /// The first byte.
   [[nodiscard]] std::byte* data() const noexcept { return data_; }
+  /// How many bytes it has.
   [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
   /// What the memory is; never `pinned_or_pageable`.
   [[nodiscard]] memory_kind kind() const noexcept { return kind_; }

@@ -44,8 +44,11 @@ namespace penstock::inline v0 {
 /// to `sample_generator`. `stage` keeps two random stages of one pipeline from sharing a stream;
 /// the last one, `shuffle_stage`, belongs to the shuffle.
 struct random_key {
+  /// What the whole run hangs on.
   std::uint64_t seed = 0;
+  /// The epoch.
   std::uint64_t epoch = 0;
+  /// Which random stage of the pipeline it is.
   std::uint32_t stage = 0;
 
   /// The same seed and epoch for stage `other`.

@@ -54,6 +54,7 @@ using order_of = std::remove_cvref_t<decltype(std::declval<const Sampler&>().ord
 
 /// 0, 1, 2, ...: the order that `sequential` gives.
 struct identity_order {
+  /// The samples from the place `first` of the order on.
   void fill(std::uint64_t first, std::span<std::uint64_t> out) const noexcept {
     for (std::size_t i = 0; i < out.size(); ++i) out[i] = first + i;
   }
@@ -69,6 +70,7 @@ struct sequential {
 /// PyTorch: `RandomSampler` (`shuffle=True`) with `generator.manual_seed(seed)`.
 /// `order` throws std::invalid_argument unless 1 <= n <= 2^63.
 struct shuffled {
+  /// What the order hangs on, besides the epoch.
   std::uint64_t seed = 0;
 
   [[nodiscard]] std::uint64_t size(std::uint64_t n) const noexcept { return n; }

@@ -23,6 +23,7 @@ class device_slots {
  public:
   using stream_ref = typename Device::stream_ref;
 
+  /// `depth` slots for batches of this layout, on the device `where`.
   device_slots(const Device& where, const batch_layout<Record>& layout, std::size_t depth)
       : device_(where),
         layout_(layout),
@@ -45,9 +46,13 @@ class device_slots {
     }
   }
 
+  /// Where a batch's fields lie in a slot.
   [[nodiscard]] const batch_layout<Record>& layout() const noexcept { return layout_; }
+  /// How many slots there are.
   [[nodiscard]] std::size_t count() const noexcept { return slots_.size(); }
+  /// How many bytes all slots take.
   [[nodiscard]] std::size_t bytes() const noexcept { return memory_.bytes(); }
+  /// The first byte of a slot, on the device.
   [[nodiscard]] std::byte* data(std::size_t slot) const noexcept {
     return memory_.data() + slot * layout_.bytes();
   }
@@ -106,6 +111,7 @@ class device_slots {
     device_.wait(stream, slots_[slot].copied);
   }
 
+  /// Which batch the slot holds.
   [[nodiscard]] const batch_info& info(std::size_t slot) const noexcept {
     return slots_[slot].info;
   }
@@ -225,6 +231,7 @@ class device_batch {
 
   /// An empty lease.
   device_batch() = default;
+  /// A lease of `slot`, whose end is ordered behind the work on `stream`.
   device_batch(std::shared_ptr<device_slots<Record, Device>> slots, std::size_t slot,
                stream_ref stream) noexcept
       : slots_(std::move(slots)), slot_(slot), stream_(stream) {}
@@ -247,9 +254,11 @@ class device_batch {
   [[nodiscard]] std::size_t size() const noexcept { return info().size; }
   /// The samples that are not filling (`last_batch::pad`).
   [[nodiscard]] std::size_t valid() const noexcept { return info().valid; }
+  /// The batch's epoch.
   [[nodiscard]] std::uint64_t epoch() const noexcept { return info().epoch; }
   /// The batch's number within its epoch.
   [[nodiscard]] std::uint64_t index() const noexcept { return info().index; }
+  /// Which batch it is.
   [[nodiscard]] const batch_info& info() const noexcept { return slots_->info(slot_); }
   /// The device slot that holds the batch, in [0, depth): its addresses are the same every time.
   [[nodiscard]] std::size_t slot() const noexcept { return slot_; }
@@ -258,11 +267,14 @@ class device_batch {
 
   /// The slab in device memory: all fields, see `batch_layout`.
   [[nodiscard]] std::byte* data() noexcept { return slots_->data(slot_); }
+  /// The slab on the device, to read.
   [[nodiscard]] const std::byte* data() const noexcept { return slots_->data(slot_); }
 
+  /// All samples of the batch, on the device.
   [[nodiscard]] batch_view<Record> view() noexcept {
     return {data(), slots_->layout(), 0, info().size};
   }
+  /// All samples of the batch, on the device, to read.
   [[nodiscard]] const_batch_view<Record> view() const noexcept {
     return {data(), slots_->layout(), 0, info().size};
   }
@@ -273,6 +285,7 @@ class device_batch {
   [[nodiscard]] auto get() noexcept {
     return view().template get<Name>();
   }
+  /// The same of const.
   template <name Name>
   [[nodiscard]] auto get() const noexcept {
     return view().template get<Name>();

@@ -91,14 +91,17 @@ class stream_transform {
  public:
   using record_type = Out;
 
+  /// `function` queues the work that makes a batch; `lengths` as above.
   stream_transform(F function, const record_extents<Out>& lengths)
       : function_(std::move(function)), lengths_(lengths) {}
 
+  /// The extents of what comes out.
   template <class In>
   [[nodiscard]] const record_extents<Out>& extents(const record_extents<In>&) const noexcept {
     return lengths_;
   }
 
+  /// Has the function queue its work on `stream`.
   template <class In, class StreamRef>
     requires std::invocable<F&, const_batch_view<In>, batch_view<Out>, StreamRef>
   void enqueue(const_batch_view<In> in, batch_view<Out> out, StreamRef stream) {
@@ -110,6 +113,7 @@ class stream_transform {
   record_extents<Out> lengths_;
 };
 
+/// The same for a record whose extents are told.
 template <record_type Out, class F>
 [[nodiscard]] stream_transform<Out, std::decay_t<F>> on_stream(F&& function,
                                                                const record_extents<Out>& lengths) {

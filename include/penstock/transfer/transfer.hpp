@@ -103,6 +103,7 @@ class transfer {
   [[nodiscard]] range_type epochs(std::uint64_t first, std::uint64_t last) & {
     return range_type{flow_, {first, 0}, last};
   }
+  /// The batches of one epoch.
   [[nodiscard]] range_type epoch(std::uint64_t which) & { return epochs(which, which + 1); }
   /// From any batch on, in constant time.
   [[nodiscard]] range_type batches(const batch_position& from, std::uint64_t last_epoch) & {
@@ -115,6 +116,7 @@ class transfer {
     return flow_->last_failure();
   }
 
+  /// How many batches are on the device or on their way at most.
   [[nodiscard]] std::size_t depth() const noexcept { return flow_->depth(); }
   /// The device memory that the slots take, and the place of arrival before a transform.
   [[nodiscard]] std::size_t device_bytes() const noexcept { return flow_->device_bytes(); }
@@ -123,8 +125,10 @@ class transfer {
   std::shared_ptr<flow> flow_;  // on the heap: ranges and iterators refer to it
 };
 
+/// An lvalue source is referred to, an rvalue is moved in.
 template <class Source, class Stream>
 transfer(Source&&, Stream&&, transfer_options = {}) -> transfer<Source>;
+/// The same with a transform on the device.
 template <class Source, class Stream, class Transform>
   requires(!std::same_as<std::remove_cvref_t<Transform>, transfer_options>)
 transfer(Source&&, Stream&&, Transform&&, transfer_options = {})
@@ -137,6 +141,7 @@ class transfer<Source, Transform>::flow {
  public:
   using batch_type = typename transfer<Source, Transform>::batch_type;
 
+  /// Takes the device slots.
   flow(Source&& source, stream_ref stream, Transform transform, const transfer_options& options)
       : source_(std::forward<Source>(source)),
         stream_(usable(source_.where(), stream)),
@@ -153,6 +158,7 @@ class transfer<Source, Transform>::flow {
     is_shut_down_ = true;
   }
 
+  /// Begins a range and gives its number, which `finish` wants.
   std::uint64_t start(const batch_position& from, std::uint64_t last_epoch) {
     if (live_) throw std::logic_error("penstock::transfer: a range over this feed is still live");
     if (is_shut_down_) throw std::logic_error("penstock::transfer: the feed of this range is gone");
@@ -187,6 +193,7 @@ class transfer<Source, Transform>::flow {
     }
   }
 
+  /// The lease that the consumer holds.
   [[nodiscard]] batch_type& current() noexcept { return held_; }
 
   /// Ends the range that `started` names: copies under way go on, their slots come back behind them.
@@ -202,10 +209,13 @@ class transfer<Source, Transform>::flow {
     if (!source_over_) source_.stop();  // one that threw has stopped, and may serve another feed
   }
 
+  /// Where the exception came from that ended the last range.
   [[nodiscard]] const std::optional<penstock::failure>& last_failure() const noexcept {
     return failure_;
   }
+  /// How many device slots there are.
   [[nodiscard]] std::size_t depth() const noexcept { return slots_->count(); }
+  /// How many bytes of device memory are taken.
   [[nodiscard]] std::size_t device_bytes() const noexcept { return memory_->bytes(); }
 
  private:

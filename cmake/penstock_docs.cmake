@@ -1,0 +1,71 @@
+# The target docs: the reference documentation in <build>/docs/html. Not in the default build; fails
+# when a public name has no word of documentation. Without Doxygen the target says so, and fails.
+#
+#   cmake -Dlog=... -P penstock_docs.cmake   what the target runs behind Doxygen: looks at its warnings
+cmake_policy(VERSION 3.25)
+
+if(NOT CMAKE_SCRIPT_MODE_FILE)
+  find_program(PENSTOCK_DOXYGEN doxygen DOC "Doxygen 1.9.4 or newer, for the target docs")
+  mark_as_advanced(PENSTOCK_DOXYGEN)
+  if(PENSTOCK_DOXYGEN)
+    set(penstock_docs_output "${PROJECT_BINARY_DIR}/docs")
+    configure_file("${PROJECT_SOURCE_DIR}/docs/Doxyfile.in" "${penstock_docs_output}/Doxyfile" @ONLY)
+    add_custom_target(
+      docs
+      COMMAND "${PENSTOCK_DOXYGEN}" "${penstock_docs_output}/Doxyfile"
+      COMMAND "${CMAKE_COMMAND}" "-Dlog=${penstock_docs_output}/warnings.log" -P
+              "${CMAKE_CURRENT_LIST_FILE}"
+      COMMENT "Reference documentation: ${penstock_docs_output}/html/index.html"
+      VERBATIM
+    )
+  else()
+    add_custom_target(
+      docs
+      COMMAND "${CMAKE_COMMAND}" -E echo "docs: no Doxygen here (Debian: doxygen)"
+      COMMAND "${CMAKE_COMMAND}" -E false
+      VERBATIM
+    )
+  endif()
+  return()
+endif()
+
+# ---- the warnings --------------------------------------------------------------------------------
+
+# Names that are documented once, and not again in every class that has them. Doxygen's own switch,
+# WARN_AS_ERROR, can't tell these from the rest.
+set(said_elsewhere
+    # the concepts dataset and adaptor: data/dataset.hpp
+    "/data/[a-z_]+\\.hpp:[0-9]+: warning: Member (size|extents|scratch_bytes|prefetch|read_run|view)\\("
+    "/data/[a-z_]+\\.hpp:[0-9]+: warning: Member stages "
+    # the concepts device and registering_device: device/device.hpp, memory/registered_memory.hpp
+    "/device/(host|cuda)_device\\.hpp:[0-9]+: warning: Member (make_stream|make_event|record|wait|is_complete|deallocate|deallocate_pinned|unregister_memory)\\("
+    # the concept batch_source: transfer/batch_source.hpp
+    "/load/loader\\.hpp:[0-9]+: warning: Member (where|layout|start|next|try_next|stop)\\("
+    # the concept sampler: order/sampler.hpp
+    "/order/sampler\\.hpp:[0-9]+: warning: Member (size|order)\\("
+    # the standard's: random bit generators, allocators, iterators
+    "/order/random\\.hpp:[0-9]+: warning: Member (min|max)\\("
+    "/memory/pinned_allocator\\.hpp:[0-9]+: warning: Member (allocate|deallocate)\\("
+    "warning: Member (value_type|result_type|difference_type|iterator_concept) "
+    "warning: Member operator(\\+\\+|\\*|->)\\("
+    # types that the concepts name: dataset, device, batch_source
+    "warning: Member (record_type|extents_type|batch_type|device_type|stream_type|stream_ref|event_type|range_type) "
+    # comparison, copies, moves
+    "warning: Member operator(==|=)\\("
+    "warning: Member [a-z_]+\\([a-z_]+ &&[a-z]*\\)"
+    # exceptions: the library makes them, a program reads them
+    "warning: Member [a-z_]*(error|mismatch|exceeded|out_of_memory)\\("
+    # public only because the type of a template argument has to be structural
+    "/core/name\\.hpp:[0-9]+: warning: Member word[0-3] "
+)
+
+file(READ "${log}" warnings)
+string(APPEND warnings "\n")
+foreach(pattern IN LISTS said_elsewhere)
+  string(REGEX REPLACE "[^\n]*${pattern}[^\n]* is not documented\\.\n" "" warnings "${warnings}")
+endforeach()
+string(STRIP "${warnings}" warnings)
+if(warnings)
+  message(FATAL_ERROR "docs: public names without a word, or words that Doxygen can't read:\n${warnings}")
+endif()
+message(STATUS "docs: every public name is documented")

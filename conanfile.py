@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: BSL-1.0
+"""The Conan 2 recipe, for the tree that it lies in: conan create . --build=missing"""
+
+import os
+import re
+
+from conan import ConanFile
+from conan.tools.build import check_min_cppstd
+from conan.tools.cmake import CMake, CMakeDeps, CMakeToolchain, cmake_layout
+from conan.tools.files import copy, load
+
+
+class PenstockRecipe(ConanFile):
+    name = "penstock"
+    description = "Feeds GPUs: dataset, sampler, workers, pinned slots, overlapped transfer"
+    license = "BSL-1.0"
+    topics = ("gpu", "cuda", "data-loader", "training", "header-only")
+    package_type = "header-library"
+    settings = "os", "arch", "compiler", "build_type"
+    options = {"with_gzip": [True, False]}
+    default_options = {"with_gzip": True, "boost/*:header_only": True}
+    exports_sources = "CMakeLists.txt", "LICENSE", "cmake/*", "docs/*", "include/*"
+
+    def set_version(self):
+        # The headers say which version they are.
+        header = load(self, os.path.join(self.recipe_folder, "include/penstock/core/version.hpp"))
+        self.version = ".".join(
+            re.search(rf"#define PENSTOCK_VERSION_{part} (\d+)", header).group(1)
+            for part in ("MAJOR", "MINOR", "PATCH")
+        )
+
+    def requirements(self):
+        self.requires("boost/[>=1.74 <2]", transitive_headers=True)
+        if self.options.with_gzip:
+            self.requires("zlib/[>=1.2.11 <2]", transitive_headers=True, transitive_libs=True)
+
+    def validate(self):
+        check_min_cppstd(self, 20)
+
+    def layout(self):
+        cmake_layout(self)
+
+    def generate(self):
+        CMakeDeps(self).generate()
+        toolchain = CMakeToolchain(self)
+        for part in ("TESTS", "BENCH", "EXAMPLES"):
+            toolchain.cache_variables[f"PENSTOCK_BUILD_{part}"] = False
+        toolchain.cache_variables["CMAKE_DISABLE_FIND_PACKAGE_ZLIB"] = not self.options.with_gzip
+        toolchain.generate()
+
+    def build(self):
+        CMake(self).configure()
+
+    def package(self):
+        CMake(self).install()
+        copy(self, "LICENSE", self.source_folder, os.path.join(self.package_folder, "licenses"))
+
+    def package_id(self):
+        # Headers only: of all that a profile says, the option alone changes what is packaged.
+        self.info.settings.clear()
+        self.info.requires.clear()
+
+    def package_info(self):
+        # Our own CMake package knows the components (gzip, cuda), so CMakeDeps writes none.
+        self.cpp_info.set_property("cmake_find_mode", "none")
+        self.cpp_info.builddirs = [os.path.join("lib", "cmake", "penstock")]
+        self.cpp_info.bindirs = []
+        self.cpp_info.libdirs = []
+        self.cpp_info.system_libs = ["pthread"]

@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: BSL-1.0
+# An overlay port: it packages the tree that it lies in.
+#   vcpkg install "penstock[gzip]" --overlay-ports=<this repository>/packaging/vcpkg
+# For a registry, replace the next line by vcpkg_from_github or vcpkg_from_git.
+get_filename_component(SOURCE_PATH "${CURRENT_PORT_DIR}/../.." ABSOLUTE)
+
+set(VCPKG_BUILD_TYPE release) # headers only: a debug build would install the same files
+
+vcpkg_check_features(OUT_FEATURE_OPTIONS options INVERTED_FEATURES gzip CMAKE_DISABLE_FIND_PACKAGE_ZLIB)
+
+# penstock::cuda is made where it is used, by penstock_cuda.cmake, so its feature sets nothing here.
+vcpkg_cmake_configure(
+  SOURCE_PATH "${SOURCE_PATH}"
+  OPTIONS
+    ${options}
+    -DPENSTOCK_BUILD_TESTS=OFF
+    -DPENSTOCK_BUILD_BENCH=OFF
+    -DPENSTOCK_BUILD_EXAMPLES=OFF
+)
+vcpkg_cmake_install()
+vcpkg_cmake_config_fixup(CONFIG_PATH lib/cmake/penstock)
+
+# Nothing but the moved CMake package was in there.
+file(REMOVE_RECURSE "${CURRENT_PACKAGES_DIR}/lib")
+vcpkg_install_copyright(FILE_LIST "${SOURCE_PATH}/LICENSE")
