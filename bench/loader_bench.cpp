@@ -15,7 +15,6 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <cstring>
 #include <memory>
 #include <numeric>
@@ -26,7 +25,7 @@
 
 #include <penstock/penstock.hpp>
 
-#include "ratios.hpp"
+#include "support/program.hpp"
 
 namespace {
 
@@ -265,32 +264,16 @@ void add(const std::string& what) {
 }  // namespace
 
 int main(int argc, char** argv) {
-#if !defined(NDEBUG)
-  std::fprintf(stderr, "loader_bench: built without NDEBUG: its numbers would mean nothing\n");
-  return 1;
-#endif
   add<to_floats>("float");
   add<to_bytes>("byte");
   benchmark::RegisterBenchmark("sampler_alone", sampler_alone)
       ->UseRealTime()
       ->Unit(benchmark::kMillisecond);
 
-  // Defaults first, so that the caller's own flags win.
-  std::vector<char*> arguments{argv[0]};
-  std::string defaults[] = {"--benchmark_repetitions=9", "--benchmark_min_time=0.2",
-                            "--benchmark_enable_random_interleaving=true"};
-  for (auto& flag : defaults) arguments.push_back(flag.data());
-  arguments.insert(arguments.end(), argv + 1, argv + argc);
-  int count = static_cast<int>(arguments.size());
-  benchmark::Initialize(&count, arguments.data());
-  if (benchmark::ReportUnrecognizedArguments(count, arguments.data())) return 1;
-  bench::ratio_reporter reporter;
-  benchmark::RunSpecifiedBenchmarks(&reporter);
-
-  std::printf("\n");
-  for (const std::string what : {"float", "byte"}) {
-    reporter.print_ratio("loader_inline/" + what, "floor_inline/" + what, 0.90);
-    reporter.print_ratio("loader_1/" + what, "floor_hand_off/" + what, 0.90);
-  }
-  return 0;
+  using enum bench::goal::kind;
+  return bench::run(argc, argv, "loader_bench",
+                    {{"loader_inline/float", "floor_inline/float", speed_at_least, 0.90},
+                     {"loader_inline/byte", "floor_inline/byte", speed_at_least, 0.90},
+                     {"loader_1/float", "floor_hand_off/float", speed_at_least, 0.90},
+                     {"loader_1/byte", "floor_hand_off/byte", speed_at_least, 0.90}});
 }
