@@ -48,7 +48,7 @@ int main() {
   std::cout << "going on at epoch " << next.epoch << ", batch " << next.batch << '\n';
   for (auto& batch : third.batches(next, epochs)) append(with_stop, batch);
 
-  const bool same = with_stop == without_stop && with_stop.size() == 3 * 1000 * 8;
+  const bool same = with_stop == without_stop && with_stop.size() == std::size_t{3} * 1000 * 8;
   std::cout << with_stop.size() << " values, " << (same ? "the same" : "not the same") << '\n';
   return same ? 0 : 1;
 }

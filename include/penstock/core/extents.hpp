@@ -15,7 +15,7 @@
 namespace penstock::inline v0 {
 
 /// An extent that is known only at run time: `field<"image", float, 3, dyn, dyn>`.
-inline constexpr std::size_t dyn = std::numeric_limits<std::size_t>::max();
+inline constexpr std::size_t dyn = (std::numeric_limits<std::size_t>::max)();
 
 namespace detail {
 

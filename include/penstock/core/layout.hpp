@@ -108,7 +108,7 @@ class batch_layout {
   }
 
   // Half the range, so that sums of two checked terms and rounding up can't wrap.
-  static constexpr std::size_t limit = std::numeric_limits<std::size_t>::max() / 2;
+  static constexpr std::size_t limit = (std::numeric_limits<std::size_t>::max)() / 2;
 
   record_extents<Record> lengths_;
   std::size_t batch_size_;

@@ -42,7 +42,7 @@ class concat_dataset {
   using record_type = typename first_part::record_type;
   static_assert((std::same_as<typename Parts::record_type, record_type> && ...),
                 "penstock::concat: all datasets must have the same record");
-  static constexpr std::uint32_t stages = std::max({detail::stages_of<Parts>...});
+  static constexpr std::uint32_t stages = (std::max)({detail::stages_of<Parts>...});
 
   /// Throws `concat_mismatch`.
   explicit concat_dataset(Parts... parts)
@@ -50,7 +50,7 @@ class concat_dataset {
     for_each([&]<std::size_t Part>() {
       require_same_extents<Part>();
       const std::uint64_t count = std::get<Part>(parts_).size();
-      if (count > std::numeric_limits<std::uint64_t>::max() - begins_[Part]) {
+      if (count > (std::numeric_limits<std::uint64_t>::max)() - begins_[Part]) {
         throw concat_mismatch(Part, "its " + std::to_string(count) + " samples and the " +
                                         std::to_string(begins_[Part]) +
                                         " before it are more than 64 bits count");
@@ -62,8 +62,8 @@ class concat_dataset {
   [[nodiscard]] std::uint64_t size() const noexcept { return begins_[sizeof...(Parts)]; }
   [[nodiscard]] const record_extents<record_type>& extents() const noexcept { return lengths_; }
   [[nodiscard]] std::size_t scratch_bytes() const {
-    return std::apply([](const Parts&... parts) { return std::max({scratch_bytes_of(parts)...}); },
-                      parts_);
+    return std::apply(
+        [](const Parts&... parts) { return (std::max)({scratch_bytes_of(parts)...}); }, parts_);
   }
 
   /// Reads stretches of the run that lie in one part. Throws `index_error`, and what the parts
@@ -82,8 +82,8 @@ class concat_dataset {
       }
       if constexpr ((detail::prefetches<Parts> && ...)) {
         // Shuffled indices make stretches too short for the parts to prefetch in.
-        const std::size_t until = std::min(end + detail::prefetch_distance, indices.size());
-        for (prefetched = std::max(prefetched, end); prefetched < until; ++prefetched) {
+        const std::size_t until = (std::min)(end + detail::prefetch_distance, indices.size());
+        for (prefetched = (std::max)(prefetched, end); prefetched < until; ++prefetched) {
           prefetch(indices[prefetched]);
         }
       }

@@ -66,7 +66,7 @@ class file_source {
     struct ::stat status {};
     if (::fstat(descriptor_, &status) != 0 || !S_ISREG(status.st_mode)) return 0;
     const auto bytes = static_cast<std::uint64_t>(std::max<off_t>(status.st_size, 0));
-    return bytes - std::min(bytes, offset_);
+    return bytes - (std::min)(bytes, offset_);
   }
 
   /// The file's name.
@@ -112,7 +112,7 @@ std::uint64_t append_bytes(Source& source, std::vector<std::byte>& bytes, std::u
   std::uint64_t done = 0;
   while (done < count) {
     const std::uint64_t piece =
-        std::min(count - done, std::max<std::uint64_t>(step, source.available()));
+        (std::min)(count - done, std::max<std::uint64_t>(step, source.available()));
     const std::size_t old_size = bytes.size();
     bytes.resize(old_size + static_cast<std::size_t>(piece));
     const std::size_t filled = source.read(std::span{bytes}.subspan(old_size));
@@ -129,7 +129,7 @@ std::uint64_t append_bytes(Source& source, std::vector<std::byte>& bytes, std::u
 /// what the source throws.
 template <byte_source Source>
 [[nodiscard]] std::vector<std::byte> read_bytes(
-    Source& source, std::uint64_t max_bytes = std::numeric_limits<std::uint64_t>::max()) {
+    Source& source, std::uint64_t max_bytes = (std::numeric_limits<std::uint64_t>::max)()) {
   std::vector<std::byte> bytes;
   append_bytes(source, bytes, max_bytes);
   std::byte behind{};
@@ -144,7 +144,7 @@ template <byte_source Source>
 /// The whole content of the file `path`. Throws `file_unreadable`, and `file_format_error` if it is
 /// longer than `max_bytes`.
 [[nodiscard]] inline std::vector<std::byte> read_file(
-    std::string path, std::uint64_t max_bytes = std::numeric_limits<std::uint64_t>::max()) {
+    std::string path, std::uint64_t max_bytes = (std::numeric_limits<std::uint64_t>::max)()) {
   file_source source{std::move(path)};
   return read_bytes(source, max_bytes);
 }

@@ -49,7 +49,7 @@ class gzip_source {
     std::size_t filled = 0;
     while (filled < out.size() && !at_end_) {
       const auto piece = static_cast<uInt>(
-          std::min<std::size_t>(out.size() - filled, std::numeric_limits<uInt>::max()));
+          std::min<std::size_t>(out.size() - filled, (std::numeric_limits<uInt>::max)()));
       stream_.next_out = reinterpret_cast<Bytef*>(out.data() + filled);
       stream_.avail_out = piece;
       inflate_some();
@@ -134,7 +134,7 @@ inline constexpr gzip_opener gzip{};
 /// The whole content of the gzip file `path`, unpacked. Throws what `gzip_source` throws, and
 /// `file_format_error` if it is longer than `max_bytes`.
 [[nodiscard]] inline std::vector<std::byte> read_gzip_file(
-    std::string path, std::uint64_t max_bytes = std::numeric_limits<std::uint64_t>::max()) {
+    std::string path, std::uint64_t max_bytes = (std::numeric_limits<std::uint64_t>::max)()) {
   gzip_source source{std::move(path)};
   return read_bytes(source, max_bytes);
 }

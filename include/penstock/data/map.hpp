@@ -127,7 +127,8 @@ class map_into_dataset {
                 const run_context& context) const {
     constexpr std::size_t ahead = detail::prefetch_distance;
     if constexpr (detail::prefetches<Base>) {
-      for (std::size_t i = 0; i < std::min(ahead, indices.size()); ++i) base_.prefetch(indices[i]);
+      for (std::size_t i = 0; i < (std::min)(ahead, indices.size()); ++i)
+        base_.prefetch(indices[i]);
     }
     for (std::size_t i = 0; i < indices.size(); ++i) {
       context.at(i);

@@ -46,7 +46,7 @@ inline constexpr std::size_t prefetch_bytes = 1024;
 
 inline void prefetch_row(const std::byte* row, std::size_t bytes) noexcept {
   constexpr std::size_t line = 64;
-  const std::size_t count = std::min(bytes, prefetch_bytes);
+  const std::size_t count = (std::min)(bytes, prefetch_bytes);
   for (std::size_t b = 0; b < count; b += line) __builtin_prefetch(row + b);
   // A row need not begin with a line: its last byte may lie one line further.
   if (count > 0) __builtin_prefetch(row + count - 1);
@@ -100,7 +100,7 @@ class memory_dataset {
   void read_run(std::span<const std::uint64_t> indices, batch_view<Record> out,
                 const run_context& context) const {
     const std::size_t count = indices.size();
-    for (std::size_t i = 0; i < std::min(detail::prefetch_distance, count); ++i) {
+    for (std::size_t i = 0; i < (std::min)(detail::prefetch_distance, count); ++i) {
       prefetch(indices[i]);
     }
     for (std::size_t i = 0; i < count; ++i) {

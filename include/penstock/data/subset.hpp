@@ -76,7 +76,7 @@ class subset_dataset {
     // In pieces of a fixed size: nothing is allocated while reading.
     std::array<std::uint64_t, 64> below;
     for (std::size_t begin = 0; begin < indices.size(); begin += below.size()) {
-      const std::size_t count = std::min(below.size(), indices.size() - begin);
+      const std::size_t count = (std::min)(below.size(), indices.size() - begin);
       for (std::size_t i = 0; i < count; ++i) {
         context.at(begin + i);
         below[i] = translate(indices[begin + i]);

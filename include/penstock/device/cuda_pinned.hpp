@@ -63,7 +63,7 @@ struct pinned_plan {
   }
   [[nodiscard]] std::size_t offset(std::size_t which) const noexcept { return which * chunk; }
   [[nodiscard]] std::size_t bytes(std::size_t which) const noexcept {
-    return std::min(chunk, length - offset(which));
+    return (std::min)(chunk, length - offset(which));
   }
 };
 
@@ -77,7 +77,7 @@ struct pinned_plan {
   const std::size_t units = sizes.page / std::gcd(unit, sizes.page);  // that fill whole pages
   if (unit == 0 || unit >= length / units) return {length, length};
   const std::size_t step = unit * units;
-  return {length, std::min(length, std::max(step, sizes.chunk / step * step))};
+  return {length, (std::min)(length, (std::max)(step, sizes.chunk / step * step))};
 }
 
 // ---- the host's NUMA nodes ----------------------------------------------------------------------
@@ -129,8 +129,8 @@ class scoped_node {
 [[nodiscard]] inline std::size_t touching_threads(std::size_t length) noexcept {
   constexpr std::size_t most = 8;
   constexpr std::size_t least_bytes = std::size_t{16} << 20;
-  const std::size_t cores = std::max(1U, std::thread::hardware_concurrency());
-  return std::clamp<std::size_t>(length / least_bytes, 1, std::min(most, cores));
+  const std::size_t cores = (std::max)(1U, std::thread::hardware_concurrency());
+  return std::clamp<std::size_t>(length / least_bytes, 1, (std::min)(most, cores));
 }
 
 /// Writes to every page on `threads` threads, the calling one among them, so that the pages are there
@@ -162,7 +162,7 @@ class page_mapping {
   page_mapping(std::size_t length, std::size_t asked) : length_(length) {
     constexpr std::size_t huge = std::size_t{2} << 20;
     // Room to move in. Where the sum wraps, the length alone is more than any address space.
-    const std::size_t room = std::max(length, length + huge);
+    const std::size_t room = (std::max)(length, length + huge);
     void* const mapped =
         ::mmap(nullptr, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (mapped == MAP_FAILED) {
@@ -238,7 +238,7 @@ inline void register_chunks(const pinned_plan& plan, std::byte* data, std::size_
 /// Pinned host memory for the device `ordinal`: see `cuda_device::allocate_pinned`.
 [[nodiscard]] inline void* cuda_allocate_pinned(int ordinal, std::size_t bytes, std::size_t unit,
                                                 const pinned_sizes& sizes = {}) {
-  if (bytes == 0 || bytes > std::numeric_limits<std::size_t>::max() - sizes.page) {
+  if (bytes == 0 || bytes > (std::numeric_limits<std::size_t>::max)() - sizes.page) {
     throw out_of_memory("pinned", bytes, "the size is 0 or larger than the address space");
   }
   const pinned_plan plan = plan_pinned(bytes, unit, sizes);

@@ -122,7 +122,7 @@ class host_queue : public std::enable_shared_from_this<host_queue> {
   /// The earliest moment at which an operation queued at `queued` may start. Delays count from the
   /// end of the one before as modelled, so that late wake-ups do not add up.
   [[nodiscard]] host_clock::time_point start_of(host_clock::time_point queued) const noexcept {
-    return std::max(queued, busy_until_) + options_.launch_latency;
+    return (std::max)(queued, busy_until_) + options_.launch_latency;
   }
   void busy_until(host_clock::time_point moment) noexcept { busy_until_ = moment; }
 

@@ -248,7 +248,7 @@ class engine {
     const std::size_t begin = std::size_t{run} * run_;
     if (begin >= batch.info.size) return;
     if (batch.sequence < cancelled_.load(std::memory_order_acquire)) return;
-    const std::span wanted{own.indices.data(), std::min(run_, batch.info.size - begin)};
+    const std::span wanted{own.indices.data(), (std::min)(run_, batch.info.size - begin)};
     const batch_view<record_type> all{slots_->data(slot), layout_, 0, batch.info.size};
     try {
       batch.pick(plan_, begin, wanted);

@@ -71,7 +71,7 @@ class epoch_plan {
                                        std::to_string(per_epoch) + " in an epoch");
     }
     const std::uint64_t epochs = last_epoch - from.epoch;
-    if (epochs != 0 && per_epoch > std::numeric_limits<std::uint64_t>::max() / epochs) {
+    if (epochs != 0 && per_epoch > (std::numeric_limits<std::uint64_t>::max)() / epochs) {
       throw option_error("epochs", "more batches than 64 bits count");
     }
     return epochs * per_epoch - from.batch;

@@ -83,7 +83,7 @@ inline std::size_t slot_count(const loader_options& options, std::size_t slot_by
   constexpr std::size_t cached_bytes = std::size_t{1} << 19;
   const std::size_t cached =
       std::min<std::size_t>(9, cached_bytes / std::max<std::size_t>(1, slot_bytes));
-  const std::size_t wanted = std::max(cached, std::max<std::size_t>(2, options.workers) + 1);
+  const std::size_t wanted = (std::max)(cached, std::max<std::size_t>(2, options.workers) + 1);
   return std::min<std::size_t>(wanted, claim_cursor<>::max_slots);  // 4096 workers want one more
 }
 
@@ -103,11 +103,11 @@ inline std::size_t run_size(const loader_options& options, std::size_t sample_by
   if (run == 0) {
     const std::size_t share =
         options.workers <= 1 ? batch : (batch + 2 * options.workers - 1) / (2 * options.workers);
-    run = std::max(share, (least_bytes + sample_bytes - 1) / sample_bytes);
+    run = (std::max)(share, (least_bytes + sample_bytes - 1) / sample_bytes);
   }
   constexpr std::size_t most_runs = claim_cursor<>::max_runs;
-  run = std::max(run, (batch + most_runs - 1) / most_runs);
-  return std::min(run, batch);
+  run = (std::max)(run, (batch + most_runs - 1) / most_runs);
+  return (std::min)(run, batch);
 }
 
 }  // namespace detail

@@ -23,7 +23,7 @@ template <device Device>
     throw out_of_memory("pinned", bytes, "the alignment is not a power of two");
   }
   if (alignment <= device_alignment) return device.allocate_pinned(bytes);
-  if (bytes > std::numeric_limits<std::size_t>::max() - alignment) {
+  if (bytes > (std::numeric_limits<std::size_t>::max)() - alignment) {
     throw out_of_memory("pinned", bytes, "with its alignment it is larger than the address space");
   }
   const pinned_block block = device.allocate_pinned(bytes + alignment);

@@ -44,7 +44,7 @@ namespace detail {
 
 /// The product, or the largest number when it has no room.
 constexpr std::uint64_t saturating_product(std::uint64_t a, std::uint64_t b) noexcept {
-  constexpr std::uint64_t most = std::numeric_limits<std::uint64_t>::max();
+  constexpr std::uint64_t most = (std::numeric_limits<std::uint64_t>::max)();
   return a != 0 && b > most / a ? most : a * b;
 }
 
@@ -70,15 +70,15 @@ inline std::optional<std::uint64_t> number_behind(const std::string& path, const
 inline std::uint64_t left_in_cgroup(const std::string& mount, std::string group,
                                     const char* limit_name, const char* usage_name,
                                     const char* cache_key) {
-  std::uint64_t left = std::numeric_limits<std::uint64_t>::max();
+  std::uint64_t left = (std::numeric_limits<std::uint64_t>::max)();
   for (;;) {
     const std::string at = mount + (group == "/" ? "" : group) + "/";
     if (const auto limit = number_in(at + limit_name)) {
       const std::uint64_t usage = number_in(at + usage_name).value_or(0);
       // File cache counts as usage, but the kernel gives it back before it refuses memory.
       const std::uint64_t cache = number_behind(at + "memory.stat", cache_key).value_or(0);
-      const std::uint64_t used = usage - std::min(usage, cache);
-      left = std::min(left, *limit - std::min(*limit, used));
+      const std::uint64_t used = usage - (std::min)(usage, cache);
+      left = (std::min)(left, *limit - (std::min)(*limit, used));
     }
     const auto slash = group.find_last_of('/');
     if (group == "/" || slash == std::string::npos) return left;
@@ -91,7 +91,7 @@ inline std::uint64_t left_in_cgroup(const std::string& mount, std::string group,
 /// The bytes that this process may still use: the smallest of MemAvailable and what its cgroups
 /// (v1 and v2) leave. The largest number where nothing is known. `root` is for tests.
 [[nodiscard]] inline std::uint64_t available_memory(const std::string& root = "") {
-  std::uint64_t available = std::numeric_limits<std::uint64_t>::max();
+  std::uint64_t available = (std::numeric_limits<std::uint64_t>::max)();
   if (const auto kib = detail::number_behind(root + "/proc/meminfo", "MemAvailable:")) {
     available = detail::saturating_product(*kib, 1024);
   }
@@ -104,10 +104,10 @@ inline std::uint64_t left_in_cgroup(const std::string& mount, std::string group,
     const std::string group = line.substr(second + 1);
     if (controllers.empty()) {
       available =
-          std::min(available, detail::left_in_cgroup(root + "/sys/fs/cgroup", group, "memory.max",
-                                                     "memory.current", "inactive_file"));
+          (std::min)(available, detail::left_in_cgroup(root + "/sys/fs/cgroup", group, "memory.max",
+                                                       "memory.current", "inactive_file"));
     } else if (("," + controllers + ",").find(",memory,") != std::string::npos) {
-      available = std::min(
+      available = (std::min)(
           available,
           detail::left_in_cgroup(root + "/sys/fs/cgroup/memory", group, "memory.limit_in_bytes",
                                  "memory.usage_in_bytes", "total_inactive_file"));

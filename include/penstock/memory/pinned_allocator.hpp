@@ -31,7 +31,7 @@ class pinned_allocator {
       : device_(other.where()) {}
 
   [[nodiscard]] T* allocate(std::size_t count) {
-    if (count > std::numeric_limits<std::size_t>::max() / sizeof(T)) {
+    if (count > (std::numeric_limits<std::size_t>::max)() / sizeof(T)) {
       throw std::bad_array_new_length{};
     }
     return static_cast<T*>(

@@ -80,7 +80,7 @@ class permutation {
       return;
     }
     for (std::size_t done = 0; done < out.size(); done += chunk) {
-      fill_chunk(first + done, out.subspan(done, std::min(chunk, out.size() - done)));
+      fill_chunk(first + done, out.subspan(done, (std::min)(chunk, out.size() - done)));
     }
   }
 

@@ -60,7 +60,7 @@ struct random_key {
 };
 
 /// The stage whose bits make the order of an epoch (order/permutation.hpp); not for pipelines.
-inline constexpr std::uint32_t shuffle_stage = std::numeric_limits<std::uint32_t>::max();
+inline constexpr std::uint32_t shuffle_stage = (std::numeric_limits<std::uint32_t>::max)();
 
 /// The random generator of one sample in one epoch: Philox4x32-10 in counter mode.
 ///
@@ -96,9 +96,9 @@ class sample_generator {
     return words_[used_++];
   }
 
-  [[nodiscard]] static constexpr result_type min() noexcept { return 0; }
-  [[nodiscard]] static constexpr result_type max() noexcept {
-    return std::numeric_limits<result_type>::max();
+  [[nodiscard]] static constexpr result_type(min)() noexcept { return 0; }
+  [[nodiscard]] static constexpr result_type(max)() noexcept {
+    return (std::numeric_limits<result_type>::max)();
   }
 
  private:
@@ -118,8 +118,8 @@ class sample_generator {
 /// A generator that the distributions below accept: every call gives 32 equally likely bits
 /// (`sample_generator`, `std::mt19937`, ...).
 template <class Generator>
-concept random_bits32 = std::uniform_random_bit_generator<Generator> && Generator::min()
-== 0 && Generator::max() == 0xffffffffu;
+concept random_bits32 = std::uniform_random_bit_generator<Generator> &&(Generator::min)() == 0 &&
+                        (Generator::max)() == 0xffffffffu;
 
 namespace detail {
 
@@ -271,7 +271,7 @@ template <random_bits32 Generator, detail::real Real>
 [[nodiscard]] Real uniform(Generator& gen, Real low, Real high) {
   const double from = low;
   const double to = high;
-  if (!(to - from >= 0 && to - from <= std::numeric_limits<double>::max())) {
+  if (!(to - from >= 0 && to - from <= (std::numeric_limits<double>::max)())) {
     throw std::invalid_argument("uniform: expected finite low <= high, found low = " +
                                 detail::to_text(low) + ", high = " + detail::to_text(high));
   }
@@ -308,7 +308,7 @@ template <random_bits32 Generator, detail::integer Integer>
     step = detail::draw_below<std::uint32_t, std::uint64_t>(range, word32);
   } else if (last == 0xffffffffu) {
     step = word32();
-  } else if (last < std::numeric_limits<std::uint64_t>::max()) {
+  } else if (last < (std::numeric_limits<std::uint64_t>::max)()) {
     step = detail::draw_below<std::uint64_t, wide>(last + 1, word64);
   } else {
     step = word64();
@@ -322,7 +322,7 @@ template <random_bits32 Generator, detail::integer Integer>
 /// Source: Marsaglia, Tsang, "The ziggurat method for generating random variables", 2000.
 template <random_bits32 Generator, detail::real Real = double>
 [[nodiscard]] Real normal(Generator& gen, Real mean = 0, Real stddev = 1) {
-  if (!(stddev >= 0 && stddev <= std::numeric_limits<Real>::max())) {
+  if (!(stddev >= 0 && stddev <= (std::numeric_limits<Real>::max)())) {
     throw std::invalid_argument("normal: expected a finite stddev >= 0, found " +
                                 detail::to_text(stddev));
   }
