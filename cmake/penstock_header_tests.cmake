@@ -3,7 +3,7 @@
 # guard. One more unit has all of them below macros with short names that system headers are known
 # to define, once in C++20 and, where the compiler has it, once in C++23. What a user may give nvcc,
 # the umbrellas and the device headers, it compiles as well; clang++, where it is found and is not the
-# compiler anyway, gets every header in the test headers/clang. No sanitizer has a say in any of these.
+# compiler anyway, gets every header in the test headers/clang.
 function(penstock_add_header_tests target)
   set(root "${PROJECT_SOURCE_DIR}/include")
   set(out "${CMAKE_CURRENT_BINARY_DIR}/header_tests")
@@ -41,10 +41,6 @@ function(penstock_add_header_tests target)
   target_include_directories(
     ${target} SYSTEM PRIVATE $<TARGET_PROPERTY:penstock_fake_cuda,INTERFACE_INCLUDE_DIRECTORIES>
   )
-  if(CMAKE_CXX_FLAGS MATCHES "-fsanitize")
-    return()
-  endif()
-
   if("cxx_std_23" IN_LIST CMAKE_CXX_COMPILE_FEATURES)
     add_library(${target}_23 OBJECT "${out}/macros.cpp")
     target_link_libraries(${target}_23 PRIVATE penstock_program)

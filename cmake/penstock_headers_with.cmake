@@ -1,5 +1,6 @@
 # The test headers/clang: cmake -Dcompiler=<clang++> -Dsources=<the generated units> -Dinclude=<folders>
 #   -P penstock_headers_with.cmake. Every unit in C++20, the one with all headers in C++23 as well.
+cmake_policy(VERSION 3.25)
 if(NOT compiler)
   message("skipped: no clang++ here")
   return()
