@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: BSL-1.0
+// A gzip file out of any bytes: it is unpacked, or refused with a file error that points into the
+// bytes; what was packed by zlib comes back.
+#include <penstock/data/gzip.hpp>
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <zlib.h>
+
+#include "fuzz/require.hpp"
+
+namespace ps = penstock;
+
+namespace {
+
+// A file in memory, written anew for each input.
+class scratch_file {
+ public:
+  scratch_file() : descriptor_(::memfd_create("fuzzed", MFD_CLOEXEC)) {
+    fuzz::require(descriptor_ >= 0, "memfd_create");
+  }
+  void write(std::span<const std::uint8_t> bytes) const {
+    fuzz::require(::ftruncate(descriptor_, 0) == 0, "ftruncate");
+    fuzz::require(
+        ::pwrite(descriptor_, bytes.data(), bytes.size(), 0) == static_cast<ssize_t>(bytes.size()),
+        "pwrite");
+  }
+  std::string path() const { return "/proc/self/fd/" + std::to_string(descriptor_); }
+
+ private:
+  int descriptor_;
+};
+
+std::vector<std::uint8_t> packed(std::span<const std::uint8_t> bytes) {
+  ::z_stream stream{};
+  fuzz::require(::deflateInit2(&stream, 6, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY) == Z_OK,
+                "deflateInit2");
+  std::vector<std::uint8_t> out(::deflateBound(&stream, bytes.size()) + 32);
+  std::vector<std::uint8_t> in(bytes.begin(), bytes.end());
+  stream.next_in = in.data();
+  stream.avail_in = static_cast<uInt>(in.size());
+  stream.next_out = out.data();
+  stream.avail_out = static_cast<uInt>(out.size());
+  fuzz::require(::deflate(&stream, Z_FINISH) == Z_STREAM_END, "deflate");
+  out.resize(stream.total_out);
+  ::deflateEnd(&stream);
+  return out;
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  static const scratch_file file;
+  const std::span bytes{data, size};
+  constexpr std::size_t most = std::size_t{1} << 20;
+  try {
+    file.write(bytes);
+    (void)ps::read_gzip_file(file.path(), most);
+  } catch (const ps::file_error& error) {
+    fuzz::require(error.offset() <= (size < most ? most : size), "an error points into the file");
+  }
+  // The same bytes as a content, once for sixteen inputs: packing is slow.
+  if (size % 16 == 0) {
+    file.write(packed(bytes));
+    const auto back = ps::read_gzip_file(file.path());
+    fuzz::require(back.size() == size, "a content comes back whole");
+    for (std::size_t i = 0; i < size; ++i) {
+      fuzz::require(std::to_integer<std::uint8_t>(back[i]) == data[i], "a content comes back");
+    }
+  }
+  return 0;
+}

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: BSL-1.0
+// A loader's state out of any text: it is read, and then both of its texts give it back, or it is
+// refused with an error that points into the text.
+#include <penstock/load/loader_state.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "fuzz/require.hpp"
+
+namespace ps = penstock;
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  const std::string_view text{reinterpret_cast<const char*>(data), size};
+  try {
+    const ps::loader_state state = ps::read_state(text);
+    fuzz::require(state.version == 1 && state.last < 3, "only what there is");
+    fuzz::require(ps::read_state(ps::to_text(state)) == state, "the text gives the state back");
+    fuzz::require(ps::read_state(ps::to_json(state)) == state, "the JSON gives the state back");
+  } catch (const ps::state_error& error) {
+    fuzz::require(error.offset() <= size, "an error points into the text");
+  }
+  return 0;
+}

@@ -1,0 +1,38 @@
+#!/usr/bin/env bash
+# libFuzzer with AddressSanitizer and UBSan over every parser that reads a file or a text.
+#
+#   bash tests/fuzz/run.sh [SECONDS] [TARGET...]     default: 60 seconds for each target
+#
+# Needs clang++ with its runtime (Debian: clang libclang-rt-14-dev) and zlib. What it finds stays in
+# build/fuzz/<target>/, with the corpus grown on the way. Exit status 1 on a finding.
+set -euo pipefail
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+seconds=${1:-60}
+case $seconds in
+  -h | --help) sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"; exit 0 ;;
+  *[!0-9]* | '') echo "run.sh: '$seconds' is no number of seconds; see --help" >&2; exit 2 ;;
+esac
+shift || true
+targets=("$@")
+[ ${#targets[@]} -gt 0 ] || targets=(idx_file gzip loader_state)
+clang=$(command -v clang++-14 || command -v clang++) || {
+  echo "run.sh: no clang++ here (Debian: clang libclang-rt-14-dev)" >&2
+  exit 2
+}
+
+status=0
+for target in "${targets[@]}"; do
+  source=$root/tests/fuzz/${target}_fuzz.cpp
+  [ -f "$source" ] || { echo "run.sh: no target '$target'" >&2; exit 2; }
+  work=$root/build/fuzz/$target
+  mkdir -p "$work/corpus"
+  libraries=()
+  [ "$target" != gzip ] || libraries=(-lz)
+  "$clang" -std=c++20 -O1 -g -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all \
+    -I "$root/include" -I "$root/tests" "$source" -o "$work/fuzz" "${libraries[@]}"
+  echo "== $target: $seconds s"
+  (cd "$work" && ./fuzz -max_total_time="$seconds" -max_len=4096 -print_final_stats=1 \
+    corpus "$root/tests/fuzz/corpus/$target" >fuzz.log 2>&1) || status=1
+  grep -E 'number_of_executed_units|ERROR|does not hold|SUMMARY|Test unit written' "$work/fuzz.log" || true
+done
+exit $status
