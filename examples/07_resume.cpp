@@ -1,11 +1,12 @@
 // Stops in the middle of an epoch and goes on from there in a second loader, as after a restart, with
-// another number of workers. How many batches are done is the whole state: order and random bits follow
-// from seed, epoch and sample, so the batches are the same to the last bit as without the stop.
+// another number of workers. The state is 64 bytes, or a line of text: order and random bits follow from
+// seed, epoch and sample, so the batches are the same to the last bit as without the stop.
 #include <penstock/penstock.hpp>
 
 #include <cstddef>
 #include <cstdint>
 #include <iostream>
+#include <string>
 #include <vector>
 
 namespace ps = penstock;
@@ -35,18 +36,18 @@ int main() {
   for (auto& batch : first.epochs(0, epochs)) append(without_stop, batch);
 
   std::vector<float> with_stop;
-  std::uint64_t done = 0;  // the checkpoint
+  std::string checkpoint;
+  std::uint64_t done = 0;
   auto second = loader_with(2);
   for (auto& batch : second.epochs(0, epochs)) {
     append(with_stop, batch);
+    checkpoint = ps::to_text(second.state());
     if (++done == 49) break;  // reading ahead ends here too
   }
 
   auto third = loader_with(4);
-  const std::uint64_t per_epoch = third.batches_per_epoch();
-  const ps::batch_position next{.epoch = done / per_epoch, .batch = done % per_epoch};
-  std::cout << "going on at epoch " << next.epoch << ", batch " << next.batch << '\n';
-  for (auto& batch : third.batches(next, epochs)) append(with_stop, batch);
+  std::cout << "going on at " << checkpoint << '\n';
+  for (auto& batch : third.resume(ps::read_state(checkpoint), epochs)) append(with_stop, batch);
 
   const bool same = with_stop == without_stop && with_stop.size() == std::size_t{3} * 1000 * 8;
   std::cout << with_stop.size() << " values, " << (same ? "the same" : "not the same") << '\n';

@@ -59,6 +59,7 @@
 #include <penstock/load/epoch_plan.hpp>
 #include <penstock/load/host_slots.hpp>
 #include <penstock/load/loader.hpp>
+#include <penstock/load/loader_state.hpp>
 #include <penstock/load/options.hpp>
 #include <penstock/load/worker_pool.hpp>
 

@@ -114,6 +114,15 @@ TEST_CASE("batches are counted from any batch to the begin of an epoch", "[load]
   CHECK(plan.count({0, 0}, std::uint64_t{1} << 32) == std::uint64_t{3} << 32);
 }
 
+TEST_CASE("the end of an epoch is the begin of the next", "[load]") {
+  const ps::epoch_plan plan{11, 4, keep};  // three batches
+  using at = ps::batch_position;
+  CHECK(plan.normal({5, 3}) == at{6, 0});
+  CHECK(plan.normal({5, 2}) == at{5, 2});
+  CHECK(plan.normal({5, 4}) == at{5, 4});  // no position: `count` says so
+  CHECK(plan.normal({most, 3}) == at{most, 3});
+}
+
 TEST_CASE("a position that is no batch, or lies behind the end, is refused", "[load]") {
   const ps::epoch_plan plan{11, 4, keep};
   const auto problem = [&](const ps::batch_position& from, std::uint64_t last) -> std::string {

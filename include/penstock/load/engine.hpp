@@ -73,21 +73,26 @@ class engine {
   [[nodiscard]] const epoch_plan& plan() const noexcept { return plan_; }
   [[nodiscard]] const batch_layout<record_type>& layout() const noexcept { return layout_; }
   [[nodiscard]] const host_slots<record_type, Device>& slots() const noexcept { return *slots_; }
+  [[nodiscard]] const batch_position& next_position() const noexcept { return next_position_; }
+  [[nodiscard]] std::uint64_t dataset_size() const { return dataset_.size(); }
+  [[nodiscard]] const Sampler& order() const noexcept { return sampler_; }
   [[nodiscard]] const std::optional<failure>& last_failure() const noexcept { return failure_; }
 
   /// Begins to read the batches from `from` to the begin of epoch `last_epoch`.
   void start(const batch_position& from, std::uint64_t last_epoch) {
     if (active_) throw std::logic_error("penstock::loader: a range over this loader is still live");
     if (is_shut_down_) throw std::logic_error("penstock::loader: the loader of this range is gone");
-    const std::uint64_t count = plan_.count(from, last_epoch);
+    const batch_position first = plan_.normal(from);
+    const std::uint64_t count = plan_.count(first, last_epoch);
     {
       const std::lock_guard lock{open_};
-      position_ = from;
+      position_ = first;
       order_.reset();
       end_ += count;
     }
     end_seen_ = end_;
     active_ = true;
+    next_position_ = first;
     failure_.reset();
     demand_.advance();
   }
@@ -236,10 +241,8 @@ class engine {
     batch.order = order_;
     batch.open(runs_);
     ++opened_;
-    if (++position_.batch == plan_.batches()) {
-      position_ = {position_.epoch + 1, 0};
-      order_.reset();
-    }
+    position_ = plan_.normal({position_.epoch, position_.batch + 1});
+    if (position_.batch == 0) order_.reset();
   }
 
   /// Reads run `run` of the batch in `slot`. An exception stays with the batch.
@@ -326,6 +329,7 @@ class engine {
       slots_->give_back(slot);
       std::rethrow_exception(error);
     }
+    next_position_ = {batch.info.epoch, batch.info.index + 1};
     return batch_type{slots_, slot, batch.info};
   }
 
@@ -380,6 +384,7 @@ class engine {
 
   std::uint64_t next_ = 0;  // of the consumer: the next batch to take
   std::uint64_t end_seen_ = 0;
+  batch_position next_position_;  // of that batch, in order
   bool active_ = false;
   bool is_shut_down_ = false;
   std::optional<failure> failure_;

@@ -53,12 +53,18 @@ class epoch_plan {
     return {position.epoch, position.batch, size, valid};
   }
 
+  /// The same position, as the begin of the next epoch where it stands behind an epoch's last batch.
+  [[nodiscard]] batch_position normal(const batch_position& position) const noexcept {
+    const bool is_end = position.batch == batches() && position.epoch < max_epochs;
+    return is_end ? batch_position{position.epoch + 1, 0} : position;
+  }
+
   /// The number of batches from `from` to the begin of epoch `last_epoch`, not included. Throws
   /// `option_error` when `from` is behind it, names no batch, or the epochs do not fit 32 bits (the
   /// key of the random bits holds no more).
   [[nodiscard]] std::uint64_t count(const batch_position& from, std::uint64_t last_epoch) const {
     const std::uint64_t per_epoch = batches();
-    if (last_epoch > std::uint64_t{1} << 32) {
+    if (last_epoch > max_epochs) {
       throw option_error("epochs",
                          "the last epoch " + std::to_string(last_epoch) + " is above 2^32");
     }
@@ -78,6 +84,8 @@ class epoch_plan {
   }
 
  private:
+  static constexpr std::uint64_t max_epochs = std::uint64_t{1} << 32;
+
   std::uint64_t samples_;
   std::size_t batch_size_;
   last_batch last_;

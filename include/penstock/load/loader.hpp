@@ -11,6 +11,7 @@
 #include <penstock/load/batch_range.hpp>
 #include <penstock/load/engine.hpp>
 #include <penstock/load/host_slots.hpp>
+#include <penstock/load/loader_state.hpp>
 #include <penstock/load/options.hpp>
 #include <penstock/order/sampler.hpp>
 
@@ -75,6 +76,7 @@ class loader {
     engine_type reads;
     batch_type held;
     std::uint64_t ticket = 0;
+    std::optional<std::uint64_t> fingerprint;  // the sampler's fingerprint, once somebody asked
   };
 
  public:
@@ -112,6 +114,42 @@ class loader {
   /// From any batch on, in constant time: what is needed to go on in the middle of an epoch.
   [[nodiscard]] range_type batches(const batch_position& from, std::uint64_t last_epoch) & {
     return range_type{flow_, from, last_epoch};
+  }
+
+  /// Where the loop stands, to be kept in a checkpoint: the batch behind the one that the consumer got
+  /// last, whatever is read ahead. Of a loop over a feed see `transfer::state`. Throws `option_error`
+  /// where batches come out of order.
+  [[nodiscard]] loader_state state() const { return state_at(reads().next_position()); }
+
+  /// The same for any batch that is next.
+  [[nodiscard]] loader_state state_at(const batch_position& next) const {
+    if (!options().in_order) {
+      throw option_error("in_order", "false: what was delivered is no place in the order");
+    }
+    if (!flow_->fingerprint) {
+      flow_->fingerprint =
+          order_fingerprint(global_sampler(reads().order()), reads().dataset_size());
+    }
+    const batch_position at = reads().plan().normal(next);
+    const std::uint64_t world = world_size(reads().order());
+    return {.version = loader_state{}.version,
+            .last = static_cast<std::uint32_t>(options().last),
+            .epoch = at.epoch,
+            .batch = at.batch,
+            .dataset = reads().dataset_size(),
+            .samples = samples_per_epoch() * world,
+            .batch_size = options().batch_size * world,
+            .seed = options().seed,
+            .order = *flow_->fingerprint};
+  }
+
+  /// Goes on behind the batch where `state` was taken, up to the begin of epoch `last_epoch`, in
+  /// constant time: with the very next batch and the same ones from then on, also for other workers,
+  /// prefetch, depth or device. Throws `state_mismatch`, with what differs, where they could not be the
+  /// same.
+  [[nodiscard]] range_type resume(const loader_state& state, std::uint64_t last_epoch) & {
+    require_same_order(state, state_at({}));
+    return batches({state.epoch, state.batch}, last_epoch);
   }
 
   /// How many batches an epoch has.

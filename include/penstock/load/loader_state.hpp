@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <ostream>
@@ -95,6 +96,33 @@ template <sampler Sampler>
     }
   }
   return hash;
+}
+
+/// A sampler that deals a global order out to `world()` ranks: `global()` is what it deals out.
+template <class S>
+concept dealing_sampler = sampler<S> && requires(const S& deals) {
+  { deals.global() } -> sampler;
+  { deals.world() } -> std::convertible_to<std::uint64_t>;
+};
+
+/// The sampler itself, or what it deals out.
+template <sampler Sampler>
+[[nodiscard]] const auto& global_sampler(const Sampler& of) noexcept {
+  if constexpr (dealing_sampler<Sampler>) {
+    return of.global();
+  } else {
+    return of;
+  }
+}
+
+/// The ranks that a sampler deals out to: 1 for most.
+template <sampler Sampler>
+[[nodiscard]] std::uint64_t world_size(const Sampler& of) noexcept {
+  if constexpr (dealing_sampler<Sampler>) {
+    return of.world();
+  } else {
+    return 1;
+  }
 }
 
 namespace detail {

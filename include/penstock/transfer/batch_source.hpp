@@ -52,4 +52,13 @@ concept batch_source = device<typename S::device_type> && source_batch<typename 
   noexcept;
 };
 
+/// A source that can say where a loop stands. `state_at(next)` is a value to keep in a checkpoint, with
+/// the members `epoch` and `batch` of the batch that is next; `require_same_order(state, own)` beside its
+/// type throws unless the batches from there on are the same. `loader_state` is the model.
+template <class S>
+concept resumable_source = batch_source<S> &&
+    requires(const S& source, const batch_position& next) {
+  require_same_order(source.state_at(next), source.state_at(next));
+};
+
 }  // namespace penstock::inline v0

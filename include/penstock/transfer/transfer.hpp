@@ -110,6 +110,20 @@ class transfer {
     return range_type{flow_, from, last_epoch};
   }
 
+  /// Where the loop stands, to be kept in a checkpoint: the batch behind the one that the consumer got
+  /// last, whatever was read or copied ahead. For sources that have states, as the loader has.
+  [[nodiscard]] auto state() const requires resumable_source<source_type> {
+    return flow_->source().state_at(flow_->next_position());
+  }
+
+  /// Goes on behind the batch where `state` was taken; see `loader::resume`.
+  template <class State>
+      [[nodiscard]] range_type resume(const State& state, std::uint64_t last_epoch) & requires
+      resumable_source<source_type> {
+    require_same_order(state, flow_->source().state_at({}));
+    return batches({state.epoch, state.batch}, last_epoch);
+  }
+
   /// Where the exception came from that ended the last range; nothing if none did, or if it belongs to
   /// no batch: a device that fails between two.
   [[nodiscard]] const std::optional<penstock::failure>& failure() const noexcept {
@@ -165,6 +179,7 @@ class transfer<Source, Transform>::flow {
     source_.start(from, last_epoch);
     live_ = true;
     source_over_ = false;
+    next_position_ = from;
     failure_.reset();
     return ++ticket_;
   }
@@ -185,6 +200,7 @@ class transfer<Source, Transform>::flow {
       issued_first_ = (issued_first_ + 1) % issued_.size();
       --issued_count_;
       held_ = batch_type{slots_, slot, stream_};
+      next_position_ = {slots_->info(slot).epoch, slots_->info(slot).index + 1};
       return true;
     } catch (...) {
       const auto error = std::current_exception();
@@ -213,6 +229,10 @@ class transfer<Source, Transform>::flow {
   [[nodiscard]] const std::optional<penstock::failure>& last_failure() const noexcept {
     return failure_;
   }
+  /// Where the batches come from.
+  [[nodiscard]] const source_type& source() const noexcept { return source_; }
+  /// The position behind the batch that was handed out last.
+  [[nodiscard]] const batch_position& next_position() const noexcept { return next_position_; }
   /// How many device slots there are.
   [[nodiscard]] std::size_t depth() const noexcept { return slots_->count(); }
   /// How many bytes of device memory are taken.
@@ -318,6 +338,7 @@ class transfer<Source, Transform>::flow {
   std::size_t issued_first_ = 0;
   std::size_t issued_count_ = 0;
   std::size_t next_slot_ = 0;
+  batch_position next_position_;
   batch_type held_;
   std::exception_ptr source_error_;  // kept until its turn, with where it came from
   std::optional<penstock::failure> source_failure_;

@@ -1,0 +1,169 @@
+// A run that is stopped behind any batch and goes on elsewhere gives the batches that it would have
+// given: the state says where, and nothing else.
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <penstock/penstock.hpp>
+
+#include "support/catch.hpp"
+
+namespace ps = penstock;
+
+namespace {
+
+using number = ps::record<ps::field<"x", std::uint64_t>>;
+
+struct numbers {
+  using record_type = number;
+  std::uint64_t count = 101;
+  std::uint64_t size() const { return count; }
+  void read(std::uint64_t i, ps::sample<number> out, ps::sample_generator& rng) const {
+    ps::get<"x">(out) = i << 32 | static_cast<std::uint32_t>(rng());
+  }
+};
+
+constexpr std::uint64_t last_epoch = 3;
+
+using values = std::vector<std::uint64_t>;
+
+template <class Batch>
+void append(values& all, const Batch& batch) {
+  all.push_back(batch.epoch());
+  all.push_back(batch.index());
+  for (const std::uint64_t x : ps::get<"x">(batch).flat()) all.push_back(x);
+}
+
+template <class Range>
+values all_of(Range range) {
+  values all;
+  for (auto& batch : range) append(all, batch);
+  return all;
+}
+
+ps::loader_options with(std::size_t workers, std::size_t prefetch = 0,
+                        ps::last_batch last = ps::last_batch::keep) {
+  return {.batch_size = 8, .workers = workers, .prefetch = prefetch, .seed = 5, .last = last};
+}
+
+}  // namespace
+
+TEST_CASE("a run goes on behind any batch, with other workers, prefetch and depth", "[flow]") {
+  for (const auto last : {ps::last_batch::keep, ps::last_batch::drop, ps::last_batch::pad}) {
+    ps::loader whole{numbers{}, ps::shuffled{.seed = 3}, with(0, 0, last)};
+    const values expected = all_of(whole.epochs(0, last_epoch));
+    const std::uint64_t batches = whole.batches_per_epoch() * last_epoch;
+
+    for (std::uint64_t stop = 1; stop <= batches; ++stop) {
+      INFO("stopped behind " << stop << " batches, last_batch " << static_cast<int>(last));
+      values got;
+      std::optional<ps::loader_state> state;
+      {
+        ps::loader loader{numbers{}, ps::shuffled{.seed = 3}, with(2, 5, last)};
+        std::uint64_t done = 0;
+        for (auto& batch : loader.epochs(0, last_epoch)) {
+          append(got, batch);
+          if (++done == stop) {
+            state = loader.state();
+            break;
+          }
+        }
+      }
+      ps::loader loader{numbers{}, ps::shuffled{.seed = 3}, with(stop % 4, 1 + stop % 3, last)};
+      ps::transfer feed{loader, ps::host_device{}.inline_stream(), {.depth = 1 + stop % 3}};
+      // By way of a file, as either text.
+      const auto read = ps::read_state(stop % 2 == 0 ? ps::to_text(*state) : ps::to_json(*state));
+      for (auto& batch : feed.resume(read, last_epoch)) append(got, batch);
+      CHECK((got == expected));
+    }
+  }
+}
+
+TEST_CASE("a feed's state is that of the batch in hand, not of what was copied ahead", "[flow]") {
+  ps::loader loader{numbers{}, ps::shuffled{.seed = 3}, with(2, 6)};
+  ps::transfer feed{loader, ps::host_device{}.inline_stream(), {.depth = 4}};
+  CHECK(feed.state() == loader.state_at({0, 0}));
+  std::uint64_t done = 0;
+  for (auto& batch : feed.epochs(0, 2)) {
+    ++done;
+    const std::uint64_t per_epoch = loader.batches_per_epoch();
+    CHECK(feed.state() == loader.state_at({done / per_epoch, done % per_epoch}));
+    CHECK(feed.state() == loader.state_at({batch.epoch(), batch.index() + 1}));
+  }
+  CHECK(done == 26);
+  CHECK(feed.state() == loader.state_at({2, 0}));
+  CHECK(all_of(feed.resume(feed.state(), 2)).empty());  // the end of the last epoch
+}
+
+TEST_CASE("the batch that could not be read is the next one", "[flow]") {
+  struct failing : numbers {
+    void read(std::uint64_t i, ps::sample<number> out) const {
+      if (i == 20) throw std::runtime_error("no sample 20");
+      ps::get<"x">(out) = i;
+    }
+  };
+  for (const std::size_t workers : {0U, 2U}) {
+    ps::loader loader{failing{}, ps::sequential{}, with(workers)};
+    CHECK_THROWS_AS(all_of(loader.epochs(0, 1)), std::runtime_error);
+    CHECK(loader.state() == loader.state_at({0, 2}));
+    ps::transfer feed{loader, ps::host_device{}.inline_stream()};
+    CHECK_THROWS_AS(all_of(feed.epochs(0, 1)), std::runtime_error);
+    CHECK(feed.state() == loader.state_at({0, 2}));
+  }
+}
+
+TEST_CASE("a loop goes on in constant time whatever the position and the size", "[flow]") {
+  ps::loader loader{numbers{std::uint64_t{1} << 60}, ps::shuffled{.seed = 3}, with(1)};
+  const std::uint64_t far = loader.batches_per_epoch() - 2;
+  auto range = loader.resume(loader.state_at({last_epoch, far}), last_epoch + 1);
+  std::uint64_t done = 0;
+  for (auto& batch : range) CHECK(batch.index() == far + done++);
+  CHECK(done == 2);
+}
+
+TEST_CASE("a state of other data, batches or seeds is refused with the difference", "[flow]") {
+  ps::loader loader{numbers{}, ps::shuffled{.seed = 3}, with(1)};
+  const auto problem = [&](const auto& other) -> std::string {
+    try {
+      (void)loader.resume(other.state(), last_epoch);
+      return "none";
+    } catch (const ps::state_mismatch& error) {
+      return error.what();
+    }
+  };
+  const auto begins = std::string{"resume: can't go on from here: "};
+  CHECK(problem(ps::loader{numbers{}, ps::shuffled{.seed = 3}, with(4, 9)}) == "none");
+  CHECK(problem(ps::loader{numbers{102}, ps::shuffled{.seed = 3}, with(1)})
+            .starts_with(begins + "dataset: 102 in the state, 101 here; samples: 102 in the state, "
+                                  "101 here; the sampler's order"));
+  CHECK(problem(ps::loader{numbers{}, ps::shuffled{.seed = 4}, with(1)})
+            .starts_with(begins + "the sampler's order (kind or seed): "));
+  CHECK(problem(ps::loader{numbers{}, ps::sequential{}, with(1)})
+            .starts_with(begins + "the sampler's order (kind or seed): "));
+  CHECK(problem(ps::loader{numbers{}, ps::shuffled{.seed = 3}, {.batch_size = 9, .seed = 5}}) ==
+        begins + "batch_size: 9 in the state, 8 here");
+  CHECK(problem(ps::loader{numbers{}, ps::shuffled{.seed = 3}, {.batch_size = 8, .seed = 6}}) ==
+        begins + "seed: 6 in the state, 5 here");
+  CHECK(problem(ps::loader{numbers{}, ps::shuffled{.seed = 3}, with(1, 0, ps::last_batch::drop)})
+            .ends_with("last: drop in the state, keep here"));
+
+  auto nowhere = loader.state();
+  nowhere.batch = 14;
+  CHECK_THROWS_AS(all_of(loader.resume(nowhere, last_epoch)), ps::option_error);
+}
+
+TEST_CASE("batches out of order have no state", "[flow]") {
+  ps::loader loader{numbers{}, ps::sequential{}, {.batch_size = 8, .in_order = false}};
+  CHECK_THROWS_AS(loader.state(), ps::option_error);
+}
+
+TEST_CASE("a checkpoint that says the batch behind an epoch's last goes on in the next", "[flow]") {
+  ps::loader loader{numbers{}, ps::shuffled{.seed = 3}, with(2)};
+  const std::uint64_t behind = loader.batches_per_epoch();
+  CHECK((all_of(loader.batches({0, behind}, 2)) == all_of(loader.epoch(1))));
+  ps::transfer feed{loader, ps::host_device{}.inline_stream()};
+  CHECK((all_of(feed.batches({0, behind}, 2)) == all_of(loader.epoch(1))));
+}
