@@ -1,0 +1,311 @@
+#!/usr/bin/env python3
+"""What `#include <penstock/penstock.hpp>` costs a translation unit: time to preprocess and to
+compile it with -O0, lines, headers. Beside it, in the same run: an empty file, the standard headers
+that penstock includes, Boost.Lockfree's queue, the CUDA umbrella, and a whole small program.
+
+  python3 bench/compile_cost.py [--json FILE] [--repeat N] [--cxx COMPILER]... [--include DIR]...
+"""
+
+import argparse
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+TARGET_SECONDS = 1.5
+
+
+def spread(values):
+    values = sorted(values)
+    return {"median": values[len(values) // 2], "min": values[0], "max": values[-1]}
+
+
+def whole_number(text):
+    if not text.isdigit() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"{text} is no number above 0")
+    return int(text)
+
+
+def parsed_arguments():
+    parser = argparse.ArgumentParser(
+        description=__doc__.partition("\n\n")[0],
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--json", metavar="FILE", help="write the results to this file")
+    parser.add_argument(
+        "--repeat",
+        type=whole_number,
+        default=7,
+        metavar="N",
+        help="timings of each source, interleaved; medians are kept (default 7)",
+    )
+    parser.add_argument(
+        "--cxx",
+        action="append",
+        metavar="COMPILER",
+        help="may be given again; default: g++ and clang++, where installed",
+    )
+    parser.add_argument(
+        "--include",
+        action="append",
+        default=[],
+        metavar="DIR",
+        help="one more include folder, for a Boost that lies elsewhere",
+    )
+    return parser.parse_args()
+
+
+def standard_headers():
+    """The standard headers that the umbrella pulls in by itself, in its own files' words."""
+    seen, todo, standard = set(), ["penstock/penstock.hpp"], set()
+    while todo:
+        name = todo.pop()
+        if name in seen:
+            continue
+        seen.add(name)
+        for included in re.findall(
+            r"^\s*#\s*include <([^>]+)>", (ROOT / "include" / name).read_text(), re.M
+        ):
+            if included.startswith("penstock/"):
+                todo.append(included)
+            elif re.fullmatch(r"[a-z_]+", included):
+                standard.add(included)
+    return sorted(standard)
+
+
+def cuda_include():
+    """Where cuda_runtime_api.h lies: a toolkit's folder, else the stand-in that the tests use."""
+    for folder in (os.environ.get("CUDA_HOME", "/usr/local/cuda") + "/include", "/usr/include"):
+        if (Path(folder) / "cuda_runtime_api.h").is_file():
+            return folder, "with " + folder
+    return str(ROOT / "tests/fake_cuda/standin"), "with the tests' stand-in for the CUDA runtime"
+
+
+def sources():
+    """(name, text, extra options, label) of each source, the floors first."""
+
+    def including(*headers):
+        return "".join(f"#include <{header}>\n" for header in headers)
+
+    standard = standard_headers()
+    cuda, label = cuda_include()
+    return [
+        ("nothing", "", [], "an empty file"),
+        (
+            "std_headers",
+            including(*standard),
+            [],
+            f"the {len(standard)} standard headers it includes",
+        ),
+        ("boost_lockfree_queue", including("boost/lockfree/queue.hpp"), [], ""),
+        ("penstock.hpp", including("penstock/penstock.hpp"), [], ""),
+        ("cuda.hpp", including("penstock/cuda.hpp"), ["-isystem", cuda], label),
+        (
+            "first_batch.cpp",
+            (ROOT / "examples/01_first_batch.cpp").read_text(),
+            [],
+            "a whole program: examples/01_first_batch.cpp",
+        ),
+    ]
+
+
+class failed(Exception):
+    pass
+
+
+def timed(command):
+    """Wall and CPU seconds of a command; raises `failed` with its first error."""
+    with tempfile.TemporaryFile("w+") as errors:
+        began = time.perf_counter()
+        child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors)
+        _, status, used = os.wait4(child.pid, 0)
+        wall = time.perf_counter() - began
+        child.returncode = os.waitstatus_to_exitcode(status)
+        if child.returncode != 0:
+            errors.seek(0)
+            lines = errors.read().splitlines() or [f"exit status {child.returncode}"]
+            raise failed(next((line for line in lines if "error" in line), lines[0]))
+    return wall, used.ru_utime + used.ru_stime
+
+
+def sizes(command):
+    """Lines that are left after preprocessing, and headers opened."""
+    done = subprocess.run([*command, "-E", "-P", "-H"], capture_output=True, text=True, check=True)
+    lines = sum(1 for line in done.stdout.splitlines() if line.strip())
+    return lines, len(
+        {line.lstrip(". ") for line in done.stderr.splitlines() if re.match(r"\.+ ", line)}
+    )
+
+
+def measured(compiler, folder, options):
+    """The rows of one compiler. Each round times every source once: all see the same noise."""
+    commands, rows = {}, []
+    for name, text, extra, label in sources():
+        file = Path(folder) / f"{name.replace('.', '_')}.cpp"
+        file.write_text(text)
+        commands[name] = [
+            compiler,
+            "-std=c++20",
+            "-O0",
+            f"-I{ROOT / 'include'}",
+            *(f"-I{one}" for one in options.include),
+            *extra,
+            str(file),
+        ]
+        rows.append((name, label))
+    phases = {"preprocess": ["-E"], "compile": ["-c"]}
+    taken, errors = {}, {}
+    for round_number in range(options.repeat + 1):  # the first one fills the file cache
+        for name, command in commands.items():
+            for phase, flags in phases.items():
+                if name in errors:
+                    continue
+                try:
+                    wall, cpu = timed([*command, *flags, "-o", f"{folder}/out"])
+                except failed as error:
+                    errors[name] = str(error)
+                    continue
+                if round_number > 0:
+                    kept = taken.setdefault((phase, name), ([], []))
+                    kept[0].append(wall * 1e9)
+                    kept[1].append(cpu)
+    for name, label in rows:
+        counted = None if name in errors else sizes(commands[name])
+        for phase in phases:
+            row = {"name": f"{phase}/compiler:{Path(compiler).name}/of:{name}", "repetitions": 0}
+            if label:
+                row["label"] = label
+            if counted is None:
+                row["left_out"] = errors[name]
+            else:
+                wall, cpu = taken[phase, name]
+                row.update(
+                    repetitions=len(wall),
+                    nanoseconds=spread(wall),
+                    counters={
+                        "cpu_seconds": spread(cpu),
+                        "lines": spread([counted[0]]),
+                        "headers": spread([counted[1]]),
+                    },
+                )
+            yield row
+
+
+def goals(rows, compilers):
+    """Ratios to the floors; for g++ the time itself against its target: a ratio to one second."""
+    by_name = {row["name"]: row for row in rows}
+    second = {"name": "1 s", "nanoseconds": spread([1e9])}
+    for compiler in compilers:
+        ours = by_name[f"compile/compiler:{compiler}/of:penstock.hpp"]
+        floors = [
+            by_name[f"compile/compiler:{compiler}/of:{of}"]
+            for of in ("std_headers", "boost_lockfree_queue")
+        ]
+        for below in [*floors, second] if compiler == "g++" else floors:
+            goal = {"name": ours["name"], "floor": below["name"], "compares": "time"}
+            if below is second:
+                goal["at_most"] = TARGET_SECONDS
+            goal["ratio"] = None
+            if "nanoseconds" in ours and "nanoseconds" in below:
+                goal["ratio"] = ours["nanoseconds"]["median"] / below["nanoseconds"]["median"]
+                # One second stands still: there the spread of the time itself decides.
+                still = ours if below is second else below
+                goal["noisy"] = still["nanoseconds"]["max"] > 1.2 * still["nanoseconds"]["min"]
+                if "at_most" in goal:
+                    goal["met"] = goal["ratio"] <= goal["at_most"]
+            yield goal
+
+
+def first_line(path):
+    try:
+        return Path(path).read_text().splitlines()[0]
+    except (OSError, IndexError):
+        return ""
+
+
+def machine(compilers):
+    try:
+        model = re.search(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.M)
+    except OSError:
+        model = None
+    versions = [
+        subprocess.run([one, "--version"], capture_output=True, text=True).stdout.splitlines()[0]
+        for one in compilers
+    ]
+    return {
+        "cpu": model[1] if model else "unknown",
+        "cores": os.cpu_count(),
+        "governor": first_line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
+        or "unknown",
+        "load_before": os.getloadavg()[0],
+        "compiler": ", ".join(versions),
+    }
+
+
+def main():
+    options = parsed_arguments()
+    wanted = options.cxx or ["g++", "clang++"]
+    there = [one for one in wanted if shutil.which(one)]
+    if options.cxx and there != wanted or not there:
+        sys.exit(
+            "compile_cost: not installed: " + ", ".join(one for one in wanted if one not in there)
+        )
+    result = {"program": "compile_cost", "machine": machine(there), "rows": [], "goals": []}
+    with tempfile.TemporaryDirectory() as folder:
+        for compiler in there:
+            result["rows"] += measured(compiler, folder, options)
+    for compiler in wanted:
+        if compiler not in there:
+            result["rows"].append(
+                {
+                    "name": f"compile/compiler:{compiler}/of:penstock.hpp",
+                    "repetitions": 0,
+                    "left_out": f"{compiler} is not installed",
+                }
+            )
+    result["goals"] += goals(result["rows"], [Path(one).name for one in there])
+
+    print(f"{'':50} {'s':>7} {'cpu s':>7} {'lines':>9} {'headers':>8}")
+    for row in result["rows"]:
+        if "left_out" in row:
+            print(f"{row['name']:50} left out: {row['left_out']}")
+            continue
+        numbers = {key: value["median"] for key, value in row["counters"].items()}
+        print(
+            f"{row['name']:50} {row['nanoseconds']['median'] / 1e9:7.3f} "
+            f"{numbers['cpu_seconds']:7.3f} "
+            f"{numbers['lines']:9} {numbers['headers']:8}"
+        )
+    print()
+    for goal in result["goals"]:
+        if goal["ratio"] is None:
+            print(f"{goal['name']} over {goal['floor']}: not measured")
+            continue
+        judged = (
+            f"; at most {goal['at_most']:.2f}: {'met' if goal['met'] else 'missed'}"
+            if "met" in goal
+            else ""
+        )
+        print(
+            f"{goal['name']} over {goal['floor']}: {goal['ratio']:.3f} of its time{judged}"
+            + ("  NOISY: it moved by more than 20 %" if goal["noisy"] else "")
+        )
+    if options.json:
+        Path(options.json).write_text(json.dumps(result, indent=1) + "\n")
+    compiled = all(
+        "nanoseconds" in row
+        for row in result["rows"]
+        if "is not installed" not in row.get("left_out", "")
+    )
+    return 0 if compiled else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
