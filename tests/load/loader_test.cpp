@@ -212,7 +212,8 @@ TEST_CASE("epochs that end before they begin, or that the random bits' key can't
   ps::loader loader{numbered{100}, ps::sequential{}, {.batch_size = 10}};
   CHECK(shapes_of(loader.epochs(3, 3)).empty());
   CHECK_THROWS_AS(loader.epochs(3, 2).begin(), ps::option_error);
-  CHECK_THROWS_AS(loader.batches({0, 10}, 1).begin(), ps::option_error);
+  CHECK(shapes_of(loader.batches({0, 10}, 1)).empty());
+  CHECK_THROWS_AS(loader.batches({0, 11}, 1).begin(), ps::option_error);
   CHECK_THROWS_AS(loader.epochs(0, std::uint64_t{1} << 33).begin(), ps::option_error);
   CHECK(shapes_of(loader.batches({0, 9}, 1)).size() == 1);
 }
