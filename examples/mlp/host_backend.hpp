@@ -1,6 +1,7 @@
 #pragma once
 
 #include <Eigen/Core>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -85,6 +86,31 @@ class host_context {
   static Eigen::Index length(std::size_t n) { return static_cast<Eigen::Index>(n); }
 };
 
+/// When a stream of the host device got to a place in it. Not to be moved between `set` and then.
+class host_stamp {
+ public:
+  /// The place is behind all that `stream` has been given.
+  void set(const penstock::host_device& device, penstock::host_stream_ref stream) {
+    device.record(place_, stream);
+    // A stream with nothing to do is there now. Waking it to tell would change what is recorded.
+    if (device.is_complete(place_)) {
+      time_ = clock::now();
+    } else {
+      stream.launch([this]() noexcept { time_ = clock::now(); });
+    }
+  }
+
+  /// For when both streams are past their places.
+  [[nodiscard]] double microseconds_since(const host_stamp& earlier) const {
+    return std::chrono::duration<double, std::micro>(time_ - earlier.time_).count();
+  }
+
+ private:
+  using clock = std::chrono::steady_clock;
+  penstock::host_event place_;
+  clock::time_point time_;
+};
+
 /// How the network computes on the host device.
 ///
 /// A backend is what another device brings of its own (`cuda_backend`: Thrust, CUB, cuBLAS):
@@ -96,6 +122,8 @@ class host_context {
 ///                                       with this slot and size has enqueued
 ///     rehearses()                       whether first calls are dearer, and belong before the clock
 ///     forget()                          the addresses behind the slots are going to be others
+///     stamp                             `set(device, stream)` marks a place in a stream,
+///                                       `microseconds_since(earlier)` tells when it was reached
 ///
 /// and its context has, all enqueuing and none allocating, matrices being column-major as in BLAS:
 ///
@@ -111,6 +139,7 @@ class host_backend {
  public:
   using device_type = penstock::host_device;
   using stream_ref = device_type::stream_ref;
+  using stamp = host_stamp;
 
   /// Nothing can run ahead of the calling thread but other threads of the same cores: it computes
   /// itself.

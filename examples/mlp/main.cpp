@@ -6,6 +6,7 @@
 #include "data.hpp"
 #include "experiment.hpp"
 #include "options.hpp"
+#include "picture.hpp"
 #include "report.hpp"
 
 namespace {
@@ -50,6 +51,7 @@ int main(int argc, char** argv) {
     const auto found = mlp::run_experiment(chosen, data);
     mlp::print_report(std::cout, chosen, found);
     if (chosen.json) mlp::write_json(chosen, found);
+    if (chosen.svg) mlp::write_picture(chosen, found);
     return 0;
   } catch (const std::exception& error) {
     std::cerr << "penstock_mlp: " << error.what() << '\n';

@@ -10,13 +10,12 @@
 #include <penstock/penstock.hpp>
 
 #include "options.hpp"
-#include "progress.hpp"
 #include "resident.hpp"
 #include "trainer.hpp"
 
 /// The four training loops. Each trains from the first parameters on, and returns the seconds that its
 /// loop over all epochs took; memory is taken, threads are started and, on CUDA, graphs are captured
-/// before the clock starts.
+/// before the clock starts. `progress` is told when that is, and every step: a `progress_bar`, say.
 namespace mlp {
 
 /// The order of the samples, in all loops.
@@ -29,6 +28,13 @@ template <class Loop>
   const auto start = std::chrono::steady_clock::now();
   loop();
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+/// The same of a training loop.
+template <class Progress, class Loop>
+[[nodiscard]] double seconds_of(Progress& progress, const Loop& loop) {
+  progress.begin();
+  return seconds_of(loop);
 }
 
 /// A step on a batch in device memory.
@@ -46,9 +52,9 @@ void rehearse_on(trainer<Backend>& trained, std::size_t slot, const Batch& batch
 }
 
 /// One thread does everything in turn: reads a batch into ordinary memory, copies it, computes, waits.
-template <class Data, class Backend>
+template <class Data, class Backend, class Progress>
 double train_serially(const Data& data, const typename Backend::device_type& device,
-                      trainer<Backend>& trained, const options& chosen, progress_bar& progress) {
+                      trainer<Backend>& trained, const options& chosen, Progress& progress) {
   namespace ps = penstock;
   using record = typename Data::record_type;
   const ps::batch_layout<record> layout{ps::extents_of(data), chosen.batch};
@@ -68,7 +74,7 @@ double train_serially(const Data& data, const typename Backend::device_type& dev
     return ps::const_batch_view<record>{slot.data(), layout, 0, count};
   };
   trained.restart([&] { rehearse_on(trained, 0, fetch(sampler.order(data.size(), 0), 0, 0)); });
-  return seconds_of([&] {
+  return seconds_of(progress, [&] {
     for (std::uint64_t epoch = 0; epoch < chosen.epochs; ++epoch) {
       const auto order = sampler.order(data.size(), epoch);
       for (std::uint64_t first = 0; first < data.size(); first += chosen.batch) {
@@ -89,10 +95,9 @@ double train_serially(const Data& data, const typename Backend::device_type& dev
 }
 
 /// Workers read into ordinary memory; this thread copies a batch, waits for the copy, computes.
-template <class Data, class Backend>
+template <class Data, class Backend, class Progress>
 double train_with_workers(const Data& data, const typename Backend::device_type& device,
-                          trainer<Backend>& trained, const options& chosen,
-                          progress_bar& progress) {
+                          trainer<Backend>& trained, const options& chosen, Progress& progress) {
   namespace ps = penstock;
   using record = typename Data::record_type;
   auto how = loader_options_of(chosen);
@@ -112,7 +117,7 @@ double train_with_workers(const Data& data, const typename Backend::device_type&
       break;
     }
   });
-  return seconds_of([&] {
+  return seconds_of(progress, [&] {
     for (auto& host : loader.epochs(0, chosen.epochs)) {
       step_on(trained, 0, copied(host));
       progress.advance();
@@ -122,9 +127,9 @@ double train_with_workers(const Data& data, const typename Backend::device_type&
 }
 
 /// Workers read into pinned slots, and the copies of the next batches run under this one's step.
-template <class Data, class Backend>
+template <class Data, class Backend, class Progress>
 double train_overlapped(const Data& data, const typename Backend::device_type& device,
-                        trainer<Backend>& trained, const options& chosen, progress_bar& progress) {
+                        trainer<Backend>& trained, const options& chosen, Progress& progress) {
   namespace ps = penstock;
   ps::loader loader{data, order_of(chosen), device, loader_options_of(chosen)};
   ps::transfer feed{loader, trained.stream(), {.depth = chosen.depth}};
@@ -136,7 +141,7 @@ double train_overlapped(const Data& data, const typename Backend::device_type& d
       if (++rehearsed == chosen.depth) break;
     }
   });
-  return seconds_of([&] {
+  return seconds_of(progress, [&] {
     for (auto& batch : feed.epochs(0, chosen.epochs)) {
       step_on(trained, batch.slot(), batch);
       progress.advance();
@@ -146,15 +151,15 @@ double train_overlapped(const Data& data, const typename Backend::device_type& d
 }
 
 /// Everything is on the device already: the floor.
-template <class Backend, class Pixel>
+template <class Backend, class Pixel, class Progress>
 double train_resident(const resident_set<Backend, Pixel>& set, std::size_t samples,
                       const typename Backend::device_type& device, trainer<Backend>& trained,
-                      const options& chosen, progress_bar& progress) {
+                      const options& chosen, Progress& progress) {
   trained.restart([&] {
     trained.rehearse(0, set.images(), set.labels(),
                      [&](std::size_t count) { return set.gathering(count); });
   });
-  return seconds_of([&] {
+  return seconds_of(progress, [&] {
     for (std::size_t epoch = 0; epoch < chosen.epochs; ++epoch) {
       for (std::size_t first = 0; first < samples; first += chosen.batch) {
         const std::size_t count = std::min(chosen.batch, samples - first);

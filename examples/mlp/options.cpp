@@ -1,9 +1,12 @@
 #include "options.hpp"
 
 #include <CLI/CLI.hpp>
+#include <cerrno>
 #include <charconv>
 #include <cstdint>
+#include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <iostream>
 #include <map>
 #include <string>
@@ -22,10 +25,14 @@ std::string require_word(const std::string& text) {
   return is_whole ? "" : text + " is not in the range of 0 to 2^64 - 1";
 }
 
-/// A message if there is no folder to write the file into: better said before the training.
-std::string require_folder(const std::string& file) {
-  const auto folder = std::filesystem::absolute(file).parent_path();
-  return std::filesystem::is_directory(folder) ? "" : folder.string() + " is no folder";
+/// A message if the file can't be written: better said before the training.
+std::string require_writable(const std::string& file) {
+  const bool is_new = !std::filesystem::exists(file);
+  const bool is_writable = std::ofstream{file, std::ios::app}.is_open();
+  const std::string reason = std::strerror(errno);
+  if (!is_writable) return file + " can't be written: " + reason;
+  if (is_new) std::filesystem::remove(file);
+  return "";
 }
 
 /// An option whose value is one of some words.
@@ -47,6 +54,7 @@ command_line parse_command_line(int argc, const char* const* argv) {
   options& o = result.chosen;
   std::string data;
   std::string json;
+  std::string svg;
   std::string mode = "all";
 
   CLI::App app{
@@ -103,7 +111,12 @@ command_line parse_command_line(int argc, const char* const* argv) {
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
   app.add_option("--json", json, "Write the results to this file; its keys stand in the README")
-      ->check(require_folder);
+      ->check(require_writable);
+
+  app.add_option(
+         "--svg", svg,
+         "Draw the first 20 batches of the serial and of the overlapped loop into this file")
+      ->check(require_writable);
 
   try {
     app.parse(argc, argv);
@@ -117,9 +130,17 @@ command_line parse_command_line(int argc, const char* const* argv) {
     result.exit_status = 1;
     return result;
   }
+  if (o.steps_table && !svg.empty()) {
+    std::cerr << "--svg: not with --steps-table\n";
+    result.exit_status = 1;
+    return result;
+  }
   if (o.fed == workload::wide && batch->count() == 0) o.batch = 4096;
   if (!data.empty()) o.data = data;
   if (!json.empty()) o.json = json;
+  if (!svg.empty()) o.svg = svg;
+  o.command = "penstock_mlp";
+  for (int i = 1; i < argc; ++i) o.command += std::string{" "} + argv[i];
   for (const technique t : all_techniques) {
     if (mode == "all" || mode == name_of(t)) o.modes.push_back(t);
   }

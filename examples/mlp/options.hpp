@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -51,6 +52,8 @@ struct options {
   bool steps_table = false;
   std::vector<technique> modes;
   std::optional<std::filesystem::path> json;
+  std::optional<std::filesystem::path> svg;
+  std::string command;  // as it was given, for the picture
 };
 
 /// Either options to run with, or the status to exit with at once: after --help, which prints the

@@ -22,6 +22,10 @@ class progress_bar {
     std::fflush(stdout);
   }
 
+  /// The first step is about to come.
+  void begin() {
+    if (shown_) draw();
+  }
   /// One step more is under way.
   void advance() {
     ++step_;

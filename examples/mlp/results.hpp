@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "timeline.hpp"
+
 namespace mlp {
 
 /// The ways in which the training loop is fed.
@@ -86,6 +88,15 @@ struct bound {
   return most;
 }
 
+/// How many batches of a recorded loop are kept, at most.
+inline constexpr std::size_t recorded_batches = 20;
+
+/// What was done to the first batches of a loop in one run, and when.
+struct recorded_loop {
+  technique fed_by{};
+  std::vector<lane> lanes;
+};
+
 /// All that one call of the program found out.
 struct results {
   std::string data_name;
@@ -98,6 +109,7 @@ struct results {
   std::size_t batches_per_epoch = 0;
   std::vector<mode_result> modes;
   stage_costs costs;
+  std::vector<recorded_loop> recorded;  ///< with --svg: of each run, serial and overlapped
 };
 
 }  // namespace mlp

@@ -16,26 +16,13 @@
 #include "data.hpp"
 #include "modes.hpp"
 #include "options.hpp"
+#include "progress.hpp"
+#include "recording.hpp"
 #include "results.hpp"
 #include "stage_costs.hpp"
 #include "wide.hpp"
 
 namespace mlp {
-
-/// Throws if a run's trace is not that of the first one.
-inline void require_same(const run_trace& first, technique first_mode, const run_trace& other,
-                         technique other_mode) {
-  if (other == first) return;
-  const std::string modes{std::string{name_of(other_mode)} + " and " +
-                          std::string{name_of(first_mode)}};
-  for (std::size_t i = 0; i < first.losses.size(); ++i) {
-    if (other.losses[i] == first.losses[i]) continue;
-    throw std::runtime_error(modes + " differ: the loss of sample " + std::to_string(i) +
-                             " of the run is " + std::to_string(other.losses[i]) + " and " +
-                             std::to_string(first.losses[i]));
-  }
-  throw std::runtime_error(modes + " differ: equal losses, but not the same parameters");
-}
 
 /// The mean losses of the first steps of a run.
 [[nodiscard]] inline std::vector<double> first_losses_of(const run_trace& trace,
@@ -98,6 +85,11 @@ void run_modes(const typename Backend::device_type& device, const Backend& backe
       mode.first_losses = first_losses_of(*first, chosen);
       mode.epoch_losses = trained.epoch_losses();
       mode.accuracy = trained.accuracy(test.images.data(), test.labels.data(), test_data.size());
+    }
+    if (chosen.svg) {
+      for (auto& loop : record_loops(train, device, backend, stream, chosen)) {
+        found.recorded.push_back(std::move(loop));
+      }
     }
     measure_stages(costs, train, device, trained, chosen);
   }

@@ -39,8 +39,22 @@ TEST_CASE("the experiment runs on the first samples alone when asked to", "[mlp]
   CHECK(found.batches_per_epoch == 4);
   REQUIRE(found.modes.size() == 4);
   CHECK(found.modes[0].first_losses.size() == 3);  // of full batches
+  CHECK(found.recorded.empty());                   // not asked for
   chosen.samples = 10'000;
   CHECK(mlp::run_experiment(chosen, data).train_samples == 300);
+}
+
+TEST_CASE("with --svg both loops are recorded in each run, whichever modes were asked for",
+          "[mlp]") {
+  const test::temp_dir directory;
+  auto chosen = small();
+  chosen.svg = "not written here";
+  chosen.modes = {mlp::technique::resident};
+  chosen.repeat = 2;
+  const auto found = mlp::run_experiment(chosen, small_data(directory));
+  REQUIRE(found.recorded.size() == 4);
+  CHECK(found.recorded[2].fed_by == mlp::technique::serial);
+  CHECK(found.recorded[3].fed_by == mlp::technique::overlapped);
 }
 
 TEST_CASE("the wide workload learns what the plain one does", "[mlp]") {

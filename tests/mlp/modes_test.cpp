@@ -11,6 +11,7 @@
 #include "host_backend.hpp"
 #include "mlp/replaying_backend.hpp"
 #include "modes.hpp"
+#include "progress.hpp"
 #include "stage_costs.hpp"
 #include "support/catch.hpp"
 #include "wide.hpp"

@@ -40,6 +40,7 @@ TEST_CASE("no arguments mean all four modes and the usual experiment", "[mlp]") 
   CHECK_FALSE(line.chosen.augment);
   CHECK_FALSE(line.chosen.data.has_value());
   CHECK_FALSE(line.chosen.json.has_value());
+  CHECK_FALSE(line.chosen.svg.has_value());
 }
 
 TEST_CASE("every option reaches its place", "[mlp]") {
@@ -47,7 +48,8 @@ TEST_CASE("every option reaches its place", "[mlp]") {
                            "--batch=100", "--workers",  "0",        "--prefetch",
                            "7",           "--depth",    "4",        "--augment",
                            "--mode",      "overlapped", "--seed",   "18446744073709551615",
-                           "--repeat",    "3",          "--json",   "out.json"})
+                           "--repeat",    "3",          "--json",   "out.json",
+                           "--svg",       "out.svg"})
                         .line;
   REQUIRE_FALSE(line.exit_status.has_value());
   const auto& o = line.chosen;
@@ -62,6 +64,12 @@ TEST_CASE("every option reaches its place", "[mlp]") {
   CHECK(o.seed == 18446744073709551615U);
   CHECK(o.repeat == 3);
   CHECK(o.json == std::filesystem::path{"out.json"});
+  CHECK(o.svg == std::filesystem::path{"out.svg"});
+  CHECK(o.command.starts_with("penstock_mlp --data /tmp --epochs 2 --batch=100 "));
+  CHECK(o.command.ends_with(" --svg out.svg"));
+  // That they can be written was tried, and left no trace.
+  CHECK_FALSE(std::filesystem::exists("out.json"));
+  CHECK_FALSE(std::filesystem::exists("out.svg"));
 }
 
 TEST_CASE("a bad value is refused with the option's name", "[mlp]") {
@@ -83,6 +91,9 @@ TEST_CASE("a bad value is refused with the option's name", "[mlp]") {
                                                 {"--kernels", "fast"},
                                                 {"--workload", "deep"},
                                                 {"--samples", "-1"},
+                                                {"--json", "/no/such/folder/a.json"},
+                                                {"--svg", "/no/such/folder/a.svg"},
+                                                {"--svg", "/tmp"},
                                                 {"--data", "/no/such/folder"}}));
   CAPTURE(option, value);
   const auto result = parse(arguments{option.c_str(), value.c_str()});
@@ -126,6 +137,13 @@ TEST_CASE("the wide workload can't be augmented", "[mlp]") {
   CHECK(result.err.find("--augment: not with --workload wide") != std::string::npos);
 }
 
+TEST_CASE("the table of steps has no picture", "[mlp]") {
+  const auto result = parse({"--steps-table", "--svg", "out.svg"});
+  REQUIRE(result.line.exit_status.has_value());
+  CHECK(*result.line.exit_status != 0);
+  CHECK(result.err.find("--svg: not with --steps-table") != std::string::npos);
+}
+
 TEST_CASE("an unknown option is refused", "[mlp]") {
   const auto result = parse({"--wrokers", "2"});
   REQUIRE(result.line.exit_status.has_value());
@@ -136,9 +154,10 @@ TEST_CASE("an unknown option is refused", "[mlp]") {
 TEST_CASE("help lists the options and is no error", "[mlp]") {
   const auto result = parse({"--help"});
   REQUIRE(result.line.exit_status == 0);
-  for (const char* option : {"--data", "--epochs", "--batch", "--workers", "--prefetch", "--depth",
-                             "--augment", "--mode", "--seed", "--json", "--repeat", "--device",
-                             "--workload", "--kernels", "--graph", "--samples", "--steps-table"}) {
+  for (const char* option :
+       {"--data", "--epochs", "--batch", "--workers", "--prefetch", "--depth", "--augment",
+        "--mode", "--seed", "--json", "--repeat", "--device", "--workload", "--kernels", "--graph",
+        "--samples", "--steps-table", "--svg"}) {
     CHECK(result.out.find(option) != std::string::npos);
   }
 }
