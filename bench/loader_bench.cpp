@@ -1,10 +1,15 @@
-// The loader on data of MNIST's shape: 60,000 samples of 28 x 28 bytes and a label, shuffled, batches
-// of 64. Beside it, in the same run, its floors: the same bytes gathered (and converted to float) by a
-// plain loop with the same sampler, without a hand-off and with one hand-off between two threads.
+// The loader beside its floors, in the same run: the same bytes gathered (and converted to float)
+// by a plain loop with the same sampler and the same prefetches, once on the consumer's thread
+// (floor_inline) and once on a thread of its own with one hand-off a batch (floor_hand_off), over
+// as many slabs as the loader has. The consumer reads every value. One iteration is a batch.
 //
-//   build/release/bench/penstock_loader_bench
+//   build/bench/bench/penstock_loader_bench
+//   build/bench/bench/penstock_loader_bench --benchmark_filter=byte/
 //
-// Runs every benchmark several times in random order and prints the ratios of the medians.
+// float, byte: 60,000 samples of 28 x 28 bytes and a label, as MNIST has, shuffled, batches of 64,
+// made into floats or copied as they are. Then samples of one field of 4 to 65,536 bytes, 60,000 of
+// them or 256 MiB, in batches of 16 to 256. sampler is the order's part of all that, alone, for
+// batches of 64.
 
 #include <benchmark/benchmark.h>
 
@@ -12,15 +17,17 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <new>
 #include <numeric>
 #include <span>
 #include <string>
 #include <thread>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include <penstock/penstock.hpp>
@@ -31,32 +38,33 @@ namespace {
 
 namespace ps = penstock;
 
-constexpr std::size_t samples = 60'000;
+constexpr std::uint64_t forever = std::uint64_t{1} << 32;  // epochs
+
+// ---- what is read
+
 constexpr std::size_t pixels = 28 * 28;
-constexpr std::size_t batch = 64;
+constexpr std::size_t digit_count = 60'000;
+constexpr std::size_t most_bytes = std::size_t{256} << 20;
+
+std::span<const std::uint8_t> noise(std::size_t bytes) {
+  static const std::vector<std::uint8_t> made = [] {
+    std::vector<std::uint8_t> values(most_bytes);
+    std::uint32_t state = 1;
+    for (auto& value : values) {
+      value = static_cast<std::uint8_t>((state = state * 1664525U + 1013904223U) >> 24);
+    }
+    return values;
+  }();
+  return std::span{made}.first(bytes);
+}
+
+std::span<const std::uint8_t> images() { return noise(digit_count * pixels); }
+std::span<const std::uint8_t> all_labels() { return noise(digit_count); }
 
 using bytes_record =
     ps::record<ps::field<"image", std::uint8_t, 28, 28>, ps::field<"label", std::uint8_t>>;
 using floats_record =
     ps::record<ps::field<"image", float, 28, 28>, ps::field<"label", std::int32_t>>;
-
-struct digits {
-  std::vector<std::uint8_t> images = std::vector<std::uint8_t>(samples * pixels);
-  std::vector<std::uint8_t> labels = std::vector<std::uint8_t>(samples);
-
-  digits() {
-    std::uint32_t state = 1;
-    for (auto& value : images)
-      value = static_cast<std::uint8_t>((state = state * 1664525U + 1013904223U) >> 24);
-    for (auto& value : labels)
-      value = static_cast<std::uint8_t>((state = state * 1664525U + 1013904223U) % 10);
-  }
-};
-
-const digits& data() {
-  static const digits made;
-  return made;
-}
 
 void normalise(const std::uint8_t* in, float* out) noexcept {
   for (std::size_t i = 0; i < pixels; ++i) {
@@ -64,216 +72,327 @@ void normalise(const std::uint8_t* in, float* out) noexcept {
   }
 }
 
-// What both sides do to a sample.
+// A work says what both sides do: the dataset for the loader; for the plain loop where the samples
+// lie (`rows`, `labels`) and how one gets to its place in a slab (`put`).
 struct to_floats {
-  using record = floats_record;
-  void operator()(ps::const_sample<bytes_record> in, ps::sample<floats_record> out) const noexcept {
-    normalise(ps::get<"image">(in).data(), ps::get<"image">(out).data());
-    ps::get<"label">(out) = ps::get<"label">(in);
+  using value_type = float;
+  static constexpr std::size_t samples = digit_count;
+  static constexpr std::size_t row_bytes = pixels;
+  static constexpr std::size_t values = pixels;
+  static constexpr std::size_t bytes = pixels * sizeof(float) + sizeof(std::int32_t);
+
+  static auto dataset() {
+    const auto convert = [](ps::const_sample<bytes_record> in, ps::sample<floats_record> out) {
+      normalise(ps::get<"image">(in).data(), ps::get<"image">(out).data());
+      ps::get<"label">(out) = ps::get<"label">(in);
+    };
+    return ps::memory_dataset<bytes_record>{images(), all_labels()} |
+           ps::map<floats_record>(convert);
   }
-  static void plain(std::size_t from, std::byte* slab, std::size_t at) noexcept {
-    auto* images = reinterpret_cast<float*>(slab);
-    auto* labels = reinterpret_cast<std::int32_t*>(slab + batch * pixels * sizeof(float));
-    normalise(data().images.data() + from * pixels, images + at * pixels);
-    labels[at] = data().labels[from];
+  const std::uint8_t* rows = images().data();
+  const std::uint8_t* labels = all_labels().data();
+  void put(std::size_t index, std::byte* slab, std::size_t batch, std::size_t at) const {
+    normalise(rows + index * pixels, reinterpret_cast<float*>(slab) + at * pixels);
+    auto* out = reinterpret_cast<std::int32_t*>(slab + batch * pixels * sizeof(float));
+    out[at] = labels[index];
   }
 };
 
 struct to_bytes {
-  using record = bytes_record;
-  static void plain(std::size_t from, std::byte* slab, std::size_t at) noexcept {
-    std::memcpy(slab + at * pixels, data().images.data() + from * pixels, pixels);
-    slab[batch * pixels + at] = static_cast<std::byte>(data().labels[from]);
+  using value_type = std::uint8_t;
+  static constexpr std::size_t samples = digit_count;
+  static constexpr std::size_t row_bytes = pixels;
+  static constexpr std::size_t values = pixels;
+  static constexpr std::size_t bytes = pixels + 1;
+
+  static auto dataset() { return ps::memory_dataset<bytes_record>{images(), all_labels()}; }
+  const std::uint8_t* rows = images().data();
+  const std::uint8_t* labels = all_labels().data();
+  void put(std::size_t index, std::byte* slab, std::size_t batch, std::size_t at) const {
+    std::memcpy(slab + at * pixels, rows + index * pixels, pixels);
+    slab[batch * pixels + at] = static_cast<std::byte>(labels[index]);
+  }
+};
+
+template <std::size_t Bytes>
+struct rows_of {
+  using value_type = std::uint8_t;
+  static constexpr std::size_t samples = std::min(digit_count, most_bytes / Bytes);
+  static constexpr std::size_t row_bytes = Bytes;
+  static constexpr std::size_t values = Bytes;
+  static constexpr std::size_t bytes = Bytes;
+
+  static auto dataset() {
+    using row_record = ps::record<ps::field<"row", std::uint8_t, Bytes>>;
+    return ps::memory_dataset<row_record>{noise(samples * Bytes)};
+  }
+  const std::uint8_t* rows = noise(samples * Bytes).data();
+  void put(std::size_t index, std::byte* slab, std::size_t, std::size_t at) const {
+    std::memcpy(slab + at * Bytes, rows + index * Bytes, Bytes);
   }
 };
 
 template <class Work>
-auto make_loader(std::size_t workers) {
-  ps::memory_dataset<bytes_record> source{data().images, data().labels};
-  const ps::loader_options options{.batch_size = batch, .workers = workers};
-  if constexpr (std::is_same_v<Work, to_floats>) {
-    return ps::loader{std::move(source) | ps::map<floats_record>(to_floats{}),
-                      ps::shuffled{.seed = 1}, options};
-  } else {
-    return ps::loader{std::move(source), ps::shuffled{.seed = 1}, options};
-  }
+auto make_loader(std::size_t workers, std::size_t batch) {
+  return ps::loader{
+      Work::dataset(), ps::shuffled{.seed = 1}, {.batch_size = batch, .workers = workers}};
 }
 
-// The consumer reads every value.
-template <class T>
-std::uint64_t read_all(std::span<const T> values) {
-  if constexpr (std::is_same_v<T, float>) {
-    float sums[16] = {};
-    for (std::size_t i = 0; i + 16 <= values.size(); i += 16) {
-      for (std::size_t j = 0; j < 16; ++j) sums[j] += values[i + j];
-    }
-    return static_cast<std::uint64_t>(std::accumulate(std::begin(sums), std::end(sums), 0.0F) !=
-                                      0.0F);
-  } else {
-    std::uint64_t sum = 0;
-    for (const T value : values) sum += value;
-    return sum;
+// ---- the consumer: reads every value of the first field
+
+std::uint64_t read_all(std::span<const float> values) {
+  float sums[16] = {};
+  for (std::size_t i = 0; i + 16 <= values.size(); i += 16) {
+    for (std::size_t j = 0; j < 16; ++j) sums[j] += values[i + j];
   }
+  return std::accumulate(std::begin(sums), std::end(sums), 0.0F) != 0.0F ? 1 : 0;
+}
+
+std::uint64_t read_all(std::span<const std::uint8_t> values) {
+  std::uint64_t sum = 0;
+  for (const std::uint8_t value : values) sum += value;
+  return sum;
 }
 
 template <class Work>
-std::uint64_t read_slab(const std::byte* slab, std::size_t size) {
-  using element = typename Work::record::template field_at<0>::value_type;
-  return read_all(std::span<const element>{reinterpret_cast<const element*>(slab), size * pixels});
+void consume(const std::byte* slab, std::size_t size) {
+  using value_type = typename Work::value_type;
+  benchmark::DoNotOptimize(
+      read_all(std::span{reinterpret_cast<const value_type*>(slab), size * Work::values}));
 }
 
-// One epoch by the plain loop: rows prefetched four ahead, as the loader's dataset does.
-template <class Work, class Emit>
-void plain_epoch(std::uint64_t epoch, Emit emit) {
-  const auto order = ps::shuffled{.seed = 1}.order(samples, epoch);
-  std::array<std::uint64_t, batch> index;
-  for (std::size_t first = 0; first < samples; first += batch) {
-    const std::size_t count = std::min(batch, samples - first);
-    order.fill(first, std::span{index}.first(count));
-    std::byte* slab = emit.take();
-    const auto prefetch = [&](std::size_t i) {
-      const std::uint8_t* row = data().images.data() + index[i] * pixels;
-      for (std::size_t b = 0; b < pixels; b += 64) __builtin_prefetch(row + b);
-    };
-    for (std::size_t i = 0; i < std::min<std::size_t>(4, count); ++i) prefetch(i);
+// ---- the floors
+
+struct free_slab {
+  void operator()(std::byte* slab) const { ::operator delete (slab, std::align_val_t{256}); }
+};
+using slab_ptr = std::unique_ptr<std::byte, free_slab>;
+
+slab_ptr make_slab(std::size_t bytes) {
+  slab_ptr made{static_cast<std::byte*>(::operator new (bytes, std::align_val_t{256}))};
+  std::memset(made.get(), 0, bytes);  // its pages are there before the clock starts
+  return made;
+}
+
+// The plain loop, batch by batch, epoch after epoch: rows prefetched four ahead and a kilobyte far,
+// as the library's dataset does.
+template <class Work>
+class plain_loop {
+ public:
+  explicit plain_loop(std::size_t batch) : batch_(batch), indices_(batch) {}
+
+  std::size_t read(std::byte* slab) {
+    if (first_ == Work::samples) {
+      first_ = 0;
+      order_ = ps::shuffled{.seed = 1}.order(Work::samples, ++epoch_);
+    }
+    const std::size_t count = std::min(batch_, Work::samples - first_);
+    order_.fill(first_, std::span{indices_}.first(count));
+    first_ += count;
+    const Work work = work_;  // copies: stores to the slab could alias the members
+    const std::size_t batch = batch_;
+    const std::span<const std::uint64_t> indices{indices_};
+    for (std::size_t i = 0; i < std::min(ahead, count); ++i) prefetch(work, indices[i]);
     for (std::size_t i = 0; i < count; ++i) {
-      if (i + 4 < count) prefetch(i + 4);
-      Work::plain(index[i], slab, i);
+      if (i + ahead < count) prefetch(work, indices[i + ahead]);
+      work.put(indices[i], slab, batch, i);
     }
-    emit.give(slab, count);
+    return count;
   }
-}
 
-constexpr std::size_t slab_bytes = batch * (pixels + 1) * sizeof(float);
+ private:
+  static constexpr std::size_t ahead = 4;
 
-struct aligned_slab {
-  alignas(256) std::byte bytes[slab_bytes];
+  static void prefetch(const Work& work, std::size_t index) {
+    const std::uint8_t* row = work.rows + index * Work::row_bytes;
+    constexpr std::size_t bytes = std::min<std::size_t>(Work::row_bytes, 1024);
+    for (std::size_t b = 0; b < bytes; b += 64) __builtin_prefetch(row + b);
+  }
+
+  Work work_;
+  std::size_t batch_;
+  std::vector<std::uint64_t> indices_;
+  std::uint64_t epoch_ = 0;
+  std::size_t first_ = 0;
+  ps::permutation order_ = ps::shuffled{.seed = 1}.order(Work::samples, 0);
 };
 
 template <class Work>
-void floor_inline(benchmark::State& state) {
-  auto slab = std::make_unique<aligned_slab>();
-  struct same_slab {
-    std::byte* slab;
-    std::byte* take() const { return slab; }
-    void give(std::byte* done, std::size_t size) const {
-      benchmark::DoNotOptimize(read_slab<Work>(done, size));
-    }
-  };
-  std::uint64_t epoch = 0;
-  for (auto _ : state) plain_epoch<Work>(epoch++, same_slab{slab->bytes});
-  state.SetItemsProcessed(state.iterations() * static_cast<std::int64_t>(samples));
+void floor_inline(benchmark::State& state, std::size_t batch) {
+  const auto slab = make_slab(batch * Work::bytes);
+  plain_loop<Work> loop{batch};
+  std::size_t samples = 0;
+  for (auto _ : state) {
+    const std::size_t size = loop.read(slab.get());
+    benchmark::ClobberMemory();
+    consume<Work>(slab.get(), size);
+    samples += size;
+  }
+  state.SetItemsProcessed(static_cast<std::int64_t>(samples));
 }
 
-// The cheapest hand-off we know: two single-producer queues of slab pointers, waits as the library's.
+// The cheapest hand-off we know: a single-producer queue of slabs each way, waits as the library's.
+template <class T>
+class channel {
+ public:
+  void push(T value) {
+    queue_.push(value);
+    pushed_.advance();
+  }
+  T pop() {
+    T value{};
+    for (std::uint32_t seen = pushed_.load(); !queue_.pop(value); seen = pushed_.load()) {
+      pushed_.wait([seen](std::uint32_t now) { return now != seen; });
+    }
+    return value;
+  }
+
+ private:
+  boost::lockfree::spsc_queue<T, boost::lockfree::capacity<16>> queue_;
+  ps::sequence pushed_;
+};
+
 template <class Work>
-void floor_hand_off(benchmark::State& state) {
-  const std::size_t ring = make_loader<Work>(1).footprint().slots;  // as many as the loader
+void floor_hand_off(benchmark::State& state, std::size_t batch) {
   struct full_slab {
     std::byte* slab;
     std::size_t size;
   };
-  struct channel {
-    boost::lockfree::spsc_queue<full_slab, boost::lockfree::capacity<16>> full;
-    boost::lockfree::spsc_queue<std::byte*, boost::lockfree::capacity<16>> empty;
-    ps::sequence pushed;
-    ps::sequence popped;
-    std::byte* take() {
-      std::byte* slab = nullptr;
-      for (std::uint32_t seen = popped.load(); !empty.pop(slab); seen = popped.load()) {
-        popped.wait([seen](std::uint32_t now) { return now != seen; });
-      }
-      return slab;
+  channel<full_slab> full;
+  channel<std::byte*> empty;
+  std::vector<slab_ptr> slabs(make_loader<Work>(1, batch).footprint().slots);
+  for (auto& slab : slabs) {
+    slab = make_slab(batch * Work::bytes);
+    empty.push(slab.get());
+  }
+  std::thread producer{[&, batches = state.max_iterations] {
+    plain_loop<Work> loop{batch};
+    for (auto i = batches; i > 0; --i) {
+      std::byte* slab = empty.pop();
+      full.push({slab, loop.read(slab)});
     }
-    void give(std::byte* slab, std::size_t size) {
-      full.push({slab, size});
-      pushed.advance();
-    }
-  };
-  struct emit_to {
-    channel* to;
-    std::byte* take() const { return to->take(); }
-    void give(std::byte* slab, std::size_t size) const { to->give(slab, size); }
-  };
-  std::vector<aligned_slab> slabs(ring);
-  channel between;
-  for (auto& slab : slabs) between.empty.push(slab.bytes);
-  const auto epochs = static_cast<std::uint64_t>(state.max_iterations);
-  std::thread producer{[&] {
-    for (std::uint64_t epoch = 0; epoch < epochs; ++epoch)
-      plain_epoch<Work>(epoch, emit_to{&between});
   }};
+  std::size_t samples = 0;
   for (auto _ : state) {
-    for (std::size_t done = 0; done < samples;) {
-      full_slab got{};
-      for (std::uint32_t seen = between.pushed.load(); !between.full.pop(got);
-           seen = between.pushed.load()) {
-        between.pushed.wait([seen](std::uint32_t now) { return now != seen; });
-      }
-      benchmark::DoNotOptimize(read_slab<Work>(got.slab, got.size));
-      done += got.size;
-      between.empty.push(got.slab);
-      between.popped.advance();
-    }
+    const full_slab got = full.pop();
+    consume<Work>(got.slab, got.size);
+    samples += got.size;
+    empty.push(got.slab);
   }
   producer.join();
-  state.SetItemsProcessed(state.iterations() * static_cast<std::int64_t>(samples));
+  state.SetItemsProcessed(static_cast<std::int64_t>(samples));
+}
+
+// ---- the loader
+
+template <class Work>
+void load(benchmark::State& state, std::size_t workers, std::size_t batch) {
+  auto loader = make_loader<Work>(workers, batch);
+  auto batches = loader.epochs(0, forever);
+  auto it = batches.begin();
+  std::size_t samples = 0;
+  for (auto _ : state) {
+    consume<Work>(std::as_const(*it).data(), it->size());
+    samples += it->size();
+    ++it;
+  }
+  state.SetItemsProcessed(static_cast<std::int64_t>(samples));
+}
+
+void sampler(benchmark::State& state) {
+  std::array<std::uint64_t, 64> indices;
+  const auto order = ps::shuffled{.seed = 1}.order(digit_count, 0);
+  std::size_t first = 0;
+  for (auto _ : state) {
+    order.fill(first, indices);
+    benchmark::DoNotOptimize(indices.data());
+    benchmark::ClobberMemory();
+    first += indices.size();
+    if (first + indices.size() > digit_count) first = 0;
+  }
+  state.SetItemsProcessed(state.iterations() * static_cast<std::int64_t>(indices.size()));
+}
+
+template <class Run>
+auto* add(const std::string& name, Run run) {
+  return benchmark::RegisterBenchmark(name.c_str(), run)
+      ->UseRealTime()
+      ->Unit(benchmark::kMicrosecond);
 }
 
 template <class Work>
-void loader_epochs(benchmark::State& state, std::size_t workers) {
-  auto loader = make_loader<Work>(workers);
-  auto range = loader.epochs(0, static_cast<std::uint64_t>(state.max_iterations));
-  auto it = range.begin();
-  for (auto _ : state) {
-    for (std::uint64_t i = 0; i < loader.batches_per_epoch(); ++i, ++it) {
-      benchmark::DoNotOptimize(read_slab<Work>(std::as_const(*it).data(), it->size()));
-    }
-  }
-  state.SetItemsProcessed(state.iterations() * static_cast<std::int64_t>(samples));
+void add_digits(const std::string& what) {
+  using state = benchmark::State;
+  add("floor_inline/" + what, [](state& s) { floor_inline<Work>(s, 64); });
+  add("floor_hand_off/" + what, [](state& s) { floor_hand_off<Work>(s, 64); });
+  add("loader/" + what, [](state& s) { load<Work>(s, static_cast<std::size_t>(s.range(0)), 64); })
+      ->ArgName("workers")
+      ->Arg(0)
+      ->Arg(1)
+      ->Arg(2)
+      ->Arg(4);
 }
 
-void sampler_alone(benchmark::State& state) {
-  std::array<std::uint64_t, batch> index;
-  std::uint64_t epoch = 0;
-  for (auto _ : state) {
-    const auto order = ps::shuffled{.seed = 1}.order(samples, epoch++);
-    for (std::size_t first = 0; first < samples; first += batch) {
-      order.fill(first, std::span{index}.first(std::min(batch, samples - first)));
-      benchmark::DoNotOptimize(index.data());
-      benchmark::ClobberMemory();
-    }
-  }
-  state.SetItemsProcessed(state.iterations() * static_cast<std::int64_t>(samples));
-}
-
-template <class Work>
-void add(const std::string& what) {
-  const auto wall = [](benchmark::internal::Benchmark* made) {
-    made->UseRealTime()->Unit(benchmark::kMillisecond);
+template <std::size_t Bytes>
+void add_rows() {
+  using state = benchmark::State;
+  using work = rows_of<Bytes>;
+  constexpr double seconds = 0.03;
+  const auto range = [](const state& s, std::size_t i) {
+    return static_cast<std::size_t>(s.range(i));
   };
-  wall(benchmark::RegisterBenchmark(("floor_inline/" + what).c_str(), floor_inline<Work>));
-  wall(benchmark::RegisterBenchmark(("floor_hand_off/" + what).c_str(), floor_hand_off<Work>));
-  wall(benchmark::RegisterBenchmark(("loader_inline/" + what).c_str(), loader_epochs<Work>, 0));
-  for (const std::size_t workers : {1U, 2U, 4U}) {
-    wall(benchmark::RegisterBenchmark(("loader_" + std::to_string(workers) + "/" + what).c_str(),
-                                      loader_epochs<Work>, workers));
+  for (const std::int64_t batch : {16, 64, 256}) {
+    add("floor_inline", [=](state& s) { floor_inline<work>(s, range(s, 0)); })
+        ->ArgNames({"batch", "bytes"})
+        ->Args({batch, Bytes})
+        ->MinTime(seconds);
+    add("floor_hand_off", [=](state& s) { floor_hand_off<work>(s, range(s, 0)); })
+        ->ArgNames({"batch", "bytes"})
+        ->Args({batch, Bytes})
+        ->MinTime(seconds);
+    for (const std::int64_t workers : {0, 1}) {
+      add("loader", [=](state& s) { load<work>(s, range(s, 0), range(s, 1)); })
+          ->ArgNames({"workers", "batch", "bytes"})
+          ->Args({workers, batch, Bytes})
+          ->MinTime(seconds);
+    }
   }
+}
+
+// "loader/float/workers:1" is to reach 0.90 of "floor_hand_off/float".
+bench::goal digits_goal(const std::string& what, std::int64_t workers) {
+  return {.name = bench::named("loader/" + what, {{"workers", workers}}),
+          .floor = (workers == 0 ? "floor_inline/" : "floor_hand_off/") + what,
+          .what = bench::goal::kind::speed_at_least,
+          .bound = 0.90};
+}
+
+bench::goal rows_goal(std::int64_t workers, std::int64_t batch, std::int64_t bytes) {
+  return {
+      .name = bench::named("loader", {{"workers", workers}, {"batch", batch}, {"bytes", bytes}}),
+      .floor = bench::named(workers == 0 ? "floor_inline" : "floor_hand_off",
+                            {{"batch", batch}, {"bytes", bytes}})};
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  add<to_floats>("float");
-  add<to_bytes>("byte");
-  benchmark::RegisterBenchmark("sampler_alone", sampler_alone)
-      ->UseRealTime()
-      ->Unit(benchmark::kMillisecond);
-
-  using enum bench::goal::kind;
+  add_digits<to_floats>("float");
+  add_digits<to_bytes>("byte");
+  add("sampler", sampler)->Unit(benchmark::kNanosecond);
+  add_rows<4>();
+  add_rows<785>();
+  add_rows<4096>();
+  add_rows<65536>();
   return bench::run(argc, argv, "loader_bench",
-                    {{"loader_inline/float", "floor_inline/float", speed_at_least, 0.90},
-                     {"loader_inline/byte", "floor_inline/byte", speed_at_least, 0.90},
-                     {"loader_1/float", "floor_hand_off/float", speed_at_least, 0.90},
-                     {"loader_1/byte", "floor_hand_off/byte", speed_at_least, 0.90}});
+                    {digits_goal("float", 0), digits_goal("float", 1), digits_goal("byte", 0),
+                     digits_goal("byte", 1),  rows_goal(0, 16, 4),     rows_goal(1, 16, 4),
+                     rows_goal(0, 64, 4),     rows_goal(1, 64, 4),     rows_goal(0, 256, 4),
+                     rows_goal(1, 256, 4),    rows_goal(0, 64, 785),   rows_goal(1, 64, 785),
+                     rows_goal(0, 64, 4096),  rows_goal(1, 64, 4096),  rows_goal(0, 64, 65536),
+                     rows_goal(1, 64, 65536), rows_goal(0, 16, 785),   rows_goal(1, 16, 785),
+                     rows_goal(0, 256, 785),  rows_goal(1, 256, 785),  rows_goal(0, 16, 4096),
+                     rows_goal(1, 16, 4096),  rows_goal(0, 256, 4096), rows_goal(1, 256, 4096),
+                     rows_goal(0, 16, 65536), rows_goal(1, 16, 65536), rows_goal(0, 256, 65536),
+                     rows_goal(1, 256, 65536)});
 }

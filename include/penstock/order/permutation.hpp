@@ -6,6 +6,7 @@
 #include <cassert>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -118,22 +119,16 @@ class permutation {
     for (std::size_t i = 0; i < out.size(); ++i) out[i] = mix(first + i);
 
     // Walking one index at a time would mispredict a branch for most of them where n is a little
-    // above a power of two. Here whole passes walk, over a list that is packed without branches.
-    std::array<std::uint8_t, chunk> outside;
-    std::size_t left = 0;
-    for (std::size_t i = 0; i < out.size(); ++i) {
-      outside[left] = static_cast<std::uint8_t>(i);
-      left += out[i] >= size ? 1u : 0u;
-    }
-    while (left > 0) {
-      std::size_t kept = 0;
-      for (std::size_t i = 0; i < left; ++i) {
-        const std::uint8_t place = outside[i];
+    // above a power of two. Here whole passes walk, over the places whose bits are set.
+    static_assert(chunk <= std::numeric_limits<std::uint64_t>::digits);
+    std::uint64_t outside = 0;
+    for (std::size_t i = 0; i < out.size(); ++i) outside |= std::uint64_t{out[i] >= size} << i;
+    while (outside != 0) {
+      for (std::uint64_t left = outside; left != 0; left &= left - 1) {
+        const auto place = static_cast<std::size_t>(std::countr_zero(left));
         out[place] = mix(out[place]);
-        outside[kept] = place;
-        kept += out[place] >= size ? 1u : 0u;
+        outside ^= std::uint64_t{out[place] < size} << place;
       }
-      left = kept;
     }
   }
 

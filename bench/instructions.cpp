@@ -1,0 +1,138 @@
+// One part of the flow by itself, for as many batches as it is told: what bench/instructions.sh
+// counts the instructions of. Samples of four bytes, so that little but the library is counted.
+//
+//   instructions PART BATCH_SIZE BATCHES
+//
+// Parts: sampler        the order alone: the indices of the samples
+//        plain          the floor: indices, a gather, and a consumer that reads every value
+//        inline         a loader without workers and the same consumer
+//        worker         a loader with one worker and the same consumer
+//        transfer       that loader, a transfer on the host device and the same consumer
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <penstock/penstock.hpp>
+
+namespace {
+
+namespace ps = penstock;
+
+using number = ps::record<ps::field<"x", std::uint32_t>>;
+
+constexpr std::size_t samples = std::size_t{1} << 16;
+constexpr std::uint64_t epochs = 1'000'000;  // more than anybody waits for
+
+std::vector<std::uint32_t> numbers() {
+  std::vector<std::uint32_t> made(samples);
+  for (std::size_t i = 0; i < samples; ++i) made[i] = static_cast<std::uint32_t>(i * 2654435761U);
+  return made;
+}
+
+std::uint64_t sum_of(std::span<const std::uint32_t> values) {
+  std::uint64_t sum = 0;
+  for (const std::uint32_t value : values) sum += value;
+  return sum;
+}
+
+// The batches that the plain parts make: begin and length of each, epoch after epoch.
+template <class Use>
+void for_each_batch(std::size_t batch_size, std::uint64_t batches, Use use) {
+  for (std::uint64_t epoch = 0; batches > 0; ++epoch) {
+    const auto order = ps::shuffled{.seed = 1}.order(samples, epoch);
+    for (std::size_t first = 0; first < samples && batches > 0; first += batch_size, --batches) {
+      use(order, first, std::min(batch_size, samples - first));
+    }
+  }
+}
+
+std::uint64_t sampler(std::size_t batch_size, std::uint64_t batches) {
+  std::vector<std::uint64_t> indices(batch_size);
+  std::uint64_t last = 0;
+  for_each_batch(batch_size, batches, [&](const auto& order, std::size_t first, std::size_t count) {
+    order.fill(first, std::span{indices}.first(count));
+    last += indices[count - 1];
+  });
+  return last;
+}
+
+std::uint64_t plain(std::size_t batch_size, std::uint64_t batches) {
+  const auto data = numbers();
+  std::vector<std::uint64_t> indices(batch_size);
+  std::vector<std::uint32_t> slab(batch_size);
+  std::uint64_t sum = 0;
+  for_each_batch(batch_size, batches, [&](const auto& order, std::size_t first, std::size_t count) {
+    order.fill(first, std::span{indices}.first(count));
+    for (std::size_t i = 0; i < count; ++i) slab[i] = data[indices[i]];
+    asm volatile("" ::: "memory");  // the values go through memory, as they do between two threads
+    sum += sum_of(std::span{slab}.first(count));
+  });
+  return sum;
+}
+
+std::uint64_t load(std::size_t batch_size, std::uint64_t batches, std::size_t workers) {
+  const auto data = numbers();
+  ps::loader loader{ps::memory_dataset<number>{data},
+                    ps::shuffled{.seed = 1},
+                    {.batch_size = batch_size, .workers = workers}};
+  std::uint64_t sum = 0;
+  for (auto& batch : loader.epochs(0, epochs)) {
+    sum += sum_of(ps::get<"x">(batch).flat());
+    if (--batches == 0) break;
+  }
+  return sum;
+}
+
+std::uint64_t transfer(std::size_t batch_size, std::uint64_t batches) {
+  const auto data = numbers();
+  ps::host_device device;
+  auto stream = device.make_stream();
+  ps::loader loader{ps::memory_dataset<number>{data},
+                    ps::shuffled{.seed = 1},
+                    device,
+                    {.batch_size = batch_size, .workers = 1}};
+  ps::transfer feed{loader, stream};
+  std::uint64_t sum = 0;
+  for (auto& batch : feed.epochs(0, epochs)) {
+    stream.launch([&sum, x = ps::get<"x">(batch)] { sum += sum_of(x.flat()); });
+    if (--batches == 0) break;
+  }
+  device.synchronize(stream);
+  return sum;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string part = argc == 4 ? argv[1] : "";
+  const std::size_t batch_size = argc == 4 ? std::strtoull(argv[2], nullptr, 10) : 0;
+  const std::uint64_t batches = argc == 4 ? std::strtoull(argv[3], nullptr, 10) : 0;
+  std::uint64_t result = 0;
+  if (batch_size == 0 || batches == 0) {
+    std::fprintf(stderr,
+                 "usage: instructions sampler|plain|inline|worker|transfer BATCH_SIZE BATCHES\n");
+    return 2;
+  }
+  if (part == "sampler") {
+    result = sampler(batch_size, batches);
+  } else if (part == "plain") {
+    result = plain(batch_size, batches);
+  } else if (part == "inline") {
+    result = load(batch_size, batches, 0);
+  } else if (part == "worker") {
+    result = load(batch_size, batches, 1);
+  } else if (part == "transfer") {
+    result = transfer(batch_size, batches);
+  } else {
+    std::fprintf(stderr, "instructions: no part called %s\n", part.c_str());
+    return 2;
+  }
+  std::printf("%llu\n", static_cast<unsigned long long>(result));
+}

@@ -1,0 +1,289 @@
+// The order of samples and their random bits: what an index costs when it is computed from its
+// position, in constant memory, and what it costs to read from a list that was shuffled before.
+//
+//   build/bench/bench/penstock_sampler_bench
+//
+// One iteration is 64 indices, the batch of a typical loop, which the consumer adds up. The floors
+// are the same sum over a shuffled std::vector<uint64_t> of four times the last-level cache, 128
+// MiB at least:
+//   read_permutation          from its begin to its end: the bandwidth of an otherwise idle memory
+//   read_permutation_blocks   64 in a row, anywhere: what a worker meets that reads samples between
+//   read_permutation_index    one index anywhere
+// The making of the list is in none of them; shuffle_permutation is that: an iteration is
+// std::shuffle once, for one epoch. A list of 1e12 samples takes 8 TB (so does PyTorch's randperm),
+// and none is that long here; ours takes order_bytes for any number. samples:0 stands for 2^63.
+//
+// Where the list is read in blocks, ours loses: six multiplications an index, and one index in ten
+// goes in again at 1e12, are more than eight bytes of bandwidth.
+//
+// Peers of the generator: std::mt19937_64, drawn on, and seeded for each sample as ours is, and
+// std::normal_distribution over it. (std::philox_engine is C++26.) One iteration is 64 draws. Drawn
+// on, Philox loses, too: what it is chosen for is that a stream costs nothing to begin.
+
+#include <benchmark/benchmark.h>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <numeric>
+#include <random>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <penstock/order/random.hpp>
+#include <penstock/order/sampler.hpp>
+
+#include "support/program.hpp"
+
+namespace {
+
+namespace ps = penstock;
+
+constexpr std::size_t block = 64;
+constexpr std::int64_t trillion = 1'000'000'000'000;
+constexpr std::int64_t most = 0;  // stands for 2^63, which an axis does not hold
+
+std::uint64_t samples_of(std::int64_t axis) {
+  return axis == most ? std::uint64_t{1} << 63 : static_cast<std::uint64_t>(axis);
+}
+
+std::uint64_t sum_of(std::span<const std::uint64_t> indices) {
+  return std::accumulate(indices.begin(), indices.end(), std::uint64_t{0});
+}
+
+void count_indices(benchmark::State& state, double bytes) {
+  state.SetItemsProcessed(state.iterations() * static_cast<std::int64_t>(block));
+  state.counters["order_bytes"] = bytes;
+}
+
+std::size_t last_level_cache() {
+  std::size_t most_bytes = 0;
+  for (const auto& cache : benchmark::CPUInfo::Get().caches) {
+    if (cache.type != "Instruction" && cache.size > 0) {
+      most_bytes = std::max(most_bytes, static_cast<std::size_t>(cache.size));
+    }
+  }
+  return most_bytes;
+}
+
+const std::vector<std::uint64_t>& permutation() {
+  static const std::vector<std::uint64_t> made = [] {
+    const std::size_t bytes = std::max(std::size_t{128} << 20, 4 * last_level_cache());
+    std::vector<std::uint64_t> list(bytes / sizeof(std::uint64_t));
+    std::iota(list.begin(), list.end(), std::uint64_t{0});
+    std::shuffle(list.begin(), list.end(), std::mt19937_64{1});
+    return list;
+  }();
+  return made;
+}
+
+double permutation_bytes() {
+  return static_cast<double>(permutation().size() * sizeof(std::uint64_t));
+}
+
+// ---- where the next block, or the next index, is taken
+
+// From the begin to the end, again and again.
+class in_order {
+ public:
+  explicit in_order(std::uint64_t size) : end_(size) {}
+  std::uint64_t next(std::uint64_t count) {
+    const std::uint64_t at = next_;
+    next_ = at + 2 * count > end_ ? 0 : at + count;
+    return at;
+  }
+
+ private:
+  std::uint64_t end_;
+  std::uint64_t next_ = 0;
+};
+
+// Places that no prefetcher foresees, and that cost next to nothing themselves.
+class anywhere {
+ public:
+  explicit anywhere(std::uint64_t size) : size_(size) {}
+  std::uint64_t next(std::uint64_t count) {
+    state_ = state_ * 6364136223846793005U + 1442695040888963407U;
+    __extension__ using wide = unsigned __int128;
+    return static_cast<std::uint64_t>((wide{state_} * (size_ - count + 1)) >> 64);
+  }
+
+ private:
+  std::uint64_t size_;
+  std::uint64_t state_ = 1;
+};
+
+// ---- the order, block by block
+
+template <class Places>
+void read_permutation(benchmark::State& state) {
+  const std::span<const std::uint64_t> list{permutation()};
+  Places places{list.size()};
+  for (auto _ : state) {
+    benchmark::DoNotOptimize(sum_of(list.subspan(places.next(block), block)));
+  }
+  count_indices(state, permutation_bytes());
+}
+
+void shuffle_permutation(benchmark::State& state) {
+  std::vector<std::uint64_t> list = permutation();
+  std::mt19937_64 generator{1};
+  for (auto _ : state) {
+    std::shuffle(list.begin(), list.end(), generator);
+    benchmark::ClobberMemory();
+  }
+  state.SetItemsProcessed(state.iterations() * static_cast<std::int64_t>(list.size()));
+  state.counters["order_bytes"] = permutation_bytes();
+}
+
+template <class Sampler, class Places>
+void fill_blocks(benchmark::State& state) {
+  const std::uint64_t samples = samples_of(state.range(0));
+  const auto order = Sampler{}.order(samples, 1);
+  Places places{samples};
+  std::array<std::uint64_t, block> indices;
+  for (auto _ : state) {
+    order.fill(places.next(block), indices);
+    benchmark::DoNotOptimize(indices.data());
+    benchmark::DoNotOptimize(sum_of(indices));
+  }
+  count_indices(state, sizeof(order));
+}
+
+// The cost of an epoch's begin.
+void make_order(benchmark::State& state) {
+  std::uint64_t epoch = 0;
+  for (auto _ : state) {
+    const auto order = ps::shuffled{.seed = 1}.order(samples_of(state.range(0)), epoch++);
+    benchmark::DoNotOptimize(&order);
+  }
+  state.SetItemsProcessed(state.iterations());
+}
+
+// ---- the order, index by index
+
+template <class Order>
+void take_anywhere(benchmark::State& state, std::uint64_t samples, double bytes, Order order) {
+  anywhere places{samples};
+  for (auto _ : state) {
+    std::uint64_t sum = 0;
+    for (std::size_t i = 0; i < block; ++i) sum += order(places.next(1));
+    benchmark::DoNotOptimize(sum);
+  }
+  count_indices(state, bytes);
+}
+
+void read_index(benchmark::State& state) {
+  const auto& list = permutation();
+  take_anywhere(state, list.size(), permutation_bytes(),
+                [&list](std::uint64_t k) { return list[k]; });
+}
+
+void shuffled_index(benchmark::State& state) {
+  const std::uint64_t samples = samples_of(state.range(0));
+  const auto order = ps::shuffled{}.order(samples, 1);
+  take_anywhere(state, samples, sizeof(order), [order](std::uint64_t k) { return order(k); });
+}
+
+// ---- random bits
+
+void count_draws(benchmark::State& state) {
+  state.SetItemsProcessed(state.iterations() * static_cast<std::int64_t>(block));
+}
+
+template <class Generator, class Draw>
+void draw_on(benchmark::State& state, Generator generator, Draw draw) {
+  for (auto _ : state) {
+    for (std::size_t i = 0; i < block; ++i) benchmark::DoNotOptimize(draw(generator));
+  }
+  count_draws(state);
+}
+
+std::uint64_t draw_64_bits(ps::sample_generator& generator) {
+  const std::uint64_t high = generator();
+  return high << 32 | generator();
+}
+
+void bits_philox(benchmark::State& state) {
+  draw_on(state, ps::sample_generator{{.seed = 1}, 0}, draw_64_bits);
+}
+void bits_mt19937_64(benchmark::State& state) {
+  draw_on(state, std::mt19937_64{1}, [](auto& generator) { return generator(); });
+}
+
+// A generator for each sample, and two words of 64 bits out of it: a shift and an angle, say.
+void fresh_philox(benchmark::State& state) {
+  std::uint64_t index = 0;
+  for (auto _ : state) {
+    for (std::size_t i = 0; i < block; ++i) {
+      ps::sample_generator generator{{.seed = 1, .epoch = 1}, index++};
+      benchmark::DoNotOptimize(draw_64_bits(generator) ^ draw_64_bits(generator));
+    }
+  }
+  count_draws(state);
+}
+void fresh_mt19937_64(benchmark::State& state) {
+  std::uint64_t index = 0;
+  for (auto _ : state) {
+    for (std::size_t i = 0; i < block; ++i) {
+      std::mt19937_64 generator{index++};
+      benchmark::DoNotOptimize(generator() ^ generator());
+    }
+  }
+  count_draws(state);
+}
+
+void normal_ours(benchmark::State& state) {
+  draw_on(state, ps::sample_generator{{.seed = 1}, 0},
+          [](auto& generator) { return ps::normal(generator, 0.0, 1.0); });
+}
+void normal_std(benchmark::State& state) {
+  std::normal_distribution<double> normal;
+  draw_on(state, std::mt19937_64{1}, [&normal](auto& generator) { return normal(generator); });
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const auto add = [](const std::string& name, void (*run)(benchmark::State&)) {
+    return benchmark::RegisterBenchmark(name.c_str(), run);
+  };
+  const auto add_sized = [&](const std::string& name, void (*run)(benchmark::State&),
+                             std::initializer_list<std::int64_t> sizes) {
+    for (const std::int64_t size : sizes) add(name, run)->ArgName("samples")->Arg(size);
+  };
+  add("read_permutation", read_permutation<in_order>);
+  add("read_permutation_blocks", read_permutation<anywhere>);
+  add("read_permutation_index", read_index);
+  add("shuffle_permutation", shuffle_permutation)->Unit(benchmark::kMillisecond);
+  add_sized("sequential", fill_blocks<ps::sequential, in_order>, {trillion});
+  add_sized("shuffled", fill_blocks<ps::shuffled, in_order>,
+            {1'000, 60'000, 1'000'000, 1'000'000'000, trillion, most});
+  add_sized("shuffled_blocks", fill_blocks<ps::shuffled, anywhere>, {trillion});
+  add_sized("shuffled_index", shuffled_index, {trillion});
+  add_sized("make_order", make_order, {1'000, trillion});
+  add("bits_philox", bits_philox);
+  add("bits_mt19937_64", bits_mt19937_64);
+  add("fresh_philox", fresh_philox);
+  add("fresh_mt19937_64", fresh_mt19937_64);
+  add("normal_ours", normal_ours);
+  add("normal_std", normal_std);
+
+  using enum bench::goal::kind;
+  const auto of = [](const std::string& name, std::int64_t samples) {
+    return bench::named(name, {{"samples", samples}});
+  };
+  return bench::run(
+      argc, argv, "sampler_bench",
+      {{of("shuffled", trillion), "read_permutation", time_at_most, 1.5},
+       {of("shuffled_blocks", trillion), "read_permutation_blocks", time_at_most, 1.5},
+       {of("shuffled_index", trillion), "read_permutation_index", time_at_most, 1.5},
+       {of("shuffled", trillion), "shuffle_permutation", speed_at_least},
+       {of("shuffled", trillion), of("shuffled", 1'000'000), time_at_most},
+       {"bits_philox", "bits_mt19937_64", speed_at_least},
+       {"fresh_philox", "fresh_mt19937_64", speed_at_least},
+       {"normal_ours", "normal_std", speed_at_least}});
+}
