@@ -18,6 +18,7 @@
 #include <penstock/core/sequence.hpp>
 #include <penstock/device/host_device.hpp>
 
+#include "support/asleep.hpp"
 #include "support/catch.hpp"
 
 namespace ps = penstock;
@@ -218,6 +219,39 @@ TEST_CASE("a copy takes at least its bytes divided by the modelled bandwidth", "
   for (int i = 0; i < copies; ++i) device.copy_async(to.data(), from.data(), bytes, stream);
   device.synchronize(ps::host_stream_ref{stream});
   CHECK(std::chrono::steady_clock::now() - begin >= copies * (2ms + 1ms));
+  CHECK(to == from);
+}
+
+TEST_CASE("behind a wait, modelled time counts from the end of the wait", "[device]") {
+  constexpr std::size_t bytes = 1'000'000;
+  constexpr auto span = 20ms;
+  const ps::host_device plain;
+  const ps::host_device device{{.copy_bytes_per_second = 50e6, .launch_latency = 0ms}};
+  const std::vector<std::byte> from(bytes, std::byte{9});
+  std::vector<std::byte> to(bytes);
+  auto before = plain.make_stream();
+  auto stream = device.make_stream();
+  auto done = plain.make_event();
+  ps::sequence gate;
+  before.launch([&gate] { block_on(gate); });
+  plain.record(done, before);
+
+  ps::sequence reached;
+  std::atomic<long> thread{0};
+  stream.launch([&] {
+    thread = this_thread_number();
+    reached.store(1);
+  });
+  device.wait(stream, done);
+  device.copy_async(to.data(), from.data(), bytes, stream);
+  block_on(reached);
+  wait_until_asleep(thread);  // in the wait
+  std::this_thread::sleep_for(span);
+
+  const auto begin = std::chrono::steady_clock::now();
+  gate.store(1);
+  device.synchronize(ps::host_stream_ref{stream});
+  CHECK(std::chrono::steady_clock::now() - begin >= span);
   CHECK(to == from);
 }
 

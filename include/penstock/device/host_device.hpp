@@ -54,9 +54,12 @@ class host_device {
     if (stream.queue_ == nullptr) {
       event.queue_->wait_until_completed(event.position_);
     } else if (stream.queue_ != event.queue_.get()) {
-      stream.queue_->push([queue = event.queue_, position = event.position_]() noexcept {
-        queue->wait_until_completed(position);
-      });
+      stream.queue_->push(
+          [own = stream.queue_, queue = event.queue_, position = event.position_]() noexcept {
+            if (queue->completed() >= position) return;
+            queue->wait_until_completed(position);
+            own->busy_until(detail::host_clock::now());  // what follows can't have begun before
+          });
     }
   }
 

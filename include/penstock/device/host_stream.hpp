@@ -162,18 +162,28 @@ class host_queue : public std::enable_shared_from_this<host_queue> {
   sequence completed_signal_;
 };
 
+/// Runs `work` at `start`, or later where the thread wakes late. Returns the modelled end: `start` and
+/// the time of the work, without the lateness.
+template <class Work>
+host_clock::time_point modelled_run(host_clock::time_point start, Work&& work) {
+  std::this_thread::sleep_until(start);
+  const auto begin = host_clock::now();
+  work();
+  return start + (host_clock::now() - begin);
+}
+
 /// Copies like memcpy, and takes as long as the modelled bus would. Returns the modelled end.
 inline host_clock::time_point modelled_copy(void* to, const void* from, std::size_t bytes,
                                             const host_device_options& options,
                                             host_clock::time_point start) {
-  std::this_thread::sleep_until(start);
-  std::memcpy(to, from, bytes);
-  if (options.copy_bytes_per_second <= 0.0) return host_clock::now();
+  const auto own_end =
+      modelled_run(start, [to, from, bytes]() noexcept { std::memcpy(to, from, bytes); });
+  if (options.copy_bytes_per_second <= 0.0) return own_end;
   const std::chrono::duration<double> span{static_cast<double>(bytes) /
                                            options.copy_bytes_per_second};
-  const auto end = start + std::chrono::duration_cast<std::chrono::nanoseconds>(span);
-  std::this_thread::sleep_until(end);
-  return end;
+  const auto bus_end = start + std::chrono::duration_cast<std::chrono::nanoseconds>(span);
+  std::this_thread::sleep_until(bus_end);
+  return (std::max)(own_end, bus_end);
 }
 
 }  // namespace detail
@@ -218,9 +228,7 @@ class host_stream_ref {
     } else if (queue_->is_modelled()) {
       queue_->push(
           [queue = queue_, queued = detail::host_clock::now(), work = std::move(work)]() mutable {
-            std::this_thread::sleep_until(queue->start_of(queued));
-            work();
-            queue->busy_until(detail::host_clock::now());
+            queue->busy_until(detail::modelled_run(queue->start_of(queued), work));
           });
     } else {
       queue_->push(std::move(work));

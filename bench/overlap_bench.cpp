@@ -1,0 +1,248 @@
+// How much of load, copy and compute runs at the same time: a batch's time in the whole flow (a loader,
+// a transfer and a step on a stream of the host device) over the bound max(load / workers, copy, compute),
+// for every ratio of the three costs from 1:10:1 to 10:1:10.
+//
+//   build/bench/bench/penstock_overlap_bench [--json FILE]
+//
+// The stages wait and do not burn, so two cores are enough to see five threads overlap. The copy is the
+// host device's own, with bandwidth and latency set; load and step are timed waits. A timed wait comes
+// back late, by as much as the machine likes, and the next one is shorter by that: a stage holds its
+// thread for n * cost in n batches, never less, and whatever the flow itself loses shows.
+//
+// `wait_alone` is the floor: nothing but the waits of the slowest stage. `plain_wait_alone` is the same
+// without making up for late returns: how late this machine's timers are. The counters of a `flow` row
+// are the point of the grid in microseconds, with the serial loop measured beside it.
+
+#include <benchmark/benchmark.h>
+#include <sys/prctl.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <span>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <penstock/penstock.hpp>
+
+#include "support/program.hpp"
+
+namespace {
+
+namespace ps = penstock;
+using clock_type = std::chrono::steady_clock;
+using microseconds = std::chrono::microseconds;
+using nanoseconds = std::chrono::nanoseconds;
+
+constexpr std::size_t samples_a_batch = 64;
+constexpr std::size_t values_a_sample = 64;
+constexpr microseconds unit{400};
+constexpr microseconds latency{10};  // part of every copy's and every step's cost
+constexpr std::size_t prefetch = 2;  // what a loader of large batches takes: the hardest to fill
+
+struct point {
+  std::int64_t load;  // all three in units
+  std::int64_t copy;
+  std::int64_t compute;
+  std::int64_t workers;
+
+  [[nodiscard]] microseconds bound() const {
+    return std::max({load * unit / workers, copy * unit, compute * unit});
+  }
+};
+
+constexpr std::array<std::int64_t, 3> costs{1, 3, 10};
+constexpr std::size_t points = costs.size() * costs.size() * costs.size() * 2;
+
+constexpr point point_at(std::size_t i) {
+  const auto digit = [&](std::size_t place) { return costs[i / place % costs.size()]; };
+  return {digit(1), digit(3), digit(9), i < points / 2 ? 1 : 2};
+}
+
+// Batches of about this long together are one repetition.
+constexpr std::chrono::milliseconds repetition{60};
+constexpr int warm_up = 8;  // more batches than the flow holds
+
+int batches_in(microseconds each) {
+  return static_cast<int>(std::max<std::int64_t>(16, repetition / each));
+}
+
+double in_microseconds(clock_type::duration span) {
+  return std::chrono::duration<double, std::micro>(span).count();
+}
+
+/// Waits that last as long as they should when taken together. One thread.
+class steady_wait {
+ public:
+  void operator()(nanoseconds cost) {
+    const auto until = clock_type::now() + cost - late_;
+    std::this_thread::sleep_until(until);
+    late_ = clock_type::now() - until;
+  }
+
+ private:
+  nanoseconds late_{0};
+};
+
+/// The kernel may otherwise add 50 us to every wait of the calling thread.
+void wait_exactly() { ::prctl(PR_SET_TIMERSLACK, 1UL); }
+
+struct slow_samples {
+  using record_type = ps::record<ps::field<"x", float, values_a_sample>>;
+
+  std::uint64_t batches;
+  nanoseconds load;
+
+  [[nodiscard]] std::uint64_t size() const { return batches * samples_a_batch; }
+  void read_run(std::span<const std::uint64_t> indices, ps::batch_view<record_type> out) const {
+    thread_local steady_wait waits = (wait_exactly(), steady_wait{});
+    for (float& value : ps::get<"x">(out).flat()) value = static_cast<float>(indices.front());
+    waits(load * indices.size() / samples_a_batch);
+  }
+};
+
+constexpr std::size_t batch_bytes = samples_a_batch * values_a_sample * sizeof(float);
+
+ps::host_device device_of(const point& at) {
+  const std::chrono::duration<double> bus = at.copy * unit - latency;
+  return ps::host_device{
+      {.copy_bytes_per_second = batch_bytes / bus.count(), .launch_latency = latency}};
+}
+
+/// What runs on the consumer's stream: waits, and notes when it was done.
+struct step {
+  nanoseconds cost;
+  steady_wait waits;
+  std::vector<clock_type::time_point> ends;
+
+  void operator()() {
+    waits(cost);
+    ends.push_back(clock_type::now());
+  }
+};
+
+/// Microseconds a batch, from the first batch that met a full flow to the last.
+double run_flow(const point& at) {
+  const int batches = batches_in(at.bound()) + warm_up;
+  const auto device = device_of(at);
+  auto stream = device.make_stream();
+  step work{at.compute * unit - latency, {}, {}};
+  work.ends.reserve(static_cast<std::size_t>(batches));
+  ps::loader loader{slow_samples{static_cast<std::uint64_t>(batches), at.load * unit},
+                    ps::sequential{},
+                    device,
+                    {.batch_size = samples_a_batch,
+                     .workers = static_cast<std::size_t>(at.workers),
+                     .prefetch = prefetch}};
+  ps::transfer feed{loader, stream};
+  for ([[maybe_unused]] auto& batch : feed.epoch(0)) stream.launch([&work] { work(); });
+  device.synchronize(ps::host_stream_ref{stream});
+  const auto first = work.ends[warm_up - 1];
+  return in_microseconds(work.ends.back() - first) / (batches - warm_up);
+}
+
+/// The same work, one after the other on one thread.
+double run_serial(const point& at) {
+  constexpr int batches = 4;
+  const auto device = device_of(at);
+  auto stream = device.make_stream();
+  step work{at.compute * unit - latency, {}, {}};
+  work.ends.reserve(batches + 1);
+  ps::loader loader{slow_samples{batches + 1, at.load * unit},
+                    ps::sequential{},
+                    device,
+                    {.batch_size = samples_a_batch, .workers = 0}};
+  ps::transfer feed{loader, stream, {.depth = 1}};
+  for ([[maybe_unused]] auto& batch : feed.epoch(0)) {
+    stream.launch([&work] { work(); });
+    device.synchronize(ps::host_stream_ref{stream});
+  }
+  return in_microseconds(work.ends.back() - work.ends.front()) / batches;
+}
+
+std::string name_of(const point& at) {
+  return bench::named(
+      "flow",
+      {{"load", at.load}, {"copy", at.copy}, {"compute", at.compute}, {"workers", at.workers}});
+}
+
+std::string floor_of(const point& at) {
+  return bench::named("wait_alone", {{"us", at.bound().count()}});
+}
+
+// Manual time below: what is measured is one batch out of many, not an iteration of the State.
+
+void flow(benchmark::State& state, const point& at) {
+  for (auto _ : state) {
+    const double achieved = run_flow(at);
+    state.SetIterationTime(achieved * 1e-6);
+    const auto in_us = [](microseconds span) { return static_cast<double>(span.count()); };
+    state.counters["load_us"] = in_us(at.load * unit);
+    state.counters["copy_us"] = in_us(at.copy * unit);
+    state.counters["compute_us"] = in_us(at.compute * unit);
+    state.counters["bound_us"] = in_us(at.bound());
+    state.counters["achieved_us"] = achieved;
+    state.counters["over_bound"] = achieved / in_us(at.bound());
+    state.counters["serial_us"] = run_serial(at);
+  }
+}
+
+template <class Wait>
+void wait_alone(benchmark::State& state, microseconds cost) {
+  std::thread{[&] {
+    wait_exactly();
+    for (auto _ : state) {
+      const int batches = batches_in(cost);
+      Wait wait;
+      wait(cost);  // so that the clock starts, as it stops, at a late return
+      const auto start = clock_type::now();
+      for (int i = 0; i < batches; ++i) wait(cost);
+      state.SetIterationTime(in_microseconds(clock_type::now() - start) * 1e-6 / batches);
+    }
+  }}.join();
+}
+
+struct plain_wait {
+  void operator()(nanoseconds cost) const { std::this_thread::sleep_for(cost); }
+};
+
+template <std::size_t... I>
+int run_with_goals(int argc, char** argv, std::index_sequence<I...>) {
+  using enum bench::goal::kind;
+  return bench::run(
+      argc, argv, "overlap_bench",
+      {bench::goal{name_of(point_at(I)), floor_of(point_at(I)), time_at_most, 1.02}...});
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const auto once = [](benchmark::internal::Benchmark* made) {
+    made->UseManualTime()->Iterations(1)->Unit(benchmark::kMicrosecond);
+  };
+  std::vector<microseconds> bounds;
+  for (std::size_t i = 0; i < points; ++i) {
+    const point at = point_at(i);
+    once(benchmark::RegisterBenchmark(name_of(at).c_str(), flow, at));
+    bounds.push_back(at.bound());
+  }
+  std::sort(bounds.begin(), bounds.end());
+  bounds.erase(std::unique(bounds.begin(), bounds.end()), bounds.end());
+  for (const microseconds cost : bounds) {
+    const auto us = "/us:" + std::to_string(cost.count());
+    once(benchmark::RegisterBenchmark(("wait_alone" + us).c_str(), wait_alone<steady_wait>, cost));
+    once(benchmark::RegisterBenchmark(("plain_wait_alone" + us).c_str(), wait_alone<plain_wait>,
+                                      cost));
+  }
+  // A default of this program, before the caller's own: the grid is large.
+  std::vector<char*> words{argv, argv + argc};
+  std::string few{"--benchmark_repetitions=5"};
+  words.insert(words.begin() + 1, few.data());
+  return run_with_goals(static_cast<int>(words.size()), words.data(),
+                        std::make_index_sequence<points>{});
+}

@@ -1,0 +1,262 @@
+// What the transfer adds to a copy, on the host device, for batches from 64 bytes to 64 MiB and 1 to 4
+// device slots. Nothing is read and nothing is computed: all that is left is copying and handing over.
+//
+//   build/bench/bench/penstock_transfer_bench [--json FILE]
+//
+// Floors, with as many slabs of the same size as the flow has:
+//   memcpy          a plain loop on the consumer's thread
+//   copying_thread  one thread that copies ahead of the consumer, written by hand
+// Measured:
+//   feed            a transfer of a source whose batches are always ready
+//   loader          a loader alone, one worker, of a dataset that has nothing to do
+//   loader_feed     a transfer of that loader
+//
+// The consumer is the calling thread, and waits for each batch's copy. `bytes` are those of a batch, which
+// is one sample. Up to 64 KiB the host device copies on the thread that asks, so the feed stands beside
+// `memcpy` there, and beyond beside `copying_thread`. The counter `consumer_ns` is the processor time of
+// the consumer's thread for each batch; at 64 bytes it is what the calls cost.
+
+#include <benchmark/benchmark.h>
+#include <time.h>
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <map>
+#include <span>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <penstock/penstock.hpp>
+
+#include "support/program.hpp"
+
+namespace {
+
+namespace ps = penstock;
+
+using bytes_record = ps::record<ps::field<"bytes", std::uint8_t, ps::dyn>>;
+using host_slab = ps::slab<ps::host_device>;
+
+constexpr std::array<std::int64_t, 6> sizes{64, 4 << 10, 64 << 10, 1 << 20, 16 << 20, 64 << 20};
+constexpr std::size_t source_slots = 3;  // as many as a loader of large batches has
+
+/// Where all sides copy from: made once for each size.
+const std::byte* source_slab(std::size_t bytes, std::uint64_t which) {
+  static std::map<std::size_t, host_slab> made;
+  const auto [found, is_new] =
+      made.try_emplace(bytes, ps::host_device{}, bytes * source_slots, ps::memory_kind::pinned);
+  if (is_new) std::memset(found->second.data(), 7, bytes * source_slots);
+  return found->second.data() + which % source_slots * bytes;
+}
+
+/// A source whose batches are always ready, without end.
+class ready_source {
+ public:
+  using record_type = bytes_record;
+  using device_type = ps::host_device;
+
+  class batch_type {
+   public:
+    using record_type = ready_source::record_type;
+    using device_type = ready_source::device_type;
+
+    batch_type() = default;
+    batch_type(const std::byte* data, std::uint64_t index, ps::host_event& drained) noexcept
+        : data_(data), info_{0, index, 1, 1}, drained_(&drained) {}
+    batch_type(batch_type&& other) noexcept { *this = std::move(other); }
+    batch_type& operator=(batch_type&& other) noexcept {
+      data_ = std::exchange(other.data_, nullptr);
+      info_ = other.info_;
+      drained_ = other.drained_;
+      return *this;
+    }
+
+    explicit operator bool() const noexcept { return data_ != nullptr; }
+    [[nodiscard]] const std::byte* data() const noexcept { return data_; }
+    [[nodiscard]] const ps::batch_info& info() const noexcept { return info_; }
+    /// Records as a loader does; nobody refills the memory here.
+    void release_after(ps::host_stream_ref stream) {
+      ps::host_device{}.record(*drained_, stream);
+      data_ = nullptr;
+    }
+
+   private:
+    const std::byte* data_ = nullptr;
+    ps::batch_info info_;
+    ps::host_event* drained_ = nullptr;
+  };
+
+  explicit ready_source(std::size_t bytes) : bytes_(bytes), layout_({{bytes}}, 1) {}
+
+  [[nodiscard]] ps::host_device where() const noexcept { return {}; }
+  [[nodiscard]] const ps::batch_layout<record_type>& layout() const noexcept { return layout_; }
+  void start(const ps::batch_position&, std::uint64_t) noexcept { next_ = 0; }
+  [[nodiscard]] batch_type next() {
+    const std::uint64_t index = next_++;
+    return {source_slab_of(index), index, drained_[index % source_slots]};
+  }
+  [[nodiscard]] batch_type try_next() { return next(); }
+  void stop() noexcept {}
+
+ private:
+  [[nodiscard]] const std::byte* source_slab_of(std::uint64_t index) const noexcept {
+    return slabs_ + index % source_slots * bytes_;
+  }
+
+  std::size_t bytes_;
+  ps::batch_layout<record_type> layout_;
+  const std::byte* slabs_ = source_slab(bytes_, 0);
+  std::uint64_t next_ = 0;
+  std::array<ps::host_event, source_slots> drained_;
+};
+static_assert(ps::batch_source<ready_source>);
+
+/// A dataset that leaves the memory as it is.
+struct nothing_to_read {
+  using record_type = bytes_record;
+  std::size_t bytes;
+
+  [[nodiscard]] std::uint64_t size() const noexcept { return std::uint64_t{1} << 40; }
+  [[nodiscard]] ps::record_extents<record_type> extents() const { return {{bytes}}; }
+  void read_run(std::span<const std::uint64_t>, ps::batch_view<record_type>) const noexcept {}
+};
+
+double thread_nanoseconds() {
+  timespec now{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) * 1e9 + static_cast<double>(now.tv_nsec);
+}
+
+/// Times `next_batch()` once for each iteration. The first batch comes before the clock starts, and the
+/// flow is never drained: as many copies are under way at the end as were at the begin.
+template <class NextBatch>
+void measure(benchmark::State& state, std::size_t bytes, NextBatch next_batch) {
+  next_batch();
+  const double begin = thread_nanoseconds();
+  for (auto _ : state) next_batch();
+  const double spent = thread_nanoseconds() - begin;
+  state.counters["consumer_ns"] = spent / static_cast<double>(state.iterations());
+  state.SetBytesProcessed(state.iterations() * static_cast<std::int64_t>(bytes));
+}
+
+void plain_memcpy(benchmark::State& state) {
+  const auto bytes = static_cast<std::size_t>(state.range(0));
+  const auto depth = static_cast<std::size_t>(state.range(1));
+  const host_slab to{ps::host_device{}, bytes * depth, ps::memory_kind::device};
+  const std::byte* from = source_slab(bytes, 0);
+  std::uint64_t i = 0;
+  measure(state, bytes, [&] {
+    std::memcpy(to.data() + i % depth * bytes, from + i % source_slots * bytes, bytes);
+    benchmark::ClobberMemory();
+    ++i;
+  });
+}
+
+void copying_thread(benchmark::State& state) {
+  const auto bytes = static_cast<std::size_t>(state.range(0));
+  const auto depth = static_cast<std::size_t>(state.range(1));
+  const host_slab to{ps::host_device{}, bytes * depth, ps::memory_kind::device};
+  const std::byte* from = source_slab(bytes, 0);
+  ps::sequence copied;
+  ps::sequence released;  // the library's own way of waiting, on both sides
+  std::atomic<bool> stop{false};
+  std::thread copier{[&] {
+    for (std::uint32_t i = 0;; ++i) {
+      released.wait([&](std::uint32_t now) { return i - now < depth || stop.load(); });
+      if (stop.load()) return;
+      std::memcpy(to.data() + i % depth * bytes, from + i % source_slots * bytes, bytes);
+      copied.advance();
+    }
+  }};
+  std::uint32_t taken = 0;
+  measure(state, bytes, [&] {
+    if (taken != 0) released.advance();
+    copied.wait([&](std::uint32_t now) { return now != taken; });
+    ++taken;
+  });
+  stop = true;
+  released.advance();
+  copier.join();
+}
+
+void feed(benchmark::State& state) {
+  const auto bytes = static_cast<std::size_t>(state.range(0));
+  const auto depth = static_cast<std::size_t>(state.range(1));
+  ps::transfer feed{ready_source{bytes}, ps::host_device{}.inline_stream(), {.depth = depth}};
+  auto range = feed.epoch(0);
+  auto it = range.begin();
+  measure(state, bytes, [&] { ++it; });
+}
+
+auto loader_of(std::size_t bytes) {
+  return ps::loader{nothing_to_read{bytes}, ps::sequential{}, {.batch_size = 1, .workers = 1}};
+}
+
+void loader_alone(benchmark::State& state) {
+  const auto bytes = static_cast<std::size_t>(state.range(0));
+  auto loader = loader_of(bytes);
+  auto range = loader.epoch(0);
+  auto it = range.begin();
+  measure(state, bytes, [&] { ++it; });
+}
+
+void loader_feed(benchmark::State& state) {
+  const auto bytes = static_cast<std::size_t>(state.range(0));
+  const auto depth = static_cast<std::size_t>(state.range(1));
+  auto loader = loader_of(bytes);
+  ps::transfer feed{loader, loader.where().inline_stream(), {.depth = depth}};
+  auto range = feed.epoch(0);
+  auto it = range.begin();
+  measure(state, bytes, [&] { ++it; });
+}
+
+using bench::named;
+using enum bench::goal::kind;
+
+bench::goal over(const std::string& what, const std::string& floor, std::size_t size,
+                 std::int64_t depth = 3) {
+  const std::int64_t bytes = sizes[size];
+  return {named(what, {{"bytes", bytes}, {"depth", depth}}),
+          named(floor, {{"bytes", bytes}, {"depth", depth}}), time_at_most, 0};
+}
+
+template <std::size_t... I>
+int run_with_goals(int argc, char** argv, std::index_sequence<I...>) {
+  return bench::run(argc, argv, "transfer_bench",
+                    {over("feed", "memcpy", I)..., over("feed", "copying_thread", I)...,
+                     over("loader_feed", "copying_thread", I)...});
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const auto add = [](const char* name, void (*run)(benchmark::State&),
+                      const std::vector<std::int64_t>& depths) {
+    auto* made =
+        benchmark::RegisterBenchmark(name, run)->UseRealTime()->Unit(benchmark::kMicrosecond);
+    if (depths.empty()) {
+      made->ArgName("bytes");
+      for (const auto bytes : sizes) made->Arg(bytes);
+    } else {
+      made->ArgNames({"bytes", "depth"})->ArgsProduct({{sizes.begin(), sizes.end()}, depths});
+    }
+  };
+  add("memcpy", plain_memcpy, {1, 2, 3, 4});
+  add("copying_thread", copying_thread, {1, 2, 3, 4});
+  add("feed", feed, {1, 2, 3, 4});
+  add("loader", loader_alone, {});
+  add("loader_feed", loader_feed, {3});
+
+  // Defaults of this program, before the caller's own: 84 rows are many.
+  std::vector<char*> words{argv, argv + argc};
+  std::string few{"--benchmark_repetitions=5"};
+  std::string brief{"--benchmark_min_time=0.05"};
+  words.insert(words.begin() + 1, {few.data(), brief.data()});
+  return run_with_goals(static_cast<int>(words.size()), words.data(),
+                        std::make_index_sequence<sizes.size()>{});
+}
