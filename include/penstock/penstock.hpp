@@ -61,6 +61,7 @@
 #include <penstock/load/loader.hpp>
 #include <penstock/load/loader_state.hpp>
 #include <penstock/load/options.hpp>
+#include <penstock/load/task_pool.hpp>
 #include <penstock/load/worker_pool.hpp>
 
 // transfer: copies that run under the consumer's work

@@ -19,25 +19,26 @@
 
 namespace penstock::inline v0 {
 
-/// What can be posted: a callable of at most 40 bytes that may be copied as bytes and does not throw.
-/// What it refers to must outlive its run.
+/// What can be posted: a callable of at most 40 bytes that may be copied as bytes and does not
+/// throw. What it refers to must outlive its run.
 template <class F>
 concept pool_task = std::is_trivially_copyable_v<F> && std::is_trivially_destructible_v<F> &&
-                        std::is_nothrow_invocable_v<F&> && sizeof(F) <= 40 &&
-                    alignof(F) <= 8;
+                    std::is_nothrow_invocable_v<F&> &&(sizeof(F) <= 40) &&
+                    (alignof(F) <= 8);
 
 /// How a `task_pool` is made.
 struct task_pool_options {
-  std::size_t workers = 1;  ///< threads; 0: whoever waits runs everything
-  std::size_t capacity =
-      1024;  ///< tasks that may wait, a cache line each; rounded up to a power of 2, at least 2
+  /// How many threads; 0: whoever waits runs everything.
+  std::size_t workers = 1;
+  /// How many tasks may wait, a cache line each; rounded up to a power of two, from 2 on.
+  std::size_t capacity = 1024;
 };
 
 namespace detail {
 
-/// The tasks that wait, first in first out: D. Vyukov's bounded queue. Each slot counts its own turns,
-/// so a task costs one compare-and-swap on either side. A thread that is preempted inside `try_push`
-/// holds up the tasks behind its own; where that must not be, take `batch_queue`.
+/// The tasks that wait, first in first out: D. Vyukov's bounded queue. Each slot counts its own
+/// turns, so a task costs one compare-and-swap on either side. A thread that is preempted inside
+/// `try_push` holds up the tasks behind its own; where that must not be, take `batch_queue`.
 class task_ring {
  public:
   struct task {
@@ -45,10 +46,7 @@ class task_ring {
     alignas(8) std::byte body[48] = {};
   };
 
-  explicit task_ring(std::size_t capacity)
-      : mask_(std::bit_ceil((std::max)(checked(capacity), std::size_t{2})) -
-              1),  // of 1, full is free
-        slots_(mask_ + 1) {
+  explicit task_ring(std::size_t capacity) : mask_(rounded(capacity) - 1), slots_(mask_ + 1) {
     for (std::uint64_t at = 0; at <= mask_; ++at) {
       slots_[at].turn.store(at, std::memory_order_relaxed);
     }
@@ -76,17 +74,21 @@ class task_ring {
   }
 
  private:
-  // Whoever is at position p writes the slot when its turn is p, and reads it when its turn is p + 1.
+  // Whoever is at position p writes the slot when its turn is p, and reads it when its turn is p +
+  // 1.
   struct alignas(cache_line) slot {
     std::atomic<std::uint64_t> turn{0};
     task what;
   };
 
-  static std::size_t checked(std::size_t capacity) {
+  static std::size_t rounded(std::size_t capacity) {
     constexpr std::size_t most = std::size_t{1} << 20;
-    if (capacity != 0 && capacity <= most) return capacity;
-    throw option_error("task_pool: capacity",
-                       std::to_string(capacity) + " is not in 1.." + std::to_string(most));
+    if (capacity == 0 || capacity > most) {
+      throw option_error("task_pool: capacity",
+                         std::to_string(capacity) + " is not in 1.." + std::to_string(most));
+    }
+    // From 2 on: the turns of a single slot would be the same for full and for free.
+    return std::bit_ceil((std::max)(capacity, std::size_t{2}));
   }
 
   std::optional<std::uint64_t> claim(std::atomic<std::uint64_t>& end,
@@ -112,8 +114,8 @@ class task_ring {
 
 }  // namespace detail
 
-/// Threads that run what is posted, first in first out; idle, they sleep. Beside a loader, for work of
-/// one's own: what a dataset prepares, what a step leaves to the host.
+/// Threads that run what is posted, first in first out; idle, they sleep. Beside a loader, for work
+/// of one's own: what a dataset prepares, what a step leaves to the host.
 ///
 ///     ps::task_pool pool{{.workers = 3}};
 ///     ps::for_each_index(pool, rows.size(), [&](std::uint64_t i) noexcept { decode(rows[i]); });
@@ -135,8 +137,8 @@ class task_pool {
   /// How many threads it has, the callers not counted.
   [[nodiscard]] std::size_t size() const noexcept { return threads_.size(); }
 
-  /// Has `task` run by one of the threads; by the caller, at once, when `capacity` tasks wait already.
-  /// Never blocks.
+  /// Has `task` run by one of the threads; by the caller, at once, when `capacity` tasks wait
+  /// already. Never blocks.
   template <pool_task F>
   void post(F task) noexcept {
     put(task);
@@ -173,10 +175,17 @@ class task_pool {
 
   void work(const std::stop_token& stop) noexcept {
     for (;;) {
-      while (help()) {
+      // Looks into the ring and not at `posted_`: reading that would take its cache line away from
+      // who posts, once a post.
+      for (int idle = 0; idle < looks; ++idle) {
+        if (help()) {
+          idle = -1;
+        } else {
+          std_atomics::pause();
+        }
       }
-      // Invariant: the count is read before the last look into the ring, so a post in between changes
-      // it and the wait below returns at once.
+      // Invariant: the count is read before the last look into the ring, so a post in between
+      // changes it and the wait below returns at once.
       const std::uint32_t seen = posted_.load();
       if (help()) continue;
       if (stop.stop_requested()) return;
@@ -184,14 +193,16 @@ class task_pool {
     }
   }
 
+  static constexpr int looks = 64;  // about a microsecond
+
   detail::task_ring ring_;
   alignas(cache_line) sequence posted_;  // moves with every post
   alignas(cache_line) sequence ended_;   // moves when a group's last task has run
   worker_pool<work_on, wake_all> threads_;
 };
 
-/// Tasks that are waited for together. One thread at a time posts and waits; its tasks may have groups
-/// of their own. The destructor waits.
+/// Tasks that are waited for together. One thread at a time posts and waits; its tasks may have
+/// groups of their own. The destructor waits.
 class task_group {
  public:
   /// A group of tasks that `pool` runs. The pool must outlive it.
@@ -233,9 +244,9 @@ class task_group {
   alignas(cache_line) std::atomic<std::int64_t> left_{0};
 };
 
-/// Calls `body(index)` once for each index in [0, count), on the pool's threads and the calling one, one
-/// atomic step an index: for bodies that take more than some ten nanoseconds. Returns when all have
-/// run. `body` is shared by all threads and must not throw.
+/// Calls `body(index)` once for each index in [0, count), on the pool's threads and the calling
+/// one, one atomic step an index: for bodies that take more than some ten nanoseconds. Returns when
+/// all have run. `body` is shared by all threads and must not throw.
 template <class Body>
   requires std::is_nothrow_invocable_v<Body&, std::uint64_t>
 void for_each_index(task_pool& pool, std::uint64_t count, Body&& body) {
