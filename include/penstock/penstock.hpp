@@ -36,9 +36,12 @@
 #include <penstock/memory/slab.hpp>
 
 // order: which sample comes k-th, and its random bits
+#include <penstock/order/block_shuffled.hpp>
 #include <penstock/order/permutation.hpp>
 #include <penstock/order/random.hpp>
 #include <penstock/order/sampler.hpp>
+#include <penstock/order/sharded.hpp>
+#include <penstock/order/weighted.hpp>
 
 // data: what a sample is read from
 #include <penstock/data/adaptor.hpp>

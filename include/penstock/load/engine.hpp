@@ -42,7 +42,7 @@ class engine {
   using batch_type = host_batch<record_type, Device>;
 
   engine(Dataset data, const Sampler& order, const Device& where, const loader_options& options)
-      : options_((require_valid(options), options)),
+      : options_((require_valid(options), require_batches_of(order, options), options)),
         dataset_(std::move(data)),
         sampler_(order),
         device_(where),

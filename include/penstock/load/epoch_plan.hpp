@@ -7,8 +7,23 @@
 #include <penstock/core/error.hpp>
 #include <penstock/load/host_slots.hpp>
 #include <penstock/load/options.hpp>
+#include <penstock/order/sampler.hpp>
 
 namespace penstock::inline v0 {
+
+namespace detail {
+
+/// Throws `option_error` where a sampler is made for another batch size.
+template <sampler Sampler>
+void require_batches_of(const Sampler& order, const loader_options& options) {
+  if constexpr (sampler_of_batches<Sampler>) {
+    if (order.batch_size() == options.batch_size) return;
+    throw option_error("batch_size", "must be the sampler's " + std::to_string(order.batch_size()) +
+                                         ", is " + std::to_string(options.batch_size));
+  }
+}
+
+}  // namespace detail
 
 /// A place in the order of all batches: batch `batch` of epoch `epoch`.
 struct batch_position {

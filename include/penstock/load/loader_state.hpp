@@ -101,7 +101,7 @@ template <sampler Sampler>
 /// A sampler that deals a global order out to `world()` ranks: `global()` is what it deals out.
 template <class S>
 concept dealing_sampler = sampler<S> && requires(const S& deals) {
-  { deals.global() } -> sampler;
+  requires sampler<std::remove_cvref_t<decltype(deals.global())>>;
   { deals.world() } -> std::convertible_to<std::uint64_t>;
 };
 

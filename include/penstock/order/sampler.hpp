@@ -47,6 +47,12 @@ concept sampler = std::copyable<Sampler> &&
   { sampler.order(n, epoch) } -> epoch_order;
 };
 
+/// A sampler made for one batch size, as `sharded` is: a loader of another one refuses it.
+template <class Sampler>
+concept sampler_of_batches = sampler<Sampler> && requires(const Sampler& sampler) {
+  { sampler.batch_size() } -> std::same_as<std::size_t>;
+};
+
 /// The order of one epoch of a sampler.
 template <sampler Sampler>
 using order_of = std::remove_cvref_t<decltype(std::declval<const Sampler&>().order(

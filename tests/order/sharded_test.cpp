@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: BSL-1.0
+#include <penstock/order/sharded.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <set>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include <penstock/load/loader.hpp>
+#include <penstock/order/block_shuffled.hpp>
+#include <penstock/order/weighted.hpp>
+
+#include "support/catch.hpp"
+#include "support/numbered.hpp"
+
+namespace ps = penstock;
+
+namespace {
+
+using indices = std::vector<std::uint64_t>;
+constexpr int worlds_of_24[] = {1, 2, 3, 4, 6, 8, 12, 24};
+
+template <ps::sampler Sampler>
+indices epoch_of(const Sampler& sampler, std::uint64_t n, std::uint64_t epoch) {
+  indices out(static_cast<std::size_t>(sampler.size(n)));
+  const ps::order_of<Sampler> order = sampler.order(n, epoch);
+  order.fill(0, out);
+  return out;
+}
+
+/// The global batches of an epoch as one process would read them, by the plainest of ways.
+template <ps::sampler Sampler>
+std::vector<indices> global_batches(const Sampler& sampler, std::uint64_t n, std::uint64_t epoch,
+                                    std::size_t size, ps::shard_tail tail) {
+  const indices all = epoch_of(sampler, n, epoch);
+  std::vector<indices> batches;
+  for (std::size_t begin = 0; begin < all.size(); begin += size) {
+    if (tail == ps::shard_tail::drop && begin + size > all.size()) break;
+    indices batch;
+    for (std::size_t k = begin; k < begin + size; ++k) batch.push_back(all[k % all.size()]);
+    batches.push_back(batch);
+  }
+  return batches;
+}
+
+/// What all ranks read in step `step`, one behind the other.
+template <ps::sampler Sampler>
+indices union_of(const Sampler& sampler, std::uint64_t n, std::uint64_t epoch, std::uint64_t step,
+                 ps::shard_options options) {
+  indices all;
+  for (options.rank = 0; options.rank < options.world; ++options.rank) {
+    const ps::sharded shard{sampler, options};
+    indices batch(shard.batch_size());
+    shard.order(n, epoch).fill(step * shard.batch_size(), batch);
+    all.insert(all.end(), batch.begin(), batch.end());
+  }
+  return all;
+}
+
+std::string problem_of(const ps::shard_options& options, std::uint64_t n = 100) {
+  try {
+    static_cast<void>(ps::sharded{ps::sequential{}, options}.size(n));
+  } catch (const ps::option_error& error) {
+    return error.what();
+  }
+  return "none";
+}
+
+}  // namespace
+
+TEMPLATE_TEST_CASE("step s over all ranks is the same global batch for every world", "[order]",
+                   ps::sequential, ps::shuffled, ps::block_shuffled) {
+  const auto tail = GENERATE(ps::shard_tail::wrap, ps::shard_tail::drop);
+  const std::uint64_t n = GENERATE(24u, 25u, 47u, 48u, 100u, 1000u);
+  CAPTURE(n, tail);
+  const TestType sampler{};
+  for (const std::uint64_t epoch : {0u, 3u}) {
+    const auto expected = global_batches(sampler, n, epoch, 24, tail);
+    for (const int world : worlds_of_24) {
+      CAPTURE(world);
+      for (std::uint64_t step = 0; step < expected.size(); ++step) {
+        REQUIRE(
+            union_of(sampler, n, epoch, step, {.world = world, .global_batch = 24, .tail = tail}) ==
+            expected[static_cast<std::size_t>(step)]);
+      }
+    }
+  }
+}
+
+TEST_CASE("the draws of a weighted sampler are dealt out as well", "[order]") {
+  std::vector<double> weights(50);
+  for (std::size_t i = 0; i < weights.size(); ++i) weights[i] = static_cast<double>(i);
+  const ps::weighted sampler{weights, {.seed = 3, .draws = 130}};
+  const auto expected = global_batches(sampler, 50, 1, 24, ps::shard_tail::wrap);
+  REQUIRE(expected.size() == 6);
+  for (const int world : worlds_of_24) {
+    for (std::uint64_t step = 0; step < expected.size(); ++step) {
+      REQUIRE(union_of(sampler, 50, 1, step, {.world = world, .global_batch = 24}) ==
+              expected[static_cast<std::size_t>(step)]);
+    }
+  }
+}
+
+TEST_CASE("all ranks have the same number of full batches, whatever the size", "[order]") {
+  const auto tail = GENERATE(ps::shard_tail::wrap, ps::shard_tail::drop);
+  struct split {
+    int world;
+    std::size_t global_batch;
+  };
+  const auto [world, global_batch] = GENERATE(split{1, 1}, split{1, 7}, split{2, 2}, split{3, 12},
+                                              split{4, 8}, split{8, 64}, split{6, 300});
+  CAPTURE(tail, world, global_batch);
+  for (std::uint64_t n = 1; n <= 200; ++n) {
+    const bool wraps = tail == ps::shard_tail::wrap;
+    const std::uint64_t steps =
+        n / global_batch + (wraps && n % global_batch != 0 ? std::uint64_t{1} : 0);
+    indices read;
+    for (int rank = 0; rank < world; ++rank) {
+      const ps::sharded shard{
+          ps::shuffled{.seed = n},
+          {.rank = rank, .world = world, .global_batch = global_batch, .tail = tail}};
+      if (steps == 0) {
+        REQUIRE_THROWS_AS(shard.size(n), ps::option_error);
+        continue;
+      }
+      REQUIRE(shard.batch_size() * static_cast<std::size_t>(world) == global_batch);
+      REQUIRE(shard.size(n) == steps * shard.batch_size());
+      const indices mine = epoch_of(shard, n, 2);
+      read.insert(read.end(), mine.begin(), mine.end());
+    }
+    // Wrapped: every sample, those at the begin of the epoch once more. Dropped: none twice.
+    const std::set<std::uint64_t> different(read.begin(), read.end());
+    REQUIRE(read.size() == steps * global_batch);
+    REQUIRE(different.size() == (wraps ? n : read.size()));
+  }
+}
+
+TEST_CASE("the places of a rank are those that the documentation names", "[order]") {
+  // 10 samples, global batches of 4 on 2 ranks: 0 1|2 3, 4 5|6 7, 8 9|0 1.
+  const ps::shard_options first{.rank = 0, .world = 2, .global_batch = 4};
+  const ps::shard_options second{.rank = 1, .world = 2, .global_batch = 4};
+  CHECK(epoch_of(ps::sharded{ps::sequential{}, first}, 10, 0) == indices{0, 1, 4, 5, 8, 9});
+  CHECK(epoch_of(ps::sharded{ps::sequential{}, second}, 10, 0) == indices{2, 3, 6, 7, 0, 1});
+  // An epoch shorter than a global batch is gone through several times.
+  const ps::shard_options wide{.rank = 1, .world = 2, .global_batch = 14};
+  CHECK(epoch_of(ps::sharded{ps::sequential{}, wide}, 3, 0) == indices{1, 2, 0, 1, 2, 0, 1});
+}
+
+TEST_CASE("runs of a rank's order put together are the rank's order", "[order]") {
+  const ps::sharded shard{ps::shuffled{.seed = 5}, {.rank = 2, .world = 3, .global_batch = 21}};
+  const indices whole = epoch_of(shard, 100, 1);
+  const auto order = shard.order(100, 1);
+  for (std::size_t length = 1; length <= whole.size(); ++length) {
+    indices pieces(whole.size());
+    for (std::size_t first = 0; first < whole.size(); first += length) {
+      order.fill(first, std::span{pieces}.subspan(first, std::min(length, whole.size() - first)));
+    }
+    REQUIRE(pieces == whole);
+  }
+}
+
+TEST_CASE("a run stopped on 8 ranks goes on with 4, batch by batch", "[order]") {
+  const numbered data{.count = 1000};
+  const ps::shuffled sampler{.seed = 9};
+  const auto expected = global_batches(sampler, 1000, 2, 48, ps::shard_tail::wrap);
+  const std::uint64_t stopped_at = 11;
+
+  std::vector<indices> seen(expected.size());
+  const auto train = [&](int world, const ps::batch_position& from, std::uint64_t to) {
+    for (int rank = 0; rank < world; ++rank) {
+      const ps::sharded shard{sampler, {.rank = rank, .world = world, .global_batch = 48}};
+      ps::loader loader{data, shard, {.batch_size = shard.batch_size(), .workers = 2}};
+      REQUIRE(loader.batches_per_epoch() == expected.size());
+      for (auto& batch : loader.batches(from, 3)) {
+        if (batch.index() == to) break;
+        REQUIRE(batch.size() == shard.batch_size());
+        const indices labels = labels_of(batch);
+        auto& step = seen[static_cast<std::size_t>(batch.index())];
+        step.insert(step.end(), labels.begin(), labels.end());
+      }
+    }
+  };
+  train(8, {2, 0}, stopped_at);
+  train(4, {2, stopped_at}, expected.size());
+  CHECK(seen == expected);
+}
+
+TEST_CASE("the state of a rank of 8 is that of a rank of 4", "[order]") {
+  const numbered data{.count = 1000};
+  const auto loader_of = [&](int rank, int world, ps::shard_tail tail) {
+    const ps::sharded shard{ps::shuffled{.seed = 9},
+                            {.rank = rank, .world = world, .global_batch = 48, .tail = tail}};
+    return ps::loader{data, shard, {.batch_size = shard.batch_size()}};
+  };
+  auto before = loader_of(5, 8, ps::shard_tail::wrap);
+  for (auto& batch : before.epoch(2)) {
+    if (batch.index() == 10) break;
+  }
+  const ps::loader_state state = before.state();
+  CHECK(state.batch == 11);
+  CHECK(state.batch_size == 48);
+  const auto expected = global_batches(ps::shuffled{.seed = 9}, 1000, 2, 48, ps::shard_tail::wrap);
+  for (int rank = 0; rank < 4; ++rank) {
+    auto after = loader_of(rank, 4, ps::shard_tail::wrap);
+    std::size_t step = 11;
+    for (auto& batch : after.resume(state, 3)) {
+      const auto from = expected[step++].begin() + 12 * rank;
+      REQUIRE(labels_of(batch) == indices(from, from + 12));
+    }
+    CHECK(step == expected.size());
+  }
+  auto other = loader_of(0, 4, ps::shard_tail::drop);
+  CHECK_THROWS_AS(other.resume(state, 3), ps::state_mismatch);
+}
+
+TEST_CASE("a loader of another batch size than the share's is refused", "[order]") {
+  const ps::sharded shard{ps::sequential{}, {.world = 2, .global_batch = 32}};
+  const numbered data{};
+  CHECK_THROWS_MATCHES((ps::loader{data, shard, {.batch_size = 32}}), ps::option_error,
+                       Catch::Matchers::Message("batch_size: must be the sampler's 16, is 32"));
+}
+
+TEST_CASE("an epoch of 2^63 samples is dealt out to its end", "[order]") {
+  const std::uint64_t n = std::uint64_t{1} << 63;
+  const ps::sharded shard{ps::sequential{}, {.rank = 3, .world = 7, .global_batch = 7 * 1000}};
+  const std::uint64_t steps = n / 7000 + 1;
+  REQUIRE(shard.size(n) == steps * 1000);
+  indices last(1000);
+  shard.order(n, 0).fill((steps - 1) * 1000, last);
+  for (std::size_t k = 0; k < last.size(); ++k) {
+    REQUIRE(last[k] == ((steps - 1) * 7000 + 3000 + k) % n);
+  }
+}
+
+TEST_CASE("options that can't be dealt out are refused by name", "[order]") {
+  CHECK(problem_of({.world = 0, .global_batch = 8}) == "world: must be at least 1, is 0");
+  CHECK(problem_of({.rank = 4, .world = 4, .global_batch = 8}) ==
+        "rank: must be at least 0 and below the world of 4, is 4");
+  CHECK(problem_of({.rank = -1, .world = 4, .global_batch = 8}) ==
+        "rank: must be at least 0 and below the world of 4, is -1");
+  CHECK(problem_of({}) == "global_batch: must be at least 1, is 0");
+  CHECK(problem_of({.world = 3, .global_batch = 1000}) ==
+        "global_batch: must be a multiple of the world of 3, is 1000, which leaves 1");
+  CHECK(problem_of({.rank = 3, .world = 4, .global_batch = 8}) == "none");
+  CHECK(problem_of({.world = 4, .global_batch = 104, .tail = ps::shard_tail::drop}) ==
+        "global_batch: 104 is above the 100 samples of an epoch, and shard_tail::drop leaves none");
+  CHECK(problem_of({.world = 4, .global_batch = 100, .tail = ps::shard_tail::drop}) == "none");
+  const std::uint64_t most = std::numeric_limits<std::uint64_t>::max();
+  CHECK(problem_of({.world = 2, .global_batch = 8}, most - 6) ==
+        "global_batch: 18446744073709551609 samples and a filling of up to 7 exceed 64 bits");
+  CHECK(problem_of({.world = 2, .global_batch = 8}, most - 7) == "none");
+}
+
+TEST_CASE("an epoch without samples has none for any rank", "[order]") {
+  const auto tail = GENERATE(ps::shard_tail::wrap, ps::shard_tail::drop);
+  CHECK(ps::sharded{ps::sequential{}, {.world = 2, .global_batch = 8, .tail = tail}}.size(0) == 0);
+}
+
+TEST_CASE("a share is a sampler, its order plain bytes", "[order]") {
+  using share = ps::sharded<ps::shuffled>;
+  STATIC_REQUIRE(ps::sampler<share>);
+  STATIC_REQUIRE(std::is_trivially_copyable_v<ps::order_of<share>>);
+  STATIC_REQUIRE(sizeof(ps::order_of<share>) == sizeof(ps::permutation) + 4 * 8);
+  const ps::sharded shard{ps::sequential{}, {.rank = 1, .world = 2, .global_batch = 6}};
+  CHECK(shard.options().rank == 1);
+  CHECK(shard.world() == 2);
+  CHECK(shard.global().size(7) == 7);
+  CHECK(shard.options().tail == ps::shard_tail::wrap);
+}

@@ -1,0 +1,339 @@
+// SPDX-License-Identifier: BSL-1.0
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <numeric>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <penstock/order/permutation.hpp>
+#include <penstock/order/random.hpp>
+#include <penstock/order/sampler.hpp>
+
+#include "support/catch.hpp"
+#include "support/statistics.hpp"
+
+// Whether a shuffle has a structure: each statistic has a distribution over all n! orders that is
+// known exactly. The same statistics are turned on shuffles that are known to be bad, each of them
+// even in all but a few respects.
+
+namespace ps = penstock;
+
+namespace {
+
+using indices = std::vector<std::uint64_t>;
+
+/// The chance of each statistic over the orders of many keys.
+struct quality {
+  double places;   ///< which sample comes to which place: all n x n
+  double pairs;    ///< which two samples come to two places, beside each other and apart
+  double fixed;    ///< samples that stay where they were
+  double cycles;   ///< cycles of the permutation
+  double parity;   ///< even and odd permutations
+  double ascents;  ///< places whose sample is below the next one
+  double records;  ///< samples above all before them
+};
+
+std::vector<double> fixed_points(std::size_t n) {
+  std::vector<double> chance(n + 1);
+  for (std::size_t fixed = 0; fixed <= n; ++fixed) {
+    double none = 0;  // of the n - fixed others
+    double term = 1;
+    for (std::size_t i = 0; i <= n - fixed; ++i) {
+      none += term;
+      term /= -static_cast<double>(i + 1);
+    }
+    chance[fixed] = std::max(0.0, none) / std::tgamma(static_cast<double>(fixed) + 1);
+  }
+  if (n > 0) chance[n - 1] = 0;  // one alone can't move; the sum leaves a rounding error
+  return chance;
+}
+
+/// Stirling numbers of the first kind over n!: of cycles, and of records as well.
+std::vector<double> cycles(std::size_t n) {
+  std::vector<double> chance{1};
+  for (std::size_t m = 1; m <= n; ++m) {
+    std::vector<double> next(m + 1);
+    for (std::size_t k = 0; k < m; ++k) {
+      next[k] += chance[k] * static_cast<double>(m - 1) / static_cast<double>(m);
+      next[k + 1] += chance[k] / static_cast<double>(m);
+    }
+    chance = std::move(next);
+  }
+  return chance;
+}
+
+/// Eulerian numbers over n!.
+std::vector<double> ascents(std::size_t n) {
+  std::vector<double> chance{1};
+  for (std::size_t m = 2; m <= n; ++m) {
+    std::vector<double> next(m);
+    for (std::size_t k = 0; k + 1 < m; ++k) {
+      next[k] += chance[k] * static_cast<double>(k + 1) / static_cast<double>(m);
+      next[k + 1] += chance[k] * static_cast<double>(m - 1 - k) / static_cast<double>(m);
+    }
+    chance = std::move(next);
+  }
+  return chance;
+}
+
+/// `order_of(key)` gives a vector of the `n` indices.
+template <class Source>
+quality quality_of(const Source& order_of, std::size_t n, std::uint64_t keys) {
+  std::vector<double> places(n * n), beside(n * n), apart(n * n);
+  std::vector<double> fixed_found(n + 1), cycles_found(n + 1), parity_found(2),
+      records_found(n + 1), ascents_found(n);
+  std::vector<char> visited(n);
+  for (std::uint64_t key = 0; key < keys; ++key) {
+    const indices order = order_of(key);
+    const auto at = [&](std::size_t k) { return static_cast<std::size_t>(order[k]); };
+    std::size_t fixed = 0, cycle = 0, ascent = 0, record = 0, highest = 0;
+    std::fill(visited.begin(), visited.end(), char{0});
+    for (std::size_t k = 0; k < n; ++k) {
+      ++places[k * n + at(k)];
+      fixed += at(k) == k ? 1u : 0u;
+      ascent += k + 1 < n && order[k] < order[k + 1] ? 1u : 0u;
+      record += k == 0 || at(k) > highest ? 1u : 0u;
+      highest = std::max(highest, at(k));
+      cycle += visited[k] == 0 ? 1u : 0u;
+      for (std::size_t i = k; visited[i] == 0; i = at(i)) visited[i] = 1;
+    }
+    ++beside[at(0) * n + at(1)];
+    ++apart[at(n / 2 - 1) * n + at(n - 1)];
+    ++fixed_found[fixed];
+    ++cycles_found[cycle];
+    ++parity_found[(n - cycle) % 2];
+    ++ascents_found[ascent];
+    ++records_found[record];
+  }
+  std::vector<double> unequal(n * n, 1.0);
+  for (std::size_t i = 0; i < n; ++i) unequal[i * (n + 1)] = 0;
+  return {.places = chance_of_square(places, n),
+          .pairs = std::min(chance_of(beside, unequal), chance_of(apart, unequal)),
+          .fixed = chance_with_ends(fixed_found, fixed_points(n)),
+          .cycles = chance_with_ends(cycles_found, cycles(n)),
+          .parity = chance_of(parity_found),
+          .ascents = chance_with_ends(ascents_found, ascents(n)),
+          .records = chance_with_ends(records_found, cycles(n))};
+}
+
+double worst(const quality& of) {
+  return std::min({of.places, of.pairs, of.fixed, of.cycles, of.parity, of.ascents, of.records});
+}
+
+/// The number of an order among the n!.
+std::size_t rank_of(const indices& order) {
+  std::size_t rank = 0;
+  for (std::size_t k = 0; k < order.size(); ++k) {
+    const auto smaller = std::count_if(order.begin() + static_cast<std::ptrdiff_t>(k), order.end(),
+                                       [&](std::uint64_t index) { return index < order[k]; });
+    rank = rank * (order.size() - k) + static_cast<std::size_t>(smaller);
+  }
+  return rank;
+}
+
+auto shuffled_by_epoch(std::size_t n) {
+  return [n](std::uint64_t key) {
+    indices order(n);
+    ps::shuffled{.seed = 20}.order(n, key).fill(0, order);
+    return order;
+  };
+}
+
+auto shuffled_by_seed(std::size_t n) {
+  return [n](std::uint64_t key) {
+    indices order(n);
+    ps::shuffled{.seed = key}.order(n, 20).fill(0, order);
+    return order;
+  };
+}
+
+// ---- shuffles that are known to be bad
+
+indices counting(std::size_t n) {
+  indices order(n);
+  std::iota(order.begin(), order.end(), std::uint64_t{0});
+  return order;
+}
+
+/// Fisher and Yates by the book, or with a step that is told what to change.
+template <class Partner>
+indices swapped(std::size_t n, std::uint64_t key, const Partner& partner) {
+  indices order = counting(n);
+  ps::sample_generator gen{{.seed = 77}, key};
+  for (std::size_t k = n; k-- > 0;) std::swap(order[k], order[partner(gen, k)]);
+  return order;
+}
+
+indices fisher_yates(std::size_t n, std::uint64_t key) {
+  return swapped(n, key,
+                 [](auto& gen, std::size_t k) { return ps::uniform(gen, std::size_t{0}, k); });
+}
+
+}  // namespace
+
+TEST_CASE("the chances of a chi-square are those of the tables", "[order]") {
+  // Abramowitz and Stegun, table 26.8.
+  CHECK(chi_square_tails(3.84146, 1).above == Approx(0.05).epsilon(1e-5));
+  CHECK(chi_square_tails(18.3070, 10).above == Approx(0.05).epsilon(1e-4));
+  CHECK(chi_square_tails(67.3276, 100).below == Approx(0.005).epsilon(1e-4));
+  CHECK(chi_square_tails(149.449, 100).above == Approx(0.001).epsilon(1e-4));
+  CHECK(chi_square_tails(2.0, 2).above == Approx(std::exp(-1.0)).epsilon(1e-12));
+  CHECK(chi_square_tails(65535, 65535).above == Approx(0.49927).epsilon(1e-4));
+  CHECK(chance_of_deviation(1.959964) == Approx(0.05).epsilon(1e-5));
+  CHECK(chance_of({10, 20, 30}, {1, 2, 3}) == 1);
+  CHECK(chance_of(std::vector<double>(100, 1000.0)) < false_alarm);  // too good to be chance
+  CHECK(chance_of({12, 0}, {1, 0}) == 1);
+  CHECK(chance_of({12, 1}, {1, 0}) == 0);
+}
+
+TEST_CASE("the distributions of the statistics are those of all orders", "[order]") {
+  for (const std::size_t n : {2u, 3u, 5u, 7u}) {
+    CAPTURE(n);
+    std::vector<double> fixed_found(n + 1), cycles_found(n + 1), records_found(n + 1),
+        ascents_found(n);
+    indices order = counting(n);
+    double orders = 0;
+    do {
+      std::size_t fixed = 0, cycle = 0, ascent = 0, record = 0;
+      std::vector<char> visited(n);
+      for (std::size_t k = 0; k < n; ++k) {
+        const auto before = order.begin() + static_cast<std::ptrdiff_t>(k);
+        fixed += order[k] == k ? 1u : 0u;
+        ascent += k > 0 && order[k - 1] < order[k] ? 1u : 0u;
+        record +=
+            std::all_of(order.begin(), before, [&](auto i) { return i < order[k]; }) ? 1u : 0u;
+        cycle += visited[k] == 0 ? 1u : 0u;
+        for (std::size_t i = k; visited[i] == 0; i = static_cast<std::size_t>(order[i])) {
+          visited[i] = 1;
+        }
+      }
+      ++fixed_found[fixed];
+      ++cycles_found[cycle];
+      ++ascents_found[ascent];
+      ++records_found[record];
+      ++orders;
+    } while (std::next_permutation(order.begin(), order.end()));
+    for (std::size_t k = 0; k <= n; ++k) {
+      CHECK(fixed_points(n)[k] * orders == Approx(fixed_found[k]).margin(1e-9));
+      CHECK(cycles(n)[k] * orders == Approx(cycles_found[k]).margin(1e-9));
+      CHECK(cycles(n)[k] * orders == Approx(records_found[k]).margin(1e-9));
+      if (k < n) CHECK(ascents(n)[k] * orders == Approx(ascents_found[k]).margin(1e-9));
+    }
+  }
+}
+
+TEST_CASE("each of the n! orders of up to eight samples comes equally often", "[order]") {
+  std::size_t orders = 1;
+  for (std::size_t n = 2; n <= 8; ++n) {
+    CAPTURE(n);
+    orders *= n;
+    const std::uint64_t keys = std::max<std::uint64_t>(20'000, 10 * orders) / slowness;
+    std::vector<double> by_epoch(orders), by_seed(orders);
+    for (std::uint64_t key = 0; key < keys; ++key) {
+      ++by_epoch[rank_of(shuffled_by_epoch(n)(key))];
+      ++by_seed[rank_of(shuffled_by_seed(n)(key))];
+    }
+    CHECK(chance_of(by_epoch) > false_alarm);
+    CHECK(chance_of(by_seed) > false_alarm);
+  }
+}
+
+TEST_CASE("no order of 2 to 64 samples has a structure", "[order]") {
+  for (std::size_t n = 2; n <= 64; ++n) {
+    const quality found = quality_of(shuffled_by_epoch(n), n, 20'000u / slowness);
+    CAPTURE(n, found.places, found.pairs, found.fixed, found.cycles, found.parity, found.ascents,
+            found.records);
+    CHECK(worst(found) > false_alarm);
+  }
+}
+
+TEST_CASE("nor has an order of more samples, which is computed in another way", "[order]") {
+  const std::size_t n = GENERATE(65u, 66u, 96u, 127u, 128u, 129u, 192u, 256u, 257u);
+  for (const bool by_seed : {false, true}) {
+    const std::uint64_t keys = 20'000u / slowness;
+    const quality found = by_seed ? quality_of(shuffled_by_seed(n), n, keys)
+                                  : quality_of(shuffled_by_epoch(n), n, keys);
+    CAPTURE(n, by_seed, found.places, found.pairs, found.fixed, found.cycles, found.parity,
+            found.ascents, found.records);
+    CHECK(worst(found) > false_alarm);
+  }
+}
+
+TEST_CASE("the statistics pass a good shuffle and see what is wrong with bad ones", "[order]") {
+  const std::uint64_t keys = 20'000u / slowness;
+  const std::size_t n = 31;  // a prime
+  const auto quality_by = [&](const auto& order_of) {
+    return quality_of([&](std::uint64_t key) { return order_of(n, key); }, n, keys);
+  };
+
+  const quality good = quality_by(fisher_yates);
+  CHECK(worst(good) > false_alarm);
+
+  // Every step swaps with any place: n^n ways do not go evenly into n! orders.
+  const quality careless = quality_by([](std::size_t size, std::uint64_t key) {
+    return swapped(size, key, [size](auto& gen, std::size_t) {
+      return ps::uniform(gen, std::size_t{0}, size - 1);
+    });
+  });
+  CHECK(careless.places < false_alarm);
+
+  // Sattolo's error, k instead of k + 1: one cycle, so no sample stays.
+  const quality cyclic = quality_by([](std::size_t size, std::uint64_t key) {
+    return swapped(size, key, [](auto& gen, std::size_t k) {
+      return k == 0 ? 0 : ps::uniform(gen, std::size_t{0}, k - 1);
+    });
+  });
+  CHECK(cyclic.places < false_alarm);
+  CHECK(cyclic.fixed < false_alarm);
+  CHECK(cyclic.cycles < false_alarm);
+  CHECK(cyclic.parity < false_alarm);
+
+  // The dataset from a random sample on: every sample comes to every place, but never alone.
+  const quality rotated = quality_by([](std::size_t size, std::uint64_t key) {
+    ps::sample_generator gen{{.seed = 78}, key};
+    indices order = counting(size);
+    const auto begin = ps::uniform(gen, std::ptrdiff_t{0}, static_cast<std::ptrdiff_t>(size) - 1);
+    std::rotate(order.begin(), order.begin() + begin, order.end());
+    return order;
+  });
+  CHECK(rotated.pairs < false_alarm);
+  CHECK(rotated.ascents < false_alarm);
+  CHECK(rotated.records < false_alarm);
+
+  // a k + c modulo a prime: even in places and pairs, but with one fixed point nearly always.
+  const quality affine = quality_by([](std::size_t size, std::uint64_t key) {
+    ps::sample_generator gen{{.seed = 79}, key};
+    const auto factor = ps::uniform(gen, std::uint64_t{1}, std::uint64_t{size} - 1);
+    const auto addend = ps::uniform(gen, std::uint64_t{0}, std::uint64_t{size} - 1);
+    indices order(size);
+    for (std::size_t k = 0; k < size; ++k) order[k] = (factor * k + addend) % size;
+    return order;
+  });
+  CHECK(affine.places > false_alarm);
+  CHECK(affine.pairs > false_alarm);
+  CHECK(affine.fixed < false_alarm);
+  CHECK(affine.cycles < false_alarm);
+
+  // Only the even permutations, as some ciphers make: nothing but the parity tells.
+  const quality even = quality_by([](std::size_t size, std::uint64_t key) {
+    indices order = fisher_yates(size, key);
+    std::size_t inversions = 0;
+    for (std::size_t a = 0; a < size; ++a) {
+      for (std::size_t b = a + 1; b < size; ++b) inversions += order[a] > order[b] ? 1u : 0u;
+    }
+    if (inversions % 2 != 0) std::swap(order[3], order[size - 4]);
+    return order;
+  });
+  CHECK(even.parity < false_alarm);
+  CHECK(std::min({even.places, even.pairs, even.fixed, even.ascents, even.records}) > false_alarm);
+
+  // One epoch in twenty is not shuffled.
+  const quality forgetful = quality_by([](std::size_t size, std::uint64_t key) {
+    return key % 20 == 0 ? counting(size) : fisher_yates(size, key);
+  });
+  CHECK(forgetful.places < false_alarm);
+  CHECK(forgetful.pairs < false_alarm);
+}
