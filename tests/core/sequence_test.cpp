@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <penstock/core/sequence.hpp>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -135,9 +136,99 @@ TEST_CASE(
   CHECK(wrong == 0);
 }
 
+TEST_CASE(
+    "who waits for a bell looks now and then, a bounded number of times, then sleeps until it "
+    "rings",
+    "[core]") {
+  sleepy_atomics::reset();
+  ps::basic_bell<sleepy_atomics> bell;
+  std::atomic<int> value{0};
+  int looks = 0;
+  std::thread waiter{[&] {
+    bell.wait([&] {
+      ++looks;
+      return value == 2;
+    });
+  }};
+  sleepy_atomics::wait_for_sleeps(1);
+  CHECK(sleepy_atomics::pauses == 48);
+  CHECK(sleepy_atomics::yields == 12);
+  CHECK(looks == 15);
+  value = 1;  // not yet what it waits for
+  bell.ring();
+  sleepy_atomics::wait_for_sleeps(2);
+  value = 2;
+  bell.ring();
+  waiter.join();
+  CHECK(sleepy_atomics::wakes == 2);
+  CHECK(sleepy_atomics::pauses == 48);
+}
+
+TEST_CASE("a ring makes no system call while nobody sleeps, and one for all who do", "[core]") {
+  sleepy_atomics::reset();
+  ps::basic_bell<sleepy_atomics> bell;
+  bell.ring();
+  CHECK(sleepy_atomics::wakes == 0);
+  std::atomic<bool> open{false};
+  std::vector<std::thread> waiters;
+  for (int i = 0; i < 4; ++i) {
+    waiters.emplace_back([&] { bell.wait([&] { return open.load(); }); });
+  }
+  sleepy_atomics::wait_for_sleeps(4);
+  open = true;
+  bell.ring();
+  bell.ring();  // they may still be on their way
+  for (auto& waiter : waiters) waiter.join();
+  bell.ring();
+  CHECK(sleepy_atomics::wakes == 1);
+}
+
+TEST_CASE("an announced change wakes nobody, until somebody says so", "[core]") {
+  sleepy_atomics::reset();
+  ps::basic_bell<sleepy_atomics> bell;
+  std::atomic<bool> open{false};
+  std::thread waiter{[&] { bell.wait([&] { return open.load(); }); }};
+  sleepy_atomics::wait_for_sleeps(1);
+  open = true;
+  bell.announce();
+  CHECK(sleepy_atomics::wakes == 0);
+  bell.wake();
+  waiter.join();
+  CHECK(sleepy_atomics::wakes == 1);
+  bell.wake();  // nobody sleeps
+  CHECK(sleepy_atomics::wakes == 1);
+}
+
+TEST_CASE("no ring is lost between two threads that wait for each other", "[core]") {
+  ps::basic_bell<> bell;
+  ps::basic_bell<> answer;
+  std::atomic<std::uint32_t> asked{0};
+  std::atomic<std::uint32_t> answered{0};
+  constexpr std::uint32_t rounds = 20'000;
+  // Relaxed: whoever is woken sees the change by the bell alone.
+  const auto wait_for = [](auto& rings, const auto& word, std::uint32_t value) {
+    rings.wait([&] { return word.load(std::memory_order_relaxed) == value; });
+  };
+  std::thread other{[&] {
+    for (std::uint32_t round = 1; round <= rounds; ++round) {
+      wait_for(bell, asked, round);
+      answered.store(round, std::memory_order_relaxed);
+      answer.ring();
+    }
+  }};
+  for (std::uint32_t round = 1; round <= rounds; ++round) {
+    asked.store(round, std::memory_order_relaxed);
+    bell.ring();
+    wait_for(answer, answered, round);
+  }
+  other.join();
+  CHECK(answered == rounds);
+}
+
 TEST_CASE("threads sleep on four bytes, for which the kernel needs no help of the library",
           "[core]") {
-  CHECK(sizeof(ps::sequence) == 8);  // the value and the number of sleepers
+  CHECK(sizeof(ps::sequence) == 8);      // the value and the number of sleepers
+  CHECK(sizeof(ps::basic_bell<>) == 8);  // the rings and whether somebody asked for one
   CHECK_FALSE(std::is_copy_constructible_v<ps::sequence>);
   CHECK((ps::cache_line == 64 || ps::cache_line == 128));
 }

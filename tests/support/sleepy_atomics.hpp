@@ -7,6 +7,8 @@
 #include <mutex>
 #include <thread>
 
+#include <penstock/core/sequence.hpp>
+
 /// Atomics for `basic_sequence` and what is built on it, that show how a thread waits: who counts as
 /// asleep in `sleeps` is asleep, and only a wake-up ends it. One test at a time; `reset` it first.
 struct sleepy_atomics {
@@ -47,6 +49,7 @@ struct sleepy_atomics {
     ++yields;
     std::this_thread::yield();
   }
+  static void fence() noexcept { penstock::std_atomics::fence(); }
   static void reset() {
     pauses = 0;
     yields = 0;

@@ -38,6 +38,17 @@ struct std_atomics {
   }
   /// Lets another thread run.
   static void yield() noexcept { std::this_thread::yield(); }
+
+// GCC warns that its thread sanitizer knows no fences. It need not: no data is passed by ours.
+#if defined(__SANITIZE_THREAD__) && !defined(__clang__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wtsan"
+#endif
+  /// Of two threads that each write, call this and read what the other one writes, one sees it.
+  static void fence() noexcept { std::atomic_thread_fence(std::memory_order_seq_cst); }
+#if defined(__SANITIZE_THREAD__) && !defined(__clang__)
+#pragma GCC diagnostic pop
+#endif
 };
 
 /// A 32-bit number that threads wait on: spin briefly, yield, then sleep in the kernel.
@@ -110,6 +121,69 @@ class basic_sequence {
 
   typename Atomics::template atomic<std::uint32_t> value_;
   mutable typename Atomics::template atomic<std::uint32_t> sleepers_{0};
+};
+
+/// Where threads wait for what is no number, as for a ticket in a queue. Whoever changes what they wait
+/// for rings; that costs a fence while nobody sleeps, and one system call for all that fell asleep since
+/// the last one.
+template <class Atomics = std_atomics>
+class basic_bell {
+ public:
+  /// Wakes all who sleep, to look again. To be called behind each change that somebody may wait for.
+  void ring() noexcept {
+    announce();
+    wake();
+  }
+
+  /// The first half of `ring`: leaves sleepers asleep until somebody calls `wake`; who is not asleep
+  /// yet sees the change.
+  void announce() noexcept { Atomics::fence(); }
+
+  /// The second half, for all that was announced before, by this thread or by another one.
+  void wake() noexcept {
+    // Looked at first: it is mostly 0, and then the line stays with all who ring.
+    if (asked_.load(std::memory_order_seq_cst) == 0) return;
+    if (asked_.exchange(0, std::memory_order_seq_cst) == 0) return;  // another one wakes them
+    rings_.fetch_add(1, std::memory_order_release);
+    rings_.notify_all();
+  }
+
+  /// Returns once `look()` is true. The caller has looked before: this begins with a pause, for a look
+  /// takes cache lines away from the one who is about to make it true.
+  template <class Look>
+  void wait(Look look) noexcept {
+    for (int pauses = first_pauses; pauses <= last_pauses; pauses *= 2) {
+      for (int pause = 0; pause < pauses; ++pause) Atomics::pause();
+      if (look()) return;
+    }
+    for (int turn = 0; turn < yields; ++turn) {
+      Atomics::yield();
+      if (look()) return;
+    }
+    do {
+      // Invariant: a sleeper asks, then looks for the last time; a writer makes its change, then looks
+      // whether somebody asked. There is a fence between the two steps of each, and one fence is the
+      // first. If it is the writer's, this look finds the change. If it is the sleeper's, the writer,
+      // or who calls `wake` for it, finds 1; or it finds 0 because another one has taken the 1 and
+      // rings. That ring is not in `seen`, which was read before the sleeper asked: the wait ends.
+      const std::uint32_t seen = rings_.load(std::memory_order_relaxed);
+      asked_.exchange(1, std::memory_order_seq_cst);
+      Atomics::fence();
+      if (look()) return;  // and asked_ remains 1: one wake-up too many
+      rings_.wait(seen, std::memory_order_acquire);
+    } while (!look());
+  }
+
+ private:
+  // Few looks, some pauses apart: each look takes the lines of a queue's ends off the other side's core,
+  // and what gathers meanwhile moves in one go. All together a few microseconds, about what the system
+  // call takes that wakes a sleeper: who waits for somebody who is just in it does not fall asleep too.
+  static constexpr int first_pauses = 16;
+  static constexpr int last_pauses = 32;
+  static constexpr int yields = 12;
+
+  typename Atomics::template atomic<std::uint32_t> rings_{0};
+  typename Atomics::template atomic<std::uint32_t> asked_{0};  // 1: somebody sleeps, or is about to
 };
 
 /// The sequence that the library itself uses.

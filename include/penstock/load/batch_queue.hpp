@@ -22,7 +22,7 @@ concept queue_ticket = std::is_trivially_copyable_v<T> && std::is_trivially_dest
 ///
 /// `boost::lockfree::queue` passes the tickets; this adds blocking, closing and nothing else. All
 /// memory is taken at construction. What was written before a push is seen behind its pop. A thread
-/// that is preempted inside a call holds up nobody.
+/// that is preempted inside a call holds up nobody but those that it is just waking.
 ///
 /// Closing ends all waiting: pushes fail from then on, pops deliver what is left and then fail.
 template <queue_ticket T, class Atomics = std_atomics>
@@ -49,7 +49,7 @@ class batch_queue {
   /// a wake-up costs more than the consumer gains by each single ticket.
   bool try_push_quietly(T ticket) noexcept {
     if (was_closed() || !queue_.bounded_push(ticket)) return false;
-    pushed_.advance_quietly();
+    pushed_.announce();
     return true;
   }
 
@@ -58,39 +58,33 @@ class batch_queue {
 
   /// Appends a ticket, waiting for room; false when the queue is closed.
   bool push(T ticket) noexcept {
-    for (;;) {
-      const std::uint32_t seen = popped_.load();
-      if (try_push(ticket)) return true;
-      if (was_closed()) return false;
-      popped_.wait([seen](std::uint32_t now) { return now != seen; });
-    }
+    bool is_in = try_push(ticket);
+    if (is_in || was_closed()) return is_in;
+    popped_.wait([&] { return (is_in = try_push(ticket)) || was_closed(); });
+    return is_in;
   }
 
   /// Takes the oldest ticket; nothing when the queue is empty. Never blocks.
   [[nodiscard]] std::optional<T> try_pop() noexcept {
     T ticket{};
     if (!queue_.pop(ticket)) return std::nullopt;
-    popped_.advance();
+    popped_.ring();
     return ticket;
   }
 
   /// Takes the oldest ticket, waiting for one; nothing when the queue is closed and empty.
   [[nodiscard]] std::optional<T> pop() noexcept {
-    for (;;) {
-      // Invariant: the count is read before the look into the queue, so a push in between changes it
-      // and the wait below returns at once.
-      const std::uint32_t seen = pushed_.load();
-      if (const auto ticket = try_pop()) return ticket;
-      if (was_closed()) return try_pop();
-      pushed_.wait([seen](std::uint32_t now) { return now != seen; });
-    }
+    auto ticket = try_pop();
+    if (ticket) return ticket;
+    if (!was_closed()) pushed_.wait([&] { return (ticket = try_pop()) || was_closed(); });
+    return ticket ? ticket : try_pop();  // which came between the last look and the closing
   }
 
   /// Ends all waiting, for good. May be called more than once, from any thread.
   void close() noexcept {
     closed_.store(true, std::memory_order_release);
-    pushed_.advance();
-    popped_.advance();
+    pushed_.ring();
+    popped_.ring();
   }
 
   /// Whether `close` was called by then.
@@ -109,10 +103,10 @@ class batch_queue {
 
   std::size_t capacity_;
   boost::lockfree::queue<T, boost::lockfree::fixed_sized<true>> queue_;
-  // Producers write the one, consumers the other.
-  alignas(cache_line) basic_sequence<Atomics> pushed_;
-  alignas(cache_line) basic_sequence<Atomics> popped_;
-  typename Atomics::template atomic<bool> closed_{false};
+  // Looked at with each push and each pop, written by those who sleep and wake: a line for each side.
+  alignas(cache_line) basic_bell<Atomics> pushed_;
+  alignas(cache_line) basic_bell<Atomics> popped_;
+  alignas(cache_line) typename Atomics::template atomic<bool> closed_{false};
 };
 
 }  // namespace penstock::inline v0
