@@ -15,7 +15,7 @@
 #
 # Environment: CXX the compiler; PENSTOCK_JOBS jobs at once; MNIST_DIR the folder of the MNIST files;
 # PENSTOCK_COMMIT what to call the sources where there is no git; PENSTOCK_BENCH_SECONDS the limit of each
-# program (900).
+# program (900; the first run of compare, which installs, wants 1500).
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 # shellcheck source=cmake/setup.sh

@@ -1,0 +1,211 @@
+#!/usr/bin/env bash
+# Loaders and training side by side in one run on the same data: ours, PyTorch's DataLoader, libtorch's
+# torch::data, SPDL, NVIDIA DALI's CPU pipeline. CPU time, memory and the time to the first batch beside speed.
+#
+#   bash bench/compare.sh                  installs and builds what is missing, then three rounds: minutes
+#   bash bench/compare.sh --rounds N       every row once a round, one after the other; medians are kept
+#   bash bench/compare.sh --only NAME      this side only; may be given again:
+#                                          penstock, pytorch, libtorch, spdl, dali
+#   bash bench/compare.sh --skip-install   takes what is installed, asks no package index for anything
+#   bash bench/compare.sh --data DIR       MNIST's files, plain or .gz; default $MNIST_DIR, else drawn digits
+#   bash bench/compare.sh --json FILE      default build/compare/results.json; bench/compare/README.md says
+#                                          what is in it, and what each row does
+#
+# The peers' packages go into a virtual environment, build/compare/venv: some 8 GiB where PyTorch comes with
+# its CUDA libraries, which nothing here uses. What is installed is not installed again. What can't be had is
+# left out by name, with the reason, and is no failure.
+#
+# Exit status: 0; 1 if a side that is there failed or read other data than the rest; 2 for bad arguments.
+# Environment: CXX the compiler, PENSTOCK_JOBS jobs at once, MNIST_DIR.
+set -euo pipefail
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+# shellcheck source=cmake/setup.sh
+. "$root/cmake/setup.sh"
+
+refuse() {
+  printf 'compare.sh: %s; --help tells more\n' "$*" >&2
+  exit 2
+}
+
+known=(penstock pytorch libtorch spdl dali)
+only=()
+rounds=3
+install=true
+data=${MNIST_DIR:-}
+json=$root/build/compare/results.json
+while [ $# -gt 0 ]; do
+  case $1 in
+    --rounds)
+      [[ ${2:-} =~ ^[1-9][0-9]{0,3}$ ]] || refuse "--rounds needs a number from 1 to 9999"
+      rounds=$2
+      shift 2
+      ;;
+    --only)
+      [ $# -ge 2 ] || refuse "--only needs a name"
+      printf '%s\n' "${known[@]}" | grep -qxF -e "$2" ||
+        refuse "no side $2; there are: ${known[*]}"
+      only+=("$2")
+      shift 2
+      ;;
+    --skip-install) install=false; shift ;;
+    --data)
+      [ $# -ge 2 ] || refuse "--data needs a folder"
+      data=$2
+      shift 2
+      ;;
+    --json)
+      [ $# -ge 2 ] || refuse "--json needs a file"
+      json=$2
+      shift 2
+      ;;
+    -h | --help) sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"; exit 0 ;;
+    *) refuse "unknown argument $1" ;;
+  esac
+done
+[ -z "$data" ] || [ -d "$data" ] || refuse "$data is no folder"
+[ -z "$data" ] || data=$(cd "$data" && pwd)
+[ ! -d "$json" ] || refuse "$json is a folder, not a file"
+mkdir -p "$(dirname "$json")" 2>/dev/null || refuse "$json can't be written"
+json=$(cd "$(dirname "$json")" && pwd)/$(basename "$json")
+# Better said before the minutes than after.
+(: >"$json.part") 2>/dev/null || refuse "$json can't be written"
+rm -f "$json.part"
+
+cd "$root"
+here=$root/bench/compare
+work=$root/build/compare
+venv=$work/venv
+mkdir -p "$work/log"
+
+wanted() {
+  [ ${#only[@]} -eq 0 ] || printf '%s\n' "${only[@]}" | grep -qxF -e "$1"
+}
+
+sides=()
+without=()
+leave_out() {
+  penstock_say "$1 is left out: $2"
+  without+=(--without "$1" "$2")
+}
+
+# ---- ours --------------------------------------------------------------------------------------------
+
+# build PRESET TARGET: with the reason in a log.
+build() {
+  penstock_say "building $2 in build/$1"
+  {
+    cmake --preset "$1" --log-level=NOTICE -DPENSTOCK_BUILD_CUDA=OFF &&
+      cmake --build --preset "$1" --parallel "$(penstock_jobs)" --target "$2" -- --quiet
+  } >"$work/log/$2.log" 2>&1 || {
+    tail -n 20 "$work/log/$2.log" >&2
+    return 1
+  }
+}
+
+command -v python3 >/dev/null || (penstock_install python3)
+if $install; then (penstock_setup "$root" BENCH EXAMPLES) || penstock_say "going on with what there is"; fi
+
+mlp=$root/build/examples/examples/mlp/penstock_mlp
+needs_mlp=false
+if wanted penstock || [ -z "$data" ]; then needs_mlp=true; fi
+if $needs_mlp && ! build examples penstock_mlp; then
+  [ -n "$data" ] || penstock_die "no --data, and what draws digits, penstock_mlp, could not be built"
+  leave_out penstock_mlp "it could not be built: see $work/log/penstock_mlp.log"
+  needs_mlp=false
+fi
+if wanted penstock; then
+  build bench penstock_compare || penstock_die "penstock_compare could not be built"
+  sides+=(--side penstock "$(printf '%q' "$root/build/bench/bench/compare/penstock_compare")")
+  if $needs_mlp; then
+    sides+=(--side penstock_mlp "$(printf 'python3 %q --program %q' "$here/mlp_peer.py" "$mlp")")
+  fi
+fi
+
+# ---- the data: the same files for all ----------------------------------------------------------------
+
+drawn=false
+if [ -z "$data" ]; then
+  drawn=true
+  data=$work/cache/penstock/synthetic-digits
+  XDG_CACHE_HOME=$work/cache MNIST_DIR='' "$mlp" --device host --mode resident --epochs 1 \
+    --samples 64 >"$work/log/digits.log" || penstock_die "penstock_mlp could not draw digits"
+fi
+data_name=$(python3 "$here/digits.py" "$data" "$work/data")
+if $drawn; then data_name="drawn digits"; fi
+
+# ---- the peers ---------------------------------------------------------------------------------------
+
+has_module() { "$venv/bin/python" -c "import $1" >"$work/log/$1.log" 2>&1; }
+
+# get NAME MODULE GIB PACKAGE...: makes `import MODULE` work in the virtual environment, or says why not.
+get() {
+  local name=$1 module=$2 gib=$3 free
+  shift 3
+  if [ -x "$venv/bin/python" ] && has_module "$module"; then return; fi
+  if ! $install; then
+    leave_out "$name" "not installed, and --skip-install was given"
+    return 1
+  fi
+  if [ ! -x "$venv/bin/pip" ]; then
+    rm -rf "$venv"
+    if ! python3 -m venv "$venv" >"$work/log/venv.log" 2>&1; then
+      (penstock_install python3-venv) || true
+      rm -rf "$venv"
+      if ! python3 -m venv "$venv" >"$work/log/venv.log" 2>&1; then
+        leave_out "$name" "no virtual environment could be made: see $work/log/venv.log"
+        return 1
+      fi
+    fi
+  fi
+  free=$(df --output=avail -BG "$work" | tail -n 1 | tr -dc 0-9)
+  if [ "$free" -lt "$gib" ]; then
+    leave_out "$name" "it needs $gib GiB below build/, and $free GiB are free"
+    return 1
+  fi
+  penstock_say "installing $* in build/compare/venv"
+  if ! timeout 1200 "$venv/bin/pip" install --quiet --progress-bar off --disable-pip-version-check \
+    --retries 1 "$@" >"$work/log/pip-$name.log" 2>&1 </dev/null; then
+    leave_out "$name" "pip could not install it: $(grep -m 1 ERROR "$work/log/pip-$name.log" ||
+      echo "see $work/log/pip-$name.log")"
+    return 1
+  fi
+  if ! has_module "$module"; then
+    leave_out "$name" "installed, but: $(tail -n 1 "$work/log/$module.log")"
+    return 1
+  fi
+}
+
+python_side() {
+  sides+=(--side "$1" "$(printf '%q %q' "$venv/bin/python" "$here/$1_peer.py")")
+}
+
+has_torch=false
+if wanted pytorch || wanted libtorch; then
+  if get pytorch torch 12 torch numpy; then has_torch=true; fi
+fi
+if wanted pytorch && $has_torch; then python_side pytorch; fi
+
+if wanted libtorch && ! $has_torch; then
+  leave_out libtorch "it comes with PyTorch, which is left out"
+elif wanted libtorch; then
+  folder=$("$venv/bin/python" -c 'import os, torch; print(os.path.dirname(torch.__file__))')
+  abi=$("$venv/bin/python" -c 'import torch; print(int(torch._C._GLIBCXX_USE_CXX11_ABI))')
+  penstock_say "building libtorch's side in build/compare/libtorch"
+  if cmake -S "$here/libtorch" -B "$work/libtorch" -G Ninja -DCMAKE_BUILD_TYPE=Release \
+    -DTORCH_DIR="$folder" -DCMAKE_CXX_FLAGS="-D_GLIBCXX_USE_CXX11_ABI=$abi" \
+    >"$work/log/libtorch.log" 2>&1 && cmake --build "$work/libtorch" >>"$work/log/libtorch.log" 2>&1; then
+    sides+=(--side libtorch "$(printf '%q' "$work/libtorch/penstock_compare_libtorch")")
+  else
+    leave_out libtorch "it could not be built: see $work/log/libtorch.log"
+  fi
+fi
+
+if wanted spdl && get spdl spdl.pipeline 2 spdl numpy; then python_side spdl; fi
+if wanted dali && get dali nvidia.dali 4 nvidia-dali-cuda120 numpy; then python_side dali; fi
+
+# ---- measure -----------------------------------------------------------------------------------------
+
+[ ${#sides[@]} -gt 0 ] || penstock_die "nothing is left to measure"
+penstock_say "measuring: $rounds rounds"
+PYTHONDONTWRITEBYTECODE=1 python3 "$here/rounds.py" --rounds "$rounds" --data "$work/data" \
+  --data-name "$data_name" --json "$json" "${sides[@]}" ${without[@]+"${without[@]}"}

@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: BSL-1.0
+// What the C++ sides have in common: the data, the clock, and how they are called; peer.py in C++.
+// Needs the standard library alone, so that it builds beside any peer.
+#pragma once
+
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <fstream>
+#include <functional>
+#include <iterator>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace compare {
+
+inline constexpr std::size_t batch_size = 64;
+inline constexpr std::size_t pixels = 28 * 28;
+// x / 255 - mean, over the deviation, as one product and one sum: what each side computes.
+inline constexpr float scale = 1.0F / (255.0F * 0.3081F);
+inline constexpr float shift = -0.1307F / 0.3081F;
+inline constexpr double least_seconds = 0.5;
+inline constexpr std::size_t least_epochs = 2;
+
+// ---- the data
+
+struct digit_files {
+  std::vector<std::uint8_t> images;
+  std::vector<std::uint8_t> labels;
+};
+
+inline std::vector<std::uint8_t> bytes_behind(const std::string& path, std::streamoff header) {
+  std::ifstream file{path, std::ios::binary | std::ios::ate};
+  if (!file) throw std::runtime_error(path + " can't be read");
+  std::vector<std::uint8_t> bytes(static_cast<std::size_t>(file.tellg() - header));
+  file.seekg(header);
+  file.read(reinterpret_cast<char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+  return bytes;
+}
+
+/// `part`: "train" or "t10k".
+inline digit_files read_digits(const std::string& folder, const std::string& part) {
+  return {bytes_behind(folder + "/" + part + "-images-idx3-ubyte", 16),
+          bytes_behind(folder + "/" + part + "-labels-idx1-ubyte", 8)};
+}
+
+/// Bytes to floats, one sample.
+inline void normalise(const std::uint8_t* in, float* out) noexcept {
+  for (std::size_t i = 0; i < pixels; ++i) out[i] = static_cast<float>(in[i]) * scale + shift;
+}
+
+/// A batch by a plain loop, rows prefetched four ahead as the library's dataset does.
+template <class Index, class LabelIn, class LabelOut>
+void gather(std::span<const Index> indices, const std::uint8_t* images, const LabelIn* labels,
+            float* images_out, LabelOut* labels_out) {
+  constexpr std::size_t ahead = 4;
+  const auto prefetch = [&](std::size_t i) {
+    const std::uint8_t* row = images + indices[i] * pixels;
+    for (std::size_t byte = 0; byte < pixels; byte += 64) __builtin_prefetch(row + byte);
+  };
+  for (std::size_t i = 0; i < std::min(ahead, indices.size()); ++i) prefetch(i);
+  for (std::size_t i = 0; i < indices.size(); ++i) {
+    if (i + ahead < indices.size()) prefetch(i + ahead);
+    normalise(images + indices[i] * pixels, images_out + i * pixels);
+    labels_out[i] = labels[indices[i]];
+  }
+}
+
+// ---- the clock, the process
+
+inline double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+inline double cpu_seconds() {
+  rusage used{};
+  getrusage(RUSAGE_SELF, &used);
+  const auto seconds = [](const timeval& t) {
+    return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec);
+  };
+  return seconds(used.ru_utime) + seconds(used.ru_stime);
+}
+
+/// The process's proportional set size: as peer.py has it, but there are no children here.
+inline double memory_mib() {
+  std::ifstream file{"/proc/self/smaps_rollup"};
+  for (std::string word; file >> word;) {
+    double kib = 0;
+    if (word == "Pss:" && file >> kib) return kib / 1024;
+  }
+  return 0;
+}
+
+// ---- what the consumer does
+
+/// Reads every value; 16 sums, so that the additions need not wait for each other.
+inline double sum_of(std::span<const float> values) {
+  std::array<float, 16> sums{};
+  std::size_t i = 0;
+  for (; i + 16 <= values.size(); i += 16) {
+    for (std::size_t j = 0; j < 16; ++j) sums[j] += values[i + j];
+  }
+  double total = 0;
+  for (const float sum : sums) total += static_cast<double>(sum);
+  for (; i < values.size(); ++i) total += static_cast<double>(values[i]);
+  return total;
+}
+
+/// What was read: so that all sides can be seen to have done the same.
+struct seen {
+  double values = 0;
+  std::int64_t labels = 0;
+  std::size_t samples = 0;
+
+  void add(std::span<const float> images, auto labels_of_batch) {
+    values += sum_of(images);
+    for (const auto label : labels_of_batch) labels += label;
+    samples += labels_of_batch.size();
+  }
+};
+
+// ---- a row
+
+inline double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+inline std::string number(double value) {
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%.9g", value);
+  return text.data();
+}
+
+/// Measures a loader: whole epochs, until half a second has passed and two at least.
+///
+/// make() gives a loader; run(loader, epoch, each) goes through the epoch with that number and calls each(add)
+/// for every batch, where add(seen&) reads all of it.
+template <class Make, class Run>
+std::string load(Make make, Run run) {
+  const double before = memory_mib();
+  double most = before;
+  double cold = 0;
+  std::size_t number_of = 0;
+  seen checked;
+  const double made_at = now();
+  auto loader = make();
+  run(loader, 0, [&](auto&& add) {  // the warm-up; it is the epoch that is checked as well
+    add(checked);
+    if (number_of == 0) cold = now() - made_at;
+    if (number_of == 1 || number_of == 450) most = std::max(most, memory_mib());
+    ++number_of;
+  });
+
+  seen timed;
+  std::vector<double> warm;
+  std::size_t epochs = 0;
+  const double cpu_before = cpu_seconds();
+  const double start = now();
+  while (epochs < least_epochs || now() - start < least_seconds) {
+    const double began = now();
+    bool is_first = true;
+    run(loader, ++epochs, [&](auto&& add) {
+      add(timed);
+      if (std::exchange(is_first, false)) warm.push_back(now() - began);
+    });
+  }
+  const double seconds = now() - start;
+  const double cpu = cpu_seconds() - cpu_before;
+  most = std::max(most, memory_mib());
+  const auto e = static_cast<double>(epochs);
+  return R"("group": "load", "items_per_second": )" +
+         number(static_cast<double>(timed.samples) / seconds) + R"(, "nanoseconds": )" +
+         number(seconds / e * 1e9) + R"(, "cpu_seconds": )" + number(cpu / e) +
+         R"(, "peak_mib": )" + number(most) + R"(, "loader_mib": )" + number(most - before) +
+         R"(, "first_batch_cold_ms": )" + number(cold * 1e3) + R"(, "first_batch_warm_ms": )" +
+         number(median(warm) * 1e3) + R"(, "epochs": )" + std::to_string(epochs) +
+         R"(, "checked": {"samples": )" + std::to_string(checked.samples) + R"(, "values": )" +
+         number(checked.values) + R"(, "labels": )" + std::to_string(checked.labels) + "}";
+}
+
+/// Measures run(), which trains for `epochs`; accuracy() is asked for after it.
+template <class Run, class Accuracy>
+std::string train(std::size_t epochs, std::size_t samples, Run run, Accuracy accuracy) {
+  const double cpu_before = cpu_seconds();
+  const double start = now();
+  run();
+  const double seconds = now() - start;
+  const double cpu = cpu_seconds() - cpu_before;
+  const auto e = static_cast<double>(epochs);
+  return R"("group": "train", "items_per_second": )" +
+         number(e * static_cast<double>(samples) / seconds) + R"(, "nanoseconds": )" +
+         number(seconds / e * 1e9) + R"(, "cpu_seconds": )" + number(cpu / e) +
+         R"(, "peak_mib": )" + number(memory_mib()) + R"(, "epochs": )" + std::to_string(epochs) +
+         R"(, "checked": {"accuracy": )" + number(accuracy()) + "}";
+}
+
+/// A row's name, and what measures it, given the folder.
+using row = std::pair<std::string, std::function<std::string(const std::string& folder)>>;
+
+/// main() of a side: `--list`, or `--data FOLDER --row NAME`.
+inline int main_of(int argc, char** argv, const std::vector<row>& rows, const std::string& library,
+                   const std::string& version) try {
+  const std::vector<std::string> words(argv + 1, argv + argc);
+  if (words == std::vector<std::string>{"--list"}) {
+    for (const auto& [name, measure] : rows) std::printf("%s\n", name.c_str());
+    return 0;
+  }
+  if (words.size() != 4 || words[0] != "--data" || words[2] != "--row") {
+    std::fprintf(stderr, "usage: %s --list | --data FOLDER --row NAME\n", argv[0]);
+    return 2;
+  }
+  const auto found =
+      std::find_if(rows.begin(), rows.end(), [&](const row& one) { return one.first == words[3]; });
+  if (found == rows.end()) {
+    std::fprintf(stderr, "%s: no row %s\n", argv[0], words[3].c_str());
+    return 2;
+  }
+  std::printf(R"({"versions": {"%s": "%s"}, "rows": [{"name": "%s", %s}]})"
+              "\n",
+              library.c_str(), version.c_str(), words[3].c_str(), found->second(words[1]).c_str());
+  return 0;
+} catch (const std::exception& error) {
+  std::fprintf(stderr, "%s: %s\n", argv[0], error.what());
+  return 1;
+}
+
+}  // namespace compare

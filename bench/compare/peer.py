@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: BSL-1.0
+"""What the Python peers have in common: the data, the clock, and how they are called.
+
+    python3 <peer>.py --list                        the names of its rows, one a line
+    python3 <peer>.py --data FOLDER --row NAME      measures one row, prints it as JSON (see README.md)
+
+FOLDER holds MNIST's four files, plain. Linux only: CPU time and memory are read from /proc.
+"""
+
+import argparse
+import json
+import os
+import resource
+import statistics
+import sys
+import time
+from pathlib import Path
+
+BATCH = 64
+PIXELS = 28 * 28
+MEAN, DEVIATION = 0.1307, 0.3081
+# x / 255 - mean, over the deviation, as one product and one sum: what each side computes.
+SCALE = 1 / (255 * DEVIATION)
+SHIFT = -MEAN / DEVIATION
+LEAST_SECONDS = 0.5
+LEAST_EPOCHS = 2
+
+
+def idx_files(folder, part):
+    """(images, labels) of `part` as bytearrays."""
+    images = Path(folder, f"{part}-images-idx3-ubyte").read_bytes()[16:]
+    labels = Path(folder, f"{part}-labels-idx1-ubyte").read_bytes()[8:]
+    return bytearray(images), bytearray(labels)
+
+
+def family(pid=None):
+    """This process and all that descend from it."""
+    pid = pid or os.getpid()
+    found = [pid]
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        try:
+            for child in task.read_text().split():
+                found += family(int(child))
+        except OSError:  # it has ended meanwhile
+            pass
+    return found
+
+
+def memory_mib():
+    """Proportional set sizes of the family: what is shared counts once."""
+    total = 0
+    for pid in family():
+        try:
+            for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+                if line.startswith("Pss:"):
+                    total += int(line.split()[1])
+        except OSError:
+            pass
+    return total / 1024
+
+
+def cpu_seconds():
+    """User and system time of the family, of those that have ended too."""
+    used = 0.0
+    for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN):
+        usage = resource.getrusage(who)
+        used += usage.ru_utime + usage.ru_stime
+    tick = os.sysconf("SC_CLK_TCK")
+    for pid in family()[1:]:
+        try:
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            used += (int(fields[11]) + int(fields[12])) / tick
+        except OSError:
+            pass
+    return used
+
+
+def load(make, consume):
+    """Measures a loader: whole epochs, until half a second has passed and two at least.
+
+    make() gives something that has an iterator for each epoch; consume(batch) reads every value and
+    returns (sum of the values, sum of the labels, samples).
+    """
+    before = memory_mib()
+    values, labels, samples, most = 0.0, 0, 0, before
+    begin = time.perf_counter()
+    loader = make()
+    cold = None
+    for number, batch in enumerate(loader):  # the warm-up; it is the epoch that is checked as well
+        x, y, count = consume(batch)
+        if cold is None:
+            cold = time.perf_counter() - begin
+        values, labels, samples = values + x, labels + y, samples + count
+        if number in (1, 450):
+            most = max(most, memory_mib())
+
+    warm, epochs, timed = [], 0, 0
+    cpu = cpu_seconds()
+    start = time.perf_counter()
+    while epochs < LEAST_EPOCHS or time.perf_counter() - start < LEAST_SECONDS:
+        begin = time.perf_counter()
+        batches = iter(loader)
+        timed += consume(next(batches))[2]
+        warm.append(time.perf_counter() - begin)
+        for batch in batches:
+            timed += consume(batch)[2]
+        epochs += 1
+    seconds = time.perf_counter() - start
+    cpu = cpu_seconds() - cpu
+    most = max(most, memory_mib())
+    return {
+        "group": "load",
+        "items_per_second": timed / seconds,
+        "nanoseconds": seconds / epochs * 1e9,
+        "cpu_seconds": cpu / epochs,
+        "peak_mib": most,
+        "loader_mib": most - before,
+        "first_batch_cold_ms": cold * 1e3,
+        "first_batch_warm_ms": statistics.median(warm) * 1e3,
+        "epochs": epochs,
+        "checked": {"samples": samples, "values": float(values), "labels": int(labels)},
+    }
+
+
+def train(epochs, samples, run, accuracy):
+    """Measures run(), which trains for all epochs; accuracy() is asked for after it."""
+    cpu = cpu_seconds()
+    begin = time.perf_counter()
+    run()
+    seconds = time.perf_counter() - begin
+    cpu = cpu_seconds() - cpu
+    return {
+        "group": "train",
+        "items_per_second": epochs * samples / seconds,
+        "nanoseconds": seconds / epochs * 1e9,
+        "cpu_seconds": cpu / epochs,
+        "peak_mib": memory_mib(),
+        "epochs": epochs,
+        "checked": {"accuracy": accuracy()},
+    }
+
+
+def main(rows, versions):
+    """rows: for each name a function that measures, given the folder."""
+    parser = argparse.ArgumentParser(allow_abbrev=False)
+    parser.add_argument("--list", action="store_true")
+    parser.add_argument("--data")
+    parser.add_argument("--row", choices=rows)
+    chosen = parser.parse_args()
+    if chosen.list:
+        print("\n".join(rows))
+        return
+    if chosen.data is None or chosen.row is None:
+        parser.error("--data and --row, or --list")
+    row = {"name": chosen.row, **rows[chosen.row](chosen.data)}
+    json.dump({"versions": versions, "rows": [row]}, sys.stdout)
+    print()
