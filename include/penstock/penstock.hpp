@@ -60,6 +60,8 @@
 #include <penstock/load/batch_range.hpp>
 #include <penstock/load/claim_cursor.hpp>
 #include <penstock/load/epoch_plan.hpp>
+#include <penstock/load/error_policy.hpp>
+#include <penstock/load/failure_ledger.hpp>
 #include <penstock/load/host_slots.hpp>
 #include <penstock/load/loader.hpp>
 #include <penstock/load/loader_state.hpp>

@@ -44,6 +44,12 @@ TEST_CASE("the options that nobody has set work", "[load]") {
   CHECK(refused({.batch_size = 64, .workers = 0}) == "none");
 }
 
+TEST_CASE("the error policy is an option like the others", "[load]") {
+  CHECK(refused({.on_error = {.retries = 3, .then = ps::on_error::skip}}) == "none");
+  CHECK(refused({.on_error = {.retries = 1000}}) == "on_error.retries");
+  CHECK(refused({.on_error = {.largest_share = -1}}) == "on_error.largest_share");
+}
+
 TEST_CASE("an option that can't work is refused by its name", "[load]") {
   CHECK(refused({.batch_size = 0}) == "batch_size");
   CHECK(refused({.workers = 4096}) == "none");

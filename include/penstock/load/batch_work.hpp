@@ -13,9 +13,10 @@
 
 #include <penstock/core/error.hpp>
 #include <penstock/core/sequence.hpp>
-#include <penstock/data/reader.hpp>
+#include <penstock/data/dataset.hpp>
 #include <penstock/load/epoch_plan.hpp>
 #include <penstock/load/host_slots.hpp>
+#include <penstock/load/recovery.hpp>
 
 namespace penstock::inline v0::detail {
 
@@ -81,8 +82,19 @@ struct alignas(cache_line) announcement {
 /// line of its own, since a reader notes every sample that it works on.
 template <dataset Dataset>
 struct alignas(cache_line) reading_hands {
-  reader<Dataset> source;
+  recovering_reader<Dataset> source;
   std::vector<std::uint64_t> indices;  ///< of one run
 };
+
+/// The hands of `workers` threads, which take `run` samples at a time; without workers the consumer's.
+template <dataset Dataset>
+[[nodiscard]] std::vector<reading_hands<Dataset>> make_hands(const Dataset& data, recovery& shared,
+                                                             std::size_t workers, std::size_t run) {
+  std::vector<reading_hands<Dataset>> all;
+  do {
+    all.push_back({{data, shared}, std::vector<std::uint64_t>(run)});
+  } while (all.size() < workers);
+  return all;
+}
 
 }  // namespace penstock::inline v0::detail

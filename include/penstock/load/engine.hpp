@@ -11,17 +11,17 @@
 #include <span>
 #include <stdexcept>
 #include <stop_token>
-#include <string>
 #include <utility>
 #include <vector>
 
 #include <penstock/core/float_mode.hpp>
-#include <penstock/data/reader.hpp>
+#include <penstock/data/dataset.hpp>
 #include <penstock/load/batch_work.hpp>
 #include <penstock/load/claim_cursor.hpp>
 #include <penstock/load/epoch_plan.hpp>
 #include <penstock/load/host_slots.hpp>
 #include <penstock/load/options.hpp>
+#include <penstock/load/recovery.hpp>
 #include <penstock/load/worker_pool.hpp>
 #include <penstock/memory/budget.hpp>
 #include <penstock/order/sampler.hpp>
@@ -55,7 +55,8 @@ class engine {
         work_(slots_->count()),
         announced_(slots_->count()),
         finished_(slots_->count()),
-        hands_(make_hands()),
+        recovery_(options.on_error, dataset_.size(), slots_->count(), options.batch_size),
+        hands_(make_hands(dataset_, recovery_, options.workers, run_)),
         pool_(options.workers, work_on{this}, wake_all{this}) {}
 
   engine(engine&&) = delete;
@@ -77,6 +78,7 @@ class engine {
   [[nodiscard]] std::uint64_t dataset_size() const { return dataset_.size(); }
   [[nodiscard]] const Sampler& order() const noexcept { return sampler_; }
   [[nodiscard]] const std::optional<failure>& last_failure() const noexcept { return failure_; }
+  [[nodiscard]] failure_report failures() const { return recovery_.report(); }
 
   /// Begins to read the batches from `from` to the begin of epoch `last_epoch`.
   void start(const batch_position& from, std::uint64_t last_epoch) {
@@ -133,6 +135,7 @@ class engine {
       end_ = opened;
       cancelled_.store(opened, std::memory_order_release);
     }
+    recovery_.interrupt();
     if (options_.workers == 0) next_ = opened;
     for (; next_ != opened; ++next_) {
       const auto slot = wait_for_any();
@@ -167,14 +170,6 @@ class engine {
     if (options_.pinned) require_within_budget(count, layout_.bytes(), limit);
     return std::make_shared<host_slots<record_type, Device>>(device_, layout_, count,
                                                              slot_memory(options_));
-  }
-
-  std::vector<hands> make_hands() const {
-    std::vector<hands> all;
-    do {  // without workers the consumer's
-      all.push_back({reader<Dataset>{dataset_}, std::vector<std::uint64_t>(run_)});
-    } while (all.size() < options_.workers);
-    return all;
   }
 
   // ---- workers
@@ -240,6 +235,7 @@ class engine {
     batch.sequence = opened_;
     batch.order = order_;
     batch.open(runs_);
+    recovery_.open(slot);
     ++opened_;
     position_ = plan_.normal({position_.epoch, position_.batch + 1});
     if (position_.batch == 0) order_.reset();
@@ -249,13 +245,16 @@ class engine {
   void fill(std::uint32_t slot, std::uint32_t run, hands& own) noexcept {
     slot_work& batch = work_[slot];
     const std::size_t begin = std::size_t{run} * run_;
-    if (begin >= batch.info.size) return;
-    if (batch.sequence < cancelled_.load(std::memory_order_acquire)) return;
+    const auto is_over = [&] {
+      return batch.sequence < cancelled_.load(std::memory_order_acquire);
+    };
+    if (begin >= batch.info.size || is_over()) return;
     const std::span wanted{own.indices.data(), (std::min)(run_, batch.info.size - begin)};
     const batch_view<record_type> all{slots_->data(slot), layout_, 0, batch.info.size};
     try {
       batch.pick(plan_, begin, wanted);
-      own.source.read(wanted, all.subrun(begin, wanted.size()), {options_.seed, batch.info.epoch});
+      own.source.read(slot, wanted, all.subrun(begin, wanted.size()),
+                      {options_.seed, batch.info.epoch}, is_over);
     } catch (...) {
       const std::size_t at = own.source.failed_at();
       batch.note_error({"read", batch.info.epoch, batch.info.index, begin + at, wanted[at]});
@@ -266,6 +265,7 @@ class engine {
   void finish_run(std::uint32_t slot) noexcept {
     slot_work& batch = work_[slot];
     if (!batch.finish_run()) return;
+    recovery_.close(slot, slots_->data(slot), layout_, batch.info);
     if (!options_.in_order) {
       finished_.try_push(slot);
       return;
@@ -298,7 +298,7 @@ class engine {
   /// The slot of the next batch once it is complete.
   std::uint32_t wait_for_next() {
     // Nobody but the consumer could give a slot back: waiting would never end.
-    if (slots_->leased() == slots_->count()) throw_exhausted();
+    if (slots_->leased() == slots_->count()) slots_->throw_exhausted();
     const bool starving = !is_announced();
     if (starving) slots_->set_starving(true);
     const auto slot = wait_for_any();
@@ -324,8 +324,11 @@ class engine {
   batch_type take(std::uint32_t slot) {
     ++next_;
     slot_work& batch = work_[slot];
-    if (const auto error = batch.take_error()) {
-      failure_ = batch.error_where();
+    auto error = batch.take_error();
+    failure where = batch.error_where();
+    if (!error) error = recovery_.judge(slot, batch.info, where);
+    if (error) {
+      failure_ = where;
       slots_->give_back(slot);
       std::rethrow_exception(error);
     }
@@ -335,7 +338,7 @@ class engine {
 
   batch_type read_inline() {
     const auto slot = slots_->try_acquire();
-    if (!slot) throw_exhausted();
+    if (!slot) slots_->throw_exhausted();
     try {
       const std::lock_guard lock{open_};
       bind(*slot);
@@ -347,12 +350,8 @@ class engine {
     for (std::uint32_t run = 0; run < runs_; ++run) {
       fill(*slot, run, hands_.front());
     }
+    recovery_.close(*slot, slots_->data(*slot), layout_, work_[*slot].info);
     return take(*slot);
-  }
-
-  [[noreturn]] void throw_exhausted() const {
-    throw leases_exhausted("loader: all " + std::to_string(slots_->count()) +
-                           " host slots are held as leases: release one, or raise prefetch");
   }
 
   loader_options options_;
@@ -389,6 +388,7 @@ class engine {
   bool is_shut_down_ = false;
   std::optional<failure> failure_;
 
+  recovery recovery_;
   std::vector<hands> hands_;             // by worker; without workers the consumer's
   worker_pool<work_on, wake_all> pool_;  // last: its threads use all of the above
 };

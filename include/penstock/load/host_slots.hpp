@@ -6,10 +6,12 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include <penstock/core/batch.hpp>
+#include <penstock/core/error.hpp>
 #include <penstock/device/device.hpp>
 #include <penstock/load/batch_queue.hpp>
 #include <penstock/memory/slab.hpp>
@@ -23,6 +25,7 @@ struct batch_info {
   std::uint64_t index = 0;  ///< the batch within its epoch
   std::size_t size = 0;     ///< its samples
   std::size_t valid = 0;    ///< its samples without those that only fill it up (`last_batch::pad`)
+  std::size_t skipped = 0;  ///< samples that it is shorter by, being bad (`on_error::skip`)
 };
 
 /// The ring of host slots: one slab, cut into slots that each hold a batch, and the queue on which
@@ -128,6 +131,12 @@ class host_slots {
   /// Counts a lease that has ended.
   void note_release() noexcept { leased_.fetch_sub(1, std::memory_order_release); }
 
+  /// For a consumer that asks for a batch although nobody but itself could give a slot back.
+  [[noreturn]] void throw_exhausted() const {
+    throw leases_exhausted("loader: all " + std::to_string(count()) +
+                           " host slots are held as leases: release one, or raise prefetch");
+  }
+
   /// Ends waiting for slots, for good.
   void close() noexcept { returned_.close(); }
 
@@ -201,7 +210,8 @@ class host_batch {
   /// Whether there is a batch; everything else but assignment and destruction needs one.
   [[nodiscard]] explicit operator bool() const noexcept { return slots_ != nullptr; }
 
-  /// The samples of the batch; only the last one of an epoch may have fewer than `batch_size`.
+  /// The samples of the batch; fewer than `batch_size` only in the last one of an epoch, and where bad
+  /// samples are skipped.
   [[nodiscard]] std::size_t size() const noexcept { return info_.size; }
   /// The samples that are not filling (`last_batch::pad`).
   [[nodiscard]] std::size_t valid() const noexcept { return info_.valid; }

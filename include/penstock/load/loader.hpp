@@ -10,6 +10,7 @@
 #include <penstock/device/host_device.hpp>
 #include <penstock/load/batch_range.hpp>
 #include <penstock/load/engine.hpp>
+#include <penstock/load/failure_ledger.hpp>
 #include <penstock/load/host_slots.hpp>
 #include <penstock/load/loader_state.hpp>
 #include <penstock/load/options.hpp>
@@ -173,6 +174,11 @@ class loader {
   [[nodiscard]] const std::optional<penstock::failure>& failure() const noexcept {
     return reads().last_failure();
   }
+
+  /// What could not be read so far and what `loader_options::on_error` has made of it, also in batches
+  /// that are only read ahead; empty where every exception simply propagates. May be called while
+  /// workers read.
+  [[nodiscard]] failure_report failures() const { return reads().failures(); }
 
   /// @name The members that make a `batch_source`; a loop uses `epochs` instead.
   /// @{

@@ -7,6 +7,7 @@
 
 #include <penstock/core/error.hpp>
 #include <penstock/load/claim_cursor.hpp>
+#include <penstock/load/error_policy.hpp>
 #include <penstock/memory/slab.hpp>
 
 namespace penstock::inline v0 {
@@ -57,6 +58,10 @@ struct loader_options {
   /// The most memory that the host slots may take, in bytes; 0 is a quarter of what the process may
   /// still use, cgroup limits counted. Beyond it `pinned_budget_exceeded`.
   std::uint64_t pinned_budget_bytes = 0;
+
+  /// What happens when a sample can't be read: unless it says otherwise, the exception ends the range.
+  /// DataLoader: always an exception.
+  error_policy on_error = {};
 };
 
 namespace detail {
@@ -73,6 +78,7 @@ inline void require_valid(const loader_options& options) {
     throw option_error("prefetch", std::to_string(options.prefetch) + " is above " +
                                        std::to_string(claim_cursor<>::max_slots - 1));
   }
+  require_valid(options.on_error);
 }
 
 /// How many host slots the options ask for: one at the consumer, the others read ahead.

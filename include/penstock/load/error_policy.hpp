@@ -1,0 +1,128 @@
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include <penstock/core/error.hpp>
+#include <penstock/order/random.hpp>
+
+namespace penstock::inline v0 {
+
+/// What becomes of a sample that can't be read.
+enum class on_error {
+  propagate,   ///< the range ends with the dataset's exception, at that batch's turn
+  substitute,  ///< another sample takes its place: every batch, and every rank, keeps its size
+  skip,        ///< the batch is shorter; later samples move up, `batch_info::skipped` counts
+};
+
+/// What a loader does with an exception out of a dataset or a `map` function. Without a word, what it
+/// always did: the exception as it was thrown reaches the consumer, `failure()` says where it came from.
+///
+///     {.batch_size = 256, .on_error = {.retries = 3, .then = ps::on_error::substitute}}
+///
+/// What a deterministic failure leads to does not depend on workers, run or prefetch: limits are
+/// judged batch by batch as the consumer gets them (by order of completion where `in_order` is false).
+/// A dataset that reads runs is asked again sample by sample after a run has failed; what is read a
+/// second time gets the same random bits. All that happened is in `loader::failures()`.
+struct error_policy {
+  /// How often a failed read is tried again before `then` counts. At most 100.
+  std::size_t retries = 0;
+
+  /// The wait before the first retry; it doubles from one to the next, up to `longest_wait`. It ends
+  /// early when the range does. The worker that waits reads nothing else meanwhile.
+  std::chrono::milliseconds first_wait{10};
+  /// The longest wait before a retry; at most a day.
+  std::chrono::milliseconds longest_wait{10'000};
+
+  /// What follows the last retry.
+  ///
+  /// `substitute` draws from the whole dataset, keyed by (seed, epoch, index of the bad sample), and
+  /// reads with the random bits of the sample drawn. One that fails too is passed over for the next
+  /// draw, without retries; behind the eighth, the first exception propagates. Indices that must never
+  /// come up, of another split for instance, belong behind a `subset`.
+  ///
+  /// `skip` may leave a batch of size 0, which is delivered like any other. A batch that `last_batch::pad`
+  /// has filled up is not filled again.
+  on_error then = on_error::propagate;
+
+  /// How many samples may be substituted or skipped over the loader's life; at the next one the
+  /// exception propagates after all. A read that a retry has mended does not count.
+  std::uint64_t most_failures = 1000;
+
+  /// The same as a share of all samples that were asked for, in [0, 1]; judged from 100 samples on.
+  double largest_share = 0.05;
+};
+
+/// The stage of the random bits that choose a substitute; not for pipelines.
+inline constexpr std::uint32_t substitute_stage = shuffle_stage - 3;
+
+namespace detail {
+
+/// Throws `option_error` on a value that means nothing.
+inline void require_valid(const error_policy& policy) {
+  constexpr std::size_t most_retries = 100;
+  constexpr std::chrono::milliseconds day = std::chrono::hours{24};
+  const auto milliseconds = [](std::chrono::milliseconds time) {
+    return std::to_string(time.count()) + " ms";
+  };
+  if (policy.retries > most_retries) {
+    throw option_error("on_error.retries", std::to_string(policy.retries) + " is above " +
+                                               std::to_string(most_retries));
+  }
+  if (policy.first_wait.count() < 0) {
+    throw option_error("on_error.first_wait",
+                       "must not be negative, is " + milliseconds(policy.first_wait));
+  }
+  if (policy.longest_wait < policy.first_wait || policy.longest_wait > day) {
+    throw option_error("on_error.longest_wait",
+                       "must lie between first_wait, " + milliseconds(policy.first_wait) +
+                           ", and a day, is " + milliseconds(policy.longest_wait));
+  }
+  if (policy.then != on_error::propagate && policy.then != on_error::substitute &&
+      policy.then != on_error::skip) {
+    throw option_error("on_error.then", "is none of propagate, substitute and skip");
+  }
+  if (!(policy.largest_share >= 0 && policy.largest_share <= 1)) {
+    throw option_error("on_error.largest_share",
+                       "must lie in [0, 1], is " + std::to_string(policy.largest_share));
+  }
+}
+
+/// Whether every exception goes to the consumer at once.
+[[nodiscard]] inline bool is_plain(const error_policy& policy) noexcept {
+  return policy.retries == 0 && policy.then == on_error::propagate;
+}
+
+/// The wait before retry `retry`, which counts from 1.
+[[nodiscard]] inline std::chrono::milliseconds wait_before(const error_policy& policy,
+                                                           std::size_t retry) noexcept {
+  auto wait = policy.first_wait;
+  for (; retry > 1 && wait < policy.longest_wait; --retry) wait *= 2;  // a day doubled still fits
+  return (std::min)(wait, policy.longest_wait);
+}
+
+/// The other samples that may stand in for `sample`, one after the other; a dataset of at least two.
+class substitutes {
+ public:
+  static constexpr int most = 8;
+
+  substitutes(const random_key& key, std::uint64_t sample, std::uint64_t dataset_size) noexcept
+      : bits_(key.at_stage(substitute_stage), sample), sample_(sample), last_(dataset_size - 2) {}
+
+  [[nodiscard]] std::uint64_t next() {
+    const auto drawn = uniform(bits_, std::uint64_t{0}, last_);
+    return drawn < sample_ ? drawn : drawn + 1;
+  }
+
+ private:
+  sample_generator bits_;
+  std::uint64_t sample_;
+  std::uint64_t last_;
+};
+
+}  // namespace detail
+
+}  // namespace penstock::inline v0

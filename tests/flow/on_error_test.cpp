@@ -1,0 +1,544 @@
+// SPDX-License-Identifier: BSL-1.0
+// What a loader makes of samples that can't be read: the same for any workers, runs and prefetch.
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <span>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <penstock/penstock.hpp>
+
+#include "support/catch.hpp"
+#include "support/numbered.hpp"
+
+namespace ps = penstock;
+using namespace std::chrono_literals;
+
+namespace {
+
+constexpr auto at_once = 0ms;
+
+/// As `numbered`, but samples fail always, or the first few times, by their index.
+struct flaky {
+  using record_type = numbered::record_type;
+  std::uint64_t count = 100;
+  std::set<std::uint64_t> always = {};
+  std::map<std::uint64_t, std::uint64_t> at_first = {};  // index, how often
+
+  struct shared {
+    explicit shared(std::uint64_t size) : attempts(size) {}
+    std::vector<std::atomic<std::uint64_t>> attempts;  // by index
+  };
+  std::shared_ptr<shared> state = std::make_shared<shared>(count);
+
+  [[nodiscard]] std::uint64_t size() const { return count; }
+  void read(std::uint64_t index, ps::sample<record_type> out) const {
+    const std::uint64_t attempt = ++state->attempts[index];
+    // What a failed read has written must not show.
+    for (float& value : ps::get<"values">(out).flat()) value = -1;
+    ps::get<"label">(out) = 0xbad;
+    if (always.contains(index)) throw bad_sample(index);
+    const auto some = at_first.find(index);
+    if (some != at_first.end() && attempt <= some->second) throw bad_sample(index);
+    for (float& value : ps::get<"values">(out).flat()) value = static_cast<float>(index);
+    ps::get<"label">(out) = index;
+  }
+};
+
+/// The same, reading runs: one bad sample fails the run, and nothing says which.
+struct flaky_runs {
+  using record_type = numbered::record_type;
+  flaky each;
+  [[nodiscard]] std::uint64_t size() const { return each.size(); }
+  void read_run(std::span<const std::uint64_t> indices, ps::batch_view<record_type> out) const {
+    for (std::size_t i = indices.size(); i-- != 0;) each.read(indices[i], out[i]);
+  }
+};
+
+/// A batch, with everything that could go wrong in it.
+struct seen {
+  std::uint64_t epoch;
+  std::uint64_t index;
+  std::size_t valid;
+  std::size_t skipped;
+  std::vector<std::uint64_t> labels;
+  bool operator==(const seen&) const = default;
+};
+
+template <class Batch>
+seen look_at(const Batch& batch) {
+  seen all{batch.epoch(), batch.index(), batch.valid(), batch.info().skipped, labels_of(batch)};
+  const auto values = ps::get<"values">(batch);
+  REQUIRE(batch.size() == all.labels.size());
+  for (std::size_t i = 0; i < batch.size(); ++i) {
+    for (std::size_t j = 0; j < 8; ++j) {
+      if (values(i, j) != static_cast<float>(all.labels[i])) throw std::runtime_error("torn");
+    }
+  }
+  return all;
+}
+
+template <class Feed>
+std::vector<seen> batches_of(Feed& feed, std::uint64_t epochs) {
+  std::vector<seen> all;
+  for (const auto& batch : feed.epochs(0, epochs)) all.push_back(look_at(batch));
+  return all;
+}
+
+struct shape {
+  std::size_t workers;
+  std::size_t run;
+  std::size_t prefetch;
+};
+
+/// The ways to read that must not show in the batches.
+std::vector<shape> all_shapes() {
+  std::vector<shape> all;
+  for (const std::size_t workers : {0U, 1U, 2U, 4U}) {
+    for (const std::size_t run : {0U, 1U, 3U, 16U}) {
+      for (const std::size_t prefetch : {1U, 5U}) all.push_back({workers, run, prefetch});
+    }
+  }
+  return all;
+}
+
+/// What each batch has to hold, from the order of the epoch alone. `replace` gives the sample that
+/// stands for another, or nothing where it is skipped.
+template <class Replace>
+std::vector<seen> expected_of(std::uint64_t samples, std::size_t batch_size, std::uint64_t epochs,
+                              Replace replace) {
+  std::vector<seen> all;
+  for (std::uint64_t epoch = 0; epoch < epochs; ++epoch) {
+    const auto order = ps::shuffled{.seed = 5}.order(samples, epoch);
+    for (std::uint64_t begin = 0; begin < samples; begin += batch_size) {
+      std::vector<std::uint64_t> wanted(std::min<std::uint64_t>(batch_size, samples - begin));
+      order.fill(begin, wanted);
+      seen batch{epoch, begin / batch_size, 0, 0, {}};
+      for (const std::uint64_t sample : wanted) {
+        const std::optional<std::uint64_t> instead = replace(epoch, sample);
+        if (instead) {
+          batch.labels.push_back(*instead);
+        } else {
+          ++batch.skipped;
+        }
+      }
+      batch.valid = batch.labels.size();
+      all.push_back(batch);
+    }
+  }
+  return all;
+}
+
+ps::loader_options with(const shape& how, const ps::error_policy& policy) {
+  return {.batch_size = 16,
+          .workers = how.workers,
+          .prefetch = how.prefetch,
+          .seed = 9,
+          .run = how.run,
+          .on_error = policy};
+}
+
+const std::set<std::uint64_t> some_bad = {0, 7, 8, 9, 41, 76, 99};
+
+constexpr ps::error_policy skips{.then = ps::on_error::skip, .largest_share = 1};
+constexpr ps::error_policy substitutes{.then = ps::on_error::substitute, .largest_share = 1};
+
+/// The message of what a consumer of `epochs` gets, and in `batches` how many it got before.
+template <class Feed>
+std::string message_of(Feed& feed, std::uint64_t epochs, std::uint64_t& batches) {
+  batches = 0;
+  try {
+    for (auto& batch : feed.epochs(0, epochs)) batches += batch.index() < 1'000'000;
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+  return "none";
+}
+
+}  // namespace
+
+TEST_CASE("a skipped sample makes its batch shorter, the later ones move up in order", "[flow]") {
+  const auto expected = expected_of(100, 16, 2, [](std::uint64_t, std::uint64_t sample) {
+    return some_bad.contains(sample) ? std::nullopt : std::optional{sample};
+  });
+  std::size_t skipped = 0;
+  for (const auto& batch : expected) skipped += batch.skipped;
+  REQUIRE(skipped == 2 * some_bad.size());
+  for (const shape& how : all_shapes()) {
+    INFO("workers " << how.workers << ", run " << how.run << ", prefetch " << how.prefetch);
+    const flaky data{.always = some_bad};
+    ps::loader loader{data, ps::shuffled{.seed = 5}, with(how, skips)};
+    CHECK(batches_of(loader, 2) == expected);
+    ps::loader of_runs{flaky_runs{data}, ps::shuffled{.seed = 5}, with(how, skips)};
+    CHECK(batches_of(of_runs, 2) == expected);
+  }
+}
+
+TEST_CASE("a substitute hangs on seed, epoch and index alone, and batches keep their size",
+          "[flow]") {
+  const auto instead_of = [](std::uint64_t epoch, std::uint64_t sample) {
+    if (!some_bad.contains(sample)) return std::optional{sample};
+    ps::sample_generator bits{{.seed = 9, .epoch = epoch, .stage = ps::substitute_stage}, sample};
+    for (;;) {
+      auto other = ps::uniform(bits, std::uint64_t{0}, std::uint64_t{98});
+      other += other >= sample ? 1 : 0;
+      if (!some_bad.contains(other)) return std::optional{other};
+    }
+  };
+  REQUIRE(instead_of(0, 7) != instead_of(1, 7));
+  const auto expected = expected_of(100, 16, 2, instead_of);
+  for (const shape& how : all_shapes()) {
+    INFO("workers " << how.workers << ", run " << how.run << ", prefetch " << how.prefetch);
+    const flaky data{.always = some_bad};
+    ps::loader loader{data, ps::shuffled{.seed = 5}, with(how, substitutes)};
+    CHECK(batches_of(loader, 2) == expected);
+    ps::loader of_runs{flaky_runs{data}, ps::shuffled{.seed = 5}, with(how, substitutes)};
+    CHECK(batches_of(of_runs, 2) == expected);
+    CHECK(loader.failures().substituted == 2 * some_bad.size());
+  }
+}
+
+TEST_CASE("a sample that fails no oftener than it is retried leaves no trace in the batches",
+          "[flow]") {
+  const auto expected = expected_of(
+      100, 16, 1, [](std::uint64_t, std::uint64_t sample) { return std::optional{sample}; });
+  for (const shape& how : all_shapes()) {
+    INFO("workers " << how.workers << ", run " << how.run << ", prefetch " << how.prefetch);
+    const flaky data{.at_first = {{3, 1}, {4, 2}, {50, 2}, {99, 1}}};
+    ps::loader loader{data, ps::shuffled{.seed = 5},
+                      with(how, {.retries = 2, .first_wait = at_once})};
+    CHECK(batches_of(loader, 1) == expected);
+    const auto report = loader.failures();
+    CHECK(report.failed_reads == 6);
+    CHECK(report.recovered == 4);
+    REQUIRE(report.samples.size() == 4);
+    CHECK(report.samples[1] ==
+          ps::failed_sample{4, "sample 4 is bad", 2, 0, ps::read_outcome::recovered});
+  }
+}
+
+TEST_CASE("a sample is read once and once for each retry before the next rule counts", "[flow]") {
+  const auto then = GENERATE(ps::on_error::propagate, ps::on_error::substitute, ps::on_error::skip);
+  for (const shape& how : all_shapes()) {
+    INFO("workers " << how.workers << ", run " << how.run << ", prefetch " << how.prefetch);
+    const flaky data{.always = {41}};
+    ps::loader loader{data, ps::sequential{},
+                      with(how, {.retries = 3, .first_wait = at_once, .then = then})};
+    std::uint64_t batches = 0;
+    const std::string message = message_of(loader, 1, batches);
+    CHECK(data.state->attempts[41].load() == 4);
+    CHECK(loader.failures().failed_reads == 4);
+    CHECK(loader.failures().samples.front().given_up == 1);
+    if (then == ps::on_error::propagate) {
+      CHECK(message == "sample 41 is bad");
+      CHECK(batches == 2);
+      CHECK(loader.failure()->str() ==
+            "stage read, epoch 0, batch 2, sample 41 (position 9 of the batch)");
+    } else {
+      CHECK(message == "none");
+      CHECK(batches == 7);
+      CHECK_FALSE(loader.failure().has_value());
+    }
+  }
+}
+
+TEST_CASE("a retry and a substitute read with the random bits of the sample that is read",
+          "[flow]") {
+  const auto draw = [](ps::sample<flaky::record_type> out, ps::sample_generator& rng) {
+    ps::get<"values">(out)(0) = ps::uniform(rng, 0.0F, 1.0F);
+  };
+  const auto drawn_of = [](auto& loader) {
+    std::vector<std::pair<std::uint64_t, float>> all;
+    for (const auto& batch : loader.epoch(3)) {
+      const auto values = ps::get<"values">(batch);
+      const auto labels = ps::get<"label">(batch);
+      for (std::size_t i = 0; i < batch.size(); ++i) all.emplace_back(labels(i), values(i, 0));
+    }
+    return all;
+  };
+  ps::loader sound{flaky{} | ps::map(draw), ps::sequential{}, with({2, 4, 2}, {})};
+  const auto right = drawn_of(sound);
+  ps::loader retrying{flaky{.at_first = {{5, 1}, {6, 1}, {60, 1}}} | ps::map(draw),
+                      ps::sequential{}, with({2, 4, 2}, {.retries = 1, .first_wait = at_once})};
+  CHECK(drawn_of(retrying) == right);
+  ps::loader substituting{flaky{.always = some_bad} | ps::map(draw), ps::sequential{},
+                          with({2, 4, 2}, substitutes)};
+  const auto replaced = drawn_of(substituting);
+  REQUIRE(replaced.size() == 100);
+  for (std::uint64_t i = 0; i < 100; ++i) {
+    CHECK((replaced[i].first == i) == !some_bad.contains(i));
+    CHECK(replaced[i] == right[replaced[i].first]);
+  }
+}
+
+TEST_CASE("a map over a run that failed is applied to every sample once", "[flow]") {
+  // The dataset below fails as a run before the function has seen any sample of it.
+  const auto add = [](ps::sample<flaky::record_type> out) { ps::get<"label">(out) += 1000; };
+  const auto run = GENERATE(std::size_t{1}, std::size_t{7}, std::size_t{16});
+  const auto workers = GENERATE(std::size_t{0}, std::size_t{3});
+  ps::loader loader{flaky_runs{{.always = some_bad}} | ps::map(add), ps::sequential{},
+                    with({workers, run, 3}, skips)};
+  std::vector<std::uint64_t> labels;
+  for (const auto& batch : loader.epoch(0)) {
+    const auto some = labels_of(batch);
+    labels.insert(labels.end(), some.begin(), some.end());
+  }
+  std::vector<std::uint64_t> expected;
+  for (std::uint64_t i = 0; i < 100; ++i) {
+    if (!some_bad.contains(i)) expected.push_back(i + 1000);
+  }
+  CHECK(labels == expected);
+}
+
+namespace {
+
+/// Reads runs, and fails on every run of several samples: a source that takes only single requests.
+struct no_runs {
+  using record_type = numbered::record_type;
+  [[nodiscard]] std::uint64_t size() const { return 100; }
+  void read_run(std::span<const std::uint64_t> indices, ps::batch_view<record_type> out) const {
+    if (indices.size() > 1) throw std::runtime_error("one at a time");
+    numbered{100}.read(indices[0], out[0]);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a sample that can be read by itself is not given up for the run it was in", "[flow]") {
+  ps::loader loader{no_runs{}, ps::sequential{}, with({2, 8, 2}, skips)};
+  std::size_t samples = 0;
+  for (const auto& batch : batches_of(loader, 1)) samples += batch.labels.size();
+  CHECK(samples == 100);
+  CHECK(loader.failures().skipped == 0);
+}
+
+TEST_CASE("where nothing can stand in, the first exception propagates behind the eighth draw",
+          "[flow]") {
+  std::set<std::uint64_t> all_but_few;
+  for (std::uint64_t i = 20; i < 1000; ++i) all_but_few.insert(i);
+  const auto workers = GENERATE(std::size_t{0}, std::size_t{2});
+  const flaky data{.count = 1000, .always = all_but_few};
+  ps::loader loader{data, ps::sequential{}, with({workers, 5, 1}, substitutes)};
+  std::uint64_t batches = 0;
+  // 1 in 50 can be read: of the samples from 20 on, the first whose eight draws all fail.
+  std::uint64_t stuck = 20;
+  for (;; ++stuck) {
+    ps::detail::substitutes others{{.seed = 9}, stuck, 1000};
+    bool is_stuck = true;
+    for (int i = 0; i < 8; ++i) is_stuck = others.next() >= 20 && is_stuck;
+    if (is_stuck) break;
+  }
+  CHECK(message_of(loader, 1, batches) == "sample " + std::to_string(stuck) + " is bad");
+  CHECK(batches == stuck / 16);
+  CHECK(loader.failure()->sample == stuck);
+  CHECK(loader.failure()->position == stuck % 16);
+}
+
+TEST_CASE("a dataset of one sample has no substitute", "[flow]") {
+  ps::loader loader{flaky{.count = 1, .always = {0}}, ps::sequential{},
+                    with({1, 0, 1}, substitutes)};
+  std::uint64_t batches = 0;
+  CHECK(message_of(loader, 1, batches) == "sample 0 is bad");
+}
+
+TEST_CASE("the sample that passes a limit is the same for any workers, run and prefetch",
+          "[flow]") {
+  for (const shape& how : all_shapes()) {
+    INFO("workers " << how.workers << ", run " << how.run << ", prefetch " << how.prefetch);
+    std::uint64_t batches = 0;
+    {  // four in the first batches, the fifth is in batch 4
+      ps::loader loader{
+          flaky{.always = {1, 2, 20, 36, 70, 71, 90}}, ps::sequential{},
+          with(how, {.then = ps::on_error::skip, .most_failures = 4, .largest_share = 1})};
+      CHECK(message_of(loader, 1, batches) == "sample 70 is bad");
+      CHECK(batches == 4);
+      CHECK(loader.failure()->str() ==
+            "stage read, epoch 0, batch 4, sample 70 (position 6 of the batch)");
+    }
+    {  // over the loader's life: three an epoch
+      ps::loader loader{
+          flaky{.always = {1, 2, 20}}, ps::sequential{},
+          with(how, {.then = ps::on_error::substitute, .most_failures = 7, .largest_share = 1})};
+      CHECK(message_of(loader, 1, batches) == "none");
+      CHECK(message_of(loader, 1, batches) == "none");
+      CHECK(message_of(loader, 1, batches) == "sample 1 is bad");
+      CHECK(batches == 0);
+    }
+    {  // 3 of 100 samples are a share of 0.03; not judged among the first 99
+      ps::loader loader{flaky{.count = 200, .always = {0, 1, 2, 150, 151, 152, 153}},
+                        ps::sequential{},
+                        with(how, {.then = ps::on_error::skip, .largest_share = 0.03})};
+      CHECK(message_of(loader, 1, batches) == "sample 150 is bad");
+      CHECK(batches == 9);
+    }
+  }
+}
+
+TEST_CASE("a share or a count of nothing ends the range at the first sample, retries do not count",
+          "[flow]") {
+  std::uint64_t batches = 0;
+  ps::loader none{flaky{.always = {50}}, ps::sequential{},
+                  with({2, 0, 2}, {.then = ps::on_error::skip, .most_failures = 0})};
+  CHECK(message_of(none, 1, batches) == "sample 50 is bad");
+  ps::loader retried{flaky{.at_first = {{50, 1}, {51, 1}}}, ps::sequential{},
+                     with({2, 0, 2}, {.retries = 1,
+                                      .first_wait = at_once,
+                                      .then = ps::on_error::skip,
+                                      .most_failures = 0,
+                                      .largest_share = 0})};
+  CHECK(message_of(retried, 1, batches) == "none");
+}
+
+TEST_CASE("a batch whose samples were all skipped comes with size 0, also over a transfer",
+          "[flow]") {
+  std::set<std::uint64_t> third;
+  for (std::uint64_t i = 32; i < 48; ++i) third.insert(i);
+  const auto workers = GENERATE(std::size_t{0}, std::size_t{3});
+  ps::host_device device;
+  auto stream = device.make_stream();
+  ps::loader loader{flaky{.always = third}, ps::sequential{}, device, with({workers, 5, 2}, skips)};
+  ps::transfer feed{loader, stream};
+  for (auto& batches : {batches_of(loader, 1), batches_of(feed, 1)}) {
+    REQUIRE(batches.size() == 7);
+    CHECK(batches[2] == seen{0, 2, 0, 16, {}});
+    CHECK(batches[3].labels.front() == 48);
+    CHECK(batches[3].labels.size() == 16);
+  }
+}
+
+namespace {
+
+/// A record of one field: the copy of an empty batch has no byte.
+struct one_field {
+  using record_type = ps::record<ps::field<"label", std::uint64_t>>;
+  [[nodiscard]] std::uint64_t size() const { return 8; }
+  void read(std::uint64_t index, ps::sample<record_type> out) const {
+    if (index < 4) throw bad_sample(index);
+    ps::get<"label">(out) = index;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("an empty batch of one field is carried to the device like any other", "[flow]") {
+  ps::host_device device;
+  auto stream = device.make_stream();
+  ps::loader loader{one_field{}, ps::sequential{}, device, {.batch_size = 4, .on_error = skips}};
+  ps::transfer feed{loader, stream};
+  std::vector<std::vector<std::uint64_t>> all;
+  for (auto& batch : feed.epoch(0)) all.push_back(labels_of(batch));
+  CHECK(all == std::vector<std::vector<std::uint64_t>>{{}, {4, 5, 6, 7}});
+}
+
+TEST_CASE("a padded batch is not padded again: valid and filling samples shrink by their own",
+          "[flow]") {
+  const auto workers = GENERATE(std::size_t{0}, std::size_t{2});
+  ps::loader loader{flaky{.count = 10, .always = {1, 9}},
+                    ps::sequential{},
+                    {.batch_size = 4,
+                     .workers = workers,
+                     .last = ps::last_batch::pad,
+                     .run = 1,
+                     .on_error = skips}};
+  CHECK(batches_of(loader, 1) == std::vector<seen>{{0, 0, 3, 1, {0, 2, 3}},
+                                                   {0, 1, 4, 0, {4, 5, 6, 7}},
+                                                   {0, 2, 1, 2, {8, 0}}});
+}
+
+TEST_CASE("delivery in order of completion skips the same samples", "[flow]") {
+  auto options = with({3, 2, 4}, skips);
+  options.in_order = false;
+  ps::loader loader{flaky{.always = some_bad}, ps::shuffled{.seed = 5}, options};
+  auto batches = batches_of(loader, 1);
+  std::sort(batches.begin(), batches.end(),
+            [](const seen& a, const seen& b) { return a.index < b.index; });
+  CHECK(batches == expected_of(100, 16, 1, [](std::uint64_t, std::uint64_t sample) {
+          return some_bad.contains(sample) ? std::nullopt : std::optional{sample};
+        }));
+}
+
+TEST_CASE("the ledger of a loader tells the substitutes that failed from the places they were for",
+          "[flow]") {
+  ps::loader loader{flaky{.always = some_bad}, ps::sequential{}, with({2, 3, 2}, substitutes)};
+  (void)batches_of(loader, 1);
+  const auto report = loader.failures();
+  CHECK(report.substituted == some_bad.size());
+  CHECK(report.skipped == 0);
+  REQUIRE(report.samples.size() == some_bad.size());
+  std::uint64_t failures = 0;
+  for (const auto& one : report.samples) failures += one.failures;
+  CHECK(failures == report.failed_reads);
+  std::stringstream list;
+  report.write_quarantine(list);
+  CHECK(ps::read_quarantine(list) == std::vector<std::uint64_t>(some_bad.begin(), some_bad.end()));
+}
+
+TEST_CASE("a loader that propagates keeps no ledger", "[flow]") {
+  ps::loader loader{flaky{.always = {5}}, ps::sequential{}, with({2, 0, 2}, {})};
+  std::uint64_t batches = 0;
+  CHECK(message_of(loader, 1, batches) == "sample 5 is bad");
+  CHECK(loader.failures().failed_reads == 0);
+  CHECK(loader.failures().samples.empty());
+}
+
+namespace {
+
+/// Sample 40 says that it has been tried, and fails.
+struct telling {
+  using record_type = numbered::record_type;
+  std::shared_ptr<ps::sequence> tried = std::make_shared<ps::sequence>();
+  [[nodiscard]] std::uint64_t size() const { return 100; }
+  void read(std::uint64_t index, ps::sample<record_type> out) const {
+    ps::get<"label">(out) = index;
+    if (index != 40) return;
+    tried->advance();
+    throw bad_sample(index);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a worker that waits for a retry is let go when the range or the loader ends", "[flow]") {
+  // A wait of a day: only its early end lets this test end.
+  const ps::error_policy patient{.retries = 1, .first_wait = 24h, .longest_wait = 24h};
+  const telling data;
+  std::optional<ps::loader<telling, ps::sequential>> loader;
+  loader.emplace(telling{data}, ps::sequential{}, with({2, 4, 3}, patient));
+  for (std::uint32_t round = 1; round <= 2; ++round) {
+    auto range = loader->epoch(0);
+    auto it = range.begin();
+    CHECK(it->index() == 0);
+    data.tried->wait([&](std::uint32_t times) { return times >= round; });
+    if (round == 2) loader.reset();
+  }
+  CHECK(data.tried->load() == 2);
+}
+
+TEST_CASE("a range may be left while samples fail, and the next one is right", "[flow]") {
+  ps::loader loader{
+      flaky{.always = some_bad}, ps::shuffled{.seed = 5},
+      with({3, 2, 4},
+           {.then = ps::on_error::skip, .most_failures = 1'000'000, .largest_share = 1})};
+  const auto expected = expected_of(100, 16, 1, [](std::uint64_t, std::uint64_t sample) {
+    return some_bad.contains(sample) ? std::nullopt : std::optional{sample};
+  });
+  for (std::size_t leave = 0; leave < 40; ++leave) {
+    std::size_t left = leave % 8;
+    for (auto& batch : loader.epochs(0, 3)) {
+      if (left-- == 0) break;
+      (void)batch;
+    }
+    REQUIRE(batches_of(loader, 1) == expected);
+  }
+}
