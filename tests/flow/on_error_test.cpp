@@ -13,7 +13,6 @@
 #include <sstream>
 #include <stdexcept>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -375,7 +374,7 @@ TEST_CASE("the sample that passes a limit is the same for any workers, run and p
       CHECK(message_of(loader, 1, batches) == "sample 1 is bad");
       CHECK(batches == 0);
     }
-    {  // 3 of 100 samples are a share of 0.03; not judged among the first 99
+    {  // three of the first 16 are too many, but nothing is judged before 100
       ps::loader loader{flaky{.count = 200, .always = {0, 1, 2, 150, 151, 152, 153}},
                         ps::sequential{},
                         with(how, {.then = ps::on_error::skip, .largest_share = 0.03})};
@@ -406,9 +405,8 @@ TEST_CASE("a batch whose samples were all skipped comes with size 0, also over a
   for (std::uint64_t i = 32; i < 48; ++i) third.insert(i);
   const auto workers = GENERATE(std::size_t{0}, std::size_t{3});
   ps::host_device device;
-  auto stream = device.make_stream();
   ps::loader loader{flaky{.always = third}, ps::sequential{}, device, with({workers, 5, 2}, skips)};
-  ps::transfer feed{loader, stream};
+  ps::transfer feed{loader, device.inline_stream(), {.depth = 1}};
   for (auto& batches : {batches_of(loader, 1), batches_of(feed, 1)}) {
     REQUIRE(batches.size() == 7);
     CHECK(batches[2] == seen{0, 2, 0, 16, {}});
@@ -433,9 +431,8 @@ struct one_field {
 
 TEST_CASE("an empty batch of one field is carried to the device like any other", "[flow]") {
   ps::host_device device;
-  auto stream = device.make_stream();
   ps::loader loader{one_field{}, ps::sequential{}, device, {.batch_size = 4, .on_error = skips}};
-  ps::transfer feed{loader, stream};
+  ps::transfer feed{loader, device.inline_stream(), {.depth = 1}};
   std::vector<std::vector<std::uint64_t>> all;
   for (auto& batch : feed.epoch(0)) all.push_back(labels_of(batch));
   CHECK(all == std::vector<std::vector<std::uint64_t>>{{}, {4, 5, 6, 7}});

@@ -48,8 +48,9 @@ struct error_policy {
   /// has filled up is not filled again.
   on_error then = on_error::propagate;
 
-  /// How many samples may be substituted or skipped over the loader's life; at the next one the
-  /// exception propagates after all. A read that a retry has mended does not count.
+  /// How many samples may be substituted or skipped over the loader's life. The batch that passes the
+  /// limit does not come: the exception of its first such sample propagates after all, and so for every
+  /// later batch that has one. A read that a retry has mended does not count.
   std::uint64_t most_failures = 1000;
 
   /// The same as a share of all samples that were asked for, in [0, 1]; judged from 100 samples on.
