@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: BSL-1.0
+#include "checker.hpp"
+
+#include <penstock/load/batch_queue.hpp>
+
+namespace {
+
+/// Tickets that name payloads, and what is known of each.
+template <std::uint32_t Tickets>
+struct payloads {
+  std::array<model::plain<std::uint32_t>, Tickets> written{};
+  std::array<model::plain<bool>, Tickets> is_popped{};
+
+  void note_pop(std::uint32_t ticket) {
+    model::require(ticket < Tickets && written[ticket].get() == ticket + 1,
+                   "what was written before the push is there");
+    model::require(!is_popped[ticket].get(), "no ticket is popped twice");
+    is_popped[ticket].set(true);
+  }
+  void require_all() const {
+    for (const auto& one : is_popped) model::require(one.get(), "every ticket is popped");
+  }
+};
+
+using queue = penstock::batch_queue<std::uint32_t, model::atomics>;
+
+/// `Producers` push, `Consumers` pop, each `Each` tickets; all of them wait.
+template <class Scenario, int Producers, int Consumers, std::uint32_t Tickets, std::size_t Capacity>
+struct flow : model::scenario<Scenario, Producers + Consumers> {
+  payloads<Tickets> known;
+  queue tickets{Capacity};
+
+  void thread(unsigned index) {
+    if (index < Producers) {
+      constexpr std::uint32_t each = Tickets / Producers;
+      for (std::uint32_t ticket = index * each; ticket != (index + 1) * each; ++ticket) {
+        known.written[ticket].set(ticket + 1);
+        model::require(tickets.push(ticket), "an open queue takes a ticket");
+      }
+    } else {
+      for (std::uint32_t i = 0; i != Tickets / Consumers; ++i) {
+        const auto ticket = tickets.pop();
+        model::require(ticket.has_value(), "an open queue gives a ticket");
+        known.note_pop(*ticket);
+      }
+    }
+  }
+  void after() { known.require_all(); }
+};
+
+struct one_to_one : flow<one_to_one, 1, 1, 2, 1> {};
+struct two_to_one : flow<two_to_one, 2, 1, 2, 1> {};
+struct one_to_two : flow<one_to_two, 1, 2, 2, 1> {};
+struct two_to_two : flow<two_to_two, 2, 2, 8, 2> {};
+
+/// The producer closes behind its tickets; the consumers get all of them, and the end.
+template <class Scenario, int Consumers, std::uint32_t Tickets>
+struct closing : model::scenario<Scenario, 1 + Consumers> {
+  payloads<Tickets> known;
+  queue tickets{Tickets};
+
+  void thread(unsigned index) {
+    if (index == 0) {
+      for (std::uint32_t ticket = 0; ticket != Tickets; ++ticket) {
+        known.written[ticket].set(ticket + 1);
+        model::require(tickets.try_push(ticket), "there is room");
+      }
+      tickets.close();
+    } else {
+      while (const auto ticket = tickets.pop()) known.note_pop(*ticket);
+    }
+  }
+  void after() { known.require_all(); }
+};
+
+struct close_one : closing<close_one, 1, 1> {};
+struct close_two : closing<close_two, 2, 1> {};
+struct close_many : closing<close_many, 3, 4> {};
+
+/// A producer sleeps on a full queue when another thread closes it.
+struct cancelled_push : model::scenario<cancelled_push, 2> {
+  queue tickets{1};
+
+  void before() { model::require(tickets.try_push(0), "there is room"); }
+  void thread(unsigned index) {
+    if (index == 0) {
+      model::require(!tickets.push(1), "a closed queue takes none");
+    } else {
+      tickets.close();
+    }
+  }
+};
+
+/// Tickets pushed quietly, and one wake-up behind them.
+struct quiet_pushes : model::scenario<quiet_pushes, 2> {
+  payloads<2> known;
+  queue tickets{2};
+
+  void thread(unsigned index) {
+    for (std::uint32_t i = 0; i != 2; ++i) {
+      if (index == 0) {
+        known.written[i].set(i + 1);
+        model::require(tickets.try_push_quietly(i), "there is room");
+      } else {
+        const auto ticket = tickets.pop();
+        model::require(ticket == i, "tickets come in order");
+        known.note_pop(*ticket);
+      }
+    }
+    if (index == 0) tickets.wake_poppers();
+  }
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return model::run(argc, argv,
+                    {
+                        model::in_all<cancelled_push>("a push into a full queue is cancelled"),
+                        model::with_interruptions<close_one>("closed behind a ticket", 4),
+                        model::with_interruptions<quiet_pushes>("quiet pushes, then a wake-up", 3),
+                        model::with_interruptions<one_to_one>("one producer, one consumer", 3),
+                        model::with_interruptions<close_two>("closed, two consumers", 2),
+                        model::with_interruptions<two_to_one>("two producers, one consumer", 2),
+                        model::with_interruptions<one_to_two>("one producer, two consumers", 2),
+                        model::at_random<two_to_two>("two producers, two consumers"),
+                        model::at_random<close_many>("closed, three consumers"),
+                        model::at_random<cancelled_push>("a push into a full queue is cancelled"),
+                        model::at_random<quiet_pushes>("quiet pushes, then a wake-up"),
+                    });
+}

@@ -1,0 +1,348 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <bit>
+#include <chrono>
+#include <compare>
+#include <concepts>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <functional>
+#include <iostream>
+#include <iterator>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <optional>
+#include <source_location>
+#include <span>
+#include <sstream>
+#include <stdexcept>
+#include <stop_token>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+// relacy puts macros over words of the language, and the headers under check need those words. So
+// every standard header comes before it, and the macros go right behind it.
+#pragma push_macro("assert")
+#pragma push_macro("errno")
+#include <relacy/relacy.hpp>
+#undef new
+#undef delete
+#undef malloc
+#undef calloc
+#undef realloc
+#undef free
+#undef memory_order_relaxed
+#undef memory_order_consume
+#undef memory_order_acquire
+#undef memory_order_release
+#undef memory_order_acq_rel
+#undef memory_order_seq_cst
+#undef VAR
+#undef VAR_T
+#undef TLS_T
+#undef $
+#pragma pop_macro("errno")
+#pragma pop_macro("assert")
+
+/// What our headers run on in place of the standard library's threads: relacy decides at each step
+/// which thread goes on and, of the values that the C++ memory model allows a load, which one it gets.
+namespace model {
+
+/// The place in the source that a step is noted under, for the report of a finding.
+class place {
+ public:
+  place(std::source_location where = std::source_location::current())  // NOLINT: made by default
+      : info_(where.function_name(), where.file_name(), where.line()) {}
+  operator rl::debug_info const&() const noexcept { return info_; }  // NOLINT: relacy's own type
+
+ private:
+  rl::debug_info info_;
+};
+
+/// Ends this interleaving as a finding unless `holds`.
+inline void require(bool holds, const char* what, const place& where = {}) {
+  if (!holds) rl::ctx().fail_test(what, rl::test_result_user_assert_failed, where);
+}
+
+/// Threads asleep in the kernel. Unlike relacy's own, waking orders no memory: the standard gives no
+/// more, and so nobody may rely on it.
+class sleepers {
+ public:
+  /// The caller sleeps until `wake_all`.
+  void sleep(const place& where) {
+    rl::context& checker = rl::ctx();
+    threads_[count_++] = checker.current_thread();
+    checker.park_current_thread(false, false, false, where);
+  }
+  void wake_all(const place& where) {
+    rl::context& checker = rl::ctx();
+    while (count_ != 0) checker.unpark_thread(threads_[--count_], false, where);
+  }
+
+ private:
+  std::array<rl::thread_id_t, 8> threads_{};
+  std::size_t count_ = 0;
+};
+
+/// `std::atomic`, as far as the library uses it.
+template <class T>
+class atomic {
+ public:
+  atomic() : atomic(T{}) {}
+  atomic(T value) : value_(value) { values_[0] = value; }  // NOLINT: as the standard's
+  atomic(const atomic&) = delete;
+  atomic& operator=(const atomic&) = delete;
+
+  T load(std::memory_order order = std::memory_order_seq_cst, const place& where = {}) const {
+    return value_.load(relacys(order), where);
+  }
+  void store(T value, std::memory_order order = std::memory_order_seq_cst,
+             const place& where = {}) {
+    value_.store(value, relacys(order), where);
+    note_write();
+  }
+  T exchange(T value, std::memory_order order = std::memory_order_seq_cst,
+             const place& where = {}) {
+    const T before = value_.rmw(rl::rmw_type_t<rl::rmw_type_swap>{}, value, relacys(order), where);
+    note_write();
+    return before;
+  }
+  T fetch_add(T by, std::memory_order order = std::memory_order_seq_cst, const place& where = {}) {
+    const T before = value_.fetch_add(by, relacys(order), where);
+    note_write();
+    return before;
+  }
+  T fetch_sub(T by, std::memory_order order = std::memory_order_seq_cst, const place& where = {}) {
+    const T before = value_.fetch_sub(by, relacys(order), where);
+    note_write();
+    return before;
+  }
+
+  /// The last look and falling asleep are one step, and the look is no better than `order` makes it:
+  /// it may miss a write. Only what came before a `notify_all` can't be missed any more behind it.
+  void wait(T old, std::memory_order order = std::memory_order_seq_cst,
+            const place& where = {}) const {
+    while (load(order, where) == old) {
+      if (was_since_notified(old)) {
+        asleep_.sleep(where);
+      } else {  // relacy: what this thread has seen replaced it does not see again
+        rl::ctx().threadx_->last_yield_ = rl::ctx().threadx_->own_acq_rel_order_;
+      }
+    }
+  }
+  void notify_all(const place& where = {}) {
+    rl::ctx().sched();
+    notified_ = writes_;
+    asleep_.wake_all(where);
+  }
+
+ private:
+  static constexpr rl::memory_order relacys(std::memory_order order) noexcept {
+    switch (order) {
+      case std::memory_order_relaxed:
+        return rl::mo_relaxed;
+      case std::memory_order_consume:
+        return rl::mo_consume;
+      case std::memory_order_acquire:
+        return rl::mo_acquire;
+      case std::memory_order_release:
+        return rl::mo_release;
+      case std::memory_order_acq_rel:
+        return rl::mo_acq_rel;
+      case std::memory_order_seq_cst:
+        break;
+    }
+    return rl::mo_seq_cst;
+  }
+
+  void note_write() { values_[++writes_ % values_.size()] = value_.debug_value(); }
+
+  /// Whether `old` is the value that the last `notify_all` found, or a later one.
+  bool was_since_notified(T old) const {
+    for (std::size_t write = writes_; write + values_.size() > writes_; --write) {
+      if (values_[write % values_.size()] == old) return true;
+      if (write == notified_) break;
+    }
+    return false;
+  }
+
+  rl::atomic<T> value_;
+  mutable sleepers asleep_;
+  std::array<T, 4> values_{};  // the newest ones: more than relacy has a load choose from
+  std::size_t writes_ = 0;
+  std::size_t notified_ = 0;  // how many writes the last notify_all came behind
+};
+
+/// What `penstock::std_atomics` is in a model.
+struct atomics {
+  template <class T>
+  using atomic = model::atomic<T>;
+
+  /// Neither one promises anything, so neither one does anything: a thread can lose its core before
+  /// each step on an atomic anyhow.
+  static void pause() noexcept {}
+  static void yield() noexcept {}
+  static void fence(const place& where = {}) { rl::atomic_thread_fence(rl::mo_seq_cst, where); }
+};
+
+/// A variable that is no atomic: two threads that get at it unordered, one of them writing, are a
+/// data race and a finding.
+template <class T>
+class plain {
+ public:
+  plain() : value_(T{}) {}
+  explicit plain(T value) : value_(value) {}
+
+  T get(const place& where = {}) const { return value_(where).load(); }
+  void set(T value, const place& where = {}) { value_(where).store(value); }
+
+ private:
+  rl::var<T> value_;
+};
+
+/// `std::mutex`.
+class mutex {
+ public:
+  void lock() { mutex_.lock(place{}); }
+  void unlock() { mutex_.unlock(place{}); }
+
+ private:
+  rl::mutex mutex_;
+};
+
+/// Base of a scenario: `thread(index)` runs on each of `Threads` threads, in every interleaving on a
+/// new object; `after()`, if there is one, behind all of them.
+template <class Scenario, int Threads>
+using scenario = rl::test_suite<Scenario, Threads>;
+
+// ---- running scenarios
+
+/// How a scenario's interleavings are chosen.
+enum class choice {
+  all,      ///< every one, with each load as stale as one write
+  bounded,  ///< the same, of those in which threads are interrupted at most `bound` times
+  random,   ///< by lot, with loads as stale as two writes
+};
+
+struct settings {
+  std::uint64_t random = 20'000;  ///< interleavings of a random choice
+  bool is_random_only = false;
+};
+
+struct outcome {
+  rl::test_result_e result;
+  std::uint64_t interleavings;
+  std::string report;
+};
+
+struct check {
+  std::string_view name;
+  choice by;
+  unsigned bound;
+  outcome (*run)(unsigned bound, std::uint64_t random);
+};
+
+namespace detail {
+
+template <class Scenario, rl::scheduler_type_e Type, class Scheduler>
+outcome run(unsigned bound, std::uint64_t random) {
+  rl::ostringstream nowhere;  // relacy's own strings: within a run the others' memory is watched
+  rl::ostringstream report;
+  rl::test_params params;
+  params.search_type = Type;
+  params.context_bound = bound;
+  params.iteration_count = random;
+  params.execution_depth_limit = 20'000;
+  params.progress_stream = &nowhere;
+  params.output_stream = &report;
+  rl::ostringstream state;
+  auto result = rl::run_test<Scenario, Scheduler>(params, state, false);
+  const std::uint64_t interleavings = params.stop_iteration;
+  if (result != rl::test_result_success) {  // once more, noting each step
+    params.initial_state = state.str();
+    params.collect_history = true;
+    rl::ostringstream unused;
+    result = rl::run_test<Scenario, Scheduler>(params, unused, true);
+  }
+  return {result, interleavings, std::string{report.str().c_str()}};
+}
+
+}  // namespace detail
+
+template <class Scenario>
+check in_all(std::string_view name) {
+  using scheduler = rl::full_search_scheduler<Scenario::params::thread_count>;
+  return {name, choice::all, 0, &detail::run<Scenario, rl::sched_full, scheduler>};
+}
+template <class Scenario>
+check with_interruptions(std::string_view name, unsigned bound) {
+  using scheduler = rl::context_bound_scheduler<Scenario::params::thread_count>;
+  return {name, choice::bounded, bound, &detail::run<Scenario, rl::sched_bound, scheduler>};
+}
+template <class Scenario>
+check at_random(std::string_view name) {
+  using scheduler = rl::random_scheduler<Scenario::params::thread_count>;
+  return {name, choice::random, 0, &detail::run<Scenario, rl::sched_random, scheduler>};
+}
+
+/// The model's `main`: runs the checks. Without arguments it fails on the first finding and prints the
+/// steps that led there. `find TEXT` expects one, its kind or message containing TEXT, and fails
+/// without. `random N` runs N interleavings of each random check and nothing else.
+inline int run(int argc, char** argv, std::initializer_list<check> checks) {
+  settings how;
+  std::string expected;
+  for (int at = 1; at + 1 < argc; at += 2) {
+    const std::string_view option = argv[at];
+    if (option == "find") {
+      expected = argv[at + 1];
+    } else if (option == "random") {
+      how = {std::strtoull(argv[at + 1], nullptr, 10), true};
+    } else {
+      argc = 0;
+    }
+  }
+  if (argc % 2 == 0 || how.random == 0) {
+    std::cerr << "usage: [find TEXT] [random N]\n";
+    return 2;
+  }
+  for (const check& each : checks) {
+    if (how.is_random_only && each.by != choice::random) continue;
+    const auto begin = std::chrono::steady_clock::now();
+    const outcome got = each.run(each.bound, how.random);
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+    std::cout << each.name << ": " << got.interleavings << " interleavings, ";
+    if (each.by == choice::all) std::cout << "every one";
+    if (each.by == choice::bounded)
+      std::cout << "every one with " << each.bound << " interruptions";
+    if (each.by == choice::random) std::cout << "by lot";
+    std::cout << ", " << took.count() << " s" << std::endl;
+    if (got.result == rl::test_result_success) continue;
+    const std::string_view first{got.report.data(),
+                                 std::min(got.report.size(), got.report.find('\n'))};
+    if (!expected.empty() && first.find(expected) != std::string_view::npos) {
+      std::cout << "found, as expected: " << first << '\n';
+      return 0;
+    }
+    std::cout << got.report << "\nFOUND: " << first << '\n';
+    return 1;
+  }
+  if (expected.empty()) return 0;
+  std::cout << "NOT FOUND: " << expected << '\n';
+  return 1;
+}
+
+}  // namespace model

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: BSL-1.0
+#include "checker.hpp"
+
+#include <penstock/load/claim_cursor.hpp>
+
+namespace {
+
+using claim = penstock::claim;
+using cursor = penstock::claim_cursor<model::atomics>;
+
+/// Workers hand out and read `Batches` batches of `Runs` runs, each into a slot of its own. Ends when
+/// the last batch is handed out, or by the last thread at any time if it is a `Stopper`.
+template <class Scenario, int Workers, std::uint32_t Runs, std::uint32_t Batches, bool Stopper>
+struct batches : model::scenario<Scenario, Workers + (Stopper ? 1 : 0)> {
+  cursor hand_out{Runs};
+  model::atomic<bool> is_stopped{false};
+  model::plain<std::uint32_t> opened{0};                     // the opener's
+  std::array<model::plain<std::uint32_t>, Batches> bound{};  // batch + 1, by slot
+  std::array<std::array<model::plain<bool>, Runs>, Batches> is_read{};
+
+  static constexpr std::uint32_t slot_of(std::uint32_t batch) { return Batches - 1 - batch; }
+
+  void thread(unsigned index) {
+    if (index == Workers) {
+      is_stopped.store(true, std::memory_order_release);
+      hand_out.wake();
+      return;
+    }
+    bool has_waited = false;
+    std::uint32_t waited_past = 0;
+    while (!is_stopped.load(std::memory_order_acquire)) {
+      claim got = hand_out.next();
+      if (has_waited && got.batch == waited_past) {
+        model::require(is_stopped.load(std::memory_order_acquire),
+                       "who has waited past a batch does not claim it again");
+      }
+      has_waited = got.what == claim::kind::wait;
+      if (got.what == claim::kind::wait) {
+        hand_out.wait_past(got.batch);
+        waited_past = got.batch;
+        continue;
+      }
+      if (got.what == claim::kind::open) {
+        const std::uint32_t next = opened.get();
+        model::require(got.batch + 1 == next, "batches are opened in order");
+        if (next == Batches) {
+          is_stopped.store(true, std::memory_order_release);
+          return hand_out.wake();
+        }
+        opened.set(next + 1);
+        bound[slot_of(next)].set(next + 1);
+        hand_out.publish(next, slot_of(next));
+        got = {claim::kind::work, next, slot_of(next), 0};
+      }
+      model::require(got.slot == slot_of(got.batch), "the claim names the slot of its batch");
+      model::require(bound[got.slot].get() == got.batch + 1, "the slot is bound to the batch");
+      model::require(!is_read[got.batch][got.run].get(), "no run is handed out twice");
+      is_read[got.batch][got.run].set(true);
+    }
+  }
+
+  void after() {
+    if (Stopper) return;
+    for (const auto& batch : is_read) {
+      for (const auto& run : batch) model::require(run.get(), "every run is handed out");
+    }
+  }
+};
+
+struct two_workers : batches<two_workers, 2, 1, 2, false> {};
+struct more_runs : batches<more_runs, 2, 2, 2, false> {};
+struct three_workers : batches<three_workers, 3, 1, 2, false> {};
+struct stopped : batches<stopped, 2, 1, 2, true> {};
+struct many : batches<many, 4, 3, 4, false> {};
+struct many_stopped : batches<many_stopped, 3, 2, 4, true> {};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return model::run(argc, argv,
+                    {
+                        model::with_interruptions<two_workers>("two workers", 4),
+                        model::with_interruptions<more_runs>("two runs a batch", 4),
+                        model::with_interruptions<three_workers>("three workers", 2),
+                        model::with_interruptions<stopped>("two workers are stopped", 2),
+                        model::at_random<many>("four workers, four batches of three runs"),
+                        model::at_random<many_stopped>("three workers are stopped"),
+                    });
+}

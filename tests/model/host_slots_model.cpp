@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: BSL-1.0
+#include "checker.hpp"
+
+#include <penstock/load/host_slots.hpp>
+
+#include "device.hpp"
+
+namespace {
+
+using record = penstock::record<penstock::field<"label", std::uint64_t>>;
+using host_slots = penstock::host_slots<record, model::device>;
+
+/// Four slots, all taken: a worker that sleeps for one is woken for the second that comes back, or for
+/// the first if the consumer starves.
+template <class Scenario, int Threads>
+struct ring : model::scenario<Scenario, Threads> {
+  host_slots slots{model::device{},
+                   penstock::batch_layout<record>{penstock::record_extents<record>{}, 1}, 4,
+                   penstock::memory_kind::device};
+  std::array<model::plain<int>, 4> user{};  // who had the slot last
+
+  void before() {
+    for (std::uint32_t i = 0; i != 4; ++i) {
+      model::require(slots.acquire().has_value(), "there is a slot");
+    }
+  }
+  void give_back(std::uint32_t slot) {
+    user[slot].set(1);
+    slots.give_back(slot);
+  }
+  void give_back_behind_copy(std::uint32_t slot) {
+    user[slot].set(1);
+    slots.give_back_after(slot, model::device::stream_ref{});
+  }
+  /// Takes a slot; its memory and its event are the caller's then.
+  void acquire() {
+    const auto slot = slots.acquire();
+    model::require(slot.has_value(), "an open ring gives a slot");
+    model::require(user[*slot].get() == 1, "what its user did is there");
+    user[*slot].set(2);
+  }
+};
+
+/// The consumer gives a slot back and waits for the batch that is read into it.
+struct starving : ring<starving, 2> {
+  penstock::sequence batch;
+
+  void thread(unsigned index) {
+    if (index == 0) {
+      give_back(1);
+      slots.set_starving(true);
+      batch.wait([](std::uint32_t now) { return now == 1; });
+      slots.set_starving(false);
+    } else {
+      acquire();
+      batch.store(1);
+    }
+  }
+};
+
+/// The same, and the slot comes back from a third thread, behind a copy.
+struct starving_for_another : ring<starving_for_another, 3> {
+  penstock::sequence batch;
+
+  void thread(unsigned index) {
+    if (index == 0) {
+      slots.set_starving(true);
+      batch.wait([](std::uint32_t now) { return now == 1; });
+      slots.set_starving(false);
+    } else if (index == 1) {
+      acquire();
+      batch.store(1);
+    } else {
+      give_back_behind_copy(2);
+    }
+  }
+};
+
+/// Nobody starves: half of the slots come back, from two threads, and wake the worker.
+struct half_come_back : ring<half_come_back, 3> {
+  void thread(unsigned index) {
+    if (index == 0) {
+      acquire();
+    } else {
+      index == 1 ? give_back(1) : give_back_behind_copy(2);
+    }
+  }
+};
+
+/// The ring is closed while a worker sleeps.
+struct closing : ring<closing, 2> {
+  void thread(unsigned index) {
+    if (index == 0) {
+      if (slots.acquire()) model::require(user[3].get() == 1, "what its user did is there");
+    } else {
+      give_back(3);
+      slots.close();
+    }
+  }
+};
+
+/// Batches one behind the other through one slot, as many times as a copy is let go.
+struct rounds : ring<rounds, 2> {
+  penstock::sequence batch;
+
+  void thread(unsigned index) {
+    for (std::uint32_t round = 1; round != 4; ++round) {
+      if (index == 0) {
+        round % 2 == 0 ? give_back(1) : give_back_behind_copy(1);
+        slots.set_starving(true);
+        batch.wait([round](std::uint32_t now) { return now == round; });
+        slots.set_starving(false);
+        model::require(user[1].get() == 2, "what the worker did is there");
+      } else {
+        acquire();
+        batch.store(round);
+      }
+    }
+  }
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return model::run(
+      argc, argv,
+      {
+          model::with_interruptions<starving>("the consumer starves", 3),
+          model::with_interruptions<closing>("the ring is closed", 3),
+          model::with_interruptions<starving_for_another>("the consumer starves for another's slot",
+                                                          2),
+          model::with_interruptions<half_come_back>("half of the slots come back", 2),
+          model::at_random<starving>("the consumer starves"),
+          model::at_random<starving_for_another>("the consumer starves for another's slot"),
+          model::at_random<half_come_back>("half of the slots come back"),
+          model::at_random<rounds>("rounds through one slot"),
+      });
+}

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: BSL-1.0
+#include "checker.hpp"
+
+#include <penstock/core/sequence.hpp>
+
+namespace {
+
+using sequence = penstock::basic_sequence<model::atomics>;
+
+/// A word is written behind what it announces; the other thread waits for it.
+struct announced_value : model::scenario<announced_value, 2> {
+  model::plain<int> payload;
+  sequence word;
+
+  void thread(unsigned index) {
+    if (index == 0) {
+      payload.set(7);
+      word.store(1);
+    } else {
+      word.wait([](std::uint32_t now) { return now == 1; });
+      model::require(payload.get() == 7, "what was written before the store is there");
+    }
+  }
+};
+
+/// Two writers count up, one thread waits for both.
+struct two_writers : model::scenario<two_writers, 3> {
+  std::array<model::plain<int>, 2> payload;
+  sequence count;
+
+  void thread(unsigned index) {
+    if (index < 2) {
+      payload[index].set(7);
+      count.advance();
+    } else {
+      count.wait([](std::uint32_t now) { return now == 2; });
+      model::require(payload[0].get() == 7 && payload[1].get() == 7, "both payloads are there");
+    }
+  }
+};
+
+/// One store has to wake all.
+struct two_waiters : model::scenario<two_waiters, 3> {
+  model::plain<int> payload;
+  sequence word;
+
+  void thread(unsigned index) {
+    if (index == 0) {
+      payload.set(7);
+      word.store(1);
+    } else {
+      word.wait([](std::uint32_t now) { return now != 0; });
+      model::require(payload.get() == 7, "what was written before the store is there");
+    }
+  }
+};
+
+/// Quiet steps wake nobody; `wake` behind them does.
+struct quiet_steps : model::scenario<quiet_steps, 2> {
+  model::plain<int> payload;
+  sequence count;
+
+  void thread(unsigned index) {
+    if (index == 0) {
+      payload.set(7);
+      count.advance_quietly();
+      count.advance_quietly();
+      count.wake();
+    } else {
+      count.wait([](std::uint32_t now) { return now == 2; });
+      model::require(payload.get() == 7, "what was written before the steps is there");
+    }
+  }
+};
+
+/// The step is one thread's, the wake-up another's: whoever sees the step may wake for it.
+struct wake_of_another : model::scenario<wake_of_another, 3> {
+  sequence count;
+  model::atomic<bool> is_asked{false};
+
+  // As in the slot ring: the one steps and looks whether it is asked, the other asks and wakes.
+  void thread(unsigned index) {
+    if (index == 0) {
+      count.advance_quietly();
+      if (is_asked.load(std::memory_order_seq_cst)) count.wake();
+    } else if (index == 1) {
+      is_asked.store(true, std::memory_order_seq_cst);
+      count.wake();
+    } else {
+      count.wait([](std::uint32_t now) { return now == 1; });
+    }
+  }
+};
+
+/// A condition beside the value, written before a step: the end of waiting.
+struct end_of_waiting : model::scenario<end_of_waiting, 2> {
+  model::plain<int> reason;
+  model::atomic<bool> has_ended{false};
+  sequence word;
+
+  void thread(unsigned index) {
+    if (index == 0) {
+      reason.set(7);
+      has_ended.store(true, std::memory_order_release);
+      word.advance();
+    } else {
+      word.wait([this](std::uint32_t now) {
+        return now == 7 || has_ended.load(std::memory_order_acquire);
+      });
+      if (has_ended.load(std::memory_order_acquire)) {
+        model::require(reason.get() == 7, "the reason is there");
+      }
+    }
+  }
+};
+
+/// Two threads hand a payload back and forth.
+struct back_and_forth : model::scenario<back_and_forth, 2> {
+  static constexpr std::uint32_t turns = 3;
+  model::plain<std::uint32_t> payload;
+  std::array<sequence, 2> word;
+
+  void thread(unsigned index) {
+    for (std::uint32_t turn = 0; turn < turns; ++turn) {
+      if (turn != 0 || index != 0) {
+        const std::uint32_t expected = turn + index;
+        word[index].wait([expected](std::uint32_t now) { return now == expected; });
+        model::require(payload.get() == 2 * turn + index, "the other's turn is there");
+      }
+      payload.set(payload.get() + 1);
+      word[1 - index].store(turn + 1);
+    }
+  }
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return model::run(argc, argv,
+                    {
+                        model::in_all<announced_value>("a value announced to one thread"),
+                        model::in_all<quiet_steps>("quiet steps, then a wake-up"),
+                        model::in_all<end_of_waiting>("the end of waiting"),
+                        model::with_interruptions<two_waiters>("two threads wait for one store", 4),
+                        model::with_interruptions<two_writers>("one thread waits for two", 4),
+                        model::with_interruptions<wake_of_another>("another wakes for the step", 4),
+                        model::with_interruptions<back_and_forth>("back and forth", 3),
+                        model::at_random<two_waiters>("two threads wait for one store"),
+                        model::at_random<two_writers>("one thread waits for two"),
+                        model::at_random<wake_of_another>("another wakes for the step"),
+                        model::at_random<back_and_forth>("back and forth"),
+                    });
+}
