@@ -286,8 +286,8 @@ inline std::string state_text(const loader_state& state, std::string_view open,
   for (const state_member& member : state_members) {
     add(member.name, std::to_string(state.*member.place));
   }
-  const std::string_view last = state.last < 3 ? last_batch_names[state.last] : "unknown";
-  add("last", std::string{quote} + std::string{last} + std::string{quote});
+  const std::string last{state.last < 3 ? last_batch_names[state.last] : "unknown"};
+  add("last", std::string{quote} + last + std::string{quote});
   return text += close;
 }
 
@@ -304,6 +304,7 @@ inline std::string state_text(const loader_state& state, std::string_view open,
   return detail::state_text(state, "{", "\"", ": ", ", ", "}");
 }
 
+/// Writes `to_text(state)`.
 inline std::ostream& operator<<(std::ostream& out, const loader_state& state) {
   return out << to_text(state);
 }

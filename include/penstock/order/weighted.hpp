@@ -149,7 +149,7 @@ class alias_table {
     for (std::size_t i = 0; i < shares.size(); ++i) {
       std::size_t poor = i;
       // A sample that gave too much away lacks something itself; if it lies ahead, its turn comes.
-      while (shares[poor] < full && poor <= i) {
+      while (poor <= i && shares[poor] < full) {
         while (shares[rich] <= full) ++rich;
         columns_[poor] = {static_cast<std::uint32_t>(rich),
                           static_cast<std::uint32_t>(shares[poor])};
