@@ -196,6 +196,7 @@ class field_transform {
   static void launch(Tasks& tasks, cuda_stream_ref stream) {
     cudaLaunchConfig_t config{};
     config.gridDim = tasks.template place<PerThread>();
+    if (config.gridDim.x == 0) return;  // all samples skipped; CUDA refuses a grid without blocks
     config.blockDim = detail::transform_threads;
     config.stream = stream.get();
     detail::cuda_call("cudaLaunchKernelEx", [&] {

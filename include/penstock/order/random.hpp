@@ -42,7 +42,7 @@ namespace penstock::inline v0 {
 
 /// What the random bits of a whole epoch hang on; the sample's index is the fourth part and is told
 /// to `sample_generator`. `stage` keeps two random stages of one pipeline from sharing a stream;
-/// the last ones, from 2^32 - 3 on, belong to the samplers.
+/// the last ones, from 2^32 - 4 on, belong to the samplers and to substitutes of bad samples.
 struct random_key {
   /// What the whole run hangs on.
   std::uint64_t seed = 0;
