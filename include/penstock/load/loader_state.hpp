@@ -129,8 +129,10 @@ namespace detail {
 
 /// The members of a state by the names that they have in a text.
 struct state_member {
+  using place_type =
+      std::uint64_t loader_state::*;  // by name: nvcc writes it with parentheses else
   std::string_view name;
-  std::uint64_t loader_state::*place;
+  place_type place;
 };
 
 inline constexpr std::array<state_member, 7> state_members{{
