@@ -1,5 +1,5 @@
 # The test headers/clang: cmake -Dcompiler=<clang++> -Dsources=<the generated units> -Dinclude=<folders>
-#   -P penstock_headers_with.cmake. Every unit in C++20, the one with all headers in C++23 as well.
+#   -P penstock_headers_with.cmake. Every unit in C++20 and in C++23.
 cmake_policy(VERSION 3.25)
 if(NOT compiler)
   message("skipped: no clang++ here")
@@ -17,11 +17,7 @@ endforeach()
 file(GLOB_RECURSE units "${sources}/*.cpp")
 set(bad)
 foreach(unit IN LISTS units)
-  set(dialects 20)
-  if(unit MATCHES "/macros\\.cpp$")
-    set(dialects 20 2b)
-  endif()
-  foreach(dialect IN LISTS dialects)
+  foreach(dialect IN ITEMS 20 2b)
     execute_process(
       COMMAND "${compiler}" ${flags} -std=c++${dialect} "${unit}" RESULT_VARIABLE status
     )
