@@ -1,5 +1,5 @@
 # The test package/version: cmake -Droot=<the repository> -P version.cmake. One version everywhere: the
-# macros, the inline namespace of every header, the newest heading of the changelog.
+# macros, the inline namespace of every header (PENSTOCK_ABI), the newest heading of the changelog.
 cmake_policy(VERSION 3.25)
 file(READ "${root}/include/penstock/core/version.hpp" text)
 set(parts)
@@ -20,12 +20,18 @@ if(NOT CMAKE_MATCH_1 STREQUAL version)
   message(FATAL_ERROR "version.hpp says ${version}, CHANGELOG.md begins with ${CMAKE_MATCH_1}")
 endif()
 
+file(READ "${root}/include/penstock/core/version.hpp" text)
+foreach(abi IN ITEMS v${major}_checked v${major})
+  if(NOT text MATCHES "#define PENSTOCK_ABI ${abi}\n")
+    message(FATAL_ERROR "version.hpp: PENSTOCK_ABI is not ${abi}")
+  endif()
+endforeach()
 file(GLOB_RECURSE headers "${root}/include/penstock/*.hpp" "${root}/include/penstock/*.cuh")
 foreach(header IN LISTS headers)
   file(STRINGS "${header}" opened REGEX "^namespace penstock")
   foreach(line IN LISTS opened)
-    if(NOT line MATCHES "^namespace penstock::inline v${major}(::detail)? {$")
-      message(FATAL_ERROR "${header}: '${line}' is not in penstock::inline v${major}")
+    if(NOT line MATCHES "^namespace penstock::inline PENSTOCK_ABI(::detail)? {$")
+      message(FATAL_ERROR "${header}: '${line}' is not in penstock::inline PENSTOCK_ABI")
     endif()
   endforeach()
 endforeach()

@@ -8,7 +8,7 @@
 
 #include <penstock/core/version.hpp>
 
-namespace penstock::inline v0 {
+namespace penstock::inline PENSTOCK_ABI {
 
 /// The base of every exception that penstock itself makes. An exception out of a dataset or a `map`
 /// function is not wrapped: it reaches the consumer as it was thrown, see `failure`.
@@ -89,4 +89,4 @@ struct failure {
   }
 };
 
-}  // namespace penstock::inline v0
+}  // namespace penstock::inline PENSTOCK_ABI

@@ -12,7 +12,7 @@
 #define PENSTOCK_HOST_DEVICE
 #endif
 
-namespace penstock::inline v0 {
+namespace penstock::inline PENSTOCK_ABI {
 
 /// An extent that is known only at run time: `field<"image", float, 3, dyn, dyn>`.
 inline constexpr std::size_t dyn = (std::numeric_limits<std::size_t>::max)();
@@ -84,6 +84,6 @@ class extents {
   [[no_unique_address]] detail::dynamic_extents<dynamic_rank> dynamic_;
 };
 
-}  // namespace penstock::inline v0
+}  // namespace penstock::inline PENSTOCK_ABI
 
 #undef PENSTOCK_HOST_DEVICE

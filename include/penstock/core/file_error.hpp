@@ -7,7 +7,7 @@
 
 #include <penstock/core/error.hpp>
 
-namespace penstock::inline v0 {
+namespace penstock::inline PENSTOCK_ABI {
 
 /// A file is not what it should be. Says which file, at which byte (of the content that is read: the
 /// compressed bytes where the compression is damaged), what was expected and what was found. The types derived from it say what kind of problem it is.
@@ -80,4 +80,4 @@ class file_corrupt : public file_error {
   using file_error::file_error;
 };
 
-}  // namespace penstock::inline v0
+}  // namespace penstock::inline PENSTOCK_ABI

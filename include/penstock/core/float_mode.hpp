@@ -8,7 +8,7 @@
 
 #include <penstock/core/version.hpp>
 
-namespace penstock::inline v0 {
+namespace penstock::inline PENSTOCK_ABI {
 
 /// While it lives, denormal floats are read and written as zero on the thread that made it, as GPUs do
 /// by default; its destruction restores the mode. Not to be moved to another thread.
@@ -51,4 +51,4 @@ class flushed_denormals {
   mode_type saved_;
 };
 
-}  // namespace penstock::inline v0
+}  // namespace penstock::inline PENSTOCK_ABI

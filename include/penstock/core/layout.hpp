@@ -9,7 +9,7 @@
 #include <penstock/core/error.hpp>
 #include <penstock/core/record.hpp>
 
-namespace penstock::inline v0 {
+namespace penstock::inline PENSTOCK_ABI {
 
 /// Where the fields of a batch lie in its slab.
 ///
@@ -117,4 +117,4 @@ class batch_layout {
   std::array<std::size_t, field_count> sample_bytes_{};
 };
 
-}  // namespace penstock::inline v0
+}  // namespace penstock::inline PENSTOCK_ABI

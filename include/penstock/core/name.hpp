@@ -6,7 +6,7 @@
 
 #include <penstock/core/version.hpp>
 
-namespace penstock::inline v0 {
+namespace penstock::inline PENSTOCK_ABI {
 
 /// The name of a field, usable as a template argument: `field<"image", float>`, `get<"image">(b)`.
 ///
@@ -65,4 +65,4 @@ struct name {
   friend constexpr bool operator==(const name&, const name&) = default;
 };
 
-}  // namespace penstock::inline v0
+}  // namespace penstock::inline PENSTOCK_ABI

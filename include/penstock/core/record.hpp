@@ -8,7 +8,7 @@
 #include <penstock/core/extents.hpp>
 #include <penstock/core/name.hpp>
 
-namespace penstock::inline v0 {
+namespace penstock::inline PENSTOCK_ABI {
 
 /// One named array of a sample: an element type and the extents of one sample's array, outermost
 /// first. No extents make it a scalar. Extents are fixed or `dyn`.
@@ -123,4 +123,4 @@ class record_extents<record<Fields...>> {
   std::tuple<typename Fields::extents_type...> lengths_;
 };
 
-}  // namespace penstock::inline v0
+}  // namespace penstock::inline PENSTOCK_ABI

@@ -11,7 +11,7 @@
 
 #include <penstock/core/version.hpp>
 
-namespace penstock::inline v0 {
+namespace penstock::inline PENSTOCK_ABI {
 
 /// The distance that keeps two variables of different threads from sharing a cache line. Our own
 /// constant: the standard's changes with compiler flags, and with it would our layouts.
@@ -189,4 +189,4 @@ class basic_bell {
 /// The sequence that the library itself uses.
 using sequence = basic_sequence<>;
 
-}  // namespace penstock::inline v0
+}  // namespace penstock::inline PENSTOCK_ABI

@@ -14,7 +14,7 @@
 #define PENSTOCK_HOST_DEVICE
 #endif
 
-namespace penstock::inline v0 {
+namespace penstock::inline PENSTOCK_ABI {
 
 template <class T, std::size_t... Extents>
 class tensor_view;
@@ -147,6 +147,6 @@ class tensor_view {
   [[no_unique_address]] extents_type extents_;
 };
 
-}  // namespace penstock::inline v0
+}  // namespace penstock::inline PENSTOCK_ABI
 
 #undef PENSTOCK_HOST_DEVICE

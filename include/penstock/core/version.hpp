@@ -12,9 +12,23 @@
 #error "penstock needs C++20: compile with -std=c++20 (nvcc: -std=c++20 as well)"
 #endif
 
+/// 1 in a build that checks how leases and views are used, see `core/checked.hpp`; 0 unless defined
+/// before, the same for the whole program. The CMake option `PENSTOCK_CHECKED` defines it.
+#ifndef PENSTOCK_CHECKED
+#define PENSTOCK_CHECKED 0
+#endif
+
+/// The name of the inline namespace. It says what can't be linked with what: views and leases of a
+/// checked build have another layout.
+#if PENSTOCK_CHECKED
+#define PENSTOCK_ABI v0_checked
+#else
+#define PENSTOCK_ABI v0
+#endif
+
 /// Everything public is `penstock::name`. The inline namespace carries the ABI version, so that two
-/// versions in one program do not share symbols.
-namespace penstock::inline v0 {
+/// versions, or a checked and an unchecked build, do not share symbols in one program.
+namespace penstock::inline PENSTOCK_ABI {
 
 /// Major, minor and patch of the headers this translation unit was compiled with.
 struct version_number {
@@ -31,4 +45,4 @@ struct version_number {
 inline constexpr version_number version{PENSTOCK_VERSION_MAJOR, PENSTOCK_VERSION_MINOR,
                                         PENSTOCK_VERSION_PATCH};
 
-}  // namespace penstock::inline v0
+}  // namespace penstock::inline PENSTOCK_ABI

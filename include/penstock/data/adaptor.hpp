@@ -6,7 +6,7 @@
 
 #include <penstock/data/dataset.hpp>
 
-namespace penstock::inline v0 {
+namespace penstock::inline PENSTOCK_ABI {
 
 namespace detail {
 
@@ -32,4 +32,4 @@ class adaptor : detail::adaptor_tag {
   }
 };
 
-}  // namespace penstock::inline v0
+}  // namespace penstock::inline PENSTOCK_ABI

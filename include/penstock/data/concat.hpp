@@ -17,7 +17,7 @@
 #include <penstock/core/record.hpp>
 #include <penstock/data/dataset.hpp>
 
-namespace penstock::inline v0 {
+namespace penstock::inline PENSTOCK_ABI {
 
 /// Datasets that can't be joined: their extents differ, or together they have more samples than 64
 /// bits count. `part()` is the first one that does not fit, counted from 0.
@@ -185,4 +185,4 @@ template <class... Parts>
   }
 }
 
-}  // namespace penstock::inline v0
+}  // namespace penstock::inline PENSTOCK_ABI

@@ -12,7 +12,7 @@
 #include <penstock/core/record.hpp>
 #include <penstock/order/random.hpp>
 
-namespace penstock::inline v0 {
+namespace penstock::inline PENSTOCK_ABI {
 
 /// What a run of samples is read with, besides their indices: the key of the random bits, memory for
 /// intermediate samples, and the place where a failing read is noted. Made by `reader`; an adaptor
@@ -283,4 +283,4 @@ struct stored_dataset<D&> {
 template <class D>
 using stored_dataset_t = typename detail::stored_dataset<D>::type;
 
-}  // namespace penstock::inline v0
+}  // namespace penstock::inline PENSTOCK_ABI

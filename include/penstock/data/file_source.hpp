@@ -19,7 +19,7 @@
 
 #include <penstock/core/file_error.hpp>
 
-namespace penstock::inline v0 {
+namespace penstock::inline PENSTOCK_ABI {
 
 /// The content of a file, from its begin to its end: the seam between a file's format and how it is
 /// stored. `read(out)` fills `out`, less only at the end of the content; `available()` is the
@@ -149,4 +149,4 @@ template <byte_source Source>
   return read_bytes(source, max_bytes);
 }
 
-}  // namespace penstock::inline v0
+}  // namespace penstock::inline PENSTOCK_ABI

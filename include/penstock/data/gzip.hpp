@@ -17,7 +17,7 @@
 #include <penstock/core/file_error.hpp>
 #include <penstock/data/file_source.hpp>
 
-namespace penstock::inline v0 {
+namespace penstock::inline PENSTOCK_ABI {
 
 /// The content of a gzip file (RFC 1952), one member or several, unpacked while it is read.
 /// Checksums and lengths are verified when the end of each member is reached. Needs zlib: the CMake
@@ -139,4 +139,4 @@ inline constexpr gzip_opener gzip{};
   return read_bytes(source, max_bytes);
 }
 
-}  // namespace penstock::inline v0
+}  // namespace penstock::inline PENSTOCK_ABI

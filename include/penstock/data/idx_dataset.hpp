@@ -19,7 +19,7 @@
 #include <penstock/data/idx_file.hpp>
 #include <penstock/data/memory_dataset.hpp>
 
-namespace penstock::inline v0 {
+namespace penstock::inline PENSTOCK_ABI {
 
 /// A sample of MNIST and of the data sets in its form.
 using digit_record = record<field<"image", std::uint8_t, 28, 28>, field<"label", std::uint8_t>>;
@@ -162,4 +162,4 @@ class idx_dataset {
 
 static_assert(dataset<idx_dataset<>>);
 
-}  // namespace penstock::inline v0
+}  // namespace penstock::inline PENSTOCK_ABI

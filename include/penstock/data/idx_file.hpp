@@ -15,7 +15,7 @@
 #include <penstock/core/file_error.hpp>
 #include <penstock/data/file_source.hpp>
 
-namespace penstock::inline v0 {
+namespace penstock::inline PENSTOCK_ABI {
 
 /// The element types of the IDX format, by their codes in its header.
 enum class idx_type : std::uint8_t {
@@ -255,4 +255,4 @@ class idx_file {
   std::vector<std::byte> bytes_;
 };
 
-}  // namespace penstock::inline v0
+}  // namespace penstock::inline PENSTOCK_ABI

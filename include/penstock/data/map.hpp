@@ -15,7 +15,7 @@
 #include <penstock/data/dataset.hpp>
 #include <penstock/order/random.hpp>
 
-namespace penstock::inline v0 {
+namespace penstock::inline PENSTOCK_ABI {
 
 namespace detail {
 
@@ -242,4 +242,4 @@ template <record_type Out, class F>
   }
 }
 
-}  // namespace penstock::inline v0
+}  // namespace penstock::inline PENSTOCK_ABI

@@ -17,7 +17,7 @@
 #include <penstock/core/record.hpp>
 #include <penstock/data/dataset.hpp>
 
-namespace penstock::inline v0 {
+namespace penstock::inline PENSTOCK_ABI {
 
 /// An array given to `memory_dataset` has another number of elements than the record, the extents
 /// and the other arrays ask for.
@@ -167,4 +167,4 @@ class memory_dataset {
 
 static_assert(dataset<memory_dataset<record<field<"x", float, dyn>>>>);
 
-}  // namespace penstock::inline v0
+}  // namespace penstock::inline PENSTOCK_ABI

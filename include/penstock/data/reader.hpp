@@ -8,7 +8,7 @@
 
 #include <penstock/data/dataset.hpp>
 
-namespace penstock::inline v0 {
+namespace penstock::inline PENSTOCK_ABI {
 
 /// Reads runs of samples from a dataset on one thread: owns the memory for intermediate samples, so
 /// that reading allocates nothing, and remembers which sample failed. One reader a thread; not
@@ -55,4 +55,4 @@ class reader {
   std::size_t progress_ = 0;
 };
 
-}  // namespace penstock::inline v0
+}  // namespace penstock::inline PENSTOCK_ABI

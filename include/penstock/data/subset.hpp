@@ -14,7 +14,7 @@
 #include <penstock/data/adaptor.hpp>
 #include <penstock/data/dataset.hpp>
 
-namespace penstock::inline v0 {
+namespace penstock::inline PENSTOCK_ABI {
 
 /// The samples [first, last) of a dataset.
 struct index_range {
@@ -135,4 +135,4 @@ class subset_adaptor : public adaptor<subset_adaptor<Selection>> {
   return subset_adaptor<index_range>{index_range{.first = first, .last = last}};
 }
 
-}  // namespace penstock::inline v0
+}  // namespace penstock::inline PENSTOCK_ABI

@@ -12,7 +12,7 @@
 #include <penstock/device/cuda_stream.hpp>
 #include <penstock/device/device.hpp>
 
-namespace penstock::inline v0 {
+namespace penstock::inline PENSTOCK_ABI {
 
 /// A GPU, by the CUDA runtime. Needs `cuda_runtime_api.h` and the runtime library, no nvcc.
 ///
@@ -236,4 +236,4 @@ class cuda_device {
 
 static_assert(device<cuda_device>);
 
-}  // namespace penstock::inline v0
+}  // namespace penstock::inline PENSTOCK_ABI

@@ -8,7 +8,7 @@
 
 #include <penstock/core/error.hpp>
 
-namespace penstock::inline v0 {
+namespace penstock::inline PENSTOCK_ABI {
 
 /// A call to the CUDA runtime failed. The message says which, where, and what CUDA calls the error;
 /// the children below are the failures that a program can do something about.
@@ -269,4 +269,4 @@ class scoped_relaxed_capture {
 
 }  // namespace detail
 
-}  // namespace penstock::inline v0
+}  // namespace penstock::inline PENSTOCK_ABI

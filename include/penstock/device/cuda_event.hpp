@@ -9,7 +9,7 @@
 
 #include <penstock/device/cuda_error.hpp>
 
-namespace penstock::inline v0 {
+namespace penstock::inline PENSTOCK_ABI {
 
 /// Refers to a CUDA event of anyone's, and owns nothing: the event must outlive its use.
 class cuda_event_ref {
@@ -78,4 +78,4 @@ class cuda_event {
   cudaEvent_t handle_ = nullptr;
 };
 
-}  // namespace penstock::inline v0
+}  // namespace penstock::inline PENSTOCK_ABI

@@ -12,7 +12,7 @@
 #include <penstock/device/cuda_error.hpp>
 #include <penstock/device/cuda_stream.hpp>
 
-namespace penstock::inline v0 {
+namespace penstock::inline PENSTOCK_ABI {
 
 /// Owns a CUDA graph: work that is described and not yet made ready to run. Move-only.
 class cuda_graph {
@@ -243,4 +243,4 @@ class cuda_graphs {
   std::vector<entry> entries_;
 };
 
-}  // namespace penstock::inline v0
+}  // namespace penstock::inline PENSTOCK_ABI

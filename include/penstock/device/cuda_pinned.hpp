@@ -21,7 +21,7 @@
 #include <penstock/device/cuda_error.hpp>
 #include <penstock/device/device.hpp>
 
-namespace penstock::inline v0 {
+namespace penstock::inline PENSTOCK_ABI {
 
 /// Pinned memory up to this size is taken by one `cudaHostAlloc`; larger memory is mapped in huge
 /// pages, touched by several threads and registered, which is several times faster.
@@ -322,4 +322,4 @@ inline void cuda_unregister(void* data) noexcept {
 
 }  // namespace detail
 
-}  // namespace penstock::inline v0
+}  // namespace penstock::inline PENSTOCK_ABI

@@ -9,7 +9,7 @@
 
 #include <penstock/device/cuda_error.hpp>
 
-namespace penstock::inline v0 {
+namespace penstock::inline PENSTOCK_ABI {
 
 /// Refers to a CUDA stream of anyone's, and owns nothing: the stream must outlive its use. Comes from a
 /// `cudaStream_t`, and from whatever has a `get()` that gives one, implicitly; not from a number or
@@ -80,4 +80,4 @@ class cuda_stream {
   cudaStream_t handle_ = nullptr;
 };
 
-}  // namespace penstock::inline v0
+}  // namespace penstock::inline PENSTOCK_ABI

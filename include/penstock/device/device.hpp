@@ -7,7 +7,7 @@
 
 #include <penstock/core/error.hpp>
 
-namespace penstock::inline v0 {
+namespace penstock::inline PENSTOCK_ABI {
 
 /// Memory of a device, or memory that its copy engine can reach, is not to be had.
 class out_of_memory : public error {
@@ -73,4 +73,4 @@ concept device = std::copyable<D> && std::movable<typename D::stream_type> &&
   d.enter_thread();
 };
 
-}  // namespace penstock::inline v0
+}  // namespace penstock::inline PENSTOCK_ABI

@@ -13,7 +13,7 @@
 #include <penstock/device/device.hpp>
 #include <penstock/device/host_stream.hpp>
 
-namespace penstock::inline v0 {
+namespace penstock::inline PENSTOCK_ABI {
 
 /// A device made of ordinary memory and threads: the same surface and the same ordering as a GPU, for
 /// machines that have none. Streams are threads, copies are memcpy, events are counters.
@@ -171,4 +171,4 @@ class host_device {
 
 static_assert(device<host_device>);
 
-}  // namespace penstock::inline v0
+}  // namespace penstock::inline PENSTOCK_ABI

@@ -20,7 +20,7 @@
 #include <penstock/core/float_mode.hpp>
 #include <penstock/core/sequence.hpp>
 
-namespace penstock::inline v0 {
+namespace penstock::inline PENSTOCK_ABI {
 
 /// What a host device pretends to be. Zero means: as fast as the machine is. A modelled delay waits
 /// and does not burn the core, so overlap can be shown and tested on few cores.
@@ -287,4 +287,4 @@ class host_stream {
 inline host_stream_ref::host_stream_ref(host_stream& stream) noexcept
     : queue_(stream.queue_.get()) {}
 
-}  // namespace penstock::inline v0
+}  // namespace penstock::inline PENSTOCK_ABI

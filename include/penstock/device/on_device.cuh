@@ -16,7 +16,7 @@
 #include <penstock/device/cuda_stream.hpp>
 #include <penstock/device/transform_kernel.cuh>
 
-namespace penstock::inline v0 {
+namespace penstock::inline PENSTOCK_ABI {
 
 namespace detail {
 
@@ -257,4 +257,4 @@ struct scaled_and_shifted {
           static_cast<float>(-by.mean / by.deviation)};
 }
 
-}  // namespace penstock::inline v0
+}  // namespace penstock::inline PENSTOCK_ABI

@@ -10,7 +10,7 @@
 
 #include <penstock/core/version.hpp>
 
-namespace penstock::inline v0 {
+namespace penstock::inline PENSTOCK_ABI {
 
 namespace detail {
 
@@ -177,4 +177,4 @@ __global__ void __launch_bounds__(transform_threads)
 
 }  // namespace detail
 
-}  // namespace penstock::inline v0
+}  // namespace penstock::inline PENSTOCK_ABI

@@ -11,7 +11,7 @@
 #include <penstock/core/error.hpp>
 #include <penstock/core/sequence.hpp>
 
-namespace penstock::inline v0 {
+namespace penstock::inline PENSTOCK_ABI {
 
 /// What may travel through a `batch_queue`: small trivial values, tickets and not owners.
 template <class T>
@@ -109,4 +109,4 @@ class batch_queue {
   alignas(cache_line) typename Atomics::template atomic<bool> closed_{false};
 };
 
-}  // namespace penstock::inline v0
+}  // namespace penstock::inline PENSTOCK_ABI

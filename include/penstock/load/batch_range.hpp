@@ -8,7 +8,7 @@
 
 #include <penstock/load/epoch_plan.hpp>
 
-namespace penstock::inline v0 {
+namespace penstock::inline PENSTOCK_ABI {
 
 /// The batches of some epochs, as an input range: what `loader.epochs()` and `transfer.epochs()`
 /// return. `*it` is an lvalue reference to the lease of the current batch; `++it` releases it unless
@@ -74,4 +74,4 @@ class batch_range {
   std::uint64_t ticket_ = 0;  // names this range's start; 0: none
 };
 
-}  // namespace penstock::inline v0
+}  // namespace penstock::inline PENSTOCK_ABI

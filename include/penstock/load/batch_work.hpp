@@ -18,7 +18,7 @@
 #include <penstock/load/host_slots.hpp>
 #include <penstock/load/recovery.hpp>
 
-namespace penstock::inline v0::detail {
+namespace penstock::inline PENSTOCK_ABI::detail {
 
 /// The batch that a slot is bound to. Written by the opener before it publishes the cursor, read by the
 /// workers that claimed a run of it; `remaining` hands it on to the one who announces it.
@@ -97,4 +97,4 @@ template <dataset Dataset>
   return all;
 }
 
-}  // namespace penstock::inline v0::detail
+}  // namespace penstock::inline PENSTOCK_ABI::detail

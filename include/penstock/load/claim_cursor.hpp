@@ -5,7 +5,7 @@
 
 #include <penstock/core/sequence.hpp>
 
-namespace penstock::inline v0 {
+namespace penstock::inline PENSTOCK_ABI {
 
 /// What a worker got from the cursor.
 struct claim {
@@ -99,4 +99,4 @@ class claim_cursor {
   typename Atomics::template atomic<bool> ended_{false};
 };
 
-}  // namespace penstock::inline v0
+}  // namespace penstock::inline PENSTOCK_ABI

@@ -26,7 +26,7 @@
 #include <penstock/memory/budget.hpp>
 #include <penstock/order/sampler.hpp>
 
-namespace penstock::inline v0::detail {
+namespace penstock::inline PENSTOCK_ABI::detail {
 
 /// What a loader runs on: the workers, the ring of host slots, the order of delivery. `loader` is its
 /// owner and its face. One consumer thread calls start, next, try_next and stop; the numbers of
@@ -393,4 +393,4 @@ class engine {
   worker_pool<work_on, wake_all> pool_;  // last: its threads use all of the above
 };
 
-}  // namespace penstock::inline v0::detail
+}  // namespace penstock::inline PENSTOCK_ABI::detail

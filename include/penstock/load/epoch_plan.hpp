@@ -9,7 +9,7 @@
 #include <penstock/load/options.hpp>
 #include <penstock/order/sampler.hpp>
 
-namespace penstock::inline v0 {
+namespace penstock::inline PENSTOCK_ABI {
 
 namespace detail {
 
@@ -106,4 +106,4 @@ class epoch_plan {
   last_batch last_;
 };
 
-}  // namespace penstock::inline v0
+}  // namespace penstock::inline PENSTOCK_ABI

@@ -9,7 +9,7 @@
 #include <penstock/core/error.hpp>
 #include <penstock/order/random.hpp>
 
-namespace penstock::inline v0 {
+namespace penstock::inline PENSTOCK_ABI {
 
 /// What becomes of a sample that can't be read.
 enum class on_error {
@@ -126,4 +126,4 @@ class substitutes {
 
 }  // namespace detail
 
-}  // namespace penstock::inline v0
+}  // namespace penstock::inline PENSTOCK_ABI

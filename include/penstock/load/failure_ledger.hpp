@@ -17,7 +17,7 @@
 
 #include <penstock/core/error.hpp>
 
-namespace penstock::inline v0 {
+namespace penstock::inline PENSTOCK_ABI {
 
 /// What became of a sample whose read has failed.
 enum class read_outcome {
@@ -220,4 +220,4 @@ class failure_ledger {
 
 }  // namespace detail
 
-}  // namespace penstock::inline v0
+}  // namespace penstock::inline PENSTOCK_ABI

@@ -16,7 +16,7 @@
 #include <penstock/load/batch_queue.hpp>
 #include <penstock/memory/slab.hpp>
 
-namespace penstock::inline v0 {
+namespace penstock::inline PENSTOCK_ABI {
 
 /// Which batch a lease holds. Numbers count from 0.
 struct batch_info {
@@ -270,4 +270,4 @@ class host_batch {
   batch_info info_;
 };
 
-}  // namespace penstock::inline v0
+}  // namespace penstock::inline PENSTOCK_ABI

@@ -16,7 +16,7 @@
 #include <penstock/load/options.hpp>
 #include <penstock/order/sampler.hpp>
 
-namespace penstock::inline v0 {
+namespace penstock::inline PENSTOCK_ABI {
 
 /// What a loader has taken.
 struct loader_footprint {
@@ -209,4 +209,4 @@ loader(Data&&, const Sampler&, const Device&, loader_options)
 template <class Data, class Sampler>
 loader(Data&&, const Sampler&, loader_options) -> loader<stored_dataset_t<Data>, Sampler>;
 
-}  // namespace penstock::inline v0
+}  // namespace penstock::inline PENSTOCK_ABI

@@ -17,7 +17,7 @@
 #include <penstock/load/options.hpp>
 #include <penstock/order/sampler.hpp>
 
-namespace penstock::inline v0 {
+namespace penstock::inline PENSTOCK_ABI {
 
 /// A text that is no `loader_state`: at which byte of it, what was expected there and what was found.
 class state_error : public error {
@@ -342,4 +342,4 @@ inline void require_same_order(const loader_state& state, const loader_state& ow
   if (!differences.empty()) throw state_mismatch("resume: can't go on from here: " + differences);
 }
 
-}  // namespace penstock::inline v0
+}  // namespace penstock::inline PENSTOCK_ABI

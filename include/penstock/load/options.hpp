@@ -10,7 +10,7 @@
 #include <penstock/load/error_policy.hpp>
 #include <penstock/memory/slab.hpp>
 
-namespace penstock::inline v0 {
+namespace penstock::inline PENSTOCK_ABI {
 
 /// What becomes of the samples of an epoch that do not fill a batch.
 enum class last_batch {
@@ -118,4 +118,4 @@ inline std::size_t run_size(const loader_options& options, std::size_t sample_by
 
 }  // namespace detail
 
-}  // namespace penstock::inline v0
+}  // namespace penstock::inline PENSTOCK_ABI

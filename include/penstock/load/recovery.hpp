@@ -19,7 +19,7 @@
 #include <penstock/load/failure_ledger.hpp>
 #include <penstock/load/host_slots.hpp>
 
-namespace penstock::inline v0::detail {
+namespace penstock::inline PENSTOCK_ABI::detail {
 
 /// What an engine's `error_policy` needs beside the readers: the ledger, what each batch has lost, and
 /// a place to wait for a retry. With a plain policy it holds nothing and every call is one branch.
@@ -260,4 +260,4 @@ class recovering_reader {
   std::size_t failed_at_ = 0;
 };
 
-}  // namespace penstock::inline v0::detail
+}  // namespace penstock::inline PENSTOCK_ABI::detail

@@ -17,7 +17,7 @@
 #include <penstock/core/sequence.hpp>
 #include <penstock/load/worker_pool.hpp>
 
-namespace penstock::inline v0 {
+namespace penstock::inline PENSTOCK_ABI {
 
 /// What can be posted: a callable of at most 40 bytes that may be copied as bytes and does not
 /// throw. What it refers to must outlive its run.
@@ -266,4 +266,4 @@ void for_each_index(task_pool& pool, std::uint64_t count, Body&& body) {
   run();
 }
 
-}  // namespace penstock::inline v0
+}  // namespace penstock::inline PENSTOCK_ABI

@@ -11,7 +11,7 @@
 
 #include <penstock/core/version.hpp>
 
-namespace penstock::inline v0 {
+namespace penstock::inline PENSTOCK_ABI {
 
 /// Threads that all run the same work: `work(stop_token, worker)` once on each, with worker in
 /// [0, size()). The work loops by itself and returns when it is done or the token says stop.
@@ -83,4 +83,4 @@ class worker_pool {
   std::vector<std::thread> threads_;
 };
 
-}  // namespace penstock::inline v0
+}  // namespace penstock::inline PENSTOCK_ABI

@@ -8,7 +8,7 @@
 
 #include <penstock/device/device.hpp>
 
-namespace penstock::inline v0::detail {
+namespace penstock::inline PENSTOCK_ABI::detail {
 
 /// What every device gives; above it, memory is taken with room to move in.
 inline constexpr std::size_t device_alignment = 256;
@@ -48,4 +48,4 @@ void deallocate_aligned_pinned(const Device& device, void* data, std::size_t byt
   device.deallocate_pinned(begin, bytes + alignment);
 }
 
-}  // namespace penstock::inline v0::detail
+}  // namespace penstock::inline PENSTOCK_ABI::detail

@@ -11,7 +11,7 @@
 
 #include <penstock/core/error.hpp>
 
-namespace penstock::inline v0 {
+namespace penstock::inline PENSTOCK_ABI {
 
 /// The host slots would take more memory than allowed. The message says the need, the limit and what
 /// to lower; nothing has been taken.
@@ -139,4 +139,4 @@ inline pinned_budget_exceeded::pinned_budget_exceeded(std::uint64_t slots, std::
       need_(detail::saturating_product(slots, slot_bytes)),
       limit_(limit) {}
 
-}  // namespace penstock::inline v0
+}  // namespace penstock::inline PENSTOCK_ABI

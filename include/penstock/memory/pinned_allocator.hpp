@@ -8,7 +8,7 @@
 #include <penstock/device/host_device.hpp>
 #include <penstock/memory/aligned_pinned.hpp>
 
-namespace penstock::inline v0 {
+namespace penstock::inline PENSTOCK_ABI {
 
 /// An allocator of pinned memory for standard containers: `std::vector<float, pinned_allocator<float,
 /// D>>`. One system call and whole pages for each allocation: reserve once, or pool with
@@ -58,4 +58,4 @@ class pinned_allocator {
   Device device_{};
 };
 
-}  // namespace penstock::inline v0
+}  // namespace penstock::inline PENSTOCK_ABI

@@ -8,7 +8,7 @@
 #include <penstock/device/host_device.hpp>
 #include <penstock/memory/aligned_pinned.hpp>
 
-namespace penstock::inline v0 {
+namespace penstock::inline PENSTOCK_ABI {
 
 /// A `std::pmr::memory_resource` of pinned memory. Every allocation takes whole pages from the
 /// system, so put a pool on top: `std::pmr::synchronized_pool_resource pool{&pinned}`.
@@ -55,4 +55,4 @@ class pinned_resource final : public std::pmr::memory_resource {
   std::atomic<std::size_t> pageable_bytes_{0};
 };
 
-}  // namespace penstock::inline v0
+}  // namespace penstock::inline PENSTOCK_ABI

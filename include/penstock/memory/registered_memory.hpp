@@ -7,7 +7,7 @@
 #include <penstock/device/device.hpp>
 #include <penstock/device/host_device.hpp>
 
-namespace penstock::inline v0 {
+namespace penstock::inline PENSTOCK_ABI {
 
 /// A device that can page-lock memory that exists already:
 ///
@@ -85,4 +85,4 @@ class registered_memory {
 
 static_assert(registering_device<host_device>);
 
-}  // namespace penstock::inline v0
+}  // namespace penstock::inline PENSTOCK_ABI

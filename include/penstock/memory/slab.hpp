@@ -7,7 +7,7 @@
 #include <penstock/device/device.hpp>
 #include <penstock/device/host_device.hpp>
 
-namespace penstock::inline v0 {
+namespace penstock::inline PENSTOCK_ABI {
 
 /// Which memory a slab is made of.
 enum class memory_kind {
@@ -124,4 +124,4 @@ class slab {
   bool pinned_ = false;
 };
 
-}  // namespace penstock::inline v0
+}  // namespace penstock::inline PENSTOCK_ABI

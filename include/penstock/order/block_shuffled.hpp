@@ -14,7 +14,7 @@
 #include <penstock/order/random.hpp>
 #include <penstock/order/sampler.hpp>
 
-namespace penstock::inline v0 {
+namespace penstock::inline PENSTOCK_ABI {
 
 /// The stage whose bits make the order of `block_shuffled`; not for pipelines.
 inline constexpr std::uint32_t block_shuffle_stage = shuffle_stage - 1;
@@ -133,4 +133,4 @@ static_assert(std::is_aggregate_v<block_shuffled>);
 static_assert(epoch_order<block_order>);
 static_assert(sampler<block_shuffled>);
 
-}  // namespace penstock::inline v0
+}  // namespace penstock::inline PENSTOCK_ABI

@@ -15,7 +15,7 @@
 
 #include <penstock/order/random.hpp>
 
-namespace penstock::inline v0 {
+namespace penstock::inline PENSTOCK_ABI {
 
 /// A keyed bijection on [0, n): the shuffled order of an epoch without a list of it.
 ///
@@ -139,4 +139,4 @@ class permutation {
 
 static_assert(std::is_trivially_copyable_v<permutation>);
 
-}  // namespace penstock::inline v0
+}  // namespace penstock::inline PENSTOCK_ABI

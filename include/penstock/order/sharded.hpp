@@ -11,7 +11,7 @@
 #include <penstock/core/error.hpp>
 #include <penstock/order/sampler.hpp>
 
-namespace penstock::inline v0 {
+namespace penstock::inline PENSTOCK_ABI {
 
 /// What becomes of the samples of an epoch that do not fill a global batch.
 enum class shard_tail {
@@ -156,4 +156,4 @@ class sharded {
 static_assert(epoch_order<shard_order<permutation>>);
 static_assert(sampler<sharded<shuffled>>);
 
-}  // namespace penstock::inline v0
+}  // namespace penstock::inline PENSTOCK_ABI

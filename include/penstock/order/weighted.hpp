@@ -16,7 +16,7 @@
 #include <penstock/order/random.hpp>
 #include <penstock/order/sampler.hpp>
 
-namespace penstock::inline v0 {
+namespace penstock::inline PENSTOCK_ABI {
 
 /// The stage whose bits make the draws of `weighted`; not for pipelines.
 inline constexpr std::uint32_t weighted_stage = shuffle_stage - 2;
@@ -259,4 +259,4 @@ static_assert(sizeof(detail::alias_table::column) == 8);
 static_assert(epoch_order<weighted_order>);
 static_assert(sampler<weighted>);
 
-}  // namespace penstock::inline v0
+}  // namespace penstock::inline PENSTOCK_ABI

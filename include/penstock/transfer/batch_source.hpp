@@ -9,7 +9,7 @@
 #include <penstock/device/device.hpp>
 #include <penstock/load/epoch_plan.hpp>
 
-namespace penstock::inline v0 {
+namespace penstock::inline PENSTOCK_ABI {
 
 /// A batch in host memory that `transfer` can copy from: move-only, empty by default, true when it
 /// holds a batch.
@@ -61,4 +61,4 @@ concept resumable_source = batch_source<S> &&
   require_same_order(source.state_at(next), source.state_at(next));
 };
 
-}  // namespace penstock::inline v0
+}  // namespace penstock::inline PENSTOCK_ABI

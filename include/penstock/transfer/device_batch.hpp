@@ -14,7 +14,7 @@
 #include <penstock/load/host_slots.hpp>
 #include <penstock/memory/slab.hpp>
 
-namespace penstock::inline v0 {
+namespace penstock::inline PENSTOCK_ABI {
 
 /// The ring of device slots: `depth` slabs of device memory at fixed addresses, with the events that
 /// order their use, and the copy stream. Lives until the last lease is gone.
@@ -310,4 +310,4 @@ class device_batch {
   std::optional<stream_ref> stream_;
 };
 
-}  // namespace penstock::inline v0
+}  // namespace penstock::inline PENSTOCK_ABI

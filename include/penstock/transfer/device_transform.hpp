@@ -10,7 +10,7 @@
 #include <penstock/memory/slab.hpp>
 #include <penstock/transfer/device_batch.hpp>
 
-namespace penstock::inline v0 {
+namespace penstock::inline PENSTOCK_ABI {
 
 namespace detail {
 
@@ -226,4 +226,4 @@ class feed_slots<no_transform, In, Device> {
 
 }  // namespace detail
 
-}  // namespace penstock::inline v0
+}  // namespace penstock::inline PENSTOCK_ABI

@@ -17,7 +17,7 @@
 #include <penstock/transfer/device_batch.hpp>
 #include <penstock/transfer/device_transform.hpp>
 
-namespace penstock::inline v0 {
+namespace penstock::inline PENSTOCK_ABI {
 
 /// The options of a `transfer`. Bad values throw `option_error` at construction.
 struct transfer_options {
@@ -349,4 +349,4 @@ class transfer<Source, Transform>::flow {
   std::optional<penstock::failure> failure_;
 };
 
-}  // namespace penstock::inline v0
+}  // namespace penstock::inline PENSTOCK_ABI
