@@ -99,6 +99,34 @@ TEST_CASE("one write wakes all who wait", "[core]") {
   CHECK(word.load() == 1);
 }
 
+TEST_CASE("a step wakes as many as it is told to, and the others sleep on", "[core]") {
+  sleepy_atomics::reset();
+  ps::basic_sequence<sleepy_atomics> word;
+  std::atomic<std::uint32_t> woken{0};
+  std::vector<std::thread> waiters;
+  for (std::uint32_t i = 0; i < 5; ++i) {
+    waiters.emplace_back([&] {
+      word.wait([](std::uint32_t now) { return now != 0; });
+      ++woken;
+    });
+    sleepy_atomics::wait_for_sleeps(i + 1);
+  }
+  word.advance_waking(0);
+  CHECK(sleepy_atomics::wakes == 0);
+  word.advance_waking(2);
+  CHECK(sleepy_atomics::wakes == 2);
+  waiters[0].join();  // those who fell asleep first
+  waiters[1].join();
+  CHECK(woken == 2);
+  CHECK(word.load() == 2);
+  word.advance_waking(3);
+  CHECK(sleepy_atomics::wakes == 3);  // all, by one call
+  for (std::size_t i = 2; i < waiters.size(); ++i) waiters[i].join();
+  word.advance_waking(1);  // nobody sleeps
+  CHECK(sleepy_atomics::wakes == 3);
+  CHECK(word.load() == 4);
+}
+
 TEST_CASE("advancing from several threads loses no step", "[core]") {
   ps::sequence word;
   std::vector<std::thread> threads;

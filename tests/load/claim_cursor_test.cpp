@@ -124,6 +124,32 @@ TEST_CASE("waiting for the next batch ends when it is published, and not before"
   CHECK(cursor.next().what == kind::open);
 }
 
+TEST_CASE("a batch wakes as many as find work in it, and the end wakes all", "[load]") {
+  sleepy_atomics::reset();
+  ps::claim_cursor<sleepy_atomics> cursor{2};
+  CHECK(cursor.next().what == kind::open);
+  const auto waiting = cursor.next();
+  std::atomic<std::uint32_t> back{0};
+  std::vector<std::thread> waiters;
+  for (std::uint32_t i = 0; i < 6; ++i) {
+    waiters.emplace_back([&] {
+      cursor.wait_past(waiting.batch);
+      ++back;
+    });
+    sleepy_atomics::wait_for_sleeps(i + 1);
+  }
+  cursor.publish(0, 0);
+  CHECK(sleepy_atomics::wakes == 2);  // for run 1, and to open batch 1; run 0 is the opener's
+  waiters[0].join();                  // those who fell asleep first
+  waiters[1].join();
+  CHECK(back == 2);
+  CHECK(cursor.next().what == kind::work);
+  CHECK(cursor.next().what == kind::open);
+  cursor.wake();
+  for (std::size_t i = 2; i < waiters.size(); ++i) waiters[i].join();
+  CHECK(sleepy_atomics::wakes == 3);
+}
+
 TEST_CASE("waiting for a batch that is open already returns at once", "[load]") {
   ps::claim_cursor cursor{1};
   CHECK(cursor.next().what == kind::open);

@@ -82,11 +82,17 @@ inline void require(bool holds, const char* what, const place& where = {}) {
 /// more, and so nobody may rely on it.
 class sleepers {
  public:
-  /// The caller sleeps until `wake_all`.
+  /// The caller sleeps until it is woken.
   void sleep(const place& where) {
     rl::context& checker = rl::ctx();
     threads_[count_++] = checker.current_thread();
     checker.park_current_thread(false, false, false, where);
+  }
+  /// Any one of them.
+  void wake_one(const place& where) {
+    if (count_ == 0) return;
+    rl::thread_id_t& one = threads_[rl::rand(static_cast<unsigned>(count_))];
+    rl::ctx().unpark_thread(std::exchange(one, threads_[--count_]), false, where);
   }
   void wake_all(const place& where) {
     rl::context& checker = rl::ctx();
@@ -133,7 +139,8 @@ class atomic {
   }
 
   /// The last look and falling asleep are one step, and the look is no better than `order` makes it:
-  /// it may miss a write. Only what came before a `notify_all` can't be missed any more behind it.
+  /// it may miss a write. Only what came before a notification can't be missed any more behind it,
+  /// whoever that one woke: so it is with the kernel, which compares the word itself.
   void wait(T old, std::memory_order order = std::memory_order_seq_cst,
             const place& where = {}) const {
     while (load(order, where) == old) {
@@ -143,6 +150,11 @@ class atomic {
         rl::ctx().threadx_->last_yield_ = rl::ctx().threadx_->own_acq_rel_order_;
       }
     }
+  }
+  void notify_one(const place& where = {}) {
+    rl::ctx().sched();
+    notified_ = writes_;
+    asleep_.wake_one(where);
   }
   void notify_all(const place& where = {}) {
     rl::ctx().sched();
@@ -171,7 +183,7 @@ class atomic {
 
   void note_write() { values_[++writes_ % values_.size()] = value_.debug_value(); }
 
-  /// Whether `old` is the value that the last `notify_all` found, or a later one.
+  /// Whether `old` is the value that the last notification found, or a later one.
   bool was_since_notified(T old) const {
     for (std::size_t write = writes_; write + values_.size() > writes_; --write) {
       if (values_[write % values_.size()] == old) return true;
@@ -184,7 +196,7 @@ class atomic {
   mutable sleepers asleep_;
   std::array<T, 4> values_{};  // the newest ones: more than relacy has a load choose from
   std::size_t writes_ = 0;
-  std::size_t notified_ = 0;  // how many writes the last notify_all came behind
+  std::size_t notified_ = 0;  // how many writes the last notification came behind
 };
 
 /// What `penstock::std_atomics` is in a model.

@@ -74,6 +74,45 @@ struct stopped : batches<stopped, 2, 1, 2, true> {};
 struct many : batches<many, 4, 3, 4, false> {};
 struct many_stopped : batches<many_stopped, 3, 2, 4, true> {};
 
+/// All runs of a batch are read at the same time, while the next batch is opened: no run ends before.
+/// So enough workers have to be awake, whoever they are; with more of them than that, some sleep.
+template <class Scenario, int Workers, std::uint32_t Runs, std::uint32_t Batches>
+struct together : model::scenario<Scenario, Workers> {
+  cursor hand_out{Runs};
+  model::atomic<bool> is_over{false};
+  model::plain<std::uint32_t> opened{0};  // the opener's
+  // By batch: one step for each of its runs, and one for the next opening.
+  std::array<penstock::basic_sequence<model::atomics>, Batches> met;
+
+  void thread(unsigned) {
+    for (;;) {
+      claim got = hand_out.next();
+      if (got.what == claim::kind::wait) {
+        hand_out.wait_past(got.batch);
+        if (is_over.load(std::memory_order_acquire)) return;
+        continue;
+      }
+      if (got.what == claim::kind::open) {
+        const std::uint32_t next = opened.get();
+        if (next != 0) met[next - 1].advance();
+        if (next == Batches) {
+          is_over.store(true, std::memory_order_release);
+          return hand_out.wake();
+        }
+        opened.set(next + 1);
+        hand_out.publish(next, 0);
+        got = {claim::kind::work, next, 0, 0};
+      }
+      met[got.batch].advance();
+      met[got.batch].wait([](std::uint32_t now) { return now == Runs + 1; });
+    }
+  }
+};
+
+struct pairs : together<pairs, 2, 1, 2> {};
+struct pair_of_three : together<pair_of_three, 3, 1, 2> {};
+struct three_of_four : together<three_of_four, 4, 2, 3> {};
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -85,5 +124,9 @@ int main(int argc, char** argv) {
                         model::with_interruptions<stopped>("two workers are stopped", 2),
                         model::at_random<many>("four workers, four batches of three runs"),
                         model::at_random<many_stopped>("three workers are stopped"),
+                        model::with_interruptions<pairs>("two workers at once", 3),
+                        model::with_interruptions<pair_of_three>("two of three at once", 2),
+                        model::at_random<pair_of_three>("two of three at once"),
+                        model::at_random<three_of_four>("three of four at once"),
                     });
 }

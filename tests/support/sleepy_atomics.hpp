@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
@@ -25,23 +26,28 @@ struct sleepy_atomics {
     void wait(T old, std::memory_order order) const noexcept {
       std::unique_lock lock{mutex_};
       if (this->load(order) != old) return;
-      const std::uint32_t seen = woken_;
+      const std::uint64_t ticket = asleep_++;
       ++sleeps;
-      signal_.wait(lock, [&] { return woken_ != seen; });
+      signal_.wait(lock, [&] { return ticket < woken_; });
     }
-    void notify_all() noexcept {
+    /// In the order in which they fell asleep.
+    void notify_one() noexcept { notify(1); }
+    void notify_all() noexcept { notify(~std::uint64_t{0}); }
+
+   private:
+    void notify(std::uint64_t count) noexcept {
       {
         const std::lock_guard lock{mutex_};
-        ++woken_;
+        woken_ += std::min(count, asleep_ - woken_);
       }
       ++wakes;
       signal_.notify_all();
     }
 
-   private:
     mutable std::mutex mutex_;
     mutable std::condition_variable signal_;
-    std::uint32_t woken_ = 0;
+    mutable std::uint64_t asleep_ = 0;  // who has fallen asleep so far
+    std::uint64_t woken_ = 0;           // of them
   };
 
   static void pause() noexcept { ++pauses; }

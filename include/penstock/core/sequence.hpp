@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -80,6 +81,16 @@ class basic_sequence {
 
   /// Adds one, and leaves sleepers asleep until somebody calls `wake`; who is not asleep yet sees it.
   void advance_quietly() noexcept { value_.fetch_add(1, std::memory_order_seq_cst); }
+
+  /// Adds one and wakes `count` of those who sleep, or all if there are no more. For waiters of whom
+  /// any `count` will do, for lack of work for more of them; who is not asleep yet sees it too.
+  void advance_waking(std::uint32_t count) noexcept {
+    advance_quietly();
+    // Who is on the way to or from its sleep is counted too, and one who sleeps is woken in its stead.
+    std::uint32_t asleep = sleepers_.load(std::memory_order_seq_cst);
+    if (asleep > 0 && asleep <= count) return value_.notify_all();
+    for (asleep = (std::min)(asleep, count); asleep > 0; --asleep) value_.notify_one();
+  }
 
   /// Wakes all who sleep, to look at the value again.
   void wake() noexcept {

@@ -66,7 +66,10 @@ class claim_cursor {
   /// Opener only: batch `batch` is bound to `slot`. Run 0 is the caller's.
   void publish(std::uint32_t batch, std::uint32_t slot) noexcept {
     cursor_.store(word(batch, slot, 1), std::memory_order_release);
-    changed_.advance();
+    // One for each run that is left, and one to open the next batch: more would find nothing. Nobody
+    // who is needed sleeps on in place of the woken ones: who waits past an older batch goes on, and
+    // who waits past this very one, since the store, has seen all its runs handed out.
+    changed_.advance_waking(runs_);
   }
 
   /// Waits until a batch behind `batch` is open, or `wake` was called.
