@@ -36,7 +36,7 @@ endif()
 set(said_elsewhere
     # the concepts dataset and adaptor: data/dataset.hpp
     "/data/[a-z_]+\\.hpp:[0-9]+: warning: Member (size|extents|scratch_bytes|prefetch|read_run|view)\\("
-    "/data/[a-z_]+\\.hpp:[0-9]+: warning: Member stages "
+    "/data/[a-z_]+\\.hpp:[0-9]+: warning: Member (stages|borrows) "
     # the concepts device and registering_device: device/device.hpp, memory/registered_memory.hpp
     "/device/(host|cuda)_device\\.hpp:[0-9]+: warning: Member (make_stream|make_event|record|wait|is_complete|deallocate|deallocate_pinned|unregister_memory)\\("
     # the concept batch_source: transfer/batch_source.hpp

@@ -12,6 +12,7 @@
 
 // core: names, records, where a batch's fields lie, views, errors
 #include <penstock/core/batch.hpp>
+#include <penstock/core/checked.hpp>
 #include <penstock/core/error.hpp>
 #include <penstock/core/extents.hpp>
 #include <penstock/core/file_error.hpp>
@@ -29,6 +30,7 @@
 #include <penstock/device/host_stream.hpp>
 
 // memory: pinned memory for containers and slots, the budget
+#include <penstock/memory/available_memory.hpp>
 #include <penstock/memory/budget.hpp>
 #include <penstock/memory/pinned_allocator.hpp>
 #include <penstock/memory/pinned_resource.hpp>
@@ -62,14 +64,17 @@
 #include <penstock/load/epoch_plan.hpp>
 #include <penstock/load/error_policy.hpp>
 #include <penstock/load/failure_ledger.hpp>
+#include <penstock/load/footprint.hpp>
 #include <penstock/load/host_slots.hpp>
 #include <penstock/load/loader.hpp>
 #include <penstock/load/loader_state.hpp>
 #include <penstock/load/options.hpp>
+#include <penstock/load/stalled_read.hpp>
 #include <penstock/load/task_pool.hpp>
 #include <penstock/load/worker_pool.hpp>
 
 // transfer: copies that run under the consumer's work
 #include <penstock/transfer/batch_source.hpp>
 #include <penstock/transfer/device_batch.hpp>
+#include <penstock/transfer/footprint.hpp>
 #include <penstock/transfer/transfer.hpp>

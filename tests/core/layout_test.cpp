@@ -53,8 +53,12 @@ TEST_CASE("layouts are equal when extents and batch size are", "[core]") {
 }
 
 TEST_CASE("a layout of no samples or of an extent of 0 is refused", "[core]") {
-  CHECK_THROWS_AS((ps::batch_layout<digit>{{}, 0}), ps::layout_error);
-  CHECK_THROWS_AS((ps::batch_layout<series>{{{0}, {}}, 4}), ps::layout_error);
+  CHECK_THROWS_MATCHES(
+      (ps::batch_layout<digit>{{}, 0}), ps::layout_error,
+      Catch::Matchers::Message("batch_layout: the batch size must be at least 1, is 0"));
+  CHECK_THROWS_MATCHES((ps::batch_layout<series>{{{0}, {}}, 4}), ps::layout_error,
+                       Catch::Matchers::Message("batch_layout: field \"x\": the extent of "
+                                                "dimension 0 must be at least 1, is 0"));
 }
 
 TEST_CASE("a layout whose bytes do not fit an address is refused", "[core]") {
@@ -74,6 +78,15 @@ TEST_CASE("a layout whose bytes do not fit an address is refused", "[core]") {
     using two = ps::record<ps::field<"a", std::uint8_t>, ps::field<"b", std::uint8_t>>;
     CHECK_THROWS_AS((ps::batch_layout<two>{{}, huge / 2 - 1024}), ps::layout_error);
     CHECK_NOTHROW(ps::batch_layout<two>{{}, huge / 4 - 1024});
+    // The first field ends at the limit, and rounded up behind it.
+    CHECK_THROWS_AS((ps::batch_layout<two>{{}, huge / 2}), ps::layout_error);
+  }
+  SECTION("with the field and its sizes in the message") {
+    CHECK_THROWS_MATCHES((ps::batch_layout<series>{{{huge / 4}, {}}, 3}), ps::layout_error,
+                         Catch::Matchers::Message(
+                             "batch_layout: field \"x\": 3 samples x 4611686018427387903 x "
+                             "2 x 8 bytes, behind the 0 bytes of other fields, are more than an "
+                             "address can count: lower batch_size or the extents"));
   }
 }
 

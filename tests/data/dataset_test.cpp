@@ -118,7 +118,7 @@ TEST_CASE("random reading depends on seed, epoch and sample and not on the place
 
 TEST_CASE("the context of a part keeps the generator and the place of every sample", "[data]") {
   const std::vector<std::uint64_t> samples{10, 11, 12, 13, 14};
-  std::size_t progress = 0;
+  std::atomic<std::size_t> progress{0};
   std::vector<std::byte> scratch(512);
   const ps::run_context whole{{.seed = 1, .epoch = 2, .stage = 0}, samples, scratch, progress};
   const auto part = whole.subrun(1, 4).subrun(2, 2);

@@ -158,12 +158,14 @@ TEST_CASE("what follows a gzip file's last member is refused", "[data]") {
   const test::file_bytes whole = packed({1, 2, 3});
   const auto problem = error_in<ps::file_corrupt>(joined(whole, {0, 0, 0}));
   CHECK(problem.offset() == whole.size());
-  error_in<ps::file_corrupt>(joined(whole, {0x1f, 0x00}));
+  CHECK(error_in<ps::file_corrupt>(joined(whole, {0x1f, 0x00})).found() == "0x1f 0x00");
+  CHECK(error_in<ps::file_corrupt>(joined(whole, {0x20})).found() == "0x20");
 }
 
 TEST_CASE("what is no gzip file is refused as that", "[data]") {
   CHECK(error_in<ps::file_format_error>({0, 0, 8, 1}).offset() == 0);
-  error_in<ps::file_format_error>({0x1f, 0x8c, 8, 1});
+  CHECK(error_in<ps::file_format_error>({0x1f, 0x8c, 8, 1}).found() ==
+        "0x1f 0x8c: a plain file is opened without penstock::gzip");
   error_in<ps::file_truncated>({});
   CHECK_THROWS_AS(ps::read_gzip_file("/no/such/file.gz"), ps::file_unreadable);
 }

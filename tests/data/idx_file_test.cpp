@@ -123,7 +123,7 @@ TEST_CASE("a wrong magic number is refused at its byte", "[data]") {
   CHECK(error_in<ps::file_format_error>({1, 0, 8, 1, 0, 0, 0, 0}).offset() == 0);
   CHECK(error_in<ps::file_format_error>({0, 7, 8, 1, 0, 0, 0, 0}).offset() == 1);
   const auto packed = error_in<ps::file_format_error>({0x1f, 0x8b, 8, 0, 0, 0, 0, 0});
-  CHECK(packed.found() == "0x1f, a gzip file");
+  CHECK(packed.found() == "0x1f, a gzip file: open it by penstock::gzip");
 }
 
 TEST_CASE("an unknown element type is refused at its byte", "[data]") {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <numeric>
 #include <stdexcept>
+#include <string>
 #include <vector>
 
 #include <penstock/data/map.hpp>
@@ -66,7 +67,9 @@ TEST_CASE("a selection that does not lie in the dataset is refused at once", "[d
   const ps::memory_dataset<number> data{values};
   CHECK_THROWS_AS(data | ps::subset({0, 10}), ps::index_error);
   CHECK_THROWS_AS(data | ps::subset(0, 11), ps::index_error);
-  CHECK_THROWS_AS(data | ps::subset(6, 5), ps::index_error);
+  CHECK_THROWS_MATCHES(
+      data | ps::subset(6, 5), ps::index_error,
+      Catch::Matchers::Message("subset: the range from 6 to 5 ends before it begins"));
   CHECK_NOTHROW(data | ps::subset({0, 9}));
   CHECK_NOTHROW(data | ps::subset(0, 10));
   try {
@@ -75,6 +78,8 @@ TEST_CASE("a selection that does not lie in the dataset is refused at once", "[d
   } catch (const ps::index_error& problem) {
     CHECK(problem.index() == 12);
     CHECK(problem.size() == 10);
+    CHECK(std::string{problem.what()} ==
+          "subset: entry 1 of the list: sample index 12 is out of range, the size is 10");
   }
 }
 

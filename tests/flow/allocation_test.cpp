@@ -1,13 +1,17 @@
-// In steady state the path of a batch allocates nothing: operator new is counted for the whole program
-// while two epochs run. Construction, user code and exceptions are outside of the count.
+// What is allocated, counted by operator new for the whole program: nothing on the path of a batch in
+// steady state (construction, user code and exceptions are outside of that count), and at no moment of a
+// loader's or a feed's life more than its footprint says.
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include <penstock/penstock.hpp>
 
 #include "support/catch.hpp"
 #include "support/counting_new.hpp"
+#include "support/ledger_device.hpp"
+#include "support/numbered.hpp"
 
 namespace ps = penstock;
 
@@ -63,4 +67,67 @@ TEST_CASE("the path of a batch allocates nothing", "[flow]") {
       CHECK(allocated_in(inline_feed.epochs(0, 2)) == 0);
     }
   }
+}
+
+TEST_CASE("slabs are the footprint, and all other allocations stay under its bound", "[flow]") {
+  const auto workers = GENERATE(std::size_t{0}, std::size_t{1}, std::size_t{16});
+  const auto prefetch = GENERATE(std::size_t{0}, std::size_t{1}, std::size_t{100});
+  const auto batch_size = GENERATE(std::size_t{1}, std::size_t{100});
+  const auto then = GENERATE(ps::on_error::propagate, ps::on_error::skip);
+  INFO("workers " << workers << ", prefetch " << prefetch << ", batches of " << batch_size
+                  << (then == ps::on_error::skip ? ", skips" : ""));
+  const ps::loader_options options{.batch_size = batch_size,
+                                   .workers = workers,
+                                   .prefetch = prefetch,
+                                   .on_error = {.then = then}};
+  const auto unchanged = ps::on_stream<numbered::record_type>(
+      [](ps::const_batch_view<numbered::record_type>, ps::batch_view<numbered::record_type>,
+         ps::host_stream_ref) {});
+  const auto need =
+      ps::footprint<numbered::record_type>({}, options, unchanged, ps::transfer_options{});
+  numbered data{500};
+  data.state->bad = 123;
+  const ledger_device device;
+  const auto run = [](auto epoch) {
+    try {
+      for (auto& batch : epoch) static_cast<void>(batch);
+    } catch (const bad_sample&) {
+    }
+  };
+
+  // Nothing of Catch2's in here: it allocates too.
+  const std::size_t before = test::live_bytes;
+  std::size_t stream_bytes = 0;
+  {
+    const auto stream = device.make_stream();
+    stream_bytes = test::live_bytes - before;
+  }
+  test::peak_bytes = before;
+  std::optional<ps::loader<numbered, ps::shuffled, ledger_device>> loader;
+  loader.emplace(data, ps::shuffled{.seed = 1}, device, options);
+  for (int turn = 0; turn < 2; ++turn) run(loader->epoch(0));
+  const auto taken = loader->footprint();
+  const std::size_t host_bytes = device.pinned_bytes();
+  const std::size_t of_loader = test::peak_bytes - before;
+  const std::size_t between = test::live_bytes;
+  test::peak_bytes = between;
+  std::size_t device_bytes = 0;
+  {
+    ps::transfer feed{*loader, device.inline_stream(), unchanged};
+    run(feed.epoch(0));
+    device_bytes = device.device_bytes();
+  }
+  const std::size_t of_feed = test::peak_bytes - between;
+  loader.reset();
+  const std::size_t after = test::live_bytes;
+
+  CHECK(taken == need.host);
+  CHECK(host_bytes == need.host.bytes);
+  CHECK(of_loader > 0);
+  CHECK(of_loader <= need.host.bookkeeping);
+  CHECK(device_bytes == need.device_bytes);
+  CHECK(of_feed > stream_bytes);
+  CHECK(of_feed <= need.bookkeeping + stream_bytes);
+  CHECK(device.asked() == 3);  // the host slots, the device slots, the place of arrival
+  CHECK(after == before);
 }

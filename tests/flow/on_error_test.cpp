@@ -384,6 +384,21 @@ TEST_CASE("the sample that passes a limit is the same for any workers, run and p
   }
 }
 
+TEST_CASE("a share is judged from the hundredth sample on, and not before", "[flow]") {
+  const auto workers = GENERATE(std::size_t{0}, std::size_t{2});
+  const auto message_for = [&](std::uint64_t samples, std::size_t batch_size) {
+    ps::loader loader{flaky{.count = samples, .always = {91}},
+                      ps::sequential{},
+                      {.batch_size = batch_size,
+                       .workers = workers,
+                       .on_error = {.then = ps::on_error::skip, .largest_share = 0.005}}};
+    std::uint64_t batches = 0;
+    return message_of(loader, 1, batches);
+  };
+  CHECK(message_for(99, 9) == "none");
+  CHECK(message_for(100, 10) == "sample 91 is bad");
+}
+
 TEST_CASE("a share or a count of nothing ends the range at the first sample, retries do not count",
           "[flow]") {
   std::uint64_t batches = 0;

@@ -134,15 +134,17 @@ TEST_CASE("a state of other data, batches or seeds is refused with the differenc
       return error.what();
     }
   };
-  const auto begins = std::string{"resume: can't go on from here: "};
+  const auto begins = std::string{"resume: this loader gives other batches than the state's: "};
   CHECK(problem(ps::loader{numbers{}, ps::shuffled{.seed = 3}, with(4, 9)}) == "none");
   CHECK(problem(ps::loader{numbers{102}, ps::shuffled{.seed = 3}, with(1)})
             .starts_with(begins + "dataset: 102 in the state, 101 here; samples: 102 in the state, "
                                   "101 here; the sampler's order"));
-  CHECK(problem(ps::loader{numbers{}, ps::shuffled{.seed = 4}, with(1)})
-            .starts_with(begins + "the sampler's order (kind or seed): "));
-  CHECK(problem(ps::loader{numbers{}, ps::sequential{}, with(1)})
-            .starts_with(begins + "the sampler's order (kind or seed): "));
+  CHECK(
+      problem(ps::loader{numbers{}, ps::shuffled{.seed = 4}, with(1)})
+          .starts_with(begins + "the sampler's order (kind, seed or options) as a fingerprint: "));
+  CHECK(
+      problem(ps::loader{numbers{}, ps::sequential{}, with(1)})
+          .starts_with(begins + "the sampler's order (kind, seed or options) as a fingerprint: "));
   CHECK(problem(ps::loader{numbers{}, ps::shuffled{.seed = 3}, {.batch_size = 9, .seed = 5}}) ==
         begins + "batch_size: 9 in the state, 8 here");
   CHECK(problem(ps::loader{numbers{}, ps::shuffled{.seed = 3}, {.batch_size = 8, .seed = 6}}) ==
@@ -157,7 +159,11 @@ TEST_CASE("a state of other data, batches or seeds is refused with the differenc
 
 TEST_CASE("batches out of order have no state", "[flow]") {
   ps::loader loader{numbers{}, ps::sequential{}, {.batch_size = 8, .in_order = false}};
-  CHECK_THROWS_AS(loader.state(), ps::option_error);
+  CHECK_THROWS_MATCHES(
+      loader.state(), ps::option_error,
+      Catch::Matchers::Message("in_order: must be true for a state, is false: "
+                               "batches that come as they are ready leave no place "
+                               "to go on from"));
 }
 
 TEST_CASE("a checkpoint that says the batch behind an epoch's last goes on in the next", "[flow]") {

@@ -3,6 +3,7 @@
 #
 #   bash tests/fuzz/run.sh [SECONDS] [TARGET...]     default: 60 seconds for each target
 #
+# Environment: RUNS ends a target after so many executions, if its seconds last.
 # Needs clang++ with its runtime (Debian: clang libclang-rt-14-dev) and zlib. What it finds stays in
 # build/fuzz/<target>/, with the corpus grown on the way. Exit status 1 on a finding.
 set -euo pipefail
@@ -14,7 +15,7 @@ case $seconds in
 esac
 shift || true
 targets=("$@")
-[ ${#targets[@]} -gt 0 ] || targets=(idx_file gzip loader_state)
+[ ${#targets[@]} -gt 0 ] || targets=(idx_file gzip loader_state quarantine budget)
 clang=$(command -v clang++-14 || command -v clang++) || {
   echo "run.sh: no clang++ here (Debian: clang libclang-rt-14-dev)" >&2
   exit 2
@@ -31,8 +32,8 @@ for target in "${targets[@]}"; do
   "$clang" -std=c++20 -O1 -g -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all \
     -I "$root/include" -I "$root/tests" "$source" -o "$work/fuzz" "${libraries[@]}"
   echo "== $target: $seconds s"
-  (cd "$work" && ./fuzz -max_total_time="$seconds" -max_len=4096 -print_final_stats=1 \
+  (cd "$work" && ./fuzz -max_total_time="$seconds" -runs="${RUNS:--1}" -max_len=4096 -print_final_stats=1 \
     corpus "$root/tests/fuzz/corpus/$target" >fuzz.log 2>&1) || status=1
-  grep -E 'number_of_executed_units|ERROR|does not hold|SUMMARY|Test unit written' "$work/fuzz.log" || true
+  grep -E 'DONE|number_of_executed_units|ERROR|does not hold|SUMMARY|Test unit written' "$work/fuzz.log" || true
 done
 exit $status

@@ -98,8 +98,9 @@ TEST_CASE("an epoch without samples, or without batches, is refused", "[load]") 
   CHECK_THROWS_AS((ps::epoch_plan{0, 4, keep}), ps::empty_dataset);
   CHECK_THROWS_AS((ps::epoch_plan{0, 4, drop}), ps::empty_dataset);
   CHECK_THROWS_MATCHES((ps::epoch_plan{3, 4, drop}), ps::option_error,
-                       Catch::Matchers::Message("batch_size: 4 is above the 3 samples of an epoch, "
-                                                "and last_batch::drop leaves none"));
+                       Catch::Matchers::Message(
+                           "batch_size: 4 is above the 3 samples of an epoch, and last_batch::drop "
+                           "leaves none: lower it, or take last_batch::keep"));
 }
 
 TEST_CASE("batches are counted from any batch to the begin of an epoch", "[load]") {
@@ -134,12 +135,19 @@ TEST_CASE("a position that is no batch, or lies behind the end, is refused", "[l
       return error.what();
     }
   };
-  CHECK(problem({0, 3}, 1) == "epochs: batch 3 of 3 in an epoch");
-  CHECK(problem({0, most}, 1) == "epochs: batch 18446744073709551615 of 3 in an epoch");
-  CHECK(problem({2, 0}, 1) == "epochs: the first epoch 2 is behind the last one 1");
-  CHECK(problem({1, 1}, 1) == "epochs: the first epoch 1 is behind the last one 1");
+  CHECK(problem({0, 3}, 1) == "epochs: there is no batch 3: an epoch has 3, counted from 0");
+  CHECK(problem({0, most}, 1) ==
+        "epochs: there is no batch 18446744073709551615: an epoch has 3, counted from 0");
+  CHECK(
+      problem({2, 0}, 1) ==
+      "epochs: batch 0 of epoch 2, the first one asked for, is behind the end, the begin of epoch "
+      "1");
+  CHECK(
+      problem({1, 1}, 1) ==
+      "epochs: batch 1 of epoch 1, the first one asked for, is behind the end, the begin of epoch "
+      "1");
   CHECK(problem({0, 0}, (std::uint64_t{1} << 32) + 1) ==
-        "epochs: the last epoch 4294967297 is above 2^32");
+        "epochs: the end, epoch 4294967297, is above 2^32");
   CHECK(problem({0, 2}, 1) == "none");
 }
 
@@ -148,7 +156,8 @@ TEST_CASE("more batches than 64 bits count are refused and not counted wrong", "
   CHECK(plan.count({0, 0}, 1) == most);
   CHECK(plan.count({0, most - 1}, 1) == 1);
   CHECK_THROWS_MATCHES(plan.count({0, 0}, 2), ps::option_error,
-                       Catch::Matchers::Message("epochs: more batches than 64 bits count"));
+                       Catch::Matchers::Message("epochs: 2 epochs of 18446744073709551615 batches "
+                                                "are more than 64 bits count"));
 }
 
 TEST_CASE("positions are compared by epoch and batch", "[load]") {

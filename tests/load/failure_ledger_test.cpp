@@ -140,7 +140,8 @@ TEST_CASE("a quarantine list by hand may have blanks, comments and doubles, in a
 TEST_CASE("a quarantine list with anything else is refused by its line", "[load]") {
   CHECK_THROWS_MATCHES(
       indices_in("1\n# fine\n2 3\n"), ps::error,
-      Catch::Matchers::Message("quarantine list, line 3: expected a sample index, found '2 3'"));
+      Catch::Matchers::Message(
+          "quarantine list, line 3: expected one sample index below 2^64, found '2 3'"));
   CHECK_THROWS_AS(indices_in("-1"), ps::error);
   CHECK_THROWS_AS(indices_in("+1"), ps::error);
   CHECK_THROWS_AS(indices_in("0x10"), ps::error);

@@ -127,9 +127,9 @@ TEST_CASE("a state that belongs to another order is refused with every differenc
   CHECK_THROWS_MATCHES(
       ps::require_same_order(state, own), ps::state_mismatch,
       Catch::Matchers::Message(
-          "resume: can't go on from here: batch_size: 32 in the state, 64 here; the "
-          "sampler's order (kind or seed): 5 in the state, 1311768467463790320 here; "
-          "last: keep in the state, pad here"));
+          "resume: this loader gives other batches than the state's: batch_size: 32 in the state, "
+          "64 here; the sampler's order (kind, seed or options) as a fingerprint: 5 in the state, "
+          "1311768467463790320 here; last: keep in the state, pad here"));
   for (auto member :
        {&ps::loader_state::dataset, &ps::loader_state::samples, &ps::loader_state::batch_size,
         &ps::loader_state::seed, &ps::loader_state::order}) {

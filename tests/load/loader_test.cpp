@@ -125,7 +125,10 @@ TEST_CASE("slots beyond the budget are refused with need, limit and remedy, befo
   const auto error = error_of<ps::pinned_budget_exceeded>([] {
     ps::loader{numbered{10},
                ps::sequential{},
-               {.batch_size = 1024, .workers = 1, .prefetch = 9, .pinned_budget_bytes = 100'000}};
+               {.batch_size = 1024,
+                .workers = 1,
+                .prefetch = 9,
+                .budget = ps::memory_budget::bytes(100'000)}};
   });
   CHECK(error.need() == 10 * 1024 * 40);
   CHECK(error.limit() == 100'000);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <penstock/load/options.hpp>
 
+#include <chrono>
 #include <cstddef>
 #include <limits>
 #include <string>
@@ -48,6 +49,15 @@ TEST_CASE("the error policy is an option like the others", "[load]") {
   CHECK(refused({.on_error = {.retries = 3, .then = ps::on_error::skip}}) == "none");
   CHECK(refused({.on_error = {.retries = 1000}}) == "on_error.retries");
   CHECK(refused({.on_error = {.largest_share = -1}}) == "on_error.largest_share");
+}
+
+TEST_CASE("a limit for reads is a time, and a timeout needs somebody else's thread", "[load]") {
+  using std::chrono::milliseconds;
+  CHECK(refused({.workers = 0, .stall_warning = milliseconds{1}}) == "none");
+  CHECK(refused({.workers = 1, .timeout = milliseconds{1}}) == "none");
+  CHECK(refused({.stall_warning = milliseconds{-1}}) == "stall_warning");
+  CHECK(refused({.timeout = milliseconds{-1}}) == "timeout");
+  CHECK(refused({.workers = 0, .timeout = milliseconds{1}}) == "timeout");
 }
 
 TEST_CASE("an option that can't work is refused by its name", "[load]") {

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <penstock/load/worker_pool.hpp>
 
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <array>
 #include <atomic>
 #include <cstddef>
@@ -10,8 +14,10 @@
 #include <stdexcept>
 #include <stop_token>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <type_traits>
+#include <utility>
 
 #include <penstock/core/sequence.hpp>
 
@@ -26,6 +32,8 @@ struct shared {
   std::array<std::atomic<int>, 8> runs{};
   ps::sequence begun;   // moves with every worker that begins
   ps::sequence signal;  // what work blocks on; `wake` moves it
+  ps::sequence hung;    // what work hangs on, whatever is asked for
+  ps::sequence gone;    // moves with a pool that is destroyed
   std::atomic<int> wakes{0};
   std::atomic<int> ended{0};
 };
@@ -196,4 +204,110 @@ TEST_CASE("a pool keeps its work alive until its threads are gone", "[load]") {
   }
   CHECK(sum == 21);
   CHECK(owned.use_count() == 1);
+}
+
+TEST_CASE("a thread that the system refuses is told with what to lower, the others are stopped",
+          "[load]") {
+  enum outcome { told = 0, not_told = 1, not_stopped = 2, cannot_lower = 3 };
+  const ::pid_t child = ::fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    const ::rlimit few{3, 3};
+    // The limit does not bind the superuser: the child becomes nobody.
+    if (::setrlimit(RLIMIT_NPROC, &few) != 0 || (::geteuid() == 0 && ::setuid(65534) != 0)) {
+      ::_exit(cannot_lower);
+    }
+    shared state;
+    try {
+      const ps::worker_pool pool{8, block_until_stopped{&state}, wake{&state}};
+      ::_exit(cannot_lower);
+    } catch (const std::system_error& error) {
+      const std::string text = error.what();
+      const bool says = text.starts_with("worker_pool: thread ") &&
+                        text.find(" of 8 can't be started: lower workers") != std::string::npos &&
+                        error.code() == std::errc::resource_unavailable_try_again;
+      if (!says) ::_exit(not_told);
+    }
+    int begun = 0;
+    for (const auto& runs : state.runs) begun += runs.load();
+    ::_exit(state.ended.load() == begun && state.wakes.load() != 0 ? told : not_stopped);
+  }
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  REQUIRE(WIFEXITED(status));
+  if (WEXITSTATUS(status) == cannot_lower) {
+    WARN("not tested: the process may not give up its right to start threads");
+    return;
+  }
+  CHECK(WEXITSTATUS(status) == told);
+}
+
+namespace {
+
+/// Work of which one worker hangs until it is let go on.
+struct hang {
+  shared* state;
+  std::size_t hanging;
+  void operator()(const std::stop_token& stop, std::size_t worker) const {
+    if (worker != hanging) return block_until_stopped{state}(stop, worker);
+    state->begun.advance();
+    state->hung.wait([](std::uint32_t let_go) { return let_go != 0; });
+    ++state->ended;
+  }
+};
+
+/// A pool with what it uses, as somebody's state.
+struct pool_on_the_heap {
+  explicit pool_on_the_heap(std::shared_ptr<shared> state)
+      : all(std::move(state)), pool{3, hang{all.get(), 1}, wake{all.get()}} {}
+  ~pool_on_the_heap() { all->gone.advance(); }
+  std::shared_ptr<shared> all;
+  ps::worker_pool<hang, wake> pool;
+};
+
+}  // namespace
+
+TEST_CASE("a stop lets a lost worker go, which keeps the pool alive until it returns", "[load]") {
+  const auto state = std::make_shared<shared>();
+  auto heap = std::make_shared<pool_on_the_heap>(state);
+  wait_for(state->begun, 3);
+  std::atomic<bool> is_lost{false};
+  std::thread other{[&, pool = &heap->pool] {
+    while (state->ended < 2) std::this_thread::yield();
+    is_lost = true;
+    pool->look_again();
+  }};
+  const auto lost = [&](std::size_t worker) { return worker == 1 && is_lost; };
+  CHECK(heap->pool.stop(lost, heap) == 1);
+  other.join();
+  CHECK(state->ended == 2);
+  heap.reset();
+  CHECK(state->gone.load() == 0);
+  state->hung.store(1);
+  wait_for(state->gone, 1);
+  CHECK(state->ended == 3);
+}
+
+TEST_CASE("a stop without a state leaves a lost worker to a later one", "[load]") {
+  shared state;
+  {
+    ps::worker_pool<hang, wake> pool{3, hang{&state, 0}, wake{&state}};
+    wait_for(state.begun, 3);
+    CHECK(pool.stop([](std::size_t worker) { return worker == 0; }, nullptr) == 0);
+    CHECK(state.ended == 2);
+    state.hung.store(1);
+  }
+  CHECK(state.ended == 3);
+}
+
+TEST_CASE("a lost worker that has returned by now is joined", "[load]") {
+  const auto state = std::make_shared<shared>();
+  auto heap = std::make_shared<pool_on_the_heap>(state);
+  wait_for(state->begun, 3);
+  state->hung.store(1);
+  while (state->ended < 1) std::this_thread::yield();
+  // Asked for the workers that have not ended: the second is past its work, and ends.
+  CHECK(heap->pool.stop([](std::size_t) { return false; }, heap) == 0);
+  CHECK(state->ended == 3);
+  CHECK(heap.use_count() == 1);
 }

@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <penstock/memory/budget.hpp>
 
-#include <unistd.h>
-
+#include <atomic>
+#include <cstddef>
 #include <cstdint>
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
 #include <limits>
+#include <optional>
 #include <string>
+#include <thread>
 #include <type_traits>
+#include <utility>
+#include <vector>
 
+#include "memory/machine.hpp"
 #include "support/catch.hpp"
 
 namespace ps = penstock;
@@ -20,40 +22,17 @@ namespace {
 constexpr std::uint64_t most = std::numeric_limits<std::uint64_t>::max();
 constexpr std::uint64_t mib = 1 << 20;
 
-/// A root directory with the files of a machine thought up, removed at the end.
-class machine {
- public:
-  machine() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "penstock-XXXXXX").string();
-    REQUIRE(::mkdtemp(pattern.data()) != nullptr);
-    root_ = pattern;
+/// What is thrown when `budget` can't grant `demand`.
+ps::pinned_budget_exceeded refusal(const ps::memory_budget& budget, const ps::slot_demand& demand) {
+  std::optional<ps::pinned_budget_exceeded> problem;
+  try {
+    const auto granted = budget.reserve(demand);
+    FAIL("granted " << granted.slots() << " slots");
+  } catch (const ps::pinned_budget_exceeded& thrown) {
+    problem = thrown;
   }
-  machine(machine&&) = delete;
-  ~machine() {
-    std::error_code ignored;
-    std::filesystem::remove_all(root_, ignored);
-  }
-
-  machine& file(const std::string& path, const std::string& text) {
-    const std::filesystem::path whole = root_ + path;
-    std::filesystem::create_directories(whole.parent_path());
-    std::ofstream{whole} << text;
-    return *this;
-  }
-  /// The MemAvailable of /proc/meminfo.
-  machine& free_mib(std::uint64_t count) {
-    return file("/proc/meminfo",
-                "MemTotal:       99999999 kB\nMemFree:            1234 kB\n"
-                "MemAvailable:   " +
-                    std::to_string(count * 1024) + " kB\nBuffers:  77 kB\n");
-  }
-  [[nodiscard]] std::uint64_t available() const { return ps::available_memory(root_); }
-
- private:
-  std::string root_;
-};
-
-std::string bytes_of(std::uint64_t count) { return std::to_string(count * mib) + "\n"; }
+  return problem.value();
+}
 
 }  // namespace
 
@@ -70,140 +49,145 @@ TEST_CASE("bytes are written as people read them", "[memory]") {
   CHECK(ps::readable_bytes(most) == "16.0 EiB");
 }
 
-TEST_CASE("a machine that tells nothing has all the memory there is", "[memory]") {
-  CHECK(machine{}.available() == most);
-  CHECK(machine{}.file("/proc/meminfo", "MemTotal: 5 kB\n").available() == most);
-  CHECK(machine{}.file("/proc/self/cgroup", "garbage\n0:\n\n::\n").available() == most);
+TEST_CASE("a budget is a number of bytes, or a share of what the process may use", "[memory]") {
+  CHECK(ps::memory_budget::bytes(12'345).limit() == 12'345);
+  test::machine it;
+  it.free_mib(1000);
+  CHECK(ps::memory_budget::share(0.25, it.root()).limit() == 250 * mib);
+  CHECK(ps::memory_budget::share(1.0, it.root()).limit() == 1000 * mib);
+  it.file("/proc/self/cgroup", "0::/box\n").file("/sys/fs/cgroup/box/memory.max", "1048576\n");
+  CHECK(ps::memory_budget::share(0.5, it.root()).limit() == mib / 2);  // the smaller one counts
+  CHECK(ps::memory_budget::share(0.5).limit() > 0);
 }
 
-TEST_CASE("without a control group what the system has left counts", "[memory]") {
-  CHECK(machine{}.free_mib(100).available() == 100 * mib);
+TEST_CASE("a share of a machine that tells nothing is a share of the largest number", "[memory]") {
+  const test::machine silent;
+  CHECK(ps::memory_budget::share(1.0, silent.root()).limit() == most);
+  CHECK(ps::memory_budget::share(0.5, silent.root()).limit() == std::uint64_t{1} << 63);
+  CHECK(ps::memory_budget::share(0x1.fffffffffffffp-1, silent.root()).limit() == most - 2047);
 }
 
-TEST_CASE("the limit of a control group counts, less what is used without the file cache",
-          "[memory]") {
-  machine it;
-  it.free_mib(10'000)
-      .file("/proc/self/cgroup", "0::/box\n")
-      .file("/sys/fs/cgroup/box/memory.max", bytes_of(500));
-  CHECK(it.available() == 500 * mib);
-  it.file("/sys/fs/cgroup/box/memory.current", bytes_of(200));
-  CHECK(it.available() == 300 * mib);
-  it.file("/sys/fs/cgroup/box/memory.stat",
-          "anon 1\nfile 2\nactive_file 9\ninactive_file " + bytes_of(150) + "slab 3\n");
-  CHECK(it.available() == 450 * mib);
-  it.free_mib(400);
-  CHECK(it.available() == 400 * mib);  // the smaller of the two
-}
-
-TEST_CASE("a control group that is full, or over its limit, leaves nothing", "[memory]") {
-  machine it;
-  it.free_mib(10'000)
-      .file("/proc/self/cgroup", "0::/box\n")
-      .file("/sys/fs/cgroup/box/memory.max", bytes_of(500))
-      .file("/sys/fs/cgroup/box/memory.current", bytes_of(501));
-  CHECK(it.available() == 0);
-  it.file("/sys/fs/cgroup/box/memory.stat", "inactive_file " + bytes_of(9000));
-  CHECK(it.available() == 500 * mib);  // never more than the limit
-}
-
-TEST_CASE("a limit of \"max\" is none", "[memory]") {
-  machine it;
-  it.free_mib(100)
-      .file("/proc/self/cgroup", "0::/box\n")
-      .file("/sys/fs/cgroup/box/memory.max", "max\n")
-      .file("/sys/fs/cgroup/box/memory.current", bytes_of(50));
-  CHECK(it.available() == 100 * mib);
-}
-
-TEST_CASE("the limits of all groups above count, the root's too", "[memory]") {
-  machine it;
-  it.free_mib(10'000)
-      .file("/proc/self/cgroup", "0::/a/b/c\n")
-      .file("/sys/fs/cgroup/a/b/c/memory.max", "max\n")
-      .file("/sys/fs/cgroup/a/b/memory.max", bytes_of(700))
-      .file("/sys/fs/cgroup/a/memory.max", bytes_of(600))
-      .file("/sys/fs/cgroup/a/memory.current", bytes_of(100));
-  CHECK(it.available() == 500 * mib);
-  it.file("/sys/fs/cgroup/a/b/memory.current", bytes_of(300));
-  CHECK(it.available() == 400 * mib);
-  it.file("/sys/fs/cgroup/memory.max", bytes_of(50));
-  CHECK(it.available() == 50 * mib);
-}
-
-TEST_CASE("in a container the group's own files lie at the root of the mount", "[memory]") {
-  machine it;
-  it.free_mib(10'000)
-      .file("/proc/self/cgroup", "0::/\n")
-      .file("/sys/fs/cgroup/memory.max", bytes_of(80))
-      .file("/sys/fs/cgroup/memory.current", bytes_of(20));
-  CHECK(it.available() == 60 * mib);
-}
-
-TEST_CASE("control groups of the first version count", "[memory]") {
-  machine it;
-  it.free_mib(10'000)
-      .file("/proc/self/cgroup", "5:cpu,cpuacct:/x\n4:memory:/box/inner\n1:name=systemd:/y\n")
-      .file("/sys/fs/cgroup/memory/box/inner/memory.limit_in_bytes", "9223372036854771712\n")
-      .file("/sys/fs/cgroup/memory/box/memory.limit_in_bytes", bytes_of(300))
-      .file("/sys/fs/cgroup/memory/box/memory.usage_in_bytes", bytes_of(200))
-      .file("/sys/fs/cgroup/memory/box/memory.stat",
-            "inactive_file 5\ntotal_inactive_file " + bytes_of(40));
-  CHECK(it.available() == 140 * mib);
-}
-
-TEST_CASE("the memory controller is found among others, and only by its whole name", "[memory]") {
-  const std::string limit = "/sys/fs/cgroup/memory/box/memory.limit_in_bytes";
-  machine it;
-  it.free_mib(100).file(limit, bytes_of(30));
-  CHECK(it.file("/proc/self/cgroup", "3:cpu,memory,pids:/box\n").available() == 30 * mib);
-  CHECK(it.file("/proc/self/cgroup", "3:hugememory,memoryless:/box\n").available() == 100 * mib);
-}
-
-TEST_CASE("both versions of control groups at once: the smallest counts", "[memory]") {
-  machine it;
-  it.free_mib(10'000)
-      .file("/proc/self/cgroup", "4:memory:/one\n0::/two\n")
-      .file("/sys/fs/cgroup/memory/one/memory.limit_in_bytes", bytes_of(70))
-      .file("/sys/fs/cgroup/two/memory.max", bytes_of(60));
-  CHECK(it.available() == 60 * mib);
-  it.file("/sys/fs/cgroup/memory/one/memory.limit_in_bytes", bytes_of(50));
-  CHECK(it.available() == 50 * mib);
-}
-
-TEST_CASE("the machine that runs this has memory left", "[memory]") {
-  CHECK(ps::available_memory() > mib);
-  CHECK(ps::pinned_budget(0) > mib / 4);
-  CHECK(ps::pinned_budget(0) <= most / 4);
-  CHECK(ps::pinned_budget(12'345) == 12'345);
+TEST_CASE("a share that is none is refused by name", "[memory]") {
+  for (const double bad : {0.0, -0.5, 1.0000001, 25.0, std::numeric_limits<double>::quiet_NaN(),
+                           std::numeric_limits<double>::infinity()}) {
+    INFO(bad);
+    try {
+      const auto budget = ps::memory_budget::share(bad);
+      FAIL("a limit of " << budget.limit());
+    } catch (const ps::option_error& problem) {
+      CHECK(problem.option() == "budget share");
+    }
+  }
 }
 
 TEST_CASE("slots may fill the budget to the last byte and no further", "[memory]") {
-  ps::require_within_budget(12, 100, 1200);
-  CHECK_THROWS_AS(ps::require_within_budget(12, 100, 1199), ps::pinned_budget_exceeded);
-  ps::require_within_budget(0, 100, 0);
+  const ps::slot_demand twelve{.slots = 12, .least = 12, .slot_bytes = 100};
+  const auto whole = ps::memory_budget::bytes(1200).reserve(twelve);
+  CHECK(whole.slots() == 12);
+  CHECK(whole.asked() == 12);
+  CHECK(whole.bytes() == 1200);
+  CHECK_THROWS_AS(static_cast<void>(ps::memory_budget::bytes(1199).reserve(twelve)),
+                  ps::pinned_budget_exceeded);
+}
+
+TEST_CASE("who can do with fewer slots gets as many as fit, down to the least", "[memory]") {
+  const ps::slot_demand flexible{.slots = 12, .least = 2, .slot_bytes = 100};
+  const auto granted = [&](std::uint64_t limit) {
+    const auto budget = ps::memory_budget::bytes(limit);
+    const auto part = budget.reserve(flexible);
+    CHECK(part.asked() == 12);
+    CHECK(part.bytes() == 100 * part.slots());
+    CHECK(budget.used() == part.bytes());
+    return part.slots();
+  };
+  CHECK(granted(most) == 12);
+  CHECK(granted(1199) == 11);
+  CHECK(granted(299) == 2);
+  CHECK(granted(200) == 2);
+  const auto problem = refusal(ps::memory_budget::bytes(199), flexible);
+  CHECK(problem.need() == 200);
+  CHECK(problem.limit() == 199);
+}
+
+TEST_CASE("a reservation ends once, also after the budget, and moves", "[memory]") {
+  const ps::slot_demand one{.slots = 1, .least = 1, .slot_bytes = 100};
+  std::optional<ps::memory_budget> budget = ps::memory_budget::bytes(250);
+  const ps::memory_budget copy = *budget;
+  ps::memory_reservation first = budget->reserve(one);
+  ps::memory_reservation second = copy.reserve(one);
+  CHECK(budget->used() == 200);  // copies share one account
+  CHECK(refusal(copy, one).used() == 200);
+  second = std::move(first);
+  CHECK(copy.used() == 100);
+  {
+    const ps::memory_reservation last = std::move(second);
+    CHECK(copy.used() == 100);
+    CHECK(last.bytes() == 100);
+  }
+  CHECK(copy.used() == 0);
+  first = copy.reserve(one);
+  budget.reset();
+  {
+    const ps::memory_budget gone = ps::memory_budget::bytes(100);
+    second = gone.reserve(one);
+  }
+  CHECK(second.bytes() == 100);
+}
+
+TEST_CASE("threads that share a budget never take more than there is", "[memory]") {
+  constexpr std::uint64_t limit = 1000;
+  const auto budget = ps::memory_budget::bytes(limit);
+  std::atomic<std::uint64_t> held{0};
+  std::atomic<std::size_t> granted{0};
+  std::atomic<bool> too_much{false};
+  {
+    std::vector<std::jthread> threads;
+    for (std::uint64_t thread = 0; thread < 4; ++thread) {
+      threads.emplace_back([&, thread] {
+        for (int turn = 0; turn < 5000; ++turn) {
+          try {
+            const auto part = budget.reserve({.slots = 5, .least = 2, .slot_bytes = 70 + thread});
+            if (held.fetch_add(part.bytes()) + part.bytes() > limit) too_much = true;
+            if (budget.used() > limit) too_much = true;
+            ++granted;
+            held.fetch_sub(part.bytes());
+          } catch (const ps::pinned_budget_exceeded&) {  // the others have it
+          }
+        }
+      });
+    }
+  }
+  CHECK_FALSE(too_much);
+  CHECK(granted > 0);
+  CHECK(budget.used() == 0);
 }
 
 TEST_CASE("a budget that is exceeded says the need, the limit and what to lower", "[memory]") {
-  try {
-    ps::require_within_budget(12, 273 * mib, std::uint64_t{2} << 30);
-    FAIL("12 slots of 273 MiB fit into 2 GiB");
-  } catch (const ps::pinned_budget_exceeded& problem) {
-    CHECK(std::string{problem.what()} ==
-          "pinned_budget_exceeded: 3.2 GiB needed for 12 slots of 273.0 MiB, limit 2.0 GiB: lower "
-          "prefetch or batch_size, or raise pinned_budget_bytes");
-    CHECK(problem.need() == 12 * 273 * mib);
-    CHECK(problem.limit() == std::uint64_t{2} << 30);
-  }
+  const auto budget = ps::memory_budget::bytes(std::uint64_t{2} << 30);
+  const auto alone = refusal(budget, {.slots = 12, .least = 12, .slot_bytes = 273 * mib});
+  CHECK(std::string{alone.what()} ==
+        "pinned_budget_exceeded: 3.2 GiB needed for 12 slots of 273.0 MiB, limit 2.0 GiB: lower "
+        "prefetch or batch_size, raise budget, or say over_budget::fewer_slots");
+  CHECK(alone.need() == 12 * 273 * mib);
+  CHECK(alone.limit() == std::uint64_t{2} << 30);
+  CHECK(alone.used() == 0);
+
+  const auto other = budget.reserve({.slots = 2, .least = 2, .slot_bytes = 900 * mib});
+  const auto shared = refusal(budget, {.slots = 12, .least = 1, .slot_bytes = 273 * mib});
+  CHECK(std::string{shared.what()} ==
+        "pinned_budget_exceeded: 273.0 MiB needed for at least 1 slot of 273.0 MiB, limit 2.0 GiB, "
+        "of which 1.8 GiB are taken already: lower batch_size, or raise budget");
+  CHECK(shared.need() == 273 * mib);
+  CHECK(shared.used() == other.bytes());
   CHECK(std::is_base_of_v<ps::error, ps::pinned_budget_exceeded>);
 }
 
 TEST_CASE("a need beyond 64 bits is the largest number and not a small one", "[memory]") {
-  try {
-    ps::require_within_budget(std::uint64_t{1} << 40, std::uint64_t{1} << 40, 1000);
-    FAIL("2^80 bytes fit into 1000");
-  } catch (const ps::pinned_budget_exceeded& problem) {
-    CHECK(problem.need() == most);
-  }
-  CHECK_THROWS_AS(ps::require_within_budget(most, 2, most - 1), ps::pinned_budget_exceeded);
+  constexpr std::uint64_t huge = std::uint64_t{1} << 40;
+  CHECK(refusal(ps::memory_budget::bytes(1000), {.slots = huge, .least = huge, .slot_bytes = huge})
+            .need() == most);
+  const auto all = ps::memory_budget::bytes(most);
+  CHECK(refusal(all, {.slots = huge, .least = huge, .slot_bytes = huge}).need() == most);
+  CHECK(all.used() == 0);
+  CHECK(all.reserve({.slots = huge, .least = 1, .slot_bytes = huge}).slots() == (1 << 24) - 1);
 }

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <memory>
 #include <stdexcept>
+#include <string>
 #include <type_traits>
 #include <utility>
 
@@ -148,4 +149,17 @@ TEST_CASE("a slab that is not to be had is out of memory, of every kind", "[memo
   CHECK_THROWS_AS((ps::slab{device, std::size_t{1} << 60, kind}), ps::out_of_memory);
   CHECK_THROWS_AS((ps::slab{device, 0, kind}), ps::out_of_memory);
   CHECK(device.bad_frees() == 0);
+}
+
+TEST_CASE("host memory that is not to be had is told as host memory, with what to lower",
+          "[memory]") {
+  const auto told = Catch::Matchers::Predicate<ps::out_of_memory>(
+      [](const ps::out_of_memory& error) {
+        const std::string text = error.what();
+        return text.starts_with("pageable memory: 1152921504606846976 bytes") &&
+               text.find("prefetch") != std::string::npos;
+      },
+      "says pageable, bytes and prefetch");
+  CHECK_THROWS_MATCHES((ps::slab{ledger_device{}, std::size_t{1} << 60, ps::memory_kind::pageable}),
+                       ps::out_of_memory, told);
 }

@@ -222,7 +222,8 @@ TEST_CASE("a loader of another batch size than the share's is refused", "[order]
   const ps::sharded shard{ps::sequential{}, {.world = 2, .global_batch = 32}};
   const numbered data{};
   CHECK_THROWS_MATCHES((ps::loader{data, shard, {.batch_size = 32}}), ps::option_error,
-                       Catch::Matchers::Message("batch_size: must be the sampler's 16, is 32"));
+                       Catch::Matchers::Message("batch_size: must be the sampler's 16 (sharded: "
+                                                "global_batch / world), is 32"));
 }
 
 TEST_CASE("an epoch of 2^63 samples is dealt out to its end", "[order]") {

@@ -4,6 +4,8 @@
 // Replaces the global operator new of a test program by one that counts. Include it in one source of the
 // program.
 
+#include <malloc.h>
+
 #include <atomic>
 #include <cstddef>
 #include <cstdlib>
@@ -12,13 +14,26 @@
 namespace test {
 
 inline std::atomic<std::size_t> allocations{0};
+inline std::atomic<std::size_t> live_bytes{0};  ///< taken and not freed, as the heap rounds them up
+inline std::atomic<std::size_t> peak_bytes{0};  ///< the most that were live since it was set
 
 inline void* counted(std::size_t size, std::size_t alignment) {
   allocations.fetch_add(1, std::memory_order_relaxed);
   const std::size_t rounded = (size + alignment - 1) / alignment * alignment;
   void* memory = std::aligned_alloc(alignment, rounded == 0 ? alignment : rounded);
   if (memory == nullptr) throw std::bad_alloc();
+  const std::size_t bytes = ::malloc_usable_size(memory);
+  const std::size_t live = live_bytes.fetch_add(bytes, std::memory_order_relaxed) + bytes;
+  std::size_t peak = peak_bytes.load(std::memory_order_relaxed);
+  while (peak < live && !peak_bytes.compare_exchange_weak(peak, live, std::memory_order_relaxed)) {
+  }
   return memory;
+}
+
+inline void freed(void* memory) noexcept {
+  if (memory == nullptr) return;
+  live_bytes.fetch_sub(::malloc_usable_size(memory), std::memory_order_relaxed);
+  std::free(memory);
 }
 
 }  // namespace test
@@ -42,18 +57,18 @@ COUNTED operator new(size_t n, align_val_t a, const nothrow_t&) noexcept {
 COUNTED operator new[](size_t n, align_val_t a, const nothrow_t&) noexcept {
   return test::counted(n, size_t(a));
 }
-FREED operator delete(void* p) noexcept { std::free(p); }
-FREED operator delete[](void* p) noexcept { std::free(p); }
-FREED operator delete(void* p, size_t) noexcept { std::free(p); }
-FREED operator delete[](void* p, size_t) noexcept { std::free(p); }
-FREED operator delete(void* p, align_val_t) noexcept { std::free(p); }
-FREED operator delete[](void* p, align_val_t) noexcept { std::free(p); }
-FREED operator delete(void* p, size_t, align_val_t) noexcept { std::free(p); }
-FREED operator delete[](void* p, size_t, align_val_t) noexcept { std::free(p); }
-FREED operator delete(void* p, const nothrow_t&) noexcept { std::free(p); }
-FREED operator delete[](void* p, const nothrow_t&) noexcept { std::free(p); }
-FREED operator delete(void* p, align_val_t, const nothrow_t&) noexcept { std::free(p); }
-FREED operator delete[](void* p, align_val_t, const nothrow_t&) noexcept { std::free(p); }
+FREED operator delete(void* p) noexcept { test::freed(p); }
+FREED operator delete[](void* p) noexcept { test::freed(p); }
+FREED operator delete(void* p, size_t) noexcept { test::freed(p); }
+FREED operator delete[](void* p, size_t) noexcept { test::freed(p); }
+FREED operator delete(void* p, align_val_t) noexcept { test::freed(p); }
+FREED operator delete[](void* p, align_val_t) noexcept { test::freed(p); }
+FREED operator delete(void* p, size_t, align_val_t) noexcept { test::freed(p); }
+FREED operator delete[](void* p, size_t, align_val_t) noexcept { test::freed(p); }
+FREED operator delete(void* p, const nothrow_t&) noexcept { test::freed(p); }
+FREED operator delete[](void* p, const nothrow_t&) noexcept { test::freed(p); }
+FREED operator delete(void* p, align_val_t, const nothrow_t&) noexcept { test::freed(p); }
+FREED operator delete[](void* p, align_val_t, const nothrow_t&) noexcept { test::freed(p); }
 
 #undef COUNTED
 #undef FREED

@@ -5,6 +5,7 @@
 #include <type_traits>
 #include <utility>
 
+#include <penstock/core/checked.hpp>
 #include <penstock/core/layout.hpp>
 #include <penstock/core/record.hpp>
 #include <penstock/core/tensor_view.hpp>
@@ -28,8 +29,9 @@ struct views_of<T, extents<Extents...>> {
   using batch_view = tensor_view<T, dyn, Extents...>;
 
   static constexpr batch_view make_batch(T* data, std::size_t count,
-                                         const extents<Extents...>& lengths) noexcept {
-    return batch_view{data, prepend(count, lengths)};
+                                         const extents<Extents...>& lengths,
+                                         lease_tag lease) noexcept {
+    return batch_view{data, prepend(count, lengths), lease};
   }
 
  private:
@@ -73,17 +75,18 @@ class basic_sample {
                          const record_extents<Record>& lengths) noexcept
       : fields_(fields), lengths_(&lengths) {}
 
-  /// The sample at `position` of a slab.
-  constexpr basic_sample(Byte* slab, const batch_layout<Record>& layout,
-                         std::size_t position) noexcept
+  /// The sample at `position` of a slab. `lease` is for samples of a lease, see `core/checked.hpp`.
+  constexpr basic_sample(Byte* slab, const batch_layout<Record>& layout, std::size_t position,
+                         detail::lease_tag lease = {}) noexcept
       : fields_(addresses(slab, layout, position, std::make_index_sequence<Record::size>{})),
-        lengths_(&layout.extents()) {}
+        lengths_(&layout.extents()),
+        lease_(lease) {}
 
   /// A sample is a const sample.
   template <class Other>
     requires(std::is_same_v<const Other, Byte> && !std::is_same_v<Other, Byte>)
   constexpr basic_sample(const basic_sample<Record, Other>& other) noexcept  // NOLINT: implicit
-      : lengths_(&other.extents()) {
+      : lengths_(&other.extents()), lease_(other.lease_) {
     for (std::size_t i = 0; i < Record::size; ++i) fields_[i] = other.address(i);
   }
 
@@ -99,23 +102,29 @@ class basic_sample {
   [[nodiscard]] decltype(auto) at() const noexcept {
     using field = typename Record::template field_at<Index>;
     using element = detail::like<Byte, typename field::value_type>;
-    auto* data = reinterpret_cast<element*>(fields_[Index]);
+    auto* data = reinterpret_cast<element*>(address(Index));
     if constexpr (field::extents_type::rank == 0) {
       return (*data);
     } else {
       using views = detail::views_of<element, typename field::extents_type>;
-      return typename views::sample_view{data, lengths_->template at<Index>()};
+      return typename views::sample_view{data, lengths_->template at<Index>(), lease_};
     }
   }
 
   /// The first byte of the field at place `index` of the record.
-  [[nodiscard]] constexpr Byte* address(std::size_t index) const noexcept { return fields_[index]; }
+  [[nodiscard]] constexpr Byte* address(std::size_t index) const noexcept {
+    lease_.require_alive();
+    return fields_[index];
+  }
   /// The extents of a sample's fields.
   [[nodiscard]] constexpr const record_extents<Record>& extents() const noexcept {
     return *lengths_;
   }
 
  private:
+  template <penstock::record_type, class>
+  friend class basic_sample;
+
   template <std::size_t... Is>
   static constexpr std::array<Byte*, Record::size> addresses(Byte* slab,
                                                              const batch_layout<Record>& layout,
@@ -127,6 +136,7 @@ class basic_sample {
 
   std::array<Byte*, Record::size> fields_{};
   const record_extents<Record>* lengths_;
+  [[no_unique_address]] detail::lease_tag lease_;
 };
 
 /// A sample to write into.
@@ -145,17 +155,22 @@ class basic_batch_view {
  public:
   using record_type = Record;
 
-  /// `size` samples from place `first` on of the batch in `slab`; both must outlive the view.
+  /// `size` samples from place `first` on of the batch in `slab`; both must outlive the view. `lease`
+  /// is for views of a lease, see `core/checked.hpp`.
   constexpr basic_batch_view(Byte* slab, const batch_layout<Record>& layout, std::size_t first,
-                             std::size_t size) noexcept
-      : slab_(slab), layout_(&layout), first_(first), size_(size) {}
+                             std::size_t size, detail::lease_tag lease = {}) noexcept
+      : slab_(slab), layout_(&layout), first_(first), size_(size), lease_(lease) {}
 
   /// A view to read out of one to write.
   template <class Other>
     requires(std::is_same_v<const Other, Byte> && !std::is_same_v<Other, Byte>)
   constexpr basic_batch_view(  // NOLINT: implicit, as with sample
       const basic_batch_view<Record, Other>& other) noexcept
-      : slab_(other.slab()), layout_(&other.layout()), first_(other.first()), size_(other.size()) {}
+      : slab_(other.slab()),
+        layout_(&other.layout()),
+        first_(other.first()),
+        size_(other.size()),
+        lease_(other.lease_) {}
 
   /// A `tensor_view` of the field called `Name`, the samples as outermost dimension.
   template <name Name>
@@ -170,20 +185,20 @@ class basic_batch_view {
     using field = typename Record::template field_at<Index>;
     using element = detail::like<Byte, typename field::value_type>;
     using views = detail::views_of<element, typename field::extents_type>;
-    auto* data = reinterpret_cast<element*>(slab_ + layout_->template offset<Index>() +
+    auto* data = reinterpret_cast<element*>(slab() + layout_->template offset<Index>() +
                                             first_ * layout_->template sample_bytes<Index>());
-    return views::make_batch(data, size_, layout_->extents().template at<Index>());
+    return views::make_batch(data, size_, layout_->extents().template at<Index>(), lease_);
   }
 
   /// The sample at place `i` of this run.
   [[nodiscard]] constexpr basic_sample<Record, Byte> operator[](std::size_t i) const noexcept {
-    return {slab_, *layout_, first_ + i};
+    return {slab(), *layout_, first_ + i, lease_};
   }
 
   /// The part of this run from its sample `begin` on, `count` samples long.
   [[nodiscard]] constexpr basic_batch_view subrun(std::size_t begin,
                                                   std::size_t count) const noexcept {
-    return {slab_, *layout_, first_ + begin, count};
+    return {slab_, *layout_, first_ + begin, count, lease_};
   }
 
   /// How many samples the run has.
@@ -191,15 +206,22 @@ class basic_batch_view {
   /// The place in the batch of the run's first sample.
   [[nodiscard]] constexpr std::size_t first() const noexcept { return first_; }
   /// The first byte of the whole batch.
-  [[nodiscard]] constexpr Byte* slab() const noexcept { return slab_; }
+  [[nodiscard]] constexpr Byte* slab() const noexcept {
+    lease_.require_alive();
+    return slab_;
+  }
   /// Where the batch's fields lie.
   [[nodiscard]] constexpr const batch_layout<Record>& layout() const noexcept { return *layout_; }
 
  private:
+  template <penstock::record_type, class>
+  friend class basic_batch_view;
+
   Byte* slab_;
   const batch_layout<Record>* layout_;
   std::size_t first_;
   std::size_t size_;
+  [[no_unique_address]] detail::lease_tag lease_;
 };
 
 /// A run of samples to write into.

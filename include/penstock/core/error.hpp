@@ -10,8 +10,10 @@
 
 namespace penstock::inline PENSTOCK_ABI {
 
-/// The base of every exception that penstock itself makes. An exception out of a dataset or a `map`
-/// function is not wrapped: it reaches the consumer as it was thrown, see `failure`.
+/// The base of the exceptions that penstock itself makes, but for those of the standard that say it
+/// better: `std::logic_error` for a wrong call, its child `std::invalid_argument` for a number that
+/// a draw can't have, `std::system_error` for a thread that the system refuses. An exception out of
+/// a dataset or a `map` function is not wrapped: it reaches the consumer as thrown, see `failure`.
 class error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -50,6 +52,9 @@ class index_error : public error {
               " is out of range, the size is " + std::to_string(size)),
         index_(index),
         size_(size) {}
+  /// The same in words of the caller's.
+  index_error(std::uint64_t index, std::uint64_t size, const std::string& message)
+      : error(message), index_(index), size_(size) {}
   /// The index that was asked for.
   [[nodiscard]] std::uint64_t index() const noexcept { return index_; }
   /// How many there are.
@@ -62,6 +67,12 @@ class index_error : public error {
 
 /// All leases are held and the consumer asks for one more: waiting might never end.
 class leases_exhausted : public error {
+ public:
+  using error::error;
+};
+
+/// The stop token of a loader's options was used: no batch comes any more.
+class cancelled : public error {
  public:
   using error::error;
 };

@@ -76,18 +76,34 @@ class batch_layout {
   friend constexpr bool operator==(const batch_layout&, const batch_layout&) = default;
 
  private:
-  static constexpr std::size_t multiply(std::size_t a, std::size_t b) {
-    if (a == 0 || b == 0) throw layout_error("batch_layout: an extent or the batch size is 0");
-    if (a > limit / b) overflow();
-    return a * b;
+  // Above `limit` where the product is; b is not 0.
+  static constexpr std::size_t multiply(std::size_t a, std::size_t b) noexcept {
+    return a > limit / b ? limit + 1 : a * b;
   }
 
-  [[noreturn]] static void overflow() {
-    throw layout_error("batch_layout: the batch has more bytes than an address can count");
+  template <std::size_t Index>
+  [[noreturn]] static void refuse(const std::string& problem) {
+    throw layout_error("batch_layout: field \"" + Record::template field_at<Index>::key.str() +
+                       "\": " + problem);
+  }
+
+  template <std::size_t Index>
+  [[noreturn]] void refuse_size(std::size_t end) const {
+    using field = typename Record::template field_at<Index>;
+    const auto lengths = lengths_.template at<Index>();
+    std::string text = std::to_string(batch_size_) + " samples";
+    for (std::size_t d = 0; d != field::extents_type::rank; ++d)
+      text += " x " + std::to_string(lengths[d]);
+    refuse<Index>(text + " x " + std::to_string(sizeof(typename field::value_type)) +
+                  " bytes, behind the " + std::to_string(end) +
+                  " bytes of other fields, are more than an address can count: lower batch_size or "
+                  "the extents");
   }
 
   template <std::size_t... Is>
   constexpr void place(std::index_sequence<Is...>) {
+    if (batch_size_ == 0)
+      throw layout_error("batch_layout: the batch size must be at least 1, is 0");
     std::size_t end = 0;
     (place_field<Is>(end), ...);
     bytes_ = end;
@@ -98,17 +114,22 @@ class batch_layout {
     using field = typename Record::template field_at<Index>;
     const auto lengths = lengths_.template at<Index>();
     std::size_t bytes = sizeof(typename field::value_type);
-    for (std::size_t d = 0; d != field::extents_type::rank; ++d)
+    for (std::size_t d = 0; d != field::extents_type::rank; ++d) {
+      if (lengths[d] == 0)
+        refuse<Index>("the extent of dimension " + std::to_string(d) + " must be at least 1, is 0");
       bytes = multiply(bytes, lengths[d]);
+    }
     sample_bytes_[Index] = bytes;
     offsets_[Index] = end;
     const std::size_t used = multiply(bytes, batch_size_);
-    if (used > limit - end) overflow();
+    if (used > limit - end) refuse_size<Index>(end);
     end = (end + used + alignment - 1) / alignment * alignment;
   }
 
-  // Half the range, so that sums of two checked terms and rounding up can't wrap.
-  static constexpr std::size_t limit = (std::numeric_limits<std::size_t>::max)() / 2;
+  // About half the range, so that sums of two checked terms can't wrap, and a multiple of the
+  // alignment, so that rounding up does not pass it.
+  static constexpr std::size_t limit =
+      (std::numeric_limits<std::size_t>::max)() / 2 / alignment * alignment;
 
   record_extents<Record> lengths_;
   std::size_t batch_size_;

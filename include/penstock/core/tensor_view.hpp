@@ -6,6 +6,7 @@
 #include <span>
 #include <type_traits>
 
+#include <penstock/core/checked.hpp>
 #include <penstock/core/extents.hpp>
 
 #if defined(__CUDACC__)
@@ -45,19 +46,23 @@ class tensor_view {
   /// How many dimensions there are.
   static constexpr std::size_t rank = sizeof...(Extents);
 
-  /// The elements from `data` on, row-major.
-  PENSTOCK_HOST_DEVICE constexpr tensor_view(T* data, extents_type lengths) noexcept
-      : data_(data), extents_(lengths) {}
+  /// The elements from `data` on, row-major. `lease` is for views of a lease, see `core/checked.hpp`.
+  PENSTOCK_HOST_DEVICE constexpr tensor_view(T* data, extents_type lengths,
+                                             detail::lease_tag lease = {}) noexcept
+      : data_(data), extents_(lengths), lease_(lease) {}
 
   /// A view of T is a view of const T.
   template <class U>
     requires(std::same_as<const U, T> && !std::same_as<U, T>)
   PENSTOCK_HOST_DEVICE constexpr tensor_view(  // NOLINT: implicit, as with std::span
       const tensor_view<U, Extents...>& other) noexcept
-      : data_(other.data()), extents_(other.extents()) {}
+      : data_(other.data()), extents_(other.extents()), lease_(other.lease_) {}
 
   /// The first element, in host or in device memory as the owner of the memory says.
-  [[nodiscard]] PENSTOCK_HOST_DEVICE constexpr T* data() const noexcept { return data_; }
+  [[nodiscard]] PENSTOCK_HOST_DEVICE constexpr T* data() const noexcept {
+    lease_.require_alive();
+    return data_;
+  }
   /// The number of elements.
   [[nodiscard]] PENSTOCK_HOST_DEVICE constexpr std::size_t size() const noexcept {
     return extents_.size();
@@ -76,6 +81,7 @@ class tensor_view {
   template <std::convertible_to<std::size_t>... Indices>
     requires(sizeof...(Indices) == rank)
   [[nodiscard]] PENSTOCK_HOST_DEVICE constexpr T& operator()(Indices... indices) const noexcept {
+    lease_.require_alive();
     std::size_t offset = 0;
     if constexpr (rank > 0) {
       const std::size_t position[rank] = {static_cast<std::size_t>(indices)...};
@@ -91,18 +97,19 @@ class tensor_view {
   /// rank 1.
   [[nodiscard]] PENSTOCK_HOST_DEVICE constexpr decltype(auto) operator[](
       std::size_t index) const noexcept requires(rank > 0) {
+    lease_.require_alive();
     assert(index < extents_[0]);
     if constexpr (rank == 1) {
       return (data_[index]);
     } else {
       using inner = typename detail::inner_view<T, extents_type>::type;
       const auto lengths = inner_extents<typename inner::extents_type>();
-      return inner{data_ + index * lengths.size(), lengths};
+      return inner{data_ + index * lengths.size(), lengths, lease_};
     }
   }
 
   /// All elements, host memory only.
-  [[nodiscard]] constexpr std::span<T> flat() const noexcept { return {data_, size()}; }
+  [[nodiscard]] constexpr std::span<T> flat() const noexcept { return {data(), size()}; }
 
   /// Converts to `cuda::std::mdspan`, `std::mdspan` and their like: any type made of a pointer and
   /// one length a dimension, of the same rank and element type.
@@ -118,6 +125,9 @@ class tensor_view {
   }
 
  private:
+  template <class, std::size_t...>
+  friend class tensor_view;
+
   template <class Inner>
   PENSTOCK_HOST_DEVICE constexpr Inner inner_extents() const noexcept {
     if constexpr (Inner::dynamic_rank == 0) {
@@ -140,11 +150,12 @@ class tensor_view {
 
   template <class Mdspan, std::size_t... Ds>
   constexpr Mdspan to_mdspan(std::index_sequence<Ds...>) const {
-    return Mdspan(data_, extents_[Ds]...);
+    return Mdspan(data(), extents_[Ds]...);
   }
 
   T* data_;
   [[no_unique_address]] extents_type extents_;
+  [[no_unique_address]] detail::lease_tag lease_;
 };
 
 }  // namespace penstock::inline PENSTOCK_ABI

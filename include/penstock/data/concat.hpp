@@ -43,6 +43,7 @@ class concat_dataset {
   static_assert((std::same_as<typename Parts::record_type, record_type> && ...),
                 "penstock::concat: all datasets must have the same record");
   static constexpr std::uint32_t stages = (std::max)({detail::stages_of<Parts>...});
+  static constexpr bool borrows = (detail::borrows<Parts> || ...);
 
   /// Throws `concat_mismatch`.
   explicit concat_dataset(Parts... parts)

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -21,7 +22,7 @@ class run_context {
  public:
   /// What a run of `samples` reads with under `key`.
   run_context(const random_key& key, std::span<const std::uint64_t> samples,
-              std::span<std::byte> scratch, std::size_t& progress) noexcept
+              std::span<std::byte> scratch, std::atomic<std::size_t>& progress) noexcept
       : key_(key), samples_(samples), scratch_(scratch), progress_(&progress) {}
 
   /// The generator of the i-th sample of the run. Keyed by (seed, epoch, the sample's index as the
@@ -30,8 +31,11 @@ class run_context {
     return sample_generator{key_.at_stage(stage), samples_[i]};
   }
 
-  /// Notes that the i-th sample is worked on now: what `failure()` names if it throws.
-  void at(std::size_t i) const noexcept { *progress_ = first_ + i; }
+  /// Notes that the i-th sample is worked on now: what `failure()` names if it throws, and a warning
+  /// while it hangs.
+  void at(std::size_t i) const noexcept {
+    progress_->store(first_ + i, std::memory_order_relaxed);  // says nothing about other memory
+  }
 
   /// Memory that this thread may use while the run is read, at least as large as `scratch_bytes()`
   /// of the outermost dataset, aligned to 256 bytes.
@@ -56,7 +60,7 @@ class run_context {
   random_key key_;
   std::span<const std::uint64_t> samples_;
   std::span<std::byte> scratch_;
-  std::size_t* progress_;
+  std::atomic<std::size_t>* progress_;
   std::size_t first_ = 0;
 };
 
@@ -140,6 +144,9 @@ concept has_scratch = requires(const D& d) {
 /// - `view(index)`: the sample where it lies, as a `const_sample` (its fields may lie in different
 ///   arrays), so that `map` needs no copy of it; valid while the dataset is neither moved nor changed;
 /// - `prefetch(index) noexcept`: a hint that the sample will be read soon.
+///
+/// One that holds pointers into what somebody else owns says `static constexpr bool borrows = true`: a
+/// loader's destructor waits for its reads then, also for those beyond `loader_options::timeout`.
 template <class D>
 concept dataset = detail::has_record<D> && detail::has_size<D> &&
     (!D::record_type::has_dynamic_extents ||
@@ -173,6 +180,14 @@ inline constexpr std::uint32_t stages_of = 0;
 template <class D>
   requires requires { D::stages; }
 inline constexpr std::uint32_t stages_of<D> = D::stages;
+
+/// Whether reading needs what somebody else owns, so that nothing may read once the owner is gone. A
+/// dataset of one's own that holds pointers says `static constexpr bool borrows = true`.
+template <class D>
+inline constexpr bool borrows = false;
+template <class D>
+  requires requires { D::borrows; }
+inline constexpr bool borrows<D> = D::borrows;
 
 }  // namespace detail
 
@@ -242,6 +257,7 @@ class dataset_ref {
  public:
   using record_type = typename D::record_type;
   static constexpr std::uint32_t stages = detail::stages_of<D>;
+  static constexpr bool borrows = true;
 
   /// Refers to `data`, which must outlive it.
   explicit dataset_ref(const D& data) noexcept : data_(&data) {}

@@ -21,6 +21,15 @@
 
 namespace penstock::inline PENSTOCK_ABI {
 
+namespace detail {
+
+inline std::string hex(std::uint8_t byte) {
+  constexpr char digits[] = "0123456789abcdef";
+  return std::string{"0x"} + digits[byte >> 4U] + digits[byte & 0xfU];
+}
+
+}  // namespace detail
+
 /// The content of a file, from its begin to its end: the seam between a file's format and how it is
 /// stored. `read(out)` fills `out`, less only at the end of the content; `available()` is the
 /// number of bytes that are surely still to come, 0 if unknown; both throw `file_error`s. One

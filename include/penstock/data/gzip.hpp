@@ -35,7 +35,8 @@ class gzip_source {
       throw file_truncated(this->path(), 0, "a gzip file", "an empty file");
     }
     if (!at_magic()) {
-      throw file_format_error(this->path(), 0, "a gzip file", "other bytes than 1f 8b");
+      throw file_format_error(this->path(), 0, "a gzip file, which begins with 0x1f 0x8b",
+                              next_bytes() + ": a plain file is opened without penstock::gzip");
     }
     // 15 bits of window; 16 says gzip and nothing else.
     if (::inflateInit2(&stream_, 15 + 16) != Z_OK) throw std::bad_alloc();
@@ -91,7 +92,7 @@ class gzip_source {
       ::inflateReset(&stream_);
     } else {
       throw file_corrupt(path(), consumed(), "the end of the file or another gzip member",
-                         "other bytes");
+                         next_bytes());
     }
   }
 
@@ -105,6 +106,12 @@ class gzip_source {
   // Looks at two bytes, and at one where the buffer ends between them.
   [[nodiscard]] bool at_magic() const noexcept {
     return stream_.next_in[0] == 0x1f && (stream_.avail_in < 2 || stream_.next_in[1] == 0x8b);
+  }
+
+  // For messages: one byte or two.
+  [[nodiscard]] std::string next_bytes() const {
+    const std::string first = detail::hex(stream_.next_in[0]);
+    return stream_.avail_in < 2 ? first : first + ' ' + detail::hex(stream_.next_in[1]);
   }
 
   [[nodiscard]] std::uint64_t consumed() const noexcept { return read_ - stream_.avail_in; }

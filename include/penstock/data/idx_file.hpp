@@ -48,11 +48,6 @@ consteval idx_type idx_type_of() {
   }
 }
 
-inline std::string hex(std::uint8_t byte) {
-  constexpr char digits[] = "0123456789abcdef";
-  return std::string{"0x"} + digits[byte >> 4U] + digits[byte & 0xfU];
-}
-
 inline std::string describe(idx_type type) {
   const std::string code = " (" + hex(static_cast<std::uint8_t>(type)) + ")";
   switch (type) {
@@ -183,8 +178,9 @@ class idx_file {
       const auto found = std::to_integer<std::uint8_t>(begin[i]);
       if (found == 0) continue;
       const bool packed = i == 0 && found == 0x1f && begin[1] == std::byte{0x8b};
-      throw file_format_error(path_, i, "0x00, the begin of an IDX file",
-                              detail::hex(found) + (packed ? ", a gzip file" : ""));
+      throw file_format_error(
+          path_, i, "0x00, the begin of an IDX file",
+          detail::hex(found) + (packed ? ", a gzip file: open it by penstock::gzip" : ""));
     }
     header_.type = static_cast<idx_type>(begin[2]);
     constexpr idx_type types[] = {idx_type::u8,  idx_type::i8,  idx_type::i16,

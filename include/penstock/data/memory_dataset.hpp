@@ -68,6 +68,7 @@ template <penstock::record_type Record>
 class memory_dataset {
  public:
   using record_type = Record;
+  static constexpr bool borrows = true;
 
   /// Refers to `arrays`, contiguous ranges of the fields' types; each of (number of samples) *
   /// (product of the field's extents) elements, where the first array says the number of samples.

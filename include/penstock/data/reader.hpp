@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <new>
@@ -25,7 +26,8 @@ class reader {
   reader(reader&& other) noexcept
       : data_(other.data_),
         scratch_size_(std::exchange(other.scratch_size_, 0)),
-        scratch_(std::exchange(other.scratch_, nullptr)) {}
+        scratch_(std::exchange(other.scratch_, nullptr)),
+        progress_(other.failed_at()) {}
   reader& operator=(reader&&) = delete;
   ~reader() {
     if (scratch_ != nullptr) ::operator delete(scratch_, alignment);
@@ -35,13 +37,18 @@ class reader {
   /// what the dataset throws; `failed_at()` is then the place in the run.
   void read(std::span<const std::uint64_t> indices, batch_view<record_type> out,
             const random_key& key) {
-    progress_ = 0;
+    progress_.store(0, std::memory_order_relaxed);
     const run_context context{key, indices, {scratch_, scratch_size_}, progress_};
     read_run(*data_, indices, out, context);
   }
 
   /// After an exception out of `read`: the place in the run of the sample that was worked on.
-  [[nodiscard]] std::size_t failed_at() const noexcept { return progress_; }
+  [[nodiscard]] std::size_t failed_at() const noexcept {
+    return progress_.load(std::memory_order_relaxed);
+  }
+
+  /// The place in the run of the sample that is worked on now; any thread may look.
+  [[nodiscard]] const std::atomic<std::size_t>& progress() const noexcept { return progress_; }
 
  private:
   static constexpr std::align_val_t alignment{256};
@@ -52,7 +59,7 @@ class reader {
   const D* data_;
   std::size_t scratch_size_;
   std::byte* scratch_;
-  std::size_t progress_ = 0;
+  std::atomic<std::size_t> progress_{0};
 };
 
 }  // namespace penstock::inline PENSTOCK_ABI

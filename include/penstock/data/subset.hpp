@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -30,8 +31,12 @@ struct index_range {
 
   /// Throws `index_error` if it does not lie in a dataset of `size` samples.
   void check(std::uint64_t size) const {
+    if (first > last) {
+      throw index_error(first, last,
+                        "subset: the range from " + std::to_string(first) + " to " +
+                            std::to_string(last) + " ends before it begins");
+    }
     if (last > size) throw index_error("subset: the end of the range", last, size);
-    if (first > last) throw index_error("subset: the begin of the range", first, last);
   }
 };
 
@@ -47,8 +52,9 @@ struct index_list {
 
   /// Throws `index_error` if one does not lie in a dataset of `size` samples.
   void check(std::uint64_t size) const {
-    for (const std::uint64_t index : indices) {
-      if (index >= size) throw index_error("subset", index, size);
+    for (std::size_t i = 0; i < indices.size(); ++i) {
+      if (indices[i] < size) continue;
+      throw index_error("subset: entry " + std::to_string(i) + " of the list", indices[i], size);
     }
   }
 };
@@ -59,6 +65,7 @@ class subset_dataset {
  public:
   using record_type = typename Base::record_type;
   static constexpr std::uint32_t stages = detail::stages_of<Base>;
+  static constexpr bool borrows = detail::borrows<Base>;
 
   /// Throws `index_error` where the selection does not lie in the dataset.
   subset_dataset(Base base, Selection selection)

@@ -135,6 +135,7 @@ class cuda_graphs {
       { batch.size() } -> std::convertible_to<std::size_t>;
     }
   void launch(const Batch& batch, cuda_stream_ref stream, Step&& step) {
+    if constexpr (requires { batch.used_on(stream); }) batch.used_on(stream);
     launch_at(batch.data(), batch.slot(), batch.size(), stream, step);
   }
 

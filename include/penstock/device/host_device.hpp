@@ -104,6 +104,11 @@ class host_device {
 
   /// Zeroed memory on pages of its own, so that no two slots share one. Throws `out_of_memory`.
   [[nodiscard]] void* allocate(std::size_t bytes) const { return map_pages(bytes, "device"); }
+  /// The same as ordinary host memory of another device's feed.
+  [[nodiscard]] void* allocate_pageable(std::size_t bytes) const {
+    return map_pages(bytes, "pageable");
+  }
+  /// Frees what either of the two gave.
   void deallocate(void* data, std::size_t bytes) const noexcept {
     if (data != nullptr) ::munmap(data, rounded(bytes));
   }
@@ -157,7 +162,12 @@ class host_device {
     const std::size_t length = rounded(bytes);
     void* data =
         ::mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (data == MAP_FAILED) throw out_of_memory(kind, bytes, std::strerror(errno));
+    if (data == MAP_FAILED) {
+      throw out_of_memory(kind, bytes,
+                          std::string{"mmap gave "} + std::strerror(errno) +
+                              ": take fewer slots (prefetch, depth) or a smaller batch_size, or "
+                              "raise the process's limit (ulimit -v)");
+    }
     if (length >= huge_page) ::madvise(data, length, MADV_HUGEPAGE);
     // Touched here, so that no page fault falls into the loop.
     for (std::size_t offset = 0; offset < length; offset += page) {

@@ -13,6 +13,7 @@
 #include <memory>
 #include <mutex>
 #include <new>
+#include <system_error>
 #include <thread>
 #include <type_traits>
 #include <utility>
@@ -40,7 +41,7 @@ using host_clock = std::chrono::steady_clock;
 class host_queue : public std::enable_shared_from_this<host_queue> {
  public:
   static constexpr std::size_t capacity = 256;
-  static constexpr std::size_t operation_bytes = 112;
+  static constexpr std::size_t operation_bytes = PENSTOCK_CHECKED ? 240 : 112;  // larger views
 
   explicit host_queue(const host_device_options& options) : options_(options) {}
   host_queue(host_queue&&) = delete;
@@ -248,10 +249,9 @@ class host_stream_ref {
 /// destructor waits for all of it. Move-only; a moved-from stream may be assigned to and destroyed.
 class host_stream {
  public:
-  /// Starts the stream's thread.
+  /// Starts the stream's thread. Throws `std::system_error` when the system refuses one.
   explicit host_stream(const host_device_options& options = {})
-      : queue_(std::make_shared<detail::host_queue>(options)),
-        thread_([queue = queue_] { queue->run(); }) {}
+      : queue_(std::make_shared<detail::host_queue>(options)), thread_(started(queue_)) {}
 
   host_stream(host_stream&&) noexcept = default;
   host_stream& operator=(host_stream&& other) noexcept {
@@ -273,6 +273,16 @@ class host_stream {
  private:
   friend class host_device;
   friend class host_stream_ref;
+
+  static std::thread started(const std::shared_ptr<detail::host_queue>& queue) {
+    try {
+      return std::thread{[queue] { queue->run(); }};
+    } catch (const std::system_error& refusal) {
+      throw std::system_error(refusal.code(),
+                              "host_stream: its thread can't be started: raise the limit on "
+                              "threads (ulimit -u, the container's limit on pids)");
+    }
+  }
 
   void finish() noexcept {
     if (!thread_.joinable()) return;

@@ -6,6 +6,7 @@
 #include <memory>
 #include <utility>
 
+#include <penstock/core/checked.hpp>
 #include <penstock/load/epoch_plan.hpp>
 
 namespace penstock::inline PENSTOCK_ABI {
@@ -33,6 +34,7 @@ class batch_range {
     [[nodiscard]] batch_type& operator*() const noexcept { return flow_->current(); }
     [[nodiscard]] batch_type* operator->() const noexcept { return &flow_->current(); }
     iterator& operator++() {
+      [[maybe_unused]] const auto inside = gate_.enter();
       if (!flow_->advance()) flow_ = nullptr;
       return *this;
     }
@@ -43,8 +45,9 @@ class batch_range {
 
    private:
     friend class batch_range;
-    explicit iterator(Flow* flow) noexcept : flow_(flow) {}
+    iterator(Flow* flow, const detail::call_gate& gate) noexcept : flow_(flow), gate_(gate) {}
     Flow* flow_ = nullptr;
+    [[no_unique_address]] detail::call_gate gate_;
   };
 
   /// The batches of `flow` from `from` up to the begin of `last_epoch`.
@@ -60,9 +63,10 @@ class batch_range {
   /// Starts reading, at the first batch. Throws `std::logic_error` while another range is live, and
   /// what reading the first batch throws.
   [[nodiscard]] iterator begin() {
+    [[maybe_unused]] const auto inside = gate_.enter();
     flow_->finish(ticket_);
     ticket_ = flow_->start(from_, last_epoch_);
-    return iterator{flow_->advance() ? flow_.get() : nullptr};
+    return iterator{flow_->advance() ? flow_.get() : nullptr, gate_};
   }
   /// The end, which the iterator compares with.
   [[nodiscard]] std::default_sentinel_t end() const noexcept { return {}; }
@@ -72,6 +76,7 @@ class batch_range {
   batch_position from_;
   std::uint64_t last_epoch_;
   std::uint64_t ticket_ = 0;  // names this range's start; 0: none
+  [[no_unique_address]] detail::call_gate gate_{std::in_place};
 };
 
 }  // namespace penstock::inline PENSTOCK_ABI

@@ -16,6 +16,7 @@
 #include <penstock/data/dataset.hpp>
 #include <penstock/load/epoch_plan.hpp>
 #include <penstock/load/host_slots.hpp>
+#include <penstock/load/read_watch.hpp>
 #include <penstock/load/recovery.hpp>
 
 namespace penstock::inline PENSTOCK_ABI::detail {
@@ -84,15 +85,18 @@ template <dataset Dataset>
 struct alignas(cache_line) reading_hands {
   recovering_reader<Dataset> source;
   std::vector<std::uint64_t> indices;  ///< of one run
+  read_mark* mark = nullptr;           ///< where it shows what it reads; null: nobody looks
 };
 
 /// The hands of `workers` threads, which take `run` samples at a time; without workers the consumer's.
 template <dataset Dataset>
 [[nodiscard]] std::vector<reading_hands<Dataset>> make_hands(const Dataset& data, recovery& shared,
-                                                             std::size_t workers, std::size_t run) {
+                                                             read_watch& watch, std::size_t workers,
+                                                             std::size_t run) {
   std::vector<reading_hands<Dataset>> all;
   do {
-    all.push_back({{data, shared}, std::vector<std::uint64_t>(run)});
+    read_mark* const mark = watch.mark_of(all.size());
+    all.push_back({{data, shared, mark}, std::vector<std::uint64_t>(run), mark});
   } while (all.size() < workers);
   return all;
 }

@@ -18,12 +18,14 @@
 #include <penstock/data/dataset.hpp>
 #include <penstock/load/batch_work.hpp>
 #include <penstock/load/claim_cursor.hpp>
+#include <penstock/load/delivery.hpp>
 #include <penstock/load/epoch_plan.hpp>
+#include <penstock/load/footprint.hpp>
 #include <penstock/load/host_slots.hpp>
 #include <penstock/load/options.hpp>
+#include <penstock/load/read_watch.hpp>
 #include <penstock/load/recovery.hpp>
 #include <penstock/load/worker_pool.hpp>
-#include <penstock/memory/budget.hpp>
 #include <penstock/order/sampler.hpp>
 
 namespace penstock::inline PENSTOCK_ABI::detail {
@@ -53,18 +55,30 @@ class engine {
         runs_(static_cast<std::uint32_t>((options.batch_size + run_ - 1) / run_)),
         cursor_(runs_),
         work_(slots_->count()),
-        announced_(slots_->count()),
-        finished_(slots_->count()),
+        delivery_(slots_->count(), options.in_order),
         recovery_(options.on_error, dataset_.size(), slots_->count(), options.batch_size),
-        hands_(make_hands(dataset_, recovery_, options.workers, run_)),
-        pool_(options.workers, work_on{this}, wake_all{this}) {}
+        watch_(options, run_, names_failed_sample<Dataset>),
+        hands_(make_hands(dataset_, recovery_, watch_, options.workers, run_)),
+        pool_(options.workers, work_on{this}, wake_all{this}),
+        on_stop_(options.stop, cancel_all{this}) {
+    watch_.start([this](std::exception_ptr error, const failure& read) noexcept {
+      die(std::move(error), read);
+    });
+  }
 
   engine(engine&&) = delete;
   ~engine() { shut_down(); }
 
-  /// Ends the range and all threads, for good: no batch comes any more.
+  /// `state` is what holds this engine: a reader that is let go keeps it alive.
+  void kept_alive_by(const std::shared_ptr<void>& state) noexcept { state_ = state; }
+
+  /// Ends the range and all threads, for good: no batch comes any more. Reads are waited for, but those
+  /// beyond the timeout of a dataset that is our own.
   void shut_down() noexcept {
     stop();
+    end_workers();
+    watch_.stop();
+    if constexpr (borrows<Dataset>) watch_.report_blocked();
     pool_.stop();
     is_shut_down_ = true;
   }
@@ -79,11 +93,19 @@ class engine {
   [[nodiscard]] const Sampler& order() const noexcept { return sampler_; }
   [[nodiscard]] const std::optional<failure>& last_failure() const noexcept { return failure_; }
   [[nodiscard]] failure_report failures() const { return recovery_.report(); }
+  [[nodiscard]] std::size_t abandoned_readers() const noexcept { return abandoned_; }
 
   /// Begins to read the batches from `from` to the begin of epoch `last_epoch`.
   void start(const batch_position& from, std::uint64_t last_epoch) {
-    if (active_) throw std::logic_error("penstock::loader: a range over this loader is still live");
-    if (is_shut_down_) throw std::logic_error("penstock::loader: the loader of this range is gone");
+    if (active_) {
+      throw std::logic_error(
+          "penstock::loader: a range over this loader is still live: leave its loop, or destroy "
+          "the range, before another one begins");
+    }
+    if (is_shut_down_) {
+      throw std::logic_error(
+          "penstock::loader: the loader of this range is gone: keep it as long as its ranges");
+    }
     const batch_position first = plan_.normal(from);
     const std::uint64_t count = plan_.count(first, last_epoch);
     {
@@ -100,13 +122,15 @@ class engine {
   }
 
   /// The next batch, waiting for it; empty at the end of what was started. Throws what the dataset
-  /// has thrown for this batch, `leases_exhausted`, or what the device throws; the range is over then.
+  /// has thrown for this batch, `leases_exhausted`, `cancelled`, `read_timeout`, or what the device
+  /// throws; the range is over then.
   [[nodiscard]] batch_type next() {
     if (!active_ || next_ == end_seen_) {
       stop();
       return {};
     }
     try {
+      if (delivery_.has_failed()) delivery_.rethrow(failure_);
       return options_.workers == 0 ? read_inline() : take(wait_for_next());
     } catch (...) {
       const auto error = std::current_exception();
@@ -118,7 +142,7 @@ class engine {
   /// The next batch if it is complete already; else empty. Without workers always empty.
   [[nodiscard]] batch_type try_next() {
     if (!active_ || next_ == end_seen_ || options_.workers == 0) return {};
-    if (is_announced()) return next();
+    if (delivery_.is_ready(next_) || delivery_.has_failed()) return next();
     slots_->nudge();
     return {};
   }
@@ -138,8 +162,8 @@ class engine {
     recovery_.interrupt();
     if (options_.workers == 0) next_ = opened;
     for (; next_ != opened; ++next_) {
-      const auto slot = wait_for_any();
-      if (!slot) return pool_.stop();  // a worker died: the others still read
+      const auto slot = delivery_.wait(next_);
+      if (!slot) return end_workers();  // nothing is delivered any more: others may still read
       work_[*slot].take_error();
       slots_->give_back(*slot);
     }
@@ -163,13 +187,27 @@ class engine {
       self->cursor_.wake();
     }
   };
+  struct cancel_all {
+    engine* self;
+    void operator()() const noexcept {
+      self->die(
+          std::make_exception_ptr(cancelled("cancelled: loader_options::stop was requested")));
+      self->pool_.request_stop();
+    }
+  };
 
   std::shared_ptr<host_slots<record_type, Device>> make_slots() const {
-    const std::size_t count = slot_count(options_, layout_.bytes());
-    const std::uint64_t limit = pinned_budget(options_.pinned_budget_bytes);
-    if (options_.pinned) require_within_budget(count, layout_.bytes(), limit);
-    return std::make_shared<host_slots<record_type, Device>>(device_, layout_, count,
-                                                             slot_memory(options_));
+    auto granted = reserve_slots(layout_.bytes(), options_);
+    const auto count = static_cast<std::size_t>(granted.slots());
+    return std::make_shared<host_slots<record_type, Device>>(
+        device_, layout_, count, slot_memory(options_), std::move(granted));
+  }
+
+  /// Ends the workers, and waits for them but for those whose read was given up: where the dataset is
+  /// our own their threads are let go, else they wait for `shut_down`.
+  void end_workers() noexcept {
+    const auto is_lost = [this](std::size_t worker) { return watch_.is_given_up(worker); };
+    abandoned_ += pool_.stop(is_lost, borrows<Dataset> ? nullptr : state_.lock());
   }
 
   // ---- workers
@@ -246,11 +284,12 @@ class engine {
     slot_work& batch = work_[slot];
     const std::size_t begin = std::size_t{run} * run_;
     const auto is_over = [&] {
-      return batch.sequence < cancelled_.load(std::memory_order_acquire);
+      return batch.sequence < cancelled_.load(std::memory_order_acquire) || delivery_.has_failed();
     };
     if (begin >= batch.info.size || is_over()) return;
     const std::span wanted{own.indices.data(), (std::min)(run_, batch.info.size - begin)};
     const batch_view<record_type> all{slots_->data(slot), layout_, 0, batch.info.size};
+    if (own.mark != nullptr) own.mark->enter_batch(batch.info.epoch, batch.info.index);
     try {
       batch.pick(plan_, begin, wanted);
       own.source.read(slot, wanted, all.subrun(begin, wanted.size()),
@@ -266,58 +305,30 @@ class engine {
     slot_work& batch = work_[slot];
     if (!batch.finish_run()) return;
     recovery_.close(slot, slots_->data(slot), layout_, batch.info);
-    if (!options_.in_order) {
-      finished_.try_push(slot);
-      return;
-    }
-    announcement& next = announced_[batch.sequence % announced_.size()];
-    next.slot = slot;
-    next.word.store(static_cast<std::uint32_t>(batch.sequence + 1));
+    delivery_.announce(batch.sequence, slot);
   }
 
-  /// A worker failed outside a dataset's read: the device is in error. Nothing can be read any more;
-  /// the consumer gets the exception at its next step.
-  void die(std::exception_ptr error) noexcept {
-    {
-      const std::lock_guard lock{open_};
-      if (!fatal_) fatal_ = std::move(error);
-    }
-    dead_.store(true, std::memory_order_release);
-    finished_.close();
-    for (auto& next : announced_) next.word.advance();
+  /// Nothing can be read any more: a worker failed outside a dataset's read (the device is in error), a
+  /// read hangs beyond the timeout, or somebody asked to stop. The consumer gets the exception at its
+  /// next step. From any thread.
+  void die(std::exception_ptr error, std::optional<failure> where = {}) noexcept {
+    delivery_.fail(std::move(error), std::move(where));
+    recovery_.interrupt();
+    pool_.look_again();
   }
 
   // ---- the consumer
-
-  [[nodiscard]] bool is_announced() const noexcept {
-    if (!options_.in_order) return !finished_.was_empty();
-    return announced_[next_ % announced_.size()].word.load() ==
-           static_cast<std::uint32_t>(next_ + 1);
-  }
 
   /// The slot of the next batch once it is complete.
   std::uint32_t wait_for_next() {
     // Nobody but the consumer could give a slot back: waiting would never end.
     if (slots_->leased() == slots_->count()) slots_->throw_exhausted();
-    const bool starving = !is_announced();
+    const bool starving = !delivery_.is_ready(next_);
     if (starving) slots_->set_starving(true);
-    const auto slot = wait_for_any();
+    const auto slot = delivery_.wait(next_);
     if (starving) slots_->set_starving(false);
-    if (slot) return *slot;
-    const std::lock_guard lock{open_};
-    std::rethrow_exception(fatal_);
-  }
-
-  /// The same; nothing once the engine is dead.
-  std::optional<std::uint32_t> wait_for_any() noexcept {
-    if (!options_.in_order) return finished_.pop();
-    const announcement& next = announced_[next_ % announced_.size()];
-    const auto expected = static_cast<std::uint32_t>(next_ + 1);
-    next.word.wait([&](std::uint32_t now) {
-      return now == expected || dead_.load(std::memory_order_acquire);
-    });
-    if (dead_.load(std::memory_order_acquire)) return std::nullopt;
-    return next.slot;
+    if (!slot) delivery_.rethrow(failure_);
+    return *slot;
   }
 
   /// Makes the lease of a complete batch, or throws its error.
@@ -350,6 +361,10 @@ class engine {
     for (std::uint32_t run = 0; run < runs_; ++run) {
       fill(*slot, run, hands_.front());
     }
+    if (delivery_.has_failed()) {  // and the batch may not be whole
+      slots_->give_back(*slot);
+      delivery_.rethrow(failure_);
+    }
     recovery_.close(*slot, slots_->data(*slot), layout_, work_[*slot].info);
     return take(*slot);
   }
@@ -365,21 +380,18 @@ class engine {
   std::uint32_t runs_;  // runs a batch
 
   claim_cursor<> cursor_;
-  std::vector<slot_work> work_;          // by slot
-  std::vector<announcement> announced_;  // by sequence modulo slots
-  batch_queue<std::uint32_t> finished_;  // delivery in order of completion
+  std::vector<slot_work> work_;  // by slot
+  delivery delivery_;
 
-  std::mutex open_;                         // guards the five below
+  std::mutex open_;                         // guards the four below
   std::uint64_t opened_ = 0;                // batches bound so far
   std::uint64_t end_ = 0;                   // batches wanted so far
   batch_position position_;                 // of the next batch to bind
   std::optional<order_of<Sampler>> order_;  // of its epoch
-  std::exception_ptr fatal_;
 
   sequence demand_;                          // moves when end_ does
   std::optional<std::uint32_t> spare_;       // of the opener: a slot at hand
   std::atomic<std::uint64_t> cancelled_{0};  // batches below it are not read any more
-  std::atomic<bool> dead_{false};
 
   std::uint64_t next_ = 0;  // of the consumer: the next batch to take
   std::uint64_t end_seen_ = 0;
@@ -389,8 +401,12 @@ class engine {
   std::optional<failure> failure_;
 
   recovery recovery_;
-  std::vector<hands> hands_;             // by worker; without workers the consumer's
-  worker_pool<work_on, wake_all> pool_;  // last: its threads use all of the above
+  read_watch watch_;
+  std::vector<hands> hands_;  // by worker; without workers the consumer's
+  std::size_t abandoned_ = 0;
+  std::weak_ptr<void> state_;
+  worker_pool<work_on, wake_all> pool_;     // its threads use all of the above
+  std::stop_callback<cancel_all> on_stop_;  // last: it uses the pool
 };
 
 }  // namespace penstock::inline PENSTOCK_ABI::detail

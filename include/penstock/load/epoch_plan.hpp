@@ -19,7 +19,8 @@ void require_batches_of(const Sampler& order, const loader_options& options) {
   if constexpr (sampler_of_batches<Sampler>) {
     if (order.batch_size() == options.batch_size) return;
     throw option_error("batch_size", "must be the sampler's " + std::to_string(order.batch_size()) +
-                                         ", is " + std::to_string(options.batch_size));
+                                         " (sharded: global_batch / world), is " +
+                                         std::to_string(options.batch_size));
   }
 }
 
@@ -41,11 +42,13 @@ class epoch_plan {
   epoch_plan(std::uint64_t samples, std::size_t batch_size, last_batch last)
       : samples_(samples), batch_size_(batch_size), last_(last) {
     if (samples == 0)
-      throw empty_dataset("loader: the dataset, or what the sampler draws, is empty");
+      throw empty_dataset(
+          "loader: an epoch has 0 samples: is the dataset empty, or does its sampler draw none?");
     if (batches() == 0) {
       throw option_error("batch_size",
                          std::to_string(batch_size) + " is above the " + std::to_string(samples) +
-                             " samples of an epoch, and last_batch::drop leaves none");
+                             " samples of an epoch, and last_batch::drop leaves none: lower it, or "
+                             "take last_batch::keep");
     }
   }
 
@@ -81,19 +84,25 @@ class epoch_plan {
     const std::uint64_t per_epoch = batches();
     if (last_epoch > max_epochs) {
       throw option_error("epochs",
-                         "the last epoch " + std::to_string(last_epoch) + " is above 2^32");
+                         "the end, epoch " + std::to_string(last_epoch) + ", is above 2^32");
     }
     if (from.epoch > last_epoch || (from.batch != 0 && from.epoch == last_epoch)) {
-      throw option_error("epochs", "the first epoch " + std::to_string(from.epoch) +
-                                       " is behind the last one " + std::to_string(last_epoch));
+      throw option_error("epochs", "batch " + std::to_string(from.batch) + " of epoch " +
+                                       std::to_string(from.epoch) +
+                                       ", the first one asked for, is behind the end, the begin of "
+                                       "epoch " +
+                                       std::to_string(last_epoch));
     }
     if (from.batch >= per_epoch) {
-      throw option_error("epochs", "batch " + std::to_string(from.batch) + " of " +
-                                       std::to_string(per_epoch) + " in an epoch");
+      throw option_error("epochs", "there is no batch " + std::to_string(from.batch) +
+                                       ": an epoch has " + std::to_string(per_epoch) +
+                                       ", counted from 0");
     }
     const std::uint64_t epochs = last_epoch - from.epoch;
     if (epochs != 0 && per_epoch > (std::numeric_limits<std::uint64_t>::max)() / epochs) {
-      throw option_error("epochs", "more batches than 64 bits count");
+      throw option_error("epochs", std::to_string(epochs) + " epochs of " +
+                                       std::to_string(per_epoch) +
+                                       " batches are more than 64 bits count");
     }
     return epochs * per_epoch - from.batch;
   }

@@ -84,7 +84,8 @@ inline void require_valid(const error_policy& policy) {
   }
   if (policy.then != on_error::propagate && policy.then != on_error::substitute &&
       policy.then != on_error::skip) {
-    throw option_error("on_error.then", "is none of propagate, substitute and skip");
+    throw option_error("on_error.then", "must be propagate, substitute or skip, is " +
+                                            std::to_string(static_cast<int>(policy.then)));
   }
   if (!(policy.largest_share >= 0 && policy.largest_share <= 1)) {
     throw option_error("on_error.largest_share",

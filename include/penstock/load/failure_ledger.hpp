@@ -99,7 +99,8 @@ struct failure_report {
     const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), index);
     if (problem != std::errc{} || end != text.data() + text.size()) {
       throw error("quarantine list, line " + std::to_string(number) +
-                  ": expected a sample index, found '" + std::string{text.substr(0, 40)} + "'");
+                  ": expected one sample index below 2^64, found '" +
+                  std::string{text.substr(0, 40)} + "'");
     }
     indices.push_back(index);
   }

@@ -11,9 +11,11 @@
 #include <vector>
 
 #include <penstock/core/batch.hpp>
+#include <penstock/core/checked.hpp>
 #include <penstock/core/error.hpp>
 #include <penstock/device/device.hpp>
 #include <penstock/load/batch_queue.hpp>
+#include <penstock/memory/budget.hpp>
 #include <penstock/memory/slab.hpp>
 
 namespace penstock::inline PENSTOCK_ABI {
@@ -43,10 +45,11 @@ struct batch_info {
 template <record_type Record, device Device>
 class host_slots {
  public:
-  /// Throws `out_of_memory`, and what the device throws.
+  /// Keeps `granted` as long as the memory. Throws `out_of_memory`, and what the device throws.
   host_slots(const Device& where, const batch_layout<Record>& layout, std::size_t count,
-             memory_kind kind)
-      : device_(where),
+             memory_kind kind, memory_reservation granted = {})
+      : granted_(std::move(granted)),
+        device_(where),
         layout_(layout),
         memory_(where, layout.bytes() * count, kind, layout.bytes()),
         wake_at_(std::max<std::size_t>(1, count / 2)),
@@ -54,7 +57,7 @@ class host_slots {
     drained_.reserve(count);
     for (std::uint32_t slot = 0; slot < count; ++slot) {
       drained_.push_back(where.make_event());
-      push({slot, false});
+      give_back(slot);
     }
   }
   host_slots(host_slots&&) = delete;
@@ -67,6 +70,7 @@ class host_slots {
       } catch (...) {  // a device in error runs no copies any more
       }
     }
+    detail::allow(memory_.data(), memory_.bytes());
   }
 
   /// The device that the memory is pinned for.
@@ -92,7 +96,11 @@ class host_slots {
   [[nodiscard]] std::optional<std::uint32_t> try_acquire() { return settled(returned_.try_pop()); }
 
   /// Returns a slot that nothing reads any more.
-  void give_back(std::uint32_t slot) noexcept { push({slot, false}); }
+  void give_back(std::uint32_t slot) noexcept {
+    detail::poison(data(slot), layout_.bytes());
+    detail::forbid(data(slot), layout_.bytes());
+    push({slot, false});
+  }
 
   /// Returns a slot that is free once `stream` gets here. Throws what recording throws; the slot is
   /// returned then too, after a wait for the stream.
@@ -133,8 +141,12 @@ class host_slots {
 
   /// For a consumer that asks for a batch although nobody but itself could give a slot back.
   [[noreturn]] void throw_exhausted() const {
+    const std::string remedy = granted_.slots() < granted_.asked()
+                                   ? "raise budget, which had no room for the " +
+                                         std::to_string(granted_.asked()) + " that were asked for"
+                                   : "raise prefetch";
     throw leases_exhausted("loader: all " + std::to_string(count()) +
-                           " host slots are held as leases: release one, or raise prefetch");
+                           " host slots are held as leases: release one, or " + remedy);
   }
 
   /// Ends waiting for slots, for good.
@@ -164,9 +176,12 @@ class host_slots {
       push(*back);  // as it came: who takes it next waits again
       throw;
     }
+    detail::allow(data(back->slot), layout_.bytes());
+    if (back->behind_copy) detail::poison(data(back->slot), layout_.bytes());
     return back->slot;
   }
 
+  memory_reservation granted_;  // first: it ends when the slab has gone
   Device device_;
   batch_layout<Record> layout_;
   slab<Device> memory_;
@@ -192,7 +207,7 @@ class host_batch {
   /// A lease of `slot`, which holds the batch.
   host_batch(std::shared_ptr<host_slots<Record, Device>> slots, std::uint32_t slot,
              const batch_info& info) noexcept
-      : slots_(std::move(slots)), slot_(slot), info_(info) {
+      : slots_(std::move(slots)), slot_(slot), info_(info), lease_(info.epoch, info.index) {
     slots_->note_lease();
   }
   host_batch(host_batch&&) noexcept = default;
@@ -202,6 +217,7 @@ class host_batch {
       slots_ = std::move(other.slots_);
       slot_ = other.slot_;
       info_ = other.info_;
+      lease_ = std::move(other.lease_);
     }
     return *this;
   }
@@ -225,17 +241,23 @@ class host_batch {
   [[nodiscard]] std::size_t slot() const noexcept { return slot_; }
 
   /// The slab: all fields, see `batch_layout`.
-  [[nodiscard]] std::byte* data() noexcept { return slots_->data(slot_); }
+  [[nodiscard]] std::byte* data() noexcept {
+    lease_.use();
+    return slots_->data(slot_);
+  }
   /// The slab, to read.
-  [[nodiscard]] const std::byte* data() const noexcept { return slots_->data(slot_); }
+  [[nodiscard]] const std::byte* data() const noexcept {
+    lease_.use();
+    return slots_->data(slot_);
+  }
 
   /// All samples of the batch.
   [[nodiscard]] batch_view<Record> view() noexcept {
-    return {data(), slots_->layout(), 0, info_.size};
+    return {data(), slots_->layout(), 0, info_.size, lease_.tag()};
   }
   /// All samples of the batch, to read.
   [[nodiscard]] const_batch_view<Record> view() const noexcept {
-    return {data(), slots_->layout(), 0, info_.size};
+    return {data(), slots_->layout(), 0, info_.size, lease_.tag()};
   }
 
   /// A `tensor_view` of one field, the samples as outermost dimension; of const for a const lease.
@@ -252,6 +274,8 @@ class host_batch {
   /// Gives the slot back as soon as `stream` has done what it was given so far: for a copy out of the
   /// slot that runs on. The lease is empty then. Throws what the device throws.
   void release_after(typename Device::stream_ref stream) {
+    lease_.use();
+    lease_.end();
     const auto slots = std::move(slots_);
     slots->note_release();
     slots->give_back_after(slot_, stream);
@@ -260,6 +284,7 @@ class host_batch {
  private:
   void release() noexcept {
     if (slots_ == nullptr) return;
+    lease_.end();
     slots_->note_release();
     slots_->give_back(slot_);
     slots_.reset();
@@ -268,6 +293,7 @@ class host_batch {
   std::shared_ptr<host_slots<Record, Device>> slots_;
   std::uint32_t slot_ = 0;
   batch_info info_;
+  [[no_unique_address]] detail::lease_guard lease_;
 };
 
 }  // namespace penstock::inline PENSTOCK_ABI

@@ -11,20 +11,13 @@
 #include <penstock/load/batch_range.hpp>
 #include <penstock/load/engine.hpp>
 #include <penstock/load/failure_ledger.hpp>
+#include <penstock/load/footprint.hpp>
 #include <penstock/load/host_slots.hpp>
 #include <penstock/load/loader_state.hpp>
 #include <penstock/load/options.hpp>
 #include <penstock/order/sampler.hpp>
 
 namespace penstock::inline PENSTOCK_ABI {
-
-/// What a loader has taken.
-struct loader_footprint {
-  std::size_t slots;       ///< host slots
-  std::size_t slot_bytes;  ///< bytes of each, see `batch_layout`
-  std::size_t bytes;       ///< bytes of the slab that holds them all
-  bool pinned;             ///< whether the slab really is page-locked; false after a fallback
-};
 
 /// Reads batches of a dataset in the order of a sampler, on worker threads, into a fixed ring of host
 /// slots. A loop over it gets leases of host memory; `transfer` carries them to a device.
@@ -86,7 +79,9 @@ class loader {
   /// Checks the options, takes all memory and starts the workers.
   template <class Data>
   loader(Data&& data, const Sampler& order, const Device& where, const loader_options& options)
-      : flow_(std::make_shared<flow>(std::forward<Data>(data), order, where, options)) {}
+      : flow_(std::make_shared<flow>(std::forward<Data>(data), order, where, options)) {
+    flow_->reads.kept_alive_by(flow_);
+  }
 
   /// Without a device: batches in host memory.
   template <class Data>
@@ -100,7 +95,8 @@ class loader {
     return *this;
   }
 
-  /// Ends all threads as soon as the reads under way return. Leases stay valid, ranges end.
+  /// Ends all threads as soon as the reads under way return, see also `loader_options::timeout`. Leases
+  /// stay valid, ranges end.
   ~loader() {
     if (flow_) flow_->reads.shut_down();
   }
@@ -125,7 +121,9 @@ class loader {
   /// The same for any batch that is next.
   [[nodiscard]] loader_state state_at(const batch_position& next) const {
     if (!options().in_order) {
-      throw option_error("in_order", "false: what was delivered is no place in the order");
+      throw option_error("in_order",
+                         "must be true for a state, is false: batches that come as they are ready "
+                         "leave no place to go on from");
     }
     if (!flow_->fingerprint) {
       flow_->fingerprint =
@@ -163,10 +161,13 @@ class loader {
   }
   /// What the loader was made with.
   [[nodiscard]] const loader_options& options() const noexcept { return reads().options(); }
-  /// What memory was taken, and whether it is page-locked.
+  /// What memory was taken, how many of the slots that were asked for, and whether they are page-locked.
   [[nodiscard]] loader_footprint footprint() const noexcept {
     const auto& slots = reads().slots();
-    return {slots.count(), slots.layout().bytes(), slots.bytes(), slots.pinned()};
+    loader_footprint taken = detail::footprint_of(slots.layout(), options(), slots.count());
+    taken.bytes = slots.bytes();
+    taken.pinned = slots.pinned();
+    return taken;
   }
 
   /// Where the exception came from that ended the last range; nothing if none did, or if it belongs to
@@ -179,6 +180,11 @@ class loader {
   /// that are only read ahead; empty where every exception simply propagates. May be called while
   /// workers read.
   [[nodiscard]] failure_report failures() const { return reads().failures(); }
+
+  /// How many threads were let go, because their read hung beyond `loader_options::timeout`.
+  [[nodiscard]] std::size_t abandoned_readers() const noexcept {
+    return reads().abandoned_readers();
+  }
 
   /// @name The members that make a `batch_source`; a loop uses `epochs` instead.
   /// @{

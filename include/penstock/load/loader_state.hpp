@@ -330,7 +330,8 @@ inline void require_same_order(const loader_state& state, const loader_state& ow
   for (const detail::state_member& member : detail::state_members) {
     if (member.name == "epoch" || member.name == "batch") continue;
     if (state.*member.place == own.*member.place) continue;
-    differ(member.name == "order" ? "the sampler's order (kind or seed)" : member.name,
+    differ(member.name == "order" ? "the sampler's order (kind, seed or options) as a fingerprint"
+                                  : member.name,
            std::to_string(state.*member.place), std::to_string(own.*member.place));
   }
   if (state.last != own.last) {
@@ -339,7 +340,9 @@ inline void require_same_order(const loader_state& state, const loader_state& ow
     };
     differ("last", name(state.last), name(own.last));
   }
-  if (!differences.empty()) throw state_mismatch("resume: can't go on from here: " + differences);
+  if (!differences.empty())
+    throw state_mismatch("resume: this loader gives other batches than the state's: " +
+                         differences);
 }
 
 }  // namespace penstock::inline PENSTOCK_ABI

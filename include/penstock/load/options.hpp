@@ -1,13 +1,19 @@
 #pragma once
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <optional>
+#include <stop_token>
 #include <string>
 
 #include <penstock/core/error.hpp>
 #include <penstock/load/claim_cursor.hpp>
 #include <penstock/load/error_policy.hpp>
+#include <penstock/load/stalled_read.hpp>
+#include <penstock/memory/budget.hpp>
 #include <penstock/memory/slab.hpp>
 
 namespace penstock::inline PENSTOCK_ABI {
@@ -17,6 +23,12 @@ enum class last_batch {
   keep,  ///< a shorter last batch; DataLoader(drop_last=False)
   drop,  ///< no such batch; DataLoader(drop_last=True)
   pad,   ///< filled up from the epoch's begin; `valid()` counts the samples that are not filling
+};
+
+/// What a loader does whose slots do not fit into its budget.
+enum class over_budget {
+  refuse,       ///< throws `pinned_budget_exceeded`
+  fewer_slots,  ///< takes as many as fit, at least one, which works and reads nothing ahead
 };
 
 /// The options of a `loader`. Bad values throw `option_error` at construction.
@@ -55,13 +67,38 @@ struct loader_options {
   /// Samples that a worker takes at a time; 0 chooses. No counterpart: DataLoader's unit is a batch.
   std::size_t run = 0;
 
-  /// The most memory that the host slots may take, in bytes; 0 is a quarter of what the process may
-  /// still use, cgroup limits counted. Beyond it `pinned_budget_exceeded`.
-  std::uint64_t pinned_budget_bytes = 0;
+  /// The most memory that the host slots may take, pinned or not: `memory_budget::bytes(n)`, or
+  /// `memory_budget::share(s)` of what the process may still use, cgroup limits counted. Loaders that are
+  /// given the same one share it. Without: one of its own, a quarter of that. No counterpart.
+  std::optional<memory_budget> budget = {};
+
+  /// What happens when the slots do not fit into it. `footprint()` says how many there are.
+  penstock::over_budget over_budget = penstock::over_budget::refuse;
 
   /// What happens when a sample can't be read: unless it says otherwise, the exception ends the range.
   /// DataLoader: always an exception.
   error_policy on_error = {};
+
+  /// A read that takes longer is reported while it still hangs, with its sample, and again each time
+  /// that its time has doubled; 0 never. Costs a thread that looks four times within it, at least once a
+  /// second, and two uncontended locks a run. No counterpart.
+  std::chrono::milliseconds stall_warning{0};
+
+  /// A read that takes longer is given up: the consumer gets a `read_timeout`, and the loader gives no
+  /// batches any more; 0 waits for ever. Needs workers. A loader whose dataset is its own is then
+  /// destroyed without waiting for the read: the thread that hangs is let go, keeps what it needs alive,
+  /// and `abandoned_readers()` counts it. Else the destructor waits and reports it.
+  /// DataLoader(timeout), which gives up waiting for a batch.
+  std::chrono::milliseconds timeout{0};
+
+  /// Gets those reports, on a thread of the loader's; without it they are lines on stderr. What it throws
+  /// ends the range. It must not destroy the loader.
+  std::function<void(const stalled_read&)> on_stall = {};
+
+  /// Once its stop is requested, from any thread, nothing more is read: the consumer, also one that
+  /// waits, gets `cancelled`, now and at every later step, and all workers end as soon as their reads
+  /// return. No counterpart.
+  std::stop_token stop = {};
 };
 
 namespace detail {
@@ -79,6 +116,15 @@ inline void require_valid(const loader_options& options) {
                                        std::to_string(claim_cursor<>::max_slots - 1));
   }
   require_valid(options.on_error);
+  const auto require_time = [](const char* name, std::chrono::milliseconds time) {
+    if (time.count() >= 0) return;
+    throw option_error(name, "must not be negative, is " + std::to_string(time.count()) + " ms");
+  };
+  require_time("stall_warning", options.stall_warning);
+  require_time("timeout", options.timeout);
+  if (options.timeout.count() > 0 && options.workers == 0) {
+    throw option_error("timeout", "needs a worker: a read on the consumer's thread can't be left");
+  }
 }
 
 /// How many host slots the options ask for: one at the consumer, the others read ahead.

@@ -18,6 +18,7 @@
 #include <penstock/load/error_policy.hpp>
 #include <penstock/load/failure_ledger.hpp>
 #include <penstock/load/host_slots.hpp>
+#include <penstock/load/read_watch.hpp>
 
 namespace penstock::inline PENSTOCK_ABI::detail {
 
@@ -167,8 +168,10 @@ class recovering_reader {
  public:
   using record_type = typename D::record_type;
 
-  /// Reads from `data` by the rules of `shared`; both must outlive it.
-  recovering_reader(const D& data, recovery& shared) : source_(data), shared_(&shared) {}
+  /// Reads from `data` by the rules of `shared`, seen by whoever looks at `mark` (null: nobody). All
+  /// three must outlive it.
+  recovering_reader(const D& data, recovery& shared, read_mark* mark)
+      : source_(data), shared_(&shared), mark_(mark) {}
 
   /// Reads the run `samples` of the batch in `slot` into `out`. Once `is_over()`, nobody wants the
   /// batch any more, and it may stay unfinished.
@@ -176,7 +179,7 @@ class recovering_reader {
   void read(std::uint32_t slot, std::span<const std::uint64_t> samples,
             const batch_view<record_type>& out, const random_key& key, const IsOver& is_over) {
     try {
-      source_.read(samples, out, key);
+      read_marked(samples, out, key);
     } catch (...) {
       failed_at_ = source_.failed_at();
       if (!shared_->is_on()) throw;
@@ -195,6 +198,12 @@ class recovering_reader {
     random_key key;
   };
 
+  void read_marked(std::span<const std::uint64_t> samples, const batch_view<record_type>& out,
+                   const random_key& key) {
+    const marked_read under_way{mark_, out.first(), samples, source_.progress()};
+    source_.read(samples, out, key);
+  }
+
   /// Reads a run that has failed again, one by one: an adaptor may not have finished any of its
   /// samples. A sample that is known to have failed is not asked a second time for nothing.
   template <class IsOver>
@@ -212,7 +221,7 @@ class recovering_reader {
   /// Null, or the exception of reading `sample` into place `i`.
   std::exception_ptr try_read(const run& all, std::size_t i, const std::uint64_t& sample) noexcept {
     try {
-      source_.read({&sample, 1}, all.out.subrun(i, 1), all.key);
+      read_marked({&sample, 1}, all.out.subrun(i, 1), all.key);
       return nullptr;
     } catch (...) {
       return std::current_exception();
@@ -257,6 +266,7 @@ class recovering_reader {
 
   reader<D> source_;
   recovery* shared_;
+  read_mark* mark_;
   std::size_t failed_at_ = 0;
 };
 

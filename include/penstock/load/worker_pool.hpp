@@ -1,10 +1,14 @@
 #pragma once
 
 #include <concepts>
+#include <condition_variable>
 #include <cstddef>
 #include <exception>
+#include <memory>
 #include <mutex>
 #include <stop_token>
+#include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -25,12 +29,23 @@ class worker_pool {
   /// Starts `workers` threads. Throws `std::system_error` when the system refuses one; those that
   /// run already are stopped and joined first.
   worker_pool(std::size_t workers, Work work, Wake wake)
-      : work_(std::move(work)), wake_(std::move(wake)) {
+      : work_(std::move(work)), wake_(std::move(wake)), ends_(workers) {
     threads_.reserve(workers);
     try {
       for (std::size_t worker = 0; worker < workers; ++worker) {
-        threads_.emplace_back([this, worker] { run(worker); });
+        threads_.emplace_back([this, worker] {
+          // What is let go of last may be this pool itself, see `stop`.
+          const std::shared_ptr<void> kept = run(worker);
+        });
       }
+    } catch (const std::system_error& refusal) {
+      stop();
+      throw std::system_error(
+          refusal.code(),
+          "worker_pool: thread " + std::to_string(threads_.size() + 1) + " of " +
+              std::to_string(workers) +
+              " can't be started: lower workers, or raise the limit on threads (ulimit -u, the "
+              "container's limit on pids)");
     } catch (...) {
       stop();
       throw;
@@ -56,6 +71,36 @@ class worker_pool {
     }
   }
 
+  /// The same, but for workers whose work hangs: one that `is_lost(worker)` is not waited for. With a
+  /// `state` its thread is let go, and holds it until its work returns: it has to keep this pool and
+  /// all that the work uses alive. Without, the thread stays, for a later stop. Returns how many were
+  /// let go. `is_lost` is asked again at `look_again`.
+  template <std::predicate<std::size_t> IsLost>
+  std::size_t stop(IsLost is_lost, const std::shared_ptr<void>& state) noexcept {
+    request_stop();
+    std::size_t let_go = 0;
+    for (std::size_t worker = 0; worker < threads_.size(); ++worker) {
+      if (!threads_[worker].joinable()) continue;
+      std::unique_lock lock{mutex_};
+      changed_.wait(lock, [&] { return ends_[worker].has_ended || is_lost(worker); });
+      if (ends_[worker].has_ended) {
+        lock.unlock();
+        threads_[worker].join();
+      } else if (state != nullptr) {
+        ends_[worker].kept = state;
+        threads_[worker].detach();
+        ++let_go;
+      }
+    }
+    return let_go;
+  }
+
+  /// Has a `stop` that waits ask again which workers are lost. From any thread.
+  void look_again() noexcept {
+    { const std::lock_guard lock{mutex_}; }  // between its look and its sleep: after it
+    changed_.notify_all();
+  }
+
   /// The first exception that a worker's work has thrown, null if none did.
   [[nodiscard]] std::exception_ptr exception() const {
     const std::lock_guard lock{mutex_};
@@ -63,7 +108,12 @@ class worker_pool {
   }
 
  private:
-  void run(std::size_t worker) noexcept {
+  struct end {
+    bool has_ended = false;
+    std::shared_ptr<void> kept;  // of a thread that was let go
+  };
+
+  std::shared_ptr<void> run(std::size_t worker) noexcept {
     try {
       work_(stop_.get_token(), worker);
     } catch (...) {
@@ -73,13 +123,21 @@ class worker_pool {
       }
       request_stop();
     }
+    // Invariant: under one lock, either the work has ended before somebody lets this thread go, or the
+    // thread finds what it has to keep.
+    const std::lock_guard lock{mutex_};
+    ends_[worker].has_ended = true;
+    changed_.notify_all();
+    return std::move(ends_[worker].kept);
   }
 
   Work work_;
   Wake wake_;
   std::stop_source stop_;
-  mutable std::mutex mutex_;
+  mutable std::mutex mutex_;  // guards the next two
   std::exception_ptr exception_;
+  std::vector<end> ends_;  // by worker
+  std::condition_variable changed_;
   std::vector<std::thread> threads_;
 };
 

@@ -4,29 +4,17 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
-#include <fstream>
 #include <limits>
+#include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include <penstock/core/error.hpp>
+#include <penstock/memory/available_memory.hpp>
 
 namespace penstock::inline PENSTOCK_ABI {
-
-/// The host slots would take more memory than allowed. The message says the need, the limit and what
-/// to lower; nothing has been taken.
-class pinned_budget_exceeded : public error {
- public:
-  pinned_budget_exceeded(std::uint64_t slots, std::uint64_t slot_bytes, std::uint64_t limit);
-  /// How many bytes all slots would take.
-  [[nodiscard]] std::uint64_t need() const noexcept { return need_; }
-  /// How many bytes are allowed.
-  [[nodiscard]] std::uint64_t limit() const noexcept { return limit_; }
-
- private:
-  std::uint64_t need_;
-  std::uint64_t limit_;
-};
 
 /// Bytes as people read them: "3.2 GiB", "512 bytes".
 [[nodiscard]] inline std::string readable_bytes(std::uint64_t bytes) {
@@ -40,103 +28,180 @@ class pinned_budget_exceeded : public error {
   return text;
 }
 
+/// Slots of host memory that somebody wants of a `memory_budget`.
+struct slot_demand {
+  std::uint64_t slots = 0;       ///< as many as are asked for
+  std::uint64_t least = 0;       ///< fewer than these are of no use
+  std::uint64_t slot_bytes = 0;  ///< bytes of each
+};
+
+/// The host slots would take more memory than allowed, pinned or not. The message says the need, the
+/// limit and what to lower; nothing has been taken.
+class pinned_budget_exceeded : public error {
+ public:
+  /// For `demand` on a budget of `limit` bytes, of which `used` are taken.
+  pinned_budget_exceeded(const slot_demand& demand, std::uint64_t limit, std::uint64_t used);
+  /// How many bytes the slots would take: all that were asked for, or the least that would do.
+  [[nodiscard]] std::uint64_t need() const noexcept { return need_; }
+  /// How many bytes are allowed in all.
+  [[nodiscard]] std::uint64_t limit() const noexcept { return limit_; }
+  /// How many of these were taken already, by loaders that share the budget.
+  [[nodiscard]] std::uint64_t used() const noexcept { return used_; }
+
+ private:
+  static std::string text(const slot_demand& demand, std::uint64_t limit, std::uint64_t used);
+
+  std::uint64_t need_;
+  std::uint64_t limit_;
+  std::uint64_t used_;
+};
+
 namespace detail {
 
-/// The product, or the largest number when it has no room.
-constexpr std::uint64_t saturating_product(std::uint64_t a, std::uint64_t b) noexcept {
-  constexpr std::uint64_t most = (std::numeric_limits<std::uint64_t>::max)();
-  return a != 0 && b > most / a ? most : a * b;
-}
+/// What the copies of a budget share with the reservations out of it.
+struct budget_account {
+  explicit budget_account(std::uint64_t bytes) : limit(bytes) {}
 
-/// The first number of a file; nothing when there is none ("max", no such file).
-inline std::optional<std::uint64_t> number_in(const std::string& path) {
-  std::ifstream file{path};
-  std::uint64_t value = 0;
-  if (file >> value) return value;
-  return std::nullopt;
-}
-
-/// The number behind `key` in a file of lines "key value".
-inline std::optional<std::uint64_t> number_behind(const std::string& path, const std::string& key) {
-  std::ifstream file{path};
-  for (std::string word; file >> word;) {
-    std::uint64_t value = 0;
-    if (word == key && file >> value) return value;
-  }
-  return std::nullopt;
-}
-
-/// What is left under the limits of one cgroup and all above it; `group` begins with '/'.
-inline std::uint64_t left_in_cgroup(const std::string& mount, std::string group,
-                                    const char* limit_name, const char* usage_name,
-                                    const char* cache_key) {
-  std::uint64_t left = (std::numeric_limits<std::uint64_t>::max)();
-  for (;;) {
-    const std::string at = mount + (group == "/" ? "" : group) + "/";
-    if (const auto limit = number_in(at + limit_name)) {
-      const std::uint64_t usage = number_in(at + usage_name).value_or(0);
-      // File cache counts as usage, but the kernel gives it back before it refuses memory.
-      const std::uint64_t cache = number_behind(at + "memory.stat", cache_key).value_or(0);
-      const std::uint64_t used = usage - (std::min)(usage, cache);
-      left = (std::min)(left, *limit - (std::min)(*limit, used));
-    }
-    const auto slash = group.find_last_of('/');
-    if (group == "/" || slash == std::string::npos) return left;
-    group = slash == 0 ? "/" : group.substr(0, slash);
-  }
-}
+  const std::uint64_t limit;
+  std::mutex mutex;
+  std::uint64_t used = 0;  // guarded; invariant: the sum of all reservations, at most limit
+};
 
 }  // namespace detail
 
-/// The bytes that this process may still use: the smallest of MemAvailable and what its cgroups
-/// (v1 and v2) leave. The largest number where nothing is known. `root` is for tests.
-[[nodiscard]] inline std::uint64_t available_memory(const std::string& root = "") {
-  std::uint64_t available = (std::numeric_limits<std::uint64_t>::max)();
-  if (const auto kib = detail::number_behind(root + "/proc/meminfo", "MemAvailable:")) {
-    available = detail::saturating_product(*kib, 1024);
-  }
-  std::ifstream groups{root + "/proc/self/cgroup"};
-  for (std::string line; std::getline(groups, line);) {
-    const auto first = line.find(':');
-    const auto second = first == std::string::npos ? first : line.find(':', first + 1);
-    if (second == std::string::npos) continue;
-    const std::string controllers = line.substr(first + 1, second - first - 1);
-    const std::string group = line.substr(second + 1);
-    if (controllers.empty()) {
-      available =
-          (std::min)(available, detail::left_in_cgroup(root + "/sys/fs/cgroup", group, "memory.max",
-                                                       "memory.current", "inactive_file"));
-    } else if (("," + controllers + ",").find(",memory,") != std::string::npos) {
-      available = (std::min)(
-          available,
-          detail::left_in_cgroup(root + "/sys/fs/cgroup/memory", group, "memory.limit_in_bytes",
-                                 "memory.usage_in_bytes", "total_inactive_file"));
+/// Memory that was granted by a `memory_budget`, given back at its end. Move-only. Used by one thread
+/// at a time; may end on any, also after the budget.
+class memory_reservation {
+ public:
+  /// Nothing, of no budget.
+  memory_reservation() = default;
+  memory_reservation(memory_reservation&& other) noexcept
+      : account_(std::move(other.account_)),
+        asked_(other.asked_),
+        slots_(other.slots_),
+        bytes_(other.bytes_) {}
+  memory_reservation& operator=(memory_reservation&& other) noexcept {
+    if (this != &other) {
+      end();
+      account_ = std::move(other.account_);
+      asked_ = other.asked_;
+      slots_ = other.slots_;
+      bytes_ = other.bytes_;
     }
+    return *this;
   }
-  return available;
-}
+  ~memory_reservation() { end(); }
 
-/// How much memory the host slots may take: a number of bytes, or 0 for a quarter of
-/// `available_memory()` now.
-[[nodiscard]] inline std::uint64_t pinned_budget(std::uint64_t bytes) {
-  return bytes != 0 ? bytes : available_memory() / 4;
-}
+  /// How many slots were asked for.
+  [[nodiscard]] std::uint64_t asked() const noexcept { return asked_; }
+  /// How many were granted.
+  [[nodiscard]] std::uint64_t slots() const noexcept { return slots_; }
+  /// How many bytes these take.
+  [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
 
-/// Throws `pinned_budget_exceeded` when `slots` slots of `slot_bytes` do not fit into `limit`.
-inline void require_within_budget(std::uint64_t slots, std::uint64_t slot_bytes,
-                                  std::uint64_t limit) {
-  if (detail::saturating_product(slots, slot_bytes) > limit) {
-    throw pinned_budget_exceeded(slots, slot_bytes, limit);
+ private:
+  friend class memory_budget;
+
+  memory_reservation(std::shared_ptr<detail::budget_account> account, const slot_demand& demand,
+                     std::uint64_t slots) noexcept
+      : account_(std::move(account)),
+        asked_(demand.slots),
+        slots_(slots),
+        bytes_(slots * demand.slot_bytes) {}
+
+  void end() noexcept {
+    if (account_ == nullptr) return;
+    const std::lock_guard lock{account_->mutex};
+    account_->used -= bytes_;
   }
-}
 
-inline pinned_budget_exceeded::pinned_budget_exceeded(std::uint64_t slots, std::uint64_t slot_bytes,
-                                                      std::uint64_t limit)
-    : error("pinned_budget_exceeded: " +
-            readable_bytes(detail::saturating_product(slots, slot_bytes)) + " needed for " +
-            std::to_string(slots) + " slots of " + readable_bytes(slot_bytes) + ", limit " +
-            readable_bytes(limit) + ": lower prefetch or batch_size, or raise pinned_budget_bytes"),
-      need_(detail::saturating_product(slots, slot_bytes)),
-      limit_(limit) {}
+  std::shared_ptr<detail::budget_account> account_;
+  std::uint64_t asked_ = 0;
+  std::uint64_t slots_ = 0;
+  std::uint64_t bytes_ = 0;
+};
+
+/// How much host memory the slots of one loader, or of several that are given the same budget, may
+/// take: a handle whose copies share one account. Thread-safe.
+///
+///     const auto budget = ps::memory_budget::share(0.5);
+///     ps::loader train{digits, ps::shuffled{}, {.batch_size = 64, .budget = budget}};
+///     ps::loader test{others, ps::sequential{}, {.batch_size = 64, .budget = budget}};
+///
+/// The limit is fixed when the budget is made. What a loader takes comes back when its slots go: with
+/// the loader, or with the last lease that outlives it.
+class memory_budget {
+ public:
+  /// `limit` bytes; 0 grants nothing.
+  [[nodiscard]] static memory_budget bytes(std::uint64_t limit) { return memory_budget{limit}; }
+
+  /// A part, above 0 and up to 1, of `available_memory()` now. Throws `option_error` for another.
+  /// `root` is for tests.
+  [[nodiscard]] static memory_budget share(double part, const std::string& root = "") {
+    if (!(part > 0.0 && part <= 1.0)) {
+      throw option_error("budget share", std::to_string(part) + " is not above 0 and at most 1");
+    }
+    const std::uint64_t available = available_memory(root);
+    // Not computed for 1: as a double the largest number is 2^64, which has no way back.
+    return memory_budget{part == 1.0
+                             ? available
+                             : static_cast<std::uint64_t>(part * static_cast<double>(available))};
+  }
+
+  /// A copy shares the account. There are no moves: a budget that was moved from would have none.
+  memory_budget(const memory_budget&) = default;
+  memory_budget& operator=(const memory_budget&) = default;
+
+  /// How many bytes there are in all.
+  [[nodiscard]] std::uint64_t limit() const noexcept { return account_->limit; }
+  /// How many are reserved at the moment; may have changed when you look.
+  [[nodiscard]] std::uint64_t used() const noexcept {
+    const std::lock_guard lock{account_->mutex};
+    return account_->used;
+  }
+
+  /// Reserves as many slots as fit, at most those asked for. Throws `pinned_budget_exceeded` where
+  /// fewer than the least fit; nothing is reserved then.
+  [[nodiscard]] memory_reservation reserve(const slot_demand& demand) const {
+    const std::lock_guard lock{account_->mutex};
+    const std::uint64_t left = account_->limit - account_->used;
+    // Divided, because the product may have no room.
+    const std::uint64_t fitting =
+        demand.slot_bytes == 0 ? demand.slots : (std::min)(demand.slots, left / demand.slot_bytes);
+    if (fitting < demand.least) {
+      throw pinned_budget_exceeded(demand, account_->limit, account_->used);
+    }
+    account_->used += fitting * demand.slot_bytes;
+    return {account_, demand, fitting};
+  }
+
+ private:
+  explicit memory_budget(std::uint64_t limit)
+      : account_(std::make_shared<detail::budget_account>(limit)) {}
+
+  std::shared_ptr<detail::budget_account> account_;
+};
+
+inline pinned_budget_exceeded::pinned_budget_exceeded(const slot_demand& demand,
+                                                      std::uint64_t limit, std::uint64_t used)
+    : error(text(demand, limit, used)),
+      need_(detail::saturating_product(demand.least, demand.slot_bytes)),
+      limit_(limit),
+      used_(used) {}
+
+inline std::string pinned_budget_exceeded::text(const slot_demand& demand, std::uint64_t limit,
+                                                std::uint64_t used) {
+  const bool is_least = demand.least < demand.slots;
+  std::string what = "pinned_budget_exceeded: " +
+                     readable_bytes(detail::saturating_product(demand.least, demand.slot_bytes)) +
+                     " needed for " + (is_least ? "at least " : "") + std::to_string(demand.least) +
+                     (demand.least == 1 ? " slot of " : " slots of ") +
+                     readable_bytes(demand.slot_bytes) + ", limit " + readable_bytes(limit);
+  if (used != 0) what += ", of which " + readable_bytes(used) + " are taken already";
+  what += is_least
+              ? ": lower batch_size, or raise budget"
+              : ": lower prefetch or batch_size, raise budget, or say over_budget::fewer_slots";
+  return what;
+}
 
 }  // namespace penstock::inline PENSTOCK_ABI

@@ -112,7 +112,7 @@ class slab {
     kind_ = memory_kind::pinned;
   }
   void take_pageable() {
-    data_ = static_cast<std::byte*>(host_device{}.allocate(bytes_));
+    data_ = static_cast<std::byte*>(host_device{}.allocate_pageable(bytes_));
     kind_ = memory_kind::pageable;
   }
 

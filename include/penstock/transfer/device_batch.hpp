@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include <penstock/core/batch.hpp>
+#include <penstock/core/checked.hpp>
 #include <penstock/device/device.hpp>
 #include <penstock/load/host_slots.hpp>
 #include <penstock/memory/slab.hpp>
@@ -114,6 +116,29 @@ class device_slots {
   /// Which batch the slot holds.
   [[nodiscard]] const batch_info& info(std::size_t slot) const noexcept {
     return slots_[slot].info;
+  }
+
+  /// In a checked build, before `release`: `lease` is over for the host, and for each stream behind the
+  /// work that it has been given by now.
+  void end([[maybe_unused]] detail::lease_guard& lease, [[maybe_unused]] std::size_t slot,
+           [[maybe_unused]] stream_ref stream) noexcept {
+    if constexpr (detail::checked) {
+      const state& from = slots_[slot];
+      const auto ended = lease.end_behind(1 + from.extras_used);
+      ended.behind(stream, data(slot), layout_.bytes());
+      for (std::size_t i = 0; i < from.extras_used; ++i) {
+        ended.behind(*from.extras[i].stream, data(slot), layout_.bytes());
+      }
+    }
+  }
+
+  /// Whether the release of `slot` waits for `stream` beside the lease's own.
+  [[nodiscard]] bool is_extra(std::size_t slot, stream_ref stream) const noexcept {
+    const state& of = slots_[slot];
+    for (std::size_t i = 0; i < of.extras_used; ++i) {
+      if (*of.extras[i].stream == stream) return true;
+    }
+    return false;
   }
 
   /// The lease of `slot` ends: the next copy into it waits for all that `stream` has been given. Where
@@ -234,7 +259,10 @@ class device_batch {
   /// A lease of `slot`, whose end is ordered behind the work on `stream`.
   device_batch(std::shared_ptr<device_slots<Record, Device>> slots, std::size_t slot,
                stream_ref stream) noexcept
-      : slots_(std::move(slots)), slot_(slot), stream_(stream) {}
+      : slots_(std::move(slots)),
+        slot_(slot),
+        stream_(stream),
+        lease_(info().epoch, info().index) {}
   device_batch(device_batch&&) noexcept = default;
   device_batch& operator=(device_batch&& other) noexcept {
     if (this != &other) {
@@ -242,6 +270,7 @@ class device_batch {
       slots_ = std::move(other.slots_);
       slot_ = other.slot_;
       stream_ = other.stream_;
+      lease_ = std::move(other.lease_);
     }
     return *this;
   }
@@ -266,17 +295,23 @@ class device_batch {
   [[nodiscard]] stream_ref stream() const noexcept { return *stream_; }
 
   /// The slab in device memory: all fields, see `batch_layout`.
-  [[nodiscard]] std::byte* data() noexcept { return slots_->data(slot_); }
+  [[nodiscard]] std::byte* data() noexcept {
+    lease_.use();
+    return slots_->data(slot_);
+  }
   /// The slab on the device, to read.
-  [[nodiscard]] const std::byte* data() const noexcept { return slots_->data(slot_); }
+  [[nodiscard]] const std::byte* data() const noexcept {
+    lease_.use();
+    return slots_->data(slot_);
+  }
 
   /// All samples of the batch, on the device.
   [[nodiscard]] batch_view<Record> view() noexcept {
-    return {data(), slots_->layout(), 0, info().size};
+    return {data(), slots_->layout(), 0, info().size, lease_.tag()};
   }
   /// All samples of the batch, on the device, to read.
   [[nodiscard]] const_batch_view<Record> view() const noexcept {
-    return {data(), slots_->layout(), 0, info().size};
+    return {data(), slots_->layout(), 0, info().size, lease_.tag()};
   }
 
   /// A `tensor_view` of one field in device memory, the samples as outermost dimension; of const for
@@ -294,13 +329,38 @@ class device_batch {
   /// Makes `other` wait for the batch's copy too, and the release wait for `other`: for work on a
   /// second stream. Allocates an event the first time in each slot. Throws what the device throws.
   void also_used_on(stream_ref other) {
+    lease_.use();
     slots_->wait_for_copy(slot_, other);
     slots_->also_release_after(slot_, other);
   }
 
+  /// Says that work on `stream` uses the batch: `get<"x">(batch.used_on(stream))`. A checked build
+  /// reports a stream that neither is the lease's own nor was given to `also_used_on`: nothing orders
+  /// that work behind the copy, nor the slot's reuse behind the work. Does nothing otherwise.
+  device_batch& used_on(stream_ref stream) noexcept {
+    require_ordered(stream);
+    return *this;
+  }
+  /// The same, to read.
+  const device_batch& used_on(stream_ref stream) const noexcept {
+    require_ordered(stream);
+    return *this;
+  }
+
  private:
+  void require_ordered([[maybe_unused]] stream_ref stream) const noexcept {
+    if constexpr (detail::checked && std::equality_comparable<stream_ref>) {
+      lease_.use();
+      if (stream == *stream_ || slots_->is_extra(slot_, stream)) return;
+      lease_.fail(
+          "its release does not wait for the stream that it is used on. Use it on the stream that "
+          "the feed was given, or call also_used_on(stream) first");
+    }
+  }
+
   void release() noexcept {
     if (slots_ == nullptr) return;
+    slots_->end(lease_, slot_, *stream_);
     slots_->release(slot_, *stream_);
     slots_.reset();
   }
@@ -308,6 +368,7 @@ class device_batch {
   std::shared_ptr<device_slots<Record, Device>> slots_;
   std::size_t slot_ = 0;
   std::optional<stream_ref> stream_;
+  [[no_unique_address]] detail::lease_guard lease_;
 };
 
 }  // namespace penstock::inline PENSTOCK_ABI

@@ -28,6 +28,15 @@ struct transfer_options {
 
 namespace detail {
 
+inline std::size_t checked_depth(const transfer_options& options) {
+  constexpr std::size_t most = 1024;
+  if (options.depth == 0 || options.depth > most) {
+    throw option_error("depth",
+                       std::to_string(options.depth) + " is not in 1.." + std::to_string(most));
+  }
+  return options.depth;
+}
+
 template <class Source, class Transform>
 concept transferable = batch_source<Source> &&
     (std::same_as<Transform, no_transform> ||
@@ -160,7 +169,8 @@ class transfer<Source, Transform>::flow {
       : source_(std::forward<Source>(source)),
         stream_(usable(source_.where(), stream)),
         memory_(std::make_shared<memory_type>(source_.where(), source_.layout(),
-                                              checked_depth(options), std::move(transform))),
+                                              detail::checked_depth(options),
+                                              std::move(transform))),
         slots_(memory_, &memory_->slots),
         issued_(options.depth) {}
   flow(flow&&) = delete;
@@ -174,8 +184,15 @@ class transfer<Source, Transform>::flow {
 
   /// Begins a range and gives its number, which `finish` wants.
   std::uint64_t start(const batch_position& from, std::uint64_t last_epoch) {
-    if (live_) throw std::logic_error("penstock::transfer: a range over this feed is still live");
-    if (is_shut_down_) throw std::logic_error("penstock::transfer: the feed of this range is gone");
+    if (live_) {
+      throw std::logic_error(
+          "penstock::transfer: a range over this feed is still live: leave its loop, or destroy "
+          "the range, before another one begins");
+    }
+    if (is_shut_down_) {
+      throw std::logic_error(
+          "penstock::transfer: the feed of this range is gone: keep it as long as its ranges");
+    }
     source_.start(from, last_epoch);
     live_ = true;
     source_over_ = false;
@@ -244,15 +261,6 @@ class transfer<Source, Transform>::flow {
     return stream;
   }
 
-  static std::size_t checked_depth(const transfer_options& options) {
-    constexpr std::size_t most = 1024;
-    if (options.depth == 0 || options.depth > most) {
-      throw option_error("depth",
-                         std::to_string(options.depth) + " is not in 1.." + std::to_string(most));
-    }
-    return options.depth;
-  }
-
   /// Queues copies as long as a batch is ready and a slot is free. An error of the source waits for
   /// its turn, behind the batches that came before it.
   void issue_ready() {
@@ -280,11 +288,6 @@ class transfer<Source, Transform>::flow {
       std::rethrow_exception(source_error_);
     }
     if (source_over_) return false;
-    const auto slot = free_slot();
-    if (!slot) {
-      throw leases_exhausted("transfer: all " + std::to_string(slots_->count()) +
-                             " device slots are held as leases: release one, or raise depth");
-    }
     typename source_type::batch_type batch;
     try {
       batch = source_.next();
@@ -294,6 +297,11 @@ class transfer<Source, Transform>::flow {
       throw;
     }
     if (!batch) return false;
+    const auto slot = free_slot();
+    if (!slot) {
+      throw leases_exhausted("transfer: all " + std::to_string(slots_->count()) +
+                             " device slots are held as leases: release one, or raise depth");
+    }
     issue(*slot, std::move(batch));
     return true;
   }

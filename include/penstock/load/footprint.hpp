@@ -1,0 +1,105 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+
+#include <penstock/core/extents.hpp>
+#include <penstock/core/layout.hpp>
+#include <penstock/load/error_policy.hpp>
+#include <penstock/load/options.hpp>
+#include <penstock/memory/budget.hpp>
+
+namespace penstock::inline PENSTOCK_ABI {
+
+/// The host memory of a loader: what it takes, from `footprint`, or what it has taken, from
+/// `loader::footprint`. All of it is taken at construction.
+struct loader_footprint {
+  std::size_t slots = 0;  ///< host slots
+  std::size_t slots_asked =
+      0;  ///< as the options ask; more than `slots` where the budget had no room
+  std::size_t slot_bytes = 0;  ///< bytes of each, see `batch_layout`
+  std::size_t bytes = 0;  ///< bytes of the slab that holds them all: what the device is asked for
+  bool pinned = false;    ///< whether the slab is page-locked; once taken, whether it really is
+
+  /// An upper bound in bytes for all else that the loader allocates: 32 KiB, 1 KiB a slot, 1 KiB and 8
+  /// bytes for each sample of a run a worker; with an error policy 64 KiB more, and a byte a sample in
+  /// each slot where samples are skipped. Without the stacks of the threads, and without what dataset,
+  /// sampler and transforms allocate themselves.
+  std::size_t bookkeeping = 0;
+
+  /// Bytes of page-locked memory.
+  [[nodiscard]] constexpr std::size_t pinned_bytes() const noexcept { return pinned ? bytes : 0; }
+  /// Bytes of ordinary memory in the slab.
+  [[nodiscard]] constexpr std::size_t pageable_bytes() const noexcept { return pinned ? 0 : bytes; }
+
+  friend bool operator==(const loader_footprint&, const loader_footprint&) = default;
+};
+
+namespace detail {
+
+/// A loop makes progress with one slot, over the loader and over a transfer: `++` ends the lease, or
+/// hands the slot to its copy, before it asks for the next batch. Nothing is read ahead then.
+inline constexpr std::size_t least_slots = 1;
+
+/// `a * b + c`, or the largest number when it has no room.
+constexpr std::size_t saturating_sum(std::size_t a, std::size_t b, std::size_t c) noexcept {
+  constexpr std::size_t most = (std::numeric_limits<std::size_t>::max)();
+  const auto product = static_cast<std::size_t>(saturating_product(a, b));
+  return product > most - c ? most : product + c;
+}
+
+/// See `loader_footprint::bookkeeping`.
+inline std::size_t most_bookkeeping(const loader_options& options, std::size_t slots,
+                                    std::size_t run) noexcept {
+  constexpr std::size_t kib = 1024;
+  const bool skips = options.on_error.then == on_error::skip;
+  const std::size_t fixed = is_plain(options.on_error) ? 32 * kib : 96 * kib;
+  const std::size_t workers = std::max<std::size_t>(1, options.workers);
+  return saturating_sum(slots, kib + (skips ? options.batch_size : 0),
+                        saturating_sum(workers, kib + 8 * run, fixed));
+}
+
+/// What a loader with these options takes when it gets `slots` slots.
+template <record_type Record>
+[[nodiscard]] loader_footprint footprint_of(const batch_layout<Record>& layout,
+                                            const loader_options& options,
+                                            std::size_t slots) noexcept {
+  const std::size_t run = run_size(options, layout.sample_bytes());
+  return {.slots = slots,
+          .slots_asked = slot_count(options, layout.bytes()),
+          .slot_bytes = layout.bytes(),
+          .bytes = static_cast<std::size_t>(saturating_product(slots, layout.bytes())),
+          .pinned = options.pinned,
+          .bookkeeping = most_bookkeeping(options, slots, run)};
+}
+
+/// Has the budget grant the host slots of a loader. Throws `pinned_budget_exceeded`.
+inline memory_reservation reserve_slots(std::size_t slot_bytes, const loader_options& options) {
+  constexpr double usual_share = 0.25;
+  const std::size_t asked = slot_count(options, slot_bytes);
+  const bool may_be_fewer = options.over_budget == over_budget::fewer_slots;
+  const memory_budget budget = options.budget ? *options.budget : memory_budget::share(usual_share);
+  return budget.reserve(
+      {.slots = asked, .least = may_be_fewer ? least_slots : asked, .slot_bytes = slot_bytes});
+}
+
+}  // namespace detail
+
+/// The host memory that a loader of `Record` with these extents and options takes, in bytes, before
+/// anything is taken:
+///
+///     const auto need = ps::footprint<digit>({}, {.batch_size = 64, .workers = 8});
+///
+/// All slots that the options ask for, whatever the budget: what it grants is in `loader::footprint()`,
+/// and what it refuses in the exception. Throws `option_error`, and `layout_error`.
+template <record_type Record>
+[[nodiscard]] loader_footprint footprint(const record_extents<Record>& extents,
+                                         const loader_options& options) {
+  detail::require_valid(options);
+  const batch_layout<Record> layout{extents, options.batch_size};
+  return detail::footprint_of(layout, options, detail::slot_count(options, layout.bytes()));
+}
+
+}  // namespace penstock::inline PENSTOCK_ABI

@@ -1,0 +1,252 @@
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <thread>
+#include <vector>
+
+#include <penstock/core/error.hpp>
+#include <penstock/core/sequence.hpp>
+#include <penstock/load/options.hpp>
+#include <penstock/load/stalled_read.hpp>
+
+namespace penstock::inline PENSTOCK_ABI::detail {
+
+/// What one thread reads at the moment, for the eyes of a `read_watch`.
+class alignas(cache_line) read_mark {
+ public:
+  /// A read that is under way, and what tells it from the one before.
+  struct sight {
+    std::uint64_t turn;
+    failure where;
+  };
+
+  /// For runs of up to `run` samples; `is_exact` where each is read by a call of its own.
+  void prepare(std::size_t run, bool is_exact) {
+    samples_.reserve(run);
+    is_exact_ = is_exact;
+  }
+
+  /// The reading thread: what it begins from now on belongs to this batch.
+  void enter_batch(std::uint64_t epoch, std::uint64_t index) noexcept {
+    const std::lock_guard lock{mutex_};
+    epoch_ = epoch;
+    batch_ = index;
+  }
+
+  /// The reading thread: begins to read `samples`, the first of them at `position` of the batch, and is
+  /// at the one that `progress` names.
+  void begin(std::uint64_t position, std::span<const std::uint64_t> samples,
+             const std::atomic<std::size_t>& progress) noexcept {
+    const std::lock_guard lock{mutex_};
+    ++turn_;
+    position_ = position;
+    samples_.assign(samples.begin(), samples.end());  // reserved
+    progress_ = &progress;
+  }
+  /// The reading thread: the read has returned, or thrown.
+  void end() noexcept {
+    const std::lock_guard lock{mutex_};
+    progress_ = nullptr;
+    is_given_up_ = false;
+  }
+
+  /// What is read now; nothing between reads.
+  [[nodiscard]] std::optional<sight> look() const {
+    const std::lock_guard lock{mutex_};
+    if (progress_ == nullptr) return std::nullopt;
+    const std::size_t at = progress_->load(std::memory_order_relaxed);
+    return sight{turn_,
+                 {"read", epoch_, batch_, position_ + at, samples_[at],
+                  is_exact_ || at != 0 || samples_.size() == 1}};
+  }
+
+  /// Nobody waits any more for the read of `turn`; false when it has just returned.
+  bool give_up(std::uint64_t turn) noexcept {
+    const std::lock_guard lock{mutex_};
+    return is_given_up_ = progress_ != nullptr && turn_ == turn;
+  }
+  /// Whether a read that was given up still hangs.
+  [[nodiscard]] bool is_given_up() const noexcept {
+    const std::lock_guard lock{mutex_};
+    return is_given_up_;
+  }
+
+ private:
+  mutable std::mutex mutex_;  // taken twice a run by the reader, now and then by the watch
+  std::uint64_t turn_ = 0;
+  std::uint64_t epoch_ = 0;
+  std::uint64_t batch_ = 0;
+  std::uint64_t position_ = 0;
+  std::vector<std::uint64_t> samples_;
+  const std::atomic<std::size_t>* progress_ = nullptr;  // null between reads
+  bool is_exact_ = false;
+  bool is_given_up_ = false;
+};
+
+/// Marks a read as under way for as long as it lives; does nothing without a mark.
+class marked_read {
+ public:
+  marked_read(read_mark* mark, std::uint64_t position, std::span<const std::uint64_t> samples,
+              const std::atomic<std::size_t>& progress) noexcept
+      : mark_(mark) {
+    if (mark_ != nullptr) mark_->begin(position, samples, progress);
+  }
+  marked_read(marked_read&&) = delete;
+  ~marked_read() {
+    if (mark_ != nullptr) mark_->end();
+  }
+
+ private:
+  read_mark* mark_;
+};
+
+/// A thread that looks at all readers now and then: says which read hangs, and gives up one that hangs
+/// beyond the timeout. Its own clock tells how long: readers note what they read, and no times. There
+/// is no thread, and there are no marks, unless the options ask for a warning or a timeout.
+class read_watch {
+ public:
+  /// For `options.workers` readers, or the one on the consumer's thread, of up to `run` samples.
+  read_watch(const loader_options& options, std::size_t run, bool is_exact)
+      : warning_(options.stall_warning),
+        timeout_(options.timeout),
+        report_(options.on_stall),
+        marks_(is_on() ? (std::max)(options.workers, std::size_t{1}) : 0),
+        known_(marks_.size()) {
+    for (read_mark& mark : marks_) mark.prepare(run, is_exact);
+  }
+  read_watch(read_watch&&) = delete;
+  ~read_watch() { stop(); }
+
+  /// The mark of a reader; null where nothing is watched.
+  [[nodiscard]] read_mark* mark_of(std::size_t reader) noexcept {
+    return is_on() ? &marks_[reader] : nullptr;
+  }
+
+  /// Begins to look. `fail(exception_ptr, failure)` is called, on the watch's thread, when a read hangs
+  /// beyond the timeout and when the user's report throws; it must not throw.
+  template <class Fail>
+  void start(Fail fail) {
+    if (!is_on()) return;
+    thread_ = std::thread{[this, fail] {
+      std::unique_lock lock{mutex_};
+      while (!wake_.wait_for(lock, period(), [this] { return is_over_; })) {
+        lock.unlock();
+        const auto now = clock::now();
+        for (std::size_t reader = 0; reader < marks_.size(); ++reader) look_at(reader, now, fail);
+        lock.lock();
+      }
+    }};
+  }
+
+  /// Ends the thread. Not from a report.
+  void stop() noexcept {
+    if (!thread_.joinable()) return;
+    {
+      const std::lock_guard lock{mutex_};
+      is_over_ = true;
+    }
+    wake_.notify_all();
+    thread_.join();
+  }
+
+  /// Whether a reader's present read was given up.
+  [[nodiscard]] bool is_given_up(std::size_t reader) const noexcept {
+    return is_on() && marks_[reader].is_given_up();
+  }
+
+  /// Behind `stop`: reports the reads that were given up and that a destructor has to wait for.
+  void report_blocked() noexcept {
+    for (std::size_t reader = 0; reader < marks_.size(); ++reader) {
+      const auto sight = marks_[reader].look();
+      if (!sight || !marks_[reader].is_given_up()) continue;
+      try {
+        report({sight->where, reader, elapsed(reader, clock::now()), true});
+      } catch (...) {  // the user's: a destructor has nobody to tell
+      }
+    }
+  }
+
+ private:
+  using clock = std::chrono::steady_clock;
+  using milliseconds = std::chrono::milliseconds;
+
+  struct known_read {
+    std::uint64_t turn = 0;
+    std::uint64_t position = 0;
+    clock::time_point since;
+    milliseconds next_report{0};
+  };
+
+  [[nodiscard]] bool is_on() const noexcept { return warning_.count() > 0 || timeout_.count() > 0; }
+
+  /// A quarter of the shorter limit: a hang is seen late by at most half of it.
+  [[nodiscard]] milliseconds period() const noexcept {
+    const milliseconds limit = warning_.count() == 0   ? timeout_
+                               : timeout_.count() == 0 ? warning_
+                                                       : (std::min)(warning_, timeout_);
+    return std::clamp(limit / 4, milliseconds{1}, milliseconds{1000});
+  }
+
+  [[nodiscard]] milliseconds elapsed(std::size_t reader, clock::time_point now) const noexcept {
+    return std::chrono::duration_cast<milliseconds>(now - known_[reader].since);
+  }
+
+  template <class Fail>
+  void look_at(std::size_t reader, clock::time_point now, const Fail& fail) {
+    const auto sight = marks_[reader].look();
+    known_read& known = known_[reader];
+    if (!sight) {
+      known.turn = 0;  // no read's
+      return;
+    }
+    if (known.turn != sight->turn || known.position != sight->where.position) {
+      known = {sight->turn, sight->where.position, now, warning_};
+      return;
+    }
+    const stalled_read stalled{sight->where, reader, elapsed(reader, now)};
+    if (warning_.count() > 0 && stalled.elapsed >= known.next_report) {
+      known.next_report = 2 * stalled.elapsed;
+      try {
+        report(stalled);
+      } catch (...) {
+        fail(std::current_exception(), sight->where);
+      }
+    }
+    if (timeout_.count() > 0 && stalled.elapsed >= timeout_ &&
+        marks_[reader].give_up(sight->turn)) {
+      fail(std::make_exception_ptr(read_timeout{stalled}), sight->where);
+    }
+  }
+
+  void report(const stalled_read& stalled) const {
+    if (report_) {
+      report_(stalled);
+    } else {
+      std::fprintf(stderr, "%s\n", stalled.str().c_str());
+    }
+  }
+
+  milliseconds warning_;
+  milliseconds timeout_;
+  std::function<void(const stalled_read&)> report_;
+  std::vector<read_mark> marks_;   // by reader; empty where nothing is watched
+  std::vector<known_read> known_;  // of the watch's thread: what it saw when it last looked
+
+  std::mutex mutex_;  // guards the next
+  bool is_over_ = false;
+  std::condition_variable wake_;
+  std::thread thread_;
+};
+
+}  // namespace penstock::inline PENSTOCK_ABI::detail

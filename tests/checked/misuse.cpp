@@ -1,0 +1,317 @@
+// SPDX-License-Identifier: BSL-1.0
+// misuse <name>: does one thing wrong in a child process, which must abort and say on stderr what
+// was wrong and with which batch. Without a name: all of them.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <future>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+
+#include "ramps.hpp"
+
+static_assert(PENSTOCK_CHECKED);
+
+namespace {
+
+using namespace checked_tests;
+using record = ramps::record_type;
+using host_lease = ps::host_batch<record, ps::host_device>;
+using device_lease = ps::device_batch<record, ps::host_device>;
+
+volatile float seen = 0;
+
+/// Ends like a report, for what has no report of its own.
+[[noreturn]] void report(const char* what) {
+  std::fprintf(stderr, "%s\n", what);
+  std::abort();
+}
+
+/// What a function takes of the first batch of a loop that has gone on since.
+template <class Feed, class F>
+auto of_first_batch(Feed& feed, F take) {
+  std::optional<decltype(take(*feed.epoch(0).begin()))> taken;
+  for (auto& batch : feed.epoch(0)) {
+    if (!taken) taken = take(batch);
+    if (batch.index() == 2) break;
+  }
+  return *taken;
+}
+
+void view_kept_in_a_loop() {
+  auto loader = make_loader(2);
+  std::optional<ps::tensor_view<float, ps::dyn, 4, 4>> kept;
+  for (auto& batch : loader.epochs(3, 4)) {
+    if (batch.index() == 1) kept = ps::get<"x">(batch);
+    if (batch.index() == 2) seen = kept->flat()[0];
+  }
+}
+
+void element_of_a_dead_view() {
+  auto loader = make_loader(0);
+  const auto x = of_first_batch(loader, [](auto& batch) { return ps::get<"x">(batch); });
+  seen = x(0, 1, 2);
+}
+
+void row_of_a_dead_view() {
+  auto loader = make_loader(0);
+  const auto x = of_first_batch(loader, [](auto& batch) { return ps::get<"x">(batch)[1]; });
+  seen = x[2][3];
+}
+
+void dead_view_to_read() {
+  auto loader = make_loader(0);
+  const ps::tensor_view<const float, ps::dyn, 4, 4> x =
+      of_first_batch(loader, [](auto& batch) -> ps::tensor_view<const float, ps::dyn, 4, 4> {
+        return ps::get<"x">(batch);
+      });
+  seen = *x.data();
+}
+
+void dead_batch_view() {
+  auto loader = make_loader(0);
+  const auto all = of_first_batch(loader, [](auto& batch) { return batch.view().subrun(1, 2); });
+  seen = ps::get<"x">(all)(0, 0, 0);
+}
+
+void dead_sample() {
+  auto loader = make_loader(0);
+  const auto sample = of_first_batch(loader, [](auto& batch) { return batch.view()[3]; });
+  seen = static_cast<float>(ps::get<"label">(sample));
+}
+
+void view_beyond_the_loader() {
+  std::optional<ps::tensor_view<float, ps::dyn, 4, 4>> kept;
+  {
+    auto loader = make_loader(1);
+    for (auto& batch : loader.epoch(0)) kept = ps::get<"x">(batch);
+  }
+  seen = (*kept)(0, 0, 0);
+}
+
+void view_behind_release_after() {
+  auto loader = make_loader(0);
+  const ps::host_device device;
+  auto range = loader.epoch(0);
+  const auto it = range.begin();
+  const auto x = ps::get<"x">(*it);
+  it->release_after(device.inline_stream());
+  seen = x(0, 0, 0);
+}
+
+void view_overwritten_lease() {
+  auto loader = make_loader(0);
+  host_lease kept;
+  std::optional<ps::tensor_view<float, ps::dyn, 4, 4>> x;
+  for (auto& batch : loader.epoch(0)) {
+    kept = std::move(batch);
+    if (kept.index() == 4) x = ps::get<"x">(kept);
+    if (kept.index() == 5) seen = (*x)(0, 0, 0);
+  }
+}
+
+void pointer_into_free_host_memory() {
+  auto loader = make_loader(0);
+  const auto* const x =
+      of_first_batch(loader, [](auto& batch) { return ps::get<"x">(batch).data(); });
+  if (is_poison(x, 4 * 16 * sizeof(float))) report("free host memory is poisoned");
+}
+
+void device_view_on_the_host() {
+  auto loader = make_loader(0);
+  ps::host_device device;
+  auto stream = device.make_stream();
+  ps::transfer feed{loader, stream};
+  const auto x = of_first_batch(feed, [](auto& batch) { return ps::get<"x">(batch); });
+  seen = x(0, 0, 0);
+}
+
+void device_view_behind_its_lease_on_a_stream() {
+  auto loader = make_loader(0);
+  ps::host_device device;
+  auto stream = device.make_stream();
+  ps::transfer feed{loader, stream};
+  const auto x = of_first_batch(feed, [](auto& batch) { return ps::get<"x">(batch); });
+  stream.launch([x] { seen = x(0, 0, 0); });
+  device.synchronize(stream);
+}
+
+void pointer_into_free_device_memory() {
+  auto loader = make_loader(0);
+  ps::host_device device;
+  auto stream = device.make_stream();
+  auto other = device.make_stream();
+  ps::transfer feed{loader, stream};
+  device_lease last;
+  for (auto& batch : feed.epoch(0)) last = std::move(batch);
+  last.also_used_on(other);
+  const auto* const x = ps::get<"x">(last).data();
+  last = {};
+  device.synchronize(stream);
+  device.synchronize(other);
+  if (is_poison(x, 4 * 16 * sizeof(float))) report("free device memory is poisoned");
+}
+
+void two_threads_on_one_lease() {
+  auto loader = make_loader(0);
+  for (auto& batch : loader.epochs(1, 2)) {
+    seen = ps::get<"x">(batch)(0, 0, 0);
+    std::thread{[&batch] { seen = ps::get<"x">(std::as_const(batch))(0, 0, 0); }}.join();
+  }
+}
+
+void two_threads_on_one_device_lease() {
+  auto loader = make_loader(0);
+  ps::transfer feed{loader, ps::host_device{}.inline_stream()};
+  for (auto& batch : feed.epoch(0)) {
+    seen = ps::get<"x">(batch)(0, 0, 0);
+    std::thread{[&batch] { seen = ps::get<"x">(batch)(0, 0, 0); }}.join();
+  }
+}
+
+void lease_moved_from() {
+  auto loader = make_loader(0);
+  for (auto& batch : loader.epoch(0)) {
+    const host_lease kept = std::move(batch);
+    seen = ps::get<"x">(batch)(0, 0, 0);  // NOLINT: the mistake
+  }
+}
+
+/// Says when the reading of sample 4 begins, and does not end it.
+struct hangs {
+  using record_type = ramps::record_type;
+  std::promise<void>* reached;
+  [[nodiscard]] static std::uint64_t size() { return 40; }
+  void read(std::uint64_t index, ps::sample<record_type> out) const {
+    if (index == 4) {
+      reached->set_value();
+      for (;;) ::pause();
+    }
+    ramps{}.read(index, out);
+  }
+};
+
+void two_threads_advance_one_loop() {
+  std::promise<void> reached;
+  ps::loader loader{
+      hangs{&reached}, ps::sequential{}, ps::host_device{}, {.batch_size = 4, .workers = 0}};
+  auto range = loader.epoch(0);
+  auto it = range.begin();
+  std::thread{[it]() mutable { ++it; }}.detach();
+  reached.get_future().wait();
+  ++it;
+}
+
+void used_on_a_stream_that_nothing_orders() {
+  auto loader = make_loader(0);
+  ps::host_device device;
+  auto stream = device.make_stream();
+  auto other = device.make_stream();
+  ps::transfer feed{loader, stream};
+  for (auto& batch : feed.epoch(0)) {
+    if (batch.index() == 2) seen = *ps::get<"x">(batch.used_on(other)).data();
+  }
+}
+
+void used_on_a_stream_of_the_batch_before() {
+  auto loader = make_loader(0);
+  ps::host_device device;
+  auto stream = device.make_stream();
+  auto other = device.make_stream();
+  ps::transfer feed{loader, stream, {.depth = 1}};
+  for (auto& batch : feed.epoch(0)) {
+    if (batch.index() == 0) batch.also_used_on(other);
+    batch.used_on(other);
+  }
+}
+
+struct misuse {
+  const char* name;
+  void (*run)();
+  const char* expected;
+  bool or_sanitizer = false;  // a pointer out of a view is caught by AddressSanitizer first
+};
+
+constexpr const char* dead = ": a view was used after its lease had ended.";
+constexpr const char* shared = ": two threads use its lease.";
+constexpr const char* unordered = ": its release does not wait for the stream that it is used on.";
+const std::array misuses = {
+    misuse{"view_kept_in_a_loop", view_kept_in_a_loop,
+           "batch 1 of epoch 3: a view was used after its lease had ended. Keep the lease as long "
+           "as its views are used (move it out of the loop), or copy the data out\n"},
+    misuse{"element_of_a_dead_view", element_of_a_dead_view, dead},
+    misuse{"row_of_a_dead_view", row_of_a_dead_view, dead},
+    misuse{"dead_view_to_read", dead_view_to_read, dead},
+    misuse{"dead_batch_view", dead_batch_view, dead},
+    misuse{"dead_sample", dead_sample, dead},
+    misuse{"view_beyond_the_loader", view_beyond_the_loader, "batch 9 of epoch 0: a view"},
+    misuse{"view_behind_release_after", view_behind_release_after, dead},
+    misuse{"view_overwritten_lease", view_overwritten_lease, "batch 4 of epoch 0: a view"},
+    misuse{"pointer_into_free_host_memory", pointer_into_free_host_memory,
+           "free host memory is poisoned", true},
+    misuse{"device_view_on_the_host", device_view_on_the_host, dead},
+    misuse{"device_view_behind_its_lease_on_a_stream", device_view_behind_its_lease_on_a_stream,
+           dead},
+    misuse{"pointer_into_free_device_memory", pointer_into_free_device_memory,
+           "free device memory is poisoned"},
+    misuse{"two_threads_on_one_lease", two_threads_on_one_lease,
+           "batch 0 of epoch 1: two threads use its lease."},
+    misuse{"two_threads_on_one_device_lease", two_threads_on_one_device_lease, shared},
+    misuse{"lease_moved_from", lease_moved_from, "a lease was used that holds no batch"},
+    misuse{"two_threads_advance_one_loop", two_threads_advance_one_loop,
+           "two threads advance one loop at once."},
+    misuse{"used_on_a_stream_that_nothing_orders", used_on_a_stream_that_nothing_orders,
+           "batch 2 of epoch 0: its release does not wait"},
+    misuse{"used_on_a_stream_of_the_batch_before", used_on_a_stream_of_the_batch_before, unordered},
+};
+
+/// Whether the misuse ended a process as it should.
+bool is_caught(const misuse& wrong) {
+  int ends[2];
+  if (::pipe(ends) != 0) return false;
+  const ::pid_t child = ::fork();
+  if (child == 0) {
+    ::dup2(ends[1], STDERR_FILENO);
+    ::close(ends[0]);
+    ::close(ends[1]);
+    wrong.run();
+    ::_exit(0);
+  }
+  ::close(ends[1]);
+  std::string said;
+  char part[4096];
+  for (::ssize_t got = 0; (got = ::read(ends[0], part, sizeof part)) > 0;) {
+    said.append(part, static_cast<std::size_t>(got));
+  }
+  ::close(ends[0]);
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  const bool aborted = WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT;
+  bool caught = aborted && said.find(wrong.expected) != std::string::npos;
+  caught = caught || (wrong.or_sanitizer && status != 0 &&
+                      said.find("AddressSanitizer: use-after-poison") != std::string::npos);
+  std::printf("%s: %s\n%s", wrong.name, caught ? "caught" : "NOT CAUGHT", said.c_str());
+  return caught;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string_view wanted = argc > 1 ? argv[1] : "";
+  bool any = false;
+  bool all_caught = true;
+  for (const misuse& wrong : misuses) {
+    if (!wanted.empty() && wanted != wrong.name) continue;
+    any = true;
+    std::fflush(stdout);
+    all_caught = is_caught(wrong) && all_caught;
+  }
+  return any && all_caught ? 0 : 1;
+}

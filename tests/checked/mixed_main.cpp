@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: BSL-1.0
+// Without checks, and calls a function that is compiled with them: must not link.
+#include <penstock/core/batch.hpp>
+
+float first_of(penstock::tensor_view<const float, 4> x);
+
+int main() {
+  const float values[4] = {};
+  return static_cast<int>(first_of({values, {}}));
+}

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <penstock/penstock.hpp>
+
+namespace checked_tests {
+
+namespace ps = penstock;
+
+/// Every element of sample k is k.
+struct ramps {
+  using record_type = ps::record<ps::field<"x", float, 4, 4>, ps::field<"label", std::int32_t>>;
+  [[nodiscard]] static std::uint64_t size() { return 40; }
+  void read(std::uint64_t index, ps::sample<record_type> out) const {
+    for (float& x : ps::get<"x">(out).flat()) x = static_cast<float>(index);
+    ps::get<"label">(out) = static_cast<std::int32_t>(index);
+  }
+};
+
+/// Ten batches of four.
+[[nodiscard]] inline auto make_loader(std::size_t workers) {
+  return ps::loader{
+      ramps{}, ps::sequential{}, ps::host_device{}, {.batch_size = 4, .workers = workers}};
+}
+
+/// Whether memory is what a checked build fills free memory with.
+[[nodiscard]] inline bool is_poison(const void* data, std::size_t bytes) {
+  const auto* const first = static_cast<const unsigned char*>(data);
+  for (std::size_t i = 0; i < bytes; ++i) {
+    if (first[i] != 0xFF) return false;
+  }
+  return true;
+}
+
+}  // namespace checked_tests

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: BSL-1.0
+// Everything that the documentation allows, in a checked build: nothing may be reported.
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <future>
+#include <memory>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "ramps.hpp"
+
+static_assert(PENSTOCK_CHECKED);
+
+namespace {
+
+using namespace checked_tests;
+using record = ramps::record_type;
+using host_lease = ps::host_batch<record, ps::host_device>;
+using device_lease = ps::device_batch<record, ps::host_device>;
+
+void require(bool holds, const char* what) {
+  if (holds) return;
+  std::printf("does not hold: %s\n", what);
+  std::exit(1);
+}
+
+/// Of a view of a batch that begins with sample `first`.
+template <class View>
+bool is_ramp(const View& x, std::size_t first) {
+  for (std::size_t i = 0; i < x.extent(0); ++i) {
+    for (const float value : x[i].flat()) {
+      if (value != static_cast<float>(first + i)) return false;
+    }
+  }
+  return true;
+}
+
+void loops_over_a_loader(std::size_t workers) {
+  auto loader = make_loader(workers);
+  std::size_t batches = 0;
+  for (auto& batch : loader.epochs(0, 3)) {
+    require(is_ramp(ps::get<"x">(std::as_const(batch)), batch.index() * 4), "the batch's data");
+    require(batch.view()[3].get<"label">() == static_cast<std::int32_t>(batch.index() * 4 + 3),
+            "a sample's label");
+    ++batches;
+  }
+  require(batches == 30, "the batches of three epochs");
+  for (auto& batch : loader.epoch(7)) {
+    if (batch.index() == 2) break;
+  }
+}
+
+void views_live_as_long_as_a_lease_that_moves() {
+  auto loader = make_loader(1);
+  host_lease kept;
+  std::vector<host_lease> box;
+  for (auto& batch : loader.epoch(0)) {
+    const auto x = ps::get<"x">(batch);
+    if (batch.index() == 0) {
+      kept = std::move(batch);
+      require(is_ramp(x, 0), "a view behind an assignment");
+      box.push_back(std::move(kept));
+      require(is_ramp(x, 0), "a view behind a move into a vector");
+    } else {
+      require(is_ramp(ps::get<"x">(box.front()), 0), "a kept batch");
+    }
+  }
+  const auto x = ps::get<"x">(box.front());
+  { const auto gone = std::move(loader); }
+  require(is_ramp(x, 0), "a view beyond its loader");
+}
+
+void a_lease_goes_to_another_thread() {
+  auto loader = make_loader(2);
+  for (auto& batch : loader.epoch(0)) {
+    const auto x = ps::get<"x">(batch);
+    std::thread reads_views{
+        [x, first = batch.index() * 4] { require(is_ramp(x, first), "shared"); }};
+    reads_views.join();
+    std::thread owns{[own = std::move(batch)]() mutable {
+      require(is_ramp(ps::get<"x">(own), own.index() * 4), "a lease on another thread");
+    }};
+    owns.join();
+  }
+  auto range = loader.epoch(0);
+  auto it = range.begin();
+  auto shared = std::make_shared<host_lease>(std::move(*it));
+  require(is_ramp(ps::get<"x">(*shared), 0), "a shared lease");
+  std::thread{[last = std::exchange(shared, nullptr)] {}}.join();  // any thread may end it
+  std::thread{[&] { ++it; }}.join();                               // by turns, not at once
+  require(it->index() == 1, "the next batch");
+}
+
+void work_runs_behind_the_end_of_its_lease(std::size_t workers, std::size_t depth) {
+  auto loader = make_loader(workers);
+  ps::host_device device;
+  auto stream = device.make_stream();
+  auto other = device.make_stream();
+  ps::transfer feed{loader, stream, {.depth = depth}};
+  std::size_t good = 0;
+  std::size_t good_on_other = 0;
+  for (auto& batch : feed.epochs(0, 2)) {
+    const bool held = depth > 1 && batch.index() % 3 == 0;
+    std::promise<void> gate;
+    batch.also_used_on(other);
+    auto opened = std::make_shared<std::future<void>>(gate.get_future());
+    const std::size_t first = batch.index() * 4;
+    if (held) stream.launch([opened] { opened->wait(); });
+    stream.launch([&good, first, x = ps::get<"x">(batch.used_on(stream))] {
+      good += is_ramp(x, first) ? 1U : 0U;
+    });
+    other.launch([&good_on_other, first, x = ps::get<"x">(std::as_const(batch).used_on(other))] {
+      good_on_other += is_ramp(x, first) ? 1U : 0U;
+    });
+    if (held) device_lease{std::move(batch)} = {};  // ends before the work has run
+    gate.set_value();
+  }
+  device.synchronize(stream);
+  device.synchronize(other);
+  require(good == 20 && good_on_other == 20, "the data, as work on a stream sees it");
+}
+
+void a_transform_and_leases_that_stay() {
+  auto loader = make_loader(2);
+  ps::host_device device;
+  auto stream = device.make_stream();
+  using doubled = ps::record<ps::field<"x", float, 4, 4>>;
+  ps::transfer feed{loader, stream,
+                    ps::on_stream<doubled>([](auto in, auto out, ps::host_stream_ref on) {
+                      on.launch([from = ps::get<"x">(in), to = ps::get<"x">(out)] {
+                        for (std::size_t i = 0; i < from.size(); ++i) {
+                          to.data()[i] = 2 * from.data()[i];
+                        }
+                      });
+                    })};
+  std::vector<ps::device_batch<doubled, ps::host_device>> kept;
+  for (auto& batch : feed.epoch(0)) {
+    device.synchronize(stream);
+    require(ps::get<"x">(batch)(1, 0, 0) == static_cast<float>(2 * (batch.index() * 4 + 1)),
+            "the transformed batch");
+    if (batch.index() < 2) kept.push_back(std::move(batch));
+  }
+  require(ps::get<"x">(kept[1])(0, 0, 0) == 8.0F, "a kept device batch");
+}
+
+/// Writes nothing of a sample but its label.
+struct leaves_gaps {
+  using record_type = ramps::record_type;
+  [[nodiscard]] static std::uint64_t size() { return 40; }
+  void read(std::uint64_t index, ps::sample<record_type> out) const {
+    ps::get<"label">(out) = static_cast<std::int32_t>(index);
+  }
+};
+
+/// What was left unwritten is no data of an earlier batch.
+void gaps_hold_poison(std::size_t workers) {
+  const ps::host_device device;
+  ps::loader loader{leaves_gaps{}, ps::sequential{}, device, {.batch_size = 4, .workers = workers}};
+  for (auto& batch : loader.epochs(0, 2)) {
+    const auto x = ps::get<"x">(batch);
+    require(is_poison(x.data(), x.size() * sizeof(float)), "gaps in a slot that came back");
+    for (float& value : x.flat()) value = 1;
+  }
+  ps::transfer feed{loader, device.inline_stream()};
+  for (auto& batch : feed.epochs(0, 2)) {
+    const auto x = ps::get<"x">(batch);
+    require(is_poison(x.data(), x.size() * sizeof(float)), "gaps in a slot behind a copy");
+    require(ps::get<"label">(batch)(3) == static_cast<std::int32_t>(batch.index() * 4 + 3),
+            "labels");
+  }
+}
+
+/// Views of no lease are as ever.
+constexpr bool views_of_arrays() {
+  std::array<float, 6> values{0, 1, 2, 3, 4, 5};
+  const ps::tensor_view<float, 2, 3> x{values.data(), {}};
+  const ps::tensor_view<const float, 2, 3> to_read = x;
+  return x(1, 2) == 5 && to_read[1][0] == 3 && to_read.flat().size() == 6;
+}
+static_assert(views_of_arrays());
+
+}  // namespace
+
+int main() {
+  for (const std::size_t workers : {0U, 2U}) {
+    loops_over_a_loader(workers);
+    gaps_hold_poison(workers);
+    for (const std::size_t depth : {1U, 3U}) work_runs_behind_the_end_of_its_lease(workers, depth);
+  }
+  views_live_as_long_as_a_lease_that_moves();
+  a_lease_goes_to_another_thread();
+  a_transform_and_leases_that_stay();
+  std::puts("nothing to report");
+}

@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: BSL-1.0
+// A stop token from outside ends the consumer and all workers, whatever they are at.
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <stop_token>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <penstock/penstock.hpp>
+
+#include "support/asleep.hpp"
+#include "support/catch.hpp"
+#include "support/hanging.hpp"
+#include "support/numbered.hpp"
+#include "support/threads.hpp"
+
+namespace ps = penstock;
+
+namespace {
+
+template <class Range>
+void consume(Range&& range) {
+  for (auto& batch : range) (void)batch;
+}
+
+}  // namespace
+
+TEST_CASE("a stop request ends a consumer that waits, and all workers", "[flow]") {
+  const bool in_order = GENERATE(true, false);
+  const auto before = present_threads();
+  const auto around = std::make_shared<hanging::outside>();
+  std::stop_source source;
+  ps::loader loader{
+      hanging{around, 100, {0, 1, 2, 3}},
+      ps::sequential{},
+      {.batch_size = 10, .workers = 3, .in_order = in_order, .run = 1, .stop = source.get_token()}};
+  std::atomic<long> consumer{0};
+  std::thread outside{[&] {
+    around->wait_until_hung(3);
+    while (consumer == 0) std::this_thread::yield();
+    wait_until_asleep(consumer);
+    source.request_stop();
+    around->release();  // what was begun is read to its end, and no more
+  }};
+  consumer = this_thread_number();
+  CHECK_THROWS_AS(consume(loader.epoch(0)), ps::cancelled);
+  outside.join();
+  CHECK(around->reads <= 3);
+  CHECK(threads_added_become(before, 0));  // although the loader lives
+  CHECK_FALSE(loader.failure());
+
+  // From now on, whatever is asked for.
+  CHECK_THROWS_AS(consume(loader.epoch(1)), ps::cancelled);
+  loader.start({0, 0}, 1);
+  CHECK_THROWS_AS(loader.try_next(), ps::cancelled);
+  CHECK(around->reads <= 3);
+}
+
+TEST_CASE("a stop request ends workers that nobody waits for", "[flow]") {
+  const auto before = present_threads();
+  std::stop_source source;
+  ps::loader loader{numbered{100},
+                    ps::sequential{},
+                    {.batch_size = 10, .workers = 4, .stop = source.get_token()}};
+  SECTION("before the first range") {}
+  SECTION("between two ranges") { consume(loader.epoch(0)); }
+  SECTION("while a batch is held and no slot is free") {
+    auto range = loader.epoch(0);
+    const auto it = range.begin();
+    source.request_stop();
+    CHECK(threads_added_become(before, 0));
+    CHECK(labels_of(*it).front() == 0);  // the lease is good
+  }
+  source.request_stop();
+  CHECK(threads_added_become(before, 0));
+  CHECK_THROWS_AS(consume(loader.epoch(1)), ps::cancelled);
+}
+
+TEST_CASE("a stop request ends reading on the consumer's thread, and the batch does not come",
+          "[flow]") {
+  std::stop_source source;
+  std::uint64_t read = 0;
+  ps::loader loader{numbered{100} | ps::map([&](auto&& sample) {
+                      if (++read == 25) source.request_stop();
+                      return sample;
+                    }),
+                    ps::sequential{},
+                    {.batch_size = 10, .workers = 0, .run = 2, .stop = source.get_token()}};
+  std::uint64_t batches = 0;
+  const auto count = [&] {
+    for (auto& batch : loader.epoch(0)) {
+      (void)batch;
+      ++batches;
+    }
+  };
+  CHECK_THROWS_AS(count(), ps::cancelled);
+  CHECK(batches == 2);
+  CHECK(read == 26);  // the run of two that was begun
+  CHECK_THROWS_AS(count(), ps::cancelled);
+  CHECK(read == 26);
+}
+
+TEST_CASE("a loader whose stop was requested before it was made gives nothing", "[flow]") {
+  std::stop_source source;
+  source.request_stop();
+  const numbered data{100};
+  const std::size_t workers = GENERATE(0U, 2U);
+  ps::loader loader{
+      data, ps::sequential{}, {.batch_size = 10, .workers = workers, .stop = source.get_token()}};
+  CHECK_THROWS_AS(consume(loader.epoch(0)), ps::cancelled);
+  CHECK(data.state->reads == 0);
+}
+
+TEST_CASE("a stop request counts for more than leases that are all held", "[flow]") {
+  std::stop_source source;
+  const std::size_t workers = GENERATE(0U, 1U);
+  ps::loader loader{
+      numbered{100},
+      ps::sequential{},
+      {.batch_size = 10, .workers = workers, .prefetch = 1, .stop = source.get_token()}};
+  loader.start({0, 0}, 1);
+  const auto first = loader.next();
+  const auto second = loader.next();
+  source.request_stop();
+  CHECK_THROWS_AS(loader.next(), ps::cancelled);
+}
+
+TEST_CASE("a stop request reaches the consumer of a transfer and its leases stay good", "[flow]") {
+  const ps::host_device device;
+  auto stream = device.make_stream();
+  const auto around = std::make_shared<hanging::outside>();
+  std::stop_source source;
+  ps::loader loader{hanging{around, 100, {50}},
+                    ps::sequential{},
+                    device,
+                    {.batch_size = 10, .workers = 2, .run = 1, .stop = source.get_token()}};
+  ps::transfer feed{loader, stream, {.depth = 2}};
+  std::optional<decltype(feed)::batch_type> kept;
+  ps::sequence has_kept;
+  std::thread outside{[&] {
+    has_kept.wait([](std::uint32_t now) { return now > 0; });
+    around->wait_until_hung(1);
+    source.request_stop();
+    around->release();
+  }};
+  const auto keep_first = [&] {
+    for (auto& batch : feed.epoch(0)) {
+      if (kept) continue;
+      kept = std::move(batch);
+      has_kept.advance();
+    }
+  };
+  CHECK_THROWS_AS(keep_first(), ps::cancelled);
+  outside.join();
+  REQUIRE(kept);
+  device.synchronize(stream);
+  CHECK(labels_of(*kept).front() == 0);
+  CHECK_THROWS_AS(consume(feed.epoch(0)), ps::cancelled);
+}
+
+TEST_CASE("a stop request ends the wait for a retry", "[flow]") {
+  const auto before = present_threads();
+  const numbered data{100};
+  data.state->bad.store(5);
+  std::stop_source source;
+  constexpr std::chrono::hours long_wait{20};
+  ps::loader loader{data,
+                    ps::sequential{},
+                    {.batch_size = 10,
+                     .workers = 1,
+                     .on_error = {.retries = 3,
+                                  .first_wait = long_wait,
+                                  .longest_wait = long_wait,
+                                  .then = ps::on_error::skip},
+                     .stop = source.get_token()}};
+  loader.start({0, 0}, 1);
+  data.state->arrived.wait([](std::uint32_t now) { return now >= 6; });
+  source.request_stop();
+  CHECK(threads_added_become(before, 0));  // although nobody asks for a batch
+  CHECK_THROWS_AS(loader.next(), ps::cancelled);
+}
+
+TEST_CASE("a stop request waits for a read that hangs, up to the timeout", "[flow]") {
+  const auto around = std::make_shared<hanging::outside>();
+  std::stop_source source;
+  {
+    ps::loader loader{hanging{around, 100, {3}},
+                      ps::sequential{},
+                      {.batch_size = 10,
+                       .workers = 2,
+                       .run = 5,
+                       .timeout = std::chrono::milliseconds{300},
+                       .stop = source.get_token()}};
+    loader.start({0, 0}, 1);
+    around->wait_until_hung(1);
+    source.request_stop();
+    CHECK_THROWS_AS(loader.next(), ps::cancelled);
+    CHECK(loader.abandoned_readers() == 1);
+  }
+  around->release();
+  around->wait_until_gone();
+}
+
+TEST_CASE("a stop source may outlive the loader, and the other way round", "[flow]") {
+  std::stop_source source;
+  {
+    ps::loader loader{
+        numbered{20}, ps::sequential{}, {.batch_size = 10, .stop = source.get_token()}};
+    consume(loader.epoch(0));
+  }
+  source.request_stop();
+  ps::loader loader{
+      numbered{20}, ps::sequential{}, {.batch_size = 10, .stop = std::stop_source{}.get_token()}};
+  CHECK_NOTHROW(consume(loader.epoch(0)));
+}

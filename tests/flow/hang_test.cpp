@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: BSL-1.0
+// A read that hangs: it is reported while it does, given up beyond the timeout, and left behind where
+// the loader owns the dataset.
+#include <unistd.h>
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <penstock/penstock.hpp>
+
+#include "support/catch.hpp"
+#include "support/hanging.hpp"
+#include "support/numbered.hpp"
+#include "support/threads.hpp"
+
+namespace ps = penstock;
+using std::chrono::milliseconds;
+
+namespace {
+
+/// What a loader has reported.
+class reports {
+ public:
+  [[nodiscard]] std::function<void(const ps::stalled_read&)> sink() {
+    return [this](const ps::stalled_read& read) {
+      {
+        const std::lock_guard lock{mutex_};
+        all_.push_back(read);
+      }
+      count_.advance();
+    };
+  }
+  [[nodiscard]] std::vector<ps::stalled_read> wait_for(std::uint32_t count) {
+    count_.wait([count](std::uint32_t now) { return now >= count; });
+    const std::lock_guard lock{mutex_};
+    return all_;
+  }
+  [[nodiscard]] std::size_t count() const { return count_.load(); }
+
+ private:
+  std::mutex mutex_;
+  std::vector<ps::stalled_read> all_;
+  ps::sequence count_;
+};
+
+constexpr milliseconds soon{5};
+constexpr milliseconds never{std::chrono::hours{24}};
+
+template <class Range>
+std::uint64_t count_of(Range&& range) {
+  std::uint64_t count = 0;
+  for (auto& batch : range) count += batch.size();
+  return count;
+}
+
+}  // namespace
+
+TEST_CASE("a read that hangs is reported while it does, with its sample", "[flow]") {
+  const auto around = std::make_shared<hanging::outside>();
+  reports seen;
+  const std::size_t workers = GENERATE(0U, 1U, 3U);
+  ps::loader loader{hanging{around, 40, {13}},
+                    ps::sequential{},
+                    {.batch_size = 8,
+                     .workers = workers,
+                     .run = 4,
+                     .stall_warning = soon,
+                     .on_stall = seen.sink()}};
+  std::thread rescuer{[&] {
+    const auto found = seen.wait_for(1).front();
+    CHECK(found.where.stage == "read");
+    CHECK(found.where.epoch == 2);
+    CHECK(found.where.batch == 1);
+    CHECK(found.where.position == 5);
+    CHECK(found.where.sample == 13);
+    CHECK(found.where.exact);
+    CHECK(found.worker < (std::max)(workers, std::size_t{1}));
+    CHECK(found.elapsed >= soon);
+    CHECK_FALSE(found.blocks_destruction);
+    CHECK_THAT(found.str(), Catch::Matchers::Contains("sample 13 (position 5 of the batch)"));
+    around->release();
+  }};
+  CHECK(count_of(loader.epoch(2)) == 40);  // and nothing is lost by it
+  rescuer.join();
+  CHECK(count_of(loader.epoch(3)) == 40);
+}
+
+TEST_CASE("a hanging read is reported again each time that its time has doubled", "[flow]") {
+  const auto around = std::make_shared<hanging::outside>();
+  reports seen;
+  ps::loader loader{
+      hanging{around, 8, {3}},
+      ps::sequential{},
+      {.batch_size = 8, .workers = 1, .stall_warning = soon, .on_stall = seen.sink()}};
+  loader.start({0, 0}, 1);
+  const auto found = seen.wait_for(4);
+  for (std::size_t i = 1; i < 4; ++i) {
+    CHECK(found[i].where.sample == 3);
+    CHECK(found[i].elapsed >= 2 * found[i - 1].elapsed);
+  }
+  around->release();
+  CHECK(loader.next().size() == 8);
+  loader.stop();
+}
+
+TEST_CASE("without a report of one's own, a hanging read is a line on stderr", "[flow]") {
+  const auto around = std::make_shared<hanging::outside>();
+  std::array<int, 2> ends{};
+  REQUIRE(::pipe(ends.data()) == 0);
+  const int real = ::dup(STDERR_FILENO);
+  REQUIRE(::dup2(ends[1], STDERR_FILENO) >= 0);
+  std::string line;
+  {
+    ps::loader loader{hanging{around, 8, {3}},
+                      ps::sequential{},
+                      {.batch_size = 8, .workers = 1, .stall_warning = soon}};
+    loader.start({0, 0}, 1);
+    for (char letter = 0; ::read(ends[0], &letter, 1) == 1 && letter != '\n';) line += letter;
+    around->release();
+    loader.stop();
+  }
+  ::dup2(real, STDERR_FILENO);
+  for (const int file : {real, ends[0], ends[1]}) ::close(file);
+  CHECK_THAT(line, Catch::Matchers::StartsWith("penstock: a read hangs for "));
+  CHECK_THAT(line, Catch::Matchers::Contains("epoch 0, batch 0, sample 3 (position 3"));
+}
+
+TEST_CASE("what a report throws reaches the consumer", "[flow]") {
+  const auto around = std::make_shared<hanging::outside>();
+  int reports = 0;
+  ps::loader loader{hanging{around, 8, {3}},
+                    ps::sequential{},
+                    {.batch_size = 8,
+                     .workers = 1,
+                     .stall_warning = soon,
+                     .on_stall = [&](const ps::stalled_read&) {
+                       if (++reports == 2) around->release();  // the first has ended the range
+                       throw std::domain_error("enough");
+                     }}};
+  CHECK_THROWS_AS(count_of(loader.epoch(0)), std::domain_error);
+  REQUIRE(loader.failure());
+  CHECK(loader.failure()->sample == 3);
+}
+
+TEST_CASE("beyond the timeout the consumer gets an error, and the loader goes without the reader",
+          "[flow]") {
+  const auto around = std::make_shared<hanging::outside>();
+  const auto threads = present_threads();
+  {
+    ps::loader loader{hanging{around, 40, {13}} | ps::subset(0, 40),
+                      ps::sequential{},
+                      {.batch_size = 8, .workers = 2, .prefetch = 2, .run = 4, .timeout = soon}};
+    std::optional<decltype(loader)::batch_type> kept;
+    try {
+      for (auto& batch : loader.epoch(0)) kept = std::move(batch);
+      FAIL("no timeout");
+    } catch (const ps::read_timeout& late) {
+      CHECK(late.read().where.sample == 13);
+      CHECK(late.read().elapsed >= soon);
+      CHECK_THAT(late.what(), Catch::Matchers::Contains("sample 13 (position 5 of the batch)"));
+    }
+    REQUIRE(loader.failure());
+    CHECK(loader.failure()->batch == 1);
+    CHECK(loader.failure()->sample == 13);
+    CHECK(loader.abandoned_readers() == 1);
+    if (kept) CHECK(labels_of(*kept).front() == 0);  // leases stay valid
+    CHECK_THROWS_AS(count_of(loader.epoch(0)), ps::read_timeout);
+    CHECK(around->gone.load() == 0);
+  }
+  // The loader is gone, the read still hangs and what it needs is alive.
+  CHECK(threads_added_become(threads, 1));
+  CHECK(around->gone.load() == 0);
+  around->release();
+  around->wait_until_gone();
+  CHECK(threads_added_become(threads, 0));
+}
+
+TEST_CASE("all readers may hang", "[flow]") {
+  const auto around = std::make_shared<hanging::outside>();
+  {
+    ps::loader loader{hanging{around, 8, {0, 1, 2, 3}},
+                      ps::sequential{},
+                      {.batch_size = 4, .workers = 3, .run = 1, .timeout = soon}};
+    loader.start({0, 0}, 1);
+    around->wait_until_hung(3);
+    CHECK_THROWS_AS(loader.next(), ps::read_timeout);
+    CHECK(loader.abandoned_readers() == 3);
+  }
+  around->release();
+  around->wait_until_gone();
+}
+
+TEST_CASE("a loop that is left while a read hangs ends at the timeout", "[flow]") {
+  const auto around = std::make_shared<hanging::outside>();
+  {
+    ps::loader loader{hanging{around, 40, {13}},
+                      ps::sequential{},
+                      {.batch_size = 4, .workers = 1, .prefetch = 8, .timeout = soon}};
+    for (auto& batch : loader.epoch(0)) {
+      CHECK(batch.index() == 0);
+      around->wait_until_hung(1);
+      break;
+    }
+    CHECK(loader.abandoned_readers() == 1);
+  }
+  around->release();
+  around->wait_until_gone();
+}
+
+TEST_CASE("a transfer's loop ends at the timeout as well", "[flow]") {
+  const auto around = std::make_shared<hanging::outside>();
+  const ps::host_device device;
+  auto stream = device.make_stream();
+  {
+    ps::transfer feed{ps::loader{hanging{around, 40, {33}},
+                                 ps::sequential{},
+                                 device,
+                                 {.batch_size = 4, .workers = 2, .timeout = soon}},
+                      stream};
+    CHECK_THROWS_AS(count_of(feed.epoch(0)), ps::read_timeout);
+  }
+  CHECK(around->gone.load() == 0);
+  around->release();
+  around->wait_until_gone();
+}
+
+TEST_CASE("a loader over somebody else's dataset waits for the hanging read, and says so",
+          "[flow]") {
+  const auto around = std::make_shared<hanging::outside>();
+  reports seen;
+  const hanging data{around, 40, {13}};
+  std::thread rescuer;
+  {
+    ps::loader loader{data | ps::subset(0, 40),
+                      ps::sequential{},
+                      {.batch_size = 8, .workers = 2, .timeout = soon, .on_stall = seen.sink()}};
+    CHECK_THROWS_AS(count_of(loader.epoch(0)), ps::read_timeout);  // which does not wait for it
+    CHECK(loader.abandoned_readers() == 0);
+    CHECK(seen.count() == 0);
+    rescuer = std::thread{[&] {
+      const auto found = seen.wait_for(1).front();
+      CHECK(found.blocks_destruction);
+      CHECK(found.where.sample == 13);
+      CHECK_THAT(found.str(), Catch::Matchers::Contains("the loader's destructor waits for it"));
+      CHECK(around->reads < 40);
+      around->release();
+    }};
+  }
+  // The read has returned by now.
+  CHECK(around->gate.load() == 0);
+  rescuer.join();
+}
+
+TEST_CASE("waiting for a retry is no hanging read", "[flow]") {
+  const numbered data{20};
+  data.state->bad.store(7);
+  reports seen;
+  ps::loader loader{data,
+                    ps::sequential{},
+                    {.batch_size = 10,
+                     .workers = 1,
+                     .on_error = {.retries = 1,
+                                  .first_wait = 40 * soon,
+                                  .longest_wait = 40 * soon,
+                                  .then = ps::on_error::skip},
+                     .stall_warning = soon,
+                     .timeout = 4 * soon,
+                     .on_stall = seen.sink()}};
+  CHECK(count_of(loader.epoch(0)) == 19);
+  CHECK(seen.count() == 0);
+}
+
+TEST_CASE("a watch that finds nothing changes nothing", "[flow]") {
+  reports seen;
+  const std::size_t workers = GENERATE(1U, 4U);
+  ps::loader loader{numbered{1000},
+                    ps::shuffled{.seed = 3},
+                    {.batch_size = 16,
+                     .workers = workers,
+                     .stall_warning = never,
+                     .timeout = never,
+                     .on_stall = seen.sink()}};
+  ps::loader plain{numbered{1000}, ps::shuffled{.seed = 3}, {.batch_size = 16}};
+  auto expected = plain.epoch(0);
+  auto other = expected.begin();
+  for (auto& batch : loader.epoch(0)) {
+    CHECK(labels_of(batch) == labels_of(*other));
+    ++other;
+  }
+  CHECK(seen.count() == 0);
+  CHECK(loader.abandoned_readers() == 0);
+}
+
+// What a loader may leave behind with a reader that hangs, and what it has to wait for.
+static_assert(!ps::detail::borrows<hanging>);
+static_assert(ps::detail::borrows<ps::stored_dataset_t<hanging&>>);
+static_assert(!ps::detail::borrows<ps::stored_dataset_t<hanging>>);
+static_assert(!ps::detail::borrows<ps::idx_dataset<>>);
+static_assert(ps::detail::borrows<ps::memory_dataset<hanging::record_type>>);
+static_assert(
+    ps::detail::borrows<decltype(ps::concat(std::declval<hanging&>(), std::declval<hanging>()))>);
+static_assert(ps::detail::borrows<decltype(std::declval<hanging&>() | ps::subset(0, 1))>);
+static_assert(!ps::detail::borrows<decltype(std::declval<hanging>() | ps::subset(0, 1))>);

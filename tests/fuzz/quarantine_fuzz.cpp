@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: BSL-1.0
+// A quarantine list out of any text: it is read, and then its indices come in order, each once, and
+// are read back; or it is refused with a line that the text has. What is written of any reason is a
+// list of one sample.
+#include <penstock/load/failure_ledger.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <functional>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "fuzz/require.hpp"
+
+namespace ps = penstock;
+
+namespace {
+
+std::vector<std::uint64_t> indices_in(const std::string& text) {
+  std::istringstream in{text};
+  return ps::read_quarantine(in);
+}
+
+std::uint64_t line_in(const ps::error& error) {
+  const char* const line = std::strstr(error.what(), "line ");
+  return line == nullptr ? 0 : std::strtoull(line + 5, nullptr, 10);
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  const std::string text{reinterpret_cast<const char*>(data), size};
+  try {
+    const auto indices = indices_in(text);
+    fuzz::require(
+        std::adjacent_find(indices.begin(), indices.end(), std::greater_equal<>{}) == indices.end(),
+        "in order, each once");
+    std::string written;
+    for (const std::uint64_t index : indices) written += std::to_string(index) + '\n';
+    fuzz::require(indices_in(written) == indices, "the indices come back");
+  } catch (const ps::error& error) {
+    const auto lines = static_cast<std::uint64_t>(std::count(text.begin(), text.end(), '\n')) + 1;
+    const std::uint64_t line = line_in(error);
+    fuzz::require(line >= 1 && line <= lines, "an error names a line of the text");
+  }
+  // The same text as the reason of a failure, once for sixteen inputs: a ledger is large.
+  if (size % 16 == 0) {
+    ps::detail::failure_ledger ledger;
+    ledger.note_failure(7, std::make_exception_ptr(std::runtime_error(text)));
+    ledger.note_outcome(7, ps::read_outcome::skipped);
+    std::ostringstream out;
+    ledger.report().write_quarantine(out);
+    fuzz::require(indices_in(out.str()) == std::vector<std::uint64_t>{7}, "a reason is no index");
+  }
+  return 0;
+}

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: BSL-1.0
+#include <penstock/load/delivery.hpp>
+
+#include <cstdint>
+#include <exception>
+#include <optional>
+#include <stdexcept>
+#include <thread>
+#include <utility>
+
+#include "support/asleep.hpp"
+#include "support/catch.hpp"
+
+namespace ps = penstock;
+using ps::detail::delivery;
+
+namespace {
+
+std::exception_ptr error_saying(const char* text) {
+  return std::make_exception_ptr(std::domain_error(text));
+}
+
+}  // namespace
+
+TEST_CASE("batches are delivered in order, whatever the order of their completion", "[load]") {
+  delivery to_consumer{3, true};
+  to_consumer.announce(1, 10);
+  CHECK_FALSE(to_consumer.is_ready(0));
+  to_consumer.announce(2, 20);
+  to_consumer.announce(0, 30);
+  CHECK(to_consumer.is_ready(0));
+  CHECK(to_consumer.wait(0) == 30U);
+  to_consumer.announce(3, 40);  // in the place of 0
+  CHECK(to_consumer.wait(1) == 10U);
+  CHECK(to_consumer.wait(2) == 20U);
+  CHECK(to_consumer.wait(3) == 40U);
+  CHECK_FALSE(to_consumer.is_ready(4));
+}
+
+TEST_CASE("where the order is free, the batch that was completed first comes first", "[load]") {
+  delivery to_consumer{3, false};
+  CHECK_FALSE(to_consumer.is_ready(0));
+  to_consumer.announce(2, 20);
+  to_consumer.announce(0, 30);
+  CHECK(to_consumer.is_ready(0));
+  CHECK(to_consumer.wait(0) == 20U);
+  CHECK(to_consumer.wait(1) == 30U);
+  CHECK_FALSE(to_consumer.is_ready(2));
+}
+
+TEST_CASE("a failure ends the wait, now and later, also where batches are complete", "[load]") {
+  const bool in_order = GENERATE(true, false);
+  delivery to_consumer{2, in_order};
+  const long consumer = this_thread_number();
+  std::thread other{[&] {
+    wait_until_asleep(consumer);
+    to_consumer.fail(error_saying("first"), ps::failure{"read", 1, 2, 3, 4});
+    to_consumer.fail(error_saying("second"), std::nullopt);
+  }};
+  CHECK_FALSE(to_consumer.wait(0));
+  other.join();
+  CHECK(to_consumer.has_failed());
+  to_consumer.announce(0, 1);
+  CHECK_FALSE(to_consumer.wait(0));
+  for (int time = 0; time < 2; ++time) {
+    std::optional<ps::failure> where;
+    CHECK_THROWS_WITH(to_consumer.rethrow(where), "first");
+    REQUIRE(where);
+    CHECK(where->sample == 4);
+  }
+}
+
+TEST_CASE("a failure comes before batches that are complete", "[load]") {
+  const bool in_order = GENERATE(true, false);
+  delivery to_consumer{2, in_order};
+  to_consumer.announce(0, 1);
+  to_consumer.fail(error_saying("first"), std::nullopt);
+  CHECK_FALSE(to_consumer.wait(0));
+}

@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: BSL-1.0
+#include <penstock/load/footprint.hpp>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <penstock/load/loader.hpp>
+#include <penstock/order/sampler.hpp>
+
+#include "support/catch.hpp"
+#include "support/ledger_device.hpp"
+#include "support/numbered.hpp"
+
+namespace ps = penstock;
+
+namespace {
+
+using record = numbered::record_type;
+
+// Ten samples: 8 floats and a number each, both at multiples of 256 bytes.
+constexpr std::size_t slot_bytes = 512 + 256;
+
+/// A loader of batches of ten on `device`.
+auto loader_on(const ledger_device& device, ps::loader_options options) {
+  options.batch_size = 10;
+  return ps::loader{numbered{100}, ps::shuffled{.seed = 3}, device, options};
+}
+
+/// The labels of two epochs, batch by batch.
+template <class Loader>
+std::vector<std::vector<std::uint64_t>> epochs_of(Loader& loader) {
+  std::vector<std::vector<std::uint64_t>> batches;
+  for (auto& batch : loader.epochs(0, 2)) batches.push_back(labels_of(batch));
+  return batches;
+}
+
+}  // namespace
+
+TEST_CASE("what a loader will take is known before it is taken, and is what it takes", "[load]") {
+  for (const std::size_t workers : {0U, 1U, 3U}) {
+    for (const std::size_t prefetch : {0U, 1U, 7U}) {
+      for (const bool pinned : {true, false}) {
+        INFO("workers " << workers << ", prefetch " << prefetch << ", pinned " << pinned);
+        const ps::loader_options options{
+            .batch_size = 10, .workers = workers, .prefetch = prefetch, .pinned = pinned};
+        const ps::loader_footprint need = ps::footprint<record>({}, options);
+        CHECK(need.slot_bytes == slot_bytes);
+        CHECK(need.bytes == need.slots * slot_bytes);
+        CHECK(need.pinned_bytes() == (pinned ? need.bytes : 0));
+        CHECK(need.pageable_bytes() == (pinned ? 0 : need.bytes));
+        const ledger_device device;
+        const auto loader = loader_on(device, options);
+        CHECK(loader.footprint() == need);
+        CHECK(device.pinned_bytes() == need.pinned_bytes());
+        CHECK(device.device_bytes() == 0);
+      }
+    }
+  }
+}
+
+TEST_CASE("extents that are known at run time count", "[load]") {
+  using frames =
+      ps::record<ps::field<"frame", std::uint8_t, ps::dyn, ps::dyn>, ps::field<"label", int>>;
+  const auto need =
+      ps::footprint<frames>({{640, 480}, {}}, {.batch_size = 4, .workers = 1, .prefetch = 2});
+  CHECK(need.bytes == std::size_t{3} * (4 * 640 * 480 + 256));
+}
+
+TEST_CASE("a footprint refuses what a loader refuses", "[load]") {
+  CHECK_THROWS_AS(ps::footprint<record>({}, {.batch_size = 0}), ps::option_error);
+  CHECK_THROWS_AS(
+      ps::footprint<record>({}, {.batch_size = std::numeric_limits<std::size_t>::max() / 8}),
+      ps::layout_error);
+}
+
+TEST_CASE("a footprint beyond the address space is the largest number", "[load]") {
+  const auto need = ps::footprint<record>(
+      {}, {.batch_size = std::numeric_limits<std::size_t>::max() / 128, .prefetch = 1000});
+  CHECK(need.bytes == std::numeric_limits<std::size_t>::max());
+}
+
+TEST_CASE("over its budget a loader takes the slots that fit, and says so", "[load]") {
+  for (const bool pinned : {true, false}) {
+    const ledger_device device;
+    const auto budget = ps::memory_budget::bytes(4 * slot_bytes + slot_bytes - 1);
+    const auto loader = loader_on(device, {.prefetch = 9,
+                                           .pinned = pinned,
+                                           .budget = budget,
+                                           .over_budget = ps::over_budget::fewer_slots});
+    CHECK(loader.footprint().slots == 4);
+    CHECK(loader.footprint().slots_asked == 10);
+    CHECK(loader.footprint().bytes == 4 * slot_bytes);
+    CHECK(device.pinned_bytes() == (pinned ? 4 * slot_bytes : 0));
+    CHECK(budget.used() == 4 * slot_bytes);
+  }
+}
+
+TEST_CASE("over its budget a loader that may not take fewer slots takes nothing", "[load]") {
+  for (const bool pinned : {true, false}) {
+    const ledger_device device;
+    const auto budget = ps::memory_budget::bytes(10 * slot_bytes - 1);
+    CHECK_THROWS_AS(loader_on(device, {.prefetch = 9, .pinned = pinned, .budget = budget}),
+                    ps::pinned_budget_exceeded);
+    CHECK(device.asked() == 0);
+    CHECK(budget.used() == 0);
+  }
+}
+
+TEST_CASE("where not even one slot fits a loader is refused in any case", "[load]") {
+  const ledger_device device;
+  const auto budget = ps::memory_budget::bytes(slot_bytes - 1);
+  CHECK_THROWS_AS(
+      loader_on(device, {.budget = budget, .over_budget = ps::over_budget::fewer_slots}),
+      ps::pinned_budget_exceeded);
+  CHECK(device.asked() == 0);
+}
+
+TEST_CASE("a loader with a single slot gives the same batches", "[load]") {
+  const ledger_device device;
+  auto plenty = loader_on(device, {.workers = 2});
+  const auto expected = epochs_of(plenty);
+  REQUIRE(expected.size() == 20);
+  for (const std::size_t workers : {0U, 1U, 2U, 4U}) {
+    for (const bool in_order : {true, false}) {
+      INFO("workers " << workers << ", in order " << in_order);
+      auto loader = loader_on(device, {.workers = workers,
+                                       .prefetch = 7,
+                                       .in_order = in_order,
+                                       .run = 3,
+                                       .budget = ps::memory_budget::bytes(slot_bytes),
+                                       .over_budget = ps::over_budget::fewer_slots});
+      REQUIRE(loader.footprint().slots == 1);
+      CHECK(epochs_of(loader) == expected);  // one slot leaves no other order
+      for (auto& batch : loader.epoch(0)) {
+        if (batch.index() == 3) break;
+      }
+      CHECK(epochs_of(loader) == expected);
+    }
+  }
+}
+
+TEST_CASE("a lease that is kept from the only slot is told what had no room", "[load]") {
+  for (const std::size_t workers : {0U, 1U}) {
+    const ledger_device device;
+    auto loader = loader_on(device, {.workers = workers,
+                                     .prefetch = 7,
+                                     .budget = ps::memory_budget::bytes(slot_bytes),
+                                     .over_budget = ps::over_budget::fewer_slots});
+    auto range = loader.epoch(0);
+    auto it = range.begin();
+    const auto kept = std::move(*it);
+    CHECK_THROWS_MATCHES(++it, ps::leases_exhausted,
+                         Catch::Matchers::Message(
+                             "loader: all 1 host slots are held as leases: release one, or raise "
+                             "budget, which had no room for the 8 that were asked for"));
+  }
+}
+
+TEST_CASE("loaders that are given one budget share it", "[load]") {
+  const ledger_device device;
+  const auto budget = ps::memory_budget::bytes(6 * slot_bytes);
+  const ps::loader_options options{
+      .prefetch = 3, .budget = budget, .over_budget = ps::over_budget::fewer_slots};
+  std::optional first{loader_on(device, options)};
+  const auto second = loader_on(device, options);
+  CHECK(first->footprint().slots == 4);
+  CHECK(second.footprint().slots == 2);
+  CHECK(budget.used() == 6 * slot_bytes);
+  CHECK_THROWS_AS(loader_on(device, options), ps::pinned_budget_exceeded);
+
+  // What the loader has taken comes back with the last lease.
+  std::optional kept{std::move(*first->epoch(0).begin())};
+  first.reset();
+  CHECK(budget.used() == 6 * slot_bytes);
+  CHECK(device.pinned_bytes() == 6 * slot_bytes);
+  kept.reset();
+  CHECK(budget.used() == 2 * slot_bytes);
+  CHECK(device.pinned_bytes() == 2 * slot_bytes);
+  CHECK(loader_on(device, options).footprint().slots == 4);
+}
+
+TEST_CASE("without a budget of the user's each loader has one of its own", "[load]") {
+  const ledger_device device;
+  const ps::loader_options options{.prefetch = 3};
+  const auto first = loader_on(device, options);
+  const auto second = loader_on(device, options);
+  CHECK_FALSE(first.options().budget.has_value());
+  CHECK(first.footprint().slots + second.footprint().slots == 8);
+}
+
+TEST_CASE("slots that the device refuses are given back to the budget", "[load]") {
+  struct never_pins : ledger_device {
+    [[nodiscard]] ps::pinned_block allocate_pinned(std::size_t bytes) const {
+      throw ps::out_of_memory("pinned", bytes, "not on this machine");
+    }
+  };
+  const auto budget = ps::memory_budget::bytes(1 << 20);
+  CHECK_THROWS_AS(
+      (ps::loader{
+          numbered{100}, ps::sequential{}, never_pins{}, {.batch_size = 10, .budget = budget}}),
+      ps::out_of_memory);
+  CHECK(budget.used() == 0);
+}
+
+TEST_CASE("loaders of several threads on one budget take no more than it has", "[load]") {
+  const ledger_device device;
+  const auto budget = ps::memory_budget::bytes(9 * slot_bytes);
+  std::atomic<std::size_t> made{0};
+  std::atomic<std::size_t> wrong{0};
+  {
+    std::vector<std::jthread> threads;
+    for (int thread = 0; thread < 4; ++thread) {
+      threads.emplace_back([&] {
+        for (int turn = 0; turn < 20; ++turn) {
+          try {
+            auto loader = loader_on(device, {.workers = 1,
+                                             .prefetch = 3,
+                                             .budget = budget,
+                                             .over_budget = ps::over_budget::fewer_slots});
+            ++made;
+            if (device.pinned_bytes() > budget.limit()) ++wrong;
+            std::uint64_t sum = 0;
+            for (auto& batch : loader.epoch(0)) {
+              for (const auto label : labels_of(batch)) sum += label;
+            }
+            if (sum != 99 * 100 / 2) ++wrong;
+          } catch (const ps::pinned_budget_exceeded&) {  // the others have all of it
+          }
+        }
+      });
+    }
+  }
+  CHECK(made > 0);
+  CHECK(wrong == 0);
+  CHECK(budget.used() == 0);
+  CHECK(device.pinned_bytes() == 0);
+}

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: BSL-1.0
+#include <penstock/memory/available_memory.hpp>
+
+#include <cstdint>
+#include <limits>
+#include <string>
+
+#include "memory/machine.hpp"
+#include "support/catch.hpp"
+
+namespace ps = penstock;
+using test::machine;
+
+namespace {
+
+constexpr std::uint64_t most = std::numeric_limits<std::uint64_t>::max();
+constexpr std::uint64_t mib = 1 << 20;
+
+std::string bytes_of(std::uint64_t count) { return std::to_string(count * mib) + "\n"; }
+
+}  // namespace
+
+TEST_CASE("a machine that tells nothing has all the memory there is", "[memory]") {
+  CHECK(machine{}.available() == most);
+  CHECK(machine{}.file("/proc/meminfo", "MemTotal: 5 kB\n").available() == most);
+  CHECK(machine{}.file("/proc/self/cgroup", "garbage\n0:\n\n::\n").available() == most);
+}
+
+TEST_CASE("without a control group what the system has left counts", "[memory]") {
+  CHECK(machine{}.free_mib(100).available() == 100 * mib);
+}
+
+TEST_CASE("the limit of a control group counts, less what is used without the file cache",
+          "[memory]") {
+  machine it;
+  it.free_mib(10'000)
+      .file("/proc/self/cgroup", "0::/box\n")
+      .file("/sys/fs/cgroup/box/memory.max", bytes_of(500));
+  CHECK(it.available() == 500 * mib);
+  it.file("/sys/fs/cgroup/box/memory.current", bytes_of(200));
+  CHECK(it.available() == 300 * mib);
+  it.file("/sys/fs/cgroup/box/memory.stat",
+          "anon 1\nfile 2\nactive_file 9\ninactive_file " + bytes_of(150) + "slab 3\n");
+  CHECK(it.available() == 450 * mib);
+  it.free_mib(400);
+  CHECK(it.available() == 400 * mib);  // the smaller of the two
+}
+
+TEST_CASE("a control group that is full, or over its limit, leaves nothing", "[memory]") {
+  machine it;
+  it.free_mib(10'000)
+      .file("/proc/self/cgroup", "0::/box\n")
+      .file("/sys/fs/cgroup/box/memory.max", bytes_of(500))
+      .file("/sys/fs/cgroup/box/memory.current", bytes_of(501));
+  CHECK(it.available() == 0);
+  it.file("/sys/fs/cgroup/box/memory.stat", "inactive_file " + bytes_of(9000));
+  CHECK(it.available() == 500 * mib);  // never more than the limit
+}
+
+TEST_CASE("a limit of \"max\" is none", "[memory]") {
+  machine it;
+  it.free_mib(100)
+      .file("/proc/self/cgroup", "0::/box\n")
+      .file("/sys/fs/cgroup/box/memory.max", "max\n")
+      .file("/sys/fs/cgroup/box/memory.current", bytes_of(50));
+  CHECK(it.available() == 100 * mib);
+}
+
+TEST_CASE("the limits of all groups above count, the root's too", "[memory]") {
+  machine it;
+  it.free_mib(10'000)
+      .file("/proc/self/cgroup", "0::/a/b/c\n")
+      .file("/sys/fs/cgroup/a/b/c/memory.max", "max\n")
+      .file("/sys/fs/cgroup/a/b/memory.max", bytes_of(700))
+      .file("/sys/fs/cgroup/a/memory.max", bytes_of(600))
+      .file("/sys/fs/cgroup/a/memory.current", bytes_of(100));
+  CHECK(it.available() == 500 * mib);
+  it.file("/sys/fs/cgroup/a/b/memory.current", bytes_of(300));
+  CHECK(it.available() == 400 * mib);
+  it.file("/sys/fs/cgroup/memory.max", bytes_of(50));
+  CHECK(it.available() == 50 * mib);
+}
+
+TEST_CASE("in a container the group's own files lie at the root of the mount", "[memory]") {
+  machine it;
+  it.free_mib(10'000)
+      .file("/proc/self/cgroup", "0::/\n")
+      .file("/sys/fs/cgroup/memory.max", bytes_of(80))
+      .file("/sys/fs/cgroup/memory.current", bytes_of(20));
+  CHECK(it.available() == 60 * mib);
+}
+
+TEST_CASE("control groups of the first version count", "[memory]") {
+  machine it;
+  it.free_mib(10'000)
+      .file("/proc/self/cgroup", "5:cpu,cpuacct:/x\n4:memory:/box/inner\n1:name=systemd:/y\n")
+      .file("/sys/fs/cgroup/memory/box/inner/memory.limit_in_bytes", "9223372036854771712\n")
+      .file("/sys/fs/cgroup/memory/box/memory.limit_in_bytes", bytes_of(300))
+      .file("/sys/fs/cgroup/memory/box/memory.usage_in_bytes", bytes_of(200))
+      .file("/sys/fs/cgroup/memory/box/memory.stat",
+            "inactive_file 5\ntotal_inactive_file " + bytes_of(40));
+  CHECK(it.available() == 140 * mib);
+}
+
+TEST_CASE("the memory controller is found among others, and only by its whole name", "[memory]") {
+  const std::string limit = "/sys/fs/cgroup/memory/box/memory.limit_in_bytes";
+  machine it;
+  it.free_mib(100).file(limit, bytes_of(30));
+  CHECK(it.file("/proc/self/cgroup", "3:cpu,memory,pids:/box\n").available() == 30 * mib);
+  CHECK(it.file("/proc/self/cgroup", "3:hugememory,memoryless:/box\n").available() == 100 * mib);
+}
+
+TEST_CASE("both versions of control groups at once: the smallest counts", "[memory]") {
+  machine it;
+  it.free_mib(10'000)
+      .file("/proc/self/cgroup", "4:memory:/one\n0::/two\n")
+      .file("/sys/fs/cgroup/memory/one/memory.limit_in_bytes", bytes_of(70))
+      .file("/sys/fs/cgroup/two/memory.max", bytes_of(60));
+  CHECK(it.available() == 60 * mib);
+  it.file("/sys/fs/cgroup/memory/one/memory.limit_in_bytes", bytes_of(50));
+  CHECK(it.available() == 50 * mib);
+}
+
+TEST_CASE("the machine that runs this has memory left", "[memory]") {
+  CHECK(ps::available_memory() > mib);
+}

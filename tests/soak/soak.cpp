@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: BSL-1.0
+// Loaders and feeds in random setups, made, used, left and destroyed for as long as is asked for:
+// between two rounds nothing of them may be left.
+//
+//   penstock_soak SECONDS [SEED]
+//
+// Exit status 1 when a batch is wrong, a thread or a descriptor stays, or memory grows all the
+// time.
+#include <malloc.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <iterator>
+#include <limits>
+#include <map>
+#include <string>
+#include <string_view>
+#include <thread>
+
+#include "flow/state_machine.hpp"
+
+namespace {
+
+using clock_type = std::chrono::steady_clock;
+
+std::size_t entries_of(const char* folder) {
+  const std::filesystem::directory_iterator all{folder};
+  return static_cast<std::size_t>(std::distance(begin(all), end(all)));
+}
+// Both count what looks as well: that is the same every time.
+std::size_t descriptors() { return entries_of("/proc/self/fd"); }
+std::size_t threads() { return entries_of("/proc/self/task"); }
+
+/// A thread that was joined may be listed a moment longer: only one that stays waits for the
+/// deadline.
+bool threads_become(std::size_t count) {
+  const auto deadline = clock_type::now() + std::chrono::seconds{30};
+  while (threads() > count) {
+    if (clock_type::now() > deadline) return false;
+    std::this_thread::yield();
+  }
+  return true;
+}
+
+/// Bytes of the heap that are in use, over all arenas.
+std::size_t heap_bytes() {
+  const auto heap = ::mallinfo2();
+  return heap.uordblks + heap.hblkhd;
+}
+
+/// Bytes of the process that are in memory: slabs are mapped beside the heap.
+std::size_t resident_bytes() {
+  std::ifstream file{"/proc/self/statm"};
+  std::size_t all = 0;
+  std::size_t resident = 0;
+  file >> all >> resident;
+  return resident * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+}
+
+/// A figure over the whole run, the first tenth left out. It grows steadily when the least of each
+/// fifth is above that of the fifth before, and the last above the first by more than is allowed:
+/// what a cache takes once, or gives back, is no growth. Takes no memory of its own while it is
+/// watched.
+class figure {
+ public:
+  figure(const char* name, std::size_t allowed) : name_(name), allowed_(allowed) {
+    least_.fill((std::numeric_limits<std::size_t>::max)());
+  }
+  /// `share` of the run is over, in [0, 1).
+  void add(double share, std::size_t value) {
+    if (share < 0.1) return;
+    const auto part = static_cast<std::size_t>((share - 0.1) / 0.9 * static_cast<double>(parts));
+    std::size_t& least = least_.at((std::min)(part, parts - 1));
+    least = (std::min)(least, value);
+  }
+  [[nodiscard]] bool grows() const {
+    return least_.back() > least_.front() + allowed_ &&
+           std::adjacent_find(least_.begin(), least_.end(), std::greater_equal<>{}) == least_.end();
+  }
+  void print() const {
+    std::printf("  %-9s least of each fifth:", name_);
+    for (const std::size_t least : least_) std::printf(" %zu", least);
+    std::printf("%s\n", grows() ? "  GROWS" : "");
+  }
+
+ private:
+  static constexpr std::size_t parts = 5;
+  const char* name_;
+  std::size_t allowed_;
+  std::array<std::size_t, parts> least_{};
+};
+
+int soak(std::uint64_t seconds, std::uint64_t seed) {
+  constexpr std::uint64_t steps = 300;
+  const auto begin = clock_type::now();
+  const auto end = begin + std::chrono::seconds{seconds};
+  const auto between_lines = std::chrono::seconds{(std::max<std::uint64_t>)(5, seconds / 20)};
+  auto next_line = begin + between_lines;
+  const std::size_t threads_before = threads();
+  const std::size_t descriptors_before = descriptors();
+  figure heap{"heap", std::size_t{64} << 10};
+  figure resident{"resident", std::size_t{4} << 20};
+  std::map<std::string_view, std::uint64_t> counts;
+  std::uint64_t rounds = 0;
+  for (; clock_type::now() < end; ++rounds) {
+    {
+      stress::machine machine{seed + rounds};
+      machine.run(steps);
+      for (const auto& [what, times] : machine.counts()) counts[what] += times;
+    }
+    if (!threads_become(threads_before)) {
+      std::printf("round %llu left a thread behind: %zu, were %zu\n",
+                  static_cast<unsigned long long>(rounds), threads(), threads_before);
+      return 1;
+    }
+    if (descriptors() != descriptors_before) {
+      std::printf("round %llu left a descriptor behind: %zu, were %zu\n",
+                  static_cast<unsigned long long>(rounds), descriptors(), descriptors_before);
+      return 1;
+    }
+    const std::chrono::duration<double> spent = clock_type::now() - begin;
+    const double share = spent.count() / static_cast<double>(seconds);
+    heap.add(share, heap_bytes());
+    resident.add(share, resident_bytes());
+    if (clock_type::now() < next_line) continue;
+    next_line += between_lines;
+    std::printf(
+        "%6lld s: %llu rounds, heap %zu, resident %zu\n",
+        static_cast<long long>(
+            std::chrono::duration_cast<std::chrono::seconds>(clock_type::now() - begin).count()),
+        static_cast<unsigned long long>(rounds + 1), heap_bytes(), resident_bytes());
+    std::fflush(stdout);
+  }
+  std::printf("%llu rounds of %llu steps from seed %llu, %zu threads, %zu descriptors\n",
+              static_cast<unsigned long long>(rounds), static_cast<unsigned long long>(steps),
+              static_cast<unsigned long long>(seed), threads(), descriptors());
+  heap.print();
+  resident.print();
+  for (const auto& [what, times] : counts) {
+    std::printf("  %s: %llu\n", std::string{what}.c_str(), static_cast<unsigned long long>(times));
+  }
+  return heap.grows() || resident.grows() ? 1 : 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::uint64_t seconds = argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 0;
+  if (argc > 3 || seconds == 0) {
+    std::fprintf(stderr, "usage: %s SECONDS [SEED]\n", argv[0]);
+    return 2;
+  }
+  try {
+    return soak(seconds, argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 1);
+  } catch (const std::exception& error) {
+    std::printf("%s\n", error.what());
+    return 1;
+  }
+}

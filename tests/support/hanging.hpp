@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include <penstock/core/sequence.hpp>
+#include <penstock/data/dataset.hpp>
+
+/// A dataset of which some samples hang until `release` is called. `gone` moves when the last copy is
+/// destroyed, which may be on a thread that a loader has let go.
+struct hanging {
+  using record_type = penstock::record<penstock::field<"label", std::uint64_t>>;
+
+  struct outside {            // shared with the test
+    penstock::sequence hung;  // moves with every read that begins to hang
+    penstock::sequence gone;
+    penstock::sequence gate{1};  // 1 holds
+    std::atomic<std::uint64_t> reads{0};
+
+    void release() { gate.store(0); }
+    void wait_until_hung(std::uint32_t count) {
+      hung.wait([count](std::uint32_t now) { return now >= count; });
+    }
+    void wait_until_gone() {
+      gone.wait([](std::uint32_t now) { return now > 0; });
+    }
+  };
+
+  hanging(std::shared_ptr<outside> around, std::uint64_t samples, std::vector<std::uint64_t> which)
+      : count(samples), bad(std::move(which)), life(std::make_shared<life_of>(std::move(around))) {}
+
+  [[nodiscard]] std::uint64_t size() const { return count; }
+  void read(std::uint64_t index, penstock::sample<record_type> out) const {
+    if (std::find(bad.begin(), bad.end(), index) != bad.end()) {
+      life->around->hung.advance();
+      life->around->gate.wait([](std::uint32_t closed) { return closed == 0; });
+    }
+    penstock::get<"label">(out) = index;
+    ++life->around->reads;
+  }
+
+  struct life_of {
+    std::shared_ptr<outside> around;
+    explicit life_of(std::shared_ptr<outside> all) : around(std::move(all)) {}
+    life_of(life_of&&) = delete;
+    ~life_of() { around->gone.advance(); }
+  };
+
+  std::uint64_t count;
+  std::vector<std::uint64_t> bad;
+  std::shared_ptr<life_of> life;
+};

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: BSL-1.0
+#include <penstock/transfer/footprint.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include <penstock/load/loader.hpp>
+#include <penstock/order/sampler.hpp>
+
+#include "support/catch.hpp"
+#include "support/ledger_device.hpp"
+#include "support/numbered.hpp"
+
+namespace ps = penstock;
+
+namespace {
+
+using record = numbered::record_type;
+using made = ps::record<ps::field<"label", std::uint64_t>, ps::field<"wide", double, ps::dyn>>;
+
+// Ten samples: 8 floats and a number each, both at multiples of 256 bytes.
+constexpr std::size_t slot_bytes = 512 + 256;
+
+auto labels_plus_1000() {
+  return ps::on_stream<made>(
+      [](ps::const_batch_view<record> in, ps::batch_view<made> out, ps::host_stream_ref stream) {
+        stream.launch([in, out] {
+          for (std::size_t i = 0; i < in.size(); ++i) {
+            ps::get<"label">(out)(i) = ps::get<"label">(in)(i) + 1000;
+          }
+        });
+      },
+      ps::record_extents<made>{{}, {100}});
+}
+
+/// Adds the labels of each batch, on the stream, to the end of `seen`.
+template <class Feed>
+void collect(Feed& feed, ps::host_stream& stream, std::vector<std::uint64_t>& seen) {
+  for (auto& batch : feed.epochs(0, 3)) {
+    stream.launch([&seen, view = ps::get<"label">(batch)] {
+      for (const auto label : view.flat()) seen.push_back(label);
+    });
+  }
+  ps::host_device{}.synchronize(ps::host_stream_ref{stream});
+}
+
+}  // namespace
+
+TEST_CASE("what a feed will take is known before it is taken, and is what it takes", "[transfer]") {
+  for (const std::size_t depth : {1U, 2U, 5U}) {
+    const ps::loader_options options{.batch_size = 10, .workers = 1, .prefetch = 2};
+    const auto need = ps::footprint<record>({}, options, ps::transfer_options{.depth = depth});
+    const ledger_device device;
+    auto stream = device.make_stream();
+    ps::loader loader{numbered{100}, ps::sequential{}, device, options};
+    const ps::transfer feed{loader, stream, {.depth = depth}};
+    CHECK(need.host == loader.footprint());
+    CHECK(need.device_slots == feed.depth());
+    CHECK(need.device_slot_bytes == slot_bytes);
+    CHECK(need.staging_bytes == 0);
+    CHECK(need.device_bytes == depth * slot_bytes);
+    CHECK(feed.device_bytes() == need.device_bytes);
+    CHECK(device.device_bytes() == need.device_bytes);
+    CHECK(device.pinned_bytes() == need.host.pinned_bytes());
+  }
+}
+
+TEST_CASE("with a transform what arrives and what comes out count", "[transfer]") {
+  const ps::loader_options options{.batch_size = 10, .workers = 1, .prefetch = 2};
+  const auto transform = labels_plus_1000();
+  const auto need = ps::footprint<record>({}, options, transform, {.depth = 4});
+  const ledger_device device;
+  auto stream = device.make_stream();
+  ps::loader loader{numbered{100}, ps::sequential{}, device, options};
+  const ps::transfer feed{loader, stream, transform, {.depth = 4}};
+  CHECK(need.staging_bytes == slot_bytes);
+  CHECK(need.device_slot_bytes == 256 + 8192);  // 10 labels; 10 x 100 doubles
+  CHECK(need.device_bytes == 4 * need.device_slot_bytes + need.staging_bytes);
+  CHECK(device.device_bytes() == need.device_bytes);
+}
+
+TEST_CASE("a feed's footprint refuses what loader and feed refuse", "[transfer]") {
+  const ps::loader_options load{.batch_size = 10};
+  const auto option = [&](const ps::loader_options& options, const ps::transfer_options& feed) {
+    try {
+      return std::to_string(ps::footprint<record>({}, options, feed).device_bytes);
+    } catch (const ps::option_error& problem) {
+      return problem.option();
+    }
+  };
+  CHECK(option(load, {.depth = 3}) == std::to_string(3 * slot_bytes));
+  CHECK(option(load, {.depth = 0}) == "depth");
+  CHECK(option({.batch_size = 0}, {.depth = 3}) == "batch_size");
+  CHECK_THROWS_AS(ps::footprint<record>({}, load, labels_plus_1000(), {.depth = 0}),
+                  ps::option_error);
+  const auto huge = ps::footprint<record>(
+      {}, {.batch_size = std::numeric_limits<std::size_t>::max() / 128}, {.depth = 1000});
+  CHECK(huge.device_bytes == std::numeric_limits<std::size_t>::max());
+}
+
+TEST_CASE("a feed of a loader with a single slot gives all batches, right and in order",
+          "[transfer]") {
+  for (const std::size_t workers : {0U, 1U, 3U}) {
+    for (const std::size_t depth : {1U, 3U}) {
+      INFO("workers " << workers << ", depth " << depth);
+      const ledger_device device;
+      auto stream = device.make_stream();
+      ps::loader loader{numbered{95},
+                        ps::sequential{},
+                        device,
+                        {.batch_size = 10,
+                         .workers = workers,
+                         .prefetch = 7,
+                         .run = 3,
+                         .budget = ps::memory_budget::bytes(slot_bytes),
+                         .over_budget = ps::over_budget::fewer_slots}};
+      REQUIRE(loader.footprint().slots == 1);
+      std::vector<std::uint64_t> seen;
+      std::vector<std::uint64_t> expected;
+      for (std::uint64_t i = 0; i < 3 * 95; ++i) expected.push_back(i % 95);
+      {
+        ps::transfer feed{loader, stream, {.depth = depth}};
+        for (auto& batch : feed.epoch(0)) {
+          if (batch.index() == 4) break;  // copies ahead are dropped, with their slot
+        }
+        collect(feed, stream, seen);
+        CHECK(seen == expected);
+      }
+      seen.clear();
+      for (auto& label : expected) label += 1000;
+      ps::transfer feed{loader, stream, labels_plus_1000(), {.depth = depth}};
+      collect(feed, stream, seen);
+      CHECK(seen == expected);
+    }
+  }
+}
