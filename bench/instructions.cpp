@@ -7,15 +7,18 @@
 //        plain          the floor: indices, a gather, and a consumer that reads every value
 //        inline         a loader without workers and the same consumer
 //        worker         a loader with one worker and the same consumer
+//        guarded        the same with an error policy, a stall warning, a timeout and a stop token
 //        transfer       that loader, a transfer on the host device and the same consumer
 
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <span>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -77,11 +80,17 @@ std::uint64_t plain(std::size_t batch_size, std::uint64_t batches) {
   return sum;
 }
 
-std::uint64_t load(std::size_t batch_size, std::uint64_t batches, std::size_t workers) {
+ps::loader_options guarded(ps::loader_options options) {
+  options.on_error = {.retries = 3, .then = ps::on_error::substitute};
+  options.stall_warning = std::chrono::minutes{1};
+  options.timeout = std::chrono::minutes{10};
+  options.stop = std::stop_source{}.get_token();
+  return options;
+}
+
+std::uint64_t load(std::uint64_t batches, const ps::loader_options& options) {
   const auto data = numbers();
-  ps::loader loader{ps::memory_dataset<number>{data},
-                    ps::shuffled{.seed = 1},
-                    {.batch_size = batch_size, .workers = workers}};
+  ps::loader loader{ps::memory_dataset<number>{data}, ps::shuffled{.seed = 1}, options};
   std::uint64_t sum = 0;
   for (auto& batch : loader.epochs(0, epochs)) {
     sum += sum_of(ps::get<"x">(batch).flat());
@@ -117,7 +126,8 @@ int main(int argc, char** argv) {
   std::uint64_t result = 0;
   if (batch_size == 0 || batches == 0) {
     std::fprintf(stderr,
-                 "usage: instructions sampler|plain|inline|worker|transfer BATCH_SIZE BATCHES\n");
+                 "usage: instructions sampler|plain|inline|worker|guarded|transfer BATCH_SIZE "
+                 "BATCHES\n");
     return 2;
   }
   if (part == "sampler") {
@@ -125,9 +135,11 @@ int main(int argc, char** argv) {
   } else if (part == "plain") {
     result = plain(batch_size, batches);
   } else if (part == "inline") {
-    result = load(batch_size, batches, 0);
+    result = load(batches, {.batch_size = batch_size, .workers = 0});
   } else if (part == "worker") {
-    result = load(batch_size, batches, 1);
+    result = load(batches, {.batch_size = batch_size, .workers = 1});
+  } else if (part == "guarded") {
+    result = load(batches, guarded({.batch_size = batch_size, .workers = 1}));
   } else if (part == "transfer") {
     result = transfer(batch_size, batches);
   } else {

@@ -49,7 +49,7 @@ counts() {
 few=2000
 many=6000
 for batch in 16 64 256; do
-  for part in sampler plain inline worker transfer; do
+  for part in sampler plain inline worker guarded transfer; do
     low=$(counts "$part" "$batch" "$few")
     high=$(counts "$part" "$batch" "$many")
     paste <(echo "$low") <(echo "$high") |
@@ -63,6 +63,7 @@ awk -v json="$json" '
   function names(part) {
     if (part == "transfer") return "consumer consumer_stream worker copy_stream"
     if (part == "worker") return "consumer worker"
+    if (part == "guarded") return "consumer worker watch"
     return "consumer"
   }
   function end_of_row(  name, list) {
@@ -73,7 +74,7 @@ awk -v json="$json" '
     list = "{\"name\": \"" name "\", \"instructions_per_batch\": " total \
       ", \"instructions_per_sample\": " total / batch ", \"threads\": {" quoted "}}"
     rows = rows (rows == "" ? "" : ",\n  ") list
-    if (part == "inline" || part == "worker") judge(name, (total - floor_of[batch]) / batch)
+    if (part == "inline" || part == "worker" || part == "guarded") judge(name, (total - floor_of[batch]) / batch)
   }
   function judge(name, over,  floor, aim, verdict) {
     floor = "plain/batch:" batch

@@ -9,7 +9,8 @@
 // float, byte: 60,000 samples of 28 x 28 bytes and a label, as MNIST has, shuffled, batches of 64,
 // made into floats or copied as they are. Then samples of one field of 4 to 65,536 bytes, 60,000 of
 // them or 256 MiB, in batches of 16 to 256. sampler is the order's part of all that, alone, for
-// batches of 64.
+// batches of 64. cancel is the time from a request on loader_options::stop until the consumer has its
+// exception and every worker has ended, in the middle of an epoch of the first kind.
 
 #include <benchmark/benchmark.h>
 
@@ -17,6 +18,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -24,6 +26,7 @@
 #include <new>
 #include <numeric>
 #include <span>
+#include <stop_token>
 #include <string>
 #include <thread>
 #include <type_traits>
@@ -133,9 +136,10 @@ struct rows_of {
 };
 
 template <class Work>
-auto make_loader(std::size_t workers, std::size_t batch) {
-  return ps::loader{
-      Work::dataset(), ps::shuffled{.seed = 1}, {.batch_size = batch, .workers = workers}};
+auto make_loader(std::size_t workers, std::size_t batch, const std::stop_token& stop = {}) {
+  return ps::loader{Work::dataset(),
+                    ps::shuffled{.seed = 1},
+                    {.batch_size = batch, .workers = workers, .stop = stop}};
 }
 
 // ---- the consumer: reads every value of the first field
@@ -313,6 +317,25 @@ void sampler(benchmark::State& state) {
   state.SetItemsProcessed(state.iterations() * static_cast<std::int64_t>(indices.size()));
 }
 
+void cancel(benchmark::State& state) {
+  const auto workers = static_cast<std::size_t>(state.range(0));
+  for (auto _ : state) {
+    std::stop_source source;
+    auto loader = make_loader<to_floats>(workers, 64, source.get_token());
+    auto batches = loader.epochs(0, forever);
+    auto it = batches.begin();
+    const auto asked = std::chrono::steady_clock::now();
+    source.request_stop();
+    try {
+      ++it;
+      state.SkipWithError("not cancelled");
+    } catch (const ps::cancelled&) {
+    }
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - asked;
+    state.SetIterationTime(took.count());
+  }
+}
+
 template <class Run>
 auto* add(const std::string& name, Run run) {
   return benchmark::RegisterBenchmark(name.c_str(), run)
@@ -380,6 +403,14 @@ int main(int argc, char** argv) {
   add_digits<to_floats>("float");
   add_digits<to_bytes>("byte");
   add("sampler", sampler)->Unit(benchmark::kNanosecond);
+  benchmark::RegisterBenchmark("cancel", cancel)
+      ->ArgName("workers")
+      ->Arg(1)
+      ->Arg(8)
+      ->Arg(64)
+      ->Iterations(50)
+      ->UseManualTime()
+      ->Unit(benchmark::kMicrosecond);
   add_rows<4>();
   add_rows<785>();
   add_rows<4096>();
