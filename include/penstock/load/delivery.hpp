@@ -37,12 +37,12 @@ class delivery {
 
   /// Nothing can be read any more: whoever waits returns, now and later. The first error stays, with
   /// the place it came from where there is one. From any thread.
-  void fail(std::exception_ptr error, std::optional<failure> where) noexcept {
+  void fail(std::exception_ptr error, const std::optional<failure>& where) noexcept {
     {
       const std::lock_guard lock{error_mutex_};
       if (error_) return;
       error_ = std::move(error);
-      where_ = std::move(where);
+      where_ = where;
     }
     has_failed_.store(true, std::memory_order_release);
     finished_.close();

@@ -311,8 +311,8 @@ class engine {
   /// Nothing can be read any more: a worker failed outside a dataset's read (the device is in error), a
   /// read hangs beyond the timeout, or somebody asked to stop. The consumer gets the exception at its
   /// next step. From any thread.
-  void die(std::exception_ptr error, std::optional<failure> where = {}) noexcept {
-    delivery_.fail(std::move(error), std::move(where));
+  void die(std::exception_ptr error, const std::optional<failure>& where = {}) noexcept {
+    delivery_.fail(std::move(error), where);
     recovery_.interrupt();
     pool_.look_again();
   }
