@@ -17,6 +17,7 @@
 #include <penstock/core/extents.hpp>
 #include <penstock/core/file_error.hpp>
 #include <penstock/core/float_mode.hpp>
+#include <penstock/core/futex_word.hpp>
 #include <penstock/core/layout.hpp>
 #include <penstock/core/name.hpp>
 #include <penstock/core/record.hpp>

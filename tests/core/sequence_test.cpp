@@ -45,12 +45,23 @@ TEST_CASE("a waiter spins and yields a bounded number of times, then sleeps unti
   std::thread waiter{[&] { word.wait([](std::uint32_t now) { return now == 2; }); }};
   sleepy_atomics::wait_for_sleeps(1);
   CHECK(sleepy_atomics::pauses == 32);
-  CHECK(sleepy_atomics::yields == 4);
+  CHECK(sleepy_atomics::yields == 8);
   word.store(1);  // not yet what it waits for
   word.store(2);
   waiter.join();
   CHECK(sleepy_atomics::wakes >= 1);
   CHECK(sleepy_atomics::pauses == 32);
+}
+
+TEST_CASE("who expects to wait for long spins and sleeps, without yielding", "[core]") {
+  sleepy_atomics::reset();
+  ps::basic_sequence<sleepy_atomics> word;
+  std::thread waiter{[&] { word.wait([](std::uint32_t now) { return now == 1; }, false); }};
+  sleepy_atomics::wait_for_sleeps(1);
+  CHECK(sleepy_atomics::pauses == 32);
+  CHECK(sleepy_atomics::yields == 0);
+  word.store(1);
+  waiter.join();
 }
 
 TEST_CASE("a write makes no system call while nobody sleeps", "[core]") {

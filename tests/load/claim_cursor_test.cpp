@@ -52,6 +52,8 @@ struct staged {
     }
   };
 
+  using word = atomic<std::uint32_t>;
+
   static void pause() noexcept {
     if (on_pause) on_pause();
   }
@@ -226,6 +228,21 @@ TEST_CASE("an opener that is held up inside publish makes nobody claim while wai
   }
   CHECK(came_between);
   staged::reset();
+}
+
+TEST_CASE("a worker whose claims are fruitless time and again waits without yielding", "[load]") {
+  constexpr auto patience = ps::claim_cursor<>::patience;
+  for (const std::uint32_t fruitless : {0U, patience - 1, patience, patience + 1}) {
+    sleepy_atomics::reset();
+    ps::claim_cursor<sleepy_atomics> cursor{1};
+    CHECK(cursor.next().what == kind::open);
+    const auto waiting = cursor.next();
+    std::thread waiter{[&] { cursor.wait_past(waiting.batch, fruitless); }};
+    sleepy_atomics::wait_for_sleeps(1);
+    CHECK((sleepy_atomics::yields == 0) == (fruitless >= patience));
+    cursor.publish(0, 0);
+    waiter.join();
+  }
 }
 
 TEST_CASE("waiters help a batch that was opened while the opener before is held up inside publish",

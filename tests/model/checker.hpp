@@ -203,6 +203,7 @@ class atomic {
 struct atomics {
   template <class T>
   using atomic = model::atomic<T>;
+  using word = atomic<std::uint32_t>;
 
   /// Neither one promises anything, so neither one does anything: a thread can lose its core before
   /// each step on an atomic anyhow.

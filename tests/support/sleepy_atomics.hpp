@@ -50,6 +50,8 @@ struct sleepy_atomics {
     std::uint64_t woken_ = 0;           // of them
   };
 
+  using word = atomic<std::uint32_t>;
+
   static void pause() noexcept { ++pauses; }
   static void yield() noexcept {
     ++yields;

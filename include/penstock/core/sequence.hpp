@@ -10,6 +10,7 @@
 #include <xmmintrin.h>  // not immintrin.h: a third of a second for each unit that includes us
 #endif
 
+#include <penstock/core/futex_word.hpp>
 #include <penstock/core/version.hpp>
 
 namespace penstock::inline PENSTOCK_ABI {
@@ -28,6 +29,8 @@ struct std_atomics {
   /// A number that threads share.
   template <class T>
   using atomic = std::atomic<T>;
+  /// The number of a `basic_sequence`.
+  using word = detail::futex_word;
 
   /// Says to the core that this thread spins.
   static void pause() noexcept {
@@ -54,8 +57,8 @@ struct std_atomics {
 
 /// A 32-bit number that threads wait on: spin briefly, yield, then sleep in the kernel.
 ///
-/// 32 bits, because libstdc++ 12 waits on the futex itself only for that size. What was written
-/// before `store` or `advance` is seen by who has waited for the value.
+/// 32 bits, because the kernel's futex has as many. What was written before `store` or `advance` is
+/// seen by who has waited for the value.
 template <class Atomics = std_atomics>
 class basic_sequence {
  public:
@@ -98,16 +101,17 @@ class basic_sequence {
   }
 
   /// Returns once `done(value)` holds for the current value; `done` must depend on nothing that
-  /// changes without a `store` or `advance` behind it.
+  /// changes without a `store` or `advance` behind it. Who expects to wait for long says that it need
+  /// not yield first.
   template <class Done>
-  std::uint32_t wait(Done done) const noexcept {
+  std::uint32_t wait(Done done, bool yielding = true) const noexcept {
     std::uint32_t value = load();
     for (int spin = 0; spin < spins; ++spin) {
       if (done(value)) return value;
       Atomics::pause();
       value = load();
     }
-    for (int turn = 0; turn < yields; ++turn) {
+    for (int turn = yielding ? 0 : yields; turn < yields; ++turn) {
       if (done(value)) return value;
       Atomics::yield();
       value = load();
@@ -128,9 +132,9 @@ class basic_sequence {
   // Together about two microseconds: less than a sleep and a wake-up cost. Yielding comes before
   // sleeping, so that a waiter does not keep the thread it waits for off an oversubscribed core.
   static constexpr int spins = 32;
-  static constexpr int yields = 4;
+  static constexpr int yields = 8;
 
-  typename Atomics::template atomic<std::uint32_t> value_;
+  typename Atomics::word value_;
   mutable typename Atomics::template atomic<std::uint32_t> sleepers_{0};
 };
 

@@ -216,12 +216,13 @@ class engine {
     try {
       device_.enter_thread();
       flushed_denormals::keep_on();
-      while (!stop.stop_requested()) {
+      for (std::uint32_t fruitless = 0; !stop.stop_requested();) {
         claim got = cursor_.next();
         if (got.what == claim::kind::wait) {
-          cursor_.wait_past(got.batch);
+          cursor_.wait_past(got.batch, fruitless++);
           continue;
         }
+        fruitless = 0;
         if (got.what == claim::kind::open) {
           const auto slot = open_next(stop);
           if (!slot) return;
