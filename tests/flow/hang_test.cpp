@@ -287,7 +287,7 @@ TEST_CASE("a watch that finds nothing changes nothing", "[flow]") {
                     ps::shuffled{.seed = 3},
                     {.batch_size = 16,
                      .workers = workers,
-                     .stall_warning = never,
+                     .stall_warning = never / 2,
                      .timeout = never,
                      .on_stall = seen.sink()}};
   ps::loader plain{numbered{1000}, ps::shuffled{.seed = 3}, {.batch_size = 16}};
@@ -311,3 +311,22 @@ static_assert(
     ps::detail::borrows<decltype(ps::concat(std::declval<hanging&>(), std::declval<hanging>()))>);
 static_assert(ps::detail::borrows<decltype(std::declval<hanging&>() | ps::subset(0, 1))>);
 static_assert(!ps::detail::borrows<decltype(std::declval<hanging>() | ps::subset(0, 1))>);
+
+namespace {
+
+constexpr auto plain_map = [](auto&& sample) { return sample; };
+struct scale {  // holds a number and nothing of anybody else's
+  static constexpr bool borrows = false;
+  float by;
+  template <class Sample>
+  auto operator()(Sample&& sample) const {
+    return sample;
+  }
+};
+const auto map_with_reference = [&factor = never](auto&& sample) { return (void)factor, sample; };
+
+}  // namespace
+
+static_assert(!ps::detail::function_borrows<decltype(plain_map)>);
+static_assert(!ps::detail::function_borrows<scale>);
+static_assert(ps::detail::function_borrows<decltype(map_with_reference)>);

@@ -58,6 +58,11 @@ TEST_CASE("a limit for reads is a time, and a timeout needs somebody else's thre
   CHECK(refused({.stall_warning = milliseconds{-1}}) == "stall_warning");
   CHECK(refused({.timeout = milliseconds{-1}}) == "timeout");
   CHECK(refused({.workers = 0, .timeout = milliseconds{1}}) == "timeout");
+  CHECK(refused({.stall_warning = milliseconds{2}, .timeout = milliseconds{3}}) == "none");
+  CHECK(refused({.stall_warning = milliseconds{3}, .timeout = milliseconds{3}}) == "stall_warning");
+  const auto ignore = [](const ps::stalled_read&) {};
+  CHECK(refused({.timeout = milliseconds{3}, .on_stall = ignore}) == "none");
+  CHECK(refused({.on_stall = ignore}) == "on_stall");
 }
 
 TEST_CASE("an option that can't work is refused by its name", "[load]") {

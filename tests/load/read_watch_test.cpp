@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <exception>
 #include <optional>
+#include <span>
 #include <string>
 #include <thread>
 #include <utility>
@@ -27,7 +28,7 @@ TEST_CASE("a mark shows the sample that is read, and nothing between reads", "[l
   constexpr std::array<std::uint64_t, 3> samples{70, 80, 90};
   const bool is_exact = GENERATE(true, false);
   read_mark mark;
-  mark.prepare(3, is_exact);
+  mark.prepare(is_exact);
   CHECK_FALSE(mark.look());
   std::atomic<std::size_t> progress{0};
   mark.enter_batch(4, 5);
@@ -49,15 +50,18 @@ TEST_CASE("a mark shows the sample that is read, and nothing between reads", "[l
     CHECK(last->where.exact);
   }
   CHECK_FALSE(mark.look());
-  const marked_read next{&mark, 0, samples, progress};
+  // The place that the run before has left behind lies beyond a shorter one.
+  const marked_read next{&mark, 0, std::span{samples}.last(1), progress};
   REQUIRE(mark.look());
   CHECK(mark.look()->turn != first_turn);
+  CHECK(mark.look()->where.sample == 90);
+  CHECK(mark.look()->where.position == 0);
 }
 
 TEST_CASE("only the read that was seen to hang is given up, and only until it returns", "[load]") {
   constexpr std::array<std::uint64_t, 1> samples{7};
   read_mark mark;
-  mark.prepare(1, true);
+  mark.prepare(true);
   std::atomic<std::size_t> progress{0};
   std::uint64_t turn = 0;
   {
@@ -75,7 +79,7 @@ TEST_CASE("only the read that was seen to hang is given up, and only until it re
 }
 
 TEST_CASE("without a warning or a timeout nothing is watched", "[load]") {
-  read_watch watch{ps::loader_options{.batch_size = 1, .workers = 2}, 1, true};
+  read_watch watch{ps::loader_options{.batch_size = 1, .workers = 2}, true};
   CHECK(watch.mark_of(0) == nullptr);
   const std::array<std::uint64_t, 1> samples{7};
   const std::atomic<std::size_t> progress{0};
@@ -96,7 +100,7 @@ TEST_CASE("a watch warns of a reader that hangs, then gives it up, and no other"
     CHECK(read.where.sample == 8);
     ++reports;
   };
-  read_watch watch{options, 2, true};
+  read_watch watch{options, true};
   std::atomic<std::size_t> progress{1};
   const marked_read hangs{watch.mark_of(1), 0, samples, progress};
   std::exception_ptr error;
@@ -123,7 +127,7 @@ TEST_CASE("a read that goes on from sample to sample does not hang", "[load]") {
   options.on_stall = [&](const ps::stalled_read& read) {
     (read.worker == 0 ? has_warned : is_blamed) = true;
   };
-  read_watch watch{options, samples.size(), true};
+  read_watch watch{options, true};
   const std::atomic<std::size_t> stands{0};
   std::atomic<std::size_t> goes_on{0};
   const marked_read hangs{watch.mark_of(0), 0, samples, stands};

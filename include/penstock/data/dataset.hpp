@@ -189,6 +189,14 @@ template <class D>
   requires requires { D::borrows; }
 inline constexpr bool borrows<D> = D::borrows;
 
+/// The same of a function in a pipeline: what it holds may be references, so one that holds anything
+/// counts as borrowing unless it says `static constexpr bool borrows = false`.
+template <class F>
+inline constexpr bool function_borrows = !std::is_empty_v<F>;
+template <class F>
+  requires requires { F::borrows; }
+inline constexpr bool function_borrows<F> = F::borrows;
+
 }  // namespace detail
 
 /// The extents of a dataset's record: its `extents()`, or those that the types say.

@@ -50,7 +50,7 @@ class map_dataset {
   /// Whether the function takes random bits.
   static constexpr bool is_random = detail::maps_randomly<F, sample<record_type>>;
   static constexpr std::uint32_t stages = detail::stages_of<Base> + (is_random ? 1 : 0);
-  static constexpr bool borrows = detail::borrows<Base>;
+  static constexpr bool borrows = detail::borrows<Base> || detail::function_borrows<F>;
 
   /// Reads from `base` and passes every sample through `function`.
   map_dataset(Base base, F function) : base_(std::move(base)), function_(std::move(function)) {}
@@ -104,7 +104,7 @@ class map_into_dataset {
   static constexpr bool is_random =
       detail::maps_randomly<F, const_sample<base_record_type>, sample<Out>>;
   static constexpr std::uint32_t stages = detail::stages_of<Base> + (is_random ? 1 : 0);
-  static constexpr bool borrows = detail::borrows<Base>;
+  static constexpr bool borrows = detail::borrows<Base> || detail::function_borrows<F>;
 
   /// Reads from `base` and has `function` write every sample, with the extents `lengths`.
   map_into_dataset(Base base, F function, const record_extents<Out>& lengths)

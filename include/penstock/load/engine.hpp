@@ -57,7 +57,7 @@ class engine {
         work_(slots_->count()),
         delivery_(slots_->count(), options.in_order),
         recovery_(options.on_error, dataset_.size(), slots_->count(), options.batch_size),
-        watch_(options, run_, names_failed_sample<Dataset>),
+        watch_(options, names_failed_sample<Dataset>),
         hands_(make_hands(dataset_, recovery_, watch_, options.workers, run_)),
         pool_(options.workers, work_on{this}, wake_all{this}),
         on_stop_(options.stop, cancel_all{this}) {

@@ -58,7 +58,7 @@ inline std::size_t most_bookkeeping(const loader_options& options, std::size_t s
   const std::size_t fixed = is_plain(options.on_error) ? 32 * kib : 96 * kib;
   const std::size_t workers = std::max<std::size_t>(1, options.workers);
   return saturating_sum(slots, kib + (skips ? options.batch_size : 0),
-                        saturating_sum(workers, kib + 8 * run, fixed));
+                        saturating_sum(workers, saturating_sum(8, run, kib), fixed));
 }
 
 /// What a loader with these options takes when it gets `slots` slots.

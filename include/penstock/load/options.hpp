@@ -81,13 +81,16 @@ struct loader_options {
 
   /// A read that takes longer is reported while it still hangs, with its sample, and again each time
   /// that its time has doubled; 0 never. Costs a thread that looks four times within it, at least once a
-  /// second, and two uncontended locks a run. No counterpart.
+  /// second, and three uncontended locks a run. Time in which the whole process is stopped does not
+  /// count. No counterpart.
   std::chrono::milliseconds stall_warning{0};
 
   /// A read that takes longer is given up: the consumer gets a `read_timeout`, and the loader gives no
   /// batches any more; 0 waits for ever. Needs workers. A loader whose dataset is its own is then
   /// destroyed without waiting for the read: the thread that hangs is let go, keeps what it needs alive,
-  /// and `abandoned_readers()` counts it. Else the destructor waits and reports it.
+  /// slots and their budget too, until the read returns, and `abandoned_readers()` counts it. Else the
+  /// destructor waits and reports it: for a dataset that is referred to or `borrows`, and for a `map`
+  /// function that holds anything and does not say `static constexpr bool borrows = false`.
   /// DataLoader(timeout), which gives up waiting for a batch.
   std::chrono::milliseconds timeout{0};
 
@@ -95,9 +98,9 @@ struct loader_options {
   /// ends the range. It must not destroy the loader.
   std::function<void(const stalled_read&)> on_stall = {};
 
-  /// Once its stop is requested, from any thread, nothing more is read: the consumer, also one that
-  /// waits, gets `cancelled`, now and at every later step, and all workers end as soon as their reads
-  /// return. No counterpart.
+  /// Once its stop is requested, from any thread, no run of samples is begun. As soon as those under way
+  /// are read, all workers end, and the consumer, also one that waits, gets `cancelled`, then and at
+  /// every later step. A short `run` makes that sooner. No counterpart.
   std::stop_token stop = {};
 };
 
@@ -124,6 +127,15 @@ inline void require_valid(const loader_options& options) {
   require_time("timeout", options.timeout);
   if (options.timeout.count() > 0 && options.workers == 0) {
     throw option_error("timeout", "needs a worker: a read on the consumer's thread can't be left");
+  }
+  if (options.timeout.count() > 0 && options.stall_warning >= options.timeout) {
+    throw option_error("stall_warning", "must be shorter than timeout, or it never comes: " +
+                                            std::to_string(options.stall_warning.count()) +
+                                            " ms and " + std::to_string(options.timeout.count()) +
+                                            " ms");
+  }
+  if (options.on_stall && options.stall_warning.count() == 0 && options.timeout.count() == 0) {
+    throw option_error("on_stall", "is never called without stall_warning or timeout: set one");
   }
 }
 

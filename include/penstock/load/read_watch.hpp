@@ -13,6 +13,7 @@
 #include <optional>
 #include <span>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <penstock/core/error.hpp>
@@ -31,11 +32,8 @@ class alignas(cache_line) read_mark {
     failure where;
   };
 
-  /// For runs of up to `run` samples; `is_exact` where each is read by a call of its own.
-  void prepare(std::size_t run, bool is_exact) {
-    samples_.reserve(run);
-    is_exact_ = is_exact;
-  }
+  /// `is_exact` where each sample is read by a call of its own.
+  void prepare(bool is_exact) noexcept { is_exact_ = is_exact; }
 
   /// The reading thread: what it begins from now on belongs to this batch.
   void enter_batch(std::uint64_t epoch, std::uint64_t index) noexcept {
@@ -45,13 +43,13 @@ class alignas(cache_line) read_mark {
   }
 
   /// The reading thread: begins to read `samples`, the first of them at `position` of the batch, and is
-  /// at the one that `progress` names.
+  /// at the one that `progress` names. Neither changes its owner or its place before `end`.
   void begin(std::uint64_t position, std::span<const std::uint64_t> samples,
              const std::atomic<std::size_t>& progress) noexcept {
     const std::lock_guard lock{mutex_};
     ++turn_;
     position_ = position;
-    samples_.assign(samples.begin(), samples.end());  // reserved
+    samples_ = samples;
     progress_ = &progress;
   }
   /// The reading thread: the read has returned, or thrown.
@@ -65,7 +63,9 @@ class alignas(cache_line) read_mark {
   [[nodiscard]] std::optional<sight> look() const {
     const std::lock_guard lock{mutex_};
     if (progress_ == nullptr) return std::nullopt;
-    const std::size_t at = progress_->load(std::memory_order_relaxed);
+    // Until the read has begun this is the place in the run before, which may have been longer.
+    const std::size_t noted = progress_->load(std::memory_order_relaxed);
+    const std::size_t at = noted < samples_.size() ? noted : 0;
     return sight{turn_,
                  {"read", epoch_, batch_, position_ + at, samples_[at],
                   is_exact_ || at != 0 || samples_.size() == 1}};
@@ -83,12 +83,12 @@ class alignas(cache_line) read_mark {
   }
 
  private:
-  mutable std::mutex mutex_;  // taken twice a run by the reader, now and then by the watch
+  mutable std::mutex mutex_;  // taken three times a run by the reader, now and then by the watch
   std::uint64_t turn_ = 0;
   std::uint64_t epoch_ = 0;
   std::uint64_t batch_ = 0;
   std::uint64_t position_ = 0;
-  std::vector<std::uint64_t> samples_;
+  std::span<const std::uint64_t> samples_;  // as the reader holds them, while there is a read
   const std::atomic<std::size_t>* progress_ = nullptr;  // null between reads
   bool is_exact_ = false;
   bool is_given_up_ = false;
@@ -116,14 +116,14 @@ class marked_read {
 /// is no thread, and there are no marks, unless the options ask for a warning or a timeout.
 class read_watch {
  public:
-  /// For `options.workers` readers, or the one on the consumer's thread, of up to `run` samples.
-  read_watch(const loader_options& options, std::size_t run, bool is_exact)
+  /// For `options.workers` readers, or the one on the consumer's thread; see `read_mark::prepare`.
+  read_watch(const loader_options& options, bool is_exact)
       : warning_(options.stall_warning),
         timeout_(options.timeout),
         report_(options.on_stall),
         marks_(is_on() ? (std::max)(options.workers, std::size_t{1}) : 0),
         known_(marks_.size()) {
-    for (read_mark& mark : marks_) mark.prepare(run, is_exact);
+    for (read_mark& mark : marks_) mark.prepare(is_exact);
   }
   read_watch(read_watch&&) = delete;
   ~read_watch() { stop(); }
@@ -142,8 +142,12 @@ class read_watch {
       std::unique_lock lock{mutex_};
       while (!wake_.wait_for(lock, period(), [this] { return is_over_; })) {
         lock.unlock();
+        // A step counts as two periods at most: a process that was stopped, or a report that took its
+        // time, is no read that hangs.
         const auto now = clock::now();
-        for (std::size_t reader = 0; reader < marks_.size(); ++reader) look_at(reader, now, fail);
+        const auto step =
+            std::min<clock::duration>(2 * period(), now - std::exchange(looked_, now));
+        for (std::size_t reader = 0; reader < marks_.size(); ++reader) look_at(reader, step, fail);
         lock.lock();
       }
     }};
@@ -171,7 +175,7 @@ class read_watch {
       const auto sight = marks_[reader].look();
       if (!sight || !marks_[reader].is_given_up()) continue;
       try {
-        report({sight->where, reader, elapsed(reader, clock::now()), true});
+        report({sight->where, reader, elapsed(reader), true});
       } catch (...) {  // the user's: a destructor has nobody to tell
       }
     }
@@ -184,7 +188,7 @@ class read_watch {
   struct known_read {
     std::uint64_t turn = 0;
     std::uint64_t position = 0;
-    clock::time_point since;
+    clock::duration seen{0};
     milliseconds next_report{0};
   };
 
@@ -198,12 +202,12 @@ class read_watch {
     return std::clamp(limit / 4, milliseconds{1}, milliseconds{1000});
   }
 
-  [[nodiscard]] milliseconds elapsed(std::size_t reader, clock::time_point now) const noexcept {
-    return std::chrono::duration_cast<milliseconds>(now - known_[reader].since);
+  [[nodiscard]] milliseconds elapsed(std::size_t reader) const noexcept {
+    return std::chrono::duration_cast<milliseconds>(known_[reader].seen);
   }
 
   template <class Fail>
-  void look_at(std::size_t reader, clock::time_point now, const Fail& fail) {
+  void look_at(std::size_t reader, clock::duration step, const Fail& fail) {
     const auto sight = marks_[reader].look();
     known_read& known = known_[reader];
     if (!sight) {
@@ -211,10 +215,11 @@ class read_watch {
       return;
     }
     if (known.turn != sight->turn || known.position != sight->where.position) {
-      known = {sight->turn, sight->where.position, now, warning_};
+      known = {sight->turn, sight->where.position, clock::duration{0}, warning_};
       return;
     }
-    const stalled_read stalled{sight->where, reader, elapsed(reader, now)};
+    known.seen += step;
+    const stalled_read stalled{sight->where, reader, elapsed(reader)};
     if (warning_.count() > 0 && stalled.elapsed >= known.next_report) {
       known.next_report = 2 * stalled.elapsed;
       try {
@@ -241,7 +246,8 @@ class read_watch {
   milliseconds timeout_;
   std::function<void(const stalled_read&)> report_;
   std::vector<read_mark> marks_;   // by reader; empty where nothing is watched
-  std::vector<known_read> known_;  // of the watch's thread: what it saw when it last looked
+  std::vector<known_read> known_;  // of the watch's thread: what it saw when it last looked,
+  clock::time_point looked_ = clock::now();  // and when that was
 
   std::mutex mutex_;  // guards the next
   bool is_over_ = false;

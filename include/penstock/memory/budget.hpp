@@ -129,7 +129,7 @@ class memory_reservation {
 ///     ps::loader test{others, ps::sequential{}, {.batch_size = 64, .budget = budget}};
 ///
 /// The limit is fixed when the budget is made. What a loader takes comes back when its slots go: with
-/// the loader, or with the last lease that outlives it.
+/// the loader, or with the last lease, range or abandoned reader that outlives it.
 class memory_budget {
  public:
   /// `limit` bytes; 0 grants nothing.
