@@ -27,17 +27,17 @@ class futex_word : public std::atomic<std::uint32_t> {
   /// Sleeps until the value is not `old`. Woken by those below alone.
   void wait(std::uint32_t old, std::memory_order order) const noexcept {
     // The kernel compares once more, under its lock: a change between the two is not slept through.
-    while (load(order) == old) futex(FUTEX_WAIT_PRIVATE, old);
+    while (load(order) == old) in_kernel(FUTEX_WAIT_PRIVATE, old);
   }
   /// Wakes one sleeper, to look again.
-  void notify_one() noexcept { futex(FUTEX_WAKE_PRIVATE, 1); }
+  void notify_one() noexcept { in_kernel(FUTEX_WAKE_PRIVATE, 1); }
   /// Wakes all of them.
-  void notify_all() noexcept { futex(FUTEX_WAKE_PRIVATE, (std::numeric_limits<int>::max)()); }
+  void notify_all() noexcept { in_kernel(FUTEX_WAKE_PRIVATE, (std::numeric_limits<int>::max)()); }
 
  private:
   // Errors need no look: a value that has changed, a signal, nobody asleep.
   template <class Argument>
-  void futex(int operation, Argument argument) const noexcept {
+  void in_kernel(int operation, Argument argument) const noexcept {
     ::syscall(SYS_futex, this, operation, argument, nullptr, nullptr, 0);
   }
 };

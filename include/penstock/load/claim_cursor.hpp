@@ -85,13 +85,11 @@ class claim_cursor {
   /// `fruitless` claims in a row have got nothing but this wait. A worker that is one too many goes to
   /// sleep without yielding then: many that yield, each to all others, never would.
   void wait_past(std::uint32_t batch, std::uint32_t fruitless = 0) const noexcept {
-    changed_.wait(
-        [this, batch](std::uint32_t) {
-          const auto now =
-              static_cast<std::uint32_t>(cursor_.load(std::memory_order_acquire) >> 32);
-          return now != batch || ended_.load(std::memory_order_acquire);
-        },
-        fruitless < patience);
+    const auto is_past = [this, batch](std::uint32_t) {
+      const auto now = static_cast<std::uint32_t>(cursor_.load(std::memory_order_acquire) >> 32);
+      return now != batch || ended_.load(std::memory_order_acquire);
+    };
+    changed_.wait(is_past, fruitless < patience);
   }
 
   /// Ends waiting, for good, also for a batch that is published behind this call.
