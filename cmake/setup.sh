@@ -30,7 +30,7 @@ penstock_install() {
     penstock_die "could not install: $*"
 }
 
-# penstock_setup ROOT PART...: installs what building these parts (TESTS, BENCH, EXAMPLES) needs and
+# penstock_setup ROOT PART...: installs what building these parts (TESTS, ALL_TESTS, BENCH, EXAMPLES) needs and
 # lacks.
 penstock_setup() {
   local root=$1 part probe output missing=() options=()

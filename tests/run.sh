@@ -1,71 +1,108 @@
 #!/usr/bin/env bash
 # Installs what is missing (Debian), builds and runs the tests.
 #
-#   bash tests/run.sh                      presets release, asan and tsan
-#   bash tests/run.sh tsan                 only this one; also there: dev, clang
+#   bash tests/run.sh                      what shows that the library works here: preset release
+#   bash tests/run.sh --all                all tests, as CI runs them: presets full, asan and tsan
+#   bash tests/run.sh PRESET...            these; also there: dev, clang
 #   bash tests/run.sh asan -- -R shuffle   what follows -- goes to ctest
 #
 # Environment: CXX the compiler; PENSTOCK_JOBS jobs at once; MNIST_DIR the folder of the MNIST
-# files, for the tests that read them. Ends with "N passed, N failed" over all presets.
+# files, for the tests that read them; PENSTOCK_SEEDS how many orders the CUDA double tries.
+# Ends with "N passed, N failed, N skipped" over all presets. tests/README.md says what each proves.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 # shellcheck source=cmake/setup.sh
 . "$root/cmake/setup.sh"
 
 presets=()
+all=no
 while [ $# -gt 0 ]; do
   case $1 in
     --) shift; break ;;
     -h | --help) sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"; exit 0 ;;
+    --all) all=yes; presets+=(full asan tsan); shift ;;
     -*) penstock_die "unknown option $1: ctest's own options follow a --" ;;
     *) presets+=("$1"); shift ;;
   esac
 done
-[ ${#presets[@]} -gt 0 ] || presets=(release asan tsan)
+[ ${#presets[@]} -gt 0 ] || presets=(release)
 
 cd "$root"
-penstock_setup "$root" TESTS BENCH EXAMPLES
+case " ${presets[*]} " in
+  *' full '* | *' dev '* | *' clang '*) penstock_setup "$root" TESTS ALL_TESTS EXAMPLES ;;
+  *) penstock_setup "$root" TESTS ;;
+esac
 
 # Where there is nvcc and no GPU, its code is compiled and not run: for one architecture is enough.
+gpu=yes
 if ! nvidia-smi -L >/dev/null 2>&1; then
+  gpu=no
   export PENSTOCK_CUDA_ARCHITECTURES=${PENSTOCK_CUDA_ARCHITECTURES:-90}
+fi
+
+# The compiler's work of an earlier run is used again, where ccache is there to keep it.
+options=(-DPENSTOCK_WARNINGS_AS_ERRORS=ON)
+if command -v ccache >/dev/null; then
+  options+=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
+  export CCACHE_SLOPPINESS=${CCACHE_SLOPPINESS:-pch_defines,time_macros}
 fi
 
 passed=0
 failed=0
-log=$(mktemp)
-trap 'rm -f "$log"' EXIT
+skipped=0
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+# count_tests JUNIT: adds what ctest counted to the sums; fails where it ran nothing.
+count_tests() {
+  local suite tests bad left
+  suite=$(tr '\n\t' '  ' <"$1" 2>/dev/null | grep -o '<testsuite [^>]*>') || return 1
+  tests=$(sed -n 's/.* tests="\([0-9]*\)".*/\1/p' <<<"$suite")
+  bad=$(sed -n 's/.* failures="\([0-9]*\)".*/\1/p' <<<"$suite")
+  left=$(sed -n 's/.* skipped="\([0-9]*\)".*/\1/p' <<<"$suite")
+  [ -n "$tests" ] && [ -n "$bad" ] && [ -n "$left" ] && [ $((tests - left)) -gt 0 ] || return 1
+  passed=$((passed + tests - bad - left))
+  failed=$((failed + bad))
+  skipped=$((skipped + left))
+}
 
 for preset in "${presets[@]}"; do
   under=()
+  more=()
   case $preset in
     asan | tsan) read -r -a under <<<"$(penstock_no_aslr)" || true ;;
+    release) [ $gpu = no ] || more=(-DPENSTOCK_BUILD_CUDA=ON) ;;
   esac
   penstock_say "$preset: configure and build"
   # The build runs under it too: it starts the test programs to ask for their test cases.
-  if ! "${under[@]}" cmake --preset "$preset" -DPENSTOCK_WARNINGS_AS_ERRORS=ON --log-level=NOTICE ||
-    ! "${under[@]}" cmake --build --preset "$preset" --parallel "$(penstock_jobs)" -- -k 0; then
+  if ! "${under[@]}" cmake --preset "$preset" "${options[@]}" "${more[@]}" --log-level=NOTICE ||
+    ! "${under[@]}" cmake --build --preset "$preset" --parallel "$(penstock_jobs)" -- --quiet -k 0; then
     penstock_say "$preset: the build failed"
     failed=$((failed + 1))
     continue
   fi
   penstock_say "$preset: test"
   status=0
-  "${under[@]}" ctest --preset "$preset" --parallel "$(penstock_jobs)" "$@" 2>&1 | tee "$log" || status=$?
-  # "100% tests passed, 0 tests failed out of 12"
-  read -r bad all <<<"$(sed -n 's/.*tests passed, \([0-9]*\) tests\{0,1\} failed out of \([0-9]*\).*/\1 \2/p' "$log")" ||
-    true
-  if [ -z "${all:-}" ]; then
+  before=$failed
+  report=$work/$preset.xml
+  "${under[@]}" ctest --preset "$preset" --parallel "$(penstock_jobs)" --output-junit "$report" "$@" ||
+    status=$?
+  if ! count_tests "$report"; then
     penstock_say "$preset: ctest ran no test"
     failed=$((failed + 1))
-    continue
+  elif [ "$status" -ne 0 ] && [ "$failed" -eq "$before" ]; then
+    failed=$((failed + 1)) # a failure that ctest did not count is one all the same
   fi
-  passed=$((passed + all - bad))
-  failed=$((failed + bad))
-  # A failure that ctest did not count is one all the same.
-  if [ "$status" -ne 0 ] && [ "$bad" -eq 0 ]; then failed=$((failed + 1)); fi
 done
 
+if [ $all = yes ]; then
+  for preset in "${presets[@]}"; do
+    [ ! -f "$work/$preset.xml" ] || bash tests/costs.sh "build/$preset" "$work/$preset.xml"
+  done
+elif [ "${presets[*]}" = release ]; then
+  penstock_say "left out: sanitizers, models, mutants, fuzz rounds, each header alone, examples, many" \
+    "seeds (bash tests/run.sh --all)"
+fi
 [ $((passed + failed)) -gt 0 ] || failed=1
-echo "$passed passed, $failed failed"
+echo "$passed passed, $failed failed, $skipped skipped"
 [ "$failed" -eq 0 ]

@@ -29,7 +29,7 @@ void run_contract(fake_cuda::config config) {
 
 void run_contract_by_seeds(std::uint64_t part) {
   contract::turns = 3;
-  for (std::uint64_t seed = part; seed < seed_count; seed += 4) {
+  for (std::uint64_t seed = part; seed < seed_count(); seed += 4) {
     for (const auto& one : contract::checks<cuda_subject>) {
       INFO("seed " << seed << ": " << one.name);
       fake_cuda::reset({.policy = fake_cuda::policy::random, .seed = seed});

@@ -33,7 +33,7 @@ TEST_CASE("an epoch arrives as it is, whenever the device works and whatever the
 }
 
 TEST_CASE("an epoch arrives as it is in any random order of the device's work", "[cuda]") {
-  for (std::uint64_t seed = 0; seed < seed_count; ++seed) {
+  for (std::uint64_t seed = 0; seed < seed_count(); ++seed) {
     INFO("seed " << seed);
     fake_cuda::reset({.policy = fake_cuda::policy::random, .seed = seed});
     digits_flow::outcome found;

@@ -75,7 +75,7 @@ TEST_CASE("batches come through a transform right and in order, under each polic
     CHECK(fake_cuda::statistics().synchronous_copies == 0);
     CHECK(fake_cuda::expect_clean());
   }
-  for (std::uint64_t seed = 0; seed < seed_count / 10; ++seed) {
+  for (std::uint64_t seed = 0; seed < (seed_count() + 9) / 10; ++seed) {
     fake_cuda::reset({.policy = fake_cuda::policy::random, .seed = seed});
     INFO("seed " << seed);
     CHECK(run(workers) == 8);

@@ -22,6 +22,7 @@
 #include <penstock/core/sequence.hpp>
 
 #include "support/catch.hpp"
+#include "support/sanitized.hpp"
 
 namespace ps = penstock;
 
@@ -29,18 +30,6 @@ namespace {
 
 static_assert(ps::device<ps::host_device>);
 static_assert(std::is_nothrow_copy_constructible_v<ps::host_device>);
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool sanitized = true;
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-constexpr bool sanitized = true;
-#else
-constexpr bool sanitized = false;
-#endif
-#else
-constexpr bool sanitized = false;
-#endif
 
 /// The bytes of this process that are locked into memory.
 std::size_t locked_bytes() {
@@ -149,7 +138,7 @@ TEST_CASE("no bytes are not to be had, and freeing no memory does nothing", "[de
 }
 
 TEST_CASE("memory that a host device calls pinned is locked, and all of it", "[device]") {
-  if (sanitized) {
+  if (test::sanitized) {
     WARN("not tested: sanitizers make mlock do nothing");
     return;
   }
@@ -167,7 +156,7 @@ TEST_CASE("memory that a host device calls pinned is locked, and all of it", "[d
 
 TEST_CASE("where the process may lock nothing, pinned memory is ordinary memory and says so",
           "[device]") {
-  if (sanitized) {
+  if (test::sanitized) {
     WARN("not tested: sanitizers make mlock do nothing");
     return;
   }

@@ -3,27 +3,18 @@
 // against a model. PENSTOCK_STRESS_SEED takes one seed alone, PENSTOCK_STRESS_STEPS another number
 // of steps.
 #include <cstdint>
-#include <cstdlib>
 #include <map>
 #include <string_view>
 #include <vector>
 
 #include "flow/state_machine.hpp"
 #include "support/catch.hpp"
-
-namespace {
-
-std::uint64_t number_in_environment(const char* name, std::uint64_t otherwise) {
-  const char* const text = std::getenv(name);
-  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
-}
-
-}  // namespace
+#include "support/environment.hpp"
 
 TEST_CASE("whatever is done to a loader and its feeds, the next batch is the right one", "[flow]") {
   std::vector<std::uint64_t> seeds{1, 2, 3, 4, 5};
-  if (const auto seed = number_in_environment("PENSTOCK_STRESS_SEED", 0)) seeds = {seed};
-  const auto steps = number_in_environment("PENSTOCK_STRESS_STEPS", 2000);
+  if (const auto seed = test::number_in_environment("PENSTOCK_STRESS_SEED", 0)) seeds = {seed};
+  const auto steps = test::number_in_environment("PENSTOCK_STRESS_STEPS", 2000);
   std::map<std::string_view, std::uint64_t> counts;
   for (const std::uint64_t seed : seeds) {
     stress::machine machine{seed};

@@ -1,18 +1,13 @@
 // SPDX-License-Identifier: BSL-1.0
 // The main function of the tests that need a GPU: without one they are skipped, and say why.
-#if __has_include(<catch2/catch_session.hpp>)
-#include <catch2/catch_session.hpp>
-#else
-#define CATCH_CONFIG_RUNNER
-#include <catch2/catch.hpp>
-#endif
-
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <string_view>
 
 #include <penstock/device/cuda_device.hpp>
+
+#include "support/run_catch.hpp"
 
 int main(int argc, char** argv) {
   // A held kernel must not hold streams that happen to share its queue in the hardware.
@@ -27,5 +22,5 @@ int main(int argc, char** argv) {
       return 77;  // what CTest is told to take for a skipped test
     }
   }
-  return Catch::Session().run(argc, argv);
+  return test::run_catch(argc, argv);
 }

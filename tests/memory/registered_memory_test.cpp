@@ -17,6 +17,7 @@
 
 #include "support/catch.hpp"
 #include "support/ledger_device.hpp"
+#include "support/sanitized.hpp"
 
 namespace ps = penstock;
 
@@ -56,19 +57,6 @@ static_assert(!ps::registering_device<ledger_device>);
 static_assert(!std::copyable<registered> && std::movable<registered>);
 static_assert(std::is_nothrow_move_constructible_v<registered> &&
               std::is_nothrow_move_assignable_v<registered>);
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool sanitized = true;
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || \
-    __has_feature(memory_sanitizer)
-constexpr bool sanitized = true;
-#else
-constexpr bool sanitized = false;
-#endif
-#else
-constexpr bool sanitized = false;
-#endif
 
 /// Pages of their own, so that no other lock is on them.
 class pages {
@@ -162,7 +150,7 @@ TEST_CASE("no bytes are registered without asking the device", "[memory]") {
 }
 
 TEST_CASE("the host device locks the pages into RAM, also those that are read-only", "[memory]") {
-  if (sanitized) {
+  if (test::sanitized) {
     WARN("not tested: sanitizers make mlock do nothing");
     return;
   }
@@ -180,7 +168,7 @@ TEST_CASE("the host device locks the pages into RAM, also those that are read-on
 
 TEST_CASE("where the process may lock nothing, the host device says which limit to raise",
           "[memory]") {
-  if (sanitized) {
+  if (test::sanitized) {
     WARN("not tested: sanitizers make mlock do nothing");
     return;
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // One flow on the CUDA runtime's double, built once as it is and once for each ordering edge with the
-// edge left out. `edges clean` passes when no run sees anything wrong, `edges caught` when at least 95
-// of 100 seeds do under the random policy, and all of 100 under the latest.
+// edge left out. `edges clean` passes when no run sees anything wrong, `edges caught` when at
+// least 38 of 40 seeds do under the random policy, and all of 40 under the latest.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -129,13 +129,13 @@ int caught(fake_cuda::policy policy, int seeds) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  constexpr int seeds = 100;
+  constexpr int seeds = 40;
   const bool edge_is_missing = argc == 2 && std::strcmp(argv[1], "caught") == 0;
   const int late = caught(fake_cuda::policy::late, seeds);
   const int random = caught(fake_cuda::policy::random, seeds);
   const int early = caught(fake_cuda::policy::early, seeds);
   std::printf("runs of %d that see something wrong: late %d, random %d, early %d\n", seeds, late,
               random, early);
-  if (edge_is_missing) return late == seeds && random >= 95 ? 0 : 1;
+  if (edge_is_missing) return late == seeds && random >= seeds - 2 ? 0 : 1;
   return late + random + early == 0 ? 0 : 1;
 }

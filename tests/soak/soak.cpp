@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
-// Loaders and feeds in random setups, made, used, left and destroyed for as long as is asked for:
+// Loaders and feeds in random setups, made, used, left and destroyed for as many rounds as asked for:
 // between two rounds nothing of them may be left.
 //
-//   penstock_soak SECONDS [SEED]
+//   penstock_soak ROUNDS [SEED]
 //
 // Exit status 1 when a batch is wrong, a thread or a descriptor stays, or memory grows all the
 // time.
@@ -100,45 +100,40 @@ class figure {
   std::array<std::size_t, parts> least_{};
 };
 
-int soak(std::uint64_t seconds, std::uint64_t seed) {
+int soak(std::uint64_t rounds, std::uint64_t seed) {
   constexpr std::uint64_t steps = 300;
   const auto begin = clock_type::now();
-  const auto end = begin + std::chrono::seconds{seconds};
-  const auto between_lines = std::chrono::seconds{(std::max<std::uint64_t>)(5, seconds / 20)};
-  auto next_line = begin + between_lines;
+  const std::uint64_t rounds_a_line = (std::max<std::uint64_t>)(500, rounds / 20);
   const std::size_t threads_before = threads();
   const std::size_t descriptors_before = descriptors();
   figure heap{"heap", std::size_t{64} << 10};
   figure resident{"resident", std::size_t{4} << 20};
   std::map<std::string_view, std::uint64_t> counts;
-  std::uint64_t rounds = 0;
-  for (; clock_type::now() < end; ++rounds) {
+  for (std::uint64_t round = 0; round < rounds; ++round) {
     {
-      stress::machine machine{seed + rounds};
+      stress::machine machine{seed + round};
       machine.run(steps);
       for (const auto& [what, times] : machine.counts()) counts[what] += times;
     }
     if (!threads_become(threads_before)) {
       std::printf("round %llu left a thread behind: %zu, were %zu\n",
-                  static_cast<unsigned long long>(rounds), threads(), threads_before);
+                  static_cast<unsigned long long>(round), threads(), threads_before);
       return 1;
     }
     if (descriptors() != descriptors_before) {
       std::printf("round %llu left a descriptor behind: %zu, were %zu\n",
-                  static_cast<unsigned long long>(rounds), descriptors(), descriptors_before);
+                  static_cast<unsigned long long>(round), descriptors(), descriptors_before);
       return 1;
     }
-    const std::chrono::duration<double> spent = clock_type::now() - begin;
-    const double share = spent.count() / static_cast<double>(seconds);
+    const double share = static_cast<double>(round) / static_cast<double>(rounds);
     heap.add(share, heap_bytes());
     resident.add(share, resident_bytes());
-    if (clock_type::now() < next_line) continue;
-    next_line += between_lines;
+    if ((round + 1) % rounds_a_line != 0) continue;
     std::printf(
         "%6lld s: %llu rounds, heap %zu, resident %zu\n",
         static_cast<long long>(
             std::chrono::duration_cast<std::chrono::seconds>(clock_type::now() - begin).count()),
-        static_cast<unsigned long long>(rounds + 1), heap_bytes(), resident_bytes());
+        static_cast<unsigned long long>(round + 1), heap_bytes(), resident_bytes());
     std::fflush(stdout);
   }
   std::printf("%llu rounds of %llu steps from seed %llu, %zu threads, %zu descriptors\n",
@@ -155,13 +150,13 @@ int soak(std::uint64_t seconds, std::uint64_t seed) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const std::uint64_t seconds = argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 0;
-  if (argc > 3 || seconds == 0) {
-    std::fprintf(stderr, "usage: %s SECONDS [SEED]\n", argv[0]);
+  const std::uint64_t rounds = argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 0;
+  if (argc > 3 || rounds == 0) {
+    std::fprintf(stderr, "usage: %s ROUNDS [SEED]\n", argv[0]);
     return 2;
   }
   try {
-    return soak(seconds, argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 1);
+    return soak(rounds, argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 1);
   } catch (const std::exception& error) {
     std::printf("%s\n", error.what());
     return 1;

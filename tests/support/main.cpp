@@ -1,10 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// The main function of every test program; Catch2 2.13 is compiled here, once.
-#if __has_include(<catch2/catch_session.hpp>)
-#include <catch2/catch_session.hpp>
+// The main function of every test program that needs nothing else of it.
+#include "support/run_catch.hpp"
 
-int main(int argc, char** argv) { return Catch::Session().run(argc, argv); }
-#else
-#define CATCH_CONFIG_MAIN
-#include <catch2/catch.hpp>
-#endif
+int main(int argc, char** argv) { return test::run_catch(argc, argv); }

@@ -13,23 +13,12 @@
 #include <numeric>
 #include <vector>
 
+#include "support/sanitized.hpp"
+
 inline constexpr double false_alarm = 1e-6;
 
 // By what a build with checks, or without optimisation, does fewer rounds.
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define PENSTOCK_TEST_IS_SLOW
-#endif
-#endif
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(__OPTIMIZE__)
-#define PENSTOCK_TEST_IS_SLOW
-#endif
-#ifdef PENSTOCK_TEST_IS_SLOW
-inline constexpr int slowness = 8;
-#else
-inline constexpr int slowness = 1;
-#endif
-#undef PENSTOCK_TEST_IS_SLOW
+inline constexpr int slowness = test::sanitized || !test::optimised ? 8 : 1;
 
 /// The chance that a chi-square of `freedom` degrees is below (first) or above `value`: the two
 /// incomplete gamma functions, each by the form that is exact where it is small.

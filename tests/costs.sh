@@ -1,0 +1,59 @@
+#!/usr/bin/env bash
+# What a build and its tests cost: seconds of one core, as long as no more jobs ran than cores are there.
+#
+#   bash tests/costs.sh BUILD_FOLDER JUNIT_FILE
+#
+# Prints a row for each folder, then the ten slowest translation units and the ten slowest tests. Reads
+# .ninja_log of the build folder, which has the units of all builds since it was made.
+set -euo pipefail
+[ $# -eq 2 ] && [ -f "$1/.ninja_log" ] && [ -f "$2" ] || {
+  echo "usage: costs.sh BUILD_FOLDER JUNIT_FILE" >&2
+  exit 2
+}
+units=$(mktemp)
+tests=$(mktemp)
+trap 'rm -f "$units" "$tests"' EXIT
+
+# seconds, folder, unit; of an edge that ran several times the last one counts
+awk -F '\t' 'NR > 1 && $4 ~ /\.(o|gch)$/ {last[$4] = ($2 - $1) / 1000}
+  END {
+    for (unit in last) {
+      name = unit
+      gsub(/CMakeFiles\/[^\/]*\.dir\/(__\/)*/, "", name)
+      folder = name
+      if (unit ~ /penstock_test_main|penstock_run_catch/) folder = "tests/support"
+      else if (match(name, /^tests\/[a-z_]+/)) folder = substr(name, 1, RLENGTH)
+      else sub(/\/[^\/]*$/, "", folder)
+      if (match(unit, /\/penstock_(edges|model)_[a-z_0-9]+\.dir/))
+        name = name " (" substr(unit, RSTART + 10, RLENGTH - 14) ")"
+      printf "%.3f\t%s\t%s\n", last[unit], folder, name
+    }
+  }' "$1/.ninja_log" | sort -nr >"$units"
+
+# seconds, folder, test; a test's folder is the part of its name before the first slash
+tr '\n' ' ' <"$2" | sed 's/<testcase /\n&/g' |
+  sed -n 's/^<testcase name="\([^"]*\)".* time="\([0-9.]*\)".*/\2\t\1/p' |
+  awk -F '\t' '{
+    folder = $2
+    sub(/\/.*/, "", folder)
+    folder = folder == "examples" ? folder : "tests/" folder
+    printf "%.3f\t%s\t%s\n", $1, folder, $2
+  }' | sort -nr >"$tests"
+
+printf '== %s: seconds\n%-22s %8s %8s %8s %8s\n' "$1" folder units build tests run
+awk -F '\t' '
+  NR == FNR {units[$2]++; build[$2] += $1; next}
+  {tests[$2]++; run[$2] += $1}
+  END {
+    for (folder in units) all[folder]
+    for (folder in tests) all[folder]
+    for (folder in all) {
+      printf "%-22s %8d %8.1f %8d %8.1f\n", folder, units[folder], build[folder], tests[folder], run[folder]
+      u += units[folder]; b += build[folder]; t += tests[folder]; r += run[folder]
+    }
+    printf "%-22s %8d %8.1f %8d %8.1f\n", "~sum", u, b, t, r
+  }' "$units" "$tests" | sort | sed 's/^~sum/sum /'
+for list in "$units" "$tests"; do
+  [ "$list" = "$units" ] && echo "== slowest units" || echo "== slowest tests"
+  head -n 10 "$list" | awk -F '\t' '{printf "%8.1f  %s\n", $1, $3}'
+done
