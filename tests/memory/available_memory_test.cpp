@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <penstock/memory/available_memory.hpp>
 
+#include <sys/resource.h>
+#include <sys/sysinfo.h>
+
 #include <cstdint>
 #include <limits>
 #include <string>
@@ -119,6 +122,37 @@ TEST_CASE("both versions of control groups at once: the smallest counts", "[memo
   CHECK(it.available() == 60 * mib);
   it.file("/sys/fs/cgroup/memory/one/memory.limit_in_bytes", bytes_of(50));
   CHECK(it.available() == 50 * mib);
+}
+
+TEST_CASE("a limit on address space or data counts, less what the process has", "[memory]") {
+  for (const auto resource : {RLIMIT_AS, RLIMIT_DATA}) {
+    struct ::rlimit before {};
+    REQUIRE(::getrlimit(resource, &before) == 0);
+    const std::uint64_t without = ps::available_memory();
+    // The limit to be: what the process has by now, found as what an endless-looking one leaves.
+    constexpr std::uint64_t large = std::uint64_t{1} << 56;
+    if (before.rlim_max < large) continue;  // an administrator's limit, which can't be raised again
+    const auto set_limit = [&](std::uint64_t bytes) {
+      const struct ::rlimit limit { bytes, before.rlim_max };
+      return ::setrlimit(resource, &limit);
+    };
+    REQUIRE(set_limit(large) == 0);
+    const std::uint64_t taken = large - ps::detail::left_by_limits("");
+    CHECK(taken > mib / 16);
+    CHECK(ps::available_memory() <= large);
+    REQUIRE(set_limit(taken + 100 * mib) == 0);
+    const std::uint64_t left = ps::available_memory();
+    REQUIRE(::setrlimit(resource, &before) == 0);
+    CHECK(left <= 100 * mib);
+    CHECK((without < 100 * mib || left > 50 * mib));
+  }
+}
+
+TEST_CASE("without /proc the kernel is asked for the free memory", "[memory]") {
+  struct ::sysinfo system {};
+  REQUIRE(::sysinfo(&system) == 0);
+  CHECK(ps::detail::free_memory() > 0);
+  CHECK(ps::detail::free_memory() < std::uint64_t{system.totalram} * system.mem_unit);
 }
 
 TEST_CASE("the machine that runs this has memory left", "[memory]") {

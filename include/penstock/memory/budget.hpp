@@ -37,7 +37,7 @@ struct slot_demand {
 
 /// The host slots would take more memory than allowed, pinned or not. The message says the need, the
 /// limit and what to lower; nothing has been taken.
-class pinned_budget_exceeded : public error {
+class [[gnu::visibility("default")]] pinned_budget_exceeded : public error {
  public:
   /// For `demand` on a budget of `limit` bytes, of which `used` are taken.
   pinned_budget_exceeded(const slot_demand& demand, std::uint64_t limit, std::uint64_t used);
