@@ -10,6 +10,16 @@
 #error "penstock supports Linux with GCC >= 12, clang >= 14 or nvcc >= 12.4"
 #elif __cplusplus < 202002L
 #error "penstock needs C++20: compile with -std=c++20 (nvcc: -std=c++20 as well)"
+#include "penstock needs C++20"  // there is no such file: compilers end here, not a thousand errors on
+#elif !defined(__cpp_exceptions)
+#error "penstock needs exceptions: compile without -fno-exceptions"
+#include "penstock needs exceptions"
+#endif
+
+#include <version>
+#if defined(_LIBCPP_VERSION) && !defined(__cpp_lib_jthread)
+#error "penstock needs std::stop_token: with libc++ 18 or newer compile with -fexperimental-library"
+#include "penstock needs std::stop_token"
 #endif
 
 /// 1 in a build that checks how leases and views are used, see `core/checked.hpp`; 0 unless defined
