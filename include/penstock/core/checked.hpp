@@ -78,8 +78,9 @@ namespace detail {
 
 inline constexpr bool checked = true;
 
-/// A number for each thread of the process's life; never 0.
-[[nodiscard]] inline std::uint64_t this_thread() noexcept {
+/// A number for each thread of the process's life; never 0. Visible, so that shared libraries which hide
+/// their symbols still count threads in one place.
+[[nodiscard, gnu::visibility("default")]] inline std::uint64_t this_thread() noexcept {
   static std::atomic<std::uint64_t> threads{0};
   thread_local const std::uint64_t number = threads.fetch_add(1, std::memory_order_relaxed) + 1;
   return number;
@@ -165,8 +166,9 @@ class lease_record {
 /// name of its batch.
 class lease_records {
  public:
-  /// Never destroyed: views may be looked at until the process ends.
-  [[nodiscard]] static lease_records& all() {
+  /// One for all shared libraries of the program, as `this_thread`. Never destroyed: views may be looked
+  /// at until the process ends.
+  [[nodiscard, gnu::visibility("default")]] static lease_records& all() {
     static auto* const records = new lease_records;
     return *records;
   }

@@ -14,13 +14,13 @@ namespace penstock::inline PENSTOCK_ABI {
 /// better: `std::logic_error` for a wrong call, its child `std::invalid_argument` for a number that
 /// a draw can't have, `std::system_error` for a thread that the system refuses. An exception out of
 /// a dataset or a `map` function is not wrapped: it reaches the consumer as thrown, see `failure`.
-class error : public std::runtime_error {
+class [[gnu::visibility("default")]] error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
 /// An option has a value that can't work; `option()` names it.
-class option_error : public error {
+class [[gnu::visibility("default")]] option_error : public error {
  public:
   option_error(std::string_view option, const std::string& problem)
       : error(std::string{option} + ": " + problem), option_(option) {}
@@ -32,20 +32,20 @@ class option_error : public error {
 };
 
 /// A dataset, or the part of it that a sampler draws, has no sample.
-class empty_dataset : public error {
+class [[gnu::visibility("default")]] empty_dataset : public error {
  public:
   using error::error;
 };
 
 /// A batch of this record, these extents and this size has more bytes than an address can count, or
 /// an extent of 0.
-class layout_error : public error {
+class [[gnu::visibility("default")]] layout_error : public error {
  public:
   using error::error;
 };
 
 /// A sample index at or behind the end of a dataset.
-class index_error : public error {
+class [[gnu::visibility("default")]] index_error : public error {
  public:
   index_error(std::string_view where, std::uint64_t index, std::uint64_t size)
       : error(std::string{where} + ": sample index " + std::to_string(index) +
@@ -66,13 +66,13 @@ class index_error : public error {
 };
 
 /// All leases are held and the consumer asks for one more: waiting might never end.
-class leases_exhausted : public error {
+class [[gnu::visibility("default")]] leases_exhausted : public error {
  public:
   using error::error;
 };
 
 /// The stop token of a loader's options was used: no batch comes any more.
-class cancelled : public error {
+class [[gnu::visibility("default")]] cancelled : public error {
  public:
   using error::error;
 };

@@ -11,7 +11,7 @@ namespace penstock::inline PENSTOCK_ABI {
 
 /// A file is not what it should be. Says which file, at which byte (of the content that is read: the
 /// compressed bytes where the compression is damaged), what was expected and what was found. The types derived from it say what kind of problem it is.
-class file_error : public error {
+class [[gnu::visibility("default")]] file_error : public error {
  public:
   file_error(std::string path, std::uint64_t offset, std::string expected, std::string found)
       : error(path + ": at byte " + std::to_string(offset) + ": expected " + expected + ", found " +
@@ -38,44 +38,44 @@ class file_error : public error {
 };
 
 /// The file is missing or can't be read; `found()` is the system's reason.
-class file_unreadable : public file_error {
+class [[gnu::visibility("default")]] file_unreadable : public file_error {
  public:
   using file_error::file_error;
 };
 
 /// The file ends too early.
-class file_truncated : public file_error {
+class [[gnu::visibility("default")]] file_truncated : public file_error {
  public:
   using file_error::file_error;
 };
 
 /// The file is of another format, or of another kind of this format.
-class file_format_error : public file_error {
+class [[gnu::visibility("default")]] file_format_error : public file_error {
  public:
   using file_error::file_error;
 };
 
 /// The elements in the file are not of the type that was asked for.
-class element_type_mismatch : public file_format_error {
+class [[gnu::visibility("default")]] element_type_mismatch : public file_format_error {
  public:
   using file_format_error::file_format_error;
 };
 
 /// The dimensions in the file do not fit: their number or lengths differ from the record's, or their
 /// product has no room in 64 bits.
-class dimension_mismatch : public file_format_error {
+class [[gnu::visibility("default")]] dimension_mismatch : public file_format_error {
  public:
   using file_format_error::file_format_error;
 };
 
 /// Two files that belong together hold different numbers of samples.
-class length_mismatch : public file_format_error {
+class [[gnu::visibility("default")]] length_mismatch : public file_format_error {
  public:
   using file_format_error::file_format_error;
 };
 
 /// The compressed stream is damaged.
-class file_corrupt : public file_error {
+class [[gnu::visibility("default")]] file_corrupt : public file_error {
  public:
   using file_error::file_error;
 };

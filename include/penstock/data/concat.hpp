@@ -21,7 +21,7 @@ namespace penstock::inline PENSTOCK_ABI {
 
 /// Datasets that can't be joined: their extents differ, or together they have more samples than 64
 /// bits count. `part()` is the first one that does not fit, counted from 0.
-class concat_mismatch : public error {
+class [[gnu::visibility("default")]] concat_mismatch : public error {
  public:
   concat_mismatch(std::size_t part, const std::string& problem)
       : error("concat: part " + std::to_string(part) + ": " + problem), part_(part) {}

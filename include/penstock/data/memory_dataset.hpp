@@ -21,7 +21,7 @@ namespace penstock::inline PENSTOCK_ABI {
 
 /// An array given to `memory_dataset` has another number of elements than the record, the extents
 /// and the other arrays ask for.
-class array_mismatch : public error {
+class [[gnu::visibility("default")]] array_mismatch : public error {
  public:
   array_mismatch(std::string field, const std::string& expected, std::uint64_t found)
       : error("memory_dataset: field \"" + field + "\": expected " + expected +

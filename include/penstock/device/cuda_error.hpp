@@ -12,7 +12,7 @@ namespace penstock::inline PENSTOCK_ABI {
 
 /// A call to the CUDA runtime failed. The message says which, where, and what CUDA calls the error;
 /// the children below are the failures that a program can do something about.
-class cuda_error : public error {
+class [[gnu::visibility("default")]] cuda_error : public error {
  public:
   cuda_error(cudaError_t code, const char* call, const std::string& message)
       : error(message), code_(code), call_(call) {}
@@ -27,52 +27,52 @@ class cuda_error : public error {
 };
 
 /// There is no NVIDIA driver, or one that is too old for the runtime.
-class no_cuda_driver : public cuda_error {
+class [[gnu::visibility("default")]] no_cuda_driver : public cuda_error {
  public:
   using cuda_error::cuda_error;
 };
 
 /// There is a driver, and it sees no device.
-class no_cuda_device : public cuda_error {
+class [[gnu::visibility("default")]] no_cuda_device : public cuda_error {
  public:
   using cuda_error::cuda_error;
 };
 
 /// No device has this ordinal.
-class invalid_device_ordinal : public cuda_error {
+class [[gnu::visibility("default")]] invalid_device_ordinal : public cuda_error {
  public:
   using cuda_error::cuda_error;
 };
 
 /// A stream that a feed can't be ordered against.
-class unusable_stream : public cuda_error {
+class [[gnu::visibility("default")]] unusable_stream : public cuda_error {
  public:
   using cuda_error::cuda_error;
 };
 
 /// A stream that belongs to another device than the one it is used with.
-class stream_of_another_device : public unusable_stream {
+class [[gnu::visibility("default")]] stream_of_another_device : public unusable_stream {
  public:
   using unusable_stream::unusable_stream;
 };
 
 /// A CUDA graph is being captured from a stream where the flow needs to do real work, or the call is
 /// not allowed while a capture goes on.
-class capture_in_progress : public cuda_error {
+class [[gnu::visibility("default")]] capture_in_progress : public cuda_error {
  public:
   using cuda_error::cuda_error;
 };
 
 /// The device's context is dead: a kernel has faulted or the hardware has failed. Every further call
 /// fails too; only a new process, or `cudaDeviceReset` after all CUDA objects are gone, goes on.
-class cuda_context_lost : public cuda_error {
+class [[gnu::visibility("default")]] cuda_context_lost : public cuda_error {
  public:
   using cuda_error::cuda_error;
 };
 
 /// An error of an earlier CUDA call that is not ours stood in the thread's last-error slot, where a
 /// call of ours would have hidden it. It still stands there; our call was not made.
-class pending_cuda_error : public cuda_error {
+class [[gnu::visibility("default")]] pending_cuda_error : public cuda_error {
  public:
   using cuda_error::cuda_error;
 };

@@ -29,13 +29,13 @@ inline constexpr std::size_t small_pinned_bytes = std::size_t{64} << 20;
 
 /// The memory, or a part of it, is page-locked already: by the program, by another library, or by
 /// another `registered_memory`.
-class memory_already_registered : public cuda_error {
+class [[gnu::visibility("default")]] memory_already_registered : public cuda_error {
  public:
   using cuda_error::cuda_error;
 };
 
 /// The device or the driver can't page-lock memory in the way that was asked for.
-class registration_unsupported : public cuda_error {
+class [[gnu::visibility("default")]] registration_unsupported : public cuda_error {
  public:
   using cuda_error::cuda_error;
 };

@@ -10,7 +10,7 @@
 namespace penstock::inline PENSTOCK_ABI {
 
 /// Memory of a device, or memory that its copy engine can reach, is not to be had.
-class out_of_memory : public error {
+class [[gnu::visibility("default")]] out_of_memory : public error {
  public:
   out_of_memory(std::string_view kind, std::size_t bytes, std::string_view reason)
       : error(std::string{kind} + " memory: " + std::to_string(bytes) +

@@ -20,7 +20,7 @@
 namespace penstock::inline PENSTOCK_ABI {
 
 /// A text that is no `loader_state`: at which byte of it, what was expected there and what was found.
-class state_error : public error {
+class [[gnu::visibility("default")]] state_error : public error {
  public:
   state_error(std::size_t offset, const std::string& expected, const std::string& found)
       : error("loader_state: at byte " + std::to_string(offset) + ": expected " + expected +
@@ -34,7 +34,7 @@ class state_error : public error {
 };
 
 /// A loader can't go on from this state: it gives other batches. The message names every difference.
-class state_mismatch : public error {
+class [[gnu::visibility("default")]] state_mismatch : public error {
  public:
   using error::error;
 };

@@ -31,7 +31,7 @@ struct stalled_read {
 };
 
 /// A read took longer than `loader_options::timeout`. The loader gives no batches any more.
-class read_timeout : public error {
+class [[gnu::visibility("default")]] read_timeout : public error {
  public:
   /// For the read that hangs.
   explicit read_timeout(const stalled_read& what)

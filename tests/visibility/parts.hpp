@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cstdint>
+
+#include <penstock/penstock.hpp>
+
+namespace parts {
+
+/// The numbers from 0 on.
+struct numbers {
+  using record_type = penstock::record<penstock::field<"x", std::uint64_t>>;
+  std::uint64_t count;
+  [[nodiscard]] std::uint64_t size() const { return count; }
+  void read(std::uint64_t index, penstock::sample<record_type> out) const {
+    penstock::get<"x">(out) = index;
+  }
+};
+
+using loader = penstock::loader<numbers, penstock::sequential, penstock::host_device>;
+
+// The first library.
+[[gnu::visibility("default")]] loader make(std::uint64_t count, std::size_t batch_size);
+[[gnu::visibility("default")]] void throw_index_error();
+
+// The second one.
+[[gnu::visibility("default")]] std::uint64_t sum(loader::batch_type& batch);
+
+}  // namespace parts
