@@ -6,10 +6,10 @@
 # Prints a row for each folder, then the ten slowest translation units and the ten slowest tests. Reads
 # .ninja_log of the build folder, which has the units of all builds since it was made.
 set -euo pipefail
-[ $# -eq 2 ] && [ -f "$1/.ninja_log" ] && [ -f "$2" ] || {
+if [ $# -ne 2 ] || [ ! -f "$1/.ninja_log" ] || [ ! -f "$2" ]; then
   echo "usage: costs.sh BUILD_FOLDER JUNIT_FILE" >&2
   exit 2
-}
+fi
 units=$(mktemp)
 tests=$(mktemp)
 trap 'rm -f "$units" "$tests"' EXIT

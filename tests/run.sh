@@ -2,7 +2,7 @@
 # Installs what is missing (Debian), builds and runs the tests.
 #
 #   bash tests/run.sh                      what shows that the library works here: preset release
-#   bash tests/run.sh --all                all tests, as CI runs them: presets full, asan and tsan
+#   bash tests/run.sh --all                all tests, as CI runs them: presets full, asan, tsan, aarch64
 #   bash tests/run.sh PRESET...            these; also there: dev, clang
 #   bash tests/run.sh asan -- -R shuffle   what follows -- goes to ctest
 #
@@ -25,11 +25,26 @@ while [ $# -gt 0 ]; do
     *) presets+=("$1"); shift ;;
   esac
 done
-[ ${#presets[@]} -gt 0 ] || presets=(release)
+left_out=()
+if [ $all = yes ]; then
+  if command -v aarch64-linux-gnu-g++ >/dev/null && command -v qemu-aarch64 >/dev/null; then
+    presets+=(aarch64)
+  else
+    left_out+=("aarch64 (Debian: g++-aarch64-linux-gnu qemu-user)")
+  fi
+  command -v clang++ >/dev/null || left_out+=("headers by clang++ (Debian: clang)")
+  command -v "${CUDACXX:-nvcc}" >/dev/null || [ -x /usr/local/cuda/bin/nvcc ] ||
+    left_out+=("what needs nvcc")
+elif [ ${#presets[@]} -eq 0 ]; then
+  presets=(release)
+  left_out=("sanitizers, models, mutants, fuzz rounds, each header alone, examples, many seeds" \
+    "(all of them: bash tests/run.sh --all)")
+fi
 
 cd "$root"
 case " ${presets[*]} " in
-  *' full '* | *' dev '* | *' clang '*) penstock_setup "$root" TESTS ALL_TESTS EXAMPLES ;;
+  *' dev '* | *' clang '*) penstock_setup "$root" TESTS ALL_TESTS BENCH EXAMPLES ;;
+  *' full '*) penstock_setup "$root" TESTS ALL_TESTS EXAMPLES ;;
   *) penstock_setup "$root" TESTS ;;
 esac
 
@@ -99,10 +114,8 @@ if [ $all = yes ]; then
   for preset in "${presets[@]}"; do
     [ ! -f "$work/$preset.xml" ] || bash tests/costs.sh "build/$preset" "$work/$preset.xml"
   done
-elif [ "${presets[*]}" = release ]; then
-  penstock_say "left out: sanitizers, models, mutants, fuzz rounds, each header alone, examples, many" \
-    "seeds (bash tests/run.sh --all)"
 fi
+[ ${#left_out[@]} -eq 0 ] || penstock_say "left out: ${left_out[*]}"
 [ $((passed + failed)) -gt 0 ] || failed=1
 echo "$passed passed, $failed failed, $skipped skipped"
 [ "$failed" -eq 0 ]

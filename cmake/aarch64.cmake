@@ -1,0 +1,6 @@
+# A toolchain file: 64-bit Arm by Debian's cross compiler (g++-aarch64-linux-gnu), programs run by
+# qemu-aarch64 (qemu-user). It says nothing of speed, and orders memory as the machine below does.
+set(CMAKE_SYSTEM_NAME Linux)
+set(CMAKE_SYSTEM_PROCESSOR aarch64)
+set(CMAKE_CXX_COMPILER aarch64-linux-gnu-g++)
+set(CMAKE_CROSSCOMPILING_EMULATOR qemu-aarch64 -L /usr/aarch64-linux-gnu)
