@@ -43,7 +43,8 @@ struct std_atomics {
   /// Lets another thread run.
   static void yield() noexcept { std::this_thread::yield(); }
 
-// GCC warns that its thread sanitizer knows no fences. It need not: no data is passed by ours.
+// GCC warns that its thread sanitizer knows no fences. It need not: no data is passed by ours. (A
+// precompiled header forgets this pragma: there -Wno-tsan is needed.)
 #if defined(__SANITIZE_THREAD__) && !defined(__clang__)
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wtsan"
