@@ -6,6 +6,7 @@
 #include <penstock/penstock.hpp>
 
 #include <penstock/device/cuda_device.hpp>
+#include <penstock/device/cuda_call.hpp>
 #include <penstock/device/cuda_error.hpp>
 #include <penstock/device/cuda_event.hpp>
 #include <penstock/device/cuda_graph.hpp>

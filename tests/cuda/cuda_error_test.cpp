@@ -39,6 +39,25 @@ TEST_CASE("an error says call, code, place and what to do, and has a type to cat
   check_throws<ps::cuda_context_lost>(cudaErrorIllegalAddress, "compute-sanitizer");
 }
 
+TEST_CASE("an error with a usual cause names it", "[cuda]") {
+  fake_cuda::reset();
+  check_throws<ps::no_cuda_driver>(cudaErrorInitializationError, "fork()");
+  check_throws<ps::no_cuda_driver>(cudaErrorSystemNotReady, "nvidia-fabricmanager");
+  for (const auto code : {cudaErrorNoKernelImageForDevice, cudaErrorInvalidDeviceFunction,
+                          cudaErrorUnsupportedPtxVersion}) {
+    check_throws<ps::cuda_error>(code, "CMAKE_CUDA_ARCHITECTURES");
+  }
+}
+
+TEST_CASE("what only a new process gets over is a lost context, also where the toolkit is older",
+          "[cuda]") {
+  fake_cuda::reset();
+  for (const int code :
+       {226, 721, int{cudaErrorMpsClientTerminated}, int{cudaErrorExternalDevice}}) {
+    check_throws<ps::cuda_context_lost>(static_cast<cudaError_t>(code), "context is lost");
+  }
+}
+
 TEST_CASE("no driver, no device and a wrong ordinal are told apart", "[cuda]") {
   fake_cuda::reset({.no_driver = true});
   CHECK_THROWS_AS(ps::cuda_device{0}, ps::no_cuda_driver);

@@ -97,3 +97,15 @@ TEST_CASE("making a stream for another device leaves the thread's device as it w
   CHECK_THROWS_AS(ps::cuda_device{0}.require_usable(stream), ps::stream_of_another_device);
   CHECK_NOTHROW(ps::cuda_device{1}.require_usable(stream));
 }
+
+TEST_CASE("a driver that is older than the toolkit tells the device of a stream all the same",
+          "[cuda]") {
+  fake_cuda::reset({.devices = 2, .driver_version = 12040});
+  {
+    const ps::cuda_stream stream{1};
+    CHECK_THROWS_AS(ps::cuda_device{0}.require_usable(stream), ps::stream_of_another_device);
+    CHECK_NOTHROW(ps::cuda_device{1}.require_usable(stream));
+    CHECK(cudaPeekAtLastError() == cudaSuccess);
+  }
+  CHECK(fake_cuda::expect_clean());
+}

@@ -129,7 +129,7 @@ cudaError_t cudaDeviceSynchronize() {
 cudaError_t cudaDriverGetVersion(int* version) {
   api_call call{"cudaDriverGetVersion"};
   if (call.failed()) return call.result();
-  *version = CUDART_VERSION;
+  *version = call.now().how.driver_version;
   return cudaSuccess;
 }
 
@@ -176,6 +176,7 @@ const char* cudaGetErrorName(cudaError_t code) {
     PENSTOCK_NAME(cudaErrorInitializationError);
     PENSTOCK_NAME(cudaErrorCudartUnloading);
     PENSTOCK_NAME(cudaErrorInsufficientDriver);
+    PENSTOCK_NAME(cudaErrorCallRequiresNewerDriver);
     PENSTOCK_NAME(cudaErrorNoDevice);
     PENSTOCK_NAME(cudaErrorInvalidDevice);
     PENSTOCK_NAME(cudaErrorInvalidResourceHandle);
@@ -260,6 +261,7 @@ cudaError_t cudaStreamQuery(cudaStream_t stream) {
 cudaError_t cudaStreamGetDevice(cudaStream_t stream, int* device) {
   api_call call{"cudaStreamGetDevice"};
   if (call.failed()) return call.result();
+  if (call.now().how.driver_version < 12080) return call.done(cudaErrorCallRequiresNewerDriver);
   const auto of = call.stream(stream);
   if (of == nullptr) return call.done(cudaErrorInvalidResourceHandle);
   *device = of->device;

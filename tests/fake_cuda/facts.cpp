@@ -54,6 +54,13 @@ int main() {
   FACT(cudaErrorStreamCaptureImplicit);
   FACT(cudaErrorCapturedEvent);
   FACT(cudaErrorStreamCaptureWrongThread);
+  FACT(cudaErrorCallRequiresNewerDriver);
+  FACT(cudaErrorInvalidDeviceFunction);
+  FACT(cudaErrorNoKernelImageForDevice);
+  FACT(cudaErrorUnsupportedPtxVersion);
+  FACT(cudaErrorSystemNotReady);
+  FACT(cudaErrorMpsClientTerminated);
+  FACT(cudaErrorExternalDevice);
   FACT(cudaErrorUnknown);
   FACT(cudaMemcpyHostToHost);
   FACT(cudaMemcpyHostToDevice);

@@ -45,6 +45,7 @@ struct config {
   std::uint64_t seed = 0;
   int devices = 1;
   bool no_driver = false;
+  int driver_version = CUDART_VERSION;  ///< below 12080 there is no cudaStreamGetDevice
   std::size_t device_memory = std::size_t{4} << 30;  ///< bytes a device has
   std::size_t pinned_memory = std::size_t{4} << 30;  ///< bytes that can be page-locked
   int host_numa_id = -1;

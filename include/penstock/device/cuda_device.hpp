@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include <penstock/device/cuda_call.hpp>
 #include <penstock/device/cuda_error.hpp>
 #include <penstock/device/cuda_event.hpp>
 #include <penstock/device/cuda_pinned.hpp>
@@ -68,19 +69,7 @@ class cuda_device {
     }
     const default_scope current{*this, stream};
     require_not_captured(stream);
-    int owner = ordinal_;
-#if CUDART_VERSION >= 12080
-    detail::cuda_call("cudaStreamGetDevice",
-                      [&] { return cudaStreamGetDevice(stream.get(), &owner); });
-#else
-    // An event can be recorded only on a stream of its own device.
-    const cuda_event probe{ordinal_};
-    detail::require_nothing_pending("cudaEventRecord");
-    const cudaError_t code =
-        detail::cuda_try([&] { return cudaEventRecord(probe.get(), stream.get()); });
-    if (code == cudaErrorInvalidResourceHandle) owner = -1;
-    if (owner == ordinal_ && code != cudaSuccess) detail::throw_cuda_error(code, "cudaEventRecord");
-#endif
+    const int owner = owner_of(stream);
     if (owner == ordinal_) return;
     throw stream_of_another_device(
         cudaErrorInvalidResourceHandle, "cudaStreamGetDevice",
@@ -208,6 +197,29 @@ class cuda_device {
     if (stream.get() == nullptr) return true;
 #endif
     return stream.get() == cudaStreamPerThread;
+  }
+
+  /// The ordinal of the stream's device; -1 for another one than this, where the driver does not tell.
+  [[nodiscard]] int owner_of(stream_ref stream) const {
+#if CUDART_VERSION >= 12080
+    int owner = ordinal_;
+    detail::require_nothing_pending("cudaStreamGetDevice");
+    const cudaError_t told =
+        detail::cuda_try([&] { return cudaStreamGetDevice(stream.get(), &owner); });
+    if (told == cudaSuccess) return owner;
+    // The driver may be older than the toolkit, by the rules of minor version compatibility.
+    if (told != cudaErrorCallRequiresNewerDriver) {
+      detail::throw_cuda_error(told, "cudaStreamGetDevice");
+    }
+#endif
+    // An event can be recorded only on a stream of its own device.
+    const cuda_event probe{ordinal_};
+    detail::require_nothing_pending("cudaEventRecord");
+    const cudaError_t code =
+        detail::cuda_try([&] { return cudaEventRecord(probe.get(), stream.get()); });
+    if (code == cudaErrorInvalidResourceHandle) return -1;
+    if (code != cudaSuccess) detail::throw_cuda_error(code, "cudaEventRecord");
+    return ordinal_;
   }
 
   static void require_not_captured(stream_ref stream) {

@@ -2,9 +2,7 @@
 
 #include <cuda_runtime_api.h>
 
-#include <cstddef>
 #include <string>
-#include <utility>
 
 #include <penstock/core/error.hpp>
 
@@ -90,9 +88,17 @@ struct cuda_site {
       : call(name), file(in), line(at) {}
 };
 
-/// Whether an error stays for the rest of the context's life.
+/// Whether an error stays for the rest of the context's, or of the process's, life.
+/// Source: the enumerators of cudaError in `driver_types.h` after which "the process must be terminated".
 [[nodiscard]] inline bool is_sticky(cudaError_t code) noexcept {
+  constexpr int contained = 226;           // by number: not in the headers of every toolkit
+  constexpr int tensor_memory_leak = 721;  // likewise
+  if (static_cast<int>(code) == contained || static_cast<int>(code) == tensor_memory_leak) {
+    return true;
+  }
   switch (code) {
+    case cudaErrorMpsClientTerminated:
+    case cudaErrorExternalDevice:
     case cudaErrorECCUncorrectable:
     case cudaErrorNvlinkUncorrectable:
     case cudaErrorIllegalAddress:
@@ -136,10 +142,23 @@ template <class Error>
     case cudaErrorStubLibrary:
     case cudaErrorSystemDriverMismatch:
     case cudaErrorCompatNotSupportedOnDevice:
-    case cudaErrorInitializationError:
       throw_as<no_cuda_driver>(code, site, "no usable NVIDIA driver",
                                "install or update the driver (nvidia-smi shows it), or use "
                                "penstock::host_device");
+    case cudaErrorInitializationError:
+      throw_as<no_cuda_driver>(code, site, "no usable NVIDIA driver",
+                               "in a child made by fork(), start CUDA in the child alone, or a new "
+                               "process; else install or update the driver (nvidia-smi shows it)");
+    case cudaErrorSystemNotReady:
+      throw_as<no_cuda_driver>(code, site, "the NVIDIA driver is not ready",
+                               "on a machine with NVSwitch the service nvidia-fabricmanager has to "
+                               "run, in the driver's version");
+    case cudaErrorNoKernelImageForDevice:
+    case cudaErrorInvalidDeviceFunction:
+    case cudaErrorUnsupportedPtxVersion:
+      throw_as<cuda_error>(code, site, "the program has no code for this GPU",
+                           "compile its kernels for the GPU's architecture "
+                           "(CMAKE_CUDA_ARCHITECTURES), or with PTX that its driver knows");
     case cudaErrorNoDevice:
       throw_as<no_cuda_device>(
           code, site, "no CUDA device",
@@ -170,6 +189,7 @@ template <class Error>
     case cudaErrorSystemDriverMismatch:
     case cudaErrorCompatNotSupportedOnDevice:
     case cudaErrorInitializationError:
+    case cudaErrorSystemNotReady:
     case cudaErrorNoDevice:
       throw_cuda_error(pending, site);
     default:
@@ -180,92 +200,6 @@ template <class Error>
                                    "own calls and kernel launches on this thread");
   }
 }
-
-/// The error that waits in the thread's last-error slot. Not one: "not ready", which a program that
-/// polls a stream leaves there.
-[[nodiscard]] inline cudaError_t pending_error() noexcept {
-  const cudaError_t pending = cudaPeekAtLastError();
-  return pending == cudaErrorNotReady ? cudaSuccess : pending;
-}
-
-inline void require_nothing_pending(const cuda_site& site) {
-  const cudaError_t pending = pending_error();
-  if (pending != cudaSuccess) throw_pending(pending, site);
-}
-
-/// Makes a call and returns its code. An error that it leaves in the last-error slot is cleared: it
-/// is told by the code. One that waited there already is somebody else's, and stays.
-template <class Call>
-[[nodiscard]] cudaError_t cuda_try(const Call& call) {
-  const bool theirs = pending_error() != cudaSuccess;
-  const cudaError_t code = call();
-  if (code != cudaSuccess && !theirs) static_cast<void>(cudaGetLastError());
-  return code;
-}
-
-/// Makes a call of the CUDA runtime; throws when it fails. When an error of somebody else's waits, it
-/// throws that and makes no call.
-template <class Call>
-void cuda_call(cuda_site site, const Call& call) {
-  require_nothing_pending(site);
-  const cudaError_t code = cuda_try(call);
-  if (code != cudaSuccess) throw_cuda_error(code, site);
-}
-
-/// The same for calls that wait: they are made in any case, because memory may go behind them, and
-/// what they throw is their own error: it has not been waited for then.
-template <class Call>
-void cuda_wait(cuda_site site, const Call& call) {
-  const cudaError_t code = cuda_try(call);
-  if (code != cudaSuccess) throw_cuda_error(code, site);
-}
-
-/// The same for destructors, once and come what may: a driver that is being unloaded and a context
-/// that is lost have freed everything already.
-template <class Call>
-void cuda_release(const Call& call) noexcept {
-  static_cast<void>(cuda_try(call));
-}
-
-/// Makes a device the calling thread's for a scope. Does nothing where it is already: setting a
-/// device, also the old one again, makes a context there, which costs memory.
-class scoped_device {
- public:
-  explicit scoped_device(int ordinal) {
-    cuda_call("cudaGetDevice", [&] { return cudaGetDevice(&before_); });
-    if (before_ == ordinal) return;
-    cuda_call("cudaSetDevice", [&] { return cudaSetDevice(ordinal); });
-    changed_ = true;
-  }
-  scoped_device(scoped_device&&) = delete;
-  ~scoped_device() {
-    if (changed_) cuda_release([&] { return cudaSetDevice(before_); });
-  }
-
- private:
-  int before_ = 0;
-  bool changed_ = false;
-};
-
-/// Lets the calling thread allocate and wait for a scope while another thread captures a graph: it
-/// takes no part in that capture, and without this its calls would end it. Never throws: where the
-/// mode can't be set, the calls in the scope say why.
-class scoped_relaxed_capture {
- public:
-  scoped_relaxed_capture() noexcept { exchange(); }
-  scoped_relaxed_capture(scoped_relaxed_capture&&) = delete;
-  ~scoped_relaxed_capture() {
-    if (changed_) exchange();
-  }
-
- private:
-  void exchange() noexcept {
-    changed_ = cuda_try([&] { return cudaThreadExchangeStreamCaptureMode(&mode_); }) == cudaSuccess;
-  }
-
-  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
-  bool changed_ = false;
-};
 
 }  // namespace detail
 

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include <penstock/device/cuda_call.hpp>
 #include <penstock/device/cuda_device.hpp>
 #include <penstock/device/cuda_error.hpp>
 #include <penstock/device/cuda_stream.hpp>

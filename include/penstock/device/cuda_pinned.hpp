@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include <penstock/device/cuda_call.hpp>
 #include <penstock/device/cuda_error.hpp>
 #include <penstock/device/device.hpp>
 

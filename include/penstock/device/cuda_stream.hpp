@@ -7,7 +7,7 @@
 #include <type_traits>
 #include <utility>
 
-#include <penstock/device/cuda_error.hpp>
+#include <penstock/device/cuda_call.hpp>
 
 namespace penstock::inline PENSTOCK_ABI {
 
