@@ -17,7 +17,7 @@
 #include <cub/device/device_reduce.cuh>
 
 #include <penstock/device/cuda_device.hpp>
-#include <penstock/device/cuda_graph.hpp>
+#include <penstock/device/cuda_graphs.hpp>
 
 #include "device_array.hpp"
 #include "fused.hpp"

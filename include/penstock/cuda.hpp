@@ -10,5 +10,6 @@
 #include <penstock/device/cuda_error.hpp>
 #include <penstock/device/cuda_event.hpp>
 #include <penstock/device/cuda_graph.hpp>
+#include <penstock/device/cuda_graphs.hpp>
 #include <penstock/device/cuda_pinned.hpp>
 #include <penstock/device/cuda_stream.hpp>

@@ -56,8 +56,8 @@ void launch(cudaStream_t stream, std::function<void()> work, std::vector<const v
     call.done(cudaErrorInvalidResourceHandle);
     return;
   }
-  if (api_call::is_broken(*to)) {
-    call.done(cudaErrorStreamCaptureInvalidated);
+  if (const auto why = call.refused_by_capture(*to); why != cudaSuccess) {
+    call.done(why);
     return;
   }
   operation next;
@@ -283,7 +283,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
   const auto of = call.stream(stream);
   CUevent_st* what = of == nullptr ? nullptr : call.event(event);
   if (what == nullptr) return call.done(cudaErrorInvalidResourceHandle);
-  if (api_call::is_broken(*of)) return call.done(cudaErrorStreamCaptureInvalidated);
+  if (const auto why = call.refused_by_capture(*of); why != cudaSuccess) return call.done(why);
   const bool is_captured = what->captured_by != nullptr;
   if (is_captured && call.now().captures.count(what->captured_by) == 0) {
     if (of->captured_by != nullptr) of->captured_by->invalidated = true;
@@ -317,7 +317,7 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void*
   if (call.failed()) return call.result();
   const auto of = call.stream(stream);
   if (of == nullptr) return call.done(cudaErrorInvalidResourceHandle);
-  if (api_call::is_broken(*of)) return call.done(cudaErrorStreamCaptureInvalidated);
+  if (const auto why = call.refused_by_capture(*of); why != cudaSuccess) return call.done(why);
   operation next;
   next.work = std::make_shared<std::function<void()>>([function, data] { function(data); });
   next.is_host_function = true;
@@ -349,7 +349,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   if (what == nullptr || what->device != on->device) {
     return call.done(cudaErrorInvalidResourceHandle);
   }
-  if (api_call::is_broken(*on)) return call.done(cudaErrorStreamCaptureInvalidated);
+  if (const auto why = call.refused_by_capture(*on); why != cudaSuccess) return call.done(why);
   what->captured_by = on->captured_by;
   what->captured_on = on->captured_by == nullptr ? nullptr : on.get();
   what->record = on->captured_by == nullptr ? mark{on, on->pushed} : mark{};

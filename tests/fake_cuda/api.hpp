@@ -31,10 +31,9 @@ class api_call {
   stream_ptr stream(cudaStream_t handle);
   /// The same for an event.
   CUevent_st* event(cudaEvent_t handle);
-  /// Whether the stream is of a capture that something has ended: it takes no more work.
-  [[nodiscard]] static bool is_broken(const CUstream_st& stream) {
-    return stream.captured_by != nullptr && stream.captured_by->invalidated;
-  }
+  /// Why the stream takes no work now: it is of a capture that something has ended, or it is the legacy
+  /// default stream while a stream that waits for that one is captured, which this ends.
+  [[nodiscard]] cudaError_t refused_by_capture(const CUstream_st& stream);
   /// Whether a capture forbids a call that may wait or allocate; ends the capture if so.
   bool forbidden_by_capture();
   /// The error of a device whose context is lost.

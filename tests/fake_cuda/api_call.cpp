@@ -102,6 +102,23 @@ CUevent_st* api_call::event(cudaEvent_t handle) {
   return found->get();
 }
 
+cudaError_t api_call::refused_by_capture(const CUstream_st& stream) {
+  if (stream.captured_by != nullptr) {
+    return stream.captured_by->invalidated ? cudaErrorStreamCaptureInvalidated : cudaSuccess;
+  }
+  if (now_.default_streams[stream.device].get() != &stream) return cudaSuccess;
+  cudaError_t refused = cudaSuccess;
+  for (const auto& one : now_.captures) {
+    const auto waits_for_it = [&](const CUstream_st* member) {
+      return member->device == stream.device && member->flags != cudaStreamNonBlocking;
+    };
+    if (std::none_of(one->members.begin(), one->members.end(), waits_for_it)) continue;
+    one->invalidated = true;
+    refused = cudaErrorStreamCaptureImplicit;
+  }
+  return refused;
+}
+
 bool api_call::forbidden_by_capture() {
   bool forbidden = false;
   for (const auto& one : now_.captures) {

@@ -139,7 +139,7 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
   const auto* what = find_object(call, call.now().execs, exec, "executable graph");
   const auto on = what == nullptr ? nullptr : call.stream(stream);
   if (on == nullptr) return call.done(cudaErrorInvalidValue);
-  if (api_call::is_broken(*on)) return call.done(cudaErrorStreamCaptureInvalidated);
+  if (const auto why = call.refused_by_capture(*on); why != cudaSuccess) return call.done(why);
   for (const auto& next : what->operations) call.now().push(on, next);
   return cudaSuccess;
 }

@@ -11,8 +11,8 @@
 
 #include <penstock/core/batch.hpp>
 #include <penstock/core/record.hpp>
-#include <penstock/device/cuda_device.hpp>
 #include <penstock/device/cuda_call.hpp>
+#include <penstock/device/cuda_device.hpp>
 #include <penstock/device/cuda_stream.hpp>
 #include <penstock/device/transform_kernel.cuh>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock/device/cuda_graph.hpp>
+#include <penstock/device/cuda_graphs.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -218,13 +218,83 @@ TEST_CASE("a step that works on another stream than its argument is refused", "[
   {
     const ps::cuda_device device;
     const auto stream = device.make_stream();
+    const auto another = device.make_stream();
     ps::cuda_graphs graphs{device};
     int runs = 0;
     const auto bad = [&](ps::cuda_stream_ref) {
-      fake_cuda::launch(stream.get(), [&runs] { ++runs; });
+      fake_cuda::launch(another.get(), [&runs] { ++runs; });
     };
     CHECK_THROWS_AS(graphs.launch(0, 1, stream, bad), std::logic_error);
     require_unhurt(graphs, device, stream);
+  }
+  CHECK(fake_cuda::expect_clean());
+}
+
+TEST_CASE("work that a step gives to the consumer's stream by itself is captured with the rest",
+          "[cuda]") {
+  fake_cuda::reset();
+  {
+    const ps::cuda_device device;
+    const auto stream = device.make_stream();
+    ps::cuda_graphs graphs{device};
+    counted_step given;
+    int by_handle = 0;  // as by a library's handle, set to the stream long ago
+    const auto step = [&](ps::cuda_stream_ref on) {
+      given(on);
+      fake_cuda::launch(stream.get(), [&by_handle] { ++by_handle; });
+    };
+    for (int i = 0; i < 3; ++i) graphs.launch(0, 1, stream, step);
+    device.synchronize(ps::cuda_stream_ref{stream});
+    CHECK(given.calls == 1);
+    CHECK(given.runs == 3);
+    CHECK(by_handle == 3);
+  }
+  CHECK(fake_cuda::expect_clean());
+}
+
+TEST_CASE("steps of the default stream are captured apart, and nothing of them escapes", "[cuda]") {
+  fake_cuda::reset();
+  {
+    const ps::cuda_device device;
+    ps::cuda_graphs graphs{device};
+    counted_step step;
+    for (int i = 0; i < 3; ++i) graphs.launch(0, 1, cudaStreamLegacy, step);
+    device.synchronize(ps::cuda_stream_ref{cudaStreamLegacy});
+    CHECK(step.calls == 1);
+    CHECK(step.runs == 3);
+
+    int escaped = 0;
+    const auto bad = [&](ps::cuda_stream_ref on) {
+      step(on);
+      fake_cuda::launch(cudaStreamLegacy, [&escaped] { ++escaped; });
+    };
+    CHECK_THROWS_AS(graphs.launch(1, 1, cudaStreamLegacy, bad), ps::capture_in_progress);
+    device.synchronize(ps::cuda_stream_ref{cudaStreamLegacy});
+    CHECK(escaped == 0);
+    CHECK(graphs.size() == 1);
+    CHECK(cudaGetLastError() == cudaSuccess);
+  }
+  CHECK(fake_cuda::expect_clean());
+}
+
+TEST_CASE("a step may be launched while the program captures its stream", "[cuda]") {
+  fake_cuda::reset();
+  {
+    const ps::cuda_device device;
+    const auto stream = device.make_stream();
+    ps::cuda_graphs graphs{device};
+    counted_step step;
+    REQUIRE(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeRelaxed) == cudaSuccess);
+    graphs.launch(0, 1, stream, step);
+    cudaGraph_t whole = nullptr;
+    REQUIRE(cudaStreamEndCapture(stream.get(), &whole) == cudaSuccess);
+    const auto owner = ps::cuda_graph::from_native_handle(whole);
+    const ps::cuda_graph_exec ready{owner};
+    ready.launch(stream);
+    ready.launch(stream);
+    device.synchronize(ps::cuda_stream_ref{stream});
+    CHECK(step.calls == 1);
+    CHECK(step.runs == 2);
   }
   CHECK(fake_cuda::expect_clean());
 }
