@@ -71,7 +71,6 @@
 #include <penstock/load/loader_state.hpp>
 #include <penstock/load/options.hpp>
 #include <penstock/load/stalled_read.hpp>
-#include <penstock/load/task_pool.hpp>
 #include <penstock/load/worker_pool.hpp>
 
 // transfer: copies that run under the consumer's work
