@@ -12,6 +12,7 @@
 #include <penstock/device/device.hpp>
 #include <penstock/load/host_slots.hpp>
 #include <penstock/memory/slab.hpp>
+#include <penstock/transfer/refused_releases.hpp>
 
 namespace penstock::inline PENSTOCK_ABI {
 
@@ -149,16 +150,15 @@ class device_slots {
         record_usable(from.extras[i].released, *from.extras[i].stream);
       }
     } catch (...) {
-      from.poison = std::current_exception();
+      const auto refusal = std::current_exception();
       // No event tells when this work is done, and the memory may go with this lease.
       bool is_idle = settle(stream);
       for (std::size_t i = 0; i < from.extras_used; ++i) {
         is_idle = settle(*from.extras[i].stream) && is_idle;
       }
       from.extras_used = 0;
-      from.is_lost = !is_idle;
-      poisoned_.store(&from, std::memory_order_release);
-      if (from.is_lost) return;
+      refused_.note(refusal, !is_idle);
+      if (!is_idle) return;
     }
     // Invariant: the flag goes up after the records, because a wait binds to the record at the time
     // of the call: an issuer that sees the flag waits for these records and not for older ones.
@@ -180,12 +180,7 @@ class device_slots {
 
   /// Throws the error of a release that the device has refused, if there was one: once, or for good
   /// when a slot is lost.
-  void rethrow_poison() {
-    const state* slot = poisoned_.load(std::memory_order_acquire);
-    if (slot == nullptr) return;
-    if (!slot->is_lost) poisoned_.store(nullptr, std::memory_order_relaxed);
-    std::rethrow_exception(slot->poison);
-  }
+  void rethrow_poison() { refused_.rethrow(); }
 
  private:
   struct extra_stream {
@@ -199,8 +194,6 @@ class device_slots {
     std::vector<extra_stream> extras;
     std::size_t extras_used = 0;
     batch_info info;
-    std::exception_ptr poison;
-    bool is_lost = false;
     std::atomic<bool> is_released{true};
   };
 
@@ -236,7 +229,7 @@ class device_slots {
   slab<Device> memory_;
   typename Device::stream_type copy_stream_;
   std::vector<state> slots_;
-  std::atomic<const state*> poisoned_{nullptr};
+  detail::refused_releases refused_;
 };
 
 }  // namespace penstock::inline PENSTOCK_ABI
