@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <exception>
 #include <optional>
 #include <utility>
@@ -9,6 +10,7 @@
 
 #include <penstock/core/checked.hpp>
 #include <penstock/core/layout.hpp>
+#include <penstock/core/sequence.hpp>
 #include <penstock/device/device.hpp>
 #include <penstock/load/host_slots.hpp>
 #include <penstock/memory/slab.hpp>
@@ -62,6 +64,14 @@ class device_slots {
   [[nodiscard]] bool is_released(std::size_t slot) const noexcept {
     return slots_[slot].is_released.load(std::memory_order_acquire);
   }
+
+  /// Returns once `is_over()`, which is asked again after each release and each `wake`.
+  template <class IsOver>
+  void wait_for_release(IsOver is_over) const {
+    releases_.wait([&](std::uint32_t) { return is_over(); });
+  }
+  /// Has who waits look again. From any thread.
+  void wake() noexcept { releases_.advance(); }
 
   /// Queues the copy of a batch into `slot` behind the release of the batch before, and gives the
   /// host memory back behind the copy. Blocks nothing. Throws what the device throws; slot and batch
@@ -158,11 +168,12 @@ class device_slots {
       }
       from.extras_used = 0;
       refused_.note(refusal, !is_idle);
-      if (!is_idle) return;
+      if (!is_idle) return wake();
     }
     // Invariant: the flag goes up after the records, because a wait binds to the record at the time
     // of the call: an issuer that sees the flag waits for these records and not for older ones.
     from.is_released.store(true, std::memory_order_release);
+    wake();  // after the flag: who waits looks at it again
   }
 
   /// Gives a slot back that was copied into and never handed out.
@@ -177,6 +188,9 @@ class device_slots {
     to.extras[to.extras_used].stream = stream;
     ++to.extras_used;
   }
+
+  /// Whether `rethrow_poison` would throw.
+  [[nodiscard]] bool is_poisoned() const noexcept { return refused_.any(); }
 
   /// Throws the error of a release that the device has refused, if there was one: once, or for good
   /// when a slot is lost.
@@ -230,6 +244,7 @@ class device_slots {
   typename Device::stream_type copy_stream_;
   std::vector<state> slots_;
   detail::refused_releases refused_;
+  sequence releases_;  // moves after each release, for a consumer that waits for one
 };
 
 }  // namespace penstock::inline PENSTOCK_ABI

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <stdexcept>
+#include <stop_token>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -45,7 +46,8 @@ class feed {
         memory_(std::make_shared<memory_type>(source_.where(), source_.layout(),
                                               checked_depth(options), std::move(transform))),
         slots_(memory_, &memory_->slots),
-        issued_(options.depth) {}
+        issued_(options.depth),
+        when_held_(options.when_held) {}
   feed(feed&&) = delete;
   ~feed() { finish(ticket_); }
 
@@ -160,7 +162,8 @@ class feed {
       failure_ = source_failure_;
       std::rethrow_exception(source_error_);
     }
-    if (source_over_) return false;
+    if (source_over_ || source_at_end()) return false;
+    const std::size_t slot = slot_for_next();  // first: what is taken from the source has a place
     typename source_type::batch_type batch;
     try {
       batch = source_.next();
@@ -170,13 +173,50 @@ class feed {
       throw;
     }
     if (!batch) return false;
-    const auto slot = free_slot();
-    if (!slot) {
-      throw leases_exhausted("transfer: all " + std::to_string(slots_->count()) +
-                             " device slots are held as leases: release one, or raise depth");
-    }
-    issue(*slot, std::move(batch));
+    issue(slot, std::move(batch));
     return true;
+  }
+
+  /// A slot for the next batch, once there is one; see `when_held`.
+  std::size_t slot_for_next() {
+    const std::stop_token stop = source_stop();
+    std::optional<std::size_t> slot = free_slot();
+    if (!slot && when_held_ == when_held::wait) {
+      const std::stop_callback on_stop{stop, [this]() noexcept { slots_->wake(); }};
+      slots_->wait_for_release([&] {
+        slot = free_slot();
+        return slot || slots_->is_poisoned() || stop.stop_requested();
+      });
+      if (!slot) slots_->rethrow_poison();
+    }
+    if (slot) return *slot;
+    if (stop.stop_requested()) {
+      throw cancelled("cancelled: a stop of the source was requested while all " +
+                      std::to_string(slots_->count()) + " device slots were held as leases");
+    }
+    throw leases_exhausted("transfer: all " + std::to_string(slots_->count()) +
+                           " device slots are held as leases: release one, raise depth, or let it "
+                           "wait for leases that "
+                           "end on other threads (when_held)");
+  }
+
+  [[nodiscard]] bool source_at_end() const noexcept {
+    if constexpr (requires {
+                    { source_.at_end() } -> std::same_as<bool>;
+                  }) {
+      return source_.at_end();
+    } else {
+      return false;
+    }
+  }
+  [[nodiscard]] std::stop_token source_stop() const {
+    if constexpr (requires {
+                    { source_.stop_token() } -> std::same_as<std::stop_token>;
+                  }) {
+      return source_.stop_token();
+    } else {
+      return {};
+    }
   }
 
   void issue(std::size_t slot, typename source_type::batch_type batch) {
@@ -216,6 +256,7 @@ class feed {
   std::shared_ptr<memory_type> memory_;
   std::shared_ptr<device_slots<record_type, device_type>> slots_;  // of the memory, for leases
   std::vector<std::size_t> issued_;  // a ring of slots with queued copies, not yet handed out
+  when_held when_held_;
   std::size_t issued_first_ = 0;
   std::size_t issued_count_ = 0;
   std::size_t next_slot_ = 0;

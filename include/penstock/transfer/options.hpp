@@ -4,6 +4,7 @@
 #include <string>
 
 #include <penstock/core/error.hpp>
+#include <penstock/load/options.hpp>
 
 namespace penstock::inline PENSTOCK_ABI {
 
@@ -12,6 +13,11 @@ struct transfer_options {
   /// Device slots: the batch that the consumer works on, and those whose copies run ahead under it.
   /// At least 1, which overlaps nothing.
   std::size_t depth = 3;
+
+  /// What happens when the consumer asks for a batch while it, or threads that it has moved leases to,
+  /// hold every device slot. Nothing is taken from the source before there is a slot for it. `wait` is
+  /// for leases that end on other threads; a stop request of the source's ends the wait.
+  penstock::when_held when_held = penstock::when_held::fail;
 };
 
 namespace detail {
