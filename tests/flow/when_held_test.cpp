@@ -31,7 +31,10 @@ class once_asleep {
           act();
         }) {}
   once_asleep(once_asleep&&) = delete;
-  ~once_asleep() { thread_.join(); }
+  ~once_asleep() {
+    all_held_.store(1);  // who fails before it sleeps in the join
+    thread_.join();
+  }
   /// The consumer is about to ask for one more.
   void all_are_held() { all_held_.store(1); }
 
