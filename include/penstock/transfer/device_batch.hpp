@@ -34,7 +34,7 @@ class device_batch {
       : slots_(std::move(slots)),
         slot_(slot),
         stream_(stream),
-        lease_(info().epoch, info().index) {}
+        lease_(slots_->hand_out(slot, stream)) {}
   device_batch(device_batch&&) noexcept = default;
   device_batch& operator=(device_batch&& other) noexcept {
     if (this != &other) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
@@ -85,6 +86,7 @@ class device_slots {
     device_.copy_async(data(slot), std::as_const(from).data(), layout_.used_bytes(info.size),
                        stream);
     try {
+      note_arrival(to, info, stream);
       device_.record(to.copied, stream);
       from.release_after(stream);
     } catch (...) {
@@ -107,6 +109,7 @@ class device_slots {
       from.release_after(stream);
       wait_for_release(to, stream);
       stage.enqueue(data(slot), info.size, stream);
+      note_arrival(to, info, stream);
       device_.record(to.copied, stream);
     } catch (...) {
       settle(stream);  // as above; and nothing else marks the end of what was queued
@@ -126,12 +129,27 @@ class device_slots {
     return slots_[slot].info;
   }
 
+  /// What a checked build watches of the lease of `slot`, which is handed to `stream` now.
+  [[nodiscard]] detail::lease_guard hand_out(std::size_t slot,
+                                             [[maybe_unused]] stream_ref stream) noexcept {
+    if constexpr (detail::checked) slots_[slot].uses = uses_of(stream);
+    return std::move(slots_[slot].lease);
+  }
+
   /// In a checked build, before `release`: `lease` is over for the host, and for each stream behind the
   /// work that it has been given by now.
   void end([[maybe_unused]] detail::lease_guard& lease, [[maybe_unused]] std::size_t slot,
            [[maybe_unused]] stream_ref stream) noexcept {
     if constexpr (detail::checked) {
       const state& from = slots_[slot];
+      if (lease.was_seen_in_body() && from.extras_used == 0 && from.uses &&
+          from.uses == uses_of(stream)) {
+        lease.fail(
+            "a thread took its data, but the feed was given a stream, which nobody has used since: "
+            "nothing has waited for the copy. Leave the stream out (transfer feed{loader}) where "
+            "the "
+            "loop's body is the step, or synchronise first");
+      }
       const auto ended = lease.end_behind(1 + from.extras_used);
       ended.behind(stream, data(slot), layout_.bytes());
       for (std::size_t i = 0; i < from.extras_used; ++i) {
@@ -177,7 +195,10 @@ class device_slots {
   }
 
   /// Gives a slot back that was copied into and never handed out.
-  void discard(std::size_t slot) noexcept { release(slot, copy_stream_); }
+  void discard(std::size_t slot) noexcept {
+    slots_[slot].lease.end();
+    release(slot, copy_stream_);
+  }
 
   /// The release of `slot` shall wait for `stream` too. Allocates an event the first time.
   void also_release_after(std::size_t slot, stream_ref stream) {
@@ -208,6 +229,8 @@ class device_slots {
     std::vector<extra_stream> extras;
     std::size_t extras_used = 0;
     batch_info info;
+    [[no_unique_address]] detail::lease_guard lease;  // until the batch is handed out
+    std::optional<std::uint64_t> uses;                // of its stream by then, in a checked build
     std::atomic<bool> is_released{true};
   };
 
@@ -215,6 +238,28 @@ class device_slots {
     device_.wait(stream, to.released);
     for (std::size_t i = 0; i < to.extras_used; ++i) device_.wait(stream, to.extras[i].released);
     to.extras_used = 0;
+  }
+
+  /// How often something has been done to a stream by which the host may know how far it is; nothing
+  /// for a stream that does not count, as the calling thread.
+  static std::optional<std::uint64_t> uses_of([[maybe_unused]] stream_ref stream) noexcept {
+    if constexpr (requires {
+                    { stream.uses() } -> std::same_as<std::optional<std::uint64_t>>;
+                  }) {
+      return stream.uses();
+    } else {
+      return std::nullopt;
+    }
+  }
+
+  /// In a checked build: the lease of what was copied begins, and `stream` gets to its arrival before
+  /// the record of `copied`.
+  static void note_arrival([[maybe_unused]] state& to, [[maybe_unused]] const batch_info& info,
+                           [[maybe_unused]] stream_ref stream) {
+    if constexpr (detail::checked) {
+      to.lease.end();  // of a copy whose record was refused
+      to.lease = detail::lease_guard{info.epoch, info.index, stream};
+    }
   }
 
   static void occupy(state& to, const batch_info& info) noexcept {

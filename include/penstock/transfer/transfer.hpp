@@ -17,17 +17,40 @@
 
 namespace penstock::inline PENSTOCK_ABI {
 
+namespace detail {
+
+/// The stream of a consumer that names none: its loop's body is the step.
+template <class Device>
+[[nodiscard]] typename Device::stream_ref body_stream(const Device& device) {
+  constexpr bool is_host = requires {
+    { device.inline_stream() } -> std::convertible_to<typename Device::stream_ref>;
+  };
+  static_assert(is_host,
+                "penstock::transfer: this device needs the stream that your step runs on: transfer "
+                "feed{loader, stream}. Only on the host device may the loop's body be the step");
+  if constexpr (is_host) return device.inline_stream();
+}
+
+}  // namespace detail
+
 /// Carries batches from a source to a device: a range of leases whose copies run on a stream of their
 /// own, under the work that the consumer gives to its stream.
 ///
 ///     ps::transfer feed{loader, stream};
 ///     for (auto& batch : feed.epochs(0, 5)) train_step(ps::get<"image">(batch), ..., stream);
 ///
+/// On the host device the step may be the loop's body, as plain C++ and libtorch on the CPU are: then no
+/// stream is named, a batch is handed out when its copy is complete, and released by the body's end.
+///
+///     ps::transfer feed{loader};
+///
+/// Whoever names a stream there and reads a batch in the body has to synchronise with the stream first.
+///
 /// `++` releases the current batch, queues the copies of all batches that are ready and have a free
 /// slot, and makes the consumer's stream wait for the next batch's copy. It synchronises nothing and
 /// allocates nothing; it waits only while the source has no batch ready (a loader without workers reads
-/// it then). The next copy into a slot
-/// waits for the work that the consumer's stream had been given when the lease was released.
+/// it then), and without a stream for the copy. The next copy into a slot waits for the work that the
+/// consumer's stream had been given when the lease was released.
 ///
 /// With a transform, what arrives is made into what the consumer gets on the device, on the copy
 /// stream, behind the copy and under the consumer's work; see `device_transform`:
@@ -35,10 +58,9 @@ namespace penstock::inline PENSTOCK_ABI {
 ///     ps::transfer feed{loader, stream, ps::on_device<"image">(to_float{}), {.depth = 3}};
 ///
 /// An lvalue source is referred to, must outlive the feed and must not be moved meanwhile; an rvalue is
-/// moved in. The consumer's
-/// stream must outlive every lease. All memory is taken at construction: on the device `depth` times
-/// the bytes of a batch, and once those of a batch as it travels where there is a transform. Movable;
-/// one thread consumes.
+/// moved in. The consumer's stream must outlive every lease. All memory is taken at construction: on
+/// the device `depth` times the bytes of a batch, and once those of a batch as it travels where there
+/// is a transform. Movable; one thread consumes.
 ///
 /// Construction throws `option_error`, `out_of_memory`, and what the device throws.
 template <class Source, class Transform = no_transform>
@@ -65,6 +87,21 @@ class transfer {
            const transfer_options& options = {}) requires(!std::same_as<Transform, no_transform>)
       : flow_(std::make_shared<flow>(std::forward<Source>(source), stream, std::move(transform),
                                      options)) {}
+
+  /// The loop's body is the step: for the host device.
+  explicit transfer(Source&& source, const transfer_options& options = {}) requires
+      std::same_as<Transform, no_transform>
+      : transfer(std::forward<Source>(source), detail::body_stream<device_type>(source.where()),
+                 options) {}
+  /// The same where the device is named; must be the source's.
+  transfer(Source&& source, const device_type& device,
+           const transfer_options& options = {}) requires std::same_as<Transform, no_transform>
+      : transfer(std::forward<Source>(source), detail::body_stream(device), options) {}
+  /// The same with a transform, which still runs on the copy stream.
+  transfer(Source&& source, const device_type& device, Transform transform,
+           const transfer_options& options = {}) requires(!std::same_as<Transform, no_transform>)
+      : transfer(std::forward<Source>(source), detail::body_stream(device), std::move(transform),
+                 options) {}
 
   transfer(transfer&&) noexcept = default;
   transfer& operator=(transfer&&) = delete;
@@ -118,6 +155,10 @@ class transfer {
 /// An lvalue source is referred to, an rvalue is moved in.
 template <class Source, class Stream>
 transfer(Source&&, Stream&&, transfer_options = {}) -> transfer<Source>;
+/// The same without a stream.
+template <class Source>
+  requires batch_source<std::remove_reference_t<Source>> transfer(Source&&, transfer_options = {})
+->transfer<Source>;
 /// The same with a transform on the device.
 template <class Source, class Stream, class Transform>
   requires(!std::same_as<std::remove_cvref_t<Transform>, transfer_options>)
