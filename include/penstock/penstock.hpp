@@ -76,5 +76,8 @@
 // transfer: copies that run under the consumer's work
 #include <penstock/transfer/batch_source.hpp>
 #include <penstock/transfer/device_batch.hpp>
+#include <penstock/transfer/device_slots.hpp>
+#include <penstock/transfer/device_transform.hpp>
 #include <penstock/transfer/footprint.hpp>
+#include <penstock/transfer/options.hpp>
 #include <penstock/transfer/transfer.hpp>

@@ -422,6 +422,25 @@ TEST_CASE("where the work can't be waited for either, the slot is lost, and told
   CHECK_THROWS_AS(slots->rethrow_poison(), device_fault);
 }
 
+TEST_CASE("a lost slot is told for good, although a later release is refused and told",
+          "[transfer]") {
+  const watched_device device;
+  const auto slots = make_ring(device, 2);
+  slots->copy_in(0, host_memory{1});
+  slots->copy_in(1, host_memory{2});
+  auto one = hand_out(slots, 0, device.inline_stream());
+  auto two = hand_out(slots, 1, device.inline_stream());
+  device.fail_record(0);
+  device.fail_stream_synchronize(0);
+  one = lease{};
+  device.fail_record(0);
+  two = lease{};
+  CHECK_THROWS_AS(slots->rethrow_poison(), device_fault);
+  CHECK_THROWS_AS(slots->rethrow_poison(), device_fault);
+  CHECK_FALSE(slots->is_released(0));
+  CHECK(slots->is_released(1));
+}
+
 TEST_CASE("a copy that the device refuses leaves batch and slot as they were", "[transfer]") {
   const watched_device device;
   const auto slots = make_ring(device, 1);

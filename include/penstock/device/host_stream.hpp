@@ -13,11 +13,13 @@
 #include <memory>
 #include <mutex>
 #include <new>
+#include <optional>
 #include <system_error>
 #include <thread>
 #include <type_traits>
 #include <utility>
 
+#include <penstock/core/checked.hpp>
 #include <penstock/core/float_mode.hpp>
 #include <penstock/core/sequence.hpp>
 
@@ -79,7 +81,17 @@ class host_queue : public std::enable_shared_from_this<host_queue> {
     const std::lock_guard lock{push_};
     if (pushed_.load(std::memory_order_relaxed) != completed()) return false;
     work();
+    note_use();
     return true;
+  }
+
+  /// In a checked build: counts what moves no position and may still tell the host how far this is.
+  void note_use() noexcept {
+    if constexpr (checked) uses_.fetch_add(1, std::memory_order_relaxed);
+  }
+  /// How often the queue was given work or such a use.
+  [[nodiscard]] std::uint64_t uses() const noexcept {
+    return pushed() + uses_.load(std::memory_order_relaxed);
   }
 
   /// How many operations have been pushed: the place that an event recorded now marks.
@@ -97,6 +109,7 @@ class host_queue : public std::enable_shared_from_this<host_queue> {
   /// The body of the stream's thread: runs operations until one of them calls `stop`.
   void run() noexcept {
     flushed_denormals::keep_on();
+    mark_stream_thread();
     // Modelled delays are shorter than the kernel's default timer slack of 50 us.
     if (is_modelled()) ::prctl(PR_SET_TIMERSLACK, 1UL);
     std::uint64_t position = 0;
@@ -152,6 +165,7 @@ class host_queue : public std::enable_shared_from_this<host_queue> {
   std::mutex push_;
   std::mutex error_;
   std::exception_ptr kept_error_;
+  std::atomic<std::uint64_t> uses_{0};   // counts, and orders nothing
   bool stopped_ = false;                 // of the stream's thread
   host_clock::time_point busy_until_{};  // of the stream's thread
   std::array<operation, capacity> ring_;
@@ -234,6 +248,12 @@ class host_stream_ref {
     } else {
       queue_->push(std::move(work));
     }
+  }
+
+  /// For checked builds: a number that moves with each launch into the stream, copy, record, and wait
+  /// for it; nothing for the inline stream.
+  [[nodiscard]] std::optional<std::uint64_t> uses() const noexcept {
+    return queue_ != nullptr ? std::optional{queue_->uses()} : std::nullopt;
   }
 
   friend bool operator==(host_stream_ref, host_stream_ref) = default;

@@ -125,7 +125,7 @@ class engine {
   /// has thrown for this batch, `leases_exhausted`, `cancelled`, `read_timeout`, or what the device
   /// throws; the range is over then.
   [[nodiscard]] batch_type next() {
-    if (!active_ || next_ == end_seen_) {
+    if (at_end()) {
       stop();
       return {};
     }
@@ -141,11 +141,14 @@ class engine {
 
   /// The next batch if it is complete already; else empty. Without workers always empty.
   [[nodiscard]] batch_type try_next() {
-    if (!active_ || next_ == end_seen_ || options_.workers == 0) return {};
+    if (at_end() || options_.workers == 0) return {};
     if (delivery_.is_ready(next_) || delivery_.has_failed()) return next();
     slots_->nudge();
     return {};
   }
+
+  /// Whether `next` has no batch left to give.
+  [[nodiscard]] bool at_end() const noexcept { return !active_ || next_ == end_seen_; }
 
   /// Ends the range: nothing new is read, reads that run are waited for, their slots come back. The
   /// engine can be started again. Never throws; without a range it does nothing.
@@ -322,8 +325,10 @@ class engine {
 
   /// The slot of the next batch once it is complete.
   std::uint32_t wait_for_next() {
-    // Nobody but the consumer could give a slot back: waiting would never end.
-    if (slots_->leased() == slots_->count()) slots_->throw_exhausted();
+    // Unless leases end on other threads, nobody but the consumer could give a slot back.
+    if (options_.when_held == when_held::fail && slots_->leased() == slots_->count()) {
+      slots_->throw_exhausted();
+    }
     const bool starving = !delivery_.is_ready(next_);
     if (starving) slots_->set_starving(true);
     const auto slot = delivery_.wait(next_);
@@ -349,7 +354,9 @@ class engine {
   }
 
   batch_type read_inline() {
-    const auto slot = slots_->try_acquire();
+    auto slot = slots_->try_acquire();
+    if (!slot && options_.when_held == when_held::wait) slot = slots_->acquire_starving();
+    if (!slot && delivery_.has_failed()) delivery_.rethrow(failure_);  // stopped meanwhile
     if (!slot) slots_->throw_exhausted();
     try {
       const std::lock_guard lock{open_};

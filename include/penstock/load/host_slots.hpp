@@ -95,6 +95,16 @@ class host_slots {
   /// The same without waiting for a consumer; nothing when no slot has come back.
   [[nodiscard]] std::optional<std::uint32_t> try_acquire() { return settled(returned_.try_pop()); }
 
+  /// For a consumer that reads itself: as `acquire`, and whoever ends a lease wakes it.
+  [[nodiscard]] std::optional<std::uint32_t> acquire_starving() {
+    struct fed {
+      host_slots& slots;
+      ~fed() { slots.set_starving(false); }
+    } const scope{*this};
+    set_starving(true);
+    return acquire();
+  }
+
   /// Returns a slot that nothing reads any more.
   void give_back(std::uint32_t slot) noexcept {
     detail::poison(data(slot), layout_.bytes());
@@ -139,7 +149,7 @@ class host_slots {
   /// Counts a lease that has ended.
   void note_release() noexcept { leased_.fetch_sub(1, std::memory_order_release); }
 
-  /// For a consumer that asks for a batch although nobody but itself could give a slot back.
+  /// For a consumer that asks for a batch while leases hold every slot, and is not to wait for one.
   [[noreturn]] void throw_exhausted() const {
     const std::string remedy = granted_.slots() < granted_.asked()
                                    ? "raise budget, which had no room for the " +

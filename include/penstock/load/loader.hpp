@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <utility>
 
 #include <penstock/data/dataset.hpp>
@@ -199,6 +200,8 @@ class loader {
   [[nodiscard]] batch_type next() { return flow_->reads.next(); }
   [[nodiscard]] batch_type try_next() { return flow_->reads.try_next(); }
   void stop() noexcept { flow_->reads.stop(); }
+  [[nodiscard]] bool at_end() const noexcept { return reads().at_end(); }
+  [[nodiscard]] std::stop_token stop_token() const noexcept { return options().stop; }
   /// @}
 
  private:

@@ -31,6 +31,14 @@ enum class over_budget {
   fewer_slots,  ///< takes as many as fit, at least one, which works and reads nothing ahead
 };
 
+/// What a consumer gets that asks for a batch while every slot is held as a lease. A lease that has
+/// never left the consumer's thread can't come back while that thread waits, and nobody sees which
+/// have: so the program has to say.
+enum class when_held {
+  fail,  ///< throws `leases_exhausted`
+  wait,  ///< waits until another thread ends a lease; for ever where none does
+};
+
 /// The options of a `loader`. Bad values throw `option_error` at construction.
 struct loader_options {
   /// Samples a batch. DataLoader(batch_size).
@@ -74,6 +82,11 @@ struct loader_options {
 
   /// What happens when the slots do not fit into it. `footprint()` says how many there are.
   penstock::over_budget over_budget = penstock::over_budget::refuse;
+
+  /// What happens when the consumer asks for a batch while it, or threads that it has moved leases to,
+  /// hold every slot. `wait` is for leases that end on other threads; a stop request ends the wait. No
+  /// counterpart.
+  penstock::when_held when_held = penstock::when_held::fail;
 
   /// What happens when a sample can't be read: unless it says otherwise, the exception ends the range.
   /// DataLoader: always an exception.
