@@ -8,6 +8,7 @@
 #include <mutex>
 #include <optional>
 #include <span>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -28,7 +29,17 @@ class alignas(cache_line) batch_work {
  public:
   batch_info info;
   std::uint64_t sequence = 0;  ///< the batch's number over the engine's life
-  std::optional<Order> order;  ///< of its epoch
+  std::optional<Order> order;  ///< of its epoch; none where making it has failed: nothing to read
+
+  /// Opener only: the batch is this one from now on, and has no error yet.
+  void bind(const batch_info& which, std::uint64_t number,
+            const std::optional<Order>& of) noexcept {
+    static_assert(std::is_trivially_copyable_v<Order>, "copied under a lock, and never throws");
+    info = which;
+    sequence = number;
+    order = of;
+    error_ = nullptr;
+  }
 
   /// Opener only: `runs` runs are to be finished.
   void open(std::uint32_t runs) noexcept { remaining_.store(runs, std::memory_order_relaxed); }
@@ -52,10 +63,12 @@ class alignas(cache_line) batch_work {
   bool finish_run() noexcept { return remaining_.fetch_sub(1, std::memory_order_acq_rel) == 1; }
 
   /// Keeps the current exception unless one of an earlier place in the batch is kept already.
-  void note_error(const failure& where) noexcept {
+  void note_error(const failure& where) noexcept { note_error(std::current_exception(), where); }
+  /// The same for any exception.
+  void note_error(const std::exception_ptr& error, const failure& where) noexcept {
     const std::lock_guard lock{error_mutex_};
     if (error_ && error_where_.position <= where.position) return;
-    error_ = std::current_exception();
+    error_ = error;
     error_where_ = where;
   }
 

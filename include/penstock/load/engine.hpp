@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <exception>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <stdexcept>
@@ -16,6 +15,7 @@
 
 #include <penstock/core/float_mode.hpp>
 #include <penstock/data/dataset.hpp>
+#include <penstock/load/batch_binder.hpp>
 #include <penstock/load/batch_work.hpp>
 #include <penstock/load/claim_cursor.hpp>
 #include <penstock/load/delivery.hpp>
@@ -46,9 +46,10 @@ class engine {
   engine(Dataset data, const Sampler& order, const Device& where, const loader_options& options)
       : options_((require_valid(options), require_batches_of(order, options), options)),
         dataset_(std::move(data)),
+        dataset_size_(dataset_.size()),
         sampler_(order),
         device_(where),
-        plan_(order.size(dataset_.size()), options.batch_size, options.last),
+        plan_(order.size(dataset_size_), options.batch_size, options.last),
         layout_(extents_of(dataset_), options.batch_size),
         slots_(make_slots()),
         run_(run_size(options, layout_.sample_bytes())),
@@ -56,7 +57,8 @@ class engine {
         cursor_(runs_),
         work_(slots_->count()),
         delivery_(slots_->count(), options.in_order),
-        recovery_(options.on_error, dataset_.size(), slots_->count(), options.batch_size),
+        binder_(dataset_, dataset_size_, sampler_, plan_),
+        recovery_(options.on_error, dataset_size_, slots_->count(), options.batch_size),
         watch_(options, names_failed_sample<Dataset>),
         hands_(make_hands(dataset_, recovery_, watch_, options.workers, run_)),
         pool_(options.workers, work_on{this}, wake_all{this}),
@@ -78,7 +80,7 @@ class engine {
     stop();
     end_workers();
     watch_.stop();
-    if constexpr (borrows<Dataset>) watch_.report_blocked();
+    if constexpr (borrows_any) watch_.report_blocked();
     pool_.stop();
     is_shut_down_ = true;
   }
@@ -89,7 +91,7 @@ class engine {
   [[nodiscard]] const batch_layout<record_type>& layout() const noexcept { return layout_; }
   [[nodiscard]] const host_slots<record_type, Device>& slots() const noexcept { return *slots_; }
   [[nodiscard]] const batch_position& next_position() const noexcept { return next_position_; }
-  [[nodiscard]] std::uint64_t dataset_size() const { return dataset_.size(); }
+  [[nodiscard]] std::uint64_t dataset_size() const noexcept { return dataset_size_; }
   [[nodiscard]] const Sampler& order() const noexcept { return sampler_; }
   [[nodiscard]] const std::optional<failure>& last_failure() const noexcept { return failure_; }
   [[nodiscard]] failure_report failures() const { return recovery_.report(); }
@@ -107,14 +109,7 @@ class engine {
           "penstock::loader: the loader of this range is gone: keep it as long as its ranges");
     }
     const batch_position first = plan_.normal(from);
-    const std::uint64_t count = plan_.count(first, last_epoch);
-    {
-      const std::lock_guard lock{open_};
-      position_ = first;
-      order_.reset();
-      end_ += count;
-    }
-    end_seen_ = end_;
+    end_seen_ = binder_.begin(first, plan_.count(first, last_epoch));
     active_ = true;
     next_position_ = first;
     failure_.reset();
@@ -152,13 +147,8 @@ class engine {
   void stop() noexcept {
     if (!active_) return;
     active_ = false;
-    std::uint64_t opened = 0;
-    {
-      const std::lock_guard lock{open_};
-      opened = opened_;
-      end_ = opened;
-      cancelled_.store(opened, std::memory_order_release);
-    }
+    const std::uint64_t opened = binder_.end();
+    cancelled_.store(opened, std::memory_order_release);
     recovery_.interrupt();
     if (options_.workers == 0) next_ = opened;
     for (; next_ != opened; ++next_) {
@@ -167,9 +157,13 @@ class engine {
       work_[*slot].take_error();
       slots_->give_back(*slot);
     }
+    // Where nothing was under way, an opener may still hang in its sampler.
+    if (delivery_.has_failed()) end_workers();
   }
 
  private:
+  /// Whether a thread that hangs may need what is not ours: the sampler's is the same case.
+  static constexpr bool borrows_any = borrows<Dataset> || borrows<Sampler>;
   using slot_work = batch_work<order_of<Sampler>>;
   using hands = reading_hands<Dataset>;
 
@@ -207,7 +201,7 @@ class engine {
   /// our own their threads are let go, else they wait for `shut_down`.
   void end_workers() noexcept {
     const auto is_lost = [this](std::size_t worker) { return watch_.is_given_up(worker); };
-    abandoned_ += pool_.stop(is_lost, borrows<Dataset> ? nullptr : state_.lock());
+    abandoned_ += pool_.stop(is_lost, borrows_any ? nullptr : state_.lock());
   }
 
   // ---- workers
@@ -224,7 +218,7 @@ class engine {
         }
         fruitless = 0;
         if (got.what == claim::kind::open) {
-          const auto slot = open_next(stop);
+          const auto slot = open_next(stop, own.mark);
           if (!slot) return;
           got.slot = *slot;
           got.run = 0;
@@ -240,44 +234,30 @@ class engine {
 
   /// Opener: waits until one more batch is wanted and a slot is free, and binds the two. Nothing when
   /// the engine stops.
-  std::optional<std::uint32_t> open_next(const std::stop_token& stop) {
+  std::optional<std::uint32_t> open_next(const std::stop_token& stop, read_mark* mark) {
     for (;;) {
       const std::uint32_t seen = demand_.load();
       if (stop.stop_requested()) return std::nullopt;
-      bool wanted = false;
-      {
-        const std::lock_guard lock{open_};
-        wanted = opened_ != end_;
-      }
-      if (!wanted) {
+      if (!binder_.is_wanted()) {
         demand_.wait([seen](std::uint32_t now) { return now != seen; });
         continue;
       }
       if (!spare_) spare_ = slots_->acquire();
       if (!spare_) return std::nullopt;
-      // Taken once a batch, by the one opener; the consumer takes it when a range begins or ends.
-      const std::lock_guard lock{open_};
-      if (opened_ == end_) continue;  // the range ended meanwhile: the slot stays at hand
+      if (!bind(*spare_, mark)) continue;  // the range ended meanwhile: the slot stays at hand
       const std::uint32_t slot = *std::exchange(spare_, std::nullopt);
-      const auto batch = static_cast<std::uint32_t>(opened_);
-      bind(slot);
-      cursor_.publish(batch, slot);
+      cursor_.publish(static_cast<std::uint32_t>(work_[slot].sequence), slot);
       return slot;
     }
   }
 
-  /// Binds a slot to the next batch. The caller holds `open_`.
-  void bind(std::uint32_t slot) {
+  /// Binds a slot to the next batch; false when none is wanted any more.
+  bool bind(std::uint32_t slot, read_mark* mark) noexcept {
     slot_work& batch = work_[slot];
-    if (!order_) order_.emplace(sampler_.order(dataset_.size(), position_.epoch));
-    batch.info = plan_.at(position_);
-    batch.sequence = opened_;
-    batch.order = order_;
+    if (!binder_.bind(batch, mark)) return false;
     batch.open(runs_);
     recovery_.open(slot);
-    ++opened_;
-    position_ = plan_.normal({position_.epoch, position_.batch + 1});
-    if (position_.batch == 0) order_.reset();
+    return true;
   }
 
   /// Reads run `run` of the batch in `slot`. An exception stays with the batch.
@@ -287,7 +267,7 @@ class engine {
     const auto is_over = [&] {
       return batch.sequence < cancelled_.load(std::memory_order_acquire) || delivery_.has_failed();
     };
-    if (begin >= batch.info.size || is_over()) return;
+    if (!batch.order || begin >= batch.info.size || is_over()) return;
     const std::span wanted{own.indices.data(), (std::min)(run_, batch.info.size - begin)};
     const batch_view<record_type> all{slots_->data(slot), layout_, 0, batch.info.size};
     if (own.mark != nullptr) own.mark->enter_batch(batch.info.epoch, batch.info.index);
@@ -351,12 +331,10 @@ class engine {
   batch_type read_inline() {
     const auto slot = slots_->try_acquire();
     if (!slot) slots_->throw_exhausted();
-    try {
-      const std::lock_guard lock{open_};
-      bind(*slot);
-    } catch (...) {  // a sampler's
+    if (!bind(*slot,
+              hands_.front().mark)) {  // between two steps of the consumer nobody else ends it
       slots_->give_back(*slot);
-      throw;
+      return {};
     }
     const flushed_denormals as_on_a_worker;
     for (std::uint32_t run = 0; run < runs_; ++run) {
@@ -372,6 +350,7 @@ class engine {
 
   loader_options options_;
   Dataset dataset_;
+  std::uint64_t dataset_size_;  // when the plan was made: what it has to be in every epoch
   Sampler sampler_;
   Device device_;
   epoch_plan plan_;
@@ -384,13 +363,9 @@ class engine {
   std::vector<slot_work> work_;  // by slot
   delivery delivery_;
 
-  std::mutex open_;                         // guards the four below
-  std::uint64_t opened_ = 0;                // batches bound so far
-  std::uint64_t end_ = 0;                   // batches wanted so far
-  batch_position position_;                 // of the next batch to bind
-  std::optional<order_of<Sampler>> order_;  // of its epoch
+  batch_binder<Dataset, Sampler> binder_;
 
-  sequence demand_;                          // moves when end_ does
+  sequence demand_;                          // moves when more batches are wanted
   std::optional<std::uint32_t> spare_;       // of the opener: a slot at hand
   std::atomic<std::uint64_t> cancelled_{0};  // batches below it are not read any more
 

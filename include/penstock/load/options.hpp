@@ -79,19 +79,20 @@ struct loader_options {
   /// DataLoader: always an exception.
   error_policy on_error = {};
 
-  /// A read that takes longer is reported while it still hangs, with its sample, and again each time
-  /// that its time has doubled; 0 never. Costs a thread that looks four times within it, at least once a
-  /// second, and three uncontended locks a run. Time in which the whole process is stopped does not
-  /// count. No counterpart.
+  /// A read that takes longer is reported while it still hangs, with its sample, and again each
+  /// time that its time has doubled; 0 never. So is a sampler's `order`, with its epoch. Costs a
+  /// thread that looks four times within it, at least once a second, and three uncontended locks a
+  /// run. Time in which the whole process is stopped does not count. No counterpart.
   std::chrono::milliseconds stall_warning{0};
 
-  /// A read that takes longer is given up: the consumer gets a `read_timeout`, and the loader gives no
-  /// batches any more; 0 waits for ever. Needs workers. A loader whose dataset is its own is then
-  /// destroyed without waiting for the read: the thread that hangs is let go, keeps what it needs alive,
-  /// slots and their budget too, until the read returns, and `abandoned_readers()` counts it. Else the
-  /// destructor waits and reports it: for a dataset that is referred to or `borrows`, and for a `map`
-  /// function that holds anything and does not say `static constexpr bool borrows = false`.
-  /// DataLoader(timeout), which gives up waiting for a batch.
+  /// A read, or a sampler's `order`, that takes longer is given up: the consumer gets a
+  /// `read_timeout`, and the loader gives no batches any more; 0 waits for ever. Needs workers. A
+  /// loader whose dataset is its own is then destroyed without waiting for the read: the thread
+  /// that hangs is let go, keeps what it needs alive, slots and their budget too, until the read
+  /// returns, and `abandoned_readers()` counts it. Else the destructor waits and reports it: for a
+  /// dataset that is referred to or `borrows`, a sampler that `borrows`, and a `map` function that
+  /// holds anything and does not say `static constexpr bool borrows = false`. DataLoader(timeout),
+  /// which gives up waiting for a batch.
   std::chrono::milliseconds timeout{0};
 
   /// Gets those reports, on a thread of the loader's; without it they are lines on stderr. What it throws
