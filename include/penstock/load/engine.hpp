@@ -277,7 +277,8 @@ class engine {
                       {options_.seed, batch.info.epoch}, is_over);
     } catch (...) {
       const std::size_t at = own.source.failed_at();
-      batch.note_error({"read", batch.info.epoch, batch.info.index, begin + at, wanted[at]});
+      batch.note_error({"read", batch.info.epoch, batch.info.index, begin + at, wanted[at],
+                        own.source.is_exact()});
     }
   }
 
