@@ -60,6 +60,7 @@ class engine {
         binder_(dataset_, dataset_size_, sampler_, plan_),
         recovery_(options.on_error, dataset_size_, slots_->count(), options.batch_size),
         watch_(options, names_failed_sample<Dataset>),
+        cancellation_(make_cancellation(options)),
         hands_(make_hands(dataset_, recovery_, watch_, options.workers, run_)),
         pool_(options.workers, work_on{this}, wake_all{this}),
         on_stop_(options.stop, cancel_all{this}) {
@@ -184,8 +185,7 @@ class engine {
   struct cancel_all {
     engine* self;
     void operator()() const noexcept {
-      self->die(
-          std::make_exception_ptr(cancelled("cancelled: loader_options::stop was requested")));
+      self->die(self->cancellation_);
       self->pool_.request_stop();
     }
   };
@@ -195,6 +195,11 @@ class engine {
     const auto count = static_cast<std::size_t>(granted.slots());
     return std::make_shared<host_slots<record_type, Device>>(
         device_, layout_, count, slot_memory(options_), std::move(granted));
+  }
+
+  static std::exception_ptr make_cancellation(const loader_options& options) {
+    if (!options.stop.stop_possible()) return nullptr;
+    return std::make_exception_ptr(cancelled("cancelled: loader_options::stop was requested"));
   }
 
   /// Ends the workers, and waits for them but for those whose read was given up: where the dataset is
@@ -325,8 +330,14 @@ class engine {
       slots_->give_back(slot);
       std::rethrow_exception(error);
     }
-    next_position_ = {batch.info.epoch, batch.info.index + 1};
-    return batch_type{slots_, slot, batch.info};
+    try {
+      batch_type lease{slots_, slot, batch.info};
+      next_position_ = {batch.info.epoch, batch.info.index + 1};
+      return lease;
+    } catch (...) {  // a checked build without memory for what it keeps of a lease
+      slots_->give_back(slot);
+      throw;
+    }
   }
 
   batch_type read_inline() {
@@ -379,7 +390,8 @@ class engine {
 
   recovery recovery_;
   read_watch watch_;
-  std::vector<hands> hands_;  // by worker; without workers the consumer's
+  const std::exception_ptr cancellation_;  // made before it is needed: a stop must not want memory
+  std::vector<hands> hands_;               // by worker; without workers the consumer's
   std::size_t abandoned_ = 0;
   std::weak_ptr<void> state_;
   worker_pool<work_on, wake_all> pool_;     // its threads use all of the above

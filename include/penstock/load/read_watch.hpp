@@ -258,7 +258,16 @@ class read_watch {
     }
     if (timeout_.count() > 0 && stalled.elapsed >= timeout_ &&
         marks_[reader].give_up(sight->turn)) {
-      fail(std::make_exception_ptr(read_timeout{stalled}), sight->where);
+      fail(timeout_of(stalled), sight->where);
+    }
+  }
+
+  /// Without memory for the message, what says that.
+  static std::exception_ptr timeout_of(const stalled_read& stalled) noexcept {
+    try {
+      return std::make_exception_ptr(read_timeout{stalled});
+    } catch (...) {
+      return std::current_exception();
     }
   }
 
