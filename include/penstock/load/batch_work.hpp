@@ -41,8 +41,21 @@ class alignas(cache_line) batch_work {
     error_ = nullptr;
   }
 
-  /// Opener only: `runs` runs are to be finished.
-  void open(std::uint32_t runs) noexcept { remaining_.store(runs, std::memory_order_relaxed); }
+  /// Opener only: the runs `first` to `last`, the latter not included, are to be finished, of
+  /// `samples` samples each.
+  void open(std::uint32_t first, std::uint32_t last, std::size_t samples) noexcept {
+    first_run_ = first;
+    run_samples_ = samples;
+    remaining_.store(last - first, std::memory_order_relaxed);
+  }
+  /// The first of those runs.
+  [[nodiscard]] std::uint32_t first_run() const noexcept { return first_run_; }
+  /// The places of the batch's samples that a run reads, the end not included; none where the batch
+  /// is shorter.
+  [[nodiscard]] std::pair<std::size_t, std::size_t> places_of(std::uint32_t run) const noexcept {
+    const std::size_t begin = (std::min)(std::size_t{run - first_run_} * run_samples_, info.size);
+    return {begin, (std::min)(begin + run_samples_, info.size)};
+  }
 
   /// The dataset indices of the batch's samples from its place `begin` on. Behind the end of the epoch
   /// (`last_batch::pad`) its begin follows.
@@ -80,6 +93,8 @@ class alignas(cache_line) batch_work {
   // Invariant: the runs of this batch that are not finished. The step to 0 is acq_rel, so the one who
   // makes it sees all that the others have written, and announces the batch.
   std::atomic<std::uint32_t> remaining_{0};
+  std::uint32_t first_run_ = 0;
+  std::size_t run_samples_ = 0;
   std::mutex error_mutex_;
   std::exception_ptr error_;
   failure error_where_;

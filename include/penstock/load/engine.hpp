@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
@@ -25,6 +26,7 @@
 #include <penstock/load/options.hpp>
 #include <penstock/load/read_watch.hpp>
 #include <penstock/load/recovery.hpp>
+#include <penstock/load/run_length.hpp>
 #include <penstock/load/worker_pool.hpp>
 #include <penstock/order/sampler.hpp>
 
@@ -52,8 +54,8 @@ class engine {
         plan_(order.size(dataset_size_), options.batch_size, options.last),
         layout_(extents_of(dataset_), options.batch_size),
         slots_(make_slots()),
-        run_(run_size(options, layout_.sample_bytes())),
-        runs_(static_cast<std::uint32_t>((options.batch_size + run_ - 1) / run_)),
+        run_(options, layout_.sample_bytes()),
+        runs_(runs_of(run_.least())),
         cursor_(runs_),
         work_(slots_->count()),
         delivery_(slots_->count(), options.in_order),
@@ -61,7 +63,7 @@ class engine {
         recovery_(options.on_error, dataset_size_, slots_->count(), options.batch_size),
         watch_(options, names_failed_sample<Dataset>),
         cancellation_(make_cancellation(options)),
-        hands_(make_hands(dataset_, recovery_, watch_, options.workers, run_)),
+        hands_(make_hands(dataset_, recovery_, watch_, options.workers, run_.most())),
         pool_(options.workers, work_on{this}, wake_all{this}),
         on_stop_(options.stop, cancel_all{this}) {
     watch_.start([this](std::exception_ptr error, const failure& read) noexcept {
@@ -167,6 +169,7 @@ class engine {
   static constexpr bool borrows_any = borrows<Dataset> || borrows<Sampler>;
   using slot_work = batch_work<order_of<Sampler>>;
   using hands = reading_hands<Dataset>;
+  using clock = std::chrono::steady_clock;
 
   struct work_on {  // what the pool's threads run
     engine* self;
@@ -195,6 +198,10 @@ class engine {
     const auto count = static_cast<std::size_t>(granted.slots());
     return std::make_shared<host_slots<record_type, Device>>(
         device_, layout_, count, slot_memory(options_), std::move(granted));
+  }
+
+  [[nodiscard]] std::uint32_t runs_of(std::size_t run) const noexcept {
+    return static_cast<std::uint32_t>((options_.batch_size + run - 1) / run);
   }
 
   static std::exception_ptr make_cancellation(const loader_options& options) {
@@ -226,7 +233,7 @@ class engine {
           const auto slot = open_next(stop, own.mark);
           if (!slot) return;
           got.slot = *slot;
-          got.run = 0;
+          got.run = work_[*slot].first_run();
         }
         fill(got.slot, got.run, own);
         finish_run(got.slot);
@@ -251,7 +258,8 @@ class engine {
       if (!spare_) return std::nullopt;
       if (!bind(*spare_, mark)) continue;  // the range ended meanwhile: the slot stays at hand
       const std::uint32_t slot = *std::exchange(spare_, std::nullopt);
-      cursor_.publish(static_cast<std::uint32_t>(work_[slot].sequence), slot);
+      cursor_.publish(static_cast<std::uint32_t>(work_[slot].sequence), slot,
+                      work_[slot].first_run());
       return slot;
     }
   }
@@ -260,7 +268,8 @@ class engine {
   bool bind(std::uint32_t slot, read_mark* mark) noexcept {
     slot_work& batch = work_[slot];
     if (!binder_.bind(batch, mark)) return false;
-    batch.open(runs_);
+    const std::size_t run = run_.samples();
+    batch.open(runs_ - runs_of(run), runs_, run);
     recovery_.open(slot);
     return true;
   }
@@ -268,18 +277,21 @@ class engine {
   /// Reads run `run` of the batch in `slot`. An exception stays with the batch.
   void fill(std::uint32_t slot, std::uint32_t run, hands& own) noexcept {
     slot_work& batch = work_[slot];
-    const std::size_t begin = std::size_t{run} * run_;
+    const auto [begin, end] = batch.places_of(run);
     const auto is_over = [&] {
       return batch.sequence < cancelled_.load(std::memory_order_acquire) || delivery_.has_failed();
     };
-    if (!batch.order || begin >= batch.info.size || is_over()) return;
-    const std::span wanted{own.indices.data(), (std::min)(run_, batch.info.size - begin)};
+    if (!batch.order || begin == end || is_over()) return;
+    const std::span wanted{own.indices.data(), end - begin};
     const batch_view<record_type> all{slots_->data(slot), layout_, 0, batch.info.size};
     if (own.mark != nullptr) own.mark->enter_batch(batch.info.epoch, batch.info.index);
     try {
       batch.pick(plan_, begin, wanted);
+      const bool is_timed = run == batch.first_run() && run_.is_timed(batch.sequence);
+      const auto began = is_timed ? clock::now() : clock::time_point{};
       own.source.read(slot, wanted, all.subrun(begin, wanted.size()),
                       {options_.seed, batch.info.epoch}, is_over);
+      if (is_timed) run_.note(wanted.size(), clock::now() - began);
     } catch (...) {
       const std::size_t at = own.source.failed_at();
       batch.note_error({"read", batch.info.epoch, batch.info.index, begin + at, wanted[at],
@@ -349,7 +361,7 @@ class engine {
       return {};
     }
     const flushed_denormals as_on_a_worker;
-    for (std::uint32_t run = 0; run < runs_; ++run) {
+    for (std::uint32_t run = work_[*slot].first_run(); run < runs_; ++run) {
       fill(*slot, run, hands_.front());
     }
     if (delivery_.has_failed()) {  // and the batch may not be whole
@@ -368,8 +380,8 @@ class engine {
   epoch_plan plan_;
   batch_layout<record_type> layout_;
   std::shared_ptr<host_slots<record_type, Device>> slots_;
-  std::size_t run_;     // samples a run
-  std::uint32_t runs_;  // runs a batch
+  run_length run_;      // samples a run
+  std::uint32_t runs_;  // runs a batch, at most
 
   claim_cursor<> cursor_;
   std::vector<slot_work> work_;  // by slot
