@@ -1,5 +1,8 @@
 #pragma once
 
+#include <sys/types.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -11,6 +14,7 @@
 #include <span>
 #include <stdexcept>
 #include <stop_token>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -80,6 +84,14 @@ class engine {
   /// Ends the range and all threads, for good: no batch comes any more. Reads are waited for, but those
   /// beyond the timeout of a dataset that is our own.
   void shut_down() noexcept {
+    if (is_in_child()) {
+      // Its threads are not here to be waited for, and may have held any lock when the process was
+      // copied: nothing is touched, and from now on this keeps itself.
+      active_ = false;
+      is_shut_down_ = true;
+      kept_ = state_.lock();
+      return;
+    }
     stop();
     end_workers();
     watch_.stop();
@@ -111,6 +123,7 @@ class engine {
       throw std::logic_error(
           "penstock::loader: the loader of this range is gone: keep it as long as its ranges");
     }
+    require_own_process();
     const batch_position first = plan_.normal(from);
     end_seen_ = binder_.begin(first, plan_.count(first, last_epoch));
     active_ = true;
@@ -141,6 +154,7 @@ class engine {
   [[nodiscard]] batch_type try_next() {
     if (!active_ || next_ == end_seen_ || options_.workers == 0) return {};
     if (delivery_.is_ready(next_) || delivery_.has_failed()) return next();
+    require_own_process();
     slots_->nudge();
     return {};
   }
@@ -150,6 +164,7 @@ class engine {
   void stop() noexcept {
     if (!active_) return;
     active_ = false;
+    if (is_in_child()) return;
     const std::uint64_t opened = binder_.end();
     cancelled_.store(opened, std::memory_order_release);
     recovery_.interrupt();
@@ -198,6 +213,20 @@ class engine {
     const auto count = static_cast<std::size_t>(granted.slots());
     return std::make_shared<host_slots<record_type, Device>>(
         device_, layout_, count, slot_memory(options_), std::move(granted));
+  }
+
+  /// Whether fork() has made this process out of the one that the threads are in. Without threads
+  /// there is nothing to miss.
+  [[nodiscard]] bool is_in_child() const noexcept {
+    return (options_.workers != 0 || watch_.is_on()) && ::getpid() != process_;
+  }
+  void require_own_process() const {
+    if (!is_in_child()) return;
+    throw std::logic_error("penstock::loader: its threads are in process " +
+                           std::to_string(process_) +
+                           ", which has made this one by fork(): make a loader of its own here, or "
+                           "one with workers = 0 "
+                           "before the fork");
   }
 
   [[nodiscard]] std::uint32_t runs_of(std::size_t run) const noexcept {
@@ -323,6 +352,7 @@ class engine {
     // Nobody but the consumer could give a slot back: waiting would never end.
     if (slots_->leased() == slots_->count()) slots_->throw_exhausted();
     const bool starving = !delivery_.is_ready(next_);
+    if (starving) require_own_process();
     if (starving) slots_->set_starving(true);
     const auto slot = delivery_.wait(next_);
     if (starving) slots_->set_starving(false);
@@ -373,6 +403,7 @@ class engine {
   }
 
   loader_options options_;
+  ::pid_t process_ = ::getpid();  // where the threads are
   Dataset dataset_;
   std::uint64_t dataset_size_;  // when the plan was made: what it has to be in every epoch
   Sampler sampler_;
@@ -406,6 +437,7 @@ class engine {
   std::vector<hands> hands_;               // by worker; without workers the consumer's
   std::size_t abandoned_ = 0;
   std::weak_ptr<void> state_;
+  std::shared_ptr<void> kept_;              // in a child process: what holds this engine, for good
   worker_pool<work_on, wake_all> pool_;     // its threads use all of the above
   std::stop_callback<cancel_all> on_stop_;  // last: it uses the pool
 };

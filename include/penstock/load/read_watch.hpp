@@ -156,6 +156,9 @@ class read_watch {
   read_watch(read_watch&&) = delete;
   ~read_watch() { stop(); }
 
+  /// Whether there is anything to watch, and so a thread once it has started.
+  [[nodiscard]] bool is_on() const noexcept { return warning_.count() > 0 || timeout_.count() > 0; }
+
   /// The mark of a reader; null where nothing is watched.
   [[nodiscard]] read_mark* mark_of(std::size_t reader) noexcept {
     return is_on() ? &marks_[reader] : nullptr;
@@ -219,8 +222,6 @@ class read_watch {
     clock::duration seen{0};
     milliseconds next_report{0};
   };
-
-  [[nodiscard]] bool is_on() const noexcept { return warning_.count() > 0 || timeout_.count() > 0; }
 
   /// A quarter of the shorter limit: a hang is seen late by at most half of it.
   [[nodiscard]] milliseconds period() const noexcept {
