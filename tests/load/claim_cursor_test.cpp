@@ -86,6 +86,19 @@ TEST_CASE("a batch's runs are handed out once each, then one claim opens the nex
   CHECK(is(cursor.next(), kind::work, 1, 2, 1));
 }
 
+TEST_CASE("a batch of fewer runs begins at a higher one, and ends where all do", "[load]") {
+  ps::claim_cursor cursor{4};
+  CHECK(cursor.next().what == kind::open);
+  cursor.publish(0, 7, 2);  // runs 2 and 3, of which 2 is the opener's
+  CHECK(is(cursor.next(), kind::work, 0, 7, 3));
+  CHECK(cursor.next().what == kind::open);
+  CHECK(cursor.next().what == kind::wait);
+  cursor.publish(1, 2, 3);  // one run
+  CHECK(cursor.next().what == kind::open);
+  cursor.publish(2, 5);
+  CHECK(is(cursor.next(), kind::work, 2, 5, 1));
+}
+
 TEST_CASE("a batch of one run is its opener's alone", "[load]") {
   ps::claim_cursor cursor{1};
   for (std::uint32_t batch = 0; batch < 5; ++batch) {

@@ -206,6 +206,9 @@ class lease_record {
   std::atomic<std::uint64_t> arrived_{0};   // number of the newest lease whose data is complete
   mutable std::atomic<bool> seen_in_body_{false};  // a thread of no stream has taken the data
   std::atomic<std::size_t> streams_{0};  // whose work may still use the views of an ended lease
+
+  friend class lease_records;
+  lease_record* next_at_rest_ = nullptr;  // of `lease_records`, under its lock
 };
 
 /// All records of the process. A record rests for a thousand leases, so that a stale view can tell the
@@ -219,14 +222,15 @@ class lease_records {
     return *records;
   }
 
-  /// A record for a lease of the batch with these numbers, and the lease's number.
+  /// A record for a lease of the batch with these numbers, and the lease's number. May throw
+  /// std::bad_alloc; giving back takes no memory.
   [[nodiscard]] std::pair<lease_record*, std::uint64_t> take(std::uint64_t epoch,
                                                              std::uint64_t index) {
     const std::lock_guard lock{mutex_};
     lease_record* record = nullptr;
-    if (resting_.size() > at_rest) {
-      record = resting_.front();
-      resting_.pop_front();
+    if (resting_ > at_rest) {
+      record = std::exchange(first_, first_->next_at_rest_);
+      --resting_;
     } else {
       record = &records_.emplace_back();
     }
@@ -235,17 +239,21 @@ class lease_records {
   }
 
   /// The lease is over.
-  void give_back(lease_record* record) {
+  void give_back(lease_record* record) noexcept {
     const std::lock_guard lock{mutex_};
-    resting_.push_back(record);
+    record->next_at_rest_ = nullptr;
+    (resting_++ == 0 ? first_ : last_->next_at_rest_) = record;
+    last_ = record;
   }
 
  private:
   static constexpr std::size_t at_rest = 1024;
 
-  std::mutex mutex_;
+  std::mutex mutex_;  // guards the rest
   std::deque<lease_record> records_;
-  std::deque<lease_record*> resting_;
+  lease_record* first_ = nullptr;  // of those at rest, in a list: the longest at rest
+  lease_record* last_ = nullptr;   // and the shortest; means nothing while there is none
+  std::size_t resting_ = 0;
   std::uint64_t serial_ = 0;
 };
 
@@ -327,7 +335,8 @@ class ended_lease {
 class lease_guard {
  public:
   lease_guard() = default;
-  /// A lease of this batch begins, whose data is complete.
+  /// A lease of this batch begins, whose data is complete. May throw std::bad_alloc: to be made where
+  /// that can be told, before the lease.
   lease_guard(std::uint64_t epoch, std::uint64_t index) {
     std::tie(record_, serial_) = lease_records::all().take(epoch, index);
     record_->arrive(serial_);

@@ -44,6 +44,27 @@ class [[gnu::visibility("default")]] layout_error : public error {
   using error::error;
 };
 
+/// A dataset has another size at the begin of an epoch than at the construction of its loader,
+/// which has planned its epochs, and its state, by the first one.
+class dataset_changed : public error {
+ public:
+  dataset_changed(std::uint64_t planned, std::uint64_t found, std::uint64_t epoch)
+      : error("dataset_changed: the dataset had " + std::to_string(planned) +
+              " samples when its loader was made, and has " + std::to_string(found) +
+              " at the begin of epoch " + std::to_string(epoch) +
+              ": keep it as it is while a loader uses it, and make a new loader for new data"),
+        planned_(planned),
+        found_(found) {}
+  /// How many samples there were when the loader was made.
+  [[nodiscard]] std::uint64_t planned() const noexcept { return planned_; }
+  /// How many there are now.
+  [[nodiscard]] std::uint64_t found() const noexcept { return found_; }
+
+ private:
+  std::uint64_t planned_;
+  std::uint64_t found_;
+};
+
 /// A sample index at or behind the end of a dataset.
 class [[gnu::visibility("default")]] index_error : public error {
  public:
@@ -80,7 +101,8 @@ class [[gnu::visibility("default")]] cancelled : public error {
 
 /// Where an exception that the consumer got came from. Numbers count from 0.
 struct failure {
-  /// "read" (the dataset with its adaptors) or "transfer" (the copy to the device).
+  /// "read" (the dataset with its adaptors), "order" (the sampler's order of the epoch, or the
+  /// dataset's size: no sample's) or "transfer" (the copy to the device).
   std::string_view stage;
   /// The epoch.
   std::uint64_t epoch = 0;
@@ -95,9 +117,11 @@ struct failure {
 
   /// One line for a log: "stage read, epoch 1, batch 7, sample 4711 (position 3 of the batch)".
   [[nodiscard]] std::string str() const {
-    return "stage " + std::string{stage} + ", epoch " + std::to_string(epoch) + ", batch " +
-           std::to_string(batch) + ", sample " + std::to_string(sample) + " (position " +
-           std::to_string(position) + " of the batch" + (exact ? ")" : " or behind it)");
+    std::string text = "stage " + std::string{stage} + ", epoch " + std::to_string(epoch) +
+                       ", batch " + std::to_string(batch);
+    if (stage == "order") return text;
+    return text + ", sample " + std::to_string(sample) + " (position " + std::to_string(position) +
+           " of the batch" + (exact ? ")" : " or behind it)");
   }
 };
 

@@ -32,7 +32,7 @@ class run_context {
   }
 
   /// Notes that the i-th sample is worked on now: what `failure()` names if it throws, and a warning
-  /// while it hangs.
+  /// while it hangs. Where `i` is no sample of the run, the run's first is named, and not as exact.
   void at(std::size_t i) const noexcept {
     progress_->store(first_ + i, std::memory_order_relaxed);  // says nothing about other memory
   }

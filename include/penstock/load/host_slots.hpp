@@ -214,12 +214,16 @@ class host_batch {
 
   /// An empty lease.
   host_batch() = default;
-  /// A lease of `slot`, which holds the batch.
+  /// A lease of `slot`, which holds the batch; `lease` is what a checked build knows of it.
   host_batch(std::shared_ptr<host_slots<Record, Device>> slots, std::uint32_t slot,
-             const batch_info& info) noexcept
-      : slots_(std::move(slots)), slot_(slot), info_(info), lease_(info.epoch, info.index) {
+             const batch_info& info, detail::lease_guard lease) noexcept
+      : slots_(std::move(slots)), slot_(slot), info_(info), lease_(std::move(lease)) {
     slots_->note_lease();
   }
+  /// The same; in a checked build it may throw std::bad_alloc, and the slot stays the caller's.
+  host_batch(std::shared_ptr<host_slots<Record, Device>> slots, std::uint32_t slot,
+             const batch_info& info) noexcept(!detail::checked)
+      : host_batch(std::move(slots), slot, info, detail::lease_guard{info.epoch, info.index}) {}
   host_batch(host_batch&&) noexcept = default;
   host_batch& operator=(host_batch&& other) noexcept {
     if (this != &other) {

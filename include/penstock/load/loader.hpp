@@ -30,6 +30,14 @@ namespace penstock::inline PENSTOCK_ABI {
 /// taken, and all threads are started, at construction. The same dataset, sampler and seed give the
 /// same batches, bit by bit, for any number of workers and any prefetch. Movable; one thread consumes.
 ///
+/// In a child made by fork() a loader with threads may only be destroyed, which returns at once and
+/// keeps its memory; a range throws `std::logic_error` as soon as it would wait. One with `workers
+/// = 0` and no watch has none, and works on in both.
+///
+/// Its threads block no signals: a handler of the program's may run on them. Who does not want that
+/// blocks its signals (pthread_sigmask) around the construction; threads begin with the mask of
+/// their maker. What waits may change errno.
+///
 /// Construction throws `option_error`, `empty_dataset`, `layout_error`, `pinned_budget_exceeded`,
 /// `out_of_memory`, `std::system_error` (threads), what the device throws, and what the dataset's size and
 /// extents do.

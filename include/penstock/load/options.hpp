@@ -72,7 +72,9 @@ struct loader_options {
   /// so in the same place.
   bool pageable_fallback = false;
 
-  /// Samples that a worker takes at a time; 0 chooses. No counterpart: DataLoader's unit is a batch.
+  /// Samples that a worker takes at a time; 0 chooses: few enough that all workers share a batch,
+  /// and more where samples are small and, as measured meanwhile, quickly read. No batch depends on
+  /// it. No counterpart: DataLoader's unit is a batch.
   std::size_t run = 0;
 
   /// The most memory that the host slots may take, pinned or not: `memory_budget::bytes(n)`, or
@@ -92,19 +94,20 @@ struct loader_options {
   /// DataLoader: always an exception.
   error_policy on_error = {};
 
-  /// A read that takes longer is reported while it still hangs, with its sample, and again each time
-  /// that its time has doubled; 0 never. Costs a thread that looks four times within it, at least once a
-  /// second, and three uncontended locks a run. Time in which the whole process is stopped does not
-  /// count. No counterpart.
+  /// A read that takes longer is reported while it still hangs, with its sample, and again each
+  /// time that its time has doubled; 0 never. So is a sampler's `order`, with its epoch. Costs a
+  /// thread that looks four times within it, at least once a second, and three uncontended locks a
+  /// run. Time in which the whole process is stopped does not count. No counterpart.
   std::chrono::milliseconds stall_warning{0};
 
-  /// A read that takes longer is given up: the consumer gets a `read_timeout`, and the loader gives no
-  /// batches any more; 0 waits for ever. Needs workers. A loader whose dataset is its own is then
-  /// destroyed without waiting for the read: the thread that hangs is let go, keeps what it needs alive,
-  /// slots and their budget too, until the read returns, and `abandoned_readers()` counts it. Else the
-  /// destructor waits and reports it: for a dataset that is referred to or `borrows`, and for a `map`
-  /// function that holds anything and does not say `static constexpr bool borrows = false`.
-  /// DataLoader(timeout), which gives up waiting for a batch.
+  /// A read, or a sampler's `order`, that takes longer is given up: the consumer gets a
+  /// `read_timeout`, and the loader gives no batches any more; 0 waits for ever. Needs workers. A
+  /// loader whose dataset is its own is then destroyed without waiting for the read: the thread
+  /// that hangs is let go, keeps what it needs alive, slots and their budget too, until the read
+  /// returns, and `abandoned_readers()` counts it. Else the destructor waits and reports it: for a
+  /// dataset that is referred to or `borrows`, a sampler that `borrows`, and a `map` function that
+  /// holds anything and does not say `static constexpr bool borrows = false`. DataLoader(timeout),
+  /// which gives up waiting for a batch.
   std::chrono::milliseconds timeout{0};
 
   /// Gets those reports, on a thread of the loader's; without it they are lines on stderr. What it throws
@@ -170,21 +173,34 @@ inline memory_kind slot_memory(const loader_options& options) noexcept {
   return options.pageable_fallback ? memory_kind::pinned_or_pageable : memory_kind::pinned;
 }
 
-/// How many samples a worker claims at a time. Two runs for each worker, so that all help the oldest
-/// batch and none waits long for the last; at least a page of bytes, so that a claim stays cheap
-/// beside its work.
-inline std::size_t run_size(const loader_options& options, std::size_t sample_bytes) noexcept {
-  constexpr std::size_t least_bytes = 4096;
-  const std::size_t batch = options.batch_size;
-  std::size_t run = options.run;
-  if (run == 0) {
-    const std::size_t share =
-        options.workers <= 1 ? batch : (batch + 2 * options.workers - 1) / (2 * options.workers);
-    run = (std::max)(share, (least_bytes + sample_bytes - 1) / sample_bytes);
-  }
+/// What two runs for each worker leave to a run, so that all help the oldest batch and none waits
+/// long for the last.
+inline std::size_t run_share(const loader_options& options) noexcept {
+  if (options.workers <= 1) return options.batch_size;
+  return (options.batch_size + 2 * options.workers - 1) / (2 * options.workers);
+}
+
+/// `run` as a batch and a claim allow it.
+inline std::size_t possible_run(std::size_t run, std::size_t batch) noexcept {
   constexpr std::size_t most_runs = claim_cursor<>::max_runs;
   run = (std::max)(run, (batch + most_runs - 1) / most_runs);
   return (std::min)(run, batch);
+}
+
+/// The most samples that a worker claims at a time: the share, but at least a page of bytes, so
+/// that a claim stays cheap beside its work where reading is no more than copying.
+inline std::size_t run_size(const loader_options& options, std::size_t sample_bytes) noexcept {
+  constexpr std::size_t least_bytes = 4096;
+  const std::size_t page = (least_bytes + sample_bytes - 1) / sample_bytes;
+  const std::size_t run = options.run == 0 ? (std::max)(run_share(options), page) : options.run;
+  return possible_run(run, options.batch_size);
+}
+
+/// The fewest: the share, where reading a sample takes longer than its bytes say.
+inline std::size_t least_run_size(const loader_options& options,
+                                  std::size_t sample_bytes) noexcept {
+  if (options.run != 0) return run_size(options, sample_bytes);
+  return possible_run(run_share(options), options.batch_size);
 }
 
 }  // namespace detail

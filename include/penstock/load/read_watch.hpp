@@ -48,21 +48,33 @@ class alignas(cache_line) read_mark {
              const std::atomic<std::size_t>& progress) noexcept {
     const std::lock_guard lock{mutex_};
     ++turn_;
+    is_busy_ = true;
     position_ = position;
     samples_ = samples;
     progress_ = &progress;
   }
-  /// The reading thread: the read has returned, or thrown.
+  /// The same thread: begins to ask for the order of the epoch that this batch is of.
+  void begin_order(std::uint64_t epoch, std::uint64_t index) noexcept {
+    const std::lock_guard lock{mutex_};
+    ++turn_;
+    is_busy_ = true;
+    epoch_ = epoch;
+    batch_ = index;
+    position_ = 0;
+    progress_ = nullptr;
+  }
+  /// The reading thread: the read, or the order, has returned, or thrown.
   void end() noexcept {
     const std::lock_guard lock{mutex_};
-    progress_ = nullptr;
+    is_busy_ = false;
     is_given_up_ = false;
   }
 
-  /// What is read now; nothing between reads.
+  /// What is read, or ordered, now; nothing in between.
   [[nodiscard]] std::optional<sight> look() const {
     const std::lock_guard lock{mutex_};
-    if (progress_ == nullptr) return std::nullopt;
+    if (!is_busy_) return std::nullopt;
+    if (progress_ == nullptr) return sight{turn_, {"order", epoch_, batch_}};
     // Until the read has begun this is the place in the run before, which may have been longer.
     const std::size_t noted = progress_->load(std::memory_order_relaxed);
     const std::size_t at = noted < samples_.size() ? noted : 0;
@@ -74,7 +86,7 @@ class alignas(cache_line) read_mark {
   /// Nobody waits any more for the read of `turn`; false when it has just returned.
   bool give_up(std::uint64_t turn) noexcept {
     const std::lock_guard lock{mutex_};
-    return is_given_up_ = progress_ != nullptr && turn_ == turn;
+    return is_given_up_ = is_busy_ && turn_ == turn;
   }
   /// Whether a read that was given up still hangs.
   [[nodiscard]] bool is_given_up() const noexcept {
@@ -88,8 +100,9 @@ class alignas(cache_line) read_mark {
   std::uint64_t epoch_ = 0;
   std::uint64_t batch_ = 0;
   std::uint64_t position_ = 0;
+  bool is_busy_ = false;                    // between a begin and its end
   std::span<const std::uint64_t> samples_;  // as the reader holds them, while there is a read
-  const std::atomic<std::size_t>* progress_ = nullptr;  // null between reads
+  const std::atomic<std::size_t>* progress_ = nullptr;  // null while there is an order
   bool is_exact_ = false;
   bool is_given_up_ = false;
 };
@@ -104,6 +117,21 @@ class marked_read {
   }
   marked_read(marked_read&&) = delete;
   ~marked_read() {
+    if (mark_ != nullptr) mark_->end();
+  }
+
+ private:
+  read_mark* mark_;
+};
+
+/// The same for the order of an epoch.
+class marked_order {
+ public:
+  marked_order(read_mark* mark, std::uint64_t epoch, std::uint64_t batch) noexcept : mark_(mark) {
+    if (mark_ != nullptr) mark_->begin_order(epoch, batch);
+  }
+  marked_order(marked_order&&) = delete;
+  ~marked_order() {
     if (mark_ != nullptr) mark_->end();
   }
 
@@ -127,6 +155,9 @@ class read_watch {
   }
   read_watch(read_watch&&) = delete;
   ~read_watch() { stop(); }
+
+  /// Whether there is anything to watch, and so a thread once it has started.
+  [[nodiscard]] bool is_on() const noexcept { return warning_.count() > 0 || timeout_.count() > 0; }
 
   /// The mark of a reader; null where nothing is watched.
   [[nodiscard]] read_mark* mark_of(std::size_t reader) noexcept {
@@ -192,8 +223,6 @@ class read_watch {
     milliseconds next_report{0};
   };
 
-  [[nodiscard]] bool is_on() const noexcept { return warning_.count() > 0 || timeout_.count() > 0; }
-
   /// A quarter of the shorter limit: a hang is seen late by at most half of it.
   [[nodiscard]] milliseconds period() const noexcept {
     const milliseconds limit = warning_.count() == 0   ? timeout_
@@ -230,7 +259,16 @@ class read_watch {
     }
     if (timeout_.count() > 0 && stalled.elapsed >= timeout_ &&
         marks_[reader].give_up(sight->turn)) {
-      fail(std::make_exception_ptr(read_timeout{stalled}), sight->where);
+      fail(timeout_of(stalled), sight->where);
+    }
+  }
+
+  /// Without memory for the message, what says that.
+  static std::exception_ptr timeout_of(const stalled_read& stalled) noexcept {
+    try {
+      return std::make_exception_ptr(read_timeout{stalled});
+    } catch (...) {
+      return std::current_exception();
     }
   }
 

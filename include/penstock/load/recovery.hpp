@@ -182,13 +182,20 @@ class recovering_reader {
       read_marked(samples, out, key);
     } catch (...) {
       failed_at_ = source_.failed_at();
+      is_exact_ = failed_at_ != 0 || samples.size() == 1 || names_failed_sample<D>;
+      if (failed_at_ >= samples.size()) {  // a dataset may have noted any number
+        failed_at_ = 0;
+        is_exact_ = false;
+      }
       if (!shared_->is_on()) throw;
       mend({slot, samples, out, key}, std::current_exception(), is_over);
     }
   }
 
-  /// After an exception out of `read`: the place in the run of the sample that it is about.
+  /// After an exception out of `read`: the place in the run of the sample that it is about. Not
+  /// `is_exact()`: of the run's first, nobody knows which one failed.
   [[nodiscard]] std::size_t failed_at() const noexcept { return failed_at_; }
+  [[nodiscard]] bool is_exact() const noexcept { return is_exact_; }
 
  private:
   struct run {
@@ -209,7 +216,7 @@ class recovering_reader {
   template <class IsOver>
   void mend(const run& all, const std::exception_ptr& error, const IsOver& is_over) {
     const std::size_t blamed = failed_at_;
-    const bool is_sure = blamed != 0 || all.samples.size() == 1 || names_failed_sample<D>;
+    const bool is_sure = std::exchange(is_exact_, true);  // from here on, one by one
     for (std::size_t i = 0; i < all.samples.size() && !is_over(); ++i) {
       failed_at_ = i;
       const bool has_failed = is_sure && i == blamed;
@@ -268,6 +275,7 @@ class recovering_reader {
   recovery* shared_;
   read_mark* mark_;
   std::size_t failed_at_ = 0;
+  bool is_exact_ = true;
 };
 
 }  // namespace penstock::inline PENSTOCK_ABI::detail
