@@ -13,6 +13,7 @@
 #include <thrust/for_each.h>
 #include <thrust/functional.h>
 #include <thrust/iterator/counting_iterator.h>
+#include <thrust/iterator/transform_iterator.h>
 #include <thrust/system/cuda/execution_policy.h>
 #include <cub/device/device_reduce.cuh>
 
@@ -142,12 +143,14 @@ class cuda_context {
 
   template <class Function, class Sum>
   void sum(std::size_t count, const Function& function, Sum* to) const {
+    // Not by DeviceReduce::TransformReduce, which CUDA 12.4 has not got yet.
+    const auto values =
+        thrust::make_transform_iterator(thrust::counting_iterator<std::size_t>{0}, function);
     const auto reduce = [&](void* scratch, std::size_t& bytes) {
-      cuda::check(cub::DeviceReduce::TransformReduce(
-                      scratch, bytes, thrust::counting_iterator<std::size_t>{0}, to,
-                      static_cast<std::int64_t>(count), thrust::plus<Sum>{}, function, Sum{},
-                      stream_.get()),
-                  "cub::DeviceReduce::TransformReduce");
+      cuda::check(
+          cub::DeviceReduce::Reduce(scratch, bytes, values, to, static_cast<std::int64_t>(count),
+                                    thrust::plus<Sum>{}, Sum{}, stream_.get()),
+          "cub::DeviceReduce::Reduce");
     };
     std::size_t bytes = 0;
     reduce(nullptr, bytes);
