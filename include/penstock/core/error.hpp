@@ -46,7 +46,7 @@ class [[gnu::visibility("default")]] layout_error : public error {
 
 /// A dataset has another size at the begin of an epoch than at the construction of its loader,
 /// which has planned its epochs, and its state, by the first one.
-class dataset_changed : public error {
+class [[gnu::visibility("default")]] dataset_changed : public error {
  public:
   dataset_changed(std::uint64_t planned, std::uint64_t found, std::uint64_t epoch)
       : error("dataset_changed: the dataset had " + std::to_string(planned) +
