@@ -64,8 +64,10 @@ class engine {
         work_(slots_->count()),
         delivery_(slots_->count(), options.in_order),
         binder_(dataset_, dataset_size_, sampler_, plan_),
-        recovery_(options.on_error, dataset_size_, slots_->count(), options.batch_size),
-        watch_(options, names_failed_sample<Dataset>),
+        recovery_(options.on_error, dataset_size_, slots_->count(), options.batch_size,
+                  base_sizes_of(dataset_)),
+        watch_(options, names_failed_sample<Dataset>,
+               [this](std::uint64_t sample) { return origin_of(dataset_, sample); }),
         cancellation_(make_cancellation(options)),
         hands_(make_hands(dataset_, recovery_, watch_, options.workers, run_.most())),
         pool_(options.workers, work_on{this}, wake_all{this}),
@@ -368,6 +370,7 @@ class engine {
     failure where = batch.error_where();
     if (!error) error = recovery_.judge(slot, batch.info, where);
     if (error) {
+      if (where.stage == "read") where.origin = origin_of(dataset_, where.sample);
       failure_ = where;
       slots_->give_back(slot);
       std::rethrow_exception(error);
