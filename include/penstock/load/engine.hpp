@@ -295,8 +295,8 @@ class engine {
     }
   }
 
-  /// Binds a slot to the next batch; false when none is wanted any more.
-  bool bind(std::uint32_t slot, read_mark* mark) noexcept {
+  /// Binds a slot to the next batch; false when none is wanted any more. Not inlined, as `fill`.
+  [[gnu::noinline]] bool bind(std::uint32_t slot, read_mark* mark) noexcept {
     slot_work& batch = work_[slot];
     if (!binder_.bind(batch, mark)) return false;
     const std::size_t run = run_.samples();
@@ -305,8 +305,9 @@ class engine {
     return true;
   }
 
-  /// Reads run `run` of the batch in `slot`. An exception stays with the batch.
-  void fill(std::uint32_t slot, std::uint32_t run, hands& own) noexcept {
+  /// Reads run `run` of the batch in `slot`. An exception stays with the batch. A function of its
+  /// own, so that no arithmetic of a read moves out of what flushes denormals around its call.
+  [[gnu::noinline]] void fill(std::uint32_t slot, std::uint32_t run, hands& own) noexcept {
     slot_work& batch = work_[slot];
     const auto [begin, end] = batch.places_of(run);
     const auto is_over = [&] {
@@ -388,12 +389,11 @@ class engine {
   batch_type read_inline() {
     const auto slot = slots_->try_acquire();
     if (!slot) slots_->throw_exhausted();
-    if (!bind(*slot,
-              hands_.front().mark)) {  // between two steps of the consumer nobody else ends it
+    const flushed_denormals as_on_a_worker;  // for the sampler too
+    if (!bind(*slot, hands_.front().mark)) {
       slots_->give_back(*slot);
       return {};
     }
-    const flushed_denormals as_on_a_worker;
     for (std::uint32_t run = work_[*slot].first_run(); run < runs_; ++run) {
       fill(*slot, run, hands_.front());
     }
