@@ -22,6 +22,17 @@ inline constexpr std::size_t cache_line = 128;
 inline constexpr std::size_t cache_line = 64;
 #endif
 
+/// A value that shares its cache line with nothing: one that many threads read while its neighbours
+/// would be written, or the other way round.
+template <class T>
+struct alignas(cache_line) own_line {
+  T value;
+};
+
+static_assert(alignof(own_line<std::uint64_t>) == cache_line &&
+                  sizeof(own_line<std::uint64_t>) == cache_line,
+              "what comes before and behind it lies in other lines");
+
 /// The atomics and the ways of waiting that the lock-free parts are written with. A template
 /// parameter everywhere, so that a model checker can run the very same source.
 struct std_atomics {

@@ -168,7 +168,7 @@ class engine {
     active_ = false;
     if (is_in_child()) return;
     const std::uint64_t opened = binder_.end();
-    cancelled_.store(opened, std::memory_order_release);
+    cancelled_.value.store(opened, std::memory_order_release);
     recovery_.interrupt();
     if (options_.workers == 0) next_ = opened;
     for (; next_ != opened; ++next_) {
@@ -311,7 +311,8 @@ class engine {
     slot_work& batch = work_[slot];
     const auto [begin, end] = batch.places_of(run);
     const auto is_over = [&] {
-      return batch.sequence < cancelled_.load(std::memory_order_acquire) || delivery_.has_failed();
+      return batch.sequence < cancelled_.value.load(std::memory_order_acquire) ||
+             delivery_.has_failed();
     };
     if (!batch.order || begin == end || is_over()) return;
     const std::span wanted{own.indices.data(), end - begin};
@@ -423,9 +424,11 @@ class engine {
 
   batch_binder<Dataset, Sampler> binder_;
 
-  sequence demand_;                          // moves when more batches are wanted
-  std::optional<std::uint32_t> spare_;       // of the opener: a slot at hand
-  std::atomic<std::uint64_t> cancelled_{0};  // batches below it are not read any more
+  sequence demand_;                     // moves when more batches are wanted
+  std::optional<std::uint32_t> spare_;  // of the opener: a slot at hand
+  // Batches below it are not read any more. Every worker looks at it for each run; it stands
+  // between what the opener and what the consumer writes for each batch.
+  own_line<std::atomic<std::uint64_t>> cancelled_{0};
 
   std::uint64_t next_ = 0;  // of the consumer: the next batch to take
   std::uint64_t end_seen_ = 0;
