@@ -70,6 +70,7 @@
 #include <penstock/load/loader.hpp>
 #include <penstock/load/loader_state.hpp>
 #include <penstock/load/options.hpp>
+#include <penstock/load/quarantine.hpp>
 #include <penstock/load/stalled_read.hpp>
 #include <penstock/load/worker_pool.hpp>
 

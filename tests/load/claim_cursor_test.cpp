@@ -43,6 +43,7 @@ struct staged {
       write();
       return std::atomic<T>::fetch_add(value, order);
     }
+    void notify(std::uint32_t) noexcept { std::atomic<T>::notify_all(); }
 
    private:
     static void write() {
@@ -154,7 +155,7 @@ TEST_CASE("a batch wakes as many as find work in it, and the end wakes all", "[l
     sleepy_atomics::wait_for_sleeps(i + 1);
   }
   cursor.publish(0, 0);
-  CHECK(sleepy_atomics::wakes == 2);  // for run 1, and to open batch 1; run 0 is the opener's
+  CHECK(sleepy_atomics::wakes == 1);  // two, by one call: for run 1, and to open batch 1
   waiters[0].join();                  // those who fell asleep first
   waiters[1].join();
   CHECK(back == 2);
@@ -162,7 +163,7 @@ TEST_CASE("a batch wakes as many as find work in it, and the end wakes all", "[l
   CHECK(cursor.next().what == kind::open);
   cursor.wake();
   for (std::size_t i = 2; i < waiters.size(); ++i) waiters[i].join();
-  CHECK(sleepy_atomics::wakes == 3);
+  CHECK(sleepy_atomics::wakes == 2);
 }
 
 TEST_CASE("waiting for a batch that is open already returns at once", "[load]") {

@@ -61,14 +61,16 @@ class alignas(cache_line) batch_work {
   /// (`last_batch::pad`) its begin follows.
   void pick(const epoch_plan& plan, std::size_t begin,
             std::span<std::uint64_t> out) const noexcept {
-    std::uint64_t k = info.index * plan.batch_size() + begin;
+    // Neither sum may wrap, whatever the size: a batch begins before the end of the epoch.
+    std::uint64_t k = info.index * plan.batch_size();
+    const std::uint64_t left = plan.samples() - k;
+    k = begin < left ? k + begin : (begin - left) % plan.samples();
     while (!out.empty()) {
-      k %= plan.samples();
       const auto count =
           static_cast<std::size_t>(std::min<std::uint64_t>(out.size(), plan.samples() - k));
       order->fill(k, out.first(count));
       out = out.subspan(count);
-      k += count;
+      k = 0;  // at the end of the epoch, if not of the batch
     }
   }
 

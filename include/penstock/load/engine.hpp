@@ -64,8 +64,10 @@ class engine {
         work_(slots_->count()),
         delivery_(slots_->count(), options.in_order),
         binder_(dataset_, dataset_size_, sampler_, plan_),
-        recovery_(options.on_error, dataset_size_, slots_->count(), options.batch_size),
-        watch_(options, names_failed_sample<Dataset>),
+        recovery_(options.on_error, dataset_size_, slots_->count(), options.batch_size,
+                  base_sizes_of(dataset_)),
+        watch_(options, names_failed_sample<Dataset>,
+               [this](std::uint64_t sample) { return origin_of(dataset_, sample); }),
         cancellation_(make_cancellation(options)),
         hands_(make_hands(dataset_, recovery_, watch_, options.workers, run_.most())),
         pool_(options.workers, work_on{this}, wake_all{this}),
@@ -169,7 +171,7 @@ class engine {
     active_ = false;
     if (is_in_child()) return;
     const std::uint64_t opened = binder_.end();
-    cancelled_.store(opened, std::memory_order_release);
+    cancelled_.value.store(opened, std::memory_order_release);
     recovery_.interrupt();
     if (options_.workers == 0) next_ = opened;
     for (; next_ != opened; ++next_) {
@@ -296,8 +298,8 @@ class engine {
     }
   }
 
-  /// Binds a slot to the next batch; false when none is wanted any more.
-  bool bind(std::uint32_t slot, read_mark* mark) noexcept {
+  /// Binds a slot to the next batch; false when none is wanted any more. Not inlined, as `fill`.
+  [[gnu::noinline]] bool bind(std::uint32_t slot, read_mark* mark) noexcept {
     slot_work& batch = work_[slot];
     if (!binder_.bind(batch, mark)) return false;
     const std::size_t run = run_.samples();
@@ -306,12 +308,14 @@ class engine {
     return true;
   }
 
-  /// Reads run `run` of the batch in `slot`. An exception stays with the batch.
-  void fill(std::uint32_t slot, std::uint32_t run, hands& own) noexcept {
+  /// Reads run `run` of the batch in `slot`. An exception stays with the batch. A function of its
+  /// own, so that no arithmetic of a read moves out of what flushes denormals around its call.
+  [[gnu::noinline]] void fill(std::uint32_t slot, std::uint32_t run, hands& own) noexcept {
     slot_work& batch = work_[slot];
     const auto [begin, end] = batch.places_of(run);
     const auto is_over = [&] {
-      return batch.sequence < cancelled_.load(std::memory_order_acquire) || delivery_.has_failed();
+      return batch.sequence < cancelled_.value.load(std::memory_order_acquire) ||
+             delivery_.has_failed();
     };
     if (!batch.order || begin == end || is_over()) return;
     const std::span wanted{own.indices.data(), end - begin};
@@ -373,6 +377,7 @@ class engine {
     failure where = batch.error_where();
     if (!error) error = recovery_.judge(slot, batch.info, where);
     if (error) {
+      if (where.stage == "read") where.origin = origin_of(dataset_, where.sample);
       failure_ = where;
       slots_->give_back(slot);
       std::rethrow_exception(error);
@@ -392,12 +397,11 @@ class engine {
     if (!slot && options_.when_held == when_held::wait) slot = slots_->acquire_starving();
     if (!slot && delivery_.has_failed()) delivery_.rethrow(failure_);  // stopped meanwhile
     if (!slot) slots_->throw_exhausted();
-    if (!bind(*slot,
-              hands_.front().mark)) {  // between two steps of the consumer nobody else ends it
+    const flushed_denormals as_on_a_worker;  // for the sampler too
+    if (!bind(*slot, hands_.front().mark)) {
       slots_->give_back(*slot);
       return {};
     }
-    const flushed_denormals as_on_a_worker;
     for (std::uint32_t run = work_[*slot].first_run(); run < runs_; ++run) {
       fill(*slot, run, hands_.front());
     }
@@ -427,9 +431,11 @@ class engine {
 
   batch_binder<Dataset, Sampler> binder_;
 
-  sequence demand_;                          // moves when more batches are wanted
-  std::optional<std::uint32_t> spare_;       // of the opener: a slot at hand
-  std::atomic<std::uint64_t> cancelled_{0};  // batches below it are not read any more
+  sequence demand_;                     // moves when more batches are wanted
+  std::optional<std::uint32_t> spare_;  // of the opener: a slot at hand
+  // Batches below it are not read any more. Every worker looks at it for each run; it stands
+  // between what the opener and what the consumer writes for each batch.
+  own_line<std::atomic<std::uint64_t>> cancelled_{0};
 
   std::uint64_t next_ = 0;  // of the consumer: the next batch to take
   std::uint64_t end_seen_ = 0;

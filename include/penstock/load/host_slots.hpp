@@ -13,6 +13,7 @@
 #include <penstock/core/batch.hpp>
 #include <penstock/core/checked.hpp>
 #include <penstock/core/error.hpp>
+#include <penstock/core/sequence.hpp>
 #include <penstock/device/device.hpp>
 #include <penstock/load/batch_queue.hpp>
 #include <penstock/memory/budget.hpp>
@@ -198,9 +199,11 @@ class host_slots {
   std::vector<typename Device::event_type> drained_;
   std::size_t wake_at_;
   batch_queue<ticket> returned_;
-  std::atomic<std::size_t> free_{0};  // tickets in the queue
-  std::atomic<std::size_t> leased_{0};
-  std::atomic<bool> starving_{false};
+  // A line each: workers and who releases write the first, the consumer the others, all read the
+  // last.
+  alignas(cache_line) std::atomic<std::size_t> free_{0};  // tickets in the queue
+  alignas(cache_line) std::atomic<std::size_t> leased_{0};
+  alignas(cache_line) std::atomic<bool> starving_{false};
 };
 
 /// A lease of one batch in host memory. Move-only; its destruction gives the slot back for refilling.

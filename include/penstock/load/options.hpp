@@ -106,12 +106,15 @@ struct loader_options {
   /// that hangs is let go, keeps what it needs alive, slots and their budget too, until the read
   /// returns, and `abandoned_readers()` counts it. Else the destructor waits and reports it: for a
   /// dataset that is referred to or `borrows`, a sampler that `borrows`, and a `map` function that
-  /// holds anything and does not say `static constexpr bool borrows = false`. DataLoader(timeout),
-  /// which gives up waiting for a batch.
+  /// holds anything and does not say `static constexpr bool borrows = false`. What was let go is
+  /// destroyed by the thread whose read returns last, on that thread, perhaps while the program's
+  /// static objects go: dataset, sampler, functions, device memory. DataLoader(timeout), which
+  /// gives up waiting for a batch.
   std::chrono::milliseconds timeout{0};
 
-  /// Gets those reports, on a thread of the loader's; without it they are lines on stderr. What it throws
-  /// ends the range. It must not destroy the loader.
+  /// Gets those reports, on a thread of the loader's, and on the destroying thread those of reads
+  /// that the destructor waits for: it must not take a lock that is held there. Without it they are
+  /// lines on stderr. What it throws ends the range. It must not destroy the loader.
   std::function<void(const stalled_read&)> on_stall = {};
 
   /// Once its stop is requested, from any thread, no run of samples is begun. As soon as those under way

@@ -144,11 +144,16 @@ class marked_order {
 /// is no thread, and there are no marks, unless the options ask for a warning or a timeout.
 class read_watch {
  public:
+  using origins = std::function<sample_origin(std::uint64_t)>;
+
   /// For `options.workers` readers, or the one on the consumer's thread; see `read_mark::prepare`.
-  read_watch(const loader_options& options, bool is_exact)
+  /// `origin` says where a sample comes from; it is called on the watch's thread and must not
+  /// throw.
+  read_watch(const loader_options& options, bool is_exact, origins origin = {})
       : warning_(options.stall_warning),
         timeout_(options.timeout),
         report_(options.on_stall),
+        origin_(std::move(origin)),
         marks_(is_on() ? (std::max)(options.workers, std::size_t{1}) : 0),
         known_(marks_.size()) {
     for (read_mark& mark : marks_) mark.prepare(is_exact);
@@ -203,7 +208,7 @@ class read_watch {
   /// Behind `stop`: reports the reads that were given up and that a destructor has to wait for.
   void report_blocked() noexcept {
     for (std::size_t reader = 0; reader < marks_.size(); ++reader) {
-      const auto sight = marks_[reader].look();
+      const auto sight = look(reader);
       if (!sight || !marks_[reader].is_given_up()) continue;
       try {
         report({sight->where, reader, elapsed(reader), true});
@@ -235,9 +240,17 @@ class read_watch {
     return std::chrono::duration_cast<milliseconds>(known_[reader].seen);
   }
 
+  [[nodiscard]] std::optional<read_mark::sight> look(std::size_t reader) const {
+    auto sight = marks_[reader].look();
+    if (sight && origin_ && sight->where.stage == "read") {
+      sight->where.origin = origin_(sight->where.sample);
+    }
+    return sight;
+  }
+
   template <class Fail>
   void look_at(std::size_t reader, clock::duration step, const Fail& fail) {
-    const auto sight = marks_[reader].look();
+    const auto sight = look(reader);
     known_read& known = known_[reader];
     if (!sight) {
       known.turn = 0;  // no read's
@@ -283,6 +296,7 @@ class read_watch {
   milliseconds warning_;
   milliseconds timeout_;
   std::function<void(const stalled_read&)> report_;
+  origins origin_;
   std::vector<read_mark> marks_;   // by reader; empty where nothing is watched
   std::vector<known_read> known_;  // of the watch's thread: what it saw when it last looked,
   clock::time_point looked_ = clock::now();  // and when that was
