@@ -194,6 +194,22 @@ void the_body_waits_for_the_stream() {
   }
 }
 
+/// The end of a lease is queued in its stream, also from that stream's own work and where it is full.
+void a_lease_ends_on_its_full_stream() {
+  auto loader = make_loader(1);
+  ps::host_device device;
+  auto stream = device.make_stream();
+  ps::transfer feed{loader, stream};
+  for (auto& batch : feed.epoch(0)) {
+    std::promise<void> gate;
+    stream.launch([own = std::make_unique<device_lease>(std::move(batch)),
+                   opened = gate.get_future().share()] { opened.wait(); });
+    for (int i = 0; i < 255; ++i) stream.launch([] {});
+    gate.set_value();
+  }
+  device.synchronize(stream);
+}
+
 /// Writes nothing of a sample but its label.
 struct leaves_gaps {
   using record_type = ramps::record_type;
@@ -243,5 +259,6 @@ int main() {
   a_lease_goes_to_another_thread();
   a_transform_and_leases_that_stay();
   the_body_waits_for_the_stream();
+  a_lease_ends_on_its_full_stream();
   std::puts("nothing to report");
 }

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include <penstock/core/sequence.hpp>
+#include <penstock/memory/last_owner.hpp>
 
 #include "support/catch.hpp"
 #include "support/gated_device.hpp"
@@ -93,7 +94,7 @@ struct host_memory {
 };
 
 std::shared_ptr<ring> make_ring(const watched_device& device, std::size_t depth) {
-  return std::make_shared<ring>(device, layout, depth);
+  return ps::detail::shared_by_leases<ring, ps::host_stream_ref>(device, layout, depth);
 }
 
 lease hand_out(const std::shared_ptr<ring>& slots, std::size_t slot, ps::host_stream_ref stream) {

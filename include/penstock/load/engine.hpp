@@ -32,6 +32,7 @@
 #include <penstock/load/recovery.hpp>
 #include <penstock/load/run_length.hpp>
 #include <penstock/load/worker_pool.hpp>
+#include <penstock/memory/last_owner.hpp>
 #include <penstock/order/sampler.hpp>
 
 namespace penstock::inline PENSTOCK_ABI::detail {
@@ -216,7 +217,7 @@ class engine {
   std::shared_ptr<host_slots<record_type, Device>> make_slots() const {
     auto granted = reserve_slots(layout_.bytes(), options_);
     const auto count = static_cast<std::size_t>(granted.slots());
-    return std::make_shared<host_slots<record_type, Device>>(
+    return shared_by_leases<host_slots<record_type, Device>, typename Device::stream_ref>(
         device_, layout_, count, slot_memory(options_), std::move(granted));
   }
 

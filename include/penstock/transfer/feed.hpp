@@ -14,6 +14,7 @@
 #include <vector>
 
 #include <penstock/core/error.hpp>
+#include <penstock/memory/last_owner.hpp>
 #include <penstock/transfer/batch_source.hpp>
 #include <penstock/transfer/device_batch.hpp>
 #include <penstock/transfer/device_transform.hpp>
@@ -43,8 +44,8 @@ class feed {
   feed(Source&& source, stream_ref stream, Transform transform, const transfer_options& options)
       : source_(std::forward<Source>(source)),
         stream_(usable(source_.where(), stream)),
-        memory_(std::make_shared<memory_type>(source_.where(), source_.layout(),
-                                              checked_depth(options), std::move(transform))),
+        memory_(shared_by_leases<memory_type, stream_ref>(
+            source_.where(), source_.layout(), checked_depth(options), std::move(transform))),
         slots_(memory_, &memory_->slots),
         issued_(options.depth),
         when_held_(options.when_held) {}
