@@ -70,7 +70,8 @@ __global__ void meet_without_some() {
 __global__ void write_far(unsigned* to, unsigned places) { to[blockDim.x + places] = 1; }
 __global__ void write_past_shared() {
   __shared__ float values[tile];
-  values[tile + threadIdx.x] = 0.0F;
+  float* end = values + tile;
+  end[threadIdx.x] = 0.0F;
 }
 __global__ void declare_too_much(unsigned* to) {
   __shared__ unsigned values[13000];

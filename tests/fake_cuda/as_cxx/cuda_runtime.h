@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Stands in for the CUDA toolkit's header of this name where kernels are compiled as C++, to run on the
-// double: the words that nvcc knows by itself, and the launch functions that are templates. What no
-// word of C++ can stand for, `__shared__` and `<<<>>>`, fake_cuda_translate.cmake rewrites.
+// In the place of the CUDA toolkit's header of this name where kernels are compiled as C++, to run on
+// the double: the words that nvcc knows by itself, and the launch functions that are templates. What
+// no word of C++ can stand for, `__shared__` and `<<<>>>`, fake_cuda_translate.cmake rewrites.
 #include <cuda_runtime_api.h>
 #include <math.h>
 #include <string.h>
@@ -12,6 +12,14 @@
 
 #include <fake_cuda/kernel.hpp>
 
+// The toolkit's cuda_runtime_api.h has some of these for other compilers too.
+#undef __host__
+#undef __device__
+#undef __global__
+#undef __shared__
+#undef __grid_constant__
+#undef __forceinline__
+#undef __launch_bounds__
 #define __host__
 #define __device__
 #define __global__
