@@ -47,23 +47,10 @@ void launch(cudaStream_t stream, std::function<void()> work, std::vector<const v
     call.result();
     return;
   }
-  const auto to = call.stream(stream);
-  if (to == nullptr) return;
-  if (to->device != call.thread().device) {
-    call.now().find("wrong device", "a kernel is launched on a stream of device " +
-                                        std::to_string(to->device) + " while device " +
-                                        std::to_string(call.thread().device) + " is current");
-    call.done(cudaErrorInvalidResourceHandle);
-    return;
-  }
-  if (const auto why = call.refused_by_capture(*to); why != cudaSuccess) {
-    call.done(why);
-    return;
-  }
   operation next;
   next.work = std::make_shared<std::function<void()>>(std::move(work));
   next.touches = std::move(touches);
-  call.now().push(to, std::move(next));
+  call.enqueue_work(stream, std::move(next));
 }
 
 void kernel_fault(cudaStream_t stream, cudaError_t code) {
@@ -175,6 +162,8 @@ const char* cudaGetErrorName(cudaError_t code) {
     PENSTOCK_NAME(cudaErrorMemoryAllocation);
     PENSTOCK_NAME(cudaErrorInitializationError);
     PENSTOCK_NAME(cudaErrorCudartUnloading);
+    PENSTOCK_NAME(cudaErrorInvalidConfiguration);
+    PENSTOCK_NAME(cudaErrorInvalidDeviceFunction);
     PENSTOCK_NAME(cudaErrorInsufficientDriver);
     PENSTOCK_NAME(cudaErrorCallRequiresNewerDriver);
     PENSTOCK_NAME(cudaErrorNoDevice);
@@ -370,6 +359,17 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
   }
   if (!is_done(place)) return call.done(cudaErrorNotReady);
   return call.done(call.lost(what->device));
+}
+
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t end) {
+  api_call call{"cudaEventElapsedTime"};
+  if (call.failed()) return call.result();
+  const CUevent_st* first = call.event(start);
+  const CUevent_st* last = first == nullptr ? nullptr : call.event(end);
+  if (last == nullptr) return call.done(cudaErrorInvalidResourceHandle);
+  if (!is_done(first->record) || !is_done(last->record)) return call.done(cudaErrorNotReady);
+  *milliseconds = 0.0F;
+  return cudaSuccess;
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {

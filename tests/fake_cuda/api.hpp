@@ -34,6 +34,8 @@ class api_call {
   /// Why the stream takes no work now: it is of a capture that something has ended, or it is the legacy
   /// default stream while a stream that waits for that one is captured, which this ends.
   [[nodiscard]] cudaError_t refused_by_capture(const CUstream_st& stream);
+  /// Gives a stream of the current device work that stands for a kernel.
+  cudaError_t enqueue_work(cudaStream_t stream, operation next);
   /// Whether a capture forbids a call that may wait or allocate; ends the capture if so.
   bool forbidden_by_capture();
   /// The error of a device whose context is lost.

@@ -2,6 +2,7 @@
 #include "api.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace fake_cuda::detail {
 
@@ -117,6 +118,20 @@ cudaError_t api_call::refused_by_capture(const CUstream_st& stream) {
     refused = cudaErrorStreamCaptureImplicit;
   }
   return refused;
+}
+
+cudaError_t api_call::enqueue_work(cudaStream_t stream, operation next) {
+  const auto to = this->stream(stream);
+  if (to == nullptr) return done(cudaErrorInvalidResourceHandle);
+  if (to->device != thread_.device) {
+    now_.find("wrong device", "a kernel is launched on a stream of device " +
+                                  std::to_string(to->device) + " while device " +
+                                  std::to_string(thread_.device) + " is current");
+    return done(cudaErrorInvalidResourceHandle);
+  }
+  if (const auto why = refused_by_capture(*to); why != cudaSuccess) return done(why);
+  now_.push(to, std::move(next));
+  return cudaSuccess;
 }
 
 bool api_call::forbidden_by_capture() {

@@ -106,6 +106,11 @@ copy_statistics statistics() {
   const std::lock_guard lock{now.mutex};
   return now.statistics;
 }
+kernel_statistics kernels_run() {
+  auto& now = detail::the_world();
+  const std::lock_guard lock{now.mutex};
+  return now.kernels;
+}
 unsigned int event_flags(cudaEvent_t event) { return event->flags; }
 
 }  // namespace fake_cuda

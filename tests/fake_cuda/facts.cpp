@@ -19,6 +19,7 @@ int main() {
   FACT(cudaErrorMemoryAllocation);
   FACT(cudaErrorInitializationError);
   FACT(cudaErrorCudartUnloading);
+  FACT(cudaErrorInvalidConfiguration);
   FACT(cudaErrorInsufficientDriver);
   FACT(cudaErrorStubLibrary);
   FACT(cudaErrorNoDevice);
@@ -101,6 +102,18 @@ int main() {
   FACT(offsetof(cudaPointerAttributes, device));
   FACT(offsetof(cudaPointerAttributes, devicePointer));
   FACT(offsetof(cudaPointerAttributes, hostPointer));
+  FACT(sizeof(dim3));
+  FACT(sizeof(uint3));
+  FACT(alignof(uint2));
+  FACT(alignof(uint4));
+  FACT(sizeof(cudaLaunchConfig_t));
+  FACT(offsetof(cudaLaunchConfig_t, blockDim));
+  FACT(offsetof(cudaLaunchConfig_t, dynamicSmemBytes));
+  FACT(offsetof(cudaLaunchConfig_t, stream));
+  FACT(offsetof(cudaLaunchConfig_t, numAttrs));
+  FACT(sizeof(cudaFuncAttributes));
+  FACT(offsetof(cudaFuncAttributes, maxThreadsPerBlock));
+  FACT(offsetof(cudaFuncAttributes, binaryVersion));
   std::printf("%p %p\n", static_cast<void*>(cudaStreamLegacy),
               static_cast<void*>(cudaStreamPerThread));
   TYPE(cudaGetErrorName);
@@ -134,6 +147,10 @@ int main() {
   TYPE(cudaEventRecord);
   TYPE(cudaEventQuery);
   TYPE(cudaEventSynchronize);
+  TYPE(cudaEventElapsedTime);
+  TYPE(cudaLaunchKernel);
+  TYPE(cudaLaunchKernelExC);
+  TYPE(cudaFuncGetAttributes);
   TYPE(cudaLaunchHostFunc);
   TYPE(cudaMalloc);
   TYPE(cudaFree);

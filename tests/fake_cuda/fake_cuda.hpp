@@ -22,10 +22,11 @@ extern "C" cudaError_t cudaStreamGetDevice(cudaStream_t stream, int* device);
 ///
 /// Modelled: streams, events, waits, asynchronous copies and memsets, host functions, allocation
 /// and registration, bounds, the last-error slot, faults of kernels, stream capture and graphs,
-/// several devices, no driver, unloading at exit.
+/// several devices, no driver, unloading at exit. Kernels, where they are compiled as C++ (README.md);
+/// `launch` puts any other host code on a stream in the place of one.
 ///
-/// Not modelled: kernels themselves (`launch` puts host code on a stream in their place), the
-/// waiting of blocking streams for the legacy default stream (it is a stream like any other here),
+/// Not modelled: warps, atomics, clusters and dynamic shared memory, blocks of a kernel that run at
+/// the same time, the waiting of blocking streams for the legacy default stream (it is a stream like any other here),
 /// stream priorities, managed memory, peer access, timing. A graph runs its work in the order of
 /// capture. Captures note operations in the order of the calls, not their true dependencies.
 namespace fake_cuda {
@@ -40,6 +41,9 @@ enum class policy {
   random,
 };
 
+/// In which order the blocks of a kernel run, and the threads of a block from barrier to barrier.
+enum class order { forwards, backwards, seeded };
+
 struct config {
   fake_cuda::policy policy = fake_cuda::policy::late;
   std::uint64_t seed = 0;
@@ -50,6 +54,7 @@ struct config {
   std::size_t pinned_memory = std::size_t{4} << 30;  ///< bytes that can be page-locked
   int host_numa_id = -1;
   bool read_only_registration = true;
+  fake_cuda::order kernels = order::forwards;
 };
 
 /// Forgets everything and starts anew; of the calling thread's state too. No other thread may be in
@@ -84,8 +89,8 @@ void fail_from(std::uint64_t k, cudaError_t code);
 /// Something that no program may do.
 struct finding {
   /// "double free", "free of unknown memory", "use after free", "use after destroy", "freed under
-  /// work", "unknown handle", "out of bounds", "wrong device", "call inside of work" or "work
-  /// threw".
+  /// work", "unknown handle", "out of bounds", "wrong device", "call inside of work", "work threw",
+  /// "barrier" or "shared memory".
   std::string kind;
   std::string text;
 };
@@ -126,7 +131,17 @@ struct copy_statistics {
 /// The flags that an event was made with.
 [[nodiscard]] unsigned int event_flags(cudaEvent_t event);
 
+/// How many kernels have run, and on how many barriers their blocks have met.
+struct kernel_statistics {
+  std::uint64_t kernels = 0;
+  std::uint64_t blocks = 0;
+  std::uint64_t barriers = 0;
+};
+[[nodiscard]] kernel_statistics kernels_run();
+
 /// What memory holds that nobody may look at.
 inline constexpr unsigned char poison = 0xA5;
+/// What a block's shared memory holds when the block begins: NaN in floats.
+inline constexpr unsigned char shared_poison = 0xFF;
 
 }  // namespace fake_cuda

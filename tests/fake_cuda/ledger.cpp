@@ -14,6 +14,8 @@ namespace detail {
 
 namespace {
 
+constexpr std::size_t guard = 256;  // bytes on either side of a block that are nobody's
+
 std::string readable(const memory_block& block) {
   std::ostringstream text;
   text << block.bytes << " bytes at " << static_cast<const void*>(block.base);
@@ -88,6 +90,17 @@ void world::check_unused(const memory_block& block, const std::string& call) {
   }
 }
 
+void world::check_guards(const memory_block& block, const std::string& who) {
+  if (block.what == memory_block::kind::registered) return;
+  for (unsigned char* begin : {block.base - guard, block.base + block.bytes}) {
+    const auto is_whole = [](unsigned char byte) { return byte == poison; };
+    if (std::all_of(begin, begin + guard, is_whole)) continue;
+    find("out of bounds", who + " found bytes written " +
+                              (begin < block.base ? "before " : "after ") + readable(block));
+    std::memset(begin, poison, guard);
+  }
+}
+
 cudaError_t world::take(memory_block::kind what, std::size_t bytes, int device, void** data) {
   const std::size_t limit =
       what == memory_block::kind::device ? how.device_memory : how.pinned_memory;
@@ -96,11 +109,12 @@ cudaError_t world::take(memory_block::kind what, std::size_t bytes, int device, 
   if (bytes > limit || taken[what] > limit - bytes) return cudaErrorMemoryAllocation;
   // Aligned to 256 bytes and never to more.
   constexpr std::size_t alignment = 256;
-  storage.push_back(std::unique_ptr<unsigned char[]>(new unsigned char[bytes + 3 * alignment]));
+  const std::size_t all = bytes + 3 * alignment + guard;
+  storage.push_back(std::unique_ptr<unsigned char[]>(new unsigned char[all]));
   auto at = reinterpret_cast<std::uintptr_t>(storage.back().get());
   at = (at + 2 * alignment - 1) / (2 * alignment) * (2 * alignment) + alignment;
   auto* base = reinterpret_cast<unsigned char*>(at);
-  std::memset(base, poison, bytes);
+  std::memset(base - guard, poison, bytes + 2 * guard);
   taken[what] += bytes;
   freed.erase(base);
   blocks[base] = {what, base, bytes, device};
@@ -134,6 +148,7 @@ cudaError_t world::give(memory_block::kind what, void* data, const char* call, l
   take_back(base);
   // As the runtime does. Pinned memory is every device's.
   run_all(lock, what == memory_block::kind::device ? std::optional{block.device} : std::nullopt);
+  check_guards(block, call);
   if (what != memory_block::kind::registered) std::memset(base, poison, block.bytes);
   return cudaSuccess;
 }

@@ -86,10 +86,13 @@ void world::run_work(lock_type& lock, const stream_ptr& stream) {
   operation& next = stream->queue.front();
   auto work = std::move(next.work);
   const cudaError_t fault = next.fault;
+  const bool is_kernel = next.is_kernel;
   bool threw = false;
   note({.number = stream->number,
         .is_call = false,
-        .what = next.is_host_function ? "host function" : "work"});
+        .what = next.is_host_function ? "host function"
+                : is_kernel           ? "kernel"
+                                      : "work"});
   stream->busy = true;
   lock.unlock();
   if (work != nullptr) {
@@ -106,6 +109,9 @@ void world::run_work(lock_type& lock, const stream_ptr& stream) {
   lock.lock();
   stream->busy = false;
   if (threw) find("work threw", "an exception left work on a stream");
+  for (const auto& [base, block] : blocks) {
+    if (is_kernel) check_guards(block, "a kernel, or what ran beside it,");
+  }
   complete(*stream);
   if (fault != cudaSuccess) lose(stream->device, fault);
   skip_waits();

@@ -43,6 +43,7 @@ struct operation {
   mark target;                                         // of a wait
   std::shared_ptr<std::function<void()>> work;
   bool is_host_function = false;
+  bool is_kernel = false;
   cudaError_t fault = cudaSuccess;
   std::vector<const void*> touches;
   bool begun = false;
@@ -169,6 +170,8 @@ class world {
   void check_operation(const operation& next, int device);
   /// Notes who still uses a block that is about to go.
   void check_unused(const memory_block& block, const std::string& call);
+  /// Notes memory around a block that somebody has written to.
+  void check_guards(const memory_block& block, const std::string& who);
   cudaError_t take(memory_block::kind what, std::size_t bytes, int device, void** data);
   cudaError_t give(memory_block::kind what, void* data, const char* call, lock_type& lock);
   /// The same when the call was told to fail: an attempt, after which the memory counts as gone.
@@ -204,6 +207,7 @@ class world {
   std::map<std::string, std::uint64_t> calls;
   std::uint64_t all_calls = 0;
   copy_statistics statistics;
+  kernel_statistics kernels;
   std::deque<trace_entry> trace;
   std::atomic<unsigned> threads{0};
 

@@ -23,6 +23,21 @@
 #define cudaEventBlockingSync 0x01
 #define cudaEventDisableTiming 0x02
 
+struct uint2 {
+  unsigned int x, y;
+} __attribute__((aligned(8)));
+struct uint3 {
+  unsigned int x, y, z;
+};
+struct uint4 {
+  unsigned int x, y, z, w;
+} __attribute__((aligned(16)));
+struct dim3 {
+  unsigned int x, y, z;
+  constexpr dim3(unsigned int vx = 1, unsigned int vy = 1, unsigned int vz = 1)
+      : x(vx), y(vy), z(vz) {}
+};
+
 struct CUstream_st;
 struct CUevent_st;
 struct CUgraph_st;
@@ -44,6 +59,7 @@ enum cudaError {
   cudaErrorMemoryAllocation = 2,
   cudaErrorInitializationError = 3,
   cudaErrorCudartUnloading = 4,
+  cudaErrorInvalidConfiguration = 9,
   cudaErrorInsufficientDriver = 35,
   cudaErrorStubLibrary = 34,
   cudaErrorCallRequiresNewerDriver = 36,
@@ -128,6 +144,31 @@ struct cudaPointerAttributes {
   long reserved[8];
 };
 
+struct cudaLaunchAttribute;
+struct cudaLaunchConfig_st {
+  dim3 gridDim;
+  dim3 blockDim;
+  std::size_t dynamicSmemBytes;
+  cudaStream_t stream;
+  cudaLaunchAttribute* attrs;
+  unsigned int numAttrs;
+};
+using cudaLaunchConfig_t = cudaLaunchConfig_st;
+
+struct cudaFuncAttributes {
+  std::size_t sharedSizeBytes;
+  std::size_t constSizeBytes;
+  std::size_t localSizeBytes;
+  int maxThreadsPerBlock;
+  int numRegs;
+  int ptxVersion;
+  int binaryVersion;
+  int cacheModeCA;
+  int maxDynamicSharedSizeBytes;
+  int preferredShmemCarveout;
+  int reserved[22];
+};
+
 extern "C" {
 
 const char* cudaGetErrorName(cudaError_t error);
@@ -161,6 +202,11 @@ cudaError_t cudaEventDestroy(cudaEvent_t event);
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream = nullptr);
 cudaError_t cudaEventQuery(cudaEvent_t event);
 cudaError_t cudaEventSynchronize(cudaEvent_t event);
+cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t start, cudaEvent_t end);
+cudaError_t cudaLaunchKernel(const void* func, dim3 gridDim, dim3 blockDim, void** args,
+                             std::size_t sharedMem, cudaStream_t stream);
+cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* func, void** args);
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attr, const void* func);
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t fn, void* userData);
 cudaError_t cudaMalloc(void** devPtr, std::size_t size);
 cudaError_t cudaFree(void* devPtr);

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "fake_cuda.hpp"
+#include "kernel.hpp"
+
+namespace fake_cuda::detail {
+
+/// A launch of a kernel.
+struct grid {
+  const void* kernel = nullptr;
+  kernel_type type;
+  std::shared_ptr<void> arguments;
+  dim3 blocks;
+  dim3 threads;
+};
+
+/// Who hears what a kernel does that none may.
+class kernel_findings {
+ public:
+  virtual void find(const std::string& kind, const std::string& text) = 0;
+
+ protected:
+  ~kernel_findings() = default;
+};
+
+/// Runs a grid on the calling thread: block by block, a fiber for each thread of a block. Returns how
+/// many barriers its blocks have met on.
+std::uint64_t run(const grid& what, order how, std::uint64_t seed, kernel_findings& hear);
+
+}  // namespace fake_cuda::detail

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <memory>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+#include "fake_cuda.hpp"
+
+/// What a kernel that is compiled as C++ calls, and what launches it. Not for tests: they include
+/// <cuda_runtime.h> out of standin/, whose words for kernels come down to these.
+namespace fake_cuda {
+
+namespace detail {
+
+/// Returns when all threads of the block have come to this barrier.
+void meet(const char* file, unsigned line);
+
+/// The block's variable of that place in the text: poisoned, with guard bytes around it.
+[[nodiscard]] void* shared_memory(std::size_t bytes, std::size_t alignment, const char* file,
+                                  unsigned line);
+
+/// How a function that is a kernel gets its arguments, which a launch has as addresses.
+struct kernel_type {
+  std::size_t bytes = 0;  ///< of all arguments
+  std::shared_ptr<void> (*copy)(void** arguments) = nullptr;
+  void (*call)(const void* kernel, const void* arguments) = nullptr;
+};
+
+/// From now on `kernel` can be launched. nvcc registers a program's kernels when it starts.
+void know(const void* kernel, const kernel_type& type);
+
+template <class... Parameters>
+[[nodiscard]] const void* known(void (*kernel)(Parameters...)) {
+  static_assert((std::is_trivially_copyable_v<Parameters> && ...),
+                "the arguments of a kernel travel as bytes");
+  using arguments = std::tuple<Parameters...>;
+  kernel_type type;
+  type.bytes = sizeof(arguments);
+  type.copy = [](void** from) -> std::shared_ptr<void> {
+    return [&]<std::size_t... Is>(std::index_sequence<Is...>) {
+      static_cast<void>(from);  // of a kernel without parameters
+      return std::make_shared<arguments>(*static_cast<Parameters*>(from[Is])...);
+    }
+    (std::index_sequence_for<Parameters...>{});
+  };
+  type.call = [](const void* function, const void* all) {
+    const auto* values = static_cast<const arguments*>(all);
+    std::apply(reinterpret_cast<void (*)(Parameters...)>(const_cast<void*>(function)), *values);
+  };
+  const void* address = reinterpret_cast<const void*>(kernel);
+  know(address, type);
+  return address;
+}
+
+/// Calls a kernel by its name, for `launcher`: a template's arguments are deduced there.
+template <class Call, class... Arguments>
+void named_kernel(Arguments... arguments) {
+  Call{}(arguments...);
+}
+
+/// What stands for `kernel<<<blocks, threads, shared, stream>>>`.
+template <class Call>
+struct launcher {
+  dim3 blocks;
+  dim3 threads;
+  std::size_t shared;
+  cudaStream_t stream;
+
+  template <class... Arguments>
+  void operator()(Arguments... arguments) const {
+    void* addresses[] = {&arguments..., nullptr};
+    // As with <<<>>>, an error waits for cudaGetLastError.
+    static_cast<void>(cudaLaunchKernel(known(&named_kernel<Call, Arguments...>), blocks, threads,
+                                       addresses, shared, stream));
+  }
+};
+
+}  // namespace detail
+
+/// `fake_cuda_translate` (CMake) makes this of `kernel<<<blocks, threads>>>`.
+template <class Call>
+[[nodiscard]] detail::launcher<Call> configured(Call, dim3 blocks, dim3 threads,
+                                                std::size_t shared = 0,
+                                                cudaStream_t stream = nullptr) {
+  return {blocks, threads, shared, stream};
+}
+
+/// `fake_cuda_translate` makes this of `__shared__ T name;`.
+template <class T>
+[[nodiscard]] T& shared(const char* file = __builtin_FILE(), unsigned line = __builtin_LINE()) {
+  static_assert(std::is_trivially_copyable_v<T>, "nobody constructs shared memory");
+  return *static_cast<T*>(detail::shared_memory(sizeof(T), alignof(T), file, line));
+}
+
+}  // namespace fake_cuda

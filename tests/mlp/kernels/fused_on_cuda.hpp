@@ -1,0 +1,126 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <penstock/cuda.hpp>
+#include <penstock/penstock.hpp>
+
+#include "digits.hpp"
+#include "fake_cuda/fake_cuda.hpp"
+#include "host_backend.hpp"
+#include "modes.hpp"
+#include "run_on.hpp"
+// Behind the host's, for its stand-ins add to Thrust's namespace.
+#include "cuda_backend.cuh"
+
+/// The example's training loops on the CUDA device whose runtime is the double, and on the host device.
+namespace fused_on_cuda {
+
+namespace ps = penstock;
+
+/// Drawn digits.
+struct digits {
+  std::vector<std::uint8_t> images;
+  std::vector<std::uint8_t> labels;
+
+  explicit digits(std::size_t count, std::uint64_t first_key = 0) : images(count * 784) {
+    for (std::size_t i = 0; i < count; ++i) {
+      labels.push_back(static_cast<std::uint8_t>(i * 7 % 10));
+      mlp::draw_digit(labels[i], first_key + i,
+                      std::span<std::uint8_t, 784>{&images[i * 784], 784});
+    }
+  }
+  [[nodiscard]] ps::memory_dataset<ps::digit_record> data() const {
+    return ps::memory_dataset<ps::digit_record>{images, labels};
+  }
+};
+
+[[nodiscard]] inline mlp::options chosen_for(std::size_t epochs) {
+  mlp::options chosen;
+  chosen.epochs = epochs;
+  chosen.batch = 16;
+  chosen.workers = 1;
+  chosen.prefetch = 2;
+  chosen.seed = 5;
+  return chosen;
+}
+
+struct nothing_shown {
+  void begin() {}
+  void advance() {}
+};
+
+/// What a run leaves, and what the network then knows of other digits.
+struct outcome {
+  mlp::run_trace trace;
+  double accuracy = 0.0;
+};
+
+/// Trains in each of the modes.
+template <class Backend>
+[[nodiscard]] std::vector<outcome> train(const typename Backend::device_type& device,
+                                         const Backend& backend, const digits& on,
+                                         const digits& tested, const mlp::options& chosen,
+                                         const std::vector<mlp::technique>& modes) {
+  const auto data = on.data();
+  device.enter_thread();
+  const auto stream = Backend::make_stream(device);
+  mlp::trainer<Backend> trained{device,        backend,     stream,     chosen.batch,
+                                chosen.epochs, data.size(), chosen.seed};
+  mlp::sample_store<typename Backend::device_type> test{device, tested.labels.size()};
+  test.fill(0, tested.data(), {}, stream);
+  std::vector<outcome> found;
+  nothing_shown progress;
+  for (const mlp::technique mode : modes) {
+    if (mode == mlp::technique::serial) {
+      mlp::train_serially(data, device, trained, chosen, progress);
+    } else if (mode == mlp::technique::workers) {
+      mlp::train_with_workers(data, device, trained, chosen, progress);
+    } else if (mode == mlp::technique::overlapped) {
+      mlp::train_overlapped(data, device, trained, chosen, progress);
+    } else {
+      const mlp::resident_set<Backend> set{
+          device,       stream,        data,       false, mlp::order_of(chosen),
+          chosen.batch, chosen.epochs, chosen.seed};
+      static_cast<void>(mlp::train_resident(set, data.size(), device, trained, chosen, progress));
+    }
+    found.push_back({trained.trace(), trained.accuracy(test.images.data(), test.labels.data(),
+                                                       tested.labels.size())});
+  }
+  return found;
+}
+
+/// The same on the host device, in one mode.
+[[nodiscard]] inline outcome on_host(const digits& on, const digits& tested,
+                                     const mlp::options& chosen) {
+  return train(ps::host_device{}, mlp::host_backend{}, on, tested, chosen,
+               {mlp::technique::serial})[0];
+}
+
+/// The same on the CUDA device, with the kernels that `chosen` names.
+[[nodiscard]] inline std::vector<outcome> on_cuda(const digits& on, const digits& tested,
+                                                  const mlp::options& chosen,
+                                                  const std::vector<mlp::technique>& modes) {
+  const ps::cuda_device device{0};
+  const mlp::cuda_backend backend{device, chosen.batch, chosen.kernels, chosen.graph};
+  return train(device, backend, on, tested, chosen, modes);
+}
+
+/// The largest distance between the mean losses of the first five steps, at most; NaN if one is.
+[[nodiscard]] inline double first_losses_apart(const outcome& a, const outcome& b,
+                                               const mlp::options& chosen) {
+  const auto found = mlp::first_losses_of(a.trace, chosen);
+  const auto expected = mlp::first_losses_of(b.trace, chosen);
+  double most = 0.0;
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    const double apart = std::abs(found.at(i) - expected[i]);
+    if (!(apart <= most)) most = apart;
+  }
+  return most;
+}
+
+}  // namespace fused_on_cuda

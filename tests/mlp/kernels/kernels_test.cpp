@@ -1,0 +1,74 @@
+// The example on the CUDA device without a GPU: its kernels as they are, run by the double of the CUDA
+// runtime; host code in the place of cuBLAS's, CUB's and Thrust's.
+#include <cmath>
+#include <cstddef>
+#include <vector>
+
+#include "mlp/kernels/fused_on_cuda.hpp"
+#include "support/catch.hpp"
+
+namespace {
+
+using namespace fused_on_cuda;
+using fake_cuda::order;
+using fake_cuda::policy;
+
+struct schedule {
+  bool graph;
+  fake_cuda::config how;
+};
+
+const std::vector<mlp::technique> all_modes{mlp::all_techniques.begin(), mlp::all_techniques.end()};
+
+}  // namespace
+
+TEST_CASE("fused kernels have the host device's losses in all modes, with and without graphs",
+          "[mlp]") {
+  const digits data{100};  // six batches of 16 and one of 4
+  auto chosen = chosen_for(1);
+  const auto expected = on_host(data, data, chosen);
+  std::vector<outcome> first;
+  for (const schedule& one :
+       {schedule{false, {.policy = policy::late, .kernels = order::forwards}},
+        schedule{false, {.policy = policy::random, .seed = 2, .kernels = order::seeded}},
+        schedule{true, {.policy = policy::late, .kernels = order::backwards}},
+        schedule{true, {.policy = policy::random, .seed = 3, .kernels = order::seeded}}}) {
+    CAPTURE(one.graph, static_cast<int>(one.how.kernels));
+    fake_cuda::reset(one.how);
+    chosen.graph = one.graph;
+    for (const outcome& found : on_cuda(data, data, chosen, all_modes)) {
+      CHECK(first_losses_apart(found, expected, chosen) < 1e-5);
+      if (first.empty()) first.push_back(found);
+      // The same bits in every mode, and in every order of blocks and threads.
+      CHECK(found.trace == first[0].trace);
+    }
+    CHECK(fake_cuda::kernels_run().barriers > 0);
+    CHECK((fake_cuda::calls_of("cudaGraphLaunch") > 0) == one.graph);
+    CHECK(fake_cuda::expect_clean());
+  }
+}
+
+TEST_CASE("fused kernels learn what the host device learns", "[mlp]") {
+  fake_cuda::reset({.policy = policy::early, .kernels = order::backwards});
+  const digits data{203};
+  const digits tested{200, 1000};
+  const auto chosen = chosen_for(4);
+  const auto host = on_host(data, tested, chosen);
+  const auto cuda = on_cuda(data, tested, chosen, {mlp::technique::resident});
+  CAPTURE(host.accuracy, cuda[0].accuracy);
+  CHECK(host.accuracy > 0.5);
+  CHECK(std::abs(cuda[0].accuracy - host.accuracy) < 0.02);
+  CHECK(fake_cuda::expect_clean());
+}
+
+TEST_CASE("fused kernels around the first layer's products have the host device's losses too",
+          "[mlp]") {
+  fake_cuda::reset({.policy = policy::random, .seed = 4, .kernels = order::seeded});
+  const digits data{84};
+  auto chosen = chosen_for(1);
+  chosen.kernels = mlp::kernel_choice::cublas;
+  const auto host = on_host(data, data, chosen);
+  const auto cuda = on_cuda(data, data, chosen, {mlp::technique::overlapped});
+  CHECK(first_losses_apart(cuda[0], host, chosen) < 1e-5);
+  CHECK(fake_cuda::expect_clean());
+}

@@ -1,0 +1,84 @@
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+
+#include "fake_cuda/fake_cuda.hpp"
+
+// Stands in for cuBLAS where the example's kernels run on the double of the CUDA runtime: host code on
+// the stream, in the place of cuBLAS's own kernels. Scalars are in host memory.
+
+enum cublasStatus_t { CUBLAS_STATUS_SUCCESS = 0, CUBLAS_STATUS_INVALID_VALUE = 7 };
+enum cublasOperation_t { CUBLAS_OP_N = 0, CUBLAS_OP_T = 1 };
+enum cublasMath_t { CUBLAS_DEFAULT_MATH = 0 };
+
+struct cublasContext {
+  cudaStream_t stream = nullptr;
+};
+using cublasHandle_t = cublasContext*;
+
+inline const char* cublasGetStatusString(cublasStatus_t) { return "CUBLAS_STATUS"; }
+inline cublasStatus_t cublasCreate(cublasHandle_t* handle) {
+  *handle = new cublasContext;
+  return CUBLAS_STATUS_SUCCESS;
+}
+inline cublasStatus_t cublasDestroy(cublasHandle_t handle) {
+  delete handle;
+  return CUBLAS_STATUS_SUCCESS;
+}
+inline cublasStatus_t cublasSetMathMode(cublasHandle_t, cublasMath_t) {
+  return CUBLAS_STATUS_SUCCESS;
+}
+inline cublasStatus_t cublasSetWorkspace(cublasHandle_t, void*, std::size_t) {
+  return CUBLAS_STATUS_SUCCESS;
+}
+inline cublasStatus_t cublasSetStream(cublasHandle_t handle, cudaStream_t stream) {
+  handle->stream = stream;
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+namespace cublas_standin {
+
+/// An element of a column-major matrix, which may lie transposed.
+struct operand {
+  const float* data;
+  std::size_t leading;
+  bool transposed;
+  [[nodiscard]] float operator()(std::size_t row, std::size_t column) const {
+    return transposed ? data[row * leading + column] : data[column * leading + row];
+  }
+};
+
+}  // namespace cublas_standin
+
+/// c (m x n) = alpha * a (m x k) * b (k x n) + beta * c, beta being 0.
+inline cublasStatus_t cublasSgemm(cublasHandle_t handle, cublasOperation_t a_lies,
+                                  cublasOperation_t b_lies, int m, int n, int k, const float* alpha,
+                                  const float* a, int a_leading, const float* b, int b_leading,
+                                  const float* beta, float* c, int c_leading) {
+  if (*beta != 0.0F) return CUBLAS_STATUS_INVALID_VALUE;
+  const auto size = [](int length) { return static_cast<std::size_t>(length); };
+  const cublas_standin::operand left{a, size(a_leading), a_lies == CUBLAS_OP_T};
+  const cublas_standin::operand right{b, size(b_leading), b_lies == CUBLAS_OP_T};
+  const auto work = [=, factor = *alpha, rows = size(m), columns = size(n), terms = size(k),
+                     leading = size(c_leading)] {
+    for (std::size_t column = 0; column < columns; ++column) {
+      for (std::size_t row = 0; row < rows; ++row) {
+        float sum = 0.0F;
+        for (std::size_t i = 0; i < terms; ++i) sum += left(row, i) * right(i, column);
+        c[column * leading + row] = factor * sum;
+      }
+    }
+  };
+  fake_cuda::launch(handle->stream, work, {a, b, c});
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+/// y = a (m x n, straight) * x, alpha being 1, beta 0 and the strides 1.
+inline cublasStatus_t cublasSgemv(cublasHandle_t handle, cublasOperation_t, int m, int n,
+                                  const float* alpha, const float* a, int leading, const float* x,
+                                  int, const float* beta, float* y, int) {
+  return cublasSgemm(handle, CUBLAS_OP_N, CUBLAS_OP_N, m, 1, n, alpha, a, leading, x, n, beta, y,
+                     m);
+}
