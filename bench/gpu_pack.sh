@@ -1,23 +1,25 @@
 #!/usr/bin/env bash
-# Builds all that bench/gpu_report.sh runs, and puts it into one folder of less than 60 MB that runs on a
-# machine with a driver and python3 and nothing else: no compiler, no CUDA toolkit, no network.
+# Builds all that bench/gpu_report.sh runs, and puts it into one folder of less than 60 MB that runs
+# on a machine with a driver and python3 and nothing else: no compiler, no CUDA toolkit, no network.
 #
 #   bash bench/gpu_pack.sh DIR                     here; needs nvcc, no GPU
 #   bash DIR/gpu_report.sh --packed DIR OUT        there; less than 6 minutes
 #
-#   --arch LIST       GPUs: compute capabilities without the dot, for example 80,89,90 (default 90). The last
-#                     one's PTX goes along, for later GPUs
+#   --arch LIST       GPUs: compute capabilities without the dot, for example 80,89,90 (default
+#                     90). The last one's PTX goes along, for later GPUs
 #   --march NAME      processors, as g++ calls them (default x86-64-v3; on other machines native)
 #   --build FOLDER    the build folder, kept (default build/gpu-pack)
 #
-# Environment: MNIST_DIR the folder of MNIST's four files, which then go along; CMAKE_ARGS more arguments for
-# CMake; PENSTOCK_COMMIT what to call the sources where there is no git; PENSTOCK_JOBS jobs at once.
+# Environment: MNIST_DIR the folder of MNIST's four files, which then go along; CMAKE_ARGS more
+# arguments for CMake; PENSTOCK_COMMIT what to call the sources where there is no git; PENSTOCK_JOBS
+# jobs at once.
 #
-# DIR gets bin/ the programs, lib/ the shared libraries that they need (the CUDA runtime among them, all but
-# the C library: there it must be as new as here), mnist/, the report's scripts with that for PyTorch, and
-# pack.txt, which says what was packed. cuBLAS does not go along: its two files have 600 MB. There it is
-# looked for where toolkits and PyTorch keep it. Without it the steps fall away that need it (mlp-cublas, the
-# table of steps, the thrust and cublas kernels in mlp-tests), and the wide workload has fused kernels.
+# DIR gets bin/ the programs, lib/ the shared libraries that they need (the CUDA runtime among them,
+# all but the C library: there it must be as new as here), mnist/, the report's scripts with that
+# for PyTorch, and pack.txt, which says what was packed. cuBLAS does not go along: its two files
+# have 600 MB. There it is looked for where toolkits and PyTorch keep it. Without it the steps fall
+# away that need it (mlp-cublas, the table of steps, the thrust and cublas kernels in mlp-tests),
+# and the wide workload has fused kernels.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 most_bytes=60000000
@@ -58,7 +60,7 @@ if [ -e "$dir" ] && [ -n "$(ls -A "$dir")" ] && [ ! -e "$dir/pack.txt" ]; then
   refuse "$dir is not empty, and no pack of an earlier call"
 fi
 
-# ---- build -----------------------------------------------------------------------------------------
+# ---- build ---------------------------------------------------------------------------------------
 
 architectures=${arch//,/-real;}
 launchers=()
@@ -77,7 +79,7 @@ cmake -S "$root" -B "$build" "${generator[@]}" "${launchers[@]}" -DCMAKE_BUILD_T
   ${CMAKE_ARGS:-} --log-level=NOTICE
 cmake --build "$build" --target "${targets[@]}" --parallel "${PENSTOCK_JOBS:-$(nproc)}"
 
-# ---- pack ------------------------------------------------------------------------------------------
+# ---- pack ----------------------------------------------------------------------------------------
 
 rm -rf "${dir:?}"/{bin,lib,mnist,pack.txt,gpu_report.sh,gpu_report.py,pytorch_mnist.py}
 mkdir -p "$dir/bin" "$dir/lib"
@@ -87,14 +89,16 @@ for target in "${targets[@]}"; do
   strip -o "$dir/bin/$target" "$found"
 done
 
-# What the programs are linked with, as files: not the C library and its loader, which are the machine's.
+# What the programs are linked with, as files: not the C library and its loader, which are the
+# machine's.
 machines='^(ld-linux.*|libc|libm|libpthread|libdl|librt|libresolv)\.so'
 while read -r name path; do
   [[ $name =~ $machines ]] || cp -L "$path" "$dir/lib/$name"
 done < <(ldd "$dir"/bin/* | sed -n 's/^\t\([^ ]*\) => \(\/[^ ]*\) .*/\1 \2/p' | sort -u)
 for program in "$dir"/bin/*; do
   if ldd "$program" | grep -q 'libcublas'; then refuse "${program##*/} is linked with cuBLAS"; fi
-  readelf -d "$program" | grep -q 'R.*PATH.*ORIGIN/../lib' || refuse "${program##*/} does not look into lib"
+  readelf -d "$program" | grep -q 'R.*PATH.*ORIGIN/../lib' ||
+    refuse "${program##*/} does not look into lib"
 done
 
 cp "$root"/bench/{gpu_report.sh,gpu_report.py,pytorch_mnist.py} "$dir"

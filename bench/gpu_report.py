@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Judges what bench/gpu_report.sh has left in OUT/steps and puts it together: OUT/report.json, OUT/report.txt
-and OUT/logs.txt. Exit status: 0 if every step ran and passed and every target was measured, else 1."""
+"""Judges what bench/gpu_report.sh has left in OUT/gpu_report_steps, and puts it together:
+OUT/report.json, OUT/report.txt and OUT/logs.txt. Exit status: 0 if every step ran and passed and
+every target was measured, else 1."""
 
 import argparse
 import datetime
@@ -31,7 +32,7 @@ def text_of(path):
 
 
 def tests_of(log):
-    """How many tests a log says were run: Catch2's test cases, or comparisons of the MLP's kernels."""
+    """How many tests a log says were run: Catch2's, or comparisons of the MLP's kernels."""
     found = re.findall(
         r"^(?:.*\bin (\d+) test cases?\)|test cases:\s*(\d+)\b.*|(\d+) comparisons, .*)$",
         log,
@@ -144,7 +145,7 @@ def mlp_rows(results):
 
 
 def targets_of(report):
-    """What is asked of an H200, and what was found: (text, value or None, target, whether more is better)."""
+    """What is asked of an H200, and what was found: text, value or None, target, more is better."""
     rows = (report.get("transfer") or {}).get("rows", [])
 
     def worst(kind, group, name, key="value", least=0):
@@ -216,7 +217,8 @@ def lines_of(report, table):
     yield (
         f"PCIe generation {gpu.get('pcie_generation_max', 'unknown')} at most, "
         f"{gpu.get('pcie_generation_busy') or 'unknown'} while transferring, "
-        f"{gpu.get('pcie_generation_idle', 'unknown')} before, width {gpu.get('pcie_width_max', 'unknown')}"
+        f"{gpu.get('pcie_generation_idle', 'unknown')} before, "
+        f"width {gpu.get('pcie_width_max', 'unknown')}"
     )
     yield f"{report['date']}, commit {report['commit']}: {report['command']}"
     if report["pack"]:
@@ -229,8 +231,8 @@ def lines_of(report, table):
             yield f"NOT MEASURED  {target['what']} (target {target['target']:g})"
         else:
             yield (
-                f"{'met' if target['met'] else 'MISSED':13} {target['what']}: {target['value']:.4g} "
-                f"(target {target['target']:g})"
+                f"{'met' if target['met'] else 'MISSED':13} {target['what']}: "
+                f"{target['value']:.4g} (target {target['target']:g})"
             )
     yield ""
     yield f"{'step':20} {'s':>4} {'tests':>6}  ended"
@@ -243,7 +245,8 @@ def lines_of(report, table):
         if report[key]:
             yield ""
             yield (
-                f"{key:10} {'way':34} {'bytes':>12} {'value':>12} {'unit':8} {'floor':>10} {'ratio':>7}"
+                f"{key:10} {'way':34} {'bytes':>12} {'value':>12} {'unit':8} "
+                f"{'floor':>10} {'ratio':>7}"
             )
             for r in report[key]["rows"]:
                 held = f"{r['floor']:10.3f} {r['ratio']:7.3f}" if "ratio" in r else ""
@@ -273,7 +276,7 @@ def main(arguments):
     parser.add_argument("--command", default="")
     parser.add_argument("--pack", default="", help="the folder that bench/gpu_pack.sh has made")
     chosen = parser.parse_args(arguments)
-    folder = os.path.join(chosen.out, "steps")
+    folder = os.path.join(chosen.out, "gpu_report_steps")
 
     steps, results = steps_of(folder)
     facts = text_of(os.path.join(chosen.pack, "pack.txt")) if chosen.pack else ""

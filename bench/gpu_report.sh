@@ -1,24 +1,25 @@
 #!/usr/bin/env bash
-# Everything that is measured and checked on a GPU, in one run: the tests labelled gpu, the MLP's kernels
-# beside the host device, both under compute-sanitizer, the benchmarks of transfer and transforms, the MLP
-# in its four modes, and PyTorch beside it where it is installed. Needs no network.
+# Everything that is measured and checked on a GPU, in one run: the tests labelled gpu, the MLP's
+# kernels beside the host device, both under compute-sanitizer, the benchmarks of transfer and
+# transforms, the MLP in its four modes, and PyTorch beside it where it is installed. Needs no
+# network.
 #
 #   bash bench/gpu_report.sh OUT                 builds what is not built, then measures
 #   bash bench/gpu_report.sh --build             only builds: minutes, without a GPU too
-#   bash bench/gpu_report.sh --packed DIR OUT    only measures, what bench/gpu_pack.sh has put into DIR
+#   bash bench/gpu_report.sh --packed DIR OUT    only measures: what bench/gpu_pack.sh has made
 #
-# Writes OUT/report.txt, OUT/report.json and OUT/logs.txt, what each step has said. A step has a share of
-# the time, and what the ones before it have left over; all shares together are less than 6 minutes, and
-# 4 more for the build.
+# Writes OUT/report.txt, OUT/report.json and OUT/logs.txt, what each step has said. A step has a
+# share of the time, and what the ones before it have left over; all shares together are less than 6
+# minutes, and 4 more for the build.
 #
-# Environment: PENSTOCK_BUILD the build folder, kept (default build/gpu); CMAKE_ARGS more arguments for
-# CMake (-DCMAKE_PREFIX_PATH=... for carried libraries); MNIST_DIR the folder of the MNIST files;
-# PENSTOCK_COMMIT what to call the sources where there is no git; PENSTOCK_REPORT_SECONDS the limit (590);
-# PENSTOCK_REPORT_WITHOUT what is known to be missing and left out: sanitizer, cublas.
+# Environment: PENSTOCK_BUILD the build folder, kept (default build/gpu); CMAKE_ARGS more arguments
+# for CMake (-DCMAKE_PREFIX_PATH=... for carried libraries); MNIST_DIR the folder of the MNIST
+# files; PENSTOCK_COMMIT what to call the sources where there is no git; PENSTOCK_REPORT_SECONDS the
+# limit (590); PENSTOCK_REPORT_WITHOUT what is known to be missing and left out: sanitizer, cublas.
 #
-# A step that fails, is missing, finds nothing to do or runs out of time stands in the report, and the next
-# one runs. Exit status: 0 if every step ran and passed, 1 if one did not, 2 without a GPU or for bad
-# arguments. A target that was missed is no failure, one that was not measured is.
+# A step that fails, is missing, finds nothing to do or runs out of time stands in the report, and
+# the next one runs. Exit status: 0 if every step ran and passed, 1 if one did not, 2 without a GPU
+# or for bad arguments. A target that was missed is no failure, one that was not measured is.
 set -uo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 usage() {
@@ -48,43 +49,47 @@ build=${PENSTOCK_BUILD:-$root/build/gpu}
 limit=${PENSTOCK_REPORT_SECONDS:-590}
 without=" ${PENSTOCK_REPORT_WITHOUT:-} "
 
-# ---- the GPU ---------------------------------------------------------------------------------------
+# ---- the GPU -------------------------------------------------------------------------------------
 
+smi() { timeout -k 2 20 nvidia-smi "$@" 2>/dev/null; }
 if [ $only_builds = yes ]; then
   out=$(mktemp -d)
   trap 'rm -rf "$out"' EXIT
 else
   mkdir -p "$1" || exit 2
   out=$(cd "$1" && pwd)
-  gpus=$(nvidia-smi -L 2>/dev/null)
+  gpus=$(smi -L)
   if ! grep -q '^GPU' <<<"$gpus"; then
-    echo "gpu_report: no GPU here (nvidia-smi shows none): nothing to measure" | tee "$out/report.txt" >&2
+    echo "gpu_report: no GPU here (nvidia-smi shows none): nothing to measure" |
+      tee "$out/report.txt" >&2
     exit 2
   fi
 fi
-steps=$out/steps
-rm -rf "$steps" "$out/report.json" "$out/report.txt" "$out/logs.txt" # what an earlier run has left is no result
+steps=$out/gpu_report_steps
+# What an earlier run has left is no result.
+rm -rf "$steps" "$out/report.json" "$out/report.txt" "$out/logs.txt"
 mkdir "$steps" || exit 2
 
 gpu_facts() {
-  nvidia-smi --query-gpu=name,driver_version,compute_cap,memory.total,pcie.link.gen.max,pcie.link.width.max,pcie.link.gen.current \
-    --format=csv,noheader 2>/dev/null
+  local fields=name,driver_version,compute_cap,memory.total
+  fields+=,pcie.link.gen.max,pcie.link.width.max,pcie.link.gen.current
+  smi "--query-gpu=$fields" --format=csv,noheader
 }
 if [ $only_builds = no ]; then
   gpu_facts >"$steps/gpu.csv"
-  nvidia-smi >"$steps/nvidia-smi.log" 2>&1
+  smi >"$steps/nvidia-smi.log"
 fi
 
-# ---- steps -----------------------------------------------------------------------------------------
+# ---- steps ---------------------------------------------------------------------------------------
 
 planned=0 # the end of this step's share, in seconds of this script
 
 # note NAME ENDED SECONDS SHARE EXPECTS COMMAND: a line of steps.tsv, which gpu_report.py judges.
 note() { (IFS=$'\t' && printf '%s\n' "$*") >>"$steps/steps.tsv"; }
 
-# step NAME SHARE EXPECTS COMMAND...: runs it, within its share of seconds and what the ones before have
-# left over. EXPECTS: what must be found besides status 0: json ($steps/NAME.json), tests (some, in the
-# log), sanitized (the tool's summary), "-" for nothing; joined by commas.
+# step NAME SHARE EXPECTS COMMAND...: runs it, within its share of seconds and what the ones before
+# have left over. EXPECTS: what must be found besides status 0: json ($steps/NAME.json), tests
+# (some, in the log), sanitized (the tool's summary), "-" for nothing; joined by commas.
 step() {
   local name=$1 share=$2 expects=$3 began=$SECONDS status=0 most
   shift 3
@@ -107,7 +112,7 @@ step() {
   return $status
 }
 
-# ---- programs --------------------------------------------------------------------------------------
+# ---- programs ------------------------------------------------------------------------------------
 
 targets=(penstock_gpu_tests penstock_mlp_gpu_tests penstock_cuda_transfer_bench
   penstock_cuda_on_device_bench penstock_mlp)
@@ -136,12 +141,13 @@ if [ -z "$packed" ]; then
   [ ! -e "$build/build.ninja" ] || keeps_going=-k0
   build_share=195
   [ $only_builds = no ] || build_share=550
-  # One by one where that fails: what this machine has no library for is no target at all, and ends it.
-  if ! step build $build_share - cmake --build "$build" --target "${targets[@]}" --parallel "$(nproc)" \
-    -- $keeps_going; then
+  # One by one where that fails: what there is no library for here is no target at all, and ends it.
+  jobs=$(nproc)
+  if ! step build $build_share - cmake --build "$build" --target "${targets[@]}" \
+    --parallel "$jobs" -- $keeps_going; then
     for target in "${targets[@]}"; do
       [ -x "$(program "$target")" ] ||
-        step "build-$target" 1 - cmake --build "$build" --target "$target" --parallel "$(nproc)"
+        step "build-$target" 1 - cmake --build "$build" --target "$target" --parallel "$jobs"
     done
   fi
   if [ $only_builds = yes ]; then
@@ -162,8 +168,8 @@ if [ -n "$packed" ] && [ -z "${MNIST_DIR:-}" ] && [ -d "$packed/mnist" ]; then
   export MNIST_DIR=$packed/mnist
 fi
 
-# A packed MLP loads cuBLAS when it is first used. Where the loader would not find it, it is looked for in
-# the usual places; only its two files, lest another CUDA runtime comes with them.
+# A packed MLP loads cuBLAS when it is first used. Where the loader would not find it, it is looked
+# for in the usual places; only its two files, lest another CUDA runtime comes with them.
 find_cublas() {
   local name lt folder
   name=$(sed -n 's/^cublas //p' "$packed/pack.txt" 2>/dev/null)
@@ -177,18 +183,22 @@ find_cublas() {
       return
     fi
   done < <(
-    printf '%s\n' "${CUDA_HOME:-/usr/local/cuda}/lib64" /usr/local/cuda*/lib64 /usr/local/cuda*/targets/*/lib
+    printf '%s\n' "${CUDA_HOME:-/usr/local/cuda}/lib64" /usr/local/cuda*/lib64 \
+      /usr/local/cuda*/targets/*/lib
     python3 -c 'import glob, sys
 for path in sys.path[1:]:
     print(*glob.glob(path + "/nvidia/*/lib"), sep="\n")' 2>/dev/null
   )
 }
-if [ -n "$packed" ]; then find_cublas; fi
+if [ -n "$packed" ]; then
+  chmod u+x "$packed"/bin/* 2>/dev/null # some ways to carry a folder lose it
+  find_cublas
+fi
 
-# ---- tests, bench, MLP -----------------------------------------------------------------------------
+# ---- tests, bench, MLP ---------------------------------------------------------------------------
 
-# Apart: the two that a wrong device could make wait for ever, or take the process with them. The names
-# are quoted as they are: in "${names[@]/#/~}" bash takes the tilde for the home directory.
+# Apart: the two that a wrong device could make wait for ever, or take the process with them. The
+# names are quoted as they are: in "${names[@]/#/~}" bash takes the tilde for the home directory.
 contract='a GPU keeps the contract*'
 fault='a kernel that faults*'
 not_apart=('~a GPU keeps the contract*' '~a kernel that faults*')
@@ -230,11 +240,12 @@ else
   note mlp-steps-table "left out" 0 0 json "no cuBLAS"
 fi
 
-# ---- compute-sanitizer -----------------------------------------------------------------------------
+# ---- compute-sanitizer ---------------------------------------------------------------------------
 
-# Memory errors in all kernels; races and barriers in those of the MLP, which alone have shared memory.
-# Not on the two tests: one has to fault, and in the other the host holds kernels, for which a tool that
-# lets them run one by one would wait. API errors are none of ours here: a test makes some on purpose.
+# Memory errors in all kernels; races and barriers in those of the MLP, which alone have shared
+# memory. Not on the two tests: one has to fault, and in the other the host holds kernels, for which
+# a tool that lets them run one by one would wait. API errors are none of ours here: a test makes
+# some on purpose.
 sanitized() {
   local name=$1 share=$2
   shift 2
@@ -245,7 +256,7 @@ sanitized() {
   step "$name" "$share" tests,sanitized "$sanitizer" --error-exitcode 1 "$@"
 }
 sanitizer=$(command -v compute-sanitizer ||
-  ls /usr/local/cuda*/bin/compute-sanitizer /usr/local/cuda*/compute-sanitizer/compute-sanitizer 2>/dev/null)
+  ls /usr/local/cuda*/{bin,compute-sanitizer}/compute-sanitizer 2>/dev/null)
 sanitizer=$(sed -n 1p <<<"${sanitizer:-compute-sanitizer}")
 sanitized memcheck 18 --tool memcheck --report-api-errors no "$tests" "${not_apart[@]}"
 sanitized memcheck-mlp 18 --tool memcheck --report-api-errors no "$mlp_tests" 640
@@ -257,19 +268,23 @@ else
   note racecheck-cublas "left out" 0 0 sanitized "no cuBLAS"
 fi
 
-# ---- PyTorch beside it -----------------------------------------------------------------------------
+# ---- PyTorch beside it ---------------------------------------------------------------------------
 
-if python3 -c 'import importlib.util as u; raise SystemExit(u.find_spec("torch") is None)' 2>/dev/null; then
+if python3 -c 'import sys, importlib.util as u; sys.exit(u.find_spec("torch") is None)'; then
   step pytorch 40 json python3 "$here/pytorch_mnist.py" --epochs 1 --json "$steps/pytorch.json"
 else
   note pytorch absent 0 0 json "there is no PyTorch here"
 fi
 
-# ---- the report ------------------------------------------------------------------------------------
+# ---- the report ----------------------------------------------------------------------------------
 
 commit=$(sed -n 's/^commit //p' "$packed/pack.txt" 2>/dev/null)
-[ -n "$commit" ] || commit=$(git -C "$root" describe --always --dirty 2>/dev/null || echo "${PENSTOCK_COMMIT:-unknown}")
+if [ -z "$commit" ]; then
+  commit=$(git -C "$root" describe --always --dirty 2>/dev/null)
+  commit=${commit:-${PENSTOCK_COMMIT:-unknown}}
+fi
 status=0
-python3 "$here/gpu_report.py" "$out" --commit "$commit" --command "$command_line" --pack "$packed" || status=1
+python3 "$here/gpu_report.py" "$out" --commit "$commit" --command "$command_line" \
+  --pack "$packed" || status=1
 [ ! -s "$out/report.txt" ] || cat "$out/report.txt"
 exit $status

@@ -1,5 +1,5 @@
-"""bench/gpu_report.sh and bench/gpu_report.py on programs that are stubs, beside a stub of nvidia-smi: the
-report is green only if every step ran, and red with any one of them broken."""
+"""bench/gpu_report.sh and bench/gpu_report.py on programs that are stubs, beside a stub of
+nvidia-smi: the report is green only if every step ran, and red with any one of them broken."""
 
 import contextlib
 import io
@@ -136,6 +136,19 @@ for target in "$@"; do
   esac
 done
 exit $status
+"""
+
+
+PACK_CMAKE = r"""#!/bin/bash
+printf '%s\n' "$@"
+for word in "$@"; do
+  case $word in penstock_*) cp "$PROGRAM" "$BUILD/$word" ;; esac
+  case $last in -B | --build)
+    BUILD=$word && mkdir -p "$BUILD"
+    echo "CMAKE_CUDA_COMPILER:FILEPATH=$(command -v nvcc)" >"$BUILD/CMakeCache.txt" ;;
+  esac
+  last=$word
+done
 """
 
 
@@ -283,7 +296,8 @@ class Script(unittest.TestCase):
         for name in ("memcheck-mlp", "racecheck-fused", "synccheck-fused", "racecheck-cublas"):
             tool, kernels = name.split("-")
             arguments = "640" if kernels == "mlp" else f"640 {kernels}"
-            self.assertRegex(commands[name], f"--tool {tool} .*/penstock_mlp_gpu_tests {arguments}$")
+            program = "penstock_mlp_gpu_tests"
+            self.assertRegex(commands[name], f"--tool {tool} .*/{program} {arguments}$")
             self.assertIn("--error-exitcode 1", commands[name])
         self.assertNotIn("--kernels", commands["mlp-wide"])
         sources = "".join(path.read_text() for path in (ROOT / "tests" / "gpu").glob("*_test.cpp"))
@@ -366,7 +380,7 @@ class Script(unittest.TestCase):
 
     def test_a_missing_sanitizer_is_red_unless_left_out(self):
         (self.place.stubs / "compute-sanitizer").unlink()
-        if shutil.which("compute-sanitizer") or Path("/usr/local/cuda/bin/compute-sanitizer").exists():
+        if shutil.which("compute-sanitizer") or list(Path("/usr/local").glob("cuda*/*/compute-s*")):
             self.skipTest("this machine has one")
         status, report, _ = self.place.report()
         ended = {s["name"]: s["ended"] for s in report["steps"]}
@@ -374,7 +388,7 @@ class Script(unittest.TestCase):
 
     def test_what_an_earlier_run_has_left_is_no_result(self):
         self.assertEqual(self.place.report()[0], 0)
-        steps = self.place.folder / "out" / "steps"
+        steps = self.place.folder / "out" / "gpu_report_steps"
         write(steps / "transfer.json", json.dumps(transfer()), False)
         status, report, _ = self.place.report("transfer:nothing")
         self.assertEqual((status, report["transfer"]), (1, None))
@@ -385,7 +399,8 @@ class Script(unittest.TestCase):
         self.assertIn("no GPU here", said)
 
     def test_it_refuses_what_it_does_not_know(self):
-        for words in ([], ["--nonsense"], ["--packed", "/tmp"], ["a", "b"], ["--packed", "/no", "o"]):
+        refused = [[], ["--nonsense"], ["--packed", "/tmp"], ["a", "b"], ["--packed", "/no", "o"]]
+        for words in refused:
             self.assertEqual(self.place.run(*words)[0], 2, words)
 
 
@@ -497,7 +512,7 @@ class Judging(unittest.TestCase):
 
     def test_targets_that_were_not_measured_make_it_red(self):
         with tempfile.TemporaryDirectory() as folder:
-            steps = Path(folder) / "steps"
+            steps = Path(folder) / "gpu_report_steps"
             write(steps / "steps.tsv", "pytorch\tabsent\t0\t0\tjson\tnone\n", False)
             with contextlib.redirect_stdout(io.StringIO()):
                 self.assertEqual(gpu_report.main([folder]), 1)
@@ -516,6 +531,65 @@ class Packing(unittest.TestCase):
                 self.assertEqual(done.returncode, 2, words)
                 self.assertIn("gpu_pack: ", done.stderr)
             self.assertTrue((Path(folder) / "mine.txt").exists())
+
+
+    def test_what_is_packed_runs_elsewhere(self):
+        with tempfile.TemporaryDirectory() as folder:
+            folder = Path(folder)
+            stubs, mnist, pack = folder / "stubs", folder / "mnist", folder / "pack"
+            compiler = os.environ.get("CXX_COMPILER") or shutil.which("c++")
+            if not compiler or not shutil.which("readelf"):
+                self.skipTest("no compiler")
+            for name, rpath in (("good", "$ORIGIN/../lib"), ("bad", "/nowhere")):
+                subprocess.run(
+                    [compiler, "-x", "c++", "-", "-o", str(folder / name), f"-Wl,-rpath,{rpath}"],
+                    input=b"#include <iostream>\nint main() { std::cout << 1; }",
+                    check=True,
+                )
+            write(stubs / "cmake", PACK_CMAKE)
+            write(stubs / "ccache", "#!/bin/bash\nexit 1\n")
+            write(stubs / "nvcc", '#!/bin/bash\n[ "$1" = -x ] && echo 13 || echo release 13.0\n')
+            for part in ("train", "t10k"):
+                for kind in ("images-idx3", "labels-idx1"):
+                    suffix = ".gz" if part == "train" else ""
+                    write(mnist / f"{part}-{kind}-ubyte{suffix}", "digits", False)
+            environment = {**os.environ, "PATH": f"{stubs}:{os.environ['PATH']}"}
+            environment.update(MNIST_DIR=str(mnist), PROGRAM=str(folder / "good"))
+            script = str(ROOT / "bench" / "gpu_pack.sh")
+            words = ["--build", str(folder / "build"), "--arch", "80,90", str(pack)]
+
+            def run(**more):
+                return subprocess.run(
+                    ["bash", script, *words],
+                    env={**environment, **more},
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT,
+                    universal_newlines=True,
+                )
+
+            done = run()
+            self.assertEqual(done.returncode, 0, done.stdout)
+            self.assertIn("-DCMAKE_CUDA_ARCHITECTURES=80-real;90\n", done.stdout)
+            self.assertEqual(sorted(p.name for p in (pack / "bin").iterdir()), sorted(PROGRAMS))
+            libraries = " ".join(path.name for path in (pack / "lib").iterdir())
+            self.assertIn("libstdc++", libraries)
+            self.assertNotIn("libc.so", libraries)
+            self.assertEqual(len(list((pack / "mnist").glob("*.gz"))), 4)
+            facts = (pack / "pack.txt").read_text()
+            for fact in ("cublas libcublas.so.13", "architectures 80-real;90", "data MNIST"):
+                self.assertIn(fact, facts)
+            for name in ("gpu_report.sh", "gpu_report.py", "pytorch_mnist.py"):
+                self.assertTrue((pack / name).exists(), name)
+            self.assertEqual(run().returncode, 0)  # over an earlier pack
+
+            done = run(PROGRAM=str(folder / "bad"))
+            self.assertEqual(done.returncode, 2)
+            self.assertIn("does not look into lib", done.stdout)
+            with open(mnist / "train-images-idx3-ubyte.gz", "wb") as file:
+                file.truncate(61_000_000)
+            done = run()
+            self.assertEqual(done.returncode, 2)
+            self.assertIn("more than 60 MB", done.stdout)
 
 
 class Fetching(unittest.TestCase):
