@@ -2,8 +2,9 @@
 // bits in the four modes (run_experiment throws otherwise). Ends with 77 and the reason where there is
 // no GPU.
 //
-//   penstock_mlp_gpu_tests [SAMPLES]   so many samples to train on and to be tested on, for runs under
-//                                      compute-sanitizer
+//   penstock_mlp_gpu_tests [SAMPLES [KERNELS]]   so many samples to train on and to be tested on, and
+//                                                these kernels alone (thrust, cublas or fused): for
+//                                                runs under compute-sanitizer
 #include <cmath>
 #include <cstddef>
 #include <cstdlib>
@@ -21,6 +22,7 @@ namespace {
 
 int failures = 0;
 int comparisons = 0;
+std::string only;  // these kernels; empty: all
 
 void check(bool is_right, const std::string& what) {
   if (is_right) return;
@@ -55,6 +57,7 @@ void compare_all_kernels(mlp::options chosen, const mlp::digit_data& data) {
   chosen.modes.assign(mlp::all_techniques.begin(), mlp::all_techniques.end());
   for (const auto kernels :
        {mlp::kernel_choice::thrust, mlp::kernel_choice::cublas, mlp::kernel_choice::fused}) {
+    if (!only.empty() && only != name_of(kernels)) continue;
     if (kernels != mlp::kernel_choice::fused) {
       if (const auto reason = mlp::why_no_cublas()) {
         std::cout << "  left out: " << name_of(kernels) << ": " << *reason << std::endl;
@@ -86,6 +89,7 @@ int main(int argc, char** argv) {
     mlp::options chosen;
     chosen.samples = argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 0;
     chosen.test_samples = chosen.samples;
+    if (argc > 2) only = argv[2];
     const auto directory = mlp::find_data({});
     const auto data = directory ? mlp::read_data(*directory) : mlp::synthetic_data();
     chosen.epochs = 1;
