@@ -131,6 +131,15 @@ TEST_CASE("device slots lie at fixed addresses, one behind the other", "[transfe
   }
 }
 
+TEST_CASE("slots of more bytes than an address can count are out of memory", "[transfer]") {
+  using wide = ps::record<ps::field<"x", std::uint8_t, ps::dyn>>;
+  using slots = ps::device_slots<wide, ps::host_device>;
+  const std::size_t length = (std::size_t{1} << 62) + 256;  // four of them: 1024, modulo 2^64
+  const ps::batch_layout<wide> huge{ps::record_extents<wide>{{length}}, 1};
+  CHECK_THROWS_AS(slots(ps::host_device{}, huge, 4), ps::out_of_memory);
+  CHECK_THROWS_AS(slots(ps::host_device{}, huge, 3), ps::out_of_memory);  // which do not wrap
+}
+
 TEST_CASE("a lease says what it holds, and gives the device's memory as views", "[transfer]") {
   const watched_device device;
   const auto slots = make_ring(device, 2);

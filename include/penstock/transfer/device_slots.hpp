@@ -5,7 +5,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <limits>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -26,11 +28,12 @@ class device_slots {
  public:
   using stream_ref = typename Device::stream_ref;
 
-  /// `depth` slots for batches of this layout, on the device `where`.
+  /// `depth` slots for batches of this layout, on the device `where`. Throws `out_of_memory`, and what
+  /// the device throws.
   device_slots(const Device& where, const batch_layout<Record>& layout, std::size_t depth)
       : device_(where),
         layout_(layout),
-        memory_(where, layout.bytes() * depth, memory_kind::device),
+        memory_(where, bytes_of(layout, depth), memory_kind::device),
         copy_stream_(where.make_stream()),
         slots_(depth) {
     for (auto& slot : slots_) {
@@ -218,6 +221,15 @@ class device_slots {
   void rethrow_poison() { refused_.rethrow(); }
 
  private:
+  static std::size_t bytes_of(const batch_layout<Record>& layout, std::size_t depth) {
+    constexpr auto most = std::numeric_limits<std::size_t>::max();
+    if (layout.bytes() <= most / depth) return layout.bytes() * depth;
+    throw out_of_memory("device", most,
+                        std::to_string(depth) + " slots of " + std::to_string(layout.bytes()) +
+                            " bytes are more than an address can count: lower depth or the size of "
+                            "a batch");
+  }
+
   struct extra_stream {
     std::optional<stream_ref> stream;
     typename Device::event_type released;
