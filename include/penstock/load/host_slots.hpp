@@ -55,10 +55,9 @@ class host_slots {
         wake_at_(std::max<std::size_t>(1, count / 2)),
         returned_(count) {
     drained_.reserve(count);
-    for (std::uint32_t slot = 0; slot < count; ++slot) {
-      drained_.push_back(where.make_event());
-      give_back(slot);
-    }
+    for (std::size_t slot = 0; slot < count; ++slot) drained_.push_back(where.make_event());
+    // Behind all that may throw: a checked build forbids the memory, and the destructor allows it again.
+    for (std::uint32_t slot = 0; slot < count; ++slot) give_back(slot);
   }
   host_slots(host_slots&&) = delete;
 
