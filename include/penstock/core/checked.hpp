@@ -7,11 +7,12 @@
 
 #include <penstock/core/version.hpp>
 
+#include <cstdio>
+#include <cstdlib>
+
 #if PENSTOCK_CHECKED
 #include <atomic>
 #include <concepts>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <memory>
@@ -66,6 +67,25 @@
 /// (`also_used_on`), and at the next step for a lease that ended during a capture of its stream.
 
 namespace penstock::inline PENSTOCK_ABI {
+
+namespace detail {
+
+/// In any build: the program was about to use memory that it does not have. One line, and the end.
+[[noreturn, gnu::cold, gnu::noinline]] inline void wrong_use(const char* message) noexcept {
+  std::fprintf(stderr, "penstock: %s\n", message);
+  std::fflush(stderr);
+  std::abort();
+}
+
+/// Of a lease.
+[[noreturn, gnu::cold, gnu::noinline]] inline void no_batch() noexcept {
+  wrong_use(
+      "a lease was used that holds no batch: it was moved from, given back by release_after, or "
+      "never "
+      "given one");
+}
+
+}  // namespace detail
 
 #if PENSTOCK_CHECKED
 

@@ -232,7 +232,8 @@ class host_batch {
   }
   ~host_batch() { release(); }
 
-  /// Whether there is a batch; everything else but assignment and destruction needs one.
+  /// Whether there is a batch. An empty lease may be assigned to, destroyed, and asked which batch it
+  /// held last; whatever needs a batch ends the program with a sentence.
   [[nodiscard]] explicit operator bool() const noexcept { return slots_ != nullptr; }
 
   /// The samples of the batch; fewer than `batch_size` only in the last one of an epoch, and where bad
@@ -251,12 +252,12 @@ class host_batch {
 
   /// The slab: all fields, see `batch_layout`.
   [[nodiscard]] std::byte* data() noexcept {
-    lease_.use();
+    use();
     return slots_->data(slot_);
   }
   /// The slab, to read.
   [[nodiscard]] const std::byte* data() const noexcept {
-    lease_.use();
+    use();
     return slots_->data(slot_);
   }
 
@@ -283,7 +284,7 @@ class host_batch {
   /// Gives the slot back as soon as `stream` has done what it was given so far: for a copy out of the
   /// slot that runs on. The lease is empty then. Throws what the device throws.
   void release_after(typename Device::stream_ref stream) {
-    lease_.use();
+    use();
     lease_.end();
     const auto slots = std::move(slots_);
     slots->note_release();
@@ -291,6 +292,11 @@ class host_batch {
   }
 
  private:
+  void use() const noexcept {
+    lease_.use();
+    if (slots_ == nullptr) detail::no_batch();
+  }
+
   void release() noexcept {
     if (slots_ == nullptr) return;
     lease_.end();
