@@ -371,6 +371,26 @@ TEST_CASE("several more streams may use a lease, their events are made once", "[
   CHECK(device.copies() == 7);
 }
 
+TEST_CASE("a stream is named once for a lease, however often it is said", "[transfer]") {
+  const watched_device device;
+  const auto slots = make_ring(device, 1);
+  auto stream = device.make_stream();
+  auto second = device.make_stream();
+  slots->copy_in(0, host_memory{1});
+  auto batch = hand_out(slots, 0, stream);
+  const int events = device.seen->events;
+  int records = 0;
+  for (int step = 0; step < 100; ++step) {
+    batch.also_used_on(second);
+    batch.also_used_on(stream);
+  }
+  CHECK(device.seen->events == events + 1);
+  device.seen->on_record = [&records] { ++records; };
+  batch = lease{};
+  device.seen->on_record = nullptr;
+  CHECK(records == 2);
+}
+
 TEST_CASE("a batch that nobody wants is discarded behind its copy, without waiting", "[transfer]") {
   const watched_device device;
   const auto slots = make_ring(device, 1);

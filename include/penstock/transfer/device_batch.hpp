@@ -110,6 +110,9 @@ class device_batch {
   void also_used_on(stream_ref other) {
     use();
     slots_->wait_for_copy(slot_, other);
+    if constexpr (std::equality_comparable<stream_ref>) {
+      if (other == *stream_ || slots_->is_extra(slot_, other)) return;
+    }
     slots_->also_release_after(slot_, other);
   }
 
