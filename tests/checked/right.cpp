@@ -196,7 +196,8 @@ void the_body_waits_for_the_stream() {
   }
 }
 
-/// The end of a lease is queued in its stream, also from that stream's own work and where it is full.
+/// The end of a lease is queued in its stream, also from that stream's own work and where it is
+/// full.
 void a_lease_ends_on_its_full_stream() {
   auto loader = make_loader(1);
   ps::host_device device;

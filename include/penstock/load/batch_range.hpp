@@ -54,7 +54,7 @@ class batch_range {
     iterator(Flow* flow, const detail::call_gate& gate) noexcept : flow_(flow), gate_(gate) {}
     [[noreturn]] static void at_end() noexcept {
       detail::wrong_use(
-          "an iterator over batches was used at its end: behind the last batch, or after ++ has "
+          "an iterator over batches was used at its end: after the last batch, or after ++ has "
           "thrown");
     }
     Flow* flow_ = nullptr;

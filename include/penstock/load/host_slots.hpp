@@ -56,7 +56,8 @@ class host_slots {
         returned_(count) {
     drained_.reserve(count);
     for (std::size_t slot = 0; slot < count; ++slot) drained_.push_back(where.make_event());
-    // Behind all that may throw: a checked build forbids the memory, and the destructor allows it again.
+    // After all that may throw: a checked build forbids the memory, and the destructor allows it
+    // again.
     for (std::uint32_t slot = 0; slot < count; ++slot) give_back(slot);
   }
   host_slots(host_slots&&) = delete;
@@ -232,8 +233,8 @@ class host_batch {
   }
   ~host_batch() { release(); }
 
-  /// Whether there is a batch. An empty lease may be assigned to, destroyed, and asked which batch it
-  /// held last; whatever needs a batch ends the program with a sentence.
+  /// Whether there is a batch. An empty lease may be assigned to, destroyed, and asked which batch
+  /// it held last; whatever needs a batch ends the program with a sentence.
   [[nodiscard]] explicit operator bool() const noexcept { return slots_ != nullptr; }
 
   /// The samples of the batch; fewer than `batch_size` only in the last one of an epoch, and where bad

@@ -17,9 +17,9 @@ namespace penstock::inline PENSTOCK_ABI {
 /// A lease of one batch in device memory. Move-only; its destruction is the release: the slot is
 /// overwritten only after the work that the consumer's stream had been given by then.
 ///
-/// It may be moved out of the loop and kept, also beyond feed and loader; the consumer's stream must
-/// outlive it. Used by one thread at a time; may be destroyed on any, also by work on a host stream. A
-/// CUDA stream's host functions may not call CUDA, and so not destroy it.
+/// It may be moved out of the loop and kept, also beyond feed and loader; the consumer's stream
+/// must outlive it. Used by one thread at a time; may be destroyed on any, also by work on a host
+/// stream. A CUDA stream's host functions may not call CUDA, and so not destroy it.
 template <record_type Record, device Device>
 class device_batch {
  public:
@@ -51,8 +51,8 @@ class device_batch {
   }
   ~device_batch() { release(); }
 
-  /// Whether there is a batch. An empty lease may be assigned to, destroyed, and asked which batch it
-  /// held last; whatever needs a batch ends the program with a sentence.
+  /// Whether there is a batch. An empty lease may be assigned to, destroyed, and asked which batch
+  /// it held last; whatever needs a batch ends the program with a sentence.
   [[nodiscard]] explicit operator bool() const noexcept { return slots_ != nullptr; }
 
   /// The samples of the batch; only the last one of an epoch may have fewer than `batch_size`.
