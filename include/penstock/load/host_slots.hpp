@@ -56,10 +56,10 @@ class host_slots {
         wake_at_(std::max<std::size_t>(1, count / 2)),
         returned_(count) {
     drained_.reserve(count);
-    for (std::uint32_t slot = 0; slot < count; ++slot) {
-      drained_.push_back(where.make_event());
-      give_back(slot);
-    }
+    for (std::size_t slot = 0; slot < count; ++slot) drained_.push_back(where.make_event());
+    // After all that may throw: a checked build forbids the memory, and the destructor allows it
+    // again.
+    for (std::uint32_t slot = 0; slot < count; ++slot) give_back(slot);
   }
   host_slots(host_slots&&) = delete;
 
@@ -240,7 +240,8 @@ class host_batch {
   }
   ~host_batch() { release(); }
 
-  /// Whether there is a batch; everything else but assignment and destruction needs one.
+  /// Whether there is a batch. An empty lease may be assigned to, destroyed, and asked which batch
+  /// it held last; whatever needs a batch ends the program with a sentence.
   [[nodiscard]] explicit operator bool() const noexcept { return slots_ != nullptr; }
 
   /// The samples of the batch; fewer than `batch_size` only in the last one of an epoch, and where bad
@@ -259,12 +260,12 @@ class host_batch {
 
   /// The slab: all fields, see `batch_layout`.
   [[nodiscard]] std::byte* data() noexcept {
-    lease_.use();
+    use();
     return slots_->data(slot_);
   }
   /// The slab, to read.
   [[nodiscard]] const std::byte* data() const noexcept {
-    lease_.use();
+    use();
     return slots_->data(slot_);
   }
 
@@ -291,7 +292,7 @@ class host_batch {
   /// Gives the slot back as soon as `stream` has done what it was given so far: for a copy out of the
   /// slot that runs on. The lease is empty then. Throws what the device throws.
   void release_after(typename Device::stream_ref stream) {
-    lease_.use();
+    use();
     lease_.end();
     const auto slots = std::move(slots_);
     slots->note_release();
@@ -299,6 +300,11 @@ class host_batch {
   }
 
  private:
+  void use() const noexcept {
+    lease_.use();
+    if (slots_ == nullptr) detail::no_batch();
+  }
+
   void release() noexcept {
     if (slots_ == nullptr) return;
     lease_.end();

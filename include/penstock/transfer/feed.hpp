@@ -105,7 +105,8 @@ class feed {
   /// The lease that the consumer holds.
   [[nodiscard]] batch_type& current() noexcept { return held_; }
 
-  /// Ends the range that `started` names: copies under way go on, their slots come back behind them.
+  /// Ends the range that `started` names: copies under way go on, their slots come back behind
+  /// them.
   void finish(std::uint64_t started) noexcept {
     if (!live_ || started != ticket_) return;
     live_ = false;
