@@ -1,12 +1,18 @@
 #!/usr/bin/env python3
-"""Puts what bench/gpu_report.sh has left in OUT/steps together: OUT/report.json and OUT/report.txt."""
+"""Judges what bench/gpu_report.sh has left in OUT/gpu_report_steps, and puts it together:
+OUT/report.json, OUT/report.txt and OUT/logs.txt. Exit status: 0 if every step ran and passed and
+every target was measured, else 1."""
 
 import argparse
 import datetime
-import glob
 import json
 import os
+import re
+import shutil
 import statistics
+import sys
+
+ACCEPTED = ("passed", "absent", "left out")  # absent: a peer; left out: asked for
 
 
 def read(path):
@@ -19,98 +25,185 @@ def read(path):
 
 def text_of(path):
     try:
-        with open(path) as file:
+        with open(path, errors="replace") as file:
             return file.read().strip()
     except OSError:
         return ""
 
 
+def tests_of(log):
+    """How many tests a log says were run: Catch2's, or comparisons of the MLP's kernels."""
+    found = re.findall(
+        r"^(?:.*\bin (\d+) test cases?\)|test cases:\s*(\d+)\b.*|(\d+) comparisons, .*)$",
+        log,
+        re.MULTILINE,
+    )
+    return sum(int(number) for match in found for number in match if number)
+
+
+def wrong_with_json(name, found):
+    """Why a program's JSON is not what its step was run for; nothing if it is."""
+    if found is None:
+        return "no JSON"
+    if not name.startswith("mlp-"):
+        return None if isinstance(found, dict) and found.get("rows") else "no rows in its JSON"
+    runs = found if isinstance(found, list) else [found]
+    if not runs or not all(isinstance(run, dict) and run.get("modes") for run in runs):
+        return "no modes in its JSON"
+    if any(run["device"]["kind"] != "cuda" for run in runs):
+        return "not run on the GPU"
+    return None
+
+
+def wrong_with_sanitizer(log):
+    summaries = re.findall(r"((?:ERROR|RACECHECK) SUMMARY: .*)", log)
+    if not summaries:
+        return "no summary of the tool"
+    wrong = [s for s in summaries if not re.search(r": 0 (errors|hazards)", s)]
+    return wrong[0] if wrong else None
+
+
+def judged(step, log, found):
+    """How a step has ended."""
+    status = step["status"]
+    if not re.fullmatch(r"\d+", status):
+        return status
+    if status == "77":
+        return "failed: skipped beside a GPU"
+    if status in ("124", "137"):
+        return "failed: time limit"
+    if status != "0":
+        return f"failed: status {status}"
+    if "tests" in step["expects"] and not step["tests"]:
+        return "failed: no test ran"
+    wrong = None
+    if "sanitized" in step["expects"]:
+        wrong = wrong_with_sanitizer(log)
+    if not wrong and "json" in step["expects"]:
+        wrong = wrong_with_json(step["name"], found)
+    return f"failed: {wrong}" if wrong else "passed"
+
+
 def steps_of(folder):
-    steps = []
+    """The steps in their order, and what their programs have written, by name."""
+    steps, results = [], {}
     for line in text_of(os.path.join(folder, "steps.tsv")).splitlines():
-        name, ended, seconds, command = line.split("\t", 3)
-        steps.append({"name": name, "ended": ended, "seconds": int(seconds), "command": command})
-    return steps
+        name, status, seconds, share, expects, command = line.split("\t", 5)
+        log = text_of(os.path.join(folder, name + ".log"))
+        found = read(os.path.join(folder, name + ".json"))
+        step = {
+            "name": name,
+            "status": status,
+            "seconds": int(seconds),
+            "share": int(share),
+            "expects": expects.split(","),
+            "tests": tests_of(log) if "tests" in expects else None,
+            "command": command,
+        }
+        step["ended"] = judged(step, log, found)
+        step["said"] = log.splitlines()[-1][:200] if log else ""
+        steps.append(step)
+        if found is not None and step["ended"] == "passed":
+            results[name] = found
+    return steps, results
 
 
 def gpu_of(folder):
-    keys = ("name", "driver", "compute_capability", "memory", "pcie_generation", "pcie_width")
-    lines = text_of(os.path.join(folder, "gpu.csv")).splitlines()
-    return dict(zip(keys, (x.strip() for x in lines[0].split(",")))) if lines else {}
+    keys = ("name", "driver", "compute_capability", "memory", "pcie_generation_max")
+    keys += ("pcie_width_max", "pcie_generation_idle")
+    found = {}
+    for file in ("gpu-busy.csv", "gpu.csv"):
+        lines = text_of(os.path.join(folder, file)).splitlines()
+        values = dict(zip(keys, (x.strip() for x in lines[0].split(",")))) if lines else {}
+        if file == "gpu-busy.csv":
+            found["pcie_generation_busy"] = values.get("pcie_generation_idle")
+        else:
+            found.update(values)
+    return found
 
 
 def mlp_rows(results):
     """One line a mode of every run of the MLP."""
-    yield f"{'run':14} {'mode':11} {'workers':>7} {'batch':>6} {'total s':>9} {'us/batch':>9} {'fed/resident':>12} {'accuracy':>9}"
+    yield (
+        f"{'run':14} {'mode':11} {'workers':>7} {'batch':>6} {'total s':>9} {'us/batch':>9} "
+        f"{'fed/resident':>12} {'fed/one batch':>13} {'accuracy':>9}"
+    )
     for name, found in results.items():
         options = found["options"]
         batches = options["epochs"] * found["batches_per_epoch"]
+
+        def ratio(value):
+            return "-" if value is None else format(value, ".3f")
+
         for mode in found["modes"]:
-            fed = mode.get("fed_over_resident")
             yield (
-                f"{name:14} {mode['technique']:11} {options['workers']:7} {options['batch']:6} {mode['seconds']:9.3f} "
-                f"{1e6 * mode['seconds'] / batches:9.1f} {'-' if fed is None else format(fed, '.3f'):>12} "
-                f"{100 * mode['test_accuracy']:8.2f}%"
+                f"{name:14} {mode['technique']:11} {options['workers']:7} {options['batch']:6} "
+                f"{mode['seconds']:9.3f} {1e6 * mode['seconds'] / batches:9.1f} "
+                f"{ratio(mode.get('fed_over_resident')):>12} "
+                f"{ratio(mode.get('fed_over_one_batch')):>13} {100 * mode['test_accuracy']:8.2f}%"
             )
 
 
 def targets_of(report):
-    """What is asked of an H200, and what was found: (text, value, target, met)."""
+    """What is asked of an H200, and what was found: text, value or None, target, more is better."""
     rows = (report.get("transfer") or {}).get("rows", [])
-    large = [
-        r["ratio"]
-        for r in rows
-        if r["group"] == "bandwidth" and r["name"] == "transfer, pinned" and r["bytes"] >= 1 << 20
-    ]
-    if large:
-        yield "pinned transfer over plain loop, 1 MB and above, worst", min(large), 0.97, min(large) >= 0.97
-    host = [r["value"] for r in rows if r["group"] == "tiny" and r["name"] == "transfer, batches ready"]
-    if host:
-        yield "host time per batch, us, worst", max(host), 10.0, max(host) < 10.0
-    runs = report["mlp"]
-    modes = {m["technique"]: m for m in runs.get("modes", {}).get("modes", [])}
-    if "overlapped" in modes:
-        fed = modes["overlapped"].get("fed_over_resident")
-        if fed is not None:
-            yield "fed / resident", fed, 1.02, fed <= 1.02
-        seconds = modes["overlapped"]["seconds"]
-        yield "MNIST, 5 epochs, batch 64, s", seconds, 0.20, seconds <= 0.20
+
+    def worst(kind, group, name, key="value", least=0):
+        found = [
+            r[key]
+            for r in rows
+            if r["group"] == group and r["name"] == name and r["bytes"] >= least and key in r
+        ]
+        return kind(found) if found else None
+
+    modes = {m["technique"]: m for m in report["mlp"].get("modes", {}).get("modes", [])}
+    fed = modes.get("overlapped", {})
+    floors = [fed.get("fed_over_resident"), fed.get("fed_over_one_batch")]
     seeds = [
         m["test_accuracy"]
-        for name, found in runs.items()
+        for name, found in report["mlp"].items()
         if name.startswith("seed-")
         for m in found["modes"]
         if m["technique"] == "overlapped"
     ]
-    if seeds:
-        median = statistics.median(seeds)
-        yield f"accuracy, median of {len(seeds)} seeds", median, 0.97, median >= 0.97
+    yield (
+        "pinned transfer over plain loop, 1 MB and above, worst",
+        worst(min, "bandwidth", "transfer, pinned", "ratio", 1 << 20),
+        0.97,
+        True,
+    )
+    yield (
+        "host time per batch, batches ready, us, worst",
+        worst(max, "tiny", "transfer, batches ready"),
+        10.0,
+        False,
+    )
+    yield (
+        "host time per batch, loader with 8 workers, processor time of the thread, us",
+        worst(max, "tiny", "loader, 8 workers, thread's CPU"),
+        10.0,
+        False,
+    )
+    yield "fed / the smaller floor of the two", None if None in floors else max(floors), 1.02, False
+    yield "MNIST, 5 epochs, batch 64, s", fed.get("seconds"), 0.20, False
+    yield (
+        "accuracy, median of five seeds",
+        statistics.median(seeds) if len(seeds) == 5 else None,
+        0.97,
+        True,
+    )
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("out")
-    parser.add_argument("--commit", default="unknown")
-    parser.add_argument("--command", default="")
-    chosen = parser.parse_args()
-    folder = os.path.join(chosen.out, "steps")
+def is_met(value, target, more_is_better):
+    if value is None:
+        return None
+    return value >= target if more_is_better else value <= target
 
-    report = {
-        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-        "commit": chosen.commit,
-        "command": chosen.command,
-        "gpu": gpu_of(folder),
-        "steps": steps_of(folder),
-        "transfer": read(os.path.join(folder, "transfer.json")),
-        "on_device": read(os.path.join(folder, "on-device.json")),
-        "mlp": {},
-        "pytorch": read(os.path.join(folder, "pytorch.json")),
-    }
-    for path in sorted(glob.glob(os.path.join(folder, "mlp-*.json"))):
-        found = read(path)
-        if found:
-            report["mlp"][os.path.basename(path)[len("mlp-") : -len(".json")]] = found
-    cuda = [
+
+def lines_of(report, table):
+    """The report as text."""
+    gpu = report["gpu"]
+    versions = [
         f"{name} {value // 1000}.{value % 1000 // 10}"
         for name, value in (
             ("driver for CUDA", (report["transfer"] or {}).get("driver_cuda")),
@@ -118,47 +211,114 @@ def main():
         )
         if value
     ]
+    yield ", ".join(
+        [gpu.get("name", "GPU unknown"), f"driver {gpu.get('driver', 'unknown')}", *versions]
+    )
+    yield (
+        f"PCIe generation {gpu.get('pcie_generation_max', 'unknown')} at most, "
+        f"{gpu.get('pcie_generation_busy') or 'unknown'} while transferring, "
+        f"{gpu.get('pcie_generation_idle', 'unknown')} before, "
+        f"width {gpu.get('pcie_width_max', 'unknown')}"
+    )
+    yield f"{report['date']}, commit {report['commit']}: {report['command']}"
+    if report["pack"]:
+        yield "packed: " + "; ".join(f"{key} {value}" for key, value in report["pack"].items())
+    yield ""
+    yield "ALL STEPS RAN AND PASSED" if report["passed"] else "NOT ALL STEPS RAN AND PASSED"
+    yield ""
+    for target in report["targets"]:
+        if target["value"] is None:
+            yield f"NOT MEASURED  {target['what']} (target {target['target']:g})"
+        else:
+            yield (
+                f"{'met' if target['met'] else 'MISSED':13} {target['what']}: "
+                f"{target['value']:.4g} (target {target['target']:g})"
+            )
+    yield ""
+    yield f"{'step':20} {'s':>4} {'tests':>6}  ended"
+    for s in report["steps"]:
+        tests = "" if s["tests"] is None else s["tests"]
+        yield f"{s['name']:20} {s['seconds']:4} {tests:>6}  {s['ended']}"
+        if s["ended"] not in ACCEPTED and s["said"]:
+            yield f"{'':33}{s['said'][:100]}"
+    for key in ("transfer", "on_device"):
+        if report[key]:
+            yield ""
+            yield (
+                f"{key:10} {'way':34} {'bytes':>12} {'value':>12} {'unit':8} "
+                f"{'floor':>10} {'ratio':>7}"
+            )
+            for r in report[key]["rows"]:
+                held = f"{r['floor']:10.3f} {r['ratio']:7.3f}" if "ratio" in r else ""
+                yield (
+                    f"{r['group']:10} {r['name']:34} {r['bytes']:12.0f} {r['value']:12.3f} "
+                    f"{r['unit']:8} {held}"
+                ).rstrip()
+    if report["mlp"]:
+        yield ""
+        yield from mlp_rows(report["mlp"])
+    if table:
+        yield ""
+        yield from table
+    if report["pytorch"]:
+        yield ""
+        yield f"PyTorch {report['pytorch']['torch']}, data {report['pytorch']['data']}"
+        for r in report["pytorch"]["rows"]:
+            yield (
+                f"{r['name']:40} {r['seconds_per_epoch']:8.3f} s/epoch {100 * r['accuracy']:7.2f}%"
+            )
+
+
+def main(arguments):
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("out")
+    parser.add_argument("--commit", default="unknown")
+    parser.add_argument("--command", default="")
+    parser.add_argument("--pack", default="", help="the folder that bench/gpu_pack.sh has made")
+    chosen = parser.parse_args(arguments)
+    folder = os.path.join(chosen.out, "gpu_report_steps")
+
+    steps, results = steps_of(folder)
+    facts = text_of(os.path.join(chosen.pack, "pack.txt")) if chosen.pack else ""
+    report = {
+        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "commit": chosen.commit,
+        "command": chosen.command,
+        "pack": dict(line.split(" ", 1) for line in facts.splitlines() if " " in line),
+        "gpu": gpu_of(folder),
+        "steps": steps,
+        "transfer": results.get("transfer"),
+        "on_device": results.get("on-device"),
+        "mlp": {
+            name[len("mlp-") :]: found
+            for name, found in results.items()
+            if name.startswith("mlp-") and isinstance(found, dict)
+        },
+        "mlp_steps": results.get("mlp-steps-table"),
+        "pytorch": results.get("pytorch"),
+    }
     report["targets"] = [
-        {"what": what, "value": value, "target": target, "met": met}
-        for what, value, target, met in targets_of(report)
+        {"what": what, "value": value, "target": target, "met": is_met(value, target, more)}
+        for what, value, target, more in targets_of(report)
     ]
+    report["passed"] = all(s["ended"] in ACCEPTED for s in steps) and all(
+        t["value"] is not None for t in report["targets"]
+    )
+
+    table = text_of(os.path.join(folder, "mlp-steps-table.log")) if report["mlp_steps"] else ""
+    table = [line for line in table.splitlines() if line.startswith("|")]
     with open(os.path.join(chosen.out, "report.json"), "w") as file:
         json.dump(report, file, indent=1)
         file.write("\n")
-
-    lines = [
-        f"{report['gpu'].get('name', 'GPU unknown')}, driver {report['gpu'].get('driver', 'unknown')}, {', '.join(cuda)}",
-        f"{report['date']}, commit {report['commit']}: {report['command']}",
-        "",
-    ]
-    for target in report["targets"]:
-        lines.append(
-            f"{'met   ' if target['met'] else 'MISSED'}  {target['what']}: {target['value']:.4g} (target {target['target']:g})"
-        )
-    lines += ["", f"{'step':34} {'ended':14} {'s':>4}"]
-    lines += [f"{s['name']:34} {s['ended']:14} {s['seconds']:4}" for s in report["steps"]]
-    for key in ("transfer", "on_device"):
-        if report[key]:
-            lines += ["", f"{key:10} {'way':34} {'bytes':>12} {'value':>12} {'unit':8} {'floor':>10} {'ratio':>7}"]
-            for r in report[key]["rows"]:
-                held = f"{r['floor']:10.3f} {r['ratio']:7.3f}" if "ratio" in r else ""
-                lines.append(
-                    f"{r['group']:10} {r['name']:34} {r['bytes']:12.0f} {r['value']:12.3f} {r['unit']:8} {held}".rstrip()
-                )
-    if report["mlp"]:
-        lines += ["", *mlp_rows(report["mlp"])]
-    table = text_of(os.path.join(folder, "mlp-steps-table.log"))
-    if any(s["name"] == "mlp-steps-table" and s["ended"] == "passed" for s in report["steps"]):
-        lines += ["", table]
-    if report["pytorch"]:
-        lines += ["", f"PyTorch {report['pytorch']['torch']}, data {report['pytorch']['data']}"]
-        lines += [
-            f"{r['name']:40} {r['seconds_per_epoch']:8.3f} s/epoch {100 * r['accuracy']:7.2f}%"
-            for r in report["pytorch"]["rows"]
-        ]
     with open(os.path.join(chosen.out, "report.txt"), "w") as file:
-        file.write("\n".join(lines) + "\n")
+        file.writelines(line + "\n" for line in lines_of(report, table))
+    with open(os.path.join(chosen.out, "logs.txt"), "w") as file:
+        for name, ended in [("nvidia-smi", "")] + [(s["name"], s["ended"]) for s in steps]:
+            log = text_of(os.path.join(folder, name + ".log"))
+            file.write(f"==== {name}: {ended}\n{log}\n\n")
+    shutil.rmtree(folder)
+    return 0 if report["passed"] else 1
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main(sys.argv[1:]))

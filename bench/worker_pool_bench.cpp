@@ -1,22 +1,22 @@
-// What it costs to hand work to a worker_pool: ranges of indices and posted tasks, by task_pool and
-// by the parts that a loader hands its own work out with.
+// SPDX-License-Identifier: BSL-1.0
+// What it costs to hand work to a worker_pool: ranges of indices and tasks, by the parts that a loader
+// hands its own work out with.
 //
 //   build/bench/bench/penstock_worker_pool_bench
 //   ... --benchmark_filter=range             the loops over indices alone
 //
 // range: one iteration is a loop over `pieces` indices, piece by piece, which the calling thread
-// shares with threads - 1 others; `steps` is how long a piece computes, 0: it only returns. Ours:
-// for_each_index of task_pool; and the loader's way, a claim_cursor (range/cursor), where a loader
-// also counts each piece down, as several batches are on their way at once
-// (range/cursor_countdown). Peers: oneTBB's parallel_for with a grain of one piece, with
-// simple_partitioner, which hands out every piece as well, and with auto_partitioner, which hands
+// shares with threads - 1 others; `steps` is how long a piece computes, 0: it only returns. Ours: a
+// claim_cursor (range/cursor), where a loader also counts each piece down, as several batches are on
+// their way at once (range/cursor_countdown). Peers: oneTBB's parallel_for with a grain of one piece,
+// with simple_partitioner, which hands out every piece as well, and with auto_partitioner, which hands
 // out as few chunks as it can. Floors: the loop on one thread, and a bare fetch_add, by one thread
 // and by several on the same word.
 //
 // tasks: one iteration posts `tasks` tasks, which do nothing, and waits for all; who waits helps.
-// Ours: task_group of task_pool; and the same through a batch_queue, as a function pointer and a
-// context (tasks/batch_queue). Peers: oneTBB's task_group, a deque of std::function under a mutex
-// and condition variable, std::async, a std::thread for each task. Floor: the loop that calls them.
+// Ours: a batch_queue of a function pointer and a context (tasks/batch_queue). Peers: oneTBB's
+// task_group, a deque of std::function under a mutex and condition variable, std::async, a std::thread
+// for each task. Floor: the loop that calls them.
 //
 // hand_over: one task that must run on another thread, there and back.
 //
@@ -56,7 +56,6 @@
 #include <penstock/core/sequence.hpp>
 #include <penstock/load/batch_queue.hpp>
 #include <penstock/load/claim_cursor.hpp>
-#include <penstock/load/task_pool.hpp>
 #include <penstock/load/worker_pool.hpp>
 
 #include "support/program.hpp"
@@ -192,17 +191,6 @@ void range_cursor(benchmark::State& state) {
   const range_shape shape{state};
   shared_loop<Counting> loop{shape.threads, shape.pieces, shape.steps};
   for (auto _ : state) loop();
-  count_pieces(state);
-}
-
-void range_for_each_index(benchmark::State& state) {
-  const range_shape shape{state};
-  ps::task_pool pool{{.workers = shape.threads - 1}};
-  for (auto _ : state) {
-    ps::for_each_index(pool, shape.pieces, [steps = shape.steps](std::uint64_t index) noexcept {
-      compute(static_cast<std::uint32_t>(index), steps);
-    });
-  }
   count_pieces(state);
 }
 
@@ -382,12 +370,6 @@ void post(mutex_pool& pool, countdown& count) {
     count.one_ran();
   });
 }
-void post(ps::task_pool& pool, countdown& count) {
-  pool.post([&count]() noexcept {
-    compute(0, 0);
-    count.one_ran();
-  });
-}
 
 std::size_t threads_of(const benchmark::State& state) {
   return static_cast<std::size_t>(state.range(0));
@@ -403,19 +385,6 @@ void tasks_floor(benchmark::State& state) {
   const std::uint32_t tasks = tasks_of(state);
   for (auto _ : state) {
     for (std::uint32_t i = 0; i < tasks; ++i) compute(i, 0);
-  }
-  count_tasks(state);
-}
-
-void tasks_task_pool(benchmark::State& state) {
-  const std::uint32_t tasks = tasks_of(state);
-  ps::task_pool pool{{.workers = threads_of(state) - 1}};
-  ps::task_group group{pool};
-  for (auto _ : state) {
-    for (std::uint32_t i = 0; i < tasks; ++i) {
-      group.post([i]() noexcept { compute(i, 0); });
-    }
-    group.wait();
   }
   count_tasks(state);
 }
@@ -454,20 +423,10 @@ void tasks_thread(benchmark::State& state) {
   count_tasks(state);
 }
 
-// One worker, made as each pool is.
-template <class Pool>
-Pool make_pool(std::size_t workers) {
-  return Pool{workers};
-}
-template <>
-ps::task_pool make_pool<ps::task_pool>(std::size_t workers) {
-  return ps::task_pool{{.workers = workers}};
-}
-
 template <class Pool>
 void hand_over_pool(benchmark::State& state) {
   countdown count;
-  Pool pool = make_pool<Pool>(1);
+  Pool pool{1};
   for (auto _ : state) {
     const std::uint32_t seen = count.rounds();
     count.begin(1);
@@ -541,7 +500,7 @@ void measure_idle(benchmark::State& state) {
 template <class Pool>
 void idle_pool(benchmark::State& state) {
   countdown count;
-  Pool pool = make_pool<Pool>(threads_of(state) - 1);
+  Pool pool{threads_of(state) - 1};
   const std::uint32_t seen = count.rounds();
   count.begin(1000);
   for (int i = 0; i < 1000; ++i) post(pool, count);
@@ -647,51 +606,33 @@ int main(int argc, char** argv) {
       ->Threads(2)
       ->Threads(4);
   add_range("floor_loop", floor_loop, true);
-  add_range("for_each_index", range_for_each_index);
   add_range("cursor", range_cursor<counting::by_thread>);
   add_range("cursor_countdown", range_cursor<counting::by_piece>);
   add_range("tbb_simple", range_tbb<tbb::simple_partitioner>);
   add_range("tbb_auto", range_tbb<tbb::auto_partitioner>);
   add_tasks("floor_loop", tasks_floor, {1}, {1, 64, 1024});
-  add_tasks("task_pool", tasks_task_pool, {1, 2, 4}, {1, 64, 1024});
   add_tasks("batch_queue", tasks_pool<queue_pool>, {1, 2, 4}, {1, 64, 1024});
   add_tasks("tbb_task_group", tasks_tbb, {1, 2, 4}, {1, 64, 1024});
   add_tasks("mutex", tasks_pool<mutex_pool>, {1, 2, 4}, {1, 64, 1024});
   add_tasks("std_async", tasks_async, {2}, {64});
   add_tasks("std_thread", tasks_thread, {2}, {64});
-  add("hand_over/task_pool", hand_over_pool<ps::task_pool>);
   add("hand_over/batch_queue", hand_over_pool<queue_pool>);
   add("hand_over/tbb_arena", hand_over_tbb);
   add("hand_over/mutex", hand_over_pool<mutex_pool>);
   add("hand_over/std_async", hand_over_async);
   add_idle("spinning", idle_spinning, 1);
   add_idle("cursor", idle_cursor, 4);
-  add_idle("task_pool", idle_pool<ps::task_pool>, 4);
   add_idle("batch_queue", idle_pool<queue_pool>, 4);
   add_idle("mutex", idle_pool<mutex_pool>, 4);
   add_idle("tbb", idle_tbb, 4);
   return bench::run(
       argc, argv, "worker_pool_bench",
-      {range_goal("for_each_index", "tbb_simple", 2, 4096, 0, 2.0),
-       range_goal("for_each_index", "tbb_simple", 4, 4096, 0, 2.0),
-       range_goal("for_each_index", "tbb_simple", 2, 64, 0, 2.0),
-       range_goal("for_each_index", "tbb_auto", 2, 4096, 256),
-       range_goal("cursor", "tbb_simple", 2, 4096, 0, 2.0),
+      {range_goal("cursor", "tbb_simple", 2, 4096, 0, 2.0),
        range_goal("cursor", "tbb_simple", 2, 64, 0, 2.0),
        range_goal("cursor", "tbb_auto", 2, 4096, 256),
        range_goal("cursor_countdown", "tbb_simple", 2, 4096, 0, 2.0),
-       tasks_goal("task_pool", "tbb_task_group", 2, 1, 1.0),
-       tasks_goal("task_pool", "tbb_task_group", 2, 64, 1.0),
-       tasks_goal("task_pool", "tbb_task_group", 2, 1024, 1.0),
-       tasks_goal("task_pool", "tbb_task_group", 4, 1024, 1.0),
-       tasks_goal("task_pool", "mutex", 2, 1024, 1.0),
-       tasks_goal("task_pool", "std_async", 2, 64, 1.0),
-       tasks_goal("task_pool", "std_thread", 2, 64, 1.0),
        tasks_goal("batch_queue", "tbb_task_group", 2, 1024),
        tasks_goal("batch_queue", "mutex", 2, 1024),
-       {"hand_over/task_pool", "hand_over/tbb_arena", kind::time_at_most, 0},
-       {"hand_over/task_pool", "hand_over/mutex", kind::time_at_most, 0},
-       {"idle/task_pool/threads:4", "idle/spinning/threads:1", kind::time_at_most, 0.01},
        {"idle/batch_queue/threads:4", "idle/spinning/threads:1", kind::time_at_most, 0.01},
        {"idle/cursor/threads:4", "idle/spinning/threads:1", kind::time_at_most, 0.01}});
 }

@@ -1,14 +1,16 @@
-# Google Benchmark: an installed one, else fetched. Gives benchmark::benchmark_main.
+# Google Benchmark: an installed one, else fetched. Gives benchmark::benchmark_main, or no such target
+# where there is none and FETCHCONTENT_FULLY_DISCONNECTED forbids to fetch it.
 find_package(benchmark QUIET)
 if(NOT benchmark_FOUND)
   include(FetchContent)
-  message(STATUS "penstock: no Google Benchmark found, fetching it (Debian: libbenchmark-dev)")
+  if(NOT FETCHCONTENT_FULLY_DISCONNECTED)
+    message(STATUS "penstock: no Google Benchmark found, fetching it (Debian: libbenchmark-dev)")
+  endif()
   set(BENCHMARK_ENABLE_TESTING OFF CACHE INTERNAL "")
   set(BENCHMARK_ENABLE_INSTALL OFF CACHE INTERNAL "")
+  # SYSTEM goes first: behind the URL, CMake 3.25 takes it for a second one.
   FetchContent_Declare(
-    benchmark
-    URL https://github.com/google/benchmark/archive/refs/tags/v1.8.3.tar.gz
-    SYSTEM
+    benchmark SYSTEM URL https://github.com/google/benchmark/archive/refs/tags/v1.8.3.tar.gz
   )
   FetchContent_MakeAvailable(benchmark)
 endif()

@@ -1,5 +1,6 @@
 // The smallest program: a dataset of one's own, a loader that reads it on two threads, a transfer that
-// copies batches ahead, and one loop over all batches of one epoch. The host device stands in for a GPU.
+// copies batches ahead, and one loop over all batches of one epoch, whose body is the step. The host device
+// stands in for a GPU; example 03 has a step that runs on a stream.
 #include <penstock/penstock.hpp>
 
 #include <cstdint>
@@ -14,24 +15,19 @@ struct squares {  // sample i is the number i * i
 };
 
 int main() {
-  const ps::host_device device;
-  auto stream = device.make_stream();  // what the "step" runs on
-  ps::loader loader{squares{}, ps::shuffled{.seed = 1}, device, {.batch_size = 64, .workers = 2}};
-  ps::transfer feed{loader, stream};
+  ps::loader loader{squares{}, ps::shuffled{.seed = 1}, {.batch_size = 64, .workers = 2}};
+  ps::transfer feed{loader};
 
-  std::uint64_t sum = 0;  // belongs to the stream's work until the synchronize below
-  for (auto& batch : feed.epoch(0)) {
+  std::uint64_t sum = 0;
+  for (auto& batch : feed.epoch(0)) {  // its copy is complete
     const auto values =
         ps::get<"value">(batch);  // 64 numbers in device memory; 40 in the last batch
     if (batch.index() == 0) {
       std::cout << "first batch: " << batch.size() << " samples of " << loader.samples_per_epoch()
                 << '\n';
     }
-    stream.launch([&sum, values] {
-      for (const std::uint64_t value : values.flat()) sum += value;
-    });
-  }  // leaving the body gives the batch back, behind the work just launched
-  device.synchronize(stream);
+    for (const std::uint64_t value : values.flat()) sum += value;
+  }  // leaving the body gives the batch back
 
   std::cout << "sum of all squares: " << sum << '\n';
   return sum == 332'833'500 ? 0 : 1;

@@ -27,7 +27,7 @@ int main() {
   };
   const points all;  // an lvalue: both parts refer to it
   const ps::host_device device;
-  auto stream = device.make_stream();
+  auto stream = device.make_stream();  // what the step runs on; the loops' bodies only launch
   ps::loader train{all | ps::subset(0, 8'000) | ps::map(noise), ps::shuffled{.seed = 1}, device,
                    ps::loader_options{.batch_size = 64, .workers = 2, .seed = 1}};
   ps::loader validation{all | ps::subset(8'000, 10'000), ps::sequential{}, device,

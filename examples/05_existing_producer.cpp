@@ -50,7 +50,7 @@ static_assert(ps::batch_source<camera>);
 
 int main() {
   camera source;
-  ps::transfer feed{source, device.inline_stream()};  // the loop's body is the step
+  ps::transfer feed{source};  // the loop's body is the step
   std::uint64_t sum = 0;
   for (auto& batch : feed.epoch(0))
     for (const auto pixel : ps::get<"pixels">(batch).flat()) sum += pixel;

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -13,12 +14,14 @@
 #include <thrust/for_each.h>
 #include <thrust/functional.h>
 #include <thrust/iterator/counting_iterator.h>
+#include <thrust/iterator/transform_iterator.h>
 #include <thrust/system/cuda/execution_policy.h>
 #include <cub/device/device_reduce.cuh>
 
 #include <penstock/device/cuda_device.hpp>
 #include <penstock/device/cuda_graphs.hpp>
 
+#include "cublas.hpp"
 #include "device_array.hpp"
 #include "fused.hpp"
 #include "lies.hpp"
@@ -80,6 +83,9 @@ struct destroy_blas {
 using blas_handle = std::unique_ptr<cublasContext, destroy_blas>;
 
 [[nodiscard]] inline blas_handle make_blas() {
+  if (const auto reason = why_no_cublas()) {
+    throw std::runtime_error("no cuBLAS, which all but the fused kernels need: " + *reason);
+  }
   cublasHandle_t handle = nullptr;
   check(cublasCreate(&handle), "cublasCreate");
   blas_handle owner{handle};
@@ -88,16 +94,15 @@ using blas_handle = std::unique_ptr<cublasContext, destroy_blas>;
   return owner;
 }
 
-/// What the steps use on one device: cuBLAS, memory for its work and for CUB's, the graphs. Taken
-/// once; used by one thread at a time.
+/// What the steps use on one device: cuBLAS (not with fused kernels), memory for its work and for
+/// CUB's, the graphs. Taken once; used by one thread at a time.
 class toolbox {
  public:
-  toolbox(const penstock::cuda_device& device, std::size_t batch_size)
-      : ones(device, batch_size),
-        scratch(device, std::size_t{4} << 20),
-        graphs(device),
-        workspace_(device, std::size_t{32} << 20),
-        blas_(make_blas()) {
+  toolbox(const penstock::cuda_device& device, std::size_t batch_size, kernel_choice kernels)
+      : ones(device, batch_size), scratch(device, std::size_t{4} << 20), graphs(device) {
+    if (kernels == kernel_choice::fused) return;
+    workspace_.emplace(device, std::size_t{32} << 20);
+    blas_ = make_blas();
     const std::vector<float> values(batch_size, 1.0F);
     const auto stream = device.make_stream();
     ones.upload(values, 0, stream);
@@ -109,7 +114,7 @@ class toolbox {
       check(cublasSetStream(blas_.get(), stream.get()), "cublasSetStream");
       // Setting the stream has set the workspace back to one that cuBLAS allocates, which a capture
       // can't do, and on whose size the choice of algorithms depends.
-      check(cublasSetWorkspace(blas_.get(), workspace_.data(), workspace_.size()),
+      check(cublasSetWorkspace(blas_.get(), workspace_->data(), workspace_->size()),
             "cublasSetWorkspace");
       blas_stream_ = stream.get();
     }
@@ -121,7 +126,7 @@ class toolbox {
   penstock::cuda_graphs graphs;
 
  private:
-  device_array<std::byte, penstock::cuda_device> workspace_;
+  std::optional<device_array<std::byte, penstock::cuda_device>> workspace_;
   blas_handle blas_;  // goes before its workspace
   cudaStream_t blas_stream_ = nullptr;
 };
@@ -142,12 +147,14 @@ class cuda_context {
 
   template <class Function, class Sum>
   void sum(std::size_t count, const Function& function, Sum* to) const {
+    // Not by DeviceReduce::TransformReduce, which CUDA 12.4 has not got yet.
+    const auto values =
+        thrust::make_transform_iterator(thrust::counting_iterator<std::size_t>{0}, function);
     const auto reduce = [&](void* scratch, std::size_t& bytes) {
-      cuda::check(cub::DeviceReduce::TransformReduce(
-                      scratch, bytes, thrust::counting_iterator<std::size_t>{0}, to,
-                      static_cast<std::int64_t>(count), thrust::plus<Sum>{}, function, Sum{},
-                      stream_.get()),
-                  "cub::DeviceReduce::TransformReduce");
+      cuda::check(
+          cub::DeviceReduce::Reduce(scratch, bytes, values, to, static_cast<std::int64_t>(count),
+                                    thrust::plus<Sum>{}, Sum{}, stream_.get()),
+          "cub::DeviceReduce::Reduce");
     };
     std::size_t bytes = 0;
     reduce(nullptr, bytes);
@@ -160,6 +167,12 @@ class cuda_context {
   template <lies A, lies B>
   void multiply(std::size_t m, std::size_t n, std::size_t k, const float* a, const float* b,
                 float* c) const {
+    if constexpr (A == lies::straight && B == lies::straight) {
+      if (kernels_ == kernel_choice::fused) {  // of no step: they are of its test
+        each(m * n, kernel::product{m, k, a, b, c});
+        return;
+      }
+    }
     const float one = 1.0F;
     const float zero = 0.0F;
     constexpr auto operation = [](lies how) {
@@ -275,7 +288,7 @@ class cuda_backend {
   cuda_backend(const device_type& device, std::size_t batch_size, kernel_choice kernels, bool graph)
       : kernels_(kernels),
         graph_(graph),
-        tools_(std::make_shared<cuda::toolbox>(device, batch_size)) {}
+        tools_(std::make_shared<cuda::toolbox>(device, batch_size, kernels)) {}
 
   [[nodiscard]] static penstock::cuda_stream make_stream(const device_type& device) {
     return device.make_stream();

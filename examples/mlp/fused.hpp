@@ -36,8 +36,11 @@ struct first_layer {
   static_assert(inputs % groups == 0 && shape::hidden1 % rows == 0 && rows * Samples <= threads);
 
   struct shared {
-    float pixels[inputs][Samples];
-    float sums[groups][Samples][rows];
+    // A thread writes the pixels of one place, and reads them, as vectors of 16 bytes.
+    alignas(16) float pixels[inputs][Samples];
+    // A sample more than needed: the two groups of a warp write to different memory banks.
+    float sums[groups][Samples + 1][rows];
+    static_assert((Samples + 1) * rows % 32 == rows);
   };
   struct local {
     float weights[terms];  // all asked for at once: memory answers them together
@@ -64,8 +67,12 @@ struct first_layer {
         own.weights[i] = weight[std::size_t{i * groups + group} * shape::hidden1];
       }
       const Pixel* from = images + std::size_t{first} * inputs;
-      for (unsigned i = thread; i < Samples * inputs; i += threads) {
-        s.pixels[i % inputs][i / inputs] = i < here * inputs ? kernel::normalised(from[i]) : 0.0F;
+      for (unsigned i = thread; i < inputs; i += threads) {
+        float of_place[Samples];
+        for (unsigned n = 0; n < Samples; ++n) {
+          of_place[n] = n < here ? kernel::normalised(from[n * inputs + i]) : 0.0F;
+        }
+        for (unsigned n = 0; n < Samples; ++n) s.pixels[i][n] = of_place[n];
       }
     } else if (p == 1) {
       float sums[Samples] = {};

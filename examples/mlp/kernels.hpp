@@ -92,6 +92,22 @@ struct begin_and_normalise {
   }
 };
 
+/// An element of c (m x n) = a (m x k) * b (k x n), for where a library's product is not worth having.
+struct product {
+  std::size_t m;
+  std::size_t k;
+  const float* a;
+  const float* b;
+  float* c;
+  MLP_KERNEL void operator()(std::size_t i) const {
+    const float* row = a + i % m;
+    const float* column = b + i / m * k;
+    float sum = 0.0F;
+    for (std::size_t p = 0; p < k; ++p) sum += row[p * m] * column[p];
+    c[i] = sum;
+  }
+};
+
 MLP_KERNEL inline float relu(float x) { return x > 0.0F ? x : 0.0F; }
 
 /// The gradient through ReLU: that of the output where the output is positive, else 0.

@@ -38,7 +38,8 @@ struct options {
   std::optional<std::filesystem::path> data;  // absent: find_data() chooses
   std::size_t epochs = 5;
   std::size_t batch = 64;
-  std::size_t samples = 0;  // of the training set, 0: all
+  std::size_t samples = 0;       // of the training set, 0: all
+  std::size_t test_samples = 0;  // of the test set, 0: all
   std::size_t workers = 1;
   std::size_t prefetch = 8;
   std::size_t depth = 3;
@@ -50,6 +51,7 @@ struct options {
   kernel_choice kernels = kernel_choice::fused;
   bool graph = true;
   bool steps_table = false;
+  bool costs = true;  // measure what a batch costs in each stage
   std::vector<technique> modes;
   std::optional<std::filesystem::path> json;
   std::optional<std::filesystem::path> svg;

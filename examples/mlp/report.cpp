@@ -94,6 +94,12 @@ void print_report(std::ostream& out, const options& chosen, const results& found
         fixed(mode.epoch_losses.back(), 5), fixed(100.0 * mode.accuracy, 2, " %"));
   }
 
+  if (!found.one_batch.empty()) {
+    const double seconds = median(found.one_batch);
+    row("one batch", fixed(seconds, 3), fixed(seconds / static_cast<double>(chosen.epochs), 3), "",
+        fixed(ratio(seconds, seconds_of(found, technique::resident)), 3), "", "");
+  }
+
   const bound least = least_of(chosen, found);
   out << "\nper batch, each alone: load " << fixed(found.costs.load, 1, " us") << ", copy "
       << fixed(found.costs.copy, 1, " us") << ", compute " << fixed(found.costs.compute, 1, " us")
@@ -127,6 +133,9 @@ nlohmann::ordered_json json_of(const options& chosen, const results& found) {
   };
 
   const bound least = least_of(chosen, found);
+  std::optional<double> one_batch;
+  if (!found.one_batch.empty()) one_batch = median(found.one_batch);
+  const json floor{{"seconds", or_null(one_batch)}, {"seconds_of_runs", found.one_batch}};
   json modes = json::array();
   for (const mode_result& mode : found.modes) {
     const double seconds = median(mode.seconds);
@@ -137,6 +146,7 @@ nlohmann::ordered_json json_of(const options& chosen, const results& found) {
          {"seconds_per_epoch", seconds / static_cast<double>(chosen.epochs)},
          {"speedup_over_serial", or_null(ratio(seconds_of(found, technique::serial), seconds))},
          {"fed_over_resident", or_null(ratio(seconds, seconds_of(found, technique::resident)))},
+         {"fed_over_one_batch", or_null(ratio(seconds, one_batch))},
          {"first_losses", mode.first_losses},
          {"epoch_losses", mode.epoch_losses},
          {"final_loss", mode.epoch_losses.back()},
@@ -171,6 +181,7 @@ nlohmann::ordered_json json_of(const options& chosen, const results& found) {
                 {"repeat", chosen.repeat}}},
               {"batches_per_epoch", found.batches_per_epoch},
               {"modes", modes},
+              {"one_batch", floor},
               {"batch_microseconds",
                {{"load", found.costs.load},
                 {"copy", found.costs.copy},

@@ -108,6 +108,7 @@ struct results {
   std::size_t cores = 0;  ///< that this process may run on
   std::size_t batches_per_epoch = 0;
   std::vector<mode_result> modes;
+  std::vector<double> one_batch;  ///< seconds of each run of `repeat_one_batch`; none: not run
   stage_costs costs;
   std::vector<recorded_loop> recorded;  ///< with --svg: of each run, serial and overlapped
 };

@@ -5,8 +5,8 @@
 
 #include <penstock/penstock.hpp>
 
-#include <penstock/device/cuda_device.hpp>
 #include <penstock/device/cuda_call.hpp>
+#include <penstock/device/cuda_device.hpp>
 #include <penstock/device/cuda_error.hpp>
 #include <penstock/device/cuda_event.hpp>
 #include <penstock/device/cuda_graph.hpp>

@@ -70,12 +70,15 @@
 #include <penstock/load/loader.hpp>
 #include <penstock/load/loader_state.hpp>
 #include <penstock/load/options.hpp>
+#include <penstock/load/quarantine.hpp>
 #include <penstock/load/stalled_read.hpp>
-#include <penstock/load/task_pool.hpp>
 #include <penstock/load/worker_pool.hpp>
 
 // transfer: copies that run under the consumer's work
 #include <penstock/transfer/batch_source.hpp>
 #include <penstock/transfer/device_batch.hpp>
+#include <penstock/transfer/device_slots.hpp>
+#include <penstock/transfer/device_transform.hpp>
 #include <penstock/transfer/footprint.hpp>
+#include <penstock/transfer/options.hpp>
 #include <penstock/transfer/transfer.hpp>

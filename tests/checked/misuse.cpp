@@ -232,6 +232,69 @@ void used_on_a_stream_of_the_batch_before() {
   }
 }
 
+/// A device whose copies take a quarter of a second: whoever does not wait for one is always too early.
+const ps::host_device slow_bus{{.copy_bytes_per_second = 1000}};
+
+auto loader_on(const ps::host_device& device) {
+  return ps::loader{ramps{}, ps::sequential{}, device, {.batch_size = 4, .workers = 0}};
+}
+
+/// The README's program, its step moved from the stream into the body.
+void body_looks_before_the_copy() {
+  auto loader = loader_on(slow_bus);
+  auto stream = slow_bus.make_stream();
+  ps::transfer feed{loader, stream};
+  for (auto& batch : feed.epoch(0)) seen = ps::get<"x">(batch)(0, 0, 0);
+}
+
+void body_takes_a_pointer_before_the_copy() {
+  auto loader = loader_on(slow_bus);
+  auto stream = slow_bus.make_stream();
+  ps::transfer feed{loader, stream};
+  for (auto& batch : feed.epoch(0)) {
+    for (const float x : ps::get<"x">(batch).flat()) seen = x;
+  }
+}
+
+void other_stream_looks_before_the_copy() {
+  auto loader = loader_on(slow_bus);
+  auto stream = slow_bus.make_stream();
+  auto other = slow_bus.make_stream();
+  ps::transfer feed{loader, stream};
+  for (auto& batch : feed.epoch(0)) {
+    other.launch([x = ps::get<"x">(batch)] { seen = x(0, 0, 0); });
+    slow_bus.synchronize(other);
+  }
+}
+
+/// A feed whose copies are complete before the loop's body looks at them, by chance as it were.
+template <class Body>
+void copies_are_there(Body body) {
+  auto loader = make_loader(0);
+  ps::host_device device;
+  auto stream = device.make_stream();
+  std::optional<ps::host_stream_ref> copies;
+  ps::transfer feed{
+      loader, stream, ps::on_stream<record>([&](auto in, auto out, ps::host_stream_ref on) {
+        copies = on;
+        on.launch(
+            [from = ps::get<"x">(in), to = ps::get<"x">(out)] { to(0, 0, 0) = from(0, 0, 0); });
+      })};
+  for (auto& batch : feed.epoch(0)) {
+    device.synchronize(*copies);
+    body(batch);
+  }
+}
+
+void body_looks_at_what_a_stream_was_given() {
+  copies_are_there([](auto& batch) { seen = ps::get<"x">(batch)(0, 0, 0); });
+}
+
+void a_thread_looks_at_what_a_stream_was_given() {
+  copies_are_there(
+      [](auto& batch) { std::thread{[x = ps::get<"x">(batch)] { seen = x(0, 0, 0); }}.join(); });
+}
+
 struct misuse {
   const char* name;
   void (*run)();
@@ -241,6 +304,10 @@ struct misuse {
 
 constexpr const char* dead = ": a view was used after its lease had ended.";
 constexpr const char* shared = ": two threads use its lease.";
+constexpr const char* early =
+    "batch 0 of epoch 0: a view was looked at before the batch's copy was";
+constexpr const char* unused_stream =
+    "batch 0 of epoch 0: a thread took its data, but the feed was given a stream";
 constexpr const char* unordered = ": its release does not wait for the stream that it is used on.";
 const std::array misuses = {
     misuse{"view_kept_in_a_loop", view_kept_in_a_loop,
@@ -270,6 +337,14 @@ const std::array misuses = {
     misuse{"used_on_a_stream_that_nothing_orders", used_on_a_stream_that_nothing_orders,
            "batch 2 of epoch 0: its release does not wait"},
     misuse{"used_on_a_stream_of_the_batch_before", used_on_a_stream_of_the_batch_before, unordered},
+    misuse{"body_looks_before_the_copy", body_looks_before_the_copy, early},
+    misuse{"body_takes_a_pointer_before_the_copy", body_takes_a_pointer_before_the_copy,
+           unused_stream},
+    misuse{"other_stream_looks_before_the_copy", other_stream_looks_before_the_copy, early},
+    misuse{"body_looks_at_what_a_stream_was_given", body_looks_at_what_a_stream_was_given,
+           unused_stream},
+    misuse{"a_thread_looks_at_what_a_stream_was_given", a_thread_looks_at_what_a_stream_was_given,
+           unused_stream},
 };
 
 /// Whether the misuse ended a process as it should.

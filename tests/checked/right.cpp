@@ -145,6 +145,71 @@ void a_transform_and_leases_that_stay() {
   require(ps::get<"x">(kept[1])(0, 0, 0) == 8.0F, "a kept device batch");
 }
 
+/// The loop's body is the step, on a bus on which whoever does not wait for a copy is too early.
+void the_body_is_the_step(std::size_t workers) {
+  const ps::host_device slow_bus{{.copy_bytes_per_second = 1e6}};
+  ps::loader loader{ramps{}, ps::sequential{}, slow_bus, {.batch_size = 4, .workers = workers}};
+  const auto sum = [](auto&& feed) {
+    float total = 0;
+    for (auto& batch : feed.epoch(0)) {
+      for (const float x : ps::get<"x">(batch).flat()) total += x;
+      std::thread{[&total, x = ps::get<"x">(batch)] { total += x(0, 0, 0); }}.join();
+    }
+    return total;
+  };
+  constexpr float expected = 16 * (39 * 40 / 2) + (36 * 10 / 2);
+  require(sum(ps::transfer{loader}) == expected, "batches in the body");
+  require(sum(ps::transfer{loader, {.depth = 1}}) == expected, "the same, one at a time");
+  require(sum(ps::transfer{loader, slow_bus}) == expected, "the same, the device named");
+}
+
+/// The body reads what a stream was given, each time in another way that waits for the copy.
+void the_body_waits_for_the_stream() {
+  ps::host_device device;
+  auto loader = make_loader(2);
+  auto stream = device.make_stream();
+  auto other = device.make_stream();
+  auto reached = device.make_event();
+  ps::transfer feed{loader, stream};
+  for (auto& batch : feed.epoch(0)) {
+    std::promise<void> gate;
+    switch (batch.index() % 4) {
+      case 0:
+        device.synchronize(stream);
+        break;
+      case 1:
+        device.record(reached, stream);
+        device.synchronize(reached);
+        break;
+      case 2:
+        stream.launch([&gate] { gate.set_value(); });
+        gate.get_future().wait();
+        break;
+      default:
+        batch.also_used_on(other);
+        device.synchronize(other);
+    }
+    require(ps::get<"x">(batch)(1, 0, 0) == static_cast<float>(batch.index() * 4 + 1),
+            "what the body reads behind a wait");
+  }
+}
+
+/// The end of a lease is queued in its stream, also from that stream's own work and where it is full.
+void a_lease_ends_on_its_full_stream() {
+  auto loader = make_loader(1);
+  ps::host_device device;
+  auto stream = device.make_stream();
+  ps::transfer feed{loader, stream};
+  for (auto& batch : feed.epoch(0)) {
+    std::promise<void> gate;
+    stream.launch([own = std::make_unique<device_lease>(std::move(batch)),
+                   opened = gate.get_future().share()] { opened.wait(); });
+    for (int i = 0; i < 255; ++i) stream.launch([] {});
+    gate.set_value();
+  }
+  device.synchronize(stream);
+}
+
 /// Writes nothing of a sample but its label.
 struct leaves_gaps {
   using record_type = ramps::record_type;
@@ -187,10 +252,13 @@ int main() {
   for (const std::size_t workers : {0U, 2U}) {
     loops_over_a_loader(workers);
     gaps_hold_poison(workers);
+    the_body_is_the_step(workers);
     for (const std::size_t depth : {1U, 3U}) work_runs_behind_the_end_of_its_lease(workers, depth);
   }
   views_live_as_long_as_a_lease_that_moves();
   a_lease_goes_to_another_thread();
   a_transform_and_leases_that_stay();
+  the_body_waits_for_the_stream();
+  a_lease_ends_on_its_full_stream();
   std::puts("nothing to report");
 }

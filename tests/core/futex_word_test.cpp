@@ -50,13 +50,25 @@ TEST_CASE("all sleepers of a word are woken, or one", "[core]") {
   sleepers all{3};
   all.word = 1;
   CHECK(all.awake == 0);  // a new value alone wakes nobody
-  all.word.notify_one();
+  all.word.notify(1);
   while (all.awake < 1) std::this_thread::yield();
   SECTION("then all") { all.word.notify_all(); }
   SECTION("then one by one") {
-    all.word.notify_one();
-    all.word.notify_one();
+    all.word.notify(1);
+    all.word.notify(1);
   }
+  while (all.awake < 3) std::this_thread::yield();
+}
+
+TEST_CASE("as many sleepers of a word are woken as is said, by one call", "[core]") {
+  sleepers all{3};
+  all.word = 1;
+  all.word.notify(0);  // the kernel would wake one
+  all.word.notify(2);
+  while (all.awake < 2) std::this_thread::yield();
+  for (int turn = 0; turn < 100; ++turn) std::this_thread::yield();
+  CHECK(all.awake == 2);
+  all.word.notify(~std::uint32_t{0});  // more than the kernel's number holds
   while (all.awake < 3) std::this_thread::yield();
 }
 

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
+#include <penstock/data/concat.hpp>
 #include <penstock/data/dataset.hpp>
+#include <penstock/data/map.hpp>
+#include <penstock/data/subset.hpp>
 
 #include <cstdint>
 #include <span>
@@ -144,6 +147,25 @@ TEST_CASE("a reference to a dataset reads like it", "[data]") {
   CHECK(reference.extents().at<0>()[0] == 4);
   CHECK(test::values<"x">(test::read_batch(reference, {1})) ==
         std::vector<std::uint32_t>{1, 1, 1, 1});
+}
+
+TEST_CASE("a sample is traced to the bottom through every adaptor", "[data]") {
+  const plain_source whole;  // of 100
+  const auto in_place = [](ps::sample<number>) {};
+  const auto into = [](ps::const_sample<number>, ps::sample<number>) {};
+  const auto some = whole | ps::subset({7, 5, 9}) | ps::map(in_place) | ps::map<number>(into);
+  CHECK(ps::origin_of(whole, 8) == ps::sample_origin{8, 0});
+  CHECK(ps::origin_of(some, 2) == ps::sample_origin{9, 0});
+  CHECK(ps::origin_of(some | ps::subset(1, 2), 0) == ps::sample_origin{5, 0});
+  CHECK(ps::base_sizes_of(some) == std::vector<std::uint64_t>{100});
+
+  const auto all = ps::concat(some, ps::concat(whole, some), whole | ps::subset(90, 100));
+  CHECK(ps::base_sizes_of(all) == std::vector<std::uint64_t>{100, 100, 100, 100});
+  CHECK(ps::origin_of(all, 0) == ps::sample_origin{7, 0});
+  CHECK(ps::origin_of(all, 3) == ps::sample_origin{0, 1});
+  CHECK(ps::origin_of(all, 104) == ps::sample_origin{5, 2});
+  CHECK(ps::origin_of(all | ps::subset(100, 110), 9) == ps::sample_origin{93, 3});
+  CHECK(ps::origin_of(all, 1000) == ps::sample_origin{1000, 0});  // a number that means nothing
 }
 
 TEST_CASE("an lvalue is referred to and an rvalue is kept", "[data]") {

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <thread>
 #include <type_traits>
@@ -101,6 +102,139 @@ TEST_CASE("a stream takes 256 operations ahead, then the giver waits until one h
   giver.join();
   ps::host_device{}.synchronize(ps::host_stream_ref{stream});
   CHECK(ran == 256);
+}
+
+TEST_CASE("work may launch any number of operations into its own stream, in order", "[device]") {
+  constexpr int launches = 1000;
+  const ps::host_device device;
+  ps::host_stream stream;
+  const ps::host_stream_ref ref{stream};
+  std::vector<int> order;
+  stream.launch([&order, ref] {
+    for (int i = 0; i < launches; ++i) {
+      ref.launch([&order, i, ref] {
+        order.push_back(i);
+        if (i % 2 == 0) ref.launch([&order, i] { order.push_back(launches + i / 2); });
+      });
+    }
+  });
+  while (order.size() != launches + launches / 2) {
+    device.synchronize(ref);  // for all that was launched by now
+  }
+  for (int i = 0; i < launches + launches / 2; ++i)
+    REQUIRE(order[static_cast<std::size_t>(i)] == i);
+}
+
+TEST_CASE("others wait for room while work fills its own stream, and nobody for ever", "[device]") {
+  constexpr int launches = 2000;
+  const ps::host_device device;
+  std::atomic<int> ran{0};
+  std::array<int, 2> last{-1, -1};
+  bool in_order = true;
+  {
+    ps::host_stream stream;
+    const ps::host_stream_ref ref{stream};
+    ps::sequence begun;
+    stream.launch([&, ref] {
+      begun.store(1);
+      for (int i = 0; i < launches; ++i) ref.launch([&ran] { ++ran; });
+    });
+    std::vector<std::thread> givers;
+    for (std::size_t giver = 0; giver < 2; ++giver) {
+      givers.emplace_back([&, giver, ref] {
+        block_on(begun);
+        for (int i = 0; i < launches; ++i) {
+          ref.launch([&, giver, i, ref] {
+            in_order = in_order && last[giver] == i - 1;
+            last[giver] = i;
+            ++ran;
+            if (i % 4 == 0) ref.launch([&ran] { ++ran; });
+          });
+        }
+      });
+    }
+    for (auto& giver : givers) giver.join();
+  }  // waits for what work has launched, too
+  CHECK(ran == 3 * launches + 2 * launches / 4);
+  CHECK(in_order);
+}
+
+TEST_CASE("a stream's destructor waits for what its work launches", "[device]") {
+  std::atomic<int> ran{0};
+  {
+    ps::host_stream stream;
+    const ps::host_stream_ref ref{stream};
+    ps::sequence gate;
+    stream.launch([&, ref, here = this_thread_number()] {
+      wait_until_asleep(here);  // in the destructor: its last operation is behind this one
+      ref.launch([&ran, ref] {
+        ++ran;
+        ref.launch([&ran] { ++ran; });
+      });
+    });
+  }
+  CHECK(ran == 2);
+}
+
+TEST_CASE("a stream may be destroyed by its own work, and runs what it was given", "[device]") {
+  std::atomic<int> alive{0};
+  ps::sequence ended;
+  auto stream = std::make_unique<ps::host_stream>();
+  const ps::host_stream_ref ref{*stream};
+  ps::sequence gate;
+  ref.launch([own = std::move(stream), &gate] { block_on(gate); });
+  for (int i = 0; i < 10; ++i) ref.launch([token = counted{alive}] {});
+  ref.launch([&ended] { ended.store(1); });
+  gate.store(1);
+  block_on(ended);
+  CHECK(alive == 0);
+}
+
+TEST_CASE("work that waits for its own stream is a logic error and not a hang", "[device]") {
+  const ps::host_device device;
+  ps::host_stream stream;
+  const ps::host_stream_ref ref{stream};
+  auto before = device.make_event();
+  device.record(before, stream);
+  stream.launch([&] { device.synchronize(before); });  // which is complete
+  device.synchronize(ref);
+  stream.launch([&] { device.synchronize(ref); });
+  CHECK_THROWS_MATCHES(
+      device.synchronize(ref), std::logic_error,
+      Catch::Matchers::Message(
+          "penstock::host_stream: work on a stream can't wait for what that stream has yet to do"));
+  stream.launch([&] {
+    auto own = device.make_event();
+    device.record(own, ref);
+    device.synchronize(own);
+  });
+  CHECK_THROWS_AS(device.synchronize(ref), std::logic_error);
+}
+
+TEST_CASE("work can tell which stream it runs on", "[device]") {
+  ps::host_stream stream;
+  const ps::host_stream_ref ref{stream};
+  CHECK_FALSE(ps::host_stream_ref::running());
+  std::optional<ps::host_stream_ref> seen;
+  stream.launch([&seen] { seen = ps::host_stream_ref::running(); });
+  ps::host_device{}.synchronize(ref);
+  CHECK(seen == ref);
+}
+
+TEST_CASE("a stream that was moved from refuses work, and does not become the inline stream",
+          "[device]") {
+  ps::host_stream stream;
+  const ps::host_stream to{std::move(stream)};
+  bool ran = false;
+  CHECK_THROWS_AS(stream.launch([&ran] { ran = true; }), std::logic_error);  // NOLINT: moved from
+  CHECK_THROWS_MATCHES(ps::host_stream_ref{stream}, std::logic_error,
+                       Catch::Matchers::Message(
+                           "penstock::host_stream: it was moved from, and refers to no stream"));
+  CHECK_FALSE(ran);
+  stream = ps::host_stream{};
+  stream.launch([&ran] { ran = true; });
+  ps::host_device{}.synchronize(ps::host_stream_ref{stream});
+  CHECK(ran);
 }
 
 TEST_CASE("what work throws, synchronize throws once, and the stream goes on", "[device]") {

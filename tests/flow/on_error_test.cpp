@@ -223,7 +223,7 @@ TEST_CASE("a sample that fails no oftener than it is retried leaves no trace in 
     CHECK(report.recovered == 4);
     REQUIRE(report.samples.size() == 4);
     CHECK(report.samples[1] ==
-          ps::failed_sample{4, "sample 4 is bad", 2, 0, ps::read_outcome::recovered});
+          ps::failed_sample{4, "sample 4 is bad", 2, 0, ps::read_outcome::recovered, {4, 0}});
   }
 }
 
@@ -363,7 +363,8 @@ TEST_CASE("the sample that passes a limit is the same for any workers, run and p
       CHECK(message_of(loader, 1, batches) == "sample 70 is bad");
       CHECK(batches == 4);
       CHECK(loader.failure()->str() ==
-            "stage read, epoch 0, batch 4, sample 70 (position 6 of the batch)");
+            "stage read, epoch 0, batch 4, sample 70 (position 6 of the batch); passed on: 6 of 80 "
+            "samples could not be read, on_error.most_failures is 4");
     }
     {  // over the loader's life: three an epoch
       ps::loader loader{
@@ -466,6 +467,38 @@ TEST_CASE("a padded batch is not padded again: valid and filling samples shrink 
   CHECK(batches_of(loader, 1) == std::vector<seen>{{0, 0, 3, 1, {0, 2, 3}},
                                                    {0, 1, 4, 0, {4, 5, 6, 7}},
                                                    {0, 2, 1, 2, {8, 0}}});
+}
+
+TEST_CASE("a skip that turns into an exception says which limit was passed", "[flow]") {
+  const std::size_t workers = GENERATE(0U, 3U);
+  std::uint64_t batches = 0;
+  SECTION("the share") {
+    ps::loader loader{flaky{.always = {1, 2, 20, 36, 70, 71, 97}}, ps::sequential{},
+                      with({workers, 0, 2}, {.then = ps::on_error::skip})};
+    CHECK(message_of(loader, 1, batches) == "sample 97 is bad");  // the first batch from 100 on
+    REQUIRE(loader.failure()->reason);
+    CHECK(loader.failure()->reason->option == "on_error.largest_share");
+    CHECK_THAT(loader.failure()->str(),
+               Catch::Matchers::EndsWith("; passed on: 7 of 100 samples could not be read, "
+                                         "on_error.largest_share is 0.05"));
+  }
+  SECTION("the number") {
+    ps::loader loader{
+        flaky{.always = {1, 2}}, ps::sequential{},
+        with({workers, 0, 2}, {.then = ps::on_error::substitute, .most_failures = 1})};
+    CHECK(message_of(loader, 1, batches) == "sample 1 is bad");
+    REQUIRE(loader.failure()->reason);
+    CHECK(loader.failure()->reason->option == "on_error.most_failures");
+    CHECK(loader.failure()->reason->value == 1);
+    CHECK(loader.failure()->reason->lost == 2);
+    CHECK(loader.failure()->reason->asked == 16);
+  }
+  SECTION("none, where the exception was to come") {
+    ps::loader loader{flaky{.always = {1}}, ps::sequential{},
+                      with({workers, 0, 2}, {.retries = 0})};
+    CHECK(message_of(loader, 1, batches) == "sample 1 is bad");
+    CHECK_FALSE(loader.failure()->reason);
+  }
 }
 
 TEST_CASE("delivery in order of completion skips the same samples", "[flow]") {

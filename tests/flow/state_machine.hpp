@@ -527,7 +527,8 @@ class machine {
   void note_exhausted(bool is_feed) {
     require(is_exhausted(is_feed), "leases_exhausted though a slot is free");
     require(!left_.empty(), "leases_exhausted at the end");
-    require(!how_.options.in_order || kept_of(loader_number_) == slots_ || !is_bad(left_.front()),
+    require(is_feed || !how_.options.in_order || kept_of(loader_number_) == slots_ ||
+                !is_bad(left_.front()),
             "leases_exhausted before the batch's own error");
     require(!failure_of(is_feed), "leases_exhausted is no batch's");
     count("leases_exhausted");

@@ -2,7 +2,7 @@
 // A quarantine list out of any text: it is read, and then its indices come in order, each once, and
 // are read back; or it is refused with a line that the text has. What is written of any reason is a
 // list of one sample.
-#include <penstock/load/failure_ledger.hpp>
+#include <penstock/load/quarantine.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -57,6 +57,20 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     std::ostringstream out;
     ledger.report().write_quarantine(out);
     fuzz::require(indices_in(out.str()) == std::vector<std::uint64_t>{7}, "a reason is no index");
+    // The same with a head; and the text with a head of its own is of that, or refused.
+    ps::failure_report report = ledger.report();
+    report.base_sizes = {8};
+    std::stringstream with_head;
+    report.write_quarantine(with_head);
+    fuzz::require(ps::read_quarantine(with_head, {.dataset = 8}) == std::vector<std::uint64_t>{7},
+                  "a reason is no head");
+    std::istringstream headed{"# penstock quarantine: dataset of 8 samples\n" + text};
+    try {
+      for (const std::uint64_t index : ps::read_quarantine(headed, {.dataset = 8})) {
+        fuzz::require(index < 8, "no sample of another dataset");
+      }
+    } catch (const ps::error&) {
+    }
   }
   return 0;
 }

@@ -1,9 +1,15 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <penstock/load/batch_work.hpp>
 
+#include <cstddef>
+#include <cstdint>
 #include <exception>
 #include <stdexcept>
 #include <string>
+#include <vector>
+
+#include <penstock/load/epoch_plan.hpp>
+#include <penstock/order/sampler.hpp>
 
 #include "support/catch.hpp"
 
@@ -34,7 +40,7 @@ std::string text_of(const std::exception_ptr& error) {
 TEST_CASE("only the last run of a batch finishes it, and a slot can be opened again", "[load]") {
   work batch;
   for (int round = 0; round < 2; ++round) {
-    batch.open(3);
+    batch.open(0, 3, 1);
     CHECK_FALSE(batch.finish_run());
     CHECK_FALSE(batch.finish_run());
     CHECK(batch.finish_run());
@@ -54,4 +60,22 @@ TEST_CASE("the error of the lowest position is kept, and taken once", "[load]") 
   CHECK(batch.take_error() == nullptr);
   note(batch, 9);  // the next batch in this slot: a higher position counts again
   CHECK(batch.error_where().position == 9);
+}
+
+TEST_CASE("a batch that fills up goes on at the begin of its epoch, for any number of samples",
+          "[load]") {
+  const std::uint64_t samples = GENERATE(~std::uint64_t{0}, std::uint64_t{25}, std::uint64_t{3});
+  const ps::epoch_plan plan{samples, 10, ps::last_batch::pad};
+  ps::detail::batch_work<ps::identity_order> batch;
+  const std::uint64_t last = plan.batches() - 1;
+  batch.bind(plan.at({0, last}), last, ps::identity_order{});
+  for (std::size_t begin = 0; begin < 10; ++begin) {
+    std::vector<std::uint64_t> found(10 - begin);
+    batch.pick(plan, begin, found);
+    for (std::size_t i = 0; i < found.size(); ++i) {
+      const std::uint64_t left = samples - last * 10;
+      const std::uint64_t place = begin + i;
+      CHECK(found[i] == (place < left ? last * 10 + place : (place - left) % samples));
+    }
+  }
 }

@@ -1,9 +1,12 @@
 // What the engine promises beyond the loader's face: who helps whom, how far it reads ahead, and what
 // becomes of it when the device fails under a worker.
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
+#include <stdexcept>
 #include <thread>
 #include <utility>
 
@@ -167,6 +170,38 @@ TEST_CASE("a device that refuses to wait for a copy costs no slot when reading i
     CHECK_THROWS_AS(consume(), device_fault);
   }
   CHECK(consume() == 10);
+}
+
+namespace {
+
+/// Reads runs, and has noted one sample too many when it throws.
+struct past_its_end {
+  using record_type = ps::record<ps::field<"label", std::uint64_t>>;
+  [[nodiscard]] std::uint64_t size() const { return 100; }
+  void read_run(std::span<const std::uint64_t> indices, const ps::batch_view<record_type>&,
+                const ps::run_context& context) const {
+    context.at(indices.size() + 5);
+    throw std::runtime_error("behind the last");
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a dataset that notes a sample behind its run is told by the run's first", "[load]") {
+  const std::size_t workers = GENERATE(0U, 1U);
+  const std::size_t retries = GENERATE(0U, 1U);
+  ps::loader loader{past_its_end{},
+                    ps::sequential{},
+                    {.batch_size = 10,
+                     .workers = workers,
+                     .run = 5,
+                     .on_error = {.retries = retries, .first_wait = std::chrono::milliseconds{0}}}};
+  loader.start({0, 1}, 1);
+  CHECK_THROWS_WITH(loader.next(), "behind the last");
+  REQUIRE(loader.failure());
+  CHECK(loader.failure()->sample == 10);
+  CHECK(loader.failure()->position == 0);
+  CHECK(loader.failure()->exact == (retries != 0));  // what is read again is read one by one
 }
 
 namespace {

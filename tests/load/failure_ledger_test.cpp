@@ -21,11 +21,6 @@ std::exception_ptr problem(const std::string& what) {
   return std::make_exception_ptr(std::runtime_error(what));
 }
 
-std::vector<std::uint64_t> indices_in(const std::string& text) {
-  std::istringstream in{text};
-  return ps::read_quarantine(in);
-}
-
 std::string quarantine_of(const ps::failure_report& report) {
   std::ostringstream out;
   report.write_quarantine(out);
@@ -44,8 +39,8 @@ TEST_CASE("a ledger keeps a sample's first reason, and counts its failures and i
   kept.note_outcome(4, read_outcome::recovered);
   const auto report = kept.report();
   CHECK(report.samples ==
-        std::vector<ps::failed_sample>{{4, "slow disk", 1, 0, read_outcome::recovered},
-                                       {9, "first", 2, 1, read_outcome::skipped}});
+        std::vector<ps::failed_sample>{{4, "slow disk", 1, 0, read_outcome::recovered, {4, 0}},
+                                       {9, "first", 2, 1, read_outcome::skipped, {9, 0}}});
   CHECK(report.failed_reads == 3);
   CHECK(report.recovered == 1);
   CHECK(report.skipped == 1);
@@ -116,38 +111,6 @@ TEST_CASE("a ledger may be written and read by many threads at once", "[load]") 
     CHECK(one.given_up == 16);
   }
   CHECK(report.failed_reads == 800);
-}
-
-TEST_CASE("a quarantine list has the samples that were given up, and is read back", "[load]") {
-  ps::failure_report report;
-  report.samples = {{3, "a # in the text", 2, 2, read_outcome::skipped},
-                    {5, "came back", 9, 0, read_outcome::recovered},
-                    {18'446'744'073'709'551'615U, "", 1, 1, read_outcome::propagated}};
-  const std::string text = quarantine_of(report);
-  CHECK(text ==
-        "3 # skipped 2 times: a # in the text\n"
-        "18446744073709551615 # propagated 1 time: \n");
-  CHECK(indices_in(text) == std::vector<std::uint64_t>{3, 18'446'744'073'709'551'615U});
-}
-
-TEST_CASE("a quarantine list by hand may have blanks, comments and doubles, in any order",
-          "[load]") {
-  CHECK(indices_in("").empty());
-  CHECK(indices_in("# nothing\n\n  \t\n").empty());
-  CHECK(indices_in(" 7\r\n2 # two\n\n7#again\n2") == std::vector<std::uint64_t>{2, 7});
-}
-
-TEST_CASE("a quarantine list with anything else is refused by its line", "[load]") {
-  CHECK_THROWS_MATCHES(
-      indices_in("1\n# fine\n2 3\n"), ps::error,
-      Catch::Matchers::Message(
-          "quarantine list, line 3: expected one sample index below 2^64, found '2 3'"));
-  CHECK_THROWS_AS(indices_in("-1"), ps::error);
-  CHECK_THROWS_AS(indices_in("+1"), ps::error);
-  CHECK_THROWS_AS(indices_in("0x10"), ps::error);
-  CHECK_THROWS_AS(indices_in("1.0"), ps::error);
-  CHECK_THROWS_AS(indices_in("18446744073709551616"), ps::error);
-  CHECK_THROWS_AS(indices_in("seven # 7"), ps::error);
 }
 
 TEST_CASE("every outcome has its own word", "[load]") {

@@ -7,6 +7,7 @@
 #include <optional>
 #include <ranges>
 #include <stdexcept>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -270,6 +271,15 @@ TEST_CASE("the error of the lowest position counts when several samples of a bat
     CHECK(loader.failure()->position == 3);
     CHECK(loader.failure()->exact);
   }
+}
+
+TEST_CASE("a state for any place may be asked for on several threads at once", "[load]") {
+  const ps::loader loader{numbered{100}, ps::shuffled{.seed = 3}, {.batch_size = 10}};
+  ps::loader_state elsewhere;
+  std::thread other{[&] { elsewhere = loader.state_at({2, 3}); }};
+  const ps::loader_state here = loader.state_at({2, 3});
+  other.join();
+  CHECK(here == elsewhere);
 }
 
 TEST_CASE("failure says what was read, and is gone with the next range", "[load]") {

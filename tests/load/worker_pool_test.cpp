@@ -225,6 +225,7 @@ TEST_CASE("a thread that the system refuses is told with what to lower, the othe
       const std::string text = error.what();
       const bool says = text.starts_with("worker_pool: thread ") &&
                         text.find(" of 8 can't be started: lower workers") != std::string::npos &&
+                        text.find("address space (ulimit -v)") != std::string::npos &&
                         error.code() == std::errc::resource_unavailable_try_again;
       if (!says) ::_exit(not_told);
     }

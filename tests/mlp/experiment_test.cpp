@@ -40,8 +40,22 @@ TEST_CASE("the experiment runs on the first samples alone when asked to", "[mlp]
   REQUIRE(found.modes.size() == 4);
   CHECK(found.modes[0].first_losses.size() == 3);  // of full batches
   CHECK(found.recorded.empty());                   // not asked for
+  CHECK(found.one_batch.size() == 1);
   chosen.samples = 10'000;
   CHECK(mlp::run_experiment(chosen, data).train_samples == 300);
+}
+
+TEST_CASE("the experiment is tested on fewer samples, and without the stages' costs, when asked to",
+          "[mlp]") {
+  const test::temp_dir directory;
+  auto chosen = small();
+  chosen.test_samples = 20;
+  chosen.costs = false;
+  chosen.modes = {mlp::technique::overlapped};
+  const auto found = mlp::run_experiment(chosen, small_data(directory));
+  CHECK(found.test_samples == 20);
+  CHECK(found.costs.compute == 0.0);
+  CHECK(found.one_batch.empty());  // there is no resident set
 }
 
 TEST_CASE("with --svg both loops are recorded in each run, whichever modes were asked for",

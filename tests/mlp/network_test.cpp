@@ -205,6 +205,21 @@ TEST_CASE("the bias counts when the largest logit is looked for", "[mlp]") {
   CHECK(mlp::kernel::is_right<3>{bias, without_bias, logits}(0) == 0);
 }
 
+TEST_CASE("the plain product is that of the host device", "[mlp]") {
+  constexpr std::size_t m = 3;
+  constexpr std::size_t n = 2;
+  constexpr std::size_t k = 4;
+  const std::vector<float> a{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
+  const std::vector<float> b{1, -2, 3, -4, 0.5F, 6, -7, 8};
+  std::vector<float> expected(m * n);
+  std::vector<float> found(m * n);
+  mlp::host_context{}.multiply<mlp::lies::straight, mlp::lies::straight>(m, n, k, a.data(),
+                                                                         b.data(), expected.data());
+  const mlp::kernel::product product{m, k, a.data(), b.data(), found.data()};
+  for (std::size_t i = 0; i < m * n; ++i) product(i);
+  CHECK(found == expected);
+}
+
 TEST_CASE("the network computes the same on a stream that is a thread", "[mlp]") {
   fixture f;
   f.step();

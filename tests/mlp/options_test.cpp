@@ -124,6 +124,13 @@ TEST_CASE("device, workload and kernels are words", "[mlp]") {
         mlp::device_choice::host);
 }
 
+TEST_CASE("the wide workload has its products by cuBLAS unless told otherwise", "[mlp]") {
+  CHECK(parse({"--workload", "wide"}).line.chosen.kernels == mlp::kernel_choice::cublas);
+  CHECK(parse({"--workload", "wide", "--kernels", "fused"}).line.chosen.kernels ==
+        mlp::kernel_choice::fused);
+  CHECK(parse({"--workload", "mnist"}).line.chosen.kernels == mlp::kernel_choice::fused);
+}
+
 TEST_CASE("the wide workload has batches of 4096 unless told otherwise", "[mlp]") {
   CHECK(parse({"--workload", "wide"}).line.chosen.batch == 4096);
   CHECK(parse({"--workload", "wide", "--batch", "64"}).line.chosen.batch == 64);

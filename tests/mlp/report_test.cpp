@@ -138,6 +138,25 @@ TEST_CASE("what was not run shows as a dash", "[mlp]") {
   CHECK(row.find(" - ") != std::string::npos);
 }
 
+TEST_CASE("a fed loop is held against steps without a gather too", "[mlp]") {
+  auto found = example();
+  found.one_batch = {0.0016, 0.001, 0.0021};
+  std::ostringstream out;
+  mlp::print_report(out, chosen(), found);
+  CAPTURE(out.str());
+  CHECK(out.str().find("one batch") != std::string::npos);
+  CHECK(out.str().find("0.800") != std::string::npos);  // 1.6 ms over resident's 2 ms
+
+  const test::temp_dir directory;
+  auto o = chosen();
+  o.json = directory.path("out.json");
+  mlp::write_json(o, found);
+  const auto object = nlohmann::json::parse(std::ifstream{*o.json});
+  CHECK(object["one_batch"]["seconds"] == 0.0016);
+  CHECK(object["one_batch"]["seconds_of_runs"].size() == 3);
+  CHECK(std::abs(object["modes"][1]["fed_over_one_batch"].get<double>() - 1.375) < 1e-9);
+}
+
 TEST_CASE("the JSON file holds the same figures", "[mlp]") {
   const test::temp_dir directory;
   auto o = chosen();
@@ -156,6 +175,8 @@ TEST_CASE("the JSON file holds the same figures", "[mlp]") {
   CHECK(object["modes"][0]["seconds_of_runs"].size() == 3);
   CHECK(object["modes"][2]["fed_over_resident"] == 1.0);
   CHECK(object["modes"][1]["final_loss"] == 0.25);
+  CHECK(object["modes"][1]["fed_over_one_batch"].is_null());
+  CHECK(object["one_batch"]["seconds"].is_null());
   CHECK(object["batch_microseconds"]["bound"] == 100.0);
   CHECK(object["batch_microseconds"]["bound_by"] == "compute");
   CHECK(std::abs(object["overlapped_above_bound"].get<double>() - 0.1) < 1e-9);

@@ -94,6 +94,7 @@ class sleepers {
     rl::thread_id_t& one = threads_[rl::rand(static_cast<unsigned>(count_))];
     rl::ctx().unpark_thread(std::exchange(one, threads_[--count_]), false, where);
   }
+  [[nodiscard]] bool are_some() const { return count_ != 0; }
   void wake_all(const place& where) {
     rl::context& checker = rl::ctx();
     while (count_ != 0) checker.unpark_thread(threads_[--count_], false, where);
@@ -151,10 +152,10 @@ class atomic {
       }
     }
   }
-  void notify_one(const place& where = {}) {
+  void notify(std::uint32_t count, const place& where = {}) {
     rl::ctx().sched();
     notified_ = writes_;
-    asleep_.wake_one(where);
+    for (; count != 0 && asleep_.are_some(); --count) asleep_.wake_one(where);
   }
   void notify_all(const place& where = {}) {
     rl::ctx().sched();

@@ -9,8 +9,10 @@ using claim = penstock::claim;
 using cursor = penstock::claim_cursor<model::atomics>;
 
 /// Workers hand out and read `Batches` batches of `Runs` runs, each into a slot of its own. Ends when
-/// the last batch is handed out, or by the last thread at any time if it is a `Stopper`.
-template <class Scenario, int Workers, std::uint32_t Runs, std::uint32_t Batches, bool Stopper>
+/// the last batch is handed out, or by the last thread at any time if it is a `Stopper`. `Uneven`
+/// batches have one run less than the one before, down to one.
+template <class Scenario, int Workers, std::uint32_t Runs, std::uint32_t Batches, bool Stopper,
+          bool Uneven = false>
 struct batches : model::scenario<Scenario, Workers + (Stopper ? 1 : 0)> {
   cursor hand_out{Runs};
   model::atomic<bool> is_stopped{false};
@@ -19,6 +21,7 @@ struct batches : model::scenario<Scenario, Workers + (Stopper ? 1 : 0)> {
   std::array<std::array<model::plain<bool>, Runs>, Batches> is_read{};
 
   static constexpr std::uint32_t slot_of(std::uint32_t batch) { return Batches - 1 - batch; }
+  static constexpr std::uint32_t first_of(std::uint32_t batch) { return Uneven ? batch % Runs : 0; }
 
   void thread(unsigned index) {
     if (index == Workers) {
@@ -49,9 +52,10 @@ struct batches : model::scenario<Scenario, Workers + (Stopper ? 1 : 0)> {
         }
         opened.set(next + 1);
         bound[slot_of(next)].set(next + 1);
-        hand_out.publish(next, slot_of(next));
-        got = {claim::kind::work, next, slot_of(next), 0};
+        hand_out.publish(next, slot_of(next), first_of(next));
+        got = {claim::kind::work, next, slot_of(next), first_of(next)};
       }
+      model::require(got.run >= first_of(got.batch), "the run is one of its batch");
       model::require(got.slot == slot_of(got.batch), "the claim names the slot of its batch");
       model::require(bound[got.slot].get() == got.batch + 1, "the slot is bound to the batch");
       model::require(!is_read[got.batch][got.run].get(), "no run is handed out twice");
@@ -61,8 +65,10 @@ struct batches : model::scenario<Scenario, Workers + (Stopper ? 1 : 0)> {
 
   void after() {
     if (Stopper) return;
-    for (const auto& batch : is_read) {
-      for (const auto& run : batch) model::require(run.get(), "every run is handed out");
+    for (std::uint32_t batch = 0; batch < Batches; ++batch) {
+      for (std::uint32_t run = first_of(batch); run < Runs; ++run) {
+        model::require(is_read[batch][run].get(), "every run is handed out");
+      }
     }
   }
 };
@@ -72,6 +78,8 @@ struct more_runs : batches<more_runs, 2, 2, 2, false> {};
 struct three_workers : batches<three_workers, 3, 1, 2, false> {};
 struct stopped : batches<stopped, 2, 1, 2, true> {};
 struct many : batches<many, 4, 3, 4, false> {};
+struct uneven : batches<uneven, 2, 2, 2, false, true> {};
+struct many_uneven : batches<many_uneven, 4, 3, 4, false, true> {};
 struct many_stopped : batches<many_stopped, 3, 2, 4, true> {};
 
 /// All runs of a batch are read at the same time, while the next batch is opened: no run ends before.
@@ -122,6 +130,8 @@ int main(int argc, char** argv) {
                         model::with_interruptions<more_runs>("two runs a batch", 4),
                         model::with_interruptions<three_workers>("three workers", 2),
                         model::with_interruptions<stopped>("two workers are stopped", 2),
+                        model::with_interruptions<uneven>("two runs, then one", 4),
+                        model::at_random<many_uneven>("four workers, batches of other runs"),
                         model::at_random<many>("four workers, four batches of three runs"),
                         model::at_random<many_stopped>("three workers are stopped"),
                         model::with_interruptions<pairs>("two workers at once", 3),

@@ -76,6 +76,30 @@ struct starving_for_another : ring<starving_for_another, 3> {
   }
 };
 
+/// A consumer that reads itself waits for the slot of a lease that another thread ends.
+struct reads_itself : ring<reads_itself, 2> {
+  void thread(unsigned index) {
+    if (index == 0) {
+      const auto slot = slots.acquire_starving();
+      model::require(slot.has_value(), "an open ring gives a slot");
+      model::require(user[*slot].get() == 1, "what its user did is there");
+    } else {
+      give_back(1);
+    }
+  }
+};
+
+/// The ring is closed while it waits.
+struct reads_itself_and_is_closed : ring<reads_itself_and_is_closed, 2> {
+  void thread(unsigned index) {
+    if (index == 0) {
+      model::require(!slots.acquire_starving(), "a closed ring gives none");
+    } else {
+      slots.close();
+    }
+  }
+};
+
 /// Nobody starves: half of the slots come back, from two threads, and wake the worker.
 struct half_come_back : ring<half_come_back, 3> {
   void thread(unsigned index) {
@@ -127,6 +151,9 @@ int main(int argc, char** argv) {
       {
           model::with_interruptions<starving>("the consumer starves", 3),
           model::with_interruptions<closing>("the ring is closed", 3),
+          model::with_interruptions<reads_itself>("the consumer reads itself", 3),
+          model::with_interruptions<reads_itself_and_is_closed>(
+              "the consumer reads itself, and the ring is closed", 3),
           model::with_interruptions<starving_for_another>("the consumer starves for another's slot",
                                                           2),
           model::with_interruptions<half_come_back>("half of the slots come back", 2),

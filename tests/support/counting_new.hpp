@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Replaces the global operator new of a test program by one that counts. Include it in one source of the
-// program.
+// Replaces the global operator new of a test program by one that counts, and fails when it is told
+// to. Include it in one source of the program; allocations.hpp is for the others.
 
 #include <malloc.h>
 
@@ -11,14 +11,18 @@
 #include <cstdlib>
 #include <new>
 
-namespace test {
+#include "support/allocations.hpp"
 
-inline std::atomic<std::size_t> allocations{0};
-inline std::atomic<std::size_t> live_bytes{0};  ///< taken and not freed, as the heap rounds them up
-inline std::atomic<std::size_t> peak_bytes{0};  ///< the most that were live since it was set
+namespace test {
 
 inline void* counted(std::size_t size, std::size_t alignment) {
   allocations.fetch_add(1, std::memory_order_relaxed);
+  for (std::size_t left = failing_allocation.load(std::memory_order_relaxed); left != 0;) {
+    if (!failing_allocation.compare_exchange_weak(left, left - 1, std::memory_order_relaxed))
+      continue;
+    if (left == 1) throw std::bad_alloc();
+    break;
+  }
   const std::size_t rounded = (size + alignment - 1) / alignment * alignment;
   void* memory = std::aligned_alloc(alignment, rounded == 0 ? alignment : rounded);
   if (memory == nullptr) throw std::bad_alloc();
@@ -28,6 +32,14 @@ inline void* counted(std::size_t size, std::size_t alignment) {
   while (peak < live && !peak_bytes.compare_exchange_weak(peak, live, std::memory_order_relaxed)) {
   }
   return memory;
+}
+
+inline void* or_null(std::size_t size, std::size_t alignment) noexcept {
+  try {
+    return counted(size, alignment);
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
 }
 
 inline void freed(void* memory) noexcept {
@@ -49,13 +61,13 @@ COUNTED operator new(size_t n) { return test::counted(n, usual); }
 COUNTED operator new[](size_t n) { return test::counted(n, usual); }
 COUNTED operator new(size_t n, align_val_t a) { return test::counted(n, size_t(a)); }
 COUNTED operator new[](size_t n, align_val_t a) { return test::counted(n, size_t(a)); }
-COUNTED operator new(size_t n, const nothrow_t&) noexcept { return test::counted(n, usual); }
-COUNTED operator new[](size_t n, const nothrow_t&) noexcept { return test::counted(n, usual); }
+COUNTED operator new(size_t n, const nothrow_t&) noexcept { return test::or_null(n, usual); }
+COUNTED operator new[](size_t n, const nothrow_t&) noexcept { return test::or_null(n, usual); }
 COUNTED operator new(size_t n, align_val_t a, const nothrow_t&) noexcept {
-  return test::counted(n, size_t(a));
+  return test::or_null(n, size_t(a));
 }
 COUNTED operator new[](size_t n, align_val_t a, const nothrow_t&) noexcept {
-  return test::counted(n, size_t(a));
+  return test::or_null(n, size_t(a));
 }
 FREED operator delete(void* p) noexcept { test::freed(p); }
 FREED operator delete[](void* p) noexcept { test::freed(p); }

@@ -31,11 +31,8 @@ struct sleepy_atomics {
       signal_.wait(lock, [&] { return ticket < woken_; });
     }
     /// In the order in which they fell asleep.
-    void notify_one() noexcept { notify(1); }
-    void notify_all() noexcept { notify(~std::uint64_t{0}); }
-
-   private:
     void notify(std::uint64_t count) noexcept {
+      if (count == 0) return;
       {
         const std::lock_guard lock{mutex_};
         woken_ += std::min(count, asleep_ - woken_);
@@ -43,7 +40,9 @@ struct sleepy_atomics {
       ++wakes;
       signal_.notify_all();
     }
+    void notify_all() noexcept { notify(~std::uint64_t{0}); }
 
+   private:
     mutable std::mutex mutex_;
     mutable std::condition_variable signal_;
     mutable std::uint64_t asleep_ = 0;  // who has fallen asleep so far

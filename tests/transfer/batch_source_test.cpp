@@ -168,6 +168,26 @@ TEST_CASE("a producer of one's own feeds a transfer", "[transfer]") {
   CHECK_FALSE(feed.failure().has_value());
 }
 
+TEST_CASE("nothing is taken from a source without a slot to put it", "[transfer]") {
+  struct counting : own_source {
+    batch_type next() {
+      ++taken;
+      return own_source::next();
+    }
+    int taken = 0;
+  };
+  counting source;
+  const ps::host_device device;
+  ps::transfer feed{source, device.inline_stream(), {.depth = 2}};
+  std::vector<decltype(feed)::batch_type> held;
+  const auto hoard = [&] {
+    for (auto& batch : feed.epoch(0)) held.push_back(std::move(batch));
+  };
+  CHECK_THROWS_AS(hoard(), ps::leases_exhausted);
+  CHECK(held.size() == 2);
+  CHECK(source.taken == 2);  // and none of them is lost
+}
+
 TEST_CASE("a source that says nothing of its failures still passes on what it throws",
           "[transfer]") {
   struct failing : own_source {

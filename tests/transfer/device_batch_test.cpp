@@ -14,6 +14,7 @@
 #include <vector>
 
 #include <penstock/core/sequence.hpp>
+#include <penstock/memory/last_owner.hpp>
 
 #include "support/catch.hpp"
 #include "support/gated_device.hpp"
@@ -93,7 +94,7 @@ struct host_memory {
 };
 
 std::shared_ptr<ring> make_ring(const watched_device& device, std::size_t depth) {
-  return std::make_shared<ring>(device, layout, depth);
+  return ps::detail::shared_by_leases<ring, ps::host_stream_ref>(device, layout, depth);
 }
 
 lease hand_out(const std::shared_ptr<ring>& slots, std::size_t slot, ps::host_stream_ref stream) {
@@ -420,6 +421,25 @@ TEST_CASE("where the work can't be waited for either, the slot is lost, and told
   CHECK_FALSE(slots->is_released(0));
   CHECK_THROWS_AS(slots->rethrow_poison(), device_fault);
   CHECK_THROWS_AS(slots->rethrow_poison(), device_fault);
+}
+
+TEST_CASE("a lost slot is told for good, although a later release is refused and told",
+          "[transfer]") {
+  const watched_device device;
+  const auto slots = make_ring(device, 2);
+  slots->copy_in(0, host_memory{1});
+  slots->copy_in(1, host_memory{2});
+  auto one = hand_out(slots, 0, device.inline_stream());
+  auto two = hand_out(slots, 1, device.inline_stream());
+  device.fail_record(0);
+  device.fail_stream_synchronize(0);
+  one = lease{};
+  device.fail_record(0);
+  two = lease{};
+  CHECK_THROWS_AS(slots->rethrow_poison(), device_fault);
+  CHECK_THROWS_AS(slots->rethrow_poison(), device_fault);
+  CHECK_FALSE(slots->is_released(0));
+  CHECK(slots->is_released(1));
 }
 
 TEST_CASE("a copy that the device refuses leaves batch and slot as they were", "[transfer]") {

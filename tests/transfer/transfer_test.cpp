@@ -5,11 +5,13 @@
 #include <ranges>
 #include <stdexcept>
 #include <thread>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include <penstock/penstock.hpp>
 
+#include "support/asleep.hpp"
 #include "support/catch.hpp"
 #include "support/gated_device.hpp"
 #include "support/numbered.hpp"
@@ -96,6 +98,60 @@ TEST_CASE("work on a batch waits for its copy", "[transfer]") {
   device.synchronize(ps::host_stream_ref{stream});
   CHECK(ran);
   CHECK(first == 0);
+}
+
+TEST_CASE("without a stream the loop's body gets a batch when its copy is complete", "[transfer]") {
+  const auto depth = GENERATE(std::size_t{1}, std::size_t{3});
+  const gated_device device;
+  ps::loader loader{numbered{100}, ps::sequential{}, device, ten_each(1)};
+  ps::transfer feed{loader, {.depth = depth}};
+  static_assert(std::is_same_v<decltype(feed), gated_feed>);
+  device.hold_copies();
+  std::thread opens{[&device, consumer = this_thread_number()] {
+    wait_until_asleep(consumer);  // in the loop's first step
+    CHECK(device.copies() == 0);
+    device.open_copies();
+  }};
+  std::vector<std::uint64_t> seen;
+  for (auto& batch : feed.epoch(0)) {
+    CHECK(batch.stream() == device.inline_stream());
+    for (const auto label : labels_of(batch)) seen.push_back(label);
+  }
+  opens.join();
+  REQUIRE(seen.size() == 100);
+  for (std::size_t i = 0; i < seen.size(); ++i) CHECK(seen[i] == i);
+}
+
+TEST_CASE("without a stream copies still run ahead, under the loop's body", "[transfer]") {
+  const gated_device device;
+  const numbered data{100};
+  ps::loader loader{data, ps::sequential{}, device, ten_each(1)};
+  ps::transfer feed{loader, device, {.depth = 3}};
+  auto range = feed.epoch(0);
+  auto it = range.begin();
+  wait_until_all_read(data, 50);
+  ++it;                                                   // queues the copies of what is ready
+  while (device.copies() < 3) std::this_thread::yield();  // under this body
+  CHECK(it->index() == 1);
+  CHECK(labels_of(*it).front() == 10);
+}
+
+TEST_CASE("without a stream a transform runs on the copy stream, and the body gets its output",
+          "[transfer]") {
+  using doubled = ps::record<ps::field<"label", std::uint64_t>>;
+  const gated_device device;
+  ps::loader loader{numbered{100}, ps::sequential{}, device, ten_each(1)};
+  ps::transfer feed{loader, device,
+                    ps::on_stream<doubled>([](auto in, auto out, ps::host_stream_ref on) {
+                      on.launch([from = ps::get<"label">(in), to = ps::get<"label">(out)] {
+                        for (std::size_t i = 0; i < from.size(); ++i) to(i) = 2 * from(i);
+                      });
+                    })};
+  std::uint64_t next = 0;
+  for (auto& batch : feed.epoch(0)) {
+    for (const auto label : labels_of(batch)) CHECK(label == 2 * next++);
+  }
+  CHECK(next == 100);
 }
 
 TEST_CASE("a device slot is overwritten only after the work that was queued at its release",

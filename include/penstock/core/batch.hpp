@@ -104,6 +104,7 @@ class basic_sample {
     using element = detail::like<Byte, typename field::value_type>;
     auto* data = reinterpret_cast<element*>(address(Index));
     if constexpr (field::extents_type::rank == 0) {
+      lease_.require_data();
       return (*data);
     } else {
       using views = detail::views_of<element, typename field::extents_type>;

@@ -49,6 +49,9 @@
 /// - a lease that is used (`get`, `view`, `data`, `release_after`, `also_used_on`) on a second thread
 ///   without a move in between, or that holds no batch. Any thread may end it, and use its views;
 /// - two threads that advance one loop at once;
+/// - on the host device, an element of a device batch (`operator()`, `[]`) that is used before the
+///   batch's copy is complete; and a batch whose data the loop's body has taken (`data`, `flat`), though
+///   the feed was given a stream and nobody has used that stream until the lease ended;
 /// - `used_on(stream)` for a stream that the end of the lease does not wait for.
 ///
 /// Free memory is filled with 0xFF, which is NaN in every float format and -1 in every signed integer:
@@ -78,6 +81,14 @@ namespace detail {
 
 inline constexpr bool checked = true;
 
+/// Whether the calling thread is a host stream's.
+[[nodiscard, gnu::visibility("default")]] inline bool& runs_a_stream() noexcept {
+  thread_local bool runs = false;
+  return runs;
+}
+/// It is.
+inline void mark_stream_thread() noexcept { runs_a_stream() = true; }
+
 /// A number for each thread of the process's life; never 0. Visible, so that shared libraries which hide
 /// their symbols still count threads in one place.
 [[nodiscard, gnu::visibility("default")]] inline std::uint64_t this_thread() noexcept {
@@ -97,8 +108,23 @@ class lease_record {
     index_.store(index, std::memory_order_relaxed);
     user_.store(0, std::memory_order_relaxed);
     ended_by_.store(0, std::memory_order_relaxed);
+    seen_in_body_.store(false, std::memory_order_relaxed);
     named_.store(serial, std::memory_order_release);
     alive_.store(serial, std::memory_order_release);
+  }
+
+  /// The data of the lease with this number is complete: at once, or behind its copy. A late call for a
+  /// lease of long ago changes nothing.
+  void arrive(std::uint64_t serial) noexcept {
+    std::uint64_t last = arrived_.load(std::memory_order_relaxed);
+    while (last < serial && !arrived_.compare_exchange_weak(last, serial, std::memory_order_release,
+                                                            std::memory_order_relaxed)) {
+    }
+  }
+
+  /// Whether a thread that runs no stream's work has taken the data.
+  [[nodiscard]] bool was_seen_in_body() const noexcept {
+    return seen_in_body_.load(std::memory_order_relaxed);
   }
 
   /// A view of the lease with this number is used.
@@ -110,6 +136,24 @@ class lease_record {
     fail(serial,
          "a view was used after its lease had ended. Keep the lease as long as its views are used "
          "(move it out of the loop), or copy the data out");
+  }
+
+  /// An element of it is: its copy has to be complete.
+  void require_data(std::uint64_t serial) const noexcept {
+    note_address(serial);
+    if (arrived_.load(std::memory_order_acquire) >= serial) return;
+    fail(serial,
+         "a view was looked at before the batch's copy was complete. The feed was given a stream: "
+         "look at it in that stream's work, synchronise first, or leave the stream out (transfer "
+         "feed{loader}) where the loop's body is the step");
+  }
+
+  /// The address of its data is taken, perhaps for work on a stream.
+  void note_address(std::uint64_t serial) const noexcept {
+    require_alive(serial);
+    if (!runs_a_stream() && !was_seen_in_body()) {
+      seen_in_body_.store(true, std::memory_order_relaxed);
+    }
   }
 
   /// The lease is used by the calling thread.
@@ -159,7 +203,12 @@ class lease_record {
   std::atomic<std::uint64_t> index_{0};
   std::atomic<std::uint64_t> user_{0};  // the thread that uses the lease; 0: none since its move
   std::atomic<std::uint64_t> ended_by_{0};  // the thread that ended a device lease; 0: not ended
-  std::atomic<std::size_t> streams_{0};     // whose work may still use the views of an ended lease
+  std::atomic<std::uint64_t> arrived_{0};   // number of the newest lease whose data is complete
+  mutable std::atomic<bool> seen_in_body_{false};  // a thread of no stream has taken the data
+  std::atomic<std::size_t> streams_{0};  // whose work may still use the views of an ended lease
+
+  friend class lease_records;
+  lease_record* next_at_rest_ = nullptr;  // of `lease_records`, under its lock
 };
 
 /// All records of the process. A record rests for a thousand leases, so that a stale view can tell the
@@ -173,14 +222,15 @@ class lease_records {
     return *records;
   }
 
-  /// A record for a lease of the batch with these numbers, and the lease's number.
+  /// A record for a lease of the batch with these numbers, and the lease's number. May throw
+  /// std::bad_alloc; giving back takes no memory.
   [[nodiscard]] std::pair<lease_record*, std::uint64_t> take(std::uint64_t epoch,
                                                              std::uint64_t index) {
     const std::lock_guard lock{mutex_};
     lease_record* record = nullptr;
-    if (resting_.size() > at_rest) {
-      record = resting_.front();
-      resting_.pop_front();
+    if (resting_ > at_rest) {
+      record = std::exchange(first_, first_->next_at_rest_);
+      --resting_;
     } else {
       record = &records_.emplace_back();
     }
@@ -189,17 +239,21 @@ class lease_records {
   }
 
   /// The lease is over.
-  void give_back(lease_record* record) {
+  void give_back(lease_record* record) noexcept {
     const std::lock_guard lock{mutex_};
-    resting_.push_back(record);
+    record->next_at_rest_ = nullptr;
+    (resting_++ == 0 ? first_ : last_->next_at_rest_) = record;
+    last_ = record;
   }
 
  private:
   static constexpr std::size_t at_rest = 1024;
 
-  std::mutex mutex_;
+  std::mutex mutex_;  // guards the rest
   std::deque<lease_record> records_;
-  std::deque<lease_record*> resting_;
+  lease_record* first_ = nullptr;  // of those at rest, in a list: the longest at rest
+  lease_record* last_ = nullptr;   // and the shortest; means nothing while there is none
+  std::size_t resting_ = 0;
   std::uint64_t serial_ = 0;
 };
 
@@ -214,6 +268,18 @@ class lease_tag {
   PENSTOCK_HOST_DEVICE constexpr void require_alive() const noexcept {
 #if !defined(__CUDA_ARCH__)
     if (record_ != nullptr) record_->require_alive(serial_);
+#endif
+  }
+  /// An element is used: its copy has to be complete as well.
+  PENSTOCK_HOST_DEVICE constexpr void require_data() const noexcept {
+#if !defined(__CUDA_ARCH__)
+    if (record_ != nullptr) record_->require_data(serial_);
+#endif
+  }
+  /// The address of the data is taken.
+  PENSTOCK_HOST_DEVICE constexpr void note_address() const noexcept {
+#if !defined(__CUDA_ARCH__)
+    if (record_ != nullptr) record_->note_address(serial_);
 #endif
   }
 
@@ -269,9 +335,23 @@ class ended_lease {
 class lease_guard {
  public:
   lease_guard() = default;
-  /// A lease of this batch begins.
+  /// A lease of this batch begins, whose data is complete. May throw std::bad_alloc: to be made where
+  /// that can be told, before the lease.
   lease_guard(std::uint64_t epoch, std::uint64_t index) {
     std::tie(record_, serial_) = lease_records::all().take(epoch, index);
+    record_->arrive(serial_);
+  }
+  /// A lease of this batch begins, whose data is complete once `copies` gets here: before an event that
+  /// is recorded next. A stream that does not run functions of the host's is not looked at.
+  template <class Stream>
+  lease_guard(std::uint64_t epoch, std::uint64_t index, Stream copies) {
+    std::tie(record_, serial_) = lease_records::all().take(epoch, index);
+    const auto arrive = [record = record_, serial = serial_]() noexcept { record->arrive(serial); };
+    if constexpr (requires { copies.launch(arrive); }) {
+      copies.launch(arrive);
+    } else {
+      arrive();
+    }
   }
   lease_guard(lease_guard&& other) noexcept
       : record_(std::exchange(other.record_, nullptr)), serial_(other.serial_) {
@@ -298,11 +378,15 @@ class lease_guard {
   /// What the lease's views carry.
   [[nodiscard]] lease_tag tag() const noexcept { return {record_, serial_}; }
 
+  /// Whether a thread that runs no stream's work has taken the data.
+  [[nodiscard]] bool was_seen_in_body() const noexcept { return record_->was_seen_in_body(); }
+
   /// Reports a wrong use.
   [[noreturn]] void fail(const char* what) const noexcept { record_->fail(serial_, what); }
 
-  /// The lease ends: its views are dead.
+  /// The lease ends, if there is one: its views are dead.
   void end() noexcept {
+    if (record_ == nullptr) return;
     record_->end();
     lease_records::all().give_back(std::exchange(record_, nullptr));
   }
@@ -355,9 +439,13 @@ namespace detail {
 
 inline constexpr bool checked = false;
 
+inline void mark_stream_thread() noexcept {}
+
 class lease_tag {
  public:
   PENSTOCK_HOST_DEVICE constexpr void require_alive() const noexcept {}
+  PENSTOCK_HOST_DEVICE constexpr void require_data() const noexcept {}
+  PENSTOCK_HOST_DEVICE constexpr void note_address() const noexcept {}
 };
 
 inline void poison(void*, std::size_t) noexcept {}
@@ -374,8 +462,11 @@ class lease_guard {
  public:
   constexpr lease_guard() = default;
   constexpr lease_guard(std::uint64_t, std::uint64_t) noexcept {}
+  template <class Stream>
+  constexpr lease_guard(std::uint64_t, std::uint64_t, const Stream&) noexcept {}
   constexpr void use() const noexcept {}
   [[nodiscard]] constexpr lease_tag tag() const noexcept { return {}; }
+  [[nodiscard]] constexpr bool was_seen_in_body() const noexcept { return false; }
   constexpr void fail(const char*) const noexcept {}
   constexpr void end() noexcept {}
   [[nodiscard]] constexpr ended_lease end_behind(std::size_t) noexcept { return {}; }

@@ -1,9 +1,13 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <cstdio>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 
 #include <penstock/core/version.hpp>
@@ -44,6 +48,27 @@ class [[gnu::visibility("default")]] layout_error : public error {
   using error::error;
 };
 
+/// A dataset has another size at the begin of an epoch than at the construction of its loader,
+/// which has planned its epochs, and its state, by the first one.
+class [[gnu::visibility("default")]] dataset_changed : public error {
+ public:
+  dataset_changed(std::uint64_t planned, std::uint64_t found, std::uint64_t epoch)
+      : error("dataset_changed: the dataset had " + std::to_string(planned) +
+              " samples when its loader was made, and has " + std::to_string(found) +
+              " at the begin of epoch " + std::to_string(epoch) +
+              ": keep it as it is while a loader uses it, and make a new loader for new data"),
+        planned_(planned),
+        found_(found) {}
+  /// How many samples there were when the loader was made.
+  [[nodiscard]] std::uint64_t planned() const noexcept { return planned_; }
+  /// How many there are now.
+  [[nodiscard]] std::uint64_t found() const noexcept { return found_; }
+
+ private:
+  std::uint64_t planned_;
+  std::uint64_t found_;
+};
+
 /// A sample index at or behind the end of a dataset.
 class [[gnu::visibility("default")]] index_error : public error {
  public:
@@ -65,7 +90,8 @@ class [[gnu::visibility("default")]] index_error : public error {
   std::uint64_t size_;
 };
 
-/// All leases are held and the consumer asks for one more: waiting might never end.
+/// All leases are held and the consumer asks for one more: waiting might never end, unless leases end
+/// on other threads (`when_held::wait`).
 class [[gnu::visibility("default")]] leases_exhausted : public error {
  public:
   using error::error;
@@ -77,9 +103,41 @@ class [[gnu::visibility("default")]] cancelled : public error {
   using error::error;
 };
 
+/// Where a sample comes from: its index in the dataset at the bottom of a pipeline, below `subset`,
+/// `map` and `concat`, and which of those datasets that is.
+struct sample_origin {
+  /// The index in the dataset at the bottom.
+  std::uint64_t index = 0;
+  /// Which dataset at the bottom, counted from 0 over all that `concat` joins; 0 where there is
+  /// one.
+  std::uint64_t part = 0;
+  friend bool operator==(const sample_origin&, const sample_origin&) = default;
+};
+
+/// A limit of an `error_policy` that was passed, so that an exception came out after all.
+struct passed_limit {
+  /// The option: "on_error.most_failures" or "on_error.largest_share".
+  std::string_view option;
+  /// Its value.
+  double value = 0;
+  /// How many samples were lost by then, those of this batch counted,
+  std::uint64_t lost = 0;
+  /// of how many that were asked for.
+  std::uint64_t asked = 0;
+
+  /// In words: "8 of 112 samples could not be read, on_error.largest_share is 0.05".
+  [[nodiscard]] std::string str() const {
+    std::array<char, 32> number{};
+    std::snprintf(number.data(), number.size(), "%.15g", value);
+    return std::to_string(lost) + " of " + std::to_string(asked) + " samples could not be read, " +
+           std::string{option} + " is " + number.data();
+  }
+};
+
 /// Where an exception that the consumer got came from. Numbers count from 0.
 struct failure {
-  /// "read" (the dataset with its adaptors) or "transfer" (the copy to the device).
+  /// "read" (the dataset with its adaptors), "order" (the sampler's order of the epoch, or the
+  /// dataset's size: no sample's) or "transfer" (the copy to the device).
   std::string_view stage;
   /// The epoch.
   std::uint64_t epoch = 0;
@@ -87,17 +145,34 @@ struct failure {
   std::uint64_t batch = 0;
   /// The sample's place within its batch.
   std::uint64_t position = 0;
-  /// The sample's index in the dataset.
+  /// The sample's index in the loader's dataset.
   std::uint64_t sample = 0;
   /// False where only the run of samples is known: `position` and `sample` are the run's first.
   bool exact = true;
+  /// That sample at the bottom of the pipeline; nothing in other stages than "read".
+  std::optional<sample_origin> origin = std::nullopt;
+  /// Why a sample that was to be skipped or substituted was not; nothing where it was not to be.
+  std::optional<passed_limit> reason = std::nullopt;
 
-  /// One line for a log: "stage read, epoch 1, batch 7, sample 4711 (position 3 of the batch)".
+  /// One line for a log: "stage read, epoch 1, batch 7, sample 4711 (position 3 of the batch)", and
+  /// where it has another number at the bottom, or a reason, those: ", 14711 in the dataset below"
+  /// or ", 711 in part 1 below", "; passed on: 8 of 112 samples could not be read, ...".
   [[nodiscard]] std::string str() const {
-    return "stage " + std::string{stage} + ", epoch " + std::to_string(epoch) + ", batch " +
-           std::to_string(batch) + ", sample " + std::to_string(sample) + " (position " +
-           std::to_string(position) + " of the batch" + (exact ? ")" : " or behind it)");
+    std::string text = "stage " + std::string{stage} + ", epoch " + std::to_string(epoch) +
+                       ", batch " + std::to_string(batch);
+    if (stage == "order") return text;
+    text += ", sample " + std::to_string(sample) + " (position " + std::to_string(position) +
+            " of the batch" + (exact ? ")" : " or behind it)");
+    if (origin && *origin != sample_origin{sample, 0}) {
+      text += ", " + std::to_string(origin->index) + " in " +
+              (origin->part == 0 ? "the dataset" : "part " + std::to_string(origin->part)) +
+              " below";
+    }
+    if (reason) text += "; passed on: " + reason->str();
+    return text;
   }
 };
+
+static_assert(std::is_trivially_copyable_v<failure>, "copied where nothing may throw");
 
 }  // namespace penstock::inline PENSTOCK_ABI

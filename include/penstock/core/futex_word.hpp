@@ -4,6 +4,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <limits>
@@ -24,15 +25,19 @@ class futex_word : public std::atomic<std::uint32_t> {
   using std::atomic<std::uint32_t>::atomic;
   using std::atomic<std::uint32_t>::operator=;
 
-  /// Sleeps until the value is not `old`. Woken by those below alone.
+  /// Sleeps until the value is not `old`. Woken by those below alone. May change errno.
   void wait(std::uint32_t old, std::memory_order order) const noexcept {
     // The kernel compares once more, under its lock: a change between the two is not slept through.
     while (load(order) == old) in_kernel(FUTEX_WAIT_PRIVATE, old);
   }
-  /// Wakes one sleeper, to look again.
-  void notify_one() noexcept { in_kernel(FUTEX_WAKE_PRIVATE, 1); }
+  /// Wakes `count` sleepers, or all if there are no more, to look again. One system call.
+  void notify(std::uint32_t count) noexcept {
+    constexpr auto most = static_cast<std::uint32_t>((std::numeric_limits<int>::max)());
+    if (count != 0)
+      in_kernel(FUTEX_WAKE_PRIVATE, (std::min)(count, most));  // of 0 it would wake one
+  }
   /// Wakes all of them.
-  void notify_all() noexcept { in_kernel(FUTEX_WAKE_PRIVATE, (std::numeric_limits<int>::max)()); }
+  void notify_all() noexcept { notify((std::numeric_limits<std::uint32_t>::max)()); }
 
  private:
   // Errors need no look: a value that has changed, a signal, nobody asleep.

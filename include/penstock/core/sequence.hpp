@@ -1,6 +1,5 @@
 #pragma once
 
-#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -22,6 +21,17 @@ inline constexpr std::size_t cache_line = 128;
 #else
 inline constexpr std::size_t cache_line = 64;
 #endif
+
+/// A value that shares its cache line with nothing: one that many threads read while its neighbours
+/// would be written, or the other way round.
+template <class T>
+struct alignas(cache_line) own_line {
+  T value;
+};
+
+static_assert(alignof(own_line<std::uint64_t>) == cache_line &&
+                  sizeof(own_line<std::uint64_t>) == cache_line,
+              "what comes before and behind it lies in other lines");
 
 /// The atomics and the ways of waiting that the lock-free parts are written with. A template
 /// parameter everywhere, so that a model checker can run the very same source.
@@ -86,14 +96,14 @@ class basic_sequence {
   /// Adds one, and leaves sleepers asleep until somebody calls `wake`; who is not asleep yet sees it.
   void advance_quietly() noexcept { value_.fetch_add(1, std::memory_order_seq_cst); }
 
-  /// Adds one and wakes `count` of those who sleep, or all if there are no more. For waiters of whom
-  /// any `count` will do, for lack of work for more of them; who is not asleep yet sees it too.
+  /// Adds one and wakes `count` of those who sleep, or all if there are no more, by one system
+  /// call. For waiters of whom any `count` will do, for lack of work for more of them; who is not
+  /// asleep yet sees it too.
   void advance_waking(std::uint32_t count) noexcept {
     advance_quietly();
-    // Who is on the way to or from its sleep is counted too, and one who sleeps is woken in its stead.
-    std::uint32_t asleep = sleepers_.load(std::memory_order_seq_cst);
-    if (asleep > 0 && asleep <= count) return value_.notify_all();
-    for (asleep = (std::min)(asleep, count); asleep > 0; --asleep) value_.notify_one();
+    // Who is on the way to or from its sleep is counted too: then one who sleeps is woken in its
+    // stead.
+    if (sleepers_.load(std::memory_order_seq_cst) != 0) value_.notify(count);
   }
 
   /// Wakes all who sleep, to look at the value again.
@@ -160,7 +170,8 @@ class basic_bell {
     // Looked at first: it is mostly 0, and then the line stays with all who ring.
     if (asked_.load(std::memory_order_seq_cst) == 0) return;
     if (asked_.exchange(0, std::memory_order_seq_cst) == 0) return;  // another one wakes them
-    rings_.fetch_add(1, std::memory_order_release);
+    // seq_cst: the library notifies only if it finds a waiter, which has to come after this write.
+    rings_.fetch_add(1, std::memory_order_seq_cst);
     rings_.notify_all();
   }
 

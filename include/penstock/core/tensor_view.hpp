@@ -56,11 +56,11 @@ class tensor_view {
     requires(std::same_as<const U, T> && !std::same_as<U, T>)
   PENSTOCK_HOST_DEVICE constexpr tensor_view(  // NOLINT: implicit, as with std::span
       const tensor_view<U, Extents...>& other) noexcept
-      : data_(other.data()), extents_(other.extents()), lease_(other.lease_) {}
+      : data_(other.data_), extents_(other.extents()), lease_(other.lease_) {}
 
   /// The first element, in host or in device memory as the owner of the memory says.
   [[nodiscard]] PENSTOCK_HOST_DEVICE constexpr T* data() const noexcept {
-    lease_.require_alive();
+    lease_.note_address();
     return data_;
   }
   /// The number of elements.
@@ -81,7 +81,7 @@ class tensor_view {
   template <std::convertible_to<std::size_t>... Indices>
     requires(sizeof...(Indices) == rank)
   [[nodiscard]] PENSTOCK_HOST_DEVICE constexpr T& operator()(Indices... indices) const noexcept {
-    lease_.require_alive();
+    lease_.require_data();
     std::size_t offset = 0;
     if constexpr (rank > 0) {
       const std::size_t position[rank] = {static_cast<std::size_t>(indices)...};
@@ -97,11 +97,12 @@ class tensor_view {
   /// rank 1.
   [[nodiscard]] PENSTOCK_HOST_DEVICE constexpr decltype(auto) operator[](
       std::size_t index) const noexcept requires(rank > 0) {
-    lease_.require_alive();
     assert(index < extents_[0]);
     if constexpr (rank == 1) {
+      lease_.require_data();
       return (data_[index]);
     } else {
+      lease_.require_alive();
       using inner = typename detail::inner_view<T, extents_type>::type;
       const auto lengths = inner_extents<typename inner::extents_type>();
       return inner{data_ + index * lengths.size(), lengths, lease_};

@@ -11,6 +11,7 @@
 #include <tuple>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include <penstock/core/batch.hpp>
 #include <penstock/core/error.hpp>
@@ -57,6 +58,7 @@ class concat_dataset {
                                         " before it are more than 64 bits count");
       }
       begins_[Part + 1] = begins_[Part] + count;
+      bases_[Part + 1] = bases_[Part] + base_sizes_of(std::get<Part>(parts_)).size();
     });
   }
 
@@ -106,6 +108,24 @@ class concat_dataset {
     for_each([&]<std::size_t Part>() {
       if (lies_in(Part, index)) std::get<Part>(parts_).prefetch(index - begins_[Part]);
     });
+  }
+
+  [[nodiscard]] sample_origin origin(std::uint64_t index) const noexcept {
+    sample_origin found{index, 0};
+    for_each([&]<std::size_t Part>() {
+      if (!lies_in(Part, index)) return;
+      found = origin_of(std::get<Part>(parts_), index - begins_[Part]);
+      found.part += bases_[Part];
+    });
+    return found;
+  }
+  [[nodiscard]] std::vector<std::uint64_t> base_sizes() const {
+    std::vector<std::uint64_t> all;
+    for_each([&]<std::size_t Part>() {
+      const auto of_part = base_sizes_of(std::get<Part>(parts_));
+      all.insert(all.end(), of_part.begin(), of_part.end());
+    });
+    return all;
   }
 
  private:
@@ -170,6 +190,8 @@ class concat_dataset {
   record_extents<record_type> lengths_;
   // begins_[p] is the index of part p's first sample, the last entry the total size.
   std::array<std::uint64_t, sizeof...(Parts) + 1> begins_{};
+  std::array<std::uint64_t, sizeof...(Parts) + 1>
+      bases_{};  // the same for the datasets at the bottom
 };
 
 /// The samples of several datasets, one behind the other: `concat(train, extra) | map(f)`. All have

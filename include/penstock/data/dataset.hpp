@@ -8,8 +8,10 @@
 #include <span>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include <penstock/core/batch.hpp>
+#include <penstock/core/error.hpp>
 #include <penstock/core/record.hpp>
 #include <penstock/order/random.hpp>
 
@@ -32,7 +34,7 @@ class run_context {
   }
 
   /// Notes that the i-th sample is worked on now: what `failure()` names if it throws, and a warning
-  /// while it hangs.
+  /// while it hangs. Where `i` is no sample of the run, the run's first is named, and not as exact.
   void at(std::size_t i) const noexcept {
     progress_->store(first_ + i, std::memory_order_relaxed);  // says nothing about other memory
   }
@@ -117,6 +119,13 @@ concept prefetches = requires(const D& d, std::uint64_t i) {
 };
 
 template <class D>
+concept has_origins = requires(const D& d, std::uint64_t i) {
+  { d.origin(i) }
+  noexcept->std::convertible_to<sample_origin>;
+  { d.base_sizes() } -> std::convertible_to<std::vector<std::uint64_t>>;
+};
+
+template <class D>
 concept has_scratch = requires(const D& d) {
   { d.scratch_bytes() } -> std::convertible_to<std::size_t>;
 };
@@ -144,6 +153,11 @@ concept has_scratch = requires(const D& d) {
 /// - `view(index)`: the sample where it lies, as a `const_sample` (its fields may lie in different
 ///   arrays), so that `map` needs no copy of it; valid while the dataset is neither moved nor changed;
 /// - `prefetch(index) noexcept`: a hint that the sample will be read soon.
+///
+/// An adaptor of one's own says what its samples are in the datasets below, for failures and
+/// quarantine lists: `sample_origin origin(index) const noexcept` and `std::vector<std::uint64_t>
+/// base_sizes() const`, by `origin_of` and `base_sizes_of` of what it adapts. Without, it is itself
+/// the bottom.
 ///
 /// One that holds pointers into what somebody else owns says `static constexpr bool borrows = true`: a
 /// loader's destructor waits for its reads then, also for those beyond `loader_options::timeout`.
@@ -219,6 +233,27 @@ template <dataset D>
   }
 }
 
+/// What sample `index` of `data` is at the bottom of the pipeline: itself, where `data` adapts
+/// nothing. From any thread, also for an index that is out of range.
+template <dataset D>
+[[nodiscard]] sample_origin origin_of(const D& data, std::uint64_t index) noexcept {
+  if constexpr (detail::has_origins<D>) {
+    return data.origin(index);
+  } else {
+    return {index, 0};
+  }
+}
+
+/// How many samples the datasets at the bottom have, by `sample_origin::part`.
+template <dataset D>
+[[nodiscard]] std::vector<std::uint64_t> base_sizes_of(const D& data) {
+  if constexpr (detail::has_origins<D>) {
+    return data.base_sizes();
+  } else {
+    return {data.size()};
+  }
+}
+
 /// Reads the samples `indices` into `out` by the best member that the dataset has. `out[i]` is the
 /// place of `indices[i]`; both have the same size. The way in which adaptors read what is below them.
 template <dataset D>
@@ -284,6 +319,10 @@ class dataset_ref {
   void prefetch(std::uint64_t index) const noexcept requires detail::prefetches<D> {
     data_->prefetch(index);
   }
+  [[nodiscard]] sample_origin origin(std::uint64_t index) const noexcept {
+    return origin_of(*data_, index);
+  }
+  [[nodiscard]] std::vector<std::uint64_t> base_sizes() const { return base_sizes_of(*data_); }
 
  private:
   const D* data_;

@@ -7,8 +7,10 @@
 #include <span>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include <penstock/core/batch.hpp>
+#include <penstock/core/error.hpp>
 #include <penstock/core/layout.hpp>
 #include <penstock/core/record.hpp>
 #include <penstock/data/adaptor.hpp>
@@ -77,6 +79,11 @@ class map_dataset {
   void prefetch(std::uint64_t index) const noexcept requires detail::prefetches<Base> {
     base_.prefetch(index);
   }
+
+  [[nodiscard]] sample_origin origin(std::uint64_t index) const noexcept {
+    return origin_of(base_, index);
+  }
+  [[nodiscard]] std::vector<std::uint64_t> base_sizes() const { return base_sizes_of(base_); }
 
  private:
   Base base_;
@@ -151,6 +158,11 @@ class map_into_dataset {
   void prefetch(std::uint64_t index) const noexcept requires detail::prefetches<Base> {
     base_.prefetch(index);
   }
+
+  [[nodiscard]] sample_origin origin(std::uint64_t index) const noexcept {
+    return origin_of(base_, index);
+  }
+  [[nodiscard]] std::vector<std::uint64_t> base_sizes() const { return base_sizes_of(base_); }
 
  private:
   void apply(const_sample<base_record_type> in, sample<Out> out, const run_context& context,

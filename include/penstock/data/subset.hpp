@@ -102,6 +102,11 @@ class subset_dataset {
     if (index < size()) base_.prefetch(selection_[index]);
   }
 
+  [[nodiscard]] sample_origin origin(std::uint64_t index) const noexcept {
+    return index < size() ? origin_of(base_, selection_[index]) : sample_origin{index, 0};
+  }
+  [[nodiscard]] std::vector<std::uint64_t> base_sizes() const { return base_sizes_of(base_); }
+
  private:
   [[nodiscard]] std::uint64_t translate(std::uint64_t index) const {
     if (index >= size()) throw index_error("subset", index, size());

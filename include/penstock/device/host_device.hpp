@@ -46,6 +46,7 @@ class host_device {
     }
     if (event.queue_.get() != stream.queue_) event.queue_ = stream.queue_->shared_from_this();
     event.position_ = stream.queue_->pushed();
+    stream.queue_->note_use();
   }
 
   /// Makes `stream` wait for the record that `event` has now. Later records do not change it.
@@ -72,6 +73,7 @@ class host_device {
   void synchronize(stream_ref stream) const {
     if (stream.queue_ == nullptr) return;
     stream.queue_->wait_until_completed(stream.queue_->pushed());
+    stream.queue_->note_use();
     stream.queue_->rethrow_error();
   }
 

@@ -52,7 +52,7 @@ class batch_range {
 
   /// The batches of `flow` from `from` up to the begin of `last_epoch`.
   batch_range(std::shared_ptr<Flow> flow, const batch_position& from,
-              std::uint64_t last_epoch) noexcept
+              std::uint64_t last_epoch) noexcept(!detail::checked)
       : flow_(std::move(flow)), from_(from), last_epoch_(last_epoch) {}
   batch_range(batch_range&&) noexcept = default;
   batch_range& operator=(batch_range&&) = delete;

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <optional>
 #include <span>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -28,23 +29,48 @@ class alignas(cache_line) batch_work {
  public:
   batch_info info;
   std::uint64_t sequence = 0;  ///< the batch's number over the engine's life
-  std::optional<Order> order;  ///< of its epoch
+  std::optional<Order> order;  ///< of its epoch; none where making it has failed: nothing to read
 
-  /// Opener only: `runs` runs are to be finished.
-  void open(std::uint32_t runs) noexcept { remaining_.store(runs, std::memory_order_relaxed); }
+  /// Opener only: the batch is this one from now on, and has no error yet.
+  void bind(const batch_info& which, std::uint64_t number,
+            const std::optional<Order>& of) noexcept {
+    static_assert(std::is_trivially_copyable_v<Order>, "copied under a lock, and never throws");
+    info = which;
+    sequence = number;
+    order = of;
+    error_ = nullptr;
+  }
+
+  /// Opener only: the runs `first` to `last`, the latter not included, are to be finished, of
+  /// `samples` samples each.
+  void open(std::uint32_t first, std::uint32_t last, std::size_t samples) noexcept {
+    first_run_ = first;
+    run_samples_ = samples;
+    remaining_.store(last - first, std::memory_order_relaxed);
+  }
+  /// The first of those runs.
+  [[nodiscard]] std::uint32_t first_run() const noexcept { return first_run_; }
+  /// The places of the batch's samples that a run reads, the end not included; none where the batch
+  /// is shorter.
+  [[nodiscard]] std::pair<std::size_t, std::size_t> places_of(std::uint32_t run) const noexcept {
+    const std::size_t begin = (std::min)(std::size_t{run - first_run_} * run_samples_, info.size);
+    return {begin, (std::min)(begin + run_samples_, info.size)};
+  }
 
   /// The dataset indices of the batch's samples from its place `begin` on. Behind the end of the epoch
   /// (`last_batch::pad`) its begin follows.
   void pick(const epoch_plan& plan, std::size_t begin,
             std::span<std::uint64_t> out) const noexcept {
-    std::uint64_t k = info.index * plan.batch_size() + begin;
+    // Neither sum may wrap, whatever the size: a batch begins before the end of the epoch.
+    std::uint64_t k = info.index * plan.batch_size();
+    const std::uint64_t left = plan.samples() - k;
+    k = begin < left ? k + begin : (begin - left) % plan.samples();
     while (!out.empty()) {
-      k %= plan.samples();
       const auto count =
           static_cast<std::size_t>(std::min<std::uint64_t>(out.size(), plan.samples() - k));
       order->fill(k, out.first(count));
       out = out.subspan(count);
-      k += count;
+      k = 0;  // at the end of the epoch, if not of the batch
     }
   }
 
@@ -52,10 +78,12 @@ class alignas(cache_line) batch_work {
   bool finish_run() noexcept { return remaining_.fetch_sub(1, std::memory_order_acq_rel) == 1; }
 
   /// Keeps the current exception unless one of an earlier place in the batch is kept already.
-  void note_error(const failure& where) noexcept {
+  void note_error(const failure& where) noexcept { note_error(std::current_exception(), where); }
+  /// The same for any exception.
+  void note_error(const std::exception_ptr& error, const failure& where) noexcept {
     const std::lock_guard lock{error_mutex_};
     if (error_ && error_where_.position <= where.position) return;
-    error_ = std::current_exception();
+    error_ = error;
     error_where_ = where;
   }
 
@@ -67,6 +95,8 @@ class alignas(cache_line) batch_work {
   // Invariant: the runs of this batch that are not finished. The step to 0 is acq_rel, so the one who
   // makes it sees all that the others have written, and announces the batch.
   std::atomic<std::uint32_t> remaining_{0};
+  std::uint32_t first_run_ = 0;
+  std::size_t run_samples_ = 0;
   std::mutex error_mutex_;
   std::exception_ptr error_;
   failure error_where_;

@@ -26,10 +26,12 @@ struct claim {
 
 /// Hands out the runs of the oldest batch that is not fully handed out, one atomic step a claim.
 ///
-/// Every batch has `runs` runs. The one whose claim comes right behind the last run is the opener: it
-/// binds a slot to the next batch, calls `publish`, which hands it run 0, and the others wait
-/// meanwhile. So batches are bound in order, one at a time, and the oldest unfinished batch always
-/// has its slot. Starts with batch -1 handed out: the first claimant opens batch 0.
+/// Every batch has `runs` runs, or the last of them alone: one that is to be dealt out in fewer
+/// begins at a higher number, so that the end is the same for all. The one whose claim comes right
+/// behind the last run is the opener: it binds a slot to the next batch, calls `publish`, which
+/// hands it the first run, and the others wait meanwhile. So batches are bound in order, one at a
+/// time, and the oldest unfinished batch always has its slot. Starts with batch -1 handed out: the
+/// first claimant opens batch 0.
 ///
 /// Everything a claim needs is in the claimed word itself, so a worker that is preempted between its
 /// claim and its work reads nothing that a later batch may have overwritten.
@@ -49,7 +51,7 @@ class claim_cursor {
   /// The most slots there can be.
   static constexpr std::uint32_t max_slots = 1U << slot_bits;
 
-  /// For batches of `runs` runs.
+  /// For batches of at most `runs` runs.
   explicit claim_cursor(std::uint32_t runs) noexcept
       : runs_(runs), cursor_(word(~std::uint32_t{0}, 0, runs)) {}
 
@@ -67,13 +69,14 @@ class claim_cursor {
     return {what, batch, slot, run};
   }
 
-  /// Opener only: batch `batch` is bound to `slot`. Run 0 is the caller's.
-  void publish(std::uint32_t batch, std::uint32_t slot) noexcept {
-    cursor_.store(word(batch, slot, 1), std::memory_order_release);
+  /// Opener only: batch `batch` is bound to `slot`, and has the runs from `first` on, which must be
+  /// below `runs`. Run `first` is the caller's.
+  void publish(std::uint32_t batch, std::uint32_t slot, std::uint32_t first = 0) noexcept {
+    cursor_.store(word(batch, slot, first + 1), std::memory_order_release);
     // One for each run that is left, and one to open the next batch: more would find nothing. Nobody
     // who is needed sleeps on in place of the woken ones: who waits past an older batch goes on, and
     // who waits past this very one, since the store, has seen all its runs handed out.
-    changed_.advance_waking(runs_);
+    changed_.advance_waking(runs_ - first);
   }
 
   /// Waits until a batch behind `batch` is open, or `wake` was called.

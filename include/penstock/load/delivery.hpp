@@ -44,12 +44,12 @@ class delivery {
       error_ = std::move(error);
       where_ = where;
     }
-    has_failed_.store(true, std::memory_order_release);
+    has_failed_.value.store(true, std::memory_order_release);
     finished_.close();
     for (announcement& place : announced_) place.word.advance();
   }
   [[nodiscard]] bool has_failed() const noexcept {
-    return has_failed_.load(std::memory_order_acquire);
+    return has_failed_.value.load(std::memory_order_acquire);
   }
 
   /// Behind `fail`: throws its error, once the place that it came from stands in `where`.
@@ -94,8 +94,9 @@ class delivery {
   mutable std::mutex error_mutex_;  // guards the two below
   std::exception_ptr error_;
   std::optional<failure> where_;
-  // Invariant: set behind error_, so who sees it finds the error; never unset.
-  std::atomic<bool> has_failed_{false};
+  // Invariant: set after error_, so who sees it finds the error; never unset. Every worker looks at
+  // it for each run: nothing beside it is written batch by batch.
+  own_line<std::atomic<bool>> has_failed_{false};
 };
 
 }  // namespace penstock::inline PENSTOCK_ABI::detail

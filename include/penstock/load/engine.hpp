@@ -1,21 +1,26 @@
 #pragma once
 
+#include <sys/types.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <stdexcept>
 #include <stop_token>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include <penstock/core/float_mode.hpp>
 #include <penstock/data/dataset.hpp>
+#include <penstock/load/batch_binder.hpp>
 #include <penstock/load/batch_work.hpp>
 #include <penstock/load/claim_cursor.hpp>
 #include <penstock/load/delivery.hpp>
@@ -25,7 +30,9 @@
 #include <penstock/load/options.hpp>
 #include <penstock/load/read_watch.hpp>
 #include <penstock/load/recovery.hpp>
+#include <penstock/load/run_length.hpp>
 #include <penstock/load/worker_pool.hpp>
+#include <penstock/memory/last_owner.hpp>
 #include <penstock/order/sampler.hpp>
 
 namespace penstock::inline PENSTOCK_ABI::detail {
@@ -46,19 +53,24 @@ class engine {
   engine(Dataset data, const Sampler& order, const Device& where, const loader_options& options)
       : options_((require_valid(options), require_batches_of(order, options), options)),
         dataset_(std::move(data)),
+        dataset_size_(dataset_.size()),
         sampler_(order),
         device_(where),
-        plan_(order.size(dataset_.size()), options.batch_size, options.last),
+        plan_(order.size(dataset_size_), options.batch_size, options.last),
         layout_(extents_of(dataset_), options.batch_size),
         slots_(make_slots()),
-        run_(run_size(options, layout_.sample_bytes())),
-        runs_(static_cast<std::uint32_t>((options.batch_size + run_ - 1) / run_)),
+        run_(options, layout_.sample_bytes()),
+        runs_(runs_of(run_.least())),
         cursor_(runs_),
         work_(slots_->count()),
         delivery_(slots_->count(), options.in_order),
-        recovery_(options.on_error, dataset_.size(), slots_->count(), options.batch_size),
-        watch_(options, names_failed_sample<Dataset>),
-        hands_(make_hands(dataset_, recovery_, watch_, options.workers, run_)),
+        binder_(dataset_, dataset_size_, sampler_, plan_),
+        recovery_(options.on_error, dataset_size_, slots_->count(), options.batch_size,
+                  base_sizes_of(dataset_)),
+        watch_(options, names_failed_sample<Dataset>,
+               [this](std::uint64_t sample) { return origin_of(dataset_, sample); }),
+        cancellation_(make_cancellation(options)),
+        hands_(make_hands(dataset_, recovery_, watch_, options.workers, run_.most())),
         pool_(options.workers, work_on{this}, wake_all{this}),
         on_stop_(options.stop, cancel_all{this}) {
     watch_.start([this](std::exception_ptr error, const failure& read) noexcept {
@@ -75,10 +87,18 @@ class engine {
   /// Ends the range and all threads, for good: no batch comes any more. Reads are waited for, but those
   /// beyond the timeout of a dataset that is our own.
   void shut_down() noexcept {
+    if (is_in_child()) {
+      // Its threads are not here to be waited for, and may have held any lock when the process was
+      // copied: nothing is touched, and from now on this keeps itself.
+      active_ = false;
+      is_shut_down_ = true;
+      kept_ = state_.lock();
+      return;
+    }
     stop();
     end_workers();
     watch_.stop();
-    if constexpr (borrows<Dataset>) watch_.report_blocked();
+    if constexpr (borrows_any) watch_.report_blocked();
     pool_.stop();
     is_shut_down_ = true;
   }
@@ -89,7 +109,7 @@ class engine {
   [[nodiscard]] const batch_layout<record_type>& layout() const noexcept { return layout_; }
   [[nodiscard]] const host_slots<record_type, Device>& slots() const noexcept { return *slots_; }
   [[nodiscard]] const batch_position& next_position() const noexcept { return next_position_; }
-  [[nodiscard]] std::uint64_t dataset_size() const { return dataset_.size(); }
+  [[nodiscard]] std::uint64_t dataset_size() const noexcept { return dataset_size_; }
   [[nodiscard]] const Sampler& order() const noexcept { return sampler_; }
   [[nodiscard]] const std::optional<failure>& last_failure() const noexcept { return failure_; }
   [[nodiscard]] failure_report failures() const { return recovery_.report(); }
@@ -106,15 +126,9 @@ class engine {
       throw std::logic_error(
           "penstock::loader: the loader of this range is gone: keep it as long as its ranges");
     }
+    require_own_process();
     const batch_position first = plan_.normal(from);
-    const std::uint64_t count = plan_.count(first, last_epoch);
-    {
-      const std::lock_guard lock{open_};
-      position_ = first;
-      order_.reset();
-      end_ += count;
-    }
-    end_seen_ = end_;
+    end_seen_ = binder_.begin(first, plan_.count(first, last_epoch));
     active_ = true;
     next_position_ = first;
     failure_.reset();
@@ -125,7 +139,7 @@ class engine {
   /// has thrown for this batch, `leases_exhausted`, `cancelled`, `read_timeout`, or what the device
   /// throws; the range is over then.
   [[nodiscard]] batch_type next() {
-    if (!active_ || next_ == end_seen_) {
+    if (at_end()) {
       stop();
       return {};
     }
@@ -141,24 +155,24 @@ class engine {
 
   /// The next batch if it is complete already; else empty. Without workers always empty.
   [[nodiscard]] batch_type try_next() {
-    if (!active_ || next_ == end_seen_ || options_.workers == 0) return {};
+    if (at_end() || options_.workers == 0) return {};
     if (delivery_.is_ready(next_) || delivery_.has_failed()) return next();
+    require_own_process();
     slots_->nudge();
     return {};
   }
+
+  /// Whether `next` has no batch left to give.
+  [[nodiscard]] bool at_end() const noexcept { return !active_ || next_ == end_seen_; }
 
   /// Ends the range: nothing new is read, reads that run are waited for, their slots come back. The
   /// engine can be started again. Never throws; without a range it does nothing.
   void stop() noexcept {
     if (!active_) return;
     active_ = false;
-    std::uint64_t opened = 0;
-    {
-      const std::lock_guard lock{open_};
-      opened = opened_;
-      end_ = opened;
-      cancelled_.store(opened, std::memory_order_release);
-    }
+    if (is_in_child()) return;
+    const std::uint64_t opened = binder_.end();
+    cancelled_.value.store(opened, std::memory_order_release);
     recovery_.interrupt();
     if (options_.workers == 0) next_ = opened;
     for (; next_ != opened; ++next_) {
@@ -167,11 +181,16 @@ class engine {
       work_[*slot].take_error();
       slots_->give_back(*slot);
     }
+    // Where nothing was under way, an opener may still hang in its sampler.
+    if (delivery_.has_failed()) end_workers();
   }
 
  private:
+  /// Whether a thread that hangs may need what is not ours: the sampler's is the same case.
+  static constexpr bool borrows_any = borrows<Dataset> || borrows<Sampler>;
   using slot_work = batch_work<order_of<Sampler>>;
   using hands = reading_hands<Dataset>;
+  using clock = std::chrono::steady_clock;
 
   struct work_on {  // what the pool's threads run
     engine* self;
@@ -190,8 +209,7 @@ class engine {
   struct cancel_all {
     engine* self;
     void operator()() const noexcept {
-      self->die(
-          std::make_exception_ptr(cancelled("cancelled: loader_options::stop was requested")));
+      self->die(self->cancellation_);
       self->pool_.request_stop();
     }
   };
@@ -199,15 +217,38 @@ class engine {
   std::shared_ptr<host_slots<record_type, Device>> make_slots() const {
     auto granted = reserve_slots(layout_.bytes(), options_);
     const auto count = static_cast<std::size_t>(granted.slots());
-    return std::make_shared<host_slots<record_type, Device>>(
+    return shared_by_leases<host_slots<record_type, Device>, typename Device::stream_ref>(
         device_, layout_, count, slot_memory(options_), std::move(granted));
+  }
+
+  /// Whether fork() has made this process out of the one that the threads are in. Without threads
+  /// there is nothing to miss.
+  [[nodiscard]] bool is_in_child() const noexcept {
+    return (options_.workers != 0 || watch_.is_on()) && ::getpid() != process_;
+  }
+  void require_own_process() const {
+    if (!is_in_child()) return;
+    throw std::logic_error("penstock::loader: its threads are in process " +
+                           std::to_string(process_) +
+                           ", which has made this one by fork(): make a loader of its own here, or "
+                           "one with workers = 0 "
+                           "before the fork");
+  }
+
+  [[nodiscard]] std::uint32_t runs_of(std::size_t run) const noexcept {
+    return static_cast<std::uint32_t>((options_.batch_size + run - 1) / run);
+  }
+
+  static std::exception_ptr make_cancellation(const loader_options& options) {
+    if (!options.stop.stop_possible()) return nullptr;
+    return std::make_exception_ptr(cancelled("cancelled: loader_options::stop was requested"));
   }
 
   /// Ends the workers, and waits for them but for those whose read was given up: where the dataset is
   /// our own their threads are let go, else they wait for `shut_down`.
   void end_workers() noexcept {
     const auto is_lost = [this](std::size_t worker) { return watch_.is_given_up(worker); };
-    abandoned_ += pool_.stop(is_lost, borrows<Dataset> ? nullptr : state_.lock());
+    abandoned_ += pool_.stop(is_lost, borrows_any ? nullptr : state_.lock());
   }
 
   // ---- workers
@@ -224,10 +265,10 @@ class engine {
         }
         fruitless = 0;
         if (got.what == claim::kind::open) {
-          const auto slot = open_next(stop);
+          const auto slot = open_next(stop, own.mark);
           if (!slot) return;
           got.slot = *slot;
-          got.run = 0;
+          got.run = work_[*slot].first_run();
         }
         fill(got.slot, got.run, own);
         finish_run(got.slot);
@@ -240,64 +281,58 @@ class engine {
 
   /// Opener: waits until one more batch is wanted and a slot is free, and binds the two. Nothing when
   /// the engine stops.
-  std::optional<std::uint32_t> open_next(const std::stop_token& stop) {
+  std::optional<std::uint32_t> open_next(const std::stop_token& stop, read_mark* mark) {
     for (;;) {
       const std::uint32_t seen = demand_.load();
       if (stop.stop_requested()) return std::nullopt;
-      bool wanted = false;
-      {
-        const std::lock_guard lock{open_};
-        wanted = opened_ != end_;
-      }
-      if (!wanted) {
+      if (!binder_.is_wanted()) {
         demand_.wait([seen](std::uint32_t now) { return now != seen; });
         continue;
       }
       if (!spare_) spare_ = slots_->acquire();
       if (!spare_) return std::nullopt;
-      // Taken once a batch, by the one opener; the consumer takes it when a range begins or ends.
-      const std::lock_guard lock{open_};
-      if (opened_ == end_) continue;  // the range ended meanwhile: the slot stays at hand
+      if (!bind(*spare_, mark)) continue;  // the range ended meanwhile: the slot stays at hand
       const std::uint32_t slot = *std::exchange(spare_, std::nullopt);
-      const auto batch = static_cast<std::uint32_t>(opened_);
-      bind(slot);
-      cursor_.publish(batch, slot);
+      cursor_.publish(static_cast<std::uint32_t>(work_[slot].sequence), slot,
+                      work_[slot].first_run());
       return slot;
     }
   }
 
-  /// Binds a slot to the next batch. The caller holds `open_`.
-  void bind(std::uint32_t slot) {
+  /// Binds a slot to the next batch; false when none is wanted any more. Not inlined, as `fill`.
+  [[gnu::noinline]] bool bind(std::uint32_t slot, read_mark* mark) noexcept {
     slot_work& batch = work_[slot];
-    if (!order_) order_.emplace(sampler_.order(dataset_.size(), position_.epoch));
-    batch.info = plan_.at(position_);
-    batch.sequence = opened_;
-    batch.order = order_;
-    batch.open(runs_);
+    if (!binder_.bind(batch, mark)) return false;
+    const std::size_t run = run_.samples();
+    batch.open(runs_ - runs_of(run), runs_, run);
     recovery_.open(slot);
-    ++opened_;
-    position_ = plan_.normal({position_.epoch, position_.batch + 1});
-    if (position_.batch == 0) order_.reset();
+    return true;
   }
 
-  /// Reads run `run` of the batch in `slot`. An exception stays with the batch.
-  void fill(std::uint32_t slot, std::uint32_t run, hands& own) noexcept {
+  /// Reads run `run` of the batch in `slot`. An exception stays with the batch. A function of its
+  /// own, so that no arithmetic of a read moves out of what flushes denormals around its call.
+  [[gnu::noinline]] void fill(std::uint32_t slot, std::uint32_t run, hands& own) noexcept {
     slot_work& batch = work_[slot];
-    const std::size_t begin = std::size_t{run} * run_;
+    const auto [begin, end] = batch.places_of(run);
     const auto is_over = [&] {
-      return batch.sequence < cancelled_.load(std::memory_order_acquire) || delivery_.has_failed();
+      return batch.sequence < cancelled_.value.load(std::memory_order_acquire) ||
+             delivery_.has_failed();
     };
-    if (begin >= batch.info.size || is_over()) return;
-    const std::span wanted{own.indices.data(), (std::min)(run_, batch.info.size - begin)};
+    if (!batch.order || begin == end || is_over()) return;
+    const std::span wanted{own.indices.data(), end - begin};
     const batch_view<record_type> all{slots_->data(slot), layout_, 0, batch.info.size};
     if (own.mark != nullptr) own.mark->enter_batch(batch.info.epoch, batch.info.index);
     try {
       batch.pick(plan_, begin, wanted);
+      const bool is_timed = run == batch.first_run() && run_.is_timed(batch.sequence);
+      const auto began = is_timed ? clock::now() : clock::time_point{};
       own.source.read(slot, wanted, all.subrun(begin, wanted.size()),
                       {options_.seed, batch.info.epoch}, is_over);
+      if (is_timed) run_.note(wanted.size(), clock::now() - began);
     } catch (...) {
       const std::size_t at = own.source.failed_at();
-      batch.note_error({"read", batch.info.epoch, batch.info.index, begin + at, wanted[at]});
+      batch.note_error({"read", batch.info.epoch, batch.info.index, begin + at, wanted[at],
+                        own.source.is_exact()});
     }
   }
 
@@ -322,9 +357,12 @@ class engine {
 
   /// The slot of the next batch once it is complete.
   std::uint32_t wait_for_next() {
-    // Nobody but the consumer could give a slot back: waiting would never end.
-    if (slots_->leased() == slots_->count()) slots_->throw_exhausted();
+    // Unless leases end on other threads, nobody but the consumer could give a slot back.
+    if (options_.when_held == when_held::fail && slots_->leased() == slots_->count()) {
+      slots_->throw_exhausted();
+    }
     const bool starving = !delivery_.is_ready(next_);
+    if (starving) require_own_process();
     if (starving) slots_->set_starving(true);
     const auto slot = delivery_.wait(next_);
     if (starving) slots_->set_starving(false);
@@ -340,26 +378,32 @@ class engine {
     failure where = batch.error_where();
     if (!error) error = recovery_.judge(slot, batch.info, where);
     if (error) {
+      if (where.stage == "read") where.origin = origin_of(dataset_, where.sample);
       failure_ = where;
       slots_->give_back(slot);
       std::rethrow_exception(error);
     }
-    next_position_ = {batch.info.epoch, batch.info.index + 1};
-    return batch_type{slots_, slot, batch.info};
+    try {
+      batch_type lease{slots_, slot, batch.info};
+      next_position_ = {batch.info.epoch, batch.info.index + 1};
+      return lease;
+    } catch (...) {  // a checked build without memory for what it keeps of a lease
+      slots_->give_back(slot);
+      throw;
+    }
   }
 
   batch_type read_inline() {
-    const auto slot = slots_->try_acquire();
+    auto slot = slots_->try_acquire();
+    if (!slot && options_.when_held == when_held::wait) slot = slots_->acquire_starving();
+    if (!slot && delivery_.has_failed()) delivery_.rethrow(failure_);  // stopped meanwhile
     if (!slot) slots_->throw_exhausted();
-    try {
-      const std::lock_guard lock{open_};
-      bind(*slot);
-    } catch (...) {  // a sampler's
+    const flushed_denormals as_on_a_worker;  // for the sampler too
+    if (!bind(*slot, hands_.front().mark)) {
       slots_->give_back(*slot);
-      throw;
+      return {};
     }
-    const flushed_denormals as_on_a_worker;
-    for (std::uint32_t run = 0; run < runs_; ++run) {
+    for (std::uint32_t run = work_[*slot].first_run(); run < runs_; ++run) {
       fill(*slot, run, hands_.front());
     }
     if (delivery_.has_failed()) {  // and the batch may not be whole
@@ -371,28 +415,28 @@ class engine {
   }
 
   loader_options options_;
+  ::pid_t process_ = ::getpid();  // where the threads are
   Dataset dataset_;
+  std::uint64_t dataset_size_;  // when the plan was made: what it has to be in every epoch
   Sampler sampler_;
   Device device_;
   epoch_plan plan_;
   batch_layout<record_type> layout_;
   std::shared_ptr<host_slots<record_type, Device>> slots_;
-  std::size_t run_;     // samples a run
-  std::uint32_t runs_;  // runs a batch
+  run_length run_;      // samples a run
+  std::uint32_t runs_;  // runs a batch, at most
 
   claim_cursor<> cursor_;
   std::vector<slot_work> work_;  // by slot
   delivery delivery_;
 
-  std::mutex open_;                         // guards the four below
-  std::uint64_t opened_ = 0;                // batches bound so far
-  std::uint64_t end_ = 0;                   // batches wanted so far
-  batch_position position_;                 // of the next batch to bind
-  std::optional<order_of<Sampler>> order_;  // of its epoch
+  batch_binder<Dataset, Sampler> binder_;
 
-  sequence demand_;                          // moves when end_ does
-  std::optional<std::uint32_t> spare_;       // of the opener: a slot at hand
-  std::atomic<std::uint64_t> cancelled_{0};  // batches below it are not read any more
+  sequence demand_;                     // moves when more batches are wanted
+  std::optional<std::uint32_t> spare_;  // of the opener: a slot at hand
+  // Batches below it are not read any more. Every worker looks at it for each run; it stands
+  // between what the opener and what the consumer writes for each batch.
+  own_line<std::atomic<std::uint64_t>> cancelled_{0};
 
   std::uint64_t next_ = 0;  // of the consumer: the next batch to take
   std::uint64_t end_seen_ = 0;
@@ -403,9 +447,11 @@ class engine {
 
   recovery recovery_;
   read_watch watch_;
-  std::vector<hands> hands_;  // by worker; without workers the consumer's
+  const std::exception_ptr cancellation_;  // made before it is needed: a stop must not want memory
+  std::vector<hands> hands_;               // by worker; without workers the consumer's
   std::size_t abandoned_ = 0;
   std::weak_ptr<void> state_;
+  std::shared_ptr<void> kept_;              // in a child process: what holds this engine, for good
   worker_pool<work_on, wake_all> pool_;     // its threads use all of the above
   std::stop_callback<cancel_all> on_stop_;  // last: it uses the pool
 };

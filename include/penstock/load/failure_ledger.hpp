@@ -2,17 +2,15 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
-#include <istream>
 #include <memory>
 #include <mutex>
 #include <ostream>
 #include <string>
 #include <string_view>
-#include <system_error>
+#include <utility>
 #include <vector>
 
 #include <penstock/core/error.hpp>
@@ -47,14 +45,23 @@ enum class read_outcome {
 
 /// One sample that could not be read, at least once.
 struct failed_sample {
-  std::uint64_t sample = 0;    ///< its index in the dataset
+  std::uint64_t sample = 0;    ///< its index in the loader's dataset
   std::string what;            ///< of its first exception: one line, cut after 119 bytes
   std::uint64_t failures = 0;  ///< reads that failed
   std::uint64_t given_up = 0;  ///< how often no retry helped
   read_outcome last = read_outcome::retrying;  ///< what became of it the last time
+  sample_origin origin =
+      {};  ///< what it is at the bottom of the pipeline, below `subset` and `concat`
 
   friend bool operator==(const failed_sample&, const failed_sample&) = default;
 };
+
+namespace detail {
+
+/// What begins the line of a quarantine list that says which dataset it is of.
+inline constexpr std::string_view quarantine_head = "# penstock quarantine: ";
+
+}  // namespace detail
 
 /// What has failed so far, and what was done about it: a copy, see `loader::failures`.
 struct failure_report {
@@ -65,16 +72,34 @@ struct failure_report {
   std::uint64_t skipped = 0;           ///< places that a batch is shorter by
   std::uint64_t dropped = 0;  ///< failed reads of samples beyond the 256, in no entry of `samples`
 
-  /// Writes the indices of the samples that were given up, each on a line of its own with the reason
-  /// behind a '#', so that `read_quarantine`, or `cut -d'#' -f1`, reads them back:
+  /// How many samples the datasets at the bottom of the pipeline have, by `sample_origin::part`;
+  /// empty where nothing is written down.
+  std::vector<std::uint64_t> base_sizes;
+
+  /// Writes the samples that were given up as they are numbered at the bottom of the pipeline, so
+  /// that the list holds for any subset of the same data: each on a line of its own with the reason
+  /// behind a '#', for each dataset at the bottom behind a line that says which one it is.
   ///
+  ///     # penstock quarantine: dataset of 60000 samples
   ///     4711 # skipped 3 times: png: bad checksum
+  ///
+  /// Of several, that line is "# penstock quarantine: part 1 of 3, dataset of 60000 samples".
+  /// `read_quarantine` reads it back.
   void write_quarantine(std::ostream& out) const {
-    for (const failed_sample& bad : samples) {
-      if (bad.given_up == 0) continue;
-      out << std::to_string(bad.sample) << " # " << name_of(bad.last) << ' '
-          << std::to_string(bad.given_up) << (bad.given_up == 1 ? " time: " : " times: ")
-          << bad.what << '\n';
+    const std::size_t parts = (std::max)(std::size_t{1}, base_sizes.size());
+    for (std::size_t part = 0; part != parts; ++part) {
+      if (part < base_sizes.size()) {
+        out << detail::quarantine_head;
+        if (parts != 1)
+          out << "part " << std::to_string(part) << " of " << std::to_string(parts) << ", ";
+        out << "dataset of " << std::to_string(base_sizes[part]) << " samples\n";
+      }
+      for (const failed_sample& bad : samples) {
+        if (bad.given_up == 0 || bad.origin.part != part) continue;
+        out << std::to_string(bad.origin.index) << " # " << name_of(bad.last) << ' '
+            << std::to_string(bad.given_up) << (bad.given_up == 1 ? " time: " : " times: ")
+            << bad.what << '\n';
+      }
     }
     if (dropped != 0) {
       out << "# incomplete: " << std::to_string(dropped)
@@ -82,32 +107,6 @@ struct failure_report {
     }
   }
 };
-
-/// Reads the indices of a quarantine list, sorted, each once: one a line in decimal; a '#' and what
-/// follows it, blanks and empty lines do not count. Throws `error` with the line that is none of this.
-[[nodiscard]] inline std::vector<std::uint64_t> read_quarantine(std::istream& in) {
-  std::vector<std::uint64_t> indices;
-  std::string line;
-  for (std::uint64_t number = 1; std::getline(in, line); ++number) {
-    constexpr std::string_view blanks = " \t\r";
-    std::string_view text = line;
-    text = text.substr(0, text.find('#'));
-    const auto begin = text.find_first_not_of(blanks);
-    if (begin == std::string_view::npos) continue;
-    text = text.substr(begin, text.find_last_not_of(blanks) - begin + 1);
-    std::uint64_t index = 0;
-    const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), index);
-    if (problem != std::errc{} || end != text.data() + text.size()) {
-      throw error("quarantine list, line " + std::to_string(number) +
-                  ": expected one sample index below 2^64, found '" +
-                  std::string{text.substr(0, 40)} + "'");
-    }
-    indices.push_back(index);
-  }
-  std::sort(indices.begin(), indices.end());
-  indices.erase(std::unique(indices.begin(), indices.end()), indices.end());
-  return indices;
-}
 
 namespace detail {
 
@@ -117,10 +116,13 @@ class failure_ledger {
  public:
   static constexpr std::size_t capacity = 256;
 
-  failure_ledger() : entries_(std::make_unique<entry[]>(capacity)) {}
+  /// For a pipeline over datasets of so many samples, see `base_sizes_of`.
+  explicit failure_ledger(std::vector<std::uint64_t> base_sizes = {})
+      : base_sizes_(std::move(base_sizes)), entries_(std::make_unique<entry[]>(capacity)) {}
 
-  /// A read of `sample` has thrown `error`.
-  void note_failure(std::uint64_t sample, const std::exception_ptr& error) noexcept {
+  /// A read of `sample`, which comes from `origin`, has thrown `error`.
+  void note_failure(std::uint64_t sample, const std::exception_ptr& error,
+                    const sample_origin& origin) noexcept {
     const std::lock_guard lock{mutex_};
     ++failed_reads_;
     entry* found = find(sample);
@@ -131,10 +133,16 @@ class failure_ledger {
       }
       found = &entries_[size_++];
       found->sample = sample;
+      found->origin = origin;
       keep_text(error, found->what);
     }
     ++found->failures;
     found->last = read_outcome::retrying;
+  }
+
+  /// The same of a sample of a dataset that adapts no other one.
+  void note_failure(std::uint64_t sample, const std::exception_ptr& error) noexcept {
+    note_failure(sample, error, {sample, 0});
   }
 
   /// What became of the sample that was in `note_failure` just now. `is_place`: of the batch, and not
@@ -156,11 +164,12 @@ class failure_ledger {
   [[nodiscard]] failure_report report() const {
     failure_report all;
     all.samples.reserve(capacity);
+    all.base_sizes = base_sizes_;
     const std::lock_guard lock{mutex_};
     for (std::size_t i = 0; i < size_; ++i) {
       const entry& one = entries_[i];
-      all.samples.push_back(
-          {one.sample, std::string{one.what.data()}, one.failures, one.given_up, one.last});
+      all.samples.push_back({one.sample, std::string{one.what.data()}, one.failures, one.given_up,
+                             one.last, one.origin});
     }
     std::sort(all.samples.begin(), all.samples.end(),
               [](const failed_sample& a, const failed_sample& b) { return a.sample < b.sample; });
@@ -176,6 +185,7 @@ class failure_ledger {
   using text = std::array<char, 120>;
   struct entry {
     std::uint64_t sample;
+    sample_origin origin;
     std::uint64_t failures;
     std::uint64_t given_up;
     read_outcome last;
@@ -209,6 +219,7 @@ class failure_ledger {
     to[from.size()] = '\0';
   }
 
+  std::vector<std::uint64_t> base_sizes_;
   mutable std::mutex mutex_;  // guards the rest
   std::unique_ptr<entry[]> entries_;
   std::size_t size_ = 0;

@@ -13,6 +13,7 @@
 #include <penstock/core/batch.hpp>
 #include <penstock/core/checked.hpp>
 #include <penstock/core/error.hpp>
+#include <penstock/core/sequence.hpp>
 #include <penstock/device/device.hpp>
 #include <penstock/load/batch_queue.hpp>
 #include <penstock/memory/budget.hpp>
@@ -95,6 +96,16 @@ class host_slots {
   /// The same without waiting for a consumer; nothing when no slot has come back.
   [[nodiscard]] std::optional<std::uint32_t> try_acquire() { return settled(returned_.try_pop()); }
 
+  /// For a consumer that reads itself: as `acquire`, and whoever ends a lease wakes it.
+  [[nodiscard]] std::optional<std::uint32_t> acquire_starving() {
+    struct fed {
+      host_slots& slots;
+      ~fed() { slots.set_starving(false); }
+    } const scope{*this};
+    set_starving(true);
+    return acquire();
+  }
+
   /// Returns a slot that nothing reads any more.
   void give_back(std::uint32_t slot) noexcept {
     detail::poison(data(slot), layout_.bytes());
@@ -139,7 +150,7 @@ class host_slots {
   /// Counts a lease that has ended.
   void note_release() noexcept { leased_.fetch_sub(1, std::memory_order_release); }
 
-  /// For a consumer that asks for a batch although nobody but itself could give a slot back.
+  /// For a consumer that asks for a batch while leases hold every slot, and is not to wait for one.
   [[noreturn]] void throw_exhausted() const {
     const std::string remedy = granted_.slots() < granted_.asked()
                                    ? "raise budget, which had no room for the " +
@@ -188,9 +199,11 @@ class host_slots {
   std::vector<typename Device::event_type> drained_;
   std::size_t wake_at_;
   batch_queue<ticket> returned_;
-  std::atomic<std::size_t> free_{0};  // tickets in the queue
-  std::atomic<std::size_t> leased_{0};
-  std::atomic<bool> starving_{false};
+  // A line each: workers and who releases write the first, the consumer the others, all read the
+  // last.
+  alignas(cache_line) std::atomic<std::size_t> free_{0};  // tickets in the queue
+  alignas(cache_line) std::atomic<std::size_t> leased_{0};
+  alignas(cache_line) std::atomic<bool> starving_{false};
 };
 
 /// A lease of one batch in host memory. Move-only; its destruction gives the slot back for refilling.
@@ -204,12 +217,16 @@ class host_batch {
 
   /// An empty lease.
   host_batch() = default;
-  /// A lease of `slot`, which holds the batch.
+  /// A lease of `slot`, which holds the batch; `lease` is what a checked build knows of it.
   host_batch(std::shared_ptr<host_slots<Record, Device>> slots, std::uint32_t slot,
-             const batch_info& info) noexcept
-      : slots_(std::move(slots)), slot_(slot), info_(info), lease_(info.epoch, info.index) {
+             const batch_info& info, detail::lease_guard lease) noexcept
+      : slots_(std::move(slots)), slot_(slot), info_(info), lease_(std::move(lease)) {
     slots_->note_lease();
   }
+  /// The same; in a checked build it may throw std::bad_alloc, and the slot stays the caller's.
+  host_batch(std::shared_ptr<host_slots<Record, Device>> slots, std::uint32_t slot,
+             const batch_info& info) noexcept(!detail::checked)
+      : host_batch(std::move(slots), slot, info, detail::lease_guard{info.epoch, info.index}) {}
   host_batch(host_batch&&) noexcept = default;
   host_batch& operator=(host_batch&& other) noexcept {
     if (this != &other) {

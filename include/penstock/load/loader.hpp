@@ -3,9 +3,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
+#include <stop_token>
 #include <utility>
 
+#include <penstock/core/float_mode.hpp>
 #include <penstock/data/dataset.hpp>
 #include <penstock/device/host_device.hpp>
 #include <penstock/load/batch_range.hpp>
@@ -28,6 +31,14 @@ namespace penstock::inline PENSTOCK_ABI {
 /// An lvalue dataset is referred to and must outlive the loader; an rvalue is moved in. All memory is
 /// taken, and all threads are started, at construction. The same dataset, sampler and seed give the
 /// same batches, bit by bit, for any number of workers and any prefetch. Movable; one thread consumes.
+///
+/// In a child made by fork() a loader with threads may only be destroyed, which returns at once and
+/// keeps its memory; a range throws `std::logic_error` as soon as it would wait. One with `workers
+/// = 0` and no watch has none, and works on in both.
+///
+/// Its threads block no signals: a handler of the program's may run on them. Who does not want that
+/// blocks its signals (pthread_sigmask) around the construction; threads begin with the mask of
+/// their maker. What waits may change errno.
 ///
 /// Construction throws `option_error`, `empty_dataset`, `layout_error`, `pinned_budget_exceeded`,
 /// `out_of_memory`, `std::system_error` (threads), what the device throws, and what the dataset's size and
@@ -70,7 +81,8 @@ class loader {
     engine_type reads;
     batch_type held;
     std::uint64_t ticket = 0;
-    std::optional<std::uint64_t> fingerprint;  // the sampler's fingerprint, once somebody asked
+    std::once_flag asked;           // guards the next: states may be asked for on several threads
+    std::uint64_t fingerprint = 0;  // of the sampler's order, once somebody has asked for it
   };
 
  public:
@@ -115,20 +127,21 @@ class loader {
 
   /// Where the loop stands, to be kept in a checkpoint: the batch behind the one that the consumer got
   /// last, whatever is read ahead. Of a loop over a feed see `transfer::state`. Throws `option_error`
-  /// where batches come out of order.
+  /// where batches come out of order. For the consumer's thread: it looks at where that one is.
   [[nodiscard]] loader_state state() const { return state_at(reads().next_position()); }
 
-  /// The same for any batch that is next.
+  /// The same for any batch that is next. From any thread.
   [[nodiscard]] loader_state state_at(const batch_position& next) const {
     if (!options().in_order) {
       throw option_error("in_order",
                          "must be true for a state, is false: batches that come as they are ready "
                          "leave no place to go on from");
     }
-    if (!flow_->fingerprint) {
+    std::call_once(flow_->asked, [this] {
+      const flushed_denormals as_on_a_worker;
       flow_->fingerprint =
           order_fingerprint(global_sampler(reads().order()), reads().dataset_size());
-    }
+    });
     const batch_position at = reads().plan().normal(next);
     const std::uint64_t world = world_size(reads().order());
     return {.version = loader_state{}.version,
@@ -139,7 +152,7 @@ class loader {
             .samples = samples_per_epoch() * world,
             .batch_size = options().batch_size * world,
             .seed = options().seed,
-            .order = *flow_->fingerprint};
+            .order = flow_->fingerprint};
   }
 
   /// Goes on behind the batch where `state` was taken, up to the begin of epoch `last_epoch`, in
@@ -171,7 +184,7 @@ class loader {
   }
 
   /// Where the exception came from that ended the last range; nothing if none did, or if it belongs to
-  /// no batch: a device that fails between two.
+  /// no batch: a device that fails between two. For the consumer's thread; not from `on_stall`.
   [[nodiscard]] const std::optional<penstock::failure>& failure() const noexcept {
     return reads().last_failure();
   }
@@ -181,7 +194,8 @@ class loader {
   /// workers read.
   [[nodiscard]] failure_report failures() const { return reads().failures(); }
 
-  /// How many threads were let go, because their read hung beyond `loader_options::timeout`.
+  /// How many threads were let go, because their read hung beyond `loader_options::timeout`. For
+  /// the consumer's thread.
   [[nodiscard]] std::size_t abandoned_readers() const noexcept {
     return reads().abandoned_readers();
   }
@@ -199,6 +213,8 @@ class loader {
   [[nodiscard]] batch_type next() { return flow_->reads.next(); }
   [[nodiscard]] batch_type try_next() { return flow_->reads.try_next(); }
   void stop() noexcept { flow_->reads.stop(); }
+  [[nodiscard]] bool at_end() const noexcept { return reads().at_end(); }
+  [[nodiscard]] std::stop_token stop_token() const noexcept { return options().stop; }
   /// @}
 
  private:

@@ -31,6 +31,14 @@ enum class over_budget {
   fewer_slots,  ///< takes as many as fit, at least one, which works and reads nothing ahead
 };
 
+/// What a consumer gets that asks for a batch while every slot is held as a lease. A lease that has
+/// never left the consumer's thread can't come back while that thread waits, and nobody sees which
+/// have: so the program has to say.
+enum class when_held {
+  fail,  ///< throws `leases_exhausted`
+  wait,  ///< waits until another thread ends a lease; for ever where none does
+};
+
 /// The options of a `loader`. Bad values throw `option_error` at construction.
 struct loader_options {
   /// Samples a batch. DataLoader(batch_size).
@@ -64,7 +72,9 @@ struct loader_options {
   /// so in the same place.
   bool pageable_fallback = false;
 
-  /// Samples that a worker takes at a time; 0 chooses. No counterpart: DataLoader's unit is a batch.
+  /// Samples that a worker takes at a time; 0 chooses: few enough that all workers share a batch,
+  /// and more where samples are small and, as measured meanwhile, quickly read. No batch depends on
+  /// it. No counterpart: DataLoader's unit is a batch.
   std::size_t run = 0;
 
   /// The most memory that the host slots may take, pinned or not: `memory_budget::bytes(n)`, or
@@ -75,27 +85,36 @@ struct loader_options {
   /// What happens when the slots do not fit into it. `footprint()` says how many there are.
   penstock::over_budget over_budget = penstock::over_budget::refuse;
 
+  /// What happens when the consumer asks for a batch while it, or threads that it has moved leases to,
+  /// hold every slot. `wait` is for leases that end on other threads; a stop request ends the wait. No
+  /// counterpart.
+  penstock::when_held when_held = penstock::when_held::fail;
+
   /// What happens when a sample can't be read: unless it says otherwise, the exception ends the range.
   /// DataLoader: always an exception.
   error_policy on_error = {};
 
-  /// A read that takes longer is reported while it still hangs, with its sample, and again each time
-  /// that its time has doubled; 0 never. Costs a thread that looks four times within it, at least once a
-  /// second, and three uncontended locks a run. Time in which the whole process is stopped does not
-  /// count. No counterpart.
+  /// A read that takes longer is reported while it still hangs, with its sample, and again each
+  /// time that its time has doubled; 0 never. So is a sampler's `order`, with its epoch. Costs a
+  /// thread that looks four times within it, at least once a second, and three uncontended locks a
+  /// run. Time in which the whole process is stopped does not count. No counterpart.
   std::chrono::milliseconds stall_warning{0};
 
-  /// A read that takes longer is given up: the consumer gets a `read_timeout`, and the loader gives no
-  /// batches any more; 0 waits for ever. Needs workers. A loader whose dataset is its own is then
-  /// destroyed without waiting for the read: the thread that hangs is let go, keeps what it needs alive,
-  /// slots and their budget too, until the read returns, and `abandoned_readers()` counts it. Else the
-  /// destructor waits and reports it: for a dataset that is referred to or `borrows`, and for a `map`
-  /// function that holds anything and does not say `static constexpr bool borrows = false`.
-  /// DataLoader(timeout), which gives up waiting for a batch.
+  /// A read, or a sampler's `order`, that takes longer is given up: the consumer gets a
+  /// `read_timeout`, and the loader gives no batches any more; 0 waits for ever. Needs workers. A
+  /// loader whose dataset is its own is then destroyed without waiting for the read: the thread
+  /// that hangs is let go, keeps what it needs alive, slots and their budget too, until the read
+  /// returns, and `abandoned_readers()` counts it. Else the destructor waits and reports it: for a
+  /// dataset that is referred to or `borrows`, a sampler that `borrows`, and a `map` function that
+  /// holds anything and does not say `static constexpr bool borrows = false`. What was let go is
+  /// destroyed by the thread whose read returns last, on that thread, perhaps while the program's
+  /// static objects go: dataset, sampler, functions, device memory. DataLoader(timeout), which
+  /// gives up waiting for a batch.
   std::chrono::milliseconds timeout{0};
 
-  /// Gets those reports, on a thread of the loader's; without it they are lines on stderr. What it throws
-  /// ends the range. It must not destroy the loader.
+  /// Gets those reports, on a thread of the loader's, and on the destroying thread those of reads
+  /// that the destructor waits for: it must not take a lock that is held there. Without it they are
+  /// lines on stderr. What it throws ends the range. It must not destroy the loader.
   std::function<void(const stalled_read&)> on_stall = {};
 
   /// Once its stop is requested, from any thread, no run of samples is begun. As soon as those under way
@@ -157,21 +176,34 @@ inline memory_kind slot_memory(const loader_options& options) noexcept {
   return options.pageable_fallback ? memory_kind::pinned_or_pageable : memory_kind::pinned;
 }
 
-/// How many samples a worker claims at a time. Two runs for each worker, so that all help the oldest
-/// batch and none waits long for the last; at least a page of bytes, so that a claim stays cheap
-/// beside its work.
-inline std::size_t run_size(const loader_options& options, std::size_t sample_bytes) noexcept {
-  constexpr std::size_t least_bytes = 4096;
-  const std::size_t batch = options.batch_size;
-  std::size_t run = options.run;
-  if (run == 0) {
-    const std::size_t share =
-        options.workers <= 1 ? batch : (batch + 2 * options.workers - 1) / (2 * options.workers);
-    run = (std::max)(share, (least_bytes + sample_bytes - 1) / sample_bytes);
-  }
+/// What two runs for each worker leave to a run, so that all help the oldest batch and none waits
+/// long for the last.
+inline std::size_t run_share(const loader_options& options) noexcept {
+  if (options.workers <= 1) return options.batch_size;
+  return (options.batch_size + 2 * options.workers - 1) / (2 * options.workers);
+}
+
+/// `run` as a batch and a claim allow it.
+inline std::size_t possible_run(std::size_t run, std::size_t batch) noexcept {
   constexpr std::size_t most_runs = claim_cursor<>::max_runs;
   run = (std::max)(run, (batch + most_runs - 1) / most_runs);
   return (std::min)(run, batch);
+}
+
+/// The most samples that a worker claims at a time: the share, but at least a page of bytes, so
+/// that a claim stays cheap beside its work where reading is no more than copying.
+inline std::size_t run_size(const loader_options& options, std::size_t sample_bytes) noexcept {
+  constexpr std::size_t least_bytes = 4096;
+  const std::size_t page = (least_bytes + sample_bytes - 1) / sample_bytes;
+  const std::size_t run = options.run == 0 ? (std::max)(run_share(options), page) : options.run;
+  return possible_run(run, options.batch_size);
+}
+
+/// The fewest: the share, where reading a sample takes longer than its bytes say.
+inline std::size_t least_run_size(const loader_options& options,
+                                  std::size_t sample_bytes) noexcept {
+  if (options.run != 0) return run_size(options, sample_bytes);
+  return possible_run(run_share(options), options.batch_size);
 }
 
 }  // namespace detail

@@ -48,21 +48,33 @@ class alignas(cache_line) read_mark {
              const std::atomic<std::size_t>& progress) noexcept {
     const std::lock_guard lock{mutex_};
     ++turn_;
+    is_busy_ = true;
     position_ = position;
     samples_ = samples;
     progress_ = &progress;
   }
-  /// The reading thread: the read has returned, or thrown.
+  /// The same thread: begins to ask for the order of the epoch that this batch is of.
+  void begin_order(std::uint64_t epoch, std::uint64_t index) noexcept {
+    const std::lock_guard lock{mutex_};
+    ++turn_;
+    is_busy_ = true;
+    epoch_ = epoch;
+    batch_ = index;
+    position_ = 0;
+    progress_ = nullptr;
+  }
+  /// The reading thread: the read, or the order, has returned, or thrown.
   void end() noexcept {
     const std::lock_guard lock{mutex_};
-    progress_ = nullptr;
+    is_busy_ = false;
     is_given_up_ = false;
   }
 
-  /// What is read now; nothing between reads.
+  /// What is read, or ordered, now; nothing in between.
   [[nodiscard]] std::optional<sight> look() const {
     const std::lock_guard lock{mutex_};
-    if (progress_ == nullptr) return std::nullopt;
+    if (!is_busy_) return std::nullopt;
+    if (progress_ == nullptr) return sight{turn_, {"order", epoch_, batch_}};
     // Until the read has begun this is the place in the run before, which may have been longer.
     const std::size_t noted = progress_->load(std::memory_order_relaxed);
     const std::size_t at = noted < samples_.size() ? noted : 0;
@@ -74,7 +86,7 @@ class alignas(cache_line) read_mark {
   /// Nobody waits any more for the read of `turn`; false when it has just returned.
   bool give_up(std::uint64_t turn) noexcept {
     const std::lock_guard lock{mutex_};
-    return is_given_up_ = progress_ != nullptr && turn_ == turn;
+    return is_given_up_ = is_busy_ && turn_ == turn;
   }
   /// Whether a read that was given up still hangs.
   [[nodiscard]] bool is_given_up() const noexcept {
@@ -88,8 +100,9 @@ class alignas(cache_line) read_mark {
   std::uint64_t epoch_ = 0;
   std::uint64_t batch_ = 0;
   std::uint64_t position_ = 0;
+  bool is_busy_ = false;                    // between a begin and its end
   std::span<const std::uint64_t> samples_;  // as the reader holds them, while there is a read
-  const std::atomic<std::size_t>* progress_ = nullptr;  // null between reads
+  const std::atomic<std::size_t>* progress_ = nullptr;  // null while there is an order
   bool is_exact_ = false;
   bool is_given_up_ = false;
 };
@@ -111,22 +124,45 @@ class marked_read {
   read_mark* mark_;
 };
 
+/// The same for the order of an epoch.
+class marked_order {
+ public:
+  marked_order(read_mark* mark, std::uint64_t epoch, std::uint64_t batch) noexcept : mark_(mark) {
+    if (mark_ != nullptr) mark_->begin_order(epoch, batch);
+  }
+  marked_order(marked_order&&) = delete;
+  ~marked_order() {
+    if (mark_ != nullptr) mark_->end();
+  }
+
+ private:
+  read_mark* mark_;
+};
+
 /// A thread that looks at all readers now and then: says which read hangs, and gives up one that hangs
 /// beyond the timeout. Its own clock tells how long: readers note what they read, and no times. There
 /// is no thread, and there are no marks, unless the options ask for a warning or a timeout.
 class read_watch {
  public:
+  using origins = std::function<sample_origin(std::uint64_t)>;
+
   /// For `options.workers` readers, or the one on the consumer's thread; see `read_mark::prepare`.
-  read_watch(const loader_options& options, bool is_exact)
+  /// `origin` says where a sample comes from; it is called on the watch's thread and must not
+  /// throw.
+  read_watch(const loader_options& options, bool is_exact, origins origin = {})
       : warning_(options.stall_warning),
         timeout_(options.timeout),
         report_(options.on_stall),
+        origin_(std::move(origin)),
         marks_(is_on() ? (std::max)(options.workers, std::size_t{1}) : 0),
         known_(marks_.size()) {
     for (read_mark& mark : marks_) mark.prepare(is_exact);
   }
   read_watch(read_watch&&) = delete;
   ~read_watch() { stop(); }
+
+  /// Whether there is anything to watch, and so a thread once it has started.
+  [[nodiscard]] bool is_on() const noexcept { return warning_.count() > 0 || timeout_.count() > 0; }
 
   /// The mark of a reader; null where nothing is watched.
   [[nodiscard]] read_mark* mark_of(std::size_t reader) noexcept {
@@ -172,7 +208,7 @@ class read_watch {
   /// Behind `stop`: reports the reads that were given up and that a destructor has to wait for.
   void report_blocked() noexcept {
     for (std::size_t reader = 0; reader < marks_.size(); ++reader) {
-      const auto sight = marks_[reader].look();
+      const auto sight = look(reader);
       if (!sight || !marks_[reader].is_given_up()) continue;
       try {
         report({sight->where, reader, elapsed(reader), true});
@@ -192,8 +228,6 @@ class read_watch {
     milliseconds next_report{0};
   };
 
-  [[nodiscard]] bool is_on() const noexcept { return warning_.count() > 0 || timeout_.count() > 0; }
-
   /// A quarter of the shorter limit: a hang is seen late by at most half of it.
   [[nodiscard]] milliseconds period() const noexcept {
     const milliseconds limit = warning_.count() == 0   ? timeout_
@@ -206,9 +240,17 @@ class read_watch {
     return std::chrono::duration_cast<milliseconds>(known_[reader].seen);
   }
 
+  [[nodiscard]] std::optional<read_mark::sight> look(std::size_t reader) const {
+    auto sight = marks_[reader].look();
+    if (sight && origin_ && sight->where.stage == "read") {
+      sight->where.origin = origin_(sight->where.sample);
+    }
+    return sight;
+  }
+
   template <class Fail>
   void look_at(std::size_t reader, clock::duration step, const Fail& fail) {
-    const auto sight = marks_[reader].look();
+    const auto sight = look(reader);
     known_read& known = known_[reader];
     if (!sight) {
       known.turn = 0;  // no read's
@@ -230,7 +272,16 @@ class read_watch {
     }
     if (timeout_.count() > 0 && stalled.elapsed >= timeout_ &&
         marks_[reader].give_up(sight->turn)) {
-      fail(std::make_exception_ptr(read_timeout{stalled}), sight->where);
+      fail(timeout_of(stalled), sight->where);
+    }
+  }
+
+  /// Without memory for the message, what says that.
+  static std::exception_ptr timeout_of(const stalled_read& stalled) noexcept {
+    try {
+      return std::make_exception_ptr(read_timeout{stalled});
+    } catch (...) {
+      return std::current_exception();
     }
   }
 
@@ -245,6 +296,7 @@ class read_watch {
   milliseconds warning_;
   milliseconds timeout_;
   std::function<void(const stalled_read&)> report_;
+  origins origin_;
   std::vector<read_mark> marks_;   // by reader; empty where nothing is watched
   std::vector<known_read> known_;  // of the watch's thread: what it saw when it last looked,
   clock::time_point looked_ = clock::now();  // and when that was

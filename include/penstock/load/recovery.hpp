@@ -29,10 +29,11 @@ namespace penstock::inline PENSTOCK_ABI::detail {
 /// read it, `close` by the one who finishes it, `judge` by the consumer.
 class recovery {
  public:
+  /// `base_sizes`: of the datasets at the bottom of the pipeline, see `base_sizes_of`.
   recovery(const error_policy& policy, std::uint64_t dataset_size, std::size_t slots,
-           std::size_t batch_size)
+           std::size_t batch_size, std::vector<std::uint64_t> base_sizes)
       : policy_(policy), dataset_size_(dataset_size), losses_(is_plain(policy) ? 0 : slots) {
-    if (is_on()) ledger_ = std::make_unique<failure_ledger>();
+    if (is_on()) ledger_ = std::make_unique<failure_ledger>(std::move(base_sizes));
     if (policy.then != on_error::skip) return;
     for (losses& of_batch : losses_) of_batch.is_gone.resize(batch_size);
   }
@@ -90,7 +91,7 @@ class recovery {
   }
 
   /// The consumer gets the batch in `slot`. Where the policy's limits are passed with it: the exception
-  /// of its first lost sample, and in `where` where that was; else null.
+  /// of its first lost sample, and in `where` where that was and which limit; else null.
   [[nodiscard]] std::exception_ptr judge(std::uint32_t slot, const batch_info& info,
                                          failure& where) noexcept {
     if (!is_on()) return nullptr;
@@ -101,8 +102,15 @@ class recovery {
     const bool is_too_large =
         asked_ >= least_judged &&
         static_cast<double>(lost_) > policy_.largest_share * static_cast<double>(asked_);
-    if (of_batch.count == 0 || (lost_ <= policy_.most_failures && !is_too_large)) return nullptr;
+    const bool are_too_many = lost_ > policy_.most_failures;
+    if (of_batch.count == 0 || (!are_too_many && !is_too_large)) return nullptr;
     where = {"read", info.epoch, info.index, of_batch.position, of_batch.sample};
+    if (are_too_many) {
+      const auto most = static_cast<double>(policy_.most_failures);
+      where.reason = passed_limit{"on_error.most_failures", most, lost_, asked_};
+    } else {
+      where.reason = passed_limit{"on_error.largest_share", policy_.largest_share, lost_, asked_};
+    }
     return of_batch.error;
   }
 
@@ -171,7 +179,7 @@ class recovering_reader {
   /// Reads from `data` by the rules of `shared`, seen by whoever looks at `mark` (null: nobody). All
   /// three must outlive it.
   recovering_reader(const D& data, recovery& shared, read_mark* mark)
-      : source_(data), shared_(&shared), mark_(mark) {}
+      : data_(&data), source_(data), shared_(&shared), mark_(mark) {}
 
   /// Reads the run `samples` of the batch in `slot` into `out`. Once `is_over()`, nobody wants the
   /// batch any more, and it may stay unfinished.
@@ -182,13 +190,20 @@ class recovering_reader {
       read_marked(samples, out, key);
     } catch (...) {
       failed_at_ = source_.failed_at();
+      is_exact_ = failed_at_ != 0 || samples.size() == 1 || names_failed_sample<D>;
+      if (failed_at_ >= samples.size()) {  // a dataset may have noted any number
+        failed_at_ = 0;
+        is_exact_ = false;
+      }
       if (!shared_->is_on()) throw;
       mend({slot, samples, out, key}, std::current_exception(), is_over);
     }
   }
 
-  /// After an exception out of `read`: the place in the run of the sample that it is about.
+  /// After an exception out of `read`: the place in the run of the sample that it is about. Not
+  /// `is_exact()`: of the run's first, nobody knows which one failed.
   [[nodiscard]] std::size_t failed_at() const noexcept { return failed_at_; }
+  [[nodiscard]] bool is_exact() const noexcept { return is_exact_; }
 
  private:
   struct run {
@@ -209,7 +224,7 @@ class recovering_reader {
   template <class IsOver>
   void mend(const run& all, const std::exception_ptr& error, const IsOver& is_over) {
     const std::size_t blamed = failed_at_;
-    const bool is_sure = blamed != 0 || all.samples.size() == 1 || names_failed_sample<D>;
+    const bool is_sure = std::exchange(is_exact_, true);  // from here on, one by one
     for (std::size_t i = 0; i < all.samples.size() && !is_over(); ++i) {
       failed_at_ = i;
       const bool has_failed = is_sure && i == blamed;
@@ -233,12 +248,12 @@ class recovering_reader {
   void settle(const run& all, std::size_t i, std::exception_ptr error, const IsOver& is_over) {
     const std::uint64_t sample = all.samples[i];
     failure_ledger& ledger = shared_->ledger();
-    ledger.note_failure(sample, error);
+    ledger.note_failure(sample, error, origin_of(*data_, sample));
     for (std::size_t retry = 1; retry <= shared_->policy().retries; ++retry) {
       if (!shared_->wait(retry, is_over)) return;
       error = try_read(all, i, sample);
       if (!error) return ledger.note_outcome(sample, read_outcome::recovered);
-      ledger.note_failure(sample, error);
+      ledger.note_failure(sample, error, origin_of(*data_, sample));
     }
     const bool is_skipped = shared_->policy().then == on_error::skip;
     if (is_skipped || (shared_->policy().then == on_error::substitute && fill(all, i))) {
@@ -258,16 +273,18 @@ class recovering_reader {
       const std::uint64_t other = others.next();
       const auto error = try_read(all, i, other);
       if (!error) return true;
-      shared_->ledger().note_failure(other, error);
+      shared_->ledger().note_failure(other, error, origin_of(*data_, other));
       shared_->ledger().note_outcome(other, read_outcome::substituted, false);
     }
     return false;
   }
 
+  const D* data_;
   reader<D> source_;
   recovery* shared_;
   read_mark* mark_;
   std::size_t failed_at_ = 0;
+  bool is_exact_ = true;
 };
 
 }  // namespace penstock::inline PENSTOCK_ABI::detail

@@ -8,10 +8,12 @@
 
 namespace penstock::inline PENSTOCK_ABI {
 
-/// A dataset's read that has not returned for longer than it should, as it is found while it hangs.
+/// A dataset's read, or a sampler's order, that has not returned for longer than it should, as it
+/// is found while it hangs.
 struct stalled_read {
-  /// What is read. `exact` is false where a dataset reads a whole run in one call: then it is the run's
-  /// first sample, and the time is the run's.
+  /// What is read, or in the stage "order" the first batch that needs that order. `exact` is false
+  /// where a dataset reads a whole run in one call: then it is the run's first sample, and the time
+  /// is the run's.
   failure where;
   /// The worker whose thread hangs; 0 where the consumer's own thread reads.
   std::size_t worker = 0;
@@ -22,7 +24,8 @@ struct stalled_read {
 
   /// One line for a log.
   [[nodiscard]] std::string str() const {
-    return "penstock: a read hangs for " + std::to_string(elapsed.count()) + " ms in worker " +
+    return std::string{"penstock: "} + (where.stage == "order" ? "an order" : "a read") +
+           " hangs for " + std::to_string(elapsed.count()) + " ms in worker " +
            std::to_string(worker) + ": " + where.str() +
            (blocks_destruction ? "; the loader's destructor waits for it, because the dataset is "
                                  "somebody else's: move the dataset in to go on without the reader"
@@ -30,7 +33,8 @@ struct stalled_read {
   }
 };
 
-/// A read took longer than `loader_options::timeout`. The loader gives no batches any more.
+/// A read, or a sampler's order, took longer than `loader_options::timeout`. The loader gives no
+/// batches any more.
 class [[gnu::visibility("default")]] read_timeout : public error {
  public:
   /// For the read that hangs.

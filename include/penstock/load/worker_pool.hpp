@@ -45,7 +45,7 @@ class worker_pool {
           "worker_pool: thread " + std::to_string(threads_.size() + 1) + " of " +
               std::to_string(workers) +
               " can't be started: lower workers, or raise the limit on threads (ulimit -u, the "
-              "container's limit on pids)");
+              "container's limit on pids) or on address space (ulimit -v), where their stacks lie");
     } catch (...) {
       stop();
       throw;

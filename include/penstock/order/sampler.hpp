@@ -40,6 +40,11 @@ concept epoch_order = std::is_trivially_copyable_v<Order> &&
 /// What chooses the samples: `sampler.size(n)` is how many an epoch draws from a dataset of n >= 1
 /// samples (fewer, as many or more; a sample may be drawn twice), `sampler.order(n, epoch)` is the
 /// order of that epoch. Both are const and pure. PyTorch: `torch.utils.data.Sampler`.
+///
+/// What `order` throws comes at the turn of the first batch that needs it. One that takes its time
+/// is seen by `loader_options::stall_warning` and `timeout`; a sampler whose `order` needs what
+/// somebody else owns says `static constexpr bool borrows = true`, and a loader's destructor waits
+/// for it then.
 template <class Sampler>
 concept sampler = std::copyable<Sampler> &&
     requires(const Sampler& sampler, std::uint64_t n, std::uint64_t epoch) {

@@ -91,6 +91,15 @@ class shard_order {
 template <sampler Sampler>
 class sharded {
  public:
+  /// Whether `Sampler` says that its `order` needs what somebody else owns.
+  static constexpr bool borrows = [] {
+    if constexpr (requires { Sampler::borrows; }) {
+      return Sampler::borrows;
+    } else {
+      return false;
+    }
+  }();
+
   /// Deals `all` out. Throws `option_error` unless 0 <= rank < world and `world` divides
   /// `global_batch`, which is at least 1.
   sharded(Sampler all, const shard_options& options) : all_(std::move(all)), options_(options) {

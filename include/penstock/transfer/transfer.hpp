@@ -3,44 +3,33 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
-#include <exception>
 #include <memory>
 #include <optional>
-#include <stdexcept>
-#include <string>
 #include <type_traits>
 #include <utility>
-#include <vector>
 
 #include <penstock/load/batch_range.hpp>
 #include <penstock/transfer/batch_source.hpp>
 #include <penstock/transfer/device_batch.hpp>
 #include <penstock/transfer/device_transform.hpp>
+#include <penstock/transfer/feed.hpp>
+#include <penstock/transfer/options.hpp>
 
 namespace penstock::inline PENSTOCK_ABI {
 
-/// The options of a `transfer`. Bad values throw `option_error` at construction.
-struct transfer_options {
-  /// Device slots: the batch that the consumer works on, and those whose copies run ahead under it.
-  /// At least 1, which overlaps nothing.
-  std::size_t depth = 3;
-};
-
 namespace detail {
 
-inline std::size_t checked_depth(const transfer_options& options) {
-  constexpr std::size_t most = 1024;
-  if (options.depth == 0 || options.depth > most) {
-    throw option_error("depth",
-                       std::to_string(options.depth) + " is not in 1.." + std::to_string(most));
-  }
-  return options.depth;
+/// The stream of a consumer that names none: its loop's body is the step.
+template <class Device>
+[[nodiscard]] typename Device::stream_ref body_stream(const Device& device) {
+  constexpr bool is_host = requires {
+    { device.inline_stream() } -> std::convertible_to<typename Device::stream_ref>;
+  };
+  static_assert(is_host,
+                "penstock::transfer: this device needs the stream that your step runs on: transfer "
+                "feed{loader, stream}. Only on the host device may the loop's body be the step");
+  if constexpr (is_host) return device.inline_stream();
 }
-
-template <class Source, class Transform>
-concept transferable = batch_source<Source> &&
-    (std::same_as<Transform, no_transform> ||
-     device_transform<Transform, typename Source::record_type, typename Source::device_type>);
 
 }  // namespace detail
 
@@ -50,11 +39,18 @@ concept transferable = batch_source<Source> &&
 ///     ps::transfer feed{loader, stream};
 ///     for (auto& batch : feed.epochs(0, 5)) train_step(ps::get<"image">(batch), ..., stream);
 ///
+/// On the host device the step may be the loop's body, as plain C++ and libtorch on the CPU are: then no
+/// stream is named, a batch is handed out when its copy is complete, and released by the body's end.
+///
+///     ps::transfer feed{loader};
+///
+/// Whoever names a stream there and reads a batch in the body has to synchronise with the stream first.
+///
 /// `++` releases the current batch, queues the copies of all batches that are ready and have a free
 /// slot, and makes the consumer's stream wait for the next batch's copy. It synchronises nothing and
 /// allocates nothing; it waits only while the source has no batch ready (a loader without workers reads
-/// it then). The next copy into a slot
-/// waits for the work that the consumer's stream had been given when the lease was released.
+/// it then), and without a stream for the copy. The next copy into a slot waits for the work that the
+/// consumer's stream had been given when the lease was released.
 ///
 /// With a transform, what arrives is made into what the consumer gets on the device, on the copy
 /// stream, behind the copy and under the consumer's work; see `device_transform`:
@@ -62,30 +58,23 @@ concept transferable = batch_source<Source> &&
 ///     ps::transfer feed{loader, stream, ps::on_device<"image">(to_float{}), {.depth = 3}};
 ///
 /// An lvalue source is referred to, must outlive the feed and must not be moved meanwhile; an rvalue is
-/// moved in. The consumer's
-/// stream must outlive every lease. All memory is taken at construction: on the device `depth` times
-/// the bytes of a batch, and once those of a batch as it travels where there is a transform. Movable;
-/// one thread consumes.
+/// moved in. The consumer's stream must outlive every lease. All memory is taken at construction: on
+/// the device `depth` times the bytes of a batch, and once those of a batch as it travels where there
+/// is a transform. Movable; one thread consumes.
 ///
 /// Construction throws `option_error`, `out_of_memory`, and what the device throws.
 template <class Source, class Transform = no_transform>
   requires detail::transferable<std::remove_reference_t<Source>, Transform>
 class transfer {
   using source_type = std::remove_reference_t<Source>;
-  using memory_type = detail::feed_slots<Transform, typename source_type::record_type,
-                                         typename source_type::device_type>;
+  using flow = detail::feed<Source, Transform>;
 
  public:
   /// What the consumer's batches consist of.
-  using record_type = typename memory_type::record_type;
-  using device_type = typename source_type::device_type;
-  using stream_ref = typename device_type::stream_ref;
-  using batch_type = device_batch<record_type, device_type>;
-
- private:
-  class flow;
-
- public:
+  using record_type = typename flow::record_type;
+  using device_type = typename flow::device_type;
+  using stream_ref = typename flow::stream_ref;
+  using batch_type = typename flow::batch_type;
   using range_type = batch_range<flow>;
 
   /// `stream` is the stream that the consumer's work runs on.
@@ -98,6 +87,21 @@ class transfer {
            const transfer_options& options = {}) requires(!std::same_as<Transform, no_transform>)
       : flow_(std::make_shared<flow>(std::forward<Source>(source), stream, std::move(transform),
                                      options)) {}
+
+  /// The loop's body is the step: for the host device.
+  explicit transfer(Source&& source, const transfer_options& options = {}) requires
+      std::same_as<Transform, no_transform>
+      : transfer(std::forward<Source>(source), detail::body_stream<device_type>(source.where()),
+                 options) {}
+  /// The same where the device is named; must be the source's.
+  transfer(Source&& source, const device_type& device,
+           const transfer_options& options = {}) requires std::same_as<Transform, no_transform>
+      : transfer(std::forward<Source>(source), detail::body_stream(device), options) {}
+  /// The same with a transform, which still runs on the copy stream.
+  transfer(Source&& source, const device_type& device, Transform transform,
+           const transfer_options& options = {}) requires(!std::same_as<Transform, no_transform>)
+      : transfer(std::forward<Source>(source), detail::body_stream(device), std::move(transform),
+                 options) {}
 
   transfer(transfer&&) noexcept = default;
   transfer& operator=(transfer&&) = delete;
@@ -151,210 +155,14 @@ class transfer {
 /// An lvalue source is referred to, an rvalue is moved in.
 template <class Source, class Stream>
 transfer(Source&&, Stream&&, transfer_options = {}) -> transfer<Source>;
+/// The same without a stream.
+template <class Source>
+  requires batch_source<std::remove_reference_t<Source>> transfer(Source&&, transfer_options = {})
+->transfer<Source>;
 /// The same with a transform on the device.
 template <class Source, class Stream, class Transform>
   requires(!std::same_as<std::remove_cvref_t<Transform>, transfer_options>)
 transfer(Source&&, Stream&&, Transform&&, transfer_options = {})
 ->transfer<Source, std::remove_cvref_t<Transform>>;
-
-/// What a feed's ranges run on; see `transfer`.
-template <class Source, class Transform>
-  requires detail::transferable<std::remove_reference_t<Source>, Transform>
-class transfer<Source, Transform>::flow {
- public:
-  using batch_type = typename transfer<Source, Transform>::batch_type;
-
-  /// Takes the device slots.
-  flow(Source&& source, stream_ref stream, Transform transform, const transfer_options& options)
-      : source_(std::forward<Source>(source)),
-        stream_(usable(source_.where(), stream)),
-        memory_(std::make_shared<memory_type>(source_.where(), source_.layout(),
-                                              detail::checked_depth(options),
-                                              std::move(transform))),
-        slots_(memory_, &memory_->slots),
-        issued_(options.depth) {}
-  flow(flow&&) = delete;
-  ~flow() { finish(ticket_); }
-
-  /// For good: the source may be gone from now on.
-  void shut_down() noexcept {
-    finish(ticket_);
-    is_shut_down_ = true;
-  }
-
-  /// Begins a range and gives its number, which `finish` wants.
-  std::uint64_t start(const batch_position& from, std::uint64_t last_epoch) {
-    if (live_) {
-      throw std::logic_error(
-          "penstock::transfer: a range over this feed is still live: leave its loop, or destroy "
-          "the range, before another one begins");
-    }
-    if (is_shut_down_) {
-      throw std::logic_error(
-          "penstock::transfer: the feed of this range is gone: keep it as long as its ranges");
-    }
-    source_.start(from, last_epoch);
-    live_ = true;
-    source_over_ = false;
-    next_position_ = from;
-    failure_.reset();
-    return ++ticket_;
-  }
-
-  /// Release, issue, hand out. False at the end.
-  bool advance() {
-    held_ = batch_type{};
-    if (!live_) return false;
-    try {
-      slots_->rethrow_poison();
-      issue_ready();
-      if (issued_count_ == 0 && !issue_next()) {
-        finish(ticket_);
-        return false;
-      }
-      const std::size_t slot = issued_[issued_first_];
-      slots_->wait_for_copy(slot, stream_);
-      issued_first_ = (issued_first_ + 1) % issued_.size();
-      --issued_count_;
-      held_ = batch_type{slots_, slot, stream_};
-      next_position_ = {slots_->info(slot).epoch, slots_->info(slot).index + 1};
-      return true;
-    } catch (...) {
-      const auto error = std::current_exception();
-      finish(ticket_);
-      std::rethrow_exception(error);
-    }
-  }
-
-  /// The lease that the consumer holds.
-  [[nodiscard]] batch_type& current() noexcept { return held_; }
-
-  /// Ends the range that `started` names: copies under way go on, their slots come back behind them.
-  void finish(std::uint64_t started) noexcept {
-    if (!live_ || started != ticket_) return;
-    live_ = false;
-    held_ = batch_type{};
-    for (; issued_count_ != 0; --issued_count_) {
-      slots_->discard(issued_[issued_first_]);
-      issued_first_ = (issued_first_ + 1) % issued_.size();
-    }
-    source_error_ = nullptr;
-    if (!source_over_) source_.stop();  // one that threw has stopped, and may serve another feed
-  }
-
-  /// Where the exception came from that ended the last range.
-  [[nodiscard]] const std::optional<penstock::failure>& last_failure() const noexcept {
-    return failure_;
-  }
-  /// Where the batches come from.
-  [[nodiscard]] const source_type& source() const noexcept { return source_; }
-  /// The position behind the batch that was handed out last.
-  [[nodiscard]] const batch_position& next_position() const noexcept { return next_position_; }
-  /// How many device slots there are.
-  [[nodiscard]] std::size_t depth() const noexcept { return slots_->count(); }
-  /// How many bytes of device memory are taken.
-  [[nodiscard]] std::size_t device_bytes() const noexcept { return memory_->bytes(); }
-
- private:
-  static stream_ref usable(const device_type& device, stream_ref stream) {
-    device.require_usable(stream);
-    return stream;
-  }
-
-  /// Queues copies as long as a batch is ready and a slot is free. An error of the source waits for
-  /// its turn, behind the batches that came before it.
-  void issue_ready() {
-    while (!source_over_) {
-      const auto slot = free_slot();
-      if (!slot) return;
-      typename source_type::batch_type batch;
-      try {
-        batch = source_.try_next();
-      } catch (...) {
-        source_over_ = true;
-        source_error_ = std::current_exception();
-        source_failure_ = failure_of_source();
-        return;
-      }
-      if (!batch) return;
-      issue(*slot, std::move(batch));
-    }
-  }
-
-  /// Waits for the next batch and queues its copy; false at the end.
-  bool issue_next() {
-    if (source_error_) {
-      failure_ = source_failure_;
-      std::rethrow_exception(source_error_);
-    }
-    if (source_over_) return false;
-    typename source_type::batch_type batch;
-    try {
-      batch = source_.next();
-    } catch (...) {
-      source_over_ = true;
-      failure_ = failure_of_source();
-      throw;
-    }
-    if (!batch) return false;
-    const auto slot = free_slot();
-    if (!slot) {
-      throw leases_exhausted("transfer: all " + std::to_string(slots_->count()) +
-                             " device slots are held as leases: release one, or raise depth");
-    }
-    issue(*slot, std::move(batch));
-    return true;
-  }
-
-  void issue(std::size_t slot, typename source_type::batch_type batch) {
-    const batch_info info = batch.info();
-    try {
-      memory_->copy_in(slot, std::move(batch));
-    } catch (...) {
-      failure_ = {"transfer", info.epoch, info.index};
-      throw;
-    }
-    issued_[(issued_first_ + issued_count_) % issued_.size()] = slot;
-    ++issued_count_;
-    next_slot_ = (slot + 1) % slots_->count();
-  }
-
-  /// The slot that has been free for longest, usually the next in turn.
-  [[nodiscard]] std::optional<std::size_t> free_slot() const noexcept {
-    for (std::size_t i = 0; i < slots_->count(); ++i) {
-      const std::size_t slot = (next_slot_ + i) % slots_->count();
-      if (slots_->is_released(slot)) return slot;
-    }
-    return std::nullopt;
-  }
-
-  [[nodiscard]] std::optional<penstock::failure> failure_of_source() const {
-    if constexpr (requires {
-                    { source_.failure() } -> std::convertible_to<std::optional<penstock::failure>>;
-                  }) {
-      return source_.failure();
-    } else {
-      return std::nullopt;
-    }
-  }
-
-  Source source_;
-  stream_ref stream_;
-  std::shared_ptr<memory_type> memory_;
-  std::shared_ptr<device_slots<record_type, device_type>> slots_;  // of the memory, for leases
-  std::vector<std::size_t> issued_;  // a ring of slots with queued copies, not yet handed out
-  std::size_t issued_first_ = 0;
-  std::size_t issued_count_ = 0;
-  std::size_t next_slot_ = 0;
-  batch_position next_position_;
-  batch_type held_;
-  std::exception_ptr source_error_;  // kept until its turn, with where it came from
-  std::optional<penstock::failure> source_failure_;
-  bool source_over_ = false;
-  bool live_ = false;
-  bool is_shut_down_ = false;
-  std::uint64_t ticket_ = 0;
-  std::optional<penstock::failure> failure_;
-};
 
 }  // namespace penstock::inline PENSTOCK_ABI

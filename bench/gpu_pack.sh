@@ -1,0 +1,136 @@
+#!/usr/bin/env bash
+# Builds all that bench/gpu_report.sh runs, and puts it into one folder of less than 60 MB that runs
+# on a machine with a driver and python3 and nothing else: no compiler, no CUDA toolkit, no network.
+#
+#   bash bench/gpu_pack.sh DIR                     here; needs nvcc, no GPU
+#   bash DIR/gpu_report.sh --packed DIR OUT        there; less than 6 minutes
+#
+#   --arch LIST       GPUs: compute capabilities without the dot, for example 80,89,90 (default
+#                     90). The last one's PTX goes along, for later GPUs
+#   --march NAME      processors, as g++ calls them (default x86-64-v3; on other machines native)
+#   --build FOLDER    the build folder, kept (default build/gpu-pack)
+#
+# Environment: MNIST_DIR the folder of MNIST's four files, which then go along; CMAKE_ARGS more
+# arguments for CMake; PENSTOCK_COMMIT what to call the sources where there is no git; PENSTOCK_JOBS
+# jobs at once.
+#
+# DIR gets bin/ the programs, lib/ the shared libraries that they need (the CUDA runtime among them,
+# all but the C library: there it must be as new as here), mnist/, the report's scripts with that
+# for PyTorch, and pack.txt, which says what was packed. cuBLAS does not go along: its two files
+# have 600 MB. There it is looked for where toolkits and PyTorch keep it. Without it the steps fall
+# away that need it (mlp-cublas, the table of steps, the thrust and cublas kernels in mlp-tests),
+# and the wide workload has fused kernels.
+set -euo pipefail
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+most_bytes=60000000
+
+refuse() {
+  printf 'gpu_pack: %s; --help tells more\n' "$*" >&2
+  exit 2
+}
+
+dir=
+arch=90
+march=native
+[ "$(uname -m)" != x86_64 ] || march=x86-64-v3
+build=$root/build/gpu-pack
+while [ $# -gt 0 ]; do
+  case $1 in
+    -h | --help) sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"; exit 0 ;;
+    --arch | --march | --build)
+      [ $# -ge 2 ] || refuse "$1 needs a value"
+      case $1 in
+        --arch) arch=$2 ;;
+        --march) march=$2 ;;
+        --build) build=$2 ;;
+      esac
+      shift 2
+      ;;
+    -*) refuse "unknown argument $1" ;;
+    *)
+      [ -z "$dir" ] || refuse "one folder, not $dir and $1"
+      dir=$1
+      shift
+      ;;
+  esac
+done
+[ -n "$dir" ] || refuse "into which folder?"
+[[ $arch =~ ^[0-9]+[a-f]?(,[0-9]+[a-f]?)*$ ]] || refuse "--arch $arch is no list like 80,90"
+if [ -e "$dir" ] && [ -n "$(ls -A "$dir")" ] && [ ! -e "$dir/pack.txt" ]; then
+  refuse "$dir is not empty, and no pack of an earlier call"
+fi
+
+# ---- build ---------------------------------------------------------------------------------------
+
+architectures=${arch//,/-real;}
+launchers=()
+if command -v ccache >/dev/null; then
+  launchers=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache -DCMAKE_CUDA_COMPILER_LAUNCHER=ccache)
+fi
+generator=()
+if command -v ninja >/dev/null && [ ! -e "$build/CMakeCache.txt" ]; then generator=(-G Ninja); fi
+targets=(penstock_gpu_tests penstock_mlp_gpu_tests penstock_cuda_transfer_bench
+  penstock_cuda_on_device_bench penstock_mlp)
+# shellcheck disable=SC2086
+cmake -S "$root" -B "$build" "${generator[@]}" "${launchers[@]}" -DCMAKE_BUILD_TYPE=Release \
+  "-DCMAKE_CUDA_ARCHITECTURES=$architectures" "-DCMAKE_CXX_FLAGS=-march=$march" \
+  "-DCMAKE_CUDA_FLAGS=-Xcompiler=-march=$march" "-DCMAKE_BUILD_RPATH=\$ORIGIN/../lib" \
+  -DPENSTOCK_MLP_CUBLAS_ON_DEMAND=ON -DPENSTOCK_GOOGLE_BENCHMARK=OFF -DPENSTOCK_INSTALL=OFF \
+  ${CMAKE_ARGS:-} --log-level=NOTICE
+cmake --build "$build" --target "${targets[@]}" --parallel "${PENSTOCK_JOBS:-$(nproc)}"
+
+# ---- pack ----------------------------------------------------------------------------------------
+
+rm -rf "${dir:?}"/{bin,lib,mnist,pack.txt,gpu_report.sh,gpu_report.py,pytorch_mnist.py}
+mkdir -p "$dir/bin" "$dir/lib"
+: >"$dir/pack.txt" # so that the folder is known for ours, should this end early
+for target in "${targets[@]}"; do
+  found=$(find "$build" -type f -name "$target" -perm -u+x)
+  strip -o "$dir/bin/$target" "$found"
+done
+
+# What the programs are linked with, as files: not the C library and its loader, which are the
+# machine's.
+machines='^(ld-linux.*|libc|libm|libpthread|libdl|librt|libresolv)\.so'
+while read -r name path; do
+  [[ $name =~ $machines ]] || cp -L "$path" "$dir/lib/$name"
+done < <(ldd "$dir"/bin/* | sed -n 's/^\t\([^ ]*\) => \(\/[^ ]*\) .*/\1 \2/p' | sort -u)
+for program in "$dir"/bin/*; do
+  if ldd "$program" | grep -q 'libcublas'; then refuse "${program##*/} is linked with cuBLAS"; fi
+  readelf -d "$program" | grep -q 'R.*PATH.*ORIGIN/../lib' ||
+    refuse "${program##*/} does not look into lib"
+done
+
+cp "$root"/bench/{gpu_report.sh,gpu_report.py,pytorch_mnist.py} "$dir"
+if [ -n "${MNIST_DIR:-}" ]; then
+  mkdir "$dir/mnist"
+  for name in {train,t10k}-{images-idx3,labels-idx1}-ubyte; do
+    if [ -e "$MNIST_DIR/$name.gz" ]; then
+      install -m 644 "$MNIST_DIR/$name.gz" "$dir/mnist"
+    else
+      gzip -c "$MNIST_DIR/$name" >"$dir/mnist/$name.gz"
+    fi
+  done
+fi
+
+nvcc=$(sed -n 's/^CMAKE_CUDA_COMPILER:[A-Z]*=//p' "$build/CMakeCache.txt")
+nvcc=${nvcc:-nvcc}
+cublas=$(printf '#include <cublas_v2.h>\nCUBLAS_VER_MAJOR\n' | "$nvcc" -x cu -E - | tail -n 1)
+[[ $cublas =~ ^[0-9]+$ ]] || refuse "which cuBLAS? $nvcc does not tell"
+cat >"$dir/pack.txt" <<END
+commit $(git -C "$root" describe --always --dirty 2>/dev/null || echo "${PENSTOCK_COMMIT:-unknown}")
+packed $(date -u +%Y-%m-%dT%H:%M:%SZ)
+nvcc $("$nvcc" --version | sed -n 's/.*release \(.*\)/\1/p')
+compiler $("${CXX:-c++}" --version | head -n 1)
+architectures $architectures
+processors $march
+glibc $(getconf GNU_LIBC_VERSION | sed 's/.* //')
+cublas libcublas.so.$cublas
+data $([ -d "$dir/mnist" ] && echo MNIST || echo "none: the digits are drawn")
+END
+
+bytes=$(du -sb "$dir" | cut -f 1)
+cat "$dir/pack.txt"
+du -sh "$dir"/*
+echo "gpu_pack: $((bytes / 1000000)) MB in $dir"
+[ "$bytes" -lt $most_bytes ] || refuse "more than $((most_bytes / 1000000)) MB: fewer --arch"

@@ -1,0 +1,91 @@
+// What cuda_backend.cuh calls of cuBLAS, as functions that load the library at its first use. A program
+// built with them starts where there is no cuBLAS, whose two files have 600 MB, and is then left with the
+// fused kernels. For programs that are carried to another machine (bench/gpu_pack.sh).
+#include "cublas.hpp"
+
+#include <cublas_v2.h>
+#include <dlfcn.h>
+
+#include <stdexcept>
+#include <string>
+
+namespace {
+
+struct library {
+  std::string why_not{};
+  void* handle = nullptr;
+
+  library() {
+    const std::string name = "libcublas.so." + std::to_string(CUBLAS_VER_MAJOR);
+    handle = ::dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (handle == nullptr) why_not = ::dlerror();
+  }
+};
+
+const library& cublas() {
+  static const library loaded;
+  return loaded;
+}
+
+/// The library's function of that name, which has the type of ours.
+template <class Function>
+Function* theirs(const char* name, Function*) {
+  void* found = cublas().handle == nullptr ? nullptr : ::dlsym(cublas().handle, name);
+  if (found == nullptr) throw std::runtime_error("cuBLAS has no " + std::string{name});
+  return reinterpret_cast<Function*>(found);
+}
+
+}  // namespace
+
+std::optional<std::string> mlp::why_no_cublas() {
+  if (cublas().handle != nullptr) return std::nullopt;
+  return cublas().why_not;
+}
+
+extern "C" {
+
+cublasStatus_t cublasCreate(cublasHandle_t* handle) {
+  static auto* const call = theirs("cublasCreate_v2", &cublasCreate);
+  return call(handle);
+}
+
+cublasStatus_t cublasDestroy(cublasHandle_t handle) {
+  static auto* const call = theirs("cublasDestroy_v2", &cublasDestroy);
+  return call(handle);
+}
+
+cublasStatus_t cublasSetMathMode(cublasHandle_t handle, cublasMath_t mode) {
+  static auto* const call = theirs("cublasSetMathMode", &cublasSetMathMode);
+  return call(handle, mode);
+}
+
+cublasStatus_t cublasSetStream(cublasHandle_t handle, cudaStream_t stream) {
+  static auto* const call = theirs("cublasSetStream_v2", &cublasSetStream);
+  return call(handle, stream);
+}
+
+cublasStatus_t cublasSetWorkspace(cublasHandle_t handle, void* workspace, size_t bytes) {
+  static auto* const call = theirs("cublasSetWorkspace_v2", &cublasSetWorkspace);
+  return call(handle, workspace, bytes);
+}
+
+const char* cublasGetStatusString(cublasStatus_t status) {
+  static auto* const call = theirs("cublasGetStatusString", &cublasGetStatusString);
+  return call(status);
+}
+
+cublasStatus_t cublasSgemm(cublasHandle_t handle, cublasOperation_t how_a, cublasOperation_t how_b,
+                           int m, int n, int k, const float* alpha, const float* a, int lda,
+                           const float* b, int ldb, const float* beta, float* c, int ldc) {
+  static auto* const call = theirs("cublasSgemm_v2", &cublasSgemm);
+  return call(handle, how_a, how_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
+}
+
+cublasStatus_t cublasSgemv(cublasHandle_t handle, cublasOperation_t how_a, int m, int n,
+                           const float* alpha, const float* a, int lda, const float* x, int incx,
+                           const float* beta, float* y, int incy) {
+  static auto* const call = theirs("cublasSgemv_v2", &cublasSgemv);
+  return call(handle, how_a, m, n, alpha, a, lda, x, incx, beta, y, incy);
+}
+
+}  // extern "C"

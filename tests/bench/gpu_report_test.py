@@ -1,0 +1,626 @@
+"""bench/gpu_report.sh and bench/gpu_report.py on programs that are stubs, beside a stub of
+nvidia-smi: the report is green only if every step ran, and red with any one of them broken."""
+
+import contextlib
+import io
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+SCRIPT = ROOT / "bench" / "gpu_report.sh"
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(ROOT / "bench"))
+import gpu_report  # noqa: E402
+
+PROGRAMS = [
+    "penstock_gpu_tests",
+    "penstock_mlp_gpu_tests",
+    "penstock_cuda_transfer_bench",
+    "penstock_cuda_on_device_bench",
+    "penstock_mlp",
+]
+STEPS = ["tests", "tests-contract", "tests-fault", "mlp-tests", "transfer", "on-device"]
+STEPS += ["mlp-cublas", "mlp-modes", *(f"mlp-seed-{seed}" for seed in range(1, 6))]
+STEPS += ["mlp-augment", "mlp-wide", *(f"mlp-workers-{n}" for n in (1, 4, 16)), "mlp-no-graph"]
+STEPS += ["mlp-steps-table", "memcheck", "memcheck-mlp", "racecheck-fused", "synccheck-fused"]
+STEPS += ["racecheck-cublas", "pytorch"]
+
+# All programs in one. BREAK is STEP:HOW.
+STUB = r"""#!/bin/bash
+how=
+[ "${BREAK%%:*}" != "$PENSTOCK_STEP" ] || how=${BREAK#*:}
+case $how in
+  fail) exit 3 ;;
+  skip) echo "skipped: no CUDA device"; exit 77 ;;
+  nothing) exit 0 ;;
+  crash) kill -SEGV $$ ;;
+  hang) exec /bin/sleep 60 ;;
+esac
+case $0 in
+  *_gpu_tests)
+    tests=0
+    case "$*" in
+      */penstock_gpu_tests*) ;;
+      *"~a GPU keeps the contract"*"~a kernel that faults"*) tests=11 ;;
+      "a GPU keeps the contract"*) tests=9 ;;
+      "a kernel that faults"*) tests=1 ;;
+    esac
+    case $0 in
+      *mlp*)
+        [[ $1 =~ ^[0-9]+$ ]] || exit 0
+        [ -z "$2" ] && echo "18 comparisons, 0 failures" || echo "6 comparisons, 0 failures" ;;
+      *) if [ $tests -eq 0 ]; then echo "No tests ran"; else
+           echo "All tests passed (99 assertions in $tests test cases)"; fi ;;
+    esac
+    exit 0 ;;
+esac
+table=
+while [ $# -gt 0 ]; do
+  case $1 in
+    --steps-table) table=-table ;;
+    --json) file=$2; shift ;;
+  esac
+  shift
+done
+kind=${0##*/}
+[ -z "$table" ] || printf '| kernels | graph |\n|---|---|\n| fused | yes |\n'
+[ "$how" != "cut-off" ] || { echo '{"rows": [' >"$file"; exit 0; }
+[ "$how" != "host" ] || table=-host
+printf '%s\n' "$(<"$FIXTURES/$kind$table.json")" >"$file"
+"""
+
+SANITIZER = r"""#!/bin/bash
+how=
+[ "${BREAK%%:*}" != "$PENSTOCK_STEP" ] || how=${BREAK#*:}
+while [[ $1 == --* ]]; do
+  case $1 in --tool) tool=$2 ;; esac
+  shift 2
+done
+case $how in
+  unsupported) echo "========= Error: Device not supported"; exit 0 ;;
+  untested) set -- /bin/true ;;
+  silent) exec "$@" ;;
+esac
+"$@" || exit
+case $tool-$how in
+  *-hazard) echo "========= RACECHECK SUMMARY: 2 hazards displayed (2 errors, 0 warnings)" ;;
+  racecheck-*) echo "========= RACECHECK SUMMARY: 0 hazards displayed (0 errors, 0 warnings)" ;;
+  *) echo "========= ERROR SUMMARY: 0 errors" ;;
+esac
+"""
+
+NVIDIA_SMI = r"""#!/bin/bash
+case $1 in
+  -L) [ "$BREAK" != "gpu:none" ] && echo "GPU 0: Stub GPU (UUID: GPU-0)" ;;
+  --query-gpu=*)
+    declare -A known=([name]="Stub GPU" [driver_version]=580.00 [compute_cap]=9.0
+      [memory.total]="143771 MiB" [pcie.link.gen.max]=5 [pcie.link.width.max]=16
+      [pcie.link.gen.current]=1)
+    IFS=, read -ra fields <<<"${1#*=}"
+    for i in "${!fields[@]}"; do
+      [ "$i" -eq 0 ] || printf ', '
+      printf %s "${known[${fields[i]}]:-[not a field]}"
+    done
+    echo ;;
+  *) echo "a table" ;;
+esac
+"""
+
+PYTHON = r"""#!/bin/bash
+case "$*" in
+  *find_spec*) [ "$BREAK" != "torch:none" ]; exit ;;
+  *pytorch_mnist.py*) exec "$STUBS/pytorch" "$@" ;;
+esac
+exec "$REAL_PYTHON" "$@"
+"""
+
+CMAKE = r"""#!/bin/bash
+if [ "$1" = -S ]; then
+  [ "$BREAK" != "configure:fail" ] || exit 1
+  mkdir -p "$4" && : >"$4/CMakeCache.txt" && exit
+fi
+status=0
+for target in "$@"; do
+  case $target in
+    penstock_*)
+      if [ "$BREAK" = "$target:absent" ]; then status=1; continue; fi
+      mkdir -p "$2/bin" && cp "$STUBS/program" "$2/bin/$target" ;;
+  esac
+done
+exit $status
+"""
+
+
+PACK_CMAKE = r"""#!/bin/bash
+printf '%s\n' "$@"
+for word in "$@"; do
+  case $word in penstock_*) cp "$PROGRAM" "$BUILD/$word" ;; esac
+  case $last in -B | --build)
+    BUILD=$word && mkdir -p "$BUILD"
+    echo "CMAKE_CUDA_COMPILER:FILEPATH=$(command -v nvcc)" >"$BUILD/CMakeCache.txt" ;;
+  esac
+  last=$word
+done
+"""
+
+
+def mlp(kind="cuda", modes=("serial", "workers", "overlapped", "resident")):
+    rows = [
+        {
+            "technique": name,
+            "seconds": 0.15,
+            "fed_over_resident": 1.01,
+            "fed_over_one_batch": 1.015,
+            "test_accuracy": 0.975,
+        }
+        for name in modes
+    ]
+    options = {"epochs": 5, "batch": 64, "workers": 8}
+    return {
+        "device": {"kind": kind},
+        "options": options,
+        "batches_per_epoch": 938,
+        "modes": rows,
+    }
+
+
+def transfer():
+    rows = [
+        ("bandwidth", "transfer, pinned", 1 << 20, 50.0, "GB/s", 51.0),
+        ("bandwidth", "transfer, pinned", 1 << 22, 52.0, "GB/s", 52.5),
+        ("tiny", "transfer, batches ready", 1024, 7.0, "us/batch", 5.0),
+        ("tiny", "loader, 8 workers, thread's CPU", 64 * 785, 12.0, "us/batch", None),
+    ]
+    made = []
+    for group, name, size, value, unit, floor in rows:
+        row = {"group": group, "name": name, "bytes": size, "value": value, "unit": unit}
+        made.append({**row, **({"floor": floor, "ratio": value / floor} if floor else {})})
+    return {"driver_cuda": 13000, "runtime": 13000, "rows": made}
+
+
+def pytorch():
+    row = {"name": "resident", "seconds_per_epoch": 0.3, "accuracy": 0.97}
+    return {"torch": "2.x", "gpu": "Stub GPU", "data": "random", "rows": [row]}
+
+
+def write(path, text, executable=True):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    if executable:
+        path.chmod(0o755)
+
+
+class Place:
+    """A folder with stubs of all programs, and what the script does there."""
+
+    def __init__(self, folder):
+        self.folder = Path(folder)
+        self.stubs = self.folder / "stubs"
+        self.pack = self.folder / "pack"
+        fixtures = self.folder / "fixtures"
+        for name, text in (
+            ("nvidia-smi", NVIDIA_SMI),
+            ("compute-sanitizer", SANITIZER),
+            ("python3", PYTHON),
+            ("cmake", CMAKE),
+            ("sleep", "#!/bin/bash\n"),
+            ("pytorch", STUB),
+            ("program", STUB),
+        ):
+            write(self.stubs / name, text)
+        for name in PROGRAMS:
+            write(self.pack / "bin" / name, STUB)
+        write(self.pack / "pack.txt", "commit abc1234\nnvcc 13.0\n", False)
+        for name, found in (
+            ("penstock_cuda_transfer_bench", transfer()),
+            ("penstock_cuda_on_device_bench", transfer()),
+            ("penstock_mlp", mlp()),
+            ("penstock_mlp-host", mlp("host")),
+            ("penstock_mlp-table", [mlp()] * 6),
+            ("pytorch", pytorch()),
+        ):
+            write(fixtures / f"{name}.json", json.dumps(found), False)
+        self.environment = {
+            "PATH": f"{self.stubs}:{os.environ['PATH']}",
+            "HOME": str(self.folder),
+            "FIXTURES": str(fixtures),
+            "STUBS": str(self.stubs),
+            "REAL_PYTHON": sys.executable,
+            "PENSTOCK_BUILD": str(self.folder / "build"),
+        }
+
+    def run(self, *words, **more):
+        done = subprocess.run(
+            ["bash", str(SCRIPT), *words],
+            env={**self.environment, **more},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            universal_newlines=True,
+        )
+        return done.returncode, done.stdout
+
+    def report(self, breakage="", out="out", packed=True, **more):
+        """The exit status, report.json, report.txt."""
+        words = ["--packed", str(self.pack)] if packed else []
+        path = self.folder / out
+        status, said = self.run(*words, str(path), BREAK=breakage, **more)
+        try:
+            return status, json.loads((path / "report.json").read_text()), said
+        except OSError:
+            return status, None, said
+
+
+class Script(unittest.TestCase):
+    def setUp(self):
+        self.temporary = tempfile.TemporaryDirectory()
+        self.addCleanup(self.temporary.cleanup)
+        self.place = Place(self.temporary.name)
+
+    def test_it_is_green_where_every_step_ran(self):
+        status, report, said = self.place.report()
+        self.assertEqual(status, 0, said)
+        self.assertTrue(report["passed"])
+        self.assertEqual([s["name"] for s in report["steps"]], STEPS)
+        self.assertEqual({s["ended"] for s in report["steps"]}, {"passed"})
+        tests = {s["name"]: s["tests"] for s in report["steps"] if s["tests"] is not None}
+        expected = {"tests": 11, "tests-contract": 9, "tests-fault": 1, "mlp-tests": 18}
+        expected.update({"memcheck": 11, "memcheck-mlp": 18, "racecheck-fused": 6})
+        self.assertEqual(tests, {**expected, "synccheck-fused": 6, "racecheck-cublas": 6})
+        self.assertIn("ALL STEPS RAN AND PASSED", said)
+        self.assertIn("PCIe generation 5 at most, 1 while transferring, 1 before, width 16", said)
+        self.assertIn("Stub GPU, driver 580.00, driver for CUDA 13.0, runtime 13.0", said)
+        self.assertEqual(report["commit"], "abc1234")
+        self.assertEqual(report["pack"]["nvcc"], "13.0")
+        # Few files, that a narrow way back can take.
+        left = sorted(path.name for path in (self.place.folder / "out").iterdir())
+        self.assertEqual(left, ["logs.txt", "report.json", "report.txt"])
+
+    def test_its_steps_take_less_than_six_minutes(self):
+        _, report, _ = self.place.report()
+        self.assertLessEqual(sum(s["share"] for s in report["steps"]), 360)
+
+    def test_what_is_run_is_what_was_meant(self):
+        _, report, _ = self.place.report()
+        commands = {s["name"]: s["command"] for s in report["steps"]}
+        for name in ("tests", "memcheck"):
+            self.assertIn(" ~a GPU keeps the contract* ~a kernel that faults*", commands[name])
+        self.assertRegex(commands["memcheck"], "--tool memcheck --report-api-errors no")
+        for name in ("memcheck-mlp", "racecheck-fused", "synccheck-fused", "racecheck-cublas"):
+            tool, kernels = name.split("-")
+            arguments = "640" if kernels == "mlp" else f"640 {kernels}"
+            program = "penstock_mlp_gpu_tests"
+            self.assertRegex(commands[name], f"--tool {tool} .*/{program} {arguments}$")
+            self.assertIn("--error-exitcode 1", commands[name])
+        self.assertNotIn("--kernels", commands["mlp-wide"])
+        sources = "".join(path.read_text() for path in (ROOT / "tests" / "gpu").glob("*_test.cpp"))
+        for name in ("a GPU keeps the contract", "a kernel that faults"):
+            self.assertRegex(sources, rf'TEST_CASE\([ \n]*"{name}')
+
+    def broken(self, breakages, **more):
+        def one(breakage):
+            with tempfile.TemporaryDirectory() as folder:
+                return (breakage, *Place(folder).report(breakage, **more))
+
+        with ThreadPoolExecutor(4) as pool:
+            return list(pool.map(one, breakages))
+
+    def test_one_broken_step_makes_it_red_and_stands_in_the_report(self):
+        for breakage, status, report, said in self.broken(f"{step}:fail" for step in STEPS):
+            step = breakage.split(":")[0]
+            self.assertEqual(status, 1, breakage)
+            ended = {s["name"]: s["ended"] for s in report["steps"]}
+            self.assertEqual(ended[step], "failed: status 3", said)
+            self.assertEqual(list(ended), STEPS)  # the others ran all the same
+            others = {ended[name] for name in STEPS if name != step}
+            without_cublas = {"passed", "left out"} if step == "mlp-cublas" else {"passed"}
+            self.assertEqual(report["steps"][STEPS.index(step)]["said"], "", breakage)
+            self.assertEqual(others, without_cublas, breakage)
+            self.assertIn("NOT ALL STEPS RAN AND PASSED", said)
+
+    def test_what_ends_well_and_did_nothing_is_red(self):
+        cases = {
+            "tests:nothing": "failed: no test ran",
+            "mlp-tests:nothing": "failed: no test ran",
+            "tests-fault:skip": "failed: skipped beside a GPU",
+            "mlp-tests:skip": "failed: skipped beside a GPU",
+            "transfer:nothing": "failed: no JSON",
+            "on-device:cut-off": "failed: no JSON",
+            "mlp-seed-3:nothing": "failed: no JSON",
+            "mlp-modes:host": "failed: not run on the GPU",
+            "pytorch:skip": "failed: skipped beside a GPU",
+            "memcheck:unsupported": "failed: no test ran",
+            "memcheck-mlp:untested": "failed: no test ran",
+            "synccheck-fused:silent": "failed: no summary of the tool",
+            "racecheck-fused:hazard": "failed: RACECHECK SUMMARY: 2 hazards",
+            "tests:crash": "failed: status 139",
+        }
+        for breakage, status, report, said in self.broken(cases):
+            self.assertEqual(status, 1, breakage)
+            ended = {s["name"]: s["ended"] for s in report["steps"]}
+            self.assertTrue(ended[breakage.split(":")[0]].startswith(cases[breakage]), said)
+
+    def test_a_step_that_hangs_ends_with_its_time_and_the_next_ones_run_out_of_it(self):
+        status, report, _ = self.place.report("mlp-tests:hang", PENSTOCK_REPORT_SECONDS="4")
+        ended = {s["name"]: s["ended"] for s in report["steps"]}
+        self.assertEqual(status, 1)
+        self.assertEqual(ended["mlp-tests"], "failed: time limit")
+        self.assertEqual(ended["transfer"], "out of time")
+        self.assertEqual(list(ended), STEPS)
+
+    def test_a_program_that_is_not_there_is_red(self):
+        (self.place.pack / "bin" / "penstock_mlp_gpu_tests").unlink()
+        (self.place.pack / "bin" / "penstock_cuda_transfer_bench").unlink()
+        status, report, said = self.place.report()
+        ended = {s["name"]: s["ended"] for s in report["steps"]}
+        self.assertEqual(status, 1)
+        self.assertEqual((ended["mlp-tests"], ended["transfer"]), ("missing", "missing"))
+        self.assertEqual(ended["racecheck-fused"], "failed: status 127")
+        self.assertIn("NOT MEASURED", said)
+
+    def test_what_is_known_to_be_missing_can_be_left_out(self):
+        (self.place.stubs / "compute-sanitizer").unlink()
+        without = {"PENSTOCK_REPORT_WITHOUT": "sanitizer cublas"}
+        status, report, said = self.place.report("torch:none", **without)
+        ended = {s["name"]: s["ended"] for s in report["steps"]}
+        self.assertEqual(status, 0, said)
+        self.assertEqual(list(ended), STEPS)
+        self.assertEqual(ended["pytorch"], "absent")
+        for name in ("mlp-cublas", "mlp-steps-table", "racecheck-cublas", "racecheck-fused"):
+            self.assertEqual(ended[name], "left out")
+        commands = {s["name"]: s["command"] for s in report["steps"]}
+        self.assertIn("--kernels fused", commands["mlp-wide"])
+
+    def test_a_missing_sanitizer_is_red_unless_left_out(self):
+        (self.place.stubs / "compute-sanitizer").unlink()
+        if shutil.which("compute-sanitizer") or list(Path("/usr/local").glob("cuda*/*/compute-s*")):
+            self.skipTest("this machine has one")
+        status, report, _ = self.place.report()
+        ended = {s["name"]: s["ended"] for s in report["steps"]}
+        self.assertEqual((status, ended["memcheck"]), (1, "missing"))
+
+    def test_what_an_earlier_run_has_left_is_no_result(self):
+        self.assertEqual(self.place.report()[0], 0)
+        steps = self.place.folder / "out" / "gpu_report_steps"
+        write(steps / "transfer.json", json.dumps(transfer()), False)
+        status, report, _ = self.place.report("transfer:nothing")
+        self.assertEqual((status, report["transfer"]), (1, None))
+
+    def test_without_a_gpu_it_measures_nothing(self):
+        status, report, said = self.place.report("gpu:none")
+        self.assertEqual((status, report), (2, None))
+        self.assertIn("no GPU here", said)
+
+    def test_it_refuses_what_it_does_not_know(self):
+        refused = [[], ["--nonsense"], ["--packed", "/tmp"], ["a", "b"], ["--packed", "/no", "o"]]
+        for words in refused:
+            self.assertEqual(self.place.run(*words)[0], 2, words)
+
+
+class Building(unittest.TestCase):
+    def setUp(self):
+        self.temporary = tempfile.TemporaryDirectory()
+        self.addCleanup(self.temporary.cleanup)
+        self.place = Place(self.temporary.name)
+
+    def test_all_targets_are_built_in_one_go_and_then_measured(self):
+        status, report, said = self.place.report(packed=False)
+        self.assertEqual(status, 0, said)
+        self.assertEqual([s["name"] for s in report["steps"]], ["configure", "build", *STEPS])
+        command = report["steps"][1]["command"]
+        for target in PROGRAMS:
+            self.assertIn(f" {target} ", command)
+        self.assertRegex(command, " -- -k")
+        self.assertIn("FETCHCONTENT_FULLY_DISCONNECTED=ON", report["steps"][0]["command"])
+
+    def test_a_target_that_can_t_be_built_is_red_and_the_others_are_measured(self):
+        status, report, _ = self.place.report("penstock_mlp_gpu_tests:absent", packed=False)
+        ended = {s["name"]: s["ended"] for s in report["steps"]}
+        self.assertEqual(status, 1)
+        self.assertEqual(ended["build"], "failed: status 1")
+        self.assertEqual(ended["build-penstock_mlp_gpu_tests"], "failed: status 1")
+        self.assertEqual((ended["mlp-tests"], ended["tests"]), ("missing", "passed"))
+
+    def test_build_alone_says_what_it_could_not_build(self):
+        self.assertEqual(self.place.run("--build")[0], 0)
+        shutil.rmtree(self.place.folder / "build")
+        status, said = self.place.run("--build", BREAK="penstock_mlp:absent")
+        self.assertEqual(status, 1)
+        self.assertIn("not built: penstock_mlp\n", said)
+
+
+class RealPrograms(unittest.TestCase):
+    """What the programs write is what the report reads."""
+
+    def setUp(self):
+        self.temporary = tempfile.TemporaryDirectory()
+        self.addCleanup(self.temporary.cleanup)
+        self.file = str(Path(self.temporary.name) / "found.json")
+
+    def program(self, variable, *words):
+        path = os.environ.get(variable)
+        if not path:
+            self.skipTest(f"no {variable}")
+        subprocess.run([path, *words, "--json", self.file], check=True, stdout=subprocess.DEVNULL)
+        return json.loads(Path(self.file).read_text())
+
+    def report_of(self, **found):
+        empty = {"gpu": {}, "transfer": None, "mlp": {}, "on_device": None, "pytorch": None}
+        made = {**empty, "steps": [], "date": "", "commit": "", "command": "", "pack": {}}
+        made.update(found)
+        made["passed"] = False
+        made["targets"] = [
+            {"what": what, "value": value, "target": target, "met": True}
+            for what, value, target, _ in gpu_report.targets_of(made)
+        ]
+        return made, "\n".join(gpu_report.lines_of(made, []))
+
+    def test_transfer_bench_on_the_double(self):
+        found = self.program("TRANSFER_BENCH_ON_DOUBLE", "--quick")
+        self.assertIsNone(gpu_report.wrong_with_json("transfer", found))
+        report, text = self.report_of(transfer=found)
+        measured = [t["value"] is not None for t in report["targets"]]
+        self.assertEqual(measured, [True, True, True, False, False, False], text)
+
+    def test_mlp(self):
+        found = self.program("MLP", "--device", "host", "--samples", "320", "--epochs", "1")
+        self.assertEqual(gpu_report.wrong_with_json("mlp-modes", found), "not run on the GPU")
+        report, text = self.report_of(mlp={"modes": found})
+        measured = [t["value"] is not None for t in report["targets"]]
+        self.assertEqual(measured, [False, False, False, True, True, False], text)
+
+
+class Judging(unittest.TestCase):
+    def test_only_what_passed_or_was_not_asked_for_is_accepted(self):
+        def accepted(status):
+            step = {"name": "a", "status": status, "expects": ["-"], "tests": None}
+            return gpu_report.judged(step, "", None) in gpu_report.ACCEPTED
+
+        for status in ("0", "absent", "left out"):
+            self.assertTrue(accepted(status), status)
+        for status in ("1", "77", "124", "137", "139", "missing", "out of time", ""):
+            self.assertFalse(accepted(status), status)
+
+    def test_tests_are_counted_in_what_catch2_says(self):
+        for log, tests in (
+            ("All tests passed (81 assertions in 5 test cases)", 5),
+            ("All tests passed (1 assertion in 1 test case)\n", 1),
+            ("test cases:  7 |  6 passed | 1 failed\nassertions: 9 | 8 passed", 7),
+            ("===\nNo tests ran\n", 0),
+            ("No test cases matched '~x'\nNo tests ran", 0),
+            ("  fused, graphs\n18 comparisons, 0 failures", 18),
+            ("All tests passed (0 assertions in 0 test cases)", 0),
+            ("", 0),
+        ):
+            self.assertEqual(gpu_report.tests_of(log), tests, log)
+
+    def test_the_smaller_floor_judges(self):
+        for resident, one_batch, worse in ((1.01, 1.2, 1.2), (1.3, 1.0, 1.3), (1.0, None, None)):
+            found = mlp()
+            for mode in found["modes"]:
+                mode.update(fed_over_resident=resident, fed_over_one_batch=one_batch)
+            report = {"transfer": transfer(), "mlp": {"modes": found}}
+            values = {what: value for what, value, *_ in gpu_report.targets_of(report)}
+            self.assertEqual(values["fed / the smaller floor of the two"], worse)
+
+    def test_targets_that_were_not_measured_make_it_red(self):
+        with tempfile.TemporaryDirectory() as folder:
+            steps = Path(folder) / "gpu_report_steps"
+            write(steps / "steps.tsv", "pytorch\tabsent\t0\t0\tjson\tnone\n", False)
+            with contextlib.redirect_stdout(io.StringIO()):
+                self.assertEqual(gpu_report.main([folder]), 1)
+            self.assertEqual((Path(folder) / "report.txt").read_text().count("NOT MEASURED"), 6)
+
+
+class Packing(unittest.TestCase):
+    def test_it_refuses_before_it_builds(self):
+        script = str(ROOT / "bench" / "gpu_pack.sh")
+        with tempfile.TemporaryDirectory() as folder:
+            write(Path(folder) / "mine.txt", "not a pack", False)
+            for words in ([], ["--nonsense"], [folder], ["x", "--arch", "ninety"], ["x", "--arch"]):
+                done = subprocess.run(
+                    ["bash", script, *words], stderr=subprocess.PIPE, universal_newlines=True
+                )
+                self.assertEqual(done.returncode, 2, words)
+                self.assertIn("gpu_pack: ", done.stderr)
+            self.assertTrue((Path(folder) / "mine.txt").exists())
+
+
+    def test_what_is_packed_runs_elsewhere(self):
+        with tempfile.TemporaryDirectory() as folder:
+            folder = Path(folder)
+            stubs, mnist, pack = folder / "stubs", folder / "mnist", folder / "pack"
+            compiler = os.environ.get("CXX_COMPILER") or shutil.which("c++")
+            if not compiler or not shutil.which("readelf"):
+                self.skipTest("no compiler")
+            for name, rpath in (("good", "$ORIGIN/../lib"), ("bad", "/nowhere")):
+                subprocess.run(
+                    [compiler, "-x", "c++", "-", "-o", str(folder / name), f"-Wl,-rpath,{rpath}"],
+                    input=b"#include <iostream>\nint main() { std::cout << 1; }",
+                    check=True,
+                )
+            write(stubs / "cmake", PACK_CMAKE)
+            write(stubs / "ccache", "#!/bin/bash\nexit 1\n")
+            write(stubs / "nvcc", '#!/bin/bash\n[ "$1" = -x ] && echo 13 || echo release 13.0\n')
+            for part in ("train", "t10k"):
+                for kind in ("images-idx3", "labels-idx1"):
+                    suffix = ".gz" if part == "train" else ""
+                    write(mnist / f"{part}-{kind}-ubyte{suffix}", "digits", False)
+            environment = {**os.environ, "PATH": f"{stubs}:{os.environ['PATH']}"}
+            environment.update(MNIST_DIR=str(mnist), PROGRAM=str(folder / "good"))
+            script = str(ROOT / "bench" / "gpu_pack.sh")
+            words = ["--build", str(folder / "build"), "--arch", "80,90", str(pack)]
+
+            def run(**more):
+                return subprocess.run(
+                    ["bash", script, *words],
+                    env={**environment, **more},
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT,
+                    universal_newlines=True,
+                )
+
+            done = run()
+            self.assertEqual(done.returncode, 0, done.stdout)
+            self.assertIn("-DCMAKE_CUDA_ARCHITECTURES=80-real;90\n", done.stdout)
+            self.assertEqual(sorted(p.name for p in (pack / "bin").iterdir()), sorted(PROGRAMS))
+            libraries = " ".join(path.name for path in (pack / "lib").iterdir())
+            self.assertIn("libstdc++", libraries)
+            self.assertNotIn("libc.so", libraries)
+            self.assertEqual(len(list((pack / "mnist").glob("*.gz"))), 4)
+            facts = (pack / "pack.txt").read_text()
+            for fact in ("cublas libcublas.so.13", "architectures 80-real;90", "data MNIST"):
+                self.assertIn(fact, facts)
+            for name in ("gpu_report.sh", "gpu_report.py", "pytorch_mnist.py"):
+                self.assertTrue((pack / name).exists(), name)
+            self.assertEqual(run().returncode, 0)  # over an earlier pack
+
+            done = run(PROGRAM=str(folder / "bad"))
+            self.assertEqual(done.returncode, 2)
+            self.assertIn("does not look into lib", done.stdout)
+            with open(mnist / "train-images-idx3-ubyte.gz", "wb") as file:
+                file.truncate(61_000_000)
+            done = run()
+            self.assertEqual(done.returncode, 2)
+            self.assertIn("more than 60 MB", done.stdout)
+
+
+class Fetching(unittest.TestCase):
+    def test_system_stands_before_the_url(self):
+        declared = 0
+        for path in (ROOT / "cmake").glob("*.cmake"):
+            for call in re.findall(r"FetchContent_Declare\(([^)]*)\)", path.read_text()):
+                declared += 1
+                words = call.split()
+                if "SYSTEM" in words:  # CMake 3.25 takes it for a second URL otherwise
+                    self.assertLess(words.index("SYSTEM"), words.index("URL"), path.name)
+        self.assertGreaterEqual(declared, 4)
+
+    def test_without_catch2_and_network_the_rest_is_configured(self):
+        if not os.environ.get("CMAKE"):
+            self.skipTest("no CMAKE")
+        with tempfile.TemporaryDirectory() as folder:
+            hidden = [
+                f"-DCMAKE_DISABLE_FIND_PACKAGE_{name}=ON"
+                for name in ("Catch2", "benchmark", "nlohmann_json")
+            ]
+            options = ["-DFETCHCONTENT_FULLY_DISCONNECTED=ON", "-DPENSTOCK_BUILD_CUDA=OFF"]
+            done = subprocess.run(
+                [os.environ["CMAKE"], "-S", str(ROOT), "-B", folder, *hidden, *options],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                universal_newlines=True,
+            )
+            self.assertEqual(done.returncode, 0, done.stdout)
+            self.assertIn("penstock: no tests: there is no Catch2", done.stdout)
+
+
+if __name__ == "__main__":
+    unittest.main()

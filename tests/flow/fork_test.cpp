@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: BSL-1.0
+// A process that has a loader makes a child by fork(): the threads are not in it.
+#include <sys/types.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdint>
+#include <cstdlib>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string_view>
+#include <utility>
+
+#include <penstock/penstock.hpp>
+
+#include "support/catch.hpp"
+#include "support/numbered.hpp"
+
+namespace ps = penstock;
+
+namespace {
+
+/// What `work` returns in a child; what hangs there is ended by a signal.
+int in_child(const std::function<int()>& work) {
+  const ::pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(20);
+    ::_exit(work());
+  }
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+template <class Range>
+std::uint64_t count_of(Range&& range) {
+  std::uint64_t samples = 0;
+  for (auto& batch : range) samples += batch.size();
+  return samples;
+}
+
+/// Whether the loader tells that its threads are not here.
+template <class Step>
+bool is_refused(Step step) {
+  try {
+    step();
+    return false;
+  } catch (const std::logic_error& error) {
+    return std::string_view{error.what()}.find("by fork()") != std::string_view::npos;
+  }
+}
+
+}  // namespace
+
+TEST_CASE("in a child process a loader says that its threads are not there, and goes", "[flow]") {
+  const std::size_t workers = GENERATE(1U, 4U);
+  const std::chrono::milliseconds timeout{GENERATE(0, 100'000)};
+  auto loader = std::make_unique<ps::loader<numbered, ps::sequential>>(
+      numbered{100}, ps::sequential{},
+      ps::loader_options{.batch_size = 10, .workers = workers, .timeout = timeout});
+  SECTION("idle") {
+    CHECK(in_child([&] {
+            const bool is_told = is_refused([&] { (void)count_of(loader->epoch(0)); });
+            loader.reset();
+            return is_told ? 7 : 1;
+          }) == 7);
+  }
+  SECTION("in the middle of a loop, with a lease") {
+    auto range = std::make_optional(loader->epochs(0, 1000));
+    auto it = range->begin();
+    CHECK(in_child([&] {
+            auto lease = std::move(*it);
+            const bool is_told = is_refused([&] {
+              for (;;) ++it;  // what is there already may still come
+            });
+            range.reset();
+            loader.reset();
+            return is_told && labels_of(lease).front() == 0 ? 7 : 1;
+          }) == 7);
+    CHECK(in_child([&] {
+            loader.reset();
+            range.reset();
+            return 7;
+          }) == 7);
+    while (++it, it != range->end()) {
+    }
+  }
+  CHECK(count_of(loader->epoch(0)) == 100);  // and here nothing has happened
+}
+
+TEST_CASE("a loader without threads works on in a child process", "[flow]") {
+  ps::loader loader{numbered{100}, ps::sequential{}, {.batch_size = 10, .workers = 0}};
+  CHECK(count_of(loader.epoch(0)) == 100);
+  CHECK(in_child([&] { return static_cast<int>(count_of(loader.epoch(1))); }) == 100);
+}

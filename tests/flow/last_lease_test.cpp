@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: BSL-1.0
+// The last lease, or what else holds the slots, ends in work on a host stream: the thread that the
+// destructor of the slots would wait for.
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include <penstock/penstock.hpp>
+
+#include "support/asleep.hpp"
+#include "support/catch.hpp"
+#include "support/ledger_device.hpp"
+#include "support/numbered.hpp"
+
+namespace ps = penstock;
+
+namespace {
+
+using loader_type = ps::loader<numbered, ps::sequential, ledger_device>;
+using feed_type = ps::transfer<loader_type&>;
+
+loader_type make_loader(const ledger_device& device) {
+  return {numbered{100}, ps::sequential{}, device, {.batch_size = 10, .workers = 1}};
+}
+
+void block_on(const ps::sequence& gate) {
+  gate.wait([](std::uint32_t open) { return open != 0; });
+}
+
+}  // namespace
+
+TEST_CASE("the last device lease may end in work on its own stream", "[flow]") {
+  const ledger_device device;
+  {
+    auto stream = device.make_stream();
+    ps::sequence gate;
+    std::uint64_t first = 99;
+    {
+      auto loader = make_loader(device);
+      std::optional<feed_type> feed;
+      feed.emplace(loader, stream, ps::transfer_options{.depth = 3});
+      for (auto& batch : feed->epoch(0)) {
+        stream.launch([&, lease = std::make_unique<feed_type::batch_type>(std::move(batch))] {
+          block_on(gate);
+          first = labels_of(*lease).front();
+        });
+        break;
+      }
+      feed.reset();
+    }
+    gate.store(1);
+    device.synchronize(ps::host_stream_ref{stream});
+    CHECK(first == 0);
+  }
+  CHECK(device.device_bytes() == 0);
+  CHECK(device.bad_frees() == 0);
+}
+
+TEST_CASE("the last device lease may end while its stream's destructor waits", "[flow]") {
+  const ledger_device device;
+  {
+    auto loader = make_loader(device);
+    auto stream = device.make_stream();
+    std::optional<feed_type> feed;
+    feed.emplace(loader, stream, ps::transfer_options{});
+    auto lease = std::move(*feed->epoch(0).begin());
+    stream.launch([own = std::make_unique<feed_type::batch_type>(std::move(lease)),
+                   here = this_thread_number()] { wait_until_asleep(here); });
+    feed.reset();
+  }
+  CHECK(device.device_bytes() == 0);
+  CHECK(device.bad_frees() == 0);
+}
+
+TEST_CASE("the last device lease may end in work on a second stream, or on one of no concern",
+          "[flow]") {
+  const ledger_device device;
+  const bool is_second = GENERATE(false, true);
+  {
+    auto loader = make_loader(device);
+    auto stream = device.make_stream();
+    auto other = device.make_stream();
+    std::optional<feed_type> feed;
+    feed.emplace(loader, stream, ps::transfer_options{});
+    auto lease = std::move(*feed->epoch(0).begin());
+    if (is_second) lease.also_used_on(other);
+    auto done = device.make_event();
+    ps::sequence gate;
+    other.launch([own = std::make_unique<feed_type::batch_type>(std::move(lease)), &gate] {
+      block_on(gate);
+    });
+    device.record(done, other);
+    device.wait(stream, done);  // the lease's stream waits for the work that ends it
+    stream.launch([] {});
+    feed.reset();
+    gate.store(1);
+  }
+  CHECK(device.device_bytes() == 0);
+  CHECK(device.bad_frees() == 0);
+}
+
+TEST_CASE("a feed may end in work on its own stream", "[flow]") {
+  const ledger_device device;
+  {
+    auto loader = make_loader(device);
+    auto stream = device.make_stream();
+    auto feed = std::make_unique<feed_type>(loader, stream);
+    auto lease = std::move(*feed->epoch(0).begin());
+    stream.launch([owned = std::move(feed),
+                   own = std::make_unique<feed_type::batch_type>(std::move(lease)),
+                   here = this_thread_number()] { wait_until_asleep(here); });
+    device.synchronize(ps::host_stream_ref{stream});
+  }
+  CHECK(device.device_bytes() == 0);
+  CHECK(device.bad_frees() == 0);
+}
+
+TEST_CASE("the last host lease may end in work that a copy out of another slot waits for",
+          "[flow]") {
+  const ledger_device device;
+  {
+    auto stream = device.make_stream();
+    ps::sequence gate;
+    {
+      using record = numbered::record_type;
+      using slots_type = ps::host_slots<record, ledger_device>;
+      const ps::batch_layout<record> layout{ps::record_extents<record>{}, 10};
+      const auto slots = ps::detail::shared_by_leases<slots_type, ps::host_stream_ref>(
+          device, layout, std::size_t{2}, ps::memory_kind::pinned);
+      const auto one = slots->acquire();
+      const auto two = slots->acquire();
+      loader_type::batch_type lease{slots, *one, {}};
+      stream.launch([own = std::make_unique<loader_type::batch_type>(std::move(lease)), &gate] {
+        block_on(gate);
+      });
+      slots->give_back_after(*two, stream);
+    }
+    gate.store(1);
+  }
+  CHECK(device.pinned_bytes() == 0);
+  CHECK(device.bad_frees() == 0);
+}

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: BSL-1.0
+// What a failed sample is called: by the loader's dataset, and by the one at the bottom of the
+// pipeline.
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include <penstock/penstock.hpp>
+
+#include "support/catch.hpp"
+#include "support/hanging.hpp"
+#include "support/numbered.hpp"
+
+namespace ps = penstock;
+
+namespace {
+
+template <class Loader>
+void consume(Loader& loader) {
+  for (auto& batch : loader.epoch(0)) (void)batch;
+}
+
+/// Every 100th sample is bad.
+struct mostly_good {
+  using record_type = ps::record<ps::field<"label", std::uint64_t>>;
+  std::uint64_t count;
+  [[nodiscard]] std::uint64_t size() const { return count; }
+  void read(std::uint64_t index, ps::sample<record_type> out) const {
+    ps::get<"label">(out) = index;
+    if (index % 100 == 0) throw bad_sample(index);
+  }
+};
+
+const auto same = [](auto&&) {};
+constexpr ps::error_policy skip{.then = ps::on_error::skip, .largest_share = 1};
+
+}  // namespace
+
+TEST_CASE("what fails is named at the bottom of the pipeline too", "[flow]") {
+  const std::size_t workers = GENERATE(0U, 2U);
+  const ps::loader_options options{.batch_size = 8, .workers = workers};
+  SECTION("below a subset") {
+    ps::loader loader{mostly_good{2000} | ps::subset(1050, 1150) | ps::map(same), ps::sequential{},
+                      options};
+    CHECK_THROWS_AS(consume(loader), bad_sample);
+    REQUIRE(loader.failure());
+    CHECK(loader.failure()->sample == 50);
+    CHECK(loader.failure()->origin == ps::sample_origin{1100, 0});
+    CHECK(loader.failure()->str() ==
+          "stage read, epoch 0, batch 6, sample 50 (position 2 of the batch), 1100 in the dataset "
+          "below");
+  }
+  SECTION("in a part") {
+    ps::loader loader{
+        ps::concat(mostly_good{2000} | ps::subset(1, 21), mostly_good{3000} | ps::subset(290, 310)),
+        ps::sequential{}, options};
+    CHECK_THROWS_AS(consume(loader), bad_sample);
+    REQUIRE(loader.failure());
+    CHECK(loader.failure()->sample == 30);
+    CHECK(loader.failure()->origin == ps::sample_origin{300, 1});
+    CHECK_THAT(loader.failure()->str(), Catch::Matchers::EndsWith("), 300 in part 1 below"));
+  }
+  SECTION("in a dataset of no parts nothing is added") {
+    ps::loader loader{mostly_good{2000}, ps::sequential{}, options};
+    CHECK_THROWS_AS(consume(loader), bad_sample);
+    CHECK(loader.failure()->origin == ps::sample_origin{0, 0});
+    CHECK_THAT(loader.failure()->str(), Catch::Matchers::EndsWith("(position 0 of the batch)"));
+  }
+}
+
+TEST_CASE("a quarantine list of a subset holds for the whole dataset, and for no other one",
+          "[flow]") {
+  ps::loader loader{mostly_good{2000} | ps::subset(1000, 1250),
+                    ps::sequential{},
+                    {.batch_size = 8, .workers = 2, .on_error = skip}};
+  consume(loader);
+  const auto report = loader.failures();
+  REQUIRE(report.samples.size() == 3);
+  CHECK(report.samples[1].sample == 100);
+  CHECK(report.samples[1].origin == ps::sample_origin{1100, 0});
+  std::stringstream list;
+  report.write_quarantine(list);
+  const std::string text = list.str();
+  CHECK(ps::read_quarantine(list, {.dataset = 2000}) ==
+        std::vector<std::uint64_t>{1000, 1100, 1200});
+  std::istringstream again{text};
+  CHECK_THROWS_AS(ps::read_quarantine(again, {.dataset = 250}), ps::error);
+}
+
+TEST_CASE("the list of a concat has a part for each dataset at the bottom", "[flow]") {
+  ps::loader loader{ps::concat(mostly_good{150}, mostly_good{250} | ps::subset(90, 250)),
+                    ps::sequential{},
+                    {.batch_size = 8, .workers = 2, .on_error = skip}};
+  consume(loader);
+  CHECK(loader.failures().base_sizes == std::vector<std::uint64_t>{150, 250});
+  std::stringstream list;
+  loader.failures().write_quarantine(list);
+  CHECK(ps::read_quarantine(list, {.dataset = 250, .part = 1}) ==
+        std::vector<std::uint64_t>{100, 200});
+}
+
+TEST_CASE("a read that hangs is named at the bottom too", "[flow]") {
+  const auto around = std::make_shared<hanging::outside>();
+  ps::stalled_read seen;
+  {
+    ps::loader loader{hanging{around, 40, {13}} | ps::subset(10, 40),
+                      ps::sequential{},
+                      {.batch_size = 8,
+                       .workers = 1,
+                       .stall_warning = std::chrono::milliseconds{5},
+                       .on_stall = [&](const ps::stalled_read& read) {
+                         seen = read;
+                         around->release();
+                       }}};
+    consume(loader);
+  }
+  CHECK(seen.where.origin == ps::sample_origin{13, 0});
+}

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// Scenarios in which any one allocation fails, of the consumer's or of a worker's: the k-th for
+// every k. Each ends with an exception or as it should, never with std::terminate or a hang, and
+// what comes after it is whole. For a usual and for a checked build; the program includes
+// counting_new.hpp.
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <new>
+#include <optional>
+#include <stdexcept>
+#include <stop_token>
+#include <string_view>
+#include <utility>
+
+#include <penstock/penstock.hpp>
+
+#include "support/allocations.hpp"
+#include "support/hanging.hpp"
+
+namespace out_of_memory {
+
+namespace ps = penstock;
+
+/// What a scenario throws where the library did something else than it should.
+class wrong : public std::logic_error {
+ public:
+  using std::logic_error::logic_error;
+};
+
+/// A sample is its index. Some can't be read: that is told with an allocation.
+struct labels {
+  using record_type = ps::record<ps::field<"label", std::uint64_t>>;
+  std::uint64_t bad_in = 0;  // one of so many; 0: none
+  [[nodiscard]] std::uint64_t size() const { return 40; }
+  void read(std::uint64_t index, ps::sample<record_type> out) const {
+    ps::get<"label">(out) = index;
+    if (bad_in != 0 && index % bad_in == 0) {
+      throw std::runtime_error("a reason that is too long to be kept without an allocation");
+    }
+  }
+};
+
+/// All batches of a range over `samples` samples, in order and as they should be.
+template <class Range>
+void walk(Range&& range, std::uint64_t samples) {
+  std::uint64_t next = 0;
+  for (auto& batch : range) {
+    for (const std::uint64_t label : ps::get<"label">(batch.view()).flat()) {
+      if (label != next++ % 40) throw wrong("another sample");
+    }
+  }
+  if (next != samples) throw wrong("another number of samples");
+}
+
+/// Does `scenario` with the k-th allocation failing, for each k that it comes to. Returns how many.
+template <class Scenario>
+std::size_t sweep(Scenario scenario) {
+  scenario();
+  for (std::size_t k = 1; k < 10'000; ++k) {
+    test::failing_allocation = k;
+    try {
+      scenario();
+    } catch (const std::bad_alloc&) {
+    } catch (...) {
+      test::failing_allocation = 0;
+      throw;
+    }
+    if (test::failing_allocation.exchange(0) != 0) return k - 1;
+  }
+  throw wrong("no end of allocations");
+}
+
+/// A loader from its construction on.
+inline void whole_life(std::size_t workers) {
+  ps::loader loader{
+      labels{} | ps::map([](auto&&) {}), ps::sequential{}, {.batch_size = 8, .workers = workers}};
+  walk(loader.epochs(0, 2), 80);
+}
+
+inline std::size_t sweep_life() {
+  return sweep([] { whole_life(0); }) + sweep([] { whole_life(2); });
+}
+
+/// Ranges of a loader that lives on, each behind one that has failed. The state takes memory too.
+inline std::size_t sweep_ranges() {
+  std::size_t all = 0;
+  for (const std::size_t workers : {0U, 2U}) {
+    ps::loader loader{labels{}, ps::sequential{}, {.batch_size = 8, .workers = workers}};
+    all += sweep([&] {
+      const ps::loader_state state = ps::read_state(to_text(loader.state_at({1, 0})));
+      walk(loader.resume(state, 3), 80);
+    });
+    walk(loader.epoch(0), 40);
+  }
+  return all;
+}
+
+/// Samples that are skipped, with all that is written down about them.
+inline std::size_t sweep_skipping() {
+  std::size_t all = 0;
+  for (const std::size_t workers : {0U, 2U}) {
+    ps::loader loader{labels{.bad_in = 8},
+                      ps::sequential{},
+                      {.batch_size = 8,
+                       .workers = workers,
+                       .on_error = {.then = ps::on_error::skip, .largest_share = 1}}};
+    all += sweep([&] {
+      std::uint64_t samples = 0;
+      for (auto& batch : loader.epoch(0)) samples += batch.size();
+      if (samples != 35) throw wrong("another number of samples");
+      if (loader.failures().samples.size() != 5) throw wrong("another ledger");
+    });
+  }
+  return all;
+}
+
+/// A stop request, which must reach the consumer whatever there is.
+inline std::size_t sweep_stop() {
+  return sweep([] {
+    std::stop_source source;
+    ps::loader loader{
+        labels{}, ps::sequential{}, {.batch_size = 8, .workers = 2, .stop = source.get_token()}};
+    loader.start({0, 0}, 1);
+    source.request_stop();
+    try {
+      while (loader.next()) {
+      }
+    } catch (const ps::cancelled&) {
+      return;
+    }
+    throw wrong("not cancelled");
+  });
+}
+
+/// A read that hangs beyond the timeout: the consumer gets that, or that there is no memory.
+inline std::size_t sweep_timeout() {
+  return sweep([] {
+    const auto around = std::make_shared<hanging::outside>();
+    struct opener {
+      hanging::outside& around;
+      ~opener() { around.release(); }
+    } const at_last{*around};
+    ps::loader loader{hanging{around, 40, {13}},
+                      ps::sequential{},
+                      {.batch_size = 8, .workers = 2, .timeout = std::chrono::milliseconds{1}}};
+    try {
+      walk(loader.epoch(0), 40);
+    } catch (const ps::read_timeout&) {
+      return;
+    }
+    throw wrong("no timeout");
+  });
+}
+
+}  // namespace out_of_memory

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: BSL-1.0
+// A consumer that hands its leases to other threads and wants one more than there are slots: it waits
+// where the option says so, until one comes back, a stop is requested or the device has failed.
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <stop_token>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <penstock/penstock.hpp>
+
+#include "support/asleep.hpp"
+#include "support/catch.hpp"
+#include "support/gated_device.hpp"
+#include "support/numbered.hpp"
+
+namespace ps = penstock;
+
+namespace {
+
+/// Runs `act` on another thread once the one that has made it sleeps with all leases given away.
+template <class F>
+class once_asleep {
+ public:
+  explicit once_asleep(F act)
+      : thread_([this, consumer = this_thread_number(), act = std::move(act)]() mutable {
+          all_held_.wait([](std::uint32_t now) { return now != 0; });
+          wait_until_asleep(consumer);
+          act();
+        }) {}
+  once_asleep(once_asleep&&) = delete;
+  ~once_asleep() {
+    all_held_.store(1);  // who fails before it sleeps in the join
+    thread_.join();
+  }
+  /// The consumer is about to ask for one more.
+  void all_are_held() { all_held_.store(1); }
+
+ private:
+  ps::sequence all_held_;
+  std::thread thread_;
+};
+
+/// Consumes an epoch of 10 batches whose leases come back from another thread, and only when the
+/// consumer sleeps: `slots` at a time. The numbers of the batches that came.
+template <class Feed>
+std::vector<std::uint64_t> consume(Feed& feed, std::size_t slots) {
+  std::vector<std::uint64_t> seen;
+  std::vector<typename Feed::batch_type> held;
+  auto range = feed.epoch(0);
+  auto it = range.begin();
+  while (it != range.end()) {
+    seen.push_back(it->index());
+    CHECK(labels_of(*it).front() == 10 * it->index());
+    held.push_back(std::move(*it));
+    if (held.size() == slots && seen.size() < 10) {
+      once_asleep other{[&held] { held.clear(); }};
+      other.all_are_held();
+      ++it;
+    } else {
+      ++it;
+    }
+  }
+  return seen;
+}
+
+const std::vector<std::uint64_t> all_ten{0, 1, 2, 3, 4, 5, 6, 7, 8, 9};
+
+}  // namespace
+
+TEST_CASE("a loader's consumer waits for leases that end on other threads", "[flow]") {
+  const auto workers = GENERATE(std::size_t{0}, std::size_t{1}, std::size_t{3});
+  const auto prefetch = GENERATE(std::size_t{1}, std::size_t{4});
+  ps::loader loader{numbered{100},
+                    ps::sequential{},
+                    {.batch_size = 10,
+                     .workers = workers,
+                     .prefetch = prefetch,
+                     .when_held = ps::when_held::wait}};
+  CHECK(consume(loader, prefetch + 1) == all_ten);
+  CHECK(consume(loader, prefetch + 1) == all_ten);
+}
+
+TEST_CASE("a transfer's consumer waits for leases that end on other threads", "[flow]") {
+  const auto workers = GENERATE(std::size_t{0}, std::size_t{2});
+  const auto depth = GENERATE(std::size_t{1}, std::size_t{3});
+  const ps::host_device device;
+  ps::loader loader{
+      numbered{100}, ps::sequential{}, device, {.batch_size = 10, .workers = workers}};
+  ps::transfer feed{
+      loader, device.inline_stream(), {.depth = depth, .when_held = ps::when_held::wait}};
+  CHECK(consume(feed, depth) == all_ten);
+  CHECK(consume(feed, depth) == all_ten);
+}
+
+TEST_CASE("leases may come back at any time to a consumer that waits for them", "[flow]") {
+  const ps::host_device device;
+  ps::loader loader{
+      numbered{5000}, ps::sequential{}, device, {.batch_size = 10, .workers = 2, .prefetch = 3}};
+  ps::transfer feed{loader, device.inline_stream(), {.depth = 2, .when_held = ps::when_held::wait}};
+  using lease = decltype(feed)::batch_type;
+  // Two places, passed to and fro: neither thread ever knows how far the other one is.
+  std::vector<lease> places(2);
+  ps::batch_queue<std::uint32_t> given{2};
+  ps::batch_queue<std::uint32_t> empty{2};
+  std::uint64_t sum = 0;
+  for (std::uint32_t place = 0; place < 2; ++place) empty.push(place);
+  std::thread other{[&] {
+    while (const auto place = given.pop()) {
+      for (const auto label : labels_of(places[*place])) sum += label;
+      places[*place] = {};
+      empty.push(*place);
+    }
+  }};
+  for (auto& batch : feed.epochs(0, 2)) {
+    const auto place = empty.pop();
+    places[*place] = std::move(batch);
+    given.push(*place);
+  }
+  given.close();
+  other.join();
+  CHECK(sum == 2 * (std::uint64_t{4999} * 5000 / 2));
+}
+
+TEST_CASE("a stop request ends the wait for a lease", "[flow]") {
+  const auto workers = GENERATE(std::size_t{0}, std::size_t{2});
+  const bool is_feed = GENERATE(false, true);
+  const ps::host_device device;
+  std::stop_source source;
+  ps::loader loader{numbered{100},
+                    ps::sequential{},
+                    device,
+                    {.batch_size = 10,
+                     .workers = workers,
+                     .prefetch = 1,
+                     .when_held = ps::when_held::wait,
+                     .stop = source.get_token()}};
+  const auto hoard = [&](auto& feed) {
+    std::vector<typename std::remove_reference_t<decltype(feed)>::batch_type> held;
+    once_asleep stop{[&source] { source.request_stop(); }};
+    for (auto& batch : feed.epoch(0)) {
+      held.push_back(std::move(batch));
+      if (held.size() == 2) stop.all_are_held();
+    }
+  };
+  if (is_feed) {
+    ps::transfer feed{
+        loader, device.inline_stream(), {.depth = 2, .when_held = ps::when_held::wait}};
+    CHECK_THROWS_AS(hoard(feed), ps::cancelled);
+  } else {
+    CHECK_THROWS_AS(hoard(loader), ps::cancelled);
+  }
+}
+
+TEST_CASE("a release that leaves its slot lost ends the wait with the device's error", "[flow]") {
+  const gated_device device;
+  ps::loader loader{numbered{100}, ps::sequential{}, device, {.batch_size = 10}};
+  ps::transfer feed{loader, device.inline_stream(), {.depth = 1, .when_held = ps::when_held::wait}};
+  auto range = feed.epoch(0);
+  auto it = range.begin();
+  auto held = std::move(*it);
+  once_asleep other{[&] {
+    device.fail_record(0);
+    device.fail_stream_synchronize(0);
+    held = {};
+  }};
+  other.all_are_held();
+  CHECK_THROWS_AS(++it, device_fault);
+}
+
+TEST_CASE("at the end of a range nothing is waited for", "[flow]") {
+  const ps::host_device device;
+  ps::loader loader{numbered{20}, ps::sequential{}, device, {.batch_size = 10, .workers = 1}};
+  const auto when = GENERATE(ps::when_held::fail, ps::when_held::wait);
+  ps::transfer feed{loader, device.inline_stream(), {.depth = 2, .when_held = when}};
+  std::vector<decltype(feed)::batch_type> held;
+  for (auto& batch : feed.epoch(0)) held.push_back(std::move(batch));
+  CHECK(held.size() == 2);
+}

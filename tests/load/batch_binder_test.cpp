@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: BSL-1.0
+// What happens between two epochs: the order of the next one is asked for, and the dataset's size.
+// Both are somebody else's code, which may throw, take its time, or give another answer than
+// before.
+#include <penstock/load/batch_binder.hpp>
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <new>
+#include <optional>
+#include <stdexcept>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <penstock/penstock.hpp>
+
+#include "support/catch.hpp"
+#include "support/hanging.hpp"
+#include "support/numbered.hpp"
+#include "support/threads.hpp"
+
+namespace ps = penstock;
+
+namespace {
+
+/// 0, 1, 2, ..., but with `before(epoch)` called first.
+struct told {
+  std::function<void(std::uint64_t)> before;
+  [[nodiscard]] std::uint64_t size(std::uint64_t n) const { return n; }
+  [[nodiscard]] ps::identity_order order(std::uint64_t, std::uint64_t epoch) const {
+    before(epoch);
+    return {};
+  }
+};
+
+/// A dataset whose size is whatever `now` says.
+struct sized {
+  using record_type = ps::record<ps::field<"label", std::uint64_t>>;
+  std::function<std::uint64_t()> now;
+  [[nodiscard]] std::uint64_t size() const { return now(); }
+  void read(std::uint64_t index, ps::sample<record_type> out) const {
+    ps::get<"label">(out) = index;
+  }
+};
+
+template <class Range>
+std::uint64_t count_of(Range&& range, std::uint64_t& batches) {
+  for (auto& batch : range) batches += batch.size() == 10;
+  return batches;
+}
+template <class Range>
+std::uint64_t count_of(Range&& range) {
+  std::uint64_t batches = 0;
+  return count_of(range, batches);
+}
+
+/// Holds whoever comes to it.
+struct turnstile {
+  ps::sequence arrived;
+  ps::sequence gate{1};  // 1 holds
+  void pass() {
+    arrived.advance();
+    gate.wait([](std::uint32_t closed) { return closed == 0; });
+  }
+  void wait_until_held() {
+    arrived.wait([](std::uint32_t count) { return count > 0; });
+  }
+  void open() { gate.store(0); }
+};
+
+constexpr std::chrono::milliseconds soon{5};
+
+}  // namespace
+
+TEST_CASE("what a sampler throws comes at its batch's turn, and later ranges are whole", "[load]") {
+  const std::size_t workers = GENERATE(0U, 1U, 3U);
+  std::atomic<bool> is_out_of_memory{true};
+  ps::loader loader{numbered{100},
+                    told{[&](std::uint64_t epoch) {
+                      if (epoch == 1 && is_out_of_memory.exchange(false)) throw std::bad_alloc{};
+                    }},
+                    {.batch_size = 10, .workers = workers, .prefetch = 4}};
+  std::uint64_t batches = 0;
+  CHECK_THROWS_AS(count_of(loader.epochs(0, 3), batches), std::bad_alloc);
+  CHECK(batches == 10);  // all of the epoch before it
+  REQUIRE(loader.failure());
+  CHECK(loader.failure()->str() == "stage order, epoch 1, batch 0");
+  CHECK(count_of(loader.epochs(0, 3)) == 30);
+}
+
+TEST_CASE("what the size of a dataset throws comes at its batch's turn, and later ranges are whole",
+          "[load]") {
+  const std::size_t workers = GENERATE(0U, 1U, 3U);
+  std::atomic<int> calls{0};
+  ps::loader loader{sized{[&]() -> std::uint64_t {
+                      if (++calls == 3) throw std::runtime_error("the index is gone");
+                      return 100;
+                    }},
+                    ps::sequential{},
+                    {.batch_size = 10, .workers = workers, .prefetch = 4}};
+  calls = 1;  // the loader's own, and then one for each epoch
+  std::uint64_t batches = 0;
+  CHECK_THROWS_WITH(count_of(loader.epochs(0, 3), batches), "the index is gone");
+  CHECK(batches == 10);
+  CHECK(count_of(loader.epochs(0, 3)) == 30);
+}
+
+TEST_CASE("a dataset whose size has changed is refused at the begin of the epoch", "[load]") {
+  const std::size_t workers = GENERATE(0U, 2U);
+  const std::uint64_t other = GENERATE(50U, 1000U);
+  std::atomic<std::uint64_t> samples{100};
+  ps::loader loader{sized{[&] { return samples.load(); }},
+                    ps::sequential{},
+                    {.batch_size = 10, .workers = workers}};
+  CHECK(count_of(loader.epoch(0)) == 10);
+  samples = other;
+  try {
+    count_of(loader.epoch(1));
+    FAIL("no error");
+  } catch (const ps::dataset_changed& error) {
+    CHECK(error.planned() == 100);
+    CHECK(error.found() == other);
+    CHECK_THAT(error.what(), Catch::Matchers::Contains("had 100 samples when its loader was made"));
+  }
+  CHECK(loader.state().dataset == 100);
+  samples = 100;
+  CHECK(count_of(loader.epoch(1)) == 10);
+}
+
+TEST_CASE("a loop may be left, and another one begun, while a sampler takes its time", "[load]") {
+  turnstile at_sampler;
+  ps::loader loader{numbered{100},
+                    told{[&](std::uint64_t epoch) {
+                      if (epoch == 1) at_sampler.pass();
+                    }},
+                    {.batch_size = 10, .workers = 2, .prefetch = 20}};
+  for (auto& batch : loader.epochs(0, 2)) {
+    CHECK(batch.index() == 0);
+    at_sampler.wait_until_held();
+    break;
+  }
+  loader.start({0, 0}, 1);  // and neither of the two has waited for it
+  at_sampler.open();
+  std::uint64_t batches = 0;
+  while (loader.next()) ++batches;
+  CHECK(batches == 10);
+}
+
+TEST_CASE("a sampler that hangs is reported while it does, with its epoch", "[load]") {
+  const std::size_t workers = GENERATE(0U, 2U);
+  turnstile at_sampler;
+  std::optional<ps::stalled_read> seen;
+  ps::loader loader{numbered{100},
+                    told{[&](std::uint64_t epoch) {
+                      if (epoch == 5) at_sampler.pass();
+                    }},
+                    {.batch_size = 10,
+                     .workers = workers,
+                     .stall_warning = soon,
+                     .on_stall = [&](const ps::stalled_read& order) {
+                       if (!seen) seen = order;
+                       at_sampler.open();
+                     }}};
+  CHECK(count_of(loader.epochs(4, 6)) == 20);
+  REQUIRE(seen);
+  CHECK(seen->where.stage == "order");
+  CHECK(seen->where.epoch == 5);
+  CHECK_THAT(seen->str(), Catch::Matchers::StartsWith("penstock: an order hangs for ") &&
+                              Catch::Matchers::EndsWith("stage order, epoch 5, batch 0"));
+}
+
+TEST_CASE("so is a dataset whose size hangs", "[load]") {
+  turnstile at_size;
+  std::atomic<int> calls{0};
+  ps::loader loader{sized{[&]() -> std::uint64_t {
+                      if (++calls == 2) at_size.pass();
+                      return 100;
+                    }},
+                    ps::sequential{},
+                    {.batch_size = 10,
+                     .workers = 1,
+                     .stall_warning = soon,
+                     .on_stall = [&](const ps::stalled_read&) { at_size.open(); }}};
+  CHECK(count_of(loader.epoch(0)) == 10);
+}
+
+TEST_CASE("beyond the timeout a sampler is given up, and a loader that owns it goes without",
+          "[load]") {
+  const auto around = std::make_shared<turnstile>();
+  const auto threads = present_threads();
+  {
+    ps::loader loader{numbered{100},
+                      told{[around](std::uint64_t epoch) {
+                        if (epoch == 1) around->pass();
+                      }},
+                      {.batch_size = 10, .workers = 2, .timeout = soon}};
+    std::uint64_t batches = 0;
+    CHECK_THROWS_AS(count_of(loader.epochs(0, 2), batches), ps::read_timeout);
+    CHECK(batches <= 10);
+    REQUIRE(loader.failure());
+    CHECK(loader.failure()->str() == "stage order, epoch 1, batch 0");
+    CHECK(loader.abandoned_readers() == 1);
+  }
+  CHECK(threads_added_become(threads, 1));
+  around->open();
+  CHECK(threads_added_become(threads, 0));
+}
+
+namespace {
+
+struct borrowed_order {
+  static constexpr bool borrows = true;
+  turnstile* at;
+  [[nodiscard]] std::uint64_t size(std::uint64_t n) const { return n; }
+  [[nodiscard]] ps::identity_order order(std::uint64_t, std::uint64_t) const {
+    at->pass();
+    return {};
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a loader waits for a sampler that needs what somebody else owns", "[load]") {
+  turnstile at_sampler;
+  const auto threads = present_threads();
+  bool is_waiting = false;
+  {
+    ps::loader loader{
+        numbered{100},
+        ps::sharded{borrowed_order{&at_sampler}, {.rank = 0, .world = 1, .global_batch = 10}},
+        {.batch_size = 10,
+         .workers = 1,
+         .timeout = soon,
+         .on_stall = [&](const ps::stalled_read& order) {
+           is_waiting = order.blocks_destruction;
+           at_sampler.open();
+         }}};
+    CHECK_THROWS_AS(count_of(loader.epoch(0)), ps::read_timeout);
+    CHECK(loader.abandoned_readers() == 0);
+  }
+  CHECK(is_waiting);
+  CHECK(threads_added_become(threads, 0));
+}

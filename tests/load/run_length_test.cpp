@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: BSL-1.0
+#include <penstock/load/run_length.hpp>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <thread>
+#include <vector>
+
+#include <penstock/load/loader.hpp>
+
+#include "support/catch.hpp"
+#include "support/numbered.hpp"
+
+namespace ps = penstock;
+using ps::detail::run_length;
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+using std::chrono::nanoseconds;
+
+TEST_CASE("until a read was timed, runs are short", "[load]") {
+  const run_length run{{.batch_size = 32, .workers = 16}, 4};
+  CHECK(run.least() == 1);
+  CHECK(run.most() == 32);
+  CHECK(run.samples() == 1);
+  CHECK(run.is_timed(0));
+  CHECK(run.is_timed(5));
+}
+
+TEST_CASE("small samples that are quickly read are claimed many at a time", "[load]") {
+  run_length run{{.batch_size = 1000, .workers = 16}, 100};
+  run.note(10, nanoseconds{200});
+  CHECK(run.samples() == 41);  // a page of bytes, and no more
+  run.note(10, nanoseconds{0});
+  CHECK(run.samples() == 41);
+  CHECK(run.is_timed(16));
+  CHECK_FALSE(run.is_timed(17));
+}
+
+TEST_CASE("samples that are slowly read are shared evenly, however small they are", "[load]") {
+  run_length run{{.batch_size = 64, .workers = 8}, 4};
+  run.note(4, milliseconds{8});
+  CHECK(run.samples() == 4);
+  run.note(4, microseconds{4});  // and no longer than they are
+  CHECK(run.samples() == 10);
+  run.note(4, nanoseconds{40});
+  CHECK(run.samples() == 64);
+}
+
+TEST_CASE("a reader that lost its core once does not make all reads slow ones", "[load]") {
+  run_length run{{.batch_size = 64, .workers = 8}, 4};
+  run.note(64, nanoseconds{64 * 20});
+  CHECK(run.samples() == 64);
+  run.note(64, milliseconds{100});
+  CHECK(run.samples() == 31);
+  run.note(31, milliseconds{60});  // but time and again they are
+  run.note(4, milliseconds{8});
+  CHECK(run.samples() == 4);
+}
+
+TEST_CASE("what does not depend on the time is not timed", "[load]") {
+  const std::size_t sample = 1 << 20;
+  CHECK_FALSE(run_length{{.batch_size = 64, .workers = 8}, sample}.is_timed(0));
+  CHECK_FALSE(run_length{{.batch_size = 64, .workers = 1}, 4}.is_timed(0));
+  CHECK_FALSE(run_length{{.batch_size = 64, .workers = 0}, 4}.is_timed(0));
+  CHECK_FALSE(run_length{{.batch_size = 64, .workers = 8, .run = 7}, 4}.is_timed(0));
+  CHECK(run_length{{.batch_size = 64, .workers = 8, .run = 7}, 4}.samples() == 7);
+}
+
+TEST_CASE("all workers share the first batch, however small its samples are", "[load]") {
+  const numbered data{320};
+  data.state->gate.store(1);
+  ps::loader loader{data, ps::sequential{}, {.batch_size = 32, .workers = 16, .prefetch = 1}};
+  std::thread opener{[&] {
+    // Every read is held: sixteen reads at once are sixteen workers in batch 0.
+    data.state->arrived.wait([](std::uint32_t count) { return count == 16; });
+    CHECK(data.state->running == 16);
+    data.state->gate.store(0);
+  }};
+  std::uint64_t next = 0;
+  for (auto& batch : loader.epoch(0)) {
+    for (const std::uint64_t label : labels_of(batch)) CHECK(label == next++);
+  }
+  CHECK(next == 320);
+  opener.join();
+}

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: BSL-1.0
+#include <penstock/transfer/refused_releases.hpp>
+
+#include <atomic>
+#include <exception>
+#include <stdexcept>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "support/catch.hpp"
+
+using penstock::detail::refused_releases;
+
+namespace {
+
+std::exception_ptr error(const char* what) {
+  return std::make_exception_ptr(std::runtime_error{what});
+}
+
+auto says(const char* what) { return Catch::Matchers::Message(what); }
+
+}  // namespace
+
+TEST_CASE("without a refusal nothing is thrown", "[transfer]") {
+  refused_releases all;
+  CHECK_FALSE(all.any());
+  all.rethrow();
+}
+
+TEST_CASE("a refusal is told once, the first of several", "[transfer]") {
+  refused_releases all;
+  all.note(error("first"), false);
+  all.note(error("second"), false);
+  CHECK(all.any());
+  CHECK_THROWS_MATCHES(all.rethrow(), std::runtime_error, says("first"));
+  CHECK_FALSE(all.any());
+  all.rethrow();
+}
+
+TEST_CASE("the refusal of a lost slot is told for good, whatever comes before and after it",
+          "[transfer]") {
+  refused_releases all;
+  all.note(error("slot free"), false);
+  all.note(error("slot lost"), true);
+  all.note(error("slot free"), false);
+  CHECK_THROWS_MATCHES(all.rethrow(), std::runtime_error, says("slot lost"));
+  CHECK_THROWS_MATCHES(all.rethrow(), std::runtime_error, says("slot lost"));
+  CHECK(all.any());
+}
+
+TEST_CASE("refusals may be noted on other threads while the consumer asks", "[transfer]") {
+  constexpr int threads = 3;
+  constexpr int rounds = 2000;
+  refused_releases all;
+  std::atomic<int> running{threads};
+  std::vector<std::thread> others;
+  for (int i = 0; i < threads; ++i) {
+    others.emplace_back([&] {
+      for (int round = 0; round < rounds; ++round) all.note(error("refused"), false);
+      --running;
+    });
+  }
+  int told = 0;
+  const auto ask = [&] {
+    try {
+      all.rethrow();
+    } catch (const std::runtime_error& refusal) {
+      told += std::string_view{refusal.what()} == "refused" ? 1 : 0;
+    }
+  };
+  while (running != 0) ask();
+  for (auto& other : others) other.join();
+  ask();
+  CHECK(told >= 1);
+  CHECK(told <= threads * rounds);
+  CHECK_FALSE(all.any());
+}
