@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
-#include <numeric>
 #include <string>
 #include <vector>
 
@@ -75,7 +74,7 @@ class tiles : public on_device<float> {
   static constexpr std::size_t size = std::size_t{3} * kernels::tile;
   tiles() : on_device(size), turned(size) {
     std::vector<float> numbers(size);
-    std::iota(numbers.begin(), numbers.end(), 0.0F);
+    for (std::size_t i = 0; i < size; ++i) numbers[i] = static_cast<float>(i);
     REQUIRE(cudaMemcpy(data, numbers.data(), size * sizeof(float), cudaMemcpyDefault) ==
             cudaSuccess);
   }

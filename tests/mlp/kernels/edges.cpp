@@ -7,7 +7,8 @@
 
 int main() {
   using namespace fused_on_cuda;
-  const digits data{80};  // five batches
+  const digits drawn{80};  // five batches
+  const auto data = drawn.data();
   const auto chosen = chosen_for(1);
   const auto expected = on_host(data, data, chosen);
   int unseen = 0;

@@ -61,18 +61,18 @@ struct outcome {
 };
 
 /// Trains in each of the modes.
-template <class Backend>
+template <class Backend, class Data>
 [[nodiscard]] std::vector<outcome> train(const typename Backend::device_type& device,
-                                         const Backend& backend, const digits& on,
-                                         const digits& tested, const mlp::options& chosen,
+                                         const Backend& backend, const Data& data,
+                                         const Data& tested, const mlp::options& chosen,
                                          const std::vector<mlp::technique>& modes) {
-  const auto data = on.data();
+  using pixel = mlp::pixel_of<Data>;
   device.enter_thread();
   const auto stream = Backend::make_stream(device);
   mlp::trainer<Backend> trained{device,        backend,     stream,     chosen.batch,
                                 chosen.epochs, data.size(), chosen.seed};
-  mlp::sample_store<typename Backend::device_type> test{device, tested.labels.size()};
-  test.fill(0, tested.data(), {}, stream);
+  mlp::sample_store<typename Backend::device_type, pixel> test{device, tested.size()};
+  test.fill(0, tested, {}, stream);
   std::vector<outcome> found;
   nothing_shown progress;
   for (const mlp::technique mode : modes) {
@@ -83,31 +83,32 @@ template <class Backend>
     } else if (mode == mlp::technique::overlapped) {
       mlp::train_overlapped(data, device, trained, chosen, progress);
     } else {
-      const mlp::resident_set<Backend> set{
+      const mlp::resident_set<Backend, pixel> set{
           device,       stream,        data,       false, mlp::order_of(chosen),
           chosen.batch, chosen.epochs, chosen.seed};
       static_cast<void>(mlp::train_resident(set, data.size(), device, trained, chosen, progress));
     }
-    found.push_back({trained.trace(), trained.accuracy(test.images.data(), test.labels.data(),
-                                                       tested.labels.size())});
+    found.push_back(
+        {trained.trace(), trained.accuracy(test.images.data(), test.labels.data(), tested.size())});
   }
   return found;
 }
 
 /// The same on the host device, in one mode.
-[[nodiscard]] inline outcome on_host(const digits& on, const digits& tested,
-                                     const mlp::options& chosen) {
-  return train(ps::host_device{}, mlp::host_backend{}, on, tested, chosen,
+template <class Data>
+[[nodiscard]] outcome on_host(const Data& data, const Data& tested, const mlp::options& chosen) {
+  return train(ps::host_device{}, mlp::host_backend{}, data, tested, chosen,
                {mlp::technique::serial})[0];
 }
 
 /// The same on the CUDA device, with the kernels that `chosen` names.
-[[nodiscard]] inline std::vector<outcome> on_cuda(const digits& on, const digits& tested,
-                                                  const mlp::options& chosen,
-                                                  const std::vector<mlp::technique>& modes) {
+template <class Data>
+[[nodiscard]] std::vector<outcome> on_cuda(const Data& data, const Data& tested,
+                                           const mlp::options& chosen,
+                                           const std::vector<mlp::technique>& modes) {
   const ps::cuda_device device{0};
   const mlp::cuda_backend backend{device, chosen.batch, chosen.kernels, chosen.graph};
-  return train(device, backend, on, tested, chosen, modes);
+  return train(device, backend, data, tested, chosen, modes);
 }
 
 /// The largest distance between the mean losses of the first five steps, at most; NaN if one is.
