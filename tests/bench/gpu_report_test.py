@@ -348,7 +348,7 @@ class Script(unittest.TestCase):
             self.assertTrue(ended[breakage.split(":")[0]].startswith(cases[breakage]), said)
 
     def test_a_step_that_hangs_ends_with_its_time_and_the_next_ones_run_out_of_it(self):
-        status, report, _ = self.place.report("mlp-tests:hang", PENSTOCK_REPORT_SECONDS="4")
+        status, report, _ = self.place.report("mlp-tests:hang", PENSTOCK_REPORT_SECONDS="8")
         ended = {s["name"]: s["ended"] for s in report["steps"]}
         self.assertEqual(status, 1)
         self.assertEqual(ended["mlp-tests"], "failed: time limit")
