@@ -283,6 +283,17 @@ class Script(unittest.TestCase):
         left = sorted(path.name for path in (self.place.folder / "out").iterdir())
         self.assertEqual(left, ["logs.txt", "report.json", "report.txt"])
 
+    def test_it_is_green_with_the_bench_on_the_double_of_the_runtime(self):
+        bench = os.environ.get("TRANSFER_BENCH_ON_DOUBLE")
+        if not bench:
+            self.skipTest("no TRANSFER_BENCH_ON_DOUBLE")
+        wrapper = f'#!/bin/bash\nexec "{bench}" --quick "$@"\n'
+        write(self.place.pack / "bin" / "penstock_cuda_transfer_bench", wrapper)
+        status, report, said = self.place.report()
+        self.assertEqual(status, 0, said)
+        self.assertGreater(len(report["transfer"]["rows"]), 20)
+        self.assertNotIn("NOT MEASURED", said)
+
     def test_its_steps_take_less_than_six_minutes(self):
         _, report, _ = self.place.report()
         self.assertLessEqual(sum(s["share"] for s in report["steps"]), 360)
