@@ -384,6 +384,7 @@ class Script(unittest.TestCase):
         self.assertEqual(status, 0, said)
         self.assertEqual(list(ended), STEPS)
         self.assertEqual(ended["pytorch"], "absent")
+        self.assertIn("ALL STEPS PASSED BUT THOSE LEFT OUT: mlp-cublas, mlp-steps-table", said)
         for name in ("mlp-cublas", "mlp-steps-table", "racecheck-cublas", "racecheck-fused"):
             self.assertEqual(ended[name], "left out")
         commands = {s["name"]: s["command"] for s in report["steps"]}
