@@ -433,7 +433,7 @@ class machine {
     loader_.emplace(how.data, order, device_, how.options);
     loader_number_ = ++numbers_;
     loader_next_ = ps::batch_position{};
-    slots_ = loader_->footprint().slots;
+    slots_ = loader_->footprint().slot_count;
     if (one_in(3)) make_feed();
   }
 

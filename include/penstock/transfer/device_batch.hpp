@@ -30,9 +30,9 @@ class device_batch {
   /// An empty lease.
   device_batch() = default;
   /// A lease of `slot`, whose end is ordered behind the work on `stream`.
-  device_batch(std::shared_ptr<device_slots<Record, Device>> slots, std::size_t slot,
+  device_batch(std::shared_ptr<device_slots<Record, Device>> ring, std::size_t slot,
                stream_ref stream) noexcept
-      : slots_(std::move(slots)),
+      : slots_(std::move(ring)),
         slot_(slot),
         stream_(stream),
         info_(slots_->info(slot)),

@@ -46,7 +46,7 @@ class feed {
         stream_(usable(source_.where(), stream)),
         memory_(shared_by_leases<memory_type, stream_ref>(
             source_.where(), source_.layout(), checked_depth(options), std::move(transform))),
-        slots_(memory_, &memory_->slots),
+        slots_(memory_, &memory_->ring),
         issued_(options.depth),
         when_held_(options.when_held) {}
   feed(feed&&) = delete;
