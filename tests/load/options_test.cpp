@@ -27,8 +27,8 @@ std::string refused(const ps::loader_options& options) {
 
 std::size_t slots(std::size_t workers, std::size_t prefetch,
                   std::size_t slot_bytes = std::size_t{1} << 20) {
-  return ps::detail::slot_count({.batch_size = 1, .workers = workers, .prefetch = prefetch},
-                                slot_bytes);
+  return ps::detail::wanted_slots({.batch_size = 1, .workers = workers, .prefetch = prefetch},
+                                  slot_bytes);
 }
 
 constexpr std::size_t most_slots = ps::claim_cursor<>::max_slots;

@@ -68,7 +68,7 @@ template <record_type Record>
                                             std::size_t slot_count) noexcept {
   const std::size_t run = run_size(options, layout.sample_bytes());
   return {.slot_count = slot_count,
-          .slots_asked = slot_count(options, layout.bytes()),
+          .slots_asked = wanted_slots(options, layout.bytes()),
           .slot_bytes = layout.bytes(),
           .bytes = static_cast<std::size_t>(saturating_product(slot_count, layout.bytes())),
           .pinned = options.pinned,
@@ -78,7 +78,7 @@ template <record_type Record>
 /// Has the budget grant the host slots of a loader. Throws `pinned_budget_exceeded`.
 inline memory_reservation reserve_slots(std::size_t slot_bytes, const loader_options& options) {
   constexpr double usual_share = 0.25;
-  const std::size_t asked = slot_count(options, slot_bytes);
+  const std::size_t asked = wanted_slots(options, slot_bytes);
   const bool may_be_fewer = options.over_budget == over_budget::fewer_slots;
   const memory_budget budget = options.budget ? *options.budget : memory_budget::share(usual_share);
   return budget.reserve(
@@ -99,7 +99,7 @@ template <record_type Record>
                                          const loader_options& options) {
   detail::require_valid(options);
   const batch_layout<Record> layout{extents, options.batch_size};
-  return detail::footprint_of(layout, options, detail::slot_count(options, layout.bytes()));
+  return detail::footprint_of(layout, options, detail::wanted_slots(options, layout.bytes()));
 }
 
 }  // namespace penstock::inline PENSTOCK_ABI

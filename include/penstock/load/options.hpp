@@ -159,7 +159,7 @@ inline void require_valid(const loader_options& options) {
 }
 
 /// How many host slots the options ask for: one at the consumer, the others read ahead.
-inline std::size_t slot_count(const loader_options& options, std::size_t slot_bytes) noexcept {
+inline std::size_t wanted_slots(const loader_options& options, std::size_t slot_bytes) noexcept {
   if (options.prefetch != 0) return options.prefetch + 1;
   if (options.workers == 0) return 2;  // one is read into while the other is copied
   // Many small batches a wake-up, few large ones: a hand-off costs the same for both.
