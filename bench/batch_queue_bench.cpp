@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSL-1.0
 // batch_queue beside its peers and floors, in the same run.
 //
 //   build/bench/bench/penstock_batch_queue_bench
@@ -5,14 +6,15 @@
 //   ... --benchmark_filter=wake             what a wake-up costs
 //
 // QUEUE/producers:P/consumers:C/capacity:N: one iteration passes 96,000 tickets of 64 bits from P
-// threads to C threads, as fast as they can, each its share; the clock runs from when all threads are there until the
-// last consumer is done. Peers that wait by themselves: oneTBB's concurrent_bounded_queue, and a ring
-// under a mutex with two condition variables. Boost.Lockfree's queue and spsc_queue fail at once: they
-// try again 32 times with a pause in between, then yield between tries. spsc_queue serves one producer
-// and one consumer only. moodycamel's ConcurrentQueue and BlockingConcurrentQueue (a token for each
+// threads to C threads, as fast as they can, each its share; the clock runs from when all threads are
+// there until the last consumer is done. batch_queue_spsc is the one for one producer and one consumer.
+// Peers that wait by themselves: oneTBB's concurrent_bounded_queue, and a ring under a mutex with two
+// condition variables. Boost.Lockfree's queue and spsc_queue (for one producer and one consumer) and
+// rigtorp's MPMCQueue (not lock-free) fail at once: they try again 32 times with a pause in between,
+// then yield between tries. moodycamel's ConcurrentQueue and BlockingConcurrentQueue (a token for each
 // thread, their best setting; in order only among the tickets of one producer) and oneTBB's
 // concurrent_queue have no bound, so nobody waits for room there; empty, the ones that can't wait do
-// as Boost's. Left out: rigtorp's MPMCQueue, which distributions do not have.
+// as Boost's.
 //
 // round_trip: the floor; a cache line there and back between two threads that spin on it.
 //
@@ -44,8 +46,13 @@
 #include <concurrentqueue/concurrentqueue.h>
 #endif
 
+#if defined(PENSTOCK_BENCH_HAS_RIGTORP)
+#include <rigtorp/MPMCQueue.h>
+#endif
+
 #include <penstock/core/sequence.hpp>
 #include <penstock/load/batch_queue.hpp>
+#include <penstock/load/single_producer_single_consumer.hpp>
 
 #include "support/program.hpp"
 
@@ -77,15 +84,18 @@ void insist(Try attempt) noexcept {
   }
 }
 
-class ours {
+template <class Threads>
+class batch_queue_of {
  public:
-  explicit ours(const shape& of) : queue_(of.capacity) {}
+  explicit batch_queue_of(const shape& of) : queue_(of.capacity) {}
   void push(ticket value) { queue_.push(value); }
   ticket pop() { return *queue_.pop(); }
 
  private:
-  ps::batch_queue<ticket> queue_;
+  ps::batch_queue<ticket, Threads> queue_;
 };
+using ours = batch_queue_of<ps::many_producers_many_consumers>;
+using ours_spsc = batch_queue_of<ps::single_producer_single_consumer>;
 
 class boost_queue {
  public:
@@ -166,6 +176,24 @@ struct ends {
   using producer = end_of<Queue>;
   using consumer = end_of<Queue>;
 };
+
+#if defined(PENSTOCK_BENCH_HAS_RIGTORP)
+class rigtorp_queue {
+ public:
+  explicit rigtorp_queue(const shape& of) : queue_(of.capacity) {}
+  void push(ticket value) {
+    insist([&] { return queue_.try_push(value); });
+  }
+  ticket pop() {
+    ticket value = 0;
+    insist([&] { return queue_.try_pop(value); });
+    return value;
+  }
+
+ private:
+  rigtorp::MPMCQueue<ticket> queue_;
+};
+#endif
 
 #if defined(PENSTOCK_BENCH_HAS_TBB)
 class tbb_bounded_queue {
@@ -412,11 +440,18 @@ void add_wake(const std::string& name) {
                                [why](benchmark::State& state) { state.SkipWithError(why); });
 }
 
-bench::goal at_least_as_fast_as(const std::string& peer, const shape& of) {
+bench::goal faster_than(const std::string& peer, const shape& of, double times = 1) {
   return {.name = name_of("batch_queue", of),
           .floor = name_of(peer, of),
           .what = bench::goal::kind::speed_at_least,
-          .bound = 1};
+          .bound = times};
+}
+
+bench::goal spsc_goal(const shape& of) {
+  return {.name = name_of("batch_queue_spsc", of),
+          .floor = name_of("boost_spsc_queue", of),
+          .what = bench::goal::kind::speed_at_least,
+          .bound = 0.9};
 }
 
 bench::goal crowd(const std::string& queue, double bound) {
@@ -439,13 +474,21 @@ int main(int argc, char** argv) {
   benchmark::RegisterBenchmark("round_trip", round_trip)->UseRealTime()->MinTime(0.02);
   add_wake<atomic_wait>("atomic");
   add_wake<by_queue<ours>>("batch_queue");
+  add_wake<by_queue<ours_spsc>>("batch_queue_spsc");
   add_wake<by_queue<mutex_ring>>("mutex");
   add_pass<ours>("batch_queue");
   add_pass<boost_queue>("boost_queue");
   for (const shape& of : shapes) {
-    if (of.producers == 1 && of.consumers == 1) add_pass<boost_spsc_queue>("boost_spsc_queue", of);
+    if (of.producers != 1 || of.consumers != 1) continue;
+    add_pass<ours_spsc>("batch_queue_spsc", of);
+    add_pass<boost_spsc_queue>("boost_spsc_queue", of);
   }
   add_pass<mutex_ring>("mutex");
+#if defined(PENSTOCK_BENCH_HAS_RIGTORP)
+  add_pass<rigtorp_queue>("rigtorp_queue");
+#else
+  add_absent("rigtorp_queue", "left out: rigtorp's MPMCQueue is not installed");
+#endif
 #if defined(PENSTOCK_BENCH_HAS_TBB)
   add_wake<by_queue<tbb_bounded_queue>>("tbb_bounded_queue");
   add_pass<tbb_bounded_queue>("tbb_bounded_queue");
@@ -464,41 +507,17 @@ int main(int argc, char** argv) {
     add_absent(name, "left out: moodycamel's ConcurrentQueue is not installed");
   }
 #endif
-  return bench::run(argc, argv, "batch_queue_bench",
-                    {wake_up("batch_queue", 1.3),
-                     wake_up("mutex", 0),
-                     wake_up("tbb_bounded_queue", 0),
-                     wake_up("moodycamel_blocking", 0),
-                     crowd("batch_queue", 0.5),
-                     crowd("boost_queue", 0),
-                     at_least_as_fast_as("boost_queue", shapes[0]),
-                     at_least_as_fast_as("boost_queue", shapes[1]),
-                     at_least_as_fast_as("boost_queue", shapes[2]),
-                     at_least_as_fast_as("boost_queue", shapes[3]),
-                     at_least_as_fast_as("boost_queue", shapes[4]),
-                     at_least_as_fast_as("boost_queue", shapes[5]),
-                     at_least_as_fast_as("boost_queue", shapes[6]),
-                     at_least_as_fast_as("boost_queue", shapes[7]),
-                     at_least_as_fast_as("boost_queue", shapes[8]),
-                     at_least_as_fast_as("boost_queue", shapes[9]),
-                     at_least_as_fast_as("tbb_bounded_queue", shapes[0]),
-                     at_least_as_fast_as("tbb_bounded_queue", shapes[1]),
-                     at_least_as_fast_as("tbb_bounded_queue", shapes[2]),
-                     at_least_as_fast_as("tbb_bounded_queue", shapes[3]),
-                     at_least_as_fast_as("tbb_bounded_queue", shapes[4]),
-                     at_least_as_fast_as("tbb_bounded_queue", shapes[5]),
-                     at_least_as_fast_as("tbb_bounded_queue", shapes[6]),
-                     at_least_as_fast_as("tbb_bounded_queue", shapes[7]),
-                     at_least_as_fast_as("tbb_bounded_queue", shapes[8]),
-                     at_least_as_fast_as("tbb_bounded_queue", shapes[9]),
-                     at_least_as_fast_as("mutex", shapes[0]),
-                     at_least_as_fast_as("mutex", shapes[1]),
-                     at_least_as_fast_as("mutex", shapes[2]),
-                     at_least_as_fast_as("mutex", shapes[3]),
-                     at_least_as_fast_as("mutex", shapes[4]),
-                     at_least_as_fast_as("mutex", shapes[5]),
-                     at_least_as_fast_as("mutex", shapes[6]),
-                     at_least_as_fast_as("mutex", shapes[7]),
-                     at_least_as_fast_as("mutex", shapes[8]),
-                     at_least_as_fast_as("mutex", shapes[9])});
+  std::vector<bench::goal> goals{
+      wake_up("batch_queue", 1.3),     wake_up("batch_queue_spsc", 0),    wake_up("mutex", 0),
+      wake_up("tbb_bounded_queue", 0), wake_up("moodycamel_blocking", 0), crowd("batch_queue", 0.5),
+      crowd("boost_queue", 0),
+  };
+  for (const shape& of : shapes) {
+    const bool is_few = of.producers <= 2 && of.consumers <= 2 && of.capacity == 256;
+    goals.push_back(faster_than("boost_queue", of, is_few ? 5 : 1));
+    goals.push_back(faster_than("tbb_bounded_queue", of));
+    goals.push_back(faster_than("mutex", of));
+    if (of.producers == 1 && of.consumers == 1) goals.push_back(spsc_goal(of));
+  }
+  return bench::run(argc, argv, "batch_queue_bench", goals);
 }

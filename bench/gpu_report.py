@@ -224,7 +224,13 @@ def lines_of(report, table):
     if report["pack"]:
         yield "packed: " + "; ".join(f"{key} {value}" for key, value in report["pack"].items())
     yield ""
-    yield "ALL STEPS RAN AND PASSED" if report["passed"] else "NOT ALL STEPS RAN AND PASSED"
+    not_run = [s["name"] for s in report["steps"] if s["ended"] in ("absent", "left out")]
+    if not report["passed"]:
+        yield "NOT ALL STEPS RAN AND PASSED"
+    elif not_run:
+        yield "ALL STEPS PASSED BUT THOSE LEFT OUT: " + ", ".join(not_run)
+    else:
+        yield "ALL STEPS RAN AND PASSED"
     yield ""
     for target in report["targets"]:
         if target["value"] is None:

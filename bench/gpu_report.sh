@@ -82,7 +82,7 @@ fi
 
 # ---- steps ---------------------------------------------------------------------------------------
 
-planned=0 # the end of this step's share, in seconds of this script
+planned=$SECONDS # the end of this step's share
 
 # note NAME ENDED SECONDS SHARE EXPECTS COMMAND: a line of steps.tsv, which gpu_report.py judges.
 note() { (IFS=$'\t' && printf '%s\n' "$*") >>"$steps/steps.tsv"; }

@@ -264,7 +264,7 @@ void floor_hand_off(benchmark::State& state, std::size_t batch) {
   };
   channel<full_slab> full;
   channel<std::byte*> empty;
-  std::vector<slab_ptr> slabs(make_loader<Work>(1, batch).footprint().slots);
+  std::vector<slab_ptr> slabs(make_loader<Work>(1, batch).footprint().slot_count);
   for (auto& slab : slabs) {
     slab = make_slab(batch * Work::bytes);
     empty.push(slab.get());

@@ -26,7 +26,7 @@ int main() {
                      .last = ps::last_batch::pad,  // all batches of one size
                      .pinned = false}};            // no GPU copies out of them
   const auto taken = loader.footprint();
-  std::cout << taken.slots << " slots of " << taken.slot_bytes << " bytes, "
+  std::cout << taken.slot_count << " slots of " << taken.slot_bytes << " bytes, "
             << (taken.pinned ? "" : "not ") << "pinned; " << loader.batches_per_epoch()
             << " batches an epoch\n";
 
@@ -41,6 +41,6 @@ int main() {
     fillers += batch.size() - batch.valid();
   }
   std::cout << samples << " samples and " << fillers << " fillers in two epochs\n";
-  const bool right = samples == 2000 && fillers == 16 && wrong == 0 && taken.slots == 5;
+  const bool right = samples == 2000 && fillers == 16 && wrong == 0 && taken.slot_count == 5;
   return right && !taken.pinned ? 0 : 1;
 }

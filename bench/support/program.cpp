@@ -218,7 +218,7 @@ std::string named(std::string function, std::initializer_list<axis> axes) {
   return function;
 }
 
-int run(int argc, char** argv, const std::string& program, std::initializer_list<goal> goals) {
+int run(int argc, char** argv, const std::string& program, const std::vector<goal>& goals) {
 #if !defined(NDEBUG)
   std::fprintf(stderr, "%s: built without NDEBUG: its numbers would mean nothing\n",
                program.c_str());

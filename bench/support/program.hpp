@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <string>
+#include <vector>
 
 namespace bench {
 
@@ -29,7 +30,7 @@ struct goal {
 /// whose floor moved by more than 20 % within the run: then the machine was too noisy to judge.
 /// Takes Google Benchmark's flags, and `--json FILE`: see bench/README.md for what is in it.
 /// Returns the exit status; a goal that was missed is no failure.
-int run(int argc, char** argv, const std::string& program, std::initializer_list<goal> goals);
+int run(int argc, char** argv, const std::string& program, const std::vector<goal>& goals);
 
 /// The full name that a goal knows a benchmark by, for axes that a loop makes:
 /// named("push_pop", {{"producers", 2}, {"capacity", 64}}).

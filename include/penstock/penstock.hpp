@@ -7,8 +7,8 @@
 ///                              +--- drained: free host slot ----+      released ----------+
 ///                                                                      (free device slot)
 ///
-/// The includes below follow the flow. Needs Boost's headers and threads, nothing else; the sources
-/// that need a library (`data/gzip.hpp`: zlib) are headers of their own.
+/// The includes below follow the flow. They need threads and nothing else; what needs a library is a
+/// header of its own: `data/gzip.hpp` (zlib), `load/single_producer_single_consumer.hpp` (Boost).
 
 // core: names, records, where a batch's fields lie, views, errors
 #include <penstock/core/batch.hpp>
@@ -72,6 +72,7 @@
 #include <penstock/load/options.hpp>
 #include <penstock/load/quarantine.hpp>
 #include <penstock/load/stalled_read.hpp>
+#include <penstock/load/ticket_ring.hpp>
 #include <penstock/load/worker_pool.hpp>
 
 // transfer: copies that run under the consumer's work

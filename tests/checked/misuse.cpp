@@ -232,7 +232,8 @@ void used_on_a_stream_of_the_batch_before() {
   }
 }
 
-/// A device whose copies take a quarter of a second: whoever does not wait for one is always too early.
+/// A device whose copies take a quarter of a second: whoever does not wait for one is always too
+/// early.
 const ps::host_device slow_bus{{.copy_bytes_per_second = 1000}};
 
 auto loader_on(const ps::host_device& device) {

@@ -3,8 +3,10 @@
 #include <array>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <future>
 #include <memory>
+#include <new>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -194,7 +196,8 @@ void the_body_waits_for_the_stream() {
   }
 }
 
-/// The end of a lease is queued in its stream, also from that stream's own work and where it is full.
+/// The end of a lease is queued in its stream, also from that stream's own work and where it is
+/// full.
 void a_lease_ends_on_its_full_stream() {
   auto loader = make_loader(1);
   ps::host_device device;
@@ -208,6 +211,33 @@ void a_lease_ends_on_its_full_stream() {
     gate.set_value();
   }
   device.synchronize(stream);
+}
+
+/// The host device, but for the second event.
+struct few_events : ps::host_device {
+  std::shared_ptr<int> left = std::make_shared<int>(1);
+  [[nodiscard]] event_type make_event() const {
+    if ((*left)-- == 0) throw std::bad_alloc{};
+    return ps::host_device::make_event();
+  }
+};
+
+/// Slots that could not be made leave nothing forbidden where they would have been.
+void slots_that_were_not_made() {
+  const ps::batch_layout<record> layout{ps::record_extents<record>{}, 4};
+  bool is_refused = false;
+  try {
+    const ps::host_slots<record, few_events> slots{few_events{}, layout, 3,
+                                                   ps::memory_kind::pinned};
+  } catch (const std::bad_alloc&) {
+    is_refused = true;
+  }
+  require(is_refused, "an event that can't be made is an exception");
+  const ps::host_device device;
+  const std::size_t bytes = 3 * layout.bytes();
+  const auto again = device.allocate_pinned(bytes);  // at the same place, and touched
+  std::memset(again.data, 1, bytes);
+  device.deallocate_pinned(again.data, bytes);
 }
 
 /// Writes nothing of a sample but its label.
@@ -260,5 +290,6 @@ int main() {
   a_transform_and_leases_that_stay();
   the_body_waits_for_the_stream();
   a_lease_ends_on_its_full_stream();
+  slots_that_were_not_made();
   std::puts("nothing to report");
 }

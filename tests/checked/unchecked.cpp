@@ -33,6 +33,7 @@ struct device_lease {
   std::shared_ptr<void> slots;
   std::size_t slot;
   std::optional<ps::host_stream_ref> stream;
+  ps::batch_info info;
 };
 static_assert(sizeof(ps::device_batch<record, ps::host_device>) == sizeof(device_lease));
 

@@ -412,7 +412,7 @@ TEST_CASE("a program's own capture survives a live loader", "[cuda]") {
     ps::loader loader{
         numbered{400}, ps::sequential{}, device, {.batch_size = 10, .workers = 2, .prefetch = 2}};
     ps::transfer feed{loader, stream, {.depth = 1}};
-    const std::size_t slots = loader.footprint().slots;
+    const std::size_t slots = loader.footprint().slot_count;
     REQUIRE(slots + 4 < 40);
     auto range = feed.epoch(0);
     auto it = range.begin();

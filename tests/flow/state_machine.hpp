@@ -7,9 +7,11 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <future>
 #include <initializer_list>
 #include <map>
 #include <memory>
@@ -50,6 +52,12 @@ class bad_sample : public std::runtime_error {
   std::uint64_t index;
 };
 
+/// What a sampler throws that has no order.
+class no_order : public std::runtime_error {
+ public:
+  no_order() : std::runtime_error("no order today") {}
+};
+
 /// What a consumer's loop throws.
 struct consumer_error {};
 
@@ -65,8 +73,14 @@ struct chaotic {
   std::uint64_t flaky_in = 0;    // one of so many can't be read at once
   std::size_t flaky_fails = 0;   // how often
   std::uint64_t yields_in = 64;  // one of so many lets other threads run
+  // What `size` says, where it does not say `count`.
+  std::shared_ptr<std::atomic<std::uint64_t>> other_size =
+      std::make_shared<std::atomic<std::uint64_t>>(0);
 
-  [[nodiscard]] std::uint64_t size() const { return count; }
+  [[nodiscard]] std::uint64_t size() const {
+    const std::uint64_t other = *other_size;
+    return other != 0 ? other : count;
+  }
   [[nodiscard]] bool is_bad(std::uint64_t index) const { return is_one(index, 1, bad_in); }
   void read(std::uint64_t index, ps::sample<record_type> out, ps::sample_generator& rng) const {
     if (is_one(index, 3, yields_in)) std::this_thread::yield();
@@ -88,6 +102,20 @@ struct chaotic {
     const bool again = so_far < flaky_fails;
     so_far = again ? so_far + 1 : 0;
     return again;
+  }
+};
+
+/// A shuffled order that one epoch has none of. A fingerprint asks for the epochs 0 and 1 alone.
+struct moody {
+  static constexpr std::uint64_t never = ~std::uint64_t{0};
+  ps::shuffled inner;
+  std::shared_ptr<std::atomic<std::uint64_t>> bad_epoch =
+      std::make_shared<std::atomic<std::uint64_t>>(never);
+
+  [[nodiscard]] std::uint64_t size(std::uint64_t n) const { return inner.size(n); }
+  [[nodiscard]] ps::permutation order(std::uint64_t n, std::uint64_t epoch) const {
+    if (epoch == *bad_epoch) throw no_order{};
+    return inner.order(n, epoch);
   }
 };
 
@@ -189,7 +217,7 @@ void look_at(const Batch& batch, const expected& must) {
   require(std::equal(bits.begin(), bits.end(), must.bits.begin(), must.bits.end()), "other bits");
 }
 
-using loader_type = ps::loader<chaotic, ps::shuffled>;
+using loader_type = ps::loader<chaotic, moody>;
 using feed_type = ps::transfer<loader_type&>;
 using owner_type = ps::transfer<loader_type>;
 using host_lease = loader_type::batch_type;
@@ -314,6 +342,7 @@ class machine {
   void clear() {
     drop_world();
     kept_.clear();
+    while (!away_.empty()) end_away();
     saved_.reset();
   }
 
@@ -322,11 +351,16 @@ class machine {
 
  private:
   static constexpr std::size_t most_kept = 12;
+  static constexpr std::size_t most_away = 4;
 
   struct kept_lease {
     any_lease lease;
     std::shared_ptr<const expected> must;
     std::uint64_t of;  // the number of its loader or feed
+  };
+  struct away_lease {  // on a thread that is about to drop it
+    std::future<void> end;
+    std::uint64_t of;
   };
   struct saved_state {
     identity who;
@@ -392,10 +426,14 @@ class machine {
         how.data.flaky_fails = policy.retries;
       }
     }
-    loader_.emplace(how.data, ps::shuffled{.seed = how.who.order_seed}, device_, how.options);
+    how.data.other_size = std::make_shared<std::atomic<std::uint64_t>>(0);
+    moody order{ps::shuffled{.seed = how.who.order_seed}};
+    bad_epoch_ = order.bad_epoch;
+    if (one_in(4)) *bad_epoch_ = 2 + below(3);
+    loader_.emplace(how.data, order, device_, how.options);
     loader_number_ = ++numbers_;
     loader_next_ = ps::batch_position{};
-    slots_ = loader_->footprint().slots;
+    slots_ = loader_->footprint().slot_count;
     if (one_in(3)) make_feed();
   }
 
@@ -461,6 +499,13 @@ class machine {
         kept_.begin(), kept_.end(), [&](const kept_lease& one) { return one.of == number; }));
   }
 
+  /// How many leases may be held, those counted that another thread is about to drop.
+  [[nodiscard]] std::size_t most_held_of(std::uint64_t number) const {
+    return kept_of(number) + static_cast<std::size_t>(std::count_if(
+                                 away_.begin(), away_.end(),
+                                 [&](const away_lease& one) { return one.of == number; }));
+  }
+
   /// A place as the begin of the next epoch where it is an epoch's end.
   [[nodiscard]] ps::batch_position normal(const ps::batch_position& at) const {
     if (at.batch != how_.who.batches()) return at;
@@ -484,7 +529,13 @@ class machine {
     (is_feed ? feed_next_ : loader_next_) = next;
   }
 
+  [[nodiscard]] bool has_no_order(const ps::batch_position& at) const {
+    return is_resized() || at.epoch == *bad_epoch_;
+  }
+  [[nodiscard]] bool is_resized() const { return *how_.data.other_size != 0; }
+
   [[nodiscard]] bool is_bad(const ps::batch_position& at) const {
+    if (has_no_order(at)) return true;
     return how_.data.bad_in != 0 && expect(how_, at).bad.has_value();
   }
 
@@ -497,6 +548,10 @@ class machine {
 
   [[nodiscard]] bool is_exhausted(bool is_feed) const {
     return kept_of(loader_number_) == slots_ || (is_feed && kept_of(feed_number_) == how_.depth);
+  }
+  [[nodiscard]] bool may_be_exhausted(bool is_feed) const {
+    return most_held_of(loader_number_) >= slots_ ||
+           (is_feed && most_held_of(feed_number_) >= how_.depth);
   }
 
   /// A batch has come: it is the next one, or one of the next where they come in any order.
@@ -513,7 +568,7 @@ class machine {
     require(found != left_.end() && *found == at, "a batch out of its turn");
     left_.erase(found);
     expected must = expect(how_, at);
-    require(!must.bad, "a batch that can't be read");
+    require(!must.bad && !has_no_order(at), "a batch that can't be read");
     note_next(is_feed, normal({at.epoch, at.batch + 1}));
     count("batch");
     return must;
@@ -525,9 +580,9 @@ class machine {
   }
 
   void note_exhausted(bool is_feed) {
-    require(is_exhausted(is_feed), "leases_exhausted though a slot is free");
+    require(may_be_exhausted(is_feed), "leases_exhausted though a slot is free");
     require(!left_.empty(), "leases_exhausted at the end");
-    require(is_feed || !how_.options.in_order || kept_of(loader_number_) == slots_ ||
+    require(is_feed || !how_.options.in_order || most_held_of(loader_number_) >= slots_ ||
                 !is_bad(left_.front()),
             "leases_exhausted before the batch's own error");
     require(!failure_of(is_feed), "leases_exhausted is no batch's");
@@ -552,10 +607,23 @@ class machine {
                            : std::find(left_.begin(), left_.end(), at);
     require(found != left_.end() && *found == at, "the failure of another batch");
     const expected must = expect(how_, at);
+    require(!has_no_order(at), "a sample that was read without an order");
     require(must.bad && *must.bad == where->position && must.bad_sample == where->sample &&
                 must.bad_sample == error.index,
             "the failure of another sample");
     count("bad sample");
+  }
+
+  void note_no_order(bool is_feed, bool is_resize) {
+    const auto where = failure_of(is_feed);
+    require(where.has_value() && where->stage == "order", "no order, and no place");
+    const ps::batch_position at{where->epoch, where->batch};
+    const auto found = how_.options.in_order && !left_.empty()
+                           ? left_.begin()
+                           : std::find(left_.begin(), left_.end(), at);
+    require(found != left_.end() && *found == at, "the missing order of another batch");
+    require(is_resize == is_resized() && has_no_order(at), "a missing order that is there");
+    count(is_resize ? "size changed" : "no order");
   }
 
   [[nodiscard]] std::optional<ps::failure> failure_of(bool is_feed) const {
@@ -573,7 +641,8 @@ class machine {
 
   void act() {
     if (is_cancelled_ && one_in(10)) make_world();
-    static constexpr std::array<operation, 20> all{{
+    if (is_resized() && one_in(3)) resize();
+    static constexpr std::array<operation, 23> all{{
         {"begin", 10, &machine::begin},
         {"advance", 45, &machine::advance},
         {"begin again", 3, &machine::begin_again},
@@ -582,6 +651,9 @@ class machine {
         {"keep", 10, &machine::keep},
         {"drop", 10, &machine::drop},
         {"drop elsewhere", 2, &machine::drop_elsewhere},
+        {"drop meanwhile", 8, &machine::drop_meanwhile},
+        {"change the order", 3, &machine::change_order},
+        {"change the size", 2, &machine::resize},
         {"move leases", 5, &machine::move_leases},
         {"look at leases", 4, &machine::look_at_leases},
         {"move loader or feed", 4, &machine::move_loader},
@@ -619,6 +691,10 @@ class machine {
       note_end();
     } catch (const bad_sample& error) {
       note_bad(one.is_feed(), error);
+    } catch (const no_order&) {
+      note_no_order(one.is_feed(), false);
+    } catch (const ps::dataset_changed&) {
+      note_no_order(one.is_feed(), true);
     } catch (const ps::leases_exhausted&) {
       note_exhausted(one.is_feed());
     } catch (const ps::cancelled&) {
@@ -802,6 +878,10 @@ class machine {
       count("exception in the loop");
     } catch (const bad_sample& error) {
       note_bad(is_feed, error);
+    } catch (const no_order&) {
+      note_no_order(is_feed, false);
+    } catch (const ps::dataset_changed&) {
+      note_no_order(is_feed, true);
     } catch (const ps::leases_exhausted&) {
       note_exhausted(is_feed);
     } catch (const ps::cancelled&) {
@@ -851,6 +931,46 @@ class machine {
     if (!one) return;
     count("dropped elsewhere");
     std::thread{[lease = std::move(one->lease)]() mutable { lease = {}; }}.join();
+  }
+
+  /// Another thread looks at a lease and drops it, while whatever is done here goes on. The model
+  /// does not know when that has happened.
+  void drop_meanwhile() {
+    if (away_.size() == most_away) end_away();
+    auto one = pick();
+    if (!one) return;
+    count("dropped meanwhile");
+    const std::uint64_t of = one->of;
+    away_.push_back({std::async(std::launch::async,
+                                [own = std::move(*one), turns = below(50)]() mutable {
+                                  for (std::uint64_t i = 0; i < turns; ++i) {
+                                    std::this_thread::yield();
+                                  }
+                                  if (const auto* lease = std::get_if<host_lease>(&own.lease)) {
+                                    look_at(*lease, *own.must);
+                                  }
+                                  own.lease = {};
+                                }),
+                     of});
+  }
+
+  /// Waits for the first of them, and throws what it has found.
+  void end_away() {
+    auto end = std::move(away_.front().end);
+    away_.erase(away_.begin());
+    end.get();
+  }
+
+  /// Another epoch has no order, or all have.
+  void change_order() {
+    if (is_live()) return;  // what is read ahead may have asked already
+    *bad_epoch_ = one_in(2) ? moody::never : 2 + below(3);
+  }
+
+  /// The dataset has another size than when its loader was made, or that one again.
+  void resize() {
+    if (is_live()) return;
+    *how_.data.other_size = is_resized() ? 0 : how_.who.samples + 1;
   }
 
   void move_leases() {
@@ -995,7 +1115,10 @@ class machine {
            (feed_    ? ", a feed"
             : owner_ ? ", an owning feed"
                      : ", no feed") +
-           ", kept " + number(kept_.size()) + ", left " + number(left_.size());
+           ", kept " + number(kept_.size()) + ", away " + number(away_.size()) +
+           (is_resized() ? ", resized" : "") +
+           (*bad_epoch_ == moody::never ? "" : ", no epoch " + number(bad_epoch_->load())) +
+           ", left " + number(left_.size());
   }
 
   std::uint64_t seed_;
@@ -1007,7 +1130,9 @@ class machine {
   ps::host_device device_;
   ps::host_stream stream_ = device_.make_stream();
   std::vector<kept_lease> kept_;  // outlive what they are of
+  std::vector<away_lease> away_;  // so do these
   setup how_;
+  std::shared_ptr<std::atomic<std::uint64_t>> bad_epoch_;
   std::optional<loader_type> loader_;
   std::optional<feed_type> feed_;    // over loader_, or
   std::optional<owner_type> owner_;  // with what was loader_

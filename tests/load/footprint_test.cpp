@@ -52,7 +52,7 @@ TEST_CASE("what a loader will take is known before it is taken, and is what it t
             .batch_size = 10, .workers = workers, .prefetch = prefetch, .pinned = pinned};
         const ps::loader_footprint need = ps::footprint<record>({}, options);
         CHECK(need.slot_bytes == slot_bytes);
-        CHECK(need.bytes == need.slots * slot_bytes);
+        CHECK(need.bytes == need.slot_count * slot_bytes);
         CHECK(need.pinned_bytes() == (pinned ? need.bytes : 0));
         CHECK(need.pageable_bytes() == (pinned ? 0 : need.bytes));
         const ledger_device device;
@@ -94,7 +94,7 @@ TEST_CASE("over its budget a loader takes the slots that fit, and says so", "[lo
                                            .pinned = pinned,
                                            .budget = budget,
                                            .over_budget = ps::over_budget::fewer_slots});
-    CHECK(loader.footprint().slots == 4);
+    CHECK(loader.footprint().slot_count == 4);
     CHECK(loader.footprint().slots_asked == 10);
     CHECK(loader.footprint().bytes == 4 * slot_bytes);
     CHECK(device.pinned_bytes() == (pinned ? 4 * slot_bytes : 0));
@@ -136,7 +136,7 @@ TEST_CASE("a loader with a single slot gives the same batches", "[load]") {
                                        .run = 3,
                                        .budget = ps::memory_budget::bytes(slot_bytes),
                                        .over_budget = ps::over_budget::fewer_slots});
-      REQUIRE(loader.footprint().slots == 1);
+      REQUIRE(loader.footprint().slot_count == 1);
       CHECK(epochs_of(loader) == expected);  // one slot leaves no other order
       for (auto& batch : loader.epoch(0)) {
         if (batch.index() == 3) break;
@@ -170,8 +170,8 @@ TEST_CASE("loaders that are given one budget share it", "[load]") {
       .prefetch = 3, .budget = budget, .over_budget = ps::over_budget::fewer_slots};
   std::optional first{loader_on(device, options)};
   const auto second = loader_on(device, options);
-  CHECK(first->footprint().slots == 4);
-  CHECK(second.footprint().slots == 2);
+  CHECK(first->footprint().slot_count == 4);
+  CHECK(second.footprint().slot_count == 2);
   CHECK(budget.used() == 6 * slot_bytes);
   CHECK_THROWS_AS(loader_on(device, options), ps::pinned_budget_exceeded);
 
@@ -183,7 +183,7 @@ TEST_CASE("loaders that are given one budget share it", "[load]") {
   kept.reset();
   CHECK(budget.used() == 2 * slot_bytes);
   CHECK(device.pinned_bytes() == 2 * slot_bytes);
-  CHECK(loader_on(device, options).footprint().slots == 4);
+  CHECK(loader_on(device, options).footprint().slot_count == 4);
 }
 
 TEST_CASE("without a budget of the user's each loader has one of its own", "[load]") {
@@ -192,7 +192,7 @@ TEST_CASE("without a budget of the user's each loader has one of its own", "[loa
   const auto first = loader_on(device, options);
   const auto second = loader_on(device, options);
   CHECK_FALSE(first.options().budget.has_value());
-  CHECK(first.footprint().slots + second.footprint().slots == 8);
+  CHECK(first.footprint().slot_count + second.footprint().slot_count == 8);
 }
 
 TEST_CASE("slots that the device refuses are given back to the budget", "[load]") {

@@ -147,7 +147,7 @@ TEST_CASE("the footprint is prefetch + 1 slots of the layout's bytes", "[load]")
   ps::loader loader{
       numbered{100}, ps::sequential{}, {.batch_size = 10, .workers = 2, .prefetch = 5}};
   const auto footprint = loader.footprint();
-  CHECK(footprint.slots == 6);
+  CHECK(footprint.slot_count == 6);
   CHECK(footprint.slot_bytes == 512 + 256);  // 10 x 8 floats and 10 labels, at multiples of 256
   CHECK(footprint.bytes == 6 * footprint.slot_bytes);
   ps::loader pageable{numbered{100}, ps::sequential{}, {.batch_size = 10, .pinned = false}};

@@ -27,7 +27,7 @@ ps::pinned_budget_exceeded refusal(const ps::memory_budget& budget, const ps::sl
   std::optional<ps::pinned_budget_exceeded> problem;
   try {
     const auto granted = budget.reserve(demand);
-    FAIL("granted " << granted.slots() << " slots");
+    FAIL("granted " << granted.slot_count() << " slots");
   } catch (const ps::pinned_budget_exceeded& thrown) {
     problem = thrown;
   }
@@ -81,9 +81,9 @@ TEST_CASE("a share that is none is refused by name", "[memory]") {
 }
 
 TEST_CASE("slots may fill the budget to the last byte and no further", "[memory]") {
-  const ps::slot_demand twelve{.slots = 12, .least = 12, .slot_bytes = 100};
+  const ps::slot_demand twelve{.slot_count = 12, .least = 12, .slot_bytes = 100};
   const auto whole = ps::memory_budget::bytes(1200).reserve(twelve);
-  CHECK(whole.slots() == 12);
+  CHECK(whole.slot_count() == 12);
   CHECK(whole.asked() == 12);
   CHECK(whole.bytes() == 1200);
   CHECK_THROWS_AS(static_cast<void>(ps::memory_budget::bytes(1199).reserve(twelve)),
@@ -91,14 +91,14 @@ TEST_CASE("slots may fill the budget to the last byte and no further", "[memory]
 }
 
 TEST_CASE("who can do with fewer slots gets as many as fit, down to the least", "[memory]") {
-  const ps::slot_demand flexible{.slots = 12, .least = 2, .slot_bytes = 100};
+  const ps::slot_demand flexible{.slot_count = 12, .least = 2, .slot_bytes = 100};
   const auto granted = [&](std::uint64_t limit) {
     const auto budget = ps::memory_budget::bytes(limit);
     const auto part = budget.reserve(flexible);
     CHECK(part.asked() == 12);
-    CHECK(part.bytes() == 100 * part.slots());
+    CHECK(part.bytes() == 100 * part.slot_count());
     CHECK(budget.used() == part.bytes());
-    return part.slots();
+    return part.slot_count();
   };
   CHECK(granted(most) == 12);
   CHECK(granted(1199) == 11);
@@ -110,7 +110,7 @@ TEST_CASE("who can do with fewer slots gets as many as fit, down to the least", 
 }
 
 TEST_CASE("a reservation ends once, also after the budget, and moves", "[memory]") {
-  const ps::slot_demand one{.slots = 1, .least = 1, .slot_bytes = 100};
+  const ps::slot_demand one{.slot_count = 1, .least = 1, .slot_bytes = 100};
   std::optional<ps::memory_budget> budget = ps::memory_budget::bytes(250);
   const ps::memory_budget copy = *budget;
   ps::memory_reservation first = budget->reserve(one);
@@ -146,7 +146,8 @@ TEST_CASE("threads that share a budget never take more than there is", "[memory]
       threads.emplace_back([&, thread] {
         for (int turn = 0; turn < 5000; ++turn) {
           try {
-            const auto part = budget.reserve({.slots = 5, .least = 2, .slot_bytes = 70 + thread});
+            const auto part =
+                budget.reserve({.slot_count = 5, .least = 2, .slot_bytes = 70 + thread});
             if (held.fetch_add(part.bytes()) + part.bytes() > limit) too_much = true;
             if (budget.used() > limit) too_much = true;
             ++granted;
@@ -164,7 +165,7 @@ TEST_CASE("threads that share a budget never take more than there is", "[memory]
 
 TEST_CASE("a budget that is exceeded says the need, the limit and what to lower", "[memory]") {
   const auto budget = ps::memory_budget::bytes(std::uint64_t{2} << 30);
-  const auto alone = refusal(budget, {.slots = 12, .least = 12, .slot_bytes = 273 * mib});
+  const auto alone = refusal(budget, {.slot_count = 12, .least = 12, .slot_bytes = 273 * mib});
   CHECK(std::string{alone.what()} ==
         "pinned_budget_exceeded: 3.2 GiB needed for 12 slots of 273.0 MiB, limit 2.0 GiB: lower "
         "prefetch or batch_size, raise budget, or say over_budget::fewer_slots");
@@ -172,8 +173,8 @@ TEST_CASE("a budget that is exceeded says the need, the limit and what to lower"
   CHECK(alone.limit() == std::uint64_t{2} << 30);
   CHECK(alone.used() == 0);
 
-  const auto other = budget.reserve({.slots = 2, .least = 2, .slot_bytes = 900 * mib});
-  const auto shared = refusal(budget, {.slots = 12, .least = 1, .slot_bytes = 273 * mib});
+  const auto other = budget.reserve({.slot_count = 2, .least = 2, .slot_bytes = 900 * mib});
+  const auto shared = refusal(budget, {.slot_count = 12, .least = 1, .slot_bytes = 273 * mib});
   CHECK(std::string{shared.what()} ==
         "pinned_budget_exceeded: 273.0 MiB needed for at least 1 slot of 273.0 MiB, limit 2.0 GiB, "
         "of which 1.8 GiB are taken already: lower batch_size, or raise budget");
@@ -184,10 +185,12 @@ TEST_CASE("a budget that is exceeded says the need, the limit and what to lower"
 
 TEST_CASE("a need beyond 64 bits is the largest number and not a small one", "[memory]") {
   constexpr std::uint64_t huge = std::uint64_t{1} << 40;
-  CHECK(refusal(ps::memory_budget::bytes(1000), {.slots = huge, .least = huge, .slot_bytes = huge})
+  CHECK(refusal(ps::memory_budget::bytes(1000),
+                {.slot_count = huge, .least = huge, .slot_bytes = huge})
             .need() == most);
   const auto all = ps::memory_budget::bytes(most);
-  CHECK(refusal(all, {.slots = huge, .least = huge, .slot_bytes = huge}).need() == most);
+  CHECK(refusal(all, {.slot_count = huge, .least = huge, .slot_bytes = huge}).need() == most);
   CHECK(all.used() == 0);
-  CHECK(all.reserve({.slots = huge, .least = 1, .slot_bytes = huge}).slots() == (1 << 24) - 1);
+  CHECK(all.reserve({.slot_count = huge, .least = 1, .slot_bytes = huge}).slot_count() ==
+        (1 << 24) - 1);
 }

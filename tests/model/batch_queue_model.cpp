@@ -22,13 +22,54 @@ struct payloads {
   }
 };
 
-using queue = penstock::batch_queue<std::uint32_t, model::atomics>;
+/// What a ring of one producer and one consumer promises, and no more: each end is moved by its own
+/// thread, released and acquired. Stands for Boost's, to check the bell that goes with it.
+template <class T, class Atomics>
+class ordinary_ring {
+ public:
+  explicit ordinary_ring(std::size_t capacity) : capacity_(static_cast<std::uint32_t>(capacity)) {}
+  bool try_push(const T& ticket) {
+    const std::uint32_t tail = tail_.load(std::memory_order_relaxed);
+    if (tail - head_.load(std::memory_order_acquire) == capacity_) return false;
+    tickets_[tail % 4].set(ticket);
+    tail_.store(tail + 1, std::memory_order_release);
+    return true;
+  }
+  bool try_pop(T& ticket) {
+    const std::uint32_t head = head_.load(std::memory_order_relaxed);
+    if (tail_.load(std::memory_order_acquire) == head) return false;
+    ticket = tickets_[head % 4].get();
+    head_.store(head + 1, std::memory_order_release);
+    return true;
+  }
 
-/// `Producers` push, `Consumers` pop, each `Each` tickets; all of them wait.
-template <class Scenario, int Producers, int Consumers, std::uint32_t Tickets, std::size_t Capacity>
+ private:
+  std::uint32_t capacity_;
+  std::array<model::plain<T>, 4> tickets_{};
+  typename Atomics::template atomic<std::uint32_t> tail_{0};
+  typename Atomics::template atomic<std::uint32_t> head_{0};
+};
+
+/// One thread on either side, with the fences of `Fences`.
+template <class Fences>
+struct one_each {
+  template <class T, class Atomics>
+  using ring = ordinary_ring<T, Atomics>;
+  template <class Atomics>
+  using bell = penstock::basic_bell<Atomics, Fences>;
+  static constexpr bool is_ordered = false;
+};
+
+template <class Threads = penstock::many_producers_many_consumers>
+using queue_of = penstock::batch_queue<std::uint32_t, Threads, model::atomics>;
+using queue = queue_of<>;
+
+/// `Producers` push, `Consumers` pop, each its share of the tickets; all of them wait.
+template <class Scenario, int Producers, int Consumers, std::uint32_t Tickets, std::size_t Capacity,
+          class Queue = queue>
 struct flow : model::scenario<Scenario, Producers + Consumers> {
   payloads<Tickets> known;
-  queue tickets{Capacity};
+  Queue tickets{Capacity};
 
   void thread(unsigned index) {
     if (index < Producers) {
@@ -52,6 +93,10 @@ struct one_to_one : flow<one_to_one, 1, 1, 2, 1> {};
 struct two_to_one : flow<two_to_one, 2, 1, 2, 1> {};
 struct one_to_two : flow<one_to_two, 1, 2, 2, 1> {};
 struct two_to_two : flow<two_to_two, 2, 2, 8, 2> {};
+using even = one_each<penstock::even_fences<model::atomics>>;
+using one_sided = one_each<model::one_sided_fences>;
+struct by_fences : flow<by_fences, 1, 1, 2, 1, queue_of<even>> {};
+struct by_one_sided_fences : flow<by_one_sided_fences, 1, 1, 2, 1, queue_of<one_sided>> {};
 
 /// The producer closes behind its tickets; the consumers get all of them, and the end.
 template <class Scenario, int Consumers, std::uint32_t Tickets>
@@ -114,18 +159,23 @@ struct quiet_pushes : model::scenario<quiet_pushes, 2> {
 }  // namespace
 
 int main(int argc, char** argv) {
-  return model::run(argc, argv,
-                    {
-                        model::in_all<cancelled_push>("a push into a full queue is cancelled"),
-                        model::with_interruptions<close_one>("closed behind a ticket", 4),
-                        model::with_interruptions<quiet_pushes>("quiet pushes, then a wake-up", 3),
-                        model::with_interruptions<one_to_one>("one producer, one consumer", 3),
-                        model::with_interruptions<close_two>("closed, two consumers", 2),
-                        model::with_interruptions<two_to_one>("two producers, one consumer", 2),
-                        model::with_interruptions<one_to_two>("one producer, two consumers", 2),
-                        model::at_random<two_to_two>("two producers, two consumers"),
-                        model::at_random<close_many>("closed, three consumers"),
-                        model::at_random<cancelled_push>("a push into a full queue is cancelled"),
-                        model::at_random<quiet_pushes>("quiet pushes, then a wake-up"),
-                    });
+  return model::run(
+      argc, argv,
+      {
+          model::with_interruptions<cancelled_push>("a push into a full queue is cancelled", 4),
+          model::with_interruptions<close_one>("closed behind a ticket", 3),
+          model::with_interruptions<quiet_pushes>("quiet pushes, then a wake-up", 3),
+          model::with_interruptions<one_to_one>("one producer, one consumer", 2),
+          model::with_interruptions<by_fences>("an ordinary ring", 2),
+          model::with_interruptions<by_one_sided_fences>("one-sided fences", 2),
+          model::with_interruptions<close_two>("closed, two consumers", 2),
+          model::with_interruptions<two_to_one>("two producers, one consumer", 1),
+          model::with_interruptions<one_to_two>("one producer, two consumers", 1),
+          model::at_random<two_to_two>("two producers, two consumers"),
+          model::at_random<close_many>("closed, three consumers"),
+          model::at_random<by_fences>("an ordinary ring"),
+          model::at_random<by_one_sided_fences>("one-sided fences"),
+          model::at_random<cancelled_push>("a push into a full queue is cancelled"),
+          model::at_random<quiet_pushes>("quiet pushes, then a wake-up"),
+      });
 }

@@ -128,6 +128,13 @@ class atomic {
     note_write();
     return before;
   }
+  bool compare_exchange_strong(T& expected, T value, std::memory_order success,
+                               std::memory_order failure, const place& where = {}) {
+    const bool is_swapped = value_.compare_exchange_strong(expected, value, relacys(success), where,
+                                                           relacys(failure), where);
+    if (is_swapped) note_write();
+    return is_swapped;
+  }
   T fetch_add(T by, std::memory_order order = std::memory_order_seq_cst, const place& where = {}) {
     const T before = value_.fetch_add(by, relacys(order), where);
     note_write();
@@ -211,6 +218,12 @@ struct atomics {
   static void pause() noexcept {}
   static void yield() noexcept {}
   static void fence(const place& where = {}) { rl::atomic_thread_fence(rl::mo_seq_cst, where); }
+};
+
+/// The fences of a bell whose sleepers have the kernel send one to all threads.
+struct one_sided_fences {
+  static void of_changer() noexcept {}
+  static void of_sleeper(const place& where = {}) { rl::systemwide_fence(where); }
 };
 
 /// A variable that is no atomic: two threads that get at it unordered, one of them writing, are a

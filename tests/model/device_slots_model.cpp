@@ -16,7 +16,8 @@ struct host_batch {
   static void release_after(model::device::stream_ref) {}
 };
 
-/// Device slots that are all held as leases, and a consumer that waits for one of them as a feed does.
+/// Device slots that are all held as leases, and a consumer that waits for one of them as a feed
+/// does.
 template <class Scenario, int Threads>
 struct held : model::scenario<Scenario, Threads> {
   device_slots slots{model::device{},

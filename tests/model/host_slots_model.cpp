@@ -149,14 +149,14 @@ int main(int argc, char** argv) {
   return model::run(
       argc, argv,
       {
-          model::with_interruptions<starving>("the consumer starves", 3),
-          model::with_interruptions<closing>("the ring is closed", 3),
-          model::with_interruptions<reads_itself>("the consumer reads itself", 3),
+          model::with_interruptions<starving>("the consumer starves", 2),
+          model::with_interruptions<closing>("the ring is closed", 2),
+          model::with_interruptions<reads_itself>("the consumer reads itself", 2),
           model::with_interruptions<reads_itself_and_is_closed>(
-              "the consumer reads itself, and the ring is closed", 3),
+              "the consumer reads itself, and the ring is closed", 2),
           model::with_interruptions<starving_for_another>("the consumer starves for another's slot",
-                                                          2),
-          model::with_interruptions<half_come_back>("half of the slots come back", 2),
+                                                          1),
+          model::with_interruptions<half_come_back>("half of the slots come back", 1),
           model::at_random<starving>("the consumer starves"),
           model::at_random<starving_for_another>("the consumer starves for another's slot"),
           model::at_random<half_come_back>("half of the slots come back"),

@@ -131,6 +131,15 @@ TEST_CASE("device slots lie at fixed addresses, one behind the other", "[transfe
   }
 }
 
+TEST_CASE("slots of more bytes than an address can count are out of memory", "[transfer]") {
+  using wide = ps::record<ps::field<"x", std::uint8_t, ps::dyn>>;
+  using slots = ps::device_slots<wide, ps::host_device>;
+  const std::size_t length = (std::size_t{1} << 62) + 256;  // four of them: 1024, modulo 2^64
+  const ps::batch_layout<wide> huge{ps::record_extents<wide>{{length}}, 1};
+  CHECK_THROWS_AS(slots(ps::host_device{}, huge, 4), ps::out_of_memory);
+  CHECK_THROWS_AS(slots(ps::host_device{}, huge, 3), ps::out_of_memory);  // which do not wrap
+}
+
 TEST_CASE("a lease says what it holds, and gives the device's memory as views", "[transfer]") {
   const watched_device device;
   const auto slots = make_ring(device, 2);
@@ -360,6 +369,26 @@ TEST_CASE("several more streams may use a lease, their events are made once", "[
   gate.store(1);
   slots->wait_for_copy(0, device.inline_stream());
   CHECK(device.copies() == 7);
+}
+
+TEST_CASE("a stream is named once for a lease, however often it is said", "[transfer]") {
+  const watched_device device;
+  const auto slots = make_ring(device, 1);
+  auto stream = device.make_stream();
+  auto second = device.make_stream();
+  slots->copy_in(0, host_memory{1});
+  auto batch = hand_out(slots, 0, stream);
+  const int events = device.seen->events;
+  int records = 0;
+  for (int step = 0; step < 100; ++step) {
+    batch.also_used_on(second);
+    batch.also_used_on(stream);
+  }
+  CHECK(device.seen->events == events + 1);
+  device.seen->on_record = [&records] { ++records; };
+  batch = lease{};
+  device.seen->on_record = nullptr;
+  CHECK(records == 2);
 }
 
 TEST_CASE("a batch that nobody wants is discarded behind its copy, without waiting", "[transfer]") {

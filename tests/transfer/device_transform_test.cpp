@@ -222,7 +222,7 @@ TEST_CASE("a host slot comes back behind the copy and before the transform", "[t
   const numbered data{200};
   ps::loader loader{
       data, ps::sequential{}, device, {.batch_size = 10, .workers = 1, .prefetch = 1}};
-  const auto slots = static_cast<std::uint32_t>(loader.footprint().slots);
+  const auto slots = static_cast<std::uint32_t>(loader.footprint().slot_count);
   gated_transform transform;
   transform.hold();
   auto stream = device.make_stream();

@@ -117,7 +117,7 @@ TEST_CASE("a feed of a loader with a single slot gives all batches, right and in
                          .run = 3,
                          .budget = ps::memory_budget::bytes(slot_bytes),
                          .over_budget = ps::over_budget::fewer_slots}};
-      REQUIRE(loader.footprint().slots == 1);
+      REQUIRE(loader.footprint().slot_count == 1);
       std::vector<std::uint64_t> seen;
       std::vector<std::uint64_t> expected;
       for (std::uint64_t i = 0; i < 3 * 95; ++i) expected.push_back(i % 95);

@@ -7,11 +7,12 @@
 
 #include <penstock/core/version.hpp>
 
+#include <cstdio>
+#include <cstdlib>
+
 #if PENSTOCK_CHECKED
 #include <atomic>
 #include <concepts>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <memory>
@@ -50,8 +51,8 @@
 ///   without a move in between, or that holds no batch. Any thread may end it, and use its views;
 /// - two threads that advance one loop at once;
 /// - on the host device, an element of a device batch (`operator()`, `[]`) that is used before the
-///   batch's copy is complete; and a batch whose data the loop's body has taken (`data`, `flat`), though
-///   the feed was given a stream and nobody has used that stream until the lease ended;
+///   batch's copy is complete; and a batch whose data the loop's body has taken (`data`, `flat`),
+///   though the feed was given a stream and nobody has used that stream until the lease ended;
 /// - `used_on(stream)` for a stream that the end of the lease does not wait for.
 ///
 /// Free memory is filled with 0xFF, which is NaN in every float format and -1 in every signed integer:
@@ -66,6 +67,25 @@
 /// (`also_used_on`), and at the next step for a lease that ended during a capture of its stream.
 
 namespace penstock::inline PENSTOCK_ABI {
+
+namespace detail {
+
+/// In any build: the program was about to use memory that it does not have. One line, and the end.
+[[noreturn, gnu::cold, gnu::noinline]] inline void wrong_use(const char* message) noexcept {
+  std::fprintf(stderr, "penstock: %s\n", message);
+  std::fflush(stderr);
+  std::abort();
+}
+
+/// Of a lease.
+[[noreturn, gnu::cold, gnu::noinline]] inline void no_batch() noexcept {
+  wrong_use(
+      "a lease was used that holds no batch: it was moved from, given back by release_after, or "
+      "never "
+      "given one");
+}
+
+}  // namespace detail
 
 #if PENSTOCK_CHECKED
 
@@ -113,8 +133,8 @@ class lease_record {
     alive_.store(serial, std::memory_order_release);
   }
 
-  /// The data of the lease with this number is complete: at once, or behind its copy. A late call for a
-  /// lease of long ago changes nothing.
+  /// The data of the lease with this number is complete: at once, or after its copy. A late call
+  /// for a lease of long ago changes nothing.
   void arrive(std::uint64_t serial) noexcept {
     std::uint64_t last = arrived_.load(std::memory_order_relaxed);
     while (last < serial && !arrived_.compare_exchange_weak(last, serial, std::memory_order_release,
@@ -341,8 +361,8 @@ class lease_guard {
     std::tie(record_, serial_) = lease_records::all().take(epoch, index);
     record_->arrive(serial_);
   }
-  /// A lease of this batch begins, whose data is complete once `copies` gets here: before an event that
-  /// is recorded next. A stream that does not run functions of the host's is not looked at.
+  /// A lease of this batch begins, whose data is complete once `copies` gets here: before an event
+  /// that is recorded next. A stream that does not run functions of the host's is not looked at.
   template <class Stream>
   lease_guard(std::uint64_t epoch, std::uint64_t index, Stream copies) {
     std::tie(record_, serial_) = lease_records::all().take(epoch, index);

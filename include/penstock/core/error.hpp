@@ -90,8 +90,8 @@ class [[gnu::visibility("default")]] index_error : public error {
   std::uint64_t size_;
 };
 
-/// All leases are held and the consumer asks for one more: waiting might never end, unless leases end
-/// on other threads (`when_held::wait`).
+/// All leases are held and the consumer asks for one more: waiting might never end, unless leases
+/// end on other threads (`when_held::wait`).
 class [[gnu::visibility("default")]] leases_exhausted : public error {
  public:
   using error::error;

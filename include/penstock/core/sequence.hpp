@@ -149,10 +149,18 @@ class basic_sequence {
   mutable typename Atomics::template atomic<std::uint32_t> sleepers_{0};
 };
 
+/// The fences of a bell: one for who has made a change, one for who is about to sleep. Of two
+/// threads that each write, call one of them and read what the other one writes, one sees it.
+template <class Atomics>
+struct even_fences {
+  static void of_changer() noexcept { Atomics::fence(); }
+  static void of_sleeper() noexcept { Atomics::fence(); }
+};
+
 /// Where threads wait for what is no number, as for a ticket in a queue. Whoever changes what they wait
 /// for rings; that costs a fence while nobody sleeps, and one system call for all that fell asleep since
 /// the last one.
-template <class Atomics = std_atomics>
+template <class Atomics = std_atomics, class Fences = even_fences<Atomics>>
 class basic_bell {
  public:
   /// Wakes all who sleep, to look again. To be called behind each change that somebody may wait for.
@@ -163,7 +171,7 @@ class basic_bell {
 
   /// The first half of `ring`: leaves sleepers asleep until somebody calls `wake`; who is not asleep
   /// yet sees the change.
-  void announce() noexcept { Atomics::fence(); }
+  void announce() noexcept { fences_.of_changer(); }
 
   /// The second half, for all that was announced before, by this thread or by another one.
   void wake() noexcept {
@@ -195,7 +203,7 @@ class basic_bell {
       // rings. That ring is not in `seen`, which was read before the sleeper asked: the wait ends.
       const std::uint32_t seen = rings_.load(std::memory_order_relaxed);
       asked_.exchange(1, std::memory_order_seq_cst);
-      Atomics::fence();
+      fences_.of_sleeper();
       if (look()) return;  // and asked_ remains 1: one wake-up too many
       rings_.wait(seen, std::memory_order_acquire);
     } while (!look());
@@ -211,6 +219,7 @@ class basic_bell {
 
   typename Atomics::template atomic<std::uint32_t> rings_{0};
   typename Atomics::template atomic<std::uint32_t> asked_{0};  // 1: somebody sleeps, or is about to
+  [[no_unique_address]] Fences fences_;
 };
 
 /// The sequence that the library itself uses.

@@ -39,7 +39,8 @@ namespace detail {
 using host_clock = std::chrono::steady_clock;
 
 /// The queue of one host stream: a bounded ring of operations that are held inline, run in order by
-/// one thread. Threads that push take a lock; the running thread never waits for room, nor for itself.
+/// one thread. Threads that push take a lock; the running thread never waits for room, nor for
+/// itself.
 class host_queue : public std::enable_shared_from_this<host_queue> {
  public:
   static constexpr std::size_t capacity = 256;
@@ -50,9 +51,9 @@ class host_queue : public std::enable_shared_from_this<host_queue> {
 
   [[nodiscard]] const host_device_options& options() const noexcept { return options_; }
 
-  /// Appends `work`; waits while the ring is full, but on the queue's own thread: only that one makes
-  /// room, so what does not fit is kept on the heap there. `work` is moved in and destroyed after its
-  /// run.
+  /// Appends `work`; waits while the ring is full, but on the queue's own thread: only that one
+  /// makes room, so what does not fit is kept on the heap there. `work` is moved in and destroyed
+  /// after its run.
   template <class Work>
   void push(Work work) {
     static_assert(sizeof(Work) <= operation_bytes && alignof(Work) <= alignof(std::max_align_t),
@@ -80,8 +81,9 @@ class host_queue : public std::enable_shared_from_this<host_queue> {
     pushed_signal_.store(static_cast<std::uint32_t>(position + 1));
   }
 
-  /// Runs `work` at once on the calling thread if nothing is queued; false otherwise. In order all the
-  /// same: whoever pushes next does so behind the lock, and events recorded now mark what is complete.
+  /// Runs `work` at once on the calling thread if nothing is queued; false otherwise. In order all
+  /// the same: whoever pushes next does so behind the lock, and events recorded now mark what is
+  /// complete.
   template <class Work>
   bool run_if_idle(const Work& work) {
     const std::lock_guard lock{push_};
@@ -118,16 +120,16 @@ class host_queue : public std::enable_shared_from_this<host_queue> {
     completed_signal_.wait([&](std::uint32_t) { return completed() >= position; });
   }
 
-  /// Whose work the calling thread runs; null on a thread of no stream. Of the thread's own: no other
-  /// thread can tell as well whether it is that one.
+  /// Whose work the calling thread runs; null on a thread of no stream. Of the thread's own: no
+  /// other thread can tell as well whether it is that one.
   [[nodiscard]] static host_queue*& running() noexcept {
     thread_local host_queue* queue = nullptr;
     return queue;
   }
   [[nodiscard]] bool runs_here() const noexcept { return running() == this; }
 
-  /// The body of the stream's thread: runs operations until one of them has called `stop`, and those
-  /// that operations have pushed behind it.
+  /// The body of the stream's thread: runs operations until one of them has called `stop`, and
+  /// those that operations have pushed after it.
   void run() noexcept {
     flushed_denormals::keep_on();
     mark_stream_thread();
@@ -212,8 +214,9 @@ class host_queue : public std::enable_shared_from_this<host_queue> {
   bool stopped_ = false;                 // of the stream's thread
   host_clock::time_point busy_until_{};  // of the stream's thread
   std::array<operation, capacity> ring_;
-  // Of the stream's thread. Invariant: an operation stands in the ring at its position modulo the ring's
-  // size, or here in the order of positions, if the ring was full: each position has one place.
+  // Of the stream's thread. Invariant: an operation stands in the ring at its position modulo the
+  // ring's size, or here in the order of positions, if the ring was full: each position has one
+  // place.
   std::deque<std::unique_ptr<spilled_operation>> spilled_;
   // 64 bits count, so that an event recorded billions of operations ago stays complete; the 32-bit
   // words beside them are what threads sleep on.
@@ -223,8 +226,8 @@ class host_queue : public std::enable_shared_from_this<host_queue> {
   sequence completed_signal_;
 };
 
-/// Runs `work` at `start`, or later where the thread wakes late. Returns the modelled end: `start` and
-/// the time of the work, without the lateness.
+/// Runs `work` at `start`, or later where the thread wakes late. Returns the modelled end: `start`
+/// and the time of the work, without the lateness.
 template <class Work>
 host_clock::time_point modelled_run(host_clock::time_point start, Work&& work) {
   std::this_thread::sleep_until(start);

@@ -36,7 +36,8 @@ class host_event {
 /// once on the thread that gives it, and a wait blocks that thread.
 class host_stream_ref {
  public:
-  /// Refers to `stream`, which must outlive it. Throws `std::logic_error` for one that was moved from.
+  /// Refers to `stream`, which must outlive it. Throws `std::logic_error` for one that was moved
+  /// from.
   host_stream_ref(host_stream& stream);  // NOLINT: implicit by intent
   host_stream_ref(std::nullptr_t) = delete;
   host_stream_ref(int) = delete;
@@ -52,10 +53,10 @@ class host_stream_ref {
     return own;
   }
 
-  /// Runs `work()` after all that was given to the stream before. Returns at once but for the inline
-  /// stream, and while 256 operations wait. Work may launch into its own stream: that never waits, and
-  /// takes memory of the heap for what is beyond 256. `work` is moved in: at most 96 bytes. What it
-  /// throws, `synchronize` throws; on the inline stream `launch` itself.
+  /// Runs `work()` after all that was given to the stream before. Returns at once but for the
+  /// inline stream, and while 256 operations wait. Work may launch into its own stream: that never
+  /// waits, and takes memory of the heap for what is beyond 256. `work` is moved in: at most 96
+  /// bytes. What it throws, `synchronize` throws; on the inline stream `launch` itself.
   template <class Work>
   void launch(Work work) const {
     if (queue_ == nullptr) {
@@ -70,8 +71,8 @@ class host_stream_ref {
     }
   }
 
-  /// For checked builds: a number that moves with each launch into the stream, copy, record, and wait
-  /// for it; nothing for the inline stream.
+  /// For checked builds: a number that moves with each launch into the stream, copy, record, and
+  /// wait for it; nothing for the inline stream.
   [[nodiscard]] std::optional<std::uint64_t> uses() const noexcept {
     return queue_ != nullptr ? std::optional{queue_->uses()} : std::nullopt;
   }
@@ -86,9 +87,9 @@ class host_stream_ref {
 };
 
 /// Owns a thread that runs the work given to the stream, in order, with denormals flushed. The
-/// destructor waits for all of it, and for what that launches into the stream; in work of the stream's
-/// own it waits for nothing, and the thread ends after all. Move-only; a moved-from stream may be
-/// assigned to and destroyed, anything else throws `std::logic_error`.
+/// destructor waits for all of it, and for what that launches into the stream; in work of the
+/// stream's own it waits for nothing, and the thread ends after all. Move-only; a moved-from stream
+/// may be assigned to and destroyed, anything else throws `std::logic_error`.
 class host_stream {
  public:
   /// Starts the stream's thread. Throws `std::system_error` when the system refuses one.

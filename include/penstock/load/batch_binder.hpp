@@ -69,8 +69,10 @@ class batch_binder {
     const std::lock_guard lock{mutex_};
     if (bound_ == end_ || next_.range != next.range) return false;
     batch.bind(plan_->at(next.at), bound_++, order_);
-    if (error_) batch.note_error(error_, {"order", next.at.epoch, next.at.batch});
-    next_.at = plan_->normal({next.at.epoch, next.at.batch + 1});
+    const failure where{"order", next.at.epoch, next.at.batch};
+    if (error_) batch.note_error(error_, where);
+    const batch_position following{next.at.epoch, next.at.batch + 1};
+    next_.at = plan_->normal(following);
     return true;
   }
 

@@ -1,38 +1,48 @@
+// SPDX-License-Identifier: BSL-1.0
 #pragma once
-
-#include <boost/lockfree/queue.hpp>
 
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <type_traits>
 
 #include <penstock/core/error.hpp>
 #include <penstock/core/sequence.hpp>
+#include <penstock/load/ticket_ring.hpp>
 
 namespace penstock::inline PENSTOCK_ABI {
 
-/// What may travel through a `batch_queue`: small trivial values, tickets and not owners.
-template <class T>
-concept queue_ticket = std::is_trivially_copyable_v<T> && std::is_trivially_destructible_v<T> &&
-                       std::is_default_constructible_v<T> && sizeof(T) <= 64;
+/// The threads that use a `batch_queue`: any number on either side.
+struct many_producers_many_consumers {
+  /// What carries the tickets.
+  template <queue_ticket T, class Atomics>
+  using ring = ticket_ring<T, Atomics>;
+  /// Where threads wait.
+  template <class Atomics>
+  using bell = basic_bell<Atomics>;
+  /// Whether the ring orders each change before whatever its thread looks at next, so that the bell
+  /// need not.
+  static constexpr bool is_ordered = true;
+};
 
-/// A bounded first-in-first-out queue of tickets for any number of producers and consumers.
+/// A bounded first-in-first-out queue of tickets: a `ticket_ring` with waiting and an end. All
+/// memory is taken at construction. What was written before a push is seen after its pop. A thread
+/// that is stopped inside a call holds up nobody but those that it is just waking.
 ///
-/// `boost::lockfree::queue` passes the tickets; this adds blocking, closing and nothing else. All
-/// memory is taken at construction. What was written before a push is seen behind its pop. A thread
-/// that is preempted inside a call holds up nobody but those that it is just waking.
+/// Any number of producers and consumers. With one thread on either side,
+/// `batch_queue<T, single_producer_single_consumer>` is faster. `penstock.hpp` leaves it out: it
+/// needs `#include <penstock/load/single_producer_single_consumer.hpp>`.
 ///
 /// Closing ends all waiting: pushes fail from then on, pops deliver what is left and then fail.
-template <queue_ticket T, class Atomics = std_atomics>
+template <queue_ticket T, class Threads = many_producers_many_consumers,
+          class Atomics = std_atomics>
 class batch_queue {
  public:
   /// The largest capacity there is.
-  static constexpr std::size_t max_capacity = 65534;  // Boost links nodes by 16-bit index
+  static constexpr std::size_t max_capacity = std::size_t{1} << 20;
 
   /// Room for exactly `capacity` tickets; throws `option_error` for 0 and above `max_capacity`.
-  explicit batch_queue(std::size_t capacity) : capacity_(checked(capacity)), queue_(capacity) {}
+  explicit batch_queue(std::size_t capacity) : capacity_(checked(capacity)), ring_(capacity) {}
   batch_queue(batch_queue&&) = delete;
 
   /// How many tickets fit.
@@ -45,15 +55,16 @@ class batch_queue {
     return true;
   }
 
-  /// The same, but who sleeps in `pop` goes on sleeping until `wake_poppers`: for a producer to whom
-  /// a wake-up costs more than the consumer gains by each single ticket.
+  /// The same, but who sleeps in `pop` goes on sleeping until `wake_poppers`: for a producer to
+  /// whom a wake-up costs more than the consumer gains by each single ticket.
   bool try_push_quietly(T ticket) noexcept {
-    if (was_closed() || !queue_.bounded_push(ticket)) return false;
-    pushed_.announce();
+    if (was_closed() || !ring_.try_push(ticket)) return false;
+    if constexpr (!Threads::is_ordered) pushed_.announce();
     return true;
   }
 
-  /// Wakes who sleeps in `pop` although tickets were pushed quietly. A system call only if one does.
+  /// Wakes who sleeps in `pop` although tickets were pushed quietly. A system call only if one
+  /// does.
   void wake_poppers() noexcept { pushed_.wake(); }
 
   /// Appends a ticket, waiting for room; false when the queue is closed.
@@ -67,8 +78,9 @@ class batch_queue {
   /// Takes the oldest ticket; nothing when the queue is empty. Never blocks.
   [[nodiscard]] std::optional<T> try_pop() noexcept {
     T ticket{};
-    if (!queue_.pop(ticket)) return std::nullopt;
-    popped_.ring();
+    if (!ring_.try_pop(ticket)) return std::nullopt;
+    if constexpr (!Threads::is_ordered) popped_.announce();
+    popped_.wake();
     return ticket;
   }
 
@@ -90,7 +102,7 @@ class batch_queue {
   /// Whether `close` was called by then.
   [[nodiscard]] bool was_closed() const noexcept { return closed_.load(std::memory_order_acquire); }
   /// Whether there was nothing to pop at some moment during the call.
-  [[nodiscard]] bool was_empty() const noexcept { return queue_.empty(); }
+  [[nodiscard]] bool was_empty() const noexcept { return ring_.was_empty(); }
 
  private:
   static std::size_t checked(std::size_t capacity) {
@@ -102,10 +114,10 @@ class batch_queue {
   }
 
   std::size_t capacity_;
-  boost::lockfree::queue<T, boost::lockfree::fixed_sized<true>> queue_;
-  // Looked at with each push and each pop, written by those who sleep and wake: a line for each side.
-  alignas(cache_line) basic_bell<Atomics> pushed_;
-  alignas(cache_line) basic_bell<Atomics> popped_;
+  typename Threads::template ring<T, Atomics> ring_;
+  // Looked at with each push and each pop, written by those who sleep and wake: a line each.
+  alignas(cache_line) typename Threads::template bell<Atomics> pushed_;
+  alignas(cache_line) typename Threads::template bell<Atomics> popped_;
   alignas(cache_line) typename Atomics::template atomic<bool> closed_{false};
 };
 

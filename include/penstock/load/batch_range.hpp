@@ -31,11 +31,17 @@ class batch_range {
     using difference_type = std::ptrdiff_t;
 
     iterator() = default;
-    [[nodiscard]] batch_type& operator*() const noexcept { return flow_->current(); }
-    [[nodiscard]] batch_type* operator->() const noexcept { return &flow_->current(); }
+    [[nodiscard]] batch_type& operator*() const noexcept {
+      if (flow_ == nullptr) at_end();
+      return flow_->current();
+    }
+    [[nodiscard]] batch_type* operator->() const noexcept { return &**this; }
+    /// At the end when there is no further batch, and when it throws; stays there.
     iterator& operator++() {
+      if (flow_ == nullptr) return *this;
       [[maybe_unused]] const auto inside = gate_.enter();
-      if (!flow_->advance()) flow_ = nullptr;
+      Flow* const flow = std::exchange(flow_, nullptr);
+      if (flow->advance()) flow_ = flow;
       return *this;
     }
     void operator++(int) { ++*this; }
@@ -46,6 +52,11 @@ class batch_range {
    private:
     friend class batch_range;
     iterator(Flow* flow, const detail::call_gate& gate) noexcept : flow_(flow), gate_(gate) {}
+    [[noreturn]] static void at_end() noexcept {
+      detail::wrong_use(
+          "an iterator over batches was used at its end: after the last batch, or after ++ has "
+          "thrown");
+    }
     Flow* flow_ = nullptr;
     [[no_unique_address]] detail::call_gate gate_;
   };

@@ -21,8 +21,8 @@ namespace penstock::inline PENSTOCK_ABI::detail {
 class delivery {
  public:
   /// For as many undelivered batches as there are slots.
-  delivery(std::size_t slots, bool in_order)
-      : in_order_(in_order), announced_(slots), finished_(slots) {}
+  delivery(std::size_t slot_count, bool in_order)
+      : in_order_(in_order), announced_(slot_count), finished_(slot_count) {}
 
   /// Batch `sequence` lies complete in `slot`.
   void announce(std::uint64_t sequence, std::uint32_t slot) noexcept {

@@ -107,7 +107,7 @@ class engine {
   [[nodiscard]] const Device& where() const noexcept { return device_; }
   [[nodiscard]] const epoch_plan& plan() const noexcept { return plan_; }
   [[nodiscard]] const batch_layout<record_type>& layout() const noexcept { return layout_; }
-  [[nodiscard]] const host_slots<record_type, Device>& slots() const noexcept { return *slots_; }
+  [[nodiscard]] const host_slots<record_type, Device>& ring() const noexcept { return *slots_; }
   [[nodiscard]] const batch_position& next_position() const noexcept { return next_position_; }
   [[nodiscard]] std::uint64_t dataset_size() const noexcept { return dataset_size_; }
   [[nodiscard]] const Sampler& order() const noexcept { return sampler_; }
@@ -216,7 +216,7 @@ class engine {
 
   std::shared_ptr<host_slots<record_type, Device>> make_slots() const {
     auto granted = reserve_slots(layout_.bytes(), options_);
-    const auto count = static_cast<std::size_t>(granted.slots());
+    const auto count = static_cast<std::size_t>(granted.slot_count());
     return shared_by_leases<host_slots<record_type, Device>, typename Device::stream_ref>(
         device_, layout_, count, slot_memory(options_), std::move(granted));
   }

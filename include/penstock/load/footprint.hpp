@@ -16,7 +16,7 @@ namespace penstock::inline PENSTOCK_ABI {
 /// The host memory of a loader: what it takes, from `footprint`, or what it has taken, from
 /// `loader::footprint`. All of it is taken at construction.
 struct loader_footprint {
-  std::size_t slots = 0;  ///< host slots
+  std::size_t slot_count = 0;  ///< host slots
   std::size_t slots_asked =
       0;  ///< as the options ask; more than `slots` where the budget had no room
   std::size_t slot_bytes = 0;  ///< bytes of each, see `batch_layout`
@@ -51,13 +51,13 @@ constexpr std::size_t saturating_sum(std::size_t a, std::size_t b, std::size_t c
 }
 
 /// See `loader_footprint::bookkeeping`.
-inline std::size_t most_bookkeeping(const loader_options& options, std::size_t slots,
+inline std::size_t most_bookkeeping(const loader_options& options, std::size_t slot_count,
                                     std::size_t run) noexcept {
   constexpr std::size_t kib = 1024;
   const bool skips = options.on_error.then == on_error::skip;
   const std::size_t fixed = is_plain(options.on_error) ? 32 * kib : 96 * kib;
   const std::size_t workers = std::max<std::size_t>(1, options.workers);
-  return saturating_sum(slots, kib + (skips ? options.batch_size : 0),
+  return saturating_sum(slot_count, kib + (skips ? options.batch_size : 0),
                         saturating_sum(workers, saturating_sum(8, run, kib), fixed));
 }
 
@@ -65,14 +65,14 @@ inline std::size_t most_bookkeeping(const loader_options& options, std::size_t s
 template <record_type Record>
 [[nodiscard]] loader_footprint footprint_of(const batch_layout<Record>& layout,
                                             const loader_options& options,
-                                            std::size_t slots) noexcept {
+                                            std::size_t slot_count) noexcept {
   const std::size_t run = run_size(options, layout.sample_bytes());
-  return {.slots = slots,
+  return {.slot_count = slot_count,
           .slots_asked = slot_count(options, layout.bytes()),
           .slot_bytes = layout.bytes(),
-          .bytes = static_cast<std::size_t>(saturating_product(slots, layout.bytes())),
+          .bytes = static_cast<std::size_t>(saturating_product(slot_count, layout.bytes())),
           .pinned = options.pinned,
-          .bookkeeping = most_bookkeeping(options, slots, run)};
+          .bookkeeping = most_bookkeeping(options, slot_count, run)};
 }
 
 /// Has the budget grant the host slots of a loader. Throws `pinned_budget_exceeded`.
@@ -82,7 +82,7 @@ inline memory_reservation reserve_slots(std::size_t slot_bytes, const loader_opt
   const bool may_be_fewer = options.over_budget == over_budget::fewer_slots;
   const memory_budget budget = options.budget ? *options.budget : memory_budget::share(usual_share);
   return budget.reserve(
-      {.slots = asked, .least = may_be_fewer ? least_slots : asked, .slot_bytes = slot_bytes});
+      {.slot_count = asked, .least = may_be_fewer ? least_slots : asked, .slot_bytes = slot_bytes});
 }
 
 }  // namespace detail

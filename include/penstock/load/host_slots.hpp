@@ -56,10 +56,10 @@ class host_slots {
         wake_at_(std::max<std::size_t>(1, count / 2)),
         returned_(count) {
     drained_.reserve(count);
-    for (std::uint32_t slot = 0; slot < count; ++slot) {
-      drained_.push_back(where.make_event());
-      give_back(slot);
-    }
+    for (std::size_t slot = 0; slot < count; ++slot) drained_.push_back(where.make_event());
+    // After all that may throw: a checked build forbids the memory, and the destructor allows it
+    // again.
+    for (std::uint32_t slot = 0; slot < count; ++slot) give_back(slot);
   }
   host_slots(host_slots&&) = delete;
 
@@ -99,8 +99,8 @@ class host_slots {
   /// For a consumer that reads itself: as `acquire`, and whoever ends a lease wakes it.
   [[nodiscard]] std::optional<std::uint32_t> acquire_starving() {
     struct fed {
-      host_slots& slots;
-      ~fed() { slots.set_starving(false); }
+      host_slots& ring;
+      ~fed() { ring.set_starving(false); }
     } const scope{*this};
     set_starving(true);
     return acquire();
@@ -152,7 +152,7 @@ class host_slots {
 
   /// For a consumer that asks for a batch while leases hold every slot, and is not to wait for one.
   [[noreturn]] void throw_exhausted() const {
-    const std::string remedy = granted_.slots() < granted_.asked()
+    const std::string remedy = granted_.slot_count() < granted_.asked()
                                    ? "raise budget, which had no room for the " +
                                          std::to_string(granted_.asked()) + " that were asked for"
                                    : "raise prefetch";
@@ -218,15 +218,15 @@ class host_batch {
   /// An empty lease.
   host_batch() = default;
   /// A lease of `slot`, which holds the batch; `lease` is what a checked build knows of it.
-  host_batch(std::shared_ptr<host_slots<Record, Device>> slots, std::uint32_t slot,
+  host_batch(std::shared_ptr<host_slots<Record, Device>> ring, std::uint32_t slot,
              const batch_info& info, detail::lease_guard lease) noexcept
-      : slots_(std::move(slots)), slot_(slot), info_(info), lease_(std::move(lease)) {
+      : slots_(std::move(ring)), slot_(slot), info_(info), lease_(std::move(lease)) {
     slots_->note_lease();
   }
   /// The same; in a checked build it may throw std::bad_alloc, and the slot stays the caller's.
-  host_batch(std::shared_ptr<host_slots<Record, Device>> slots, std::uint32_t slot,
+  host_batch(std::shared_ptr<host_slots<Record, Device>> ring, std::uint32_t slot,
              const batch_info& info) noexcept(!detail::checked)
-      : host_batch(std::move(slots), slot, info, detail::lease_guard{info.epoch, info.index}) {}
+      : host_batch(std::move(ring), slot, info, detail::lease_guard{info.epoch, info.index}) {}
   host_batch(host_batch&&) noexcept = default;
   host_batch& operator=(host_batch&& other) noexcept {
     if (this != &other) {
@@ -240,7 +240,8 @@ class host_batch {
   }
   ~host_batch() { release(); }
 
-  /// Whether there is a batch; everything else but assignment and destruction needs one.
+  /// Whether there is a batch. An empty lease may be assigned to, destroyed, and asked which batch
+  /// it held last; whatever needs a batch ends the program with a sentence.
   [[nodiscard]] explicit operator bool() const noexcept { return slots_ != nullptr; }
 
   /// The samples of the batch; fewer than `batch_size` only in the last one of an epoch, and where bad
@@ -259,12 +260,12 @@ class host_batch {
 
   /// The slab: all fields, see `batch_layout`.
   [[nodiscard]] std::byte* data() noexcept {
-    lease_.use();
+    use();
     return slots_->data(slot_);
   }
   /// The slab, to read.
   [[nodiscard]] const std::byte* data() const noexcept {
-    lease_.use();
+    use();
     return slots_->data(slot_);
   }
 
@@ -291,14 +292,19 @@ class host_batch {
   /// Gives the slot back as soon as `stream` has done what it was given so far: for a copy out of the
   /// slot that runs on. The lease is empty then. Throws what the device throws.
   void release_after(typename Device::stream_ref stream) {
-    lease_.use();
+    use();
     lease_.end();
-    const auto slots = std::move(slots_);
-    slots->note_release();
-    slots->give_back_after(slot_, stream);
+    const auto ring = std::move(slots_);
+    ring->note_release();
+    ring->give_back_after(slot_, stream);
   }
 
  private:
+  void use() const noexcept {
+    lease_.use();
+    if (slots_ == nullptr) detail::no_batch();
+  }
+
   void release() noexcept {
     if (slots_ == nullptr) return;
     lease_.end();

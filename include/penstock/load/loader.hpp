@@ -176,10 +176,10 @@ class loader {
   [[nodiscard]] const loader_options& options() const noexcept { return reads().options(); }
   /// What memory was taken, how many of the slots that were asked for, and whether they are page-locked.
   [[nodiscard]] loader_footprint footprint() const noexcept {
-    const auto& slots = reads().slots();
-    loader_footprint taken = detail::footprint_of(slots.layout(), options(), slots.count());
-    taken.bytes = slots.bytes();
-    taken.pinned = slots.pinned();
+    const auto& ring = reads().ring();
+    loader_footprint taken = detail::footprint_of(ring.layout(), options(), ring.count());
+    taken.bytes = ring.bytes();
+    taken.pinned = ring.pinned();
     return taken;
   }
 

@@ -85,9 +85,9 @@ struct loader_options {
   /// What happens when the slots do not fit into it. `footprint()` says how many there are.
   penstock::over_budget over_budget = penstock::over_budget::refuse;
 
-  /// What happens when the consumer asks for a batch while it, or threads that it has moved leases to,
-  /// hold every slot. `wait` is for leases that end on other threads; a stop request ends the wait. No
-  /// counterpart.
+  /// What happens when the consumer asks for a batch while it, or threads that it has moved leases
+  /// to, hold every slot. `wait` is for leases that end on other threads; a stop request ends the
+  /// wait. No counterpart.
   penstock::when_held when_held = penstock::when_held::fail;
 
   /// What happens when a sample can't be read: unless it says otherwise, the exception ends the range.

@@ -30,9 +30,9 @@ namespace penstock::inline PENSTOCK_ABI::detail {
 class recovery {
  public:
   /// `base_sizes`: of the datasets at the bottom of the pipeline, see `base_sizes_of`.
-  recovery(const error_policy& policy, std::uint64_t dataset_size, std::size_t slots,
+  recovery(const error_policy& policy, std::uint64_t dataset_size, std::size_t slot_count,
            std::size_t batch_size, std::vector<std::uint64_t> base_sizes)
-      : policy_(policy), dataset_size_(dataset_size), losses_(is_plain(policy) ? 0 : slots) {
+      : policy_(policy), dataset_size_(dataset_size), losses_(is_plain(policy) ? 0 : slot_count) {
     if (is_on()) ledger_ = std::make_unique<failure_ledger>(std::move(base_sizes));
     if (policy.then != on_error::skip) return;
     for (losses& of_batch : losses_) of_batch.is_gone.resize(batch_size);

@@ -30,7 +30,7 @@ namespace penstock::inline PENSTOCK_ABI {
 
 /// Slots of host memory that somebody wants of a `memory_budget`.
 struct slot_demand {
-  std::uint64_t slots = 0;       ///< as many as are asked for
+  std::uint64_t slot_count = 0;  ///< as many as are asked for
   std::uint64_t least = 0;       ///< fewer than these are of no use
   std::uint64_t slot_bytes = 0;  ///< bytes of each
 };
@@ -95,7 +95,7 @@ class memory_reservation {
   /// How many slots were asked for.
   [[nodiscard]] std::uint64_t asked() const noexcept { return asked_; }
   /// How many were granted.
-  [[nodiscard]] std::uint64_t slots() const noexcept { return slots_; }
+  [[nodiscard]] std::uint64_t slot_count() const noexcept { return slots_; }
   /// How many bytes these take.
   [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
 
@@ -103,11 +103,11 @@ class memory_reservation {
   friend class memory_budget;
 
   memory_reservation(std::shared_ptr<detail::budget_account> account, const slot_demand& demand,
-                     std::uint64_t slots) noexcept
+                     std::uint64_t slot_count) noexcept
       : account_(std::move(account)),
-        asked_(demand.slots),
-        slots_(slots),
-        bytes_(slots * demand.slot_bytes) {}
+        asked_(demand.slot_count),
+        slots_(slot_count),
+        bytes_(slot_count * demand.slot_bytes) {}
 
   void end() noexcept {
     if (account_ == nullptr) return;
@@ -166,8 +166,9 @@ class memory_budget {
     const std::lock_guard lock{account_->mutex};
     const std::uint64_t left = account_->limit - account_->used;
     // Divided, because the product may have no room.
-    const std::uint64_t fitting =
-        demand.slot_bytes == 0 ? demand.slots : (std::min)(demand.slots, left / demand.slot_bytes);
+    const std::uint64_t fitting = demand.slot_bytes == 0
+                                      ? demand.slot_count
+                                      : (std::min)(demand.slot_count, left / demand.slot_bytes);
     if (fitting < demand.least) {
       throw pinned_budget_exceeded(demand, account_->limit, account_->used);
     }
@@ -191,7 +192,7 @@ inline pinned_budget_exceeded::pinned_budget_exceeded(const slot_demand& demand,
 
 inline std::string pinned_budget_exceeded::text(const slot_demand& demand, std::uint64_t limit,
                                                 std::uint64_t used) {
-  const bool is_least = demand.least < demand.slots;
+  const bool is_least = demand.least < demand.slot_count;
   std::string what = "pinned_budget_exceeded: " +
                      readable_bytes(detail::saturating_product(demand.least, demand.slot_bytes)) +
                      " needed for " + (is_least ? "at least " : "") + std::to_string(demand.least) +

@@ -7,9 +7,9 @@
 
 namespace penstock::inline PENSTOCK_ABI::detail {
 
-/// Deletes what the last lease has held: slots, whose destructor waits for streams. Where that is the
-/// work of one of them, which would wait for itself, the stream does it after all that it was given
-/// before. No event of the slots can be recorded later than that: nobody has them any more.
+/// Deletes what the last lease has held: slots, whose destructor waits for streams. Where that is
+/// the work of one of them, which would wait for itself, the stream does it after all that it was
+/// given before. No event of the slots can be recorded later than that: nobody has them any more.
 template <class StreamRef>
 struct delete_outside_of_work {
   template <class T>
@@ -27,7 +27,8 @@ struct delete_outside_of_work {
   }
 };
 
-/// An object that leases share, on the heap. Its destructor may wait for work on streams of `StreamRef`.
+/// An object that leases share, on the heap. Its destructor may wait for work on streams of
+/// `StreamRef`.
 template <class T, class StreamRef, class... Args>
 [[nodiscard]] std::shared_ptr<T> shared_by_leases(Args&&... args) {
   return std::shared_ptr<T>{new T(std::forward<Args>(args)...),

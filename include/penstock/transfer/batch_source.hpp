@@ -42,10 +42,10 @@ concept source_batch =
 ///     bool at_end() const noexcept;         // next() would give an empty batch at once
 ///     std::stop_token stop_token() const;   // a request ends a feed's wait for a lease: `cancelled`
 ///
-/// `where` and `layout` are called at construction; all others on the consumer's thread, one at a time. A
-/// batch is asked for only when there is a device slot for it. What they throw reaches the consumer at
-/// that batch's turn, and the source counts as stopped then. Batches lie in memory that the device can
-/// copy from asynchronously (pinned) for copies to overlap.
+/// `where` and `layout` are called at construction; all others on the consumer's thread, one at a
+/// time. A batch is asked for only when there is a device slot for it. What they throw reaches the
+/// consumer at that batch's turn, and the source counts as stopped then. Batches lie in memory that
+/// the device can copy from asynchronously (pinned) for copies to overlap.
 template <class S>
 concept batch_source = device<typename S::device_type> && source_batch<typename S::batch_type> &&
     requires(S& source, const S& constant, const batch_position& from, std::uint64_t last_epoch) {

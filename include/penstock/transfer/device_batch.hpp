@@ -17,9 +17,9 @@ namespace penstock::inline PENSTOCK_ABI {
 /// A lease of one batch in device memory. Move-only; its destruction is the release: the slot is
 /// overwritten only after the work that the consumer's stream had been given by then.
 ///
-/// It may be moved out of the loop and kept, also beyond feed and loader; the consumer's stream must
-/// outlive it. Used by one thread at a time; may be destroyed on any, also by work on a host stream. A
-/// CUDA stream's host functions may not call CUDA, and so not destroy it.
+/// It may be moved out of the loop and kept, also beyond feed and loader; the consumer's stream
+/// must outlive it. Used by one thread at a time; may be destroyed on any, also by work on a host
+/// stream. A CUDA stream's host functions may not call CUDA, and so not destroy it.
 template <record_type Record, device Device>
 class device_batch {
  public:
@@ -30,11 +30,12 @@ class device_batch {
   /// An empty lease.
   device_batch() = default;
   /// A lease of `slot`, whose end is ordered behind the work on `stream`.
-  device_batch(std::shared_ptr<device_slots<Record, Device>> slots, std::size_t slot,
+  device_batch(std::shared_ptr<device_slots<Record, Device>> ring, std::size_t slot,
                stream_ref stream) noexcept
-      : slots_(std::move(slots)),
+      : slots_(std::move(ring)),
         slot_(slot),
         stream_(stream),
+        info_(slots_->info(slot)),
         lease_(slots_->hand_out(slot, stream)) {}
   device_batch(device_batch&&) noexcept = default;
   device_batch& operator=(device_batch&& other) noexcept {
@@ -43,13 +44,15 @@ class device_batch {
       slots_ = std::move(other.slots_);
       slot_ = other.slot_;
       stream_ = other.stream_;
+      info_ = other.info_;
       lease_ = std::move(other.lease_);
     }
     return *this;
   }
   ~device_batch() { release(); }
 
-  /// Whether there is a batch; everything else but assignment and destruction needs one.
+  /// Whether there is a batch. An empty lease may be assigned to, destroyed, and asked which batch
+  /// it held last; whatever needs a batch ends the program with a sentence.
   [[nodiscard]] explicit operator bool() const noexcept { return slots_ != nullptr; }
 
   /// The samples of the batch; only the last one of an epoch may have fewer than `batch_size`.
@@ -61,20 +64,23 @@ class device_batch {
   /// The batch's number within its epoch.
   [[nodiscard]] std::uint64_t index() const noexcept { return info().index; }
   /// Which batch it is.
-  [[nodiscard]] const batch_info& info() const noexcept { return slots_->info(slot_); }
+  [[nodiscard]] const batch_info& info() const noexcept { return info_; }
   /// The device slot that holds the batch, in [0, depth): its addresses are the same every time.
   [[nodiscard]] std::size_t slot() const noexcept { return slot_; }
   /// The stream that the batch was handed to: work given to it from now on sees the copied data.
-  [[nodiscard]] stream_ref stream() const noexcept { return *stream_; }
+  [[nodiscard]] stream_ref stream() const noexcept {
+    use();
+    return *stream_;
+  }
 
   /// The slab in device memory: all fields, see `batch_layout`.
   [[nodiscard]] std::byte* data() noexcept {
-    lease_.use();
+    use();
     return slots_->data(slot_);
   }
   /// The slab on the device, to read.
   [[nodiscard]] const std::byte* data() const noexcept {
-    lease_.use();
+    use();
     return slots_->data(slot_);
   }
 
@@ -102,8 +108,11 @@ class device_batch {
   /// Makes `other` wait for the batch's copy too, and the release wait for `other`: for work on a
   /// second stream. Allocates an event the first time in each slot. Throws what the device throws.
   void also_used_on(stream_ref other) {
-    lease_.use();
+    use();
     slots_->wait_for_copy(slot_, other);
+    if constexpr (std::equality_comparable<stream_ref>) {
+      if (other == *stream_ || slots_->is_extra(slot_, other)) return;
+    }
     slots_->also_release_after(slot_, other);
   }
 
@@ -121,6 +130,11 @@ class device_batch {
   }
 
  private:
+  void use() const noexcept {
+    lease_.use();
+    if (slots_ == nullptr) detail::no_batch();
+  }
+
   void require_ordered([[maybe_unused]] stream_ref stream) const noexcept {
     if constexpr (detail::checked && std::equality_comparable<stream_ref>) {
       lease_.use();
@@ -141,6 +155,7 @@ class device_batch {
   std::shared_ptr<device_slots<Record, Device>> slots_;
   std::size_t slot_ = 0;
   std::optional<stream_ref> stream_;
+  batch_info info_;
   [[no_unique_address]] detail::lease_guard lease_;
 };
 

@@ -5,7 +5,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <limits>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -19,18 +21,19 @@
 
 namespace penstock::inline PENSTOCK_ABI {
 
-/// The ring of device slots: `depth` slabs of device memory at fixed addresses, with the events that
-/// order their use, and the copy stream. Lives until the last lease is gone.
+/// The ring of device slots: `depth` slabs of device memory at fixed addresses, with the events
+/// that order their use, and the copy stream. Lives until the last lease is gone.
 template <record_type Record, device Device>
 class device_slots {
  public:
   using stream_ref = typename Device::stream_ref;
 
-  /// `depth` slots for batches of this layout, on the device `where`.
+  /// `depth` slots for batches of this layout, on the device `where`. Throws `out_of_memory`, and
+  /// what the device throws.
   device_slots(const Device& where, const batch_layout<Record>& layout, std::size_t depth)
       : device_(where),
         layout_(layout),
-        memory_(where, layout.bytes() * depth, memory_kind::device),
+        memory_(where, bytes_of(layout, depth), memory_kind::device),
         copy_stream_(where.make_stream()),
         slots_(depth) {
     for (auto& slot : slots_) {
@@ -75,8 +78,8 @@ class device_slots {
   void wake() noexcept { releases_.advance(); }
 
   /// Queues the copy of a batch into `slot` behind the release of the batch before, and gives the
-  /// host memory back behind the copy. Blocks nothing. Throws what the device throws; slot and batch
-  /// are free again then, behind whatever was queued.
+  /// host memory back behind the copy. Blocks nothing. Throws what the device throws; slot and
+  /// batch are free again then, behind whatever was queued.
   template <class HostBatch>
   void copy_in(std::size_t slot, HostBatch&& from) {
     state& to = slots_[slot];
@@ -96,8 +99,9 @@ class device_slots {
     occupy(to, info);
   }
 
-  /// The same by way of `stage`, which takes the copy and makes of it what the slot gets. The copy does
-  /// not wait for the slot's release, and gives the host memory back before the transform has run.
+  /// The same by way of `stage`, which takes the copy and makes of it what the slot gets. The copy
+  /// does not wait for the slot's release, and gives the host memory back before the transform has
+  /// run.
   template <class HostBatch, class Stage>
   void copy_in(std::size_t slot, HostBatch&& from, Stage& stage) {
     state& to = slots_[slot];
@@ -136,8 +140,8 @@ class device_slots {
     return std::move(slots_[slot].lease);
   }
 
-  /// In a checked build, before `release`: `lease` is over for the host, and for each stream behind the
-  /// work that it has been given by now.
+  /// In a checked build, before `release`: `lease` is over for the host, and for each stream behind
+  /// the work that it has been given by now.
   void end([[maybe_unused]] detail::lease_guard& lease, [[maybe_unused]] std::size_t slot,
            [[maybe_unused]] stream_ref stream) noexcept {
     if constexpr (detail::checked) {
@@ -167,9 +171,9 @@ class device_slots {
     return false;
   }
 
-  /// The lease of `slot` ends: the next copy into it waits for all that `stream` has been given. Where
-  /// the device refuses the record the work is waited for here, and `rethrow_poison` tells; where it
-  /// refuses that as well, nobody knows when the slot is free, and it is lost.
+  /// The lease of `slot` ends: the next copy into it waits for all that `stream` has been given.
+  /// Where the device refuses the record the work is waited for here, and `rethrow_poison` tells;
+  /// where it refuses that as well, nobody knows when the slot is free, and it is lost.
   void release(std::size_t slot, stream_ref stream) noexcept {
     state& from = slots_[slot];
     try {
@@ -218,6 +222,15 @@ class device_slots {
   void rethrow_poison() { refused_.rethrow(); }
 
  private:
+  static std::size_t bytes_of(const batch_layout<Record>& layout, std::size_t depth) {
+    constexpr auto most = std::numeric_limits<std::size_t>::max();
+    if (layout.bytes() <= most / depth) return layout.bytes() * depth;
+    throw out_of_memory("device", most,
+                        std::to_string(depth) + " slots of " + std::to_string(layout.bytes()) +
+                            " bytes are more than an address can count: lower depth or the size of "
+                            "a batch");
+  }
+
   struct extra_stream {
     std::optional<stream_ref> stream;
     typename Device::event_type released;
@@ -240,8 +253,8 @@ class device_slots {
     to.extras_used = 0;
   }
 
-  /// How often something has been done to a stream by which the host may know how far it is; nothing
-  /// for a stream that does not count, as the calling thread.
+  /// How often something has been done to a stream by which the host may know how far it is;
+  /// nothing for a stream that does not count, as the calling thread.
   static std::optional<std::uint64_t> uses_of([[maybe_unused]] stream_ref stream) noexcept {
     if constexpr (requires {
                     { stream.uses() } -> std::same_as<std::optional<std::uint64_t>>;
@@ -252,8 +265,8 @@ class device_slots {
     }
   }
 
-  /// In a checked build: the lease of what was copied begins, and `stream` gets to its arrival before
-  /// the record of `copied`.
+  /// In a checked build: the lease of what was copied begins, and `stream` gets to its arrival
+  /// before the record of `copied`.
   static void note_arrival([[maybe_unused]] state& to, [[maybe_unused]] const batch_info& info,
                            [[maybe_unused]] stream_ref stream) {
     if constexpr (detail::checked) {

@@ -192,19 +192,19 @@ class feed_slots {
 
   feed_slots(const Device& where, const batch_layout<In>& layout, std::size_t depth,
              Transform transform)
-      : stage_(where, layout, std::move(transform)), slots(where, stage_.out_layout(), depth) {}
+      : stage_(where, layout, std::move(transform)), ring(where, stage_.out_layout(), depth) {}
 
   template <class HostBatch>
   void copy_in(std::size_t slot, HostBatch&& from) {
-    slots.copy_in(slot, std::forward<HostBatch>(from), stage_);
+    ring.copy_in(slot, std::forward<HostBatch>(from), stage_);
   }
-  [[nodiscard]] std::size_t bytes() const noexcept { return slots.bytes() + stage_.bytes(); }
+  [[nodiscard]] std::size_t bytes() const noexcept { return ring.bytes() + stage_.bytes(); }
 
  private:
   transform_stage<Transform, In, Device> stage_;
 
  public:
-  device_slots<record_type, Device> slots;  // goes first: it waits for all that uses the stage
+  device_slots<record_type, Device> ring;  // goes first: it waits for all that uses the stage
 };
 
 template <record_type In, device Device>
@@ -213,15 +213,15 @@ class feed_slots<no_transform, In, Device> {
   using record_type = In;
 
   feed_slots(const Device& where, const batch_layout<In>& layout, std::size_t depth, no_transform)
-      : slots(where, layout, depth) {}
+      : ring(where, layout, depth) {}
 
   template <class HostBatch>
   void copy_in(std::size_t slot, HostBatch&& from) {
-    slots.copy_in(slot, std::forward<HostBatch>(from));
+    ring.copy_in(slot, std::forward<HostBatch>(from));
   }
-  [[nodiscard]] std::size_t bytes() const noexcept { return slots.bytes(); }
+  [[nodiscard]] std::size_t bytes() const noexcept { return ring.bytes(); }
 
-  device_slots<In, Device> slots;
+  device_slots<In, Device> ring;
 };
 
 }  // namespace detail

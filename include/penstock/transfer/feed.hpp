@@ -46,7 +46,7 @@ class feed {
         stream_(usable(source_.where(), stream)),
         memory_(shared_by_leases<memory_type, stream_ref>(
             source_.where(), source_.layout(), checked_depth(options), std::move(transform))),
-        slots_(memory_, &memory_->slots),
+        slots_(memory_, &memory_->ring),
         issued_(options.depth),
         when_held_(options.when_held) {}
   feed(feed&&) = delete;
@@ -105,7 +105,8 @@ class feed {
   /// The lease that the consumer holds.
   [[nodiscard]] batch_type& current() noexcept { return held_; }
 
-  /// Ends the range that `started` names: copies under way go on, their slots come back behind them.
+  /// Ends the range that `started` names: copies under way go on, their slots come back behind
+  /// them.
   void finish(std::uint64_t started) noexcept {
     if (!live_ || started != ticket_) return;
     live_ = false;

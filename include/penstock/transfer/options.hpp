@@ -14,9 +14,9 @@ struct transfer_options {
   /// At least 1, which overlaps nothing.
   std::size_t depth = 3;
 
-  /// What happens when the consumer asks for a batch while it, or threads that it has moved leases to,
-  /// hold every device slot. Nothing is taken from the source before there is a slot for it. `wait` is
-  /// for leases that end on other threads; a stop request of the source's ends the wait.
+  /// What happens when the consumer asks for a batch while it, or threads that it has moved leases
+  /// to, hold every device slot. Nothing is taken from the source before there is a slot for it.
+  /// `wait` is for leases that end on other threads; a stop request of the source's ends the wait.
   penstock::when_held when_held = penstock::when_held::fail;
 };
 

@@ -9,12 +9,12 @@
 
 namespace penstock::inline PENSTOCK_ABI::detail {
 
-/// The exceptions of leases whose end the device refused to record, on their way from the threads that
-/// ended them to the consumer. Any thread may note one while the consumer asks.
+/// The exceptions of leases whose end the device refused to record, on their way from the threads
+/// that ended them to the consumer. Any thread may note one while the consumer asks.
 class refused_releases {
  public:
-  /// A release was refused with `error`. Of several that are not asked for the first one is kept; that
-  /// of a lost slot, which nobody may use again, for good.
+  /// A release was refused with `error`. Of several that are not asked for the first one is kept;
+  /// that of a lost slot, which nobody may use again, for good.
   void note(std::exception_ptr error, bool is_slot_lost) noexcept {
     const std::lock_guard lock{mutex_};
     auto& kept = is_slot_lost ? for_good_ : once_;

@@ -39,28 +39,30 @@ template <class Device>
 ///     ps::transfer feed{loader, stream};
 ///     for (auto& batch : feed.epochs(0, 5)) train_step(ps::get<"image">(batch), ..., stream);
 ///
-/// On the host device the step may be the loop's body, as plain C++ and libtorch on the CPU are: then no
-/// stream is named, a batch is handed out when its copy is complete, and released by the body's end.
+/// On the host device the step may be the loop's body, as plain C++ and libtorch on the CPU are:
+/// then no stream is named, a batch is handed out when its copy is complete, and released by the
+/// body's end.
 ///
 ///     ps::transfer feed{loader};
 ///
-/// Whoever names a stream there and reads a batch in the body has to synchronise with the stream first.
+/// Whoever names a stream there and reads a batch in the body has to synchronise with the stream
+/// first.
 ///
 /// `++` releases the current batch, queues the copies of all batches that are ready and have a free
-/// slot, and makes the consumer's stream wait for the next batch's copy. It synchronises nothing and
-/// allocates nothing; it waits only while the source has no batch ready (a loader without workers reads
-/// it then), and without a stream for the copy. The next copy into a slot waits for the work that the
-/// consumer's stream had been given when the lease was released.
+/// slot, and makes the consumer's stream wait for the next batch's copy. It synchronises nothing
+/// and allocates nothing; it waits only while the source has no batch ready (a loader without
+/// workers reads it then), and without a stream for the copy. The next copy into a slot waits for
+/// the work that the consumer's stream had been given when the lease was released.
 ///
 /// With a transform, what arrives is made into what the consumer gets on the device, on the copy
 /// stream, behind the copy and under the consumer's work; see `device_transform`:
 ///
 ///     ps::transfer feed{loader, stream, ps::on_device<"image">(to_float{}), {.depth = 3}};
 ///
-/// An lvalue source is referred to, must outlive the feed and must not be moved meanwhile; an rvalue is
-/// moved in. The consumer's stream must outlive every lease. All memory is taken at construction: on
-/// the device `depth` times the bytes of a batch, and once those of a batch as it travels where there
-/// is a transform. Movable; one thread consumes.
+/// An lvalue source is referred to, must outlive the feed and must not be moved meanwhile; an
+/// rvalue is moved in. The consumer's stream must outlive every lease. All memory is taken at
+/// construction: on the device `depth` times the bytes of a batch, and once those of a batch as it
+/// travels where there is a transform. Movable; one thread consumes.
 ///
 /// Construction throws `option_error`, `out_of_memory`, and what the device throws.
 template <class Source, class Transform = no_transform>

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: BSL-1.0
+// A lease without a batch, and an iterator without a lease: they answer, or end the program with a
+// sentence.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <string>
+#include <utility>
+
+#include <penstock/penstock.hpp>
+
+#include "support/catch.hpp"
+#include "support/numbered.hpp"
+
+namespace ps = penstock;
+
+namespace {
+
+/// What a child process says on stderr that does `what` and aborts; nothing if it does not abort.
+template <class F>
+std::string last_words(F what) {
+  int ends[2];
+  REQUIRE(::pipe(ends) == 0);
+  const ::pid_t child = ::fork();
+  if (child == 0) {
+    std::signal(SIGABRT, SIG_DFL);
+    ::dup2(ends[1], STDERR_FILENO);
+    what();
+    ::_exit(0);
+  }
+  ::close(ends[1]);
+  std::string said;
+  char part[1024];
+  for (::ssize_t got = 0; (got = ::read(ends[0], part, sizeof part)) > 0;) {
+    said.append(part, static_cast<std::size_t>(got));
+  }
+  ::close(ends[0]);
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  return WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT ? said : "";
+}
+
+bool has(const std::string& said, const char* what) { return said.find(what) != std::string::npos; }
+
+/// The first is moved from in the second batch of the loop, the second was never given a batch.
+template <class Feed>
+void look_at_empty_leases(Feed& feed, ps::host_stream_ref stream) {
+  using lease = typename Feed::batch_type;
+  lease never;
+  CHECK(never.index() == 0);
+  CHECK(never.size() == 0);
+  for (auto& batch : feed.epoch(3)) {
+    if (batch.index() == 0) continue;
+    const lease kept = std::move(batch);
+    CHECK_FALSE(batch);
+    CHECK(batch.epoch() == 3);
+    CHECK(batch.index() == 1);
+    CHECK(batch.size() == 10);
+    CHECK(batch.valid() == 10);
+    CHECK(batch.info().index == 1);
+    for (lease* empty : {&batch, &never}) {
+      CHECK(has(last_words([&] { (void)empty->data(); }), "holds no batch"));
+      CHECK(has(last_words([&] { (void)std::as_const(*empty).data(); }), "holds no batch"));
+      CHECK(has(last_words([&] { (void)ps::get<"label">(*empty); }), "holds no batch"));
+      if constexpr (requires { empty->release_after(stream); }) {
+        CHECK(has(last_words([&] { empty->release_after(stream); }), "holds no batch"));
+      } else {
+        CHECK(has(last_words([&] { empty->also_used_on(stream); }), "holds no batch"));
+        CHECK(has(last_words([&] { (void)empty->stream(); }), "holds no batch"));
+      }
+    }
+    break;
+  }
+}
+
+}  // namespace
+
+TEST_CASE("an empty lease says what it held, or that it holds nothing", "[flow]") {
+  const ps::host_device device;
+  ps::loader loader{numbered{100}, ps::sequential{}, {.batch_size = 10, .workers = 0}};
+  SECTION("of host memory") { look_at_empty_leases(loader, device.inline_stream()); }
+  SECTION("of device memory") {
+    ps::transfer feed{loader};
+    look_at_empty_leases(feed, device.inline_stream());
+  }
+}
+
+TEST_CASE("an iterator whose ++ has thrown is at its end, and says so when it is used", "[flow]") {
+  const numbered data{100};
+  data.state->bad = 15;
+  ps::loader loader{data, ps::sequential{}, {.batch_size = 10, .workers = 0}};
+  const auto look_at = [](auto&& feed) {
+    auto range = feed.epoch(0);
+    auto it = range.begin();
+    CHECK_THROWS_AS(++it, bad_sample);
+    CHECK(it == range.end());
+    CHECK(has(last_words([&] { (void)it->index(); }), "an iterator over batches was used"));
+    ++it;  // stays there
+    CHECK(it == range.end());
+  };
+  look_at(loader);
+  look_at(ps::transfer{loader});
+}

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include <penstock/core/sequence.hpp>
+
+/// Atomics that stop a thread inside a lock-free call: `parked_thread` has it stand before a step of
+/// its choice until it may go on, as if it had lost its core there.
+struct parking_atomics {
+  /// Where a thread stops, and for how long.
+  class place {
+   public:
+    void stop_here() {
+      std::unique_lock lock{mutex_};
+      has_stopped_ = true;
+      changed_.notify_all();
+      changed_.wait(lock, [&] { return may_go_on_; });
+    }
+    void note_end() {
+      const std::lock_guard lock{mutex_};
+      has_ended_ = true;
+      changed_.notify_all();
+    }
+    bool wait_for_stop_or_end() {
+      std::unique_lock lock{mutex_};
+      changed_.wait(lock, [&] { return has_stopped_ || has_ended_; });
+      return has_stopped_;
+    }
+    void let_go() {
+      const std::lock_guard lock{mutex_};
+      may_go_on_ = true;
+      changed_.notify_all();
+    }
+
+   private:
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    bool has_stopped_ = false;
+    bool has_ended_ = false;
+    bool may_go_on_ = false;
+  };
+
+  /// The calling thread's: at which of its steps it stops, counted from 1, and where.
+  static inline thread_local std::uint64_t steps_left = 0;
+  static inline thread_local place* stopping = nullptr;
+
+  static void step() {
+    if (steps_left != 0 && --steps_left == 0) stopping->stop_here();
+  }
+
+  template <class T>
+  class atomic : public std::atomic<T> {
+    using base = std::atomic<T>;
+
+   public:
+    using base::base;
+
+    T load(std::memory_order order) const noexcept { return step(), base::load(order); }
+    void store(T value, std::memory_order order) noexcept { step(), base::store(value, order); }
+    T exchange(T value, std::memory_order order) noexcept {
+      return step(), base::exchange(value, order);
+    }
+    bool compare_exchange_strong(T& expected, T value, std::memory_order success,
+                                 std::memory_order failure) noexcept {
+      return step(), base::compare_exchange_strong(expected, value, success, failure);
+    }
+  };
+
+  using word = atomic<std::uint32_t>;
+
+  static void pause() noexcept { penstock::std_atomics::pause(); }
+  static void yield() noexcept { penstock::std_atomics::yield(); }
+  static void fence() noexcept { penstock::std_atomics::fence(); }
+};
+
+/// A thread that runs `call` and stops before its `step`th step on an atomic. The destructor lets it
+/// go on and waits for it.
+class parked_thread {
+ public:
+  template <class Call>
+  parked_thread(std::uint64_t step, Call call)
+      : thread_([this, step, call = std::move(call)] {
+          parking_atomics::stopping = &place_;
+          parking_atomics::steps_left = step;
+          call();
+          parking_atomics::steps_left = 0;
+          place_.note_end();
+        }) {
+    has_stopped_ = place_.wait_for_stop_or_end();
+  }
+  parked_thread(parked_thread&&) = delete;
+  ~parked_thread() {
+    if (thread_.joinable()) finish();
+  }
+
+  /// Whether it stands inside the call; false if the call has ended before that step.
+  [[nodiscard]] bool has_stopped() const noexcept { return has_stopped_; }
+  /// Lets it go on, and returns when its call has ended.
+  void finish() {
+    place_.let_go();
+    thread_.join();
+  }
+
+ private:
+  parking_atomics::place place_;
+  bool has_stopped_ = false;
+  std::thread thread_;
+};
