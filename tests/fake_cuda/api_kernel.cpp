@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// The runtime's functions: kernels.
+// The runtime's functions: kernels, and what kind of device runs them.
 #include <cstring>
 #include <map>
 #include <memory>
@@ -112,6 +112,18 @@ void know(const void* kernel, const kernel_type& type) { kernels().add(kernel, t
 }  // namespace fake_cuda::detail
 
 extern "C" {
+
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
+  api_call call{"cudaGetDeviceProperties"};
+  if (call.failed()) return call.result();
+  if (device < 0 || device >= call.now().how.devices) return call.done(cudaErrorInvalidDevice);
+  *properties = {};
+  std::strcpy(properties->name, "fake_cuda");
+  properties->major = 9;
+  properties->minor = 0;
+  properties->multiProcessorCount = 1;
+  return cudaSuccess;
+}
 
 cudaError_t cudaLaunchKernel(const void* kernel, dim3 blocks, dim3 threads, void** arguments,
                              std::size_t shared, cudaStream_t stream) {

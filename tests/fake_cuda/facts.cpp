@@ -121,6 +121,7 @@ int main() {
   TYPE(cudaGetDeviceCount);
   TYPE(cudaGetDevice);
   TYPE(cudaSetDevice);
+  TYPE(cudaGetDeviceProperties);
   TYPE(cudaDeviceGetAttribute);
   TYPE(cudaDeviceSynchronize);
   TYPE(cudaMemGetInfo);

@@ -155,6 +155,14 @@ struct cudaLaunchConfig_st {
 };
 using cudaLaunchConfig_t = cudaLaunchConfig_st;
 
+// What is in use of it: where the toolkit's has it does not matter to who has no toolkit.
+struct cudaDeviceProp {
+  char name[256];
+  int major;
+  int minor;
+  int multiProcessorCount;
+};
+
 struct cudaFuncAttributes {
   std::size_t sharedSizeBytes;
   std::size_t constSizeBytes;
@@ -176,6 +184,7 @@ const char* cudaGetErrorString(cudaError_t error);
 cudaError_t cudaGetDeviceCount(int* count);
 cudaError_t cudaGetDevice(int* device);
 cudaError_t cudaSetDevice(int device);
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* prop, int device);
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attr, int device);
 cudaError_t cudaDeviceSynchronize();
 cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total);

@@ -1,0 +1,44 @@
+// What nvcc compiles of the example, as it is: the whole experiment on the CUDA device, on the double.
+#include <cmath>
+#include <cstddef>
+
+#include "data/temp_dir.hpp"
+#include "digits.hpp"
+#include "mlp/kernels/fused_on_cuda.hpp"
+#include "support/catch.hpp"
+// Behind the host's backend; see there.
+#include "cuda_experiment.cu"
+
+TEST_CASE(
+    "the experiment with fused kernels has the host device's results, with and without graphs",
+    "[mlp]") {
+  const test::temp_dir directory;
+  mlp::write_digits(directory.path("digits"), 100, 40);
+  const auto data = mlp::read_data(directory.path("digits"));
+  auto chosen = fused_on_cuda::chosen_for(1);
+  chosen.device = mlp::device_choice::cuda;
+  chosen.kernels = mlp::kernel_choice::fused;
+  chosen.modes.assign(mlp::all_techniques.begin(), mlp::all_techniques.end());
+  chosen.costs = false;
+  const auto host =
+      fused_on_cuda::on_host(mlp::first_of(data.train, 0), mlp::first_of(data.test, 0), chosen);
+  const auto expected = mlp::first_losses_of(host.trace, chosen);
+  for (const bool graph : {false, true}) {
+    CAPTURE(graph);
+    fake_cuda::reset(
+        {.policy = fake_cuda::policy::random, .seed = 6, .kernels = fake_cuda::order::backwards});
+    chosen.graph = graph;
+    // Throws where a bit differs from mode to mode.
+    const auto found = mlp::run_cuda_experiment(chosen, data);
+    CHECK(found.device.name == "fake_cuda");
+    REQUIRE(found.modes.size() == 4);
+    for (const mlp::mode_result& mode : found.modes) {
+      REQUIRE(mode.first_losses.size() == 5);
+      for (std::size_t i = 0; i < 5; ++i) {
+        CHECK(std::abs(mode.first_losses[i] - expected[i]) < 1e-5);
+      }
+      CHECK(std::abs(mode.accuracy - host.accuracy) <= 1.0 / 40);  // one sample
+    }
+    CHECK(fake_cuda::expect_clean());
+  }
+}
