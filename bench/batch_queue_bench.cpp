@@ -6,20 +6,21 @@
 //   ... --benchmark_filter=wake             what a wake-up costs
 //
 // QUEUE/producers:P/consumers:C/capacity:N: one iteration passes 96,000 tickets of 64 bits from P
-// threads to C threads, as fast as they can, each its share; the clock runs from when all threads are
-// there until the last consumer is done. batch_queue_spsc is the one for one producer and one consumer.
-// Peers that wait by themselves: oneTBB's concurrent_bounded_queue, and a ring under a mutex with two
-// condition variables. Boost.Lockfree's queue and spsc_queue (for one producer and one consumer) and
-// rigtorp's MPMCQueue (not lock-free) fail at once: they try again 32 times with a pause in between,
-// then yield between tries. moodycamel's ConcurrentQueue and BlockingConcurrentQueue (a token for each
-// thread, their best setting; in order only among the tickets of one producer) and oneTBB's
-// concurrent_queue have no bound, so nobody waits for room there; empty, the ones that can't wait do
-// as Boost's.
+// threads to C threads, as fast as they can, each its share; the clock runs from when all threads
+// are there until the last consumer is done. batch_queue_spsc is the one for one producer and one
+// consumer. Peers that wait by themselves: oneTBB's concurrent_bounded_queue, and a ring under a
+// mutex with two condition variables. Boost.Lockfree's queue and spsc_queue (for one producer and
+// one consumer) and rigtorp's MPMCQueue (not lock-free) fail at once: they try again 32 times with
+// a pause in between, then yield between tries. moodycamel's ConcurrentQueue and
+// BlockingConcurrentQueue (a token for each thread, their best setting; in order only among the
+// tickets of one producer) and oneTBB's concurrent_queue have no bound, so nobody waits for room
+// there; empty, the ones that can't wait do as Boost's.
 //
 // round_trip: the floor; a cache line there and back between two threads that spin on it.
 //
-// wake/...: there and back between two threads of which the other one sleeps: it has been idle for 200
-// microseconds when the clock starts. Floor: two atomics with std::atomic's own wait and notify_one.
+// wake/...: there and back between two threads of which the other one sleeps: it has been idle for
+// 200 microseconds when the clock starts. Floor: two atomics with std::atomic's own wait and
+// notify_one.
 
 #include <benchmark/benchmark.h>
 

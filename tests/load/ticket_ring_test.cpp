@@ -22,7 +22,8 @@ namespace ps = penstock;
 
 namespace penstock::inline PENSTOCK_ABI {
 
-/// Has a ring that nobody pushes to or pops from behave as if very many tickets had gone through it.
+/// Has a ring that nobody pushes to or pops from behave as if very many tickets had gone through
+/// it.
 struct ticket_ring_access {
   template <class Ring>
   static void pass(Ring& ring, std::uint64_t tickets) {
@@ -85,8 +86,8 @@ std::uint64_t first_position() {
   return GENERATE(std::uint64_t{0}, (std::uint64_t{1} << 32) - 70, ~std::uint64_t{0} - 70);
 }
 
-// The tickets that come out of a ring while a thread is stopped in it, looked at one by one: those of
-// the test itself in order, none lost or doubled, and that thread's at most once.
+// The tickets that come out of a ring while a thread is stopped in it, looked at one by one: those
+// of the test itself in order, none lost or doubled, and that thread's at most once.
 class bookkeeping {
  public:
   static constexpr std::uint64_t of_parked = ~std::uint64_t{0};
@@ -133,8 +134,8 @@ class bookkeeping {
 
 constexpr std::size_t small = 5;
 
-// While a thread stands before one of its steps: the ring works, holds exactly its capacity, and turns
-// `turns` tickets over, which is a multiple of what a counter of 16, 32 or 48 bits can count.
+// While a thread stands before one of its steps: the ring works, holds exactly its capacity, and
+// turns `turns` tickets over, which is a multiple of what a counter of 16, 32 or 48 bits can count.
 void use(ring& of, bookkeeping& book, std::uint64_t turns) {
   bool all = true;
   constexpr std::uint64_t most_by_hand = 3 * 65'536;

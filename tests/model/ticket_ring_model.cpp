@@ -12,8 +12,8 @@ struct ticket {
 };
 using ring_of_tickets = penstock::ticket_ring<ticket, model::atomics>;
 
-/// `Producers` try to push `Each` tickets each, `Consumers` try to pop as many as come; what is left in
-/// the end is popped then. Positions begin shortly before they wrap around.
+/// `Producers` try to push `Each` tickets each, `Consumers` try to pop as many as come; what is
+/// left in the end is popped then. Positions begin shortly before they wrap around.
 template <class Scenario, unsigned Producers, unsigned Consumers, std::uint64_t Each,
           std::size_t Capacity, int Pops = 2>
 struct trying : model::scenario<Scenario, static_cast<int>(Producers + Consumers)> {

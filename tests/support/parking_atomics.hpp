@@ -10,8 +10,8 @@
 
 #include <penstock/core/sequence.hpp>
 
-/// Atomics that stop a thread inside a lock-free call: `parked_thread` has it stand before a step of
-/// its choice until it may go on, as if it had lost its core there.
+/// Atomics that stop a thread inside a lock-free call: `parked_thread` has it stand before a step
+/// of its choice until it may go on, as if it had lost its core there.
 struct parking_atomics {
   /// Where a thread stops, and for how long.
   class place {
@@ -79,8 +79,8 @@ struct parking_atomics {
   static void fence() noexcept { penstock::std_atomics::fence(); }
 };
 
-/// A thread that runs `call` and stops before its `step`th step on an atomic. The destructor lets it
-/// go on and waits for it.
+/// A thread that runs `call` and stops before its `step`th step on an atomic. The destructor lets
+/// it go on and waits for it.
 class parked_thread {
  public:
   template <class Call>
