@@ -96,8 +96,10 @@ while read -r name path; do
   [[ $name =~ $machines ]] || cp -L "$path" "$dir/lib/$name"
 done < <(ldd "$dir"/bin/* | sed -n 's/^\t\([^ ]*\) => \(\/[^ ]*\) .*/\1 \2/p' | sort -u)
 for program in "$dir"/bin/*; do
-  if ldd "$program" | grep -q 'libcublas'; then refuse "${program##*/} is linked with cuBLAS"; fi
-  readelf -d "$program" | grep -q 'R.*PATH.*ORIGIN/../lib' ||
+  # Not by a pipe to grep -q: it ends at its first match, and the writer of a broken pipe.
+  section=$(readelf -d "$program")
+  if [[ $section == *libcublas* ]]; then refuse "${program##*/} is linked with cuBLAS"; fi
+  [[ $section == *PATH*ORIGIN/../lib* ]] ||
     refuse "${program##*/} does not look into lib"
 done
 
@@ -121,7 +123,7 @@ cat >"$dir/pack.txt" <<END
 commit $(git -C "$root" describe --always --dirty 2>/dev/null || echo "${PENSTOCK_COMMIT:-unknown}")
 packed $(date -u +%Y-%m-%dT%H:%M:%SZ)
 nvcc $("$nvcc" --version | sed -n 's/.*release \(.*\)/\1/p')
-compiler $("${CXX:-c++}" --version | head -n 1)
+compiler $("${CXX:-c++}" --version | sed -n 1p)
 architectures $architectures
 processors $march
 glibc $(getconf GNU_LIBC_VERSION | sed 's/.* //')
