@@ -50,9 +50,10 @@ TEST_CASE("what fails is named at the bottom of the pipeline too", "[flow]") {
     REQUIRE(loader.failure());
     CHECK(loader.failure()->sample == 50);
     CHECK(loader.failure()->origin == ps::sample_origin{1100, 0});
-    CHECK(loader.failure()->str() ==
-          "stage read, epoch 0, batch 6, sample 50 (position 2 of the batch), 1100 in the dataset "
-          "below");
+    CHECK_THAT(
+        loader.failure()->str(),
+        Catch::Matchers::StartsWith("stage read, epoch 0, batch 6, sample 50 (position 2 ") &&
+            Catch::Matchers::EndsWith("), 1100 in the dataset below"));
   }
   SECTION("in a part") {
     ps::loader loader{
@@ -68,7 +69,9 @@ TEST_CASE("what fails is named at the bottom of the pipeline too", "[flow]") {
     ps::loader loader{mostly_good{2000}, ps::sequential{}, options};
     CHECK_THROWS_AS(consume(loader), bad_sample);
     CHECK(loader.failure()->origin == ps::sample_origin{0, 0});
-    CHECK_THAT(loader.failure()->str(), Catch::Matchers::EndsWith("(position 0 of the batch)"));
+    CHECK_THAT(loader.failure()->str(),
+               Catch::Matchers::Contains("sample 0 (position 0 of the batch") &&
+                   !Catch::Matchers::Contains("below"));
   }
 }
 

@@ -175,9 +175,9 @@ TEST_CASE("a sampler that hangs is reported while it does, with its epoch", "[lo
 
 TEST_CASE("so is a dataset whose size hangs", "[load]") {
   turnstile at_size;
-  std::atomic<int> calls{0};
+  std::atomic<int> calls{-100};  // not those of the construction
   ps::loader loader{sized{[&]() -> std::uint64_t {
-                      if (++calls == 2) at_size.pass();
+                      if (calls++ == 1) at_size.pass();
                       return 100;
                     }},
                     ps::sequential{},
@@ -185,6 +185,7 @@ TEST_CASE("so is a dataset whose size hangs", "[load]") {
                      .workers = 1,
                      .stall_warning = soon,
                      .on_stall = [&](const ps::stalled_read&) { at_size.open(); }}};
+  calls = 1;
   CHECK(count_of(loader.epoch(0)) == 10);
 }
 
