@@ -17,6 +17,7 @@
 #include <penstock/penstock.hpp>
 
 #include "support/catch.hpp"
+#include "support/gated_device.hpp"
 #include "support/numbered.hpp"
 
 namespace ps = penstock;
@@ -89,6 +90,51 @@ TEST_CASE("in a child process a loader says that its threads are not there, and 
     }
   }
   CHECK(count_of(loader->epoch(0)) == 100);  // and here nothing has happened
+}
+
+TEST_CASE("in a child process a host stream says that its thread is not there, and goes",
+          "[flow]") {
+  const ps::host_device device;
+  auto stream = std::make_optional(device.make_stream());
+  ps::sequence gate;
+  stream->launch([&gate] { gate.wait([](std::uint32_t open) { return open != 0; }); });
+  CHECK(in_child([&] {
+          const bool is_told = is_refused([&] { device.synchronize(*stream); });
+          stream.reset();
+          return is_told ? 7 : 1;
+        }) == 7);
+  CHECK(in_child([&] {  // nor is there who makes room in it
+          const bool is_told = is_refused([&] {
+            for (int i = 0; i < 1000; ++i) stream->launch([] {});
+          });
+          stream.reset();
+          return is_told ? 7 : 1;
+        }) == 7);
+  gate.store(1);
+  device.synchronize(*stream);
+}
+
+TEST_CASE("in a child process a feed goes whose copies are under way", "[flow]") {
+  const gated_device device;
+  auto loader = std::make_unique<ps::loader<numbered, ps::sequential, gated_device>>(
+      numbered{100}, ps::sequential{}, device, ps::loader_options{.batch_size = 10, .workers = 2});
+  auto stream = std::make_optional(device.make_stream());
+  auto feed = std::make_optional(ps::transfer{*loader, *stream});
+  device.hold_copies();
+  {
+    auto range = std::make_optional(feed->epoch(0));
+    [[maybe_unused]] const auto it = range->begin();
+    CHECK(in_child([&] {
+            range.reset();
+            feed.reset();
+            loader.reset();
+            stream.reset();
+            return 7;
+          }) == 7);
+    device.open_copies();
+  }
+  CHECK(count_of(feed->epoch(1)) == 100);
+  device.synchronize(*stream);
 }
 
 TEST_CASE("a loader without threads works on in a child process", "[flow]") {

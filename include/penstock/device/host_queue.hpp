@@ -1,6 +1,8 @@
 #pragma once
 
 #include <sys/prctl.h>
+#include <sys/types.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -15,6 +17,7 @@
 #include <mutex>
 #include <new>
 #include <stdexcept>
+#include <string>
 #include <thread>
 #include <type_traits>
 #include <utility>
@@ -62,6 +65,7 @@ class host_queue : public std::enable_shared_from_this<host_queue> {
     static_assert(std::is_nothrow_move_constructible_v<Work>);
     std::unique_lock lock{push_};
     while (!has_room() && !runs_here()) {
+      require_own_process();
       lock.unlock();  // for the running thread, whose work may push
       completed_signal_.wait([this](std::uint32_t) { return has_room(); });
       lock.lock();
@@ -117,8 +121,12 @@ class host_queue : public std::enable_shared_from_this<host_queue> {
       throw std::logic_error(
           "penstock::host_stream: work on a stream can't wait for what that stream has yet to do");
     }
+    require_own_process();
     completed_signal_.wait([&](std::uint32_t) { return completed() >= position; });
   }
+
+  /// Whether fork() has made this process out of the one that the stream's thread is in.
+  [[nodiscard]] bool is_in_child() const noexcept { return ::getpid() != process_; }
 
   /// Whose work the calling thread runs; null on a thread of no stream. Of the thread's own: no
   /// other thread can tell as well whether it is that one.
@@ -186,6 +194,14 @@ class host_queue : public std::enable_shared_from_this<host_queue> {
 
   [[nodiscard]] bool has_room() const noexcept { return pushed() - completed() < capacity; }
 
+  /// Whoever waits in a child process would wait for ever.
+  void require_own_process() const {
+    if (!is_in_child()) return;
+    throw std::logic_error(
+        "penstock::host_stream: its thread is in process " + std::to_string(process_) +
+        ", of which this one is a child by fork(): make the stream in the child");
+  }
+
   /// A place on the heap for the operation at `position`. On the queue's own thread.
   operation& spill(std::uint64_t position) {
     spilled_.push_back(std::make_unique<spilled_operation>());
@@ -207,6 +223,7 @@ class host_queue : public std::enable_shared_from_this<host_queue> {
   }
 
   host_device_options options_;
+  const ::pid_t process_ = ::getpid();  // where the thread is
   std::mutex push_;
   std::mutex error_;
   std::exception_ptr kept_error_;

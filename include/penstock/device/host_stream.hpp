@@ -89,7 +89,8 @@ class host_stream_ref {
 /// Owns a thread that runs the work given to the stream, in order, with denormals flushed. The
 /// destructor waits for all of it, and for what that launches into the stream; in work of the
 /// stream's own it waits for nothing, and the thread ends after all. Move-only; a moved-from stream
-/// may be assigned to and destroyed, anything else throws `std::logic_error`.
+/// may be assigned to and destroyed, anything else throws `std::logic_error`. In a child made by fork(), where
+/// the thread is not, waiting throws that too, and the destructor waits for nothing.
 class host_stream {
  public:
   /// Starts the stream's thread. Throws `std::system_error` when the system refuses one.
@@ -129,6 +130,10 @@ class host_stream {
 
   void finish() noexcept {
     if (!thread_.joinable()) return;
+    if (queue_->is_in_child()) {
+      thread_.detach();  // it is not here to be waited for
+      return;
+    }
     queue_->push([queue = queue_.get()]() noexcept { queue->stop(); });
     if (queue_->runs_here()) {
       thread_.detach();  // it keeps the queue
