@@ -223,7 +223,7 @@ class device_slots {
 
  private:
   static std::size_t bytes_of(const batch_layout<Record>& layout, std::size_t depth) {
-    constexpr auto most = std::numeric_limits<std::size_t>::max();
+    constexpr auto most = (std::numeric_limits<std::size_t>::max)();
     if (layout.bytes() <= most / depth) return layout.bytes() * depth;
     throw out_of_memory("device", most,
                         std::to_string(depth) + " slots of " + std::to_string(layout.bytes()) +
