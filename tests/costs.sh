@@ -22,6 +22,7 @@ awk -F '\t' 'NR > 1 && $4 ~ /\.(o|gch)$/ {last[$4] = ($2 - $1) / 1000}
       gsub(/CMakeFiles\/[^\/]*\.dir\/(__\/)*/, "", name)
       folder = name
       if (unit ~ /penstock_test_main|penstock_run_catch/) folder = "tests/support"
+      else if (name ~ /^examples\/mlp\/(kernel_)?tests/) folder = "tests/mlp"
       else if (match(name, /^tests\/[a-z_]+/)) folder = substr(name, 1, RLENGTH)
       else sub(/\/[^\/]*$/, "", folder)
       if (match(unit, /\/penstock_(edges|model)_[a-z_0-9]+\.dir/))
