@@ -129,8 +129,10 @@ struct passed_limit {
   [[nodiscard]] std::string str() const {
     std::array<char, 32> number{};
     std::snprintf(number.data(), number.size(), "%.15g", value);
-    return std::to_string(lost) + " of " + std::to_string(asked) + " samples could not be read, " +
-           std::string{option} + " is " + number.data();
+    std::string text = std::to_string(lost);
+    text += " of " + std::to_string(asked) + " samples could not be read, ";
+    text += std::string{option} + " is " + number.data();
+    return text;
   }
 };
 

@@ -71,9 +71,9 @@ class host_queue : public std::enable_shared_from_this<host_queue> {
       lock.lock();
     }
     const std::uint64_t position = pushed_.load(std::memory_order_relaxed);
-    operation& slot = has_room() ? ring_[position % capacity] : spill(position);
-    ::new (static_cast<void*>(slot.storage)) Work(std::move(work));
-    slot.run = [](void* storage) {
+    operation* const slot = has_room() ? &ring_[position % capacity] : &spill(position);
+    ::new (static_cast<void*>(slot->storage)) Work(std::move(work));
+    slot->run = [](void* storage) {
       struct destroyed_after_run {
         Work& work;
         ~destroyed_after_run() { work.~Work(); }

@@ -220,7 +220,10 @@ class host_batch {
   /// A lease of `slot`, which holds the batch; `lease` is what a checked build knows of it.
   host_batch(std::shared_ptr<host_slots<Record, Device>> ring, std::uint32_t slot,
              const batch_info& info, detail::lease_guard lease) noexcept
-      : slots_(std::move(ring)), slot_(slot), info_(info), lease_(std::move(lease)) {
+      : slots_(std::move(ring)),
+        slot_(slot),
+        info_(info),
+        lease_(std::move(lease)) {  // NOLINT: trivial, but in a checked build
     slots_->note_lease();
   }
   /// The same; in a checked build it may throw std::bad_alloc, and the slot stays the caller's.
