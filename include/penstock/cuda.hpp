@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSL-1.0
 #pragma once
 
 /// The umbrella with the CUDA device. Needs `cuda_runtime_api.h` and the runtime library

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSL-1.0
 #pragma once
 
 /// The version of this copy of the library: major * 10000 + minor * 100 + patch.
