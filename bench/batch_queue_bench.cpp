@@ -51,9 +51,9 @@
 #include <rigtorp/MPMCQueue.h>
 #endif
 
-#include <penstock/core/sequence.hpp>
-#include <penstock/load/batch_queue.hpp>
-#include <penstock/load/single_producer_single_consumer.hpp>
+#include <penstock/threads/sequence.hpp>
+#include <penstock/threads/batch_queue.hpp>
+#include <penstock/threads/single_producer_single_consumer.hpp>
 
 #include "support/program.hpp"
 

@@ -40,10 +40,10 @@
 #include <oneapi/tbb/cache_aligned_allocator.h>
 #endif
 
-#include <penstock/device/host_device.hpp>
+#include <penstock/device/cpu_device.hpp>
 #include <penstock/memory/pinned_allocator.hpp>
 #include <penstock/memory/pinned_resource.hpp>
-#include <penstock/memory/slab.hpp>
+#include <penstock/memory/detail/slab.hpp>
 
 #include "support/program.hpp"
 

@@ -53,10 +53,10 @@
 #include <oneapi/tbb/task_group.h>
 #endif
 
-#include <penstock/core/sequence.hpp>
-#include <penstock/load/batch_queue.hpp>
-#include <penstock/load/claim_cursor.hpp>
-#include <penstock/load/worker_pool.hpp>
+#include <penstock/threads/sequence.hpp>
+#include <penstock/threads/batch_queue.hpp>
+#include <penstock/load/detail/claim_cursor.hpp>
+#include <penstock/threads/worker_pool.hpp>
 
 #include "support/program.hpp"
 

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include <penstock/cuda.hpp>
-#include <penstock/device/on_device.cuh>
+#include <penstock/cuda/on_device.cuh>
 
 #if __has_include(<cub/device/device_transform.cuh>)
 #include <cub/device/device_transform.cuh>

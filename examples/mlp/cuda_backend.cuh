@@ -18,8 +18,8 @@
 #include <thrust/system/cuda/execution_policy.h>
 #include <cub/device/device_reduce.cuh>
 
-#include <penstock/device/cuda_device.hpp>
-#include <penstock/device/cuda_graphs.hpp>
+#include <penstock/cuda/cuda_device.hpp>
+#include <penstock/cuda/step_graphs.hpp>
 
 #include "cublas.hpp"
 #include "device_array.hpp"

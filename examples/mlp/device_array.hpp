@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <span>
 
-#include <penstock/memory/slab.hpp>
+#include <penstock/memory/detail/slab.hpp>
 
 namespace mlp {
 

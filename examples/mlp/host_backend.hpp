@@ -12,7 +12,7 @@
 #include <thrust/system/cpp/execution_policy.h>
 #include <thrust/transform_reduce.h>
 
-#include <penstock/device/host_device.hpp>
+#include <penstock/device/cpu_device.hpp>
 
 #include "kernels.hpp"
 #include "lies.hpp"

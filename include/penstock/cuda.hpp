@@ -2,15 +2,15 @@
 #pragma once
 
 /// The umbrella with the CUDA device. Needs `cuda_runtime_api.h` and the runtime library
-/// (`penstock::cuda`), and no nvcc. For code that nvcc compiles there is `device/on_device.cuh` besides.
+/// (`penstock::cuda`), and no nvcc. For code that nvcc compiles there is `cuda/on_device.cuh` besides.
 
 #include <penstock/penstock.hpp>
 
-#include <penstock/device/cuda_call.hpp>
-#include <penstock/device/cuda_device.hpp>
-#include <penstock/device/cuda_error.hpp>
-#include <penstock/device/cuda_event.hpp>
-#include <penstock/device/cuda_graph.hpp>
-#include <penstock/device/cuda_graphs.hpp>
-#include <penstock/device/cuda_pinned.hpp>
-#include <penstock/device/cuda_stream.hpp>
+#include <penstock/cuda/detail/cuda_call.hpp>
+#include <penstock/cuda/cuda_device.hpp>
+#include <penstock/cuda/cuda_error.hpp>
+#include <penstock/cuda/cuda_event.hpp>
+#include <penstock/cuda/cuda_graph.hpp>
+#include <penstock/cuda/step_graphs.hpp>
+#include <penstock/cuda/cuda_pinned.hpp>
+#include <penstock/cuda/cuda_stream.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock/device/cuda_stream.hpp>
+#include <penstock/cuda/cuda_stream.hpp>
 
 namespace ps = penstock;
 

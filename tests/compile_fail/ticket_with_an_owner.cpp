@@ -3,7 +3,7 @@
 #include <memory>
 #include <string>
 
-#include <penstock/load/batch_queue.hpp>
+#include <penstock/threads/batch_queue.hpp>
 
 namespace ps = penstock;
 

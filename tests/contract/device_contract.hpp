@@ -19,7 +19,7 @@
 #include <utility>
 #include <vector>
 
-#include <penstock/core/sequence.hpp>
+#include <penstock/threads/sequence.hpp>
 #include <penstock/device/device.hpp>
 
 #include "support/catch.hpp"

@@ -4,7 +4,7 @@
 #include <memory>
 #include <utility>
 
-#include <penstock/device/host_device.hpp>
+#include <penstock/device/cpu_device.hpp>
 
 #include "contract/device_contract.hpp"
 #include "support/catch.hpp"

@@ -3,7 +3,7 @@
 #include <functional>
 #include <utility>
 
-#include <penstock/device/cuda_device.hpp>
+#include <penstock/cuda/cuda_device.hpp>
 
 #include "contract/device_contract.hpp"
 #include "cuda/seeds.hpp"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <string>
 
-#include <penstock/device/cuda_device.hpp>
+#include <penstock/cuda/cuda_device.hpp>
 
 #include "fake_cuda/fake_cuda.hpp"
 #include "support/catch.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock/device/cuda_pinned.hpp>
+#include <penstock/cuda/cuda_pinned.hpp>
 
 #include <cuda_runtime_api.h>
 #include <sys/mman.h>

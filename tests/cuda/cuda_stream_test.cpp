@@ -4,7 +4,7 @@
 #include <type_traits>
 #include <utility>
 
-#include <penstock/device/cuda_device.hpp>
+#include <penstock/cuda/cuda_device.hpp>
 
 #include "fake_cuda/fake_cuda.hpp"
 #include "support/catch.hpp"

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include <penstock/device/cuda_device.hpp>
+#include <penstock/cuda/cuda_device.hpp>
 
 #include "fake_cuda/fake_cuda.hpp"
 #include "support/catch.hpp"

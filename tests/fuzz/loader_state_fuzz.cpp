@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // A loader's state out of any text: it is read, and then both of its texts give it back, or it is
 // refused with an error that points into the text.
-#include <penstock/load/loader_state.hpp>
+#include <penstock/resume/loader_state.hpp>
 
 #include <cstddef>
 #include <cstdint>

@@ -2,7 +2,7 @@
 // A quarantine list out of any text: it is read, and then its indices come in order, each once, and
 // are read back; or it is refused with a line that the text has. What is written of any reason is a
 // list of one sample.
-#include <penstock/load/quarantine.hpp>
+#include <penstock/faults/quarantine.hpp>
 
 #include <algorithm>
 #include <cstddef>

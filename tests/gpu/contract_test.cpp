@@ -2,7 +2,7 @@
 #include <functional>
 #include <utility>
 
-#include <penstock/device/cuda_device.hpp>
+#include <penstock/cuda/cuda_device.hpp>
 
 #include "contract/device_contract.hpp"
 #include "gpu/kernels.hpp"

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include <penstock/cuda.hpp>
-#include <penstock/device/cuda_graphs.hpp>
+#include <penstock/cuda/step_graphs.hpp>
 
 #include "gpu/checked_feed.hpp"
 #include "gpu/kernels.hpp"

@@ -10,8 +10,8 @@
 #include <thread>
 #include <utility>
 
-#include <penstock/core/sequence.hpp>
-#include <penstock/device/cuda_device.hpp>
+#include <penstock/threads/sequence.hpp>
+#include <penstock/cuda/cuda_device.hpp>
 
 namespace gpu {
 

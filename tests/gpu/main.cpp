@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <string_view>
 
-#include <penstock/device/cuda_device.hpp>
+#include <penstock/cuda/cuda_device.hpp>
 
 #include "support/run_catch.hpp"
 

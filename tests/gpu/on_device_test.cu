@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock/device/on_device.cuh>
+#include <penstock/cuda/on_device.cuh>
 
 #include <cmath>
 #include <cstddef>

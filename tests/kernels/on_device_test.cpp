@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // The kernels of `on_device` as they are, on the CUDA runtime's double: ragged lengths, every order of
 // blocks and threads, nothing written beside the fields.
-#include <penstock/device/on_device.cuh>
+#include <penstock/cuda/on_device.cuh>
 
 #include <cstddef>
 #include <cstdint>

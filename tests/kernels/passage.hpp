@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-#include <penstock/device/on_device.cuh>
+#include <penstock/cuda/on_device.cuh>
 
 #include <algorithm>
 #include <cstddef>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock/load/host_slots.hpp>
+#include <penstock/load/detail/host_slots.hpp>
 
 #include <atomic>
 #include <concepts>
@@ -13,8 +13,8 @@
 #include <utility>
 #include <vector>
 
-#include <penstock/core/sequence.hpp>
-#include <penstock/load/epoch_plan.hpp>
+#include <penstock/threads/sequence.hpp>
+#include <penstock/load/detail/epoch_plan.hpp>
 
 #include "support/catch.hpp"
 #include "support/gated_device.hpp"

@@ -6,7 +6,7 @@
 #include <limits>
 #include <string>
 
-#include <penstock/load/claim_cursor.hpp>
+#include <penstock/load/detail/claim_cursor.hpp>
 
 #include "support/catch.hpp"
 

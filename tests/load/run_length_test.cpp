@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock/load/run_length.hpp>
+#include <penstock/load/detail/run_length.hpp>
 
 #include <chrono>
 #include <cstddef>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #include "checker.hpp"
 
-#include <penstock/load/batch_queue.hpp>
+#include <penstock/threads/batch_queue.hpp>
 
 namespace {
 

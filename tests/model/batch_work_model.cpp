@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #include "checker.hpp"
 
-#include <penstock/load/batch_work.hpp>
+#include <penstock/load/detail/batch_work.hpp>
 
 namespace {
 

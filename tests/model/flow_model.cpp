@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSL-1.0
 #include "checker.hpp"
 
-#include <penstock/load/batch_work.hpp>
-#include <penstock/load/claim_cursor.hpp>
-#include <penstock/load/host_slots.hpp>
+#include <penstock/load/detail/batch_work.hpp>
+#include <penstock/load/detail/claim_cursor.hpp>
+#include <penstock/load/detail/host_slots.hpp>
 
 #include "device.hpp"
 

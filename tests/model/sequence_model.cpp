@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #include "checker.hpp"
 
-#include <penstock/core/sequence.hpp>
+#include <penstock/threads/sequence.hpp>
 
 namespace {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #include "checker.hpp"
 
-#include <penstock/load/ticket_ring.hpp>
+#include <penstock/threads/detail/ticket_ring.hpp>
 
 namespace {
 

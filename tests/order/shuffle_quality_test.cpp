@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include <penstock/order/permutation.hpp>
+#include <penstock/order/detail/permutation.hpp>
 #include <penstock/order/random.hpp>
 #include <penstock/order/sampler.hpp>
 

@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include <penstock/core/float_mode.hpp>
+#include <penstock/threads/float_mode.hpp>
 #include <penstock/load/loader.hpp>
 #include <penstock/order/sharded.hpp>
 

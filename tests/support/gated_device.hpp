@@ -7,7 +7,7 @@
 #include <memory>
 #include <stdexcept>
 
-#include <penstock/device/host_device.hpp>
+#include <penstock/device/cpu_device.hpp>
 
 /// What a test thinks up for a device to do wrong.
 class device_fault : public std::runtime_error {

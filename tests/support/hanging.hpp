@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include <penstock/core/sequence.hpp>
+#include <penstock/threads/sequence.hpp>
 #include <penstock/data/dataset.hpp>
 
 /// A dataset of which some samples hang until `release` is called. `gone` moves when the last copy is

@@ -8,7 +8,7 @@
 #include <mutex>
 #include <utility>
 
-#include <penstock/device/host_device.hpp>
+#include <penstock/device/cpu_device.hpp>
 
 /// The host device with a ledger of its memory: what was taken, of which kind, and whether it came
 /// back as it went. Copies share one ledger.

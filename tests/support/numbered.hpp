@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include <penstock/core/sequence.hpp>
+#include <penstock/threads/sequence.hpp>
 #include <penstock/data/dataset.hpp>
 
 /// The exception of a sample that `numbered` was told to fail on.

@@ -8,7 +8,7 @@
 #include <mutex>
 #include <thread>
 
-#include <penstock/core/sequence.hpp>
+#include <penstock/threads/sequence.hpp>
 
 /// Atomics for `basic_sequence` and what is built on it, that show how a thread waits: who counts as
 /// asleep in `sleeps` is asleep, and only a wake-up ends it. One test at a time; `reset` it first.

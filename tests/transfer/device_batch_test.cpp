@@ -13,8 +13,8 @@
 #include <utility>
 #include <vector>
 
-#include <penstock/core/sequence.hpp>
-#include <penstock/memory/last_owner.hpp>
+#include <penstock/threads/sequence.hpp>
+#include <penstock/memory/detail/last_owner.hpp>
 
 #include "support/catch.hpp"
 #include "support/gated_device.hpp"

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include <penstock/core/sequence.hpp>
+#include <penstock/threads/sequence.hpp>
 #include <penstock/load/loader.hpp>
 #include <penstock/transfer/transfer.hpp>
 

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include <penstock/core/batch.hpp>
-#include <penstock/core/file_error.hpp>
+#include <penstock/data/file_error.hpp>
 #include <penstock/core/record.hpp>
 #include <penstock/data/dataset.hpp>
 #include <penstock/data/file_source.hpp>

@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include <penstock/core/file_error.hpp>
+#include <penstock/data/file_error.hpp>
 #include <penstock/data/file_source.hpp>
 
 namespace penstock::inline PENSTOCK_ABI {

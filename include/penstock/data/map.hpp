@@ -14,7 +14,7 @@
 #include <penstock/core/error.hpp>
 #include <penstock/core/layout.hpp>
 #include <penstock/core/record.hpp>
-#include <penstock/data/adaptor.hpp>
+#include <penstock/data/detail/adaptor.hpp>
 #include <penstock/data/dataset.hpp>
 #include <penstock/order/random.hpp>
 

@@ -13,7 +13,7 @@
 #include <penstock/core/batch.hpp>
 #include <penstock/core/error.hpp>
 #include <penstock/core/record.hpp>
-#include <penstock/data/adaptor.hpp>
+#include <penstock/data/detail/adaptor.hpp>
 #include <penstock/data/dataset.hpp>
 
 namespace penstock::inline PENSTOCK_ABI {

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include <penstock/core/checked.hpp>
-#include <penstock/load/epoch_plan.hpp>
+#include <penstock/load/detail/epoch_plan.hpp>
 
 namespace penstock::inline PENSTOCK_ABI {
 

@@ -8,7 +8,7 @@
 
 #include <penstock/core/extents.hpp>
 #include <penstock/core/layout.hpp>
-#include <penstock/load/error_policy.hpp>
+#include <penstock/faults/error_policy.hpp>
 #include <penstock/load/options.hpp>
 #include <penstock/memory/budget.hpp>
 

@@ -9,15 +9,15 @@
 #include <stop_token>
 #include <utility>
 
-#include <penstock/core/float_mode.hpp>
+#include <penstock/threads/float_mode.hpp>
 #include <penstock/data/dataset.hpp>
-#include <penstock/device/host_device.hpp>
+#include <penstock/device/cpu_device.hpp>
 #include <penstock/load/batch_range.hpp>
-#include <penstock/load/engine.hpp>
-#include <penstock/load/failure_ledger.hpp>
+#include <penstock/load/detail/engine.hpp>
+#include <penstock/faults/failure_ledger.hpp>
 #include <penstock/load/footprint.hpp>
-#include <penstock/load/host_slots.hpp>
-#include <penstock/load/loader_state.hpp>
+#include <penstock/load/detail/host_slots.hpp>
+#include <penstock/resume/loader_state.hpp>
 #include <penstock/load/options.hpp>
 #include <penstock/order/sampler.hpp>
 

@@ -11,11 +11,11 @@
 #include <string>
 
 #include <penstock/core/error.hpp>
-#include <penstock/load/claim_cursor.hpp>
-#include <penstock/load/error_policy.hpp>
-#include <penstock/load/stalled_read.hpp>
+#include <penstock/load/detail/claim_cursor.hpp>
+#include <penstock/faults/error_policy.hpp>
+#include <penstock/faults/stalled_read.hpp>
 #include <penstock/memory/budget.hpp>
-#include <penstock/memory/slab.hpp>
+#include <penstock/memory/detail/slab.hpp>
 
 namespace penstock::inline PENSTOCK_ABI {
 

@@ -6,8 +6,8 @@
 #include <memory_resource>
 
 #include <penstock/device/device.hpp>
-#include <penstock/device/host_device.hpp>
-#include <penstock/memory/aligned_pinned.hpp>
+#include <penstock/device/cpu_device.hpp>
+#include <penstock/memory/detail/aligned_pinned.hpp>
 
 namespace penstock::inline PENSTOCK_ABI {
 

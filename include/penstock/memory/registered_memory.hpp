@@ -6,7 +6,7 @@
 #include <utility>
 
 #include <penstock/device/device.hpp>
-#include <penstock/device/host_device.hpp>
+#include <penstock/device/cpu_device.hpp>
 
 namespace penstock::inline PENSTOCK_ABI {
 

@@ -11,7 +11,7 @@
 #include <type_traits>
 
 #include <penstock/core/error.hpp>
-#include <penstock/order/permutation.hpp>
+#include <penstock/order/detail/permutation.hpp>
 #include <penstock/order/random.hpp>
 #include <penstock/order/sampler.hpp>
 

@@ -11,7 +11,7 @@
 #include <penstock/core/batch.hpp>
 #include <penstock/core/checked.hpp>
 #include <penstock/device/device.hpp>
-#include <penstock/transfer/device_slots.hpp>
+#include <penstock/transfer/detail/device_slots.hpp>
 
 namespace penstock::inline PENSTOCK_ABI {
 

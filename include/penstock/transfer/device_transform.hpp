@@ -8,7 +8,7 @@
 
 #include <penstock/core/batch.hpp>
 #include <penstock/device/device.hpp>
-#include <penstock/memory/slab.hpp>
+#include <penstock/memory/detail/slab.hpp>
 #include <penstock/transfer/device_batch.hpp>
 
 namespace penstock::inline PENSTOCK_ABI {

@@ -13,7 +13,7 @@
 #include <penstock/transfer/batch_source.hpp>
 #include <penstock/transfer/device_batch.hpp>
 #include <penstock/transfer/device_transform.hpp>
-#include <penstock/transfer/feed.hpp>
+#include <penstock/transfer/detail/feed.hpp>
 #include <penstock/transfer/options.hpp>
 
 namespace penstock::inline PENSTOCK_ABI {

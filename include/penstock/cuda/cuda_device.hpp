@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <optional>
+#include <string>
+
+#include <penstock/cuda/detail/cuda_call.hpp>
+#include <penstock/cuda/cuda_error.hpp>
+#include <penstock/cuda/cuda_event.hpp>
+#include <penstock/cuda/cuda_pinned.hpp>
+#include <penstock/cuda/cuda_stream.hpp>
+#include <penstock/device/device.hpp>
+
+namespace penstock::inline PENSTOCK_ABI {
+
+/// A GPU, by the CUDA runtime. Needs `cuda_runtime_api.h` and the runtime library, no nvcc.
+///
+///     ps::loader   loader{digits, ps::shuffled{.seed = 1}, ps::cuda_device{0}, {.batch_size = 64}};
+///     ps::transfer feed{loader, stream};  // a cudaStream_t
+///
+/// Every call is checked, see `cuda_error`. The calling thread's current device is as before when a
+/// call returns, but for `enter_thread`; its capture mode too, so that a graph that another thread
+/// captures survives allocations and waits made here. A stream may be the default stream; the
+/// library's own streams do not wait for it.
+class cuda_device {
+ public:
+  using stream_type = cuda_stream;
+  using stream_ref = cuda_stream_ref;
+  using event_type = cuda_event;
+
+  /// The device with this ordinal. Throws `no_cuda_driver`, `no_cuda_device`,
+  /// `invalid_device_ordinal`.
+  explicit cuda_device(int ordinal = 0) : ordinal_(ordinal) {
+    const int devices = count();
+    if (ordinal < 0 || ordinal >= devices) {
+      throw invalid_device_ordinal(cudaErrorInvalidDevice, "cudaGetDeviceCount",
+                                   "device ordinal " + std::to_string(ordinal) +
+                                       " is out of range: there are " + std::to_string(devices) +
+                                       " devices (CUDA_VISIBLE_DEVICES counts)");
+    }
+  }
+
+  /// How many devices the process sees. Throws `no_cuda_driver`, and `no_cuda_device` for none.
+  [[nodiscard]] static int count() {
+    int devices = 0;
+    detail::cuda_call("cudaGetDeviceCount", [&] { return cudaGetDeviceCount(&devices); });
+    if (devices == 0) detail::throw_cuda_error(cudaErrorNoDevice, "cudaGetDeviceCount");
+    return devices;
+  }
+
+  /// Which device it is, as CUDA counts.
+  [[nodiscard]] int ordinal() const noexcept { return ordinal_; }
+  friend bool operator==(const cuda_device&, const cuda_device&) noexcept = default;
+
+  [[nodiscard]] stream_type make_stream() const { return cuda_stream{ordinal_}; }
+  [[nodiscard]] event_type make_event() const { return cuda_event{ordinal_}; }
+
+  /// Throws `stream_of_another_device`; `capture_in_progress` for a stream that a graph is being
+  /// captured from, where events would become part of the graph and order nothing here; and
+  /// `unusable_stream` for the per-thread default stream: it is another one on every thread, and a
+  /// lease may end on any.
+  void require_usable(stream_ref stream) const {
+    if (is_per_thread(stream)) {
+      throw unusable_stream(cudaErrorInvalidResourceHandle, "cudaStreamIsCapturing",
+                            "the per-thread default stream can't be fed: it is another stream on "
+                            "every thread, so give the feed a stream of its own");
+    }
+    const default_scope current{*this, stream};
+    require_not_captured(stream);
+    const int owner = owner_of(stream);
+    if (owner == ordinal_) return;
+    throw stream_of_another_device(
+        cudaErrorInvalidResourceHandle, "cudaStreamGetDevice",
+        "the consumer's stream belongs to " +
+            (owner < 0 ? "another device" : "device " + std::to_string(owner)) +
+            ", and the feed to device " + std::to_string(ordinal_) +
+            ": give each device a loader, a transfer and a stream of its own");
+  }
+
+  void record(event_type& event, stream_ref stream) const {
+    const default_scope current{*this, stream};
+    detail::cuda_call("cudaEventRecord",
+                      [&] { return cudaEventRecord(event.get(), stream.get()); });
+  }
+
+  void wait(stream_ref stream, const event_type& event) const {
+    const default_scope current{*this, stream};
+    detail::cuda_call("cudaStreamWaitEvent",
+                      [&] { return cudaStreamWaitEvent(stream.get(), event.get(), 0); });
+  }
+
+  /// Blocks until the event is complete; the thread sleeps.
+  void synchronize(const event_type& event) const {
+    const detail::scoped_relaxed_capture relaxed;
+    detail::cuda_wait("cudaEventSynchronize", [&] { return cudaEventSynchronize(event.get()); });
+  }
+
+  /// Blocks until all work of the stream is done. Throws `cuda_context_lost` when a kernel faulted,
+  /// `capture_in_progress` for a stream that is being captured, whose capture goes on.
+  void synchronize(stream_ref stream) const {
+    const default_scope current{*this, stream};
+    require_not_captured(stream);
+    const detail::scoped_relaxed_capture relaxed;
+    detail::cuda_wait("cudaStreamSynchronize", [&] { return cudaStreamSynchronize(stream.get()); });
+  }
+
+  [[nodiscard]] bool is_complete(const event_type& event) const {
+    const detail::scoped_relaxed_capture relaxed;
+    detail::require_nothing_pending("cudaEventQuery");
+    // NotReady goes into the last-error slot like an error, and is cleared like one of ours.
+    const cudaError_t code = detail::cuda_try([&] { return cudaEventQuery(event.get()); });
+    if (code == cudaErrorNotReady) return false;
+    if (code != cudaSuccess) detail::throw_cuda_error(code, "cudaEventQuery");
+    return true;
+  }
+
+  /// Copies `bytes` bytes in stream order, in the direction that the addresses tell. Both ranges must
+  /// stay alive until the stream is past it. From or to pageable memory the call is synchronous.
+  void copy_async(void* to, const void* from, std::size_t bytes, stream_ref stream) const {
+    const default_scope current{*this, stream};
+    detail::cuda_call("cudaMemcpyAsync", [&] {
+      return cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream.get());
+    });
+  }
+
+  /// `cudaMalloc`: uninitialised. Throws `out_of_memory`.
+  [[nodiscard]] void* allocate(std::size_t bytes) const {
+    if (bytes == 0) throw out_of_memory("device", bytes, "the size is 0");
+    const detail::scoped_device current{ordinal_};
+    const detail::scoped_relaxed_capture relaxed;
+    detail::require_nothing_pending("cudaMalloc");
+    void* data = nullptr;
+    const cudaError_t code = detail::cuda_try([&] { return cudaMalloc(&data, bytes); });
+    if (code == cudaErrorMemoryAllocation) throw out_of_memory("device", bytes, room());
+    if (code != cudaSuccess) detail::throw_cuda_error(code, "cudaMalloc");
+    return data;
+  }
+  /// Waits for all work of the device, as `cudaFree` does.
+  void deallocate(void* data, std::size_t) const noexcept {
+    if (data == nullptr) return;
+    const detail::scoped_relaxed_capture relaxed;
+    detail::cuda_release([&] { return cudaFree(data); });
+  }
+
+  /// Page-locked memory that every device copies from asynchronously, on the host node that is nearest
+  /// to this device. Up to `small_pinned_bytes` by `cudaHostAlloc`; larger ones are mapped in huge
+  /// pages, touched by several threads and registered in pieces, none of which cuts a copy: `unit` is
+  /// what one copy takes, 0 for all of it. Throws `out_of_memory` when the system refuses.
+  [[nodiscard]] pinned_block allocate_pinned(std::size_t bytes, std::size_t unit = 0) const {
+    return {detail::cuda_allocate_pinned(ordinal_, bytes, unit), true};
+  }
+  /// With the `bytes` and `unit` of the allocation. No copy may still use the memory.
+  void deallocate_pinned(void* data, std::size_t bytes, std::size_t unit = 0) const noexcept {
+    detail::cuda_deallocate_pinned(ordinal_, data, bytes, unit);
+  }
+
+  /// Page-locks memory that exists, for all devices; see `registered_memory`, which owns this. Throws
+  /// `memory_already_registered`, `registration_unsupported` (read-only memory on a device that can't),
+  /// `out_of_memory` when the system refuses. Blocks.
+  void register_memory(void* data, std::size_t bytes, bool read_only) const {
+    detail::cuda_register(ordinal_, data, bytes, read_only);
+  }
+  /// No copy may still use the memory.
+  void unregister_memory(void* data, std::size_t) const noexcept { detail::cuda_unregister(data); }
+
+  /// Makes this device the calling thread's until the returned object goes.
+  [[nodiscard]] detail::scoped_device enter_scope() const {
+    return detail::scoped_device{ordinal_};
+  }
+
+  /// Makes this device the calling thread's, and its capture mode relaxed.
+  void enter_thread() const {
+    detail::cuda_call("cudaSetDevice", [&] { return cudaSetDevice(ordinal_); });
+    cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+    detail::cuda_call("cudaThreadExchangeStreamCaptureMode",
+                      [&] { return cudaThreadExchangeStreamCaptureMode(&mode); });
+  }
+
+ private:
+  /// The default stream is that of the thread's current device: makes this device it for a scope.
+  class default_scope {
+   public:
+    default_scope(const cuda_device& device, stream_ref stream) {
+      if (stream.get() == nullptr || stream.get() == cudaStreamLegacy || is_per_thread(stream)) {
+        current_.emplace(device.ordinal_);
+      }
+    }
+
+   private:
+    std::optional<detail::scoped_device> current_;
+  };
+
+  [[nodiscard]] static bool is_per_thread(stream_ref stream) noexcept {
+#ifdef CUDA_API_PER_THREAD_DEFAULT_STREAM
+    if (stream.get() == nullptr) return true;
+#endif
+    return stream.get() == cudaStreamPerThread;
+  }
+
+  /// The ordinal of the stream's device; -1 for another one than this, where the driver does not tell.
+  [[nodiscard]] int owner_of(stream_ref stream) const {
+#if CUDART_VERSION >= 12080
+    int owner = ordinal_;
+    detail::require_nothing_pending("cudaStreamGetDevice");
+    const cudaError_t told =
+        detail::cuda_try([&] { return cudaStreamGetDevice(stream.get(), &owner); });
+    if (told == cudaSuccess) return owner;
+    // The driver may be older than the toolkit, by the rules of minor version compatibility.
+    if (told != cudaErrorCallRequiresNewerDriver) {
+      detail::throw_cuda_error(told, "cudaStreamGetDevice");
+    }
+#endif
+    // An event can be recorded only on a stream of its own device.
+    const cuda_event probe{ordinal_};
+    detail::require_nothing_pending("cudaEventRecord");
+    const cudaError_t code =
+        detail::cuda_try([&] { return cudaEventRecord(probe.get(), stream.get()); });
+    if (code == cudaErrorInvalidResourceHandle) return -1;
+    if (code != cudaSuccess) detail::throw_cuda_error(code, "cudaEventRecord");
+    return ordinal_;
+  }
+
+  static void require_not_captured(stream_ref stream) {
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    const cudaError_t code =
+        detail::cuda_try([&] { return cudaStreamIsCapturing(stream.get(), &status); });
+    if (code != cudaSuccess) detail::throw_cuda_error(code, "cudaStreamIsCapturing");
+    if (status != cudaStreamCaptureStatusNone) {
+      detail::throw_cuda_error(cudaErrorStreamCaptureUnsupported, "cudaStreamIsCapturing");
+    }
+  }
+
+  /// What stands in the message when memory is out.
+  [[nodiscard]] std::string room() const {
+    std::size_t free = 0;
+    std::size_t total = 0;
+    const cudaError_t code = detail::cuda_try([&] { return cudaMemGetInfo(&free, &total); });
+    const std::string here = "device " + std::to_string(ordinal_);
+    if (code != cudaSuccess) return here + " has no room: lower depth or batch_size";
+    return here + " has " + std::to_string(free) + " bytes free of " + std::to_string(total) +
+           ": lower depth or batch_size";
+  }
+
+  int ordinal_;
+};
+
+static_assert(device<cuda_device>);
+
+}  // namespace penstock::inline PENSTOCK_ABI

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <penstock/cuda/cuda_error.hpp>
+
+namespace penstock::inline PENSTOCK_ABI {
+
+namespace detail {
+
+/// The error that waits in the thread's last-error slot. Not one: "not ready", which a program that
+/// polls a stream leaves there.
+[[nodiscard]] inline cudaError_t pending_error() noexcept {
+  const cudaError_t pending = cudaPeekAtLastError();
+  return pending == cudaErrorNotReady ? cudaSuccess : pending;
+}
+
+inline void require_nothing_pending(const cuda_site& site) {
+  const cudaError_t pending = pending_error();
+  if (pending != cudaSuccess) throw_pending(pending, site);
+}
+
+/// Makes a call and returns its code. An error that it leaves in the last-error slot is cleared: it
+/// is told by the code. One that waited there already is somebody else's, and stays.
+template <class Call>
+[[nodiscard]] cudaError_t cuda_try(const Call& call) {
+  const bool theirs = pending_error() != cudaSuccess;
+  const cudaError_t code = call();
+  if (code != cudaSuccess && !theirs) static_cast<void>(cudaGetLastError());
+  return code;
+}
+
+/// Makes a call of the CUDA runtime; throws when it fails. When an error of somebody else's waits, it
+/// throws that and makes no call.
+template <class Call>
+void cuda_call(cuda_site site, const Call& call) {
+  require_nothing_pending(site);
+  const cudaError_t code = cuda_try(call);
+  if (code != cudaSuccess) throw_cuda_error(code, site);
+}
+
+/// The same for calls that wait: they are made in any case, because memory may go behind them, and
+/// what they throw is their own error: it has not been waited for then.
+template <class Call>
+void cuda_wait(cuda_site site, const Call& call) {
+  const cudaError_t code = cuda_try(call);
+  if (code != cudaSuccess) throw_cuda_error(code, site);
+}
+
+/// The same for destructors, once and come what may: a driver that is being unloaded and a context
+/// that is lost have freed everything already.
+template <class Call>
+void cuda_release(const Call& call) noexcept {
+  static_cast<void>(cuda_try(call));
+}
+
+/// Makes a device the calling thread's for a scope. Does nothing where it is already: setting a
+/// device, also the old one again, makes a context there, which costs memory.
+class scoped_device {
+ public:
+  explicit scoped_device(int ordinal) {
+    cuda_call("cudaGetDevice", [&] { return cudaGetDevice(&before_); });
+    if (before_ == ordinal) return;
+    cuda_call("cudaSetDevice", [&] { return cudaSetDevice(ordinal); });
+    changed_ = true;
+  }
+  scoped_device(scoped_device&&) = delete;
+  ~scoped_device() {
+    if (changed_) cuda_release([&] { return cudaSetDevice(before_); });
+  }
+
+ private:
+  int before_ = 0;
+  bool changed_ = false;
+};
+
+/// Lets the calling thread allocate and wait for a scope while another thread captures a graph: it
+/// takes no part in that capture, and without this its calls would end it. Never throws: where the
+/// mode can't be set, the calls in the scope say why.
+class scoped_relaxed_capture {
+ public:
+  scoped_relaxed_capture() noexcept { exchange(); }
+  scoped_relaxed_capture(scoped_relaxed_capture&&) = delete;
+  ~scoped_relaxed_capture() {
+    if (changed_) exchange();
+  }
+
+ private:
+  void exchange() noexcept {
+    changed_ = cuda_try([&] { return cudaThreadExchangeStreamCaptureMode(&mode_); }) == cudaSuccess;
+  }
+
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
+  bool changed_ = false;
+};
+
+}  // namespace detail
+
+}  // namespace penstock::inline PENSTOCK_ABI

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <concepts>
+#include <cstddef>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <penstock/cuda/detail/cuda_call.hpp>
+#include <penstock/cuda/cuda_device.hpp>
+#include <penstock/cuda/cuda_error.hpp>
+#include <penstock/cuda/cuda_graph.hpp>
+#include <penstock/cuda/cuda_stream.hpp>
+
+namespace penstock::inline PENSTOCK_ABI {
+
+/// Replays a step as a CUDA graph: one launch in place of the step's many. Possible because a feed's
+/// device slots lie at fixed addresses; one graph is kept for each pair of slot and batch size.
+///
+///     ps::cuda_graphs graphs{device};
+///     for (auto& batch : feed.epochs(0, 5)) {
+///       graphs.launch(batch, stream, [&](ps::cuda_stream_ref on) {
+///         train_step(ps::get<"image">(batch), ps::get<"label">(batch), on);
+///       });
+///     }
+///
+/// The step is called once for each pair, to enqueue its work on the stream that it is given, which
+/// captures and runs nothing; later launches replay what was captured and don't call it. So all that
+/// the step passes by value stays as it was then: addresses, sizes, scalars. What changes from step to
+/// step (a count, a learning rate, where the loss goes) is read from device memory by the kernels. The
+/// step must not synchronise, allocate, or use another stream that it does not fork from and join to
+/// the one given; cuBLAS and the like get a workspace of their own beforehand. What is loaded or
+/// allocated at first use (kernels, a library's handle) is used once before the loop.
+///
+/// The stream that captures is the consumer's own, so that a handle that was set to it long ago is
+/// captured with the rest. The default stream can't capture: a stream that waits for it captures in its
+/// place, and work for the default stream is refused meanwhile (`capture_in_progress`). No lease may
+/// end on another thread while the first launch of a pair runs.
+///
+/// One object for one feed and one step. Used by one thread at a time. Memory is bounded by slots x
+/// different sizes: two sizes, where the last batch is short. Replays of one graph run in order;
+/// synchronise with them before memory that they use goes, and before this object does.
+class cuda_graphs {
+ public:
+  /// For steps of this device.
+  explicit cuda_graphs(const cuda_device& device) : device_(device) {}
+
+  /// Runs `step` on the batch's samples in `stream`; by replay, if it was captured before. Blocks
+  /// nothing but for the first time. Throws what the step throws, `capture_in_progress` when the step
+  /// does what can't be captured, `std::logic_error` when it put no work on the stream that it was
+  /// given, or when the batch's address is not the one captured (another feed's). Nothing is kept or
+  /// left in the last-error slot then.
+  template <class Batch, class Step>
+    requires requires(const Batch& batch) {
+      { batch.data() } -> std::convertible_to<const void*>;
+      { batch.slot() } -> std::convertible_to<std::size_t>;
+      { batch.size() } -> std::convertible_to<std::size_t>;
+    }
+  void launch(const Batch& batch, cuda_stream_ref stream, Step&& step) {
+    if constexpr (requires { batch.used_on(stream); }) batch.used_on(stream);
+    launch_at(batch.data(), batch.slot(), batch.size(), stream, step);
+  }
+
+  /// The same without a lease: the caller sees to it that a pair of `slot` and `size` always means the
+  /// same addresses.
+  template <class Step>
+  void launch(std::size_t slot, std::size_t size, cuda_stream_ref stream, Step&& step) {
+    launch_at(nullptr, slot, size, stream, step);
+  }
+
+  /// How many graphs are kept.
+  [[nodiscard]] std::size_t size() const noexcept { return entries_.size(); }
+  /// Forgets all graphs; synchronise with their replays before.
+  void clear() noexcept { entries_.clear(); }
+
+ private:
+  struct entry {
+    std::size_t slot;
+    std::size_t size;
+    const void* address;
+    cuda_graph_exec graph;
+  };
+
+  template <class Step>
+  void launch_at(const void* address, std::size_t slot, std::size_t size, cuda_stream_ref stream,
+                 Step& step) {
+    for (const entry& known : entries_) {
+      if (known.slot != slot || known.size != size) continue;
+      if (known.address != address) {
+        throw std::logic_error(
+            "penstock::cuda_graphs: slot " + std::to_string(slot) +
+            " was captured at another address: one cuda_graphs for one feed, or clear() between");
+      }
+      known.graph.launch(stream);
+      return;
+    }
+    const detail::scoped_device current{device_.ordinal()};
+    // In the list only once it has been launched: what fails leaves nothing behind.
+    entries_.reserve(entries_.size() + 1);
+    cuda_graph_exec made{captured(capturing_for(stream), step)};
+    made.launch(stream);
+    entries_.push_back({slot, size, address, std::move(made)});
+  }
+
+  /// The stream that captures what is to run in `stream`: that one, unless it is the default stream or
+  /// the program captures from it already.
+  [[nodiscard]] cuda_stream_ref capturing_for(cuda_stream_ref stream) {
+#ifdef CUDA_API_PER_THREAD_DEFAULT_STREAM
+    const bool is_legacy = stream.get() == cudaStreamLegacy;
+#else
+    const bool is_legacy = stream.get() == cudaStreamLegacy || stream.get() == nullptr;
+#endif
+    if (!is_legacy) {
+      cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+      detail::cuda_call("cudaStreamIsCapturing",
+                        [&] { return cudaStreamIsCapturing(stream.get(), &status); });
+      if (status == cudaStreamCaptureStatusNone) return stream;
+    }
+    if (!apart_) {
+      // Not cudaStreamNonBlocking: CUDA then refuses work for the default stream while this one
+      // captures, in place of running it once and never again.
+      cudaStream_t made = nullptr;
+      detail::cuda_call("cudaStreamCreateWithFlags",
+                        [&] { return cudaStreamCreateWithFlags(&made, cudaStreamDefault); });
+      apart_ = cuda_stream::from_native_handle(made);
+    }
+    return *apart_;
+  }
+
+  template <class Step>
+  [[nodiscard]] static cuda_graph captured(cuda_stream_ref on, Step& step) {
+    detail::cuda_call("cudaStreamBeginCapture", [&] {
+      return cudaStreamBeginCapture(on.get(), cudaStreamCaptureModeThreadLocal);
+    });
+    try {
+      step(on);
+    } catch (...) {
+      // The step's exception tells; what its calls left in the last-error slot says no more.
+      static_cast<void>(end_capture(on));
+      static_cast<void>(cudaGetLastError());
+      throw;
+    }
+    const cudaError_t unseen = cudaGetLastError();
+    auto [graph, code] = end_capture(on);
+    if (code != cudaSuccess) throw_not_captured(code);
+    if (unseen != cudaSuccess) {
+      detail::throw_cuda_error(unseen, "a call in the step of cuda_graphs, which did not look");
+    }
+    require_work(graph);
+    return std::move(graph);
+  }
+
+  struct ended_capture {
+    cuda_graph graph;
+    cudaError_t code;
+  };
+
+  /// Ends it, also one that is broken: the stream can capture again.
+  [[nodiscard]] static ended_capture end_capture(cuda_stream_ref on) noexcept {
+    cudaGraph_t graph = nullptr;
+    const cudaError_t code =
+        detail::cuda_try([&] { return cudaStreamEndCapture(on.get(), &graph); });
+    return {cuda_graph::from_native_handle(graph), code};
+  }
+
+  [[noreturn]] static void throw_not_captured(cudaError_t code) {
+    const detail::cuda_site site{"cudaStreamEndCapture"};
+    try {
+      detail::throw_cuda_error(code, site);
+    } catch (const capture_in_progress&) {  // the same type, with the advice that fits here
+      detail::throw_as<capture_in_progress>(
+          code, site, "a step can't be captured as a CUDA graph",
+          "it synchronised, allocated, left a forked stream unjoined, or used the default stream: "
+          "do "
+          "that before the loop, use the stream it is given, or run the step without cuda_graphs");
+    }
+  }
+
+  /// A step that used a stream of its own has run once, and its graph would do nothing for ever.
+  static void require_work(const cuda_graph& graph) {
+    std::size_t nodes = 0;
+    detail::cuda_call("cudaGraphGetNodes",
+                      [&] { return cudaGraphGetNodes(graph.get(), nullptr, &nodes); });
+    if (nodes != 0) return;
+    throw std::logic_error(
+        "penstock::cuda_graphs: the step put no work on the stream that it was given as its "
+        "argument: does it use another one?");
+  }
+
+  cuda_device device_;
+  std::optional<cuda_stream> apart_;
+  std::vector<entry> entries_;
+};
+
+}  // namespace penstock::inline PENSTOCK_ABI

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include <penstock/core/checked.hpp>
+#include <penstock/device/detail/cpu_queue.hpp>
+
+namespace penstock::inline PENSTOCK_ABI {
+
+class host_stream;
+class host_device;
+
+/// A mark in a host stream: "all that was given to the stream before". Never recorded: complete.
+/// Used by one thread at a time.
+class host_event {
+ public:
+  host_event() = default;
+  host_event(host_event&&) noexcept = default;
+  host_event& operator=(host_event&&) noexcept = default;
+
+ private:
+  friend class host_device;
+  // The queue is shared, so that the mark stays valid when the stream is gone.
+  std::shared_ptr<detail::host_queue> queue_;
+  std::uint64_t position_ = 0;
+};
+
+/// Refers to a host stream, or is the calling thread itself: work given to the inline stream runs at
+/// once on the thread that gives it, and a wait blocks that thread.
+class host_stream_ref {
+ public:
+  /// Refers to `stream`, which must outlive it. Throws `std::logic_error` for one that was moved
+  /// from.
+  host_stream_ref(host_stream& stream);  // NOLINT: implicit by intent
+  host_stream_ref(std::nullptr_t) = delete;
+  host_stream_ref(int) = delete;
+
+  /// The stream that is the calling thread itself.
+  [[nodiscard]] static host_stream_ref calling_thread() noexcept { return host_stream_ref{}; }
+
+  /// The stream whose work the calling thread runs, on a thread of a stream's.
+  [[nodiscard]] static std::optional<host_stream_ref> running() noexcept {
+    if (detail::host_queue::running() == nullptr) return std::nullopt;
+    host_stream_ref own;
+    own.queue_ = detail::host_queue::running();
+    return own;
+  }
+
+  /// Runs `work()` after all that was given to the stream before. Returns at once but for the
+  /// inline stream, and while 256 operations wait. Work may launch into its own stream: that never
+  /// waits, and takes memory of the heap for what is beyond 256. `work` is moved in: at most 96
+  /// bytes. What it throws, `synchronize` throws; on the inline stream `launch` itself.
+  template <class Work>
+  void launch(Work work) const {
+    if (queue_ == nullptr) {
+      work();
+    } else if (queue_->is_modelled()) {
+      queue_->push(
+          [queue = queue_, queued = detail::host_clock::now(), work = std::move(work)]() mutable {
+            queue->busy_until(detail::modelled_run(queue->start_of(queued), work));
+          });
+    } else {
+      queue_->push(std::move(work));
+    }
+  }
+
+  /// For checked builds: a number that moves with each launch into the stream, copy, record, and
+  /// wait for it; nothing for the inline stream.
+  [[nodiscard]] std::optional<std::uint64_t> uses() const noexcept {
+    return queue_ != nullptr ? std::optional{queue_->uses()} : std::nullopt;
+  }
+
+  friend bool operator==(host_stream_ref, host_stream_ref) = default;
+
+ private:
+  friend class host_device;
+  host_stream_ref() = default;
+
+  detail::host_queue* queue_ = nullptr;
+};
+
+/// Owns a thread that runs the work given to the stream, in order, with denormals flushed. The
+/// destructor waits for all of it, and for what that launches into the stream; in work of the
+/// stream's own it waits for nothing, and the thread ends after all. Move-only; a moved-from stream
+/// may be assigned to and destroyed, anything else throws `std::logic_error`. In a child made by fork(), where
+/// the thread is not, waiting throws that too, and the destructor waits for nothing.
+class host_stream {
+ public:
+  /// Starts the stream's thread. Throws `std::system_error` when the system refuses one.
+  explicit host_stream(const host_device_options& options = {})
+      : queue_(std::make_shared<detail::host_queue>(options)), thread_(started(queue_)) {}
+
+  host_stream(host_stream&&) noexcept = default;
+  host_stream& operator=(host_stream&& other) noexcept {
+    if (this != &other) {
+      finish();
+      queue_ = std::move(other.queue_);
+      thread_ = std::move(other.thread_);
+    }
+    return *this;
+  }
+  ~host_stream() { finish(); }
+
+  /// Queues `work`, see `host_stream_ref::launch`.
+  template <class Work>
+  void launch(Work work) {
+    host_stream_ref{*this}.launch(std::move(work));
+  }
+
+ private:
+  friend class host_device;
+  friend class host_stream_ref;
+
+  static std::thread started(const std::shared_ptr<detail::host_queue>& queue) {
+    try {
+      return std::thread{[queue] { queue->run(); }};
+    } catch (const std::system_error& refusal) {
+      throw std::system_error(refusal.code(),
+                              "host_stream: its thread can't be started: raise the limit on "
+                              "threads (ulimit -u, the container's limit on pids)");
+    }
+  }
+
+  void finish() noexcept {
+    if (!thread_.joinable()) return;
+    if (queue_->is_in_child()) {
+      thread_.detach();  // it is not here to be waited for
+      return;
+    }
+    queue_->push([queue = queue_.get()]() noexcept { queue->stop(); });
+    if (queue_->runs_here()) {
+      thread_.detach();  // it keeps the queue
+    } else {
+      thread_.join();
+    }
+  }
+
+  std::shared_ptr<detail::host_queue> queue_;
+  std::thread thread_;
+};
+
+inline host_stream_ref::host_stream_ref(host_stream& stream) : queue_(stream.queue_.get()) {
+  if (queue_ != nullptr) return;  // null is the inline stream, which nobody has asked for
+  throw std::logic_error("penstock::host_stream: it was moved from, and refers to no stream");
+}
+
+}  // namespace penstock::inline PENSTOCK_ABI

@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <sys/prctl.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <deque>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <type_traits>
+#include <utility>
+
+#include <penstock/core/checked.hpp>
+#include <penstock/threads/float_mode.hpp>
+#include <penstock/threads/sequence.hpp>
+
+namespace penstock::inline PENSTOCK_ABI {
+
+/// What a host device pretends to be. Zero means: as fast as the machine is. A modelled delay waits
+/// and does not burn the core, so overlap can be shown and tested on few cores.
+struct host_device_options {
+  /// The time a copy takes is at least its bytes divided by this.
+  double copy_bytes_per_second = 0.0;
+  /// The time from a launch or a copy reaching the head of its stream to its start.
+  std::chrono::nanoseconds launch_latency{0};
+};
+
+namespace detail {
+
+using host_clock = std::chrono::steady_clock;
+
+/// The queue of one host stream: a bounded ring of operations that are held inline, run in order by
+/// one thread. Threads that push take a lock; the running thread never waits for room, nor for
+/// itself.
+class host_queue : public std::enable_shared_from_this<host_queue> {
+ public:
+  static constexpr std::size_t capacity = 256;
+  static constexpr std::size_t operation_bytes = PENSTOCK_CHECKED ? 240 : 112;  // larger views
+
+  explicit host_queue(const host_device_options& options) : options_(options) {}
+  host_queue(host_queue&&) = delete;
+
+  [[nodiscard]] const host_device_options& options() const noexcept { return options_; }
+
+  /// Appends `work`; waits while the ring is full, but on the queue's own thread: only that one
+  /// makes room, so what does not fit is kept on the heap there. `work` is moved in and destroyed
+  /// after its run.
+  template <class Work>
+  void push(Work work) {
+    static_assert(sizeof(Work) <= operation_bytes && alignof(Work) <= alignof(std::max_align_t),
+                  "penstock: work for a host stream is held inline: capture at most 96 bytes, "
+                  "larger state by pointer");
+    static_assert(std::is_nothrow_move_constructible_v<Work>);
+    std::unique_lock lock{push_};
+    while (!has_room() && !runs_here()) {
+      require_own_process();
+      lock.unlock();  // for the running thread, whose work may push
+      completed_signal_.wait([this](std::uint32_t) { return has_room(); });
+      lock.lock();
+    }
+    const std::uint64_t position = pushed_.load(std::memory_order_relaxed);
+    operation* const slot = has_room() ? &ring_[position % capacity] : &spill(position);
+    ::new (static_cast<void*>(slot->storage)) Work(std::move(work));
+    slot->run = [](void* storage) {
+      struct destroyed_after_run {
+        Work& work;
+        ~destroyed_after_run() { work.~Work(); }
+      } holder{*std::launder(static_cast<Work*>(storage))};
+      holder.work();
+    };
+    // Invariant: operations below pushed_ are complete to read; who loads pushed_ acquires them.
+    pushed_.store(position + 1, std::memory_order_release);
+    pushed_signal_.store(static_cast<std::uint32_t>(position + 1));
+  }
+
+  /// Runs `work` at once on the calling thread if nothing is queued; false otherwise. In order all
+  /// the same: whoever pushes next does so behind the lock, and events recorded now mark what is
+  /// complete.
+  template <class Work>
+  bool run_if_idle(const Work& work) {
+    const std::lock_guard lock{push_};
+    if (pushed_.load(std::memory_order_relaxed) != completed()) return false;
+    work();
+    note_use();
+    return true;
+  }
+
+  /// In a checked build: counts what moves no position and may still tell the host how far this is.
+  void note_use() noexcept {
+    if constexpr (checked) uses_.fetch_add(1, std::memory_order_relaxed);
+  }
+  /// How often the queue was given work or such a use.
+  [[nodiscard]] std::uint64_t uses() const noexcept {
+    return pushed() + uses_.load(std::memory_order_relaxed);
+  }
+
+  /// How many operations have been pushed: the place that an event recorded now marks.
+  [[nodiscard]] std::uint64_t pushed() const noexcept {
+    return pushed_.load(std::memory_order_acquire);
+  }
+  /// How many operations have run.
+  [[nodiscard]] std::uint64_t completed() const noexcept {
+    return completed_.load(std::memory_order_acquire);
+  }
+  /// Throws `std::logic_error` on the queue's own thread, which would wait for itself.
+  void wait_until_completed(std::uint64_t position) const {
+    if (completed() >= position) return;
+    if (runs_here()) {
+      throw std::logic_error(
+          "penstock::host_stream: work on a stream can't wait for what that stream has yet to do");
+    }
+    require_own_process();
+    completed_signal_.wait([&](std::uint32_t) { return completed() >= position; });
+  }
+
+  /// Whether fork() has made this process out of the one that the stream's thread is in.
+  [[nodiscard]] bool is_in_child() const noexcept { return ::getpid() != process_; }
+
+  /// Whose work the calling thread runs; null on a thread of no stream. Of the thread's own: no
+  /// other thread can tell as well whether it is that one.
+  [[nodiscard]] static host_queue*& running() noexcept {
+    thread_local host_queue* queue = nullptr;
+    return queue;
+  }
+  [[nodiscard]] bool runs_here() const noexcept { return running() == this; }
+
+  /// The body of the stream's thread: runs operations until one of them has called `stop`, and
+  /// those that operations have pushed after it.
+  void run() noexcept {
+    flushed_denormals::keep_on();
+    mark_stream_thread();
+    running() = this;
+    // Modelled delays are shorter than the kernel's default timer slack of 50 us.
+    if (is_modelled()) ::prctl(PR_SET_TIMERSLACK, 1UL);
+    std::uint64_t position = 0;
+    while (!stopped_ || pushed() > position) {
+      pushed_signal_.wait([&](std::uint32_t) { return pushed() > position; });
+      if (!spilled_.empty() && spilled_.front()->position == position) {
+        run(*spilled_.front());  // the front, also while the operation spills others
+        spilled_.pop_front();
+      } else {
+        run(ring_[position % capacity]);
+      }
+      completed_.store(++position, std::memory_order_release);
+      completed_signal_.store(static_cast<std::uint32_t>(position));
+    }
+  }
+
+  /// Called by the last operation, on the stream's thread.
+  void stop() noexcept { stopped_ = true; }
+
+  [[nodiscard]] bool is_modelled() const noexcept {
+    return options_.copy_bytes_per_second > 0.0 || options_.launch_latency.count() > 0;
+  }
+
+  /// The earliest moment at which an operation queued at `queued` may start. Delays count from the
+  /// end of the one before as modelled, so that late wake-ups do not add up.
+  [[nodiscard]] host_clock::time_point start_of(host_clock::time_point queued) const noexcept {
+    return (std::max)(queued, busy_until_) + options_.launch_latency;
+  }
+  void busy_until(host_clock::time_point moment) noexcept { busy_until_ = moment; }
+
+  /// Throws the first exception that an operation has thrown since the last call.
+  void rethrow_error() {
+    std::exception_ptr error;
+    {
+      const std::lock_guard lock{error_};
+      error = std::exchange(kept_error_, nullptr);
+    }
+    if (error) std::rethrow_exception(error);
+  }
+
+ private:
+  struct operation {
+    void (*run)(void*);
+    alignas(std::max_align_t) std::byte storage[operation_bytes];
+  };
+
+  struct spilled_operation : operation {
+    std::uint64_t position;
+  };
+
+  [[nodiscard]] bool has_room() const noexcept { return pushed() - completed() < capacity; }
+
+  /// Whoever waits in a child process would wait for ever.
+  void require_own_process() const {
+    if (!is_in_child()) return;
+    throw std::logic_error(
+        "penstock::host_stream: its thread is in process " + std::to_string(process_) +
+        ", of which this one is a child by fork(): make the stream in the child");
+  }
+
+  /// A place on the heap for the operation at `position`. On the queue's own thread.
+  operation& spill(std::uint64_t position) {
+    spilled_.push_back(std::make_unique<spilled_operation>());
+    spilled_.back()->position = position;
+    return *spilled_.back();
+  }
+
+  void run(operation& next) noexcept {
+    try {
+      next.run(next.storage);
+    } catch (...) {
+      keep_error(std::current_exception());
+    }
+  }
+
+  void keep_error(std::exception_ptr error) noexcept {
+    const std::lock_guard lock{error_};
+    if (!kept_error_) kept_error_ = std::move(error);
+  }
+
+  host_device_options options_;
+  const ::pid_t process_ = ::getpid();  // where the thread is
+  std::mutex push_;
+  std::mutex error_;
+  std::exception_ptr kept_error_;
+  std::atomic<std::uint64_t> uses_{0};   // counts, and orders nothing
+  bool stopped_ = false;                 // of the stream's thread
+  host_clock::time_point busy_until_{};  // of the stream's thread
+  std::array<operation, capacity> ring_;
+  // Of the stream's thread. Invariant: an operation stands in the ring at its position modulo the
+  // ring's size, or here in the order of positions, if the ring was full: each position has one
+  // place.
+  std::deque<std::unique_ptr<spilled_operation>> spilled_;
+  // 64 bits count, so that an event recorded billions of operations ago stays complete; the 32-bit
+  // words beside them are what threads sleep on.
+  alignas(cache_line) std::atomic<std::uint64_t> pushed_{0};
+  sequence pushed_signal_;
+  alignas(cache_line) std::atomic<std::uint64_t> completed_{0};
+  sequence completed_signal_;
+};
+
+/// Runs `work` at `start`, or later where the thread wakes late. Returns the modelled end: `start`
+/// and the time of the work, without the lateness.
+template <class Work>
+host_clock::time_point modelled_run(host_clock::time_point start, Work&& work) {
+  std::this_thread::sleep_until(start);
+  const auto begin = host_clock::now();
+  work();
+  return start + (host_clock::now() - begin);
+}
+
+/// Copies like memcpy, and takes as long as the modelled bus would. Returns the modelled end.
+inline host_clock::time_point modelled_copy(void* to, const void* from, std::size_t bytes,
+                                            const host_device_options& options,
+                                            host_clock::time_point start) {
+  const auto own_end =
+      modelled_run(start, [to, from, bytes]() noexcept { std::memcpy(to, from, bytes); });
+  if (options.copy_bytes_per_second <= 0.0) return own_end;
+  const std::chrono::duration<double> span{static_cast<double>(bytes) /
+                                           options.copy_bytes_per_second};
+  const auto bus_end = start + std::chrono::duration_cast<std::chrono::nanoseconds>(span);
+  std::this_thread::sleep_until(bus_end);
+  return (std::max)(own_end, bus_end);
+}
+
+}  // namespace detail
+
+}  // namespace penstock::inline PENSTOCK_ABI

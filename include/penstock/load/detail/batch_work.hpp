@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <penstock/core/error.hpp>
+#include <penstock/threads/sequence.hpp>
+#include <penstock/data/dataset.hpp>
+#include <penstock/load/detail/epoch_plan.hpp>
+#include <penstock/load/detail/host_slots.hpp>
+#include <penstock/faults/detail/read_watch.hpp>
+#include <penstock/faults/detail/recovery.hpp>
+
+namespace penstock::inline PENSTOCK_ABI::detail {
+
+/// The batch that a slot is bound to. Written by the opener before it publishes the cursor, read by the
+/// workers that claimed a run of it; `remaining` hands it on to the one who announces it.
+template <class Order>
+class alignas(cache_line) batch_work {
+ public:
+  batch_info info;
+  std::uint64_t sequence = 0;  ///< the batch's number over the engine's life
+  std::optional<Order> order;  ///< of its epoch; none where making it has failed: nothing to read
+
+  /// Opener only: the batch is this one from now on, and has no error yet.
+  void bind(const batch_info& which, std::uint64_t number,
+            const std::optional<Order>& of) noexcept {
+    static_assert(std::is_trivially_copyable_v<Order>, "copied under a lock, and never throws");
+    info = which;
+    sequence = number;
+    order = of;
+    error_ = nullptr;
+  }
+
+  /// Opener only: the runs `first` to `last`, the latter not included, are to be finished, of
+  /// `samples` samples each.
+  void open(std::uint32_t first, std::uint32_t last, std::size_t samples) noexcept {
+    first_run_ = first;
+    run_samples_ = samples;
+    remaining_.store(last - first, std::memory_order_relaxed);
+  }
+  /// The first of those runs.
+  [[nodiscard]] std::uint32_t first_run() const noexcept { return first_run_; }
+  /// The places of the batch's samples that a run reads, the end not included; none where the batch
+  /// is shorter.
+  [[nodiscard]] std::pair<std::size_t, std::size_t> places_of(std::uint32_t run) const noexcept {
+    const std::size_t begin = (std::min)(std::size_t{run - first_run_} * run_samples_, info.size);
+    return {begin, (std::min)(begin + run_samples_, info.size)};
+  }
+
+  /// The dataset indices of the batch's samples from its place `begin` on. Behind the end of the epoch
+  /// (`last_batch::pad`) its begin follows.
+  void pick(const epoch_plan& plan, std::size_t begin,
+            std::span<std::uint64_t> out) const noexcept {
+    // Neither sum may wrap, whatever the size: a batch begins before the end of the epoch.
+    std::uint64_t k = info.index * plan.batch_size();
+    const std::uint64_t left = plan.samples() - k;
+    k = begin < left ? k + begin : (begin - left) % plan.samples();
+    while (!out.empty()) {
+      const auto count =
+          static_cast<std::size_t>(std::min<std::uint64_t>(out.size(), plan.samples() - k));
+      order->fill(k, out.first(count));
+      out = out.subspan(count);
+      k = 0;  // at the end of the epoch, if not of the batch
+    }
+  }
+
+  /// Counts a run down, also one that threw; true for the last one.
+  bool finish_run() noexcept { return remaining_.fetch_sub(1, std::memory_order_acq_rel) == 1; }
+
+  /// Keeps the current exception unless one of an earlier place in the batch is kept already.
+  void note_error(const failure& where) noexcept { note_error(std::current_exception(), where); }
+  /// The same for any exception.
+  void note_error(const std::exception_ptr& error, const failure& where) noexcept {
+    const std::lock_guard lock{error_mutex_};
+    if (error_ && error_where_.position <= where.position) return;
+    error_ = error;
+    error_where_ = where;
+  }
+
+  /// Behind the last run: takes the exception of the batch, null if there is none.
+  std::exception_ptr take_error() noexcept { return std::exchange(error_, nullptr); }
+  [[nodiscard]] const failure& error_where() const noexcept { return error_where_; }
+
+ private:
+  // Invariant: the runs of this batch that are not finished. The step to 0 is acq_rel, so the one who
+  // makes it sees all that the others have written, and announces the batch.
+  std::atomic<std::uint32_t> remaining_{0};
+  std::uint32_t first_run_ = 0;
+  std::size_t run_samples_ = 0;
+  std::mutex error_mutex_;
+  std::exception_ptr error_;
+  failure error_where_;
+};
+
+/// Where a batch is announced in order: who finishes batch k writes the slot, then the word, of place
+/// k modulo the number of slots. Two undelivered batches never share a place.
+struct alignas(cache_line) announcement {
+  sequence word;  ///< k + 1, modulo 2^32
+  std::uint32_t slot = 0;
+};
+
+/// What a reading thread needs for itself, made at construction: reading allocates nothing. On a cache
+/// line of its own, since a reader notes every sample that it works on.
+template <dataset Dataset>
+struct alignas(cache_line) reading_hands {
+  recovering_reader<Dataset> source;
+  std::vector<std::uint64_t> indices;  ///< of one run
+  read_mark* mark = nullptr;           ///< where it shows what it reads; null: nobody looks
+};
+
+/// The hands of `workers` threads, which take `run` samples at a time; without workers the consumer's.
+template <dataset Dataset>
+[[nodiscard]] std::vector<reading_hands<Dataset>> make_hands(const Dataset& data, recovery& shared,
+                                                             read_watch& watch, std::size_t workers,
+                                                             std::size_t run) {
+  std::vector<reading_hands<Dataset>> all;
+  do {
+    read_mark* const mark = watch.mark_of(all.size());
+    all.push_back({{data, shared, mark}, std::vector<std::uint64_t>(run), mark});
+  } while (all.size() < workers);
+  return all;
+}
+
+}  // namespace penstock::inline PENSTOCK_ABI::detail

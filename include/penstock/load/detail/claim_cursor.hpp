@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include <penstock/threads/sequence.hpp>
+
+namespace penstock::inline PENSTOCK_ABI {
+
+/// What a worker got from the cursor.
+struct claim {
+  /// What a worker has to do next.
+  enum class kind {
+    work,  ///< read run `run` of the batch in `slot`
+    open,  ///< the batch is handed out: open the next one, nobody else will
+    wait,  ///< somebody is opening the next batch: wait for it
+  };
+  /// What to do.
+  kind what;
+  std::uint32_t batch;  ///< the batch's number, modulo 2^32
+  /// The host slot that the batch is read into.
+  std::uint32_t slot;
+  /// The run within the batch.
+  std::uint32_t run;
+};
+
+/// Hands out the runs of the oldest batch that is not fully handed out, one atomic step a claim.
+///
+/// Every batch has `runs` runs, or the last of them alone: one that is to be dealt out in fewer
+/// begins at a higher number, so that the end is the same for all. The one whose claim comes right
+/// behind the last run is the opener: it binds a slot to the next batch, calls `publish`, which
+/// hands it the first run, and the others wait meanwhile. So batches are bound in order, one at a
+/// time, and the oldest unfinished batch always has its slot. Starts with batch -1 handed out: the
+/// first claimant opens batch 0.
+///
+/// Everything a claim needs is in the claimed word itself, so a worker that is preempted between its
+/// claim and its work reads nothing that a later batch may have overwritten.
+template <class Atomics = std_atomics>
+class claim_cursor {
+ public:
+  /// How many bits of the claimed word count runs.
+  static constexpr std::uint32_t run_bits = 20;
+  /// How many bits of it name the slot.
+  static constexpr std::uint32_t slot_bits = 12;
+  /// Half the range: claims that must wait count on as well, one for each waiting worker.
+  static constexpr std::uint32_t max_runs = 1U << (run_bits - 1);
+  /// After so many fruitless claims a worker no longer yields. Fewer cost where there are more workers
+  /// than cores and all are needed now and then (4 workers on 2 cores: 16 took a tenth of the speed,
+  /// 128 nothing), more cost processor time before those that nobody needs are asleep.
+  static constexpr std::uint32_t patience = 24;
+  /// The most slots there can be.
+  static constexpr std::uint32_t max_slots = 1U << slot_bits;
+
+  /// For batches of at most `runs` runs.
+  explicit claim_cursor(std::uint32_t runs) noexcept
+      : runs_(runs), cursor_(word(~std::uint32_t{0}, 0, runs)) {}
+
+  /// Claims what is next; never waits.
+  [[nodiscard]] claim next() noexcept {
+    // acq_rel: a claim of batch b continues the release sequence of the store that published b, so
+    // it sees the slot that the opener has bound.
+    const std::uint64_t value = cursor_.fetch_add(1, std::memory_order_acq_rel);
+    const auto run = static_cast<std::uint32_t>(value & ((1U << run_bits) - 1));
+    const auto slot = static_cast<std::uint32_t>(value >> run_bits) & (max_slots - 1);
+    const auto batch = static_cast<std::uint32_t>(value >> 32);
+    const auto what = run < runs_    ? claim::kind::work
+                      : run == runs_ ? claim::kind::open
+                                     : claim::kind::wait;
+    return {what, batch, slot, run};
+  }
+
+  /// Opener only: batch `batch` is bound to `slot`, and has the runs from `first` on, which must be
+  /// below `runs`. Run `first` is the caller's.
+  void publish(std::uint32_t batch, std::uint32_t slot, std::uint32_t first = 0) noexcept {
+    cursor_.store(word(batch, slot, first + 1), std::memory_order_release);
+    // One for each run that is left, and one to open the next batch: more would find nothing. Nobody
+    // who is needed sleeps on in place of the woken ones: who waits past an older batch goes on, and
+    // who waits past this very one, since the store, has seen all its runs handed out.
+    changed_.advance_waking(runs_ - first);
+  }
+
+  /// Waits until a batch behind `batch` is open, or `wake` was called.
+  ///
+  /// Looks at the cursor itself: an opener may be held up between the two writes of `publish` while
+  /// others open the batches behind its own, so `changed_` says no more than that something has. Who
+  /// returned while the cursor stood would claim again and again, and count the run into the slot.
+  ///
+  /// `fruitless` claims in a row have got nothing but this wait. A worker that is one too many goes to
+  /// sleep without yielding then: many that yield, each to all others, never would.
+  void wait_past(std::uint32_t batch, std::uint32_t fruitless = 0) const noexcept {
+    const auto is_past = [this, batch](std::uint32_t) {
+      const auto now = static_cast<std::uint32_t>(cursor_.load(std::memory_order_acquire) >> 32);
+      return now != batch || ended_.load(std::memory_order_acquire);
+    };
+    changed_.wait(is_past, fruitless < patience);
+  }
+
+  /// Ends waiting, for good, also for a batch that is published behind this call.
+  void wake() noexcept {
+    ended_.store(true, std::memory_order_release);
+    changed_.advance();
+  }
+
+ private:
+  static constexpr std::uint64_t word(std::uint32_t batch, std::uint32_t slot,
+                                      std::uint32_t run) noexcept {
+    return (std::uint64_t{batch} << 32) | (std::uint64_t{slot} << run_bits) | run;
+  }
+
+  std::uint32_t runs_;
+  alignas(cache_line) typename Atomics::template atomic<std::uint64_t> cursor_;
+  alignas(cache_line) basic_sequence<Atomics> changed_;
+  typename Atomics::template atomic<bool> ended_{false};
+};
+
+}  // namespace penstock::inline PENSTOCK_ABI

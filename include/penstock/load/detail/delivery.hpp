@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <mutex>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include <penstock/core/error.hpp>
+#include <penstock/threads/sequence.hpp>
+#include <penstock/threads/batch_queue.hpp>
+#include <penstock/load/detail/batch_work.hpp>
+
+namespace penstock::inline PENSTOCK_ABI::detail {
+
+/// Where complete batches go from the workers to the one consumer: in order, or as they are completed.
+/// Who finishes a batch announces its slot here; `fail` ends all waiting for good.
+class delivery {
+ public:
+  /// For as many undelivered batches as there are slots.
+  delivery(std::size_t slot_count, bool in_order)
+      : in_order_(in_order), announced_(slot_count), finished_(slot_count) {}
+
+  /// Batch `sequence` lies complete in `slot`.
+  void announce(std::uint64_t sequence, std::uint32_t slot) noexcept {
+    if (!in_order_) {
+      finished_.try_push(slot);
+      return;
+    }
+    announcement& place = place_of(sequence);
+    place.slot = slot;
+    place.word.store(static_cast<std::uint32_t>(sequence + 1));
+  }
+
+  /// Nothing can be read any more: whoever waits returns, now and later. The first error stays, with
+  /// the place it came from where there is one. From any thread.
+  void fail(std::exception_ptr error, const std::optional<failure>& where) noexcept {
+    {
+      const std::lock_guard lock{error_mutex_};
+      if (error_) return;
+      error_ = std::move(error);
+      where_ = where;
+    }
+    has_failed_.value.store(true, std::memory_order_release);
+    finished_.close();
+    for (announcement& place : announced_) place.word.advance();
+  }
+  [[nodiscard]] bool has_failed() const noexcept {
+    return has_failed_.value.load(std::memory_order_acquire);
+  }
+
+  /// Behind `fail`: throws its error, once the place that it came from stands in `where`.
+  [[noreturn]] void rethrow(std::optional<failure>& where) const {
+    const std::lock_guard lock{error_mutex_};
+    where = where_;
+    std::rethrow_exception(error_);
+  }
+
+  /// Consumer: whether `wait(sequence)` would return at once.
+  [[nodiscard]] bool is_ready(std::uint64_t sequence) const noexcept {
+    if (!in_order_) return !finished_.was_empty();
+    return place_of(sequence).word.load() == static_cast<std::uint32_t>(sequence + 1);
+  }
+
+  /// Consumer: the slot of batch `sequence`, or of any where the order is free, once it is complete;
+  /// nothing after `fail`.
+  [[nodiscard]] std::optional<std::uint32_t> wait(std::uint64_t sequence) noexcept {
+    if (!in_order_) {
+      const auto slot = finished_.pop();
+      return has_failed() ? std::nullopt : slot;
+    }
+    const announcement& place = place_of(sequence);
+    const auto expected = static_cast<std::uint32_t>(sequence + 1);
+    place.word.wait([&](std::uint32_t now) { return now == expected || has_failed(); });
+    if (has_failed()) return std::nullopt;
+    return place.slot;
+  }
+
+ private:
+  [[nodiscard]] announcement& place_of(std::uint64_t sequence) noexcept {
+    return announced_[sequence % announced_.size()];
+  }
+  [[nodiscard]] const announcement& place_of(std::uint64_t sequence) const noexcept {
+    return announced_[sequence % announced_.size()];
+  }
+
+  bool in_order_;
+  std::vector<announcement> announced_;  // by sequence modulo slots
+  batch_queue<std::uint32_t> finished_;  // where the order is free
+
+  mutable std::mutex error_mutex_;  // guards the two below
+  std::exception_ptr error_;
+  std::optional<failure> where_;
+  // Invariant: set after error_, so who sees it finds the error; never unset. Every worker looks at
+  // it for each run: nothing beside it is written batch by batch.
+  own_line<std::atomic<bool>> has_failed_{false};
+};
+
+}  // namespace penstock::inline PENSTOCK_ABI::detail

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <string>
+
+#include <penstock/core/error.hpp>
+#include <penstock/load/detail/host_slots.hpp>
+#include <penstock/load/options.hpp>
+#include <penstock/order/sampler.hpp>
+
+namespace penstock::inline PENSTOCK_ABI {
+
+namespace detail {
+
+/// Throws `option_error` where a sampler is made for another batch size.
+template <sampler Sampler>
+void require_batches_of(const Sampler& order, const loader_options& options) {
+  if constexpr (sampler_of_batches<Sampler>) {
+    if (order.batch_size() == options.batch_size) return;
+    throw option_error("batch_size", "must be the sampler's " + std::to_string(order.batch_size()) +
+                                         " (sharded: global_batch / world), is " +
+                                         std::to_string(options.batch_size));
+  }
+}
+
+}  // namespace detail
+
+/// A place in the order of all batches: batch `batch` of epoch `epoch`.
+struct batch_position {
+  /// The epoch.
+  std::uint64_t epoch = 0;
+  /// The batch within its epoch.
+  std::uint64_t batch = 0;
+  friend bool operator==(const batch_position&, const batch_position&) = default;
+};
+
+/// How an epoch of `samples` samples is cut into batches. Pure arithmetic, no state.
+class epoch_plan {
+ public:
+  /// Throws `empty_dataset` when there is no sample, `option_error` when there is no batch.
+  epoch_plan(std::uint64_t samples, std::size_t batch_size, last_batch last)
+      : samples_(samples), batch_size_(batch_size), last_(last) {
+    if (samples == 0)
+      throw empty_dataset(
+          "loader: an epoch has 0 samples: is the dataset empty, or does its sampler draw none?");
+    if (batches() == 0) {
+      throw option_error("batch_size",
+                         std::to_string(batch_size) + " is above the " + std::to_string(samples) +
+                             " samples of an epoch, and last_batch::drop leaves none: lower it, or "
+                             "take last_batch::keep");
+    }
+  }
+
+  /// How many samples an epoch has.
+  [[nodiscard]] std::uint64_t samples() const noexcept { return samples_; }
+  /// How many samples a batch has, but perhaps the last.
+  [[nodiscard]] std::size_t batch_size() const noexcept { return batch_size_; }
+
+  /// Batches an epoch.
+  [[nodiscard]] std::uint64_t batches() const noexcept {
+    const std::uint64_t full = samples_ / batch_size_;
+    return full + (last_ != last_batch::drop && samples_ % batch_size_ != 0 ? 1 : 0);
+  }
+
+  /// The batch at a position; `position.batch` must be below `batches()`.
+  [[nodiscard]] batch_info at(const batch_position& position) const noexcept {
+    const std::uint64_t left = samples_ - position.batch * batch_size_;
+    const auto valid = left < batch_size_ ? static_cast<std::size_t>(left) : batch_size_;
+    const std::size_t size = last_ == last_batch::pad ? batch_size_ : valid;
+    return {position.epoch, position.batch, size, valid};
+  }
+
+  /// The same position, as the begin of the next epoch where it stands behind an epoch's last batch.
+  [[nodiscard]] batch_position normal(const batch_position& position) const noexcept {
+    const bool is_end = position.batch == batches() && position.epoch < max_epochs;
+    return is_end ? batch_position{position.epoch + 1, 0} : position;
+  }
+
+  /// The number of batches from `from` to the begin of epoch `last_epoch`, not included. Throws
+  /// `option_error` when `from` is behind it, names no batch, or the epochs do not fit 32 bits (the
+  /// key of the random bits holds no more).
+  [[nodiscard]] std::uint64_t count(const batch_position& from, std::uint64_t last_epoch) const {
+    const std::uint64_t per_epoch = batches();
+    if (last_epoch > max_epochs) {
+      throw option_error("epochs",
+                         "the end, epoch " + std::to_string(last_epoch) + ", is above 2^32");
+    }
+    if (from.epoch > last_epoch || (from.batch != 0 && from.epoch == last_epoch)) {
+      throw option_error("epochs", "batch " + std::to_string(from.batch) + " of epoch " +
+                                       std::to_string(from.epoch) +
+                                       ", the first one asked for, is behind the end, the begin of "
+                                       "epoch " +
+                                       std::to_string(last_epoch));
+    }
+    if (from.batch >= per_epoch) {
+      throw option_error("epochs", "there is no batch " + std::to_string(from.batch) +
+                                       ": an epoch has " + std::to_string(per_epoch) +
+                                       ", counted from 0");
+    }
+    const std::uint64_t epochs = last_epoch - from.epoch;
+    if (epochs != 0 && per_epoch > (std::numeric_limits<std::uint64_t>::max)() / epochs) {
+      throw option_error("epochs", std::to_string(epochs) + " epochs of " +
+                                       std::to_string(per_epoch) +
+                                       " batches are more than 64 bits count");
+    }
+    return epochs * per_epoch - from.batch;
+  }
+
+ private:
+  static constexpr std::uint64_t max_epochs = std::uint64_t{1} << 32;
+
+  std::uint64_t samples_;
+  std::size_t batch_size_;
+  last_batch last_;
+};
+
+}  // namespace penstock::inline PENSTOCK_ABI

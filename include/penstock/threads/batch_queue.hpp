@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include <penstock/core/error.hpp>
+#include <penstock/threads/sequence.hpp>
+#include <penstock/threads/detail/ticket_ring.hpp>
+
+namespace penstock::inline PENSTOCK_ABI {
+
+/// The threads that use a `batch_queue`: any number on either side.
+struct many_producers_many_consumers {
+  /// What carries the tickets.
+  template <queue_ticket T, class Atomics>
+  using ring = ticket_ring<T, Atomics>;
+  /// Where threads wait.
+  template <class Atomics>
+  using bell = basic_bell<Atomics>;
+  /// Whether the ring orders each change before whatever its thread looks at next, so that the bell
+  /// need not.
+  static constexpr bool is_ordered = true;
+};
+
+/// A bounded first-in-first-out queue of tickets: a `ticket_ring` with waiting and an end. All
+/// memory is taken at construction. What was written before a push is seen after its pop. A thread
+/// that is stopped inside a call holds up nobody but those that it is just waking.
+///
+/// Any number of producers and consumers. With one thread on either side,
+/// `batch_queue<T, single_producer_single_consumer>` is faster. `penstock.hpp` leaves it out: it
+/// needs `#include <penstock/threads/single_producer_single_consumer.hpp>`.
+///
+/// Closing ends all waiting: pushes fail from then on, pops deliver what is left and then fail.
+template <queue_ticket T, class Threads = many_producers_many_consumers,
+          class Atomics = std_atomics>
+class batch_queue {
+ public:
+  /// The largest capacity there is.
+  static constexpr std::size_t max_capacity = std::size_t{1} << 20;
+
+  /// Room for exactly `capacity` tickets; throws `option_error` for 0 and above `max_capacity`.
+  explicit batch_queue(std::size_t capacity) : capacity_(checked(capacity)), ring_(capacity) {}
+  batch_queue(batch_queue&&) = delete;
+
+  /// How many tickets fit.
+  [[nodiscard]] std::size_t capacity() const noexcept { return capacity_; }
+
+  /// Appends a ticket; false when the queue is full or closed. Never blocks.
+  bool try_push(T ticket) noexcept {
+    if (!try_push_quietly(ticket)) return false;
+    pushed_.wake();
+    return true;
+  }
+
+  /// The same, but who sleeps in `pop` goes on sleeping until `wake_poppers`: for a producer to
+  /// whom a wake-up costs more than the consumer gains by each single ticket.
+  bool try_push_quietly(T ticket) noexcept {
+    if (was_closed() || !ring_.try_push(ticket)) return false;
+    if constexpr (!Threads::is_ordered) pushed_.announce();
+    return true;
+  }
+
+  /// Wakes who sleeps in `pop` although tickets were pushed quietly. A system call only if one
+  /// does.
+  void wake_poppers() noexcept { pushed_.wake(); }
+
+  /// Appends a ticket, waiting for room; false when the queue is closed.
+  bool push(T ticket) noexcept {
+    bool is_in = try_push(ticket);
+    if (is_in || was_closed()) return is_in;
+    popped_.wait([&] { return (is_in = try_push(ticket)) || was_closed(); });
+    return is_in;
+  }
+
+  /// Takes the oldest ticket; nothing when the queue is empty. Never blocks.
+  [[nodiscard]] std::optional<T> try_pop() noexcept {
+    T ticket{};
+    if (!ring_.try_pop(ticket)) return std::nullopt;
+    if constexpr (!Threads::is_ordered) popped_.announce();
+    popped_.wake();
+    return ticket;
+  }
+
+  /// Takes the oldest ticket, waiting for one; nothing when the queue is closed and empty.
+  [[nodiscard]] std::optional<T> pop() noexcept {
+    auto ticket = try_pop();
+    if (ticket) return ticket;
+    if (!was_closed()) pushed_.wait([&] { return (ticket = try_pop()) || was_closed(); });
+    return ticket ? ticket : try_pop();  // which came between the last look and the closing
+  }
+
+  /// Ends all waiting, for good. May be called more than once, from any thread.
+  void close() noexcept {
+    closed_.store(true, std::memory_order_release);
+    pushed_.ring();
+    popped_.ring();
+  }
+
+  /// Whether `close` was called by then.
+  [[nodiscard]] bool was_closed() const noexcept { return closed_.load(std::memory_order_acquire); }
+  /// Whether there was nothing to pop at some moment during the call.
+  [[nodiscard]] bool was_empty() const noexcept { return ring_.was_empty(); }
+
+ private:
+  static std::size_t checked(std::size_t capacity) {
+    if (capacity == 0 || capacity > max_capacity) {
+      throw option_error("batch_queue: capacity", std::to_string(capacity) + " is not in 1.." +
+                                                      std::to_string(max_capacity));
+    }
+    return capacity;
+  }
+
+  std::size_t capacity_;
+  typename Threads::template ring<T, Atomics> ring_;
+  // Looked at with each push and each pop, written by those who sleep and wake: a line each.
+  alignas(cache_line) typename Threads::template bell<Atomics> pushed_;
+  alignas(cache_line) typename Threads::template bell<Atomics> popped_;
+  alignas(cache_line) typename Atomics::template atomic<bool> closed_{false};
+};
+
+}  // namespace penstock::inline PENSTOCK_ABI

@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <stop_token>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <penstock/core/error.hpp>
+#include <penstock/memory/detail/last_owner.hpp>
+#include <penstock/transfer/batch_source.hpp>
+#include <penstock/transfer/device_batch.hpp>
+#include <penstock/transfer/device_transform.hpp>
+#include <penstock/transfer/options.hpp>
+
+namespace penstock::inline PENSTOCK_ABI::detail {
+
+template <class Source, class Transform>
+concept transferable = batch_source<Source> &&
+    (std::same_as<Transform, no_transform> ||
+     device_transform<Transform, typename Source::record_type, typename Source::device_type>);
+
+/// What the ranges of a `transfer` run on, which is its owner and its face. One consumer thread.
+template <class Source, class Transform>
+  requires transferable<std::remove_reference_t<Source>, Transform>
+class feed {
+ public:
+  using source_type = std::remove_reference_t<Source>;
+  using memory_type =
+      feed_slots<Transform, typename source_type::record_type, typename source_type::device_type>;
+  using record_type = typename memory_type::record_type;
+  using device_type = typename source_type::device_type;
+  using stream_ref = typename device_type::stream_ref;
+  using batch_type = device_batch<record_type, device_type>;
+
+  /// Takes the device slots.
+  feed(Source&& source, stream_ref stream, Transform transform, const transfer_options& options)
+      : source_(std::forward<Source>(source)),
+        stream_(usable(source_.where(), stream)),
+        memory_(shared_by_leases<memory_type, stream_ref>(
+            source_.where(), source_.layout(), checked_depth(options), std::move(transform))),
+        slots_(memory_, &memory_->ring),
+        issued_(options.depth),
+        when_held_(options.when_held) {}
+  feed(feed&&) = delete;
+  ~feed() { finish(ticket_); }
+
+  /// For good: the source may be gone from now on.
+  void shut_down() noexcept {
+    finish(ticket_);
+    is_shut_down_ = true;
+  }
+
+  /// Begins a range and gives its number, which `finish` wants.
+  std::uint64_t start(const batch_position& from, std::uint64_t last_epoch) {
+    if (live_) {
+      throw std::logic_error(
+          "penstock::transfer: a range over this feed is still live: leave its loop, or destroy "
+          "the range, before another one begins");
+    }
+    if (is_shut_down_) {
+      throw std::logic_error(
+          "penstock::transfer: the feed of this range is gone: keep it as long as its ranges");
+    }
+    source_.start(from, last_epoch);
+    live_ = true;
+    source_over_ = false;
+    next_position_ = from;
+    failure_.reset();
+    return ++ticket_;
+  }
+
+  /// Release, issue, hand out. False at the end.
+  bool advance() {
+    held_ = batch_type{};
+    if (!live_) return false;
+    try {
+      slots_->rethrow_poison();
+      issue_ready();
+      if (issued_count_ == 0 && !issue_next()) {
+        finish(ticket_);
+        return false;
+      }
+      const std::size_t slot = issued_[issued_first_];
+      slots_->wait_for_copy(slot, stream_);
+      issued_first_ = (issued_first_ + 1) % issued_.size();
+      --issued_count_;
+      held_ = batch_type{slots_, slot, stream_};
+      next_position_ = {slots_->info(slot).epoch, slots_->info(slot).index + 1};
+      return true;
+    } catch (...) {
+      const auto error = std::current_exception();
+      finish(ticket_);
+      std::rethrow_exception(error);
+    }
+  }
+
+  /// The lease that the consumer holds.
+  [[nodiscard]] batch_type& current() noexcept { return held_; }
+
+  /// Ends the range that `started` names: copies under way go on, their slots come back behind
+  /// them.
+  void finish(std::uint64_t started) noexcept {
+    if (!live_ || started != ticket_) return;
+    live_ = false;
+    held_ = batch_type{};
+    for (; issued_count_ != 0; --issued_count_) {
+      slots_->discard(issued_[issued_first_]);
+      issued_first_ = (issued_first_ + 1) % issued_.size();
+    }
+    source_error_ = nullptr;
+    if (!source_over_) source_.stop();  // one that threw has stopped, and may serve another feed
+  }
+
+  /// Where the exception came from that ended the last range.
+  [[nodiscard]] const std::optional<penstock::failure>& last_failure() const noexcept {
+    return failure_;
+  }
+  /// Where the batches come from.
+  [[nodiscard]] const source_type& source() const noexcept { return source_; }
+  /// The position behind the batch that was handed out last.
+  [[nodiscard]] const batch_position& next_position() const noexcept { return next_position_; }
+  /// How many device slots there are.
+  [[nodiscard]] std::size_t depth() const noexcept { return slots_->count(); }
+  /// How many bytes of device memory are taken.
+  [[nodiscard]] std::size_t device_bytes() const noexcept { return memory_->bytes(); }
+
+ private:
+  static stream_ref usable(const device_type& device, stream_ref stream) {
+    device.require_usable(stream);
+    return stream;
+  }
+
+  /// Queues copies as long as a batch is ready and a slot is free. An error of the source waits for
+  /// its turn, behind the batches that came before it.
+  void issue_ready() {
+    while (!source_over_) {
+      const auto slot = free_slot();
+      if (!slot) return;
+      typename source_type::batch_type batch;
+      try {
+        batch = source_.try_next();
+      } catch (...) {
+        source_over_ = true;
+        source_error_ = std::current_exception();
+        source_failure_ = failure_of_source();
+        return;
+      }
+      if (!batch) return;
+      issue(*slot, std::move(batch));
+    }
+  }
+
+  /// Waits for the next batch and queues its copy; false at the end.
+  bool issue_next() {
+    if (source_error_) {
+      failure_ = source_failure_;
+      std::rethrow_exception(source_error_);
+    }
+    if (source_over_ || source_at_end()) return false;
+    const std::size_t slot = slot_for_next();  // first: what is taken from the source has a place
+    typename source_type::batch_type batch;
+    try {
+      batch = source_.next();
+    } catch (...) {
+      source_over_ = true;
+      failure_ = failure_of_source();
+      throw;
+    }
+    if (!batch) return false;
+    issue(slot, std::move(batch));
+    return true;
+  }
+
+  /// A slot for the next batch, once there is one; see `when_held`.
+  std::size_t slot_for_next() {
+    const std::stop_token stop = source_stop();
+    std::optional<std::size_t> slot = free_slot();
+    if (!slot && when_held_ == when_held::wait) {
+      const std::stop_callback on_stop{stop, [this]() noexcept { slots_->wake(); }};
+      slots_->wait_for_release([&] {
+        slot = free_slot();
+        return slot || slots_->is_poisoned() || stop.stop_requested();
+      });
+      if (!slot) slots_->rethrow_poison();
+    }
+    if (slot) return *slot;
+    if (stop.stop_requested()) {
+      throw cancelled("cancelled: a stop of the source was requested while all " +
+                      std::to_string(slots_->count()) + " device slots were held as leases");
+    }
+    throw leases_exhausted("transfer: all " + std::to_string(slots_->count()) +
+                           " device slots are held as leases: release one, raise depth, or let it "
+                           "wait for leases that "
+                           "end on other threads (when_held)");
+  }
+
+  [[nodiscard]] bool source_at_end() const noexcept {
+    if constexpr (requires {
+                    { source_.at_end() } -> std::same_as<bool>;
+                  }) {
+      return source_.at_end();
+    } else {
+      return false;
+    }
+  }
+  [[nodiscard]] std::stop_token source_stop() const {
+    if constexpr (requires {
+                    { source_.stop_token() } -> std::same_as<std::stop_token>;
+                  }) {
+      return source_.stop_token();
+    } else {
+      return {};
+    }
+  }
+
+  void issue(std::size_t slot, typename source_type::batch_type batch) {
+    const batch_info info = batch.info();
+    try {
+      memory_->copy_in(slot, std::move(batch));
+    } catch (...) {
+      failure_ = {"transfer", info.epoch, info.index};
+      throw;
+    }
+    issued_[(issued_first_ + issued_count_) % issued_.size()] = slot;
+    ++issued_count_;
+    next_slot_ = (slot + 1) % slots_->count();
+  }
+
+  /// The slot that has been free for longest, usually the next in turn.
+  [[nodiscard]] std::optional<std::size_t> free_slot() const noexcept {
+    for (std::size_t i = 0; i < slots_->count(); ++i) {
+      const std::size_t slot = (next_slot_ + i) % slots_->count();
+      if (slots_->is_released(slot)) return slot;
+    }
+    return std::nullopt;
+  }
+
+  [[nodiscard]] std::optional<penstock::failure> failure_of_source() const {
+    if constexpr (requires {
+                    { source_.failure() } -> std::convertible_to<std::optional<penstock::failure>>;
+                  }) {
+      return source_.failure();
+    } else {
+      return std::nullopt;
+    }
+  }
+
+  Source source_;
+  stream_ref stream_;
+  std::shared_ptr<memory_type> memory_;
+  std::shared_ptr<device_slots<record_type, device_type>> slots_;  // of the memory, for leases
+  std::vector<std::size_t> issued_;  // a ring of slots with queued copies, not yet handed out
+  when_held when_held_;
+  std::size_t issued_first_ = 0;
+  std::size_t issued_count_ = 0;
+  std::size_t next_slot_ = 0;
+  batch_position next_position_;
+  batch_type held_;
+  std::exception_ptr source_error_;  // kept until its turn, with where it came from
+  std::optional<penstock::failure> source_failure_;
+  bool source_over_ = false;
+  bool live_ = false;
+  bool is_shut_down_ = false;
+  std::uint64_t ticket_ = 0;
+  std::optional<penstock::failure> failure_;
+};
+
+}  // namespace penstock::inline PENSTOCK_ABI::detail

@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: BSL-1.0
+// What a host device promises beyond the contract of devices (tests/contract).
+#include <penstock/device/cpu_device.hpp>
+
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <fstream>
+#include <limits>
+#include <string>
+#include <thread>
+#include <type_traits>
+#include <vector>
+
+#include <penstock/threads/sequence.hpp>
+
+#include "support/catch.hpp"
+#include "support/sanitized.hpp"
+
+namespace ps = penstock;
+
+namespace {
+
+static_assert(ps::device<ps::host_device>);
+static_assert(std::is_nothrow_copy_constructible_v<ps::host_device>);
+
+/// The bytes of this process that are locked into memory.
+std::size_t locked_bytes() {
+  std::ifstream status{"/proc/self/status"};
+  for (std::string word; status >> word;) {
+    std::size_t kib = 0;
+    if (word == "VmLck:" && status >> kib) return kib * 1024;
+  }
+  return 0;
+}
+
+}  // namespace
+
+TEST_CASE("the options of a host device are those it was made with, also in its copies",
+          "[device]") {
+  const ps::host_device device{
+      {.copy_bytes_per_second = 12.5, .launch_latency = std::chrono::nanoseconds{7}}};
+  const auto copy = device;
+  CHECK(copy.options().copy_bytes_per_second == 12.5);
+  CHECK(copy.options().launch_latency == std::chrono::nanoseconds{7});
+  CHECK(ps::host_device{}.options().copy_bytes_per_second == 0.0);
+}
+
+TEST_CASE("on the inline stream a record is complete at once, and a copy has been made",
+          "[device]") {
+  const ps::host_device device;
+  const auto here = device.inline_stream();
+  auto held = device.make_stream();
+  auto event = device.make_event();
+  ps::sequence gate;
+  held.launch([&gate] { gate.wait([](std::uint32_t open) { return open != 0; }); });
+  device.record(event, held);
+  CHECK_FALSE(device.is_complete(event));
+  device.record(event, here);  // what the other stream does counts no more
+  CHECK(device.is_complete(event));
+  const std::uint64_t from = 42;
+  std::uint64_t to = 0;
+  device.copy_async(&to, &from, sizeof to, here);
+  CHECK(to == 42);
+  device.synchronize(here);
+  gate.store(1);
+}
+
+TEST_CASE("a small copy into a stream that has nothing to do is made at once, else in order",
+          "[device]") {
+  const ps::host_device device;
+  std::uint64_t from = 1;
+  std::uint64_t to = 0;
+  auto stream = device.make_stream();
+  device.copy_async(&to, &from, sizeof to, stream);
+  CHECK(to == 1);
+  ps::sequence gate;
+  stream.launch([&gate] { gate.wait([](std::uint32_t open) { return open != 0; }); });
+  from = 2;
+  device.copy_async(&to, &from, sizeof to, stream);
+  CHECK(to == 1);
+  gate.store(1);
+  device.synchronize(ps::host_stream_ref{stream});
+  CHECK(to == 2);
+  device.copy_async(&from, &to, sizeof to, stream);  // and again, once the stream is idle
+  CHECK(from == 2);
+}
+
+TEST_CASE("a wait of the inline stream blocks the calling thread", "[device]") {
+  const ps::host_device device;
+  auto stream = device.make_stream();
+  auto event = device.make_event();
+  ps::sequence gate;
+  std::atomic<bool> released{false};
+  stream.launch([&] {
+    gate.wait([](std::uint32_t open) { return open != 0; });
+    released = true;
+  });
+  device.record(event, stream);
+  std::thread opener{[&gate] { gate.store(1); }};
+  device.wait(device.inline_stream(), event);
+  CHECK(released);
+  opener.join();
+}
+
+TEST_CASE("memory of a host device is zeroed", "[device]") {
+  const ps::host_device device;
+  constexpr std::size_t bytes = (std::size_t{2} << 20) + 5000;
+  auto* data = static_cast<std::byte*>(device.allocate(bytes));
+  CHECK(std::count(data, data + bytes, std::byte{0}) == std::ptrdiff_t{bytes});
+  device.deallocate(data, bytes);
+}
+
+TEST_CASE("no two allocations of a host device share a page", "[device]") {
+  const ps::host_device device;
+  void* one = device.allocate(1);
+  void* two = device.allocate(1);
+  const auto page = [](void* data) { return reinterpret_cast<std::uintptr_t>(data) / 4096; };
+  CHECK(reinterpret_cast<std::uintptr_t>(one) % 4096 == 0);
+  CHECK(page(one) != page(two));
+  device.deallocate(one, 1);
+  device.deallocate(two, 1);
+}
+
+TEST_CASE("no bytes are not to be had, and freeing no memory does nothing", "[device]") {
+  const ps::host_device device;
+  CHECK_THROWS_AS(device.allocate(0), ps::out_of_memory);
+  CHECK_THROWS_AS(device.allocate_pinned(0), ps::out_of_memory);
+  device.deallocate(nullptr, 100);
+  device.deallocate_pinned(nullptr, 100);
+}
+
+TEST_CASE("memory that a host device calls pinned is locked, and all of it", "[device]") {
+  if (test::sanitized) {
+    WARN("not tested: sanitizers make mlock do nothing");
+    return;
+  }
+  const ps::host_device device;
+  const std::size_t before = locked_bytes();
+  const auto block = device.allocate_pinned(5000);
+  CHECK(locked_bytes() - before == (block.pinned ? 8192U : 0U));
+  device.deallocate_pinned(block.data, 5000);
+  CHECK(locked_bytes() == before);
+  const std::size_t plain = locked_bytes();
+  void* data = device.allocate(5000);
+  CHECK(locked_bytes() == plain);  // device memory is nobody's to copy from
+  device.deallocate(data, 5000);
+}
+
+TEST_CASE("where the process may lock nothing, pinned memory is ordinary memory and says so",
+          "[device]") {
+  if (test::sanitized) {
+    WARN("not tested: sanitizers make mlock do nothing");
+    return;
+  }
+  enum outcome { told = 0, not_told = 1, unusable = 2, cannot_lower = 3 };
+  const pid_t child = ::fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    const rlimit nothing{0, 0};
+    // The limit does not bind the superuser: the child becomes nobody.
+    if (::setrlimit(RLIMIT_MEMLOCK, &nothing) != 0 || (::geteuid() == 0 && ::setuid(65534) != 0)) {
+      ::_exit(cannot_lower);
+    }
+    const auto block = ps::host_device{}.allocate_pinned(5000);
+    auto* bytes = static_cast<volatile char*>(block.data);
+    bytes[0] = 1;
+    bytes[4999] = 2;
+    if (bytes[0] != 1 || bytes[4999] != 2) ::_exit(unusable);
+    ::_exit(block.pinned ? not_told : told);
+  }
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  REQUIRE(WIFEXITED(status));
+  if (WEXITSTATUS(status) == cannot_lower) {
+    WARN("not tested: the process may not give up its right to lock memory");
+    return;
+  }
+  CHECK(WEXITSTATUS(status) == told);
+}
+
+TEST_CASE("a thread that has entered flushes denormals to zero", "[device]") {
+  const auto product = [] {
+    const volatile float small = std::numeric_limits<float>::min();
+    const volatile float half = 0.5F;
+    return small * half;
+  };
+  const auto read = [] {
+    const volatile float denormal = std::numeric_limits<float>::denorm_min();
+    const volatile float large = 1e30F;
+    return denormal * large;
+  };
+  float written = 1.0F;
+  float seen = 1.0F;
+  std::thread entered{[&] {
+    ps::host_device{}.enter_thread();
+    written = product();
+    seen = read();
+  }};
+  entered.join();
+  CHECK(written == 0.0F);
+  CHECK(seen == 0.0F);
+  CHECK(product() != 0.0F);
+  CHECK(read() != 0.0F);
+}

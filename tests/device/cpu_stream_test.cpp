@@ -1,0 +1,399 @@
+// SPDX-License-Identifier: BSL-1.0
+#include <penstock/device/cpu_stream.hpp>
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <thread>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <penstock/threads/sequence.hpp>
+#include <penstock/device/cpu_device.hpp>
+
+#include "support/asleep.hpp"
+#include "support/catch.hpp"
+
+namespace ps = penstock;
+using namespace std::chrono_literals;
+
+namespace {
+
+static_assert(std::movable<ps::host_stream> && !std::copyable<ps::host_stream>);
+static_assert(std::movable<ps::host_event> && !std::copyable<ps::host_event>);
+static_assert(!std::is_constructible_v<ps::host_stream_ref, int>);
+static_assert(!std::is_constructible_v<ps::host_stream_ref, std::nullptr_t>);
+static_assert(!std::is_default_constructible_v<ps::host_stream_ref>);
+
+void block_on(const ps::sequence& gate) {
+  gate.wait([](std::uint32_t open) { return open != 0; });
+}
+
+/// Counts the copies of itself that are alive and hold something.
+class counted {
+ public:
+  explicit counted(std::atomic<int>& alive) : alive_(&alive) { ++*alive_; }
+  counted(counted&& other) noexcept : alive_(std::exchange(other.alive_, nullptr)) {}
+  ~counted() {
+    if (alive_ != nullptr) --*alive_;
+  }
+
+ private:
+  std::atomic<int>* alive_;
+};
+
+/// A product of two floats that is denormal.
+float denormal_product() {
+  const volatile float small = std::numeric_limits<float>::min();
+  const volatile float half = 0.5F;
+  return small * half;
+}
+
+}  // namespace
+
+TEST_CASE("work is destroyed after its run, whether it throws or not", "[device]") {
+  std::atomic<int> alive{0};
+  int alive_while_running = 0;
+  int alive_in_next = 99;
+  {
+    ps::host_stream stream;
+    stream.launch([&, token = counted{alive}] { alive_while_running = alive; });
+    stream.launch([&] { alive_in_next = alive; });
+    ps::host_device{}.synchronize(ps::host_stream_ref{stream});
+    CHECK(alive_while_running == 1);
+    CHECK(alive_in_next == 0);
+    stream.launch([token = counted{alive}] { throw std::runtime_error{"work failed"}; });
+    CHECK_THROWS_AS(ps::host_device{}.synchronize(ps::host_stream_ref{stream}), std::runtime_error);
+    CHECK(alive == 0);
+    for (int i = 0; i < 1000; ++i) stream.launch([token = counted{alive}] {});
+  }
+  CHECK(alive == 0);
+}
+
+TEST_CASE("a stream takes 256 operations ahead, then the giver waits until one has run",
+          "[device]") {
+  ps::host_stream stream;
+  ps::sequence gate;
+  ps::sequence begun;
+  std::atomic<int> ran{0};
+  std::atomic<int> given{0};
+  stream.launch([&] {
+    begun.store(1);
+    block_on(gate);
+  });
+  block_on(begun);  // it runs, and counts as one of the 256 until it has
+  for (int i = 0; i < 255; ++i) stream.launch([&ran] { ++ran; });
+  std::thread giver{[&] {
+    stream.launch([&ran] { ++ran; });
+    given = 1;
+  }};
+  for (int turn = 0; turn < 1000 && given == 0; ++turn) std::this_thread::yield();
+  CHECK(given == 0);
+  CHECK(ran == 0);
+  gate.store(1);
+  giver.join();
+  ps::host_device{}.synchronize(ps::host_stream_ref{stream});
+  CHECK(ran == 256);
+}
+
+TEST_CASE("work may launch any number of operations into its own stream, in order", "[device]") {
+  constexpr int launches = 1000;
+  std::vector<int> order;
+  {
+    ps::host_stream stream;
+    const ps::host_stream_ref ref{stream};
+    stream.launch([&order, ref] {
+      for (int i = 0; i < launches; ++i) {
+        ref.launch([&order, i, ref] {
+          order.push_back(i);
+          if (i % 2 == 0) ref.launch([&order, i] { order.push_back(launches + i / 2); });
+        });
+      }
+    });
+  }
+  REQUIRE(order.size() == launches + launches / 2);
+  for (int i = 0; i < launches + launches / 2; ++i)
+    REQUIRE(order[static_cast<std::size_t>(i)] == i);
+}
+
+TEST_CASE("others wait for room while work fills its own stream, and nobody for ever", "[device]") {
+  constexpr int launches = 2000;
+  const ps::host_device device;
+  std::atomic<int> ran{0};
+  std::array<int, 2> last{-1, -1};
+  bool in_order = true;
+  {
+    ps::host_stream stream;
+    const ps::host_stream_ref ref{stream};
+    ps::sequence begun;
+    stream.launch([&, ref] {
+      begun.store(1);
+      for (int i = 0; i < launches; ++i) ref.launch([&ran] { ++ran; });
+    });
+    std::vector<std::thread> givers;
+    for (std::size_t giver = 0; giver < 2; ++giver) {
+      givers.emplace_back([&, giver, ref] {
+        block_on(begun);
+        for (int i = 0; i < launches; ++i) {
+          ref.launch([&, giver, i, ref] {
+            in_order = in_order && last[giver] == i - 1;
+            last[giver] = i;
+            ++ran;
+            if (i % 4 == 0) ref.launch([&ran] { ++ran; });
+          });
+        }
+      });
+    }
+    for (auto& giver : givers) giver.join();
+  }  // waits for what work has launched, too
+  CHECK(ran == 3 * launches + 2 * launches / 4);
+  CHECK(in_order);
+}
+
+TEST_CASE("a stream's destructor waits for what its work launches", "[device]") {
+  std::atomic<int> ran{0};
+  {
+    ps::host_stream stream;
+    const ps::host_stream_ref ref{stream};
+    stream.launch([&, ref, here = this_thread_number()] {
+      wait_until_asleep(here);  // in the destructor: its last operation is behind this one
+      ref.launch([&ran, ref] {
+        ++ran;
+        ref.launch([&ran] { ++ran; });
+      });
+    });
+  }
+  CHECK(ran == 2);
+}
+
+TEST_CASE("a stream may be destroyed by its own work, and runs what it was given", "[device]") {
+  std::atomic<int> alive{0};
+  ps::sequence ended;
+  auto stream = std::make_unique<ps::host_stream>();
+  const ps::host_stream_ref ref{*stream};
+  ps::sequence gate;
+  ref.launch([own = std::move(stream), &gate] { block_on(gate); });
+  for (int i = 0; i < 10; ++i) ref.launch([token = counted{alive}] {});
+  ref.launch([&ended] { ended.store(1); });
+  gate.store(1);
+  block_on(ended);
+  CHECK(alive == 0);
+}
+
+TEST_CASE("work that waits for its own stream is a logic error and not a hang", "[device]") {
+  const ps::host_device device;
+  ps::host_stream stream;
+  const ps::host_stream_ref ref{stream};
+  auto before = device.make_event();
+  device.record(before, stream);
+  stream.launch([&] { device.synchronize(before); });  // which is complete
+  device.synchronize(ref);
+  stream.launch([&] { device.synchronize(ref); });
+  CHECK_THROWS_MATCHES(
+      device.synchronize(ref), std::logic_error,
+      Catch::Matchers::Message(
+          "penstock::host_stream: work on a stream can't wait for what that stream has yet to do"));
+  stream.launch([&] {
+    auto own = device.make_event();
+    device.record(own, ref);
+    device.synchronize(own);
+  });
+  CHECK_THROWS_AS(device.synchronize(ref), std::logic_error);
+}
+
+TEST_CASE("work can tell which stream it runs on", "[device]") {
+  ps::host_stream stream;
+  const ps::host_stream_ref ref{stream};
+  CHECK_FALSE(ps::host_stream_ref::running());
+  std::optional<ps::host_stream_ref> seen;
+  stream.launch([&seen] { seen = ps::host_stream_ref::running(); });
+  ps::host_device{}.synchronize(ref);
+  CHECK(seen == ref);
+}
+
+TEST_CASE("a stream that was moved from refuses work, and does not become the inline stream",
+          "[device]") {
+  ps::host_stream stream;
+  const ps::host_stream to{std::move(stream)};
+  bool ran = false;
+  CHECK_THROWS_AS(stream.launch([&ran] { ran = true; }), std::logic_error);  // NOLINT: moved from
+  CHECK_THROWS_MATCHES(ps::host_stream_ref{stream}, std::logic_error,
+                       Catch::Matchers::Message(
+                           "penstock::host_stream: it was moved from, and refers to no stream"));
+  CHECK_FALSE(ran);
+  stream = ps::host_stream{};
+  stream.launch([&ran] { ran = true; });
+  ps::host_device{}.synchronize(ps::host_stream_ref{stream});
+  CHECK(ran);
+}
+
+TEST_CASE("what work throws, synchronize throws once, and the stream goes on", "[device]") {
+  const ps::host_device device;
+  ps::host_stream stream;
+  const ps::host_stream_ref ref{stream};
+  bool ran = false;
+  stream.launch([] { throw std::out_of_range{"first"}; });
+  stream.launch([] { throw std::runtime_error{"second"}; });
+  stream.launch([&ran] { ran = true; });
+  CHECK_THROWS_MATCHES(device.synchronize(ref), std::out_of_range,
+                       Catch::Matchers::Message("first"));
+  CHECK(ran);
+  device.synchronize(ref);
+  stream.launch([] { throw std::runtime_error{"third"}; });
+  CHECK_THROWS_MATCHES(device.synchronize(ref), std::runtime_error,
+                       Catch::Matchers::Message("third"));
+}
+
+TEST_CASE("an event completes behind work that throws", "[device]") {
+  const ps::host_device device;
+  auto stream = device.make_stream();
+  auto event = device.make_event();
+  stream.launch([] { throw std::runtime_error{"failed"}; });
+  device.record(event, stream);
+  device.synchronize(event);
+  CHECK(device.is_complete(event));
+}
+
+TEST_CASE("a stream that nobody asks about its error is destroyed quietly", "[device]") {
+  ps::host_stream stream;
+  stream.launch([] { throw std::runtime_error{"nobody asks"}; });
+}
+
+TEST_CASE("the inline stream runs work at once, on the calling thread", "[device]") {
+  const auto stream = ps::host_stream_ref::calling_thread();
+  std::thread::id where;
+  stream.launch([&where] { where = std::this_thread::get_id(); });
+  CHECK(where == std::this_thread::get_id());
+  CHECK_THROWS_AS(stream.launch([] { throw std::runtime_error{"at once"}; }), std::runtime_error);
+}
+
+TEST_CASE("a stream runs all of its work on one thread, which is not the caller's", "[device]") {
+  std::vector<std::thread::id> where;
+  {
+    ps::host_stream stream;
+    for (int i = 0; i < 3; ++i) {
+      stream.launch([&where] { where.push_back(std::this_thread::get_id()); });
+    }
+  }
+  REQUIRE(where.size() == 3);
+  CHECK(where[0] != std::this_thread::get_id());
+  CHECK(where[1] == where[0]);
+  CHECK(where[2] == where[0]);
+}
+
+TEST_CASE("work may be moved only, change itself, and hold 96 bytes", "[device]") {
+  int seen = 0;
+  std::array<std::byte, 80> rest{};
+  rest[79] = std::byte{7};
+  const ps::host_device_options plain;
+  const ps::host_device_options modelled{.copy_bytes_per_second = 0.0, .launch_latency = 1ns};
+  for (const auto& options : {plain, modelled}) {
+    ps::host_stream stream{options};
+    auto work = [&seen, owner = std::make_unique<int>(5), rest]() mutable {
+      *owner += 1;
+      seen += *owner + static_cast<int>(rest[79]);
+    };
+    static_assert(sizeof(work) == 96);
+    stream.launch(std::move(work));
+  }
+  CHECK(seen == 2 * 13);
+}
+
+TEST_CASE("references to one stream are equal, to two they are not", "[device]") {
+  ps::host_stream one;
+  ps::host_stream two;
+  CHECK(ps::host_stream_ref{one} == ps::host_stream_ref{one});
+  CHECK_FALSE(ps::host_stream_ref{one} == ps::host_stream_ref{two});
+  CHECK_FALSE(ps::host_stream_ref{one} == ps::host_stream_ref::calling_thread());
+  CHECK(ps::host_stream_ref::calling_thread() == ps::host_stream_ref::calling_thread());
+}
+
+TEST_CASE("a stream's thread flushes denormals to zero", "[device]") {
+  CHECK(denormal_product() != 0.0F);  // this thread has entered nothing
+  float product = 1.0F;
+  {
+    ps::host_stream stream;
+    stream.launch([&product] { product = denormal_product(); });
+  }
+  CHECK(product == 0.0F);
+  CHECK(denormal_product() != 0.0F);  // and still has not
+}
+
+TEST_CASE("a launch takes at least the modelled latency, and each one its own", "[device]") {
+  constexpr auto latency = 2ms;
+  constexpr int launches = 5;
+  const ps::host_device device{{.copy_bytes_per_second = 0.0, .launch_latency = latency}};
+  auto stream = device.make_stream();
+  int ran = 0;
+  const auto begin = std::chrono::steady_clock::now();
+  for (int i = 0; i < launches; ++i) stream.launch([&ran] { ++ran; });
+  device.synchronize(ps::host_stream_ref{stream});
+  CHECK(std::chrono::steady_clock::now() - begin >= launches * latency);
+  CHECK(ran == launches);
+}
+
+TEST_CASE("a copy takes at least its bytes divided by the modelled bandwidth", "[device]") {
+  constexpr std::size_t bytes = 100'000;
+  constexpr int copies = 3;
+  const ps::host_device device{{.copy_bytes_per_second = 50e6, .launch_latency = 1ms}};
+  const std::vector<std::byte> from(bytes, std::byte{9});
+  std::vector<std::byte> to(bytes);
+  auto stream = device.make_stream();
+  const auto begin = std::chrono::steady_clock::now();
+  for (int i = 0; i < copies; ++i) device.copy_async(to.data(), from.data(), bytes, stream);
+  device.synchronize(ps::host_stream_ref{stream});
+  CHECK(std::chrono::steady_clock::now() - begin >= copies * (2ms + 1ms));
+  CHECK(to == from);
+}
+
+TEST_CASE("behind a wait, modelled time counts from the end of the wait", "[device]") {
+  constexpr std::size_t bytes = 1'000'000;
+  constexpr auto span = 20ms;
+  const ps::host_device plain;
+  const ps::host_device device{{.copy_bytes_per_second = 50e6, .launch_latency = 0ms}};
+  const std::vector<std::byte> from(bytes, std::byte{9});
+  std::vector<std::byte> to(bytes);
+  auto before = plain.make_stream();
+  auto stream = device.make_stream();
+  auto done = plain.make_event();
+  ps::sequence gate;
+  before.launch([&gate] { block_on(gate); });
+  plain.record(done, before);
+
+  ps::sequence reached;
+  std::atomic<long> thread{0};
+  stream.launch([&] {
+    thread = this_thread_number();
+    reached.store(1);
+  });
+  device.wait(stream, done);
+  device.copy_async(to.data(), from.data(), bytes, stream);
+  block_on(reached);
+  wait_until_asleep(thread);  // in the wait
+  std::this_thread::sleep_for(span);
+
+  const auto begin = std::chrono::steady_clock::now();
+  gate.store(1);
+  device.synchronize(ps::host_stream_ref{stream});
+  CHECK(std::chrono::steady_clock::now() - begin >= span);
+  CHECK(to == from);
+}
+
+TEST_CASE("the inline stream models the bus as well", "[device]") {
+  constexpr std::size_t bytes = 100'000;
+  const ps::host_device device{{.copy_bytes_per_second = 50e6, .launch_latency = 1ms}};
+  const std::vector<std::byte> from(bytes, std::byte{9});
+  std::vector<std::byte> to(bytes);
+  const auto begin = std::chrono::steady_clock::now();
+  device.copy_async(to.data(), from.data(), bytes, device.inline_stream());
+  CHECK(std::chrono::steady_clock::now() - begin >= 2ms + 1ms);
+  CHECK(to == from);
+}

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: BSL-1.0
+#include <penstock/faults/error_policy.hpp>
+
+#include <chrono>
+#include <cmath>
+#include <cstdint>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "support/catch.hpp"
+
+namespace ps = penstock;
+using namespace std::chrono_literals;
+
+namespace {
+
+/// The option that the error names; "none" without an error.
+std::string refused(const ps::error_policy& policy) {
+  try {
+    ps::detail::require_valid(policy);
+    return "none";
+  } catch (const ps::option_error& problem) {
+    return problem.option();
+  }
+}
+
+std::vector<std::uint64_t> drawn(const ps::random_key& key, std::uint64_t sample,
+                                 std::uint64_t size, int count) {
+  ps::detail::substitutes others{key, sample, size};
+  std::vector<std::uint64_t> all;
+  for (int i = 0; i < count; ++i) all.push_back(others.next());
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("a policy that nobody has set propagates every exception at once", "[load]") {
+  CHECK(refused({}) == "none");
+  CHECK(ps::detail::is_plain({}));
+  CHECK_FALSE(ps::detail::is_plain({.retries = 1}));
+  CHECK_FALSE(ps::detail::is_plain({.then = ps::on_error::skip}));
+  CHECK_FALSE(ps::detail::is_plain({.then = ps::on_error::substitute}));
+}
+
+TEST_CASE("a policy that means nothing is refused by the name of its option", "[load]") {
+  CHECK(refused({.retries = 100}) == "none");
+  CHECK(refused({.retries = 101}) == "on_error.retries");
+  CHECK(refused({.retries = static_cast<std::size_t>(-1)}) == "on_error.retries");
+  CHECK(refused({.first_wait = 0ms, .longest_wait = 0ms}) == "none");
+  CHECK(refused({.first_wait = -1ms}) == "on_error.first_wait");
+  CHECK(refused({.first_wait = 2ms, .longest_wait = 1ms}) == "on_error.longest_wait");
+  CHECK(refused({.longest_wait = 24h}) == "none");
+  CHECK(refused({.longest_wait = 24h + 1ms}) == "on_error.longest_wait");
+  CHECK(refused({.then = static_cast<ps::on_error>(3)}) == "on_error.then");
+  CHECK(refused({.largest_share = 0}) == "none");
+  CHECK(refused({.largest_share = 1}) == "none");
+  CHECK(refused({.largest_share = -0.01}) == "on_error.largest_share");
+  CHECK(refused({.largest_share = 1.01}) == "on_error.largest_share");
+  CHECK(refused({.largest_share = std::nan("")}) == "on_error.largest_share");
+  CHECK_THROWS_MATCHES(ps::detail::require_valid(ps::error_policy{.first_wait = 30s}),
+                       ps::option_error,
+                       Catch::Matchers::Message(
+                           "on_error.longest_wait: must lie between first_wait, 30000 ms, and a "
+                           "day, is 10000 ms"));
+}
+
+TEST_CASE("the wait before a retry doubles up to the longest", "[load]") {
+  const ps::error_policy policy{.retries = 100, .first_wait = 10ms, .longest_wait = 70ms};
+  CHECK(ps::detail::wait_before(policy, 1) == 10ms);
+  CHECK(ps::detail::wait_before(policy, 2) == 20ms);
+  CHECK(ps::detail::wait_before(policy, 3) == 40ms);
+  CHECK(ps::detail::wait_before(policy, 4) == 70ms);
+  CHECK(ps::detail::wait_before(policy, 100) == 70ms);
+  const ps::error_policy long_ones{.retries = 100, .first_wait = 1ms, .longest_wait = 24h};
+  CHECK(ps::detail::wait_before(long_ones, 27) == 67'108'864ms);
+  CHECK(ps::detail::wait_before(long_ones, 28) == 24h);
+  CHECK(ps::detail::wait_before(long_ones, 100) == 24h);
+  const ps::error_policy at_once{.retries = 100, .first_wait = 0ms};
+  CHECK(ps::detail::wait_before(at_once, 100) == 0ms);
+}
+
+TEST_CASE("the draws for a sample hang on seed, epoch and index, and never give the sample itself",
+          "[load]") {
+  const auto first = drawn({.seed = 1, .epoch = 2}, 7, 1'000'000, 8);
+  CHECK(first == drawn({.seed = 1, .epoch = 2}, 7, 1'000'000, 8));
+  CHECK(first == drawn({.seed = 1, .epoch = 2, .stage = 5}, 7, 1'000'000, 8));
+  CHECK(first != drawn({.seed = 2, .epoch = 2}, 7, 1'000'000, 8));
+  CHECK(first != drawn({.seed = 1, .epoch = 3}, 7, 1'000'000, 8));
+  CHECK(first != drawn({.seed = 1, .epoch = 2}, 8, 1'000'000, 8));
+  for (std::uint64_t size = 2; size < 6; ++size) {
+    for (std::uint64_t sample = 0; sample < size; ++sample) {
+      const auto all = drawn({.seed = 3}, sample, size, 200);
+      std::set<std::uint64_t> expected;
+      for (std::uint64_t other = 0; other < size; ++other) {
+        if (other != sample) expected.insert(other);
+      }
+      CHECK(std::set<std::uint64_t>(all.begin(), all.end()) == expected);
+    }
+  }
+}

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: BSL-1.0
+#include <penstock/faults/failure_ledger.hpp>
+
+#include <cstdint>
+#include <exception>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "support/catch.hpp"
+
+namespace ps = penstock;
+using ps::read_outcome;
+using ledger = ps::detail::failure_ledger;
+
+namespace {
+
+std::exception_ptr problem(const std::string& what) {
+  return std::make_exception_ptr(std::runtime_error(what));
+}
+
+std::string quarantine_of(const ps::failure_report& report) {
+  std::ostringstream out;
+  report.write_quarantine(out);
+  return out.str();
+}
+
+}  // namespace
+
+TEST_CASE("a ledger keeps a sample's first reason, and counts its failures and its end", "[load]") {
+  ledger kept;
+  kept.note_failure(9, problem("first"));
+  kept.note_failure(9, problem("second"));
+  kept.note_outcome(9, read_outcome::skipped);
+  kept.note_failure(4, problem("slow disk"));
+  CHECK(kept.report().samples.front().last == read_outcome::retrying);
+  kept.note_outcome(4, read_outcome::recovered);
+  const auto report = kept.report();
+  CHECK(report.samples ==
+        std::vector<ps::failed_sample>{{4, "slow disk", 1, 0, read_outcome::recovered, {4, 0}},
+                                       {9, "first", 2, 1, read_outcome::skipped, {9, 0}}});
+  CHECK(report.failed_reads == 3);
+  CHECK(report.recovered == 1);
+  CHECK(report.skipped == 1);
+  CHECK(report.substituted == 0);
+  CHECK(report.dropped == 0);
+}
+
+TEST_CASE("a substitute that fails is an entry, and not a place of the batch", "[load]") {
+  ledger kept;
+  kept.note_failure(1, problem("bad"));
+  kept.note_failure(2, problem("bad too"));
+  kept.note_outcome(2, read_outcome::substituted, false);
+  kept.note_outcome(1, read_outcome::substituted);
+  const auto report = kept.report();
+  CHECK(report.samples.size() == 2);
+  CHECK(report.samples.back().given_up == 1);
+  CHECK(report.substituted == 1);
+}
+
+TEST_CASE("a reason is one line of at most 119 bytes, whatever was thrown", "[load]") {
+  ledger kept;
+  kept.note_failure(0, problem("two\nlines\tand a\rtab"));
+  kept.note_failure(1, problem(std::string(119, 'x')));
+  kept.note_failure(2, problem(std::string(500, 'y')));
+  kept.note_failure(3, std::make_exception_ptr(42));
+  const auto report = kept.report();
+  CHECK(report.samples[0].what == "two lines and a tab");
+  CHECK(report.samples[1].what == std::string(119, 'x'));
+  CHECK(report.samples[2].what == std::string(119, 'y'));
+  CHECK(report.samples[3].what == "not a std::exception");
+}
+
+TEST_CASE("a ledger that is full counts what it drops, and goes on with what it has", "[load]") {
+  ledger kept;
+  for (std::uint64_t i = 0; i < ledger::capacity + 10; ++i) {
+    kept.note_failure(1000 - i, problem("bad"));
+    kept.note_outcome(1000 - i, read_outcome::skipped);
+  }
+  kept.note_failure(1000, problem("again"));
+  const auto report = kept.report();
+  CHECK(report.samples.size() == ledger::capacity);
+  CHECK(report.samples.front().sample == 1000 - (ledger::capacity - 1));
+  CHECK(report.samples.back().sample == 1000);
+  CHECK(report.samples.back().failures == 2);
+  CHECK(report.failed_reads == ledger::capacity + 11);
+  CHECK(report.skipped == ledger::capacity + 10);
+  CHECK(report.dropped == 10);
+  CHECK(quarantine_of(report).find("# incomplete: 10 failed reads") != std::string::npos);
+}
+
+TEST_CASE("a ledger may be written and read by many threads at once", "[load]") {
+  ledger kept;
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&] {
+      for (std::uint64_t i = 0; i < 200; ++i) {
+        kept.note_failure(i % 50, problem("bad"));
+        kept.note_outcome(i % 50, read_outcome::skipped);
+        if (i % 20 == 0 && kept.report().samples.size() > 50) std::terminate();
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  const auto report = kept.report();
+  REQUIRE(report.samples.size() == 50);
+  for (const auto& one : report.samples) {
+    CHECK(one.failures == 16);
+    CHECK(one.given_up == 16);
+  }
+  CHECK(report.failed_reads == 800);
+}
+
+TEST_CASE("every outcome has its own word", "[load]") {
+  CHECK(ps::name_of(read_outcome::retrying) == "retrying");
+  CHECK(ps::name_of(read_outcome::recovered) == "recovered");
+  CHECK(ps::name_of(read_outcome::substituted) == "substituted");
+  CHECK(ps::name_of(read_outcome::skipped) == "skipped");
+  CHECK(ps::name_of(read_outcome::propagated) == "propagated");
+}

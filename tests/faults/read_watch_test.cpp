@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: BSL-1.0
+// What a watch sees of a reader; what a loader makes of it is in tests/flow/hang_test.cpp.
+#include <penstock/faults/detail/read_watch.hpp>
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <optional>
+#include <span>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include <penstock/threads/sequence.hpp>
+
+#include "support/catch.hpp"
+
+namespace ps = penstock;
+using ps::detail::marked_read;
+using ps::detail::read_mark;
+using ps::detail::read_watch;
+using std::chrono::milliseconds;
+
+TEST_CASE("a mark shows the sample that is read, and nothing between reads", "[load]") {
+  constexpr std::array<std::uint64_t, 3> samples{70, 80, 90};
+  const bool is_exact = GENERATE(true, false);
+  read_mark mark;
+  mark.prepare(is_exact);
+  CHECK_FALSE(mark.look());
+  std::atomic<std::size_t> progress{0};
+  mark.enter_batch(4, 5);
+  std::uint64_t first_turn = 0;
+  {
+    const marked_read reading{&mark, 12, samples, progress};
+    const auto first = mark.look();
+    REQUIRE(first);
+    first_turn = first->turn;
+    CHECK(first->where.str() ==
+          std::string{"stage read, epoch 4, batch 5, sample 70 (position 12 of the batch"} +
+              (is_exact ? ")" : " or behind it)"));
+    progress = 2;
+    const auto last = mark.look();
+    REQUIRE(last);
+    CHECK(last->turn == first_turn);
+    CHECK(last->where.position == 14);
+    CHECK(last->where.sample == 90);
+    CHECK(last->where.exact);
+  }
+  CHECK_FALSE(mark.look());
+  // The place that the run before has left behind lies beyond a shorter one.
+  const marked_read next{&mark, 0, std::span{samples}.last(1), progress};
+  REQUIRE(mark.look());
+  CHECK(mark.look()->turn != first_turn);
+  CHECK(mark.look()->where.sample == 90);
+  CHECK(mark.look()->where.position == 0);
+}
+
+TEST_CASE("only the read that was seen to hang is given up, and only until it returns", "[load]") {
+  constexpr std::array<std::uint64_t, 1> samples{7};
+  read_mark mark;
+  mark.prepare(true);
+  std::atomic<std::size_t> progress{0};
+  std::uint64_t turn = 0;
+  {
+    const marked_read reading{&mark, 0, samples, progress};
+    turn = mark.look()->turn;
+    CHECK_FALSE(mark.is_given_up());
+    CHECK(mark.give_up(turn));
+    CHECK(mark.is_given_up());
+  }
+  CHECK_FALSE(mark.is_given_up());
+  CHECK_FALSE(mark.give_up(turn));  // it has just returned
+  const marked_read next{&mark, 0, samples, progress};
+  CHECK_FALSE(mark.give_up(turn));  // another read
+  CHECK_FALSE(mark.is_given_up());
+}
+
+TEST_CASE("without a warning or a timeout nothing is watched", "[load]") {
+  read_watch watch{ps::loader_options{.batch_size = 1, .workers = 2}, true};
+  CHECK(watch.mark_of(0) == nullptr);
+  const std::array<std::uint64_t, 1> samples{7};
+  const std::atomic<std::size_t> progress{0};
+  const marked_read nobody_looks{watch.mark_of(1), 0, samples, progress};
+  watch.start([](const std::exception_ptr&, const ps::failure&) noexcept {});
+  CHECK_FALSE(watch.is_given_up(1));
+}
+
+TEST_CASE("a watch warns of a reader that hangs, then gives it up, and no other", "[load]") {
+  constexpr std::array<std::uint64_t, 2> samples{7, 8};
+  std::atomic<int> reports{0};
+  ps::sequence failed;
+  ps::loader_options options{.batch_size = 2, .workers = 2};
+  options.stall_warning = milliseconds{2};
+  options.timeout = milliseconds{20};
+  options.on_stall = [&](const ps::stalled_read& read) {
+    CHECK(read.worker == 1);
+    CHECK(read.where.sample == 8);
+    ++reports;
+  };
+  read_watch watch{options, true};
+  std::atomic<std::size_t> progress{1};
+  const marked_read hangs{watch.mark_of(1), 0, samples, progress};
+  std::exception_ptr error;
+  watch.start([&](std::exception_ptr what, const ps::failure& where) noexcept {
+    error = std::move(what);
+    CHECK(where.sample == 8);
+    failed.advance();
+  });
+  failed.wait([](std::uint32_t now) { return now > 0; });
+  watch.stop();
+  CHECK(reports >= 1);
+  CHECK(watch.is_given_up(1));
+  CHECK_FALSE(watch.is_given_up(0));
+  CHECK_THROWS_AS(std::rethrow_exception(error), ps::read_timeout);
+}
+
+TEST_CASE("a read that goes on from sample to sample does not hang", "[load]") {
+  // Reader 0 hangs, and so tells when reader 1, which goes on, has been looked at for long enough.
+  std::array<std::uint64_t, 1000> samples{};
+  std::atomic<bool> has_warned{false};
+  std::atomic<bool> is_blamed{false};
+  ps::loader_options options{.batch_size = 1000, .workers = 2};
+  options.stall_warning = milliseconds{400};
+  options.on_stall = [&](const ps::stalled_read& read) {
+    (read.worker == 0 ? has_warned : is_blamed) = true;
+  };
+  read_watch watch{options, true};
+  const std::atomic<std::size_t> stands{0};
+  std::atomic<std::size_t> goes_on{0};
+  const marked_read hangs{watch.mark_of(0), 0, samples, stands};
+  const marked_read reading{watch.mark_of(1), 0, samples, goes_on};
+  watch.start([](const std::exception_ptr&, const ps::failure&) noexcept {});
+  for (std::size_t step = 0; !has_warned; ++step) {
+    goes_on = step % samples.size();
+    std::this_thread::yield();
+  }
+  watch.stop();
+  CHECK_FALSE(is_blamed);
+}

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: BSL-1.0
+#include <penstock/resume/loader_state.hpp>
+
+#include <cstdint>
+#include <sstream>
+#include <string>
+#include <string_view>
+
+#include <penstock/order/sampler.hpp>
+
+#include "support/catch.hpp"
+
+namespace ps = penstock;
+
+namespace {
+
+ps::loader_state some_state() {
+  return {.version = 1,
+          .last = 2,
+          .epoch = 3,
+          .batch = 17,
+          .dataset = 60'000,
+          .samples = 50'000,
+          .batch_size = 64,
+          .seed = 0xffffffffffffffff,
+          .order = 0x123456789abcdef0};
+}
+
+// Where and why a text is refused.
+struct refusal {
+  std::size_t offset;
+  std::string message;
+};
+refusal refused(std::string_view text) {
+  try {
+    (void)ps::read_state(text);
+  } catch (const ps::state_error& error) {
+    return {error.offset(), error.what()};
+  }
+  return {std::string_view::npos, "read"};
+}
+
+}  // namespace
+
+TEST_CASE("a state comes back out of its text and out of its JSON", "[load]") {
+  const auto state = some_state();
+  CHECK(ps::to_text(state) ==
+        "penstock_state=1 epoch=3 batch=17 dataset=60000 samples=50000 batch_size=64 "
+        "seed=18446744073709551615 order=1311768467463790320 last=pad");
+  CHECK(
+      ps::to_json(state) ==
+      R"({"penstock_state": 1, "epoch": 3, "batch": 17, "dataset": 60000, "samples": 50000, )"
+      R"("batch_size": 64, "seed": 18446744073709551615, "order": 1311768467463790320, "last": "pad"})");
+  CHECK(ps::read_state(ps::to_text(state)) == state);
+  CHECK(ps::read_state(ps::to_json(state)) == state);
+  std::ostringstream out;
+  out << state;
+  CHECK(out.str() == ps::to_text(state));
+}
+
+TEST_CASE("a state is read with its keys in any order and any white space", "[load]") {
+  const std::string_view json =
+      " {\n\t\"last\" : \"keep\",\"order\":1 , \"seed\": 2, \"batch_size\":3,"
+      "\"samples\":4, \"dataset\":5,\"batch\":6,\"epoch\":7,"
+      "\"penstock_state\":1}\n";
+  const auto state = ps::read_state(json);
+  CHECK(state == ps::loader_state{.version = 1,
+                                  .last = 0,
+                                  .epoch = 7,
+                                  .batch = 6,
+                                  .dataset = 5,
+                                  .samples = 4,
+                                  .batch_size = 3,
+                                  .seed = 2,
+                                  .order = 1});
+}
+
+TEST_CASE("a text that is no state is refused at its byte", "[load]") {
+  const std::string text = ps::to_text(some_state());
+  const std::string json = ps::to_json(some_state());
+  CHECK(refused("").message == "loader_state: at byte 0: expected the key 'epoch', found none");
+  CHECK(refused("{}").message == "loader_state: at byte 2: expected the key 'epoch', found none");
+  CHECK(refused("epoch").message == "loader_state: at byte 5: expected '=', found the end");
+  CHECK(refused("epoch=-1").message ==
+        "loader_state: at byte 6: expected a number below 2^64, found '-1'");
+  CHECK(refused("epoch=18446744073709551616").offset == 6);
+  CHECK(refused("epok=1").message ==
+        "loader_state: at byte 0: expected a key of a loader_state, found 'epok'");
+  CHECK(refused("epoch=1 epoch=2").message ==
+        "loader_state: at byte 8: expected every key once, found 'epoch' again");
+  CHECK(refused("epoch=1batch=2").message ==
+        "loader_state: at byte 7: expected a space, found 'batch=2'");
+  CHECK(refused("penstock_state=2").message ==
+        "loader_state: at byte 15: expected version 1, found 2");
+  CHECK(refused("last=some").message ==
+        "loader_state: at byte 5: expected keep, drop or pad, found 'some'");
+  CHECK(refused(text.substr(0, text.size() - 9))
+            .message.ends_with("expected the key 'last', found none"));
+  CHECK(refused(json + "x").message ==
+        "loader_state: at byte " + std::to_string(json.size()) + ": expected the end, found 'x'");
+  CHECK(refused(R"({"epoch": 1 "batch": 2})").message ==
+        R"(loader_state: at byte 12: expected ',', found '"batch": 2}')");
+  CHECK(refused(R"({"epoch": 1,})").message ==
+        R"(loader_state: at byte 12: expected '"', found '}')");
+  CHECK(refused(R"({epoch: 1})").offset == 1);
+  CHECK(refused(std::string_view{"\0", 1}).offset == 0);
+  for (std::size_t length = 0; length < json.size(); ++length) {
+    CHECK(refused(json.substr(0, length)).offset <= length);
+  }
+
+  auto no_batch = some_state();
+  no_batch.batch_size = 0;
+  CHECK(refused(ps::to_text(no_batch))
+            .message.ends_with("expected a batch_size of at least 1, found 0"));
+}
+
+TEST_CASE("a state that belongs to another order is refused with every difference", "[load]") {
+  const auto own = some_state();
+  auto state = own;
+  state.epoch = 9;
+  state.batch = 0;
+  CHECK_NOTHROW(ps::require_same_order(state, own));
+
+  state.batch_size = 32;
+  state.last = 0;
+  state.order = 5;
+  CHECK_THROWS_MATCHES(
+      ps::require_same_order(state, own), ps::state_mismatch,
+      Catch::Matchers::Message(
+          "resume: this loader gives other batches than the state's: batch_size: 32 in the state, "
+          "64 here; the sampler's order (kind, seed or options) as a fingerprint: 5 in the state, "
+          "1311768467463790320 here; last: keep in the state, pad here"));
+  for (auto member :
+       {&ps::loader_state::dataset, &ps::loader_state::samples, &ps::loader_state::batch_size,
+        &ps::loader_state::seed, &ps::loader_state::order}) {
+    auto other = own;
+    ++(other.*member);
+    CHECK_THROWS_AS(ps::require_same_order(other, own), ps::state_mismatch);
+  }
+  auto newer = own;
+  newer.version = 2;
+  CHECK_THROWS_AS(ps::require_same_order(newer, own), ps::state_mismatch);
+}
+
+TEST_CASE("a fingerprint tells orders apart", "[load]") {
+  const auto of = [](auto sampler, std::uint64_t n) { return ps::order_fingerprint(sampler, n); };
+  CHECK(of(ps::shuffled{.seed = 1}, 1000) == of(ps::shuffled{.seed = 1}, 1000));
+  CHECK(of(ps::shuffled{.seed = 1}, 1000) != of(ps::shuffled{.seed = 2}, 1000));
+  CHECK(of(ps::shuffled{.seed = 1}, 1000) != of(ps::sequential{}, 1000));
+  CHECK(of(ps::sequential{}, 1000) != of(ps::sequential{}, 999));
+  CHECK(of(ps::sequential{}, 1) == of(ps::shuffled{.seed = 3}, 1));  // one sample has one order
+}

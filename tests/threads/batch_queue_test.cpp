@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: BSL-1.0
+#include <penstock/threads/batch_queue.hpp>
+
+#include <penstock/threads/single_producer_single_consumer.hpp>
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <type_traits>
+#include <vector>
+
+#include "support/catch.hpp"
+#include "support/sleepy_atomics.hpp"
+
+namespace ps = penstock;
+
+namespace {
+
+struct ticket {
+  std::uint32_t slot;
+  bool behind_copy;
+};
+static_assert(ps::queue_ticket<ticket> && ps::queue_ticket<std::uint64_t>);
+static_assert(!ps::queue_ticket<std::string>);
+static_assert(!ps::queue_ticket<std::unique_ptr<int>>);
+static_assert(!ps::queue_ticket<std::array<char, 65>>);
+static_assert(!std::is_move_constructible_v<ps::batch_queue<int>>);
+static_assert(alignof(ps::batch_queue<int>) == ps::cache_line);
+
+template <class Threads = ps::many_producers_many_consumers>
+using queue_of_sleepers = ps::batch_queue<int, Threads, sleepy_atomics>;
+
+}  // namespace
+
+TEMPLATE_TEST_CASE("tickets leave a queue in the order they came", "[load]",
+                   ps::many_producers_many_consumers, ps::single_producer_single_consumer) {
+  ps::batch_queue<ticket, TestType> queue{3};
+  CHECK(queue.was_empty());
+  for (std::uint32_t round = 0; round < 100; ++round) {
+    for (std::uint32_t i = 0; i < 3; ++i) CHECK(queue.try_push({10 * round + i, i == 1}));
+    CHECK_FALSE(queue.was_empty());
+    for (std::uint32_t i = 0; i < 3; ++i) {
+      const auto got = queue.try_pop();
+      REQUIRE(got.has_value());
+      CHECK(got->slot == 10 * round + i);
+      CHECK(got->behind_copy == (i == 1));
+    }
+    CHECK_FALSE(queue.try_pop().has_value());
+    CHECK(queue.was_empty());
+  }
+}
+
+TEMPLATE_TEST_CASE("a queue holds exactly its capacity", "[load]",
+                   ps::many_producers_many_consumers, ps::single_producer_single_consumer) {
+  const auto capacity =
+      GENERATE(std::size_t{1}, std::size_t{2}, std::size_t{7}, std::size_t{64}, std::size_t{65536});
+  ps::batch_queue<std::uint32_t, TestType> queue{capacity};
+  CHECK(queue.capacity() == capacity);
+  bool all = true;
+  for (std::uint32_t round = 0; round < 2; ++round) {
+    for (std::uint32_t i = 0; i < capacity; ++i) all = all && queue.try_push(i);
+    CHECK(all);
+    CHECK_FALSE(queue.try_push(99));
+    for (std::uint32_t i = 0; i < capacity; ++i) all = all && queue.try_pop() == i;
+    CHECK(all);
+    CHECK(queue.was_empty());
+  }
+}
+
+TEST_CASE("a capacity of 0 or above the largest is refused by name", "[load]") {
+  CHECK_THROWS_MATCHES(ps::batch_queue<int>{0}, ps::option_error,
+                       Catch::Matchers::Message("batch_queue: capacity: 0 is not in 1..1048576"));
+  CHECK_THROWS_MATCHES(
+      ps::batch_queue<int>{1048577}, ps::option_error,
+      Catch::Matchers::Message("batch_queue: capacity: 1048577 is not in 1..1048576"));
+}
+
+TEMPLATE_TEST_CASE("a pop waits for a push", "[load]", ps::many_producers_many_consumers,
+                   ps::single_producer_single_consumer) {
+  sleepy_atomics::reset();
+  queue_of_sleepers<TestType> queue{2};
+  std::optional<int> got;
+  std::thread consumer{[&] { got = queue.pop(); }};
+  sleepy_atomics::wait_for_sleeps(1);
+  CHECK(queue.push(5));
+  consumer.join();
+  CHECK(got == 5);
+}
+
+TEMPLATE_TEST_CASE("a quiet push wakes nobody, until somebody says so", "[load]",
+                   ps::many_producers_many_consumers, ps::single_producer_single_consumer) {
+  sleepy_atomics::reset();
+  queue_of_sleepers<TestType> queue{2};
+  std::optional<int> got;
+  std::thread consumer{[&] { got = queue.pop(); }};
+  sleepy_atomics::wait_for_sleeps(1);
+  CHECK(queue.try_push_quietly(5));
+  CHECK(sleepy_atomics::wakes == 0);
+  queue.wake_poppers();
+  consumer.join();
+  CHECK(got == 5);
+  // Who is not asleep sees it without.
+  CHECK(queue.try_push_quietly(6));
+  CHECK(queue.pop() == 6);
+  CHECK(queue.try_push_quietly(7));
+  CHECK(queue.try_push_quietly(8));
+  CHECK_FALSE(queue.try_push_quietly(9));
+  queue.close();
+  CHECK_FALSE(queue.try_push_quietly(9));
+  CHECK(queue.pop() == 7);
+}
+
+TEMPLATE_TEST_CASE("a push waits for room", "[load]", ps::many_producers_many_consumers,
+                   ps::single_producer_single_consumer) {
+  sleepy_atomics::reset();
+  queue_of_sleepers<TestType> queue{1};
+  CHECK(queue.push(1));
+  bool taken = false;
+  std::thread producer{[&] { taken = queue.push(2); }};
+  sleepy_atomics::wait_for_sleeps(1);
+  CHECK(queue.pop() == 1);
+  producer.join();
+  CHECK(taken);
+  CHECK(queue.pop() == 2);
+}
+
+TEST_CASE("one producer and one consumer that sleep now and then miss no ticket", "[load]") {
+  constexpr std::uint64_t tickets = 20'000;
+  const auto capacity = GENERATE(std::size_t{1}, std::size_t{3}, std::size_t{64});
+  ps::batch_queue<std::uint64_t, ps::single_producer_single_consumer> there{capacity};
+  ps::batch_queue<std::uint64_t, ps::single_producer_single_consumer> back{capacity};
+  std::thread other{[&] {
+    while (const auto got = there.pop()) back.push(*got);
+    back.close();
+  }};
+  // In gusts, so that each side at times finds the other one asleep.
+  std::uint64_t next = 0;
+  bool all = true;
+  for (std::uint64_t sent = 0; sent < tickets;) {
+    const std::uint64_t gust = 1 + sent % capacity;
+    for (std::uint64_t i = 0; i < gust; ++i) all = all && there.push(sent++);
+    for (std::uint64_t i = 0; i < gust; ++i) all = all && back.pop() == next++;
+  }
+  there.close();
+  CHECK_FALSE(back.pop().has_value());
+  other.join();
+  CHECK(all);
+}
+
+TEST_CASE("closing wakes every pop that waits", "[load]") {
+  sleepy_atomics::reset();
+  queue_of_sleepers<> queue{2};
+  std::atomic<int> nothing{0};
+  std::vector<std::thread> consumers;
+  for (int i = 0; i < 3; ++i) {
+    consumers.emplace_back([&] { nothing += queue.pop().has_value() ? 0 : 1; });
+  }
+  sleepy_atomics::wait_for_sleeps(3);
+  queue.close();
+  for (auto& consumer : consumers) consumer.join();
+  CHECK(nothing == 3);
+  CHECK(queue.was_closed());
+}
+
+TEST_CASE("closing wakes every push that waits, and its ticket is not in the queue", "[load]") {
+  sleepy_atomics::reset();
+  queue_of_sleepers<> queue{1};
+  CHECK(queue.push(1));
+  std::atomic<int> refused{0};
+  std::vector<std::thread> producers;
+  for (int i = 0; i < 3; ++i) {
+    producers.emplace_back([&] { refused += queue.push(2) ? 0 : 1; });
+  }
+  sleepy_atomics::wait_for_sleeps(3);
+  queue.close();
+  for (auto& producer : producers) producer.join();
+  CHECK(refused == 3);
+  CHECK(queue.pop() == 1);
+  CHECK_FALSE(queue.pop().has_value());
+}
+
+TEMPLATE_TEST_CASE("a closed queue delivers what is left, takes nothing, and stays closed",
+                   "[load]", ps::many_producers_many_consumers,
+                   ps::single_producer_single_consumer) {
+  ps::batch_queue<int, TestType> queue{4};
+  for (int i = 0; i < 3; ++i) CHECK(queue.try_push(i));
+  CHECK_FALSE(queue.was_closed());
+  queue.close();
+  queue.close();
+  CHECK(queue.was_closed());
+  CHECK_FALSE(queue.try_push(9));
+  CHECK_FALSE(queue.push(9));
+  CHECK(queue.pop() == 0);
+  CHECK(queue.try_pop() == 1);
+  CHECK(queue.pop() == 2);
+  CHECK_FALSE(queue.pop().has_value());
+  CHECK_FALSE(queue.try_pop().has_value());
+}
+
+TEST_CASE("no ticket is lost or doubled among many producers and consumers", "[load]") {
+  constexpr std::uint32_t producers = 3;
+  constexpr std::uint32_t consumers = 3;
+  constexpr std::uint32_t each = 20'000;
+  const auto capacity = GENERATE(std::size_t{1}, std::size_t{4}, std::size_t{1000});
+  ps::batch_queue<std::uint32_t> queue{capacity};
+  std::vector<std::atomic<std::uint8_t>> seen(producers * each);
+  std::atomic<std::uint32_t> out_of_order{0};
+  std::atomic<std::size_t> inside{0};
+  std::atomic<std::size_t> most_inside{0};
+  std::vector<std::thread> givers;
+  std::vector<std::thread> takers;
+  for (std::uint32_t p = 0; p < producers; ++p) {
+    givers.emplace_back([&, p] {
+      for (std::uint32_t i = 0; i < each; ++i) {
+        queue.push(p * each + i);
+        // Counted behind the push and before the pop's: never above what has been in the queue.
+        const std::size_t now = ++inside;
+        for (std::size_t most = most_inside; now > most && now < producers * each;) {
+          if (most_inside.compare_exchange_weak(most, now)) break;
+        }
+      }
+    });
+  }
+  for (std::uint32_t c = 0; c < consumers; ++c) {
+    takers.emplace_back([&] {
+      std::array<std::int64_t, producers> last{-1, -1, -1};
+      while (const auto got = queue.pop()) {
+        --inside;
+        ++seen[*got];
+        const std::uint32_t p = *got / each;
+        if (*got <= last[p]) ++out_of_order;  // of one producer, in its order, for every consumer
+        last[p] = *got;
+      }
+    });
+  }
+  for (auto& giver : givers) giver.join();
+  queue.close();
+  for (auto& taker : takers) taker.join();
+  std::size_t once = 0;
+  for (const auto& times : seen) once += times == 1;
+  CHECK(once == producers * each);
+  CHECK(out_of_order == 0);
+  // Each consumer may have taken one that it has not yet counted as taken.
+  CHECK(most_inside <= capacity + consumers);
+  CHECK(inside == 0);
+}
+
+TEMPLATE_TEST_CASE("what was written before a push is seen after its pop", "[load]",
+                   ps::many_producers_many_consumers, ps::single_producer_single_consumer) {
+  constexpr std::uint32_t slots = 4;
+  constexpr std::uint32_t rounds = 10'000;
+  std::array<std::uint64_t, slots> memory{};  // plain: the tickets order it
+  ps::batch_queue<std::uint32_t, TestType> free{slots};
+  ps::batch_queue<std::uint32_t, TestType> full{slots};
+  for (std::uint32_t i = 0; i < slots; ++i) CHECK(free.try_push(i));
+  std::thread producer{[&] {
+    for (std::uint64_t round = 1; round <= rounds; ++round) {
+      const auto slot = free.pop();
+      memory[*slot] = round;
+      full.push(*slot);
+    }
+    full.close();
+  }};
+  std::uint64_t sum = 0;
+  while (const auto slot = full.pop()) {
+    sum += memory[*slot];
+    memory[*slot] = 0;
+    free.push(*slot);
+  }
+  producer.join();
+  CHECK(sum == std::uint64_t{rounds} * (rounds + 1) / 2);
+}

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: BSL-1.0
+#include <penstock/threads/detail/futex_word.hpp>
+
+#include <atomic>
+#include <cstdint>
+#include <thread>
+#include <vector>
+
+#include "support/asleep.hpp"
+#include "support/catch.hpp"
+
+using penstock::detail::futex_word;
+
+namespace {
+
+/// Threads that wait for a word to leave 0, all asleep once it is made.
+struct sleepers {
+  explicit sleepers(std::size_t count) : numbers(count) {
+    for (auto& number : numbers) {
+      threads.emplace_back([&] {
+        number = this_thread_number();
+        word.wait(0, std::memory_order_acquire);
+        ++awake;
+      });
+    }
+    for (auto& number : numbers) {
+      while (number == 0) std::this_thread::yield();
+      wait_until_asleep(number);
+    }
+  }
+  ~sleepers() {
+    for (auto& thread : threads) thread.join();
+  }
+
+  futex_word word{0};
+  std::atomic<int> awake{0};
+  std::vector<std::atomic<long>> numbers;
+  std::vector<std::thread> threads;
+};
+
+}  // namespace
+
+TEST_CASE("who waits for another value than there is does not sleep", "[core]") {
+  const futex_word word{7};
+  word.wait(6, std::memory_order_acquire);
+  CHECK(word.load() == 7);
+}
+
+TEST_CASE("all sleepers of a word are woken, or one", "[core]") {
+  sleepers all{3};
+  all.word = 1;
+  CHECK(all.awake == 0);  // a new value alone wakes nobody
+  all.word.notify(1);
+  while (all.awake < 1) std::this_thread::yield();
+  SECTION("then all") { all.word.notify_all(); }
+  SECTION("then one by one") {
+    all.word.notify(1);
+    all.word.notify(1);
+  }
+  while (all.awake < 3) std::this_thread::yield();
+}
+
+TEST_CASE("as many sleepers of a word are woken as is said, by one call", "[core]") {
+  sleepers all{3};
+  all.word = 1;
+  all.word.notify(0);  // the kernel would wake one
+  all.word.notify(2);
+  while (all.awake < 2) std::this_thread::yield();
+  for (int turn = 0; turn < 100; ++turn) std::this_thread::yield();
+  CHECK(all.awake == 2);
+  all.word.notify(~std::uint32_t{0});  // more than the kernel's number holds
+  while (all.awake < 3) std::this_thread::yield();
+}
+
+TEST_CASE("a sleeper that is woken for nothing sleeps on", "[core]") {
+  sleepers one{1};
+  one.word.notify_all();
+  wait_until_asleep(one.numbers[0]);
+  CHECK(one.awake == 0);
+  one.word = 1;
+  one.word.notify_all();
+}

@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: BSL-1.0
+#include <penstock/threads/sequence.hpp>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <thread>
+#include <type_traits>
+#include <vector>
+
+#include "support/catch.hpp"
+#include "support/sleepy_atomics.hpp"
+
+namespace ps = penstock;
+
+TEST_CASE("a sequence holds the number it was given last", "[core]") {
+  ps::sequence word;
+  CHECK(word.load() == 0);
+  word.store(7);
+  CHECK(word.load() == 7);
+  word.advance();
+  CHECK(word.load() == 8);
+  CHECK(ps::sequence{5}.load() == 5);
+}
+
+TEST_CASE("a sequence wraps around behind 2^32 - 1", "[core]") {
+  ps::sequence word{std::numeric_limits<std::uint32_t>::max()};
+  word.advance();
+  CHECK(word.load() == 0);
+}
+
+TEST_CASE("waiting for what holds already returns the value at once", "[core]") {
+  sleepy_atomics::reset();
+  const ps::basic_sequence<sleepy_atomics> word{3};
+  CHECK(word.wait([](std::uint32_t now) { return now == 3; }) == 3);
+  CHECK(sleepy_atomics::pauses == 0);
+  CHECK(sleepy_atomics::sleeps == 0);
+}
+
+TEST_CASE("a waiter spins and yields a bounded number of times, then sleeps until it is woken",
+          "[core]") {
+  sleepy_atomics::reset();
+  ps::basic_sequence<sleepy_atomics> word;
+  std::thread waiter{[&] { word.wait([](std::uint32_t now) { return now == 2; }); }};
+  sleepy_atomics::wait_for_sleeps(1);
+  CHECK(sleepy_atomics::pauses == 32);
+  CHECK(sleepy_atomics::yields == 8);
+  word.store(1);  // not yet what it waits for
+  word.store(2);
+  waiter.join();
+  CHECK(sleepy_atomics::wakes >= 1);
+  CHECK(sleepy_atomics::pauses == 32);
+}
+
+TEST_CASE("who expects to wait for long spins and sleeps, without yielding", "[core]") {
+  sleepy_atomics::reset();
+  ps::basic_sequence<sleepy_atomics> word;
+  std::thread waiter{[&] { word.wait([](std::uint32_t now) { return now == 1; }, false); }};
+  sleepy_atomics::wait_for_sleeps(1);
+  CHECK(sleepy_atomics::pauses == 32);
+  CHECK(sleepy_atomics::yields == 0);
+  word.store(1);
+  waiter.join();
+}
+
+TEST_CASE("a write makes no system call while nobody sleeps", "[core]") {
+  sleepy_atomics::reset();
+  ps::basic_sequence<sleepy_atomics> word;
+  word.store(1);
+  word.advance();
+  CHECK(sleepy_atomics::wakes == 0);
+  // And none again, once a sleeper is gone.
+  std::thread waiter{[&] { word.wait([](std::uint32_t now) { return now == 3; }); }};
+  sleepy_atomics::wait_for_sleeps(1);
+  word.store(3);
+  waiter.join();
+  const std::uint32_t wakes = sleepy_atomics::wakes;
+  word.store(4);
+  word.advance();
+  CHECK(sleepy_atomics::wakes == wakes);
+}
+
+TEST_CASE("a quiet step is seen by who looks, and wakes nobody until somebody says so", "[core]") {
+  sleepy_atomics::reset();
+  ps::basic_sequence<sleepy_atomics> word;
+  std::thread waiter{[&] { word.wait([](std::uint32_t now) { return now == 1; }); }};
+  sleepy_atomics::wait_for_sleeps(1);
+  word.advance_quietly();
+  CHECK(word.load() == 1);
+  CHECK(sleepy_atomics::wakes == 0);
+  word.wake();
+  waiter.join();
+  CHECK(word.wait([](std::uint32_t now) { return now == 1; }) == 1);
+  const std::uint32_t wakes = sleepy_atomics::wakes;
+  word.wake();  // nobody sleeps
+  CHECK(sleepy_atomics::wakes == wakes);
+}
+
+TEST_CASE("one write wakes all who wait", "[core]") {
+  sleepy_atomics::reset();
+  ps::basic_sequence<sleepy_atomics> word;
+  std::vector<std::thread> waiters;
+  for (int i = 0; i < 4; ++i) {
+    waiters.emplace_back([&] { word.wait([](std::uint32_t now) { return now != 0; }); });
+  }
+  sleepy_atomics::wait_for_sleeps(4);
+  word.advance();
+  for (auto& waiter : waiters) waiter.join();
+  CHECK(word.load() == 1);
+}
+
+TEST_CASE("a step wakes as many as it is told to, and the others sleep on", "[core]") {
+  sleepy_atomics::reset();
+  ps::basic_sequence<sleepy_atomics> word;
+  std::atomic<std::uint32_t> woken{0};
+  std::vector<std::thread> waiters;
+  for (std::uint32_t i = 0; i < 5; ++i) {
+    waiters.emplace_back([&] {
+      word.wait([](std::uint32_t now) { return now != 0; });
+      ++woken;
+    });
+    sleepy_atomics::wait_for_sleeps(i + 1);
+  }
+  word.advance_waking(0);
+  CHECK(sleepy_atomics::wakes == 0);
+  word.advance_waking(2);
+  CHECK(sleepy_atomics::wakes == 1);  // by one call
+  waiters[0].join();                  // those who fell asleep first
+  waiters[1].join();
+  CHECK(woken == 2);
+  CHECK(word.load() == 2);
+  word.advance_waking(3);
+  CHECK(sleepy_atomics::wakes == 2);  // all, by one call
+  for (std::size_t i = 2; i < waiters.size(); ++i) waiters[i].join();
+  word.advance_waking(1);  // nobody sleeps
+  CHECK(sleepy_atomics::wakes == 2);
+  CHECK(word.load() == 4);
+}
+
+TEST_CASE("advancing from several threads loses no step", "[core]") {
+  ps::sequence word;
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([&] {
+      for (int k = 0; k < 10'000; ++k) word.advance();
+    });
+  }
+  CHECK(word.wait([](std::uint32_t now) { return now == 40'000; }) == 40'000);
+  for (auto& thread : threads) thread.join();
+}
+
+TEST_CASE(
+    "what was written before a store is seen by who has waited for it, and no wake-up is lost",
+    "[core]") {
+  ps::sequence ping;
+  ps::sequence pong;
+  std::uint32_t message = 0;  // plain: the sequences order it
+  constexpr std::uint32_t rounds = 20'000;
+  std::thread other{[&] {
+    for (std::uint32_t round = 1; round <= rounds; ++round) {
+      ping.wait([round](std::uint32_t now) { return now == round; });
+      message += round;
+      pong.store(round);
+    }
+  }};
+  std::uint32_t wrong = 0;
+  for (std::uint32_t round = 1; round <= rounds; ++round) {
+    message = round;
+    ping.store(round);
+    pong.wait([round](std::uint32_t now) { return now == round; });
+    wrong += message != 2 * round;
+  }
+  other.join();
+  CHECK(wrong == 0);
+}
+
+TEST_CASE(
+    "who waits for a bell looks now and then, a bounded number of times, then sleeps until it "
+    "rings",
+    "[core]") {
+  sleepy_atomics::reset();
+  ps::basic_bell<sleepy_atomics> bell;
+  std::atomic<int> value{0};
+  int looks = 0;
+  std::thread waiter{[&] {
+    bell.wait([&] {
+      ++looks;
+      return value == 2;
+    });
+  }};
+  sleepy_atomics::wait_for_sleeps(1);
+  CHECK(sleepy_atomics::pauses == 48);
+  CHECK(sleepy_atomics::yields == 12);
+  CHECK(looks == 15);
+  value = 1;  // not yet what it waits for
+  bell.ring();
+  sleepy_atomics::wait_for_sleeps(2);
+  value = 2;
+  bell.ring();
+  waiter.join();
+  CHECK(sleepy_atomics::wakes == 2);
+  CHECK(sleepy_atomics::pauses == 48);
+}
+
+TEST_CASE("a ring makes no system call while nobody sleeps, and one for all who do", "[core]") {
+  sleepy_atomics::reset();
+  ps::basic_bell<sleepy_atomics> bell;
+  bell.ring();
+  CHECK(sleepy_atomics::wakes == 0);
+  std::atomic<bool> open{false};
+  std::vector<std::thread> waiters;
+  for (int i = 0; i < 4; ++i) {
+    waiters.emplace_back([&] { bell.wait([&] { return open.load(); }); });
+  }
+  sleepy_atomics::wait_for_sleeps(4);
+  open = true;
+  bell.ring();
+  bell.ring();  // they may still be on their way
+  for (auto& waiter : waiters) waiter.join();
+  bell.ring();
+  CHECK(sleepy_atomics::wakes == 1);
+}
+
+TEST_CASE("an announced change wakes nobody, until somebody says so", "[core]") {
+  sleepy_atomics::reset();
+  ps::basic_bell<sleepy_atomics> bell;
+  std::atomic<bool> open{false};
+  std::thread waiter{[&] { bell.wait([&] { return open.load(); }); }};
+  sleepy_atomics::wait_for_sleeps(1);
+  open = true;
+  bell.announce();
+  CHECK(sleepy_atomics::wakes == 0);
+  bell.wake();
+  waiter.join();
+  CHECK(sleepy_atomics::wakes == 1);
+  bell.wake();  // nobody sleeps
+  CHECK(sleepy_atomics::wakes == 1);
+}
+
+TEST_CASE("no ring is lost between two threads that wait for each other", "[core]") {
+  ps::basic_bell<> bell;
+  ps::basic_bell<> answer;
+  std::atomic<std::uint32_t> asked{0};
+  std::atomic<std::uint32_t> answered{0};
+  constexpr std::uint32_t rounds = 20'000;
+  // Relaxed: whoever is woken sees the change by the bell alone.
+  const auto wait_for = [](auto& rings, const auto& word, std::uint32_t value) {
+    rings.wait([&] { return word.load(std::memory_order_relaxed) == value; });
+  };
+  std::thread other{[&] {
+    for (std::uint32_t round = 1; round <= rounds; ++round) {
+      wait_for(bell, asked, round);
+      answered.store(round, std::memory_order_relaxed);
+      answer.ring();
+    }
+  }};
+  for (std::uint32_t round = 1; round <= rounds; ++round) {
+    asked.store(round, std::memory_order_relaxed);
+    bell.ring();
+    wait_for(answer, answered, round);
+  }
+  other.join();
+  CHECK(answered == rounds);
+}
+
+TEST_CASE("threads sleep on four bytes, for which the kernel needs no help of the library",
+          "[core]") {
+  CHECK(sizeof(ps::sequence) == 8);      // the value and the number of sleepers
+  CHECK(sizeof(ps::basic_bell<>) == 8);  // the rings and whether somebody asked for one
+  CHECK_FALSE(std::is_copy_constructible_v<ps::sequence>);
+  CHECK((ps::cache_line == 64 || ps::cache_line == 128));
+}
