@@ -51,8 +51,8 @@
 #include <rigtorp/MPMCQueue.h>
 #endif
 
-#include <penstock/threads/sequence.hpp>
 #include <penstock/threads/batch_queue.hpp>
+#include <penstock/threads/sequence.hpp>
 #include <penstock/threads/single_producer_single_consumer.hpp>
 
 #include "support/program.hpp"

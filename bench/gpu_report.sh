@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Everything that is measured and checked on a GPU, in one run: the tests labelled gpu, the MLP's
-# kernels beside the host device, both under compute-sanitizer, the benchmarks of transfer and
+# kernels beside the CPU device, both under compute-sanitizer, the benchmarks of transfer and
 # transforms, the MLP in its four modes, and PyTorch beside it where it is installed. Needs no
 # network.
 #

@@ -8,7 +8,7 @@
 //        inline         a loader without workers and the same consumer
 //        worker         a loader with one worker and the same consumer
 //        guarded        the same with an error policy, a stall warning, a timeout and a stop token
-//        transfer       that loader, a transfer on the host device and the same consumer
+//        transfer       that loader, a transfer on the CPU device and the same consumer
 
 #include <array>
 #include <chrono>
@@ -81,7 +81,7 @@ std::uint64_t plain(std::size_t batch_size, std::uint64_t batches) {
 }
 
 ps::loader_options guarded(ps::loader_options options) {
-  options.on_error = {.retries = 3, .then = ps::on_error::substitute};
+  options.on_error = {.retries = 3, .action = ps::error_action::substitute};
   options.stall_warning = std::chrono::minutes{1};
   options.timeout = std::chrono::minutes{10};
   options.stop = std::stop_source{}.get_token();
@@ -101,7 +101,7 @@ std::uint64_t load(std::uint64_t batches, const ps::loader_options& options) {
 
 std::uint64_t transfer(std::size_t batch_size, std::uint64_t batches) {
   const auto data = numbers();
-  ps::host_device device;
+  ps::cpu_device device;
   auto stream = device.make_stream();
   ps::loader loader{ps::memory_dataset<number>{data},
                     ps::shuffled{.seed = 1},

@@ -1,11 +1,11 @@
 // How much of load, copy and compute runs at the same time: a batch's time in the whole flow (a loader,
-// a transfer and a step on a stream of the host device) over the bound max(load / workers, copy, compute),
+// a transfer and a step on a stream of the CPU device) over the bound max(load / workers, copy, compute),
 // for every ratio of the three costs from 1:10:1 to 10:1:10.
 //
 //   build/bench/bench/penstock_overlap_bench [--json FILE]
 //
 // The stages wait and do not burn, so two cores are enough to see five threads overlap. The copy is the
-// host device's own, with bandwidth and latency set; load and step are timed waits. A timed wait comes
+// CPU device's own, with bandwidth and latency set; load and step are timed waits. A timed wait comes
 // back late, by as much as the machine likes, and the next one is shorter by that: a stage holds its
 // thread for n * cost in n batches, never less, and whatever the flow itself loses shows.
 //
@@ -108,9 +108,9 @@ struct slow_samples {
 
 constexpr std::size_t batch_bytes = samples_a_batch * values_a_sample * sizeof(float);
 
-ps::host_device device_of(const point& at) {
+ps::cpu_device device_of(const point& at) {
   const std::chrono::duration<double> bus = at.copy * unit - latency;
-  return ps::host_device{
+  return ps::cpu_device{
       {.copy_bytes_per_second = batch_bytes / bus.count(), .launch_latency = latency}};
 }
 
@@ -141,7 +141,7 @@ double run_flow(const point& at) {
                      .prefetch = prefetch}};
   ps::transfer feed{loader, stream};
   for ([[maybe_unused]] auto& batch : feed.epoch(0)) stream.launch([&work] { work(); });
-  device.synchronize(ps::host_stream_ref{stream});
+  device.synchronize(ps::cpu_stream_ref{stream});
   const auto first = work.ends[warm_up - 1];
   return in_microseconds(work.ends.back() - first) / (batches - warm_up);
 }
@@ -160,7 +160,7 @@ double run_serial(const point& at) {
   ps::transfer feed{loader, stream, {.depth = 1}};
   for ([[maybe_unused]] auto& batch : feed.epoch(0)) {
     stream.launch([&work] { work(); });
-    device.synchronize(ps::host_stream_ref{stream});
+    device.synchronize(ps::cpu_stream_ref{stream});
   }
   return in_microseconds(work.ends.back() - work.ends.front()) / batches;
 }

@@ -1,4 +1,4 @@
-// Pinned memory of the host device: what it costs to take and give back, through a pool, and to
+// Pinned memory of the CPU device: what it costs to take and give back, through a pool, and to
 // write to.
 //
 //   build/bench/bench/penstock_pinned_allocator_bench
@@ -41,9 +41,9 @@
 #endif
 
 #include <penstock/device/cpu_device.hpp>
+#include <penstock/memory/detail/slab.hpp>
 #include <penstock/memory/pinned_allocator.hpp>
 #include <penstock/memory/pinned_resource.hpp>
-#include <penstock/memory/detail/slab.hpp>
 
 #include "support/program.hpp"
 
@@ -136,7 +136,7 @@ void take_slab(benchmark::State& state) {
   const std::size_t bytes = bytes_of(state);
   bool locked = false;
   for (auto _ : state) {
-    const ps::slab<ps::host_device> made{{}, bytes, Kind};
+    const ps::slab<ps::cpu_device> made{{}, bytes, Kind};
     touch(made.data(), bytes);
     locked = made.pinned();
   }

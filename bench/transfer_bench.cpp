@@ -1,4 +1,4 @@
-// What the transfer adds to a copy, on the host device, for batches from 64 bytes to 64 MiB and 1 to 4
+// What the transfer adds to a copy, on the CPU device, for batches from 64 bytes to 64 MiB and 1 to 4
 // device slots. Nothing is read and nothing is computed: all that is left is copying and handing over.
 //
 //   build/bench/bench/penstock_transfer_bench [--json FILE]
@@ -12,7 +12,7 @@
 //   loader_feed     a transfer of that loader
 //
 // The consumer is the calling thread, and waits for each batch's copy. `bytes` are those of a batch, which
-// is one sample. Up to 64 KiB the host device copies on the thread that asks, so the feed stands beside
+// is one sample. Up to 64 KiB the CPU device copies on the thread that asks, so the feed stands beside
 // `memcpy` there, and beyond beside `copying_thread`. The counter `consumer_ns` is the processor time of
 // the consumer's thread for each batch; at 64 bytes it is what the calls cost.
 
@@ -40,7 +40,7 @@ namespace {
 namespace ps = penstock;
 
 using bytes_record = ps::record<ps::field<"bytes", std::uint8_t, ps::dyn>>;
-using host_slab = ps::slab<ps::host_device>;
+using host_slab = ps::slab<ps::cpu_device>;
 
 constexpr std::array<std::int64_t, 6> sizes{64, 4 << 10, 64 << 10, 1 << 20, 16 << 20, 64 << 20};
 constexpr std::size_t source_slots = 3;  // as many as a loader of large batches has
@@ -49,7 +49,7 @@ constexpr std::size_t source_slots = 3;  // as many as a loader of large batches
 const std::byte* source_slab(std::size_t bytes, std::uint64_t which) {
   static std::map<std::size_t, host_slab> made;
   const auto [found, is_new] =
-      made.try_emplace(bytes, ps::host_device{}, bytes * source_slots, ps::memory_kind::pinned);
+      made.try_emplace(bytes, ps::cpu_device{}, bytes * source_slots, ps::memory_kind::pinned);
   if (is_new) std::memset(found->second.data(), 7, bytes * source_slots);
   return found->second.data() + which % source_slots * bytes;
 }
@@ -58,7 +58,7 @@ const std::byte* source_slab(std::size_t bytes, std::uint64_t which) {
 class ready_source {
  public:
   using record_type = bytes_record;
-  using device_type = ps::host_device;
+  using device_type = ps::cpu_device;
 
   class batch_type {
    public:
@@ -66,7 +66,7 @@ class ready_source {
     using device_type = ready_source::device_type;
 
     batch_type() = default;
-    batch_type(const std::byte* data, std::uint64_t index, ps::host_event& drained) noexcept
+    batch_type(const std::byte* data, std::uint64_t index, ps::cpu_event& drained) noexcept
         : data_(data), info_{0, index, 1, 1}, drained_(&drained) {}
     batch_type(batch_type&& other) noexcept { *this = std::move(other); }
     batch_type& operator=(batch_type&& other) noexcept {
@@ -80,20 +80,20 @@ class ready_source {
     [[nodiscard]] const std::byte* data() const noexcept { return data_; }
     [[nodiscard]] const ps::batch_info& info() const noexcept { return info_; }
     /// Records as a loader does; nobody refills the memory here.
-    void release_after(ps::host_stream_ref stream) {
-      ps::host_device{}.record(*drained_, stream);
+    void release_after(ps::cpu_stream_ref stream) {
+      ps::cpu_device{}.record(*drained_, stream);
       data_ = nullptr;
     }
 
    private:
     const std::byte* data_ = nullptr;
     ps::batch_info info_;
-    ps::host_event* drained_ = nullptr;
+    ps::cpu_event* drained_ = nullptr;
   };
 
   explicit ready_source(std::size_t bytes) : bytes_(bytes), layout_({{bytes}}, 1) {}
 
-  [[nodiscard]] ps::host_device where() const noexcept { return {}; }
+  [[nodiscard]] ps::cpu_device device() const noexcept { return {}; }
   [[nodiscard]] const ps::batch_layout<record_type>& layout() const noexcept { return layout_; }
   void start(const ps::batch_position&, std::uint64_t) noexcept { next_ = 0; }
   [[nodiscard]] batch_type next() {
@@ -112,7 +112,7 @@ class ready_source {
   ps::batch_layout<record_type> layout_;
   const std::byte* slabs_ = source_slab(bytes_, 0);
   std::uint64_t next_ = 0;
-  std::array<ps::host_event, source_slots> drained_;
+  std::array<ps::cpu_event, source_slots> drained_;
 };
 static_assert(ps::batch_source<ready_source>);
 
@@ -147,7 +147,7 @@ void measure(benchmark::State& state, std::size_t bytes, NextBatch next_batch) {
 void plain_memcpy(benchmark::State& state) {
   const auto bytes = static_cast<std::size_t>(state.range(0));
   const auto depth = static_cast<std::size_t>(state.range(1));
-  const host_slab to{ps::host_device{}, bytes * depth, ps::memory_kind::device};
+  const host_slab to{ps::cpu_device{}, bytes * depth, ps::memory_kind::device};
   const std::byte* from = source_slab(bytes, 0);
   std::uint64_t i = 0;
   measure(state, bytes, [&] {
@@ -160,7 +160,7 @@ void plain_memcpy(benchmark::State& state) {
 void copying_thread(benchmark::State& state) {
   const auto bytes = static_cast<std::size_t>(state.range(0));
   const auto depth = static_cast<std::size_t>(state.range(1));
-  const host_slab to{ps::host_device{}, bytes * depth, ps::memory_kind::device};
+  const host_slab to{ps::cpu_device{}, bytes * depth, ps::memory_kind::device};
   const std::byte* from = source_slab(bytes, 0);
   ps::sequence copied;
   ps::sequence released;  // the library's own way of waiting, on both sides
@@ -187,7 +187,7 @@ void copying_thread(benchmark::State& state) {
 void feed(benchmark::State& state) {
   const auto bytes = static_cast<std::size_t>(state.range(0));
   const auto depth = static_cast<std::size_t>(state.range(1));
-  ps::transfer feed{ready_source{bytes}, ps::host_device{}.inline_stream(), {.depth = depth}};
+  ps::transfer feed{ready_source{bytes}, ps::cpu_device{}.inline_stream(), {.depth = depth}};
   auto range = feed.epoch(0);
   auto it = range.begin();
   measure(state, bytes, [&] { ++it; });
@@ -209,7 +209,7 @@ void loader_feed(benchmark::State& state) {
   const auto bytes = static_cast<std::size_t>(state.range(0));
   const auto depth = static_cast<std::size_t>(state.range(1));
   auto loader = loader_of(bytes);
-  ps::transfer feed{loader, loader.where().inline_stream(), {.depth = depth}};
+  ps::transfer feed{loader, loader.device().inline_stream(), {.depth = depth}};
   auto range = feed.epoch(0);
   auto it = range.begin();
   measure(state, bytes, [&] { ++it; });

@@ -53,9 +53,9 @@
 #include <oneapi/tbb/task_group.h>
 #endif
 
-#include <penstock/threads/sequence.hpp>
-#include <penstock/threads/batch_queue.hpp>
 #include <penstock/load/detail/claim_cursor.hpp>
+#include <penstock/threads/batch_queue.hpp>
+#include <penstock/threads/sequence.hpp>
 #include <penstock/threads/worker_pool.hpp>
 
 #include "support/program.hpp"

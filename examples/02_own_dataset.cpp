@@ -47,8 +47,8 @@ int main() {
         if (ps::get<"signal">(batch)(3, 0) != 0.5F) return 1;  // sample 3 of the batch, value 0
       }
     } catch (const std::runtime_error& error) {
-      std::cout << error.what() << ": " << loader.failure()->str() << '\n';
-      next.batch = loader.failure()->batch + 1;
+      std::cout << error.what() << ": " << loader.last_failure()->str() << '\n';
+      next.batch = loader.last_failure()->batch + 1;
       ++failures;
     }
   }

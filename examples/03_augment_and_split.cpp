@@ -26,7 +26,7 @@ int main() {
     ps::get<"y">(p) += ps::normal(rng, 0.0F, 0.1F);
   };
   const points all;  // an lvalue: both parts refer to it
-  const ps::host_device device;
+  const ps::cpu_device device;
   auto stream = device.make_stream();  // what the step runs on; the loops' bodies only launch
   ps::loader train{all | ps::subset(0, 8'000) | ps::map(noise), ps::shuffled{.seed = 1}, device,
                    ps::loader_options{.batch_size = 64, .workers = 2, .seed = 1}};

@@ -21,10 +21,10 @@ int main() {
   ps::loader loader{images{},
                     ps::shuffled{.seed = 7},
                     {.batch_size = 48,
-                     .workers = 2,                 // 0: read in the loop itself
-                     .prefetch = 4,                // batches ahead, in all
-                     .last = ps::last_batch::pad,  // all batches of one size
-                     .pinned = false}};            // no GPU copies out of them
+                     .workers = 2,                          // 0: read in the loop itself
+                     .prefetch = 4,                         // batches ahead, in all
+                     .last_batch = ps::partial_batch::pad,  // all batches of one size
+                     .pinned = false}};                     // no GPU copies out of them
   const auto taken = loader.footprint();
   std::cout << taken.slot_count << " slots of " << taken.slot_bytes << " bytes, "
             << (taken.pinned ? "" : "not ") << "pinned; " << loader.batches_per_epoch()

@@ -6,29 +6,29 @@
 #include <memory>
 
 namespace ps = penstock;
-const ps::host_device device;
+const ps::cpu_device device;
 
 struct buffer {                  // a record of one field lies in memory as a plain array
   std::uint16_t pixels[4 * 64];  // for a GPU it should be page-locked: ps::registered_memory
-  ps::host_event drained;        // behind the last copy out of it, which is only queued at first
+  ps::cpu_event drained;         // behind the last copy out of it, which is only queued at first
 };
 using borrowed = std::unique_ptr<buffer, decltype([](buffer*) {})>;  // owns nothing, but moves
 struct camera_batch {
   using record_type = ps::record<ps::field<"pixels", std::uint16_t, 64>>;
-  using device_type = ps::host_device;
+  using device_type = ps::cpu_device;
   explicit operator bool() const { return from != nullptr; }
   const std::byte* data() const { return reinterpret_cast<const std::byte*>(from->pixels); }
   ps::batch_info info() const { return {.epoch = 0, .index = number, .size = 4, .valid = 4}; }
-  void release_after(ps::host_stream_ref last) { device.record(from.release()->drained, last); }
+  void release_after(ps::cpu_stream_ref last) { device.record(from.release()->drained, last); }
   borrowed from;
   std::uint64_t number = 0;
 };
 
 struct camera {  // knows no epochs: 30 batches of four frames, and that is it
   using record_type = camera_batch::record_type;
-  using device_type = ps::host_device;
+  using device_type = ps::cpu_device;
   using batch_type = camera_batch;
-  device_type where() const { return device; }
+  device_type device() const { return device; }
   const ps::batch_layout<record_type>& layout() const { return four; }
   void start(const ps::batch_position& from, std::uint64_t) { count = from.batch; }
   batch_type next() {

@@ -21,7 +21,7 @@ struct votes {  // every third sample counts
 };
 
 int main() {
-  const ps::host_device device;
+  const ps::cpu_device device;
   auto stream = device.make_stream();
   ps::loader loader{votes{}, ps::shuffled{.seed = 1}, device, {.batch_size = 16, .workers = 2}};
   using feed_type = ps::transfer<decltype(loader)&>;

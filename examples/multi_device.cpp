@@ -19,7 +19,7 @@ struct squares {  // sample i is i * i
 // Runs one epoch of share `rank` of `world` on the device with that ordinal; the sum of all values.
 std::uint64_t run_share(int rank, int world) {
   const ps::cuda_device device{rank};
-  device.enter_thread();  // cudaSetDevice, for the kernels that this thread would launch
+  device.make_current();  // cudaSetDevice, for the kernels that this thread would launch
   const auto stream = device.make_stream();
 
   const squares all;

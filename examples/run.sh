@@ -26,10 +26,10 @@ find_nvcc() {
 penstock_setup "$root" EXAMPLES
 cuda=OFF
 if ! nvcc=$(find_nvcc); then
-  penstock_say "host device: there is no CUDA toolkit (nvcc) here"
+  penstock_say "CPU device: there is no CUDA toolkit (nvcc) here"
 elif ! gpu=$(nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null | head -n 1) ||
   [ -z "$gpu" ]; then
-  penstock_say "host device: there is a CUDA toolkit ($nvcc), but no GPU (nvidia-smi shows none)"
+  penstock_say "CPU device: there is a CUDA toolkit ($nvcc), but no GPU (nvidia-smi shows none)"
 else
   cuda=ON
   penstock_say "CUDA device: $gpu, and a toolkit ($nvcc)"
@@ -49,7 +49,7 @@ if [ $# -gt 0 ]; then
 fi
 penstock_say "plain: reading is cheap"
 "$mlp"
-penstock_say "--augment: loading costs about as much as a step of the host device"
+penstock_say "--augment: loading costs about as much as a step of the CPU device"
 "$mlp" --augment
 if [ $cuda = ON ]; then
   penstock_say "--workload wide: 12.8 MB a batch over the bus"

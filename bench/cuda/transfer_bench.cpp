@@ -96,7 +96,7 @@ class ready_source {
     for (std::size_t i = 0; i < ring; ++i) drained_.push_back(device.make_event());
   }
 
-  [[nodiscard]] const ps::cuda_device& where() const noexcept { return device_; }
+  [[nodiscard]] const ps::cuda_device& device() const noexcept { return device_; }
   [[nodiscard]] const ps::batch_layout<record_type>& layout() const noexcept { return layout_; }
   void start(const ps::batch_position&, std::uint64_t) { next_ = 0; }
   [[nodiscard]] batch_type next() {

@@ -123,7 +123,7 @@ class toolbox {
 
   device_array<float, penstock::cuda_device> ones;
   device_array<std::byte, penstock::cuda_device> scratch;
-  penstock::cuda_graphs graphs;
+  penstock::step_graphs graphs;
 
  private:
   std::optional<device_array<std::byte, penstock::cuda_device>> workspace_;

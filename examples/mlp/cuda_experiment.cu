@@ -52,7 +52,7 @@ std::optional<std::string> why_no_cuda() {
 
 results run_cuda_experiment(const options& chosen, const digit_data& data) {
   const penstock::cuda_device device{0};
-  device.enter_thread();
+  device.make_current();
   results found;
   found.device = describe(device, chosen);
   found.build = "nvcc " + version_of(CUDART_VERSION) + ", " MLP_BUILD_FLAGS;

@@ -19,7 +19,7 @@
 
 namespace mlp {
 
-/// What the network does on the host device: on one thread, so that every sum has one order.
+/// What the network does on the CPU device: on one thread, so that every sum has one order.
 /// `host_backend` names the operations. Nothing here allocates: the blocks into which a product packs
 /// its operands lie on the stack (EIGEN_STACK_ALLOCATION_LIMIT, set in CMakeLists.txt).
 class host_context {
@@ -86,11 +86,11 @@ class host_context {
   static Eigen::Index length(std::size_t n) { return static_cast<Eigen::Index>(n); }
 };
 
-/// When a stream of the host device got to a place in it. Not to be moved between `set` and then.
+/// When a stream of the CPU device got to a place in it. Not to be moved between `set` and then.
 class host_stamp {
  public:
   /// The place is behind all that `stream` has been given.
-  void set(const penstock::host_device& device, penstock::host_stream_ref stream) {
+  void set(const penstock::cpu_device& device, penstock::cpu_stream_ref stream) {
     device.record(place_, stream);
     // A stream with nothing to do is there now. Waking it to tell would change what is recorded.
     if (device.is_complete(place_)) {
@@ -107,11 +107,11 @@ class host_stamp {
 
  private:
   using clock = std::chrono::steady_clock;
-  penstock::host_event place_;
+  penstock::cpu_event place_;
   clock::time_point time_;
 };
 
-/// How the network computes on the host device.
+/// How the network computes on the CPU device.
 ///
 /// A backend is what another device brings of its own (`cuda_backend`: Thrust, CUB, cuBLAS):
 ///
@@ -137,7 +137,7 @@ class host_stamp {
 ///     train_fused(...)                  optional: the whole step in its own way; false: not wanted
 class host_backend {
  public:
-  using device_type = penstock::host_device;
+  using device_type = penstock::cpu_device;
   using stream_ref = device_type::stream_ref;
   using stamp = host_stamp;
 

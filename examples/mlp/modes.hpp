@@ -91,7 +91,7 @@ double train_serially(const Data& data, const typename Backend::device_type& dev
           .workers = chosen.workers,
           .prefetch = chosen.prefetch,
           .seed = chosen.seed,
-          .last = penstock::last_batch::keep};
+          .last_batch = penstock::partial_batch::keep};
 }
 
 /// Workers read into ordinary memory; this thread copies a batch, waits for the copy, computes.

@@ -52,13 +52,13 @@ struct stage_costs {
 
 /// What a program has trained on.
 struct device_info {
-  std::string kind = "host";         ///< or "cuda"
-  std::string name = "host device";  ///< of the GPU
-  std::string driver{};              ///< its CUDA version; empty on the host device
-  std::string runtime{};             ///< the CUDA runtime's
-  std::string capability{};          ///< the GPU's compute capability
+  std::string kind = "host";        ///< or "cuda"
+  std::string name = "CPU device";  ///< of the GPU
+  std::string driver{};             ///< its CUDA version; empty on the CPU device
+  std::string runtime{};            ///< the CUDA runtime's
+  std::string capability{};         ///< the GPU's compute capability
   std::size_t multiprocessors = 0;
-  std::string kernels{};  ///< which ones a step is made of; empty on the host device
+  std::string kernels{};  ///< which ones a step is made of; empty on the CPU device
   bool graph = false;     ///< whether it is replayed as a CUDA graph
   std::string why{};      ///< why this device and no other
 

@@ -43,7 +43,7 @@ void run_modes(const typename Backend::device_type& device, const Backend& backe
                const Train& train, const Test& test_data, const options& chosen, results& found) {
   using device_type = typename Backend::device_type;
   using pixel = pixel_of<Train>;
-  device.enter_thread();
+  device.make_current();
   const auto stream = Backend::make_stream(device);
 
   trainer<Backend> trained{device,        backend,      stream,     chosen.batch,

@@ -6,11 +6,10 @@
 
 #include <penstock/penstock.hpp>
 
-#include <penstock/cuda/detail/cuda_call.hpp>
 #include <penstock/cuda/cuda_device.hpp>
 #include <penstock/cuda/cuda_error.hpp>
 #include <penstock/cuda/cuda_event.hpp>
 #include <penstock/cuda/cuda_graph.hpp>
-#include <penstock/cuda/step_graphs.hpp>
 #include <penstock/cuda/cuda_pinned.hpp>
 #include <penstock/cuda/cuda_stream.hpp>
+#include <penstock/cuda/step_graphs.hpp>

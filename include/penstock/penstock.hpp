@@ -8,49 +8,26 @@
 ///                              +--- drained: free host slot ----+      released ----------+
 ///                                                                      (free device slot)
 ///
-/// The includes below follow the flow. They need threads and nothing else; what needs a library is a
-/// header of its own: `data/gzip.hpp` (zlib), `threads/single_producer_single_consumer.hpp` (Boost).
+/// The public headers, in the order of the flow; folders named `detail` hold the rest. They need
+/// threads and nothing else. What needs a library is a header of its own: `data/gzip.hpp` (zlib),
+/// `threads/single_producer_single_consumer.hpp` (Boost), `cuda.hpp` (the CUDA runtime).
 
+// clang-format off: the flow, not the alphabet
 // core: names, records, where a batch's fields lie, views, errors
 #include <penstock/core/batch.hpp>
 #include <penstock/core/checked.hpp>
 #include <penstock/core/error.hpp>
 #include <penstock/core/extents.hpp>
-#include <penstock/data/file_error.hpp>
-#include <penstock/threads/float_mode.hpp>
-#include <penstock/threads/detail/futex_word.hpp>
 #include <penstock/core/layout.hpp>
 #include <penstock/core/name.hpp>
 #include <penstock/core/record.hpp>
-#include <penstock/threads/sequence.hpp>
 #include <penstock/core/tensor_view.hpp>
 #include <penstock/core/version.hpp>
 
-// device: streams, events, copies, memory
-#include <penstock/device/device.hpp>
-#include <penstock/device/cpu_device.hpp>
-#include <penstock/device/cpu_stream.hpp>
-
-// memory: pinned memory for containers and slots, the budget
-#include <penstock/memory/available_memory.hpp>
-#include <penstock/memory/budget.hpp>
-#include <penstock/memory/pinned_allocator.hpp>
-#include <penstock/memory/pinned_resource.hpp>
-#include <penstock/memory/registered_memory.hpp>
-#include <penstock/memory/detail/slab.hpp>
-
-// order: which sample comes k-th, and its random bits
-#include <penstock/order/block_shuffled.hpp>
-#include <penstock/order/detail/permutation.hpp>
-#include <penstock/order/random.hpp>
-#include <penstock/order/sampler.hpp>
-#include <penstock/order/sharded.hpp>
-#include <penstock/order/weighted.hpp>
-
 // data: what a sample is read from
-#include <penstock/data/detail/adaptor.hpp>
 #include <penstock/data/concat.hpp>
 #include <penstock/data/dataset.hpp>
+#include <penstock/data/file_error.hpp>
 #include <penstock/data/file_source.hpp>
 #include <penstock/data/idx_dataset.hpp>
 #include <penstock/data/idx_file.hpp>
@@ -59,27 +36,49 @@
 #include <penstock/data/reader.hpp>
 #include <penstock/data/subset.hpp>
 
-// load: workers that fill the ring of host slots
+// order: which sample comes k-th, and its random bits
+#include <penstock/order/block_shuffled.hpp>
+#include <penstock/order/random.hpp>
+#include <penstock/order/sampler.hpp>
+#include <penstock/order/sharded.hpp>
+#include <penstock/order/weighted.hpp>
+
+// threads: workers, queues
 #include <penstock/threads/batch_queue.hpp>
-#include <penstock/load/batch_range.hpp>
-#include <penstock/load/detail/claim_cursor.hpp>
-#include <penstock/load/detail/epoch_plan.hpp>
+#include <penstock/threads/float_mode.hpp>
+#include <penstock/threads/sequence.hpp>
+#include <penstock/threads/worker_pool.hpp>
+
+// device: streams, events, copies, memory
+#include <penstock/device/cpu_device.hpp>
+#include <penstock/device/cpu_stream.hpp>
+#include <penstock/device/device.hpp>
+
+// memory: pinned memory for containers and slots, the budget
+#include <penstock/memory/available_memory.hpp>
+#include <penstock/memory/budget.hpp>
+#include <penstock/memory/pinned_allocator.hpp>
+#include <penstock/memory/pinned_resource.hpp>
+#include <penstock/memory/registered_memory.hpp>
+
+// faults: what can go wrong with a read, and what is done then
 #include <penstock/faults/error_policy.hpp>
 #include <penstock/faults/failure_ledger.hpp>
-#include <penstock/load/footprint.hpp>
-#include <penstock/load/detail/host_slots.hpp>
-#include <penstock/load/loader.hpp>
-#include <penstock/resume/loader_state.hpp>
-#include <penstock/load/options.hpp>
 #include <penstock/faults/quarantine.hpp>
 #include <penstock/faults/stalled_read.hpp>
-#include <penstock/threads/detail/ticket_ring.hpp>
-#include <penstock/threads/worker_pool.hpp>
+
+// load: workers that fill the ring of host slots
+#include <penstock/load/batch_range.hpp>
+#include <penstock/load/footprint.hpp>
+#include <penstock/load/loader.hpp>
+#include <penstock/load/options.hpp>
+
+// resume: where a run stands
+#include <penstock/resume/loader_state.hpp>
 
 // transfer: copies that run under the consumer's work
 #include <penstock/transfer/batch_source.hpp>
 #include <penstock/transfer/device_batch.hpp>
-#include <penstock/transfer/detail/device_slots.hpp>
 #include <penstock/transfer/device_transform.hpp>
 #include <penstock/transfer/footprint.hpp>
 #include <penstock/transfer/options.hpp>

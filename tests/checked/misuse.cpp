@@ -23,8 +23,8 @@ namespace {
 
 using namespace checked_tests;
 using record = ramps::record_type;
-using host_lease = ps::host_batch<record, ps::host_device>;
-using device_lease = ps::device_batch<record, ps::host_device>;
+using host_lease = ps::host_batch<record, ps::cpu_device>;
+using device_lease = ps::device_batch<record, ps::cpu_device>;
 
 volatile float seen = 0;
 
@@ -98,7 +98,7 @@ void view_beyond_the_loader() {
 
 void view_behind_release_after() {
   auto loader = make_loader(0);
-  const ps::host_device device;
+  const ps::cpu_device device;
   auto range = loader.epoch(0);
   const auto it = range.begin();
   const auto x = ps::get<"x">(*it);
@@ -126,7 +126,7 @@ void pointer_into_free_host_memory() {
 
 void device_view_on_the_host() {
   auto loader = make_loader(0);
-  ps::host_device device;
+  ps::cpu_device device;
   auto stream = device.make_stream();
   ps::transfer feed{loader, stream};
   const auto x = of_first_batch(feed, [](auto& batch) { return ps::get<"x">(batch); });
@@ -135,7 +135,7 @@ void device_view_on_the_host() {
 
 void device_view_behind_its_lease_on_a_stream() {
   auto loader = make_loader(0);
-  ps::host_device device;
+  ps::cpu_device device;
   auto stream = device.make_stream();
   ps::transfer feed{loader, stream};
   const auto x = of_first_batch(feed, [](auto& batch) { return ps::get<"x">(batch); });
@@ -145,7 +145,7 @@ void device_view_behind_its_lease_on_a_stream() {
 
 void pointer_into_free_device_memory() {
   auto loader = make_loader(0);
-  ps::host_device device;
+  ps::cpu_device device;
   auto stream = device.make_stream();
   auto other = device.make_stream();
   ps::transfer feed{loader, stream};
@@ -169,7 +169,7 @@ void two_threads_on_one_lease() {
 
 void two_threads_on_one_device_lease() {
   auto loader = make_loader(0);
-  ps::transfer feed{loader, ps::host_device{}.inline_stream()};
+  ps::transfer feed{loader, ps::cpu_device{}.inline_stream()};
   for (auto& batch : feed.epoch(0)) {
     seen = ps::get<"x">(batch)(0, 0, 0);
     std::thread{[&batch] { seen = ps::get<"x">(batch)(0, 0, 0); }}.join();
@@ -201,7 +201,7 @@ struct hangs {
 void two_threads_advance_one_loop() {
   std::promise<void> reached;
   ps::loader loader{
-      hangs{&reached}, ps::sequential{}, ps::host_device{}, {.batch_size = 4, .workers = 0}};
+      hangs{&reached}, ps::sequential{}, ps::cpu_device{}, {.batch_size = 4, .workers = 0}};
   auto range = loader.epoch(0);
   auto it = range.begin();
   std::thread{[it]() mutable { ++it; }}.detach();
@@ -211,7 +211,7 @@ void two_threads_advance_one_loop() {
 
 void used_on_a_stream_that_nothing_orders() {
   auto loader = make_loader(0);
-  ps::host_device device;
+  ps::cpu_device device;
   auto stream = device.make_stream();
   auto other = device.make_stream();
   ps::transfer feed{loader, stream};
@@ -222,7 +222,7 @@ void used_on_a_stream_that_nothing_orders() {
 
 void used_on_a_stream_of_the_batch_before() {
   auto loader = make_loader(0);
-  ps::host_device device;
+  ps::cpu_device device;
   auto stream = device.make_stream();
   auto other = device.make_stream();
   ps::transfer feed{loader, stream, {.depth = 1}};
@@ -234,9 +234,9 @@ void used_on_a_stream_of_the_batch_before() {
 
 /// A device whose copies take a quarter of a second: whoever does not wait for one is always too
 /// early.
-const ps::host_device slow_bus{{.copy_bytes_per_second = 1000}};
+const ps::cpu_device slow_bus{{.copy_bytes_per_second = 1000}};
 
-auto loader_on(const ps::host_device& device) {
+auto loader_on(const ps::cpu_device& device) {
   return ps::loader{ramps{}, ps::sequential{}, device, {.batch_size = 4, .workers = 0}};
 }
 
@@ -272,11 +272,11 @@ void other_stream_looks_before_the_copy() {
 template <class Body>
 void copies_are_there(Body body) {
   auto loader = make_loader(0);
-  ps::host_device device;
+  ps::cpu_device device;
   auto stream = device.make_stream();
-  std::optional<ps::host_stream_ref> copies;
+  std::optional<ps::cpu_stream_ref> copies;
   ps::transfer feed{
-      loader, stream, ps::on_stream<record>([&](auto in, auto out, ps::host_stream_ref on) {
+      loader, stream, ps::on_stream<record>([&](auto in, auto out, ps::cpu_stream_ref on) {
         copies = on;
         on.launch(
             [from = ps::get<"x">(in), to = ps::get<"x">(out)] { to(0, 0, 0) = from(0, 0, 0); });

@@ -19,7 +19,7 @@ struct ramps {
 /// Ten batches of four.
 [[nodiscard]] inline auto make_loader(std::size_t workers) {
   return ps::loader{
-      ramps{}, ps::sequential{}, ps::host_device{}, {.batch_size = 4, .workers = workers}};
+      ramps{}, ps::sequential{}, ps::cpu_device{}, {.batch_size = 4, .workers = workers}};
 }
 
 /// Whether memory is what a checked build fills free memory with.

@@ -19,8 +19,8 @@ namespace {
 
 using namespace checked_tests;
 using record = ramps::record_type;
-using host_lease = ps::host_batch<record, ps::host_device>;
-using device_lease = ps::device_batch<record, ps::host_device>;
+using host_lease = ps::host_batch<record, ps::cpu_device>;
+using device_lease = ps::device_batch<record, ps::cpu_device>;
 
 void require(bool holds, const char* what) {
   if (holds) return;
@@ -97,7 +97,7 @@ void a_lease_goes_to_another_thread() {
 
 void work_runs_behind_the_end_of_its_lease(std::size_t workers, std::size_t depth) {
   auto loader = make_loader(workers);
-  ps::host_device device;
+  ps::cpu_device device;
   auto stream = device.make_stream();
   auto other = device.make_stream();
   ps::transfer feed{loader, stream, {.depth = depth}};
@@ -126,18 +126,18 @@ void work_runs_behind_the_end_of_its_lease(std::size_t workers, std::size_t dept
 
 void a_transform_and_leases_that_stay() {
   auto loader = make_loader(2);
-  ps::host_device device;
+  ps::cpu_device device;
   auto stream = device.make_stream();
   using doubled = ps::record<ps::field<"x", float, 4, 4>>;
   ps::transfer feed{loader, stream,
-                    ps::on_stream<doubled>([](auto in, auto out, ps::host_stream_ref on) {
+                    ps::on_stream<doubled>([](auto in, auto out, ps::cpu_stream_ref on) {
                       on.launch([from = ps::get<"x">(in), to = ps::get<"x">(out)] {
                         for (std::size_t i = 0; i < from.size(); ++i) {
                           to.data()[i] = 2 * from.data()[i];
                         }
                       });
                     })};
-  std::vector<ps::device_batch<doubled, ps::host_device>> kept;
+  std::vector<ps::device_batch<doubled, ps::cpu_device>> kept;
   for (auto& batch : feed.epoch(0)) {
     device.synchronize(stream);
     require(ps::get<"x">(batch)(1, 0, 0) == static_cast<float>(2 * (batch.index() * 4 + 1)),
@@ -149,7 +149,7 @@ void a_transform_and_leases_that_stay() {
 
 /// The loop's body is the step, on a bus on which whoever does not wait for a copy is too early.
 void the_body_is_the_step(std::size_t workers) {
-  const ps::host_device slow_bus{{.copy_bytes_per_second = 1e6}};
+  const ps::cpu_device slow_bus{{.copy_bytes_per_second = 1e6}};
   ps::loader loader{ramps{}, ps::sequential{}, slow_bus, {.batch_size = 4, .workers = workers}};
   const auto sum = [](auto&& feed) {
     float total = 0;
@@ -167,7 +167,7 @@ void the_body_is_the_step(std::size_t workers) {
 
 /// The body reads what a stream was given, each time in another way that waits for the copy.
 void the_body_waits_for_the_stream() {
-  ps::host_device device;
+  ps::cpu_device device;
   auto loader = make_loader(2);
   auto stream = device.make_stream();
   auto other = device.make_stream();
@@ -200,7 +200,7 @@ void the_body_waits_for_the_stream() {
 /// full.
 void a_lease_ends_on_its_full_stream() {
   auto loader = make_loader(1);
-  ps::host_device device;
+  ps::cpu_device device;
   auto stream = device.make_stream();
   ps::transfer feed{loader, stream};
   for (auto& batch : feed.epoch(0)) {
@@ -213,12 +213,12 @@ void a_lease_ends_on_its_full_stream() {
   device.synchronize(stream);
 }
 
-/// The host device, but for the second event.
-struct few_events : ps::host_device {
+/// The CPU device, but for the second event.
+struct few_events : ps::cpu_device {
   std::shared_ptr<int> left = std::make_shared<int>(1);
   [[nodiscard]] event_type make_event() const {
     if ((*left)-- == 0) throw std::bad_alloc{};
-    return ps::host_device::make_event();
+    return ps::cpu_device::make_event();
   }
 };
 
@@ -233,7 +233,7 @@ void slots_that_were_not_made() {
     is_refused = true;
   }
   require(is_refused, "an event that can't be made is an exception");
-  const ps::host_device device;
+  const ps::cpu_device device;
   const std::size_t bytes = 3 * layout.bytes();
   const auto again = device.allocate_pinned(bytes);  // at the same place, and touched
   std::memset(again.data, 1, bytes);
@@ -251,7 +251,7 @@ struct leaves_gaps {
 
 /// What was left unwritten is no data of an earlier batch.
 void gaps_hold_poison(std::size_t workers) {
-  const ps::host_device device;
+  const ps::cpu_device device;
   ps::loader loader{leaves_gaps{}, ps::sequential{}, device, {.batch_size = 4, .workers = workers}};
   for (auto& batch : loader.epochs(0, 2)) {
     const auto x = ps::get<"x">(batch);

@@ -27,15 +27,15 @@ struct host_lease {
   std::uint32_t slot;
   ps::batch_info info;
 };
-static_assert(sizeof(ps::host_batch<record, ps::host_device>) == sizeof(host_lease));
+static_assert(sizeof(ps::host_batch<record, ps::cpu_device>) == sizeof(host_lease));
 
 struct device_lease {
   std::shared_ptr<void> slots;
   std::size_t slot;
-  std::optional<ps::host_stream_ref> stream;
+  std::optional<ps::cpu_stream_ref> stream;
   ps::batch_info info;
 };
-static_assert(sizeof(ps::device_batch<record, ps::host_device>) == sizeof(device_lease));
+static_assert(sizeof(ps::device_batch<record, ps::cpu_device>) == sizeof(device_lease));
 
 struct range {
   std::shared_ptr<void> flow;
@@ -43,7 +43,7 @@ struct range {
   std::uint64_t last_epoch;
   std::uint64_t ticket;
 };
-using loader = ps::loader<ramps, ps::sequential, ps::host_device>;
+using loader = ps::loader<ramps, ps::sequential, ps::cpu_device>;
 static_assert(sizeof(loader::range_type) == sizeof(range));
 static_assert(sizeof(loader::range_type::iterator) == sizeof(void*));
 

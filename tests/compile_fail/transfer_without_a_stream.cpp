@@ -15,7 +15,7 @@ void good(cudaStream_t stream) {
   ps::loader on_host{numbers{}, ps::sequential{}, {.batch_size = 1}};
   ps::transfer body{on_host};
   ps::transfer deep{on_host, {.depth = 2}};
-  ps::transfer named{on_host, ps::host_device{}};
+  ps::transfer named{on_host, ps::cpu_device{}};
 }
 
 void bad() {

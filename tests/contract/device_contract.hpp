@@ -19,8 +19,8 @@
 #include <utility>
 #include <vector>
 
-#include <penstock/threads/sequence.hpp>
 #include <penstock/device/device.hpp>
+#include <penstock/threads/sequence.hpp>
 
 #include "support/catch.hpp"
 
@@ -28,11 +28,11 @@
 /// runs all checks:
 ///
 ///     struct host_subject {
-///       using device_type = penstock::host_device;
+///       using device_type = penstock::cpu_device;
 ///       device_type device() const;                                    // the device under test
 ///       void launch(stream_ref, std::function<void()> work) const;     // puts work on a stream
 ///     };
-///     TEST_CASE("a host device keeps the contract of devices", "[contract]") {
+///     TEST_CASE("a CPU device keeps the contract of devices", "[contract]") {
 ///       contract::run_all(host_subject{});
 ///     }
 ///
@@ -87,7 +87,7 @@ class blocked_call {
   template <class Device, class Call>
   blocked_call(const Device& device, Call call)
       : thread_([this, device, call] {
-          device.enter_thread();
+          device.make_current();
           call();
           returned_.store(true);
         }) {}
@@ -831,7 +831,7 @@ void a_stream_takes_work_from_several_threads(const S& s) {
     std::vector<std::thread> givers;
     for (int thread = 0; thread < threads; ++thread) {
       givers.emplace_back([&, thread, mine = device] {
-        mine.enter_thread();
+        mine.make_current();
         for (int i = 0; i < each; ++i) {
           s.launch(stream, [&seen, thread, i] { seen.emplace_back(thread, i); });
         }
@@ -853,7 +853,7 @@ void threads_work_on_streams_of_their_own(const S& s) {
   std::vector<std::thread> users;
   for (std::size_t thread = 0; thread < threads; ++thread) {
     users.emplace_back([&, thread, mine = device] {
-      mine.enter_thread();
+      mine.make_current();
       constexpr std::size_t bytes = 10'000;
       const device_memory there{mine, bytes};
       const pinned_memory from{mine, bytes};
@@ -880,7 +880,7 @@ template <subject S>
 void a_thread_may_enter_more_than_once(const S& s) {
   const auto device = s.device();
   const auto enter_and_work = [&s, device] {
-    for (int i = 0; i < 3; ++i) device.enter_thread();
+    for (int i = 0; i < 3; ++i) device.make_current();
     auto stream = device.make_stream();
     bool ran = false;
     s.launch(stream, [&ran] { ran = true; });

@@ -26,7 +26,7 @@ static_assert(std::is_nothrow_move_assignable_v<ps::cuda_graph>);
 static_assert(!std::is_copy_constructible_v<ps::cuda_graph_exec>);
 static_assert(std::is_nothrow_move_constructible_v<ps::cuda_graph_exec>);
 static_assert(std::is_nothrow_move_assignable_v<ps::cuda_graph_exec>);
-static_assert(!std::is_copy_constructible_v<ps::cuda_graphs>);
+static_assert(!std::is_copy_constructible_v<ps::step_graphs>);
 
 /// A lease as far as graphs look at it.
 struct batch_like {
@@ -53,7 +53,7 @@ struct step_error : std::runtime_error {
 };
 
 /// Nothing of the failed capture is left, and the next one works.
-void require_unhurt(ps::cuda_graphs& graphs, const ps::cuda_device& device,
+void require_unhurt(ps::step_graphs& graphs, const ps::cuda_device& device,
                     const ps::cuda_stream& stream) {
   CHECK(cudaGetLastError() == cudaSuccess);
   CHECK(graphs.size() == 0);
@@ -73,7 +73,7 @@ TEST_CASE("a step is called once for each slot and size, and replayed from then 
     const ps::cuda_device device;
     const auto stream = device.make_stream();
     const auto other = device.make_stream();
-    ps::cuda_graphs graphs{device};
+    ps::step_graphs graphs{device};
     counted_step step;
     const char memory[3] = {};
     for (int round = 0; round < 4; ++round) {
@@ -105,7 +105,7 @@ TEST_CASE("a replay is one call on the caller's thread beside the checks", "[cud
   fake_cuda::reset();
   const ps::cuda_device device;
   const auto stream = device.make_stream();
-  ps::cuda_graphs graphs{device};
+  ps::step_graphs graphs{device};
   counted_step step;
   graphs.launch(0, 1, stream, step);
   const auto before = fake_cuda::calls();
@@ -118,7 +118,7 @@ TEST_CASE("a batch at another address than the captured one is refused", "[cuda]
   fake_cuda::reset();
   const ps::cuda_device device;
   const auto stream = device.make_stream();
-  ps::cuda_graphs graphs{device};
+  ps::step_graphs graphs{device};
   counted_step step;
   const char memory[2] = {};
   graphs.launch(batch_like{&memory[0], 0, 64}, stream, step);
@@ -136,7 +136,7 @@ TEST_CASE("what a step throws passes, and leaves no capture behind", "[cuda]") {
   {
     const ps::cuda_device device;
     const auto stream = device.make_stream();
-    ps::cuda_graphs graphs{device};
+    ps::step_graphs graphs{device};
     int runs = 0;
     const auto bad = [&](ps::cuda_stream_ref on) {
       fake_cuda::launch(on.get(), [&runs] { ++runs; });
@@ -157,7 +157,7 @@ TEST_CASE("a step that does what can't be captured is told so", "[cuda]") {
   {
     const ps::cuda_device device;
     const auto stream = device.make_stream();
-    ps::cuda_graphs graphs{device};
+    ps::step_graphs graphs{device};
     const auto bad = [&](ps::cuda_stream_ref on) {
       fake_cuda::launch(on.get(), [] {});
       void* data = nullptr;
@@ -181,7 +181,7 @@ TEST_CASE("a step that waits by the library's own means is told so", "[cuda]") {
   {
     const ps::cuda_device device;
     const auto stream = device.make_stream();
-    ps::cuda_graphs graphs{device};
+    ps::step_graphs graphs{device};
     const auto bad = [&](ps::cuda_stream_ref on) { device.synchronize(on); };
     CHECK_THROWS_AS(graphs.launch(0, 1, stream, bad), ps::capture_in_progress);
     require_unhurt(graphs, device, stream);
@@ -195,7 +195,7 @@ TEST_CASE("another thread may allocate and wait while a step is captured", "[cud
     const ps::cuda_device device;
     const auto stream = device.make_stream();
     const auto other = device.make_stream();
-    ps::cuda_graphs graphs{device};
+    ps::step_graphs graphs{device};
     counted_step step;
     graphs.launch(0, 1, stream, [&](ps::cuda_stream_ref on) {
       step(on);
@@ -219,7 +219,7 @@ TEST_CASE("a step that works on another stream than its argument is refused", "[
     const ps::cuda_device device;
     const auto stream = device.make_stream();
     const auto another = device.make_stream();
-    ps::cuda_graphs graphs{device};
+    ps::step_graphs graphs{device};
     int runs = 0;
     const auto bad = [&](ps::cuda_stream_ref) {
       fake_cuda::launch(another.get(), [&runs] { ++runs; });
@@ -236,7 +236,7 @@ TEST_CASE("work that a step gives to the consumer's stream by itself is captured
   {
     const ps::cuda_device device;
     const auto stream = device.make_stream();
-    ps::cuda_graphs graphs{device};
+    ps::step_graphs graphs{device};
     counted_step given;
     int by_handle = 0;  // as by a library's handle, set to the stream long ago
     const auto step = [&](ps::cuda_stream_ref on) {
@@ -256,7 +256,7 @@ TEST_CASE("steps of the default stream are captured apart, and nothing of them e
   fake_cuda::reset();
   {
     const ps::cuda_device device;
-    ps::cuda_graphs graphs{device};
+    ps::step_graphs graphs{device};
     counted_step step;
     for (int i = 0; i < 3; ++i) graphs.launch(0, 1, cudaStreamLegacy, step);
     device.synchronize(ps::cuda_stream_ref{cudaStreamLegacy});
@@ -282,7 +282,7 @@ TEST_CASE("a step may be launched while the program captures its stream", "[cuda
   {
     const ps::cuda_device device;
     const auto stream = device.make_stream();
-    ps::cuda_graphs graphs{device};
+    ps::step_graphs graphs{device};
     counted_step step;
     REQUIRE(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeRelaxed) == cudaSuccess);
     graphs.launch(0, 1, stream, step);
@@ -304,7 +304,7 @@ TEST_CASE("a call in a step that fails unseen is told", "[cuda]") {
   {
     const ps::cuda_device device;
     const auto stream = device.make_stream();
-    ps::cuda_graphs graphs{device};
+    ps::step_graphs graphs{device};
     const auto bad = [&](ps::cuda_stream_ref on) {
       fake_cuda::launch(on.get(), [] {});
       static_cast<void>(cudaSetDevice(99));
@@ -323,7 +323,7 @@ TEST_CASE("an error of the program's own that waits is told before a capture beg
   fake_cuda::reset();
   const ps::cuda_device device;
   const auto stream = device.make_stream();
-  ps::cuda_graphs graphs{device};
+  ps::step_graphs graphs{device};
   counted_step step;
   static_cast<void>(cudaSetDevice(99));
   CHECK_THROWS_AS(graphs.launch(0, 1, stream, step), ps::pending_cuda_error);
@@ -342,7 +342,7 @@ TEST_CASE("whichever call of a first launch fails, nothing is left", "[cuda]") {
       const auto stream = device.make_stream();
       counted_step step;
       {
-        ps::cuda_graphs graphs{device};
+        ps::step_graphs graphs{device};
         if (k == 0) {
           const std::uint64_t before = fake_cuda::calls();
           graphs.launch(0, 1, stream, step);
@@ -361,7 +361,7 @@ TEST_CASE("whichever call of a first launch fails, nothing is left", "[cuda]") {
         CHECK(cudaGetLastError() == cudaSuccess);
       }
       // A stream whose capture could not be ended is of no more use: a new object, a new stream.
-      ps::cuda_graphs graphs{device};
+      ps::step_graphs graphs{device};
       graphs.launch(0, 2, stream, step);
       device.synchronize(ps::cuda_stream_ref{stream});
       CHECK(step.runs >= 1);
@@ -381,7 +381,7 @@ TEST_CASE("an epoch by graphs sees every batch, under each policy", "[cuda]") {
     ps::loader loader{
         numbered{95}, ps::sequential{}, device, {.batch_size = 10, .workers = 2, .prefetch = 3}};
     ps::transfer feed{loader, stream, {.depth = 3}};
-    ps::cuda_graphs graphs{device};
+    ps::step_graphs graphs{device};
     std::vector<std::uint64_t> seen;
     int captures = 0;
     for (auto& batch : feed.epochs(0, 3)) {

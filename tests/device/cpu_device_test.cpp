@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// What a host device promises beyond the contract of devices (tests/contract).
+// What a CPU device promises beyond the contract of devices (tests/contract).
 #include <penstock/device/cpu_device.hpp>
 
 #include <sys/resource.h>
@@ -28,8 +28,8 @@ namespace ps = penstock;
 
 namespace {
 
-static_assert(ps::device<ps::host_device>);
-static_assert(std::is_nothrow_copy_constructible_v<ps::host_device>);
+static_assert(ps::device<ps::cpu_device>);
+static_assert(std::is_nothrow_copy_constructible_v<ps::cpu_device>);
 
 /// The bytes of this process that are locked into memory.
 std::size_t locked_bytes() {
@@ -43,19 +43,19 @@ std::size_t locked_bytes() {
 
 }  // namespace
 
-TEST_CASE("the options of a host device are those it was made with, also in its copies",
+TEST_CASE("the options of a CPU device are those it was made with, also in its copies",
           "[device]") {
-  const ps::host_device device{
+  const ps::cpu_device device{
       {.copy_bytes_per_second = 12.5, .launch_latency = std::chrono::nanoseconds{7}}};
   const auto copy = device;
   CHECK(copy.options().copy_bytes_per_second == 12.5);
   CHECK(copy.options().launch_latency == std::chrono::nanoseconds{7});
-  CHECK(ps::host_device{}.options().copy_bytes_per_second == 0.0);
+  CHECK(ps::cpu_device{}.options().copy_bytes_per_second == 0.0);
 }
 
 TEST_CASE("on the inline stream a record is complete at once, and a copy has been made",
           "[device]") {
-  const ps::host_device device;
+  const ps::cpu_device device;
   const auto here = device.inline_stream();
   auto held = device.make_stream();
   auto event = device.make_event();
@@ -75,7 +75,7 @@ TEST_CASE("on the inline stream a record is complete at once, and a copy has bee
 
 TEST_CASE("a small copy into a stream that has nothing to do is made at once, else in order",
           "[device]") {
-  const ps::host_device device;
+  const ps::cpu_device device;
   std::uint64_t from = 1;
   std::uint64_t to = 0;
   auto stream = device.make_stream();
@@ -87,14 +87,14 @@ TEST_CASE("a small copy into a stream that has nothing to do is made at once, el
   device.copy_async(&to, &from, sizeof to, stream);
   CHECK(to == 1);
   gate.store(1);
-  device.synchronize(ps::host_stream_ref{stream});
+  device.synchronize(ps::cpu_stream_ref{stream});
   CHECK(to == 2);
   device.copy_async(&from, &to, sizeof to, stream);  // and again, once the stream is idle
   CHECK(from == 2);
 }
 
 TEST_CASE("a wait of the inline stream blocks the calling thread", "[device]") {
-  const ps::host_device device;
+  const ps::cpu_device device;
   auto stream = device.make_stream();
   auto event = device.make_event();
   ps::sequence gate;
@@ -110,16 +110,16 @@ TEST_CASE("a wait of the inline stream blocks the calling thread", "[device]") {
   opener.join();
 }
 
-TEST_CASE("memory of a host device is zeroed", "[device]") {
-  const ps::host_device device;
+TEST_CASE("memory of a CPU device is zeroed", "[device]") {
+  const ps::cpu_device device;
   constexpr std::size_t bytes = (std::size_t{2} << 20) + 5000;
   auto* data = static_cast<std::byte*>(device.allocate(bytes));
   CHECK(std::count(data, data + bytes, std::byte{0}) == std::ptrdiff_t{bytes});
   device.deallocate(data, bytes);
 }
 
-TEST_CASE("no two allocations of a host device share a page", "[device]") {
-  const ps::host_device device;
+TEST_CASE("no two allocations of a CPU device share a page", "[device]") {
+  const ps::cpu_device device;
   void* one = device.allocate(1);
   void* two = device.allocate(1);
   const auto page = [](void* data) { return reinterpret_cast<std::uintptr_t>(data) / 4096; };
@@ -130,19 +130,19 @@ TEST_CASE("no two allocations of a host device share a page", "[device]") {
 }
 
 TEST_CASE("no bytes are not to be had, and freeing no memory does nothing", "[device]") {
-  const ps::host_device device;
+  const ps::cpu_device device;
   CHECK_THROWS_AS(device.allocate(0), ps::out_of_memory);
   CHECK_THROWS_AS(device.allocate_pinned(0), ps::out_of_memory);
   device.deallocate(nullptr, 100);
   device.deallocate_pinned(nullptr, 100);
 }
 
-TEST_CASE("memory that a host device calls pinned is locked, and all of it", "[device]") {
+TEST_CASE("memory that a CPU device calls pinned is locked, and all of it", "[device]") {
   if (test::sanitized) {
     WARN("not tested: sanitizers make mlock do nothing");
     return;
   }
-  const ps::host_device device;
+  const ps::cpu_device device;
   const std::size_t before = locked_bytes();
   const auto block = device.allocate_pinned(5000);
   CHECK(locked_bytes() - before == (block.pinned ? 8192U : 0U));
@@ -169,7 +169,7 @@ TEST_CASE("where the process may lock nothing, pinned memory is ordinary memory 
     if (::setrlimit(RLIMIT_MEMLOCK, &nothing) != 0 || (::geteuid() == 0 && ::setuid(65534) != 0)) {
       ::_exit(cannot_lower);
     }
-    const auto block = ps::host_device{}.allocate_pinned(5000);
+    const auto block = ps::cpu_device{}.allocate_pinned(5000);
     auto* bytes = static_cast<volatile char*>(block.data);
     bytes[0] = 1;
     bytes[4999] = 2;
@@ -200,7 +200,7 @@ TEST_CASE("a thread that has entered flushes denormals to zero", "[device]") {
   float written = 1.0F;
   float seen = 1.0F;
   std::thread entered{[&] {
-    ps::host_device{}.enter_thread();
+    ps::cpu_device{}.make_current();
     written = product();
     seen = read();
   }};

@@ -16,8 +16,8 @@
 #include <utility>
 #include <vector>
 
-#include <penstock/threads/sequence.hpp>
 #include <penstock/device/cpu_device.hpp>
+#include <penstock/threads/sequence.hpp>
 
 #include "support/asleep.hpp"
 #include "support/catch.hpp"
@@ -27,11 +27,11 @@ using namespace std::chrono_literals;
 
 namespace {
 
-static_assert(std::movable<ps::host_stream> && !std::copyable<ps::host_stream>);
-static_assert(std::movable<ps::host_event> && !std::copyable<ps::host_event>);
-static_assert(!std::is_constructible_v<ps::host_stream_ref, int>);
-static_assert(!std::is_constructible_v<ps::host_stream_ref, std::nullptr_t>);
-static_assert(!std::is_default_constructible_v<ps::host_stream_ref>);
+static_assert(std::movable<ps::cpu_stream> && !std::copyable<ps::cpu_stream>);
+static_assert(std::movable<ps::cpu_event> && !std::copyable<ps::cpu_event>);
+static_assert(!std::is_constructible_v<ps::cpu_stream_ref, int>);
+static_assert(!std::is_constructible_v<ps::cpu_stream_ref, std::nullptr_t>);
+static_assert(!std::is_default_constructible_v<ps::cpu_stream_ref>);
 
 void block_on(const ps::sequence& gate) {
   gate.wait([](std::uint32_t open) { return open != 0; });
@@ -64,14 +64,14 @@ TEST_CASE("work is destroyed after its run, whether it throws or not", "[device]
   int alive_while_running = 0;
   int alive_in_next = 99;
   {
-    ps::host_stream stream;
+    ps::cpu_stream stream;
     stream.launch([&, token = counted{alive}] { alive_while_running = alive; });
     stream.launch([&] { alive_in_next = alive; });
-    ps::host_device{}.synchronize(ps::host_stream_ref{stream});
+    ps::cpu_device{}.synchronize(ps::cpu_stream_ref{stream});
     CHECK(alive_while_running == 1);
     CHECK(alive_in_next == 0);
     stream.launch([token = counted{alive}] { throw std::runtime_error{"work failed"}; });
-    CHECK_THROWS_AS(ps::host_device{}.synchronize(ps::host_stream_ref{stream}), std::runtime_error);
+    CHECK_THROWS_AS(ps::cpu_device{}.synchronize(ps::cpu_stream_ref{stream}), std::runtime_error);
     CHECK(alive == 0);
     for (int i = 0; i < 1000; ++i) stream.launch([token = counted{alive}] {});
   }
@@ -80,7 +80,7 @@ TEST_CASE("work is destroyed after its run, whether it throws or not", "[device]
 
 TEST_CASE("a stream takes 256 operations ahead, then the giver waits until one has run",
           "[device]") {
-  ps::host_stream stream;
+  ps::cpu_stream stream;
   ps::sequence gate;
   ps::sequence begun;
   std::atomic<int> ran{0};
@@ -100,7 +100,7 @@ TEST_CASE("a stream takes 256 operations ahead, then the giver waits until one h
   CHECK(ran == 0);
   gate.store(1);
   giver.join();
-  ps::host_device{}.synchronize(ps::host_stream_ref{stream});
+  ps::cpu_device{}.synchronize(ps::cpu_stream_ref{stream});
   CHECK(ran == 256);
 }
 
@@ -108,8 +108,8 @@ TEST_CASE("work may launch any number of operations into its own stream, in orde
   constexpr int launches = 1000;
   std::vector<int> order;
   {
-    ps::host_stream stream;
-    const ps::host_stream_ref ref{stream};
+    ps::cpu_stream stream;
+    const ps::cpu_stream_ref ref{stream};
     stream.launch([&order, ref] {
       for (int i = 0; i < launches; ++i) {
         ref.launch([&order, i, ref] {
@@ -126,13 +126,13 @@ TEST_CASE("work may launch any number of operations into its own stream, in orde
 
 TEST_CASE("others wait for room while work fills its own stream, and nobody for ever", "[device]") {
   constexpr int launches = 2000;
-  const ps::host_device device;
+  const ps::cpu_device device;
   std::atomic<int> ran{0};
   std::array<int, 2> last{-1, -1};
   bool in_order = true;
   {
-    ps::host_stream stream;
-    const ps::host_stream_ref ref{stream};
+    ps::cpu_stream stream;
+    const ps::cpu_stream_ref ref{stream};
     ps::sequence begun;
     stream.launch([&, ref] {
       begun.store(1);
@@ -161,8 +161,8 @@ TEST_CASE("others wait for room while work fills its own stream, and nobody for 
 TEST_CASE("a stream's destructor waits for what its work launches", "[device]") {
   std::atomic<int> ran{0};
   {
-    ps::host_stream stream;
-    const ps::host_stream_ref ref{stream};
+    ps::cpu_stream stream;
+    const ps::cpu_stream_ref ref{stream};
     stream.launch([&, ref, here = this_thread_number()] {
       wait_until_asleep(here);  // in the destructor: its last operation is behind this one
       ref.launch([&ran, ref] {
@@ -177,8 +177,8 @@ TEST_CASE("a stream's destructor waits for what its work launches", "[device]") 
 TEST_CASE("a stream may be destroyed by its own work, and runs what it was given", "[device]") {
   std::atomic<int> alive{0};
   ps::sequence ended;
-  auto stream = std::make_unique<ps::host_stream>();
-  const ps::host_stream_ref ref{*stream};
+  auto stream = std::make_unique<ps::cpu_stream>();
+  const ps::cpu_stream_ref ref{*stream};
   ps::sequence gate;
   ref.launch([own = std::move(stream), &gate] { block_on(gate); });
   for (int i = 0; i < 10; ++i) ref.launch([token = counted{alive}] {});
@@ -189,9 +189,9 @@ TEST_CASE("a stream may be destroyed by its own work, and runs what it was given
 }
 
 TEST_CASE("work that waits for its own stream is a logic error and not a hang", "[device]") {
-  const ps::host_device device;
-  ps::host_stream stream;
-  const ps::host_stream_ref ref{stream};
+  const ps::cpu_device device;
+  ps::cpu_stream stream;
+  const ps::cpu_stream_ref ref{stream};
   auto before = device.make_event();
   device.record(before, stream);
   stream.launch([&] { device.synchronize(before); });  // which is complete
@@ -200,7 +200,7 @@ TEST_CASE("work that waits for its own stream is a logic error and not a hang", 
   CHECK_THROWS_MATCHES(
       device.synchronize(ref), std::logic_error,
       Catch::Matchers::Message(
-          "penstock::host_stream: work on a stream can't wait for what that stream has yet to do"));
+          "penstock::cpu_stream: work on a stream can't wait for what that stream has yet to do"));
   stream.launch([&] {
     auto own = device.make_event();
     device.record(own, ref);
@@ -210,35 +210,35 @@ TEST_CASE("work that waits for its own stream is a logic error and not a hang", 
 }
 
 TEST_CASE("work can tell which stream it runs on", "[device]") {
-  ps::host_stream stream;
-  const ps::host_stream_ref ref{stream};
-  CHECK_FALSE(ps::host_stream_ref::running());
-  std::optional<ps::host_stream_ref> seen;
-  stream.launch([&seen] { seen = ps::host_stream_ref::running(); });
-  ps::host_device{}.synchronize(ref);
+  ps::cpu_stream stream;
+  const ps::cpu_stream_ref ref{stream};
+  CHECK_FALSE(ps::cpu_stream_ref::running());
+  std::optional<ps::cpu_stream_ref> seen;
+  stream.launch([&seen] { seen = ps::cpu_stream_ref::running(); });
+  ps::cpu_device{}.synchronize(ref);
   CHECK(seen == ref);
 }
 
 TEST_CASE("a stream that was moved from refuses work, and does not become the inline stream",
           "[device]") {
-  ps::host_stream stream;
-  const ps::host_stream to{std::move(stream)};
+  ps::cpu_stream stream;
+  const ps::cpu_stream to{std::move(stream)};
   bool ran = false;
   CHECK_THROWS_AS(stream.launch([&ran] { ran = true; }), std::logic_error);  // NOLINT: moved from
-  CHECK_THROWS_MATCHES(ps::host_stream_ref{stream}, std::logic_error,
-                       Catch::Matchers::Message(
-                           "penstock::host_stream: it was moved from, and refers to no stream"));
+  CHECK_THROWS_MATCHES(
+      ps::cpu_stream_ref{stream}, std::logic_error,
+      Catch::Matchers::Message("penstock::cpu_stream: it was moved from, and refers to no stream"));
   CHECK_FALSE(ran);
-  stream = ps::host_stream{};
+  stream = ps::cpu_stream{};
   stream.launch([&ran] { ran = true; });
-  ps::host_device{}.synchronize(ps::host_stream_ref{stream});
+  ps::cpu_device{}.synchronize(ps::cpu_stream_ref{stream});
   CHECK(ran);
 }
 
 TEST_CASE("what work throws, synchronize throws once, and the stream goes on", "[device]") {
-  const ps::host_device device;
-  ps::host_stream stream;
-  const ps::host_stream_ref ref{stream};
+  const ps::cpu_device device;
+  ps::cpu_stream stream;
+  const ps::cpu_stream_ref ref{stream};
   bool ran = false;
   stream.launch([] { throw std::out_of_range{"first"}; });
   stream.launch([] { throw std::runtime_error{"second"}; });
@@ -253,7 +253,7 @@ TEST_CASE("what work throws, synchronize throws once, and the stream goes on", "
 }
 
 TEST_CASE("an event completes behind work that throws", "[device]") {
-  const ps::host_device device;
+  const ps::cpu_device device;
   auto stream = device.make_stream();
   auto event = device.make_event();
   stream.launch([] { throw std::runtime_error{"failed"}; });
@@ -263,12 +263,12 @@ TEST_CASE("an event completes behind work that throws", "[device]") {
 }
 
 TEST_CASE("a stream that nobody asks about its error is destroyed quietly", "[device]") {
-  ps::host_stream stream;
+  ps::cpu_stream stream;
   stream.launch([] { throw std::runtime_error{"nobody asks"}; });
 }
 
 TEST_CASE("the inline stream runs work at once, on the calling thread", "[device]") {
-  const auto stream = ps::host_stream_ref::calling_thread();
+  const auto stream = ps::cpu_stream_ref::calling_thread();
   std::thread::id where;
   stream.launch([&where] { where = std::this_thread::get_id(); });
   CHECK(where == std::this_thread::get_id());
@@ -278,7 +278,7 @@ TEST_CASE("the inline stream runs work at once, on the calling thread", "[device
 TEST_CASE("a stream runs all of its work on one thread, which is not the caller's", "[device]") {
   std::vector<std::thread::id> where;
   {
-    ps::host_stream stream;
+    ps::cpu_stream stream;
     for (int i = 0; i < 3; ++i) {
       stream.launch([&where] { where.push_back(std::this_thread::get_id()); });
     }
@@ -293,10 +293,10 @@ TEST_CASE("work may be moved only, change itself, and hold 96 bytes", "[device]"
   int seen = 0;
   std::array<std::byte, 80> rest{};
   rest[79] = std::byte{7};
-  const ps::host_device_options plain;
-  const ps::host_device_options modelled{.copy_bytes_per_second = 0.0, .launch_latency = 1ns};
+  const ps::cpu_device_options plain;
+  const ps::cpu_device_options modelled{.copy_bytes_per_second = 0.0, .launch_latency = 1ns};
   for (const auto& options : {plain, modelled}) {
-    ps::host_stream stream{options};
+    ps::cpu_stream stream{options};
     auto work = [&seen, owner = std::make_unique<int>(5), rest]() mutable {
       *owner += 1;
       seen += *owner + static_cast<int>(rest[79]);
@@ -308,19 +308,19 @@ TEST_CASE("work may be moved only, change itself, and hold 96 bytes", "[device]"
 }
 
 TEST_CASE("references to one stream are equal, to two they are not", "[device]") {
-  ps::host_stream one;
-  ps::host_stream two;
-  CHECK(ps::host_stream_ref{one} == ps::host_stream_ref{one});
-  CHECK_FALSE(ps::host_stream_ref{one} == ps::host_stream_ref{two});
-  CHECK_FALSE(ps::host_stream_ref{one} == ps::host_stream_ref::calling_thread());
-  CHECK(ps::host_stream_ref::calling_thread() == ps::host_stream_ref::calling_thread());
+  ps::cpu_stream one;
+  ps::cpu_stream two;
+  CHECK(ps::cpu_stream_ref{one} == ps::cpu_stream_ref{one});
+  CHECK_FALSE(ps::cpu_stream_ref{one} == ps::cpu_stream_ref{two});
+  CHECK_FALSE(ps::cpu_stream_ref{one} == ps::cpu_stream_ref::calling_thread());
+  CHECK(ps::cpu_stream_ref::calling_thread() == ps::cpu_stream_ref::calling_thread());
 }
 
 TEST_CASE("a stream's thread flushes denormals to zero", "[device]") {
   CHECK(denormal_product() != 0.0F);  // this thread has entered nothing
   float product = 1.0F;
   {
-    ps::host_stream stream;
+    ps::cpu_stream stream;
     stream.launch([&product] { product = denormal_product(); });
   }
   CHECK(product == 0.0F);
@@ -330,12 +330,12 @@ TEST_CASE("a stream's thread flushes denormals to zero", "[device]") {
 TEST_CASE("a launch takes at least the modelled latency, and each one its own", "[device]") {
   constexpr auto latency = 2ms;
   constexpr int launches = 5;
-  const ps::host_device device{{.copy_bytes_per_second = 0.0, .launch_latency = latency}};
+  const ps::cpu_device device{{.copy_bytes_per_second = 0.0, .launch_latency = latency}};
   auto stream = device.make_stream();
   int ran = 0;
   const auto begin = std::chrono::steady_clock::now();
   for (int i = 0; i < launches; ++i) stream.launch([&ran] { ++ran; });
-  device.synchronize(ps::host_stream_ref{stream});
+  device.synchronize(ps::cpu_stream_ref{stream});
   CHECK(std::chrono::steady_clock::now() - begin >= launches * latency);
   CHECK(ran == launches);
 }
@@ -343,13 +343,13 @@ TEST_CASE("a launch takes at least the modelled latency, and each one its own", 
 TEST_CASE("a copy takes at least its bytes divided by the modelled bandwidth", "[device]") {
   constexpr std::size_t bytes = 100'000;
   constexpr int copies = 3;
-  const ps::host_device device{{.copy_bytes_per_second = 50e6, .launch_latency = 1ms}};
+  const ps::cpu_device device{{.copy_bytes_per_second = 50e6, .launch_latency = 1ms}};
   const std::vector<std::byte> from(bytes, std::byte{9});
   std::vector<std::byte> to(bytes);
   auto stream = device.make_stream();
   const auto begin = std::chrono::steady_clock::now();
   for (int i = 0; i < copies; ++i) device.copy_async(to.data(), from.data(), bytes, stream);
-  device.synchronize(ps::host_stream_ref{stream});
+  device.synchronize(ps::cpu_stream_ref{stream});
   CHECK(std::chrono::steady_clock::now() - begin >= copies * (2ms + 1ms));
   CHECK(to == from);
 }
@@ -357,8 +357,8 @@ TEST_CASE("a copy takes at least its bytes divided by the modelled bandwidth", "
 TEST_CASE("behind a wait, modelled time counts from the end of the wait", "[device]") {
   constexpr std::size_t bytes = 1'000'000;
   constexpr auto span = 20ms;
-  const ps::host_device plain;
-  const ps::host_device device{{.copy_bytes_per_second = 50e6, .launch_latency = 0ms}};
+  const ps::cpu_device plain;
+  const ps::cpu_device device{{.copy_bytes_per_second = 50e6, .launch_latency = 0ms}};
   const std::vector<std::byte> from(bytes, std::byte{9});
   std::vector<std::byte> to(bytes);
   auto before = plain.make_stream();
@@ -382,14 +382,14 @@ TEST_CASE("behind a wait, modelled time counts from the end of the wait", "[devi
 
   const auto begin = std::chrono::steady_clock::now();
   gate.store(1);
-  device.synchronize(ps::host_stream_ref{stream});
+  device.synchronize(ps::cpu_stream_ref{stream});
   CHECK(std::chrono::steady_clock::now() - begin >= span);
   CHECK(to == from);
 }
 
 TEST_CASE("the inline stream models the bus as well", "[device]") {
   constexpr std::size_t bytes = 100'000;
-  const ps::host_device device{{.copy_bytes_per_second = 50e6, .launch_latency = 1ms}};
+  const ps::cpu_device device{{.copy_bytes_per_second = 50e6, .launch_latency = 1ms}};
   const std::vector<std::byte> from(bytes, std::byte{9});
   std::vector<std::byte> to(bytes);
   const auto begin = std::chrono::steady_clock::now();

@@ -42,7 +42,7 @@ struct least {
   void deallocate(void*, std::size_t) const noexcept {}
   [[nodiscard]] ps::pinned_block allocate_pinned(std::size_t) const { return {}; }
   void deallocate_pinned(void*, std::size_t) const noexcept {}
-  void enter_thread() const {}
+  void make_current() const {}
 };
 static_assert(ps::device<least>);
 
@@ -72,7 +72,7 @@ struct pinned_is_only_a_pointer : least {
   [[nodiscard]] void* allocate_pinned(std::size_t) const { return nullptr; }
 };
 struct no_threads : least {
-  void enter_thread() const = delete;
+  void make_current() const = delete;
 };
 struct record_is_not_const : least {
   void record(event_type&, stream_ref) {}

@@ -39,8 +39,8 @@ TEST_CASE("a policy that nobody has set propagates every exception at once", "[l
   CHECK(refused({}) == "none");
   CHECK(ps::detail::is_plain({}));
   CHECK_FALSE(ps::detail::is_plain({.retries = 1}));
-  CHECK_FALSE(ps::detail::is_plain({.then = ps::on_error::skip}));
-  CHECK_FALSE(ps::detail::is_plain({.then = ps::on_error::substitute}));
+  CHECK_FALSE(ps::detail::is_plain({.action = ps::error_action::skip}));
+  CHECK_FALSE(ps::detail::is_plain({.action = ps::error_action::substitute}));
 }
 
 TEST_CASE("a policy that means nothing is refused by the name of its option", "[load]") {
@@ -52,7 +52,7 @@ TEST_CASE("a policy that means nothing is refused by the name of its option", "[
   CHECK(refused({.first_wait = 2ms, .longest_wait = 1ms}) == "on_error.longest_wait");
   CHECK(refused({.longest_wait = 24h}) == "none");
   CHECK(refused({.longest_wait = 24h + 1ms}) == "on_error.longest_wait");
-  CHECK(refused({.then = static_cast<ps::on_error>(3)}) == "on_error.then");
+  CHECK(refused({.action = static_cast<ps::error_action>(3)}) == "on_error.action");
   CHECK(refused({.largest_share = 0}) == "none");
   CHECK(refused({.largest_share = 1}) == "none");
   CHECK(refused({.largest_share = -0.01}) == "on_error.largest_share");

@@ -53,7 +53,7 @@ TEST_CASE("the path of a batch allocates nothing", "[flow]") {
   for (const std::size_t workers : {0U, 1U, 2U, 4U}) {
     for (const bool in_order : {true, false}) {
       INFO("workers " << workers << ", in order " << in_order);
-      ps::host_device device;
+      ps::cpu_device device;
       auto stream = device.make_stream();
       ps::loader loader{
           ps::memory_dataset<digit>{images, labels} | ps::map<floats>(warp) | ps::map(in_place),
@@ -73,16 +73,16 @@ TEST_CASE("slabs are the footprint, and all other allocations stay under its bou
   const auto workers = GENERATE(std::size_t{0}, std::size_t{1}, std::size_t{16});
   const auto prefetch = GENERATE(std::size_t{0}, std::size_t{1}, std::size_t{100});
   const auto batch_size = GENERATE(std::size_t{1}, std::size_t{100});
-  const auto then = GENERATE(ps::on_error::propagate, ps::on_error::skip);
+  const auto then = GENERATE(ps::error_action::propagate, ps::error_action::skip);
   INFO("workers " << workers << ", prefetch " << prefetch << ", batches of " << batch_size
-                  << (then == ps::on_error::skip ? ", skips" : ""));
+                  << (then == ps::error_action::skip ? ", skips" : ""));
   const ps::loader_options options{.batch_size = batch_size,
                                    .workers = workers,
                                    .prefetch = prefetch,
-                                   .on_error = {.then = then}};
+                                   .on_error = {.action = then}};
   const auto unchanged = ps::on_stream<numbered::record_type>(
       [](ps::const_batch_view<numbered::record_type>, ps::batch_view<numbered::record_type>,
-         ps::host_stream_ref) {});
+         ps::cpu_stream_ref) {});
   const auto need =
       ps::footprint<numbered::record_type>({}, options, unchanged, ps::transfer_options{});
   numbered data{500};

@@ -112,7 +112,7 @@ TEST_CASE("workers whose slots are all full sleep until the consumer goes on", "
 }
 
 TEST_CASE("a feed that stalls holds back its copies and its source", "[flow]") {
-  const ps::host_device device;
+  const ps::cpu_device device;
   auto stream = device.make_stream();
   const numbered data{10'000};
   ps::loader loader{

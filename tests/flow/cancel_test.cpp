@@ -51,7 +51,7 @@ TEST_CASE("a stop request ends a consumer that waits, and all workers", "[flow]"
   outside.join();
   CHECK(around->reads <= 3);
   CHECK(threads_added_become(before, 0));  // although the loader lives
-  CHECK_FALSE(loader.failure());
+  CHECK_FALSE(loader.last_failure());
 
   // From now on, whatever is asked for.
   CHECK_THROWS_AS(consume(loader.epoch(1)), ps::cancelled);
@@ -130,7 +130,7 @@ TEST_CASE("a stop request counts for more than leases that are all held", "[flow
 }
 
 TEST_CASE("a stop request reaches the consumer of a transfer and its leases stay good", "[flow]") {
-  const ps::host_device device;
+  const ps::cpu_device device;
   auto stream = device.make_stream();
   const auto around = std::make_shared<hanging::outside>();
   std::stop_source source;
@@ -175,7 +175,7 @@ TEST_CASE("a stop request ends the wait for a retry", "[flow]") {
                      .on_error = {.retries = 3,
                                   .first_wait = long_wait,
                                   .longest_wait = long_wait,
-                                  .then = ps::on_error::skip},
+                                  .action = ps::error_action::skip},
                      .stop = source.get_token()}};
   loader.start({0, 0}, 1);
   data.state->arrived.wait([](std::uint32_t now) { return now >= 6; });

@@ -45,7 +45,7 @@ bool has(const std::string& said, const char* what) { return said.find(what) != 
 
 /// The first is moved from in the second batch of the loop, the second was never given a batch.
 template <class Feed>
-void look_at_empty_leases(Feed& feed, ps::host_stream_ref stream) {
+void look_at_empty_leases(Feed& feed, ps::cpu_stream_ref stream) {
   using lease = typename Feed::batch_type;
   lease never;
   CHECK(never.index() == 0);
@@ -77,7 +77,7 @@ void look_at_empty_leases(Feed& feed, ps::host_stream_ref stream) {
 }  // namespace
 
 TEST_CASE("an empty lease says what it held, or that it holds nothing", "[flow]") {
-  const ps::host_device device;
+  const ps::cpu_device device;
   ps::loader loader{numbered{100}, ps::sequential{}, {.batch_size = 10, .workers = 0}};
   SECTION("of host memory") { look_at_empty_leases(loader, device.inline_stream()); }
   SECTION("of device memory") {

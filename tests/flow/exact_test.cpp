@@ -86,7 +86,7 @@ void check_exact(const Data& data) {
     for (const std::size_t depth : {1U, 2U, 3U, 5U}) {
       INFO("workers " << workers << ", through a transfer of depth " << depth);
       ps::loader loader{data, ps::shuffled{.seed = 3}, options(workers, 2, 0)};
-      ps::transfer feed{loader, ps::host_device{}.inline_stream(), {.depth = depth}};
+      ps::transfer feed{loader, ps::cpu_device{}.inline_stream(), {.depth = depth}};
       CHECK((bytes_of(feed.epochs(0, 2)) == expected));
     }
   }

@@ -92,9 +92,8 @@ TEST_CASE("in a child process a loader says that its threads are not there, and 
   CHECK(count_of(loader->epoch(0)) == 100);  // and here nothing has happened
 }
 
-TEST_CASE("in a child process a host stream says that its thread is not there, and goes",
-          "[flow]") {
-  const ps::host_device device;
+TEST_CASE("in a child process a CPU stream says that its thread is not there, and goes", "[flow]") {
+  const ps::cpu_device device;
   auto stream = std::make_optional(device.make_stream());
   ps::sequence gate;
   stream->launch([&gate] { gate.wait([](std::uint32_t open) { return open != 0; }); });

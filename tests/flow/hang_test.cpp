@@ -148,8 +148,8 @@ TEST_CASE("what a report throws reaches the consumer", "[flow]") {
                        throw std::domain_error("enough");
                      }}};
   CHECK_THROWS_AS(count_of(loader.epoch(0)), std::domain_error);
-  REQUIRE(loader.failure());
-  CHECK(loader.failure()->sample == 3);
+  REQUIRE(loader.last_failure());
+  CHECK(loader.last_failure()->sample == 3);
 }
 
 TEST_CASE("beyond the timeout the consumer gets an error, and the loader goes without the reader",
@@ -169,9 +169,9 @@ TEST_CASE("beyond the timeout the consumer gets an error, and the loader goes wi
       CHECK(late.read().elapsed >= soon);
       CHECK_THAT(late.what(), Catch::Matchers::Contains("sample 13 (position 5 of the batch)"));
     }
-    REQUIRE(loader.failure());
-    CHECK(loader.failure()->batch == 1);
-    CHECK(loader.failure()->sample == 13);
+    REQUIRE(loader.last_failure());
+    CHECK(loader.last_failure()->batch == 1);
+    CHECK(loader.last_failure()->sample == 13);
     CHECK(loader.abandoned_readers() == 1);
     if (kept) CHECK(labels_of(*kept).front() == 0);  // leases stay valid
     CHECK_THROWS_AS(count_of(loader.epoch(0)), ps::read_timeout);
@@ -219,7 +219,7 @@ TEST_CASE("a loop that is left while a read hangs ends at the timeout", "[flow]"
 
 TEST_CASE("a transfer's loop ends at the timeout as well", "[flow]") {
   const auto around = std::make_shared<hanging::outside>();
-  const ps::host_device device;
+  const ps::cpu_device device;
   auto stream = device.make_stream();
   {
     ps::transfer feed{ps::loader{hanging{around, 40, {33}},
@@ -272,7 +272,7 @@ TEST_CASE("waiting for a retry is no hanging read", "[flow]") {
                      .on_error = {.retries = 1,
                                   .first_wait = 40 * soon,
                                   .longest_wait = 40 * soon,
-                                  .then = ps::on_error::skip},
+                                  .action = ps::error_action::skip},
                      .stall_warning = soon,
                      .timeout = 4 * soon,
                      .on_stall = seen.sink()}};

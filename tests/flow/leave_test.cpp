@@ -48,7 +48,7 @@ std::uint64_t consume(Range&& range, std::uint64_t leave_at = ~std::uint64_t{0})
 TEST_CASE("a loop may be left at every batch, and the next epoch is whole", "[flow]") {
   for (const std::size_t workers : {0U, 1U, 2U, 4U}) {
     ps::loader loader{numbered{samples}, ps::sequential{}, options(workers)};
-    ps::transfer feed{loader, ps::host_device{}.inline_stream(), {.depth = 2}};
+    ps::transfer feed{loader, ps::cpu_device{}.inline_stream(), {.depth = 2}};
     for (std::uint64_t at = 0; at <= 2 * batches; ++at) {
       INFO("workers " << workers << ", left at batch " << at);
       CHECK(consume(loader.epochs(0, 2), at) == at);
@@ -61,9 +61,9 @@ TEST_CASE("a loop may be left at every batch, and the next epoch is whole", "[fl
 TEST_CASE("loader and feed may be destroyed at every batch, in the loop or behind it", "[flow]") {
   for (const std::size_t workers : {0U, 1U, 3U}) {
     for (std::uint64_t at = 0; at <= batches; ++at) {
-      ps::host_device device;
+      ps::cpu_device device;
       auto stream = device.make_stream();
-      std::optional<ps::device_batch<numbered::record_type, ps::host_device>> kept;
+      std::optional<ps::device_batch<numbered::record_type, ps::cpu_device>> kept;
       {
         ps::loader loader{numbered{samples}, ps::sequential{}, options(workers)};
         ps::transfer feed{std::move(loader), stream};
@@ -78,7 +78,7 @@ TEST_CASE("loader and feed may be destroyed at every batch, in the loop or behin
       if (at == batches) {
         CHECK_FALSE(kept.has_value());
       } else {
-        device.synchronize(ps::host_stream_ref{stream});
+        device.synchronize(ps::cpu_stream_ref{stream});
         CHECK(kept->index() == at);
         CHECK(labels_of(*kept).front() == at * batch);
       }
@@ -90,7 +90,7 @@ TEST_CASE("a sample that throws ends the epoch at its batch, and is named", "[fl
   for (const std::size_t workers : {0U, 1U, 2U, 5U}) {
     const numbered data{samples};
     ps::loader loader{data, ps::sequential{}, options(workers)};
-    ps::transfer feed{loader, ps::host_device{}.inline_stream()};
+    ps::transfer feed{loader, ps::cpu_device{}.inline_stream()};
     for (std::uint64_t bad = 0; bad < samples; bad += 7) {
       INFO("workers " << workers << ", bad sample " << bad);
       data.state->bad = bad;
@@ -105,24 +105,24 @@ TEST_CASE("a sample that throws ends the epoch at its batch, and is named", "[fl
         CHECK(error.index == bad);
       }
       CHECK(seen == bad / batch);
-      REQUIRE(feed.failure().has_value());
-      CHECK(feed.failure()->stage == "read");
-      CHECK(feed.failure()->epoch == 4);
-      CHECK(feed.failure()->batch == bad / batch);
-      CHECK(feed.failure()->sample == bad);
-      CHECK(feed.failure()->position == bad % batch);
+      REQUIRE(feed.last_failure().has_value());
+      CHECK(feed.last_failure()->stage == "read");
+      CHECK(feed.last_failure()->epoch == 4);
+      CHECK(feed.last_failure()->batch == bad / batch);
+      CHECK(feed.last_failure()->sample == bad);
+      CHECK(feed.last_failure()->position == bad % batch);
       data.state->bad = numbered::none;
       CHECK(consume(feed.epoch(0)) == batches);
-      CHECK_FALSE(feed.failure().has_value());
+      CHECK_FALSE(feed.last_failure().has_value());
     }
   }
 }
 
 TEST_CASE("leases outlive range, feed, loader and each other", "[flow]") {
-  ps::host_device device;
+  ps::cpu_device device;
   auto stream = device.make_stream();
-  std::vector<ps::host_batch<numbered::record_type, ps::host_device>> on_host;
-  std::vector<ps::device_batch<numbered::record_type, ps::host_device>> on_device;
+  std::vector<ps::host_batch<numbered::record_type, ps::cpu_device>> on_host;
+  std::vector<ps::device_batch<numbered::record_type, ps::cpu_device>> on_device;
   {
     ps::loader loader{numbered{samples}, ps::sequential{}, options(2, 6)};
     for (auto& each : loader.epoch(0)) {
@@ -135,7 +135,7 @@ TEST_CASE("leases outlive range, feed, loader and each other", "[flow]") {
       if (on_device.size() == 3) break;
     }
   }
-  device.synchronize(ps::host_stream_ref{stream});
+  device.synchronize(ps::cpu_stream_ref{stream});
   for (std::size_t i = 0; i < 4; ++i) CHECK(labels_of(on_host[i]).front() == i * batch);
   for (std::size_t i = 0; i < 3; ++i) CHECK(labels_of(on_device[i]).front() == i * batch);
   on_host.erase(on_host.begin());
@@ -145,7 +145,7 @@ TEST_CASE("leases outlive range, feed, loader and each other", "[flow]") {
 }
 
 TEST_CASE("a lease may be released on another thread than the loop's", "[flow]") {
-  ps::host_device device;
+  ps::cpu_device device;
   auto stream = device.make_stream();
   ps::loader loader{numbered{samples}, ps::sequential{}, options(2)};
   ps::transfer feed{loader, stream, {.depth = 3}};
@@ -211,7 +211,7 @@ TEST_CASE("an error in a batch that nobody came to is gone with its range", "[fl
 
 TEST_CASE("a range that outlives its loader or its feed is over, and says so when begun again",
           "[flow]") {
-  ps::host_device device;
+  ps::cpu_device device;
   std::optional<ps::loader<numbered, ps::sequential>> loader;
   loader.emplace(numbered{samples}, ps::sequential{}, options(2));
   auto range = loader->epoch(0);

@@ -150,8 +150,8 @@ ps::loader_options with(const shape& how, const ps::error_policy& policy) {
 
 const std::set<std::uint64_t> some_bad = {0, 7, 8, 9, 41, 76, 99};
 
-constexpr ps::error_policy skips{.then = ps::on_error::skip, .largest_share = 1};
-constexpr ps::error_policy substitutes{.then = ps::on_error::substitute, .largest_share = 1};
+constexpr ps::error_policy skips{.action = ps::error_action::skip, .largest_share = 1};
+constexpr ps::error_policy substitutes{.action = ps::error_action::substitute, .largest_share = 1};
 
 /// The message of what a consumer of `epochs` gets, and in `batches` how many it got before.
 template <class Feed>
@@ -228,26 +228,27 @@ TEST_CASE("a sample that fails no oftener than it is retried leaves no trace in 
 }
 
 TEST_CASE("a sample is read once and once for each retry before the next rule counts", "[flow]") {
-  const auto then = GENERATE(ps::on_error::propagate, ps::on_error::substitute, ps::on_error::skip);
+  const auto then =
+      GENERATE(ps::error_action::propagate, ps::error_action::substitute, ps::error_action::skip);
   for (const shape& how : all_shapes()) {
     INFO("workers " << how.workers << ", run " << how.run << ", prefetch " << how.prefetch);
     const flaky data{.always = {41}};
     ps::loader loader{data, ps::sequential{},
-                      with(how, {.retries = 3, .first_wait = at_once, .then = then})};
+                      with(how, {.retries = 3, .first_wait = at_once, .action = then})};
     std::uint64_t batches = 0;
     const std::string message = message_of(loader, 1, batches);
     CHECK(data.state->attempts[41].load() == 4);
     CHECK(loader.failures().failed_reads == 4);
     CHECK(loader.failures().samples.front().given_up == 1);
-    if (then == ps::on_error::propagate) {
+    if (then == ps::error_action::propagate) {
       CHECK(message == "sample 41 is bad");
       CHECK(batches == 2);
-      CHECK(loader.failure()->str() ==
+      CHECK(loader.last_failure()->str() ==
             "stage read, epoch 0, batch 2, sample 41 (position 9 of the batch)");
     } else {
       CHECK(message == "none");
       CHECK(batches == 7);
-      CHECK_FALSE(loader.failure().has_value());
+      CHECK_FALSE(loader.last_failure().has_value());
     }
   }
 }
@@ -340,8 +341,8 @@ TEST_CASE("where nothing can stand in, the first exception propagates behind the
   }
   CHECK(message_of(loader, 1, batches) == "sample " + std::to_string(stuck) + " is bad");
   CHECK(batches == stuck / 16);
-  CHECK(loader.failure()->sample == stuck);
-  CHECK(loader.failure()->position == stuck % 16);
+  CHECK(loader.last_failure()->sample == stuck);
+  CHECK(loader.last_failure()->position == stuck % 16);
 }
 
 TEST_CASE("a dataset of one sample has no substitute", "[flow]") {
@@ -359,17 +360,18 @@ TEST_CASE("the sample that passes a limit is the same for any workers, run and p
     {  // four in the first batches, the fifth is in batch 4
       ps::loader loader{
           flaky{.always = {1, 2, 20, 36, 70, 71, 90}}, ps::sequential{},
-          with(how, {.then = ps::on_error::skip, .most_failures = 4, .largest_share = 1})};
+          with(how, {.action = ps::error_action::skip, .most_failures = 4, .largest_share = 1})};
       CHECK(message_of(loader, 1, batches) == "sample 70 is bad");
       CHECK(batches == 4);
-      CHECK(loader.failure()->str() ==
+      CHECK(loader.last_failure()->str() ==
             "stage read, epoch 0, batch 4, sample 70 (position 6 of the batch); passed on: 6 of 80 "
             "samples could not be read, on_error.most_failures is 4");
     }
     {  // over the loader's life: three an epoch
       ps::loader loader{
           flaky{.always = {1, 2, 20}}, ps::sequential{},
-          with(how, {.then = ps::on_error::substitute, .most_failures = 7, .largest_share = 1})};
+          with(how,
+               {.action = ps::error_action::substitute, .most_failures = 7, .largest_share = 1})};
       CHECK(message_of(loader, 1, batches) == "none");
       CHECK(message_of(loader, 1, batches) == "none");
       CHECK(message_of(loader, 1, batches) == "sample 1 is bad");
@@ -378,7 +380,7 @@ TEST_CASE("the sample that passes a limit is the same for any workers, run and p
     {  // three of the first 16 are too many, but nothing is judged before 100
       ps::loader loader{flaky{.count = 200, .always = {0, 1, 2, 150, 151, 152, 153}},
                         ps::sequential{},
-                        with(how, {.then = ps::on_error::skip, .largest_share = 0.03})};
+                        with(how, {.action = ps::error_action::skip, .largest_share = 0.03})};
       CHECK(message_of(loader, 1, batches) == "sample 150 is bad");
       CHECK(batches == 9);
     }
@@ -392,7 +394,7 @@ TEST_CASE("a share is judged from the hundredth sample on, and not before", "[fl
                       ps::sequential{},
                       {.batch_size = batch_size,
                        .workers = workers,
-                       .on_error = {.then = ps::on_error::skip, .largest_share = 0.005}}};
+                       .on_error = {.action = ps::error_action::skip, .largest_share = 0.005}}};
     std::uint64_t batches = 0;
     return message_of(loader, 1, batches);
   };
@@ -404,12 +406,12 @@ TEST_CASE("a share or a count of nothing ends the range at the first sample, ret
           "[flow]") {
   std::uint64_t batches = 0;
   ps::loader none{flaky{.always = {50}}, ps::sequential{},
-                  with({2, 0, 2}, {.then = ps::on_error::skip, .most_failures = 0})};
+                  with({2, 0, 2}, {.action = ps::error_action::skip, .most_failures = 0})};
   CHECK(message_of(none, 1, batches) == "sample 50 is bad");
   ps::loader retried{flaky{.at_first = {{50, 1}, {51, 1}}}, ps::sequential{},
                      with({2, 0, 2}, {.retries = 1,
                                       .first_wait = at_once,
-                                      .then = ps::on_error::skip,
+                                      .action = ps::error_action::skip,
                                       .most_failures = 0,
                                       .largest_share = 0})};
   CHECK(message_of(retried, 1, batches) == "none");
@@ -420,7 +422,7 @@ TEST_CASE("a batch whose samples were all skipped comes with size 0, also over a
   std::set<std::uint64_t> third;
   for (std::uint64_t i = 32; i < 48; ++i) third.insert(i);
   const auto workers = GENERATE(std::size_t{0}, std::size_t{3});
-  ps::host_device device;
+  ps::cpu_device device;
   ps::loader loader{flaky{.always = third}, ps::sequential{}, device, with({workers, 5, 2}, skips)};
   ps::transfer feed{loader, device.inline_stream(), {.depth = 1}};
   for (auto& batches : {batches_of(loader, 1), batches_of(feed, 1)}) {
@@ -446,7 +448,7 @@ struct one_field {
 }  // namespace
 
 TEST_CASE("an empty batch of one field is carried to the device like any other", "[flow]") {
-  ps::host_device device;
+  ps::cpu_device device;
   ps::loader loader{one_field{}, ps::sequential{}, device, {.batch_size = 4, .on_error = skips}};
   ps::transfer feed{loader, device.inline_stream(), {.depth = 1}};
   std::vector<std::vector<std::uint64_t>> all;
@@ -461,7 +463,7 @@ TEST_CASE("a padded batch is not padded again: valid and filling samples shrink 
                     ps::sequential{},
                     {.batch_size = 4,
                      .workers = workers,
-                     .last = ps::last_batch::pad,
+                     .last_batch = ps::partial_batch::pad,
                      .run = 1,
                      .on_error = skips}};
   CHECK(batches_of(loader, 1) == std::vector<seen>{{0, 0, 3, 1, {0, 2, 3}},
@@ -474,30 +476,30 @@ TEST_CASE("a skip that turns into an exception says which limit was passed", "[f
   std::uint64_t batches = 0;
   SECTION("the share") {
     ps::loader loader{flaky{.always = {1, 2, 20, 36, 70, 71, 97}}, ps::sequential{},
-                      with({workers, 0, 2}, {.then = ps::on_error::skip})};
+                      with({workers, 0, 2}, {.action = ps::error_action::skip})};
     CHECK(message_of(loader, 1, batches) == "sample 97 is bad");  // the first batch from 100 on
-    REQUIRE(loader.failure()->reason);
-    CHECK(loader.failure()->reason->option == "on_error.largest_share");
-    CHECK_THAT(loader.failure()->str(),
+    REQUIRE(loader.last_failure()->reason);
+    CHECK(loader.last_failure()->reason->option == "on_error.largest_share");
+    CHECK_THAT(loader.last_failure()->str(),
                Catch::Matchers::EndsWith("; passed on: 7 of 100 samples could not be read, "
                                          "on_error.largest_share is 0.05"));
   }
   SECTION("the number") {
     ps::loader loader{
         flaky{.always = {1, 2}}, ps::sequential{},
-        with({workers, 0, 2}, {.then = ps::on_error::substitute, .most_failures = 1})};
+        with({workers, 0, 2}, {.action = ps::error_action::substitute, .most_failures = 1})};
     CHECK(message_of(loader, 1, batches) == "sample 1 is bad");
-    REQUIRE(loader.failure()->reason);
-    CHECK(loader.failure()->reason->option == "on_error.most_failures");
-    CHECK(loader.failure()->reason->value == 1);
-    CHECK(loader.failure()->reason->lost == 2);
-    CHECK(loader.failure()->reason->asked == 16);
+    REQUIRE(loader.last_failure()->reason);
+    CHECK(loader.last_failure()->reason->option == "on_error.most_failures");
+    CHECK(loader.last_failure()->reason->value == 1);
+    CHECK(loader.last_failure()->reason->lost == 2);
+    CHECK(loader.last_failure()->reason->asked == 16);
   }
   SECTION("none, where the exception was to come") {
     ps::loader loader{flaky{.always = {1}}, ps::sequential{},
                       with({workers, 0, 2}, {.retries = 0})};
     CHECK(message_of(loader, 1, batches) == "sample 1 is bad");
-    CHECK_FALSE(loader.failure()->reason);
+    CHECK_FALSE(loader.last_failure()->reason);
   }
 }
 
@@ -574,7 +576,7 @@ TEST_CASE("a range may be left while samples fail, and the next one is right", "
   ps::loader loader{
       flaky{.always = some_bad}, ps::shuffled{.seed = 5},
       with({3, 2, 4},
-           {.then = ps::on_error::skip, .most_failures = 1'000'000, .largest_share = 1})};
+           {.action = ps::error_action::skip, .most_failures = 1'000'000, .largest_share = 1})};
   const auto expected = expected_of(100, 16, 1, [](std::uint64_t, std::uint64_t sample) {
     return some_bad.contains(sample) ? std::nullopt : std::optional{sample};
   });

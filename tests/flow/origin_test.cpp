@@ -36,7 +36,7 @@ struct mostly_good {
 };
 
 const auto same = [](auto&&) {};
-constexpr ps::error_policy skip{.then = ps::on_error::skip, .largest_share = 1};
+constexpr ps::error_policy skip{.action = ps::error_action::skip, .largest_share = 1};
 
 }  // namespace
 
@@ -47,11 +47,11 @@ TEST_CASE("what fails is named at the bottom of the pipeline too", "[flow]") {
     ps::loader loader{mostly_good{2000} | ps::subset(1050, 1150) | ps::map(same), ps::sequential{},
                       options};
     CHECK_THROWS_AS(consume(loader), bad_sample);
-    REQUIRE(loader.failure());
-    CHECK(loader.failure()->sample == 50);
-    CHECK(loader.failure()->origin == ps::sample_origin{1100, 0});
+    REQUIRE(loader.last_failure());
+    CHECK(loader.last_failure()->sample == 50);
+    CHECK(loader.last_failure()->origin == ps::sample_origin{1100, 0});
     CHECK_THAT(
-        loader.failure()->str(),
+        loader.last_failure()->str(),
         Catch::Matchers::StartsWith("stage read, epoch 0, batch 6, sample 50 (position 2 ") &&
             Catch::Matchers::EndsWith("), 1100 in the dataset below"));
   }
@@ -60,16 +60,16 @@ TEST_CASE("what fails is named at the bottom of the pipeline too", "[flow]") {
         ps::concat(mostly_good{2000} | ps::subset(1, 21), mostly_good{3000} | ps::subset(290, 310)),
         ps::sequential{}, options};
     CHECK_THROWS_AS(consume(loader), bad_sample);
-    REQUIRE(loader.failure());
-    CHECK(loader.failure()->sample == 30);
-    CHECK(loader.failure()->origin == ps::sample_origin{300, 1});
-    CHECK_THAT(loader.failure()->str(), Catch::Matchers::EndsWith("), 300 in part 1 below"));
+    REQUIRE(loader.last_failure());
+    CHECK(loader.last_failure()->sample == 30);
+    CHECK(loader.last_failure()->origin == ps::sample_origin{300, 1});
+    CHECK_THAT(loader.last_failure()->str(), Catch::Matchers::EndsWith("), 300 in part 1 below"));
   }
   SECTION("in a dataset of no parts nothing is added") {
     ps::loader loader{mostly_good{2000}, ps::sequential{}, options};
     CHECK_THROWS_AS(consume(loader), bad_sample);
-    CHECK(loader.failure()->origin == ps::sample_origin{0, 0});
-    CHECK_THAT(loader.failure()->str(),
+    CHECK(loader.last_failure()->origin == ps::sample_origin{0, 0});
+    CHECK_THAT(loader.last_failure()->str(),
                Catch::Matchers::Contains("sample 0 (position 0 of the batch") &&
                    !Catch::Matchers::Contains("below"));
   }

@@ -45,14 +45,15 @@ values all_of(Range range) {
 }
 
 ps::loader_options with(std::size_t workers, std::size_t prefetch = 0,
-                        ps::last_batch last = ps::last_batch::keep) {
-  return {.batch_size = 8, .workers = workers, .prefetch = prefetch, .seed = 5, .last = last};
+                        ps::partial_batch last = ps::partial_batch::keep) {
+  return {.batch_size = 8, .workers = workers, .prefetch = prefetch, .seed = 5, .last_batch = last};
 }
 
 }  // namespace
 
 TEST_CASE("a run goes on behind any batch, with other workers, prefetch and depth", "[flow]") {
-  for (const auto last : {ps::last_batch::keep, ps::last_batch::drop, ps::last_batch::pad}) {
+  for (const auto last :
+       {ps::partial_batch::keep, ps::partial_batch::drop, ps::partial_batch::pad}) {
     ps::loader whole{numbers{}, ps::shuffled{.seed = 3}, with(0, 0, last)};
     const values expected = all_of(whole.epochs(0, last_epoch));
     const std::uint64_t batches = whole.batches_per_epoch() * last_epoch;
@@ -73,7 +74,7 @@ TEST_CASE("a run goes on behind any batch, with other workers, prefetch and dept
         }
       }
       ps::loader loader{numbers{}, ps::shuffled{.seed = 3}, with(stop % 4, 1 + stop % 3, last)};
-      ps::transfer feed{loader, ps::host_device{}.inline_stream(), {.depth = 1 + stop % 3}};
+      ps::transfer feed{loader, ps::cpu_device{}.inline_stream(), {.depth = 1 + stop % 3}};
       // By way of a file, as either text.
       const auto read = ps::read_state(stop % 2 == 0 ? ps::to_text(*state) : ps::to_json(*state));
       for (auto& batch : feed.resume(read, last_epoch)) append(got, batch);
@@ -84,7 +85,7 @@ TEST_CASE("a run goes on behind any batch, with other workers, prefetch and dept
 
 TEST_CASE("a feed's state is that of the batch in hand, not of what was copied ahead", "[flow]") {
   ps::loader loader{numbers{}, ps::shuffled{.seed = 3}, with(2, 6)};
-  ps::transfer feed{loader, ps::host_device{}.inline_stream(), {.depth = 4}};
+  ps::transfer feed{loader, ps::cpu_device{}.inline_stream(), {.depth = 4}};
   CHECK(feed.state() == loader.state_at({0, 0}));
   std::uint64_t done = 0;
   for (auto& batch : feed.epochs(0, 2)) {
@@ -109,7 +110,7 @@ TEST_CASE("the batch that could not be read is the next one", "[flow]") {
     ps::loader loader{failing{}, ps::sequential{}, with(workers)};
     CHECK_THROWS_AS(all_of(loader.epochs(0, 1)), std::runtime_error);
     CHECK(loader.state() == loader.state_at({0, 2}));
-    ps::transfer feed{loader, ps::host_device{}.inline_stream()};
+    ps::transfer feed{loader, ps::cpu_device{}.inline_stream()};
     CHECK_THROWS_AS(all_of(feed.epochs(0, 1)), std::runtime_error);
     CHECK(feed.state() == loader.state_at({0, 2}));
   }
@@ -149,7 +150,7 @@ TEST_CASE("a state of other data, batches or seeds is refused with the differenc
         begins + "batch_size: 9 in the state, 8 here");
   CHECK(problem(ps::loader{numbers{}, ps::shuffled{.seed = 3}, {.batch_size = 8, .seed = 6}}) ==
         begins + "seed: 6 in the state, 5 here");
-  CHECK(problem(ps::loader{numbers{}, ps::shuffled{.seed = 3}, with(1, 0, ps::last_batch::drop)})
+  CHECK(problem(ps::loader{numbers{}, ps::shuffled{.seed = 3}, with(1, 0, ps::partial_batch::drop)})
             .ends_with("last: drop in the state, keep here"));
 
   auto nowhere = loader.state();
@@ -170,6 +171,6 @@ TEST_CASE("a checkpoint that says the batch behind an epoch's last goes on in th
   ps::loader loader{numbers{}, ps::shuffled{.seed = 3}, with(2)};
   const std::uint64_t behind = loader.batches_per_epoch();
   CHECK((all_of(loader.batches({0, behind}, 2)) == all_of(loader.epoch(1))));
-  ps::transfer feed{loader, ps::host_device{}.inline_stream()};
+  ps::transfer feed{loader, ps::cpu_device{}.inline_stream()};
   CHECK((all_of(feed.batches({0, behind}, 2)) == all_of(loader.epoch(1))));
 }

@@ -125,11 +125,11 @@ struct identity {
   std::size_t batch_size = 1;
   std::uint64_t seed = 0;
   std::uint64_t order_seed = 0;
-  ps::last_batch last = ps::last_batch::keep;
+  ps::partial_batch last = ps::partial_batch::keep;
   bool operator==(const identity&) const = default;
 
   [[nodiscard]] std::uint64_t batches() const {
-    const bool has_rest = samples % batch_size != 0 && last != ps::last_batch::drop;
+    const bool has_rest = samples % batch_size != 0 && last != ps::partial_batch::drop;
     return samples / batch_size + (has_rest ? 1 : 0);
   }
 };
@@ -175,19 +175,19 @@ inline expected expect(const setup& how, const ps::batch_position& at) {
   const std::uint64_t begin = at.batch * how.who.batch_size;
   const std::uint64_t full = begin + how.who.batch_size;
   const std::uint64_t end =
-      how.who.last == ps::last_batch::pad ? full : (std::min)(full, how.who.samples);
+      how.who.last == ps::partial_batch::pad ? full : (std::min)(full, how.who.samples);
   for (std::uint64_t k = begin; k < end; ++k) {
     std::uint64_t sample = 0;
     order.fill(k % how.who.samples, std::span{&sample, 1});
     const bool fills_up = k >= how.who.samples;
     if (how.data.is_bad(sample)) {
-      const auto then = how.options.on_error.then;
-      if (then == ps::on_error::skip) {
+      const auto then = how.options.on_error.action;
+      if (then == ps::error_action::skip) {
         ++batch.skipped;
         continue;
       }
       std::optional<std::uint64_t> other;
-      if (then == ps::on_error::substitute) other = substitute_of(how, at.epoch, sample);
+      if (then == ps::error_action::substitute) other = substitute_of(how, at.epoch, sample);
       if (!other) {
         batch.bad = k - begin;
         batch.bad_sample = sample;
@@ -392,9 +392,9 @@ class machine {
       how.who.batch_size = 1 + below(one_in(4) ? how.who.samples : 9);
       how.who.seed = below(3);
       how.who.order_seed = below(3);
-      how.who.last =
-          one_of<ps::last_batch>({ps::last_batch::keep, ps::last_batch::drop, ps::last_batch::pad});
-      if (how.who.batches() == 0) how.who.last = ps::last_batch::keep;
+      how.who.last = one_of<ps::partial_batch>(
+          {ps::partial_batch::keep, ps::partial_batch::drop, ps::partial_batch::pad});
+      if (how.who.batches() == 0) how.who.last = ps::partial_batch::keep;
     } else {
       how.who = saved_->who;
     }
@@ -402,7 +402,7 @@ class machine {
                    .workers = below(5),
                    .prefetch = below(6),
                    .seed = how.who.seed,
-                   .last = how.who.last,
+                   .last_batch = how.who.last,
                    .in_order = !one_in(4),
                    .pinned = !one_in(3),
                    .run = one_of<std::size_t>({0, 0, 1, 2, 5}),
@@ -414,14 +414,16 @@ class machine {
     if (!one_in(3)) {
       auto& policy = how.options.on_error;
       policy.retries = below(3);
-      policy.then = one_of({ps::on_error::propagate, ps::on_error::substitute, ps::on_error::skip});
-      how.data.bad_in = policy.then == ps::on_error::propagate ? one_of<std::uint64_t>({0, 60, 200})
-                                                               : one_of<std::uint64_t>({0, 2, 10});
+      policy.action = one_of(
+          {ps::error_action::propagate, ps::error_action::substitute, ps::error_action::skip});
+      how.data.bad_in = policy.action == ps::error_action::propagate
+                            ? one_of<std::uint64_t>({0, 60, 200})
+                            : one_of<std::uint64_t>({0, 2, 10});
       // What fails for a while is foreseeable only where it is retried, as a draw for a substitute
       // is not, and where no batch has a sample twice.
       const bool has_twice =
-          how.who.last == ps::last_batch::pad && how.who.batch_size > how.who.samples;
-      if (policy.then != ps::on_error::substitute && !has_twice) {
+          how.who.last == ps::partial_batch::pad && how.who.batch_size > how.who.samples;
+      if (policy.action != ps::error_action::substitute && !has_twice) {
         how.data.flaky_in = one_of<std::uint64_t>({0, 3, 20});
         how.data.flaky_fails = policy.retries;
       }
@@ -441,8 +443,8 @@ class machine {
   void make_feed() {
     require(!is_live(), "model: a feed is made between ranges");
     how_.depth = 1 + below(4);
-    const ps::host_stream_ref stream =
-        one_in(3) ? device_.inline_stream() : ps::host_stream_ref{stream_};
+    const ps::cpu_stream_ref stream =
+        one_in(3) ? device_.inline_stream() : ps::cpu_stream_ref{stream_};
     const ps::transfer_options options{.depth = how_.depth};
     if (one_in(2)) {
       end_walks();  // those of the source's own members
@@ -627,8 +629,8 @@ class machine {
   }
 
   [[nodiscard]] std::optional<ps::failure> failure_of(bool is_feed) const {
-    if (!is_feed) return loader_->failure();
-    return feed_ ? feed_->failure() : owner_->failure();
+    if (!is_feed) return loader_->last_failure();
+    return feed_ ? feed_->last_failure() : owner_->last_failure();
   }
 
   // ---- operations
@@ -706,7 +708,7 @@ class machine {
 
   /// Looks at the batch in hand, once its copy is there.
   void look(walk& one) {
-    if (one.is_feed()) device_.synchronize(ps::host_stream_ref{stream_});
+    if (one.is_feed()) device_.synchronize(ps::cpu_stream_ref{stream_});
     one.look(*must_);
   }
 
@@ -892,7 +894,7 @@ class machine {
       canceller->join();
       is_cancelled_ = true;
     }
-    device_.synchronize(ps::host_stream_ref{stream_});  // throws what a check there has found
+    device_.synchronize(ps::cpu_stream_ref{stream_});  // throws what a check there has found
   }
 
   /// Work on the batch's stream, as a training step is: it runs when it likes, and the batch is
@@ -989,7 +991,7 @@ class machine {
   }
 
   void look_at_leases() {
-    device_.synchronize(ps::host_stream_ref{stream_});
+    device_.synchronize(ps::cpu_stream_ref{stream_});
     for (const kept_lease& one : kept_) {
       std::visit([&](const auto& lease) { look_at(lease, *one.must); }, one.lease);
     }
@@ -1108,8 +1110,8 @@ class machine {
     return "samples " + number(how_.who.samples) + ", batch_size " + number(o.batch_size) +
            ", workers " + number(o.workers) + ", prefetch " + number(o.prefetch) + ", run " +
            number(o.run) + (o.in_order ? "" : ", out of order") + ", last " +
-           number(static_cast<int>(o.last)) + ", then " +
-           number(static_cast<int>(o.on_error.then)) + ", retries " + number(o.on_error.retries) +
+           number(static_cast<int>(o.last_batch)) + ", then " +
+           number(static_cast<int>(o.on_error.action)) + ", retries " + number(o.on_error.retries) +
            ", bad_in " + number(how_.data.bad_in) + ", flaky_in " + number(how_.data.flaky_in) +
            ", depth " + number(how_.depth) +
            (feed_    ? ", a feed"
@@ -1127,8 +1129,8 @@ class machine {
   std::string_view doing_;
   std::map<std::string_view, std::uint64_t> counts_;
 
-  ps::host_device device_;
-  ps::host_stream stream_ = device_.make_stream();
+  ps::cpu_device device_;
+  ps::cpu_stream stream_ = device_.make_stream();
   std::vector<kept_lease> kept_;  // outlive what they are of
   std::vector<away_lease> away_;  // so do these
   setup how_;

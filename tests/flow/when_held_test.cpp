@@ -86,7 +86,7 @@ TEST_CASE("a loader's consumer waits for leases that end on other threads", "[fl
 TEST_CASE("a transfer's consumer waits for leases that end on other threads", "[flow]") {
   const auto workers = GENERATE(std::size_t{0}, std::size_t{2});
   const auto depth = GENERATE(std::size_t{1}, std::size_t{3});
-  const ps::host_device device;
+  const ps::cpu_device device;
   ps::loader loader{
       numbered{100}, ps::sequential{}, device, {.batch_size = 10, .workers = workers}};
   ps::transfer feed{
@@ -96,7 +96,7 @@ TEST_CASE("a transfer's consumer waits for leases that end on other threads", "[
 }
 
 TEST_CASE("leases may come back at any time to a consumer that waits for them", "[flow]") {
-  const ps::host_device device;
+  const ps::cpu_device device;
   ps::loader loader{
       numbered{5000}, ps::sequential{}, device, {.batch_size = 10, .workers = 2, .prefetch = 3}};
   ps::transfer feed{loader, device.inline_stream(), {.depth = 2, .when_held = ps::when_held::wait}};
@@ -127,7 +127,7 @@ TEST_CASE("leases may come back at any time to a consumer that waits for them", 
 TEST_CASE("a stop request ends the wait for a lease", "[flow]") {
   const auto workers = GENERATE(std::size_t{0}, std::size_t{2});
   const bool is_feed = GENERATE(false, true);
-  const ps::host_device device;
+  const ps::cpu_device device;
   std::stop_source source;
   ps::loader loader{numbered{100},
                     ps::sequential{},
@@ -171,7 +171,7 @@ TEST_CASE("a release that leaves its slot lost ends the wait with the device's e
 }
 
 TEST_CASE("at the end of a range nothing is waited for", "[flow]") {
-  const ps::host_device device;
+  const ps::cpu_device device;
   ps::loader loader{numbered{20}, ps::sequential{}, device, {.batch_size = 10, .workers = 1}};
   const auto when = GENERATE(ps::when_held::fail, ps::when_held::wait);
   ps::transfer feed{loader, device.inline_stream(), {.depth = 2, .when_held = when}};

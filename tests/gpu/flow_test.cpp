@@ -93,7 +93,7 @@ TEST_CASE("a step is replayed as a graph per slot and size, with a live loader",
   const gpu::checker checker{device, stream, gpu::order_of(order, samples, 4)};
   ps::loader loader{gpu::digits{samples}, order, device, {.batch_size = 64, .workers = 4}};
   ps::transfer feed{loader, stream, {.depth = 3}};
-  ps::cuda_graphs graphs{device};
+  ps::step_graphs graphs{device};
   std::size_t captures = 0;
   for (auto& batch : feed.epochs(0, 4)) {
     graphs.launch(batch, stream, [&](ps::cuda_stream_ref on) {
@@ -111,7 +111,7 @@ TEST_CASE("a step is replayed as a graph per slot and size, with a live loader",
 TEST_CASE("a step that can't be captured is told so, and the next one works", "[gpu]") {
   const ps::cuda_device device;
   const auto stream = device.make_stream();
-  ps::cuda_graphs graphs{device};
+  ps::step_graphs graphs{device};
   const auto allocates = [](ps::cuda_stream_ref on) {
     gpu::delay(on.get(), 1);
     void* data = nullptr;

@@ -87,8 +87,8 @@ TEST_CASE("what a sampler throws comes at its batch's turn, and later ranges are
   std::uint64_t batches = 0;
   CHECK_THROWS_AS(count_of(loader.epochs(0, 3), batches), std::bad_alloc);
   CHECK(batches == 10);  // all of the epoch before it
-  REQUIRE(loader.failure());
-  CHECK(loader.failure()->str() == "stage order, epoch 1, batch 0");
+  REQUIRE(loader.last_failure());
+  CHECK(loader.last_failure()->str() == "stage order, epoch 1, batch 0");
   CHECK(count_of(loader.epochs(0, 3)) == 30);
 }
 
@@ -202,8 +202,8 @@ TEST_CASE("beyond the timeout a sampler is given up, and a loader that owns it g
     std::uint64_t batches = 0;
     CHECK_THROWS_AS(count_of(loader.epochs(0, 2), batches), ps::read_timeout);
     CHECK(batches <= 10);
-    REQUIRE(loader.failure());
-    CHECK(loader.failure()->str() == "stage order, epoch 1, batch 0");
+    REQUIRE(loader.last_failure());
+    CHECK(loader.last_failure()->str() == "stage order, epoch 1, batch 0");
     CHECK(loader.abandoned_readers() == 1);
   }
   CHECK(threads_added_become(threads, 1));

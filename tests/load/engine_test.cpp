@@ -55,7 +55,7 @@ TEST_CASE("a consumer that keeps most slots is served out of those that come bac
           "[load]") {
   ps::loader loader{
       numbered{1000}, ps::sequential{}, {.batch_size = 10, .workers = 2, .prefetch = 7}};
-  std::vector<ps::host_batch<numbered::record_type, ps::host_device>> kept;
+  std::vector<ps::host_batch<numbered::record_type, ps::cpu_device>> kept;
   std::uint64_t seen = 0;
   for (auto& batch : loader.epoch(0)) {
     CHECK(batch.index() == seen++);
@@ -68,7 +68,7 @@ TEST_CASE("a consumer that keeps most slots is served out of those that come bac
 TEST_CASE("a consumer that only asks now and then is served too", "[load]") {
   ps::loader loader{
       numbered{1000}, ps::sequential{}, {.batch_size = 10, .workers = 2, .prefetch = 7}};
-  std::vector<ps::host_batch<numbered::record_type, ps::host_device>> kept;
+  std::vector<ps::host_batch<numbered::record_type, ps::cpu_device>> kept;
   loader.start({0, 0}, 1);
   std::uint64_t seen = 0;
   while (seen < 100) {
@@ -198,10 +198,10 @@ TEST_CASE("a dataset that notes a sample behind its run is told by the run's fir
                      .on_error = {.retries = retries, .first_wait = std::chrono::milliseconds{0}}}};
   loader.start({0, 1}, 1);
   CHECK_THROWS_WITH(loader.next(), "behind the last");
-  REQUIRE(loader.failure());
-  CHECK(loader.failure()->sample == 10);
-  CHECK(loader.failure()->position == 0);
-  CHECK(loader.failure()->exact == (retries != 0));  // what is read again is read one by one
+  REQUIRE(loader.last_failure());
+  CHECK(loader.last_failure()->sample == 10);
+  CHECK(loader.last_failure()->position == 0);
+  CHECK(loader.last_failure()->exact == (retries != 0));  // what is read again is read one by one
 }
 
 namespace {

@@ -15,15 +15,15 @@ namespace {
 struct plan_case {
   std::uint64_t samples;
   std::size_t batch_size;
-  ps::last_batch last;
+  ps::partial_batch last;
   std::uint64_t batches;
   std::size_t last_size;
   std::size_t last_valid;
 };
 
-constexpr auto keep = ps::last_batch::keep;
-constexpr auto drop = ps::last_batch::drop;
-constexpr auto pad = ps::last_batch::pad;
+constexpr auto keep = ps::partial_batch::keep;
+constexpr auto drop = ps::partial_batch::drop;
+constexpr auto pad = ps::partial_batch::pad;
 
 constexpr std::uint64_t most = std::numeric_limits<std::uint64_t>::max();
 
@@ -97,10 +97,11 @@ TEST_CASE("the batches of an epoch hold each of its samples once", "[load]") {
 TEST_CASE("an epoch without samples, or without batches, is refused", "[load]") {
   CHECK_THROWS_AS((ps::epoch_plan{0, 4, keep}), ps::empty_dataset);
   CHECK_THROWS_AS((ps::epoch_plan{0, 4, drop}), ps::empty_dataset);
-  CHECK_THROWS_MATCHES((ps::epoch_plan{3, 4, drop}), ps::option_error,
-                       Catch::Matchers::Message(
-                           "batch_size: 4 is above the 3 samples of an epoch, and last_batch::drop "
-                           "leaves none: lower it, or take last_batch::keep"));
+  CHECK_THROWS_MATCHES(
+      (ps::epoch_plan{3, 4, drop}), ps::option_error,
+      Catch::Matchers::Message(
+          "batch_size: 4 is above the 3 samples of an epoch, and partial_batch::drop "
+          "leaves none: lower it, or take partial_batch::keep"));
 }
 
 TEST_CASE("batches are counted from any batch to the begin of an epoch", "[load]") {

@@ -93,7 +93,7 @@ TEST_CASE("over its budget a loader takes the slots that fit, and says so", "[lo
     const auto loader = loader_on(device, {.prefetch = 9,
                                            .pinned = pinned,
                                            .budget = budget,
-                                           .over_budget = ps::over_budget::fewer_slots});
+                                           .when_over_budget = ps::budget_action::fewer_slots});
     CHECK(loader.footprint().slot_count == 4);
     CHECK(loader.footprint().slots_asked == 10);
     CHECK(loader.footprint().bytes == 4 * slot_bytes);
@@ -117,7 +117,7 @@ TEST_CASE("where not even one slot fits a loader is refused in any case", "[load
   const ledger_device device;
   const auto budget = ps::memory_budget::bytes(slot_bytes - 1);
   CHECK_THROWS_AS(
-      loader_on(device, {.budget = budget, .over_budget = ps::over_budget::fewer_slots}),
+      loader_on(device, {.budget = budget, .when_over_budget = ps::budget_action::fewer_slots}),
       ps::pinned_budget_exceeded);
   CHECK(device.asked() == 0);
 }
@@ -135,7 +135,7 @@ TEST_CASE("a loader with a single slot gives the same batches", "[load]") {
                                        .in_order = in_order,
                                        .run = 3,
                                        .budget = ps::memory_budget::bytes(slot_bytes),
-                                       .over_budget = ps::over_budget::fewer_slots});
+                                       .when_over_budget = ps::budget_action::fewer_slots});
       REQUIRE(loader.footprint().slot_count == 1);
       CHECK(epochs_of(loader) == expected);  // one slot leaves no other order
       for (auto& batch : loader.epoch(0)) {
@@ -152,7 +152,7 @@ TEST_CASE("a lease that is kept from the only slot is told what had no room", "[
     auto loader = loader_on(device, {.workers = workers,
                                      .prefetch = 7,
                                      .budget = ps::memory_budget::bytes(slot_bytes),
-                                     .over_budget = ps::over_budget::fewer_slots});
+                                     .when_over_budget = ps::budget_action::fewer_slots});
     auto range = loader.epoch(0);
     auto it = range.begin();
     const auto kept = std::move(*it);
@@ -167,7 +167,7 @@ TEST_CASE("loaders that are given one budget share it", "[load]") {
   const ledger_device device;
   const auto budget = ps::memory_budget::bytes(6 * slot_bytes);
   const ps::loader_options options{
-      .prefetch = 3, .budget = budget, .over_budget = ps::over_budget::fewer_slots};
+      .prefetch = 3, .budget = budget, .when_over_budget = ps::budget_action::fewer_slots};
   std::optional first{loader_on(device, options)};
   const auto second = loader_on(device, options);
   CHECK(first->footprint().slot_count == 4);
@@ -223,7 +223,7 @@ TEST_CASE("loaders of several threads on one budget take no more than it has", "
             auto loader = loader_on(device, {.workers = 1,
                                              .prefetch = 3,
                                              .budget = budget,
-                                             .over_budget = ps::over_budget::fewer_slots});
+                                             .when_over_budget = ps::budget_action::fewer_slots});
             ++made;
             if (device.pinned_bytes() > budget.limit()) ++wrong;
             std::uint64_t sum = 0;

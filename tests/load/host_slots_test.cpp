@@ -13,8 +13,8 @@
 #include <utility>
 #include <vector>
 
-#include <penstock/threads/sequence.hpp>
 #include <penstock/load/detail/epoch_plan.hpp>
+#include <penstock/threads/sequence.hpp>
 
 #include "support/catch.hpp"
 #include "support/gated_device.hpp"

@@ -63,16 +63,17 @@ Error error_of(Make make) {
 }  // namespace
 
 TEST_CASE("the last batch is kept, dropped or filled up from the epoch's begin", "[load]") {
-  const auto last = GENERATE(ps::last_batch::keep, ps::last_batch::drop, ps::last_batch::pad);
+  const auto last =
+      GENERATE(ps::partial_batch::keep, ps::partial_batch::drop, ps::partial_batch::pad);
   const auto workers = GENERATE(std::size_t{0}, std::size_t{2});
   ps::loader loader{
-      numbered{10}, ps::sequential{}, {.batch_size = 4, .workers = workers, .last = last}};
+      numbered{10}, ps::sequential{}, {.batch_size = 4, .workers = workers, .last_batch = last}};
   const auto shapes = shapes_of(loader.epoch(0));
   const auto labels = all_labels(loader.epoch(0));
-  if (last == ps::last_batch::keep) {
+  if (last == ps::partial_batch::keep) {
     CHECK(shapes == std::vector<shape>{{0, 4, 4}, {1, 4, 4}, {2, 2, 2}});
     CHECK(labels == std::vector<std::uint64_t>{0, 1, 2, 3, 4, 5, 6, 7, 8, 9});
-  } else if (last == ps::last_batch::drop) {
+  } else if (last == ps::partial_batch::drop) {
     CHECK(shapes == std::vector<shape>{{0, 4, 4}, {1, 4, 4}});
     CHECK(labels == std::vector<std::uint64_t>{0, 1, 2, 3, 4, 5, 6, 7});
   } else {
@@ -84,8 +85,9 @@ TEST_CASE("the last batch is kept, dropped or filled up from the epoch's begin",
 }
 
 TEST_CASE("a batch larger than the dataset is padded by wrapping as often as it takes", "[load]") {
-  ps::loader loader{
-      numbered{3}, ps::sequential{}, {.batch_size = 8, .last = ps::last_batch::pad, .run = 2}};
+  ps::loader loader{numbered{3},
+                    ps::sequential{},
+                    {.batch_size = 8, .last_batch = ps::partial_batch::pad, .run = 2}};
   CHECK(all_labels(loader.epoch(0)) == std::vector<std::uint64_t>{0, 1, 2, 0, 1, 2, 0, 1});
 }
 
@@ -113,7 +115,7 @@ TEST_CASE("bad options are refused by name, before a thread starts", "[load]") {
   CHECK(option({.batch_size = 0}) == "batch_size");
   CHECK(option({.batch_size = 1, .workers = 1'000'000}) == "workers");
   CHECK(option({.batch_size = 1, .prefetch = 1'000'000}) == "prefetch");
-  CHECK(option({.batch_size = 11, .last = ps::last_batch::drop}) == "batch_size");
+  CHECK(option({.batch_size = 11, .last_batch = ps::partial_batch::drop}) == "batch_size");
 }
 
 TEST_CASE("an empty dataset is refused", "[load]") {
@@ -268,8 +270,8 @@ TEST_CASE("the error of the lowest position counts when several samples of a bat
   for (int round = 0; round < 50; ++round) {
     const auto error = error_of<bad_sample>([&] { shapes_of(loader.epoch(0)); });
     CHECK(error.index == 3);
-    CHECK(loader.failure()->position == 3);
-    CHECK(loader.failure()->exact);
+    CHECK(loader.last_failure()->position == 3);
+    CHECK(loader.last_failure()->exact);
   }
 }
 
@@ -286,13 +288,13 @@ TEST_CASE("failure says what was read, and is gone with the next range", "[load]
   const numbered data{100};
   data.state->bad = 57;
   ps::loader loader{data, ps::sequential{}, {.batch_size = 10, .workers = 2}};
-  CHECK_FALSE(loader.failure().has_value());
+  CHECK_FALSE(loader.last_failure().has_value());
   CHECK_THROWS_AS(shapes_of(loader.epochs(2, 3)), bad_sample);
-  CHECK(loader.failure()->str() ==
+  CHECK(loader.last_failure()->str() ==
         "stage read, epoch 2, batch 5, sample 57 (position 7 of the batch)");
   data.state->bad = numbered::none;
   CHECK(shapes_of(loader.epoch(0)).size() == 10);
-  CHECK_FALSE(loader.failure().has_value());
+  CHECK_FALSE(loader.last_failure().has_value());
 }
 
 TEST_CASE("a loader takes an lvalue dataset by reference and an rvalue by value", "[load]") {
@@ -342,7 +344,7 @@ TEST_CASE("the end of a range that an error has ended does not end a feed that c
   };
   CHECK_THROWS_AS(consume(), bad_sample);
   data.state->bad = numbered::none;
-  ps::transfer feed{loader, ps::host_device{}.inline_stream(), {.depth = 1}};
+  ps::transfer feed{loader, ps::cpu_device{}.inline_stream(), {.depth = 1}};
   std::uint64_t batches = 0;
   for (auto& batch : feed.epochs(0, 4)) {
     (void)batch;

@@ -46,7 +46,7 @@ TEST_CASE("the options that nobody has set work", "[load]") {
 }
 
 TEST_CASE("the error policy is an option like the others", "[load]") {
-  CHECK(refused({.on_error = {.retries = 3, .then = ps::on_error::skip}}) == "none");
+  CHECK(refused({.on_error = {.retries = 3, .action = ps::error_action::skip}}) == "none");
   CHECK(refused({.on_error = {.retries = 1000}}) == "on_error.retries");
   CHECK(refused({.on_error = {.largest_share = -1}}) == "on_error.largest_share");
 }

@@ -58,6 +58,6 @@ TEST_CASE("an alignment that is no power of two, and a sum that wraps, ask the d
 }
 
 TEST_CASE("freeing no memory does nothing", "[memory]") {
-  ps::detail::deallocate_aligned_pinned(ps::host_device{}, nullptr, 10, 4096);
-  ps::detail::deallocate_aligned_pinned(ps::host_device{}, nullptr, 10, 8);
+  ps::detail::deallocate_aligned_pinned(ps::cpu_device{}, nullptr, 10, 4096);
+  ps::detail::deallocate_aligned_pinned(ps::cpu_device{}, nullptr, 10, 8);
 }

@@ -168,7 +168,7 @@ TEST_CASE("a budget that is exceeded says the need, the limit and what to lower"
   const auto alone = refusal(budget, {.slot_count = 12, .least = 12, .slot_bytes = 273 * mib});
   CHECK(std::string{alone.what()} ==
         "pinned_budget_exceeded: 3.2 GiB needed for 12 slots of 273.0 MiB, limit 2.0 GiB: lower "
-        "prefetch or batch_size, raise budget, or say over_budget::fewer_slots");
+        "prefetch or batch_size, raise budget, or say budget_action::fewer_slots");
   CHECK(alone.need() == 12 * 273 * mib);
   CHECK(alone.limit() == std::uint64_t{2} << 30);
   CHECK(alone.used() == 0);

@@ -52,7 +52,7 @@ struct noting_device : ledger_device {
 
 using registered = ps::registered_memory<noting_device>;
 static_assert(ps::registering_device<noting_device>);
-static_assert(ps::registering_device<ps::host_device>);
+static_assert(ps::registering_device<ps::cpu_device>);
 static_assert(!ps::registering_device<ledger_device>);
 static_assert(!std::copyable<registered> && std::movable<registered>);
 static_assert(std::is_nothrow_move_constructible_v<registered> &&
@@ -149,7 +149,7 @@ TEST_CASE("no bytes are registered without asking the device", "[memory]") {
   CHECK(device.seen->wrong_ends == 0);
 }
 
-TEST_CASE("the host device locks the pages into RAM, also those that are read-only", "[memory]") {
+TEST_CASE("the CPU device locks the pages into RAM, also those that are read-only", "[memory]") {
   if (test::sanitized) {
     WARN("not tested: sanitizers make mlock do nothing");
     return;
@@ -157,8 +157,8 @@ TEST_CASE("the host device locks the pages into RAM, also those that are read-on
   const pages writable{3};
   const pages constant{2, PROT_READ};
   {
-    const ps::registered_memory one{ps::host_device{}, writable.all()};
-    const ps::registered_memory two{ps::host_device{}, std::span<const std::byte>{constant.all()}};
+    const ps::registered_memory one{ps::cpu_device{}, writable.all()};
+    const ps::registered_memory two{ps::cpu_device{}, std::span<const std::byte>{constant.all()}};
     CHECK(is_locked(writable.all()));
     CHECK(is_locked(constant.all()));
   }
@@ -166,7 +166,7 @@ TEST_CASE("the host device locks the pages into RAM, also those that are read-on
   CHECK_FALSE(is_locked(constant.all()));
 }
 
-TEST_CASE("where the process may lock nothing, the host device says which limit to raise",
+TEST_CASE("where the process may lock nothing, the CPU device says which limit to raise",
           "[memory]") {
   if (test::sanitized) {
     WARN("not tested: sanitizers make mlock do nothing");
@@ -183,7 +183,7 @@ TEST_CASE("where the process may lock nothing, the host device says which limit 
       ::_exit(cannot_lower);
     }
     try {
-      const ps::registered_memory locked{ps::host_device{}, memory.all()};
+      const ps::registered_memory locked{ps::cpu_device{}, memory.all()};
       ::_exit(not_told);
     } catch (const ps::out_of_memory& error) {
       const std::string text = error.what();

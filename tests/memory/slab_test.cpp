@@ -17,8 +17,8 @@
 namespace ps = penstock;
 
 namespace {
-static_assert(!std::copyable<ps::slab<ps::host_device>>);
-static_assert(std::is_nothrow_move_constructible_v<ps::slab<ps::host_device>>);
+static_assert(!std::copyable<ps::slab<ps::cpu_device>>);
+static_assert(std::is_nothrow_move_constructible_v<ps::slab<ps::cpu_device>>);
 
 struct never_pins : ledger_device {
   [[nodiscard]] ps::pinned_block allocate_pinned(std::size_t bytes) const {

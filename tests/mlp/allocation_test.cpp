@@ -28,7 +28,7 @@ extern "C" void* __wrap_malloc(std::size_t bytes) {
 
 TEST_CASE("a training step allocates nothing", "[mlp]") {
   constexpr std::size_t batch = 64;
-  const penstock::host_device device;
+  const penstock::cpu_device device;
   const auto stream = device.inline_stream();
   mlp::trainer<mlp::host_backend> trained{device, mlp::host_backend{}, stream, batch,
                                           2,      2 * batch,           1};
@@ -47,7 +47,7 @@ TEST_CASE("a training step allocates nothing", "[mlp]") {
 }
 
 TEST_CASE("recording allocates nothing in the loop", "[mlp]") {
-  const penstock::host_device device;
+  const penstock::cpu_device device;
   auto stream = device.make_stream();
   constexpr std::size_t samples = 100;
   const auto order = penstock::shuffled{.seed = 1}.order(samples, 0);

@@ -62,7 +62,7 @@ struct memory {
 };
 
 struct reference {
-  penstock::host_device device;
+  penstock::cpu_device device;
   mlp::network<mlp::host_backend> net;
   std::vector<float> losses;
 

@@ -48,9 +48,9 @@ template <class Backend = mlp::host_backend, class Data>
 std::vector<mlp::run_trace> traces_of_all_modes(const Data& data, bool is_random,
                                                 const mlp::options& chosen,
                                                 const Backend& backend = {}) {
-  const ps::host_device device;
+  const ps::cpu_device device;
   const auto stream = device.inline_stream();
-  device.enter_thread();
+  device.make_current();
   mlp::trainer<Backend> trained{device,        backend,     stream,     chosen.batch,
                                 chosen.epochs, data.size(), chosen.seed};
   std::vector<mlp::run_trace> traces;
@@ -99,7 +99,7 @@ TEST_CASE("the four modes agree on augmented samples too, which differ from epoc
   const auto traces = traces_of_all_modes(data, true, chosen);
   check_all_equal(traces, traces[0]);
   // A resident set that repeats its first epoch is caught by the comparison.
-  const ps::host_device device;
+  const ps::cpu_device device;
   const auto stream = device.inline_stream();
   mlp::trainer<mlp::host_backend> trained{device, {},          stream,     chosen.batch,
                                           3,      data.size(), chosen.seed};
@@ -151,7 +151,7 @@ TEST_CASE("an epoch's loss is the mean over its batches of their mean losses", "
   const drawn digits;
   const ps::memory_dataset<ps::digit_record> data{digits.images, digits.labels};
   const auto chosen = chosen_for(1);
-  const ps::host_device device;
+  const ps::cpu_device device;
   mlp::trainer<mlp::host_backend> trained{device,      {},         device.inline_stream(), 16, 3,
                                           data.size(), chosen.seed};
   mlp::progress_bar progress{"test", 39};
@@ -179,7 +179,7 @@ TEST_CASE("the stages are measured with batches larger than the dataset too", "[
   const ps::memory_dataset<ps::digit_record> data{digits.images, digits.labels};
   auto chosen = chosen_for(1);
   chosen.batch = GENERATE(std::size_t{16}, std::size_t{300});
-  const ps::host_device device;
+  const ps::cpu_device device;
   mlp::trainer<mlp::host_backend> trained{
       device, {}, device.inline_stream(), chosen.batch, 3, data.size(), chosen.seed};
   mlp::stage_samples costs;

@@ -70,8 +70,8 @@ double reference_loss(const std::vector<double>& parameters, const samples& of,
 }
 
 struct fixture {
-  penstock::host_device device;
-  penstock::host_device::stream_ref stream = device.inline_stream();
+  penstock::cpu_device device;
+  penstock::cpu_device::stream_ref stream = device.inline_stream();
   network net{device, mlp::host_backend{}, batch};
   samples data;
   std::vector<float> initial = mlp::initial_parameters(7);
@@ -83,7 +83,7 @@ struct fixture {
   }
 };
 
-std::vector<float> copy_of(const mlp::device_array<float, penstock::host_device>& array) {
+std::vector<float> copy_of(const mlp::device_array<float, penstock::cpu_device>& array) {
   return {array.data(), array.data() + array.size()};
 }
 
@@ -205,7 +205,7 @@ TEST_CASE("the bias counts when the largest logit is looked for", "[mlp]") {
   CHECK(mlp::kernel::is_right<3>{bias, without_bias, logits}(0) == 0);
 }
 
-TEST_CASE("the plain product is that of the host device", "[mlp]") {
+TEST_CASE("the plain product is that of the CPU device", "[mlp]") {
   constexpr std::size_t m = 3;
   constexpr std::size_t n = 2;
   constexpr std::size_t k = 4;

@@ -45,7 +45,7 @@ mlp::options chosen_for(std::size_t batch, std::size_t workers) {
 
 template <class Backend = mlp::host_backend>
 std::array<mlp::recorded_loop, 2> recorded(const mlp::options& chosen,
-                                           const ps::host_device& device = {},
+                                           const ps::cpu_device& device = {},
                                            const Backend& backend = {}) {
   const drawn digits;
   const ps::memory_dataset<ps::digit_record> plain{digits.images, digits.labels};
@@ -130,9 +130,9 @@ TEST_CASE("an epoch of less than twenty batches is recorded whole, and no more t
 }
 
 TEST_CASE("copies that take time on their stream are recorded in its order", "[mlp]") {
-  ps::host_device_options slow;
+  ps::cpu_device_options slow;
   slow.copy_bytes_per_second = 50e6;
-  check_consistent(recorded(chosen_for(8, 1), ps::host_device{slow})[1], 20);
+  check_consistent(recorded(chosen_for(8, 1), ps::cpu_device{slow})[1], 20);
 }
 
 TEST_CASE("what is rehearsed before the clock starts is not recorded", "[mlp]") {
@@ -144,7 +144,7 @@ TEST_CASE("what is rehearsed before the clock starts is not recorded", "[mlp]") 
 }
 
 TEST_CASE("a stamp in a stream with work to do tells when it got there", "[mlp]") {
-  const ps::host_device device;
+  const ps::cpu_device device;
   auto stream = device.make_stream();
   mlp::host_stamp before;
   mlp::host_stamp behind;

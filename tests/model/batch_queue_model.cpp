@@ -23,7 +23,7 @@ struct payloads {
 };
 
 /// What a ring of one producer and one consumer promises, and no more: each end is moved by its own
-/// thread, released and acquired. Stands for Boost's, to check the bell that goes with it.
+/// thread, released and acquired. Stands for Boost's, to check the eventcount that goes with it.
 template <class T, class Atomics>
 class ordinary_ring {
  public:
@@ -56,7 +56,7 @@ struct one_each {
   template <class T, class Atomics>
   using ring = ordinary_ring<T, Atomics>;
   template <class Atomics>
-  using bell = penstock::basic_bell<Atomics, Fences>;
+  using eventcount = penstock::basic_eventcount<Atomics, Fences>;
   static constexpr bool is_ordered = false;
 };
 

@@ -220,7 +220,7 @@ struct atomics {
   static void fence(const place& where = {}) { rl::atomic_thread_fence(rl::mo_seq_cst, where); }
 };
 
-/// The fences of a bell whose sleepers have the kernel send one to all threads.
+/// The fences of a eventcount whose sleepers have the kernel send one to all threads.
 struct one_sided_fences {
   static void of_changer() noexcept {}
   static void of_sleeper(const place& where = {}) { rl::systemwide_fence(where); }

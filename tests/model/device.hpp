@@ -43,7 +43,7 @@ struct device {
     return {allocate(bytes), true};
   }
   static void deallocate_pinned(void*, std::size_t) noexcept {}
-  static void enter_thread() {}
+  static void make_current() {}
 };
 static_assert(penstock::device<device>);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// The README's program, its step in the loop's body: `ps::transfer feed{loader}` on the host device, whose
+// The README's program, its step in the loop's body: `ps::transfer feed{loader}` on the CPU device, whose
 // copies are slow enough that who does not wait for them is too early. `body clean` passes when
 // every batch holds what it should, `body caught` when one does not.
 #include <cstdint>
@@ -23,7 +23,7 @@ struct numbers {  // none is 0, as fresh memory is
 }  // namespace
 
 int main(int argc, char** argv) {
-  const ps::host_device device{{.copy_bytes_per_second = 1e6}};  // a batch: 1.3 ms
+  const ps::cpu_device device{{.copy_bytes_per_second = 1e6}};  // a batch: 1.3 ms
   ps::loader loader{numbers{}, ps::sequential{}, device, {.batch_size = 10, .workers = 1}};
   ps::transfer feed{loader, {.depth = 2}};
   std::uint64_t wrong = 0;

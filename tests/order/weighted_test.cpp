@@ -15,9 +15,9 @@
 #include <utility>
 #include <vector>
 
-#include <penstock/threads/float_mode.hpp>
 #include <penstock/load/loader.hpp>
 #include <penstock/order/sharded.hpp>
+#include <penstock/threads/float_mode.hpp>
 
 #include "support/catch.hpp"
 #include "support/numbered.hpp"

@@ -15,13 +15,13 @@ class device_fault : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// The host device with a hand on its valves: copies and events can be held, so that order is proved by
+/// The CPU device with a hand on its valves: copies and events can be held, so that order is proved by
 /// blocking and not by timing, and the k-th call of a kind can fail. Copies share one state.
 class gated_device {
  public:
-  using stream_type = penstock::host_stream;
-  using stream_ref = penstock::host_stream_ref;
-  using event_type = penstock::host_event;
+  using stream_type = penstock::cpu_stream;
+  using stream_ref = penstock::cpu_stream_ref;
+  using event_type = penstock::cpu_event;
 
   /// Copies queue up behind this until `open_copies`.
   void hold_copies() const { state_->gate.store(1); }
@@ -73,7 +73,7 @@ class gated_device {
   void deallocate_pinned(void* data, std::size_t bytes) const noexcept {
     host_.deallocate_pinned(data, bytes);
   }
-  void enter_thread() const { host_.enter_thread(); }
+  void make_current() const { host_.make_current(); }
 
  private:
   static constexpr std::uint64_t never = std::numeric_limits<std::uint64_t>::max();
@@ -96,7 +96,7 @@ class gated_device {
     }
   }
 
-  penstock::host_device host_;
+  penstock::cpu_device host_;
   std::shared_ptr<shared> state_ = std::make_shared<shared>();
 };
 

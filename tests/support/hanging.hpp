@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include <penstock/threads/sequence.hpp>
 #include <penstock/data/dataset.hpp>
+#include <penstock/threads/sequence.hpp>
 
 /// A dataset of which some samples hang until `release` is called. `gone` moves when the last copy is
 /// destroyed, which may be on a thread that a loader has let go.

@@ -10,13 +10,13 @@
 
 #include <penstock/device/cpu_device.hpp>
 
-/// The host device with a ledger of its memory: what was taken, of which kind, and whether it came
+/// The CPU device with a ledger of its memory: what was taken, of which kind, and whether it came
 /// back as it went. Copies share one ledger.
 class ledger_device {
  public:
-  using stream_type = penstock::host_stream;
-  using stream_ref = penstock::host_stream_ref;
-  using event_type = penstock::host_event;
+  using stream_type = penstock::cpu_stream;
+  using stream_ref = penstock::cpu_stream_ref;
+  using event_type = penstock::cpu_event;
 
   /// From now on memory can't be locked: `pinned` is false.
   void refuse_to_pin() const { ledger_->pins = false; }
@@ -60,7 +60,7 @@ class ledger_device {
     strike(ledger_->pinned, data, bytes);
     host_.deallocate_pinned(data, bytes);
   }
-  void enter_thread() const { host_.enter_thread(); }
+  void make_current() const { host_.make_current(); }
 
  private:
   using blocks = std::map<void*, std::size_t>;
@@ -94,7 +94,7 @@ class ledger_device {
     }
   }
 
-  penstock::host_device host_;
+  penstock::cpu_device host_;
   std::shared_ptr<ledger> ledger_ = std::make_shared<ledger>();
 };
 

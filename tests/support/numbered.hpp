@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include <penstock/threads/sequence.hpp>
 #include <penstock/data/dataset.hpp>
+#include <penstock/threads/sequence.hpp>
 
 /// The exception of a sample that `numbered` was told to fail on.
 class bad_sample : public std::runtime_error {

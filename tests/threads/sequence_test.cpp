@@ -176,15 +176,16 @@ TEST_CASE(
 }
 
 TEST_CASE(
-    "who waits for a bell looks now and then, a bounded number of times, then sleeps until it "
+    "who waits for a eventcount looks now and then, a bounded number of times, then sleeps until "
+    "it "
     "rings",
     "[core]") {
   sleepy_atomics::reset();
-  ps::basic_bell<sleepy_atomics> bell;
+  ps::basic_eventcount<sleepy_atomics> eventcount;
   std::atomic<int> value{0};
   int looks = 0;
   std::thread waiter{[&] {
-    bell.wait([&] {
+    eventcount.wait([&] {
       ++looks;
       return value == 2;
     });
@@ -194,10 +195,10 @@ TEST_CASE(
   CHECK(sleepy_atomics::yields == 12);
   CHECK(looks == 15);
   value = 1;  // not yet what it waits for
-  bell.ring();
+  eventcount.ring();
   sleepy_atomics::wait_for_sleeps(2);
   value = 2;
-  bell.ring();
+  eventcount.ring();
   waiter.join();
   CHECK(sleepy_atomics::wakes == 2);
   CHECK(sleepy_atomics::pauses == 48);
@@ -205,59 +206,59 @@ TEST_CASE(
 
 TEST_CASE("a ring makes no system call while nobody sleeps, and one for all who do", "[core]") {
   sleepy_atomics::reset();
-  ps::basic_bell<sleepy_atomics> bell;
-  bell.ring();
+  ps::basic_eventcount<sleepy_atomics> eventcount;
+  eventcount.ring();
   CHECK(sleepy_atomics::wakes == 0);
   std::atomic<bool> open{false};
   std::vector<std::thread> waiters;
   for (int i = 0; i < 4; ++i) {
-    waiters.emplace_back([&] { bell.wait([&] { return open.load(); }); });
+    waiters.emplace_back([&] { eventcount.wait([&] { return open.load(); }); });
   }
   sleepy_atomics::wait_for_sleeps(4);
   open = true;
-  bell.ring();
-  bell.ring();  // they may still be on their way
+  eventcount.ring();
+  eventcount.ring();  // they may still be on their way
   for (auto& waiter : waiters) waiter.join();
-  bell.ring();
+  eventcount.ring();
   CHECK(sleepy_atomics::wakes == 1);
 }
 
 TEST_CASE("an announced change wakes nobody, until somebody says so", "[core]") {
   sleepy_atomics::reset();
-  ps::basic_bell<sleepy_atomics> bell;
+  ps::basic_eventcount<sleepy_atomics> eventcount;
   std::atomic<bool> open{false};
-  std::thread waiter{[&] { bell.wait([&] { return open.load(); }); }};
+  std::thread waiter{[&] { eventcount.wait([&] { return open.load(); }); }};
   sleepy_atomics::wait_for_sleeps(1);
   open = true;
-  bell.announce();
+  eventcount.announce();
   CHECK(sleepy_atomics::wakes == 0);
-  bell.wake();
+  eventcount.wake();
   waiter.join();
   CHECK(sleepy_atomics::wakes == 1);
-  bell.wake();  // nobody sleeps
+  eventcount.wake();  // nobody sleeps
   CHECK(sleepy_atomics::wakes == 1);
 }
 
 TEST_CASE("no ring is lost between two threads that wait for each other", "[core]") {
-  ps::basic_bell<> bell;
-  ps::basic_bell<> answer;
+  ps::basic_eventcount<> eventcount;
+  ps::basic_eventcount<> answer;
   std::atomic<std::uint32_t> asked{0};
   std::atomic<std::uint32_t> answered{0};
   constexpr std::uint32_t rounds = 20'000;
-  // Relaxed: whoever is woken sees the change by the bell alone.
+  // Relaxed: whoever is woken sees the change by the eventcount alone.
   const auto wait_for = [](auto& rings, const auto& word, std::uint32_t value) {
     rings.wait([&] { return word.load(std::memory_order_relaxed) == value; });
   };
   std::thread other{[&] {
     for (std::uint32_t round = 1; round <= rounds; ++round) {
-      wait_for(bell, asked, round);
+      wait_for(eventcount, asked, round);
       answered.store(round, std::memory_order_relaxed);
       answer.ring();
     }
   }};
   for (std::uint32_t round = 1; round <= rounds; ++round) {
     asked.store(round, std::memory_order_relaxed);
-    bell.ring();
+    eventcount.ring();
     wait_for(answer, answered, round);
   }
   other.join();
@@ -266,8 +267,8 @@ TEST_CASE("no ring is lost between two threads that wait for each other", "[core
 
 TEST_CASE("threads sleep on four bytes, for which the kernel needs no help of the library",
           "[core]") {
-  CHECK(sizeof(ps::sequence) == 8);      // the value and the number of sleepers
-  CHECK(sizeof(ps::basic_bell<>) == 8);  // the rings and whether somebody asked for one
+  CHECK(sizeof(ps::sequence) == 8);            // the value and the number of sleepers
+  CHECK(sizeof(ps::basic_eventcount<>) == 8);  // the rings and whether somebody asked for one
   CHECK_FALSE(std::is_copy_constructible_v<ps::sequence>);
   CHECK((ps::cache_line == 64 || ps::cache_line == 128));
 }

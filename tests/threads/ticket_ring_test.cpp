@@ -20,7 +20,8 @@
 
 namespace ps = penstock;
 
-namespace penstock::inline PENSTOCK_ABI {
+namespace penstock {
+inline namespace PENSTOCK_ABI {
 
 /// Has a ring that nobody pushes to or pops from behave as if very many tickets had gone through
 /// it.
@@ -44,7 +45,8 @@ struct ticket_ring_access {
   }
 };
 
-}  // namespace penstock::inline PENSTOCK_ABI
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock
 
 namespace {
 

@@ -25,7 +25,7 @@ using record = ps::record<ps::field<"number", std::uint64_t>>;
 class own_batch {
  public:
   using record_type = record;
-  using device_type = ps::host_device;
+  using device_type = ps::cpu_device;
 
   own_batch() = default;
   own_batch(std::byte* data, const ps::batch_info& info, int& returned)
@@ -44,8 +44,8 @@ class own_batch {
   explicit operator bool() const { return data_ != nullptr; }
   [[nodiscard]] const std::byte* data() const { return data_; }
   [[nodiscard]] ps::batch_info info() const { return info_; }
-  void release_after(ps::host_stream_ref stream) {
-    ps::host_device{}.synchronize(stream);  // simple, and right
+  void release_after(ps::cpu_stream_ref stream) {
+    ps::cpu_device{}.synchronize(stream);  // simple, and right
     data_ = nullptr;
     ++*returned_;
   }
@@ -60,10 +60,10 @@ static_assert(ps::source_batch<own_batch>);
 /// A producer of somebody's own: four batches of two numbers an epoch, from one buffer.
 struct own_source {
   using record_type = record;
-  using device_type = ps::host_device;
+  using device_type = ps::cpu_device;
   using batch_type = own_batch;
 
-  [[nodiscard]] device_type where() const { return {}; }
+  [[nodiscard]] device_type device() const { return {}; }
   [[nodiscard]] const ps::batch_layout<record>& layout() const { return layout_; }
   void start(const ps::batch_position& from, std::uint64_t last_epoch) {
     next_ = from.epoch * 4 + from.batch;
@@ -88,19 +88,19 @@ struct own_source {
   std::uint64_t end_ = 0;
 };
 static_assert(ps::batch_source<own_source>);
-static_assert(ps::source_batch<ps::host_batch<record, ps::host_device>>);
+static_assert(ps::source_batch<ps::host_batch<record, ps::cpu_device>>);
 
 // Batches that are none.
 struct copyable_batch {
   using record_type = record;
-  using device_type = ps::host_device;
+  using device_type = ps::cpu_device;
   explicit operator bool() const { return false; }
   [[nodiscard]] const std::byte* data() const { return nullptr; }
   [[nodiscard]] ps::batch_info info() const { return {}; }
-  void release_after(ps::host_stream_ref) {}
+  void release_after(ps::cpu_stream_ref) {}
 };
 struct batch_never_released : own_batch {
-  void release_after(ps::host_stream_ref) = delete;
+  void release_after(ps::cpu_stream_ref) = delete;
 };
 struct batch_without_info : own_batch {
   void info() const {}
@@ -138,7 +138,7 @@ struct no_device : own_source {
   using device_type = int;
 };
 struct where_changes : own_source {
-  [[nodiscard]] device_type where() { return {}; }
+  [[nodiscard]] device_type device() { return {}; }
 };
 static_assert(!ps::batch_source<stop_throws>);
 static_assert(!ps::batch_source<start_without_position>);
@@ -152,7 +152,7 @@ static_assert(!ps::batch_source<int>);
 }  // namespace
 
 TEST_CASE("a producer of one's own feeds a transfer", "[transfer]") {
-  const ps::host_device device;
+  const ps::cpu_device device;
   own_source source;
   ps::transfer feed{source, device.inline_stream()};
   std::vector<std::uint64_t> seen;
@@ -165,7 +165,7 @@ TEST_CASE("a producer of one's own feeds a transfer", "[transfer]") {
                                            16, 17, 18, 19, 20, 21, 22, 23});
   CHECK(epochs == std::vector<std::uint64_t>{1, 1, 1, 1, 2, 2, 2, 2});
   CHECK(*source.returned == 8);
-  CHECK_FALSE(feed.failure().has_value());
+  CHECK_FALSE(feed.last_failure().has_value());
 }
 
 TEST_CASE("nothing is taken from a source without a slot to put it", "[transfer]") {
@@ -177,7 +177,7 @@ TEST_CASE("nothing is taken from a source without a slot to put it", "[transfer]
     int taken = 0;
   };
   counting source;
-  const ps::host_device device;
+  const ps::cpu_device device;
   ps::transfer feed{source, device.inline_stream(), {.depth = 2}};
   std::vector<decltype(feed)::batch_type> held;
   const auto hoard = [&] {
@@ -198,7 +198,7 @@ TEST_CASE("a source that says nothing of its failures still passes on what it th
     int calls = 0;
   };
   failing source;
-  const ps::host_device device;
+  const ps::cpu_device device;
   ps::transfer feed{source, device.inline_stream()};
   std::uint64_t seen = 0;
   const auto consume = [&] {
@@ -206,7 +206,7 @@ TEST_CASE("a source that says nothing of its failures still passes on what it th
   };
   CHECK_THROWS_MATCHES(consume(), std::runtime_error, Catch::Matchers::Message("producer failed"));
   CHECK(seen == 4);
-  CHECK_FALSE(feed.failure().has_value());
+  CHECK_FALSE(feed.last_failure().has_value());
   consume();
   CHECK(seen == 12);
 }

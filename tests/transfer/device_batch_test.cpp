@@ -13,8 +13,8 @@
 #include <utility>
 #include <vector>
 
-#include <penstock/threads/sequence.hpp>
 #include <penstock/memory/detail/last_owner.hpp>
+#include <penstock/threads/sequence.hpp>
 
 #include "support/catch.hpp"
 #include "support/gated_device.hpp"
@@ -83,7 +83,7 @@ struct host_memory {
   }
   [[nodiscard]] const std::byte* data() const { return bytes->data(); }
   [[nodiscard]] const ps::batch_info& info() const { return shape; }
-  void release_after(ps::host_stream_ref stream) {
+  void release_after(ps::cpu_stream_ref stream) {
     stream.launch([kept = bytes] {});  // the copy may still read it
     released = true;
   }
@@ -94,10 +94,10 @@ struct host_memory {
 };
 
 std::shared_ptr<ring> make_ring(const watched_device& device, std::size_t depth) {
-  return ps::detail::shared_by_leases<ring, ps::host_stream_ref>(device, layout, depth);
+  return ps::detail::shared_by_leases<ring, ps::cpu_stream_ref>(device, layout, depth);
 }
 
-lease hand_out(const std::shared_ptr<ring>& slots, std::size_t slot, ps::host_stream_ref stream) {
+lease hand_out(const std::shared_ptr<ring>& slots, std::size_t slot, ps::cpu_stream_ref stream) {
   slots->wait_for_copy(slot, stream);
   return lease{slots, slot, stream};
 }
@@ -133,11 +133,11 @@ TEST_CASE("device slots lie at fixed addresses, one behind the other", "[transfe
 
 TEST_CASE("slots of more bytes than an address can count are out of memory", "[transfer]") {
   using wide = ps::record<ps::field<"x", std::uint8_t, ps::dyn>>;
-  using slots = ps::device_slots<wide, ps::host_device>;
+  using slots = ps::device_slots<wide, ps::cpu_device>;
   const std::size_t length = (std::size_t{1} << 62) + 256;  // four of them: 1024, modulo 2^64
   const ps::batch_layout<wide> huge{ps::record_extents<wide>{{length}}, 1};
-  CHECK_THROWS_AS(slots(ps::host_device{}, huge, 4), ps::out_of_memory);
-  CHECK_THROWS_AS(slots(ps::host_device{}, huge, 3), ps::out_of_memory);  // which do not wrap
+  CHECK_THROWS_AS(slots(ps::cpu_device{}, huge, 4), ps::out_of_memory);
+  CHECK_THROWS_AS(slots(ps::cpu_device{}, huge, 3), ps::out_of_memory);  // which do not wrap
 }
 
 TEST_CASE("a lease says what it holds, and gives the device's memory as views", "[transfer]") {
@@ -217,7 +217,7 @@ TEST_CASE("work on the lease's stream waits for the copy, and the caller does no
     });
     CHECK_FALSE(happens(ran));
     device.open_copies();
-    device.synchronize(ps::host_stream_ref{stream});
+    device.synchronize(ps::cpu_stream_ref{stream});
     CHECK(seen == 3);
   }
 }

@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include <penstock/threads/sequence.hpp>
 #include <penstock/load/loader.hpp>
+#include <penstock/threads/sequence.hpp>
 #include <penstock/transfer/transfer.hpp>
 
 #include "support/catch.hpp"
@@ -60,7 +60,7 @@ struct gated_transform {
   void open() const { state->gate.store(0); }
 
   void enqueue(ps::const_batch_view<numbered::record_type> in, ps::batch_view<made> out,
-               ps::host_stream_ref stream) {
+               ps::cpu_stream_ref stream) {
     state->sizes.push_back(in.size());
     if (out.size() != in.size()) throw std::logic_error("two sizes");
     if (state->calls++ == state->fails) throw std::domain_error("told to fail");
@@ -71,9 +71,9 @@ struct gated_transform {
     });
   }
 };
-static_assert(ps::device_transform<gated_transform, numbered::record_type, ps::host_device>);
-static_assert(!ps::device_transform<int, numbered::record_type, ps::host_device>);
-static_assert(!ps::device_transform<gated_transform, made, ps::host_device>);
+static_assert(ps::device_transform<gated_transform, numbered::record_type, ps::cpu_device>);
+static_assert(!ps::device_transform<int, numbered::record_type, ps::cpu_device>);
+static_assert(!ps::device_transform<gated_transform, made, ps::cpu_device>);
 
 ps::loader_options ten_each(std::size_t workers) {
   return {.batch_size = 10, .workers = workers, .prefetch = 4};
@@ -110,7 +110,7 @@ TEST_CASE("a feed with a transform hands out what the transform makes", "[transf
       for (std::size_t i = 0; i < view.size(); ++i) right += is_made_of(view, i, first + i);
     });
   }
-  device.synchronize(ps::host_stream_ref{stream});
+  device.synchronize(ps::cpu_stream_ref{stream});
   CHECK(right == 190);
   // Still one copy a batch, of the bytes that it has before the transform.
   CHECK(device.copies() == 20);
@@ -124,7 +124,7 @@ TEST_CASE("samples that fill a batch up are transformed as well", "[transfer]") 
   ps::loader loader{numbered{15},
                     ps::sequential{},
                     device,
-                    {.batch_size = 10, .workers = 0, .last = ps::last_batch::pad}};
+                    {.batch_size = 10, .workers = 0, .last_batch = ps::partial_batch::pad}};
   gated_transform transform;
   ps::transfer feed{loader, device.inline_stream(), transform};
   std::vector<std::size_t> valid;
@@ -151,7 +151,7 @@ TEST_CASE("work on a batch waits for its transform, and the caller does not", "[
   while (device.copies() < 1) std::this_thread::yield();
   CHECK_FALSE(happens(ran));
   transform.open();
-  device.synchronize(ps::host_stream_ref{stream});
+  device.synchronize(ps::cpu_stream_ref{stream});
   CHECK(right);
 }
 
@@ -183,7 +183,7 @@ TEST_CASE("a batch is not copied over the one that its transform has yet to read
   CHECK_FALSE(copied);
   transform.open();
   for (++it; it != range.end(); ++it) look(*it);
-  device.synchronize(ps::host_stream_ref{stream});
+  device.synchronize(ps::cpu_stream_ref{stream});
   CHECK(right == 10);
 }
 
@@ -212,7 +212,7 @@ TEST_CASE("the next copy runs under the work on the slot, and its transform wait
   }
   CHECK_FALSE(transformed);
   step.store(1);
-  device.synchronize(ps::host_stream_ref{stream});
+  device.synchronize(ps::cpu_stream_ref{stream});
   CHECK(right);
   CHECK(is_made_of(std::as_const(*it).view(), 0, 10));
 }
@@ -249,14 +249,14 @@ TEST_CASE("what a transform throws is told as a failed transfer, and the feed go
   };
   CHECK_THROWS_AS(consume(), std::domain_error);
   CHECK(seen <= 3);
-  REQUIRE(feed.failure().has_value());
-  CHECK(feed.failure()->stage == "transfer");
-  CHECK(feed.failure()->epoch == 2);
-  CHECK(feed.failure()->batch == 3);
+  REQUIRE(feed.last_failure().has_value());
+  CHECK(feed.last_failure()->stage == "transfer");
+  CHECK(feed.last_failure()->epoch == 2);
+  CHECK(feed.last_failure()->batch == 3);
   seen = 0;
   consume();
   CHECK(seen == 10);
-  CHECK_FALSE(feed.failure().has_value());
+  CHECK_FALSE(feed.last_failure().has_value());
 }
 
 TEST_CASE("what a transform has queued before it throws has run before the error comes out",
@@ -265,7 +265,7 @@ TEST_CASE("what a transform has queued before it throws has run before the error
   ps::loader loader{numbered{20}, ps::sequential{}, device, ten_each(0)};
   auto stream = device.make_stream();
   ps::sequence gate;
-  const auto bad = [&gate](auto, auto, ps::host_stream_ref on) {
+  const auto bad = [&gate](auto, auto, ps::cpu_stream_ref on) {
     on.launch([&gate] { gate.wait([](std::uint32_t open) { return open != 0; }); });
     throw std::domain_error("behind what it has queued");
   };
@@ -361,7 +361,7 @@ TEST_CASE("a lease of a feed with a transform outlives it", "[transfer]") {
       if (batch.index() == 4) kept = std::move(batch);
     }
   }
-  device.synchronize(ps::host_stream_ref{stream});
+  device.synchronize(ps::cpu_stream_ref{stream});
   CHECK(is_made_of(std::as_const(kept).view(), 3, 43));
   CHECK(device.device_bytes() > 0);
   kept = {};
@@ -397,7 +397,7 @@ struct doubled {
     if (layout.batch_size() == 3) ++*prepared;
   }
   void enqueue(ps::const_batch_view<strip> in, ps::batch_view<wide> out,
-               ps::host_stream_ref stream) const {
+               ps::cpu_stream_ref stream) const {
     stream.launch([from = ps::get<"x">(in), to = ps::get<"x">(out)] {
       for (std::size_t n = 0; n < from.extent(0); ++n) {
         for (std::size_t i = 0; i < from.extent(1); ++i) to(n, i, 0) = to(n, i, 1) = from(n, i);
@@ -420,7 +420,7 @@ bool holds(const ps::const_batch_view<wide>& batch, std::uint64_t first) {
 
 TEST_CASE("a transform tells its extents from those that come in, and is prepared once",
           "[transfer]") {
-  const ps::host_device device;
+  const ps::cpu_device device;
   const doubled transform;
   ps::loader loader{strips{}, ps::sequential{}, device, {.batch_size = 3, .workers = 0}};
   ps::transfer feed{loader, device.inline_stream(), transform};
@@ -435,10 +435,10 @@ TEST_CASE("a transform tells its extents from those that come in, and is prepare
 }
 
 TEST_CASE("a function that puts work on the stream is a transform", "[transfer]") {
-  const ps::host_device device;
+  const ps::cpu_device device;
   auto stream = device.make_stream();
   ps::loader loader{strips{}, ps::sequential{}, device, {.batch_size = 3, .workers = 1}};
-  const auto twice = [made = doubled{}](auto in, auto out, ps::host_stream_ref on) {
+  const auto twice = [made = doubled{}](auto in, auto out, ps::cpu_stream_ref on) {
     made.enqueue(in, out, on);
   };
   ps::transfer feed{loader, stream, ps::on_stream<wide>(twice, {{5}}), {.depth = 2}};
@@ -449,7 +449,7 @@ TEST_CASE("a function that puts work on the stream is a transform", "[transfer]"
         [&right, first, view = std::as_const(batch).view()] { right += holds(view, first); });
     first += batch.size();
   }
-  device.synchronize(ps::host_stream_ref{stream});
+  device.synchronize(ps::cpu_stream_ref{stream});
   CHECK(right == 3);
 }
 
@@ -467,7 +467,7 @@ TEST_CASE("a transform is enqueued with the feed's device as the current one", "
   const scoped_device device;
   ps::loader loader{numbered{20}, ps::sequential{}, device, ten_each(0)};
   std::vector<int> seen;
-  const auto note = [&](auto in, auto out, ps::host_stream_ref on) {
+  const auto note = [&](auto in, auto out, ps::cpu_stream_ref on) {
     seen.push_back(*device.entered);
     on.launch([in, out] { make(in, out); });
   };

@@ -26,7 +26,7 @@ constexpr std::size_t slot_bytes = 512 + 256;
 
 auto labels_plus_1000() {
   return ps::on_stream<made>(
-      [](ps::const_batch_view<record> in, ps::batch_view<made> out, ps::host_stream_ref stream) {
+      [](ps::const_batch_view<record> in, ps::batch_view<made> out, ps::cpu_stream_ref stream) {
         stream.launch([in, out] {
           for (std::size_t i = 0; i < in.size(); ++i) {
             ps::get<"label">(out)(i) = ps::get<"label">(in)(i) + 1000;
@@ -38,13 +38,13 @@ auto labels_plus_1000() {
 
 /// Adds the labels of each batch, on the stream, to the end of `seen`.
 template <class Feed>
-void collect(Feed& feed, ps::host_stream& stream, std::vector<std::uint64_t>& seen) {
+void collect(Feed& feed, ps::cpu_stream& stream, std::vector<std::uint64_t>& seen) {
   for (auto& batch : feed.epochs(0, 3)) {
     stream.launch([&seen, view = ps::get<"label">(batch)] {
       for (const auto label : view.flat()) seen.push_back(label);
     });
   }
-  ps::host_device{}.synchronize(ps::host_stream_ref{stream});
+  ps::cpu_device{}.synchronize(ps::cpu_stream_ref{stream});
 }
 
 }  // namespace
@@ -116,7 +116,7 @@ TEST_CASE("a feed of a loader with a single slot gives all batches, right and in
                          .prefetch = 7,
                          .run = 3,
                          .budget = ps::memory_budget::bytes(slot_bytes),
-                         .over_budget = ps::over_budget::fewer_slots}};
+                         .when_over_budget = ps::budget_action::fewer_slots}};
       REQUIRE(loader.footprint().slot_count == 1);
       std::vector<std::uint64_t> seen;
       std::vector<std::uint64_t> expected;

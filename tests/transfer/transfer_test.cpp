@@ -50,7 +50,7 @@ TEST_CASE("every batch arrives whole, in order, by one copy of its used bytes", 
       for (const auto label : view.flat()) seen.push_back(label);
     });
   }
-  device.synchronize(ps::host_stream_ref{stream});
+  device.synchronize(ps::cpu_stream_ref{stream});
   REQUIRE(seen.size() == 190);
   for (std::size_t i = 0; i < seen.size(); ++i) CHECK(seen[i] == i % 95);
   CHECK(device.copies() == 20);
@@ -74,7 +74,7 @@ TEST_CASE("copies of the next batches run under the work on this one", "[transfe
   while (device.copies() < 3) std::this_thread::yield();
   CHECK(it->index() == 1);
   step.store(1);
-  device.synchronize(ps::host_stream_ref{stream});
+  device.synchronize(ps::cpu_stream_ref{stream});
   CHECK(labels_of(*it).front() == 10);
 }
 
@@ -95,7 +95,7 @@ TEST_CASE("work on a batch waits for its copy", "[transfer]") {
   CHECK(device.copies() == 0);
   CHECK_FALSE(ran);
   device.open_copies();
-  device.synchronize(ps::host_stream_ref{stream});
+  device.synchronize(ps::cpu_stream_ref{stream});
   CHECK(ran);
   CHECK(first == 0);
 }
@@ -142,7 +142,7 @@ TEST_CASE("without a stream a transform runs on the copy stream, and the body ge
   const gated_device device;
   ps::loader loader{numbered{100}, ps::sequential{}, device, ten_each(1)};
   ps::transfer feed{loader, device,
-                    ps::on_stream<doubled>([](auto in, auto out, ps::host_stream_ref on) {
+                    ps::on_stream<doubled>([](auto in, auto out, ps::cpu_stream_ref on) {
                       on.launch([from = ps::get<"label">(in), to = ps::get<"label">(out)] {
                         for (std::size_t i = 0; i < from.size(); ++i) to(i) = 2 * from(i);
                       });
@@ -176,7 +176,7 @@ TEST_CASE("a device slot is overwritten only after the work that was queued at i
   // The copy into the slot can't have run: one copy, of batch 0.
   CHECK(device.copies() == 1);
   step.store(1);
-  device.synchronize(ps::host_stream_ref{stream});
+  device.synchronize(ps::cpu_stream_ref{stream});
   CHECK(seen == std::vector<std::uint64_t>{0, 10});
 }
 
@@ -201,8 +201,8 @@ TEST_CASE("a lease used on a second stream is released behind that one too", "[t
   ++it;
   CHECK(device.copies() == 1);
   step.store(1);
-  device.synchronize(ps::host_stream_ref{stream});
-  device.synchronize(ps::host_stream_ref{second});
+  device.synchronize(ps::cpu_stream_ref{stream});
+  device.synchronize(ps::cpu_stream_ref{second});
   CHECK(seen == 0);
   CHECK(labels_of(*it).front() == 10);
 }
@@ -236,10 +236,10 @@ TEST_CASE("an error of the source waits for its turn behind the batches before i
   wait_until_all_read(data, 46);  // five slots; of batch 2 nothing behind the bad sample
   ++it;                           // pulls batch 1, and finds batch 2 in error behind it
   CHECK(it->index() == 1);
-  CHECK_FALSE(feed.failure().has_value());
+  CHECK_FALSE(feed.last_failure().has_value());
   CHECK_THROWS_AS(++it, bad_sample);
-  REQUIRE(feed.failure().has_value());
-  CHECK(feed.failure()->sample == 25);
+  REQUIRE(feed.last_failure().has_value());
+  CHECK(feed.last_failure()->sample == 25);
 }
 
 TEST_CASE("a copy that the device refuses is reported as the transfer's", "[transfer]") {
@@ -253,10 +253,10 @@ TEST_CASE("a copy that the device refuses is reported as the transfer's", "[tran
   };
   CHECK_THROWS_AS(consume(), device_fault);
   CHECK(seen == 3);
-  REQUIRE(feed.failure().has_value());
-  CHECK(feed.failure()->stage == "transfer");
-  CHECK(feed.failure()->epoch == 2);
-  CHECK(feed.failure()->batch == 3);
+  REQUIRE(feed.last_failure().has_value());
+  CHECK(feed.last_failure()->stage == "transfer");
+  CHECK(feed.last_failure()->epoch == 2);
+  CHECK(feed.last_failure()->batch == 3);
   seen = 0;
   consume();  // the feed is usable again
   CHECK(seen == 10);

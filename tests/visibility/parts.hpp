@@ -17,7 +17,7 @@ struct numbers {
   }
 };
 
-using loader = penstock::loader<numbers, penstock::sequential, penstock::host_device>;
+using loader = penstock::loader<numbers, penstock::sequential, penstock::cpu_device>;
 
 // The first library.
 [[gnu::visibility("default")]] loader make(std::uint64_t count, std::size_t batch_size);

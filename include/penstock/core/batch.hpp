@@ -11,7 +11,8 @@
 #include <penstock/core/record.hpp>
 #include <penstock/core/tensor_view.hpp>
 
-namespace penstock::inline PENSTOCK_ABI {
+namespace penstock {
+inline namespace PENSTOCK_ABI {
 
 namespace detail {
 
@@ -239,4 +240,5 @@ template <name Name, class Batch>
   requires requires { typename std::remove_cvref_t<Batch>::record_type; }
 [[nodiscard]] decltype(auto) get(Batch&& batch) noexcept { return batch.template get<Name>(); }
 
-}  // namespace penstock::inline PENSTOCK_ABI
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

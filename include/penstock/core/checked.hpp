@@ -51,13 +51,13 @@
 /// - a lease that is used (`get`, `view`, `data`, `release_after`, `also_used_on`) on a second thread
 ///   without a move in between, or that holds no batch. Any thread may end it, and use its views;
 /// - two threads that advance one loop at once;
-/// - on the host device, an element of a device batch (`operator()`, `[]`) that is used before the
+/// - on the CPU device, an element of a device batch (`operator()`, `[]`) that is used before the
 ///   batch's copy is complete; and a batch whose data the loop's body has taken (`data`, `flat`),
 ///   though the feed was given a stream and nobody has used that stream until the lease ended;
 /// - `used_on(stream)` for a stream that the end of the lease does not wait for.
 ///
 /// Free memory is filled with 0xFF, which is NaN in every float format and -1 in every signed integer:
-/// host slots when they come back, or once the copy out of them is done, and the slots of a host device
+/// host slots when they come back, or once the copy out of them is done, and the slots of a CPU device
 /// behind the work that used them. What a dataset left unwritten shows as well. Under
 /// AddressSanitizer, a host slot that was released while no copy ran must not be touched until it is
 /// refilled.
@@ -67,7 +67,8 @@
 /// that was destroyed before the lease. Every build throws for a stream of another device
 /// (`also_used_on`), and at the next step for a lease that ended during a capture of its stream.
 
-namespace penstock::inline PENSTOCK_ABI {
+namespace penstock {
+inline namespace PENSTOCK_ABI {
 
 namespace detail {
 
@@ -102,7 +103,7 @@ namespace detail {
 
 inline constexpr bool checked = true;
 
-/// Whether the calling thread is a host stream's.
+/// Whether the calling thread is a CPU stream's.
 [[nodiscard, gnu::visibility("default")]] inline bool& runs_a_stream() noexcept {
   thread_local bool runs = false;
   return runs;
@@ -507,7 +508,8 @@ class call_gate {
 
 static_assert(std::is_trivially_copyable_v<detail::lease_tag>);
 
-}  // namespace penstock::inline PENSTOCK_ABI
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock
 
 #undef PENSTOCK_HOST_DEVICE
 #undef PENSTOCK_ADDRESS_SANITIZER

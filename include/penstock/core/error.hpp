@@ -13,7 +13,8 @@
 
 #include <penstock/core/version.hpp>
 
-namespace penstock::inline PENSTOCK_ABI {
+namespace penstock {
+inline namespace PENSTOCK_ABI {
 
 /// The base of the exceptions that penstock itself makes, but for those of the standard that say it
 /// better: `std::logic_error` for a wrong call, its child `std::invalid_argument` for a number that
@@ -178,4 +179,5 @@ struct failure {
 
 static_assert(std::is_trivially_copyable_v<failure>, "copied where nothing may throw");
 
-}  // namespace penstock::inline PENSTOCK_ABI
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

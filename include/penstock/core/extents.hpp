@@ -13,7 +13,8 @@
 #define PENSTOCK_HOST_DEVICE
 #endif
 
-namespace penstock::inline PENSTOCK_ABI {
+namespace penstock {
+inline namespace PENSTOCK_ABI {
 
 /// An extent that is known only at run time: `field<"image", float, 3, dyn, dyn>`.
 inline constexpr std::size_t dyn = (std::numeric_limits<std::size_t>::max)();
@@ -85,6 +86,7 @@ class extents {
   [[no_unique_address]] detail::dynamic_extents<dynamic_rank> dynamic_;
 };
 
-}  // namespace penstock::inline PENSTOCK_ABI
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock
 
 #undef PENSTOCK_HOST_DEVICE

@@ -10,7 +10,8 @@
 #include <penstock/core/error.hpp>
 #include <penstock/core/record.hpp>
 
-namespace penstock::inline PENSTOCK_ABI {
+namespace penstock {
+inline namespace PENSTOCK_ABI {
 
 /// Where the fields of a batch lie in its slab.
 ///
@@ -139,4 +140,5 @@ class batch_layout {
   std::array<std::size_t, field_count> sample_bytes_{};
 };
 
-}  // namespace penstock::inline PENSTOCK_ABI
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

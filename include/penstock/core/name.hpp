@@ -7,7 +7,8 @@
 
 #include <penstock/core/version.hpp>
 
-namespace penstock::inline PENSTOCK_ABI {
+namespace penstock {
+inline namespace PENSTOCK_ABI {
 
 /// The name of a field, usable as a template argument: `field<"image", float>`, `get<"image">(b)`.
 ///
@@ -66,4 +67,5 @@ struct name {
   friend constexpr bool operator==(const name&, const name&) = default;
 };
 
-}  // namespace penstock::inline PENSTOCK_ABI
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

@@ -9,7 +9,8 @@
 #include <penstock/core/extents.hpp>
 #include <penstock/core/name.hpp>
 
-namespace penstock::inline PENSTOCK_ABI {
+namespace penstock {
+inline namespace PENSTOCK_ABI {
 
 /// One named array of a sample: an element type and the extents of one sample's array, outermost
 /// first. No extents make it a scalar. Extents are fixed or `dyn`.
@@ -124,4 +125,5 @@ class record_extents<record<Fields...>> {
   std::tuple<typename Fields::extents_type...> lengths_;
 };
 
-}  // namespace penstock::inline PENSTOCK_ABI
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

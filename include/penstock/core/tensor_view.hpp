@@ -16,7 +16,8 @@
 #define PENSTOCK_HOST_DEVICE
 #endif
 
-namespace penstock::inline PENSTOCK_ABI {
+namespace penstock {
+inline namespace PENSTOCK_ABI {
 
 template <class T, std::size_t... Extents>
 class tensor_view;
@@ -160,6 +161,7 @@ class tensor_view {
   [[no_unique_address]] detail::lease_tag lease_;
 };
 
-}  // namespace penstock::inline PENSTOCK_ABI
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock
 
 #undef PENSTOCK_HOST_DEVICE

@@ -39,7 +39,8 @@
 
 /// Everything public is `penstock::name`. The inline namespace carries the ABI version, so that two
 /// versions, or a checked and an unchecked build, do not share symbols in one program.
-namespace penstock::inline PENSTOCK_ABI {
+namespace penstock {
+inline namespace PENSTOCK_ABI {
 
 /// Major, minor and patch of the headers this translation unit was compiled with.
 struct version_number {
@@ -56,4 +57,5 @@ struct version_number {
 inline constexpr version_number version{PENSTOCK_VERSION_MAJOR, PENSTOCK_VERSION_MINOR,
                                         PENSTOCK_VERSION_PATCH};
 
-}  // namespace penstock::inline PENSTOCK_ABI
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

@@ -7,14 +7,15 @@
 #include <optional>
 #include <string>
 
-#include <penstock/cuda/detail/cuda_call.hpp>
 #include <penstock/cuda/cuda_error.hpp>
 #include <penstock/cuda/cuda_event.hpp>
 #include <penstock/cuda/cuda_pinned.hpp>
 #include <penstock/cuda/cuda_stream.hpp>
+#include <penstock/cuda/detail/cuda_call.hpp>
 #include <penstock/device/device.hpp>
 
-namespace penstock::inline PENSTOCK_ABI {
+namespace penstock {
+inline namespace PENSTOCK_ABI {
 
 /// A GPU, by the CUDA runtime. Needs `cuda_runtime_api.h` and the runtime library, no nvcc.
 ///
@@ -22,7 +23,7 @@ namespace penstock::inline PENSTOCK_ABI {
 ///     ps::transfer feed{loader, stream};  // a cudaStream_t
 ///
 /// Every call is checked, see `cuda_error`. The calling thread's current device is as before when a
-/// call returns, but for `enter_thread`; its capture mode too, so that a graph that another thread
+/// call returns, but for `make_current`; its capture mode too, so that a graph that another thread
 /// captures survives allocations and waits made here. A stream may be the default stream; the
 /// library's own streams do not wait for it.
 class cuda_device {
@@ -172,7 +173,7 @@ class cuda_device {
   }
 
   /// Makes this device the calling thread's, and its capture mode relaxed.
-  void enter_thread() const {
+  void make_current() const {
     detail::cuda_call("cudaSetDevice", [&] { return cudaSetDevice(ordinal_); });
     cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
     detail::cuda_call("cudaThreadExchangeStreamCaptureMode",
@@ -249,4 +250,5 @@ class cuda_device {
 
 static_assert(device<cuda_device>);
 
-}  // namespace penstock::inline PENSTOCK_ABI
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

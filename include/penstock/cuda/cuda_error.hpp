@@ -7,7 +7,8 @@
 
 #include <penstock/core/error.hpp>
 
-namespace penstock::inline PENSTOCK_ABI {
+namespace penstock {
+inline namespace PENSTOCK_ABI {
 
 /// A call to the CUDA runtime failed. The message says which, where, and what CUDA calls the error;
 /// the children below are the failures that a program can do something about.
@@ -145,7 +146,7 @@ template <class Error>
     case cudaErrorCompatNotSupportedOnDevice:
       throw_as<no_cuda_driver>(code, site, "no usable NVIDIA driver",
                                "install or update the driver (nvidia-smi shows it), or use "
-                               "penstock::host_device");
+                               "penstock::cpu_device");
     case cudaErrorInitializationError:
       throw_as<no_cuda_driver>(code, site, "no usable NVIDIA driver",
                                "in a child made by fork(), start CUDA in the child alone, or a new "
@@ -164,7 +165,7 @@ template <class Error>
       throw_as<no_cuda_device>(
           code, site, "no CUDA device",
           "look at CUDA_VISIBLE_DEVICES and at the container's devices, or use "
-          "penstock::host_device");
+          "penstock::cpu_device");
     case cudaErrorStreamCaptureUnsupported:
     case cudaErrorStreamCaptureInvalidated:
     case cudaErrorStreamCaptureMerge:
@@ -204,4 +205,5 @@ template <class Error>
 
 }  // namespace detail
 
-}  // namespace penstock::inline PENSTOCK_ABI
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

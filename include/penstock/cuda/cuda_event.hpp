@@ -10,7 +10,8 @@
 
 #include <penstock/cuda/detail/cuda_call.hpp>
 
-namespace penstock::inline PENSTOCK_ABI {
+namespace penstock {
+inline namespace PENSTOCK_ABI {
 
 /// Refers to a CUDA event of anyone's, and owns nothing: the event must outlive its use.
 class cuda_event_ref {
@@ -79,4 +80,5 @@ class cuda_event {
   cudaEvent_t handle_ = nullptr;
 };
 
-}  // namespace penstock::inline PENSTOCK_ABI
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

@@ -6,10 +6,11 @@
 #include <cstddef>
 #include <utility>
 
-#include <penstock/cuda/detail/cuda_call.hpp>
 #include <penstock/cuda/cuda_stream.hpp>
+#include <penstock/cuda/detail/cuda_call.hpp>
 
-namespace penstock::inline PENSTOCK_ABI {
+namespace penstock {
+inline namespace PENSTOCK_ABI {
 
 /// Owns a CUDA graph: work that is described and not yet made ready to run. Move-only.
 class cuda_graph {
@@ -94,4 +95,5 @@ class cuda_graph_exec {
   cudaGraphExec_t handle_ = nullptr;
 };
 
-}  // namespace penstock::inline PENSTOCK_ABI
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

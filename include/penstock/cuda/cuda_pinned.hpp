@@ -19,11 +19,12 @@
 #include <utility>
 #include <vector>
 
-#include <penstock/cuda/detail/cuda_call.hpp>
 #include <penstock/cuda/cuda_error.hpp>
+#include <penstock/cuda/detail/cuda_call.hpp>
 #include <penstock/device/device.hpp>
 
-namespace penstock::inline PENSTOCK_ABI {
+namespace penstock {
+inline namespace PENSTOCK_ABI {
 
 /// Pinned memory up to this size is taken by one `cudaHostAlloc`; larger memory is mapped in huge
 /// pages, touched by several threads and registered, which is several times faster.
@@ -324,4 +325,5 @@ inline void cuda_unregister(void* data) noexcept {
 
 }  // namespace detail
 
-}  // namespace penstock::inline PENSTOCK_ABI
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

@@ -10,7 +10,8 @@
 
 #include <penstock/cuda/detail/cuda_call.hpp>
 
-namespace penstock::inline PENSTOCK_ABI {
+namespace penstock {
+inline namespace PENSTOCK_ABI {
 
 /// Refers to a CUDA stream of anyone's, and owns nothing: the stream must outlive its use. Comes from a
 /// `cudaStream_t`, and from whatever has a `get()` that gives one, implicitly; not from a number or
@@ -81,4 +82,5 @@ class cuda_stream {
   cudaStream_t handle_ = nullptr;
 };
 
-}  // namespace penstock::inline PENSTOCK_ABI
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

@@ -17,7 +17,8 @@
 #include <penstock/cuda/cuda_stream.hpp>
 #include <penstock/cuda/detail/transform_kernel.cuh>
 
-namespace penstock::inline PENSTOCK_ABI {
+namespace penstock {
+inline namespace PENSTOCK_ABI {
 
 namespace detail {
 
@@ -258,4 +259,5 @@ struct scaled_and_shifted {
           static_cast<float>(-by.mean / by.deviation)};
 }
 
-}  // namespace penstock::inline PENSTOCK_ABI
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

@@ -11,18 +11,19 @@
 #include <utility>
 #include <vector>
 
-#include <penstock/cuda/detail/cuda_call.hpp>
 #include <penstock/cuda/cuda_device.hpp>
 #include <penstock/cuda/cuda_error.hpp>
 #include <penstock/cuda/cuda_graph.hpp>
 #include <penstock/cuda/cuda_stream.hpp>
+#include <penstock/cuda/detail/cuda_call.hpp>
 
-namespace penstock::inline PENSTOCK_ABI {
+namespace penstock {
+inline namespace PENSTOCK_ABI {
 
 /// Replays a step as a CUDA graph: one launch in place of the step's many. Possible because a feed's
 /// device slots lie at fixed addresses; one graph is kept for each pair of slot and batch size.
 ///
-///     ps::cuda_graphs graphs{device};
+///     ps::step_graphs graphs{device};
 ///     for (auto& batch : feed.epochs(0, 5)) {
 ///       graphs.launch(batch, stream, [&](ps::cuda_stream_ref on) {
 ///         train_step(ps::get<"image">(batch), ps::get<"label">(batch), on);
@@ -45,10 +46,10 @@ namespace penstock::inline PENSTOCK_ABI {
 /// One object for one feed and one step. Used by one thread at a time. Memory is bounded by slots x
 /// different sizes: two sizes, where the last batch is short. Replays of one graph run in order;
 /// synchronise with them before memory that they use goes, and before this object does.
-class cuda_graphs {
+class step_graphs {
  public:
   /// For steps of this device.
-  explicit cuda_graphs(const cuda_device& device) : device_(device) {}
+  explicit step_graphs(const cuda_device& device) : device_(device) {}
 
   /// Runs `step` on the batch's samples in `stream`; by replay, if it was captured before. Blocks
   /// nothing but for the first time. Throws what the step throws, `capture_in_progress` when the step
@@ -93,8 +94,8 @@ class cuda_graphs {
       if (known.slot != slot || known.size != size) continue;
       if (known.address != address) {
         throw std::logic_error(
-            "penstock::cuda_graphs: slot " + std::to_string(slot) +
-            " was captured at another address: one cuda_graphs for one feed, or clear() between");
+            "penstock::step_graphs: slot " + std::to_string(slot) +
+            " was captured at another address: one step_graphs for one feed, or clear() between");
       }
       known.graph.launch(stream);
       return;
@@ -149,7 +150,7 @@ class cuda_graphs {
     auto [graph, code] = end_capture(on);
     if (code != cudaSuccess) throw_not_captured(code);
     if (unseen != cudaSuccess) {
-      detail::throw_cuda_error(unseen, "a call in the step of cuda_graphs, which did not look");
+      detail::throw_cuda_error(unseen, "a call in the step of step_graphs, which did not look");
     }
     require_work(graph);
     return std::move(graph);
@@ -177,7 +178,7 @@ class cuda_graphs {
           code, site, "a step can't be captured as a CUDA graph",
           "it synchronised, allocated, left a forked stream unjoined, or used the default stream: "
           "do "
-          "that before the loop, use the stream it is given, or run the step without cuda_graphs");
+          "that before the loop, use the stream it is given, or run the step without step_graphs");
     }
   }
 
@@ -188,7 +189,7 @@ class cuda_graphs {
                       [&] { return cudaGraphGetNodes(graph.get(), nullptr, &nodes); });
     if (nodes != 0) return;
     throw std::logic_error(
-        "penstock::cuda_graphs: the step put no work on the stream that it was given as its "
+        "penstock::step_graphs: the step put no work on the stream that it was given as its "
         "argument: does it use another one?");
   }
 
@@ -197,4 +198,5 @@ class cuda_graphs {
   std::vector<entry> entries_;
 };
 
-}  // namespace penstock::inline PENSTOCK_ABI
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

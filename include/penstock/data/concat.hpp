@@ -19,7 +19,8 @@
 #include <penstock/core/record.hpp>
 #include <penstock/data/dataset.hpp>
 
-namespace penstock::inline PENSTOCK_ABI {
+namespace penstock {
+inline namespace PENSTOCK_ABI {
 
 /// Datasets that can't be joined: their extents differ, or together they have more samples than 64
 /// bits count. `part()` is the first one that does not fit, counted from 0.
@@ -209,4 +210,5 @@ template <class... Parts>
   }
 }
 
-}  // namespace penstock::inline PENSTOCK_ABI
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

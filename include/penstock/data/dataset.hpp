@@ -16,7 +16,8 @@
 #include <penstock/core/record.hpp>
 #include <penstock/order/random.hpp>
 
-namespace penstock::inline PENSTOCK_ABI {
+namespace penstock {
+inline namespace PENSTOCK_ABI {
 
 /// What a run of samples is read with, besides their indices: the key of the random bits, memory for
 /// intermediate samples, and the place where a failing read is noted. Made by `reader`; an adaptor
@@ -34,7 +35,7 @@ class run_context {
     return sample_generator{key_.at_stage(stage), samples_[i]};
   }
 
-  /// Notes that the i-th sample is worked on now: what `failure()` names if it throws, and a warning
+  /// Notes that the i-th sample is worked on now: what `last_failure()` names if it throws, and a warning
   /// while it hangs. Where `i` is no sample of the run, the run's first is named, and not as exact.
   void at(std::size_t i) const noexcept {
     progress_->store(first_ + i, std::memory_order_relaxed);  // says nothing about other memory
@@ -347,4 +348,5 @@ struct stored_dataset<D&> {
 template <class D>
 using stored_dataset_t = typename detail::stored_dataset<D>::type;
 
-}  // namespace penstock::inline PENSTOCK_ABI
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

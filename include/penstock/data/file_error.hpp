@@ -8,7 +8,8 @@
 
 #include <penstock/core/error.hpp>
 
-namespace penstock::inline PENSTOCK_ABI {
+namespace penstock {
+inline namespace PENSTOCK_ABI {
 
 /// A file is not what it should be. Says which file, at which byte (of the content that is read: the
 /// compressed bytes where the compression is damaged), what was expected and what was found. The types derived from it say what kind of problem it is.
@@ -81,4 +82,5 @@ class [[gnu::visibility("default")]] file_corrupt : public file_error {
   using file_error::file_error;
 };
 
-}  // namespace penstock::inline PENSTOCK_ABI
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

@@ -20,7 +20,8 @@
 
 #include <penstock/data/file_error.hpp>
 
-namespace penstock::inline PENSTOCK_ABI {
+namespace penstock {
+inline namespace PENSTOCK_ABI {
 
 namespace detail {
 
@@ -159,4 +160,5 @@ template <byte_source Source>
   return read_bytes(source, max_bytes);
 }
 
-}  // namespace penstock::inline PENSTOCK_ABI
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

@@ -18,7 +18,8 @@
 #include <penstock/data/file_error.hpp>
 #include <penstock/data/file_source.hpp>
 
-namespace penstock::inline PENSTOCK_ABI {
+namespace penstock {
+inline namespace PENSTOCK_ABI {
 
 /// The content of a gzip file (RFC 1952), one member or several, unpacked while it is read.
 /// Checksums and lengths are verified when the end of each member is reached. Needs zlib: the CMake
@@ -147,4 +148,5 @@ inline constexpr gzip_opener gzip{};
   return read_bytes(source, max_bytes);
 }
 
-}  // namespace penstock::inline PENSTOCK_ABI
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

@@ -13,14 +13,15 @@
 #include <vector>
 
 #include <penstock/core/batch.hpp>
-#include <penstock/data/file_error.hpp>
 #include <penstock/core/record.hpp>
 #include <penstock/data/dataset.hpp>
+#include <penstock/data/file_error.hpp>
 #include <penstock/data/file_source.hpp>
 #include <penstock/data/idx_file.hpp>
 #include <penstock/data/memory_dataset.hpp>
 
-namespace penstock::inline PENSTOCK_ABI {
+namespace penstock {
+inline namespace PENSTOCK_ABI {
 
 /// A sample of MNIST and of the data sets in its form.
 using digit_record = record<field<"image", std::uint8_t, 28, 28>, field<"label", std::uint8_t>>;
@@ -163,4 +164,5 @@ class idx_dataset {
 
 static_assert(dataset<idx_dataset<>>);
 
-}  // namespace penstock::inline PENSTOCK_ABI
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

@@ -16,7 +16,8 @@
 #include <penstock/data/file_error.hpp>
 #include <penstock/data/file_source.hpp>
 
-namespace penstock::inline PENSTOCK_ABI {
+namespace penstock {
+inline namespace PENSTOCK_ABI {
 
 /// The element types of the IDX format, by their codes in its header.
 enum class idx_type : std::uint8_t {
@@ -252,4 +253,5 @@ class idx_file {
   std::vector<std::byte> bytes_;
 };
 
-}  // namespace penstock::inline PENSTOCK_ABI
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

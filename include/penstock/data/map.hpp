@@ -14,11 +14,12 @@
 #include <penstock/core/error.hpp>
 #include <penstock/core/layout.hpp>
 #include <penstock/core/record.hpp>
-#include <penstock/data/detail/adaptor.hpp>
 #include <penstock/data/dataset.hpp>
+#include <penstock/data/detail/adaptor.hpp>
 #include <penstock/order/random.hpp>
 
-namespace penstock::inline PENSTOCK_ABI {
+namespace penstock {
+inline namespace PENSTOCK_ABI {
 
 namespace detail {
 
@@ -257,4 +258,5 @@ template <record_type Out, class F>
   }
 }
 
-}  // namespace penstock::inline PENSTOCK_ABI
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

@@ -18,7 +18,8 @@
 #include <penstock/core/record.hpp>
 #include <penstock/data/dataset.hpp>
 
-namespace penstock::inline PENSTOCK_ABI {
+namespace penstock {
+inline namespace PENSTOCK_ABI {
 
 /// An array given to `memory_dataset` has another number of elements than the record, the extents
 /// and the other arrays ask for.
@@ -169,4 +170,5 @@ class memory_dataset {
 
 static_assert(dataset<memory_dataset<record<field<"x", float, dyn>>>>);
 
-}  // namespace penstock::inline PENSTOCK_ABI
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

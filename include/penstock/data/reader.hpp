@@ -10,7 +10,8 @@
 
 #include <penstock/data/dataset.hpp>
 
-namespace penstock::inline PENSTOCK_ABI {
+namespace penstock {
+inline namespace PENSTOCK_ABI {
 
 /// Reads runs of samples from a dataset on one thread: owns the memory for intermediate samples, so
 /// that reading allocates nothing, and remembers which sample failed. One reader a thread; not
@@ -63,4 +64,5 @@ class reader {
   std::atomic<std::size_t> progress_{0};
 };
 
-}  // namespace penstock::inline PENSTOCK_ABI
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

@@ -13,10 +13,11 @@
 #include <penstock/core/batch.hpp>
 #include <penstock/core/error.hpp>
 #include <penstock/core/record.hpp>
-#include <penstock/data/detail/adaptor.hpp>
 #include <penstock/data/dataset.hpp>
+#include <penstock/data/detail/adaptor.hpp>
 
-namespace penstock::inline PENSTOCK_ABI {
+namespace penstock {
+inline namespace PENSTOCK_ABI {
 
 /// The samples [first, last) of a dataset.
 struct index_range {
@@ -148,4 +149,5 @@ class subset_adaptor : public adaptor<subset_adaptor<Selection>> {
   return subset_adaptor<index_range>{index_range{.first = first, .last = last}};
 }
 
-}  // namespace penstock::inline PENSTOCK_ABI
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

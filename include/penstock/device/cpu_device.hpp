@@ -10,34 +10,35 @@
 #include <cstring>
 #include <string>
 
-#include <penstock/threads/float_mode.hpp>
-#include <penstock/device/device.hpp>
 #include <penstock/device/cpu_stream.hpp>
+#include <penstock/device/device.hpp>
+#include <penstock/threads/float_mode.hpp>
 
-namespace penstock::inline PENSTOCK_ABI {
+namespace penstock {
+inline namespace PENSTOCK_ABI {
 
 /// A device made of ordinary memory and threads: the same surface and the same ordering as a GPU, for
 /// machines that have none. Streams are threads, copies are memcpy, events are counters.
 ///
-/// With `host_device_options` it models a copy bandwidth and a launch latency.
-class host_device {
+/// With `cpu_device_options` it models a copy bandwidth and a launch latency.
+class cpu_device {
  public:
-  using stream_type = host_stream;
-  using stream_ref = host_stream_ref;
-  using event_type = host_event;
+  using stream_type = cpu_stream;
+  using stream_ref = cpu_stream_ref;
+  using event_type = cpu_event;
 
-  host_device() = default;
+  cpu_device() = default;
   /// A device that behaves as the options say.
-  explicit host_device(const host_device_options& options) noexcept : options_(options) {}
+  explicit cpu_device(const cpu_device_options& options) noexcept : options_(options) {}
 
-  [[nodiscard]] stream_type make_stream() const { return host_stream{options_}; }
+  [[nodiscard]] stream_type make_stream() const { return cpu_stream{options_}; }
   [[nodiscard]] event_type make_event() const { return {}; }
 
   /// The stream that is the calling thread itself: what a consumer passes that computes in its loop
   /// body. Waiting for a copy then blocks the thread, and a release is complete at once.
   [[nodiscard]] stream_ref inline_stream() const noexcept { return stream_ref::calling_thread(); }
 
-  /// Any host stream will do.
+  /// Any CPU stream will do.
   void require_usable(stream_ref) const noexcept {}
 
   void record(event_type& event, stream_ref stream) const {
@@ -143,10 +144,10 @@ class host_device {
   void unregister_memory(void* data, std::size_t bytes) const noexcept { ::munlock(data, bytes); }
 
   /// Sets flush-to-zero and denormals-are-zero on the calling thread.
-  void enter_thread() const noexcept { flushed_denormals::keep_on(); }
+  void make_current() const noexcept { flushed_denormals::keep_on(); }
 
   /// What the device was made with.
-  [[nodiscard]] const host_device_options& options() const noexcept { return options_; }
+  [[nodiscard]] const cpu_device_options& options() const noexcept { return options_; }
 
  private:
   // Copied in about 2 us; a wake-up was measured at 3 to 11 us.
@@ -179,9 +180,10 @@ class host_device {
     return data;
   }
 
-  host_device_options options_{};
+  cpu_device_options options_{};
 };
 
-static_assert(device<host_device>);
+static_assert(device<cpu_device>);
 
-}  // namespace penstock::inline PENSTOCK_ABI
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

@@ -13,44 +13,45 @@
 #include <penstock/core/checked.hpp>
 #include <penstock/device/detail/cpu_queue.hpp>
 
-namespace penstock::inline PENSTOCK_ABI {
+namespace penstock {
+inline namespace PENSTOCK_ABI {
 
-class host_stream;
-class host_device;
+class cpu_stream;
+class cpu_device;
 
-/// A mark in a host stream: "all that was given to the stream before". Never recorded: complete.
+/// A mark in a CPU stream: "all that was given to the stream before". Never recorded: complete.
 /// Used by one thread at a time.
-class host_event {
+class cpu_event {
  public:
-  host_event() = default;
-  host_event(host_event&&) noexcept = default;
-  host_event& operator=(host_event&&) noexcept = default;
+  cpu_event() = default;
+  cpu_event(cpu_event&&) noexcept = default;
+  cpu_event& operator=(cpu_event&&) noexcept = default;
 
  private:
-  friend class host_device;
+  friend class cpu_device;
   // The queue is shared, so that the mark stays valid when the stream is gone.
-  std::shared_ptr<detail::host_queue> queue_;
+  std::shared_ptr<detail::cpu_queue> queue_;
   std::uint64_t position_ = 0;
 };
 
-/// Refers to a host stream, or is the calling thread itself: work given to the inline stream runs at
+/// Refers to a CPU stream, or is the calling thread itself: work given to the inline stream runs at
 /// once on the thread that gives it, and a wait blocks that thread.
-class host_stream_ref {
+class cpu_stream_ref {
  public:
   /// Refers to `stream`, which must outlive it. Throws `std::logic_error` for one that was moved
   /// from.
-  host_stream_ref(host_stream& stream);  // NOLINT: implicit by intent
-  host_stream_ref(std::nullptr_t) = delete;
-  host_stream_ref(int) = delete;
+  cpu_stream_ref(cpu_stream& stream);  // NOLINT: implicit by intent
+  cpu_stream_ref(std::nullptr_t) = delete;
+  cpu_stream_ref(int) = delete;
 
   /// The stream that is the calling thread itself.
-  [[nodiscard]] static host_stream_ref calling_thread() noexcept { return host_stream_ref{}; }
+  [[nodiscard]] static cpu_stream_ref calling_thread() noexcept { return cpu_stream_ref{}; }
 
   /// The stream whose work the calling thread runs, on a thread of a stream's.
-  [[nodiscard]] static std::optional<host_stream_ref> running() noexcept {
-    if (detail::host_queue::running() == nullptr) return std::nullopt;
-    host_stream_ref own;
-    own.queue_ = detail::host_queue::running();
+  [[nodiscard]] static std::optional<cpu_stream_ref> running() noexcept {
+    if (detail::cpu_queue::running() == nullptr) return std::nullopt;
+    cpu_stream_ref own;
+    own.queue_ = detail::cpu_queue::running();
     return own;
   }
 
@@ -78,13 +79,13 @@ class host_stream_ref {
     return queue_ != nullptr ? std::optional{queue_->uses()} : std::nullopt;
   }
 
-  friend bool operator==(host_stream_ref, host_stream_ref) = default;
+  friend bool operator==(cpu_stream_ref, cpu_stream_ref) = default;
 
  private:
-  friend class host_device;
-  host_stream_ref() = default;
+  friend class cpu_device;
+  cpu_stream_ref() = default;
 
-  detail::host_queue* queue_ = nullptr;
+  detail::cpu_queue* queue_ = nullptr;
 };
 
 /// Owns a thread that runs the work given to the stream, in order, with denormals flushed. The
@@ -92,14 +93,14 @@ class host_stream_ref {
 /// stream's own it waits for nothing, and the thread ends after all. Move-only; a moved-from stream
 /// may be assigned to and destroyed, anything else throws `std::logic_error`. In a child made by fork(), where
 /// the thread is not, waiting throws that too, and the destructor waits for nothing.
-class host_stream {
+class cpu_stream {
  public:
   /// Starts the stream's thread. Throws `std::system_error` when the system refuses one.
-  explicit host_stream(const host_device_options& options = {})
-      : queue_(std::make_shared<detail::host_queue>(options)), thread_(started(queue_)) {}
+  explicit cpu_stream(const cpu_device_options& options = {})
+      : queue_(std::make_shared<detail::cpu_queue>(options)), thread_(started(queue_)) {}
 
-  host_stream(host_stream&&) noexcept = default;
-  host_stream& operator=(host_stream&& other) noexcept {
+  cpu_stream(cpu_stream&&) noexcept = default;
+  cpu_stream& operator=(cpu_stream&& other) noexcept {
     if (this != &other) {
       finish();
       queue_ = std::move(other.queue_);
@@ -107,24 +108,24 @@ class host_stream {
     }
     return *this;
   }
-  ~host_stream() { finish(); }
+  ~cpu_stream() { finish(); }
 
-  /// Queues `work`, see `host_stream_ref::launch`.
+  /// Queues `work`, see `cpu_stream_ref::launch`.
   template <class Work>
   void launch(Work work) {
-    host_stream_ref{*this}.launch(std::move(work));
+    cpu_stream_ref{*this}.launch(std::move(work));
   }
 
  private:
-  friend class host_device;
-  friend class host_stream_ref;
+  friend class cpu_device;
+  friend class cpu_stream_ref;
 
-  static std::thread started(const std::shared_ptr<detail::host_queue>& queue) {
+  static std::thread started(const std::shared_ptr<detail::cpu_queue>& queue) {
     try {
       return std::thread{[queue] { queue->run(); }};
     } catch (const std::system_error& refusal) {
       throw std::system_error(refusal.code(),
-                              "host_stream: its thread can't be started: raise the limit on "
+                              "cpu_stream: its thread can't be started: raise the limit on "
                               "threads (ulimit -u, the container's limit on pids)");
     }
   }
@@ -143,13 +144,14 @@ class host_stream {
     }
   }
 
-  std::shared_ptr<detail::host_queue> queue_;
+  std::shared_ptr<detail::cpu_queue> queue_;
   std::thread thread_;
 };
 
-inline host_stream_ref::host_stream_ref(host_stream& stream) : queue_(stream.queue_.get()) {
+inline cpu_stream_ref::cpu_stream_ref(cpu_stream& stream) : queue_(stream.queue_.get()) {
   if (queue_ != nullptr) return;  // null is the inline stream, which nobody has asked for
-  throw std::logic_error("penstock::host_stream: it was moved from, and refers to no stream");
+  throw std::logic_error("penstock::cpu_stream: it was moved from, and refers to no stream");
 }
 
-}  // namespace penstock::inline PENSTOCK_ABI
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

@@ -8,7 +8,8 @@
 
 #include <penstock/core/error.hpp>
 
-namespace penstock::inline PENSTOCK_ABI {
+namespace penstock {
+inline namespace PENSTOCK_ABI {
 
 /// Memory of a device, or memory that its copy engine can reach, is not to be had.
 class [[gnu::visibility("default")]] out_of_memory : public error {
@@ -44,7 +45,7 @@ struct pinned_block {
 /// - `require_usable` throws when this device's work can't be ordered by the stream, now or at all;
 /// - `allocate` gives device memory aligned to 256 bytes, `allocate_pinned` host memory aligned
 ///   likewise; both throw `out_of_memory`, both are slow and meant for construction;
-/// - `enter_thread` prepares a thread for work on the device; every thread of the library calls it
+/// - `make_current` prepares a thread for work on the device; every thread of the library calls it
 ///   first.
 ///
 /// An event is used by one thread at a time. Streams and devices may be used from several threads.
@@ -71,7 +72,8 @@ concept device = std::copyable<D> && std::movable<typename D::stream_type> &&
   { d.allocate_pinned(bytes) } -> std::same_as<pinned_block>;
   { d.deallocate_pinned(to, bytes) }
   noexcept;
-  d.enter_thread();
+  d.make_current();
 };
 
-}  // namespace penstock::inline PENSTOCK_ABI
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

@@ -10,19 +10,20 @@
 #include <penstock/core/error.hpp>
 #include <penstock/order/random.hpp>
 
-namespace penstock::inline PENSTOCK_ABI {
+namespace penstock {
+inline namespace PENSTOCK_ABI {
 
 /// What becomes of a sample that can't be read.
-enum class on_error {
+enum class error_action {
   propagate,   ///< the range ends with the dataset's exception, at that batch's turn
   substitute,  ///< another sample takes its place: every batch, and every rank, keeps its size
   skip,        ///< the batch is shorter; later samples move up, `batch_info::skipped` counts
 };
 
 /// What a loader does with an exception out of a dataset or a `map` function. Without a word, what it
-/// always did: the exception as it was thrown reaches the consumer, `failure()` says where it came from.
+/// always did: the exception as it was thrown reaches the consumer, `last_failure()` says where it came from.
 ///
-///     {.batch_size = 256, .on_error = {.retries = 3, .then = ps::on_error::substitute}}
+///     {.batch_size = 256, .on_error = {.retries = 3, .action = ps::error_action::substitute}}
 ///
 /// What a deterministic failure leads to does not depend on workers, run or prefetch: limits are
 /// judged batch by batch as the consumer gets them (by order of completion where `in_order` is false).
@@ -45,9 +46,9 @@ struct error_policy {
   /// draw, without retries; behind the eighth, the first exception propagates. Indices that must never
   /// come up, of another split for instance, belong behind a `subset`.
   ///
-  /// `skip` may leave a batch of size 0, which is delivered like any other. A batch that `last_batch::pad`
+  /// `skip` may leave a batch of size 0, which is delivered like any other. A batch that `partial_batch::pad`
   /// has filled up is not filled again.
-  on_error then = on_error::propagate;
+  error_action action = error_action::propagate;
 
   /// How many samples may be substituted or skipped over the loader's life. The batch that passes the
   /// limit does not come: the exception of its first such sample propagates after all, and so for every
@@ -83,10 +84,10 @@ inline void require_valid(const error_policy& policy) {
                        "must lie between first_wait, " + milliseconds(policy.first_wait) +
                            ", and a day, is " + milliseconds(policy.longest_wait));
   }
-  if (policy.then != on_error::propagate && policy.then != on_error::substitute &&
-      policy.then != on_error::skip) {
-    throw option_error("on_error.then", "must be propagate, substitute or skip, is " +
-                                            std::to_string(static_cast<int>(policy.then)));
+  if (policy.action != error_action::propagate && policy.action != error_action::substitute &&
+      policy.action != error_action::skip) {
+    throw option_error("on_error.action", "must be propagate, substitute or skip, is " +
+                                              std::to_string(static_cast<int>(policy.action)));
   }
   if (!(policy.largest_share >= 0 && policy.largest_share <= 1)) {
     throw option_error("on_error.largest_share",
@@ -96,7 +97,7 @@ inline void require_valid(const error_policy& policy) {
 
 /// Whether every exception goes to the consumer at once.
 [[nodiscard]] inline bool is_plain(const error_policy& policy) noexcept {
-  return policy.retries == 0 && policy.then == on_error::propagate;
+  return policy.retries == 0 && policy.action == error_action::propagate;
 }
 
 /// The wait before retry `retry`, which counts from 1.
@@ -128,4 +129,5 @@ class substitutes {
 
 }  // namespace detail
 
-}  // namespace penstock::inline PENSTOCK_ABI
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

@@ -16,7 +16,8 @@
 
 #include <penstock/core/error.hpp>
 
-namespace penstock::inline PENSTOCK_ABI {
+namespace penstock {
+inline namespace PENSTOCK_ABI {
 
 /// What became of a sample whose read has failed.
 enum class read_outcome {
@@ -233,4 +234,5 @@ class failure_ledger {
 
 }  // namespace detail
 
-}  // namespace penstock::inline PENSTOCK_ABI
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

@@ -14,7 +14,8 @@
 #include <penstock/core/error.hpp>
 #include <penstock/faults/failure_ledger.hpp>
 
-namespace penstock::inline PENSTOCK_ABI {
+namespace penstock {
+inline namespace PENSTOCK_ABI {
 
 /// What a quarantine list has to belong to.
 struct quarantine_of {
@@ -145,4 +146,5 @@ class quarantine_reader {
   return detail::quarantine_reader{in}.read(of);
 }
 
-}  // namespace penstock::inline PENSTOCK_ABI
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

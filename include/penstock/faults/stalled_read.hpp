@@ -7,7 +7,8 @@
 
 #include <penstock/core/error.hpp>
 
-namespace penstock::inline PENSTOCK_ABI {
+namespace penstock {
+inline namespace PENSTOCK_ABI {
 
 /// A dataset's read, or a sampler's order, that has not returned for longer than it should, as it
 /// is found while it hangs.
@@ -51,4 +52,5 @@ class [[gnu::visibility("default")]] read_timeout : public error {
   stalled_read read_;
 };
 
-}  // namespace penstock::inline PENSTOCK_ABI
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

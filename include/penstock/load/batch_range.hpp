@@ -10,7 +10,8 @@
 #include <penstock/core/checked.hpp>
 #include <penstock/load/detail/epoch_plan.hpp>
 
-namespace penstock::inline PENSTOCK_ABI {
+namespace penstock {
+inline namespace PENSTOCK_ABI {
 
 /// The batches of some epochs, as an input range: what `loader.epochs()` and `transfer.epochs()`
 /// return. `*it` is an lvalue reference to the lease of the current batch; `++it` releases it unless
@@ -91,4 +92,5 @@ class batch_range {
   [[no_unique_address]] detail::call_gate gate_{std::in_place};
 };
 
-}  // namespace penstock::inline PENSTOCK_ABI
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

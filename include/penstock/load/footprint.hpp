@@ -12,7 +12,8 @@
 #include <penstock/load/options.hpp>
 #include <penstock/memory/budget.hpp>
 
-namespace penstock::inline PENSTOCK_ABI {
+namespace penstock {
+inline namespace PENSTOCK_ABI {
 
 /// The host memory of a loader: what it takes, from `footprint`, or what it has taken, from
 /// `loader::footprint`. All of it is taken at construction.
@@ -55,7 +56,7 @@ constexpr std::size_t saturating_sum(std::size_t a, std::size_t b, std::size_t c
 inline std::size_t most_bookkeeping(const loader_options& options, std::size_t slot_count,
                                     std::size_t run) noexcept {
   constexpr std::size_t kib = 1024;
-  const bool skips = options.on_error.then == on_error::skip;
+  const bool skips = options.on_error.action == error_action::skip;
   const std::size_t fixed = is_plain(options.on_error) ? 32 * kib : 96 * kib;
   const std::size_t workers = std::max<std::size_t>(1, options.workers);
   return saturating_sum(slot_count, kib + (skips ? options.batch_size : 0),
@@ -80,7 +81,7 @@ template <record_type Record>
 inline memory_reservation reserve_slots(std::size_t slot_bytes, const loader_options& options) {
   constexpr double usual_share = 0.25;
   const std::size_t asked = wanted_slots(options, slot_bytes);
-  const bool may_be_fewer = options.over_budget == over_budget::fewer_slots;
+  const bool may_be_fewer = options.when_over_budget == budget_action::fewer_slots;
   const memory_budget budget = options.budget ? *options.budget : memory_budget::share(usual_share);
   return budget.reserve(
       {.slot_count = asked, .least = may_be_fewer ? least_slots : asked, .slot_bytes = slot_bytes});
@@ -103,4 +104,5 @@ template <record_type Record>
   return detail::footprint_of(layout, options, detail::wanted_slots(options, layout.bytes()));
 }
 
-}  // namespace penstock::inline PENSTOCK_ABI
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

@@ -9,19 +9,20 @@
 #include <stop_token>
 #include <utility>
 
-#include <penstock/threads/float_mode.hpp>
 #include <penstock/data/dataset.hpp>
 #include <penstock/device/cpu_device.hpp>
+#include <penstock/faults/failure_ledger.hpp>
 #include <penstock/load/batch_range.hpp>
 #include <penstock/load/detail/engine.hpp>
-#include <penstock/faults/failure_ledger.hpp>
-#include <penstock/load/footprint.hpp>
 #include <penstock/load/detail/host_slots.hpp>
-#include <penstock/resume/loader_state.hpp>
+#include <penstock/load/footprint.hpp>
 #include <penstock/load/options.hpp>
 #include <penstock/order/sampler.hpp>
+#include <penstock/resume/loader_state.hpp>
+#include <penstock/threads/float_mode.hpp>
 
-namespace penstock::inline PENSTOCK_ABI {
+namespace penstock {
+inline namespace PENSTOCK_ABI {
 
 /// Reads batches of a dataset in the order of a sampler, on worker threads, into a fixed ring of host
 /// slots. A loop over it gets leases of host memory; `transfer` carries them to a device.
@@ -44,7 +45,7 @@ namespace penstock::inline PENSTOCK_ABI {
 /// Construction throws `option_error`, `empty_dataset`, `layout_error`, `pinned_budget_exceeded`,
 /// `out_of_memory`, `std::system_error` (threads), what the device throws, and what the dataset's size and
 /// extents do.
-template <dataset Dataset, sampler Sampler, device Device = host_device>
+template <dataset Dataset, sampler Sampler, device Device = cpu_device>
 class loader {
   using engine_type = detail::engine<Dataset, Sampler, Device>;
 
@@ -146,7 +147,7 @@ class loader {
     const batch_position at = reads().plan().normal(next);
     const std::uint64_t world = world_size(reads().order());
     return {.version = loader_state{}.version,
-            .last = static_cast<std::uint32_t>(options().last),
+            .last = static_cast<std::uint32_t>(options().last_batch),
             .epoch = at.epoch,
             .batch = at.batch,
             .dataset = reads().dataset_size(),
@@ -186,7 +187,7 @@ class loader {
 
   /// Where the exception came from that ended the last range; nothing if none did, or if it belongs to
   /// no batch: a device that fails between two. For the consumer's thread; not from `on_stall`.
-  [[nodiscard]] const std::optional<penstock::failure>& failure() const noexcept {
+  [[nodiscard]] const std::optional<penstock::failure>& last_failure() const noexcept {
     return reads().last_failure();
   }
 
@@ -203,7 +204,7 @@ class loader {
 
   /// @name The members that make a `batch_source`; a loop uses `epochs` instead.
   /// @{
-  [[nodiscard]] const Device& where() const noexcept { return reads().where(); }
+  [[nodiscard]] const Device& device() const noexcept { return reads().device(); }
   [[nodiscard]] const batch_layout<record_type>& layout() const noexcept {
     return reads().layout();
   }
@@ -228,8 +229,9 @@ class loader {
 template <class Data, class Sampler, class Device>
 loader(Data&&, const Sampler&, const Device&, loader_options)
     -> loader<stored_dataset_t<Data>, Sampler, Device>;
-/// The same on the host device.
+/// The same on the CPU device.
 template <class Data, class Sampler>
 loader(Data&&, const Sampler&, loader_options) -> loader<stored_dataset_t<Data>, Sampler>;
 
-}  // namespace penstock::inline PENSTOCK_ABI
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

@@ -11,23 +11,24 @@
 #include <string>
 
 #include <penstock/core/error.hpp>
-#include <penstock/load/detail/claim_cursor.hpp>
 #include <penstock/faults/error_policy.hpp>
 #include <penstock/faults/stalled_read.hpp>
+#include <penstock/load/detail/claim_cursor.hpp>
 #include <penstock/memory/budget.hpp>
 #include <penstock/memory/detail/slab.hpp>
 
-namespace penstock::inline PENSTOCK_ABI {
+namespace penstock {
+inline namespace PENSTOCK_ABI {
 
 /// What becomes of the samples of an epoch that do not fill a batch.
-enum class last_batch {
+enum class partial_batch {
   keep,  ///< a shorter last batch; DataLoader(drop_last=False)
   drop,  ///< no such batch; DataLoader(drop_last=True)
   pad,   ///< filled up from the epoch's begin; `valid()` counts the samples that are not filling
 };
 
 /// What a loader does whose slots do not fit into its budget.
-enum class over_budget {
+enum class budget_action {
   refuse,       ///< throws `pinned_budget_exceeded`
   fewer_slots,  ///< takes as many as fit, at least one, which works and reads nothing ahead
 };
@@ -59,7 +60,7 @@ struct loader_options {
   std::uint64_t seed = 0;
 
   /// DataLoader(drop_last).
-  last_batch last = last_batch::keep;
+  partial_batch last_batch = partial_batch::keep;
 
   /// Whether batches come in the sampler's order; false delivers the one that is complete first, and
   /// gives up the exact order. DataLoader(in_order).
@@ -69,7 +70,7 @@ struct loader_options {
   bool pinned = true;
 
   /// What happens when memory can't be page-locked: false throws `out_of_memory`, true goes on with
-  /// ordinary memory, slower, and `footprint().pinned` is false. The host device always goes on and says
+  /// ordinary memory, slower, and `footprint().pinned` is false. The CPU device always goes on and says
   /// so in the same place.
   bool pageable_fallback = false;
 
@@ -84,7 +85,7 @@ struct loader_options {
   std::optional<memory_budget> budget = {};
 
   /// What happens when the slots do not fit into it. `footprint()` says how many there are.
-  penstock::over_budget over_budget = penstock::over_budget::refuse;
+  budget_action when_over_budget = penstock::budget_action::refuse;
 
   /// What happens when the consumer asks for a batch while it, or threads that it has moved leases
   /// to, hold every slot. `wait` is for leases that end on other threads; a stop request ends the
@@ -209,4 +210,5 @@ inline std::size_t least_run_size(const loader_options& options,
 
 }  // namespace detail
 
-}  // namespace penstock::inline PENSTOCK_ABI
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

@@ -12,7 +12,8 @@
 #include <optional>
 #include <string>
 
-namespace penstock::inline PENSTOCK_ABI {
+namespace penstock {
+inline namespace PENSTOCK_ABI {
 
 namespace detail {
 
@@ -120,4 +121,5 @@ inline std::uint64_t left_by_limits(const std::string& root) {
   return available;
 }
 
-}  // namespace penstock::inline PENSTOCK_ABI
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

@@ -15,7 +15,8 @@
 #include <penstock/core/error.hpp>
 #include <penstock/memory/available_memory.hpp>
 
-namespace penstock::inline PENSTOCK_ABI {
+namespace penstock {
+inline namespace PENSTOCK_ABI {
 
 /// Bytes as people read them: "3.2 GiB", "512 bytes".
 [[nodiscard]] inline std::string readable_bytes(std::uint64_t bytes) {
@@ -202,8 +203,9 @@ inline std::string pinned_budget_exceeded::text(const slot_demand& demand, std::
   if (used != 0) what += ", of which " + readable_bytes(used) + " are taken already";
   what += is_least
               ? ": lower batch_size, or raise budget"
-              : ": lower prefetch or batch_size, raise budget, or say over_budget::fewer_slots";
+              : ": lower prefetch or batch_size, raise budget, or say budget_action::fewer_slots";
   return what;
 }
 
-}  // namespace penstock::inline PENSTOCK_ABI
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

@@ -5,11 +5,12 @@
 #include <limits>
 #include <new>
 
-#include <penstock/device/device.hpp>
 #include <penstock/device/cpu_device.hpp>
+#include <penstock/device/device.hpp>
 #include <penstock/memory/detail/aligned_pinned.hpp>
 
-namespace penstock::inline PENSTOCK_ABI {
+namespace penstock {
+inline namespace PENSTOCK_ABI {
 
 /// An allocator of pinned memory for standard containers: `std::vector<float, pinned_allocator<float,
 /// D>>`. One system call and whole pages for each allocation: reserve once, or pool with
@@ -18,7 +19,7 @@ namespace penstock::inline PENSTOCK_ABI {
 /// Memory is aligned to 256 bytes, or to `alignof(T)` if that is more. `allocate` throws `out_of_memory`, and `std::bad_array_new_length` when
 /// the size overflows. Two allocators are equal when their devices could free each other's memory:
 /// always, for one device type. Thread-safe.
-template <class T, device Device = host_device>
+template <class T, device Device = cpu_device>
 class pinned_allocator {
  public:
   using value_type = T;
@@ -29,7 +30,7 @@ class pinned_allocator {
   /// The same memory for elements of another type.
   template <class U>
   pinned_allocator(const pinned_allocator<U, Device>& other) noexcept  // NOLINT: rebinds
-      : device_(other.where()) {}
+      : device_(other.device()) {}
 
   [[nodiscard]] T* allocate(std::size_t count) {
     if (count > (std::numeric_limits<std::size_t>::max)() / sizeof(T)) {
@@ -43,7 +44,7 @@ class pinned_allocator {
   }
 
   /// The device whose copy engine reads this memory.
-  [[nodiscard]] const Device& where() const noexcept { return device_; }
+  [[nodiscard]] const Device& device() const noexcept { return device_; }
 
   template <class U>
   friend bool operator==(const pinned_allocator&, const pinned_allocator<U, Device>&) noexcept {
@@ -59,4 +60,5 @@ class pinned_allocator {
   Device device_{};
 };
 
-}  // namespace penstock::inline PENSTOCK_ABI
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

@@ -5,11 +5,12 @@
 #include <cstddef>
 #include <memory_resource>
 
-#include <penstock/device/device.hpp>
 #include <penstock/device/cpu_device.hpp>
+#include <penstock/device/device.hpp>
 #include <penstock/memory/detail/aligned_pinned.hpp>
 
-namespace penstock::inline PENSTOCK_ABI {
+namespace penstock {
+inline namespace PENSTOCK_ABI {
 
 /// A `std::pmr::memory_resource` of pinned memory. Every allocation takes whole pages from the
 /// system, so put a pool on top: `std::pmr::synchronized_pool_resource pool{&pinned}`.
@@ -17,7 +18,7 @@ namespace penstock::inline PENSTOCK_ABI {
 /// Serves every alignment that is a power of two; one above 256 bytes costs that many bytes more, of
 /// which `bytes()` knows nothing. (libstdc++'s pools ask for blocks aligned to their size.) `allocate`
 /// throws `out_of_memory`. No copy may still use memory that is given back. Thread-safe.
-template <device Device = host_device>
+template <device Device = cpu_device>
 class pinned_resource final : public std::pmr::memory_resource {
  public:
   pinned_resource() = default;
@@ -56,4 +57,5 @@ class pinned_resource final : public std::pmr::memory_resource {
   std::atomic<std::size_t> pageable_bytes_{0};
 };
 
-}  // namespace penstock::inline PENSTOCK_ABI
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

@@ -5,10 +5,11 @@
 #include <span>
 #include <utility>
 
-#include <penstock/device/device.hpp>
 #include <penstock/device/cpu_device.hpp>
+#include <penstock/device/device.hpp>
 
-namespace penstock::inline PENSTOCK_ABI {
+namespace penstock {
+inline namespace PENSTOCK_ABI {
 
 /// A device that can page-lock memory that exists already:
 ///
@@ -84,6 +85,7 @@ class registered_memory {
   bool read_only_;
 };
 
-static_assert(registering_device<host_device>);
+static_assert(registering_device<cpu_device>);
 
-}  // namespace penstock::inline PENSTOCK_ABI
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

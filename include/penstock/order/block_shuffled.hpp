@@ -15,7 +15,8 @@
 #include <penstock/order/random.hpp>
 #include <penstock/order/sampler.hpp>
 
-namespace penstock::inline PENSTOCK_ABI {
+namespace penstock {
+inline namespace PENSTOCK_ABI {
 
 /// The stage whose bits make the order of `block_shuffled`; not for pipelines.
 inline constexpr std::uint32_t block_shuffle_stage = shuffle_stage - 1;
@@ -134,4 +135,5 @@ static_assert(std::is_aggregate_v<block_shuffled>);
 static_assert(epoch_order<block_order>);
 static_assert(sampler<block_shuffled>);
 
-}  // namespace penstock::inline PENSTOCK_ABI
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

@@ -21,7 +21,8 @@
 // those that give up IEEE arithmetic (-ffast-math). That is what makes a batch the same for any
 // number of workers.
 
-namespace penstock::inline PENSTOCK_ABI {
+namespace penstock {
+inline namespace PENSTOCK_ABI {
 
 /// The bijection Philox4x32-10: 128 counter bits in, 128 random bits out, for each 64-bit key.
 /// Source: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
@@ -344,4 +345,5 @@ template <random_bits32 Generator>
 static_assert(random_bits32<sample_generator>);
 static_assert(std::is_trivially_copyable_v<sample_generator>);
 
-}  // namespace penstock::inline PENSTOCK_ABI
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

@@ -23,7 +23,8 @@
 //       order_type order(std::uint64_t n, std::uint64_t epoch) const { return {}; }
 //     };
 
-namespace penstock::inline PENSTOCK_ABI {
+namespace penstock {
+inline namespace PENSTOCK_ABI {
 
 /// The order of one epoch. `order.fill(first, out)` writes the indices of the samples that come at
 /// the positions first, first + 1, ... first + out.size() - 1.
@@ -96,4 +97,5 @@ static_assert(epoch_order<permutation>);
 static_assert(sampler<sequential>);
 static_assert(sampler<shuffled>);
 
-}  // namespace penstock::inline PENSTOCK_ABI
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

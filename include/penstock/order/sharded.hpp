@@ -12,7 +12,8 @@
 #include <penstock/core/error.hpp>
 #include <penstock/order/sampler.hpp>
 
-namespace penstock::inline PENSTOCK_ABI {
+namespace penstock {
+inline namespace PENSTOCK_ABI {
 
 /// What becomes of the samples of an epoch that do not fill a global batch.
 enum class shard_tail {
@@ -166,4 +167,5 @@ class sharded {
 static_assert(epoch_order<shard_order<permutation>>);
 static_assert(sampler<sharded<shuffled>>);
 
-}  // namespace penstock::inline PENSTOCK_ABI
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

@@ -17,7 +17,8 @@
 #include <penstock/order/random.hpp>
 #include <penstock/order/sampler.hpp>
 
-namespace penstock::inline PENSTOCK_ABI {
+namespace penstock {
+inline namespace PENSTOCK_ABI {
 
 /// The stage whose bits make the draws of `weighted`; not for pipelines.
 inline constexpr std::uint32_t weighted_stage = shuffle_stage - 2;
@@ -260,4 +261,5 @@ static_assert(sizeof(detail::alias_table::column) == 8);
 static_assert(epoch_order<weighted_order>);
 static_assert(sampler<weighted>);
 
-}  // namespace penstock::inline PENSTOCK_ABI
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

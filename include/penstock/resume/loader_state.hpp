@@ -18,7 +18,8 @@
 #include <penstock/load/options.hpp>
 #include <penstock/order/sampler.hpp>
 
-namespace penstock::inline PENSTOCK_ABI {
+namespace penstock {
+inline namespace PENSTOCK_ABI {
 
 /// A text that is no `loader_state`: at which byte of it, what was expected there and what was found.
 class [[gnu::visibility("default")]] state_error : public error {
@@ -146,7 +147,7 @@ inline constexpr std::array<state_member, 7> state_members{{
     {"order", &loader_state::order},
 }};
 
-inline constexpr std::array<std::string_view, 3> last_batch_names{"keep", "drop", "pad"};
+inline constexpr std::array<std::string_view, 3> partial_batch_names{"keep", "drop", "pad"};
 
 /// Reads a state out of one of its two texts, which differ in nothing but their marks.
 class state_reader {
@@ -217,11 +218,12 @@ class state_reader {
     }
     if (key == last_name) {
       const std::string_view value = word();
-      const auto* const name = std::find(last_batch_names.begin(), last_batch_names.end(), value);
-      if (name == last_batch_names.end()) {
+      const auto* const name =
+          std::find(partial_batch_names.begin(), partial_batch_names.end(), value);
+      if (name == partial_batch_names.end()) {
         fail(value_begin, "keep, drop or pad", "'" + std::string{value} + "'");
       }
-      state.last = static_cast<std::uint32_t>(name - last_batch_names.begin());
+      state.last = static_cast<std::uint32_t>(name - partial_batch_names.begin());
       return state_members.size() + 1;
     }
     fail(begin, "a key of a loader_state", "'" + std::string{key} + "'");
@@ -289,7 +291,7 @@ inline std::string state_text(const loader_state& state, std::string_view open,
   for (const state_member& member : state_members) {
     add(member.name, std::to_string(state.*member.place));
   }
-  const std::string last{state.last < 3 ? last_batch_names[state.last] : "unknown"};
+  const std::string last{state.last < 3 ? partial_batch_names[state.last] : "unknown"};
   add("last", std::string{quote} + last + std::string{quote});
   return text += close;
 }
@@ -337,7 +339,7 @@ inline void require_same_order(const loader_state& state, const loader_state& ow
   }
   if (state.last != own.last) {
     const auto name = [](std::uint32_t last) {
-      return last < 3 ? std::string{detail::last_batch_names[last]} : std::to_string(last);
+      return last < 3 ? std::string{detail::partial_batch_names[last]} : std::to_string(last);
     };
     differ("last", name(state.last), name(own.last));
   }
@@ -346,4 +348,5 @@ inline void require_same_order(const loader_state& state, const loader_state& ow
                          differences);
 }
 
-}  // namespace penstock::inline PENSTOCK_ABI
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

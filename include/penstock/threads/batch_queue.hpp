@@ -7,10 +7,11 @@
 #include <string>
 
 #include <penstock/core/error.hpp>
-#include <penstock/threads/sequence.hpp>
 #include <penstock/threads/detail/ticket_ring.hpp>
+#include <penstock/threads/sequence.hpp>
 
-namespace penstock::inline PENSTOCK_ABI {
+namespace penstock {
+inline namespace PENSTOCK_ABI {
 
 /// The threads that use a `batch_queue`: any number on either side.
 struct many_producers_many_consumers {
@@ -19,8 +20,8 @@ struct many_producers_many_consumers {
   using ring = ticket_ring<T, Atomics>;
   /// Where threads wait.
   template <class Atomics>
-  using bell = basic_bell<Atomics>;
-  /// Whether the ring orders each change before whatever its thread looks at next, so that the bell
+  using eventcount = basic_eventcount<Atomics>;
+  /// Whether the ring orders each change before whatever its thread looks at next, so that the eventcount
   /// need not.
   static constexpr bool is_ordered = true;
 };
@@ -116,9 +117,10 @@ class batch_queue {
   std::size_t capacity_;
   typename Threads::template ring<T, Atomics> ring_;
   // Looked at with each push and each pop, written by those who sleep and wake: a line each.
-  alignas(cache_line) typename Threads::template bell<Atomics> pushed_;
-  alignas(cache_line) typename Threads::template bell<Atomics> popped_;
+  alignas(cache_line) typename Threads::template eventcount<Atomics> pushed_;
+  alignas(cache_line) typename Threads::template eventcount<Atomics> popped_;
   alignas(cache_line) typename Atomics::template atomic<bool> closed_{false};
 };
 
-}  // namespace penstock::inline PENSTOCK_ABI
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

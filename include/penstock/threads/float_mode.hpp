@@ -9,13 +9,14 @@
 
 #include <penstock/core/version.hpp>
 
-namespace penstock::inline PENSTOCK_ABI {
+namespace penstock {
+inline namespace PENSTOCK_ABI {
 
 /// While it lives, denormal floats are read and written as zero on the thread that made it, as GPUs do
 /// by default; its destruction restores the mode. Not to be moved to another thread.
 ///
 /// Samples are read under it, on workers and inline alike, so that a batch does not depend on the
-/// number of workers; the host device computes under it: Adam's moments decay into denormals, and a
+/// number of workers; the CPU device computes under it: Adam's moments decay into denormals, and a
 /// step then slows down by more than half. Does nothing where the processor has no such mode.
 ///
 /// Holds for what is computed in functions that are called meanwhile and not inlined, and for what
@@ -66,4 +67,5 @@ class flushed_denormals {
   mode_type saved_;
 };
 
-}  // namespace penstock::inline PENSTOCK_ABI
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

@@ -10,10 +10,11 @@
 #include <xmmintrin.h>  // not immintrin.h: a third of a second for each unit that includes us
 #endif
 
-#include <penstock/threads/detail/futex_word.hpp>
 #include <penstock/core/version.hpp>
+#include <penstock/threads/detail/futex_word.hpp>
 
-namespace penstock::inline PENSTOCK_ABI {
+namespace penstock {
+inline namespace PENSTOCK_ABI {
 
 /// The distance that keeps two variables of different threads from sharing a cache line. Our own
 /// constant: the standard's changes with compiler flags, and with it would our layouts.
@@ -150,7 +151,7 @@ class basic_sequence {
   mutable typename Atomics::template atomic<std::uint32_t> sleepers_{0};
 };
 
-/// The fences of a bell: one for who has made a change, one for who is about to sleep. Of two
+/// The fences of a eventcount: one for who has made a change, one for who is about to sleep. Of two
 /// threads that each write, call one of them and read what the other one writes, one sees it.
 template <class Atomics>
 struct even_fences {
@@ -162,7 +163,7 @@ struct even_fences {
 /// for rings; that costs a fence while nobody sleeps, and one system call for all that fell asleep since
 /// the last one.
 template <class Atomics = std_atomics, class Fences = even_fences<Atomics>>
-class basic_bell {
+class basic_eventcount {
  public:
   /// Wakes all who sleep, to look again. To be called behind each change that somebody may wait for.
   void ring() noexcept {
@@ -226,4 +227,5 @@ class basic_bell {
 /// The sequence that the library itself uses.
 using sequence = basic_sequence<>;
 
-}  // namespace penstock::inline PENSTOCK_ABI
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

@@ -10,10 +10,11 @@
 #include <atomic>
 #include <cstddef>
 
-#include <penstock/threads/sequence.hpp>
 #include <penstock/threads/batch_queue.hpp>
+#include <penstock/threads/sequence.hpp>
 
-namespace penstock::inline PENSTOCK_ABI {
+namespace penstock {
+inline namespace PENSTOCK_ABI {
 
 namespace detail {
 
@@ -71,8 +72,9 @@ struct single_producer_single_consumer {
   template <queue_ticket T, class Atomics>
   using ring = detail::spsc_ring<T>;
   template <class Atomics>
-  using bell = basic_bell<Atomics, detail::one_sided_fences<Atomics>>;
+  using eventcount = basic_eventcount<Atomics, detail::one_sided_fences<Atomics>>;
   static constexpr bool is_ordered = false;
 };
 
-}  // namespace penstock::inline PENSTOCK_ABI
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

@@ -16,7 +16,8 @@
 
 #include <penstock/core/version.hpp>
 
-namespace penstock::inline PENSTOCK_ABI {
+namespace penstock {
+inline namespace PENSTOCK_ABI {
 
 /// Threads that all run the same work: `work(stop_token, worker)` once on each, with worker in
 /// [0, size()). The work loops by itself and returns when it is done or the token says stop.
@@ -142,4 +143,5 @@ class worker_pool {
   std::vector<std::thread> threads_;
 };
 
-}  // namespace penstock::inline PENSTOCK_ABI
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

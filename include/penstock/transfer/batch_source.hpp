@@ -10,7 +10,8 @@
 #include <penstock/device/device.hpp>
 #include <penstock/load/detail/epoch_plan.hpp>
 
-namespace penstock::inline PENSTOCK_ABI {
+namespace penstock {
+inline namespace PENSTOCK_ABI {
 
 /// A batch in host memory that `transfer` can copy from: move-only, empty by default, true when it
 /// holds a batch.
@@ -31,7 +32,7 @@ concept source_batch =
 /// Where `transfer` gets batches from; `loader` models it, and so can a producer that exists already:
 ///
 ///     using record_type = ...;  using device_type = ...;  using batch_type = ...;  // a source_batch
-///     device_type where() const;                       // the device that is fed
+///     device_type device() const;                       // the device that is fed
 ///     const batch_layout<record_type>& layout() const; // of every batch's memory
 ///     void start(const batch_position& from, std::uint64_t last_epoch);
 ///     batch_type next();                               // waits; empty at the end of what was started
@@ -50,7 +51,7 @@ concept source_batch =
 template <class S>
 concept batch_source = device<typename S::device_type> && source_batch<typename S::batch_type> &&
     requires(S& source, const S& constant, const batch_position& from, std::uint64_t last_epoch) {
-  { constant.where() } -> std::convertible_to<typename S::device_type>;
+  { constant.device() } -> std::convertible_to<typename S::device_type>;
   { constant.layout() } -> std::convertible_to<const batch_layout<typename S::record_type>&>;
   source.start(from, last_epoch);
   { source.next() } -> std::same_as<typename S::batch_type>;
@@ -68,4 +69,5 @@ concept resumable_source = batch_source<S> &&
   require_same_order(source.state_at(next), source.state_at(next));
 };
 
-}  // namespace penstock::inline PENSTOCK_ABI
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

@@ -13,7 +13,8 @@
 #include <penstock/device/device.hpp>
 #include <penstock/transfer/detail/device_slots.hpp>
 
-namespace penstock::inline PENSTOCK_ABI {
+namespace penstock {
+inline namespace PENSTOCK_ABI {
 
 /// A lease of one batch in device memory. Move-only; its destruction is the release: the slot is
 /// overwritten only after the work that the consumer's stream had been given by then.
@@ -58,7 +59,7 @@ class device_batch {
 
   /// The samples of the batch; only the last one of an epoch may have fewer than `batch_size`.
   [[nodiscard]] std::size_t size() const noexcept { return info().size; }
-  /// The samples that are not filling (`last_batch::pad`).
+  /// The samples that are not filling (`partial_batch::pad`).
   [[nodiscard]] std::size_t valid() const noexcept { return info().valid; }
   /// The batch's epoch.
   [[nodiscard]] std::uint64_t epoch() const noexcept { return info().epoch; }
@@ -160,4 +161,5 @@ class device_batch {
   [[no_unique_address]] detail::lease_guard lease_;
 };
 
-}  // namespace penstock::inline PENSTOCK_ABI
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

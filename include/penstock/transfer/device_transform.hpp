@@ -11,7 +11,8 @@
 #include <penstock/memory/detail/slab.hpp>
 #include <penstock/transfer/device_batch.hpp>
 
-namespace penstock::inline PENSTOCK_ABI {
+namespace penstock {
+inline namespace PENSTOCK_ABI {
 
 namespace detail {
 
@@ -227,4 +228,5 @@ class feed_slots<no_transform, In, Device> {
 
 }  // namespace detail
 
-}  // namespace penstock::inline PENSTOCK_ABI
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

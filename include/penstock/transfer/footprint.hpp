@@ -9,7 +9,8 @@
 #include <penstock/transfer/device_transform.hpp>
 #include <penstock/transfer/transfer.hpp>
 
-namespace penstock::inline PENSTOCK_ABI {
+namespace penstock {
+inline namespace PENSTOCK_ABI {
 
 /// The memory of a loader and of a feed behind it.
 struct feed_footprint {
@@ -62,4 +63,5 @@ template <record_type Record, class Transform>
   return detail::feed_of(host, out.bytes(), host.slot_bytes, detail::checked_depth(feed));
 }
 
-}  // namespace penstock::inline PENSTOCK_ABI
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

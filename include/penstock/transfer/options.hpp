@@ -7,7 +7,8 @@
 #include <penstock/core/error.hpp>
 #include <penstock/load/options.hpp>
 
-namespace penstock::inline PENSTOCK_ABI {
+namespace penstock {
+inline namespace PENSTOCK_ABI {
 
 /// The options of a `transfer`. Bad values throw `option_error` at construction.
 struct transfer_options {
@@ -34,4 +35,5 @@ inline std::size_t checked_depth(const transfer_options& options) {
 
 }  // namespace detail
 
-}  // namespace penstock::inline PENSTOCK_ABI
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

@@ -11,12 +11,13 @@
 
 #include <penstock/load/batch_range.hpp>
 #include <penstock/transfer/batch_source.hpp>
+#include <penstock/transfer/detail/feed.hpp>
 #include <penstock/transfer/device_batch.hpp>
 #include <penstock/transfer/device_transform.hpp>
-#include <penstock/transfer/detail/feed.hpp>
 #include <penstock/transfer/options.hpp>
 
-namespace penstock::inline PENSTOCK_ABI {
+namespace penstock {
+inline namespace PENSTOCK_ABI {
 
 namespace detail {
 
@@ -28,7 +29,7 @@ template <class Device>
   };
   static_assert(is_host,
                 "penstock::transfer: this device needs the stream that your step runs on: transfer "
-                "feed{loader, stream}. Only on the host device may the loop's body be the step");
+                "feed{loader, stream}. Only on the CPU device may the loop's body be the step");
   if constexpr (is_host) return device.inline_stream();
 }
 
@@ -40,7 +41,7 @@ template <class Device>
 ///     ps::transfer feed{loader, stream};
 ///     for (auto& batch : feed.epochs(0, 5)) train_step(ps::get<"image">(batch), ..., stream);
 ///
-/// On the host device the step may be the loop's body, as plain C++ and libtorch on the CPU are:
+/// On the CPU device the step may be the loop's body, as plain C++ and libtorch on the CPU are:
 /// then no stream is named, a batch is handed out when its copy is complete, and released by the
 /// body's end.
 ///
@@ -91,10 +92,10 @@ class transfer {
       : flow_(std::make_shared<flow>(std::forward<Source>(source), stream, std::move(transform),
                                      options)) {}
 
-  /// The loop's body is the step: for the host device.
+  /// The loop's body is the step: for the CPU device.
   explicit transfer(Source&& source, const transfer_options& options = {}) requires
       std::same_as<Transform, no_transform>
-      : transfer(std::forward<Source>(source), detail::body_stream<device_type>(source.where()),
+      : transfer(std::forward<Source>(source), detail::body_stream<device_type>(source.device()),
                  options) {}
   /// The same where the device is named; must be the source's.
   transfer(Source&& source, const device_type& device,
@@ -142,7 +143,7 @@ class transfer {
 
   /// Where the exception came from that ended the last range; nothing if none did, or if it belongs to
   /// no batch: a device that fails between two.
-  [[nodiscard]] const std::optional<penstock::failure>& failure() const noexcept {
+  [[nodiscard]] const std::optional<penstock::failure>& last_failure() const noexcept {
     return flow_->last_failure();
   }
 
@@ -168,4 +169,5 @@ template <class Source, class Stream, class Transform>
 transfer(Source&&, Stream&&, Transform&&, transfer_options = {})
 ->transfer<Source, std::remove_cvref_t<Transform>>;
 
-}  // namespace penstock::inline PENSTOCK_ABI
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

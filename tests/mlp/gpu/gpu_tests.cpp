@@ -1,4 +1,4 @@
-// The network on a GPU beside the host device: the same losses, whatever a step is made of, and equal
+// The network on a GPU beside the CPU device: the same losses, whatever a step is made of, and equal
 // bits in the four modes (run_experiment throws otherwise). Ends with 77 and the reason where there is
 // no GPU.
 //
@@ -30,7 +30,7 @@ void check(bool is_right, const std::string& what) {
   ++failures;
 }
 
-/// What the GPU finds against what the host device has found.
+/// What the GPU finds against what the CPU device has found.
 void compare(const mlp::results& gpu, const mlp::results& host) {
   // Both sum in float, in other orders. After a few hundred steps such a difference has grown.
   constexpr double of_first_steps = 1e-4;

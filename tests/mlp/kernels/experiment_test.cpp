@@ -9,9 +9,8 @@
 // Behind the host's backend; see there.
 #include "cuda_experiment.cu"
 
-TEST_CASE(
-    "the experiment with fused kernels has the host device's results, with and without graphs",
-    "[mlp]") {
+TEST_CASE("the experiment with fused kernels has the CPU device's results, with and without graphs",
+          "[mlp]") {
   const test::temp_dir directory;
   mlp::write_digits(directory.path("digits"), 100, 40);
   const auto data = mlp::read_data(directory.path("digits"));

@@ -17,7 +17,7 @@
 // Behind the host's, for its stand-ins add to Thrust's namespace.
 #include "cuda_backend.cuh"
 
-/// The example's training loops on the CUDA device whose runtime is the double, and on the host device.
+/// The example's training loops on the CUDA device whose runtime is the double, and on the CPU device.
 namespace fused_on_cuda {
 
 namespace ps = penstock;
@@ -67,7 +67,7 @@ template <class Backend, class Data>
                                          const Data& tested, const mlp::options& chosen,
                                          const std::vector<mlp::technique>& modes) {
   using pixel = mlp::pixel_of<Data>;
-  device.enter_thread();
+  device.make_current();
   const auto stream = Backend::make_stream(device);
   mlp::trainer<Backend> trained{device,        backend,     stream,     chosen.batch,
                                 chosen.epochs, data.size(), chosen.seed};
@@ -94,10 +94,10 @@ template <class Backend, class Data>
   return found;
 }
 
-/// The same on the host device, in one mode.
+/// The same on the CPU device, in one mode.
 template <class Data>
 [[nodiscard]] outcome on_host(const Data& data, const Data& tested, const mlp::options& chosen) {
-  return train(ps::host_device{}, mlp::host_backend{}, data, tested, chosen,
+  return train(ps::cpu_device{}, mlp::host_backend{}, data, tested, chosen,
                {mlp::technique::serial})[0];
 }
 

@@ -46,7 +46,7 @@ TEST_CASE("fused kernels give the same bits in every order of blocks and threads
   }
 }
 
-TEST_CASE("fused kernels learn what the host device learns", "[mlp]") {
+TEST_CASE("fused kernels learn what the CPU device learns", "[mlp]") {
   fake_cuda::reset({.policy = policy::early, .kernels = order::backwards});
   const digits drawn{203};
   const digits others{200, 1000};
@@ -59,7 +59,7 @@ TEST_CASE("fused kernels learn what the host device learns", "[mlp]") {
   CHECK(fake_cuda::expect_clean());
 }
 
-TEST_CASE("fused kernels around the first layer's products have the host device's losses too",
+TEST_CASE("fused kernels around the first layer's products have the CPU device's losses too",
           "[mlp]") {
   fake_cuda::reset({.policy = policy::random, .seed = 4, .kernels = order::seeded});
   const digits drawn{84};

@@ -13,7 +13,7 @@ int main() {
   ps::loader loader{numbers{}, ps::shuffled{.seed = 1}, {.batch_size = 64, .workers = 2}};
   std::uint64_t sum = 0;
   for (auto& batch : loader.epochs(0, 2)) sum += sum_of(batch);
-  ps::transfer feed{loader, ps::host_device{}.inline_stream()};
+  ps::transfer feed{loader, ps::cpu_device{}.inline_stream()};
   for (auto& batch : feed.epoch(2)) {
     for (const std::uint64_t x : ps::get<"x">(batch).flat()) sum += x;
   }

@@ -2,7 +2,7 @@
 // The second translation unit: everything in the headers has to be inline.
 #include "sums.hpp"
 
-std::uint64_t sum_of(const penstock::host_batch<number, penstock::host_device>& batch) {
+std::uint64_t sum_of(const penstock::host_batch<number, penstock::cpu_device>& batch) {
   std::uint64_t sum = 0;
   for (const std::uint64_t x : penstock::get<"x">(batch).flat()) sum += x;
   return sum;

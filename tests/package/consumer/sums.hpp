@@ -5,4 +5,4 @@
 
 using number = penstock::record<penstock::field<"x", std::uint64_t>>;
 
-std::uint64_t sum_of(const penstock::host_batch<number, penstock::host_device>& batch);
+std::uint64_t sum_of(const penstock::host_batch<number, penstock::cpu_device>& batch);

@@ -5,7 +5,8 @@
 
 #include <penstock/cuda/cuda_error.hpp>
 
-namespace penstock::inline PENSTOCK_ABI {
+namespace penstock {
+inline namespace PENSTOCK_ABI {
 
 namespace detail {
 
@@ -97,4 +98,5 @@ class scoped_relaxed_capture {
 
 }  // namespace detail
 
-}  // namespace penstock::inline PENSTOCK_ABI
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

@@ -7,7 +7,8 @@
 
 #include <penstock/data/dataset.hpp>
 
-namespace penstock::inline PENSTOCK_ABI {
+namespace penstock {
+inline namespace PENSTOCK_ABI {
 
 namespace detail {
 
@@ -33,4 +34,5 @@ class adaptor : detail::adaptor_tag {
   }
 };
 
-}  // namespace penstock::inline PENSTOCK_ABI
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

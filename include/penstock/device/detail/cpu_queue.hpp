@@ -27,11 +27,12 @@
 #include <penstock/threads/float_mode.hpp>
 #include <penstock/threads/sequence.hpp>
 
-namespace penstock::inline PENSTOCK_ABI {
+namespace penstock {
+inline namespace PENSTOCK_ABI {
 
-/// What a host device pretends to be. Zero means: as fast as the machine is. A modelled delay waits
+/// What a CPU device pretends to be. Zero means: as fast as the machine is. A modelled delay waits
 /// and does not burn the core, so overlap can be shown and tested on few cores.
-struct host_device_options {
+struct cpu_device_options {
   /// The time a copy takes is at least its bytes divided by this.
   double copy_bytes_per_second = 0.0;
   /// The time from a launch or a copy reaching the head of its stream to its start.
@@ -42,18 +43,18 @@ namespace detail {
 
 using host_clock = std::chrono::steady_clock;
 
-/// The queue of one host stream: a bounded ring of operations that are held inline, run in order by
+/// The queue of one CPU stream: a bounded ring of operations that are held inline, run in order by
 /// one thread. Threads that push take a lock; the running thread never waits for room, nor for
 /// itself.
-class host_queue : public std::enable_shared_from_this<host_queue> {
+class cpu_queue : public std::enable_shared_from_this<cpu_queue> {
  public:
   static constexpr std::size_t capacity = 256;
   static constexpr std::size_t operation_bytes = PENSTOCK_CHECKED ? 240 : 112;  // larger views
 
-  explicit host_queue(const host_device_options& options) : options_(options) {}
-  host_queue(host_queue&&) = delete;
+  explicit cpu_queue(const cpu_device_options& options) : options_(options) {}
+  cpu_queue(cpu_queue&&) = delete;
 
-  [[nodiscard]] const host_device_options& options() const noexcept { return options_; }
+  [[nodiscard]] const cpu_device_options& options() const noexcept { return options_; }
 
   /// Appends `work`; waits while the ring is full, but on the queue's own thread: only that one
   /// makes room, so what does not fit is kept on the heap there. `work` is moved in and destroyed
@@ -61,7 +62,7 @@ class host_queue : public std::enable_shared_from_this<host_queue> {
   template <class Work>
   void push(Work work) {
     static_assert(sizeof(Work) <= operation_bytes && alignof(Work) <= alignof(std::max_align_t),
-                  "penstock: work for a host stream is held inline: capture at most 96 bytes, "
+                  "penstock: work for a CPU stream is held inline: capture at most 96 bytes, "
                   "larger state by pointer");
     static_assert(std::is_nothrow_move_constructible_v<Work>);
     std::unique_lock lock{push_};
@@ -120,7 +121,7 @@ class host_queue : public std::enable_shared_from_this<host_queue> {
     if (completed() >= position) return;
     if (runs_here()) {
       throw std::logic_error(
-          "penstock::host_stream: work on a stream can't wait for what that stream has yet to do");
+          "penstock::cpu_stream: work on a stream can't wait for what that stream has yet to do");
     }
     require_own_process();
     completed_signal_.wait([&](std::uint32_t) { return completed() >= position; });
@@ -131,8 +132,8 @@ class host_queue : public std::enable_shared_from_this<host_queue> {
 
   /// Whose work the calling thread runs; null on a thread of no stream. Of the thread's own: no
   /// other thread can tell as well whether it is that one.
-  [[nodiscard]] static host_queue*& running() noexcept {
-    thread_local host_queue* queue = nullptr;
+  [[nodiscard]] static cpu_queue*& running() noexcept {
+    thread_local cpu_queue* queue = nullptr;
     return queue;
   }
   [[nodiscard]] bool runs_here() const noexcept { return running() == this; }
@@ -199,7 +200,7 @@ class host_queue : public std::enable_shared_from_this<host_queue> {
   void require_own_process() const {
     if (!is_in_child()) return;
     throw std::logic_error(
-        "penstock::host_stream: its thread is in process " + std::to_string(process_) +
+        "penstock::cpu_stream: its thread is in process " + std::to_string(process_) +
         ", of which this one is a child by fork(): make the stream in the child");
   }
 
@@ -223,7 +224,7 @@ class host_queue : public std::enable_shared_from_this<host_queue> {
     if (!kept_error_) kept_error_ = std::move(error);
   }
 
-  host_device_options options_;
+  cpu_device_options options_;
   const ::pid_t process_ = ::getpid();  // where the thread is
   std::mutex push_;
   std::mutex error_;
@@ -256,7 +257,7 @@ host_clock::time_point modelled_run(host_clock::time_point start, Work&& work) {
 
 /// Copies like memcpy, and takes as long as the modelled bus would. Returns the modelled end.
 inline host_clock::time_point modelled_copy(void* to, const void* from, std::size_t bytes,
-                                            const host_device_options& options,
+                                            const cpu_device_options& options,
                                             host_clock::time_point start) {
   const auto own_end =
       modelled_run(start, [to, from, bytes]() noexcept { std::memcpy(to, from, bytes); });
@@ -270,4 +271,5 @@ inline host_clock::time_point modelled_copy(void* to, const void* from, std::siz
 
 }  // namespace detail
 
-}  // namespace penstock::inline PENSTOCK_ABI
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

@@ -18,11 +18,13 @@
 #include <vector>
 
 #include <penstock/core/error.hpp>
-#include <penstock/threads/sequence.hpp>
-#include <penstock/load/options.hpp>
 #include <penstock/faults/stalled_read.hpp>
+#include <penstock/load/options.hpp>
+#include <penstock/threads/sequence.hpp>
 
-namespace penstock::inline PENSTOCK_ABI::detail {
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+namespace detail {
 
 /// What one thread reads at the moment, for the eyes of a `read_watch`.
 class alignas(cache_line) read_mark {
@@ -308,4 +310,6 @@ class read_watch {
   std::thread thread_;
 };
 
-}  // namespace penstock::inline PENSTOCK_ABI::detail
+}  // namespace detail
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

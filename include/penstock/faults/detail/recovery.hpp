@@ -14,14 +14,16 @@
 #include <vector>
 
 #include <penstock/core/error.hpp>
-#include <penstock/threads/sequence.hpp>
 #include <penstock/data/reader.hpp>
+#include <penstock/faults/detail/read_watch.hpp>
 #include <penstock/faults/error_policy.hpp>
 #include <penstock/faults/failure_ledger.hpp>
 #include <penstock/load/detail/host_slots.hpp>
-#include <penstock/faults/detail/read_watch.hpp>
+#include <penstock/threads/sequence.hpp>
 
-namespace penstock::inline PENSTOCK_ABI::detail {
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+namespace detail {
 
 /// What an engine's `error_policy` needs beside the readers: the ledger, what each batch has lost, and
 /// a place to wait for a retry. With a plain policy it holds nothing and every call is one branch.
@@ -35,7 +37,7 @@ class recovery {
            std::size_t batch_size, std::vector<std::uint64_t> base_sizes)
       : policy_(policy), dataset_size_(dataset_size), losses_(is_plain(policy) ? 0 : slot_count) {
     if (is_on()) ledger_ = std::make_unique<failure_ledger>(std::move(base_sizes));
-    if (policy.then != on_error::skip) return;
+    if (policy.action != error_action::skip) return;
     for (losses& of_batch : losses_) of_batch.is_gone.resize(batch_size);
   }
 
@@ -74,7 +76,7 @@ class recovery {
   template <record_type Record>
   void close(std::uint32_t slot, std::byte* slab, const batch_layout<Record>& layout,
              batch_info& info) noexcept {
-    if (!is_on() || policy_.then != on_error::skip || losses_[slot].count == 0) return;
+    if (!is_on() || policy_.action != error_action::skip || losses_[slot].count == 0) return;
     const std::span<const std::uint8_t> is_gone{losses_[slot].is_gone.data(), info.size};
     [&]<std::size_t... Fields>(std::index_sequence<Fields...>) {
       (close_gaps(slab + layout.template offset<Fields>(), layout.template sample_bytes<Fields>(),
@@ -256,8 +258,8 @@ class recovering_reader {
       if (!error) return ledger.note_outcome(sample, read_outcome::recovered);
       ledger.note_failure(sample, error, origin_of(*data_, sample));
     }
-    const bool is_skipped = shared_->policy().then == on_error::skip;
-    if (is_skipped || (shared_->policy().then == on_error::substitute && fill(all, i))) {
+    const bool is_skipped = shared_->policy().action == error_action::skip;
+    if (is_skipped || (shared_->policy().action == error_action::substitute && fill(all, i))) {
       ledger.note_outcome(sample, is_skipped ? read_outcome::skipped : read_outcome::substituted);
       shared_->note_loss(all.slot, all.out.first() + i, sample, error);
       return;
@@ -288,4 +290,6 @@ class recovering_reader {
   bool is_exact_ = true;
 };
 
-}  // namespace penstock::inline PENSTOCK_ABI::detail
+}  // namespace detail
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

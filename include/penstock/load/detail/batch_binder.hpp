@@ -8,12 +8,14 @@
 
 #include <penstock/core/error.hpp>
 #include <penstock/data/dataset.hpp>
+#include <penstock/faults/detail/read_watch.hpp>
 #include <penstock/load/detail/batch_work.hpp>
 #include <penstock/load/detail/epoch_plan.hpp>
-#include <penstock/faults/detail/read_watch.hpp>
 #include <penstock/order/sampler.hpp>
 
-namespace penstock::inline PENSTOCK_ABI::detail {
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+namespace detail {
 
 /// Which batch is bound to a slot next, and the order of its epoch. The consumer says which batches
 /// are wanted (`begin`, `end`); the opener, one thread at a time, binds them in order (`bind`).
@@ -113,4 +115,6 @@ class batch_binder {
   std::exception_ptr error_;
 };
 
-}  // namespace penstock::inline PENSTOCK_ABI::detail
+}  // namespace detail
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

@@ -14,14 +14,16 @@
 #include <vector>
 
 #include <penstock/core/error.hpp>
-#include <penstock/threads/sequence.hpp>
 #include <penstock/data/dataset.hpp>
-#include <penstock/load/detail/epoch_plan.hpp>
-#include <penstock/load/detail/host_slots.hpp>
 #include <penstock/faults/detail/read_watch.hpp>
 #include <penstock/faults/detail/recovery.hpp>
+#include <penstock/load/detail/epoch_plan.hpp>
+#include <penstock/load/detail/host_slots.hpp>
+#include <penstock/threads/sequence.hpp>
 
-namespace penstock::inline PENSTOCK_ABI::detail {
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+namespace detail {
 
 /// The batch that a slot is bound to. Written by the opener before it publishes the cursor, read by the
 /// workers that claimed a run of it; `remaining` hands it on to the one who announces it.
@@ -59,7 +61,7 @@ class alignas(cache_line) batch_work {
   }
 
   /// The dataset indices of the batch's samples from its place `begin` on. Behind the end of the epoch
-  /// (`last_batch::pad`) its begin follows.
+  /// (`partial_batch::pad`) its begin follows.
   void pick(const epoch_plan& plan, std::size_t begin,
             std::span<std::uint64_t> out) const noexcept {
     // Neither sum may wrap, whatever the size: a batch begins before the end of the epoch.
@@ -132,4 +134,6 @@ template <dataset Dataset>
   return all;
 }
 
-}  // namespace penstock::inline PENSTOCK_ABI::detail
+}  // namespace detail
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

@@ -6,7 +6,8 @@
 
 #include <penstock/threads/sequence.hpp>
 
-namespace penstock::inline PENSTOCK_ABI {
+namespace penstock {
+inline namespace PENSTOCK_ABI {
 
 /// What a worker got from the cursor.
 struct claim {
@@ -114,4 +115,5 @@ class claim_cursor {
   typename Atomics::template atomic<bool> ended_{false};
 };
 
-}  // namespace penstock::inline PENSTOCK_ABI
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

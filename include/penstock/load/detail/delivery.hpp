@@ -11,11 +11,13 @@
 #include <vector>
 
 #include <penstock/core/error.hpp>
-#include <penstock/threads/sequence.hpp>
-#include <penstock/threads/batch_queue.hpp>
 #include <penstock/load/detail/batch_work.hpp>
+#include <penstock/threads/batch_queue.hpp>
+#include <penstock/threads/sequence.hpp>
 
-namespace penstock::inline PENSTOCK_ABI::detail {
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+namespace detail {
 
 /// Where complete batches go from the workers to the one consumer: in order, or as they are completed.
 /// Who finishes a batch announces its slot here; `fail` ends all waiting for good.
@@ -100,4 +102,6 @@ class delivery {
   own_line<std::atomic<bool>> has_failed_{false};
 };
 
-}  // namespace penstock::inline PENSTOCK_ABI::detail
+}  // namespace detail
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

@@ -19,24 +19,26 @@
 #include <utility>
 #include <vector>
 
-#include <penstock/threads/float_mode.hpp>
 #include <penstock/data/dataset.hpp>
+#include <penstock/faults/detail/read_watch.hpp>
+#include <penstock/faults/detail/recovery.hpp>
 #include <penstock/load/detail/batch_binder.hpp>
 #include <penstock/load/detail/batch_work.hpp>
 #include <penstock/load/detail/claim_cursor.hpp>
 #include <penstock/load/detail/delivery.hpp>
 #include <penstock/load/detail/epoch_plan.hpp>
-#include <penstock/load/footprint.hpp>
 #include <penstock/load/detail/host_slots.hpp>
-#include <penstock/load/options.hpp>
-#include <penstock/faults/detail/read_watch.hpp>
-#include <penstock/faults/detail/recovery.hpp>
 #include <penstock/load/detail/run_length.hpp>
-#include <penstock/threads/worker_pool.hpp>
+#include <penstock/load/footprint.hpp>
+#include <penstock/load/options.hpp>
 #include <penstock/memory/detail/last_owner.hpp>
 #include <penstock/order/sampler.hpp>
+#include <penstock/threads/float_mode.hpp>
+#include <penstock/threads/worker_pool.hpp>
 
-namespace penstock::inline PENSTOCK_ABI::detail {
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+namespace detail {
 
 /// What a loader runs on: the workers, the ring of host slots, the order of delivery. `loader` is its
 /// owner and its face. One consumer thread calls start, next, try_next and stop; the numbers of
@@ -57,7 +59,7 @@ class engine {
         dataset_size_(dataset_.size()),
         sampler_(order),
         device_(where),
-        plan_(order.size(dataset_size_), options.batch_size, options.last),
+        plan_(order.size(dataset_size_), options.batch_size, options.last_batch),
         layout_(extents_of(dataset_), options.batch_size),
         slots_(make_slots()),
         run_(options, layout_.sample_bytes()),
@@ -105,7 +107,7 @@ class engine {
   }
 
   [[nodiscard]] const loader_options& options() const noexcept { return options_; }
-  [[nodiscard]] const Device& where() const noexcept { return device_; }
+  [[nodiscard]] const Device& device() const noexcept { return device_; }
   [[nodiscard]] const epoch_plan& plan() const noexcept { return plan_; }
   [[nodiscard]] const batch_layout<record_type>& layout() const noexcept { return layout_; }
   [[nodiscard]] const host_slots<record_type, Device>& ring() const noexcept { return *slots_; }
@@ -256,7 +258,7 @@ class engine {
 
   void work(const std::stop_token& stop, hands& own) {
     try {
-      device_.enter_thread();
+      device_.make_current();
       flushed_denormals::keep_on();
       for (std::uint32_t fruitless = 0; !stop.stop_requested();) {
         claim got = cursor_.next();
@@ -457,4 +459,6 @@ class engine {
   std::stop_callback<cancel_all> on_stop_;  // last: it uses the pool
 };
 
-}  // namespace penstock::inline PENSTOCK_ABI::detail
+}  // namespace detail
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

@@ -10,7 +10,8 @@
 #include <penstock/load/options.hpp>
 #include <penstock/order/sampler.hpp>
 
-namespace penstock::inline PENSTOCK_ABI {
+namespace penstock {
+inline namespace PENSTOCK_ABI {
 
 namespace detail {
 
@@ -40,16 +41,17 @@ struct batch_position {
 class epoch_plan {
  public:
   /// Throws `empty_dataset` when there is no sample, `option_error` when there is no batch.
-  epoch_plan(std::uint64_t samples, std::size_t batch_size, last_batch last)
+  epoch_plan(std::uint64_t samples, std::size_t batch_size, partial_batch last)
       : samples_(samples), batch_size_(batch_size), last_(last) {
     if (samples == 0)
       throw empty_dataset(
           "loader: an epoch has 0 samples: is the dataset empty, or does its sampler draw none?");
     if (batches() == 0) {
-      throw option_error("batch_size",
-                         std::to_string(batch_size) + " is above the " + std::to_string(samples) +
-                             " samples of an epoch, and last_batch::drop leaves none: lower it, or "
-                             "take last_batch::keep");
+      throw option_error(
+          "batch_size",
+          std::to_string(batch_size) + " is above the " + std::to_string(samples) +
+              " samples of an epoch, and partial_batch::drop leaves none: lower it, or "
+              "take partial_batch::keep");
     }
   }
 
@@ -61,14 +63,14 @@ class epoch_plan {
   /// Batches an epoch.
   [[nodiscard]] std::uint64_t batches() const noexcept {
     const std::uint64_t full = samples_ / batch_size_;
-    return full + (last_ != last_batch::drop && samples_ % batch_size_ != 0 ? 1 : 0);
+    return full + (last_ != partial_batch::drop && samples_ % batch_size_ != 0 ? 1 : 0);
   }
 
   /// The batch at a position; `position.batch` must be below `batches()`.
   [[nodiscard]] batch_info at(const batch_position& position) const noexcept {
     const std::uint64_t left = samples_ - position.batch * batch_size_;
     const auto valid = left < batch_size_ ? static_cast<std::size_t>(left) : batch_size_;
-    const std::size_t size = last_ == last_batch::pad ? batch_size_ : valid;
+    const std::size_t size = last_ == partial_batch::pad ? batch_size_ : valid;
     return {position.epoch, position.batch, size, valid};
   }
 
@@ -113,7 +115,8 @@ class epoch_plan {
 
   std::uint64_t samples_;
   std::size_t batch_size_;
-  last_batch last_;
+  partial_batch last_;
 };
 
-}  // namespace penstock::inline PENSTOCK_ABI
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

@@ -14,13 +14,14 @@
 #include <penstock/core/batch.hpp>
 #include <penstock/core/checked.hpp>
 #include <penstock/core/error.hpp>
-#include <penstock/threads/sequence.hpp>
 #include <penstock/device/device.hpp>
-#include <penstock/threads/batch_queue.hpp>
 #include <penstock/memory/budget.hpp>
 #include <penstock/memory/detail/slab.hpp>
+#include <penstock/threads/batch_queue.hpp>
+#include <penstock/threads/sequence.hpp>
 
-namespace penstock::inline PENSTOCK_ABI {
+namespace penstock {
+inline namespace PENSTOCK_ABI {
 
 /// Which batch a lease holds. Numbers count from 0.
 struct batch_info {
@@ -28,8 +29,8 @@ struct batch_info {
   std::uint64_t epoch = 0;
   std::uint64_t index = 0;  ///< the batch within its epoch
   std::size_t size = 0;     ///< its samples
-  std::size_t valid = 0;    ///< its samples without those that only fill it up (`last_batch::pad`)
-  std::size_t skipped = 0;  ///< samples that it is shorter by, being bad (`on_error::skip`)
+  std::size_t valid = 0;  ///< its samples without those that only fill it up (`partial_batch::pad`)
+  std::size_t skipped = 0;  ///< samples that it is shorter by, being bad (`error_action::skip`)
 };
 
 /// The ring of host slots: one slab, cut into slots that each hold a batch, and the queue on which
@@ -76,7 +77,7 @@ class host_slots {
   }
 
   /// The device that the memory is pinned for.
-  [[nodiscard]] const Device& where() const noexcept { return device_; }
+  [[nodiscard]] const Device& device() const noexcept { return device_; }
   /// Where a batch's fields lie in a slot.
   [[nodiscard]] const batch_layout<Record>& layout() const noexcept { return layout_; }
   /// How many slots there are.
@@ -251,7 +252,7 @@ class host_batch {
   /// The samples of the batch; fewer than `batch_size` only in the last one of an epoch, and where bad
   /// samples are skipped.
   [[nodiscard]] std::size_t size() const noexcept { return info_.size; }
-  /// The samples that are not filling (`last_batch::pad`).
+  /// The samples that are not filling (`partial_batch::pad`).
   [[nodiscard]] std::size_t valid() const noexcept { return info_.valid; }
   /// The batch's epoch.
   [[nodiscard]] std::uint64_t epoch() const noexcept { return info_.epoch; }
@@ -323,4 +324,5 @@ class host_batch {
   [[no_unique_address]] detail::lease_guard lease_;
 };
 
-}  // namespace penstock::inline PENSTOCK_ABI
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

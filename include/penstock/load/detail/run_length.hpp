@@ -9,7 +9,9 @@
 
 #include <penstock/load/options.hpp>
 
-namespace penstock::inline PENSTOCK_ABI::detail {
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+namespace detail {
 
 /// How many samples a worker claims at a time, batch by batch. As few as share a batch evenly among
 /// the workers, where reading a sample takes long; more, where a claim and waking another worker
@@ -68,4 +70,6 @@ class run_length {
   std::atomic<std::uint64_t> sample_time_{unknown};
 };
 
-}  // namespace penstock::inline PENSTOCK_ABI::detail
+}  // namespace detail
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

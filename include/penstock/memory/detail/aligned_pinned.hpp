@@ -9,7 +9,9 @@
 
 #include <penstock/device/device.hpp>
 
-namespace penstock::inline PENSTOCK_ABI::detail {
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+namespace detail {
 
 /// What every device gives; above it, memory is taken with room to move in.
 inline constexpr std::size_t device_alignment = 256;
@@ -49,4 +51,6 @@ void deallocate_aligned_pinned(const Device& device, void* data, std::size_t byt
   device.deallocate_pinned(begin, bytes + alignment);
 }
 
-}  // namespace penstock::inline PENSTOCK_ABI::detail
+}  // namespace detail
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

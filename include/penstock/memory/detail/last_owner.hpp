@@ -6,7 +6,9 @@
 
 #include <penstock/core/version.hpp>
 
-namespace penstock::inline PENSTOCK_ABI::detail {
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+namespace detail {
 
 /// Deletes what the last lease has held: slots, whose destructor waits for streams. Where that is
 /// the work of one of them, which would wait for itself, the stream does it after all that it was
@@ -36,4 +38,6 @@ template <class T, class StreamRef, class... Args>
                             delete_outside_of_work<StreamRef>{}};
 }
 
-}  // namespace penstock::inline PENSTOCK_ABI::detail
+}  // namespace detail
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

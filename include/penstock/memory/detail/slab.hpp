@@ -5,10 +5,11 @@
 #include <cstddef>
 #include <utility>
 
-#include <penstock/device/device.hpp>
 #include <penstock/device/cpu_device.hpp>
+#include <penstock/device/device.hpp>
 
-namespace penstock::inline PENSTOCK_ABI {
+namespace penstock {
+inline namespace PENSTOCK_ABI {
 
 /// Which memory a slab is made of.
 enum class memory_kind {
@@ -83,7 +84,7 @@ class slab {
         }
         break;
       case memory_kind::pageable:
-        host_device{}.deallocate(data_, bytes_);
+        cpu_device{}.deallocate(data_, bytes_);
         break;
       case memory_kind::pinned_or_pageable:  // was one of the two above from construction on
         break;
@@ -96,7 +97,7 @@ class slab {
   [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
   /// What the memory is; never `pinned_or_pageable`.
   [[nodiscard]] memory_kind kind() const noexcept { return kind_; }
-  /// Whether the memory really is page-locked. A GPU's pinned memory is. The host device goes on where
+  /// Whether the memory really is page-locked. A GPU's pinned memory is. The CPU device goes on where
   /// the system refuses to lock: then the kind is `pinned` and this is false.
   [[nodiscard]] bool pinned() const noexcept { return pinned_; }
 
@@ -113,7 +114,7 @@ class slab {
     kind_ = memory_kind::pinned;
   }
   void take_pageable() {
-    data_ = static_cast<std::byte*>(host_device{}.allocate_pageable(bytes_));
+    data_ = static_cast<std::byte*>(cpu_device{}.allocate_pageable(bytes_));
     kind_ = memory_kind::pageable;
   }
 
@@ -125,4 +126,5 @@ class slab {
   bool pinned_ = false;
 };
 
-}  // namespace penstock::inline PENSTOCK_ABI
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

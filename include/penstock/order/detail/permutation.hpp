@@ -16,7 +16,8 @@
 
 #include <penstock/order/random.hpp>
 
-namespace penstock::inline PENSTOCK_ABI {
+namespace penstock {
+inline namespace PENSTOCK_ABI {
 
 /// A keyed bijection on [0, n): the shuffled order of an epoch without a list of it.
 ///
@@ -140,4 +141,5 @@ class permutation {
 
 static_assert(std::is_trivially_copyable_v<permutation>);
 
-}  // namespace penstock::inline PENSTOCK_ABI
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

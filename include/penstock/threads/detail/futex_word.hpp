@@ -12,7 +12,9 @@
 
 #include <penstock/core/version.hpp>
 
-namespace penstock::inline PENSTOCK_ABI::detail {
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+namespace detail {
 
 /// A 32-bit number whose waiters sleep in the kernel at once.
 ///
@@ -50,4 +52,6 @@ class futex_word : public std::atomic<std::uint32_t> {
 
 static_assert(sizeof(futex_word) == 4, "the kernel looks at four bytes");
 
-}  // namespace penstock::inline PENSTOCK_ABI::detail
+}  // namespace detail
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

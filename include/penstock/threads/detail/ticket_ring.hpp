@@ -12,7 +12,8 @@
 
 #include <penstock/threads/sequence.hpp>
 
-namespace penstock::inline PENSTOCK_ABI {
+namespace penstock {
+inline namespace PENSTOCK_ABI {
 
 /// What may travel through a `batch_queue`: small trivial values, tickets and not owners.
 template <class T>
@@ -217,4 +218,5 @@ class ticket_ring {
   end tail_;
 };
 
-}  // namespace penstock::inline PENSTOCK_ABI
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

@@ -14,13 +14,14 @@
 
 #include <penstock/core/checked.hpp>
 #include <penstock/core/layout.hpp>
-#include <penstock/threads/sequence.hpp>
 #include <penstock/device/device.hpp>
 #include <penstock/load/detail/host_slots.hpp>
 #include <penstock/memory/detail/slab.hpp>
+#include <penstock/threads/sequence.hpp>
 #include <penstock/transfer/detail/refused_releases.hpp>
 
-namespace penstock::inline PENSTOCK_ABI {
+namespace penstock {
+inline namespace PENSTOCK_ABI {
 
 /// The ring of device slots: `depth` slabs of device memory at fixed addresses, with the events
 /// that order their use, and the copy stream. Lives until the last lease is gone.
@@ -306,4 +307,5 @@ class device_slots {
   sequence releases_;  // moves after each release, for a consumer that waits for one
 };
 
-}  // namespace penstock::inline PENSTOCK_ABI
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

@@ -21,7 +21,9 @@
 #include <penstock/transfer/device_transform.hpp>
 #include <penstock/transfer/options.hpp>
 
-namespace penstock::inline PENSTOCK_ABI::detail {
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+namespace detail {
 
 template <class Source, class Transform>
 concept transferable = batch_source<Source> &&
@@ -44,9 +46,9 @@ class feed {
   /// Takes the device slots.
   feed(Source&& source, stream_ref stream, Transform transform, const transfer_options& options)
       : source_(std::forward<Source>(source)),
-        stream_(usable(source_.where(), stream)),
+        stream_(usable(source_.device(), stream)),
         memory_(shared_by_leases<memory_type, stream_ref>(
-            source_.where(), source_.layout(), checked_depth(options), std::move(transform))),
+            source_.device(), source_.layout(), checked_depth(options), std::move(transform))),
         slots_(memory_, &memory_->ring),
         issued_(options.depth),
         when_held_(options.when_held) {}
@@ -246,9 +248,11 @@ class feed {
 
   [[nodiscard]] std::optional<penstock::failure> failure_of_source() const {
     if constexpr (requires {
-                    { source_.failure() } -> std::convertible_to<std::optional<penstock::failure>>;
+                    {
+                      source_.last_failure()
+                      } -> std::convertible_to<std::optional<penstock::failure>>;
                   }) {
-      return source_.failure();
+      return source_.last_failure();
     } else {
       return std::nullopt;
     }
@@ -274,4 +278,6 @@ class feed {
   std::optional<penstock::failure> failure_;
 };
 
-}  // namespace penstock::inline PENSTOCK_ABI::detail
+}  // namespace detail
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

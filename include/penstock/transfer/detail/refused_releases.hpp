@@ -8,7 +8,9 @@
 
 #include <penstock/core/version.hpp>
 
-namespace penstock::inline PENSTOCK_ABI::detail {
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+namespace detail {
 
 /// The exceptions of leases whose end the device refused to record, on their way from the threads
 /// that ended them to the consumer. Any thread may note one while the consumer asks.
@@ -46,4 +48,6 @@ class refused_releases {
   std::atomic<bool> any_{false};
 };
 
-}  // namespace penstock::inline PENSTOCK_ABI::detail
+}  // namespace detail
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

@@ -14,13 +14,13 @@ namespace ps = penstock;
 
 namespace {
 
-/// Any device whose streams are host streams.
+/// Any device whose streams are CPU streams.
 template <ps::device Device>
-struct on_host_streams {
+struct on_cpu_streams {
   using device_type = Device;
   Device under_test{};
   [[nodiscard]] Device device() const { return under_test; }
-  void launch(ps::host_stream_ref stream, std::function<void()> work) const {
+  void launch(ps::cpu_stream_ref stream, std::function<void()> work) const {
     // A std::function may throw while it is moved, and a stream takes no such work.
     stream.launch([work = std::make_shared<std::function<void()>>(std::move(work))] { (*work)(); });
   }
@@ -28,16 +28,16 @@ struct on_host_streams {
 
 }  // namespace
 
-TEST_CASE("a host device keeps the contract of devices", "[contract]") {
-  contract::run_all(on_host_streams<ps::host_device>{});
+TEST_CASE("a CPU device keeps the contract of devices", "[contract]") {
+  contract::run_all(on_cpu_streams<ps::cpu_device>{});
 }
 
-TEST_CASE("a host device with a modelled bus keeps the contract of devices", "[contract]") {
+TEST_CASE("a CPU device with a modelled bus keeps the contract of devices", "[contract]") {
   using namespace std::chrono_literals;
-  contract::run_all(on_host_streams<ps::host_device>{
-      ps::host_device{{.copy_bytes_per_second = 20e9, .launch_latency = 1us}}});
+  contract::run_all(on_cpu_streams<ps::cpu_device>{
+      ps::cpu_device{{.copy_bytes_per_second = 20e9, .launch_latency = 1us}}});
 }
 
 TEST_CASE("the tests' own device keeps the contract of devices", "[contract]") {
-  contract::run_all(on_host_streams<gated_device>{});
+  contract::run_all(on_cpu_streams<gated_device>{});
 }
