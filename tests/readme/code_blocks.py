@@ -146,8 +146,8 @@ def source_of(root):
                 f"  const {kind} usual{{}};\n{checks}}}"
             )
             calls.append(f'{{"{short}:{number}", {name}, false}},')
-    if len(calls) < 15:
-        raise Problem(f"expected 15 blocks and tables or more, found {len(calls)}")
+    if len(calls) < 16:
+        raise Problem(f"expected 16 blocks and tables or more, found {len(calls)}")
     return "\n".join([*parts, "int main() { return run_all({", *calls, "}); }"]) + "\n"
 
 
