@@ -19,7 +19,7 @@ TEST_CASE = re.compile(r'(?:TEST_CASE\(|\bmisuse\{)\s*((?:"(?:[^"\\]|\\.)*"\s*)+
 
 
 def items_of(page):
-    """Each item below a heading: its line, whether it is an entry's own, and its words in one line."""
+    """Each item below a heading: its line, whether it begins an entry, its words in one line."""
     item, below_heading = None, False
     for number, line in enumerate([*page.splitlines(), "## "], start=1):
         begins = re.match(r"(?P<indent> *)- (?P<text>.*)", line)

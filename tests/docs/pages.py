@@ -3,9 +3,9 @@
 
     pages.py <the repository>
 
-- A relative link leads to a file or folder, its anchor to a heading of that page; a picture is there.
+- A relative link leads to a file or folder, its anchor to a heading of that page.
 - A path of this repository in a block of commands, or in `backticks`, is there.
-- Lines have at most 100 columns, and so have the cells of tables; programs print and throw longer ones.
+- Lines have at most 100 columns, and so have cells of tables; what programs print may have more.
 - README.md has at most 120 lines and 900 words. An entry of CHANGELOG.md is one line, and a version
   that nobody has yet fixes nothing.
 - docs/images/loaders.svg is what bench/loaders_picture.py makes of the result that README.md names

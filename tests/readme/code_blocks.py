@@ -142,7 +142,7 @@ def source_of(root):
             parts.append(
                 f'void {name}() {{\n#line {number} "{page}"\n'
                 f"  [[maybe_unused]] const {kind} in_this_order{{{written}}};\n"
-                f"  [[maybe_unused]] const auto& [{names}] = in_this_order;  // there are no others\n"
+                f"  [[maybe_unused]] const auto& [{names}] = in_this_order;  // no others\n"
                 f"  const {kind} usual{{}};\n{checks}}}"
             )
             calls.append(f'{{"{short}:{number}", {name}, false}},')

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// What the fragments of README.md and docs/ take for granted: a dataset, a step, and a device of each
-// kind with a stream. Each fragment is a function of on_cpu or on_cuda; code_blocks.py puts them there.
+// What the fragments of README.md and docs/ take for granted: a dataset, a step, and a device of
+// each kind with a stream. Each fragment is a function of on_cpu or on_cuda: see code_blocks.py.
 #include <cuda_runtime.h>
 
 #include <chrono>
@@ -24,7 +24,8 @@
 
 namespace ps = penstock;
 
-using digit = ps::record<ps::field<"image", std::uint8_t, 28, 28>, ps::field<"label", std::uint8_t>>;
+using digit =
+    ps::record<ps::field<"image", std::uint8_t, 28, 28>, ps::field<"label", std::uint8_t>>;
 
 /// 256 images of one shade each.
 struct digit_images {

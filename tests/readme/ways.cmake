@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSL-1.0
-# The test readme/ways: the commands of README.md's "Try it" with the output that stands there, and the
-# ways of use in README.md and docs/install.md, word for word, with the same program.
+# The test readme/ways: the commands of README.md's "Try it" with the output that stands there, and
+# the ways of use in README.md and docs/install.md, word for word, with the same program.
 #   cmake -Droot=<the repository> -Dwork=<scratch> -Dgenerator=... -Dmake=... -Dboost=<the headers'
 #   folder> -Dcompiler=... -P ways.cmake
 cmake_policy(VERSION 3.25)
@@ -83,7 +83,7 @@ foreach(way IN ITEMS fetched subdirectory installed)
   list(APPEND results "${output}")
 endforeach()
 
-# The commands of a page for a shell, with this compiler, and unoptimised, which takes half the time.
+# The commands of a page for a shell, with this compiler; unoptimised takes half the time.
 function(as_here commands variable)
   string(REPLACE "g++ " "'${compiler}' " commands "${commands}")
   string(REPLACE " -O2 " " -O0 -isystem '${boost}' " commands "${commands}")
