@@ -20,7 +20,7 @@
 #include <vector>
 
 #include <penstock/device/device.hpp>
-#include <penstock/threads/sequence.hpp>
+#include <penstock/threads/detail/waitable_counter.hpp>
 
 #include "support/catch.hpp"
 
@@ -64,7 +64,8 @@ class hold {
   void let_go() const noexcept { gate_->store(1); }
 
  private:
-  std::shared_ptr<penstock::sequence> gate_ = std::make_shared<penstock::sequence>();
+  std::shared_ptr<penstock::detail::waitable_counter> gate_ =
+      std::make_shared<penstock::detail::waitable_counter>();
 };
 
 /// How many turns the other threads get to do what they must not. A turn is long where the machine is

@@ -79,7 +79,7 @@ class gated_device {
   static constexpr std::uint64_t never = std::numeric_limits<std::uint64_t>::max();
 
   struct shared {
-    penstock::sequence gate;
+    penstock::detail::waitable_counter gate;
     std::atomic<std::size_t> copies{0};
     std::atomic<std::size_t> copied_bytes{0};
     std::atomic<std::uint64_t> record_fails{never};

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include <penstock/load/loader.hpp>
-#include <penstock/threads/sequence.hpp>
+#include <penstock/threads/detail/waitable_counter.hpp>
 #include <penstock/transfer/transfer.hpp>
 
 #include "support/catch.hpp"
@@ -48,7 +48,7 @@ struct gated_transform {
   using record_type = made;
 
   struct shared {
-    ps::sequence gate;  // 1 holds the work
+    ps::detail::waitable_counter gate;  // 1 holds the work
     std::atomic<std::size_t> runs{0};
     std::atomic<std::size_t> calls{0};
     std::size_t fails = ~std::size_t{0};
@@ -195,7 +195,7 @@ TEST_CASE("the next copy runs under the work on the slot, and its transform wait
   ps::loader loader{data, ps::sequential{}, device, ten_each(1)};
   gated_transform transform;
   ps::transfer feed{loader, stream, transform, {.depth = 1}};
-  ps::sequence step;
+  ps::detail::waitable_counter step;
   auto range = feed.epoch(0);
   auto it = range.begin();
   bool right = false;
@@ -264,7 +264,7 @@ TEST_CASE("what a transform has queued before it throws has run before the error
   const gated_device device;
   ps::loader loader{numbered{20}, ps::sequential{}, device, ten_each(0)};
   auto stream = device.make_stream();
-  ps::sequence gate;
+  ps::detail::waitable_counter gate;
   const auto bad = [&gate](auto, auto, ps::cpu_stream_ref on) {
     on.launch([&gate] { gate.wait([](std::uint32_t open) { return open != 0; }); });
     throw std::domain_error("behind what it has queued");

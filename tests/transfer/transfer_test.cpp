@@ -67,7 +67,7 @@ TEST_CASE("copies of the next batches run under the work on this one", "[transfe
   auto range = feed.epoch(0);
   auto it = range.begin();
   // The step on batch 0 is held: it ends only when the copies of batches 1 and 2 have run beside it.
-  ps::sequence step;
+  ps::detail::waitable_counter step;
   wait_until_all_read(data, 50);
   stream.launch([&step] { step.wait([](std::uint32_t open) { return open != 0; }); });
   ++it;  // queues what is ready; does not wait for the step
@@ -161,7 +161,7 @@ TEST_CASE("a device slot is overwritten only after the work that was queued at i
   auto stream = device.make_stream();
   ps::loader loader{data, ps::sequential{}, device, ten_each(1)};
   ps::transfer feed{loader, stream, {.depth = 1}};
-  ps::sequence step;
+  ps::detail::waitable_counter step;
   std::vector<std::uint64_t> seen;
   auto range = feed.epoch(0);
   auto it = range.begin();
@@ -187,7 +187,7 @@ TEST_CASE("a lease used on a second stream is released behind that one too", "[t
   auto second = device.make_stream();
   ps::loader loader{data, ps::sequential{}, device, ten_each(1)};
   ps::transfer feed{loader, stream, {.depth = 1}};
-  ps::sequence step;
+  ps::detail::waitable_counter step;
   std::uint64_t seen = 99;
   auto range = feed.epoch(0);
   auto it = range.begin();

@@ -6,9 +6,11 @@
 #include <optional>
 #include <string>
 
+#include <penstock/core/detail/cache_line.hpp>
 #include <penstock/core/error.hpp>
+#include <penstock/threads/detail/atomics.hpp>
+#include <penstock/threads/detail/eventcount.hpp>
 #include <penstock/threads/detail/ticket_ring.hpp>
-#include <penstock/threads/sequence.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
@@ -20,7 +22,7 @@ struct many_producers_many_consumers {
   using ring = ticket_ring<T, Atomics>;
   /// Where threads wait.
   template <class Atomics>
-  using eventcount = basic_eventcount<Atomics>;
+  using eventcount = detail::basic_eventcount<Atomics>;
   /// Whether the ring orders each change before whatever its thread looks at next, so that the eventcount
   /// need not.
   static constexpr bool is_ordered = true;
@@ -36,7 +38,7 @@ struct many_producers_many_consumers {
 ///
 /// Closing ends all waiting: pushes fail from then on, pops deliver what is left and then fail.
 template <queue_ticket T, class Threads = many_producers_many_consumers,
-          class Atomics = std_atomics>
+          class Atomics = detail::std_atomics>
 class batch_queue {
  public:
   /// The largest capacity there is.
@@ -96,8 +98,8 @@ class batch_queue {
   /// Ends all waiting, for good. May be called more than once, from any thread.
   void close() noexcept {
     closed_.store(true, std::memory_order_release);
-    pushed_.ring();
-    popped_.ring();
+    pushed_.notify();
+    popped_.notify();
   }
 
   /// Whether `close` was called by then.
@@ -117,9 +119,9 @@ class batch_queue {
   std::size_t capacity_;
   typename Threads::template ring<T, Atomics> ring_;
   // Looked at with each push and each pop, written by those who sleep and wake: a line each.
-  alignas(cache_line) typename Threads::template eventcount<Atomics> pushed_;
-  alignas(cache_line) typename Threads::template eventcount<Atomics> popped_;
-  alignas(cache_line) typename Atomics::template atomic<bool> closed_{false};
+  alignas(detail::cache_line) typename Threads::template eventcount<Atomics> pushed_;
+  alignas(detail::cache_line) typename Threads::template eventcount<Atomics> popped_;
+  alignas(detail::cache_line) typename Atomics::template atomic<bool> closed_{false};
 };
 
 }  // namespace PENSTOCK_ABI

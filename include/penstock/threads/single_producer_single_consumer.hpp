@@ -11,7 +11,7 @@
 #include <cstddef>
 
 #include <penstock/threads/batch_queue.hpp>
-#include <penstock/threads/sequence.hpp>
+#include <penstock/threads/detail/eventcount.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
@@ -72,7 +72,7 @@ struct single_producer_single_consumer {
   template <queue_ticket T, class Atomics>
   using ring = detail::spsc_ring<T>;
   template <class Atomics>
-  using eventcount = basic_eventcount<Atomics, detail::one_sided_fences<Atomics>>;
+  using eventcount = detail::basic_eventcount<Atomics, detail::one_sided_fences<Atomics>>;
   static constexpr bool is_ordered = false;
 };
 

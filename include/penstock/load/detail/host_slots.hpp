@@ -13,12 +13,12 @@
 
 #include <penstock/core/batch.hpp>
 #include <penstock/core/checked.hpp>
+#include <penstock/core/detail/cache_line.hpp>
 #include <penstock/core/error.hpp>
 #include <penstock/device/device.hpp>
 #include <penstock/memory/budget.hpp>
 #include <penstock/memory/detail/slab.hpp>
 #include <penstock/threads/batch_queue.hpp>
-#include <penstock/threads/sequence.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
@@ -203,9 +203,9 @@ class host_slots {
   batch_queue<ticket> returned_;
   // A line each: workers and who releases write the first, the consumer the others, all read the
   // last.
-  alignas(cache_line) std::atomic<std::size_t> free_{0};  // tickets in the queue
-  alignas(cache_line) std::atomic<std::size_t> leased_{0};
-  alignas(cache_line) std::atomic<bool> starving_{false};
+  alignas(detail::cache_line) std::atomic<std::size_t> free_{0};  // tickets in the queue
+  alignas(detail::cache_line) std::atomic<std::size_t> leased_{0};
+  alignas(detail::cache_line) std::atomic<bool> starving_{false};
 };
 
 /// A lease of one batch in host memory. Move-only; its destruction gives the slot back for refilling.

@@ -17,7 +17,7 @@
 #include <penstock/device/device.hpp>
 #include <penstock/load/detail/host_slots.hpp>
 #include <penstock/memory/detail/slab.hpp>
-#include <penstock/threads/sequence.hpp>
+#include <penstock/threads/detail/waitable_counter.hpp>
 #include <penstock/transfer/detail/refused_releases.hpp>
 
 namespace penstock {
@@ -304,7 +304,8 @@ class device_slots {
   typename Device::stream_type copy_stream_;
   std::vector<state> slots_;
   detail::refused_releases refused_;
-  sequence releases_;  // moves after each release, for a consumer that waits for one
+  detail::waitable_counter
+      releases_;  // moves after each release, for a consumer that waits for one
 };
 
 }  // namespace PENSTOCK_ABI
