@@ -40,7 +40,7 @@ TEST_CASE("a mark shows the sample that is read, and nothing between reads", "[l
     first_turn = first->turn;
     CHECK(first->where.str() ==
           std::string{"stage read, epoch 4, batch 5, sample 70 (position 12 of the batch"} +
-              (is_exact ? ")" : " or behind it)"));
+              (is_exact ? ")" : " or after it)"));
     progress = 2;
     const auto last = mark.look();
     REQUIRE(last);

@@ -108,7 +108,7 @@ class cpu_device {
 
   /// Zeroed memory on pages of its own, so that no two slots share one. Throws `out_of_memory`.
   [[nodiscard]] void* allocate(std::size_t bytes) const { return map_pages(bytes, "device"); }
-  /// The same as ordinary host memory of another device's feed.
+  /// Like ordinary host memory of another device's feed.
   [[nodiscard]] void* allocate_pageable(std::size_t bytes) const {
     return map_pages(bytes, "pageable");
   }

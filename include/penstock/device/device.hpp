@@ -11,12 +11,12 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// Memory of a device, or memory that its copy engine can reach, is not to be had.
+/// Device memory, or memory that a copy engine can reach, could not be allocated.
 class [[gnu::visibility("default")]] out_of_memory : public error {
  public:
   out_of_memory(std::string_view kind, std::size_t bytes, std::string_view reason)
       : error(std::string{kind} + " memory: " + std::to_string(bytes) +
-              " bytes are not to be had: " + std::string{reason}),
+              " bytes could not be allocated: " + std::string{reason}),
         bytes_(bytes) {}
   /// How many bytes were asked for.
   [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }

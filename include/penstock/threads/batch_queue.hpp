@@ -30,7 +30,7 @@ struct many_producers_many_consumers {
 
 /// A bounded first-in-first-out queue of tickets: a `ticket_ring` with waiting and an end. All
 /// memory is taken at construction. What was written before a push is seen after its pop. A thread
-/// that is stopped inside a call holds up nobody but those that it is just waking.
+/// that is stopped inside a call holds up none but those that it is just waking.
 ///
 /// Any number of producers and consumers. With one thread on either side,
 /// `batch_queue<T, single_producer_single_consumer>` is faster. `penstock.hpp` leaves it out: it
@@ -66,7 +66,7 @@ class batch_queue {
     return true;
   }
 
-  /// Wakes who sleeps in `pop` although tickets were pushed quietly. A system call only if one
+  /// Wakes consumers blocked in `pop`, after quiet pushes. A system call only if one
   /// does.
   void wake_poppers() noexcept { pushed_.wake(); }
 
@@ -118,7 +118,7 @@ class batch_queue {
 
   std::size_t capacity_;
   typename Threads::template ring<T, Atomics> ring_;
-  // Looked at with each push and each pop, written by those who sleep and wake: a line each.
+  // Read by each push and each pop, written by threads that sleep and wake: a cache line each.
   alignas(detail::cache_line) typename Threads::template eventcount<Atomics> pushed_;
   alignas(detail::cache_line) typename Threads::template eventcount<Atomics> popped_;
   alignas(detail::cache_line) typename Atomics::template atomic<bool> closed_{false};

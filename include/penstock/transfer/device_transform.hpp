@@ -122,7 +122,7 @@ template <record_type Out, class F>
   return {std::forward<F>(function), lengths};
 }
 
-/// The same for a record without dynamic extents.
+/// For a record without dynamic extents.
 template <record_type Out, class F>
 [[nodiscard]] auto on_stream(F&& function) {
   static_assert(

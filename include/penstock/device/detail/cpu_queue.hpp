@@ -83,7 +83,7 @@ class cpu_queue : public std::enable_shared_from_this<cpu_queue> {
       } holder{*std::launder(static_cast<Work*>(storage))};
       holder.work();
     };
-    // Invariant: operations below pushed_ are complete to read; who loads pushed_ acquires them.
+    // Invariant: operations below pushed_ are complete to read; a thread that loads pushed_ acquires them.
     pushed_.store(position + 1, std::memory_order_release);
     pushed_signal_.store(static_cast<std::uint32_t>(position + 1));
   }
@@ -197,7 +197,7 @@ class cpu_queue : public std::enable_shared_from_this<cpu_queue> {
 
   [[nodiscard]] bool has_room() const noexcept { return pushed() - completed() < capacity; }
 
-  /// Whoever waits in a child process would wait for ever.
+  /// A thread that waits in a child process would wait forever.
   void require_own_process() const {
     if (!is_in_child()) return;
     throw std::logic_error(
