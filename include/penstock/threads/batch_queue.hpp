@@ -30,7 +30,7 @@ struct many_producers_many_consumers {
 
 /// A bounded first-in-first-out queue of tickets: a `ticket_ring` with waiting and an end. All
 /// memory is taken at construction. What was written before a push is seen after its pop. A thread
-/// that is stopped inside a call holds up none but those that it is just waking.
+/// that is stopped inside a call holds up no others, except those that it is just waking.
 ///
 /// Any number of producers and consumers. With one thread on either side,
 /// `batch_queue<T, single_producer_single_consumer>` is faster. `penstock.hpp` leaves it out: it
@@ -58,16 +58,16 @@ class batch_queue {
     return true;
   }
 
-  /// The same, but who sleeps in `pop` goes on sleeping until `wake_poppers`: for a producer to
-  /// whom a wake-up costs more than the consumer gains by each single ticket.
+  /// Like `try_push`, but leaves consumers blocked in `pop` asleep until `wake_poppers()`: for a
+  /// producer that would rather wake once for several tickets.
   bool try_push_quietly(T ticket) noexcept {
     if (was_closed() || !ring_.try_push(ticket)) return false;
     if constexpr (!Threads::is_ordered) pushed_.announce();
     return true;
   }
 
-  /// Wakes consumers blocked in `pop`, after quiet pushes. A system call only if one
-  /// does.
+  /// Wakes consumers blocked in `pop`, after quiet pushes. A system call only if one is
+  /// blocked.
   void wake_poppers() noexcept { pushed_.wake(); }
 
   /// Appends a ticket, waiting for room; false when the queue is closed.
