@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "cuda/digits_flow.hpp"
 #include "cuda/seeds.hpp"
@@ -43,6 +44,39 @@ TEST_CASE("an epoch arrives as it is in any random order of the device's work", 
     CHECK(found.wrong == 0);
     CHECK(fake_cuda::expect_clean());
   }
+}
+
+TEST_CASE("only events that the host waits for in the loop are made for threads to sleep on",
+          "[cuda]") {
+  const auto policy = GENERATE(fake_cuda::policy::late, fake_cuda::policy::random);
+  const auto workers = GENERATE(std::size_t{0}, std::size_t{2});
+  fake_cuda::reset({.policy = policy, .seed = 5});
+  const ps::cuda_device device{0};
+  const auto stream = device.make_stream();
+  const auto second = device.make_stream();
+  ps::loader loader{digits_flow::digits{400},
+                    ps::sequential{},
+                    device,
+                    {.batch_size = 16, .workers = workers, .prefetch = 2}};
+  ps::transfer feed{loader, stream};
+  std::vector<fake_cuda::event_use> events;
+  for (auto& batch : feed.epoch(0)) {
+    batch.also_used_on(second);
+    if (batch.index() == 20) events = fake_cuda::events();  // what is destroyed is waited for
+  }
+  std::size_t slept_on = 0;
+  std::size_t of_streams = 0;
+  for (const auto& event : events) {
+    CHECK((event.flags & cudaEventDisableTiming) != 0);
+    const bool sleeps = (event.flags & cudaEventBlockingSync) != 0;
+    if (event.host_waits != 0) CHECK(sleeps);
+    slept_on += event.host_waits != 0 ? 1U : 0U;
+    if (sleeps) continue;
+    CHECK(event.stream_waits != 0);
+    ++of_streams;
+  }
+  CHECK(slept_on == loader.footprint().slot_count);
+  CHECK(of_streams == 3 * feed.depth());  // copied, released, and released on the second stream
 }
 
 TEST_CASE("a batch costs the consumer's thread ten calls, none that allocates or waits", "[cuda]") {

@@ -23,7 +23,7 @@ struct device {
   };
 
   [[nodiscard]] static stream_type make_stream() { return {}; }
-  [[nodiscard]] static event_type make_event() { return {}; }
+  [[nodiscard]] static event_type make_event(penstock::event_wait) { return {}; }
   static void require_usable(stream_ref) {}
   static void record(event_type& event, stream_ref) {
     event.records->set(event.records->get() + 1);

@@ -33,6 +33,12 @@ struct pinned_block {
   bool pinned = false;
 };
 
+/// Who waits for an event. A device may make one that threads sleep on dearer to record.
+enum class event_wait {
+  by_streams,  ///< streams alone; a thread that waits for it all the same may spin
+  by_host,     ///< threads too, and they sleep
+};
+
 /// What the flow needs of a device. A device object is a cheap, copyable handle; the names follow
 /// the CUDA runtime, and so do the meanings:
 ///
@@ -42,6 +48,7 @@ struct pinned_block {
 ///   complete. Neither blocks the calling thread, nor does `copy_async`, as long as the device has room
 ///   to queue them;
 /// - `synchronize` blocks the calling thread until an event, or all work of a stream, is complete;
+///   `make_event` is told who will wait for the event, see `event_wait`;
 /// - `require_usable` throws when this device's work can't be ordered by the stream, now or at all;
 /// - `allocate` gives device memory aligned to 256 bytes, `allocate_pinned` host memory aligned
 ///   likewise; both throw `out_of_memory`, both are slow and meant for construction;
@@ -58,7 +65,7 @@ concept device = std::copyable<D> && std::movable<typename D::stream_type> &&
                  requires(const D& d, typename D::stream_ref stream, typename D::event_type& event,
                           void* to, const void* from, std::size_t bytes) {
   { d.make_stream() } -> std::same_as<typename D::stream_type>;
-  { d.make_event() } -> std::same_as<typename D::event_type>;
+  { d.make_event(event_wait::by_streams) } -> std::same_as<typename D::event_type>;
   d.require_usable(stream);
   d.record(event, stream);
   d.wait(stream, event);

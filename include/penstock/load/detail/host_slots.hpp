@@ -58,7 +58,9 @@ class host_slots {
         wake_at_(std::max<std::size_t>(1, count / 2)),
         returned_(count) {
     drained_.reserve(count);
-    for (std::size_t slot = 0; slot < count; ++slot) drained_.push_back(where.make_event());
+    for (std::size_t slot = 0; slot < count; ++slot) {
+      drained_.push_back(where.make_event(event_wait::by_host));
+    }
     // After all that may throw: a checked build forbids the memory, and the destructor allows it
     // again.
     for (std::uint32_t slot = 0; slot < count; ++slot) give_back(slot);

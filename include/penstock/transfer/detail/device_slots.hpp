@@ -39,8 +39,8 @@ class device_slots {
         copy_stream_(where.make_stream()),
         slots_(depth) {
     for (auto& slot : slots_) {
-      slot.copied = where.make_event();
-      slot.released = where.make_event();
+      slot.copied = where.make_event(event_wait::by_streams);
+      slot.released = where.make_event(event_wait::by_streams);
     }
   }
   device_slots(device_slots&&) = delete;
@@ -210,7 +210,7 @@ class device_slots {
   void also_release_after(std::size_t slot, stream_ref stream) {
     state& to = slots_[slot];
     if (to.extras_used == to.extras.size()) {
-      to.extras.push_back({std::nullopt, device_.make_event()});
+      to.extras.push_back({std::nullopt, device_.make_event(event_wait::by_streams)});
     }
     to.extras[to.extras_used].stream = stream;
     ++to.extras_used;
