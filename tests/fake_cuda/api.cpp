@@ -139,7 +139,9 @@ static cudaError_t standing_error() {
 }
 
 cudaError_t cudaPeekAtLastError() {
-  const std::lock_guard lock{fake_cuda::detail::the_world().mutex};
+  auto& now = fake_cuda::detail::the_world();
+  const std::lock_guard lock{now.mutex};
+  ++fake_cuda::detail::this_thread(now).calls["cudaPeekAtLastError"];
   return standing_error();
 }
 

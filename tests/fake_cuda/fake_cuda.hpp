@@ -111,7 +111,8 @@ struct live_objects {
 /// Whether there are no findings and nothing is left; writes to stderr what is.
 [[nodiscard]] bool expect_clean();
 
-/// Calls since `reset`: of all threads, of one function, of the calling thread by function.
+/// Calls since `reset`: of all threads, of one function, of the calling thread by function. The last
+/// alone counts `cudaPeekAtLastError`, which can't fail.
 [[nodiscard]] std::uint64_t calls();
 [[nodiscard]] std::uint64_t calls_of(const std::string& function);
 [[nodiscard]] std::map<std::string, std::uint64_t> thread_calls();

@@ -83,6 +83,12 @@ class cuda_device {
             ": give each device a loader, a transfer and a stream of its own");
   }
 
+  /// The same for a stream that was usable: throws `capture_in_progress`. Whose it is does not change.
+  void require_still_usable(stream_ref stream) const {
+    const default_scope current{*this, stream};
+    require_not_captured(stream);
+  }
+
   void record(event_type& event, stream_ref stream) const {
     const default_scope current{*this, stream};
     detail::cuda_call("cudaEventRecord",
