@@ -30,7 +30,7 @@ struct least {
   using stream_ref = ::stream_ref;
   using event_type = event;
   [[nodiscard]] stream_type make_stream() const { return {}; }
-  [[nodiscard]] event_type make_event() const { return {}; }
+  [[nodiscard]] event_type make_event(ps::event_wait) const { return {}; }
   void require_usable(stream_ref) const {}
   void record(event_type&, stream_ref) const {}
   void wait(stream_ref, const event_type&) const {}

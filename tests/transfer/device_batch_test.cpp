@@ -51,9 +51,9 @@ struct watched_device : gated_device {
     gated_device::synchronize(event);
   }
 
-  [[nodiscard]] event_type make_event() const {
+  [[nodiscard]] event_type make_event(ps::event_wait waits) const {
     ++seen->events;
-    return gated_device::make_event();
+    return gated_device::make_event(waits);
   }
   void record(event_type& event, stream_ref stream) const {
     if (seen->on_record) seen->on_record();

@@ -32,7 +32,8 @@ class cpu_device {
   explicit cpu_device(const cpu_device_options& options) noexcept : options_(options) {}
 
   [[nodiscard]] stream_type make_stream() const { return cpu_stream{options_}; }
-  [[nodiscard]] event_type make_event() const { return {}; }
+  /// One kind of event serves all who wait: a thread sleeps on it.
+  [[nodiscard]] event_type make_event(event_wait = event_wait::by_host) const { return {}; }
 
   /// The stream that is the calling thread itself: what a consumer passes that computes in its loop
   /// body. Waiting for a copy then blocks the thread, and a release is complete at once.

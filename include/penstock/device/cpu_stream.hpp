@@ -20,7 +20,7 @@ class cpu_stream;
 class cpu_device;
 
 /// A mark in a CPU stream: "all that was given to the stream before". Never recorded: complete.
-/// Used by one thread at a time.
+/// Recorded by one thread while no other uses it; several may wait for it at once.
 class cpu_event {
  public:
   cpu_event() = default;
