@@ -111,7 +111,8 @@ struct live_objects {
 /// Whether there are no findings and nothing is left; writes to stderr what is.
 [[nodiscard]] bool expect_clean();
 
-/// Calls since `reset`: of all threads, of one function, of the calling thread by function.
+/// Calls since `reset`: of all threads, of one function, of the calling thread by function. The last
+/// alone counts `cudaPeekAtLastError`, which can't fail.
 [[nodiscard]] std::uint64_t calls();
 [[nodiscard]] std::uint64_t calls_of(const std::string& function);
 [[nodiscard]] std::map<std::string, std::uint64_t> thread_calls();
@@ -130,6 +131,16 @@ struct copy_statistics {
 
 /// The flags that an event was made with.
 [[nodiscard]] unsigned int event_flags(cudaEvent_t event);
+
+/// What was done with an event, by calls that did not fail.
+struct event_use {
+  unsigned int flags = 0;  ///< that it was made with
+  std::uint64_t records = 0;
+  std::uint64_t stream_waits = 0;
+  std::uint64_t host_waits = 0;  ///< cudaEventSynchronize
+};
+/// Of every event that was made since `reset`, in that order, destroyed ones too.
+[[nodiscard]] std::vector<event_use> events();
 
 /// How many kernels have run, and on how many barriers their blocks have met.
 struct kernel_statistics {

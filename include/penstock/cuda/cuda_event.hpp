@@ -9,6 +9,7 @@
 #include <utility>
 
 #include <penstock/cuda/detail/cuda_call.hpp>
+#include <penstock/device/device.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
@@ -37,18 +38,21 @@ class cuda_event_ref {
   cudaEvent_t handle_;
 };
 
-/// Owns a CUDA event without timing, on which a waiting thread sleeps instead of spinning. Move-only.
-/// Destroying it while a stream still waits for it, or it for a stream, is allowed.
+/// Owns a CUDA event without timing. Move-only. Destroying it while a stream still waits for it, or it
+/// for a stream, is allowed.
 class cuda_event {
  public:
   /// No event: only to be assigned to.
   cuda_event() = default;
-  /// Throws what `cuda_error` and its children say.
-  explicit cuda_event(int ordinal) {
+  /// An event of this device. A thread that waits for it sleeps, or spins where it is for streams
+  /// alone: when an event that threads sleep on is recorded, the driver has to be told by an interrupt
+  /// once the GPU gets there. Throws what `cuda_error` and its children say.
+  explicit cuda_event(int ordinal, event_wait waits = event_wait::by_host) {
+    const unsigned sleeps = waits == event_wait::by_host ? cudaEventBlockingSync : 0U;
     const detail::scoped_device current{ordinal};
     const detail::scoped_relaxed_capture relaxed;
     detail::cuda_call("cudaEventCreateWithFlags", [&] {
-      return cudaEventCreateWithFlags(&handle_, cudaEventDisableTiming | cudaEventBlockingSync);
+      return cudaEventCreateWithFlags(&handle_, cudaEventDisableTiming | sleeps);
     });
   }
 

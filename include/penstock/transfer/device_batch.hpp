@@ -111,7 +111,7 @@ class device_batch {
   /// second stream. Allocates an event the first time in each slot. Throws what the device throws.
   void also_used_on(stream_ref other) {
     use();
-    slots_->wait_for_copy(slot_, other);
+    slots_->wait_for_copy_anew(slot_, other);
     if constexpr (std::equality_comparable<stream_ref>) {
       if (other == *stream_ || slots_->is_extra(slot_, other)) return;
     }

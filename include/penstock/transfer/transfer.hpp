@@ -56,14 +56,14 @@ template <class Device>
 /// workers reads it then), and without a stream for the copy. The next copy into a slot waits for
 /// the work that the consumer's stream had been given when the lease was released.
 ///
-/// With a transform, what arrives is made into what the consumer gets on the device, on the copy
-/// stream, behind the copy and under the consumer's work; see `device_transform`:
+/// With a transform, what arrives is made into what the consumer gets on the device, after its copy and
+/// under the copy of the next batch and the consumer's work; see `device_transform`:
 ///
 ///     ps::transfer feed{loader, stream, ps::on_device<"image">(to_float{}), {.depth = 3}};
 ///
 /// An lvalue source is referred to, must outlive the feed and must not be moved meanwhile; an
 /// rvalue is moved in. The consumer's stream must outlive every lease. All memory is taken at
-/// construction: on the device `depth` times the bytes of a batch, and once those of a batch as it
+/// construction: on the device `depth` times the bytes of a batch, and twice those of a batch as it
 /// travels where there is a transform. Movable; one thread consumes.
 ///
 /// Construction throws `option_error`, `out_of_memory`, and what the device throws.
@@ -101,7 +101,7 @@ class transfer {
   transfer(Source&& source, const device_type& device,
            const transfer_options& options = {}) requires std::same_as<Transform, no_transform>
       : transfer(std::forward<Source>(source), detail::body_stream(device), options) {}
-  /// The same with a transform, which still runs on the copy stream.
+  /// The same with a transform, which still runs on a stream of its own.
   transfer(Source&& source, const device_type& device, Transform transform,
            const transfer_options& options = {}) requires(!std::same_as<Transform, no_transform>)
       : transfer(std::forward<Source>(source), detail::body_stream(device), std::move(transform),
@@ -149,7 +149,7 @@ class transfer {
 
   /// How many batches are on the device or on their way at most.
   [[nodiscard]] std::size_t depth() const noexcept { return flow_->depth(); }
-  /// The device memory that the slots take, and the place of arrival before a transform.
+  /// The device memory that the slots take, and the two places of arrival before a transform.
   [[nodiscard]] std::size_t device_bytes() const noexcept { return flow_->device_bytes(); }
 
  private:
