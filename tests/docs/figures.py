@@ -106,7 +106,8 @@ def readme_texts(run):
     )
     yield (
         f"| {thousands(peers[0])}; {thousands(peers[1])} | **{thousands(trained)}** "
-        f"| {trained / peers[0]:.1f}x, {trained / peers[1]:.1f}x; with resident data {trained / resident:.1f}x |"
+        f"| {trained / peers[0]:.1f}x, {trained / peers[1]:.1f}x; "
+        f"with resident data {trained / resident:.1f}x |"
     )
 
 
