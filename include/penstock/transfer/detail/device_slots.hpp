@@ -18,6 +18,7 @@
 #include <penstock/load/detail/host_slots.hpp>
 #include <penstock/memory/detail/slab.hpp>
 #include <penstock/threads/sequence.hpp>
+#include <penstock/transfer/detail/host_copy.hpp>
 #include <penstock/transfer/detail/refused_releases.hpp>
 
 namespace penstock {
@@ -88,8 +89,7 @@ class device_slots {
     const stream_ref stream = copy_stream_;
     wait_for_release(to, stream);
     const batch_info info = from.info();
-    device_.copy_async(data(slot), std::as_const(from).data(), layout_.used_bytes(info.size),
-                       stream);
+    detail::copy_from_host(device_, data(slot), from, layout_.used_bytes(info.size), stream);
     try {
       note_arrival(to, info, stream);
       device_.record(to.copied, stream);
@@ -109,8 +109,7 @@ class device_slots {
     state& to = slots_[slot];
     const stream_ref stream = copy_stream_;
     const batch_info info = from.info();
-    device_.copy_async(stage.data(), std::as_const(from).data(), stage.used_bytes(info.size),
-                       stream);
+    detail::copy_from_host(device_, stage.data(), from, stage.used_bytes(info.size), stream);
     try {
       from.release_after(stream);
       wait_for_release(to, stream);
