@@ -302,6 +302,11 @@ class host_batch {
   /// The host slot that holds the batch.
   [[nodiscard]] std::size_t slot() const noexcept { return slot_; }
 
+  /// Whether the memory is page-locked.
+  [[nodiscard]] bool pinned() const noexcept {
+    use();
+    return slots_->pinned();
+  }
   /// The slab: all fields, see `batch_layout`.
   [[nodiscard]] std::byte* data() noexcept {
     use();
