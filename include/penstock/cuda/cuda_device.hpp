@@ -4,7 +4,6 @@
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
-#include <optional>
 #include <string>
 
 #include <penstock/cuda/cuda_error.hpp>
@@ -12,6 +11,8 @@
 #include <penstock/cuda/cuda_pinned.hpp>
 #include <penstock/cuda/cuda_stream.hpp>
 #include <penstock/cuda/detail/cuda_call.hpp>
+#include <penstock/cuda/detail/cuda_context.hpp>
+#include <penstock/cuda/detail/stream_scope.hpp>
 #include <penstock/device/device.hpp>
 
 namespace penstock {
@@ -23,9 +24,13 @@ inline namespace PENSTOCK_ABI {
 ///     ps::transfer feed{loader, stream};  // a cudaStream_t
 ///
 /// Every call is checked, see `cuda_error`. The calling thread's current device is as before when a
-/// call returns, but for `make_current`; its capture mode too, so that a graph that another thread
-/// captures survives allocations and waits made here. A stream may be the default stream; the
-/// library's own streams do not wait for it.
+/// call returns, but for `make_current`, and no other device gets a context; its capture mode too, so
+/// that a graph that another thread captures survives allocations and waits made here. A stream may be
+/// the default stream; the library's own streams do not wait for it.
+///
+/// A thread that works with a device other than 0 makes it its own first (`make_current`, or
+/// `cudaSetDevice`). On one that never chose a device each call here makes the device current and takes
+/// that back: some microseconds a batch.
 class cuda_device {
  public:
   using stream_type = cuda_stream;
@@ -66,12 +71,12 @@ class cuda_device {
   /// `unusable_stream` for the per-thread default stream: it is another one on every thread, and a
   /// lease may end on any.
   void require_usable(stream_ref stream) const {
-    if (is_per_thread(stream)) {
+    if (detail::is_per_thread(stream)) {
       throw unusable_stream(cudaErrorInvalidResourceHandle, "cudaStreamIsCapturing",
                             "the per-thread default stream can't be fed: it is another stream on "
                             "every thread, so give the feed a stream of its own");
     }
-    const default_scope current{*this, stream};
+    const detail::stream_scope current{ordinal_, stream};
     require_not_captured(stream);
     const int owner = owner_of(stream);
     if (owner == ordinal_) return;
@@ -90,19 +95,20 @@ class cuda_device {
   }
 
   void record(event_type& event, stream_ref stream) const {
-    const default_scope current{*this, stream};
+    const detail::stream_scope current{ordinal_, stream};
     detail::cuda_call("cudaEventRecord",
                       [&] { return cudaEventRecord(event.get(), stream.get()); });
   }
 
   void wait(stream_ref stream, const event_type& event) const {
-    const default_scope current{*this, stream};
+    const detail::stream_scope current{ordinal_, stream};
     detail::cuda_call("cudaStreamWaitEvent",
                       [&] { return cudaStreamWaitEvent(stream.get(), event.get(), 0); });
   }
 
   /// Blocks until the event is complete; the thread sleeps where the event was made for that.
   void synchronize(const event_type& event) const {
+    const detail::scoped_context context{ordinal_};
     const detail::scoped_relaxed_capture relaxed;
     detail::cuda_wait("cudaEventSynchronize", [&] { return cudaEventSynchronize(event.get()); });
   }
@@ -110,13 +116,14 @@ class cuda_device {
   /// Blocks until all work of the stream is done. Throws `cuda_context_lost` when a kernel faulted,
   /// `capture_in_progress` for a stream that is being captured, whose capture goes on.
   void synchronize(stream_ref stream) const {
-    const default_scope current{*this, stream};
+    const detail::stream_scope current{ordinal_, stream};
     require_not_captured(stream);
     const detail::scoped_relaxed_capture relaxed;
     detail::cuda_wait("cudaStreamSynchronize", [&] { return cudaStreamSynchronize(stream.get()); });
   }
 
   [[nodiscard]] bool is_complete(const event_type& event) const {
+    const detail::scoped_context context{ordinal_};
     const detail::scoped_relaxed_capture relaxed;
     detail::require_nothing_pending("cudaEventQuery");
     // NotReady goes into the last-error slot like an error, and is cleared like one of ours.
@@ -129,10 +136,18 @@ class cuda_device {
   /// Copies `bytes` bytes in stream order, in the direction that the addresses tell. Both ranges must
   /// stay alive until the stream is past it. From or to pageable memory the call is synchronous.
   void copy_async(void* to, const void* from, std::size_t bytes, stream_ref stream) const {
-    const default_scope current{*this, stream};
+    const detail::stream_scope current{ordinal_, stream};
     detail::cuda_call("cudaMemcpyAsync", [&] {
       return cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream.get());
     });
+  }
+
+  /// As `copy_async`, from memory that is not page-locked. The driver waits in the call, which ends a
+  /// capture of another thread's unless this thread takes no part in it.
+  void copy_pageable(void* to, const void* from, std::size_t bytes, stream_ref stream) const {
+    const detail::scoped_context context{ordinal_};
+    const detail::scoped_relaxed_capture relaxed;
+    copy_async(to, from, bytes, stream);
   }
 
   /// `cudaMalloc`: uninitialised. Throws `out_of_memory`.
@@ -150,6 +165,7 @@ class cuda_device {
   /// Waits for all work of the device, as `cudaFree` does.
   void deallocate(void* data, std::size_t) const noexcept {
     if (data == nullptr) return;
+    const detail::scoped_context context{ordinal_};
     const detail::scoped_relaxed_capture relaxed;
     detail::cuda_release([&] { return cudaFree(data); });
   }
@@ -173,7 +189,9 @@ class cuda_device {
     detail::cuda_register(ordinal_, data, bytes, read_only);
   }
   /// No copy may still use the memory.
-  void unregister_memory(void* data, std::size_t) const noexcept { detail::cuda_unregister(data); }
+  void unregister_memory(void* data, std::size_t) const noexcept {
+    detail::cuda_unregister(ordinal_, data);
+  }
 
   /// Makes this device the calling thread's until the returned object goes.
   [[nodiscard]] detail::scoped_device enter_scope() const {
@@ -189,26 +207,6 @@ class cuda_device {
   }
 
  private:
-  /// The default stream is that of the thread's current device: makes this device it for a scope.
-  class default_scope {
-   public:
-    default_scope(const cuda_device& device, stream_ref stream) {
-      if (stream.get() == nullptr || stream.get() == cudaStreamLegacy || is_per_thread(stream)) {
-        current_.emplace(device.ordinal_);
-      }
-    }
-
-   private:
-    std::optional<detail::scoped_device> current_;
-  };
-
-  [[nodiscard]] static bool is_per_thread(stream_ref stream) noexcept {
-#ifdef CUDA_API_PER_THREAD_DEFAULT_STREAM
-    if (stream.get() == nullptr) return true;
-#endif
-    return stream.get() == cudaStreamPerThread;
-  }
-
   /// The ordinal of the stream's device; -1 for another one than this, where the driver does not tell.
   [[nodiscard]] int owner_of(stream_ref stream) const {
 #if CUDART_VERSION >= 12080

@@ -15,6 +15,7 @@
 #include <penstock/cuda/cuda_device.hpp>
 #include <penstock/cuda/cuda_stream.hpp>
 #include <penstock/cuda/detail/cuda_call.hpp>
+#include <penstock/cuda/detail/cuda_context.hpp>
 #include <penstock/cuda/detail/transform_kernel.cuh>
 
 namespace penstock {
@@ -128,6 +129,7 @@ class field_transform {
   template <record_type In>
   void prepare(const cuda_device& device, const batch_layout<In>&) const {
     const detail::scoped_device current{device.ordinal()};
+    const detail::scoped_relaxed_capture relaxed;
     using list = decltype(tasks<In>(std::declval<const const_batch_view<In>&>(),
                                     std::declval<const batch_view<record_for<In>>&>(),
                                     std::make_index_sequence<In::size>{}));

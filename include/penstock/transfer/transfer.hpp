@@ -12,6 +12,7 @@
 #include <penstock/load/batch_range.hpp>
 #include <penstock/transfer/batch_source.hpp>
 #include <penstock/transfer/detail/feed.hpp>
+#include <penstock/transfer/detail/transfer_arguments.hpp>
 #include <penstock/transfer/device_batch.hpp>
 #include <penstock/transfer/device_transform.hpp>
 #include <penstock/transfer/options.hpp>
@@ -127,6 +128,14 @@ class transfer {
     return range_type{flow_, from, last_epoch};
   }
 
+  /// @name A feed is no range, its epochs are: calling these does not compile, and says so.
+  /// @{
+  __attribute__((unavailable("penstock: loop over feed.epoch(e) or feed.epochs(first, last)"))) void
+  begin() const;
+  __attribute__((unavailable("penstock: loop over feed.epoch(e) or feed.epochs(first, last)"))) void
+  end() const;
+  /// @}
+
   /// Where the loop stands, to be kept in a checkpoint: the batch behind the one that the consumer got
   /// last, whatever was read or copied ahead. For sources that have states, as the loader has.
   [[nodiscard]] auto state() const requires resumable_source<source_type> {
@@ -156,18 +165,33 @@ class transfer {
   std::shared_ptr<flow> flow_;  // on the heap: ranges and iterators refer to it
 };
 
+namespace detail {
+
+template <class Source, class Transform>
+inline constexpr bool is_transfer<transfer<Source, Transform>> = true;
+
+}  // namespace detail
+
 /// An lvalue source is referred to, an rvalue is moved in.
 template <class Source, class Stream>
-transfer(Source&&, Stream&&, transfer_options = {}) -> transfer<Source>;
-/// The same without a stream.
+transfer(Source&&, Stream&&, transfer_options = {})
+    -> transfer<typename detail::carried<Source, Stream>::source_type>;
+/// Without a stream: the loop's body is the step.
 template <class Source>
-  requires batch_source<std::remove_reference_t<Source>> transfer(Source&&, transfer_options = {})
-->transfer<Source>;
-/// The same with a transform on the device.
+  requires(!detail::is_transfer<std::remove_cvref_t<Source>>)
+transfer(Source&&, transfer_options = {})
+->transfer<typename detail::carried<Source>::source_type>;
+/// With a transform on the device.
 template <class Source, class Stream, class Transform>
   requires(!std::same_as<std::remove_cvref_t<Transform>, transfer_options>)
 transfer(Source&&, Stream&&, Transform&&, transfer_options = {})
-->transfer<Source, std::remove_cvref_t<Transform>>;
+->transfer<typename detail::carried<Source, Stream, std::remove_cvref_t<Transform>>::source_type,
+           std::remove_cvref_t<Transform>>;
+
+/// For options that do not come last: says so in a sentence.
+template <class Source, class Stream>
+transfer(Source&&, transfer_options, Stream&&)
+    -> transfer<typename detail::carried_with_early_options<Source>::source_type>;
 
 }  // namespace PENSTOCK_ABI
 }  // namespace penstock

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -272,6 +273,14 @@ class host_batch {
              const batch_info& info) noexcept(!detail::checked)
       : host_batch(std::move(ring), slot, info, detail::lease_guard{info.epoch, info.index}) {}
   host_batch(host_batch&&) noexcept = default;
+  /// A copy, as `auto batch` in a loop makes one, does not compile, and says why.
+  template <std::same_as<host_batch> Lease>
+  host_batch(Lease&) {  // NOLINT: implicit, as a copy is
+    static_assert(
+        sizeof(Lease) == 0,
+        "penstock: a batch is a lease and is not copied: loop with `auto& batch`; to keep "
+        "it, std::move(batch)");
+  }
   host_batch& operator=(host_batch&& other) noexcept {
     if (this != &other) {
       release();
@@ -302,6 +311,11 @@ class host_batch {
   /// The host slot that holds the batch.
   [[nodiscard]] std::size_t slot() const noexcept { return slot_; }
 
+  /// Whether the memory is page-locked.
+  [[nodiscard]] bool pinned() const noexcept {
+    use();
+    return slots_->pinned();
+  }
   /// The slab: all fields, see `batch_layout`.
   [[nodiscard]] std::byte* data() noexcept {
     use();

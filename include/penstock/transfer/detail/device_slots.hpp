@@ -20,6 +20,7 @@
 #include <penstock/memory/detail/slab.hpp>
 #include <penstock/threads/detail/waitable_counter.hpp>
 #include <penstock/transfer/detail/device_slot.hpp>
+#include <penstock/transfer/detail/host_copy.hpp>
 #include <penstock/transfer/detail/refused_releases.hpp>
 
 namespace penstock {
@@ -85,8 +86,7 @@ class device_slots {
     const stream_ref stream = copy_stream_;
     to.wait_for_release(device_, stream);
     const batch_info info = from.info();
-    device_.copy_async(data(slot), std::as_const(from).data(), layout_.used_bytes(info.size),
-                       stream);
+    detail::copy_from_host(device_, data(slot), from, layout_.used_bytes(info.size), stream);
     try {
       to.note_arrival(info, stream);
       mark_copy(to, from, stream);
@@ -109,8 +109,7 @@ class device_slots {
     // The slot may have been filled once more since: its event marks a later transform then, and the
     // copy waits for that. So it is with a depth of 1.
     if (const auto reader = stage.reader()) device_.wait(copies, slots_[*reader].copied);
-    device_.copy_async(stage.data(), std::as_const(from).data(), stage.used_bytes(info.size),
-                       copies);
+    detail::copy_from_host(device_, stage.data(), from, stage.used_bytes(info.size), copies);
     try {
       wait_for_staged(transforms, from, stage);
       to.wait_for_release(device_, transforms);
