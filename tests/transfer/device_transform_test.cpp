@@ -309,6 +309,33 @@ TEST_CASE("what a transform has queued before it throws has run before the error
   CHECK(thrown);
 }
 
+TEST_CASE("a loop with a transform may be left at every batch, and the next epoch is whole",
+          "[transfer]") {
+  const gated_device device;
+  auto stream = device.make_stream();
+  ps::loader loader{numbered{100}, ps::sequential{}, device, ten_each(1)};
+  ps::transfer feed{loader, stream, gated_transform{}, {.depth = 3}};
+  for (std::uint64_t last = 0; last < 10; ++last) {
+    const auto leave = [&](bool throws) {
+      for (auto& batch : feed.epoch(0)) {
+        if (batch.index() != last) continue;
+        if (throws) throw bad_sample{last};
+        break;
+      }
+    };
+    leave(false);
+    CHECK_THROWS_AS(leave(true), bad_sample);
+    std::size_t right = 0;
+    for (auto& batch : feed.epoch(0)) {
+      stream.launch([&right, first = 10 * batch.index(), view = std::as_const(batch).view()] {
+        for (std::size_t i = 0; i < 10; ++i) right += is_made_of(view, i, first + i);
+      });
+    }
+    device.synchronize(ps::cpu_stream_ref{stream});
+    CHECK(right == 100);
+  }
+}
+
 TEST_CASE("every record that fails around a transform is reported, and loses no host slot",
           "[transfer]") {
   for (std::uint64_t k = 0; k < 30; ++k) {
