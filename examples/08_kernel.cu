@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSL-1.0
 // A CUDA kernel that is fed: images travel as bytes, a quarter of what floats take, arrive as floats, and
 // one launch a batch works on them. nvcc compiles it for a GPU; the tests run it without one, on the
 // double of the CUDA runtime in tests/fake_cuda.
@@ -11,7 +12,8 @@
 
 namespace ps = penstock;
 
-struct toy_images {  // all pixels of image i have the value i % 256
+// All pixels of image i have the value i % 256
+struct toy_images {
   using record_type =
       ps::record<ps::field<"image", std::uint8_t, 16, 16>, ps::field<"number", std::uint32_t>>;
   std::uint64_t size() const { return 1000; }

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSL-1.0
 // Tensors of libtorch over batches, without a copy: torch::from_blob looks at the batch's own memory.
 // Such a tensor is right as long as the batch is held: until all work on it has run, backward too, which
 // here is the end of the loop's body. Needs libtorch: cmake -DCMAKE_PREFIX_PATH=.../libtorch
@@ -11,7 +12,8 @@
 
 namespace ps = penstock;
 
-struct points {  // y = 3 a - 2 b + 1
+// y = 3 a - 2 b + 1
+struct points {
   using record_type = ps::record<ps::field<"x", float, 2>, ps::field<"y", float>>;
   std::uint64_t size() const { return 4'000; }
   void read(std::uint64_t i, ps::sample<record_type> out) const {

@@ -708,7 +708,7 @@ class machine {
 
   /// Looks at the batch in hand, once its copy is there.
   void look(walk& one) {
-    if (one.is_feed()) device_.synchronize(ps::cpu_stream_ref{stream_});
+    if (one.is_feed()) stream_.synchronize();
     one.look(*must_);
   }
 
@@ -894,7 +894,7 @@ class machine {
       canceller->join();
       is_cancelled_ = true;
     }
-    device_.synchronize(ps::cpu_stream_ref{stream_});  // throws what a check there has found
+    stream_.synchronize();  // throws what a check there has found
   }
 
   /// Work on the batch's stream, as a training step is: it runs when it likes, and the batch is
@@ -991,7 +991,7 @@ class machine {
   }
 
   void look_at_leases() {
-    device_.synchronize(ps::cpu_stream_ref{stream_});
+    stream_.synchronize();
     for (const kept_lease& one : kept_) {
       std::visit([&](const auto& lease) { look_at(lease, *one.must); }, one.lease);
     }
