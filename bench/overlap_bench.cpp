@@ -157,7 +157,7 @@ double run_flow(const point& at, const MakeFeed& make_feed) {
                      .prefetch = prefetch}};
   auto feed = make_feed(loader, stream);
   for ([[maybe_unused]] auto& batch : feed.epoch(0)) stream.launch([&work] { work(); });
-  device.synchronize(ps::cpu_stream_ref{stream});
+  stream.synchronize();
   const auto first = work.ends[warm_up - 1];
   return in_microseconds(work.ends.back() - first) / (batches - warm_up);
 }
@@ -192,7 +192,7 @@ double run_serial(const point& at) {
   ps::transfer feed{loader, stream, {.depth = 1}};
   for ([[maybe_unused]] auto& batch : feed.epoch(0)) {
     stream.launch([&work] { work(); });
-    device.synchronize(ps::cpu_stream_ref{stream});
+    stream.synchronize();
   }
   return in_microseconds(work.ends.back() - work.ends.front()) / batches;
 }

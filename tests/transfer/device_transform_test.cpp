@@ -110,7 +110,7 @@ TEST_CASE("a feed with a transform hands out what the transform makes", "[transf
       for (std::size_t i = 0; i < view.size(); ++i) right += is_made_of(view, i, first + i);
     });
   }
-  device.synchronize(ps::cpu_stream_ref{stream});
+  stream.synchronize();
   CHECK(right == 190);
   // Still one copy a batch, of the bytes that it has before the transform.
   CHECK(device.copies() == 20);
@@ -151,7 +151,7 @@ TEST_CASE("work on a batch waits for its transform, and the caller does not", "[
   while (device.copies() < 1) std::this_thread::yield();
   CHECK_FALSE(happens(ran));
   transform.open();
-  device.synchronize(ps::cpu_stream_ref{stream});
+  stream.synchronize();
   CHECK(right);
 }
 
@@ -186,7 +186,7 @@ TEST_CASE("the next batch is copied while one is transformed, and the one after 
   CHECK_FALSE(copied);
   transform.open();
   for (++it; it != range.end(); ++it) look(*it);
-  device.synchronize(ps::cpu_stream_ref{stream});
+  stream.synchronize();
   CHECK(right == 10);
 }
 
@@ -235,7 +235,7 @@ TEST_CASE("the next copy runs under the work on the slot, and its transform wait
   }
   CHECK_FALSE(transformed);
   step.store(1);
-  device.synchronize(ps::cpu_stream_ref{stream});
+  stream.synchronize();
   CHECK(right);
   CHECK(is_made_of(std::as_const(*it).view(), 0, 10));
 }
@@ -411,7 +411,7 @@ TEST_CASE("a lease of a feed with a transform outlives it", "[transfer]") {
       if (batch.index() == 4) kept = std::move(batch);
     }
   }
-  device.synchronize(ps::cpu_stream_ref{stream});
+  stream.synchronize();
   CHECK(is_made_of(std::as_const(kept).view(), 3, 43));
   CHECK(device.device_bytes() > 0);
   kept = {};
@@ -499,7 +499,7 @@ TEST_CASE("a function that puts work on the stream is a transform", "[transfer]"
         [&right, first, view = std::as_const(batch).view()] { right += holds(view, first); });
     first += batch.size();
   }
-  device.synchronize(ps::cpu_stream_ref{stream});
+  stream.synchronize();
   CHECK(right == 3);
 }
 
