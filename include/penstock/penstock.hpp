@@ -15,6 +15,7 @@
 // clang-format off: the flow, not the alphabet
 // core: names, records, where a batch's fields lie, views, errors
 #include <penstock/core/batch.hpp>
+#include <penstock/core/batch_info.hpp>
 #include <penstock/core/checked.hpp>
 #include <penstock/core/error.hpp>
 #include <penstock/core/extents.hpp>

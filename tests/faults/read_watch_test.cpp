@@ -22,6 +22,7 @@ namespace ps = penstock;
 using ps::detail::marked_read;
 using ps::detail::read_mark;
 using ps::detail::read_watch;
+using ps::detail::watch_settings;
 using std::chrono::milliseconds;
 
 TEST_CASE("a mark shows the sample that is read, and nothing between reads", "[load]") {
@@ -79,7 +80,7 @@ TEST_CASE("only the read that was seen to hang is given up, and only until it re
 }
 
 TEST_CASE("without a warning or a timeout nothing is watched", "[load]") {
-  read_watch watch{ps::loader_options{.batch_size = 1, .workers = 2}, true};
+  read_watch watch{{}, 2, true};
   CHECK(watch.mark_of(0) == nullptr);
   const std::array<std::uint64_t, 1> samples{7};
   const std::atomic<std::size_t> progress{0};
@@ -92,15 +93,13 @@ TEST_CASE("a watch warns of a reader that hangs, then gives it up, and no other"
   constexpr std::array<std::uint64_t, 2> samples{7, 8};
   std::atomic<int> reports{0};
   ps::sequence failed;
-  ps::loader_options options{.batch_size = 2, .workers = 2};
-  options.stall_warning = milliseconds{2};
-  options.timeout = milliseconds{20};
-  options.on_stall = [&](const ps::stalled_read& read) {
+  watch_settings settings{.warning = milliseconds{2}, .timeout = milliseconds{20}};
+  settings.report = [&](const ps::stalled_read& read) {
     CHECK(read.worker == 1);
     CHECK(read.where.sample == 8);
     ++reports;
   };
-  read_watch watch{options, true};
+  read_watch watch{std::move(settings), 2, true};
   std::atomic<std::size_t> progress{1};
   const marked_read hangs{watch.mark_of(1), 0, samples, progress};
   std::exception_ptr error;
@@ -122,12 +121,11 @@ TEST_CASE("a read that goes on from sample to sample does not hang", "[load]") {
   std::array<std::uint64_t, 1000> samples{};
   std::atomic<bool> has_warned{false};
   std::atomic<bool> is_blamed{false};
-  ps::loader_options options{.batch_size = 1000, .workers = 2};
-  options.stall_warning = milliseconds{400};
-  options.on_stall = [&](const ps::stalled_read& read) {
+  watch_settings settings{.warning = milliseconds{400}};
+  settings.report = [&](const ps::stalled_read& read) {
     (read.worker == 0 ? has_warned : is_blamed) = true;
   };
-  read_watch watch{options, true};
+  read_watch watch{std::move(settings), 2, true};
   const std::atomic<std::size_t> stands{0};
   std::atomic<std::size_t> goes_on{0};
   const marked_read hangs{watch.mark_of(0), 0, samples, stands};

@@ -111,13 +111,13 @@ TEST_CASE("a batch of one run is its opener's alone", "[load]") {
 
 TEST_CASE("the largest slot, run and batch number fit beside each other", "[load]") {
   using cursor_type = ps::claim_cursor<>;
-  cursor_type cursor{cursor_type::max_runs};
+  cursor_type cursor{ps::detail::most_runs};
   CHECK(cursor.next().what == kind::open);
   constexpr std::uint32_t last = ~std::uint32_t{0};
-  cursor.publish(last, cursor_type::max_slots - 1);
+  cursor.publish(last, ps::detail::most_slots - 1);
   bool right = true;
-  for (std::uint32_t run = 1; run < cursor_type::max_runs; ++run) {
-    right = right && is(cursor.next(), kind::work, last, cursor_type::max_slots - 1, run);
+  for (std::uint32_t run = 1; run < ps::detail::most_runs; ++run) {
+    right = right && is(cursor.next(), kind::work, last, ps::detail::most_slots - 1, run);
   }
   CHECK(right);
   CHECK(cursor.next().what == kind::open);

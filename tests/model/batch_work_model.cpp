@@ -2,6 +2,7 @@
 #include "checker.hpp"
 
 #include <penstock/load/detail/batch_work.hpp>
+#include <penstock/load/detail/delivery.hpp>
 
 namespace {
 

@@ -7,8 +7,8 @@
 #include <memory>
 #include <utility>
 
+#include <penstock/core/batch_info.hpp>
 #include <penstock/core/checked.hpp>
-#include <penstock/load/detail/epoch_plan.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

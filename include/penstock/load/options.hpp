@@ -13,7 +13,7 @@
 #include <penstock/core/error.hpp>
 #include <penstock/faults/error_policy.hpp>
 #include <penstock/faults/stalled_read.hpp>
-#include <penstock/load/detail/claim_cursor.hpp>
+#include <penstock/load/detail/limits.hpp>
 #include <penstock/memory/budget.hpp>
 #include <penstock/memory/detail/slab.hpp>
 
@@ -135,9 +135,9 @@ inline void require_valid(const loader_options& options) {
     throw option_error(
         "workers", std::to_string(options.workers) + " is above " + std::to_string(max_workers));
   }
-  if (options.prefetch > claim_cursor<>::max_slots - 1) {
+  if (options.prefetch > most_slots - 1) {
     throw option_error("prefetch", std::to_string(options.prefetch) + " is above " +
-                                       std::to_string(claim_cursor<>::max_slots - 1));
+                                       std::to_string(most_slots - 1));
   }
   require_valid(options.on_error);
   const auto require_time = [](const char* name, std::chrono::milliseconds time) {
@@ -169,7 +169,7 @@ inline std::size_t wanted_slots(const loader_options& options, std::size_t slot_
   const std::size_t cached =
       std::min<std::size_t>(9, cached_bytes / std::max<std::size_t>(1, slot_bytes));
   const std::size_t wanted = (std::max)(cached, std::max<std::size_t>(2, options.workers) + 1);
-  return std::min<std::size_t>(wanted, claim_cursor<>::max_slots);  // 4096 workers want one more
+  return std::min<std::size_t>(wanted, most_slots);  // 4096 workers want one more
 }
 
 /// What the host slots are made of.
@@ -187,8 +187,8 @@ inline std::size_t run_share(const loader_options& options) noexcept {
 
 /// `run` as a batch and a claim allow it.
 inline std::size_t possible_run(std::size_t run, std::size_t batch) noexcept {
-  constexpr std::size_t most_runs = claim_cursor<>::max_runs;
-  run = (std::max)(run, (batch + most_runs - 1) / most_runs);
+  constexpr std::size_t runs = most_runs;
+  run = (std::max)(run, (batch + runs - 1) / runs);
   return (std::min)(run, batch);
 }
 

@@ -15,7 +15,6 @@
 #include <type_traits>
 
 #include <penstock/core/error.hpp>
-#include <penstock/load/options.hpp>
 #include <penstock/order/sampler.hpp>
 
 namespace penstock {

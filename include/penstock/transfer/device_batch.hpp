@@ -9,6 +9,7 @@
 #include <utility>
 
 #include <penstock/core/batch.hpp>
+#include <penstock/core/batch_info.hpp>
 #include <penstock/core/checked.hpp>
 #include <penstock/device/device.hpp>
 #include <penstock/transfer/detail/device_slots.hpp>

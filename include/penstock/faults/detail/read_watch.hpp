@@ -19,7 +19,6 @@
 
 #include <penstock/core/error.hpp>
 #include <penstock/faults/stalled_read.hpp>
-#include <penstock/load/options.hpp>
 #include <penstock/threads/sequence.hpp>
 
 namespace penstock {
@@ -142,6 +141,14 @@ class marked_order {
   read_mark* mark_;
 };
 
+/// What a `read_watch` does with a read that hangs, see `loader_options`.
+struct watch_settings {
+  std::chrono::milliseconds warning{0};  ///< reported after that time; 0: never
+  std::chrono::milliseconds timeout{0};  ///< given up after that time; 0: never
+  /// Gets the reports; empty: they are lines on stderr.
+  std::function<void(const stalled_read&)> report = {};
+};
+
 /// A thread that looks at all readers now and then: says which read hangs, and gives up one that hangs
 /// beyond the timeout. Its own clock tells how long: readers note what they read, and no times. There
 /// is no thread, and there are no marks, unless the options ask for a warning or a timeout.
@@ -149,15 +156,15 @@ class read_watch {
  public:
   using origins = std::function<sample_origin(std::uint64_t)>;
 
-  /// For `options.workers` readers, or the one on the consumer's thread; see `read_mark::prepare`.
+  /// For so many readers, at least one; `is_exact` as for `read_mark::prepare`.
   /// `origin` says where a sample comes from; it is called on the watch's thread and must not
   /// throw.
-  read_watch(const loader_options& options, bool is_exact, origins origin = {})
-      : warning_(options.stall_warning),
-        timeout_(options.timeout),
-        report_(options.on_stall),
+  read_watch(watch_settings settings, std::size_t readers, bool is_exact, origins origin = {})
+      : warning_(settings.warning),
+        timeout_(settings.timeout),
+        report_(std::move(settings.report)),
         origin_(std::move(origin)),
-        marks_(is_on() ? (std::max)(options.workers, std::size_t{1}) : 0),
+        marks_(is_on() ? readers : 0),
         known_(marks_.size()) {
     for (read_mark& mark : marks_) mark.prepare(is_exact);
   }

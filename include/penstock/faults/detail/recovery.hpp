@@ -13,12 +13,13 @@
 #include <utility>
 #include <vector>
 
+#include <penstock/core/batch.hpp>
+#include <penstock/core/batch_info.hpp>
 #include <penstock/core/error.hpp>
 #include <penstock/data/reader.hpp>
 #include <penstock/faults/detail/read_watch.hpp>
 #include <penstock/faults/error_policy.hpp>
 #include <penstock/faults/failure_ledger.hpp>
-#include <penstock/load/detail/host_slots.hpp>
 #include <penstock/threads/sequence.hpp>
 
 namespace penstock {

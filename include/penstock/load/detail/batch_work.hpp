@@ -13,12 +13,12 @@
 #include <utility>
 #include <vector>
 
+#include <penstock/core/batch_info.hpp>
 #include <penstock/core/error.hpp>
 #include <penstock/data/dataset.hpp>
 #include <penstock/faults/detail/read_watch.hpp>
 #include <penstock/faults/detail/recovery.hpp>
 #include <penstock/load/detail/epoch_plan.hpp>
-#include <penstock/load/detail/host_slots.hpp>
 #include <penstock/threads/sequence.hpp>
 
 namespace penstock {
@@ -103,13 +103,6 @@ class alignas(cache_line) batch_work {
   std::mutex error_mutex_;
   std::exception_ptr error_;
   failure error_where_;
-};
-
-/// Where a batch is announced in order: who finishes batch k writes the slot, then the word, of place
-/// k modulo the number of slots. Two undelivered batches never share a place.
-struct alignas(cache_line) announcement {
-  sequence word;  ///< k + 1, modulo 2^32
-  std::uint32_t slot = 0;
 };
 
 /// What a reading thread needs for itself, made at construction: reading allocates nothing. On a cache

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include <penstock/load/detail/limits.hpp>
 #include <penstock/threads/sequence.hpp>
 
 namespace penstock {
@@ -40,18 +41,10 @@ struct claim {
 template <class Atomics = std_atomics>
 class claim_cursor {
  public:
-  /// How many bits of the claimed word count runs.
-  static constexpr std::uint32_t run_bits = 20;
-  /// How many bits of it name the slot.
-  static constexpr std::uint32_t slot_bits = 12;
-  /// Half the range: claims that must wait count on as well, one for each waiting worker.
-  static constexpr std::uint32_t max_runs = 1U << (run_bits - 1);
   /// After so many fruitless claims a worker no longer yields. Fewer cost where there are more workers
   /// than cores and all are needed now and then (4 workers on 2 cores: 16 took a tenth of the speed,
   /// 128 nothing), more cost processor time before those that nobody needs are asleep.
   static constexpr std::uint32_t patience = 24;
-  /// The most slots there can be.
-  static constexpr std::uint32_t max_slots = 1U << slot_bits;
 
   /// For batches of at most `runs` runs.
   explicit claim_cursor(std::uint32_t runs) noexcept
@@ -62,8 +55,9 @@ class claim_cursor {
     // acq_rel: a claim of batch b continues the release sequence of the store that published b, so
     // it sees the slot that the opener has bound.
     const std::uint64_t value = cursor_.fetch_add(1, std::memory_order_acq_rel);
-    const auto run = static_cast<std::uint32_t>(value & ((1U << run_bits) - 1));
-    const auto slot = static_cast<std::uint32_t>(value >> run_bits) & (max_slots - 1);
+    const auto run = static_cast<std::uint32_t>(value & ((1U << detail::claim_run_bits) - 1));
+    const auto slot =
+        static_cast<std::uint32_t>(value >> detail::claim_run_bits) & (detail::most_slots - 1);
     const auto batch = static_cast<std::uint32_t>(value >> 32);
     const auto what = run < runs_    ? claim::kind::work
                       : run == runs_ ? claim::kind::open
@@ -106,7 +100,7 @@ class claim_cursor {
  private:
   static constexpr std::uint64_t word(std::uint32_t batch, std::uint32_t slot,
                                       std::uint32_t run) noexcept {
-    return (std::uint64_t{batch} << 32) | (std::uint64_t{slot} << run_bits) | run;
+    return (std::uint64_t{batch} << 32) | (std::uint64_t{slot} << detail::claim_run_bits) | run;
   }
 
   std::uint32_t runs_;

@@ -11,13 +11,19 @@
 #include <vector>
 
 #include <penstock/core/error.hpp>
-#include <penstock/load/detail/batch_work.hpp>
 #include <penstock/threads/batch_queue.hpp>
 #include <penstock/threads/sequence.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
+
+/// Where a batch is announced in order: who finishes batch k writes the slot, then the word, of place
+/// k modulo the number of slots. Two undelivered batches never share a place.
+struct alignas(cache_line) announcement {
+  sequence word;  ///< k + 1, modulo 2^32
+  std::uint32_t slot = 0;
+};
 
 /// Where complete batches go from the workers to the one consumer: in order, or as they are completed.
 /// Who finishes a batch announces its slot here; `fail` ends all waiting for good.

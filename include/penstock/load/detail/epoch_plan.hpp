@@ -5,8 +5,8 @@
 #include <limits>
 #include <string>
 
+#include <penstock/core/batch_info.hpp>
 #include <penstock/core/error.hpp>
-#include <penstock/load/detail/host_slots.hpp>
 #include <penstock/load/options.hpp>
 #include <penstock/order/sampler.hpp>
 
@@ -27,15 +27,6 @@ void require_batches_of(const Sampler& order, const loader_options& options) {
 }
 
 }  // namespace detail
-
-/// A place in the order of all batches: batch `batch` of epoch `epoch`.
-struct batch_position {
-  /// The epoch.
-  std::uint64_t epoch = 0;
-  /// The batch within its epoch.
-  std::uint64_t batch = 0;
-  friend bool operator==(const batch_position&, const batch_position&) = default;
-};
 
 /// How an epoch of `samples` samples is cut into batches. Pure arithmetic, no state.
 class epoch_plan {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include <penstock/core/batch.hpp>
+#include <penstock/core/batch_info.hpp>
 #include <penstock/core/checked.hpp>
 #include <penstock/core/error.hpp>
 #include <penstock/device/device.hpp>
@@ -22,16 +23,6 @@
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
-
-/// Which batch a lease holds. Numbers count from 0.
-struct batch_info {
-  /// The epoch.
-  std::uint64_t epoch = 0;
-  std::uint64_t index = 0;  ///< the batch within its epoch
-  std::size_t size = 0;     ///< its samples
-  std::size_t valid = 0;  ///< its samples without those that only fill it up (`partial_batch::pad`)
-  std::size_t skipped = 0;  ///< samples that it is shorter by, being bad (`error_action::skip`)
-};
 
 /// The ring of host slots: one slab, cut into slots that each hold a batch, and the queue on which
 /// free slots come back. Lives until the last lease is gone.
