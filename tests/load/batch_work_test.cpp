@@ -40,7 +40,7 @@ std::string text_of(const std::exception_ptr& error) {
 TEST_CASE("only the last run of a batch finishes it, and a slot can be opened again", "[load]") {
   work batch;
   for (int round = 0; round < 2; ++round) {
-    batch.open(0, 3, 1);
+    batch.reset(0, 3, 1);
     CHECK_FALSE(batch.finish_run());
     CHECK_FALSE(batch.finish_run());
     CHECK(batch.finish_run());

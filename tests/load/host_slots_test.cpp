@@ -330,7 +330,7 @@ TEST_CASE("host memory is freed only after the copies out of it", "[load]") {
   CHECK(device.seen->frees == 1);
 }
 
-TEST_CASE("a worker that waits for a slot is woken by half of them, a hungry consumer, or a nudge",
+TEST_CASE("a worker that waits for a slot is woken by half of them, a hungry consumer, or a wake_if_free",
           "[load]") {
   const auto how = GENERATE(0, 1, 2, 3);
   const auto slots = make_ring({}, 4);
@@ -355,7 +355,7 @@ TEST_CASE("a worker that waits for a slot is woken by half of them, a hungry con
     slots->set_starving(false);
   } else {
     slots->give_back(3);
-    slots->nudge();
+    slots->wake_if_free();
   }
   worker.join();
   CHECK(got == 3U);

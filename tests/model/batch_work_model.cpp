@@ -20,7 +20,7 @@ struct countdown : model::scenario<Scenario, static_cast<int>(Workers) + 1> {
 
   void before() {
     batch.sequence = 0;
-    batch.open(0, Workers, 1);
+    batch.reset(0, Workers, 1);
   }
   void thread(unsigned index) {
     if (index < Workers) {

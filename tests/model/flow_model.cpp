@@ -98,7 +98,7 @@ struct flow : model::scenario<Scenario, Workers + 1> {
       spare.set(-1);
       const std::uint32_t batch = opened.get();
       bound[slot].set(batch);
-      work[slot].open(0, Runs, 1);
+      work[slot].reset(0, Runs, 1);
       opened.set(batch + 1);
       cursor.publish(batch, slot);
       return slot;

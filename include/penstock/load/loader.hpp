@@ -13,7 +13,7 @@
 #include <penstock/device/cpu_device.hpp>
 #include <penstock/faults/failure_ledger.hpp>
 #include <penstock/load/batch_range.hpp>
-#include <penstock/load/detail/engine.hpp>
+#include <penstock/load/detail/consumer.hpp>
 #include <penstock/load/detail/host_slots.hpp>
 #include <penstock/load/footprint.hpp>
 #include <penstock/load/options.hpp>
@@ -47,7 +47,7 @@ inline namespace PENSTOCK_ABI {
 /// extents do.
 template <dataset Dataset, sampler Sampler, device Device = cpu_device>
 class loader {
-  using engine_type = detail::engine<Dataset, Sampler, Device>;
+  using consumer_type = detail::consumer<Dataset, Sampler, Device>;
 
  public:
   using record_type = typename Dataset::record_type;
@@ -65,8 +65,7 @@ class loader {
         : reads(Dataset(std::forward<Data>(data)), order, where, options) {}
 
     std::uint64_t start(const batch_position& from, std::uint64_t last_epoch) {
-      reads.start(from, last_epoch);
-      return ++ticket;
+      return reads.start(from, last_epoch);
     }
     bool advance() {
       held = batch_type{};  // the release: before the next is waited for, it may need the slot
@@ -74,15 +73,14 @@ class loader {
       return static_cast<bool>(held);
     }
     batch_type& current() noexcept { return held; }
-    void finish(std::uint64_t started) noexcept {
-      if (started == 0 || started != ticket) return;
+    void finish(std::uint64_t range) noexcept {
+      if (!reads.is_last(range)) return;
       held = batch_type{};
       reads.stop();
     }
 
-    engine_type reads;
+    consumer_type reads;
     batch_type held;
-    std::uint64_t ticket = 0;
     std::once_flag asked;           // guards the next: states may be asked for on several threads
     std::uint64_t fingerprint = 0;  // of the sampler's order, once somebody has asked for it
   };
@@ -130,7 +128,7 @@ class loader {
   /// Where the loop stands, to be kept in a checkpoint: the batch behind the one that the consumer got
   /// last, whatever is read ahead. Of a loop over a feed see `transfer::state`. Throws `option_error`
   /// where batches come out of order. For the consumer's thread: it looks at where that one is.
-  [[nodiscard]] loader_state state() const { return state_at(reads().next_position()); }
+  [[nodiscard]] loader_state state() const { return state_at(flow_->reads.next_position()); }
 
   /// The same for any batch that is next. From any thread.
   [[nodiscard]] loader_state state_at(const batch_position& next) const {
@@ -142,15 +140,15 @@ class loader {
     std::call_once(flow_->asked, [this] {
       const flushed_denormals as_on_a_worker;
       flow_->fingerprint =
-          order_fingerprint(global_sampler(reads().order()), reads().dataset_size());
+          order_fingerprint(global_sampler(engine().order()), engine().dataset_size());
     });
-    const batch_position at = reads().plan().normal(next);
-    const std::uint64_t world = world_size(reads().order());
+    const batch_position at = engine().schedule().plan().normal(next);
+    const std::uint64_t world = world_size(engine().order());
     return {.version = loader_state{}.version,
             .last = static_cast<std::uint32_t>(options().last_batch),
             .epoch = at.epoch,
             .batch = at.batch,
-            .dataset = reads().dataset_size(),
+            .dataset = engine().dataset_size(),
             .samples = samples_per_epoch() * world,
             .batch_size = options().batch_size * world,
             .seed = options().seed,
@@ -168,59 +166,60 @@ class loader {
 
   /// How many batches an epoch has.
   [[nodiscard]] std::uint64_t batches_per_epoch() const noexcept {
-    return reads().plan().batches();
+    return engine().schedule().plan().batches();
   }
   /// How many samples an epoch has.
   [[nodiscard]] std::uint64_t samples_per_epoch() const noexcept {
-    return reads().plan().samples();
+    return engine().schedule().plan().samples();
   }
   /// What the loader was made with.
-  [[nodiscard]] const loader_options& options() const noexcept { return reads().options(); }
+  [[nodiscard]] const loader_options& options() const noexcept { return engine().options(); }
   /// What memory was taken, how many of the slots that were asked for, and whether they are page-locked.
   [[nodiscard]] loader_footprint footprint() const noexcept {
-    const auto& ring = reads().ring();
-    loader_footprint taken = detail::footprint_of(ring.layout(), options(), ring.count());
-    taken.bytes = ring.bytes();
-    taken.pinned = ring.pinned();
+    const auto& slots = *engine().slots();
+    loader_footprint taken = detail::footprint_of(slots.layout(), options(), slots.count());
+    taken.bytes = slots.bytes();
+    taken.pinned = slots.pinned();
     return taken;
   }
 
   /// Where the exception came from that ended the last range; nothing if none did, or if it belongs to
   /// no batch: a device that fails between two. For the consumer's thread; not from `on_stall`.
   [[nodiscard]] const std::optional<penstock::failure>& last_failure() const noexcept {
-    return reads().last_failure();
+    return flow_->reads.last_failure();
   }
 
   /// What could not be read so far and what `loader_options::on_error` has made of it, also in batches
   /// that are only read ahead; empty where every exception simply propagates. May be called while
   /// workers read.
-  [[nodiscard]] failure_report failures() const { return reads().failures(); }
+  [[nodiscard]] failure_report failures() const { return engine().guard().report(); }
 
   /// How many threads were let go, because their read hung beyond `loader_options::timeout`. For
   /// the consumer's thread.
   [[nodiscard]] std::size_t abandoned_readers() const noexcept {
-    return reads().abandoned_readers();
+    return flow_->reads.abandoned_readers();
   }
 
   /// @name The members that make a `batch_source`; a loop uses `epochs` instead.
   /// @{
-  [[nodiscard]] const Device& device() const noexcept { return reads().device(); }
+  [[nodiscard]] const Device& device() const noexcept { return engine().device(); }
   [[nodiscard]] const batch_layout<record_type>& layout() const noexcept {
-    return reads().layout();
+    return engine().layout();
   }
   void start(const batch_position& from, std::uint64_t last_epoch) {
     flow_->reads.start(from, last_epoch);
-    ++flow_->ticket;  // the end of an older range is not the end of this one
   }
   [[nodiscard]] batch_type next() { return flow_->reads.next(); }
   [[nodiscard]] batch_type try_next() { return flow_->reads.try_next(); }
   void stop() noexcept { flow_->reads.stop(); }
-  [[nodiscard]] bool at_end() const noexcept { return reads().at_end(); }
+  [[nodiscard]] bool at_end() const noexcept { return flow_->reads.at_end(); }
   [[nodiscard]] std::stop_token stop_token() const noexcept { return options().stop; }
   /// @}
 
  private:
-  [[nodiscard]] const engine_type& reads() const noexcept { return flow_->reads; }
+  [[nodiscard]] const typename consumer_type::engine_type& engine() const noexcept {
+    return flow_->reads.engine();
+  }
 
   std::shared_ptr<flow> flow_;
 };

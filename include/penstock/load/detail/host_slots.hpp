@@ -84,10 +84,14 @@ class host_slots {
 
   /// Takes a slot to fill, waiting for one to come back; nothing once `close` was called. Throws what
   /// the device throws.
-  [[nodiscard]] std::optional<std::uint32_t> acquire() { return settled(returned_.pop()); }
+  [[nodiscard]] std::optional<std::uint32_t> acquire() {
+    return wait_until_drained(returned_.pop());
+  }
 
   /// The same without waiting for a consumer; nothing when no slot has come back.
-  [[nodiscard]] std::optional<std::uint32_t> try_acquire() { return settled(returned_.try_pop()); }
+  [[nodiscard]] std::optional<std::uint32_t> try_acquire() {
+    return wait_until_drained(returned_.try_pop());
+  }
 
   /// For a consumer that reads itself: as `acquire`, and whoever ends a lease wakes it.
   [[nodiscard]] std::optional<std::uint32_t> acquire_starving() {
@@ -130,7 +134,7 @@ class host_slots {
   }
 
   /// Wakes a worker that sleeps although a slot has come back: for a consumer that asks now and then.
-  void nudge() noexcept {
+  void wake_if_free() noexcept {
     if (free_.load(std::memory_order_relaxed) != 0) returned_.wake_poppers();
   }
 
@@ -171,7 +175,7 @@ class host_slots {
     if (free >= wake_at_ || starving_.load(std::memory_order_seq_cst)) returned_.wake_poppers();
   }
 
-  std::optional<std::uint32_t> settled(std::optional<ticket> back) {
+  std::optional<std::uint32_t> wait_until_drained(std::optional<ticket> back) {
     if (!back) return std::nullopt;
     free_.fetch_sub(1, std::memory_order_relaxed);
     try {
