@@ -71,11 +71,13 @@
 // load: workers that fill the ring of host slots
 #include <penstock/load/batch_range.hpp>
 #include <penstock/load/footprint.hpp>
+#include <penstock/load/host_batch.hpp>
 #include <penstock/load/loader.hpp>
 #include <penstock/load/options.hpp>
 
 // resume: where a run stands
 #include <penstock/resume/loader_state.hpp>
+#include <penstock/resume/state_text.hpp>
 
 // transfer: copies that run under the consumer's work
 #include <penstock/transfer/batch_source.hpp>

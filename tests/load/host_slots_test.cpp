@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include <penstock/load/detail/epoch_plan.hpp>
+#include <penstock/load/host_batch.hpp>
 #include <penstock/threads/sequence.hpp>
 
 #include "support/catch.hpp"
@@ -330,8 +330,9 @@ TEST_CASE("host memory is freed only after the copies out of it", "[load]") {
   CHECK(device.seen->frees == 1);
 }
 
-TEST_CASE("a worker that waits for a slot is woken by half of them, a hungry consumer, or a wake_if_free",
-          "[load]") {
+TEST_CASE(
+    "a worker that waits for a slot is woken by half of them, a hungry consumer, or a wake_if_free",
+    "[load]") {
   const auto how = GENERATE(0, 1, 2, 3);
   const auto slots = make_ring({}, 4);
   for (int i = 0; i < 4; ++i) CHECK(slots->acquire().has_value());

@@ -14,9 +14,10 @@
 #include <penstock/faults/failure_ledger.hpp>
 #include <penstock/load/batch_range.hpp>
 #include <penstock/load/detail/consumer.hpp>
-#include <penstock/load/detail/host_slots.hpp>
 #include <penstock/load/footprint.hpp>
+#include <penstock/load/host_batch.hpp>
 #include <penstock/load/options.hpp>
+#include <penstock/order/detail/fingerprint.hpp>
 #include <penstock/order/sampler.hpp>
 #include <penstock/resume/loader_state.hpp>
 #include <penstock/threads/float_mode.hpp>
@@ -139,11 +140,11 @@ class loader {
     }
     std::call_once(flow_->asked, [this] {
       const flushed_denormals as_on_a_worker;
-      flow_->fingerprint =
-          order_fingerprint(global_sampler(engine().order()), engine().dataset_size());
+      flow_->fingerprint = detail::order_fingerprint(detail::global_sampler(engine().order()),
+                                                     engine().dataset_size());
     });
     const batch_position at = engine().schedule().plan().normal(next);
-    const std::uint64_t world = world_size(engine().order());
+    const std::uint64_t world = detail::world_size(engine().order());
     return {.version = loader_state{}.version,
             .last = static_cast<std::uint32_t>(options().last_batch),
             .epoch = at.epoch,

@@ -13,9 +13,9 @@
 #include <penstock/data/dataset.hpp>
 #include <penstock/load/detail/crew.hpp>
 #include <penstock/load/detail/engine.hpp>
-#include <penstock/load/detail/host_slots.hpp>
 #include <penstock/load/detail/live_range.hpp>
 #include <penstock/load/detail/own_process.hpp>
+#include <penstock/load/host_batch.hpp>
 #include <penstock/load/options.hpp>
 #include <penstock/order/sampler.hpp>
 
