@@ -102,17 +102,18 @@ class loader {
       : loader(std::forward<Data>(data), order, Device{}, options) {}
 
   loader(loader&&) noexcept = default;
-  /// Swaps: what this one ran goes with `other`.
+  /// Ends what this loader ran, as its destructor does, and takes over what `other` runs.
   loader& operator=(loader&& other) noexcept {
-    std::swap(flow_, other.flow_);
+    if (this != &other) {
+      shut_down();
+      flow_ = std::move(other.flow_);
+    }
     return *this;
   }
 
   /// Ends all threads as soon as the reads under way return, see also `loader_options::timeout`. Leases
   /// stay valid, ranges end.
-  ~loader() {
-    if (flow_) flow_->reads.shut_down();
-  }
+  ~loader() { shut_down(); }
 
   /// The batches of the epochs `first` to `last`, the latter not included, without a pause at the
   /// borders; nothing behind `last` is read.
@@ -218,6 +219,9 @@ class loader {
   /// @}
 
  private:
+  void shut_down() noexcept {
+    if (flow_) flow_->reads.shut_down();
+  }
   [[nodiscard]] const typename consumer_type::engine_type& engine() const noexcept {
     return flow_->reads.engine();
   }

@@ -16,7 +16,7 @@ namespace detail {
   throw std::logic_error("penstock::" + std::string{what} + ": a range over this " +
                          std::string{what} +
                          " is still live: leave its loop, or destroy the range, before another one "
-                         "starts");
+                         "begins");
 }
 [[noreturn, gnu::cold]] inline void throw_range_outlives(std::string_view what) {
   throw std::logic_error("penstock::" + std::string{what} + ": the " + std::string{what} +
