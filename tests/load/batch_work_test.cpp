@@ -65,7 +65,7 @@ TEST_CASE("the error of the lowest position is kept, and taken once", "[load]") 
 TEST_CASE("a batch that fills up goes on at the begin of its epoch, for any number of samples",
           "[load]") {
   const std::uint64_t samples = GENERATE(~std::uint64_t{0}, std::uint64_t{25}, std::uint64_t{3});
-  const ps::epoch_plan plan{samples, 10, ps::partial_batch::pad};
+  const ps::detail::epoch_plan plan{samples, 10, ps::partial_batch::pad};
   ps::detail::batch_work<ps::identity_order> batch;
   const std::uint64_t last = plan.batches() - 1;
   batch.bind(plan.at({0, last}), last, ps::identity_order{});

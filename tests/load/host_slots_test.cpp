@@ -67,7 +67,7 @@ struct pieces_device : gated_device {
   }
 };
 
-using ring = ps::host_slots<record, freeing_device>;
+using ring = ps::detail::host_slots<record, freeing_device>;
 using lease = ps::host_batch<record, freeing_device>;
 static_assert(std::movable<lease> && !std::copyable<lease>);
 static_assert(std::is_nothrow_move_constructible_v<lease> &&
@@ -107,13 +107,17 @@ TEST_CASE("the slots lie one behind the other in one slab, each a whole batch", 
     CHECK(slots->data(slot) == slots->data(0) + slot * layout.bytes());
     CHECK(reinterpret_cast<std::uintptr_t>(slots->data(slot)) % 256 == 0);
   }
-  CHECK_FALSE((ps::host_slots<record, freeing_device>{device, layout, 2, ps::memory_kind::pageable}
-                   .pinned()));
+  CHECK_FALSE(
+      (ps::detail::host_slots<record, freeing_device>{device, layout, 2, ps::memory_kind::pageable}
+           .pinned()));
 }
 
 TEST_CASE("a device that pins in pieces hears that a copy takes a slot", "[load]") {
   const pieces_device device;
-  { const ps::host_slots<record, pieces_device> slots{device, layout, 3, ps::memory_kind::pinned}; }
+  {
+    const ps::detail::host_slots<record, pieces_device> slots{device, layout, 3,
+                                                              ps::memory_kind::pinned};
+  }
   CHECK(*device.unit == layout.bytes());
 }
 

@@ -10,7 +10,7 @@
 
 namespace {
 
-using claim = penstock::claim;
+using claim = penstock::detail::claim;
 using record = penstock::record<penstock::field<"label", std::uint64_t>>;
 
 struct no_order {};
@@ -19,8 +19,8 @@ struct no_order {};
 /// by step and under its names. `Workers` threads read, the last thread is the consumer.
 template <class Scenario, int Workers, std::uint32_t Slots, std::uint32_t Runs>
 struct flow : model::scenario<Scenario, Workers + 1> {
-  penstock::claim_cursor<> cursor{Runs};
-  penstock::host_slots<record, model::device> slots{
+  penstock::detail::claim_cursor<> cursor{Runs};
+  penstock::detail::host_slots<record, model::device> slots{
       model::device{}, penstock::batch_layout<record>{penstock::record_extents<record>{}, 1}, Slots,
       penstock::memory_kind::device};
   std::array<penstock::detail::batch_work<no_order>, Slots> work;

@@ -18,8 +18,8 @@ inline namespace PENSTOCK_ABI {
 /// It may be moved out of the loop and kept, also beyond the loader: the memory lives as long. Used
 /// by one thread at a time; may be destroyed on any.
 template <record_type Record, device Device>
-class host_batch : public detail::lease<Record, host_slots<Record, Device>, std::uint32_t> {
-  using slots_type = host_slots<Record, Device>;
+class host_batch : public detail::lease<Record, detail::host_slots<Record, Device>, std::uint32_t> {
+  using slots_type = detail::host_slots<Record, Device>;
   using base = detail::lease<Record, slots_type, std::uint32_t>;
   using base::guard_;
   using base::slot_;

@@ -37,11 +37,11 @@ inline namespace PENSTOCK_ABI {
 ///
 /// In a child made by fork() a loader with threads may only be destroyed, which returns at once and
 /// keeps its memory; a range throws `std::logic_error` as soon as it would wait. One with `workers
-/// = 0` and no watch has none, and works on in both.
+/// = 0` and no watch has no threads, and works in both processes.
 ///
-/// Its threads block no signals: a handler of the program's may run on them. Who does not want that
-/// blocks its signals (pthread_sigmask) around the construction; threads begin with the mask of
-/// their maker. What waits may change errno.
+/// Its threads block no signals: a handler of the program's may run on them. To prevent that, block the
+/// signals (pthread_sigmask) around the construction; threads start with the mask of their creator.
+/// A wait may change errno.
 ///
 /// Construction throws `option_error`, `empty_dataset`, `layout_error`, `pinned_budget_exceeded`,
 /// `out_of_memory`, `std::system_error` (threads), what the device throws, and what the dataset's size and
@@ -83,7 +83,7 @@ class loader {
     consumer_type reads;
     batch_type held;
     std::once_flag asked;           // guards the next: states may be asked for on several threads
-    std::uint64_t fingerprint = 0;  // of the sampler's order, once somebody has asked for it
+    std::uint64_t fingerprint = 0;  // of the sampler's order, once a state was asked for
   };
 
  public:
@@ -115,29 +115,31 @@ class loader {
   /// stay valid, ranges end.
   ~loader() { shut_down(); }
 
-  /// The batches of the epochs `first` to `last`, the latter not included, without a pause at the
-  /// borders; nothing behind `last` is read.
+  /// The batches of the epochs `first` to `last`, the latter not included, without a pause between
+  /// epochs; nothing of `last` is read.
   [[nodiscard]] range_type epochs(std::uint64_t first, std::uint64_t last) & {
     return range_type{flow_, {first, 0}, last};
   }
   /// The batches of one epoch.
   [[nodiscard]] range_type epoch(std::uint64_t which) & { return epochs(which, which + 1); }
-  /// From any batch on, in constant time: what is needed to go on in the middle of an epoch.
+  /// The batches from `from` up to, but not including, epoch `last_epoch`. Starts in constant time, also
+  /// in the middle of an epoch.
   [[nodiscard]] range_type batches(const batch_position& from, std::uint64_t last_epoch) & {
     return range_type{flow_, from, last_epoch};
   }
 
-  /// Where the loop stands, to be kept in a checkpoint: the batch behind the one that the consumer got
-  /// last, whatever is read ahead. Of a loop over a feed see `transfer::state`. Throws `option_error`
-  /// where batches come out of order. For the consumer's thread: it looks at where that one is.
+  /// The position of the next batch, for a checkpoint: the one after the last batch delivered,
+  /// regardless of read-ahead. For a loop over a transfer see `transfer::state`. Throws `option_error`
+  /// where batches come out of order. For the consumer's thread.
   [[nodiscard]] loader_state state() const { return state_at(flow_->reads.next_position()); }
 
-  /// The same for any batch that is next. From any thread.
+  /// The state of a loop whose next batch is `next`. Throws `option_error` where batches come out of
+  /// order. From any thread.
   [[nodiscard]] loader_state state_at(const batch_position& next) const {
     if (!options().in_order) {
       throw option_error("in_order",
                          "must be true for a state, is false: batches that come as they are ready "
-                         "leave no place to go on from");
+                         "leave no place to continue from");
     }
     std::call_once(flow_->asked, [this] {
       const flushed_denormals as_on_a_worker;
@@ -157,10 +159,10 @@ class loader {
             .order = flow_->fingerprint};
   }
 
-  /// Goes on behind the batch where `state` was taken, up to the begin of epoch `last_epoch`, in
-  /// constant time: with the very next batch and the same ones from then on, also for other workers,
-  /// prefetch, depth or device. Throws `state_mismatch`, with what differs, where they could not be the
-  /// same.
+  /// Continues after the batch at which `state` was taken, up to but not including epoch `last_epoch`,
+  /// in constant time: with the very next batch and the same ones from then on, also with other workers,
+  /// prefetch, depth or device. Throws `state_mismatch`, naming every difference, where they could not
+  /// be the same.
   [[nodiscard]] range_type resume(const loader_state& state, std::uint64_t last_epoch) & {
     require_same_order(state, state_at({}));
     return batches({state.epoch, state.batch}, last_epoch);
@@ -176,7 +178,7 @@ class loader {
   }
   /// What the loader was made with.
   [[nodiscard]] const loader_options& options() const noexcept { return engine().options(); }
-  /// What memory was taken, how many of the slots that were asked for, and whether they are page-locked.
+  /// The memory that was taken, the number of slots, and whether they are page-locked.
   [[nodiscard]] loader_footprint footprint() const noexcept {
     const auto& slots = *engine().slots();
     loader_footprint taken = detail::footprint_of(slots.layout(), options(), slots.count());
@@ -185,19 +187,18 @@ class loader {
     return taken;
   }
 
-  /// Where the exception came from that ended the last range; nothing if none did, or if it belongs to
-  /// no batch: a device that fails between two. For the consumer's thread; not from `on_stall`.
+  /// The place of the exception that ended the last range; empty if none did, or if it belongs to no
+  /// batch, such as a device's failure between two. For the consumer's thread; not from `on_stall`.
   [[nodiscard]] const std::optional<penstock::failure>& last_failure() const noexcept {
     return flow_->reads.last_failure();
   }
 
-  /// What could not be read so far and what `loader_options::on_error` has made of it, also in batches
-  /// that are only read ahead; empty where every exception simply propagates. May be called while
-  /// workers read.
+  /// What could not be read so far and what was done about it by `loader_options::on_error`, including
+  /// batches that are only read ahead; empty where every exception simply propagates. From any thread.
   [[nodiscard]] failure_report failures() const { return engine().guard().report(); }
 
-  /// How many threads were let go, because their read hung beyond `loader_options::timeout`. For
-  /// the consumer's thread.
+  /// How many threads were detached because their read hung beyond `loader_options::timeout`. For the
+  /// consumer's thread.
   [[nodiscard]] std::size_t abandoned_readers() const noexcept {
     return flow_->reads.abandoned_readers();
   }
@@ -233,7 +234,7 @@ class loader {
 template <class Data, class Sampler, class Device>
 loader(Data&&, const Sampler&, const Device&, loader_options)
     -> loader<stored_dataset_t<Data>, Sampler, Device>;
-/// The same on the CPU device.
+/// Without a device: batches in host memory, by the CPU device.
 template <class Data, class Sampler>
 loader(Data&&, const Sampler&, loader_options) -> loader<stored_dataset_t<Data>, Sampler>;
 

@@ -22,7 +22,6 @@
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
-
 namespace detail {
 
 /// Throws `leases_exhausted` for a loader with `count` host slots, `granted` by its budget of `asked`.
@@ -34,8 +33,6 @@ namespace detail {
   throw leases_exhausted("loader: all " + std::to_string(count) +
                          " host slots are held as leases: release one, or " + remedy);
 }
-
-}  // namespace detail
 
 /// The ring of host slots: one slab, cut into slots that each hold a batch, and the queue on which
 /// free slots come back. Lives until the last lease is gone.
@@ -77,7 +74,7 @@ class host_slots {
       } catch (...) {  // a device in error runs no copies any more
       }
     }
-    detail::allow(memory_.data(), memory_.bytes());
+    allow(memory_.data(), memory_.bytes());
   }
 
   /// The device that the memory is pinned for.
@@ -119,8 +116,8 @@ class host_slots {
 
   /// Returns a slot that nothing reads any more.
   void give_back(std::uint32_t slot) noexcept {
-    detail::poison(data(slot), layout_.bytes());
-    detail::forbid(data(slot), layout_.bytes());
+    poison(data(slot), layout_.bytes());
+    forbid(data(slot), layout_.bytes());
     push({slot, false});
   }
 
@@ -163,7 +160,7 @@ class host_slots {
 
   /// Throws `leases_exhausted`: the consumer asks for a batch while leases hold every slot.
   [[noreturn]] void throw_exhausted() const {
-    detail::throw_slots_exhausted(count(), granted_.slot_count(), granted_.asked());
+    throw_slots_exhausted(count(), granted_.slot_count(), granted_.asked());
   }
 
   /// Wakes all waiters for slots, permanently.
@@ -194,8 +191,8 @@ class host_slots {
       push(*back);  // as it came: the thread that takes it next waits again
       throw;
     }
-    detail::allow(data(back->slot), layout_.bytes());
-    if (back->behind_copy) detail::poison(data(back->slot), layout_.bytes());
+    allow(data(back->slot), layout_.bytes());
+    if (back->behind_copy) poison(data(back->slot), layout_.bytes());
     return back->slot;
   }
 
@@ -213,5 +210,6 @@ class host_slots {
   alignas(cache_line) std::atomic<bool> starving_{false};
 };
 
+}  // namespace detail
 }  // namespace PENSTOCK_ABI
 }  // namespace penstock
