@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// The runtime's functions: devices, errors, streams, events. Each as its documentation says.
+// The runtime's functions: errors, streams, events. Each as its documentation says.
 #include <string>
 #include <utility>
 
@@ -7,6 +7,7 @@
 
 using fake_cuda::detail::api_call;
 using fake_cuda::detail::mark;
+using fake_cuda::detail::needs;
 using fake_cuda::detail::operation;
 
 namespace {
@@ -20,17 +21,19 @@ bool is_done(const mark& place) {
 cudaError_t make_stream(const char* name, cudaStream_t* stream, unsigned int flags) {
   api_call call{name};
   if (call.failed()) return call.result();
+  if (call.forbidden_by_capture_of_others()) return call.done(cudaErrorStreamCaptureUnsupported);
   if (stream == nullptr || flags > cudaStreamNonBlocking) return call.done(cudaErrorInvalidValue);
-  *stream = call.now().make_stream(call.thread().device, flags).get();
+  *stream = call.now().make_stream(call.thread().device(), flags).get();
   return cudaSuccess;
 }
 
 cudaError_t make_event(const char* name, cudaEvent_t* event, unsigned int flags) {
   api_call call{name};
   if (call.failed()) return call.result();
+  if (call.forbidden_by_capture_of_others()) return call.done(cudaErrorStreamCaptureUnsupported);
   if (event == nullptr) return call.done(cudaErrorInvalidValue);
   auto made = std::make_unique<CUevent_st>();
-  made->device = call.thread().device;
+  made->device = call.thread().device();
   made->flags = flags;
   *event = made.get();
   call.now().events.push_back(std::move(made));
@@ -42,7 +45,7 @@ cudaError_t make_event(const char* name, cudaEvent_t* event, unsigned int flags)
 namespace fake_cuda {
 
 void launch(cudaStream_t stream, std::function<void()> work, std::vector<const void*> touches) {
-  api_call call{"fake_cuda::launch", false};
+  api_call call{"fake_cuda::launch", needs::context, false};
   if (call.failed()) {
     call.result();
     return;
@@ -54,7 +57,7 @@ void launch(cudaStream_t stream, std::function<void()> work, std::vector<const v
 }
 
 void kernel_fault(cudaStream_t stream, cudaError_t code) {
-  api_call call{"fake_cuda::kernel_fault", false};
+  api_call call{"fake_cuda::kernel_fault", needs::context, false};
   if (call.failed()) return;
   const auto to = call.stream(stream);
   if (to == nullptr) return;
@@ -67,61 +70,26 @@ void kernel_fault(cudaStream_t stream, cudaError_t code) {
 
 extern "C" {
 
-// ---- devices and errors
-
-cudaError_t cudaGetDeviceCount(int* count) {
-  *count = 0;
-  api_call call{"cudaGetDeviceCount"};
-  if (call.failed()) return call.result();
-  *count = call.now().how.devices;
-  return cudaSuccess;
-}
-
-cudaError_t cudaGetDevice(int* device) {
-  api_call call{"cudaGetDevice"};
-  if (call.failed()) return call.result();
-  *device = call.thread().device;
-  return cudaSuccess;
-}
-
-cudaError_t cudaSetDevice(int device) {
-  api_call call{"cudaSetDevice"};
-  if (call.failed()) return call.result();
-  if (device < 0 || device >= call.now().how.devices) return call.done(cudaErrorInvalidDevice);
-  call.thread().device = device;
-  return call.done(call.lost(device));
-}
-
-cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
-  api_call call{"cudaDeviceGetAttribute"};
-  if (call.failed()) return call.result();
-  if (device < 0 || device >= call.now().how.devices) return call.done(cudaErrorInvalidDevice);
-  *value = 0;
-  if (attribute == cudaDevAttrHostNumaId) *value = call.now().how.host_numa_id;
-  if (attribute == cudaDevAttrHostRegisterReadOnlySupported) {
-    *value = call.now().how.read_only_registration ? 1 : 0;
-  }
-  return cudaSuccess;
-}
+// ---- errors, and the current device
 
 cudaError_t cudaDeviceSynchronize() {
   api_call call{"cudaDeviceSynchronize"};
   if (call.failed()) return call.result();
   if (call.forbidden_by_capture()) return call.done(cudaErrorStreamCaptureUnsupported);
-  const int device = call.thread().device;
+  const int device = call.thread().device();
   call.now().run_all(call.lock(), device);
   return call.done(call.lost(device));
 }
 
 cudaError_t cudaDriverGetVersion(int* version) {
-  api_call call{"cudaDriverGetVersion"};
+  api_call call{"cudaDriverGetVersion", needs::nothing};
   if (call.failed()) return call.result();
   *version = call.now().how.driver_version;
   return cudaSuccess;
 }
 
 cudaError_t cudaRuntimeGetVersion(int* version) {
-  api_call call{"cudaRuntimeGetVersion"};
+  api_call call{"cudaRuntimeGetVersion", needs::nothing};
   *version = CUDART_VERSION;
   return cudaSuccess;
 }
@@ -133,13 +101,15 @@ static cudaError_t standing_error() {
   if (now.unloaded) return cudaErrorCudartUnloading;
   if (now.how.no_driver) return cudaErrorInsufficientDriver;
   if (now.how.devices == 0) return cudaErrorNoDevice;
-  const auto lost = now.lost.find(thread.device);
+  const auto lost = now.lost.find(thread.device());
   return lost != now.lost.end() && thread.last_error != cudaSuccess ? lost->second
                                                                     : thread.last_error;
 }
 
 cudaError_t cudaPeekAtLastError() {
-  const std::lock_guard lock{fake_cuda::detail::the_world().mutex};
+  auto& now = fake_cuda::detail::the_world();
+  const std::lock_guard lock{now.mutex};
+  ++fake_cuda::detail::this_thread(now).calls["cudaPeekAtLastError"];
   return standing_error();
 }
 
@@ -148,7 +118,7 @@ cudaError_t cudaGetLastError() {
   const std::lock_guard lock{now.mutex};
   const cudaError_t code = standing_error();
   auto& thread = fake_cuda::detail::this_thread(now);
-  if (now.lost.count(thread.device) == 0) thread.last_error = cudaSuccess;
+  if (now.lost.count(thread.device()) == 0) thread.last_error = cudaSuccess;
   return code;
 }
 
@@ -212,6 +182,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   if (call.failed() && !call.was_told_to_fail()) return call.result();
   const auto gone = call.stream(stream);
   if (gone == nullptr || gone->is_default) return call.done(cudaErrorInvalidResourceHandle);
+  if (call.forbidden_by_capture_of_others()) return call.done(cudaErrorStreamCaptureUnsupported);
   gone->destroyed = true;  // its work still runs
   return call.failed() ? call.result() : cudaSuccess;
 }
@@ -293,6 +264,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
     if (of.get() != what->captured_on) of->captured_by->unjoined.erase(what->captured_on);
     return cudaSuccess;
   }
+  ++what->stream_waits;
   if (is_done(what->record)) return cudaSuccess;
   operation next;
   next.what = operation::kind::wait;
@@ -326,6 +298,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
   if (call.failed() && !call.was_told_to_fail()) return call.result();
   CUevent_st* gone = call.event(event);
   if (gone == nullptr) return call.done(cudaErrorInvalidResourceHandle);
+  if (call.forbidden_by_capture_of_others()) return call.done(cudaErrorStreamCaptureUnsupported);
   gone->destroyed = true;
   return call.failed() ? call.result() : cudaSuccess;
 }
@@ -343,6 +316,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   what->captured_on = on->captured_by == nullptr ? nullptr : on.get();
   what->record = on->captured_by == nullptr ? mark{on, on->pushed} : mark{};
   what->not_ready = 0;
+  ++what->records;
   return cudaSuccess;
 }
 
@@ -381,6 +355,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   if (call.forbidden_by_capture()) return call.done(cudaErrorStreamCaptureUnsupported);
   const mark place = what->record;
   const int device = what->device;
+  ++what->host_waits;
   if (place.stream != nullptr) call.now().run_until(call.lock(), place.stream, place.position);
   return call.done(call.lost(device));
 }

@@ -7,11 +7,16 @@
 
 namespace fake_cuda::detail {
 
+/// What a call needs of the calling thread. Of one that has no context current, a call that needs one
+/// makes that of its device, 0 where it chose none. The documentation does not list these calls: so all
+/// count as one but what asks for devices and contexts.
+enum class needs { context, nothing };
+
 /// One call of the runtime, from its begin to its end: holds the mutex, counts, fails when told to.
 class api_call {
  public:
   /// What is not `counted` can't be told to fail.
-  explicit api_call(const char* name, bool counted = true);
+  explicit api_call(const char* name, needs what = needs::context, bool counted = true);
 
   /// Whether the call has failed before it did anything.
   [[nodiscard]] bool failed() const { return early_ != cudaSuccess; }
@@ -21,6 +26,8 @@ class api_call {
   cudaError_t result() { return done(early_); }
   /// Notes the result in the thread's last-error slot and gives it back.
   cudaError_t done(cudaError_t code);
+  /// What failed at once gives, of a function of the driver: it has no last-error slot.
+  [[nodiscard]] cudaError_t early() const { return early_; }
 
   [[nodiscard]] world& now() const { return now_; }
   [[nodiscard]] thread_state& thread() const { return thread_; }
@@ -38,11 +45,15 @@ class api_call {
   cudaError_t enqueue_work(cudaStream_t stream, operation next);
   /// Whether a capture forbids a call that may wait or allocate; ends the capture if so.
   bool forbidden_by_capture();
+  /// The same for a call of which the documentation does not say whether it may: programs make it while
+  /// they capture, and it goes well; another thread's global capture it ends, here.
+  bool forbidden_by_capture_of_others();
   /// The error of a device whose context is lost.
   [[nodiscard]] cudaError_t lost(int device) const;
 
  private:
   void count();
+  bool forbidden_by_capture(bool also_own);
 
   const char* name_;
   world& now_;

@@ -6,7 +6,7 @@
 
 namespace fake_cuda::detail {
 
-api_call::api_call(const char* name, bool counted)
+api_call::api_call(const char* name, needs what, bool counted)
     : name_(name), now_(the_world()), lock_(now_.mutex), thread_(this_thread(now_)) {
   if (thread_.in_work) {
     now_.find("call inside of work", std::string{name} + " inside of a host function or of work");
@@ -25,8 +25,17 @@ api_call::api_call(const char* name, bool counted)
   } else if (now_.how.devices == 0) {
     early_ = cudaErrorNoDevice;
   } else {
-    early_ = lost(thread_.device);
+    early_ = lost(thread_.device());
     told_ = early_ != cudaSuccess;
+  }
+  if (early_ == cudaSuccess && what == needs::context) {
+    if (thread_.contexts.empty()) {
+      world::set_current(thread_, now_.initialize(thread_.device()));
+    } else if (!thread_.contexts.back()->exists()) {
+      now_.find("context destroyed",
+                std::string{name} + " in a context that nobody holds any more");
+      early_ = cudaErrorContextIsDestroyed;
+    }
   }
   if (early_ == cudaSuccess && now_.how.policy == policy::random) now_.act();
 }
@@ -67,15 +76,15 @@ cudaError_t api_call::lost(int device) const {
 stream_ptr api_call::stream(cudaStream_t handle) {
   const auto made = [&](stream_ptr& held) {
     if (held == nullptr) {
-      held = now_.make_stream(thread_.device, cudaStreamDefault);
+      held = now_.make_stream(thread_.device(), cudaStreamDefault);
       held->is_default = true;
     }
     return held;
   };
   if (handle == nullptr || handle == cudaStreamLegacy) {
-    return made(now_.default_streams[thread_.device]);
+    return made(now_.default_streams[thread_.device()]);
   }
-  if (handle == cudaStreamPerThread) return made(thread_.default_streams[thread_.device]);
+  if (handle == cudaStreamPerThread) return made(thread_.default_streams[thread_.device()]);
   const auto found = std::find_if(now_.streams.begin(), now_.streams.end(),
                                   [&](const auto& one) { return one.get() == handle; });
   if (found == now_.streams.end()) {
@@ -123,10 +132,10 @@ cudaError_t api_call::refused_by_capture(const CUstream_st& stream) {
 cudaError_t api_call::enqueue_work(cudaStream_t stream, operation next) {
   const auto to = this->stream(stream);
   if (to == nullptr) return done(cudaErrorInvalidResourceHandle);
-  if (to->device != thread_.device) {
+  if (to->device != thread_.device()) {
     now_.find("wrong device", "a kernel is launched on a stream of device " +
                                   std::to_string(to->device) + " while device " +
-                                  std::to_string(thread_.device) + " is current");
+                                  std::to_string(thread_.device()) + " is current");
     return done(cudaErrorInvalidResourceHandle);
   }
   if (const auto why = refused_by_capture(*to); why != cudaSuccess) return done(why);
@@ -134,10 +143,14 @@ cudaError_t api_call::enqueue_work(cudaStream_t stream, operation next) {
   return cudaSuccess;
 }
 
-bool api_call::forbidden_by_capture() {
+bool api_call::forbidden_by_capture() { return forbidden_by_capture(true); }
+bool api_call::forbidden_by_capture_of_others() { return forbidden_by_capture(false); }
+
+bool api_call::forbidden_by_capture(bool also_own) {
   bool forbidden = false;
   for (const auto& one : now_.captures) {
     const bool own = one->thread == std::this_thread::get_id();
+    if (own && !also_own) continue;
     const bool hit = own ? one->mode != cudaStreamCaptureModeRelaxed &&
                                thread_.capture_mode != cudaStreamCaptureModeRelaxed
                          : one->mode == cudaStreamCaptureModeGlobal &&

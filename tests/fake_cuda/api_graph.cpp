@@ -34,6 +34,7 @@ cudaError_t instantiate(const char* name, cudaGraphExec_t* exec, cudaGraph_t gra
   if (call.failed()) return call.result();
   const auto* from = find_object(call, call.now().graphs, graph, "graph");
   if (from == nullptr) return call.done(cudaErrorInvalidValue);
+  if (call.forbidden_by_capture_of_others()) return call.done(cudaErrorStreamCaptureUnsupported);
   auto made = std::make_unique<CUgraphExec_st>();
   made->operations = from->operations;
   *exec = made.get();
@@ -149,6 +150,7 @@ cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
   if (call.failed() && !call.was_told_to_fail()) return call.result();
   auto* gone = find_object(call, call.now().graphs, graph, "graph");
   if (gone == nullptr) return call.done(cudaErrorInvalidValue);
+  if (call.forbidden_by_capture_of_others()) return call.done(cudaErrorStreamCaptureUnsupported);
   gone->destroyed = true;
   return call.failed() ? call.result() : cudaSuccess;
 }
@@ -158,6 +160,7 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
   if (call.failed() && !call.was_told_to_fail()) return call.result();
   auto* gone = find_object(call, call.now().execs, exec, "executable graph");
   if (gone == nullptr) return call.done(cudaErrorInvalidValue);
+  if (call.forbidden_by_capture_of_others()) return call.done(cudaErrorStreamCaptureUnsupported);
   gone->destroyed = true;
   return call.failed() ? call.result() : cudaSuccess;
 }

@@ -114,7 +114,7 @@ void know(const void* kernel, const kernel_type& type) { kernels().add(kernel, t
 extern "C" {
 
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
-  api_call call{"cudaGetDeviceProperties"};
+  api_call call{"cudaGetDeviceProperties", fake_cuda::detail::needs::nothing};
   if (call.failed()) return call.result();
   if (device < 0 || device >= call.now().how.devices) return call.done(cudaErrorInvalidDevice);
   *properties = {};
@@ -140,6 +140,7 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* ke
   api_call call{"cudaFuncGetAttributes"};
   if (call.failed()) return call.result();
   if (!kernels().find(kernel)) return call.done(cudaErrorInvalidDeviceFunction);
+  if (call.forbidden_by_capture_of_others()) return call.done(cudaErrorStreamCaptureUnsupported);
   *attributes = {};
   attributes->maxThreadsPerBlock = 1024;
   attributes->binaryVersion = 90;

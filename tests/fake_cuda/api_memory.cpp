@@ -19,7 +19,7 @@ cudaError_t allocate(const char* name, memory_block::kind what, void** data, std
   api_call call{name};
   if (call.failed()) return call.result();
   if (call.forbidden_by_capture()) return call.done(cudaErrorStreamCaptureUnsupported);
-  return call.done(call.now().take(what, bytes, call.thread().device, data));
+  return call.done(call.now().take(what, bytes, call.thread().device(), data));
 }
 
 cudaError_t deallocate(const char* name, memory_block::kind what, void* data) {
@@ -59,6 +59,9 @@ cudaError_t copy(api_call& call, void* to, const void* from, std::size_t bytes,
   const place target = look_up(call, to, bytes);
   const place source = look_up(call, from, bytes);
   if (!target.is_valid || !source.is_valid) return call.done(cudaErrorInvalidValue);
+  if ((source.is_pageable || target.is_pageable) && call.forbidden_by_capture_of_others()) {
+    return call.done(cudaErrorStreamCaptureUnsupported);  // it waits, on a device
+  }
   auto& now = call.now();
   ++now.statistics.copies;
   now.statistics.copied_bytes += bytes;
@@ -120,7 +123,7 @@ cudaError_t cudaHostRegister(void* data, size_t bytes, unsigned int flags) {
   }
   taken += bytes;
   now.freed.erase(data);
-  now.blocks[base] = {memory_block::kind::registered, base, bytes, call.thread().device};
+  now.blocks[base] = {memory_block::kind::registered, base, bytes, call.thread().device()};
   return cudaSuccess;
 }
 
@@ -177,6 +180,7 @@ cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stre
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
   api_call call{"cudaMemGetInfo"};
   if (call.failed()) return call.result();
+  if (call.forbidden_by_capture_of_others()) return call.done(cudaErrorStreamCaptureUnsupported);
   *total = call.now().how.device_memory;
   *free = *total - call.now().taken[memory_block::kind::device];
   return cudaSuccess;
@@ -185,6 +189,7 @@ cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
 cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* address) {
   api_call call{"cudaPointerGetAttributes"};
   if (call.failed()) return call.result();
+  if (call.forbidden_by_capture_of_others()) return call.done(cudaErrorStreamCaptureUnsupported);
   *attributes = {};
   attributes->type = cudaMemoryTypeUnregistered;
   attributes->device = -1;

@@ -9,6 +9,12 @@
 #if CUDART_VERSION < 12080  // declared from then on
 extern "C" cudaError_t cudaStreamGetDevice(cudaStream_t stream, int* device);
 #endif
+#if CUDART_VERSION < 12050  // likewise
+extern "C" cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** function,
+                                                        unsigned int version,
+                                                        unsigned long long flags,
+                                                        cudaDriverEntryPointQueryResult* status);
+#endif
 
 #define FACT(what) std::printf("%s %lld\n", #what, static_cast<long long>(what))
 #define TYPE(what) std::printf("%s %s\n", #what, typeid(decltype(&(what))).name())
@@ -63,6 +69,10 @@ int main() {
   FACT(cudaErrorMpsClientTerminated);
   FACT(cudaErrorExternalDevice);
   FACT(cudaErrorUnknown);
+  FACT(cudaEnableDefault);
+  FACT(cudaDriverEntryPointSuccess);
+  FACT(cudaDriverEntryPointSymbolNotFound);
+  FACT(cudaDriverEntryPointVersionNotSufficent);
   FACT(cudaMemcpyHostToHost);
   FACT(cudaMemcpyHostToDevice);
   FACT(cudaMemcpyDeviceToHost);
@@ -121,6 +131,8 @@ int main() {
   TYPE(cudaGetDeviceCount);
   TYPE(cudaGetDevice);
   TYPE(cudaSetDevice);
+  TYPE(cudaInitDevice);
+  TYPE(cudaGetDriverEntryPointByVersion);
   TYPE(cudaGetDeviceProperties);
   TYPE(cudaDeviceGetAttribute);
   TYPE(cudaDeviceSynchronize);

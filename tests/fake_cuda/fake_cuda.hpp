@@ -10,9 +10,14 @@
 #include <string>
 #include <vector>
 
+// The double has these always.
 #if CUDART_VERSION < 12080
-// The double has it always.
 extern "C" cudaError_t cudaStreamGetDevice(cudaStream_t stream, int* device);
+#endif
+#if CUDART_VERSION < 12050
+extern "C" cudaError_t cudaGetDriverEntryPointByVersion(
+    const char* symbol, void** function, unsigned int version, unsigned long long flags,
+    cudaDriverEntryPointQueryResult* status = nullptr);
 #endif
 
 /// A double of the CUDA runtime for tests on machines without a GPU: link `penstock_fake_cuda` in
@@ -22,7 +27,8 @@ extern "C" cudaError_t cudaStreamGetDevice(cudaStream_t stream, int* device);
 ///
 /// Modelled: streams, events, waits, asynchronous copies and memsets, host functions, allocation
 /// and registration, bounds, the last-error slot, faults of kernels, stream capture and graphs,
-/// several devices, no driver, unloading at exit. Kernels, where they are compiled as C++ (README.md);
+/// several devices and which of them has a context, the driver's functions that make one current, no
+/// driver, unloading at exit. Kernels, where they are compiled as C++ (README.md);
 /// `launch` puts any other host code on a stream in the place of one.
 ///
 /// Not modelled: warps, atomics, clusters and dynamic shared memory, blocks of a kernel that run at
@@ -90,7 +96,7 @@ void fail_from(std::uint64_t k, cudaError_t code);
 struct finding {
   /// "double free", "free of unknown memory", "use after free", "use after destroy", "freed under
   /// work", "unknown handle", "out of bounds", "wrong device", "call inside of work", "work threw",
-  /// "barrier" or "shared memory".
+  /// "barrier", "shared memory" or "context destroyed".
   std::string kind;
   std::string text;
 };
@@ -105,13 +111,19 @@ struct live_objects {
   std::size_t registrations = 0;
   std::size_t graphs = 0;
   std::size_t graph_execs = 0;
+  std::size_t retained_contexts = 0;  ///< by the program, each time
 };
 [[nodiscard]] live_objects live();
 
 /// Whether there are no findings and nothing is left; writes to stderr what is.
 [[nodiscard]] bool expect_clean();
 
-/// Calls since `reset`: of all threads, of one function, of the calling thread by function.
+/// How many contexts a device has, 0 or 1: what the process takes of a GPU that it never meant to use.
+/// `cudaSetDevice` makes one, and so does a call that needs one on a thread that has none.
+[[nodiscard]] std::size_t contexts(int device);
+
+/// Calls since `reset`: of all threads, of one function, of the calling thread by function. Those of the
+/// driver's functions count as well. The last alone counts `cudaPeekAtLastError`, which can't fail.
 [[nodiscard]] std::uint64_t calls();
 [[nodiscard]] std::uint64_t calls_of(const std::string& function);
 [[nodiscard]] std::map<std::string, std::uint64_t> thread_calls();
@@ -130,6 +142,16 @@ struct copy_statistics {
 
 /// The flags that an event was made with.
 [[nodiscard]] unsigned int event_flags(cudaEvent_t event);
+
+/// What was done with an event, by calls that did not fail.
+struct event_use {
+  unsigned int flags = 0;  ///< that it was made with
+  std::uint64_t records = 0;
+  std::uint64_t stream_waits = 0;
+  std::uint64_t host_waits = 0;  ///< cudaEventSynchronize
+};
+/// Of every event that was made since `reset`, in that order, destroyed ones too.
+[[nodiscard]] std::vector<event_use> events();
 
 /// How many kernels have run, and on how many barriers their blocks have met.
 struct kernel_statistics {

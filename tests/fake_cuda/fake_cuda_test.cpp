@@ -372,6 +372,112 @@ TEST_CASE("an event is recorded on streams of its own device only", "[fake_cuda]
   ignore(cudaGetLastError());
 }
 
+TEST_CASE("a device has a context from the first call on that needs one", "[fake_cuda]") {
+  fake_cuda::reset({.devices = 3});
+  const auto contexts = [] {
+    return std::vector<std::size_t>{fake_cuda::contexts(0), fake_cuda::contexts(1),
+                                    fake_cuda::contexts(2)};
+  };
+  using counts = std::vector<std::size_t>;
+  int device = -1;
+  cudaEvent_t event = nullptr;
+  SECTION("what asks for devices makes none") {
+    CHECK(cudaGetDeviceCount(&device) == cudaSuccess);
+    CHECK(cudaGetDevice(&device) == cudaSuccess);
+    CHECK(device == 0);
+    CHECK(cudaDeviceGetAttribute(&device, cudaDevAttrHostNumaId, 1) == cudaSuccess);
+    CHECK(contexts() == counts{0, 0, 0});
+  }
+  SECTION("a call on a thread that chose none makes that of device 0, and it is current then") {
+    CHECK(cudaEventCreate(&event) == cudaSuccess);
+    CHECK(contexts() == counts{1, 0, 0});
+    CHECK(cudaEventDestroy(event) == cudaSuccess);
+  }
+  SECTION("to choose a device makes one, there and back") {
+    CHECK(cudaSetDevice(2) == cudaSuccess);
+    CHECK(contexts() == counts{0, 0, 1});
+    CHECK(cudaEventCreate(&event) == cudaSuccess);
+    CHECK(contexts() == counts{0, 0, 1});
+    CHECK(cudaSetDevice(0) == cudaSuccess);
+    CHECK(contexts() == counts{1, 0, 1});
+    std::thread{[&] { CHECK(cudaEventDestroy(event) == cudaSuccess); }}.join();
+  }
+  SECTION("a device that is only initialised is nobody's current one") {
+    CHECK(cudaInitDevice(1, 0, 0) == cudaSuccess);
+    CHECK(cudaInitDevice(3, 0, 0) == cudaErrorInvalidDevice);
+    ignore(cudaGetLastError());
+    CHECK(cudaGetDevice(&device) == cudaSuccess);
+    CHECK(device == 0);
+    CHECK(contexts() == counts{0, 1, 0});
+  }
+  CHECK(fake_cuda::expect_clean());
+}
+
+namespace {
+
+/// A function of the driver by its name; null for one that is not known.
+template <class Function>
+Function* driver(const char* name, unsigned version = 12000) {
+  void* found = nullptr;
+  CHECK(cudaGetDriverEntryPointByVersion(name, &found, version, cudaEnableDefault, nullptr) ==
+        cudaSuccess);
+  return reinterpret_cast<Function*>(found);
+}
+
+}  // namespace
+
+TEST_CASE("contexts of the driver's stack are the runtime's", "[fake_cuda]") {
+  fake_cuda::reset({.devices = 2});
+  auto* const retain = driver<int(void**, int)>("cuDevicePrimaryCtxRetain");
+  auto* const release = driver<int(int)>("cuDevicePrimaryCtxRelease");
+  auto* const push = driver<int(void*)>("cuCtxPushCurrent");
+  auto* const pop = driver<int(void**)>("cuCtxPopCurrent");
+  auto* const current = driver<int(int*)>("cuCtxGetDevice");
+  CHECK(driver<void()>("cuMemAlloc") == nullptr);
+  CHECK(driver<void()>("cuDevicePrimaryCtxRelease", 10000) == nullptr);
+  void* context = nullptr;
+  int device = -1;
+  CHECK(current(&device) == 201);
+  REQUIRE(retain(&context, 1) == 0);
+  CHECK(fake_cuda::contexts(1) == 1);
+  REQUIRE(push(context) == 0);
+  CHECK(current(&device) == 0);
+  CHECK(device == 1);
+  device = -1;
+  CHECK(cudaGetDevice(&device) == cudaSuccess);
+  CHECK(device == 1);
+  cudaStream_t stream = nullptr;
+  CHECK(cudaStreamCreate(&stream) == cudaSuccess);
+  CHECK(fake_cuda::contexts(0) == 0);
+  SECTION("what is popped is not current any more") {
+    CHECK(pop(&context) == 0);
+    CHECK(pop(&context) == 201);
+    CHECK(cudaGetDevice(&device) == cudaSuccess);
+    CHECK(device == 0);
+    CHECK(fake_cuda::contexts(0) == 0);
+    CHECK(cudaStreamDestroy(stream) == cudaSuccess);  // needs a context, and makes one
+    CHECK(fake_cuda::contexts(0) == 1);
+    CHECK(release(1) == 0);
+    CHECK(release(1) == 201);
+    CHECK(fake_cuda::expect_clean());
+  }
+  SECTION("the last one to hold a context ends it, and what is on the device") {
+    CHECK(release(1) == 0);
+    CHECK(fake_cuda::contexts(1) == 0);
+    REQUIRE(fake_cuda::findings().size() == 1);
+    CHECK(fake_cuda::findings()[0].kind == "context destroyed");
+    CHECK(cudaStreamDestroy(stream) == cudaErrorContextIsDestroyed);
+    CHECK(fake_cuda::findings().size() == 2);
+  }
+  SECTION("which is not the last one once the runtime has initialised it") {
+    CHECK(cudaInitDevice(1, 0, 0) == cudaSuccess);
+    CHECK(release(1) == 0);
+    CHECK(fake_cuda::contexts(1) == 1);
+    CHECK(cudaStreamDestroy(stream) == cudaSuccess);
+    CHECK(fake_cuda::expect_clean());
+  }
+}
+
 TEST_CASE("a capture notes work and runs none, its graph runs it each time", "[fake_cuda]") {
   fake_cuda::reset();
   int ran = 0;
@@ -415,6 +521,28 @@ TEST_CASE("a capture ends badly by what it can't hold", "[fake_cuda]") {
       CHECK(cudaEventQuery(all.event) == cudaErrorStreamCaptureUnsupported);
     }}.join();
     CHECK(cudaStreamEndCapture(all.one, &graph) == cudaErrorStreamCaptureInvalidated);
+  }
+  SECTION("a call that may allocate, for all that the documentation says, on another thread") {
+    std::vector<std::byte> mine(16);
+    const std::vector<std::function<cudaError_t()>> calls{
+        [&] { return cudaEventDestroy(all.event); },
+        [&] { return cudaStreamDestroy(all.two); },
+        [&] { return cudaMemGetInfo(nullptr, nullptr); },
+        [&] { return cudaMemcpyAsync(&data, mine.data(), 8, cudaMemcpyDefault, all.two); },
+    };
+    for (const auto& call : calls) {
+      CHECK(cudaStreamBeginCapture(all.one, cudaStreamCaptureModeGlobal) == cudaSuccess);
+      std::thread{[&] { CHECK(call() == cudaErrorStreamCaptureUnsupported); }}.join();
+      CHECK(cudaStreamEndCapture(all.one, &graph) == cudaErrorStreamCaptureInvalidated);
+    }
+  }
+  SECTION("but on the capturing one it may make events and end them") {
+    cudaEvent_t event = nullptr;
+    CHECK(cudaStreamBeginCapture(all.one, cudaStreamCaptureModeGlobal) == cudaSuccess);
+    CHECK(cudaEventCreate(&event) == cudaSuccess);
+    CHECK(cudaEventDestroy(event) == cudaSuccess);
+    CHECK(cudaStreamEndCapture(all.one, &graph) == cudaSuccess);
+    CHECK(cudaGraphDestroy(graph) == cudaSuccess);
   }
   SECTION("but not on a thread in the relaxed mode") {
     CHECK(cudaStreamBeginCapture(all.one, cudaStreamCaptureModeGlobal) == cudaSuccess);

@@ -180,6 +180,7 @@ live_objects live() {
   all.events = count(now.events);
   all.graphs = count(now.graphs);
   all.graph_execs = count(now.execs);
+  for (const auto& [device, context] : now.contexts) all.retained_contexts += context.retained;
   for (const auto& [base, block] : now.blocks) {
     using kind = detail::memory_block::kind;
     if (block.what == kind::device) ++all.device_blocks;
@@ -208,6 +209,7 @@ bool expect_clean() {
   expect_none(left.registrations, "registrations");
   expect_none(left.graphs, "graphs");
   expect_none(left.graph_execs, "executable graphs");
+  expect_none(left.retained_contexts, "times that a context was retained");
   return clean;
 }
 

@@ -97,9 +97,22 @@ struct CUstream_st {
   std::thread service;
 };
 
+/// The primary context of a device. It exists while the runtime holds it, which never lets go, or while
+/// somebody has retained it.
+struct CUctx_st {
+  int device = 0;
+  bool is_held_by_runtime = false;
+  unsigned retained = 0;
+
+  [[nodiscard]] bool exists() const { return is_held_by_runtime || retained > 0; }
+};
+
 struct CUevent_st {
   int device = 0;
   unsigned int flags = 0;
+  std::uint64_t records = 0;
+  std::uint64_t stream_waits = 0;
+  std::uint64_t host_waits = 0;
   bool destroyed = false;
   fake_cuda::detail::mark record;
   std::shared_ptr<fake_cuda::detail::capture> captured_by;
@@ -124,11 +137,14 @@ struct thread_state {
   std::uint64_t generation = 0;
   unsigned number = 0;
   cudaError_t last_error = cudaSuccess;
-  int device = 0;
+  int chosen = 0;                   // by cudaSetDevice
+  std::vector<CUctx_st*> contexts;  // the last one is current
   cudaStreamCaptureMode capture_mode = cudaStreamCaptureModeGlobal;
   bool in_work = false;
   std::map<std::string, std::uint64_t> calls;
   std::map<int, stream_ptr> default_streams;  // by device
+
+  [[nodiscard]] int device() const { return contexts.empty() ? chosen : contexts.back()->device; }
 };
 
 /// A failure to come.
@@ -158,6 +174,15 @@ class world {
   void act();
   /// Ends a device: what it still had to do is dropped, every call fails from now on.
   void lose(int device, cudaError_t code);
+
+  // ---- api_device.cpp
+  CUctx_st& primary(int device);
+  /// The runtime makes the primary context of a device, where it has not done so yet.
+  CUctx_st& initialize(int device);
+  /// What `cuCtxSetCurrent` does.
+  static void set_current(thread_state& thread, CUctx_st& context);
+  /// Whether there is something on a device that goes with its context.
+  [[nodiscard]] bool is_in_use(int device) const;
 
   // ---- ledger.cpp
   void find(const std::string& kind, const std::string& text);
@@ -195,6 +220,7 @@ class world {
   std::vector<std::unique_ptr<CUgraphExec_st>> execs;
   std::set<std::shared_ptr<capture>> captures;
   std::map<int, cudaError_t> lost;
+  std::map<int, CUctx_st> contexts;  // by device
 
   std::map<unsigned char*, memory_block> blocks;  // by address
   std::map<const void*, memory_block> freed;      // by address

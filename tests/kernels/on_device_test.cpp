@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <thread>
 
 #include "fake_cuda/fake_cuda.hpp"
 #include "kernels/passage.hpp"
@@ -65,6 +66,23 @@ TEMPLATE_TEST_CASE("elements may become wider or stay as wide, and several field
     CHECK(two.wrong_copies() == 0);
     CHECK(two.spoilt() == 0);
   }
+  CHECK(fake_cuda::expect_clean());
+}
+
+TEST_CASE("kernels are loaded while another thread captures a graph", "[kernels]") {
+  fake_cuda::reset();
+  cudaStream_t stream = nullptr;
+  REQUIRE(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) == cudaSuccess);
+  REQUIRE(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal) == cudaSuccess);
+  std::thread{[] {
+    const auto transform = ps::on_device<"image">(as<float>{});
+    CHECK_NOTHROW(transform.prepare(ps::cuda_device{0},
+                                    ps::batch_layout<passages::raw>{{{7}, {}, {}, {}}, 4}));
+  }}.join();
+  cudaGraph_t graph = nullptr;
+  CHECK(cudaStreamEndCapture(stream, &graph) == cudaSuccess);
+  CHECK(cudaGraphDestroy(graph) == cudaSuccess);
+  CHECK(cudaStreamDestroy(stream) == cudaSuccess);
   CHECK(fake_cuda::expect_clean());
 }
 

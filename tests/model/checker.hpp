@@ -207,7 +207,7 @@ class atomic {
   std::size_t notified_ = 0;  // how many writes the last notification came behind
 };
 
-/// What `penstock::std_atomics` is in a model.
+/// What `penstock::detail::std_atomics` is in a model.
 struct atomics {
   template <class T>
   using atomic = model::atomic<T>;

@@ -4,7 +4,6 @@
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
-#include <optional>
 #include <string>
 
 #include <penstock/cuda/cuda_error.hpp>
@@ -12,6 +11,8 @@
 #include <penstock/cuda/cuda_pinned.hpp>
 #include <penstock/cuda/cuda_stream.hpp>
 #include <penstock/cuda/detail/cuda_call.hpp>
+#include <penstock/cuda/detail/cuda_context.hpp>
+#include <penstock/cuda/detail/stream_scope.hpp>
 #include <penstock/device/device.hpp>
 
 namespace penstock {
@@ -23,9 +24,13 @@ inline namespace PENSTOCK_ABI {
 ///     ps::transfer feed{loader, stream};  // a cudaStream_t
 ///
 /// Every call is checked, see `cuda_error`. The calling thread's current device is as before when a
-/// call returns, but for `make_current`; its capture mode too, so that a graph that another thread
-/// captures survives allocations and waits made here. A stream may be the default stream; the
-/// library's own streams do not wait for it.
+/// call returns, but for `make_current`, and no other device gets a context; its capture mode too, so
+/// that a graph that another thread captures survives allocations and waits made here. A stream may be
+/// the default stream; the library's own streams do not wait for it.
+///
+/// A thread that works with a device other than 0 makes it its own first (`make_current`, or
+/// `cudaSetDevice`). On one that never chose a device each call here makes the device current and takes
+/// that back: some microseconds a batch.
 class cuda_device {
  public:
   using stream_type = cuda_stream;
@@ -57,19 +62,21 @@ class cuda_device {
   friend bool operator==(const cuda_device&, const cuda_device&) noexcept = default;
 
   [[nodiscard]] stream_type make_stream() const { return cuda_stream{ordinal_}; }
-  [[nodiscard]] event_type make_event() const { return cuda_event{ordinal_}; }
+  [[nodiscard]] event_type make_event(event_wait waits = event_wait::by_host) const {
+    return cuda_event{ordinal_, waits};
+  }
 
   /// Throws `stream_of_another_device`; `capture_in_progress` for a stream that a graph is being
   /// captured from, where events would become part of the graph and order nothing here; and
   /// `unusable_stream` for the per-thread default stream: it is another one on every thread, and a
   /// lease may end on any.
   void require_usable(stream_ref stream) const {
-    if (is_per_thread(stream)) {
+    if (detail::is_per_thread(stream)) {
       throw unusable_stream(cudaErrorInvalidResourceHandle, "cudaStreamIsCapturing",
                             "the per-thread default stream can't be fed: it is another stream on "
                             "every thread, so give the feed a stream of its own");
     }
-    const default_scope current{*this, stream};
+    const detail::stream_scope current{ordinal_, stream};
     require_not_captured(stream);
     const int owner = owner_of(stream);
     if (owner == ordinal_) return;
@@ -81,20 +88,27 @@ class cuda_device {
             ": give each device a loader, a transfer and a stream of its own");
   }
 
-  void record(event_type& event, stream_ref stream) const {
+  /// The same for a stream that was usable: throws `capture_in_progress`. Whose it is does not change.
+  void require_still_usable(stream_ref stream) const {
     const default_scope current{*this, stream};
+    require_not_captured(stream);
+  }
+
+  void record(event_type& event, stream_ref stream) const {
+    const detail::stream_scope current{ordinal_, stream};
     detail::cuda_call("cudaEventRecord",
                       [&] { return cudaEventRecord(event.get(), stream.get()); });
   }
 
   void wait(stream_ref stream, const event_type& event) const {
-    const default_scope current{*this, stream};
+    const detail::stream_scope current{ordinal_, stream};
     detail::cuda_call("cudaStreamWaitEvent",
                       [&] { return cudaStreamWaitEvent(stream.get(), event.get(), 0); });
   }
 
-  /// Blocks until the event is complete; the thread sleeps.
+  /// Blocks until the event is complete; the thread sleeps where the event was made for that.
   void synchronize(const event_type& event) const {
+    const detail::scoped_context context{ordinal_};
     const detail::scoped_relaxed_capture relaxed;
     detail::cuda_wait("cudaEventSynchronize", [&] { return cudaEventSynchronize(event.get()); });
   }
@@ -102,13 +116,14 @@ class cuda_device {
   /// Blocks until all work of the stream is done. Throws `cuda_context_lost` when a kernel faulted,
   /// `capture_in_progress` for a stream that is being captured, whose capture goes on.
   void synchronize(stream_ref stream) const {
-    const default_scope current{*this, stream};
+    const detail::stream_scope current{ordinal_, stream};
     require_not_captured(stream);
     const detail::scoped_relaxed_capture relaxed;
     detail::cuda_wait("cudaStreamSynchronize", [&] { return cudaStreamSynchronize(stream.get()); });
   }
 
   [[nodiscard]] bool is_complete(const event_type& event) const {
+    const detail::scoped_context context{ordinal_};
     const detail::scoped_relaxed_capture relaxed;
     detail::require_nothing_pending("cudaEventQuery");
     // NotReady goes into the last-error slot like an error, and is cleared like one of ours.
@@ -121,10 +136,18 @@ class cuda_device {
   /// Copies `bytes` bytes in stream order, in the direction that the addresses tell. Both ranges must
   /// stay alive until the stream is past it. From or to pageable memory the call is synchronous.
   void copy_async(void* to, const void* from, std::size_t bytes, stream_ref stream) const {
-    const default_scope current{*this, stream};
+    const detail::stream_scope current{ordinal_, stream};
     detail::cuda_call("cudaMemcpyAsync", [&] {
       return cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream.get());
     });
+  }
+
+  /// As `copy_async`, from memory that is not page-locked. The driver waits in the call, which ends a
+  /// capture of another thread's unless this thread takes no part in it.
+  void copy_pageable(void* to, const void* from, std::size_t bytes, stream_ref stream) const {
+    const detail::scoped_context context{ordinal_};
+    const detail::scoped_relaxed_capture relaxed;
+    copy_async(to, from, bytes, stream);
   }
 
   /// `cudaMalloc`: uninitialised. Throws `out_of_memory`.
@@ -142,6 +165,7 @@ class cuda_device {
   /// Waits for all work of the device, as `cudaFree` does.
   void deallocate(void* data, std::size_t) const noexcept {
     if (data == nullptr) return;
+    const detail::scoped_context context{ordinal_};
     const detail::scoped_relaxed_capture relaxed;
     detail::cuda_release([&] { return cudaFree(data); });
   }
@@ -165,7 +189,9 @@ class cuda_device {
     detail::cuda_register(ordinal_, data, bytes, read_only);
   }
   /// No copy may still use the memory.
-  void unregister_memory(void* data, std::size_t) const noexcept { detail::cuda_unregister(data); }
+  void unregister_memory(void* data, std::size_t) const noexcept {
+    detail::cuda_unregister(ordinal_, data);
+  }
 
   /// Makes this device the calling thread's until the returned object goes.
   [[nodiscard]] detail::scoped_device enter_scope() const {
@@ -181,26 +207,6 @@ class cuda_device {
   }
 
  private:
-  /// The default stream is that of the thread's current device: makes this device it for a scope.
-  class default_scope {
-   public:
-    default_scope(const cuda_device& device, stream_ref stream) {
-      if (stream.get() == nullptr || stream.get() == cudaStreamLegacy || is_per_thread(stream)) {
-        current_.emplace(device.ordinal_);
-      }
-    }
-
-   private:
-    std::optional<detail::scoped_device> current_;
-  };
-
-  [[nodiscard]] static bool is_per_thread(stream_ref stream) noexcept {
-#ifdef CUDA_API_PER_THREAD_DEFAULT_STREAM
-    if (stream.get() == nullptr) return true;
-#endif
-    return stream.get() == cudaStreamPerThread;
-  }
-
   /// The ordinal of the stream's device; -1 for another one than this, where the driver does not tell.
   [[nodiscard]] int owner_of(stream_ref stream) const {
 #if CUDART_VERSION >= 12080
@@ -215,7 +221,7 @@ class cuda_device {
     }
 #endif
     // An event can be recorded only on a stream of its own device.
-    const cuda_event probe{ordinal_};
+    const cuda_event probe{ordinal_, event_wait::by_streams};
     detail::require_nothing_pending("cudaEventRecord");
     const cudaError_t code =
         detail::cuda_try([&] { return cudaEventRecord(probe.get(), stream.get()); });

@@ -6,9 +6,11 @@
 #include <concepts>
 #include <cstddef>
 #include <type_traits>
-#include <utility>
 
 #include <penstock/cuda/detail/cuda_call.hpp>
+#include <penstock/cuda/detail/cuda_context.hpp>
+#include <penstock/cuda/detail/unique_handle.hpp>
+#include <penstock/device/device.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
@@ -37,47 +39,49 @@ class cuda_event_ref {
   cudaEvent_t handle_;
 };
 
-/// Owns a CUDA event without timing, on which a waiting thread sleeps instead of spinning. Move-only.
-/// Destroying it while a stream still waits for it, or it for a stream, is allowed.
-class cuda_event {
+namespace detail {
+
+struct event_handle {
+  using native_type = cudaEvent_t;
+  static void destroy(cudaEvent_t handle) noexcept {
+    cuda_release([&] { return cudaEventDestroy(handle); });
+  }
+};
+
+}  // namespace detail
+
+/// Owns a CUDA event without timing. Move-only. Destroying it while a stream still waits for it, or it
+/// for a stream, is allowed.
+class cuda_event : public detail::unique_handle<detail::event_handle> {
  public:
   /// No event: only to be assigned to.
   cuda_event() = default;
-  /// Throws what `cuda_error` and its children say.
-  explicit cuda_event(int ordinal) {
-    const detail::scoped_device current{ordinal};
-    const detail::scoped_relaxed_capture relaxed;
-    detail::cuda_call("cudaEventCreateWithFlags", [&] {
-      return cudaEventCreateWithFlags(&handle_, cudaEventDisableTiming | cudaEventBlockingSync);
-    });
-  }
+  /// An event of this device. A thread that waits for it sleeps, or spins where it is for streams
+  /// alone: when an event that threads sleep on is recorded, the driver has to be told by an interrupt
+  /// once the GPU gets there. Throws what `cuda_error` and its children say.
+  explicit cuda_event(int ordinal, event_wait waits = event_wait::by_host)
+      : unique_handle(made(ordinal, waits), ordinal) {}
 
-  /// Takes ownership of an event that exists.
+  /// Takes ownership of an event that exists, of the thread's current device.
   [[nodiscard]] static cuda_event from_native_handle(cudaEvent_t handle) noexcept {
-    cuda_event taken;
-    taken.handle_ = handle;
-    return taken;
+    return cuda_event{handle, detail::current_ordinal()};
   }
   static cuda_event from_native_handle(int) = delete;
   static cuda_event from_native_handle(std::nullptr_t) = delete;
 
-  cuda_event(cuda_event&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
-  cuda_event& operator=(cuda_event&& other) noexcept {
-    cuda_event old = from_native_handle(std::exchange(handle_, nullptr));
-    handle_ = std::exchange(other.handle_, nullptr);
-    return *this;
-  }
-  ~cuda_event() {
-    if (handle_ != nullptr) detail::cuda_release([&] { return cudaEventDestroy(handle_); });
-  }
-
-  /// The event; null after `release`, for a moved-from and for a default-made object.
-  [[nodiscard]] cudaEvent_t get() const noexcept { return handle_; }
-  /// Gives the event away: the caller destroys it.
-  [[nodiscard]] cudaEvent_t release() noexcept { return std::exchange(handle_, nullptr); }
-
  private:
-  cudaEvent_t handle_ = nullptr;
+  cuda_event(cudaEvent_t handle, int ordinal) noexcept : unique_handle(handle, ordinal) {}
+
+  [[nodiscard]] static cudaEvent_t made(int ordinal, event_wait waits) {
+    const unsigned sleeps = waits == event_wait::by_host ? cudaEventBlockingSync : 0U;
+    const detail::scoped_device current{ordinal};
+    const detail::scoped_relaxed_capture relaxed;
+    cudaEvent_t handle = nullptr;
+    detail::cuda_call("cudaEventCreateWithFlags", [&] {
+      return cudaEventCreateWithFlags(&handle, cudaEventDisableTiming | sleeps);
+    });
+    return handle;
+  }
 };
 
 }  // namespace PENSTOCK_ABI

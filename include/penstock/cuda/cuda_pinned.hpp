@@ -21,6 +21,7 @@
 
 #include <penstock/cuda/cuda_error.hpp>
 #include <penstock/cuda/detail/cuda_call.hpp>
+#include <penstock/cuda/detail/cuda_context.hpp>
 #include <penstock/device/device.hpp>
 
 namespace penstock {
@@ -263,9 +264,10 @@ inline void register_chunks(const pinned_plan& plan, std::byte* data, std::size_
 }
 
 /// The arguments must be those of the allocation. No copy may still use the memory.
-inline void cuda_deallocate_pinned(int, void* data, std::size_t bytes, std::size_t unit,
+inline void cuda_deallocate_pinned(int ordinal, void* data, std::size_t bytes, std::size_t unit,
                                    const pinned_sizes& sizes = {}) noexcept {
   if (data == nullptr) return;
+  const scoped_context context{ordinal};
   const scoped_relaxed_capture relaxed;
   const pinned_plan plan = plan_pinned(bytes, unit, sizes);
   if (!plan.is_mapped()) {
@@ -318,7 +320,8 @@ inline void cuda_register(int ordinal, void* data, std::size_t bytes, bool read_
   }
 }
 
-inline void cuda_unregister(void* data) noexcept {
+inline void cuda_unregister(int ordinal, void* data) noexcept {
+  const scoped_context context{ordinal};
   const scoped_relaxed_capture relaxed;
   cuda_release([&] { return cudaHostUnregister(data); });
 }

@@ -6,9 +6,10 @@
 #include <concepts>
 #include <cstddef>
 #include <type_traits>
-#include <utility>
 
 #include <penstock/cuda/detail/cuda_call.hpp>
+#include <penstock/cuda/detail/cuda_context.hpp>
+#include <penstock/cuda/detail/unique_handle.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
@@ -40,46 +41,43 @@ class cuda_stream_ref {
   cudaStream_t handle_;
 };
 
-/// Owns a CUDA stream that does not wait for the default stream (`cudaStreamNonBlocking`). Move-only;
-/// its destruction waits for the stream's work, so memory that the work uses may go right behind it.
-class cuda_stream {
- public:
-  /// Throws what `cuda_error` and its children say.
-  explicit cuda_stream(int ordinal) {
-    const detail::scoped_device current{ordinal};
-    const detail::scoped_relaxed_capture relaxed;
-    detail::cuda_call("cudaStreamCreateWithFlags",
-                      [&] { return cudaStreamCreateWithFlags(&handle_, cudaStreamNonBlocking); });
-  }
+namespace detail {
 
-  /// Takes ownership of a stream that exists.
+struct stream_handle {
+  using native_type = cudaStream_t;
+  static void destroy(cudaStream_t handle) noexcept {
+    cuda_release([&] { return cudaStreamSynchronize(handle); });
+    cuda_release([&] { return cudaStreamDestroy(handle); });
+  }
+};
+
+}  // namespace detail
+
+/// Owns a CUDA stream that does not wait for the default stream (`cudaStreamNonBlocking`). Move-only;
+/// its destruction waits for the stream's work, so memory that the work uses may go right after it.
+class cuda_stream : public detail::unique_handle<detail::stream_handle> {
+ public:
+  /// A stream of the device. Throws what `cuda_error` and its children say.
+  explicit cuda_stream(int ordinal) : unique_handle(made(ordinal), ordinal) {}
+
+  /// Takes ownership of a stream that exists, of the thread's current device.
   [[nodiscard]] static cuda_stream from_native_handle(cudaStream_t handle) noexcept {
-    return cuda_stream{handle};
+    return cuda_stream{handle, detail::current_ordinal()};
   }
   static cuda_stream from_native_handle(int) = delete;
   static cuda_stream from_native_handle(std::nullptr_t) = delete;
 
-  cuda_stream(cuda_stream&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
-  cuda_stream& operator=(cuda_stream&& other) noexcept {
-    cuda_stream old{std::exchange(handle_, std::exchange(other.handle_, nullptr))};
-    return *this;
-  }
-  ~cuda_stream() {
-    if (handle_ == nullptr) return;
-    const detail::scoped_relaxed_capture relaxed;
-    detail::cuda_release([&] { return cudaStreamSynchronize(handle_); });
-    detail::cuda_release([&] { return cudaStreamDestroy(handle_); });
-  }
-
-  /// The stream; null after `release` and for a moved-from object.
-  [[nodiscard]] cudaStream_t get() const noexcept { return handle_; }
-  /// Gives the stream away: the caller destroys it.
-  [[nodiscard]] cudaStream_t release() noexcept { return std::exchange(handle_, nullptr); }
-
  private:
-  explicit cuda_stream(cudaStream_t handle) noexcept : handle_(handle) {}
+  cuda_stream(cudaStream_t handle, int ordinal) noexcept : unique_handle(handle, ordinal) {}
 
-  cudaStream_t handle_ = nullptr;
+  [[nodiscard]] static cudaStream_t made(int ordinal) {
+    const detail::scoped_device current{ordinal};
+    const detail::scoped_relaxed_capture relaxed;
+    cudaStream_t handle = nullptr;
+    detail::cuda_call("cudaStreamCreateWithFlags",
+                      [&] { return cudaStreamCreateWithFlags(&handle, cudaStreamNonBlocking); });
+    return handle;
+  }
 };
 
 }  // namespace PENSTOCK_ABI

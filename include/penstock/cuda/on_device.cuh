@@ -12,9 +12,10 @@
 
 #include <penstock/core/batch.hpp>
 #include <penstock/core/record.hpp>
-#include <penstock/cuda/detail/cuda_call.hpp>
 #include <penstock/cuda/cuda_device.hpp>
 #include <penstock/cuda/cuda_stream.hpp>
+#include <penstock/cuda/detail/cuda_call.hpp>
+#include <penstock/cuda/detail/cuda_context.hpp>
 #include <penstock/cuda/detail/transform_kernel.cuh>
 
 namespace penstock {
@@ -128,6 +129,7 @@ class field_transform {
   template <record_type In>
   void prepare(const cuda_device& device, const batch_layout<In>&) const {
     const detail::scoped_device current{device.ordinal()};
+    const detail::scoped_relaxed_capture relaxed;
     using list = decltype(tasks<In>(std::declval<const const_batch_view<In>&>(),
                                     std::declval<const batch_view<record_for<In>>&>(),
                                     std::make_index_sequence<In::size>{}));
@@ -209,8 +211,8 @@ class field_transform {
   functions functions_;
 };
 
-/// A transform of a `transfer` that runs functions on the device, element by element, on the copy
-/// stream behind the copy: one function for each field named, in that order. The other fields are
+/// A transform of a `transfer` that runs functions on the device, element by element, after the copy
+/// and under the next one: one function for each field named, in that order. The other fields are
 /// copied in the same launch.
 ///
 ///     struct to_float { __device__ float operator()(std::uint8_t x) const { return x / 255.0F; } };

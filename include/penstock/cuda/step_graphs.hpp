@@ -16,6 +16,7 @@
 #include <penstock/cuda/cuda_graph.hpp>
 #include <penstock/cuda/cuda_stream.hpp>
 #include <penstock/cuda/detail/cuda_call.hpp>
+#include <penstock/cuda/detail/cuda_context.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
@@ -126,6 +127,7 @@ class step_graphs {
       // Not cudaStreamNonBlocking: CUDA then refuses work for the default stream while this one
       // captures, in place of running it once and never again.
       cudaStream_t made = nullptr;
+      const detail::scoped_relaxed_capture relaxed;
       detail::cuda_call("cudaStreamCreateWithFlags",
                         [&] { return cudaStreamCreateWithFlags(&made, cudaStreamDefault); });
       apart_ = cuda_stream::from_native_handle(made);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <memory>
 #include <utility>
@@ -42,6 +43,11 @@ class host_batch : public detail::lease<Record, detail::host_slots<Record, Devic
              const batch_info& info) noexcept(!detail::checked)
       : host_batch(std::move(slots), slot, info, detail::lease_guard{info.epoch, info.index}) {}
   host_batch(host_batch&&) noexcept = default;
+  /// A copy, as `auto batch` in a loop makes one, does not compile, and says why.
+  template <std::same_as<host_batch> Lease>
+  host_batch(Lease&) {  // NOLINT: implicit, as a copy is
+    detail::refuse_copy_of_lease<Lease>();
+  }
   host_batch& operator=(host_batch&& other) noexcept {
     if (this != &other) {
       release();
@@ -51,6 +57,12 @@ class host_batch : public detail::lease<Record, detail::host_slots<Record, Devic
   }
   ~host_batch() { release(); }
 
+  /// Whether the memory is page-locked.
+  [[nodiscard]] bool pinned() const noexcept {
+    base::use();
+    return slots_->pinned();
+  }
+
   /// Gives the slot back as soon as `stream` has done what it was given so far: for a copy out of the
   /// slot that is still under way. The lease is empty then. Throws what the device throws.
   void release_after(typename Device::stream_ref stream) {
@@ -59,6 +71,15 @@ class host_batch : public detail::lease<Record, detail::host_slots<Record, Devic
     const auto slots = std::move(slots_);
     slots->note_release();
     slots->give_back_after(slot_, stream);
+  }
+  /// As `release_after`, and returns the record that was made, or null; see
+  /// `host_slots::give_back_marked`.
+  [[nodiscard]] auto release_marked(typename Device::stream_ref stream) {
+    base::use();
+    guard_.end();
+    const auto slots = std::move(slots_);
+    slots->note_release();
+    return slots->give_back_marked(slot_, stream);
   }
 
  private:

@@ -41,6 +41,11 @@ class device_batch : public detail::lease<Record, device_slots<Record, Device>, 
       : base(std::move(slots), slot, slots->info(slot), slots->hand_out(slot, stream)),
         stream_(stream) {}  // NOLINT: moved from after the other two have looked at it
   device_batch(device_batch&&) noexcept = default;
+  /// A copy, as `auto batch` in a loop makes one, does not compile, and says why.
+  template <std::same_as<device_batch> Lease>
+  device_batch(Lease&) {  // NOLINT: implicit, as a copy is
+    detail::refuse_copy_of_lease<Lease>();
+  }
   device_batch& operator=(device_batch&& other) noexcept {
     if (this != &other) {
       release();
@@ -61,7 +66,7 @@ class device_batch : public detail::lease<Record, device_slots<Record, Device>, 
   /// second stream. Allocates an event the first time in each slot. Throws what the device throws.
   void also_used_on(stream_ref other) {
     use();
-    slots_->wait_for_copy(slot_, other);
+    slots_->wait_for_copy_anew(slot_, other);
     if constexpr (std::equality_comparable<stream_ref>) {
       if (other == *stream_ || slots_->is_extra(slot_, other)) return;
     }

@@ -16,6 +16,15 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
+/// What the copy constructor of a lease says instead of copying.
+template <class Lease>
+constexpr void refuse_copy_of_lease() noexcept {
+  static_assert(
+      sizeof(Lease) == 0,
+      "penstock: a batch is a lease and is not copied: loop with `auto& batch`; to keep it, "
+      "std::move(batch)");
+}
+
 /// What `host_batch` and `device_batch` have in common: a lease of a slot of `Slots`, which has `data` and
 /// `layout`. They say how it ends.
 template <record_type Record, class Slots, class SlotNumber>

@@ -37,8 +37,10 @@ template <class Call>
 template <class Call>
 void cuda_call(cuda_site site, const Call& call) {
   require_nothing_pending(site);
-  const cudaError_t code = cuda_try(call);
-  if (code != cudaSuccess) throw_cuda_error(code, site);
+  const cudaError_t code = call();
+  if (code == cudaSuccess) return;
+  static_cast<void>(cudaGetLastError());  // ours: nothing waited there
+  throw_cuda_error(code, site);
 }
 
 /// The same for calls that wait: they are made in any case, because memory may go behind them, and
@@ -55,26 +57,6 @@ template <class Call>
 void cuda_release(const Call& call) noexcept {
   static_cast<void>(cuda_try(call));
 }
-
-/// Makes a device the calling thread's for a scope. Does nothing where it is already: setting a
-/// device, also the old one again, makes a context there, which costs memory.
-class scoped_device {
- public:
-  explicit scoped_device(int ordinal) {
-    cuda_call("cudaGetDevice", [&] { return cudaGetDevice(&before_); });
-    if (before_ == ordinal) return;
-    cuda_call("cudaSetDevice", [&] { return cudaSetDevice(ordinal); });
-    changed_ = true;
-  }
-  scoped_device(scoped_device&&) = delete;
-  ~scoped_device() {
-    if (changed_) cuda_release([&] { return cudaSetDevice(before_); });
-  }
-
- private:
-  int before_ = 0;
-  bool changed_ = false;
-};
 
 /// Lets the calling thread allocate and wait for a scope while another thread captures a graph: it
 /// takes no part in that capture, and without this its calls would end it. Never throws: where the

@@ -8,8 +8,8 @@
 #include <optional>
 #include <span>
 
+#include <penstock/core/detail/cache_line.hpp>
 #include <penstock/core/error.hpp>
-#include <penstock/threads/sequence.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

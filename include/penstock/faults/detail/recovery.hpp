@@ -15,10 +15,10 @@
 
 #include <penstock/core/batch.hpp>
 #include <penstock/core/batch_info.hpp>
+#include <penstock/core/detail/cache_line.hpp>
 #include <penstock/core/error.hpp>
 #include <penstock/faults/error_policy.hpp>
 #include <penstock/faults/failure_ledger.hpp>
-#include <penstock/threads/sequence.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

@@ -13,9 +13,9 @@
 #include <utility>
 
 #include <penstock/core/batch_info.hpp>
+#include <penstock/core/detail/cache_line.hpp>
 #include <penstock/core/error.hpp>
 #include <penstock/load/detail/epoch_plan.hpp>
-#include <penstock/threads/sequence.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

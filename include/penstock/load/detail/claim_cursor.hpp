@@ -4,8 +4,10 @@
 #include <cstddef>
 #include <cstdint>
 
+#include <penstock/core/detail/cache_line.hpp>
 #include <penstock/load/detail/limits.hpp>
-#include <penstock/threads/sequence.hpp>
+#include <penstock/threads/detail/atomics.hpp>
+#include <penstock/threads/detail/waitable_counter.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
@@ -106,7 +108,7 @@ class claim_cursor {
 
   std::uint32_t runs_;
   alignas(cache_line) typename Atomics::template atomic<std::uint64_t> cursor_;
-  alignas(cache_line) basic_sequence<Atomics> changed_;
+  alignas(cache_line) basic_waitable_counter<Atomics> changed_;
   typename Atomics::template atomic<bool> ended_{false};
 };
 

@@ -10,9 +10,10 @@
 #include <utility>
 #include <vector>
 
+#include <penstock/core/detail/cache_line.hpp>
 #include <penstock/core/error.hpp>
 #include <penstock/threads/batch_queue.hpp>
-#include <penstock/threads/sequence.hpp>
+#include <penstock/threads/detail/waitable_counter.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
@@ -21,7 +22,7 @@ namespace detail {
 /// Where a batch is announced in order: the worker that completes batch k writes the slot, then the
 /// word, of place k modulo the number of slots. Two undelivered batches never share a place.
 struct alignas(cache_line) announcement {
-  sequence word;  ///< k + 1, modulo 2^32
+  waitable_counter word;  ///< k + 1, modulo 2^32
   std::uint32_t slot = 0;
 };
 

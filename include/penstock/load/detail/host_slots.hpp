@@ -12,13 +12,14 @@
 #include <vector>
 
 #include <penstock/core/checked.hpp>
+#include <penstock/core/detail/cache_line.hpp>
 #include <penstock/core/error.hpp>
 #include <penstock/core/layout.hpp>
 #include <penstock/device/device.hpp>
+#include <penstock/load/detail/copy_mark.hpp>
 #include <penstock/memory/budget.hpp>
 #include <penstock/memory/detail/slab.hpp>
 #include <penstock/threads/batch_queue.hpp>
-#include <penstock/threads/sequence.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
@@ -37,10 +38,9 @@ namespace detail {
 /// The ring of host slots: one slab, cut into slots that each hold a batch, and the queue on which
 /// free slots come back. Lives until the last lease is gone.
 ///
-/// A slot comes back as a ticket, either free at once or after a copy. In the second case its `drained`
-/// event is recorded before the ticket goes into the queue, and the thread that takes the ticket waits
-/// for the event: it is the reaper. Tickets come in the order of their copies, so it waits for the
-/// oldest.
+/// A slot comes back as a ticket, either free at once or after a copy. In the second case the copy's end
+/// is recorded before the ticket goes into the queue, and the thread that takes the ticket waits for it:
+/// it is the reaper. Tickets come in the order of their copies, so it waits for the oldest.
 ///
 /// A worker that sleeps for a slot is woken when half of them have come back, and not for each one: a
 /// wake-up costs the consumer's thread microseconds (11 measured on a virtual machine), and as long as
@@ -48,7 +48,12 @@ namespace detail {
 /// every ticket wakes then.
 template <record_type Record, device Device>
 class host_slots {
+  using event_type = typename Device::event_type;
+
  public:
+  /// The end of a copy, which the device slot waits for as well.
+  using mark_type = copy_mark<event_type>;
+
   /// Keeps `granted` as long as the memory. Throws `out_of_memory`, and what the device throws.
   host_slots(const Device& where, const batch_layout<Record>& layout, std::size_t count,
              memory_kind kind, memory_reservation granted = {})
@@ -59,7 +64,10 @@ class host_slots {
         wake_at_(std::max<std::size_t>(1, count / 2)),
         returned_(count) {
     drained_.reserve(count);
-    for (std::size_t slot = 0; slot < count; ++slot) drained_.push_back(where.make_event());
+    for (std::size_t slot = 0; slot < count; ++slot) {
+      drained_.push_back({std::make_shared<mark_type>(where.make_event(event_wait::by_host)),
+                          where.make_event(event_wait::by_host)});
+    }
     // After all that may throw: a checked build forbids the memory, and the destructor allows it
     // again.
     for (std::uint32_t slot = 0; slot < count; ++slot) give_back(slot);
@@ -68,9 +76,9 @@ class host_slots {
 
   /// The memory goes: no copy may still read it.
   ~host_slots() {
-    for (auto& event : drained_) {
+    for (const auto& copy : drained_) {
       try {
-        device_.synchronize(event);
+        device_.synchronize(copy.last());
       } catch (...) {  // a device in error runs no copies any more
       }
     }
@@ -124,17 +132,23 @@ class host_slots {
   /// Returns a slot that is free once `stream` gets here. Throws what recording throws; the slot is
   /// returned then too, after a wait for the stream.
   void give_back_after(std::uint32_t slot, typename Device::stream_ref stream) {
-    try {
-      device_.record(drained_[slot], stream);
-    } catch (...) {
-      try {
-        device_.synchronize(stream);
-      } catch (...) {  // a device in error runs no copies any more
-      }
-      give_back(slot);
-      throw;
+    drained_[slot].is_marked = false;
+    record_and_push(slot, drained_[slot].alone, stream);
+  }
+
+  /// As `give_back_after`, by a record that the caller may wait for too: it holds the mark as long as it
+  /// does. Null where the slot's mark is held for an earlier copy: then only the slot knows the record.
+  /// One thread calls this for all slots.
+  [[nodiscard]] std::shared_ptr<mark_type> give_back_marked(std::uint32_t slot,
+                                                            typename Device::stream_ref stream) {
+    const auto mark = drained_[slot].mark;
+    if (mark->is_held()) {
+      give_back_after(slot, stream);
+      return nullptr;
     }
-    push({slot, true});
+    drained_[slot].is_marked = true;
+    record_and_push(slot, mark->event(), stream);
+    return mark;
   }
 
   /// The consumer is about to wait for a batch (true), or has got it (false): while it starves, every
@@ -182,11 +196,36 @@ class host_slots {
     if (free >= wake_at_ || starving_.load(std::memory_order_seq_cst)) returned_.wake_poppers();
   }
 
+  /// How the end of the last copy out of a slot is known. Owned by the thread that has the slot's ticket.
+  struct end_of_copy {
+    std::shared_ptr<mark_type> mark;  // shared with the device slot of the copy
+    event_type alone;                 // for when the mark is held
+    bool is_marked = false;           // which of the two was recorded last
+
+    [[nodiscard]] const event_type& last() const noexcept {
+      return is_marked ? std::as_const(*mark).event() : alone;
+    }
+  };
+
+  void record_and_push(std::uint32_t slot, event_type& end, typename Device::stream_ref stream) {
+    try {
+      device_.record(end, stream);
+    } catch (...) {
+      try {
+        device_.synchronize(stream);
+      } catch (...) {  // a device in error runs no copies any more
+      }
+      give_back(slot);
+      throw;
+    }
+    push({slot, true});
+  }
+
   std::optional<std::uint32_t> wait_until_drained(std::optional<ticket> back) {
     if (!back) return std::nullopt;
     free_.fetch_sub(1, std::memory_order_relaxed);
     try {
-      if (back->behind_copy) device_.synchronize(drained_[back->slot]);
+      if (back->behind_copy) device_.synchronize(drained_[back->slot].last());
     } catch (...) {
       push(*back);  // as it came: the thread that takes it next waits again
       throw;
@@ -200,7 +239,7 @@ class host_slots {
   Device device_;
   batch_layout<Record> layout_;
   slab<Device> memory_;
-  std::vector<typename Device::event_type> drained_;
+  std::vector<end_of_copy> drained_;
   std::size_t wake_at_;
   batch_queue<ticket> returned_;
   // A cache line each: workers and releasing threads write the first, the consumer the others, all read

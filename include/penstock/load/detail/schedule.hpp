@@ -8,8 +8,9 @@
 #include <stop_token>
 
 #include <penstock/core/batch_info.hpp>
+#include <penstock/core/detail/cache_line.hpp>
 #include <penstock/load/detail/epoch_plan.hpp>
-#include <penstock/threads/sequence.hpp>
+#include <penstock/threads/detail/waitable_counter.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
@@ -101,7 +102,7 @@ class schedule {
   std::uint64_t end_ = 0;     // batches wanted so far
   place next_;
 
-  sequence demand_;  // moves when more batches are wanted
+  waitable_counter demand_;  // moves when more batches are wanted
   // Batches below it are not read any more. Every worker reads it for each run, so it does not share a
   // cache line with what the opener or the consumer writes for each batch.
   own_line<std::atomic<std::uint64_t>> cancelled_{0};

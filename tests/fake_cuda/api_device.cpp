@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: BSL-1.0
+// Devices and their contexts: the runtime's functions, and those of the driver that a program gets from
+// it by name.
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+#include "api.hpp"
+
+using fake_cuda::detail::api_call;
+using fake_cuda::detail::needs;
+using fake_cuda::detail::thread_state;
+using fake_cuda::detail::world;
+
+namespace fake_cuda {
+
+namespace detail {
+
+CUctx_st& world::primary(int device) {
+  auto& context = contexts[device];
+  context.device = device;
+  return context;
+}
+
+CUctx_st& world::initialize(int device) {
+  auto& context = primary(device);
+  context.is_held_by_runtime = true;
+  return context;
+}
+
+void world::set_current(thread_state& thread, CUctx_st& context) {
+  if (!thread.contexts.empty()) thread.contexts.pop_back();
+  thread.contexts.push_back(&context);
+}
+
+bool world::is_in_use(int device) const {
+  const auto is_there = [&](const auto& one) { return one->device == device && !one->destroyed; };
+  const auto is_taken = [&](const auto& one) { return one.second.device == device; };
+  return std::any_of(streams.begin(), streams.end(), is_there) ||
+         std::any_of(events.begin(), events.end(), is_there) ||
+         std::any_of(blocks.begin(), blocks.end(), is_taken);
+}
+
+}  // namespace detail
+
+std::size_t contexts(int device) {
+  auto& now = detail::the_world();
+  const std::lock_guard lock{now.mutex};
+  return now.primary(device).exists() ? 1 : 0;
+}
+
+}  // namespace fake_cuda
+
+namespace {
+
+// ---- the driver's functions. Their results are numbers that mean what the runtime's mean.
+
+constexpr int invalid_context = 201;  // CUDA_ERROR_INVALID_CONTEXT
+
+bool is_device(const api_call& call, int device) {
+  return device >= 0 && device < call.now().how.devices;
+}
+
+/// Notes a result, for the trace.
+int given(const api_call& call, int result) {
+  if (result != 0) {
+    call.now().note({.number = call.thread().number,
+                     .what = call.name(),
+                     .code = static_cast<cudaError_t>(result)});
+  }
+  return result;
+}
+
+int driver_device_get(int* device, int ordinal) {
+  const api_call call{"cuDeviceGet", needs::nothing};
+  if (call.failed()) return given(call, call.early());
+  if (!is_device(call, ordinal)) return given(call, cudaErrorInvalidDevice);
+  *device = ordinal;
+  return 0;
+}
+
+int driver_primary_retain(CUctx_st** context, int device) {
+  const api_call call{"cuDevicePrimaryCtxRetain", needs::nothing};
+  if (call.failed()) return given(call, call.early());
+  if (!is_device(call, device)) return given(call, cudaErrorInvalidDevice);
+  *context = &call.now().primary(device);
+  ++(*context)->retained;
+  return 0;
+}
+
+int driver_primary_release(int device) {
+  const api_call call{"cuDevicePrimaryCtxRelease", needs::nothing};
+  if (call.failed() && !call.was_told_to_fail()) return given(call, call.early());
+  if (!is_device(call, device)) return given(call, cudaErrorInvalidDevice);
+  auto& context = call.now().primary(device);
+  if (context.retained == 0) return given(call, invalid_context);
+  --context.retained;
+  if (!context.exists() && call.now().is_in_use(device)) {
+    call.now().find("context destroyed", "the last one to hold the context of device " +
+                                             std::to_string(device) +
+                                             " lets it go, and with it what is on the device");
+  }
+  return given(call, call.early());
+}
+
+int driver_get_device(int* device) {
+  const api_call call{"cuCtxGetDevice", needs::nothing};
+  if (call.failed()) return given(call, call.early());
+  if (call.thread().contexts.empty()) return invalid_context;
+  *device = call.thread().device();
+  return 0;
+}
+
+int driver_push(CUctx_st* context) {
+  const api_call call{"cuCtxPushCurrent", needs::nothing};
+  if (call.failed()) return given(call, call.early());
+  if (context == nullptr || !context->exists()) return given(call, invalid_context);
+  call.thread().contexts.push_back(context);
+  return 0;
+}
+
+int driver_pop(CUctx_st** context) {
+  const api_call call{"cuCtxPopCurrent", needs::nothing};
+  if (call.failed() && !call.was_told_to_fail()) return given(call, call.early());
+  auto& stack = call.thread().contexts;
+  if (stack.empty()) return given(call, invalid_context);
+  *context = stack.back();
+  stack.pop_back();
+  return given(call, call.early());
+}
+
+struct entry_point {
+  std::string_view name;
+  void* function;
+  unsigned since;  // this version of it
+};
+
+cudaError_t entry_point_of(const char* name, const char* symbol, void** function, unsigned version,
+                           cudaDriverEntryPointQueryResult* status) {
+  api_call call{name, needs::nothing};
+  if (call.failed()) return call.result();
+  if (version > static_cast<unsigned>(call.now().how.driver_version)) {
+    return call.done(cudaErrorInvalidValue);
+  }
+  const std::array<entry_point, 6> known{{
+      {"cuDeviceGet", reinterpret_cast<void*>(&driver_device_get), 2000},
+      {"cuDevicePrimaryCtxRetain", reinterpret_cast<void*>(&driver_primary_retain), 7000},
+      {"cuDevicePrimaryCtxRelease", reinterpret_cast<void*>(&driver_primary_release), 11000},
+      {"cuCtxGetDevice", reinterpret_cast<void*>(&driver_get_device), 2000},
+      {"cuCtxPushCurrent", reinterpret_cast<void*>(&driver_push), 4000},
+      {"cuCtxPopCurrent", reinterpret_cast<void*>(&driver_pop), 4000},
+  }};
+  const auto found =
+      std::find_if(known.begin(), known.end(), [&](const auto& one) { return one.name == symbol; });
+  const bool is_there = found != known.end() && found->since <= version;
+  *function = is_there ? found->function : nullptr;
+  if (status != nullptr) {
+    *status = found == known.end() ? cudaDriverEntryPointSymbolNotFound
+              : is_there           ? cudaDriverEntryPointSuccess
+                                   : cudaDriverEntryPointVersionNotSufficent;
+  }
+  return cudaSuccess;
+}
+
+}  // namespace
+
+extern "C" {
+
+cudaError_t cudaGetDriverEntryPoint(const char* symbol, void** function, unsigned long long,
+                                    cudaDriverEntryPointQueryResult* status) {
+  return entry_point_of("cudaGetDriverEntryPoint", symbol, function, 12000, status);
+}
+
+cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** function, unsigned version,
+                                             unsigned long long,
+                                             cudaDriverEntryPointQueryResult* status) {
+  return entry_point_of("cudaGetDriverEntryPointByVersion", symbol, function, version, status);
+}
+
+cudaError_t cudaGetDeviceCount(int* count) {
+  *count = 0;
+  api_call call{"cudaGetDeviceCount", needs::nothing};
+  if (call.failed()) return call.result();
+  *count = call.now().how.devices;
+  return cudaSuccess;
+}
+
+cudaError_t cudaGetDevice(int* device) {
+  api_call call{"cudaGetDevice", needs::nothing};
+  if (call.failed()) return call.result();
+  *device = call.thread().device();
+  return cudaSuccess;
+}
+
+cudaError_t cudaSetDevice(int device) {
+  api_call call{"cudaSetDevice", needs::nothing};
+  if (call.failed()) return call.result();
+  if (!is_device(call, device)) return call.done(cudaErrorInvalidDevice);
+  call.thread().chosen = device;
+  world::set_current(call.thread(), call.now().initialize(device));
+  return call.done(call.lost(device));
+}
+
+cudaError_t cudaInitDevice(int device, unsigned int, unsigned int) {
+  api_call call{"cudaInitDevice", needs::nothing};
+  if (call.failed()) return call.result();
+  if (!is_device(call, device)) return call.done(cudaErrorInvalidDevice);
+  call.now().initialize(device);
+  return call.done(call.lost(device));
+}
+
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
+  api_call call{"cudaDeviceGetAttribute", needs::nothing};
+  if (call.failed()) return call.result();
+  if (!is_device(call, device)) return call.done(cudaErrorInvalidDevice);
+  *value = 0;
+  if (attribute == cudaDevAttrHostNumaId) *value = call.now().how.host_numa_id;
+  if (attribute == cudaDevAttrHostRegisterReadOnlySupported) {
+    *value = call.now().how.read_only_registration ? 1 : 0;
+  }
+  return cudaSuccess;
+}
+
+}  // extern "C"
