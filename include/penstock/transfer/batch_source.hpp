@@ -6,9 +6,9 @@
 #include <cstdint>
 #include <utility>
 
+#include <penstock/core/batch_info.hpp>
 #include <penstock/core/layout.hpp>
 #include <penstock/device/device.hpp>
-#include <penstock/load/detail/epoch_plan.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

@@ -7,14 +7,15 @@
 #include <exception>
 #include <memory>
 #include <optional>
-#include <stdexcept>
 #include <stop_token>
 #include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
+#include <penstock/core/batch_info.hpp>
 #include <penstock/core/error.hpp>
+#include <penstock/load/detail/live_range.hpp>
 #include <penstock/memory/detail/last_owner.hpp>
 #include <penstock/transfer/batch_source.hpp>
 #include <penstock/transfer/detail/feed_source.hpp>
@@ -31,7 +32,8 @@ concept transferable = batch_source<Source> &&
     (std::same_as<Transform, no_transform> ||
      device_transform<Transform, typename Source::record_type, typename Source::device_type>);
 
-/// What the ranges of a `transfer` run on, which is its owner and its face. One consumer thread.
+/// What the ranges of a `transfer` run on; `transfer` is its owner and its face. For the consumer's
+/// thread.
 template <class Source, class Transform>
   requires transferable<std::remove_reference_t<Source>, Transform>
 class feed {
@@ -55,41 +57,32 @@ class feed {
         issued_(options.depth),
         when_held_(options.when_held) {}
   feed(feed&&) = delete;
-  ~feed() { finish(ticket_); }
+  ~feed() { stop(); }
 
-  /// For good: the source may be gone from now on.
+  /// Ends the range, permanently: the source may be gone from now on.
   void shut_down() noexcept {
-    finish(ticket_);
-    is_shut_down_ = true;
+    stop();
+    range_.close();
   }
 
-  /// Begins a range and gives its number, which `finish` wants.
+  /// Starts a range and returns its serial number, which `finish` takes.
   std::uint64_t start(const batch_position& from, std::uint64_t last_epoch) {
-    if (live_) {
-      throw std::logic_error(
-          "penstock::transfer: a range over this feed is still live: leave its loop, or destroy "
-          "the range, before another one begins");
-    }
-    if (is_shut_down_) {
-      throw std::logic_error(
-          "penstock::transfer: the feed of this range is gone: keep it as long as its ranges");
-    }
+    range_.require_none();
     source_.start(from, last_epoch);
-    live_ = true;
     next_position_ = from;
     failure_.reset();
-    return ++ticket_;
+    return range_.start();
   }
 
   /// Release, issue, hand out. False at the end.
   bool advance() {
     held_ = batch_type{};
-    if (!live_) return false;
+    if (!range_.is_live()) return false;
     try {
       slots_->rethrow_poison();
       issue_ready();
       if (issued_count_ == 0 && !issue_next()) {
-        finish(ticket_);
+        stop();
         return false;
       }
       const std::size_t slot = issued_[issued_first_];
@@ -100,20 +93,21 @@ class feed {
       next_position_ = {slots_->info(slot).epoch, slots_->info(slot).index + 1};
       return true;
     } catch (...) {
-      const auto error = std::current_exception();
-      finish(ticket_);
-      std::rethrow_exception(error);
+      stop();
+      throw;
     }
   }
 
   /// The lease that the consumer holds.
   [[nodiscard]] batch_type& current() noexcept { return held_; }
 
-  /// Ends the range that `started` names: copies under way go on, their slots come back behind
-  /// them.
-  void finish(std::uint64_t started) noexcept {
-    if (!live_ || started != ticket_) return;
-    live_ = false;
+  /// Ends the range `range`, unless another one was started since.
+  void finish(std::uint64_t range) noexcept {
+    if (range_.is_last(range)) stop();
+  }
+  /// Ends the live range: copies under way go on, and their slots come back after them.
+  void stop() noexcept {
+    if (!range_.end()) return;
     held_ = batch_type{};
     for (; issued_count_ != 0; --issued_count_) {
       slots_->discard(issued_[issued_first_]);
@@ -122,13 +116,13 @@ class feed {
     source_.stop();
   }
 
-  /// Where the exception came from that ended the last range.
+  /// The place of the exception that ended the last range.
   [[nodiscard]] const std::optional<penstock::failure>& last_failure() const noexcept {
     return failure_;
   }
   /// Where the batches come from.
   [[nodiscard]] const source_type& source() const noexcept { return source_.get(); }
-  /// The position behind the batch that was handed out last.
+  /// The position after the batch that was handed out last.
   [[nodiscard]] const batch_position& next_position() const noexcept { return next_position_; }
   /// How many device slots there are.
   [[nodiscard]] std::size_t depth() const noexcept { return slots_->count(); }
@@ -219,9 +213,7 @@ class feed {
   std::size_t next_slot_ = 0;
   batch_position next_position_;
   batch_type held_;
-  bool live_ = false;
-  bool is_shut_down_ = false;
-  std::uint64_t ticket_ = 0;
+  live_range range_{"transfer"};
 };
 
 }  // namespace detail
