@@ -51,8 +51,9 @@
 #include <rigtorp/MPMCQueue.h>
 #endif
 
+#include <penstock/core/detail/cache_line.hpp>
 #include <penstock/threads/batch_queue.hpp>
-#include <penstock/threads/sequence.hpp>
+#include <penstock/threads/detail/atomics.hpp>
 #include <penstock/threads/single_producer_single_consumer.hpp>
 
 #include "support/program.hpp"
@@ -78,7 +79,7 @@ template <class Try>
 void insist(Try attempt) noexcept {
   for (int tries = 0; !attempt(); ++tries) {
     if (tries < 32) {
-      ps::std_atomics::pause();
+      ps::detail::std_atomics::pause();
     } else {
       std::this_thread::yield();
     }
@@ -322,7 +323,7 @@ class spinning {
  public:
   void send(std::uint32_t value) { word_.store(value, std::memory_order_release); }
   void receive(std::uint32_t value) {
-    while (word_.load(std::memory_order_acquire) != value) ps::std_atomics::pause();
+    while (word_.load(std::memory_order_acquire) != value) ps::detail::std_atomics::pause();
   }
 
  private:
@@ -358,8 +359,8 @@ class by_queue {
 
 template <class Channel>
 void there_and_back(benchmark::State& state, std::chrono::microseconds idle) {
-  alignas(ps::cache_line) Channel there;
-  alignas(ps::cache_line) Channel back;
+  alignas(ps::detail::cache_line) Channel there;
+  alignas(ps::detail::cache_line) Channel back;
   std::thread other{[&, rounds = static_cast<std::uint32_t>(state.max_iterations)] {
     for (std::uint32_t round = 1; round <= rounds; ++round) {
       there.receive(round);
@@ -371,7 +372,7 @@ void there_and_back(benchmark::State& state, std::chrono::microseconds idle) {
     // Spins and does not sleep, so that this core is awake; the other one may do as it likes.
     for (auto begin = std::chrono::steady_clock::now();
          std::chrono::steady_clock::now() < begin + idle;) {
-      ps::std_atomics::pause();
+      ps::detail::std_atomics::pause();
     }
     const auto start = std::chrono::steady_clock::now();
     there.send(++round);
@@ -382,8 +383,8 @@ void there_and_back(benchmark::State& state, std::chrono::microseconds idle) {
 }
 
 void round_trip(benchmark::State& state) {
-  alignas(ps::cache_line) spinning there;
-  alignas(ps::cache_line) spinning back;
+  alignas(ps::detail::cache_line) spinning there;
+  alignas(ps::detail::cache_line) spinning back;
   std::thread other{[&, rounds = static_cast<std::uint32_t>(state.max_iterations)] {
     for (std::uint32_t round = 1; round <= rounds; ++round) {
       there.receive(round);

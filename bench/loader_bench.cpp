@@ -253,7 +253,7 @@ class channel {
 
  private:
   boost::lockfree::spsc_queue<T, boost::lockfree::capacity<16>> queue_;
-  ps::sequence pushed_;
+  ps::detail::waitable_counter pushed_;
 };
 
 template <class Work>

@@ -162,8 +162,8 @@ void copying_thread(benchmark::State& state) {
   const auto depth = static_cast<std::size_t>(state.range(1));
   const host_slab to{ps::cpu_device{}, bytes * depth, ps::memory_kind::device};
   const std::byte* from = source_slab(bytes, 0);
-  ps::sequence copied;
-  ps::sequence released;  // the library's own way of waiting, on both sides
+  ps::detail::waitable_counter copied;
+  ps::detail::waitable_counter released;  // the library's own way of waiting, on both sides
   std::atomic<bool> stop{false};
   std::thread copier{[&] {
     for (std::uint32_t i = 0;; ++i) {

@@ -53,9 +53,11 @@
 #include <oneapi/tbb/task_group.h>
 #endif
 
+#include <penstock/core/detail/cache_line.hpp>
 #include <penstock/load/detail/claim_cursor.hpp>
 #include <penstock/threads/batch_queue.hpp>
-#include <penstock/threads/sequence.hpp>
+#include <penstock/threads/detail/atomics.hpp>
+#include <penstock/threads/detail/waitable_counter.hpp>
 #include <penstock/threads/worker_pool.hpp>
 
 #include "support/program.hpp"
@@ -165,9 +167,9 @@ class shared_loop {
   ps::claim_cursor<> cursor_;
   bool caller_opens_;       // the caller claimed what opens the next range
   std::uint32_t next_ = 0;  // the number of the next range
-  alignas(ps::cache_line) std::atomic<std::uint32_t> left_{0};
-  alignas(ps::cache_line) ps::sequence wanted_;  // ranges asked for
-  alignas(ps::cache_line) ps::sequence done_;    // ranges done
+  alignas(ps::detail::cache_line) std::atomic<std::uint32_t> left_{0};
+  alignas(ps::detail::cache_line) ps::detail::waitable_counter wanted_;  // ranges asked for
+  alignas(ps::detail::cache_line) ps::detail::waitable_counter done_;    // ranges done
   ps::worker_pool<work_on, wake_all> pool_;
 };
 
@@ -255,8 +257,8 @@ class countdown {
   }
 
  private:
-  alignas(ps::cache_line) std::atomic<std::uint32_t> left_{0};
-  alignas(ps::cache_line) ps::sequence done_;
+  alignas(ps::detail::cache_line) std::atomic<std::uint32_t> left_{0};
+  alignas(ps::detail::cache_line) ps::detail::waitable_counter done_;
 };
 
 // Tasks through the queue that a loader's batches go through: nobody who is preempted holds it up.
@@ -517,7 +519,7 @@ void idle_cursor(benchmark::State& state) {
 void idle_spinning(benchmark::State& state) {
   std::atomic<bool> ended{false};
   std::thread burner{[&ended] {
-    while (!ended.load(std::memory_order_relaxed)) ps::std_atomics::pause();
+    while (!ended.load(std::memory_order_relaxed)) ps::detail::std_atomics::pause();
   }};
   measure_idle(state);
   ended = true;

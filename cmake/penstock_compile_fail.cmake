@@ -1,28 +1,64 @@
 # penstock_compile_fail(<test name> <file>): a CTest test that compiles the file for its syntax
-# alone and passes only when that fails and the compiler says what the file expects, a plain text
-# beside the bad line:
+# alone and passes only when each bad line fails and the first error says what the file expects, a plain
+# text beside the line:
 #   ps::get<"imgae">(batch);  // expected-error: no field of this name
-# Several such lines: all the messages must be found. Without these lines the file must compile, so
-# that no test passes because of a typing error: a bad line is a whole statement.
+# A bad line is a whole statement, and is compiled without the others. Without all of them the file must
+# compile, so that no test passes because of a typing error.
+#
+# penstock_compile_refused(<test name> <text> <option>...): options of the compiler with which nothing
+# would work: including the library says the text at once, and nothing more.
+#
+# Where g++ and clang++ are both installed, each test runs with either: the other one's is
+# <test name>.other.
 set(penstock_compile_fail_script "${CMAKE_CURRENT_LIST_DIR}/penstock_compile_fail_run.cmake")
+if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+  find_program(PENSTOCK_OTHER_COMPILER NAMES g++ DOC "A second compiler for code that must not compile")
+else()
+  find_program(
+    PENSTOCK_OTHER_COMPILER NAMES clang++-14 clang++ DOC "A second compiler for code that must not compile"
+  )
+endif()
+mark_as_advanced(PENSTOCK_OTHER_COMPILER)
 
-function(penstock_compile_fail name file)
+# penstock_compile_fail_test(<name> <definition>... -- <argument of the compiler>...)
+function(penstock_compile_fail_test name)
+  list(FIND ARGN "--" dashes)
+  list(SUBLIST ARGN 0 ${dashes} definitions)
+  math(EXPR dashes "${dashes} + 1")
+  list(SUBLIST ARGN ${dashes} -1 arguments)
   # -I, not -isystem: compilers ignore the former, and only it, for folders they search anyway.
   set(includes "$<TARGET_PROPERTY:penstock,INTERFACE_INCLUDE_DIRECTORIES>")
   # cuda_runtime_api.h: the toolkit's, or that of the tests' double
   set(cuda "$<TARGET_PROPERTY:penstock_fake_cuda,INTERFACE_INCLUDE_DIRECTORIES>")
   separate_arguments(flags UNIX_COMMAND "${CMAKE_CXX_FLAGS}")
-  string(MAKE_C_IDENTIFIER "${name}" identifier)
-  add_test(
-    NAME "${name}"
-    COMMAND
-      "${CMAKE_COMMAND}" "-Dfile=${file}"
-      "-Drest=${CMAKE_CURRENT_BINARY_DIR}/${identifier}_without_bad_lines.cpp" -P
-      "${penstock_compile_fail_script}" -- "${CMAKE_CXX_COMPILER}" ${flags} -std=c++20
-      -fsyntax-only "-I$<JOIN:${includes},;-I>" "-I$<JOIN:${cuda},;-I>"
-    COMMAND_EXPAND_LISTS
-  )
-  set_tests_properties(
-    "${name}" PROPERTIES LABELS compile_fail TIMEOUT 300 ENVIRONMENT LC_ALL=C
+  foreach(compiler IN ITEMS "${CMAKE_CXX_COMPILER}" "${PENSTOCK_OTHER_COMPILER}")
+    if(NOT compiler)
+      continue()
+    endif()
+    string(MAKE_C_IDENTIFIER "${name}" identifier)
+    add_test(
+      NAME "${name}"
+      COMMAND
+        "${CMAKE_COMMAND}" ${definitions} "-Dcopy=${CMAKE_CURRENT_BINARY_DIR}/${identifier}.cpp" -P
+        "${penstock_compile_fail_script}" -- "${compiler}" ${flags} -fsyntax-only
+        "-I$<JOIN:${includes},;-I>" "-I$<JOIN:${cuda},;-I>" ${arguments}
+      COMMAND_EXPAND_LISTS
+    )
+    set_tests_properties(
+      "${name}" PROPERTIES LABELS compile_fail TIMEOUT 300 ENVIRONMENT LC_ALL=C
+    )
+    string(APPEND name ".other")
+    set(flags)  # those of the first compiler, which the other may not know
+  endforeach()
+endfunction()
+
+function(penstock_compile_fail name file)
+  penstock_compile_fail_test("${name}" "-Dfile=${file}" -- -std=c++20)
+endfunction()
+
+function(penstock_compile_refused name says)
+  penstock_compile_fail_test(
+    "${name}" "-Dsays=${says}" -- ${ARGN} -x c++
+    "${PROJECT_SOURCE_DIR}/include/penstock/penstock.hpp"
   )
 endfunction()

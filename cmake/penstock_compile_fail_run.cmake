@@ -1,4 +1,6 @@
-# The test of penstock_compile_fail: cmake -Dfile=... -Drest=... -P <this> -- <compiler> <options>
+# The tests of penstock_compile_fail and penstock_compile_refused:
+#   cmake -Dfile=<source> -Dcopy=<where to write> -P <this> -- <compiler> <options>
+#   cmake -Dsays=<text> -P <this> -- <compiler> <options and source>
 cmake_policy(VERSION 3.25)
 
 set(compile)
@@ -13,34 +15,69 @@ foreach(i RANGE ${last})
 endforeach()
 
 # Strings below, no lists: source text and compiler output hold [ ; ] and \.
-file(READ "${file}" source)
-if(NOT source MATCHES "// expected-error: [^\n]")
-  message(FATAL_ERROR "${file}: no '// expected-error: <text>' in it")
+
+# require_first_error(<what is compiled> <text> <most errors> <argument>...): the first error, or a note
+# to it, has the text in it.
+function(require_first_error name text most)
+  execute_process(
+    COMMAND ${compile} ${ARGN} RESULT_VARIABLE status ERROR_VARIABLE output OUTPUT_VARIABLE output
+  )
+  if(status EQUAL 0)
+    message(FATAL_ERROR "${name}: compiles, and must not")
+  endif()
+  string(REGEX MATCHALL "error: " errors "${output}")
+  list(LENGTH errors count)
+  string(FIND "${output}" "error: " at)
+  if(NOT at EQUAL -1)
+    string(SUBSTRING "${output}" ${at} -1 first)
+    string(SUBSTRING "${first}" 7 -1 others)
+    string(FIND "${others}" "error: " end)
+    if(NOT end EQUAL -1)
+      math(EXPR end "${end} + 7")
+      string(SUBSTRING "${first}" 0 ${end} first)
+    endif()
+    string(FIND "${first}" "${text}" at)
+  endif()
+  if(at EQUAL -1)
+    message(FATAL_ERROR "${name}: the first error should say\n  ${text}\nof these:\n${output}")
+  endif()
+  if(count GREATER most)
+    message(FATAL_ERROR "${name}: ${count} errors, and ${most} would do:\n${output}")
+  endif()
+  message(STATUS "said first: ${text}")
+endfunction()
+
+if(DEFINED says)
+  require_first_error("this" "${says}" 2)
+  return()
 endif()
 
-string(REGEX REPLACE "[^\n]*// expected-error: [^\n]*\n" "\n" without_bad_lines "${source}")
-file(WRITE "${rest}" "${without_bad_lines}")
+file(READ "${file}" rest)
+string(REGEX REPLACE "[^\n]*// expected-error: [^\n]*\n" "\n" good "${rest}")
+if(good STREQUAL rest)
+  message(FATAL_ERROR "${file}: no '// expected-error: <text>' in it")
+endif()
+file(WRITE "${copy}" "${good}")
 execute_process(
-  COMMAND ${compile} "${rest}" RESULT_VARIABLE status ERROR_VARIABLE output OUTPUT_VARIABLE output
+  COMMAND ${compile} "${copy}" RESULT_VARIABLE status ERROR_VARIABLE output OUTPUT_VARIABLE output
 )
 if(NOT status EQUAL 0)
   message(FATAL_ERROR "${file}: does not compile even without its bad lines:\n${output}")
 endif()
 
-execute_process(
-  COMMAND ${compile} "${file}" RESULT_VARIABLE status ERROR_VARIABLE output OUTPUT_VARIABLE output
-)
-if(status EQUAL 0)
-  message(FATAL_ERROR "${file}: compiles, and must not")
-endif()
-while(source MATCHES "// expected-error: ([^\n]+)")
-  string(STRIP "${CMAKE_MATCH_1}" message)
-  string(FIND "${output}" "${message}" found)
-  if(found EQUAL -1)
-    message(FATAL_ERROR "${file}: the compiler should say\n  ${message}\nand said\n${output}")
-  endif()
-  message(STATUS "said: ${message}")
-  string(FIND "${source}" "// expected-error: " at)
-  math(EXPR at "${at} + 10")
-  string(SUBSTRING "${source}" ${at} -1 source)
+# Each bad line, in a copy that has no other, and without its comment: compilers show the line.
+set(before)
+while(rest MATCHES "(([^\n]*)// expected-error: ([^\n]+)\n)")
+  set(line "${CMAKE_MATCH_1}")
+  set(statement "${CMAKE_MATCH_2}")
+  string(STRIP "${CMAKE_MATCH_3}" text)
+  string(FIND "${rest}" "${line}" at)
+  string(LENGTH "${line}" length)
+  math(EXPR end "${at} + ${length}")
+  string(SUBSTRING "${rest}" 0 ${at} skipped)
+  string(SUBSTRING "${rest}" ${end} -1 rest)
+  string(REGEX REPLACE "[^\n]*// expected-error: [^\n]*\n" "\n" others "${rest}")
+  file(WRITE "${copy}" "${before}${skipped}${statement}\n${others}")
+  require_first_error("${file}" "${text}" 1000 "${copy}")
+  string(APPEND before "${skipped}\n")
 endwhile()

@@ -18,3 +18,13 @@ target_link_libraries(penstock_program INTERFACE penstock::penstock penstock_war
 if(TARGET penstock::gzip)
   target_link_libraries(penstock_program INTERFACE penstock::gzip)
 endif()
+
+# Whether all of this build is a checked one already.
+set(penstock_is_checked FALSE)
+if(PENSTOCK_CHECKED STREQUAL "AUTO")
+  if(CMAKE_BUILD_TYPE STREQUAL "Debug")
+    set(penstock_is_checked TRUE)
+  endif()
+elseif(PENSTOCK_CHECKED)
+  set(penstock_is_checked TRUE)
+endif()

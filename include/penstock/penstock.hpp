@@ -46,7 +46,6 @@
 // threads: workers, queues
 #include <penstock/threads/batch_queue.hpp>
 #include <penstock/threads/float_mode.hpp>
-#include <penstock/threads/sequence.hpp>
 #include <penstock/threads/worker_pool.hpp>
 
 // device: streams, events, copies, memory

@@ -184,6 +184,22 @@ void lease_moved_from() {
   }
 }
 
+/// The batch captured by reference, in work that runs when the loop is over.
+void lease_captured_by_reference() {
+  auto loader = make_loader(0);
+  ps::cpu_device device;
+  auto stream = device.make_stream();
+  std::promise<void> loop_is_over;
+  ps::transfer feed{loader, stream};
+  stream.launch([over = loop_is_over.get_future().share()] { over.wait(); });
+  for (auto& batch : feed.epoch(0)) {
+    stream.launch([&batch] { seen = ps::get<"x">(batch)(0, 0, 0); });  // NOLINT: the mistake
+    break;
+  }
+  loop_is_over.set_value();
+  device.synchronize(stream);
+}
+
 /// Says when the reading of sample 4 begins, and does not end it.
 struct hangs {
   using record_type = ramps::record_type;
@@ -330,9 +346,11 @@ const std::array misuses = {
     misuse{"pointer_into_free_device_memory", pointer_into_free_device_memory,
            "free device memory is poisoned"},
     misuse{"two_threads_on_one_lease", two_threads_on_one_lease,
-           "batch 0 of epoch 1: two threads use its lease."},
+           "batch 0 of epoch 1: two threads use its lease. Work on a stream captures the view,"},
     misuse{"two_threads_on_one_device_lease", two_threads_on_one_device_lease, shared},
     misuse{"lease_moved_from", lease_moved_from, "a lease was used that holds no batch"},
+    misuse{"lease_captured_by_reference", lease_captured_by_reference,
+           "after the loop body: capture the view, `x = ps::get<\"x\">(batch)`\n"},
     misuse{"two_threads_advance_one_loop", two_threads_advance_one_loop,
            "two threads advance one loop at once."},
     misuse{"used_on_a_stream_that_nothing_orders", used_on_a_stream_that_nothing_orders,

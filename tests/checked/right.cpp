@@ -216,9 +216,9 @@ void a_lease_ends_on_its_full_stream() {
 /// The CPU device, but for the second event.
 struct few_events : ps::cpu_device {
   std::shared_ptr<int> left = std::make_shared<int>(1);
-  [[nodiscard]] event_type make_event() const {
+  [[nodiscard]] event_type make_event(ps::event_wait waits) const {
     if ((*left)-- == 0) throw std::bad_alloc{};
-    return ps::cpu_device::make_event();
+    return ps::cpu_device::make_event(waits);
   }
 };
 

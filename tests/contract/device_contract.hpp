@@ -20,7 +20,7 @@
 #include <vector>
 
 #include <penstock/device/device.hpp>
-#include <penstock/threads/sequence.hpp>
+#include <penstock/threads/detail/waitable_counter.hpp>
 
 #include "support/catch.hpp"
 
@@ -64,7 +64,8 @@ class hold {
   void let_go() const noexcept { gate_->store(1); }
 
  private:
-  std::shared_ptr<penstock::sequence> gate_ = std::make_shared<penstock::sequence>();
+  std::shared_ptr<penstock::detail::waitable_counter> gate_ =
+      std::make_shared<penstock::detail::waitable_counter>();
 };
 
 /// How many turns the other threads get to do what they must not. A turn is long where the machine is
@@ -325,6 +326,28 @@ void an_event_recorded_on_an_idle_stream_completes_by_itself(const S& s) {
   device.record(event, stream);
   device.synchronize(event);
   CHECK(device.is_complete(event));
+}
+
+template <subject S>
+void an_event_for_streams_alone_may_be_waited_for_by_a_thread(const S& s) {
+  const auto device = s.device();
+  auto stream = device.make_stream();
+  auto second = device.make_stream();
+  auto event = device.make_event(penstock::event_wait::by_streams);
+  const hold held;
+  std::atomic<bool> ran{false};
+  held.on(s, stream);
+  device.record(event, stream);
+  device.wait(second, event);
+  s.launch(second, [&ran] { ran.store(true); });
+  CHECK_FALSE(happens(ran));
+  blocked_call call{device, [&] { device.synchronize(event); }};
+  CHECK_FALSE(call.returns());
+  held.let_go();
+  call.join();
+  CHECK(device.is_complete(event));
+  device.synchronize(typename S::device_type::stream_ref{second});
+  CHECK(ran.load());
 }
 
 template <subject S>
@@ -918,6 +941,8 @@ inline constexpr check<S> checks[] = {
      an_event_is_complete_when_the_work_before_its_record_is_done<S>},
     {"an event recorded on an idle stream completes by itself",
      an_event_recorded_on_an_idle_stream_completes_by_itself<S>},
+    {"an event for streams alone may be waited for by a thread",
+     an_event_for_streams_alone_may_be_waited_for_by_a_thread<S>},
     {"recording again moves the mark", recording_again_moves_the_mark<S>},
     {"synchronizing an event waits for what came before its record",
      synchronizing_an_event_waits_for_what_came_before_its_record<S>},

@@ -35,5 +35,5 @@ TEST_CASE("a failure is one line for a log", "[core]") {
   CHECK(where.str() == "stage read, epoch 1, batch 7, sample 4711 (position 3 of the batch)");
   where.exact = false;
   CHECK(where.str() ==
-        "stage read, epoch 1, batch 7, sample 4711 (position 3 of the batch or behind it)");
+        "stage read, epoch 1, batch 7, sample 4711 (position 3 of the batch or after it)");
 }

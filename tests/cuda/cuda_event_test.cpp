@@ -46,8 +46,14 @@ TEST_CASE("an event that is released belongs to the caller, and can be taken bac
   CHECK(fake_cuda::expect_clean());
 }
 
-TEST_CASE("events of the device have no timing, and let a waiting thread sleep", "[cuda]") {
+TEST_CASE("events have no timing, and let a thread sleep if they are made for that", "[cuda]") {
   fake_cuda::reset();
-  const ps::cuda_event event{0};
-  CHECK(fake_cuda::event_flags(event.get()) == (cudaEventDisableTiming | cudaEventBlockingSync));
+  const ps::cuda_device device;
+  const ps::cuda_event by_default{0};
+  CHECK(fake_cuda::event_flags(by_default.get()) ==
+        (cudaEventDisableTiming | cudaEventBlockingSync));
+  const auto by_host = device.make_event(ps::event_wait::by_host);
+  CHECK(fake_cuda::event_flags(by_host.get()) == (cudaEventDisableTiming | cudaEventBlockingSync));
+  const auto by_streams = device.make_event(ps::event_wait::by_streams);
+  CHECK(fake_cuda::event_flags(by_streams.get()) == cudaEventDisableTiming);
 }

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "cuda/digits_flow.hpp"
 #include "cuda/seeds.hpp"
@@ -45,15 +46,43 @@ TEST_CASE("an epoch arrives as it is in any random order of the device's work", 
   }
 }
 
-TEST_CASE("a batch costs the consumer's thread ten calls, none that allocates or waits", "[cuda]") {
-  fake_cuda::reset({.policy = fake_cuda::policy::random, .seed = 3});
+TEST_CASE("only events that the host waits for in the loop are made for threads to sleep on",
+          "[cuda]") {
+  const auto policy = GENERATE(fake_cuda::policy::late, fake_cuda::policy::random);
+  const auto workers = GENERATE(std::size_t{0}, std::size_t{2});
+  fake_cuda::reset({.policy = policy, .seed = 5});
   const ps::cuda_device device{0};
   const auto stream = device.make_stream();
-  ps::loader loader{digits_flow::digits{1600},
-                    ps::shuffled{.seed = 1},
+  const auto second = device.make_stream();
+  ps::loader loader{digits_flow::digits{400},
+                    ps::sequential{},
                     device,
-                    {.batch_size = 16, .workers = 2, .prefetch = 4}};
+                    {.batch_size = 16, .workers = workers, .prefetch = 2}};
   ps::transfer feed{loader, stream};
+  std::vector<fake_cuda::event_use> events;
+  for (auto& batch : feed.epoch(0)) {
+    batch.also_used_on(second);
+    if (batch.index() == 20) events = fake_cuda::events();  // what is destroyed is waited for
+  }
+  std::size_t slept_on = 0;
+  std::size_t of_streams = 0;
+  for (const auto& event : events) {
+    CHECK((event.flags & cudaEventDisableTiming) != 0);
+    const bool sleeps = (event.flags & cudaEventBlockingSync) != 0;
+    if (event.host_waits != 0) CHECK(sleeps);
+    slept_on += event.host_waits != 0 ? 1U : 0U;
+    if (sleeps) continue;
+    of_streams += event.stream_waits != 0 ? 1U : 0U;
+  }
+  CHECK(slept_on == loader.footprint().slot_count);
+  CHECK(of_streams == 2 * feed.depth());  // released, and released on the second stream
+}
+
+namespace {
+
+/// Calls of the consumer's thread a batch, by function, of a loop over the feed in the middle of it.
+template <class Feed>
+std::map<std::string, double> calls_a_batch(Feed& feed) {
   std::map<std::string, std::uint64_t> before;
   int count = 0;
   for (auto& batch : feed.epoch(0)) {
@@ -62,21 +91,48 @@ TEST_CASE("a batch costs the consumer's thread ten calls, none that allocates or
     if (batch.index() == 89) break;
   }
   // The flow runs up to depth - 1 batches ahead at both counts.
-  const auto calls_of = [&](const char* name) {
-    auto now = fake_cuda::thread_calls();
-    return static_cast<double>(now[name] - before[name]) / 70.0;
-  };
-  std::map<std::string, double> per_batch;
-  for (const auto& [name, calls] : fake_cuda::thread_calls()) {
-    if (calls == before[name]) continue;
-    per_batch[name] = calls_of(name.c_str());
+  std::map<std::string, double> calls;
+  for (const auto& [name, now] : fake_cuda::thread_calls()) {
+    if (now != before[name]) calls[name] = static_cast<double>(now - before[name]) / 70.0;
   }
-  for (const auto& [name, calls] : per_batch) UNSCOPED_INFO(name << ": " << calls);
-  CHECK(per_batch.size() == 5);
-  CHECK(per_batch["cudaMemcpyAsync"] == Approx(1).margin(0.05));
-  CHECK(per_batch["cudaStreamWaitEvent"] == Approx(2).margin(0.1));
-  CHECK(per_batch["cudaEventRecord"] == Approx(3).margin(0.1));
-  CHECK(per_batch["cudaStreamIsCapturing"] == Approx(2).margin(0.1));
-  CHECK(per_batch["cudaStreamGetDevice"] == Approx(2).margin(0.1));
+  for (const auto& [name, number] : calls) UNSCOPED_INFO(name << ": " << number);
+  return calls;
+}
+
+const ps::loader_options sixteen_each{.batch_size = 16, .workers = 2, .prefetch = 4};
+
+}  // namespace
+
+TEST_CASE("a batch costs the consumer's thread seven calls, none that allocates or waits",
+          "[cuda]") {
+  fake_cuda::reset({.policy = fake_cuda::policy::random, .seed = 3});
+  const ps::cuda_device device{0};
+  const auto stream = device.make_stream();
+  ps::loader loader{digits_flow::digits{1600}, ps::shuffled{.seed = 1}, device, sixteen_each};
+  ps::transfer feed{loader, stream};
+  auto calls = calls_a_batch(feed);
+  CHECK(calls.size() == 5);
+  CHECK(calls["cudaMemcpyAsync"] == Approx(1).margin(0.05));
+  CHECK(calls["cudaStreamWaitEvent"] == Approx(2).margin(0.1));
+  CHECK(calls["cudaEventRecord"] == Approx(2).margin(0.1));  // of the copy, and of the release
+  CHECK(calls["cudaStreamIsCapturing"] == Approx(2).margin(0.1));
+  CHECK(calls["cudaPeekAtLastError"] == Approx(7).margin(0.3));  // besides: one for each
   CHECK(fake_cuda::statistics().synchronous_copies == 0);
+}
+
+TEST_CASE("a transform costs the consumer's thread three calls more, besides its launch",
+          "[cuda]") {
+  fake_cuda::reset({.policy = fake_cuda::policy::random, .seed = 4});
+  const ps::cuda_device device{0};
+  const auto stream = device.make_stream();
+  ps::loader loader{digits_flow::digits{1600}, ps::shuffled{.seed = 1}, device, sixteen_each};
+  const auto nothing = [](auto, auto, ps::cuda_stream_ref) {};
+  ps::transfer feed{loader, stream, ps::on_stream<digits_flow::record>(nothing)};
+  auto calls = calls_a_batch(feed);
+  CHECK(calls.size() == 6);
+  CHECK(calls["cudaMemcpyAsync"] == Approx(1).margin(0.05));
+  CHECK(calls["cudaStreamWaitEvent"] == Approx(4).margin(0.2));
+  CHECK(calls["cudaEventRecord"] == Approx(3).margin(0.1));
+  CHECK(calls["cudaStreamIsCapturing"] == Approx(2).margin(0.1));
+  CHECK(calls["cudaGetDevice"] == Approx(1).margin(0.05));
 }

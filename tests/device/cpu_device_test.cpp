@@ -19,7 +19,7 @@
 #include <type_traits>
 #include <vector>
 
-#include <penstock/threads/sequence.hpp>
+#include <penstock/threads/detail/waitable_counter.hpp>
 
 #include "support/catch.hpp"
 #include "support/sanitized.hpp"
@@ -59,7 +59,7 @@ TEST_CASE("on the inline stream a record is complete at once, and a copy has bee
   const auto here = device.inline_stream();
   auto held = device.make_stream();
   auto event = device.make_event();
-  ps::sequence gate;
+  ps::detail::waitable_counter gate;
   held.launch([&gate] { gate.wait([](std::uint32_t open) { return open != 0; }); });
   device.record(event, held);
   CHECK_FALSE(device.is_complete(event));
@@ -81,7 +81,7 @@ TEST_CASE("a small copy into a stream that has nothing to do is made at once, el
   auto stream = device.make_stream();
   device.copy_async(&to, &from, sizeof to, stream);
   CHECK(to == 1);
-  ps::sequence gate;
+  ps::detail::waitable_counter gate;
   stream.launch([&gate] { gate.wait([](std::uint32_t open) { return open != 0; }); });
   from = 2;
   device.copy_async(&to, &from, sizeof to, stream);
@@ -97,7 +97,7 @@ TEST_CASE("a wait of the inline stream blocks the calling thread", "[device]") {
   const ps::cpu_device device;
   auto stream = device.make_stream();
   auto event = device.make_event();
-  ps::sequence gate;
+  ps::detail::waitable_counter gate;
   std::atomic<bool> released{false};
   stream.launch([&] {
     gate.wait([](std::uint32_t open) { return open != 0; });

@@ -17,7 +17,7 @@
 #include <vector>
 
 #include <penstock/device/cpu_device.hpp>
-#include <penstock/threads/sequence.hpp>
+#include <penstock/threads/detail/waitable_counter.hpp>
 
 #include "support/asleep.hpp"
 #include "support/catch.hpp"
@@ -33,7 +33,7 @@ static_assert(!std::is_constructible_v<ps::cpu_stream_ref, int>);
 static_assert(!std::is_constructible_v<ps::cpu_stream_ref, std::nullptr_t>);
 static_assert(!std::is_default_constructible_v<ps::cpu_stream_ref>);
 
-void block_on(const ps::sequence& gate) {
+void block_on(const ps::detail::waitable_counter& gate) {
   gate.wait([](std::uint32_t open) { return open != 0; });
 }
 
@@ -81,8 +81,8 @@ TEST_CASE("work is destroyed after its run, whether it throws or not", "[device]
 TEST_CASE("a stream takes 256 operations ahead, then the giver waits until one has run",
           "[device]") {
   ps::cpu_stream stream;
-  ps::sequence gate;
-  ps::sequence begun;
+  ps::detail::waitable_counter gate;
+  ps::detail::waitable_counter begun;
   std::atomic<int> ran{0};
   std::atomic<int> given{0};
   stream.launch([&] {
@@ -133,7 +133,7 @@ TEST_CASE("others wait for room while work fills its own stream, and nobody for 
   {
     ps::cpu_stream stream;
     const ps::cpu_stream_ref ref{stream};
-    ps::sequence begun;
+    ps::detail::waitable_counter begun;
     stream.launch([&, ref] {
       begun.store(1);
       for (int i = 0; i < launches; ++i) ref.launch([&ran] { ++ran; });
@@ -176,10 +176,10 @@ TEST_CASE("a stream's destructor waits for what its work launches", "[device]") 
 
 TEST_CASE("a stream may be destroyed by its own work, and runs what it was given", "[device]") {
   std::atomic<int> alive{0};
-  ps::sequence ended;
+  ps::detail::waitable_counter ended;
   auto stream = std::make_unique<ps::cpu_stream>();
   const ps::cpu_stream_ref ref{*stream};
-  ps::sequence gate;
+  ps::detail::waitable_counter gate;
   ref.launch([own = std::move(stream), &gate] { block_on(gate); });
   for (int i = 0; i < 10; ++i) ref.launch([token = counted{alive}] {});
   ref.launch([&ended] { ended.store(1); });
@@ -364,11 +364,11 @@ TEST_CASE("behind a wait, modelled time counts from the end of the wait", "[devi
   auto before = plain.make_stream();
   auto stream = device.make_stream();
   auto done = plain.make_event();
-  ps::sequence gate;
+  ps::detail::waitable_counter gate;
   before.launch([&gate] { block_on(gate); });
   plain.record(done, before);
 
-  ps::sequence reached;
+  ps::detail::waitable_counter reached;
   std::atomic<long> thread{0};
   stream.launch([&] {
     thread = this_thread_number();

@@ -30,7 +30,7 @@ struct least {
   using stream_ref = ::stream_ref;
   using event_type = event;
   [[nodiscard]] stream_type make_stream() const { return {}; }
-  [[nodiscard]] event_type make_event() const { return {}; }
+  [[nodiscard]] event_type make_event(ps::event_wait) const { return {}; }
   void require_usable(stream_ref) const {}
   void record(event_type&, stream_ref) const {}
   void wait(stream_ref, const event_type&) const {}
@@ -102,7 +102,7 @@ static_assert(!ps::device<int>);
 TEST_CASE("out of memory says which memory, how many bytes and why", "[device]") {
   const ps::out_of_memory problem{"pinned", 1'234'567, "Cannot allocate memory"};
   CHECK(std::string{problem.what()} ==
-        "pinned memory: 1234567 bytes are not to be had: Cannot allocate memory");
+        "pinned memory: 1234567 bytes could not be allocated: Cannot allocate memory");
   CHECK(problem.bytes() == 1'234'567);
   CHECK(std::is_base_of_v<ps::error, ps::out_of_memory>);
 }

@@ -107,7 +107,9 @@ static cudaError_t standing_error() {
 }
 
 cudaError_t cudaPeekAtLastError() {
-  const std::lock_guard lock{fake_cuda::detail::the_world().mutex};
+  auto& now = fake_cuda::detail::the_world();
+  const std::lock_guard lock{now.mutex};
+  ++fake_cuda::detail::this_thread(now).calls["cudaPeekAtLastError"];
   return standing_error();
 }
 
@@ -262,6 +264,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
     if (of.get() != what->captured_on) of->captured_by->unjoined.erase(what->captured_on);
     return cudaSuccess;
   }
+  ++what->stream_waits;
   if (is_done(what->record)) return cudaSuccess;
   operation next;
   next.what = operation::kind::wait;
@@ -313,6 +316,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   what->captured_on = on->captured_by == nullptr ? nullptr : on.get();
   what->record = on->captured_by == nullptr ? mark{on, on->pushed} : mark{};
   what->not_ready = 0;
+  ++what->records;
   return cudaSuccess;
 }
 
@@ -351,6 +355,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   if (call.forbidden_by_capture()) return call.done(cudaErrorStreamCaptureUnsupported);
   const mark place = what->record;
   const int device = what->device;
+  ++what->host_waits;
   if (place.stream != nullptr) call.now().run_until(call.lock(), place.stream, place.position);
   return call.done(call.lost(device));
 }

@@ -112,5 +112,14 @@ kernel_statistics kernels_run() {
   return now.kernels;
 }
 unsigned int event_flags(cudaEvent_t event) { return event->flags; }
+std::vector<event_use> events() {
+  auto& now = detail::the_world();
+  const std::lock_guard lock{now.mutex};
+  std::vector<event_use> uses;
+  for (const auto& event : now.events) {
+    uses.push_back({event->flags, event->records, event->stream_waits, event->host_waits});
+  }
+  return uses;
+}
 
 }  // namespace fake_cuda

@@ -123,7 +123,7 @@ struct live_objects {
 [[nodiscard]] std::size_t contexts(int device);
 
 /// Calls since `reset`: of all threads, of one function, of the calling thread by function. Those of the
-/// driver's functions count as well.
+/// driver's functions count as well. The last alone counts `cudaPeekAtLastError`, which can't fail.
 [[nodiscard]] std::uint64_t calls();
 [[nodiscard]] std::uint64_t calls_of(const std::string& function);
 [[nodiscard]] std::map<std::string, std::uint64_t> thread_calls();
@@ -142,6 +142,16 @@ struct copy_statistics {
 
 /// The flags that an event was made with.
 [[nodiscard]] unsigned int event_flags(cudaEvent_t event);
+
+/// What was done with an event, by calls that did not fail.
+struct event_use {
+  unsigned int flags = 0;  ///< that it was made with
+  std::uint64_t records = 0;
+  std::uint64_t stream_waits = 0;
+  std::uint64_t host_waits = 0;  ///< cudaEventSynchronize
+};
+/// Of every event that was made since `reset`, in that order, destroyed ones too.
+[[nodiscard]] std::vector<event_use> events();
 
 /// How many kernels have run, and on how many barriers their blocks have met.
 struct kernel_statistics {

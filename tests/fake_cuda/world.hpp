@@ -110,6 +110,9 @@ struct CUctx_st {
 struct CUevent_st {
   int device = 0;
   unsigned int flags = 0;
+  std::uint64_t records = 0;
+  std::uint64_t stream_waits = 0;
+  std::uint64_t host_waits = 0;
   bool destroyed = false;
   fake_cuda::detail::mark record;
   std::shared_ptr<fake_cuda::detail::capture> captured_by;

@@ -14,7 +14,7 @@
 #include <thread>
 #include <utility>
 
-#include <penstock/threads/sequence.hpp>
+#include <penstock/threads/detail/waitable_counter.hpp>
 
 #include "support/catch.hpp"
 
@@ -40,7 +40,7 @@ TEST_CASE("a mark shows the sample that is read, and nothing between reads", "[l
     first_turn = first->turn;
     CHECK(first->where.str() ==
           std::string{"stage read, epoch 4, batch 5, sample 70 (position 12 of the batch"} +
-              (is_exact ? ")" : " or behind it)"));
+              (is_exact ? ")" : " or after it)"));
     progress = 2;
     const auto last = mark.look();
     REQUIRE(last);
@@ -91,7 +91,7 @@ TEST_CASE("without a warning or a timeout nothing is watched", "[load]") {
 TEST_CASE("a watch warns of a reader that hangs, then gives it up, and no other", "[load]") {
   constexpr std::array<std::uint64_t, 2> samples{7, 8};
   std::atomic<int> reports{0};
-  ps::sequence failed;
+  ps::detail::waitable_counter failed;
   ps::loader_options options{.batch_size = 2, .workers = 2};
   options.stall_warning = milliseconds{2};
   options.timeout = milliseconds{20};

@@ -140,7 +140,7 @@ TEST_CASE("a stop request reaches the consumer of a transfer and its leases stay
                     {.batch_size = 10, .workers = 2, .run = 1, .stop = source.get_token()}};
   ps::transfer feed{loader, stream, {.depth = 2}};
   std::optional<decltype(feed)::batch_type> kept;
-  ps::sequence has_kept;
+  ps::detail::waitable_counter has_kept;
   std::thread outside{[&] {
     has_kept.wait([](std::uint32_t now) { return now > 0; });
     around->wait_until_hung(1);

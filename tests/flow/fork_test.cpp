@@ -95,7 +95,7 @@ TEST_CASE("in a child process a loader says that its threads are not there, and 
 TEST_CASE("in a child process a CPU stream says that its thread is not there, and goes", "[flow]") {
   const ps::cpu_device device;
   auto stream = std::make_optional(device.make_stream());
-  ps::sequence gate;
+  ps::detail::waitable_counter gate;
   stream->launch([&gate] { gate.wait([](std::uint32_t open) { return open != 0; }); });
   CHECK(in_child([&] {
           const bool is_told = is_refused([&] { device.synchronize(*stream); });

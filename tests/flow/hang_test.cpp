@@ -50,7 +50,7 @@ class reports {
  private:
   std::mutex mutex_;
   std::vector<ps::stalled_read> all_;
-  ps::sequence count_;
+  ps::detail::waitable_counter count_;
 };
 
 constexpr milliseconds soon{5};

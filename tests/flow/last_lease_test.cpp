@@ -24,7 +24,7 @@ loader_type make_loader(const ledger_device& device) {
   return {numbered{100}, ps::sequential{}, device, {.batch_size = 10, .workers = 1}};
 }
 
-void block_on(const ps::sequence& gate) {
+void block_on(const ps::detail::waitable_counter& gate) {
   gate.wait([](std::uint32_t open) { return open != 0; });
 }
 
@@ -34,7 +34,7 @@ TEST_CASE("the last device lease may end in work on its own stream", "[flow]") {
   const ledger_device device;
   {
     auto stream = device.make_stream();
-    ps::sequence gate;
+    ps::detail::waitable_counter gate;
     std::uint64_t first = 99;
     {
       auto loader = make_loader(device);
@@ -86,7 +86,7 @@ TEST_CASE("the last device lease may end in work on a second stream, or on one o
     auto lease = std::move(*feed->epoch(0).begin());
     if (is_second) lease.also_used_on(other);
     auto done = device.make_event();
-    ps::sequence gate;
+    ps::detail::waitable_counter gate;
     other.launch([own = std::make_unique<feed_type::batch_type>(std::move(lease)), &gate] {
       block_on(gate);
     });
@@ -121,7 +121,7 @@ TEST_CASE("the last host lease may end in work that a copy out of another slot w
   const ledger_device device;
   {
     auto stream = device.make_stream();
-    ps::sequence gate;
+    ps::detail::waitable_counter gate;
     {
       using record = numbered::record_type;
       using slots_type = ps::host_slots<record, ledger_device>;

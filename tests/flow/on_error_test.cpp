@@ -544,7 +544,8 @@ namespace {
 /// Sample 40 says that it has been tried, and fails.
 struct telling {
   using record_type = numbered::record_type;
-  std::shared_ptr<ps::sequence> tried = std::make_shared<ps::sequence>();
+  std::shared_ptr<ps::detail::waitable_counter> tried =
+      std::make_shared<ps::detail::waitable_counter>();
   [[nodiscard]] std::uint64_t size() const { return 100; }
   void read(std::uint64_t index, ps::sample<record_type> out) const {
     ps::get<"label">(out) = index;

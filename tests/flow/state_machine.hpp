@@ -105,15 +105,25 @@ struct chaotic {
   }
 };
 
-/// A shuffled order that one epoch has none of. A fingerprint asks for the epochs 0 and 1 alone.
+/// A shuffled order that one epoch has none of, and that may take its time. A fingerprint asks for the
+/// epochs 0 and 1 alone.
 struct moody {
+  /// While it is shut, whoever asks for an order waits.
+  struct gate {
+    std::atomic<bool> is_shut = false;
+    std::atomic<std::uint64_t> waits = 0;
+  };
+
   static constexpr std::uint64_t never = ~std::uint64_t{0};
   ps::shuffled inner;
   std::shared_ptr<std::atomic<std::uint64_t>> bad_epoch =
       std::make_shared<std::atomic<std::uint64_t>>(never);
+  std::shared_ptr<gate> before = std::make_shared<gate>();
 
   [[nodiscard]] std::uint64_t size(std::uint64_t n) const { return inner.size(n); }
   [[nodiscard]] ps::permutation order(std::uint64_t n, std::uint64_t epoch) const {
+    if (before->is_shut) ++before->waits;
+    before->is_shut.wait(true);
     if (epoch == *bad_epoch) throw no_order{};
     return inner.order(n, epoch);
   }
@@ -343,6 +353,7 @@ class machine {
     drop_world();
     kept_.clear();
     while (!away_.empty()) end_away();
+    await_stream();
     saved_.reset();
   }
 
@@ -431,6 +442,7 @@ class machine {
     how.data.other_size = std::make_shared<std::atomic<std::uint64_t>>(0);
     moody order{ps::shuffled{.seed = how.who.order_seed}};
     bad_epoch_ = order.bad_epoch;
+    gate_ = order.before;
     if (one_in(4)) *bad_epoch_ = 2 + below(3);
     loader_.emplace(how.data, order, device_, how.options);
     loader_number_ = ++numbers_;
@@ -468,6 +480,8 @@ class machine {
   }
 
   void drop_world() {
+    if (opener_.joinable()) opener_.join();
+    if (gate_) counts_["order that hung"] += gate_->waits.exchange(0);
     drop_feed();
     loader_.reset();
     loader_number_ = 0;
@@ -503,9 +517,17 @@ class machine {
 
   /// How many leases may be held, those counted that another thread is about to drop.
   [[nodiscard]] std::size_t most_held_of(std::uint64_t number) const {
-    return kept_of(number) + static_cast<std::size_t>(std::count_if(
-                                 away_.begin(), away_.end(),
-                                 [&](const away_lease& one) { return one.of == number; }));
+    return kept_of(number) +
+           static_cast<std::size_t>(
+               std::count_if(away_.begin(), away_.end(),
+                             [&](const away_lease& one) { return one.of == number; })) +
+           static_cast<std::size_t>(std::count(on_stream_.begin(), on_stream_.end(), number));
+  }
+
+  /// Waits for the stream's work; throws what a check there has found.
+  void await_stream() {
+    device_.synchronize(ps::cpu_stream_ref{stream_});
+    on_stream_.clear();
   }
 
   /// A place as the begin of the next epoch where it is an epoch's end.
@@ -644,7 +666,7 @@ class machine {
   void act() {
     if (is_cancelled_ && one_in(10)) make_world();
     if (is_resized() && one_in(3)) resize();
-    static constexpr std::array<operation, 23> all{{
+    static constexpr std::array<operation, 25> all{{
         {"begin", 10, &machine::begin},
         {"advance", 45, &machine::advance},
         {"begin again", 3, &machine::begin_again},
@@ -654,6 +676,8 @@ class machine {
         {"drop", 10, &machine::drop},
         {"drop elsewhere", 2, &machine::drop_elsewhere},
         {"drop meanwhile", 8, &machine::drop_meanwhile},
+        {"drop on a stream", 4, &machine::drop_on_stream},
+        {"hold the order", 4, &machine::hold_order},
         {"change the order", 3, &machine::change_order},
         {"change the size", 2, &machine::resize},
         {"move leases", 5, &machine::move_leases},
@@ -708,7 +732,7 @@ class machine {
 
   /// Looks at the batch in hand, once its copy is there.
   void look(walk& one) {
-    if (one.is_feed()) device_.synchronize(ps::cpu_stream_ref{stream_});
+    if (one.is_feed()) await_stream();
     one.look(*must_);
   }
 
@@ -894,7 +918,7 @@ class machine {
       canceller->join();
       is_cancelled_ = true;
     }
-    device_.synchronize(ps::cpu_stream_ref{stream_});  // throws what a check there has found
+    await_stream();
   }
 
   /// Work on the batch's stream, as a training step is: it runs when it likes, and the batch is
@@ -956,6 +980,18 @@ class machine {
                      of});
   }
 
+  /// Work of the stream owns a lease and ends it, whenever that is: maybe as the last of its loader.
+  void drop_on_stream() {
+    auto one = pick();
+    if (!one) return;
+    count("dropped on a stream");
+    on_stream_.push_back(one->of);
+    stream_.launch([own = std::make_shared<kept_lease>(std::move(*one))] {
+      if (const auto* lease = std::get_if<host_lease>(&own->lease)) look_at(*lease, *own->must);
+      own->lease = {};
+    });
+  }
+
   /// Waits for the first of them, and throws what it has found.
   void end_away() {
     auto end = std::move(away_.front().end);
@@ -967,6 +1003,18 @@ class machine {
   void change_order() {
     if (is_live()) return;  // what is read ahead may have asked already
     *bad_epoch_ = one_in(2) ? moody::never : 2 + below(3);
+  }
+
+  /// The sampler hangs for a while, whatever is done meanwhile.
+  void hold_order() {
+    if (!has_source() || gate_->is_shut) return;
+    if (opener_.joinable()) opener_.join();
+    gate_->is_shut = true;
+    opener_ = std::jthread{[gate = gate_, turns = below(200)] {
+      for (std::uint64_t i = 0; i < turns; ++i) std::this_thread::yield();
+      gate->is_shut = false;
+      gate->is_shut.notify_all();
+    }};
   }
 
   /// The dataset has another size than when its loader was made, or that one again.
@@ -991,7 +1039,7 @@ class machine {
   }
 
   void look_at_leases() {
-    device_.synchronize(ps::cpu_stream_ref{stream_});
+    await_stream();
     for (const kept_lease& one : kept_) {
       std::visit([&](const auto& lease) { look_at(lease, *one.must); }, one.lease);
     }
@@ -1117,8 +1165,8 @@ class machine {
            (feed_    ? ", a feed"
             : owner_ ? ", an owning feed"
                      : ", no feed") +
-           ", kept " + number(kept_.size()) + ", away " + number(away_.size()) +
-           (is_resized() ? ", resized" : "") +
+           ", kept " + number(kept_.size()) + ", away " + number(away_.size()) + ", on a stream " +
+           number(on_stream_.size()) + (is_resized() ? ", resized" : "") +
            (*bad_epoch_ == moody::never ? "" : ", no epoch " + number(bad_epoch_->load())) +
            ", left " + number(left_.size());
   }
@@ -1131,10 +1179,13 @@ class machine {
 
   ps::cpu_device device_;
   ps::cpu_stream stream_ = device_.make_stream();
-  std::vector<kept_lease> kept_;  // outlive what they are of
-  std::vector<away_lease> away_;  // so do these
+  std::vector<kept_lease> kept_;          // outlive what they are of
+  std::vector<away_lease> away_;          // so do these
+  std::vector<std::uint64_t> on_stream_;  // of what the stream's work owns leases
   setup how_;
   std::shared_ptr<std::atomic<std::uint64_t>> bad_epoch_;
+  std::shared_ptr<moody::gate> gate_;
+  std::jthread opener_;  // of the gate
   std::optional<loader_type> loader_;
   std::optional<feed_type> feed_;    // over loader_, or
   std::optional<owner_type> owner_;  // with what was loader_

@@ -39,7 +39,7 @@ class once_asleep {
   void all_are_held() { all_held_.store(1); }
 
  private:
-  ps::sequence all_held_;
+  ps::detail::waitable_counter all_held_;
   std::thread thread_;
 };
 

@@ -10,7 +10,7 @@
 #include <thread>
 #include <utility>
 
-#include <penstock/threads/sequence.hpp>
+#include <penstock/threads/detail/waitable_counter.hpp>
 #include <penstock/cuda/cuda_device.hpp>
 
 namespace gpu {
@@ -99,7 +99,7 @@ class servant {
 
   std::mutex mutex_;
   std::deque<std::pair<meeting*, std::function<void()>>> work_;
-  penstock::sequence pushed_;
+  penstock::detail::waitable_counter pushed_;
   std::thread thread_;
 };
 

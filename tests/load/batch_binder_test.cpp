@@ -60,8 +60,8 @@ std::uint64_t count_of(Range&& range) {
 
 /// Holds whoever comes to it.
 struct turnstile {
-  ps::sequence arrived;
-  ps::sequence gate{1};  // 1 holds
+  ps::detail::waitable_counter arrived;
+  ps::detail::waitable_counter gate{1};  // 1 holds
   void pass() {
     arrived.advance();
     gate.wait([](std::uint32_t closed) { return closed == 0; });

@@ -210,8 +210,8 @@ namespace {
 struct held_once {
   using record_type = ps::record<ps::field<"label", std::uint64_t>>;
   struct shared {
-    ps::sequence reading;  // 1 while that sample is read, 2 behind
-    ps::sequence gate;
+    ps::detail::waitable_counter reading;  // 1 while that sample is read, 2 behind
+    ps::detail::waitable_counter gate;
   };
   std::shared_ptr<shared> state = std::make_shared<shared>();
   [[nodiscard]] std::uint64_t size() const { return 80; }

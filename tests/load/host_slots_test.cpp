@@ -14,7 +14,7 @@
 #include <vector>
 
 #include <penstock/load/detail/epoch_plan.hpp>
-#include <penstock/threads/sequence.hpp>
+#include <penstock/threads/detail/waitable_counter.hpp>
 
 #include "support/catch.hpp"
 #include "support/gated_device.hpp"
@@ -30,7 +30,8 @@ using record = numbered::record_type;
 struct freeing_device : gated_device {
   struct watch {
     std::atomic<int> frees{0};
-    ps::sequence reached;  // moves when a thread is about to block, has freed, or says so
+    ps::detail::waitable_counter
+        reached;  // moves when a thread is about to block, has freed, or says so
   };
   std::shared_ptr<watch> seen = std::make_shared<watch>();
 
@@ -86,7 +87,7 @@ lease take(const std::shared_ptr<ring>& slots, std::uint64_t index = 0) {
   return lease{slots, *slot, {.epoch = 3, .index = index, .size = 10, .valid = 9}};
 }
 
-void block_on(const ps::sequence& gate) {
+void block_on(const ps::detail::waitable_counter& gate) {
   gate.wait([](std::uint32_t open) { return open != 0; });
 }
 
@@ -219,7 +220,7 @@ TEST_CASE("a slot released behind a copy is free only when the stream gets there
   const freeing_device device;
   const auto slots = make_ring(device, 1);
   auto stream = device.make_stream();
-  ps::sequence gate;
+  ps::detail::waitable_counter gate;
   std::atomic<bool> copied{false};
   stream.launch([&] {
     block_on(gate);
@@ -262,7 +263,7 @@ TEST_CASE(
   const freeing_device device;
   const auto slots = make_ring(device, 1);
   auto stream = device.make_stream();
-  ps::sequence gate;
+  ps::detail::waitable_counter gate;
   std::atomic<bool> copied{false};
   stream.launch([&] {
     block_on(gate);
@@ -319,7 +320,7 @@ TEST_CASE("host memory is freed only after the copies out of it", "[load]") {
   const freeing_device device;
   auto slots = make_ring(device, 2);
   auto stream = device.make_stream();
-  ps::sequence gate;
+  ps::detail::waitable_counter gate;
   stream.launch([&gate] { block_on(gate); });
   take(slots).release_after(stream);
   std::thread owner{[&] { slots.reset(); }};

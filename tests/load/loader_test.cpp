@@ -168,7 +168,7 @@ TEST_CASE(
       (ps::loader{
           numbered{100}, ps::sequential{}, never_pins{}, {.batch_size = 10, .prefetch = 9}}),
       ps::out_of_memory,
-      Catch::Matchers::Message("pinned memory: 7680 bytes are not to be had: not on this machine"));
+      Catch::Matchers::Message("pinned memory: 7680 bytes could not be allocated: not on this machine"));
   ps::loader loader{numbered{100},
                     ps::sequential{},
                     never_pins{},

@@ -56,7 +56,7 @@ struct one_each {
   template <class T, class Atomics>
   using ring = ordinary_ring<T, Atomics>;
   template <class Atomics>
-  using eventcount = penstock::basic_eventcount<Atomics, Fences>;
+  using eventcount = penstock::detail::basic_eventcount<Atomics, Fences>;
   static constexpr bool is_ordered = false;
 };
 
@@ -93,7 +93,7 @@ struct one_to_one : flow<one_to_one, 1, 1, 2, 1> {};
 struct two_to_one : flow<two_to_one, 2, 1, 2, 1> {};
 struct one_to_two : flow<one_to_two, 1, 2, 2, 1> {};
 struct two_to_two : flow<two_to_two, 2, 2, 8, 2> {};
-using even = one_each<penstock::even_fences<model::atomics>>;
+using even = one_each<penstock::detail::even_fences<model::atomics>>;
 using one_sided = one_each<model::one_sided_fences>;
 struct by_fences : flow<by_fences, 1, 1, 2, 1, queue_of<even>> {};
 struct by_one_sided_fences : flow<by_one_sided_fences, 1, 1, 2, 1, queue_of<one_sided>> {};

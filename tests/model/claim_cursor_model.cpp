@@ -90,7 +90,7 @@ struct together : model::scenario<Scenario, Workers> {
   model::atomic<bool> is_over{false};
   model::plain<std::uint32_t> opened{0};  // the opener's
   // By batch: one step for each of its runs, and one for the next opening.
-  std::array<penstock::basic_sequence<model::atomics>, Batches> met;
+  std::array<penstock::detail::basic_waitable_counter<model::atomics>, Batches> met;
 
   void thread(unsigned) {
     for (;;) {

@@ -23,15 +23,17 @@ struct device {
   };
 
   [[nodiscard]] static stream_type make_stream() { return {}; }
-  [[nodiscard]] static event_type make_event() { return {}; }
+  [[nodiscard]] static event_type make_event(penstock::event_wait) { return {}; }
   static void require_usable(stream_ref) {}
   static void record(event_type& event, stream_ref) {
     event.records->set(event.records->get() + 1);
   }
-  static void wait(stream_ref, event_type& event) { static_cast<void>(event.records->get()); }
+  static void wait(stream_ref, const event_type& event) { static_cast<void>(event.records->get()); }
   static void synchronize(stream_ref) {}
-  static void synchronize(event_type& event) { static_cast<void>(event.records->get()); }
-  [[nodiscard]] static bool is_complete(event_type& event) { return event.records->get() >= 0; }
+  static void synchronize(const event_type& event) { static_cast<void>(event.records->get()); }
+  [[nodiscard]] static bool is_complete(const event_type& event) {
+    return event.records->get() >= 0;
+  }
   static void copy_async(void*, const void*, std::size_t, stream_ref) {}
   [[nodiscard]] static void* allocate(std::size_t bytes) {
     alignas(256) static std::array<std::byte, 4096> memory;

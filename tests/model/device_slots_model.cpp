@@ -68,6 +68,38 @@ struct two_end : held<two_end, 3> {
   }
 };
 
+/// A batch of the one host slot there is, which shares the mark of its copy.
+struct marked_batch : host_batch {
+  using mark_type = penstock::detail::copy_mark<model::device::event_type>;
+  std::shared_ptr<mark_type> mark;
+
+  [[nodiscard]] std::shared_ptr<mark_type> release_marked(model::device::stream_ref stream) const {
+    if (mark->is_held()) return nullptr;
+    model::device::record(mark->event(), stream);
+    return mark;
+  }
+};
+
+/// A lease has a last stream wait for its copy and ends on another thread, while the consumer copies
+/// the next batch out of the same host slot.
+struct mark_shared : model::scenario<mark_shared, 2> {
+  device_slots slots{model::device{},
+                     penstock::batch_layout<record>{penstock::record_extents<record>{}, 1}, 2};
+  std::shared_ptr<marked_batch::mark_type> mark = std::make_shared<marked_batch::mark_type>(
+      model::device::make_event(penstock::event_wait::by_host));
+
+  void before() { slots.copy_in(0, marked_batch{{}, mark}); }
+  void thread(unsigned index) {
+    if (index == 0) {
+      slots.copy_in(1, marked_batch{{}, mark});
+      slots.wait_for_copy(1, model::device::stream_ref{});
+    } else {
+      slots.wait_for_copy(0, model::device::stream_ref{});
+      slots.release(0, model::device::stream_ref{});
+    }
+  }
+};
+
 /// None ends, and a stop is requested.
 struct stopped : held<stopped, 2> {
   void thread(unsigned index) {
@@ -86,9 +118,11 @@ int main(int argc, char** argv) {
   return model::run(argc, argv,
                     {
                         model::with_interruptions<one_ends>("a lease ends", 3),
+                        model::with_interruptions<mark_shared>("a mark is shared", 3),
                         model::with_interruptions<stopped>("a stop is requested", 3),
                         model::with_interruptions<two_end>("two leases end", 1),
                         model::at_random<one_ends>("a lease ends"),
                         model::at_random<two_end>("two leases end"),
+                        model::at_random<mark_shared>("a mark is shared"),
                     });
 }

@@ -31,7 +31,7 @@ struct flow : model::scenario<Scenario, Workers + 1> {
   model::plain<std::uint32_t> opened{0};
   model::plain<std::uint32_t> end{0};
   model::plain<int> spare{-1};
-  penstock::sequence demand;
+  penstock::detail::waitable_counter demand;
   model::atomic<std::uint32_t> cancelled{0};
   model::atomic<bool> is_stopped{false};
 

@@ -43,7 +43,7 @@ struct ring : model::scenario<Scenario, Threads> {
 
 /// The consumer gives a slot back and waits for the batch that is read into it.
 struct starving : ring<starving, 2> {
-  penstock::sequence batch;
+  penstock::detail::waitable_counter batch;
 
   void thread(unsigned index) {
     if (index == 0) {
@@ -60,7 +60,7 @@ struct starving : ring<starving, 2> {
 
 /// The same, and the slot comes back from a third thread, behind a copy.
 struct starving_for_another : ring<starving_for_another, 3> {
-  penstock::sequence batch;
+  penstock::detail::waitable_counter batch;
 
   void thread(unsigned index) {
     if (index == 0) {
@@ -125,7 +125,7 @@ struct closing : ring<closing, 2> {
 
 /// Batches one behind the other through one slot, as many times as a copy is let go.
 struct rounds : ring<rounds, 2> {
-  penstock::sequence batch;
+  penstock::detail::waitable_counter batch;
 
   void thread(unsigned index) {
     for (std::uint32_t round = 1; round != 4; ++round) {

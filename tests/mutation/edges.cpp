@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 // One flow on the CUDA runtime's double, built once as it is and once for each ordering edge with the
-// edge left out. `edges clean` passes when no run sees anything wrong, `edges caught` when at
+// edge left out; with PENSTOCK_EDGES_TRANSFORM, one whose batches are transformed on the device. `edges clean` passes when no run sees anything wrong, `edges caught` when at
 // least 38 of 40 seeds do under the random policy, and all of 40 under the latest.
 #include <sys/wait.h>
 #include <unistd.h>
@@ -33,6 +33,72 @@ constexpr int saw_wrong_data = 1;
 constexpr int ledger_objects = 2;
 constexpr int was_stuck = 3;
 
+#if defined(PENSTOCK_EDGES_PLAIN_SOURCE)
+/// A loader that gives no marks away, as a source of one's own.
+template <class Loader>
+class plain_source {
+ public:
+  using record_type = typename Loader::record_type;
+  using device_type = typename Loader::device_type;
+
+  struct batch_type {
+    using record_type = typename Loader::record_type;
+    using device_type = typename Loader::device_type;
+    typename Loader::batch_type of;
+
+    explicit operator bool() const { return static_cast<bool>(of); }
+    [[nodiscard]] const std::byte* data() const { return of.data(); }
+    [[nodiscard]] ps::batch_info info() const { return of.info(); }
+    void release_after(ps::cuda_stream_ref stream) { of.release_after(stream); }
+  };
+
+  explicit plain_source(Loader& of) : of_(of) {}
+  [[nodiscard]] device_type device() const { return of_.device(); }
+  [[nodiscard]] const ps::batch_layout<record_type>& layout() const { return of_.layout(); }
+  void start(const ps::batch_position& from, std::uint64_t last) { of_.start(from, last); }
+  [[nodiscard]] batch_type next() { return {of_.next()}; }
+  [[nodiscard]] batch_type try_next() { return {of_.try_next()}; }
+  void stop() noexcept { of_.stop(); }
+
+ private:
+  Loader& of_;
+};
+
+template <class Loader>
+plain_source<Loader> source(Loader& loader) {
+  return plain_source<Loader>{loader};
+}
+#else
+template <class Loader>
+Loader& source(Loader& loader) {
+  return loader;
+}
+#endif
+
+#if defined(PENSTOCK_EDGES_TRANSFORM)
+using record = ps::record<ps::field<"label", std::uint64_t>, ps::field<"values", double, 8>>;
+
+/// The values as doubles and one more than they were, the label as it was.
+auto transform() {
+  return ps::on_stream<record>([](ps::const_batch_view<numbered::record_type> in,
+                                  ps::batch_view<record> out, ps::cuda_stream_ref stream) {
+    const auto labels = ps::get<"label">(in).flat();
+    const auto values = ps::get<"values">(in).flat();
+    const auto new_labels = ps::get<"label">(out).flat();
+    const auto new_values = ps::get<"values">(out).flat();
+    const auto work = [=] {
+      std::copy(labels.begin(), labels.end(), new_labels.begin());
+      std::transform(values.begin(), values.end(), new_values.begin(),
+                     [](float value) { return value + 1.0; });
+    };
+    fake_cuda::launch(stream.get(), work, {labels.data(), new_labels.data()});
+  });
+}
+constexpr int offset = 1;
+#else
+constexpr int offset = 0;
+#endif
+
 /// Puts work on `stream` that looks whether the batch's memory holds the batch, whenever it runs.
 template <class Batch>
 void look_at(const Batch& batch, ps::cuda_stream_ref stream, std::atomic<int>& wrong) {
@@ -43,7 +109,7 @@ void look_at(const Batch& batch, ps::cuda_stream_ref stream, std::atomic<int>& w
                      values = ps::get<"values">(batch).flat(), expected, &wrong] {
     bool same = std::equal(labels.begin(), labels.end(), expected.begin(), expected.end());
     for (std::size_t i = 0; i < values.size(); ++i) {
-      same = same && values[i] == static_cast<float>(expected[i / 8]);
+      same = same && values[i] == static_cast<float>(expected[i / 8] + offset);
     }
     if (!same) wrong.fetch_add(1);
   };
@@ -62,7 +128,11 @@ void run_flow(std::size_t round, std::atomic<int>& wrong) {
   loader.emplace(
       data, ps::shuffled{.seed = 4}, device,
       ps::loader_options{.batch_size = 8, .workers = 1 + round % 2, .prefetch = 1 + round % 4});
-  std::optional feed{ps::transfer{*loader, stream, {.depth = 4}}};
+#if defined(PENSTOCK_EDGES_TRANSFORM)
+  std::optional feed{ps::transfer{source(*loader), stream, transform(), {.depth = 4}}};
+#else
+  std::optional feed{ps::transfer{source(*loader), stream, {.depth = 4}}};
+#endif
   decltype(feed)::value_type::batch_type kept;
   std::size_t count = 0;
   for (auto& batch : feed->epochs(0, 3)) {

@@ -1,28 +1,31 @@
-# The test readme/ways: the four ways of use in the README, word for word, with its first program.
+# SPDX-License-Identifier: BSL-1.0
+# The test readme/ways: the commands of README.md's "Try it" with the output that stands there, and
+# the ways of use in README.md and docs/install.md, word for word, with the same program.
 #   cmake -Droot=<the repository> -Dwork=<scratch> -Dgenerator=... -Dmake=... -Dboost=<the headers'
 #   folder> -Dcompiler=... -P ways.cmake
 cmake_policy(VERSION 3.25)
 file(REMOVE_RECURSE "${work}")
 file(READ "${root}/README.md" readme)
+file(READ "${root}/docs/install.md" install_page)
 
-# What a user has besides the README: the library in a folder penstock, without our tests and examples.
-foreach(part IN ITEMS CMakeLists.txt CMakePresets.json include cmake docs)
+# What a user has besides these: the library in a folder penstock, without our tests.
+foreach(part IN ITEMS CMakeLists.txt CMakePresets.json include cmake docs examples)
   file(COPY "${root}/${part}" DESTINATION "${work}/penstock")
 endforeach()
 
-# Takes the next block in ```<language> out of what is left of the README.
-macro(take_block language variable)
-  string(FIND "${readme}" "\n```${language}\n" at)
+# Takes the next block in ```<language> out of what is left of <page>, a variable.
+macro(take_block page language variable)
+  string(FIND "${${page}}" "\n```${language}\n" at)
   if(at EQUAL -1)
-    message(FATAL_ERROR "README.md: no further block of ${language} for ${variable}")
+    message(FATAL_ERROR "${page}: no further block of ${language} for ${variable}")
   endif()
   string(LENGTH "\n```${language}\n" skip)
   math(EXPR at "${at} + ${skip}")
-  string(SUBSTRING "${readme}" ${at} -1 readme)
-  string(FIND "${readme}" "\n```\n" at)
-  string(SUBSTRING "${readme}" 0 ${at} ${variable})
+  string(SUBSTRING "${${page}}" ${at} -1 ${page})
+  string(FIND "${${page}}" "\n```\n" at)
+  string(SUBSTRING "${${page}}" 0 ${at} ${variable})
   math(EXPR at "${at} + 4")
-  string(SUBSTRING "${readme}" ${at} -1 readme)
+  string(SUBSTRING "${${page}}" ${at} -1 ${page})
 endmacro()
 
 function(run folder)
@@ -37,13 +40,14 @@ function(run folder)
   set(output "${out}" PARENT_SCOPE)
 endfunction()
 
-take_block(cpp program)
-take_block(cmake fetched)
-take_block(cmake subdirectory)
-take_block(cmake installed)
-take_block(sh install)
-take_block(sh plain)
-file(WRITE "${work}/my_program.cpp" "${program}\n")
+take_block(readme sh try)
+take_block(readme cmake fetched)
+take_block(install_page cmake subdirectory)
+take_block(install_page cmake installed)
+take_block(install_page sh install)
+take_block(install_page sh plain)
+file(COPY "${root}/examples/01_first_batch.cpp" DESTINATION "${work}")
+file(RENAME "${work}/01_first_batch.cpp" "${work}/my_program.cpp")
 
 set(ENV{PREFIX} "${work}/prefix")
 set(ENV{CMAKE_GENERATOR} "${generator}")
@@ -79,19 +83,37 @@ foreach(way IN ITEMS fetched subdirectory installed)
   list(APPEND results "${output}")
 endforeach()
 
-string(REPLACE "g++ " "'${compiler}' " plain "${plain}")
-string(REPLACE "-I penstock/include" "-I penstock/include -isystem '${boost}'" plain "${plain}")
-string(REPLACE "-isystem '/usr/include'" "" plain "${plain}")
+# The commands of a page for a shell, with this compiler; unoptimised takes half the time.
+function(as_here commands variable)
+  string(REPLACE "g++ " "'${compiler}' " commands "${commands}")
+  string(REPLACE " -O2 " " -O0 -isystem '${boost}' " commands "${commands}")
+  string(REPLACE "-isystem '/usr/include'" "" commands "${commands}")
+  set(${variable} "${commands}" PARENT_SCOPE)
+endfunction()
+
+as_here("${plain}" plain)
 run("${work}" sh -c "${plain}")
 run("${work}" ./my_program)
 list(APPEND results "${output}")
 
-list(GET results 0 first)
-if(NOT first MATCHES "^[0-9]+\n$")
-  message(FATAL_ERROR "the README's program prints '${first}'")
+# "Try it": a clone, commands, and behind "# " what they print.
+string(REGEX REPLACE "^git clone [^\n]* && cd penstock\n" "" commands "${try}")
+if(commands STREQUAL try)
+  message(FATAL_ERROR "README.md: the first command of the first block is no git clone: ${try}")
 endif()
+string(REGEX MATCHALL "\n# [^\n]*" expected "${commands}")
+list(JOIN expected "" expected)
+string(REGEX REPLACE "\n# ([^\n]*)" "\\1\n" expected "${expected}")
+string(REGEX REPLACE "\n# [^\n]*" "" commands "${commands}")
+as_here("${commands}" commands)
+run("${work}/penstock" sh -c "${commands}")
+if(NOT output STREQUAL expected)
+  message(FATAL_ERROR "README.md says that its commands print\n${expected}they print\n${output}")
+endif()
+list(APPEND results "${output}")
+
 list(REMOVE_DUPLICATES results)
 list(LENGTH results count)
 if(NOT count EQUAL 1)
-  message(FATAL_ERROR "the four ways differ: ${results}")
+  message(FATAL_ERROR "the ways differ: ${results}")
 endif()

@@ -38,7 +38,10 @@ class gated_device {
   void fail_copy(std::uint64_t k) const { state_->copy_fails.store(k); }
 
   [[nodiscard]] stream_type make_stream() const { return host_.make_stream(); }
-  [[nodiscard]] event_type make_event() const { return host_.make_event(); }
+  [[nodiscard]] event_type make_event(
+      penstock::event_wait waits = penstock::event_wait::by_host) const {
+    return host_.make_event(waits);
+  }
   [[nodiscard]] stream_ref inline_stream() const { return host_.inline_stream(); }
   void require_usable(stream_ref stream) const { host_.require_usable(stream); }
   void record(event_type& event, stream_ref stream) const {
@@ -79,7 +82,7 @@ class gated_device {
   static constexpr std::uint64_t never = std::numeric_limits<std::uint64_t>::max();
 
   struct shared {
-    penstock::sequence gate;
+    penstock::detail::waitable_counter gate;
     std::atomic<std::size_t> copies{0};
     std::atomic<std::size_t> copied_bytes{0};
     std::atomic<std::uint64_t> record_fails{never};

@@ -9,17 +9,17 @@
 #include <vector>
 
 #include <penstock/data/dataset.hpp>
-#include <penstock/threads/sequence.hpp>
+#include <penstock/threads/detail/waitable_counter.hpp>
 
 /// A dataset of which some samples hang until `release` is called. `gone` moves when the last copy is
 /// destroyed, which may be on a thread that a loader has let go.
 struct hanging {
   using record_type = penstock::record<penstock::field<"label", std::uint64_t>>;
 
-  struct outside {            // shared with the test
-    penstock::sequence hung;  // moves with every read that begins to hang
-    penstock::sequence gone;
-    penstock::sequence gate{1};  // 1 holds
+  struct outside {                            // shared with the test
+    penstock::detail::waitable_counter hung;  // moves with every read that begins to hang
+    penstock::detail::waitable_counter gone;
+    penstock::detail::waitable_counter gate{1};  // 1 holds
     std::atomic<std::uint64_t> reads{0};
 
     void release() { gate.store(0); }

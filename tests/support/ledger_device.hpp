@@ -29,7 +29,10 @@ class ledger_device {
   [[nodiscard]] std::size_t asked() const { return ledger_->asked; }
 
   [[nodiscard]] stream_type make_stream() const { return host_.make_stream(); }
-  [[nodiscard]] event_type make_event() const { return host_.make_event(); }
+  [[nodiscard]] event_type make_event(
+      penstock::event_wait waits = penstock::event_wait::by_host) const {
+    return host_.make_event(waits);
+  }
   [[nodiscard]] stream_ref inline_stream() const { return host_.inline_stream(); }
   void require_usable(stream_ref stream) const { host_.require_usable(stream); }
   void record(event_type& event, stream_ref stream) const { host_.record(event, stream); }

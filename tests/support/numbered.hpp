@@ -8,7 +8,7 @@
 #include <vector>
 
 #include <penstock/data/dataset.hpp>
-#include <penstock/threads/sequence.hpp>
+#include <penstock/threads/detail/waitable_counter.hpp>
 
 /// The exception of a sample that `numbered` was told to fail on.
 class bad_sample : public std::runtime_error {
@@ -31,8 +31,8 @@ struct numbered {
     std::atomic<std::uint64_t> bad{none};
     std::atomic<std::uint64_t> reads{0};
     std::atomic<std::uint64_t> running{0};
-    penstock::sequence arrived;  // moves with every read that begins
-    penstock::sequence gate;     // 1 holds every read
+    penstock::detail::waitable_counter arrived;  // moves with every read that begins
+    penstock::detail::waitable_counter gate;     // 1 holds every read
   };
   std::shared_ptr<shared> state = std::make_shared<shared>();
 

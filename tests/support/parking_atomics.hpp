@@ -8,7 +8,7 @@
 #include <thread>
 #include <utility>
 
-#include <penstock/threads/sequence.hpp>
+#include <penstock/threads/detail/atomics.hpp>
 
 /// Atomics that stop a thread inside a lock-free call: `parked_thread` has it stand before a step
 /// of its choice until it may go on, as if it had lost its core there.
@@ -74,9 +74,9 @@ struct parking_atomics {
 
   using word = atomic<std::uint32_t>;
 
-  static void pause() noexcept { penstock::std_atomics::pause(); }
-  static void yield() noexcept { penstock::std_atomics::yield(); }
-  static void fence() noexcept { penstock::std_atomics::fence(); }
+  static void pause() noexcept { penstock::detail::std_atomics::pause(); }
+  static void yield() noexcept { penstock::detail::std_atomics::yield(); }
+  static void fence() noexcept { penstock::detail::std_atomics::fence(); }
 };
 
 /// A thread that runs `call` and stops before its `step`th step on an atomic. The destructor lets

@@ -8,9 +8,10 @@
 #include <mutex>
 #include <thread>
 
-#include <penstock/threads/sequence.hpp>
+#include <penstock/threads/detail/atomics.hpp>
+#include <penstock/threads/detail/waitable_counter.hpp>
 
-/// Atomics for `basic_sequence` and what is built on it, that show how a thread waits: who counts as
+/// Atomics for `basic_waitable_counter` and what is built on it, that show how a thread waits: who counts as
 /// asleep in `sleeps` is asleep, and only a wake-up ends it. One test at a time; `reset` it first.
 struct sleepy_atomics {
   static inline std::atomic<std::uint32_t> pauses{0};
@@ -56,7 +57,7 @@ struct sleepy_atomics {
     ++yields;
     std::this_thread::yield();
   }
-  static void fence() noexcept { penstock::std_atomics::fence(); }
+  static void fence() noexcept { penstock::detail::std_atomics::fence(); }
   static void reset() {
     pauses = 0;
     yields = 0;

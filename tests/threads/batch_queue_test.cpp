@@ -30,7 +30,7 @@ static_assert(!ps::queue_ticket<std::string>);
 static_assert(!ps::queue_ticket<std::unique_ptr<int>>);
 static_assert(!ps::queue_ticket<std::array<char, 65>>);
 static_assert(!std::is_move_constructible_v<ps::batch_queue<int>>);
-static_assert(alignof(ps::batch_queue<int>) == ps::cache_line);
+static_assert(alignof(ps::batch_queue<int>) == ps::detail::cache_line);
 
 template <class Threads = ps::many_producers_many_consumers>
 using queue_of_sleepers = ps::batch_queue<int, Threads, sleepy_atomics>;

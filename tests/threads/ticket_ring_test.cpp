@@ -51,7 +51,7 @@ struct ticket_ring_access {
 namespace {
 
 static_assert(!std::is_move_constructible_v<ps::ticket_ring<int>>);
-static_assert(alignof(ps::ticket_ring<int>) == ps::cache_line);
+static_assert(alignof(ps::ticket_ring<int>) == ps::detail::cache_line);
 
 using ring = ps::ticket_ring<std::uint64_t, parking_atomics>;
 

@@ -19,7 +19,7 @@
 #include <type_traits>
 #include <utility>
 
-#include <penstock/threads/sequence.hpp>
+#include <penstock/threads/detail/waitable_counter.hpp>
 
 #include "support/catch.hpp"
 
@@ -30,10 +30,10 @@ namespace {
 /// What the workers of a test share.
 struct shared {
   std::array<std::atomic<int>, 8> runs{};
-  ps::sequence begun;   // moves with every worker that begins
-  ps::sequence signal;  // what work blocks on; `wake` moves it
-  ps::sequence hung;    // what work hangs on, whatever is asked for
-  ps::sequence gone;    // moves with a pool that is destroyed
+  ps::detail::waitable_counter begun;   // moves with every worker that begins
+  ps::detail::waitable_counter signal;  // what work blocks on; `wake` moves it
+  ps::detail::waitable_counter hung;    // what work hangs on, whatever is asked for
+  ps::detail::waitable_counter gone;    // moves with a pool that is destroyed
   std::atomic<int> wakes{0};
   std::atomic<int> ended{0};
 };
@@ -63,7 +63,7 @@ struct block_until_stopped {
 
 static_assert(!std::is_move_constructible_v<ps::worker_pool<block_until_stopped, wake>>);
 
-void wait_for(const ps::sequence& begun, std::uint32_t count) {
+void wait_for(const ps::detail::waitable_counter& begun, std::uint32_t count) {
   begun.wait([count](std::uint32_t now) { return now >= count; });
 }
 
@@ -117,7 +117,7 @@ TEST_CASE("stopping a pool waits for its work and may be done again", "[load]") 
 
 TEST_CASE("a stop request does not wait, and comes from any thread", "[load]") {
   shared state;
-  ps::sequence gate;
+  ps::detail::waitable_counter gate;
   ps::worker_pool pool{1,
                        [&](const std::stop_token& stop, std::size_t) {
                          state.begun.advance();

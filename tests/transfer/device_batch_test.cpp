@@ -14,7 +14,7 @@
 #include <vector>
 
 #include <penstock/memory/detail/last_owner.hpp>
-#include <penstock/threads/sequence.hpp>
+#include <penstock/threads/detail/waitable_counter.hpp>
 
 #include "support/catch.hpp"
 #include "support/gated_device.hpp"
@@ -33,7 +33,8 @@ struct watched_device : gated_device {
     std::function<void()> on_record;
     std::atomic<int> frees{0};
     std::atomic<int> events{0};
-    ps::sequence reached;  // moves when a thread is about to block, has freed, or says so
+    ps::detail::waitable_counter
+        reached;  // moves when a thread is about to block, has freed, or says so
   };
   std::shared_ptr<watch> seen = std::make_shared<watch>();
 
@@ -50,9 +51,9 @@ struct watched_device : gated_device {
     gated_device::synchronize(event);
   }
 
-  [[nodiscard]] event_type make_event() const {
+  [[nodiscard]] event_type make_event(ps::event_wait waits) const {
     ++seen->events;
-    return gated_device::make_event();
+    return gated_device::make_event(waits);
   }
   void record(event_type& event, stream_ref stream) const {
     if (seen->on_record) seen->on_record();
@@ -104,7 +105,7 @@ lease hand_out(const std::shared_ptr<ring>& slots, std::size_t slot, ps::cpu_str
 
 std::uint32_t first_number(const lease& batch) { return ps::get<"b">(batch)(0); }
 
-void block_on(const ps::sequence& gate) {
+void block_on(const ps::detail::waitable_counter& gate) {
   gate.wait([](std::uint32_t open) { return open != 0; });
 }
 
@@ -228,7 +229,7 @@ TEST_CASE(
   const watched_device device;
   const auto slots = make_ring(device, 1);
   auto stream = device.make_stream();
-  ps::sequence gate;
+  ps::detail::waitable_counter gate;
   std::uint32_t seen = 0;
   host_memory one{1};
   host_memory two{2};
@@ -294,7 +295,7 @@ TEST_CASE("a lease used on a second stream: that one waits for the copy, and the
   const auto slots = make_ring(device, 1);
   auto stream = device.make_stream();
   auto second = device.make_stream();
-  ps::sequence gate;
+  ps::detail::waitable_counter gate;
   std::atomic<bool> ran{false};
   std::uint32_t seen = 0;
   host_memory one{1};
@@ -325,7 +326,7 @@ TEST_CASE("a second stream counts for the lease that named it and no later one",
   const watched_device device;
   const auto slots = make_ring(device, 1);
   auto second = device.make_stream();
-  ps::sequence gate;
+  ps::detail::waitable_counter gate;
   host_memory from{1};
   slots->copy_in(0, from);
   {
@@ -357,7 +358,7 @@ TEST_CASE("several more streams may use a lease, their events are made once", "[
   }
   CHECK(device.seen->events == events + 2);
   slots->copy_in(0, from);
-  ps::sequence gate;
+  ps::detail::waitable_counter gate;
   {
     auto batch = hand_out(slots, 0, device.inline_stream());
     batch.also_used_on(second);
@@ -534,7 +535,7 @@ TEST_CASE("device memory is freed only after the copies into it and the work on 
   auto slots = make_ring(device, 1);
   auto stream = device.make_stream();
   auto second = device.make_stream();
-  ps::sequence gate;
+  ps::detail::waitable_counter gate;
   host_memory from{1};
   if (kind == 0) device.hold_copies();
   slots->copy_in(0, from);

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include <penstock/load/loader.hpp>
-#include <penstock/threads/sequence.hpp>
+#include <penstock/threads/detail/waitable_counter.hpp>
 #include <penstock/transfer/transfer.hpp>
 
 #include "support/catch.hpp"
@@ -48,7 +48,7 @@ struct gated_transform {
   using record_type = made;
 
   struct shared {
-    ps::sequence gate;  // 1 holds the work
+    ps::detail::waitable_counter gate;  // 1 holds the work
     std::atomic<std::size_t> runs{0};
     std::atomic<std::size_t> calls{0};
     std::size_t fails = ~std::size_t{0};
@@ -99,8 +99,8 @@ TEST_CASE("a feed with a transform hands out what the transform makes", "[transf
   gated_transform transform;
   ps::transfer feed{loader, stream, transform, {.depth = depth}};
   static_assert(std::is_same_v<decltype(feed)::record_type, made>);
-  // 10 x 8 doubles and 10 labels of 8 bytes a slot; once as it travels: 10 x 8 floats and the labels.
-  CHECK(feed.device_bytes() == depth * (768 + 256) + (512 + 256));
+  // 10 x 8 doubles and 10 labels of 8 bytes a slot; twice as it travels: 10 x 8 floats and the labels.
+  CHECK(feed.device_bytes() == depth * (768 + 256) + 2 * (512 + 256));
   std::size_t right = 0;
   std::uint64_t next = 0;
   for (auto& batch : feed.epochs(0, 2)) {
@@ -155,7 +155,8 @@ TEST_CASE("work on a batch waits for its transform, and the caller does not", "[
   CHECK(right);
 }
 
-TEST_CASE("a batch is not copied over the one that its transform has yet to read", "[transfer]") {
+TEST_CASE("the next batch is copied while one is transformed, and the one after it is not",
+          "[transfer]") {
   const gated_device device;
   const numbered data{100};
   auto stream = device.make_stream();
@@ -173,18 +174,40 @@ TEST_CASE("a batch is not copied over the one that its transform has yet to read
   auto it = range.begin();
   look(*it);
   wait_until_all_read(data, 30);
-  look(*++it);  // the copies of batches 1 and 2 are queued behind the held transform of batch 0
-  while (device.copies() < 1) std::this_thread::yield();
+  look(*++it);  // the copies of batches 1 and 2 are queued, the transform of batch 0 is held
+  while (device.copies() < 2) std::this_thread::yield();  // a hang if batch 1 waited for it
+  CHECK(transform.state->runs == 0);
+  // Batch 2 would overwrite what the transform of batch 0 has yet to read.
   std::atomic<bool> copied{false};
   for (int turn = 0; turn < 1000 && !copied; ++turn) {
     std::this_thread::yield();
-    copied = device.copies() > 1;
+    copied = device.copies() > 2;
   }
   CHECK_FALSE(copied);
   transform.open();
   for (++it; it != range.end(); ++it) look(*it);
   device.synchronize(ps::cpu_stream_ref{stream});
   CHECK(right == 10);
+}
+
+TEST_CASE("a transform waits for the copy of its batch", "[transfer]") {
+  const gated_device device;
+  auto stream = device.make_stream();
+  ps::loader loader{numbered{100}, ps::sequential{}, device, ten_each(1)};
+  gated_transform transform;
+  ps::transfer feed{loader, stream, transform, {.depth = 2}};
+  device.hold_copies();
+  auto range = feed.epoch(0);
+  auto it = range.begin();
+  bool transformed = false;
+  for (int turn = 0; turn < 1000 && !transformed; ++turn) {
+    std::this_thread::yield();
+    transformed = transform.state->runs > 0;
+  }
+  CHECK_FALSE(transformed);
+  device.open_copies();
+  device.synchronize(ps::cpu_stream_ref{stream});
+  CHECK(is_made_of(std::as_const(*it).view(), 0, 0));
 }
 
 TEST_CASE("the next copy runs under the work on the slot, and its transform waits for that work",
@@ -195,7 +218,7 @@ TEST_CASE("the next copy runs under the work on the slot, and its transform wait
   ps::loader loader{data, ps::sequential{}, device, ten_each(1)};
   gated_transform transform;
   ps::transfer feed{loader, stream, transform, {.depth = 1}};
-  ps::sequence step;
+  ps::detail::waitable_counter step;
   auto range = feed.epoch(0);
   auto it = range.begin();
   bool right = false;
@@ -264,7 +287,7 @@ TEST_CASE("what a transform has queued before it throws has run before the error
   const gated_device device;
   ps::loader loader{numbered{20}, ps::sequential{}, device, ten_each(0)};
   auto stream = device.make_stream();
-  ps::sequence gate;
+  ps::detail::waitable_counter gate;
   const auto bad = [&gate](auto, auto, ps::cpu_stream_ref on) {
     on.launch([&gate] { gate.wait([](std::uint32_t open) { return open != 0; }); });
     throw std::domain_error("behind what it has queued");
@@ -339,7 +362,7 @@ TEST_CASE("transform, views and memory live until the work of the transform is d
       (void)range.begin();
     }
     CHECK(transform.state->runs == 0);
-    CHECK(device.device_bytes() == 2 * (768 + 256) + (512 + 256));
+    CHECK(device.device_bytes() == 2 * (768 + 256) + 2 * (512 + 256));
     // Leaving waits for the held work; under ASan too early an end would show.
     opener = std::thread{[&] { transform.open(); }};
   }

@@ -76,7 +76,7 @@ TEST_CASE("with a transform what arrives and what comes out count", "[transfer]"
   auto stream = device.make_stream();
   ps::loader loader{numbered{100}, ps::sequential{}, device, options};
   const ps::transfer feed{loader, stream, transform, {.depth = 4}};
-  CHECK(need.staging_bytes == slot_bytes);
+  CHECK(need.staging_bytes == 2 * slot_bytes);
   CHECK(need.device_slot_bytes == 256 + 8192);  // 10 labels; 10 x 100 doubles
   CHECK(need.device_bytes == 4 * need.device_slot_bytes + need.staging_bytes);
   CHECK(device.device_bytes() == need.device_bytes);

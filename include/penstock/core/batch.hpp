@@ -234,8 +234,8 @@ using batch_view = basic_batch_view<Record, std::byte>;
 template <record_type Record>
 using const_batch_view = basic_batch_view<Record, const std::byte>;
 
-/// The field called `Name` of a sample, a batch view or a lease: `get<"image">(batch)`. The same as
-/// `batch.get<"image">()`, without `template` in generic code. A const lease gives views of const.
+/// The field called `Name` of a sample, a batch view or a lease: `get<"image">(batch)`. Short for
+/// `batch.get<"image">()`, and needs no `template` in generic code. A const lease gives views of const.
 template <name Name, class Batch>
   requires requires { typename std::remove_cvref_t<Batch>::record_type; }
 [[nodiscard]] decltype(auto) get(Batch&& batch) noexcept { return batch.template get<Name>(); }

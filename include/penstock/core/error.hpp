@@ -50,14 +50,14 @@ class [[gnu::visibility("default")]] layout_error : public error {
   using error::error;
 };
 
-/// A dataset has another size at the begin of an epoch than at the construction of its loader,
+/// A dataset has another size at the start of an epoch than at the construction of its loader,
 /// which has planned its epochs, and its state, by the first one.
 class [[gnu::visibility("default")]] dataset_changed : public error {
  public:
   dataset_changed(std::uint64_t planned, std::uint64_t found, std::uint64_t epoch)
       : error("dataset_changed: the dataset had " + std::to_string(planned) +
               " samples when its loader was made, and has " + std::to_string(found) +
-              " at the begin of epoch " + std::to_string(epoch) +
+              " at the start of epoch " + std::to_string(epoch) +
               ": keep it as it is while a loader uses it, and make a new loader for new data"),
         planned_(planned),
         found_(found) {}
@@ -71,7 +71,7 @@ class [[gnu::visibility("default")]] dataset_changed : public error {
   std::uint64_t found_;
 };
 
-/// A sample index at or behind the end of a dataset.
+/// A sample index that is not below the size of its dataset.
 class [[gnu::visibility("default")]] index_error : public error {
  public:
   index_error(std::string_view where, std::uint64_t index, std::uint64_t size)
@@ -79,7 +79,7 @@ class [[gnu::visibility("default")]] index_error : public error {
               " is out of range, the size is " + std::to_string(size)),
         index_(index),
         size_(size) {}
-  /// The same in words of the caller's.
+  /// An index error in the caller's own words.
   index_error(std::uint64_t index, std::uint64_t size, const std::string& message)
       : error(message), index_(index), size_(size) {}
   /// The index that was asked for.
@@ -153,9 +153,9 @@ struct failure {
   std::uint64_t sample = 0;
   /// False where only the run of samples is known: `position` and `sample` are the run's first.
   bool exact = true;
-  /// That sample at the bottom of the pipeline; nothing in other stages than "read".
+  /// The sample at the bottom of the pipeline; `std::nullopt` in stages other than "read".
   std::optional<sample_origin> origin = std::nullopt;
-  /// Why a sample that was to be skipped or substituted was not; nothing where it was not to be.
+  /// Why a sample that was to be skipped or substituted was not; else `std::nullopt`.
   std::optional<passed_limit> reason = std::nullopt;
 
   /// One line for a log: "stage read, epoch 1, batch 7, sample 4711 (position 3 of the batch)", and
@@ -166,7 +166,7 @@ struct failure {
                        ", batch " + std::to_string(batch);
     if (stage == "order") return text;
     text += ", sample " + std::to_string(sample) + " (position " + std::to_string(position) +
-            " of the batch" + (exact ? ")" : " or behind it)");
+            " of the batch" + (exact ? ")" : " or after it)");
     if (origin && *origin != sample_origin{sample, 0}) {
       text += ", " + std::to_string(origin->index) + " in " +
               (origin->part == 0 ? "the dataset" : "part " + std::to_string(origin->part)) +

@@ -53,7 +53,7 @@ class extents {
   PENSTOCK_HOST_DEVICE constexpr extents(Sizes... sizes) noexcept  // NOLINT: implicit by intent
       : dynamic_{{static_cast<std::size_t>(sizes)...}} {}
 
-  /// The length of dimension `dimension` (0 is the outermost one); 1 at and behind the rank.
+  /// The length of dimension `dimension` (0 is the outermost one); 1 for `dimension >= rank`.
   [[nodiscard]] PENSTOCK_HOST_DEVICE constexpr std::size_t operator[](
       std::size_t dimension) const noexcept {
     if constexpr (rank == 0) {

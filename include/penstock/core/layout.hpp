@@ -15,14 +15,14 @@ inline namespace PENSTOCK_ABI {
 
 /// Where the fields of a batch lie in its slab.
 ///
-/// One contiguous slab holds the whole batch: field after field in the record's order, each with all
-/// its samples one behind the other, each starting at a multiple of 256 bytes (the alignment of
+/// One contiguous slab holds the whole batch: field after field in the record's order, each with its
+/// samples stored contiguously, each starting at a multiple of 256 bytes (the alignment of
 /// `cudaMalloc`, enough for any vector load). A shorter batch keeps the offsets.
 template <record_type Record>
 class batch_layout {
  public:
   using record_type = Record;
-  /// Each field begins at a multiple of this many bytes.
+  /// Each field starts at a multiple of this many bytes.
   static constexpr std::size_t alignment = 256;
   /// How many fields there are.
   static constexpr std::size_t field_count = Record::size;
@@ -39,7 +39,7 @@ class batch_layout {
   /// The bytes of the slab, a multiple of 256.
   [[nodiscard]] constexpr std::size_t bytes() const noexcept { return bytes_; }
 
-  /// The bytes from the slab's begin to the end of the last field when it holds `samples` samples:
+  /// The bytes from the slab's start to the end of the last field when it holds `samples` samples:
   /// what one copy has to move.
   [[nodiscard]] constexpr std::size_t used_bytes(std::size_t samples) const noexcept {
     return offsets_[field_count - 1] + samples * sample_bytes<field_count - 1>();
@@ -97,7 +97,7 @@ class batch_layout {
     for (std::size_t d = 0; d != field::extents_type::rank; ++d)
       text += " x " + std::to_string(lengths[d]);
     refuse<Index>(text + " x " + std::to_string(sizeof(typename field::value_type)) +
-                  " bytes, behind the " + std::to_string(end) +
+                  " bytes, after the " + std::to_string(end) +
                   " bytes of other fields, are more than an address can count: lower batch_size or "
                   "the extents");
   }

@@ -44,7 +44,7 @@ struct name {
   constexpr name(std::uint64_t w0, std::uint64_t w1, std::uint64_t w2, std::uint64_t w3) noexcept
       : word0(w0), word1(w1), word2(w2), word3(w3) {}
 
-  /// The i-th character, 0 behind the end.
+  /// The i-th character, 0 past the end.
   [[nodiscard]] constexpr char operator[](std::size_t i) const noexcept {
     const std::uint64_t words[4] = {word0, word1, word2, word3};
     return static_cast<char>(static_cast<unsigned char>((words[i / 8] >> (8 * (i % 8))) & 0xffU));

@@ -34,7 +34,7 @@ struct inner_view<T, extents<First, Rest...>> {
 
 }  // namespace detail
 
-/// A dense array in row-major order that somebody else owns: a pointer and the extents.
+/// A dense array in row-major order, not owned: a pointer and the extents.
 ///
 /// Cheap to copy, usable in kernels (all but `flat()`). Constness is that of `T`, as with
 /// `std::span`. A view of a batch has the batch as its outermost, dynamic dimension.

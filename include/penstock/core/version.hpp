@@ -23,8 +23,9 @@
 #include "penstock needs std::stop_token"
 #endif
 
-/// 1 in a build that checks how leases and views are used, see `core/checked.hpp`; 0 unless defined
-/// before, the same for the whole program. The CMake option `PENSTOCK_CHECKED` defines it.
+/// 1 in a build that checks how leases and views are used, see docs/checked.md; 0 unless defined
+/// before, the same for the whole program. The CMake target defines it in Debug builds, unless the
+/// option `PENSTOCK_CHECKED` is OFF.
 #ifndef PENSTOCK_CHECKED
 #define PENSTOCK_CHECKED 0
 #endif

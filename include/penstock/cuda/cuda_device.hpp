@@ -62,7 +62,9 @@ class cuda_device {
   friend bool operator==(const cuda_device&, const cuda_device&) noexcept = default;
 
   [[nodiscard]] stream_type make_stream() const { return cuda_stream{ordinal_}; }
-  [[nodiscard]] event_type make_event() const { return cuda_event{ordinal_}; }
+  [[nodiscard]] event_type make_event(event_wait waits = event_wait::by_host) const {
+    return cuda_event{ordinal_, waits};
+  }
 
   /// Throws `stream_of_another_device`; `capture_in_progress` for a stream that a graph is being
   /// captured from, where events would become part of the graph and order nothing here; and
@@ -86,6 +88,12 @@ class cuda_device {
             ": give each device a loader, a transfer and a stream of its own");
   }
 
+  /// The same for a stream that was usable: throws `capture_in_progress`. Whose it is does not change.
+  void require_still_usable(stream_ref stream) const {
+    const default_scope current{*this, stream};
+    require_not_captured(stream);
+  }
+
   void record(event_type& event, stream_ref stream) const {
     const detail::stream_scope current{ordinal_, stream};
     detail::cuda_call("cudaEventRecord",
@@ -98,7 +106,7 @@ class cuda_device {
                       [&] { return cudaStreamWaitEvent(stream.get(), event.get(), 0); });
   }
 
-  /// Blocks until the event is complete; the thread sleeps.
+  /// Blocks until the event is complete; the thread sleeps where the event was made for that.
   void synchronize(const event_type& event) const {
     const detail::scoped_context context{ordinal_};
     const detail::scoped_relaxed_capture relaxed;
@@ -213,7 +221,7 @@ class cuda_device {
     }
 #endif
     // An event can be recorded only on a stream of its own device.
-    const cuda_event probe{ordinal_};
+    const cuda_event probe{ordinal_, event_wait::by_streams};
     detail::require_nothing_pending("cudaEventRecord");
     const cudaError_t code =
         detail::cuda_try([&] { return cudaEventRecord(probe.get(), stream.get()); });

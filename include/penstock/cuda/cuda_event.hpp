@@ -10,6 +10,7 @@
 #include <penstock/cuda/detail/cuda_call.hpp>
 #include <penstock/cuda/detail/cuda_context.hpp>
 #include <penstock/cuda/detail/unique_handle.hpp>
+#include <penstock/device/device.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
@@ -49,14 +50,17 @@ struct event_handle {
 
 }  // namespace detail
 
-/// Owns a CUDA event without timing, on which a waiting thread sleeps instead of spinning. Move-only.
-/// Destroying it while a stream still waits for it, or it for a stream, is allowed.
+/// Owns a CUDA event without timing. Move-only. Destroying it while a stream still waits for it, or it
+/// for a stream, is allowed.
 class cuda_event : public detail::unique_handle<detail::event_handle> {
  public:
   /// No event: only to be assigned to.
   cuda_event() = default;
-  /// An event of the device. Throws what `cuda_error` and its children say.
-  explicit cuda_event(int ordinal) : unique_handle(made(ordinal), ordinal) {}
+  /// An event of this device. A thread that waits for it sleeps, or spins where it is for streams
+  /// alone: when an event that threads sleep on is recorded, the driver has to be told by an interrupt
+  /// once the GPU gets there. Throws what `cuda_error` and its children say.
+  explicit cuda_event(int ordinal, event_wait waits = event_wait::by_host)
+      : unique_handle(made(ordinal, waits), ordinal) {}
 
   /// Takes ownership of an event that exists, of the thread's current device.
   [[nodiscard]] static cuda_event from_native_handle(cudaEvent_t handle) noexcept {
@@ -68,12 +72,13 @@ class cuda_event : public detail::unique_handle<detail::event_handle> {
  private:
   cuda_event(cudaEvent_t handle, int ordinal) noexcept : unique_handle(handle, ordinal) {}
 
-  [[nodiscard]] static cudaEvent_t made(int ordinal) {
+  [[nodiscard]] static cudaEvent_t made(int ordinal, event_wait waits) {
+    const unsigned sleeps = waits == event_wait::by_host ? cudaEventBlockingSync : 0U;
     const detail::scoped_device current{ordinal};
     const detail::scoped_relaxed_capture relaxed;
     cudaEvent_t handle = nullptr;
     detail::cuda_call("cudaEventCreateWithFlags", [&] {
-      return cudaEventCreateWithFlags(&handle, cudaEventDisableTiming | cudaEventBlockingSync);
+      return cudaEventCreateWithFlags(&handle, cudaEventDisableTiming | sleeps);
     });
     return handle;
   }

@@ -12,10 +12,10 @@
 
 #include <penstock/core/batch.hpp>
 #include <penstock/core/record.hpp>
-#include <penstock/cuda/detail/cuda_call.hpp>
-#include <penstock/cuda/detail/cuda_context.hpp>
 #include <penstock/cuda/cuda_device.hpp>
 #include <penstock/cuda/cuda_stream.hpp>
+#include <penstock/cuda/detail/cuda_call.hpp>
+#include <penstock/cuda/detail/cuda_context.hpp>
 #include <penstock/cuda/detail/transform_kernel.cuh>
 
 namespace penstock {
@@ -211,8 +211,8 @@ class field_transform {
   functions functions_;
 };
 
-/// A transform of a `transfer` that runs functions on the device, element by element, on the copy
-/// stream behind the copy: one function for each field named, in that order. The other fields are
+/// A transform of a `transfer` that runs functions on the device, element by element, after the copy
+/// and under the next one: one function for each field named, in that order. The other fields are
 /// copied in the same launch.
 ///
 ///     struct to_float { __device__ float operator()(std::uint8_t x) const { return x / 255.0F; } };

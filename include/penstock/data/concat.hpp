@@ -35,7 +35,7 @@ class [[gnu::visibility("default")]] concat_mismatch : public error {
   std::size_t part_;
 };
 
-/// Several datasets one behind the other, see `concat`.
+/// Several datasets, one after another; see `concat`.
 template <dataset... Parts>
   requires(sizeof...(Parts) > 0)
 class concat_dataset {
@@ -196,14 +196,14 @@ class concat_dataset {
       bases_{};  // the same for the datasets at the bottom
 };
 
-/// The samples of several datasets, one behind the other: `concat(train, extra) | map(f)`. All have
+/// The samples of several datasets, one after another: `concat(train, extra) | map(f)`. All have
 /// the same record; throws `concat_mismatch` if their dynamic extents differ. Lvalues are referred
 /// to and must outlive the result, rvalues are moved in.
 template <class... Parts>
   requires(sizeof...(Parts) > 0)
 [[nodiscard]] auto concat(Parts&&... parts) {
   (detail::require_dataset<std::remove_cvref_t<Parts>>(), ...);
-  // One sentence and not a page of unmet constraints behind it.
+  // One sentence, and no page of unmet constraints after it.
   if constexpr ((dataset<std::remove_cvref_t<Parts>> && ...)) {
     return concat_dataset<stored_dataset_t<Parts>...>{
         stored_dataset_t<Parts>(std::forward<Parts>(parts))...};

@@ -53,7 +53,7 @@ class run_context {
     return part;
   }
 
-  /// The same with the first `used` bytes of the scratch memory taken.
+  /// This context without the first `used` bytes of the scratch memory.
   [[nodiscard]] run_context below(std::size_t used) const noexcept {
     run_context inner = *this;
     inner.scratch_ = scratch_.subspan(used);
@@ -156,12 +156,12 @@ concept has_scratch = requires(const D& d) {
 ///   arrays), so that `map` needs no copy of it; valid while the dataset is neither moved nor changed;
 /// - `prefetch(index) noexcept`: a hint that the sample will be read soon.
 ///
-/// An adaptor of one's own says what its samples are in the datasets below, for failures and
+/// An adaptor of your own says what its samples are in the datasets below, for failures and
 /// quarantine lists: `sample_origin origin(index) const noexcept` and `std::vector<std::uint64_t>
 /// base_sizes() const`, by `origin_of` and `base_sizes_of` of what it adapts. Without, it is itself
 /// the bottom.
 ///
-/// One that holds pointers into what somebody else owns says `static constexpr bool borrows = true`: a
+/// A dataset that holds pointers into memory of another owner says `static constexpr bool borrows = true`: a
 /// loader's destructor waits for its reads then, also for those beyond `loader_options::timeout`.
 template <class D>
 concept dataset = detail::has_record<D> && detail::has_size<D> &&
@@ -197,16 +197,16 @@ template <class D>
   requires requires { D::stages; }
 inline constexpr std::uint32_t stages_of<D> = D::stages;
 
-/// Whether reading needs what somebody else owns, so that nothing may read once the owner is gone. A
-/// dataset of one's own that holds pointers says `static constexpr bool borrows = true`.
+/// Whether reading needs memory of another owner, so that nothing may read once that owner is gone. A
+/// dataset of your own that holds pointers says `static constexpr bool borrows = true`.
 template <class D>
 inline constexpr bool borrows = false;
 template <class D>
   requires requires { D::borrows; }
 inline constexpr bool borrows<D> = D::borrows;
 
-/// The same of a function in a pipeline: what it holds may be references, so one that holds anything
-/// counts as borrowing unless it says `static constexpr bool borrows = false`.
+/// Whether a function in a pipeline borrows: what it holds may be references, so a function that holds
+/// anything counts as borrowing unless it says `static constexpr bool borrows = false`.
 template <class F>
 inline constexpr bool function_borrows = !std::is_empty_v<F>;
 template <class F>
@@ -295,7 +295,7 @@ void read_run(const D& data, std::span<const std::uint64_t> indices,
   }
 }
 
-/// A dataset that somebody else owns and that outlives this one: what an lvalue becomes in a
+/// A dataset that is not owned and outlives this one: what an lvalue becomes in a
 /// pipeline, as with `std::ranges::ref_view`.
 template <dataset D>
 class dataset_ref {

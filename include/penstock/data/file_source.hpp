@@ -32,7 +32,7 @@ inline std::string hex(std::uint8_t byte) {
 
 }  // namespace detail
 
-/// The content of a file, from its begin to its end: the seam between a file's format and how it is
+/// The content of a file, from start to end: the seam between a file's format and how it is
 /// stored. `read(out)` fills `out`, less only at the end of the content; `available()` is the
 /// number of bytes that are surely still to come, 0 if unknown; both throw `file_error`s. One
 /// thread uses it.
@@ -72,7 +72,7 @@ class file_source {
     return filled;
   }
 
-  /// The bytes behind those read so far; 0 for what is no regular file.
+  /// How many bytes are left to read; 0 for what is no regular file.
   [[nodiscard]] std::uint64_t available() const noexcept {
     struct ::stat status {};
     if (::fstat(descriptor_, &status) != 0 || !S_ISREG(status.st_mode)) return 0;
@@ -143,9 +143,9 @@ template <byte_source Source>
     Source& source, std::uint64_t max_bytes = (std::numeric_limits<std::uint64_t>::max)()) {
   std::vector<std::byte> bytes;
   append_bytes(source, bytes, max_bytes);
-  std::byte behind{};
+  std::byte next{};
   // Also asked for when all has come: only at the end does a compressed file prove to be whole.
-  if (source.read({&behind, 1}) != 0) {
+  if (source.read({&next, 1}) != 0) {
     throw file_format_error(source.path(), max_bytes,
                             "at most " + std::to_string(max_bytes) + " bytes", "more");
   }

@@ -37,7 +37,7 @@ class gzip_source {
       throw file_truncated(this->path(), 0, "a gzip file", "an empty file");
     }
     if (!at_magic()) {
-      throw file_format_error(this->path(), 0, "a gzip file, which begins with 0x1f 0x8b",
+      throw file_format_error(this->path(), 0, "a gzip file, which starts with 0x1f 0x8b",
                               next_bytes() + ": a plain file is opened without penstock::gzip");
     }
     // 15 bits of window; 16 says gzip and nothing else.

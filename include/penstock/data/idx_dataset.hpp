@@ -34,7 +34,7 @@ using digit_record = record<field<"image", std::uint8_t, 28, 28>, field<"label",
 ///     idx_dataset<record<field<"x", float, dyn>>> vectors{"x.idx"};
 ///
 /// A file's first dimension counts the samples, the others are the field's extents; dynamic ones
-/// are taken from the file. A dataset of no samples is allowed here; who draws batches refuses it.
+/// are taken from the file. A dataset of no samples is allowed here; a loader refuses it.
 /// Movable, not copyable. Reading is thread-safe.
 template <penstock::record_type Record = digit_record>
 class idx_dataset {
@@ -48,7 +48,7 @@ class idx_dataset {
     requires(sizeof...(Paths) == Record::size)
   explicit idx_dataset(Paths&&... paths) : idx_dataset(open_file, std::forward<Paths>(paths)...) {}
 
-  /// The same by an opener.
+  /// Reads the files by `opener`, for instance `gzip`.
   template <file_opener Open, std::convertible_to<std::string>... Paths>
     requires(sizeof...(Paths) == Record::size)
   explicit idx_dataset(const Open& open, Paths&&... paths)

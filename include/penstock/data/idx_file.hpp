@@ -113,18 +113,18 @@ class idx_file {
   };
 
   /// Reads the file `path`. Throws `file_unreadable`, `file_truncated`, `file_format_error` for a
-  /// wrong begin or for bytes behind the elements, `dimension_mismatch` for rank 0 and for
+  /// wrong first bytes or for bytes after the elements, `dimension_mismatch` for rank 0 and for
   /// dimensions whose product has no room in 64 bits. Takes no more memory than twice what the file
   /// holds, whatever its header announces.
   explicit idx_file(std::string path) : idx_file(open_file, std::move(path)) {}
 
-  /// The same by an opener: `idx_file{gzip, "train-images-idx3-ubyte.gz"}` throws besides what
+  /// Reads the file by an opener: `idx_file{gzip, "train-images-idx3-ubyte.gz"}` throws besides what
   /// `gzip_source` throws.
   template <file_opener Open>
   idx_file(const Open& open, std::string path)
       : idx_file(open, std::move(path), [](const std::string&, const header&) {}) {}
 
-  /// The same, with `check(path, header)` called before the elements are read: it throws if the
+  /// Reads the file, and calls `check(path, header)` before it reads the elements: `check` throws if the
   /// file is not what it should be.
   template <file_opener Open, std::invocable<const std::string&, const header&> Check>
   idx_file(const Open& open, std::string path, Check check) : path_(std::move(path)) {
@@ -181,7 +181,7 @@ class idx_file {
       if (found == 0) continue;
       const bool packed = i == 0 && found == 0x1f && begin[1] == std::byte{0x8b};
       throw file_format_error(
-          path_, i, "0x00, the begin of an IDX file",
+          path_, i, "0x00, the first byte of an IDX file",
           detail::hex(found) + (packed ? ", a gzip file: open it by penstock::gzip" : ""));
     }
     header_.type = static_cast<idx_type>(begin[2]);
@@ -228,8 +228,8 @@ class idx_file {
                            std::to_string(header_.bytes) + " bytes of elements",
                            "the end of the file after " + std::to_string(filled));
     }
-    std::byte behind{};
-    if (source.read({&behind, 1}) != 0) {
+    std::byte next{};
+    if (source.read({&next, 1}) != 0) {
       throw file_format_error(path_, end, "the end of the file",
                               "more bytes than the dimensions say");
     }

@@ -23,7 +23,7 @@ inline namespace PENSTOCK_ABI {
 
 namespace detail {
 
-// Whether a map function takes the arguments `Args`, and whether it wants a generator behind them.
+// Whether a map function takes the arguments `Args`, and whether it wants a generator after them.
 template <class F, class... Args>
 inline constexpr bool maps_plainly = std::invocable<const F&, Args...>;
 template <class F, class... Args>
@@ -248,7 +248,7 @@ template <record_type Out, class F>
   return {std::forward<F>(function), lengths};
 }
 
-/// The same for a record without dynamic extents.
+/// For a record without dynamic extents.
 template <record_type Out, class F>
 [[nodiscard]] auto map(F&& function) {
   static_assert(!Out::has_dynamic_extents,

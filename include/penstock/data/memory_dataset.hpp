@@ -50,7 +50,7 @@ inline void prefetch_row(const std::byte* row, std::size_t bytes) noexcept {
   constexpr std::size_t line = 64;
   const std::size_t count = (std::min)(bytes, prefetch_bytes);
   for (std::size_t b = 0; b < count; b += line) __builtin_prefetch(row + b);
-  // A row need not begin with a line: its last byte may lie one line further.
+  // A row need not start with a cache line: its last byte may lie one line further.
   if (count > 0) __builtin_prefetch(row + count - 1);
   // GCC takes a function that only prefetches for one without effect and removes the call to it.
   asm volatile("");
@@ -58,7 +58,7 @@ inline void prefetch_row(const std::byte* row, std::size_t bytes) noexcept {
 
 }  // namespace detail
 
-/// A dataset over arrays that exist already: one contiguous array a field, sample behind sample, in
+/// A dataset over arrays that exist already: one contiguous array a field, sample after sample, in
 /// the record's order. Copies nothing and owns nothing: the arrays must outlive it, unchanged.
 ///
 ///     using digit = record<field<"image", std::uint8_t, 28, 28>, field<"label", std::uint8_t>>;
@@ -89,7 +89,7 @@ class memory_dataset {
     (std::make_index_sequence<Record::size>{});
   }
 
-  /// The same for a record without dynamic extents.
+  /// For a record without dynamic extents.
   template <class... Arrays>
     requires(sizeof...(Arrays) == Record::size && !Record::has_dynamic_extents &&
              !(std::is_same_v<std::remove_cvref_t<Arrays>, memory_dataset> || ...))

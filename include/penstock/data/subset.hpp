@@ -23,7 +23,7 @@ inline namespace PENSTOCK_ABI {
 struct index_range {
   /// The first sample that is in.
   std::uint64_t first = 0;
-  /// The first one behind that is not.
+  /// The first index after those of the subset.
   std::uint64_t last = 0;
 
   /// How many samples are in.
@@ -138,7 +138,7 @@ class subset_adaptor : public adaptor<subset_adaptor<Selection>> {
 };
 
 /// The samples of a dataset that `indices` names, in that order: `data | subset({3, 1, 3})`. The
-/// list is moved in. Applied to a dataset it throws `index_error` if an index lies behind the end.
+/// list is moved in. Applied to a dataset it throws `index_error` if an index is out of range.
 [[nodiscard]] inline subset_adaptor<index_list> subset(std::vector<std::uint64_t> indices) {
   return subset_adaptor<index_list>{index_list{std::move(indices)}};
 }

@@ -32,7 +32,8 @@ class cpu_device {
   explicit cpu_device(const cpu_device_options& options) noexcept : options_(options) {}
 
   [[nodiscard]] stream_type make_stream() const { return cpu_stream{options_}; }
-  [[nodiscard]] event_type make_event() const { return {}; }
+  /// One kind of event serves all who wait: a thread sleeps on it.
+  [[nodiscard]] event_type make_event(event_wait = event_wait::by_host) const { return {}; }
 
   /// The stream that is the calling thread itself: what a consumer passes that computes in its loop
   /// body. Waiting for a copy then blocks the thread, and a release is complete at once.
@@ -108,7 +109,7 @@ class cpu_device {
 
   /// Zeroed memory on pages of its own, so that no two slots share one. Throws `out_of_memory`.
   [[nodiscard]] void* allocate(std::size_t bytes) const { return map_pages(bytes, "device"); }
-  /// The same as ordinary host memory of another device's feed.
+  /// Like ordinary host memory of another device's feed.
   [[nodiscard]] void* allocate_pageable(std::size_t bytes) const {
     return map_pages(bytes, "pageable");
   }

@@ -20,7 +20,7 @@ class cpu_stream;
 class cpu_device;
 
 /// A mark in a CPU stream: "all that was given to the stream before". Never recorded: complete.
-/// Used by one thread at a time.
+/// Recorded by one thread while no other uses it; several may wait for it at once.
 class cpu_event {
  public:
   cpu_event() = default;
@@ -149,7 +149,7 @@ class cpu_stream {
 };
 
 inline cpu_stream_ref::cpu_stream_ref(cpu_stream& stream) : queue_(stream.queue_.get()) {
-  if (queue_ != nullptr) return;  // null is the inline stream, which nobody has asked for
+  if (queue_ != nullptr) return;  // null is the inline stream, not asked for yet
   throw std::logic_error("penstock::cpu_stream: it was moved from, and refers to no stream");
 }
 

@@ -11,12 +11,12 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// Memory of a device, or memory that its copy engine can reach, is not to be had.
+/// Device memory, or memory that a copy engine can reach, could not be allocated.
 class [[gnu::visibility("default")]] out_of_memory : public error {
  public:
   out_of_memory(std::string_view kind, std::size_t bytes, std::string_view reason)
       : error(std::string{kind} + " memory: " + std::to_string(bytes) +
-              " bytes are not to be had: " + std::string{reason}),
+              " bytes could not be allocated: " + std::string{reason}),
         bytes_(bytes) {}
   /// How many bytes were asked for.
   [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
@@ -33,6 +33,12 @@ struct pinned_block {
   bool pinned = false;
 };
 
+/// Who waits for an event. A device may make one that threads sleep on dearer to record.
+enum class event_wait {
+  by_streams,  ///< streams alone; a thread that waits for it all the same may spin
+  by_host,     ///< threads too, and they sleep
+};
+
 /// What the flow needs of a device. A device object is a cheap, copyable handle; the names follow
 /// the CUDA runtime, and so do the meanings:
 ///
@@ -42,13 +48,17 @@ struct pinned_block {
 ///   complete. Neither blocks the calling thread, nor does `copy_async`, as long as the device has room
 ///   to queue them;
 /// - `synchronize` blocks the calling thread until an event, or all work of a stream, is complete;
-/// - `require_usable` throws when this device's work can't be ordered by the stream, now or at all;
+///   `make_event` is told who will wait for the event, see `event_wait`;
+/// - `require_usable` throws when this device's work can't be ordered by the stream, now or at all. A
+///   device may also have `require_still_usable`, which looks only for what may have changed since:
+///   it is asked for each batch;
 /// - `allocate` gives device memory aligned to 256 bytes, `allocate_pinned` host memory aligned
 ///   likewise; both throw `out_of_memory`, both are slow and meant for construction;
 /// - `make_current` prepares a thread for work on the device; every thread of the library calls it
 ///   first.
 ///
-/// An event is used by one thread at a time. Streams and devices may be used from several threads.
+/// An event is recorded by one thread while no other uses it; several may wait for it and query it at
+/// once. Streams and devices may be used from several threads.
 /// A stream must outlive the work that was given to it: its destructor waits for it.
 template <class D>
 concept device = std::copyable<D> && std::movable<typename D::stream_type> &&
@@ -56,15 +66,16 @@ concept device = std::copyable<D> && std::movable<typename D::stream_type> &&
                  std::movable<typename D::event_type> && std::copyable<typename D::stream_ref> &&
                  std::convertible_to<typename D::stream_type&, typename D::stream_ref> &&
                  requires(const D& d, typename D::stream_ref stream, typename D::event_type& event,
-                          void* to, const void* from, std::size_t bytes) {
+                          const typename D::event_type& recorded, void* to, const void* from,
+                          std::size_t bytes) {
   { d.make_stream() } -> std::same_as<typename D::stream_type>;
-  { d.make_event() } -> std::same_as<typename D::event_type>;
+  { d.make_event(event_wait::by_streams) } -> std::same_as<typename D::event_type>;
   d.require_usable(stream);
   d.record(event, stream);
-  d.wait(stream, event);
+  d.wait(stream, recorded);
   d.synchronize(stream);
-  d.synchronize(event);
-  { d.is_complete(event) } -> std::same_as<bool>;
+  d.synchronize(recorded);
+  { d.is_complete(recorded) } -> std::same_as<bool>;
   d.copy_async(to, from, bytes, stream);
   { d.allocate(bytes) } -> std::same_as<void*>;
   { d.deallocate(to, bytes) }
@@ -74,6 +85,20 @@ concept device = std::copyable<D> && std::movable<typename D::stream_type> &&
   noexcept;
   d.make_current();
 };
+
+namespace detail {
+
+/// Throws when a stream that has been usable is not any more.
+template <class Device>
+void require_still_usable(const Device& device, typename Device::stream_ref stream) {
+  if constexpr (requires { device.require_still_usable(stream); }) {
+    device.require_still_usable(stream);
+  } else {
+    device.require_usable(stream);
+  }
+}
+
+}  // namespace detail
 
 }  // namespace PENSTOCK_ABI
 }  // namespace penstock

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -15,6 +16,7 @@
 #include <penstock/load/batch_range.hpp>
 #include <penstock/load/detail/engine.hpp>
 #include <penstock/load/detail/host_slots.hpp>
+#include <penstock/load/detail/loader_arguments.hpp>
 #include <penstock/load/footprint.hpp>
 #include <penstock/load/options.hpp>
 #include <penstock/order/sampler.hpp>
@@ -166,6 +168,16 @@ class loader {
     return batches({state.epoch, state.batch}, last_epoch);
   }
 
+  /// @name A loader is no range, its epochs are: calling these does not compile, and says so.
+  /// @{
+  __attribute__((
+      unavailable("penstock: loop over loader.epoch(e) or loader.epochs(first, last)"))) void
+  begin() const;
+  __attribute__((
+      unavailable("penstock: loop over loader.epoch(e) or loader.epochs(first, last)"))) void
+  end() const;
+  /// @}
+
   /// How many batches an epoch has.
   [[nodiscard]] std::uint64_t batches_per_epoch() const noexcept {
     return reads().plan().batches();
@@ -228,10 +240,35 @@ class loader {
 /// An lvalue dataset is referred to, an rvalue is moved in.
 template <class Data, class Sampler, class Device>
 loader(Data&&, const Sampler&, const Device&, loader_options)
-    -> loader<stored_dataset_t<Data>, Sampler, Device>;
-/// The same on the CPU device.
+    -> loader<typename detail::loaded<Data, Sampler, Device>::dataset_type, Sampler, Device>;
+/// Without a device: batches in host memory, by the CPU device.
 template <class Data, class Sampler>
-loader(Data&&, const Sampler&, loader_options) -> loader<stored_dataset_t<Data>, Sampler>;
+loader(Data&&, const Sampler&, loader_options)
+    -> loader<typename detail::loaded<Data, Sampler, cpu_device>::dataset_type, Sampler>;
+
+/// @name For what is no loader's arguments: each says in a sentence what is wrong.
+/// @{
+template <class Data>
+loader(Data&&, loader_options)
+    -> loader<typename detail::loaded_without_sampler<Data>::dataset_type, sequential>;
+template <class Data, class Sampler>
+  requires(!std::convertible_to<Sampler, loader_options>)
+loader(Data&&, const Sampler&)
+->loader<typename detail::loaded_without_options<Data, Sampler>::dataset_type, sequential>;
+template <class Data, class Sampler, class Device>
+  requires(!std::convertible_to<Device, loader_options>)
+loader(Data&&, const Sampler&, const Device&)
+->loader<typename detail::loaded_without_options<Data, Device>::dataset_type, sequential>;
+template <class Data, class Sampler>
+loader(Data&&, loader_options, const Sampler&)
+    -> loader<typename detail::loaded_with_early_options<Data>::dataset_type, sequential>;
+template <class Data, class First, class Second>
+loader(Data&&, loader_options, const First&, const Second&)
+    -> loader<typename detail::loaded_with_early_options<Data>::dataset_type, sequential>;
+template <class Data, class Sampler, class Device>
+loader(Data&&, const Sampler&, loader_options, const Device&)
+    -> loader<typename detail::loaded_with_early_options<Data>::dataset_type, sequential>;
+/// @}
 
 }  // namespace PENSTOCK_ABI
 }  // namespace penstock

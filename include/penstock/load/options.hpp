@@ -24,7 +24,7 @@ inline namespace PENSTOCK_ABI {
 enum class partial_batch {
   keep,  ///< a shorter last batch; DataLoader(drop_last=False)
   drop,  ///< no such batch; DataLoader(drop_last=True)
-  pad,   ///< filled up from the epoch's begin; `valid()` counts the samples that are not filling
+  pad,   ///< filled up from the epoch's start; `valid()` counts the samples that are not filling
 };
 
 /// What a loader does whose slots do not fit into its budget.

@@ -31,8 +31,8 @@ inline std::optional<std::uint64_t> number_in(const std::string& path) {
   return std::nullopt;
 }
 
-/// The number behind `key` in a file of lines "key value".
-inline std::optional<std::uint64_t> number_behind(const std::string& path, const std::string& key) {
+/// The number after `key` in a file of lines "key value".
+inline std::optional<std::uint64_t> number_after(const std::string& path, const std::string& key) {
   std::ifstream file{path};
   for (std::string word; file >> word;) {
     std::uint64_t value = 0;
@@ -41,7 +41,7 @@ inline std::optional<std::uint64_t> number_behind(const std::string& path, const
   return std::nullopt;
 }
 
-/// What is left under the limits of one cgroup and all above it; `group` begins with '/'.
+/// What is left under the limits of one cgroup and all above it; `group` starts with '/'.
 inline std::uint64_t left_in_cgroup(const std::string& mount, std::string group,
                                     const char* limit_name, const char* usage_name,
                                     const char* cache_key) {
@@ -51,7 +51,7 @@ inline std::uint64_t left_in_cgroup(const std::string& mount, std::string group,
     if (const auto limit = number_in(at + limit_name)) {
       const std::uint64_t usage = number_in(at + usage_name).value_or(0);
       // File cache counts as usage, but the kernel gives it back before it refuses memory.
-      const std::uint64_t cache = number_behind(at + "memory.stat", cache_key).value_or(0);
+      const std::uint64_t cache = number_after(at + "memory.stat", cache_key).value_or(0);
       const std::uint64_t used = usage - (std::min)(usage, cache);
       left = (std::min)(left, *limit - (std::min)(*limit, used));
     }
@@ -61,7 +61,7 @@ inline std::uint64_t left_in_cgroup(const std::string& mount, std::string group,
   }
 }
 
-/// The system's memory that nobody uses, without a look into /proc: less than MemAvailable, since the
+/// The system's unused memory, without a look into /proc: less than MemAvailable, since the
 /// file cache counts as used.
 inline std::uint64_t free_memory() noexcept {
   struct ::sysinfo system {};
@@ -94,7 +94,7 @@ inline std::uint64_t left_by_limits(const std::string& root) {
 /// is for tests: the files of another machine, and nothing that is asked of this one's kernel.
 [[nodiscard]] inline std::uint64_t available_memory(const std::string& root = "") {
   std::uint64_t available = (std::numeric_limits<std::uint64_t>::max)();
-  if (const auto kib = detail::number_behind(root + "/proc/meminfo", "MemAvailable:")) {
+  if (const auto kib = detail::number_after(root + "/proc/meminfo", "MemAvailable:")) {
     available = detail::saturating_product(*kib, 1024);
   } else if (root.empty()) {
     available = detail::free_memory();

@@ -30,7 +30,7 @@ inline namespace PENSTOCK_ABI {
   return text;
 }
 
-/// Slots of host memory that somebody wants of a `memory_budget`.
+/// A demand for slots of host memory, made to a `memory_budget`.
 struct slot_demand {
   std::uint64_t slot_count = 0;  ///< as many as are asked for
   std::uint64_t least = 0;       ///< fewer than these are of no use

@@ -27,7 +27,7 @@ class pinned_allocator {
   pinned_allocator() = default;
   /// Memory that is pinned for `where`.
   explicit pinned_allocator(const Device& where) noexcept : device_(where) {}
-  /// The same memory for elements of another type.
+  /// An allocator of the same memory for elements of another type.
   template <class U>
   pinned_allocator(const pinned_allocator<U, Device>& other) noexcept  // NOLINT: rebinds
       : device_(other.device()) {}

@@ -23,7 +23,7 @@ concept registering_device = device<D> && requires(const D& d, void* data, std::
   noexcept;
 };
 
-/// Memory of somebody else's, page-locked as long as this lives: a mapped file, a vector.
+/// Memory with another owner, page-locked as long as this object lives: a mapped file, a vector.
 ///
 ///     std::vector<float> table = ...;
 ///     ps::registered_memory locked{ps::cuda_device{0}, std::as_writable_bytes(std::span{table})};
@@ -42,7 +42,7 @@ class registered_memory {
   registered_memory(const Device& where, std::span<std::byte> memory)
       : registered_memory(where, memory.data(), memory.size(), false) {}
 
-  /// Memory that nobody writes to meanwhile; its pages may be mapped read-only.
+  /// Memory that no thread writes to meanwhile; its pages may be mapped read-only.
   registered_memory(const Device& where, std::span<const std::byte> memory)
       : registered_memory(where, const_cast<std::byte*>(memory.data()), memory.size(), true) {}
 

@@ -104,14 +104,14 @@ class block_order {
 ///
 /// Not as good as a shuffle: samples of a block stay within `block` places of each other, so a
 /// dataset sorted by class gives batches of few classes. A block of several batches, and of at least
-/// some MiB, is a good begin. block >= n is a shuffle of all, block == 1 one of single samples; the
+/// some MiB, is a good start. block >= n is a shuffle of all, block == 1 one of single samples; the
 /// last block may be shorter and comes at a random place too.
 ///
 /// O(1) memory and resume anywhere, as with `shuffled`. PyTorch: no counterpart in core; WebDataset's
 /// shuffle of shards with a buffer is close. `size` and `order` throw `option_error` when `block` is
 /// 0, `order` throws std::invalid_argument unless 1 <= n <= 2^63.
 struct block_shuffled {
-  /// What the order hangs on, besides the epoch.
+  /// Together with the epoch, determines the order.
   std::uint64_t seed = 0;
   /// Samples a block.
   std::uint64_t block = 1024;

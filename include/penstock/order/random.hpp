@@ -46,14 +46,14 @@ inline namespace PENSTOCK_ABI {
 /// to `sample_generator`. `stage` keeps two random stages of one pipeline from sharing a stream;
 /// the last ones, from 2^32 - 4 on, belong to the samplers and to substitutes of bad samples.
 struct random_key {
-  /// What the whole run hangs on.
+  /// Determines all random bits of a run of training, together with epoch, sample and stage.
   std::uint64_t seed = 0;
   /// The epoch.
   std::uint64_t epoch = 0;
   /// Which random stage of the pipeline it is.
   std::uint32_t stage = 0;
 
-  /// The same seed and epoch for stage `other`.
+  /// This key with stage `other`.
   [[nodiscard]] constexpr random_key at_stage(std::uint32_t other) const noexcept {
     return {seed, epoch, other};
   }

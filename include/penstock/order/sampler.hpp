@@ -45,7 +45,7 @@ concept epoch_order = std::is_trivially_copyable_v<Order> &&
 ///
 /// What `order` throws comes at the turn of the first batch that needs it. One that takes its time
 /// is seen by `loader_options::stall_warning` and `timeout`; a sampler whose `order` needs what
-/// somebody else owns says `static constexpr bool borrows = true`, and a loader's destructor waits
+/// another object owns says `static constexpr bool borrows = true`, and a loader's destructor waits
 /// for it then.
 template <class Sampler>
 concept sampler = std::copyable<Sampler> &&
@@ -83,7 +83,7 @@ struct sequential {
 /// PyTorch: `RandomSampler` (`shuffle=True`) with `generator.manual_seed(seed)`.
 /// `order` throws std::invalid_argument unless 1 <= n <= 2^63.
 struct shuffled {
-  /// What the order hangs on, besides the epoch.
+  /// Together with the epoch, determines the order.
   std::uint64_t seed = 0;
 
   [[nodiscard]] std::uint64_t size(std::uint64_t n) const noexcept { return n; }

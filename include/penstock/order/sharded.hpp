@@ -17,7 +17,7 @@ inline namespace PENSTOCK_ABI {
 
 /// What becomes of the samples of an epoch that do not fill a global batch.
 enum class shard_tail {
-  wrap,  ///< a last batch filled up from the epoch's begin; DistributedSampler(drop_last=False)
+  wrap,  ///< a last batch filled up from the epoch's start; DistributedSampler(drop_last=False)
   drop,  ///< no such batch; DistributedSampler(drop_last=True)
 };
 
@@ -54,7 +54,7 @@ class shard_order {
   void fill(std::uint64_t first, std::span<std::uint64_t> out) const noexcept {
     while (!out.empty()) {
       const std::uint64_t at = first % batch_;
-      // Behind the epoch's end its begin follows.
+      // After the epoch's end its start follows.
       const std::uint64_t place = (first / batch_ * global_batch_ + begin_ + at) % drawn_;
       const auto count = static_cast<std::size_t>(
           (std::min)({std::uint64_t{out.size()}, batch_ - at, drawn_ - place}));
@@ -93,7 +93,7 @@ class shard_order {
 template <sampler Sampler>
 class sharded {
  public:
-  /// Whether `Sampler` says that its `order` needs what somebody else owns.
+  /// Whether `Sampler` says that its `order` needs what another object owns.
   static constexpr bool borrows = [] {
     if constexpr (requires { Sampler::borrows; }) {
       return Sampler::borrows;

@@ -109,7 +109,7 @@ class alias_table {
           "weights", "expected one above 0, found " + std::to_string(weights.size()) + " zeros");
     }
 
-    // The largest weights begin at bit 95, so that 2^32 of them do not overflow; what lies below bit
+    // The largest weights start at bit 95, so that 2^32 of them do not overflow; what lies below bit
     // 0 is less than 2^-62 of the sum even then.
     constexpr int room = 95 - std::numeric_limits<Real>::digits;
     const auto fixed = [&](std::size_t i) -> wide {
@@ -195,7 +195,7 @@ class weighted_order {
 
 /// The options of `weighted`.
 struct weighted_options {
-  /// What the draws hang on, besides epoch and place.
+  /// Together with epoch and place, determines the draws.
   std::uint64_t seed = 0;
   /// Samples an epoch; 0 is as many as there are weights. WeightedRandomSampler(num_samples).
   std::uint64_t draws = 0;

@@ -6,9 +6,11 @@
 #include <optional>
 #include <string>
 
+#include <penstock/core/detail/cache_line.hpp>
 #include <penstock/core/error.hpp>
+#include <penstock/threads/detail/atomics.hpp>
+#include <penstock/threads/detail/eventcount.hpp>
 #include <penstock/threads/detail/ticket_ring.hpp>
-#include <penstock/threads/sequence.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
@@ -20,7 +22,7 @@ struct many_producers_many_consumers {
   using ring = ticket_ring<T, Atomics>;
   /// Where threads wait.
   template <class Atomics>
-  using eventcount = basic_eventcount<Atomics>;
+  using eventcount = detail::basic_eventcount<Atomics>;
   /// Whether the ring orders each change before whatever its thread looks at next, so that the eventcount
   /// need not.
   static constexpr bool is_ordered = true;
@@ -28,7 +30,7 @@ struct many_producers_many_consumers {
 
 /// A bounded first-in-first-out queue of tickets: a `ticket_ring` with waiting and an end. All
 /// memory is taken at construction. What was written before a push is seen after its pop. A thread
-/// that is stopped inside a call holds up nobody but those that it is just waking.
+/// that is stopped inside a call holds up no others, except those that it is just waking.
 ///
 /// Any number of producers and consumers. With one thread on either side,
 /// `batch_queue<T, single_producer_single_consumer>` is faster. `penstock.hpp` leaves it out: it
@@ -36,7 +38,7 @@ struct many_producers_many_consumers {
 ///
 /// Closing ends all waiting: pushes fail from then on, pops deliver what is left and then fail.
 template <queue_ticket T, class Threads = many_producers_many_consumers,
-          class Atomics = std_atomics>
+          class Atomics = detail::std_atomics>
 class batch_queue {
  public:
   /// The largest capacity there is.
@@ -56,16 +58,16 @@ class batch_queue {
     return true;
   }
 
-  /// The same, but who sleeps in `pop` goes on sleeping until `wake_poppers`: for a producer to
-  /// whom a wake-up costs more than the consumer gains by each single ticket.
+  /// Like `try_push`, but leaves consumers blocked in `pop` asleep until `wake_poppers()`: for a
+  /// producer that would rather wake once for several tickets.
   bool try_push_quietly(T ticket) noexcept {
     if (was_closed() || !ring_.try_push(ticket)) return false;
     if constexpr (!Threads::is_ordered) pushed_.announce();
     return true;
   }
 
-  /// Wakes who sleeps in `pop` although tickets were pushed quietly. A system call only if one
-  /// does.
+  /// Wakes consumers blocked in `pop`, after quiet pushes. A system call only if one is
+  /// blocked.
   void wake_poppers() noexcept { pushed_.wake(); }
 
   /// Appends a ticket, waiting for room; false when the queue is closed.
@@ -96,8 +98,8 @@ class batch_queue {
   /// Ends all waiting, for good. May be called more than once, from any thread.
   void close() noexcept {
     closed_.store(true, std::memory_order_release);
-    pushed_.ring();
-    popped_.ring();
+    pushed_.notify();
+    popped_.notify();
   }
 
   /// Whether `close` was called by then.
@@ -116,10 +118,10 @@ class batch_queue {
 
   std::size_t capacity_;
   typename Threads::template ring<T, Atomics> ring_;
-  // Looked at with each push and each pop, written by those who sleep and wake: a line each.
-  alignas(cache_line) typename Threads::template eventcount<Atomics> pushed_;
-  alignas(cache_line) typename Threads::template eventcount<Atomics> popped_;
-  alignas(cache_line) typename Atomics::template atomic<bool> closed_{false};
+  // Read by each push and each pop, written by threads that sleep and wake: a cache line each.
+  alignas(detail::cache_line) typename Threads::template eventcount<Atomics> pushed_;
+  alignas(detail::cache_line) typename Threads::template eventcount<Atomics> popped_;
+  alignas(detail::cache_line) typename Atomics::template atomic<bool> closed_{false};
 };
 
 }  // namespace PENSTOCK_ABI

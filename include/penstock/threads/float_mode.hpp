@@ -33,7 +33,7 @@ class flushed_denormals {
   flushed_denormals& operator=(const flushed_denormals&) = delete;
   ~flushed_denormals() { set_mode(saved_); }
 
-  /// The same for good: for a thread of one's own.
+  /// Flushes denormals for the rest of the calling thread: for a thread of your own.
   static void keep_on() noexcept { set_mode(mode() | flags); }
 
  private:

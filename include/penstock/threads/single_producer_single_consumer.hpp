@@ -11,7 +11,7 @@
 #include <cstddef>
 
 #include <penstock/threads/batch_queue.hpp>
-#include <penstock/threads/sequence.hpp>
+#include <penstock/threads/detail/eventcount.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
@@ -66,13 +66,13 @@ class one_sided_fences {
 ///
 ///     ps::batch_queue<ticket, ps::single_producer_single_consumer> queue{16};
 ///
-/// `boost::lockfree::spsc_queue` carries the tickets. A push or a pop that wakes nobody costs no
-/// fence: who is about to sleep pays for both, some microseconds.
+/// `boost::lockfree::spsc_queue` carries the tickets. A push or a pop that wakes no thread costs
+/// no fence: the thread that is about to sleep pays for both, some microseconds.
 struct single_producer_single_consumer {
   template <queue_ticket T, class Atomics>
   using ring = detail::spsc_ring<T>;
   template <class Atomics>
-  using eventcount = basic_eventcount<Atomics, detail::one_sided_fences<Atomics>>;
+  using eventcount = detail::basic_eventcount<Atomics, detail::one_sided_fences<Atomics>>;
   static constexpr bool is_ordered = false;
 };
 

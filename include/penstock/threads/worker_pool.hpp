@@ -73,7 +73,7 @@ class worker_pool {
     }
   }
 
-  /// The same, but for workers whose work hangs: one that `is_lost(worker)` is not waited for. With a
+  /// Like `stop()`, but does not wait for workers for which `is_lost(worker)` is true. With a
   /// `state` its thread is let go, and holds it until its work returns: it has to keep this pool and
   /// all that the work uses alive. Without, the thread stays, for a later stop. Returns how many were
   /// let go. `is_lost` is asked again at `look_again`.
@@ -125,7 +125,7 @@ class worker_pool {
       }
       request_stop();
     }
-    // Invariant: under one lock, either the work has ended before somebody lets this thread go, or the
+    // Invariant: under one lock, either the work has ended before this thread is let go, or the
     // thread finds what it has to keep.
     const std::lock_guard lock{mutex_};
     ends_[worker].has_ended = true;

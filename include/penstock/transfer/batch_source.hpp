@@ -18,7 +18,9 @@ inline namespace PENSTOCK_ABI {
 ///
 /// `release_after(stream)` gives the memory back to the source for refilling as soon as `stream` has
 /// done what it was given so far, and empties the batch. A batch that may lie in memory which is not
-/// page-locked has `pinned()`, which is false then. `host_batch` is the model.
+/// page-locked has `pinned()`, which is false then. `host_batch` is the model. It also has
+/// `release_marked(stream)`, which gives the record away that it makes for that: a `transfer` then makes
+/// none of its own.
 template <class B>
 concept source_batch =
     std::movable<B> && std::default_initializable<B> && !std::copyable<B> &&

@@ -40,6 +40,14 @@ class device_batch {
         info_(slots_->info(slot)),
         lease_(slots_->hand_out(slot, stream)) {}
   device_batch(device_batch&&) noexcept = default;
+  /// A copy, as `auto batch` in a loop makes one, does not compile, and says why.
+  template <std::same_as<device_batch> Lease>
+  device_batch(Lease&) {  // NOLINT: implicit, as a copy is
+    static_assert(
+        sizeof(Lease) == 0,
+        "penstock: a batch is a lease and is not copied: loop with `auto& batch`; to keep "
+        "it, std::move(batch)");
+  }
   device_batch& operator=(device_batch&& other) noexcept {
     if (this != &other) {
       release();
@@ -111,7 +119,7 @@ class device_batch {
   /// second stream. Allocates an event the first time in each slot. Throws what the device throws.
   void also_used_on(stream_ref other) {
     use();
-    slots_->wait_for_copy(slot_, other);
+    slots_->wait_for_copy_anew(slot_, other);
     if constexpr (std::equality_comparable<stream_ref>) {
       if (other == *stream_ || slots_->is_extra(slot_, other)) return;
     }

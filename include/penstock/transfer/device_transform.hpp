@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <array>
 #include <concepts>
 #include <cstddef>
+#include <optional>
 #include <type_traits>
 #include <utility>
 
@@ -40,9 +42,13 @@ struct output_record<T, In> {
 template <class T, record_type In>
 using transformed_record_t = typename detail::output_record<T, In>::type;
 
-/// Work on a batch that a `transfer` does on the device, on the copy stream, right behind the copy:
-/// from the record that travels into the one that the consumer gets, such as bytes to floats, so that
-/// a quarter of the bytes goes over the bus. `on_stream` and `on_device` (CUDA) make such things.
+/// Work on a batch that a `transfer` does on the device, after its copy: from the record that travels
+/// into the one that the consumer gets, such as bytes to floats, so that a quarter of the bytes goes
+/// over the bus. `on_stream` and `on_device` (CUDA) make such things.
+///
+/// Transforms run on a stream of their own, and batches are copied to two places by turns: while one is
+/// transformed the next one is copied. So a batch costs the longer of copy and transform, and not both;
+/// what they cost together only where the transform itself loads the bus.
 ///
 ///     using record_type = ...;      // of the batches it makes; or, when that depends on the input,
 ///     template <class In> using record_for = ...;
@@ -122,7 +128,7 @@ template <record_type Out, class F>
   return {std::forward<F>(function), lengths};
 }
 
-/// The same for a record without dynamic extents.
+/// For a record without dynamic extents.
 template <record_type Out, class F>
 [[nodiscard]] auto on_stream(F&& function) {
   static_assert(
@@ -136,8 +142,9 @@ template <record_type Out, class F>
 
 namespace detail {
 
-/// What stands between the copy and the device slots when a transform does: the transform, and device
-/// memory for one batch as it travels. One serves all slots, because the copy stream runs in order.
+/// What stands between the copy and the device slots when a transform does: the transform, the stream
+/// that it runs on, and device memory for two batches as they travel: into one goes the next copy while
+/// the transform reads the other. They serve all slots, because either stream runs in order.
 template <class Transform, record_type In, device Device>
 class transform_stage {
  public:
@@ -149,27 +156,49 @@ class transform_stage {
         transform_(std::move(transform)),
         in_(layout),
         out_(transformed_extents<In>(transform_, layout.extents()), layout.batch_size()),
-        staging_(where, layout.bytes(), memory_kind::device) {
+        places_{place{slab<Device>{where, layout.bytes(), memory_kind::device}, std::nullopt},
+                place{slab<Device>{where, layout.bytes(), memory_kind::device}, std::nullopt}},
+        arrived_(where.make_event(event_wait::by_streams)),
+        stream_(where.make_stream()) {
     if constexpr (requires { transform_.prepare(where, in_); }) transform_.prepare(where, in_);
   }
 
   [[nodiscard]] const batch_layout<out_record>& out_layout() const noexcept { return out_; }
-  /// Where batches are copied to.
-  [[nodiscard]] std::byte* data() const noexcept { return staging_.data(); }
-  [[nodiscard]] std::size_t bytes() const noexcept { return staging_.bytes(); }
+  [[nodiscard]] std::size_t bytes() const noexcept {
+    return places_[0].memory.bytes() + places_[1].memory.bytes();
+  }
   /// What the copy of a batch of `samples` samples moves.
   [[nodiscard]] std::size_t used_bytes(std::size_t samples) const noexcept {
     return in_.used_bytes(samples);
   }
 
-  /// Queues the transform of what was copied last into `slab`.
-  void enqueue(std::byte* slab, std::size_t samples, stream_ref stream) {
+  /// What transforms run on.
+  [[nodiscard]] stream_ref stream() noexcept { return stream_; }
+  /// Where the next batch is copied to.
+  [[nodiscard]] std::byte* data() const noexcept { return places_[next_].memory.data(); }
+  /// The device slot that was made of the last batch there; nothing before the first.
+  [[nodiscard]] std::optional<std::size_t> reader() const noexcept { return places_[next_].reader; }
+  /// For the end of a copy, if the batch brings no event of its own.
+  [[nodiscard]] typename Device::event_type& arrived() noexcept { return arrived_; }
+
+  /// Queues the transform of what is copied there, into `slab`.
+  void enqueue(std::byte* slab, std::size_t samples) {
     [[maybe_unused]] const auto current = enter();
-    transform_.enqueue(const_batch_view<In>{staging_.data(), in_, 0, samples},
-                       batch_view<out_record>{slab, out_, 0, samples}, stream);
+    transform_.enqueue(const_batch_view<In>{data(), in_, 0, samples},
+                       batch_view<out_record>{slab, out_, 0, samples}, stream());
+  }
+  /// Device slot `slot` is made of that batch; the next one goes to the other place.
+  void note_reader(std::size_t slot) noexcept {
+    places_[next_].reader = slot;
+    next_ = 1 - next_;
   }
 
  private:
+  struct place {
+    slab<Device> memory;
+    std::optional<std::size_t> reader;
+  };
+
   /// Makes the device the thread's current one for a scope, where a device has such a notion.
   [[nodiscard]] auto enter() const {
     if constexpr (requires { device_.enter_scope(); }) {
@@ -183,7 +212,10 @@ class transform_stage {
   Transform transform_;
   batch_layout<In> in_;
   batch_layout<out_record> out_;
-  slab<Device> staging_;
+  std::array<place, 2> places_;
+  std::size_t next_ = 0;
+  typename Device::event_type arrived_;
+  typename Device::stream_type stream_;  // goes first: it waits for its work
 };
 
 /// The device memory of a feed: the slots, behind a stage or not.

@@ -17,7 +17,7 @@ struct feed_footprint {
   loader_footprint host;              ///< of the loader
   std::size_t device_slots = 0;       ///< `transfer_options::depth`
   std::size_t device_slot_bytes = 0;  ///< bytes of each: a batch as the consumer gets it
-  std::size_t staging_bytes = 0;      ///< a batch as it travels, once, where there is a transform
+  std::size_t staging_bytes = 0;      ///< two batches as they travel, where there is a transform
   std::size_t device_bytes = 0;  ///< device memory in all: what `transfer::device_bytes` says then
 
   /// An upper bound in bytes for what the feed allocates in host memory: 4 KiB and 1 KiB a device slot.
@@ -29,7 +29,7 @@ struct feed_footprint {
 
 namespace detail {
 
-/// A feed of batches of `out_bytes` bytes, `staging` on their way.
+/// A feed of batches of `out_bytes` bytes, with `staging` bytes on their way.
 inline feed_footprint feed_of(const loader_footprint& host, std::size_t out_bytes,
                               std::size_t staging, std::size_t depth) noexcept {
   constexpr std::size_t kib = 1024;
@@ -60,7 +60,8 @@ template <record_type Record, class Transform>
   const loader_footprint host = footprint<Record>(extents, load);
   const batch_layout<transformed_record_t<Transform, Record>> out{
       transformed_extents<Record>(transform, extents), load.batch_size};
-  return detail::feed_of(host, out.bytes(), host.slot_bytes, detail::checked_depth(feed));
+  const std::size_t staging = detail::saturating_sum(2, host.slot_bytes, 0);
+  return detail::feed_of(host, out.bytes(), staging, detail::checked_depth(feed));
 }
 
 }  // namespace PENSTOCK_ABI

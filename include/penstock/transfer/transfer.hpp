@@ -12,6 +12,7 @@
 #include <penstock/load/batch_range.hpp>
 #include <penstock/transfer/batch_source.hpp>
 #include <penstock/transfer/detail/feed.hpp>
+#include <penstock/transfer/detail/transfer_arguments.hpp>
 #include <penstock/transfer/device_batch.hpp>
 #include <penstock/transfer/device_transform.hpp>
 #include <penstock/transfer/options.hpp>
@@ -56,14 +57,14 @@ template <class Device>
 /// workers reads it then), and without a stream for the copy. The next copy into a slot waits for
 /// the work that the consumer's stream had been given when the lease was released.
 ///
-/// With a transform, what arrives is made into what the consumer gets on the device, on the copy
-/// stream, behind the copy and under the consumer's work; see `device_transform`:
+/// With a transform, what arrives is made into what the consumer gets on the device, after its copy and
+/// under the copy of the next batch and the consumer's work; see `device_transform`:
 ///
 ///     ps::transfer feed{loader, stream, ps::on_device<"image">(to_float{}), {.depth = 3}};
 ///
 /// An lvalue source is referred to, must outlive the feed and must not be moved meanwhile; an
 /// rvalue is moved in. The consumer's stream must outlive every lease. All memory is taken at
-/// construction: on the device `depth` times the bytes of a batch, and once those of a batch as it
+/// construction: on the device `depth` times the bytes of a batch, and twice those of a batch as it
 /// travels where there is a transform. Movable; one thread consumes.
 ///
 /// Construction throws `option_error`, `out_of_memory`, and what the device throws.
@@ -101,7 +102,7 @@ class transfer {
   transfer(Source&& source, const device_type& device,
            const transfer_options& options = {}) requires std::same_as<Transform, no_transform>
       : transfer(std::forward<Source>(source), detail::body_stream(device), options) {}
-  /// The same with a transform, which still runs on the copy stream.
+  /// The same with a transform, which still runs on a stream of its own.
   transfer(Source&& source, const device_type& device, Transform transform,
            const transfer_options& options = {}) requires(!std::same_as<Transform, no_transform>)
       : transfer(std::forward<Source>(source), detail::body_stream(device), std::move(transform),
@@ -127,6 +128,14 @@ class transfer {
     return range_type{flow_, from, last_epoch};
   }
 
+  /// @name A feed is no range, its epochs are: calling these does not compile, and says so.
+  /// @{
+  __attribute__((unavailable("penstock: loop over feed.epoch(e) or feed.epochs(first, last)"))) void
+  begin() const;
+  __attribute__((unavailable("penstock: loop over feed.epoch(e) or feed.epochs(first, last)"))) void
+  end() const;
+  /// @}
+
   /// Where the loop stands, to be kept in a checkpoint: the batch behind the one that the consumer got
   /// last, whatever was read or copied ahead. For sources that have states, as the loader has.
   [[nodiscard]] auto state() const requires resumable_source<source_type> {
@@ -149,25 +158,40 @@ class transfer {
 
   /// How many batches are on the device or on their way at most.
   [[nodiscard]] std::size_t depth() const noexcept { return flow_->depth(); }
-  /// The device memory that the slots take, and the place of arrival before a transform.
+  /// The device memory that the slots take, and the two places of arrival before a transform.
   [[nodiscard]] std::size_t device_bytes() const noexcept { return flow_->device_bytes(); }
 
  private:
   std::shared_ptr<flow> flow_;  // on the heap: ranges and iterators refer to it
 };
 
+namespace detail {
+
+template <class Source, class Transform>
+inline constexpr bool is_transfer<transfer<Source, Transform>> = true;
+
+}  // namespace detail
+
 /// An lvalue source is referred to, an rvalue is moved in.
 template <class Source, class Stream>
-transfer(Source&&, Stream&&, transfer_options = {}) -> transfer<Source>;
-/// The same without a stream.
+transfer(Source&&, Stream&&, transfer_options = {})
+    -> transfer<typename detail::carried<Source, Stream>::source_type>;
+/// Without a stream: the loop's body is the step.
 template <class Source>
-  requires batch_source<std::remove_reference_t<Source>> transfer(Source&&, transfer_options = {})
-->transfer<Source>;
-/// The same with a transform on the device.
+  requires(!detail::is_transfer<std::remove_cvref_t<Source>>)
+transfer(Source&&, transfer_options = {})
+->transfer<typename detail::carried<Source>::source_type>;
+/// With a transform on the device.
 template <class Source, class Stream, class Transform>
   requires(!std::same_as<std::remove_cvref_t<Transform>, transfer_options>)
 transfer(Source&&, Stream&&, Transform&&, transfer_options = {})
-->transfer<Source, std::remove_cvref_t<Transform>>;
+->transfer<typename detail::carried<Source, Stream, std::remove_cvref_t<Transform>>::source_type,
+           std::remove_cvref_t<Transform>>;
+
+/// For options that do not come last: says so in a sentence.
+template <class Source, class Stream>
+transfer(Source&&, transfer_options, Stream&&)
+    -> transfer<typename detail::carried_with_early_options<Source>::source_type>;
 
 }  // namespace PENSTOCK_ABI
 }  // namespace penstock

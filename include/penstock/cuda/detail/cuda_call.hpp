@@ -37,8 +37,10 @@ template <class Call>
 template <class Call>
 void cuda_call(cuda_site site, const Call& call) {
   require_nothing_pending(site);
-  const cudaError_t code = cuda_try(call);
-  if (code != cudaSuccess) throw_cuda_error(code, site);
+  const cudaError_t code = call();
+  if (code == cudaSuccess) return;
+  static_cast<void>(cudaGetLastError());  // ours: nothing waited there
+  throw_cuda_error(code, site);
 }
 
 /// The same for calls that wait: they are made in any case, because memory may go behind them, and

@@ -27,7 +27,7 @@ class adaptor : detail::adaptor_tag {
     requires(!std::derived_from<std::remove_cvref_t<Data>, detail::adaptor_tag>)
   friend constexpr auto operator|(Data&& data, Derived self) {
     detail::require_dataset<std::remove_cvref_t<Data>>();
-    // One sentence and not a page of unmet constraints behind it.
+    // One sentence, and no page of unmet constraints after it.
     if constexpr (dataset<std::remove_cvref_t<Data>>) {
       return std::move(self)(std::forward<Data>(data));
     }

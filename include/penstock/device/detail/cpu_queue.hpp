@@ -24,8 +24,9 @@
 #include <utility>
 
 #include <penstock/core/checked.hpp>
+#include <penstock/core/detail/cache_line.hpp>
+#include <penstock/threads/detail/waitable_counter.hpp>
 #include <penstock/threads/float_mode.hpp>
-#include <penstock/threads/sequence.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
@@ -82,7 +83,7 @@ class cpu_queue : public std::enable_shared_from_this<cpu_queue> {
       } holder{*std::launder(static_cast<Work*>(storage))};
       holder.work();
     };
-    // Invariant: operations below pushed_ are complete to read; who loads pushed_ acquires them.
+    // Invariant: operations below pushed_ are complete to read; a thread that loads pushed_ acquires them.
     pushed_.store(position + 1, std::memory_order_release);
     pushed_signal_.store(static_cast<std::uint32_t>(position + 1));
   }
@@ -196,7 +197,7 @@ class cpu_queue : public std::enable_shared_from_this<cpu_queue> {
 
   [[nodiscard]] bool has_room() const noexcept { return pushed() - completed() < capacity; }
 
-  /// Whoever waits in a child process would wait for ever.
+  /// A thread that waits in a child process would wait forever.
   void require_own_process() const {
     if (!is_in_child()) return;
     throw std::logic_error(
@@ -239,10 +240,10 @@ class cpu_queue : public std::enable_shared_from_this<cpu_queue> {
   std::deque<std::unique_ptr<spilled_operation>> spilled_;
   // 64 bits count, so that an event recorded billions of operations ago stays complete; the 32-bit
   // words beside them are what threads sleep on.
-  alignas(cache_line) std::atomic<std::uint64_t> pushed_{0};
-  sequence pushed_signal_;
-  alignas(cache_line) std::atomic<std::uint64_t> completed_{0};
-  sequence completed_signal_;
+  alignas(detail::cache_line) std::atomic<std::uint64_t> pushed_{0};
+  detail::waitable_counter pushed_signal_;
+  alignas(detail::cache_line) std::atomic<std::uint64_t> completed_{0};
+  detail::waitable_counter completed_signal_;
 };
 
 /// Runs `work` at `start`, or later where the thread wakes late. Returns the modelled end: `start`

@@ -17,17 +17,17 @@
 #include <utility>
 #include <vector>
 
+#include <penstock/core/detail/cache_line.hpp>
 #include <penstock/core/error.hpp>
 #include <penstock/faults/stalled_read.hpp>
 #include <penstock/load/options.hpp>
-#include <penstock/threads/sequence.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
 /// What one thread reads at the moment, for the eyes of a `read_watch`.
-class alignas(cache_line) read_mark {
+class alignas(detail::cache_line) read_mark {
  public:
   /// A read that is under way, and what tells it from the one before.
   struct sight {

@@ -13,13 +13,13 @@
 #include <utility>
 #include <vector>
 
+#include <penstock/core/detail/cache_line.hpp>
 #include <penstock/core/error.hpp>
 #include <penstock/data/reader.hpp>
 #include <penstock/faults/detail/read_watch.hpp>
 #include <penstock/faults/error_policy.hpp>
 #include <penstock/faults/failure_ledger.hpp>
 #include <penstock/load/detail/host_slots.hpp>
-#include <penstock/threads/sequence.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
@@ -132,7 +132,7 @@ class recovery {
   }
 
  private:
-  struct alignas(cache_line) losses {
+  struct alignas(detail::cache_line) losses {
     std::mutex mutex;
     std::uint64_t count = 0;
     std::exception_ptr error;  // of the lowest position, with the two below

@@ -13,13 +13,14 @@
 #include <utility>
 #include <vector>
 
+#include <penstock/core/detail/cache_line.hpp>
 #include <penstock/core/error.hpp>
 #include <penstock/data/dataset.hpp>
 #include <penstock/faults/detail/read_watch.hpp>
 #include <penstock/faults/detail/recovery.hpp>
 #include <penstock/load/detail/epoch_plan.hpp>
 #include <penstock/load/detail/host_slots.hpp>
-#include <penstock/threads/sequence.hpp>
+#include <penstock/threads/detail/waitable_counter.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
@@ -28,7 +29,7 @@ namespace detail {
 /// The batch that a slot is bound to. Written by the opener before it publishes the cursor, read by the
 /// workers that claimed a run of it; `remaining` hands it on to the one who announces it.
 template <class Order>
-class alignas(cache_line) batch_work {
+class alignas(detail::cache_line) batch_work {
  public:
   batch_info info;
   std::uint64_t sequence = 0;  ///< the batch's number over the engine's life
@@ -107,15 +108,15 @@ class alignas(cache_line) batch_work {
 
 /// Where a batch is announced in order: who finishes batch k writes the slot, then the word, of place
 /// k modulo the number of slots. Two undelivered batches never share a place.
-struct alignas(cache_line) announcement {
-  sequence word;  ///< k + 1, modulo 2^32
+struct alignas(detail::cache_line) announcement {
+  detail::waitable_counter word;  ///< k + 1, modulo 2^32
   std::uint32_t slot = 0;
 };
 
 /// What a reading thread needs for itself, made at construction: reading allocates nothing. On a cache
 /// line of its own, since a reader notes every sample that it works on.
 template <dataset Dataset>
-struct alignas(cache_line) reading_hands {
+struct alignas(detail::cache_line) reading_hands {
   recovering_reader<Dataset> source;
   std::vector<std::uint64_t> indices;  ///< of one run
   read_mark* mark = nullptr;           ///< where it shows what it reads; null: nobody looks

@@ -4,7 +4,9 @@
 #include <cstddef>
 #include <cstdint>
 
-#include <penstock/threads/sequence.hpp>
+#include <penstock/core/detail/cache_line.hpp>
+#include <penstock/threads/detail/atomics.hpp>
+#include <penstock/threads/detail/waitable_counter.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
@@ -37,7 +39,7 @@ struct claim {
 ///
 /// Everything a claim needs is in the claimed word itself, so a worker that is preempted between its
 /// claim and its work reads nothing that a later batch may have overwritten.
-template <class Atomics = std_atomics>
+template <class Atomics = detail::std_atomics>
 class claim_cursor {
  public:
   /// How many bits of the claimed word count runs.
@@ -110,8 +112,8 @@ class claim_cursor {
   }
 
   std::uint32_t runs_;
-  alignas(cache_line) typename Atomics::template atomic<std::uint64_t> cursor_;
-  alignas(cache_line) basic_sequence<Atomics> changed_;
+  alignas(detail::cache_line) typename Atomics::template atomic<std::uint64_t> cursor_;
+  alignas(detail::cache_line) detail::basic_waitable_counter<Atomics> changed_;
   typename Atomics::template atomic<bool> ended_{false};
 };
 

@@ -10,10 +10,10 @@
 #include <utility>
 #include <vector>
 
+#include <penstock/core/detail/cache_line.hpp>
 #include <penstock/core/error.hpp>
 #include <penstock/load/detail/batch_work.hpp>
 #include <penstock/threads/batch_queue.hpp>
-#include <penstock/threads/sequence.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
@@ -99,7 +99,7 @@ class delivery {
   std::optional<failure> where_;
   // Invariant: set after error_, so who sees it finds the error; never unset. Every worker looks at
   // it for each run: nothing beside it is written batch by batch.
-  own_line<std::atomic<bool>> has_failed_{false};
+  detail::own_line<std::atomic<bool>> has_failed_{false};
 };
 
 }  // namespace detail

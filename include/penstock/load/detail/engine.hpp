@@ -435,11 +435,11 @@ class engine {
 
   batch_binder<Dataset, Sampler> binder_;
 
-  sequence demand_;                     // moves when more batches are wanted
+  detail::waitable_counter demand_;     // moves when more batches are wanted
   std::optional<std::uint32_t> spare_;  // of the opener: a slot at hand
   // Batches below it are not read any more. Every worker looks at it for each run; it stands
   // between what the opener and what the consumer writes for each batch.
-  own_line<std::atomic<std::uint64_t>> cancelled_{0};
+  detail::own_line<std::atomic<std::uint64_t>> cancelled_{0};
 
   std::uint64_t next_ = 0;  // of the consumer: the next batch to take
   std::uint64_t end_seen_ = 0;

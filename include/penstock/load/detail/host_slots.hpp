@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -13,12 +14,13 @@
 
 #include <penstock/core/batch.hpp>
 #include <penstock/core/checked.hpp>
+#include <penstock/core/detail/cache_line.hpp>
 #include <penstock/core/error.hpp>
 #include <penstock/device/device.hpp>
+#include <penstock/load/detail/copy_mark.hpp>
 #include <penstock/memory/budget.hpp>
 #include <penstock/memory/detail/slab.hpp>
 #include <penstock/threads/batch_queue.hpp>
-#include <penstock/threads/sequence.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
@@ -36,9 +38,8 @@ struct batch_info {
 /// The ring of host slots: one slab, cut into slots that each hold a batch, and the queue on which
 /// free slots come back. Lives until the last lease is gone.
 ///
-/// A slot comes back as a ticket, either free at once or behind a copy: then its `drained` event has
-/// been recorded before the ticket went into the queue, and whoever takes the ticket waits for the
-/// event. That thread is the reaper; tickets come in the order of their copies, so it waits for the
+/// A slot comes back as a ticket, either free at once or behind a copy: then the copy's end has been
+/// recorded before the ticket went into the queue, and whoever takes the ticket waits for that. That thread is the reaper; tickets come in the order of their copies, so it waits for the
 /// oldest.
 ///
 /// A worker that sleeps for a slot is woken when half of them have come back, and not for each one: a
@@ -47,7 +48,12 @@ struct batch_info {
 /// every ticket wakes then.
 template <record_type Record, device Device>
 class host_slots {
+  using event_type = typename Device::event_type;
+
  public:
+  /// The end of a copy, which the device slot waits for as well.
+  using mark_type = detail::copy_mark<event_type>;
+
   /// Keeps `granted` as long as the memory. Throws `out_of_memory`, and what the device throws.
   host_slots(const Device& where, const batch_layout<Record>& layout, std::size_t count,
              memory_kind kind, memory_reservation granted = {})
@@ -58,7 +64,10 @@ class host_slots {
         wake_at_(std::max<std::size_t>(1, count / 2)),
         returned_(count) {
     drained_.reserve(count);
-    for (std::size_t slot = 0; slot < count; ++slot) drained_.push_back(where.make_event());
+    for (std::size_t slot = 0; slot < count; ++slot) {
+      drained_.push_back({std::make_shared<mark_type>(where.make_event(event_wait::by_host)),
+                          where.make_event(event_wait::by_host)});
+    }
     // After all that may throw: a checked build forbids the memory, and the destructor allows it
     // again.
     for (std::uint32_t slot = 0; slot < count; ++slot) give_back(slot);
@@ -67,9 +76,9 @@ class host_slots {
 
   /// The memory goes: no copy may still read it.
   ~host_slots() {
-    for (auto& event : drained_) {
+    for (const auto& copy : drained_) {
       try {
-        device_.synchronize(event);
+        device_.synchronize(copy.last());
       } catch (...) {  // a device in error runs no copies any more
       }
     }
@@ -118,17 +127,23 @@ class host_slots {
   /// Returns a slot that is free once `stream` gets here. Throws what recording throws; the slot is
   /// returned then too, after a wait for the stream.
   void give_back_after(std::uint32_t slot, typename Device::stream_ref stream) {
-    try {
-      device_.record(drained_[slot], stream);
-    } catch (...) {
-      try {
-        device_.synchronize(stream);
-      } catch (...) {  // a device in error runs no copies any more
-      }
-      give_back(slot);
-      throw;
+    drained_[slot].is_marked = false;
+    record_and_push(slot, drained_[slot].alone, stream);
+  }
+
+  /// The same, by a record that the caller may wait for too, on the thread that calls this for all
+  /// slots: it holds the mark as long as it does. Null where the slot's mark is held for a copy of
+  /// before: then nobody but the slot knows the record.
+  [[nodiscard]] std::shared_ptr<mark_type> give_back_marked(std::uint32_t slot,
+                                                            typename Device::stream_ref stream) {
+    const auto mark = drained_[slot].mark;
+    if (mark->is_held()) {
+      give_back_after(slot, stream);
+      return nullptr;
     }
-    push({slot, true});
+    drained_[slot].is_marked = true;
+    record_and_push(slot, mark->event(), stream);
+    return mark;
   }
 
   /// The consumer is about to wait for a batch, or has got it: while it starves, every slot that comes
@@ -180,11 +195,36 @@ class host_slots {
     if (free >= wake_at_ || starving_.load(std::memory_order_seq_cst)) returned_.wake_poppers();
   }
 
+  /// How the end of the last copy out of a slot is known. Whoever has the slot's ticket has this.
+  struct end_of_copy {
+    std::shared_ptr<mark_type> mark;  // shared with the device slot of the copy
+    event_type alone;                 // for when the mark is held
+    bool is_marked = false;           // which of the two was recorded last
+
+    [[nodiscard]] const event_type& last() const noexcept {
+      return is_marked ? std::as_const(*mark).event() : alone;
+    }
+  };
+
+  void record_and_push(std::uint32_t slot, event_type& end, typename Device::stream_ref stream) {
+    try {
+      device_.record(end, stream);
+    } catch (...) {
+      try {
+        device_.synchronize(stream);
+      } catch (...) {  // a device in error runs no copies any more
+      }
+      give_back(slot);
+      throw;
+    }
+    push({slot, true});
+  }
+
   std::optional<std::uint32_t> settled(std::optional<ticket> back) {
     if (!back) return std::nullopt;
     free_.fetch_sub(1, std::memory_order_relaxed);
     try {
-      if (back->behind_copy) device_.synchronize(drained_[back->slot]);
+      if (back->behind_copy) device_.synchronize(drained_[back->slot].last());
     } catch (...) {
       push(*back);  // as it came: who takes it next waits again
       throw;
@@ -198,14 +238,14 @@ class host_slots {
   Device device_;
   batch_layout<Record> layout_;
   slab<Device> memory_;
-  std::vector<typename Device::event_type> drained_;
+  std::vector<end_of_copy> drained_;
   std::size_t wake_at_;
   batch_queue<ticket> returned_;
   // A line each: workers and who releases write the first, the consumer the others, all read the
   // last.
-  alignas(cache_line) std::atomic<std::size_t> free_{0};  // tickets in the queue
-  alignas(cache_line) std::atomic<std::size_t> leased_{0};
-  alignas(cache_line) std::atomic<bool> starving_{false};
+  alignas(detail::cache_line) std::atomic<std::size_t> free_{0};  // tickets in the queue
+  alignas(detail::cache_line) std::atomic<std::size_t> leased_{0};
+  alignas(detail::cache_line) std::atomic<bool> starving_{false};
 };
 
 /// A lease of one batch in host memory. Move-only; its destruction gives the slot back for refilling.
@@ -233,6 +273,14 @@ class host_batch {
              const batch_info& info) noexcept(!detail::checked)
       : host_batch(std::move(ring), slot, info, detail::lease_guard{info.epoch, info.index}) {}
   host_batch(host_batch&&) noexcept = default;
+  /// A copy, as `auto batch` in a loop makes one, does not compile, and says why.
+  template <std::same_as<host_batch> Lease>
+  host_batch(Lease&) {  // NOLINT: implicit, as a copy is
+    static_assert(
+        sizeof(Lease) == 0,
+        "penstock: a batch is a lease and is not copied: loop with `auto& batch`; to keep "
+        "it, std::move(batch)");
+  }
   host_batch& operator=(host_batch&& other) noexcept {
     if (this != &other) {
       release();
@@ -307,6 +355,14 @@ class host_batch {
     const auto ring = std::move(slots_);
     ring->note_release();
     ring->give_back_after(slot_, stream);
+  }
+  /// The same, with the record that was made, or null; see `host_slots::give_back_marked`.
+  [[nodiscard]] auto release_marked(typename Device::stream_ref stream) {
+    use();
+    lease_.end();
+    const auto ring = std::move(slots_);
+    ring->note_release();
+    return ring->give_back_marked(slot_, stream);
   }
 
  private:

@@ -12,7 +12,7 @@ namespace detail {
 
 /// Deletes what the last lease has held: slots, whose destructor waits for streams. Where that is
 /// the work of one of them, which would wait for itself, the stream does it after all that it was
-/// given before. No event of the slots can be recorded later than that: nobody has them any more.
+/// given before. No event of the slots can be recorded later than that: no lease is left.
 template <class StreamRef>
 struct delete_outside_of_work {
   template <class T>

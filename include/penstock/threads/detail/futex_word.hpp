@@ -43,7 +43,7 @@ class futex_word : public std::atomic<std::uint32_t> {
   void notify_all() noexcept { notify((std::numeric_limits<std::uint32_t>::max)()); }
 
  private:
-  // Errors need no look: a value that has changed, a signal, nobody asleep.
+  // Errors need no look: a value that has changed, a signal, no sleeper.
   template <class Argument>
   void in_kernel(int operation, Argument argument) const noexcept {
     ::syscall(SYS_futex, this, operation, argument, nullptr, nullptr, 0);

@@ -10,7 +10,8 @@
 #include <type_traits>
 #include <vector>
 
-#include <penstock/threads/sequence.hpp>
+#include <penstock/core/detail/cache_line.hpp>
+#include <penstock/threads/detail/atomics.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
@@ -25,7 +26,7 @@ struct ticket_ring_access;
 /// A bounded first-in-first-out ring of tickets for any number of producers and consumers: what a
 /// `batch_queue` waits on. Nothing here waits, and all memory is taken at construction.
 ///
-/// Lock-free: a thread that is stopped inside a call holds up nobody. One limit: while `spare`
+/// Lock-free: a thread that is stopped inside a call holds up no other. One limit: while `spare`
 /// producers or more stand inside `try_push` at once, another may find no room where there is some.
 ///
 /// Entries by position, filled by a compare-and-swap on the entry itself; a tail that lags is no
@@ -33,13 +34,13 @@ struct ticket_ring_access;
 /// position it is filled and where the ticket lies, so tickets may be larger than a word, as in SCQ
 /// (R. Nikolaev, DISC 2019). Where SCQ has a second ring of free cells, each cell here says from
 /// when on it is free. Positions have 64 bits: none comes again, so no old value passes for new.
-template <queue_ticket T, class Atomics = std_atomics>
+template <queue_ticket T, class Atomics = detail::std_atomics>
 class ticket_ring {
  public:
   /// How many cells there are beyond the capacity, at least: a producer holds one during a push.
   static constexpr std::size_t spare = 64;
 
-  /// Room for exactly `capacity` tickets, at least 1. Positions begin with `first`: for tests.
+  /// Room for exactly `capacity` tickets, at least 1. Positions start with `first`: for tests.
   explicit ticket_ring(std::size_t capacity, std::uint64_t first = 0)
       : capacity_(static_cast<std::int64_t>(capacity)),
         mask_(std::bit_ceil(capacity + spare) - 1),
@@ -59,7 +60,8 @@ class ticket_ring {
   /// Appends a ticket; false when there are `capacity` in the ring. Any thread.
   bool try_push(const T& ticket) noexcept {
     std::uint64_t tail = tail_.position.load(std::memory_order_relaxed);
-    // Acquire, here and below: who takes a cell that this head says is free comes after its reader.
+    // Acquire, here and below: a thread that takes a cell that this head says is free comes after the
+    // cell's reader.
     std::uint64_t head = tail_.seen.load(std::memory_order_acquire);
     claim mine;
     for (;;) {
@@ -78,14 +80,14 @@ class ticket_ring {
       }
       if (!mine.is_made) {
         if (!make(mine, tail, head)) {
-          // If nobody has finished a push meanwhile, others inside a push hold all free cells.
+          // If no push has finished meanwhile, others inside a push hold all free cells.
           if (last.word.load(std::memory_order_relaxed) == word) return give_up(mine, tail);
           continue;
         }
         entry_at(mine.cell).write(ticket);
       }
-      // Release: the ticket, and what it names. seq_cst, as is the pop's: of one who changes the
-      // ring and then looks for sleepers, and one who says that it sleeps and then looks at the
+      // Release: the ticket, and what it names. seq_cst, as is the pop's: of a thread that changes the
+      // ring and then looks for sleepers, and one that says that it sleeps and then looks at the
       // ring, one sees the other.
       if (last.word.compare_exchange_strong(word, first_of_lap(tail) | mine.cell,
                                             std::memory_order_seq_cst, std::memory_order_relaxed)) {
@@ -140,7 +142,7 @@ class ticket_ring {
     // bits that say which entry it is. Invariant: grows by one lap at a time, and is filled for a
     // position only after the position before it was.
     atomic<std::uint64_t> word;
-    // The cell. Invariant: only who has claimed it writes, and what is read counts only if the head
+    // The cell. Invariant: only the thread that has claimed it writes, and what is read counts only if the head
     // has not passed the ticket afterwards. Atomic because of the reads that do not count.
     std::array<atomic<std::uint64_t>, words> ticket;
 
@@ -157,7 +159,7 @@ class ticket_ring {
   };
 
   // A line for each side: producers read the head only when the ring seems full.
-  struct alignas(cache_line) end {
+  struct alignas(detail::cache_line) end {
     // Invariant: the head is the position to pop next and only grows. The tail is not beyond the
     // first position that is not filled; a producer that was stopped may set it back, and the next
     // one finds that position again from any entry on, a lap at most away.
@@ -166,7 +168,7 @@ class ticket_ring {
     // there is room by it, there is room.
     atomic<std::uint64_t> seen;
   };
-  static_assert(alignof(end) == cache_line && sizeof(end) % cache_line == 0,
+  static_assert(alignof(end) == detail::cache_line && sizeof(end) % detail::cache_line == 0,
                 "producers' and consumers' ends share no cache line");
 
   struct claim {
@@ -211,7 +213,7 @@ class ticket_ring {
   std::uint64_t mask_;
   std::vector<entry> entries_;
   // For each cell the head from which on it is free; `never` while a push holds it. Invariant: only
-  // who moves it from a value that the head has reached to `never` writes to the cell and moves it
+  // the thread that moves it from a value that the head has reached to `never` writes to the cell and moves it
   // again. Not among the entries: consumers do not need it, so its lines stay with the producers.
   std::vector<atomic<std::uint64_t>> free_from_;
   end head_;

@@ -2,11 +2,11 @@
 #pragma once
 
 #include <atomic>
-#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -15,9 +15,11 @@
 #include <penstock/core/checked.hpp>
 #include <penstock/core/layout.hpp>
 #include <penstock/device/device.hpp>
+#include <penstock/load/detail/copy_mark.hpp>
 #include <penstock/load/detail/host_slots.hpp>
 #include <penstock/memory/detail/slab.hpp>
-#include <penstock/threads/sequence.hpp>
+#include <penstock/threads/detail/waitable_counter.hpp>
+#include <penstock/transfer/detail/device_slot.hpp>
 #include <penstock/transfer/detail/host_copy.hpp>
 #include <penstock/transfer/detail/refused_releases.hpp>
 
@@ -28,6 +30,8 @@ inline namespace PENSTOCK_ABI {
 /// that order their use, and the copy stream. Lives until the last lease is gone.
 template <record_type Record, device Device>
 class device_slots {
+  using slot_type = detail::device_slot<Device>;
+
  public:
   using stream_ref = typename Device::stream_ref;
 
@@ -39,20 +43,13 @@ class device_slots {
         memory_(where, bytes_of(layout, depth), memory_kind::device),
         copy_stream_(where.make_stream()),
         slots_(depth) {
-    for (auto& slot : slots_) {
-      slot.copied = where.make_event();
-      slot.released = where.make_event();
-    }
+    for (auto& slot : slots_) slot.make_events(where);
   }
   device_slots(device_slots&&) = delete;
 
   /// The memory goes: no copy may still write it, no kernel still read it.
   ~device_slots() {
-    for (auto& slot : slots_) {
-      settle(slot.copied);
-      settle(slot.released);
-      for (auto& extra : slot.extras) settle(extra.released);
-    }
+    for (auto& slot : slots_) slot.settle_all(device_);
   }
 
   /// Where a batch's fields lie in a slot.
@@ -85,48 +82,58 @@ class device_slots {
   /// batch are free again then, behind whatever was queued.
   template <class HostBatch>
   void copy_in(std::size_t slot, HostBatch&& from) {
-    state& to = slots_[slot];
+    slot_type& to = slots_[slot];
     const stream_ref stream = copy_stream_;
-    wait_for_release(to, stream);
+    to.wait_for_release(device_, stream);
     const batch_info info = from.info();
     detail::copy_from_host(device_, data(slot), from, layout_.used_bytes(info.size), stream);
     try {
-      note_arrival(to, info, stream);
-      device_.record(to.copied, stream);
-      from.release_after(stream);
+      to.note_arrival(info, stream);
+      mark_copy(to, from, stream);
     } catch (...) {
-      settle(stream);  // the copy may run, and the batch's memory is about to be refilled
+      detail::settle(device_, stream);  // the copy may run, and the batch's memory is refilled next
       throw;
     }
-    occupy(to, info);
+    to.occupy(info, stream);
   }
 
-  /// The same by way of `stage`, which takes the copy and makes of it what the slot gets. The copy
-  /// does not wait for the slot's release, and gives the host memory back before the transform has
-  /// run.
+  /// The same by way of `stage`, which takes the copy, and on a stream of its own makes of it what the
+  /// slot gets. The copy does not wait for the slot's release but for the transform that has read its
+  /// place in the stage, and it gives the host memory back before the transform has run.
   template <class HostBatch, class Stage>
   void copy_in(std::size_t slot, HostBatch&& from, Stage& stage) {
-    state& to = slots_[slot];
-    const stream_ref stream = copy_stream_;
+    slot_type& to = slots_[slot];
+    const stream_ref copies = copy_stream_;
+    const stream_ref transforms = stage.stream();
     const batch_info info = from.info();
-    detail::copy_from_host(device_, stage.data(), from, stage.used_bytes(info.size), stream);
+    // The slot may have been filled once more since: its event marks a later transform then, and the
+    // copy waits for that. So it is with a depth of 1.
+    if (const auto reader = stage.reader()) device_.wait(copies, slots_[*reader].copied);
+    detail::copy_from_host(device_, stage.data(), from, stage.used_bytes(info.size), copies);
     try {
-      from.release_after(stream);
-      wait_for_release(to, stream);
-      stage.enqueue(data(slot), info.size, stream);
-      note_arrival(to, info, stream);
-      device_.record(to.copied, stream);
+      wait_for_staged(transforms, from, stage);
+      to.wait_for_release(device_, transforms);
+      stage.enqueue(data(slot), info.size);
+      to.note_arrival(info, transforms);
+      device_.record(to.copied, transforms);
     } catch (...) {
-      settle(stream);  // as above; and nothing else marks the end of what was queued
+      detail::settle(device_, copies);      // as above
+      detail::settle(device_, transforms);  // nothing else marks the end of what was queued
       throw;
     }
-    occupy(to, info);
+    stage.note_reader(slot);
+    to.occupy(info, transforms);
   }
 
-  /// Makes `stream` wait for the copy into `slot`.
+  /// Makes `stream`, which has been usable, wait for what fills `slot`.
   void wait_for_copy(std::size_t slot, stream_ref stream) {
+    detail::require_still_usable(device_, stream);
+    device_.wait(stream, slots_[slot].arrival());
+  }
+  /// The same for a stream that is new to the feed.
+  void wait_for_copy_anew(std::size_t slot, stream_ref stream) {
     device_.require_usable(stream);
-    device_.wait(stream, slots_[slot].copied);
+    device_.wait(stream, slots_[slot].arrival());
   }
 
   /// Which batch the slot holds.
@@ -137,7 +144,7 @@ class device_slots {
   /// What a checked build watches of the lease of `slot`, which is handed to `stream` now.
   [[nodiscard]] detail::lease_guard hand_out(std::size_t slot,
                                              [[maybe_unused]] stream_ref stream) noexcept {
-    if constexpr (detail::checked) slots_[slot].uses = uses_of(stream);
+    if constexpr (detail::checked) slots_[slot].uses = detail::uses_of(stream);
     return std::move(slots_[slot].lease);
   }
 
@@ -146,9 +153,9 @@ class device_slots {
   void end([[maybe_unused]] detail::lease_guard& lease, [[maybe_unused]] std::size_t slot,
            [[maybe_unused]] stream_ref stream) noexcept {
     if constexpr (detail::checked) {
-      const state& from = slots_[slot];
+      const slot_type& from = slots_[slot];
       if (lease.was_seen_in_body() && from.extras_used == 0 && from.uses &&
-          from.uses == uses_of(stream)) {
+          from.uses == detail::uses_of(stream)) {
         lease.fail(
             "a thread took its data, but the feed was given a stream, which nobody has used since: "
             "nothing has waited for the copy. Leave the stream out (transfer feed{loader}) where "
@@ -165,54 +172,39 @@ class device_slots {
 
   /// Whether the release of `slot` waits for `stream` beside the lease's own.
   [[nodiscard]] bool is_extra(std::size_t slot, stream_ref stream) const noexcept {
-    const state& of = slots_[slot];
-    for (std::size_t i = 0; i < of.extras_used; ++i) {
-      if (*of.extras[i].stream == stream) return true;
-    }
-    return false;
+    return slots_[slot].is_extra(stream);
   }
 
-  /// The lease of `slot` ends: the next copy into it waits for all that `stream` has been given.
+  /// The lease of `slot` ends: what fills it next waits for all that `stream` has been given.
   /// Where the device refuses the record the work is waited for here, and `rethrow_poison` tells;
   /// where it refuses that as well, nobody knows when the slot is free, and it is lost.
   void release(std::size_t slot, stream_ref stream) noexcept {
-    state& from = slots_[slot];
+    slot_type& from = slots_[slot];
     try {
-      record_usable(from.released, stream);
-      for (std::size_t i = 0; i < from.extras_used; ++i) {
-        record_usable(from.extras[i].released, *from.extras[i].stream);
-      }
+      from.record_release(device_, stream);
     } catch (...) {
       const auto refusal = std::current_exception();
       // No event tells when this work is done, and the memory may go with this lease.
-      bool is_idle = settle(stream);
-      for (std::size_t i = 0; i < from.extras_used; ++i) {
-        is_idle = settle(*from.extras[i].stream) && is_idle;
-      }
-      from.extras_used = 0;
+      const bool is_idle = from.settle_users(device_, stream);
       refused_.note(refusal, !is_idle);
       if (!is_idle) return wake();
     }
+    if (from.mark != nullptr) from.mark->let_go();
     // Invariant: the flag goes up after the records, because a wait binds to the record at the time
     // of the call: an issuer that sees the flag waits for these records and not for older ones.
     from.is_released.store(true, std::memory_order_release);
     wake();  // after the flag: who waits looks at it again
   }
 
-  /// Gives a slot back that was copied into and never handed out.
+  /// Gives a slot back that was filled and never handed out.
   void discard(std::size_t slot) noexcept {
     slots_[slot].lease.end();
-    release(slot, copy_stream_);
+    release(slot, *slots_[slot].filled_by);
   }
 
   /// The release of `slot` shall wait for `stream` too. Allocates an event the first time.
   void also_release_after(std::size_t slot, stream_ref stream) {
-    state& to = slots_[slot];
-    if (to.extras_used == to.extras.size()) {
-      to.extras.push_back({std::nullopt, device_.make_event()});
-    }
-    to.extras[to.extras_used].stream = stream;
-    ++to.extras_used;
+    slots_[slot].also_release_after(device_, stream);
   }
 
   /// Whether `rethrow_poison` would throw.
@@ -232,78 +224,49 @@ class device_slots {
                             "a batch");
   }
 
-  struct extra_stream {
-    std::optional<stream_ref> stream;
-    typename Device::event_type released;
+  /// Whether a batch can mark the end of its copy for the device slot as well.
+  template <class HostBatch>
+  static constexpr bool shares_mark = requires(HostBatch& from, stream_ref stream) {
+    {
+      from.release_marked(stream)
+      } -> std::same_as<std::shared_ptr<detail::copy_mark<typename Device::event_type>>>;
   };
 
-  struct state {
-    typename Device::event_type copied;
-    typename Device::event_type released;
-    std::vector<extra_stream> extras;
-    std::size_t extras_used = 0;
-    batch_info info;
-    [[no_unique_address]] detail::lease_guard lease;  // until the batch is handed out
-    std::optional<std::uint64_t> uses;                // of its stream by then, in a checked build
-    std::atomic<bool> is_released{true};
-  };
-
-  void wait_for_release(state& to, stream_ref stream) {
-    device_.wait(stream, to.released);
-    for (std::size_t i = 0; i < to.extras_used; ++i) device_.wait(stream, to.extras[i].released);
-    to.extras_used = 0;
-  }
-
-  /// How often something has been done to a stream by which the host may know how far it is;
-  /// nothing for a stream that does not count, as the calling thread.
-  static std::optional<std::uint64_t> uses_of([[maybe_unused]] stream_ref stream) noexcept {
-    if constexpr (requires {
-                    { stream.uses() } -> std::same_as<std::optional<std::uint64_t>>;
-                  }) {
-      return stream.uses();
+  /// Marks the end of the copy into `to`, for it and for the host memory: by one record if possible.
+  template <class HostBatch>
+  void mark_copy(slot_type& to, HostBatch& from, stream_ref stream) {
+    to.mark.reset();
+    if constexpr (shares_mark<HostBatch>) {
+      to.mark = from.release_marked(stream);
+      if (to.mark != nullptr) return to.mark->hold();
+      device_.record(to.copied, stream);
     } else {
-      return std::nullopt;
+      device_.record(to.copied, stream);
+      from.release_after(stream);
     }
   }
 
-  /// In a checked build: the lease of what was copied begins, and `stream` gets to its arrival
-  /// before the record of `copied`.
-  static void note_arrival([[maybe_unused]] state& to, [[maybe_unused]] const batch_info& info,
-                           [[maybe_unused]] stream_ref stream) {
-    if constexpr (detail::checked) {
-      to.lease.end();  // of a copy whose record was refused
-      to.lease = detail::lease_guard{info.epoch, info.index, stream};
+  /// Marks the end of the copy into `stage` for the host memory, and makes `transforms` wait for it.
+  template <class HostBatch, class Stage>
+  void wait_for_staged(stream_ref transforms, HostBatch& from, Stage& stage) {
+    if constexpr (shares_mark<HostBatch>) {
+      if (const auto mark = from.release_marked(copy_stream_)) {
+        return device_.wait(transforms, mark->event());
+      }
+    } else {
+      from.release_after(copy_stream_);
     }
-  }
-
-  static void occupy(state& to, const batch_info& info) noexcept {
-    to.info = info;
-    to.is_released.store(false, std::memory_order_relaxed);  // the issuer reads it itself
-  }
-
-  void record_usable(typename Device::event_type& event, stream_ref stream) {
-    device_.require_usable(stream);
-    device_.record(event, stream);
-  }
-
-  /// Waits for work; whether it is over then.
-  template <class StreamOrEvent>
-  bool settle(StreamOrEvent&& work) noexcept {
-    try {
-      device_.synchronize(work);
-      return true;
-    } catch (...) {  // most likely a device in error, which does no work any more
-      return false;
-    }
+    device_.record(stage.arrived(), copy_stream_);
+    device_.wait(transforms, stage.arrived());
   }
 
   Device device_;
   batch_layout<Record> layout_;
   slab<Device> memory_;
   typename Device::stream_type copy_stream_;
-  std::vector<state> slots_;
+  std::vector<slot_type> slots_;
   detail::refused_releases refused_;
-  sequence releases_;  // moves after each release, for a consumer that waits for one
+  detail::waitable_counter releases_;  // moves after each release: a consumer may wait for one
 };
 
 }  // namespace PENSTOCK_ABI

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: BSL-1.0
 #include "checker.hpp"
 
-#include <penstock/threads/sequence.hpp>
+#include <penstock/threads/detail/waitable_counter.hpp>
 
 namespace {
 
-using sequence = penstock::basic_sequence<model::atomics>;
+using waitable_counter = penstock::detail::basic_waitable_counter<model::atomics>;
 
 /// A word is written behind what it announces; the other thread waits for it.
 struct announced_value : model::scenario<announced_value, 2> {
   model::plain<int> payload;
-  sequence word;
+  waitable_counter word;
 
   void thread(unsigned index) {
     if (index == 0) {
@@ -26,7 +26,7 @@ struct announced_value : model::scenario<announced_value, 2> {
 /// Two writers count up, one thread waits for both.
 struct two_writers : model::scenario<two_writers, 3> {
   std::array<model::plain<int>, 2> payload;
-  sequence count;
+  waitable_counter count;
 
   void thread(unsigned index) {
     if (index < 2) {
@@ -42,7 +42,7 @@ struct two_writers : model::scenario<two_writers, 3> {
 /// One store has to wake all.
 struct two_waiters : model::scenario<two_waiters, 3> {
   model::plain<int> payload;
-  sequence word;
+  waitable_counter word;
 
   void thread(unsigned index) {
     if (index == 0) {
@@ -58,7 +58,7 @@ struct two_waiters : model::scenario<two_waiters, 3> {
 /// Quiet steps wake nobody; `wake` behind them does.
 struct quiet_steps : model::scenario<quiet_steps, 2> {
   model::plain<int> payload;
-  sequence count;
+  waitable_counter count;
 
   void thread(unsigned index) {
     if (index == 0) {
@@ -75,7 +75,7 @@ struct quiet_steps : model::scenario<quiet_steps, 2> {
 
 /// The step is one thread's, the wake-up another's: whoever sees the step may wake for it.
 struct wake_of_another : model::scenario<wake_of_another, 3> {
-  sequence count;
+  waitable_counter count;
   model::atomic<bool> is_asked{false};
 
   // As in the slot ring: the one steps and looks whether it is asked, the other asks and wakes.
@@ -96,7 +96,7 @@ struct wake_of_another : model::scenario<wake_of_another, 3> {
 struct end_of_waiting : model::scenario<end_of_waiting, 2> {
   model::plain<int> reason;
   model::atomic<bool> has_ended{false};
-  sequence word;
+  waitable_counter word;
 
   void thread(unsigned index) {
     if (index == 0) {
@@ -118,7 +118,7 @@ struct end_of_waiting : model::scenario<end_of_waiting, 2> {
 struct back_and_forth : model::scenario<back_and_forth, 2> {
   static constexpr std::uint32_t turns = 3;
   model::plain<std::uint32_t> payload;
-  std::array<sequence, 2> word;
+  std::array<waitable_counter, 2> word;
 
   void thread(unsigned index) {
     for (std::uint32_t turn = 0; turn < turns; ++turn) {

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock/threads/sequence.hpp>
+#include <penstock/core/detail/cache_line.hpp>
+#include <penstock/threads/detail/eventcount.hpp>
+#include <penstock/threads/detail/waitable_counter.hpp>
 
 #include <atomic>
 #include <cstddef>
@@ -15,24 +17,24 @@
 namespace ps = penstock;
 
 TEST_CASE("a sequence holds the number it was given last", "[core]") {
-  ps::sequence word;
+  ps::detail::waitable_counter word;
   CHECK(word.load() == 0);
   word.store(7);
   CHECK(word.load() == 7);
   word.advance();
   CHECK(word.load() == 8);
-  CHECK(ps::sequence{5}.load() == 5);
+  CHECK(ps::detail::waitable_counter{5}.load() == 5);
 }
 
 TEST_CASE("a sequence wraps around behind 2^32 - 1", "[core]") {
-  ps::sequence word{std::numeric_limits<std::uint32_t>::max()};
+  ps::detail::waitable_counter word{std::numeric_limits<std::uint32_t>::max()};
   word.advance();
   CHECK(word.load() == 0);
 }
 
 TEST_CASE("waiting for what holds already returns the value at once", "[core]") {
   sleepy_atomics::reset();
-  const ps::basic_sequence<sleepy_atomics> word{3};
+  const ps::detail::basic_waitable_counter<sleepy_atomics> word{3};
   CHECK(word.wait([](std::uint32_t now) { return now == 3; }) == 3);
   CHECK(sleepy_atomics::pauses == 0);
   CHECK(sleepy_atomics::sleeps == 0);
@@ -41,7 +43,7 @@ TEST_CASE("waiting for what holds already returns the value at once", "[core]") 
 TEST_CASE("a waiter spins and yields a bounded number of times, then sleeps until it is woken",
           "[core]") {
   sleepy_atomics::reset();
-  ps::basic_sequence<sleepy_atomics> word;
+  ps::detail::basic_waitable_counter<sleepy_atomics> word;
   std::thread waiter{[&] { word.wait([](std::uint32_t now) { return now == 2; }); }};
   sleepy_atomics::wait_for_sleeps(1);
   CHECK(sleepy_atomics::pauses == 32);
@@ -55,7 +57,7 @@ TEST_CASE("a waiter spins and yields a bounded number of times, then sleeps unti
 
 TEST_CASE("who expects to wait for long spins and sleeps, without yielding", "[core]") {
   sleepy_atomics::reset();
-  ps::basic_sequence<sleepy_atomics> word;
+  ps::detail::basic_waitable_counter<sleepy_atomics> word;
   std::thread waiter{[&] { word.wait([](std::uint32_t now) { return now == 1; }, false); }};
   sleepy_atomics::wait_for_sleeps(1);
   CHECK(sleepy_atomics::pauses == 32);
@@ -66,7 +68,7 @@ TEST_CASE("who expects to wait for long spins and sleeps, without yielding", "[c
 
 TEST_CASE("a write makes no system call while nobody sleeps", "[core]") {
   sleepy_atomics::reset();
-  ps::basic_sequence<sleepy_atomics> word;
+  ps::detail::basic_waitable_counter<sleepy_atomics> word;
   word.store(1);
   word.advance();
   CHECK(sleepy_atomics::wakes == 0);
@@ -83,7 +85,7 @@ TEST_CASE("a write makes no system call while nobody sleeps", "[core]") {
 
 TEST_CASE("a quiet step is seen by who looks, and wakes nobody until somebody says so", "[core]") {
   sleepy_atomics::reset();
-  ps::basic_sequence<sleepy_atomics> word;
+  ps::detail::basic_waitable_counter<sleepy_atomics> word;
   std::thread waiter{[&] { word.wait([](std::uint32_t now) { return now == 1; }); }};
   sleepy_atomics::wait_for_sleeps(1);
   word.advance_quietly();
@@ -99,7 +101,7 @@ TEST_CASE("a quiet step is seen by who looks, and wakes nobody until somebody sa
 
 TEST_CASE("one write wakes all who wait", "[core]") {
   sleepy_atomics::reset();
-  ps::basic_sequence<sleepy_atomics> word;
+  ps::detail::basic_waitable_counter<sleepy_atomics> word;
   std::vector<std::thread> waiters;
   for (int i = 0; i < 4; ++i) {
     waiters.emplace_back([&] { word.wait([](std::uint32_t now) { return now != 0; }); });
@@ -112,7 +114,7 @@ TEST_CASE("one write wakes all who wait", "[core]") {
 
 TEST_CASE("a step wakes as many as it is told to, and the others sleep on", "[core]") {
   sleepy_atomics::reset();
-  ps::basic_sequence<sleepy_atomics> word;
+  ps::detail::basic_waitable_counter<sleepy_atomics> word;
   std::atomic<std::uint32_t> woken{0};
   std::vector<std::thread> waiters;
   for (std::uint32_t i = 0; i < 5; ++i) {
@@ -139,7 +141,7 @@ TEST_CASE("a step wakes as many as it is told to, and the others sleep on", "[co
 }
 
 TEST_CASE("advancing from several threads loses no step", "[core]") {
-  ps::sequence word;
+  ps::detail::waitable_counter word;
   std::vector<std::thread> threads;
   for (int i = 0; i < 4; ++i) {
     threads.emplace_back([&] {
@@ -153,8 +155,8 @@ TEST_CASE("advancing from several threads loses no step", "[core]") {
 TEST_CASE(
     "what was written before a store is seen by who has waited for it, and no wake-up is lost",
     "[core]") {
-  ps::sequence ping;
-  ps::sequence pong;
+  ps::detail::waitable_counter ping;
+  ps::detail::waitable_counter pong;
   std::uint32_t message = 0;  // plain: the sequences order it
   constexpr std::uint32_t rounds = 20'000;
   std::thread other{[&] {
@@ -181,7 +183,7 @@ TEST_CASE(
     "rings",
     "[core]") {
   sleepy_atomics::reset();
-  ps::basic_eventcount<sleepy_atomics> eventcount;
+  ps::detail::basic_eventcount<sleepy_atomics> eventcount;
   std::atomic<int> value{0};
   int looks = 0;
   std::thread waiter{[&] {
@@ -195,10 +197,10 @@ TEST_CASE(
   CHECK(sleepy_atomics::yields == 12);
   CHECK(looks == 15);
   value = 1;  // not yet what it waits for
-  eventcount.ring();
+  eventcount.notify();
   sleepy_atomics::wait_for_sleeps(2);
   value = 2;
-  eventcount.ring();
+  eventcount.notify();
   waiter.join();
   CHECK(sleepy_atomics::wakes == 2);
   CHECK(sleepy_atomics::pauses == 48);
@@ -206,8 +208,8 @@ TEST_CASE(
 
 TEST_CASE("a ring makes no system call while nobody sleeps, and one for all who do", "[core]") {
   sleepy_atomics::reset();
-  ps::basic_eventcount<sleepy_atomics> eventcount;
-  eventcount.ring();
+  ps::detail::basic_eventcount<sleepy_atomics> eventcount;
+  eventcount.notify();
   CHECK(sleepy_atomics::wakes == 0);
   std::atomic<bool> open{false};
   std::vector<std::thread> waiters;
@@ -216,16 +218,16 @@ TEST_CASE("a ring makes no system call while nobody sleeps, and one for all who 
   }
   sleepy_atomics::wait_for_sleeps(4);
   open = true;
-  eventcount.ring();
-  eventcount.ring();  // they may still be on their way
+  eventcount.notify();
+  eventcount.notify();  // they may still be on their way
   for (auto& waiter : waiters) waiter.join();
-  eventcount.ring();
+  eventcount.notify();
   CHECK(sleepy_atomics::wakes == 1);
 }
 
 TEST_CASE("an announced change wakes nobody, until somebody says so", "[core]") {
   sleepy_atomics::reset();
-  ps::basic_eventcount<sleepy_atomics> eventcount;
+  ps::detail::basic_eventcount<sleepy_atomics> eventcount;
   std::atomic<bool> open{false};
   std::thread waiter{[&] { eventcount.wait([&] { return open.load(); }); }};
   sleepy_atomics::wait_for_sleeps(1);
@@ -240,8 +242,8 @@ TEST_CASE("an announced change wakes nobody, until somebody says so", "[core]") 
 }
 
 TEST_CASE("no ring is lost between two threads that wait for each other", "[core]") {
-  ps::basic_eventcount<> eventcount;
-  ps::basic_eventcount<> answer;
+  ps::detail::basic_eventcount<> eventcount;
+  ps::detail::basic_eventcount<> answer;
   std::atomic<std::uint32_t> asked{0};
   std::atomic<std::uint32_t> answered{0};
   constexpr std::uint32_t rounds = 20'000;
@@ -253,12 +255,12 @@ TEST_CASE("no ring is lost between two threads that wait for each other", "[core
     for (std::uint32_t round = 1; round <= rounds; ++round) {
       wait_for(eventcount, asked, round);
       answered.store(round, std::memory_order_relaxed);
-      answer.ring();
+      answer.notify();
     }
   }};
   for (std::uint32_t round = 1; round <= rounds; ++round) {
     asked.store(round, std::memory_order_relaxed);
-    eventcount.ring();
+    eventcount.notify();
     wait_for(answer, answered, round);
   }
   other.join();
@@ -267,8 +269,9 @@ TEST_CASE("no ring is lost between two threads that wait for each other", "[core
 
 TEST_CASE("threads sleep on four bytes, for which the kernel needs no help of the library",
           "[core]") {
-  CHECK(sizeof(ps::sequence) == 8);            // the value and the number of sleepers
-  CHECK(sizeof(ps::basic_eventcount<>) == 8);  // the rings and whether somebody asked for one
-  CHECK_FALSE(std::is_copy_constructible_v<ps::sequence>);
-  CHECK((ps::cache_line == 64 || ps::cache_line == 128));
+  CHECK(sizeof(ps::detail::waitable_counter) == 8);  // the value and the number of sleepers
+  CHECK(sizeof(ps::detail::basic_eventcount<>) ==
+        8);  // the rings and whether somebody asked for one
+  CHECK_FALSE(std::is_copy_constructible_v<ps::detail::waitable_counter>);
+  CHECK((ps::detail::cache_line == 64 || ps::detail::cache_line == 128));
 }

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <atomic>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include <penstock/core/checked.hpp>
+#include <penstock/device/device.hpp>
+#include <penstock/load/detail/copy_mark.hpp>
+#include <penstock/load/detail/host_slots.hpp>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+namespace detail {
+
+/// Waits for the work of a stream, or for an event; whether it is over then.
+template <class Device, class StreamOrEvent>
+bool settle(const Device& device, const StreamOrEvent& work) noexcept {
+  try {
+    device.synchronize(work);
+    return true;
+  } catch (...) {  // most likely a device in error, which does no work any more
+    return false;
+  }
+}
+
+/// How often something has been done to a stream by which the host may know how far it is; nothing
+/// for a stream that does not count, as the calling thread.
+template <class StreamRef>
+[[nodiscard]] std::optional<std::uint64_t> uses_of([[maybe_unused]] StreamRef stream) noexcept {
+  if constexpr (requires {
+                  { stream.uses() } -> std::same_as<std::optional<std::uint64_t>>;
+                }) {
+    return stream.uses();
+  } else {
+    return std::nullopt;
+  }
+}
+
+/// What is known of one device slot: the batch in it, and the events that order the streams which fill
+/// and use it. The feed's thread fills a slot that is released; whoever ends its lease releases it.
+template <class Device>
+struct device_slot {
+  using stream_ref = typename Device::stream_ref;
+  using event_type = typename Device::event_type;
+
+  struct extra_stream {
+    std::optional<stream_ref> stream;
+    event_type released;
+  };
+
+  event_type copied;                            // the slot is filled, unless a mark says so:
+  std::shared_ptr<copy_mark<event_type>> mark;  // of its copy, which the host slot waits for too
+  event_type released;                          // its lease's stream is past it
+  std::vector<extra_stream> extras;             // so are those that it was also used on
+  std::size_t extras_used = 0;
+  batch_info info;
+  std::optional<stream_ref> filled_by;
+  [[no_unique_address]] lease_guard lease;  // until the batch is handed out
+  std::optional<std::uint64_t> uses;        // of its stream by then, in a checked build
+  // Invariant: true from the end of a lease, after its records and all that the lease did, to the
+  // next copy; stored with release, and acquired by the feed's thread before it touches the slot.
+  std::atomic<bool> is_released{true};
+
+  /// Makes the events. Throws what the device throws.
+  void make_events(const Device& device) {
+    copied = device.make_event(event_wait::by_streams);
+    released = device.make_event(event_wait::by_streams);
+  }
+
+  /// What is recorded where the slot is filled.
+  [[nodiscard]] const event_type& arrival() const noexcept {
+    return mark != nullptr ? mark->event() : copied;
+  }
+
+  /// The slot holds this batch from now on, by the work that `stream` has been given.
+  void occupy(const batch_info& held, stream_ref stream) noexcept {
+    info = held;
+    filled_by = stream;
+    is_released.store(false, std::memory_order_relaxed);  // the feed's thread reads it itself
+  }
+
+  /// In a checked build: the lease of what was copied begins, and `stream` gets to its arrival before
+  /// the record of that.
+  void note_arrival([[maybe_unused]] const batch_info& arriving,
+                    [[maybe_unused]] stream_ref stream) {
+    if constexpr (checked) {
+      lease.end();  // of a copy whose record was refused
+      lease = lease_guard{arriving.epoch, arriving.index, stream};
+    }
+  }
+
+  /// Makes `stream`, which fills the slot next, wait for all who have used it.
+  void wait_for_release(const Device& device, stream_ref stream) {
+    device.wait(stream, released);
+    for (std::size_t i = 0; i < extras_used; ++i) device.wait(stream, extras[i].released);
+    extras_used = 0;
+  }
+
+  /// Records that the slot is released behind what `stream` and the extra ones have been given.
+  void record_release(const Device& device, stream_ref stream) {
+    record_usable(device, released, stream);
+    for (std::size_t i = 0; i < extras_used; ++i) {
+      record_usable(device, extras[i].released, *extras[i].stream);
+    }
+  }
+
+  /// Waits for them instead; whether they are idle then.
+  [[nodiscard]] bool settle_users(const Device& device, stream_ref stream) noexcept {
+    bool is_idle = settle(device, stream);
+    for (std::size_t i = 0; i < extras_used; ++i) {
+      is_idle = settle(device, *extras[i].stream) && is_idle;
+    }
+    extras_used = 0;
+    return is_idle;
+  }
+
+  /// Waits for all that fills and uses the slot: its memory goes.
+  void settle_all(const Device& device) noexcept {
+    settle(device, copied);
+    if (mark != nullptr && mark->is_held()) settle(device, mark->event());
+    settle(device, released);
+    for (auto& extra : extras) settle(device, extra.released);
+  }
+
+  /// Whether the release waits for `stream` beside the lease's own.
+  [[nodiscard]] bool is_extra(stream_ref stream) const noexcept {
+    for (std::size_t i = 0; i < extras_used; ++i) {
+      if (*extras[i].stream == stream) return true;
+    }
+    return false;
+  }
+
+  /// The release shall wait for `stream` too. Allocates an event the first time.
+  void also_release_after(const Device& device, stream_ref stream) {
+    if (extras_used == extras.size()) {
+      extras.push_back({std::nullopt, device.make_event(event_wait::by_streams)});
+    }
+    extras[extras_used].stream = stream;
+    ++extras_used;
+  }
+
+ private:
+  static void record_usable(const Device& device, event_type& event, stream_ref stream) {
+    require_still_usable(device, stream);
+    device.record(event, stream);
+  }
+};
+
+}  // namespace detail
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

@@ -1,0 +1,44 @@
+# A project that takes penstock in is a checked build in Debug, unless it says otherwise:
+#   cmake -Dpenstock=<source> -Dcompiler=<C++ compiler> -Dwork=<folder> -P by_itself.cmake
+cmake_policy(VERSION 3.25)
+file(WRITE "${work}/CMakeLists.txt" "
+cmake_minimum_required(VERSION 3.25)
+project(consumer LANGUAGES CXX)
+add_subdirectory(\"${penstock}\" penstock)
+add_executable(consumer main.cpp)
+target_link_libraries(consumer PRIVATE penstock::penstock)
+file(GENERATE OUTPUT defined CONTENT \"$<TARGET_PROPERTY:consumer,COMPILE_DEFINITIONS>\"
+     TARGET consumer)
+")
+file(WRITE "${work}/main.cpp" "int main() {}\n")
+
+# expect(<build type> <setting> <whether it is a checked build>)
+function(expect type setting expected)
+  file(REMOVE "${work}/build/CMakeCache.txt" "${work}/build/defined")
+  set(chosen)
+  if(NOT setting STREQUAL "")
+    set(chosen "-DPENSTOCK_CHECKED=${setting}")
+  endif()
+  execute_process(
+    COMMAND "${CMAKE_COMMAND}" -S "${work}" -B "${work}/build" "-DCMAKE_CXX_COMPILER=${compiler}"
+            "-DCMAKE_BUILD_TYPE=${type}" ${chosen}
+    RESULT_VARIABLE status OUTPUT_VARIABLE output ERROR_VARIABLE output
+  )
+  if(NOT status EQUAL 0)
+    message(FATAL_ERROR "${output}")
+  endif()
+  file(READ "${work}/build/defined" defined)
+  set(is_checked FALSE)
+  if("PENSTOCK_CHECKED=1" IN_LIST defined)
+    set(is_checked TRUE)
+  endif()
+  if(NOT is_checked STREQUAL expected)
+    message(FATAL_ERROR "${type}, PENSTOCK_CHECKED=${setting}: checked: ${is_checked}")
+  endif()
+endfunction()
+
+expect(Debug "" TRUE)
+expect(Release "" FALSE)
+expect(RelWithDebInfo AUTO FALSE)
+expect(Debug NO FALSE)
+expect(Release ON TRUE)

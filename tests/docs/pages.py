@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: BSL-1.0
+"""The test docs/pages: what the pages point to is there, and they keep their form.
+
+    pages.py <the repository>
+
+- A relative link leads to a file or folder, its anchor to a heading of that page.
+- A path of this repository in a block of commands, or in `backticks`, is there.
+- Lines have at most 100 columns, cells of tables 160; what programs print may have more.
+- README.md has at most 120 lines and 900 words. An entry of CHANGELOG.md is one line, and a version
+  that nobody has yet fixes nothing.
+- docs/images/loaders.svg is what bench/loaders_picture.py makes of the result that README.md names
+  by docs/benchmarks.md.
+- A text in docs/troubleshooting.md that the library is said to throw is one of its own.
+"""
+
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+LINK = re.compile(r"!?\[(?:[^\[\]]|\[[^\]]*\])*\]\(([^()\s]+)\)", re.DOTALL)
+FOLDERS = "bench|cmake|docs|examples|include|packaging|tests"
+PATH = re.compile(rf"(?<![\w./$-])(?:{FOLDERS})/[\w./-]*\w")
+HEADING = re.compile(r"^#{1,6} +(.*?) *$", re.MULTILINE)
+FENCE = re.compile(r"^```(.*?)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+PICTURE_OF = re.compile(r"bench/loaders_picture\.py\s+(?:\\\s+)?(\S+\.json)\s+(?:\\\s+)?(\S+\.svg)")
+THROWN = re.compile(r"^- thrown: `([^`]+)`", re.MULTILINE)
+
+
+def pages_of(root):
+    found = [*root.glob("*.md"), *root.glob("docs/*.md"), *root.glob("bench/**/*.md")]
+    found += [*root.glob("tests/**/README.md"), *root.glob("examples/**/*.md")]
+    return sorted(page for page in found if "results" not in page.parts)
+
+
+def without_code(text):
+    return re.sub(r"`[^`\n]*`", "", FENCE.sub("", text))
+
+
+def anchors_of(page):
+    """GitHub's anchors of a page's headings."""
+    anchors = set()
+    for heading in HEADING.findall(FENCE.sub("", page.read_text(encoding="utf-8"))):
+        words = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).lower()
+        anchor = re.sub(r"[^\w\- ]", "", words).replace(" ", "-")
+        number = 0
+        while (anchor if number == 0 else f"{anchor}-{number}") in anchors:
+            number += 1
+        anchors.add(anchor if number == 0 else f"{anchor}-{number}")
+    return anchors
+
+
+def link_problems(root, page, text):
+    for link in LINK.findall(without_code(text)):
+        if re.match(r"[a-z]+:", link):
+            continue
+        path, _, anchor = link.partition("#")
+        to = page if path == "" else (page.parent / path).resolve()
+        if not to.exists() or not to.is_relative_to(root):
+            yield f"there is no {link}"
+        elif anchor and to.suffix == ".md" and anchor not in anchors_of(to):
+            yield f"{path or 'the page'} has no heading #{anchor}"
+
+
+def path_problems(root, text):
+    commands = [body for words, body in FENCE.findall(text) if words.split()[:1] == ["sh"]]
+    commands += re.findall(r"(?:^    .*\n)+", FENCE.sub("", text), re.MULTILINE)
+    code = "\n".join([*commands, *re.findall(r"`([^`\n]+)`", FENCE.sub("", text))])
+    for path in sorted(set(PATH.findall(code))):
+        if (root / path).exists() or (root / "tests" / path).exists():
+            continue
+        if not any(root.glob(path + ".*")):
+            yield f"there is no {path}"
+
+
+def form_problems(text):
+    printed = "\n".join(re.findall(r"^```text.*?^```$", text, re.MULTILINE | re.DOTALL))
+    for line in text.splitlines():
+        cells = line.split("|") if line.startswith("|") else [line]
+        widest = max(map(len, cells))
+        if widest <= (100 if len(cells) == 1 else 160) or line in printed:
+            continue
+        if not line.startswith("- thrown: "):
+            yield f"{widest} columns: {line[:60]}..."
+
+
+def picture_problems(root, text):
+    """The command that made the picture is run again."""
+    commands = PICTURE_OF.findall(text)
+    if not commands:
+        yield "expected the command that draws docs/images/loaders.svg"
+    for result, picture in commands:
+        with tempfile.TemporaryDirectory() as folder:
+            made = Path(folder) / "again.svg"
+            script = root / "bench/loaders_picture.py"
+            run = [sys.executable, "-B", script, root / result, made]
+            subprocess.run(run, check=True)
+            if made.read_bytes() != (root / picture).read_bytes():
+                yield f"{picture} is not what {result} gives"
+
+
+def texts_of_headers(root):
+    """All string literals of the headers, those beside each other joined, without what varies."""
+    text = "\n".join(
+        file.read_text(encoding="utf-8") for file in sorted(root.glob("include/**/*.[hc]*"))
+    )
+    text = re.sub(r"^\s*//.*$", "", text, flags=re.MULTILINE)
+    return re.sub(r'"\s*\n?\s*"', "", text)
+
+
+def thrown_problems(root, text):
+    literals = texts_of_headers(root)
+    thrown = THROWN.findall(text)
+    if len(thrown) < 10:
+        yield f"expected 10 texts that are thrown or more, found {len(thrown)}"
+    for message in thrown:
+        for part in message.split(" ... "):
+            if part.strip(". ") not in literals:
+                yield f"no header says: {part}"
+
+
+def problems_of(root):
+    for page in pages_of(root):
+        text = page.read_text(encoding="utf-8")
+        short = page.relative_to(root).as_posix()
+        ours = "/" not in short or short.startswith("docs/")
+        problems = [*link_problems(root, page, text), *path_problems(root, text)]
+        if ours:
+            problems += form_problems(text)
+        if short == "README.md":
+            lines, words = len(text.splitlines()), len(text.split())
+            if lines > 120 or words > 900:
+                problems.append(f"{lines} lines and {words} words: 120 and 900 at most")
+        if short == "CHANGELOG.md" and re.search(r"^  \S", text, re.MULTILINE):
+            problems.append("an entry is one line")
+        if short == "CHANGELOG.md" and "### Fixed" in text.partition("not released yet")[2]:
+            problems.append("nobody has what a version fixes that is not released")
+        if short == "docs/benchmarks.md":
+            problems += picture_problems(root, text)
+        if short == "docs/troubleshooting.md":
+            problems += thrown_problems(root, text)
+        yield from (f"{short}: {problem}" for problem in problems)
+
+
+def main():
+    problems = list(problems_of(Path(sys.argv[1]).resolve()))
+    print("\n".join(problems) if problems else "all that the pages point to is there")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

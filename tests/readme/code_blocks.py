@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: BSL-1.0
+"""Makes one C++ source of all the code that README.md and docs/ show, for the test readme/code.
+
+    code_blocks.py <the repository> <source to write>
+
+What the words after the fence's language say:
+
+    cpp                    a whole program: its main function becomes a function that is called
+    cpp fragment           statements on the CPU device, with the names of prelude.hpp
+    cpp fragment cuda      the same on the CUDA device, which is the double
+    cpp excerpt FILE       lines that FILE has; a line "// ..." leaves some out
+    text output FILE       what the program FILE prints: readme/outputs compares it
+    python                 has to parse
+
+A table below `<!-- options: TYPE -->` lists the members of an options aggregate: the first cell of
+a row is `.name`, the cell under "default" its default value, as C++ or empty. It becomes an
+initialiser in the order of the rows, and the values are compared with those of `TYPE{}`.
+"""
+
+import ast
+import re
+import sys
+from pathlib import Path
+
+FENCE = re.compile(r"^```(\w*)(.*)$")
+LAUNCH = re.compile(r"([A-Za-z_0-9:]+)<<<([^>]*)>>>\(")
+OPTIONS = re.compile(r"^<!-- options: (\S+) -->$")
+
+
+class Problem(Exception):
+    pass
+
+
+def pages_of(root):
+    return [root / "README.md", root / "CONTRIBUTING.md", *sorted((root / "docs").glob("*.md"))]
+
+
+def blocks_of(page):
+    """Each fenced block: its first line's number, language, words and lines."""
+    inside = None
+    for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), start=1):
+        fence = FENCE.match(line)
+        if inside is None and fence:
+            inside = (number + 1, fence[1], fence[2].split(), [])
+        elif inside is not None and line == "```":
+            yield inside
+            inside = None
+        elif inside is not None:
+            inside[3].append(line)
+    if inside is not None:
+        raise Problem(f"{page}:{inside[0] - 1}: the block has no end")
+
+
+def tables_of(page):
+    """Each table of options: its line, the type, and the rows as lists of cells by heading."""
+    lines = page.read_text(encoding="utf-8").splitlines()
+    for number, line in enumerate(lines, start=1):
+        kind = OPTIONS.match(line)
+        if not kind:
+            continue
+        rows = []
+        for row in lines[number:]:
+            if not row.startswith("|"):
+                if rows:
+                    break
+                continue
+            cells = [cell.strip() for cell in row.strip("|").replace(r"\|", "|").split("|")]
+            rows.append(cells)
+        if len(rows) < 3 or "default" not in rows[0]:
+            raise Problem(f"{page}:{number}: expected a table with a column default")
+        column = rows[0].index("default")
+        yield number, kind[1], [(row[0].strip("`"), row[column].strip("`")) for row in rows[2:]]
+
+
+def require_excerpt(root, at, words, lines):
+    if len(words) != 2 or not (root / words[1]).is_file():
+        raise Problem(f"{at}: expected `cpp excerpt FILE` with a file that is there")
+    there = [line.strip() for line in (root / words[1]).read_text(encoding="utf-8").splitlines()]
+    there = [line for line in there if line]
+    place, run = 0, []
+    for line in [*map(str.strip, lines), "// ..."]:
+        if line != "// ...":
+            run += [line] if line else []
+            continue
+        found = (i for i in range(place, len(there)) if there[i : i + len(run)] == run)
+        begin = next(found, None)
+        if begin is None:
+            raise Problem(f"{at}: {words[1]} has no such lines, in this order:\n" + "\n".join(run))
+        place, run = begin + len(run), []
+
+
+def function_of(at, words, lines):
+    """The block as a function: its name, the namespace that it stands in, its text."""
+    name = "at_" + re.sub(r"\W", "_", at)
+    text = "\n".join(lines)
+    if words == []:
+        if "int main()" not in text:
+            raise Problem(f"{at}: a block of cpp is a program, or says fragment or excerpt")
+        return name, "whole", text.replace("int main()", f"int main_{name}()"), f"main_{name}"
+    if words not in (["fragment"], ["fragment", "cuda"]):
+        raise Problem(f"{at}: nobody knows what `cpp {' '.join(words)}` is")
+    where = "on_cuda" if words[1:] else "on_cpu"
+    launched = LAUNCH.sub(
+        r"fake_cuda::configured([](const auto&... all) { \1(all...); }, \2)(", text
+    )
+    return name, where, launched, name
+
+
+def source_of(root):
+    parts, calls = ['#include "prelude.hpp"'], []
+    for page in pages_of(root):
+        short = page.relative_to(root).as_posix()
+        for number, language, words, lines in blocks_of(page):
+            at = f"{short}:{number}"
+            if language == "python":
+                try:
+                    ast.parse("\n".join(lines))
+                except SyntaxError as error:
+                    raise Problem(f"{short}:{number + error.lineno - 1}: {error.msg}") from error
+            if language != "cpp":
+                continue
+            if words[:1] == ["excerpt"]:
+                require_excerpt(root, at, words, lines)
+                continue
+            name, where, text, called = function_of(at, words, lines)
+            begin = f'#line {number} "{page}"\n{text}\n'
+            body = begin if where == "whole" else f"void {name}() {{\n{begin}}}\n"
+            if where == "whole":
+                body += f"void {name}() {{ if ({called}() != 0) std::abort(); }}\n"
+            space = f"whole_{name}" if where == "whole" else where
+            parts.append(f"namespace {space} {{\n{body}}}")
+            calls.append(f'{{"{at}", {space}::{name}, {str(where == "on_cuda").lower()}}},')
+        for number, kind, rows in tables_of(page):
+            name = f"options_{len(calls)}"
+            written = ", ".join(f"{option} = {{}}" for option, _ in rows)
+            names = ", ".join(f"m{i}" for i in range(len(rows)))
+            checks = "".join(
+                f'  require_default("{option}", usual{option}, decltype(usual{option})({value}));\n'
+                for option, value in rows
+                if value
+            )
+            parts.append(
+                f'void {name}() {{\n#line {number} "{page}"\n'
+                f"  [[maybe_unused]] const {kind} in_this_order{{{written}}};\n"
+                f"  [[maybe_unused]] const auto& [{names}] = in_this_order;  // no others\n"
+                f"  const {kind} usual{{}};\n{checks}}}"
+            )
+            calls.append(f'{{"{short}:{number}", {name}, false}},')
+    if len(calls) < 16:
+        raise Problem(f"expected 16 blocks and tables or more, found {len(calls)}")
+    return "\n".join([*parts, "int main() { return run_all({", *calls, "}); }"]) + "\n"
+
+
+def main():
+    root, out = Path(sys.argv[1]), Path(sys.argv[2])
+    try:
+        text = source_of(root)
+    except Problem as problem:
+        print(problem)
+        return 1
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(text, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
