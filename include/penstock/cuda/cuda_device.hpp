@@ -90,7 +90,7 @@ class cuda_device {
 
   /// The same for a stream that was usable: throws `capture_in_progress`. Whose it is does not change.
   void require_still_usable(stream_ref stream) const {
-    const default_scope current{*this, stream};
+    const detail::stream_scope current{ordinal_, stream};
     require_not_captured(stream);
   }
 
