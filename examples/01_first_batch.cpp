@@ -22,7 +22,7 @@ int main() {
   for (auto& batch : feed.epoch(0)) {  // its copy is complete
     const auto values =
         ps::get<"value">(batch);  // 64 numbers in device memory; 40 in the last batch
-    if (batch.index() == 0) {
+    if (batch.batch() == 0) {
       std::cout << "first batch: " << batch.size() << " samples of " << loader.samples_per_epoch()
                 << '\n';
     }

@@ -166,7 +166,7 @@ TEST_CASE("the next batch is copied while one is transformed, and the one after 
   ps::transfer feed{loader, stream, transform, {.depth = 3}};
   std::size_t right = 0;
   const auto look = [&](const decltype(feed)::batch_type& batch) {
-    stream.launch([&right, first = 10 * batch.index(), view = batch.view()] {
+    stream.launch([&right, first = 10 * batch.batch(), view = batch.view()] {
       right += is_made_of(view, 0, first) && is_made_of(view, 9, first + 9);
     });
   };
@@ -381,7 +381,7 @@ TEST_CASE("a lease of a feed with a transform outlives it", "[transfer]") {
     ps::transfer feed{ps::loader{numbered{100}, ps::sequential{}, device, ten_each(1)}, stream,
                       gated_transform{}};
     for (auto& batch : feed.epoch(0)) {
-      if (batch.index() == 4) kept = std::move(batch);
+      if (batch.batch() == 4) kept = std::move(batch);
     }
   }
   device.synchronize(ps::cpu_stream_ref{stream});
