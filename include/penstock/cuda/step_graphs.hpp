@@ -31,13 +31,15 @@ inline namespace PENSTOCK_ABI {
 ///       });
 ///     }
 ///
-/// The step is called once for each pair, to enqueue its work on the stream that it is given, which
-/// captures and runs nothing; later launches replay what was captured and don't call it. So all that
-/// the step passes by value stays as it was then: addresses, sizes, scalars. What changes from step to
-/// step (a count, a learning rate, where the loss goes) is read from device memory by the kernels. The
-/// step must not synchronise, allocate, or use another stream that it does not fork from and join to
-/// the one given; cuBLAS and the like get a workspace of their own beforehand. What is loaded or
-/// allocated at first use (kernels, a library's handle) is used once before the loop.
+/// The step is called once for each pair, by the pair's first launch, to enqueue its work on the stream
+/// that it is given, which captures and runs nothing; that launch and all later ones replay what was
+/// captured, and later ones don't call the step. So all that the step passes by value stays as it was
+/// then: addresses, sizes, scalars. What changes from step to step (a count, a learning rate, where the
+/// loss goes) is read from device memory by the kernels. The step must not synchronise, allocate, or
+/// use another stream that it does not fork from and join to the one given; cuBLAS and the like get a
+/// workspace of their own beforehand. What is loaded or allocated at first use (kernels, a library's
+/// handle) is used once before the loop: rehearse the step by calling it with a stream and memory of
+/// its own.
 ///
 /// The stream that captures is the consumer's own, so that a handle that was set to it long ago is
 /// captured with the rest. The default stream can't capture: a stream that waits for it captures in its

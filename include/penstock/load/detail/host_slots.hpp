@@ -196,17 +196,6 @@ class host_slots {
     if (free >= wake_at_ || starving_.load(std::memory_order_seq_cst)) returned_.wake_poppers();
   }
 
-  /// How the end of the last copy out of a slot is known. Owned by the thread that has the slot's ticket.
-  struct end_of_copy {
-    std::shared_ptr<mark_type> mark;  // shared with the device slot of the copy
-    event_type alone;                 // for when the mark is held
-    bool is_marked = false;           // which of the two was recorded last
-
-    [[nodiscard]] const event_type& last() const noexcept {
-      return is_marked ? std::as_const(*mark).event() : alone;
-    }
-  };
-
   void record_and_push(std::uint32_t slot, event_type& end, typename Device::stream_ref stream) {
     try {
       device_.record(end, stream);
@@ -239,7 +228,7 @@ class host_slots {
   Device device_;
   batch_layout<Record> layout_;
   slab<Device> memory_;
-  std::vector<end_of_copy> drained_;
+  std::vector<detail::end_of_copy<event_type>> drained_;  // each is its ticket's
   std::size_t wake_at_;
   batch_queue<ticket> returned_;
   // A cache line each: workers and releasing threads write the first, the consumer the others, all read
