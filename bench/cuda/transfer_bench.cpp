@@ -114,7 +114,8 @@ class ready_source {
   [[nodiscard]] batch_type next() {
     if (next_ == count_) return {};
     const std::uint64_t i = next_++;
-    batch_type made{data_ + i % ring_ * stride_, {.epoch = 0, .index = i, .size = 1, .valid = 1}};
+    batch_type made{data_ + i % ring_ * stride_,
+                    {.epoch = 0, .batch = i, .size = 1, .valid_size = 1}};
     made.drained_by(device_, drained_[i % ring_]);
     return made;
   }

@@ -48,17 +48,17 @@ template <class Feed>
 void look_at_empty_leases(Feed& feed, ps::cpu_stream_ref stream) {
   using lease = typename Feed::batch_type;
   lease never;
-  CHECK(never.index() == 0);
+  CHECK(never.batch() == 0);
   CHECK(never.size() == 0);
   for (auto& batch : feed.epoch(3)) {
-    if (batch.index() == 0) continue;
+    if (batch.batch() == 0) continue;
     const lease kept = std::move(batch);
     CHECK_FALSE(batch);
     CHECK(batch.epoch() == 3);
-    CHECK(batch.index() == 1);
+    CHECK(batch.batch() == 1);
     CHECK(batch.size() == 10);
     CHECK(batch.valid() == 10);
-    CHECK(batch.info().index == 1);
+    CHECK(batch.info().batch == 1);
     for (lease* empty : {&batch, &never}) {
       CHECK(has(last_words([&] { (void)empty->data(); }), "holds no batch"));
       CHECK(has(last_words([&] { (void)std::as_const(*empty).data(); }), "holds no batch"));
@@ -95,7 +95,7 @@ TEST_CASE("an iterator whose ++ has thrown is at its end, and says so when it is
     auto it = range.begin();
     CHECK_THROWS_AS(++it, bad_sample);
     CHECK(it == range.end());
-    CHECK(has(last_words([&] { (void)it->index(); }), "an iterator over batches was used"));
+    CHECK(has(last_words([&] { (void)it->batch(); }), "an iterator over batches was used"));
     ++it;  // stays there
     CHECK(it == range.end());
   };

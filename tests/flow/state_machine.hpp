@@ -216,7 +216,7 @@ inline expected expect(const setup& how, const ps::batch_position& at) {
 /// Compares what a batch holds with what it must, bit by bit.
 template <class Batch>
 void look_at(const Batch& batch, const expected& must) {
-  require(batch.epoch() == must.at.epoch && batch.index() == must.at.batch, "another batch");
+  require(batch.epoch() == must.at.epoch && batch.batch() == must.at.batch, "another batch");
   require(batch.size() == must.labels.size(), "a batch of another size");
   require(batch.valid() == must.valid, "another number of valid samples");
   require(batch.info().skipped == must.skipped, "another number of skipped samples");
@@ -586,7 +586,7 @@ class machine {
       require(late_ != 0, "a batch that was not on its way when the stop was requested");
       --late_;
     }
-    const ps::batch_position at{info.epoch, info.index};
+    const ps::batch_position at{info.epoch, info.batch};
     const auto found =
         how_.options.in_order ? left_.begin() : std::find(left_.begin(), left_.end(), at);
     require(found != left_.end() && *found == at, "a batch out of its turn");

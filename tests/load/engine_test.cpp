@@ -31,7 +31,7 @@ TEST_CASE("all workers help the oldest unfinished batch", "[load]") {
   }};
   auto range = loader.epoch(0);
   auto it = range.begin();
-  CHECK(it->index() == 0);
+  CHECK(it->batch() == 0);
   CHECK(labels_of(*it) == std::vector<std::uint64_t>{0, 1, 2, 3});
   opener.join();
 }
@@ -58,7 +58,7 @@ TEST_CASE("a consumer that keeps most slots is served out of those that come bac
   std::vector<ps::host_batch<numbered::record_type, ps::cpu_device>> kept;
   std::uint64_t seen = 0;
   for (auto& batch : loader.epoch(0)) {
-    CHECK(batch.index() == seen++);
+    CHECK(batch.batch() == seen++);
     if (kept.size() < 6) kept.push_back(std::move(batch));  // two of eight slots are left to turn
   }
   CHECK(seen == 100);
@@ -77,7 +77,7 @@ TEST_CASE("a consumer that only asks now and then is served too", "[load]") {
       std::this_thread::yield();
       continue;
     }
-    CHECK(batch.index() == seen++);
+    CHECK(batch.batch() == seen++);
     if (kept.size() < 6) kept.push_back(std::move(batch));  // what is left wakes nobody by itself
   }
   loader.stop();
@@ -103,7 +103,7 @@ TEST_CASE("a host slot is not refilled while a copy out of it is held", "[load]"
   device.open_copies();
   auto batch = loader.next();
   REQUIRE(batch);
-  CHECK(batch.index() == 2);
+  CHECK(batch.batch() == 2);
   loader.stop();
 }
 

@@ -65,12 +65,12 @@ TEST_CASE("an epoch is cut into batches as the option says", "[load]") {
     CHECK(plan.batches() == one.batches);
     const auto last = plan.at({5, one.batches - 1});
     CHECK(last.epoch == 5);
-    CHECK(last.index == one.batches - 1);
+    CHECK(last.batch == one.batches - 1);
     CHECK(last.size == one.last_size);
-    CHECK(last.valid == one.last_valid);
+    CHECK(last.valid_size == one.last_valid);
     if (one.batches > 1) {
       CHECK(plan.at({0, 0}).size == one.batch_size);
-      CHECK(plan.at({0, one.batches - 2}).valid == one.batch_size);
+      CHECK(plan.at({0, one.batches - 2}).valid_size == one.batch_size);
     }
   }
 }
@@ -84,7 +84,7 @@ TEST_CASE("the batches of an epoch hold each of its samples once", "[load]") {
       std::uint64_t valid = 0;
       for (std::uint64_t batch = 0; batch < kept.batches(); ++batch) {
         all += kept.at({0, batch}).size;
-        valid += padded.at({0, batch}).valid;
+        valid += padded.at({0, batch}).valid_size;
         REQUIRE(padded.at({0, batch}).size == size);
       }
       REQUIRE(all == samples);

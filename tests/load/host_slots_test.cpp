@@ -84,7 +84,7 @@ std::shared_ptr<ring> make_ring(const freeing_device& device, std::size_t count)
 lease take(const std::shared_ptr<ring>& slots, std::uint64_t index = 0) {
   const auto slot = slots->acquire();
   REQUIRE(slot.has_value());
-  return lease{slots, *slot, {.epoch = 3, .index = index, .size = 10, .valid = 9}};
+  return lease{slots, *slot, {.epoch = 3, .batch = index, .size = 10, .valid_size = 9}};
 }
 
 void block_on(const ps::detail::waitable_counter& gate) {
@@ -145,10 +145,10 @@ TEST_CASE("a lease says what it holds, and gives its memory as views", "[load]")
   auto batch = take(slots, 7);
   CHECK(batch);
   CHECK(batch.epoch() == 3);
-  CHECK(batch.index() == 7);
+  CHECK(batch.batch() == 7);
   CHECK(batch.size() == 10);
   CHECK(batch.valid() == 9);
-  CHECK(batch.info().index == 7);
+  CHECK(batch.info().batch == 7);
   CHECK(batch.data() == slots->data(static_cast<std::uint32_t>(batch.slot())));
   ps::get<"label">(batch)[4] = 44;
   const auto& constant = batch;
@@ -196,7 +196,7 @@ TEST_CASE("assigning to a lease gives back what it held", "[load]") {
   auto source = take(slots, 2);
   const auto freed = target.slot();
   target = std::move(source);
-  CHECK(target.index() == 2);
+  CHECK(target.batch() == 2);
   CHECK_FALSE(source);
   CHECK(slots->leased() == 1);
   CHECK(slots->try_acquire() == freed);
@@ -204,7 +204,7 @@ TEST_CASE("assigning to a lease gives back what it held", "[load]") {
   auto& itself = target;
   target = std::move(itself);
   CHECK(target);
-  CHECK(target.index() == 2);
+  CHECK(target.batch() == 2);
   target = lease{};
   CHECK_FALSE(target);
   CHECK(slots->leased() == 0);

@@ -12,7 +12,7 @@ using device_slots = penstock::device_slots<record, model::device>;
 
 struct host_batch {
   [[nodiscard]] static const std::byte* data() { return nullptr; }
-  [[nodiscard]] static penstock::batch_info info() { return {.size = 1, .valid = 1}; }
+  [[nodiscard]] static penstock::batch_info info() { return {.size = 1, .valid_size = 1}; }
   static void release_after(model::device::stream_ref) {}
 };
 

@@ -78,7 +78,7 @@ static_assert(!std::is_move_constructible_v<ring>);
 struct host_memory {
   explicit host_memory(std::uint32_t value, std::size_t size = 10)
       : bytes(std::make_shared<std::vector<std::byte>>(layout.bytes())),
-        shape{.epoch = 4, .index = value, .size = size, .valid = size} {
+        shape{.epoch = 4, .batch = value, .size = size, .valid_size = size} {
     const ps::batch_view<record> all{bytes->data(), layout, 0, layout.batch_size()};
     for (auto& number : ps::get<"b">(all).flat()) number = value;
   }
@@ -150,7 +150,7 @@ TEST_CASE("a lease says what it holds, and gives the device's memory as views", 
   auto batch = hand_out(slots, 1, device.inline_stream());
   CHECK(batch);
   CHECK(batch.epoch() == 4);
-  CHECK(batch.index() == 7);
+  CHECK(batch.batch() == 7);
   CHECK(batch.size() == 6);
   CHECK(batch.valid() == 6);
   CHECK(batch.slot() == 1);

@@ -166,7 +166,7 @@ TEST_CASE("the next batch is copied while one is transformed, and the one after 
   ps::transfer feed{loader, stream, transform, {.depth = 3}};
   std::size_t right = 0;
   const auto look = [&](const decltype(feed)::batch_type& batch) {
-    stream.launch([&right, first = 10 * batch.index(), view = batch.view()] {
+    stream.launch([&right, first = 10 * batch.batch(), view = batch.view()] {
       right += is_made_of(view, 0, first) && is_made_of(view, 9, first + 9);
     });
   };
@@ -318,7 +318,7 @@ TEST_CASE("a loop with a transform may be left at every batch, and the next epoc
   for (std::uint64_t last = 0; last < 10; ++last) {
     const auto leave = [&](bool throws) {
       for (auto& batch : feed.epoch(0)) {
-        if (batch.index() != last) continue;
+        if (batch.batch() != last) continue;
         if (throws) throw bad_sample{last};
         break;
       }
@@ -327,7 +327,7 @@ TEST_CASE("a loop with a transform may be left at every batch, and the next epoc
     CHECK_THROWS_AS(leave(true), bad_sample);
     std::size_t right = 0;
     for (auto& batch : feed.epoch(0)) {
-      stream.launch([&right, first = 10 * batch.index(), view = std::as_const(batch).view()] {
+      stream.launch([&right, first = 10 * batch.batch(), view = std::as_const(batch).view()] {
         for (std::size_t i = 0; i < 10; ++i) right += is_made_of(view, i, first + i);
       });
     }
@@ -408,7 +408,7 @@ TEST_CASE("a lease of a feed with a transform outlives it", "[transfer]") {
     ps::transfer feed{ps::loader{numbered{100}, ps::sequential{}, device, ten_each(1)}, stream,
                       gated_transform{}};
     for (auto& batch : feed.epoch(0)) {
-      if (batch.index() == 4) kept = std::move(batch);
+      if (batch.batch() == 4) kept = std::move(batch);
     }
   }
   stream.synchronize();

@@ -13,10 +13,10 @@ inline namespace PENSTOCK_ABI {
 struct batch_info {
   /// The epoch.
   std::uint64_t epoch = 0;
-  std::uint64_t index = 0;  ///< the batch within its epoch
-  std::size_t size = 0;     ///< its samples
-  std::size_t valid = 0;    ///< its samples without the padding (`partial_batch::pad`)
-  std::size_t skipped = 0;  ///< samples left out of it as unreadable (`error_action::skip`)
+  std::uint64_t batch = 0;     ///< the batch within its epoch
+  std::size_t size = 0;        ///< its samples
+  std::size_t valid_size = 0;  ///< its samples without the padding (`partial_batch::pad`)
+  std::size_t skipped = 0;     ///< samples left out of it as unreadable (`error_action::skip`)
 };
 
 /// A place in the order of all batches: batch `batch` of epoch `epoch`.

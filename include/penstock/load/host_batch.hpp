@@ -41,7 +41,7 @@ class host_batch : public detail::lease<Record, detail::host_slots<Record, Devic
   /// slot stays the caller's.
   host_batch(std::shared_ptr<slots_type> slots, std::uint32_t slot,
              const batch_info& info) noexcept(!detail::checked)
-      : host_batch(std::move(slots), slot, info, detail::lease_guard{info.epoch, info.index}) {}
+      : host_batch(std::move(slots), slot, info, detail::lease_guard{info.epoch, info.batch}) {}
   host_batch(host_batch&&) noexcept = default;
   /// A copy, as `auto batch` in a loop makes one, does not compile, and says why.
   template <std::same_as<host_batch> Lease>

@@ -40,11 +40,11 @@ class lease {
   /// samples are skipped (`error_action::skip`).
   [[nodiscard]] std::size_t size() const noexcept { return info_.size; }
   /// The samples of the batch without its padding (`partial_batch::pad`).
-  [[nodiscard]] std::size_t valid() const noexcept { return info_.valid; }
+  [[nodiscard]] std::size_t valid() const noexcept { return info_.valid_size; }
   /// The batch's epoch.
   [[nodiscard]] std::uint64_t epoch() const noexcept { return info_.epoch; }
   /// The batch's number within its epoch.
-  [[nodiscard]] std::uint64_t index() const noexcept { return info_.index; }
+  [[nodiscard]] std::uint64_t batch() const noexcept { return info_.batch; }
   /// Which batch it is.
   [[nodiscard]] const batch_info& info() const noexcept { return info_; }
   /// The slot that holds the batch, in [0, number of slots): its addresses are the same every time.

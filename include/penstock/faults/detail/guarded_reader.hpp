@@ -68,7 +68,7 @@ class alignas(cache_line) guarded_reader {
   template <class IsOver>
   void read(std::uint32_t slot, const batch_info& info, std::span<const std::uint64_t> samples,
             const batch_view<record_type>& out, const random_key& key, const IsOver& is_over) {
-    if (progress_ != nullptr) progress_->enter_batch(info.epoch, info.index);
+    if (progress_ != nullptr) progress_->enter_batch(info.epoch, info.batch);
     const run all{slot, info, samples, out, key};
     try {
       read_shown(samples, out, key);
@@ -110,7 +110,7 @@ class alignas(cache_line) guarded_reader {
   }
 
   void blame(const run& all, std::size_t i, bool is_exact) noexcept {
-    failed_ = {"read",         all.info.epoch, all.info.index, all.out.first() + i,
+    failed_ = {"read",         all.info.epoch, all.info.batch, all.out.first() + i,
                all.samples[i], is_exact};
   }
 

@@ -90,7 +90,7 @@ class recovery {
       return static_cast<std::size_t>(std::count(first.begin(), first.end(), std::uint8_t{1}));
     };
     info.skipped = gone_of(info.size);
-    info.valid -= gone_of(info.valid);
+    info.valid_size -= gone_of(info.valid_size);
     info.size -= info.skipped;
   }
 
@@ -108,7 +108,7 @@ class recovery {
         static_cast<double>(lost_) > policy_.largest_share * static_cast<double>(asked_);
     const bool are_too_many = lost_ > policy_.most_failures;
     if (of_batch.count == 0 || (!are_too_many && !is_too_large)) return nullptr;
-    where = {"read", info.epoch, info.index, of_batch.position, of_batch.sample};
+    where = {"read", info.epoch, info.batch, of_batch.position, of_batch.sample};
     if (are_too_many) {
       const auto most = static_cast<double>(policy_.most_failures);
       where.reason = passed_limit{"on_error.most_failures", most, lost_, asked_};

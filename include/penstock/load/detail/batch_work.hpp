@@ -61,7 +61,7 @@ class alignas(cache_line) batch_work {
   void pick(const epoch_plan& plan, std::size_t begin,
             std::span<std::uint64_t> out) const noexcept {
     // Neither sum may wrap, whatever the size: a batch starts before the end of the epoch.
-    std::uint64_t k = info.index * plan.batch_size();
+    std::uint64_t k = info.batch * plan.batch_size();
     const std::uint64_t left = plan.samples() - k;
     k = begin < left ? k + begin : (begin - left) % plan.samples();
     while (!out.empty()) {

@@ -157,7 +157,7 @@ class consumer {
     }
     try {
       batch_type lease{engine_.slots(), slot, batch.info};
-      next_position_ = {batch.info.epoch, batch.info.index + 1};
+      next_position_ = {batch.info.epoch, batch.info.batch + 1};
       return lease;
     } catch (...) {  // a checked build without memory for what it keeps of a lease
       slots().give_back(slot);

@@ -99,7 +99,7 @@ struct device_slot {
                     [[maybe_unused]] stream_ref stream) {
     if constexpr (checked) {
       lease.end();  // of a copy whose record was refused
-      lease = lease_guard{arriving.epoch, arriving.index, stream};
+      lease = lease_guard{arriving.epoch, arriving.batch, stream};
     }
   }
 

@@ -90,7 +90,7 @@ class feed {
       issued_first_ = (issued_first_ + 1) % issued_.size();
       --issued_count_;
       held_ = batch_type{slots_, slot, stream_};
-      next_position_ = {slots_->info(slot).epoch, slots_->info(slot).index + 1};
+      next_position_ = {slots_->info(slot).epoch, slots_->info(slot).batch + 1};
       return true;
     } catch (...) {
       stop();
@@ -184,7 +184,7 @@ class feed {
     try {
       memory_->copy_in(slot, std::move(batch));
     } catch (...) {
-      failure_ = {"transfer", info.epoch, info.index};
+      failure_ = {"transfer", info.epoch, info.batch};
       throw;
     }
     issued_[(issued_first_ + issued_count_) % issued_.size()] = slot;
