@@ -7,7 +7,7 @@
 #include <memory>
 
 namespace ps = penstock;
-const ps::cpu_device device;
+const ps::cpu_device cpu;
 
 // A record of one field lies in memory as a plain array. For a GPU it should be page-locked, by
 // ps::registered_memory. The event is complete after the last copy out of it.
@@ -23,7 +23,7 @@ struct camera_batch {
   explicit operator bool() const { return from != nullptr; }
   const std::byte* data() const { return reinterpret_cast<const std::byte*>(from->pixels); }
   ps::batch_info info() const { return {.epoch = 0, .index = number, .size = 4, .valid = 4}; }
-  void release_after(ps::cpu_stream_ref last) { device.record(from.release()->drained, last); }
+  void release_after(ps::cpu_stream_ref last) { cpu.record(from.release()->drained, last); }
   borrowed from;
   std::uint64_t number = 0;
 };
@@ -33,19 +33,19 @@ struct camera {
   using record_type = camera_batch::record_type;
   using device_type = ps::cpu_device;
   using batch_type = camera_batch;
-  device_type device() const { return device; }
+  device_type device() const { return cpu; }
   const ps::batch_layout<record_type>& layout() const { return four; }
   void start(const ps::batch_position& from, std::uint64_t) { count = from.batch; }
   batch_type next() {
     if (count == 30) return {};
     buffer& to = ring[count % 2];
-    device.synchronize(to.drained);
+    cpu.synchronize(to.drained);
     for (auto& pixel : to.pixels) pixel = static_cast<std::uint16_t>(count);
     return {borrowed{&to}, count++};
   }
   // Does not wait: empty while the buffer in turn is still copied from
   batch_type try_next() {
-    return device.is_complete(ring[count % 2].drained) ? next() : camera_batch{};
+    return cpu.is_complete(ring[count % 2].drained) ? next() : camera_batch{};
   }
   void stop() noexcept { count = 30; }
   ps::batch_layout<record_type> four{{{}}, 4};
