@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSL-1.0
 #pragma once
 
 #include <cublas_v2.h>
@@ -24,8 +25,8 @@
 #include "cublas.hpp"
 #include "device_array.hpp"
 #include "fused.hpp"
-#include "lies.hpp"
 #include "options.hpp"
+#include "transpose.hpp"
 
 namespace mlp {
 
@@ -164,10 +165,10 @@ class cuda_context {
     reduce(tools_->scratch.data(), bytes);
   }
 
-  template <lies A, lies B>
+  template <transpose A, transpose B>
   void multiply(std::size_t m, std::size_t n, std::size_t k, const float* a, const float* b,
                 float* c) const {
-    if constexpr (A == lies::straight && B == lies::straight) {
+    if constexpr (A == transpose::no && B == transpose::no) {
       if (kernels_ == kernel_choice::fused) {  // of no step: they are of its test
         each(m * n, kernel::product{m, k, a, b, c});
         return;
@@ -175,12 +176,12 @@ class cuda_context {
     }
     const float one = 1.0F;
     const float zero = 0.0F;
-    constexpr auto operation = [](lies how) {
-      return how == lies::straight ? CUBLAS_OP_N : CUBLAS_OP_T;
+    constexpr auto operation = [](transpose how) {
+      return how == transpose::no ? CUBLAS_OP_N : CUBLAS_OP_T;
     };
     cuda::check(cublasSgemm(tools_->blas(stream_), operation(A), operation(B), length(m), length(n),
-                            length(k), &one, a, length(A == lies::straight ? m : k), b,
-                            length(B == lies::straight ? k : n), &zero, c, length(m)),
+                            length(k), &one, a, length(A == transpose::no ? m : k), b,
+                            length(B == transpose::no ? k : n), &zero, c, length(m)),
                 "cublasSgemm");
   }
 

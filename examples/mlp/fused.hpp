@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSL-1.0
 #pragma once
 
 #include <cmath>
@@ -6,8 +7,8 @@
 #include <type_traits>
 
 #include "kernels.hpp"
-#include "lies.hpp"
 #include "shape.hpp"
+#include "transpose.hpp"
 
 #if defined(__CUDACC__)
 #define MLP_KERNEL __host__ __device__
@@ -393,10 +394,10 @@ void train_by_products(const Context& on, const network_view& net, const Pixel* 
             kernel::begin_and_normalise{begins, kernel::normalise{images, net.pixels}});
     inputs = net.pixels;
   }
-  on.template multiply<lies::straight, lies::straight>(
+  on.template multiply<transpose::no, transpose::no>(
       shape::hidden1, count, shape::inputs, net.parameters + shape::weight1, inputs, net.hidden1);
   on.run(sample_gradients{labels, net, samples, true});
-  on.template multiply<lies::straight, lies::transposed>(
+  on.template multiply<transpose::no, transpose::yes>(
       shape::hidden1, shape::inputs, count, net.gradient1, inputs, net.gradients + shape::weight1);
   on.run(update<float>{inputs, net, samples, true});
 }

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSL-1.0
 #pragma once
 
 #include <Eigen/Core>
@@ -15,7 +16,7 @@
 #include <penstock/device/cpu_device.hpp>
 
 #include "kernels.hpp"
-#include "lies.hpp"
+#include "transpose.hpp"
 
 namespace mlp {
 
@@ -37,16 +38,16 @@ class host_context {
                                    thrust::plus<Sum>{});
   }
 
-  template <lies A, lies B>
+  template <transpose A, transpose B>
   void multiply(std::size_t m, std::size_t n, std::size_t k, const float* a, const float* b,
                 float* c) const {
     auto out = matrix{c, length(m), length(n)};
-    if constexpr (A == lies::straight && B == lies::straight) {
+    if constexpr (A == transpose::no && B == transpose::no) {
       out.noalias() = operand{a, length(m), length(k)} * operand{b, length(k), length(n)};
-    } else if constexpr (A == lies::transposed && B == lies::straight) {
+    } else if constexpr (A == transpose::yes && B == transpose::no) {
       out.noalias() =
           operand{a, length(k), length(m)}.transpose() * operand{b, length(k), length(n)};
-    } else if constexpr (A == lies::straight) {
+    } else if constexpr (A == transpose::no) {
       out.noalias() =
           operand{a, length(m), length(k)} * operand{b, length(n), length(k)}.transpose();
     } else {

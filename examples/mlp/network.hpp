@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSL-1.0
 #pragma once
 
 #include <cstddef>
@@ -8,8 +9,8 @@
 
 #include "device_array.hpp"
 #include "kernels.hpp"
-#include "lies.hpp"
 #include "shape.hpp"
+#include "transpose.hpp"
 
 namespace mlp {
 
@@ -97,8 +98,6 @@ class network {
 
  private:
   using array = device_array<float, device_type>;
-  static constexpr auto straight = lies::straight;
-  static constexpr auto transposed = lies::transposed;
 
   [[nodiscard]] network_view view(std::span<float> trace) const {
     return {parameters_.data(), gradients_.data(), first_moments_.data(), second_moments_.data(),
@@ -120,18 +119,19 @@ class network {
       on.each(count * shape::inputs, kernel::normalise{images, pixels_.data()});
       inputs = pixels_.data();
     }
-    on.template multiply<straight, straight>(shape::hidden1, count, shape::inputs,
-                                             at(shape::weight1), inputs, hidden1_.data());
+    on.template multiply<transpose::no, transpose::no>(shape::hidden1, count, shape::inputs,
+                                                       at(shape::weight1), inputs, hidden1_.data());
     on.each(count * shape::hidden1,
             kernel::add_bias_relu<shape::hidden1>{at(shape::bias1), hidden1_.data()});
 
-    on.template multiply<straight, straight>(shape::hidden2, count, shape::hidden1,
-                                             at(shape::weight2), hidden1_.data(), hidden2_.data());
+    on.template multiply<transpose::no, transpose::no>(shape::hidden2, count, shape::hidden1,
+                                                       at(shape::weight2), hidden1_.data(),
+                                                       hidden2_.data());
     on.each(count * shape::hidden2,
             kernel::add_bias_relu<shape::hidden2>{at(shape::bias2), hidden2_.data()});
 
-    on.template multiply<straight, straight>(shape::classes, count, shape::hidden2,
-                                             at(shape::weight3), hidden2_.data(), logits_.data());
+    on.template multiply<transpose::no, transpose::no>(
+        shape::classes, count, shape::hidden2, at(shape::weight3), hidden2_.data(), logits_.data());
     return inputs;
   }
 
@@ -145,14 +145,14 @@ class network {
     layer_gradients(on, shape::classes, shape::hidden2, count, all.logits, all.hidden2,
                     all.gradients + shape::weight3, all.gradients + shape::bias3);
 
-    on.template multiply<transposed, straight>(shape::hidden2, count, shape::classes,
-                                               at(shape::weight3), all.logits, all.gradient2);
+    on.template multiply<transpose::yes, transpose::no>(
+        shape::hidden2, count, shape::classes, at(shape::weight3), all.logits, all.gradient2);
     on.each(count * shape::hidden2, kernel::relu_gradient{all.hidden2, all.gradient2});
     layer_gradients(on, shape::hidden2, shape::hidden1, count, all.gradient2, all.hidden1,
                     all.gradients + shape::weight2, all.gradients + shape::bias2);
 
-    on.template multiply<transposed, straight>(shape::hidden1, count, shape::hidden2,
-                                               at(shape::weight2), all.gradient2, all.gradient1);
+    on.template multiply<transpose::yes, transpose::no>(
+        shape::hidden1, count, shape::hidden2, at(shape::weight2), all.gradient2, all.gradient1);
     on.each(count * shape::hidden1, kernel::relu_gradient{all.hidden1, all.gradient1});
     layer_gradients(on, shape::hidden1, shape::inputs, count, all.gradient1, inputs,
                     all.gradients + shape::weight1, all.gradients + shape::bias1);
@@ -163,7 +163,8 @@ class network {
   static void layer_gradients(const Context& on, std::size_t outputs, std::size_t inputs,
                               std::size_t count, const float* gradient, const float* input,
                               float* weight, float* bias) {
-    on.template multiply<straight, transposed>(outputs, inputs, count, gradient, input, weight);
+    on.template multiply<transpose::no, transpose::yes>(outputs, inputs, count, gradient, input,
+                                                        weight);
     on.sum_columns(outputs, count, gradient, bias);
   }
 

@@ -213,8 +213,8 @@ TEST_CASE("the plain product is that of the CPU device", "[mlp]") {
   const std::vector<float> b{1, -2, 3, -4, 0.5F, 6, -7, 8};
   std::vector<float> expected(m * n);
   std::vector<float> found(m * n);
-  mlp::host_context{}.multiply<mlp::lies::straight, mlp::lies::straight>(m, n, k, a.data(),
-                                                                         b.data(), expected.data());
+  mlp::host_context{}.multiply<mlp::transpose::no, mlp::transpose::no>(m, n, k, a.data(), b.data(),
+                                                                       expected.data());
   const mlp::kernel::product product{m, k, a.data(), b.data(), found.data()};
   for (std::size_t i = 0; i < m * n; ++i) product(i);
   CHECK(found == expected);

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSL-1.0
 // The usual case: without cuBLAS the program would not have started.
 #include "cublas.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSL-1.0
 // The only file that nvcc compiles: the experiment on a GPU.
 #include "cuda_experiment.hpp"
 

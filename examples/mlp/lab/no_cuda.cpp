@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSL-1.0
 // In the place of cuda_experiment.cu where there is no compiler for CUDA.
 #include <stdexcept>
 

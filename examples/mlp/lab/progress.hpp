@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSL-1.0
 #pragma once
 
 #include <unistd.h>
@@ -7,27 +8,28 @@
 #include <string>
 #include <string_view>
 
+#include "train.hpp"
+
 namespace mlp {
 
 /// A bar on standard output, when that is a terminal; nothing otherwise. It is redrawn a hundred
 /// times a run at most, so that it costs the loop nothing to speak of.
-class progress_bar {
+class progress_bar final : public observer {
  public:
   progress_bar(std::string_view label, std::size_t steps)
       : label_(label), steps_(steps), shown_(::isatty(STDOUT_FILENO) == 1) {}
-  progress_bar(progress_bar&&) = delete;
-  ~progress_bar() {
+  ~progress_bar() override {
     if (!shown_) return;
     std::fputs("\r\033[K", stdout);
     std::fflush(stdout);
   }
 
   /// The first step is about to come.
-  void begin() {
+  void begin() override {
     if (shown_) draw();
   }
   /// One step more is under way.
-  void advance() {
+  void advance() override {
     ++step_;
     if (shown_ && step_ >= next_) draw();
   }

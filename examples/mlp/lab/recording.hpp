@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSL-1.0
 #pragma once
 
 #include <algorithm>
@@ -15,10 +16,11 @@
 
 #include <penstock/penstock.hpp>
 
-#include "modes.hpp"
 #include "options.hpp"
 #include "results.hpp"
+#include "same_run.hpp"
 #include "timeline.hpp"
+#include "train.hpp"
 #include "trainer.hpp"
 
 /// Records when the first batches of a loop were read, copied and computed. The loops are those of
@@ -219,12 +221,11 @@ class recording_dataset {
 
 /// Stands in the place of the progress bar, because it is told when the clock starts.
 template <class Backend>
-class recording_progress {
+class recording_progress final : public observer {
  public:
   recording_progress(recorder<Backend>& notes, typename Backend::stream_ref stream)
       : notes_(&notes), stream_(stream) {}
-  void begin() { notes_->begin(stream_); }
-  void advance() {}
+  void begin() override { notes_->begin(stream_); }
 
  private:
   recorder<Backend>* notes_;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSL-1.0
 #pragma once
 
 #include <algorithm>
@@ -19,6 +20,7 @@
 #include "progress.hpp"
 #include "recording.hpp"
 #include "results.hpp"
+#include "same_run.hpp"
 #include "stage_costs.hpp"
 #include "wide.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSL-1.0
 #pragma once
 
 #include <algorithm>
@@ -5,8 +6,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "modes.hpp"
 #include "results.hpp"
+#include "train.hpp"
 
 namespace mlp {
 

@@ -49,11 +49,6 @@ struct digits {
   return chosen;
 }
 
-struct nothing_shown {
-  void begin() {}
-  void advance() {}
-};
-
 /// What a run leaves, and what the network then knows of other digits.
 struct outcome {
   mlp::run_trace trace;
@@ -74,7 +69,7 @@ template <class Backend, class Data>
   mlp::sample_store<typename Backend::device_type, pixel> test{device, tested.size()};
   test.fill(0, tested, {}, stream);
   std::vector<outcome> found;
-  nothing_shown progress;
+  mlp::observer progress;
   for (const mlp::technique mode : modes) {
     if (mode == mlp::technique::serial) {
       mlp::train_serially(data, device, trained, chosen, progress);
