@@ -1,6 +1,7 @@
 // How much of load, copy and compute runs at the same time: a batch's time in the whole flow (a loader,
 // a transfer and a step on a stream of the CPU device) over the bound max(load / workers, copy, compute),
-// for every ratio of the three costs from 1:10:1 to 10:1:10.
+// for every ratio of the three costs from 1:10:1 to 10:1:10; and with a transform on the device, which
+// counts as a stage of its own, for every ratio of copy and transform.
 //
 //   build/bench/bench/penstock_overlap_bench [--json FILE]
 //
@@ -50,16 +51,23 @@ struct point {
   std::int64_t copy;
   std::int64_t compute;
   std::int64_t workers;
+  std::int64_t transform = 0;  // none
 
   [[nodiscard]] microseconds bound() const {
-    return std::max({load * unit / workers, copy * unit, compute * unit});
+    return std::max({load * unit / workers, copy * unit, transform * unit, compute * unit});
   }
 };
 
 constexpr std::array<std::int64_t, 3> costs{1, 3, 10};
 constexpr std::size_t points = costs.size() * costs.size() * costs.size() * 2;
 
+constexpr std::size_t transformed_points = costs.size() * costs.size();
+
 constexpr point point_at(std::size_t i) {
+  if (i >= points) {
+    const std::size_t j = i - points;
+    return {1, costs[j % costs.size()], 1, 2, costs[j / costs.size()]};
+  }
   const auto digit = [&](std::size_t place) { return costs[i / place % costs.size()]; };
   return {digit(1), digit(3), digit(9), i < points / 2 ? 1 : 2};
 }
@@ -80,7 +88,13 @@ double in_microseconds(clock_type::duration span) {
 class steady_wait {
  public:
   void operator()(nanoseconds cost) {
+    after(cost, [] {});
+  }
+  /// So long together with `work`.
+  template <class Work>
+  void after(nanoseconds cost, const Work& work) {
     const auto until = clock_type::now() + cost - late_;
+    work();
     std::this_thread::sleep_until(until);
     late_ = clock_type::now() - until;
   }
@@ -126,8 +140,10 @@ struct step {
   }
 };
 
-/// Microseconds a batch, from the first batch that met a full flow to the last.
-double run_flow(const point& at) {
+/// Microseconds a batch, from the first batch that met a full flow to the last. `make_feed(loader,
+/// stream)` carries the batches.
+template <class MakeFeed>
+double run_flow(const point& at, const MakeFeed& make_feed) {
   const int batches = batches_in(at.bound()) + warm_up;
   const auto device = device_of(at);
   auto stream = device.make_stream();
@@ -139,11 +155,27 @@ double run_flow(const point& at) {
                     {.batch_size = samples_a_batch,
                      .workers = static_cast<std::size_t>(at.workers),
                      .prefetch = prefetch}};
-  ps::transfer feed{loader, stream};
+  auto feed = make_feed(loader, stream);
   for ([[maybe_unused]] auto& batch : feed.epoch(0)) stream.launch([&work] { work(); });
-  device.synchronize(ps::cpu_stream_ref{stream});
+  stream.synchronize();
   const auto first = work.ends[warm_up - 1];
   return in_microseconds(work.ends.back() - first) / (batches - warm_up);
+}
+
+double run_flow(const point& at) {
+  if (at.transform == 0) {
+    return run_flow(at, [](auto& loader, auto& stream) { return ps::transfer{loader, stream}; });
+  }
+  steady_wait waits;
+  const auto copied_slowly = [&waits, cost = at.transform * unit - latency](
+                                 auto in, auto out, ps::cpu_stream_ref stream) {
+    stream.launch([&waits, cost, from = ps::get<"x">(in), to = ps::get<"x">(out)] {
+      waits.after(cost, [&] { std::copy_n(from.data(), from.size(), to.data()); });
+    });
+  };
+  return run_flow(at, [&](auto& loader, auto& stream) {
+    return ps::transfer{loader, stream, ps::on_stream<slow_samples::record_type>(copied_slowly)};
+  });
 }
 
 /// The same work, one after the other on one thread.
@@ -160,12 +192,15 @@ double run_serial(const point& at) {
   ps::transfer feed{loader, stream, {.depth = 1}};
   for ([[maybe_unused]] auto& batch : feed.epoch(0)) {
     stream.launch([&work] { work(); });
-    device.synchronize(ps::cpu_stream_ref{stream});
+    stream.synchronize();
   }
   return in_microseconds(work.ends.back() - work.ends.front()) / batches;
 }
 
 std::string name_of(const point& at) {
+  if (at.transform != 0) {
+    return bench::named("transformed", {{"copy", at.copy}, {"transform", at.transform}});
+  }
   return bench::named(
       "flow",
       {{"load", at.load}, {"copy", at.copy}, {"compute", at.compute}, {"workers", at.workers}});
@@ -182,12 +217,16 @@ void flow(benchmark::State& state, const point& at) {
     const double achieved = run_flow(at);
     state.SetIterationTime(achieved * 1e-6);
     const auto in_us = [](microseconds span) { return static_cast<double>(span.count()); };
-    state.counters["load_us"] = in_us(at.load * unit);
     state.counters["copy_us"] = in_us(at.copy * unit);
-    state.counters["compute_us"] = in_us(at.compute * unit);
     state.counters["bound_us"] = in_us(at.bound());
     state.counters["achieved_us"] = achieved;
     state.counters["over_bound"] = achieved / in_us(at.bound());
+    if (at.transform != 0) {
+      state.counters["transform_us"] = in_us(at.transform * unit);
+      continue;
+    }
+    state.counters["load_us"] = in_us(at.load * unit);
+    state.counters["compute_us"] = in_us(at.compute * unit);
     state.counters["serial_us"] = run_serial(at);
   }
 }
@@ -226,7 +265,7 @@ int main(int argc, char** argv) {
     made->UseManualTime()->Iterations(1)->Unit(benchmark::kMicrosecond);
   };
   std::vector<microseconds> bounds;
-  for (std::size_t i = 0; i < points; ++i) {
+  for (std::size_t i = 0; i < points + transformed_points; ++i) {
     const point at = point_at(i);
     once(benchmark::RegisterBenchmark(name_of(at).c_str(), flow, at));
     bounds.push_back(at.bound());
@@ -244,5 +283,5 @@ int main(int argc, char** argv) {
   std::string few{"--benchmark_repetitions=5"};
   words.insert(words.begin() + 1, few.data());
   return run_with_goals(static_cast<int>(words.size()), words.data(),
-                        std::make_index_sequence<points>{});
+                        std::make_index_sequence<points + transformed_points>{});
 }

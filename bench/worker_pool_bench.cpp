@@ -87,7 +87,7 @@ class shared_loop {
       : pieces_(pieces),
         steps_(steps),
         cursor_(pieces),
-        caller_opens_(cursor_.next().what == ps::claim::kind::open),
+        caller_opens_(cursor_.next().what == ps::detail::claim::kind::open),
         pool_(threads - 1, work_on{this}, wake_all{this}) {}
 
   // Runs all pieces, and returns when they have run.
@@ -101,12 +101,12 @@ class shared_loop {
       run(0, ran);
     }
     for (;;) {
-      const ps::claim got = cursor_.next();
-      if (got.what == ps::claim::kind::work) {
+      const ps::detail::claim got = cursor_.next();
+      if (got.what == ps::detail::claim::kind::work) {
         run(got.run, ran);
         continue;
       }
-      caller_opens_ = got.what == ps::claim::kind::open;
+      caller_opens_ = got.what == ps::detail::claim::kind::open;
       if (got.batch == range) break;
       cursor_.wait_past(got.batch);  // a worker is to open the range
     }
@@ -130,13 +130,13 @@ class shared_loop {
   void work(const std::stop_token& stop) {
     std::uint32_t ran = 0;
     while (!stop.stop_requested()) {
-      const ps::claim got = cursor_.next();
-      if (got.what == ps::claim::kind::work) {
+      const ps::detail::claim got = cursor_.next();
+      if (got.what == ps::detail::claim::kind::work) {
         run(got.run, ran);
         continue;
       }
       finish(std::exchange(ran, 0));
-      if (got.what == ps::claim::kind::wait) {
+      if (got.what == ps::detail::claim::kind::wait) {
         cursor_.wait_past(got.batch);
         continue;
       }
@@ -164,7 +164,7 @@ class shared_loop {
 
   std::uint32_t pieces_;
   std::uint32_t steps_;
-  ps::claim_cursor<> cursor_;
+  ps::detail::claim_cursor<> cursor_;
   bool caller_opens_;       // the caller claimed what opens the next range
   std::uint32_t next_ = 0;  // the number of the next range
   alignas(ps::detail::cache_line) std::atomic<std::uint32_t> left_{0};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSL-1.0
 // The smallest program: a dataset of one's own, a loader that reads it on two threads, a transfer
 // that copies batches ahead, and one loop over all batches of one epoch, whose body is the step.
 // The CPU device stands in for a GPU; example 03 has a step that runs on a stream.
@@ -8,26 +9,28 @@
 
 namespace ps = penstock;
 
-struct squares {  // sample i is the number i * i
+// Sample i is the number i * i
+struct square_numbers {
   using record_type = ps::record<ps::field<"value", std::uint64_t>>;
   std::uint64_t size() const { return 1000; }
   void read(std::uint64_t i, ps::sample<record_type> out) const { ps::get<"value">(out) = i * i; }
 };
 
 int main() {
-  ps::loader loader{squares{}, ps::shuffled{.seed = 1}, {.batch_size = 64, .workers = 2}};
+  ps::loader loader{square_numbers{}, ps::shuffled{.seed = 1}, {.batch_size = 64, .workers = 2}};
   ps::transfer feed{loader};
 
   std::uint64_t sum = 0;
-  for (auto& batch : feed.epoch(0)) {  // its copy is complete
-    const auto values =
-        ps::get<"value">(batch);  // 64 numbers in device memory; 40 in the last batch
+  for (auto& batch : feed.epoch(0)) {
+    // 64 numbers in device memory, whose copy is complete; 40 in the last batch
+    const auto values = ps::get<"value">(batch);
     if (batch.index() == 0) {
       std::cout << "first batch: " << batch.size() << " samples of " << loader.samples_per_epoch()
                 << '\n';
     }
     for (const std::uint64_t value : values.flat()) sum += value;
-  }  // leaving the body gives the batch back
+    // Leaving the body gives the batch back
+  }
 
   std::cout << "sum of all squares: " << sum << '\n';
   return sum == 332'833'500 ? 0 : 1;

@@ -1,16 +1,17 @@
+// SPDX-License-Identifier: BSL-1.0
 // A dataset with several fields, one of them of a length that is known only at run time, and one bad
-// sample. What read throws reaches the loop with its own type, at that batch's turn; failure() says
-// which sample it was, and the loop can go on behind the batch.
+// sample. What read throws reaches the loop with its own type, at that batch's turn; last_failure()
+// says which sample it was, and the loop can go on behind the batch.
 #include <penstock/penstock.hpp>
 
-#include <cstddef>
 #include <cstdint>
 #include <iostream>
 #include <stdexcept>
 
 namespace ps = penstock;
 
-class recordings {  // sequences of up to `longest` values, filled up with zeros
+// Sequences of up to `longest` values, filled up with zeros
+class recordings {
  public:
   using record_type = ps::record<ps::field<"signal", float, ps::dyn>,
                                  ps::field<"length", std::uint32_t>, ps::field<"kind", int>>;
@@ -20,11 +21,12 @@ class recordings {  // sequences of up to `longest` values, filled up with zeros
   // One list for each field, in their order: the dyn extents of that field.
   ps::record_extents<record_type> extents() const { return {{longest_}, {}, {}}; }
 
-  void read(std::uint64_t index,
-            ps::sample<record_type> out) const {  // called from several threads
+  // Called from several threads
+  void read(std::uint64_t index, ps::sample<record_type> out) const {
     if (index == 77) throw std::runtime_error{"recording 77 is damaged"};
     const std::size_t length = 1 + index % longest_;
-    const auto signal = ps::get<"signal">(out);  // every element must be written
+    // Every element must be written
+    const auto signal = ps::get<"signal">(out);
     for (std::size_t t = 0; t < signal.size(); ++t) signal[t] = t < length ? 0.5F : 0.0F;
     ps::get<"length">(out) = static_cast<std::uint32_t>(length);
     ps::get<"kind">(out) = static_cast<int>(index % 3);
@@ -44,7 +46,7 @@ int main() {
       for (auto& batch : loader.batches(next, 1)) {
         next.batch = batch.index() + 1;
         seen += batch.size();
-        if (ps::get<"signal">(batch)(3, 0) != 0.5F) return 1;  // sample 3 of the batch, value 0
+        if (ps::get<"signal">(batch)(3, 0) != 0.5F) return 1;
       }
     } catch (const std::runtime_error& error) {
       std::cout << error.what() << ": " << loader.last_failure()->str() << '\n';

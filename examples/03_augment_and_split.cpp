@@ -1,16 +1,17 @@
+// SPDX-License-Identifier: BSL-1.0
 // One dataset split in two: the training part gets noise from map with rng, the validation part stays as
 // it is. A line is fitted to the one in five epochs and checked on the other. The noise belongs to
 // (seed, epoch, sample): new in every epoch, and the same for any number of workers.
 #include <penstock/penstock.hpp>
 
 #include <cmath>
-#include <cstddef>
 #include <cstdint>
 #include <iostream>
 
 namespace ps = penstock;
 
-struct points {  // of the line y = 3 x + 1
+// Points of the line y = 3 x + 1
+struct points {
   using record_type = ps::record<ps::field<"x", float>, ps::field<"y", float>>;
   std::uint64_t size() const { return 10'000; }
   void read(std::uint64_t i, ps::sample<record_type> out) const {
@@ -25,13 +26,16 @@ int main() {
   const auto noise = [](point p, ps::sample_generator& rng) {
     ps::get<"y">(p) += ps::normal(rng, 0.0F, 0.1F);
   };
-  const points all;  // an lvalue: both parts refer to it
+  const points all;
   const ps::cpu_device device;
-  auto stream = device.make_stream();  // what the step runs on; the loops' bodies only launch
-  ps::loader train{all | ps::subset(0, 8'000) | ps::map(noise), ps::shuffled{.seed = 1}, device,
-                   ps::loader_options{.batch_size = 64, .workers = 2, .seed = 1}};
-  ps::loader validation{all | ps::subset(8'000, 10'000), ps::sequential{}, device,
-                        ps::loader_options{.batch_size = 256}};
+  // What the step runs on; the loops' bodies only launch
+  auto stream = device.make_stream();
+  ps::loader train{all | ps::subset(0, 8'000) | ps::map(noise),
+                   ps::shuffled{.seed = 1},
+                   device,
+                   {.batch_size = 64, .workers = 2, .seed = 1}};
+  ps::loader validation{
+      all | ps::subset(8'000, 10'000), ps::sequential{}, device, {.batch_size = 256}};
   ps::transfer train_feed{train, stream};
   ps::transfer validation_feed{validation, stream};
 
@@ -46,14 +50,15 @@ int main() {
       });
     }
     stream.launch([&worst] { worst = 0; });
-    for (auto& batch : validation_feed.epoch(0)) {  // epoch 0 each time: nothing here depends on it
+    // Epoch 0 each time: nothing here depends on it
+    for (auto& batch : validation_feed.epoch(0)) {
       stream.launch([&, x = ps::get<"x">(batch), y = ps::get<"y">(batch)] {
         for (std::size_t i = 0; i < x.size(); ++i)
           worst = std::fmax(worst, std::fabs(slope * x[i] + offset - y[i]));
       });
     }
   }
-  device.synchronize(stream);
+  stream.synchronize();
   std::cout << "y = " << slope << " x + " << offset << ", off by at most " << worst << '\n';
   return worst < 0.1F ? 0 : 1;
 }

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSL-1.0
 // The loader without a device: batches in host memory, for a program that has its own way to the GPU or
 // none at all. Shows the options that matter here and what the loader says of the memory it took.
 #include <penstock/penstock.hpp>
@@ -31,10 +32,13 @@ int main() {
             << " batches an epoch\n";
 
   std::uint64_t samples = 0, fillers = 0, wrong = 0;
-  for (auto& batch : loader.epochs(0, 2)) {      // no pause between the two epochs
-    const auto image = ps::get<"image">(batch);  // 48 x 32 x 32, used here as it lies
+  // No pause between the two epochs
+  for (auto& batch : loader.epochs(0, 2)) {
+    // 48 x 32 x 32, used here as it lies
+    const auto image = ps::get<"image">(batch);
     const auto label = ps::get<"label">(batch);
-    for (std::size_t i = 0; i < batch.valid(); ++i) {  // the filling does not count
+    // The filling does not count
+    for (std::size_t i = 0; i < batch.valid(); ++i) {
       wrong += image(i, 31, 31) == static_cast<std::uint8_t>(label[i]) ? 0U : 1U;
     }
     samples += batch.valid();

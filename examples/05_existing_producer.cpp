@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSL-1.0
 // A producer that exists already, here a camera with two buffers of its own, fed to a device without a
 // loader: it models batch_source, its batches model source_batch, and transfer does the rest.
 #include <penstock/penstock.hpp>
@@ -8,11 +9,14 @@
 namespace ps = penstock;
 const ps::cpu_device device;
 
-struct buffer {                  // a record of one field lies in memory as a plain array
-  std::uint16_t pixels[4 * 64];  // for a GPU it should be page-locked: ps::registered_memory
-  ps::cpu_event drained;         // behind the last copy out of it, which is only queued at first
+// A record of one field lies in memory as a plain array. For a GPU it should be page-locked, by
+// ps::registered_memory. The event is complete after the last copy out of it.
+struct buffer {
+  std::uint16_t pixels[4 * 64];
+  ps::cpu_event drained;
 };
-using borrowed = std::unique_ptr<buffer, decltype([](buffer*) {})>;  // owns nothing, but moves
+// Owns nothing, but moves
+using borrowed = std::unique_ptr<buffer, decltype([](buffer*) {})>;
 struct camera_batch {
   using record_type = ps::record<ps::field<"pixels", std::uint16_t, 64>>;
   using device_type = ps::cpu_device;
@@ -24,7 +28,8 @@ struct camera_batch {
   std::uint64_t number = 0;
 };
 
-struct camera {  // knows no epochs: 30 batches of four frames, and that is it
+// Knows no epochs: 30 batches of four frames, and that is it
+struct camera {
   using record_type = camera_batch::record_type;
   using device_type = ps::cpu_device;
   using batch_type = camera_batch;
@@ -38,7 +43,8 @@ struct camera {  // knows no epochs: 30 batches of four frames, and that is it
     for (auto& pixel : to.pixels) pixel = static_cast<std::uint16_t>(count);
     return {borrowed{&to}, count++};
   }
-  batch_type try_next() {  // does not wait: empty while the buffer in turn is still copied from
+  // Does not wait: empty while the buffer in turn is still copied from
+  batch_type try_next() {
     return device.is_complete(ring[count % 2].drained) ? next() : camera_batch{};
   }
   void stop() noexcept { count = 30; }
@@ -50,7 +56,7 @@ static_assert(ps::batch_source<camera>);
 
 int main() {
   camera source;
-  ps::transfer feed{source};  // the loop's body is the step
+  ps::transfer feed{source};
   std::uint64_t sum = 0;
   for (auto& batch : feed.epoch(0))
     for (const auto pixel : ps::get<"pixels">(batch).flat()) sum += pixel;

@@ -1,6 +1,7 @@
+// SPDX-License-Identifier: BSL-1.0
 // Gradient accumulation over four batches whose weights depend on all four: their leases are moved out of
 // the loop, used together and released together. The transfer needs a slot for each batch that is held
-// and some for copies ahead; with too few it says leases_exhausted instead of waiting for ever.
+// and some for copies ahead; with too few it says leases_exhausted instead of waiting forever.
 #include <penstock/penstock.hpp>
 
 #include <cstddef>
@@ -11,7 +12,8 @@
 
 namespace ps = penstock;
 
-struct votes {  // every third sample counts
+// Every third sample counts
+struct votes {
   using record_type = ps::record<ps::field<"value", double>, ps::field<"counts", int>>;
   std::uint64_t size() const { return 1024; }
   void read(std::uint64_t i, ps::sample<record_type> out) const {
@@ -27,24 +29,28 @@ int main() {
   using feed_type = ps::transfer<decltype(loader)&>;
   constexpr std::size_t together = 4;
 
-  feed_type feed{loader, stream, {.depth = together + 2}};  // two copies run ahead meanwhile
+  // Two copies run ahead meanwhile
+  feed_type feed{loader, stream, {.depth = together + 2}};
   std::vector<feed_type::batch_type> held;
-  double counted = 0, gradient = 0, sum = 0;  // belong to the stream's work
+  double counted = 0, gradient = 0, sum = 0;
   for (auto& batch : feed.epoch(0)) {
     stream.launch([&counted, counts = ps::get<"counts">(batch)] {
       for (const int one : counts.flat()) counted += one;
     });
-    held.push_back(std::move(batch));  // the loop does not release it now
+    // The loop does not release it now
+    held.push_back(std::move(batch));
     if (held.size() < together) continue;
-    for (auto& one : held) {  // the second pass: how many count is known only now
+    // How many count is known only now
+    for (auto& one : held) {
       stream.launch([&, value = ps::get<"value">(one), counts = ps::get<"counts">(one)] {
         for (std::size_t i = 0; i < value.size(); ++i) gradient += value[i] * counts[i] / counted;
       });
     }
-    stream.launch([&] { sum += gradient, gradient = 0, counted = 0; });  // the optimiser's step
-    held.clear();  // all four slots are free behind this step; nothing has waited here
+    // The optimiser's step, after which all four slots are free; nothing has waited here
+    stream.launch([&] { sum += gradient, gradient = 0, counted = 0; });
+    held.clear();
   }
-  device.synchronize(stream);
+  stream.synchronize();
   std::cout << "16 steps, sum of the gradients " << sum << '\n';
 
   feed_type short_feed{loader, stream, {.depth = together - 1}};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSL-1.0
 // Stops in the middle of an epoch and goes on from there in a second loader, as after a restart, with
 // another number of workers. The state is 64 bytes, or a line of text: order and random bits follow from
 // seed, epoch and sample, so the batches are the same to the last bit as without the stop.
@@ -11,7 +12,8 @@
 
 namespace ps = penstock;
 
-struct noise {  // random while reading: the third argument is keyed by (seed, epoch, index)
+// Random while reading: the third argument is keyed by (seed, epoch, index)
+struct noise {
   using record_type = ps::record<ps::field<"x", float, 8>>;
   std::uint64_t size() const { return 1000; }
   void read(std::uint64_t, ps::sample<record_type> out, ps::sample_generator& rng) const {
@@ -20,8 +22,8 @@ struct noise {  // random while reading: the third argument is keyed by (seed, e
 };
 
 auto loader_with(std::size_t workers) {
-  return ps::loader{noise{}, ps::shuffled{.seed = 1},
-                    ps::loader_options{.batch_size = 32, .workers = workers, .seed = 2}};
+  return ps::loader{
+      noise{}, ps::shuffled{.seed = 1}, {.batch_size = 32, .workers = workers, .seed = 2}};
 }
 
 int main() {
@@ -42,7 +44,8 @@ int main() {
   for (auto& batch : second.epochs(0, epochs)) {
     append(with_stop, batch);
     checkpoint = ps::to_text(second.state());
-    if (++done == 49) break;  // reading ahead ends here too
+    // Reading ahead ends here too
+    if (++done == 49) break;
   }
 
   auto third = loader_with(4);

@@ -18,6 +18,7 @@
 #include <cstdio>
 #include <cstring>
 #include <exception>
+#include <memory>
 #include <span>
 #include <string>
 #include <utility>
@@ -51,16 +52,22 @@ class ready_source {
  public:
   using record_type = ps::record<ps::field<"bytes", std::uint8_t, ps::dyn>>;
   using device_type = ps::cuda_device;
+  using mark_type = ps::detail::copy_mark<ps::cuda_event>;
 
   class batch_type {
    public:
     batch_type() = default;
     batch_type(const std::byte* data, const ps::batch_info& info) : data_(data), info_(info) {}
     batch_type(batch_type&& other) noexcept
-        : data_(std::exchange(other.data_, nullptr)), info_(other.info_) {}
+        : data_(std::exchange(other.data_, nullptr)),
+          info_(other.info_),
+          device_(other.device_),
+          drained_(std::move(other.drained_)) {}
     batch_type& operator=(batch_type&& other) noexcept {
       data_ = std::exchange(other.data_, nullptr);
       info_ = other.info_;
+      device_ = other.device_;
+      drained_ = std::move(other.drained_);
       return *this;
     }
     using record_type = ready_source::record_type;
@@ -68,20 +75,23 @@ class ready_source {
     explicit operator bool() const noexcept { return data_ != nullptr; }
     [[nodiscard]] const std::byte* data() const noexcept { return data_; }
     [[nodiscard]] const ps::batch_info& info() const noexcept { return info_; }
-    void release_after(ps::cuda_stream_ref stream) {
-      // As the loader does; nobody refills the memory here.
-      if (drained_ != nullptr) device_->record(*drained_, stream);
+    void release_after(ps::cuda_stream_ref stream) { static_cast<void>(release_marked(stream)); }
+    // As the loader does; nobody refills the memory here.
+    [[nodiscard]] std::shared_ptr<mark_type> release_marked(ps::cuda_stream_ref stream) {
+      if (drained_->is_held()) return nullptr;
+      device_->record(drained_->event(), stream);
+      return drained_;
     }
-    void drained_by(const ps::cuda_device& device, ps::cuda_event& event) noexcept {
+    void drained_by(const ps::cuda_device& device, std::shared_ptr<mark_type> mark) noexcept {
       device_ = &device;
-      drained_ = &event;
+      drained_ = std::move(mark);
     }
 
    private:
     const std::byte* data_ = nullptr;
     ps::batch_info info_;
     const ps::cuda_device* device_ = nullptr;
-    ps::cuda_event* drained_ = nullptr;
+    std::shared_ptr<mark_type> drained_;
   };
 
   /// `ring` pieces of `bytes` bytes at `data`, `count` batches an epoch.
@@ -93,7 +103,9 @@ class ready_source {
         stride_(stride),
         ring_(ring),
         count_(count) {
-    for (std::size_t i = 0; i < ring; ++i) drained_.push_back(device.make_event());
+    for (std::size_t i = 0; i < ring; ++i) {
+      drained_.push_back(std::make_shared<mark_type>(device.make_event(ps::event_wait::by_host)));
+    }
   }
 
   [[nodiscard]] const ps::cuda_device& device() const noexcept { return device_; }
@@ -117,7 +129,7 @@ class ready_source {
   std::size_t ring_;
   std::uint64_t count_;
   std::uint64_t next_ = 0;
-  std::vector<ps::cuda_event> drained_;
+  std::vector<std::shared_ptr<mark_type>> drained_;
 };
 static_assert(ps::batch_source<ready_source>);
 
@@ -234,19 +246,19 @@ void pinning(const ps::cuda_device& device, bench::rows& out, bool quick) {
 /// The calls of one batch by hand: the least that the protocol takes.
 double calls_by_hand(const std::byte* from, std::byte* to, std::size_t bytes, std::uint64_t count,
                      cudaStream_t stream, cudaStream_t copies) {
-  std::vector<cudaEvent_t> events(slots * 3);
-  for (auto& event : events) {
-    must(cudaEventCreateWithFlags(&event, cudaEventDisableTiming | cudaEventBlockingSync));
+  std::vector<cudaEvent_t> events(slots * 2);
+  for (std::size_t i = 0; i < events.size(); ++i) {
+    const unsigned flags = i % 2 == 0 ? 0U : cudaEventBlockingSync;
+    must(cudaEventCreateWithFlags(&events[i], cudaEventDisableTiming | flags));
   }
   const auto begin = clock_type::now();
   for (std::uint64_t i = 0; i < count; ++i) {
     const std::size_t slot = i % slots;
-    cudaEvent_t* of_slot = &events[slot * 3];  // released, copied, drained
+    cudaEvent_t* of_slot = &events[slot * 2];  // released; copied, that is drained
     must(cudaStreamWaitEvent(copies, of_slot[0], 0));
     must(cudaMemcpyAsync(to + slot * padded(bytes), from + slot * padded(bytes), bytes,
                          cudaMemcpyHostToDevice, copies));
     must(cudaEventRecord(of_slot[1], copies));
-    must(cudaEventRecord(of_slot[2], copies));
     must(cudaStreamWaitEvent(stream, of_slot[1], 0));
     must(cudaEventRecord(of_slot[0], stream));
   }

@@ -15,6 +15,7 @@
 // clang-format off: the flow, not the alphabet
 // core: names, records, where a batch's fields lie, views, errors
 #include <penstock/core/batch.hpp>
+#include <penstock/core/batch_info.hpp>
 #include <penstock/core/checked.hpp>
 #include <penstock/core/error.hpp>
 #include <penstock/core/extents.hpp>
@@ -69,11 +70,13 @@
 // load: workers that fill the ring of host slots
 #include <penstock/load/batch_range.hpp>
 #include <penstock/load/footprint.hpp>
+#include <penstock/load/host_batch.hpp>
 #include <penstock/load/loader.hpp>
 #include <penstock/load/options.hpp>
 
 // resume: where a run stands
 #include <penstock/resume/loader_state.hpp>
+#include <penstock/resume/state_text.hpp>
 
 // transfer: copies that run under the consumer's work
 #include <penstock/transfer/batch_source.hpp>

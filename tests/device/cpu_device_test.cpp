@@ -87,7 +87,7 @@ TEST_CASE("a small copy into a stream that has nothing to do is made at once, el
   device.copy_async(&to, &from, sizeof to, stream);
   CHECK(to == 1);
   gate.store(1);
-  device.synchronize(ps::cpu_stream_ref{stream});
+  stream.synchronize();
   CHECK(to == 2);
   device.copy_async(&from, &to, sizeof to, stream);  // and again, once the stream is idle
   CHECK(from == 2);

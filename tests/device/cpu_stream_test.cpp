@@ -7,6 +7,7 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <future>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -67,11 +68,11 @@ TEST_CASE("work is destroyed after its run, whether it throws or not", "[device]
     ps::cpu_stream stream;
     stream.launch([&, token = counted{alive}] { alive_while_running = alive; });
     stream.launch([&] { alive_in_next = alive; });
-    ps::cpu_device{}.synchronize(ps::cpu_stream_ref{stream});
+    stream.synchronize();
     CHECK(alive_while_running == 1);
     CHECK(alive_in_next == 0);
     stream.launch([token = counted{alive}] { throw std::runtime_error{"work failed"}; });
-    CHECK_THROWS_AS(ps::cpu_device{}.synchronize(ps::cpu_stream_ref{stream}), std::runtime_error);
+    CHECK_THROWS_AS(stream.synchronize(), std::runtime_error);
     CHECK(alive == 0);
     for (int i = 0; i < 1000; ++i) stream.launch([token = counted{alive}] {});
   }
@@ -100,7 +101,7 @@ TEST_CASE("a stream takes 256 operations ahead, then the giver waits until one h
   CHECK(ran == 0);
   gate.store(1);
   giver.join();
-  ps::cpu_device{}.synchronize(ps::cpu_stream_ref{stream});
+  stream.synchronize();
   CHECK(ran == 256);
 }
 
@@ -231,7 +232,7 @@ TEST_CASE("a stream that was moved from refuses work, and does not become the in
   CHECK_FALSE(ran);
   stream = ps::cpu_stream{};
   stream.launch([&ran] { ran = true; });
-  ps::cpu_device{}.synchronize(ps::cpu_stream_ref{stream});
+  stream.synchronize();
   CHECK(ran);
 }
 
@@ -316,6 +317,39 @@ TEST_CASE("references to one stream are equal, to two they are not", "[device]")
   CHECK(ps::cpu_stream_ref::calling_thread() == ps::cpu_stream_ref::calling_thread());
 }
 
+TEST_CASE("a stream says itself whether its work is done, waits for it, and names its device",
+          "[device]") {
+  const ps::cpu_device device{{.copy_bytes_per_second = 1e9}};
+  const auto stream = device.make_stream();  // const: asking changes nothing of the owner
+  const ps::cpu_stream_ref reference = stream;
+  CHECK(stream.is_complete());
+  std::promise<void> go_on;
+  bool done = false;
+  stream.launch([&done, told = go_on.get_future().share()] {
+    told.wait();
+    done = true;
+  });
+  CHECK_FALSE(stream.is_complete());
+  CHECK_FALSE(reference.is_complete());
+  go_on.set_value();
+  stream.synchronize();
+  CHECK(done);
+  CHECK(reference.is_complete());
+  CHECK(stream.device().options().copy_bytes_per_second == 1e9);
+
+  stream.launch([] { throw std::runtime_error{"step"}; });
+  CHECK_THROWS_WITH(reference.synchronize(), "step");
+  reference.synchronize();  // told once
+
+  const auto body = ps::cpu_stream_ref::calling_thread();
+  CHECK(body.is_complete());
+  body.synchronize();
+  CHECK(body.device().options().copy_bytes_per_second == 0.0);
+
+  static_assert(std::convertible_to<const ps::cpu_stream&, ps::cpu_stream_ref>);
+  static_assert(!std::convertible_to<ps::cpu_stream, ps::cpu_stream_ref>);  // it would dangle
+}
+
 TEST_CASE("a stream's thread flushes denormals to zero", "[device]") {
   CHECK(denormal_product() != 0.0F);  // this thread has entered nothing
   float product = 1.0F;
@@ -335,7 +369,7 @@ TEST_CASE("a launch takes at least the modelled latency, and each one its own", 
   int ran = 0;
   const auto begin = std::chrono::steady_clock::now();
   for (int i = 0; i < launches; ++i) stream.launch([&ran] { ++ran; });
-  device.synchronize(ps::cpu_stream_ref{stream});
+  stream.synchronize();
   CHECK(std::chrono::steady_clock::now() - begin >= launches * latency);
   CHECK(ran == launches);
 }
@@ -349,7 +383,7 @@ TEST_CASE("a copy takes at least its bytes divided by the modelled bandwidth", "
   auto stream = device.make_stream();
   const auto begin = std::chrono::steady_clock::now();
   for (int i = 0; i < copies; ++i) device.copy_async(to.data(), from.data(), bytes, stream);
-  device.synchronize(ps::cpu_stream_ref{stream});
+  stream.synchronize();
   CHECK(std::chrono::steady_clock::now() - begin >= copies * (2ms + 1ms));
   CHECK(to == from);
 }
@@ -382,7 +416,7 @@ TEST_CASE("behind a wait, modelled time counts from the end of the wait", "[devi
 
   const auto begin = std::chrono::steady_clock::now();
   gate.store(1);
-  device.synchronize(ps::cpu_stream_ref{stream});
+  stream.synchronize();
   CHECK(std::chrono::steady_clock::now() - begin >= span);
   CHECK(to == from);
 }

@@ -106,7 +106,8 @@ def readme_texts(run):
     )
     yield (
         f"| {thousands(peers[0])}; {thousands(peers[1])} | **{thousands(trained)}** "
-        f"| {trained / peers[0]:.1f}x, {trained / peers[1]:.1f}x; {trained / resident:.1f}x of"
+        f"| {trained / peers[0]:.1f}x, {trained / peers[1]:.1f}x; "
+        f"with resident data {trained / resident:.1f}x |"
     )
 
 
@@ -152,6 +153,10 @@ def benchmark_texts(run):
         f"| {'; '.join(map(thousands, [trained, *peers]))} "
         f"| {'; '.join(f'{trained / peer:.1f}x' for peer in peers)} |"
     )
+    resident = [run.speed(f"train_{name}_resident") for name in ("penstock", "PyTorch")]
+    factor = f"{resident[0] / resident[1]:.1f}x"
+    yield f"| {'; '.join(map(thousands, resident))} | {factor} |"
+    yield f"in training, {factor} is what the network itself gains"
     worst = max(goal["ratio"] for goal in run.programs["overlap_bench"]["goals"])
     yield f"worst {worst:.3f}"
     for kind in ("float", "byte"):

@@ -19,71 +19,72 @@
 #include "support/catch.hpp"
 
 namespace ps = penstock;
-using ps::detail::marked_read;
-using ps::detail::read_mark;
+using ps::detail::read_progress;
+using ps::detail::read_scope;
 using ps::detail::read_watch;
+using ps::detail::watch_settings;
 using std::chrono::milliseconds;
 
 TEST_CASE("a mark shows the sample that is read, and nothing between reads", "[load]") {
   constexpr std::array<std::uint64_t, 3> samples{70, 80, 90};
   const bool is_exact = GENERATE(true, false);
-  read_mark mark;
-  mark.prepare(is_exact);
-  CHECK_FALSE(mark.look());
-  std::atomic<std::size_t> progress{0};
-  mark.enter_batch(4, 5);
+  read_progress shown;
+  shown.prepare(is_exact);
+  CHECK_FALSE(shown.observe());
+  std::atomic<std::size_t> place{0};
+  shown.enter_batch(4, 5);
   std::uint64_t first_turn = 0;
   {
-    const marked_read reading{&mark, 12, samples, progress};
-    const auto first = mark.look();
+    const read_scope reading{&shown, 12, samples, place};
+    const auto first = shown.observe();
     REQUIRE(first);
     first_turn = first->turn;
     CHECK(first->where.str() ==
           std::string{"stage read, epoch 4, batch 5, sample 70 (position 12 of the batch"} +
               (is_exact ? ")" : " or after it)"));
-    progress = 2;
-    const auto last = mark.look();
+    place = 2;
+    const auto last = shown.observe();
     REQUIRE(last);
     CHECK(last->turn == first_turn);
     CHECK(last->where.position == 14);
     CHECK(last->where.sample == 90);
     CHECK(last->where.exact);
   }
-  CHECK_FALSE(mark.look());
+  CHECK_FALSE(shown.observe());
   // The place that the run before has left behind lies beyond a shorter one.
-  const marked_read next{&mark, 0, std::span{samples}.last(1), progress};
-  REQUIRE(mark.look());
-  CHECK(mark.look()->turn != first_turn);
-  CHECK(mark.look()->where.sample == 90);
-  CHECK(mark.look()->where.position == 0);
+  const read_scope next{&shown, 0, std::span{samples}.last(1), place};
+  REQUIRE(shown.observe());
+  CHECK(shown.observe()->turn != first_turn);
+  CHECK(shown.observe()->where.sample == 90);
+  CHECK(shown.observe()->where.position == 0);
 }
 
 TEST_CASE("only the read that was seen to hang is given up, and only until it returns", "[load]") {
   constexpr std::array<std::uint64_t, 1> samples{7};
-  read_mark mark;
-  mark.prepare(true);
-  std::atomic<std::size_t> progress{0};
+  read_progress shown;
+  shown.prepare(true);
+  std::atomic<std::size_t> place{0};
   std::uint64_t turn = 0;
   {
-    const marked_read reading{&mark, 0, samples, progress};
-    turn = mark.look()->turn;
-    CHECK_FALSE(mark.is_given_up());
-    CHECK(mark.give_up(turn));
-    CHECK(mark.is_given_up());
+    const read_scope reading{&shown, 0, samples, place};
+    turn = shown.observe()->turn;
+    CHECK_FALSE(shown.is_given_up());
+    CHECK(shown.give_up(turn));
+    CHECK(shown.is_given_up());
   }
-  CHECK_FALSE(mark.is_given_up());
-  CHECK_FALSE(mark.give_up(turn));  // it has just returned
-  const marked_read next{&mark, 0, samples, progress};
-  CHECK_FALSE(mark.give_up(turn));  // another read
-  CHECK_FALSE(mark.is_given_up());
+  CHECK_FALSE(shown.is_given_up());
+  CHECK_FALSE(shown.give_up(turn));  // it has just returned
+  const read_scope next{&shown, 0, samples, place};
+  CHECK_FALSE(shown.give_up(turn));  // another read
+  CHECK_FALSE(shown.is_given_up());
 }
 
 TEST_CASE("without a warning or a timeout nothing is watched", "[load]") {
-  read_watch watch{ps::loader_options{.batch_size = 1, .workers = 2}, true};
-  CHECK(watch.mark_of(0) == nullptr);
+  read_watch watch{{}, 2, true};
+  CHECK(watch.progress_of(0) == nullptr);
   const std::array<std::uint64_t, 1> samples{7};
-  const std::atomic<std::size_t> progress{0};
-  const marked_read nobody_looks{watch.mark_of(1), 0, samples, progress};
+  const std::atomic<std::size_t> place{0};
+  const read_scope nobody_looks{watch.progress_of(1), 0, samples, place};
   watch.start([](const std::exception_ptr&, const ps::failure&) noexcept {});
   CHECK_FALSE(watch.is_given_up(1));
 }
@@ -92,17 +93,15 @@ TEST_CASE("a watch warns of a reader that hangs, then gives it up, and no other"
   constexpr std::array<std::uint64_t, 2> samples{7, 8};
   std::atomic<int> reports{0};
   ps::detail::waitable_counter failed;
-  ps::loader_options options{.batch_size = 2, .workers = 2};
-  options.stall_warning = milliseconds{2};
-  options.timeout = milliseconds{20};
-  options.on_stall = [&](const ps::stalled_read& read) {
+  watch_settings settings{.warning = milliseconds{2}, .timeout = milliseconds{20}};
+  settings.report = [&](const ps::stalled_read& read) {
     CHECK(read.worker == 1);
     CHECK(read.where.sample == 8);
     ++reports;
   };
-  read_watch watch{options, true};
-  std::atomic<std::size_t> progress{1};
-  const marked_read hangs{watch.mark_of(1), 0, samples, progress};
+  read_watch watch{std::move(settings), 2, true};
+  std::atomic<std::size_t> place{1};
+  const read_scope hangs{watch.progress_of(1), 0, samples, place};
   std::exception_ptr error;
   watch.start([&](std::exception_ptr what, const ps::failure& where) noexcept {
     error = std::move(what);
@@ -122,16 +121,15 @@ TEST_CASE("a read that goes on from sample to sample does not hang", "[load]") {
   std::array<std::uint64_t, 1000> samples{};
   std::atomic<bool> has_warned{false};
   std::atomic<bool> is_blamed{false};
-  ps::loader_options options{.batch_size = 1000, .workers = 2};
-  options.stall_warning = milliseconds{400};
-  options.on_stall = [&](const ps::stalled_read& read) {
+  watch_settings settings{.warning = milliseconds{400}};
+  settings.report = [&](const ps::stalled_read& read) {
     (read.worker == 0 ? has_warned : is_blamed) = true;
   };
-  read_watch watch{options, true};
+  read_watch watch{std::move(settings), 2, true};
   const std::atomic<std::size_t> stands{0};
   std::atomic<std::size_t> goes_on{0};
-  const marked_read hangs{watch.mark_of(0), 0, samples, stands};
-  const marked_read reading{watch.mark_of(1), 0, samples, goes_on};
+  const read_scope hangs{watch.progress_of(0), 0, samples, stands};
+  const read_scope reading{watch.progress_of(1), 0, samples, goes_on};
   watch.start([](const std::exception_ptr&, const ps::failure&) noexcept {});
   for (std::size_t step = 0; !has_warned; ++step) {
     goes_on = step % samples.size();

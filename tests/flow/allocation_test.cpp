@@ -37,6 +37,7 @@ std::size_t allocated_in(Range range) {
 }  // namespace
 
 TEST_CASE("the path of a batch allocates nothing", "[flow]") {
+  if (ps::detail::checked) return;  // such a build keeps a record of each lease
   const std::vector<std::uint8_t> images(500 * 784, 7);
   const std::vector<std::uint8_t> labels(500, 1);
   const auto warp = [](ps::const_sample<digit> in, ps::sample<floats> out,
@@ -127,7 +128,7 @@ TEST_CASE("slabs are the footprint, and all other allocations stay under its bou
   CHECK(of_loader <= need.host.bookkeeping);
   CHECK(device_bytes == need.device_bytes);
   CHECK(of_feed > stream_bytes);
-  CHECK(of_feed <= need.bookkeeping + stream_bytes);
-  CHECK(device.asked() == 3);  // the host slots, the device slots, the place of arrival
+  CHECK(of_feed <= need.bookkeeping + 2 * stream_bytes);  // for copies, and for transforms
+  CHECK(device.asked() == 4);  // the host slots, the device slots, the two places of arrival
   CHECK(after == before);
 }

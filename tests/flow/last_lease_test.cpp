@@ -50,7 +50,7 @@ TEST_CASE("the last device lease may end in work on its own stream", "[flow]") {
       feed.reset();
     }
     gate.store(1);
-    device.synchronize(ps::cpu_stream_ref{stream});
+    stream.synchronize();
     CHECK(first == 0);
   }
   CHECK(device.device_bytes() == 0);
@@ -110,7 +110,7 @@ TEST_CASE("a feed may end in work on its own stream", "[flow]") {
     stream.launch([owned = std::move(feed),
                    own = std::make_unique<feed_type::batch_type>(std::move(lease)),
                    here = this_thread_number()] { wait_until_asleep(here); });
-    device.synchronize(ps::cpu_stream_ref{stream});
+    stream.synchronize();
   }
   CHECK(device.device_bytes() == 0);
   CHECK(device.bad_frees() == 0);
@@ -124,7 +124,7 @@ TEST_CASE("the last host lease may end in work that a copy out of another slot w
     ps::detail::waitable_counter gate;
     {
       using record = numbered::record_type;
-      using slots_type = ps::host_slots<record, ledger_device>;
+      using slots_type = ps::detail::host_slots<record, ledger_device>;
       const ps::batch_layout<record> layout{ps::record_extents<record>{}, 10};
       const auto slots = ps::detail::shared_by_leases<slots_type, ps::cpu_stream_ref>(
           device, layout, std::size_t{2}, ps::memory_kind::pinned);

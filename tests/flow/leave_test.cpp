@@ -78,7 +78,7 @@ TEST_CASE("loader and feed may be destroyed at every batch, in the loop or behin
       if (at == batches) {
         CHECK_FALSE(kept.has_value());
       } else {
-        device.synchronize(ps::cpu_stream_ref{stream});
+        stream.synchronize();
         CHECK(kept->index() == at);
         CHECK(labels_of(*kept).front() == at * batch);
       }
@@ -135,7 +135,7 @@ TEST_CASE("leases outlive range, feed, loader and each other", "[flow]") {
       if (on_device.size() == 3) break;
     }
   }
-  device.synchronize(ps::cpu_stream_ref{stream});
+  stream.synchronize();
   for (std::size_t i = 0; i < 4; ++i) CHECK(labels_of(on_host[i]).front() == i * batch);
   for (std::size_t i = 0; i < 3; ++i) CHECK(labels_of(on_device[i]).front() == i * batch);
   on_host.erase(on_host.begin());

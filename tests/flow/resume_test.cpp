@@ -164,7 +164,7 @@ TEST_CASE("batches out of order have no state", "[flow]") {
       loader.state(), ps::option_error,
       Catch::Matchers::Message("in_order: must be true for a state, is false: "
                                "batches that come as they are ready leave no place "
-                               "to go on from"));
+                               "to continue from"));
 }
 
 TEST_CASE("a checkpoint that says the batch behind an epoch's last goes on in the next", "[flow]") {

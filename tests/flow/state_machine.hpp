@@ -526,7 +526,7 @@ class machine {
 
   /// Waits for the stream's work; throws what a check there has found.
   void await_stream() {
-    device_.synchronize(ps::cpu_stream_ref{stream_});
+    stream_.synchronize();
     on_stream_.clear();
   }
 

@@ -2,6 +2,7 @@
 // A loader's state out of any text: it is read, and then both of its texts give it back, or it is
 // refused with an error that points into the text.
 #include <penstock/resume/loader_state.hpp>
+#include <penstock/resume/state_text.hpp>
 
 #include <cstddef>
 #include <cstdint>

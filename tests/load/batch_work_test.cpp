@@ -40,7 +40,7 @@ std::string text_of(const std::exception_ptr& error) {
 TEST_CASE("only the last run of a batch finishes it, and a slot can be opened again", "[load]") {
   work batch;
   for (int round = 0; round < 2; ++round) {
-    batch.open(0, 3, 1);
+    batch.reset(0, 3, 1);
     CHECK_FALSE(batch.finish_run());
     CHECK_FALSE(batch.finish_run());
     CHECK(batch.finish_run());
@@ -65,7 +65,7 @@ TEST_CASE("the error of the lowest position is kept, and taken once", "[load]") 
 TEST_CASE("a batch that fills up goes on at the begin of its epoch, for any number of samples",
           "[load]") {
   const std::uint64_t samples = GENERATE(~std::uint64_t{0}, std::uint64_t{25}, std::uint64_t{3});
-  const ps::epoch_plan plan{samples, 10, ps::partial_batch::pad};
+  const ps::detail::epoch_plan plan{samples, 10, ps::partial_batch::pad};
   ps::detail::batch_work<ps::identity_order> batch;
   const std::uint64_t last = plan.batches() - 1;
   batch.bind(plan.at({0, last}), last, ps::identity_order{});

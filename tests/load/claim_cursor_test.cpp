@@ -16,11 +16,11 @@
 #include "support/sleepy_atomics.hpp"
 
 namespace ps = penstock;
-using kind = ps::claim::kind;
+using kind = ps::detail::claim::kind;
 
 namespace {
 
-bool is(const ps::claim& got, kind what, std::uint32_t batch, std::uint32_t slot,
+bool is(const ps::detail::claim& got, kind what, std::uint32_t batch, std::uint32_t slot,
         std::uint32_t run) {
   return got.what == what && got.batch == batch && got.slot == slot && got.run == run;
 }
@@ -67,7 +67,7 @@ struct staged {
 }  // namespace
 
 TEST_CASE("the first claim opens batch 0, the next ones wait", "[load]") {
-  ps::claim_cursor cursor{3};
+  ps::detail::claim_cursor cursor{3};
   CHECK(cursor.next().what == kind::open);
   CHECK(cursor.next().what == kind::wait);
   CHECK(cursor.next().what == kind::wait);
@@ -75,7 +75,7 @@ TEST_CASE("the first claim opens batch 0, the next ones wait", "[load]") {
 
 TEST_CASE("a batch's runs are handed out once each, then one claim opens the next batch",
           "[load]") {
-  ps::claim_cursor cursor{4};
+  ps::detail::claim_cursor cursor{4};
   CHECK(cursor.next().what == kind::open);
   cursor.publish(0, 7);  // run 0 is the opener's
   CHECK(is(cursor.next(), kind::work, 0, 7, 1));
@@ -88,7 +88,7 @@ TEST_CASE("a batch's runs are handed out once each, then one claim opens the nex
 }
 
 TEST_CASE("a batch of fewer runs begins at a higher one, and ends where all do", "[load]") {
-  ps::claim_cursor cursor{4};
+  ps::detail::claim_cursor cursor{4};
   CHECK(cursor.next().what == kind::open);
   cursor.publish(0, 7, 2);  // runs 2 and 3, of which 2 is the opener's
   CHECK(is(cursor.next(), kind::work, 0, 7, 3));
@@ -101,7 +101,7 @@ TEST_CASE("a batch of fewer runs begins at a higher one, and ends where all do",
 }
 
 TEST_CASE("a batch of one run is its opener's alone", "[load]") {
-  ps::claim_cursor cursor{1};
+  ps::detail::claim_cursor cursor{1};
   for (std::uint32_t batch = 0; batch < 5; ++batch) {
     CHECK(cursor.next().what == kind::open);
     CHECK(cursor.next().what == kind::wait);
@@ -110,14 +110,14 @@ TEST_CASE("a batch of one run is its opener's alone", "[load]") {
 }
 
 TEST_CASE("the largest slot, run and batch number fit beside each other", "[load]") {
-  using cursor_type = ps::claim_cursor<>;
-  cursor_type cursor{cursor_type::max_runs};
+  using cursor_type = ps::detail::claim_cursor<>;
+  cursor_type cursor{ps::detail::most_runs};
   CHECK(cursor.next().what == kind::open);
   constexpr std::uint32_t last = ~std::uint32_t{0};
-  cursor.publish(last, cursor_type::max_slots - 1);
+  cursor.publish(last, ps::detail::most_slots - 1);
   bool right = true;
-  for (std::uint32_t run = 1; run < cursor_type::max_runs; ++run) {
-    right = right && is(cursor.next(), kind::work, last, cursor_type::max_slots - 1, run);
+  for (std::uint32_t run = 1; run < ps::detail::most_runs; ++run) {
+    right = right && is(cursor.next(), kind::work, last, ps::detail::most_slots - 1, run);
   }
   CHECK(right);
   CHECK(cursor.next().what == kind::open);
@@ -129,7 +129,7 @@ TEST_CASE("the largest slot, run and batch number fit beside each other", "[load
 
 TEST_CASE("waiting for the next batch ends when it is published, and not before", "[load]") {
   sleepy_atomics::reset();
-  ps::claim_cursor<sleepy_atomics> cursor{1};
+  ps::detail::claim_cursor<sleepy_atomics> cursor{1};
   CHECK(cursor.next().what == kind::open);
   const auto waiting = cursor.next();
   REQUIRE(waiting.what == kind::wait);
@@ -142,7 +142,7 @@ TEST_CASE("waiting for the next batch ends when it is published, and not before"
 
 TEST_CASE("a batch wakes as many as find work in it, and the end wakes all", "[load]") {
   sleepy_atomics::reset();
-  ps::claim_cursor<sleepy_atomics> cursor{2};
+  ps::detail::claim_cursor<sleepy_atomics> cursor{2};
   CHECK(cursor.next().what == kind::open);
   const auto waiting = cursor.next();
   std::atomic<std::uint32_t> back{0};
@@ -167,7 +167,7 @@ TEST_CASE("a batch wakes as many as find work in it, and the end wakes all", "[l
 }
 
 TEST_CASE("waiting for a batch that is open already returns at once", "[load]") {
-  ps::claim_cursor cursor{1};
+  ps::detail::claim_cursor cursor{1};
   CHECK(cursor.next().what == kind::open);
   const auto waiting = cursor.next();
   cursor.publish(0, 0);
@@ -179,7 +179,7 @@ TEST_CASE("waiting for a batch that is open already returns at once", "[load]") 
 
 TEST_CASE("waking ends all waiting", "[load]") {
   sleepy_atomics::reset();
-  ps::claim_cursor<sleepy_atomics> cursor{1};
+  ps::detail::claim_cursor<sleepy_atomics> cursor{1};
   CHECK(cursor.next().what == kind::open);
   const auto waiting = cursor.next();
   std::vector<std::thread> waiters;
@@ -194,7 +194,7 @@ TEST_CASE("waking ends all waiting", "[load]") {
 TEST_CASE("waking ends waiting for good, also for a batch that is published behind it", "[load]") {
   // An opener that looked for a stop before the wake may publish once more behind it.
   staged::reset();
-  ps::claim_cursor<staged> cursor{1};
+  ps::detail::claim_cursor<staged> cursor{1};
   CHECK(cursor.next().what == kind::open);
   cursor.wake();
   cursor.publish(0, 0);
@@ -217,7 +217,7 @@ TEST_CASE("an opener that is held up inside publish makes nobody claim while wai
   // published and handed out. Whoever waits for batch 2 must sleep: a claim a turn would count the
   // cursor's runs up into its slot.
   staged::reset();
-  ps::claim_cursor<staged> cursor{1};
+  ps::detail::claim_cursor<staged> cursor{1};
   CHECK(cursor.next().what == kind::open);
   bool came_between = false;
   staged::on_write = [&] {
@@ -245,10 +245,10 @@ TEST_CASE("an opener that is held up inside publish makes nobody claim while wai
 }
 
 TEST_CASE("a worker whose claims are fruitless time and again waits without yielding", "[load]") {
-  constexpr auto patience = ps::claim_cursor<>::patience;
+  constexpr auto patience = ps::detail::claim_cursor<>::patience;
   for (const std::uint32_t fruitless : {0U, patience - 1, patience, patience + 1}) {
     sleepy_atomics::reset();
-    ps::claim_cursor<sleepy_atomics> cursor{1};
+    ps::detail::claim_cursor<sleepy_atomics> cursor{1};
     CHECK(cursor.next().what == kind::open);
     const auto waiting = cursor.next();
     std::thread waiter{[&] { cursor.wait_past(waiting.batch, fruitless); }};
@@ -262,11 +262,11 @@ TEST_CASE("a worker whose claims are fruitless time and again waits without yiel
 TEST_CASE("waiters help a batch that was opened while the opener before is held up inside publish",
           "[load]") {
   staged::reset();
-  ps::claim_cursor<staged> cursor{1};
+  ps::detail::claim_cursor<staged> cursor{1};
   CHECK(cursor.next().what == kind::open);
   const auto waiting = cursor.next();
   CHECK(waiting.what == kind::wait);
-  ps::claim late{};
+  ps::detail::claim late{};
   staged::on_write = [&] {
     CHECK(cursor.next().what == kind::open);
     late = cursor.next();  // waits for the batch behind 0
@@ -291,7 +291,7 @@ TEST_CASE("among many workers every run of every batch is claimed once, with its
   const auto runs = GENERATE(1U, 2U, 5U, 16U);
   constexpr std::uint32_t batches = 3000;
   constexpr std::uint32_t slots = 7;
-  ps::claim_cursor cursor{runs};
+  ps::detail::claim_cursor cursor{runs};
   std::vector<std::atomic<std::uint8_t>> claimed(std::size_t{batches} * runs);
   std::vector<std::uint32_t> slot_of(batches);  // plain: publish and next order it
   std::uint32_t opened = 0;                     // of the opener

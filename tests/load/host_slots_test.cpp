@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include <penstock/load/detail/epoch_plan.hpp>
+#include <penstock/load/host_batch.hpp>
 #include <penstock/threads/detail/waitable_counter.hpp>
 
 #include "support/catch.hpp"
@@ -68,7 +68,7 @@ struct pieces_device : gated_device {
   }
 };
 
-using ring = ps::host_slots<record, freeing_device>;
+using ring = ps::detail::host_slots<record, freeing_device>;
 using lease = ps::host_batch<record, freeing_device>;
 static_assert(std::movable<lease> && !std::copyable<lease>);
 static_assert(std::is_nothrow_move_constructible_v<lease> &&
@@ -108,13 +108,17 @@ TEST_CASE("the slots lie one behind the other in one slab, each a whole batch", 
     CHECK(slots->data(slot) == slots->data(0) + slot * layout.bytes());
     CHECK(reinterpret_cast<std::uintptr_t>(slots->data(slot)) % 256 == 0);
   }
-  CHECK_FALSE((ps::host_slots<record, freeing_device>{device, layout, 2, ps::memory_kind::pageable}
-                   .pinned()));
+  CHECK_FALSE(
+      (ps::detail::host_slots<record, freeing_device>{device, layout, 2, ps::memory_kind::pageable}
+           .pinned()));
 }
 
 TEST_CASE("a device that pins in pieces hears that a copy takes a slot", "[load]") {
   const pieces_device device;
-  { const ps::host_slots<record, pieces_device> slots{device, layout, 3, ps::memory_kind::pinned}; }
+  {
+    const ps::detail::host_slots<record, pieces_device> slots{device, layout, 3,
+                                                              ps::memory_kind::pinned};
+  }
   CHECK(*device.unit == layout.bytes());
 }
 
@@ -211,8 +215,9 @@ TEST_CASE("a lease may be destroyed on another thread", "[load]") {
   auto batch = take(slots);
   ps::get<"label">(batch)[0] = 1;
   std::thread other{[moved = std::move(batch)]() mutable { ps::get<"label">(moved)[0] = 2; }};
-  const auto slot = slots->acquire();  // waits for it, and sees what it wrote
-  CHECK(*reinterpret_cast<std::uint64_t*>(slots->data(*slot) + layout.offset<1>()) == 2);
+  const auto slot = slots->acquire();  // waits for it, and sees what it wrote, or poison upon it
+  const std::uint64_t expected = ps::detail::checked ? ~std::uint64_t{0} : 2;
+  CHECK(*reinterpret_cast<std::uint64_t*>(slots->data(*slot) + layout.offset<1>()) == expected);
   other.join();
 }
 
@@ -331,8 +336,9 @@ TEST_CASE("host memory is freed only after the copies out of it", "[load]") {
   CHECK(device.seen->frees == 1);
 }
 
-TEST_CASE("a worker that waits for a slot is woken by half of them, a hungry consumer, or a nudge",
-          "[load]") {
+TEST_CASE(
+    "a worker that waits for a slot is woken by half of them, a hungry consumer, or a wake_if_free",
+    "[load]") {
   const auto how = GENERATE(0, 1, 2, 3);
   const auto slots = make_ring({}, 4);
   for (int i = 0; i < 4; ++i) CHECK(slots->acquire().has_value());
@@ -356,7 +362,7 @@ TEST_CASE("a worker that waits for a slot is woken by half of them, a hungry con
     slots->set_starving(false);
   } else {
     slots->give_back(3);
-    slots->nudge();
+    slots->wake_if_free();
   }
   worker.join();
   CHECK(got == 3U);

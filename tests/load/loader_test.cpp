@@ -213,6 +213,26 @@ TEST_CASE("a loader may be moved while a range over it is live", "[load]") {
   CHECK(second.batches_per_epoch() == 10);
 }
 
+TEST_CASE("a loader that is assigned to ends what it ran, and runs what the other one did",
+          "[load]") {
+  ps::loader first{numbered{100}, ps::sequential{}, {.batch_size = 10, .workers = 2}};
+  ps::loader second{numbered{50}, ps::sequential{}, {.batch_size = 10, .workers = 1}};
+  auto range = first.epoch(0);
+  auto it = range.begin();
+  auto other_range = second.epoch(0);
+  auto other = other_range.begin();
+  first = std::move(second);
+  ++it;
+  CHECK(it == range.end());
+  CHECK(first.batches_per_epoch() == 5);
+  std::uint64_t seen = 0;
+  for (; other != other_range.end(); ++other) CHECK(other->index() == seen++);
+  CHECK(seen == 5);
+  auto& itself = first;
+  first = std::move(itself);
+  CHECK(first.batches_per_epoch() == 5);
+}
+
 TEST_CASE("epochs that end before they begin, or that the random bits' key can't hold, are refused",
           "[load]") {
   ps::loader loader{numbered{100}, ps::sequential{}, {.batch_size = 10}};

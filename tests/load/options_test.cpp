@@ -6,7 +6,7 @@
 #include <limits>
 #include <string>
 
-#include <penstock/load/detail/claim_cursor.hpp>
+#include <penstock/load/detail/limits.hpp>
 
 #include "support/catch.hpp"
 
@@ -31,8 +31,8 @@ std::size_t slots(std::size_t workers, std::size_t prefetch,
                                   slot_bytes);
 }
 
-constexpr std::size_t most_slots = ps::claim_cursor<>::max_slots;
-constexpr std::size_t most_runs = ps::claim_cursor<>::max_runs;
+constexpr std::size_t most_slots = ps::detail::most_slots;
+constexpr std::size_t most_runs = ps::detail::most_runs;
 constexpr std::size_t most = std::numeric_limits<std::size_t>::max();
 
 /// Runs that a batch is cut into.

@@ -23,7 +23,8 @@ constexpr std::uint64_t most = std::numeric_limits<std::uint64_t>::max();
 constexpr std::uint64_t mib = 1 << 20;
 
 /// What is thrown when `budget` can't grant `demand`.
-ps::pinned_budget_exceeded refusal(const ps::memory_budget& budget, const ps::slot_demand& demand) {
+ps::pinned_budget_exceeded refusal(const ps::memory_budget& budget,
+                                   const ps::detail::slot_demand& demand) {
   std::optional<ps::pinned_budget_exceeded> problem;
   try {
     const auto granted = budget.reserve(demand);
@@ -81,7 +82,7 @@ TEST_CASE("a share that is none is refused by name", "[memory]") {
 }
 
 TEST_CASE("slots may fill the budget to the last byte and no further", "[memory]") {
-  const ps::slot_demand twelve{.slot_count = 12, .least = 12, .slot_bytes = 100};
+  const ps::detail::slot_demand twelve{.slot_count = 12, .least = 12, .slot_bytes = 100};
   const auto whole = ps::memory_budget::bytes(1200).reserve(twelve);
   CHECK(whole.slot_count() == 12);
   CHECK(whole.asked() == 12);
@@ -91,7 +92,7 @@ TEST_CASE("slots may fill the budget to the last byte and no further", "[memory]
 }
 
 TEST_CASE("who can do with fewer slots gets as many as fit, down to the least", "[memory]") {
-  const ps::slot_demand flexible{.slot_count = 12, .least = 2, .slot_bytes = 100};
+  const ps::detail::slot_demand flexible{.slot_count = 12, .least = 2, .slot_bytes = 100};
   const auto granted = [&](std::uint64_t limit) {
     const auto budget = ps::memory_budget::bytes(limit);
     const auto part = budget.reserve(flexible);
@@ -110,17 +111,17 @@ TEST_CASE("who can do with fewer slots gets as many as fit, down to the least", 
 }
 
 TEST_CASE("a reservation ends once, also after the budget, and moves", "[memory]") {
-  const ps::slot_demand one{.slot_count = 1, .least = 1, .slot_bytes = 100};
+  const ps::detail::slot_demand one{.slot_count = 1, .least = 1, .slot_bytes = 100};
   std::optional<ps::memory_budget> budget = ps::memory_budget::bytes(250);
   const ps::memory_budget copy = *budget;
-  ps::memory_reservation first = budget->reserve(one);
-  ps::memory_reservation second = copy.reserve(one);
+  ps::detail::memory_reservation first = budget->reserve(one);
+  ps::detail::memory_reservation second = copy.reserve(one);
   CHECK(budget->used() == 200);  // copies share one account
   CHECK(refusal(copy, one).used() == 200);
   second = std::move(first);
   CHECK(copy.used() == 100);
   {
-    const ps::memory_reservation last = std::move(second);
+    const ps::detail::memory_reservation last = std::move(second);
     CHECK(copy.used() == 100);
     CHECK(last.bytes() == 100);
   }

@@ -2,6 +2,7 @@
 #include "checker.hpp"
 
 #include <penstock/load/detail/batch_work.hpp>
+#include <penstock/load/detail/delivery.hpp>
 
 namespace {
 
@@ -19,7 +20,7 @@ struct countdown : model::scenario<Scenario, static_cast<int>(Workers) + 1> {
 
   void before() {
     batch.sequence = 0;
-    batch.open(0, Workers, 1);
+    batch.reset(0, Workers, 1);
   }
   void thread(unsigned index) {
     if (index < Workers) {

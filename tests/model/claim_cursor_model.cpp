@@ -5,8 +5,8 @@
 
 namespace {
 
-using claim = penstock::claim;
-using cursor = penstock::claim_cursor<model::atomics>;
+using claim = penstock::detail::claim;
+using cursor = penstock::detail::claim_cursor<model::atomics>;
 
 /// Workers hand out and read `Batches` batches of `Runs` runs, each into a slot of its own. Ends when
 /// the last batch is handed out, or by the last thread at any time if it is a `Stopper`. `Uneven`

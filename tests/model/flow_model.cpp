@@ -3,13 +3,14 @@
 
 #include <penstock/load/detail/batch_work.hpp>
 #include <penstock/load/detail/claim_cursor.hpp>
+#include <penstock/load/detail/delivery.hpp>
 #include <penstock/load/detail/host_slots.hpp>
 
 #include "device.hpp"
 
 namespace {
 
-using claim = penstock::claim;
+using claim = penstock::detail::claim;
 using record = penstock::record<penstock::field<"label", std::uint64_t>>;
 
 struct no_order {};
@@ -18,8 +19,8 @@ struct no_order {};
 /// by step and under its names. `Workers` threads read, the last thread is the consumer.
 template <class Scenario, int Workers, std::uint32_t Slots, std::uint32_t Runs>
 struct flow : model::scenario<Scenario, Workers + 1> {
-  penstock::claim_cursor<> cursor{Runs};
-  penstock::host_slots<record, model::device> slots{
+  penstock::detail::claim_cursor<> cursor{Runs};
+  penstock::detail::host_slots<record, model::device> slots{
       model::device{}, penstock::batch_layout<record>{penstock::record_extents<record>{}, 1}, Slots,
       penstock::memory_kind::device};
   std::array<penstock::detail::batch_work<no_order>, Slots> work;
@@ -97,7 +98,7 @@ struct flow : model::scenario<Scenario, Workers + 1> {
       spare.set(-1);
       const std::uint32_t batch = opened.get();
       bound[slot].set(batch);
-      work[slot].open(0, Runs, 1);
+      work[slot].reset(0, Runs, 1);
       opened.set(batch + 1);
       cursor.publish(batch, slot);
       return slot;

@@ -36,6 +36,9 @@ def main():
                 continue
             count += 1
             program = programs / f"penstock_{Path(words[1]).stem}"
+            if not program.exists():
+                problems.append(f"{page}:{number}: {program} is not built")
+                continue
             run = subprocess.run([program], capture_output=True, text=True, check=False)
             expected = "\n".join(lines) + "\n"
             if run.returncode != 0 or not is_same(expected, run.stdout):

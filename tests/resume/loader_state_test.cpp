@@ -6,7 +6,9 @@
 #include <string>
 #include <string_view>
 
+#include <penstock/order/detail/fingerprint.hpp>
 #include <penstock/order/sampler.hpp>
+#include <penstock/resume/state_text.hpp>
 
 #include "support/catch.hpp"
 
@@ -143,7 +145,9 @@ TEST_CASE("a state that belongs to another order is refused with every differenc
 }
 
 TEST_CASE("a fingerprint tells orders apart", "[load]") {
-  const auto of = [](auto sampler, std::uint64_t n) { return ps::order_fingerprint(sampler, n); };
+  const auto of = [](auto sampler, std::uint64_t n) {
+    return ps::detail::order_fingerprint(sampler, n);
+  };
   CHECK(of(ps::shuffled{.seed = 1}, 1000) == of(ps::shuffled{.seed = 1}, 1000));
   CHECK(of(ps::shuffled{.seed = 1}, 1000) != of(ps::shuffled{.seed = 2}, 1000));
   CHECK(of(ps::shuffled{.seed = 1}, 1000) != of(ps::sequential{}, 1000));

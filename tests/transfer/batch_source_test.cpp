@@ -10,7 +10,7 @@
 #include <vector>
 
 #include <penstock/core/batch.hpp>
-#include <penstock/load/detail/host_slots.hpp>
+#include <penstock/load/host_batch.hpp>
 #include <penstock/transfer/transfer.hpp>
 
 #include "support/catch.hpp"

@@ -218,7 +218,7 @@ TEST_CASE("work on the lease's stream waits for the copy, and the caller does no
     });
     CHECK_FALSE(happens(ran));
     device.open_copies();
-    device.synchronize(ps::cpu_stream_ref{stream});
+    stream.synchronize();
     CHECK(seen == 3);
   }
 }

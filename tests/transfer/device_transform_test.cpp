@@ -110,7 +110,7 @@ TEST_CASE("a feed with a transform hands out what the transform makes", "[transf
       for (std::size_t i = 0; i < view.size(); ++i) right += is_made_of(view, i, first + i);
     });
   }
-  device.synchronize(ps::cpu_stream_ref{stream});
+  stream.synchronize();
   CHECK(right == 190);
   // Still one copy a batch, of the bytes that it has before the transform.
   CHECK(device.copies() == 20);
@@ -151,7 +151,7 @@ TEST_CASE("work on a batch waits for its transform, and the caller does not", "[
   while (device.copies() < 1) std::this_thread::yield();
   CHECK_FALSE(happens(ran));
   transform.open();
-  device.synchronize(ps::cpu_stream_ref{stream});
+  stream.synchronize();
   CHECK(right);
 }
 
@@ -186,7 +186,7 @@ TEST_CASE("the next batch is copied while one is transformed, and the one after 
   CHECK_FALSE(copied);
   transform.open();
   for (++it; it != range.end(); ++it) look(*it);
-  device.synchronize(ps::cpu_stream_ref{stream});
+  stream.synchronize();
   CHECK(right == 10);
 }
 
@@ -235,7 +235,7 @@ TEST_CASE("the next copy runs under the work on the slot, and its transform wait
   }
   CHECK_FALSE(transformed);
   step.store(1);
-  device.synchronize(ps::cpu_stream_ref{stream});
+  stream.synchronize();
   CHECK(right);
   CHECK(is_made_of(std::as_const(*it).view(), 0, 10));
 }
@@ -307,6 +307,33 @@ TEST_CASE("what a transform has queued before it throws has run before the error
   gate.store(1);
   consumer.join();
   CHECK(thrown);
+}
+
+TEST_CASE("a loop with a transform may be left at every batch, and the next epoch is whole",
+          "[transfer]") {
+  const gated_device device;
+  auto stream = device.make_stream();
+  ps::loader loader{numbered{100}, ps::sequential{}, device, ten_each(1)};
+  ps::transfer feed{loader, stream, gated_transform{}, {.depth = 3}};
+  for (std::uint64_t last = 0; last < 10; ++last) {
+    const auto leave = [&](bool throws) {
+      for (auto& batch : feed.epoch(0)) {
+        if (batch.index() != last) continue;
+        if (throws) throw bad_sample{last};
+        break;
+      }
+    };
+    leave(false);
+    CHECK_THROWS_AS(leave(true), bad_sample);
+    std::size_t right = 0;
+    for (auto& batch : feed.epoch(0)) {
+      stream.launch([&right, first = 10 * batch.index(), view = std::as_const(batch).view()] {
+        for (std::size_t i = 0; i < 10; ++i) right += is_made_of(view, i, first + i);
+      });
+    }
+    device.synchronize(ps::cpu_stream_ref{stream});
+    CHECK(right == 100);
+  }
 }
 
 TEST_CASE("every record that fails around a transform is reported, and loses no host slot",
@@ -384,7 +411,7 @@ TEST_CASE("a lease of a feed with a transform outlives it", "[transfer]") {
       if (batch.index() == 4) kept = std::move(batch);
     }
   }
-  device.synchronize(ps::cpu_stream_ref{stream});
+  stream.synchronize();
   CHECK(is_made_of(std::as_const(kept).view(), 3, 43));
   CHECK(device.device_bytes() > 0);
   kept = {};
@@ -472,7 +499,7 @@ TEST_CASE("a function that puts work on the stream is a transform", "[transfer]"
         [&right, first, view = std::as_const(batch).view()] { right += holds(view, first); });
     first += batch.size();
   }
-  device.synchronize(ps::cpu_stream_ref{stream});
+  stream.synchronize();
   CHECK(right == 3);
 }
 

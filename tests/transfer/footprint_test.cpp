@@ -44,7 +44,7 @@ void collect(Feed& feed, ps::cpu_stream& stream, std::vector<std::uint64_t>& see
       for (const auto label : view.flat()) seen.push_back(label);
     });
   }
-  ps::cpu_device{}.synchronize(ps::cpu_stream_ref{stream});
+  stream.synchronize();
 }
 
 }  // namespace

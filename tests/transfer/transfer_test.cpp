@@ -50,7 +50,7 @@ TEST_CASE("every batch arrives whole, in order, by one copy of its used bytes", 
       for (const auto label : view.flat()) seen.push_back(label);
     });
   }
-  device.synchronize(ps::cpu_stream_ref{stream});
+  stream.synchronize();
   REQUIRE(seen.size() == 190);
   for (std::size_t i = 0; i < seen.size(); ++i) CHECK(seen[i] == i % 95);
   CHECK(device.copies() == 20);
@@ -74,7 +74,7 @@ TEST_CASE("copies of the next batches run under the work on this one", "[transfe
   while (device.copies() < 3) std::this_thread::yield();
   CHECK(it->index() == 1);
   step.store(1);
-  device.synchronize(ps::cpu_stream_ref{stream});
+  stream.synchronize();
   CHECK(labels_of(*it).front() == 10);
 }
 
@@ -95,7 +95,7 @@ TEST_CASE("work on a batch waits for its copy", "[transfer]") {
   CHECK(device.copies() == 0);
   CHECK_FALSE(ran);
   device.open_copies();
-  device.synchronize(ps::cpu_stream_ref{stream});
+  stream.synchronize();
   CHECK(ran);
   CHECK(first == 0);
 }
@@ -176,7 +176,7 @@ TEST_CASE("a device slot is overwritten only after the work that was queued at i
   // The copy into the slot can't have run: one copy, of batch 0.
   CHECK(device.copies() == 1);
   step.store(1);
-  device.synchronize(ps::cpu_stream_ref{stream});
+  stream.synchronize();
   CHECK(seen == std::vector<std::uint64_t>{0, 10});
 }
 
@@ -201,8 +201,8 @@ TEST_CASE("a lease used on a second stream is released behind that one too", "[t
   ++it;
   CHECK(device.copies() == 1);
   step.store(1);
-  device.synchronize(ps::cpu_stream_ref{stream});
-  device.synchronize(ps::cpu_stream_ref{second});
+  stream.synchronize();
+  second.synchronize();
   CHECK(seen == 0);
   CHECK(labels_of(*it).front() == 10);
 }

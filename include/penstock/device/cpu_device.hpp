@@ -73,12 +73,7 @@ class cpu_device {
   }
 
   /// Blocks until all work of the stream is done; throws what the work has thrown.
-  void synchronize(stream_ref stream) const {
-    if (stream.queue_ == nullptr) return;
-    stream.queue_->wait_until_completed(stream.queue_->pushed());
-    stream.queue_->note_use();
-    stream.queue_->rethrow_error();
-  }
+  void synchronize(stream_ref stream) const { stream.synchronize(); }
 
   [[nodiscard]] bool is_complete(const event_type& event) const noexcept {
     return event.queue_ == nullptr || event.queue_->completed() >= event.position_;
@@ -183,6 +178,11 @@ class cpu_device {
 
   cpu_device_options options_{};
 };
+
+inline cpu_device cpu_stream_ref::device() const noexcept {
+  return queue_ != nullptr ? cpu_device{queue_->options()} : cpu_device{};
+}
+inline cpu_device cpu_stream::device() const { return cpu_stream_ref{*this}.device(); }
 
 static_assert(device<cpu_device>);
 

@@ -40,7 +40,8 @@ class cpu_stream_ref {
  public:
   /// Refers to `stream`, which must outlive it. Throws `std::logic_error` for one that was moved
   /// from.
-  cpu_stream_ref(cpu_stream& stream);  // NOLINT: implicit by intent
+  cpu_stream_ref(const cpu_stream& stream);  // NOLINT: implicit by intent
+  cpu_stream_ref(const cpu_stream&&) = delete;
   cpu_stream_ref(std::nullptr_t) = delete;
   cpu_stream_ref(int) = delete;
 
@@ -72,6 +73,24 @@ class cpu_stream_ref {
       queue_->push(std::move(work));
     }
   }
+
+  /// Blocks until all work of the stream is done; throws what the work has thrown. In the stream's
+  /// own work: throws `std::logic_error`.
+  void synchronize() const {
+    if (queue_ == nullptr) return;
+    queue_->wait_until_completed(queue_->pushed());
+    queue_->note_use();
+    queue_->rethrow_error();
+  }
+
+  /// Whether all that was given to the stream so far is done. Does not wait, and leaves what the work
+  /// has thrown to `synchronize`.
+  [[nodiscard]] bool is_complete() const noexcept {
+    return queue_ == nullptr || queue_->completed() >= queue_->pushed();
+  }
+
+  /// The device that made the stream; of the inline stream one that models nothing.
+  [[nodiscard]] cpu_device device() const noexcept;
 
   /// For checked builds: a number that moves with each launch into the stream, copy, record, and
   /// wait for it; nothing for the inline stream.
@@ -112,9 +131,15 @@ class cpu_stream {
 
   /// Queues `work`, see `cpu_stream_ref::launch`.
   template <class Work>
-  void launch(Work work) {
+  void launch(Work work) const {
     cpu_stream_ref{*this}.launch(std::move(work));
   }
+  /// Blocks until all work of the stream is done; throws what the work has thrown.
+  void synchronize() const { cpu_stream_ref{*this}.synchronize(); }
+  /// Whether all that was given to the stream so far is done. Does not wait.
+  [[nodiscard]] bool is_complete() const { return cpu_stream_ref{*this}.is_complete(); }
+  /// The device that made the stream.
+  [[nodiscard]] cpu_device device() const;
 
  private:
   friend class cpu_device;
@@ -148,7 +173,7 @@ class cpu_stream {
   std::thread thread_;
 };
 
-inline cpu_stream_ref::cpu_stream_ref(cpu_stream& stream) : queue_(stream.queue_.get()) {
+inline cpu_stream_ref::cpu_stream_ref(const cpu_stream& stream) : queue_(stream.queue_.get()) {
   if (queue_ != nullptr) return;  // null is the inline stream, not asked for yet
   throw std::logic_error("penstock::cpu_stream: it was moved from, and refers to no stream");
 }

@@ -13,24 +13,24 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// What becomes of a sample that can't be read.
+/// What to do with a sample that can't be read.
 enum class error_action {
   propagate,   ///< the range ends with the dataset's exception, at that batch's turn
   substitute,  ///< another sample takes its place: every batch, and every rank, keeps its size
   skip,        ///< the batch is shorter; later samples move up, `batch_info::skipped` counts
 };
 
-/// What a loader does with an exception out of a dataset or a `map` function. Without a word, what it
-/// always did: the exception as it was thrown reaches the consumer, `last_failure()` says where it came from.
+/// What a loader does with an exception from a dataset or a `map` function. By default the exception
+/// reaches the consumer unchanged, and `last_failure()` says where it came from.
 ///
 ///     {.batch_size = 256, .on_error = {.retries = 3, .action = ps::error_action::substitute}}
 ///
 /// What a deterministic failure leads to does not depend on workers, run or prefetch: limits are
 /// judged batch by batch as the consumer gets them (by order of completion where `in_order` is false).
-/// A dataset that reads runs is asked again sample by sample after a run has failed; what is read a
-/// second time gets the same random bits. All that happened is in `loader::failures()`.
+/// A dataset that reads runs is asked again sample by sample after a run has failed; a sample that is
+/// read a second time gets the same random bits. All that happened is in `loader::failures()`.
 struct error_policy {
-  /// How often a failed read is tried again before `then` counts. At most 100.
+  /// How often a failed read is tried again before `action` applies. At most 100.
   std::size_t retries = 0;
 
   /// The wait before the first retry; it doubles from one to the next, up to `longest_wait`. It ends
@@ -42,24 +42,24 @@ struct error_policy {
   /// What follows the last retry.
   ///
   /// `substitute` draws from the whole dataset, keyed by (seed, epoch, index of the bad sample), and
-  /// reads with the random bits of the sample drawn. One that fails too is passed over for the next
-  /// draw, without retries; behind the eighth, the first exception propagates. Indices that must never
-  /// come up, of another split for instance, belong behind a `subset`.
+  /// reads with the random bits of the sample drawn. If that one fails too, the next draw follows,
+  /// without retries; after the eighth, the first exception propagates. Indices that must never be
+  /// drawn, such as those of another split, have to be left out by a `subset`.
   ///
-  /// `skip` may leave a batch of size 0, which is delivered like any other. A batch that `partial_batch::pad`
-  /// has filled up is not filled again.
+  /// `skip` may leave a batch of size 0, which is delivered like any other. A batch that
+  /// `partial_batch::pad` has filled up is not filled again.
   error_action action = error_action::propagate;
 
   /// How many samples may be substituted or skipped over the loader's life. The batch that passes the
-  /// limit does not come: the exception of its first such sample propagates after all, and so for every
-  /// later batch that has one. A read that a retry has mended does not count.
+  /// limit is not delivered: the exception of its first such sample propagates, and so for every later
+  /// batch that has one. A read that succeeds in a retry does not count.
   std::uint64_t most_failures = 1000;
 
-  /// The same as a share of all samples that were asked for, in [0, 1]; judged from 100 samples on.
+  /// The same limit as a share of all samples that were asked for, in [0, 1]; checked from 100 samples on.
   double largest_share = 0.05;
 };
 
-/// The stage of the random bits that choose a substitute; not for pipelines.
+/// The stage of the random bits that choose a substitute; no pipeline may use it.
 inline constexpr std::uint32_t substitute_stage = shuffle_stage - 3;
 
 namespace detail {
@@ -108,7 +108,7 @@ inline void require_valid(const error_policy& policy) {
   return (std::min)(wait, policy.longest_wait);
 }
 
-/// The other samples that may stand in for `sample`, one after the other; a dataset of at least two.
+/// The samples that may take the place of `sample`, one after the other; for a dataset of at least two.
 class substitutes {
  public:
   static constexpr int most = 8;

@@ -19,7 +19,7 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// What became of a sample whose read has failed.
+/// What was done about a sample whose read has failed.
 enum class read_outcome {
   retrying,     ///< nothing yet: a retry is to come
   recovered,    ///< a retry has read it
@@ -28,7 +28,7 @@ enum class read_outcome {
   propagated,   ///< the exception went to the consumer
 };
 
-/// An outcome as a word of a log.
+/// An outcome as a word for a log.
 [[nodiscard]] constexpr std::string_view name_of(read_outcome outcome) noexcept {
   switch (outcome) {
     case read_outcome::retrying:
@@ -48,44 +48,44 @@ enum class read_outcome {
 /// One sample that could not be read, at least once.
 struct failed_sample {
   std::uint64_t sample = 0;    ///< its index in the loader's dataset
-  std::string what;            ///< of its first exception: one line, cut after 119 bytes
+  std::string what;            ///< of its first exception: one line, at most 119 bytes
   std::uint64_t failures = 0;  ///< reads that failed
   std::uint64_t given_up = 0;  ///< how often no retry helped
-  read_outcome last = read_outcome::retrying;  ///< what became of it the last time
+  read_outcome last = read_outcome::retrying;  ///< what was done the last time
   sample_origin origin =
-      {};  ///< what it is at the bottom of the pipeline, below `subset` and `concat`
+      {};  ///< which sample it is at the bottom of the pipeline, below `subset` and `concat`
 
   friend bool operator==(const failed_sample&, const failed_sample&) = default;
 };
 
 namespace detail {
 
-/// What begins the line of a quarantine list that says which dataset it is of.
+/// The start of the line of a quarantine list that names its dataset.
 inline constexpr std::string_view quarantine_head = "# penstock quarantine: ";
 
 }  // namespace detail
 
-/// What has failed so far, and what was done about it: a copy, see `loader::failures`.
+/// What has failed so far, and what was done about it. A copy; see `loader::failures`.
 struct failure_report {
   std::vector<failed_sample> samples;  ///< in order of their indices; at most 256
-  std::uint64_t failed_reads = 0;      ///< all of them, retries and drawn substitutes too
+  std::uint64_t failed_reads = 0;      ///< all of them, including retries and drawn substitutes
   std::uint64_t recovered = 0;         ///< samples that a retry has read
   std::uint64_t substituted = 0;       ///< places that another sample has taken
-  std::uint64_t skipped = 0;           ///< places that a batch is shorter by
+  std::uint64_t skipped = 0;           ///< places that were left out of batches
   std::uint64_t dropped = 0;  ///< failed reads of samples beyond the 256, in no entry of `samples`
 
   /// How many samples the datasets at the bottom of the pipeline have, by `sample_origin::part`;
   /// empty where nothing is written down.
   std::vector<std::uint64_t> base_sizes;
 
-  /// Writes the samples that were given up as they are numbered at the bottom of the pipeline, so
-  /// that the list holds for any subset of the same data: each on a line of its own with the reason
-  /// behind a '#', for each dataset at the bottom behind a line that says which one it is.
+  /// Writes the samples that were given up, one a line, with the reason after a '#'. They are numbered
+  /// as at the bottom of the pipeline, so that the list holds for any subset of the same data. A line
+  /// that names the dataset precedes the samples of each dataset at the bottom.
   ///
   ///     # penstock quarantine: dataset of 60000 samples
   ///     4711 # skipped 3 times: png: bad checksum
   ///
-  /// Of several, that line is "# penstock quarantine: part 1 of 3, dataset of 60000 samples".
+  /// For one of several datasets that line is "# penstock quarantine: part 1 of 3, dataset of 60000 samples".
   /// `read_quarantine` reads it back.
   void write_quarantine(std::ostream& out) const {
     const std::size_t parts = (std::max)(std::size_t{1}, base_sizes.size());
@@ -112,8 +112,8 @@ struct failure_report {
 
 namespace detail {
 
-/// Where a loader writes down what failed. All memory is taken at construction, about 40 KiB; safe
-/// from any thread.
+/// Where a loader notes what failed. All memory is taken at construction, about 40 KiB. Safe from any
+/// thread.
 class failure_ledger {
  public:
   static constexpr std::size_t capacity = 256;
@@ -142,13 +142,13 @@ class failure_ledger {
     found->last = read_outcome::retrying;
   }
 
-  /// The same of a sample of a dataset that adapts no other one.
+  /// A read of `sample` has thrown `error`; the dataset adapts no other one.
   void note_failure(std::uint64_t sample, const std::exception_ptr& error) noexcept {
     note_failure(sample, error, {sample, 0});
   }
 
-  /// What became of the sample that was in `note_failure` just now. `is_place`: of the batch, and not
-  /// a drawn substitute.
+  /// What was done about the sample of the last `note_failure`. `is_place`: it has a place in the batch,
+  /// and is not a drawn substitute.
   void note_outcome(std::uint64_t sample, read_outcome outcome, bool is_place = true) noexcept {
     const std::lock_guard lock{mutex_};
     if (is_place) {
@@ -162,7 +162,7 @@ class failure_ledger {
     }
   }
 
-  /// All of it, as it is now.
+  /// A copy of all that was noted.
   [[nodiscard]] failure_report report() const {
     failure_report all;
     all.samples.reserve(capacity);
@@ -211,7 +211,7 @@ class failure_ledger {
     }
   }
 
-  // One line of it: the text goes into line-based files.
+  // As one line: the text goes into line-based files.
   static void copy_line(std::string_view from, text& to) noexcept {
     from = from.substr(0, to.size() - 1);
     std::transform(from.begin(), from.end(), to.begin(), [](char c) {

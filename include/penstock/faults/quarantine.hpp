@@ -17,11 +17,11 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// What a quarantine list has to belong to.
+/// The dataset that a quarantine list has to belong to.
 struct quarantine_of {
   /// The samples of the dataset, without `subset` or `concat`.
   std::uint64_t dataset = 0;
-  /// Which one of those that were joined by `concat`, see `sample_origin::part`.
+  /// Which one of the datasets that `concat` joins, see `sample_origin::part`.
   std::uint64_t part = 0;
 };
 
@@ -34,7 +34,7 @@ class quarantine_reader {
 
   /// The indices of what `wanted` names, or of the only dataset of the list.
   [[nodiscard]] std::vector<std::uint64_t> read(const std::optional<quarantine_of>& wanted) {
-    bool is_wanted = !wanted;  // the lines behind the last head
+    bool is_wanted = !wanted;  // whether the lines after the last head count
     bool is_found = false;
     for (std::string line; std::getline(*in_, line);) {
       ++number_;
@@ -46,7 +46,7 @@ class quarantine_reader {
         }
         if (!wanted && of_ && (of_->part != found.part || of_->dataset != found.dataset)) {
           fail("the list is of several datasets, of " + name_of(*of_) + " and of " +
-               name_of(found) + ": say which one is to be read");
+               name_of(found) + ": say which one to read");
         }
         of_ = found;
         is_wanted = !wanted || found.part == wanted->part;
@@ -75,7 +75,7 @@ class quarantine_reader {
            " samples";
   }
 
-  /// Takes `word` off the begin of `text`.
+  /// Removes `word` from the start of `text`; false if it does not start so.
   static bool take(std::string_view& text, std::string_view word) noexcept {
     if (!text.starts_with(word)) return false;
     text.remove_prefix(word.size());
@@ -131,16 +131,16 @@ class quarantine_reader {
 
 }  // namespace detail
 
-/// Reads the indices of a quarantine list, sorted, each once: one a line in decimal; a '#' and what
-/// follows it, blanks and empty lines do not count. A head, as `write_quarantine` writes it, is
-/// optional here; where there is one the indices must lie in its dataset. Throws `error` with the
-/// line that is none of this, and where the list is of several datasets.
+/// Reads the indices of a quarantine list, sorted, each once. The list has one index a line, in decimal;
+/// a '#' and what follows it, blanks and empty lines are ignored. A head, as `write_quarantine` writes
+/// it, is optional; where there is one, the indices must lie in its dataset. Throws `error` naming the
+/// first malformed line, and where the list is of several datasets.
 [[nodiscard]] inline std::vector<std::uint64_t> read_quarantine(std::istream& in) {
   return detail::quarantine_reader{in}.read(std::nullopt);
 }
 
-/// The same of a list, or of that part of it, whose head says that it belongs to `of`. Throws
-/// `error` where it belongs to something else, and where it has no head.
+/// Reads the indices of a quarantine list, or of that part of it, whose head says that it belongs to
+/// `of`. Throws `error` where it belongs to another dataset, and where it has no head.
 [[nodiscard]] inline std::vector<std::uint64_t> read_quarantine(std::istream& in,
                                                                 const quarantine_of& of) {
   return detail::quarantine_reader{in}.read(of);

@@ -7,8 +7,8 @@
 #include <memory>
 #include <utility>
 
+#include <penstock/core/batch_info.hpp>
 #include <penstock/core/checked.hpp>
-#include <penstock/load/detail/epoch_plan.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
@@ -18,8 +18,8 @@ inline namespace PENSTOCK_ABI {
 /// it was moved out, and takes the next one.
 ///
 /// `begin()` starts the reading; a second `begin()` starts it again from the first batch. The
-/// destructor ends it. Two live ranges of one feed are a `std::logic_error`. A range that outlives its
-/// loader or feed is over. An iterator must not outlive its range.
+/// destructor ends it. Two live ranges over one loader or transfer are a `std::logic_error`. A range
+/// that outlives its loader or transfer is over. An iterator must not outlive its range.
 template <class Flow>
 class batch_range {
  public:
@@ -63,22 +63,22 @@ class batch_range {
     [[no_unique_address]] detail::call_gate gate_;
   };
 
-  /// The batches of `flow` from `from` up to the begin of `last_epoch`.
+  /// The batches of `flow` from `from` up to, but not including, epoch `last_epoch`.
   batch_range(std::shared_ptr<Flow> flow, const batch_position& from,
               std::uint64_t last_epoch) noexcept(!detail::checked)
       : flow_(std::move(flow)), from_(from), last_epoch_(last_epoch) {}
   batch_range(batch_range&&) noexcept = default;
   batch_range& operator=(batch_range&&) = delete;
   ~batch_range() {
-    if (flow_ != nullptr) flow_->finish(ticket_);
+    if (flow_ != nullptr) flow_->finish(serial_);
   }
 
   /// Starts reading, at the first batch. Throws `std::logic_error` while another range is live, and
   /// what reading the first batch throws.
   [[nodiscard]] iterator begin() {
     [[maybe_unused]] const auto inside = gate_.enter();
-    flow_->finish(ticket_);
-    ticket_ = flow_->start(from_, last_epoch_);
+    flow_->finish(serial_);
+    serial_ = flow_->start(from_, last_epoch_);
     return iterator{flow_->advance() ? flow_.get() : nullptr, gate_};
   }
   /// The end, which the iterator compares with.
@@ -88,7 +88,7 @@ class batch_range {
   std::shared_ptr<Flow> flow_;
   batch_position from_;
   std::uint64_t last_epoch_;
-  std::uint64_t ticket_ = 0;  // names this range's start; 0: none
+  std::uint64_t serial_ = 0;  // names this range's start; 0: none
   [[no_unique_address]] detail::call_gate gate_{std::in_place};
 };
 

@@ -20,12 +20,12 @@ inline namespace PENSTOCK_ABI {
 struct loader_footprint {
   std::size_t slot_count = 0;  ///< host slots
   std::size_t slots_asked =
-      0;  ///< as the options ask; more than `slots` where the budget had no room
+      0;  ///< as the options ask; more than `slot_count` where the budget had no room
   std::size_t slot_bytes = 0;  ///< bytes of each, see `batch_layout`
   std::size_t bytes = 0;  ///< bytes of the slab that holds them all: what the device is asked for
   bool pinned = false;    ///< whether the slab is page-locked; once taken, whether it really is
 
-  /// An upper bound in bytes for all else that the loader allocates: 32 KiB, 1 KiB a slot, 1 KiB and 8
+  /// An upper bound in bytes for everything else that the loader allocates: 32 KiB, 1 KiB a slot, 1 KiB and 8
   /// bytes for each sample of a run a worker; with an error policy 64 KiB more, and a byte a sample in
   /// each slot where samples are skipped. Without the stacks of the threads, and without what dataset,
   /// sampler and transforms allocate themselves.
@@ -41,8 +41,8 @@ struct loader_footprint {
 
 namespace detail {
 
-/// A loop makes progress with one slot, over the loader and over a transfer: `++` ends the lease, or
-/// hands the slot to its copy, before it asks for the next batch. Nothing is read ahead then.
+/// A loop over a loader or a transfer makes progress with one slot: `++` ends the lease, or hands the slot
+/// to its copy, before it asks for the next batch. Nothing is read ahead then.
 inline constexpr std::size_t least_slots = 1;
 
 /// `a * b + c`, or the largest number when it has no room.
@@ -63,7 +63,7 @@ inline std::size_t most_bookkeeping(const loader_options& options, std::size_t s
                         saturating_sum(workers, saturating_sum(8, run, kib), fixed));
 }
 
-/// What a loader with these options takes when it gets `slots` slots.
+/// What a loader with these options takes when it gets `slot_count` slots.
 template <record_type Record>
 [[nodiscard]] loader_footprint footprint_of(const batch_layout<Record>& layout,
                                             const loader_options& options,
@@ -77,7 +77,7 @@ template <record_type Record>
           .bookkeeping = most_bookkeeping(options, slot_count, run)};
 }
 
-/// Has the budget grant the host slots of a loader. Throws `pinned_budget_exceeded`.
+/// Reserves a loader's host slots from its budget. Throws `pinned_budget_exceeded`.
 inline memory_reservation reserve_slots(std::size_t slot_bytes, const loader_options& options) {
   constexpr double usual_share = 0.25;
   const std::size_t asked = wanted_slots(options, slot_bytes);

@@ -14,11 +14,12 @@
 #include <penstock/device/cpu_device.hpp>
 #include <penstock/faults/failure_ledger.hpp>
 #include <penstock/load/batch_range.hpp>
-#include <penstock/load/detail/engine.hpp>
-#include <penstock/load/detail/host_slots.hpp>
+#include <penstock/load/detail/consumer.hpp>
 #include <penstock/load/detail/loader_arguments.hpp>
 #include <penstock/load/footprint.hpp>
+#include <penstock/load/host_batch.hpp>
 #include <penstock/load/options.hpp>
+#include <penstock/order/detail/fingerprint.hpp>
 #include <penstock/order/sampler.hpp>
 #include <penstock/resume/loader_state.hpp>
 #include <penstock/threads/float_mode.hpp>
@@ -38,18 +39,18 @@ inline namespace PENSTOCK_ABI {
 ///
 /// In a child made by fork() a loader with threads may only be destroyed, which returns at once and
 /// keeps its memory; a range throws `std::logic_error` as soon as it would wait. One with `workers
-/// = 0` and no watch has none, and works on in both.
+/// = 0` and no watch has no threads, and works in both processes.
 ///
-/// Its threads block no signals: a handler of the program's may run on them. Who does not want that
-/// blocks its signals (pthread_sigmask) around the construction; threads begin with the mask of
-/// their maker. What waits may change errno.
+/// Its threads block no signals: a handler of the program's may run on them. To prevent that, block the
+/// signals (pthread_sigmask) around the construction; threads start with the mask of their creator.
+/// A wait may change errno.
 ///
 /// Construction throws `option_error`, `empty_dataset`, `layout_error`, `pinned_budget_exceeded`,
 /// `out_of_memory`, `std::system_error` (threads), what the device throws, and what the dataset's size and
 /// extents do.
 template <dataset Dataset, sampler Sampler, device Device = cpu_device>
 class loader {
-  using engine_type = detail::engine<Dataset, Sampler, Device>;
+  using consumer_type = detail::consumer<Dataset, Sampler, Device>;
 
  public:
   using record_type = typename Dataset::record_type;
@@ -67,8 +68,7 @@ class loader {
         : reads(Dataset(std::forward<Data>(data)), order, where, options) {}
 
     std::uint64_t start(const batch_position& from, std::uint64_t last_epoch) {
-      reads.start(from, last_epoch);
-      return ++ticket;
+      return reads.start(from, last_epoch);
     }
     bool advance() {
       held = batch_type{};  // the release: before the next is waited for, it may need the slot
@@ -76,17 +76,16 @@ class loader {
       return static_cast<bool>(held);
     }
     batch_type& current() noexcept { return held; }
-    void finish(std::uint64_t started) noexcept {
-      if (started == 0 || started != ticket) return;
+    void finish(std::uint64_t range) noexcept {
+      if (!reads.is_last(range)) return;
       held = batch_type{};
       reads.stop();
     }
 
-    engine_type reads;
+    consumer_type reads;
     batch_type held;
-    std::uint64_t ticket = 0;
     std::once_flag asked;           // guards the next: states may be asked for on several threads
-    std::uint64_t fingerprint = 0;  // of the sampler's order, once somebody has asked for it
+    std::uint64_t fingerprint = 0;  // of the sampler's order, once a state was asked for
   };
 
  public:
@@ -105,64 +104,67 @@ class loader {
       : loader(std::forward<Data>(data), order, Device{}, options) {}
 
   loader(loader&&) noexcept = default;
-  /// Swaps: what this one ran goes with `other`.
+  /// Ends what this loader ran, as its destructor does, and takes over what `other` runs.
   loader& operator=(loader&& other) noexcept {
-    std::swap(flow_, other.flow_);
+    if (this != &other) {
+      shut_down();
+      flow_ = std::move(other.flow_);
+    }
     return *this;
   }
 
   /// Ends all threads as soon as the reads under way return, see also `loader_options::timeout`. Leases
   /// stay valid, ranges end.
-  ~loader() {
-    if (flow_) flow_->reads.shut_down();
-  }
+  ~loader() { shut_down(); }
 
-  /// The batches of the epochs `first` to `last`, the latter not included, without a pause at the
-  /// borders; nothing behind `last` is read.
+  /// The batches of the epochs `first` to `last`, the latter not included, without a pause between
+  /// epochs; nothing of `last` is read.
   [[nodiscard]] range_type epochs(std::uint64_t first, std::uint64_t last) & {
     return range_type{flow_, {first, 0}, last};
   }
   /// The batches of one epoch.
   [[nodiscard]] range_type epoch(std::uint64_t which) & { return epochs(which, which + 1); }
-  /// From any batch on, in constant time: what is needed to go on in the middle of an epoch.
+  /// The batches from `from` up to, but not including, epoch `last_epoch`. Starts in constant time, also
+  /// in the middle of an epoch.
   [[nodiscard]] range_type batches(const batch_position& from, std::uint64_t last_epoch) & {
     return range_type{flow_, from, last_epoch};
   }
 
-  /// Where the loop stands, to be kept in a checkpoint: the batch behind the one that the consumer got
-  /// last, whatever is read ahead. Of a loop over a feed see `transfer::state`. Throws `option_error`
-  /// where batches come out of order. For the consumer's thread: it looks at where that one is.
-  [[nodiscard]] loader_state state() const { return state_at(reads().next_position()); }
+  /// The position of the next batch, for a checkpoint: the one after the last batch delivered,
+  /// regardless of read-ahead. For a loop over a transfer see `transfer::state`. Throws `option_error`
+  /// where batches come out of order. For the consumer's thread.
+  [[nodiscard]] loader_state state() const { return state_at(flow_->reads.next_position()); }
 
-  /// The same for any batch that is next. From any thread.
+  /// The state of a loop whose next batch is `next`. Throws `option_error` where batches come out of
+  /// order. From any thread.
   [[nodiscard]] loader_state state_at(const batch_position& next) const {
     if (!options().in_order) {
       throw option_error("in_order",
                          "must be true for a state, is false: batches that come as they are ready "
-                         "leave no place to go on from");
+                         "leave no place to continue from");
     }
     std::call_once(flow_->asked, [this] {
       const flushed_denormals as_on_a_worker;
-      flow_->fingerprint =
-          order_fingerprint(global_sampler(reads().order()), reads().dataset_size());
+      flow_->fingerprint = detail::order_fingerprint(detail::global_sampler(engine().order()),
+                                                     engine().dataset_size());
     });
-    const batch_position at = reads().plan().normal(next);
-    const std::uint64_t world = world_size(reads().order());
+    const batch_position at = engine().schedule().plan().normal(next);
+    const std::uint64_t world = detail::world_size(engine().order());
     return {.version = loader_state{}.version,
             .last = static_cast<std::uint32_t>(options().last_batch),
             .epoch = at.epoch,
             .batch = at.batch,
-            .dataset = reads().dataset_size(),
+            .dataset = engine().dataset_size(),
             .samples = samples_per_epoch() * world,
             .batch_size = options().batch_size * world,
             .seed = options().seed,
             .order = flow_->fingerprint};
   }
 
-  /// Goes on behind the batch where `state` was taken, up to the begin of epoch `last_epoch`, in
-  /// constant time: with the very next batch and the same ones from then on, also for other workers,
-  /// prefetch, depth or device. Throws `state_mismatch`, with what differs, where they could not be the
-  /// same.
+  /// Continues after the batch at which `state` was taken, up to but not including epoch `last_epoch`,
+  /// in constant time: with the very next batch and the same ones from then on, also with other workers,
+  /// prefetch, depth or device. Throws `state_mismatch`, naming every difference, where they could not
+  /// be the same.
   [[nodiscard]] range_type resume(const loader_state& state, std::uint64_t last_epoch) & {
     require_same_order(state, state_at({}));
     return batches({state.epoch, state.batch}, last_epoch);
@@ -180,59 +182,62 @@ class loader {
 
   /// How many batches an epoch has.
   [[nodiscard]] std::uint64_t batches_per_epoch() const noexcept {
-    return reads().plan().batches();
+    return engine().schedule().plan().batches();
   }
   /// How many samples an epoch has.
   [[nodiscard]] std::uint64_t samples_per_epoch() const noexcept {
-    return reads().plan().samples();
+    return engine().schedule().plan().samples();
   }
   /// What the loader was made with.
-  [[nodiscard]] const loader_options& options() const noexcept { return reads().options(); }
-  /// What memory was taken, how many of the slots that were asked for, and whether they are page-locked.
+  [[nodiscard]] const loader_options& options() const noexcept { return engine().options(); }
+  /// The memory that was taken, the number of slots, and whether they are page-locked.
   [[nodiscard]] loader_footprint footprint() const noexcept {
-    const auto& ring = reads().ring();
-    loader_footprint taken = detail::footprint_of(ring.layout(), options(), ring.count());
-    taken.bytes = ring.bytes();
-    taken.pinned = ring.pinned();
+    const auto& slots = *engine().slots();
+    loader_footprint taken = detail::footprint_of(slots.layout(), options(), slots.count());
+    taken.bytes = slots.bytes();
+    taken.pinned = slots.pinned();
     return taken;
   }
 
-  /// Where the exception came from that ended the last range; nothing if none did, or if it belongs to
-  /// no batch: a device that fails between two. For the consumer's thread; not from `on_stall`.
+  /// The place of the exception that ended the last range; empty if none did, or if it belongs to no
+  /// batch, such as a device's failure between two. For the consumer's thread; not from `on_stall`.
   [[nodiscard]] const std::optional<penstock::failure>& last_failure() const noexcept {
-    return reads().last_failure();
+    return flow_->reads.last_failure();
   }
 
-  /// What could not be read so far and what `loader_options::on_error` has made of it, also in batches
-  /// that are only read ahead; empty where every exception simply propagates. May be called while
-  /// workers read.
-  [[nodiscard]] failure_report failures() const { return reads().failures(); }
+  /// What could not be read so far and what was done about it by `loader_options::on_error`, including
+  /// batches that are only read ahead; empty where every exception simply propagates. From any thread.
+  [[nodiscard]] failure_report failures() const { return engine().guard().report(); }
 
-  /// How many threads were let go, because their read hung beyond `loader_options::timeout`. For
-  /// the consumer's thread.
+  /// How many threads were detached because their read hung beyond `loader_options::timeout`. For the
+  /// consumer's thread.
   [[nodiscard]] std::size_t abandoned_readers() const noexcept {
-    return reads().abandoned_readers();
+    return flow_->reads.abandoned_readers();
   }
 
   /// @name The members that make a `batch_source`; a loop uses `epochs` instead.
   /// @{
-  [[nodiscard]] const Device& device() const noexcept { return reads().device(); }
+  [[nodiscard]] const Device& device() const noexcept { return engine().device(); }
   [[nodiscard]] const batch_layout<record_type>& layout() const noexcept {
-    return reads().layout();
+    return engine().layout();
   }
   void start(const batch_position& from, std::uint64_t last_epoch) {
     flow_->reads.start(from, last_epoch);
-    ++flow_->ticket;  // the end of an older range is not the end of this one
   }
   [[nodiscard]] batch_type next() { return flow_->reads.next(); }
   [[nodiscard]] batch_type try_next() { return flow_->reads.try_next(); }
   void stop() noexcept { flow_->reads.stop(); }
-  [[nodiscard]] bool at_end() const noexcept { return reads().at_end(); }
+  [[nodiscard]] bool at_end() const noexcept { return flow_->reads.at_end(); }
   [[nodiscard]] std::stop_token stop_token() const noexcept { return options().stop; }
   /// @}
 
  private:
-  [[nodiscard]] const engine_type& reads() const noexcept { return flow_->reads; }
+  void shut_down() noexcept {
+    if (flow_) flow_->reads.shut_down();
+  }
+  [[nodiscard]] const typename consumer_type::engine_type& engine() const noexcept {
+    return flow_->reads.engine();
+  }
 
   std::shared_ptr<flow> flow_;
 };

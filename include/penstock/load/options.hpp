@@ -13,32 +13,32 @@
 #include <penstock/core/error.hpp>
 #include <penstock/faults/error_policy.hpp>
 #include <penstock/faults/stalled_read.hpp>
-#include <penstock/load/detail/claim_cursor.hpp>
+#include <penstock/load/detail/limits.hpp>
 #include <penstock/memory/budget.hpp>
 #include <penstock/memory/detail/slab.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// What becomes of the samples of an epoch that do not fill a batch.
+/// What to do with a last batch that is not full.
 enum class partial_batch {
   keep,  ///< a shorter last batch; DataLoader(drop_last=False)
   drop,  ///< no such batch; DataLoader(drop_last=True)
-  pad,   ///< filled up from the epoch's start; `valid()` counts the samples that are not filling
+  pad,   ///< padded with samples from the start of the epoch; `valid()` excludes the padding
 };
 
-/// What a loader does whose slots do not fit into its budget.
+/// What to do when the host slots exceed the memory budget.
 enum class budget_action {
   refuse,       ///< throws `pinned_budget_exceeded`
-  fewer_slots,  ///< takes as many as fit, at least one, which works and reads nothing ahead
+  fewer_slots,  ///< takes as many as fit, at least one, with which nothing is read ahead
 };
 
 /// What a consumer gets that asks for a batch while every slot is held as a lease. A lease that has
-/// never left the consumer's thread can't come back while that thread waits, and nobody sees which
-/// have: so the program has to say.
+/// never left the consumer's thread can't come back while that thread waits. The library can't tell
+/// which ones have left it, so the program has to say.
 enum class when_held {
   fail,  ///< throws `leases_exhausted`
-  wait,  ///< waits until another thread ends a lease; for ever where none does
+  wait,  ///< waits until another thread ends a lease; forever if none does
 };
 
 /// The options of a `loader`. Bad values throw `option_error` at construction.
@@ -69,9 +69,9 @@ struct loader_options {
   /// Whether batches lie in page-locked memory. DataLoader(pin_memory).
   bool pinned = true;
 
-  /// What happens when memory can't be page-locked: false throws `out_of_memory`, true goes on with
-  /// ordinary memory, slower, and `footprint().pinned` is false. The CPU device always goes on and says
-  /// so in the same place.
+  /// What to do when memory can't be page-locked: false throws `out_of_memory`, true continues with
+  /// ordinary memory, slower, and `footprint().pinned` is false. The CPU device always continues and
+  /// says so in the same place.
   bool pageable_fallback = false;
 
   /// Samples that a worker takes at a time; 0 chooses: few enough that all workers share a batch,
@@ -81,47 +81,50 @@ struct loader_options {
 
   /// The most memory that the host slots may take, pinned or not: `memory_budget::bytes(n)`, or
   /// `memory_budget::share(s)` of what the process may still use, cgroup limits counted. Loaders that are
-  /// given the same one share it. Without: one of its own, a quarter of that. No counterpart.
+  /// given copies of one budget share it. Default: a budget of the loader's own, a quarter of what the
+  /// process may still use. No counterpart.
   std::optional<memory_budget> budget = {};
 
-  /// What happens when the slots do not fit into it. `footprint()` says how many there are.
+  /// What to do when the host slots exceed the budget. `footprint()` says how many there are.
   budget_action when_over_budget = penstock::budget_action::refuse;
 
-  /// What happens when the consumer asks for a batch while it, or threads that it has moved leases
-  /// to, hold every slot. `wait` is for leases that end on other threads; a stop request ends the
+  /// What to do when the consumer asks for a batch while it, or threads that it has moved leases to,
+  /// hold every slot. `wait` is for leases that end on other threads; a stop request ends the
   /// wait. No counterpart.
   penstock::when_held when_held = penstock::when_held::fail;
 
-  /// What happens when a sample can't be read: unless it says otherwise, the exception ends the range.
+  /// What to do when a sample can't be read. By default the exception ends the range.
   /// DataLoader: always an exception.
   error_policy on_error = {};
 
   /// A read that takes longer is reported while it still hangs, with its sample, and again each
-  /// time that its time has doubled; 0 never. So is a sampler's `order`, with its epoch. Costs a
-  /// thread that looks four times within it, at least once a second, and three uncontended locks a
-  /// run. Time in which the whole process is stopped does not count. No counterpart.
+  /// time that its time has doubled; 0: never. So is a sampler's `order`, with its epoch. Costs a
+  /// thread that wakes four times within this time, at least once a second, and three uncontended
+  /// locks a run. Time in which the whole process is stopped does not count. No counterpart.
   std::chrono::milliseconds stall_warning{0};
 
   /// A read, or a sampler's `order`, that takes longer is given up: the consumer gets a
-  /// `read_timeout`, and the loader gives no batches any more; 0 waits for ever. Needs workers. A
-  /// loader whose dataset is its own is then destroyed without waiting for the read: the thread
-  /// that hangs is let go, keeps what it needs alive, slots and their budget too, until the read
-  /// returns, and `abandoned_readers()` counts it. Else the destructor waits and reports it: for a
-  /// dataset that is referred to or `borrows`, a sampler that `borrows`, and a `map` function that
-  /// holds anything and does not say `static constexpr bool borrows = false`. What was let go is
-  /// destroyed by the thread whose read returns last, on that thread, perhaps while the program's
-  /// static objects go: dataset, sampler, functions, device memory. DataLoader(timeout), which
-  /// gives up waiting for a batch.
+  /// `read_timeout`, and the loader gives no batches any more; 0: waits forever. Needs workers.
+  ///
+  /// A loader that owns its dataset is then destroyed without waiting for the read. The thread that
+  /// hangs is detached, keeps all that it needs alive until the read returns, slots and their budget
+  /// included, and `abandoned_readers()` counts it. The thread whose read returns last destroys
+  /// dataset, sampler, functions and memory, perhaps while the program's static objects are destroyed.
+  ///
+  /// Otherwise the destructor waits for the read and reports it: for a dataset that is referred to or
+  /// `borrows`, a sampler that `borrows`, and a `map` function that holds anything and does not say
+  /// `static constexpr bool borrows = false`. DataLoader(timeout), which gives up waiting for a batch.
   std::chrono::milliseconds timeout{0};
 
-  /// Gets those reports, on a thread of the loader's, and on the destroying thread those of reads
-  /// that the destructor waits for: it must not take a lock that is held there. Without it they are
-  /// lines on stderr. What it throws ends the range. It must not destroy the loader.
+  /// Gets the reports of `stall_warning` and `timeout`, on a thread of the loader's; those of reads that
+  /// the destructor waits for on the destroying thread, so it must not take a lock that is held there.
+  /// Default: the reports are lines on stderr. What it throws ends the range. It must not destroy the
+  /// loader.
   std::function<void(const stalled_read&)> on_stall = {};
 
-  /// Once its stop is requested, from any thread, no run of samples is begun. As soon as those under way
-  /// are read, all workers end, and the consumer, also one that waits, gets `cancelled`, then and at
-  /// every later step. A short `run` makes that sooner. No counterpart.
+  /// Once its stop is requested, from any thread, no further run of samples is started. As soon as those
+  /// under way are read, all workers end, and the consumer, also one that waits, gets `cancelled`, then
+  /// and at every later step. The shorter `run`, the sooner. No counterpart.
   std::stop_token stop = {};
 };
 
@@ -135,9 +138,9 @@ inline void require_valid(const loader_options& options) {
     throw option_error(
         "workers", std::to_string(options.workers) + " is above " + std::to_string(max_workers));
   }
-  if (options.prefetch > claim_cursor<>::max_slots - 1) {
+  if (options.prefetch > most_slots - 1) {
     throw option_error("prefetch", std::to_string(options.prefetch) + " is above " +
-                                       std::to_string(claim_cursor<>::max_slots - 1));
+                                       std::to_string(most_slots - 1));
   }
   require_valid(options.on_error);
   const auto require_time = [](const char* name, std::chrono::milliseconds time) {
@@ -150,10 +153,10 @@ inline void require_valid(const loader_options& options) {
     throw option_error("timeout", "needs a worker: a read on the consumer's thread can't be left");
   }
   if (options.timeout.count() > 0 && options.stall_warning >= options.timeout) {
-    throw option_error("stall_warning", "must be shorter than timeout, or it never comes: " +
-                                            std::to_string(options.stall_warning.count()) +
-                                            " ms and " + std::to_string(options.timeout.count()) +
-                                            " ms");
+    throw option_error("stall_warning",
+                       "must be shorter than timeout, or there is never a warning: " +
+                           std::to_string(options.stall_warning.count()) + " ms and " +
+                           std::to_string(options.timeout.count()) + " ms");
   }
   if (options.on_stall && options.stall_warning.count() == 0 && options.timeout.count() == 0) {
     throw option_error("on_stall", "is never called without stall_warning or timeout: set one");
@@ -169,7 +172,7 @@ inline std::size_t wanted_slots(const loader_options& options, std::size_t slot_
   const std::size_t cached =
       std::min<std::size_t>(9, cached_bytes / std::max<std::size_t>(1, slot_bytes));
   const std::size_t wanted = (std::max)(cached, std::max<std::size_t>(2, options.workers) + 1);
-  return std::min<std::size_t>(wanted, claim_cursor<>::max_slots);  // 4096 workers want one more
+  return std::min<std::size_t>(wanted, most_slots);  // 4096 workers want one more
 }
 
 /// What the host slots are made of.
@@ -178,22 +181,22 @@ inline memory_kind slot_memory(const loader_options& options) noexcept {
   return options.pageable_fallback ? memory_kind::pinned_or_pageable : memory_kind::pinned;
 }
 
-/// What two runs for each worker leave to a run, so that all help the oldest batch and none waits
-/// long for the last.
+/// The samples of a run where each worker gets two of a batch, so that all help the oldest batch and none
+/// waits long for the last run.
 inline std::size_t run_share(const loader_options& options) noexcept {
   if (options.workers <= 1) return options.batch_size;
   return (options.batch_size + 2 * options.workers - 1) / (2 * options.workers);
 }
 
-/// `run` as a batch and a claim allow it.
+/// `run`, within the limits of a batch and of a claim.
 inline std::size_t possible_run(std::size_t run, std::size_t batch) noexcept {
-  constexpr std::size_t most_runs = claim_cursor<>::max_runs;
-  run = (std::max)(run, (batch + most_runs - 1) / most_runs);
+  constexpr std::size_t runs = most_runs;
+  run = (std::max)(run, (batch + runs - 1) / runs);
   return (std::min)(run, batch);
 }
 
-/// The most samples that a worker claims at a time: the share, but at least a page of bytes, so
-/// that a claim stays cheap beside its work where reading is no more than copying.
+/// The most samples that a worker claims at a time: `run_share`, but at least a page of bytes, so that a
+/// claim costs little beside its work where reading is no more than copying.
 inline std::size_t run_size(const loader_options& options, std::size_t sample_bytes) noexcept {
   constexpr std::size_t least_bytes = 4096;
   const std::size_t page = (least_bytes + sample_bytes - 1) / sample_bytes;
@@ -201,7 +204,8 @@ inline std::size_t run_size(const loader_options& options, std::size_t sample_by
   return possible_run(run, options.batch_size);
 }
 
-/// The fewest: the share, where reading a sample takes longer than its bytes say.
+/// The fewest samples that a worker claims at a time: `run_share`, where reading a sample takes longer
+/// than its bytes say.
 inline std::size_t least_run_size(const loader_options& options,
                                   std::size_t sample_bytes) noexcept {
   if (options.run != 0) return run_size(options, sample_bytes);

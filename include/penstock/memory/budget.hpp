@@ -30,35 +30,16 @@ inline namespace PENSTOCK_ABI {
   return text;
 }
 
+class memory_budget;
+
+namespace detail {
+
 /// A demand for slots of host memory, made to a `memory_budget`.
 struct slot_demand {
   std::uint64_t slot_count = 0;  ///< as many as are asked for
   std::uint64_t least = 0;       ///< fewer than these are of no use
   std::uint64_t slot_bytes = 0;  ///< bytes of each
 };
-
-/// The host slots would take more memory than allowed, pinned or not. The message says the need, the
-/// limit and what to lower; nothing has been taken.
-class [[gnu::visibility("default")]] pinned_budget_exceeded : public error {
- public:
-  /// For `demand` on a budget of `limit` bytes, of which `used` are taken.
-  pinned_budget_exceeded(const slot_demand& demand, std::uint64_t limit, std::uint64_t used);
-  /// How many bytes the slots would take: all that were asked for, or the least that would do.
-  [[nodiscard]] std::uint64_t need() const noexcept { return need_; }
-  /// How many bytes are allowed in all.
-  [[nodiscard]] std::uint64_t limit() const noexcept { return limit_; }
-  /// How many of these were taken already, by loaders that share the budget.
-  [[nodiscard]] std::uint64_t used() const noexcept { return used_; }
-
- private:
-  static std::string text(const slot_demand& demand, std::uint64_t limit, std::uint64_t used);
-
-  std::uint64_t need_;
-  std::uint64_t limit_;
-  std::uint64_t used_;
-};
-
-namespace detail {
 
 /// What the copies of a budget share with the reservations out of it.
 struct budget_account {
@@ -68,8 +49,6 @@ struct budget_account {
   std::mutex mutex;
   std::uint64_t used = 0;  // guarded; invariant: the sum of all reservations, at most limit
 };
-
-}  // namespace detail
 
 /// Memory that was granted by a `memory_budget`, given back at its end. Move-only. Used by one thread
 /// at a time; may end on any, also after the budget.
@@ -102,9 +81,9 @@ class memory_reservation {
   [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
 
  private:
-  friend class memory_budget;
+  friend class penstock::memory_budget;
 
-  memory_reservation(std::shared_ptr<detail::budget_account> account, const slot_demand& demand,
+  memory_reservation(std::shared_ptr<budget_account> account, const slot_demand& demand,
                      std::uint64_t slot_count) noexcept
       : account_(std::move(account)),
         asked_(demand.slot_count),
@@ -117,10 +96,35 @@ class memory_reservation {
     account_->used -= bytes_;
   }
 
-  std::shared_ptr<detail::budget_account> account_;
+  std::shared_ptr<budget_account> account_;
   std::uint64_t asked_ = 0;
   std::uint64_t slots_ = 0;
   std::uint64_t bytes_ = 0;
+};
+
+}  // namespace detail
+
+/// The host slots would take more memory than allowed, pinned or not. The message says the need, the
+/// limit and what to lower; nothing has been taken.
+class [[gnu::visibility("default")]] pinned_budget_exceeded : public error {
+ public:
+  /// For `demand` on a budget of `limit` bytes, of which `used` are taken.
+  pinned_budget_exceeded(const detail::slot_demand& demand, std::uint64_t limit,
+                         std::uint64_t used);
+  /// How many bytes the slots would take: all that were asked for, or the least that would do.
+  [[nodiscard]] std::uint64_t need() const noexcept { return need_; }
+  /// How many bytes are allowed in all.
+  [[nodiscard]] std::uint64_t limit() const noexcept { return limit_; }
+  /// How many of these were taken already, by loaders that share the budget.
+  [[nodiscard]] std::uint64_t used() const noexcept { return used_; }
+
+ private:
+  static std::string text(const detail::slot_demand& demand, std::uint64_t limit,
+                          std::uint64_t used);
+
+  std::uint64_t need_;
+  std::uint64_t limit_;
+  std::uint64_t used_;
 };
 
 /// How much host memory the slots of one loader, or of several that are given the same budget, may
@@ -164,7 +168,7 @@ class memory_budget {
 
   /// Reserves as many slots as fit, at most those asked for. Throws `pinned_budget_exceeded` where
   /// fewer than the least fit; nothing is reserved then.
-  [[nodiscard]] memory_reservation reserve(const slot_demand& demand) const {
+  [[nodiscard]] detail::memory_reservation reserve(const detail::slot_demand& demand) const {
     const std::lock_guard lock{account_->mutex};
     const std::uint64_t left = account_->limit - account_->used;
     // Divided, because the product may have no room.
@@ -185,15 +189,15 @@ class memory_budget {
   std::shared_ptr<detail::budget_account> account_;
 };
 
-inline pinned_budget_exceeded::pinned_budget_exceeded(const slot_demand& demand,
+inline pinned_budget_exceeded::pinned_budget_exceeded(const detail::slot_demand& demand,
                                                       std::uint64_t limit, std::uint64_t used)
     : error(text(demand, limit, used)),
       need_(detail::saturating_product(demand.least, demand.slot_bytes)),
       limit_(limit),
       used_(used) {}
 
-inline std::string pinned_budget_exceeded::text(const slot_demand& demand, std::uint64_t limit,
-                                                std::uint64_t used) {
+inline std::string pinned_budget_exceeded::text(const detail::slot_demand& demand,
+                                                std::uint64_t limit, std::uint64_t used) {
   const bool is_least = demand.least < demand.slot_count;
   std::string what = "pinned_budget_exceeded: " +
                      readable_bytes(detail::saturating_product(demand.least, demand.slot_bytes)) +

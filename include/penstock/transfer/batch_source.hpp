@@ -6,9 +6,9 @@
 #include <cstdint>
 #include <utility>
 
+#include <penstock/core/batch_info.hpp>
 #include <penstock/core/layout.hpp>
 #include <penstock/device/device.hpp>
-#include <penstock/load/detail/epoch_plan.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
@@ -47,7 +47,7 @@ concept source_batch =
 ///     bool at_end() const noexcept;         // next() would give an empty batch at once
 ///     std::stop_token stop_token() const;   // a request ends a feed's wait for a lease: `cancelled`
 ///
-/// `where` and `layout` are called at construction; all others on the consumer's thread, one at a
+/// `device` and `layout` are called at construction; all others on the consumer's thread, one at a
 /// time. A batch is asked for only when there is a device slot for it. What they throw reaches the
 /// consumer at that batch's turn, and the source counts as stopped then. Batches lie in memory that
 /// the device can copy from asynchronously (pinned) for copies to overlap.

@@ -37,11 +37,20 @@
 /// What a checked build does with a lease and its views; `checked_off.hpp` has the same names without
 /// anything in them.
 
+/// Defined by what runs kernels on the host, as the double in tests/fake_cuda does: whether the calling
+/// thread runs one now. Null without.
+extern "C" [[gnu::weak, gnu::visibility("default")]] bool penstock_runs_device_code() noexcept;
+
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
 inline constexpr bool checked = true;
+
+/// Whether the calling thread runs device code, in which nothing is checked.
+[[nodiscard]] inline bool runs_device_code() noexcept {
+  return penstock_runs_device_code != nullptr && penstock_runs_device_code();
+}
 
 /// What a view knows of its lease: nothing, where it comes from none.
 class lease_tag {
@@ -53,23 +62,31 @@ class lease_tag {
   /// The view is used: on the host the lease has to live.
   PENSTOCK_HOST_DEVICE constexpr void require_alive() const noexcept {
 #if !defined(__CUDA_ARCH__)
-    if (record_ != nullptr) record_->require_alive(serial_);
+    if (is_watched()) record_->require_alive(serial_);
 #endif
   }
   /// An element is used: its copy has to be complete as well.
   PENSTOCK_HOST_DEVICE constexpr void require_data() const noexcept {
 #if !defined(__CUDA_ARCH__)
-    if (record_ != nullptr) record_->require_data(serial_);
+    if (is_watched()) record_->require_data(serial_);
 #endif
   }
   /// The address of the data is taken.
   PENSTOCK_HOST_DEVICE constexpr void note_address() const noexcept {
 #if !defined(__CUDA_ARCH__)
-    if (record_ != nullptr) record_->note_address(serial_);
+    if (is_watched()) record_->note_address(serial_);
 #endif
   }
 
  private:
+  [[nodiscard]] PENSTOCK_HOST_DEVICE constexpr bool is_watched() const noexcept {
+#if defined(__CUDA_ARCH__)
+    return false;
+#else
+    return record_ != nullptr && !runs_device_code();
+#endif
+  }
+
   const lease_record* record_ = nullptr;
   std::uint64_t serial_ = 0;
 };

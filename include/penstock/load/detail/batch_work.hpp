@@ -11,29 +11,24 @@
 #include <span>
 #include <type_traits>
 #include <utility>
-#include <vector>
 
+#include <penstock/core/batch_info.hpp>
 #include <penstock/core/detail/cache_line.hpp>
 #include <penstock/core/error.hpp>
-#include <penstock/data/dataset.hpp>
-#include <penstock/faults/detail/read_watch.hpp>
-#include <penstock/faults/detail/recovery.hpp>
 #include <penstock/load/detail/epoch_plan.hpp>
-#include <penstock/load/detail/host_slots.hpp>
-#include <penstock/threads/detail/waitable_counter.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
 /// The batch that a slot is bound to. Written by the opener before it publishes the cursor, read by the
-/// workers that claimed a run of it; `remaining` hands it on to the one who announces it.
+/// workers that claim a run of it; `remaining_` hands it on to the worker that announces it.
 template <class Order>
-class alignas(detail::cache_line) batch_work {
+class alignas(cache_line) batch_work {
  public:
   batch_info info;
   std::uint64_t sequence = 0;  ///< the batch's number over the engine's life
-  std::optional<Order> order;  ///< of its epoch; none where making it has failed: nothing to read
+  std::optional<Order> order;  ///< of its epoch; empty where making it has failed: nothing is read
 
   /// Opener only: the batch is this one from now on, and has no error yet.
   void bind(const batch_info& which, std::uint64_t number,
@@ -47,7 +42,7 @@ class alignas(detail::cache_line) batch_work {
 
   /// Opener only: the runs `first` to `last`, the latter not included, are to be finished, of
   /// `samples` samples each.
-  void open(std::uint32_t first, std::uint32_t last, std::size_t samples) noexcept {
+  void reset(std::uint32_t first, std::uint32_t last, std::size_t samples) noexcept {
     first_run_ = first;
     run_samples_ = samples;
     remaining_.store(last - first, std::memory_order_relaxed);
@@ -61,11 +56,11 @@ class alignas(detail::cache_line) batch_work {
     return {begin, (std::min)(begin + run_samples_, info.size)};
   }
 
-  /// The dataset indices of the batch's samples from its place `begin` on. Behind the end of the epoch
-  /// (`partial_batch::pad`) its begin follows.
+  /// The dataset indices of the batch's samples from its place `begin` on. After the end of the epoch
+  /// (`partial_batch::pad`) come those of its start.
   void pick(const epoch_plan& plan, std::size_t begin,
             std::span<std::uint64_t> out) const noexcept {
-    // Neither sum may wrap, whatever the size: a batch begins before the end of the epoch.
+    // Neither sum may wrap, whatever the size: a batch starts before the end of the epoch.
     std::uint64_t k = info.index * plan.batch_size();
     const std::uint64_t left = plan.samples() - k;
     k = begin < left ? k + begin : (begin - left) % plan.samples();
@@ -83,7 +78,7 @@ class alignas(detail::cache_line) batch_work {
 
   /// Keeps the current exception unless one of an earlier place in the batch is kept already.
   void note_error(const failure& where) noexcept { note_error(std::current_exception(), where); }
-  /// The same for any exception.
+  /// Keeps `error` unless one of an earlier place in the batch is kept already.
   void note_error(const std::exception_ptr& error, const failure& where) noexcept {
     const std::lock_guard lock{error_mutex_};
     if (error_ && error_where_.position <= where.position) return;
@@ -91,13 +86,14 @@ class alignas(detail::cache_line) batch_work {
     error_where_ = where;
   }
 
-  /// Behind the last run: takes the exception of the batch, null if there is none.
+  /// After the last run: takes the exception of the batch, null if there is none.
   std::exception_ptr take_error() noexcept { return std::exchange(error_, nullptr); }
+  /// The place of that exception.
   [[nodiscard]] const failure& error_where() const noexcept { return error_where_; }
 
  private:
-  // Invariant: the runs of this batch that are not finished. The step to 0 is acq_rel, so the one who
-  // makes it sees all that the others have written, and announces the batch.
+  // Invariant: the runs of this batch that are not finished. The step to 0 is acq_rel, so the worker
+  // that makes it sees all that the others have written, and announces the batch.
   std::atomic<std::uint32_t> remaining_{0};
   std::uint32_t first_run_ = 0;
   std::size_t run_samples_ = 0;
@@ -105,35 +101,6 @@ class alignas(detail::cache_line) batch_work {
   std::exception_ptr error_;
   failure error_where_;
 };
-
-/// Where a batch is announced in order: who finishes batch k writes the slot, then the word, of place
-/// k modulo the number of slots. Two undelivered batches never share a place.
-struct alignas(detail::cache_line) announcement {
-  detail::waitable_counter word;  ///< k + 1, modulo 2^32
-  std::uint32_t slot = 0;
-};
-
-/// What a reading thread needs for itself, made at construction: reading allocates nothing. On a cache
-/// line of its own, since a reader notes every sample that it works on.
-template <dataset Dataset>
-struct alignas(detail::cache_line) reading_hands {
-  recovering_reader<Dataset> source;
-  std::vector<std::uint64_t> indices;  ///< of one run
-  read_mark* mark = nullptr;           ///< where it shows what it reads; null: nobody looks
-};
-
-/// The hands of `workers` threads, which take `run` samples at a time; without workers the consumer's.
-template <dataset Dataset>
-[[nodiscard]] std::vector<reading_hands<Dataset>> make_hands(const Dataset& data, recovery& shared,
-                                                             read_watch& watch, std::size_t workers,
-                                                             std::size_t run) {
-  std::vector<reading_hands<Dataset>> all;
-  do {
-    read_mark* const mark = watch.mark_of(all.size());
-    all.push_back({{data, shared, mark}, std::vector<std::uint64_t>(run), mark});
-  } while (all.size() < workers);
-  return all;
-}
 
 }  // namespace detail
 }  // namespace PENSTOCK_ABI

@@ -5,19 +5,21 @@
 #include <cstdint>
 
 #include <penstock/core/detail/cache_line.hpp>
+#include <penstock/load/detail/limits.hpp>
 #include <penstock/threads/detail/atomics.hpp>
 #include <penstock/threads/detail/waitable_counter.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
+namespace detail {
 
 /// What a worker got from the cursor.
 struct claim {
   /// What a worker has to do next.
   enum class kind {
     work,  ///< read run `run` of the batch in `slot`
-    open,  ///< the batch is handed out: open the next one, nobody else will
-    wait,  ///< somebody is opening the next batch: wait for it
+    open,  ///< the batch is handed out: open the next one, no other worker will
+    wait,  ///< another worker is opening the next batch: wait for it
   };
   /// What to do.
   kind what;
@@ -31,29 +33,21 @@ struct claim {
 /// Hands out the runs of the oldest batch that is not fully handed out, one atomic step a claim.
 ///
 /// Every batch has `runs` runs, or the last of them alone: one that is to be dealt out in fewer
-/// begins at a higher number, so that the end is the same for all. The one whose claim comes right
-/// behind the last run is the opener: it binds a slot to the next batch, calls `publish`, which
-/// hands it the first run, and the others wait meanwhile. So batches are bound in order, one at a
-/// time, and the oldest unfinished batch always has its slot. Starts with batch -1 handed out: the
-/// first claimant opens batch 0.
+/// starts at a higher number, so that the end is the same for all. The worker whose claim comes right
+/// after the last run is the opener: it binds a slot to the next batch and calls `publish`, which hands
+/// it the first run; the others wait meanwhile. So batches are bound in order, one at a time, and the
+/// oldest unfinished batch always has its slot. Starts with batch -1 handed out: the first claimant
+/// opens batch 0.
 ///
 /// Everything a claim needs is in the claimed word itself, so a worker that is preempted between its
 /// claim and its work reads nothing that a later batch may have overwritten.
-template <class Atomics = detail::std_atomics>
+template <class Atomics = std_atomics>
 class claim_cursor {
  public:
-  /// How many bits of the claimed word count runs.
-  static constexpr std::uint32_t run_bits = 20;
-  /// How many bits of it name the slot.
-  static constexpr std::uint32_t slot_bits = 12;
-  /// Half the range: claims that must wait count on as well, one for each waiting worker.
-  static constexpr std::uint32_t max_runs = 1U << (run_bits - 1);
-  /// After so many fruitless claims a worker no longer yields. Fewer cost where there are more workers
-  /// than cores and all are needed now and then (4 workers on 2 cores: 16 took a tenth of the speed,
-  /// 128 nothing), more cost processor time before those that nobody needs are asleep.
+  /// After so many fruitless claims a worker no longer yields. A smaller number costs speed where there
+  /// are more workers than cores and all are needed occasionally (4 workers on 2 cores: 16 took a tenth
+  /// of the speed, 128 nothing). A larger one costs processor time before superfluous workers sleep.
   static constexpr std::uint32_t patience = 24;
-  /// The most slots there can be.
-  static constexpr std::uint32_t max_slots = 1U << slot_bits;
 
   /// For batches of at most `runs` runs.
   explicit claim_cursor(std::uint32_t runs) noexcept
@@ -64,8 +58,8 @@ class claim_cursor {
     // acq_rel: a claim of batch b continues the release sequence of the store that published b, so
     // it sees the slot that the opener has bound.
     const std::uint64_t value = cursor_.fetch_add(1, std::memory_order_acq_rel);
-    const auto run = static_cast<std::uint32_t>(value & ((1U << run_bits) - 1));
-    const auto slot = static_cast<std::uint32_t>(value >> run_bits) & (max_slots - 1);
+    const auto run = static_cast<std::uint32_t>(value & ((1U << claim_run_bits) - 1));
+    const auto slot = static_cast<std::uint32_t>(value >> claim_run_bits) & (most_slots - 1);
     const auto batch = static_cast<std::uint32_t>(value >> 32);
     const auto what = run < runs_    ? claim::kind::work
                       : run == runs_ ? claim::kind::open
@@ -73,24 +67,25 @@ class claim_cursor {
     return {what, batch, slot, run};
   }
 
-  /// Opener only: batch `batch` is bound to `slot`, and has the runs from `first` on, which must be
+  /// Opener only: batch `batch` is bound to `slot`, and has the runs from `first` on; `first` must be
   /// below `runs`. Run `first` is the caller's.
   void publish(std::uint32_t batch, std::uint32_t slot, std::uint32_t first = 0) noexcept {
     cursor_.store(word(batch, slot, first + 1), std::memory_order_release);
-    // One for each run that is left, and one to open the next batch: more would find nothing. Nobody
-    // who is needed sleeps on in place of the woken ones: who waits past an older batch goes on, and
-    // who waits past this very one, since the store, has seen all its runs handed out.
+    // One for each run that is left, and one to open the next batch: more would find nothing. No needed
+    // worker stays asleep: one that waits past an older batch goes on, and one that waits past this very
+    // batch, since the store, has seen all its runs handed out.
     changed_.advance_waking(runs_ - first);
   }
 
-  /// Waits until a batch behind `batch` is open, or `wake` was called.
+  /// Waits until a batch after `batch` is open, or `wake` was called.
   ///
   /// Looks at the cursor itself: an opener may be held up between the two writes of `publish` while
-  /// others open the batches behind its own, so `changed_` says no more than that something has. Who
-  /// returned while the cursor stood would claim again and again, and count the run into the slot.
+  /// others open the batches after its own, so `changed_` says no more than that something has changed.
+  /// Returning while the cursor has not moved would make the caller claim repeatedly until the run
+  /// counter overflows into the slot bits.
   ///
-  /// `fruitless` claims in a row have got nothing but this wait. A worker that is one too many goes to
-  /// sleep without yielding then: many that yield, each to all others, never would.
+  /// `fruitless` claims in a row have got nothing but this wait. A superfluous worker goes to sleep
+  /// without yielding then: many that yield, each to all others, never would.
   void wait_past(std::uint32_t batch, std::uint32_t fruitless = 0) const noexcept {
     const auto is_past = [this, batch](std::uint32_t) {
       const auto now = static_cast<std::uint32_t>(cursor_.load(std::memory_order_acquire) >> 32);
@@ -99,7 +94,7 @@ class claim_cursor {
     changed_.wait(is_past, fruitless < patience);
   }
 
-  /// Ends waiting, for good, also for a batch that is published behind this call.
+  /// Releases all current and future waiters, even if another batch is published later.
   void wake() noexcept {
     ended_.store(true, std::memory_order_release);
     changed_.advance();
@@ -108,14 +103,15 @@ class claim_cursor {
  private:
   static constexpr std::uint64_t word(std::uint32_t batch, std::uint32_t slot,
                                       std::uint32_t run) noexcept {
-    return (std::uint64_t{batch} << 32) | (std::uint64_t{slot} << run_bits) | run;
+    return (std::uint64_t{batch} << 32) | (std::uint64_t{slot} << claim_run_bits) | run;
   }
 
   std::uint32_t runs_;
-  alignas(detail::cache_line) typename Atomics::template atomic<std::uint64_t> cursor_;
-  alignas(detail::cache_line) detail::basic_waitable_counter<Atomics> changed_;
+  alignas(cache_line) typename Atomics::template atomic<std::uint64_t> cursor_;
+  alignas(cache_line) basic_waitable_counter<Atomics> changed_;
   typename Atomics::template atomic<bool> ended_{false};
 };
 
+}  // namespace detail
 }  // namespace PENSTOCK_ABI
 }  // namespace penstock

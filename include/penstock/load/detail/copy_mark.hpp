@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <memory>
 #include <utility>
 
 #include <penstock/core/version.hpp>
@@ -40,6 +41,20 @@ class copy_mark {
   // Invariant: the event is recorded only while this is false. It goes down after the last use by a
   // device slot's lease: who finds it down, and records, comes after that use.
   std::atomic<bool> is_held_{false};
+};
+
+/// How the end of the last copy out of a host slot is known: by the mark, or by an event of the slot's
+/// own while the mark is held.
+template <class Event>
+struct end_of_copy {
+  std::shared_ptr<copy_mark<Event>> mark;
+  Event alone;
+  bool is_marked = false;  // which of the two was recorded last
+
+  /// The one to wait for.
+  [[nodiscard]] const Event& last() const noexcept {
+    return is_marked ? std::as_const(*mark).event() : alone;
+  }
 };
 
 }  // namespace detail

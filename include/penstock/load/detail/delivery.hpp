@@ -12,15 +12,22 @@
 
 #include <penstock/core/detail/cache_line.hpp>
 #include <penstock/core/error.hpp>
-#include <penstock/load/detail/batch_work.hpp>
 #include <penstock/threads/batch_queue.hpp>
+#include <penstock/threads/detail/waitable_counter.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
+/// Where a batch is announced in order: the worker that completes batch k writes the slot, then the
+/// word, of place k modulo the number of slots. Two undelivered batches never share a place.
+struct alignas(cache_line) announcement {
+  waitable_counter word;  ///< k + 1, modulo 2^32
+  std::uint32_t slot = 0;
+};
+
 /// Where complete batches go from the workers to the one consumer: in order, or as they are completed.
-/// Who finishes a batch announces its slot here; `fail` ends all waiting for good.
+/// The worker that completes a batch announces its slot here. `fail` wakes every waiter, permanently.
 class delivery {
  public:
   /// For as many undelivered batches as there are slots.
@@ -38,8 +45,8 @@ class delivery {
     place.word.store(static_cast<std::uint32_t>(sequence + 1));
   }
 
-  /// Nothing can be read any more: whoever waits returns, now and later. The first error stays, with
-  /// the place it came from where there is one. From any thread.
+  /// Nothing can be read any more: every wait returns, now and later. The first error is kept, with the
+  /// place it came from where there is one. From any thread.
   void fail(std::exception_ptr error, const std::optional<failure>& where) noexcept {
     {
       const std::lock_guard lock{error_mutex_};
@@ -55,7 +62,7 @@ class delivery {
     return has_failed_.value.load(std::memory_order_acquire);
   }
 
-  /// Behind `fail`: throws its error, once the place that it came from stands in `where`.
+  /// After `fail`: writes the place of its error into `where` and throws it.
   [[noreturn]] void rethrow(std::optional<failure>& where) const {
     const std::lock_guard lock{error_mutex_};
     where = where_;
@@ -69,7 +76,7 @@ class delivery {
   }
 
   /// Consumer: the slot of batch `sequence`, or of any where the order is free, once it is complete;
-  /// nothing after `fail`.
+  /// `std::nullopt` after `fail`.
   [[nodiscard]] std::optional<std::uint32_t> wait(std::uint64_t sequence) noexcept {
     if (!in_order_) {
       const auto slot = finished_.pop();
@@ -97,9 +104,9 @@ class delivery {
   mutable std::mutex error_mutex_;  // guards the two below
   std::exception_ptr error_;
   std::optional<failure> where_;
-  // Invariant: set after error_, so who sees it finds the error; never unset. Every worker looks at
-  // it for each run: nothing beside it is written batch by batch.
-  detail::own_line<std::atomic<bool>> has_failed_{false};
+  // Invariant: set after error_, so a thread that sees it finds the error; never unset. Every worker
+  // reads it for each run: nothing on its cache line is written batch by batch.
+  own_line<std::atomic<bool>> has_failed_{false};
 };
 
 }  // namespace detail

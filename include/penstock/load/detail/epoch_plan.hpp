@@ -5,14 +5,13 @@
 #include <limits>
 #include <string>
 
+#include <penstock/core/batch_info.hpp>
 #include <penstock/core/error.hpp>
-#include <penstock/load/detail/host_slots.hpp>
 #include <penstock/load/options.hpp>
 #include <penstock/order/sampler.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
-
 namespace detail {
 
 /// Throws `option_error` where a sampler is made for another batch size.
@@ -25,17 +24,6 @@ void require_batches_of(const Sampler& order, const loader_options& options) {
                                          std::to_string(options.batch_size));
   }
 }
-
-}  // namespace detail
-
-/// A place in the order of all batches: batch `batch` of epoch `epoch`.
-struct batch_position {
-  /// The epoch.
-  std::uint64_t epoch = 0;
-  /// The batch within its epoch.
-  std::uint64_t batch = 0;
-  friend bool operator==(const batch_position&, const batch_position&) = default;
-};
 
 /// How an epoch of `samples` samples is cut into batches. Pure arithmetic, no state.
 class epoch_plan {
@@ -57,7 +45,7 @@ class epoch_plan {
 
   /// How many samples an epoch has.
   [[nodiscard]] std::uint64_t samples() const noexcept { return samples_; }
-  /// How many samples a batch has, but perhaps the last.
+  /// How many samples a batch has, except perhaps the last.
   [[nodiscard]] std::size_t batch_size() const noexcept { return batch_size_; }
 
   /// Batches an epoch.
@@ -74,15 +62,15 @@ class epoch_plan {
     return {position.epoch, position.batch, size, valid};
   }
 
-  /// The same position, as the begin of the next epoch where it stands behind an epoch's last batch.
+  /// `position`, but the start of the next epoch where it is the one after an epoch's last batch.
   [[nodiscard]] batch_position normal(const batch_position& position) const noexcept {
     const bool is_end = position.batch == batches() && position.epoch < max_epochs;
     return is_end ? batch_position{position.epoch + 1, 0} : position;
   }
 
-  /// The number of batches from `from` to the begin of epoch `last_epoch`, not included. Throws
-  /// `option_error` when `from` is behind it, names no batch, or the epochs do not fit 32 bits (the
-  /// key of the random bits holds no more).
+  /// The number of batches from `from` to the start of epoch `last_epoch`, not included. Throws
+  /// `option_error` when `from` is after it, names no batch, or the epochs do not fit 32 bits (the key
+  /// of the random bits holds no more).
   [[nodiscard]] std::uint64_t count(const batch_position& from, std::uint64_t last_epoch) const {
     const std::uint64_t per_epoch = batches();
     if (last_epoch > max_epochs) {
@@ -90,10 +78,9 @@ class epoch_plan {
                          "the end, epoch " + std::to_string(last_epoch) + ", is above 2^32");
     }
     if (from.epoch > last_epoch || (from.batch != 0 && from.epoch == last_epoch)) {
-      throw option_error("epochs", "batch " + std::to_string(from.batch) + " of epoch " +
-                                       std::to_string(from.epoch) +
-                                       ", the first one asked for, is behind the end, the begin of "
-                                       "epoch " +
+      throw option_error("epochs", "cannot start at batch " + std::to_string(from.batch) +
+                                       " of epoch " + std::to_string(from.epoch) +
+                                       ": the range ends before epoch " +
                                        std::to_string(last_epoch));
     }
     if (from.batch >= per_epoch) {
@@ -118,5 +105,6 @@ class epoch_plan {
   partial_batch last_;
 };
 
+}  // namespace detail
 }  // namespace PENSTOCK_ABI
 }  // namespace penstock

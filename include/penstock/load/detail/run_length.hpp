@@ -15,23 +15,35 @@ namespace detail {
 
 /// How many samples a worker claims at a time, batch by batch. As few as share a batch evenly among
 /// the workers, where reading a sample takes long; more, where a claim and waking another worker
-/// would cost more than reading does. The bytes of a sample say little about that: a label out of a
-/// database takes longer than an image that lies in memory. So now and then the opener's run of a
-/// batch is timed, and until the first one has been, runs are short.
+/// would cost more than reading does. The bytes of a sample say little about that: a label from a
+/// database takes longer than an image that lies in memory. So the opener's run of every eighth batch
+/// is timed, and runs are short until the first one has been.
 ///
-/// No batch depends on it: it is only dealt out otherwise.
+/// No batch depends on it: only which worker reads what.
 class run_length {
  public:
   using nanoseconds = std::chrono::nanoseconds;
 
   /// For samples of so many bytes.
   run_length(const loader_options& options, std::size_t sample_bytes) noexcept
-      : least_(least_run_size(options, sample_bytes)), most_(run_size(options, sample_bytes)) {}
+      : batch_size_(options.batch_size),
+        least_(least_run_size(options, sample_bytes)),
+        most_(run_size(options, sample_bytes)) {}
 
+  /// The fewest samples of a run.
   [[nodiscard]] std::size_t least() const noexcept { return least_; }
+  /// The most.
   [[nodiscard]] std::size_t most() const noexcept { return most_; }
 
-  /// For the batch that is opened now.
+  /// The most runs that a batch is cut into.
+  [[nodiscard]] std::uint32_t runs() const noexcept { return runs_of(least_); }
+  /// The number of the first run of a batch that is cut into runs of `samples` samples: the last one is
+  /// `runs() - 1` for every batch.
+  [[nodiscard]] std::uint32_t first_run(std::size_t samples) const noexcept {
+    return runs() - runs_of(samples);
+  }
+
+  /// How many samples a run of the batch has that is opened now.
   [[nodiscard]] std::size_t samples() const noexcept {
     const std::uint64_t each = sample_time_.load(std::memory_order_relaxed);
     if (each == unknown) return least_;
@@ -63,6 +75,11 @@ class run_length {
   static constexpr std::uint64_t worth_a_claim = 10'000;
   static constexpr std::uint64_t unknown = 0;
 
+  [[nodiscard]] std::uint32_t runs_of(std::size_t run) const noexcept {
+    return static_cast<std::uint32_t>((batch_size_ + run - 1) / run);
+  }
+
+  std::size_t batch_size_;
   std::size_t least_;
   std::size_t most_;
   // Nanoseconds; 0 until a run has been timed. Relaxed: it says nothing about other memory, and

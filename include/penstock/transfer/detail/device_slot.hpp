@@ -42,6 +42,14 @@ template <class StreamRef>
   }
 }
 
+/// Whether a batch in host memory can mark the end of a copy for both sides.
+template <class HostBatch, class Device>
+inline constexpr bool shares_mark = requires(HostBatch& from, typename Device::stream_ref stream) {
+  {
+    from.release_marked(stream)
+    } -> std::same_as<std::shared_ptr<copy_mark<typename Device::event_type>>>;
+};
+
 /// What is known of one device slot: the batch in it, and the events that order the streams which fill
 /// and use it. The feed's thread fills a slot that is released; whoever ends its lease releases it.
 template <class Device>
@@ -93,6 +101,36 @@ struct device_slot {
       lease.end();  // of a copy whose record was refused
       lease = lease_guard{arriving.epoch, arriving.index, stream};
     }
+  }
+
+  /// Marks the end of the copy that `stream` was given last, for the slot and for the host memory of
+  /// `from`, which is given back: by one record if possible.
+  template <class HostBatch>
+  void mark_arrival(const Device& device, HostBatch& from, stream_ref stream) {
+    mark.reset();
+    if constexpr (shares_mark<HostBatch, Device>) {
+      mark = from.release_marked(stream);
+      if (mark != nullptr) return mark->hold();
+      device.record(copied, stream);
+    } else {
+      device.record(copied, stream);
+      from.release_after(stream);
+    }
+  }
+
+  /// In a checked build: `ended` is over for the host, and for each stream behind the work that it has
+  /// been given by now; the last one fills the slot's memory with what no one takes for data.
+  template <class Guard>
+  void end(Guard& ended, stream_ref stream, std::byte* data, std::size_t bytes) const noexcept {
+    if (ended.was_seen_in_body() && extras_used == 0 && uses && uses == uses_of(stream)) {
+      ended.fail(
+          "a thread took its data, but the feed was given a stream, which nobody has used since: "
+          "nothing has waited for the copy. Leave the stream out (transfer feed{loader}) where the "
+          "loop's body is the step, or synchronise first");
+    }
+    const auto last = ended.end_behind(1 + extras_used);
+    last.behind(stream, data, bytes);
+    for (std::size_t i = 0; i < extras_used; ++i) last.behind(*extras[i].stream, data, bytes);
   }
 
   /// Makes `stream`, which fills the slot next, wait for all who have used it.

@@ -89,7 +89,7 @@ class device_slots {
     detail::copy_from_host(device_, data(slot), from, layout_.used_bytes(info.size), stream);
     try {
       to.note_arrival(info, stream);
-      mark_copy(to, from, stream);
+      to.mark_arrival(device_, from, stream);
     } catch (...) {
       detail::settle(device_, stream);  // the copy may run, and the batch's memory is refilled next
       throw;
@@ -153,20 +153,7 @@ class device_slots {
   void end([[maybe_unused]] detail::lease_guard& lease, [[maybe_unused]] std::size_t slot,
            [[maybe_unused]] stream_ref stream) noexcept {
     if constexpr (detail::checked) {
-      const slot_type& from = slots_[slot];
-      if (lease.was_seen_in_body() && from.extras_used == 0 && from.uses &&
-          from.uses == detail::uses_of(stream)) {
-        lease.fail(
-            "a thread took its data, but the feed was given a stream, which nobody has used since: "
-            "nothing has waited for the copy. Leave the stream out (transfer feed{loader}) where "
-            "the "
-            "loop's body is the step, or synchronise first");
-      }
-      const auto ended = lease.end_behind(1 + from.extras_used);
-      ended.behind(stream, data(slot), layout_.bytes());
-      for (std::size_t i = 0; i < from.extras_used; ++i) {
-        ended.behind(*from.extras[i].stream, data(slot), layout_.bytes());
-      }
+      slots_[slot].end(lease, stream, data(slot), layout_.bytes());
     }
   }
 
@@ -224,32 +211,10 @@ class device_slots {
                             "a batch");
   }
 
-  /// Whether a batch can mark the end of its copy for the device slot as well.
-  template <class HostBatch>
-  static constexpr bool shares_mark = requires(HostBatch& from, stream_ref stream) {
-    {
-      from.release_marked(stream)
-      } -> std::same_as<std::shared_ptr<detail::copy_mark<typename Device::event_type>>>;
-  };
-
-  /// Marks the end of the copy into `to`, for it and for the host memory: by one record if possible.
-  template <class HostBatch>
-  void mark_copy(slot_type& to, HostBatch& from, stream_ref stream) {
-    to.mark.reset();
-    if constexpr (shares_mark<HostBatch>) {
-      to.mark = from.release_marked(stream);
-      if (to.mark != nullptr) return to.mark->hold();
-      device_.record(to.copied, stream);
-    } else {
-      device_.record(to.copied, stream);
-      from.release_after(stream);
-    }
-  }
-
   /// Marks the end of the copy into `stage` for the host memory, and makes `transforms` wait for it.
   template <class HostBatch, class Stage>
   void wait_for_staged(stream_ref transforms, HostBatch& from, Stage& stage) {
-    if constexpr (shares_mark<HostBatch>) {
+    if constexpr (detail::shares_mark<HostBatch, Device>) {
       if (const auto mark = from.release_marked(copy_stream_)) {
         return device_.wait(transforms, mark->event());
       }

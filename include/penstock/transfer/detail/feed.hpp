@@ -7,16 +7,18 @@
 #include <exception>
 #include <memory>
 #include <optional>
-#include <stdexcept>
 #include <stop_token>
 #include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
+#include <penstock/core/batch_info.hpp>
 #include <penstock/core/error.hpp>
+#include <penstock/load/detail/live_range.hpp>
 #include <penstock/memory/detail/last_owner.hpp>
 #include <penstock/transfer/batch_source.hpp>
+#include <penstock/transfer/detail/feed_source.hpp>
 #include <penstock/transfer/device_batch.hpp>
 #include <penstock/transfer/device_transform.hpp>
 #include <penstock/transfer/options.hpp>
@@ -30,7 +32,8 @@ concept transferable = batch_source<Source> &&
     (std::same_as<Transform, no_transform> ||
      device_transform<Transform, typename Source::record_type, typename Source::device_type>);
 
-/// What the ranges of a `transfer` run on, which is its owner and its face. One consumer thread.
+/// What the ranges of a `transfer` run on; `transfer` is its owner and its face. For the consumer's
+/// thread.
 template <class Source, class Transform>
   requires transferable<std::remove_reference_t<Source>, Transform>
 class feed {
@@ -45,50 +48,41 @@ class feed {
 
   /// Takes the device slots.
   feed(Source&& source, stream_ref stream, Transform transform, const transfer_options& options)
-      : source_(std::forward<Source>(source)),
-        stream_(usable(source_.device(), stream)),
+      : source_(std::forward<Source>(source), failure_),
+        stream_(usable(source_.get().device(), stream)),
         memory_(shared_by_leases<memory_type, stream_ref>(
-            source_.device(), source_.layout(), checked_depth(options), std::move(transform))),
+            source_.get().device(), source_.get().layout(), checked_depth(options),
+            std::move(transform))),
         slots_(memory_, &memory_->ring),
         issued_(options.depth),
         when_held_(options.when_held) {}
   feed(feed&&) = delete;
-  ~feed() { finish(ticket_); }
+  ~feed() { stop(); }
 
-  /// For good: the source may be gone from now on.
+  /// Ends the range, permanently: the source may be gone from now on.
   void shut_down() noexcept {
-    finish(ticket_);
-    is_shut_down_ = true;
+    stop();
+    range_.close();
   }
 
-  /// Begins a range and gives its number, which `finish` wants.
+  /// Starts a range and returns its serial number, which `finish` takes.
   std::uint64_t start(const batch_position& from, std::uint64_t last_epoch) {
-    if (live_) {
-      throw std::logic_error(
-          "penstock::transfer: a range over this feed is still live: leave its loop, or destroy "
-          "the range, before another one begins");
-    }
-    if (is_shut_down_) {
-      throw std::logic_error(
-          "penstock::transfer: the feed of this range is gone: keep it as long as its ranges");
-    }
+    range_.require_none();
     source_.start(from, last_epoch);
-    live_ = true;
-    source_over_ = false;
     next_position_ = from;
     failure_.reset();
-    return ++ticket_;
+    return range_.start();
   }
 
   /// Release, issue, hand out. False at the end.
   bool advance() {
     held_ = batch_type{};
-    if (!live_) return false;
+    if (!range_.is_live()) return false;
     try {
       slots_->rethrow_poison();
       issue_ready();
       if (issued_count_ == 0 && !issue_next()) {
-        finish(ticket_);
+        stop();
         return false;
       }
       const std::size_t slot = issued_[issued_first_];
@@ -99,36 +93,36 @@ class feed {
       next_position_ = {slots_->info(slot).epoch, slots_->info(slot).index + 1};
       return true;
     } catch (...) {
-      const auto error = std::current_exception();
-      finish(ticket_);
-      std::rethrow_exception(error);
+      stop();
+      throw;
     }
   }
 
   /// The lease that the consumer holds.
   [[nodiscard]] batch_type& current() noexcept { return held_; }
 
-  /// Ends the range that `started` names: copies under way go on, their slots come back behind
-  /// them.
-  void finish(std::uint64_t started) noexcept {
-    if (!live_ || started != ticket_) return;
-    live_ = false;
+  /// Ends the range `range`, unless another one was started since.
+  void finish(std::uint64_t range) noexcept {
+    if (range_.is_last(range)) stop();
+  }
+  /// Ends the live range: copies under way go on, and their slots come back after them.
+  void stop() noexcept {
+    if (!range_.end()) return;
     held_ = batch_type{};
     for (; issued_count_ != 0; --issued_count_) {
       slots_->discard(issued_[issued_first_]);
       issued_first_ = (issued_first_ + 1) % issued_.size();
     }
-    source_error_ = nullptr;
-    if (!source_over_) source_.stop();  // one that threw has stopped, and may serve another feed
+    source_.stop();
   }
 
-  /// Where the exception came from that ended the last range.
+  /// The place of the exception that ended the last range.
   [[nodiscard]] const std::optional<penstock::failure>& last_failure() const noexcept {
     return failure_;
   }
   /// Where the batches come from.
-  [[nodiscard]] const source_type& source() const noexcept { return source_; }
-  /// The position behind the batch that was handed out last.
+  [[nodiscard]] const source_type& source() const noexcept { return source_.get(); }
+  /// The position after the batch that was handed out last.
   [[nodiscard]] const batch_position& next_position() const noexcept { return next_position_; }
   /// How many device slots there are.
   [[nodiscard]] std::size_t depth() const noexcept { return slots_->count(); }
@@ -141,21 +135,12 @@ class feed {
     return stream;
   }
 
-  /// Queues copies as long as a batch is ready and a slot is free. An error of the source waits for
-  /// its turn, behind the batches that came before it.
+  /// Queues copies as long as a batch is ready and a slot is free.
   void issue_ready() {
-    while (!source_over_) {
+    while (!source_.is_over()) {
       const auto slot = free_slot();
       if (!slot) return;
-      typename source_type::batch_type batch;
-      try {
-        batch = source_.try_next();
-      } catch (...) {
-        source_over_ = true;
-        source_error_ = std::current_exception();
-        source_failure_ = failure_of_source();
-        return;
-      }
+      auto batch = source_.try_next();
       if (!batch) return;
       issue(*slot, std::move(batch));
     }
@@ -163,20 +148,9 @@ class feed {
 
   /// Waits for the next batch and queues its copy; false at the end.
   bool issue_next() {
-    if (source_error_) {
-      failure_ = source_failure_;
-      std::rethrow_exception(source_error_);
-    }
-    if (source_over_ || source_at_end()) return false;
+    if (!source_.may_have_more()) return false;
     const std::size_t slot = slot_for_next();  // first: what is taken from the source has a place
-    typename source_type::batch_type batch;
-    try {
-      batch = source_.next();
-    } catch (...) {
-      source_over_ = true;
-      failure_ = failure_of_source();
-      throw;
-    }
+    auto batch = source_.next();
     if (!batch) return false;
     issue(slot, std::move(batch));
     return true;
@@ -184,7 +158,7 @@ class feed {
 
   /// A slot for the next batch, once there is one; see `when_held`.
   std::size_t slot_for_next() {
-    const std::stop_token stop = source_stop();
+    const std::stop_token stop = source_.stop_token();
     std::optional<std::size_t> slot = free_slot();
     if (!slot && when_held_ == when_held::wait) {
       const std::stop_callback on_stop{stop, [this]() noexcept { slots_->wake(); }};
@@ -203,25 +177,6 @@ class feed {
                            " device slots are held as leases: release one, raise depth, or let it "
                            "wait for leases that "
                            "end on other threads (when_held)");
-  }
-
-  [[nodiscard]] bool source_at_end() const noexcept {
-    if constexpr (requires {
-                    { source_.at_end() } -> std::same_as<bool>;
-                  }) {
-      return source_.at_end();
-    } else {
-      return false;
-    }
-  }
-  [[nodiscard]] std::stop_token source_stop() const {
-    if constexpr (requires {
-                    { source_.stop_token() } -> std::same_as<std::stop_token>;
-                  }) {
-      return source_.stop_token();
-    } else {
-      return {};
-    }
   }
 
   void issue(std::size_t slot, typename source_type::batch_type batch) {
@@ -246,19 +201,8 @@ class feed {
     return std::nullopt;
   }
 
-  [[nodiscard]] std::optional<penstock::failure> failure_of_source() const {
-    if constexpr (requires {
-                    {
-                      source_.last_failure()
-                      } -> std::convertible_to<std::optional<penstock::failure>>;
-                  }) {
-      return source_.last_failure();
-    } else {
-      return std::nullopt;
-    }
-  }
-
-  Source source_;
+  std::optional<penstock::failure> failure_;
+  feed_source<Source> source_;
   stream_ref stream_;
   std::shared_ptr<memory_type> memory_;
   std::shared_ptr<device_slots<record_type, device_type>> slots_;  // of the memory, for leases
@@ -269,13 +213,7 @@ class feed {
   std::size_t next_slot_ = 0;
   batch_position next_position_;
   batch_type held_;
-  std::exception_ptr source_error_;  // kept until its turn, with where it came from
-  std::optional<penstock::failure> source_failure_;
-  bool source_over_ = false;
-  bool live_ = false;
-  bool is_shut_down_ = false;
-  std::uint64_t ticket_ = 0;
-  std::optional<penstock::failure> failure_;
+  live_range range_{"transfer"};
 };
 
 }  // namespace detail

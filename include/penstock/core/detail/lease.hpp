@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+#include <penstock/core/batch.hpp>
+#include <penstock/core/batch_info.hpp>
+#include <penstock/core/checked.hpp>
+#include <penstock/core/name.hpp>
+#include <penstock/core/record.hpp>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+namespace detail {
+
+/// What the copy constructor of a lease says instead of copying.
+template <class Lease>
+constexpr void refuse_copy_of_lease() noexcept {
+  static_assert(
+      sizeof(Lease) == 0,
+      "penstock: a batch is a lease and is not copied: loop with `auto& batch`; to keep it, "
+      "std::move(batch)");
+}
+
+/// What `host_batch` and `device_batch` have in common: a lease of a slot of `Slots`, which has `data` and
+/// `layout`. They say how it ends.
+template <record_type Record, class Slots, class SlotNumber>
+class lease {
+ public:
+  using record_type = Record;
+
+  /// Whether there is a batch. An empty lease may be assigned to, destroyed, and asked which batch
+  /// it held last. Any use that needs a batch ends the program with a message.
+  [[nodiscard]] explicit operator bool() const noexcept { return slots_ != nullptr; }
+
+  /// The samples of the batch; fewer than `batch_size` only in the last one of an epoch, and where bad
+  /// samples are skipped (`error_action::skip`).
+  [[nodiscard]] std::size_t size() const noexcept { return info_.size; }
+  /// The samples of the batch without its padding (`partial_batch::pad`).
+  [[nodiscard]] std::size_t valid() const noexcept { return info_.valid; }
+  /// The batch's epoch.
+  [[nodiscard]] std::uint64_t epoch() const noexcept { return info_.epoch; }
+  /// The batch's number within its epoch.
+  [[nodiscard]] std::uint64_t index() const noexcept { return info_.index; }
+  /// Which batch it is.
+  [[nodiscard]] const batch_info& info() const noexcept { return info_; }
+  /// The slot that holds the batch, in [0, number of slots): its addresses are the same every time.
+  [[nodiscard]] std::size_t slot() const noexcept { return slot_; }
+
+  /// The memory of the batch, all fields, see `batch_layout`: on the host for a `host_batch`, on the
+  /// device for a `device_batch`.
+  [[nodiscard]] std::byte* data() noexcept {
+    use();
+    return slots_->data(slot_);
+  }
+  /// The memory of the batch, to read.
+  [[nodiscard]] const std::byte* data() const noexcept {
+    use();
+    return slots_->data(slot_);
+  }
+
+  /// All samples of the batch.
+  [[nodiscard]] batch_view<Record> view() noexcept {
+    return {data(), slots_->layout(), 0, info_.size, guard_.tag()};
+  }
+  /// All samples of the batch, to read.
+  [[nodiscard]] const_batch_view<Record> view() const noexcept {
+    return {data(), slots_->layout(), 0, info_.size, guard_.tag()};
+  }
+
+  /// A `tensor_view` of one field, the samples as outermost dimension.
+  template <name Name>
+  [[nodiscard]] auto get() noexcept {
+    return view().template get<Name>();
+  }
+  /// A `tensor_view` of one field, to read.
+  template <name Name>
+  [[nodiscard]] auto get() const noexcept {
+    return view().template get<Name>();
+  }
+
+ protected:
+  lease() = default;
+  lease(std::shared_ptr<Slots>&& slots, SlotNumber slot, const batch_info& info,
+        lease_guard guard) noexcept
+      : slots_(std::move(slots)),
+        slot_(slot),
+        info_(info),
+        guard_(std::move(guard)) {}  // NOLINT: trivial, except in a checked build
+  lease(lease&&) noexcept = default;
+  lease& operator=(lease&&) noexcept = default;
+  ~lease() = default;
+
+  /// The lease is used; there has to be a batch.
+  void use() const noexcept {
+    guard_.use();
+    if (slots_ == nullptr) no_batch();
+  }
+
+  std::shared_ptr<Slots> slots_;  // null: an empty lease
+  SlotNumber slot_ = 0;
+  batch_info info_;
+  [[no_unique_address]] lease_guard guard_;
+};
+
+}  // namespace detail
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

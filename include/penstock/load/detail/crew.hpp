@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cstddef>
+#include <exception>
+#include <memory>
+#include <optional>
+#include <stop_token>
+#include <utility>
+
+#include <penstock/core/error.hpp>
+#include <penstock/threads/worker_pool.hpp>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+namespace detail {
+
+/// What a consumer gets once `stop` is requested; null where it can't be.
+[[nodiscard, gnu::cold]] inline std::exception_ptr cancellation_of(const std::stop_token& stop) {
+  if (!stop.stop_possible()) return nullptr;
+  return std::make_exception_ptr(cancelled("cancelled: loader_options::stop was requested"));
+}
+
+/// The threads that run an engine: its workers, and the guard's that watches them; and what ends them.
+template <class Engine>
+class crew {
+ public:
+  /// Starts them. `engine` must outlive this. With `borrows` a thread whose read hangs may need what the
+  /// loader does not own.
+  crew(Engine& engine, bool borrows)
+      : engine_(&engine),
+        borrows_(borrows),
+        cancellation_(cancellation_of(engine.options().stop)),
+        pool_(engine.options().workers, work_on{this}, wake_all{this}),
+        on_stop_(engine.options().stop, cancel_all{this}) {
+    engine.guard().start([this](std::exception_ptr error, const failure& read) noexcept {
+      fail_all(std::move(error), read);
+    });
+  }
+  crew(crew&&) = delete;
+  ~crew() { shut_down(); }
+
+  /// Ends the workers, and waits for all whose read was not given up. The threads of the others are
+  /// detached, and keep `state` alive until their read returns, where the loader owns all that they use;
+  /// else they wait for `shut_down`. Returns how many were detached.
+  std::size_t end_workers(const std::shared_ptr<void>& state) noexcept {
+    const auto is_lost = [this](std::size_t worker) {
+      return engine_->guard().is_given_up(worker);
+    };
+    return pool_.stop(is_lost, borrows_ ? nullptr : state);
+  }
+
+  /// After `end_workers`: ends all other threads, and waits for them.
+  void shut_down() noexcept {
+    engine_->guard().stop(borrows_);
+    pool_.stop();
+  }
+
+ private:
+  struct work_on {  // what the pool's threads run
+    crew* self;
+    void operator()(const std::stop_token& stop, std::size_t worker) const {
+      try {
+        self->engine_->work(stop, worker);
+      } catch (...) {
+        self->fail_all(std::current_exception());
+        throw;
+      }
+    }
+  };
+  struct wake_all {
+    crew* self;
+    void operator()() const noexcept { self->engine_->wake(); }
+  };
+  struct cancel_all {
+    crew* self;
+    void operator()() const noexcept {
+      self->fail_all(self->cancellation_);
+      self->pool_.request_stop();
+    }
+  };
+
+  /// Nothing can be read any more: a worker failed outside a dataset's read (the device is in error), a
+  /// read hangs beyond the timeout, or a stop was requested. The consumer gets the exception at its
+  /// next step. From any thread.
+  void fail_all(std::exception_ptr error, const std::optional<failure>& where = {}) noexcept {
+    engine_->delivery().fail(std::move(error), where);
+    engine_->guard().interrupt();
+    pool_.look_again();
+  }
+
+  Engine* engine_;
+  bool borrows_;
+  const std::exception_ptr cancellation_;   // made before it is needed: a stop must not want memory
+  worker_pool<work_on, wake_all> pool_;     // its threads use all of the above
+  std::stop_callback<cancel_all> on_stop_;  // last: it uses the pool
+};
+
+}  // namespace detail
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+
+#include <penstock/core/version.hpp>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+namespace detail {
+
+[[noreturn, gnu::cold]] inline void throw_range_is_live(std::string_view what) {
+  throw std::logic_error("penstock::" + std::string{what} + ": a range over this " +
+                         std::string{what} +
+                         " is still live: leave its loop, or destroy the range, before another one "
+                         "begins");
+}
+[[noreturn, gnu::cold]] inline void throw_range_outlives(std::string_view what) {
+  throw std::logic_error("penstock::" + std::string{what} + ": the " + std::string{what} +
+                         " of this range is gone: keep it as long as its ranges");
+}
+
+/// The range over a loader or a transfer that is live: at most one, named by its serial number. For the
+/// consumer's thread.
+class live_range {
+ public:
+  /// `what` the ranges are over: "loader" or "transfer". Must be a literal.
+  explicit live_range(std::string_view what) noexcept : what_(what) {}
+
+  /// Throws `std::logic_error` while a range is live, and after `close`.
+  void require_none() const {
+    if (is_live_) throw_range_is_live(what_);
+    if (is_closed_) throw_range_outlives(what_);
+  }
+  /// A range starts; its serial number, which is never 0.
+  std::uint64_t start() noexcept {
+    is_live_ = true;
+    return ++serial_;
+  }
+  /// Whether a range is live.
+  [[nodiscard]] bool is_live() const noexcept { return is_live_; }
+  /// Whether `serial` names the range that was started last, live or not.
+  [[nodiscard]] bool is_last(std::uint64_t serial) const noexcept {
+    return serial != 0 && serial == serial_;
+  }
+  /// Ends the live range; false when there is none.
+  bool end() noexcept {
+    const bool was_live = is_live_;
+    is_live_ = false;
+    return was_live;
+  }
+  /// No range starts any more. One that is live has to be ended before.
+  void close() noexcept { is_closed_ = true; }
+
+ private:
+  std::string_view what_;
+  std::uint64_t serial_ = 0;
+  bool is_live_ = false;
+  bool is_closed_ = false;
+};
+
+}  // namespace detail
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

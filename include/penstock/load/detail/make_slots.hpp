@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <utility>
+
+#include <penstock/core/layout.hpp>
+#include <penstock/load/detail/host_slots.hpp>
+#include <penstock/load/footprint.hpp>
+#include <penstock/load/options.hpp>
+#include <penstock/memory/detail/last_owner.hpp>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+namespace detail {
+
+/// The host slots of a loader, as many as its options ask for and its budget grants. Throws
+/// `pinned_budget_exceeded`, `out_of_memory`, and what the device throws.
+template <record_type Record, device Device>
+[[nodiscard]] std::shared_ptr<host_slots<Record, Device>> make_slots(
+    const Device& device, const batch_layout<Record>& layout, const loader_options& options) {
+  auto granted = reserve_slots(layout.bytes(), options);
+  const auto count = static_cast<std::size_t>(granted.slot_count());
+  return shared_by_leases<host_slots<Record, Device>, typename Device::stream_ref>(
+      device, layout, count, slot_memory(options), std::move(granted));
+}
+
+}  // namespace detail
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <optional>
+#include <stop_token>
+
+#include <penstock/core/batch_info.hpp>
+#include <penstock/core/detail/cache_line.hpp>
+#include <penstock/load/detail/epoch_plan.hpp>
+#include <penstock/threads/detail/waitable_counter.hpp>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+namespace detail {
+
+/// Which batch is read next, and which ones are no longer wanted. The consumer says which batches are
+/// wanted (`begin`, `cancel`). The opener, one thread at a time, waits until one is (`wait_until_wanted`)
+/// and binds it to a slot (`next`, `bind`). Batches are numbered over the life of the schedule.
+class schedule {
+ public:
+  /// The next batch to bind.
+  struct place {
+    std::uint64_t range = 0;  ///< counts calls of `begin`
+    batch_position at;
+  };
+
+  explicit schedule(const epoch_plan& plan) noexcept : plan_(plan) {}
+
+  /// How epochs are cut into batches.
+  [[nodiscard]] const epoch_plan& plan() const noexcept { return plan_; }
+
+  /// Consumer: the batches from `first` to the start of epoch `last_epoch` are wanted. Returns the
+  /// number of the batch after them. Throws `option_error`, see `epoch_plan::count`.
+  std::uint64_t begin(const batch_position& first, std::uint64_t last_epoch) {
+    const std::uint64_t count = plan_.count(first, last_epoch);
+    std::uint64_t end = 0;
+    {
+      const std::lock_guard lock{mutex_};
+      ++next_.range;
+      next_.at = first;
+      end = end_ += count;
+    }
+    demand_.advance();
+    return end;
+  }
+
+  /// Consumer: no batch is wanted any more. Returns the number after the last one that was bound.
+  std::uint64_t cancel() noexcept {
+    std::uint64_t bound = 0;
+    {
+      const std::lock_guard lock{mutex_};
+      bound = end_ = bound_;
+    }
+    cancelled_.value.store(bound, std::memory_order_release);
+    return bound;
+  }
+  /// Whether batch `number` was bound, and cancelled then. From any thread.
+  [[nodiscard]] bool is_cancelled(std::uint64_t number) const noexcept {
+    return number < cancelled_.value.load(std::memory_order_acquire);
+  }
+
+  /// Opener: waits until a batch is wanted; false when `stop` was requested, after `wake`.
+  [[nodiscard]] bool wait_until_wanted(const std::stop_token& stop) const noexcept {
+    for (;;) {
+      const std::uint32_t seen = demand_.load();
+      if (stop.stop_requested()) return false;
+      if (is_wanted()) return true;
+      demand_.wait([seen](std::uint32_t now) { return now != seen; });
+    }
+  }
+  /// Has a waiting opener look at its stop token.
+  void wake() noexcept { demand_.advance(); }
+
+  /// Opener: the next batch to bind; `std::nullopt` when none is wanted.
+  [[nodiscard]] std::optional<place> next() const noexcept {
+    const std::lock_guard lock{mutex_};
+    if (bound_ == end_) return std::nullopt;
+    return next_;
+  }
+  /// Opener: binds what `next` returned, and returns its number; `std::nullopt` when its range has ended
+  /// meanwhile.
+  [[nodiscard]] std::optional<std::uint64_t> bind(const place& which) noexcept {
+    const std::lock_guard lock{mutex_};
+    if (bound_ == end_ || next_.range != which.range) return std::nullopt;
+    next_.at = plan_.normal({which.at.epoch, which.at.batch + 1});
+    return bound_++;
+  }
+
+ private:
+  [[nodiscard]] bool is_wanted() const noexcept {
+    const std::lock_guard lock{mutex_};
+    return bound_ != end_;
+  }
+
+  epoch_plan plan_;
+
+  mutable std::mutex mutex_;  // guards the three below; no code of the user's runs under it
+  std::uint64_t bound_ = 0;   // batches bound so far
+  std::uint64_t end_ = 0;     // batches wanted so far
+  place next_;
+
+  waitable_counter demand_;  // moves when more batches are wanted
+  // Batches below it are not read any more. Every worker reads it for each run, so it does not share a
+  // cache line with what the opener or the consumer writes for each batch.
+  own_line<std::atomic<std::uint64_t>> cancelled_{0};
+};
+
+}  // namespace detail
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

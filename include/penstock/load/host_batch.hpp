@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+#include <penstock/core/batch_info.hpp>
+#include <penstock/core/checked.hpp>
+#include <penstock/core/detail/lease.hpp>
+#include <penstock/device/device.hpp>
+#include <penstock/load/detail/host_slots.hpp>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+
+/// A lease of one batch in host memory. Move-only; its destruction gives the slot back for refilling.
+/// It may be moved out of the loop and kept, also beyond the loader: the memory lives as long. Used
+/// by one thread at a time; may be destroyed on any.
+template <record_type Record, device Device>
+class host_batch : public detail::lease<Record, detail::host_slots<Record, Device>, std::uint32_t> {
+  using slots_type = detail::host_slots<Record, Device>;
+  using base = detail::lease<Record, slots_type, std::uint32_t>;
+  using base::guard_;
+  using base::slot_;
+  using base::slots_;
+
+ public:
+  using device_type = Device;
+
+  /// An empty lease.
+  host_batch() = default;
+  /// A lease of `slot`, which holds the batch; `guard` is what a checked build knows of it.
+  host_batch(std::shared_ptr<slots_type> slots, std::uint32_t slot, const batch_info& info,
+             detail::lease_guard guard) noexcept
+      : base(std::move(slots), slot, info, std::move(guard)) {
+    slots_->note_lease();
+  }
+  /// A lease of `slot`, which holds the batch. In a checked build it may throw std::bad_alloc, and the
+  /// slot stays the caller's.
+  host_batch(std::shared_ptr<slots_type> slots, std::uint32_t slot,
+             const batch_info& info) noexcept(!detail::checked)
+      : host_batch(std::move(slots), slot, info, detail::lease_guard{info.epoch, info.index}) {}
+  host_batch(host_batch&&) noexcept = default;
+  /// A copy, as `auto batch` in a loop makes one, does not compile, and says why.
+  template <std::same_as<host_batch> Lease>
+  host_batch(Lease&) {  // NOLINT: implicit, as a copy is
+    detail::refuse_copy_of_lease<Lease>();
+  }
+  host_batch& operator=(host_batch&& other) noexcept {
+    if (this != &other) {
+      release();
+      base::operator=(std::move(other));
+    }
+    return *this;
+  }
+  ~host_batch() { release(); }
+
+  /// Whether the memory is page-locked.
+  [[nodiscard]] bool pinned() const noexcept {
+    base::use();
+    return slots_->pinned();
+  }
+
+  /// Gives the slot back as soon as `stream` has done what it was given so far: for a copy out of the
+  /// slot that is still under way. The lease is empty then. Throws what the device throws.
+  void release_after(typename Device::stream_ref stream) {
+    base::use();
+    guard_.end();
+    const auto slots = std::move(slots_);
+    slots->note_release();
+    slots->give_back_after(slot_, stream);
+  }
+  /// As `release_after`, and returns the record that was made, or null; see
+  /// `host_slots::give_back_marked`.
+  [[nodiscard]] auto release_marked(typename Device::stream_ref stream) {
+    base::use();
+    guard_.end();
+    const auto slots = std::move(slots_);
+    slots->note_release();
+    return slots->give_back_marked(slot_, stream);
+  }
+
+ private:
+  void release() noexcept {
+    if (slots_ == nullptr) return;
+    guard_.end();
+    slots_->note_release();
+    slots_->give_back(slot_);
+    slots_.reset();
+  }
+};
+
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock
