@@ -103,6 +103,15 @@ int driver_primary_release(int device) {
   return given(call, call.early());
 }
 
+int driver_primary_state(int device, unsigned* flags, int* active) {
+  const api_call call{"cuDevicePrimaryCtxGetState", needs::nothing};
+  if (call.failed()) return given(call, call.early());
+  if (!is_device(call, device)) return given(call, cudaErrorInvalidDevice);
+  *flags = 0;
+  *active = call.now().primary(device).exists() ? 1 : 0;
+  return 0;
+}
+
 int driver_get_device(int* device) {
   const api_call call{"cuCtxGetDevice", needs::nothing};
   if (call.failed()) return given(call, call.early());
@@ -151,10 +160,11 @@ cudaError_t entry_point_of(const char* name, const char* symbol, void** function
   if (version > static_cast<unsigned>(call.now().how.driver_version)) {
     return call.done(cudaErrorInvalidValue);
   }
-  const std::array<entry_point, 7> known{{
+  const std::array<entry_point, 8> known{{
       {"cuDeviceGet", reinterpret_cast<void*>(&driver_device_get), 2000},
       {"cuDevicePrimaryCtxRetain", reinterpret_cast<void*>(&driver_primary_retain), 7000},
       {"cuDevicePrimaryCtxRelease", reinterpret_cast<void*>(&driver_primary_release), 11000},
+      {"cuDevicePrimaryCtxGetState", reinterpret_cast<void*>(&driver_primary_state), 7000},
       {"cuCtxGetDevice", reinterpret_cast<void*>(&driver_get_device), 2000},
       {"cuCtxPushCurrent", reinterpret_cast<void*>(&driver_push), 4000},
       {"cuStreamGetCtx", reinterpret_cast<void*>(&driver_context_of), 9020},
