@@ -29,8 +29,8 @@ inline namespace PENSTOCK_ABI {
 /// the default stream; the library's own streams do not wait for it.
 ///
 /// A thread that works with a device other than 0 makes it its own first (`make_current`, or
-/// `cudaSetDevice`). On one that never chose a device each call here makes the device current and takes
-/// that back: some microseconds a batch.
+/// `cudaSetDevice`). On a thread that never chose a device each call here makes the device current and
+/// takes that back: by a guess some microseconds a batch.
 class cuda_device {
  public:
   using stream_type = cuda_stream;
