@@ -226,7 +226,7 @@ TEST_CASE("a scope leaves the thread's device as it was, whatever happened in it
   }
   SECTION("where the driver refuses: it throws, and the device is the old one") {
     for (const char* name :
-         {"cuDeviceGet", "cudaInitDevice", "cuDevicePrimaryCtxRetain", "cuCtxPushCurrent"}) {
+         {"cuCtxGetDevice", "cudaInitDevice", "cuDevicePrimaryCtxRetain", "cuCtxPushCurrent"}) {
       INFO(name);
       fake_cuda::reset({.devices = 3});
       { const auto first = one.enter_scope(); }  // finds the driver's functions

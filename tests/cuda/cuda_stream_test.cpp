@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <cstddef>
 #include <memory>
+#include <thread>
 #include <type_traits>
 #include <utility>
 
-#include <penstock/cuda/cuda_device.hpp>
+#include <penstock/cuda.hpp>
 
 #include "fake_cuda/fake_cuda.hpp"
 #include "support/catch.hpp"
@@ -106,6 +107,50 @@ TEST_CASE("a driver that is older than the toolkit tells the device of a stream 
     CHECK_THROWS_AS(ps::cuda_device{0}.require_usable(stream), ps::stream_of_another_device);
     CHECK_NOTHROW(ps::cuda_device{1}.require_usable(stream));
     CHECK(cudaPeekAtLastError() == cudaSuccess);
+  }
+  CHECK(fake_cuda::expect_clean());
+}
+
+TEST_CASE("a stream tells its device and waits for its work, whatever the thread's device is",
+          "[cuda]") {
+  const int driver = GENERATE(12040, 13000);
+  fake_cuda::reset({.devices = 3, .driver_version = driver});
+  {
+    const ps::cuda_stream stream{1};
+    std::thread{[&] {
+      CHECK(stream.device() == ps::cuda_device{1});
+      CHECK(stream.is_complete());
+      bool is_done = false;
+      {
+        const auto current = ps::cuda_device{1}.enter_scope();
+        fake_cuda::launch(stream.get(), [&] { is_done = true; });
+      }
+      CHECK_FALSE(stream.is_complete());
+      CHECK(cudaPeekAtLastError() == cudaSuccess);
+      stream.synchronize();
+      CHECK(is_done);
+      CHECK(stream.is_complete());
+    }}.join();
+    CHECK(fake_cuda::contexts(0) == 0);
+    const auto current = ps::cuda_device{2}.enter_scope();
+    CHECK(ps::cuda_stream_ref{stream}.device().ordinal() == 1);
+    CHECK(ps::cuda_stream_ref{cudaStreamLegacy}.device().ordinal() == 2);
+  }
+  CHECK(fake_cuda::contexts(0) == 0);
+  CHECK(fake_cuda::expect_clean());
+}
+
+TEST_CASE("a stream that is captured is not waited for, and its capture goes on", "[cuda]") {
+  fake_cuda::reset();
+  {
+    const ps::cuda_stream stream{0};
+    REQUIRE(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeGlobal) == cudaSuccess);
+    CHECK_THROWS_AS(stream.synchronize(), ps::capture_in_progress);
+    CHECK_THROWS_AS(stream.is_complete(), ps::capture_in_progress);
+    CHECK(stream.device().ordinal() == 0);
+    cudaGraph_t graph = nullptr;
+    CHECK(cudaStreamEndCapture(stream.get(), &graph) == cudaSuccess);
+    const auto owned = ps::cuda_graph::from_native_handle(graph);
   }
   CHECK(fake_cuda::expect_clean());
 }

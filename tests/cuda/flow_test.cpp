@@ -134,5 +134,5 @@ TEST_CASE("a transform costs the consumer's thread three calls more, besides its
   CHECK(calls["cudaStreamWaitEvent"] == Approx(4).margin(0.2));
   CHECK(calls["cudaEventRecord"] == Approx(3).margin(0.1));
   CHECK(calls["cudaStreamIsCapturing"] == Approx(2).margin(0.1));
-  CHECK(calls["cudaGetDevice"] == Approx(1).margin(0.05));
+  CHECK(calls["cuCtxGetDevice"] == Approx(1).margin(0.05));
 }

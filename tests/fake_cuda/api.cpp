@@ -138,6 +138,7 @@ const char* cudaGetErrorName(cudaError_t code) {
     PENSTOCK_NAME(cudaErrorCallRequiresNewerDriver);
     PENSTOCK_NAME(cudaErrorNoDevice);
     PENSTOCK_NAME(cudaErrorInvalidDevice);
+    PENSTOCK_NAME(cudaErrorDeviceUninitialized);
     PENSTOCK_NAME(cudaErrorInvalidResourceHandle);
     PENSTOCK_NAME(cudaErrorIllegalState);
     PENSTOCK_NAME(cudaErrorNotReady);

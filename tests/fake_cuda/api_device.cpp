@@ -55,7 +55,7 @@ namespace {
 
 // ---- the driver's functions. Their results are numbers that mean what the runtime's mean.
 
-constexpr int invalid_context = 201;  // CUDA_ERROR_INVALID_CONTEXT
+constexpr int invalid_context = cudaErrorDeviceUninitialized;  // CUDA_ERROR_INVALID_CONTEXT
 
 bool is_device(const api_call& call, int device) {
   return device >= 0 && device < call.now().how.devices;
@@ -103,6 +103,15 @@ int driver_primary_release(int device) {
   return given(call, call.early());
 }
 
+int driver_primary_state(int device, unsigned* flags, int* active) {
+  const api_call call{"cuDevicePrimaryCtxGetState", needs::nothing};
+  if (call.failed()) return given(call, call.early());
+  if (!is_device(call, device)) return given(call, cudaErrorInvalidDevice);
+  *flags = 0;
+  *active = call.now().primary(device).exists() ? 1 : 0;
+  return 0;
+}
+
 int driver_get_device(int* device) {
   const api_call call{"cuCtxGetDevice", needs::nothing};
   if (call.failed()) return given(call, call.early());
@@ -129,6 +138,15 @@ int driver_pop(CUctx_st** context) {
   return given(call, call.early());
 }
 
+int driver_context_of(cudaStream_t stream, CUctx_st** context) {
+  api_call call{"cuStreamGetCtx", needs::nothing};
+  if (call.failed()) return given(call, call.early());
+  const auto of = call.stream(stream);
+  if (of == nullptr) return given(call, cudaErrorInvalidResourceHandle);
+  *context = &call.now().primary(of->device);
+  return 0;
+}
+
 struct entry_point {
   std::string_view name;
   void* function;
@@ -142,12 +160,14 @@ cudaError_t entry_point_of(const char* name, const char* symbol, void** function
   if (version > static_cast<unsigned>(call.now().how.driver_version)) {
     return call.done(cudaErrorInvalidValue);
   }
-  const std::array<entry_point, 6> known{{
+  const std::array<entry_point, 8> known{{
       {"cuDeviceGet", reinterpret_cast<void*>(&driver_device_get), 2000},
       {"cuDevicePrimaryCtxRetain", reinterpret_cast<void*>(&driver_primary_retain), 7000},
       {"cuDevicePrimaryCtxRelease", reinterpret_cast<void*>(&driver_primary_release), 11000},
+      {"cuDevicePrimaryCtxGetState", reinterpret_cast<void*>(&driver_primary_state), 7000},
       {"cuCtxGetDevice", reinterpret_cast<void*>(&driver_get_device), 2000},
       {"cuCtxPushCurrent", reinterpret_cast<void*>(&driver_push), 4000},
+      {"cuStreamGetCtx", reinterpret_cast<void*>(&driver_context_of), 9020},
       {"cuCtxPopCurrent", reinterpret_cast<void*>(&driver_pop), 4000},
   }};
   const auto found =

@@ -30,6 +30,7 @@ int main() {
   FACT(cudaErrorStubLibrary);
   FACT(cudaErrorNoDevice);
   FACT(cudaErrorInvalidDevice);
+  FACT(cudaErrorDeviceUninitialized);
   FACT(cudaErrorECCUncorrectable);
   FACT(cudaErrorNvlinkUncorrectable);
   FACT(cudaErrorInvalidResourceHandle);

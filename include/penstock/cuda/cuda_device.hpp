@@ -29,8 +29,8 @@ inline namespace PENSTOCK_ABI {
 /// the default stream; the library's own streams do not wait for it.
 ///
 /// A thread that works with a device other than 0 makes it its own first (`make_current`, or
-/// `cudaSetDevice`). On one that never chose a device each call here makes the device current and takes
-/// that back: some microseconds a batch.
+/// `cudaSetDevice`). On a thread that never chose a device each call here makes the device current and
+/// takes that back: by a guess some microseconds a batch.
 class cuda_device {
  public:
   using stream_type = cuda_stream;
@@ -71,37 +71,36 @@ class cuda_device {
   /// `unusable_stream` for the per-thread default stream: it is another one on every thread, and a
   /// lease may end on any.
   void require_usable(stream_ref stream) const {
-    if (detail::is_per_thread(stream)) {
+    if (detail::is_per_thread(stream.get())) {
       throw unusable_stream(cudaErrorInvalidResourceHandle, "cudaStreamIsCapturing",
                             "the per-thread default stream can't be fed: it is another stream on "
                             "every thread, so give the feed a stream of its own");
     }
-    const detail::stream_scope current{ordinal_, stream};
-    require_not_captured(stream);
-    const int owner = owner_of(stream);
+    const detail::stream_scope current{ordinal_, stream.get()};
+    detail::require_not_captured(stream.get());
+    const int owner = detail::ordinal_of(stream.get());
     if (owner == ordinal_) return;
     throw stream_of_another_device(
         cudaErrorInvalidResourceHandle, "cudaStreamGetDevice",
-        "the consumer's stream belongs to " +
-            (owner < 0 ? "another device" : "device " + std::to_string(owner)) +
+        "the consumer's stream belongs to device " + std::to_string(owner) +
             ", and the feed to device " + std::to_string(ordinal_) +
             ": give each device a loader, a transfer and a stream of its own");
   }
 
   /// The same for a stream that was usable: throws `capture_in_progress`. Whose it is does not change.
   void require_still_usable(stream_ref stream) const {
-    const detail::stream_scope current{ordinal_, stream};
-    require_not_captured(stream);
+    const detail::stream_scope current{ordinal_, stream.get()};
+    detail::require_not_captured(stream.get());
   }
 
   void record(event_type& event, stream_ref stream) const {
-    const detail::stream_scope current{ordinal_, stream};
+    const detail::stream_scope current{ordinal_, stream.get()};
     detail::cuda_call("cudaEventRecord",
                       [&] { return cudaEventRecord(event.get(), stream.get()); });
   }
 
   void wait(stream_ref stream, const event_type& event) const {
-    const detail::stream_scope current{ordinal_, stream};
+    const detail::stream_scope current{ordinal_, stream.get()};
     detail::cuda_call("cudaStreamWaitEvent",
                       [&] { return cudaStreamWaitEvent(stream.get(), event.get(), 0); });
   }
@@ -113,13 +112,10 @@ class cuda_device {
     detail::cuda_wait("cudaEventSynchronize", [&] { return cudaEventSynchronize(event.get()); });
   }
 
-  /// Blocks until all work of the stream is done. Throws `cuda_context_lost` when a kernel faulted,
-  /// `capture_in_progress` for a stream that is being captured, whose capture goes on.
+  /// As `stream.synchronize()`; the default stream is that of this device.
   void synchronize(stream_ref stream) const {
-    const detail::stream_scope current{ordinal_, stream};
-    require_not_captured(stream);
-    const detail::scoped_relaxed_capture relaxed;
-    detail::cuda_wait("cudaStreamSynchronize", [&] { return cudaStreamSynchronize(stream.get()); });
+    const detail::stream_scope current{ordinal_, stream.get()};
+    stream.synchronize();
   }
 
   [[nodiscard]] bool is_complete(const event_type& event) const {
@@ -136,7 +132,7 @@ class cuda_device {
   /// Copies `bytes` bytes in stream order, in the direction that the addresses tell. Both ranges must
   /// stay alive until the stream is past it. From or to pageable memory the call is synchronous.
   void copy_async(void* to, const void* from, std::size_t bytes, stream_ref stream) const {
-    const detail::stream_scope current{ordinal_, stream};
+    const detail::stream_scope current{ordinal_, stream.get()};
     detail::cuda_call("cudaMemcpyAsync", [&] {
       return cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream.get());
     });
@@ -207,39 +203,6 @@ class cuda_device {
   }
 
  private:
-  /// The ordinal of the stream's device; -1 for another one than this, where the driver does not tell.
-  [[nodiscard]] int owner_of(stream_ref stream) const {
-#if CUDART_VERSION >= 12080
-    int owner = ordinal_;
-    detail::require_nothing_pending("cudaStreamGetDevice");
-    const cudaError_t told =
-        detail::cuda_try([&] { return cudaStreamGetDevice(stream.get(), &owner); });
-    if (told == cudaSuccess) return owner;
-    // The driver may be older than the toolkit, by the rules of minor version compatibility.
-    if (told != cudaErrorCallRequiresNewerDriver) {
-      detail::throw_cuda_error(told, "cudaStreamGetDevice");
-    }
-#endif
-    // An event can be recorded only on a stream of its own device.
-    const cuda_event probe{ordinal_, event_wait::by_streams};
-    detail::require_nothing_pending("cudaEventRecord");
-    const cudaError_t code =
-        detail::cuda_try([&] { return cudaEventRecord(probe.get(), stream.get()); });
-    if (code == cudaErrorInvalidResourceHandle) return -1;
-    if (code != cudaSuccess) detail::throw_cuda_error(code, "cudaEventRecord");
-    return ordinal_;
-  }
-
-  static void require_not_captured(stream_ref stream) {
-    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-    const cudaError_t code =
-        detail::cuda_try([&] { return cudaStreamIsCapturing(stream.get(), &status); });
-    if (code != cudaSuccess) detail::throw_cuda_error(code, "cudaStreamIsCapturing");
-    if (status != cudaStreamCaptureStatusNone) {
-      detail::throw_cuda_error(cudaErrorStreamCaptureUnsupported, "cudaStreamIsCapturing");
-    }
-  }
-
   /// What stands in the message when memory is out.
   [[nodiscard]] std::string room() const {
     std::size_t free = 0;
@@ -255,6 +218,12 @@ class cuda_device {
 };
 
 static_assert(device<cuda_device>);
+
+inline cuda_device cuda_stream_ref::device() const {
+  const detail::stream_scope current{handle_};
+  return cuda_device{detail::ordinal_of(handle_)};
+}
+inline cuda_device cuda_stream::device() const { return cuda_stream_ref{*this}.device(); }
 
 }  // namespace PENSTOCK_ABI
 }  // namespace penstock

@@ -69,7 +69,7 @@ class cuda_graph_exec : public detail::unique_handle<detail::graph_exec_handle> 
   /// Queues the graph's work in `stream`; the default stream is that of the graph's device. Blocks
   /// nothing. Throws what `cuda_error` and its children say.
   void launch(cuda_stream_ref stream) const {
-    const detail::stream_scope current{ordinal(), stream};
+    const detail::stream_scope current{ordinal(), stream.get()};
     detail::cuda_call("cudaGraphLaunch", [&] { return cudaGraphLaunch(get(), stream.get()); });
   }
 

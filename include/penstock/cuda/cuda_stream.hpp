@@ -9,10 +9,13 @@
 
 #include <penstock/cuda/detail/cuda_call.hpp>
 #include <penstock/cuda/detail/cuda_context.hpp>
+#include <penstock/cuda/detail/stream_scope.hpp>
 #include <penstock/cuda/detail/unique_handle.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
+
+class cuda_device;
 
 /// Refers to a CUDA stream of anyone's, and owns nothing: the stream must outlive its use. Comes from a
 /// `cudaStream_t`, and from whatever has a `get()` that gives one, implicitly; not from a number or
@@ -35,6 +38,31 @@ class cuda_stream_ref {
 
   /// The native handle.
   [[nodiscard]] cudaStream_t get() const noexcept { return handle_; }
+  /// The stream's device; that of the calling thread for a default stream. Needs `cuda_device.hpp`.
+  /// Throws what `cuda_error` and its children say.
+  [[nodiscard]] cuda_device device() const;
+
+  /// Blocks until all that the stream has been given is done. Throws `cuda_context_lost` when a kernel
+  /// faulted, `capture_in_progress` for a stream that is being captured, whose capture goes on.
+  void synchronize() const {
+    const detail::stream_scope current{handle_};
+    detail::require_not_captured(handle_);
+    const detail::scoped_relaxed_capture relaxed;
+    detail::cuda_wait("cudaStreamSynchronize", [&] { return cudaStreamSynchronize(handle_); });
+  }
+
+  /// Whether all that the stream has been given is done. Does not block. Throws as `synchronize`.
+  [[nodiscard]] bool is_complete() const {
+    const detail::stream_scope current{handle_};
+    detail::require_not_captured(handle_);
+    const detail::scoped_relaxed_capture relaxed;
+    detail::require_nothing_pending("cudaStreamQuery");
+    const cudaError_t code = detail::cuda_try([&] { return cudaStreamQuery(handle_); });
+    if (code == cudaErrorNotReady) return false;
+    if (code != cudaSuccess) detail::throw_cuda_error(code, "cudaStreamQuery");
+    return true;
+  }
+
   friend bool operator==(cuda_stream_ref, cuda_stream_ref) noexcept = default;
 
  private:
@@ -66,6 +94,11 @@ class cuda_stream : public detail::unique_handle<detail::stream_handle> {
   }
   static cuda_stream from_native_handle(int) = delete;
   static cuda_stream from_native_handle(std::nullptr_t) = delete;
+
+  /// As the functions of `cuda_stream_ref`.
+  [[nodiscard]] cuda_device device() const;
+  void synchronize() const { cuda_stream_ref{*this}.synchronize(); }
+  [[nodiscard]] bool is_complete() const { return cuda_stream_ref{*this}.is_complete(); }
 
  private:
   cuda_stream(cudaStream_t handle, int ordinal) noexcept : unique_handle(handle, ordinal) {}

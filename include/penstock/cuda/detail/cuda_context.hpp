@@ -23,6 +23,7 @@ struct cuda_driver {
   int (*release)(int device) = nullptr;
   int (*push)(CUctx_st* context) = nullptr;
   int (*pop)(CUctx_st** context) = nullptr;
+  int (*context_of)(cudaStream_t stream, CUctx_st** context) = nullptr;
 
   /// Throws what `cuda_error` and its children say; asks anew the next time then.
   [[nodiscard]] static const cuda_driver& get() {
@@ -39,6 +40,7 @@ struct cuda_driver {
     find(all.release, "cuDevicePrimaryCtxRelease");
     find(all.push, "cuCtxPushCurrent");
     find(all.pop, "cuCtxPopCurrent");
+    find(all.context_of, "cuStreamGetCtx");
     return all;
   }
 
@@ -82,7 +84,8 @@ class context_push {
     const cuda_driver& driver = cuda_driver::get();
     const int device = handle_of(driver, ordinal);
     int current = 0;
-    if (driver.current_device(&current) != 0 || current != device) push(driver, ordinal, device);
+    const bool has_one = has_context(driver, current);
+    if (!has_one || current != device) push(driver, ordinal, device);
   }
 
   /// Gives a thread that has no context that of this device: else the next call of the runtime would
@@ -93,10 +96,26 @@ class context_push {
     try {
       const cuda_driver& driver = cuda_driver::get();
       int current = 0;
-      if (driver.current_device(&current) == 0) return;
-      push(driver, ordinal, handle_of(driver, ordinal));
+      if (!has_context(driver, current)) push(driver, ordinal, handle_of(driver, ordinal));
     } catch (...) {
     }
+  }
+
+  /// The same with the context of a stream, which is none of the default streams.
+  void require_one_of(cudaStream_t stream) noexcept {
+    try {
+      const cuda_driver& driver = cuda_driver::get();
+      int current = 0;
+      if (!has_context(driver, current)) push_of(driver, stream);
+    } catch (...) {
+    }
+  }
+
+  /// Makes the context of a stream current, which is none of the default streams. Once at most. Throws
+  /// what `cuda_error` and its children say.
+  void make_current_of(cudaStream_t stream) {
+    require_nothing_pending("cuStreamGetCtx");
+    push_of(cuda_driver::get(), stream);
   }
 
  private:
@@ -104,10 +123,26 @@ class context_push {
     if (result != 0) throw_cuda_error(static_cast<cudaError_t>(result), site);
   }
 
+  /// Whether the calling thread has a context, and if so of which device.
+  [[nodiscard]] static bool has_context(const cuda_driver& driver, int& device) {
+    const int result = driver.current_device(&device);
+    if (result == cudaErrorDeviceUninitialized || result == cudaErrorInitializationError) {
+      return false;  // there is none; or nobody in the process has used CUDA yet
+    }
+    require(result, "cuCtxGetDevice");
+    return true;
+  }
+
   [[nodiscard]] static int handle_of(const cuda_driver& driver, int ordinal) {
-    int device = 0;
-    require(driver.device_get(&device, ordinal), "cuDeviceGet");
-    return device;
+    thread_local int known = -1;  // for good: a device keeps its handle
+    thread_local int handle = 0;
+    if (known != ordinal) {
+      int device = 0;
+      require(driver.device_get(&device, ordinal), "cuDeviceGet");
+      known = ordinal;
+      handle = device;
+    }
+    return handle;
   }
 
   void push(const cuda_driver& driver, int ordinal, int device) {
@@ -120,6 +155,13 @@ class context_push {
     const int pushed = driver.push(context);
     static_cast<void>(driver.release(device));  // retained for the handle's sake alone
     require(pushed, "cuCtxPushCurrent");
+    pop_ = driver.pop;
+  }
+
+  void push_of(const cuda_driver& driver, cudaStream_t stream) {
+    CUctx_st* context = nullptr;
+    require(driver.context_of(stream, &context), "cuStreamGetCtx");
+    require(driver.push(context), "cuCtxPushCurrent");
     pop_ = driver.pop;
   }
 
