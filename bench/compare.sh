@@ -1,22 +1,28 @@
 #!/usr/bin/env bash
-# Loaders and training side by side in one run on the same data: ours, PyTorch's DataLoader, libtorch's
-# torch::data, SPDL, NVIDIA DALI's CPU pipeline. CPU time, memory and the time to the first batch beside speed.
+# Loaders and training side by side in one run on the same data: ours, PyTorch's DataLoader,
+# libtorch's torch::data, SPDL, NVIDIA DALI's CPU pipeline. CPU time, memory and the time to the
+# first batch beside speed.
 #
-#   bash bench/compare.sh                  installs and builds what is missing, then three rounds: minutes
-#   bash bench/compare.sh --rounds N       every row once a round, one after the other; medians are kept
+#   bash bench/compare.sh                  installs and builds what is missing, then three rounds:
+# minutes
+#   bash bench/compare.sh --rounds N       every row once a round, one after the other; medians are
+# kept
 #   bash bench/compare.sh --only NAME      this side only; may be given again:
 #                                          penstock, pytorch, libtorch, spdl, dali
-#   bash bench/compare.sh --skip-install   takes what is installed, asks no package index for anything
-#   bash bench/compare.sh --data DIR       MNIST's files, plain or .gz; default $MNIST_DIR, else drawn digits
-#   bash bench/compare.sh --json FILE      default build/compare/results.json; bench/compare/README.md says
+#   bash bench/compare.sh --skip-install   takes what is installed, asks no package index for
+# anything
+#   bash bench/compare.sh --data DIR       MNIST's files, plain or .gz; default $MNIST_DIR, else
+# drawn digits
+#   bash bench/compare.sh --json FILE      default build/compare/results.json;
+# bench/compare/README.md says
 #                                          what is in it, and what each row does
 #
-# The peers' packages go into a virtual environment, build/compare/venv: some 8 GiB where PyTorch comes with
-# its CUDA libraries, which nothing here uses. What is installed is not installed again. What can't be had is
-# left out by name, with the reason, and is no failure.
+# The peers' packages go into a virtual environment, build/compare/venv: some 8 GiB where PyTorch
+# comes with its CUDA libraries, which nothing here uses. What is installed is not installed again.
+# What can't be had is left out by name, with the reason, and is no failure.
 #
-# Exit status: 0; 1 if a side that is there failed or read other data than the rest; 2 for bad arguments.
-# Environment: CXX the compiler, PENSTOCK_JOBS jobs at once, MNIST_DIR.
+# Exit status: 0; 1 if a side that is there failed or read other data than the rest; 2 for bad
+# arguments. Environment: CXX the compiler, PENSTOCK_JOBS jobs at once, MNIST_DIR.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 # shellcheck source=cmake/setup.sh
@@ -121,7 +127,8 @@ if wanted penstock; then
   fi
 fi
 
-# ---- the data: the same files for all ----------------------------------------------------------------
+# ---- the data: the same files for all
+# ----------------------------------------------------------------
 
 drawn=false
 if [ -z "$data" ]; then
@@ -133,11 +140,13 @@ fi
 data_name=$(python3 "$here/digits.py" "$data" "$work/data")
 if $drawn; then data_name="drawn digits"; fi
 
-# ---- the peers ---------------------------------------------------------------------------------------
+# ---- the peers
+# ---------------------------------------------------------------------------------------
 
 has_module() { "$venv/bin/python" -c "import $1" >"$work/log/$1.log" 2>&1; }
 
-# get NAME MODULE GIB PACKAGE...: makes `import MODULE` work in the virtual environment, or says why not.
+# get NAME MODULE GIB PACKAGE...: makes `import MODULE` work in the virtual environment, or says why
+# not.
 get() {
   local name=$1 module=$2 gib=$3 free
   shift 3
@@ -203,7 +212,8 @@ fi
 if wanted spdl && get spdl spdl.pipeline 2 spdl numpy; then python_side spdl; fi
 if wanted dali && get dali nvidia.dali 4 nvidia-dali-cuda120 numpy; then python_side dali; fi
 
-# ---- measure -----------------------------------------------------------------------------------------
+# ---- measure
+# -----------------------------------------------------------------------------------------
 
 [ ${#sides[@]} -gt 0 ] || penstock_die "nothing is left to measure"
 penstock_say "measuring: $rounds rounds"

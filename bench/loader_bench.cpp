@@ -9,8 +9,8 @@
 // float, byte: 60,000 samples of 28 x 28 bytes and a label, as MNIST has, shuffled, batches of 64,
 // made into floats or copied as they are. Then samples of one field of 4 to 65,536 bytes, 60,000 of
 // them or 256 MiB, in batches of 16 to 256. sampler is the order's part of all that, alone, for
-// batches of 64. cancel is the time from a request on loader_options::stop until the consumer has its
-// exception and every worker has ended, in the middle of an epoch of the first kind.
+// batches of 64. cancel is the time from a request on loader_options::stop until the consumer has
+// its exception and every worker has ended, in the middle of an epoch of the first kind.
 
 #include <benchmark/benchmark.h>
 

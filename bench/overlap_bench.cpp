@@ -1,18 +1,18 @@
-// How much of load, copy and compute runs at the same time: a batch's time in the whole flow (a loader,
-// a transfer and a step on a stream of the CPU device) over the bound max(load / workers, copy, compute),
-// for every ratio of the three costs from 1:10:1 to 10:1:10; and with a transform on the device, which
-// counts as a stage of its own, for every ratio of copy and transform.
+// How much of load, copy and compute runs at the same time: a batch's time in the whole flow (a
+// loader, a transfer and a step on a stream of the CPU device) over the bound max(load / workers,
+// copy, compute), for every ratio of the three costs from 1:10:1 to 10:1:10; and with a transform
+// on the device, which counts as a stage of its own, for every ratio of copy and transform.
 //
 //   build/bench/bench/penstock_overlap_bench [--json FILE]
 //
-// The stages wait and do not burn, so two cores are enough to see five threads overlap. The copy is the
-// CPU device's own, with bandwidth and latency set; load and step are timed waits. A timed wait comes
-// back late, by as much as the machine likes, and the next one is shorter by that: a stage holds its
-// thread for n * cost in n batches, never less, and whatever the flow itself loses shows.
+// The stages wait and do not burn, so two cores are enough to see five threads overlap. The copy is
+// the CPU device's own, with bandwidth and latency set; load and step are timed waits. A timed wait
+// comes back late, by as much as the machine likes, and the next one is shorter by that: a stage
+// holds its thread for n * cost in n batches, never less, and whatever the flow itself loses shows.
 //
-// `wait_alone` is the floor: nothing but the waits of the slowest stage. `plain_wait_alone` is the same
-// without making up for late returns: how late this machine's timers are. The counters of a `flow` row
-// are the point of the grid in microseconds, with the serial loop measured beside it.
+// `wait_alone` is the floor: nothing but the waits of the slowest stage. `plain_wait_alone` is the
+// same without making up for late returns: how late this machine's timers are. The counters of a
+// `flow` row are the point of the grid in microseconds, with the serial loop measured beside it.
 
 #include <benchmark/benchmark.h>
 #include <sys/prctl.h>

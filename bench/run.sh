@@ -1,21 +1,22 @@
 #!/usr/bin/env bash
-# Installs what is missing (Debian), builds and runs every benchmark, and keeps what they found in one
-# file, with a table and plots beside it.
+# Installs what is missing (Debian), builds and runs every benchmark, and keeps what they found in
+# one file, with a table and plots beside it.
 #
 #   bash bench/run.sh                      all but compare; some ten minutes on two cores
 #   bash bench/run.sh --only NAME          this program only; may be given again
 #   bash bench/run.sh --compare            also the loaders of PyTorch and others: downloads them
 #   bash bench/run.sh --out DIR            results go there instead of bench/results
 #
-# Names: batch_queue_bench and so on, one for each bench/*_bench.cpp; instructions, compile_cost, mlp,
-# mlp_augment, compare. Writes DIR/<date>-<cpu>-<commit>.json, .md and .*.svg: see bench/README.md.
+# Names: batch_queue_bench and so on, one for each bench/*_bench.cpp; instructions, compile_cost,
+# mlp, mlp_augment, compare. Writes DIR/<date>-<cpu>-<commit>.json, .md and .*.svg: see
+# bench/README.md.
 #
-# A program that fails stands in the results, and the next one runs. Exit status: 0 if none failed, 1 if
-# one did, 2 for bad arguments. What is left out (no valgrind, say) is no failure.
+# A program that fails stands in the results, and the next one runs. Exit status: 0 if none failed,
+# 1 if one did, 2 for bad arguments. What is left out (no valgrind, say) is no failure.
 #
-# Environment: CXX the compiler; PENSTOCK_JOBS jobs at once; MNIST_DIR the folder of the MNIST files;
-# PENSTOCK_COMMIT what to call the sources where there is no git; PENSTOCK_BENCH_SECONDS the limit of each
-# program (900; the first run of compare, which installs, wants 1500).
+# Environment: CXX the compiler; PENSTOCK_JOBS jobs at once; MNIST_DIR the folder of the MNIST
+# files; PENSTOCK_COMMIT what to call the sources where there is no git; PENSTOCK_BENCH_SECONDS the
+# limit of each program (900; the first run of compare, which installs, wants 1500).
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 # shellcheck source=cmake/setup.sh
@@ -102,8 +103,8 @@ step() {
   note "$name" "${ended//$'\t'/ }" $((SECONDS - start)) "${*//$root\//}"
 }
 
-# build PRESET FOLDER TARGET...: fails as a step of its own, so that what did build still runs. Programs of
-# an earlier build go first: they would be measured for these sources.
+# build PRESET FOLDER TARGET...: fails as a step of its own, so that what did build still runs.
+# Programs of an earlier build go first: they would be measured for these sources.
 build() {
   local preset=$1 folder=build/$1/$2 start=$SECONDS
   shift 2
@@ -118,7 +119,8 @@ build() {
   penstock_say "building $* failed; what did build is run"
 }
 
-# ---- build all before anything is measured -----------------------------------------------------------
+# ---- build all before anything is measured
+# -----------------------------------------------------------
 
 run=()
 for name in "${benches[@]}"; do
@@ -133,7 +135,8 @@ parts=()
 [ ${#run[@]} -eq 0 ] || build bench bench "${run[@]/#/penstock_}"
 ! $mlp || build examples examples/mlp penstock_mlp
 
-# ---- measure, one program at a time ------------------------------------------------------------------
+# ---- measure, one program at a time
+# ------------------------------------------------------------------
 
 for name in "${run[@]}"; do step "$name" "build/bench/bench/penstock_$name" --json JSON; done
 mlp_command=(build/examples/examples/mlp/penstock_mlp --device host --repeat 7 --json JSON)
@@ -143,7 +146,8 @@ if wanted instructions; then step instructions bash bench/instructions.sh --json
 if wanted compile_cost; then step compile_cost python3 bench/compile_cost.py --json JSON; fi
 if wanted compare; then step compare bash bench/compare.sh --json JSON; fi
 
-# ---- one file out of all ------------------------------------------------------------------------------
+# ---- one file out of all
+# ------------------------------------------------------------------------------
 
 commit=${PENSTOCK_COMMIT:-$(git rev-parse --short=10 HEAD 2>/dev/null || echo unknown)}
 dirty=null

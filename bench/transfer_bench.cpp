@@ -1,5 +1,6 @@
-// What the transfer adds to a copy, on the CPU device, for batches from 64 bytes to 64 MiB and 1 to 4
-// device slots. Nothing is read and nothing is computed: all that is left is copying and handing over.
+// What the transfer adds to a copy, on the CPU device, for batches from 64 bytes to 64 MiB and 1 to
+// 4 device slots. Nothing is read and nothing is computed: all that is left is copying and handing
+// over.
 //
 //   build/bench/bench/penstock_transfer_bench [--json FILE]
 //
@@ -11,10 +12,11 @@
 //   loader          a loader alone, one worker, of a dataset that has nothing to do
 //   loader_feed     a transfer of that loader
 //
-// The consumer is the calling thread, and waits for each batch's copy. `bytes` are those of a batch, which
-// is one sample. Up to 64 KiB the CPU device copies on the thread that asks, so the feed stands beside
-// `memcpy` there, and beyond beside `copying_thread`. The counter `consumer_ns` is the processor time of
-// the consumer's thread for each batch; at 64 bytes it is what the calls cost.
+// The consumer is the calling thread, and waits for each batch's copy. `bytes` are those of a
+// batch, which is one sample. Up to 64 KiB the CPU device copies on the thread that asks, so the
+// feed stands beside `memcpy` there, and beyond beside `copying_thread`. The counter `consumer_ns`
+// is the processor time of the consumer's thread for each batch; at 64 bytes it is what the calls
+// cost.
 
 #include <benchmark/benchmark.h>
 #include <time.h>
@@ -132,8 +134,8 @@ double thread_nanoseconds() {
   return static_cast<double>(now.tv_sec) * 1e9 + static_cast<double>(now.tv_nsec);
 }
 
-/// Times `next_batch()` once for each iteration. The first batch comes before the clock starts, and the
-/// flow is never drained: as many copies are under way at the end as were at the begin.
+/// Times `next_batch()` once for each iteration. The first batch comes before the clock starts, and
+/// the flow is never drained: as many copies are under way at the end as were at the begin.
 template <class NextBatch>
 void measure(benchmark::State& state, std::size_t bytes, NextBatch next_batch) {
   next_batch();

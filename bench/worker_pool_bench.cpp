@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: BSL-1.0
-// What it costs to hand work to a worker_pool: ranges of indices and tasks, by the parts that a loader
-// hands its own work out with.
+// What it costs to hand work to a worker_pool: ranges of indices and tasks, by the parts that a
+// loader hands its own work out with.
 //
 //   build/bench/bench/penstock_worker_pool_bench
 //   ... --benchmark_filter=range             the loops over indices alone
 //
 // range: one iteration is a loop over `pieces` indices, piece by piece, which the calling thread
 // shares with threads - 1 others; `steps` is how long a piece computes, 0: it only returns. Ours: a
-// claim_cursor (range/cursor), where a loader also counts each piece down, as several batches are on
-// their way at once (range/cursor_countdown). Peers: oneTBB's parallel_for with a grain of one piece,
-// with simple_partitioner, which hands out every piece as well, and with auto_partitioner, which hands
-// out as few chunks as it can. Floors: the loop on one thread, and a bare fetch_add, by one thread
-// and by several on the same word.
+// claim_cursor (range/cursor), where a loader also counts each piece down, as several batches are
+// on their way at once (range/cursor_countdown). Peers: oneTBB's parallel_for with a grain of one
+// piece, with simple_partitioner, which hands out every piece as well, and with auto_partitioner,
+// which hands out as few chunks as it can. Floors: the loop on one thread, and a bare fetch_add, by
+// one thread and by several on the same word.
 //
 // tasks: one iteration posts `tasks` tasks, which do nothing, and waits for all; who waits helps.
 // Ours: a batch_queue of a function pointer and a context (tasks/batch_queue). Peers: oneTBB's
-// task_group, a deque of std::function under a mutex and condition variable, std::async, a std::thread
-// for each task. Floor: the loop that calls them.
+// task_group, a deque of std::function under a mutex and condition variable, std::async, a
+// std::thread for each task. Floor: the loop that calls them.
 //
 // hand_over: one task that must run on another thread, there and back.
 //

@@ -1,5 +1,5 @@
-# Google Benchmark: an installed one, else fetched. Gives benchmark::benchmark_main, or no such target
-# where there is none and FETCHCONTENT_FULLY_DISCONNECTED forbids to fetch it.
+# Google Benchmark: an installed one, else fetched. Gives benchmark::benchmark_main, or no such
+# target where there is none and FETCHCONTENT_FULLY_DISCONNECTED forbids to fetch it.
 find_package(benchmark QUIET)
 if(NOT benchmark_FOUND)
   include(FetchContent)

@@ -1,5 +1,6 @@
-# Catch2 2.13 or 3: an installed one, else fetched. Gives Catch2::Catch2 and catch_discover_tests, and
-# penstock_has_catch2: FALSE where there is none and FETCHCONTENT_FULLY_DISCONNECTED forbids to fetch it.
+# Catch2 2.13 or 3: an installed one, else fetched. Gives Catch2::Catch2 and catch_discover_tests,
+# and penstock_has_catch2: FALSE where there is none and FETCHCONTENT_FULLY_DISCONNECTED forbids to
+# fetch it.
 set(penstock_has_catch2 TRUE)
 find_package(Catch2 QUIET)
 if(NOT Catch2_FOUND)

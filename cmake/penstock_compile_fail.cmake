@@ -1,12 +1,12 @@
 # penstock_compile_fail(<test name> <file>): a CTest test that compiles the file for its syntax
-# alone and passes only when each bad line fails and the first error says what the file expects, a plain
-# text beside the line:
+# alone and passes only when each bad line fails and the first error says what the file expects, a
+# plain text beside the line:
 #   ps::get<"imgae">(batch);  // expected-error: no field of this name
-# A bad line is a whole statement, and is compiled without the others. Without all of them the file must
-# compile, so that no test passes because of a typing error.
+# A bad line is a whole statement, and is compiled without the others. Without all of them the file
+# must compile, so that no test passes because of a typing error.
 #
-# penstock_compile_refused(<test name> <text> <option>...): options of the compiler with which nothing
-# would work: including the library says the text at once, and nothing more.
+# penstock_compile_refused(<test name> <text> <option>...): options of the compiler with which
+# nothing would work: including the library says the text at once, and nothing more.
 #
 # Where g++ and clang++ are both installed, each test runs with either: the other one's is
 # <test name>.other.

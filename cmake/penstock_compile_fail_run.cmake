@@ -16,8 +16,8 @@ endforeach()
 
 # Strings below, no lists: source text and compiler output hold [ ; ] and \.
 
-# require_first_error(<what is compiled> <text> <most errors> <argument>...): the first error, or a note
-# to it, has the text in it.
+# require_first_error(<what is compiled> <text> <most errors> <argument>...): the first error, or a
+# note to it, has the text in it.
 function(require_first_error name text most)
   execute_process(
     COMMAND ${compile} ${ARGN} RESULT_VARIABLE status ERROR_VARIABLE output OUTPUT_VARIABLE output

@@ -1,10 +1,12 @@
-# Turns on CMake's language CUDA where there is nvcc 12.4 or newer, and leaves penstock_has_cuda: TRUE
-# or FALSE. Quietly does nothing else without nvcc. Include it at the highest folder whose targets have
-# .cu files; once more below costs nothing.
+# Turns on CMake's language CUDA where there is nvcc 12.4 or newer, and leaves penstock_has_cuda:
+# TRUE or FALSE. Quietly does nothing else without nvcc. Include it at the highest folder whose
+# targets have .cu files; once more below costs nothing.
 #
 #   PENSTOCK_BUILD_CUDA         OFF: as if there were no nvcc
-#   CMAKE_CUDA_COMPILER         the compiler; else $CUDACXX, nvcc in the PATH, /usr/local/cuda/bin/nvcc
-#   CMAKE_CUDA_ARCHITECTURES    what to compile for; else $CUDAARCHS, $PENSTOCK_CUDA_ARCHITECTURES, the
+#   CMAKE_CUDA_COMPILER         the compiler; else $CUDACXX, nvcc in the PATH,
+# /usr/local/cuda/bin/nvcc
+#   CMAKE_CUDA_ARCHITECTURES    what to compile for; else $CUDAARCHS, $PENSTOCK_CUDA_ARCHITECTURES,
+# the
 #                               GPU of this machine, or all from 7.5 to 9.0 and PTX for later ones
 #
 # Leaves the target penstock_cuda_options for what has .cu files: C++20, our warnings, the shared
@@ -44,8 +46,8 @@ if(PENSTOCK_BUILD_CUDA AND CMAKE_CUDA_COMPILER)
     if(NOT "$ENV{PENSTOCK_CUDA_ARCHITECTURES}" STREQUAL "")
       set(CMAKE_CUDA_ARCHITECTURES "$ENV{PENSTOCK_CUDA_ARCHITECTURES}")
     else()
-      # What this compiler knows, and what this machine has. CMake's own "native" warns and falls back
-      # to one architecture where there is no GPU.
+      # What this compiler knows, and what this machine has. CMake's own "native" warns and falls
+      # back to one architecture where there is no GPU.
       execute_process(
         COMMAND "${CMAKE_CUDA_COMPILER}" --list-gpu-arch
         OUTPUT_VARIABLE known ERROR_QUIET

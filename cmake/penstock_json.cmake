@@ -1,5 +1,5 @@
-# nlohmann-json: an installed one, else fetched. Gives nlohmann_json::nlohmann_json, or no such target
-# where there is none and FETCHCONTENT_FULLY_DISCONNECTED forbids to fetch it.
+# nlohmann-json: an installed one, else fetched. Gives nlohmann_json::nlohmann_json, or no such
+# target where there is none and FETCHCONTENT_FULLY_DISCONNECTED forbids to fetch it.
 find_package(nlohmann_json QUIET)
 if(NOT nlohmann_json_FOUND)
   include(FetchContent)

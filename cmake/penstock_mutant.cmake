@@ -1,6 +1,6 @@
-# penstock_mutant(<target> <header> <text> <instead>): lets <target> compile with a copy of one public
-# header in which every <text> is replaced. For tests that must notice that a line is missing. The
-# text has to be there, so that a mutant can't outlive the line that it leaves out.
+# penstock_mutant(<target> <header> <text> <instead>): lets <target> compile with a copy of one
+# public header in which every <text> is replaced. For tests that must notice that a line is
+# missing. The text has to be there, so that a mutant can't outlive the line that it leaves out.
 function(penstock_mutant target header text instead)
   set(original "${PROJECT_SOURCE_DIR}/include/${header}")
   set(out "${CMAKE_CURRENT_BINARY_DIR}/mutants/${target}")

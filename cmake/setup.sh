@@ -30,8 +30,8 @@ penstock_install() {
     penstock_die "could not install: $*"
 }
 
-# penstock_setup ROOT PART...: installs what building these parts (TESTS, ALL_TESTS, BENCH, EXAMPLES) needs and
-# lacks.
+# penstock_setup ROOT PART...: installs what building these parts (TESTS, ALL_TESTS, BENCH,
+# EXAMPLES) needs and lacks.
 penstock_setup() {
   local root=$1 part probe output missing=() options=()
   shift

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
-// One dataset split in two: the training part gets noise from map with rng, the validation part stays as
-// it is. A line is fitted to the one in five epochs and checked on the other. The noise belongs to
-// (seed, epoch, sample): new in every epoch, and the same for any number of workers.
+// One dataset split in two: the training part gets noise from map with rng, the validation part
+// stays as it is. A line is fitted to the one in five epochs and checked on the other. The noise
+// belongs to (seed, epoch, sample): new in every epoch, and the same for any number of workers.
 #include <penstock/penstock.hpp>
 
 #include <cmath>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
-// The loader without a device: batches in host memory, for a program that has its own way to the GPU or
-// none at all. Shows the options that matter here and what the loader says of the memory it took.
+// The loader without a device: batches in host memory, for a program that has its own way to the
+// GPU or none at all. Shows the options that matter here and what the loader says of the memory it
+// took.
 #include <penstock/penstock.hpp>
 
 #include <cstddef>

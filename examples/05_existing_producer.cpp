@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
-// A producer that exists already, here a camera with two buffers of its own, fed to a device without a
-// loader: it models batch_source, its batches model source_batch, and transfer does the rest.
+// A producer that exists already, here a camera with two buffers of its own, fed to a device
+// without a loader: it models batch_source, its batches model source_batch, and transfer does the
+// rest.
 #include <penstock/penstock.hpp>
 
 #include <iostream>

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
-// Gradient accumulation over four batches whose weights depend on all four: their leases are moved out of
-// the loop, used together and released together. The transfer needs a slot for each batch that is held
-// and some for copies ahead; with too few it says leases_exhausted instead of waiting forever.
+// Gradient accumulation over four batches whose weights depend on all four: their leases are moved
+// out of the loop, used together and released together. The transfer needs a slot for each batch
+// that is held and some for copies ahead; with too few it says leases_exhausted instead of waiting
+// forever.
 #include <penstock/penstock.hpp>
 
 #include <cstddef>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
-// A CUDA kernel that is fed: images travel as bytes, a quarter of what floats take, arrive as floats, and
-// one launch a batch works on them. nvcc compiles it for a GPU; the tests run it without one, on the
-// double of the CUDA runtime in tests/fake_cuda.
+// A CUDA kernel that is fed: images travel as bytes, a quarter of what floats take, arrive as
+// floats, and one launch a batch works on them. nvcc compiles it for a GPU; the tests run it
+// without one, on the double of the CUDA runtime in tests/fake_cuda.
 #include <penstock/cuda.hpp>
 #include <penstock/cuda/on_device.cuh>
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
-// Tensors of libtorch over batches, without a copy: torch::from_blob looks at the batch's own memory.
-// Such a tensor is right as long as the batch is held: until all work on it has run, backward too, which
-// here is the end of the loop's body. Needs libtorch: cmake -DCMAKE_PREFIX_PATH=.../libtorch
+// Tensors of libtorch over batches, without a copy: torch::from_blob looks at the batch's own
+// memory. Such a tensor is right as long as the batch is held: until all work on it has run,
+// backward too, which here is the end of the loop's body. Needs libtorch: cmake
+// -DCMAKE_PREFIX_PATH=.../libtorch
 #include <torch/torch.h>
 
 #include <penstock/penstock.hpp>

@@ -3,9 +3,10 @@
 #
 #   bash examples/get_mnist.sh [--fashion] DIR      then: MNIST_DIR=DIR bash examples/run.sh
 #
-# Needs curl or wget. Files that are there and right are kept, one that was cut off is gone on with, and
-# a mirror that fails or has another file is followed by the next. Until it is whole and right a file is
-# called .part. Exit status: 0 all four are there, 1 one is not to be had, 2 wrong arguments.
+# Needs curl or wget. Files that are there and right are kept, one that was cut off is gone on with,
+# and a mirror that fails or has another file is followed by the next. Until it is whole and right a
+# file is called .part. Exit status: 0 all four are there, 1 one is not to be had, 2 wrong
+# arguments.
 #
 # Environment: MNIST_MIRRORS addresses of folders to take instead of the public mirrors, with blanks
 # between them; file:///... works with curl.

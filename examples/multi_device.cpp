@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
-// Several GPUs in one process: for each a thread, a stream, a loader and a transfer of its own, over its
-// share of the dataset. Needs the CUDA runtime and no nvcc: the "step" only copies the labels back.
+// Several GPUs in one process: for each a thread, a stream, a loader and a transfer of its own,
+// over its share of the dataset. Needs the CUDA runtime and no nvcc: the "step" only copies the
+// labels back.
 #include <penstock/cuda.hpp>
 
 #include <cstdint>

@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
-# Installs what is missing (Debian), builds the examples for this machine and runs the main one: a network
-# trained on MNIST, fed in four ways. On a GPU where there are one and a CUDA toolkit, else on the host
-# device.
+# Installs what is missing (Debian), builds the examples for this machine and runs the main one: a
+# network trained on MNIST, fed in four ways. On a GPU where there are one and a CUDA toolkit, else
+# on the host device.
 #
 #   bash examples/run.sh                   plain MNIST, then with augmentation
 #   bash examples/run.sh ARGUMENT...       once, with these arguments; --help lists them
 #
-# Environment: CXX the compiler; PENSTOCK_JOBS jobs at once; MNIST_DIR the folder of the MNIST files;
-# PENSTOCK_CUDA_ARCHITECTURES what to compile CUDA code for, instead of for the GPU that is here.
+# Environment: CXX the compiler; PENSTOCK_JOBS jobs at once; MNIST_DIR the folder of the MNIST
+# files; PENSTOCK_CUDA_ARCHITECTURES what to compile CUDA code for, instead of for the GPU that is
+# here.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 # shellcheck source=cmake/setup.sh

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# What a build and its tests cost: seconds of one core, as long as no more jobs ran than cores are there.
+# What a build and its tests cost: seconds of one core, as long as no more jobs ran than cores are
+# there.
 #
 #   bash tests/costs.sh BUILD_FOLDER JUNIT_FILE
 #
-# Prints a row for each folder, then the ten slowest translation units and the ten slowest tests. Reads
-# .ninja_log of the build folder, which has the units of all builds since it was made.
+# Prints a row for each folder, then the ten slowest translation units and the ten slowest tests.
+# Reads .ninja_log of the build folder, which has the units of all builds since it was made.
 set -euo pipefail
 if [ $# -ne 2 ] || [ ! -f "$1/.ninja_log" ] || [ ! -f "$2" ]; then
   echo "usage: costs.sh BUILD_FOLDER JUNIT_FILE" >&2

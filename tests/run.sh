@@ -2,7 +2,8 @@
 # Installs what is missing (Debian), builds and runs the tests.
 #
 #   bash tests/run.sh                      what shows that the library works here: preset release
-#   bash tests/run.sh --all                all tests, as CI runs them: presets full, asan, tsan, aarch64
+#   bash tests/run.sh --all                all tests, as CI runs them: presets full, asan, tsan,
+# aarch64
 #   bash tests/run.sh PRESET...            these; also there: dev, clang
 #   bash tests/run.sh asan -- -R shuffle   what follows -- goes to ctest
 #

@@ -144,8 +144,8 @@ inline std::string number(double value) {
 
 /// Measures a loader: whole epochs, until half a second has passed and two at least.
 ///
-/// make() gives a loader; run(loader, epoch, each) goes through the epoch with that number and calls each(add)
-/// for every batch, where add(seen&) reads all of it.
+/// make() gives a loader; run(loader, epoch, each) goes through the epoch with that number and
+/// calls each(add) for every batch, where add(seen&) reads all of it.
 template <class Make, class Run>
 std::string load(Make make, Run run) {
   const double before = memory_mib();

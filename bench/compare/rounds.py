@@ -207,7 +207,8 @@ class Judge:
             self.add(ours, self.best(peer), "speed")
         self.add(ours, self.best("plain_loop"), "speed")
 
-        # To the first batch: with a worker on both sides, at the start of an epoch that is not the first.
+        # To the first batch: with a worker on both sides, at the start of an epoch that is not the
+        # first.
         key = "first_batch_warm_ms"
         named = {row.name: row for row in self.rows}
         persistent = [
@@ -334,7 +335,8 @@ def main():
     for name, why in (*left_out, *failed):
         print(f"  {name}: {why}")
     print(f"\n{chosen.json}, {result['seconds']} s")
-    # A side that is not installed is no failure; one that is and does not run, or reads other data, is.
+    # A side that is not installed is no failure; one that is and does not run, or reads other data,
+    # is.
     sys.exit(1 if failed or absent else 0)
 
 

@@ -1,11 +1,11 @@
-// Bytes to normalised floats on a GPU: the kernel of on_device against CUB's DeviceTransform and against
-// what the memory gives (a copy on the device of as many bytes as are read and written).
+// Bytes to normalised floats on a GPU: the kernel of on_device against CUB's DeviceTransform and
+// against what the memory gives (a copy on the device of as many bytes as are read and written).
 //
 //   penstock_cuda_on_device_bench [--json FILE]
 //
-// Rows of the group "launch, L2" are of batches so small that launches take as long as the memory, or
-// that the ring stays in the second-level cache: they tell how fast launches follow each other, and
-// nothing of the memory.
+// Rows of the group "launch, L2" are of batches so small that launches take as long as the memory,
+// or that the ring stays in the second-level cache: they tell how fast launches follow each other,
+// and nothing of the memory.
 
 #include <cuda_runtime.h>
 

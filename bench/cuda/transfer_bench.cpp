@@ -1,6 +1,6 @@
-// What the bus gives and what the transfer makes of it, on a GPU: bandwidth over sizes by pageable, pinned
-// and registered memory against a plain loop of cudaMemcpyAsync, the cost of pinning, and the time of the
-// consumer's thread at tiny batches against the same calls made by hand.
+// What the bus gives and what the transfer makes of it, on a GPU: bandwidth over sizes by pageable,
+// pinned and registered memory against a plain loop of cudaMemcpyAsync, the cost of pinning, and
+// the time of the consumer's thread at tiny batches against the same calls made by hand.
 //
 //   penstock_cuda_transfer_bench [--json FILE] [--quick]
 //

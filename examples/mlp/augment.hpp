@@ -13,8 +13,8 @@
 
 namespace mlp {
 
-/// A random affine warp of a 28 x 28 picture about its centre: rotation by up to 15 degrees, scale 0.9
-/// to 1.1, shift by up to 2 pixels each way. A function for `penstock::map`.
+/// A random affine warp of a 28 x 28 picture about its centre: rotation by up to 15 degrees, scale
+/// 0.9 to 1.1, shift by up to 2 pixels each way. A function for `penstock::map`.
 ///
 /// Every pixel is the mean of seven points of the warped picture, each interpolated bilinearly: its
 /// centre and a hexagon around it. Thin strokes stay smooth, and loading costs about as much as a
@@ -29,8 +29,8 @@ struct augment {
     warp(penstock::get<"image">(in).data(), penstock::get<"image">(out).data(), draw(random));
   }
 
-  /// Where an output point comes from: (u, v) = (ux * x + uy * y + u0, vx * x + vy * y + v0), 65536 is
-  /// one pixel.
+  /// Where an output point comes from: (u, v) = (ux * x + uy * y + u0, vx * x + vy * y + v0), 65536
+  /// is one pixel.
   struct affine {
     std::int32_t ux, uy, u0, vx, vy, v0;
   };

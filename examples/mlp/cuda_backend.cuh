@@ -248,7 +248,8 @@ class cuda_context {
   cuda::toolbox* tools_;
 };
 
-/// When a stream got to a place in it, on the GPU's clock, whose steps are about half a microsecond.
+/// When a stream got to a place in it, on the GPU's clock, whose steps are about half a
+/// microsecond.
 class cuda_stamp {
  public:
   cuda_stamp() {

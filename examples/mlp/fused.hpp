@@ -19,13 +19,15 @@
 /// A whole training step in three launches: the first layer; all that is a sample's own, up to its
 /// gradients; the sums over the batch with Adam. Every sum has one order, whatever the device.
 ///
-/// Each is a kernel in phases: `phase(p, block, thread, shared, local)` is what one thread does between
-/// two barriers, so no thread reads what another one of its block writes in the same phase. A GPU runs
-/// it by `cuda_context::run`; the tests run the same source on the host, thread by thread.
+/// Each is a kernel in phases: `phase(p, block, thread, shared, local)` is what one thread does
+/// between two barriers, so no thread reads what another one of its block writes in the same phase.
+/// A GPU runs it by `cuda_context::run`; the tests run the same source on the host, thread by
+/// thread.
 namespace mlp::fused {
 
-/// hidden1 = relu(weight1 * normalised images + bias1), and the step's begin. A block makes 16 outputs
-/// of `Samples` samples: 16 groups of threads sum every 16th input each, then the groups are summed.
+/// hidden1 = relu(weight1 * normalised images + bias1), and the step's begin. A block makes 16
+/// outputs of `Samples` samples: 16 groups of threads sum every 16th input each, then the groups
+/// are summed.
 template <class Pixel, unsigned Samples>
 struct first_layer {
   static constexpr unsigned threads = 256;
@@ -92,8 +94,9 @@ struct first_layer {
   }
 };
 
-/// For each sample: the second layer, the third, softmax, its loss, and the gradients back to the sums
-/// of the first layer. A block does one sample after the other, with the weights in shared memory.
+/// For each sample: the second layer, the third, softmax, its loss, and the gradients back to the
+/// sums of the first layer. A block does one sample after the other, with the weights in shared
+/// memory.
 struct sample_gradients {
   static constexpr unsigned threads = 256;
   static constexpr unsigned most_blocks = 512;
@@ -244,7 +247,8 @@ struct sample_gradients {
 };
 
 /// The gradients of all parameters, summed over the batch, and their Adam update, in one launch. A
-/// block does 64 outputs x 16 inputs of one layer's weights, and the first one beside them the bias.
+/// block does 64 outputs x 16 inputs of one layer's weights, and the first one beside them the
+/// bias.
 template <class Pixel>
 struct update {
   static constexpr unsigned threads = 256;
@@ -341,7 +345,8 @@ struct update {
     return (count + chunk - 1) / chunk;
   }
 
-  /// Loops of fixed lengths, so that all loads are under way at once; 0 for samples that are not there.
+  /// Loops of fixed lengths, so that all loads are under way at once; 0 for samples that are not
+  /// there.
   MLP_KERNEL void load(const tile& at, unsigned first, unsigned here, unsigned t, shared& s) const {
     const unsigned output = at.first_row + t % rows;
     for (unsigned i = 0; i < chunk * rows / threads; ++i) {

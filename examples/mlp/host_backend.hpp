@@ -21,8 +21,8 @@
 namespace mlp {
 
 /// What the network does on the CPU device: on one thread, so that every sum has one order.
-/// `host_backend` names the operations. Nothing here allocates: the blocks into which a product packs
-/// its operands lie on the stack (EIGEN_STACK_ALLOCATION_LIMIT, set in CMakeLists.txt).
+/// `host_backend` names the operations. Nothing here allocates: the blocks into which a product
+/// packs its operands lie on the stack (EIGEN_STACK_ALLOCATION_LIMIT, set in CMakeLists.txt).
 class host_context {
  public:
   template <class Kernel>

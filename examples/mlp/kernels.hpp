@@ -16,8 +16,8 @@
 /// column a sample, as BLAS has them, so that a batch of images is a matrix as it lies.
 namespace mlp::kernel {
 
-/// A pixel as the network sees it: (x / 255 - 0.1307) / 0.3081, mean and deviation of MNIST, with the
-/// two divisions folded into constants. The only such expression: all modes go through it.
+/// A pixel as the network sees it: (x / 255 - 0.1307) / 0.3081, mean and deviation of MNIST, with
+/// the two divisions folded into constants. The only such expression: all modes go through it.
 MLP_KERNEL inline float normalised(std::uint8_t pixel) {
   constexpr double mean = 0.1307;
   constexpr double deviation = 0.3081;
@@ -42,8 +42,8 @@ struct adam {
   static constexpr double epsilon = 1e-8;
 };
 
-/// All that changes from step to step. It lies in device memory, so that a step which was captured as
-/// a CUDA graph can be replayed as it is.
+/// All that changes from step to step. It lies in device memory, so that a step which was captured
+/// as a CUDA graph can be replayed as it is.
 struct step_state {
   std::uint64_t first = 0;  // where this step's losses stand in the trace
   std::uint64_t next = 0;   // where the next step's will, if there is room
@@ -93,7 +93,8 @@ struct begin_and_normalise {
   }
 };
 
-/// An element of c (m x n) = a (m x k) * b (k x n), for where a library's product is not worth having.
+/// An element of c (m x n) = a (m x k) * b (k x n), for where a library's product is not worth
+/// having.
 struct product {
   std::size_t m;
   std::size_t k;

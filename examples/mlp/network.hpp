@@ -20,11 +20,12 @@ struct nothing_before {
   void operator()(const Context&, const network_view&) const {}
 };
 
-/// A perceptron 784-128-64-10 with ReLU, softmax cross-entropy and Adam, on the device of `Backend`.
+/// A perceptron 784-128-64-10 with ReLU, softmax cross-entropy and Adam, on the device of
+/// `Backend`.
 ///
-/// Takes images in device memory, `count` x 784: bytes, which it normalises itself, or floats that are
-/// normalised. `train` and `evaluate` enqueue and return; nothing is allocated after construction. Not
-/// thread-safe.
+/// Takes images in device memory, `count` x 784: bytes, which it normalises itself, or floats that
+/// are normalised. `train` and `evaluate` enqueue and return; nothing is allocated after
+/// construction. Not thread-safe.
 template <class Backend>
 class network {
  public:
@@ -46,8 +47,8 @@ class network {
         gradient2_(device, batch_size * shape::hidden2),
         state_(device, 1) {}
 
-  /// Starts anew from these `shape::parameters` values: moments, step count and place in the trace are
-  /// 0 again.
+  /// Starts anew from these `shape::parameters` values: moments, step count and place in the trace
+  /// are 0 again.
   void assign(std::span<const float> parameters, stream_ref stream) {
     const std::vector<float> zeros(shape::parameters);
     const kernel::step_state start{};
@@ -58,14 +59,14 @@ class network {
   }
 
   [[nodiscard]] const device_array<float, device_type>& parameters() const { return parameters_; }
-  /// The gradients of the last step's mean loss, in the parameters' order; not with kernels that keep
-  /// them to themselves.
+  /// The gradients of the last step's mean loss, in the parameters' order; not with kernels that
+  /// keep them to themselves.
   [[nodiscard]] const device_array<float, device_type>& gradients() const { return gradients_; }
 
-  /// One step on `count` samples: forward, backward, Adam. Each sample's loss before the step goes to
-  /// `trace`, behind those of the step before, or to its begin where they don't fit. All pointers are
-  /// to device memory that lives until the stream is past it. `before(context, view)` enqueues what is
-  /// to go before, as part of the step.
+  /// One step on `count` samples: forward, backward, Adam. Each sample's loss before the step goes
+  /// to `trace`, behind those of the step before, or to its begin where they don't fit. All
+  /// pointers are to device memory that lives until the stream is past it. `before(context, view)`
+  /// enqueues what is to go before, as part of the step.
   template <class Pixel, class Before = nothing_before>
   void train(const Pixel* images, const std::uint8_t* labels, std::size_t count,
              std::span<float> trace, stream_ref stream, const Before& before = {}) {

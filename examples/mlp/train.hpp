@@ -13,9 +13,10 @@
 #include "options.hpp"
 #include "trainer.hpp"
 
-/// The two training loops: one thread does everything in turn; or workers read, and copies run under the
-/// step. Each trains from the first parameters on, and returns the seconds that its loop over all epochs
-/// took; memory is taken, threads are started and, on CUDA, graphs are captured before the clock starts.
+/// The two training loops: one thread does everything in turn; or workers read, and copies run
+/// under the step. Each trains from the first parameters on, and returns the seconds that its loop
+/// over all epochs took; memory is taken, threads are started and, on CUDA, graphs are captured
+/// before the clock starts.
 namespace mlp {
 
 /// Is told when the clock starts, and of every step under way. This one takes no notice.
@@ -68,7 +69,8 @@ void rehearse_on(trainer<Backend>& trained, std::size_t slot, const Batch& batch
   trained.rehearse(slot, ps::get<"image">(batch).data(), ps::get<"label">(batch).data());
 }
 
-/// One thread does everything in turn: reads a batch into ordinary memory, copies it, computes, waits.
+/// One thread does everything in turn: reads a batch into ordinary memory, copies it, computes,
+/// waits.
 template <class Data, class Backend>
 double train_serially(const Data& data, const typename Backend::device_type& device,
                       trainer<Backend>& trained, const options& chosen, observer& progress) {

@@ -42,8 +42,8 @@ struct run_trace {
   friend bool operator==(const run_trace&, const run_trace&) = default;
 };
 
-/// Runs of a network from its first parameters on, with the losses of all samples kept on the device.
-/// `step` enqueues and returns.
+/// Runs of a network from its first parameters on, with the losses of all samples kept on the
+/// device. `step` enqueues and returns.
 template <class Backend>
 class trainer {
  public:
@@ -71,8 +71,8 @@ class trainer {
   void restart() {
     restart([] {});
   }
-  /// The same, and where the backend's first steps are dearer than others calls `rehearsal` before, to
-  /// `rehearse` on every slot that is going to be used.
+  /// The same, and where the backend's first steps are dearer than others calls `rehearsal` before,
+  /// to `rehearse` on every slot that is going to be used.
   template <class Rehearsal>
   void restart(const Rehearsal& rehearsal) {
     device_.synchronize(stream_);
@@ -92,8 +92,8 @@ class trainer {
                     [&](stream_ref on) { enqueue(images, labels, count, on, before); });
   }
 
-  /// Steps of all sizes that a run takes, on a slot that holds a full batch. `before_of(count)` is what
-  /// goes before one of `count` samples.
+  /// Steps of all sizes that a run takes, on a slot that holds a full batch. `before_of(count)` is
+  /// what goes before one of `count` samples.
   template <class Pixel, class BeforeOf>
   void rehearse(std::size_t slot, const Pixel* images, const std::uint8_t* labels,
                 const BeforeOf& before_of) {
@@ -140,7 +140,8 @@ class trainer {
     return copy;
   }
 
-  /// The share of `count` samples in device memory that are classified rightly. Reads the result once.
+  /// The share of `count` samples in device memory that are classified rightly. Reads the result
+  /// once.
   template <class Pixel>
   [[nodiscard]] double accuracy(const Pixel* images, const std::uint8_t* labels,
                                 std::size_t count) {

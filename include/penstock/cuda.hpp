@@ -2,7 +2,8 @@
 #pragma once
 
 /// The umbrella with the CUDA device. Needs `cuda_runtime_api.h` and the runtime library
-/// (`penstock::cuda`), and no nvcc. For code that nvcc compiles there is `cuda/on_device.cuh` besides.
+/// (`penstock::cuda`), and no nvcc. For code that nvcc compiles there is `cuda/on_device.cuh`
+/// besides.
 
 #include <penstock/penstock.hpp>
 

@@ -37,9 +37,9 @@
 ///     }
 ///
 /// `launch` is the one thing here that the concept does not have: work that runs on the host, in
-/// stream order, and may block. By it the checks hold a stream, look that what must wait has not run,
-/// and let go. They never wait for held work to begin: a device may run work as late as its order
-/// allows. Launched work makes no call to the device.
+/// stream order, and may block. By it the checks hold a stream, look that what must wait has not
+/// run, and let go. They never wait for held work to begin: a device may run work as late as its
+/// order allows. Launched work makes no call to the device.
 namespace contract {
 
 template <class S>
@@ -49,8 +49,8 @@ concept subject = penstock::device<typename S::device_type> &&
   s.launch(stream, work);
 };
 
-/// Something that holds a stream until it is let go. Made behind the streams, so that a check that is
-/// left by an exception lets go of them before they are destroyed.
+/// Something that holds a stream until it is let go. Made behind the streams, so that a check that
+/// is left by an exception lets go of them before they are destroyed.
 class hold {
  public:
   hold() = default;
@@ -68,12 +68,12 @@ class hold {
       std::make_shared<penstock::detail::waitable_counter>();
 };
 
-/// How many turns the other threads get to do what they must not. A turn is long where the machine is
-/// busy: who runs the checks many times gives few.
+/// How many turns the other threads get to do what they must not. A turn is long where the machine
+/// is busy: who runs the checks many times gives few.
 inline int turns = 1000;
 
-/// Whether `happened` comes true although it must not: gives the other threads turns enough for what
-/// nothing holds back. A right device can't fail by it, however slow.
+/// Whether `happened` comes true although it must not: gives the other threads turns enough for
+/// what nothing holds back. A right device can't fail by it, however slow.
 inline bool happens(const std::atomic<bool>& happened) {
   for (int turn = 0; turn < turns; ++turn) {
     if (happened.load()) return true;

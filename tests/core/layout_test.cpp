@@ -82,11 +82,11 @@ TEST_CASE("a layout whose bytes do not fit an address is refused", "[core]") {
     CHECK_THROWS_AS((ps::batch_layout<two>{{}, huge / 2}), ps::layout_error);
   }
   SECTION("with the field and its sizes in the message") {
-    CHECK_THROWS_MATCHES((ps::batch_layout<series>{{{huge / 4}, {}}, 3}), ps::layout_error,
-                         Catch::Matchers::Message(
-                             "batch_layout: field \"x\": 3 samples x 4611686018427387903 x "
-                             "2 x 8 bytes, after the 0 bytes of other fields, are more than an "
-                             "address can count: lower batch_size or the extents"));
+    CHECK_THROWS_MATCHES(
+        (ps::batch_layout<series>{{{huge / 4}, {}}, 3}), ps::layout_error,
+        Catch::Matchers::Message("batch_layout: field \"x\": 3 samples x 4611686018427387903 x "
+                                 "2 x 8 bytes, after the 0 bytes of other fields, are more than an "
+                                 "address can count: lower batch_size or the extents"));
   }
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// What a program can do wrong around a feed: each its typed error, all threads end, nothing is left.
+// What a program can do wrong around a feed: each its typed error, all threads end, nothing is
+// left.
 #include <cstdint>
 #include <optional>
 #include <string>

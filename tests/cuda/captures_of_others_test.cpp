@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// A graph that one thread captures in the global mode, and what others do meanwhile: the library's calls
-// do not end it.
+// A graph that one thread captures in the global mode, and what others do meanwhile: the library's
+// calls do not end it.
 #include <cstddef>
 #include <cstdint>
 #include <functional>

@@ -19,7 +19,8 @@ namespace ps = penstock;
 
 namespace {
 
-/// Runs `what` on a thread that has made no call of the runtime before. Returns its device afterwards.
+/// Runs `what` on a thread that has made no call of the runtime before. Returns its device
+/// afterwards.
 int on_new_thread(const std::function<void()>& what) {
   int current = -1;
   std::thread{[&] {

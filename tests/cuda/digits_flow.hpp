@@ -69,8 +69,8 @@ struct outcome {
   std::atomic<std::uint64_t> wrong{0};
 };
 
-/// The batches of all epochs, in order, each looked at by work on the consumer's stream. Throws what
-/// the flow throws.
+/// The batches of all epochs, in order, each looked at by work on the consumer's stream. Throws
+/// what the flow throws.
 inline void run(const ps::cuda_device& device, const settings& how, outcome& found) {
   const ps::shuffled order{.seed = 9};
   const auto stream = device.make_stream();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Every call that two epochs of six batches make fails once: the right exception, all threads end, and
-// nothing is left.
+// Every call that two epochs of six batches make fails once: the right exception, all threads end,
+// and nothing is left.
 #include <cstdint>
 #include <string>
 
@@ -40,7 +40,8 @@ void sweep(const digits_flow::settings& how, std::uint64_t batches, fake_cuda::p
   std::uint64_t right = 0;
   REQUIRE(run(how, right) == ended::well);
   REQUIRE(right == batches);
-  // With threads the number of calls varies a little: the sweep ends behind the last one of any run.
+  // With threads the number of calls varies a little: the sweep ends behind the last one of any
+  // run.
   const std::uint64_t calls = fake_cuda::calls() + 10;
   std::uint64_t failures = 0;
   // Under a sanitizer, ten times as slow, each third one; other ways to run begin at other calls.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// The flow on the CUDA device: right data whatever the order in which the device works, and few calls.
+// The flow on the CUDA device: right data whatever the order in which the device works, and few
+// calls.
 #include <cstdint>
 #include <map>
 #include <string>
@@ -80,13 +81,15 @@ TEST_CASE("only events that the host waits for in the loop are made for threads 
 
 namespace {
 
-/// Calls of the consumer's thread a batch, by function, of a loop over the feed in the middle of it.
+/// Calls of the consumer's thread a batch, by function, of a loop over the feed in the middle of
+/// it.
 template <class Feed>
 std::map<std::string, double> calls_a_batch(Feed& feed) {
   std::map<std::string, std::uint64_t> before;
   int count = 0;
   for (auto& batch : feed.epoch(0)) {
-    // From the 20th batch to the 90th: the copies ahead of the first ones are not counted as theirs.
+    // From the 20th batch to the 90th: the copies ahead of the first ones are not counted as
+    // theirs.
     if (++count == 20) before = fake_cuda::thread_calls();
     if (batch.batch() == 89) break;
   }

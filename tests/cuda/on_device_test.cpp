@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Transforms on the copy stream of a CUDA device. What the kernels of `on_device` make is looked at on a
-// GPU, in tests/gpu; here host code stands in their place, and the order is what is looked at.
+// Transforms on the copy stream of a CUDA device. What the kernels of `on_device` make is looked at
+// on a GPU, in tests/gpu; here host code stands in their place, and the order is what is looked at.
 #include <cstddef>
 #include <cstdint>
 #include <stdexcept>

@@ -7,9 +7,9 @@
 
 namespace fake_cuda::detail {
 
-/// What a call needs of the calling thread. Of one that has no context current, a call that needs one
-/// makes that of its device, 0 where it chose none. The documentation does not list these calls: so all
-/// count as one but what asks for devices and contexts.
+/// What a call needs of the calling thread. Of one that has no context current, a call that needs
+/// one makes that of its device, 0 where it chose none. The documentation does not list these
+/// calls: so all count as one but what asks for devices and contexts.
 enum class needs { context, nothing };
 
 /// One call of the runtime, from its begin to its end: holds the mutex, counts, fails when told to.
@@ -38,15 +38,15 @@ class api_call {
   stream_ptr stream(cudaStream_t handle);
   /// The same for an event.
   CUevent_st* event(cudaEvent_t handle);
-  /// Why the stream takes no work now: it is of a capture that something has ended, or it is the legacy
-  /// default stream while a stream that waits for that one is captured, which this ends.
+  /// Why the stream takes no work now: it is of a capture that something has ended, or it is the
+  /// legacy default stream while a stream that waits for that one is captured, which this ends.
   [[nodiscard]] cudaError_t refused_by_capture(const CUstream_st& stream);
   /// Gives a stream of the current device work that stands for a kernel.
   cudaError_t enqueue_work(cudaStream_t stream, operation next);
   /// Whether a capture forbids a call that may wait or allocate; ends the capture if so.
   bool forbidden_by_capture();
-  /// The same for a call of which the documentation does not say whether it may: programs make it while
-  /// they capture, and it goes well; another thread's global capture it ends, here.
+  /// The same for a call of which the documentation does not say whether it may: programs make it
+  /// while they capture, and it goes well; another thread's global capture it ends, here.
   bool forbidden_by_capture_of_others();
   /// The error of a device whose context is lost.
   [[nodiscard]] cudaError_t lost(int device) const;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Devices and their contexts: the runtime's functions, and those of the driver that a program gets from
-// it by name.
+// Devices and their contexts: the runtime's functions, and those of the driver that a program gets
+// from it by name.
 #include <algorithm>
 #include <array>
 #include <string_view>

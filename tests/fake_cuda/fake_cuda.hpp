@@ -27,14 +27,15 @@ extern "C" cudaError_t cudaGetDriverEntryPointByVersion(
 ///
 /// Modelled: streams, events, waits, asynchronous copies and memsets, host functions, allocation
 /// and registration, bounds, the last-error slot, faults of kernels, stream capture and graphs,
-/// several devices and which of them has a context, the driver's functions that make one current, no
-/// driver, unloading at exit. Kernels, where they are compiled as C++ (README.md);
+/// several devices and which of them has a context, the driver's functions that make one current,
+/// no driver, unloading at exit. Kernels, where they are compiled as C++ (README.md);
 /// `launch` puts any other host code on a stream in the place of one.
 ///
 /// Not modelled: warps, atomics, clusters and dynamic shared memory, blocks of a kernel that run at
-/// the same time, the waiting of blocking streams for the legacy default stream (it is a stream like any other here),
-/// stream priorities, managed memory, peer access, timing. A graph runs its work in the order of
-/// capture. Captures note operations in the order of the calls, not their true dependencies.
+/// the same time, the waiting of blocking streams for the legacy default stream (it is a stream
+/// like any other here), stream priorities, managed memory, peer access, timing. A graph runs its
+/// work in the order of capture. Captures note operations in the order of the calls, not their true
+/// dependencies.
 namespace fake_cuda {
 
 /// When the device does its work.
@@ -70,8 +71,8 @@ void reset(const config& how = {});
 
 /// Puts `work` on a stream in place of a kernel: it runs on the host, in stream order, once, may
 /// block and must not throw. `touches` are addresses in memory that it uses: freeing that memory
-/// before is a finding, and so is memory of another device. As for a kernel, the stream has to be of
-/// the thread's current device.
+/// before is a finding, and so is memory of another device. As for a kernel, the stream has to be
+/// of the thread's current device.
 void launch(cudaStream_t stream, std::function<void()> work, std::vector<const void*> touches = {});
 
 /// Puts a kernel on a stream that faults: from its run on the device's context is lost.
@@ -118,12 +119,13 @@ struct live_objects {
 /// Whether there are no findings and nothing is left; writes to stderr what is.
 [[nodiscard]] bool expect_clean();
 
-/// How many contexts a device has, 0 or 1: what the process takes of a GPU that it never meant to use.
-/// `cudaSetDevice` makes one, and so does a call that needs one on a thread that has none.
+/// How many contexts a device has, 0 or 1: what the process takes of a GPU that it never meant to
+/// use. `cudaSetDevice` makes one, and so does a call that needs one on a thread that has none.
 [[nodiscard]] std::size_t contexts(int device);
 
-/// Calls since `reset`: of all threads, of one function, of the calling thread by function. Those of the
-/// driver's functions count as well. The last alone counts `cudaPeekAtLastError`, which can't fail.
+/// Calls since `reset`: of all threads, of one function, of the calling thread by function. Those
+/// of the driver's functions count as well. The last alone counts `cudaPeekAtLastError`, which
+/// can't fail.
 [[nodiscard]] std::uint64_t calls();
 [[nodiscard]] std::uint64_t calls_of(const std::string& function);
 [[nodiscard]] std::map<std::string, std::uint64_t> thread_calls();

@@ -7,9 +7,9 @@
 #include <deque>
 #include <memory>
 
-// A switch by swapcontext asks the kernel for the signal mask; one by _longjmp takes nanoseconds, but
-// AddressSanitizer has to be told of the new stack, and knows only of the former. ThreadSanitizer is
-// told nothing: what runs kernels is left out of its build.
+// A switch by swapcontext asks the kernel for the signal mask; one by _longjmp takes nanoseconds,
+// but AddressSanitizer has to be told of the new stack, and knows only of the former.
+// ThreadSanitizer is told nothing: what runs kernels is left out of its build.
 #if defined(__SANITIZE_ADDRESS__)
 #define FAKE_CUDA_FIBERS_BY_CONTEXT 1
 #elif defined(__has_feature)
@@ -45,8 +45,8 @@ class fiber_pool {
   fiber_pool(fiber_pool&&) = delete;
   ~fiber_pool();
 
-  /// Fibers 0 to `count` - 1 are to run `run(argument, i)`, each from its next `resume` on. All have
-  /// ended what they ran before.
+  /// Fibers 0 to `count` - 1 are to run `run(argument, i)`, each from its next `resume` on. All
+  /// have ended what they ran before.
   void assign(std::size_t count, body run, void* argument);
   /// Goes on with a fiber until it yields or ends. From outside of all fibers.
   void resume(std::size_t number);

@@ -21,7 +21,8 @@ thread_local constinit uint3 blockIdx{};
 thread_local constinit dim3 blockDim{};
 thread_local constinit dim3 gridDim{};
 
-/// Whether the calling thread runs a kernel. A checked build of penstock asks: device code checks nothing.
+/// Whether the calling thread runs a kernel. A checked build of penstock asks: device code checks
+/// nothing.
 extern "C" bool penstock_runs_device_code() noexcept;
 static thread_local constinit bool runs_a_kernel = false;
 bool penstock_runs_device_code() noexcept { return runs_a_kernel; }

@@ -31,8 +31,8 @@ class kernel_findings {
   ~kernel_findings() = default;
 };
 
-/// Runs a grid on the calling thread: block by block, a fiber for each thread of a block. Returns how
-/// many barriers its blocks have met on.
+/// Runs a grid on the calling thread: block by block, a fiber for each thread of a block. Returns
+/// how many barriers its blocks have met on.
 std::uint64_t run(const grid& what, order how, std::uint64_t seed, kernel_findings& hear);
 
 }  // namespace fake_cuda::detail

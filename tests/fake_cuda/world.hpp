@@ -97,8 +97,8 @@ struct CUstream_st {
   std::thread service;
 };
 
-/// The primary context of a device. It exists while the runtime holds it, which never lets go, or while
-/// somebody has retained it.
+/// The primary context of a device. It exists while the runtime holds it, which never lets go, or
+/// while somebody has retained it.
 struct CUctx_st {
   int device = 0;
   bool is_held_by_runtime = false;

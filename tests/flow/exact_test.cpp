@@ -1,5 +1,5 @@
-// The guarantee "exact": the same batches, bit by bit, whatever the number of workers, the prefetch and
-// the way they take.
+// The guarantee "exact": the same batches, bit by bit, whatever the number of workers, the prefetch
+// and the way they take.
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -190,8 +190,8 @@ TEST_CASE("a sampler that computes with denormal values gives one order, on work
 }
 
 TEST_CASE("denormal values come out alike on workers and inline", "[flow]") {
-  // As data of a user's own may hold them, and arithmetic make them: the mode must not depend on the
-  // thread.
+  // As data of a user's own may hold them, and arithmetic make them: the mode must not depend on
+  // the thread.
   const std::vector<float> values(64, 1e-38F);
   using tiny = ps::record<ps::field<"x", float>>;
   const ps::memory_dataset<tiny> data{values};

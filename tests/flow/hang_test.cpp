@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// A read that hangs: it is reported while it does, given up beyond the timeout, and left behind where
-// the loader owns the dataset.
+// A read that hangs: it is reported while it does, given up beyond the timeout, and left behind
+// where the loader owns the dataset.
 #include <unistd.h>
 
 #include <array>

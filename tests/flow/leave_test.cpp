@@ -1,5 +1,6 @@
-// The guarantee "bounded": leaving early, exceptions and destruction at any moment end all threads, lose
-// nothing and leave the feed usable. Leaks are asan's to see, races tsan's, hangs the test's time limit's.
+// The guarantee "bounded": leaving early, exceptions and destruction at any moment end all threads,
+// lose nothing and leave the feed usable. Leaks are asan's to see, races tsan's, hangs the test's
+// time limit's.
 #include <cstddef>
 #include <cstdint>
 #include <optional>

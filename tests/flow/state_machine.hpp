@@ -105,8 +105,8 @@ struct chaotic {
   }
 };
 
-/// A shuffled order that one epoch has none of, and that may take its time. A fingerprint asks for the
-/// epochs 0 and 1 alone.
+/// A shuffled order that one epoch has none of, and that may take its time. A fingerprint asks for
+/// the epochs 0 and 1 alone.
 struct moody {
   /// While it is shut, whoever asks for an order waits.
   struct gate {
@@ -980,7 +980,8 @@ class machine {
                      of});
   }
 
-  /// Work of the stream owns a lease and ends it, whenever that is: maybe as the last of its loader.
+  /// Work of the stream owns a lease and ends it, whenever that is: maybe as the last of its
+  /// loader.
   void drop_on_stream() {
     auto one = pick();
     if (!one) return;

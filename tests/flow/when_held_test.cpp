@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
-// A consumer that hands its leases to other threads and wants one more than there are slots: it waits
-// where the option says so, until one comes back, a stop is requested or the device has failed.
+// A consumer that hands its leases to other threads and wants one more than there are slots: it
+// waits where the option says so, until one comes back, a stop is requested or the device has
+// failed.
 #include <atomic>
 #include <cstddef>
 #include <cstdint>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Runs a fuzz target without a fuzzer, for compilers that have none: each file of the corpus, then so
-// many inputs made of them by random changes, the same in every run.
+// Runs a fuzz target without a fuzzer, for compilers that have none: each file of the corpus, then
+// so many inputs made of them by random changes, the same in every run.
 //
 //   penstock_<target>_fuzz CORPUS_FOLDER RUNS
 //

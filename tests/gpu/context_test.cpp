@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Which devices the process has contexts on. Only a process that has made no call of CUDA yet can tell,
-// so it is a child: this program again, with the hidden test.
+// Which devices the process has contexts on. Only a process that has made no call of CUDA yet can
+// tell, so it is a child: this program again, with the hidden test.
 #include <spawn.h>
 #include <sys/wait.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// A kernel of the program's that faults. It takes the process's context with it, so the fault is left to
-// a child: this program again, with the hidden test.
+// A kernel of the program's that faults. It takes the process's context with it, so the fault is
+// left to a child: this program again, with the hidden test.
 #include <spawn.h>
 #include <sys/wait.h>
 

@@ -16,11 +16,12 @@
 /// What the tests put on a GPU's streams. Compiled by nvcc in kernels.cu; throws `cuda_error`.
 namespace gpu {
 
-/// Puts work on a stream that runs on the host, in stream order, and may block: a kernel waits for it.
-/// Other streams go on meanwhile, which they need not with `cudaLaunchHostFunc`.
+/// Puts work on a stream that runs on the host, in stream order, and may block: a kernel waits for
+/// it. Other streams go on meanwhile, which they need not with `cudaLaunchHostFunc`.
 void launch(cudaStream_t stream, std::function<void()> work);
 
-/// Keeps the stream's part of the GPU busy for about this long, so that what does not wait overtakes.
+/// Keeps the stream's part of the GPU busy for about this long, so that what does not wait
+/// overtakes.
 void delay(cudaStream_t stream, std::uint64_t nanoseconds);
 
 /// Images whose every byte tells sample and place.
@@ -34,8 +35,9 @@ struct findings {
   unsigned long long wrong = 0;     ///< bytes
 };
 
-/// Compares a batch with what `order[found->position]` and those behind it say: images of 784 bytes and
-/// labels of one. Advances the position, so that the same launch can be replayed for the next batch.
+/// Compares a batch with what `order[found->position]` and those behind it say: images of 784 bytes
+/// and labels of one. Advances the position, so that the same launch can be replayed for the next
+/// batch.
 void check(cudaStream_t stream, const std::uint8_t* images, const std::uint8_t* labels,
            std::size_t samples, const std::uint64_t* order, findings* found);
 

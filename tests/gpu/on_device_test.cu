@@ -79,7 +79,8 @@ struct host_copy {
   }
 };
 
-/// Runs a feed with a transform and gives every batch, in host memory, to `look(batch, first sample)`.
+/// Runs a feed with a transform and gives every batch, in host memory, to `look(batch, first
+/// sample)`.
 template <class Transform, class Look>
 void run(const samples& data, std::size_t batch_size, const Transform& transform, Look look) {
   const ps::cuda_device device;

@@ -1,4 +1,5 @@
-# The test headers/clang: cmake -Dcompiler=<clang++> -Dsources=<the generated units> -Dinclude=<folders>
+# The test headers/clang: cmake -Dcompiler=<clang++> -Dsources=<the generated units>
+# -Dinclude=<folders>
 #   -P clang.cmake. Every unit in C++20, and the one with all headers also in C++23.
 cmake_policy(VERSION 3.25)
 if(NOT compiler)

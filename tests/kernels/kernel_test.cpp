@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Kernels on the CUDA runtime's double: that they do what they do on a GPU, and that what is wrong with
-// one is seen.
+// Kernels on the CUDA runtime's double: that they do what they do on a GPU, and that what is wrong
+// with one is seen.
 #include "translated/kernels.cuh"
 
 #include <algorithm>

@@ -3,7 +3,8 @@
 
 #include <cuda_runtime.h>
 
-/// Kernels as nvcc takes them, for kernel_test.cpp, which runs them on the double. Not all of them are right.
+/// Kernels as nvcc takes them, for kernel_test.cpp, which runs them on the double. Not all of them
+/// are right.
 namespace kernels {
 
 /// Where each thread is: x + 10 y + 100 z of thread and block.

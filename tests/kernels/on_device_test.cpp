@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// The kernels of `on_device` as they are, on the CUDA runtime's double: ragged lengths, every order of
-// blocks and threads, nothing written beside the fields.
+// The kernels of `on_device` as they are, on the CUDA runtime's double: ragged lengths, every order
+// of blocks and threads, nothing written beside the fields.
 #include <penstock/cuda/on_device.cuh>
 
 #include <cstddef>

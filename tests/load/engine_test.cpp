@@ -1,5 +1,5 @@
-// What the engine promises beyond the loader's face: who helps whom, how far it reads ahead, and what
-// becomes of it when the device fails under a worker.
+// What the engine promises beyond the loader's face: who helps whom, how far it reads ahead, and
+// what becomes of it when the device fails under a worker.
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -44,7 +44,8 @@ TEST_CASE("no more is read ahead than there are slots", "[load]") {
   // Holding the first batch, the workers can fill the four other slots and then have none.
   data.state->arrived.wait([](std::uint32_t count) { return count >= 50; });
   CHECK(data.state->arrived.load() == 50);
-  // One slot that comes back wakes nobody while batches are ready; with half of them, a worker goes on.
+  // One slot that comes back wakes nobody while batches are ready; with half of them, a worker goes
+  // on.
   ++it;
   ++it;
   data.state->arrived.wait([](std::uint32_t count) { return count >= 70; });
@@ -230,7 +231,8 @@ TEST_CASE("when a worker dies, the range ends behind the reads of the others", "
   const held_once data;
   const gated_device device;
   auto stream = device.make_stream();
-  // Three slots: one worker reads batch 2, the other waits for a slot to come back, and its wait fails.
+  // Three slots: one worker reads batch 2, the other waits for a slot to come back, and its wait
+  // fails.
   ps::loader loader{
       data, ps::sequential{}, device, {.batch_size = 8, .workers = 2, .prefetch = 2, .run = 8}};
   ps::transfer feed{loader, stream, {.depth = 1}};

@@ -10,8 +10,8 @@
 #include "support/catch.hpp"
 #include "trainer.hpp"
 
-// The linker sends this program's calls of malloc here (--wrap, see CMakeLists.txt): Eigen does not go
-// through operator new.
+// The linker sends this program's calls of malloc here (--wrap, see CMakeLists.txt): Eigen does not
+// go through operator new.
 extern "C" {
 void* __real_malloc(std::size_t);
 void* __wrap_malloc(std::size_t);

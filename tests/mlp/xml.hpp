@@ -41,8 +41,8 @@ struct xml_element {
   }
 };
 
-/// Reads an XML document without comments, instructions and types, and is strict about the rest: throws
-/// `std::runtime_error` if it is not well-formed.
+/// Reads an XML document without comments, instructions and types, and is strict about the rest:
+/// throws `std::runtime_error` if it is not well-formed.
 class xml_parser {
  public:
   explicit xml_parser(std::string_view text) : text_(text) {}

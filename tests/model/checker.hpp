@@ -59,7 +59,8 @@
 #pragma pop_macro("assert")
 
 /// What our headers run on in place of the standard library's threads: relacy decides at each step
-/// which thread goes on and, of the values that the C++ memory model allows a load, which one it gets.
+/// which thread goes on and, of the values that the C++ memory model allows a load, which one it
+/// gets.
 namespace model {
 
 /// The place in the source that a step is noted under, for the report of a finding.
@@ -78,8 +79,8 @@ inline void require(bool holds, const char* what, const place& where = {}) {
   if (!holds) rl::ctx().fail_test(what, rl::test_result_user_assert_failed, where);
 }
 
-/// Threads asleep in the kernel. Unlike relacy's own, waking orders no memory: the standard gives no
-/// more, and so nobody may rely on it.
+/// Threads asleep in the kernel. Unlike relacy's own, waking orders no memory: the standard gives
+/// no more, and so nobody may rely on it.
 class sleepers {
  public:
   /// The caller sleeps until it is woken.
@@ -146,9 +147,9 @@ class atomic {
     return before;
   }
 
-  /// The last look and falling asleep are one step, and the look is no better than `order` makes it:
-  /// it may miss a write. Only what came before a notification can't be missed any more behind it,
-  /// whoever that one woke: so it is with the kernel, which compares the word itself.
+  /// The last look and falling asleep are one step, and the look is no better than `order` makes
+  /// it: it may miss a write. Only what came before a notification can't be missed any more behind
+  /// it, whoever that one woke: so it is with the kernel, which compares the word itself.
   void wait(T old, std::memory_order order = std::memory_order_seq_cst,
             const place& where = {}) const {
     while (load(order, where) == old) {
@@ -251,8 +252,8 @@ class mutex {
   rl::mutex mutex_;
 };
 
-/// Base of a scenario: `thread(index)` runs on each of `Threads` threads, in every interleaving on a
-/// new object; `after()`, if there is one, behind all of them.
+/// Base of a scenario: `thread(index)` runs on each of `Threads` threads, in every interleaving on
+/// a new object; `after()`, if there is one, behind all of them.
 template <class Scenario, int Threads>
 using scenario = rl::test_suite<Scenario, Threads>;
 
@@ -308,8 +309,8 @@ outcome run(unsigned bound, std::uint64_t random) {
   return {result, interleavings, std::string{report.str().c_str()}};
 }
 
-/// Whether this program runs `Scenario`: one that looks for a known bug has only the one that finds it,
-/// PENSTOCK_MODEL_SCENARIO, since each costs a second to compile.
+/// Whether this program runs `Scenario`: one that looks for a known bug has only the one that finds
+/// it, PENSTOCK_MODEL_SCENARIO, since each costs a second to compile.
 template <class Scenario>
 consteval bool is_wanted() {
 #ifdef PENSTOCK_MODEL_SCENARIO
@@ -348,9 +349,9 @@ check at_random(std::string_view name) {
   return detail::made<Scenario, rl::sched_random, scheduler>(name, choice::random, 0);
 }
 
-/// The model's `main`: runs the checks. Without arguments it fails on the first finding and prints the
-/// steps that led there. `find TEXT` expects one, its kind or message containing TEXT, and fails
-/// without. `random N` runs N interleavings of each random check and nothing else.
+/// The model's `main`: runs the checks. Without arguments it fails on the first finding and prints
+/// the steps that led there. `find TEXT` expects one, its kind or message containing TEXT, and
+/// fails without. `random N` runs N interleavings of each random check and nothing else.
 inline int run(int argc, char** argv, std::initializer_list<check> checks) {
   settings how;
   std::string expected;

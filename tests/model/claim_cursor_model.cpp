@@ -8,9 +8,9 @@ namespace {
 using claim = penstock::detail::claim;
 using cursor = penstock::detail::claim_cursor<model::atomics>;
 
-/// Workers hand out and read `Batches` batches of `Runs` runs, each into a slot of its own. Ends when
-/// the last batch is handed out, or by the last thread at any time if it is a `Stopper`. `Uneven`
-/// batches have one run less than the one before, down to one.
+/// Workers hand out and read `Batches` batches of `Runs` runs, each into a slot of its own. Ends
+/// when the last batch is handed out, or by the last thread at any time if it is a `Stopper`.
+/// `Uneven` batches have one run less than the one before, down to one.
 template <class Scenario, int Workers, std::uint32_t Runs, std::uint32_t Batches, bool Stopper,
           bool Uneven = false>
 struct batches : model::scenario<Scenario, Workers + (Stopper ? 1 : 0)> {
@@ -82,8 +82,9 @@ struct uneven : batches<uneven, 2, 2, 2, false, true> {};
 struct many_uneven : batches<many_uneven, 4, 3, 4, false, true> {};
 struct many_stopped : batches<many_stopped, 3, 2, 4, true> {};
 
-/// All runs of a batch are read at the same time, while the next batch is opened: no run ends before.
-/// So enough workers have to be awake, whoever they are; with more of them than that, some sleep.
+/// All runs of a batch are read at the same time, while the next batch is opened: no run ends
+/// before. So enough workers have to be awake, whoever they are; with more of them than that, some
+/// sleep.
 template <class Scenario, int Workers, std::uint32_t Runs, std::uint32_t Batches>
 struct together : model::scenario<Scenario, Workers> {
   cursor hand_out{Runs};

@@ -80,8 +80,8 @@ struct marked_batch : host_batch {
   }
 };
 
-/// A lease has a last stream wait for its copy and ends on another thread, while the consumer copies
-/// the next batch out of the same host slot.
+/// A lease has a last stream wait for its copy and ends on another thread, while the consumer
+/// copies the next batch out of the same host slot.
 struct mark_shared : model::scenario<mark_shared, 2> {
   device_slots slots{model::device{},
                      penstock::batch_layout<record>{penstock::record_extents<record>{}, 1}, 2};

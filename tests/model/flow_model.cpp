@@ -15,8 +15,8 @@ using record = penstock::record<penstock::field<"label", std::uint64_t>>;
 
 struct no_order {};
 
-/// The path of a batch from claim to lease: the library's parts, put together as `engine` does it, step
-/// by step and under its names. `Workers` threads read, the last thread is the consumer.
+/// The path of a batch from claim to lease: the library's parts, put together as `engine` does it,
+/// step by step and under its names. `Workers` threads read, the last thread is the consumer.
 template <class Scenario, int Workers, std::uint32_t Slots, std::uint32_t Runs>
 struct flow : model::scenario<Scenario, Workers + 1> {
   penstock::detail::claim_cursor<> cursor{Runs};

@@ -10,8 +10,8 @@ namespace {
 using record = penstock::record<penstock::field<"label", std::uint64_t>>;
 using host_slots = penstock::detail::host_slots<record, model::device>;
 
-/// Four slots, all taken: a worker that sleeps for one is woken for the second that comes back, or for
-/// the first if the consumer starves.
+/// Four slots, all taken: a worker that sleeps for one is woken for the second that comes back, or
+/// for the first if the consumer starves.
 template <class Scenario, int Threads>
 struct ring : model::scenario<Scenario, Threads> {
   host_slots slots{model::device{},

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
-// One flow on the CUDA runtime's double, built once as it is and once for each ordering edge with the
-// edge left out; with PENSTOCK_EDGES_TRANSFORM, one whose batches are transformed on the device. `edges clean` passes when no run sees anything wrong, `edges caught` when at
-// least 38 of 40 seeds do under the random policy, and all of 40 under the latest.
+// One flow on the CUDA runtime's double, built once as it is and once for each ordering edge with
+// the edge left out; with PENSTOCK_EDGES_TRANSFORM, one whose batches are transformed on the
+// device. `edges clean` passes when no run sees anything wrong, `edges caught` when at least 38 of
+// 40 seeds do under the random policy, and all of 40 under the latest.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -116,8 +117,8 @@ void look_at(const Batch& batch, ps::cuda_stream_ref stream, std::atomic<int>& w
   fake_cuda::launch(stream.get(), work, {batch.data()});
 }
 
-/// Some epochs with two consumer streams, waits now and then, a lease that is kept for many turns, a
-/// break before the end, and a lease that outlives feed and loader.
+/// Some epochs with two consumer streams, waits now and then, a lease that is kept for many turns,
+/// a break before the end, and a lease that outlives feed and loader.
 void run_flow(std::size_t round, std::atomic<int>& wrong) {
   const ps::cuda_device device{0};
   const auto stream = device.make_stream();
@@ -168,7 +169,8 @@ int run_once(fake_cuda::policy policy, std::uint64_t seed) {
   return fake_cuda::expect_clean() ? is_right : ledger_objects;
 }
 
-/// How many of `seeds` runs see something wrong, each in a process of its own: a run may crash or hang.
+/// How many of `seeds` runs see something wrong, each in a process of its own: a run may crash or
+/// hang.
 int caught(fake_cuda::policy policy, int seeds) {
   const unsigned at_once = 2 * std::max(1U, std::thread::hardware_concurrency());
   int seen = 0;

@@ -41,8 +41,8 @@ inline void let_others_sleep() {
 }
 
 /// Ends the process with a code of its own once it is stuck: every thread sleeps, and none has run
-/// between several looks. Exact where nothing but the process's own threads can wake them, so no slow
-/// machine is taken for a hang.
+/// between several looks. Exact where nothing but the process's own threads can wake them, so no
+/// slow machine is taken for a hang.
 class stuck_watch {
  public:
   explicit stuck_watch(int exit_code) : thread_([this, exit_code] { watch(exit_code); }) {}

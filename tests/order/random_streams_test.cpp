@@ -20,8 +20,8 @@
 #include "support/statistics.hpp"
 
 // The bits of a sample along every way in which a run uses them: on within one stream, and across
-// samples, epochs, stages and seeds, where neighbouring keys must not make neighbouring bits. A smoke
-// test: Philox's own quality is its authors' affair (TestU01's BigCrush), the keys are ours.
+// samples, epochs, stages and seeds, where neighbouring keys must not make neighbouring bits. A
+// smoke test: Philox's own quality is its authors' affair (TestU01's BigCrush), the keys are ours.
 
 namespace ps = penstock;
 
@@ -97,7 +97,8 @@ double chance_of_gaps(const std::vector<std::uint32_t>& words) {
   return chance_with_ends(found, expected);
 }
 
-/// Marsaglia's birthday spacings: the number of distances that occur again is Poisson's with mean 4.
+/// Marsaglia's birthday spacings: the number of distances that occur again is Poisson's with mean
+/// 4.
 double chance_of_spacing(const std::vector<std::uint32_t>& words) {
   constexpr std::size_t birthdays = 4096;
   std::vector<double> found(20), expected(20);

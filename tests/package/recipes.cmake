@@ -1,5 +1,6 @@
-# The test of the recipes, without their tools and without the network: the portfile runs on stand-ins
-# of vcpkg's functions, the conanfile (where there is Python) on stand-ins of Conan's classes.
+# The test of the recipes, without their tools and without the network: the portfile runs on
+# stand-ins of vcpkg's functions, the conanfile (where there is Python) on stand-ins of Conan's
+# classes.
 #   cmake -Droot=<the repository> -Dwork=<scratch> -Dgenerator=... -Dmake=... -Dboost=<the headers'
 #   folder> -Dcompiler=... -Dversion=... -Dgzip=ON|OFF -P recipes.cmake
 cmake_policy(VERSION 3.25)

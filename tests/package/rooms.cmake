@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSL-1.0
-# The rooms of include/penstock have an order: a header includes headers of its own room and of those to
-# the left of it, and no includes go round in a circle. Fails with every include that does otherwise.
-# Takes -Droot=, the folder that holds penstock/.
+# The rooms of include/penstock have an order: a header includes headers of its own room and of
+# those to the left of it, and no includes go round in a circle. Fails with every include that does
+# otherwise. Takes -Droot=, the folder that holds penstock/.
 cmake_minimum_required(VERSION 3.25)
 set(rooms core threads order data device memory faults resume load transfer cuda)
 

@@ -1,5 +1,6 @@
-# The test package/version: cmake -Droot=<the repository> -P version.cmake. One version everywhere: the
-# macros, the inline namespace of every header (PENSTOCK_ABI), the newest heading of the changelog.
+# The test package/version: cmake -Droot=<the repository> -P version.cmake. One version everywhere:
+# the macros, the inline namespace of every header (PENSTOCK_ABI), the newest heading of the
+# changelog.
 cmake_policy(VERSION 3.25)
 file(READ "${root}/include/penstock/core/version.hpp" text)
 set(parts)

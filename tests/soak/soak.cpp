@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Loaders and feeds in random setups, made, used, left and destroyed for as many rounds as asked for:
-// between two rounds nothing of them may be left.
+// Loaders and feeds in random setups, made, used, left and destroyed for as many rounds as asked
+// for: between two rounds nothing of them may be left.
 //
 //   penstock_soak ROUNDS [SEED]
 //

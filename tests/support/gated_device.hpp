@@ -15,8 +15,8 @@ class device_fault : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// The CPU device with a hand on its valves: copies and events can be held, so that order is proved by
-/// blocking and not by timing, and the k-th call of a kind can fail. Copies share one state.
+/// The CPU device with a hand on its valves: copies and events can be held, so that order is proved
+/// by blocking and not by timing, and the k-th call of a kind can fail. Copies share one state.
 class gated_device {
  public:
   using stream_type = penstock::cpu_stream;

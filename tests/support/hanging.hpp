@@ -11,8 +11,8 @@
 #include <penstock/data/dataset.hpp>
 #include <penstock/threads/detail/waitable_counter.hpp>
 
-/// A dataset of which some samples hang until `release` is called. `gone` moves when the last copy is
-/// destroyed, which may be on a thread that a loader has let go.
+/// A dataset of which some samples hang until `release` is called. `gone` moves when the last copy
+/// is destroyed, which may be on a thread that a loader has let go.
 struct hanging {
   using record_type = penstock::record<penstock::field<"label", std::uint64_t>>;
 

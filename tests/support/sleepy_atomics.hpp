@@ -11,8 +11,9 @@
 #include <penstock/threads/detail/atomics.hpp>
 #include <penstock/threads/detail/waitable_counter.hpp>
 
-/// Atomics for `basic_waitable_counter` and what is built on it, that show how a thread waits: who counts as
-/// asleep in `sleeps` is asleep, and only a wake-up ends it. One test at a time; `reset` it first.
+/// Atomics for `basic_waitable_counter` and what is built on it, that show how a thread waits: who
+/// counts as asleep in `sleeps` is asleep, and only a wake-up ends it. One test at a time; `reset`
+/// it first.
 struct sleepy_atomics {
   static inline std::atomic<std::uint32_t> pauses{0};
   static inline std::atomic<std::uint32_t> yields{0};

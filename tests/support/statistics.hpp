@@ -3,9 +3,9 @@
 
 // What the tests of random orders and streams share. A statistic is turned into the chance that a
 // perfect source gives one as far out, on either side: too even is as suspicious as too uneven. A
-// check fails below `false_alarm`. Seeds are fixed, so a check that passes once passes for ever; the
-// number says how little was left to luck when the seeds were chosen: the few hundred checks together
-// had less than a thousandth.
+// check fails below `false_alarm`. Seeds are fixed, so a check that passes once passes for ever;
+// the number says how little was left to luck when the seeds were chosen: the few hundred checks
+// together had less than a thousandth.
 
 #include <algorithm>
 #include <cmath>
@@ -64,7 +64,8 @@ inline double chance_of_chi_square(double value, double freedom) {
   return freedom < 8 ? both.above : 2 * (std::min)(both.below, both.above);
 }
 
-/// The chance of a value that is `deviations` standard deviations of a normal density away, or more.
+/// The chance of a value that is `deviations` standard deviations of a normal density away, or
+/// more.
 inline double chance_of_deviation(double deviations) {
   return std::erfc(std::abs(deviations) / std::sqrt(2.0));
 }
@@ -93,8 +94,8 @@ inline double chance_of(const std::vector<double>& counts) {
   return chance_of(counts, std::vector<double>(counts.size(), 1.0));
 }
 
-/// The same for a distribution with thin ends: cells of an expected count below `least` are joined to
-/// the one beside them, towards the middle.
+/// The same for a distribution with thin ends: cells of an expected count below `least` are joined
+/// to the one beside them, towards the middle.
 inline double chance_with_ends(std::vector<double> counts, std::vector<double> expected,
                                double least = 10) {
   const double draws = std::accumulate(counts.begin(), counts.end(), 0.0);

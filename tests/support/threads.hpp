@@ -24,8 +24,8 @@ inline std::set<std::string> present_threads() {
   return listed_threads();
 }
 
-/// Whether the threads that are not among `before` are, or soon become, `count`: only what fails waits
-/// for the deadline.
+/// Whether the threads that are not among `before` are, or soon become, `count`: only what fails
+/// waits for the deadline.
 inline bool threads_added_become(const std::set<std::string>& before, std::size_t count) {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds{60};
   for (;;) {

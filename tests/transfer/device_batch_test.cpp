@@ -26,8 +26,8 @@ namespace {
 using record = ps::record<ps::field<"a", std::uint8_t, 3>, ps::field<"b", std::uint32_t>>;
 const ps::batch_layout<record> layout{{{}, {}}, 10};
 
-/// The tests' device, that calls somebody before a record, and tells when device memory is freed and
-/// when a thread is about to block.
+/// The tests' device, that calls somebody before a record, and tells when device memory is freed
+/// and when a thread is about to block.
 struct watched_device : gated_device {
   struct watch {
     std::function<void()> on_record;

@@ -99,7 +99,8 @@ TEST_CASE("a feed with a transform hands out what the transform makes", "[transf
   gated_transform transform;
   ps::transfer feed{loader, stream, transform, {.depth = depth}};
   static_assert(std::is_same_v<decltype(feed)::record_type, made>);
-  // 10 x 8 doubles and 10 labels of 8 bytes a slot; twice as it travels: 10 x 8 floats and the labels.
+  // 10 x 8 doubles and 10 labels of 8 bytes a slot; twice as it travels: 10 x 8 floats and the
+  // labels.
   CHECK(feed.device_bytes() == depth * (768 + 256) + 2 * (512 + 256));
   std::size_t right = 0;
   std::uint64_t next = 0;

@@ -54,7 +54,8 @@ TEST_CASE("every batch arrives whole, in order, by one copy of its used bytes", 
   REQUIRE(seen.size() == 190);
   for (std::size_t i = 0; i < seen.size(); ++i) CHECK(seen[i] == i % 95);
   CHECK(device.copies() == 20);
-  // 512 bytes of values up to the labels' offset, then 8 for each label: 18 whole batches, 2 short ones.
+  // 512 bytes of values up to the labels' offset, then 8 for each label: 18 whole batches, 2 short
+  // ones.
   CHECK(device.copied_bytes() == 18 * (512 + 80) + 2 * (512 + 40));
 }
 
@@ -66,7 +67,8 @@ TEST_CASE("copies of the next batches run under the work on this one", "[transfe
   ps::transfer feed{loader, stream, {.depth = 3}};
   auto range = feed.epoch(0);
   auto it = range.begin();
-  // The step on batch 0 is held: it ends only when the copies of batches 1 and 2 have run beside it.
+  // The step on batch 0 is held: it ends only when the copies of batches 1 and 2 have run beside
+  // it.
   ps::detail::waitable_counter step;
   wait_until_all_read(data, 50);
   stream.launch([&step] { step.wait([](std::uint32_t open) { return open != 0; }); });

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// What one library makes, another one uses and the program looks at, and what one throws is caught by
-// its type in the program. Ends with 0 when all is right.
+// What one library makes, another one uses and the program looks at, and what one throws is caught
+// by its type in the program. Ends with 0 when all is right.
 #include <cstdio>
 #include <cstdlib>
 #include <thread>

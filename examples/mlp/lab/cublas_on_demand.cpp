@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
-// What cuda_backend.cuh calls of cuBLAS, as functions that load the library at its first use. A program
-// built with them starts where there is no cuBLAS, whose two files have 600 MB, and is then left with the
-// fused kernels. For programs that are carried to another machine (bench/gpu_pack.sh).
+// What cuda_backend.cuh calls of cuBLAS, as functions that load the library at its first use. A
+// program built with them starts where there is no cuBLAS, whose two files have 600 MB, and is then
+// left with the fused kernels. For programs that are carried to another machine
+// (bench/gpu_pack.sh).
 #include "cublas.hpp"
 
 #include <cublas_v2.h>

@@ -11,16 +11,16 @@ namespace mlp {
 
 /// The digits to learn from and to be tested on, with the name they may be shown under.
 struct digit_data {
-  /// "MNIST" only if the SHA-256 of all four uncompressed files say so, "synthetic digits" for drawn
-  /// ones, else "IDX files (not MNIST: checksums differ)".
+  /// "MNIST" only if the SHA-256 of all four uncompressed files say so, "synthetic digits" for
+  /// drawn ones, else "IDX files (not MNIST: checksums differ)".
   std::string name;
   std::filesystem::path directory;
   penstock::idx_dataset<> train;
   penstock::idx_dataset<> test;
 };
 
-/// Where the files are looked for: `asked` if there is one, else $MNIST_DIR, else data/mnist if that
-/// has them, else nothing: the digits have to be drawn.
+/// Where the files are looked for: `asked` if there is one, else $MNIST_DIR, else data/mnist if
+/// that has them, else nothing: the digits have to be drawn.
 [[nodiscard]] std::optional<std::filesystem::path> find_data(
     const std::optional<std::filesystem::path>& asked);
 

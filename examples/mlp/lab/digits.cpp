@@ -65,8 +65,8 @@ std::span<const curve> strokes_of(unsigned digit) {
   return all[digit];
 }
 
-/// splitmix64 (Steele, Lea, Flood 2014). Not the library's generator: its bits make up this set, and
-/// the set's checksums must not change with the library.
+/// splitmix64 (Steele, Lea, Flood 2014). Not the library's generator: its bits make up this set,
+/// and the set's checksums must not change with the library.
 class generator {
  public:
   explicit generator(std::uint64_t seed) : state_(seed) {}

@@ -8,8 +8,8 @@
 namespace mlp {
 
 /// Trains in each chosen mode on the chosen device, and tests what was learnt. Throws
-/// `std::runtime_error` if the modes differ in a single bit of a loss or of a parameter, or if there
-/// is no CUDA in this program and it is asked for; `penstock::cuda_error`s.
+/// `std::runtime_error` if the modes differ in a single bit of a loss or of a parameter, or if
+/// there is no CUDA in this program and it is asked for; `penstock::cuda_error`s.
 [[nodiscard]] results run_experiment(const options& chosen, const digit_data& data);
 
 }  // namespace mlp

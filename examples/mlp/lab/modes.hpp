@@ -67,8 +67,8 @@ double train_resident(const resident_set<Backend, Pixel>& set, std::size_t sampl
   });
 }
 
-/// As many steps on the batch that `train_resident` has gathered last, so without its two kernels that
-/// gather: no feed is faster. What is learnt by it means nothing.
+/// As many steps on the batch that `train_resident` has gathered last, so without its two kernels
+/// that gather: no feed is faster. What is learnt by it means nothing.
 template <class Backend, class Pixel>
 double repeat_one_batch(const resident_set<Backend, Pixel>& set, std::size_t samples,
                         const typename Backend::device_type& device, trainer<Backend>& trained,

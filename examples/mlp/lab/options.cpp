@@ -140,7 +140,8 @@ command_line parse_command_line(int argc, const char* const* argv) {
     return result;
   }
   if (o.fed == workload::wide && batch->count() == 0) o.batch = 4096;
-  // The fused kernels are made for small batches: on large ones they, and not the bus, would be the bound.
+  // The fused kernels are made for small batches: on large ones they, and not the bus, would be the
+  // bound.
   if (o.fed == workload::wide && kernels->count() == 0) o.kernels = kernel_choice::cublas;
   if (!data.empty()) o.data = data;
   if (!json.empty()) o.json = json;

@@ -24,8 +24,8 @@
 #include "trainer.hpp"
 
 /// Records when the first batches of a loop were read, copied and computed. The loops are those of
-/// modes.hpp as they are: a dataset, a device and a backend stand around the real ones and note what
-/// passes through them. Without --svg none of this runs.
+/// modes.hpp as they are: a dataset, a device and a backend stand around the real ones and note
+/// what passes through them. Without --svg none of this runs.
 namespace mlp {
 
 /// The notes of one run of a loop. All memory is taken at construction. Reads may come from many

@@ -22,7 +22,8 @@ struct measured_step {
   results found;
 };
 
-/// The rows, in Markdown; each one's gain is the time of the row before over its own, both resident.
+/// The rows, in Markdown; each one's gain is the time of the row before over its own, both
+/// resident.
 void print_steps_table(std::ostream& out, const std::vector<measured_step>& rows);
 
 /// An array of what `write_json` writes, a row each. There must be a row. Throws as it.

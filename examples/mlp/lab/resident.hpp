@@ -28,8 +28,8 @@ struct sample_store {
   sample_store(const Device& device, std::size_t samples)
       : images(device, samples * shape::inputs), labels(device, samples) {}
 
-  /// Fills the places from `first` on with all samples of `data`, in its order, with the random bits
-  /// of `key`.
+  /// Fills the places from `first` on with all samples of `data`, in its order, with the random
+  /// bits of `key`.
   template <class Data>
   void fill(std::size_t first, const Data& data, const penstock::random_key& key,
             typename Device::stream_ref stream) {
@@ -52,9 +52,9 @@ struct sample_store {
   }
 };
 
-/// All that a run reads, on the device before its clock starts: the samples (with random augmentation
-/// those of every epoch, made beforehand with the same random bits), the order of all steps, and one
-/// batch's memory that each step is gathered into.
+/// All that a run reads, on the device before its clock starts: the samples (with random
+/// augmentation those of every epoch, made beforehand with the same random bits), the order of all
+/// steps, and one batch's memory that each step is gathered into.
 template <class Backend, class Pixel = std::uint8_t>
 class resident_set {
   using device_type = typename Backend::device_type;

@@ -45,9 +45,10 @@ struct timeline {
 /// The time from 0 to the end of the last span; 0 without one.
 [[nodiscard]] double end_of(const std::vector<lane>& lanes);
 
-/// The picture as an SVG document, 880 px wide, in the light or dark colours that the viewer prefers.
-/// Lengths are to scale, but a bar is 1 px wide at least. Bars of one batch in one lane with less than
-/// half a pixel between them are drawn as one. All text is escaped; it must be UTF-8.
+/// The picture as an SVG document, 880 px wide, in the light or dark colours that the viewer
+/// prefers. Lengths are to scale, but a bar is 1 px wide at least. Bars of one batch in one lane
+/// with less than half a pixel between them are drawn as one. All text is escaped; it must be
+/// UTF-8.
 [[nodiscard]] std::string svg_of(const timeline& shown);
 
 }  // namespace mlp

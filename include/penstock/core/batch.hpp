@@ -71,8 +71,8 @@ class basic_sample {
  public:
   using record_type = Record;
 
-  /// A sample whose fields lie anywhere: the address of each, in the record's order, aligned for the
-  /// field's type.
+  /// A sample whose fields lie anywhere: the address of each, in the record's order, aligned for
+  /// the field's type.
   constexpr basic_sample(const std::array<Byte*, Record::size>& fields,
                          const record_extents<Record>& lengths) noexcept
       : fields_(fields), lengths_(&lengths) {}
@@ -158,8 +158,8 @@ class basic_batch_view {
  public:
   using record_type = Record;
 
-  /// `size` samples from place `first` on of the batch in `slab`; both must outlive the view. `lease`
-  /// is for views of a lease, see `core/checked.hpp`.
+  /// `size` samples from place `first` on of the batch in `slab`; both must outlive the view.
+  /// `lease` is for views of a lease, see `core/checked.hpp`.
   constexpr basic_batch_view(Byte* slab, const batch_layout<Record>& layout, std::size_t first,
                              std::size_t size, detail::lease_tag lease = {}) noexcept
       : slab_(slab), layout_(&layout), first_(first), size_(size), lease_(lease) {}
@@ -235,7 +235,8 @@ template <record_type Record>
 using const_batch_view = basic_batch_view<Record, const std::byte>;
 
 /// The field called `Name` of a sample, a batch view or a lease: `get<"image">(batch)`. Short for
-/// `batch.get<"image">()`, and needs no `template` in generic code. A const lease gives views of const.
+/// `batch.get<"image">()`, and needs no `template` in generic code. A const lease gives views of
+/// const.
 template <name Name, class Batch>
   requires requires { typename std::remove_cvref_t<Batch>::record_type; }
 [[nodiscard]] decltype(auto) get(Batch&& batch) noexcept { return batch.template get<Name>(); }

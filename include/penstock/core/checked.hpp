@@ -8,8 +8,8 @@
 #include <penstock/core/detail/wrong_use.hpp>
 
 /// @file
-/// The checked build: `-DPENSTOCK_CHECKED=1` for the whole program; the CMake target defines it in Debug
-/// builds. Views grow by two words, and each access through one looks at its lease. docs/checked.md says
-/// what is reported. Without it all of this is empty.
+/// The checked build: `-DPENSTOCK_CHECKED=1` for the whole program; the CMake target defines it in
+/// Debug builds. Views grow by two words, and each access through one looks at its lease.
+/// docs/checked.md says what is reported. Without it all of this is empty.
 
 static_assert(std::is_trivially_copyable_v<penstock::detail::lease_tag>);

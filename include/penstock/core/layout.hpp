@@ -15,8 +15,8 @@ inline namespace PENSTOCK_ABI {
 
 /// Where the fields of a batch lie in its slab.
 ///
-/// One contiguous slab holds the whole batch: field after field in the record's order, each with its
-/// samples stored contiguously, each starting at a multiple of 256 bytes (the alignment of
+/// One contiguous slab holds the whole batch: field after field in the record's order, each with
+/// its samples stored contiguously, each starting at a multiple of 256 bytes (the alignment of
 /// `cudaMalloc`, enough for any vector load). A shorter batch keeps the offsets.
 template <record_type Record>
 class batch_layout {

@@ -94,8 +94,8 @@ inline constexpr bool is_record<record<Fields...>> = true;
 template <class T>
 concept record_type = detail::is_record<T>;
 
-/// The extents of all fields of a record, in the record's order. What a dataset with dynamic extents
-/// returns from `extents()`:
+/// The extents of all fields of a record, in the record's order. What a dataset with dynamic
+/// extents returns from `extents()`:
 ///
 ///     using R = record<field<"image", float, 3, dyn, dyn>, field<"label", int>>;
 ///     record_extents<R> extents() const { return {{height_, width_}, {}}; }

@@ -48,7 +48,8 @@ class tensor_view {
   /// How many dimensions there are.
   static constexpr std::size_t rank = sizeof...(Extents);
 
-  /// The elements from `data` on, row-major. `lease` is for views of a lease, see `core/checked.hpp`.
+  /// The elements from `data` on, row-major. `lease` is for views of a lease, see
+  /// `core/checked.hpp`.
   PENSTOCK_HOST_DEVICE constexpr tensor_view(T* data, extents_type lengths,
                                              detail::lease_tag lease = {}) noexcept
       : data_(data), extents_(lengths), lease_(lease) {}

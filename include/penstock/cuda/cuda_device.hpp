@@ -24,13 +24,13 @@ inline namespace PENSTOCK_ABI {
 ///     ps::transfer feed{loader, stream};  // a cudaStream_t
 ///
 /// Every call is checked, see `cuda_error`. The calling thread's current device is as before when a
-/// call returns, but for `make_current`, and no other device gets a context; its capture mode too, so
-/// that a graph that another thread captures survives allocations and waits made here. A stream may be
-/// the default stream; the library's own streams do not wait for it.
+/// call returns, but for `make_current`, and no other device gets a context; its capture mode too,
+/// so that a graph that another thread captures survives allocations and waits made here. A stream
+/// may be the default stream; the library's own streams do not wait for it.
 ///
 /// A thread that works with a device other than 0 makes it its own first (`make_current`, or
-/// `cudaSetDevice`). On a thread that never chose a device each call here makes the device current and
-/// takes that back: by a guess some microseconds a batch.
+/// `cudaSetDevice`). On a thread that never chose a device each call here makes the device current
+/// and takes that back: by a guess some microseconds a batch.
 class cuda_device {
  public:
   using stream_type = cuda_stream;
@@ -87,7 +87,8 @@ class cuda_device {
             ": give each device a loader, a transfer and a stream of its own");
   }
 
-  /// The same for a stream that was usable: throws `capture_in_progress`. Whose it is does not change.
+  /// The same for a stream that was usable: throws `capture_in_progress`. Whose it is does not
+  /// change.
   void require_still_usable(stream_ref stream) const {
     const detail::stream_scope current{ordinal_, stream.get()};
     detail::require_not_captured(stream.get());
@@ -129,8 +130,9 @@ class cuda_device {
     return true;
   }
 
-  /// Copies `bytes` bytes in stream order, in the direction that the addresses tell. Both ranges must
-  /// stay alive until the stream is past it. From or to pageable memory the call is synchronous.
+  /// Copies `bytes` bytes in stream order, in the direction that the addresses tell. Both ranges
+  /// must stay alive until the stream is past it. From or to pageable memory the call is
+  /// synchronous.
   void copy_async(void* to, const void* from, std::size_t bytes, stream_ref stream) const {
     const detail::stream_scope current{ordinal_, stream.get()};
     detail::cuda_call("cudaMemcpyAsync", [&] {
@@ -138,8 +140,8 @@ class cuda_device {
     });
   }
 
-  /// As `copy_async`, from memory that is not page-locked. The driver waits in the call, which ends a
-  /// capture of another thread's unless this thread takes no part in it.
+  /// As `copy_async`, from memory that is not page-locked. The driver waits in the call, which ends
+  /// a capture of another thread's unless this thread takes no part in it.
   void copy_pageable(void* to, const void* from, std::size_t bytes, stream_ref stream) const {
     const detail::scoped_context context{ordinal_};
     const detail::scoped_relaxed_capture relaxed;
@@ -166,10 +168,11 @@ class cuda_device {
     detail::cuda_release([&] { return cudaFree(data); });
   }
 
-  /// Page-locked memory that every device copies from asynchronously, on the host node that is nearest
-  /// to this device. Up to `small_pinned_bytes` by `cudaHostAlloc`; larger ones are mapped in huge
-  /// pages, touched by several threads and registered in pieces, none of which cuts a copy: `unit` is
-  /// what one copy takes, 0 for all of it. Throws `out_of_memory` when the system refuses.
+  /// Page-locked memory that every device copies from asynchronously, on the host node that is
+  /// nearest to this device. Up to `small_pinned_bytes` by `cudaHostAlloc`; larger ones are mapped
+  /// in huge pages, touched by several threads and registered in pieces, none of which cuts a copy:
+  /// `unit` is what one copy takes, 0 for all of it. Throws `out_of_memory` when the system
+  /// refuses.
   [[nodiscard]] pinned_block allocate_pinned(std::size_t bytes, std::size_t unit = 0) const {
     return {detail::cuda_allocate_pinned(ordinal_, bytes, unit), true};
   }
@@ -178,9 +181,9 @@ class cuda_device {
     detail::cuda_deallocate_pinned(ordinal_, data, bytes, unit);
   }
 
-  /// Page-locks memory that exists, for all devices; see `registered_memory`, which owns this. Throws
-  /// `memory_already_registered`, `registration_unsupported` (read-only memory on a device that can't),
-  /// `out_of_memory` when the system refuses. Blocks.
+  /// Page-locks memory that exists, for all devices; see `registered_memory`, which owns this.
+  /// Throws `memory_already_registered`, `registration_unsupported` (read-only memory on a device
+  /// that can't), `out_of_memory` when the system refuses. Blocks.
   void register_memory(void* data, std::size_t bytes, bool read_only) const {
     detail::cuda_register(ordinal_, data, bytes, read_only);
   }

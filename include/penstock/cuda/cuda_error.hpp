@@ -56,15 +56,16 @@ class [[gnu::visibility("default")]] stream_of_another_device : public unusable_
   using unusable_stream::unusable_stream;
 };
 
-/// A CUDA graph is being captured from a stream where the flow needs to do real work, or the call is
-/// not allowed while a capture goes on.
+/// A CUDA graph is being captured from a stream where the flow needs to do real work, or the call
+/// is not allowed while a capture goes on.
 class [[gnu::visibility("default")]] capture_in_progress : public cuda_error {
  public:
   using cuda_error::cuda_error;
 };
 
-/// The device's context is dead: a kernel has faulted or the hardware has failed. Every further call
-/// fails too; only a new process, or `cudaDeviceReset` after all CUDA objects are gone, goes on.
+/// The device's context is dead: a kernel has faulted or the hardware has failed. Every further
+/// call fails too; only a new process, or `cudaDeviceReset` after all CUDA objects are gone, goes
+/// on.
 class [[gnu::visibility("default")]] cuda_context_lost : public cuda_error {
  public:
   using cuda_error::cuda_error;
@@ -91,7 +92,8 @@ struct cuda_site {
 };
 
 /// Whether an error stays for the rest of the context's, or of the process's, life.
-/// Source: the enumerators of cudaError in `driver_types.h` after which "the process must be terminated".
+/// Source: the enumerators of cudaError in `driver_types.h` after which "the process must be
+/// terminated".
 [[nodiscard]] inline bool is_sticky(cudaError_t code) noexcept {
   constexpr int contained = 226;           // by number: not in the headers of every toolkit
   constexpr int tensor_memory_leak = 721;  // likewise

@@ -50,15 +50,15 @@ struct event_handle {
 
 }  // namespace detail
 
-/// Owns a CUDA event without timing. Move-only. Destroying it while a stream still waits for it, or it
-/// for a stream, is allowed.
+/// Owns a CUDA event without timing. Move-only. Destroying it while a stream still waits for it, or
+/// it for a stream, is allowed.
 class cuda_event : public detail::unique_handle<detail::event_handle> {
  public:
   /// No event: only to be assigned to.
   cuda_event() = default;
   /// An event of this device. A thread that waits for it sleeps, or spins where it is for streams
-  /// alone: when an event that threads sleep on is recorded, the driver has to be told by an interrupt
-  /// once the GPU gets there. Throws what `cuda_error` and its children say.
+  /// alone: when an event that threads sleep on is recorded, the driver has to be told by an
+  /// interrupt once the GPU gets there. Throws what `cuda_error` and its children say.
   explicit cuda_event(int ordinal, event_wait waits = event_wait::by_host)
       : unique_handle(made(ordinal, waits), ordinal) {}
 

@@ -55,8 +55,8 @@ class cuda_graph_exec : public detail::unique_handle<detail::graph_exec_handle> 
  public:
   /// No graph: only to be assigned to.
   cuda_graph_exec() = default;
-  /// Makes `graph` ready to run on its device; it is not needed any more then. Slow: allocates. Throws
-  /// what `cuda_error` and its children say.
+  /// Makes `graph` ready to run on its device; it is not needed any more then. Slow: allocates.
+  /// Throws what `cuda_error` and its children say.
   explicit cuda_graph_exec(const cuda_graph& graph) : unique_handle(made(graph), graph.ordinal()) {}
 
   /// Takes ownership of an executable graph that exists, for the thread's current device.

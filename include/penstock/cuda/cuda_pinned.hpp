@@ -64,9 +64,9 @@ struct pinned_plan {
   }
 };
 
-/// The plan for `bytes` bytes out of which copies take `unit` bytes at a multiple of `unit`; a unit of
-/// 0 is all of it. CUDA refuses a copy that lies in two registrations, so the borders of chunks are
-/// multiples of both the unit and the page.
+/// The plan for `bytes` bytes out of which copies take `unit` bytes at a multiple of `unit`; a unit
+/// of 0 is all of it. CUDA refuses a copy that lies in two registrations, so the borders of chunks
+/// are multiples of both the unit and the page.
 [[nodiscard]] inline pinned_plan plan_pinned(std::size_t bytes, std::size_t unit,
                                              const pinned_sizes& sizes) noexcept {
   if (bytes <= sizes.mapped_above) return {};

@@ -17,10 +17,10 @@ inline namespace PENSTOCK_ABI {
 
 class cuda_device;
 
-/// Refers to a CUDA stream of anyone's, and owns nothing: the stream must outlive its use. Comes from a
-/// `cudaStream_t`, and from whatever has a `get()` that gives one, implicitly; not from a number or
-/// `nullptr`, which would silently mean the default stream. That one is `cudaStreamLegacy` or
-/// `cudaStreamPerThread`, by name.
+/// Refers to a CUDA stream of anyone's, and owns nothing: the stream must outlive its use. Comes
+/// from a `cudaStream_t`, and from whatever has a `get()` that gives one, implicitly; not from a
+/// number or `nullptr`, which would silently mean the default stream. That one is
+/// `cudaStreamLegacy` or `cudaStreamPerThread`, by name.
 class cuda_stream_ref {
  public:
   cuda_stream_ref() = delete;
@@ -42,8 +42,9 @@ class cuda_stream_ref {
   /// Throws what `cuda_error` and its children say.
   [[nodiscard]] cuda_device device() const;
 
-  /// Blocks until all that the stream has been given is done. Throws `cuda_context_lost` when a kernel
-  /// faulted, `capture_in_progress` for a stream that is being captured, whose capture goes on.
+  /// Blocks until all that the stream has been given is done. Throws `cuda_context_lost` when a
+  /// kernel faulted, `capture_in_progress` for a stream that is being captured, whose capture goes
+  /// on.
   void synchronize() const {
     const detail::stream_scope current{handle_};
     detail::require_not_captured(handle_);
@@ -81,8 +82,9 @@ struct stream_handle {
 
 }  // namespace detail
 
-/// Owns a CUDA stream that does not wait for the default stream (`cudaStreamNonBlocking`). Move-only;
-/// its destruction waits for the stream's work, so memory that the work uses may go right after it.
+/// Owns a CUDA stream that does not wait for the default stream (`cudaStreamNonBlocking`).
+/// Move-only; its destruction waits for the stream's work, so memory that the work uses may go
+/// right after it.
 class cuda_stream : public detail::unique_handle<detail::stream_handle> {
  public:
   /// A stream of the device. Throws what `cuda_error` and its children say.

@@ -149,8 +149,8 @@ class field_transform {
   }
 
  private:
-  // From here on every thread does four packs: one each fills the largest GPUs (2^18 threads), and more
-  // loads under way hide more of the memory's latency.
+  // From here on every thread does four packs: one each fills the largest GPUs (2^18 threads), and
+  // more loads under way hide more of the memory's latency.
   static constexpr std::size_t many_packs = std::size_t{1} << 20;
 
   template <record_type In, std::size_t Index>
@@ -211,19 +211,20 @@ class field_transform {
   functions functions_;
 };
 
-/// A transform of a `transfer` that runs functions on the device, element by element, after the copy
-/// and under the next one: one function for each field named, in that order. The other fields are
-/// copied in the same launch.
+/// A transform of a `transfer` that runs functions on the device, element by element, after the
+/// copy and under the next one: one function for each field named, in that order. The other fields
+/// are copied in the same launch.
 ///
 ///     struct to_float { __device__ float operator()(std::uint8_t x) const { return x / 255.0F; } };
 ///     ps::transfer feed{loader, stream, ps::on_device<"image">(to_float{}), {.depth = 3}};
 ///
-/// A field has the type that its function returns: here `field<"image", std::uint8_t, 28, 28>` travels
-/// and `field<"image", float, 28, 28>` arrives. A function is trivially copyable and called as const;
-/// a `__device__` lambda (--extended-lambda) has to name its result by `-> float`.
+/// A field has the type that its function returns: here `field<"image", std::uint8_t, 28, 28>`
+/// travels and `field<"image", float, 28, 28>` arrives. A function is trivially copyable and called
+/// as const; a `__device__` lambda (--extended-lambda) has to name its result by `-> float`.
 template <name... Names, class... Fs>
   requires(sizeof...(Names) > 0 && sizeof...(Names) == sizeof...(Fs))
-// No deduced result: nvcc 13.0 would hand a name in it to the host's compiler as one it does not know.
+// No deduced result: nvcc 13.0 would hand a name in it to the host's compiler as one it does not
+// know.
 [[nodiscard]] field_transform<detail::name_list<Names...>, Fs...> on_device(Fs... functions) {
   static_assert(
       (std::is_trivially_copyable_v<Fs> && ...),

@@ -21,8 +21,9 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// Replays a step as a CUDA graph: one launch in place of the step's many. Possible because a feed's
-/// device slots lie at fixed addresses; one graph is kept for each pair of slot and batch size.
+/// Replays a step as a CUDA graph: one launch in place of the step's many. Possible because a
+/// feed's device slots lie at fixed addresses; one graph is kept for each pair of slot and batch
+/// size.
 ///
 ///     ps::step_graphs graphs{device};
 ///     for (auto& batch : feed.epochs(0, 5)) {
@@ -31,20 +32,20 @@ inline namespace PENSTOCK_ABI {
 ///       });
 ///     }
 ///
-/// The step is called once for each pair, by the pair's first launch, to enqueue its work on the stream
-/// that it is given, which captures and runs nothing; that launch and all later ones replay what was
-/// captured, and later ones don't call the step. So all that the step passes by value stays as it was
-/// then: addresses, sizes, scalars. What changes from step to step (a count, a learning rate, where the
-/// loss goes) is read from device memory by the kernels. The step must not synchronise, allocate, or
-/// use another stream that it does not fork from and join to the one given; cuBLAS and the like get a
-/// workspace of their own beforehand. What is loaded or allocated at first use (kernels, a library's
-/// handle) is used once before the loop: rehearse the step by calling it with a stream and memory of
-/// its own.
+/// The step is called once for each pair, by the pair's first launch, to enqueue its work on the
+/// stream that it is given, which captures and runs nothing; that launch and all later ones replay
+/// what was captured, and later ones don't call the step. So all that the step passes by value
+/// stays as it was then: addresses, sizes, scalars. What changes from step to step (a count, a
+/// learning rate, where the loss goes) is read from device memory by the kernels. The step must not
+/// synchronise, allocate, or use another stream that it does not fork from and join to the one
+/// given; cuBLAS and the like get a workspace of their own beforehand. What is loaded or allocated
+/// at first use (kernels, a library's handle) is used once before the loop: rehearse the step by
+/// calling it with a stream and memory of its own.
 ///
 /// The stream that captures is the consumer's own, so that a handle that was set to it long ago is
-/// captured with the rest. The default stream can't capture: a stream that waits for it captures in its
-/// place, and work for the default stream is refused meanwhile (`capture_in_progress`). No lease may
-/// end on another thread while the first launch of a pair runs.
+/// captured with the rest. The default stream can't capture: a stream that waits for it captures in
+/// its place, and work for the default stream is refused meanwhile (`capture_in_progress`). No
+/// lease may end on another thread while the first launch of a pair runs.
 ///
 /// One object for one feed and one step. Used by one thread at a time. Memory is bounded by slots x
 /// different sizes: two sizes, where the last batch is short. Replays of one graph run in order;
@@ -55,10 +56,10 @@ class step_graphs {
   explicit step_graphs(const cuda_device& device) : device_(device) {}
 
   /// Runs `step` on the batch's samples in `stream`; by replay, if it was captured before. Blocks
-  /// nothing but for the first time. Throws what the step throws, `capture_in_progress` when the step
-  /// does what can't be captured, `std::logic_error` when it put no work on the stream that it was
-  /// given, or when the batch's address is not the one captured (another feed's). Nothing is kept or
-  /// left in the last-error slot then.
+  /// nothing but for the first time. Throws what the step throws, `capture_in_progress` when the
+  /// step does what can't be captured, `std::logic_error` when it put no work on the stream that it
+  /// was given, or when the batch's address is not the one captured (another feed's). Nothing is
+  /// kept or left in the last-error slot then.
   template <class Batch, class Step>
     requires requires(const Batch& batch) {
       { batch.data() } -> std::convertible_to<const void*>;
@@ -70,8 +71,8 @@ class step_graphs {
     launch_at(batch.data(), batch.slot(), batch.size(), stream, step);
   }
 
-  /// The same without a lease: the caller sees to it that a pair of `slot` and `size` always means the
-  /// same addresses.
+  /// The same without a lease: the caller sees to it that a pair of `slot` and `size` always means
+  /// the same addresses.
   template <class Step>
   void launch(std::size_t slot, std::size_t size, cuda_stream_ref stream, Step&& step) {
     launch_at(nullptr, slot, size, stream, step);
@@ -111,8 +112,8 @@ class step_graphs {
     entries_.push_back({slot, size, address, std::move(made)});
   }
 
-  /// The stream that captures what is to run in `stream`: that one, unless it is the default stream or
-  /// the program captures from it already.
+  /// The stream that captures what is to run in `stream`: that one, unless it is the default stream
+  /// or the program captures from it already.
   [[nodiscard]] cuda_stream_ref capturing_for(cuda_stream_ref stream) {
 #ifdef CUDA_API_PER_THREAD_DEFAULT_STREAM
     const bool is_legacy = stream.get() == cudaStreamLegacy;

@@ -19,9 +19,9 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// What a run of samples is read with, besides their indices: the key of the random bits, memory for
-/// intermediate samples, and the place where a failing read is noted. Made by `reader`; an adaptor
-/// hands it on to the dataset below, a source without randomness ignores it.
+/// What a run of samples is read with, besides their indices: the key of the random bits, memory
+/// for intermediate samples, and the place where a failing read is noted. Made by `reader`; an
+/// adaptor hands it on to the dataset below, a source without randomness ignores it.
 class run_context {
  public:
   /// What a run of `samples` reads with under `key`.
@@ -35,8 +35,9 @@ class run_context {
     return sample_generator{key_.at_stage(stage), samples_[i]};
   }
 
-  /// Notes that the i-th sample is worked on now: what `last_failure()` names if it throws, and a warning
-  /// while it hangs. Where `i` is no sample of the run, the run's first is named, and not as exact.
+  /// Notes that the i-th sample is worked on now: what `last_failure()` names if it throws, and a
+  /// warning while it hangs. Where `i` is no sample of the run, the run's first is named, and not
+  /// as exact.
   void at(std::size_t i) const noexcept {
     progress_->store(first_ + i, std::memory_order_relaxed);  // says nothing about other memory
   }
@@ -143,9 +144,9 @@ concept has_scratch = requires(const D& d) {
 ///       record_extents<record_type> extents() const;                 // only with dyn extents
 ///     };
 ///
-/// `read` writes every element of every field of sample `index` in [0, size()) straight to its place
-/// in the batch. It is called from several threads at once, for different places. What it throws
-/// reaches the consumer at that batch's turn.
+/// `read` writes every element of every field of sample `index` in [0, size()) straight to its
+/// place in the batch. It is called from several threads at once, for different places. What it
+/// throws reaches the consumer at that batch's turn.
 ///
 /// Instead of `read(index, out)`, or beside it, a dataset may offer, best first:
 /// - `read_run(indices, batch_view<record_type> out)`: several samples at once, for vectored or
@@ -153,7 +154,8 @@ concept has_scratch = requires(const D& d) {
 /// - `read(index, out, rng)`: random work while reading; `rng` is a `sample_generator&` keyed by
 ///   (seed, epoch, index);
 /// - `view(index)`: the sample where it lies, as a `const_sample` (its fields may lie in different
-///   arrays), so that `map` needs no copy of it; valid while the dataset is neither moved nor changed;
+///   arrays), so that `map` needs no copy of it; valid while the dataset is neither moved nor
+/// changed;
 /// - `prefetch(index) noexcept`: a hint that the sample will be read soon.
 ///
 /// An adaptor of your own says what its samples are in the datasets below, for failures and
@@ -161,8 +163,9 @@ concept has_scratch = requires(const D& d) {
 /// base_sizes() const`, by `origin_of` and `base_sizes_of` of what it adapts. Without, it is itself
 /// the bottom.
 ///
-/// A dataset that holds pointers into memory of another owner says `static constexpr bool borrows = true`: a
-/// loader's destructor waits for its reads then, also for those beyond `loader_options::timeout`.
+/// A dataset that holds pointers into memory of another owner says `static constexpr bool borrows =
+/// true`: a loader's destructor waits for its reads then, also for those beyond
+/// `loader_options::timeout`.
 template <class D>
 concept dataset = detail::has_record<D> && detail::has_size<D> &&
     (!D::record_type::has_dynamic_extents ||
@@ -197,16 +200,16 @@ template <class D>
   requires requires { D::stages; }
 inline constexpr std::uint32_t stages_of<D> = D::stages;
 
-/// Whether reading needs memory of another owner, so that nothing may read once that owner is gone. A
-/// dataset of your own that holds pointers says `static constexpr bool borrows = true`.
+/// Whether reading needs memory of another owner, so that nothing may read once that owner is gone.
+/// A dataset of your own that holds pointers says `static constexpr bool borrows = true`.
 template <class D>
 inline constexpr bool borrows = false;
 template <class D>
   requires requires { D::borrows; }
 inline constexpr bool borrows<D> = D::borrows;
 
-/// Whether a function in a pipeline borrows: what it holds may be references, so a function that holds
-/// anything counts as borrowing unless it says `static constexpr bool borrows = false`.
+/// Whether a function in a pipeline borrows: what it holds may be references, so a function that
+/// holds anything counts as borrowing unless it says `static constexpr bool borrows = false`.
 template <class F>
 inline constexpr bool function_borrows = !std::is_empty_v<F>;
 template <class F>
@@ -257,7 +260,8 @@ template <dataset D>
 }
 
 /// Reads the samples `indices` into `out` by the best member that the dataset has. `out[i]` is the
-/// place of `indices[i]`; both have the same size. The way in which adaptors read what is below them.
+/// place of `indices[i]`; both have the same size. The way in which adaptors read what is below
+/// them.
 template <dataset D>
 void read_run(const D& data, std::span<const std::uint64_t> indices,
               batch_view<typename D::record_type> out, const run_context& context) {
@@ -268,8 +272,8 @@ void read_run(const D& data, std::span<const std::uint64_t> indices,
     try {
       data.read_run(indices, out);
     } catch (...) {
-      // The run does not say where it failed. One by one finds the sample; what the consumer gets is
-      // the first exception all the same.
+      // The run does not say where it failed. One by one finds the sample; what the consumer gets
+      // is the first exception all the same.
       const auto original = std::current_exception();
       for (std::size_t i = 0; i < indices.size(); ++i) {
         context.at(i);

@@ -11,8 +11,9 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// A file is not what it should be. Says which file, at which byte (of the content that is read: the
-/// compressed bytes where the compression is damaged), what was expected and what was found. The types derived from it say what kind of problem it is.
+/// A file is not what it should be. Says which file, at which byte (of the content that is read:
+/// the compressed bytes where the compression is damaged), what was expected and what was found.
+/// The types derived from it say what kind of problem it is.
 class [[gnu::visibility("default")]] file_error : public error {
  public:
   file_error(std::string path, std::uint64_t offset, std::string expected, std::string found)
@@ -63,8 +64,8 @@ class [[gnu::visibility("default")]] element_type_mismatch : public file_format_
   using file_format_error::file_format_error;
 };
 
-/// The dimensions in the file do not fit: their number or lengths differ from the record's, or their
-/// product has no room in 64 bits.
+/// The dimensions in the file do not fit: their number or lengths differ from the record's, or
+/// their product has no room in 64 bits.
 class [[gnu::visibility("default")]] dimension_mismatch : public file_format_error {
  public:
   using file_format_error::file_format_error;

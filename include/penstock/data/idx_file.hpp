@@ -118,14 +118,14 @@ class idx_file {
   /// holds, whatever its header announces.
   explicit idx_file(std::string path) : idx_file(open_file, std::move(path)) {}
 
-  /// Reads the file by an opener: `idx_file{gzip, "train-images-idx3-ubyte.gz"}` throws besides what
-  /// `gzip_source` throws.
+  /// Reads the file by an opener: `idx_file{gzip, "train-images-idx3-ubyte.gz"}` throws besides
+  /// what `gzip_source` throws.
   template <file_opener Open>
   idx_file(const Open& open, std::string path)
       : idx_file(open, std::move(path), [](const std::string&, const header&) {}) {}
 
-  /// Reads the file, and calls `check(path, header)` before it reads the elements: `check` throws if the
-  /// file is not what it should be.
+  /// Reads the file, and calls `check(path, header)` before it reads the elements: `check` throws
+  /// if the file is not what it should be.
   template <file_opener Open, std::invocable<const std::string&, const header&> Check>
   idx_file(const Open& open, std::string path, Check check) : path_(std::move(path)) {
     auto source = open(path_);

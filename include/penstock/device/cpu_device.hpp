@@ -17,8 +17,8 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// A device made of ordinary memory and threads: the same surface and the same ordering as a GPU, for
-/// machines that have none. Streams are threads, copies are memcpy, events are counters.
+/// A device made of ordinary memory and threads: the same surface and the same ordering as a GPU,
+/// for machines that have none. Streams are threads, copies are memcpy, events are counters.
 ///
 /// With `cpu_device_options` it models a copy bandwidth and a launch latency.
 class cpu_device {
@@ -80,8 +80,8 @@ class cpu_device {
   }
 
   /// Copies `bytes` bytes in stream order. Both ranges must stay alive until the stream is past it.
-  /// A small copy into a stream that has nothing to do runs at once on the calling thread: waking the
-  /// stream's thread costs several times the copy.
+  /// A small copy into a stream that has nothing to do runs at once on the calling thread: waking
+  /// the stream's thread costs several times the copy.
   void copy_async(void* to, const void* from, std::size_t bytes, stream_ref stream) const {
     const bool modelled =
         options_.copy_bytes_per_second > 0.0 || options_.launch_latency.count() > 0;

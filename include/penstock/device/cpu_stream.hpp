@@ -83,8 +83,8 @@ class cpu_stream_ref {
     queue_->rethrow_error();
   }
 
-  /// Whether all that was given to the stream so far is done. Does not wait, and leaves what the work
-  /// has thrown to `synchronize`.
+  /// Whether all that was given to the stream so far is done. Does not wait, and leaves what the
+  /// work has thrown to `synchronize`.
   [[nodiscard]] bool is_complete() const noexcept {
     return queue_ == nullptr || queue_->completed() >= queue_->pushed();
   }
@@ -110,8 +110,8 @@ class cpu_stream_ref {
 /// Owns a thread that runs the work given to the stream, in order, with denormals flushed. The
 /// destructor waits for all of it, and for what that launches into the stream; in work of the
 /// stream's own it waits for nothing, and the thread ends after all. Move-only; a moved-from stream
-/// may be assigned to and destroyed, anything else throws `std::logic_error`. In a child made by fork(), where
-/// the thread is not, waiting throws that too, and the destructor waits for nothing.
+/// may be assigned to and destroyed, anything else throws `std::logic_error`. In a child made by
+/// fork(), where the thread is not, waiting throws that too, and the destructor waits for nothing.
 class cpu_stream {
  public:
   /// Starts the stream's thread. Throws `std::system_error` when the system refuses one.

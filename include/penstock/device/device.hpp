@@ -43,22 +43,25 @@ enum class event_wait {
 /// the CUDA runtime, and so do the meanings:
 ///
 /// - a `stream_type` owns a queue of work that runs in order; a `stream_ref` refers to one;
-/// - an `event_type` marks a place in a stream. `record` moves it there; `wait(stream, event)` makes
-///   the stream wait for the record at the time of the call; an event that was never recorded is
-///   complete. Neither blocks the calling thread, nor does `copy_async`, as long as the device has room
+/// - an `event_type` marks a place in a stream. `record` moves it there; `wait(stream, event)`
+///   makes the stream wait for the record at the time of the call; an event that was never recorded
+/// is
+///   complete. Neither blocks the calling thread, nor does `copy_async`, as long as the device has
+/// room
 ///   to queue them;
 /// - `synchronize` blocks the calling thread until an event, or all work of a stream, is complete;
 ///   `make_event` is told who will wait for the event, see `event_wait`;
-/// - `require_usable` throws when this device's work can't be ordered by the stream, now or at all. A
-///   device may also have `require_still_usable`, which looks only for what may have changed since:
+/// - `require_usable` throws when this device's work can't be ordered by the stream, now or at all.
+///   A device may also have `require_still_usable`, which looks only for what may have changed
+/// since:
 ///   it is asked for each batch;
 /// - `allocate` gives device memory aligned to 256 bytes, `allocate_pinned` host memory aligned
 ///   likewise; both throw `out_of_memory`, both are slow and meant for construction;
 /// - `make_current` prepares a thread for work on the device; every thread of the library calls it
 ///   first.
 ///
-/// An event is recorded by one thread while no other uses it; several may wait for it and query it at
-/// once. Streams and devices may be used from several threads.
+/// An event is recorded by one thread while no other uses it; several may wait for it and query it
+/// at once. Streams and devices may be used from several threads.
 /// A stream must outlive the work that was given to it: its destructor waits for it.
 template <class D>
 concept device = std::copyable<D> && std::movable<typename D::stream_type> &&

@@ -20,42 +20,44 @@ enum class error_action {
   skip,        ///< the batch is shorter; later samples move up, `batch_info::skipped` counts
 };
 
-/// What a loader does with an exception from a dataset or a `map` function. By default the exception
-/// reaches the consumer unchanged, and `last_failure()` says where it came from.
+/// What a loader does with an exception from a dataset or a `map` function. By default the
+/// exception reaches the consumer unchanged, and `last_failure()` says where it came from.
 ///
 ///     {.batch_size = 256, .on_error = {.retries = 3, .action = ps::error_action::substitute}}
 ///
 /// What a deterministic failure leads to does not depend on workers, run or prefetch: limits are
-/// judged batch by batch as the consumer gets them (by order of completion where `in_order` is false).
-/// A dataset that reads runs is asked again sample by sample after a run has failed; a sample that is
-/// read a second time gets the same random bits. All that happened is in `loader::failures()`.
+/// judged batch by batch as the consumer gets them (by order of completion where `in_order` is
+/// false). A dataset that reads runs is asked again sample by sample after a run has failed; a
+/// sample that is read a second time gets the same random bits. All that happened is in
+/// `loader::failures()`.
 struct error_policy {
   /// How often a failed read is tried again before `action` applies. At most 100.
   std::size_t retries = 0;
 
-  /// The wait before the first retry; it doubles from one to the next, up to `longest_wait`. It ends
-  /// early when the range does. The worker that waits reads nothing else meanwhile.
+  /// The wait before the first retry; it doubles from one to the next, up to `longest_wait`. It
+  /// ends early when the range does. The worker that waits reads nothing else meanwhile.
   std::chrono::milliseconds first_wait{10};
   /// The longest wait before a retry; at most a day.
   std::chrono::milliseconds longest_wait{10'000};
 
   /// What follows the last retry.
   ///
-  /// `substitute` draws from the whole dataset, keyed by (seed, epoch, index of the bad sample), and
-  /// reads with the random bits of the sample drawn. If that one fails too, the next draw follows,
-  /// without retries; after the eighth, the first exception propagates. Indices that must never be
-  /// drawn, such as those of another split, have to be left out by a `subset`.
+  /// `substitute` draws from the whole dataset, keyed by (seed, epoch, index of the bad sample),
+  /// and reads with the random bits of the sample drawn. If that one fails too, the next draw
+  /// follows, without retries; after the eighth, the first exception propagates. Indices that must
+  /// never be drawn, such as those of another split, have to be left out by a `subset`.
   ///
   /// `skip` may leave a batch of size 0, which is delivered like any other. A batch that
   /// `partial_batch::pad` has filled up is not filled again.
   error_action action = error_action::propagate;
 
-  /// How many samples may be substituted or skipped over the loader's life. The batch that passes the
-  /// limit is not delivered: the exception of its first such sample propagates, and so for every later
-  /// batch that has one. A read that succeeds in a retry does not count.
+  /// How many samples may be substituted or skipped over the loader's life. The batch that passes
+  /// the limit is not delivered: the exception of its first such sample propagates, and so for
+  /// every later batch that has one. A read that succeeds in a retry does not count.
   std::uint64_t most_failures = 1000;
 
-  /// The same limit as a share of all samples that were asked for, in [0, 1]; checked from 100 samples on.
+  /// The same limit as a share of all samples that were asked for, in [0, 1]; checked from 100
+  /// samples on.
   double largest_share = 0.05;
 };
 
@@ -108,7 +110,8 @@ inline void require_valid(const error_policy& policy) {
   return (std::min)(wait, policy.longest_wait);
 }
 
-/// The samples that may take the place of `sample`, one after the other; for a dataset of at least two.
+/// The samples that may take the place of `sample`, one after the other; for a dataset of at least
+/// two.
 class substitutes {
  public:
   static constexpr int most = 8;

@@ -78,15 +78,15 @@ struct failure_report {
   /// empty where nothing is written down.
   std::vector<std::uint64_t> base_sizes;
 
-  /// Writes the samples that were given up, one a line, with the reason after a '#'. They are numbered
-  /// as at the bottom of the pipeline, so that the list holds for any subset of the same data. A line
-  /// that names the dataset precedes the samples of each dataset at the bottom.
+  /// Writes the samples that were given up, one a line, with the reason after a '#'. They are
+  /// numbered as at the bottom of the pipeline, so that the list holds for any subset of the same
+  /// data. A line that names the dataset precedes the samples of each dataset at the bottom.
   ///
   ///     # penstock quarantine: dataset of 60000 samples
   ///     4711 # skipped 3 times: png: bad checksum
   ///
-  /// For one of several datasets that line is "# penstock quarantine: part 1 of 3, dataset of 60000 samples".
-  /// `read_quarantine` reads it back.
+  /// For one of several datasets that line is "# penstock quarantine: part 1 of 3, dataset of 60000
+  /// samples". `read_quarantine` reads it back.
   void write_quarantine(std::ostream& out) const {
     const std::size_t parts = (std::max)(std::size_t{1}, base_sizes.size());
     for (std::size_t part = 0; part != parts; ++part) {
@@ -112,8 +112,8 @@ struct failure_report {
 
 namespace detail {
 
-/// Where a loader notes what failed. All memory is taken at construction, about 40 KiB. Safe from any
-/// thread.
+/// Where a loader notes what failed. All memory is taken at construction, about 40 KiB. Safe from
+/// any thread.
 class failure_ledger {
  public:
   static constexpr std::size_t capacity = 256;
@@ -147,8 +147,8 @@ class failure_ledger {
     note_failure(sample, error, {sample, 0});
   }
 
-  /// What was done about the sample of the last `note_failure`. `is_place`: it has a place in the batch,
-  /// and is not a drawn substitute.
+  /// What was done about the sample of the last `note_failure`. `is_place`: it has a place in the
+  /// batch, and is not a drawn substitute.
   void note_outcome(std::uint64_t sample, read_outcome outcome, bool is_place = true) noexcept {
     const std::lock_guard lock{mutex_};
     if (is_place) {

@@ -131,16 +131,17 @@ class quarantine_reader {
 
 }  // namespace detail
 
-/// Reads the indices of a quarantine list, sorted, each once. The list has one index a line, in decimal;
-/// a '#' and what follows it, blanks and empty lines are ignored. A head, as `write_quarantine` writes
-/// it, is optional; where there is one, the indices must lie in its dataset. Throws `error` naming the
-/// first malformed line, and where the list is of several datasets.
+/// Reads the indices of a quarantine list, sorted, each once. The list has one index a line, in
+/// decimal; a '#' and what follows it, blanks and empty lines are ignored. A head, as
+/// `write_quarantine` writes it, is optional; where there is one, the indices must lie in its
+/// dataset. Throws `error` naming the first malformed line, and where the list is of several
+/// datasets.
 [[nodiscard]] inline std::vector<std::uint64_t> read_quarantine(std::istream& in) {
   return detail::quarantine_reader{in}.read(std::nullopt);
 }
 
-/// Reads the indices of a quarantine list, or of that part of it, whose head says that it belongs to
-/// `of`. Throws `error` where it belongs to another dataset, and where it has no head.
+/// Reads the indices of a quarantine list, or of that part of it, whose head says that it belongs
+/// to `of`. Throws `error` where it belongs to another dataset, and where it has no head.
 [[nodiscard]] inline std::vector<std::uint64_t> read_quarantine(std::istream& in,
                                                                 const quarantine_of& of) {
   return detail::quarantine_reader{in}.read(of);

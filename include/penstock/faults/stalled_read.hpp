@@ -13,15 +13,16 @@ inline namespace PENSTOCK_ABI {
 /// A dataset's read, or a sampler's `order`, that has not returned for longer than it should, as
 /// observed while it hangs.
 struct stalled_read {
-  /// The sample that is read, or in the stage "order" the first batch that needs that order. `exact` is
-  /// false where a dataset reads a whole run in one call: then it is the run's first sample, and the
-  /// time is the run's.
+  /// The sample that is read, or in the stage "order" the first batch that needs that order.
+  /// `exact` is false where a dataset reads a whole run in one call: then it is the run's first
+  /// sample, and the time is the run's.
   failure where;
   /// The worker whose thread hangs; 0 where the consumer's own thread reads.
   std::size_t worker = 0;
   /// How long it has hung, at least.
   std::chrono::milliseconds elapsed{0};
-  /// Whether the loader's destructor waits for it now: the loader does not own all that the read uses.
+  /// Whether the loader's destructor waits for it now: the loader does not own all that the read
+  /// uses.
   bool blocks_destruction = false;
 
   /// The report as one line for a log.

@@ -14,12 +14,12 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 
 /// The batches of some epochs, as an input range: what `loader.epochs()` and `transfer.epochs()`
-/// return. `*it` is an lvalue reference to the lease of the current batch; `++it` releases it unless
-/// it was moved out, and takes the next one.
+/// return. `*it` is an lvalue reference to the lease of the current batch; `++it` releases it
+/// unless it was moved out, and takes the next one.
 ///
 /// `begin()` starts the reading; a second `begin()` starts it again from the first batch. The
-/// destructor ends it. Two live ranges over one loader or transfer are a `std::logic_error`. A range
-/// that outlives its loader or transfer is over. An iterator must not outlive its range.
+/// destructor ends it. Two live ranges over one loader or transfer are a `std::logic_error`. A
+/// range that outlives its loader or transfer is over. An iterator must not outlive its range.
 template <class Flow>
 class batch_range {
  public:

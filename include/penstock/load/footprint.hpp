@@ -25,10 +25,10 @@ struct loader_footprint {
   std::size_t bytes = 0;  ///< bytes of the slab that holds them all: what the device is asked for
   bool pinned = false;    ///< whether the slab is page-locked; once taken, whether it really is
 
-  /// An upper bound in bytes for everything else that the loader allocates: 32 KiB, 1 KiB a slot, 1 KiB and 8
-  /// bytes for each sample of a run a worker; with an error policy 64 KiB more, and a byte a sample in
-  /// each slot where samples are skipped. Without the stacks of the threads, and without what dataset,
-  /// sampler and transforms allocate themselves.
+  /// An upper bound in bytes for everything else that the loader allocates: 32 KiB, 1 KiB a slot, 1
+  /// KiB and 8 bytes for each sample of a run a worker; with an error policy 64 KiB more, and a
+  /// byte a sample in each slot where samples are skipped. Without the stacks of the threads, and
+  /// without what dataset, sampler and transforms allocate themselves.
   std::size_t bookkeeping = 0;
 
   /// Bytes of page-locked memory.
@@ -41,8 +41,8 @@ struct loader_footprint {
 
 namespace detail {
 
-/// A loop over a loader or a transfer makes progress with one slot: `++` ends the lease, or hands the slot
-/// to its copy, before it asks for the next batch. Nothing is read ahead then.
+/// A loop over a loader or a transfer makes progress with one slot: `++` ends the lease, or hands
+/// the slot to its copy, before it asks for the next batch. Nothing is read ahead then.
 inline constexpr std::size_t least_slots = 1;
 
 /// `a * b + c`, or the largest number when it has no room.
@@ -94,8 +94,9 @@ inline memory_reservation reserve_slots(std::size_t slot_bytes, const loader_opt
 ///
 ///     const auto need = ps::footprint<digit>({}, {.batch_size = 64, .workers = 8});
 ///
-/// All slots that the options ask for, whatever the budget: what it grants is in `loader::footprint()`,
-/// and what it refuses in the exception. Throws `option_error`, and `layout_error`.
+/// All slots that the options ask for, whatever the budget: what it grants is in
+/// `loader::footprint()`, and what it refuses in the exception. Throws `option_error`, and
+/// `layout_error`.
 template <record_type Record>
 [[nodiscard]] loader_footprint footprint(const record_extents<Record>& extents,
                                          const loader_options& options) {

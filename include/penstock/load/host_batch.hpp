@@ -15,9 +15,9 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// A lease of one batch in host memory. Move-only; its destruction gives the slot back for refilling.
-/// It may be moved out of the loop and kept, also beyond the loader: the memory lives as long. Used
-/// by one thread at a time; may be destroyed on any.
+/// A lease of one batch in host memory. Move-only; its destruction gives the slot back for
+/// refilling. It may be moved out of the loop and kept, also beyond the loader: the memory lives as
+/// long. Used by one thread at a time; may be destroyed on any.
 template <record_type Record, device Device>
 class host_batch : public detail::lease<Record, detail::host_slots<Record, Device>, std::uint32_t> {
   using slots_type = detail::host_slots<Record, Device>;
@@ -37,8 +37,8 @@ class host_batch : public detail::lease<Record, detail::host_slots<Record, Devic
       : base(std::move(slots), slot, info, std::move(guard)) {
     slots_->note_lease();
   }
-  /// A lease of `slot`, which holds the batch. In a checked build it may throw std::bad_alloc, and the
-  /// slot stays the caller's.
+  /// A lease of `slot`, which holds the batch. In a checked build it may throw std::bad_alloc, and
+  /// the slot stays the caller's.
   host_batch(std::shared_ptr<slots_type> slots, std::uint32_t slot,
              const batch_info& info) noexcept(!detail::checked)
       : host_batch(std::move(slots), slot, info, detail::lease_guard{info.epoch, info.batch}) {}
@@ -63,8 +63,8 @@ class host_batch : public detail::lease<Record, detail::host_slots<Record, Devic
     return slots_->pinned();
   }
 
-  /// Gives the slot back as soon as `stream` has done what it was given so far: for a copy out of the
-  /// slot that is still under way. The lease is empty then. Throws what the device throws.
+  /// Gives the slot back as soon as `stream` has done what it was given so far: for a copy out of
+  /// the slot that is still under way. The lease is empty then. Throws what the device throws.
   void release_after(typename Device::stream_ref stream) {
     base::use();
     guard_.end();

@@ -27,27 +27,28 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// Reads batches of a dataset in the order of a sampler, on worker threads, into a fixed ring of host
-/// slots. A loop over it gets leases of host memory; `transfer` carries them to a device.
+/// Reads batches of a dataset in the order of a sampler, on worker threads, into a fixed ring of
+/// host slots. A loop over it gets leases of host memory; `transfer` carries them to a device.
 ///
 ///     ps::loader loader{digits | ps::map(augment), ps::shuffled{.seed = 1}, {.batch_size = 64}};
 ///     for (auto& batch : loader.epochs(0, 5)) use(ps::get<"image">(batch), batch.size());
 ///
-/// An lvalue dataset is referred to and must outlive the loader; an rvalue is moved in. All memory is
-/// taken, and all threads are started, at construction. The same dataset, sampler and seed give the
-/// same batches, bit by bit, for any number of workers and any prefetch. Movable; one thread consumes.
+/// An lvalue dataset is referred to and must outlive the loader; an rvalue is moved in. All memory
+/// is taken, and all threads are started, at construction. The same dataset, sampler and seed give
+/// the same batches, bit by bit, for any number of workers and any prefetch. Movable; one thread
+/// consumes.
 ///
 /// In a child made by fork() a loader with threads may only be destroyed, which returns at once and
 /// keeps its memory; a range throws `std::logic_error` as soon as it would wait. One with `workers
 /// = 0` and no watch has no threads, and works in both processes.
 ///
-/// Its threads block no signals: a handler of the program's may run on them. To prevent that, block the
-/// signals (pthread_sigmask) around the construction; threads start with the mask of their creator.
-/// A wait may change errno.
+/// Its threads block no signals: a handler of the program's may run on them. To prevent that, block
+/// the signals (pthread_sigmask) around the construction; threads start with the mask of their
+/// creator. A wait may change errno.
 ///
 /// Construction throws `option_error`, `empty_dataset`, `layout_error`, `pinned_budget_exceeded`,
-/// `out_of_memory`, `std::system_error` (threads), what the device throws, and what the dataset's size and
-/// extents do.
+/// `out_of_memory`, `std::system_error` (threads), what the device throws, and what the dataset's
+/// size and extents do.
 template <dataset Dataset, sampler Sampler, device Device = cpu_device>
 class loader {
   using consumer_type = detail::consumer<Dataset, Sampler, Device>;
@@ -58,8 +59,8 @@ class loader {
   using batch_type = host_batch<record_type, Device>;
 
  private:
-  // On the heap and shared with the ranges, so that a loader may be moved, and even destroyed, while
-  // a range over it is live.
+  // On the heap and shared with the ranges, so that a loader may be moved, and even destroyed,
+  // while a range over it is live.
   struct flow {
     using batch_type = loader::batch_type;
 
@@ -113,8 +114,8 @@ class loader {
     return *this;
   }
 
-  /// Ends all threads as soon as the reads under way return, see also `loader_options::timeout`. Leases
-  /// stay valid, ranges end.
+  /// Ends all threads as soon as the reads under way return, see also `loader_options::timeout`.
+  /// Leases stay valid, ranges end.
   ~loader() { shut_down(); }
 
   /// The batches of the epochs `first` to `last`, the latter not included, without a pause between
@@ -124,19 +125,19 @@ class loader {
   }
   /// The batches of one epoch.
   [[nodiscard]] range_type epoch(std::uint64_t which) & { return epochs(which, which + 1); }
-  /// The batches from `from` up to, but not including, epoch `last_epoch`. Starts in constant time, also
-  /// in the middle of an epoch.
+  /// The batches from `from` up to, but not including, epoch `last_epoch`. Starts in constant time,
+  /// also in the middle of an epoch.
   [[nodiscard]] range_type batches(const batch_position& from, std::uint64_t last_epoch) & {
     return range_type{flow_, from, last_epoch};
   }
 
   /// The position of the next batch, for a checkpoint: the one after the last batch delivered,
-  /// regardless of read-ahead. For a loop over a transfer see `transfer::state`. Throws `option_error`
-  /// where batches come out of order. For the consumer's thread.
+  /// regardless of read-ahead. For a loop over a transfer see `transfer::state`. Throws
+  /// `option_error` where batches come out of order. For the consumer's thread.
   [[nodiscard]] loader_state state() const { return state_at(flow_->reads.next_position()); }
 
-  /// The state of a loop whose next batch is `next`. Throws `option_error` where batches come out of
-  /// order. From any thread.
+  /// The state of a loop whose next batch is `next`. Throws `option_error` where batches come out
+  /// of order. From any thread.
   [[nodiscard]] loader_state state_at(const batch_position& next) const {
     if (!options().in_order) {
       throw option_error("in_order",
@@ -161,10 +162,10 @@ class loader {
             .order = flow_->fingerprint};
   }
 
-  /// Continues after the batch at which `state` was taken, up to but not including epoch `last_epoch`,
-  /// in constant time: with the very next batch and the same ones from then on, also with other workers,
-  /// prefetch, depth or device. Throws `state_mismatch`, naming every difference, where they could not
-  /// be the same.
+  /// Continues after the batch at which `state` was taken, up to but not including epoch
+  /// `last_epoch`, in constant time: with the very next batch and the same ones from then on, also
+  /// with other workers, prefetch, depth or device. Throws `state_mismatch`, naming every
+  /// difference, where they could not be the same.
   [[nodiscard]] range_type resume(const loader_state& state, std::uint64_t last_epoch) & {
     require_same_order(state, state_at({}));
     return batches({state.epoch, state.batch}, last_epoch);
@@ -199,18 +200,20 @@ class loader {
     return taken;
   }
 
-  /// The place of the exception that ended the last range; empty if none did, or if it belongs to no
-  /// batch, such as a device's failure between two. For the consumer's thread; not from `on_stall`.
+  /// The place of the exception that ended the last range; empty if none did, or if it belongs to
+  /// no batch, such as a device's failure between two. For the consumer's thread; not from
+  /// `on_stall`.
   [[nodiscard]] const std::optional<penstock::failure>& last_failure() const noexcept {
     return flow_->reads.last_failure();
   }
 
-  /// What could not be read so far and what was done about it by `loader_options::on_error`, including
-  /// batches that are only read ahead; empty where every exception simply propagates. From any thread.
+  /// What could not be read so far and what was done about it by `loader_options::on_error`,
+  /// including batches that are only read ahead; empty where every exception simply propagates.
+  /// From any thread.
   [[nodiscard]] failure_report failures() const { return engine().guard().report(); }
 
-  /// How many threads were detached because their read hung beyond `loader_options::timeout`. For the
-  /// consumer's thread.
+  /// How many threads were detached because their read hung beyond `loader_options::timeout`. For
+  /// the consumer's thread.
   [[nodiscard]] std::size_t abandoned_readers() const noexcept {
     return flow_->reads.abandoned_readers();
   }

@@ -46,14 +46,15 @@ struct loader_options {
   /// Samples a batch. DataLoader(batch_size).
   std::size_t batch_size = 1;
 
-  /// Threads that read samples; 0 reads on the consumer's thread, inside `++`. DataLoader(num_workers),
-  /// but threads: they share the dataset, and all help the batch that is needed first.
+  /// Threads that read samples; 0 reads on the consumer's thread, inside `++`.
+  /// DataLoader(num_workers), but threads: they share the dataset, and all help the batch that is
+  /// needed first.
   std::size_t workers = 1;
 
-  /// Batches that are read ahead of the consumer, in all and not for each worker; 0 chooses: at least
-  /// max(2, workers), and up to 8 while the slots take no more than half a MiB, which stays in a core's
-  /// second-level cache. DataLoader(prefetch_factor) * num_workers. Takes prefetch + 1 slots of host
-  /// memory. Without workers nothing is read ahead.
+  /// Batches that are read ahead of the consumer, in all and not for each worker; 0 chooses: at
+  /// least max(2, workers), and up to 8 while the slots take no more than half a MiB, which stays
+  /// in a core's second-level cache. DataLoader(prefetch_factor) * num_workers. Takes prefetch + 1
+  /// slots of host memory. Without workers nothing is read ahead.
   std::size_t prefetch = 0;
 
   /// The key of the per-sample random bits. DataLoader(generator), worker_init_fn.
@@ -62,16 +63,16 @@ struct loader_options {
   /// DataLoader(drop_last).
   partial_batch last_batch = partial_batch::keep;
 
-  /// Whether batches come in the sampler's order; false delivers the one that is complete first, and
-  /// gives up the exact order. DataLoader(in_order).
+  /// Whether batches come in the sampler's order; false delivers the one that is complete first,
+  /// and gives up the exact order. DataLoader(in_order).
   bool in_order = true;
 
   /// Whether batches lie in page-locked memory. DataLoader(pin_memory).
   bool pinned = true;
 
   /// What to do when memory can't be page-locked: false throws `out_of_memory`, true continues with
-  /// ordinary memory, slower, and `footprint().pinned` is false. The CPU device always continues and
-  /// says so in the same place.
+  /// ordinary memory, slower, and `footprint().pinned` is false. The CPU device always continues
+  /// and says so in the same place.
   bool pageable_fallback = false;
 
   /// Samples that a worker takes at a time; 0 chooses: few enough that all workers share a batch,
@@ -80,16 +81,16 @@ struct loader_options {
   std::size_t run = 0;
 
   /// The most memory that the host slots may take, pinned or not: `memory_budget::bytes(n)`, or
-  /// `memory_budget::share(s)` of what the process may still use, cgroup limits counted. Loaders that are
-  /// given copies of one budget share it. Default: a budget of the loader's own, a quarter of what the
-  /// process may still use. No counterpart.
+  /// `memory_budget::share(s)` of what the process may still use, cgroup limits counted. Loaders
+  /// that are given copies of one budget share it. Default: a budget of the loader's own, a quarter
+  /// of what the process may still use. No counterpart.
   std::optional<memory_budget> budget = {};
 
   /// What to do when the host slots exceed the budget. `footprint()` says how many there are.
   budget_action when_over_budget = penstock::budget_action::refuse;
 
-  /// What to do when the consumer asks for a batch while it, or threads that it has moved leases to,
-  /// hold every slot. `wait` is for leases that end on other threads; a stop request ends the
+  /// What to do when the consumer asks for a batch while it, or threads that it has moved leases
+  /// to, hold every slot. `wait` is for leases that end on other threads; a stop request ends the
   /// wait. No counterpart.
   penstock::when_held when_held = penstock::when_held::fail;
 
@@ -107,24 +108,26 @@ struct loader_options {
   /// `read_timeout`, and the loader gives no batches any more; 0: waits forever. Needs workers.
   ///
   /// A loader that owns its dataset is then destroyed without waiting for the read. The thread that
-  /// hangs is detached, keeps all that it needs alive until the read returns, slots and their budget
-  /// included, and `abandoned_readers()` counts it. The thread whose read returns last destroys
-  /// dataset, sampler, functions and memory, perhaps while the program's static objects are destroyed.
+  /// hangs is detached, keeps all that it needs alive until the read returns, slots and their
+  /// budget included, and `abandoned_readers()` counts it. The thread whose read returns last
+  /// destroys dataset, sampler, functions and memory, perhaps while the program's static objects
+  /// are destroyed.
   ///
-  /// Otherwise the destructor waits for the read and reports it: for a dataset that is referred to or
-  /// `borrows`, a sampler that `borrows`, and a `map` function that holds anything and does not say
-  /// `static constexpr bool borrows = false`. DataLoader(timeout), which gives up waiting for a batch.
+  /// Otherwise the destructor waits for the read and reports it: for a dataset that is referred to
+  /// or `borrows`, a sampler that `borrows`, and a `map` function that holds anything and does not
+  /// say `static constexpr bool borrows = false`. DataLoader(timeout), which gives up waiting for a
+  /// batch.
   std::chrono::milliseconds timeout{0};
 
-  /// Gets the reports of `stall_warning` and `timeout`, on a thread of the loader's; those of reads that
-  /// the destructor waits for on the destroying thread, so it must not take a lock that is held there.
-  /// Default: the reports are lines on stderr. What it throws ends the range. It must not destroy the
-  /// loader.
+  /// Gets the reports of `stall_warning` and `timeout`, on a thread of the loader's; those of reads
+  /// that the destructor waits for on the destroying thread, so it must not take a lock that is
+  /// held there. Default: the reports are lines on stderr. What it throws ends the range. It must
+  /// not destroy the loader.
   std::function<void(const stalled_read&)> on_stall = {};
 
-  /// Once its stop is requested, from any thread, no further run of samples is started. As soon as those
-  /// under way are read, all workers end, and the consumer, also one that waits, gets `cancelled`, then
-  /// and at every later step. The shorter `run`, the sooner. No counterpart.
+  /// Once its stop is requested, from any thread, no further run of samples is started. As soon as
+  /// those under way are read, all workers end, and the consumer, also one that waits, gets
+  /// `cancelled`, then and at every later step. The shorter `run`, the sooner. No counterpart.
   std::stop_token stop = {};
 };
 
@@ -181,8 +184,8 @@ inline memory_kind slot_memory(const loader_options& options) noexcept {
   return options.pageable_fallback ? memory_kind::pinned_or_pageable : memory_kind::pinned;
 }
 
-/// The samples of a run where each worker gets two of a batch, so that all help the oldest batch and none
-/// waits long for the last run.
+/// The samples of a run where each worker gets two of a batch, so that all help the oldest batch
+/// and none waits long for the last run.
 inline std::size_t run_share(const loader_options& options) noexcept {
   if (options.workers <= 1) return options.batch_size;
   return (options.batch_size + 2 * options.workers - 1) / (2 * options.workers);
@@ -195,8 +198,8 @@ inline std::size_t possible_run(std::size_t run, std::size_t batch) noexcept {
   return (std::min)(run, batch);
 }
 
-/// The most samples that a worker claims at a time: `run_share`, but at least a page of bytes, so that a
-/// claim costs little beside its work where reading is no more than copying.
+/// The most samples that a worker claims at a time: `run_share`, but at least a page of bytes, so
+/// that a claim costs little beside its work where reading is no more than copying.
 inline std::size_t run_size(const loader_options& options, std::size_t sample_bytes) noexcept {
   constexpr std::size_t least_bytes = 4096;
   const std::size_t page = (least_bytes + sample_bytes - 1) / sample_bytes;
@@ -204,8 +207,8 @@ inline std::size_t run_size(const loader_options& options, std::size_t sample_by
   return possible_run(run, options.batch_size);
 }
 
-/// The fewest samples that a worker claims at a time: `run_share`, where reading a sample takes longer
-/// than its bytes say.
+/// The fewest samples that a worker claims at a time: `run_share`, where reading a sample takes
+/// longer than its bytes say.
 inline std::size_t least_run_size(const loader_options& options,
                                   std::size_t sample_bytes) noexcept {
   if (options.run != 0) return run_size(options, sample_bytes);

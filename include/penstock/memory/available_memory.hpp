@@ -89,9 +89,10 @@ inline std::uint64_t left_by_limits(const std::string& root) {
 
 }  // namespace detail
 
-/// The bytes that this process may still use: the smallest of MemAvailable (the free memory where there
-/// is no /proc), of what its cgroups (v1 and v2) leave, and of what `ulimit -v` and `-d` leave. `root`
-/// is for tests: the files of another machine, and nothing that is asked of this one's kernel.
+/// The bytes that this process may still use: the smallest of MemAvailable (the free memory where
+/// there is no /proc), of what its cgroups (v1 and v2) leave, and of what `ulimit -v` and `-d`
+/// leave. `root` is for tests: the files of another machine, and nothing that is asked of this
+/// one's kernel.
 [[nodiscard]] inline std::uint64_t available_memory(const std::string& root = "") {
   std::uint64_t available = (std::numeric_limits<std::uint64_t>::max)();
   if (const auto kib = detail::number_after(root + "/proc/meminfo", "MemAvailable:")) {

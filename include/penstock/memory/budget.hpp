@@ -50,8 +50,8 @@ struct budget_account {
   std::uint64_t used = 0;  // guarded; invariant: the sum of all reservations, at most limit
 };
 
-/// Memory that was granted by a `memory_budget`, given back at its end. Move-only. Used by one thread
-/// at a time; may end on any, also after the budget.
+/// Memory that was granted by a `memory_budget`, given back at its end. Move-only. Used by one
+/// thread at a time; may end on any, also after the budget.
 class memory_reservation {
  public:
   /// Nothing, of no budget.
@@ -104,8 +104,8 @@ class memory_reservation {
 
 }  // namespace detail
 
-/// The host slots would take more memory than allowed, pinned or not. The message says the need, the
-/// limit and what to lower; nothing has been taken.
+/// The host slots would take more memory than allowed, pinned or not. The message says the need,
+/// the limit and what to lower; nothing has been taken.
 class [[gnu::visibility("default")]] pinned_budget_exceeded : public error {
  public:
   /// For `demand` on a budget of `limit` bytes, of which `used` are taken.
@@ -134,8 +134,8 @@ class [[gnu::visibility("default")]] pinned_budget_exceeded : public error {
 ///     ps::loader train{digits, ps::shuffled{}, {.batch_size = 64, .budget = budget}};
 ///     ps::loader test{others, ps::sequential{}, {.batch_size = 64, .budget = budget}};
 ///
-/// The limit is fixed when the budget is made. What a loader takes comes back when its slots go: with
-/// the loader, or with the last lease, range or abandoned reader that outlives it.
+/// The limit is fixed when the budget is made. What a loader takes comes back when its slots go:
+/// with the loader, or with the last lease, range or abandoned reader that outlives it.
 class memory_budget {
  public:
   /// `limit` bytes; 0 grants nothing.

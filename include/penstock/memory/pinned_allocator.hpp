@@ -12,13 +12,14 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// An allocator of pinned memory for standard containers: `std::vector<float, pinned_allocator<float,
-/// D>>`. One system call and whole pages for each allocation: reserve once, or pool with
-/// `pinned_resource`.
+/// An allocator of pinned memory for standard containers: `std::vector<float,
+/// pinned_allocator<float, D>>`. One system call and whole pages for each allocation: reserve once,
+/// or pool with `pinned_resource`.
 ///
-/// Memory is aligned to 256 bytes, or to `alignof(T)` if that is more. `allocate` throws `out_of_memory`, and `std::bad_array_new_length` when
-/// the size overflows. Two allocators are equal when their devices could free each other's memory:
-/// always, for one device type. Thread-safe.
+/// Memory is aligned to 256 bytes, or to `alignof(T)` if that is more. `allocate` throws
+/// `out_of_memory`, and `std::bad_array_new_length` when the size overflows. Two allocators are
+/// equal when their devices could free each other's memory: always, for one device type.
+/// Thread-safe.
 template <class T, device Device = cpu_device>
 class pinned_allocator {
  public:

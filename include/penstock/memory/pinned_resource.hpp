@@ -15,9 +15,9 @@ inline namespace PENSTOCK_ABI {
 /// A `std::pmr::memory_resource` of pinned memory. Every allocation takes whole pages from the
 /// system, so put a pool on top: `std::pmr::synchronized_pool_resource pool{&pinned}`.
 ///
-/// Serves every alignment that is a power of two; one above 256 bytes costs that many bytes more, of
-/// which `bytes()` knows nothing. (libstdc++'s pools ask for blocks aligned to their size.) `allocate`
-/// throws `out_of_memory`. No copy may still use memory that is given back. Thread-safe.
+/// Serves every alignment that is a power of two; one above 256 bytes costs that many bytes more,
+/// of which `bytes()` knows nothing. (libstdc++'s pools ask for blocks aligned to their size.)
+/// `allocate` throws `out_of_memory`. No copy may still use memory that is given back. Thread-safe.
 template <device Device = cpu_device>
 class pinned_resource final : public std::pmr::memory_resource {
  public:

@@ -28,13 +28,14 @@ concept registering_device = device<D> && requires(const D& d, void* data, std::
 ///     std::vector<float> table = ...;
 ///     ps::registered_memory locked{ps::cuda_device{0}, std::as_writable_bytes(std::span{table})};
 ///
-/// Owns the registration and not the memory, which must stay where it is until this is gone; no copy
-/// may use it then. Whole pages are locked: give page-aligned ranges where several are registered.
-/// Slow (about a page fault a page); meant for construction. Move-only. A range of no bytes is not
-/// registered, and no error.
+/// Owns the registration and not the memory, which must stay where it is until this is gone; no
+/// copy may use it then. Whole pages are locked: give page-aligned ranges where several are
+/// registered. Slow (about a page fault a page); meant for construction. Move-only. A range of no
+/// bytes is not registered, and no error.
 ///
-/// Throws `out_of_memory` when the system refuses; on CUDA `memory_already_registered` when a part of
-/// the range is registered, `registration_unsupported` for read-only memory where the device can't.
+/// Throws `out_of_memory` when the system refuses; on CUDA `memory_already_registered` when a part
+/// of the range is registered, `registration_unsupported` for read-only memory where the device
+/// can't.
 template <registering_device Device>
 class registered_memory {
  public:

@@ -24,8 +24,8 @@ inline constexpr std::uint32_t block_shuffle_stage = shuffle_stage - 1;
 /// The order of one epoch of `block_shuffled`: O(1) memory, trivially copyable.
 ///
 /// The full blocks come in the order of a permutation; the short one at the end of the dataset, if
-/// there is one, comes at a place of its own, drawn evenly from all. So no inverse is looked for, and
-/// every order of the blocks is as likely as every other.
+/// there is one, comes at a place of its own, drawn evenly from all. So no inverse is looked for,
+/// and every order of the blocks is as likely as every other.
 class block_order {
  public:
   /// The order of `n` samples in blocks of `block` >= 1. Throws std::invalid_argument unless
@@ -40,8 +40,8 @@ class block_order {
     if (short_size_ != 0) short_begin_ = uniform(gen, std::uint64_t{0}, full_) * block_;
   }
 
-  /// The samples from the place `first` of the order on. Each block that is touched costs as much as
-  /// some tens of samples.
+  /// The samples from the place `first` of the order on. Each block that is touched costs as much
+  /// as some tens of samples.
   void fill(std::uint64_t first, std::span<std::uint64_t> out) const noexcept {
     while (!out.empty()) {
       const auto [which, begin, length] = block_at(first);
@@ -103,13 +103,13 @@ class block_order {
 /// it. New in every epoch and the same wherever `seed` is.
 ///
 /// Not as good as a shuffle: samples of a block stay within `block` places of each other, so a
-/// dataset sorted by class gives batches of few classes. A block of several batches, and of at least
-/// some MiB, is a good start. block >= n is a shuffle of all, block == 1 one of single samples; the
-/// last block may be shorter and comes at a random place too.
+/// dataset sorted by class gives batches of few classes. A block of several batches, and of at
+/// least some MiB, is a good start. block >= n is a shuffle of all, block == 1 one of single
+/// samples; the last block may be shorter and comes at a random place too.
 ///
-/// O(1) memory and resume anywhere, as with `shuffled`. PyTorch: no counterpart in core; WebDataset's
-/// shuffle of shards with a buffer is close. `size` and `order` throw `option_error` when `block` is
-/// 0, `order` throws std::invalid_argument unless 1 <= n <= 2^63.
+/// O(1) memory and resume anywhere, as with `shuffled`. PyTorch: no counterpart in core;
+/// WebDataset's shuffle of shards with a buffer is close. `size` and `order` throw `option_error`
+/// when `block` is 0, `order` throws std::invalid_argument unless 1 <= n <= 2^63.
 struct block_shuffled {
   /// Together with the epoch, determines the order.
   std::uint64_t seed = 0;

@@ -61,7 +61,8 @@ struct random_key {
   friend constexpr bool operator==(const random_key&, const random_key&) = default;
 };
 
-/// The stage whose bits make the order of an epoch (order/detail/permutation.hpp); not for pipelines.
+/// The stage whose bits make the order of an epoch (order/detail/permutation.hpp); not for
+/// pipelines.
 inline constexpr std::uint32_t shuffle_stage = (std::numeric_limits<std::uint32_t>::max)();
 
 /// The random generator of one sample in one epoch: Philox4x32-10 in counter mode.

@@ -29,8 +29,8 @@ struct shard_options {
   /// How many processes share an epoch. DistributedSampler(num_replicas).
   int world = 1;
 
-  /// Samples that all ranks together take in a step: a multiple of `world`. The loader of every rank
-  /// has `batch_size = global_batch / world`.
+  /// Samples that all ranks together take in a step: a multiple of `world`. The loader of every
+  /// rank has `batch_size = global_batch / world`.
   std::size_t global_batch = 0;
 
   /// What becomes of the rest of the epoch.
@@ -77,12 +77,12 @@ class shard_order {
 ///     ps::sharded order{ps::shuffled{.seed = 1}, {.rank = 3, .world = 8, .global_batch = 1024}};
 ///     ps::loader loader{digits, order, {.batch_size = order.batch_size()}};
 ///
-/// Step s of rank r is the places [s G + r G/w, s G + (r + 1) G/w) of the global order, G the global
-/// batch and w the world: put together in the order of the ranks, step s is the same global batch for
-/// every world that divides G. A run stopped at step s on 8 ranks goes on at step s on 4, and has
-/// missed and repeated nothing. Every rank has the same number of batches, all of them full: none is
-/// left waiting in a collective. `wrap` repeats up to G - 1 samples an epoch, and the same ones for
-/// every world; `drop` leaves out as many.
+/// Step s of rank r is the places [s G + r G/w, s G + (r + 1) G/w) of the global order, G the
+/// global batch and w the world: put together in the order of the ranks, step s is the same global
+/// batch for every world that divides G. A run stopped at step s on 8 ranks goes on at step s on 4,
+/// and has missed and repeated nothing. Every rank has the same number of batches, all of them
+/// full: none is left waiting in a collective. `wrap` repeats up to G - 1 samples an epoch, and the
+/// same ones for every world; `drop` leaves out as many.
 ///
 /// PyTorch: `DistributedSampler`, with `set_epoch` done; it deals sample by sample, and its filling
 /// depends on the world. O(1) memory beyond the sampler's own. Copyable; any number of threads may
@@ -121,8 +121,8 @@ class sharded {
   }
 
   /// How many samples this rank reads in an epoch: the same for all ranks, a multiple of
-  /// `batch_size()`. Throws `option_error` where `drop` leaves no batch of an epoch that has samples,
-  /// or where a place of the epoch, the filling counted, does not fit 64 bits.
+  /// `batch_size()`. Throws `option_error` where `drop` leaves no batch of an epoch that has
+  /// samples, or where a place of the epoch, the filling counted, does not fit 64 bits.
   [[nodiscard]] std::uint64_t size(std::uint64_t n) const {
     const std::uint64_t drawn = all_.size(n);
     const std::uint64_t global = options_.global_batch;

@@ -29,12 +29,12 @@ namespace detail {
 /// height 2^32 holds `keep` parts of its own sample and leaves the rest to another one, the alias.
 ///
 /// Made of integers alone, so that it is the same on every machine, with every compiler and every
-/// flag, -ffast-math and flushed denormals included; and so that no rounding is left over at its end,
-/// which versions in floating point have to put somewhere.
+/// flag, -ffast-math and flushed denormals included; and so that no rounding is left over at its
+/// end, which versions in floating point have to put somewhere.
 ///
 /// Source: Walker, "An efficient method for generating discrete random variables with general
-/// distributions", 1977; linear time: Vose, "A linear algorithm for generating random numbers with a
-/// given distribution", 1991. Here without Vose's two lists, by two indices that only go up.
+/// distributions", 1977; linear time: Vose, "A linear algorithm for generating random numbers with
+/// a given distribution", 1991. Here without Vose's two lists, by two indices that only go up.
 class alias_table {
  public:
   /// 8 bytes.
@@ -109,8 +109,8 @@ class alias_table {
           "weights", "expected one above 0, found " + std::to_string(weights.size()) + " zeros");
     }
 
-    // The largest weights start at bit 95, so that 2^32 of them do not overflow; what lies below bit
-    // 0 is less than 2^-62 of the sum even then.
+    // The largest weights start at bit 95, so that 2^32 of them do not overflow; what lies below
+    // bit 0 is less than 2^-62 of the sum even then.
     constexpr int room = 95 - std::numeric_limits<Real>::digits;
     const auto fixed = [&](std::size_t i) -> wide {
       const parts weight = parts_of(weights[i], i);
@@ -140,8 +140,8 @@ class alias_table {
     return shares;
   }
 
-  /// Fills every column that has less than its height from a sample that has more. Because the sum is
-  /// exact there is one as long as a column lacks something.
+  /// Fills every column that has less than its height from a sample that has more. Because the sum
+  /// is exact there is one as long as a column lacks something.
   void level(std::vector<std::uint64_t> shares) {
     columns_.resize(shares.size());
     for (std::size_t i = 0; i < columns_.size(); ++i) {
@@ -207,15 +207,15 @@ struct weighted_options {
 ///     std::vector<double> weights = ...;  // one for each sample, in any unit
 ///     ps::loader loader{digits, ps::weighted{weights, {.seed = 1}}, {.batch_size = 64}};
 ///
-/// The draw at place k is a function of (seed, epoch, k), so a run resumes anywhere. Every chance is
-/// right to 2^-29 of the mean one, so that no test of fewer than some 2^60 draws tells it from the
-/// exact one. A weight of 0 is never drawn; one below 2^-31 of the mean may never be, but many of
-/// them together keep the chance that they have together.
+/// The draw at place k is a function of (seed, epoch, k), so a run resumes anywhere. Every chance
+/// is right to 2^-29 of the mean one, so that no test of fewer than some 2^60 draws tells it from
+/// the exact one. A weight of 0 is never drawn; one below 2^-31 of the mean may never be, but many
+/// of them together keep the chance that they have together.
 ///
-/// 8 bytes a weight, 16 while it is made, in O(n) time; a draw is one look into the table, whatever n.
-/// Copies share the table. Any number of threads may share one. An order refers to the table: keep the
-/// sampler or a copy of it as long as its orders, as a loader does; `order` of a temporary does not
-/// compile.
+/// 8 bytes a weight, 16 while it is made, in O(n) time; a draw is one look into the table, whatever
+/// n. Copies share the table. Any number of threads may share one. An order refers to the table:
+/// keep the sampler or a copy of it as long as its orders, as a loader does; `order` of a temporary
+/// does not compile.
 ///
 /// PyTorch: `WeightedRandomSampler(replacement=True)`, which ends at 2^24 weights (those of
 /// `torch.multinomial`) and makes the list of an epoch beforehand; here up to 2^32 - 1. Errors:

@@ -12,7 +12,8 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// A loader can't continue from this state: its batches are others. The message names every difference.
+/// A loader can't continue from this state: its batches are others. The message names every
+/// difference.
 class [[gnu::visibility("default")]] state_mismatch : public error {
  public:
   using error::error;
@@ -25,9 +26,10 @@ class [[gnu::visibility("default")]] state_mismatch : public error {
 ///     save(feed.state());                                         // after any batch
 ///     for (auto& batch : feed.resume(load(), last_epoch)) ...     // the very next one, at once
 ///
-/// It says nothing of workers, prefetch, depth or device, which change no batch. With a sharded sampler
-/// it counts global batches and is the same on every rank, so that a run may continue with another
-/// world size. It can't tell what a dataset reads: the caller has to provide the same files.
+/// It says nothing of workers, prefetch, depth or device, which change no batch. With a sharded
+/// sampler it counts global batches and is the same on every rank, so that a run may continue with
+/// another world size. It can't tell what a dataset reads: the caller has to provide the same
+/// files.
 struct loader_state {
   /// The layout of this struct.
   std::uint32_t version = 1;

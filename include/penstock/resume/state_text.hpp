@@ -189,8 +189,8 @@ inline std::string state_text(const loader_state& state, std::string_view open,
   return detail::state_text(state, "", "", "=", " ", "");
 }
 
-/// The state as a JSON object: {"penstock_state": 1, "epoch": 3, "batch": 17, ... "last": "keep"}. Its
-/// numbers take 64 bits, which not every reader of JSON keeps.
+/// The state as a JSON object: {"penstock_state": 1, "epoch": 3, "batch": 17, ... "last": "keep"}.
+/// Its numbers take 64 bits, which not every reader of JSON keeps.
 [[nodiscard]] inline std::string to_json(const loader_state& state) {
   return detail::state_text(state, "{", "\"", ": ", ", ", "}");
 }
@@ -200,7 +200,8 @@ inline std::ostream& operator<<(std::ostream& out, const loader_state& state) {
   return out << to_text(state);
 }
 
-/// The state that `to_text` or `to_json` wrote; the keys may come in any order. Throws `state_error`.
+/// The state that `to_text` or `to_json` wrote; the keys may come in any order. Throws
+/// `state_error`.
 [[nodiscard]] inline loader_state read_state(std::string_view text) {
   return detail::state_reader{text}.read();
 }

@@ -23,8 +23,8 @@ struct many_producers_many_consumers {
   /// Where threads wait.
   template <class Atomics>
   using eventcount = detail::basic_eventcount<Atomics>;
-  /// Whether the ring orders each change before whatever its thread looks at next, so that the eventcount
-  /// need not.
+  /// Whether the ring orders each change before whatever its thread looks at next, so that the
+  /// eventcount need not.
   static constexpr bool is_ordered = true;
 };
 

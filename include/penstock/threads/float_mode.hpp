@@ -12,8 +12,8 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// While it lives, denormal floats are read and written as zero on the thread that made it, as GPUs do
-/// by default; its destruction restores the mode. Not to be moved to another thread.
+/// While it lives, denormal floats are read and written as zero on the thread that made it, as GPUs
+/// do by default; its destruction restores the mode. Not to be moved to another thread.
 ///
 /// Samples are read under it, on workers and inline alike, so that a batch does not depend on the
 /// number of workers; the CPU device computes under it: Adam's moments decay into denormals, and a

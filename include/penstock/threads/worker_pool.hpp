@@ -74,9 +74,9 @@ class worker_pool {
   }
 
   /// Like `stop()`, but does not wait for workers for which `is_lost(worker)` is true. With a
-  /// `state` its thread is let go, and holds it until its work returns: it has to keep this pool and
-  /// all that the work uses alive. Without, the thread stays, for a later stop. Returns how many were
-  /// let go. `is_lost` is asked again at `look_again`.
+  /// `state` its thread is let go, and holds it until its work returns: it has to keep this pool
+  /// and all that the work uses alive. Without, the thread stays, for a later stop. Returns how
+  /// many were let go. `is_lost` is asked again at `look_again`.
   template <std::predicate<std::size_t> IsLost>
   std::size_t stop(IsLost is_lost, const std::shared_ptr<void>& state) noexcept {
     request_stop();

@@ -16,11 +16,11 @@ inline namespace PENSTOCK_ABI {
 /// A batch in host memory that `transfer` can copy from: move-only, empty by default, true when it
 /// holds a batch.
 ///
-/// `release_after(stream)` gives the memory back to the source for refilling as soon as `stream` has
-/// done what it was given so far, and empties the batch. A batch that may lie in memory which is not
-/// page-locked has `pinned()`, which is false then. `host_batch` is the model. It also has
-/// `release_marked(stream)`, which gives the record away that it makes for that: a `transfer` then makes
-/// none of its own.
+/// `release_after(stream)` gives the memory back to the source for refilling as soon as `stream`
+/// has done what it was given so far, and empties the batch. A batch that may lie in memory which
+/// is not page-locked has `pinned()`, which is false then. `host_batch` is the model. It also has
+/// `release_marked(stream)`, which gives the record away that it makes for that: a `transfer` then
+/// makes none of its own.
 template <class B>
 concept source_batch =
     std::movable<B> && std::default_initializable<B> && !std::copyable<B> &&
@@ -32,7 +32,8 @@ concept source_batch =
   batch.release_after(stream);
 };
 
-/// Where `transfer` gets batches from; `loader` models it, and so can a producer that exists already:
+/// Where `transfer` gets batches from; `loader` models it, and so can a producer that exists
+/// already:
 ///
 ///     using record_type = ...;  using device_type = ...;  using batch_type = ...;  // a source_batch
 ///     device_type device() const;                       // the device that is fed
@@ -63,9 +64,10 @@ concept batch_source = device<typename S::device_type> && source_batch<typename 
   noexcept;
 };
 
-/// A source that can say where a loop stands. `state_at(next)` is a value to keep in a checkpoint, with
-/// the members `epoch` and `batch` of the batch that is next; `require_same_order(state, own)` beside its
-/// type throws unless the batches from there on are the same. `loader_state` is the model.
+/// A source that can say where a loop stands. `state_at(next)` is a value to keep in a checkpoint,
+/// with the members `epoch` and `batch` of the batch that is next; `require_same_order(state, own)`
+/// beside its type throws unless the batches from there on are the same. `loader_state` is the
+/// model.
 template <class S>
 concept resumable_source = batch_source<S> &&
     requires(const S& source, const batch_position& next) {

@@ -74,8 +74,8 @@ class device_batch : public detail::lease<Record, device_slots<Record, Device>, 
   }
 
   /// Says that work on `stream` uses the batch: `get<"x">(batch.used_on(stream))`. A checked build
-  /// reports a stream that neither is the lease's own nor was given to `also_used_on`: nothing orders
-  /// that work after the copy, nor the slot's reuse after the work. Does nothing otherwise.
+  /// reports a stream that neither is the lease's own nor was given to `also_used_on`: nothing
+  /// orders that work after the copy, nor the slot's reuse after the work. Does nothing otherwise.
   device_batch& used_on(stream_ref stream) noexcept {
     require_ordered(stream);
     return *this;

@@ -42,13 +42,13 @@ struct output_record<T, In> {
 template <class T, record_type In>
 using transformed_record_t = typename detail::output_record<T, In>::type;
 
-/// Work on a batch that a `transfer` does on the device, after its copy: from the record that travels
-/// into the one that the consumer gets, such as bytes to floats, so that a quarter of the bytes goes
-/// over the bus. `on_stream` and `on_device` (CUDA) make such things.
+/// Work on a batch that a `transfer` does on the device, after its copy: from the record that
+/// travels into the one that the consumer gets, such as bytes to floats, so that a quarter of the
+/// bytes goes over the bus. `on_stream` and `on_device` (CUDA) make such things.
 ///
-/// Transforms run on a stream of their own, and batches are copied to two places by turns: while one is
-/// transformed the next one is copied. So a batch costs the longer of copy and transform, and not both;
-/// what they cost together only where the transform itself loads the bus.
+/// Transforms run on a stream of their own, and batches are copied to two places by turns: while
+/// one is transformed the next one is copied. So a batch costs the longer of copy and transform,
+/// and not both; what they cost together only where the transform itself loads the bus.
 ///
 ///     using record_type = ...;      // of the batches it makes; or, when that depends on the input,
 ///     template <class In> using record_for = ...;
@@ -57,12 +57,12 @@ using transformed_record_t = typename detail::output_record<T, In>::type;
 ///     void enqueue(const_batch_view<In> in, batch_view<Out> out, Device::stream_ref stream);
 ///
 /// `enqueue` puts work on `stream` that reads `in` and writes all elements of `out`, both in device
-/// memory and of one size (the last batch of an epoch may be shorter; samples that only fill a batch
-/// up are transformed too), and returns without waiting. It is called on the consumer's thread, one
-/// call at a time, with the feed's device as the thread's current one. What it throws is told as a
-/// failure of that batch's transfer. The transform, the views and their memory live until the work is
-/// done. Work on other streams has to be forked from `stream` and joined to it. Into a kernel go the
-/// views of fields, `get<"image">(in)`; those of batches refer to host memory.
+/// memory and of one size (the last batch of an epoch may be shorter; samples that only fill a
+/// batch up are transformed too), and returns without waiting. It is called on the consumer's
+/// thread, one call at a time, with the feed's device as the thread's current one. What it throws
+/// is told as a failure of that batch's transfer. The transform, the views and their memory live
+/// until the work is done. Work on other streams has to be forked from `stream` and joined to it.
+/// Into a kernel go the views of fields, `get<"image">(in)`; those of batches refer to host memory.
 template <class T, class In, class Device>
 concept device_transform = std::move_constructible<T> && record_type<In> && requires {
   typename transformed_record_t<T, In>;
@@ -142,9 +142,10 @@ template <record_type Out, class F>
 
 namespace detail {
 
-/// What stands between the copy and the device slots when a transform does: the transform, the stream
-/// that it runs on, and device memory for two batches as they travel: into one goes the next copy while
-/// the transform reads the other. They serve all slots, because either stream runs in order.
+/// What stands between the copy and the device slots when a transform does: the transform, the
+/// stream that it runs on, and device memory for two batches as they travel: into one goes the next
+/// copy while the transform reads the other. They serve all slots, because either stream runs in
+/// order.
 template <class Transform, record_type In, device Device>
 class transform_stage {
  public:

@@ -36,8 +36,8 @@ template <class Device>
 
 }  // namespace detail
 
-/// Carries batches from a source to a device: a range of leases whose copies run on a stream of their
-/// own, under the work that the consumer gives to its stream.
+/// Carries batches from a source to a device: a range of leases whose copies run on a stream of
+/// their own, under the work that the consumer gives to its stream.
 ///
 ///     ps::transfer feed{loader, stream};
 ///     for (auto& batch : feed.epochs(0, 5)) train_step(ps::get<"image">(batch), ..., stream);
@@ -57,8 +57,8 @@ template <class Device>
 /// workers reads it then), and without a stream for the copy. The next copy into a slot waits for
 /// the work that the consumer's stream had been given when the lease was released.
 ///
-/// With a transform, what arrives is made into what the consumer gets on the device, after its copy and
-/// under the copy of the next batch and the consumer's work; see `device_transform`:
+/// With a transform, what arrives is made into what the consumer gets on the device, after its copy
+/// and under the copy of the next batch and the consumer's work; see `device_transform`:
 ///
 ///     ps::transfer feed{loader, stream, ps::on_device<"image">(to_float{}), {.depth = 3}};
 ///
@@ -136,8 +136,8 @@ class transfer {
   end() const;
   /// @}
 
-  /// Where the loop stands, to be kept in a checkpoint: the batch behind the one that the consumer got
-  /// last, whatever was read or copied ahead. For sources that have states, as the loader has.
+  /// Where the loop stands, to be kept in a checkpoint: the batch behind the one that the consumer
+  /// got last, whatever was read or copied ahead. For sources that have states, as the loader has.
   [[nodiscard]] auto state() const requires resumable_source<source_type> {
     return flow_->source().state_at(flow_->next_position());
   }
@@ -150,8 +150,8 @@ class transfer {
     return batches({state.epoch, state.batch}, last_epoch);
   }
 
-  /// Where the exception came from that ended the last range; nothing if none did, or if it belongs to
-  /// no batch: a device that fails between two.
+  /// Where the exception came from that ended the last range; nothing if none did, or if it belongs
+  /// to no batch: a device that fails between two.
   [[nodiscard]] const std::optional<penstock::failure>& last_failure() const noexcept {
     return flow_->last_failure();
   }

@@ -1,8 +1,9 @@
-// The network on a GPU beside the CPU device: the same losses, whatever a step is made of, and equal
-// bits in the four modes (run_experiment throws otherwise). Ends with 77 and the reason where there is
-// no GPU.
+// The network on a GPU beside the CPU device: the same losses, whatever a step is made of, and
+// equal bits in the four modes (run_experiment throws otherwise). Ends with 77 and the reason where
+// there is no GPU.
 //
-//   penstock_mlp_gpu_tests [SAMPLES [KERNELS]]   so many samples to train on and to be tested on, and
+//   penstock_mlp_gpu_tests [SAMPLES [KERNELS]]   so many samples to train on and to be tested on,
+// and
 //                                                these kernels alone (thrust, cublas or fused): for
 //                                                runs under compute-sanitizer
 #include <cmath>

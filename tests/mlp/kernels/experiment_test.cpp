@@ -1,4 +1,5 @@
-// What nvcc compiles of the example, as it is: the whole experiment on the CUDA device, on the double.
+// What nvcc compiles of the example, as it is: the whole experiment on the CUDA device, on the
+// double.
 #include <cmath>
 #include <cstddef>
 

@@ -17,7 +17,8 @@
 // Behind the host's, for its stand-ins add to Thrust's namespace.
 #include "cuda_backend.cuh"
 
-/// The example's training loops on the CUDA device whose runtime is the double, and on the CPU device.
+/// The example's training loops on the CUDA device whose runtime is the double, and on the CPU
+/// device.
 namespace fused_on_cuda {
 
 namespace ps = penstock;

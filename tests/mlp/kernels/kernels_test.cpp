@@ -1,5 +1,5 @@
-// The example on the CUDA device without a GPU: its kernels as they are, run by the double of the CUDA
-// runtime; host code in the place of cuBLAS's, CUB's and Thrust's.
+// The example on the CUDA device without a GPU: its kernels as they are, run by the double of the
+// CUDA runtime; host code in the place of cuBLAS's, CUB's and Thrust's.
 #include <cmath>
 #include <cstddef>
 #include <vector>

@@ -16,8 +16,8 @@
 #endif
 
 /// @file
-/// The names of `checked_on.hpp` without anything in them: views and leases gain no byte, and the calls
-/// no instruction.
+/// The names of `checked_on.hpp` without anything in them: views and leases gain no byte, and the
+/// calls no instruction.
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

@@ -34,11 +34,11 @@
 #endif
 
 /// @file
-/// What a checked build does with a lease and its views; `checked_off.hpp` has the same names without
-/// anything in them.
+/// What a checked build does with a lease and its views; `checked_off.hpp` has the same names
+/// without anything in them.
 
-/// Defined by what runs kernels on the host, as the double in tests/fake_cuda does: whether the calling
-/// thread runs one now. Null without.
+/// Defined by what runs kernels on the host, as the double in tests/fake_cuda does: whether the
+/// calling thread runs one now. Null without.
 extern "C" [[gnu::weak, gnu::visibility("default")]] bool penstock_runs_device_code() noexcept;
 
 namespace penstock {
@@ -112,9 +112,9 @@ class ended_lease {
  public:
   explicit ended_lease(lease_record* record) noexcept : record_(record) {}
 
-  /// Called once a stream: queues the end in it; the last one to get there poisons the memory. A stream
-  /// that does not run functions of the host's, as CUDA's, does neither, and its device code checks
-  /// nothing.
+  /// Called once a stream: queues the end in it; the last one to get there poisons the memory. A
+  /// stream that does not run functions of the host's, as CUDA's, does neither, and its device code
+  /// checks nothing.
   template <class Stream>
   void behind(Stream stream, void* data, std::size_t bytes) const {
     const auto end = [record = record_, data, bytes]() noexcept {
@@ -138,8 +138,8 @@ class ended_lease {
 class lease_guard {
  public:
   lease_guard() = default;
-  /// A lease of this batch begins, whose data is complete. May throw std::bad_alloc: to be made where
-  /// that can be told, before the lease.
+  /// A lease of this batch begins, whose data is complete. May throw std::bad_alloc: to be made
+  /// where that can be told, before the lease.
   lease_guard(std::uint64_t epoch, std::uint64_t index) {
     std::tie(record_, serial_) = lease_records::all().take(epoch, index);
     record_->arrive(serial_);

@@ -25,8 +25,8 @@ constexpr void refuse_copy_of_lease() noexcept {
       "std::move(batch)");
 }
 
-/// What `host_batch` and `device_batch` have in common: a lease of a slot of `Slots`, which has `data` and
-/// `layout`. They say how it ends.
+/// What `host_batch` and `device_batch` have in common: a lease of a slot of `Slots`, which has
+/// `data` and `layout`. They say how it ends.
 template <record_type Record, class Slots, class SlotNumber>
 class lease {
  public:
@@ -36,8 +36,8 @@ class lease {
   /// it held last. Any use that needs a batch ends the program with a message.
   [[nodiscard]] explicit operator bool() const noexcept { return slots_ != nullptr; }
 
-  /// The samples of the batch; fewer than `batch_size` only in the last one of an epoch, and where bad
-  /// samples are skipped (`error_action::skip`).
+  /// The samples of the batch; fewer than `batch_size` only in the last one of an epoch, and where
+  /// bad samples are skipped (`error_action::skip`).
   [[nodiscard]] std::size_t size() const noexcept { return info_.size; }
   /// The samples of the batch without its padding (`partial_batch::pad`).
   [[nodiscard]] std::size_t valid() const noexcept { return info_.valid_size; }
@@ -50,8 +50,8 @@ class lease {
   /// The slot that holds the batch, in [0, number of slots): its addresses are the same every time.
   [[nodiscard]] std::size_t slot() const noexcept { return slot_; }
 
-  /// The memory of the batch, all fields, see `batch_layout`: on the host for a `host_batch`, on the
-  /// device for a `device_batch`.
+  /// The memory of the batch, all fields, see `batch_layout`: on the host for a `host_batch`, on
+  /// the device for a `device_batch`.
   [[nodiscard]] std::byte* data() noexcept {
     use();
     return slots_->data(slot_);

@@ -19,8 +19,8 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// Where a checked build ends that was used wrongly: a place for a breakpoint. Writes one line to stderr
-/// and aborts.
+/// Where a checked build ends that was used wrongly: a place for a breakpoint. Writes one line to
+/// stderr and aborts.
 [[noreturn, gnu::noinline]] inline void checked_failure(const char* message) noexcept {
   std::fprintf(stderr, "penstock, checked build: %s\n", message);
   std::fflush(stderr);
@@ -37,16 +37,17 @@ namespace detail {
 /// It is.
 inline void mark_stream_thread() noexcept { runs_a_stream() = true; }
 
-/// A number for each thread of the process's life; never 0. Visible, so that shared libraries which hide
-/// their symbols still count threads in one place.
+/// A number for each thread of the process's life; never 0. Visible, so that shared libraries which
+/// hide their symbols still count threads in one place.
 [[nodiscard, gnu::visibility("default")]] inline std::uint64_t this_thread() noexcept {
   static std::atomic<std::uint64_t> threads{0};
   thread_local const std::uint64_t number = threads.fetch_add(1, std::memory_order_relaxed) + 1;
   return number;
 }
 
-/// What is known of a lease, for its views to look at. Never freed, only used again for another lease,
-/// so a view may look for ever; atomic throughout, since one that is stale looks at any time.
+/// What is known of a lease, for its views to look at. Never freed, only used again for another
+/// lease, so a view may look for ever; atomic throughout, since one that is stale looks at any
+/// time.
 class lease_record {
  public:
   /// A lease with this number, new in the process, of the batch with these numbers.
@@ -162,12 +163,12 @@ class lease_record {
   lease_record* next_at_rest_ = nullptr;  // of `lease_records`, under its lock
 };
 
-/// All records of the process. A record rests for a thousand leases, so that a stale view can tell the
-/// name of its batch.
+/// All records of the process. A record rests for a thousand leases, so that a stale view can tell
+/// the name of its batch.
 class lease_records {
  public:
-  /// One for all shared libraries of the program, as `this_thread`. Never destroyed: views may be looked
-  /// at until the process ends.
+  /// One for all shared libraries of the program, as `this_thread`. Never destroyed: views may be
+  /// looked at until the process ends.
   [[nodiscard, gnu::visibility("default")]] static lease_records& all() {
     static auto* const records = new lease_records;
     return *records;

@@ -32,8 +32,8 @@ template <class Call>
   return code;
 }
 
-/// Makes a call of the CUDA runtime; throws when it fails. When an error of somebody else's waits, it
-/// throws that and makes no call.
+/// Makes a call of the CUDA runtime; throws when it fails. When an error of somebody else's waits,
+/// it throws that and makes no call.
 template <class Call>
 void cuda_call(cuda_site site, const Call& call) {
   require_nothing_pending(site);

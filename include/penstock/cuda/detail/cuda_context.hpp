@@ -66,7 +66,8 @@ struct cuda_driver {
 ///
 /// Not `cudaSetDevice` there and back: it makes a context on its device (since CUDA 12.0), so to go
 /// back to device 0, which a thread has that chose none, would cost a process hundreds of megabytes
-/// of a GPU that it does not use. To stay on the new device would move the program's next allocation.
+/// of a GPU that it does not use. To stay on the new device would move the program's next
+/// allocation.
 class context_push {
  public:
   context_push() = default;
@@ -77,8 +78,8 @@ class context_push {
     static_cast<void>(pop_(&ours));
   }
 
-  /// Makes the device the calling thread's, where it is not. Once at most. Throws what `cuda_error` and
-  /// its children say.
+  /// Makes the device the calling thread's, where it is not. Once at most. Throws what `cuda_error`
+  /// and its children say.
   void make_current(int ordinal) {
     require_nothing_pending("cuCtxGetDevice");
     const cuda_driver& driver = cuda_driver::get();
@@ -88,9 +89,9 @@ class context_push {
     if (!has_one || current != device) push(driver, ordinal, device);
   }
 
-  /// Gives a thread that has no context that of this device: else the next call of the runtime would
-  /// make one on device 0. So nothing is to be done for that one. Once at most. Never throws: what
-  /// keeps a context from becoming current, the calls in the scope tell.
+  /// Gives a thread that has no context that of this device: else the next call of the runtime
+  /// would make one on device 0. So nothing is to be done for that one. Once at most. Never throws:
+  /// what keeps a context from becoming current, the calls in the scope tell.
   void require_one(int ordinal) noexcept {
     if (ordinal == 0) return;
     try {
@@ -111,8 +112,8 @@ class context_push {
     }
   }
 
-  /// Makes the context of a stream current, which is none of the default streams. Once at most. Throws
-  /// what `cuda_error` and its children say.
+  /// Makes the context of a stream current, which is none of the default streams. Once at most.
+  /// Throws what `cuda_error` and its children say.
   void make_current_of(cudaStream_t stream) {
     require_nothing_pending("cuStreamGetCtx");
     push_of(cuda_driver::get(), stream);
@@ -146,8 +147,9 @@ class context_push {
   }
 
   void push(const cuda_driver& driver, int ordinal, int device) {
-    // From here on the runtime holds the context, until `cudaDeviceReset` or the end of the process: if
-    // we were the only ones to retain it, memory that is allocated in the scope would go with it.
+    // From here on the runtime holds the context, until `cudaDeviceReset` or the end of the
+    // process: if we were the only ones to retain it, memory that is allocated in the scope would
+    // go with it.
     const cudaError_t made = cuda_try([&] { return cudaInitDevice(ordinal, 0, 0); });
     if (made != cudaSuccess) throw_cuda_error(made, "cudaInitDevice");
     CUctx_st* context = nullptr;
@@ -177,8 +179,8 @@ class scoped_device {
   context_push pushed_;
 };
 
-/// A scope for calls of the runtime to which any context will do: they make none on device 0 for work
-/// on the device `ordinal`.
+/// A scope for calls of the runtime to which any context will do: they make none on device 0 for
+/// work on the device `ordinal`.
 class scoped_context {
  public:
   explicit scoped_context(int ordinal) noexcept { pushed_.require_one(ordinal); }

@@ -23,9 +23,10 @@ inline namespace PENSTOCK_ABI {
 
 namespace detail {
 
-/// What the calling thread, and threads that it starts, allocate comes from `node` for a scope, if the
-/// node has room. Best effort: nothing happens for a node below 0, where the program has a policy of
-/// its own (numactl), and where these calls are forbidden, as they are in many containers.
+/// What the calling thread, and threads that it starts, allocate comes from `node` for a scope, if
+/// the node has room. Best effort: nothing happens for a node below 0, where the program has a
+/// policy of its own (numactl), and where these calls are forbidden, as they are in many
+/// containers.
 class scoped_node {
  public:
   explicit scoped_node(int node) noexcept {
@@ -52,8 +53,8 @@ class scoped_node {
   bool changed_ = false;
 };
 
-/// How many threads touch `length` bytes: a core zeroes some GB/s, the memory of a node several times
-/// that; few of them saturate it.
+/// How many threads touch `length` bytes: a core zeroes some GB/s, the memory of a node several
+/// times that; few of them saturate it.
 [[nodiscard]] inline std::size_t touching_threads(std::size_t length) noexcept {
   constexpr std::size_t most = 8;
   constexpr std::size_t least_bytes = std::size_t{16} << 20;
@@ -61,8 +62,8 @@ class scoped_node {
   return std::clamp<std::size_t>(length / least_bytes, 1, (std::min)(most, cores));
 }
 
-/// Writes to every page on `threads` threads, the calling one among them, so that the pages are there
-/// before they are registered: the driver would fetch them one by one on one thread.
+/// Writes to every page on `threads` threads, the calling one among them, so that the pages are
+/// there before they are registered: the driver would fetch them one by one on one thread.
 inline void touch_pages(std::byte* data, std::size_t length, std::size_t page,
                         std::size_t threads) noexcept {
   const std::size_t pages = length / page;

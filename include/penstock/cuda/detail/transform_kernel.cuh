@@ -72,8 +72,8 @@ template <class In, class Out>
   return static_cast<unsigned>(16 / wider);
 }
 
-/// One field's share of a launch: `blocks` blocks from `first_block` on make `count` elements of `out`
-/// from those of `in`. Both arrays begin at a multiple of 256 bytes.
+/// One field's share of a launch: `blocks` blocks from `first_block` on make `count` elements of
+/// `out` from those of `in`. Both arrays begin at a multiple of 256 bytes.
 template <class In, class Out, class F>
 struct field_task {
   static constexpr unsigned pack = pack_size<In, Out>();

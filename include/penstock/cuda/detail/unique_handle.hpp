@@ -11,9 +11,9 @@ inline namespace PENSTOCK_ABI {
 
 namespace detail {
 
-/// Owns an object of the CUDA runtime, move-only: the base of streams, events and graphs. `Traits` has
-/// the type `native_type` and `destroy(handle)`, which is called once and must not throw. Another
-/// thread's capture survives that, and no other device gets a context by it.
+/// Owns an object of the CUDA runtime, move-only: the base of streams, events and graphs. `Traits`
+/// has the type `native_type` and `destroy(handle)`, which is called once and must not throw.
+/// Another thread's capture survives that, and no other device gets a context by it.
 template <class Traits>
 class unique_handle {
  public:
@@ -32,7 +32,8 @@ class unique_handle {
   [[nodiscard]] native_type get() const noexcept { return handle_; }
   /// Gives the object away: the caller destroys it.
   [[nodiscard]] native_type release() noexcept { return std::exchange(handle_, nullptr); }
-  /// The device that the object belongs to; of one that was taken over the one that was current then.
+  /// The device that the object belongs to; of one that was taken over the one that was current
+  /// then.
   [[nodiscard]] int ordinal() const noexcept { return ordinal_; }
 
  protected:

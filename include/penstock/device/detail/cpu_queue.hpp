@@ -83,7 +83,8 @@ class cpu_queue : public std::enable_shared_from_this<cpu_queue> {
       } holder{*std::launder(static_cast<Work*>(storage))};
       holder.work();
     };
-    // Invariant: operations below pushed_ are complete to read; a thread that loads pushed_ acquires them.
+    // Invariant: operations below pushed_ are complete to read; a thread that loads pushed_
+    // acquires them.
     pushed_.store(position + 1, std::memory_order_release);
     pushed_signal_.store(static_cast<std::uint32_t>(position + 1));
   }

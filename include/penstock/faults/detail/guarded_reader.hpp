@@ -25,8 +25,8 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// Whether a run that fails is sure to name the sample: read one by one by `read_run` itself. Below an
-/// adaptor, a dataset that reads runs names the run's first where it can't tell.
+/// Whether a run that fails is sure to name the sample: read one by one by `read_run` itself. Below
+/// an adaptor, a dataset that reads runs names the run's first where it can't tell.
 template <dataset D>
 inline constexpr bool names_failed_sample = !reads_runs<D> && !reads_runs_in_context<D>;
 template <dataset D>
@@ -63,8 +63,8 @@ class alignas(cache_line) guarded_reader {
   }
 
   /// Reads the run `samples` of the batch `info` in `slot` into `out`, a view of that run. What it
-  /// throws is for the consumer; `where()` is its place then. Once `is_over()`, the batch is no longer
-  /// wanted and may stay unfinished.
+  /// throws is for the consumer; `where()` is its place then. Once `is_over()`, the batch is no
+  /// longer wanted and may stay unfinished.
   template <class IsOver>
   void read(std::uint32_t slot, const batch_info& info, std::span<const std::uint64_t> samples,
             const batch_view<record_type>& out, const random_key& key, const IsOver& is_over) {
@@ -84,12 +84,12 @@ class alignas(cache_line) guarded_reader {
     }
   }
 
-  /// After an exception out of `read`: the place of the sample that it is about; not `exact` where it
-  /// may be about any sample of the run.
+  /// After an exception out of `read`: the place of the sample that it is about; not `exact` where
+  /// it may be about any sample of the run.
   [[nodiscard]] const failure& where() const noexcept { return failed_; }
 
-  /// Shows that the order of `epoch` is being made, of which batch `batch` is the first one that needs
-  /// it, for as long as the result lives.
+  /// Shows that the order of `epoch` is being made, of which batch `batch` is the first one that
+  /// needs it, for as long as the result lives.
   [[nodiscard]] order_scope shows_order(std::uint64_t epoch, std::uint64_t batch) const noexcept {
     return {progress_, epoch, batch};
   }
@@ -114,8 +114,9 @@ class alignas(cache_line) guarded_reader {
                all.samples[i], is_exact};
   }
 
-  /// Reads a run that has failed at place `at` again, one by one: an adaptor may not have finished any
-  /// of its samples. A sample that is known to have failed is not read again before its first retry.
+  /// Reads a run that has failed at place `at` again, one by one: an adaptor may not have finished
+  /// any of its samples. A sample that is known to have failed is not read again before its first
+  /// retry.
   template <class IsOver>
   void reread_singly(const run& all, std::size_t at, const std::exception_ptr& error,
                      const IsOver& is_over) {
@@ -184,7 +185,8 @@ class alignas(cache_line) guarded_reader {
   failure failed_;
 };
 
-/// The readers of `count` threads for runs of at most `most` samples; without threads the consumer's.
+/// The readers of `count` threads for runs of at most `most` samples; without threads the
+/// consumer's.
 template <dataset D>
 [[nodiscard]] std::vector<guarded_reader<D>> make_readers(const D& data, read_guard& guard,
                                                           std::size_t count, std::size_t most) {

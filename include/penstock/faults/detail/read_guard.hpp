@@ -37,8 +37,8 @@ struct guarded_reads {
   std::size_t batch_size = 0;
 };
 
-/// All that can go wrong with a read: exceptions and what the `error_policy` makes of them, reads that
-/// hang, and the report of both. A batch's way: `begin_batch` by the opener, reads through the
+/// All that can go wrong with a read: exceptions and what the `error_policy` makes of them, reads
+/// that hang, and the report of both. A batch's way: `begin_batch` by the opener, reads through the
 /// `guarded_reader`s, `end_batch` by the worker that completes it, `verdict` by the consumer.
 class read_guard {
  public:
@@ -66,16 +66,16 @@ class read_guard {
   /// Opener: a slot is bound to a new batch.
   void begin_batch(std::uint32_t slot) noexcept { recovery_.begin_batch(slot); }
 
-  /// All runs of the batch in `slot` are read: samples after a skipped one move up in its memory, and
-  /// `info` counts them.
+  /// All runs of the batch in `slot` are read: samples after a skipped one move up in its memory,
+  /// and `info` counts them.
   template <record_type Record>
   void end_batch(std::uint32_t slot, std::byte* slab, const batch_layout<Record>& layout,
                  batch_info& info) noexcept {
     recovery_.end_batch(slot, slab, layout, info);
   }
 
-  /// Consumer: it is to get the batch in `slot`, for which `error` was kept with its place `where`, or
-  /// null. Null, or the exception that it gets instead, with its place in `where`.
+  /// Consumer: it is to get the batch in `slot`, for which `error` was kept with its place `where`,
+  /// or null. Null, or the exception that it gets instead, with its place in `where`.
   [[nodiscard]] std::exception_ptr verdict(std::uint32_t slot, const batch_info& info,
                                            std::exception_ptr error, failure& where) noexcept {
     if (!error) error = recovery_.check_limits(slot, info, where);

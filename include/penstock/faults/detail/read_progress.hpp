@@ -34,8 +34,9 @@ class alignas(cache_line) read_progress {
     batch_ = batch;
   }
 
-  /// Reading thread: starts to read `samples`, the first of them at `position` of the batch, and is at
-  /// the one whose place `place` holds. `samples` and `place` must stay where they are until `end`.
+  /// Reading thread: starts to read `samples`, the first of them at `position` of the batch, and is
+  /// at the one whose place `place` holds. `samples` and `place` must stay where they are until
+  /// `end`.
   void begin(std::uint64_t position, std::span<const std::uint64_t> samples,
              const std::atomic<std::size_t>& place) noexcept {
     const std::lock_guard lock{mutex_};
@@ -118,8 +119,8 @@ class read_scope {
   read_progress* progress_;
 };
 
-/// The making of an epoch's order, shown in `progress` for as long as this object lives; null: nothing
-/// is shown.
+/// The making of an epoch's order, shown in `progress` for as long as this object lives; null:
+/// nothing is shown.
 class order_scope {
  public:
   order_scope(read_progress* progress, std::uint64_t epoch, std::uint64_t batch) noexcept

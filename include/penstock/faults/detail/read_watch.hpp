@@ -32,8 +32,9 @@ struct watch_settings {
 };
 
 /// A thread that observes all readers periodically, reports reads that hang, and gives up one that
-/// hangs beyond the timeout. Its own clock tells how long: readers note what they read, but no times.
-/// There is no thread, and readers note nothing, unless the settings ask for a warning or a timeout.
+/// hangs beyond the timeout. Its own clock tells how long: readers note what they read, but no
+/// times. There is no thread, and readers note nothing, unless the settings ask for a warning or a
+/// timeout.
 class read_watch {
  public:
   using origins = std::function<sample_origin(std::uint64_t)>;
@@ -69,8 +70,8 @@ class read_watch {
       std::unique_lock lock{mutex_};
       while (!wake_.wait_for(lock, period(), [this] { return is_over_; })) {
         lock.unlock();
-        // A step counts as two periods at most: a process that was stopped, or a report that took its
-        // time, is no read that hangs.
+        // A step counts as two periods at most: a process that was stopped, or a report that took
+        // its time, is no read that hangs.
         const auto now = clock::now();
         const auto step =
             std::min<clock::duration>(2 * period(), now - std::exchange(looked_, now));

@@ -24,11 +24,11 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// What an `error_policy` needs besides the readers: the ledger, what each batch has lost, and a place
-/// to wait for a retry. With a plain policy it holds nothing and every call is one branch.
+/// What an `error_policy` needs besides the readers: the ledger, what each batch has lost, and a
+/// place to wait for a retry. With a plain policy it holds nothing and every call is one branch.
 ///
-/// The losses of a slot follow its batch: `begin_batch` by the opener, `note_loss` by the workers that
-/// read it, `end_batch` by the worker that completes it, `check_limits` by the consumer.
+/// The losses of a slot follow its batch: `begin_batch` by the opener, `note_loss` by the workers
+/// that read it, `end_batch` by the worker that completes it, `check_limits` by the consumer.
 class recovery {
  public:
   /// `base_sizes`: of the datasets at the bottom of the pipeline, see `base_sizes_of`.
@@ -72,8 +72,8 @@ class recovery {
     of_batch.sample = sample;
   }
 
-  /// All samples of a batch are read: those after a skipped one move up, in `slab`, and `info` counts
-  /// them.
+  /// All samples of a batch are read: those after a skipped one move up, in `slab`, and `info`
+  /// counts them.
   template <record_type Record>
   void end_batch(std::uint32_t slot, std::byte* slab, const batch_layout<Record>& layout,
                  batch_info& info) noexcept {
@@ -94,8 +94,8 @@ class recovery {
     info.size -= info.skipped;
   }
 
-  /// Consumer: it gets the batch in `slot`. Null, unless the policy's limits are passed with it: then
-  /// the exception of its first lost sample, and in `where` its place and the limit.
+  /// Consumer: it gets the batch in `slot`. Null, unless the policy's limits are passed with it:
+  /// then the exception of its first lost sample, and in `where` its place and the limit.
   [[nodiscard]] std::exception_ptr check_limits(std::uint32_t slot, const batch_info& info,
                                                 failure& where) noexcept {
     if (!is_on()) return nullptr;

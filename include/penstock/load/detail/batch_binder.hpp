@@ -18,22 +18,24 @@ namespace detail {
 
 /// Gives each batch of the schedule the order of its epoch. For the opener, one thread at a time.
 ///
-/// The order of an epoch is made once a range, outside any lock: a sampler may take its time, or hang,
-/// and the consumer can end the range all the same. What the sampler or the dataset's `size` throws
-/// stays with the batch that was to be bound, as an exception of a read does, and comes at its turn.
+/// The order of an epoch is made once a range, outside any lock: a sampler may take its time, or
+/// hang, and the consumer can end the range all the same. What the sampler or the dataset's `size`
+/// throws stays with the batch that was to be bound, as an exception of a read does, and comes at
+/// its turn.
 template <dataset Dataset, sampler Sampler>
 class batch_binder {
  public:
   using work = batch_work<order_of<Sampler>>;
 
-  /// For the dataset's `size` samples, which it must keep, in the order of `order`. Refers to all but the
-  /// size.
+  /// For the dataset's `size` samples, which it must keep, in the order of `order`. Refers to all
+  /// but the size.
   batch_binder(const Dataset& data, std::uint64_t size, const Sampler& order,
                schedule& batches) noexcept
       : data_(&data), size_(size), sampler_(&order), schedule_(&batches) {}
 
-  /// Opener: makes `batch` the next one, with its order or the exception of making it; `reader` shows
-  /// what goes on meanwhile. False when the range has ended before it was bound: `batch` is unchanged.
+  /// Opener: makes `batch` the next one, with its order or the exception of making it; `reader`
+  /// shows what goes on meanwhile. False when the range has ended before it was bound: `batch` is
+  /// unchanged.
   [[nodiscard]] bool bind(work& batch, const guarded_reader<Dataset>& reader) noexcept {
     const auto next = schedule_->next();
     if (!next) return false;

@@ -21,8 +21,8 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// The batch that a slot is bound to. Written by the opener before it publishes the cursor, read by the
-/// workers that claim a run of it; `remaining_` hands it on to the worker that announces it.
+/// The batch that a slot is bound to. Written by the opener before it publishes the cursor, read by
+/// the workers that claim a run of it; `remaining_` hands it on to the worker that announces it.
 template <class Order>
 class alignas(cache_line) batch_work {
  public:
@@ -56,8 +56,8 @@ class alignas(cache_line) batch_work {
     return {begin, (std::min)(begin + run_samples_, info.size)};
   }
 
-  /// The dataset indices of the batch's samples from its place `begin` on. After the end of the epoch
-  /// (`partial_batch::pad`) come those of its start.
+  /// The dataset indices of the batch's samples from its place `begin` on. After the end of the
+  /// epoch (`partial_batch::pad`) come those of its start.
   void pick(const epoch_plan& plan, std::size_t begin,
             std::span<std::uint64_t> out) const noexcept {
     // Neither sum may wrap, whatever the size: a batch starts before the end of the epoch.
@@ -92,8 +92,8 @@ class alignas(cache_line) batch_work {
   [[nodiscard]] const failure& error_where() const noexcept { return error_where_; }
 
  private:
-  // Invariant: the runs of this batch that are not finished. The step to 0 is acq_rel, so the worker
-  // that makes it sees all that the others have written, and announces the batch.
+  // Invariant: the runs of this batch that are not finished. The step to 0 is acq_rel, so the
+  // worker that makes it sees all that the others have written, and announces the batch.
   std::atomic<std::uint32_t> remaining_{0};
   std::uint32_t first_run_ = 0;
   std::size_t run_samples_ = 0;

@@ -33,20 +33,21 @@ struct claim {
 /// Hands out the runs of the oldest batch that is not fully handed out, one atomic step a claim.
 ///
 /// Every batch has `runs` runs, or the last of them alone: one that is to be dealt out in fewer
-/// starts at a higher number, so that the end is the same for all. The worker whose claim comes right
-/// after the last run is the opener: it binds a slot to the next batch and calls `publish`, which hands
-/// it the first run; the others wait meanwhile. So batches are bound in order, one at a time, and the
-/// oldest unfinished batch always has its slot. Starts with batch -1 handed out: the first claimant
-/// opens batch 0.
+/// starts at a higher number, so that the end is the same for all. The worker whose claim comes
+/// right after the last run is the opener: it binds a slot to the next batch and calls `publish`,
+/// which hands it the first run; the others wait meanwhile. So batches are bound in order, one at a
+/// time, and the oldest unfinished batch always has its slot. Starts with batch -1 handed out: the
+/// first claimant opens batch 0.
 ///
-/// Everything a claim needs is in the claimed word itself, so a worker that is preempted between its
-/// claim and its work reads nothing that a later batch may have overwritten.
+/// Everything a claim needs is in the claimed word itself, so a worker that is preempted between
+/// its claim and its work reads nothing that a later batch may have overwritten.
 template <class Atomics = std_atomics>
 class claim_cursor {
  public:
-  /// After so many fruitless claims a worker no longer yields. A smaller number costs speed where there
-  /// are more workers than cores and all are needed occasionally (4 workers on 2 cores: 16 took a tenth
-  /// of the speed, 128 nothing). A larger one costs processor time before superfluous workers sleep.
+  /// After so many fruitless claims a worker no longer yields. A smaller number costs speed where
+  /// there are more workers than cores and all are needed occasionally (4 workers on 2 cores: 16
+  /// took a tenth of the speed, 128 nothing). A larger one costs processor time before superfluous
+  /// workers sleep.
   static constexpr std::uint32_t patience = 24;
 
   /// For batches of at most `runs` runs.
@@ -67,22 +68,22 @@ class claim_cursor {
     return {what, batch, slot, run};
   }
 
-  /// Opener only: batch `batch` is bound to `slot`, and has the runs from `first` on; `first` must be
-  /// below `runs`. Run `first` is the caller's.
+  /// Opener only: batch `batch` is bound to `slot`, and has the runs from `first` on; `first` must
+  /// be below `runs`. Run `first` is the caller's.
   void publish(std::uint32_t batch, std::uint32_t slot, std::uint32_t first = 0) noexcept {
     cursor_.store(word(batch, slot, first + 1), std::memory_order_release);
-    // One for each run that is left, and one to open the next batch: more would find nothing. No needed
-    // worker stays asleep: one that waits past an older batch goes on, and one that waits past this very
-    // batch, since the store, has seen all its runs handed out.
+    // One for each run that is left, and one to open the next batch: more would find nothing. No
+    // needed worker stays asleep: one that waits past an older batch goes on, and one that waits
+    // past this very batch, since the store, has seen all its runs handed out.
     changed_.advance_waking(runs_ - first);
   }
 
   /// Waits until a batch after `batch` is open, or `wake` was called.
   ///
   /// Looks at the cursor itself: an opener may be held up between the two writes of `publish` while
-  /// others open the batches after its own, so `changed_` says no more than that something has changed.
-  /// Returning while the cursor has not moved would make the caller claim repeatedly until the run
-  /// counter overflows into the slot bits.
+  /// others open the batches after its own, so `changed_` says no more than that something has
+  /// changed. Returning while the cursor has not moved would make the caller claim repeatedly until
+  /// the run counter overflows into the slot bits.
   ///
   /// `fruitless` claims in a row have got nothing but this wait. A superfluous worker goes to sleep
   /// without yielding then: many that yield, each to all others, never would.

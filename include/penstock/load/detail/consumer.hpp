@@ -23,8 +23,8 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// The end of a batch's path: starts ranges, takes what the engine announces, ends ranges and threads.
-/// Owns the engine and its crew; `loader` is its face. For the consumer's thread.
+/// The end of a batch's path: starts ranges, takes what the engine announces, ends ranges and
+/// threads. Owns the engine and its crew; `loader` is its face. For the consumer's thread.
 template <dataset Dataset, sampler Sampler, device Device>
 class consumer {
  public:
@@ -42,8 +42,8 @@ class consumer {
   /// `state` is what holds this object: the thread of a reader that is abandoned keeps it alive.
   void kept_alive_by(const std::shared_ptr<void>& state) noexcept { state_ = state; }
 
-  /// Ends the range and all threads, permanently. Waits for reads, except those beyond the timeout of a
-  /// dataset that the loader owns.
+  /// Ends the range and all threads, permanently. Waits for reads, except those beyond the timeout
+  /// of a dataset that the loader owns.
   void shut_down() noexcept {
     if (process_.is_in_child()) {
       // The threads are not here to be waited for, and may have held any lock when the process was
@@ -110,8 +110,8 @@ class consumer {
   /// Whether `next` has no batch left to give.
   [[nodiscard]] bool at_end() const noexcept { return !range_.is_live() || next_ == end_; }
 
-  /// Ends the range: nothing new is read, reads under way are waited for, their slots come back. The
-  /// engine can be started again. Without a range it does nothing.
+  /// Ends the range: nothing new is read, reads under way are waited for, their slots come back.
+  /// The engine can be started again. Without a range it does nothing.
   void stop() noexcept {
     if (!range_.end() || process_.is_in_child()) return;
     const std::uint64_t bound = engine_.schedule().cancel();

@@ -11,13 +11,13 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// The end of a copy out of a host slot, marked once for both sides: for the thread that refills the
-/// host slot, and for the streams that use the device slot. The event belongs to the host slot, which
-/// records it for copy after copy; a device slot holds the mark as long as it may still have a stream
-/// wait for the record.
+/// The end of a copy out of a host slot, marked once for both sides: for the thread that refills
+/// the host slot, and for the streams that use the device slot. The event belongs to the host slot,
+/// which records it for copy after copy; a device slot holds the mark as long as it may still have
+/// a stream wait for the record.
 ///
-/// One thread at a time records, and it alone lets device slots hold the mark. Waiting for the event
-/// changes nothing, and any threads may do it at once.
+/// One thread at a time records, and it alone lets device slots hold the mark. Waiting for the
+/// event changes nothing, and any threads may do it at once.
 template <class Event>
 class copy_mark {
  public:
@@ -43,8 +43,8 @@ class copy_mark {
   std::atomic<bool> is_held_{false};
 };
 
-/// How the end of the last copy out of a host slot is known: by the mark, or by an event of the slot's
-/// own while the mark is held.
+/// How the end of the last copy out of a host slot is known: by the mark, or by an event of the
+/// slot's own while the mark is held.
 template <class Event>
 struct end_of_copy {
   std::shared_ptr<copy_mark<Event>> mark;

@@ -21,12 +21,13 @@ namespace detail {
   return std::make_exception_ptr(cancelled("cancelled: loader_options::stop was requested"));
 }
 
-/// The threads that run an engine: its workers, and the guard's that watches them; and what ends them.
+/// The threads that run an engine: its workers, and the guard's that watches them; and what ends
+/// them.
 template <class Engine>
 class crew {
  public:
-  /// Starts them. `engine` must outlive this. With `borrows` a thread whose read hangs may need what the
-  /// loader does not own.
+  /// Starts them. `engine` must outlive this. With `borrows` a thread whose read hangs may need
+  /// what the loader does not own.
   crew(Engine& engine, bool borrows)
       : engine_(&engine),
         borrows_(borrows),
@@ -41,8 +42,8 @@ class crew {
   ~crew() { shut_down(); }
 
   /// Ends the workers, and waits for all whose read was not given up. The threads of the others are
-  /// detached, and keep `state` alive until their read returns, where the loader owns all that they use;
-  /// else they wait for `shut_down`. Returns how many were detached.
+  /// detached, and keep `state` alive until their read returns, where the loader owns all that they
+  /// use; else they wait for `shut_down`. Returns how many were detached.
   std::size_t end_workers(const std::shared_ptr<void>& state) noexcept {
     const auto is_lost = [this](std::size_t worker) {
       return engine_->guard().is_given_up(worker);
@@ -80,9 +81,9 @@ class crew {
     }
   };
 
-  /// Nothing can be read any more: a worker failed outside a dataset's read (the device is in error), a
-  /// read hangs beyond the timeout, or a stop was requested. The consumer gets the exception at its
-  /// next step. From any thread.
+  /// Nothing can be read any more: a worker failed outside a dataset's read (the device is in
+  /// error), a read hangs beyond the timeout, or a stop was requested. The consumer gets the
+  /// exception at its next step. From any thread.
   void fail_all(std::exception_ptr error, const std::optional<failure>& where = {}) noexcept {
     engine_->delivery().fail(std::move(error), where);
     engine_->guard().interrupt();

@@ -26,8 +26,9 @@ struct alignas(cache_line) announcement {
   std::uint32_t slot = 0;
 };
 
-/// Where complete batches go from the workers to the one consumer: in order, or as they are completed.
-/// The worker that completes a batch announces its slot here. `fail` wakes every waiter, permanently.
+/// Where complete batches go from the workers to the one consumer: in order, or as they are
+/// completed. The worker that completes a batch announces its slot here. `fail` wakes every waiter,
+/// permanently.
 class delivery {
  public:
   /// For as many undelivered batches as there are slots.
@@ -45,8 +46,8 @@ class delivery {
     place.word.store(static_cast<std::uint32_t>(sequence + 1));
   }
 
-  /// Nothing can be read any more: every wait returns, now and later. The first error is kept, with the
-  /// place it came from where there is one. From any thread.
+  /// Nothing can be read any more: every wait returns, now and later. The first error is kept, with
+  /// the place it came from where there is one. From any thread.
   void fail(std::exception_ptr error, const std::optional<failure>& where) noexcept {
     {
       const std::lock_guard lock{error_mutex_};
@@ -75,8 +76,8 @@ class delivery {
     return place_of(sequence).word.load() == static_cast<std::uint32_t>(sequence + 1);
   }
 
-  /// Consumer: the slot of batch `sequence`, or of any where the order is free, once it is complete;
-  /// `std::nullopt` after `fail`.
+  /// Consumer: the slot of batch `sequence`, or of any where the order is free, once it is
+  /// complete; `std::nullopt` after `fail`.
   [[nodiscard]] std::optional<std::uint32_t> wait(std::uint64_t sequence) noexcept {
     if (!in_order_) {
       const auto slot = finished_.pop();
@@ -104,8 +105,8 @@ class delivery {
   mutable std::mutex error_mutex_;  // guards the two below
   std::exception_ptr error_;
   std::optional<failure> where_;
-  // Invariant: set after error_, so a thread that sees it finds the error; never unset. Every worker
-  // reads it for each run: nothing on its cache line is written batch by batch.
+  // Invariant: set after error_, so a thread that sees it finds the error; never unset. Every
+  // worker reads it for each run: nothing on its cache line is written batch by batch.
   own_line<std::atomic<bool>> has_failed_{false};
 };
 

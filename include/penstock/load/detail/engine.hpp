@@ -32,10 +32,10 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// The path of a batch up to its announcement. A worker claims a run from the cursor. The opener waits
-/// until a batch is wanted (`schedule`), takes a free slot, and binds it. Each worker reads its run
-/// (`guarded_reader`), and the last one of a batch announces it (`delivery`). `crew` has the threads,
-/// `consumer` takes the batches and owns both.
+/// The path of a batch up to its announcement. A worker claims a run from the cursor. The opener
+/// waits until a batch is wanted (`schedule`), takes a free slot, and binds it. Each worker reads
+/// its run (`guarded_reader`), and the last one of a batch announces it (`delivery`). `crew` has
+/// the threads, `consumer` takes the batches and owns both.
 template <dataset Dataset, sampler Sampler, device Device>
 class engine {
  public:
@@ -116,8 +116,8 @@ class engine {
  private:
   using clock = std::chrono::steady_clock;
 
-  /// Opener: waits until one more batch is wanted and a slot is free, and binds the two. `got` is its
-  /// first run then. False when the engine stops.
+  /// Opener: waits until one more batch is wanted and a slot is free, and binds the two. `got` is
+  /// its first run then. False when the engine stops.
   bool open_next(const std::stop_token& stop, guarded_reader<Dataset>& reader, claim& got) {
     while (schedule_.wait_until_wanted(stop)) {
       if (!spare_) spare_ = slots_->acquire();

@@ -69,8 +69,8 @@ class epoch_plan {
   }
 
   /// The number of batches from `from` to the start of epoch `last_epoch`, not included. Throws
-  /// `option_error` when `from` is after it, names no batch, or the epochs do not fit 32 bits (the key
-  /// of the random bits holds no more).
+  /// `option_error` when `from` is after it, names no batch, or the epochs do not fit 32 bits (the
+  /// key of the random bits holds no more).
   [[nodiscard]] std::uint64_t count(const batch_position& from, std::uint64_t last_epoch) const {
     const std::uint64_t per_epoch = batches();
     if (last_epoch > max_epochs) {

@@ -25,7 +25,8 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// Throws `leases_exhausted` for a loader with `count` host slots, `granted` by its budget of `asked`.
+/// Throws `leases_exhausted` for a loader with `count` host slots, `granted` by its budget of
+/// `asked`.
 [[noreturn, gnu::cold]] inline void throw_slots_exhausted(std::size_t count, std::uint64_t granted,
                                                           std::uint64_t asked) {
   const std::string remedy = granted < asked ? "raise budget, which had no room for the " +
@@ -38,14 +39,15 @@ namespace detail {
 /// The ring of host slots: one slab, cut into slots that each hold a batch, and the queue on which
 /// free slots come back. Lives until the last lease is gone.
 ///
-/// A slot comes back as a ticket, either free at once or after a copy. In the second case the copy's end
-/// is recorded before the ticket goes into the queue, and the thread that takes the ticket waits for it:
-/// it is the reaper. Tickets come in the order of their copies, so it waits for the oldest.
+/// A slot comes back as a ticket, either free at once or after a copy. In the second case the
+/// copy's end is recorded before the ticket goes into the queue, and the thread that takes the
+/// ticket waits for it: it is the reaper. Tickets come in the order of their copies, so it waits
+/// for the oldest.
 ///
-/// A worker that sleeps for a slot is woken when half of them have come back, and not for each one: a
-/// wake-up costs the consumer's thread microseconds (11 measured on a virtual machine), and as long as
-/// batches are ready no worker needs the slot. A consumer that runs out of batches calls `set_starving`;
-/// every ticket wakes then.
+/// A worker that sleeps for a slot is woken when half of them have come back, and not for each one:
+/// a wake-up costs the consumer's thread microseconds (11 measured on a virtual machine), and as
+/// long as batches are ready no worker needs the slot. A consumer that runs out of batches calls
+/// `set_starving`; every ticket wakes then.
 template <record_type Record, device Device>
 class host_slots {
   using event_type = typename Device::event_type;
@@ -100,14 +102,14 @@ class host_slots {
     return memory_.data() + slot * layout_.bytes();
   }
 
-  /// Takes a slot to fill, waiting for one to come back; `std::nullopt` once `close` was called. Throws
-  /// what the device throws.
+  /// Takes a slot to fill, waiting for one to come back; `std::nullopt` once `close` was called.
+  /// Throws what the device throws.
   [[nodiscard]] std::optional<std::uint32_t> acquire() {
     return wait_until_drained(returned_.pop());
   }
 
-  /// Takes a slot to fill without waiting for a consumer; `std::nullopt` when no slot has come back.
-  /// Throws what the device throws.
+  /// Takes a slot to fill without waiting for a consumer; `std::nullopt` when no slot has come
+  /// back. Throws what the device throws.
   [[nodiscard]] std::optional<std::uint32_t> try_acquire() {
     return wait_until_drained(returned_.try_pop());
   }
@@ -136,9 +138,9 @@ class host_slots {
     record_and_push(slot, drained_[slot].alone, stream);
   }
 
-  /// As `give_back_after`, by a record that the caller may wait for too: it holds the mark as long as it
-  /// does. Null where the slot's mark is held for an earlier copy: then only the slot knows the record.
-  /// One thread calls this for all slots.
+  /// As `give_back_after`, by a record that the caller may wait for too: it holds the mark as long
+  /// as it does. Null where the slot's mark is held for an earlier copy: then only the slot knows
+  /// the record. One thread calls this for all slots.
   [[nodiscard]] std::shared_ptr<mark_type> give_back_marked(std::uint32_t slot,
                                                             typename Device::stream_ref stream) {
     const auto mark = drained_[slot].mark;
@@ -151,8 +153,8 @@ class host_slots {
     return mark;
   }
 
-  /// The consumer is about to wait for a batch (true), or has got it (false): while it starves, every
-  /// slot that comes back wakes a worker.
+  /// The consumer is about to wait for a batch (true), or has got it (false): while it starves,
+  /// every slot that comes back wakes a worker.
   void set_starving(bool starving) noexcept {
     starving_.store(starving, std::memory_order_seq_cst);
     if (starving) returned_.wake_poppers();
@@ -191,8 +193,8 @@ class host_slots {
     const std::size_t free = free_.fetch_add(1, std::memory_order_relaxed) + 1;
     returned_.try_push_quietly(back);
     // Invariant: the push comes before the load of starving_, and the store of starving_ before the
-    // consumer's look for sleepers, all seq_cst: either the consumer wakes a worker for this ticket,
-    // or one is woken here.
+    // consumer's look for sleepers, all seq_cst: either the consumer wakes a worker for this
+    // ticket, or one is woken here.
     if (free >= wake_at_ || starving_.load(std::memory_order_seq_cst)) returned_.wake_poppers();
   }
 
@@ -231,8 +233,8 @@ class host_slots {
   std::vector<detail::end_of_copy<event_type>> drained_;  // each is its ticket's
   std::size_t wake_at_;
   batch_queue<ticket> returned_;
-  // A cache line each: workers and releasing threads write the first, the consumer the others, all read
-  // the last.
+  // A cache line each: workers and releasing threads write the first, the consumer the others, all
+  // read the last.
   alignas(cache_line) std::atomic<std::size_t> free_{0};  // tickets in the queue
   alignas(cache_line) std::atomic<std::size_t> leased_{0};
   alignas(cache_line) std::atomic<bool> starving_{false};

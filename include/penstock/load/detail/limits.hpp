@@ -14,8 +14,8 @@ inline constexpr std::uint32_t claim_run_bits = 20;
 /// How many bits of it name the host slot.
 inline constexpr std::uint32_t claim_slot_bits = 12;
 
-/// The most runs that a batch is cut into. Half the range: a claim that has to wait counts on as well,
-/// one for each waiting worker.
+/// The most runs that a batch is cut into. Half the range: a claim that has to wait counts on as
+/// well, one for each waiting worker.
 inline constexpr std::uint32_t most_runs = 1U << (claim_run_bits - 1);
 /// The most host slots of a loader.
 inline constexpr std::uint32_t most_slots = 1U << claim_slot_bits;

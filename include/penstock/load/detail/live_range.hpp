@@ -23,8 +23,8 @@ namespace detail {
                          " of this range is gone: keep it as long as its ranges");
 }
 
-/// The range over a loader or a transfer that is live: at most one, named by its serial number. For the
-/// consumer's thread.
+/// The range over a loader or a transfer that is live: at most one, named by its serial number. For
+/// the consumer's thread.
 class live_range {
  public:
   /// `what` the ranges are over: "loader" or "transfer". Must be a literal.

@@ -10,10 +10,10 @@
 #include <penstock/order/sampler.hpp>
 
 /// @file
-/// What `loader{...}` says when its arguments are not those of a loader. A deduction guide that names
-/// `loaded` checks them before the class's own constraints do, so that a sentence comes first, ahead of
-/// the compiler's account of why no guide fits. Right arguments cost the instantiation of one empty
-/// class.
+/// What `loader{...}` says when its arguments are not those of a loader. A deduction guide that
+/// names `loaded` checks them before the class's own constraints do, so that a sentence comes
+/// first, ahead of the compiler's account of why no guide fits. Right arguments cost the
+/// instantiation of one empty class.
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

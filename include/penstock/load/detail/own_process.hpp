@@ -13,8 +13,8 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// The process that started some threads. A child made by fork() has a copy of what they work on, but
-/// not the threads.
+/// The process that started some threads. A child made by fork() has a copy of what they work on,
+/// but not the threads.
 class own_process {
  public:
   /// Without threads nothing is missing in a child.

@@ -16,8 +16,8 @@ namespace detail {
 /// How many samples a worker claims at a time, batch by batch. As few as share a batch evenly among
 /// the workers, where reading a sample takes long; more, where a claim and waking another worker
 /// would cost more than reading does. The bytes of a sample say little about that: a label from a
-/// database takes longer than an image that lies in memory. So the opener's run of every eighth batch
-/// is timed, and runs are short until the first one has been.
+/// database takes longer than an image that lies in memory. So the opener's run of every eighth
+/// batch is timed, and runs are short until the first one has been.
 ///
 /// No batch depends on it: only which worker reads what.
 class run_length {
@@ -37,8 +37,8 @@ class run_length {
 
   /// The most runs that a batch is cut into.
   [[nodiscard]] std::uint32_t runs() const noexcept { return runs_of(least_); }
-  /// The number of the first run of a batch that is cut into runs of `samples` samples: the last one is
-  /// `runs() - 1` for every batch.
+  /// The number of the first run of a batch that is cut into runs of `samples` samples: the last
+  /// one is `runs() - 1` for every batch.
   [[nodiscard]] std::uint32_t first_run(std::size_t samples) const noexcept {
     return runs() - runs_of(samples);
   }

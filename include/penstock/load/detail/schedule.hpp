@@ -16,9 +16,10 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// Which batch is read next, and which ones are no longer wanted. The consumer says which batches are
-/// wanted (`begin`, `cancel`). The opener, one thread at a time, waits until one is (`wait_until_wanted`)
-/// and binds it to a slot (`next`, `bind`). Batches are numbered over the life of the schedule.
+/// Which batch is read next, and which ones are no longer wanted. The consumer says which batches
+/// are wanted (`begin`, `cancel`). The opener, one thread at a time, waits until one is
+/// (`wait_until_wanted`) and binds it to a slot (`next`, `bind`). Batches are numbered over the
+/// life of the schedule.
 class schedule {
  public:
   /// The next batch to bind.
@@ -80,8 +81,8 @@ class schedule {
     if (bound_ == end_) return std::nullopt;
     return next_;
   }
-  /// Opener: binds what `next` returned, and returns its number; `std::nullopt` when its range has ended
-  /// meanwhile.
+  /// Opener: binds what `next` returned, and returns its number; `std::nullopt` when its range has
+  /// ended meanwhile.
   [[nodiscard]] std::optional<std::uint64_t> bind(const place& which) noexcept {
     const std::lock_guard lock{mutex_};
     if (bound_ == end_ || next_.range != which.range) return std::nullopt;
@@ -103,8 +104,8 @@ class schedule {
   place next_;
 
   waitable_counter demand_;  // moves when more batches are wanted
-  // Batches below it are not read any more. Every worker reads it for each run, so it does not share a
-  // cache line with what the opener or the consumer writes for each batch.
+  // Batches below it are not read any more. Every worker reads it for each run, so it does not
+  // share a cache line with what the opener or the consumer writes for each batch.
   own_line<std::atomic<std::uint64_t>> cancelled_{0};
 };
 

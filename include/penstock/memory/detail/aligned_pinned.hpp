@@ -17,8 +17,8 @@ namespace detail {
 inline constexpr std::size_t device_alignment = 256;
 
 /// Pinned memory with any alignment that is a power of two. Above `device_alignment` it takes
-/// `alignment` bytes more, and the block's own address stands in front of what is handed out. Throws
-/// `out_of_memory`.
+/// `alignment` bytes more, and the block's own address stands in front of what is handed out.
+/// Throws `out_of_memory`.
 template <device Device>
 [[nodiscard]] pinned_block allocate_aligned_pinned(const Device& device, std::size_t bytes,
                                                    std::size_t alignment) {
@@ -31,7 +31,8 @@ template <device Device>
   }
   const pinned_block block = device.allocate_pinned(bytes + alignment);
   auto* const begin = static_cast<std::byte*>(block.data);
-  // The block is aligned to 256 bytes and the step is at least that long: the address fits in front.
+  // The block is aligned to 256 bytes and the step is at least that long: the address fits in
+  // front.
   const auto past = static_cast<std::size_t>(reinterpret_cast<std::uintptr_t>(begin)) % alignment;
   std::byte* const aligned = begin + (alignment - past);
   std::memcpy(aligned - sizeof begin, &begin, sizeof begin);

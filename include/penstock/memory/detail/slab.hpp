@@ -97,8 +97,8 @@ class slab {
   [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
   /// What the memory is; never `pinned_or_pageable`.
   [[nodiscard]] memory_kind kind() const noexcept { return kind_; }
-  /// Whether the memory really is page-locked. A GPU's pinned memory is. The CPU device goes on where
-  /// the system refuses to lock: then the kind is `pinned` and this is false.
+  /// Whether the memory really is page-locked. A GPU's pinned memory is. The CPU device goes on
+  /// where the system refuses to lock: then the kind is `pinned` and this is false.
   [[nodiscard]] bool pinned() const noexcept { return pinned_; }
 
  private:

@@ -15,8 +15,9 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// A hash of a sampler's order: of the first and the middle indices of two epochs. Samplers of different
-/// kind or seed have equal hashes with a probability of 2^-64, if their orders differ there.
+/// A hash of a sampler's order: of the first and the middle indices of two epochs. Samplers of
+/// different kind or seed have equal hashes with a probability of 2^-64, if their orders differ
+/// there.
 template <sampler Sampler>
 [[nodiscard]] std::uint64_t order_fingerprint(const Sampler& order, std::uint64_t dataset_size) {
   std::uint64_t hash = 0xcbf29ce484222325;  // FNV-1a over words, with a finaliser
@@ -38,7 +39,8 @@ template <sampler Sampler>
   return hash;
 }
 
-/// A sampler that deals a global order out to `world()` ranks; `global()` is the sampler of that order.
+/// A sampler that deals a global order out to `world()` ranks; `global()` is the sampler of that
+/// order.
 template <class S>
 concept dealing_sampler = sampler<S> && requires(const S& deals) {
   requires sampler<std::remove_cvref_t<decltype(deals.global())>>;

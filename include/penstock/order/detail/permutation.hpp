@@ -64,8 +64,8 @@ class permutation {
     }
   }
 
-  /// The index that comes at position `k` < size(). (The table is masked, so that GCC 12 sees no way out
-  /// of its bounds.)
+  /// The index that comes at position `k` < size(). (The table is masked, so that GCC 12 sees no
+  /// way out of its bounds.)
   [[nodiscard]] std::uint64_t operator()(std::uint64_t k) const noexcept {
     assert(k < size_);
     if (size_ <= table_size) return table_[k & (table_size - 1)];

@@ -11,18 +11,18 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// The fences of an eventcount: one for a thread that has made a change, one for a thread that is about
-/// to sleep. Of two threads that each write, call one of them and read what the other one writes, at
-/// least one sees the other's write.
+/// The fences of an eventcount: one for a thread that has made a change, one for a thread that is
+/// about to sleep. Of two threads that each write, call one of them and read what the other one
+/// writes, at least one sees the other's write.
 template <class Atomics>
 struct even_fences {
   static void of_changer() noexcept { Atomics::fence(); }
   static void of_sleeper() noexcept { Atomics::fence(); }
 };
 
-/// An eventcount: threads wait for any condition, such as a ticket in a queue. A thread that changes
-/// the condition calls `notify` afterwards. That costs a fence while no thread sleeps, and one system
-/// call for all that fell asleep since the last one.
+/// An eventcount: threads wait for any condition, such as a ticket in a queue. A thread that
+/// changes the condition calls `notify` afterwards. That costs a fence while no thread sleeps, and
+/// one system call for all that fell asleep since the last one.
 template <class Atomics = std_atomics, class Fences = even_fences<Atomics>>
 class basic_eventcount {
  public:
@@ -32,8 +32,8 @@ class basic_eventcount {
     wake();
   }
 
-  /// The first half of `notify`: leaves sleepers asleep until some thread calls `wake`. A waiter that
-  /// is still awake sees the change.
+  /// The first half of `notify`: leaves sleepers asleep until some thread calls `wake`. A waiter
+  /// that is still awake sees the change.
   void announce() noexcept { fences_.of_changer(); }
 
   /// The second half of `notify`, for all that was announced before, by this thread or another.
@@ -59,12 +59,12 @@ class basic_eventcount {
       if (look()) return;
     }
     do {
-      // Invariant: a sleeper asks, then looks for the last time; a writer makes its change, then reads
-      // whether a thread has asked. There is a fence between the two steps of each, and one fence is
-      // the first. If it is the writer's, this look finds the change. If it is the sleeper's, the
-      // writer, or the thread that calls `wake` for it, reads 1; or it reads 0 because another one has
-      // taken the 1 and notifies. That is not in `seen`, which was read before the sleeper asked: the
-      // wait ends.
+      // Invariant: a sleeper asks, then looks for the last time; a writer makes its change, then
+      // reads whether a thread has asked. There is a fence between the two steps of each, and one
+      // fence is the first. If it is the writer's, this look finds the change. If it is the
+      // sleeper's, the writer, or the thread that calls `wake` for it, reads 1; or it reads 0
+      // because another one has taken the 1 and notifies. That is not in `seen`, which was read
+      // before the sleeper asked: the wait ends.
       const std::uint32_t seen = notified_.load(std::memory_order_relaxed);
       asked_.exchange(1, std::memory_order_seq_cst);
       fences_.of_sleeper();
@@ -74,9 +74,10 @@ class basic_eventcount {
   }
 
  private:
-  // Few looks, some pauses apart: each look takes the lines of a queue's ends off the other side's core,
-  // and what gathers meanwhile moves in one go. All together a few microseconds, about what the system
-  // call takes that wakes a sleeper: a thread that waits for one inside that call stays awake.
+  // Few looks, some pauses apart: each look takes the lines of a queue's ends off the other side's
+  // core, and what gathers meanwhile moves in one go. All together a few microseconds, about what
+  // the system call takes that wakes a sleeper: a thread that waits for one inside that call stays
+  // awake.
   static constexpr int first_pauses = 16;
   static constexpr int last_pauses = 32;
   static constexpr int yields = 12;

@@ -60,8 +60,8 @@ class ticket_ring {
   /// Appends a ticket; false when there are `capacity` in the ring. Any thread.
   bool try_push(const T& ticket) noexcept {
     std::uint64_t tail = tail_.position.load(std::memory_order_relaxed);
-    // Acquire, here and below: a thread that takes a cell that this head says is free comes after the
-    // cell's reader.
+    // Acquire, here and below: a thread that takes a cell that this head says is free comes after
+    // the cell's reader.
     std::uint64_t head = tail_.seen.load(std::memory_order_acquire);
     claim mine;
     for (;;) {
@@ -86,9 +86,9 @@ class ticket_ring {
         }
         entry_at(mine.cell).write(ticket);
       }
-      // Release: the ticket, and what it names. seq_cst, as is the pop's: of a thread that changes the
-      // ring and then looks for sleepers, and one that says that it sleeps and then looks at the
-      // ring, one sees the other.
+      // Release: the ticket, and what it names. seq_cst, as is the pop's: of a thread that changes
+      // the ring and then looks for sleepers, and one that says that it sleeps and then looks at
+      // the ring, one sees the other.
       if (last.word.compare_exchange_strong(word, first_of_lap(tail) | mine.cell,
                                             std::memory_order_seq_cst, std::memory_order_relaxed)) {
         free_from_[mine.cell].store(tail + 1, std::memory_order_release);
@@ -142,8 +142,9 @@ class ticket_ring {
     // bits that say which entry it is. Invariant: grows by one lap at a time, and is filled for a
     // position only after the position before it was.
     atomic<std::uint64_t> word;
-    // The cell. Invariant: only the thread that has claimed it writes, and what is read counts only if the head
-    // has not passed the ticket afterwards. Atomic because of the reads that do not count.
+    // The cell. Invariant: only the thread that has claimed it writes, and what is read counts only
+    // if the head has not passed the ticket afterwards. Atomic because of the reads that do not
+    // count.
     std::array<atomic<std::uint64_t>, words> ticket;
 
     void write(const T& from) noexcept {
@@ -213,8 +214,9 @@ class ticket_ring {
   std::uint64_t mask_;
   std::vector<entry> entries_;
   // For each cell the head from which on it is free; `never` while a push holds it. Invariant: only
-  // the thread that moves it from a value that the head has reached to `never` writes to the cell and moves it
-  // again. Not among the entries: consumers do not need it, so its lines stay with the producers.
+  // the thread that moves it from a value that the head has reached to `never` writes to the cell
+  // and moves it again. Not among the entries: consumers do not need it, so its lines stay with the
+  // producers.
   std::vector<atomic<std::uint64_t>> free_from_;
   end head_;
   end tail_;

@@ -12,8 +12,8 @@ namespace detail {
 
 /// A 32-bit number that threads wait on: spin briefly, yield, then sleep in the kernel.
 ///
-/// 32 bits, because the kernel's futex has as many. A thread that has waited for a value sees what was
-/// written before the `store` or `advance` that made it.
+/// 32 bits, because the kernel's futex has as many. A thread that has waited for a value sees what
+/// was written before the `store` or `advance` that made it.
 template <class Atomics = std_atomics>
 class basic_waitable_counter {
  public:
@@ -37,16 +37,17 @@ class basic_waitable_counter {
     wake();
   }
 
-  /// Adds one, and leaves sleepers asleep until some thread calls `wake`; a waiter that is still awake
-  /// sees the new value.
+  /// Adds one, and leaves sleepers asleep until some thread calls `wake`; a waiter that is still
+  /// awake sees the new value.
   void advance_quietly() noexcept { value_.fetch_add(1, std::memory_order_seq_cst); }
 
-  /// Adds one and wakes `count` sleepers, or all if there are fewer, by one system call. For waiters
-  /// of which any `count` will do, because there is no work for more. A waiter that is still awake sees
-  /// the new value too.
+  /// Adds one and wakes `count` sleepers, or all if there are fewer, by one system call. For
+  /// waiters of which any `count` will do, because there is no work for more. A waiter that is
+  /// still awake sees the new value too.
   void advance_waking(std::uint32_t count) noexcept {
     advance_quietly();
-    // A waiter on its way to or from sleep counts as a sleeper: then another sleeper is woken instead.
+    // A waiter on its way to or from sleep counts as a sleeper: then another sleeper is woken
+    // instead.
     if (sleepers_.load(std::memory_order_seq_cst) != 0) value_.notify(count);
   }
 

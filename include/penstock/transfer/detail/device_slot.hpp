@@ -50,8 +50,9 @@ inline constexpr bool shares_mark = requires(HostBatch& from, typename Device::s
     } -> std::same_as<std::shared_ptr<copy_mark<typename Device::event_type>>>;
 };
 
-/// What is known of one device slot: the batch in it, and the events that order the streams which fill
-/// and use it. The feed's thread fills a slot that is released; whoever ends its lease releases it.
+/// What is known of one device slot: the batch in it, and the events that order the streams which
+/// fill and use it. The feed's thread fills a slot that is released; whoever ends its lease
+/// releases it.
 template <class Device>
 struct device_slot {
   using stream_ref = typename Device::stream_ref;
@@ -93,8 +94,8 @@ struct device_slot {
     is_released.store(false, std::memory_order_relaxed);  // the feed's thread reads it itself
   }
 
-  /// In a checked build: the lease of what was copied begins, and `stream` gets to its arrival before
-  /// the record of that.
+  /// In a checked build: the lease of what was copied begins, and `stream` gets to its arrival
+  /// before the record of that.
   void note_arrival([[maybe_unused]] const batch_info& arriving,
                     [[maybe_unused]] stream_ref stream) {
     if constexpr (checked) {
@@ -103,8 +104,8 @@ struct device_slot {
     }
   }
 
-  /// Marks the end of the copy that `stream` was given last, for the slot and for the host memory of
-  /// `from`, which is given back: by one record if possible.
+  /// Marks the end of the copy that `stream` was given last, for the slot and for the host memory
+  /// of `from`, which is given back: by one record if possible.
   template <class HostBatch>
   void mark_arrival(const Device& device, HostBatch& from, stream_ref stream) {
     mark.reset();
@@ -118,8 +119,8 @@ struct device_slot {
     }
   }
 
-  /// In a checked build: `ended` is over for the host, and for each stream behind the work that it has
-  /// been given by now; the last one fills the slot's memory with what no one takes for data.
+  /// In a checked build: `ended` is over for the host, and for each stream behind the work that it
+  /// has been given by now; the last one fills the slot's memory with what no one takes for data.
   template <class Guard>
   void end(Guard& ended, stream_ref stream, std::byte* data, std::size_t bytes) const noexcept {
     if (ended.was_seen_in_body() && extras_used == 0 && uses && uses == uses_of(stream)) {

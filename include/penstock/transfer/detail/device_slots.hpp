@@ -97,17 +97,17 @@ class device_slots {
     to.occupy(info, stream);
   }
 
-  /// The same by way of `stage`, which takes the copy, and on a stream of its own makes of it what the
-  /// slot gets. The copy does not wait for the slot's release but for the transform that has read its
-  /// place in the stage, and it gives the host memory back before the transform has run.
+  /// The same by way of `stage`, which takes the copy, and on a stream of its own makes of it what
+  /// the slot gets. The copy does not wait for the slot's release but for the transform that has
+  /// read its place in the stage, and it gives the host memory back before the transform has run.
   template <class HostBatch, class Stage>
   void copy_in(std::size_t slot, HostBatch&& from, Stage& stage) {
     slot_type& to = slots_[slot];
     const stream_ref copies = copy_stream_;
     const stream_ref transforms = stage.stream();
     const batch_info info = from.info();
-    // The slot may have been filled once more since: its event marks a later transform then, and the
-    // copy waits for that. So it is with a depth of 1.
+    // The slot may have been filled once more since: its event marks a later transform then, and
+    // the copy waits for that. So it is with a depth of 1.
     if (const auto reader = stage.reader()) device_.wait(copies, slots_[*reader].copied);
     detail::copy_from_host(device_, stage.data(), from, stage.used_bytes(info.size), copies);
     try {
@@ -211,7 +211,8 @@ class device_slots {
                             "a batch");
   }
 
-  /// Marks the end of the copy into `stage` for the host memory, and makes `transforms` wait for it.
+  /// Marks the end of the copy into `stage` for the host memory, and makes `transforms` wait for
+  /// it.
   template <class HostBatch, class Stage>
   void wait_for_staged(stream_ref transforms, HostBatch& from, Stage& stage) {
     if constexpr (detail::shares_mark<HostBatch, Device>) {

@@ -9,9 +9,9 @@ inline namespace PENSTOCK_ABI {
 
 namespace detail {
 
-/// Queues the copy of the first `bytes` bytes of a batch in host memory to `to` in `stream`. Where the
-/// batch says that its memory is not page-locked, by `pinned()`, a device that can copy from such memory
-/// in a way of its own does that. Throws what the device throws.
+/// Queues the copy of the first `bytes` bytes of a batch in host memory to `to` in `stream`. Where
+/// the batch says that its memory is not page-locked, by `pinned()`, a device that can copy from
+/// such memory in a way of its own does that. Throws what the device throws.
 template <class Device, class HostBatch>
 void copy_from_host(const Device& device, void* to, const HostBatch& from, std::size_t bytes,
                     typename Device::stream_ref stream) {
