@@ -23,7 +23,7 @@ struct camera_batch {
   using device_type = ps::cpu_device;
   explicit operator bool() const { return from != nullptr; }
   const std::byte* data() const { return reinterpret_cast<const std::byte*>(from->pixels); }
-  ps::batch_info info() const { return {.epoch = 0, .index = number, .size = 4, .valid = 4}; }
+  ps::batch_info info() const { return {.epoch = 0, .batch = number, .size = 4, .valid_size = 4}; }
   void release_after(ps::cpu_stream_ref last) { cpu.record(from.release()->drained, last); }
   borrowed from;
   std::uint64_t number = 0;

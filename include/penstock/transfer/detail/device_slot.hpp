@@ -9,6 +9,7 @@
 #include <optional>
 #include <vector>
 
+#include <penstock/core/batch_info.hpp>
 #include <penstock/core/checked.hpp>
 #include <penstock/device/device.hpp>
 #include <penstock/load/detail/copy_mark.hpp>

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include <penstock/core/batch_info.hpp>
 #include <penstock/core/checked.hpp>
 #include <penstock/core/layout.hpp>
 #include <penstock/device/device.hpp>
