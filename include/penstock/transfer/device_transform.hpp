@@ -47,8 +47,8 @@ using transformed_record_t = typename detail::output_record<T, In>::type;
 /// bytes goes over the bus. `on_stream` and `on_device` (CUDA) make such things.
 ///
 /// Transforms run on a stream of their own, and batches are copied to two places by turns: while
-/// one is transformed the next one is copied. So a batch costs the longer of copy and transform,
-/// and not both; what they cost together only where the transform itself loads the bus.
+/// one is transformed the next one is copied. So a batch costs the longer of copy and transform and
+/// not their sum, unless the transform loads the bus itself.
 ///
 ///     using record_type = ...;      // of the batches it makes; or, when that depends on the input,
 ///     template <class In> using record_for = ...;
