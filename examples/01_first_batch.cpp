@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// The smallest program: a dataset of one's own, a loader that reads it on two threads, a transfer
+// The smallest program: a dataset, a loader that reads it on two threads, a transfer
 // that copies batches ahead, and one loop over all batches of one epoch, whose body is the step.
 // The CPU device stands in for a GPU; example 03 has a step that runs on a stream.
 #include <penstock/penstock.hpp>
