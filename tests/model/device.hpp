@@ -29,9 +29,7 @@ struct device {
   [[nodiscard]] static stream_type make_stream() { return {}; }
   [[nodiscard]] static event_type make_event(penstock::event_wait) { return {}; }
   static void require_usable(stream_ref) {}
-  static void record(event_type& event, stream_ref) {
-    event.records.set(event.records.get() + 1);
-  }
+  static void record(event_type& event, stream_ref) { event.records.set(event.records.get() + 1); }
   static void wait(stream_ref, const event_type& event) { static_cast<void>(event.records.get()); }
   static void synchronize(stream_ref) {}
   static void synchronize(const event_type& event) { static_cast<void>(event.records.get()); }

@@ -34,7 +34,8 @@ class host_batch : public detail::lease<Record, detail::host_slots<Record, Devic
   /// A lease of `slot`, which holds the batch; `guard` is what a checked build knows of it.
   host_batch(std::shared_ptr<slots_type> slots, std::uint32_t slot, const batch_info& info,
              detail::lease_guard guard) noexcept
-      : base(std::move(slots), slot, info, std::move(guard)) {
+      : base(std::move(slots), slot, info,
+             std::move(guard)) {  // NOLINT: trivial, but in a checked build
     slots_->note_lease();
   }
   /// A lease of `slot`, which holds the batch. In a checked build it may throw std::bad_alloc, and

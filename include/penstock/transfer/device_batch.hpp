@@ -49,8 +49,8 @@ class device_batch : public detail::lease<Record, device_slots<Record, Device>, 
   device_batch& operator=(device_batch&& other) noexcept {
     if (this != &other) {
       release();
-      base::operator=(std::move(other));
       stream_ = other.stream_;
+      base::operator=(std::move(other));
     }
     return *this;
   }

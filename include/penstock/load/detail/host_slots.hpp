@@ -143,7 +143,7 @@ class host_slots {
   /// the record. One thread calls this for all slots.
   [[nodiscard]] std::shared_ptr<mark_type> give_back_marked(std::uint32_t slot,
                                                             typename Device::stream_ref stream) {
-    const auto mark = drained_[slot].mark;
+    auto mark = drained_[slot].mark;
     if (mark->is_held()) {
       give_back_after(slot, stream);
       return nullptr;
