@@ -32,17 +32,17 @@ class host_batch : public detail::lease<Record, detail::host_slots<Record, Devic
   /// An empty lease.
   host_batch() = default;
   /// A lease of `slot`, which holds the batch; `guard` is what a checked build knows of it.
-  host_batch(std::shared_ptr<slots_type> slots, std::uint32_t slot, const batch_info& info,
+  host_batch(std::shared_ptr<slots_type> ring, std::uint32_t slot, const batch_info& info,
              detail::lease_guard guard) noexcept
-      : base(std::move(slots), slot, info,
+      : base(std::move(ring), slot, info,
              std::move(guard)) {  // NOLINT: trivial, but in a checked build
     slots_->note_lease();
   }
   /// A lease of `slot`, which holds the batch. In a checked build it may throw std::bad_alloc, and
   /// the slot stays the caller's.
-  host_batch(std::shared_ptr<slots_type> slots, std::uint32_t slot,
+  host_batch(std::shared_ptr<slots_type> ring, std::uint32_t slot,
              const batch_info& info) noexcept(!detail::checked)
-      : host_batch(std::move(slots), slot, info, detail::lease_guard{info.epoch, info.batch}) {}
+      : host_batch(std::move(ring), slot, info, detail::lease_guard{info.epoch, info.batch}) {}
   host_batch(host_batch&&) noexcept = default;
   /// A copy, as `auto batch` in a loop makes one, does not compile, and says why.
   template <std::same_as<host_batch> Lease>
@@ -69,18 +69,18 @@ class host_batch : public detail::lease<Record, detail::host_slots<Record, Devic
   void release_after(typename Device::stream_ref stream) {
     base::use();
     guard_.end();
-    const auto slots = std::move(slots_);
-    slots->note_release();
-    slots->give_back_after(slot_, stream);
+    const auto ring = std::move(slots_);
+    ring->note_release();
+    ring->give_back_after(slot_, stream);
   }
   /// As `release_after`, and returns the record that was made, or null; see
   /// `host_slots::give_back_marked`.
   [[nodiscard]] auto release_marked(typename Device::stream_ref stream) {
     base::use();
     guard_.end();
-    const auto slots = std::move(slots_);
-    slots->note_release();
-    return slots->give_back_marked(slot_, stream);
+    const auto ring = std::move(slots_);
+    ring->note_release();
+    return ring->give_back_marked(slot_, stream);
   }
 
  private:

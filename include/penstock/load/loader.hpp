@@ -193,10 +193,10 @@ class loader {
   [[nodiscard]] const loader_options& options() const noexcept { return engine().options(); }
   /// The memory that was taken, the number of slots, and whether they are page-locked.
   [[nodiscard]] loader_footprint footprint() const noexcept {
-    const auto& slots = *engine().slots();
-    loader_footprint taken = detail::footprint_of(slots.layout(), options(), slots.count());
-    taken.bytes = slots.bytes();
-    taken.pinned = slots.pinned();
+    const auto& ring = *engine().ring();
+    loader_footprint taken = detail::footprint_of(ring.layout(), options(), ring.count());
+    taken.bytes = ring.bytes();
+    taken.pinned = ring.pinned();
     return taken;
   }
 

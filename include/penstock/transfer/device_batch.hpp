@@ -37,8 +37,8 @@ class device_batch : public detail::lease<Record, device_slots<Record, Device>, 
   /// An empty lease.
   device_batch() = default;
   /// A lease of `slot`, whose end is ordered after the work on `stream`.
-  device_batch(std::shared_ptr<slots_type> slots, std::size_t slot, stream_ref stream) noexcept
-      : base(std::move(slots), slot, slots->info(slot), slots->hand_out(slot, stream)),
+  device_batch(std::shared_ptr<slots_type> ring, std::size_t slot, stream_ref stream) noexcept
+      : base(std::move(ring), slot, ring->info(slot), ring->hand_out(slot, stream)),
         stream_(stream) {}  // NOLINT: moved from after the other two have looked at it
   device_batch(device_batch&&) noexcept = default;
   /// A copy, as `auto batch` in a loop makes one, does not compile, and says why.

@@ -84,9 +84,9 @@ class lease {
 
  protected:
   lease() = default;
-  lease(std::shared_ptr<Slots>&& slots, SlotNumber slot, const batch_info& info,
+  lease(std::shared_ptr<Slots>&& ring, SlotNumber slot, const batch_info& info,
         lease_guard guard) noexcept
-      : slots_(std::move(slots)),
+      : slots_(std::move(ring)),
         slot_(slot),
         info_(info),
         guard_(std::move(guard)) {}  // NOLINT: trivial, except in a checked build

@@ -33,7 +33,7 @@ struct guarded_data {
 /// How much is read at once.
 struct guarded_reads {
   std::size_t readers = 1;  ///< reading threads, the consumer's counted where there is no other
-  std::size_t slots = 0;    ///< batches that are read or held at a time
+  std::size_t batches = 0;  ///< batches that are read or held at a time
   std::size_t batch_size = 0;
 };
 
@@ -44,7 +44,7 @@ class read_guard {
  public:
   read_guard(const error_policy& policy, watch_settings watch, const guarded_data& data,
              const guarded_reads& reads)
-      : recovery_(policy, data.size, reads.slots, reads.batch_size, data.base_sizes),
+      : recovery_(policy, data.size, reads.batches, reads.batch_size, data.base_sizes),
         watch_(std::move(watch), reads.readers, data.names_failed_sample, data.origin),
         origin_(data.origin) {}
 

@@ -103,7 +103,7 @@ class consumer {
     if (at_end() || !has_workers()) return {};
     if (delivery().is_ready(next_) || delivery().has_failed()) return next();
     process_.require();
-    slots().wake_if_free();
+    ring().wake_if_free();
     return {};
   }
 
@@ -121,7 +121,7 @@ class consumer {
       const auto slot = delivery().wait(next_);
       if (!slot) return end_workers();  // nothing is delivered any more: others may still read
       engine_.batch_in(*slot).take_error();
-      slots().give_back(*slot);
+      ring().give_back(*slot);
     }
     // Where nothing was under way, an opener may still hang in its sampler.
     if (delivery().has_failed()) end_workers();
@@ -133,14 +133,14 @@ class consumer {
   /// The slot of the next batch once it is complete.
   std::uint32_t wait_for_next() {
     // Unless leases end on other threads, only the consumer could give a slot back.
-    if (!waits_for_leases() && slots().leased() == slots().count()) {
-      slots().throw_exhausted();
+    if (!waits_for_leases() && ring().leased() == ring().count()) {
+      ring().throw_exhausted();
     }
     const bool starving = !delivery().is_ready(next_);
     if (starving) process_.require();
-    if (starving) slots().set_starving(true);
+    if (starving) ring().set_starving(true);
     const auto slot = delivery().wait(next_);
-    if (starving) slots().set_starving(false);
+    if (starving) ring().set_starving(false);
     if (!slot) delivery().rethrow(failure_);
     return *slot;
   }
@@ -152,30 +152,30 @@ class consumer {
     failure where = batch.error_where();
     if (const auto error = engine_.guard().verdict(slot, batch.info, batch.take_error(), where)) {
       failure_ = where;
-      slots().give_back(slot);
+      ring().give_back(slot);
       std::rethrow_exception(error);
     }
     try {
-      batch_type lease{engine_.slots(), slot, batch.info};
+      batch_type lease{engine_.ring(), slot, batch.info};
       next_position_ = {batch.info.epoch, batch.info.batch + 1};
       return lease;
     } catch (...) {  // a checked build without memory for what it keeps of a lease
-      slots().give_back(slot);
+      ring().give_back(slot);
       throw;
     }
   }
 
   batch_type read_inline() {
-    auto slot = slots().try_acquire();
-    if (!slot && waits_for_leases()) slot = slots().acquire_starving();
+    auto slot = ring().try_acquire();
+    if (!slot && waits_for_leases()) slot = ring().acquire_starving();
     if (!slot && delivery().has_failed()) delivery().rethrow(failure_);  // stopped meanwhile
-    if (!slot) slots().throw_exhausted();
+    if (!slot) ring().throw_exhausted();
     if (!engine_.read_inline(*slot)) {
-      slots().give_back(*slot);
+      ring().give_back(*slot);
       return {};
     }
     if (delivery().has_failed()) {  // and the batch may not be whole
-      slots().give_back(*slot);
+      ring().give_back(*slot);
       delivery().rethrow(failure_);
     }
     return take(*slot);
@@ -186,7 +186,7 @@ class consumer {
     return engine_.options().when_held == when_held::wait;
   }
   [[nodiscard]] detail::delivery& delivery() noexcept { return engine_.delivery(); }
-  [[nodiscard]] typename engine_type::slots_type& slots() noexcept { return *engine_.slots(); }
+  [[nodiscard]] typename engine_type::slots_type& ring() noexcept { return *engine_.ring(); }
 
   engine_type engine_;
   crew<engine_type> crew_;

@@ -68,7 +68,7 @@ class engine {
   [[nodiscard]] const Sampler& order() const noexcept { return sampler_; }
   [[nodiscard]] std::uint64_t dataset_size() const noexcept { return dataset_size_; }
   [[nodiscard]] const batch_layout<record_type>& layout() const noexcept { return layout_; }
-  [[nodiscard]] const std::shared_ptr<slots_type>& slots() const noexcept { return slots_; }
+  [[nodiscard]] const std::shared_ptr<slots_type>& ring() const noexcept { return slots_; }
   [[nodiscard]] const detail::schedule& schedule() const noexcept { return schedule_; }
   [[nodiscard]] detail::schedule& schedule() noexcept { return schedule_; }
   [[nodiscard]] detail::delivery& delivery() noexcept { return delivery_; }
