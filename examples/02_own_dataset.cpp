@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // A dataset with several fields, one of them of a length that is known only at run time, and one
 // bad sample. What read throws reaches the loop with its own type, at that batch's turn;
-// last_failure() says which sample it was, and the loop can go on behind the batch.
+// last_failure() says which sample it was, and the loop can go on after that batch.
 #include <penstock/penstock.hpp>
 
 #include <cstdint>

@@ -64,7 +64,7 @@ class network {
   [[nodiscard]] const device_array<float, device_type>& gradients() const { return gradients_; }
 
   /// One step on `count` samples: forward, backward, Adam. Each sample's loss before the step goes
-  /// to `trace`, behind those of the step before, or to its begin where they don't fit. All
+  /// to `trace`, after those of the previous step, or to its start where they do not fit. All
   /// pointers are to device memory that lives until the stream is past it. `before(context, view)`
   /// enqueues what is to go before, as part of the step.
   template <class Pixel, class Before = nothing_before>

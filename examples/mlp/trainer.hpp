@@ -71,8 +71,8 @@ class trainer {
   void restart() {
     restart([] {});
   }
-  /// The same, and where the backend's first steps are dearer than others calls `rehearsal` before,
-  /// to `rehearse` on every slot that is going to be used.
+  /// Restarts the training. A backend whose first steps cost more than later ones first gets a call
+  /// of `rehearsal`, which is to `rehearse` on every slot that will be used.
   template <class Rehearsal>
   void restart(const Rehearsal& rehearsal) {
     device_.synchronize(stream_);

@@ -9,7 +9,7 @@
 namespace mlp {
 
 /// Drawn digits for machines without MNIST: strokes of the ten figures under random shifts, turns,
-/// slants, sizes and pen widths, with noise. The same everywhere: no library function whose last
+/// slants, sizes and pen widths, with noise. Equal on every machine: no library function whose last
 /// bit may differ, and digits.cpp is compiled without contraction to fused operations.
 inline constexpr std::size_t digit_side = 28;
 

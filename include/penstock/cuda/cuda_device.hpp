@@ -87,7 +87,7 @@ class cuda_device {
             ": give each device a loader, a transfer and a stream of its own");
   }
 
-  /// The same for a stream that was usable: throws `capture_in_progress`. Whose it is does not
+  /// Checks a stream that was usable before: throws `capture_in_progress`. Whose it is does not
   /// change.
   void require_still_usable(stream_ref stream) const {
     const detail::stream_scope current{ordinal_, stream.get()};

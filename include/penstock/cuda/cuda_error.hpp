@@ -185,7 +185,7 @@ template <class Error>
   }
 }
 
-/// Throws for an error of somebody else's that waits in the thread's last-error slot.
+/// Throws for an error of the program's own that waits in the thread's last-error slot.
 [[noreturn]] inline void throw_pending(cudaError_t pending, const cuda_site& site) {
   switch (pending) {
     case cudaErrorInsufficientDriver:  // a runtime that can't start answers so to every question

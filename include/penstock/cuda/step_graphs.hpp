@@ -71,7 +71,7 @@ class step_graphs {
     launch_at(batch.data(), batch.slot(), batch.size(), stream, step);
   }
 
-  /// The same without a lease: the caller sees to it that a pair of `slot` and `size` always means
+  /// Runs a step without a lease: the caller ensures that a pair of `slot` and `size` always means
   /// the same addresses.
   template <class Step>
   void launch(std::size_t slot, std::size_t size, cuda_stream_ref stream, Step&& step) {
@@ -187,7 +187,7 @@ class step_graphs {
     }
   }
 
-  /// A step that used a stream of its own has run once, and its graph would do nothing for ever.
+  /// A step that used a stream of its own has run once, and its graph would never do anything.
   static void require_work(const cuda_graph& graph) {
     std::size_t nodes = 0;
     detail::cuda_call("cudaGraphGetNodes",

@@ -56,7 +56,7 @@ struct error_policy {
   /// every later batch that has one. A read that succeeds in a retry does not count.
   std::uint64_t most_failures = 1000;
 
-  /// The same limit as a share of all samples that were asked for, in [0, 1]; checked from 100
+  /// The limit as a share of all samples that were asked for, in [0, 1]; checked from 100
   /// samples on.
   double largest_share = 0.05;
 };

@@ -121,7 +121,7 @@ class stream_transform {
   record_extents<Out> lengths_;
 };
 
-/// The same for a record whose extents are told.
+/// A transform out of a function, for a record whose extents are given.
 template <record_type Out, class F>
 [[nodiscard]] stream_transform<Out, std::decay_t<F>> on_stream(F&& function,
                                                                const record_extents<Out>& lengths) {
@@ -219,7 +219,7 @@ class transform_stage {
   typename Device::stream_type stream_;  // goes first: it waits for its work
 };
 
-/// The device memory of a feed: the slots, behind a stage or not.
+/// The device memory of a feed: the slots, with or without a stage before them.
 template <class Transform, record_type In, device Device>
 class feed_slots {
  public:

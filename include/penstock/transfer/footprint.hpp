@@ -12,7 +12,7 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// The memory of a loader and of a feed behind it.
+/// The memory of a loader and of a transfer over it.
 struct feed_footprint {
   loader_footprint host;              ///< of the loader
   std::size_t device_slots = 0;       ///< `transfer_options::depth`
@@ -43,7 +43,7 @@ inline feed_footprint feed_of(const loader_footprint& host, std::size_t out_byte
 
 }  // namespace detail
 
-/// The memory that a loader with these options takes, and a transfer behind it, in bytes, before
+/// The memory that a loader with these options takes, and a transfer over it, in bytes, before
 /// anything is taken; see `footprint` of a loader alone. Throws `option_error`, and `layout_error`.
 template <record_type Record>
 [[nodiscard]] feed_footprint footprint(const record_extents<Record>& extents,
@@ -52,7 +52,7 @@ template <record_type Record>
   return detail::feed_of(host, host.slot_bytes, 0, detail::checked_depth(feed));
 }
 
-/// The same with a transform on the device.
+/// The memory of a loader and a transfer with a transform on the device.
 template <record_type Record, class Transform>
 [[nodiscard]] feed_footprint footprint(const record_extents<Record>& extents,
                                        const loader_options& load, const Transform& transform,

@@ -87,7 +87,7 @@ class transfer {
            const transfer_options& options = {}) requires std::same_as<Transform, no_transform>
       : flow_(std::make_shared<flow>(std::forward<Source>(source), stream, Transform{}, options)) {}
 
-  /// The same with a transform, which is moved in.
+  /// A transfer with a transform, which is moved in.
   transfer(Source&& source, stream_ref stream, Transform transform,
            const transfer_options& options = {}) requires(!std::same_as<Transform, no_transform>)
       : flow_(std::make_shared<flow>(std::forward<Source>(source), stream, std::move(transform),
@@ -98,11 +98,11 @@ class transfer {
       std::same_as<Transform, no_transform>
       : transfer(std::forward<Source>(source), detail::body_stream<device_type>(source.device()),
                  options) {}
-  /// The same where the device is named; must be the source's.
+  /// A transfer whose device is named; it must be the source's.
   transfer(Source&& source, const device_type& device,
            const transfer_options& options = {}) requires std::same_as<Transform, no_transform>
       : transfer(std::forward<Source>(source), detail::body_stream(device), options) {}
-  /// The same with a transform, which still runs on a stream of its own.
+  /// A transfer with a transform, which still runs on a stream of its own.
   transfer(Source&& source, const device_type& device, Transform transform,
            const transfer_options& options = {}) requires(!std::same_as<Transform, no_transform>)
       : transfer(std::forward<Source>(source), detail::body_stream(device), std::move(transform),
@@ -117,7 +117,7 @@ class transfer {
   }
 
   /// The batches of the epochs `first` to `last`, the latter not included, without a pause at the
-  /// borders; nothing behind `last` is read.
+  /// borders; nothing after `last` is read.
   [[nodiscard]] range_type epochs(std::uint64_t first, std::uint64_t last) & {
     return range_type{flow_, {first, 0}, last};
   }
@@ -136,13 +136,13 @@ class transfer {
   end() const;
   /// @}
 
-  /// Where the loop stands, to be kept in a checkpoint: the batch behind the one that the consumer
+  /// Where the loop stands, to be kept in a checkpoint: the batch after the one that the consumer
   /// got last, whatever was read or copied ahead. For sources that have states, as the loader has.
   [[nodiscard]] auto state() const requires resumable_source<source_type> {
     return flow_->source().state_at(flow_->next_position());
   }
 
-  /// Goes on behind the batch where `state` was taken; see `loader::resume`.
+  /// Continues after the batch at which `state` was taken; see `loader::resume`.
   template <class State>
       [[nodiscard]] range_type resume(const State& state, std::uint64_t last_epoch) & requires
       resumable_source<source_type> {

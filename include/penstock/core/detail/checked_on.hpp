@@ -94,7 +94,7 @@ class lease_tag {
 /// Fills free memory with what no one takes for data.
 inline void poison(void* data, std::size_t bytes) noexcept { std::memset(data, 0xFF, bytes); }
 
-/// From now on nobody may touch the memory, as far as AddressSanitizer sees.
+/// From now on no thread may touch the memory, as far as AddressSanitizer sees.
 inline void forbid([[maybe_unused]] const void* data, [[maybe_unused]] std::size_t bytes) noexcept {
 #if defined(PENSTOCK_ADDRESS_SANITIZER)
   __asan_poison_memory_region(data, bytes);

@@ -46,7 +46,7 @@ inline void mark_stream_thread() noexcept { runs_a_stream() = true; }
 }
 
 /// What is known of a lease, for its views to look at. Never freed, only used again for another
-/// lease, so a view may look for ever; atomic throughout, since one that is stale looks at any
+/// lease, so a view may look at any time; atomic throughout, since one that is stale looks at any
 /// time.
 class lease_record {
  public:

@@ -23,7 +23,7 @@ inline void require_nothing_pending(const cuda_site& site) {
 }
 
 /// Makes a call and returns its code. An error that it leaves in the last-error slot is cleared: it
-/// is told by the code. One that waited there already is somebody else's, and stays.
+/// is told by the code. An error that waited there already is the program's, and stays.
 template <class Call>
 [[nodiscard]] cudaError_t cuda_try(const Call& call) {
   const bool theirs = pending_error() != cudaSuccess;
@@ -32,8 +32,8 @@ template <class Call>
   return code;
 }
 
-/// Makes a call of the CUDA runtime; throws when it fails. When an error of somebody else's waits,
-/// it throws that and makes no call.
+/// Makes a call of the CUDA runtime; throws when it fails. When an error of the program's own
+/// waits, it throws that and makes no call.
 template <class Call>
 void cuda_call(cuda_site site, const Call& call) {
   require_nothing_pending(site);
@@ -43,16 +43,16 @@ void cuda_call(cuda_site site, const Call& call) {
   throw_cuda_error(code, site);
 }
 
-/// The same for calls that wait: they are made in any case, because memory may go behind them, and
-/// what they throw is their own error: it has not been waited for then.
+/// Makes a call that waits: it is made in any case, because memory may be freed after it. It
+/// throws its own error; nothing has been waited for then.
 template <class Call>
 void cuda_wait(cuda_site site, const Call& call) {
   const cudaError_t code = cuda_try(call);
   if (code != cudaSuccess) throw_cuda_error(code, site);
 }
 
-/// The same for destructors, once and come what may: a driver that is being unloaded and a context
-/// that is lost have freed everything already.
+/// Makes a call in a destructor, once, whatever its result: a driver that is being unloaded and a
+/// context that is lost have freed everything already.
 template <class Call>
 void cuda_release(const Call& call) noexcept {
   static_cast<void>(cuda_try(call));

@@ -102,7 +102,7 @@ class context_push {
     }
   }
 
-  /// The same with the context of a stream, which is none of the default streams.
+  /// Makes the context of `stream` current; it must not be a default stream.
   void require_one_of(cudaStream_t stream) noexcept {
     try {
       const cuda_driver& driver = cuda_driver::get();

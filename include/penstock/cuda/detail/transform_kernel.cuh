@@ -73,7 +73,7 @@ template <class In, class Out>
 }
 
 /// One field's share of a launch: `blocks` blocks from `first_block` on make `count` elements of
-/// `out` from those of `in`. Both arrays begin at a multiple of 256 bytes.
+/// `out` from those of `in`. Both arrays start at a multiple of 256 bytes.
 template <class In, class Out, class F>
 struct field_task {
   static constexpr unsigned pack = pack_size<In, Out>();
@@ -85,7 +85,7 @@ struct field_task {
   unsigned first_block = 0;
   unsigned blocks = 0;
 
-  /// Takes its blocks behind those of the tasks before; says where they end.
+  /// Takes its blocks after those of the earlier tasks; says where they end.
   template <unsigned PerThread>
   [[nodiscard]] unsigned place(unsigned begin) {
     constexpr std::size_t of_block = std::size_t{transform_threads} * PerThread * pack;

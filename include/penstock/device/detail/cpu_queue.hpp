@@ -90,7 +90,7 @@ class cpu_queue : public std::enable_shared_from_this<cpu_queue> {
   }
 
   /// Runs `work` at once on the calling thread if nothing is queued; false otherwise. In order all
-  /// the same: whoever pushes next does so behind the lock, and events recorded now mark what is
+  /// the same: the next push comes after the lock, and events recorded now mark what is
   /// complete.
   template <class Work>
   bool run_if_idle(const Work& work) {

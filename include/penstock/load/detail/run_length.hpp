@@ -37,8 +37,8 @@ class run_length {
 
   /// The most runs that a batch is cut into.
   [[nodiscard]] std::uint32_t runs() const noexcept { return runs_of(least_); }
-  /// The number of the first run of a batch that is cut into runs of `samples` samples: the last
-  /// one is `runs() - 1` for every batch.
+  /// The number of the first run of a batch that is cut into runs of `samples` samples. The last
+  /// run of every batch has the number `runs() - 1`.
   [[nodiscard]] std::uint32_t first_run(std::size_t samples) const noexcept {
     return runs() - runs_of(samples);
   }

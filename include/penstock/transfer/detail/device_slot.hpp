@@ -120,7 +120,7 @@ struct device_slot {
     }
   }
 
-  /// In a checked build: `ended` is over for the host, and for each stream behind the work that it
+  /// In a checked build: `ended` is over for the host, and for each stream after the work that it
   /// has been given by now; the last one fills the slot's memory with what no one takes for data.
   template <class Guard>
   void end(Guard& ended, stream_ref stream, std::byte* data, std::size_t bytes) const noexcept {
@@ -142,7 +142,7 @@ struct device_slot {
     extras_used = 0;
   }
 
-  /// Records that the slot is released behind what `stream` and the extra ones have been given.
+  /// Records that the slot is released after what `stream` and the extra ones have been given.
   void record_release(const Device& device, stream_ref stream) {
     record_usable(device, released, stream);
     for (std::size_t i = 0; i < extras_used; ++i) {

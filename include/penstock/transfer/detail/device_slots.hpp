@@ -78,9 +78,9 @@ class device_slots {
   /// Has who waits look again. From any thread.
   void wake() noexcept { releases_.advance(); }
 
-  /// Queues the copy of a batch into `slot` behind the release of the batch before, and gives the
-  /// host memory back behind the copy. Blocks nothing. Throws what the device throws; slot and
-  /// batch are free again then, behind whatever was queued.
+  /// Queues the copy of a batch into `slot` after the release of the previous batch, and gives the
+  /// host memory back after the copy. Blocks nothing. Throws what the device throws; slot and
+  /// batch are free again then, after whatever was queued.
   template <class HostBatch>
   void copy_in(std::size_t slot, HostBatch&& from) {
     slot_type& to = slots_[slot];
@@ -98,7 +98,7 @@ class device_slots {
     to.occupy(info, stream);
   }
 
-  /// The same by way of `stage`, which takes the copy, and on a stream of its own makes of it what
+  /// Queues the copy by way of `stage`, which takes it, and on a stream of its own makes of it what
   /// the slot gets. The copy does not wait for the slot's release but for the transform that has
   /// read its place in the stage, and it gives the host memory back before the transform has run.
   template <class HostBatch, class Stage>
@@ -131,7 +131,7 @@ class device_slots {
     detail::require_still_usable(device_, stream);
     device_.wait(stream, slots_[slot].arrival());
   }
-  /// The same for a stream that is new to the feed.
+  /// Makes `stream`, which is new to the feed, wait for what fills `slot`.
   void wait_for_copy_anew(std::size_t slot, stream_ref stream) {
     device_.require_usable(stream);
     device_.wait(stream, slots_[slot].arrival());
@@ -149,7 +149,7 @@ class device_slots {
     return std::move(slots_[slot].lease);
   }
 
-  /// In a checked build, before `release`: `lease` is over for the host, and for each stream behind
+  /// In a checked build, before `release`: `lease` is over for the host, and for each stream after
   /// the work that it has been given by now.
   void end([[maybe_unused]] detail::lease_guard& lease, [[maybe_unused]] std::size_t slot,
            [[maybe_unused]] stream_ref stream) noexcept {
@@ -165,7 +165,7 @@ class device_slots {
 
   /// The lease of `slot` ends: what fills it next waits for all that `stream` has been given.
   /// Where the device refuses the record the work is waited for here, and `rethrow_poison` tells;
-  /// where it refuses that as well, nobody knows when the slot is free, and it is lost.
+  /// where it refuses that as well, nothing tells when the slot is free, and it is lost.
   void release(std::size_t slot, stream_ref stream) noexcept {
     slot_type& from = slots_[slot];
     try {

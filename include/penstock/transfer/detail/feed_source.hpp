@@ -17,7 +17,7 @@ inline namespace PENSTOCK_ABI {
 namespace detail {
 
 /// Where a feed gets batches from: a source, with answers to what it may not tell. An error of the
-/// source waits for its turn, behind the batches that came before it.
+/// source waits for its turn, after the batches that came before it.
 template <class Source>
 class feed_source {
  public:

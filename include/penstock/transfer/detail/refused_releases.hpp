@@ -17,7 +17,7 @@ namespace detail {
 class refused_releases {
  public:
   /// A release was refused with `error`. Of several that are not asked for the first one is kept;
-  /// that of a lost slot, which nobody may use again, for good.
+  /// that of a lost slot, which is never used again, permanently.
   void note(std::exception_ptr error, bool is_slot_lost) noexcept {
     const std::lock_guard lock{mutex_};
     auto& kept = is_slot_lost ? for_good_ : once_;
