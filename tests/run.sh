@@ -66,6 +66,7 @@ fi
 passed=0
 failed=0
 skipped=0
+failures=() # by name: what stands far above the last line
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
@@ -82,6 +83,12 @@ count_tests() {
   skipped=$((skipped + left))
 }
 
+# failed_tests JUNIT: the names of the tests that failed, a line each.
+failed_tests() {
+  sed -n 's/.*<testcase name="\([^"]*\)".* status="fail".*/\1/p' "$1" |
+    sed "s/&apos;/'/g; s/&quot;/\"/g; s/&lt;/</g; s/&gt;/>/g; s/&amp;/\&/g"
+}
+
 for preset in "${presets[@]}"; do
   under=()
   more=()
@@ -95,6 +102,7 @@ for preset in "${presets[@]}"; do
     ! "${under[@]}" cmake --build --preset "$preset" --parallel "$(penstock_jobs)" -- --quiet -k 0; then
     penstock_say "$preset: the build failed"
     failed=$((failed + 1))
+    failures+=("$preset: its build")
     continue
   fi
   penstock_say "$preset: test"
@@ -106,8 +114,12 @@ for preset in "${presets[@]}"; do
   if ! count_tests "$report"; then
     penstock_say "$preset: ctest ran no test"
     failed=$((failed + 1))
+    failures+=("$preset: ctest ran no test")
   elif [ "$status" -ne 0 ] && [ "$failed" -eq "$before" ]; then
     failed=$((failed + 1)) # a failure that ctest did not count is one all the same
+    failures+=("$preset: ctest, which names no test")
+  elif [ "$failed" -gt "$before" ]; then
+    while read -r name; do failures+=("$preset: $name"); done < <(failed_tests "$report")
   fi
 done
 
@@ -118,5 +130,6 @@ if [ $all = yes ]; then
 fi
 [ ${#left_out[@]} -eq 0 ] || penstock_say "left out: ${left_out[*]}"
 [ $((passed + failed)) -gt 0 ] || failed=1
+[ ${#failures[@]} -eq 0 ] || printf '== failed: %s\n' "${failures[@]}"
 echo "$passed passed, $failed failed, $skipped skipped"
 [ "$failed" -eq 0 ]
