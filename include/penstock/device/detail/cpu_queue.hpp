@@ -13,16 +13,14 @@
 #include <exception>
 #include <memory>
 #include <mutex>
-#include <new>
 #include <stdexcept>
 #include <string>
-#include <thread>
-#include <type_traits>
 #include <utility>
 
 #include <penstock/core/checked.hpp>
 #include <penstock/core/detail/cache_line.hpp>
 #include <penstock/device/detail/modelled_time.hpp>
+#include <penstock/device/detail/operation.hpp>
 #include <penstock/threads/detail/waitable_counter.hpp>
 #include <penstock/threads/float_mode.hpp>
 
@@ -37,7 +35,6 @@ namespace detail {
 class cpu_queue : public std::enable_shared_from_this<cpu_queue> {
  public:
   static constexpr std::size_t capacity = 256;
-  static constexpr std::size_t operation_bytes = PENSTOCK_CHECKED ? 240 : 112;  // larger views
 
   explicit cpu_queue(const cpu_device_options& options) : options_(options) {}
   cpu_queue(cpu_queue&&) = delete;
@@ -49,10 +46,6 @@ class cpu_queue : public std::enable_shared_from_this<cpu_queue> {
   /// after its run.
   template <class Work>
   void push(Work work) {
-    static_assert(sizeof(Work) <= operation_bytes && alignof(Work) <= alignof(std::max_align_t),
-                  "penstock: work for a CPU stream is held inline: capture at most 96 bytes, "
-                  "larger state by pointer");
-    static_assert(std::is_nothrow_move_constructible_v<Work>);
     std::unique_lock lock{push_};
     while (!has_room() && !runs_here()) {
       require_own_process();
@@ -61,15 +54,8 @@ class cpu_queue : public std::enable_shared_from_this<cpu_queue> {
       lock.lock();
     }
     const std::uint64_t position = pushed_.load(std::memory_order_relaxed);
-    operation* const slot = has_room() ? &ring_[position % capacity] : &spill(position);
-    ::new (static_cast<void*>(slot->storage)) Work(std::move(work));
-    slot->run = [](void* storage) {
-      struct destroyed_after_run {
-        Work& work;
-        ~destroyed_after_run() { work.~Work(); }
-      } holder{*std::launder(static_cast<Work*>(storage))};
-      holder.work();
-    };
+    operation& next = has_room() ? ring_[position % capacity] : spill(position);
+    next.hold(std::move(work));
     // Invariant: operations below pushed_ are complete to read; a thread that loads pushed_
     // acquires them.
     pushed_.store(position + 1, std::memory_order_release);
@@ -187,11 +173,6 @@ class cpu_queue : public std::enable_shared_from_this<cpu_queue> {
   }
 
  private:
-  struct operation {
-    void (*run)(void*);
-    alignas(std::max_align_t) std::byte storage[operation_bytes];
-  };
-
   struct spilled_operation : operation {
     std::uint64_t position;
   };
@@ -215,7 +196,7 @@ class cpu_queue : public std::enable_shared_from_this<cpu_queue> {
 
   void run(operation& next) noexcept {
     try {
-      next.run(next.storage);
+      next.run();
     } catch (...) {
       keep_error(std::current_exception());
     }
