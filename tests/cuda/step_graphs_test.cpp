@@ -60,14 +60,19 @@ void require_unhurt(ps::step_graphs& graphs, const ps::cuda_device& device,
   CHECK(step.runs == 1);
 }
 
+/// A clean double with what most tests need.
+struct a_stream_with_graphs : clean_double {
+  const ps::cuda_device device;
+  const ps::cuda_stream stream = device.make_stream();
+  ps::step_graphs graphs{device};
+};
+
 }  // namespace
 
-TEST_CASE("a step is called once for each slot and size, and replayed from then on", "[cuda]") {
-  const clean_double until_the_end;
-  const ps::cuda_device device;
-  const auto stream = device.make_stream();
+TEST_CASE_METHOD(a_stream_with_graphs,
+                 "a step is called once for each slot and size, and replayed from then on",
+                 "[cuda]") {
   const auto other = device.make_stream();
-  ps::step_graphs graphs{device};
   counted_step step;
   const char memory[3] = {};
   for (int round = 0; round < 4; ++round) {
@@ -123,11 +128,8 @@ TEST_CASE("a batch at another address than the captured one is refused", "[cuda]
   CHECK(step.runs == 2);
 }
 
-TEST_CASE("what a step throws passes, and leaves no capture behind", "[cuda]") {
-  const clean_double until_the_end;
-  const ps::cuda_device device;
-  const auto stream = device.make_stream();
-  ps::step_graphs graphs{device};
+TEST_CASE_METHOD(a_stream_with_graphs, "what a step throws passes, and leaves no capture behind",
+                 "[cuda]") {
   int runs = 0;
   const auto bad = [&](ps::cuda_stream_ref on) {
     fake_cuda::launch(on.get(), [&runs] { ++runs; });
@@ -140,12 +142,9 @@ TEST_CASE("what a step throws passes, and leaves no capture behind", "[cuda]") {
   CHECK(runs == 0);
 }
 
-TEST_CASE("a step that does what can't be captured is told so", "[cuda]") {
+TEST_CASE_METHOD(a_stream_with_graphs, "a step that does what can't be captured is told so",
+                 "[cuda]") {
   const bool allocates = GENERATE(true, false);
-  const clean_double until_the_end;
-  const ps::cuda_device device;
-  const auto stream = device.make_stream();
-  ps::step_graphs graphs{device};
   const auto bad = [&](ps::cuda_stream_ref on) {
     fake_cuda::launch(on.get(), [] {});
     void* data = nullptr;
@@ -162,22 +161,16 @@ TEST_CASE("a step that does what can't be captured is told so", "[cuda]") {
   require_unhurt(graphs, device, stream);
 }
 
-TEST_CASE("a step that waits by the library's own means is told so", "[cuda]") {
-  const clean_double until_the_end;
-  const ps::cuda_device device;
-  const auto stream = device.make_stream();
-  ps::step_graphs graphs{device};
+TEST_CASE_METHOD(a_stream_with_graphs, "a step that waits by the library's own means is told so",
+                 "[cuda]") {
   const auto bad = [&](ps::cuda_stream_ref on) { device.synchronize(on); };
   CHECK_THROWS_AS(graphs.launch(0, 1, stream, bad), ps::capture_in_progress);
   require_unhurt(graphs, device, stream);
 }
 
-TEST_CASE("another thread may allocate and wait while a step is captured", "[cuda]") {
-  const clean_double until_the_end;
-  const ps::cuda_device device;
-  const auto stream = device.make_stream();
+TEST_CASE_METHOD(a_stream_with_graphs,
+                 "another thread may allocate and wait while a step is captured", "[cuda]") {
   const auto other = device.make_stream();
-  ps::step_graphs graphs{device};
   counted_step step;
   graphs.launch(0, 1, stream, [&](ps::cuda_stream_ref on) {
     step(on);
@@ -193,12 +186,9 @@ TEST_CASE("another thread may allocate and wait while a step is captured", "[cud
   CHECK(step.runs == 1);
 }
 
-TEST_CASE("a step that works on another stream than its argument is refused", "[cuda]") {
-  const clean_double until_the_end;
-  const ps::cuda_device device;
-  const auto stream = device.make_stream();
+TEST_CASE_METHOD(a_stream_with_graphs,
+                 "a step that works on another stream than its argument is refused", "[cuda]") {
   const auto another = device.make_stream();
-  ps::step_graphs graphs{device};
   int runs = 0;
   const auto bad = [&](ps::cuda_stream_ref) {
     fake_cuda::launch(another.get(), [&runs] { ++runs; });
@@ -207,12 +197,10 @@ TEST_CASE("a step that works on another stream than its argument is refused", "[
   require_unhurt(graphs, device, stream);
 }
 
-TEST_CASE("work that a step gives to the consumer's stream by itself is captured with the rest",
-          "[cuda]") {
-  const clean_double until_the_end;
-  const ps::cuda_device device;
-  const auto stream = device.make_stream();
-  ps::step_graphs graphs{device};
+TEST_CASE_METHOD(
+    a_stream_with_graphs,
+    "work that a step gives to the consumer's stream by itself is captured with the rest",
+    "[cuda]") {
   counted_step given;
   int by_handle = 0;  // as by a library's handle, set to the stream long ago
   const auto step = [&](ps::cuda_stream_ref on) {
@@ -248,11 +236,8 @@ TEST_CASE("steps of the default stream are captured apart, and nothing of them e
   CHECK(cudaGetLastError() == cudaSuccess);
 }
 
-TEST_CASE("a step may be launched while the program captures its stream", "[cuda]") {
-  const clean_double until_the_end;
-  const ps::cuda_device device;
-  const auto stream = device.make_stream();
-  ps::step_graphs graphs{device};
+TEST_CASE_METHOD(a_stream_with_graphs,
+                 "a step may be launched while the program captures its stream", "[cuda]") {
   counted_step step;
   REQUIRE(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeRelaxed) == cudaSuccess);
   graphs.launch(0, 1, stream, step);
@@ -267,11 +252,7 @@ TEST_CASE("a step may be launched while the program captures its stream", "[cuda
   CHECK(step.runs == 2);
 }
 
-TEST_CASE("a call in a step that fails unseen is told", "[cuda]") {
-  const clean_double until_the_end;
-  const ps::cuda_device device;
-  const auto stream = device.make_stream();
-  ps::step_graphs graphs{device};
+TEST_CASE_METHOD(a_stream_with_graphs, "a call in a step that fails unseen is told", "[cuda]") {
   const auto bad = [&](ps::cuda_stream_ref on) {
     fake_cuda::launch(on.get(), [] {});
     static_cast<void>(cudaSetDevice(99));
