@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include <penstock/load/detail/epoch_plan.hpp>
+#include <penstock/load/detail/plan/epoch_plan.hpp>
 #include <penstock/order/sampler.hpp>
 
 #include "support/catch.hpp"

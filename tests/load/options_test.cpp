@@ -6,7 +6,7 @@
 #include <limits>
 #include <string>
 
-#include <penstock/load/detail/limits.hpp>
+#include <penstock/load/detail/plan/limits.hpp>
 
 #include "support/catch.hpp"
 

@@ -2,9 +2,9 @@
 #include "checker.hpp"
 
 #include <penstock/load/detail/batch_work.hpp>
-#include <penstock/load/detail/claim_cursor.hpp>
 #include <penstock/load/detail/delivery.hpp>
-#include <penstock/load/detail/host_slots.hpp>
+#include <penstock/load/detail/plan/claim_cursor.hpp>
+#include <penstock/memory/detail/host_slots.hpp>
 
 #include "device.hpp"
 

@@ -16,8 +16,8 @@
 #include <penstock/core/checked.hpp>
 #include <penstock/core/layout.hpp>
 #include <penstock/device/device.hpp>
-#include <penstock/load/detail/copy_mark.hpp>
-#include <penstock/load/detail/host_slots.hpp>
+#include <penstock/memory/detail/copy_mark.hpp>
+#include <penstock/memory/detail/host_slots.hpp>
 #include <penstock/memory/detail/slab.hpp>
 #include <penstock/threads/detail/waitable_counter.hpp>
 #include <penstock/transfer/detail/device_slot.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock/load/detail/host_slots.hpp>
+#include <penstock/memory/detail/host_slots.hpp>
 
 #include <atomic>
 #include <concepts>
