@@ -243,8 +243,8 @@ TEST_CASE_METHOD(a_stream_with_graphs,
   graphs.launch(0, 1, stream, step);
   cudaGraph_t whole = nullptr;
   REQUIRE(cudaStreamEndCapture(stream.get(), &whole) == cudaSuccess);
-  const auto owner = ps::cuda_graph::from_native_handle(whole);
-  const ps::cuda_graph_exec ready{owner};
+  const auto owner = ps::detail::cuda_graph::from_native_handle(whole);
+  const ps::detail::cuda_graph_exec ready{owner};
   ready.launch(stream);
   ready.launch(stream);
   device.synchronize(ps::cuda_stream_ref{stream});
@@ -366,8 +366,8 @@ TEST_CASE("a program's own capture survives a live loader", "[cuda]") {
   CHECK(fake_cuda::calls_of("cudaEventSynchronize") >= 3);
   cudaGraph_t graph = nullptr;
   CHECK(cudaStreamEndCapture(captured.get(), &graph) == cudaSuccess);
-  const auto owned = ps::cuda_graph::from_native_handle(graph);
-  ps::cuda_graph_exec ready{owned};
+  const auto owned = ps::detail::cuda_graph::from_native_handle(graph);
+  ps::detail::cuda_graph_exec ready{owned};
   ready.launch(captured);
   device.synchronize(ps::cuda_stream_ref{captured});
   CHECK(runs == 1);

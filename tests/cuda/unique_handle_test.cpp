@@ -28,19 +28,19 @@ struct events {
 };
 
 struct graphs {
-  static ps::cuda_graph make() {
+  static ps::detail::cuda_graph make() {
     const auto stream = streams::make();
     REQUIRE(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeRelaxed) == cudaSuccess);
     fake_cuda::launch(stream.get(), [] {});
     cudaGraph_t handle = nullptr;
     REQUIRE(cudaStreamEndCapture(stream.get(), &handle) == cudaSuccess);
-    return ps::cuda_graph::from_native_handle(handle);
+    return ps::detail::cuda_graph::from_native_handle(handle);
   }
   static std::size_t live() { return fake_cuda::live().graphs; }
 };
 
 struct graph_execs {
-  static ps::cuda_graph_exec make() { return ps::cuda_graph_exec{graphs::make()}; }
+  static ps::detail::cuda_graph_exec make() { return ps::detail::cuda_graph_exec{graphs::make()}; }
   static std::size_t live() { return fake_cuda::live().graph_execs; }
 };
 
@@ -90,7 +90,7 @@ TEMPLATE_TEST_CASE("a handle that is released belongs to the caller, and can be 
 }
 
 TEMPLATE_TEST_CASE("an owner of no handle destroys nothing", "[cuda]", ps::cuda_event,
-                   ps::cuda_graph) {
+                   ps::detail::cuda_graph) {
   const clean_double until_the_end;
   TestType none;
   CHECK(none.get() == nullptr);
