@@ -217,6 +217,27 @@ TEST_CASE("a loop that is left while a read hangs ends at the timeout", "[flow]"
   around->wait_until_gone();
 }
 
+TEST_CASE("a report may ask the loader where it stands and what has failed", "[flow]") {
+  const auto around = std::make_shared<hanging::outside>();
+  std::optional<ps::loader<hanging, ps::sequential>> loader;
+  std::uint64_t right = 0;
+  loader.emplace(hanging{around, 40, {13}}, ps::sequential{},
+                 ps::loader_options{.batch_size = 8,
+                                    .workers = 1,
+                                    .stall_warning = soon,
+                                    .on_stall = [&](const ps::stalled_read&) {
+                                      const bool is_right = loader->state().epoch == 0 &&
+                                                            loader->state().batch <= 1 &&
+                                                            !loader->last_failure() &&
+                                                            loader->abandoned_readers() == 0;
+                                      right += is_right ? 1 : 0;
+                                      around->release();
+                                    }});
+  CHECK(count_of(loader->epoch(0)) == 40);
+  loader.reset();
+  CHECK(right >= 1);
+}
+
 TEST_CASE("a transfer's loop ends at the timeout as well", "[flow]") {
   const auto around = std::make_shared<hanging::outside>();
   const ps::cpu_device device;

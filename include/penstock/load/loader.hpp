@@ -133,7 +133,7 @@ class loader {
 
   /// The position of the next batch, for a checkpoint: the one after the last batch delivered,
   /// regardless of read-ahead. For a loop over a transfer see `transfer::state`. Throws
-  /// `option_error` where batches come out of order. For the consumer's thread.
+  /// `option_error` where batches come out of order. From any thread.
   [[nodiscard]] loader_state state() const { return state_at(flow_->reads.next_position()); }
 
   /// The state of a loop whose next batch is `next`. Throws `option_error` where batches come out
@@ -201,9 +201,8 @@ class loader {
   }
 
   /// The place of the exception that ended the last range; empty if none did, or if it belongs to
-  /// no batch, such as a device's failure between two. For the consumer's thread; not from
-  /// `on_stall`.
-  [[nodiscard]] const std::optional<penstock::failure>& last_failure() const noexcept {
+  /// no batch, such as a device's failure between two. From any thread.
+  [[nodiscard]] std::optional<penstock::failure> last_failure() const noexcept {
     return flow_->reads.last_failure();
   }
 
@@ -212,8 +211,8 @@ class loader {
   /// From any thread.
   [[nodiscard]] failure_report failures() const { return engine().guard().report(); }
 
-  /// How many threads were detached because their read hung beyond `loader_options::timeout`. For
-  /// the consumer's thread.
+  /// How many threads were detached because their read hung beyond `loader_options::timeout`.
+  /// From any thread.
   [[nodiscard]] std::size_t abandoned_readers() const noexcept {
     return flow_->reads.abandoned_readers();
   }
