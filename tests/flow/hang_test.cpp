@@ -185,6 +185,29 @@ TEST_CASE("beyond the timeout the consumer gets an error, and the loader goes wi
   CHECK(threads_added_become(threads, 0));
 }
 
+TEST_CASE("a reader that was left behind destroys what it kept, on its own thread", "[flow]") {
+  const auto around = std::make_shared<hanging::outside>();
+  std::weak_ptr<hanging::life_of> data;
+  std::optional<ps::memory_budget> budget = ps::memory_budget::bytes(1 << 20);
+  {
+    hanging source{around, 8, {7}};
+    data = source.life;
+    ps::loader loader{
+        std::move(source),
+        ps::sequential{},
+        {.batch_size = 8, .workers = 1, .prefetch = 1, .budget = budget, .timeout = soon}};
+    CHECK_THROWS_AS(count_of(loader.epoch(0)), ps::read_timeout);
+  }
+  CHECK_FALSE(data.expired());
+  CHECK(budget->used() != 0);  // its slots too
+  around->release();
+  around->wait_until_gone();
+  CHECK(data.expired());
+  CHECK(around->destroyer.load() == around->last_reader.load());
+  CHECK(around->destroyer.load() != std::this_thread::get_id());
+  while (budget->used() != 0) std::this_thread::yield();
+}
+
 TEST_CASE("all readers may hang", "[flow]") {
   const auto around = std::make_shared<hanging::outside>();
   {
