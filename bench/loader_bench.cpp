@@ -218,7 +218,7 @@ class plain_loop {
   std::vector<std::uint64_t> indices_;
   std::uint64_t epoch_ = 0;
   std::size_t first_ = 0;
-  ps::permutation order_ = ps::shuffled{.seed = 1}.order(Work::samples, 0);
+  ps::detail::permutation order_ = ps::shuffled{.seed = 1}.order(Work::samples, 0);
 };
 
 template <class Work>

@@ -131,12 +131,12 @@ void take_new_delete(benchmark::State& state) {
   take_resource(state, *std::pmr::new_delete_resource());
 }
 
-template <ps::memory_kind Kind>
+template <ps::detail::memory_kind Kind>
 void take_slab(benchmark::State& state) {
   const std::size_t bytes = bytes_of(state);
   bool locked = false;
   for (auto _ : state) {
-    const ps::slab<ps::cpu_device> made{{}, bytes, Kind};
+    const ps::detail::slab<ps::cpu_device> made{{}, bytes, Kind};
     touch(made.data(), bytes);
     locked = made.pinned();
   }
@@ -254,8 +254,8 @@ int main(int argc, char** argv) {
   add_take("floor_system_calls", take<bare_pages>);
   add_take("pinned_allocator", take<pinned>);
   add_take("pinned_resource", take_pinned_resource);
-  add_take("slab_pinned", take_slab<ps::memory_kind::pinned>);
-  add_take("slab_pageable", take_slab<ps::memory_kind::pageable>);
+  add_take("slab_pinned", take_slab<ps::detail::memory_kind::pinned>);
+  add_take("slab_pageable", take_slab<ps::detail::memory_kind::pageable>);
   add_take("std_allocator", take<ordinary>);
   add_take("new_delete_resource", take_new_delete);
   add_take("aligned_alloc", take<by_aligned_alloc>);

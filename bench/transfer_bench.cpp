@@ -42,7 +42,7 @@ namespace {
 namespace ps = penstock;
 
 using bytes_record = ps::record<ps::field<"bytes", std::uint8_t, ps::dyn>>;
-using host_slab = ps::slab<ps::cpu_device>;
+using host_slab = ps::detail::slab<ps::cpu_device>;
 
 constexpr std::array<std::int64_t, 6> sizes{64, 4 << 10, 64 << 10, 1 << 20, 16 << 20, 64 << 20};
 constexpr std::size_t source_slots = 3;  // as many as a loader of large batches has
@@ -50,8 +50,8 @@ constexpr std::size_t source_slots = 3;  // as many as a loader of large batches
 /// Where all sides copy from: made once for each size.
 const std::byte* source_slab(std::size_t bytes, std::uint64_t which) {
   static std::map<std::size_t, host_slab> made;
-  const auto [found, is_new] =
-      made.try_emplace(bytes, ps::cpu_device{}, bytes * source_slots, ps::memory_kind::pinned);
+  const auto [found, is_new] = made.try_emplace(bytes, ps::cpu_device{}, bytes * source_slots,
+                                                ps::detail::memory_kind::pinned);
   if (is_new) std::memset(found->second.data(), 7, bytes * source_slots);
   return found->second.data() + which % source_slots * bytes;
 }
@@ -149,7 +149,7 @@ void measure(benchmark::State& state, std::size_t bytes, NextBatch next_batch) {
 void plain_memcpy(benchmark::State& state) {
   const auto bytes = static_cast<std::size_t>(state.range(0));
   const auto depth = static_cast<std::size_t>(state.range(1));
-  const host_slab to{ps::cpu_device{}, bytes * depth, ps::memory_kind::device};
+  const host_slab to{ps::cpu_device{}, bytes * depth, ps::detail::memory_kind::device};
   const std::byte* from = source_slab(bytes, 0);
   std::uint64_t i = 0;
   measure(state, bytes, [&] {
@@ -162,7 +162,7 @@ void plain_memcpy(benchmark::State& state) {
 void copying_thread(benchmark::State& state) {
   const auto bytes = static_cast<std::size_t>(state.range(0));
   const auto depth = static_cast<std::size_t>(state.range(1));
-  const host_slab to{ps::cpu_device{}, bytes * depth, ps::memory_kind::device};
+  const host_slab to{ps::cpu_device{}, bytes * depth, ps::detail::memory_kind::device};
   const std::byte* from = source_slab(bytes, 0);
   ps::detail::waitable_counter copied;
   ps::detail::waitable_counter released;  // the library's own way of waiting, on both sides

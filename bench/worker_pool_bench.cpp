@@ -54,7 +54,7 @@
 #endif
 
 #include <penstock/core/detail/cache_line.hpp>
-#include <penstock/load/detail/claim_cursor.hpp>
+#include <penstock/load/detail/plan/claim_cursor.hpp>
 #include <penstock/threads/batch_queue.hpp>
 #include <penstock/threads/detail/atomics.hpp>
 #include <penstock/threads/detail/waitable_counter.hpp>

@@ -70,9 +70,10 @@ void run(bench::rows& out) {
     // Rings larger than the caches, where the batch is not too small for that.
     const std::size_t ring =
         std::min<std::size_t>(16, (std::size_t{2} << 30) / out_layout.bytes() + 1);
-    const ps::slab<ps::cuda_device> in{device, in_layout.bytes() * ring, ps::memory_kind::device};
-    const ps::slab<ps::cuda_device> made{device, out_layout.bytes() * ring,
-                                         ps::memory_kind::device};
+    const ps::detail::slab<ps::cuda_device> in{device, in_layout.bytes() * ring,
+                                               ps::detail::memory_kind::device};
+    const ps::detail::slab<ps::cuda_device> made{device, out_layout.bytes() * ring,
+                                                 ps::detail::memory_kind::device};
     must(cudaMemsetAsync(in.data(), 7, in.bytes(), stream.get()));
     transform.prepare(device, in_layout);
     const auto at = [&](int i) { return static_cast<std::size_t>(i) % ring; };

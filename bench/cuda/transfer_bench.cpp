@@ -167,9 +167,11 @@ void bandwidth(const ps::cuda_device& device, bench::rows& out, bool quick) {
     std::uint64_t count = std::max<std::uint64_t>(6, (std::uint64_t{1} << 30) / bytes);
     count = std::min<std::uint64_t>(count, quick ? 30 : 4000);
 
-    const ps::slab<ps::cuda_device> there{device, ring, ps::memory_kind::device};
-    const ps::slab<ps::cuda_device> pageable{device, ring, ps::memory_kind::pageable};
-    const ps::slab<ps::cuda_device> ours{device, ring, ps::memory_kind::pinned, padded(bytes)};
+    const ps::detail::slab<ps::cuda_device> there{device, ring, ps::detail::memory_kind::device};
+    const ps::detail::slab<ps::cuda_device> pageable{device, ring,
+                                                     ps::detail::memory_kind::pageable};
+    const ps::detail::slab<ps::cuda_device> ours{device, ring, ps::detail::memory_kind::pinned,
+                                                 padded(bytes)};
     void* plain = nullptr;
     must(cudaHostAlloc(&plain, ring, cudaHostAllocDefault));
     std::memset(plain, 1, ring);
@@ -287,8 +289,10 @@ void tiny_batches(const ps::cuda_device& device, bench::rows& out, bool quick) {
   constexpr std::uint64_t burst = 100;
   const int repetitions = quick ? 3 : 101;
   for (const std::size_t bytes : {std::size_t{1024}, std::size_t{64 * 785}}) {
-    const ps::slab<ps::cuda_device> there{device, padded(bytes) * slots, ps::memory_kind::device};
-    const ps::slab<ps::cuda_device> host{device, padded(bytes) * slots, ps::memory_kind::pinned};
+    const ps::detail::slab<ps::cuda_device> there{device, padded(bytes) * slots,
+                                                  ps::detail::memory_kind::device};
+    const ps::detail::slab<ps::cuda_device> host{device, padded(bytes) * slots,
+                                                 ps::detail::memory_kind::pinned};
     ready_source source{device, host.data(), bytes, padded(bytes), slots, burst};
     ps::transfer feed{source, stream, {.depth = slots}};
     const auto seconds = bench::in_turns(

@@ -3,8 +3,7 @@
 
 #include <cstddef>
 #include <span>
-
-#include <penstock/memory/detail/slab.hpp>
+#include <utility>
 
 namespace mlp {
 
@@ -14,11 +13,15 @@ class device_array {
  public:
   /// Throws `penstock::out_of_memory`; `size` must not be 0.
   device_array(const Device& device, std::size_t size)
-      : device_(device),
-        size_(size),
-        memory_(device, size * sizeof(T), penstock::memory_kind::device) {}
+      : device_(device), size_(size), data_(static_cast<T*>(device.allocate(size * sizeof(T)))) {}
+  device_array(device_array&& other) noexcept
+      : device_(other.device_), size_(other.size_), data_(std::exchange(other.data_, nullptr)) {}
+  device_array& operator=(device_array&&) = delete;
+  ~device_array() {
+    if (data_ != nullptr) device_.deallocate(data_, size_ * sizeof(T));
+  }
 
-  [[nodiscard]] T* data() const noexcept { return reinterpret_cast<T*>(memory_.data()); }
+  [[nodiscard]] T* data() const noexcept { return data_; }
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
 
   /// Copies `values` to the elements from `first` on. Returns when that is done.
@@ -36,7 +39,7 @@ class device_array {
  private:
   Device device_;
   std::size_t size_;
-  penstock::slab<Device> memory_;
+  T* data_;
 };
 
 }  // namespace mlp

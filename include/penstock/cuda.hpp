@@ -10,7 +10,6 @@
 #include <penstock/cuda/cuda_device.hpp>
 #include <penstock/cuda/cuda_error.hpp>
 #include <penstock/cuda/cuda_event.hpp>
-#include <penstock/cuda/cuda_graph.hpp>
 #include <penstock/cuda/cuda_pinned.hpp>
 #include <penstock/cuda/cuda_stream.hpp>
 #include <penstock/cuda/step_graphs.hpp>

@@ -26,15 +26,16 @@
 #include <penstock/core/version.hpp>
 
 // data: what a sample is read from
+#include <penstock/data/adaptor.hpp>
 #include <penstock/data/concat.hpp>
 #include <penstock/data/dataset.hpp>
 #include <penstock/data/file_error.hpp>
 #include <penstock/data/file_source.hpp>
 #include <penstock/data/idx_dataset.hpp>
-#include <penstock/data/idx_file.hpp>
 #include <penstock/data/map.hpp>
 #include <penstock/data/memory_dataset.hpp>
 #include <penstock/data/reader.hpp>
+#include <penstock/data/run_context.hpp>
 #include <penstock/data/subset.hpp>
 
 // order: which sample comes k-th, and its random bits

@@ -17,6 +17,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(ROOT / "bench"))
 import report  # noqa: E402
+from reporting import drawing as svg, results as figures  # noqa: E402
 
 
 def spread(value, apart=0.02):
@@ -116,6 +117,7 @@ class Written:
             }
 
 
+RATIOS = "ratios-batch_queue_bench"
 SVG = "{http://www.w3.org/2000/svg}"
 
 
@@ -124,7 +126,7 @@ def boxes_of(drawing):
     for node in xml.fromstring(drawing).iter(SVG + "text"):
         kinds = node.get("class", "").split()
         size = 17 if "title" in kinds else 12 if "small" in kinds else 13
-        width = report.text_width(node.text, size)
+        width = svg.text_width(node.text, size)
         x, y = float(node.get("x")), float(node.get("y"))
         x -= {"end": width, "middle": width / 2}.get(node.get("text-anchor"), 0)
         yield x, y - 0.75 * size, x + width, y + 0.2 * size, node.text
@@ -133,7 +135,8 @@ def boxes_of(drawing):
 class Plots(unittest.TestCase):
     def test_each_plot_is_drawn_from_rows_of_its_program(self):
         whole = Written(results())
-        self.assertEqual(set(whole.plots), {"ratios", "queue", "overlap", "loaders"})
+        ratios = {f"ratios-{name}" for name in ("batch_queue_bench", "mlp")}
+        self.assertEqual(set(whole.plots), {*ratios, "queue", "overlap", "loaders"})
         for program, plot in (
             ("batch_queue_bench", "queue"),
             ("overlap_bench", "overlap"),
@@ -184,7 +187,7 @@ class Plots(unittest.TestCase):
             # Another goal keeps the axis the same.
             wide = {"name": "a", "floor": "b", "compares": "speed", "at_least": 1, "ratio": 16}
             found["programs"]["batch_queue_bench"]["goals"].append({**wide, "met": True})
-            drawing = xml.fromstring(Written(found).plots["ratios"])
+            drawing = xml.fromstring(Written(found).plots[RATIOS])
             bars = [one for one in drawing.iter(SVG + "rect") if one.get("class") == "good"]
             return float(bars[0].get("width"))
 
@@ -196,7 +199,7 @@ class Plots(unittest.TestCase):
         for ratio, bound in ((0, 1), (0.001, 2), (500, 50)):
             goal = {"name": f"of/a:{ratio}", "floor": f"of/a:{bound}", "compares": "speed"}
             goals.append({**goal, "at_least": bound, "ratio": ratio, "met": ratio > 1})
-        drawing = xml.fromstring(Written(found).plots["ratios"])
+        drawing = xml.fromstring(Written(found).plots[RATIOS])
         for bar in drawing.iter(SVG + "rect"):
             if bar.get("x"):
                 self.assertGreaterEqual(float(bar.get("x")), 372)
@@ -209,18 +212,19 @@ class Plots(unittest.TestCase):
         found = results()
         goals = found["programs"]["batch_queue_bench"]["goals"]
         goals[3].update(ratio=0.5, met=False)
-        drawing = Written(found).plots["ratios"]
+        drawing = Written(found).plots[RATIOS]
         self.assertIn("over boost_queue, worst of 8, 1 missed", drawing)
         self.assertIn(">0.500x<", drawing)
         self.assertIn(">missed<", drawing)
 
     def test_noisy_goals_are_marked_in_table_and_plot(self):
-        self.assertNotIn("noisy<", Written(results()).plots["ratios"])
+        self.assertNotIn("noisy<", Written(results()).plots[RATIOS])
         found = results()
         for goal in found["programs"]["batch_queue_bench"]["goals"]:
             goal["noisy"] = True
         written = Written(found)
-        self.assertIn(">met, noisy<", written.plots["ratios"])
+        self.assertIn(">met, noisy<", written.plots[RATIOS])
+        self.assertIn('class="good pale"', written.plots[RATIOS])  # met or missed is still seen
         self.assertIn("**met, noisy**", written.table)
         self.assertIn("8 of these verdicts are noisy", written.table)
 
@@ -259,9 +263,9 @@ class Table(unittest.TestCase):
 
     def test_short_numbers(self):
         for value, said in ((1234567.0, "1,234,567"), (0.98765, "0.988"), (12.345, "12.35")):
-            self.assertEqual(report.number(value), said)
-        self.assertEqual(report.time_of(1.5e6), "1.50 ms")
-        self.assertEqual(report.rate_of(7.7e6), "7.70 M/s")
+            self.assertEqual(figures.number(value), said)
+        self.assertEqual(figures.time_of(1.5e6), "1.50 ms")
+        self.assertEqual(figures.rate_of(7.7e6), "7.70 M/s")
 
 
 class Merging(unittest.TestCase):

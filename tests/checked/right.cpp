@@ -228,7 +228,7 @@ void slots_that_were_not_made() {
   bool is_refused = false;
   try {
     const ps::detail::host_slots<record, few_events> slots{few_events{}, layout, 3,
-                                                           ps::memory_kind::pinned};
+                                                           ps::detail::memory_kind::pinned};
   } catch (const std::bad_alloc&) {
     is_refused = true;
   }

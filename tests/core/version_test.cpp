@@ -8,8 +8,8 @@ namespace ps = penstock;
 TEST_CASE("the version's number and its parts agree", "[core]") {
   CHECK(PENSTOCK_VERSION ==
         PENSTOCK_VERSION_MAJOR * 10000 + PENSTOCK_VERSION_MINOR * 100 + PENSTOCK_VERSION_PATCH);
-  CHECK(ps::version ==
-        ps::version_number{PENSTOCK_VERSION_MAJOR, PENSTOCK_VERSION_MINOR, PENSTOCK_VERSION_PATCH});
+  CHECK(ps::version == ps::detail::version_number{PENSTOCK_VERSION_MAJOR, PENSTOCK_VERSION_MINOR,
+                                                  PENSTOCK_VERSION_PATCH});
 }
 
 TEST_CASE("public names are reached with and without the inline namespace", "[core]") {

@@ -10,10 +10,6 @@
 
 namespace ps = penstock;
 
-static_assert(std::is_convertible_v<cudaEvent_t, ps::cuda_event_ref>);
-static_assert(std::is_convertible_v<const ps::cuda_event&, ps::cuda_event_ref>);
-static_assert(!std::is_convertible_v<int, ps::cuda_event_ref>);
-static_assert(!std::is_convertible_v<std::nullptr_t, ps::cuda_event_ref>);
 static_assert(!std::is_copy_constructible_v<ps::cuda_event>);
 static_assert(std::is_nothrow_move_constructible_v<ps::cuda_event>);
 

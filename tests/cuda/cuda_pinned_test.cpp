@@ -117,10 +117,10 @@ TEST_CASE("the chunks of a plan cover the memory once, and none cuts a page or a
 
 TEST_CASE("memory is mapped above the limit and not at it", "[cuda]") {
   const ps::detail::pinned_sizes sizes;
-  CHECK(sizes.mapped_above == ps::small_pinned_bytes);
-  CHECK_FALSE(ps::detail::plan_pinned(ps::small_pinned_bytes, 256, sizes).is_mapped());
-  CHECK(ps::detail::plan_pinned(ps::small_pinned_bytes, 256, sizes).chunks() == 0);
-  CHECK(ps::detail::plan_pinned(ps::small_pinned_bytes + 1, 256, sizes).is_mapped());
+  CHECK(sizes.mapped_above == ps::detail::small_pinned_bytes);
+  CHECK_FALSE(ps::detail::plan_pinned(ps::detail::small_pinned_bytes, 256, sizes).is_mapped());
+  CHECK(ps::detail::plan_pinned(ps::detail::small_pinned_bytes, 256, sizes).chunks() == 0);
+  CHECK(ps::detail::plan_pinned(ps::detail::small_pinned_bytes + 1, 256, sizes).is_mapped());
 }
 
 TEST_CASE("sizes at the end of all numbers do not wrap", "[cuda]") {
@@ -312,7 +312,7 @@ TEST_CASE("large memory is registered chunk by chunk, and all of it is given bac
 TEST_CASE("the device takes the large path above its limit", "[cuda]") {
   const clean_runtime runtime;
   const ps::cuda_device device;
-  const std::size_t unit = ps::small_pinned_bytes / 4 + 256;
+  const std::size_t unit = ps::detail::small_pinned_bytes / 4 + 256;
   const auto block = device.allocate_pinned(4 * unit, unit);
   CHECK(block.pinned);
   CHECK(fake_cuda::live().registrations == 1);
@@ -496,8 +496,9 @@ TEST_CASE("slots that a GPU's driver refuses are an exception, or visibly pageab
 TEST_CASE("a context that is lost is not taken for a lack of memory", "[cuda]") {
   const clean_runtime runtime;
   fake_cuda::fail_call_of("cudaHostAlloc", 0, cudaErrorIllegalAddress);
-  CHECK_THROWS_AS((ps::slab{ps::cuda_device{}, 1000, ps::memory_kind::pinned_or_pageable}),
-                  ps::cuda_context_lost);
+  CHECK_THROWS_AS(
+      (ps::detail::slab{ps::cuda_device{}, 1000, ps::detail::memory_kind::pinned_or_pageable}),
+      ps::cuda_context_lost);
 }
 
 TEST_CASE("containers and pools live in a GPU's pinned memory", "[cuda]") {

@@ -150,7 +150,7 @@ TEST_CASE("a stream that is captured is not waited for, and its capture goes on"
     CHECK(stream.device().ordinal() == 0);
     cudaGraph_t graph = nullptr;
     CHECK(cudaStreamEndCapture(stream.get(), &graph) == cudaSuccess);
-    const auto owned = ps::cuda_graph::from_native_handle(graph);
+    const auto owned = ps::detail::cuda_graph::from_native_handle(graph);
   }
   CHECK(fake_cuda::expect_clean());
 }

@@ -20,12 +20,12 @@ namespace ps = penstock;
 
 namespace {
 
-static_assert(!std::is_copy_constructible_v<ps::cuda_graph>);
-static_assert(std::is_nothrow_move_constructible_v<ps::cuda_graph>);
-static_assert(std::is_nothrow_move_assignable_v<ps::cuda_graph>);
-static_assert(!std::is_copy_constructible_v<ps::cuda_graph_exec>);
-static_assert(std::is_nothrow_move_constructible_v<ps::cuda_graph_exec>);
-static_assert(std::is_nothrow_move_assignable_v<ps::cuda_graph_exec>);
+static_assert(!std::is_copy_constructible_v<ps::detail::cuda_graph>);
+static_assert(std::is_nothrow_move_constructible_v<ps::detail::cuda_graph>);
+static_assert(std::is_nothrow_move_assignable_v<ps::detail::cuda_graph>);
+static_assert(!std::is_copy_constructible_v<ps::detail::cuda_graph_exec>);
+static_assert(std::is_nothrow_move_constructible_v<ps::detail::cuda_graph_exec>);
+static_assert(std::is_nothrow_move_assignable_v<ps::detail::cuda_graph_exec>);
 static_assert(!std::is_copy_constructible_v<ps::step_graphs>);
 
 /// A lease as far as graphs look at it.
@@ -288,8 +288,8 @@ TEST_CASE("a step may be launched while the program captures its stream", "[cuda
     graphs.launch(0, 1, stream, step);
     cudaGraph_t whole = nullptr;
     REQUIRE(cudaStreamEndCapture(stream.get(), &whole) == cudaSuccess);
-    const auto owner = ps::cuda_graph::from_native_handle(whole);
-    const ps::cuda_graph_exec ready{owner};
+    const auto owner = ps::detail::cuda_graph::from_native_handle(whole);
+    const ps::detail::cuda_graph_exec ready{owner};
     ready.launch(stream);
     ready.launch(stream);
     device.synchronize(ps::cuda_stream_ref{stream});
@@ -425,8 +425,8 @@ TEST_CASE("a program's own capture survives a live loader", "[cuda]") {
     CHECK(fake_cuda::calls_of("cudaEventSynchronize") >= 3);
     cudaGraph_t graph = nullptr;
     CHECK(cudaStreamEndCapture(captured.get(), &graph) == cudaSuccess);
-    const auto owned = ps::cuda_graph::from_native_handle(graph);
-    ps::cuda_graph_exec ready{owned};
+    const auto owned = ps::detail::cuda_graph::from_native_handle(graph);
+    ps::detail::cuda_graph_exec ready{owned};
     ready.launch(captured);
     device.synchronize(ps::cuda_stream_ref{captured});
     CHECK(runs == 1);
@@ -443,22 +443,22 @@ TEST_CASE("graphs are destroyed once, by their last owner", "[cuda]") {
     fake_cuda::launch(stream.get(), [] {});
     cudaGraph_t handle = nullptr;
     REQUIRE(cudaStreamEndCapture(stream.get(), &handle) == cudaSuccess);
-    ps::cuda_graph first = ps::cuda_graph::from_native_handle(handle);
-    ps::cuda_graph second = std::move(first);
+    ps::detail::cuda_graph first = ps::detail::cuda_graph::from_native_handle(handle);
+    ps::detail::cuda_graph second = std::move(first);
     CHECK(first.get() == nullptr);
     CHECK(second.get() == handle);
-    ps::cuda_graph_exec one{second};
-    ps::cuda_graph_exec two{second};
+    ps::detail::cuda_graph_exec one{second};
+    ps::detail::cuda_graph_exec two{second};
     CHECK(fake_cuda::live().graph_execs == 2);
     two = std::move(one);
     CHECK(one.get() == nullptr);
     CHECK(fake_cuda::live().graph_execs == 1);
     const cudaGraphExec_t kept = two.release();
     CHECK(two.get() == nullptr);
-    two = ps::cuda_graph_exec::from_native_handle(kept);
-    first = ps::cuda_graph::from_native_handle(second.release());
+    two = ps::detail::cuda_graph_exec::from_native_handle(kept);
+    first = ps::detail::cuda_graph::from_native_handle(second.release());
     CHECK(fake_cuda::live().graphs == 1);
-    first = ps::cuda_graph{};
+    first = ps::detail::cuda_graph{};
     CHECK(fake_cuda::live().graphs == 0);
   }
   CHECK(fake_cuda::expect_clean());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock/data/detail/adaptor.hpp>
+#include <penstock/data/adaptor.hpp>
 
 #include <cstdint>
 #include <memory>

@@ -141,8 +141,8 @@ TEST_CASE("the context of a part keeps the generator and the place of every samp
 
 TEST_CASE("a reference to a dataset reads like it", "[data]") {
   const dynamic_source source;
-  const ps::dataset_ref<dynamic_source> reference{source};
-  CHECK(ps::dataset<ps::dataset_ref<dynamic_source>>);
+  const ps::detail::dataset_ref<dynamic_source> reference{source};
+  CHECK(ps::dataset<ps::detail::dataset_ref<dynamic_source>>);
   CHECK(reference.size() == 3);
   CHECK(reference.extents().at<0>()[0] == 4);
   CHECK(test::values<"x">(test::read_batch(reference, {1})) ==
@@ -169,7 +169,8 @@ TEST_CASE("a sample is traced to the bottom through every adaptor", "[data]") {
 }
 
 TEST_CASE("an lvalue is referred to and an rvalue is kept", "[data]") {
-  CHECK(std::is_same_v<ps::stored_dataset_t<plain_source&>, ps::dataset_ref<plain_source>>);
-  CHECK(std::is_same_v<ps::stored_dataset_t<const plain_source&>, ps::dataset_ref<plain_source>>);
+  CHECK(std::is_same_v<ps::stored_dataset_t<plain_source&>, ps::detail::dataset_ref<plain_source>>);
+  CHECK(std::is_same_v<ps::stored_dataset_t<const plain_source&>,
+                       ps::detail::dataset_ref<plain_source>>);
   CHECK(std::is_same_v<ps::stored_dataset_t<plain_source>, plain_source>);
 }

@@ -61,17 +61,17 @@ TEST_CASE("a file is read from begin to end", "[data]") {
 
 TEST_CASE("read_file gives the whole content", "[data]") {
   const test::temp_dir dir;
-  CHECK(ps::read_file(dir.write("empty", {})).empty());
+  CHECK(ps::detail::read_file(dir.write("empty", {})).empty());
   const test::file_bytes content = long_content();
-  CHECK(same(ps::read_file(dir.write("long", content)), content));
+  CHECK(same(ps::detail::read_file(dir.write("long", content)), content));
 }
 
 TEST_CASE("read_file refuses more than it may read", "[data]") {
   const test::temp_dir dir;
   const std::string path = dir.write("five", {1, 2, 3, 4, 5});
-  CHECK(ps::read_file(path, 5).size() == 5);
+  CHECK(ps::detail::read_file(path, 5).size() == 5);
   try {
-    (void)ps::read_file(path, 4);
+    (void)ps::detail::read_file(path, 4);
     FAIL("nothing thrown");
   } catch (const ps::file_format_error& problem) {
     CHECK(problem.path() == path);
@@ -83,7 +83,7 @@ TEST_CASE("read_file refuses more than it may read", "[data]") {
 TEST_CASE("no more is asked of a source than it may give", "[data]") {
   endless source;
   std::vector<std::byte> bytes;
-  CHECK(ps::append_bytes(source, bytes, 5'000'000) == 5'000'000);
+  CHECK(ps::detail::append_bytes(source, bytes, 5'000'000) == 5'000'000);
   CHECK(bytes.size() == 5'000'000);
   CHECK(source.asked == 5'000'000);
 }
@@ -92,7 +92,7 @@ TEST_CASE("memory grows with the file and not with what is asked for", "[data]")
   const test::temp_dir dir;
   ps::file_source source{dir.write("five", {1, 2, 3, 4, 5})};
   std::vector<std::byte> bytes;
-  CHECK(ps::append_bytes(source, bytes, std::uint64_t{1} << 60U) == 5);
+  CHECK(ps::detail::append_bytes(source, bytes, std::uint64_t{1} << 60U) == 5);
   CHECK(bytes.size() == 5);
   CHECK(bytes.capacity() < (std::size_t{4} << 20U));
 }
@@ -107,5 +107,5 @@ TEST_CASE("a missing file and a directory are unreadable, with the system's reas
     CHECK(problem.offset() == 0);
     CHECK(problem.found() == "No such file or directory");
   }
-  CHECK_THROWS_AS(ps::read_file(dir.path("")), ps::file_unreadable);
+  CHECK_THROWS_AS(ps::detail::read_file(dir.path("")), ps::file_unreadable);
 }

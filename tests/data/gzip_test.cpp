@@ -59,7 +59,7 @@ test::file_bytes joined(test::file_bytes first, const test::file_bytes& second) 
 test::file_bytes unpacked(const test::file_bytes& file) {
   const test::temp_dir dir;
   test::file_bytes bytes;
-  for (const std::byte byte : ps::read_gzip_file(dir.write("x.gz", file))) {
+  for (const std::byte byte : ps::detail::read_gzip_file(dir.write("x.gz", file))) {
     bytes.push_back(std::to_integer<std::uint8_t>(byte));
   }
   return bytes;
@@ -167,14 +167,14 @@ TEST_CASE("what is no gzip file is refused as that", "[data]") {
   CHECK(error_in<ps::file_format_error>({0x1f, 0x8c, 8, 1}).found() ==
         "0x1f 0x8c: a plain file is opened without penstock::gzip");
   error_in<ps::file_truncated>({});
-  CHECK_THROWS_AS(ps::read_gzip_file("/no/such/file.gz"), ps::file_unreadable);
+  CHECK_THROWS_AS(ps::detail::read_gzip_file("/no/such/file.gz"), ps::file_unreadable);
 }
 
 TEST_CASE("a gzip file is not unpacked beyond the given size", "[data]") {
   const test::temp_dir dir;
   const std::string path = dir.write("zeros.gz", packed(test::file_bytes(1'000'000)));
-  CHECK(ps::read_gzip_file(path, 1'000'000).size() == 1'000'000);
-  CHECK_THROWS_AS(ps::read_gzip_file(path, 999'999), ps::file_format_error);
+  CHECK(ps::detail::read_gzip_file(path, 1'000'000).size() == 1'000'000);
+  CHECK_THROWS_AS(ps::detail::read_gzip_file(path, 999'999), ps::file_format_error);
 }
 
 TEST_CASE("an IDX dataset opens gzip files", "[data]") {
@@ -204,7 +204,7 @@ TEST_CASE("an IDX dataset opens gzip files", "[data]") {
   SECTION("and takes no more memory than they hold") {
     const auto huge = test::idx_bytes(0x08, {0xffffffff, 0xffff}, {1, 2, 3});
     const std::string path = dir.write("huge.gz", packed(huge));
-    CHECK_THROWS_AS((ps::idx_file{ps::gzip, path}), ps::file_truncated);
+    CHECK_THROWS_AS((ps::detail::idx_file{ps::gzip, path}), ps::file_truncated);
   }
 }
 

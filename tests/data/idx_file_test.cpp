@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock/data/idx_file.hpp>
+#include <penstock/data/detail/idx_file.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -46,7 +46,7 @@ template <class E>
 E error_in(const test::file_bytes& bytes) {
   const test::temp_dir dir;
   const std::string path = dir.write("file", bytes);
-  const E problem = error_of<E>([&] { ps::idx_file file{path}; });
+  const E problem = error_of<E>([&] { ps::detail::idx_file file{path}; });
   CHECK(problem.path() == path);
   return problem;
 }
@@ -55,8 +55,8 @@ E error_in(const test::file_bytes& bytes) {
 
 TEST_CASE("an IDX file says its type, its dimensions and its elements", "[data]") {
   const test::temp_dir dir;
-  const ps::idx_file file{dir.write("file", idx_bytes(u8, {4, 2, 3}, counted(24)))};
-  CHECK(file.type() == ps::idx_type::u8);
+  const ps::detail::idx_file file{dir.write("file", idx_bytes(u8, {4, 2, 3}, counted(24)))};
+  CHECK(file.type() == ps::detail::idx_type::u8);
   REQUIRE(file.lengths().size() == 3);
   CHECK(file.lengths()[0] == 4);
   CHECK(file.lengths()[2] == 3);
@@ -69,7 +69,7 @@ TEST_CASE("an IDX file says its type, its dimensions and its elements", "[data]"
 TEST_CASE("elements of more than one byte come in the machine's order", "[data]") {
   const test::temp_dir dir;
   const auto open = [&](std::uint8_t type, const test::file_bytes& bytes) {
-    return ps::idx_file{dir.write("file", idx_bytes(type, {2}, bytes))};
+    return ps::detail::idx_file{dir.write("file", idx_bytes(type, {2}, bytes))};
   };
   const auto bytes = open(i8, {0x01, 0xff});
   CHECK(bytes.values<std::int8_t>()[1] == -1);
@@ -89,7 +89,7 @@ TEST_CASE("elements of more than one byte come in the machine's order", "[data]"
 
 TEST_CASE("elements are taken as the type that they are", "[data]") {
   const test::temp_dir dir;
-  const ps::idx_file file{dir.write("file", idx_bytes(i16, {1}, {0, 1}))};
+  const ps::detail::idx_file file{dir.write("file", idx_bytes(i16, {1}, {0, 1}))};
   const auto problem =
       error_of<ps::element_type_mismatch>([&] { (void)file.values<std::uint8_t>(); });
   CHECK(problem.offset() == 2);
@@ -145,7 +145,7 @@ TEST_CASE("dimensions without number or with a product beyond 64 bits are refuse
   error_in<ps::dimension_mismatch>(idx_bytes(i16, {most, most, 1}, {}));
   // A dimension of 0 leaves nothing to count.
   const test::temp_dir dir;
-  const ps::idx_file empty{dir.write("file", idx_bytes(f64, {most, most, 0}, {}))};
+  const ps::detail::idx_file empty{dir.write("file", idx_bytes(f64, {most, most, 0}, {}))};
   CHECK(empty.values<double>().empty());
 }
 

@@ -127,7 +127,7 @@ TEST_CASE("the last host lease may end in work that a copy out of another slot w
       using slots_type = ps::detail::host_slots<record, ledger_device>;
       const ps::batch_layout<record> layout{ps::record_extents<record>{}, 10};
       const auto slots = ps::detail::shared_by_leases<slots_type, ps::cpu_stream_ref>(
-          device, layout, std::size_t{2}, ps::memory_kind::pinned);
+          device, layout, std::size_t{2}, ps::detail::memory_kind::pinned);
       const auto one = slots->acquire();
       const auto two = slots->acquire();
       loader_type::batch_type lease{slots, *one, {}};

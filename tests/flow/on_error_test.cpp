@@ -188,7 +188,8 @@ TEST_CASE("a substitute hangs on seed, epoch and index alone, and batches keep t
           "[flow]") {
   const auto instead_of = [](std::uint64_t epoch, std::uint64_t sample) {
     if (!some_bad.contains(sample)) return std::optional{sample};
-    ps::sample_generator bits{{.seed = 9, .epoch = epoch, .stage = ps::substitute_stage}, sample};
+    ps::sample_generator bits{{.seed = 9, .epoch = epoch, .stage = ps::detail::substitute_stage},
+                              sample};
     for (;;) {
       auto other = ps::uniform(bits, std::uint64_t{0}, std::uint64_t{98});
       other += other >= sample ? 1 : 0;

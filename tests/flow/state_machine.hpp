@@ -128,7 +128,7 @@ struct moody {
   std::shared_ptr<gate> before = std::make_shared<gate>();
 
   [[nodiscard]] std::uint64_t size(std::uint64_t n) const { return inner.size(n); }
-  [[nodiscard]] ps::permutation order(std::uint64_t n, std::uint64_t epoch) const {
+  [[nodiscard]] ps::detail::permutation order(std::uint64_t n, std::uint64_t epoch) const {
     if (before->is_shut) ++before->waits;
     before->is_shut.wait(true);
     if (epoch == *bad_epoch) throw no_order{};
@@ -174,8 +174,8 @@ struct expected {
 inline std::optional<std::uint64_t> substitute_of(const setup& how, std::uint64_t epoch,
                                                   std::uint64_t sample) {
   if (how.who.samples < 2) return std::nullopt;
-  ps::sample_generator draws{{.seed = how.who.seed, .epoch = epoch, .stage = ps::substitute_stage},
-                             sample};
+  ps::sample_generator draws{
+      {.seed = how.who.seed, .epoch = epoch, .stage = ps::detail::substitute_stage}, sample};
   for (int draw = 0; draw < 8; ++draw) {
     auto other = ps::uniform(draws, std::uint64_t{0}, how.who.samples - 2);
     other += other >= sample ? 1 : 0;

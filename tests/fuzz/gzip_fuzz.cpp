@@ -63,14 +63,14 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   constexpr std::size_t most = std::size_t{1} << 20;
   try {
     file.write(bytes);
-    (void)ps::read_gzip_file(file.path(), most);
+    (void)ps::detail::read_gzip_file(file.path(), most);
   } catch (const ps::file_error& error) {
     fuzz::require(error.offset() <= (size < most ? most : size), "an error points into the file");
   }
   // The same bytes as a content, once for sixteen inputs: packing is slow.
   if (size % 16 == 0) {
     file.write(packed(bytes));
-    const auto back = ps::read_gzip_file(file.path());
+    const auto back = ps::detail::read_gzip_file(file.path());
     fuzz::require(back.size() == size, "a content comes back whole");
     for (std::size_t i = 0; i < size; ++i) {
       fuzz::require(std::to_integer<std::uint8_t>(back[i]) == data[i], "a content comes back");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // An IDX file out of any bytes: it is read, and then it says what its header says, or it is refused
 // with a file error that points into the bytes.
-#include <penstock/data/idx_file.hpp>
+#include <penstock/data/detail/idx_file.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -45,14 +45,14 @@ struct open_bytes {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::span bytes{reinterpret_cast<const std::byte*>(data), size};
   try {
-    const ps::idx_file file{open_bytes{bytes}, "fuzzed"};
+    const ps::detail::idx_file file{open_bytes{bytes}, "fuzzed"};
     std::uint64_t elements = 1;
     for (const std::uint32_t length : file.lengths()) elements *= length;
     const std::size_t header = 4 + 4 * file.lengths().size();
     fuzz::require(!file.lengths().empty(), "a file has a dimension");
     fuzz::require(size - header == elements * ps::detail::size_of(file.type()),
                   "the elements fill the file");
-    if (file.type() == ps::idx_type::u8) {
+    if (file.type() == ps::detail::idx_type::u8) {
       const auto values = file.values<std::uint8_t>();
       fuzz::require(values.size() == elements, "as many values as elements");
       fuzz::require(elements == 0 || std::memcmp(values.data(), data + header, elements) == 0,

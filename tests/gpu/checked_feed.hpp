@@ -34,8 +34,8 @@ class checker {
           std::span<const std::uint64_t> order)
       : device_(device),
         stream_(stream),
-        order_(device, order.size_bytes(), ps::memory_kind::device),
-        found_(device, sizeof(findings), ps::memory_kind::device) {
+        order_(device, order.size_bytes(), ps::detail::memory_kind::device),
+        found_(device, sizeof(findings), ps::detail::memory_kind::device) {
     const findings none{};
     device.copy_async(order_.data(), order.data(), order.size_bytes(), stream);
     device.copy_async(found_.data(), &none, sizeof(none), stream);
@@ -61,8 +61,8 @@ class checker {
  private:
   ps::cuda_device device_;
   ps::cuda_stream_ref stream_;
-  ps::slab<ps::cuda_device> order_;
-  ps::slab<ps::cuda_device> found_;
+  ps::detail::slab<ps::cuda_device> order_;
+  ps::detail::slab<ps::cuda_device> found_;
 };
 
 /// The samples of some epochs in the order of their delivery.

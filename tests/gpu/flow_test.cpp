@@ -152,7 +152,7 @@ TEST_CASE("a program's own capture survives a live loader on a GPU", "[gpu]") {
   while (it->batch() < 100) ++it;  // workers wait for copies and get slots back meanwhile
   cudaGraph_t graph = nullptr;
   CHECK(cudaStreamEndCapture(captured.get(), &graph) == cudaSuccess);
-  const auto owned = ps::cuda_graph::from_native_handle(graph);
-  ps::cuda_graph_exec{owned}.launch(captured);
+  const auto owned = ps::detail::cuda_graph::from_native_handle(graph);
+  ps::detail::cuda_graph_exec{owned}.launch(captured);
   device.synchronize(ps::cuda_stream_ref{captured});
 }

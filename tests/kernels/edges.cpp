@@ -49,7 +49,8 @@ std::size_t wrong_in_feed() {
                     {.batch_size = batch_size, .workers = 1, .prefetch = 2}};
   ps::transfer feed{loader, stream, ps::on_device<"image">(to_float{}), {.depth = 2}};
   std::vector<float> kept(2 * samples * 784);
-  const ps::slab memory{device, kept.size() * sizeof(float), ps::memory_kind::device};
+  const ps::detail::slab memory{device, kept.size() * sizeof(float),
+                                ps::detail::memory_kind::device};
   auto* to = reinterpret_cast<float*>(memory.data());
   for (auto& batch : feed.epochs(0, 2)) {
     const auto images = ps::get<"image">(std::as_const(batch)).flat();

@@ -97,8 +97,8 @@ class passage {
   void run(const Transform& how) {
     const ps::cuda_device device;
     const auto stream = device.make_stream();
-    const ps::slab in{device, from_.bytes(), ps::memory_kind::device};
-    const ps::slab out{device, to_.bytes(), ps::memory_kind::device};
+    const ps::detail::slab in{device, from_.bytes(), ps::detail::memory_kind::device};
+    const ps::detail::slab out{device, to_.bytes(), ps::detail::memory_kind::device};
     how.prepare(device, from_);
     device.copy_async(in.data(), given_.data(), given_.size(), stream);
     how.enqueue(ps::const_batch_view<raw>{in.data(), from_, 0, samples_},

@@ -31,7 +31,7 @@ namespace {
 struct told {
   std::function<void(std::uint64_t)> before;
   [[nodiscard]] std::uint64_t size(std::uint64_t n) const { return n; }
-  [[nodiscard]] ps::identity_order order(std::uint64_t, std::uint64_t epoch) const {
+  [[nodiscard]] ps::detail::identity_order order(std::uint64_t, std::uint64_t epoch) const {
     before(epoch);
     return {};
   }
@@ -217,7 +217,7 @@ struct borrowed_order {
   static constexpr bool borrows = true;
   turnstile* at;
   [[nodiscard]] std::uint64_t size(std::uint64_t n) const { return n; }
-  [[nodiscard]] ps::identity_order order(std::uint64_t, std::uint64_t) const {
+  [[nodiscard]] ps::detail::identity_order order(std::uint64_t, std::uint64_t) const {
     at->pass();
     return {};
   }

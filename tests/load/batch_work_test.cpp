@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include <penstock/load/detail/epoch_plan.hpp>
+#include <penstock/load/detail/plan/epoch_plan.hpp>
 #include <penstock/order/sampler.hpp>
 
 #include "support/catch.hpp"
@@ -66,9 +66,9 @@ TEST_CASE("a batch that fills up goes on at the begin of its epoch, for any numb
           "[load]") {
   const std::uint64_t samples = GENERATE(~std::uint64_t{0}, std::uint64_t{25}, std::uint64_t{3});
   const ps::detail::epoch_plan plan{samples, 10, ps::partial_batch::pad};
-  ps::detail::batch_work<ps::identity_order> batch;
+  ps::detail::batch_work<ps::detail::identity_order> batch;
   const std::uint64_t last = plan.batches() - 1;
-  batch.bind(plan.at({0, last}), last, ps::identity_order{});
+  batch.bind(plan.at({0, last}), last, ps::detail::identity_order{});
   for (std::size_t begin = 0; begin < 10; ++begin) {
     std::vector<std::uint64_t> found(10 - begin);
     batch.pick(plan, begin, found);

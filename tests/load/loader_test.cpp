@@ -323,7 +323,7 @@ TEST_CASE("a loader takes an lvalue dataset by reference and an rvalue by value"
   ps::loader by_reference{data, ps::sequential{}, {.batch_size = 10}};
   ps::loader by_value{numbered{100}, ps::sequential{}, {.batch_size = 10}};
   static_assert(std::is_same_v<decltype(by_reference),
-                               ps::loader<ps::dataset_ref<numbered>, ps::sequential>>);
+                               ps::loader<ps::detail::dataset_ref<numbered>, ps::sequential>>);
   static_assert(std::is_same_v<decltype(by_value), ps::loader<numbered, ps::sequential>>);
   CHECK(all_labels(by_reference.epoch(0)) == all_labels(by_value.epoch(0)));
 }

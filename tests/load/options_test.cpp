@@ -6,7 +6,7 @@
 #include <limits>
 #include <string>
 
-#include <penstock/load/detail/limits.hpp>
+#include <penstock/load/detail/plan/limits.hpp>
 
 #include "support/catch.hpp"
 
@@ -84,12 +84,12 @@ TEST_CASE("an option that can't work is refused by its name", "[load]") {
 TEST_CASE(
     "slots are pinned unless nobody wants it, and pageable after a failure only where allowed",
     "[load]") {
-  CHECK(ps::detail::slot_memory({}) == ps::memory_kind::pinned);
+  CHECK(ps::detail::slot_memory({}) == ps::detail::memory_kind::pinned);
   CHECK(ps::detail::slot_memory({.pageable_fallback = true}) ==
-        ps::memory_kind::pinned_or_pageable);
-  CHECK(ps::detail::slot_memory({.pinned = false}) == ps::memory_kind::pageable);
+        ps::detail::memory_kind::pinned_or_pageable);
+  CHECK(ps::detail::slot_memory({.pinned = false}) == ps::detail::memory_kind::pageable);
   CHECK(ps::detail::slot_memory({.pinned = false, .pageable_fallback = true}) ==
-        ps::memory_kind::pageable);
+        ps::detail::memory_kind::pageable);
 }
 
 TEST_CASE("there is a slot for each batch ahead and one for the consumer", "[load]") {

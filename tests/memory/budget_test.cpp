@@ -38,16 +38,16 @@ ps::pinned_budget_exceeded refusal(const ps::memory_budget& budget,
 }  // namespace
 
 TEST_CASE("bytes are written as people read them", "[memory]") {
-  CHECK(ps::readable_bytes(0) == "0 bytes");
-  CHECK(ps::readable_bytes(1023) == "1023 bytes");
-  CHECK(ps::readable_bytes(1024) == "1.0 KiB");
-  CHECK(ps::readable_bytes(1536) == "1.5 KiB");
-  CHECK(ps::readable_bytes(1048575) == "1.0 MiB");
-  CHECK(ps::readable_bytes(273 * mib) == "273.0 MiB");
-  CHECK(ps::readable_bytes(3277 * mib) == "3.2 GiB");
-  CHECK(ps::readable_bytes(std::uint64_t{5} << 40) == "5.0 TiB");
-  CHECK(ps::readable_bytes(std::uint64_t{5} << 50) == "5.0 PiB");
-  CHECK(ps::readable_bytes(most) == "16.0 EiB");
+  CHECK(ps::detail::readable_bytes(0) == "0 bytes");
+  CHECK(ps::detail::readable_bytes(1023) == "1023 bytes");
+  CHECK(ps::detail::readable_bytes(1024) == "1.0 KiB");
+  CHECK(ps::detail::readable_bytes(1536) == "1.5 KiB");
+  CHECK(ps::detail::readable_bytes(1048575) == "1.0 MiB");
+  CHECK(ps::detail::readable_bytes(273 * mib) == "273.0 MiB");
+  CHECK(ps::detail::readable_bytes(3277 * mib) == "3.2 GiB");
+  CHECK(ps::detail::readable_bytes(std::uint64_t{5} << 40) == "5.0 TiB");
+  CHECK(ps::detail::readable_bytes(std::uint64_t{5} << 50) == "5.0 PiB");
+  CHECK(ps::detail::readable_bytes(most) == "16.0 EiB");
 }
 
 TEST_CASE("a budget is a number of bytes, or a share of what the process may use", "[memory]") {

@@ -17,8 +17,8 @@
 namespace ps = penstock;
 
 namespace {
-static_assert(!std::copyable<ps::slab<ps::cpu_device>>);
-static_assert(std::is_nothrow_move_constructible_v<ps::slab<ps::cpu_device>>);
+static_assert(!std::copyable<ps::detail::slab<ps::cpu_device>>);
+static_assert(std::is_nothrow_move_constructible_v<ps::detail::slab<ps::cpu_device>>);
 
 struct never_pins : ledger_device {
   [[nodiscard]] ps::pinned_block allocate_pinned(std::size_t bytes) const {
@@ -53,17 +53,17 @@ struct pieces_device : ledger_device {
 
 TEST_CASE("a slab takes its memory of the kind it is told, and frees it as that", "[memory]") {
   const ledger_device device;
-  const auto kind =
-      GENERATE(ps::memory_kind::device, ps::memory_kind::pinned, ps::memory_kind::pageable);
+  const auto kind = GENERATE(ps::detail::memory_kind::device, ps::detail::memory_kind::pinned,
+                             ps::detail::memory_kind::pageable);
   {
-    const ps::slab memory{device, 5000, kind};
+    const ps::detail::slab memory{device, 5000, kind};
     CHECK(memory.kind() == kind);
     CHECK(memory.bytes() == 5000);
     CHECK(reinterpret_cast<std::uintptr_t>(memory.data()) % 256 == 0);
     std::memset(memory.data(), 1, memory.bytes());
-    CHECK(device.device_bytes() == (kind == ps::memory_kind::device ? 5000U : 0U));
-    CHECK(device.pinned_bytes() == (kind == ps::memory_kind::pinned ? 5000U : 0U));
-    CHECK(memory.pinned() == (kind == ps::memory_kind::pinned));
+    CHECK(device.device_bytes() == (kind == ps::detail::memory_kind::device ? 5000U : 0U));
+    CHECK(device.pinned_bytes() == (kind == ps::detail::memory_kind::pinned ? 5000U : 0U));
+    CHECK(memory.pinned() == (kind == ps::detail::memory_kind::pinned));
   }
   CHECK(device.device_bytes() == 0);
   CHECK(device.pinned_bytes() == 0);
@@ -73,27 +73,28 @@ TEST_CASE("a slab takes its memory of the kind it is told, and frees it as that"
 TEST_CASE("a slab that could not be locked says so", "[memory]") {
   const ledger_device device;
   device.refuse_to_pin();
-  const ps::slab memory{device, 5000, ps::memory_kind::pinned};
+  const ps::detail::slab memory{device, 5000, ps::detail::memory_kind::pinned};
   CHECK_FALSE(memory.pinned());
-  CHECK(memory.kind() == ps::memory_kind::pinned);
+  CHECK(memory.kind() == ps::detail::memory_kind::pinned);
 }
 
 TEST_CASE("a slab that may be pageable is so only where pinned memory is not to be had",
           "[memory]") {
   const never_pins refusing;
   {
-    const ps::slab memory{refusing, 5000, ps::memory_kind::pinned_or_pageable};
-    CHECK(memory.kind() == ps::memory_kind::pageable);
+    const ps::detail::slab memory{refusing, 5000, ps::detail::memory_kind::pinned_or_pageable};
+    CHECK(memory.kind() == ps::detail::memory_kind::pageable);
     CHECK_FALSE(memory.pinned());
     std::memset(memory.data(), 1, memory.bytes());
   }
   CHECK(refusing.bad_frees() == 0);
-  CHECK_THROWS_AS((ps::slab{refusing, 5000, ps::memory_kind::pinned}), ps::out_of_memory);
+  CHECK_THROWS_AS((ps::detail::slab{refusing, 5000, ps::detail::memory_kind::pinned}),
+                  ps::out_of_memory);
 
   const ledger_device device;
   {
-    const ps::slab memory{device, 5000, ps::memory_kind::pinned_or_pageable};
-    CHECK(memory.kind() == ps::memory_kind::pinned);
+    const ps::detail::slab memory{device, 5000, ps::detail::memory_kind::pinned_or_pageable};
+    CHECK(memory.kind() == ps::detail::memory_kind::pinned);
     CHECK(memory.pinned());
     CHECK(device.pinned_bytes() == 5000);
   }
@@ -102,36 +103,37 @@ TEST_CASE("a slab that may be pageable is so only where pinned memory is not to 
 }
 
 TEST_CASE("only what pinned memory lacks is made up for: other errors stay", "[memory]") {
-  CHECK_THROWS_MATCHES((ps::slab{broken_device{}, 5000, ps::memory_kind::pinned_or_pageable}),
-                       std::runtime_error, Catch::Matchers::Message("the device is gone"));
+  CHECK_THROWS_MATCHES(
+      (ps::detail::slab{broken_device{}, 5000, ps::detail::memory_kind::pinned_or_pageable}),
+      std::runtime_error, Catch::Matchers::Message("the device is gone"));
 }
 
 TEST_CASE("a device that pins in pieces is told what a copy takes, when taking and when freeing",
           "[memory]") {
   const pieces_device device;
   {
-    ps::slab memory{device, 5000, ps::memory_kind::pinned, 500};
+    ps::detail::slab memory{device, 5000, ps::detail::memory_kind::pinned, 500};
     CHECK(device.seen->taken == 500);
-    const ps::slab moved{std::move(memory)};
+    const ps::detail::slab moved{std::move(memory)};
   }
   CHECK(device.seen->freed == 500);
-  { const ps::slab memory{device, 5000, ps::memory_kind::pinned_or_pageable, 250}; }
+  { const ps::detail::slab memory{device, 5000, ps::detail::memory_kind::pinned_or_pageable, 250}; }
   CHECK(device.seen->taken == 250);
   CHECK(device.seen->freed == 250);
-  { const ps::slab memory{device, 5000, ps::memory_kind::pinned}; }
+  { const ps::detail::slab memory{device, 5000, ps::detail::memory_kind::pinned}; }
   CHECK(device.seen->taken == 0);
   CHECK(device.seen->freed == 0);
 }
 
 TEST_CASE("a slab that is moved keeps its address and is freed once", "[memory]") {
   const ledger_device device;
-  const auto kind =
-      GENERATE(ps::memory_kind::device, ps::memory_kind::pinned, ps::memory_kind::pageable);
+  const auto kind = GENERATE(ps::detail::memory_kind::device, ps::detail::memory_kind::pinned,
+                             ps::detail::memory_kind::pageable);
   {
-    ps::slab first{device, 300, kind};
+    ps::detail::slab first{device, 300, kind};
     std::byte* data = first.data();
     const bool pinned = first.pinned();
-    const ps::slab second{std::move(first)};
+    const ps::detail::slab second{std::move(first)};
     CHECK(second.data() == data);
     CHECK(second.bytes() == 300);
     CHECK(second.pinned() == pinned);
@@ -144,10 +146,11 @@ TEST_CASE("a slab that is moved keeps its address and is freed once", "[memory]"
 
 TEST_CASE("a slab that is not to be had is out of memory, of every kind", "[memory]") {
   const ledger_device device;
-  const auto kind = GENERATE(ps::memory_kind::device, ps::memory_kind::pinned,
-                             ps::memory_kind::pageable, ps::memory_kind::pinned_or_pageable);
-  CHECK_THROWS_AS((ps::slab{device, std::size_t{1} << 60, kind}), ps::out_of_memory);
-  CHECK_THROWS_AS((ps::slab{device, 0, kind}), ps::out_of_memory);
+  const auto kind =
+      GENERATE(ps::detail::memory_kind::device, ps::detail::memory_kind::pinned,
+               ps::detail::memory_kind::pageable, ps::detail::memory_kind::pinned_or_pageable);
+  CHECK_THROWS_AS((ps::detail::slab{device, std::size_t{1} << 60, kind}), ps::out_of_memory);
+  CHECK_THROWS_AS((ps::detail::slab{device, 0, kind}), ps::out_of_memory);
   CHECK(device.bad_frees() == 0);
 }
 
@@ -160,6 +163,7 @@ TEST_CASE("host memory that is not to be had is told as host memory, with what t
                text.find("prefetch") != std::string::npos;
       },
       "says pageable, bytes and prefetch");
-  CHECK_THROWS_MATCHES((ps::slab{ledger_device{}, std::size_t{1} << 60, ps::memory_kind::pageable}),
-                       ps::out_of_memory, told);
+  CHECK_THROWS_MATCHES(
+      (ps::detail::slab{ledger_device{}, std::size_t{1} << 60, ps::detail::memory_kind::pageable}),
+      ps::out_of_memory, told);
 }

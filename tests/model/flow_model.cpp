@@ -2,9 +2,9 @@
 #include "checker.hpp"
 
 #include <penstock/load/detail/batch_work.hpp>
-#include <penstock/load/detail/claim_cursor.hpp>
 #include <penstock/load/detail/delivery.hpp>
-#include <penstock/load/detail/host_slots.hpp>
+#include <penstock/load/detail/plan/claim_cursor.hpp>
+#include <penstock/memory/detail/host_slots.hpp>
 
 #include "device.hpp"
 
@@ -22,7 +22,7 @@ struct flow : model::scenario<Scenario, Workers + 1> {
   penstock::detail::claim_cursor<> cursor{Runs};
   penstock::detail::host_slots<record, model::device> slots{
       model::device{}, penstock::batch_layout<record>{penstock::record_extents<record>{}, 1}, Slots,
-      penstock::memory_kind::device};
+      penstock::detail::memory_kind::device};
   std::array<penstock::detail::batch_work<no_order>, Slots> work;
   std::array<penstock::detail::announcement, Slots> announced;
   std::array<model::plain<std::uint32_t>, Slots> bound{};  // to which batch

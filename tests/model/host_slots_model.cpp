@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #include "checker.hpp"
 
-#include <penstock/load/detail/host_slots.hpp>
+#include <penstock/memory/detail/host_slots.hpp>
 
 #include "device.hpp"
 
@@ -16,7 +16,7 @@ template <class Scenario, int Threads>
 struct ring : model::scenario<Scenario, Threads> {
   host_slots slots{model::device{},
                    penstock::batch_layout<record>{penstock::record_extents<record>{}, 1}, 4,
-                   penstock::memory_kind::device};
+                   penstock::detail::memory_kind::device};
   std::array<model::plain<int>, 4> user{};  // who had the slot last
 
   void before() {

@@ -215,8 +215,8 @@ TEST_CASE("block-shuffled refuses what is no block and no dataset", "[order]") {
 }
 
 TEST_CASE("a block-shuffled order is plain bytes of a fixed size", "[order]") {
-  STATIC_REQUIRE(std::is_trivially_copyable_v<ps::block_order>);
-  STATIC_REQUIRE(sizeof(ps::block_order) <= 256);
+  STATIC_REQUIRE(std::is_trivially_copyable_v<ps::detail::block_order>);
+  STATIC_REQUIRE(sizeof(ps::detail::block_order) <= 256);
 }
 
 TEST_CASE("a block-shuffled order is the same for ever: golden indices", "[order]") {

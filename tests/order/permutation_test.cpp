@@ -22,13 +22,13 @@ namespace {
 
 using indices = std::vector<std::uint64_t>;
 
-indices run_of(const ps::permutation& order, std::uint64_t first, std::size_t count) {
+indices run_of(const ps::detail::permutation& order, std::uint64_t first, std::size_t count) {
   indices out(count);
   order.fill(first, out);
   return out;
 }
 
-indices whole(const ps::permutation& order) {
+indices whole(const ps::detail::permutation& order) {
   return run_of(order, 0, static_cast<std::size_t>(order.size()));
 }
 
@@ -58,7 +58,7 @@ TEST_CASE("an order holds every index once, for every size", "[order]") {
   for (std::uint64_t n = 1; n <= 300; ++n) sizes.push_back(n);
   for (const std::uint64_t n : sizes) {
     CAPTURE(n);
-    indices order = whole(ps::permutation{n, 3, 1});
+    indices order = whole(ps::detail::permutation{n, 3, 1});
     std::sort(order.begin(), order.end());
     bool complete = true;
     for (std::size_t k = 0; k < order.size(); ++k) complete = complete && order[k] == k;
@@ -69,7 +69,7 @@ TEST_CASE("an order holds every index once, for every size", "[order]") {
 TEST_CASE("a run of an order is the same as its single positions", "[order]") {
   const std::uint64_t n = GENERATE(1u, 7u, 64u, 65u, 128u, 129u, 1000u);
   CAPTURE(n);
-  const ps::permutation order{n, 5, 2};
+  const ps::detail::permutation order{n, 5, 2};
   CHECK(order.size() == n);
   indices singly;
   for (std::uint64_t k = 0; k < n; ++k) singly.push_back(order(k));
@@ -88,7 +88,7 @@ TEST_CASE("an order of up to 2^63 elements stays inside and does not repeat", "[
                                    std::uint64_t{1'000'000'000'000}, (std::uint64_t{1} << 62) + 1,
                                    (std::uint64_t{1} << 63) - 1, std::uint64_t{1} << 63);
   CAPTURE(n);
-  const ps::permutation order{n, 1, 0};
+  const ps::detail::permutation order{n, 1, 0};
   indices seen = run_of(order, 0, 20'000);
   const indices end = run_of(order, n - 20'000, 20'000);
   CHECK(seen[77] == order(77));
@@ -103,23 +103,24 @@ TEST_CASE("an order of up to 2^63 elements stays inside and does not repeat", "[
 
 TEST_CASE("an order of nothing, or of more than 2^63, is refused", "[order]") {
   CHECK_THROWS_MATCHES(
-      ps::permutation(0, 1, 2), std::invalid_argument,
+      ps::detail::permutation(0, 1, 2), std::invalid_argument,
       Catch::Matchers::Message("permutation: expected 1 <= n <= 2^63, found n = 0"));
-  CHECK_THROWS_MATCHES(ps::permutation((std::uint64_t{1} << 63) + 1, 1, 2), std::invalid_argument,
+  CHECK_THROWS_MATCHES(ps::detail::permutation((std::uint64_t{1} << 63) + 1, 1, 2),
+                       std::invalid_argument,
                        Catch::Matchers::Message("permutation: expected 1 <= n <= 2^63, "
                                                 "found n = 9223372036854775809"));
 }
 
 TEST_CASE("an order is plain bytes of a fixed size", "[order]") {
-  STATIC_REQUIRE(std::is_trivially_copyable_v<ps::permutation>);
-  STATIC_REQUIRE(sizeof(ps::permutation) <= 192);
+  STATIC_REQUIRE(std::is_trivially_copyable_v<ps::detail::permutation>);
+  STATIC_REQUIRE(sizeof(ps::detail::permutation) <= 192);
 }
 
 TEST_CASE("an order is the same for ever: golden indices", "[order]") {
-  CHECK(whole(ps::permutation{10, 1, 0}) == indices{0, 6, 7, 2, 1, 8, 5, 4, 3, 9});
-  CHECK(run_of(ps::permutation{60'000, 1, 0}, 0, 6) ==
+  CHECK(whole(ps::detail::permutation{10, 1, 0}) == indices{0, 6, 7, 2, 1, 8, 5, 4, 3, 9});
+  CHECK(run_of(ps::detail::permutation{60'000, 1, 0}, 0, 6) ==
         indices{44962, 27428, 34682, 49287, 16827, 12820});
-  CHECK(run_of(ps::permutation{1'000'000'000'000, 1, 2}, 500'000'000'000, 3) ==
+  CHECK(run_of(ps::detail::permutation{1'000'000'000'000, 1, 2}, 500'000'000'000, 3) ==
         indices{88807372024, 982348373131, 25193869201});
 }
 
@@ -129,8 +130,8 @@ TEST_CASE("every order of up to five elements comes equally often", "[order]") {
   std::map<indices, double> count;
   const int draws = 60'000;
   for (int k = 0; k < draws; ++k) {
-    ++count[whole(ps::permutation{n, static_cast<std::uint64_t>(k % 300),
-                                  static_cast<std::uint64_t>(k / 300)})];
+    ++count[whole(ps::detail::permutation{n, static_cast<std::uint64_t>(k % 300),
+                                          static_cast<std::uint64_t>(k / 300)})];
   }
   double orders = 1;
   for (std::uint64_t k = 2; k <= n; ++k) orders *= static_cast<double>(k);
@@ -148,7 +149,7 @@ TEST_CASE("every element comes equally often to every position", "[order]") {
   std::vector<double> count(side * side);
   const int keys = 20'000;
   for (int seed = 0; seed < keys; ++seed) {
-    const indices order = whole(ps::permutation{n, static_cast<std::uint64_t>(seed), 0});
+    const indices order = whole(ps::detail::permutation{n, static_cast<std::uint64_t>(seed), 0});
     for (std::size_t k = 0; k < side; ++k) ++count[k * side + static_cast<std::size_t>(order[k])];
   }
   const double size = static_cast<double>(n);
@@ -175,7 +176,7 @@ TEST_CASE("every ordered pair of elements comes equally often to two positions",
   std::vector<std::vector<double>> count(places.size(), std::vector<double>(bins * bins));
   const int keys = 60'000;
   for (int epoch = 0; epoch < keys; ++epoch) {
-    const ps::permutation order{n, 4, static_cast<std::uint64_t>(epoch)};
+    const ps::detail::permutation order{n, 4, static_cast<std::uint64_t>(epoch)};
     for (std::size_t p = 0; p < places.size(); ++p) {
       ++count[p][bin_of(order(places[p].first), n, bins) * bins +
                  bin_of(order(places[p].second), n, bins)];
@@ -215,7 +216,7 @@ TEST_CASE("the distances within an order are those of a random order", "[order]"
   std::array<std::vector<double>, lags.size()> count;
   count.fill(std::vector<double>(bins));
   for (std::uint64_t seed = 0; seed < keys; ++seed) {
-    const indices order = whole(ps::permutation{n, seed, 9});
+    const indices order = whole(ps::detail::permutation{n, seed, 9});
     for (std::size_t l = 0; l < lags.size(); ++l) {
       for (std::size_t k = 0; k + lags[l] < order.size(); ++k) {
         const std::uint64_t from = order[k];
@@ -257,8 +258,8 @@ TEST_CASE("the orders of related seeds and epochs have nothing in common", "[ord
       const std::uint64_t epoch = 2 * seed + 1;
       const std::uint64_t other_seed = (other.swapped ? epoch : seed) + other.seed_step;
       const std::uint64_t other_epoch = (other.swapped ? seed : epoch) + other.epoch_step;
-      const indices one = whole(ps::permutation{n, seed, epoch});
-      const indices two = whole(ps::permutation{n, other_seed, other_epoch});
+      const indices one = whole(ps::detail::permutation{n, seed, epoch});
+      const indices two = whole(ps::detail::permutation{n, other_seed, other_epoch});
       REQUIRE(one != two);
       for (std::size_t k = 0; k < one.size(); ++k) {
         ++count[bin_of(one[k], n, bins) * bins + bin_of(two[k], n, bins)];

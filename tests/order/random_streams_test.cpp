@@ -270,7 +270,8 @@ TEST_CASE("no stretch of a stream occurs in another one, at no offset", "[order]
     for (std::uint64_t seed = 0; seed < 4; ++seed) {
       for (std::uint64_t epoch = 0; epoch < 8; ++epoch) {
         for (const std::uint32_t stage :
-             {0u, 1u, 2u, 3u, ps::weighted_stage, ps::block_shuffle_stage, ps::shuffle_stage}) {
+             {0u, 1u, 2u, 3u, ps::detail::weighted_stage, ps::detail::block_shuffle_stage,
+              ps::detail::shuffle_stage}) {
           ps::sample_generator gen{{seed, epoch, stage}, index};
           std::uint64_t two = gen();
           for (std::size_t k = 1; k < length; ++k) {
@@ -286,8 +287,8 @@ TEST_CASE("no stretch of a stream occurs in another one, at no offset", "[order]
 }
 
 TEST_CASE("the samplers draw from stages of their own, out of the reach of pipelines", "[order]") {
-  const std::set<std::uint32_t> stages{ps::shuffle_stage, ps::block_shuffle_stage,
-                                       ps::weighted_stage};
+  const std::set<std::uint32_t> stages{ps::detail::shuffle_stage, ps::detail::block_shuffle_stage,
+                                       ps::detail::weighted_stage};
   CHECK(stages.size() == 3);
   CHECK(*stages.begin() > 0xffff'0000u);
 }

@@ -74,13 +74,13 @@ struct wide_generator {
 }  // namespace
 
 TEST_CASE("Philox gives the published words", "[order]") {
-  CHECK(ps::philox4x32({0, 0, 0, 0}, {0, 0}) ==
+  CHECK(ps::detail::philox4x32({0, 0, 0, 0}, {0, 0}) ==
         words{0x6627e8d5u, 0xe169c58du, 0xbc57ac4cu, 0x9b00dbd8u});
-  CHECK(ps::philox4x32({0xffffffffu, 0xffffffffu, 0xffffffffu, 0xffffffffu},
-                       {0xffffffffu, 0xffffffffu}) ==
+  CHECK(ps::detail::philox4x32({0xffffffffu, 0xffffffffu, 0xffffffffu, 0xffffffffu},
+                               {0xffffffffu, 0xffffffffu}) ==
         words{0x408f276du, 0x41c83b0eu, 0xa20bc7c6u, 0x6d5451fdu});
-  CHECK(ps::philox4x32({0x243f6a88u, 0x85a308d3u, 0x13198a2eu, 0x03707344u},
-                       {0xa4093822u, 0x299f31d0u}) ==
+  CHECK(ps::detail::philox4x32({0x243f6a88u, 0x85a308d3u, 0x13198a2eu, 0x03707344u},
+                               {0xa4093822u, 0x299f31d0u}) ==
         words{0xd16cfe09u, 0x94fdccebu, 0x5001e420u, 0x24126ea1u});
 }
 
@@ -89,9 +89,9 @@ TEST_CASE("a sample generator is a generator of 32-bit words like the standard's
   STATIC_REQUIRE(std::is_same_v<ps::sample_generator::result_type, std::uint32_t>);
   STATIC_REQUIRE(std::is_trivially_copyable_v<ps::sample_generator>);
   STATIC_REQUIRE(sizeof(ps::sample_generator) == 44);
-  STATIC_REQUIRE(ps::random_bits32<std::mt19937>);
-  STATIC_REQUIRE_FALSE(ps::random_bits32<std::mt19937_64>);
-  STATIC_REQUIRE_FALSE(ps::random_bits32<wide_generator>);
+  STATIC_REQUIRE(ps::detail::random_bits32<std::mt19937>);
+  STATIC_REQUIRE_FALSE(ps::detail::random_bits32<std::mt19937_64>);
+  STATIC_REQUIRE_FALSE(ps::detail::random_bits32<wide_generator>);
 }
 
 TEST_CASE("a stream is the same for ever: golden words", "[order]") {

@@ -19,7 +19,7 @@ using indices = std::vector<std::uint64_t>;
 template <ps::sampler Sampler>
 indices epoch_of(const Sampler& sampler, std::uint64_t n, std::uint64_t epoch) {
   indices out(static_cast<std::size_t>(sampler.size(n)));
-  const ps::order_of<Sampler> order = sampler.order(n, epoch);
+  const ps::detail::order_of<Sampler> order = sampler.order(n, epoch);
   order.fill(0, out);
   return out;
 }
@@ -63,11 +63,11 @@ struct sampler_of {
   Order order(std::uint64_t, std::uint64_t) const { return {}; }
 };
 struct sampler_without_size {
-  ps::identity_order order(std::uint64_t, std::uint64_t) const { return {}; }
+  ps::detail::identity_order order(std::uint64_t, std::uint64_t) const { return {}; }
 };
 struct sampler_with_state {
   std::uint64_t size(std::uint64_t n) const { return n; }
-  ps::identity_order order(std::uint64_t, std::uint64_t) { return {}; }
+  ps::detail::identity_order order(std::uint64_t, std::uint64_t) { return {}; }
 };
 
 }  // namespace
@@ -96,7 +96,7 @@ TEST_CASE("shuffled gives every sample once, in another order for each seed and 
 }
 
 TEST_CASE("shuffled is the permutation of its seed and the epoch", "[order]") {
-  const ps::permutation order{300, 8, 3};
+  const ps::detail::permutation order{300, 8, 3};
   const indices epoch = epoch_of(ps::shuffled{.seed = 8}, 300, 3);
   for (std::uint64_t k = 0; k < 300; ++k) REQUIRE(epoch[static_cast<std::size_t>(k)] == order(k));
 }
@@ -129,15 +129,15 @@ TEST_CASE("a sampler of a user's own needs no more than the two functions", "[or
 }
 
 TEST_CASE("the concepts refuse what can't be an order or a sampler", "[order]") {
-  STATIC_REQUIRE(ps::epoch_order<ps::identity_order>);
-  STATIC_REQUIRE(ps::epoch_order<ps::permutation>);
+  STATIC_REQUIRE(ps::epoch_order<ps::detail::identity_order>);
+  STATIC_REQUIRE(ps::epoch_order<ps::detail::permutation>);
   STATIC_REQUIRE_FALSE(ps::epoch_order<order_that_may_throw>);
   STATIC_REQUIRE_FALSE(ps::epoch_order<order_that_changes>);
   STATIC_REQUIRE_FALSE(ps::epoch_order<order_that_owns>);
-  STATIC_REQUIRE(ps::sampler<sampler_of<ps::identity_order>>);
+  STATIC_REQUIRE(ps::sampler<sampler_of<ps::detail::identity_order>>);
   STATIC_REQUIRE_FALSE(ps::sampler<sampler_of<order_that_may_throw>>);
   STATIC_REQUIRE_FALSE(ps::sampler<sampler_without_size>);
   STATIC_REQUIRE_FALSE(ps::sampler<sampler_with_state>);
-  STATIC_REQUIRE(std::is_same_v<ps::order_of<ps::shuffled>, ps::permutation>);
+  STATIC_REQUIRE(std::is_same_v<ps::detail::order_of<ps::shuffled>, ps::detail::permutation>);
   STATIC_REQUIRE(std::is_aggregate_v<ps::shuffled>);
 }

@@ -28,7 +28,7 @@ constexpr int worlds_of_24[] = {1, 2, 3, 4, 6, 8, 12, 24};
 template <ps::sampler Sampler>
 indices epoch_of(const Sampler& sampler, std::uint64_t n, std::uint64_t epoch) {
   indices out(static_cast<std::size_t>(sampler.size(n)));
-  const ps::order_of<Sampler> order = sampler.order(n, epoch);
+  const ps::detail::order_of<Sampler> order = sampler.order(n, epoch);
   order.fill(0, out);
   return out;
 }
@@ -265,8 +265,8 @@ TEST_CASE("an epoch without samples has none for any rank", "[order]") {
 TEST_CASE("a share is a sampler, its order plain bytes", "[order]") {
   using share = ps::sharded<ps::shuffled>;
   STATIC_REQUIRE(ps::sampler<share>);
-  STATIC_REQUIRE(std::is_trivially_copyable_v<ps::order_of<share>>);
-  STATIC_REQUIRE(sizeof(ps::order_of<share>) == sizeof(ps::permutation) + 4 * 8);
+  STATIC_REQUIRE(std::is_trivially_copyable_v<ps::detail::order_of<share>>);
+  STATIC_REQUIRE(sizeof(ps::detail::order_of<share>) == sizeof(ps::detail::permutation) + 4 * 8);
   const ps::sharded shard{ps::sequential{}, {.rank = 1, .world = 2, .global_batch = 6}};
   CHECK(shard.options().rank == 1);
   CHECK(shard.world() == 2);

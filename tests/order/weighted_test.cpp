@@ -347,6 +347,6 @@ TEST_CASE("an order of a temporary sampler does not compile, float and double we
   STATIC_REQUIRE(std::is_constructible_v<ps::weighted, std::span<const float>>);
   STATIC_REQUIRE(std::is_constructible_v<ps::weighted, const std::array<double, 3>&>);
   STATIC_REQUIRE_FALSE(std::is_constructible_v<ps::weighted, std::vector<int>>);
-  STATIC_REQUIRE(std::is_trivially_copyable_v<ps::weighted_order>);
-  STATIC_REQUIRE(sizeof(ps::weighted_order) <= 40);
+  STATIC_REQUIRE(std::is_trivially_copyable_v<ps::detail::weighted_order>);
+  STATIC_REQUIRE(sizeof(ps::detail::weighted_order) <= 40);
 }

@@ -121,13 +121,13 @@ TEST_CASE("a state that belongs to another order is refused with every differenc
   auto state = own;
   state.epoch = 9;
   state.batch = 0;
-  CHECK_NOTHROW(ps::require_same_order(state, own));
+  CHECK_NOTHROW(require_same_order(state, own));
 
   state.batch_size = 32;
   state.last = 0;
   state.order = 5;
   CHECK_THROWS_MATCHES(
-      ps::require_same_order(state, own), ps::state_mismatch,
+      require_same_order(state, own), ps::state_mismatch,
       Catch::Matchers::Message(
           "resume: this loader gives other batches than the state's: batch_size: 32 in the state, "
           "64 here; the sampler's order (kind, seed or options) as a fingerprint: 5 in the state, "
@@ -137,11 +137,11 @@ TEST_CASE("a state that belongs to another order is refused with every differenc
         &ps::loader_state::seed, &ps::loader_state::order}) {
     auto other = own;
     ++(other.*member);
-    CHECK_THROWS_AS(ps::require_same_order(other, own), ps::state_mismatch);
+    CHECK_THROWS_AS(require_same_order(other, own), ps::state_mismatch);
   }
   auto newer = own;
   newer.version = 2;
-  CHECK_THROWS_AS(ps::require_same_order(newer, own), ps::state_mismatch);
+  CHECK_THROWS_AS(require_same_order(newer, own), ps::state_mismatch);
 }
 
 TEST_CASE("a fingerprint tells orders apart", "[load]") {

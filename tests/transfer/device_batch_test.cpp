@@ -67,7 +67,7 @@ struct watched_device : gated_device {
 };
 static_assert(ps::device<watched_device>);
 
-using ring = ps::device_slots<record, watched_device>;
+using ring = ps::detail::device_slots<record, watched_device>;
 using lease = ps::device_batch<record, watched_device>;
 static_assert(std::movable<lease> && !std::copyable<lease>);
 static_assert(std::is_nothrow_move_constructible_v<lease> &&
@@ -134,7 +134,7 @@ TEST_CASE("device slots lie at fixed addresses, one behind the other", "[transfe
 
 TEST_CASE("slots of more bytes than an address can count are out of memory", "[transfer]") {
   using wide = ps::record<ps::field<"x", std::uint8_t, ps::dyn>>;
-  using slots = ps::device_slots<wide, ps::cpu_device>;
+  using slots = ps::detail::device_slots<wide, ps::cpu_device>;
   const std::size_t length = (std::size_t{1} << 62) + 256;  // four of them: 1024, modulo 2^64
   const ps::batch_layout<wide> huge{ps::record_extents<wide>{{length}}, 1};
   CHECK_THROWS_AS(slots(ps::cpu_device{}, huge, 4), ps::out_of_memory);

@@ -38,10 +38,12 @@ void measure_stages(stage_samples& samples, const Data& data,
   const std::size_t count = std::min<std::size_t>(chosen.batch, data.size());
   const auto stream = trained.stream();
   const auto order = order_of(chosen).order(data.size(), 0);
-  const ps::slab host{device, layout.bytes(), ps::memory_kind::pinned_or_pageable};
+  using device_type = typename Backend::device_type;
+  using pinned = ps::pinned_allocator<std::byte, device_type>;
+  std::vector<std::byte, pinned> host{layout.bytes(), pinned{device}};
   std::vector<std::uint64_t> indices(count);
   ps::reader reader{data};
-  device_array<std::byte, typename Backend::device_type> slot{device, layout.bytes()};
+  device_array<std::byte, device_type> slot{device, layout.bytes()};
   const ps::const_batch_view<record> batch{slot.data(), layout, 0, count};
 
   std::uint64_t first = 0;

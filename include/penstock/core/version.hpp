@@ -43,6 +43,8 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
+namespace detail {
+
 /// Major, minor and patch of the headers this translation unit was compiled with.
 struct version_number {
   /// Changes when users have to change.
@@ -54,9 +56,11 @@ struct version_number {
   friend constexpr bool operator==(version_number, version_number) = default;
 };
 
-/// The version of these headers.
-inline constexpr version_number version{PENSTOCK_VERSION_MAJOR, PENSTOCK_VERSION_MINOR,
-                                        PENSTOCK_VERSION_PATCH};
+}  // namespace detail
+
+/// The version of these headers: `version.major_number` and so on; comparable.
+inline constexpr detail::version_number version{PENSTOCK_VERSION_MAJOR, PENSTOCK_VERSION_MINOR,
+                                                PENSTOCK_VERSION_PATCH};
 
 }  // namespace PENSTOCK_ABI
 }  // namespace penstock

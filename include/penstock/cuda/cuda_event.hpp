@@ -3,9 +3,7 @@
 
 #include <cuda_runtime_api.h>
 
-#include <concepts>
 #include <cstddef>
-#include <type_traits>
 
 #include <penstock/cuda/detail/cuda_call.hpp>
 #include <penstock/cuda/detail/cuda_context.hpp>
@@ -14,30 +12,6 @@
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
-
-/// Refers to a CUDA event of anyone's, and owns nothing: the event must outlive its use.
-class cuda_event_ref {
- public:
-  cuda_event_ref() = delete;
-  cuda_event_ref(int) = delete;
-  cuda_event_ref(std::nullptr_t) = delete;
-  /// Refers to an event of the caller's.
-  cuda_event_ref(cudaEvent_t handle) noexcept : handle_(handle) {}  // NOLINT: implicit
-  /// Refers to the event of an object whose `get()` gives one.
-  template <class Owner>
-    requires(!std::same_as<std::remove_cvref_t<Owner>, cuda_event_ref> &&
-             requires(const Owner& owner) {
-               { owner.get() } -> std::convertible_to<cudaEvent_t>;
-             })
-  cuda_event_ref(const Owner& owner) : handle_(owner.get()) {}  // NOLINT: implicit
-
-  /// The native handle.
-  [[nodiscard]] cudaEvent_t get() const noexcept { return handle_; }
-  friend bool operator==(cuda_event_ref, cuda_event_ref) noexcept = default;
-
- private:
-  cudaEvent_t handle_;
-};
 
 namespace detail {
 

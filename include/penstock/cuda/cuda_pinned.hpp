@@ -20,9 +20,13 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
+namespace detail {
+
 /// Pinned memory up to this size is taken by one `cudaHostAlloc`; larger memory is mapped in huge
 /// pages, touched by several threads and registered, which is several times faster.
 inline constexpr std::size_t small_pinned_bytes = std::size_t{64} << 20;
+
+}  // namespace detail
 
 /// The memory, or a part of it, is page-locked already: by the program, by another library, or by
 /// another `registered_memory`.

@@ -13,10 +13,10 @@
 
 #include <penstock/cuda/cuda_device.hpp>
 #include <penstock/cuda/cuda_error.hpp>
-#include <penstock/cuda/cuda_graph.hpp>
 #include <penstock/cuda/cuda_stream.hpp>
 #include <penstock/cuda/detail/cuda_call.hpp>
 #include <penstock/cuda/detail/cuda_context.hpp>
+#include <penstock/cuda/detail/cuda_graph.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
@@ -88,7 +88,7 @@ class step_graphs {
     std::size_t slot;
     std::size_t size;
     const void* address;
-    cuda_graph_exec graph;
+    detail::cuda_graph_exec graph;
   };
 
   template <class Step>
@@ -107,7 +107,7 @@ class step_graphs {
     const detail::scoped_device current{device_.ordinal()};
     // In the list only once it has been launched: what fails leaves nothing behind.
     entries_.reserve(entries_.size() + 1);
-    cuda_graph_exec made{captured(capturing_for(stream), step)};
+    detail::cuda_graph_exec made{captured(capturing_for(stream), step)};
     made.launch(stream);
     entries_.push_back({slot, size, address, std::move(made)});
   }
@@ -139,7 +139,7 @@ class step_graphs {
   }
 
   template <class Step>
-  [[nodiscard]] static cuda_graph captured(cuda_stream_ref on, Step& step) {
+  [[nodiscard]] static detail::cuda_graph captured(cuda_stream_ref on, Step& step) {
     detail::cuda_call("cudaStreamBeginCapture", [&] {
       return cudaStreamBeginCapture(on.get(), cudaStreamCaptureModeThreadLocal);
     });
@@ -162,7 +162,7 @@ class step_graphs {
   }
 
   struct ended_capture {
-    cuda_graph graph;
+    detail::cuda_graph graph;
     cudaError_t code;
   };
 
@@ -171,7 +171,7 @@ class step_graphs {
     cudaGraph_t graph = nullptr;
     const cudaError_t code =
         detail::cuda_try([&] { return cudaStreamEndCapture(on.get(), &graph); });
-    return {cuda_graph::from_native_handle(graph), code};
+    return {detail::cuda_graph::from_native_handle(graph), code};
   }
 
   [[noreturn]] static void throw_not_captured(cudaError_t code) {
@@ -188,7 +188,7 @@ class step_graphs {
   }
 
   /// A step that used a stream of its own has run once, and its graph would never do anything.
-  static void require_work(const cuda_graph& graph) {
+  static void require_work(const detail::cuda_graph& graph) {
     std::size_t nodes = 0;
     detail::cuda_call("cudaGraphGetNodes",
                       [&] { return cudaGraphGetNodes(graph.get(), nullptr, &nodes); });

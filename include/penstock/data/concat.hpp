@@ -17,7 +17,10 @@
 #include <penstock/core/batch.hpp>
 #include <penstock/core/error.hpp>
 #include <penstock/core/record.hpp>
+#include <penstock/data/adaptor.hpp>
 #include <penstock/data/dataset.hpp>
+#include <penstock/data/reader.hpp>
+#include <penstock/data/run_context.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
@@ -35,6 +38,8 @@ class [[gnu::visibility("default")]] concat_mismatch : public error {
   std::size_t part_;
 };
 
+namespace detail {
+
 /// Several datasets, one after another; see `concat`.
 template <dataset... Parts>
   requires(sizeof...(Parts) > 0)
@@ -45,7 +50,7 @@ class concat_dataset {
   using record_type = typename first_part::record_type;
   static_assert((std::same_as<typename Parts::record_type, record_type> && ...),
                 "penstock::concat: all datasets must have the same record");
-  static constexpr std::uint32_t stages = (std::max)({detail::stages_of<Parts>...});
+  static constexpr std::uint32_t stages = (std::max)({stages_of<Parts>...});
   static constexpr bool borrows = (detail::borrows<Parts> || ...);
 
   /// Throws `concat_mismatch`.
@@ -85,9 +90,9 @@ class concat_dataset {
         local[end - begin] = indices[end] - begins_[part];
         ++end;
       }
-      if constexpr ((detail::prefetches<Parts> && ...)) {
+      if constexpr ((prefetches<Parts> && ...)) {
         // Shuffled indices make stretches too short for the parts to prefetch in.
-        const std::size_t until = (std::min)(end + detail::prefetch_distance, indices.size());
+        const std::size_t until = (std::min)(end + prefetch_distance, indices.size());
         for (prefetched = (std::max)(prefetched, end); prefetched < until; ++prefetched) {
           prefetch(indices[prefetched]);
         }
@@ -101,11 +106,11 @@ class concat_dataset {
   }
 
   [[nodiscard]] const_sample<record_type> view(std::uint64_t index) const
-      requires(detail::views_samples<Parts>&&...) {
+      requires(views_samples<Parts>&&...) {
     return view_from<0>(part_of(index), index);
   }
 
-  void prefetch(std::uint64_t index) const noexcept requires(detail::prefetches<Parts>&&...) {
+  void prefetch(std::uint64_t index) const noexcept requires(prefetches<Parts>&&...) {
     if (index >= size()) return;
     for_each([&]<std::size_t Part>() {
       if (lies_in(Part, index)) std::get<Part>(parts_).prefetch(index - begins_[Part]);
@@ -196,6 +201,8 @@ class concat_dataset {
       bases_{};  // the same for the datasets at the bottom
 };
 
+}  // namespace detail
+
 /// The samples of several datasets, one after another: `concat(train, extra) | map(f)`. All have
 /// the same record; throws `concat_mismatch` if their dynamic extents differ. Lvalues are referred
 /// to and must outlive the result, rvalues are moved in.
@@ -205,7 +212,7 @@ template <class... Parts>
   (detail::require_dataset<std::remove_cvref_t<Parts>>(), ...);
   // One sentence, and no page of unmet constraints after it.
   if constexpr ((dataset<std::remove_cvref_t<Parts>> && ...)) {
-    return concat_dataset<stored_dataset_t<Parts>...>{
+    return detail::concat_dataset<stored_dataset_t<Parts>...>{
         stored_dataset_t<Parts>(std::forward<Parts>(parts))...};
   }
 }

@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include <penstock/data/detail/file_bytes.hpp>
 #include <penstock/data/file_error.hpp>
 #include <penstock/data/file_source.hpp>
 
@@ -129,16 +130,22 @@ class gzip_source {
 
 static_assert(byte_source<gzip_source>);
 
-/// Says that a file is gzip-compressed, where files are opened:
-/// `idx_dataset{gzip, "train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz"}`.
+namespace detail {
+
+/// Opens a gzip file.
 struct gzip_opener {
   /// Opens the file.
   [[nodiscard]] gzip_source operator()(std::string path) const {
     return gzip_source{std::move(path)};
   }
 };
-/// Opens a gzipped file.
-inline constexpr gzip_opener gzip{};
+}  // namespace detail
+
+/// Says that a file is gzip-compressed, where files are opened:
+/// `idx_dataset{gzip, "train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz"}`.
+inline constexpr detail::gzip_opener gzip{};
+
+namespace detail {
 
 /// The whole content of the gzip file `path`, unpacked. Throws what `gzip_source` throws, and
 /// `file_format_error` if it is longer than `max_bytes`.
@@ -147,6 +154,8 @@ inline constexpr gzip_opener gzip{};
   gzip_source source{std::move(path)};
   return read_bytes(source, max_bytes);
 }
+
+}  // namespace detail
 
 }  // namespace PENSTOCK_ABI
 }  // namespace penstock

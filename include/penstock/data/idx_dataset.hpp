@@ -15,10 +15,11 @@
 #include <penstock/core/batch.hpp>
 #include <penstock/core/record.hpp>
 #include <penstock/data/dataset.hpp>
+#include <penstock/data/detail/idx_file.hpp>
 #include <penstock/data/file_error.hpp>
 #include <penstock/data/file_source.hpp>
-#include <penstock/data/idx_file.hpp>
 #include <penstock/data/memory_dataset.hpp>
+#include <penstock/data/run_context.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
@@ -38,10 +39,13 @@ using digit_record = record<field<"image", std::uint8_t, 28, 28>, field<"label",
 /// Movable, not copyable. Reading is thread-safe.
 template <penstock::record_type Record = digit_record>
 class idx_dataset {
+  using idx_file = detail::idx_file;
+
  public:
   using record_type = Record;
 
-  /// Throws what `idx_file` throws, for each file in turn; `element_type_mismatch`,
+  /// Throws, for each file in turn, `file_unreadable`, `file_truncated`, `file_format_error` for
+  /// wrong first bytes and for bytes after the elements; `element_type_mismatch`,
   /// `dimension_mismatch` if rank or extents are not the field's, `length_mismatch` if a file holds
   /// another number of samples than the first one.
   template <std::convertible_to<std::string>... Paths>

@@ -17,6 +17,7 @@
 #include <penstock/core/layout.hpp>
 #include <penstock/core/record.hpp>
 #include <penstock/data/dataset.hpp>
+#include <penstock/data/run_context.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

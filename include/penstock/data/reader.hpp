@@ -4,14 +4,58 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <new>
 #include <span>
 #include <utility>
 
+#include <penstock/core/batch.hpp>
 #include <penstock/data/dataset.hpp>
+#include <penstock/data/run_context.hpp>
+#include <penstock/order/random.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
+
+/// Reads the samples `indices` into `out` by the best member that the dataset has. `out[i]` is the
+/// place of `indices[i]`; both have the same size. The way in which adaptors read what is below
+/// them.
+template <dataset D>
+void read_run(const D& data, std::span<const std::uint64_t> indices,
+              batch_view<typename D::record_type> out, const run_context& context) {
+  if constexpr (detail::reads_runs_in_context<D>) {
+    data.read_run(indices, out, context);
+  } else if constexpr (detail::reads_runs<D>) {
+    context.at(0);
+    try {
+      data.read_run(indices, out);
+    } catch (...) {
+      // The run does not say where it failed. One by one finds the sample; what the consumer gets
+      // is the first exception all the same.
+      const auto original = std::current_exception();
+      for (std::size_t i = 0; i < indices.size(); ++i) {
+        context.at(i);
+        try {
+          data.read_run(indices.subspan(i, 1), out.subrun(i, 1));
+        } catch (...) {
+          std::rethrow_exception(original);
+        }
+      }
+      context.at(0);
+      std::rethrow_exception(original);
+    }
+  } else {
+    for (std::size_t i = 0; i < indices.size(); ++i) {
+      context.at(i);
+      if constexpr (detail::reads_randomly<D>) {
+        auto rng = context.generator(i, 0);
+        data.read(indices[i], out[i], rng);
+      } else {
+        data.read(indices[i], out[i]);
+      }
+    }
+  }
+}
 
 /// Reads runs of samples from a dataset on one thread: owns the memory for intermediate samples, so
 /// that reading allocates nothing, and remembers which sample failed. One reader a thread; not

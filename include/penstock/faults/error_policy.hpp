@@ -8,6 +8,7 @@
 #include <string>
 
 #include <penstock/core/error.hpp>
+#include <penstock/order/detail/stages.hpp>
 #include <penstock/order/random.hpp>
 
 namespace penstock {
@@ -60,9 +61,6 @@ struct error_policy {
   /// samples on.
   double largest_share = 0.05;
 };
-
-/// The stage of the random bits that choose a substitute; no pipeline may use it.
-inline constexpr std::uint32_t substitute_stage = shuffle_stage - 3;
 
 namespace detail {
 

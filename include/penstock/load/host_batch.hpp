@@ -10,7 +10,7 @@
 #include <penstock/core/checked.hpp>
 #include <penstock/core/detail/lease.hpp>
 #include <penstock/device/device.hpp>
-#include <penstock/load/detail/host_slots.hpp>
+#include <penstock/memory/detail/host_slots.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

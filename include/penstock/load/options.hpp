@@ -13,7 +13,7 @@
 #include <penstock/core/error.hpp>
 #include <penstock/faults/error_policy.hpp>
 #include <penstock/faults/stalled_read.hpp>
-#include <penstock/load/detail/limits.hpp>
+#include <penstock/load/detail/plan/limits.hpp>
 #include <penstock/memory/budget.hpp>
 #include <penstock/memory/detail/slab.hpp>
 

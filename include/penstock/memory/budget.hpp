@@ -18,6 +18,8 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
+namespace detail {
+
 /// Bytes as people read them: "3.2 GiB", "512 bytes".
 [[nodiscard]] inline std::string readable_bytes(std::uint64_t bytes) {
   if (bytes < 1024) return std::to_string(bytes) + " bytes";
@@ -29,6 +31,8 @@ inline namespace PENSTOCK_ABI {
   std::snprintf(text, sizeof text, "%.1f %s", value, units[unit]);
   return text;
 }
+
+}  // namespace detail
 
 class memory_budget;
 
@@ -199,12 +203,13 @@ inline pinned_budget_exceeded::pinned_budget_exceeded(const detail::slot_demand&
 inline std::string pinned_budget_exceeded::text(const detail::slot_demand& demand,
                                                 std::uint64_t limit, std::uint64_t used) {
   const bool is_least = demand.least < demand.slot_count;
-  std::string what = "pinned_budget_exceeded: " +
-                     readable_bytes(detail::saturating_product(demand.least, demand.slot_bytes)) +
-                     " needed for " + (is_least ? "at least " : "") + std::to_string(demand.least) +
-                     (demand.least == 1 ? " slot of " : " slots of ") +
-                     readable_bytes(demand.slot_bytes) + ", limit " + readable_bytes(limit);
-  if (used != 0) what += ", of which " + readable_bytes(used) + " are taken already";
+  std::string what =
+      "pinned_budget_exceeded: " +
+      detail::readable_bytes(detail::saturating_product(demand.least, demand.slot_bytes)) +
+      " needed for " + (is_least ? "at least " : "") + std::to_string(demand.least) +
+      (demand.least == 1 ? " slot of " : " slots of ") + detail::readable_bytes(demand.slot_bytes) +
+      ", limit " + detail::readable_bytes(limit);
+  if (used != 0) what += ", of which " + detail::readable_bytes(used) + " are taken already";
   what += is_least
               ? ": lower batch_size, or raise budget"
               : ": lower prefetch or batch_size, raise budget, or say budget_action::fewer_slots";

@@ -2,19 +2,19 @@
 #pragma once
 
 #include <array>
-#include <bit>
-#include <charconv>
 #include <cmath>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
-#include <random>
 #include <stdexcept>
 #include <string>
 #include <type_traits>
 
 #include <penstock/core/version.hpp>
+#include <penstock/order/detail/draw.hpp>
+#include <penstock/order/detail/philox.hpp>
+#include <penstock/order/detail/ziggurat.hpp>
 
 // Random bits that depend on nothing but (seed, epoch, stage, sample index), and distributions that
 // turn them into the same numbers with every standard library, compiler and set of flags, save
@@ -23,24 +23,6 @@
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
-
-/// The bijection Philox4x32-10: 128 counter bits in, 128 random bits out, for each 64-bit key.
-/// Source: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
-/// Pure; safe from any thread.
-[[nodiscard]] constexpr std::array<std::uint32_t, 4> philox4x32(
-    std::array<std::uint32_t, 4> counter, std::array<std::uint32_t, 2> key) noexcept {
-  for (int round = 0; round < 10; ++round) {
-    const std::uint64_t even = std::uint64_t{0xD2511F53u} * counter[0];
-    const std::uint64_t odd = std::uint64_t{0xCD9E8D57u} * counter[2];
-    counter = {static_cast<std::uint32_t>(odd >> 32) ^ counter[1] ^ key[0],
-               static_cast<std::uint32_t>(odd),
-               static_cast<std::uint32_t>(even >> 32) ^ counter[3] ^ key[1],
-               static_cast<std::uint32_t>(even)};
-    key[0] += 0x9E3779B9u;
-    key[1] += 0xBB67AE85u;
-  }
-  return counter;
-}
 
 /// What the random bits of a whole epoch hang on; the sample's index is the fourth part and is told
 /// to `sample_generator`. `stage` keeps two random stages of one pipeline from sharing a stream;
@@ -61,10 +43,6 @@ struct random_key {
   friend constexpr bool operator==(const random_key&, const random_key&) = default;
 };
 
-/// The stage whose bits make the order of an epoch (order/detail/permutation.hpp); not for
-/// pipelines.
-inline constexpr std::uint32_t shuffle_stage = (std::numeric_limits<std::uint32_t>::max)();
-
 /// The random generator of one sample in one epoch: Philox4x32-10 in counter mode.
 ///
 /// Equal (seed, epoch, stage, index) give equal bits, on every machine and from every thread; a
@@ -83,8 +61,9 @@ class sample_generator {
     // 224 bits name a stream and Philox takes 192, 32 of which count blocks: seed, epoch and stage
     // are condensed first. For one seed that is a bijection of which 96 bits are kept; the index
     // stays as it is, so two samples of an epoch can never share a stream.
-    const auto stream = philox4x32({low_half(key.epoch), high_half(key.epoch), key.stage, 0},
-                                   {low_half(key.seed), high_half(key.seed)});
+    const auto stream =
+        detail::philox4x32({low_half(key.epoch), high_half(key.epoch), key.stage, 0},
+                           {low_half(key.seed), high_half(key.seed)});
     key_ = {stream[0], stream[1]};
     counter_ = {0, stream[2], low_half(index), high_half(index)};
   }
@@ -92,7 +71,7 @@ class sample_generator {
   /// The next 32 random bits.
   constexpr result_type operator()() noexcept {
     if (used_ == words_.size()) {
-      words_ = philox4x32(counter_, key_);
+      words_ = detail::philox4x32(counter_, key_);
       ++counter_[0];
       used_ = 0;
     }
@@ -118,159 +97,15 @@ class sample_generator {
   std::uint32_t used_ = 4;
 };
 
-/// A generator that the distributions below accept: every call gives 32 equally likely bits
-/// (`sample_generator`, `std::mt19937`, ...).
-template <class Generator>
-concept random_bits32 = std::uniform_random_bit_generator<Generator> &&(Generator::min)() == 0 &&
-                        (Generator::max)() == 0xffffffffu;
-
-namespace detail {
-
-template <class T>
-concept real = std::same_as<T, float> || std::same_as<T, double>;
-
-template <class T>
-concept integer = std::integral<T> && !std::same_as<T, bool>;
-
-template <random_bits32 Generator>
-constexpr std::uint32_t draw32(Generator& gen) {
-  return static_cast<std::uint32_t>(gen());
-}
-
-template <random_bits32 Generator>
-constexpr std::uint64_t draw64(Generator& gen) {
-  const std::uint64_t high = draw32(gen);
-  return high << 32 | draw32(gen);
-}
-
-/// The shortest text that reads back as `value`.
-template <real Real>
-std::string to_text(Real value) {
-  std::array<char, 32> text;
-  return {text.data(), std::to_chars(text.data(), text.data() + text.size(), value).ptr};
-}
-
-/// A multiple of 2^-53 in [0, 1), from two words.
-template <random_bits32 Generator>
-constexpr double draw_unit(Generator& gen) {
-  return static_cast<double>(draw64(gen) >> 11) * 0x1p-53;
-}
-
-/// Uniform in [0, range) without bias and nearly without division. `Word` has the bits of one draw,
-/// `Product` twice as many. Source: Lemire, "Fast random integer generation in an interval", 2019.
-template <class Word, class Product, class Draw>
-constexpr Word draw_below(Word range, Draw draw) {
-  Product product = Product{draw()} * range;
-  if (static_cast<Word>(product) < range) {
-    const Word reject_below = static_cast<Word>(Word{0} - range) % range;
-    while (static_cast<Word>(product) < reject_below) product = Product{draw()} * range;
-  }
-  return static_cast<Word>(product >> std::numeric_limits<Word>::digits);
-}
-
-/// The layers of the ziggurat for the normal density, and the two functions that it needs.
-///
-/// exp and log are our own because those of the C libraries differ in their last bits, and every
-/// product that is added to something goes through fma, which leaves the compiler nothing to
-/// contract or not. 256 layers of equal area: layer 0 is the base with the tail beyond `tail`.
-/// Source: Marsaglia, Tsang, "The ziggurat method for generating random variables", 2000; layer
-/// and position from different bits after Doornik, "An improved ziggurat method", 2005.
-struct ziggurat {
-  static constexpr std::size_t layers = 256;
-  static constexpr double tail = 3.654152885361008771645;
-  static constexpr double area = 0.004928673233974655347;  // of a layer, under exp(-x^2 / 2)
-  static constexpr double log_2 = 0.693147180559945309417;
-
-  std::array<double, layers + 1> edge{};     // right edge of a layer; the last one is 0
-  std::array<double, layers + 1> density{};  // exp(-edge^2 / 2)
-
-  constexpr ziggurat() {
-    edge[0] = area / exp_minus(tail * tail / 2);
-    edge[1] = tail;
-    for (std::size_t i = 1; i < layers; ++i) {
-      density[i] = exp_minus(edge[i] * edge[i] / 2);
-      if (i + 1 < layers) edge[i + 1] = root(-2 * log(area / edge[i] + density[i]));
-    }
-    density[layers] = 1;
-  }
-
-  static constexpr double multiply_add(double a, double b, double c) {
-    if (std::is_constant_evaluated()) return a * b + c;
-    return std::fma(a, b, c);
-  }
-
-  /// exp(-x) for x in [0, 700].
-  static constexpr double exp_minus(double x) {
-    const int halvings = static_cast<int>(multiply_add(x, 1 / log_2, 0.5));
-    const double rest = multiply_add(halvings, log_2, -x);
-    double sum = 1;
-    for (int k = 14; k > 0; --k) sum = multiply_add(sum, rest / k, 1);
-    return sum * std::bit_cast<double>(static_cast<std::uint64_t>(1023 - halvings) << 52);
-  }
-
-  /// log(x) for normal, positive x.
-  static constexpr double log(double x) {
-    const auto bits = std::bit_cast<std::uint64_t>(x);
-    int exponent = static_cast<int>(bits >> 52) - 1023;
-    double mantissa = std::bit_cast<double>((bits & 0xfffffffffffffu) | 0x3ff0000000000000u);
-    if (mantissa > 1.4142135623730951) {
-      mantissa /= 2;
-      ++exponent;
-    }
-    const double s = (mantissa - 1) / (mantissa + 1);
-    double sum = 0;
-    for (int k = 27; k > 0; k -= 2) sum = multiply_add(sum, s * s, 1.0 / k);
-    return multiply_add(exponent, log_2, 2 * s * sum);
-  }
-
-  /// sqrt(x) by Newton's iteration, for the table only: std::sqrt is not constexpr in C++20.
-  static constexpr double root(double x) {
-    double guess = x < 1 ? 1 : x;
-    for (int k = 0; k < 40; ++k) guess = (guess + x / guess) / 2;
-    return guess;
-  }
-};
-
-inline constexpr ziggurat normal_layers{};
-
-/// A standard normal number.
-template <random_bits32 Generator>
-double draw_normal(Generator& gen) {
-  const ziggurat& table = normal_layers;
-  for (;;) {
-    const std::uint64_t bits = draw64(gen);
-    const std::size_t layer = bits & 0xff;
-    const bool negative = (bits & 0x100) != 0;
-    double x = static_cast<double>(bits >> 11) * 0x1p-53 * table.edge[layer];
-    if (x >= table.edge[layer + 1]) {
-      if (layer == 0) {
-        double beyond = 0;
-        double height = 0;
-        do {
-          beyond = -ziggurat::log(1 - draw_unit(gen)) / ziggurat::tail;
-          height = -ziggurat::log(1 - draw_unit(gen));
-        } while (2 * height < beyond * beyond);
-        x = ziggurat::tail + beyond;
-      } else {
-        const double low = table.density[layer];
-        const double rise = table.density[layer + 1] - low;
-        if (ziggurat::multiply_add(draw_unit(gen), rise, low) >= ziggurat::exp_minus(x * x / 2)) {
-          continue;
-        }
-      }
-    }
-    return negative ? -x : x;
-  }
-}
-
-}  // namespace detail
+// The distributions take any generator whose every call gives 32 equally likely bits:
+// `sample_generator`, `std::mt19937`.
 
 /// Uniform on the half-open [low, high), the unit that of the arguments: `high` is never returned,
 /// not even by rounding; low == high gives low. A float takes one word and has 2^24 steps, a double
 /// takes two and has 2^53. PyTorch: `Tensor.uniform_`.
 /// Throws std::invalid_argument unless low <= high and high - low is finite.
 /// Mind the types: `uniform(gen, 0, 1)` is the function for integers and gives 0 or 1.
-template <random_bits32 Generator, detail::real Real>
+template <detail::random_bits32 Generator, detail::real Real>
 [[nodiscard]] Real uniform(Generator& gen, Real low, Real high) {
   const double from = low;
   const double to = high;
@@ -294,7 +129,7 @@ template <random_bits32 Generator, detail::real Real>
 /// more only when a draw would be biased. PyTorch: `torch.randint`, whose upper end is open.
 /// Throws std::invalid_argument if low > high.
 /// Source: Lemire, "Fast random integer generation in an interval", 2019.
-template <random_bits32 Generator, detail::integer Integer>
+template <detail::random_bits32 Generator, detail::integer Integer>
 [[nodiscard]] constexpr Integer uniform(Generator& gen, Integer low, Integer high) {
   if (low > high) {
     throw std::invalid_argument("uniform: expected low <= high, found low = " +
@@ -323,7 +158,7 @@ template <random_bits32 Generator, detail::integer Integer>
 /// is its rounding). Two words in 98.8 % of the calls, otherwise more. PyTorch: `torch.normal`.
 /// Throws std::invalid_argument unless stddev is finite and not negative.
 /// Source: Marsaglia, Tsang, "The ziggurat method for generating random variables", 2000.
-template <random_bits32 Generator, detail::real Real = double>
+template <detail::random_bits32 Generator, detail::real Real = double>
 [[nodiscard]] Real normal(Generator& gen, Real mean = 0, Real stddev = 1) {
   if (!(stddev >= 0 && stddev <= (std::numeric_limits<Real>::max)())) {
     throw std::invalid_argument("normal: expected a finite stddev >= 0, found " +
@@ -335,7 +170,7 @@ template <random_bits32 Generator, detail::real Real = double>
 
 /// True with probability `p`, in steps of 2^-53: never for 0, always for 1. Two words.
 /// PyTorch: `torch.bernoulli`. Throws std::invalid_argument unless 0 <= p <= 1.
-template <random_bits32 Generator>
+template <detail::random_bits32 Generator>
 [[nodiscard]] bool bernoulli(Generator& gen, double p) {
   if (!(p >= 0 && p <= 1)) {
     throw std::invalid_argument("bernoulli: expected 0 <= p <= 1, found p = " + detail::to_text(p));
@@ -343,7 +178,7 @@ template <random_bits32 Generator>
   return detail::draw_unit(gen) < p;
 }
 
-static_assert(random_bits32<sample_generator>);
+static_assert(detail::random_bits32<sample_generator>);
 static_assert(std::is_trivially_copyable_v<sample_generator>);
 
 }  // namespace PENSTOCK_ABI

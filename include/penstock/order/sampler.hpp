@@ -54,6 +54,8 @@ concept sampler = std::copyable<Sampler> &&
   { sampler.order(n, epoch) } -> epoch_order;
 };
 
+namespace detail {
+
 /// A sampler made for one batch size, as `sharded` is: a loader of another one refuses it.
 template <class Sampler>
 concept sampler_of_batches = sampler<Sampler> && requires(const Sampler& sampler) {
@@ -73,10 +75,14 @@ struct identity_order {
   }
 };
 
+}  // namespace detail
+
 /// Every sample once, in the order of the dataset. PyTorch: `SequentialSampler` (`shuffle=False`).
 struct sequential {
   [[nodiscard]] std::uint64_t size(std::uint64_t n) const noexcept { return n; }
-  [[nodiscard]] identity_order order(std::uint64_t, std::uint64_t) const noexcept { return {}; }
+  [[nodiscard]] detail::identity_order order(std::uint64_t, std::uint64_t) const noexcept {
+    return {};
+  }
 };
 
 /// Every sample once, in an order that is new in every epoch and the same wherever `seed` is.
@@ -87,13 +93,13 @@ struct shuffled {
   std::uint64_t seed = 0;
 
   [[nodiscard]] std::uint64_t size(std::uint64_t n) const noexcept { return n; }
-  [[nodiscard]] permutation order(std::uint64_t n, std::uint64_t epoch) const {
+  [[nodiscard]] detail::permutation order(std::uint64_t n, std::uint64_t epoch) const {
     return {n, seed, epoch};
   }
 };
 
-static_assert(epoch_order<identity_order>);
-static_assert(epoch_order<permutation>);
+static_assert(epoch_order<detail::identity_order>);
+static_assert(epoch_order<detail::permutation>);
 static_assert(sampler<sequential>);
 static_assert(sampler<shuffled>);
 

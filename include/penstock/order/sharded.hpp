@@ -37,6 +37,8 @@ struct shard_options {
   shard_tail tail = shard_tail::wrap;
 };
 
+namespace detail {
+
 /// The order that one rank reads: of every global batch its own run of `batch` places.
 template <epoch_order Order>
 class shard_order {
@@ -71,6 +73,8 @@ class shard_order {
   std::uint64_t batch_;
   std::uint64_t begin_;  // of the rank's run in a global batch
 };
+
+}  // namespace detail
 
 /// Deals the order of any sampler out to the ranks of a data-parallel run.
 ///
@@ -142,7 +146,8 @@ class sharded {
   }
 
   /// The rank's order of one epoch. Throws what the sampler throws.
-  [[nodiscard]] shard_order<order_of<Sampler>> order(std::uint64_t n, std::uint64_t epoch) const {
+  [[nodiscard]] detail::shard_order<detail::order_of<Sampler>> order(std::uint64_t n,
+                                                                     std::uint64_t epoch) const {
     return {all_.order(n, epoch), all_.size(n), options_};
   }
 
@@ -164,7 +169,7 @@ class sharded {
   shard_options options_;
 };
 
-static_assert(epoch_order<shard_order<permutation>>);
+static_assert(epoch_order<detail::shard_order<detail::permutation>>);
 static_assert(sampler<sharded<shuffled>>);
 
 }  // namespace PENSTOCK_ABI

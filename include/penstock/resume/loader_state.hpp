@@ -19,6 +19,12 @@ class [[gnu::visibility("default")]] state_mismatch : public error {
   using error::error;
 };
 
+struct loader_state;
+
+namespace detail {
+inline void require_same_order(const loader_state& state, const loader_state& own);
+}  // namespace detail
+
 /// The position of a training run, and everything its batch order depends on: the next batch to
 /// deliver, and the values that must be equal for it to be the same batch. 64 bytes to keep in a
 /// checkpoint, as they are or as text (`to_text`, `to_json`).
@@ -51,6 +57,12 @@ struct loader_state {
   std::uint64_t order = 0;
 
   friend bool operator==(const loader_state&, const loader_state&) = default;
+
+  /// Throws `state_mismatch` unless a loader whose own state is `own` can continue from `state`.
+  /// The message names every difference, as "batch_size: 64 in the state, 32 here".
+  friend void require_same_order(const loader_state& state, const loader_state& own) {
+    detail::require_same_order(state, own);
+  }
 };
 
 static_assert(std::is_trivially_copyable_v<loader_state> && sizeof(loader_state) == 64,
@@ -78,10 +90,6 @@ inline constexpr std::array<state_member, 7> state_members{{
 
 inline constexpr std::array<std::string_view, 3> partial_batch_names{"keep", "drop", "pad"};
 
-}  // namespace detail
-
-/// Throws `state_mismatch` unless a loader whose own state is `own` can continue from `state`. The
-/// message names every difference, as "batch_size: 64 in the state, 32 here".
 inline void require_same_order(const loader_state& state, const loader_state& own) {
   std::string differences;
   const auto differ = [&](std::string_view name, const std::string& then, const std::string& now) {
@@ -91,7 +99,7 @@ inline void require_same_order(const loader_state& state, const loader_state& ow
   if (state.version != own.version) {
     differ("version", std::to_string(state.version), std::to_string(own.version));
   }
-  for (const detail::state_member& member : detail::state_members) {
+  for (const state_member& member : state_members) {
     if (member.name == "epoch" || member.name == "batch") continue;
     if (state.*member.place == own.*member.place) continue;
     differ(member.name == "order" ? "the sampler's order (kind, seed or options) as a fingerprint"
@@ -100,7 +108,7 @@ inline void require_same_order(const loader_state& state, const loader_state& ow
   }
   if (state.last != own.last) {
     const auto name = [](std::uint32_t last) {
-      return last < 3 ? std::string{detail::partial_batch_names[last]} : std::to_string(last);
+      return last < 3 ? std::string{partial_batch_names[last]} : std::to_string(last);
     };
     differ("last", name(state.last), name(own.last));
   }
@@ -108,6 +116,8 @@ inline void require_same_order(const loader_state& state, const loader_state& ow
     throw state_mismatch("resume: this loader gives other batches than the state's: " +
                          differences);
 }
+
+}  // namespace detail
 
 }  // namespace PENSTOCK_ABI
 }  // namespace penstock

@@ -22,8 +22,9 @@ inline namespace PENSTOCK_ABI {
 /// must outlive it. Used by one thread at a time; may be destroyed on any, also by work on a host
 /// stream. A CUDA stream's host functions may not call CUDA, and so not destroy it.
 template <record_type Record, device Device>
-class device_batch : public detail::lease<Record, device_slots<Record, Device>, std::size_t> {
-  using slots_type = device_slots<Record, Device>;
+class device_batch
+    : public detail::lease<Record, detail::device_slots<Record, Device>, std::size_t> {
+  using slots_type = detail::device_slots<Record, Device>;
   using base = detail::lease<Record, slots_type, std::size_t>;
   using base::guard_;
   using base::slot_;

@@ -13,6 +13,8 @@
 #include <penstock/core/detail/cache_line.hpp>
 #include <penstock/core/error.hpp>
 #include <penstock/data/dataset.hpp>
+#include <penstock/data/detail/dataset_members.hpp>
+#include <penstock/data/detail/dataset_ref.hpp>
 #include <penstock/data/reader.hpp>
 #include <penstock/faults/detail/read_guard.hpp>
 #include <penstock/faults/detail/read_progress.hpp>

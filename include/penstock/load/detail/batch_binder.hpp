@@ -9,7 +9,7 @@
 #include <penstock/data/dataset.hpp>
 #include <penstock/faults/detail/guarded_reader.hpp>
 #include <penstock/load/detail/batch_work.hpp>
-#include <penstock/load/detail/schedule.hpp>
+#include <penstock/load/detail/plan/schedule.hpp>
 #include <penstock/order/sampler.hpp>
 
 namespace penstock {

@@ -15,7 +15,7 @@
 #include <penstock/core/batch_info.hpp>
 #include <penstock/core/detail/cache_line.hpp>
 #include <penstock/core/error.hpp>
-#include <penstock/load/detail/epoch_plan.hpp>
+#include <penstock/load/detail/plan/epoch_plan.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

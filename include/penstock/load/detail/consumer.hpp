@@ -10,12 +10,12 @@
 #include <utility>
 
 #include <penstock/core/batch_info.hpp>
+#include <penstock/core/detail/live_range.hpp>
+#include <penstock/core/detail/own_process.hpp>
 #include <penstock/core/error.hpp>
 #include <penstock/data/dataset.hpp>
 #include <penstock/load/detail/crew.hpp>
 #include <penstock/load/detail/engine.hpp>
-#include <penstock/load/detail/live_range.hpp>
-#include <penstock/load/detail/own_process.hpp>
 #include <penstock/load/host_batch.hpp>
 #include <penstock/load/options.hpp>
 #include <penstock/order/sampler.hpp>

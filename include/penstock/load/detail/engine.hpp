@@ -18,13 +18,13 @@
 #include <penstock/faults/detail/read_guard.hpp>
 #include <penstock/load/detail/batch_binder.hpp>
 #include <penstock/load/detail/batch_work.hpp>
-#include <penstock/load/detail/claim_cursor.hpp>
 #include <penstock/load/detail/delivery.hpp>
-#include <penstock/load/detail/host_slots.hpp>
 #include <penstock/load/detail/make_slots.hpp>
-#include <penstock/load/detail/run_length.hpp>
-#include <penstock/load/detail/schedule.hpp>
+#include <penstock/load/detail/plan/claim_cursor.hpp>
+#include <penstock/load/detail/plan/run_length.hpp>
+#include <penstock/load/detail/plan/schedule.hpp>
 #include <penstock/load/options.hpp>
+#include <penstock/memory/detail/host_slots.hpp>
 #include <penstock/order/sampler.hpp>
 #include <penstock/threads/float_mode.hpp>
 

@@ -4,6 +4,7 @@
 #include <concepts>
 #include <type_traits>
 
+#include <penstock/data/adaptor.hpp>
 #include <penstock/data/dataset.hpp>
 #include <penstock/device/device.hpp>
 #include <penstock/load/options.hpp>

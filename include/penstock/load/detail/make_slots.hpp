@@ -6,9 +6,9 @@
 #include <utility>
 
 #include <penstock/core/layout.hpp>
-#include <penstock/load/detail/host_slots.hpp>
 #include <penstock/load/footprint.hpp>
 #include <penstock/load/options.hpp>
+#include <penstock/memory/detail/host_slots.hpp>
 #include <penstock/memory/detail/last_owner.hpp>
 
 namespace penstock {

@@ -10,6 +10,7 @@
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
+namespace detail {
 
 /// Which memory a slab is made of.
 enum class memory_kind {
@@ -20,8 +21,6 @@ enum class memory_kind {
   pinned_or_pageable,
 };
 
-namespace detail {
-
 /// A device that takes pinned memory in pieces, and wants to know what one copy takes.
 template <class D>
 concept pins_by_unit = requires(const D& d, void* data, std::size_t bytes, std::size_t unit) {
@@ -29,8 +28,6 @@ concept pins_by_unit = requires(const D& d, void* data, std::size_t bytes, std::
   { d.deallocate_pinned(data, bytes, unit) }
   noexcept;
 };
-
-}  // namespace detail
 
 /// One contiguous piece of memory, taken at construction and freed at destruction. Aligned to 256
 /// bytes at least. Move-only. The owner sees to it that nothing still uses it when it goes.
@@ -77,7 +74,7 @@ class slab {
         device_.deallocate(data_, bytes_);
         break;
       case memory_kind::pinned:
-        if constexpr (detail::pins_by_unit<Device>) {
+        if constexpr (pins_by_unit<Device>) {
           device_.deallocate_pinned(data_, bytes_, unit_);
         } else {
           device_.deallocate_pinned(data_, bytes_);
@@ -104,7 +101,7 @@ class slab {
  private:
   void take_pinned() {
     pinned_block block;
-    if constexpr (detail::pins_by_unit<Device>) {
+    if constexpr (pins_by_unit<Device>) {
       block = device_.allocate_pinned(bytes_, unit_);
     } else {
       block = device_.allocate_pinned(bytes_);
@@ -126,5 +123,6 @@ class slab {
   bool pinned_ = false;
 };
 
+}  // namespace detail
 }  // namespace PENSTOCK_ABI
 }  // namespace penstock

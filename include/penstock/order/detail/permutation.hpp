@@ -14,10 +14,13 @@
 #include <type_traits>
 #include <utility>
 
+#include <penstock/order/detail/draw.hpp>
+#include <penstock/order/detail/stages.hpp>
 #include <penstock/order/random.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
+namespace detail {
 
 /// A keyed bijection on [0, n): the shuffled order of an epoch without a list of it.
 ///
@@ -59,8 +62,8 @@ class permutation {
     mixer_.mask = (std::uint64_t{1} << bits) - 1;
     mixer_.shift = (bits + 1) / 2;
     for (std::size_t round = 0; round < rounds; ++round) {
-      mixer_.factor[round] = detail::draw64(gen) | 1;
-      mixer_.addend[round] = detail::draw64(gen);
+      mixer_.factor[round] = draw64(gen) | 1;
+      mixer_.addend[round] = draw64(gen);
     }
   }
 
@@ -141,5 +144,6 @@ class permutation {
 
 static_assert(std::is_trivially_copyable_v<permutation>);
 
+}  // namespace detail
 }  // namespace PENSTOCK_ABI
 }  // namespace penstock

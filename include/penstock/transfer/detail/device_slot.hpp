@@ -12,8 +12,8 @@
 #include <penstock/core/batch_info.hpp>
 #include <penstock/core/checked.hpp>
 #include <penstock/device/device.hpp>
-#include <penstock/load/detail/copy_mark.hpp>
-#include <penstock/load/detail/host_slots.hpp>
+#include <penstock/memory/detail/copy_mark.hpp>
+#include <penstock/memory/detail/host_slots.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

@@ -16,8 +16,8 @@
 #include <penstock/core/checked.hpp>
 #include <penstock/core/layout.hpp>
 #include <penstock/device/device.hpp>
-#include <penstock/load/detail/copy_mark.hpp>
-#include <penstock/load/detail/host_slots.hpp>
+#include <penstock/memory/detail/copy_mark.hpp>
+#include <penstock/memory/detail/host_slots.hpp>
 #include <penstock/memory/detail/slab.hpp>
 #include <penstock/threads/detail/waitable_counter.hpp>
 #include <penstock/transfer/detail/device_slot.hpp>
@@ -26,12 +26,13 @@
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
+namespace detail {
 
 /// The ring of device slots: `depth` slabs of device memory at fixed addresses, with the events
 /// that order their use, and the copy stream. Lives until the last lease is gone.
 template <record_type Record, device Device>
 class device_slots {
-  using slot_type = detail::device_slot<Device>;
+  using slot_type = device_slot<Device>;
 
  public:
   using stream_ref = typename Device::stream_ref;
@@ -87,12 +88,12 @@ class device_slots {
     const stream_ref stream = copy_stream_;
     to.wait_for_release(device_, stream);
     const batch_info info = from.info();
-    detail::copy_from_host(device_, data(slot), from, layout_.used_bytes(info.size), stream);
+    copy_from_host(device_, data(slot), from, layout_.used_bytes(info.size), stream);
     try {
       to.note_arrival(info, stream);
       to.mark_arrival(device_, from, stream);
     } catch (...) {
-      detail::settle(device_, stream);  // the copy may run, and the batch's memory is refilled next
+      settle(device_, stream);  // the copy may run, and the batch's memory is refilled next
       throw;
     }
     to.occupy(info, stream);
@@ -110,7 +111,7 @@ class device_slots {
     // The slot may have been filled once more since: its event marks a later transform then, and
     // the copy waits for that. So it is with a depth of 1.
     if (const auto reader = stage.reader()) device_.wait(copies, slots_[*reader].copied);
-    detail::copy_from_host(device_, stage.data(), from, stage.used_bytes(info.size), copies);
+    copy_from_host(device_, stage.data(), from, stage.used_bytes(info.size), copies);
     try {
       wait_for_staged(transforms, from, stage);
       to.wait_for_release(device_, transforms);
@@ -118,8 +119,8 @@ class device_slots {
       to.note_arrival(info, transforms);
       device_.record(to.copied, transforms);
     } catch (...) {
-      detail::settle(device_, copies);      // as above
-      detail::settle(device_, transforms);  // nothing else marks the end of what was queued
+      settle(device_, copies);      // as above
+      settle(device_, transforms);  // nothing else marks the end of what was queued
       throw;
     }
     stage.note_reader(slot);
@@ -128,7 +129,7 @@ class device_slots {
 
   /// Makes `stream`, which has been usable, wait for what fills `slot`.
   void wait_for_copy(std::size_t slot, stream_ref stream) {
-    detail::require_still_usable(device_, stream);
+    require_still_usable(device_, stream);
     device_.wait(stream, slots_[slot].arrival());
   }
   /// Makes `stream`, which is new to the feed, wait for what fills `slot`.
@@ -143,17 +144,17 @@ class device_slots {
   }
 
   /// What a checked build watches of the lease of `slot`, which is handed to `stream` now.
-  [[nodiscard]] detail::lease_guard hand_out(std::size_t slot,
-                                             [[maybe_unused]] stream_ref stream) noexcept {
-    if constexpr (detail::checked) slots_[slot].uses = detail::uses_of(stream);
+  [[nodiscard]] lease_guard hand_out(std::size_t slot,
+                                     [[maybe_unused]] stream_ref stream) noexcept {
+    if constexpr (checked) slots_[slot].uses = uses_of(stream);
     return std::move(slots_[slot].lease);
   }
 
   /// In a checked build, before `release`: `lease` is over for the host, and for each stream after
   /// the work that it has been given by now.
-  void end([[maybe_unused]] detail::lease_guard& lease, [[maybe_unused]] std::size_t slot,
+  void end([[maybe_unused]] lease_guard& lease, [[maybe_unused]] std::size_t slot,
            [[maybe_unused]] stream_ref stream) noexcept {
-    if constexpr (detail::checked) {
+    if constexpr (checked) {
       slots_[slot].end(lease, stream, data(slot), layout_.bytes());
     }
   }
@@ -216,7 +217,7 @@ class device_slots {
   /// it.
   template <class HostBatch, class Stage>
   void wait_for_staged(stream_ref transforms, HostBatch& from, Stage& stage) {
-    if constexpr (detail::shares_mark<HostBatch, Device>) {
+    if constexpr (shares_mark<HostBatch, Device>) {
       if (const auto mark = from.release_marked(copy_stream_)) {
         return device_.wait(transforms, mark->event());
       }
@@ -232,9 +233,10 @@ class device_slots {
   slab<Device> memory_;
   typename Device::stream_type copy_stream_;
   std::vector<slot_type> slots_;
-  detail::refused_releases refused_;
-  detail::waitable_counter releases_;  // moves after each release: a consumer may wait for one
+  refused_releases refused_;
+  waitable_counter releases_;  // moves after each release: a consumer may wait for one
 };
 
+}  // namespace detail
 }  // namespace PENSTOCK_ABI
 }  // namespace penstock

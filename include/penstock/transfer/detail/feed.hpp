@@ -14,11 +14,12 @@
 #include <vector>
 
 #include <penstock/core/batch_info.hpp>
+#include <penstock/core/detail/live_range.hpp>
 #include <penstock/core/error.hpp>
-#include <penstock/load/detail/live_range.hpp>
 #include <penstock/memory/detail/last_owner.hpp>
 #include <penstock/transfer/batch_source.hpp>
 #include <penstock/transfer/detail/feed_source.hpp>
+#include <penstock/transfer/detail/transform_stage.hpp>
 #include <penstock/transfer/device_batch.hpp>
 #include <penstock/transfer/device_transform.hpp>
 #include <penstock/transfer/options.hpp>

@@ -13,7 +13,6 @@
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
-
 namespace detail {
 
 struct graph_handle {
@@ -30,17 +29,15 @@ struct graph_exec_handle {
   }
 };
 
-}  // namespace detail
-
 /// Owns a CUDA graph: work that is described and not yet made ready to run. Move-only.
-class cuda_graph : public detail::unique_handle<detail::graph_handle> {
+class cuda_graph : public unique_handle<graph_handle> {
  public:
   /// No graph: only to be assigned to.
   cuda_graph() = default;
 
   /// Takes ownership of a graph that exists, for the thread's current device.
   [[nodiscard]] static cuda_graph from_native_handle(cudaGraph_t handle) noexcept {
-    return cuda_graph{handle, detail::current_ordinal()};
+    return cuda_graph{handle, current_ordinal()};
   }
   static cuda_graph from_native_handle(int) = delete;
   static cuda_graph from_native_handle(std::nullptr_t) = delete;
@@ -51,7 +48,7 @@ class cuda_graph : public detail::unique_handle<detail::graph_handle> {
 
 /// Owns a graph that is ready to run. Move-only. Launches of one run one after the other, whatever
 /// their streams.
-class cuda_graph_exec : public detail::unique_handle<detail::graph_exec_handle> {
+class cuda_graph_exec : public unique_handle<graph_exec_handle> {
  public:
   /// No graph: only to be assigned to.
   cuda_graph_exec() = default;
@@ -61,7 +58,7 @@ class cuda_graph_exec : public detail::unique_handle<detail::graph_exec_handle> 
 
   /// Takes ownership of an executable graph that exists, for the thread's current device.
   [[nodiscard]] static cuda_graph_exec from_native_handle(cudaGraphExec_t handle) noexcept {
-    return cuda_graph_exec{handle, detail::current_ordinal()};
+    return cuda_graph_exec{handle, current_ordinal()};
   }
   static cuda_graph_exec from_native_handle(int) = delete;
   static cuda_graph_exec from_native_handle(std::nullptr_t) = delete;
@@ -69,22 +66,23 @@ class cuda_graph_exec : public detail::unique_handle<detail::graph_exec_handle> 
   /// Queues the graph's work in `stream`; the default stream is that of the graph's device. Blocks
   /// nothing. Throws what `cuda_error` and its children say.
   void launch(cuda_stream_ref stream) const {
-    const detail::stream_scope current{ordinal(), stream.get()};
-    detail::cuda_call("cudaGraphLaunch", [&] { return cudaGraphLaunch(get(), stream.get()); });
+    const stream_scope current{ordinal(), stream.get()};
+    cuda_call("cudaGraphLaunch", [&] { return cudaGraphLaunch(get(), stream.get()); });
   }
 
  private:
   cuda_graph_exec(cudaGraphExec_t handle, int ordinal) noexcept : unique_handle(handle, ordinal) {}
 
   [[nodiscard]] static cudaGraphExec_t made(const cuda_graph& graph) {
-    const detail::scoped_context context{graph.ordinal()};
-    const detail::scoped_relaxed_capture relaxed;
+    const scoped_context context{graph.ordinal()};
+    const scoped_relaxed_capture relaxed;
     cudaGraphExec_t handle = nullptr;
-    detail::cuda_call("cudaGraphInstantiateWithFlags",
-                      [&] { return cudaGraphInstantiateWithFlags(&handle, graph.get(), 0); });
+    cuda_call("cudaGraphInstantiateWithFlags",
+              [&] { return cudaGraphInstantiateWithFlags(&handle, graph.get(), 0); });
     return handle;
   }
 };
 
+}  // namespace detail
 }  // namespace PENSTOCK_ABI
 }  // namespace penstock

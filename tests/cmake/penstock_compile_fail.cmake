@@ -9,7 +9,8 @@
 # nothing would work: including the library says the text at once, and nothing more.
 #
 # Where g++ and clang++ are both installed, each test runs with either: the other one's is
-# <test name>.other.
+# <test name>.other. The library is parsed once for each compiler, by the tests
+# compile_fail/umbrella and compile_fail/umbrella.other, which ctest runs before the others.
 set(penstock_compile_fail_script "${CMAKE_CURRENT_LIST_DIR}/penstock_compile_fail_run.cmake")
 if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
   find_program(PENSTOCK_OTHER_COMPILER NAMES g++ DOC "A second compiler for code that must not compile")
@@ -20,7 +21,12 @@ else()
 endif()
 mark_as_advanced(PENSTOCK_OTHER_COMPILER)
 
-# penstock_compile_fail_test(<name> <definition>... -- <argument of the compiler>...)
+# The umbrella as a precompiled header: for g++ found beside it, for clang++ named.
+set(penstock_compile_fail_umbrella "${CMAKE_CURRENT_BINARY_DIR}/umbrella")
+file(WRITE "${penstock_compile_fail_umbrella}/umbrella.hpp" "#include <penstock/penstock.hpp>\n")
+
+# penstock_compile_fail_test(<name> <definition>... -- <argument of the compiler>...): by both
+# compilers. A test of a <file> begins with the umbrella; without definitions it compiles that.
 function(penstock_compile_fail_test name)
   list(FIND ARGN "--" dashes)
   list(SUBLIST ARGN 0 ${dashes} definitions)
@@ -31,26 +37,49 @@ function(penstock_compile_fail_test name)
   # cuda_runtime_api.h: the toolkit's, or that of the tests' double
   set(cuda "$<TARGET_PROPERTY:penstock_fake_cuda,INTERFACE_INCLUDE_DIRECTORIES>")
   separate_arguments(flags UNIX_COMMAND "${CMAKE_CXX_FLAGS}")
+  set(umbrella "${penstock_compile_fail_umbrella}/umbrella.hpp")
+  set(which)
   foreach(compiler IN ITEMS "${CMAKE_CXX_COMPILER}" "${PENSTOCK_OTHER_COMPILER}")
     if(NOT compiler)
       continue()
     endif()
-    string(MAKE_C_IDENTIFIER "${name}" identifier)
-    add_test(
-      NAME "${name}"
-      COMMAND
-        "${CMAKE_COMMAND}" ${definitions} "-Dcopy=${CMAKE_CURRENT_BINARY_DIR}/${identifier}.cpp" -P
-        "${penstock_compile_fail_script}" -- "${compiler}" ${flags} -fsyntax-only
-        "-I$<JOIN:${includes},;-I>" "-I$<JOIN:${cuda},;-I>" ${arguments}
-      COMMAND_EXPAND_LISTS
+    set(compile
+        "${compiler}" ${flags} "-I$<JOIN:${includes},$<SEMICOLON>-I>"
+        "-I$<JOIN:${cuda},$<SEMICOLON>-I>" ${arguments}
     )
+    if(compiler MATCHES "clang")
+      set(precompiled "${umbrella}.pch")
+      set(begin -include-pch "${precompiled}")
+    else()
+      set(precompiled "${umbrella}.gch")
+      set(begin -include "${umbrella}")
+    endif()
+    if(NOT definitions)
+      set(command ${compile} -x c++-header "${umbrella}" -o "${precompiled}")
+    else()
+      if(NOT definitions MATCHES "^-Dfile=")
+        set(begin)
+      endif()
+      string(MAKE_C_IDENTIFIER "${name}${which}" identifier)
+      set(command
+          "${CMAKE_COMMAND}" ${definitions} "-Dcopy=${CMAKE_CURRENT_BINARY_DIR}/${identifier}.cpp" -P
+          "${penstock_compile_fail_script}" -- ${compile} -fsyntax-only ${begin}
+      )
+    endif()
+    add_test(NAME "${name}${which}" COMMAND ${command} COMMAND_EXPAND_LISTS)
     set_tests_properties(
-      "${name}" PROPERTIES LABELS compile_fail TIMEOUT 300 ENVIRONMENT LC_ALL=C
+      "${name}${which}" PROPERTIES LABELS compile_fail TIMEOUT 300 ENVIRONMENT LC_ALL=C
     )
-    string(APPEND name ".other")
+    if(NOT definitions)
+      set_tests_properties("${name}${which}" PROPERTIES FIXTURES_SETUP "penstock_umbrella${which}")
+    elseif(begin)
+      set_tests_properties("${name}${which}" PROPERTIES FIXTURES_REQUIRED "penstock_umbrella${which}")
+    endif()
     set(flags)  # those of the first compiler, which the other may not know
+    set(which .other)
   endforeach()
 endfunction()
+penstock_compile_fail_test(compile_fail/umbrella -- -std=c++20)
 
 function(penstock_compile_fail name file)
   penstock_compile_fail_test("${name}" "-Dfile=${file}" -- -std=c++20)

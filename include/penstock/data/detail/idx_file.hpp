@@ -13,87 +13,14 @@
 #include <utility>
 #include <vector>
 
+#include <penstock/data/detail/file_bytes.hpp>
+#include <penstock/data/detail/idx_format.hpp>
 #include <penstock/data/file_error.hpp>
 #include <penstock/data/file_source.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
-
-/// The element types of the IDX format, by their codes in its header.
-enum class idx_type : std::uint8_t {
-  u8 = 0x08,
-  i8 = 0x09,
-  i16 = 0x0b,
-  i32 = 0x0c,
-  f32 = 0x0d,
-  f64 = 0x0e
-};
-
 namespace detail {
-
-template <class T>
-consteval idx_type idx_type_of() {
-  if constexpr (std::same_as<T, std::uint8_t>) {
-    return idx_type::u8;
-  } else if constexpr (std::same_as<T, std::int8_t>) {
-    return idx_type::i8;
-  } else if constexpr (std::same_as<T, std::int16_t>) {
-    return idx_type::i16;
-  } else if constexpr (std::same_as<T, std::int32_t>) {
-    return idx_type::i32;
-  } else if constexpr (std::same_as<T, float>) {
-    return idx_type::f32;
-  } else {
-    static_assert(std::same_as<T, double>,
-                  "penstock: IDX holds uint8_t, int8_t, int16_t, int32_t, float or double");
-    return idx_type::f64;
-  }
-}
-
-inline std::string describe(idx_type type) {
-  const std::string code = " (" + hex(static_cast<std::uint8_t>(type)) + ")";
-  switch (type) {
-    case idx_type::u8:
-      return "uint8" + code;
-    case idx_type::i8:
-      return "int8" + code;
-    case idx_type::i16:
-      return "int16" + code;
-    case idx_type::i32:
-      return "int32" + code;
-    case idx_type::f32:
-      return "float" + code;
-    case idx_type::f64:
-      return "double" + code;
-  }
-  return "an unknown type" + code;
-}
-
-constexpr std::size_t size_of(idx_type type) noexcept {
-  switch (type) {
-    case idx_type::i16:
-      return 2;
-    case idx_type::i32:
-    case idx_type::f32:
-      return 4;
-    case idx_type::f64:
-      return 8;
-    default:
-      return 1;
-  }
-}
-
-// IDX is big-endian.
-template <std::size_t Size>
-void from_big_endian(std::span<std::byte> bytes) noexcept {
-  if constexpr (Size > 1 && std::endian::native == std::endian::little) {
-    for (std::size_t i = 0; i < bytes.size(); i += Size) {
-      for (std::size_t j = 0; j < Size / 2; ++j) std::swap(bytes[i + j], bytes[i + Size - 1 - j]);
-    }
-  }
-}
-
-}  // namespace detail
 
 /// One file in IDX, the format of MNIST: 0, 0, element type, rank; a big-endian 32-bit length for
 /// each dimension, outermost first; the elements, big-endian, row-major. Read into memory by the
@@ -152,10 +79,10 @@ class idx_file {
   /// Throws `element_type_mismatch` if `found` does not announce elements of type T.
   template <class T>
   static void require_type(const std::string& path, const header& found) {
-    constexpr idx_type expected = detail::idx_type_of<T>();
+    constexpr idx_type expected = idx_type_of<T>();
     if (found.type == expected) return;
-    throw element_type_mismatch(path, 2, "elements of type " + detail::describe(expected),
-                                detail::describe(found.type));
+    throw element_type_mismatch(path, 2, "elements of type " + describe(expected),
+                                describe(found.type));
   }
 
   /// Where in the file the length of dimension `d` stands.
@@ -182,24 +109,24 @@ class idx_file {
       const bool packed = i == 0 && found == 0x1f && begin[1] == std::byte{0x8b};
       throw file_format_error(
           path_, i, "0x00, the first byte of an IDX file",
-          detail::hex(found) + (packed ? ", a gzip file: open it by penstock::gzip" : ""));
+          hex(found) + (packed ? ", a gzip file: open it by penstock::gzip" : ""));
     }
     header_.type = static_cast<idx_type>(begin[2]);
     constexpr idx_type types[] = {idx_type::u8,  idx_type::i8,  idx_type::i16,
                                   idx_type::i32, idx_type::f32, idx_type::f64};
     if (std::find(std::begin(types), std::end(types), header_.type) == std::end(types)) {
       throw file_format_error(path_, 2, "the code of an element type, 0x08, 0x09 or 0x0b to 0x0e",
-                              detail::hex(std::to_integer<std::uint8_t>(begin[2])));
+                              hex(std::to_integer<std::uint8_t>(begin[2])));
     }
     const auto rank = std::to_integer<std::size_t>(begin[3]);
     if (rank == 0) throw dimension_mismatch(path_, 3, "one dimension or more", "none");
 
-    header_.bytes = detail::size_of(header_.type);
+    header_.bytes = size_of(header_.type);
     bool too_large = false;
     for (std::size_t d = 0; d < rank; ++d) {
       std::array<std::byte, 4> raw{};
       read_exactly(source, raw, offset_of_length(d));
-      detail::from_big_endian<4>(raw);
+      from_big_endian<4>(raw);
       const auto length = std::bit_cast<std::uint32_t>(raw);
       header_.lengths.push_back(length);
       too_large = __builtin_mul_overflow(header_.bytes, length, &header_.bytes) || too_large;
@@ -215,7 +142,7 @@ class idx_file {
       }
       throw dimension_mismatch(path_, offset_of_length(0),
                                "dimensions whose bytes 64 bits can count",
-                               product + " elements of type " + detail::describe(header_.type));
+                               product + " elements of type " + describe(header_.type));
     }
   }
 
@@ -233,15 +160,15 @@ class idx_file {
       throw file_format_error(path_, end, "the end of the file",
                               "more bytes than the dimensions say");
     }
-    switch (detail::size_of(header_.type)) {
+    switch (size_of(header_.type)) {
       case 2:
-        detail::from_big_endian<2>(bytes_);
+        from_big_endian<2>(bytes_);
         break;
       case 4:
-        detail::from_big_endian<4>(bytes_);
+        from_big_endian<4>(bytes_);
         break;
       case 8:
-        detail::from_big_endian<8>(bytes_);
+        from_big_endian<8>(bytes_);
         break;
       default:
         break;
@@ -253,5 +180,6 @@ class idx_file {
   std::vector<std::byte> bytes_;
 };
 
+}  // namespace detail
 }  // namespace PENSTOCK_ABI
 }  // namespace penstock

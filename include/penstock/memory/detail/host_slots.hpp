@@ -16,8 +16,8 @@
 #include <penstock/core/error.hpp>
 #include <penstock/core/layout.hpp>
 #include <penstock/device/device.hpp>
-#include <penstock/load/detail/copy_mark.hpp>
 #include <penstock/memory/budget.hpp>
+#include <penstock/memory/detail/copy_mark.hpp>
 #include <penstock/memory/detail/slab.hpp>
 #include <penstock/threads/batch_queue.hpp>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock/load/detail/host_slots.hpp>
+#include <penstock/memory/detail/host_slots.hpp>
 
 #include <atomic>
 #include <concepts>
@@ -78,7 +78,7 @@ static_assert(!std::is_move_constructible_v<ring>);
 const ps::batch_layout<record> layout{{{}, {}}, 10};
 
 std::shared_ptr<ring> make_ring(const freeing_device& device, std::size_t count) {
-  return std::make_shared<ring>(device, layout, count, ps::memory_kind::pinned);
+  return std::make_shared<ring>(device, layout, count, ps::detail::memory_kind::pinned);
 }
 
 lease take(const std::shared_ptr<ring>& slots, std::uint64_t index = 0) {
@@ -108,16 +108,16 @@ TEST_CASE("the slots lie one behind the other in one slab, each a whole batch", 
     CHECK(slots->data(slot) == slots->data(0) + slot * layout.bytes());
     CHECK(reinterpret_cast<std::uintptr_t>(slots->data(slot)) % 256 == 0);
   }
-  CHECK_FALSE(
-      (ps::detail::host_slots<record, freeing_device>{device, layout, 2, ps::memory_kind::pageable}
-           .pinned()));
+  CHECK_FALSE((ps::detail::host_slots<record, freeing_device>{device, layout, 2,
+                                                              ps::detail::memory_kind::pageable}
+                   .pinned()));
 }
 
 TEST_CASE("a device that pins in pieces hears that a copy takes a slot", "[load]") {
   const pieces_device device;
   {
     const ps::detail::host_slots<record, pieces_device> slots{device, layout, 3,
-                                                              ps::memory_kind::pinned};
+                                                              ps::detail::memory_kind::pinned};
   }
   CHECK(*device.unit == layout.bytes());
 }

@@ -6,9 +6,15 @@
 #include <utility>
 
 #include <penstock/data/dataset.hpp>
+#include <penstock/data/detail/dataset_ref.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
+
+/// How a pipeline keeps a dataset: an lvalue is referred to, an rvalue is moved in. The rule of
+/// `std::views::all`.
+template <class D>
+using stored_dataset_t = typename detail::stored_dataset<D>::type;
 
 namespace detail {
 

@@ -9,7 +9,7 @@
 
 #include <penstock/core/batch_info.hpp>
 #include <penstock/core/detail/cache_line.hpp>
-#include <penstock/load/detail/epoch_plan.hpp>
+#include <penstock/load/detail/plan/epoch_plan.hpp>
 #include <penstock/threads/detail/waitable_counter.hpp>
 
 namespace penstock {

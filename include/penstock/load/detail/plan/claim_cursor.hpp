@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include <penstock/core/detail/cache_line.hpp>
-#include <penstock/load/detail/limits.hpp>
+#include <penstock/load/detail/plan/limits.hpp>
 #include <penstock/threads/detail/atomics.hpp>
 #include <penstock/threads/detail/waitable_counter.hpp>
 

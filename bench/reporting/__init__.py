@@ -1,0 +1,1 @@
+"""What bench/report.py is made of: results, drawings, one plot a module, the table."""

@@ -1,0 +1,148 @@
+"""What the programs have written: names, figures, goals and verdicts."""
+
+import math
+import re
+from collections import OrderedDict
+
+
+class Name:
+    """A benchmark's name taken apart: "function/axis:value/axis:value"."""
+
+    def __init__(self, text):
+        self.text = text
+        function, self.axes = [], OrderedDict()
+        for part in text.split("/"):
+            axis, colon, value = part.partition(":")
+            if colon:
+                self.axes[axis] = float(value) if re.fullmatch(r"-?\d+(\.\d+)?", value) else value
+            else:
+                function.append(part)
+        self.function = "/".join(function)
+
+    def axes_in_words(self, without=()):
+        return ", ".join(
+            f"{axis} {number(value) if isinstance(value, float) else value}"
+            for axis, value in self.axes.items()
+            if axis not in without
+        )
+
+    def in_words(self):
+        axes = self.axes_in_words()
+        return self.function + (f" ({axes})" if axes else "")
+
+
+def number(value, digits=3):
+    """Short: 1234567 -> 1,234,567; 0.98765 -> 0.988; 65536.0 -> 65,536."""
+    if float(value).is_integer() and abs(value) < 1e15:
+        return f"{value:,.0f}"
+    if abs(value) >= 1000:
+        return f"{value:,.0f}"
+    if abs(value) >= 1:
+        return f"{value:.{digits}g}" if abs(value) >= 100 else f"{value:.{digits - 1}f}"
+    return f"{value:.{digits}f}" if abs(value) >= 0.01 else f"{value:.{digits}g}"
+
+
+def of_unit(value, units):
+    """The value in the largest unit that leaves it at 1 or above."""
+    for size, unit in units:
+        if abs(value) >= size:
+            return f"{number(value / size)} {unit}".rstrip()
+    size, unit = units[-1]
+    return f"{number(value / size)} {unit}".rstrip()
+
+
+def time_of(nanoseconds):
+    return of_unit(nanoseconds, ((1e9, "s"), (1e6, "ms"), (1e3, "us"), (1, "ns")))
+
+
+def rate_of(per_second):
+    return of_unit(per_second, ((1e9, "G/s"), (1e6, "M/s"), (1e3, "k/s"), (1, "/s")))
+
+
+def median_of(row, key):
+    """A row's median of nanoseconds, items_per_second or a counter; None where it has none."""
+    found = row.get(key, (row.get("counters") or {}).get(key))
+    if isinstance(found, dict):
+        found = found.get("median")
+    return found if isinstance(found, (int, float)) and math.isfinite(found) else None
+
+
+def is_program(found):
+    return isinstance(found, dict) and isinstance(found.get("rows"), list)
+
+
+def training_rows(program, found):
+    """The MLP's four loops as rows and goals, so that they are judged like all others."""
+    rows, goals, by_name = [], [], {}
+    label = f"an epoch of {found.get('data', {}).get('name', 'unnamed data')}"
+    for mode in found.get("modes", []):
+        runs = sorted(mode["seconds_of_runs"])
+        epochs = found["options"]["epochs"]
+        row = {
+            "name": mode["technique"],
+            "repetitions": len(runs),
+            "nanoseconds": {
+                "median": mode["seconds"] * 1e9 / epochs,
+                "min": runs[0] * 1e9 / epochs,
+                "max": runs[-1] * 1e9 / epochs,
+            },
+            "label": label,
+        }
+        rows.append(row)
+        by_name[mode["technique"]] = row["nanoseconds"]
+    floor = by_name.get("resident")
+    for name in ("overlapped", "serial"):
+        if floor and name in by_name:
+            goal = {"name": name, "floor": "resident", "compares": "time"}
+            goal["ratio"] = by_name[name]["median"] / floor["median"]
+            goal["noisy"] = floor["max"] > 1.2 * floor["min"]
+            if name == "overlapped":
+                goal["at_most"] = 1.02
+                goal["met"] = goal["ratio"] <= goal["at_most"]
+            goals.append(goal)
+    costs = found.get("batch_microseconds", {})
+    overlapped = by_name.get("overlapped")
+    if overlapped and costs.get("bound"):
+        batch = overlapped["median"] / found["batches_per_epoch"]
+        goals.append(
+            {
+                "name": "overlapped",
+                "floor": f"bound by {costs.get('bound_by', 'max()')}",
+                "compares": "time",
+                "ratio": batch / (costs["bound"] * 1e3),
+                "noisy": overlapped["max"] > 1.2 * overlapped["min"],
+            }
+        )
+    return {"program": program, "rows": rows, "goals": goals}
+
+
+def programs_of(report):
+    programs = OrderedDict()
+    for name, found in report.get("programs", {}).items():
+        if isinstance(found, dict) and isinstance(found.get("modes"), list):
+            programs[name] = training_rows(name, found)
+        elif is_program(found):
+            programs[name] = found
+    return programs
+
+
+def bound_of(goal):
+    """("at least" or "at most", bound), or None for a ratio that is only of interest."""
+    for key in ("at_least", "at_most"):
+        if goal.get(key) is not None:
+            return key.replace("_", " "), goal[key]
+    return None
+
+
+def value_of(goal):
+    value = goal.get("ratio", goal.get("difference"))
+    return value if isinstance(value, (int, float)) else None
+
+
+def verdict_of(goal):
+    if value_of(goal) is None:
+        return "not measured"
+    word = "" if goal.get("met") is None else "met" if goal["met"] else "missed"
+    if goal.get("noisy"):
+        return f"{word}, noisy" if word else "noisy"
+    return word

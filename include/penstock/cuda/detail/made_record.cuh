@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cstddef>
+#include <tuple>
+#include <type_traits>
+
+#include <penstock/core/extents.hpp>
+#include <penstock/core/name.hpp>
+#include <penstock/core/record.hpp>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+namespace detail {
+
+template <name... Names>
+struct name_list {
+  static constexpr std::size_t size = sizeof...(Names);
+  /// The place of `key` in the list, `size` if it is not there.
+  static consteval std::size_t index_of(const name& key) {
+    constexpr name keys[] = {Names...};
+    for (std::size_t i = 0; i < size; ++i) {
+      if (keys[i] == key) return i;
+    }
+    return size;
+  }
+  /// Whether a record of these fields has them all.
+  template <class... Fields>
+  static consteval bool are_among() {
+    return (has<Fields...>(Names) && ...);
+  }
+
+ private:
+  template <class... Fields>
+  static consteval bool has(const name& key) {
+    return ((Fields::key == key) || ...);
+  }
+};
+
+template <class F, class In>
+struct made_by {
+#if defined(__CUDACC_EXTENDED_LAMBDA__)
+  static_assert(!__nv_is_extended_device_lambda_closure_type(F) ||
+                    __nv_is_extended_device_lambda_with_preserved_return_type(F),
+                "penstock::on_device: a __device__ lambda has to name its result: "
+                "[] __device__ (std::uint8_t x) -> float { ... }");
+#endif
+  // On the host the stand-in of a __device__ lambda is not callable as const.
+  using callable = std::conditional_t<std::is_invocable_v<const F&, const In&>, const F&, F&>;
+  static_assert(std::is_invocable_v<callable, const In&>,
+                "penstock::on_device: the function can't be called with an element of the field");
+  using type = std::remove_cvref_t<std::invoke_result_t<callable, const In&>>;
+};
+
+/// The name is written anew, because of nvcc; see `on_device`.
+template <class Field, class T, class Lengths = typename Field::extents_type>
+struct field_with;
+template <class Field, class T, std::size_t... Extents>
+struct field_with<Field, T, extents<Extents...>> {
+  using type = field<name{Field::key.word0, Field::key.word1, Field::key.word2, Field::key.word3},
+                     T, Extents...>;
+};
+
+/// What becomes of `Field` under the functions of the fields called `Names`.
+template <class Field, class Names, class Functions,
+          bool = Names::index_of(Field::key) < Names::size>
+struct made_field {
+  using type = Field;
+};
+template <class Field, class Names, class Functions>
+struct made_field<Field, Names, Functions, true> {
+  using function = std::tuple_element_t<Names::index_of(Field::key), Functions>;
+  using type =
+      typename field_with<Field,
+                          typename made_by<function, typename Field::value_type>::type>::type;
+};
+
+template <class In, class Names, class Functions>
+struct made_record;
+template <class... Fields, class Names, class Functions>
+struct made_record<record<Fields...>, Names, Functions> {
+  static_assert(Names::template are_among<Fields...>(),
+                "penstock::on_device: the record has no such field");
+  using type = record<typename made_field<Fields, Names, Functions>::type...>;
+};
+
+}  // namespace detail
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

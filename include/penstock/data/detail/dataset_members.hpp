@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <type_traits>
+#include <vector>
+
+#include <penstock/core/batch.hpp>
+#include <penstock/core/error.hpp>
+#include <penstock/core/record.hpp>
+#include <penstock/data/run_context.hpp>
+#include <penstock/order/random.hpp>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+namespace detail {
+
+// What a dataset may have, member by member; `dataset` says what each means.
+
+template <class D>
+concept has_record = requires {
+  requires record_type<typename D::record_type>;
+};
+
+template <class D>
+concept has_size = requires(const D& d) {
+  { d.size() } -> std::convertible_to<std::uint64_t>;
+};
+
+template <class D>
+concept has_extents = requires(const D& d) {
+  { d.extents() } -> std::convertible_to<record_extents<typename D::record_type>>;
+};
+
+template <class D>
+concept reads = requires(const D& d, std::uint64_t i, sample<typename D::record_type> out) {
+  d.read(i, out);
+};
+
+template <class D>
+concept reads_randomly = requires(const D& d, std::uint64_t i, sample<typename D::record_type> out,
+                                  sample_generator& rng) {
+  d.read(i, out, rng);
+};
+
+template <class D>
+concept reads_runs = requires(const D& d, std::span<const std::uint64_t> indices,
+                              batch_view<typename D::record_type> out) {
+  d.read_run(indices, out);
+};
+
+template <class D>
+concept reads_runs_in_context = requires(const D& d, std::span<const std::uint64_t> indices,
+                                         batch_view<typename D::record_type> out,
+                                         const run_context& context) {
+  d.read_run(indices, out, context);
+};
+
+template <class D>
+concept views_samples = requires(const D& d, std::uint64_t i) {
+  { d.view(i) } -> std::convertible_to<const_sample<typename D::record_type>>;
+};
+
+template <class D>
+concept prefetches = requires(const D& d, std::uint64_t i) {
+  { d.prefetch(i) }
+  noexcept;
+};
+
+template <class D>
+concept has_origins = requires(const D& d, std::uint64_t i) {
+  { d.origin(i) }
+  noexcept->std::convertible_to<sample_origin>;
+  { d.base_sizes() } -> std::convertible_to<std::vector<std::uint64_t>>;
+};
+
+template <class D>
+concept has_scratch = requires(const D& d) {
+  { d.scratch_bytes() } -> std::convertible_to<std::size_t>;
+};
+
+/// How many samples ahead rows are prefetched; four gained most on rows of 784 bytes.
+inline constexpr std::size_t prefetch_distance = 4;
+
+/// How many random stages a dataset has below its own: keeps their random bits apart.
+template <class D>
+inline constexpr std::uint32_t stages_of = 0;
+template <class D>
+  requires requires { D::stages; }
+inline constexpr std::uint32_t stages_of<D> = D::stages;
+
+/// Whether reading needs memory of another owner, so that nothing may read once that owner is gone.
+/// A dataset of your own that holds pointers says `static constexpr bool borrows = true`.
+template <class D>
+inline constexpr bool borrows = false;
+template <class D>
+  requires requires { D::borrows; }
+inline constexpr bool borrows<D> = D::borrows;
+
+/// Whether a function in a pipeline borrows: what it holds may be references, so a function that
+/// holds anything counts as borrowing unless it says `static constexpr bool borrows = false`.
+template <class F>
+inline constexpr bool function_borrows = !std::is_empty_v<F>;
+template <class F>
+  requires requires { F::borrows; }
+inline constexpr bool function_borrows<F> = F::borrows;
+
+}  // namespace detail
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

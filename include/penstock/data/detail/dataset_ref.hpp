@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <type_traits>
+#include <vector>
+
+#include <penstock/core/batch.hpp>
+#include <penstock/core/error.hpp>
+#include <penstock/core/record.hpp>
+#include <penstock/data/dataset.hpp>
+#include <penstock/data/reader.hpp>
+#include <penstock/data/run_context.hpp>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+namespace detail {
+
+/// A dataset that is not owned and outlives this one: what an lvalue becomes in a pipeline, as with
+/// `std::ranges::ref_view`.
+template <dataset D>
+class dataset_ref {
+ public:
+  using record_type = typename D::record_type;
+  static constexpr std::uint32_t stages = stages_of<D>;
+  static constexpr bool borrows = true;
+
+  /// Refers to `data`, which must outlive it.
+  explicit dataset_ref(const D& data) noexcept : data_(&data) {}
+
+  [[nodiscard]] std::uint64_t size() const { return data_->size(); }
+  [[nodiscard]] record_extents<record_type> extents() const { return extents_of(*data_); }
+  [[nodiscard]] std::size_t scratch_bytes() const { return scratch_bytes_of(*data_); }
+  void read_run(std::span<const std::uint64_t> indices, batch_view<record_type> out,
+                const run_context& context) const {
+    penstock::read_run(*data_, indices, out, context);
+  }
+  [[nodiscard]] const_sample<record_type> view(std::uint64_t index) const requires
+      views_samples<D> {
+    return data_->view(index);
+  }
+  void prefetch(std::uint64_t index) const noexcept requires prefetches<D> {
+    data_->prefetch(index);
+  }
+  [[nodiscard]] sample_origin origin(std::uint64_t index) const noexcept {
+    return origin_of(*data_, index);
+  }
+  [[nodiscard]] std::vector<std::uint64_t> base_sizes() const { return base_sizes_of(*data_); }
+
+ private:
+  const D* data_;
+};
+
+template <class D>
+struct stored_dataset {
+  using type = std::remove_cvref_t<D>;
+};
+template <class D>
+struct stored_dataset<D&> {
+  using type = dataset_ref<std::remove_const_t<D>>;
+};
+
+}  // namespace detail
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <penstock/core/batch.hpp>
+#include <penstock/core/error.hpp>
+#include <penstock/core/record.hpp>
+#include <penstock/data/dataset.hpp>
+#include <penstock/data/reader.hpp>
+#include <penstock/data/run_context.hpp>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+namespace detail {
+
+/// The samples [first, last) of a dataset.
+struct index_range {
+  /// The first sample that is in.
+  std::uint64_t first = 0;
+  /// The first index after those of the subset.
+  std::uint64_t last = 0;
+
+  /// How many samples are in.
+  [[nodiscard]] std::uint64_t size() const noexcept { return last - first; }
+  /// The index in the whole of sample `i` of the part.
+  [[nodiscard]] std::uint64_t operator[](std::uint64_t i) const noexcept { return first + i; }
+
+  /// Throws `index_error` if it does not lie in a dataset of `size` samples.
+  void check(std::uint64_t size) const {
+    if (first > last) {
+      throw index_error(first, last,
+                        "subset: the range from " + std::to_string(first) + " to " +
+                            std::to_string(last) + " ends before it begins");
+    }
+    if (last > size) throw index_error("subset: the end of the range", last, size);
+  }
+};
+
+/// Samples of a dataset by their indices, in any order and as often as wanted.
+struct index_list {
+  /// The samples that are in, in this order.
+  std::vector<std::uint64_t> indices;
+
+  /// How many samples are in.
+  [[nodiscard]] std::uint64_t size() const noexcept { return indices.size(); }
+  /// The index in the whole of sample `i` of the part.
+  [[nodiscard]] std::uint64_t operator[](std::uint64_t i) const noexcept { return indices[i]; }
+
+  /// Throws `index_error` if one does not lie in a dataset of `size` samples.
+  void check(std::uint64_t size) const {
+    for (std::size_t i = 0; i < indices.size(); ++i) {
+      if (indices[i] < size) continue;
+      throw index_error("subset: entry " + std::to_string(i) + " of the list", indices[i], size);
+    }
+  }
+};
+
+/// A part of a dataset, see `subset`.
+template <dataset Base, class Selection>
+class subset_dataset {
+ public:
+  using record_type = typename Base::record_type;
+  static constexpr std::uint32_t stages = stages_of<Base>;
+  static constexpr bool borrows = detail::borrows<Base>;
+
+  /// Throws `index_error` where the selection does not lie in the dataset.
+  subset_dataset(Base base, Selection selection)
+      : base_(std::move(base)), selection_(std::move(selection)) {
+    selection_.check(base_.size());
+  }
+
+  [[nodiscard]] std::uint64_t size() const noexcept { return selection_.size(); }
+  [[nodiscard]] record_extents<record_type> extents() const { return extents_of(base_); }
+  [[nodiscard]] std::size_t scratch_bytes() const { return scratch_bytes_of(base_); }
+
+  /// Throws `index_error`, and what the dataset below throws.
+  void read_run(std::span<const std::uint64_t> indices, batch_view<record_type> out,
+                const run_context& context) const {
+    // In pieces of a fixed size: nothing is allocated while reading.
+    std::array<std::uint64_t, 64> below;
+    for (std::size_t begin = 0; begin < indices.size(); begin += below.size()) {
+      const std::size_t count = (std::min)(below.size(), indices.size() - begin);
+      for (std::size_t i = 0; i < count; ++i) {
+        context.at(begin + i);
+        below[i] = translate(indices[begin + i]);
+      }
+      penstock::read_run(base_, std::span<const std::uint64_t>{below}.first(count),
+                         out.subrun(begin, count), context.subrun(begin, count));
+    }
+  }
+
+  [[nodiscard]] const_sample<record_type> view(std::uint64_t index) const requires
+      views_samples<Base> {
+    return base_.view(translate(index));
+  }
+
+  void prefetch(std::uint64_t index) const noexcept requires prefetches<Base> {
+    if (index < size()) base_.prefetch(selection_[index]);
+  }
+
+  [[nodiscard]] sample_origin origin(std::uint64_t index) const noexcept {
+    return index < size() ? origin_of(base_, selection_[index]) : sample_origin{index, 0};
+  }
+  [[nodiscard]] std::vector<std::uint64_t> base_sizes() const { return base_sizes_of(base_); }
+
+ private:
+  [[nodiscard]] std::uint64_t translate(std::uint64_t index) const {
+    if (index >= size()) throw index_error("subset", index, size());
+    return selection_[index];
+  }
+
+  Base base_;
+  Selection selection_;
+};
+
+}  // namespace detail
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include <penstock/order/random.hpp>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+
+/// What a run of samples is read with, besides their indices: the key of the random bits, memory
+/// for intermediate samples, and the place where a failing read is noted. Made by `reader`; an
+/// adaptor hands it on to the dataset below, a source without randomness ignores it.
+class run_context {
+ public:
+  /// What a run of `samples` reads with under `key`.
+  run_context(const random_key& key, std::span<const std::uint64_t> samples,
+              std::span<std::byte> scratch, std::atomic<std::size_t>& progress) noexcept
+      : key_(key), samples_(samples), scratch_(scratch), progress_(&progress) {}
+
+  /// The generator of the i-th sample of the run. Keyed by (seed, epoch, the sample's index as the
+  /// sampler gave it, stage): every random stage of a pipeline names another `stage`.
+  [[nodiscard]] sample_generator generator(std::size_t i, std::uint32_t stage) const noexcept {
+    return sample_generator{key_.at_stage(stage), samples_[i]};
+  }
+
+  /// Notes that the i-th sample is worked on now: what `last_failure()` names if it throws, and a
+  /// warning while it hangs. Where `i` is no sample of the run, the run's first is named, and not
+  /// as exact.
+  void at(std::size_t i) const noexcept {
+    progress_->store(first_ + i, std::memory_order_relaxed);  // says nothing about other memory
+  }
+
+  /// Memory that this thread may use while the run is read, at least as large as `scratch_bytes()`
+  /// of the outermost dataset, aligned to 256 bytes.
+  [[nodiscard]] std::span<std::byte> scratch() const noexcept { return scratch_; }
+
+  /// The context of a part of the run.
+  [[nodiscard]] run_context subrun(std::size_t begin, std::size_t count) const noexcept {
+    run_context part = *this;
+    part.samples_ = samples_.subspan(begin, count);
+    part.first_ = first_ + begin;
+    return part;
+  }
+
+  /// This context without the first `used` bytes of the scratch memory.
+  [[nodiscard]] run_context below(std::size_t used) const noexcept {
+    run_context inner = *this;
+    inner.scratch_ = scratch_.subspan(used);
+    return inner;
+  }
+
+ private:
+  random_key key_;
+  std::span<const std::uint64_t> samples_;
+  std::span<std::byte> scratch_;
+  std::atomic<std::size_t>* progress_;
+  std::size_t first_ = 0;
+};
+
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock
