@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "cuda/clean_double.hpp"
 #include "cuda/digits_flow.hpp"
 #include "fake_cuda/fake_cuda.hpp"
 #include "support/catch.hpp"
@@ -28,117 +29,99 @@ std::uint64_t batches_of(Feed& feed) {
 }  // namespace
 
 TEST_CASE("a feed whose stream is being captured says so, capture and feed go on", "[cuda]") {
-  fake_cuda::reset();
-  {
-    const ps::cuda_device device{0};
-    const auto stream = device.make_stream();
-    ps::loader loader{digits{}, ps::sequential{}, device, sixteen_each()};
-    ps::transfer feed{loader, stream};
-    REQUIRE(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeGlobal) == cudaSuccess);
-    CHECK_THROWS_AS(batches_of(feed), ps::capture_in_progress);
-    CHECK_THROWS_AS((ps::transfer{loader, stream}), ps::capture_in_progress);
-    cudaGraph_t graph = nullptr;
-    CHECK(cudaStreamEndCapture(stream.get(), &graph) == cudaSuccess);
-    CHECK(cudaGraphDestroy(graph) == cudaSuccess);
-    CHECK(batches_of(feed) == 6);
-  }
-  CHECK(fake_cuda::expect_clean());
+  const clean_double until_the_end;
+  const ps::cuda_device device{0};
+  const auto stream = device.make_stream();
+  ps::loader loader{digits{}, ps::sequential{}, device, sixteen_each()};
+  ps::transfer feed{loader, stream};
+  REQUIRE(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeGlobal) == cudaSuccess);
+  CHECK_THROWS_AS(batches_of(feed), ps::capture_in_progress);
+  CHECK_THROWS_AS((ps::transfer{loader, stream}), ps::capture_in_progress);
+  cudaGraph_t graph = nullptr;
+  CHECK(cudaStreamEndCapture(stream.get(), &graph) == cudaSuccess);
+  CHECK(cudaGraphDestroy(graph) == cudaSuccess);
+  CHECK(batches_of(feed) == 6);
 }
 
 TEST_CASE("a lease that ends while its stream is captured is told, and the capture survives",
           "[cuda]") {
-  fake_cuda::reset();
-  {
-    const ps::cuda_device device{0};
-    const auto stream = device.make_stream();
-    ps::loader loader{digits{}, ps::sequential{}, device, sixteen_each()};
-    ps::transfer feed{loader, stream};
-    cudaGraph_t graph = nullptr;
-    const auto consume = [&] {
-      for (auto& batch : feed.epoch(0)) {
-        if (batch.batch() != 1) continue;
-        REQUIRE(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeThreadLocal) ==
-                cudaSuccess);
-        { const auto gone = std::move(batch); }
-        CHECK(cudaStreamEndCapture(stream.get(), &graph) == cudaSuccess);
-      }
-    };
-    CHECK_THROWS_AS(consume(), ps::capture_in_progress);
-    CHECK(cudaGraphDestroy(graph) == cudaSuccess);
-  }
-  CHECK(fake_cuda::expect_clean());
+  const clean_double until_the_end;
+  const ps::cuda_device device{0};
+  const auto stream = device.make_stream();
+  ps::loader loader{digits{}, ps::sequential{}, device, sixteen_each()};
+  ps::transfer feed{loader, stream};
+  cudaGraph_t graph = nullptr;
+  const auto consume = [&] {
+    for (auto& batch : feed.epoch(0)) {
+      if (batch.batch() != 1) continue;
+      REQUIRE(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeThreadLocal) ==
+              cudaSuccess);
+      { const auto gone = std::move(batch); }
+      CHECK(cudaStreamEndCapture(stream.get(), &graph) == cudaSuccess);
+    }
+  };
+  CHECK_THROWS_AS(consume(), ps::capture_in_progress);
+  CHECK(cudaGraphDestroy(graph) == cudaSuccess);
 }
 
 TEST_CASE("the per-thread default stream is refused, the default stream is not", "[cuda]") {
-  fake_cuda::reset({.devices = 2});
-  {
-    ps::loader loader{digits{}, ps::sequential{}, ps::cuda_device{1}, sixteen_each()};
-    CHECK_THROWS_AS((ps::transfer{loader, cudaStreamPerThread}), ps::unusable_stream);
-    // That of device 1, although the thread's current device is 0.
-    ps::transfer feed{loader, cudaStreamLegacy};
-    CHECK(batches_of(feed) == 6);
-    int current = -1;
-    CHECK(cudaGetDevice(&current) == cudaSuccess);
-    CHECK(current == 0);
-  }
-  CHECK(fake_cuda::expect_clean());
+  const clean_double until_the_end{{.devices = 2}};
+  ps::loader loader{digits{}, ps::sequential{}, ps::cuda_device{1}, sixteen_each()};
+  CHECK_THROWS_AS((ps::transfer{loader, cudaStreamPerThread}), ps::unusable_stream);
+  // That of device 1, although the thread's current device is 0.
+  ps::transfer feed{loader, cudaStreamLegacy};
+  CHECK(batches_of(feed) == 6);
+  int current = -1;
+  CHECK(cudaGetDevice(&current) == cudaSuccess);
+  CHECK(current == 0);
 }
 
 TEST_CASE("a second stream of another device is refused for a lease", "[cuda]") {
-  fake_cuda::reset({.devices = 2});
-  {
-    const ps::cuda_stream other{1};
-    const ps::cuda_stream stream{0};
-    ps::loader loader{digits{}, ps::sequential{}, ps::cuda_device{0}, sixteen_each()};
-    ps::transfer feed{loader, stream};
-    std::uint64_t count = 0;
-    for (auto& batch : feed.epoch(0)) {
-      CHECK_THROWS_AS(batch.also_used_on(other), ps::stream_of_another_device);
-      ++count;
-    }
-    CHECK(count == 6);
+  const clean_double until_the_end{{.devices = 2}};
+  const ps::cuda_stream other{1};
+  const ps::cuda_stream stream{0};
+  ps::loader loader{digits{}, ps::sequential{}, ps::cuda_device{0}, sixteen_each()};
+  ps::transfer feed{loader, stream};
+  std::uint64_t count = 0;
+  for (auto& batch : feed.epoch(0)) {
+    CHECK_THROWS_AS(batch.also_used_on(other), ps::stream_of_another_device);
+    ++count;
   }
-  CHECK(fake_cuda::expect_clean());
+  CHECK(count == 6);
 }
 
 TEST_CASE("a device without room for the slots says how much there is, and the loader goes on",
           "[cuda]") {
-  fake_cuda::reset({.device_memory = 20'000});
-  {
-    const ps::cuda_device device{0};
-    const auto stream = device.make_stream();
-    ps::loader loader{digits{}, ps::sequential{}, device, sixteen_each()};
-    try {
-      ps::transfer feed{loader, stream, {.depth = 3}};
-      FAIL("nothing was thrown");
-    } catch (const ps::out_of_memory& problem) {
-      const std::string message = problem.what();
-      CHECK(message.find("device 0 has 20000 bytes free of 20000") != std::string::npos);
-      CHECK(message.find("lower depth or batch_size") != std::string::npos);
-    }
-    CHECK(cudaGetLastError() == cudaSuccess);
-    ps::transfer feed{loader, stream, {.depth = 1}};
-    CHECK(batches_of(feed) == 6);
+  const clean_double until_the_end{{.device_memory = 20'000}};
+  const ps::cuda_device device{0};
+  const auto stream = device.make_stream();
+  ps::loader loader{digits{}, ps::sequential{}, device, sixteen_each()};
+  try {
+    ps::transfer feed{loader, stream, {.depth = 3}};
+    FAIL("nothing was thrown");
+  } catch (const ps::out_of_memory& problem) {
+    const std::string message = problem.what();
+    CHECK(message.find("device 0 has 20000 bytes free of 20000") != std::string::npos);
+    CHECK(message.find("lower depth or batch_size") != std::string::npos);
   }
-  CHECK(fake_cuda::expect_clean());
+  CHECK(cudaGetLastError() == cudaSuccess);
+  ps::transfer feed{loader, stream, {.depth = 1}};
+  CHECK(batches_of(feed) == 6);
 }
 
 TEST_CASE("no page-locked memory is an exception, or goes on pageable where the option says so",
           "[cuda]") {
-  fake_cuda::reset({.pinned_memory = 1000});
-  {
-    const ps::cuda_device device{0};
-    const auto stream = device.make_stream();
-    auto options = sixteen_each();
-    CHECK_THROWS_AS((ps::loader{digits{}, ps::sequential{}, device, options}), ps::out_of_memory);
-    options.pageable_fallback = true;
-    ps::loader loader{digits{}, ps::sequential{}, device, options};
-    CHECK_FALSE(loader.footprint().pinned);
-    ps::transfer feed{loader, stream};
-    CHECK(batches_of(feed) == 6);
-    CHECK(fake_cuda::statistics().synchronous_copies == 6);
-  }
-  CHECK(fake_cuda::expect_clean());
+  const clean_double until_the_end{{.pinned_memory = 1000}};
+  const ps::cuda_device device{0};
+  const auto stream = device.make_stream();
+  auto options = sixteen_each();
+  CHECK_THROWS_AS((ps::loader{digits{}, ps::sequential{}, device, options}), ps::out_of_memory);
+  options.pageable_fallback = true;
+  ps::loader loader{digits{}, ps::sequential{}, device, options};
+  CHECK_FALSE(loader.footprint().pinned);
+  ps::transfer feed{loader, stream};
+  CHECK(batches_of(feed) == 6);
+  CHECK(fake_cuda::statistics().synchronous_copies == 6);
 }
 
 TEST_CASE("a fault of the program's kernel surfaces as a lost context, and everything ends",

@@ -3,6 +3,7 @@
 #include <thread>
 #include <vector>
 
+#include "cuda/clean_double.hpp"
 #include "cuda/digits_flow.hpp"
 #include "fake_cuda/fake_cuda.hpp"
 #include "support/catch.hpp"
@@ -42,12 +43,9 @@ TEST_CASE("one thread may feed a device that is not its current one, and keeps i
 }
 
 TEST_CASE("a stream of another device than the loader's is refused at once", "[cuda]") {
-  fake_cuda::reset({.devices = 2});
-  {
-    const ps::cuda_stream stream = ps::cuda_device{0}.make_stream();
-    ps::loader loader{
-        digits_flow::digits{}, ps::sequential{}, ps::cuda_device{1}, {.batch_size = 16}};
-    CHECK_THROWS_AS((ps::transfer{loader, stream}), ps::stream_of_another_device);
-  }
-  CHECK(fake_cuda::expect_clean());
+  const clean_double until_the_end{{.devices = 2}};
+  const ps::cuda_stream stream = ps::cuda_device{0}.make_stream();
+  ps::loader loader{
+      digits_flow::digits{}, ps::sequential{}, ps::cuda_device{1}, {.batch_size = 16}};
+  CHECK_THROWS_AS((ps::transfer{loader, stream}), ps::stream_of_another_device);
 }

@@ -9,6 +9,7 @@
 
 #include <penstock/cuda.hpp>
 
+#include "cuda/clean_double.hpp"
 #include "cuda/digits_flow.hpp"
 #include "cuda/seeds.hpp"
 #include "fake_cuda/fake_cuda.hpp"
@@ -107,24 +108,21 @@ TEST_CASE("whichever call fails around a transform, the consumer gets it and not
 }
 
 TEST_CASE("a transform runs with the feed's device as the current one", "[cuda]") {
-  fake_cuda::reset({.devices = 2});
-  {
-    const ps::cuda_device device{1};
-    const auto stream = device.make_stream();
-    ps::loader loader{digits_flow::digits{8}, ps::sequential{}, device, {.batch_size = 8}};
-    std::vector<int> seen;
-    const auto look = [&](auto in, auto out, ps::cuda_stream_ref on) {
-      int current = -1;
-      CHECK(cudaGetDevice(&current) == cudaSuccess);
-      seen.push_back(current);
-      to_floats(in, out, on);
-    };
-    ps::transfer feed{loader, stream, ps::on_stream<floats>(look)};
-    for (auto& batch : feed.epoch(0)) static_cast<void>(batch);
-    CHECK(seen == std::vector<int>{1});
+  const clean_double until_the_end{{.devices = 2}};
+  const ps::cuda_device device{1};
+  const auto stream = device.make_stream();
+  ps::loader loader{digits_flow::digits{8}, ps::sequential{}, device, {.batch_size = 8}};
+  std::vector<int> seen;
+  const auto look = [&](auto in, auto out, ps::cuda_stream_ref on) {
     int current = -1;
     CHECK(cudaGetDevice(&current) == cudaSuccess);
-    CHECK(current == 0);
-  }
-  CHECK(fake_cuda::expect_clean());
+    seen.push_back(current);
+    to_floats(in, out, on);
+  };
+  ps::transfer feed{loader, stream, ps::on_stream<floats>(look)};
+  for (auto& batch : feed.epoch(0)) static_cast<void>(batch);
+  CHECK(seen == std::vector<int>{1});
+  int current = -1;
+  CHECK(cudaGetDevice(&current) == cudaSuccess);
+  CHECK(current == 0);
 }

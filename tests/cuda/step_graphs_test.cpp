@@ -12,6 +12,7 @@
 
 #include <penstock/cuda.hpp>
 
+#include "cuda/clean_double.hpp"
 #include "fake_cuda/fake_cuda.hpp"
 #include "support/catch.hpp"
 #include "support/numbered.hpp"
@@ -20,12 +21,6 @@ namespace ps = penstock;
 
 namespace {
 
-static_assert(!std::is_copy_constructible_v<ps::detail::cuda_graph>);
-static_assert(std::is_nothrow_move_constructible_v<ps::detail::cuda_graph>);
-static_assert(std::is_nothrow_move_assignable_v<ps::detail::cuda_graph>);
-static_assert(!std::is_copy_constructible_v<ps::detail::cuda_graph_exec>);
-static_assert(std::is_nothrow_move_constructible_v<ps::detail::cuda_graph_exec>);
-static_assert(std::is_nothrow_move_assignable_v<ps::detail::cuda_graph_exec>);
 static_assert(!std::is_copy_constructible_v<ps::step_graphs>);
 
 /// A lease as far as graphs look at it.
@@ -65,40 +60,42 @@ void require_unhurt(ps::step_graphs& graphs, const ps::cuda_device& device,
   CHECK(step.runs == 1);
 }
 
+/// A clean double with what most tests need.
+struct a_stream_with_graphs : clean_double {
+  const ps::cuda_device device;
+  const ps::cuda_stream stream = device.make_stream();
+  ps::step_graphs graphs{device};
+};
+
 }  // namespace
 
-TEST_CASE("a step is called once for each slot and size, and replayed from then on", "[cuda]") {
-  fake_cuda::reset();
-  {
-    const ps::cuda_device device;
-    const auto stream = device.make_stream();
-    const auto other = device.make_stream();
-    ps::step_graphs graphs{device};
-    counted_step step;
-    const char memory[3] = {};
-    for (int round = 0; round < 4; ++round) {
-      for (std::size_t slot = 0; slot < 3; ++slot) {
-        graphs.launch(batch_like{&memory[slot], slot, 64}, stream, step);
-      }
-      graphs.launch(batch_like{&memory[0], 0, 32}, other, step);  // a short batch, another stream
+TEST_CASE_METHOD(a_stream_with_graphs,
+                 "a step is called once for each slot and size, and replayed from then on",
+                 "[cuda]") {
+  const auto other = device.make_stream();
+  counted_step step;
+  const char memory[3] = {};
+  for (int round = 0; round < 4; ++round) {
+    for (std::size_t slot = 0; slot < 3; ++slot) {
+      graphs.launch(batch_like{&memory[slot], slot, 64}, stream, step);
     }
-    CHECK(step.calls == 4);
-    CHECK(graphs.size() == 4);
-    device.synchronize(ps::cuda_stream_ref{stream});
-    device.synchronize(ps::cuda_stream_ref{other});
-    CHECK(step.runs == 16);
-    CHECK(fake_cuda::live().graphs == 0);  // only what is ready to run is kept
-    CHECK(fake_cuda::live().graph_execs == 4);
-    graphs.clear();
-    CHECK(graphs.size() == 0);
-    CHECK(fake_cuda::live().graph_execs == 0);
-    graphs.launch(0, 64, stream, step);
-    graphs.launch(0, 64, stream, step);
-    CHECK(step.calls == 5);
-    device.synchronize(ps::cuda_stream_ref{stream});
-    CHECK(step.runs == 18);
+    graphs.launch(batch_like{&memory[0], 0, 32}, other, step);  // a short batch, another stream
   }
-  CHECK(fake_cuda::expect_clean());
+  CHECK(step.calls == 4);
+  CHECK(graphs.size() == 4);
+  device.synchronize(ps::cuda_stream_ref{stream});
+  device.synchronize(ps::cuda_stream_ref{other});
+  CHECK(step.runs == 16);
+  CHECK(fake_cuda::live().graphs == 0);  // only what is ready to run is kept
+  CHECK(fake_cuda::live().graph_execs == 4);
+  graphs.clear();
+  CHECK(graphs.size() == 0);
+  CHECK(fake_cuda::live().graph_execs == 0);
+  graphs.launch(0, 64, stream, step);
+  graphs.launch(0, 64, stream, step);
+  CHECK(step.calls == 5);
+  device.synchronize(ps::cuda_stream_ref{stream});
+  CHECK(step.runs == 18);
 }
 
 TEST_CASE("a replay is one call on the caller's thread beside the checks", "[cuda]") {
@@ -131,192 +128,140 @@ TEST_CASE("a batch at another address than the captured one is refused", "[cuda]
   CHECK(step.runs == 2);
 }
 
-TEST_CASE("what a step throws passes, and leaves no capture behind", "[cuda]") {
-  fake_cuda::reset();
-  {
-    const ps::cuda_device device;
-    const auto stream = device.make_stream();
-    ps::step_graphs graphs{device};
-    int runs = 0;
-    const auto bad = [&](ps::cuda_stream_ref on) {
-      fake_cuda::launch(on.get(), [&runs] { ++runs; });
-      void* data = nullptr;
-      static_cast<void>(cudaMalloc(&data, 16));  // breaks the capture too, and leaves an error
-      throw step_error("a step's own");
-    };
-    CHECK_THROWS_AS(graphs.launch(0, 1, stream, bad), step_error);
-    require_unhurt(graphs, device, stream);
-    CHECK(runs == 0);
-  }
-  CHECK(fake_cuda::expect_clean());
+TEST_CASE_METHOD(a_stream_with_graphs, "what a step throws passes, and leaves no capture behind",
+                 "[cuda]") {
+  int runs = 0;
+  const auto bad = [&](ps::cuda_stream_ref on) {
+    fake_cuda::launch(on.get(), [&runs] { ++runs; });
+    void* data = nullptr;
+    static_cast<void>(cudaMalloc(&data, 16));  // breaks the capture too, and leaves an error
+    throw step_error("a step's own");
+  };
+  CHECK_THROWS_AS(graphs.launch(0, 1, stream, bad), step_error);
+  require_unhurt(graphs, device, stream);
+  CHECK(runs == 0);
 }
 
-TEST_CASE("a step that does what can't be captured is told so", "[cuda]") {
+TEST_CASE_METHOD(a_stream_with_graphs, "a step that does what can't be captured is told so",
+                 "[cuda]") {
   const bool allocates = GENERATE(true, false);
-  fake_cuda::reset();
-  {
-    const ps::cuda_device device;
-    const auto stream = device.make_stream();
-    ps::step_graphs graphs{device};
-    const auto bad = [&](ps::cuda_stream_ref on) {
-      fake_cuda::launch(on.get(), [] {});
+  const auto bad = [&](ps::cuda_stream_ref on) {
+    fake_cuda::launch(on.get(), [] {});
+    void* data = nullptr;
+    static_cast<void>(allocates ? cudaMalloc(&data, 16) : cudaStreamSynchronize(on.get()));
+  };
+  CHECK_THROWS_MATCHES(graphs.launch(0, 1, stream, bad), ps::capture_in_progress,
+                       Catch::Matchers::Predicate<ps::capture_in_progress>(
+                           [](const auto& error) {
+                             const std::string text = error.what();
+                             return text.find("step") != std::string::npos &&
+                                    text.find("allocated") != std::string::npos;
+                           },
+                           "says what a step must not do"));
+  require_unhurt(graphs, device, stream);
+}
+
+TEST_CASE_METHOD(a_stream_with_graphs, "a step that waits by the library's own means is told so",
+                 "[cuda]") {
+  const auto bad = [&](ps::cuda_stream_ref on) { device.synchronize(on); };
+  CHECK_THROWS_AS(graphs.launch(0, 1, stream, bad), ps::capture_in_progress);
+  require_unhurt(graphs, device, stream);
+}
+
+TEST_CASE_METHOD(a_stream_with_graphs,
+                 "another thread may allocate and wait while a step is captured", "[cuda]") {
+  const auto other = device.make_stream();
+  counted_step step;
+  graphs.launch(0, 1, stream, [&](ps::cuda_stream_ref on) {
+    step(on);
+    std::thread{[&other] {  // plain calls, which know nothing of captures
       void* data = nullptr;
-      static_cast<void>(allocates ? cudaMalloc(&data, 16) : cudaStreamSynchronize(on.get()));
-    };
-    CHECK_THROWS_MATCHES(graphs.launch(0, 1, stream, bad), ps::capture_in_progress,
-                         Catch::Matchers::Predicate<ps::capture_in_progress>(
-                             [](const auto& error) {
-                               const std::string text = error.what();
-                               return text.find("step") != std::string::npos &&
-                                      text.find("allocated") != std::string::npos;
-                             },
-                             "says what a step must not do"));
-    require_unhurt(graphs, device, stream);
-  }
-  CHECK(fake_cuda::expect_clean());
+      CHECK(cudaMalloc(&data, 16) == cudaSuccess);
+      CHECK(cudaStreamSynchronize(other.get()) == cudaSuccess);
+      CHECK(cudaFree(data) == cudaSuccess);
+    }}
+        .join();
+  });
+  device.synchronize(ps::cuda_stream_ref{stream});
+  CHECK(step.runs == 1);
 }
 
-TEST_CASE("a step that waits by the library's own means is told so", "[cuda]") {
-  fake_cuda::reset();
-  {
-    const ps::cuda_device device;
-    const auto stream = device.make_stream();
-    ps::step_graphs graphs{device};
-    const auto bad = [&](ps::cuda_stream_ref on) { device.synchronize(on); };
-    CHECK_THROWS_AS(graphs.launch(0, 1, stream, bad), ps::capture_in_progress);
-    require_unhurt(graphs, device, stream);
-  }
-  CHECK(fake_cuda::expect_clean());
+TEST_CASE_METHOD(a_stream_with_graphs,
+                 "a step that works on another stream than its argument is refused", "[cuda]") {
+  const auto another = device.make_stream();
+  int runs = 0;
+  const auto bad = [&](ps::cuda_stream_ref) {
+    fake_cuda::launch(another.get(), [&runs] { ++runs; });
+  };
+  CHECK_THROWS_AS(graphs.launch(0, 1, stream, bad), std::logic_error);
+  require_unhurt(graphs, device, stream);
 }
 
-TEST_CASE("another thread may allocate and wait while a step is captured", "[cuda]") {
-  fake_cuda::reset();
-  {
-    const ps::cuda_device device;
-    const auto stream = device.make_stream();
-    const auto other = device.make_stream();
-    ps::step_graphs graphs{device};
-    counted_step step;
-    graphs.launch(0, 1, stream, [&](ps::cuda_stream_ref on) {
-      step(on);
-      std::thread{[&other] {  // plain calls, which know nothing of captures
-        void* data = nullptr;
-        CHECK(cudaMalloc(&data, 16) == cudaSuccess);
-        CHECK(cudaStreamSynchronize(other.get()) == cudaSuccess);
-        CHECK(cudaFree(data) == cudaSuccess);
-      }}
-          .join();
-    });
-    device.synchronize(ps::cuda_stream_ref{stream});
-    CHECK(step.runs == 1);
-  }
-  CHECK(fake_cuda::expect_clean());
-}
-
-TEST_CASE("a step that works on another stream than its argument is refused", "[cuda]") {
-  fake_cuda::reset();
-  {
-    const ps::cuda_device device;
-    const auto stream = device.make_stream();
-    const auto another = device.make_stream();
-    ps::step_graphs graphs{device};
-    int runs = 0;
-    const auto bad = [&](ps::cuda_stream_ref) {
-      fake_cuda::launch(another.get(), [&runs] { ++runs; });
-    };
-    CHECK_THROWS_AS(graphs.launch(0, 1, stream, bad), std::logic_error);
-    require_unhurt(graphs, device, stream);
-  }
-  CHECK(fake_cuda::expect_clean());
-}
-
-TEST_CASE("work that a step gives to the consumer's stream by itself is captured with the rest",
-          "[cuda]") {
-  fake_cuda::reset();
-  {
-    const ps::cuda_device device;
-    const auto stream = device.make_stream();
-    ps::step_graphs graphs{device};
-    counted_step given;
-    int by_handle = 0;  // as by a library's handle, set to the stream long ago
-    const auto step = [&](ps::cuda_stream_ref on) {
-      given(on);
-      fake_cuda::launch(stream.get(), [&by_handle] { ++by_handle; });
-    };
-    for (int i = 0; i < 3; ++i) graphs.launch(0, 1, stream, step);
-    device.synchronize(ps::cuda_stream_ref{stream});
-    CHECK(given.calls == 1);
-    CHECK(given.runs == 3);
-    CHECK(by_handle == 3);
-  }
-  CHECK(fake_cuda::expect_clean());
+TEST_CASE_METHOD(
+    a_stream_with_graphs,
+    "work that a step gives to the consumer's stream by itself is captured with the rest",
+    "[cuda]") {
+  counted_step given;
+  int by_handle = 0;  // as by a library's handle, set to the stream long ago
+  const auto step = [&](ps::cuda_stream_ref on) {
+    given(on);
+    fake_cuda::launch(stream.get(), [&by_handle] { ++by_handle; });
+  };
+  for (int i = 0; i < 3; ++i) graphs.launch(0, 1, stream, step);
+  device.synchronize(ps::cuda_stream_ref{stream});
+  CHECK(given.calls == 1);
+  CHECK(given.runs == 3);
+  CHECK(by_handle == 3);
 }
 
 TEST_CASE("steps of the default stream are captured apart, and nothing of them escapes", "[cuda]") {
-  fake_cuda::reset();
-  {
-    const ps::cuda_device device;
-    ps::step_graphs graphs{device};
-    counted_step step;
-    for (int i = 0; i < 3; ++i) graphs.launch(0, 1, cudaStreamLegacy, step);
-    device.synchronize(ps::cuda_stream_ref{cudaStreamLegacy});
-    CHECK(step.calls == 1);
-    CHECK(step.runs == 3);
+  const clean_double until_the_end;
+  const ps::cuda_device device;
+  ps::step_graphs graphs{device};
+  counted_step step;
+  for (int i = 0; i < 3; ++i) graphs.launch(0, 1, cudaStreamLegacy, step);
+  device.synchronize(ps::cuda_stream_ref{cudaStreamLegacy});
+  CHECK(step.calls == 1);
+  CHECK(step.runs == 3);
 
-    int escaped = 0;
-    const auto bad = [&](ps::cuda_stream_ref on) {
-      step(on);
-      fake_cuda::launch(cudaStreamLegacy, [&escaped] { ++escaped; });
-    };
-    CHECK_THROWS_AS(graphs.launch(1, 1, cudaStreamLegacy, bad), ps::capture_in_progress);
-    device.synchronize(ps::cuda_stream_ref{cudaStreamLegacy});
-    CHECK(escaped == 0);
-    CHECK(graphs.size() == 1);
-    CHECK(cudaGetLastError() == cudaSuccess);
-  }
-  CHECK(fake_cuda::expect_clean());
+  int escaped = 0;
+  const auto bad = [&](ps::cuda_stream_ref on) {
+    step(on);
+    fake_cuda::launch(cudaStreamLegacy, [&escaped] { ++escaped; });
+  };
+  CHECK_THROWS_AS(graphs.launch(1, 1, cudaStreamLegacy, bad), ps::capture_in_progress);
+  device.synchronize(ps::cuda_stream_ref{cudaStreamLegacy});
+  CHECK(escaped == 0);
+  CHECK(graphs.size() == 1);
+  CHECK(cudaGetLastError() == cudaSuccess);
 }
 
-TEST_CASE("a step may be launched while the program captures its stream", "[cuda]") {
-  fake_cuda::reset();
-  {
-    const ps::cuda_device device;
-    const auto stream = device.make_stream();
-    ps::step_graphs graphs{device};
-    counted_step step;
-    REQUIRE(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeRelaxed) == cudaSuccess);
-    graphs.launch(0, 1, stream, step);
-    cudaGraph_t whole = nullptr;
-    REQUIRE(cudaStreamEndCapture(stream.get(), &whole) == cudaSuccess);
-    const auto owner = ps::detail::cuda_graph::from_native_handle(whole);
-    const ps::detail::cuda_graph_exec ready{owner};
-    ready.launch(stream);
-    ready.launch(stream);
-    device.synchronize(ps::cuda_stream_ref{stream});
-    CHECK(step.calls == 1);
-    CHECK(step.runs == 2);
-  }
-  CHECK(fake_cuda::expect_clean());
+TEST_CASE_METHOD(a_stream_with_graphs,
+                 "a step may be launched while the program captures its stream", "[cuda]") {
+  counted_step step;
+  REQUIRE(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeRelaxed) == cudaSuccess);
+  graphs.launch(0, 1, stream, step);
+  cudaGraph_t whole = nullptr;
+  REQUIRE(cudaStreamEndCapture(stream.get(), &whole) == cudaSuccess);
+  const auto owner = ps::detail::cuda_graph::from_native_handle(whole);
+  const ps::detail::cuda_graph_exec ready{owner};
+  ready.launch(stream);
+  ready.launch(stream);
+  device.synchronize(ps::cuda_stream_ref{stream});
+  CHECK(step.calls == 1);
+  CHECK(step.runs == 2);
 }
 
-TEST_CASE("a call in a step that fails unseen is told", "[cuda]") {
-  fake_cuda::reset();
-  {
-    const ps::cuda_device device;
-    const auto stream = device.make_stream();
-    ps::step_graphs graphs{device};
-    const auto bad = [&](ps::cuda_stream_ref on) {
-      fake_cuda::launch(on.get(), [] {});
-      static_cast<void>(cudaSetDevice(99));
-    };
-    CHECK_THROWS_MATCHES(
-        graphs.launch(0, 1, stream, bad), ps::cuda_error,
-        Catch::Matchers::Predicate<ps::cuda_error>(
-            [](const auto& error) { return error.code() == cudaErrorInvalidDevice; },
-            "has the call's code"));
-    require_unhurt(graphs, device, stream);
-  }
-  CHECK(fake_cuda::expect_clean());
+TEST_CASE_METHOD(a_stream_with_graphs, "a call in a step that fails unseen is told", "[cuda]") {
+  const auto bad = [&](ps::cuda_stream_ref on) {
+    fake_cuda::launch(on.get(), [] {});
+    static_cast<void>(cudaSetDevice(99));
+  };
+  CHECK_THROWS_MATCHES(graphs.launch(0, 1, stream, bad), ps::cuda_error,
+                       Catch::Matchers::Predicate<ps::cuda_error>(
+                           [](const auto& error) { return error.code() == cudaErrorInvalidDevice; },
+                           "has the call's code"));
+  require_unhurt(graphs, device, stream);
 }
 
 TEST_CASE("an error of the program's own that waits is told before a capture begins", "[cuda]") {
@@ -374,92 +319,56 @@ TEST_CASE("whichever call of a first launch fails, nothing is left", "[cuda]") {
 TEST_CASE("an epoch by graphs sees every batch, under each policy", "[cuda]") {
   const auto policy =
       GENERATE(fake_cuda::policy::late, fake_cuda::policy::early, fake_cuda::policy::random);
-  fake_cuda::reset({.policy = policy, .seed = 7});
-  {
-    const ps::cuda_device device;
-    const auto stream = device.make_stream();
-    ps::loader loader{
-        numbered{95}, ps::sequential{}, device, {.batch_size = 10, .workers = 2, .prefetch = 3}};
-    ps::transfer feed{loader, stream, {.depth = 3}};
-    ps::step_graphs graphs{device};
-    std::vector<std::uint64_t> seen;
-    int captures = 0;
-    for (auto& batch : feed.epochs(0, 3)) {
-      graphs.launch(batch, stream, [&](ps::cuda_stream_ref on) {
-        ++captures;
-        fake_cuda::launch(on.get(), [&seen, view = ps::get<"label">(std::as_const(batch))] {
-          for (const std::uint64_t label : view.flat()) seen.push_back(label);
-        });
+  const clean_double until_the_end{{.policy = policy, .seed = 7}};
+  const ps::cuda_device device;
+  const auto stream = device.make_stream();
+  ps::loader loader{
+      numbered{95}, ps::sequential{}, device, {.batch_size = 10, .workers = 2, .prefetch = 3}};
+  ps::transfer feed{loader, stream, {.depth = 3}};
+  ps::step_graphs graphs{device};
+  std::vector<std::uint64_t> seen;
+  int captures = 0;
+  for (auto& batch : feed.epochs(0, 3)) {
+    graphs.launch(batch, stream, [&](ps::cuda_stream_ref on) {
+      ++captures;
+      fake_cuda::launch(on.get(), [&seen, view = ps::get<"label">(std::as_const(batch))] {
+        for (const std::uint64_t label : view.flat()) seen.push_back(label);
       });
-    }
-    device.synchronize(ps::cuda_stream_ref{stream});
-    REQUIRE(seen.size() == 3 * 95);
-    bool right = true;
-    for (std::size_t i = 0; i < seen.size(); ++i) right = right && seen[i] == i % 95;
-    CHECK(right);
-    CHECK(captures == static_cast<int>(graphs.size()));
-    CHECK(graphs.size() <= 6);  // three slots, two sizes
+    });
   }
-  CHECK(fake_cuda::expect_clean());
+  device.synchronize(ps::cuda_stream_ref{stream});
+  REQUIRE(seen.size() == 3 * 95);
+  bool right = true;
+  for (std::size_t i = 0; i < seen.size(); ++i) right = right && seen[i] == i % 95;
+  CHECK(right);
+  CHECK(captures == static_cast<int>(graphs.size()));
+  CHECK(graphs.size() <= 6);  // three slots, two sizes
 }
 
 TEST_CASE("a program's own capture survives a live loader", "[cuda]") {
-  fake_cuda::reset({.policy = fake_cuda::policy::late});
-  {
-    const ps::cuda_device device;
-    const auto stream = device.make_stream();
-    const auto captured = device.make_stream();
-    ps::loader loader{
-        numbered{400}, ps::sequential{}, device, {.batch_size = 10, .workers = 2, .prefetch = 2}};
-    ps::transfer feed{loader, stream, {.depth = 1}};
-    const std::size_t slots = loader.footprint().slot_count;
-    REQUIRE(slots + 4 < 40);
-    auto range = feed.epoch(0);
-    auto it = range.begin();
-    REQUIRE(cudaStreamBeginCapture(captured.get(), cudaStreamCaptureModeGlobal) == cudaSuccess);
-    int runs = 0;
-    fake_cuda::launch(captured.get(), [&runs] { ++runs; });
-    // One copy is queued. Behind the first `slots` batches each needs a slot back, for which a
-    // worker waits: the second one and all later ones meanwhile.
-    while (it->batch() < slots + 3) ++it;
-    CHECK(fake_cuda::calls_of("cudaEventSynchronize") >= 3);
-    cudaGraph_t graph = nullptr;
-    CHECK(cudaStreamEndCapture(captured.get(), &graph) == cudaSuccess);
-    const auto owned = ps::detail::cuda_graph::from_native_handle(graph);
-    ps::detail::cuda_graph_exec ready{owned};
-    ready.launch(captured);
-    device.synchronize(ps::cuda_stream_ref{captured});
-    CHECK(runs == 1);
-  }
-  CHECK(fake_cuda::expect_clean());
-}
-
-TEST_CASE("graphs are destroyed once, by their last owner", "[cuda]") {
-  fake_cuda::reset();
-  {
-    const ps::cuda_device device;
-    const auto stream = device.make_stream();
-    REQUIRE(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeRelaxed) == cudaSuccess);
-    fake_cuda::launch(stream.get(), [] {});
-    cudaGraph_t handle = nullptr;
-    REQUIRE(cudaStreamEndCapture(stream.get(), &handle) == cudaSuccess);
-    ps::detail::cuda_graph first = ps::detail::cuda_graph::from_native_handle(handle);
-    ps::detail::cuda_graph second = std::move(first);
-    CHECK(first.get() == nullptr);
-    CHECK(second.get() == handle);
-    ps::detail::cuda_graph_exec one{second};
-    ps::detail::cuda_graph_exec two{second};
-    CHECK(fake_cuda::live().graph_execs == 2);
-    two = std::move(one);
-    CHECK(one.get() == nullptr);
-    CHECK(fake_cuda::live().graph_execs == 1);
-    const cudaGraphExec_t kept = two.release();
-    CHECK(two.get() == nullptr);
-    two = ps::detail::cuda_graph_exec::from_native_handle(kept);
-    first = ps::detail::cuda_graph::from_native_handle(second.release());
-    CHECK(fake_cuda::live().graphs == 1);
-    first = ps::detail::cuda_graph{};
-    CHECK(fake_cuda::live().graphs == 0);
-  }
-  CHECK(fake_cuda::expect_clean());
+  const clean_double until_the_end{{.policy = fake_cuda::policy::late}};
+  const ps::cuda_device device;
+  const auto stream = device.make_stream();
+  const auto captured = device.make_stream();
+  ps::loader loader{
+      numbered{400}, ps::sequential{}, device, {.batch_size = 10, .workers = 2, .prefetch = 2}};
+  ps::transfer feed{loader, stream, {.depth = 1}};
+  const std::size_t slots = loader.footprint().slot_count;
+  REQUIRE(slots + 4 < 40);
+  auto range = feed.epoch(0);
+  auto it = range.begin();
+  REQUIRE(cudaStreamBeginCapture(captured.get(), cudaStreamCaptureModeGlobal) == cudaSuccess);
+  int runs = 0;
+  fake_cuda::launch(captured.get(), [&runs] { ++runs; });
+  // One copy is queued. Behind the first `slots` batches each needs a slot back, for which a
+  // worker waits: the second one and all later ones meanwhile.
+  while (it->batch() < slots + 3) ++it;
+  CHECK(fake_cuda::calls_of("cudaEventSynchronize") >= 3);
+  cudaGraph_t graph = nullptr;
+  CHECK(cudaStreamEndCapture(captured.get(), &graph) == cudaSuccess);
+  const auto owned = ps::detail::cuda_graph::from_native_handle(graph);
+  ps::detail::cuda_graph_exec ready{owned};
+  ready.launch(captured);
+  device.synchronize(ps::cuda_stream_ref{captured});
+  CHECK(runs == 1);
 }

@@ -15,7 +15,8 @@ from pathlib import Path
 
 LEAST_TESTS = {"docs/guarantees.md": 150, "docs/faults.md": 110}
 NAMED = re.compile(r'`(?P<file>[^`]+)`: (?P<names>"[^"]+"(?:, "[^"]+")*)')
-TEST_CASE = re.compile(r'(?:TEST_CASE\(|\bmisuse\{)\s*((?:"(?:[^"\\]|\\.)*"\s*)+)')
+TEST_CASE = re.compile(
+    r'(?:TEST_CASE(?:_METHOD)?\((?:\w+,\s*)?|\bmisuse\{)\s*((?:"(?:[^"\\]|\\.)*"\s*)+)')
 
 
 def items_of(page):

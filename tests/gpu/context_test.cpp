@@ -1,21 +1,16 @@
 // SPDX-License-Identifier: BSL-1.0
 // Which devices the process has contexts on. Only a process that has made no call of CUDA yet can
 // tell, so it is a child: this program again, with the hidden test.
-#include <spawn.h>
-#include <sys/wait.h>
-
 #include <cstddef>
-#include <string>
 #include <vector>
 
 #include <penstock/cuda.hpp>
 
 #include "gpu/checked_feed.hpp"
+#include "gpu/child.hpp"
 #include "support/catch.hpp"
 
 namespace ps = penstock;
-
-extern char** environ;
 
 namespace {
 
@@ -85,13 +80,5 @@ TEST_CASE("child: work on the last device", "[.child]") {
 }
 
 TEST_CASE("work on the last device makes no context on the others", "[gpu]") {
-  std::string program = "/proc/self/exe";
-  std::string test = "child: work on the last device";
-  char* const arguments[] = {program.data(), test.data(), nullptr};
-  pid_t child = 0;
-  REQUIRE(::posix_spawn(&child, program.c_str(), nullptr, nullptr, arguments, environ) == 0);
-  int status = -1;
-  REQUIRE(::waitpid(child, &status, 0) == child);
-  CHECK(WIFEXITED(status));
-  CHECK(WEXITSTATUS(status) == 0);
+  gpu::require_child_passes("child: work on the last device");
 }

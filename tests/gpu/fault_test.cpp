@@ -1,20 +1,14 @@
 // SPDX-License-Identifier: BSL-1.0
 // A kernel of the program's that faults. It takes the process's context with it, so the fault is
 // left to a child: this program again, with the hidden test.
-#include <spawn.h>
-#include <sys/wait.h>
-
-#include <string>
-
 #include <penstock/cuda.hpp>
 
 #include "gpu/checked_feed.hpp"
+#include "gpu/child.hpp"
 #include "gpu/kernels.hpp"
 #include "support/catch.hpp"
 
 namespace ps = penstock;
-
-extern char** environ;
 
 TEST_CASE("child: a faulting kernel", "[.child]") {
   const ps::cuda_device device;
@@ -32,13 +26,5 @@ TEST_CASE("child: a faulting kernel", "[.child]") {
 }
 
 TEST_CASE("a kernel that faults is told as a lost context, and all threads end", "[gpu]") {
-  std::string program = "/proc/self/exe";
-  std::string test = "child: a faulting kernel";
-  char* const arguments[] = {program.data(), test.data(), nullptr};
-  pid_t child = 0;
-  REQUIRE(::posix_spawn(&child, program.c_str(), nullptr, nullptr, arguments, environ) == 0);
-  int status = -1;
-  REQUIRE(::waitpid(child, &status, 0) == child);
-  CHECK(WIFEXITED(status));
-  CHECK(WEXITSTATUS(status) == 0);
+  gpu::require_child_passes("child: a faulting kernel");
 }
