@@ -5,10 +5,12 @@
 //
 //   build/bench/bench/penstock_overlap_bench [--json FILE]
 //
-// The stages wait and do not burn, so two cores are enough to see five threads overlap. The copy is
-// the CPU device's own, with bandwidth and latency set; load and step are timed waits. A timed wait
-// comes back late, by as much as the machine likes, and the next one is shorter by that: a stage
-// holds its thread for n * cost in n batches, never less, and whatever the flow itself loses shows.
+// The stages wait and do not burn, so two cores are enough to see five threads overlap. Copy and
+// transform are copies of the CPU device's own, with bandwidth and latency set: each takes as long
+// as modelled, and the next one starts when what it needs has ended, though its thread may be late
+// to do it. Load and step are timed waits. A timed wait comes back late, by as much as the machine
+// likes, and the next one is shorter by that: a stage holds its thread for n * cost in n batches,
+// never less, and whatever the flow itself loses shows. All times are taken in the step.
 //
 // `wait_alone` is the floor: nothing but the waits of the slowest stage. `plain_wait_alone` is the
 // same without making up for late returns: how late this machine's timers are. The counters of a
@@ -88,13 +90,7 @@ double in_microseconds(clock_type::duration span) {
 class steady_wait {
  public:
   void operator()(nanoseconds cost) {
-    after(cost, [] {});
-  }
-  /// So long together with `work`.
-  template <class Work>
-  void after(nanoseconds cost, const Work& work) {
     const auto until = clock_type::now() + cost - late_;
-    work();
     std::this_thread::sleep_until(until);
     late_ = clock_type::now() - until;
   }
@@ -166,12 +162,17 @@ double run_flow(const point& at) {
   if (at.transform == 0) {
     return run_flow(at, [](auto& loader, auto& stream) { return ps::transfer{loader, stream}; });
   }
-  steady_wait waits;
-  const auto copied_slowly = [&waits, cost = at.transform * unit - latency](
-                                 auto in, auto out, ps::cpu_stream_ref stream) {
-    stream.launch([&waits, cost, from = ps::get<"x">(in), to = ps::get<"x">(out)] {
-      waits.after(cost, [&] { std::copy_n(from.data(), from.size(), to.data()); });
+  const auto device = device_of(at);
+  const auto cost = at.transform * unit - 2 * latency;  // of launch and copy, one each
+  const auto bytes = static_cast<std::size_t>(device.options().copy_bytes_per_second *
+                                              std::chrono::duration<double>{cost}.count());
+  const std::vector<std::byte> from(bytes);
+  std::vector<std::byte> to(bytes);
+  const auto copied_slowly = [&](auto in, auto out, ps::cpu_stream_ref stream) {
+    stream.launch([from = ps::get<"x">(in), to = ps::get<"x">(out)] {
+      std::copy_n(from.data(), from.size(), to.data());
     });
+    device.copy_async(to.data(), from.data(), bytes, stream);
   };
   return run_flow(at, [&](auto& loader, auto& stream) {
     return ps::transfer{loader, stream, ps::on_stream<slow_samples::record_type>(copied_slowly)};

@@ -45,7 +45,7 @@ fi
 cd "$root"
 case " ${presets[*]} " in
   *' dev '* | *' clang '*) penstock_setup "$root" TESTS ALL_TESTS BENCH EXAMPLES ;;
-  *' full '*) penstock_setup "$root" TESTS ALL_TESTS EXAMPLES ;;
+  *' full '*) penstock_setup "$root" TESTS ALL_TESTS BENCH EXAMPLES ;;
   *) penstock_setup "$root" TESTS ;;
 esac
 

@@ -106,6 +106,22 @@ TEST_CASE("the list of a concat has a part for each dataset at the bottom", "[fl
         std::vector<std::uint64_t>{100, 200});
 }
 
+TEST_CASE("a list names the dataset at the bottom, whatever is between it and the loader",
+          "[flow]") {
+  using label = mostly_good::record_type;
+  const mostly_good whole{250};
+  const auto some = whole | ps::subset(50, 250) | ps::map(same) |
+                    ps::map<label>([](ps::const_sample<label> in, ps::sample<label> out) {
+                      ps::get<"label">(out) = ps::get<"label">(in);
+                    });
+  ps::loader loader{some, ps::sequential{}, {.batch_size = 8, .workers = 2, .on_error = skip}};
+  consume(loader);
+  std::stringstream list;
+  loader.failures().write_quarantine(list);
+  CHECK_THAT(list.str(), Catch::Matchers::StartsWith("# penstock quarantine: dataset of 250 sam"));
+  CHECK(ps::read_quarantine(list, {.dataset = 250}) == std::vector<std::uint64_t>{100, 200});
+}
+
 TEST_CASE("a read that hangs is named at the bottom too", "[flow]") {
   const auto around = std::make_shared<hanging::outside>();
   ps::stalled_read seen;

@@ -144,6 +144,14 @@ TEST_CASE("the wide workload can't be augmented", "[mlp]") {
   CHECK(result.err.find("--augment: not with --workload wide") != std::string::npos);
 }
 
+TEST_CASE("a bus is modelled on the CPU device alone", "[mlp]") {
+  CHECK(parse({"--bus", "0.25"}).line.chosen.bus == 0.25);
+  const auto result = parse({"--bus", "0.25", "--device", "cuda"});
+  REQUIRE(result.line.exit_status.has_value());
+  CHECK(*result.line.exit_status != 0);
+  CHECK(result.err.find("--bus: not with --device cuda") != std::string::npos);
+}
+
 TEST_CASE("the table of steps has no picture", "[mlp]") {
   const auto result = parse({"--steps-table", "--svg", "out.svg"});
   REQUIRE(result.line.exit_status.has_value());

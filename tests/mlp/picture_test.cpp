@@ -69,7 +69,7 @@ TEST_CASE("the picture shows the run of median duration, with its figures", "[ml
   CHECK(shown.panels[1].name == "overlapped");
   CHECK(shown.panels[1].figures == "2 batches in 0.21 ms: 105 µs each, 2.00× as fast");
   CHECK(shown.bound == 200);
-  CHECK(shown.bound_note == "bound: 2 × 100 µs, set by compute");
+  CHECK(shown.bound_note == "no loop is faster: 2 × 100 µs, to compute it");
   CHECK(shown.title == "synthetic digits, augmented: the first 2 batches of 64");
   CHECK(shown.description.find("penstock_mlp --augment --svg a<b.svg") != std::string::npos);
 }
@@ -90,8 +90,9 @@ TEST_CASE("the program draws twenty batches of both loops", "[mlp]") {
   const test::temp_dir directory;
   mlp::write_digits(directory.path("digits"), 300, 50);
   const std::string svg = directory.path("picture.svg");
-  const std::string arguments = "--device host --epochs 1 --batch 8 --mode resident --data \"" +
-                                directory.path("digits") + "\" --workers 2";
+  const std::string arguments =
+      "--device host --bus 0.1 --epochs 1 --batch 8 --mode resident --data \"" +
+      directory.path("digits") + "\" --workers 2";
   REQUIRE(run_program(arguments + " --svg \"" + svg + "\" > /dev/null") == 0);
   const auto root = test::parse_xml(content_of(svg));
   std::size_t copies = 0;
@@ -104,6 +105,7 @@ TEST_CASE("the program draws twenty batches of both loops", "[mlp]") {
   CHECK(copies == 2 * 20);
   CHECK(steps == 2 * 20);
   CHECK(root.text_of("desc").find("--batch 8") != std::string::npos);
+  CHECK(content_of(svg).find("CPU device with a modelled bus of 0.1 GB/s") != std::string::npos);
 }
 
 TEST_CASE("a file that can't be written is refused before the training, and not made", "[mlp]") {

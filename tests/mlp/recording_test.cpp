@@ -111,9 +111,7 @@ TEST_CASE("twenty batches of each loop are recorded, in the order of their stage
 
   CHECK(loops[0].lanes.size() == 3);
   REQUIRE(loops[1].lanes.size() == std::max<std::size_t>(1, workers) + 2);
-  CHECK(loops[1].lanes.front().name == (workers == 0   ? "training thread"
-                                        : workers == 1 ? "worker"
-                                                       : "worker 1"));
+  CHECK(loops[1].lanes.front().name == (workers <= 1 ? "read" : "read, worker 1"));
 }
 
 TEST_CASE("in the serial loop nothing overlaps", "[mlp]") {

@@ -53,9 +53,10 @@ TEST_CASE("the bound is the slowest stage, or all work over the cores", "[mlp]")
   CHECK(mlp::bound_of({40, 200, 100}, 1, 4).limit == "copy");
   CHECK(mlp::bound_of({90, 80, 100}, 1, 2).microseconds == 135);
   CHECK(mlp::bound_of({90, 80, 100}, 1, 2).limit == "cores");
+  CHECK(mlp::bound_of({190, 80, 100}, 2, 2, mlp::core_use::reads_and_steps).microseconds == 145);
   // A GPU takes no cores from the workers.
-  CHECK(mlp::bound_of({90, 80, 100}, 1, 2, false).microseconds == 100);
-  CHECK(mlp::bound_of({90, 80, 100}, 1, 2, false).limit == "compute");
+  CHECK(mlp::bound_of({90, 80, 100}, 1, 2, mlp::core_use::reads).microseconds == 100);
+  CHECK(mlp::bound_of({90, 80, 100}, 1, 2, mlp::core_use::reads).limit == "compute");
   // No worker is one reader, and more workers than cores are as many as cores.
   CHECK(mlp::bound_of({500, 10, 100}, 0, 4).microseconds == 500);
   CHECK(mlp::bound_of({500, 10, 100}, 8, 2).microseconds == 305);
@@ -167,6 +168,7 @@ TEST_CASE("the JSON file holds the same figures", "[mlp]") {
   CHECK(object["data"]["name"] == "synthetic digits");
   CHECK(object["options"]["epochs"] == 2);
   CHECK(object["options"]["workload"] == "mnist");
+  CHECK(object["options"]["bus"] == 0);
   CHECK(object["device"]["kind"] == "host");
   CHECK(object["device"]["driver"].is_null());
   REQUIRE(object["modes"].size() == 3);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <penstock/threads/float_mode.hpp>
 
+#include <array>
 #include <thread>
 
 #include "support/catch.hpp"
@@ -17,6 +18,26 @@ float quarter(float value) {
 }
 
 constexpr float smallest_normal = 1.17549435e-38F;
+
+// What the class promises where nothing is volatile, for a compiler that optimises: these see no
+// value, and no caller's memory.
+[[gnu::noinline]] float product(float a, float b) { return a * b; }
+[[gnu::noinline]] float flushed_product(float a, float b) {
+  const ps::flushed_denormals flushed;
+  return product(a, b);
+}
+[[gnu::noinline]] void quarter_before_and_meanwhile(const float* from, bool* is_small, float* to) {
+  *is_small = *from * 0.25F != 0.0F;
+  const ps::flushed_denormals flushed;
+  *to = *from * 0.25F;
+}
+[[gnu::noinline]] void quarter_meanwhile_and_after(const float* from, float* to, bool* is_small) {
+  {
+    const ps::flushed_denormals flushed;
+    for (int i = 0; i < 8; ++i) to[i] = from[i] * 0.25F;
+  }
+  *is_small = *from * 0.25F != 0.0F;
+}
 
 }  // namespace
 
@@ -44,4 +65,27 @@ TEST_CASE("keep_on holds for the thread that calls it and for no other", "[core]
   other.join();
   CHECK(on_other == 0.0F);
   CHECK(quarter(smallest_normal) != 0.0F);
+}
+
+TEST_CASE("a function that is not inlined computes under the mode it is called in", "[core]") {
+  volatile float small = smallest_normal;
+  CHECK(flushed_product(small, 0.25F) == 0.0F);
+  CHECK(product(small, 0.25F) != 0.0F);
+}
+
+TEST_CASE("what is written to memory is computed under the mode of the moment", "[core]") {
+  std::array<float, 8> from{};
+  from.fill(smallest_normal);
+  std::array<float, 8> to{};
+  to.fill(-1.0F);
+  bool is_small = false;
+  SECTION("and not before") {
+    quarter_before_and_meanwhile(from.data(), &is_small, to.data());
+    CHECK(to[0] == 0.0F);
+  }
+  SECTION("and not after") {
+    quarter_meanwhile_and_after(from.data(), to.data(), &is_small);
+    CHECK(to == std::array<float, 8>{});
+  }
+  CHECK(is_small);
 }

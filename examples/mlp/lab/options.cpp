@@ -86,6 +86,12 @@ command_line parse_command_line(int argc, const char* const* argv) {
       ->check(CLI::Range(1, 64))
       ->capture_default_str();
   app.add_flag("--augment", o.augment, "Warp every sample anew each time: rotation, shift, scale");
+  app.add_option(
+         "--bus", o.bus,
+         "On the CPU device: copies take the time of a bus of so many GB/s, and no core; 0: "
+         "they are a memcpy")
+      ->check(CLI::Range(0.0, 1000.0))
+      ->capture_default_str();
   add_choice<workload>(app, "--workload", o.fed, "mnist",
                        {{"mnist", workload::mnist}, {"wide", workload::wide}},
                        "wide: images travel as floats, in large batches, which loads the bus");
@@ -131,6 +137,11 @@ command_line parse_command_line(int argc, const char* const* argv) {
 
   if (o.fed == workload::wide && o.augment) {
     std::cerr << "--augment: not with --workload wide\n";
+    result.exit_status = 1;
+    return result;
+  }
+  if (o.bus > 0 && o.device == device_choice::cuda) {
+    std::cerr << "--bus: not with --device cuda, which has a bus of its own\n";
     result.exit_status = 1;
     return result;
   }

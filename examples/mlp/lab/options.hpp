@@ -47,6 +47,7 @@ struct options {
   std::size_t repeat = 1;
   std::uint64_t seed = 1;
   bool augment = false;
+  double bus = 0;  // of the CPU device, modelled, in GB/s; 0: a copy is a memcpy
   workload fed = workload::mnist;
   device_choice device = device_choice::automatic;
   kernel_choice kernels = kernel_choice::fused;

@@ -45,6 +45,14 @@ std::string figures_of(const std::vector<lane>& lanes) {
          " ms: " + fixed(end / static_cast<double>(batches), 0) + " µs each";
 }
 
+/// Why no loop is faster than the bound.
+std::string reason_of(const bound& least, std::size_t cores) {
+  if (least.limit == "load") return "to read it";
+  if (least.limit == "copy") return "to copy it";
+  if (least.limit == "compute") return "to compute it";
+  return "the work over " + counted(cores, "core");
+}
+
 std::string title_of(const options& chosen, const results& found, std::size_t batches) {
   std::string title = found.data_name;
   if (chosen.augment) title += ", augmented";
@@ -59,26 +67,24 @@ timeline picture_of(const options& chosen, const results& found) {
   const auto& serial = middle_run(found, technique::serial);
   const auto& overlapped = middle_run(found, technique::overlapped);
   const std::size_t batches = batches_of(serial);
-  const bound least =
-      bound_of(found.costs, chosen.workers, found.cores, found.device.takes_cores());
+  const bound least = bound_of(found.costs, chosen.workers, found.cores, found.device.on_cores());
   timeline shown;
   shown.title = title_of(chosen, found, batches);
   shown.panels = {
-      {"serial", "one thread reads, copies and computes in turn", figures_of(serial), serial},
-      {"overlapped", "reads and copies of later batches run under the step",
+      {"serial", "each batch is read, copied and computed in turn", figures_of(serial), serial},
+      {"overlapped", "later batches are read and copied under the step",
        figures_of(overlapped) + ", " + fixed(end_of(serial) / end_of(overlapped), 2) + "× as fast",
        overlapped}};
   shown.bound = static_cast<double>(batches) * least.microseconds;
-  shown.bound_note = "bound: " + std::to_string(batches) + " × " + fixed(least.microseconds, 0) +
-                     " µs, set by " + std::string{least.limit};
-  shown.notes = {"A batch in each stage alone: load " + fixed(found.costs.load, 1) + " µs, copy " +
+  shown.bound_note = "no loop is faster: " + std::to_string(batches) + " × " +
+                     fixed(least.microseconds, 0) + " µs, " + reason_of(least, found.cores);
+  shown.notes = {"A batch in each stage alone: read " + fixed(found.costs.load, 1) + " µs, copy " +
                      fixed(found.costs.copy, 1) + " µs, compute " + fixed(found.costs.compute, 1) +
-                     " µs. Bars are to scale, but at least 1 px wide; numbers are batches.",
-                 "On: " + found.device.name + ", " + counted(found.cores, "core") + ", " +
-                     counted(chosen.workers, "worker") +
-                     ". Threads have started and memory is touched before 0"};
+                     " µs. Bars are to scale, at least 1 px wide; numbers are batches.",
+                 found.device.name + ", " + counted(found.cores, "core") + ", " +
+                     counted(chosen.workers, "worker") + "; threads start before 0"};
   if (chosen.repeat > 1) {
-    shown.notes.back() += "; of " + std::to_string(chosen.repeat) + " runs the one of median time";
+    shown.notes.back() += "; the run of median time out of " + std::to_string(chosen.repeat);
   }
   shown.notes.back() += ".";
   shown.description = "The first batches of two loops over time. " + shown.title +

@@ -232,11 +232,11 @@ class recording_progress final : public observer {
   typename Backend::stream_ref stream_;
 };
 
-[[nodiscard]] inline std::vector<std::string> names_of_workers(std::size_t workers) {
-  if (workers == 0) return {"training thread"};
-  if (workers == 1) return {"worker"};
+/// The lanes of the workers; without workers the training thread reads.
+[[nodiscard]] inline std::vector<std::string> names_of_readers(std::size_t workers) {
+  if (workers <= 1) return {"read"};
   std::vector<std::string> names;
-  for (std::size_t i = 1; i <= workers; ++i) names.push_back("worker " + std::to_string(i));
+  for (std::size_t i = 1; i <= workers; ++i) names.push_back("read, worker " + std::to_string(i));
   return names;
 }
 
@@ -269,7 +269,7 @@ std::array<recorded_loop, 2> record_loops(const Data& data,
       [&](const auto& samples, const auto& on, auto& trained, auto& progress) {
         static_cast<void>(train_overlapped(samples, on, trained, chosen, progress));
       },
-      names_of_workers(chosen.workers), "copy stream", "compute stream");
+      names_of_readers(chosen.workers), "copy", "compute");
   require_same(serial.second, technique::serial, overlapped.second, technique::overlapped);
   return {recorded_loop{technique::serial, std::move(serial.first)},
           recorded_loop{technique::overlapped, std::move(overlapped.first)}};

@@ -41,7 +41,7 @@ std::optional<double> above_bound(const options& chosen, const results& found, c
 }
 
 bound least_of(const options& chosen, const results& found) {
-  return bound_of(found.costs, chosen.workers, found.cores, found.device.takes_cores());
+  return bound_of(found.costs, chosen.workers, found.cores, found.device.on_cores());
 }
 
 std::string described(const device_info& device) {
@@ -177,6 +177,7 @@ nlohmann::ordered_json json_of(const options& chosen, const results& found) {
                 {"prefetch", chosen.prefetch},
                 {"depth", chosen.depth},
                 {"augment", chosen.augment},
+                {"bus", chosen.bus},
                 {"workload", chosen.fed == workload::wide ? "wide" : "mnist"},
                 {"seed", chosen.seed},
                 {"repeat", chosen.repeat}}},

@@ -51,6 +51,9 @@ struct stage_costs {
   double compute = 0.0;
 };
 
+/// What runs on the cores of the machine.
+enum class core_use { reads, reads_and_steps, everything };
+
 /// What a program has trained on.
 struct device_info {
   std::string kind = "host";        ///< or "cuda"
@@ -59,12 +62,15 @@ struct device_info {
   std::string runtime{};            ///< the CUDA runtime's
   std::string capability{};         ///< the GPU's compute capability
   std::size_t multiprocessors = 0;
-  std::string kernels{};  ///< which ones a step is made of; empty on the CPU device
-  bool graph = false;     ///< whether it is replayed as a CUDA graph
-  std::string why{};      ///< why this device and no other
+  std::string kernels{};    ///< which ones a step is made of; empty on the CPU device
+  bool graph = false;       ///< whether it is replayed as a CUDA graph
+  bool models_bus = false;  ///< a copy on the CPU device takes time and no core
+  std::string why{};        ///< why this device and no other
 
-  /// Whether steps and copies take cores from the workers.
-  [[nodiscard]] bool takes_cores() const { return kind == "host"; }
+  [[nodiscard]] core_use on_cores() const {
+    if (kind != "host") return core_use::reads;
+    return models_bus ? core_use::reads_and_steps : core_use::everything;
+  }
 };
 
 /// The least time for which the stages let a batch pass, in microseconds, and what sets it.
@@ -73,9 +79,8 @@ struct bound {
   std::string_view limit;
 };
 
-/// `takes_cores`: copies and steps run on the cores that the workers run on.
 [[nodiscard]] inline bound bound_of(const stage_costs& cost, std::size_t workers, std::size_t cores,
-                                    bool takes_cores = true) {
+                                    core_use on_cores = core_use::everything) {
   const auto readers = static_cast<double>(std::clamp<std::size_t>(workers, 1, cores));
   bound most{cost.load / readers, "load"};
   const auto consider = [&](double microseconds, std::string_view limit) {
@@ -83,8 +88,9 @@ struct bound {
   };
   consider(cost.copy, "copy");
   consider(cost.compute, "compute");
-  if (takes_cores) {
-    consider((cost.load + cost.copy + cost.compute) / static_cast<double>(cores), "cores");
+  if (on_cores != core_use::reads) {
+    const double copy = on_cores == core_use::everything ? cost.copy : 0;
+    consider((cost.load + copy + cost.compute) / static_cast<double>(cores), "cores");
   }
   return most;
 }

@@ -233,10 +233,10 @@ std::string svg_of(const timeline& shown) {
     y += 10;
     for (std::size_t i = 0; i < each.lanes.size(); ++i) {
       to.text(left - 10, y + lane_height / 2 + 4, "right", each.lanes[i].name);
+      // Between the lanes alone, so that it crosses no bar and no number.
+      if (shown.bound > 0) to.vertical("bound", to.x_of(shown.bound), y - 6, y);
       to.box("lane", left, y, right - left, lane_height);
       for (int t = 0; t <= ticks; ++t) to.vertical("grid", to.x_of(t * step), y, y + lane_distance);
-      // Behind the bars and in pieces, so that it crosses no words.
-      if (shown.bound > 0) to.vertical("bound", to.x_of(shown.bound), y - 4, y + lane_distance - 2);
       draw_spans(to, each.lanes[i], y);
       y += lane_distance;
     }

@@ -5,7 +5,6 @@
 #include <sys/resource.h>
 
 #include <cerrno>
-#include <chrono>
 #include <cstddef>
 #include <cstring>
 #include <string>
@@ -20,7 +19,8 @@ inline namespace PENSTOCK_ABI {
 /// A device made of ordinary memory and threads: the same surface and the same ordering as a GPU,
 /// for machines that have none. Streams are threads, copies are memcpy, events are counters.
 ///
-/// With `cpu_device_options` it models a copy bandwidth and a launch latency.
+/// With `cpu_device_options` it models a copy bandwidth and a launch latency. What is modelled
+/// starts when all that it waits for has ended as modelled, however late a thread wakes up for it.
 class cpu_device {
  public:
   using stream_type = cpu_stream;
@@ -60,9 +60,7 @@ class cpu_device {
     } else if (stream.queue_ != event.queue_.get()) {
       stream.queue_->push(
           [own = stream.queue_, queue = event.queue_, position = event.position_]() noexcept {
-            if (queue->completed() >= position) return;
-            queue->wait_until_completed(position);
-            own->busy_until(detail::host_clock::now());  // what follows can't have begun before
+            own->wait_for(*queue, position);
           });
     }
   }
@@ -83,8 +81,7 @@ class cpu_device {
   /// A small copy into a stream that has nothing to do runs at once on the calling thread: waking
   /// the stream's thread costs several times the copy.
   void copy_async(void* to, const void* from, std::size_t bytes, stream_ref stream) const {
-    const bool modelled =
-        options_.copy_bytes_per_second > 0.0 || options_.launch_latency.count() > 0;
+    const bool modelled = detail::is_modelled(options_);
     if (!modelled && stream.queue_ == nullptr) {
       std::memcpy(to, from, bytes);
     } else if (!modelled) {

@@ -5,44 +5,29 @@
 #include <sys/types.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <atomic>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <deque>
 #include <exception>
 #include <memory>
 #include <mutex>
-#include <new>
 #include <stdexcept>
 #include <string>
-#include <thread>
-#include <type_traits>
 #include <utility>
 
 #include <penstock/core/checked.hpp>
 #include <penstock/core/detail/cache_line.hpp>
+#include <penstock/device/detail/modelled_time.hpp>
+#include <penstock/device/detail/operation.hpp>
 #include <penstock/threads/detail/waitable_counter.hpp>
 #include <penstock/threads/float_mode.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// What a CPU device pretends to be. Zero means: as fast as the machine is. A modelled delay waits
-/// and does not burn the core, so overlap can be shown and tested on few cores.
-struct cpu_device_options {
-  /// The time a copy takes is at least its bytes divided by this.
-  double copy_bytes_per_second = 0.0;
-  /// The time from a launch or a copy reaching the head of its stream to its start.
-  std::chrono::nanoseconds launch_latency{0};
-};
-
 namespace detail {
-
-using host_clock = std::chrono::steady_clock;
 
 /// The queue of one CPU stream: a bounded ring of operations that are held inline, run in order by
 /// one thread. Threads that push take a lock; the running thread never waits for room, nor for
@@ -50,7 +35,6 @@ using host_clock = std::chrono::steady_clock;
 class cpu_queue : public std::enable_shared_from_this<cpu_queue> {
  public:
   static constexpr std::size_t capacity = 256;
-  static constexpr std::size_t operation_bytes = PENSTOCK_CHECKED ? 240 : 112;  // larger views
 
   explicit cpu_queue(const cpu_device_options& options) : options_(options) {}
   cpu_queue(cpu_queue&&) = delete;
@@ -62,10 +46,6 @@ class cpu_queue : public std::enable_shared_from_this<cpu_queue> {
   /// after its run.
   template <class Work>
   void push(Work work) {
-    static_assert(sizeof(Work) <= operation_bytes && alignof(Work) <= alignof(std::max_align_t),
-                  "penstock: work for a CPU stream is held inline: capture at most 96 bytes, "
-                  "larger state by pointer");
-    static_assert(std::is_nothrow_move_constructible_v<Work>);
     std::unique_lock lock{push_};
     while (!has_room() && !runs_here()) {
       require_own_process();
@@ -74,15 +54,8 @@ class cpu_queue : public std::enable_shared_from_this<cpu_queue> {
       lock.lock();
     }
     const std::uint64_t position = pushed_.load(std::memory_order_relaxed);
-    operation* const slot = has_room() ? &ring_[position % capacity] : &spill(position);
-    ::new (static_cast<void*>(slot->storage)) Work(std::move(work));
-    slot->run = [](void* storage) {
-      struct destroyed_after_run {
-        Work& work;
-        ~destroyed_after_run() { work.~Work(); }
-      } holder{*std::launder(static_cast<Work*>(storage))};
-      holder.work();
-    };
+    operation& next = has_room() ? ring_[position % capacity] : spill(position);
+    next.hold(std::move(work));
     // Invariant: operations below pushed_ are complete to read; a thread that loads pushed_
     // acquires them.
     pushed_.store(position + 1, std::memory_order_release);
@@ -157,6 +130,7 @@ class cpu_queue : public std::enable_shared_from_this<cpu_queue> {
       } else {
         run(ring_[position % capacity]);
       }
+      if (is_modelled()) time_.note_end(position);
       completed_.store(++position, std::memory_order_release);
       completed_signal_.store(static_cast<std::uint32_t>(position));
     }
@@ -165,16 +139,28 @@ class cpu_queue : public std::enable_shared_from_this<cpu_queue> {
   /// Called by the last operation, on the stream's thread.
   void stop() noexcept { stopped_ = true; }
 
-  [[nodiscard]] bool is_modelled() const noexcept {
-    return options_.copy_bytes_per_second > 0.0 || options_.launch_latency.count() > 0;
-  }
+  [[nodiscard]] bool is_modelled() const noexcept { return detail::is_modelled(options_); }
 
-  /// The earliest moment at which an operation queued at `queued` may start. Delays count from the
-  /// end of the one before as modelled, so that late wake-ups do not add up.
+  /// The earliest moment at which an operation queued at `queued` may start.
   [[nodiscard]] host_clock::time_point start_of(host_clock::time_point queued) const noexcept {
-    return (std::max)(queued, busy_until_) + options_.launch_latency;
+    return time_.start_of(queued) + options_.launch_latency;
   }
-  void busy_until(host_clock::time_point moment) noexcept { busy_until_ = moment; }
+  /// The modelled end of what has run so far.
+  [[nodiscard]] host_clock::time_point busy_until() const noexcept { return time_.busy_until(); }
+  void busy_until(host_clock::time_point moment) noexcept { time_.busy_until(moment); }
+
+  /// Waits until `other` has run what stands before `position`. As modelled, too, what follows here
+  /// starts after that. On the queue's own thread.
+  void wait_for(const cpu_queue& other, std::uint64_t position) {
+    const bool is_late = other.completed() < position;
+    if (is_late) other.wait_until_completed(position);
+    if (!is_modelled()) return;
+    if (other.is_modelled()) {
+      time_.busy_until(other.time_.end_of(position - 1));
+    } else if (is_late) {
+      time_.busy_until(host_clock::now());  // nothing tells more exactly
+    }
+  }
 
   /// Throws the first exception that an operation has thrown since the last call.
   void rethrow_error() {
@@ -187,11 +173,6 @@ class cpu_queue : public std::enable_shared_from_this<cpu_queue> {
   }
 
  private:
-  struct operation {
-    void (*run)(void*);
-    alignas(std::max_align_t) std::byte storage[operation_bytes];
-  };
-
   struct spilled_operation : operation {
     std::uint64_t position;
   };
@@ -215,7 +196,7 @@ class cpu_queue : public std::enable_shared_from_this<cpu_queue> {
 
   void run(operation& next) noexcept {
     try {
-      next.run(next.storage);
+      next.run();
     } catch (...) {
       keep_error(std::current_exception());
     }
@@ -231,9 +212,9 @@ class cpu_queue : public std::enable_shared_from_this<cpu_queue> {
   std::mutex push_;
   std::mutex error_;
   std::exception_ptr kept_error_;
-  std::atomic<std::uint64_t> uses_{0};   // counts, and orders nothing
-  bool stopped_ = false;                 // of the stream's thread
-  host_clock::time_point busy_until_{};  // of the stream's thread
+  std::atomic<std::uint64_t> uses_{0};  // counts, and orders nothing
+  bool stopped_ = false;                // of the stream's thread
+  stream_time time_;
   std::array<operation, capacity> ring_;
   // Of the stream's thread. Invariant: an operation stands in the ring at its position modulo the
   // ring's size, or here in the order of positions, if the ring was full: each position has one
@@ -246,30 +227,6 @@ class cpu_queue : public std::enable_shared_from_this<cpu_queue> {
   alignas(detail::cache_line) std::atomic<std::uint64_t> completed_{0};
   detail::waitable_counter completed_signal_;
 };
-
-/// Runs `work` at `start`, or later where the thread wakes late. Returns the modelled end: `start`
-/// and the time of the work, without the lateness.
-template <class Work>
-host_clock::time_point modelled_run(host_clock::time_point start, Work&& work) {
-  std::this_thread::sleep_until(start);
-  const auto begin = host_clock::now();
-  work();
-  return start + (host_clock::now() - begin);
-}
-
-/// Copies like memcpy, and takes as long as the modelled bus would. Returns the modelled end.
-inline host_clock::time_point modelled_copy(void* to, const void* from, std::size_t bytes,
-                                            const cpu_device_options& options,
-                                            host_clock::time_point start) {
-  const auto own_end =
-      modelled_run(start, [to, from, bytes]() noexcept { std::memcpy(to, from, bytes); });
-  if (options.copy_bytes_per_second <= 0.0) return own_end;
-  const std::chrono::duration<double> span{static_cast<double>(bytes) /
-                                           options.copy_bytes_per_second};
-  const auto bus_end = start + std::chrono::duration_cast<std::chrono::nanoseconds>(span);
-  std::this_thread::sleep_until(bus_end);
-  return (std::max)(own_end, bus_end);
-}
 
 }  // namespace detail
 

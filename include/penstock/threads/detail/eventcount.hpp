@@ -41,8 +41,7 @@ class basic_eventcount {
     // Read first: it is mostly 0, and then the cache line stays shared among all that notify.
     if (asked_.load(std::memory_order_seq_cst) == 0) return;
     if (asked_.exchange(0, std::memory_order_seq_cst) == 0) return;  // another thread wakes them
-    // seq_cst: the library notifies only if it finds a waiter, which has to come after this write.
-    notified_.fetch_add(1, std::memory_order_seq_cst);
+    notified_.fetch_add(1, std::memory_order_release);
     notified_.notify_all();
   }
 
@@ -82,7 +81,9 @@ class basic_eventcount {
   static constexpr int last_pauses = 32;
   static constexpr int yields = 12;
 
-  typename Atomics::template atomic<std::uint32_t> notified_{0};
+  // A word, whose waiters the kernel finds. The standard's wait has a count of them, and a library
+  // that reads it too early after the change of the number wakes no thread.
+  typename Atomics::word notified_{0};
   typename Atomics::template atomic<std::uint32_t> asked_{0};  // 1: a thread sleeps, or is about to
   [[no_unique_address]] Fences fences_;
 };

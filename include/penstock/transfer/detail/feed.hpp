@@ -19,6 +19,7 @@
 #include <penstock/memory/detail/last_owner.hpp>
 #include <penstock/transfer/batch_source.hpp>
 #include <penstock/transfer/detail/feed_source.hpp>
+#include <penstock/transfer/detail/transform_stage.hpp>
 #include <penstock/transfer/device_batch.hpp>
 #include <penstock/transfer/device_transform.hpp>
 #include <penstock/transfer/options.hpp>

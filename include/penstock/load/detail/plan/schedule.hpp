@@ -96,11 +96,13 @@ class schedule {
     return bound_ != end_;
   }
 
-  epoch_plan plan_;
+  epoch_plan plan_;  // read for each run
 
-  mutable std::mutex mutex_;  // guards the three below; no code of the user's runs under it
-  std::uint64_t bound_ = 0;   // batches bound so far
-  std::uint64_t end_ = 0;     // batches wanted so far
+  // Guards the three below; no code of the user's runs under it. Locked for each batch, so on
+  // another cache line than the plan.
+  alignas(cache_line) mutable std::mutex mutex_;
+  std::uint64_t bound_ = 0;  // batches bound so far
+  std::uint64_t end_ = 0;    // batches wanted so far
   place next_;
 
   waitable_counter demand_;  // moves when more batches are wanted

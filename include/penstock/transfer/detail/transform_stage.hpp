@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <optional>
+#include <utility>
+
+#include <penstock/core/batch.hpp>
+#include <penstock/core/layout.hpp>
+#include <penstock/core/record.hpp>
+#include <penstock/device/device.hpp>
+#include <penstock/memory/detail/slab.hpp>
+#include <penstock/transfer/detail/device_slots.hpp>
+#include <penstock/transfer/device_transform.hpp>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+namespace detail {
+
+/// What stands between the copy and the device slots when a transform does: the transform, the
+/// stream that it runs on, and device memory for two batches as they travel: into one goes the next
+/// copy while the transform reads the other. They serve all slots, because either stream runs in
+/// order.
+template <class Transform, record_type In, device Device>
+class transform_stage {
+ public:
+  using out_record = transformed_record_t<Transform, In>;
+  using stream_ref = typename Device::stream_ref;
+
+  transform_stage(const Device& where, const batch_layout<In>& layout, Transform transform)
+      : device_(where),
+        transform_(std::move(transform)),
+        in_(layout),
+        out_(transformed_extents<In>(transform_, layout.extents()), layout.batch_size()),
+        places_{place{slab<Device>{where, layout.bytes(), memory_kind::device}, std::nullopt},
+                place{slab<Device>{where, layout.bytes(), memory_kind::device}, std::nullopt}},
+        arrived_(where.make_event(event_wait::by_streams)),
+        stream_(where.make_stream()) {
+    if constexpr (requires { transform_.prepare(where, in_); }) transform_.prepare(where, in_);
+  }
+
+  [[nodiscard]] const batch_layout<out_record>& out_layout() const noexcept { return out_; }
+  [[nodiscard]] std::size_t bytes() const noexcept {
+    return places_[0].memory.bytes() + places_[1].memory.bytes();
+  }
+  /// What the copy of a batch of `samples` samples moves.
+  [[nodiscard]] std::size_t used_bytes(std::size_t samples) const noexcept {
+    return in_.used_bytes(samples);
+  }
+
+  /// What transforms run on.
+  [[nodiscard]] stream_ref stream() noexcept { return stream_; }
+  /// Where the next batch is copied to.
+  [[nodiscard]] std::byte* data() const noexcept { return places_[next_].memory.data(); }
+  /// The device slot that was made of the last batch there; nothing before the first.
+  [[nodiscard]] std::optional<std::size_t> reader() const noexcept { return places_[next_].reader; }
+  /// For the end of a copy, if the batch brings no event of its own.
+  [[nodiscard]] typename Device::event_type& arrived() noexcept { return arrived_; }
+
+  /// Queues the transform of what is copied there, into `slab`.
+  void enqueue(std::byte* slab, std::size_t samples) {
+    [[maybe_unused]] const auto current = enter();
+    transform_.enqueue(const_batch_view<In>{data(), in_, 0, samples},
+                       batch_view<out_record>{slab, out_, 0, samples}, stream());
+  }
+  /// Device slot `slot` is made of that batch; the next one goes to the other place.
+  void note_reader(std::size_t slot) noexcept {
+    places_[next_].reader = slot;
+    next_ = 1 - next_;
+  }
+
+ private:
+  struct place {
+    slab<Device> memory;
+    std::optional<std::size_t> reader;
+  };
+
+  /// Makes the device the thread's current one for a scope, where a device has such a notion.
+  [[nodiscard]] auto enter() const {
+    if constexpr (requires { device_.enter_scope(); }) {
+      return device_.enter_scope();
+    } else {
+      return nullptr;
+    }
+  }
+
+  Device device_;
+  Transform transform_;
+  batch_layout<In> in_;
+  batch_layout<out_record> out_;
+  std::array<place, 2> places_;
+  std::size_t next_ = 0;
+  typename Device::event_type arrived_;
+  typename Device::stream_type stream_;  // goes first: it waits for its work
+};
+
+/// The device memory of a feed: the slots, with or without a stage before them.
+template <class Transform, record_type In, device Device>
+class feed_slots {
+ public:
+  using record_type = transformed_record_t<Transform, In>;
+
+  feed_slots(const Device& where, const batch_layout<In>& layout, std::size_t depth,
+             Transform transform)
+      : stage_(where, layout, std::move(transform)), ring(where, stage_.out_layout(), depth) {}
+
+  template <class HostBatch>
+  void copy_in(std::size_t slot, HostBatch&& from) {
+    ring.copy_in(slot, std::forward<HostBatch>(from), stage_);
+  }
+  [[nodiscard]] std::size_t bytes() const noexcept { return ring.bytes() + stage_.bytes(); }
+
+ private:
+  transform_stage<Transform, In, Device> stage_;
+
+ public:
+  device_slots<record_type, Device> ring;  // goes first: it waits for all that uses the stage
+};
+
+template <record_type In, device Device>
+class feed_slots<no_transform, In, Device> {
+ public:
+  using record_type = In;
+
+  feed_slots(const Device& where, const batch_layout<In>& layout, std::size_t depth, no_transform)
+      : ring(where, layout, depth) {}
+
+  template <class HostBatch>
+  void copy_in(std::size_t slot, HostBatch&& from) {
+    ring.copy_in(slot, std::forward<HostBatch>(from));
+  }
+  [[nodiscard]] std::size_t bytes() const noexcept { return ring.bytes(); }
+
+  device_slots<In, Device> ring;
+};
+
+}  // namespace detail
+
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

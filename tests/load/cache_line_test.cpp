@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: BSL-1.0
+// What every worker reads for each run, and what opener, consumer and releasing threads write for
+// each batch, lie in different cache lines.
+#include <penstock/core/detail/cache_line.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <tuple>
+
+#include <penstock/device/cpu_device.hpp>
+#include <penstock/load/detail/consumer.hpp>
+#include <penstock/load/detail/delivery.hpp>
+#include <penstock/load/detail/host_slots.hpp>
+#include <penstock/load/detail/schedule.hpp>
+#include <penstock/load/options.hpp>
+#include <penstock/order/sampler.hpp>
+
+#include "support/catch.hpp"
+#include "support/members.hpp"
+#include "support/numbered.hpp"
+
+namespace ps = penstock;
+
+namespace {
+
+using ps::detail::delivery;
+using ps::detail::schedule;
+using slots = ps::detail::host_slots<numbered::record_type, ps::cpu_device>;
+using engine = ps::detail::engine<numbered, ps::sequential, ps::cpu_device>;
+
+}  // namespace
+
+struct in_schedule {};
+constexpr auto members_of(in_schedule);
+struct in_delivery {};
+constexpr auto members_of(in_delivery);
+struct in_slots {};
+constexpr auto members_of(in_slots);
+struct in_engine {};
+constexpr auto members_of(in_engine);
+
+template struct opened<in_schedule, &schedule::plan_, &schedule::cancelled_, &schedule::mutex_,
+                       &schedule::bound_, &schedule::end_, &schedule::next_, &schedule::demand_>;
+template struct opened<in_delivery, &delivery::has_failed_, &delivery::in_order_,
+                       &delivery::announced_, &delivery::finished_, &delivery::error_mutex_,
+                       &delivery::error_, &delivery::where_>;
+template struct opened<in_slots, &slots::layout_, &slots::memory_, &slots::returned_, &slots::free_,
+                       &slots::leased_, &slots::starving_>;
+template struct opened<in_engine, &engine::options_, &engine::schedule_, &engine::layout_,
+                       &engine::slots_, &engine::work_, &engine::delivery_, &engine::cursor_,
+                       &engine::binder_, &engine::spare_>;
+
+namespace {
+
+/// The cache lines that an object touches.
+struct lines {
+  template <class T>
+  explicit lines(const T& object)
+      : first(reinterpret_cast<std::uintptr_t>(&object) / ps::detail::cache_line),
+        last((reinterpret_cast<std::uintptr_t>(&object) + sizeof object - 1) /
+             ps::detail::cache_line) {}
+  [[nodiscard]] bool share_one_with(const lines& other) const {
+    return first <= other.last && other.first <= last;
+  }
+  std::uintptr_t first;
+  std::uintptr_t last;
+};
+
+/// How many of `others` share a cache line with `one`.
+template <class T, class... Others>
+int neighbours(const T& one, const Others&... others) {
+  return (0 + ... + int{lines{one}.share_one_with(lines{others})});
+}
+
+}  // namespace
+
+TEST_CASE("what a run reads of the schedule shares no cache line with what a batch writes",
+          "[load]") {
+  const schedule one{{100, 10, ps::partial_batch::keep}};
+  const auto [plan, cancelled, mutex, bound, end, next, demand] = members_of(in_schedule{});
+  CHECK(neighbours(one.*plan, one.*mutex, one.*bound, one.*end, one.*next, one.*demand) == 0);
+  CHECK(neighbours(one.*cancelled, one.*mutex, one.*bound, one.*end, one.*next, one.*demand) == 0);
+}
+
+TEST_CASE("whether a delivery has failed shares its cache line with nothing", "[load]") {
+  const delivery one{4, true};
+  const auto [failed, in_order, announced, finished, mutex, error, where] =
+      members_of(in_delivery{});
+  CHECK(neighbours(one.*failed, one.*in_order, one.*announced, one.*finished, one.*mutex,
+                   one.*error, one.*where) == 0);
+}
+
+TEST_CASE("the counters of the host slots have a cache line each", "[load]") {
+  const slots one{{}, {ps::extents_of(numbered{8}), 4}, 2, ps::memory_kind::pageable};
+  const auto [layout, memory, returned, free, leased, starving] = members_of(in_slots{});
+  CHECK(neighbours(one.*free, one.*layout, one.*memory, one.*returned, one.*leased,
+                   one.*starving) == 0);
+  CHECK(neighbours(one.*leased, one.*layout, one.*memory, one.*returned, one.*starving) == 0);
+  CHECK(neighbours(one.*starving, one.*layout, one.*memory, one.*returned) == 0);
+}
+
+TEST_CASE("what a run reads of the engine shares no cache line with what a batch writes",
+          "[load]") {
+  const engine one{numbered{100}, {}, {}, {.batch_size = 10, .workers = 2}};
+  const auto [options, order, layout, ring, work, finished, cursor, binder, spare] =
+      members_of(in_engine{});
+  CHECK(neighbours(one.*cursor, one.*options, one.*order, one.*layout, one.*ring, one.*work,
+                   one.*finished) == 0);
+  CHECK(neighbours(one.*spare, one.*options, one.*order, one.*layout, one.*ring, one.*work,
+                   one.*finished) == 0);
+  CHECK(neighbours(one.*order, one.*options, one.*layout, one.*ring, one.*work, one.*finished,
+                   one.*cursor, one.*binder) == 0);
+}
