@@ -230,7 +230,7 @@ TEST_CASE("a loop that is left while a read hangs ends at the timeout", "[flow]"
                       ps::sequential{},
                       {.batch_size = 4, .workers = 1, .prefetch = 8, .timeout = soon}};
     for (auto& batch : loader.epoch(0)) {
-      CHECK(batch.batch() == 0);
+      CHECK(batch.number() == 0);
       around->wait_until_hung(1);
       break;
     }

@@ -35,7 +35,7 @@ using values = std::vector<std::uint64_t>;
 template <class Batch>
 void append(values& all, const Batch& batch) {
   all.push_back(batch.epoch());
-  all.push_back(batch.batch());
+  all.push_back(batch.number());
   for (const std::uint64_t x : ps::get<"x">(batch).flat()) all.push_back(x);
 }
 
@@ -126,7 +126,7 @@ TEST_CASE("a feed's state is that of the batch in hand, not of what was copied a
     ++done;
     const std::uint64_t per_epoch = loader.batches_per_epoch();
     CHECK(feed.state() == loader.state_at({done / per_epoch, done % per_epoch}));
-    CHECK(feed.state() == loader.state_at({batch.epoch(), batch.batch() + 1}));
+    CHECK(feed.state() == loader.state_at({batch.epoch(), batch.number() + 1}));
   }
   CHECK(done == 26);
   CHECK(feed.state() == loader.state_at({2, 0}));
@@ -155,7 +155,7 @@ TEST_CASE("a loop goes on in constant time whatever the position and the size", 
   const std::uint64_t far = loader.batches_per_epoch() - 2;
   auto range = loader.resume(loader.state_at({last_epoch, far}), last_epoch + 1);
   std::uint64_t done = 0;
-  for (auto& batch : range) CHECK(batch.batch() == far + done++);
+  for (auto& batch : range) CHECK(batch.number() == far + done++);
   CHECK(done == 2);
 }
 
