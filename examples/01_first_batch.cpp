@@ -24,7 +24,7 @@ int main() {
   for (auto& batch : feed.epoch(0)) {
     // 64 numbers in device memory, whose copy is complete; 40 in the last batch
     const auto values = ps::get<"value">(batch);
-    if (batch.batch() == 0) {
+    if (batch.number() == 0) {
       std::cout << "first batch: " << batch.size() << " samples of " << loader.samples_per_epoch()
                 << '\n';
     }

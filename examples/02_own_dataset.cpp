@@ -44,7 +44,7 @@ int main() {
   while (next.batch != loader.batches_per_epoch()) {
     try {
       for (auto& batch : loader.batches(next, 1)) {
-        next.batch = batch.batch() + 1;
+        next.batch = batch.number() + 1;
         seen += batch.size();
         if (ps::get<"signal">(batch)(3, 0) != 0.5F) return 1;
       }

@@ -75,7 +75,7 @@
 #include <penstock/load/loader.hpp>
 #include <penstock/load/options.hpp>
 
-// resume: where a run stands
+// resume: where a training loop stands
 #include <penstock/resume/loader_state.hpp>
 #include <penstock/resume/state_text.hpp>
 

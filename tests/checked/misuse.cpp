@@ -40,7 +40,7 @@ auto of_first_batch(Feed& feed, F take) {
   std::optional<decltype(take(*feed.epoch(0).begin()))> taken;
   for (auto& batch : feed.epoch(0)) {
     if (!taken) taken = take(batch);
-    if (batch.batch() == 2) break;
+    if (batch.number() == 2) break;
   }
   return *taken;
 }
@@ -49,8 +49,8 @@ void view_kept_in_a_loop() {
   auto loader = make_loader(2);
   std::optional<ps::tensor_view<float, ps::dyn, 4, 4>> kept;
   for (auto& batch : loader.epochs(3, 4)) {
-    if (batch.batch() == 1) kept = ps::get<"x">(batch);
-    if (batch.batch() == 2) seen = kept->flat()[0];
+    if (batch.number() == 1) kept = ps::get<"x">(batch);
+    if (batch.number() == 2) seen = kept->flat()[0];
   }
 }
 
@@ -112,8 +112,8 @@ void view_overwritten_lease() {
   std::optional<ps::tensor_view<float, ps::dyn, 4, 4>> x;
   for (auto& batch : loader.epoch(0)) {
     kept = std::move(batch);
-    if (kept.batch() == 4) x = ps::get<"x">(kept);
-    if (kept.batch() == 5) seen = (*x)(0, 0, 0);
+    if (kept.number() == 4) x = ps::get<"x">(kept);
+    if (kept.number() == 5) seen = (*x)(0, 0, 0);
   }
 }
 
@@ -232,7 +232,7 @@ void used_on_a_stream_that_nothing_orders() {
   auto other = device.make_stream();
   ps::transfer feed{loader, stream};
   for (auto& batch : feed.epoch(0)) {
-    if (batch.batch() == 2) seen = *ps::get<"x">(batch.used_on(other)).data();
+    if (batch.number() == 2) seen = *ps::get<"x">(batch.used_on(other)).data();
   }
 }
 
@@ -243,7 +243,7 @@ void used_on_a_stream_of_the_batch_before() {
   auto other = device.make_stream();
   ps::transfer feed{loader, stream, {.depth = 1}};
   for (auto& batch : feed.epoch(0)) {
-    if (batch.batch() == 0) batch.also_used_on(other);
+    if (batch.number() == 0) batch.also_used_on(other);
     batch.used_on(other);
   }
 }

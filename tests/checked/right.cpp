@@ -43,14 +43,14 @@ void loops_over_a_loader(std::size_t workers) {
   auto loader = make_loader(workers);
   std::size_t batches = 0;
   for (auto& batch : loader.epochs(0, 3)) {
-    require(is_ramp(ps::get<"x">(std::as_const(batch)), batch.batch() * 4), "the batch's data");
-    require(batch.view()[3].get<"label">() == static_cast<std::int32_t>(batch.batch() * 4 + 3),
+    require(is_ramp(ps::get<"x">(std::as_const(batch)), batch.number() * 4), "the batch's data");
+    require(batch.view()[3].get<"label">() == static_cast<std::int32_t>(batch.number() * 4 + 3),
             "a sample's label");
     ++batches;
   }
   require(batches == 30, "the batches of three epochs");
   for (auto& batch : loader.epoch(7)) {
-    if (batch.batch() == 2) break;
+    if (batch.number() == 2) break;
   }
 }
 
@@ -60,7 +60,7 @@ void views_live_as_long_as_a_lease_that_moves() {
   std::vector<host_lease> box;
   for (auto& batch : loader.epoch(0)) {
     const auto x = ps::get<"x">(batch);
-    if (batch.batch() == 0) {
+    if (batch.number() == 0) {
       kept = std::move(batch);
       require(is_ramp(x, 0), "a view behind an assignment");
       box.push_back(std::move(kept));
@@ -79,10 +79,10 @@ void a_lease_goes_to_another_thread() {
   for (auto& batch : loader.epoch(0)) {
     const auto x = ps::get<"x">(batch);
     std::thread reads_views{
-        [x, first = batch.batch() * 4] { require(is_ramp(x, first), "shared"); }};
+        [x, first = batch.number() * 4] { require(is_ramp(x, first), "shared"); }};
     reads_views.join();
     std::thread owns{[own = std::move(batch)]() mutable {
-      require(is_ramp(ps::get<"x">(own), own.batch() * 4), "a lease on another thread");
+      require(is_ramp(ps::get<"x">(own), own.number() * 4), "a lease on another thread");
     }};
     owns.join();
   }
@@ -92,7 +92,7 @@ void a_lease_goes_to_another_thread() {
   require(is_ramp(ps::get<"x">(*shared), 0), "a shared lease");
   std::thread{[last = std::exchange(shared, nullptr)] {}}.join();  // any thread may end it
   std::thread{[&] { ++it; }}.join();                               // by turns, not at once
-  require(it->batch() == 1, "the next batch");
+  require(it->number() == 1, "the next batch");
 }
 
 void work_runs_behind_the_end_of_its_lease(std::size_t workers, std::size_t depth) {
@@ -104,11 +104,11 @@ void work_runs_behind_the_end_of_its_lease(std::size_t workers, std::size_t dept
   std::size_t good = 0;
   std::size_t good_on_other = 0;
   for (auto& batch : feed.epochs(0, 2)) {
-    const bool held = depth > 1 && batch.batch() % 3 == 0;
+    const bool held = depth > 1 && batch.number() % 3 == 0;
     std::promise<void> gate;
     batch.also_used_on(other);
     auto opened = std::make_shared<std::future<void>>(gate.get_future());
-    const std::size_t first = batch.batch() * 4;
+    const std::size_t first = batch.number() * 4;
     if (held) stream.launch([opened] { opened->wait(); });
     stream.launch([&good, first, x = ps::get<"x">(batch.used_on(stream))] {
       good += is_ramp(x, first) ? 1U : 0U;
@@ -140,9 +140,9 @@ void a_transform_and_leases_that_stay() {
   std::vector<ps::device_batch<doubled, ps::cpu_device>> kept;
   for (auto& batch : feed.epoch(0)) {
     device.synchronize(stream);
-    require(ps::get<"x">(batch)(1, 0, 0) == static_cast<float>(2 * (batch.batch() * 4 + 1)),
+    require(ps::get<"x">(batch)(1, 0, 0) == static_cast<float>(2 * (batch.number() * 4 + 1)),
             "the transformed batch");
-    if (batch.batch() < 2) kept.push_back(std::move(batch));
+    if (batch.number() < 2) kept.push_back(std::move(batch));
   }
   require(ps::get<"x">(kept[1])(0, 0, 0) == 8.0F, "a kept device batch");
 }
@@ -175,7 +175,7 @@ void the_body_waits_for_the_stream() {
   ps::transfer feed{loader, stream};
   for (auto& batch : feed.epoch(0)) {
     std::promise<void> gate;
-    switch (batch.batch() % 4) {
+    switch (batch.number() % 4) {
       case 0:
         device.synchronize(stream);
         break;
@@ -191,7 +191,7 @@ void the_body_waits_for_the_stream() {
         batch.also_used_on(other);
         device.synchronize(other);
     }
-    require(ps::get<"x">(batch)(1, 0, 0) == static_cast<float>(batch.batch() * 4 + 1),
+    require(ps::get<"x">(batch)(1, 0, 0) == static_cast<float>(batch.number() * 4 + 1),
             "what the body reads behind a wait");
   }
 }
@@ -262,7 +262,7 @@ void gaps_hold_poison(std::size_t workers) {
   for (auto& batch : feed.epochs(0, 2)) {
     const auto x = ps::get<"x">(batch);
     require(is_poison(x.data(), x.size() * sizeof(float)), "gaps in a slot behind a copy");
-    require(ps::get<"label">(batch)(3) == static_cast<std::int32_t>(batch.batch() * 4 + 3),
+    require(ps::get<"label">(batch)(3) == static_cast<std::int32_t>(batch.number() * 4 + 3),
             "labels");
   }
 }

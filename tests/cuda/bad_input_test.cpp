@@ -53,7 +53,7 @@ TEST_CASE("a lease that ends while its stream is captured is told, and the captu
   cudaGraph_t graph = nullptr;
   const auto consume = [&] {
     for (auto& batch : feed.epoch(0)) {
-      if (batch.batch() != 1) continue;
+      if (batch.number() != 1) continue;
       REQUIRE(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeThreadLocal) ==
               cudaSuccess);
       { const auto gone = std::move(batch); }
@@ -139,7 +139,7 @@ TEST_CASE("a fault of the program's kernel surfaces as a lost context, and every
     ps::transfer feed{loader, stream};
     const auto consume = [&] {
       for (auto& batch : feed.epochs(0, 3)) {
-        if (batch.batch() == 2) fake_cuda::kernel_fault(stream.get(), cudaErrorIllegalAddress);
+        if (batch.number() == 2) fake_cuda::kernel_fault(stream.get(), cudaErrorIllegalAddress);
       }
       device.synchronize(ps::cuda_stream_ref{stream});
     };

@@ -83,7 +83,7 @@ inline void run(const ps::cuda_device& device, const settings& how, outcome& fou
   std::uint64_t count = 0;
   for (auto& batch : feed.epochs(0, how.epochs)) {
     std::vector<std::uint64_t> samples(batch.size());
-    order.order(how.samples, batch.epoch()).fill(batch.batch() * how.batch_size, samples);
+    order.order(how.samples, batch.epoch()).fill(batch.number() * how.batch_size, samples);
     const auto& lease = std::as_const(batch);
     const auto look = [seen = seen_batch{ps::get<"image">(lease), ps::get<"label">(lease)}, samples,
                        &found] { ++(seen.holds(samples) ? found.right : found.wrong); };

@@ -63,7 +63,7 @@ TEST_CASE("only events that the host waits for in the loop are made for threads 
   std::vector<fake_cuda::event_use> events;
   for (auto& batch : feed.epoch(0)) {
     batch.also_used_on(second);
-    if (batch.batch() == 20) events = fake_cuda::events();  // what is destroyed is waited for
+    if (batch.number() == 20) events = fake_cuda::events();  // what is destroyed is waited for
   }
   std::size_t slept_on = 0;
   std::size_t of_streams = 0;
@@ -91,7 +91,7 @@ std::map<std::string, double> calls_a_batch(Feed& feed) {
     // From the 20th batch to the 90th: the copies ahead of the first ones are not counted as
     // theirs.
     if (++count == 20) before = fake_cuda::thread_calls();
-    if (batch.batch() == 89) break;
+    if (batch.number() == 89) break;
   }
   // The flow runs up to depth - 1 batches ahead at both counts.
   std::map<std::string, double> calls;

@@ -57,7 +57,7 @@ std::uint64_t run(std::size_t workers) {
                     {.batch_size = 8, .workers = workers, .prefetch = 2}};
   ps::transfer feed{loader, stream, ps::on_stream<floats>(to_floats), {.depth = 2}};
   for (auto& batch : feed.epochs(0, 2)) {
-    const auto look = [view = std::as_const(batch).view(), first = 8 * batch.batch(), &right] {
+    const auto look = [view = std::as_const(batch).view(), first = 8 * batch.number(), &right] {
       if (holds(view, first)) ++right;
     };
     fake_cuda::launch(stream.get(), look, {batch.data()});

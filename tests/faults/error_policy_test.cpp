@@ -35,7 +35,7 @@ std::vector<std::uint64_t> drawn(const ps::random_key& key, std::uint64_t sample
 
 }  // namespace
 
-TEST_CASE("a policy that nobody has set propagates every exception at once", "[load]") {
+TEST_CASE("a policy that nobody has set propagates every exception at once", "[faults]") {
   CHECK(refused({}) == "none");
   CHECK(ps::detail::is_plain({}));
   CHECK_FALSE(ps::detail::is_plain({.retries = 1}));
@@ -43,7 +43,7 @@ TEST_CASE("a policy that nobody has set propagates every exception at once", "[l
   CHECK_FALSE(ps::detail::is_plain({.action = ps::error_action::substitute}));
 }
 
-TEST_CASE("a policy that means nothing is refused by the name of its option", "[load]") {
+TEST_CASE("a policy that means nothing is refused by the name of its option", "[faults]") {
   CHECK(refused({.retries = 100}) == "none");
   CHECK(refused({.retries = 101}) == "on_error.retries");
   CHECK(refused({.retries = static_cast<std::size_t>(-1)}) == "on_error.retries");
@@ -65,7 +65,7 @@ TEST_CASE("a policy that means nothing is refused by the name of its option", "[
                            "day, is 10000 ms"));
 }
 
-TEST_CASE("the wait before a retry doubles up to the longest", "[load]") {
+TEST_CASE("the wait before a retry doubles up to the longest", "[faults]") {
   const ps::error_policy policy{.retries = 100, .first_wait = 10ms, .longest_wait = 70ms};
   CHECK(ps::detail::wait_before(policy, 1) == 10ms);
   CHECK(ps::detail::wait_before(policy, 2) == 20ms);
@@ -81,7 +81,7 @@ TEST_CASE("the wait before a retry doubles up to the longest", "[load]") {
 }
 
 TEST_CASE("the draws for a sample hang on seed, epoch and index, and never give the sample itself",
-          "[load]") {
+          "[faults]") {
   const auto first = drawn({.seed = 1, .epoch = 2}, 7, 1'000'000, 8);
   CHECK(first == drawn({.seed = 1, .epoch = 2}, 7, 1'000'000, 8));
   CHECK(first == drawn({.seed = 1, .epoch = 2, .stage = 5}, 7, 1'000'000, 8));

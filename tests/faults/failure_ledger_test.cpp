@@ -29,7 +29,8 @@ std::string quarantine_of(const ps::failure_report& report) {
 
 }  // namespace
 
-TEST_CASE("a ledger keeps a sample's first reason, and counts its failures and its end", "[load]") {
+TEST_CASE("a ledger keeps a sample's first reason, and counts its failures and its end",
+          "[faults]") {
   ledger kept;
   kept.note_failure(9, problem("first"));
   kept.note_failure(9, problem("second"));
@@ -48,7 +49,7 @@ TEST_CASE("a ledger keeps a sample's first reason, and counts its failures and i
   CHECK(report.dropped == 0);
 }
 
-TEST_CASE("a substitute that fails is an entry, and not a place of the batch", "[load]") {
+TEST_CASE("a substitute that fails is an entry, and not a place of the batch", "[faults]") {
   ledger kept;
   kept.note_failure(1, problem("bad"));
   kept.note_failure(2, problem("bad too"));
@@ -60,7 +61,7 @@ TEST_CASE("a substitute that fails is an entry, and not a place of the batch", "
   CHECK(report.substituted == 1);
 }
 
-TEST_CASE("a reason is one line of at most 119 bytes, whatever was thrown", "[load]") {
+TEST_CASE("a reason is one line of at most 119 bytes, whatever was thrown", "[faults]") {
   ledger kept;
   kept.note_failure(0, problem("two\nlines\tand a\rtab"));
   kept.note_failure(1, problem(std::string(119, 'x')));
@@ -73,7 +74,7 @@ TEST_CASE("a reason is one line of at most 119 bytes, whatever was thrown", "[lo
   CHECK(report.samples[3].what == "not a std::exception");
 }
 
-TEST_CASE("a ledger that is full counts what it drops, and goes on with what it has", "[load]") {
+TEST_CASE("a ledger that is full counts what it drops, and goes on with what it has", "[faults]") {
   ledger kept;
   for (std::uint64_t i = 0; i < ledger::capacity + 10; ++i) {
     kept.note_failure(1000 - i, problem("bad"));
@@ -91,7 +92,7 @@ TEST_CASE("a ledger that is full counts what it drops, and goes on with what it 
   CHECK(quarantine_of(report).find("# incomplete: 10 failed reads") != std::string::npos);
 }
 
-TEST_CASE("a ledger may be written and read by many threads at once", "[load]") {
+TEST_CASE("a ledger may be written and read by many threads at once", "[faults]") {
   ledger kept;
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t) {
@@ -113,7 +114,7 @@ TEST_CASE("a ledger may be written and read by many threads at once", "[load]") 
   CHECK(report.failed_reads == 800);
 }
 
-TEST_CASE("every outcome has its own word", "[load]") {
+TEST_CASE("every outcome has its own word", "[faults]") {
   CHECK(ps::name_of(read_outcome::retrying) == "retrying");
   CHECK(ps::name_of(read_outcome::recovered) == "recovered");
   CHECK(ps::name_of(read_outcome::substituted) == "substituted");

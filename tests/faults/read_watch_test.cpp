@@ -25,61 +25,7 @@ using ps::detail::read_watch;
 using ps::detail::watch_settings;
 using std::chrono::milliseconds;
 
-TEST_CASE("a mark shows the sample that is read, and nothing between reads", "[load]") {
-  constexpr std::array<std::uint64_t, 3> samples{70, 80, 90};
-  const bool is_exact = GENERATE(true, false);
-  read_progress shown;
-  shown.prepare(is_exact);
-  CHECK_FALSE(shown.observe());
-  std::atomic<std::size_t> place{0};
-  shown.enter_batch(4, 5);
-  std::uint64_t first_turn = 0;
-  {
-    const read_scope reading{&shown, 12, samples, place};
-    const auto first = shown.observe();
-    REQUIRE(first);
-    first_turn = first->turn;
-    CHECK(first->where.str() ==
-          std::string{"stage read, epoch 4, batch 5, sample 70 (position 12 of the batch"} +
-              (is_exact ? ")" : " or after it)"));
-    place = 2;
-    const auto last = shown.observe();
-    REQUIRE(last);
-    CHECK(last->turn == first_turn);
-    CHECK(last->where.position == 14);
-    CHECK(last->where.sample == 90);
-    CHECK(last->where.exact);
-  }
-  CHECK_FALSE(shown.observe());
-  // The place that the run before has left behind lies beyond a shorter one.
-  const read_scope next{&shown, 0, std::span{samples}.last(1), place};
-  REQUIRE(shown.observe());
-  CHECK(shown.observe()->turn != first_turn);
-  CHECK(shown.observe()->where.sample == 90);
-  CHECK(shown.observe()->where.position == 0);
-}
-
-TEST_CASE("only the read that was seen to hang is given up, and only until it returns", "[load]") {
-  constexpr std::array<std::uint64_t, 1> samples{7};
-  read_progress shown;
-  shown.prepare(true);
-  std::atomic<std::size_t> place{0};
-  std::uint64_t turn = 0;
-  {
-    const read_scope reading{&shown, 0, samples, place};
-    turn = shown.observe()->turn;
-    CHECK_FALSE(shown.is_given_up());
-    CHECK(shown.give_up(turn));
-    CHECK(shown.is_given_up());
-  }
-  CHECK_FALSE(shown.is_given_up());
-  CHECK_FALSE(shown.give_up(turn));  // it has just returned
-  const read_scope next{&shown, 0, samples, place};
-  CHECK_FALSE(shown.give_up(turn));  // another read
-  CHECK_FALSE(shown.is_given_up());
-}
-
-TEST_CASE("without a warning or a timeout nothing is watched", "[load]") {
+TEST_CASE("without a warning or a timeout nothing is watched", "[faults]") {
   read_watch watch{{}, 2, true};
   CHECK(watch.progress_of(0) == nullptr);
   const std::array<std::uint64_t, 1> samples{7};
@@ -89,7 +35,7 @@ TEST_CASE("without a warning or a timeout nothing is watched", "[load]") {
   CHECK_FALSE(watch.is_given_up(1));
 }
 
-TEST_CASE("a watch warns of a reader that hangs, then gives it up, and no other", "[load]") {
+TEST_CASE("a watch warns of a reader that hangs, then gives it up, and no other", "[faults]") {
   constexpr std::array<std::uint64_t, 2> samples{7, 8};
   std::atomic<int> reports{0};
   ps::detail::waitable_counter failed;
@@ -116,7 +62,7 @@ TEST_CASE("a watch warns of a reader that hangs, then gives it up, and no other"
   CHECK_THROWS_AS(std::rethrow_exception(error), ps::read_timeout);
 }
 
-TEST_CASE("a read that goes on from sample to sample does not hang", "[load]") {
+TEST_CASE("a read that goes on from sample to sample does not hang", "[faults]") {
   // Reader 0 hangs, and so tells when reader 1, which goes on, has been looked at for long enough.
   std::array<std::uint64_t, 1000> samples{};
   std::atomic<bool> has_warned{false};

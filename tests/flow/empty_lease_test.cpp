@@ -48,14 +48,14 @@ template <class Feed>
 void look_at_empty_leases(Feed& feed, ps::cpu_stream_ref stream) {
   using lease = typename Feed::batch_type;
   lease never;
-  CHECK(never.batch() == 0);
+  CHECK(never.number() == 0);
   CHECK(never.size() == 0);
   for (auto& batch : feed.epoch(3)) {
-    if (batch.batch() == 0) continue;
+    if (batch.number() == 0) continue;
     const lease kept = std::move(batch);
     CHECK_FALSE(batch);
     CHECK(batch.epoch() == 3);
-    CHECK(batch.batch() == 1);
+    CHECK(batch.number() == 1);
     CHECK(batch.size() == 10);
     CHECK(batch.valid() == 10);
     CHECK(batch.info().batch == 1);
@@ -95,7 +95,7 @@ TEST_CASE("an iterator whose ++ has thrown is at its end, and says so when it is
     auto it = range.begin();
     CHECK_THROWS_AS(++it, bad_sample);
     CHECK(it == range.end());
-    CHECK(has(last_words([&] { (void)it->batch(); }), "an iterator over batches was used"));
+    CHECK(has(last_words([&] { (void)it->number(); }), "an iterator over batches was used"));
     ++it;  // stays there
     CHECK(it == range.end());
   };

@@ -57,7 +57,7 @@ std::vector<std::byte> bytes_of(Range range) {
     all.insert(all.end(), begin, begin + values.size_bytes());
   };
   for (auto& batch : range) {
-    const std::uint64_t header[] = {batch.epoch(), batch.batch(), batch.size(), batch.valid()};
+    const std::uint64_t header[] = {batch.epoch(), batch.number(), batch.size(), batch.valid()};
     append(std::span{header});
     append(ps::get<"image">(batch).flat());
     append(ps::get<"label">(batch).flat());

@@ -185,6 +185,29 @@ TEST_CASE("beyond the timeout the consumer gets an error, and the loader goes wi
   CHECK(threads_added_become(threads, 0));
 }
 
+TEST_CASE("a reader that was left behind destroys what it kept, on its own thread", "[flow]") {
+  const auto around = std::make_shared<hanging::outside>();
+  std::weak_ptr<hanging::life_of> data;
+  std::optional<ps::memory_budget> budget = ps::memory_budget::bytes(1 << 20);
+  {
+    hanging source{around, 8, {7}};
+    data = source.life;
+    ps::loader loader{
+        std::move(source),
+        ps::sequential{},
+        {.batch_size = 8, .workers = 1, .prefetch = 1, .budget = budget, .timeout = soon}};
+    CHECK_THROWS_AS(count_of(loader.epoch(0)), ps::read_timeout);
+  }
+  CHECK_FALSE(data.expired());
+  CHECK(budget->used() != 0);  // its slots too
+  around->release();
+  around->wait_until_gone();
+  CHECK(data.expired());
+  CHECK(around->destroyer.load() == around->last_reader.load());
+  CHECK(around->destroyer.load() != std::this_thread::get_id());
+  while (budget->used() != 0) std::this_thread::yield();
+}
+
 TEST_CASE("all readers may hang", "[flow]") {
   const auto around = std::make_shared<hanging::outside>();
   {
@@ -207,7 +230,7 @@ TEST_CASE("a loop that is left while a read hangs ends at the timeout", "[flow]"
                       ps::sequential{},
                       {.batch_size = 4, .workers = 1, .prefetch = 8, .timeout = soon}};
     for (auto& batch : loader.epoch(0)) {
-      CHECK(batch.batch() == 0);
+      CHECK(batch.number() == 0);
       around->wait_until_hung(1);
       break;
     }
@@ -215,6 +238,27 @@ TEST_CASE("a loop that is left while a read hangs ends at the timeout", "[flow]"
   }
   around->release();
   around->wait_until_gone();
+}
+
+TEST_CASE("a report may ask the loader where it stands and what has failed", "[flow]") {
+  const auto around = std::make_shared<hanging::outside>();
+  std::optional<ps::loader<hanging, ps::sequential>> loader;
+  std::uint64_t right = 0;
+  loader.emplace(hanging{around, 40, {13}}, ps::sequential{},
+                 ps::loader_options{.batch_size = 8,
+                                    .workers = 1,
+                                    .stall_warning = soon,
+                                    .on_stall = [&](const ps::stalled_read&) {
+                                      const bool is_right = loader->state().epoch == 0 &&
+                                                            loader->state().batch <= 1 &&
+                                                            !loader->last_failure() &&
+                                                            loader->abandoned_readers() == 0;
+                                      right += is_right ? 1 : 0;
+                                      around->release();
+                                    }});
+  CHECK(count_of(loader->epoch(0)) == 40);
+  loader.reset();
+  CHECK(right >= 1);
 }
 
 TEST_CASE("a transfer's loop ends at the timeout as well", "[flow]") {

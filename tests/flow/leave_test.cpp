@@ -36,8 +36,8 @@ std::uint64_t consume(Range&& range, std::uint64_t leave_at = ~std::uint64_t{0})
     if (seen == leave_at) break;
     const auto labels = labels_of(each);
     for (std::size_t i = 0; i < labels.size(); ++i) {
-      if (labels[i] != each.batch() * batch + i)
-        FAIL("batch " << each.batch() << " has label " << labels[i]);
+      if (labels[i] != each.number() * batch + i)
+        FAIL("batch " << each.number() << " has label " << labels[i]);
     }
     ++seen;
   }
@@ -80,7 +80,7 @@ TEST_CASE("loader and feed may be destroyed at every batch, in the loop or behin
         CHECK_FALSE(kept.has_value());
       } else {
         stream.synchronize();
-        CHECK(kept->batch() == at);
+        CHECK(kept->number() == at);
         CHECK(labels_of(*kept).front() == at * batch);
       }
     }
@@ -98,7 +98,7 @@ TEST_CASE("a sample that throws ends the epoch at its batch, and is named", "[fl
       std::uint64_t seen = 0;
       try {
         for (auto& each : feed.epochs(4, 6)) {
-          CHECK(each.batch() == seen);
+          CHECK(each.number() == seen);
           ++seen;
         }
         FAIL("the bad sample was not reported");
@@ -200,7 +200,7 @@ TEST_CASE("an error in a batch that nobody came to is gone with its range", "[fl
   ps::loader loader{
       data, ps::sequential{}, {.batch_size = 10, .workers = 1, .prefetch = 5, .run = 10}};
   for (auto& each : loader.epoch(0)) {
-    CHECK(each.batch() == 0);
+    CHECK(each.number() == 0);
     data.state->arrived.wait([](std::uint32_t count) { return count >= 50; });
     break;
   }

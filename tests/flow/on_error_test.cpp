@@ -77,7 +77,7 @@ struct seen {
 
 template <class Batch>
 seen look_at(const Batch& batch) {
-  seen all{batch.epoch(), batch.batch(), batch.valid(), batch.info().skipped, labels_of(batch)};
+  seen all{batch.epoch(), batch.number(), batch.valid(), batch.info().skipped, labels_of(batch)};
   const auto values = ps::get<"values">(batch);
   REQUIRE(batch.size() == all.labels.size());
   for (std::size_t i = 0; i < batch.size(); ++i) {
@@ -158,7 +158,7 @@ template <class Feed>
 std::string message_of(Feed& feed, std::uint64_t epochs, std::uint64_t& batches) {
   batches = 0;
   try {
-    for (auto& batch : feed.epochs(0, epochs)) batches += batch.batch() < 1'000'000;
+    for (auto& batch : feed.epochs(0, epochs)) batches += batch.number() < 1'000'000;
   } catch (const std::exception& error) {
     return error.what();
   }
@@ -567,7 +567,7 @@ TEST_CASE("a worker that waits for a retry is let go when the range or the loade
   for (std::uint32_t round = 1; round <= 2; ++round) {
     auto range = loader->epoch(0);
     auto it = range.begin();
-    CHECK(it->batch() == 0);
+    CHECK(it->number() == 0);
     data.tried->wait([&](std::uint32_t times) { return times >= round; });
     if (round == 2) loader.reset();
   }

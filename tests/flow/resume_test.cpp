@@ -1,9 +1,11 @@
 // A run that is stopped behind any batch and goes on elsewhere gives the batches that it would have
 // given: the state says where, and nothing else.
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -33,7 +35,7 @@ using values = std::vector<std::uint64_t>;
 template <class Batch>
 void append(values& all, const Batch& batch) {
   all.push_back(batch.epoch());
-  all.push_back(batch.batch());
+  all.push_back(batch.number());
   for (const std::uint64_t x : ps::get<"x">(batch).flat()) all.push_back(x);
 }
 
@@ -48,6 +50,38 @@ ps::loader_options with(std::size_t workers, std::size_t prefetch = 0,
                         ps::partial_batch last = ps::partial_batch::keep) {
   return {.batch_size = 8, .workers = workers, .prefetch = prefetch, .seed = 5, .last_batch = last};
 }
+
+/// A thread that asks where a loop stands, again and again until `finish`, and what failed.
+template <class Loop>
+class asking {
+ public:
+  explicit asking(const Loop& loop) : thread_([this, &loop] { ask(loop); }) {}
+  asking(asking&&) = delete;
+
+  /// Whether each place was one of the loop's, and none came before an earlier answer.
+  bool finish() {
+    is_over_ = true;
+    thread_.join();
+    return was_right_;
+  }
+
+ private:
+  void ask(const Loop& loop) {
+    std::pair<std::uint64_t, std::uint64_t> before{0, 0};
+    for (bool is_last = false; !is_last;) {
+      is_last = is_over_;
+      const auto at = loop.state();
+      const std::pair now{at.epoch, at.batch};
+      was_right_ = was_right_ && now >= before && at.batch < 13 && !loop.last_failure();
+      before = now;
+    }
+    was_right_ = was_right_ && before == std::pair<std::uint64_t, std::uint64_t>{last_epoch, 0};
+  }
+
+  bool was_right_ = true;
+  std::atomic<bool> is_over_{false};
+  std::thread thread_;
+};
 
 }  // namespace
 
@@ -92,7 +126,7 @@ TEST_CASE("a feed's state is that of the batch in hand, not of what was copied a
     ++done;
     const std::uint64_t per_epoch = loader.batches_per_epoch();
     CHECK(feed.state() == loader.state_at({done / per_epoch, done % per_epoch}));
-    CHECK(feed.state() == loader.state_at({batch.epoch(), batch.batch() + 1}));
+    CHECK(feed.state() == loader.state_at({batch.epoch(), batch.number() + 1}));
   }
   CHECK(done == 26);
   CHECK(feed.state() == loader.state_at({2, 0}));
@@ -121,7 +155,7 @@ TEST_CASE("a loop goes on in constant time whatever the position and the size", 
   const std::uint64_t far = loader.batches_per_epoch() - 2;
   auto range = loader.resume(loader.state_at({last_epoch, far}), last_epoch + 1);
   std::uint64_t done = 0;
-  for (auto& batch : range) CHECK(batch.batch() == far + done++);
+  for (auto& batch : range) CHECK(batch.number() == far + done++);
   CHECK(done == 2);
 }
 
@@ -173,4 +207,19 @@ TEST_CASE("a checkpoint that says the batch behind an epoch's last goes on in th
   CHECK((all_of(loader.batches({0, behind}, 2)) == all_of(loader.epoch(1))));
   ps::transfer feed{loader, ps::cpu_device{}.inline_stream()};
   CHECK((all_of(feed.batches({0, behind}, 2)) == all_of(loader.epoch(1))));
+}
+
+TEST_CASE("any thread may ask where a loop stands", "[flow]") {
+  ps::loader loader{numbers{}, ps::shuffled{.seed = 3}, with(GENERATE(0U, 2U))};
+  SECTION("over a loader") {
+    asking other{loader};
+    all_of(loader.epochs(0, last_epoch));
+    CHECK(other.finish());
+  }
+  SECTION("over a transfer") {
+    ps::transfer feed{loader, ps::cpu_device{}.inline_stream()};
+    asking other{feed};
+    all_of(feed.epochs(0, last_epoch));
+    CHECK(other.finish());
+  }
 }

@@ -223,7 +223,7 @@ inline expected expect(const setup& how, const ps::batch_position& at) {
 /// Compares what a batch holds with what it must, bit by bit.
 template <class Batch>
 void look_at(const Batch& batch, const expected& must) {
-  require(batch.epoch() == must.at.epoch && batch.batch() == must.at.batch, "another batch");
+  require(batch.epoch() == must.at.epoch && batch.number() == must.at.batch, "another batch");
   require(batch.size() == must.labels.size(), "a batch of another size");
   require(batch.valid() == must.valid, "another number of valid samples");
   require(batch.info().skipped == must.skipped, "another number of skipped samples");

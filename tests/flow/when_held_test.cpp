@@ -53,8 +53,8 @@ std::vector<std::uint64_t> consume(Feed& feed, std::size_t slots) {
   auto range = feed.epoch(0);
   auto it = range.begin();
   while (it != range.end()) {
-    seen.push_back(it->batch());
-    CHECK(labels_of(*it).front() == 10 * it->batch());
+    seen.push_back(it->number());
+    CHECK(labels_of(*it).front() == 10 * it->number());
     held.push_back(std::move(*it));
     if (held.size() == slots && seen.size() < 10) {
       once_asleep other{[&held] { held.clear(); }};

@@ -17,7 +17,7 @@ TEST_CASE("child: a faulting kernel", "[.child]") {
   ps::transfer feed{loader, stream};
   const auto train = [&] {
     for (auto& batch : feed.epochs(0, 1000)) {
-      if (batch.batch() == 3) gpu::fault(stream.get());
+      if (batch.number() == 3) gpu::fault(stream.get());
     }
     device.synchronize(ps::cuda_stream_ref{stream});
   };

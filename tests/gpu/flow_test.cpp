@@ -75,7 +75,7 @@ TEST_CASE("a lease that is kept, and one used on a second stream, keep their byt
       batch.also_used_on(second);
       gpu::delay(second.get(), long_enough);
       on_second.check(batch, second);
-      if (batch.batch() == 0) kept.emplace(std::move(batch));
+      if (batch.number() == 0) kept.emplace(std::move(batch));
     }
     of_kept.check(*kept, stream);
   }
@@ -149,7 +149,7 @@ TEST_CASE("a program's own capture survives a live loader on a GPU", "[gpu]") {
   auto it = range.begin();
   REQUIRE(cudaStreamBeginCapture(captured.get(), cudaStreamCaptureModeGlobal) == cudaSuccess);
   gpu::delay(captured.get(), 1);
-  while (it->batch() < 100) ++it;  // workers wait for copies and get slots back meanwhile
+  while (it->number() < 100) ++it;  // workers wait for copies and get slots back meanwhile
   cudaGraph_t graph = nullptr;
   CHECK(cudaStreamEndCapture(captured.get(), &graph) == cudaSuccess);
   const auto owned = ps::detail::cuda_graph::from_native_handle(graph);

@@ -139,7 +139,7 @@ TEST_CASE("a loop may be left, and another one begun, while a sampler takes its 
                     }},
                     {.batch_size = 10, .workers = 2, .prefetch = 20}};
   for (auto& batch : loader.epochs(0, 2)) {
-    CHECK(batch.batch() == 0);
+    CHECK(batch.number() == 0);
     at_sampler.wait_until_held();
     break;
   }

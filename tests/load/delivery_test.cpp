@@ -63,10 +63,10 @@ TEST_CASE("a failure ends the wait, now and later, also where batches are comple
   to_consumer.announce(0, 1);
   CHECK_FALSE(to_consumer.wait(0));
   for (int time = 0; time < 2; ++time) {
-    std::optional<ps::failure> where;
+    ps::detail::shared_value<std::optional<ps::failure>> where;
     CHECK_THROWS_WITH(to_consumer.rethrow(where), "first");
-    REQUIRE(where);
-    CHECK(where->sample == 4);
+    REQUIRE(where.load());
+    CHECK(where.load()->sample == 4);
   }
 }
 

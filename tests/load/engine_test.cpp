@@ -31,7 +31,7 @@ TEST_CASE("all workers help the oldest unfinished batch", "[load]") {
   }};
   auto range = loader.epoch(0);
   auto it = range.begin();
-  CHECK(it->batch() == 0);
+  CHECK(it->number() == 0);
   CHECK(labels_of(*it) == std::vector<std::uint64_t>{0, 1, 2, 3});
   opener.join();
 }
@@ -59,7 +59,7 @@ TEST_CASE("a consumer that keeps most slots is served out of those that come bac
   std::vector<ps::host_batch<numbered::record_type, ps::cpu_device>> kept;
   std::uint64_t seen = 0;
   for (auto& batch : loader.epoch(0)) {
-    CHECK(batch.batch() == seen++);
+    CHECK(batch.number() == seen++);
     if (kept.size() < 6) kept.push_back(std::move(batch));  // two of eight slots are left to turn
   }
   CHECK(seen == 100);
@@ -78,7 +78,7 @@ TEST_CASE("a consumer that only asks now and then is served too", "[load]") {
       std::this_thread::yield();
       continue;
     }
-    CHECK(batch.batch() == seen++);
+    CHECK(batch.number() == seen++);
     if (kept.size() < 6) kept.push_back(std::move(batch));  // what is left wakes nobody by itself
   }
   loader.stop();
@@ -104,7 +104,7 @@ TEST_CASE("a host slot is not refilled while a copy out of it is held", "[load]"
   device.open_copies();
   auto batch = loader.next();
   REQUIRE(batch);
-  CHECK(batch.batch() == 2);
+  CHECK(batch.number() == 2);
   loader.stop();
 }
 

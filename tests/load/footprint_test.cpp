@@ -139,7 +139,7 @@ TEST_CASE("a loader with a single slot gives the same batches", "[load]") {
       REQUIRE(loader.footprint().slot_count == 1);
       CHECK(epochs_of(loader) == expected);  // one slot leaves no other order
       for (auto& batch : loader.epoch(0)) {
-        if (batch.batch() == 3) break;
+        if (batch.number() == 3) break;
       }
       CHECK(epochs_of(loader) == expected);
     }

@@ -36,7 +36,7 @@ struct shape {
 template <class Range>
 std::vector<shape> shapes_of(Range&& range) {
   std::vector<shape> all;
-  for (const auto& batch : range) all.push_back({batch.batch(), batch.size(), batch.valid()});
+  for (const auto& batch : range) all.push_back({batch.number(), batch.size(), batch.valid()});
   return all;
 }
 
@@ -184,11 +184,11 @@ TEST_CASE("two live ranges over one loader are a logic error", "[load]") {
   {
     auto first = loader.epoch(0);
     auto it = first.begin();
-    CHECK(it->batch() == 0);
+    CHECK(it->number() == 0);
     auto second = loader.epoch(1);
     CHECK_THROWS_AS(second.begin(), std::logic_error);
     ++it;
-    CHECK(it->batch() == 1);  // the first one goes on
+    CHECK(it->number() == 1);  // the first one goes on
   }
   CHECK(shapes_of(loader.epoch(1)).size() == 10);
 }
@@ -209,7 +209,7 @@ TEST_CASE("a loader may be moved while a range over it is live", "[load]") {
   auto it = range.begin();
   ps::loader second{std::move(first)};
   std::uint64_t seen = 0;
-  for (; it != range.end(); ++it) CHECK(it->batch() == seen++);
+  for (; it != range.end(); ++it) CHECK(it->number() == seen++);
   CHECK(seen == 10);
   CHECK(second.batches_per_epoch() == 10);
 }
@@ -227,7 +227,7 @@ TEST_CASE("a loader that is assigned to ends what it ran, and runs what the othe
   CHECK(it == range.end());
   CHECK(first.batches_per_epoch() == 5);
   std::uint64_t seen = 0;
-  for (; other != other_range.end(); ++other) CHECK(other->batch() == seen++);
+  for (; other != other_range.end(); ++other) CHECK(other->number() == seen++);
   CHECK(seen == 5);
   auto& itself = first;
   first = std::move(itself);
@@ -268,7 +268,7 @@ TEST_CASE("delivery in order of completion gives every batch once", "[load]") {
     std::vector<std::uint64_t> indices;
     std::uint64_t sum = 0;
     for (auto& batch : loader.epoch(epoch)) {
-      indices.push_back(batch.batch());
+      indices.push_back(batch.number());
       for (const auto label : labels_of(batch)) sum += label;
     }
     std::sort(indices.begin(), indices.end());

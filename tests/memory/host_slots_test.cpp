@@ -17,6 +17,7 @@
 #include <penstock/threads/detail/waitable_counter.hpp>
 
 #include "support/catch.hpp"
+#include "support/freeing_device.hpp"
 #include "support/gated_device.hpp"
 #include "support/numbered.hpp"
 
@@ -25,35 +26,6 @@ namespace ps = penstock;
 namespace {
 
 using record = numbered::record_type;
-
-/// The tests' device, that tells when host memory is freed and when a thread is about to block.
-struct freeing_device : gated_device {
-  struct watch {
-    std::atomic<int> frees{0};
-    ps::detail::waitable_counter
-        reached;  // moves when a thread is about to block, has freed, or says so
-  };
-  std::shared_ptr<watch> seen = std::make_shared<watch>();
-
-  void wait_until_reached() const {
-    seen->reached.wait([](std::uint32_t times) { return times != 0; });
-  }
-
-  void synchronize(stream_ref stream) const {
-    seen->reached.advance();
-    gated_device::synchronize(stream);
-  }
-  void synchronize(const event_type& event) const {
-    if (!is_complete(event)) seen->reached.advance();
-    gated_device::synchronize(event);
-  }
-  void deallocate_pinned(void* data, std::size_t bytes) const noexcept {
-    gated_device::deallocate_pinned(data, bytes);
-    ++seen->frees;
-    seen->reached.advance();
-  }
-};
-static_assert(ps::device<freeing_device>);
 
 /// Notes the unit that it is told.
 struct pieces_device : gated_device {
@@ -70,9 +42,6 @@ struct pieces_device : gated_device {
 
 using ring = ps::detail::host_slots<record, freeing_device>;
 using lease = ps::host_batch<record, freeing_device>;
-static_assert(std::movable<lease> && !std::copyable<lease>);
-static_assert(std::is_nothrow_move_constructible_v<lease> &&
-              std::is_nothrow_move_assignable_v<lease>);
 static_assert(!std::is_move_constructible_v<ring>);
 
 const ps::batch_layout<record> layout{{{}, {}}, 10};
@@ -98,7 +67,7 @@ bool happens(const std::atomic<bool>& what) {
 
 }  // namespace
 
-TEST_CASE("the slots lie one behind the other in one slab, each a whole batch", "[load]") {
+TEST_CASE("the slots lie one behind the other in one slab, each a whole batch", "[memory]") {
   const freeing_device device;
   const auto slots = make_ring(device, 4);
   CHECK(slots->count() == 4);
@@ -113,7 +82,7 @@ TEST_CASE("the slots lie one behind the other in one slab, each a whole batch", 
                    .pinned()));
 }
 
-TEST_CASE("a device that pins in pieces hears that a copy takes a slot", "[load]") {
+TEST_CASE("a device that pins in pieces hears that a copy takes a slot", "[memory]") {
   const pieces_device device;
   {
     const ps::detail::host_slots<record, pieces_device> slots{device, layout, 3,
@@ -122,7 +91,7 @@ TEST_CASE("a device that pins in pieces hears that a copy takes a slot", "[load]
   CHECK(*device.unit == layout.bytes());
 }
 
-TEST_CASE("every slot is handed out once until it comes back", "[load]") {
+TEST_CASE("every slot is handed out once until it comes back", "[memory]") {
   const auto slots = make_ring({}, 4);
   std::set<std::uint32_t> taken;
   for (int i = 0; i < 4; ++i) taken.insert(*slots->try_acquire());
@@ -133,95 +102,14 @@ TEST_CASE("every slot is handed out once until it comes back", "[load]") {
   CHECK_FALSE(slots->try_acquire().has_value());
 }
 
-TEST_CASE("slots come back in the order they were given", "[load]") {
+TEST_CASE("slots come back in the order they were given", "[memory]") {
   const auto slots = make_ring({}, 3);
   for (int i = 0; i < 3; ++i) CHECK(slots->acquire().has_value());
   for (const std::uint32_t slot : {1U, 2U, 0U}) slots->give_back(slot);
   for (const std::uint32_t slot : {1U, 2U, 0U}) CHECK(slots->acquire() == slot);
 }
 
-TEST_CASE("a lease says what it holds, and gives its memory as views", "[load]") {
-  const auto slots = make_ring({}, 2);
-  auto batch = take(slots, 7);
-  CHECK(batch);
-  CHECK(batch.epoch() == 3);
-  CHECK(batch.batch() == 7);
-  CHECK(batch.size() == 10);
-  CHECK(batch.valid() == 9);
-  CHECK(batch.info().batch == 7);
-  CHECK(batch.data() == slots->data(static_cast<std::uint32_t>(batch.slot())));
-  ps::get<"label">(batch)[4] = 44;
-  const auto& constant = batch;
-  CHECK(constant.get<"label">()(4) == 44);
-  CHECK(constant.view().size() == 10);
-  CHECK(constant.data() == batch.data());
-  static_assert(std::is_same_v<decltype(ps::get<"label">(batch).data()), std::uint64_t*>);
-  static_assert(std::is_same_v<decltype(ps::get<"label">(constant).data()), const std::uint64_t*>);
-  static_assert(std::is_same_v<decltype(constant.data()), const std::byte*>);
-}
-
-TEST_CASE("destroying a lease gives its slot back, once", "[load]") {
-  const auto slots = make_ring({}, 2);
-  {
-    const auto one = take(slots);
-    const auto two = take(slots);
-    CHECK(slots->leased() == 2);
-    CHECK_FALSE(slots->try_acquire().has_value());
-  }
-  CHECK(slots->leased() == 0);
-  CHECK(slots->try_acquire().has_value());
-  CHECK(slots->try_acquire().has_value());
-  CHECK_FALSE(slots->try_acquire().has_value());
-}
-
-TEST_CASE("a lease that is moved gives its slot back once, from where it is", "[load]") {
-  const auto slots = make_ring({}, 2);
-  std::optional first{take(slots)};
-  const auto slot = first->slot();
-  std::optional second{std::move(*first)};
-  CHECK_FALSE(*first);
-  first.reset();
-  CHECK(slots->leased() == 1);
-  CHECK(second->slot() == slot);
-  second.reset();
-  CHECK(slots->leased() == 0);
-  CHECK(slots->try_acquire().has_value());
-  CHECK(slots->try_acquire().has_value());
-  CHECK_FALSE(slots->try_acquire().has_value());
-}
-
-TEST_CASE("assigning to a lease gives back what it held", "[load]") {
-  const auto slots = make_ring({}, 2);
-  auto target = take(slots, 1);
-  auto source = take(slots, 2);
-  const auto freed = target.slot();
-  target = std::move(source);
-  CHECK(target.batch() == 2);
-  CHECK_FALSE(source);
-  CHECK(slots->leased() == 1);
-  CHECK(slots->try_acquire() == freed);
-  CHECK_FALSE(slots->try_acquire().has_value());
-  auto& itself = target;
-  target = std::move(itself);
-  CHECK(target);
-  CHECK(target.batch() == 2);
-  target = lease{};
-  CHECK_FALSE(target);
-  CHECK(slots->leased() == 0);
-}
-
-TEST_CASE("a lease may be destroyed on another thread", "[load]") {
-  const auto slots = make_ring({}, 1);
-  auto batch = take(slots);
-  ps::get<"label">(batch)[0] = 1;
-  std::thread other{[moved = std::move(batch)]() mutable { ps::get<"label">(moved)[0] = 2; }};
-  const auto slot = slots->acquire();  // waits for it, and sees what it wrote, or poison upon it
-  const std::uint64_t expected = ps::detail::checked ? ~std::uint64_t{0} : 2;
-  CHECK(*reinterpret_cast<std::uint64_t*>(slots->data(*slot) + layout.offset<1>()) == expected);
-  other.join();
-}
-
-TEST_CASE("a slot released behind a copy is free only when the stream gets there", "[load]") {
+TEST_CASE("a slot released behind a copy is free only when the stream gets there", "[memory]") {
   const freeing_device device;
   const auto slots = make_ring(device, 1);
   auto stream = device.make_stream();
@@ -252,7 +140,7 @@ TEST_CASE("a slot released behind a copy is free only when the stream gets there
   CHECK(slot == 0U);
 }
 
-TEST_CASE("a slot that came back behind a copy may be given back without one", "[load]") {
+TEST_CASE("a slot that came back behind a copy may be given back without one", "[memory]") {
   const freeing_device device;
   const auto slots = make_ring(device, 1);
   auto stream = device.make_stream();
@@ -264,7 +152,7 @@ TEST_CASE("a slot that came back behind a copy may be given back without one", "
 
 TEST_CASE(
     "a release that the device can't record waits for the stream, returns the slot and throws",
-    "[load]") {
+    "[memory]") {
   const freeing_device device;
   const auto slots = make_ring(device, 1);
   auto stream = device.make_stream();
@@ -298,7 +186,7 @@ TEST_CASE(
 }
 
 TEST_CASE("what the device throws while a copy is waited for reaches who takes the slot",
-          "[load]") {
+          "[memory]") {
   const freeing_device device;
   const auto slots = make_ring(device, 1);
   auto stream = device.make_stream();
@@ -307,21 +195,7 @@ TEST_CASE("what the device throws while a copy is waited for reaches who takes t
   CHECK_THROWS_AS(slots->acquire(), device_fault);
 }
 
-TEST_CASE("leases outlive the ring's owner, the memory goes with the last of them", "[load]") {
-  const freeing_device device;
-  auto slots = make_ring(device, 2);
-  auto one = take(slots, 1);
-  auto two = take(slots, 2);
-  slots.reset();
-  one = lease{};
-  CHECK(device.seen->frees == 0);
-  ps::get<"label">(two)[9] = 5;
-  CHECK(ps::get<"label">(two)[9] == 5);
-  two = lease{};
-  CHECK(device.seen->frees == 1);
-}
-
-TEST_CASE("host memory is freed only after the copies out of it", "[load]") {
+TEST_CASE("host memory is freed only after the copies out of it", "[memory]") {
   const freeing_device device;
   auto slots = make_ring(device, 2);
   auto stream = device.make_stream();
@@ -338,7 +212,7 @@ TEST_CASE("host memory is freed only after the copies out of it", "[load]") {
 
 TEST_CASE(
     "a worker that waits for a slot is woken by half of them, a hungry consumer, or a wake_if_free",
-    "[load]") {
+    "[memory]") {
   const auto how = GENERATE(0, 1, 2, 3);
   const auto slots = make_ring({}, 4);
   for (int i = 0; i < 4; ++i) CHECK(slots->acquire().has_value());
@@ -368,7 +242,7 @@ TEST_CASE(
   CHECK(got == 3U);
 }
 
-TEST_CASE("closing wakes who waits for a slot", "[load]") {
+TEST_CASE("closing wakes who waits for a slot", "[memory]") {
   const auto slots = make_ring({}, 1);
   const auto batch = take(slots);
   std::atomic<bool> nothing{false};
@@ -381,7 +255,7 @@ TEST_CASE("closing wakes who waits for a slot", "[load]") {
   CHECK_FALSE(slots->acquire().has_value());
 }
 
-TEST_CASE("leases that end behind the close are no harm", "[load]") {
+TEST_CASE("leases that end behind the close are no harm", "[memory]") {
   const freeing_device device;
   auto slots = make_ring(device, 2);
   auto stream = device.make_stream();

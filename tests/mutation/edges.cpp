@@ -105,7 +105,7 @@ template <class Batch>
 void look_at(const Batch& batch, ps::cuda_stream_ref stream, std::atomic<int>& wrong) {
   const ps::shuffled order{.seed = 4};
   std::vector<std::uint64_t> expected(batch.size());
-  order.order(96, batch.epoch()).fill(batch.batch() * 8, expected);
+  order.order(96, batch.epoch()).fill(batch.number() * 8, expected);
   const auto work = [labels = ps::get<"label">(batch).flat(),
                      values = ps::get<"values">(batch).flat(), expected, &wrong] {
     bool same = std::equal(labels.begin(), labels.end(), expected.begin(), expected.end());

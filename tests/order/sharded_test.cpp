@@ -177,10 +177,10 @@ TEST_CASE("a run stopped on 8 ranks goes on with 4, batch by batch", "[order]") 
       ps::loader loader{data, shard, {.batch_size = shard.batch_size(), .workers = 2}};
       REQUIRE(loader.batches_per_epoch() == expected.size());
       for (auto& batch : loader.batches(from, 3)) {
-        if (batch.batch() == to) break;
+        if (batch.number() == to) break;
         REQUIRE(batch.size() == shard.batch_size());
         const indices labels = labels_of(batch);
-        auto& step = seen[static_cast<std::size_t>(batch.batch())];
+        auto& step = seen[static_cast<std::size_t>(batch.number())];
         step.insert(step.end(), labels.begin(), labels.end());
       }
     }
@@ -199,7 +199,7 @@ TEST_CASE("the state of a rank of 8 is that of a rank of 4", "[order]") {
   };
   auto before = loader_of(5, 8, ps::shard_tail::wrap);
   for (auto& batch : before.epoch(2)) {
-    if (batch.batch() == 10) break;
+    if (batch.number() == 10) break;
   }
   const ps::loader_state state = before.state();
   CHECK(state.batch == 11);

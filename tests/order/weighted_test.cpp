@@ -306,7 +306,7 @@ TEST_CASE("a loader keeps the table of a sampler that is gone", "[order]") {
   CHECK(seen == expected);
   std::uint64_t batches = 0;
   for (auto& batch : dealt.epoch(0)) {
-    const auto from = expected.begin() + static_cast<std::ptrdiff_t>(20 * batch.batch() + 10);
+    const auto from = expected.begin() + static_cast<std::ptrdiff_t>(20 * batch.number() + 10);
     CHECK(labels_of(batch) == indices(from, from + 10));
     ++batches;
   }

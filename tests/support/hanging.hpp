@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -21,6 +22,8 @@ struct hanging {
     penstock::detail::waitable_counter gone;
     penstock::detail::waitable_counter gate{1};  // 1 holds
     std::atomic<std::uint64_t> reads{0};
+    std::atomic<std::thread::id> last_reader{};
+    std::atomic<std::thread::id> destroyer{};  // of the last copy
 
     void release() { gate.store(0); }
     void wait_until_hung(std::uint32_t count) {
@@ -41,6 +44,7 @@ struct hanging {
       life->around->gate.wait([](std::uint32_t closed) { return closed == 0; });
     }
     penstock::get<"label">(out) = index;
+    life->around->last_reader = std::this_thread::get_id();
     ++life->around->reads;
   }
 
@@ -48,7 +52,10 @@ struct hanging {
     std::shared_ptr<outside> around;
     explicit life_of(std::shared_ptr<outside> all) : around(std::move(all)) {}
     life_of(life_of&&) = delete;
-    ~life_of() { around->gone.advance(); }
+    ~life_of() {
+      around->destroyer = std::this_thread::get_id();
+      around->gone.advance();
+    }
   };
 
   std::uint64_t count;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <penstock/threads/worker_pool.hpp>
 
+#include <pthread.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -9,6 +10,7 @@
 #include <atomic>
 #include <cstddef>
 #include <exception>
+#include <fstream>
 #include <memory>
 #include <optional>
 #include <stdexcept>
@@ -22,6 +24,7 @@
 #include <penstock/threads/detail/waitable_counter.hpp>
 
 #include "support/catch.hpp"
+#include "support/sanitized.hpp"
 
 namespace ps = penstock;
 
@@ -238,6 +241,45 @@ TEST_CASE("a thread that the system refuses is told with what to lower, the othe
   REQUIRE(WIFEXITED(status));
   if (WEXITSTATUS(status) == cannot_lower) {
     WARN("not tested: the process may not give up its right to start threads");
+    return;
+  }
+  CHECK(WEXITSTATUS(status) == told);
+}
+
+TEST_CASE("a thread whose stack finds no address space is told with that limit", "[load]") {
+  if (test::sanitized) return;  // a sanitizer needs address space of its own
+  enum outcome { told = 0, not_told = 1, cannot_lower = 3 };
+  const ::pid_t child = ::fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    // Stacks larger than those of threads that are gone, which the C library keeps for the next.
+    ::pthread_attr_t large{};
+    std::ifstream pages{"/proc/self/statm"};
+    ::rlim_t used = 0;
+    pages >> used;
+    used = (used + 4096) * static_cast<::rlim_t>(::getpagesize());
+    const ::rlimit no_more{used, used};
+    if (used == 0 || ::pthread_attr_init(&large) != 0 ||
+        ::pthread_attr_setstacksize(&large, std::size_t{1} << 30) != 0 ||
+        ::pthread_setattr_default_np(&large) != 0 || ::setrlimit(RLIMIT_AS, &no_more) != 0) {
+      ::_exit(cannot_lower);
+    }
+    shared state;
+    try {
+      const ps::worker_pool pool{2, block_until_stopped{&state}, wake{&state}};
+      ::_exit(cannot_lower);
+    } catch (const std::system_error& error) {
+      const std::string text = error.what();
+      const bool says = text.starts_with("worker_pool: thread 1 of 2 can't be started") &&
+                        text.find("address space (ulimit -v)") != std::string::npos;
+      ::_exit(says ? told : not_told);
+    }
+  }
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  REQUIRE(WIFEXITED(status));
+  if (WEXITSTATUS(status) == cannot_lower) {
+    WARN("not tested: address space is not limited here, as by qemu");
     return;
   }
   CHECK(WEXITSTATUS(status) == told);

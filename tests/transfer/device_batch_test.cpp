@@ -150,7 +150,7 @@ TEST_CASE("a lease says what it holds, and gives the device's memory as views", 
   auto batch = hand_out(slots, 1, device.inline_stream());
   CHECK(batch);
   CHECK(batch.epoch() == 4);
-  CHECK(batch.batch() == 7);
+  CHECK(batch.number() == 7);
   CHECK(batch.size() == 6);
   CHECK(batch.valid() == 6);
   CHECK(batch.slot() == 1);

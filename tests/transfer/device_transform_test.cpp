@@ -167,7 +167,7 @@ TEST_CASE("the next batch is copied while one is transformed, and the one after 
   ps::transfer feed{loader, stream, transform, {.depth = 3}};
   std::size_t right = 0;
   const auto look = [&](const decltype(feed)::batch_type& batch) {
-    stream.launch([&right, first = 10 * batch.batch(), view = batch.view()] {
+    stream.launch([&right, first = 10 * batch.number(), view = batch.view()] {
       right += is_made_of(view, 0, first) && is_made_of(view, 9, first + 9);
     });
   };
@@ -319,7 +319,7 @@ TEST_CASE("a loop with a transform may be left at every batch, and the next epoc
   for (std::uint64_t last = 0; last < 10; ++last) {
     const auto leave = [&](bool throws) {
       for (auto& batch : feed.epoch(0)) {
-        if (batch.batch() != last) continue;
+        if (batch.number() != last) continue;
         if (throws) throw bad_sample{last};
         break;
       }
@@ -328,7 +328,7 @@ TEST_CASE("a loop with a transform may be left at every batch, and the next epoc
     CHECK_THROWS_AS(leave(true), bad_sample);
     std::size_t right = 0;
     for (auto& batch : feed.epoch(0)) {
-      stream.launch([&right, first = 10 * batch.batch(), view = std::as_const(batch).view()] {
+      stream.launch([&right, first = 10 * batch.number(), view = std::as_const(batch).view()] {
         for (std::size_t i = 0; i < 10; ++i) right += is_made_of(view, i, first + i);
       });
     }
@@ -409,7 +409,7 @@ TEST_CASE("a lease of a feed with a transform outlives it", "[transfer]") {
     ps::transfer feed{ps::loader{numbered{100}, ps::sequential{}, device, ten_each(1)}, stream,
                       gated_transform{}};
     for (auto& batch : feed.epoch(0)) {
-      if (batch.batch() == 4) kept = std::move(batch);
+      if (batch.number() == 4) kept = std::move(batch);
     }
   }
   stream.synchronize();

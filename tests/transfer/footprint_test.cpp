@@ -124,7 +124,7 @@ TEST_CASE("a feed of a loader with a single slot gives all batches, right and in
       {
         ps::transfer feed{loader, stream, {.depth = depth}};
         for (auto& batch : feed.epoch(0)) {
-          if (batch.batch() == 4) break;  // copies ahead are dropped, with their slot
+          if (batch.number() == 4) break;  // copies ahead are dropped, with their slot
         }
         collect(feed, stream, seen);
         CHECK(seen == expected);

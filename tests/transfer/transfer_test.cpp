@@ -74,7 +74,7 @@ TEST_CASE("copies of the next batches run under the work on this one", "[transfe
   stream.launch([&step] { step.wait([](std::uint32_t open) { return open != 0; }); });
   ++it;  // queues what is ready; does not wait for the step
   while (device.copies() < 3) std::this_thread::yield();
-  CHECK(it->batch() == 1);
+  CHECK(it->number() == 1);
   step.store(1);
   stream.synchronize();
   CHECK(labels_of(*it).front() == 10);
@@ -134,7 +134,7 @@ TEST_CASE("without a stream copies still run ahead, under the loop's body", "[tr
   wait_until_all_read(data, 50);
   ++it;                                                   // queues the copies of what is ready
   while (device.copies() < 3) std::this_thread::yield();  // under this body
-  CHECK(it->batch() == 1);
+  CHECK(it->number() == 1);
   CHECK(labels_of(*it).front() == 10);
 }
 
@@ -237,7 +237,7 @@ TEST_CASE("an error of the source waits for its turn behind the batches before i
   auto it = range.begin();
   wait_until_all_read(data, 46);  // five slots; of batch 2 nothing behind the bad sample
   ++it;                           // pulls batch 1, and finds batch 2 in error behind it
-  CHECK(it->batch() == 1);
+  CHECK(it->number() == 1);
   CHECK_FALSE(feed.last_failure().has_value());
   CHECK_THROWS_AS(++it, bad_sample);
   REQUIRE(feed.last_failure().has_value());
@@ -295,7 +295,7 @@ TEST_CASE("a second stream waits for its lease's copy alone, though the host slo
   device.open_copies();
   std::uint64_t right = 0;
   for (; it != range.end(); ++it) {
-    stream.launch([&right, at = 10 * it->batch(), view = std::as_const(*it).view()] {
+    stream.launch([&right, at = 10 * it->number(), view = std::as_const(*it).view()] {
       right += ps::get<"label">(view)(0) == at && ps::get<"label">(view)(9) == at + 9;
     });
   }
@@ -335,9 +335,9 @@ TEST_CASE("two live ranges over one feed are a logic error, a range may be begun
   auto second = feed.epoch(0);
   CHECK_THROWS_AS(second.begin(), std::logic_error);
   ++it;
-  CHECK(it->batch() == 1);
+  CHECK(it->number() == 1);
   it = first.begin();
-  CHECK(it->batch() == 0);
+  CHECK(it->number() == 0);
 }
 
 TEST_CASE("a feed may be moved under a live range, and owns an rvalue source", "[transfer]") {
@@ -348,7 +348,7 @@ TEST_CASE("a feed may be moved under a live range, and owns an rvalue source", "
   auto it = range.begin();
   const ps::transfer second{std::move(first)};
   std::uint64_t seen = 0;
-  for (; it != range.end(); ++it) CHECK(it->batch() == seen++);
+  for (; it != range.end(); ++it) CHECK(it->number() == seen++);
   CHECK(seen == 10);
   CHECK(second.depth() == 3);
   CHECK(second.device_bytes() == 3 * (512 + 256));
@@ -370,7 +370,7 @@ TEST_CASE("leaving the loop gives back the slots whose copies ran ahead", "[tran
     auto it = range.begin();
     data.state->arrived.wait([&](std::uint32_t count) { return count >= 50; });
     ++it;  // copies of the batches behind it are queued now
-    CHECK(it->batch() == 1);
+    CHECK(it->number() == 1);
     data.state->arrived.store(0);
   }
   std::uint64_t batches = 0;

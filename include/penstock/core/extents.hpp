@@ -7,11 +7,7 @@
 
 #include <penstock/core/version.hpp>
 
-#if defined(__CUDACC__)
-#define PENSTOCK_HOST_DEVICE __host__ __device__
-#else
-#define PENSTOCK_HOST_DEVICE
-#endif
+#include <penstock/core/detail/host_device_begin.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
@@ -89,4 +85,4 @@ class extents {
 }  // namespace PENSTOCK_ABI
 }  // namespace penstock
 
-#undef PENSTOCK_HOST_DEVICE
+#include <penstock/core/detail/host_device_end.hpp>

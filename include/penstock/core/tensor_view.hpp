@@ -10,11 +10,7 @@
 #include <penstock/core/checked.hpp>
 #include <penstock/core/extents.hpp>
 
-#if defined(__CUDACC__)
-#define PENSTOCK_HOST_DEVICE __host__ __device__
-#else
-#define PENSTOCK_HOST_DEVICE
-#endif
+#include <penstock/core/detail/host_device_begin.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
@@ -165,4 +161,4 @@ class tensor_view {
 }  // namespace PENSTOCK_ABI
 }  // namespace penstock
 
-#undef PENSTOCK_HOST_DEVICE
+#include <penstock/core/detail/host_device_end.hpp>

@@ -5,24 +5,25 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <stop_token>
 #include <utility>
 
+#include <penstock/core/batch_info.hpp>
+#include <penstock/core/error.hpp>
+#include <penstock/core/layout.hpp>
 #include <penstock/data/dataset.hpp>
 #include <penstock/device/cpu_device.hpp>
+#include <penstock/device/device.hpp>
 #include <penstock/faults/failure_ledger.hpp>
 #include <penstock/load/batch_range.hpp>
-#include <penstock/load/detail/consumer.hpp>
 #include <penstock/load/detail/loader_arguments.hpp>
+#include <penstock/load/detail/loader_flow.hpp>
 #include <penstock/load/footprint.hpp>
 #include <penstock/load/host_batch.hpp>
 #include <penstock/load/options.hpp>
-#include <penstock/order/detail/fingerprint.hpp>
 #include <penstock/order/sampler.hpp>
 #include <penstock/resume/loader_state.hpp>
-#include <penstock/threads/float_mode.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
@@ -51,52 +52,19 @@ inline namespace PENSTOCK_ABI {
 /// size and extents do.
 template <dataset Dataset, sampler Sampler, device Device = cpu_device>
 class loader {
-  using consumer_type = detail::consumer<Dataset, Sampler, Device>;
+  using flow = detail::loader_flow<Dataset, Sampler, Device>;
 
  public:
   using record_type = typename Dataset::record_type;
   using device_type = Device;
   using batch_type = host_batch<record_type, Device>;
-
- private:
-  // On the heap and shared with the ranges, so that a loader may be moved, and even destroyed,
-  // while a range over it is live.
-  struct flow {
-    using batch_type = loader::batch_type;
-
-    template <class Data>
-    flow(Data&& data, const Sampler& order, const Device& where, const loader_options& options)
-        : reads(Dataset(std::forward<Data>(data)), order, where, options) {}
-
-    std::uint64_t start(const batch_position& from, std::uint64_t last_epoch) {
-      return reads.start(from, last_epoch);
-    }
-    bool advance() {
-      held = batch_type{};  // the release: before the next is waited for, it may need the slot
-      held = reads.next();
-      return static_cast<bool>(held);
-    }
-    batch_type& current() noexcept { return held; }
-    void finish(std::uint64_t range) noexcept {
-      if (!reads.is_last(range)) return;
-      held = batch_type{};
-      reads.stop();
-    }
-
-    consumer_type reads;
-    batch_type held;
-    std::once_flag asked;           // guards the next: states may be asked for on several threads
-    std::uint64_t fingerprint = 0;  // of the sampler's order, once a state was asked for
-  };
-
- public:
   using range_type = batch_range<flow>;
 
   /// Checks the options, takes all memory and starts the workers.
   template <class Data>
   loader(Data&& data, const Sampler& order, const Device& where, const loader_options& options)
       : flow_(std::make_shared<flow>(std::forward<Data>(data), order, where, options)) {
-    flow_->reads.kept_alive_by(flow_);
+    reads().kept_alive_by(flow_);
   }
 
   /// Without a device: batches in host memory.
@@ -133,33 +101,13 @@ class loader {
 
   /// The position of the next batch, for a checkpoint: the one after the last batch delivered,
   /// regardless of read-ahead. For a loop over a transfer see `transfer::state`. Throws
-  /// `option_error` where batches come out of order. For the consumer's thread.
-  [[nodiscard]] loader_state state() const { return state_at(flow_->reads.next_position()); }
+  /// `option_error` where batches come out of order. From any thread.
+  [[nodiscard]] loader_state state() const { return state_at(reads().next_position()); }
 
   /// The state of a loop whose next batch is `next`. Throws `option_error` where batches come out
   /// of order. From any thread.
   [[nodiscard]] loader_state state_at(const batch_position& next) const {
-    if (!options().in_order) {
-      throw option_error("in_order",
-                         "must be true for a state, is false: batches that come as they are ready "
-                         "leave no place to continue from");
-    }
-    std::call_once(flow_->asked, [this] {
-      const flushed_denormals as_on_a_worker;
-      flow_->fingerprint = detail::order_fingerprint(detail::global_sampler(engine().order()),
-                                                     engine().dataset_size());
-    });
-    const batch_position at = engine().schedule().plan().normal(next);
-    const std::uint64_t world = detail::world_size(engine().order());
-    return {.version = loader_state{}.version,
-            .last = static_cast<std::uint32_t>(options().last_batch),
-            .epoch = at.epoch,
-            .batch = at.batch,
-            .dataset = engine().dataset_size(),
-            .samples = samples_per_epoch() * world,
-            .batch_size = options().batch_size * world,
-            .seed = options().seed,
-            .order = flow_->fingerprint};
+    return flow_->state_at(next);
   }
 
   /// Continues after the batch at which `state` was taken, up to but not including epoch
@@ -201,10 +149,9 @@ class loader {
   }
 
   /// The place of the exception that ended the last range; empty if none did, or if it belongs to
-  /// no batch, such as a device's failure between two. For the consumer's thread; not from
-  /// `on_stall`.
-  [[nodiscard]] const std::optional<penstock::failure>& last_failure() const noexcept {
-    return flow_->reads.last_failure();
+  /// no batch, such as a device's failure between two. From any thread.
+  [[nodiscard]] std::optional<penstock::failure> last_failure() const noexcept {
+    return reads().last_failure();
   }
 
   /// What could not be read so far and what was done about it by `loader_options::on_error`,
@@ -212,10 +159,10 @@ class loader {
   /// From any thread.
   [[nodiscard]] failure_report failures() const { return engine().guard().report(); }
 
-  /// How many threads were detached because their read hung beyond `loader_options::timeout`. For
-  /// the consumer's thread.
+  /// How many threads were detached because their read hung beyond `loader_options::timeout`.
+  /// From any thread.
   [[nodiscard]] std::size_t abandoned_readers() const noexcept {
-    return flow_->reads.abandoned_readers();
+    return reads().abandoned_readers();
   }
 
   /// @name The members that make a `batch_source`; a loop uses `epochs` instead.
@@ -225,24 +172,23 @@ class loader {
     return engine().layout();
   }
   void start(const batch_position& from, std::uint64_t last_epoch) {
-    flow_->reads.start(from, last_epoch);
+    reads().start(from, last_epoch);
   }
-  [[nodiscard]] batch_type next() { return flow_->reads.next(); }
-  [[nodiscard]] batch_type try_next() { return flow_->reads.try_next(); }
-  void stop() noexcept { flow_->reads.stop(); }
-  [[nodiscard]] bool at_end() const noexcept { return flow_->reads.at_end(); }
+  [[nodiscard]] batch_type next() { return reads().next(); }
+  [[nodiscard]] batch_type try_next() { return reads().try_next(); }
+  void stop() noexcept { reads().stop(); }
+  [[nodiscard]] bool at_end() const noexcept { return reads().at_end(); }
   [[nodiscard]] std::stop_token stop_token() const noexcept { return options().stop; }
   /// @}
 
  private:
   void shut_down() noexcept {
-    if (flow_) flow_->reads.shut_down();
+    if (flow_) reads().shut_down();
   }
-  [[nodiscard]] const typename consumer_type::engine_type& engine() const noexcept {
-    return flow_->reads.engine();
-  }
+  [[nodiscard]] typename flow::consumer_type& reads() const noexcept { return flow_->reads(); }
+  [[nodiscard]] const auto& engine() const noexcept { return reads().engine(); }
 
-  std::shared_ptr<flow> flow_;
+  std::shared_ptr<flow> flow_;  // shared with the ranges: the loader may move, and even go
 };
 
 /// An lvalue dataset is referred to, an rvalue is moved in.

@@ -28,7 +28,7 @@ inline namespace PENSTOCK_ABI {
 /// to `sample_generator`. `stage` keeps two random stages of one pipeline from sharing a stream;
 /// the last ones, from 2^32 - 4 on, belong to the samplers and to substitutes of bad samples.
 struct random_key {
-  /// Determines all random bits of a run of training, together with epoch, sample and stage.
+  /// Determines all random bits of a training, together with epoch, sample and stage.
   std::uint64_t seed = 0;
   /// The epoch.
   std::uint64_t epoch = 0;

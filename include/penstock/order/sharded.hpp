@@ -76,15 +76,15 @@ class shard_order {
 
 }  // namespace detail
 
-/// Deals the order of any sampler out to the ranks of a data-parallel run.
+/// Deals the order of any sampler out to the ranks of data-parallel training.
 ///
 ///     ps::sharded order{ps::shuffled{.seed = 1}, {.rank = 3, .world = 8, .global_batch = 1024}};
 ///     ps::loader loader{digits, order, {.batch_size = order.batch_size()}};
 ///
 /// Step s of rank r is the places [s G + r G/w, s G + (r + 1) G/w) of the global order, G the
 /// global batch and w the world: put together in the order of the ranks, step s is the same global
-/// batch for every world that divides G. A run stopped at step s on 8 ranks goes on at step s on 4,
-/// and has missed and repeated nothing. Every rank has the same number of batches, all of them
+/// batch for every world that divides G. Training that stops at step s on 8 ranks goes on at step s
+/// on 4 and has missed and repeated nothing. Every rank has the same number of batches, all of them
 /// full: none is left waiting in a collective. `wrap` repeats up to G - 1 samples an epoch, and the
 /// same ones for every world; `drop` leaves out as many.
 ///

@@ -31,7 +31,7 @@ struct weighted_options {
 ///     std::vector<double> weights = ...;  // one for each sample, in any unit
 ///     ps::loader loader{digits, ps::weighted{weights, {.seed = 1}}, {.batch_size = 64}};
 ///
-/// The draw at place k is a function of (seed, epoch, k), so a run resumes anywhere. Every chance
+/// The draw at place k is a function of (seed, epoch, k), so a loop resumes anywhere. Every chance
 /// is right to 2^-29 of the mean one, so that no test of fewer than some 2^60 draws tells it from
 /// the exact one. A weight of 0 is never drawn; one below 2^-31 of the mean may never be, but many
 /// of them together keep the chance that they have together.

@@ -25,7 +25,7 @@ namespace detail {
 inline void require_same_order(const loader_state& state, const loader_state& own);
 }  // namespace detail
 
-/// The position of a training run, and everything its batch order depends on: the next batch to
+/// The position of a training loop, and everything its batch order depends on: the next batch to
 /// deliver, and the values that must be equal for it to be the same batch. 64 bytes to keep in a
 /// checkpoint, as they are or as text (`to_text`, `to_json`).
 ///
@@ -33,8 +33,8 @@ inline void require_same_order(const loader_state& state, const loader_state& ow
 ///     for (auto& batch : feed.resume(load(), last_epoch)) ...     // the very next one, at once
 ///
 /// It says nothing of workers, prefetch, depth or device, which change no batch. With a sharded
-/// sampler it counts global batches and is the same on every rank, so that a run may continue with
-/// another world size. It can't tell what a dataset reads: the caller has to provide the same
+/// sampler it counts global batches and is the same on every rank, so that the loop may continue
+/// with another world size. It can't tell what a dataset reads: the caller has to provide the same
 /// files.
 struct loader_state {
   /// The layout of this struct.

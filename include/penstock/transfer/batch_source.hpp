@@ -52,6 +52,8 @@ concept source_batch =
 /// time. A batch is asked for only when there is a device slot for it. What they throw reaches the
 /// consumer at that batch's turn, and the source counts as stopped then. Batches lie in memory that
 /// the device can copy from asynchronously (pinned) for copies to overlap.
+///
+/// @see examples/05_existing_producer.cpp
 template <class S>
 concept batch_source = device<typename S::device_type> && source_batch<typename S::batch_type> &&
     requires(S& source, const S& constant, const batch_position& from, std::uint64_t last_epoch) {

@@ -138,6 +138,7 @@ class transfer {
 
   /// Where the loop stands, to be kept in a checkpoint: the batch after the one that the consumer
   /// got last, whatever was read or copied ahead. For sources that have states, as the loader has.
+  /// From any thread, where the source's `state_at` is.
   [[nodiscard]] auto state() const requires resumable_source<source_type> {
     return flow_->source().state_at(flow_->next_position());
   }
@@ -151,8 +152,8 @@ class transfer {
   }
 
   /// Where the exception came from that ended the last range; nothing if none did, or if it belongs
-  /// to no batch: a device that fails between two.
-  [[nodiscard]] const std::optional<penstock::failure>& last_failure() const noexcept {
+  /// to no batch: a device that fails between two. From any thread.
+  [[nodiscard]] std::optional<penstock::failure> last_failure() const noexcept {
     return flow_->last_failure();
   }
 

@@ -9,11 +9,7 @@
 #include <cstdint>
 #include <utility>
 
-#if defined(__CUDACC__)
-#define PENSTOCK_HOST_DEVICE __host__ __device__
-#else
-#define PENSTOCK_HOST_DEVICE
-#endif
+#include <penstock/core/detail/host_device_begin.hpp>
 
 /// @file
 /// The names of `checked_on.hpp` without anything in them: views and leases gain no byte, and the
@@ -70,6 +66,6 @@ class call_gate {
 }  // namespace PENSTOCK_ABI
 }  // namespace penstock
 
-#undef PENSTOCK_HOST_DEVICE
+#include <penstock/core/detail/host_device_end.hpp>
 
 #endif

@@ -27,11 +27,7 @@
 #include <sanitizer/asan_interface.h>
 #endif
 
-#if defined(__CUDACC__)
-#define PENSTOCK_HOST_DEVICE __host__ __device__
-#else
-#define PENSTOCK_HOST_DEVICE
-#endif
+#include <penstock/core/detail/host_device_begin.hpp>
 
 /// @file
 /// What a checked build does with a lease and its views; `checked_off.hpp` has the same names
@@ -235,7 +231,7 @@ class call_gate {
 }  // namespace PENSTOCK_ABI
 }  // namespace penstock
 
-#undef PENSTOCK_HOST_DEVICE
+#include <penstock/core/detail/host_device_end.hpp>
 #undef PENSTOCK_ADDRESS_SANITIZER
 
 #endif

@@ -44,7 +44,7 @@ class lease {
   /// The batch's epoch.
   [[nodiscard]] std::uint64_t epoch() const noexcept { return info_.epoch; }
   /// The batch's number within its epoch.
-  [[nodiscard]] std::uint64_t batch() const noexcept { return info_.batch; }
+  [[nodiscard]] std::uint64_t number() const noexcept { return info_.batch; }
   /// Which batch it is.
   [[nodiscard]] const batch_info& info() const noexcept { return info_; }
   /// The slot that holds the batch, in [0, number of slots): its addresses are the same every time.

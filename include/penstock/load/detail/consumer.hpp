@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
@@ -18,6 +19,7 @@
 #include <penstock/load/host_batch.hpp>
 #include <penstock/load/options.hpp>
 #include <penstock/order/sampler.hpp>
+#include <penstock/threads/detail/shared_value.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
@@ -60,14 +62,14 @@ class consumer {
 
   /// What the batches come from. From any thread.
   [[nodiscard]] const engine_type& engine() const noexcept { return engine_; }
-  /// The position of the batch after the one that was taken last, in order.
-  [[nodiscard]] const batch_position& next_position() const noexcept { return next_position_; }
+  /// The position of the batch after the one that was taken last, in order. From any thread.
+  [[nodiscard]] batch_position next_position() const noexcept { return next_position_.load(); }
   /// Whether `serial` names the range that was started last.
   [[nodiscard]] bool is_last(std::uint64_t serial) const noexcept { return range_.is_last(serial); }
-  /// The place of the exception that ended the last range.
-  [[nodiscard]] const std::optional<failure>& last_failure() const noexcept { return failure_; }
-  /// How many threads were detached.
-  [[nodiscard]] std::size_t abandoned_readers() const noexcept { return abandoned_; }
+  /// The place of the exception that ended the last range. From any thread.
+  [[nodiscard]] std::optional<failure> last_failure() const noexcept { return failure_.load(); }
+  /// How many threads were detached. From any thread.
+  [[nodiscard]] std::size_t abandoned_readers() const noexcept { return abandoned_.load(); }
 
   /// Starts to read the batches from `from` to the start of epoch `last_epoch`. Returns the range's
   /// serial number.
@@ -76,8 +78,8 @@ class consumer {
     process_.require();
     const batch_position first = engine_.schedule().plan().normal(from);
     end_ = engine_.schedule().begin(first, last_epoch);
-    next_position_ = first;
-    failure_.reset();
+    next_position_.store(first);
+    failure_.store(std::nullopt);
     return range_.start();
   }
 
@@ -151,13 +153,13 @@ class consumer {
     auto& batch = engine_.batch_in(slot);
     failure where = batch.error_where();
     if (const auto error = engine_.guard().verdict(slot, batch.info, batch.take_error(), where)) {
-      failure_ = where;
+      failure_.store(where);
       ring().give_back(slot);
       std::rethrow_exception(error);
     }
     try {
       batch_type lease{engine_.ring(), slot, batch.info};
-      next_position_ = {batch.info.epoch, batch.info.batch + 1};
+      next_position_.store({batch.info.epoch, batch.info.batch + 1});
       return lease;
     } catch (...) {  // a checked build without memory for what it keeps of a lease
       ring().give_back(slot);
@@ -194,9 +196,9 @@ class consumer {
   live_range range_{"loader"};
   std::uint64_t next_ = 0;  // the next batch to take, numbered as in the schedule
   std::uint64_t end_ = 0;   // the one after the last of the range
-  batch_position next_position_;
-  std::optional<failure> failure_;
-  std::size_t abandoned_ = 0;
+  shared_value<batch_position> next_position_;
+  shared_value<std::optional<failure>> failure_;
+  std::atomic<std::size_t> abandoned_{0};
   std::weak_ptr<void> state_;
   std::shared_ptr<void>
       kept_;  // in a child process: what holds this object, until the process ends

@@ -13,6 +13,7 @@
 #include <penstock/core/detail/cache_line.hpp>
 #include <penstock/core/error.hpp>
 #include <penstock/threads/batch_queue.hpp>
+#include <penstock/threads/detail/shared_value.hpp>
 #include <penstock/threads/detail/waitable_counter.hpp>
 
 namespace penstock {
@@ -64,9 +65,9 @@ class delivery {
   }
 
   /// After `fail`: writes the place of its error into `where` and throws it.
-  [[noreturn]] void rethrow(std::optional<failure>& where) const {
+  [[noreturn]] void rethrow(shared_value<std::optional<failure>>& where) const {
     const std::lock_guard lock{error_mutex_};
-    where = where_;
+    where.store(where_);
     std::rethrow_exception(error_);
   }
 

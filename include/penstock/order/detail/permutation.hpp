@@ -25,8 +25,8 @@ namespace detail {
 /// A keyed bijection on [0, n): the shuffled order of an epoch without a list of it.
 ///
 /// O(1) memory (192 bytes, trivially copyable), O(1) to make, and position k costs the same
-/// wherever it is, so a run may be resumed anywhere. Equal (n, seed, epoch) give the equal order on
-/// every machine; a change in seed or epoch gives an unrelated one. Immutable: any number of
+/// wherever it is, so a loop may be resumed anywhere. Equal (n, seed, epoch) give the equal order
+/// on every machine; a change in seed or epoch gives an unrelated one. Immutable: any number of
 /// threads may share one.
 ///
 /// From 65 elements on: six rounds of x = (a x + c) mod 2^b, x ^= x >> ceil(b / 2), each of them a

@@ -70,8 +70,8 @@ class feed {
   std::uint64_t start(const batch_position& from, std::uint64_t last_epoch) {
     range_.require_none();
     source_.start(from, last_epoch);
-    next_position_ = from;
-    failure_.reset();
+    next_position_.store(from);
+    failure_.store(std::nullopt);
     return range_.start();
   }
 
@@ -91,7 +91,7 @@ class feed {
       issued_first_ = (issued_first_ + 1) % issued_.size();
       --issued_count_;
       held_ = batch_type{slots_, slot, stream_};
-      next_position_ = {slots_->info(slot).epoch, slots_->info(slot).batch + 1};
+      next_position_.store({slots_->info(slot).epoch, slots_->info(slot).batch + 1});
       return true;
     } catch (...) {
       stop();
@@ -117,14 +117,14 @@ class feed {
     source_.stop();
   }
 
-  /// The place of the exception that ended the last range.
-  [[nodiscard]] const std::optional<penstock::failure>& last_failure() const noexcept {
-    return failure_;
+  /// The place of the exception that ended the last range. From any thread.
+  [[nodiscard]] std::optional<penstock::failure> last_failure() const noexcept {
+    return failure_.load();
   }
   /// Where the batches come from.
   [[nodiscard]] const source_type& source() const noexcept { return source_.get(); }
-  /// The position after the batch that was handed out last.
-  [[nodiscard]] const batch_position& next_position() const noexcept { return next_position_; }
+  /// The position after the batch that was handed out last. From any thread.
+  [[nodiscard]] batch_position next_position() const noexcept { return next_position_.load(); }
   /// How many device slots there are.
   [[nodiscard]] std::size_t depth() const noexcept { return slots_->count(); }
   /// How many bytes of device memory are taken.
@@ -185,7 +185,7 @@ class feed {
     try {
       memory_->copy_in(slot, std::move(batch));
     } catch (...) {
-      failure_ = {"transfer", info.epoch, info.batch};
+      failure_.store(penstock::failure{"transfer", info.epoch, info.batch});
       throw;
     }
     issued_[(issued_first_ + issued_count_) % issued_.size()] = slot;
@@ -202,7 +202,7 @@ class feed {
     return std::nullopt;
   }
 
-  std::optional<penstock::failure> failure_;
+  shared_value<std::optional<penstock::failure>> failure_;
   feed_source<Source> source_;
   stream_ref stream_;
   std::shared_ptr<memory_type> memory_;
@@ -212,7 +212,7 @@ class feed {
   std::size_t issued_first_ = 0;
   std::size_t issued_count_ = 0;
   std::size_t next_slot_ = 0;
-  batch_position next_position_;
+  shared_value<batch_position> next_position_;
   batch_type held_;
   live_range range_{"transfer"};
 };

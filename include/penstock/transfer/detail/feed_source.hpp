@@ -10,6 +10,7 @@
 #include <utility>
 
 #include <penstock/core/error.hpp>
+#include <penstock/threads/detail/shared_value.hpp>
 #include <penstock/transfer/batch_source.hpp>
 
 namespace penstock {
@@ -25,7 +26,7 @@ class feed_source {
   using batch_type = typename source_type::batch_type;
 
   /// The place of an error goes to `failure` together with the error.
-  feed_source(Source&& source, std::optional<penstock::failure>& failure)
+  feed_source(Source&& source, shared_value<std::optional<penstock::failure>>& failure)
       : source_(std::forward<Source>(source)), failure_(failure) {}
   feed_source(feed_source&&) = delete;
 
@@ -59,7 +60,7 @@ class feed_source {
   /// Whether `next` may give a batch. Throws an error that was kept.
   [[nodiscard]] bool may_have_more() {
     if (error_) {
-      failure_ = failure_of_error_;
+      failure_.store(failure_of_error_);
       std::rethrow_exception(error_);
     }
     return !is_over_ && !is_at_end();
@@ -71,7 +72,7 @@ class feed_source {
       return source_.next();
     } catch (...) {
       is_over_ = true;
-      failure_ = failure_of_source();
+      failure_.store(failure_of_source());
       throw;
     }
   }
@@ -111,7 +112,7 @@ class feed_source {
   }
 
   Source source_;
-  std::optional<penstock::failure>& failure_;
+  shared_value<std::optional<penstock::failure>>& failure_;
   bool is_over_ = false;
   std::exception_ptr error_;  // kept until its turn, with where it came from
   std::optional<penstock::failure> failure_of_error_;

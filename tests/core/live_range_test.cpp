@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: BSL-1.0
+#include <penstock/core/detail/live_range.hpp>
+
+#include <stdexcept>
+
+#include "support/catch.hpp"
+
+using penstock::detail::live_range;
+
+TEST_CASE("one range is live at a time", "[core]") {
+  live_range ranges{"loader"};
+  CHECK_NOTHROW(ranges.require_none());
+  CHECK_FALSE(ranges.is_last(0));
+  const auto first = ranges.start();
+  CHECK(first != 0);
+  CHECK(ranges.is_live());
+  CHECK(ranges.is_last(first));
+  CHECK_THROWS_MATCHES(
+      ranges.require_none(), std::logic_error,
+      Catch::Matchers::Message("penstock::loader: a range over this loader is still live: leave "
+                               "its loop, or destroy the range, before another one begins"));
+  CHECK(ranges.end());
+  CHECK_FALSE(ranges.is_live());
+  CHECK_FALSE(ranges.end());
+  CHECK_NOTHROW(ranges.require_none());
+}
+
+TEST_CASE("a range that another one has followed is not the last", "[core]") {
+  live_range ranges{"transfer"};
+  const auto first = ranges.start();
+  ranges.end();
+  CHECK(ranges.is_last(first));  // live or not
+  const auto second = ranges.start();
+  CHECK_FALSE(ranges.is_last(first));
+  CHECK(ranges.is_last(second));
+}
+
+TEST_CASE("no range starts once what it goes over is gone", "[core]") {
+  live_range ranges{"transfer"};
+  ranges.close();
+  CHECK_THROWS_MATCHES(ranges.require_none(), std::logic_error,
+                       Catch::Matchers::Message("penstock::transfer: the transfer of this range is "
+                                                "gone: keep it as long as its ranges"));
+}

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: BSL-1.0
+#include <penstock/core/detail/own_process.hpp>
+
+#include <sys/types.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <stdexcept>
+#include <string>
+#include <string_view>
+
+#include "support/catch.hpp"
+
+using penstock::detail::own_process;
+
+namespace {
+
+/// What a child made by fork() says of `process`: 1 for a child, 2 for one that is refused by name.
+int said_in_child(const own_process& process) {
+  const ::pid_t parent = ::getpid();
+  const ::pid_t child = ::fork();
+  if (child == 0) {
+    int said = process.is_in_child() ? 1 : 0;
+    try {
+      process.require();
+    } catch (const std::logic_error& refused) {
+      const std::string named = "are in process " + std::to_string(parent) + ",";
+      if (std::string_view{refused.what()}.find(named) != std::string_view::npos) said |= 2;
+    }
+    ::_exit(said);
+  }
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  REQUIRE(WIFEXITED(status));
+  return WEXITSTATUS(status);
+}
+
+}  // namespace
+
+TEST_CASE("a child process is told apart where there are threads", "[core]") {
+  const own_process with_threads{true};
+  CHECK_FALSE(with_threads.is_in_child());
+  CHECK_NOTHROW(with_threads.require());
+  CHECK(said_in_child(with_threads) == 3);
+  CHECK(said_in_child(own_process{false}) == 0);
+}

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: BSL-1.0
+// One reader alone; what a loader makes of it is in tests/flow/on_error_test.cpp.
+#include <penstock/faults/detail/guarded_reader.hpp>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "support/catch.hpp"
+
+namespace ps = penstock;
+using number = ps::record<ps::field<"x", std::uint64_t>>;
+
+namespace {
+
+/// Sample i is the number i; its first `failures[i]` reads throw.
+struct flaky {
+  using record_type = number;
+  std::vector<int>* failures;
+
+  [[nodiscard]] std::uint64_t size() const { return failures->size(); }
+  void read(std::uint64_t index, ps::sample<number> out) const {
+    if ((*failures)[index] > 0) {
+      --(*failures)[index];
+      throw std::runtime_error{"bad " + std::to_string(index)};
+    }
+    ps::get<"x">(out) = index;
+  }
+};
+
+/// The run 4, 5, 6, 7 of twenty samples, from place 2 of its batch on.
+struct one_run {
+  std::vector<int> failures = std::vector<int>(20);
+  flaky data{&failures};
+  ps::detail::read_guard guard;
+  ps::detail::guarded_reader<flaky> reader{data, guard, 0, 4};
+  ps::batch_layout<number> layout{{}, 8};
+  std::vector<std::byte> memory = std::vector<std::byte>(layout.bytes());
+  ps::batch_view<number> out{memory.data(), layout, 2, 4};
+  std::vector<std::uint64_t> samples{4, 5, 6, 7};
+
+  explicit one_run(const ps::error_policy& policy)
+      : guard{policy, {}, ps::detail::facts_of(data, 20), {1, 1, 8}} {}
+
+  void read(bool is_over = false) {
+    reader.read(0, {3, 1, 8, 8}, samples, out, {.seed = 1, .epoch = 3}, [=] { return is_over; });
+  }
+  [[nodiscard]] std::vector<std::uint64_t> numbers() const {
+    std::vector<std::uint64_t> found;
+    for (std::size_t i = 0; i < 4; ++i) found.push_back(ps::get<"x">(out)(i));
+    return found;
+  }
+};
+
+constexpr std::chrono::milliseconds at_once{0};
+
+}  // namespace
+
+TEST_CASE("an exception of a read names the sample and its place", "[faults]") {
+  one_run run{{}};
+  run.failures[6] = 1;
+  CHECK_THROWS_MATCHES(run.read(), std::runtime_error, Catch::Matchers::Message("bad 6"));
+  CHECK(run.reader.where().str() ==
+        "stage read, epoch 3, batch 1, sample 6 (position 4 of the batch)");
+}
+
+TEST_CASE("a sample is read again as often as the policy says, the others as before", "[faults]") {
+  one_run run{{.retries = 2, .first_wait = at_once}};
+  run.failures[5] = 2;
+  run.failures[7] = 1;
+  CHECK_NOTHROW(run.read());
+  CHECK(run.numbers() == run.samples);
+  const auto report = run.guard.report();
+  CHECK(report.recovered == 2);
+  CHECK(report.failed_reads == 3);
+  run.failures[5] = 3;
+  CHECK_THROWS_MATCHES(run.read(), std::runtime_error, Catch::Matchers::Message("bad 5"));
+  CHECK(run.reader.where().sample == 5);
+}
+
+TEST_CASE("another sample takes the place of one that can't be read", "[faults]") {
+  one_run run{{.action = ps::error_action::substitute}};
+  run.failures[6] = 1000;
+  CHECK_NOTHROW(run.read());
+  const auto found = run.numbers();
+  CHECK(found[0] == 4);
+  CHECK(found[1] == 5);
+  CHECK(found[2] != 6);
+  CHECK(found[3] == 7);
+  CHECK(run.guard.report().substituted == 1);
+  // Where none can be read, the first exception comes.
+  run.failures.assign(20, 1000);
+  CHECK_THROWS_MATCHES(run.read(), std::runtime_error, Catch::Matchers::Message("bad 4"));
+}
+
+TEST_CASE("a run whose batch is no longer wanted is not read again", "[faults]") {
+  one_run run{{.retries = 5, .first_wait = at_once}};
+  run.failures[4] = 100;
+  run.failures[5] = 100;
+  CHECK_NOTHROW(run.read(true));
+  CHECK(run.failures[4] == 99);
+  CHECK(run.failures[5] == 100);
+}

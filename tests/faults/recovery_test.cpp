@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: BSL-1.0
+#include <penstock/faults/detail/recovery.hpp>
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "support/catch.hpp"
+
+namespace ps = penstock;
+using ps::detail::recovery;
+using std::chrono::milliseconds;
+
+namespace {
+
+using pair_record = ps::record<ps::field<"x", std::uint16_t, 2>, ps::field<"y", std::uint8_t>>;
+
+constexpr std::uint64_t dataset_size = 1000;
+constexpr std::size_t batch_size = 8;
+
+std::exception_ptr error_of(const std::string& text) {
+  return std::make_exception_ptr(std::runtime_error{text});
+}
+
+recovery of(const ps::error_policy& policy) {
+  return {policy, dataset_size, 2, batch_size, {dataset_size}};
+}
+
+std::string text_of(const std::exception_ptr& error) {
+  if (!error) return "";
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& found) {
+    return found.what();
+  }
+}
+
+/// A batch whose samples are 0, 1, 2, ...
+struct numbers {
+  ps::batch_layout<pair_record> layout{{}, batch_size};
+  std::vector<std::byte> memory = std::vector<std::byte>(layout.bytes());
+  ps::batch_view<pair_record> view{memory.data(), layout, 0, batch_size};
+
+  numbers() {
+    for (std::size_t i = 0; i < batch_size; ++i) {
+      ps::get<"x">(view)(i, 0) = static_cast<std::uint16_t>(i);
+      ps::get<"x">(view)(i, 1) = static_cast<std::uint16_t>(100 + i);
+      ps::get<"y">(view)(i) = static_cast<std::uint8_t>(i);
+    }
+  }
+  [[nodiscard]] std::vector<int> first(std::size_t count) const {
+    std::vector<int> found;
+    for (std::size_t i = 0; i < count; ++i) {
+      found.push_back(ps::get<"y">(view)(i));
+      CHECK(ps::get<"x">(view)(i, 0) == found.back());
+      CHECK(ps::get<"x">(view)(i, 1) == 100 + found.back());
+    }
+    return found;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a plain policy keeps no books", "[faults]") {
+  auto plain = of({});
+  CHECK_FALSE(plain.is_on());
+  CHECK(plain.report().failed_reads == 0);
+  plain.begin_batch(0);
+  ps::batch_info info{0, 0, batch_size, batch_size};
+  numbers batch;
+  plain.end_batch(0, batch.memory.data(), batch.layout, info);
+  CHECK(info.size == batch_size);
+  ps::failure where;
+  CHECK(plain.check_limits(0, info, where) == nullptr);
+  plain.interrupt();
+}
+
+TEST_CASE("samples after a skipped one move up, in every field", "[faults]") {
+  auto skipping = of({.action = ps::error_action::skip});
+  numbers batch;
+  ps::batch_info info{0, 3, batch_size, 6};  // the last two fill the batch up
+  const auto lose = [&](std::uint64_t position) {
+    skipping.note_loss(1, position, 500 + position, error_of("bad"));
+  };
+  SECTION("single ones and neighbours") {
+    lose(4);
+    lose(0);
+    lose(3);
+    skipping.end_batch(1, batch.memory.data(), batch.layout, info);
+    CHECK(batch.first(5) == std::vector{1, 2, 5, 6, 7});
+    CHECK(info.size == 5);
+    CHECK(info.skipped == 3);
+    CHECK(info.valid_size == 3);
+  }
+  SECTION("one of those that fill up") {
+    lose(7);
+    skipping.end_batch(1, batch.memory.data(), batch.layout, info);
+    CHECK(batch.first(7) == std::vector{0, 1, 2, 3, 4, 5, 6});
+    CHECK(info.valid_size == 6);
+  }
+  SECTION("all of them") {
+    for (std::uint64_t i = 0; i < batch_size; ++i) lose(i);
+    skipping.end_batch(1, batch.memory.data(), batch.layout, info);
+    CHECK(info.size == 0);
+    CHECK(info.valid_size == 0);
+    CHECK(info.skipped == batch_size);
+  }
+  SECTION("the next batch in the slot has lost nothing") {
+    lose(2);
+    skipping.begin_batch(1);
+    skipping.end_batch(1, batch.memory.data(), batch.layout, info);
+    CHECK(info.size == batch_size);
+    CHECK(info.skipped == 0);
+  }
+}
+
+TEST_CASE("the batch that passes the limit gives the exception of its first lost sample",
+          "[faults]") {
+  auto books = of({.action = ps::error_action::substitute, .most_failures = 2, .largest_share = 1});
+  const ps::batch_info info{4, 9, batch_size, batch_size};
+  ps::failure where;
+  books.note_loss(0, 5, 55, error_of("of 55"));
+  books.note_loss(0, 6, 56, error_of("of 56"));
+  CHECK(books.check_limits(0, info, where) == nullptr);
+  books.begin_batch(0);
+  books.note_loss(0, 7, 77, error_of("of 77"));
+  CHECK(text_of(books.check_limits(0, info, where)) == "of 77");
+  books.begin_batch(0);
+  books.note_loss(0, 6, 66, error_of("of 66"));
+  books.note_loss(0, 1, 11, error_of("of 11"));
+  books.note_loss(0, 3, 33, error_of("of 33"));
+  CHECK(text_of(books.check_limits(0, info, where)) == "of 11");
+  CHECK(where.str() ==
+        "stage read, epoch 4, batch 9, sample 11 (position 1 of the batch); passed on: 6 of 24 "
+        "samples could not be read, on_error.most_failures is 2");
+  // A later batch without a loss is delivered.
+  CHECK(books.check_limits(1, info, where) == nullptr);
+}
+
+TEST_CASE("the share of lost samples counts from a hundred on", "[faults]") {
+  auto books = of({.action = ps::error_action::substitute, .largest_share = 0.05});
+  const ps::batch_info info{0, 0, batch_size, batch_size};
+  ps::failure where;
+  books.note_loss(0, 0, 1, error_of("bad"));
+  for (int batch = 0; batch < 12; ++batch) {  // 1 of 8, 2 of 16: far above the share
+    INFO("batch " << batch);
+    CHECK(books.check_limits(0, info, where) == nullptr);
+  }
+  CHECK(text_of(books.check_limits(0, info, where)) == "bad");  // 13 of 104
+  REQUIRE(where.reason);
+  CHECK(where.reason->asked == 104);
+}
+
+TEST_CASE("a wait for a retry ends by itself, and early where the range is over", "[faults]") {
+  using std::chrono::hours;
+  auto patient = of({.retries = 1, .first_wait = hours{24}, .longest_wait = hours{24}});
+  CHECK_FALSE(patient.wait(1, [] { return true; }));
+  std::atomic<bool> is_over{false};
+  bool goes_on = true;
+  {
+    const std::jthread reader{[&] { goes_on = patient.wait(1, [&] { return is_over.load(); }); }};
+    is_over = true;
+    patient.interrupt();
+  }
+  CHECK_FALSE(goes_on);
+  auto hasty = of({.retries = 1, .first_wait = milliseconds{0}});
+  CHECK(hasty.wait(1, [] { return false; }));
+}

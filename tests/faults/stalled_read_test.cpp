@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: BSL-1.0
+#include <penstock/faults/stalled_read.hpp>
+
+#include <chrono>
+#include <string>
+
+#include "support/catch.hpp"
+
+namespace ps = penstock;
+using std::chrono::milliseconds;
+
+TEST_CASE("a report of a read that hangs is one line with place, worker and time", "[faults]") {
+  ps::stalled_read read{{"read", 2, 5, 3, 4711}, 1, milliseconds{1500}};
+  CHECK(read.str() ==
+        "penstock: a read hangs for 1500 ms in worker 1: stage read, epoch 2, batch 5, sample 4711 "
+        "(position 3 of the batch)");
+  read.blocks_destruction = true;
+  CHECK(read.str() ==
+        "penstock: a read hangs for 1500 ms in worker 1: stage read, epoch 2, batch 5, sample 4711 "
+        "(position 3 of the batch); the loader's destructor waits for it, because the loader does "
+        "not own the dataset: move the dataset in to continue without it");
+}
+
+TEST_CASE("a report of a sampler that hangs names no sample", "[faults]") {
+  const ps::stalled_read order{{"order", 2, 5}, 0, milliseconds{20}};
+  CHECK(order.str() ==
+        "penstock: an order hangs for 20 ms in worker 0: stage order, epoch 2, batch 5");
+}
+
+TEST_CASE("a read_timeout names the read, and what can be done", "[faults]") {
+  const ps::read_timeout timeout{{{"read", 0, 1, 2, 3}, 4, milliseconds{50}}};
+  CHECK(std::string{timeout.what()} ==
+        "read_timeout: worker 4 has not returned after 50 ms: stage read, epoch 0, batch 1, sample "
+        "3 (position 2 of the batch); check the storage, or raise loader_options::timeout");
+  CHECK(timeout.read().worker == 4);
+  CHECK(timeout.read().elapsed == milliseconds{50});
+}

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: BSL-1.0
+#include <penstock/load/detail/plan/schedule.hpp>
+
+#include <cstdint>
+#include <optional>
+#include <stop_token>
+#include <thread>
+#include <vector>
+
+#include "support/catch.hpp"
+
+namespace ps = penstock;
+using ps::batch_position;
+using ps::detail::schedule;
+
+namespace {
+
+/// Three batches an epoch.
+const ps::detail::epoch_plan three{10, 4, ps::partial_batch::keep};
+
+}  // namespace
+
+TEST_CASE("the batches of a range are bound in order, over the end of an epoch, and no more",
+          "[load]") {
+  schedule batches{three};
+  CHECK_FALSE(batches.next());
+  CHECK(batches.begin({0, 1}, 2) == 5);
+  std::vector<batch_position> bound;
+  for (std::uint64_t number = 0; const auto next = batches.next(); ++number) {
+    CHECK(batches.next()->at == next->at);  // it stays the next one until it is bound
+    CHECK(batches.bind(*next) == number);
+    bound.push_back(next->at);
+  }
+  CHECK(bound == std::vector<batch_position>{{0, 1}, {0, 2}, {1, 0}, {1, 1}, {1, 2}});
+}
+
+TEST_CASE("a batch of a range that has ended meanwhile is not bound", "[load]") {
+  schedule batches{three};
+  batches.begin({0, 0}, 1);
+  const auto first = batches.next();
+  REQUIRE(first);
+  REQUIRE(batches.bind(*first) == 0);
+  const auto second = batches.next();
+  REQUIRE(second);
+  CHECK(batches.cancel() == 1);
+  CHECK_FALSE(batches.bind(*second));
+  CHECK_FALSE(batches.next());
+  // Nor in a range that begins at the very same place.
+  CHECK(batches.begin(second->at, 1) == 3);
+  CHECK_FALSE(batches.bind(*second));
+  const auto again = batches.next();
+  REQUIRE(again);
+  CHECK(again->at == second->at);
+  CHECK(batches.bind(*again) == 1);  // numbers count on over ranges
+}
+
+TEST_CASE("only what was bound before a cancellation is cancelled", "[load]") {
+  schedule batches{three};
+  batches.begin({0, 0}, 1);
+  REQUIRE(batches.bind(*batches.next()) == 0);
+  CHECK_FALSE(batches.is_cancelled(0));
+  batches.cancel();
+  CHECK(batches.is_cancelled(0));
+  CHECK_FALSE(batches.is_cancelled(1));
+}
+
+TEST_CASE("an opener waits until a batch is wanted, or for a stop", "[load]") {
+  schedule batches{three};
+  std::stop_source stop;
+  std::optional<bool> got;
+  {
+    const std::jthread opener{[&] { got = batches.wait_until_wanted(stop.get_token()); }};
+    batches.begin({7, 0}, 8);
+  }
+  CHECK(got == true);
+  batches.cancel();
+  {
+    const std::jthread opener{[&] { got = batches.wait_until_wanted(stop.get_token()); }};
+    stop.request_stop();
+    batches.wake();
+  }
+  CHECK(got == false);
+}
