@@ -10,9 +10,9 @@
 #include <penstock/device/cpu_device.hpp>
 #include <penstock/load/detail/consumer.hpp>
 #include <penstock/load/detail/delivery.hpp>
-#include <penstock/load/detail/host_slots.hpp>
-#include <penstock/load/detail/schedule.hpp>
+#include <penstock/load/detail/plan/schedule.hpp>
 #include <penstock/load/options.hpp>
+#include <penstock/memory/detail/host_slots.hpp>
 #include <penstock/order/sampler.hpp>
 
 #include "support/catch.hpp"
@@ -91,7 +91,7 @@ TEST_CASE("whether a delivery has failed shares its cache line with nothing", "[
 }
 
 TEST_CASE("the counters of the host slots have a cache line each", "[load]") {
-  const slots one{{}, {ps::extents_of(numbered{8}), 4}, 2, ps::memory_kind::pageable};
+  const slots one{{}, {ps::extents_of(numbered{8}), 4}, 2, ps::detail::memory_kind::pageable};
   const auto [layout, memory, returned, free, leased, starving] = members_of(in_slots{});
   CHECK(neighbours(one.*free, one.*layout, one.*memory, one.*returned, one.*leased,
                    one.*starving) == 0);
