@@ -11,7 +11,8 @@ import json
 import sys
 from pathlib import Path
 
-from report import Drawing, median_of
+from reporting.drawing import Drawing
+from reporting.results import median_of
 
 # The function that a row's name begins with, and what the picture calls it.
 BARS = (

@@ -20,6 +20,7 @@
 #include <penstock/core/error.hpp>
 #include <penstock/core/extents.hpp>
 #include <penstock/core/layout.hpp>
+#include <penstock/core/lease.hpp>
 #include <penstock/core/name.hpp>
 #include <penstock/core/record.hpp>
 #include <penstock/core/tensor_view.hpp>

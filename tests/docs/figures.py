@@ -13,7 +13,8 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent / "bench"))
-import report  # noqa: E402
+from reporting.results import programs_of  # noqa: E402
+from reporting.table import summary  # noqa: E402
 
 
 def short(value):
@@ -112,8 +113,8 @@ def readme_texts(run):
 
 
 def benchmark_texts(run):
-    programs = report.programs_of(run.report)
-    counts = re.findall(r"\d+", report.summary(run.report, programs))
+    programs = programs_of(run.report)
+    counts = re.findall(r"\d+", summary(run.report, programs))
     yield f"{counts[0]} of {counts[1]} targets were met; {counts[3]} of the verdicts are *noisy*"
     for name, found in programs.items():
         for goal in found.get("goals") or []:

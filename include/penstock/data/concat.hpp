@@ -105,12 +105,19 @@ class concat_dataset {
     }
   }
 
+  // clang-format off
   [[nodiscard]] const_sample<record_type> view(std::uint64_t index) const
-      requires(views_samples<Parts>&&...) {
+    requires (views_samples<Parts> && ...)
+  // clang-format on
+  {
     return view_from<0>(part_of(index), index);
   }
 
-  void prefetch(std::uint64_t index) const noexcept requires(prefetches<Parts>&&...) {
+  // clang-format off
+  void prefetch(std::uint64_t index) const noexcept
+    requires (prefetches<Parts> && ...)
+  // clang-format on
+  {
     if (index >= size()) return;
     for_each([&]<std::size_t Part>() {
       if (lies_in(Part, index)) std::get<Part>(parts_).prefetch(index - begins_[Part]);

@@ -45,12 +45,14 @@ inline namespace PENSTOCK_ABI {
 /// `loader_options::timeout`.
 ///
 /// @see examples/02_own_dataset.cpp, and data/adaptor.hpp for what goes over another dataset
-// clang-format off: version 14 breaks it where nobody would
+// clang-format off
 template <class D>
-concept dataset = detail::has_record<D> && detail::has_size<D> &&
-    (!D::record_type::has_dynamic_extents ||
-     detail::has_extents<D>)&&(detail::reads<D> || detail::reads_randomly<D> ||
-                               detail::reads_runs<D> || detail::reads_runs_in_context<D>);
+concept dataset =
+    detail::has_record<D> &&
+    detail::has_size<D> &&
+    (!D::record_type::has_dynamic_extents || detail::has_extents<D>) &&
+    (detail::reads<D> || detail::reads_randomly<D> || detail::reads_runs<D> ||
+     detail::reads_runs_in_context<D>);
 // clang-format on
 
 namespace detail {

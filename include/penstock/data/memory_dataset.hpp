@@ -80,8 +80,9 @@ class memory_dataset {
     requires(sizeof...(Arrays) == Record::size)
   explicit memory_dataset(const record_extents<Record>& lengths, Arrays&&... arrays)
       : layout_(lengths, 1) {
-    static_assert(((std::is_lvalue_reference_v<Arrays> ||
-                    std::ranges::borrowed_range<std::remove_cvref_t<Arrays>>)&&...),
+    constexpr bool all_stay = ((std::is_lvalue_reference_v<Arrays> ||
+                                std::ranges::borrowed_range<std::remove_cvref_t<Arrays>>)&&...);
+    static_assert(all_stay,
                   "penstock::memory_dataset: it refers to its arrays, and a temporary one is gone "
                   "before the first read");
     [&]<std::size_t... Is>(std::index_sequence<Is...>) {

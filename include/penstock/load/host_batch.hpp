@@ -8,7 +8,7 @@
 
 #include <penstock/core/batch_info.hpp>
 #include <penstock/core/checked.hpp>
-#include <penstock/core/detail/lease.hpp>
+#include <penstock/core/lease.hpp>
 #include <penstock/device/device.hpp>
 #include <penstock/memory/detail/host_slots.hpp>
 
@@ -19,9 +19,9 @@ inline namespace PENSTOCK_ABI {
 /// refilling. It may be moved out of the loop and kept, also beyond the loader: the memory lives as
 /// long. Used by one thread at a time; may be destroyed on any.
 template <record_type Record, device Device>
-class host_batch : public detail::lease<Record, detail::host_slots<Record, Device>, std::uint32_t> {
+class host_batch : public lease<Record, detail::host_slots<Record, Device>, std::uint32_t> {
   using slots_type = detail::host_slots<Record, Device>;
-  using base = detail::lease<Record, slots_type, std::uint32_t>;
+  using base = lease<Record, slots_type, std::uint32_t>;
   using base::guard_;
   using base::slot_;
   using base::slots_;

@@ -16,12 +16,13 @@ inline namespace PENSTOCK_ABI {
 /// - `register_memory(data, bytes, read_only)` locks it for asynchronous copies, or throws and has
 ///   locked nothing. `read_only` says that the pages may not be written to;
 /// - `unregister_memory(data, bytes)` ends that, with the same range.
+// clang-format off
 template <class D>
 concept registering_device = device<D> && requires(const D& d, void* data, std::size_t bytes) {
   d.register_memory(data, bytes, true);
-  { d.unregister_memory(data, bytes) }
-  noexcept;
+  { d.unregister_memory(data, bytes) } noexcept;
 };
+// clang-format on
 
 /// Memory with another owner, page-locked as long as this object lives: a mapped file, a vector.
 ///

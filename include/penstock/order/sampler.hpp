@@ -32,12 +32,13 @@ inline namespace PENSTOCK_ABI {
 /// Called from several threads at once for any runs, in any order and also twice: equal arguments
 /// must give equal indices. The loader asks only for positions below the sampler's `size(n)` and
 /// expects indices below n. Copied as plain bytes, so it holds no owner.
+// clang-format off
 template <class Order>
 concept epoch_order = std::is_trivially_copyable_v<Order> &&
     requires(const Order& order, std::uint64_t first, std::span<std::uint64_t> out) {
-  { order.fill(first, out) }
-  noexcept;
+  { order.fill(first, out) } noexcept;
 };
+// clang-format on
 
 /// What chooses the samples: `sampler.size(n)` is how many an epoch draws from a dataset of n >= 1
 /// samples (fewer, as many or more; a sample may be drawn twice), `sampler.order(n, epoch)` is the

@@ -21,16 +21,18 @@ inline namespace PENSTOCK_ABI {
 /// is not page-locked has `pinned()`, which is false then. `host_batch` is the model. It also has
 /// `release_marked(stream)`, which gives the record away that it makes for that: a `transfer` then
 /// makes none of its own.
+// clang-format off
 template <class B>
 concept source_batch =
     std::movable<B> && std::default_initializable<B> && !std::copyable<B> &&
-    requires(B & batch, const B& constant, typename B::device_type::stream_ref stream) {
-  typename B::record_type;
-  {static_cast<bool>(constant)};
-  { constant.data() } -> std::convertible_to<const std::byte*>;
-  { constant.info() } -> std::convertible_to<batch_info>;
-  batch.release_after(stream);
-};
+    requires(B& batch, const B& constant, typename B::device_type::stream_ref stream) {
+      typename B::record_type;
+      static_cast<bool>(constant);
+      { constant.data() } -> std::convertible_to<const std::byte*>;
+      { constant.info() } -> std::convertible_to<batch_info>;
+      batch.release_after(stream);
+    };
+// clang-format on
 
 /// Where `transfer` gets batches from; `loader` models it, and so can a producer that exists
 /// already:
@@ -54,17 +56,18 @@ concept source_batch =
 /// the device can copy from asynchronously (pinned) for copies to overlap.
 ///
 /// @see examples/05_existing_producer.cpp
+// clang-format off
 template <class S>
 concept batch_source = device<typename S::device_type> && source_batch<typename S::batch_type> &&
     requires(S& source, const S& constant, const batch_position& from, std::uint64_t last_epoch) {
-  { constant.device() } -> std::convertible_to<typename S::device_type>;
-  { constant.layout() } -> std::convertible_to<const batch_layout<typename S::record_type>&>;
-  source.start(from, last_epoch);
-  { source.next() } -> std::same_as<typename S::batch_type>;
-  { source.try_next() } -> std::same_as<typename S::batch_type>;
-  { source.stop() }
-  noexcept;
-};
+      { constant.device() } -> std::convertible_to<typename S::device_type>;
+      { constant.layout() } -> std::convertible_to<const batch_layout<typename S::record_type>&>;
+      source.start(from, last_epoch);
+      { source.next() } -> std::same_as<typename S::batch_type>;
+      { source.try_next() } -> std::same_as<typename S::batch_type>;
+      { source.stop() } noexcept;
+    };
+// clang-format on
 
 /// A source that can say where a loop stands. `state_at(next)` is a value to keep in a checkpoint,
 /// with the members `epoch` and `batch` of the batch that is next; `require_same_order(state, own)`

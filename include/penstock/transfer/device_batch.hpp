@@ -8,7 +8,7 @@
 #include <utility>
 
 #include <penstock/core/checked.hpp>
-#include <penstock/core/detail/lease.hpp>
+#include <penstock/core/lease.hpp>
 #include <penstock/device/device.hpp>
 #include <penstock/transfer/detail/device_slots.hpp>
 
@@ -22,10 +22,9 @@ inline namespace PENSTOCK_ABI {
 /// must outlive it. Used by one thread at a time; may be destroyed on any, also by work on a host
 /// stream. A CUDA stream's host functions may not call CUDA, and so not destroy it.
 template <record_type Record, device Device>
-class device_batch
-    : public detail::lease<Record, detail::device_slots<Record, Device>, std::size_t> {
+class device_batch : public lease<Record, detail::device_slots<Record, Device>, std::size_t> {
   using slots_type = detail::device_slots<Record, Device>;
-  using base = detail::lease<Record, slots_type, std::size_t>;
+  using base = lease<Record, slots_type, std::size_t>;
   using base::guard_;
   using base::slot_;
   using base::slots_;

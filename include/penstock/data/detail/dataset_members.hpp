@@ -64,18 +64,20 @@ concept views_samples = requires(const D& d, std::uint64_t i) {
   { d.view(i) } -> std::convertible_to<const_sample<typename D::record_type>>;
 };
 
+// clang-format off
 template <class D>
 concept prefetches = requires(const D& d, std::uint64_t i) {
-  { d.prefetch(i) }
-  noexcept;
+  { d.prefetch(i) } noexcept;
 };
+// clang-format on
 
+// clang-format off
 template <class D>
 concept has_origins = requires(const D& d, std::uint64_t i) {
-  { d.origin(i) }
-  noexcept->std::convertible_to<sample_origin>;
+  { d.origin(i) } noexcept -> std::convertible_to<sample_origin>;
   { d.base_sizes() } -> std::convertible_to<std::vector<std::uint64_t>>;
 };
+// clang-format on
 
 template <class D>
 concept has_scratch = requires(const D& d) {

@@ -159,7 +159,7 @@ class consumer {
     }
     try {
       batch_type lease{engine_.ring(), slot, batch.info};
-      next_position_.store({batch.info.epoch, batch.info.batch + 1});
+      next_position_.store(batch_position{batch.info.epoch, batch.info.batch + 1});
       return lease;
     } catch (...) {  // a checked build without memory for what it keeps of a lease
       ring().give_back(slot);

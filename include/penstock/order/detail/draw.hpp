@@ -17,9 +17,11 @@ namespace detail {
 
 /// A generator that the distributions below accept: every call gives 32 equally likely bits
 /// (`sample_generator`, `std::mt19937`, ...).
+// clang-format off
 template <class Generator>
-concept random_bits32 = std::uniform_random_bit_generator<Generator> &&(Generator::min)() == 0 &&
-                        (Generator::max)() == 0xffffffffu;
+concept random_bits32 = std::uniform_random_bit_generator<Generator> &&
+                        (Generator::min)() == 0 && (Generator::max)() == 0xffffffffu;
+// clang-format on
 
 template <class T>
 concept real = std::same_as<T, float> || std::same_as<T, double>;

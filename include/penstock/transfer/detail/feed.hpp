@@ -91,7 +91,7 @@ class feed {
       issued_first_ = (issued_first_ + 1) % issued_.size();
       --issued_count_;
       held_ = batch_type{slots_, slot, stream_};
-      next_position_.store({slots_->info(slot).epoch, slots_->info(slot).batch + 1});
+      next_position_.store(batch_position{slots_->info(slot).epoch, slots_->info(slot).batch + 1});
       return true;
     } catch (...) {
       stop();

@@ -14,6 +14,7 @@
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
+
 namespace detail {
 
 /// What the copy constructor of a lease says instead of copying.
@@ -24,6 +25,8 @@ constexpr void refuse_copy_of_lease() noexcept {
       "penstock: a batch is a lease and is not copied: loop with `auto& batch`; to keep it, "
       "std::move(batch)");
 }
+
+}  // namespace detail
 
 /// What `host_batch` and `device_batch` have in common: a lease of a slot of `Slots`, which has
 /// `data` and `layout`. They say how it ends.
@@ -85,7 +88,7 @@ class lease {
  protected:
   lease() = default;
   lease(std::shared_ptr<Slots>&& ring, SlotNumber slot, const batch_info& info,
-        lease_guard guard) noexcept
+        detail::lease_guard guard) noexcept
       : slots_(std::move(ring)),
         slot_(slot),
         info_(info),
@@ -97,15 +100,14 @@ class lease {
   /// The lease is used; there has to be a batch.
   void use() const noexcept {
     guard_.use();
-    if (slots_ == nullptr) no_batch();
+    if (slots_ == nullptr) detail::no_batch();
   }
 
   std::shared_ptr<Slots> slots_;  // null: an empty lease
   SlotNumber slot_ = 0;
   batch_info info_;
-  [[no_unique_address]] lease_guard guard_;
+  [[no_unique_address]] detail::lease_guard guard_;
 };
 
-}  // namespace detail
 }  // namespace PENSTOCK_ABI
 }  // namespace penstock
