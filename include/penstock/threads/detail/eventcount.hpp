@@ -39,10 +39,8 @@ class basic_eventcount {
   /// The second half of `notify`, for all that was announced before, by this thread or another.
   void wake() noexcept {
     // Read first: it is mostly 0, and then the cache line stays shared among all that notify.
-    if (asked_.load(std::memory_order_seq_cst) == 0) return;
-    if (asked_.exchange(0, std::memory_order_seq_cst) == 0) return;  // another thread wakes them
-    notified_.fetch_add(1, std::memory_order_release);
-    notified_.notify_all();
+    if (asked_.load(std::memory_order_seq_cst) != 0) [[unlikely]]
+      wake_sleepers();
   }
 
   /// Returns once `look()` is true. The caller has looked before: this starts with a pause, since a
@@ -73,6 +71,13 @@ class basic_eventcount {
   }
 
  private:
+  // Out of line, so that the calls around a wake-up that wakes no thread stay small.
+  [[gnu::noinline]] void wake_sleepers() noexcept {
+    if (asked_.exchange(0, std::memory_order_seq_cst) == 0) return;  // another thread wakes them
+    notified_.fetch_add(1, std::memory_order_release);
+    notified_.notify_all();
+  }
+
   // Few looks, some pauses apart: each look takes the lines of a queue's ends off the other side's
   // core, and what gathers meanwhile moves in one go. All together a few microseconds, about what
   // the system call takes that wakes a sleeper: a thread that waits for one inside that call stays
