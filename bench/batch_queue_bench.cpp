@@ -13,7 +13,7 @@
 // one consumer) and rigtorp's MPMCQueue (not lock-free) fail at once: they try again 32 times with
 // a pause in between, then yield between tries. moodycamel's ConcurrentQueue and
 // BlockingConcurrentQueue (a token for each thread, their best setting; in order only among the
-// tickets of one producer) and oneTBB's concurrent_queue have no bound, so nobody waits for room
+// tickets of one producer) and oneTBB's concurrent_queue have no bound, so no thread waits for room
 // there; empty, the ones that can't wait do as Boost's.
 //
 // round_trip: the floor; a cache line there and back between two threads that spin on it.

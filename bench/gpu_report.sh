@@ -197,7 +197,7 @@ fi
 
 # ---- tests, bench, MLP ---------------------------------------------------------------------------
 
-# Apart: the two that a wrong device could make wait for ever, or take the process with them. The
+# Apart: the two that a wrong device could make wait forever, or take the process with them. The
 # names are quoted as they are: in "${names[@]/#/~}" bash takes the tilde for the home directory.
 contract='a GPU keeps the contract*'
 fault='a kernel that faults*'

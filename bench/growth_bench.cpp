@@ -39,7 +39,7 @@ constexpr std::uint64_t forever = std::uint64_t{1} << 32;  // epochs
 
 using number = ps::record<ps::field<"x", std::uint32_t>>;
 
-// Samples that nobody has to keep: any number of them costs the same to read.
+// Samples that take no memory: any number of them costs the same to read.
 struct numbers {
   using record_type = number;
   std::uint64_t samples;

@@ -179,7 +179,7 @@ double run_flow(const point& at) {
   });
 }
 
-/// The same work, one after the other on one thread.
+/// This work, one after the other on one thread.
 double run_serial(const point& at) {
   constexpr int batches = 4;
   const auto device = device_of(at);

@@ -86,7 +86,7 @@ double permutation_bytes() {
 
 // ---- where the next block, or the next index, is taken
 
-// From the begin to the end, again and again.
+// From the start to the end, again and again.
 class in_order {
  public:
   explicit in_order(std::uint64_t size) : end_(size) {}

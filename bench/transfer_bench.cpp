@@ -81,7 +81,7 @@ class ready_source {
     explicit operator bool() const noexcept { return data_ != nullptr; }
     [[nodiscard]] const std::byte* data() const noexcept { return data_; }
     [[nodiscard]] const ps::batch_info& info() const noexcept { return info_; }
-    /// Records as a loader does; nobody refills the memory here.
+    /// Records as a loader does; the memory is not refilled here.
     void release_after(ps::cpu_stream_ref stream) {
       ps::cpu_device{}.record(*drained_, stream);
       data_ = nullptr;
@@ -135,7 +135,7 @@ double thread_nanoseconds() {
 }
 
 /// Times `next_batch()` once for each iteration. The first batch comes before the clock starts, and
-/// the flow is never drained: as many copies are under way at the end as were at the begin.
+/// the flow is never drained: as many copies are under way at the end as were at the start.
 template <class NextBatch>
 void measure(benchmark::State& state, std::size_t bytes, NextBatch next_batch) {
   next_batch();

@@ -13,14 +13,14 @@
 // which hands out as few chunks as it can. Floors: the loop on one thread, and a bare fetch_add, by
 // one thread and by several on the same word.
 //
-// tasks: one iteration posts `tasks` tasks, which do nothing, and waits for all; who waits helps.
+// tasks: one iteration posts `tasks` tasks, which do nothing, and waits for all; a waiting thread helps.
 // Ours: a batch_queue of a function pointer and a context (tasks/batch_queue). Peers: oneTBB's
 // task_group, a deque of std::function under a mutex and condition variable, std::async, a
 // std::thread for each task. Floor: the loop that calls them.
 //
 // hand_over: one task that must run on another thread, there and back.
 //
-// idle: CPU time that threads without work burn in 100 ms, from 1 ms behind their last work on; the
+// idle: CPU time that threads without work burn in 100 ms, from 1 ms after their last work on; the
 // time shown is that. Beside it one that spins: the ratio is the part of a core that is burnt.
 
 #include <benchmark/benchmark.h>
@@ -261,7 +261,7 @@ class countdown {
   alignas(ps::detail::cache_line) ps::detail::waitable_counter done_;
 };
 
-// Tasks through the queue that a loader's batches go through: nobody who is preempted holds it up.
+// Tasks through the queue that a loader's batches go through: a preempted thread holds up no other.
 class queue_pool {
  public:
   struct task {

@@ -1,7 +1,7 @@
 # The target docs: the reference documentation in <build>/docs/html. Not in the default build; fails
 # when a public name has no word of documentation. Without Doxygen the target says so, and fails.
 #
-#   cmake -Dlog=... -P penstock_docs.cmake   what the target runs behind Doxygen: looks at its
+#   cmake -Dlog=... -P penstock_docs.cmake   what the target runs after Doxygen: looks at its
 # warnings
 cmake_policy(VERSION 3.25)
 

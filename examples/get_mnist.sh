@@ -5,7 +5,7 @@
 #
 # Needs curl or wget. Files that are there and right are kept, one that was cut off is gone on with,
 # and a mirror that fails or has another file is followed by the next. Until it is whole and right a
-# file is called .part. Exit status: 0 all four are there, 1 one is not to be had, 2 wrong
+# file is called .part. Exit status: 0 all four are there, 1 one could not be fetched, 2 wrong
 # arguments.
 #
 # Environment: MNIST_MIRRORS addresses of folders to take instead of the public mirrors, with blanks
@@ -44,7 +44,7 @@ bring() {
     say "$name: is there"
     return
   fi
-  # Nothing can go on behind the end.
+  # Nothing can go on after the end.
   if [ -f "$part" ] && [ "$(stat --format=%s "$part")" -ge "$bytes" ]; then rm -f -- "$part"; fi
   for mirror in "${mirrors[@]}"; do
     for start in rest anew; do
@@ -70,7 +70,7 @@ bring() {
     why+="; ${mirror%/}: ${said##*$'\n'}"
   done
   [ -s "$part" ] || rm -f -- "$part"
-  fail "$name is not to be had${why/;/:}"
+  fail "$name could not be fetched${why/;/:}"
 }
 
 set_name=mnist

@@ -8,7 +8,7 @@ if(NOT benchmark_FOUND)
   endif()
   set(BENCHMARK_ENABLE_TESTING OFF CACHE INTERNAL "")
   set(BENCHMARK_ENABLE_INSTALL OFF CACHE INTERNAL "")
-  # SYSTEM goes first: behind the URL, CMake 3.25 takes it for a second one.
+  # SYSTEM goes first: after the URL, CMake 3.25 takes it for a second one.
   FetchContent_Declare(
     benchmark SYSTEM URL https://github.com/google/benchmark/archive/refs/tags/v1.8.3.tar.gz
   )

@@ -6,7 +6,7 @@ if(NOT nlohmann_json_FOUND)
   if(NOT FETCHCONTENT_FULLY_DISCONNECTED)
     message(STATUS "penstock: no nlohmann-json found, fetching it (Debian: nlohmann-json3-dev)")
   endif()
-  # SYSTEM goes first: behind the URL, CMake 3.25 takes it for a second one.
+  # SYSTEM goes first: after the URL, CMake 3.25 takes it for a second one.
   FetchContent_Declare(
     nlohmann_json SYSTEM
     URL https://github.com/nlohmann/json/releases/download/v3.11.3/json.tar.xz

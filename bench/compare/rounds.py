@@ -145,7 +145,7 @@ def measure(plan, title, data, rows, versions):
 
 
 def check(rows):
-    """All sides must have read the same samples and learnt the same: who did not is left out."""
+    """All sides must have read the same samples and learnt the same: others are left out."""
     trained = [r["checked"]["accuracy"] for row in rows if row.group == "train" for r in row.runs]
     reference = next((row.runs[0]["checked"] for row in rows if row.group == "load" and row.runs), None)
     for row in rows:

@@ -76,7 +76,7 @@ class ready_source {
     [[nodiscard]] const std::byte* data() const noexcept { return data_; }
     [[nodiscard]] const ps::batch_info& info() const noexcept { return info_; }
     void release_after(ps::cuda_stream_ref stream) { static_cast<void>(release_marked(stream)); }
-    // As the loader does; nobody refills the memory here.
+    // As the loader does; the memory is not refilled here.
     [[nodiscard]] std::shared_ptr<mark_type> release_marked(ps::cuda_stream_ref stream) {
       if (drained_->is_held()) return nullptr;
       device_->record(drained_->event(), stream);

@@ -17,7 +17,7 @@ def draw_loaders(programs):
         return None
     out = Drawing(
         "Loaders compared",
-        "The same work in one run: bytes to normalised float32, batches of 64, "
+        "One workload in one run: bytes to normalised float32, batches of 64, "
         "shuffled. Million samples a second, medians; longer is better.",
     )
     left, right = 330, 610

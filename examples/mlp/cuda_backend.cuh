@@ -68,7 +68,7 @@ __global__ void gather(unsigned length, const std::uint64_t* order, const kernel
   }
 }
 
-/// The same for rows of one element.
+/// For rows of one element.
 template <class T>
 __global__ void gather_single(unsigned count, const std::uint64_t* order,
                               const kernel::step_state* state, std::uint64_t capacity,
@@ -258,7 +258,7 @@ class cuda_stamp {
     event_.reset(event);
   }
 
-  /// The place is behind all that `stream` has been given.
+  /// The place comes after all that `stream` has been given.
   void set(const penstock::cuda_device&, penstock::cuda_stream_ref stream) {
     cuda::check(cudaEventRecord(event_.get(), stream.get()), "cudaEventRecord");
   }

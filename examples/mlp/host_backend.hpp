@@ -90,7 +90,7 @@ class host_context {
 /// When a stream of the CPU device got to a place in it. Not to be moved between `set` and then.
 class host_stamp {
  public:
-  /// The place is behind all that `stream` has been given.
+  /// The place comes after all that `stream` has been given.
   void set(const penstock::cpu_device& device, penstock::cpu_stream_ref stream) {
     device.record(place_, stream);
     // A stream with nothing to do is there now. Waking it to tell would change what is recorded.

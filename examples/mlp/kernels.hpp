@@ -58,7 +58,7 @@ MLP_KERNEL inline std::uint64_t coming_place(const step_state& state, std::uint6
   return state.next + count > capacity ? 0 : state.next;
 }
 
-/// The begin of a step: its place in the trace, and Adam's factors, which correct its moments for
+/// The start of a step: its place in the trace, and Adam's factors, which correct its moments for
 /// their start at zero. The order of operations is that of the paper's section 2, last note.
 MLP_KERNEL inline void begin_step(step_state& state, std::uint64_t count, std::uint64_t capacity) {
   state.first = coming_place(state, count, capacity);

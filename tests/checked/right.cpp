@@ -62,9 +62,9 @@ void views_live_as_long_as_a_lease_that_moves() {
     const auto x = ps::get<"x">(batch);
     if (batch.number() == 0) {
       kept = std::move(batch);
-      require(is_ramp(x, 0), "a view behind an assignment");
+      require(is_ramp(x, 0), "a view after an assignment");
       box.push_back(std::move(kept));
-      require(is_ramp(x, 0), "a view behind a move into a vector");
+      require(is_ramp(x, 0), "a view after a move into a vector");
     } else {
       require(is_ramp(ps::get<"x">(box.front()), 0), "a kept batch");
     }
@@ -192,7 +192,7 @@ void the_body_waits_for_the_stream() {
         device.synchronize(other);
     }
     require(ps::get<"x">(batch)(1, 0, 0) == static_cast<float>(batch.number() * 4 + 1),
-            "what the body reads behind a wait");
+            "what the body reads after a wait");
   }
 }
 
@@ -261,7 +261,7 @@ void gaps_hold_poison(std::size_t workers) {
   ps::transfer feed{loader, device.inline_stream()};
   for (auto& batch : feed.epochs(0, 2)) {
     const auto x = ps::get<"x">(batch);
-    require(is_poison(x.data(), x.size() * sizeof(float)), "gaps in a slot behind a copy");
+    require(is_poison(x.data(), x.size() * sizeof(float)), "gaps in a slot after a copy");
     require(ps::get<"label">(batch)(3) == static_cast<std::int32_t>(batch.number() * 4 + 3),
             "labels");
   }

@@ -8,7 +8,7 @@ if(NOT Catch2_FOUND)
   if(NOT FETCHCONTENT_FULLY_DISCONNECTED)
     message(STATUS "penstock: no Catch2 found, fetching it for the tests (Debian: catch2)")
   endif()
-  # SYSTEM goes first: behind the URL, CMake 3.25 takes it for a second one.
+  # SYSTEM goes first: after the URL, CMake 3.25 takes it for a second one.
   FetchContent_Declare(
     Catch2 SYSTEM URL https://github.com/catchorg/Catch2/archive/refs/tags/v3.5.4.tar.gz
   )

@@ -49,7 +49,7 @@ concept subject = penstock::device<typename S::device_type> &&
   s.launch(stream, work);
 };
 
-/// Something that holds a stream until it is let go. Made behind the streams, so that a check that
+/// Something that holds a stream until it is let go. Made after the streams, so that a check that
 /// is left by an exception lets go of them before they are destroyed.
 class hold {
  public:
@@ -69,7 +69,7 @@ class hold {
 };
 
 /// How many turns the other threads get to do what they must not. A turn is long where the machine
-/// is busy: who runs the checks many times gives few.
+/// is busy: a caller that runs the checks many times gives few.
 inline int turns = 1000;
 
 /// Whether `happened` comes true although it must not: gives the other threads turns enough for
@@ -360,7 +360,7 @@ void recording_again_moves_the_mark(const S& s) {
   device.record(event, stream);
   device.synchronize(event);
   held.on(s, stream);
-  CHECK(device.is_complete(event));  // what came behind the record does not count
+  CHECK(device.is_complete(event));  // what came after the record does not count
   device.record(event, stream);
   CHECK_FALSE(device.is_complete(event));
   device.record(event, other);  // to an idle stream
@@ -946,12 +946,12 @@ inline constexpr check<S> checks[] = {
     {"recording again moves the mark", recording_again_moves_the_mark<S>},
     {"synchronizing an event waits for what came before its record",
      synchronizing_an_event_waits_for_what_came_before_its_record<S>},
-    {"synchronizing an event does not wait for what came behind its record",
+    {"synchronizing an event does not wait for what came after its record",
      synchronizing_an_event_does_not_wait_for_what_came_behind_its_record<S>},
     {"synchronizing a stream waits for all of its work",
      synchronizing_a_stream_waits_for_all_of_its_work<S>},
     {"a stream waits for the record of another", a_stream_waits_for_the_record_of_another<S>},
-    {"a wait does not wait for what comes behind the record",
+    {"a wait does not wait for what comes after the record",
      a_wait_does_not_wait_for_what_comes_behind_the_record<S>},
     {"work given before a wait does not wait", work_given_before_a_wait_does_not_wait<S>},
     {"a later record does not prolong a wait", a_later_record_does_not_prolong_a_wait<S>},
@@ -976,7 +976,7 @@ inline constexpr check<S> checks[] = {
      device_memory_is_aligned_to_256_bytes_and_all_there<S>},
     {"pinned memory is aligned to 256 bytes, and the host's to write",
      pinned_memory_is_aligned_to_256_bytes_and_the_hosts_to_write<S>},
-    {"a size that nobody has is out of memory, and says how much",
+    {"an impossible size is out of memory, and named",
      a_size_that_nobody_has_is_out_of_memory_and_says_how_much<S>},
     {"a stream takes work from several threads", a_stream_takes_work_from_several_threads<S>},
     {"threads work on streams of their own", threads_work_on_streams_of_their_own<S>},

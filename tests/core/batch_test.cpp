@@ -31,7 +31,7 @@ int read_label(ps::const_sample<digit> in) { return ps::get<"label">(in); }
 
 }  // namespace
 
-TEST_CASE("a view of a batch has one extent more", "[core]") {
+TEST_CASE("a view of a batch has one more extent than the field", "[core]") {
   slab<digit> memory{.layout = {{}, 4}};
   const auto image = ps::get<"image">(memory.view());
   CHECK(std::is_same_v<decltype(image), const ps::tensor_view<std::uint16_t, ps::dyn, 2, 3>>);
@@ -41,7 +41,7 @@ TEST_CASE("a view of a batch has one extent more", "[core]") {
   CHECK(label.size() == 4);
 }
 
-TEST_CASE("a sample lies in its place of each field", "[core]") {
+TEST_CASE("a sample refers to its own place in each field", "[core]") {
   slab<digit> memory{.layout = {{}, 4}};
   const auto batch = memory.view();
   const auto third = batch[2];
@@ -61,7 +61,7 @@ TEST_CASE("a field without extents is a reference in a sample", "[core]") {
   CHECK(std::is_same_v<decltype(ps::get<"label">(fixed)), const std::uint8_t&>);
 }
 
-TEST_CASE("a sample is a const sample and not the other way round", "[core]") {
+TEST_CASE("a sample converts to a const sample and not back", "[core]") {
   slab<digit> memory{.layout = {{}, 2}};
   const auto batch = memory.view();
   write_label(batch[1]);
@@ -71,7 +71,7 @@ TEST_CASE("a sample is a const sample and not the other way round", "[core]") {
   CHECK_FALSE(std::is_convertible_v<ps::const_batch_view<digit>, ps::batch_view<digit>>);
 }
 
-TEST_CASE("a sample's fields may lie in different arrays", "[core]") {
+TEST_CASE("the fields of a sample may lie in different arrays", "[core]") {
   const std::uint16_t pixels[6] = {1, 2, 3, 4, 5, 6};
   const std::uint8_t label = 3;
   const ps::record_extents<digit> lengths;
@@ -83,7 +83,7 @@ TEST_CASE("a sample's fields may lie in different arrays", "[core]") {
   CHECK(in.address(1) == reinterpret_cast<const std::byte*>(&label));
 }
 
-TEST_CASE("a subrun counts from its own begin", "[core]") {
+TEST_CASE("a subrun counts from its own start", "[core]") {
   slab<digit> memory{.layout = {{}, 5}};
   const auto batch = memory.view();
   const auto run = batch.subrun(1, 3).subrun(1, 2);
@@ -103,7 +103,7 @@ TEST_CASE("a const batch view gives const elements", "[core]") {
   CHECK(batch.size() == 2);
 }
 
-TEST_CASE("dynamic extents reach the views of batch and sample", "[core]") {
+TEST_CASE("views of batches and samples know the dynamic extents", "[core]") {
   slab<text> memory{.layout = {{{7}, {}}, 3}};
   const auto batch = memory.view();
   const auto tokens = ps::get<"tokens">(batch);

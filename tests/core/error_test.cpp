@@ -14,7 +14,7 @@ TEST_CASE("an option error names the option and the problem", "[core]") {
   CHECK(std::string{problem.what()} == "batch_size: must be 1 or more, is 0");
 }
 
-TEST_CASE("an index error says the index and the size", "[core]") {
+TEST_CASE("an index error gives the index and the size", "[core]") {
   const ps::index_error problem{"subset", 10, 7};
   CHECK(problem.index() == 10);
   CHECK(problem.size() == 7);

@@ -7,7 +7,7 @@
 
 namespace ps = penstock;
 
-TEST_CASE("fixed extents say their lengths and take no memory of their own", "[core]") {
+TEST_CASE("fixed extents know their lengths and take no memory", "[core]") {
   constexpr ps::extents<3, 28, 28> lengths;
   CHECK(lengths.rank == 3);
   CHECK(lengths.dynamic_rank == 0);
@@ -27,14 +27,14 @@ TEST_CASE("dynamic extents are given in order and mixed with fixed ones", "[core
   CHECK(sizeof(lengths) == 2 * sizeof(std::size_t));
 }
 
-TEST_CASE("no extents are those of a scalar", "[core]") {
+TEST_CASE("a scalar has rank 0", "[core]") {
   constexpr ps::extents<> scalar;
   CHECK(scalar.rank == 0);
   CHECK(scalar.size() == 1);
   CHECK(scalar[0] == 1);
 }
 
-TEST_CASE("a dimension behind the rank has length 1", "[core]") {
+TEST_CASE("a dimension beyond the rank has length 1", "[core]") {
   CHECK(ps::extents<4>{}[1] == 1);
   CHECK(ps::extents<ps::dyn>{4}[3] == 1);
 }
@@ -45,7 +45,7 @@ TEST_CASE("extents compare by their dynamic lengths", "[core]") {
   CHECK_FALSE(lengths{3} == lengths{4});
 }
 
-TEST_CASE("as many lengths as dynamic extents must be given", "[core]") {
+TEST_CASE("every dynamic extent needs a length", "[core]") {
   CHECK(std::is_constructible_v<ps::extents<ps::dyn, ps::dyn>, int, int>);
   CHECK_FALSE(std::is_constructible_v<ps::extents<ps::dyn, ps::dyn>, int>);
   CHECK_FALSE(std::is_default_constructible_v<ps::extents<ps::dyn>>);

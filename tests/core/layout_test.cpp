@@ -16,7 +16,7 @@ using series = ps::record<ps::field<"x", double, ps::dyn, 2>, ps::field<"y", flo
 
 }  // namespace
 
-TEST_CASE("fields lie one behind the other at multiples of 256 bytes", "[core]") {
+TEST_CASE("fields lie one after the other at multiples of 256 bytes", "[core]") {
   const ps::batch_layout<digit> layout{{}, 3};
   CHECK(layout.batch_size() == 3);
   CHECK(layout.offset<0>() == 0);
@@ -36,7 +36,7 @@ TEST_CASE("the used bytes end with the last sample of the last field", "[core]")
   CHECK(layout.used_bytes(1) == 64 * 784 + 1);
 }
 
-TEST_CASE("dynamic extents count in the bytes of a sample", "[core]") {
+TEST_CASE("the bytes of a sample include its dynamic extents", "[core]") {
   const ps::batch_layout<series> layout{{{5}, {}}, 4};
   CHECK(layout.sample_bytes<0>() == 5 * 2 * sizeof(double));
   CHECK(layout.sample_bytes<1>() == sizeof(float));
@@ -61,7 +61,7 @@ TEST_CASE("a layout of no samples or of an extent of 0 is refused", "[core]") {
                                                 "dimension 0 must be at least 1, is 0"));
 }
 
-TEST_CASE("a layout whose bytes do not fit an address is refused", "[core]") {
+TEST_CASE("a layout larger than the address space is refused", "[core]") {
   constexpr std::size_t huge = std::numeric_limits<std::size_t>::max();
   SECTION("in one sample") {
     CHECK_THROWS_AS((ps::batch_layout<series>{{{huge / 4}, {}}, 1}), ps::layout_error);
@@ -78,7 +78,7 @@ TEST_CASE("a layout whose bytes do not fit an address is refused", "[core]") {
     using two = ps::record<ps::field<"a", std::uint8_t>, ps::field<"b", std::uint8_t>>;
     CHECK_THROWS_AS((ps::batch_layout<two>{{}, huge / 2 - 1024}), ps::layout_error);
     CHECK_NOTHROW(ps::batch_layout<two>{{}, huge / 4 - 1024});
-    // The first field ends at the limit, and rounded up behind it.
+    // The first field ends at the limit, and rounded up beyond it.
     CHECK_THROWS_AS((ps::batch_layout<two>{{}, huge / 2}), ps::layout_error);
   }
   SECTION("with the field and its sizes in the message") {

@@ -54,7 +54,7 @@ TEST_CASE("the extents of a record are those of its fields in order", "[core]") 
   CHECK_FALSE(lengths == ps::record_extents<picture>{{64, 48}, {}});
 }
 
-TEST_CASE("extents of a record are made from nothing only when all are fixed", "[core]") {
+TEST_CASE("record extents are default-constructible only when all are fixed", "[core]") {
   CHECK(std::is_default_constructible_v<ps::record_extents<ps::record<label>>>);
   CHECK_FALSE(std::is_default_constructible_v<ps::record_extents<picture>>);
 }

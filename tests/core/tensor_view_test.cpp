@@ -52,7 +52,7 @@ TEST_CASE("a view with a dynamic outermost extent addresses like a fixed one", "
   CHECK(view(1, 0, 2) == 14);
 }
 
-TEST_CASE("an index drops the outermost dimension", "[core]") {
+TEST_CASE("indexing drops the outermost dimension", "[core]") {
   auto values = counted();
   const ps::tensor_view<int, ps::dyn, ps::dyn, 4> view{values.data(), {2, 3}};
   const auto inner = view[1];
@@ -72,7 +72,7 @@ TEST_CASE("a view of rank 0 is one element", "[core]") {
   CHECK(value == 8);
 }
 
-TEST_CASE("flat gives all elements in order of memory", "[core]") {
+TEST_CASE("flat gives all elements in memory order", "[core]") {
   auto values = counted();
   const ps::tensor_view<int, 4, 6> view{values.data(), {}};
   CHECK(view.flat().data() == values.data());

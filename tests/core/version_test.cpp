@@ -5,7 +5,7 @@
 
 namespace ps = penstock;
 
-TEST_CASE("the version's number and its parts agree", "[core]") {
+TEST_CASE("the version number agrees with its parts", "[core]") {
   CHECK(PENSTOCK_VERSION ==
         PENSTOCK_VERSION_MAJOR * 10000 + PENSTOCK_VERSION_MINOR * 100 + PENSTOCK_VERSION_PATCH);
   CHECK(ps::version == ps::detail::version_number{PENSTOCK_VERSION_MAJOR, PENSTOCK_VERSION_MINOR,

@@ -28,7 +28,7 @@ std::uint64_t batches_of(Feed& feed) {
 
 }  // namespace
 
-TEST_CASE("a feed whose stream is being captured says so, capture and feed go on", "[cuda]") {
+TEST_CASE("a transfer refuses a stream under capture, capture and transfer go on", "[cuda]") {
   const clean_double until_the_end;
   const ps::cuda_device device{0};
   const auto stream = device.make_stream();
@@ -43,7 +43,7 @@ TEST_CASE("a feed whose stream is being captured says so, capture and feed go on
   CHECK(batches_of(feed) == 6);
 }
 
-TEST_CASE("a lease that ends while its stream is captured is told, and the capture survives",
+TEST_CASE("a lease that ends under its stream's capture is reported, and the capture survives",
           "[cuda]") {
   const clean_double until_the_end;
   const ps::cuda_device device{0};
@@ -76,7 +76,7 @@ TEST_CASE("the per-thread default stream is refused, the default stream is not",
   CHECK(current == 0);
 }
 
-TEST_CASE("a second stream of another device is refused for a lease", "[cuda]") {
+TEST_CASE("a lease refuses a second stream of another device", "[cuda]") {
   const clean_double until_the_end{{.devices = 2}};
   const ps::cuda_stream other{1};
   const ps::cuda_stream stream{0};
@@ -90,8 +90,7 @@ TEST_CASE("a second stream of another device is refused for a lease", "[cuda]") 
   CHECK(count == 6);
 }
 
-TEST_CASE("a device without room for the slots says how much there is, and the loader goes on",
-          "[cuda]") {
+TEST_CASE("out of device memory names what is free, and the loader goes on", "[cuda]") {
   const clean_double until_the_end{{.device_memory = 20'000}};
   const ps::cuda_device device{0};
   const auto stream = device.make_stream();
@@ -109,7 +108,7 @@ TEST_CASE("a device without room for the slots says how much there is, and the l
   CHECK(batches_of(feed) == 6);
 }
 
-TEST_CASE("no page-locked memory is an exception, or goes on pageable where the option says so",
+TEST_CASE("a failure to page-lock throws, or goes on pageable where the option allows it",
           "[cuda]") {
   const clean_double until_the_end{{.pinned_memory = 1000}};
   const ps::cuda_device device{0};
@@ -124,7 +123,7 @@ TEST_CASE("no page-locked memory is an exception, or goes on pageable where the 
   CHECK(fake_cuda::statistics().synchronous_copies == 6);
 }
 
-TEST_CASE("a fault of the program's kernel surfaces as a lost context, and everything ends",
+TEST_CASE("a kernel fault of the program surfaces as a lost context, and all threads end",
           "[cuda]") {
   const auto policy =
       GENERATE(fake_cuda::policy::late, fake_cuda::policy::early, fake_cuda::policy::random);
@@ -149,7 +148,7 @@ TEST_CASE("a fault of the program's kernel surfaces as a lost context, and every
   fake_cuda::reset();
 }
 
-TEST_CASE("a feed that lives until the driver unloads ends quietly", "[cuda]") {
+TEST_CASE("a transfer that outlives the driver ends without an error", "[cuda]") {
   fake_cuda::reset();
   {
     const ps::cuda_device device{0};

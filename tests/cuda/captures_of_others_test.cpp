@@ -50,7 +50,7 @@ void feed(bool pinned) {
 
 }  // namespace
 
-TEST_CASE("a global capture of one thread survives what others do with the library", "[cuda]") {
+TEST_CASE("a global capture of one thread survives the library's calls on others", "[cuda]") {
   const auto policy = GENERATE(fake_cuda::policy::late, fake_cuda::policy::early);
   fake_cuda::reset({.policy = policy});
 

@@ -134,7 +134,7 @@ void everything(const ps::cuda_device& device) {
 
 }  // namespace
 
-TEST_CASE("what is done on one device makes no context on another", "[cuda]") {
+TEST_CASE("work on one device creates no context on another", "[cuda]") {
   const auto policy = GENERATE(fake_cuda::policy::late, fake_cuda::policy::early);
   fake_cuda::reset({.policy = policy, .devices = 3});
 
@@ -163,8 +163,7 @@ TEST_CASE("what is done on one device makes no context on another", "[cuda]") {
   CHECK(fake_cuda::expect_clean());
 }
 
-TEST_CASE("whichever call fails on a device that the thread never chose, nothing is left",
-          "[cuda]") {
+TEST_CASE("whichever call fails on a device that the thread never chose, nothing leaks", "[cuda]") {
   fake_cuda::reset({.devices = 2});
   const auto run = [] {
     return on_new_thread([] {
@@ -193,7 +192,7 @@ TEST_CASE("whichever call fails on a device that the thread never chose, nothing
   }
 }
 
-TEST_CASE("a scope leaves the thread's device as it was, whatever happened in it", "[cuda]") {
+TEST_CASE("a device scope restores the thread's device, whatever happened in it", "[cuda]") {
   fake_cuda::reset({.devices = 3});
   const auto current = [] {
     int device = -1;

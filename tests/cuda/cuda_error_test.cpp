@@ -30,7 +30,7 @@ void check_throws(cudaError_t code, const std::string& part) {
 
 }  // namespace
 
-TEST_CASE("an error says call, code, place and what to do, and has a type to catch", "[cuda]") {
+TEST_CASE("a CUDA error names call, code, place and remedy, and has its own type", "[cuda]") {
   fake_cuda::reset();
   check_throws<ps::cuda_error>(cudaErrorInvalidValue, "a CUDA call failed");
   check_throws<ps::no_cuda_driver>(cudaErrorInsufficientDriver, "update the driver");
@@ -39,7 +39,7 @@ TEST_CASE("an error says call, code, place and what to do, and has a type to cat
   check_throws<ps::cuda_context_lost>(cudaErrorIllegalAddress, "compute-sanitizer");
 }
 
-TEST_CASE("an error with a usual cause names it", "[cuda]") {
+TEST_CASE("an error with a common cause names it", "[cuda]") {
   fake_cuda::reset();
   check_throws<ps::no_cuda_driver>(cudaErrorInitializationError, "fork()");
   check_throws<ps::no_cuda_driver>(cudaErrorSystemNotReady, "nvidia-fabricmanager");
@@ -49,8 +49,7 @@ TEST_CASE("an error with a usual cause names it", "[cuda]") {
   }
 }
 
-TEST_CASE("what only a new process gets over is a lost context, also where the toolkit is older",
-          "[cuda]") {
+TEST_CASE("errors that need a new process are a lost context, with older toolkits too", "[cuda]") {
   fake_cuda::reset();
   for (const int code :
        {226, 721, int{cudaErrorMpsClientTerminated}, int{cudaErrorExternalDevice}}) {
@@ -58,7 +57,7 @@ TEST_CASE("what only a new process gets over is a lost context, also where the t
   }
 }
 
-TEST_CASE("no driver, no device and a wrong ordinal are told apart", "[cuda]") {
+TEST_CASE("no driver, no device and a wrong ordinal are different errors", "[cuda]") {
   fake_cuda::reset({.no_driver = true});
   CHECK_THROWS_AS(ps::cuda_device{0}, ps::no_cuda_driver);
   CHECK_THROWS_AS(ps::cuda_device{0}, ps::no_cuda_driver);  // the second time as well
@@ -73,7 +72,7 @@ TEST_CASE("no driver, no device and a wrong ordinal are told apart", "[cuda]") {
                     "(CUDA_VISIBLE_DEVICES counts)");
 }
 
-TEST_CASE("what a call of ours leaves in the last-error slot is cleared", "[cuda]") {
+TEST_CASE("the library clears the last error of its own calls", "[cuda]") {
   fake_cuda::reset();
   const ps::cuda_device device{0};
   fake_cuda::fail_call_of("cudaEventCreateWithFlags", 0, cudaErrorUnknown);
@@ -82,7 +81,7 @@ TEST_CASE("what a call of ours leaves in the last-error slot is cleared", "[cuda
   CHECK_NOTHROW(device.make_event());
 }
 
-TEST_CASE("an event that is not ready leaves nothing in the last-error slot", "[cuda]") {
+TEST_CASE("an event that is not ready leaves no last error", "[cuda]") {
   fake_cuda::reset({.policy = fake_cuda::policy::late});
   const ps::cuda_device device{0};
   const auto stream = device.make_stream();
@@ -95,8 +94,7 @@ TEST_CASE("an event that is not ready leaves nothing in the last-error slot", "[
   CHECK(device.is_complete(event));
 }
 
-TEST_CASE("an error that the program left behind is reported as the program's, and left",
-          "[cuda]") {
+TEST_CASE("a last error of the program is reported as the program's, and stays", "[cuda]") {
   fake_cuda::reset();
   const ps::cuda_device device{0};
   auto event = device.make_event();
@@ -111,7 +109,7 @@ TEST_CASE("an error that the program left behind is reported as the program's, a
   CHECK_NOTHROW(device.record(event, stream));
 }
 
-TEST_CASE("a wait is made although an error of the program's stands, and is over then", "[cuda]") {
+TEST_CASE("a wait completes although a last error of the program stands", "[cuda]") {
   fake_cuda::reset({.policy = fake_cuda::policy::late});
   const ps::cuda_device device{0};
   const auto stream = device.make_stream();
@@ -125,7 +123,7 @@ TEST_CASE("a wait is made although an error of the program's stands, and is over
   CHECK(cudaGetLastError() == cudaErrorInvalidDevice);
 }
 
-TEST_CASE("not ready, left behind by a program that polls, is nobody's error", "[cuda]") {
+TEST_CASE("cudaErrorNotReady left by a polling program is no error", "[cuda]") {
   fake_cuda::reset({.policy = fake_cuda::policy::late});
   const ps::cuda_device device{0};
   const auto stream = device.make_stream();
@@ -138,7 +136,7 @@ TEST_CASE("not ready, left behind by a program that polls, is nobody's error", "
   CHECK(cudaGetLastError() == cudaSuccess);  // ours is cleared, and it had hidden the other
 }
 
-TEST_CASE("destructors go on although an error of the program's stands", "[cuda]") {
+TEST_CASE("destructors go on although a last error of the program stands", "[cuda]") {
   fake_cuda::reset();
   {
     const ps::cuda_device device{0};
@@ -152,7 +150,7 @@ TEST_CASE("destructors go on although an error of the program's stands", "[cuda]
   CHECK(fake_cuda::expect_clean());
 }
 
-TEST_CASE("a driver that is being unloaded ends no program", "[cuda]") {
+TEST_CASE("a driver that is being unloaded does not end the program", "[cuda]") {
   fake_cuda::reset();
   {
     const ps::cuda_device device{0};
@@ -163,7 +161,7 @@ TEST_CASE("a driver that is being unloaded ends no program", "[cuda]") {
   fake_cuda::reset();
 }
 
-TEST_CASE("a fault of a kernel surfaces as a lost context, in every call from then on", "[cuda]") {
+TEST_CASE("a kernel fault surfaces as a lost context in every later call", "[cuda]") {
   fake_cuda::reset();
   const ps::cuda_device device{0};
   {

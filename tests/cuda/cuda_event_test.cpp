@@ -6,7 +6,7 @@
 
 namespace ps = penstock;
 
-TEST_CASE("events have no timing, and let a thread sleep if they are made for that", "[cuda]") {
+TEST_CASE("events have no timing, threads sleep only on events made for it", "[cuda]") {
   fake_cuda::reset();
   const ps::cuda_device device;
   const ps::cuda_event by_default{0};

@@ -81,7 +81,7 @@ struct clean_runtime {
 
 // ---- the plan -----------------------------------------------------------------------------------
 
-TEST_CASE("the chunks of a plan cover the memory once, and none cuts a page or a unit", "[cuda]") {
+TEST_CASE("the chunks of a plan cover the memory once, and split no page and no unit", "[cuda]") {
   std::size_t plans = 0;
   for (const std::size_t page_bytes : {1U, 4U, 8U}) {
     for (std::size_t bytes = 1; bytes <= 70; ++bytes) {
@@ -115,7 +115,7 @@ TEST_CASE("the chunks of a plan cover the memory once, and none cuts a page or a
   CHECK(plans == 3 * 70 * 25 * 40);
 }
 
-TEST_CASE("memory is mapped above the limit and not at it", "[cuda]") {
+TEST_CASE("memory is mapped above the limit and not at the limit", "[cuda]") {
   const ps::detail::pinned_sizes sizes;
   CHECK(sizes.mapped_above == ps::detail::small_pinned_bytes);
   CHECK_FALSE(ps::detail::plan_pinned(ps::detail::small_pinned_bytes, 256, sizes).is_mapped());
@@ -123,7 +123,7 @@ TEST_CASE("memory is mapped above the limit and not at it", "[cuda]") {
   CHECK(ps::detail::plan_pinned(ps::detail::small_pinned_bytes + 1, 256, sizes).is_mapped());
 }
 
-TEST_CASE("sizes at the end of all numbers do not wrap", "[cuda]") {
+TEST_CASE("sizes near 2^64 do not wrap", "[cuda]") {
   constexpr std::size_t most = std::numeric_limits<std::size_t>::max();
   const ps::detail::pinned_sizes sizes{.page = page};
   for (const std::size_t bytes : {most - page, most / 2, most / 3}) {
@@ -143,7 +143,7 @@ TEST_CASE("sizes at the end of all numbers do not wrap", "[cuda]") {
 
 // ---- pages --------------------------------------------------------------------------------------
 
-TEST_CASE("a mapping is aligned to 2 MiB, as long as was asked for, and gone at its end",
+TEST_CASE("a mapping is aligned to 2 MiB, has the size asked for, and is unmapped at its end",
           "[cuda]") {
   const void* data = nullptr;
   {
@@ -156,7 +156,7 @@ TEST_CASE("a mapping is aligned to 2 MiB, as long as was asked for, and gone at 
   CHECK_FALSE(is_mapped(data));
 }
 
-TEST_CASE("the room in which a mapping is aligned is given back at once", "[cuda]") {
+TEST_CASE("the slack around an aligned mapping is unmapped at once", "[cuda]") {
   static_cast<void>(mapped_bytes());  // what reading takes once, it has taken
   const std::size_t before = mapped_bytes();
   const ps::detail::page_mapping one{page, page};
@@ -164,7 +164,7 @@ TEST_CASE("the room in which a mapping is aligned is given back at once", "[cuda
   CHECK(mapped_bytes() - before < (std::size_t{1} << 20));
 }
 
-TEST_CASE("a mapping that is released stays", "[cuda]") {
+TEST_CASE("a released mapping stays mapped", "[cuda]") {
   std::byte* data = nullptr;
   {
     ps::detail::page_mapping pages{page, page};
@@ -174,7 +174,7 @@ TEST_CASE("a mapping that is released stays", "[cuda]") {
   ::munmap(data, page);
 }
 
-TEST_CASE("a mapping that nobody has room for says how much was asked for", "[cuda]") {
+TEST_CASE("a mapping that fails names the size asked for", "[cuda]") {
   for (const std::size_t length :
        {std::size_t{1} << 60, std::numeric_limits<std::size_t>::max() / page * page}) {
     try {
@@ -204,7 +204,7 @@ TEST_CASE("every page is touched, by any number of threads", "[cuda]") {
   }
 }
 
-TEST_CASE("where no thread can be started, the calling one touches every page", "[cuda]") {
+TEST_CASE("where no thread can start, the calling thread touches every page", "[cuda]") {
   enum outcome { touched = 0, not_touched = 1, cannot_lower = 3 };
   ps::detail::page_mapping pages{12 * page, 12 * page};
   ::madvise(pages.data(), 12 * page, MADV_NOHUGEPAGE);
@@ -239,16 +239,17 @@ TEST_CASE("where no thread can be started, the calling one touches every page", 
   CHECK(WEXITSTATUS(status) == touched);
 }
 
-TEST_CASE("few threads touch, and one where there is little to do", "[cuda]") {
+TEST_CASE("few threads touch the pages, and one where there are few", "[cuda]") {
   CHECK(ps::detail::touching_threads(1) == 1);
   CHECK(ps::detail::touching_threads(std::size_t{16} << 20) == 1);
   CHECK(ps::detail::touching_threads(std::size_t{1} << 40) ==
         std::clamp(std::thread::hardware_concurrency(), 1U, 8U));
 }
 
-TEST_CASE("a thread takes memory from the chosen node for a scope, and then as before", "[cuda]") {
+TEST_CASE("a thread allocates on the chosen node within a scope, and as before after it",
+          "[cuda]") {
   if (memory_policy() != 0) {
-    WARN("not tested: memory policies are not to be had, or the program runs under one");
+    WARN("not tested: memory policies are not available, or the program runs under one");
     return;
   }
   {
@@ -276,8 +277,7 @@ TEST_CASE("a thread takes memory from the chosen node for a scope, and then as b
 
 // ---- taking and freeing -------------------------------------------------------------------------
 
-TEST_CASE("small memory is one call of the runtime's, portable, and freed by its counterpart",
-          "[cuda]") {
+TEST_CASE("small memory is one portable cudaHostAlloc and one cudaFreeHost", "[cuda]") {
   const clean_runtime runtime;
   void* data = ps::detail::cuda_allocate_pinned(0, 2 * page, 256, tiny);
   CHECK(fake_cuda::calls_of("cudaHostAlloc") == 1);
@@ -347,7 +347,7 @@ TEST_CASE("a copy of any one slot lies in one registration, whatever the size of
   }
 }
 
-TEST_CASE("a refusal in the middle takes back what was registered, and says what to do", "[cuda]") {
+TEST_CASE("a refusal half-way unregisters the rest, and names the remedy", "[cuda]") {
   const std::size_t bytes = 40 * page;
   const std::size_t chunks = ps::detail::plan_pinned(bytes, 256, tiny).chunks();
   REQUIRE(chunks == 10);
@@ -370,8 +370,7 @@ TEST_CASE("a refusal in the middle takes back what was registered, and says what
   }
 }
 
-TEST_CASE("a machine with less memory to lock than is asked for refuses, and then gives the rest",
-          "[cuda]") {
+TEST_CASE("a machine that can't lock that much refuses, and then grants what fits", "[cuda]") {
   const clean_runtime runtime{{.pinned_memory = 21 * page}};
   CHECK_THROWS_AS(ps::detail::cuda_allocate_pinned(0, 24 * page, 256, tiny), ps::out_of_memory);
   CHECK(fake_cuda::calls_of("cudaHostRegister") == 6);
@@ -403,7 +402,7 @@ TEST_CASE("a refusal of small memory is out of memory too", "[cuda]") {
   }
 }
 
-TEST_CASE("what is not a refusal keeps its type", "[cuda]") {
+TEST_CASE("an error that is no refusal keeps its type", "[cuda]") {
   const std::size_t bytes = GENERATE(std::size_t{page}, std::size_t{40 * page});
   const char* const call = bytes == page ? "cudaHostAlloc" : "cudaHostRegister";
   CAPTURE(call);
@@ -424,7 +423,7 @@ TEST_CASE("what is not a refusal keeps its type", "[cuda]") {
   }
 }
 
-TEST_CASE("sizes that nobody has are refused without a call", "[cuda]") {
+TEST_CASE("impossible sizes are refused without a call", "[cuda]") {
   const clean_runtime runtime;
   constexpr std::size_t most = std::numeric_limits<std::size_t>::max();
   const auto before = fake_cuda::calls();
@@ -434,14 +433,14 @@ TEST_CASE("sizes that nobody has are refused without a call", "[cuda]") {
   CHECK(fake_cuda::calls() == before);
 }
 
-TEST_CASE("freeing no memory calls nothing", "[cuda]") {
+TEST_CASE("freeing a null pointer calls nothing", "[cuda]") {
   const clean_runtime runtime;
   const auto before = fake_cuda::calls();
   ps::detail::cuda_deallocate_pinned(0, nullptr, 1000, 0);
   CHECK(fake_cuda::calls() == before);
 }
 
-TEST_CASE("a chunk that can't be unregistered does not keep the others", "[cuda]") {
+TEST_CASE("a chunk that can't be unregistered does not keep the others registered", "[cuda]") {
   fake_cuda::reset();
   void* data = ps::detail::cuda_allocate_pinned(0, 40 * page, 256, tiny);
   fake_cuda::fail_call_of("cudaHostUnregister", 2, cudaErrorUnknown);
@@ -451,7 +450,7 @@ TEST_CASE("a chunk that can't be unregistered does not keep the others", "[cuda]
   CHECK(cudaPeekAtLastError() == cudaSuccess);
 }
 
-TEST_CASE("an error that the program has not seen is told as its own, and stays", "[cuda]") {
+TEST_CASE("a last error of the program is not taken for a refusal, and stays", "[cuda]") {
   fake_cuda::reset();
   CHECK(cudaSetDevice(100) != cudaSuccess);
   CHECK_THROWS_AS(ps::cuda_device{}.allocate_pinned(page), ps::cuda_error);
@@ -462,7 +461,7 @@ TEST_CASE("an error that the program has not seen is told as its own, and stays"
   CHECK(cudaGetLastError() != cudaSuccess);
 }
 
-TEST_CASE("a driver that knows no nodes pins all the same, other errors are told", "[cuda]") {
+TEST_CASE("a driver without NUMA nodes pins all the same, other errors are thrown", "[cuda]") {
   const clean_runtime runtime;
   fake_cuda::fail_call_of("cudaDeviceGetAttribute", 0, cudaErrorInvalidValue);
   void* data = ps::detail::cuda_allocate_pinned(0, 40 * page, 256, tiny);
@@ -473,7 +472,7 @@ TEST_CASE("a driver that knows no nodes pins all the same, other errors are told
 
 // ---- the rooms above ----------------------------------------------------------------------------
 
-TEST_CASE("slots that a GPU's driver refuses are an exception, or visibly pageable", "[cuda]") {
+TEST_CASE("slots that the driver refuses to pin throw, or are visibly pageable", "[cuda]") {
   const clean_runtime runtime;
   const ps::cuda_device device;
   fake_cuda::fail_call_of("cudaHostAlloc", 0, cudaErrorMemoryAllocation);
@@ -501,7 +500,7 @@ TEST_CASE("a context that is lost is not taken for a lack of memory", "[cuda]") 
       ps::cuda_context_lost);
 }
 
-TEST_CASE("containers and pools live in a GPU's pinned memory", "[cuda]") {
+TEST_CASE("containers and pools work in CUDA pinned memory", "[cuda]") {
   const clean_runtime runtime;
   {
     std::vector<float, ps::pinned_allocator<float, ps::cuda_device>> numbers(1000, 1.0F);

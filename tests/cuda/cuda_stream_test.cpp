@@ -32,7 +32,7 @@ static_assert(!std::is_default_constructible_v<ps::cuda_stream_ref>);
 
 }  // namespace
 
-TEST_CASE("a reference to a stream comes from a handle, and from whatever owns one", "[cuda]") {
+TEST_CASE("a stream reference comes from a handle, or from an owner of one", "[cuda]") {
   fake_cuda::reset();
   cudaStream_t handle = nullptr;
   REQUIRE(cudaStreamCreateWithFlags(&handle, cudaStreamNonBlocking) == cudaSuccess);
@@ -45,7 +45,7 @@ TEST_CASE("a reference to a stream comes from a handle, and from whatever owns o
   CHECK(fake_cuda::expect_clean());
 }
 
-TEST_CASE("a library stream does not wait for the default stream", "[cuda]") {
+TEST_CASE("a stream of the library does not wait for the default stream", "[cuda]") {
   fake_cuda::reset();
   const ps::cuda_stream stream{0};
   unsigned int flags = 0;
@@ -63,8 +63,7 @@ TEST_CASE("making a stream for another device leaves the thread's device as it w
   CHECK_NOTHROW(ps::cuda_device{1}.require_usable(stream));
 }
 
-TEST_CASE("a driver that is older than the toolkit tells the device of a stream all the same",
-          "[cuda]") {
+TEST_CASE("a driver older than the toolkit still gives the device of a stream", "[cuda]") {
   const clean_double until_the_end{{.devices = 2, .driver_version = 12040}};
   const ps::cuda_stream stream{1};
   CHECK_THROWS_AS(ps::cuda_device{0}.require_usable(stream), ps::stream_of_another_device);
@@ -72,8 +71,7 @@ TEST_CASE("a driver that is older than the toolkit tells the device of a stream 
   CHECK(cudaPeekAtLastError() == cudaSuccess);
 }
 
-TEST_CASE("a stream tells its device and waits for its work, whatever the thread's device is",
-          "[cuda]") {
+TEST_CASE("a stream knows its device and waits for its work, on any current device", "[cuda]") {
   const int driver = GENERATE(12040, 13000);
   fake_cuda::reset({.devices = 3, .driver_version = driver});
   {
@@ -101,7 +99,7 @@ TEST_CASE("a stream tells its device and waits for its work, whatever the thread
   CHECK(fake_cuda::expect_clean());
 }
 
-TEST_CASE("a stream that is captured is not waited for, and its capture goes on", "[cuda]") {
+TEST_CASE("a stream under capture is not waited for, and its capture goes on", "[cuda]") {
   const clean_double until_the_end;
   const ps::cuda_stream stream{0};
   REQUIRE(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeGlobal) == cudaSuccess);

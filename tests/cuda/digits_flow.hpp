@@ -89,7 +89,7 @@ inline void run(const ps::cuda_device& device, const settings& how, outcome& fou
                        &found] { ++(seen.holds(samples) ? found.right : found.wrong); };
     const auto current = device.enter_scope();  // a kernel goes to a stream of the current device
     fake_cuda::launch(stream.get(), look, {batch.data()});
-    // The lease ends: from here on nobody may rely on the slot.
+    // The lease ends: from here on nothing may rely on the slot.
     const auto spoil = [pixels = ps::get<"image">(batch).flat()] {
       std::memset(pixels.data(), fake_cuda::poison, pixels.size());
     };

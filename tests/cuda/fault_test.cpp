@@ -40,7 +40,7 @@ void sweep(const digits_flow::settings& how, std::uint64_t batches, fake_cuda::p
   std::uint64_t right = 0;
   REQUIRE(run(how, right) == ended::well);
   REQUIRE(right == batches);
-  // With threads the number of calls varies a little: the sweep ends behind the last one of any
+  // With threads the number of calls varies a little: the sweep ends after the last one of any
   // run.
   const std::uint64_t calls = fake_cuda::calls() + 10;
   std::uint64_t failures = 0;
@@ -57,7 +57,7 @@ void sweep(const digits_flow::settings& how, std::uint64_t batches, fake_cuda::p
 
 }  // namespace
 
-TEST_CASE("whichever call fails, the consumer gets it and nothing is left", "[cuda]") {
+TEST_CASE("whichever call fails, the consumer gets the error and nothing leaks", "[cuda]") {
   const auto policy =
       GENERATE(fake_cuda::policy::late, fake_cuda::policy::early, fake_cuda::policy::random);
   const std::size_t workers = GENERATE(0U, 2U);
@@ -68,7 +68,7 @@ TEST_CASE("whichever call fails, the consumer gets it and nothing is left", "[cu
   }
 }
 
-TEST_CASE("whichever call of one function fails, the consumer gets it and nothing is left",
+TEST_CASE("whichever call of one function fails, the consumer gets the error and nothing leaks",
           "[cuda]") {
   const auto policy = GENERATE(fake_cuda::policy::late, fake_cuda::policy::random);
   for (const char* name :
@@ -91,7 +91,7 @@ TEST_CASE("whichever call of one function fails, the consumer gets it and nothin
   }
 }
 
-TEST_CASE("when every call fails from some call on, all threads end all the same", "[cuda]") {
+TEST_CASE("when every call from the k-th on fails, all threads still end", "[cuda]") {
   fake_cuda::reset();
   std::uint64_t right = 0;
   REQUIRE(run({.epochs = 2}, right) == ended::well);

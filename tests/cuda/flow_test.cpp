@@ -13,8 +13,7 @@
 
 namespace ps = penstock;
 
-TEST_CASE("an epoch arrives as it is, whenever the device works and whatever the rings' lengths",
-          "[cuda]") {
+TEST_CASE("an epoch arrives unchanged, whenever the device works and for any depth", "[cuda]") {
   const auto policy = GENERATE(fake_cuda::policy::late, fake_cuda::policy::early);
   for (const std::size_t workers : {0U, 1U, 3U}) {
     for (const std::size_t prefetch : {1U, 2U, 5U}) {
@@ -34,7 +33,7 @@ TEST_CASE("an epoch arrives as it is, whenever the device works and whatever the
   }
 }
 
-TEST_CASE("an epoch arrives as it is in any random order of the device's work", "[cuda]") {
+TEST_CASE("an epoch arrives unchanged in any random order of the device's work", "[cuda]") {
   for (std::uint64_t seed = 0; seed < seed_count(); ++seed) {
     INFO("seed " << seed);
     fake_cuda::reset({.policy = fake_cuda::policy::random, .seed = seed});
@@ -47,8 +46,7 @@ TEST_CASE("an epoch arrives as it is in any random order of the device's work", 
   }
 }
 
-TEST_CASE("only events that the host waits for in the loop are made for threads to sleep on",
-          "[cuda]") {
+TEST_CASE("only events that the host waits for are blocking ones", "[cuda]") {
   const auto policy = GENERATE(fake_cuda::policy::late, fake_cuda::policy::random);
   const auto workers = GENERATE(std::size_t{0}, std::size_t{2});
   fake_cuda::reset({.policy = policy, .seed = 5});
@@ -106,8 +104,7 @@ const ps::loader_options sixteen_each{.batch_size = 16, .workers = 2, .prefetch 
 
 }  // namespace
 
-TEST_CASE("a batch costs the consumer's thread seven calls, none that allocates or waits",
-          "[cuda]") {
+TEST_CASE("a batch costs the consumer seven calls, none of which allocates or waits", "[cuda]") {
   fake_cuda::reset({.policy = fake_cuda::policy::random, .seed = 3});
   const ps::cuda_device device{0};
   const auto stream = device.make_stream();
@@ -123,8 +120,7 @@ TEST_CASE("a batch costs the consumer's thread seven calls, none that allocates 
   CHECK(fake_cuda::statistics().synchronous_copies == 0);
 }
 
-TEST_CASE("a transform costs the consumer's thread three calls more, besides its launch",
-          "[cuda]") {
+TEST_CASE("a transform costs the consumer three more calls, besides its launch", "[cuda]") {
   fake_cuda::reset({.policy = fake_cuda::policy::random, .seed = 4});
   const ps::cuda_device device{0};
   const auto stream = device.make_stream();

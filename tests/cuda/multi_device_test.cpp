@@ -10,7 +10,8 @@
 
 namespace ps = penstock;
 
-TEST_CASE("a feed for each device, on threads of their own, gets each its own batches", "[cuda]") {
+TEST_CASE("a transfer for each device, each on its own thread, delivers its own batches",
+          "[cuda]") {
   const auto policy =
       GENERATE(fake_cuda::policy::late, fake_cuda::policy::early, fake_cuda::policy::random);
   fake_cuda::reset({.policy = policy, .seed = 11, .devices = 3});
@@ -30,8 +31,7 @@ TEST_CASE("a feed for each device, on threads of their own, gets each its own ba
   CHECK(fake_cuda::expect_clean());
 }
 
-TEST_CASE("one thread may feed a device that is not its current one, and keeps its current one",
-          "[cuda]") {
+TEST_CASE("a thread may feed a device that is not current, and its current one stays", "[cuda]") {
   fake_cuda::reset({.devices = 2});
   digits_flow::outcome found;
   digits_flow::run(ps::cuda_device{1}, {.epochs = 1}, found);
@@ -42,7 +42,7 @@ TEST_CASE("one thread may feed a device that is not its current one, and keeps i
   CHECK(fake_cuda::expect_clean());
 }
 
-TEST_CASE("a stream of another device than the loader's is refused at once", "[cuda]") {
+TEST_CASE("a stream of another device than the loader's is refused", "[cuda]") {
   const clean_double until_the_end{{.devices = 2}};
   const ps::cuda_stream stream = ps::cuda_device{0}.make_stream();
   ps::loader loader{

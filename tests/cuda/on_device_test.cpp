@@ -84,7 +84,7 @@ TEST_CASE("batches come through a transform right and in order, under each polic
   }
 }
 
-TEST_CASE("whichever call fails around a transform, the consumer gets it and nothing is left",
+TEST_CASE("whichever call fails around a transform, the consumer gets the error and nothing leaks",
           "[cuda]") {
   fake_cuda::reset();
   REQUIRE(run(1) == 8);
@@ -107,7 +107,7 @@ TEST_CASE("whichever call fails around a transform, the consumer gets it and not
   CHECK(failures > calls * 2 / 5);  // not those of destructors, and of what is not needed
 }
 
-TEST_CASE("a transform runs with the feed's device as the current one", "[cuda]") {
+TEST_CASE("a transform runs with the transfer's device current", "[cuda]") {
   const clean_double until_the_end{{.devices = 2}};
   const ps::cuda_device device{1};
   const auto stream = device.make_stream();

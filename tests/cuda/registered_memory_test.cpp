@@ -33,7 +33,7 @@ struct clean_runtime {
 
 }  // namespace
 
-TEST_CASE("memory of the program's is page-locked while its registration lives", "[cuda]") {
+TEST_CASE("the program's own memory is page-locked while its registration lives", "[cuda]") {
   const clean_runtime runtime;
   const ps::cuda_device device;
   std::vector<std::byte> owner(10'000);
@@ -49,7 +49,7 @@ TEST_CASE("memory of the program's is page-locked while its registration lives",
   CHECK(fake_cuda::calls_of("cudaHostUnregister") == 1);
 }
 
-TEST_CASE("memory that is registered already, at least in part, is a typed error", "[cuda]") {
+TEST_CASE("memory that is registered already, even in part, is a typed error", "[cuda]") {
   const clean_runtime runtime;
   const ps::cuda_device device;
   std::vector<std::byte> owner(10'000);
@@ -68,8 +68,7 @@ TEST_CASE("memory that is registered already, at least in part, is a typed error
   CHECK(now.bytes() == 10'000);
 }
 
-TEST_CASE("memory that is const is registered read-only where the device can, else refused",
-          "[cuda]") {
+TEST_CASE("const memory is registered read-only where the device can, else refused", "[cuda]") {
   const bool can = GENERATE(true, false);
   CAPTURE(can);
   const clean_runtime runtime{{.read_only_registration = can}};
@@ -85,7 +84,7 @@ TEST_CASE("memory that is const is registered read-only where the device can, el
   }
 }
 
-TEST_CASE("a refusal is out of memory and says what to raise, other errors keep their type",
+TEST_CASE("a refusal is out_of_memory and names what to raise, other errors keep their type",
           "[cuda]") {
   const clean_runtime runtime;
   const ps::cuda_device device;
@@ -107,7 +106,7 @@ TEST_CASE("a refusal is out of memory and says what to raise, other errors keep 
   CHECK(fake_cuda::calls_of("cudaHostUnregister") == 0);
 }
 
-TEST_CASE("no bytes are no call", "[cuda]") {
+TEST_CASE("registering no bytes makes no call", "[cuda]") {
   const clean_runtime runtime;
   const ps::cuda_device device;
   const auto before = fake_cuda::calls();

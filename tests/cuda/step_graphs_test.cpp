@@ -98,7 +98,7 @@ TEST_CASE_METHOD(a_stream_with_graphs,
   CHECK(step.runs == 18);
 }
 
-TEST_CASE("a replay is one call on the caller's thread beside the checks", "[cuda]") {
+TEST_CASE("a replay is one launch on the caller's thread, besides the checks", "[cuda]") {
   fake_cuda::reset();
   const ps::cuda_device device;
   const auto stream = device.make_stream();
@@ -128,7 +128,7 @@ TEST_CASE("a batch at another address than the captured one is refused", "[cuda]
   CHECK(step.runs == 2);
 }
 
-TEST_CASE_METHOD(a_stream_with_graphs, "what a step throws passes, and leaves no capture behind",
+TEST_CASE_METHOD(a_stream_with_graphs, "an exception of a step passes through and ends its capture",
                  "[cuda]") {
   int runs = 0;
   const auto bad = [&](ps::cuda_stream_ref on) {
@@ -142,8 +142,7 @@ TEST_CASE_METHOD(a_stream_with_graphs, "what a step throws passes, and leaves no
   CHECK(runs == 0);
 }
 
-TEST_CASE_METHOD(a_stream_with_graphs, "a step that does what can't be captured is told so",
-                 "[cuda]") {
+TEST_CASE_METHOD(a_stream_with_graphs, "a step that can't be captured is reported", "[cuda]") {
   const bool allocates = GENERATE(true, false);
   const auto bad = [&](ps::cuda_stream_ref on) {
     fake_cuda::launch(on.get(), [] {});
@@ -161,7 +160,7 @@ TEST_CASE_METHOD(a_stream_with_graphs, "a step that does what can't be captured 
   require_unhurt(graphs, device, stream);
 }
 
-TEST_CASE_METHOD(a_stream_with_graphs, "a step that waits by the library's own means is told so",
+TEST_CASE_METHOD(a_stream_with_graphs, "a step that waits through the library is reported",
                  "[cuda]") {
   const auto bad = [&](ps::cuda_stream_ref on) { device.synchronize(on); };
   CHECK_THROWS_AS(graphs.launch(0, 1, stream, bad), ps::capture_in_progress);
@@ -197,10 +196,8 @@ TEST_CASE_METHOD(a_stream_with_graphs,
   require_unhurt(graphs, device, stream);
 }
 
-TEST_CASE_METHOD(
-    a_stream_with_graphs,
-    "work that a step gives to the consumer's stream by itself is captured with the rest",
-    "[cuda]") {
+TEST_CASE_METHOD(a_stream_with_graphs,
+                 "work that a step puts on the consumer's stream is captured with it", "[cuda]") {
   counted_step given;
   int by_handle = 0;  // as by a library's handle, set to the stream long ago
   const auto step = [&](ps::cuda_stream_ref on) {
@@ -214,7 +211,8 @@ TEST_CASE_METHOD(
   CHECK(by_handle == 3);
 }
 
-TEST_CASE("steps of the default stream are captured apart, and nothing of them escapes", "[cuda]") {
+TEST_CASE("steps on the default stream are captured on another stream, and nothing escapes",
+          "[cuda]") {
   const clean_double until_the_end;
   const ps::cuda_device device;
   ps::step_graphs graphs{device};
@@ -252,7 +250,8 @@ TEST_CASE_METHOD(a_stream_with_graphs,
   CHECK(step.runs == 2);
 }
 
-TEST_CASE_METHOD(a_stream_with_graphs, "a call in a step that fails unseen is told", "[cuda]") {
+TEST_CASE_METHOD(a_stream_with_graphs, "a call that fails unseen within a step is reported",
+                 "[cuda]") {
   const auto bad = [&](ps::cuda_stream_ref on) {
     fake_cuda::launch(on.get(), [] {});
     static_cast<void>(cudaSetDevice(99));
@@ -264,7 +263,7 @@ TEST_CASE_METHOD(a_stream_with_graphs, "a call in a step that fails unseen is to
   require_unhurt(graphs, device, stream);
 }
 
-TEST_CASE("an error of the program's own that waits is told before a capture begins", "[cuda]") {
+TEST_CASE("a last error of the program is reported before a capture starts", "[cuda]") {
   fake_cuda::reset();
   const ps::cuda_device device;
   const auto stream = device.make_stream();
@@ -276,7 +275,7 @@ TEST_CASE("an error of the program's own that waits is told before a capture beg
   CHECK(cudaGetLastError() == cudaErrorInvalidDevice);  // still theirs to read
 }
 
-TEST_CASE("whichever call of a first launch fails, nothing is left", "[cuda]") {
+TEST_CASE("whichever call of a first launch fails, nothing leaks", "[cuda]") {
   std::uint64_t calls = 1;
   std::uint64_t told = 0;
   for (std::uint64_t k = 0; k < calls; ++k) {
@@ -316,7 +315,7 @@ TEST_CASE("whichever call of a first launch fails, nothing is left", "[cuda]") {
   CHECK(told >= 5);
 }
 
-TEST_CASE("an epoch by graphs sees every batch, under each policy", "[cuda]") {
+TEST_CASE("an epoch of graph launches sees every batch, under each policy", "[cuda]") {
   const auto policy =
       GENERATE(fake_cuda::policy::late, fake_cuda::policy::early, fake_cuda::policy::random);
   const clean_double until_the_end{{.policy = policy, .seed = 7}};

@@ -30,7 +30,7 @@ struct move_only_source : source {
   std::unique_ptr<int> owned = std::make_unique<int>(1);
 };
 
-// An adaptor of one's own, which holds what can't be copied.
+// A user's own adaptor, which holds what can't be copied.
 struct keep : ps::adaptor<keep> {
   std::unique_ptr<int> owned;
 
@@ -66,7 +66,7 @@ TEST_CASE("adaptors apply from left to right", "[data]") {
             test::read_batch(user::source{} | ps::map(twice) | ps::map(add), {3}))[0] == 7);
 }
 
-TEST_CASE("an adaptor of one's own is moved into its result", "[data]") {
+TEST_CASE("a user's own adaptor is moved into its result", "[data]") {
   user::keep adaptor;
   adaptor.owned = std::make_unique<int>(4);
   const auto [data, owned] = user::source{} | std::move(adaptor);

@@ -38,7 +38,7 @@ struct counting_source {
 
 }  // namespace
 
-TEST_CASE("a concatenation has the samples of its parts one behind the other", "[data]") {
+TEST_CASE("a concatenation has the samples of its parts in sequence", "[data]") {
   const auto all = ps::concat(counting_source{3, 0}, counting_source{0, 500},
                               counting_source{2, 1000}, counting_source{4, 2000});
   CHECK(ps::dataset<decltype(all)>);
@@ -49,7 +49,7 @@ TEST_CASE("a concatenation has the samples of its parts one behind the other", "
         numbers{2003, 0, 1001, 1000, 2000, 2});
 }
 
-TEST_CASE("a long run within one part comes out whole", "[data]") {
+TEST_CASE("a long run within one part is read in one piece", "[data]") {
   const auto all = ps::concat(counting_source{10, 0}, counting_source{1000, 5000});
   std::vector<std::uint64_t> indices(300);
   std::iota(indices.begin(), indices.end(), std::uint64_t{5});
@@ -58,7 +58,7 @@ TEST_CASE("a long run within one part comes out whole", "[data]") {
   CHECK(test::values<"x">(test::read_batch(all, indices)) == expected);
 }
 
-TEST_CASE("parts that can be viewed and prefetched make a whole that can", "[data]") {
+TEST_CASE("a concatenation of viewable, prefetching parts is viewable and prefetches", "[data]") {
   numbers values(10);
   std::iota(values.begin(), values.end(), 0);
   const ps::memory_dataset<number> data{values};
@@ -81,7 +81,7 @@ TEST_CASE("parts that can be viewed and prefetched make a whole that can", "[dat
   CHECK_FALSE(ps::detail::views_samples<decltype(ps::concat(data, counting_source{1, 0}))>);
 }
 
-TEST_CASE("an index behind the last part is refused and named", "[data]") {
+TEST_CASE("an index beyond the last part is refused and named", "[data]") {
   const auto all = ps::concat(counting_source{3, 0}, counting_source{2, 0});
   test::batch_memory<number> memory{{}, 4};
   const std::vector<std::uint64_t> indices{0, 4, 3, 5};
@@ -118,7 +118,8 @@ TEST_CASE("more samples than 64 bits count are refused", "[data]") {
   }
 }
 
-TEST_CASE("parts share scratch memory and random bits follow the index in the whole", "[data]") {
+TEST_CASE("parts share scratch memory, random bits follow the index in the concatenation",
+          "[data]") {
   const auto twice = [](ps::const_sample<number> in, ps::sample<number> out,
                         ps::sample_generator& rng) {
     ps::get<"x">(out) = ps::get<"x">(in) + static_cast<std::int32_t>(rng() >> 2U);
@@ -131,7 +132,7 @@ TEST_CASE("parts share scratch memory and random bits follow the index in the wh
   CHECK(found[0] != found[2]);
 }
 
-TEST_CASE("a random map over a concatenation has other bits than the maps below it", "[data]") {
+TEST_CASE("a random map over a concatenation has bits of its own", "[data]") {
   const auto draw = [](ps::sample<number> s, ps::sample_generator& rng) {
     ps::get<"x">(s) = static_cast<std::int32_t>(rng() >> 1U);
   };

@@ -93,12 +93,12 @@ TEST_CASE("a run is read sample by sample where the dataset has no better way", 
         std::vector<std::uint32_t>{30, 10, 20});
 }
 
-TEST_CASE("a dataset's own way of reading runs is preferred", "[data]") {
+TEST_CASE("a dataset's own read of runs is preferred", "[data]") {
   CHECK(test::values<"x">(test::read_batch(run_source{}, {3, 1, 2})) ==
         std::vector<std::uint32_t>{30, 10, 20});
 }
 
-TEST_CASE("dynamic extents are asked for, fixed ones known", "[data]") {
+TEST_CASE("a dataset gives its dynamic extents, fixed ones are known", "[data]") {
   CHECK(ps::extents_of(dynamic_source{}).at<0>()[0] == 4);
   CHECK(ps::extents_of(plain_source{}).at<0>().size() == 1);
   CHECK(test::values<"x">(test::read_batch(dynamic_source{}, {2})) ==
@@ -149,7 +149,7 @@ TEST_CASE("a reference to a dataset reads like it", "[data]") {
         std::vector<std::uint32_t>{1, 1, 1, 1});
 }
 
-TEST_CASE("a sample is traced to the bottom through every adaptor", "[data]") {
+TEST_CASE("a sample's origin is found through every adaptor", "[data]") {
   const plain_source whole;  // of 100
   const auto in_place = [](ps::sample<number>) {};
   const auto into = [](ps::const_sample<number>, ps::sample<number>) {};

@@ -43,7 +43,7 @@ struct endless {
 
 }  // namespace
 
-TEST_CASE("a file is read from begin to end", "[data]") {
+TEST_CASE("a file is read from start to end", "[data]") {
   const test::temp_dir dir;
   const std::string path = dir.write("five", {1, 2, 3, 4, 5});
   ps::file_source source{path};
@@ -66,7 +66,7 @@ TEST_CASE("read_file gives the whole content", "[data]") {
   CHECK(same(ps::detail::read_file(dir.write("long", content)), content));
 }
 
-TEST_CASE("read_file refuses more than it may read", "[data]") {
+TEST_CASE("read_file refuses a file above its limit", "[data]") {
   const test::temp_dir dir;
   const std::string path = dir.write("five", {1, 2, 3, 4, 5});
   CHECK(ps::detail::read_file(path, 5).size() == 5);
@@ -80,7 +80,7 @@ TEST_CASE("read_file refuses more than it may read", "[data]") {
   }
 }
 
-TEST_CASE("no more is asked of a source than it may give", "[data]") {
+TEST_CASE("a source is never asked for more than its limit", "[data]") {
   endless source;
   std::vector<std::byte> bytes;
   CHECK(ps::detail::append_bytes(source, bytes, 5'000'000) == 5'000'000);

@@ -154,7 +154,7 @@ TEST_CASE("a damaged bit of a gzip file is noticed or does no harm", "[data]") {
   CHECK(harmless <= 1);
 }
 
-TEST_CASE("what follows a gzip file's last member is refused", "[data]") {
+TEST_CASE("bytes after a gzip file's last member are refused", "[data]") {
   const test::file_bytes whole = packed({1, 2, 3});
   const auto problem = error_in<ps::file_corrupt>(joined(whole, {0, 0, 0}));
   CHECK(problem.offset() == whole.size());
@@ -162,7 +162,7 @@ TEST_CASE("what follows a gzip file's last member is refused", "[data]") {
   CHECK(error_in<ps::file_corrupt>(joined(whole, {0x20})).found() == "0x20");
 }
 
-TEST_CASE("what is no gzip file is refused as that", "[data]") {
+TEST_CASE("a file that is not gzip is refused as such", "[data]") {
   CHECK(error_in<ps::file_format_error>({0, 0, 8, 1}).offset() == 0);
   CHECK(error_in<ps::file_format_error>({0x1f, 0x8c, 8, 1}).found() ==
         "0x1f 0x8c: a plain file is opened without penstock::gzip");
@@ -189,7 +189,7 @@ TEST_CASE("an IDX dataset opens gzip files", "[data]") {
   CHECK(ps::get<"x">(data.view(1))(0) == 3);
   CHECK(ps::get<"y">(data.view(1)) == 6);
 
-  SECTION("and verifies what lies behind the last element") {
+  SECTION("and verifies what lies after the last element") {
     test::file_bytes damaged = packed(y);
     damaged[damaged.size() - 8] ^= 1U;
     const std::string path = dir.write("damaged.gz", damaged);
@@ -208,7 +208,7 @@ TEST_CASE("an IDX dataset opens gzip files", "[data]") {
   }
 }
 
-TEST_CASE("MNIST itself is read where it lies packed", "[data]") {
+TEST_CASE("the real MNIST is read from gzip files, where it is present", "[data]") {
   const char* dir = std::getenv("MNIST_DIR");
   const std::string folder = dir == nullptr ? "" : dir;
   const std::string labels = folder + "/t10k-labels-idx1-ubyte.gz";

@@ -63,7 +63,7 @@ TEST_CASE("an IDX dataset reads images and labels", "[data]") {
   CHECK_THROWS_AS(data.view(4), ps::index_error);
 }
 
-TEST_CASE("MNIST's record is the one that needs no mention", "[data]") {
+TEST_CASE("MNIST's record is the default", "[data]") {
   const test::temp_dir dir;
   const std::string images = dir.write("images", idx_bytes(u8, {2, 28, 28}, counted(1568)));
   const std::string labels = dir.write("labels", idx_bytes(u8, {2}, {9, 8}));
@@ -148,7 +148,7 @@ TEST_CASE("an IDX dataset may have no samples", "[data]") {
   CHECK(data.size() == 0);
 }
 
-TEST_CASE("MNIST itself is read where it lies unpacked", "[data]") {
+TEST_CASE("the real MNIST is read from plain files, where it is present", "[data]") {
   const char* dir = std::getenv("MNIST_DIR");
   const std::string folder = dir == nullptr ? "" : dir;
   const std::string labels = folder + "/t10k-labels-idx1-ubyte";

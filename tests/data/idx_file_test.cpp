@@ -53,7 +53,7 @@ E error_in(const test::file_bytes& bytes) {
 
 }  // namespace
 
-TEST_CASE("an IDX file says its type, its dimensions and its elements", "[data]") {
+TEST_CASE("an IDX file gives its type, dimensions and elements", "[data]") {
   const test::temp_dir dir;
   const ps::detail::idx_file file{dir.write("file", idx_bytes(u8, {4, 2, 3}, counted(24)))};
   CHECK(file.type() == ps::detail::idx_type::u8);
@@ -87,7 +87,7 @@ TEST_CASE("elements of more than one byte come in the machine's order", "[data]"
   CHECK(doubles.values<double>()[1] == -2.5);
 }
 
-TEST_CASE("elements are taken as the type that they are", "[data]") {
+TEST_CASE("elements are read only as the type they have", "[data]") {
   const test::temp_dir dir;
   const ps::detail::idx_file file{dir.write("file", idx_bytes(i16, {1}, {0, 1}))};
   const auto problem =
@@ -113,7 +113,7 @@ TEST_CASE("a truncated IDX file is refused wherever it ends", "[data]") {
   CHECK(problem.found() == "the end of the file after 5");
 }
 
-TEST_CASE("bytes behind the elements are refused", "[data]") {
+TEST_CASE("bytes after the elements are refused", "[data]") {
   const auto problem = error_in<ps::file_format_error>(idx_bytes(u8, {2, 3}, counted(7)));
   CHECK(problem.offset() == 18);
   CHECK(problem.expected() == "the end of the file");
@@ -135,7 +135,7 @@ TEST_CASE("an unknown element type is refused at its byte", "[data]") {
   CHECK(error_in<ps::file_format_error>(idx_bytes(0xa5, {1}, {0})).found() == "0xa5");
 }
 
-TEST_CASE("dimensions without number or with a product beyond 64 bits are refused", "[data]") {
+TEST_CASE("missing dimensions, or a product beyond 64 bits, are refused", "[data]") {
   CHECK(error_in<ps::dimension_mismatch>(idx_bytes(u8, {}, {1})).offset() == 3);
   constexpr std::uint32_t most = 0xffffffff;
   const auto problem = error_in<ps::dimension_mismatch>(idx_bytes(f64, {most, most}, {}));
@@ -149,7 +149,7 @@ TEST_CASE("dimensions without number or with a product beyond 64 bits are refuse
   CHECK(empty.values<double>().empty());
 }
 
-TEST_CASE("a header that announces terabytes does not take them", "[data]") {
+TEST_CASE("a header that announces terabytes allocates none", "[data]") {
   const auto problem =
       error_in<ps::file_truncated>(idx_bytes(u8, {0xffffffff, 0xffff}, counted(10)));
   CHECK(problem.offset() == 22);

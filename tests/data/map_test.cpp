@@ -88,7 +88,7 @@ TEST_CASE("map makes samples of another record, with and without a view below", 
   CHECK(read(copied) == expected);
 }
 
-TEST_CASE("maps into other records can stand one on the other", "[data]") {
+TEST_CASE("maps into other records can be stacked", "[data]") {
   const arrays source;
   const auto back = [](ps::const_sample<row> in, ps::sample<number> out) {
     ps::get<"x">(out) = -1;  // before reading: shows whether the two lie apart
@@ -162,7 +162,7 @@ TEST_CASE("a map without random bits does not change those of the next one", "[d
         test::values<"x">(test::read_batch(source.data | ps::map(twice) | ps::map(draw), {1, 2})));
 }
 
-TEST_CASE("what a map function throws comes out as it is, with the sample's place", "[data]") {
+TEST_CASE("an exception of a map function keeps its type and names the sample", "[data]") {
   const arrays source;
   test::batch_memory<row> rows{{}, 3};
   test::batch_memory<number> same{{}, 3};
@@ -190,7 +190,7 @@ TEST_CASE("what a map function throws comes out as it is, with the sample's plac
     CHECK_THROWS_AS(reader.read(indices, rows.view(), {}), std::domain_error);
     CHECK(reader.failed_at() == 1);
   }
-  SECTION("an index behind the end") {
+  SECTION("an index beyond the end") {
     const std::vector<std::uint64_t> bad{1, 100, 2};
     const auto mapped = source.data | ps::map<row>(to_row);
     ps::reader reader{mapped};
@@ -209,7 +209,7 @@ TEST_CASE("a function that can't be copied is moved into the map", "[data]") {
   CHECK(test::values<"x">(test::read_batch(moved, {2})) == numbers{5});
 }
 
-TEST_CASE("a function pointer will do", "[data]") {
+TEST_CASE("a function pointer is a map function", "[data]") {
   const arrays source;
   void (*function)(ps::sample<number>) = twice;
   CHECK(test::values<"x">(test::read_batch(source.data | ps::map(function), {4})) == numbers{8});

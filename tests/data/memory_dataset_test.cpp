@@ -112,7 +112,7 @@ TEST_CASE("the arrays of a memory dataset must fit each other", "[data]") {
   }
 }
 
-TEST_CASE("an index behind the end is refused and named", "[data]") {
+TEST_CASE("an index beyond the end is refused and named", "[data]") {
   const arrays source;
   const ps::memory_dataset<digit> data{source.pixels, source.labels};
   test::batch_memory<digit> memory{{}, 3};
@@ -123,7 +123,7 @@ TEST_CASE("an index behind the end is refused and named", "[data]") {
   CHECK_THROWS_AS(data.view(10), ps::index_error);
 }
 
-TEST_CASE("a hint for an index behind the end is harmless", "[data]") {
+TEST_CASE("a hint for an index beyond the end is harmless", "[data]") {
   const arrays source;
   const ps::memory_dataset<digit> data{source.pixels, source.labels};
   data.prefetch(9);

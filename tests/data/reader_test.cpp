@@ -60,12 +60,12 @@ std::size_t place_of_failure(const Source& source, const std::vector<std::uint64
 
 }  // namespace
 
-TEST_CASE("a reader says which sample of the run failed", "[data]") {
+TEST_CASE("a reader names the sample of the run that failed", "[data]") {
   CHECK(place_of_failure(failing_source{}, {1, 2, 13, 3}) == 2);
   CHECK(place_of_failure(failing_source{}, {13}) == 0);
 }
 
-TEST_CASE("a reader finds the failing sample of a source that reads runs", "[data]") {
+TEST_CASE("a reader finds the failing sample in a source that reads runs", "[data]") {
   CHECK(place_of_failure(failing_run_source{}, {1, 2, 3, 13, 4}) == 3);
 }
 
@@ -87,7 +87,7 @@ TEST_CASE("a reader has the scratch memory that the dataset asks for, aligned", 
   CHECK(found[1] == 0);
 }
 
-TEST_CASE("a moved reader takes its memory along", "[data]") {
+TEST_CASE("a moved reader keeps its memory", "[data]") {
   const scratch_source source{.wanted = 512};
   test::batch_memory<number> memory{{}, 2};
   const std::vector<std::uint64_t> indices{0, 1};

@@ -49,7 +49,7 @@ TEST_CASE("a subset by range splits a dataset", "[data]") {
   CHECK((data | ps::subset(5, 5)).size() == 0);
 }
 
-TEST_CASE("a run longer than a piece of the translation comes out whole", "[data]") {
+TEST_CASE("a run longer than the translation buffer is read completely", "[data]") {
   const numbers values = counted(1000);
   const ps::memory_dataset<number> data{values};
   const auto part = data | ps::subset(100, 1000);
@@ -62,7 +62,7 @@ TEST_CASE("a run longer than a piece of the translation comes out whole", "[data
   }
 }
 
-TEST_CASE("a selection that does not lie in the dataset is refused at once", "[data]") {
+TEST_CASE("a selection outside the dataset is refused at construction", "[data]") {
   const numbers values = counted(10);
   const ps::memory_dataset<number> data{values};
   CHECK_THROWS_AS(data | ps::subset({0, 10}), ps::index_error);
@@ -83,7 +83,7 @@ TEST_CASE("a selection that does not lie in the dataset is refused at once", "[d
   }
 }
 
-TEST_CASE("an index behind the end of a subset is refused though the dataset goes on", "[data]") {
+TEST_CASE("an index beyond a subset's end is refused, though the dataset goes on", "[data]") {
   const numbers values = counted(200);
   const ps::memory_dataset<number> data{values};
   const auto part = data | ps::subset(0, 100);
@@ -96,7 +96,7 @@ TEST_CASE("an index behind the end of a subset is refused though the dataset goe
   CHECK_THROWS_AS(part.view(100), ps::index_error);
 }
 
-TEST_CASE("a subset keeps what the dataset offers", "[data]") {
+TEST_CASE("a subset offers what its dataset offers", "[data]") {
   const numbers values = counted(10);
   const ps::memory_dataset<number> data{values};
   const auto part = data | ps::subset({4, 2});

@@ -150,7 +150,7 @@ TEST_CASE("memory that a CPU device calls pinned is locked, and all of it", "[de
   CHECK(locked_bytes() == before);
   const std::size_t plain = locked_bytes();
   void* data = device.allocate(5000);
-  CHECK(locked_bytes() == plain);  // device memory is nobody's to copy from
+  CHECK(locked_bytes() == plain);  // device memory must not be copied from
   device.deallocate(data, 5000);
 }
 

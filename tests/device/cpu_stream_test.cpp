@@ -125,7 +125,7 @@ TEST_CASE("work may launch any number of operations into its own stream, in orde
     REQUIRE(order[static_cast<std::size_t>(i)] == i);
 }
 
-TEST_CASE("others wait for room while work fills its own stream, and nobody for ever", "[device]") {
+TEST_CASE("others wait for room while work fills its own stream, and no thread forever", "[device]") {
   constexpr int launches = 2000;
   const ps::cpu_device device;
   std::atomic<int> ran{0};
@@ -165,7 +165,7 @@ TEST_CASE("a stream's destructor waits for what its work launches", "[device]") 
     ps::cpu_stream stream;
     const ps::cpu_stream_ref ref{stream};
     stream.launch([&, ref, here = this_thread_number()] {
-      wait_until_asleep(here);  // in the destructor: its last operation is behind this one
+      wait_until_asleep(here);  // in the destructor: its last operation comes after this one
       ref.launch([&ran, ref] {
         ++ran;
         ref.launch([&ran] { ++ran; });
@@ -265,7 +265,7 @@ TEST_CASE("an event completes behind work that throws", "[device]") {
 
 TEST_CASE("a stream that nobody asks about its error is destroyed quietly", "[device]") {
   ps::cpu_stream stream;
-  stream.launch([] { throw std::runtime_error{"nobody asks"}; });
+  stream.launch([] { throw std::runtime_error{"unobserved"}; });
 }
 
 TEST_CASE("the inline stream runs work at once, on the calling thread", "[device]") {

@@ -7,7 +7,7 @@
 - A path of this repository in a block of commands, or in `backticks`, is there.
 - Lines have at most 100 columns, cells of tables 160; what programs print may have more.
 - README.md has at most 120 lines and 900 words. An entry of CHANGELOG.md is one line, and a version
-  that nobody has yet fixes nothing.
+  that is not released yet fixes nothing.
 - docs/images/loaders.svg is what bench/loaders_picture.py makes of the result that README.md names
   by docs/benchmarks.md.
 - A text in docs/troubleshooting.md that is said to come from the library is in its headers.
@@ -135,7 +135,7 @@ def problems_of(root):
         if short == "CHANGELOG.md" and re.search(r"^  \S", text, re.MULTILINE):
             problems.append("an entry is one line")
         if short == "CHANGELOG.md" and "### Fixed" in text.partition("not released yet")[2]:
-            problems.append("nobody has what a version fixes that is not released")
+            problems.append("a version that is not released fixes nothing for users")
         if short == "docs/benchmarks.md":
             problems += picture_problems(root, text)
         if short == "docs/troubleshooting.md":

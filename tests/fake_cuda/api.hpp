@@ -36,7 +36,7 @@ class api_call {
 
   /// The stream behind a handle; null, and a finding, for none that exists.
   stream_ptr stream(cudaStream_t handle);
-  /// The same for an event.
+  /// The event behind a handle; null, and a finding, for none that exists.
   CUevent_st* event(cudaEvent_t handle);
   /// Why the stream takes no work now: it is of a capture that something has ended, or it is the
   /// legacy default stream while a stream that waits for that one is captured, which this ends.
@@ -45,7 +45,7 @@ class api_call {
   cudaError_t enqueue_work(cudaStream_t stream, operation next);
   /// Whether a capture forbids a call that may wait or allocate; ends the capture if so.
   bool forbidden_by_capture();
-  /// The same for a call of which the documentation does not say whether it may: programs make it
+  /// For a call of which the documentation does not say whether it may: programs make it
   /// while they capture, and it goes well; another thread's global capture it ends, here.
   bool forbidden_by_capture_of_others();
   /// The error of a device whose context is lost.

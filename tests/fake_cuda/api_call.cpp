@@ -32,8 +32,7 @@ api_call::api_call(const char* name, needs what, bool counted)
     if (thread_.contexts.empty()) {
       world::set_current(thread_, now_.initialize(thread_.device()));
     } else if (!thread_.contexts.back()->exists()) {
-      now_.find("context destroyed",
-                std::string{name} + " in a context that nobody holds any more");
+      now_.find("context destroyed", std::string{name} + " in a context that is no longer held");
       early_ = cudaErrorContextIsDestroyed;
     }
   }

@@ -22,7 +22,7 @@ extern "C" cudaError_t cudaGetDriverEntryPointByVersion(
 
 /// A double of the CUDA runtime for tests on machines without a GPU: link `penstock_fake_cuda` in
 /// place of the runtime library. It is hostile: work runs as late, as early or in as odd an order
-/// as streams and events allow, memory is poisoned wherever nobody may look at it, every handle is
+/// as streams and events allow, memory is poisoned wherever it must not be read, every handle is
 /// in a ledger, and any call can be made to fail.
 ///
 /// Modelled: streams, events, waits, asynchronous copies and memsets, host functions, allocation
@@ -40,11 +40,11 @@ namespace fake_cuda {
 
 /// When the device does its work.
 enum class policy {
-  /// As late as possible: only when somebody waits, and then only what that wait needs.
+  /// As late as possible: only what a wait needs, and only then.
   late,
   /// At once, as soon as what it waits for is done.
   early,
-  /// Some of it at some calls, by the seed; the rest when somebody waits.
+  /// Some of it at some calls, by the seed; the rest at a wait.
   random,
 };
 
@@ -86,7 +86,7 @@ void unload();
 /// The k-th call from now on (0: the next) fails with `code` and does nothing; calls that can't
 /// fail (`cudaGetLastError` and the like) don't count.
 void fail_call(std::uint64_t k, cudaError_t code);
-/// The same for the calls of one function.
+/// For the calls of one function.
 void fail_call_of(const std::string& function, std::uint64_t k, cudaError_t code);
 /// Every call from the k-th on fails; what the device still had to do is dropped: a lost context.
 void fail_from(std::uint64_t k, cudaError_t code);
@@ -163,7 +163,7 @@ struct kernel_statistics {
 };
 [[nodiscard]] kernel_statistics kernels_run();
 
-/// What memory holds that nobody may look at.
+/// What memory holds that must not be read.
 inline constexpr unsigned char poison = 0xA5;
 /// What a block's shared memory holds when the block begins: NaN in floats.
 inline constexpr unsigned char shared_poison = 0xFF;

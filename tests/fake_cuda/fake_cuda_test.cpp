@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// The double by itself: that it does what the runtime does, and sees what nobody may do.
+// The double by itself: that it does what the runtime does, and sees forbidden use.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -63,7 +63,7 @@ TEST_CASE("memory is poison until it is written", "[fake_cuda]") {
   CHECK(all.pinned[7] == fake_cuda::poison);
 }
 
-TEST_CASE("late: a copy has poisoned its target when it may begin, and ends when waited for",
+TEST_CASE("late: a copy poisons its target when it may start, and ends when waited for",
           "[fake_cuda]") {
   fake_cuda::reset({.policy = policy::late});
   const handles all;
@@ -77,7 +77,7 @@ TEST_CASE("late: a copy has poisoned its target when it may begin, and ends when
   CHECK(all.device[handles::bytes - 1] == 3);
 }
 
-TEST_CASE("early: a copy is over at once when nothing is before it", "[fake_cuda]") {
+TEST_CASE("early: a copy completes at once when nothing is queued before it", "[fake_cuda]") {
   fake_cuda::reset({.policy = policy::early});
   const handles all;
   std::memset(all.pinned, 1, handles::bytes);
@@ -345,7 +345,7 @@ TEST_CASE("no driver, no device, too few of them, unloaded", "[fake_cuda]") {
   fake_cuda::reset();
 }
 
-TEST_CASE("memory is out where the settings say", "[fake_cuda]") {
+TEST_CASE("memory runs out where the settings say", "[fake_cuda]") {
   fake_cuda::reset({.device_memory = 1000, .pinned_memory = 500});
   void* data = nullptr;
   CHECK(cudaMalloc(&data, 1001) == cudaErrorMemoryAllocation);
@@ -426,7 +426,7 @@ Function* driver(const char* name, unsigned version = 12000) {
 
 }  // namespace
 
-TEST_CASE("contexts of the driver's stack are the runtime's", "[fake_cuda]") {
+TEST_CASE("the runtime uses the driver's context stack", "[fake_cuda]") {
   fake_cuda::reset({.devices = 2});
   auto* const retain = driver<int(void**, int)>("cuDevicePrimaryCtxRetain");
   auto* const release = driver<int(int)>("cuDevicePrimaryCtxRelease");
@@ -505,7 +505,7 @@ TEST_CASE("a capture notes work and runs none, its graph runs it each time", "[f
   CHECK(fake_cuda::expect_clean());
 }
 
-TEST_CASE("a capture ends badly by what it can't hold", "[fake_cuda]") {
+TEST_CASE("an operation that can't be captured invalidates the capture", "[fake_cuda]") {
   fake_cuda::reset();
   const handles all;
   cudaGraph_t graph = nullptr;
@@ -570,7 +570,7 @@ TEST_CASE("a capture ends badly by what it can't hold", "[fake_cuda]") {
   ignore(cudaGetLastError());
 }
 
-TEST_CASE("memory that was freed is nobody's to use", "[fake_cuda]") {
+TEST_CASE("freed memory may not be used", "[fake_cuda]") {
   fake_cuda::reset();
   const handles all;
   void* data = nullptr;
@@ -682,7 +682,7 @@ TEST_CASE("work that throws is a finding, and its stream goes on", "[fake_cuda]"
   CHECK(has_finding("work threw"));
 }
 
-TEST_CASE("an event of a capture orders nothing when the capture is over", "[fake_cuda]") {
+TEST_CASE("an event recorded in a capture orders nothing after it", "[fake_cuda]") {
   fake_cuda::reset();
   const handles all;
   cudaGraph_t graph = nullptr;
@@ -700,7 +700,7 @@ TEST_CASE("an event of a capture orders nothing when the capture is over", "[fak
   ignore(cudaGetLastError());
 }
 
-TEST_CASE("two captures do not become one, and a broken one takes no more work", "[fake_cuda]") {
+TEST_CASE("two captures do not merge, and an invalid one takes no more work", "[fake_cuda]") {
   fake_cuda::reset();
   const handles all;
   cudaGraph_t graph = nullptr;
@@ -716,7 +716,7 @@ TEST_CASE("two captures do not become one, and a broken one takes no more work",
   ignore(cudaGetLastError());
 }
 
-TEST_CASE("a capture is ended where it began", "[fake_cuda]") {
+TEST_CASE("a capture ends on the stream where it began", "[fake_cuda]") {
   fake_cuda::reset();
   const handles all;
   cudaGraph_t graph = nullptr;
@@ -735,7 +735,7 @@ TEST_CASE("a capture is ended where it began", "[fake_cuda]") {
   ignore(cudaGetLastError());
 }
 
-TEST_CASE("the trace tells the last calls and what ran", "[fake_cuda]") {
+TEST_CASE("the trace shows the last calls and what ran", "[fake_cuda]") {
   fake_cuda::reset({.policy = policy::late});
   const handles all;
   ignore(all.copy_in(all.one));

@@ -15,7 +15,7 @@ namespace fake_cuda::detail {
 
 namespace {
 
-constexpr std::size_t page = 4096;  // at least: what is below the stack is for nobody
+constexpr std::size_t page = 4096;  // at least: what is below the stack must not be used
 constexpr std::size_t stack_bytes = std::size_t{256} << 10;
 
 // The fiber that is entered for the first time: makecontext hands over nothing but ints.

@@ -22,7 +22,7 @@ struct grid {
   dim3 threads;
 };
 
-/// Who hears what a kernel does that none may.
+/// What is called when a kernel does what none may.
 class kernel_findings {
  public:
   virtual void find(const std::string& kind, const std::string& text) = 0;

@@ -93,7 +93,7 @@ template <class Call>
 /// `fake_cuda_translate` makes this of `__shared__ T name;`.
 template <class T>
 [[nodiscard]] T& shared(const char* file = __builtin_FILE(), unsigned line = __builtin_LINE()) {
-  static_assert(std::is_trivially_copyable_v<T>, "nobody constructs shared memory");
+  static_assert(std::is_trivially_copyable_v<T>, "shared memory is not constructed");
   return *static_cast<T*>(detail::shared_memory(sizeof(T), alignof(T), file, line));
 }
 

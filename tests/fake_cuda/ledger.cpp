@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// What exists, and what nobody may do.
+// What exists, and what must not be done with it.
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
@@ -14,7 +14,7 @@ namespace detail {
 
 namespace {
 
-constexpr std::size_t guard = 256;  // bytes on either side of a block that are nobody's
+constexpr std::size_t guard = 256;  // bytes on either side of a block that must not be touched
 
 std::string readable(const memory_block& block) {
   std::ostringstream text;

@@ -85,12 +85,12 @@ struct CUstream_st {
   int device = 0;
   unsigned int flags = 0;
   bool destroyed = false;
-  bool is_default = false;                         // nobody's to destroy
+  bool is_default = false;                         // must not be destroyed
   std::deque<fake_cuda::detail::operation> queue;  // not run yet; the first one may be running
   std::uint64_t pushed = 0;
   std::uint64_t completed = 0;
   bool busy = false;        // a thread runs the first operation
-  unsigned pace = 0;        // random policy: 0 does nothing unasked, 1 now and then, 2 when it can
+  unsigned pace = 0;        // random policy: 0 does nothing unasked, 1 sometimes, 2 when it can
   std::size_t permits = 0;  // works that the service thread may begin
   std::shared_ptr<fake_cuda::detail::capture> captured_by;
   std::uint64_t not_ready = 0;
@@ -98,7 +98,7 @@ struct CUstream_st {
 };
 
 /// The primary context of a device. It exists while the runtime holds it, which never lets go, or
-/// while somebody has retained it.
+/// while it is retained.
 struct CUctx_st {
   int device = 0;
   bool is_held_by_runtime = false;
@@ -168,7 +168,7 @@ class world {
   void run_until(lock_type& lock, const stream_ptr& stream, std::uint64_t position);
   /// Runs all that a device has to do; that of all devices where it says none.
   void run_all(lock_type& lock, std::optional<int> device = {});
-  /// The same for a query, which must not wait: asked often enough, it gets there.
+  /// For a query, which must not wait: asked often enough, it gets there.
   void run_towards(const stream_ptr& stream, std::uint64_t position);
   /// What the policy does unasked.
   void act();
@@ -193,13 +193,13 @@ class world {
   bool check_alive(const void* address, std::string_view who);
   /// Notes what an operation on `device` must not use.
   void check_operation(const operation& next, int device);
-  /// Notes who still uses a block that is about to go.
+  /// Notes what still uses a block that is about to go.
   void check_unused(const memory_block& block, const std::string& call);
-  /// Notes memory around a block that somebody has written to.
+  /// Notes memory around a block that was written to.
   void check_guards(const memory_block& block, const std::string& who);
   cudaError_t take(memory_block::kind what, std::size_t bytes, int device, void** data);
   cudaError_t give(memory_block::kind what, void* data, const char* call, lock_type& lock);
-  /// The same when the call was told to fail: an attempt, after which the memory counts as gone.
+  /// When the call was told to fail: an attempt, after which the memory counts as gone.
   void forget(memory_block::kind what, void* data, const char* call);
 
   // ---- control.cpp

@@ -35,7 +35,7 @@ std::vector<std::uint64_t> drawn(const ps::random_key& key, std::uint64_t sample
 
 }  // namespace
 
-TEST_CASE("a policy that nobody has set propagates every exception at once", "[faults]") {
+TEST_CASE("a default policy propagates every exception at once", "[faults]") {
   CHECK(refused({}) == "none");
   CHECK(ps::detail::is_plain({}));
   CHECK_FALSE(ps::detail::is_plain({.retries = 1}));
@@ -43,7 +43,7 @@ TEST_CASE("a policy that nobody has set propagates every exception at once", "[f
   CHECK_FALSE(ps::detail::is_plain({.action = ps::error_action::substitute}));
 }
 
-TEST_CASE("a policy that means nothing is refused by the name of its option", "[faults]") {
+TEST_CASE("a contradictory policy is refused by the name of its option", "[faults]") {
   CHECK(refused({.retries = 100}) == "none");
   CHECK(refused({.retries = 101}) == "on_error.retries");
   CHECK(refused({.retries = static_cast<std::size_t>(-1)}) == "on_error.retries");
@@ -80,7 +80,7 @@ TEST_CASE("the wait before a retry doubles up to the longest", "[faults]") {
   CHECK(ps::detail::wait_before(at_once, 100) == 0ms);
 }
 
-TEST_CASE("the draws for a sample hang on seed, epoch and index, and never give the sample itself",
+TEST_CASE("substitute draws depend on seed, epoch and index, and never give the sample itself",
           "[faults]") {
   const auto first = drawn({.seed = 1, .epoch = 2}, 7, 1'000'000, 8);
   CHECK(first == drawn({.seed = 1, .epoch = 2}, 7, 1'000'000, 8));

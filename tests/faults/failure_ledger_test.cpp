@@ -29,8 +29,7 @@ std::string quarantine_of(const ps::failure_report& report) {
 
 }  // namespace
 
-TEST_CASE("a ledger keeps a sample's first reason, and counts its failures and its end",
-          "[faults]") {
+TEST_CASE("a ledger keeps a sample's first reason, its failure count and its outcome", "[faults]") {
   ledger kept;
   kept.note_failure(9, problem("first"));
   kept.note_failure(9, problem("second"));
@@ -49,7 +48,7 @@ TEST_CASE("a ledger keeps a sample's first reason, and counts its failures and i
   CHECK(report.dropped == 0);
 }
 
-TEST_CASE("a substitute that fails is an entry, and not a place of the batch", "[faults]") {
+TEST_CASE("a substitute that fails is recorded, and takes no place in the batch", "[faults]") {
   ledger kept;
   kept.note_failure(1, problem("bad"));
   kept.note_failure(2, problem("bad too"));
@@ -74,7 +73,7 @@ TEST_CASE("a reason is one line of at most 119 bytes, whatever was thrown", "[fa
   CHECK(report.samples[3].what == "not a std::exception");
 }
 
-TEST_CASE("a ledger that is full counts what it drops, and goes on with what it has", "[faults]") {
+TEST_CASE("a full ledger counts what it drops, and keeps what it has", "[faults]") {
   ledger kept;
   for (std::uint64_t i = 0; i < ledger::capacity + 10; ++i) {
     kept.note_failure(1000 - i, problem("bad"));
@@ -114,7 +113,7 @@ TEST_CASE("a ledger may be written and read by many threads at once", "[faults]"
   CHECK(report.failed_reads == 800);
 }
 
-TEST_CASE("every outcome has its own word", "[faults]") {
+TEST_CASE("every outcome has its own name", "[faults]") {
   CHECK(ps::name_of(read_outcome::retrying) == "retrying");
   CHECK(ps::name_of(read_outcome::recovered) == "recovered");
   CHECK(ps::name_of(read_outcome::substituted) == "substituted");

@@ -36,7 +36,7 @@ ps::failed_sample skipped(std::uint64_t sample, const ps::sample_origin& origin)
 
 }  // namespace
 
-TEST_CASE("a quarantine list has the samples that were given up, and is read back", "[faults]") {
+TEST_CASE("a quarantine list of the given-up samples is written and read back", "[faults]") {
   ps::failure_report report;
   report.samples = {{3, "a # in the text", 2, 2, read_outcome::skipped, {3, 0}},
                     {5, "came back", 9, 0, read_outcome::recovered, {5, 0}},
@@ -53,14 +53,14 @@ TEST_CASE("a quarantine list has the samples that were given up, and is read bac
   CHECK(indices_in(text) == std::vector<std::uint64_t>{3, 18'446'744'073'709'551'615U});
 }
 
-TEST_CASE("a quarantine list by hand may have blanks, comments and doubles, in any order",
+TEST_CASE("a hand-written quarantine list may have blanks, comments and duplicates, in any order",
           "[faults]") {
   CHECK(indices_in("").empty());
   CHECK(indices_in("# nothing\n\n  \t\n").empty());
   CHECK(indices_in(" 7\r\n2 # two\n\n7#again\n2") == std::vector<std::uint64_t>{2, 7});
 }
 
-TEST_CASE("a quarantine list with anything else is refused by its line", "[faults]") {
+TEST_CASE("a malformed quarantine list is refused by its line", "[faults]") {
   CHECK_THROWS_MATCHES(
       indices_in("1\n# fine\n2 3\n"), ps::error,
       Catch::Matchers::Message(
@@ -73,7 +73,7 @@ TEST_CASE("a quarantine list with anything else is refused by its line", "[fault
   CHECK_THROWS_AS(indices_in("seven # 7"), ps::error);
 }
 
-TEST_CASE("a quarantine list says which dataset it is of, in that one's numbers", "[faults]") {
+TEST_CASE("a quarantine list names its dataset, and uses that dataset's indices", "[faults]") {
   ps::failure_report report;
   report.base_sizes = {2000};
   report.samples = {skipped(114, {1114, 0}), skipped(213, {1213, 0})};
@@ -112,15 +112,13 @@ TEST_CASE("a quarantine list of joined datasets is read part by part", "[faults]
   CHECK_THROWS_WITH(indices_in(text), Catch::Matchers::Contains("line 3: the list is of several"));
 }
 
-TEST_CASE(
-    "a quarantine list without a head belongs to whatever it is read for, unless that is asked",
-    "[faults]") {
+TEST_CASE("a quarantine list without a header fits any dataset, unless one is demanded",
+          "[faults]") {
   CHECK(indices_in("5\n") == std::vector<std::uint64_t>{5});
   CHECK_THROWS_WITH(indices_in("5\n", {.dataset = 10}), Catch::Matchers::Contains("found none"));
 }
 
-TEST_CASE("a quarantine list whose head is damaged, or whose samples are not of it, is refused",
-          "[faults]") {
+TEST_CASE("a quarantine list with a damaged header, or foreign samples, is refused", "[faults]") {
   const std::string head = "# penstock quarantine: ";
   for (const std::string_view damaged :
        {"", "dataset of samples", "dataset of 5", "dataset of 5 samples or so",

@@ -14,7 +14,7 @@ using penstock::detail::order_scope;
 using penstock::detail::read_progress;
 using penstock::detail::read_scope;
 
-TEST_CASE("a mark shows the sample that is read, and nothing between reads", "[faults]") {
+TEST_CASE("a progress mark shows the sample being read, and nothing between reads", "[faults]") {
   constexpr std::array<std::uint64_t, 3> samples{70, 80, 90};
   const bool is_exact = GENERATE(true, false);
   read_progress shown;
@@ -48,8 +48,7 @@ TEST_CASE("a mark shows the sample that is read, and nothing between reads", "[f
   CHECK(shown.observe()->where.position == 0);
 }
 
-TEST_CASE("only the read that was seen to hang is given up, and only until it returns",
-          "[faults]") {
+TEST_CASE("only the read seen to hang is given up, and only until it returns", "[faults]") {
   constexpr std::array<std::uint64_t, 1> samples{7};
   read_progress shown;
   shown.prepare(true);

@@ -35,7 +35,7 @@ TEST_CASE("without a warning or a timeout nothing is watched", "[faults]") {
   CHECK_FALSE(watch.is_given_up(1));
 }
 
-TEST_CASE("a watch warns of a reader that hangs, then gives it up, and no other", "[faults]") {
+TEST_CASE("a watch warns of a hanging reader, then gives up that one only", "[faults]") {
   constexpr std::array<std::uint64_t, 2> samples{7, 8};
   std::atomic<int> reports{0};
   ps::detail::waitable_counter failed;

@@ -70,7 +70,7 @@ TEST_CASE("the path of a batch allocates nothing", "[flow]") {
   }
 }
 
-TEST_CASE("slabs are the footprint, and all other allocations stay under its bound", "[flow]") {
+TEST_CASE("slabs equal the footprint, and all other allocations stay under its bound", "[flow]") {
   const auto workers = GENERATE(std::size_t{0}, std::size_t{1}, std::size_t{16});
   const auto prefetch = GENERATE(std::size_t{0}, std::size_t{1}, std::size_t{100});
   const auto batch_size = GENERATE(std::size_t{1}, std::size_t{100});

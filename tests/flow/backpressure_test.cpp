@@ -48,7 +48,7 @@ std::vector<long> new_threads(const std::vector<long>& before, const std::vector
 
 struct glance {
   bool asleep = false;         // in the kernel
-  std::uint64_t switches = 0;  // it can't have run without one, asleep before and behind
+  std::uint64_t switches = 0;  // it can't have run without one, asleep before and after
   bool operator==(const glance&) const = default;
 };
 
@@ -111,7 +111,7 @@ TEST_CASE("workers whose slots are all full sleep until the consumer goes on", "
   CHECK(batches == 1000);
 }
 
-TEST_CASE("a feed that stalls holds back its copies and its source", "[flow]") {
+TEST_CASE("a stalled consumer holds back its copies and its source", "[flow]") {
   const ps::cpu_device device;
   auto stream = device.make_stream();
   const numbered data{10'000};
@@ -135,7 +135,7 @@ TEST_CASE("a feed that stalls holds back its copies and its source", "[flow]") {
   CHECK(batches == 1000);
 }
 
-TEST_CASE("a consumer whose batch is not there yet sleeps until it is", "[flow]") {
+TEST_CASE("a consumer whose batch is not ready sleeps until it is", "[flow]") {
   const bool in_order = GENERATE(true, false);
   const numbered data{100};
   data.state->gate.store(1);

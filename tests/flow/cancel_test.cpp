@@ -60,7 +60,7 @@ TEST_CASE("a stop request ends a consumer that waits, and all workers", "[flow]"
   CHECK(around->reads <= 3);
 }
 
-TEST_CASE("a stop request ends workers that nobody waits for", "[flow]") {
+TEST_CASE("a stop request ends workers although no consumer waits", "[flow]") {
   const auto before = present_threads();
   std::stop_source source;
   ps::loader loader{numbered{100},
@@ -80,8 +80,7 @@ TEST_CASE("a stop request ends workers that nobody waits for", "[flow]") {
   CHECK_THROWS_AS(consume(loader.epoch(1)), ps::cancelled);
 }
 
-TEST_CASE("a stop request ends reading on the consumer's thread, and the batch does not come",
-          "[flow]") {
+TEST_CASE("a stop request ends an inline read, and its batch is not delivered", "[flow]") {
   std::stop_source source;
   std::uint64_t read = 0;
   ps::loader loader{numbered{100} | ps::map([&](auto&& sample) {
@@ -104,7 +103,7 @@ TEST_CASE("a stop request ends reading on the consumer's thread, and the batch d
   CHECK(read == 26);
 }
 
-TEST_CASE("a loader whose stop was requested before it was made gives nothing", "[flow]") {
+TEST_CASE("a loader made after its stop request delivers nothing", "[flow]") {
   std::stop_source source;
   source.request_stop();
   const numbered data{100};
@@ -115,7 +114,7 @@ TEST_CASE("a loader whose stop was requested before it was made gives nothing", 
   CHECK(data.state->reads == 0);
 }
 
-TEST_CASE("a stop request counts for more than leases that are all held", "[flow]") {
+TEST_CASE("a stop request takes precedence over leases_exhausted", "[flow]") {
   std::stop_source source;
   const std::size_t workers = GENERATE(0U, 1U);
   ps::loader loader{
@@ -129,7 +128,8 @@ TEST_CASE("a stop request counts for more than leases that are all held", "[flow
   CHECK_THROWS_AS(loader.next(), ps::cancelled);
 }
 
-TEST_CASE("a stop request reaches the consumer of a transfer and its leases stay good", "[flow]") {
+TEST_CASE("a stop request reaches the consumer of a transfer, and its leases stay valid",
+          "[flow]") {
   const ps::cpu_device device;
   auto stream = device.make_stream();
   const auto around = std::make_shared<hanging::outside>();
@@ -180,11 +180,11 @@ TEST_CASE("a stop request ends the wait for a retry", "[flow]") {
   loader.start({0, 0}, 1);
   data.state->arrived.wait([](std::uint32_t now) { return now >= 6; });
   source.request_stop();
-  CHECK(threads_added_become(before, 0));  // although nobody asks for a batch
+  CHECK(threads_added_become(before, 0));  // although no consumer asks for a batch
   CHECK_THROWS_AS(loader.next(), ps::cancelled);
 }
 
-TEST_CASE("a stop request waits for a read that hangs, up to the timeout", "[flow]") {
+TEST_CASE("a stop request waits for a hanging read up to the timeout", "[flow]") {
   const auto around = std::make_shared<hanging::outside>();
   std::stop_source source;
   {
@@ -205,7 +205,7 @@ TEST_CASE("a stop request waits for a read that hangs, up to the timeout", "[flo
   around->wait_until_gone();
 }
 
-TEST_CASE("a stop source may outlive the loader, and the other way round", "[flow]") {
+TEST_CASE("a stop source may outlive the loader, and the loader its source", "[flow]") {
   std::stop_source source;
   {
     ps::loader loader{

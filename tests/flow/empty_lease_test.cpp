@@ -76,7 +76,7 @@ void look_at_empty_leases(Feed& feed, ps::cpu_stream_ref stream) {
 
 }  // namespace
 
-TEST_CASE("an empty lease says what it held, or that it holds nothing", "[flow]") {
+TEST_CASE("using an empty lease names what it held, or that it never held a batch", "[flow]") {
   const ps::cpu_device device;
   ps::loader loader{numbered{100}, ps::sequential{}, {.batch_size = 10, .workers = 0}};
   SECTION("of host memory") { look_at_empty_leases(loader, device.inline_stream()); }

@@ -102,8 +102,9 @@ TEST_CASE("batches are the same bits for any number of workers, prefetch, run an
   check_exact(floats_of);
 }
 
-TEST_CASE("so are augmented batches: the random bits are the sample's, not the thread's",
-          "[flow]") {
+TEST_CASE(
+    "augmented batches are the same bits too: random bits belong to the sample, not the thread",
+    "[flow]") {
   const arrays source;
   const ps::memory_dataset<digit> data{source.images, source.labels};
   const auto warped = data | ps::map<floats>(augment);
@@ -128,7 +129,7 @@ TEST_CASE("another seed, another epoch and another sampler seed give other batch
   CHECK((bytes(1, 1, 1) != base));
 }
 
-TEST_CASE("an epoch taken alone is the same as in a run of epochs, and so is any tail of it",
+TEST_CASE("an epoch taken alone equals that epoch in a range of epochs, and so does any tail",
           "[flow]") {
   const arrays source;
   const ps::memory_dataset<digit> data{source.images, source.labels};
@@ -189,7 +190,7 @@ TEST_CASE("a sampler that computes with denormal values gives one order, on work
   CHECK(fingerprints[0] == same.state().order);  // that of the order which is given
 }
 
-TEST_CASE("denormal values come out alike on workers and inline", "[flow]") {
+TEST_CASE("denormal values are the same on workers and inline", "[flow]") {
   // As data of a user's own may hold them, and arithmetic make them: the mode must not depend on
   // the thread.
   const std::vector<float> values(64, 1e-38F);

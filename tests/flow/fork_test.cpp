@@ -56,7 +56,7 @@ bool is_refused(Step step) {
 
 }  // namespace
 
-TEST_CASE("in a child process a loader says that its threads are not there, and goes", "[flow]") {
+TEST_CASE("in a forked child a loader throws on use and is destroyed without a hang", "[flow]") {
   const std::size_t workers = GENERATE(1U, 4U);
   const std::chrono::milliseconds timeout{GENERATE(0, 100'000)};
   auto loader = std::make_unique<ps::loader<numbered, ps::sequential>>(
@@ -92,7 +92,8 @@ TEST_CASE("in a child process a loader says that its threads are not there, and 
   CHECK(count_of(loader->epoch(0)) == 100);  // and here nothing has happened
 }
 
-TEST_CASE("in a child process a CPU stream says that its thread is not there, and goes", "[flow]") {
+TEST_CASE("in a forked child a CPU stream throws on use and is destroyed without a hang",
+          "[flow]") {
   const ps::cpu_device device;
   auto stream = std::make_optional(device.make_stream());
   ps::detail::waitable_counter gate;
@@ -102,7 +103,7 @@ TEST_CASE("in a child process a CPU stream says that its thread is not there, an
           stream.reset();
           return is_told ? 7 : 1;
         }) == 7);
-  CHECK(in_child([&] {  // nor is there who makes room in it
+  CHECK(in_child([&] {  // nor is there a thread to make room in it
           const bool is_told = is_refused([&] {
             for (int i = 0; i < 1000; ++i) stream->launch([] {});
           });
@@ -113,7 +114,8 @@ TEST_CASE("in a child process a CPU stream says that its thread is not there, an
   device.synchronize(*stream);
 }
 
-TEST_CASE("in a child process a feed goes whose copies are under way", "[flow]") {
+TEST_CASE("in a forked child a transfer with copies under way is destroyed without a hang",
+          "[flow]") {
   const gated_device device;
   auto loader = std::make_unique<ps::loader<numbered, ps::sequential, gated_device>>(
       numbered{100}, ps::sequential{}, device, ps::loader_options{.batch_size = 10, .workers = 2});
@@ -136,7 +138,7 @@ TEST_CASE("in a child process a feed goes whose copies are under way", "[flow]")
   device.synchronize(*stream);
 }
 
-TEST_CASE("a loader without threads works on in a child process", "[flow]") {
+TEST_CASE("a loader without threads goes on in a forked child", "[flow]") {
   ps::loader loader{numbered{100}, ps::sequential{}, {.batch_size = 10, .workers = 0}};
   CHECK(count_of(loader.epoch(0)) == 100);
   CHECK(in_child([&] { return static_cast<int>(count_of(loader.epoch(1))); }) == 100);

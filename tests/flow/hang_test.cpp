@@ -65,7 +65,7 @@ std::uint64_t count_of(Range&& range) {
 
 }  // namespace
 
-TEST_CASE("a read that hangs is reported while it does, with its sample", "[flow]") {
+TEST_CASE("a hanging read is reported while it hangs, with its sample", "[flow]") {
   const auto around = std::make_shared<hanging::outside>();
   reports seen;
   const std::size_t workers = GENERATE(0U, 1U, 3U);
@@ -95,7 +95,7 @@ TEST_CASE("a read that hangs is reported while it does, with its sample", "[flow
   CHECK(count_of(loader.epoch(3)) == 40);
 }
 
-TEST_CASE("a hanging read is reported again each time that its time has doubled", "[flow]") {
+TEST_CASE("a hanging read is reported again each time its duration has doubled", "[flow]") {
   const auto around = std::make_shared<hanging::outside>();
   reports seen;
   ps::loader loader{
@@ -113,7 +113,7 @@ TEST_CASE("a hanging read is reported again each time that its time has doubled"
   loader.stop();
 }
 
-TEST_CASE("without a report of one's own, a hanging read is a line on stderr", "[flow]") {
+TEST_CASE("without a callback, a hanging read is a line on stderr", "[flow]") {
   const auto around = std::make_shared<hanging::outside>();
   std::array<int, 2> ends{};
   REQUIRE(::pipe(ends.data()) == 0);
@@ -135,7 +135,7 @@ TEST_CASE("without a report of one's own, a hanging read is a line on stderr", "
   CHECK_THAT(line, Catch::Matchers::Contains("epoch 0, batch 0, sample 3 (position 3"));
 }
 
-TEST_CASE("what a report throws reaches the consumer", "[flow]") {
+TEST_CASE("an exception of the stall callback reaches the consumer", "[flow]") {
   const auto around = std::make_shared<hanging::outside>();
   int reports = 0;
   ps::loader loader{hanging{around, 8, {3}},
@@ -152,7 +152,7 @@ TEST_CASE("what a report throws reaches the consumer", "[flow]") {
   CHECK(loader.last_failure()->sample == 3);
 }
 
-TEST_CASE("beyond the timeout the consumer gets an error, and the loader goes without the reader",
+TEST_CASE("beyond the timeout the consumer gets an error, and the loader ends without the reader",
           "[flow]") {
   const auto around = std::make_shared<hanging::outside>();
   const auto threads = present_threads();
@@ -278,8 +278,7 @@ TEST_CASE("a transfer's loop ends at the timeout as well", "[flow]") {
   around->wait_until_gone();
 }
 
-TEST_CASE("a loader over somebody else's dataset waits for the hanging read, and says so",
-          "[flow]") {
+TEST_CASE("a loader over a borrowed dataset waits for the hanging read, and says so", "[flow]") {
   const auto around = std::make_shared<hanging::outside>();
   reports seen;
   const hanging data{around, 40, {13}};
@@ -324,7 +323,7 @@ TEST_CASE("waiting for a retry is no hanging read", "[flow]") {
   CHECK(seen.count() == 0);
 }
 
-TEST_CASE("a watch that finds nothing changes nothing", "[flow]") {
+TEST_CASE("a watch without findings changes no batch", "[flow]") {
   reports seen;
   const std::size_t workers = GENERATE(1U, 4U);
   ps::loader loader{numbered{1000},

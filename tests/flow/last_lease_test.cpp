@@ -73,7 +73,7 @@ TEST_CASE("the last device lease may end while its stream's destructor waits", "
   CHECK(device.bad_frees() == 0);
 }
 
-TEST_CASE("the last device lease may end in work on a second stream, or on one of no concern",
+TEST_CASE("the last device lease may end in work on a second stream, or on an unrelated one",
           "[flow]") {
   const ledger_device device;
   const bool is_second = GENERATE(false, true);
@@ -100,7 +100,7 @@ TEST_CASE("the last device lease may end in work on a second stream, or on one o
   CHECK(device.bad_frees() == 0);
 }
 
-TEST_CASE("a feed may end in work on its own stream", "[flow]") {
+TEST_CASE("a transfer may end in work on its own stream", "[flow]") {
   const ledger_device device;
   {
     auto loader = make_loader(device);

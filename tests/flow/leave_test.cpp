@@ -46,7 +46,7 @@ std::uint64_t consume(Range&& range, std::uint64_t leave_at = ~std::uint64_t{0})
 
 }  // namespace
 
-TEST_CASE("a loop may be left at every batch, and the next epoch is whole", "[flow]") {
+TEST_CASE("a loop may be left at every batch, and the next epoch is complete", "[flow]") {
   for (const std::size_t workers : {0U, 1U, 2U, 4U}) {
     ps::loader loader{numbered{samples}, ps::sequential{}, options(workers)};
     ps::transfer feed{loader, ps::cpu_device{}.inline_stream(), {.depth = 2}};
@@ -59,7 +59,8 @@ TEST_CASE("a loop may be left at every batch, and the next epoch is whole", "[fl
   }
 }
 
-TEST_CASE("loader and feed may be destroyed at every batch, in the loop or behind it", "[flow]") {
+TEST_CASE("loader and transfer may be destroyed at every batch, in the loop or after it",
+          "[flow]") {
   for (const std::size_t workers : {0U, 1U, 3U}) {
     for (std::uint64_t at = 0; at <= batches; ++at) {
       ps::cpu_device device;
@@ -119,7 +120,7 @@ TEST_CASE("a sample that throws ends the epoch at its batch, and is named", "[fl
   }
 }
 
-TEST_CASE("leases outlive range, feed, loader and each other", "[flow]") {
+TEST_CASE("leases outlive range, transfer, loader and each other", "[flow]") {
   ps::cpu_device device;
   auto stream = device.make_stream();
   std::vector<ps::host_batch<numbered::record_type, ps::cpu_device>> on_host;
@@ -145,7 +146,7 @@ TEST_CASE("leases outlive range, feed, loader and each other", "[flow]") {
   CHECK(labels_of(on_device.back()).front() == 2 * batch);
 }
 
-TEST_CASE("a lease may be released on another thread than the loop's", "[flow]") {
+TEST_CASE("a lease may be released on another thread", "[flow]") {
   ps::cpu_device device;
   auto stream = device.make_stream();
   ps::loader loader{numbered{samples}, ps::sequential{}, options(2)};
@@ -161,7 +162,7 @@ TEST_CASE("a lease may be released on another thread than the loop's", "[flow]")
   }
 }
 
-TEST_CASE("a loader without a loop reads nothing, and none after it", "[flow]") {
+TEST_CASE("a loader reads nothing before a loop and nothing after it", "[flow]") {
   const numbered data{samples};
   {
     ps::loader loader{data, ps::sequential{}, options(4)};
@@ -185,7 +186,7 @@ TEST_CASE("leaving early stops the reading at the runs under way", "[flow]") {
   first = {};  // the worker begins with batch 2, and is held in its first sample
   data.state->arrived.wait([](std::uint32_t count) { return count == 21; });
   std::thread opener{[&data, consumer = this_thread_number()] {
-    wait_until_asleep(consumer);  // in stop, behind the word that nothing more is wanted
+    wait_until_asleep(consumer);  // in stop, after the word that nothing more is wanted
     data.state->gate.store(0);
   }};
   loader.stop();
@@ -194,7 +195,7 @@ TEST_CASE("leaving early stops the reading at the runs under way", "[flow]") {
   CHECK(data.state->reads == 21);  // nine samples of the batch were not begun any more
 }
 
-TEST_CASE("an error in a batch that nobody came to is gone with its range", "[flow]") {
+TEST_CASE("an error in a batch that was never reached ends with its range", "[flow]") {
   const numbered data{samples};
   data.state->bad = 35;
   ps::loader loader{
@@ -210,7 +211,7 @@ TEST_CASE("an error in a batch that nobody came to is gone with its range", "[fl
   CHECK(seen == samples);
 }
 
-TEST_CASE("a range that outlives its loader or its feed is over, and says so when begun again",
+TEST_CASE("a range that outlives its loader or transfer is at its end, and throws when begun again",
           "[flow]") {
   ps::cpu_device device;
   std::optional<ps::loader<numbered, ps::sequential>> loader;

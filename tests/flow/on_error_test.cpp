@@ -55,7 +55,7 @@ struct flaky {
   }
 };
 
-/// The same, reading runs: one bad sample fails the run, and nothing says which.
+/// As above, reading runs: one bad sample fails the run, and nothing says which.
 struct flaky_runs {
   using record_type = numbered::record_type;
   flaky each;
@@ -167,7 +167,8 @@ std::string message_of(Feed& feed, std::uint64_t epochs, std::uint64_t& batches)
 
 }  // namespace
 
-TEST_CASE("a skipped sample makes its batch shorter, the later ones move up in order", "[flow]") {
+TEST_CASE("a skipped sample makes its batch shorter, and later samples move up in order",
+          "[flow]") {
   const auto expected = expected_of(100, 16, 2, [](std::uint64_t, std::uint64_t sample) {
     return some_bad.contains(sample) ? std::nullopt : std::optional{sample};
   });
@@ -184,7 +185,7 @@ TEST_CASE("a skipped sample makes its batch shorter, the later ones move up in o
   }
 }
 
-TEST_CASE("a substitute hangs on seed, epoch and index alone, and batches keep their size",
+TEST_CASE("a substitute depends on seed, epoch and index alone, and batches keep their size",
           "[flow]") {
   const auto instead_of = [](std::uint64_t epoch, std::uint64_t sample) {
     if (!some_bad.contains(sample)) return std::optional{sample};
@@ -209,8 +210,7 @@ TEST_CASE("a substitute hangs on seed, epoch and index alone, and batches keep t
   }
 }
 
-TEST_CASE("a sample that fails no oftener than it is retried leaves no trace in the batches",
-          "[flow]") {
+TEST_CASE("a sample that a retry reads leaves no trace in the batches", "[flow]") {
   const auto expected = expected_of(
       100, 16, 1, [](std::uint64_t, std::uint64_t sample) { return std::optional{sample}; });
   for (const shape& how : all_shapes()) {
@@ -228,7 +228,7 @@ TEST_CASE("a sample that fails no oftener than it is retried leaves no trace in 
   }
 }
 
-TEST_CASE("a sample is read once and once for each retry before the next rule counts", "[flow]") {
+TEST_CASE("a sample is read once and once per retry before the action is taken", "[flow]") {
   const auto then =
       GENERATE(ps::error_action::propagate, ps::error_action::substitute, ps::error_action::skip);
   for (const shape& how : all_shapes()) {
@@ -254,8 +254,7 @@ TEST_CASE("a sample is read once and once for each retry before the next rule co
   }
 }
 
-TEST_CASE("a retry and a substitute read with the random bits of the sample that is read",
-          "[flow]") {
+TEST_CASE("retries and substitutes use the random bits of the sample they read", "[flow]") {
   const auto draw = [](ps::sample<flaky::record_type> out, ps::sample_generator& rng) {
     ps::get<"values">(out)(0) = ps::uniform(rng, 0.0F, 1.0F);
   };
@@ -316,7 +315,7 @@ struct no_runs {
 
 }  // namespace
 
-TEST_CASE("a sample that can be read by itself is not given up for the run it was in", "[flow]") {
+TEST_CASE("a sample that can be read alone is not given up with its run", "[flow]") {
   ps::loader loader{no_runs{}, ps::sequential{}, with({2, 8, 2}, skips)};
   std::size_t samples = 0;
   for (const auto& batch : batches_of(loader, 1)) samples += batch.labels.size();
@@ -324,8 +323,7 @@ TEST_CASE("a sample that can be read by itself is not given up for the run it wa
   CHECK(loader.failures().skipped == 0);
 }
 
-TEST_CASE("where nothing can stand in, the first exception propagates behind the eighth draw",
-          "[flow]") {
+TEST_CASE("without a substitute the first exception propagates after the eighth draw", "[flow]") {
   std::set<std::uint64_t> all_but_few;
   for (std::uint64_t i = 20; i < 1000; ++i) all_but_few.insert(i);
   const auto workers = GENERATE(std::size_t{0}, std::size_t{2});
@@ -388,7 +386,7 @@ TEST_CASE("the sample that passes a limit is the same for any workers, run and p
   }
 }
 
-TEST_CASE("a share is judged from the hundredth sample on, and not before", "[flow]") {
+TEST_CASE("a limit given as a share applies from the hundredth sample on", "[flow]") {
   const auto workers = GENERATE(std::size_t{0}, std::size_t{2});
   const auto message_for = [&](std::uint64_t samples, std::size_t batch_size) {
     ps::loader loader{flaky{.count = samples, .always = {91}},
@@ -403,7 +401,7 @@ TEST_CASE("a share is judged from the hundredth sample on, and not before", "[fl
   CHECK(message_for(100, 10) == "sample 91 is bad");
 }
 
-TEST_CASE("a share or a count of nothing ends the range at the first sample, retries do not count",
+TEST_CASE("a limit of zero ends the range at the first failed sample, retries do not count",
           "[flow]") {
   std::uint64_t batches = 0;
   ps::loader none{flaky{.always = {50}}, ps::sequential{},
@@ -418,8 +416,7 @@ TEST_CASE("a share or a count of nothing ends the range at the first sample, ret
   CHECK(message_of(retried, 1, batches) == "none");
 }
 
-TEST_CASE("a batch whose samples were all skipped comes with size 0, also over a transfer",
-          "[flow]") {
+TEST_CASE("a batch whose samples were all skipped has size 0, through a transfer too", "[flow]") {
   std::set<std::uint64_t> third;
   for (std::uint64_t i = 32; i < 48; ++i) third.insert(i);
   const auto workers = GENERATE(std::size_t{0}, std::size_t{3});
@@ -457,8 +454,7 @@ TEST_CASE("an empty batch of one field is carried to the device like any other",
   CHECK(all == std::vector<std::vector<std::uint64_t>>{{}, {4, 5, 6, 7}});
 }
 
-TEST_CASE("a padded batch is not padded again: valid and filling samples shrink by their own",
-          "[flow]") {
+TEST_CASE("skips shorten a padded batch: valid and padding samples are counted apart", "[flow]") {
   const auto workers = GENERATE(std::size_t{0}, std::size_t{2});
   ps::loader loader{flaky{.count = 10, .always = {1, 9}},
                     ps::sequential{},
@@ -472,7 +468,7 @@ TEST_CASE("a padded batch is not padded again: valid and filling samples shrink 
                                                    {0, 2, 1, 2, {8, 0}}});
 }
 
-TEST_CASE("a skip that turns into an exception says which limit was passed", "[flow]") {
+TEST_CASE("a skip beyond its limit throws, and names the limit", "[flow]") {
   const std::size_t workers = GENERATE(0U, 3U);
   std::uint64_t batches = 0;
   SECTION("the share") {
@@ -504,7 +500,7 @@ TEST_CASE("a skip that turns into an exception says which limit was passed", "[f
   }
 }
 
-TEST_CASE("delivery in order of completion skips the same samples", "[flow]") {
+TEST_CASE("delivery in completion order skips the same samples", "[flow]") {
   auto options = with({3, 2, 4}, skips);
   options.in_order = false;
   ps::loader loader{flaky{.always = some_bad}, ps::shuffled{.seed = 5}, options};
@@ -516,8 +512,7 @@ TEST_CASE("delivery in order of completion skips the same samples", "[flow]") {
         }));
 }
 
-TEST_CASE("the ledger of a loader tells the substitutes that failed from the places they were for",
-          "[flow]") {
+TEST_CASE("the ledger keeps failed substitutes apart from the samples they replaced", "[flow]") {
   ps::loader loader{flaky{.always = some_bad}, ps::sequential{}, with({2, 3, 2}, substitutes)};
   (void)batches_of(loader, 1);
   const auto report = loader.failures();
@@ -558,7 +553,7 @@ struct telling {
 
 }  // namespace
 
-TEST_CASE("a worker that waits for a retry is let go when the range or the loader ends", "[flow]") {
+TEST_CASE("a worker that waits for a retry ends with the range or the loader", "[flow]") {
   // A wait of a day: only its early end lets this test end.
   const ps::error_policy patient{.retries = 1, .first_wait = 24h, .longest_wait = 24h};
   const telling data;

@@ -40,7 +40,7 @@ constexpr ps::error_policy skip{.action = ps::error_action::skip, .largest_share
 
 }  // namespace
 
-TEST_CASE("what fails is named at the bottom of the pipeline too", "[flow]") {
+TEST_CASE("a failure also names the sample at the bottom of the pipeline", "[flow]") {
   const std::size_t workers = GENERATE(0U, 2U);
   const ps::loader_options options{.batch_size = 8, .workers = workers};
   SECTION("below a subset") {
@@ -75,8 +75,7 @@ TEST_CASE("what fails is named at the bottom of the pipeline too", "[flow]") {
   }
 }
 
-TEST_CASE("a quarantine list of a subset holds for the whole dataset, and for no other one",
-          "[flow]") {
+TEST_CASE("a quarantine list of a subset fits the whole dataset, and no other", "[flow]") {
   ps::loader loader{mostly_good{2000} | ps::subset(1000, 1250),
                     ps::sequential{},
                     {.batch_size = 8, .workers = 2, .on_error = skip}};
@@ -94,7 +93,7 @@ TEST_CASE("a quarantine list of a subset holds for the whole dataset, and for no
   CHECK_THROWS_AS(ps::read_quarantine(again, {.dataset = 250}), ps::error);
 }
 
-TEST_CASE("the list of a concat has a part for each dataset at the bottom", "[flow]") {
+TEST_CASE("a quarantine list of a concat has a section for each dataset at the bottom", "[flow]") {
   ps::loader loader{ps::concat(mostly_good{150}, mostly_good{250} | ps::subset(90, 250)),
                     ps::sequential{},
                     {.batch_size = 8, .workers = 2, .on_error = skip}};
@@ -122,7 +121,7 @@ TEST_CASE("a list names the dataset at the bottom, whatever is between it and th
   CHECK(ps::read_quarantine(list, {.dataset = 250}) == std::vector<std::uint64_t>{100, 200});
 }
 
-TEST_CASE("a read that hangs is named at the bottom too", "[flow]") {
+TEST_CASE("a hanging read is named at the bottom of the pipeline too", "[flow]") {
   const auto around = std::make_shared<hanging::outside>();
   ps::stalled_read seen;
   {

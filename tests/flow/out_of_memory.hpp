@@ -86,7 +86,7 @@ inline std::size_t sweep_life() {
   return sweep([] { whole_life(0); }) + sweep([] { whole_life(2); });
 }
 
-/// Ranges of a loader that lives on, each behind one that has failed. The state takes memory too.
+/// Ranges of a loader that lives on, each after one that has failed. The state takes memory too.
 inline std::size_t sweep_ranges() {
   std::size_t all = 0;
   for (const std::size_t workers : {0U, 2U}) {

@@ -4,12 +4,13 @@
 #include "flow/out_of_memory.hpp"
 #include "support/catch.hpp"
 
-TEST_CASE("whichever allocation fails, a loader is made or says so, and is whole", "[flow]") {
+TEST_CASE("whichever allocation fails, a loader is made or throws, and nothing is lost", "[flow]") {
   CHECK(out_of_memory::sweep_life() > 20);
 }
 
-TEST_CASE("whichever allocation fails in a range, it ends with that, and the next one is whole",
-          "[flow]") {
+TEST_CASE(
+    "whichever allocation fails in a range, it ends with that error, and the next is complete",
+    "[flow]") {
   CHECK(out_of_memory::sweep_ranges() > 2);
 }
 

@@ -1,4 +1,4 @@
-// A run that is stopped behind any batch and goes on elsewhere gives the batches that it would have
+// A run that is stopped after any batch and goes on elsewhere gives the batches that it would have
 // given: the state says where, and nothing else.
 #include <atomic>
 #include <cstddef>
@@ -85,7 +85,7 @@ class asking {
 
 }  // namespace
 
-TEST_CASE("a run goes on behind any batch, with other workers, prefetch and depth", "[flow]") {
+TEST_CASE("a run resumes after any batch, with other workers, prefetch and depth", "[flow]") {
   for (const auto last :
        {ps::partial_batch::keep, ps::partial_batch::drop, ps::partial_batch::pad}) {
     ps::loader whole{numbers{}, ps::shuffled{.seed = 3}, with(0, 0, last)};
@@ -93,7 +93,7 @@ TEST_CASE("a run goes on behind any batch, with other workers, prefetch and dept
     const std::uint64_t batches = whole.batches_per_epoch() * last_epoch;
 
     for (std::uint64_t stop = 1; stop <= batches; ++stop) {
-      INFO("stopped behind " << stop << " batches, last_batch " << static_cast<int>(last));
+      INFO("stopped after " << stop << " batches, last_batch " << static_cast<int>(last));
       values got;
       std::optional<ps::loader_state> state;
       {
@@ -117,7 +117,8 @@ TEST_CASE("a run goes on behind any batch, with other workers, prefetch and dept
   }
 }
 
-TEST_CASE("a feed's state is that of the batch in hand, not of what was copied ahead", "[flow]") {
+TEST_CASE("a transfer's state is that of the batch in hand, not of what was copied ahead",
+          "[flow]") {
   ps::loader loader{numbers{}, ps::shuffled{.seed = 3}, with(2, 6)};
   ps::transfer feed{loader, ps::cpu_device{}.inline_stream(), {.depth = 4}};
   CHECK(feed.state() == loader.state_at({0, 0}));
@@ -133,7 +134,7 @@ TEST_CASE("a feed's state is that of the batch in hand, not of what was copied a
   CHECK(all_of(feed.resume(feed.state(), 2)).empty());  // the end of the last epoch
 }
 
-TEST_CASE("the batch that could not be read is the next one", "[flow]") {
+TEST_CASE("after a failed batch, a resume starts with that batch", "[flow]") {
   struct failing : numbers {
     void read(std::uint64_t i, ps::sample<number> out) const {
       if (i == 20) throw std::runtime_error("no sample 20");
@@ -150,7 +151,7 @@ TEST_CASE("the batch that could not be read is the next one", "[flow]") {
   }
 }
 
-TEST_CASE("a loop goes on in constant time whatever the position and the size", "[flow]") {
+TEST_CASE("a resume takes constant time, whatever the position and the size", "[flow]") {
   ps::loader loader{numbers{std::uint64_t{1} << 60}, ps::shuffled{.seed = 3}, with(1)};
   const std::uint64_t far = loader.batches_per_epoch() - 2;
   auto range = loader.resume(loader.state_at({last_epoch, far}), last_epoch + 1);
@@ -201,7 +202,7 @@ TEST_CASE("batches out of order have no state", "[flow]") {
                                "to continue from"));
 }
 
-TEST_CASE("a checkpoint that says the batch behind an epoch's last goes on in the next", "[flow]") {
+TEST_CASE("a state after an epoch's last batch resumes in the next epoch", "[flow]") {
   ps::loader loader{numbers{}, ps::shuffled{.seed = 3}, with(2)};
   const std::uint64_t behind = loader.batches_per_epoch();
   CHECK((all_of(loader.batches({0, behind}, 2)) == all_of(loader.epoch(1))));

@@ -136,7 +136,7 @@ struct moody {
   }
 };
 
-/// What the order of batches hangs on.
+/// What the order of batches depends on.
 struct identity {
   std::uint64_t samples = 1;
   std::size_t batch_size = 1;
@@ -295,7 +295,7 @@ class range_walk final : public walk {
   typename Range::iterator at_;
 };
 
-/// The same over the members that make a loader a source.
+/// A range over the members that make a loader a source.
 class source_walk final : public walk {
  public:
   source_walk(std::optional<loader_type>& source, std::uint64_t of, ps::batch_position from,
@@ -404,7 +404,7 @@ class machine {
     setup& how = how_;
     stop_ = std::stop_source{};
     is_cancelled_ = false;
-    // A known identity now and then, so that states come back under other workers and depths.
+    // Sometimes a known identity, so that states come back under other workers and depths.
     if (!saved_ || one_in(2)) {
       how.who.samples = one_in(6) ? 1 + below(3) : 1 + below(60);
       how.who.batch_size = 1 + below(one_in(4) ? how.who.samples : 9);
@@ -537,7 +537,7 @@ class machine {
     on_stream_.clear();
   }
 
-  /// A place as the begin of the next epoch where it is an epoch's end.
+  /// A place, as the start of the next epoch where it is an epoch's end.
   [[nodiscard]] ps::batch_position normal(const ps::batch_position& at) const {
     if (at.batch != how_.who.batches()) return at;
     return {at.epoch + 1, 0};
@@ -587,7 +587,7 @@ class machine {
 
   /// A batch has come: it is the next one, or one of the next where they come in any order.
   expected note_batch(bool is_feed, const ps::batch_info& info) {
-    require(!left_.empty(), "a batch behind the last");
+    require(!left_.empty(), "a batch after the last");
     require(!is_exhausted(is_feed), "a batch though all slots are held");
     if (is_cancelled_) {
       require(late_ != 0, "a batch that was not on its way when the stop was requested");
@@ -621,9 +621,9 @@ class machine {
   }
 
   void note_cancelled(bool is_feed) {
-    require(is_cancelled_, "cancelled though nobody asked for it");
-    // A range of no batches, begun behind the request, may end either way.
-    require(!left_.empty() || is_of_none_, "cancelled behind the last batch");
+    require(is_cancelled_, "cancelled without a request");
+    // A range of no batches, begun after the request, may end either way.
+    require(!left_.empty() || is_of_none_, "cancelled after the last batch");
     require(!failure_of(is_feed), "cancelled is no batch's");
     count("cancelled");
   }
@@ -879,7 +879,7 @@ class machine {
     if (is_feed) loader_next_.reset();
     late_ = 0;
     std::uint64_t seen = 0;
-    // Now and then somebody else ends it, at any moment.
+    // Sometimes another thread ends it, at any moment.
     std::optional<std::jthread> canceller;
     if (one_in(40)) {
       canceller.emplace([stop = stop_, turns = below(200)]() mutable {

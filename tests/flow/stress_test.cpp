@@ -48,7 +48,8 @@ constexpr auto wanted = std::to_array<std::string_view>({"batch",
 
 }  // namespace
 
-TEST_CASE("whatever is done to a loader and its feeds, the next batch is the right one", "[flow]") {
+TEST_CASE("whatever is done to a loader and its transfers, the next batch is the right one",
+          "[flow]") {
   constexpr std::uint64_t usual_seeds = 5;
   constexpr std::uint64_t most_seeds = 50;
   constexpr std::uint64_t usual_steps = 2000;

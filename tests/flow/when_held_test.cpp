@@ -33,7 +33,7 @@ class once_asleep {
         }) {}
   once_asleep(once_asleep&&) = delete;
   ~once_asleep() {
-    all_held_.store(1);  // who fails before it sleeps in the join
+    all_held_.store(1);  // a thread that fails before it sleeps in the join
     thread_.join();
   }
   /// The consumer is about to ask for one more.
@@ -96,7 +96,7 @@ TEST_CASE("a transfer's consumer waits for leases that end on other threads", "[
   CHECK(consume(feed, depth) == all_ten);
 }
 
-TEST_CASE("leases may come back at any time to a consumer that waits for them", "[flow]") {
+TEST_CASE("leases may end at any time while a consumer waits for them", "[flow]") {
   const ps::cpu_device device;
   ps::loader loader{
       numbered{5000}, ps::sequential{}, device, {.batch_size = 10, .workers = 2, .prefetch = 3}};
@@ -155,7 +155,7 @@ TEST_CASE("a stop request ends the wait for a lease", "[flow]") {
   }
 }
 
-TEST_CASE("a release that leaves its slot lost ends the wait with the device's error", "[flow]") {
+TEST_CASE("a release that loses its slot ends the wait with the device's error", "[flow]") {
   const gated_device device;
   ps::loader loader{numbered{100}, ps::sequential{}, device, {.batch_size = 10}};
   ps::transfer feed{loader, device.inline_stream(), {.depth = 1, .when_held = ps::when_held::wait}};
@@ -171,7 +171,7 @@ TEST_CASE("a release that leaves its slot lost ends the wait with the device's e
   CHECK_THROWS_AS(++it, device_fault);
 }
 
-TEST_CASE("at the end of a range nothing is waited for", "[flow]") {
+TEST_CASE("the end of a range waits for no lease", "[flow]") {
   const ps::cpu_device device;
   ps::loader loader{numbered{20}, ps::sequential{}, device, {.batch_size = 10, .workers = 1}};
   const auto when = GENERATE(ps::when_held::fail, ps::when_held::wait);

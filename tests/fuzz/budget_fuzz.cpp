@@ -75,7 +75,7 @@ class kernel_files {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   static const kernel_files files;
   const std::string_view text{reinterpret_cast<const char*>(data), size};
-  // The kernel writes no zero byte; behind one a path would end, and lead anywhere.
+  // The kernel writes no zero byte; after one a path would end, and lead anywhere.
   if (text.find('\0') != std::string_view::npos) return 0;
   files.write(text);
   const std::uint64_t all = ps::available_memory(files.root());

@@ -67,7 +67,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   } catch (const ps::file_error& error) {
     fuzz::require(error.offset() <= (size < most ? most : size), "an error points into the file");
   }
-  // The same bytes as a content, once for sixteen inputs: packing is slow.
+  // These bytes as a content, once for sixteen inputs: packing is slow.
   if (size % 16 == 0) {
     file.write(packed(bytes));
     const auto back = ps::detail::read_gzip_file(file.path());

@@ -49,7 +49,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const std::uint64_t line = line_in(error);
     fuzz::require(line >= 1 && line <= lines, "an error names a line of the text");
   }
-  // The same text as the reason of a failure, once for sixteen inputs: a ledger is large.
+  // This text as the reason of a failure, once for sixteen inputs: a ledger is large.
   if (size % 16 == 0) {
     ps::detail::failure_ledger ledger;
     ledger.note_failure(7, std::make_exception_ptr(std::runtime_error(text)));
@@ -57,7 +57,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     std::ostringstream out;
     ledger.report().write_quarantine(out);
     fuzz::require(indices_in(out.str()) == std::vector<std::uint64_t>{7}, "a reason is no index");
-    // The same with a head; and the text with a head of its own is of that, or refused.
+    // The text with a head; with a head of its own it belongs to that, or is refused.
     ps::failure_report report = ledger.report();
     report.base_sizes = {8};
     std::stringstream with_head;

@@ -25,6 +25,6 @@ TEST_CASE("child: a faulting kernel", "[.child]") {
   CHECK_THROWS_AS(train(), ps::cuda_context_lost);  // and stays so
 }
 
-TEST_CASE("a kernel that faults is told as a lost context, and all threads end", "[gpu]") {
+TEST_CASE("a kernel fault is a lost context, and all threads end", "[gpu]") {
   gpu::require_child_passes("child: a faulting kernel");
 }

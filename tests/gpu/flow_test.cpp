@@ -20,7 +20,7 @@ constexpr std::uint64_t long_enough = 50'000;  // nanoseconds: several copies of
 
 }  // namespace
 
-TEST_CASE("every byte of every batch arrives on a GPU, under steps that hold it up", "[gpu]") {
+TEST_CASE("every byte of every batch arrives on a GPU, under slow steps", "[gpu]") {
   const std::size_t workers = GENERATE(0U, 1U, 4U);
   const std::size_t depth = GENERATE(1U, 3U);
   const bool pinned = GENERATE(true, false);
@@ -44,7 +44,7 @@ TEST_CASE("every byte of every batch arrives on a GPU, under steps that hold it 
   CHECK(found.wrong == 0);
 }
 
-TEST_CASE("large batches come out of registered memory whole", "[gpu]") {
+TEST_CASE("large batches arrive complete from registered memory", "[gpu]") {
   const ps::cuda_device device;
   const auto stream = device.make_stream();
   constexpr std::uint64_t samples = 100'000;
@@ -108,7 +108,7 @@ TEST_CASE("a step is replayed as a graph per slot and size, with a live loader",
   CHECK(captures <= 6);
 }
 
-TEST_CASE("a step that can't be captured is told so, and the next one works", "[gpu]") {
+TEST_CASE("a step that can't be captured is reported, and the next one works", "[gpu]") {
   const ps::cuda_device device;
   const auto stream = device.make_stream();
   ps::step_graphs graphs{device};

@@ -35,7 +35,7 @@ struct findings {
   unsigned long long wrong = 0;     ///< bytes
 };
 
-/// Compares a batch with what `order[found->position]` and those behind it say: images of 784 bytes
+/// Compares a batch with what `order[found->position]` and those after it say: images of 784 bytes
 /// and labels of one. Advances the position, so that the same launch can be replayed for the next
 /// batch.
 void check(cudaStream_t stream, const std::uint8_t* images, const std::uint8_t* labels,

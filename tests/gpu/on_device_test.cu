@@ -97,7 +97,7 @@ void run(const samples& data, std::size_t batch_size, const Transform& transform
 
 }  // namespace
 
-TEST_CASE("bytes become normalised floats on the device, and other fields come along", "[gpu]") {
+TEST_CASE("bytes become normalised floats on the device, and other fields pass through", "[gpu]") {
   const std::size_t length = GENERATE(1U, 15U, 784U, 4099U);
   const std::size_t batch_size = GENERATE(1U, 7U, 64U);
   CAPTURE(length, batch_size);
@@ -176,7 +176,7 @@ TEST_CASE("a large batch is transformed whole, four packs a thread", "[gpu]") {
   CHECK(wrong == 0);
 }
 
-TEST_CASE("a transform waits for the work on the slot, and work for the transform", "[gpu]") {
+TEST_CASE("a transform waits for the slot's earlier work, and later work for the transform", "[gpu]") {
   const ps::cuda_device device;
   const auto stream = device.make_stream();
   const samples data{300, 784};
@@ -202,7 +202,7 @@ TEST_CASE("a transform waits for the work on the slot, and work for the transfor
 }
 
 #if defined(__CUDACC_EXTENDED_LAMBDA__)
-TEST_CASE("a lambda that names its result is a function for the device", "[gpu]") {
+TEST_CASE("a lambda with a declared result is a device function", "[gpu]") {
   const int offset = 5;
   const auto add = [offset] __device__(std::uint8_t x) -> int { return x + offset; };
   std::uint64_t wrong = 0;

@@ -122,7 +122,7 @@ TEST_CASE("every thread of every block runs once, and knows where it is", "[kern
   CHECK(fake_cuda::expect_clean());
 }
 
-TEST_CASE("a kernel with a barrier is right in every order, and one that lacks it in none",
+TEST_CASE("a kernel with a barrier is right in every order, without it, wrong in each",
           "[kernels]") {
   const order how = any_order();
   fake_cuda::reset({.kernels = how});
@@ -192,7 +192,7 @@ TEST_CASE("each block begins with poison in its shared memory", "[kernels]") {
   CHECK(found.values() == std::vector<unsigned>(4, 0xFFFFFFFFU));
 }
 
-TEST_CASE("threads of a block that do not meet in one barrier are a finding", "[kernels]") {
+TEST_CASE("threads of a block that miss a barrier are a finding", "[kernels]") {
   fake_cuda::reset({.kernels = any_order()});
   const on_device<unsigned> memory{1};
   SECTION("because they are at another") {
@@ -207,7 +207,7 @@ TEST_CASE("threads of a block that do not meet in one barrier are a finding", "[
   CHECK(fake_cuda::findings()[0].text.find("kernels.cuh:") != std::string::npos);
 }
 
-TEST_CASE("what a kernel writes outside of its memory is a finding", "[kernels]") {
+TEST_CASE("a kernel's write outside its memory is a finding", "[kernels]") {
   fake_cuda::reset();
   const on_device<unsigned> memory{8};
   SECTION("after a block of device memory") {
@@ -239,7 +239,7 @@ TEST_CASE("a launch that no GPU takes is refused", "[kernels]") {
   static_cast<void>(cudaGetLastError());
 }
 
-TEST_CASE("memory that a queued kernel has as an argument is in use", "[kernels]") {
+TEST_CASE("memory that a queued kernel takes as an argument is in use", "[kernels]") {
   fake_cuda::reset();
   tiles of;
   void* memory = nullptr;

@@ -27,7 +27,7 @@ __global__ void __launch_bounds__(tile) turn(const float* from, float* to) {
   to[blockIdx.x * tile + threadIdx.x] = values[tile - 1 - threadIdx.x];
 }
 
-/// The same, wrong: some threads read what others have not written yet.
+/// As above, but wrong: some threads read what others have not written yet.
 __global__ void turn_at_once(const float* from, float* to) {
   __shared__ float values[tile];
   values[threadIdx.x] = from[blockIdx.x * tile + threadIdx.x];
@@ -49,7 +49,7 @@ __global__ void sum(const T* from, T* to) {
   to[threadIdx.x] = total;
 }
 
-/// What is in shared memory that nobody has written.
+/// What unwritten shared memory holds.
 __global__ void look_at_shared(unsigned* to) {
   __shared__ unsigned value;
   to[blockIdx.x] = value;

@@ -35,8 +35,9 @@ struct grey {
 
 }  // namespace
 
-TEST_CASE("fields of any length are transformed whole, in every order, with nothing beside them",
-          "[kernels]") {
+TEST_CASE(
+    "fields of any length are transformed completely, in every order, with no byte beside them",
+    "[kernels]") {
   fake_cuda::reset({.seed = 11, .kernels = any_order()});
   const auto function = ps::normalised({.mean = 0.1307, .deviation = 0.3081});
   const auto image_alone = ps::on_device<"image">(function);

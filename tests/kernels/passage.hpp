@@ -64,7 +64,7 @@ class passage {
     for (std::size_t i = 0; i < values.size(); ++i) count += values[i] != expected(i) ? 1U : 0U;
     return count;
   }
-  /// The same of the fields that are only copied.
+  /// As above, for the fields that are only copied.
   [[nodiscard]] std::size_t wrong_copies() const {
     return wrong<"weight">([](std::size_t i) { return static_cast<double>(i) / 3.0; }) +
            wrong<"label">([](std::size_t i) { return static_cast<std::uint16_t>(i + 999); });

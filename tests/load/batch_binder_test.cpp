@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 // What happens between two epochs: the order of the next one is asked for, and the dataset's size.
-// Both are somebody else's code, which may throw, take its time, or give another answer than
+// Both are the user's code, which may throw, take its time, or give another answer than
 // before.
 #include <penstock/load/detail/batch_binder.hpp>
 
@@ -76,7 +76,8 @@ constexpr std::chrono::milliseconds soon{5};
 
 }  // namespace
 
-TEST_CASE("what a sampler throws comes at its batch's turn, and later ranges are whole", "[load]") {
+TEST_CASE("a sampler's exception comes at its batch's turn, and later ranges are complete",
+          "[load]") {
   const std::size_t workers = GENERATE(0U, 1U, 3U);
   std::atomic<bool> is_out_of_memory{true};
   ps::loader loader{numbered{100},
@@ -92,7 +93,7 @@ TEST_CASE("what a sampler throws comes at its batch's turn, and later ranges are
   CHECK(count_of(loader.epochs(0, 3)) == 30);
 }
 
-TEST_CASE("what the size of a dataset throws comes at its batch's turn, and later ranges are whole",
+TEST_CASE("an exception of size() comes at its batch's turn, and later ranges are complete",
           "[load]") {
   const std::size_t workers = GENERATE(0U, 1U, 3U);
   std::atomic<int> calls{0};
@@ -109,7 +110,7 @@ TEST_CASE("what the size of a dataset throws comes at its batch's turn, and late
   CHECK(count_of(loader.epochs(0, 3)) == 30);
 }
 
-TEST_CASE("a dataset whose size has changed is refused at the begin of the epoch", "[load]") {
+TEST_CASE("a dataset whose size has changed is refused at the start of the epoch", "[load]") {
   const std::size_t workers = GENERATE(0U, 2U);
   const std::uint64_t other = GENERATE(50U, 1000U);
   std::atomic<std::uint64_t> samples{100};
@@ -131,7 +132,7 @@ TEST_CASE("a dataset whose size has changed is refused at the begin of the epoch
   CHECK(count_of(loader.epoch(1)) == 10);
 }
 
-TEST_CASE("a loop may be left, and another one begun, while a sampler takes its time", "[load]") {
+TEST_CASE("a loop may be left, and another started, while a sampler still works", "[load]") {
   turnstile at_sampler;
   ps::loader loader{numbered{100},
                     told{[&](std::uint64_t epoch) {
@@ -150,7 +151,7 @@ TEST_CASE("a loop may be left, and another one begun, while a sampler takes its 
   CHECK(batches == 10);
 }
 
-TEST_CASE("a sampler that hangs is reported while it does, with its epoch", "[load]") {
+TEST_CASE("a hanging sampler is reported while it hangs, with its epoch", "[load]") {
   const std::size_t workers = GENERATE(0U, 2U);
   turnstile at_sampler;
   std::optional<ps::stalled_read> seen;
@@ -173,7 +174,7 @@ TEST_CASE("a sampler that hangs is reported while it does, with its epoch", "[lo
                               Catch::Matchers::EndsWith("stage order, epoch 5, batch 0"));
 }
 
-TEST_CASE("so is a dataset whose size hangs", "[load]") {
+TEST_CASE("a hanging size() is reported while it hangs", "[load]") {
   turnstile at_size;
   std::atomic<int> calls{-100};  // not those of the construction
   ps::loader loader{sized{[&]() -> std::uint64_t {
@@ -189,7 +190,7 @@ TEST_CASE("so is a dataset whose size hangs", "[load]") {
   CHECK(count_of(loader.epoch(0)) == 10);
 }
 
-TEST_CASE("beyond the timeout a sampler is given up, and a loader that owns it goes without",
+TEST_CASE("beyond the timeout a sampler is given up, and a loader that owns it ends without it",
           "[load]") {
   const auto around = std::make_shared<turnstile>();
   const auto threads = present_threads();
@@ -225,7 +226,7 @@ struct borrowed_order {
 
 }  // namespace
 
-TEST_CASE("a loader waits for a sampler that needs what somebody else owns", "[load]") {
+TEST_CASE("a loader waits for a sampler that borrows", "[load]") {
   turnstile at_sampler;
   const auto threads = present_threads();
   bool is_waiting = false;

@@ -80,7 +80,7 @@ std::vector<std::uint64_t> all_of(range& batches) {
 
 }  // namespace
 
-TEST_CASE("a range gives the batches from its position to the begin of its last epoch", "[load]") {
+TEST_CASE("a range gives the batches from its position to the start of its last epoch", "[load]") {
   const auto flow = flow_of();
   {
     range batches{flow, {1, 2}, 3};
@@ -110,7 +110,7 @@ TEST_CASE("a second begin ends the first one and starts from the first batch", "
   CHECK(all_of(batches) == std::vector<std::uint64_t>{0, 1, 2});
 }
 
-TEST_CASE("leaving the loop early ends the reading with the range, once", "[load]") {
+TEST_CASE("leaving the loop early ends the range's reading, once", "[load]") {
   const auto flow = flow_of();
   {
     range batches{flow, {0, 0}, 5};
@@ -123,7 +123,7 @@ TEST_CASE("leaving the loop early ends the reading with the range, once", "[load
   CHECK(flow->held == nullptr);
 }
 
-TEST_CASE("a range that was never begun ends nothing", "[load]") {
+TEST_CASE("a range that never began ends nothing", "[load]") {
   const auto flow = flow_of();
   range live{flow, {0, 0}, 1};
   auto it = live.begin();
@@ -132,7 +132,7 @@ TEST_CASE("a range that was never begun ends nothing", "[load]") {
   CHECK(**it == 0);
 }
 
-TEST_CASE("a range that was moved is ended from where it is, once", "[load]") {
+TEST_CASE("a moved range is ended once, by its new owner", "[load]") {
   const auto flow = flow_of();
   {
     std::optional<range> outer;
@@ -186,13 +186,13 @@ TEST_CASE("an iterator reaches into its batch and steps by either increment", "[
   CHECK(range::iterator{} == std::default_sentinel);
 }
 
-TEST_CASE("algorithms of the standard run over a range", "[load]") {
+TEST_CASE("standard algorithms run over a range", "[load]") {
   const auto flow = flow_of(10);
   range batches{flow, {0, 0}, 1};
   CHECK(std::ranges::count_if(batches, [](const auto& batch) { return *batch % 2 == 0; }) == 5);
 }
 
-TEST_CASE("what the flow throws passes through, and the range can be begun again", "[load]") {
+TEST_CASE("exceptions of the flow pass through, and the range can be begun again", "[load]") {
   const auto flow = flow_of();
   range batches{flow, {0, 0}, 1};
   flow->fails_at = 2;
@@ -203,7 +203,7 @@ TEST_CASE("what the flow throws passes through, and the range can be begun again
   CHECK(all_of(batches) == std::vector<std::uint64_t>{0, 1, 2});
 }
 
-TEST_CASE("a range whose begin is refused does not end the one that is live", "[load]") {
+TEST_CASE("a range whose begin() is refused does not end the live one", "[load]") {
   const auto flow = flow_of();
   range live{flow, {0, 0}, 1};
   auto it = live.begin();

@@ -62,7 +62,7 @@ TEST_CASE("the error of the lowest position is kept, and taken once", "[load]") 
   CHECK(batch.error_where().position == 9);
 }
 
-TEST_CASE("a batch that fills up goes on at the begin of its epoch, for any number of samples",
+TEST_CASE("a padded batch continues at the start of its epoch, for any number of samples",
           "[load]") {
   const std::uint64_t samples = GENERATE(~std::uint64_t{0}, std::uint64_t{25}, std::uint64_t{3});
   const ps::detail::epoch_plan plan{samples, 10, ps::partial_batch::pad};

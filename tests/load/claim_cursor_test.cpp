@@ -87,7 +87,7 @@ TEST_CASE("a batch's runs are handed out once each, then one claim opens the nex
   CHECK(is(cursor.next(), kind::work, 1, 2, 1));
 }
 
-TEST_CASE("a batch of fewer runs begins at a higher one, and ends where all do", "[load]") {
+TEST_CASE("a batch of fewer runs starts at a higher one, and ends where all do", "[load]") {
   ps::detail::claim_cursor cursor{4};
   CHECK(cursor.next().what == kind::open);
   cursor.publish(0, 7, 2);  // runs 2 and 3, of which 2 is the opener's
@@ -100,7 +100,7 @@ TEST_CASE("a batch of fewer runs begins at a higher one, and ends where all do",
   CHECK(is(cursor.next(), kind::work, 2, 5, 1));
 }
 
-TEST_CASE("a batch of one run is its opener's alone", "[load]") {
+TEST_CASE("a batch of one run belongs to its opener alone", "[load]") {
   ps::detail::claim_cursor cursor{1};
   for (std::uint32_t batch = 0; batch < 5; ++batch) {
     CHECK(cursor.next().what == kind::open);
@@ -191,8 +191,8 @@ TEST_CASE("waking ends all waiting", "[load]") {
   SUCCEED();
 }
 
-TEST_CASE("waking ends waiting for good, also for a batch that is published behind it", "[load]") {
-  // An opener that looked for a stop before the wake may publish once more behind it.
+TEST_CASE("waking ends waiting permanently, for batches published later too", "[load]") {
+  // An opener that looked for a stop before the wake may publish once more after it.
   staged::reset();
   ps::detail::claim_cursor<staged> cursor{1};
   CHECK(cursor.next().what == kind::open);
@@ -212,7 +212,7 @@ TEST_CASE("waking ends waiting for good, also for a batch that is published behi
   staged::reset();
 }
 
-TEST_CASE("an opener that is held up inside publish makes nobody claim while waiting", "[load]") {
+TEST_CASE("while an opener is held up inside publish, waiters claim nothing", "[load]") {
   // Batch 0 is published, and before its opener comes to wake the waiters, batch 1 is opened,
   // published and handed out. Whoever waits for batch 2 must sleep: a claim a turn would count the
   // cursor's runs up into its slot.
@@ -244,7 +244,7 @@ TEST_CASE("an opener that is held up inside publish makes nobody claim while wai
   staged::reset();
 }
 
-TEST_CASE("a worker whose claims are fruitless time and again waits without yielding", "[load]") {
+TEST_CASE("a worker whose claims keep failing waits without yielding", "[load]") {
   constexpr auto patience = ps::detail::claim_cursor<>::patience;
   for (const std::uint32_t fruitless : {0U, patience - 1, patience, patience + 1}) {
     sleepy_atomics::reset();
@@ -269,7 +269,7 @@ TEST_CASE("waiters help a batch that was opened while the opener before is held 
   ps::detail::claim late{};
   staged::on_write = [&] {
     CHECK(cursor.next().what == kind::open);
-    late = cursor.next();  // waits for the batch behind 0
+    late = cursor.next();  // waits for the batch after 0
     cursor.publish(1, 1);
   };
   cursor.publish(0, 0);

@@ -37,7 +37,7 @@ TEST_CASE("batches are delivered in order, whatever the order of their completio
   CHECK_FALSE(to_consumer.is_ready(4));
 }
 
-TEST_CASE("where the order is free, the batch that was completed first comes first", "[load]") {
+TEST_CASE("in completion order, the batch that was completed first comes first", "[load]") {
   delivery to_consumer{3, false};
   CHECK_FALSE(to_consumer.is_ready(0));
   to_consumer.announce(2, 20);
@@ -48,7 +48,7 @@ TEST_CASE("where the order is free, the batch that was completed first comes fir
   CHECK_FALSE(to_consumer.is_ready(2));
 }
 
-TEST_CASE("a failure ends the wait, now and later, also where batches are complete", "[load]") {
+TEST_CASE("a failure ends every wait, although batches are complete", "[load]") {
   const bool in_order = GENERATE(true, false);
   delivery to_consumer{2, in_order};
   const long consumer = this_thread_number();
@@ -70,7 +70,7 @@ TEST_CASE("a failure ends the wait, now and later, also where batches are comple
   }
 }
 
-TEST_CASE("a failure comes before batches that are complete", "[load]") {
+TEST_CASE("a failure comes before complete batches", "[load]") {
   const bool in_order = GENERATE(true, false);
   delivery to_consumer{2, in_order};
   to_consumer.announce(0, 1);

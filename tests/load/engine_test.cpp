@@ -1,4 +1,4 @@
-// What the engine promises beyond the loader's face: who helps whom, how far it reads ahead, and
+// What the engine promises beyond the loader's face: which worker helps, how far it reads ahead, and
 // what becomes of it when the device fails under a worker.
 #include <chrono>
 #include <cstddef>
@@ -36,7 +36,7 @@ TEST_CASE("all workers help the oldest unfinished batch", "[load]") {
   opener.join();
 }
 
-TEST_CASE("no more is read ahead than there are slots", "[load]") {
+TEST_CASE("no more batches are read ahead than there are slots", "[load]") {
   const numbered data{10'000};
   ps::loader loader{data, ps::sequential{}, {.batch_size = 10, .workers = 3, .prefetch = 4}};
   auto range = loader.epoch(0);
@@ -44,7 +44,7 @@ TEST_CASE("no more is read ahead than there are slots", "[load]") {
   // Holding the first batch, the workers can fill the four other slots and then have none.
   data.state->arrived.wait([](std::uint32_t count) { return count >= 50; });
   CHECK(data.state->arrived.load() == 50);
-  // One slot that comes back wakes nobody while batches are ready; with half of them, a worker goes
+  // One slot that comes back wakes no worker while batches are ready; with half of them, a worker goes
   // on.
   ++it;
   ++it;
@@ -52,7 +52,7 @@ TEST_CASE("no more is read ahead than there are slots", "[load]") {
   CHECK(data.state->arrived.load() == 70);
 }
 
-TEST_CASE("a consumer that keeps most slots is served out of those that come back, one by one",
+TEST_CASE("a consumer that keeps most slots is served from those that come back, one by one",
           "[load]") {
   ps::loader loader{
       numbered{1000}, ps::sequential{}, {.batch_size = 10, .workers = 2, .prefetch = 7}};
@@ -66,7 +66,7 @@ TEST_CASE("a consumer that keeps most slots is served out of those that come bac
   for (std::size_t i = 0; i < kept.size(); ++i) CHECK(labels_of(kept[i]).front() == i * 10);
 }
 
-TEST_CASE("a consumer that only asks now and then is served too", "[load]") {
+TEST_CASE("a consumer that only polls is served too", "[load]") {
   ps::loader loader{
       numbered{1000}, ps::sequential{}, {.batch_size = 10, .workers = 2, .prefetch = 7}};
   std::vector<ps::host_batch<numbered::record_type, ps::cpu_device>> kept;
@@ -79,7 +79,8 @@ TEST_CASE("a consumer that only asks now and then is served too", "[load]") {
       continue;
     }
     CHECK(batch.number() == seen++);
-    if (kept.size() < 6) kept.push_back(std::move(batch));  // what is left wakes nobody by itself
+    if (kept.size() < 6)
+      kept.push_back(std::move(batch));  // what is left wakes no worker by itself
   }
   loader.stop();
 }
@@ -108,9 +109,8 @@ TEST_CASE("a host slot is not refilled while a copy out of it is held", "[load]"
   loader.stop();
 }
 
-TEST_CASE(
-    "a device that fails under a worker ends the range with its exception, and every later one",
-    "[load]") {
+TEST_CASE("a device failure in a worker ends the range, and every later one, with its exception",
+          "[load]") {
   const gated_device device;
   auto stream = device.make_stream();
   ps::loader loader{
@@ -182,13 +182,13 @@ struct past_its_end {
   void read_run(std::span<const std::uint64_t> indices, const ps::batch_view<record_type>&,
                 const ps::run_context& context) const {
     context.at(indices.size() + 5);
-    throw std::runtime_error("behind the last");
+    throw std::runtime_error("after the last");
   }
 };
 
 }  // namespace
 
-TEST_CASE("a dataset that notes a sample behind its run is told by the run's first", "[load]") {
+TEST_CASE("a run whose failing sample lies outside it is named by its first sample", "[load]") {
   const std::size_t workers = GENERATE(0U, 1U);
   const std::size_t retries = GENERATE(0U, 1U);
   ps::loader loader{past_its_end{},
@@ -198,7 +198,7 @@ TEST_CASE("a dataset that notes a sample behind its run is told by the run's fir
                      .run = 5,
                      .on_error = {.retries = retries, .first_wait = std::chrono::milliseconds{0}}}};
   loader.start({0, 1}, 1);
-  CHECK_THROWS_WITH(loader.next(), "behind the last");
+  CHECK_THROWS_WITH(loader.next(), "after the last");
   REQUIRE(loader.last_failure());
   CHECK(loader.last_failure()->sample == 10);
   CHECK(loader.last_failure()->position == 0);
@@ -211,7 +211,7 @@ namespace {
 struct held_once {
   using record_type = ps::record<ps::field<"label", std::uint64_t>>;
   struct shared {
-    ps::detail::waitable_counter reading;  // 1 while that sample is read, 2 behind
+    ps::detail::waitable_counter reading;  // 1 while that sample is read, 2 after it
     ps::detail::waitable_counter gate;
   };
   std::shared_ptr<shared> state = std::make_shared<shared>();
@@ -227,7 +227,7 @@ struct held_once {
 
 }  // namespace
 
-TEST_CASE("when a worker dies, the range ends behind the reads of the others", "[load]") {
+TEST_CASE("when a worker fails, the range ends after the reads of the others", "[load]") {
   const held_once data;
   const gated_device device;
   auto stream = device.make_stream();

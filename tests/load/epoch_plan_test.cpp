@@ -104,7 +104,7 @@ TEST_CASE("an epoch without samples, or without batches, is refused", "[load]") 
           "leaves none: lower it, or take partial_batch::keep"));
 }
 
-TEST_CASE("batches are counted from any batch to the begin of an epoch", "[load]") {
+TEST_CASE("batches are counted from any batch to the start of an epoch", "[load]") {
   const ps::detail::epoch_plan plan{11, 4, keep};  // three batches
   CHECK(plan.count({0, 0}, 1) == 3);
   CHECK(plan.count({0, 0}, 5) == 15);
@@ -125,7 +125,7 @@ TEST_CASE("the end of an epoch is the begin of the next", "[load]") {
   CHECK(plan.normal({most, 3}) == at{most, 3});
 }
 
-TEST_CASE("a position that is no batch, or lies behind the end, is refused", "[load]") {
+TEST_CASE("a position that is no batch, or lies beyond the end, is refused", "[load]") {
   const ps::detail::epoch_plan plan{11, 4, keep};
   const auto problem = [&](const ps::batch_position& from, std::uint64_t last) -> std::string {
     try {

@@ -43,7 +43,8 @@ std::vector<std::vector<std::uint64_t>> epochs_of(Loader& loader) {
 
 }  // namespace
 
-TEST_CASE("what a loader will take is known before it is taken, and is what it takes", "[load]") {
+TEST_CASE("a loader's footprint is known before it allocates, and equals what it allocates",
+          "[load]") {
   for (const std::size_t workers : {0U, 1U, 3U}) {
     for (const std::size_t prefetch : {0U, 1U, 7U}) {
       for (const bool pinned : {true, false}) {
@@ -86,7 +87,7 @@ TEST_CASE("a footprint beyond the address space is the largest number", "[load]"
   CHECK(need.bytes == std::numeric_limits<std::size_t>::max());
 }
 
-TEST_CASE("over its budget a loader takes the slots that fit, and says so", "[load]") {
+TEST_CASE("over its budget a loader takes the slots that fit, and reports it", "[load]") {
   for (const bool pinned : {true, false}) {
     const ledger_device device;
     const auto budget = ps::memory_budget::bytes(4 * slot_bytes + slot_bytes - 1);
@@ -113,7 +114,7 @@ TEST_CASE("over its budget a loader that may not take fewer slots takes nothing"
   }
 }
 
-TEST_CASE("where not even one slot fits a loader is refused in any case", "[load]") {
+TEST_CASE("where not even one slot fits, a loader is refused in any case", "[load]") {
   const ledger_device device;
   const auto budget = ps::memory_budget::bytes(slot_bytes - 1);
   CHECK_THROWS_AS(
@@ -146,7 +147,7 @@ TEST_CASE("a loader with a single slot gives the same batches", "[load]") {
   }
 }
 
-TEST_CASE("a lease that is kept from the only slot is told what had no room", "[load]") {
+TEST_CASE("leases_exhausted with a single slot names the budget that had no room", "[load]") {
   for (const std::size_t workers : {0U, 1U}) {
     const ledger_device device;
     auto loader = loader_on(device, {.workers = workers,
@@ -186,7 +187,7 @@ TEST_CASE("loaders that are given one budget share it", "[load]") {
   CHECK(loader_on(device, options).footprint().slot_count == 4);
 }
 
-TEST_CASE("without a budget of the user's each loader has one of its own", "[load]") {
+TEST_CASE("without a shared budget each loader has its own", "[load]") {
   const ledger_device device;
   const ps::loader_options options{.prefetch = 3};
   const auto first = loader_on(device, options);

@@ -41,7 +41,7 @@ lease take(const std::shared_ptr<ring>& slots, std::uint64_t index = 0) {
 
 }  // namespace
 
-TEST_CASE("a lease says what it holds, and gives its memory as views", "[load]") {
+TEST_CASE("a lease describes its batch, and gives its memory as views", "[load]") {
   const auto slots = make_ring({}, 2);
   auto batch = take(slots, 7);
   CHECK(batch);
@@ -75,7 +75,7 @@ TEST_CASE("destroying a lease gives its slot back, once", "[load]") {
   CHECK_FALSE(slots->try_acquire().has_value());
 }
 
-TEST_CASE("a lease that is moved gives its slot back once, from where it is", "[load]") {
+TEST_CASE("a moved lease gives its slot back once, from its new owner", "[load]") {
   const auto slots = make_ring({}, 2);
   std::optional first{take(slots)};
   const auto slot = first->slot();

@@ -62,7 +62,7 @@ Error error_of(Make make) {
 
 }  // namespace
 
-TEST_CASE("the last batch is kept, dropped or filled up from the epoch's begin", "[load]") {
+TEST_CASE("the last batch is kept, dropped or padded from the epoch's start", "[load]") {
   const auto last =
       GENERATE(ps::partial_batch::keep, ps::partial_batch::drop, ps::partial_batch::pad);
   const auto workers = GENERATE(std::size_t{0}, std::size_t{2});
@@ -156,9 +156,8 @@ TEST_CASE("the footprint is prefetch + 1 slots of the layout's bytes", "[load]")
   CHECK_FALSE(pageable.footprint().pinned);
 }
 
-TEST_CASE(
-    "memory that can't be page-locked is an exception, or goes on visibly where that is allowed",
-    "[load]") {
+TEST_CASE("memory that can't be page-locked throws, or is visibly pageable where allowed",
+          "[load]") {
   struct never_pins : gated_device {
     [[nodiscard]] ps::pinned_block allocate_pinned(std::size_t bytes) const {
       throw ps::out_of_memory("pinned", bytes, "not on this machine");
@@ -214,8 +213,7 @@ TEST_CASE("a loader may be moved while a range over it is live", "[load]") {
   CHECK(second.batches_per_epoch() == 10);
 }
 
-TEST_CASE("a loader that is assigned to ends what it ran, and runs what the other one did",
-          "[load]") {
+TEST_CASE("assigning to a loader ends its range, and continues the other's", "[load]") {
   ps::loader first{numbered{100}, ps::sequential{}, {.batch_size = 10, .workers = 2}};
   ps::loader second{numbered{50}, ps::sequential{}, {.batch_size = 10, .workers = 1}};
   auto range = first.epoch(0);
@@ -234,7 +232,7 @@ TEST_CASE("a loader that is assigned to ends what it ran, and runs what the othe
   CHECK(first.batches_per_epoch() == 5);
 }
 
-TEST_CASE("epochs that end before they begin, or that the random bits' key can't hold, are refused",
+TEST_CASE("epochs that end before they start, or do not fit the random key, are refused",
           "[load]") {
   ps::loader loader{numbered{100}, ps::sequential{}, {.batch_size = 10}};
   CHECK(shapes_of(loader.epochs(3, 3)).empty());
@@ -245,7 +243,7 @@ TEST_CASE("epochs that end before they begin, or that the random bits' key can't
   CHECK(shapes_of(loader.batches({0, 9}, 1)).size() == 1);
 }
 
-TEST_CASE("a consumer that holds every lease gets an exception and not a hang", "[load]") {
+TEST_CASE("a consumer that holds every lease gets an exception, not a hang", "[load]") {
   const auto workers = GENERATE(std::size_t{0}, std::size_t{1}, std::size_t{3});
   ps::loader loader{
       numbered{100}, ps::sequential{}, {.batch_size = 10, .workers = workers, .prefetch = 2}};
@@ -260,7 +258,7 @@ TEST_CASE("a consumer that holds every lease gets an exception and not a hang", 
   CHECK(shapes_of(loader.epoch(0)).size() == 10);
 }
 
-TEST_CASE("delivery in order of completion gives every batch once", "[load]") {
+TEST_CASE("delivery in completion order gives every batch once", "[load]") {
   ps::loader loader{numbered{1000},
                     ps::shuffled{.seed = 1},
                     {.batch_size = 7, .workers = 4, .prefetch = 8, .in_order = false}};
@@ -305,7 +303,7 @@ TEST_CASE("a state for any place may be asked for on several threads at once", "
   CHECK(here == elsewhere);
 }
 
-TEST_CASE("failure says what was read, and is gone with the next range", "[load]") {
+TEST_CASE("last_failure names what was read, and is reset by the next range", "[load]") {
   const numbered data{100};
   data.state->bad = 57;
   ps::loader loader{data, ps::sequential{}, {.batch_size = 10, .workers = 2}};
@@ -341,7 +339,7 @@ TEST_CASE("a const lease gives views of const, a plain one views to write throug
   }
 }
 
-TEST_CASE("a range that was read to its end is over, also while its object lives", "[load]") {
+TEST_CASE("a range read to its end is over, even while its object lives", "[load]") {
   const std::size_t workers = GENERATE(0U, 2U);
   ps::loader loader{numbered{100}, ps::sequential{}, {.batch_size = 10, .workers = workers}};
   std::optional first{loader.epoch(0)};
@@ -354,8 +352,7 @@ TEST_CASE("a range that was read to its end is over, also while its object lives
   CHECK(batches == 20);
 }
 
-TEST_CASE("the end of a range that an error has ended does not end a feed that came after",
-          "[load]") {
+TEST_CASE("the end of a failed range does not end a later transfer", "[load]") {
   const numbered data{100};
   data.state->bad = 25;
   ps::loader loader{data, ps::sequential{}, {.batch_size = 10, .workers = 1, .prefetch = 1}};

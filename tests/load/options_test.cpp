@@ -40,7 +40,7 @@ std::size_t runs(std::size_t batch_size, std::size_t run) { return (batch_size +
 
 }  // namespace
 
-TEST_CASE("the options that nobody has set work", "[load]") {
+TEST_CASE("the default options work", "[load]") {
   CHECK(refused({}) == "none");
   CHECK(refused({.batch_size = 64, .workers = 0}) == "none");
 }
@@ -51,7 +51,7 @@ TEST_CASE("the error policy is an option like the others", "[load]") {
   CHECK(refused({.on_error = {.largest_share = -1}}) == "on_error.largest_share");
 }
 
-TEST_CASE("a limit for reads is a time, and a timeout needs somebody else's thread", "[load]") {
+TEST_CASE("a read limit is a positive time, and a timeout needs a worker thread", "[load]") {
   using std::chrono::milliseconds;
   CHECK(refused({.workers = 0, .stall_warning = milliseconds{1}}) == "none");
   CHECK(refused({.workers = 1, .timeout = milliseconds{1}}) == "none");
@@ -82,7 +82,7 @@ TEST_CASE("an option that can't work is refused by its name", "[load]") {
 }
 
 TEST_CASE(
-    "slots are pinned unless nobody wants it, and pageable after a failure only where allowed",
+    "slots are pinned unless the option says not, and pageable after a failure only where allowed",
     "[load]") {
   CHECK(ps::detail::slot_memory({}) == ps::detail::memory_kind::pinned);
   CHECK(ps::detail::slot_memory({.pageable_fallback = true}) ==
@@ -112,7 +112,7 @@ TEST_CASE("small slots are more, as long as they stay in the cache", "[load]") {
   CHECK(slots(1, 0, 0) == 9);
 }
 
-TEST_CASE("whatever is valid asks for no more slots than a claim can name", "[load]") {
+TEST_CASE("valid options never need more slots than a claim can name", "[load]") {
   CHECK(slots(1, most_slots - 1) == most_slots);
   CHECK(slots(4095, 0) == most_slots);
   CHECK(slots(4096, 0) == most_slots);
@@ -136,7 +136,7 @@ TEST_CASE("a run of small samples is at least a page", "[load]") {
   CHECK(ps::detail::run_size({.batch_size = 1000, .workers = 100}, 1) == 1000);
 }
 
-TEST_CASE("a run that is asked for is taken, but never above the batch", "[load]") {
+TEST_CASE("a requested run length is used, up to the batch size", "[load]") {
   CHECK(ps::detail::run_size({.batch_size = 64, .workers = 4, .run = 3}, 1) == 3);
   CHECK(ps::detail::run_size({.batch_size = 64, .workers = 0, .run = 3}, 1) == 3);
   CHECK(ps::detail::run_size({.batch_size = 64, .workers = 4, .run = 1000}, 1) == 64);

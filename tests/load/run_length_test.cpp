@@ -27,7 +27,7 @@ TEST_CASE("until a read was timed, runs are short", "[load]") {
   CHECK(run.is_timed(5));
 }
 
-TEST_CASE("small samples that are quickly read are claimed many at a time", "[load]") {
+TEST_CASE("small, fast samples are claimed many at a time", "[load]") {
   run_length run{{.batch_size = 1000, .workers = 16}, 100};
   run.note(10, nanoseconds{200});
   CHECK(run.samples() == 41);  // a page of bytes, and no more
@@ -37,7 +37,7 @@ TEST_CASE("small samples that are quickly read are claimed many at a time", "[lo
   CHECK_FALSE(run.is_timed(17));
 }
 
-TEST_CASE("samples that are slowly read are shared evenly, however small they are", "[load]") {
+TEST_CASE("slow samples are shared evenly, however small they are", "[load]") {
   run_length run{{.batch_size = 64, .workers = 8}, 4};
   run.note(4, milliseconds{8});
   CHECK(run.samples() == 4);
@@ -58,7 +58,7 @@ TEST_CASE("a reader that lost its core once does not make all reads slow ones", 
   CHECK(run.samples() == 4);
 }
 
-TEST_CASE("what does not depend on the time is not timed", "[load]") {
+TEST_CASE("reads whose run length is fixed are not timed", "[load]") {
   const std::size_t sample = 1 << 20;
   CHECK_FALSE(run_length{{.batch_size = 64, .workers = 8}, sample}.is_timed(0));
   CHECK_FALSE(run_length{{.batch_size = 64, .workers = 1}, 4}.is_timed(0));

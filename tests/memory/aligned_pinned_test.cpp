@@ -37,7 +37,7 @@ TEST_CASE("above it the alignment is what is added, and the block is found again
   CHECK(device.bad_frees() == 0);
 }
 
-TEST_CASE("a block that could not be locked says so behind its alignment too", "[memory]") {
+TEST_CASE("a block that could not be locked says so, aligned or not", "[memory]") {
   const ledger_device device;
   device.refuse_to_pin();
   const auto block = ps::detail::allocate_aligned_pinned(device, 10, 4096);
@@ -57,7 +57,7 @@ TEST_CASE("an alignment that is no power of two, and a sum that wraps, ask the d
   CHECK(device.asked() == 0);
 }
 
-TEST_CASE("freeing no memory does nothing", "[memory]") {
+TEST_CASE("freeing a null pointer does nothing", "[memory]") {
   ps::detail::deallocate_aligned_pinned(ps::cpu_device{}, nullptr, 10, 4096);
   ps::detail::deallocate_aligned_pinned(ps::cpu_device{}, nullptr, 10, 8);
 }

@@ -23,7 +23,7 @@ std::string bytes_of(std::uint64_t count) { return std::to_string(count * mib) +
 
 }  // namespace
 
-TEST_CASE("a machine that tells nothing has all the memory there is", "[memory]") {
+TEST_CASE("an unknown memory size is the largest number", "[memory]") {
   CHECK(machine{}.available() == most);
   CHECK(machine{}.file("/proc/meminfo", "MemTotal: 5 kB\n").available() == most);
   CHECK(machine{}.file("/proc/self/cgroup", "garbage\n0:\n\n::\n").available() == most);
@@ -49,7 +49,7 @@ TEST_CASE("the limit of a control group counts, less what is used without the fi
   CHECK(it.available() == 400 * mib);  // the smaller of the two
 }
 
-TEST_CASE("a control group that is full, or over its limit, leaves nothing", "[memory]") {
+TEST_CASE("a control group that is full, or over its limit, has 0 bytes left", "[memory]") {
   machine it;
   it.free_mib(10'000)
       .file("/proc/self/cgroup", "0::/box\n")
@@ -155,6 +155,4 @@ TEST_CASE("without /proc the kernel is asked for the free memory", "[memory]") {
   CHECK(ps::detail::free_memory() < std::uint64_t{system.totalram} * system.mem_unit);
 }
 
-TEST_CASE("the machine that runs this has memory left", "[memory]") {
-  CHECK(ps::available_memory() > mib);
-}
+TEST_CASE("this machine has memory left", "[memory]") { CHECK(ps::available_memory() > mib); }

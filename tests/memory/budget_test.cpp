@@ -37,7 +37,7 @@ ps::pinned_budget_exceeded refusal(const ps::memory_budget& budget,
 
 }  // namespace
 
-TEST_CASE("bytes are written as people read them", "[memory]") {
+TEST_CASE("bytes are formatted for people", "[memory]") {
   CHECK(ps::detail::readable_bytes(0) == "0 bytes");
   CHECK(ps::detail::readable_bytes(1023) == "1023 bytes");
   CHECK(ps::detail::readable_bytes(1024) == "1.0 KiB");
@@ -61,14 +61,14 @@ TEST_CASE("a budget is a number of bytes, or a share of what the process may use
   CHECK(ps::memory_budget::share(0.5).limit() > 0);
 }
 
-TEST_CASE("a share of a machine that tells nothing is a share of the largest number", "[memory]") {
+TEST_CASE("a share of an unknown memory size is a share of the largest number", "[memory]") {
   const test::machine silent;
   CHECK(ps::memory_budget::share(1.0, silent.root()).limit() == most);
   CHECK(ps::memory_budget::share(0.5, silent.root()).limit() == std::uint64_t{1} << 63);
   CHECK(ps::memory_budget::share(0x1.fffffffffffffp-1, silent.root()).limit() == most - 2047);
 }
 
-TEST_CASE("a share that is none is refused by name", "[memory]") {
+TEST_CASE("an invalid share is refused by name", "[memory]") {
   for (const double bad : {0.0, -0.5, 1.0000001, 25.0, std::numeric_limits<double>::quiet_NaN(),
                            std::numeric_limits<double>::infinity()}) {
     INFO(bad);
@@ -91,7 +91,7 @@ TEST_CASE("slots may fill the budget to the last byte and no further", "[memory]
                   ps::pinned_budget_exceeded);
 }
 
-TEST_CASE("who can do with fewer slots gets as many as fit, down to the least", "[memory]") {
+TEST_CASE("a caller that accepts fewer slots gets as many as fit, down to its least", "[memory]") {
   const ps::detail::slot_demand flexible{.slot_count = 12, .least = 2, .slot_bytes = 100};
   const auto granted = [&](std::uint64_t limit) {
     const auto budget = ps::memory_budget::bytes(limit);
@@ -110,7 +110,7 @@ TEST_CASE("who can do with fewer slots gets as many as fit, down to the least", 
   CHECK(problem.limit() == 199);
 }
 
-TEST_CASE("a reservation ends once, also after the budget, and moves", "[memory]") {
+TEST_CASE("a reservation ends once, may outlive the budget, and moves", "[memory]") {
   const ps::detail::slot_demand one{.slot_count = 1, .least = 1, .slot_bytes = 100};
   std::optional<ps::memory_budget> budget = ps::memory_budget::bytes(250);
   const ps::memory_budget copy = *budget;
@@ -164,7 +164,7 @@ TEST_CASE("threads that share a budget never take more than there is", "[memory]
   CHECK(budget.used() == 0);
 }
 
-TEST_CASE("a budget that is exceeded says the need, the limit and what to lower", "[memory]") {
+TEST_CASE("an exceeded budget names the need, the limit and what to lower", "[memory]") {
   const auto budget = ps::memory_budget::bytes(std::uint64_t{2} << 30);
   const auto alone = refusal(budget, {.slot_count = 12, .least = 12, .slot_bytes = 273 * mib});
   CHECK(std::string{alone.what()} ==

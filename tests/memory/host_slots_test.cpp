@@ -67,7 +67,7 @@ bool happens(const std::atomic<bool>& what) {
 
 }  // namespace
 
-TEST_CASE("the slots lie one behind the other in one slab, each a whole batch", "[memory]") {
+TEST_CASE("the slots lie one after the other in one slab, each a whole batch", "[memory]") {
   const freeing_device device;
   const auto slots = make_ring(device, 4);
   CHECK(slots->count() == 4);
@@ -82,7 +82,7 @@ TEST_CASE("the slots lie one behind the other in one slab, each a whole batch", 
                    .pinned()));
 }
 
-TEST_CASE("a device that pins in pieces hears that a copy takes a slot", "[memory]") {
+TEST_CASE("a device that pins in pieces is told that a copy takes a slot", "[memory]") {
   const pieces_device device;
   {
     const ps::detail::host_slots<record, pieces_device> slots{device, layout, 3,
@@ -109,7 +109,7 @@ TEST_CASE("slots come back in the order they were given", "[memory]") {
   for (const std::uint32_t slot : {1U, 2U, 0U}) CHECK(slots->acquire() == slot);
 }
 
-TEST_CASE("a slot released behind a copy is free only when the stream gets there", "[memory]") {
+TEST_CASE("a slot released after a copy is free only when the stream gets there", "[memory]") {
   const freeing_device device;
   const auto slots = make_ring(device, 1);
   auto stream = device.make_stream();
@@ -140,7 +140,7 @@ TEST_CASE("a slot released behind a copy is free only when the stream gets there
   CHECK(slot == 0U);
 }
 
-TEST_CASE("a slot that came back behind a copy may be given back without one", "[memory]") {
+TEST_CASE("a slot that came back after a copy may be given back without one", "[memory]") {
   const freeing_device device;
   const auto slots = make_ring(device, 1);
   auto stream = device.make_stream();
@@ -185,7 +185,7 @@ TEST_CASE(
   CHECK(slots->try_acquire() == 0U);
 }
 
-TEST_CASE("what the device throws while a copy is waited for reaches who takes the slot",
+TEST_CASE("an exception while a copy is waited for reaches the thread that takes the slot",
           "[memory]") {
   const freeing_device device;
   const auto slots = make_ring(device, 1);
@@ -242,7 +242,7 @@ TEST_CASE(
   CHECK(got == 3U);
 }
 
-TEST_CASE("closing wakes who waits for a slot", "[memory]") {
+TEST_CASE("closing wakes threads that wait for a slot", "[memory]") {
   const auto slots = make_ring({}, 1);
   const auto batch = take(slots);
   std::atomic<bool> nothing{false};
@@ -255,7 +255,7 @@ TEST_CASE("closing wakes who waits for a slot", "[memory]") {
   CHECK_FALSE(slots->acquire().has_value());
 }
 
-TEST_CASE("leases that end behind the close are no harm", "[memory]") {
+TEST_CASE("leases may end after the close", "[memory]") {
   const freeing_device device;
   auto slots = make_ring(device, 2);
   auto stream = device.make_stream();

@@ -97,7 +97,7 @@ TEST_CASE("more elements than an address can count are refused before the device
   CHECK(device.asked() == 1);
 }
 
-TEST_CASE("a type that wants more than the device's alignment gets it", "[memory]") {
+TEST_CASE("a type with a larger alignment than the device's gets it", "[memory]") {
   struct alignas(4096) whole_page {
     unsigned char bytes[4096];
   };

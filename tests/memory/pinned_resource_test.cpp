@@ -42,7 +42,7 @@ TEST_CASE("a pinned resource counts the bytes that are out, and takes them from 
   CHECK(device.bad_frees() == 0);
 }
 
-TEST_CASE("no bytes are memory all the same, as the standard asks", "[memory]") {
+TEST_CASE("an allocation of 0 bytes succeeds, as the standard demands", "[memory]") {
   const ledger_device device;
   ps::pinned_resource pinned{device};
   void* nothing = pinned.allocate(0, 1);
@@ -97,7 +97,7 @@ TEST_CASE("a pool may hand out large blocks, which it wants aligned to their siz
   CHECK(device.bad_frees() == 0);
 }
 
-TEST_CASE("a size that nobody has is refused and not counted", "[memory]") {
+TEST_CASE("an impossible size is refused and not counted", "[memory]") {
   ps::pinned_resource pinned;
   CHECK_THROWS_AS(pinned.allocate(std::size_t{1} << 60, 8), ps::out_of_memory);
   CHECK_THROWS_AS(pinned.allocate(std::numeric_limits<std::size_t>::max() - 4095, 4096),
@@ -106,7 +106,7 @@ TEST_CASE("a size that nobody has is refused and not counted", "[memory]") {
   CHECK(pinned.pageable_bytes() == 0);
 }
 
-TEST_CASE("bytes that could not be locked are visible", "[memory]") {
+TEST_CASE("bytes that could not be locked are counted", "[memory]") {
   const ledger_device device;
   ps::pinned_resource pinned{device};
   void* locked = pinned.allocate(100, 8);
@@ -120,7 +120,7 @@ TEST_CASE("bytes that could not be locked are visible", "[memory]") {
   CHECK(pinned.pageable_bytes() == 30);  // of all that ever went out
 }
 
-TEST_CASE("a resource is equal to itself alone", "[memory]") {
+TEST_CASE("a resource is equal only to itself", "[memory]") {
   const ps::pinned_resource one;
   const ps::pinned_resource two;
   CHECK(one.is_equal(one));

@@ -97,7 +97,7 @@ TEST_CASE("memory is registered while its registration lives, and belongs to its
   CHECK(owner == std::vector<float>(1000, 1.0F));
 }
 
-TEST_CASE("memory that is const is registered read-only", "[memory]") {
+TEST_CASE("const memory is registered read-only", "[memory]") {
   const noting_device device;
   const std::vector<int> owner(10);
   {

@@ -51,7 +51,7 @@ struct pieces_device : ledger_device {
 };
 }  // namespace
 
-TEST_CASE("a slab takes its memory of the kind it is told, and frees it as that", "[memory]") {
+TEST_CASE("a slab allocates and frees memory of the requested kind", "[memory]") {
   const ledger_device device;
   const auto kind = GENERATE(ps::detail::memory_kind::device, ps::detail::memory_kind::pinned,
                              ps::detail::memory_kind::pageable);
@@ -78,8 +78,7 @@ TEST_CASE("a slab that could not be locked says so", "[memory]") {
   CHECK(memory.kind() == ps::detail::memory_kind::pinned);
 }
 
-TEST_CASE("a slab that may be pageable is so only where pinned memory is not to be had",
-          "[memory]") {
+TEST_CASE("a slab falls back to pageable memory only where pinning fails", "[memory]") {
   const never_pins refusing;
   {
     const ps::detail::slab memory{refusing, 5000, ps::detail::memory_kind::pinned_or_pageable};
@@ -102,7 +101,8 @@ TEST_CASE("a slab that may be pageable is so only where pinned memory is not to 
   CHECK(device.bad_frees() == 0);
 }
 
-TEST_CASE("only what pinned memory lacks is made up for: other errors stay", "[memory]") {
+TEST_CASE("only a failure to pin falls back to pageable memory: other errors propagate",
+          "[memory]") {
   CHECK_THROWS_MATCHES(
       (ps::detail::slab{broken_device{}, 5000, ps::detail::memory_kind::pinned_or_pageable}),
       std::runtime_error, Catch::Matchers::Message("the device is gone"));
@@ -144,7 +144,7 @@ TEST_CASE("a slab that is moved keeps its address and is freed once", "[memory]"
   CHECK(device.bad_frees() == 0);
 }
 
-TEST_CASE("a slab that is not to be had is out of memory, of every kind", "[memory]") {
+TEST_CASE("a slab that can't be allocated is out of memory, of every kind", "[memory]") {
   const ledger_device device;
   const auto kind =
       GENERATE(ps::detail::memory_kind::device, ps::detail::memory_kind::pinned,
@@ -154,7 +154,7 @@ TEST_CASE("a slab that is not to be had is out of memory, of every kind", "[memo
   CHECK(device.bad_frees() == 0);
 }
 
-TEST_CASE("host memory that is not to be had is told as host memory, with what to lower",
+TEST_CASE("host memory that can't be allocated is named as host memory, with what to lower",
           "[memory]") {
   const auto told = Catch::Matchers::Predicate<ps::out_of_memory>(
       [](const ps::out_of_memory& error) {

@@ -69,13 +69,13 @@ TEST_CASE("the missing file of a data folder is named", "[mlp]") {
   }
 }
 
-TEST_CASE("data is looked for as asked, then in MNIST_DIR", "[mlp]") {
+TEST_CASE("data is searched in the given folder, then in MNIST_DIR", "[mlp]") {
   const variable environment{"MNIST_DIR", "/somewhere"};
   CHECK(mlp::find_data(fs::path{"/elsewhere"}) == fs::path{"/elsewhere"});
   CHECK(mlp::find_data(std::nullopt) == fs::path{"/somewhere"});
 }
 
-TEST_CASE("data is looked for in data/mnist when nothing is said", "[mlp]") {
+TEST_CASE("data is searched in data/mnist by default", "[mlp]") {
   const test::temp_dir directory;
   const variable environment{"MNIST_DIR", ""};
   const fs::path before = fs::current_path();
@@ -107,7 +107,7 @@ TEST_CASE("synthetic digits are drawn into the cache once, and again when damage
   CHECK(fs::file_size(labels) == 60'008);
 }
 
-TEST_CASE("MNIST is called so", "[mlp]") {
+TEST_CASE("MNIST is named MNIST", "[mlp]") {
   const char* directory = std::getenv("MNIST_DIR");
   if (directory == nullptr || *directory == 0) {
     WARN("MNIST_DIR is not set: not tried");

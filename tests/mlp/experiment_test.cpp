@@ -82,7 +82,7 @@ TEST_CASE("the wide workload learns what the plain one does", "[mlp]") {
   CHECK(wide.modes[0].accuracy == plain.modes[0].accuracy);
 }
 
-TEST_CASE("without a GPU the CPU device is taken, and the reason told", "[mlp]") {
+TEST_CASE("without a GPU the CPU device is used, with the reason", "[mlp]") {
   const auto reason = mlp::why_no_cuda();
   if (!reason) return;  // there is one: the tests on GPUs say more
   CHECK_FALSE(reason->empty());

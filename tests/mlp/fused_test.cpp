@@ -172,7 +172,7 @@ TEST_CASE("a fused step updates every parameter as Adam does", "[mlp]") {
   }
 }
 
-TEST_CASE("no thread of a fused kernel needs what another writes in the same phase", "[mlp]") {
+TEST_CASE("no thread of a fused kernel reads what another writes in the same phase", "[mlp]") {
   constexpr std::size_t count = 70;
   const way how = any_way();
   const samples data{count};

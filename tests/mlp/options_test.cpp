@@ -43,7 +43,7 @@ TEST_CASE("no arguments mean all four modes and the usual experiment", "[mlp]") 
   CHECK_FALSE(line.chosen.svg.has_value());
 }
 
-TEST_CASE("every option reaches its place", "[mlp]") {
+TEST_CASE("every option is parsed into its member", "[mlp]") {
   const auto line = parse({"--data",      "/tmp",       "--epochs", "2",
                            "--batch=100", "--workers",  "0",        "--prefetch",
                            "7",           "--depth",    "4",        "--augment",

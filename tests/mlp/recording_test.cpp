@@ -127,13 +127,13 @@ TEST_CASE("an epoch of less than twenty batches is recorded whole, and no more t
   check_consistent(loops[1], 13);
 }
 
-TEST_CASE("copies that take time on their stream are recorded in its order", "[mlp]") {
+TEST_CASE("copies that take time are recorded in stream order", "[mlp]") {
   ps::cpu_device_options slow;
   slow.copy_bytes_per_second = 50e6;
   check_consistent(recorded(chosen_for(8, 1), ps::cpu_device{slow})[1], 20);
 }
 
-TEST_CASE("what is rehearsed before the clock starts is not recorded", "[mlp]") {
+TEST_CASE("warm-up is not recorded", "[mlp]") {
   const test::replaying_backend<> replaying;
   const auto loops = recorded(chosen_for(8, 1), {}, replaying);
   REQUIRE(replaying.replays() > 2 * 26);  // it did rehearse
@@ -141,7 +141,7 @@ TEST_CASE("what is rehearsed before the clock starts is not recorded", "[mlp]") 
   check_consistent(loops[1], 20);
 }
 
-TEST_CASE("a stamp in a stream with work to do tells when it got there", "[mlp]") {
+TEST_CASE("a stamp in a busy stream gives the time when the stream got there", "[mlp]") {
   const ps::cpu_device device;
   auto stream = device.make_stream();
   mlp::host_stamp before;

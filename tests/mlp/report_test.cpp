@@ -128,7 +128,7 @@ TEST_CASE("the table of steps says what each row gains on the one before", "[mlp
   CHECK(all[1]["modes"][2]["seconds"] == 0.0005);
 }
 
-TEST_CASE("what was not run shows as a dash", "[mlp]") {
+TEST_CASE("a mode that was not run shows as a dash", "[mlp]") {
   auto found = example();
   found.modes = {found.modes[1]};
   std::ostringstream out;
@@ -139,7 +139,7 @@ TEST_CASE("what was not run shows as a dash", "[mlp]") {
   CHECK(row.find(" - ") != std::string::npos);
 }
 
-TEST_CASE("a fed loop is held against steps without a gather too", "[mlp]") {
+TEST_CASE("a fed loop is compared with steps without a gather too", "[mlp]") {
   auto found = example();
   found.one_batch = {0.0016, 0.001, 0.0021};
   std::ostringstream out;

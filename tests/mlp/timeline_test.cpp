@@ -110,7 +110,7 @@ TEST_CASE("the bound is marked at its time in each lane, and only if there is on
   const auto without = parse_xml(mlp::svg_of(shown));
   CHECK(marks(without).empty());
   CHECK_FALSE(has_text(without, "bound: 2 × 200 µs"));
-  // A bound behind all bars is on the picture too.
+  // A bound after all bars is on the picture too.
   shown.bound = 1600;
   const auto later = parse_xml(mlp::svg_of(shown));
   CHECK(std::abs(bars(later, "compute")[0].number("width") / steps[0].number("width") - 0.5) <
@@ -144,7 +144,7 @@ TEST_CASE("nothing is drawn outside of the picture", "[mlp]") {
   }
 }
 
-TEST_CASE("text is escaped, in words and in what is said about the picture", "[mlp]") {
+TEST_CASE("text is escaped, in labels and in the picture's description", "[mlp]") {
   const std::string nasty = "<a & \"b\"> -- ]]> \x01 'µ'";
   const std::string shown_as = "<a & \"b\"> -- ]]>   'µ'";  // no control characters in XML
   auto shown = example();
@@ -228,7 +228,7 @@ TEST_CASE("lanes without spans, panels without lanes and no panels make pictures
   }
 }
 
-TEST_CASE("the axis has two to ten ticks behind 0, at any length", "[mlp]") {
+TEST_CASE("the axis has two to ten ticks after 0, at any length", "[mlp]") {
   const double end = GENERATE(0.7, 3.0, 9.99, 10.0, 10.01, 999.0, 4321.0, 1e7);
   mlp::timeline shown;
   shown.panels = {{"one", "", "", {{"worker", mlp::stage::read, {{0, 0, end}}}}}};

@@ -50,7 +50,7 @@ class xml_parser {
   xml_element document() {
     xml_element root = element();
     skip_space();
-    if (at_ != text_.size()) fail("something behind the root");
+    if (at_ != text_.size()) fail("something after the root");
     return root;
   }
 

@@ -98,7 +98,7 @@ using one_sided = one_each<model::one_sided_fences>;
 struct by_fences : flow<by_fences, 1, 1, 2, 1, queue_of<even>> {};
 struct by_one_sided_fences : flow<by_one_sided_fences, 1, 1, 2, 1, queue_of<one_sided>> {};
 
-/// The producer closes behind its tickets; the consumers get all of them, and the end.
+/// The producer closes after its tickets; the consumers get all of them, and the end.
 template <class Scenario, int Consumers, std::uint32_t Tickets>
 struct closing : model::scenario<Scenario, 1 + Consumers> {
   payloads<Tickets> known;
@@ -136,7 +136,7 @@ struct cancelled_push : model::scenario<cancelled_push, 2> {
   }
 };
 
-/// Tickets pushed quietly, and one wake-up behind them.
+/// Tickets pushed quietly, and one wake-up after them.
 struct quiet_pushes : model::scenario<quiet_pushes, 2> {
   payloads<2> known;
   queue tickets{2};
@@ -163,7 +163,7 @@ int main(int argc, char** argv) {
       argc, argv,
       {
           model::with_interruptions<cancelled_push>("a push into a full queue is cancelled", 4),
-          model::with_interruptions<close_one>("closed behind a ticket", 3),
+          model::with_interruptions<close_one>("closed after a ticket", 3),
           model::with_interruptions<quiet_pushes>("quiet pushes, then a wake-up", 3),
           model::with_interruptions<one_to_one>("one producer, one consumer", 2),
           model::with_interruptions<by_fences>("an ordinary ring", 2),

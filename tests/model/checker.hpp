@@ -35,7 +35,7 @@
 #include <vector>
 
 // relacy puts macros over words of the language, and the headers under check need those words. So
-// every standard header comes before it, and the macros go right behind it.
+// every standard header comes before it, and the macros come right after it.
 #pragma push_macro("assert")
 #pragma push_macro("errno")
 #include <relacy/relacy.hpp>
@@ -80,7 +80,7 @@ inline void require(bool holds, const char* what, const place& where = {}) {
 }
 
 /// Threads asleep in the kernel. Unlike relacy's own, waking orders no memory: the standard gives
-/// no more, and so nobody may rely on it.
+/// no more, and so nothing may rely on it.
 class sleepers {
  public:
   /// The caller sleeps until it is woken.
@@ -148,7 +148,7 @@ class atomic {
   }
 
   /// The last look and falling asleep are one step, and the look is no better than `order` makes
-  /// it: it may miss a write. Only what came before a notification can't be missed any more behind
+  /// it: it may miss a write. Only what came before a notification can't be missed any more after
   /// it, whoever that one woke: so it is with the kernel, which compares the word itself.
   void wait(T old, std::memory_order order = std::memory_order_seq_cst,
             const place& where = {}) const {
@@ -205,7 +205,7 @@ class atomic {
   mutable sleepers asleep_;
   std::array<T, 4> values_{};  // the newest ones: more than relacy has a load choose from
   std::size_t writes_ = 0;
-  std::size_t notified_ = 0;  // how many writes the last notification came behind
+  std::size_t notified_ = 0;  // how many writes came before the last notification
 };
 
 /// What `penstock::detail::std_atomics` is in a model.
@@ -253,7 +253,7 @@ class mutex {
 };
 
 /// Base of a scenario: `thread(index)` runs on each of `Threads` threads, in every interleaving on
-/// a new object; `after()`, if there is one, behind all of them.
+/// a new object; `after()`, if there is one, after all of them.
 template <class Scenario, int Threads>
 using scenario = rl::test_suite<Scenario, Threads>;
 

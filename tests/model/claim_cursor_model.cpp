@@ -35,7 +35,7 @@ struct batches : model::scenario<Scenario, Workers + (Stopper ? 1 : 0)> {
       claim got = hand_out.next();
       if (has_waited && got.batch == waited_past) {
         model::require(is_stopped.load(std::memory_order_acquire),
-                       "who has waited past a batch does not claim it again");
+                       "a worker that has waited past a batch does not claim it again");
       }
       has_waited = got.what == claim::kind::wait;
       if (got.what == claim::kind::wait) {

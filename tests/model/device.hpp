@@ -7,7 +7,7 @@
 
 namespace model {
 
-/// A device whose events are nothing but memory: who uses one unordered with its record is found.
+/// A device whose events are plain memory: a use that is unordered with its record is found.
 struct device {
   struct stream_type {
     stream_type() = default;

@@ -158,7 +158,7 @@ struct two_workers : range<two_workers, 2, 2, 1, 3> {};
 struct four_slots : range<four_slots, 2, 4, 2, 6> {};
 struct three_workers : range<three_workers, 3, 2, 2, 4> {};
 
-/// A range that is left, and another one behind it.
+/// A range that is left, and another one after it.
 struct left_and_begun : flow<left_and_begun, 2, 2, 2> {
   void consume() {
     start(4);

@@ -17,7 +17,7 @@ struct ring : model::scenario<Scenario, Threads> {
   host_slots slots{model::device{},
                    penstock::batch_layout<record>{penstock::record_extents<record>{}, 1}, 4,
                    penstock::detail::memory_kind::device};
-  std::array<model::plain<int>, 4> user{};  // who had the slot last
+  std::array<model::plain<int>, 4> user{};  // the slot's last user
 
   void before() {
     for (std::uint32_t i = 0; i != 4; ++i) {
@@ -58,7 +58,7 @@ struct starving : ring<starving, 2> {
   }
 };
 
-/// The same, and the slot comes back from a third thread, behind a copy.
+/// As above, and the slot comes back from a third thread, after a copy.
 struct starving_for_another : ring<starving_for_another, 3> {
   penstock::detail::waitable_counter batch;
 
@@ -123,7 +123,7 @@ struct closing : ring<closing, 2> {
   }
 };
 
-/// Batches one behind the other through one slot, as many times as a copy is let go.
+/// Batches one after the other through one slot, as many times as a copy is let go.
 struct rounds : ring<rounds, 2> {
   penstock::detail::waitable_counter batch;
 

@@ -97,14 +97,14 @@ struct there_and_back : model::scenario<Scenario, Threads> {
   void thread(unsigned index) {
     model::require(ring.try_push({index, ~std::uint64_t{index}}), "there is room");
     ticket got{};
-    model::require(ring.try_pop(got), "who has pushed can pop");
+    model::require(ring.try_pop(got), "a thread that has pushed can pop");
     model::require(got.again == ~got.name, "a ticket comes as it was pushed");
   }
 };
 struct two_there_and_back : there_and_back<two_there_and_back, 2, 3> {};
 struct three_there_and_back : there_and_back<three_there_and_back, 3, 5> {};
 
-/// Who has popped finds room.
+/// A thread that has popped finds room.
 struct room_after_pop : model::scenario<room_after_pop, 2> {
   ring_of_tickets ring{1};
   std::array<model::atomic<std::uint32_t>, 1> popped;

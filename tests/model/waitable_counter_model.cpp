@@ -7,7 +7,7 @@ namespace {
 
 using waitable_counter = penstock::detail::basic_waitable_counter<model::atomics>;
 
-/// A word is written behind what it announces; the other thread waits for it.
+/// A word is written after what it announces; the other thread waits for it.
 struct announced_value : model::scenario<announced_value, 2> {
   model::plain<int> payload;
   waitable_counter word;
@@ -55,7 +55,7 @@ struct two_waiters : model::scenario<two_waiters, 3> {
   }
 };
 
-/// Quiet steps wake nobody; `wake` behind them does.
+/// Quiet steps wake no thread; `wake` after them does.
 struct quiet_steps : model::scenario<quiet_steps, 2> {
   model::plain<int> payload;
   waitable_counter count;

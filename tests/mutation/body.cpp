@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 // The README's program, its step in the loop's body: `ps::transfer feed{loader}` on the CPU device,
-// whose copies are slow enough that who does not wait for them is too early. `body clean` passes
+// whose copies are slow enough that a reader that does not wait is too early. `body clean` passes
 // when every batch holds what it should, `body caught` when one does not.
 #include <cstdint>
 #include <cstdio>

@@ -35,7 +35,7 @@ constexpr int ledger_objects = 2;
 constexpr int was_stuck = 3;
 
 #if defined(PENSTOCK_EDGES_PLAIN_SOURCE)
-/// A loader that gives no marks away, as a source of one's own.
+/// A loader that gives no marks away, as a user's own source.
 template <class Loader>
 class plain_source {
  public:
@@ -117,7 +117,7 @@ void look_at(const Batch& batch, ps::cuda_stream_ref stream, std::atomic<int>& w
   fake_cuda::launch(stream.get(), work, {batch.data()});
 }
 
-/// Some epochs with two consumer streams, waits now and then, a lease that is kept for many turns,
+/// Some epochs with two consumer streams, occasional waits, a lease that is kept for many turns,
 /// a break before the end, and a lease that outlives feed and loader.
 void run_flow(std::size_t round, std::atomic<int>& wrong) {
   const ps::cuda_device device{0};

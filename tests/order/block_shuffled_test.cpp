@@ -97,7 +97,7 @@ TEST_CASE("block-shuffled is new for each seed and epoch, in blocks and inside",
   }
 }
 
-TEST_CASE("every block-shuffled order comes equally often", "[order]") {
+TEST_CASE("every block-shuffled order comes equally often", "[order][statistics]") {
   struct check {
     std::uint64_t n, block;
     std::size_t orders;  // of the blocks, times those inside each
@@ -118,7 +118,8 @@ TEST_CASE("every block-shuffled order comes equally often", "[order]") {
   CHECK(chance_of(counts) > false_alarm);
 }
 
-TEST_CASE("a sample comes to every place as often as a fair draw of the blocks says", "[order]") {
+TEST_CASE("a sample comes to every place as often as a fair draw of the blocks says",
+          "[order][statistics]") {
   struct check {
     std::uint64_t n, block;
   };
@@ -133,7 +134,7 @@ TEST_CASE("a sample comes to every place as often as a fair draw of the blocks s
     for (std::size_t k = 0; k < side; ++k) ++counts[k * side + static_cast<std::size_t>(order[k])];
   }
 
-  // By hand: the short block before, at or behind each of the full ones, evenly.
+  // By hand: the short block before, at or after each of the full ones, evenly.
   const std::uint64_t full = n / block;
   const std::uint64_t rest = n % block;
   std::vector<double> expected(side * side);
@@ -202,7 +203,7 @@ TEST_CASE("block-shuffled does not use the bits of shuffled", "[order]") {
   CHECK(epoch_of({.seed = 1, .block = 1}, 100, 0) != all);
 }
 
-TEST_CASE("block-shuffled refuses what is no block and no dataset", "[order]") {
+TEST_CASE("block-shuffled refuses a block size of 0 and an empty dataset", "[order]") {
   const ps::block_shuffled none{.seed = 1, .block = 0};
   CHECK_THROWS_MATCHES(none.size(10), ps::option_error,
                        Catch::Matchers::Message("block: must be at least 1, is 0"));
@@ -219,7 +220,7 @@ TEST_CASE("a block-shuffled order is plain bytes of a fixed size", "[order]") {
   STATIC_REQUIRE(sizeof(ps::detail::block_order) <= 256);
 }
 
-TEST_CASE("a block-shuffled order is the same for ever: golden indices", "[order]") {
+TEST_CASE("a block-shuffled order never changes: golden indices", "[order]") {
   CHECK(epoch_of({.seed = 1, .block = 4}, 10, 0) == indices{2, 0, 1, 3, 7, 5, 6, 4, 8, 9});
   indices run(4);
   ps::block_shuffled{.seed = 1, .block = 1000}.order(1'000'000'500, 2).fill(500'000'998, run);

@@ -66,7 +66,7 @@ TEST_CASE("an order holds every index once, for every size", "[order]") {
   }
 }
 
-TEST_CASE("a run of an order is the same as its single positions", "[order]") {
+TEST_CASE("a run of an order equals its single positions", "[order]") {
   const std::uint64_t n = GENERATE(1u, 7u, 64u, 65u, 128u, 129u, 1000u);
   CAPTURE(n);
   const ps::detail::permutation order{n, 5, 2};
@@ -101,7 +101,7 @@ TEST_CASE("an order of up to 2^63 elements stays inside and does not repeat", "[
   CHECK(std::adjacent_find(seen.begin(), seen.end()) == seen.end());
 }
 
-TEST_CASE("an order of nothing, or of more than 2^63, is refused", "[order]") {
+TEST_CASE("an order of 0 or of more than 2^63 elements is refused", "[order]") {
   CHECK_THROWS_MATCHES(
       ps::detail::permutation(0, 1, 2), std::invalid_argument,
       Catch::Matchers::Message("permutation: expected 1 <= n <= 2^63, found n = 0"));
@@ -116,7 +116,7 @@ TEST_CASE("an order is plain bytes of a fixed size", "[order]") {
   STATIC_REQUIRE(sizeof(ps::detail::permutation) <= 192);
 }
 
-TEST_CASE("an order is the same for ever: golden indices", "[order]") {
+TEST_CASE("an order never changes: golden indices", "[order]") {
   CHECK(whole(ps::detail::permutation{10, 1, 0}) == indices{0, 6, 7, 2, 1, 8, 5, 4, 3, 9});
   CHECK(run_of(ps::detail::permutation{60'000, 1, 0}, 0, 6) ==
         indices{44962, 27428, 34682, 49287, 16827, 12820});
@@ -124,7 +124,7 @@ TEST_CASE("an order is the same for ever: golden indices", "[order]") {
         indices{88807372024, 982348373131, 25193869201});
 }
 
-TEST_CASE("every order of up to five elements comes equally often", "[order]") {
+TEST_CASE("every order of up to five elements comes equally often", "[order][statistics]") {
   const std::uint64_t n = GENERATE(2u, 3u, 4u, 5u);
   CAPTURE(n);
   std::map<indices, double> count;
@@ -141,7 +141,7 @@ TEST_CASE("every order of up to five elements comes equally often", "[order]") {
   CHECK(std::abs(deviation(sum, orders - 1)) < 4.5);
 }
 
-TEST_CASE("every element comes equally often to every position", "[order]") {
+TEST_CASE("every element comes to every position equally often", "[order][statistics]") {
   const std::uint64_t n =
       GENERATE(6u, 7u, 8u, 16u, 31u, 33u, 63u, 64u, 65u, 80u, 100u, 128u, 129u, 200u, 256u);
   CAPTURE(n);
@@ -159,7 +159,8 @@ TEST_CASE("every element comes equally often to every position", "[order]") {
   CHECK(std::abs(deviation(sum * (size - 1) / size, (size - 1) * (size - 1))) < 4.5);
 }
 
-TEST_CASE("every ordered pair of elements comes equally often to two positions", "[order]") {
+TEST_CASE("every ordered pair of elements comes equally often to two positions",
+          "[order][statistics]") {
   struct check {
     std::uint64_t n;
     std::size_t bins;
@@ -203,7 +204,7 @@ TEST_CASE("every ordered pair of elements comes equally often to two positions",
   }
 }
 
-TEST_CASE("the distances within an order are those of a random order", "[order]") {
+TEST_CASE("the distances within an order are those of a random order", "[order][statistics]") {
   // The structure of one order, which the tests over many keys do not see. Four rounds fail here;
   // five need twenty times the keys to fail.
   const std::uint64_t n = GENERATE(528u, 1024u, 60'000u);
@@ -236,7 +237,7 @@ TEST_CASE("the distances within an order are those of a random order", "[order]"
   }
 }
 
-TEST_CASE("the orders of related seeds and epochs have nothing in common", "[order]") {
+TEST_CASE("the orders of related seeds and epochs have nothing in common", "[order][statistics]") {
   const std::uint64_t n = GENERATE(20u, 100u, 1000u);
   const std::size_t bins = 10;
   CAPTURE(n);

@@ -177,7 +177,7 @@ std::vector<std::array<std::uint64_t, 2>> values_of(Data&& data, std::uint64_t s
 
 }  // namespace
 
-TEST_CASE("a sample's bits are good on within its stream and across keys", "[order]") {
+TEST_CASE("a sample's bits are good on within its stream and across keys", "[order][statistics]") {
   ps::sample_generator one{{.seed = 1}, 0};
   check_quality("one stream", [&](std::uint64_t) { return one(); });
   check_quality("samples", [](std::uint64_t k) { return first_word({.seed = 1}, k); });
@@ -203,7 +203,8 @@ TEST_CASE("a sample's bits are good on within its stream and across keys", "[ord
   });
 }
 
-TEST_CASE("the streams of neighbouring keys are not alike: their difference is random", "[order]") {
+TEST_CASE("the streams of neighbouring keys are unrelated: their difference is random",
+          "[order][statistics]") {
   check_quality("samples", [](std::uint64_t k) {
     return first_word({.seed = 1}, 2 * k) ^ first_word({.seed = 1}, 2 * k + 1);
   });
@@ -221,7 +222,7 @@ TEST_CASE("the streams of neighbouring keys are not alike: their difference is r
   });
 }
 
-TEST_CASE("the statistics see what is wrong with bad generators", "[order]") {
+TEST_CASE("the statistics detect bad generators", "[order][statistics]") {
   ps::sample_generator good{{.seed = 1}, 9};
 
   const quality stuck =
@@ -261,7 +262,7 @@ TEST_CASE("the statistics see what is wrong with bad generators", "[order]") {
   CHECK(shared.spacing < false_alarm);
 }
 
-TEST_CASE("no stretch of a stream occurs in another one, at no offset", "[order]") {
+TEST_CASE("no stretch of a stream occurs in another one, at no offset", "[order][statistics]") {
   // Two words beside each other: 2^17 of them coincide somewhere with a chance of 2^-31.
   std::set<std::uint64_t> seen;
   std::size_t stretches = 0;
@@ -286,14 +287,14 @@ TEST_CASE("no stretch of a stream occurs in another one, at no offset", "[order]
   CHECK(seen.size() == stretches);
 }
 
-TEST_CASE("the samplers draw from stages of their own, out of the reach of pipelines", "[order]") {
+TEST_CASE("the samplers draw from stages that no pipeline can reach", "[order][statistics]") {
   const std::set<std::uint32_t> stages{ps::detail::shuffle_stage, ps::detail::block_shuffle_stage,
                                        ps::detail::weighted_stage};
   CHECK(stages.size() == 3);
   CHECK(*stages.begin() > 0xffff'0000u);
 }
 
-TEST_CASE("two fields filled by two maps, and two epochs, share no bits", "[order]") {
+TEST_CASE("two fields filled by two maps, and two epochs, share no bits", "[order][statistics]") {
   const auto both = [](std::uint64_t seed) {
     return values_of(
         blank{} | ps::map([](auto s, ps::sample_generator& rng) {
@@ -308,7 +309,7 @@ TEST_CASE("two fields filled by two maps, and two epochs, share no bits", "[orde
   for (const auto& sample : both(6)) seen.insert(sample.begin(), sample.end());
   CHECK(seen.size() == 4000);
 
-  // What the second map gets does not hang on how much the first one takes.
+  // What the second map gets does not depend on how much the first one takes.
   const auto greedy = values_of(
       blank{} | ps::map([](auto s, ps::sample_generator& rng) {
         const std::uint64_t rounds = 1 + draw(rng) % 20;
@@ -324,7 +325,7 @@ TEST_CASE("two fields filled by two maps, and two epochs, share no bits", "[orde
 }
 
 TEST_CASE("two fields filled by one map take their bits from different places of a stream",
-          "[order]") {
+          "[order][statistics]") {
   const auto values = values_of(blank{} | ps::map([](auto s, ps::sample_generator& rng) {
                                   ps::get<"one">(s) = draw(rng);
                                   ps::get<"two">(s) = draw(rng);

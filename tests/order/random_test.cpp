@@ -27,7 +27,7 @@ constexpr words first_words(const ps::random_key& key, std::uint64_t index) {
   return {gen(), gen(), gen(), gen()};
 }
 
-/// Gives the same word for ever: the corners of a distribution.
+/// Always gives one word: the corners of a distribution.
 template <std::uint32_t Word>
 struct constant_bits {
   using result_type = std::uint32_t;
@@ -94,15 +94,14 @@ TEST_CASE("a sample generator is a generator of 32-bit words like the standard's
   STATIC_REQUIRE_FALSE(ps::detail::random_bits32<wide_generator>);
 }
 
-TEST_CASE("a stream is the same for ever: golden words", "[order]") {
+TEST_CASE("a stream never changes: golden words", "[order]") {
   constexpr ps::random_key key{.seed = 1, .epoch = 2, .stage = 3};
   constexpr words golden{0x867b7766u, 0xb956fa4eu, 0xcbd2cf20u, 0x637ec02au};
   CHECK(first_words(key, 4) == golden);
   STATIC_REQUIRE(first_words(key, 4) == golden);  // the compiler's evaluation, which refuses any UB
 }
 
-TEST_CASE("the same key and index give the same stream, a copy goes on from where it is",
-          "[order]") {
+TEST_CASE("the same key and index give the same stream, and a copy continues it", "[order]") {
   ps::sample_generator one{{.seed = 7, .epoch = 1}, 5};
   ps::sample_generator two{{.seed = 7, .epoch = 1}, 5};
   for (int k = 0; k < 6; ++k) REQUIRE(one() == two());
@@ -153,7 +152,7 @@ TEST_CASE("the key of another stage keeps seed and epoch", "[order]") {
         ps::random_key{.seed = 3, .epoch = 4, .stage = 5});
 }
 
-TEST_CASE("the distributions give the same bits for ever: golden values", "[order]") {
+TEST_CASE("the distributions never change: golden values", "[order]") {
   ps::sample_generator gen{{.seed = 1}, 0};
   CHECK(ps::uniform(gen, -1.0f, 1.0f) == 0x1.c67b8p-2f);
   CHECK(ps::uniform(gen, -1.0, 2.0) == -0x1.5af92bab62ed7p-1);
@@ -170,7 +169,7 @@ TEST_CASE("the distributions give the same bits for ever: golden values", "[orde
   CHECK(heads == 255);
 }
 
-TEMPLATE_TEST_CASE("uniform never returns high and reaches low", "[order]", float, double) {
+TEMPLATE_TEST_CASE("uniform returns low and never high", "[order]", float, double) {
   using limits = std::numeric_limits<TestType>;
   struct range {
     TestType low, high;
@@ -201,7 +200,7 @@ TEMPLATE_TEST_CASE("uniform never returns high and reaches low", "[order]", floa
   CHECK(ps::uniform(ones, TestType{3}, TestType{3}) == 3);
 }
 
-TEMPLATE_TEST_CASE("uniform reals are even", "[order]", float, double) {
+TEMPLATE_TEST_CASE("uniform reals are evenly distributed", "[order]", float, double) {
   ps::sample_generator gen{{.seed = 11}, 0};
   std::vector<double> counts(256);
   std::vector<double> fine(256);  // the bits below those of `counts`
@@ -255,7 +254,7 @@ TEMPLATE_TEST_CASE("uniform integers take in the full range of their type", "[or
   CHECK(std::abs(chi_square_deviation(bottom)) < 4);
 }
 
-TEST_CASE("uniform integers have no bias", "[order]") {
+TEST_CASE("uniform integers have no bias", "[order][statistics]") {
   // Without rejection three quarters of 2^32 (2^64) would put half of all values on multiples of 3.
   ps::sample_generator gen{{.seed = 6}, 0};
   std::vector<double> narrow(3);
@@ -290,7 +289,8 @@ TEST_CASE("the type of an integer does not change the numbers", "[order]") {
   }
 }
 
-TEST_CASE("normal numbers have the moments and the shape of the normal density", "[order]") {
+TEST_CASE("normal numbers have the moments and the shape of the normal density",
+          "[order][statistics]") {
   ps::sample_generator gen{{.seed = 12}, 0};
   const int draws = 1'000'000;
   const double count = draws;
@@ -321,7 +321,7 @@ TEST_CASE("normal numbers have the moments and the shape of the normal density",
   CHECK(farthest < 6.5);
 }
 
-TEST_CASE("normal numbers beyond the layers have the shape of the tail", "[order]") {
+TEST_CASE("normal numbers beyond the layers have the shape of the tail", "[order][statistics]") {
   const double tail = ps::detail::ziggurat::tail;
   tail_generator source{ps::sample_generator{{.seed = 15}, 0}};
   std::vector<double> bins(50);  // of equal probability

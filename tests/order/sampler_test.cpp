@@ -101,7 +101,7 @@ TEST_CASE("shuffled is the permutation of its seed and the epoch", "[order]") {
   for (std::uint64_t k = 0; k < 300; ++k) REQUIRE(epoch[static_cast<std::size_t>(k)] == order(k));
 }
 
-TEST_CASE("an order resumes anywhere: runs put together are the epoch", "[order]") {
+TEST_CASE("an order can be resumed anywhere: runs put together are the epoch", "[order]") {
   const ps::shuffled sampler{.seed = 4};
   const indices epoch = epoch_of(sampler, 1000, 2);
   const auto order = sampler.order(1000, 2);
@@ -119,7 +119,7 @@ TEST_CASE("shuffled refuses an empty dataset", "[order]") {
   CHECK_THROWS_AS(ps::shuffled{}.order(0, 0), std::invalid_argument);
 }
 
-TEST_CASE("a sampler of a user's own needs no more than the two functions", "[order]") {
+TEST_CASE("a user's own sampler needs only the two functions", "[order]") {
   STATIC_REQUIRE(ps::sampler<with_replacement>);
   const with_replacement sampler{.count = 500, .seed = 3};
   const indices epoch = epoch_of(sampler, 100, 0);
@@ -128,7 +128,7 @@ TEST_CASE("a sampler of a user's own needs no more than the two functions", "[or
   CHECK(epoch != epoch_of(sampler, 100, 1));
 }
 
-TEST_CASE("the concepts refuse what can't be an order or a sampler", "[order]") {
+TEST_CASE("the concepts refuse types that are no order or no sampler", "[order]") {
   STATIC_REQUIRE(ps::epoch_order<ps::detail::identity_order>);
   STATIC_REQUIRE(ps::epoch_order<ps::detail::permutation>);
   STATIC_REQUIRE_FALSE(ps::epoch_order<order_that_may_throw>);

@@ -48,7 +48,7 @@ std::vector<indices> global_batches(const Sampler& sampler, std::uint64_t n, std
   return batches;
 }
 
-/// What all ranks read in step `step`, one behind the other.
+/// What all ranks read in step `step`, one after the other.
 template <ps::sampler Sampler>
 indices union_of(const Sampler& sampler, std::uint64_t n, std::uint64_t epoch, std::uint64_t step,
                  ps::shard_options options) {
@@ -92,7 +92,7 @@ TEMPLATE_TEST_CASE("step s over all ranks is the same global batch for every wor
   }
 }
 
-TEST_CASE("the draws of a weighted sampler are dealt out as well", "[order]") {
+TEST_CASE("the draws of a weighted sampler are sharded as well", "[order]") {
   std::vector<double> weights(50);
   for (std::size_t i = 0; i < weights.size(); ++i) weights[i] = static_cast<double>(i);
   const ps::weighted sampler{weights, {.seed = 3, .draws = 130}};
@@ -133,14 +133,14 @@ TEST_CASE("all ranks have the same number of full batches, whatever the size", "
       const indices mine = epoch_of(shard, n, 2);
       read.insert(read.end(), mine.begin(), mine.end());
     }
-    // Wrapped: every sample, those at the begin of the epoch once more. Dropped: none twice.
+    // Wrapped: every sample, those at the start of the epoch once more. Dropped: none twice.
     const std::set<std::uint64_t> different(read.begin(), read.end());
     REQUIRE(read.size() == steps * global_batch);
     REQUIRE(different.size() == (wraps ? n : read.size()));
   }
 }
 
-TEST_CASE("the places of a rank are those that the documentation names", "[order]") {
+TEST_CASE("the places of a rank are the documented ones", "[order]") {
   // 10 samples, global batches of 4 on 2 ranks: 0 1|2 3, 4 5|6 7, 8 9|0 1.
   const ps::shard_options first{.rank = 0, .world = 2, .global_batch = 4};
   const ps::shard_options second{.rank = 1, .world = 2, .global_batch = 4};
@@ -164,7 +164,7 @@ TEST_CASE("runs of a rank's order put together are the rank's order", "[order]")
   }
 }
 
-TEST_CASE("a run stopped on 8 ranks goes on with 4, batch by batch", "[order]") {
+TEST_CASE("a run stopped on 8 ranks resumes on 4, batch by batch", "[order]") {
   const numbered data{.count = 1000};
   const ps::shuffled sampler{.seed = 9};
   const auto expected = global_batches(sampler, 1000, 2, 48, ps::shard_tail::wrap);
@@ -218,7 +218,7 @@ TEST_CASE("the state of a rank of 8 is that of a rank of 4", "[order]") {
   CHECK_THROWS_AS(other.resume(state, 3), ps::state_mismatch);
 }
 
-TEST_CASE("a loader of another batch size than the share's is refused", "[order]") {
+TEST_CASE("a loader whose batch size is not the shard's is refused", "[order]") {
   const ps::sharded shard{ps::sequential{}, {.world = 2, .global_batch = 32}};
   const numbered data{};
   CHECK_THROWS_MATCHES((ps::loader{data, shard, {.batch_size = 32}}), ps::option_error,
@@ -226,7 +226,7 @@ TEST_CASE("a loader of another batch size than the share's is refused", "[order]
                                                 "global_batch / world), is 32"));
 }
 
-TEST_CASE("an epoch of 2^63 samples is dealt out to its end", "[order]") {
+TEST_CASE("an epoch of 2^63 samples is sharded to its end", "[order]") {
   const std::uint64_t n = std::uint64_t{1} << 63;
   const ps::sharded shard{ps::sequential{}, {.rank = 3, .world = 7, .global_batch = 7 * 1000}};
   const std::uint64_t steps = n / 7000 + 1;
@@ -238,7 +238,7 @@ TEST_CASE("an epoch of 2^63 samples is dealt out to its end", "[order]") {
   }
 }
 
-TEST_CASE("options that can't be dealt out are refused by name", "[order]") {
+TEST_CASE("options that can't be sharded are refused by name", "[order]") {
   CHECK(problem_of({.world = 0, .global_batch = 8}) == "world: must be at least 1, is 0");
   CHECK(problem_of({.rank = 4, .world = 4, .global_batch = 8}) ==
         "rank: must be at least 0 and below the world of 4, is 4");
@@ -257,12 +257,12 @@ TEST_CASE("options that can't be dealt out are refused by name", "[order]") {
   CHECK(problem_of({.world = 2, .global_batch = 8}, most - 7) == "none");
 }
 
-TEST_CASE("an epoch without samples has none for any rank", "[order]") {
+TEST_CASE("an empty epoch is empty for every rank", "[order]") {
   const auto tail = GENERATE(ps::shard_tail::wrap, ps::shard_tail::drop);
   CHECK(ps::sharded{ps::sequential{}, {.world = 2, .global_batch = 8, .tail = tail}}.size(0) == 0);
 }
 
-TEST_CASE("a share is a sampler, its order plain bytes", "[order]") {
+TEST_CASE("a shard is a sampler, and its order plain bytes", "[order]") {
   using share = ps::sharded<ps::shuffled>;
   STATIC_REQUIRE(ps::sampler<share>);
   STATIC_REQUIRE(std::is_trivially_copyable_v<ps::detail::order_of<share>>);

@@ -174,7 +174,7 @@ indices fisher_yates(std::size_t n, std::uint64_t key) {
 
 }  // namespace
 
-TEST_CASE("the chances of a chi-square are those of the tables", "[order]") {
+TEST_CASE("chi-square probabilities agree with the tables", "[order][statistics]") {
   // Abramowitz and Stegun, table 26.8.
   CHECK(chi_square_tails(3.84146, 1).above == Approx(0.05).epsilon(1e-5));
   CHECK(chi_square_tails(18.3070, 10).above == Approx(0.05).epsilon(1e-4));
@@ -189,7 +189,7 @@ TEST_CASE("the chances of a chi-square are those of the tables", "[order]") {
   CHECK(chance_of({12, 1}, {1, 0}) == 0);
 }
 
-TEST_CASE("the distributions of the statistics are those of all orders", "[order]") {
+TEST_CASE("the distributions of the statistics are those of all orders", "[order][statistics]") {
   for (const std::size_t n : {2u, 3u, 5u, 7u}) {
     CAPTURE(n);
     std::vector<double> fixed_found(n + 1), cycles_found(n + 1), records_found(n + 1),
@@ -225,7 +225,8 @@ TEST_CASE("the distributions of the statistics are those of all orders", "[order
   }
 }
 
-TEST_CASE("each of the n! orders of up to eight samples comes equally often", "[order]") {
+TEST_CASE("each of the n! orders of up to eight samples comes equally often",
+          "[order][statistics]") {
   std::size_t orders = 1;
   for (std::size_t n = 2; n <= 8; ++n) {
     CAPTURE(n);
@@ -241,7 +242,7 @@ TEST_CASE("each of the n! orders of up to eight samples comes equally often", "[
   }
 }
 
-TEST_CASE("no order of 2 to 64 samples has a structure", "[order]") {
+TEST_CASE("no order of 2 to 64 samples has a structure", "[order][statistics]") {
   for (std::size_t n = 2; n <= 64; ++n) {
     const quality found = quality_of(shuffled_by_epoch(n), n, 20'000u / slowness);
     CAPTURE(n, found.places, found.pairs, found.fixed, found.cycles, found.parity, found.ascents,
@@ -250,7 +251,8 @@ TEST_CASE("no order of 2 to 64 samples has a structure", "[order]") {
   }
 }
 
-TEST_CASE("nor has an order of more samples, which is computed in another way", "[order]") {
+TEST_CASE("no order of more samples, which is computed in another way, has a structure",
+          "[order][statistics]") {
   const std::size_t n = GENERATE(65u, 66u, 96u, 127u, 128u, 129u, 192u, 256u, 257u);
   for (const bool by_seed : {false, true}) {
     const std::uint64_t keys = 20'000u / slowness;
@@ -262,7 +264,7 @@ TEST_CASE("nor has an order of more samples, which is computed in another way", 
   }
 }
 
-TEST_CASE("the statistics pass a good shuffle and see what is wrong with bad ones", "[order]") {
+TEST_CASE("the statistics pass a good shuffle and detect bad ones", "[order][statistics]") {
   const std::uint64_t keys = 20'000u / slowness;
   const std::size_t n = 31;  // a prime
   const auto quality_by = [&](const auto& order_of) {

@@ -99,8 +99,8 @@ struct too_many {
 
 }  // namespace
 
-TEMPLATE_TEST_CASE("a table holds of every sample what its weight says, to two units of 2^-32",
-                   "[order]", float, double) {
+TEMPLATE_TEST_CASE("an alias table holds every sample's weight to two units of 2^-32", "[order]",
+                   float, double) {
   ps::sample_generator gen{{.seed = 1}, 0};
   using weights = std::vector<TestType>;
   std::vector<weights> cases{
@@ -130,7 +130,7 @@ TEMPLATE_TEST_CASE("a table holds of every sample what its weight says, to two u
   }
 }
 
-TEST_CASE("the sum of small weights is kept beside a large one", "[order]") {
+TEST_CASE("the sum of small weights is kept next to a large one", "[order]") {
   // Each of them has less than a unit, all 2^16 together up to a chance of one in 2^9.
   const double small_one = GENERATE(1.5 * 0x1p-26, 1.5 * 0x1p-58, 1.5 * 0x1p-106, 1.5 * 0x1p-900);
   const std::size_t n = (std::size_t{1} << 16) + 1;
@@ -177,7 +177,7 @@ TEST_CASE("a table is the same where denormal floats are flushed to zero", "[ord
   CHECK(held(table_of(weights)) == shares);
 }
 
-TEST_CASE("samples are drawn as often as their weights say", "[order]") {
+TEST_CASE("samples are drawn as often as their weights say", "[order][statistics]") {
   std::vector<double> even(50, 2.5), steps, steep, gaps;
   for (int k = 0; k < 50; ++k) {
     steps.push_back(k + 1);
@@ -197,8 +197,8 @@ TEST_CASE("samples are drawn as often as their weights say", "[order]") {
   CHECK(chance_of(counts, even) < false_alarm);
 }
 
-TEST_CASE("draws at neighbouring places, in two epochs and with two seeds are independent",
-          "[order]") {
+TEST_CASE("draws at neighbouring places, in two epochs, and with two seeds are independent",
+          "[order][statistics]") {
   const std::vector<double> weights{1, 2, 3, 4, 5, 6, 7, 8};
   const std::uint64_t count = 200'000u / slowness;
   const ps::weighted one{weights, {.seed = 5, .draws = count}};
@@ -221,7 +221,7 @@ TEST_CASE("draws at neighbouring places, in two epochs and with two seeds are in
   check(draws_of(two, 8, 1), 1, 0);
 }
 
-TEST_CASE("more than 2^24 weights are drawn from", "[order]") {
+TEST_CASE("draws work from more than 2^24 weights", "[order][statistics]") {
   const std::size_t first = std::size_t{1} << 24;
   const std::size_t behind = 1000;
   std::vector<float> weights(first + behind);
@@ -261,7 +261,7 @@ TEST_CASE("a draw is a function of seed, epoch and place", "[order]") {
   CHECK(std::equal(epoch.begin(), epoch.end(), longer.begin()));
 }
 
-TEST_CASE("draws are the same for ever: golden indices", "[order]") {
+TEST_CASE("draws never change: golden indices", "[order]") {
   std::vector<double> weights(100);
   for (std::size_t i = 0; i < weights.size(); ++i) weights[i] = 0.1 * static_cast<double>(i * i);
   indices run(6);
@@ -286,7 +286,7 @@ TEST_CASE("a draw does not use the bits of a map of the same sample", "[order]")
   }
 }
 
-TEST_CASE("a loader keeps the table of a sampler that is gone", "[order]") {
+TEST_CASE("a loader keeps the table of a destroyed sampler", "[order]") {
   const numbered data{.count = 100};
   std::vector<float> weights(100);
   weights[40] = 1;

@@ -98,7 +98,7 @@ def function_of(at, words, lines):
             raise Problem(f"{at}: a block of cpp is a program, or says fragment or excerpt")
         return name, "whole", text.replace("int main()", f"int main_{name}()"), f"main_{name}"
     if words not in (["fragment"], ["fragment", "cuda"]):
-        raise Problem(f"{at}: nobody knows what `cpp {' '.join(words)}` is")
+        raise Problem(f"{at}: unknown kind of block: `cpp {' '.join(words)}`")
     where = "on_cuda" if words[1:] else "on_cpu"
     launched = LAUNCH.sub(
         r"fake_cuda::configured([](const auto&... all) { \1(all...); }, \2)(", text

@@ -96,7 +96,7 @@ run("${work}" sh -c "${plain}")
 run("${work}" ./my_program)
 list(APPEND results "${output}")
 
-# "Try it": a clone, commands, and behind "# " what they print.
+# "Try it": a clone, commands, and after "# " what they print.
 string(REGEX REPLACE "^git clone [^\n]* && cd penstock\n" "" commands "${try}")
 if(commands STREQUAL try)
   message(FATAL_ERROR "README.md: the first command of the first block is no git clone: ${try}")

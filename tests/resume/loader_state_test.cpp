@@ -44,7 +44,7 @@ refusal refused(std::string_view text) {
 
 }  // namespace
 
-TEST_CASE("a state comes back out of its text and out of its JSON", "[resume]") {
+TEST_CASE("a state is read back from its text and from its JSON", "[resume]") {
   const auto state = some_state();
   CHECK(ps::to_text(state) ==
         "penstock_state=1 epoch=3 batch=17 dataset=60000 samples=50000 batch_size=64 "
@@ -60,7 +60,7 @@ TEST_CASE("a state comes back out of its text and out of its JSON", "[resume]") 
   CHECK(out.str() == ps::to_text(state));
 }
 
-TEST_CASE("a state is read with its keys in any order and any white space", "[resume]") {
+TEST_CASE("a state is read with keys in any order and any white space", "[resume]") {
   const std::string_view json =
       " {\n\t\"last\" : \"keep\",\"order\":1 , \"seed\": 2, \"batch_size\":3,"
       "\"samples\":4, \"dataset\":5,\"batch\":6,\"epoch\":7,"
@@ -77,7 +77,7 @@ TEST_CASE("a state is read with its keys in any order and any white space", "[re
                                   .order = 1});
 }
 
-TEST_CASE("a text that is no state is refused at its byte", "[resume]") {
+TEST_CASE("a text that is no state is refused at its first wrong byte", "[resume]") {
   const std::string text = ps::to_text(some_state());
   const std::string json = ps::to_json(some_state());
   CHECK(refused("").message == "loader_state: at byte 0: expected the key 'epoch', found none");
@@ -144,7 +144,7 @@ TEST_CASE("a state that belongs to another order is refused with every differenc
   CHECK_THROWS_AS(require_same_order(newer, own), ps::state_mismatch);
 }
 
-TEST_CASE("a fingerprint tells orders apart", "[resume]") {
+TEST_CASE("different orders have different fingerprints", "[resume]") {
   const auto of = [](auto sampler, std::uint64_t n) {
     return ps::detail::order_fingerprint(sampler, n);
   };

@@ -47,7 +47,7 @@ struct sleepy_atomics {
    private:
     mutable std::mutex mutex_;
     mutable std::condition_variable signal_;
-    mutable std::uint64_t asleep_ = 0;  // who has fallen asleep so far
+    mutable std::uint64_t asleep_ = 0;  // how many have fallen asleep so far
     std::uint64_t woken_ = 0;           // of them
   };
 

@@ -3,7 +3,7 @@
 
 // What the tests of random orders and streams share. A statistic is turned into the chance that a
 // perfect source gives one as far out, on either side: too even is as suspicious as too uneven. A
-// check fails below `false_alarm`. Seeds are fixed, so a check that passes once passes for ever;
+// check fails below `false_alarm`. Seeds are fixed, so a check that passes once always passes;
 // the number says how little was left to luck when the seeds were chosen: the few hundred checks
 // together had less than a thousandth.
 
@@ -58,7 +58,7 @@ inline tails chi_square_tails(double value, double freedom) {
 }
 
 /// The chance of a chi-square that is as far out. Both sides count, but for few degrees of freedom:
-/// there counts hit their means exactly every now and then.
+/// there counts sometimes hit their means exactly.
 inline double chance_of_chi_square(double value, double freedom) {
   const tails both = chi_square_tails(value, freedom);
   return freedom < 8 ? both.above : 2 * (std::min)(both.below, both.above);
@@ -89,12 +89,12 @@ inline double chance_of(const std::vector<double>& counts, const std::vector<dou
   return freedom < 1 ? 1 : chance_of_chi_square(sum, freedom);
 }
 
-/// The same where all cells are alike.
+/// For cells of equal chances.
 inline double chance_of(const std::vector<double>& counts) {
   return chance_of(counts, std::vector<double>(counts.size(), 1.0));
 }
 
-/// The same for a distribution with thin ends: cells of an expected count below `least` are joined
+/// For a distribution with thin ends: cells of an expected count below `least` are joined
 /// to the one beside them, towards the middle.
 inline double chance_with_ends(std::vector<double> counts, std::vector<double> expected,
                                double least = 10) {

@@ -92,7 +92,7 @@ TEMPLATE_TEST_CASE("a pop waits for a push", "[load]", ps::many_producers_many_c
   CHECK(got == 5);
 }
 
-TEMPLATE_TEST_CASE("a quiet push wakes nobody, until somebody says so", "[load]",
+TEMPLATE_TEST_CASE("a quiet push wakes no consumer until wake_poppers", "[load]",
                    ps::many_producers_many_consumers, ps::single_producer_single_consumer) {
   sleepy_atomics::reset();
   queue_of_sleepers<TestType> queue{2};
@@ -104,7 +104,7 @@ TEMPLATE_TEST_CASE("a quiet push wakes nobody, until somebody says so", "[load]"
   queue.wake_poppers();
   consumer.join();
   CHECK(got == 5);
-  // Who is not asleep sees it without.
+  // A thread that is awake sees it without.
   CHECK(queue.try_push_quietly(6));
   CHECK(queue.pop() == 6);
   CHECK(queue.try_push_quietly(7));
@@ -129,7 +129,7 @@ TEMPLATE_TEST_CASE("a push waits for room", "[load]", ps::many_producers_many_co
   CHECK(queue.pop() == 2);
 }
 
-TEST_CASE("one producer and one consumer that sleep now and then miss no ticket", "[load]") {
+TEST_CASE("one producer and one consumer that sometimes sleep miss no ticket", "[load]") {
   constexpr std::uint64_t tickets = 20'000;
   const auto capacity = GENERATE(std::size_t{1}, std::size_t{3}, std::size_t{64});
   ps::batch_queue<std::uint64_t, ps::single_producer_single_consumer> there{capacity};
@@ -152,7 +152,7 @@ TEST_CASE("one producer and one consumer that sleep now and then miss no ticket"
   CHECK(all);
 }
 
-TEST_CASE("closing wakes every pop that waits", "[load]") {
+TEST_CASE("closing wakes every waiting pop", "[load]") {
   sleepy_atomics::reset();
   queue_of_sleepers<> queue{2};
   std::atomic<int> nothing{0};
@@ -167,7 +167,7 @@ TEST_CASE("closing wakes every pop that waits", "[load]") {
   CHECK(queue.was_closed());
 }
 
-TEST_CASE("closing wakes every push that waits, and its ticket is not in the queue", "[load]") {
+TEST_CASE("closing wakes every waiting push, and its ticket is not in the queue", "[load]") {
   sleepy_atomics::reset();
   queue_of_sleepers<> queue{1};
   CHECK(queue.push(1));
@@ -218,7 +218,7 @@ TEST_CASE("no ticket is lost or doubled among many producers and consumers", "[l
     givers.emplace_back([&, p] {
       for (std::uint32_t i = 0; i < each; ++i) {
         queue.push(p * each + i);
-        // Counted behind the push and before the pop's: never above what has been in the queue.
+        // Counted after the push and before the pop's: never above what has been in the queue.
         const std::size_t now = ++inside;
         for (std::size_t most = most_inside; now > most && now < producers * each;) {
           if (most_inside.compare_exchange_weak(most, now)) break;

@@ -40,7 +40,7 @@ struct sleepers {
 
 }  // namespace
 
-TEST_CASE("who waits for another value than there is does not sleep", "[core]") {
+TEST_CASE("a wait for a value that already differs does not sleep", "[core]") {
   const futex_word word{7};
   word.wait(6, std::memory_order_acquire);
   CHECK(word.load() == 7);
@@ -49,7 +49,7 @@ TEST_CASE("who waits for another value than there is does not sleep", "[core]") 
 TEST_CASE("all sleepers of a word are woken, or one", "[core]") {
   sleepers all{3};
   all.word = 1;
-  CHECK(all.awake == 0);  // a new value alone wakes nobody
+  CHECK(all.awake == 0);  // a new value alone wakes no thread
   all.word.notify(1);
   while (all.awake < 1) std::this_thread::yield();
   SECTION("then all") { all.word.notify_all(); }
@@ -60,7 +60,7 @@ TEST_CASE("all sleepers of a word are woken, or one", "[core]") {
   while (all.awake < 3) std::this_thread::yield();
 }
 
-TEST_CASE("as many sleepers of a word are woken as is said, by one call", "[core]") {
+TEST_CASE("one call wakes the given number of sleepers", "[core]") {
   sleepers all{3};
   all.word = 1;
   all.word.notify(0);  // the kernel would wake one
@@ -72,7 +72,7 @@ TEST_CASE("as many sleepers of a word are woken as is said, by one call", "[core
   while (all.awake < 3) std::this_thread::yield();
 }
 
-TEST_CASE("a sleeper that is woken for nothing sleeps on", "[core]") {
+TEST_CASE("a sleeper that is woken spuriously sleeps on", "[core]") {
   sleepers one{1};
   one.word.notify_all();
   wait_until_asleep(one.numbers[0]);

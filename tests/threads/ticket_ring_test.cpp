@@ -23,7 +23,7 @@ namespace ps = penstock;
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// Has a ring that nobody pushes to or pops from behave as if very many tickets had gone through
+/// Has a ring that no thread pushes to or pops from behave as if very many tickets had gone through
 /// it.
 struct ticket_ring_access {
   template <class Ring>
@@ -219,8 +219,7 @@ TEMPLATE_TEST_CASE("tickets of any size come out as they went in", "[load]", uns
   CHECK(sum == expected);
 }
 
-TEST_CASE("a thread that stands inside a push holds up nobody, and its ticket comes once",
-          "[load]") {
+TEST_CASE("a thread parked inside a push blocks no other, and its ticket comes once", "[load]") {
   const auto first = first_position();
   const auto turns = some_turns();
   CAPTURE(first, turns);
@@ -246,8 +245,7 @@ TEST_CASE("a thread that stands inside a push holds up nobody, and its ticket co
   CHECK(step > 8);  // it did stop, more than a few times
 }
 
-TEST_CASE("a thread that stands inside a pop holds up nobody, and takes what no other takes",
-          "[load]") {
+TEST_CASE("a thread parked inside a pop blocks no other, and takes a ticket of its own", "[load]") {
   const auto first = first_position();
   const auto turns = some_turns();
   CAPTURE(first, turns);
@@ -275,7 +273,7 @@ TEST_CASE("a thread that stands inside a pop holds up nobody, and takes what no 
   CHECK(step > 4);
 }
 
-TEST_CASE("as many producers as there are spare cells stand inside a push, and no place is missing",
+TEST_CASE("with as many producers parked in a push as there are spare cells, no place is lost",
           "[load]") {
   // With 64 places there are as many cells as both need and not one more; with 127 there are more.
   static_assert(ring::spare == 64);

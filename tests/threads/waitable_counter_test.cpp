@@ -16,7 +16,7 @@
 
 namespace ps = penstock;
 
-TEST_CASE("a sequence holds the number it was given last", "[core]") {
+TEST_CASE("a counter holds the number it was given last", "[core]") {
   ps::detail::waitable_counter word;
   CHECK(word.load() == 0);
   word.store(7);
@@ -26,7 +26,7 @@ TEST_CASE("a sequence holds the number it was given last", "[core]") {
   CHECK(ps::detail::waitable_counter{5}.load() == 5);
 }
 
-TEST_CASE("a sequence wraps around behind 2^32 - 1", "[core]") {
+TEST_CASE("a counter wraps around after 2^32 - 1", "[core]") {
   ps::detail::waitable_counter word{std::numeric_limits<std::uint32_t>::max()};
   word.advance();
   CHECK(word.load() == 0);
@@ -55,7 +55,7 @@ TEST_CASE("a waiter spins and yields a bounded number of times, then sleeps unti
   CHECK(sleepy_atomics::pauses == 32);
 }
 
-TEST_CASE("who expects to wait for long spins and sleeps, without yielding", "[core]") {
+TEST_CASE("a waiter that expects a long wait spins and sleeps, without yielding", "[core]") {
   sleepy_atomics::reset();
   ps::detail::basic_waitable_counter<sleepy_atomics> word;
   std::thread waiter{[&] { word.wait([](std::uint32_t now) { return now == 1; }, false); }};
@@ -66,7 +66,7 @@ TEST_CASE("who expects to wait for long spins and sleeps, without yielding", "[c
   waiter.join();
 }
 
-TEST_CASE("a write makes no system call while nobody sleeps", "[core]") {
+TEST_CASE("a write makes no system call while no thread sleeps", "[core]") {
   sleepy_atomics::reset();
   ps::detail::basic_waitable_counter<sleepy_atomics> word;
   word.store(1);
@@ -83,7 +83,7 @@ TEST_CASE("a write makes no system call while nobody sleeps", "[core]") {
   CHECK(sleepy_atomics::wakes == wakes);
 }
 
-TEST_CASE("a quiet step is seen by who looks, and wakes nobody until somebody says so", "[core]") {
+TEST_CASE("a quiet step is visible, and wakes no thread until told to", "[core]") {
   sleepy_atomics::reset();
   ps::detail::basic_waitable_counter<sleepy_atomics> word;
   std::thread waiter{[&] { word.wait([](std::uint32_t now) { return now == 1; }); }};
@@ -95,11 +95,11 @@ TEST_CASE("a quiet step is seen by who looks, and wakes nobody until somebody sa
   waiter.join();
   CHECK(word.wait([](std::uint32_t now) { return now == 1; }) == 1);
   const std::uint32_t wakes = sleepy_atomics::wakes;
-  word.wake();  // nobody sleeps
+  word.wake();  // no thread sleeps
   CHECK(sleepy_atomics::wakes == wakes);
 }
 
-TEST_CASE("one write wakes all who wait", "[core]") {
+TEST_CASE("one write wakes all waiters", "[core]") {
   sleepy_atomics::reset();
   ps::detail::basic_waitable_counter<sleepy_atomics> word;
   std::vector<std::thread> waiters;
@@ -135,7 +135,7 @@ TEST_CASE("a step wakes as many as it is told to, and the others sleep on", "[co
   word.advance_waking(3);
   CHECK(sleepy_atomics::wakes == 2);  // all, by one call
   for (std::size_t i = 2; i < waiters.size(); ++i) waiters[i].join();
-  word.advance_waking(1);  // nobody sleeps
+  word.advance_waking(1);  // no thread sleeps
   CHECK(sleepy_atomics::wakes == 2);
   CHECK(word.load() == 4);
 }
@@ -152,9 +152,8 @@ TEST_CASE("advancing from several threads loses no step", "[core]") {
   for (auto& thread : threads) thread.join();
 }
 
-TEST_CASE(
-    "what was written before a store is seen by who has waited for it, and no wake-up is lost",
-    "[core]") {
+TEST_CASE("what was written before a store is seen by its waiters, and no wake-up is lost",
+          "[core]") {
   ps::detail::waitable_counter ping;
   ps::detail::waitable_counter pong;
   std::uint32_t message = 0;  // plain: the sequences order it
@@ -177,11 +176,8 @@ TEST_CASE(
   CHECK(wrong == 0);
 }
 
-TEST_CASE(
-    "who waits for a eventcount looks now and then, a bounded number of times, then sleeps until "
-    "it "
-    "rings",
-    "[core]") {
+TEST_CASE("an eventcount's waiter polls a bounded number of times, then sleeps until notified",
+          "[core]") {
   sleepy_atomics::reset();
   ps::detail::basic_eventcount<sleepy_atomics> eventcount;
   std::atomic<int> value{0};
@@ -206,7 +202,8 @@ TEST_CASE(
   CHECK(sleepy_atomics::pauses == 48);
 }
 
-TEST_CASE("a ring makes no system call while nobody sleeps, and one for all who do", "[core]") {
+TEST_CASE("a notify makes no system call while no thread sleeps, and one for all that do",
+          "[core]") {
   sleepy_atomics::reset();
   ps::detail::basic_eventcount<sleepy_atomics> eventcount;
   eventcount.notify();
@@ -225,7 +222,7 @@ TEST_CASE("a ring makes no system call while nobody sleeps, and one for all who 
   CHECK(sleepy_atomics::wakes == 1);
 }
 
-TEST_CASE("an announced change wakes nobody, until somebody says so", "[core]") {
+TEST_CASE("an announced change wakes no thread until told to", "[core]") {
   sleepy_atomics::reset();
   ps::detail::basic_eventcount<sleepy_atomics> eventcount;
   std::atomic<bool> open{false};
@@ -237,11 +234,11 @@ TEST_CASE("an announced change wakes nobody, until somebody says so", "[core]") 
   eventcount.wake();
   waiter.join();
   CHECK(sleepy_atomics::wakes == 1);
-  eventcount.wake();  // nobody sleeps
+  eventcount.wake();  // no thread sleeps
   CHECK(sleepy_atomics::wakes == 1);
 }
 
-TEST_CASE("no ring is lost between two threads that wait for each other", "[core]") {
+TEST_CASE("no notify is lost between two threads that wait for each other", "[core]") {
   ps::detail::basic_eventcount<> eventcount;
   ps::detail::basic_eventcount<> answer;
   std::atomic<std::uint32_t> asked{0};
@@ -271,7 +268,7 @@ TEST_CASE("threads sleep on four bytes, for which the kernel needs no help of th
           "[core]") {
   CHECK(sizeof(ps::detail::waitable_counter) == 8);  // the value and the number of sleepers
   CHECK(sizeof(ps::detail::basic_eventcount<>) ==
-        8);  // the rings and whether somebody asked for one
+        8);  // the notifications, and whether one was asked for
   CHECK_FALSE(std::is_copy_constructible_v<ps::detail::waitable_counter>);
   CHECK((ps::detail::cache_line == 64 || ps::detail::cache_line == 128));
 }

@@ -35,7 +35,7 @@ struct shared {
   std::array<std::atomic<int>, 8> runs{};
   ps::detail::waitable_counter begun;   // moves with every worker that begins
   ps::detail::waitable_counter signal;  // what work blocks on; `wake` moves it
-  ps::detail::waitable_counter hung;    // what work hangs on, whatever is asked for
+  ps::detail::waitable_counter hung;    // what work waits for, whatever is asked for
   ps::detail::waitable_counter gone;    // moves with a pool that is destroyed
   std::atomic<int> wakes{0};
   std::atomic<int> ended{0};
@@ -138,7 +138,7 @@ TEST_CASE("a stop request does not wait, and comes from any thread", "[load]") {
   CHECK(state.ended == 1);
 }
 
-TEST_CASE("a pool of no workers is nothing to wait for", "[load]") {
+TEST_CASE("a pool of no workers ends at once", "[load]") {
   shared state;
   ps::worker_pool pool{0, block_until_stopped{&state}, wake{&state}};
   CHECK(pool.size() == 0);
@@ -147,7 +147,7 @@ TEST_CASE("a pool of no workers is nothing to wait for", "[load]") {
   CHECK(message_of(pool.exception()) == "none");
 }
 
-TEST_CASE("what a worker throws is kept, and the others are stopped and woken", "[load]") {
+TEST_CASE("a worker's exception is kept, and the others are stopped and woken", "[load]") {
   shared state;
   const block_until_stopped block{&state};
   ps::worker_pool pool{4,
@@ -209,7 +209,7 @@ TEST_CASE("a pool keeps its work alive until its threads are gone", "[load]") {
   CHECK(owned.use_count() == 1);
 }
 
-TEST_CASE("a thread that the system refuses is told with what to lower, the others are stopped",
+TEST_CASE("a thread that can't be started names what to lower, and the others are stopped",
           "[load]") {
   enum outcome { told = 0, not_told = 1, not_stopped = 2, cannot_lower = 3 };
   const ::pid_t child = ::fork();
@@ -299,7 +299,7 @@ struct hang {
   }
 };
 
-/// A pool with what it uses, as somebody's state.
+/// A pool with what it uses, as a shared state.
 struct pool_on_the_heap {
   explicit pool_on_the_heap(std::shared_ptr<shared> state)
       : all(std::move(state)), pool{3, hang{all.get(), 1}, wake{all.get()}} {}
@@ -310,7 +310,7 @@ struct pool_on_the_heap {
 
 }  // namespace
 
-TEST_CASE("a stop lets a lost worker go, which keeps the pool alive until it returns", "[load]") {
+TEST_CASE("a stop detaches a lost worker, which keeps its state alive until it returns", "[load]") {
   const auto state = std::make_shared<shared>();
   auto heap = std::make_shared<pool_on_the_heap>(state);
   wait_for(state->begun, 3);

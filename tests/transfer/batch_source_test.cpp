@@ -21,7 +21,7 @@ namespace {
 
 using record = ps::record<ps::field<"number", std::uint64_t>>;
 
-/// A batch of somebody's own: a buffer that is returned to a list.
+/// A user's own batch: a buffer that is returned to a list.
 class own_batch {
  public:
   using record_type = record;
@@ -57,7 +57,7 @@ class own_batch {
 };
 static_assert(ps::source_batch<own_batch>);
 
-/// A producer of somebody's own: four batches of two numbers an epoch, from one buffer.
+/// A user's own producer: four batches of two numbers an epoch, from one buffer.
 struct own_source {
   using record_type = record;
   using device_type = ps::cpu_device;
@@ -151,7 +151,7 @@ static_assert(!ps::batch_source<int>);
 
 }  // namespace
 
-TEST_CASE("a producer of one's own feeds a transfer", "[transfer]") {
+TEST_CASE("a user's own producer feeds a transfer", "[transfer]") {
   const ps::cpu_device device;
   own_source source;
   ps::transfer feed{source, device.inline_stream()};
@@ -168,7 +168,7 @@ TEST_CASE("a producer of one's own feeds a transfer", "[transfer]") {
   CHECK_FALSE(feed.last_failure().has_value());
 }
 
-TEST_CASE("nothing is taken from a source without a slot to put it", "[transfer]") {
+TEST_CASE("nothing is taken from a source without a free slot", "[transfer]") {
   struct counting : own_source {
     batch_type next() {
       ++taken;
@@ -188,8 +188,7 @@ TEST_CASE("nothing is taken from a source without a slot to put it", "[transfer]
   CHECK(source.taken == 2);  // and none of them is lost
 }
 
-TEST_CASE("a source that says nothing of its failures still passes on what it throws",
-          "[transfer]") {
+TEST_CASE("a source without failure reports still passes on its exceptions", "[transfer]") {
   struct failing : own_source {
     batch_type next() {
       if (++calls == 3) throw std::runtime_error{"producer failed"};

@@ -26,7 +26,7 @@ namespace {
 using record = ps::record<ps::field<"a", std::uint8_t, 3>, ps::field<"b", std::uint32_t>>;
 const ps::batch_layout<record> layout{{{}, {}}, 10};
 
-/// The tests' device, that calls somebody before a record, and tells when device memory is freed
+/// The tests' device, which calls back before a record, and tells when device memory is freed
 /// and when a thread is about to block.
 struct watched_device : gated_device {
   struct watch {
@@ -120,7 +120,7 @@ bool happens(const std::atomic<bool>& what) {
 
 }  // namespace
 
-TEST_CASE("device slots lie at fixed addresses, one behind the other", "[transfer]") {
+TEST_CASE("device slots lie at fixed addresses, one after the other", "[transfer]") {
   const watched_device device;
   const auto slots = make_ring(device, 3);
   CHECK(slots->count() == 3);
@@ -141,7 +141,7 @@ TEST_CASE("slots of more bytes than an address can count are out of memory", "[t
   CHECK_THROWS_AS(slots(ps::cpu_device{}, huge, 3), ps::out_of_memory);  // which do not wrap
 }
 
-TEST_CASE("a lease says what it holds, and gives the device's memory as views", "[transfer]") {
+TEST_CASE("a device lease describes its batch, and gives device memory as views", "[transfer]") {
   const watched_device device;
   const auto slots = make_ring(device, 2);
   host_memory from{7, 6};
@@ -180,7 +180,7 @@ TEST_CASE("a slot is taken by its copy and released by its lease", "[transfer]")
   CHECK(slots->is_released(0));
 }
 
-TEST_CASE("a lease that is moved is released once, from where it is", "[transfer]") {
+TEST_CASE("a moved device lease is released once, by its new owner", "[transfer]") {
   const watched_device device;
   const auto slots = make_ring(device, 2);
   slots->copy_in(0, host_memory{1});
@@ -202,7 +202,7 @@ TEST_CASE("a lease that is moved is released once, from where it is", "[transfer
   CHECK_FALSE(second);
 }
 
-TEST_CASE("work on the lease's stream waits for the copy, and the caller does not", "[transfer]") {
+TEST_CASE("work on the lease's stream waits for the copy, the caller does not", "[transfer]") {
   const watched_device device;
   const auto slots = make_ring(device, 1);
   auto stream = device.make_stream();
@@ -224,7 +224,7 @@ TEST_CASE("work on the lease's stream waits for the copy, and the caller does no
 }
 
 TEST_CASE(
-    "the next copy into a slot waits for the work queued at the release, though the flag is up",
+    "the next copy into a slot waits for the work queued at the release, though the flag is set",
     "[transfer]") {
   const watched_device device;
   const auto slots = make_ring(device, 1);
@@ -250,7 +250,7 @@ TEST_CASE(
   CHECK(first_number(batch) == 2);
 }
 
-TEST_CASE("the flag goes up only after the records of the release", "[transfer]") {
+TEST_CASE("the flag is set only after the records of the release", "[transfer]") {
   const watched_device device;
   const auto slots = make_ring(device, 1);
   auto second = device.make_stream();
@@ -270,7 +270,7 @@ TEST_CASE("the flag goes up only after the records of the release", "[transfer]"
   CHECK(slots->is_released(0));
 }
 
-TEST_CASE("what was written before a release is seen by who sees the flag", "[transfer]") {
+TEST_CASE("what was written before a release is visible once the flag is", "[transfer]") {
   const watched_device device;
   const auto slots = make_ring(device, 1);
   host_memory from{1};
@@ -322,7 +322,7 @@ TEST_CASE("a lease used on a second stream: that one waits for the copy, and the
   CHECK(first_number(batch) == 2);
 }
 
-TEST_CASE("a second stream counts for the lease that named it and no later one", "[transfer]") {
+TEST_CASE("a second stream counts only for the lease that named it", "[transfer]") {
   const watched_device device;
   const auto slots = make_ring(device, 1);
   auto second = device.make_stream();
@@ -372,7 +372,7 @@ TEST_CASE("several more streams may use a lease, their events are made once", "[
   CHECK(device.copies() == 7);
 }
 
-TEST_CASE("a stream is named once for a lease, however often it is said", "[transfer]") {
+TEST_CASE("naming a stream twice for a lease counts once", "[transfer]") {
   const watched_device device;
   const auto slots = make_ring(device, 1);
   auto stream = device.make_stream();
@@ -392,7 +392,7 @@ TEST_CASE("a stream is named once for a lease, however often it is said", "[tran
   CHECK(records == 2);
 }
 
-TEST_CASE("a batch that nobody wants is discarded behind its copy, without waiting", "[transfer]") {
+TEST_CASE("an unwanted batch is discarded after its copy, without a wait", "[transfer]") {
   const watched_device device;
   const auto slots = make_ring(device, 1);
   host_memory one{1};
@@ -408,7 +408,7 @@ TEST_CASE("a batch that nobody wants is discarded behind its copy, without waiti
   CHECK(first_number(batch) == 2);
 }
 
-TEST_CASE("a release that the device can't record is waited for, and told once", "[transfer]") {
+TEST_CASE("a release that can't be recorded is waited for, and reported once", "[transfer]") {
   const watched_device device;
   const auto slots = make_ring(device, 2);
   slots->copy_in(0, host_memory{1});
@@ -426,7 +426,8 @@ TEST_CASE("a release that the device can't record is waited for, and told once",
   CHECK(slots->is_released(1));
 }
 
-TEST_CASE("so is one that can't be recorded on a second stream", "[transfer]") {
+TEST_CASE("a release that can't be recorded on a second stream is waited for, and reported once",
+          "[transfer]") {
   const watched_device device;
   const auto slots = make_ring(device, 1);
   auto second = device.make_stream();
@@ -439,7 +440,7 @@ TEST_CASE("so is one that can't be recorded on a second stream", "[transfer]") {
   CHECK_THROWS_AS(slots->rethrow_poison(), device_fault);
 }
 
-TEST_CASE("where the work can't be waited for either, the slot is lost, and told for good",
+TEST_CASE("where the work can't be waited for either, the slot is lost, and reported from then on",
           "[transfer]") {
   const watched_device device;
   const auto slots = make_ring(device, 1);
@@ -453,7 +454,7 @@ TEST_CASE("where the work can't be waited for either, the slot is lost, and told
   CHECK_THROWS_AS(slots->rethrow_poison(), device_fault);
 }
 
-TEST_CASE("a lost slot is told for good, although a later release is refused and told",
+TEST_CASE("a lost slot stays reported, although a later release is refused and reported",
           "[transfer]") {
   const watched_device device;
   const auto slots = make_ring(device, 2);
@@ -472,7 +473,7 @@ TEST_CASE("a lost slot is told for good, although a later release is refused and
   CHECK(slots->is_released(1));
 }
 
-TEST_CASE("a copy that the device refuses leaves batch and slot as they were", "[transfer]") {
+TEST_CASE("a refused copy leaves batch and slot as they were", "[transfer]") {
   const watched_device device;
   const auto slots = make_ring(device, 1);
   host_memory from{1};
@@ -485,8 +486,7 @@ TEST_CASE("a copy that the device refuses leaves batch and slot as they were", "
   CHECK(first_number(hand_out(slots, 0, device.inline_stream())) == 1);
 }
 
-TEST_CASE("a copy whose record the device refuses has run before the error comes out",
-          "[transfer]") {
+TEST_CASE("a copy whose record is refused has run before the error is thrown", "[transfer]") {
   const watched_device device;
   const auto slots = make_ring(device, 1);
   host_memory from{1};
@@ -503,7 +503,7 @@ TEST_CASE("a copy whose record the device refuses has run before the error comes
     thrown = true;
     device.seen->reached.advance();
   }};
-  // Who gets the error refills the batch's memory: not while the copy may read it.
+  // The thread that gets the error refills the batch's memory: not while the copy may read it.
   device.wait_until_reached();
   CHECK_FALSE(thrown);
   device.open_copies();

@@ -90,7 +90,7 @@ bool happens(const std::atomic<bool>& what) {
 
 }  // namespace
 
-TEST_CASE("a feed with a transform hands out what the transform makes", "[transfer]") {
+TEST_CASE("a transfer with a transform delivers the transform's output", "[transfer]") {
   const auto workers = GENERATE(std::size_t{0}, std::size_t{3});
   const auto depth = GENERATE(std::size_t{1}, std::size_t{3});
   const gated_device device;
@@ -120,7 +120,7 @@ TEST_CASE("a feed with a transform hands out what the transform makes", "[transf
   CHECK(transform.state->sizes[9] == 5);
 }
 
-TEST_CASE("samples that fill a batch up are transformed as well", "[transfer]") {
+TEST_CASE("padding samples are transformed as well", "[transfer]") {
   const gated_device device;
   ps::loader loader{numbered{15},
                     ps::sequential{},
@@ -134,7 +134,7 @@ TEST_CASE("samples that fill a batch up are transformed as well", "[transfer]") 
   CHECK(valid == std::vector<std::size_t>{10, 5});
 }
 
-TEST_CASE("work on a batch waits for its transform, and the caller does not", "[transfer]") {
+TEST_CASE("work on a batch waits for its transform, the caller does not", "[transfer]") {
   const gated_device device;
   auto stream = device.make_stream();
   ps::loader loader{numbered{100}, ps::sequential{}, device, ten_each(1)};
@@ -241,7 +241,7 @@ TEST_CASE("the next copy runs under the work on the slot, and its transform wait
   CHECK(is_made_of(std::as_const(*it).view(), 0, 10));
 }
 
-TEST_CASE("a host slot comes back behind the copy and before the transform", "[transfer]") {
+TEST_CASE("a host slot comes back after the copy and before the transform", "[transfer]") {
   const gated_device device;
   const numbered data{200};
   ps::loader loader{
@@ -259,8 +259,7 @@ TEST_CASE("a host slot comes back behind the copy and before the transform", "[t
   transform.open();
 }
 
-TEST_CASE("what a transform throws is told as a failed transfer, and the feed goes on",
-          "[transfer]") {
+TEST_CASE("a transform's exception is a transfer_error, and the transfer goes on", "[transfer]") {
   const gated_device device;
   auto stream = device.make_stream();
   ps::loader loader{numbered{100}, ps::sequential{}, device, ten_each(1)};
@@ -283,7 +282,7 @@ TEST_CASE("what a transform throws is told as a failed transfer, and the feed go
   CHECK_FALSE(feed.last_failure().has_value());
 }
 
-TEST_CASE("what a transform has queued before it throws has run before the error comes out",
+TEST_CASE("work that a transform queued before it threw has run before the error is thrown",
           "[transfer]") {
   const gated_device device;
   ps::loader loader{numbered{20}, ps::sequential{}, device, ten_each(0)};
@@ -291,7 +290,7 @@ TEST_CASE("what a transform has queued before it throws has run before the error
   ps::detail::waitable_counter gate;
   const auto bad = [&gate](auto, auto, ps::cpu_stream_ref on) {
     on.launch([&gate] { gate.wait([](std::uint32_t open) { return open != 0; }); });
-    throw std::domain_error("behind what it has queued");
+    throw std::domain_error("after what it has queued");
   };
   ps::transfer feed{loader, stream, ps::on_stream<made>(bad)};
   std::atomic<bool> thrown{false};
@@ -310,7 +309,7 @@ TEST_CASE("what a transform has queued before it throws has run before the error
   CHECK(thrown);
 }
 
-TEST_CASE("a loop with a transform may be left at every batch, and the next epoch is whole",
+TEST_CASE("a loop with a transform may be left at every batch, and the next epoch is complete",
           "[transfer]") {
   const gated_device device;
   auto stream = device.make_stream();
@@ -337,7 +336,7 @@ TEST_CASE("a loop with a transform may be left at every batch, and the next epoc
   }
 }
 
-TEST_CASE("every record that fails around a transform is reported, and loses no host slot",
+TEST_CASE("every failed record around a transform is reported, and loses no host slot",
           "[transfer]") {
   for (std::uint64_t k = 0; k < 30; ++k) {
     INFO("record " << k << " fails");
@@ -358,7 +357,7 @@ TEST_CASE("every record that fails around a transform is reported, and loses no 
   }
 }
 
-TEST_CASE("a copy that the device refuses leaves a feed with a transform usable", "[transfer]") {
+TEST_CASE("a refused copy leaves a transfer with a transform usable", "[transfer]") {
   const gated_device device;
   ps::loader loader{numbered{100}, ps::sequential{}, device, ten_each(0)};
   gated_transform transform;
@@ -400,7 +399,7 @@ TEST_CASE("transform, views and memory live until the work of the transform is d
   opener.join();
 }
 
-TEST_CASE("a lease of a feed with a transform outlives it", "[transfer]") {
+TEST_CASE("a lease of a transfer with a transform outlives it", "[transfer]") {
   const ledger_device device;
   auto stream = device.make_stream();
   ps::transfer<ps::loader<numbered, ps::sequential, ledger_device>, gated_transform>::batch_type
@@ -469,8 +468,7 @@ bool holds(const ps::const_batch_view<wide>& batch, std::uint64_t first) {
 
 }  // namespace
 
-TEST_CASE("a transform tells its extents from those that come in, and is prepared once",
-          "[transfer]") {
+TEST_CASE("a transform derives its extents from the input's, and is prepared once", "[transfer]") {
   const ps::cpu_device device;
   const doubled transform;
   ps::loader loader{strips{}, ps::sequential{}, device, {.batch_size = 3, .workers = 0}};
@@ -485,7 +483,7 @@ TEST_CASE("a transform tells its extents from those that come in, and is prepare
   CHECK(*transform.prepared == 1);
 }
 
-TEST_CASE("a function that puts work on the stream is a transform", "[transfer]") {
+TEST_CASE("a function that queues work on a stream is a transform", "[transfer]") {
   const ps::cpu_device device;
   auto stream = device.make_stream();
   ps::loader loader{strips{}, ps::sequential{}, device, {.batch_size = 3, .workers = 1}};
@@ -504,7 +502,7 @@ TEST_CASE("a function that puts work on the stream is a transform", "[transfer]"
   CHECK(right == 3);
 }
 
-TEST_CASE("a transform is enqueued with the feed's device as the current one", "[transfer]") {
+TEST_CASE("a transform is queued with the transfer's device current", "[transfer]") {
   struct scoped_device : gated_device {
     struct scope {
       int* depth;

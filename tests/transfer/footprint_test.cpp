@@ -49,7 +49,8 @@ void collect(Feed& feed, ps::cpu_stream& stream, std::vector<std::uint64_t>& see
 
 }  // namespace
 
-TEST_CASE("what a feed will take is known before it is taken, and is what it takes", "[transfer]") {
+TEST_CASE("a transfer's footprint is known before it allocates, and equals what it allocates",
+          "[transfer]") {
   for (const std::size_t depth : {1U, 2U, 5U}) {
     const ps::loader_options options{.batch_size = 10, .workers = 1, .prefetch = 2};
     const auto need = ps::footprint<record>({}, options, ps::transfer_options{.depth = depth});
@@ -68,7 +69,7 @@ TEST_CASE("what a feed will take is known before it is taken, and is what it tak
   }
 }
 
-TEST_CASE("with a transform what arrives and what comes out count", "[transfer]") {
+TEST_CASE("with a transform both input and output count in the footprint", "[transfer]") {
   const ps::loader_options options{.batch_size = 10, .workers = 1, .prefetch = 2};
   const auto transform = labels_plus_1000();
   const auto need = ps::footprint<record>({}, options, transform, {.depth = 4});
@@ -82,7 +83,7 @@ TEST_CASE("with a transform what arrives and what comes out count", "[transfer]"
   CHECK(device.device_bytes() == need.device_bytes);
 }
 
-TEST_CASE("a feed's footprint refuses what loader and feed refuse", "[transfer]") {
+TEST_CASE("a transfer's footprint refuses what loader and transfer refuse", "[transfer]") {
   const ps::loader_options load{.batch_size = 10};
   const auto option = [&](const ps::loader_options& options, const ps::transfer_options& feed) {
     try {
@@ -101,8 +102,7 @@ TEST_CASE("a feed's footprint refuses what loader and feed refuse", "[transfer]"
   CHECK(huge.device_bytes == std::numeric_limits<std::size_t>::max());
 }
 
-TEST_CASE("a feed of a loader with a single slot gives all batches, right and in order",
-          "[transfer]") {
+TEST_CASE("a transfer of a loader with a single slot delivers all batches in order", "[transfer]") {
   for (const std::size_t workers : {0U, 1U, 3U}) {
     for (const std::size_t depth : {1U, 3U}) {
       INFO("workers " << workers << ", depth " << depth);

@@ -28,7 +28,7 @@ TEST_CASE("without a refusal nothing is thrown", "[transfer]") {
   all.rethrow();
 }
 
-TEST_CASE("a refusal is told once, the first of several", "[transfer]") {
+TEST_CASE("the first of several refusals is reported, once", "[transfer]") {
   refused_releases all;
   all.note(error("first"), false);
   all.note(error("second"), false);
@@ -38,7 +38,7 @@ TEST_CASE("a refusal is told once, the first of several", "[transfer]") {
   all.rethrow();
 }
 
-TEST_CASE("the refusal of a lost slot is told for good, whatever comes before and after it",
+TEST_CASE("the refusal of a lost slot stays reported, whatever comes before and after it",
           "[transfer]") {
   refused_releases all;
   all.note(error("slot free"), false);
@@ -49,7 +49,7 @@ TEST_CASE("the refusal of a lost slot is told for good, whatever comes before an
   CHECK(all.any());
 }
 
-TEST_CASE("refusals may be noted on other threads while the consumer asks", "[transfer]") {
+TEST_CASE("refusals may be recorded on other threads while the consumer asks", "[transfer]") {
   constexpr int threads = 3;
   constexpr int rounds = 2000;
   refused_releases all;

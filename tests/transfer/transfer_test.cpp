@@ -102,7 +102,7 @@ TEST_CASE("work on a batch waits for its copy", "[transfer]") {
   CHECK(first == 0);
 }
 
-TEST_CASE("without a stream the loop's body gets a batch when its copy is complete", "[transfer]") {
+TEST_CASE("without a stream the body gets a batch once its copy is complete", "[transfer]") {
   const auto depth = GENERATE(std::size_t{1}, std::size_t{3});
   const gated_device device;
   ps::loader loader{numbered{100}, ps::sequential{}, device, ten_each(1)};
@@ -173,7 +173,7 @@ TEST_CASE("a device slot is overwritten only after the work that was queued at i
   });
   wait_until_all_read(data, 50);
   while (device.copies() < 1) std::this_thread::yield();
-  ++it;  // batch 1 goes into the same slot, behind the held step
+  ++it;  // batch 1 goes into the same slot, after the held step
   stream.launch([&, view = ps::get<"label">(*it)] { seen.push_back(view(0)); });
   // The copy into the slot can't have run: one copy, of batch 0.
   CHECK(device.copies() == 1);
@@ -182,7 +182,8 @@ TEST_CASE("a device slot is overwritten only after the work that was queued at i
   CHECK(seen == std::vector<std::uint64_t>{0, 10});
 }
 
-TEST_CASE("a lease used on a second stream is released behind that one too", "[transfer]") {
+TEST_CASE("a lease used on a second stream is released after that stream's work too",
+          "[transfer]") {
   const gated_device device;
   const numbered data{100};
   auto stream = device.make_stream();
@@ -209,8 +210,7 @@ TEST_CASE("a lease used on a second stream is released behind that one too", "[t
   CHECK(labels_of(*it).front() == 10);
 }
 
-TEST_CASE("a consumer that holds every device slot gets an exception and not a hang",
-          "[transfer]") {
+TEST_CASE("a consumer that holds every device slot gets an exception, not a hang", "[transfer]") {
   const gated_device device;
   ps::loader loader{numbered{100}, ps::sequential{}, device, ten_each(2)};
   ps::transfer feed{loader, device.inline_stream(), {.depth = 3}};
@@ -227,7 +227,7 @@ TEST_CASE("a consumer that holds every device slot gets an exception and not a h
   CHECK(batches == 10);
 }
 
-TEST_CASE("an error of the source waits for its turn behind the batches before it", "[transfer]") {
+TEST_CASE("an error of the source comes after the batches before it", "[transfer]") {
   const gated_device device;
   const numbered data{100};
   data.state->bad = 25;
@@ -235,8 +235,8 @@ TEST_CASE("an error of the source waits for its turn behind the batches before i
   ps::transfer feed{loader, device.inline_stream(), {.depth = 5}};
   auto range = feed.epoch(0);
   auto it = range.begin();
-  wait_until_all_read(data, 46);  // five slots; of batch 2 nothing behind the bad sample
-  ++it;                           // pulls batch 1, and finds batch 2 in error behind it
+  wait_until_all_read(data, 46);  // five slots; of batch 2 nothing after the bad sample
+  ++it;                           // pulls batch 1, and finds batch 2 in error after it
   CHECK(it->number() == 1);
   CHECK_FALSE(feed.last_failure().has_value());
   CHECK_THROWS_AS(++it, bad_sample);
@@ -244,7 +244,7 @@ TEST_CASE("an error of the source waits for its turn behind the batches before i
   CHECK(feed.last_failure()->sample == 25);
 }
 
-TEST_CASE("a copy that the device refuses is reported as the transfer's", "[transfer]") {
+TEST_CASE("a refused copy is reported as a transfer_error", "[transfer]") {
   const gated_device device;
   ps::loader loader{numbered{100}, ps::sequential{}, device, ten_each(0)};
   ps::transfer feed{loader, device.inline_stream()};
@@ -264,7 +264,7 @@ TEST_CASE("a copy that the device refuses is reported as the transfer's", "[tran
   CHECK(seen == 10);
 }
 
-TEST_CASE("a second stream waits for its lease's copy alone, though the host slot is copied again",
+TEST_CASE("a second stream waits for its own lease's copy, though the host slot is copied again",
           "[transfer]") {
   const gated_device device;
   auto stream = device.make_stream();
@@ -303,7 +303,7 @@ TEST_CASE("a second stream waits for its lease's copy alone, though the host slo
   CHECK(right == 9);
 }
 
-TEST_CASE("every record that fails is reported, and loses no host slot", "[transfer]") {
+TEST_CASE("every failed record is reported, and loses no host slot", "[transfer]") {
   for (std::uint64_t k = 0; k < 20; ++k) {
     INFO("record " << k << " fails");
     const gated_device device;
@@ -340,7 +340,7 @@ TEST_CASE("two live ranges over one feed are a logic error, a range may be begun
   CHECK(it->number() == 0);
 }
 
-TEST_CASE("a feed may be moved under a live range, and owns an rvalue source", "[transfer]") {
+TEST_CASE("a transfer may be moved under a live range, and owns an rvalue source", "[transfer]") {
   const gated_device device;
   ps::transfer first{ps::loader{numbered{100}, ps::sequential{}, device, ten_each(2)},
                      device.inline_stream()};
@@ -360,7 +360,7 @@ TEST_CASE("a depth that can't work is refused", "[transfer]") {
   CHECK_THROWS_AS((ps::transfer{loader, device.inline_stream(), {.depth = 0}}), ps::option_error);
 }
 
-TEST_CASE("leaving the loop gives back the slots whose copies ran ahead", "[transfer]") {
+TEST_CASE("leaving the loop returns the slots whose copies ran ahead", "[transfer]") {
   const gated_device device;
   const numbered data{100};
   ps::loader loader{data, ps::sequential{}, device, ten_each(1)};
@@ -369,7 +369,7 @@ TEST_CASE("leaving the loop gives back the slots whose copies ran ahead", "[tran
     auto range = feed.epoch(0);
     auto it = range.begin();
     data.state->arrived.wait([&](std::uint32_t count) { return count >= 50; });
-    ++it;  // copies of the batches behind it are queued now
+    ++it;  // copies of the batches after it are queued now
     CHECK(it->number() == 1);
     data.state->arrived.store(0);
   }
@@ -378,7 +378,7 @@ TEST_CASE("leaving the loop gives back the slots whose copies ran ahead", "[tran
   CHECK(batches == 10);
 }
 
-TEST_CASE("a feed that an error has ended leaves the source to another feed", "[transfer]") {
+TEST_CASE("a transfer ended by an error leaves its source to another transfer", "[transfer]") {
   const gated_device device;
   const numbered data{100};
   data.state->bad = 25;
@@ -404,8 +404,7 @@ TEST_CASE("a feed that an error has ended leaves the source to another feed", "[
   CHECK(batches == 30);
 }
 
-TEST_CASE("a release that the device refuses once ends one range, and the feed goes on",
-          "[transfer]") {
+TEST_CASE("a release that is refused once ends one range, and the transfer goes on", "[transfer]") {
   const gated_device device;
   auto stream = device.make_stream();
   ps::loader loader{numbered{100}, ps::sequential{}, device, ten_each(1)};

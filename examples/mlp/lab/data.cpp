@@ -93,8 +93,7 @@ data_and_sums read_files(const fs::path& directory) {
   const auto path_of = [&](std::size_t i) { return (directory / file_names[i]).string(); };
   for (std::size_t i = 0; i < file_names.size(); ++i) {
     if (has_file(directory, file_names[i])) continue;
-    throw ps::file_unreadable(path_of(i), 0, "the file, or the same with .gz behind its name",
-                              "neither");
+    throw ps::file_unreadable(path_of(i), 0, "the file, or one with .gz after its name", "neither");
   }
   const auto open = [&](const std::string& path) { return summed_source{path, sums[path]}; };
   digit_data data{{},

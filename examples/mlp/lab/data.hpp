@@ -24,7 +24,7 @@ struct digit_data {
 [[nodiscard]] std::optional<std::filesystem::path> find_data(
     const std::optional<std::filesystem::path>& asked);
 
-/// Reads MNIST's four files, plain or with .gz behind their names, into memory. Throws
+/// Reads MNIST's four files, plain or with .gz after their names, into memory. Throws
 /// `penstock::file_error`s, `file_unreadable` among them where one is missing.
 [[nodiscard]] digit_data read_data(const std::filesystem::path& directory);
 

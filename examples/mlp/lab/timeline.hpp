@@ -10,7 +10,7 @@ namespace mlp {
 /// What is done to a batch.
 enum class stage { read, copy, compute };
 
-/// One stage of one batch, in microseconds from the begin of the loop.
+/// One stage of one batch, in microseconds from the start of the loop.
 struct span {
   std::size_t batch = 0;  ///< its number in the epoch
   double begin = 0.0;
@@ -27,7 +27,7 @@ struct lane {
 /// One loop.
 struct panel {
   std::string name;
-  std::string note;     ///< behind the name: how the loop works
+  std::string note;     ///< after the name: how the loop works
   std::string figures;  ///< at the right: what was measured
   std::vector<lane> lanes;
 };
@@ -35,7 +35,7 @@ struct panel {
 /// A picture of some loops, one below the other on one scale of time.
 struct timeline {
   std::string title;
-  std::string description;  ///< for those who don't see the picture, and how it was made
+  std::string description;  ///< for readers without the picture, and how it was made
   std::vector<panel> panels;
   double bound = 0.0;  ///< microseconds that no loop can be faster than; 0: none is marked
   std::string bound_note;

@@ -1,4 +1,4 @@
-// The example's fused kernels with something wrong: passes when every run is told from the host
+// The example's fused kernels with something wrong: passes when every run differs from the host
 // device's, in each order of blocks and threads.
 #include <cmath>
 #include <cstdio>

@@ -90,14 +90,14 @@ template <class Backend, class Data>
   return found;
 }
 
-/// The same on the CPU device, in one mode.
+/// The training on the CPU device, in one mode.
 template <class Data>
 [[nodiscard]] outcome on_host(const Data& data, const Data& tested, const mlp::options& chosen) {
   return train(ps::cpu_device{}, mlp::host_backend{}, data, tested, chosen,
                {mlp::technique::serial})[0];
 }
 
-/// The same on the CUDA device, with the kernels that `chosen` names.
+/// The training on the CUDA device, with the kernels that `chosen` names.
 template <class Data>
 [[nodiscard]] std::vector<outcome> on_cuda(const Data& data, const Data& tested,
                                            const mlp::options& chosen,

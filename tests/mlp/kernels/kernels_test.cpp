@@ -59,8 +59,7 @@ TEST_CASE("fused kernels learn what the CPU device learns", "[mlp]") {
   CHECK(fake_cuda::expect_clean());
 }
 
-TEST_CASE("fused kernels around the first layer's products have the CPU device's losses too",
-          "[mlp]") {
+TEST_CASE("fused kernels around cuBLAS products have the CPU device's losses too", "[mlp]") {
   fake_cuda::reset({.policy = policy::random, .seed = 4, .kernels = order::seeded});
   const digits drawn{84};
   const auto data = drawn.data();
