@@ -125,7 +125,8 @@ TEST_CASE("work may launch any number of operations into its own stream, in orde
     REQUIRE(order[static_cast<std::size_t>(i)] == i);
 }
 
-TEST_CASE("others wait for room while work fills its own stream, and no thread forever", "[device]") {
+TEST_CASE("others wait for room while work fills its own stream, and no thread forever",
+          "[device]") {
   constexpr int launches = 2000;
   const ps::cpu_device device;
   std::atomic<int> ran{0};

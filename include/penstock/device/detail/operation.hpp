@@ -19,8 +19,7 @@ class operation {
 
   /// Moves `work` in, until `run`. The place holds nothing before.
   template <class Work>
-    requires(!std::is_reference_v<Work>)
-  void hold(Work&& work) noexcept {
+  void hold(Work work) noexcept {
     static_assert(sizeof(Work) <= bytes && alignof(Work) <= alignof(std::max_align_t),
                   "penstock: work for a CPU stream is held inline: capture at most 96 bytes, "
                   "larger state by pointer");
