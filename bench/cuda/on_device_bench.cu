@@ -62,7 +62,7 @@ void run(bench::rows& out) {
   const auto stream = device.make_stream();
   const auto function = ps::normalised({.mean = 0.1307, .deviation = 0.3081});
   const auto transform = ps::on_device<"image">(function);
-  using floats = ps::transformed_record_t<std::remove_cvref_t<decltype(transform)>, record>;
+  using floats = ps::detail::transformed_record_t<std::remove_cvref_t<decltype(transform)>, record>;
   for (const std::size_t batch :
        {std::size_t{64}, std::size_t{1024}, std::size_t{16384}, std::size_t{262144}}) {
     const ps::batch_layout<record> in_layout{{}, batch};

@@ -10,7 +10,7 @@ struct ticket {
   std::uint64_t name;
   std::uint64_t again;
 };
-using ring_of_tickets = penstock::ticket_ring<ticket, model::atomics>;
+using ring_of_tickets = penstock::detail::ticket_ring<ticket, model::atomics>;
 
 /// `Producers` try to push `Each` tickets each, `Consumers` try to pop as many as come; what is
 /// left in the end is popped then. Positions begin shortly before they wrap around.

@@ -25,10 +25,10 @@ struct ticket {
   std::uint32_t slot;
   bool behind_copy;
 };
-static_assert(ps::queue_ticket<ticket> && ps::queue_ticket<std::uint64_t>);
-static_assert(!ps::queue_ticket<std::string>);
-static_assert(!ps::queue_ticket<std::unique_ptr<int>>);
-static_assert(!ps::queue_ticket<std::array<char, 65>>);
+static_assert(ps::detail::queue_ticket<ticket> && ps::detail::queue_ticket<std::uint64_t>);
+static_assert(!ps::detail::queue_ticket<std::string>);
+static_assert(!ps::detail::queue_ticket<std::unique_ptr<int>>);
+static_assert(!ps::detail::queue_ticket<std::array<char, 65>>);
 static_assert(!std::is_move_constructible_v<ps::batch_queue<int>>);
 static_assert(alignof(ps::batch_queue<int>) == ps::detail::cache_line);
 

@@ -22,6 +22,7 @@ namespace ps = penstock;
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
+namespace detail {
 
 /// Has a ring that no thread pushes to or pops from behave as if very many tickets had gone through
 /// it.
@@ -45,15 +46,16 @@ struct ticket_ring_access {
   }
 };
 
+}  // namespace detail
 }  // namespace PENSTOCK_ABI
 }  // namespace penstock
 
 namespace {
 
-static_assert(!std::is_move_constructible_v<ps::ticket_ring<int>>);
-static_assert(alignof(ps::ticket_ring<int>) == ps::detail::cache_line);
+static_assert(!std::is_move_constructible_v<ps::detail::ticket_ring<int>>);
+static_assert(alignof(ps::detail::ticket_ring<int>) == ps::detail::cache_line);
 
-using ring = ps::ticket_ring<std::uint64_t, parking_atomics>;
+using ring = ps::detail::ticket_ring<std::uint64_t, parking_atomics>;
 
 template <class T>
 struct sized {
@@ -144,7 +146,7 @@ void use(ring& of, bookkeeping& book, std::uint64_t turns) {
   const bool is_by_hand = turns <= most_by_hand;
   while (book.pop()) {
   }
-  if (!is_by_hand) ps::ticket_ring_access::pass(of, turns);
+  if (!is_by_hand) ps::detail::ticket_ring_access::pass(of, turns);
   for (std::uint64_t i = 0; i < (is_by_hand ? turns : 1'000); ++i) {
     all = all && book.push() && book.pop();
   }
@@ -168,7 +170,7 @@ TEST_CASE("a ring holds exactly its capacity, in order, wherever its positions b
   const auto capacity = GENERATE(std::size_t{1}, std::size_t{2}, std::size_t{7}, std::size_t{64},
                                  std::size_t{65}, std::size_t{1000});
   const auto first = first_position();
-  ps::ticket_ring<std::uint32_t> tickets{capacity, first};
+  ps::detail::ticket_ring<std::uint32_t> tickets{capacity, first};
   std::uint32_t got = 0;
   bool all = true;
   for (std::uint32_t round = 0; round < 300; ++round) {
@@ -185,7 +187,7 @@ TEST_CASE("a ring holds exactly its capacity, in order, wherever its positions b
 TEMPLATE_TEST_CASE("tickets of any size come out as they went in", "[load]", unsigned char,
                    std::uint16_t, std::uint64_t, three_words, sized<std::uint64_t>) {
   constexpr std::uint64_t each = test::sanitized ? 10'000 : 100'000;
-  ps::ticket_ring<TestType> tickets{3};
+  ps::detail::ticket_ring<TestType> tickets{3};
   std::atomic<std::uint64_t> torn{0};
   std::atomic<std::uint64_t> taken{0};
   std::atomic<std::uint64_t> sum{0};

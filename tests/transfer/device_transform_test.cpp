@@ -455,7 +455,7 @@ struct doubled {
     });
   }
 };
-static_assert(std::is_same_v<ps::transformed_record_t<doubled, strip>, wide>);
+static_assert(std::is_same_v<ps::detail::transformed_record_t<doubled, strip>, wide>);
 
 bool holds(const ps::const_batch_view<wide>& batch, std::uint64_t first) {
   const auto x = ps::get<"x">(batch);

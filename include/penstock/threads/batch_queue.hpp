@@ -18,8 +18,8 @@ inline namespace PENSTOCK_ABI {
 /// The threads that use a `batch_queue`: any number on either side.
 struct many_producers_many_consumers {
   /// What carries the tickets.
-  template <queue_ticket T, class Atomics>
-  using ring = ticket_ring<T, Atomics>;
+  template <detail::queue_ticket T, class Atomics>
+  using ring = detail::ticket_ring<T, Atomics>;
   /// Where threads wait.
   template <class Atomics>
   using eventcount = detail::basic_eventcount<Atomics>;
@@ -37,7 +37,7 @@ struct many_producers_many_consumers {
 /// needs `#include <penstock/threads/single_producer_single_consumer.hpp>`.
 ///
 /// Closing ends all waiting: pushes fail from then on, pops deliver what is left and then fail.
-template <queue_ticket T, class Threads = many_producers_many_consumers,
+template <detail::queue_ticket T, class Threads = many_producers_many_consumers,
           class Atomics = detail::std_atomics>
 class batch_queue {
  public:

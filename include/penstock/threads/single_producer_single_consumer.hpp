@@ -69,7 +69,7 @@ class one_sided_fences {
 /// `boost::lockfree::spsc_queue` carries the tickets. A push or a pop that wakes no thread costs
 /// no fence: the thread that is about to sleep pays for both, some microseconds.
 struct single_producer_single_consumer {
-  template <queue_ticket T, class Atomics>
+  template <detail::queue_ticket T, class Atomics>
   using ring = detail::spsc_ring<T>;
   template <class Atomics>
   using eventcount = detail::basic_eventcount<Atomics, detail::one_sided_fences<Atomics>>;

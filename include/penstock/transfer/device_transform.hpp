@@ -31,11 +31,11 @@ struct output_record<T, In> {
   using type = typename T::template record_for<In>;
 };
 
-}  // namespace detail
-
 /// The record that a transform makes of batches of record `In`.
 template <class T, record_type In>
-using transformed_record_t = typename detail::output_record<T, In>::type;
+using transformed_record_t = typename output_record<T, In>::type;
+
+}  // namespace detail
 
 /// Work on a batch that a `transfer` does on the device, after its copy: from the record that
 /// travels into the one that the consumer gets, such as bytes to floats, so that a quarter of the
@@ -60,14 +60,17 @@ using transformed_record_t = typename detail::output_record<T, In>::type;
 /// Into a kernel go the views of fields, `get<"image">(in)`; those of batches refer to host memory.
 template <class T, class In, class Device>
 concept device_transform = std::move_constructible<T> && record_type<In> && requires {
-  typename transformed_record_t<T, In>;
-} && requires(T& transform, const_batch_view<In> in, batch_view<transformed_record_t<T, In>> out,
+  typename detail::transformed_record_t<T, In>;
+} && requires(T& transform, const_batch_view<In> in,
+              batch_view<detail::transformed_record_t<T, In>> out,
               typename Device::stream_ref stream) {
   transform.enqueue(in, out, stream);
 };
 
 /// Batches reach the consumer as they have travelled: what a `transfer` has without a transform.
 struct no_transform {};
+
+namespace detail {
 
 /// The extents of the batches that `transform` makes of batches with the extents `lengths`.
 template <record_type In, class T>
@@ -86,15 +89,13 @@ template <record_type In, class T>
   }
 }
 
-/// A transform out of a function that puts the work on the stream: `on_stream<Out>(f)` with
-/// `f(const_batch_view<In> in, batch_view<Out> out, stream_ref stream)`; see `device_transform` for
-/// what it may do. `lengths` are the extents of one sample that comes out.
+/// What `on_stream` returns.
 template <record_type Out, class F>
 class stream_transform {
  public:
   using record_type = Out;
 
-  /// `function` queues the work that makes a batch; `lengths` as above.
+  /// `function` queues the work that makes a batch; `lengths` are the extents of one sample.
   stream_transform(F function, const record_extents<Out>& lengths)
       : function_(std::move(function)), lengths_(lengths) {}
 
@@ -116,14 +117,17 @@ class stream_transform {
   record_extents<Out> lengths_;
 };
 
-/// A transform out of a function, for a record whose extents are given.
+}  // namespace detail
+
+/// A transform out of a function that puts the work on the stream: `on_stream<Out>(f)` with
+/// `f(const_batch_view<In> in, batch_view<Out> out, stream_ref stream)`; see `device_transform` for
+/// what it may do. `lengths` are the extents of one sample that comes out.
 template <record_type Out, class F>
-[[nodiscard]] stream_transform<Out, std::decay_t<F>> on_stream(F&& function,
-                                                               const record_extents<Out>& lengths) {
-  return {std::forward<F>(function), lengths};
+[[nodiscard]] auto on_stream(F&& function, const record_extents<Out>& lengths) {
+  return detail::stream_transform<Out, std::decay_t<F>>{std::forward<F>(function), lengths};
 }
 
-/// For a record without dynamic extents.
+/// `on_stream` for a record without dynamic extents.
 template <record_type Out, class F>
 [[nodiscard]] auto on_stream(F&& function) {
   static_assert(

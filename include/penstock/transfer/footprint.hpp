@@ -58,8 +58,8 @@ template <record_type Record, class Transform>
                                        const loader_options& load, const Transform& transform,
                                        const transfer_options& feed) {
   const loader_footprint host = footprint<Record>(extents, load);
-  const batch_layout<transformed_record_t<Transform, Record>> out{
-      transformed_extents<Record>(transform, extents), load.batch_size};
+  const batch_layout<detail::transformed_record_t<Transform, Record>> out{
+      detail::transformed_extents<Record>(transform, extents), load.batch_size};
   const std::size_t staging = detail::saturating_sum(2, host.slot_bytes, 0);
   return detail::feed_of(host, out.bytes(), staging, detail::checked_depth(feed));
 }

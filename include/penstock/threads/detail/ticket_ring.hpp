@@ -15,6 +15,7 @@
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
+namespace detail {
 
 /// What may travel through a `batch_queue`: small trivial values, tickets and not owners.
 template <class T>
@@ -34,7 +35,7 @@ struct ticket_ring_access;
 /// position it is filled and where the ticket lies, so tickets may be larger than a word, as in SCQ
 /// (R. Nikolaev, DISC 2019). Where SCQ has a second ring of free cells, each cell here says from
 /// when on it is free. Positions have 64 bits: none comes again, so no old value passes for new.
-template <queue_ticket T, class Atomics = detail::std_atomics>
+template <queue_ticket T, class Atomics = std_atomics>
 class ticket_ring {
  public:
   /// How many cells there are beyond the capacity, at least: a producer holds one during a push.
@@ -160,7 +161,7 @@ class ticket_ring {
   };
 
   // A line for each side: producers read the head only when the ring seems full.
-  struct alignas(detail::cache_line) end {
+  struct alignas(cache_line) end {
     // Invariant: the head is the position to pop next and only grows. The tail is not beyond the
     // first position that is not filled; a producer that was stopped may set it back, and the next
     // one finds that position again from any entry on, a lap at most away.
@@ -169,7 +170,7 @@ class ticket_ring {
     // there is room by it, there is room.
     atomic<std::uint64_t> seen;
   };
-  static_assert(alignof(end) == detail::cache_line && sizeof(end) % detail::cache_line == 0,
+  static_assert(alignof(end) == cache_line && sizeof(end) % cache_line == 0,
                 "producers' and consumers' ends share no cache line");
 
   struct claim {
@@ -222,5 +223,6 @@ class ticket_ring {
   end tail_;
 };
 
+}  // namespace detail
 }  // namespace PENSTOCK_ABI
 }  // namespace penstock
