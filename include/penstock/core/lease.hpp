@@ -86,6 +86,7 @@ class lease {
   }
 
  protected:
+  /// @cond derived
   lease() = default;
   lease(std::shared_ptr<Slots>&& ring, SlotNumber slot, const batch_info& info,
         detail::lease_guard guard) noexcept
@@ -107,6 +108,7 @@ class lease {
   SlotNumber slot_ = 0;
   batch_info info_;
   [[no_unique_address]] detail::lease_guard guard_;
+  /// @endcond
 };
 
 }  // namespace PENSTOCK_ABI

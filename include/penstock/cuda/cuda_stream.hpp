@@ -97,9 +97,11 @@ class cuda_stream : public detail::unique_handle<detail::stream_handle> {
   static cuda_stream from_native_handle(int) = delete;
   static cuda_stream from_native_handle(std::nullptr_t) = delete;
 
-  /// As the functions of `cuda_stream_ref`.
+  /// The GPU that the stream belongs to.
   [[nodiscard]] cuda_device device() const;
+  /// `cuda_stream_ref::synchronize`: waits for all work on the stream.
   void synchronize() const { cuda_stream_ref{*this}.synchronize(); }
+  /// `cuda_stream_ref::is_complete`: whether all work on the stream is done; waits for nothing.
   [[nodiscard]] bool is_complete() const { return cuda_stream_ref{*this}.is_complete(); }
 
  private:

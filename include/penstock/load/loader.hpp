@@ -119,15 +119,15 @@ class loader {
     return batches({state.epoch, state.batch}, last_epoch);
   }
 
-  /// @name A loader is no range, its epochs are: calling these does not compile, and says so.
-  /// @{
+  /// @cond misuse
+  // A loader is no range, its epochs are: calling these does not compile, and says so.
   __attribute__((
       unavailable("penstock: loop over loader.epoch(e) or loader.epochs(first, last)"))) void
   begin() const;
   __attribute__((
       unavailable("penstock: loop over loader.epoch(e) or loader.epochs(first, last)"))) void
   end() const;
-  /// @}
+  /// @endcond
 
   /// How many batches an epoch has.
   [[nodiscard]] std::uint64_t batches_per_epoch() const noexcept {
@@ -200,8 +200,8 @@ template <class Data, class Sampler>
 loader(Data&&, const Sampler&, loader_options)
     -> loader<typename detail::loaded<Data, Sampler, cpu_device>::dataset_type, Sampler>;
 
-/// @name For what is no loader's arguments: each says in a sentence what is wrong.
-/// @{
+/// @cond misuse
+// For what is no loader's arguments: each says in a sentence what is wrong.
 template <class Data>
 loader(Data&&, loader_options)
     -> loader<typename detail::loaded_without_sampler<Data>::dataset_type, sequential>;
@@ -222,7 +222,7 @@ loader(Data&&, loader_options, const First&, const Second&)
 template <class Data, class Sampler, class Device>
 loader(Data&&, const Sampler&, loader_options, const Device&)
     -> loader<typename detail::loaded_with_early_options<Data>::dataset_type, sequential>;
-/// @}
+/// @endcond
 
 }  // namespace PENSTOCK_ABI
 }  // namespace penstock

@@ -128,13 +128,13 @@ class transfer {
     return range_type{flow_, from, last_epoch};
   }
 
-  /// @name A feed is no range, its epochs are: calling these does not compile, and says so.
-  /// @{
+  /// @cond misuse
+  // A feed is no range, its epochs are: calling these does not compile, and says so.
   __attribute__((unavailable("penstock: loop over feed.epoch(e) or feed.epochs(first, last)"))) void
   begin() const;
   __attribute__((unavailable("penstock: loop over feed.epoch(e) or feed.epochs(first, last)"))) void
   end() const;
-  /// @}
+  /// @endcond
 
   /// Where the loop stands, to be kept in a checkpoint: the batch after the one that the consumer
   /// got last, whatever was read or copied ahead. For sources that have states, as the loader has.
