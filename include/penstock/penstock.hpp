@@ -9,7 +9,7 @@
 ///                                                                      (free device slot)
 ///
 /// The public headers, in the order of the flow; folders named `detail` hold the rest. They need
-/// threads and nothing else. What needs a library is a header of its own: `data/gzip.hpp` (zlib),
+/// threads and nothing else. What needs a library is a header of its own: `files/gzip.hpp` (zlib),
 /// `threads/single_producer_single_consumer.hpp` (Boost), `cuda.hpp` (the CUDA runtime).
 
 // clang-format off: the flow, not the alphabet
@@ -26,12 +26,14 @@
 #include <penstock/core/tensor_view.hpp>
 #include <penstock/core/version.hpp>
 
+// files: the bytes of a file, and what may be wrong with them
+#include <penstock/files/file_error.hpp>
+#include <penstock/files/file_source.hpp>
+
 // data: what a sample is read from
 #include <penstock/data/adaptor.hpp>
 #include <penstock/data/concat.hpp>
 #include <penstock/data/dataset.hpp>
-#include <penstock/data/file_error.hpp>
-#include <penstock/data/file_source.hpp>
 #include <penstock/data/idx_dataset.hpp>
 #include <penstock/data/map.hpp>
 #include <penstock/data/memory_dataset.hpp>

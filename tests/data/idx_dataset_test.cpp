@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "data/read_batch.hpp"
-#include "data/temp_dir.hpp"
 #include "support/catch.hpp"
+#include "support/temp_dir.hpp"
 
 namespace ps = penstock;
 using test::idx_bytes;

@@ -7,8 +7,8 @@
 #include <typeinfo>
 #include <vector>
 
-#include "data/temp_dir.hpp"
 #include "support/catch.hpp"
+#include "support/temp_dir.hpp"
 
 namespace ps = penstock;
 using test::idx_bytes;

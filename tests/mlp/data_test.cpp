@@ -8,9 +8,9 @@
 
 #include <zlib.h>
 
-#include "data/temp_dir.hpp"
 #include "digits.hpp"
 #include "support/catch.hpp"
+#include "support/temp_dir.hpp"
 
 namespace {
 

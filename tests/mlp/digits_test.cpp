@@ -8,9 +8,9 @@
 
 #include <penstock/data/idx_dataset.hpp>
 
-#include "data/temp_dir.hpp"
 #include "sha256.hpp"
 #include "support/catch.hpp"
+#include "support/temp_dir.hpp"
 
 namespace {
 

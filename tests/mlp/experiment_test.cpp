@@ -6,9 +6,9 @@
 
 #include "cuda_experiment.hpp"
 #include "data.hpp"
-#include "data/temp_dir.hpp"
 #include "digits.hpp"
 #include "support/catch.hpp"
+#include "support/temp_dir.hpp"
 
 namespace {
 

@@ -10,10 +10,10 @@
 #include <string>
 #include <vector>
 
-#include "data/temp_dir.hpp"
 #include "digits.hpp"
 #include "mlp/xml.hpp"
 #include "support/catch.hpp"
+#include "support/temp_dir.hpp"
 
 namespace {
 

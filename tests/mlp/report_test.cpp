@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "data/temp_dir.hpp"
 #include "support/catch.hpp"
+#include "support/temp_dir.hpp"
 
 namespace {
 

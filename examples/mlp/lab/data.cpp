@@ -11,7 +11,7 @@
 #include <utility>
 #include <variant>
 
-#include <penstock/data/gzip.hpp>
+#include <penstock/files/gzip.hpp>
 
 #include "digits.hpp"
 #include "sha256.hpp"

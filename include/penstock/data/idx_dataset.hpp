@@ -16,10 +16,10 @@
 #include <penstock/core/record.hpp>
 #include <penstock/data/dataset.hpp>
 #include <penstock/data/detail/idx_file.hpp>
-#include <penstock/data/file_error.hpp>
-#include <penstock/data/file_source.hpp>
 #include <penstock/data/memory_dataset.hpp>
 #include <penstock/data/run_context.hpp>
+#include <penstock/files/file_error.hpp>
+#include <penstock/files/file_source.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

@@ -3,10 +3,10 @@
 #include <cmath>
 #include <cstddef>
 
-#include "data/temp_dir.hpp"
 #include "digits.hpp"
 #include "mlp/kernels/fused_on_cuda.hpp"
 #include "support/catch.hpp"
+#include "support/temp_dir.hpp"
 // Behind the host's backend; see there.
 #include "cuda_experiment.cu"
 

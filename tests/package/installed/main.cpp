@@ -5,7 +5,7 @@
 #ifdef WITH_GZIP
 #include <zlib.h>  // comes with penstock::gzip
 
-#include <penstock/data/gzip.hpp>
+#include <penstock/files/gzip.hpp>
 #endif
 
 #include <cstdio>

@@ -9,7 +9,7 @@
 #include <string>
 #include <utility>
 
-#include <penstock/data/detail/file_bytes.hpp>
+#include <penstock/files/detail/file_bytes.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

@@ -15,9 +15,9 @@
 #include <utility>
 #include <vector>
 
-#include <penstock/data/detail/file_bytes.hpp>
-#include <penstock/data/file_error.hpp>
-#include <penstock/data/file_source.hpp>
+#include <penstock/files/detail/file_bytes.hpp>
+#include <penstock/files/file_error.hpp>
+#include <penstock/files/file_source.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

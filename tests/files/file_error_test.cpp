@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock/data/file_error.hpp>
+#include <penstock/files/file_error.hpp>
 
 #include <string>
 #include <type_traits>
@@ -8,7 +8,7 @@
 
 namespace ps = penstock;
 
-TEST_CASE("a file error names file, offset, what was expected and what was found", "[core]") {
+TEST_CASE("a file error names file, offset, what was expected and what was found", "[files]") {
   const ps::file_truncated problem{"a/b.idx", 16, "784 bytes", "the end"};
   CHECK(problem.path() == "a/b.idx");
   CHECK(problem.offset() == 16);
@@ -17,7 +17,7 @@ TEST_CASE("a file error names file, offset, what was expected and what was found
   CHECK(std::string{problem.what()} == "a/b.idx: at byte 16: expected 784 bytes, found the end");
 }
 
-TEST_CASE("file errors can be caught by kind and all together", "[core]") {
+TEST_CASE("file errors can be caught by kind and all together", "[files]") {
   CHECK(std::is_base_of_v<ps::error, ps::file_error>);
   CHECK(std::is_base_of_v<ps::file_error, ps::file_unreadable>);
   CHECK(std::is_base_of_v<ps::file_error, ps::file_truncated>);

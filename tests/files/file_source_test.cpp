@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock/data/file_source.hpp>
+#include <penstock/files/file_source.hpp>
 
 #include <array>
 #include <cstddef>
@@ -7,8 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "data/temp_dir.hpp"
+#include <penstock/files/detail/file_bytes.hpp>
+
 #include "support/catch.hpp"
+#include "support/temp_dir.hpp"
 
 namespace ps = penstock;
 
@@ -43,7 +45,7 @@ struct endless {
 
 }  // namespace
 
-TEST_CASE("a file is read from start to end", "[data]") {
+TEST_CASE("a file is read from start to end", "[files]") {
   const test::temp_dir dir;
   const std::string path = dir.write("five", {1, 2, 3, 4, 5});
   ps::file_source source{path};
@@ -59,14 +61,14 @@ TEST_CASE("a file is read from start to end", "[data]") {
   CHECK(source.available() == 0);
 }
 
-TEST_CASE("read_file gives the whole content", "[data]") {
+TEST_CASE("read_file gives the whole content", "[files]") {
   const test::temp_dir dir;
   CHECK(ps::detail::read_file(dir.write("empty", {})).empty());
   const test::file_bytes content = long_content();
   CHECK(same(ps::detail::read_file(dir.write("long", content)), content));
 }
 
-TEST_CASE("read_file refuses a file above its limit", "[data]") {
+TEST_CASE("read_file refuses a file above its limit", "[files]") {
   const test::temp_dir dir;
   const std::string path = dir.write("five", {1, 2, 3, 4, 5});
   CHECK(ps::detail::read_file(path, 5).size() == 5);
@@ -80,7 +82,7 @@ TEST_CASE("read_file refuses a file above its limit", "[data]") {
   }
 }
 
-TEST_CASE("a source is never asked for more than its limit", "[data]") {
+TEST_CASE("a source is never asked for more than its limit", "[files]") {
   endless source;
   std::vector<std::byte> bytes;
   CHECK(ps::detail::append_bytes(source, bytes, 5'000'000) == 5'000'000);
@@ -88,7 +90,7 @@ TEST_CASE("a source is never asked for more than its limit", "[data]") {
   CHECK(source.asked == 5'000'000);
 }
 
-TEST_CASE("memory grows with the file and not with what is asked for", "[data]") {
+TEST_CASE("memory grows with the file and not with what is asked for", "[files]") {
   const test::temp_dir dir;
   ps::file_source source{dir.write("five", {1, 2, 3, 4, 5})};
   std::vector<std::byte> bytes;
@@ -97,7 +99,7 @@ TEST_CASE("memory grows with the file and not with what is asked for", "[data]")
   CHECK(bytes.capacity() < (std::size_t{4} << 20U));
 }
 
-TEST_CASE("a missing file and a directory are unreadable, with the system's reason", "[data]") {
+TEST_CASE("a missing file and a directory are unreadable, with the system's reason", "[files]") {
   const test::temp_dir dir;
   try {
     ps::file_source source{dir.path("missing")};

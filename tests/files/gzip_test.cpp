@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <zlib.h>
 
-#include <penstock/data/gzip.hpp>
+#include <penstock/files/gzip.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -15,8 +15,8 @@
 
 #include <penstock/data/idx_dataset.hpp>
 
-#include "data/temp_dir.hpp"
 #include "support/catch.hpp"
+#include "support/temp_dir.hpp"
 
 namespace ps = penstock;
 
@@ -80,14 +80,14 @@ E error_in(const test::file_bytes& file) {
 
 }  // namespace
 
-TEST_CASE("a gzip file is unpacked", "[data]") {
+TEST_CASE("a gzip file is unpacked", "[files]") {
   CHECK(unpacked(packed({})).empty());
   CHECK(unpacked(packed({1, 2, 3})) == test::file_bytes{1, 2, 3});
   const test::file_bytes content = noise(1'500'000);
   CHECK((unpacked(packed(content)) == content));
 }
 
-TEST_CASE("the members of a gzip file are one content", "[data]") {
+TEST_CASE("the members of a gzip file are one content", "[files]") {
   CHECK(unpacked(joined(packed({1, 2}), packed({3}))) == test::file_bytes{1, 2, 3});
   CHECK(unpacked(joined(packed({}), packed({3}))) == test::file_bytes{3});
   // The second member begins at the last byte, and at the first one, of a piece of input.
@@ -107,7 +107,7 @@ TEST_CASE("the members of a gzip file are one content", "[data]") {
   }
 }
 
-TEST_CASE("a gzip file that ends too early is refused wherever it ends", "[data]") {
+TEST_CASE("a gzip file that ends too early is refused wherever it ends", "[files]") {
   const test::file_bytes whole = packed({1, 2, 3, 4, 5});
   for (std::size_t size = 0; size < whole.size(); ++size) {
     CAPTURE(size);
@@ -121,7 +121,7 @@ TEST_CASE("a gzip file that ends too early is refused wherever it ends", "[data]
   CHECK(error_in<ps::file_truncated>(two).offset() == whole.size() + 1);
 }
 
-TEST_CASE("a gzip file with a wrong checksum or length is refused", "[data]") {
+TEST_CASE("a gzip file with a wrong checksum or length is refused", "[files]") {
   test::file_bytes file = packed({1, 2, 3, 4, 5});
   SECTION("checksum") {
     file[file.size() - 8] ^= 1U;
@@ -133,7 +133,7 @@ TEST_CASE("a gzip file with a wrong checksum or length is refused", "[data]") {
   }
 }
 
-TEST_CASE("a damaged bit of a gzip file is noticed or does no harm", "[data]") {
+TEST_CASE("a damaged bit of a gzip file is noticed or does no harm", "[files]") {
   test::file_bytes content = noise(300);
   for (auto& byte : content) byte &= 0x3U;
   const test::file_bytes whole = packed(content);
@@ -154,7 +154,7 @@ TEST_CASE("a damaged bit of a gzip file is noticed or does no harm", "[data]") {
   CHECK(harmless <= 1);
 }
 
-TEST_CASE("bytes after a gzip file's last member are refused", "[data]") {
+TEST_CASE("bytes after a gzip file's last member are refused", "[files]") {
   const test::file_bytes whole = packed({1, 2, 3});
   const auto problem = error_in<ps::file_corrupt>(joined(whole, {0, 0, 0}));
   CHECK(problem.offset() == whole.size());
@@ -162,7 +162,7 @@ TEST_CASE("bytes after a gzip file's last member are refused", "[data]") {
   CHECK(error_in<ps::file_corrupt>(joined(whole, {0x20})).found() == "0x20");
 }
 
-TEST_CASE("a file that is not gzip is refused as such", "[data]") {
+TEST_CASE("a file that is not gzip is refused as such", "[files]") {
   CHECK(error_in<ps::file_format_error>({0, 0, 8, 1}).offset() == 0);
   CHECK(error_in<ps::file_format_error>({0x1f, 0x8c, 8, 1}).found() ==
         "0x1f 0x8c: a plain file is opened without penstock::gzip");
@@ -170,14 +170,14 @@ TEST_CASE("a file that is not gzip is refused as such", "[data]") {
   CHECK_THROWS_AS(ps::detail::read_gzip_file("/no/such/file.gz"), ps::file_unreadable);
 }
 
-TEST_CASE("a gzip file is not unpacked beyond the given size", "[data]") {
+TEST_CASE("a gzip file is not unpacked beyond the given size", "[files]") {
   const test::temp_dir dir;
   const std::string path = dir.write("zeros.gz", packed(test::file_bytes(1'000'000)));
   CHECK(ps::detail::read_gzip_file(path, 1'000'000).size() == 1'000'000);
   CHECK_THROWS_AS(ps::detail::read_gzip_file(path, 999'999), ps::file_format_error);
 }
 
-TEST_CASE("an IDX dataset opens gzip files", "[data]") {
+TEST_CASE("an IDX dataset opens gzip files", "[files]") {
   using small = ps::record<ps::field<"x", std::int16_t, 2>, ps::field<"y", std::uint8_t>>;
   const test::temp_dir dir;
   const auto x = test::idx_bytes(0x0b, {2, 2}, {0, 1, 0, 2, 0, 3, 0, 4});
@@ -208,7 +208,7 @@ TEST_CASE("an IDX dataset opens gzip files", "[data]") {
   }
 }
 
-TEST_CASE("the real MNIST is read from gzip files, where it is present", "[data]") {
+TEST_CASE("the real MNIST is read from gzip files, where it is present", "[files]") {
   const char* dir = std::getenv("MNIST_DIR");
   const std::string folder = dir == nullptr ? "" : dir;
   const std::string labels = folder + "/t10k-labels-idx1-ubyte.gz";

@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include <penstock/data/file_error.hpp>
-#include <penstock/data/file_source.hpp>
+#include <penstock/files/file_error.hpp>
+#include <penstock/files/file_source.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

@@ -16,7 +16,7 @@
 #include <system_error>
 #include <utility>
 
-#include <penstock/data/file_error.hpp>
+#include <penstock/files/file_error.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
@@ -87,7 +87,7 @@ class file_source {
 
 static_assert(byte_source<file_source>);
 
-/// Opens a file of the given path as a `byte_source`: `open_file`, and `gzip` of data/gzip.hpp.
+/// Opens a file of the given path as a `byte_source`: `open_file`, and `gzip` of files/gzip.hpp.
 template <class O>
 concept file_opener = requires(const O& open, std::string path) {
   { open(path) } -> byte_source;
