@@ -129,7 +129,7 @@ TEST_CASE("a hanging read is named at the bottom of the pipeline too", "[flow]")
                       ps::sequential{},
                       {.batch_size = 8,
                        .workers = 1,
-                       .stall_warning = std::chrono::milliseconds{5},
+                       .stall_warning = std::chrono::milliseconds{300},
                        .on_stall = [&](const ps::stalled_read& read) {
                          seen = read;
                          around->release();

@@ -72,7 +72,8 @@ struct turnstile {
   void open() { gate.store(0); }
 };
 
-constexpr std::chrono::milliseconds soon{5};
+// Longer than any read here that does not hang, also on a machine whose processors are busy.
+constexpr std::chrono::milliseconds soon{300};
 
 }  // namespace
 
