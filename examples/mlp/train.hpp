@@ -52,7 +52,8 @@ template <class Loop>
           .workers = chosen.workers,
           .prefetch = chosen.prefetch,
           .seed = chosen.seed,
-          .last_batch = penstock::partial_batch::keep};
+          .last_batch = penstock::partial_batch::keep,
+          .run = chosen.run};
 }
 
 /// A step on a batch in device memory.

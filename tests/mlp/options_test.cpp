@@ -49,7 +49,7 @@ TEST_CASE("every option is parsed into its member", "[mlp]") {
                            "7",           "--depth",    "4",        "--augment",
                            "--mode",      "overlapped", "--seed",   "18446744073709551615",
                            "--repeat",    "3",          "--json",   "out.json",
-                           "--svg",       "out.svg"})
+                           "--svg",       "out.svg",    "--run",    "16"})
                         .line;
   REQUIRE_FALSE(line.exit_status.has_value());
   const auto& o = line.chosen;
@@ -58,6 +58,7 @@ TEST_CASE("every option is parsed into its member", "[mlp]") {
   CHECK(o.batch == 100);
   CHECK(o.workers == 0);
   CHECK(o.prefetch == 7);
+  CHECK(o.run == 16);
   CHECK(o.depth == 4);
   CHECK(o.augment);
   CHECK(o.modes == std::vector{mlp::technique::overlapped});
@@ -66,7 +67,7 @@ TEST_CASE("every option is parsed into its member", "[mlp]") {
   CHECK(o.json == std::filesystem::path{"out.json"});
   CHECK(o.svg == std::filesystem::path{"out.svg"});
   CHECK(o.command.starts_with("penstock_mlp --data /tmp --epochs 2 --batch=100 "));
-  CHECK(o.command.ends_with(" --svg out.svg"));
+  CHECK(o.command.ends_with(" --svg out.svg --run 16"));
   // That they can be written was tried, and left no trace.
   CHECK_FALSE(std::filesystem::exists("out.json"));
   CHECK_FALSE(std::filesystem::exists("out.svg"));
@@ -122,6 +123,20 @@ TEST_CASE("device, workload and kernels are words", "[mlp]") {
   CHECK(line.chosen.steps_table);
   CHECK(parse({"--device", "host", "--kernels", "cublas", "--graph"}).line.chosen.device ==
         mlp::device_choice::host);
+}
+
+TEST_CASE("a search has a time, may keep its trials, and writes nothing else", "[mlp]") {
+  CHECK(parse({}).line.chosen.search == 0);
+  const auto line = parse({"--search", "1.5", "--trials", "trials.json"}).line;
+  REQUIRE_FALSE(line.exit_status.has_value());
+  CHECK(line.chosen.search == 1.5);
+  CHECK(line.chosen.trials == std::filesystem::path{"trials.json"});
+  CHECK(parse({"--trials", "trials.json"}).err.find("--search") != std::string::npos);
+  CHECK(parse({"--search", "0"}).line.exit_status.has_value());
+  for (const char* other : {"--json", "--svg"}) {
+    CHECK(parse({"--search", "1", other, "out.file"}).err.find("--search: not with") !=
+          std::string::npos);
+  }
 }
 
 TEST_CASE("the wide workload has its products by cuBLAS unless told otherwise", "[mlp]") {

@@ -19,6 +19,8 @@
 #include <penstock/cuda.hpp>
 #include <penstock/cuda/on_device.cuh>
 #include <penstock/penstock.hpp>
+#include <penstock/tune/option_search.hpp>
+#include <penstock/tune/tuned_text.hpp>
 
 #include "fake_cuda/fake_cuda.hpp"
 

@@ -9,6 +9,7 @@
 #include "options.hpp"
 #include "picture.hpp"
 #include "report.hpp"
+#include "search.hpp"
 
 namespace {
 
@@ -47,6 +48,10 @@ int main(int argc, char** argv) {
     const auto data = data_for(chosen);
     if (chosen.steps_table) {
       measure_steps(chosen, data);
+      return 0;
+    }
+    if (chosen.search > 0) {
+      mlp::search_options_for(chosen, data, std::cout);
       return 0;
     }
     const auto found = mlp::run_experiment(chosen, data);

@@ -58,6 +58,7 @@ command_line parse_command_line(int argc, const char* const* argv) {
   std::string data;
   std::string json;
   std::string svg;
+  std::string trials;
   std::string mode = "all";
 
   CLI::App app{
@@ -81,6 +82,9 @@ command_line parse_command_line(int argc, const char* const* argv) {
       ->capture_default_str();
   app.add_option("--prefetch", o.prefetch, "Batches read ahead; 0: the library chooses")
       ->check(CLI::Range(0, 1000))
+      ->capture_default_str();
+  app.add_option("--run", o.run, "Samples that a worker takes at a time; 0: the library chooses")
+      ->check(CLI::Range(0, 10'000))
       ->capture_default_str();
   app.add_option("--depth", o.depth, "Device slots of the overlapped mode")
       ->check(CLI::Range(1, 64))
@@ -128,6 +132,16 @@ command_line parse_command_line(int argc, const char* const* argv) {
          "Draw the first 20 batches of the serial and of the overlapped loop into this file")
       ->check(require_writable);
 
+  auto* search =
+      app.add_option("--search", o.search,
+                     "Look for the options with which the overlapped loop is fastest, for so many "
+                     "seconds, instead of the four ways")
+          ->check(CLI::Range(0.1, 1e6));
+  app.add_option("--trials", trials,
+                 "Keep the trials of --search in this file, and continue with those it holds")
+      ->needs(search)
+      ->check(require_writable);
+
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -150,6 +164,11 @@ command_line parse_command_line(int argc, const char* const* argv) {
     result.exit_status = 1;
     return result;
   }
+  if (o.search > 0 && (o.steps_table || !svg.empty() || !json.empty())) {
+    std::cerr << "--search: not with --steps-table, --svg or --json\n";
+    result.exit_status = 1;
+    return result;
+  }
   if (o.fed == workload::wide && batch->count() == 0) o.batch = 4096;
   // The fused kernels are made for small batches: on large ones they, and not the bus, would be the
   // bound.
@@ -157,6 +176,7 @@ command_line parse_command_line(int argc, const char* const* argv) {
   if (!data.empty()) o.data = data;
   if (!json.empty()) o.json = json;
   if (!svg.empty()) o.svg = svg;
+  if (!trials.empty()) o.trials = trials;
   o.command = "penstock_mlp";
   for (int i = 1; i < argc; ++i) o.command += std::string{" "} + argv[i];
   for (const technique t : all_techniques) {

@@ -43,6 +43,7 @@ struct options {
   std::size_t test_samples = 0;  // of the test set, 0: all
   std::size_t workers = 1;
   std::size_t prefetch = 8;
+  std::size_t run = 0;  // samples that a worker takes at a time, 0: the library chooses
   std::size_t depth = 3;
   std::size_t repeat = 1;
   std::uint64_t seed = 1;
@@ -57,7 +58,9 @@ struct options {
   std::vector<technique> modes;
   std::optional<std::filesystem::path> json;
   std::optional<std::filesystem::path> svg;
-  std::string command;  // as it was given, for the picture
+  double search = 0;  // seconds to look for the best options; 0: no search
+  std::optional<std::filesystem::path> trials;  // of the search
+  std::string command;                          // as it was given, for the picture
 };
 
 /// Either options to run with, or the status to exit with at once: after --help, which prints the
