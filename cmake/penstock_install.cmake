@@ -26,5 +26,6 @@ install(
         "${CMAKE_CURRENT_BINARY_DIR}/penstock-config-version.cmake"
         "${CMAKE_CURRENT_LIST_DIR}/penstock_boost.cmake"
         "${CMAKE_CURRENT_LIST_DIR}/penstock_cuda.cmake"
+        "${CMAKE_CURRENT_LIST_DIR}/penstock_nvtx.cmake"
   DESTINATION "${penstock_package_dir}"
 )

@@ -30,10 +30,20 @@
 #define PENSTOCK_CHECKED 0
 #endif
 
+/// 1 in a build that marks its stages for profilers that read NVTX; 0 unless defined before, the
+/// same for the whole program. The CMake target `penstock::nvtx` defines it.
+#ifndef PENSTOCK_NVTX
+#define PENSTOCK_NVTX 0
+#endif
+
 /// The name of the inline namespace. It says what can't be linked with what: views and leases of a
-/// checked build have another layout.
-#if PENSTOCK_CHECKED
+/// checked build have another layout, and functions of a marked build do more.
+#if PENSTOCK_CHECKED && PENSTOCK_NVTX
+#define PENSTOCK_ABI v0_checked_nvtx
+#elif PENSTOCK_CHECKED
 #define PENSTOCK_ABI v0_checked
+#elif PENSTOCK_NVTX
+#define PENSTOCK_ABI v0_nvtx
 #else
 #define PENSTOCK_ABI v0
 #endif

@@ -141,6 +141,7 @@ class consumer {
     const bool starving = !delivery().is_ready(next_);
     if (starving) process_.require();
     if (starving) ring().set_starving(true);
+    [[maybe_unused]] const stage_mark mark{marked_stage::wait_for_batch};
     const auto slot = delivery().wait(next_);
     if (starving) ring().set_starving(false);
     if (!slot) delivery().rethrow(failure_);

@@ -25,6 +25,7 @@
 #include <penstock/load/detail/plan/schedule.hpp>
 #include <penstock/load/options.hpp>
 #include <penstock/memory/detail/host_slots.hpp>
+#include <penstock/observe/detail/stage_mark.hpp>
 #include <penstock/order/sampler.hpp>
 #include <penstock/threads/float_mode.hpp>
 
@@ -119,8 +120,8 @@ class engine {
   /// Opener: waits until one more batch is wanted and a slot is free, and binds the two. `got` is
   /// its first run then. False when the engine stops.
   bool open_next(const std::stop_token& stop, guarded_reader<Dataset>& reader, claim& got) {
-    while (schedule_.wait_until_wanted(stop)) {
-      if (!spare_) spare_ = slots_->acquire();
+    while (is_wanted(stop)) {
+      if (!spare_) spare_ = free_slot();
       if (!spare_) return false;
       if (!bind_next(*spare_, reader)) continue;  // the range has ended: the slot stays at hand
       got.slot = *std::exchange(spare_, std::nullopt);
@@ -129,6 +130,15 @@ class engine {
       return true;
     }
     return false;
+  }
+
+  [[nodiscard]] bool is_wanted(const std::stop_token& stop) {
+    [[maybe_unused]] const stage_mark mark{marked_stage::wait_for_demand};
+    return schedule_.wait_until_wanted(stop);
+  }
+  [[nodiscard]] std::optional<std::uint32_t> free_slot() {
+    [[maybe_unused]] const stage_mark mark{marked_stage::wait_for_slot};
+    return slots_->acquire();
   }
 
   /// Binds a slot to the next batch; false when none is wanted any more. Not inlined, as `read`.
@@ -152,6 +162,7 @@ class engine {
       return schedule_.is_cancelled(batch.sequence) || delivery_.has_failed();
     };
     if (!batch.order || begin == end || is_over()) return;
+    [[maybe_unused]] const stage_mark mark{marked_stage::read, batch.info.batch};
     const auto wanted = reader.indices(end - begin);
     const batch_view<record_type> all{slots_->data(slot), layout_, 0, batch.info.size};
     try {

@@ -17,6 +17,7 @@
 #include <penstock/core/detail/live_range.hpp>
 #include <penstock/core/error.hpp>
 #include <penstock/memory/detail/last_owner.hpp>
+#include <penstock/observe/detail/stage_mark.hpp>
 #include <penstock/transfer/batch_source.hpp>
 #include <penstock/transfer/detail/feed_source.hpp>
 #include <penstock/transfer/detail/transform_stage.hpp>
@@ -77,6 +78,7 @@ class feed {
 
   /// Release, issue, hand out. False at the end.
   bool advance() {
+    step_.end();
     held_ = batch_type{};
     if (!range_.is_live()) return false;
     try {
@@ -92,6 +94,7 @@ class feed {
       --issued_count_;
       held_ = batch_type{slots_, slot, stream_};
       next_position_.store(batch_position{slots_->info(slot).epoch, slots_->info(slot).batch + 1});
+      step_.begin(slots_->info(slot).batch);
       return true;
     } catch (...) {
       stop();
@@ -109,6 +112,7 @@ class feed {
   /// Ends the live range: copies under way go on, and their slots come back after them.
   void stop() noexcept {
     if (!range_.end()) return;
+    step_.end();
     held_ = batch_type{};
     for (; issued_count_ != 0; --issued_count_) {
       slots_->discard(issued_[issued_first_]);
@@ -182,6 +186,7 @@ class feed {
 
   void issue(std::size_t slot, typename source_type::batch_type batch) {
     const batch_info info = batch.info();
+    [[maybe_unused]] const stage_mark mark{marked_stage::copy, info.batch};
     try {
       memory_->copy_in(slot, std::move(batch));
     } catch (...) {
@@ -214,6 +219,7 @@ class feed {
   std::size_t next_slot_ = 0;
   shared_value<batch_position> next_position_;
   batch_type held_;
+  [[no_unique_address]] step_mark step_;
   live_range range_{"transfer"};
 };
 
