@@ -9,8 +9,9 @@
 #include <cstdint>
 #include <fstream>
 #include <limits>
-#include <optional>
 #include <string>
+
+#include <penstock/core/detail/cgroup.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
@@ -21,44 +22,6 @@ namespace detail {
 constexpr std::uint64_t saturating_product(std::uint64_t a, std::uint64_t b) noexcept {
   constexpr std::uint64_t most = (std::numeric_limits<std::uint64_t>::max)();
   return a != 0 && b > most / a ? most : a * b;
-}
-
-/// The first number of a file; nothing when there is none ("max", no such file).
-inline std::optional<std::uint64_t> number_in(const std::string& path) {
-  std::ifstream file{path};
-  std::uint64_t value = 0;
-  if (file >> value) return value;
-  return std::nullopt;
-}
-
-/// The number after `key` in a file of lines "key value".
-inline std::optional<std::uint64_t> number_after(const std::string& path, const std::string& key) {
-  std::ifstream file{path};
-  for (std::string word; file >> word;) {
-    std::uint64_t value = 0;
-    if (word == key && file >> value) return value;
-  }
-  return std::nullopt;
-}
-
-/// What is left under the limits of one cgroup and all above it; `group` starts with '/'.
-inline std::uint64_t left_in_cgroup(const std::string& mount, std::string group,
-                                    const char* limit_name, const char* usage_name,
-                                    const char* cache_key) {
-  std::uint64_t left = (std::numeric_limits<std::uint64_t>::max)();
-  for (;;) {
-    const std::string at = mount + (group == "/" ? "" : group) + "/";
-    if (const auto limit = number_in(at + limit_name)) {
-      const std::uint64_t usage = number_in(at + usage_name).value_or(0);
-      // File cache counts as usage, but the kernel gives it back before it refuses memory.
-      const std::uint64_t cache = number_after(at + "memory.stat", cache_key).value_or(0);
-      const std::uint64_t used = usage - (std::min)(usage, cache);
-      left = (std::min)(left, *limit - (std::min)(*limit, used));
-    }
-    const auto slash = group.find_last_of('/');
-    if (group == "/" || slash == std::string::npos) return left;
-    group = slash == 0 ? "/" : group.substr(0, slash);
-  }
 }
 
 /// The system's unused memory, without a look into /proc: less than MemAvailable, since the
@@ -101,24 +64,18 @@ inline std::uint64_t left_by_limits(const std::string& root) {
     available = detail::free_memory();
   }
   if (root.empty()) available = (std::min)(available, detail::left_by_limits(root));
-  std::ifstream groups{root + "/proc/self/cgroup"};
-  for (std::string line; std::getline(groups, line);) {
-    const auto first = line.find(':');
-    const auto second = first == std::string::npos ? first : line.find(':', first + 1);
-    if (second == std::string::npos) continue;
-    const std::string controllers = line.substr(first + 1, second - first - 1);
-    const std::string group = line.substr(second + 1);
-    if (controllers.empty()) {
-      available =
-          (std::min)(available, detail::left_in_cgroup(root + "/sys/fs/cgroup", group, "memory.max",
-                                                       "memory.current", "inactive_file"));
-    } else if (("," + controllers + ",").find(",memory,") != std::string::npos) {
-      available = (std::min)(
-          available,
-          detail::left_in_cgroup(root + "/sys/fs/cgroup/memory", group, "memory.limit_in_bytes",
-                                 "memory.usage_in_bytes", "total_inactive_file"));
-    }
-  }
+  detail::for_each_cgroup(root, "memory", [&](const std::string& group, bool is_unified) {
+    const auto limit =
+        detail::number_in(group + (is_unified ? "memory.max" : "memory.limit_in_bytes"));
+    if (!limit) return;
+    const char* const usage_name = is_unified ? "memory.current" : "memory.usage_in_bytes";
+    const std::uint64_t usage = detail::number_in(group + usage_name).value_or(0);
+    // File cache counts as usage, but the kernel gives it back before it refuses memory.
+    const char* const cache_key = is_unified ? "inactive_file" : "total_inactive_file";
+    const std::uint64_t cache = detail::number_after(group + "memory.stat", cache_key).value_or(0);
+    const std::uint64_t used = usage - (std::min)(usage, cache);
+    available = (std::min)(available, *limit - (std::min)(*limit, used));
+  });
   return available;
 }
 

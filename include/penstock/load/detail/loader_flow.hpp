@@ -12,7 +12,7 @@
 #include <penstock/load/detail/consumer.hpp>
 #include <penstock/load/host_batch.hpp>
 #include <penstock/load/options.hpp>
-#include <penstock/observe/detail/stage_mark.hpp>
+#include <penstock/observe/detail/marks/stage_mark.hpp>
 #include <penstock/order/detail/fingerprint.hpp>
 #include <penstock/order/sampler.hpp>
 #include <penstock/resume/loader_state.hpp>

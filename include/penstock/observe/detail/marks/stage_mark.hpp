@@ -5,7 +5,7 @@
 #include <optional>
 
 #include <penstock/core/version.hpp>
-#include <penstock/observe/detail/nvtx_domain.hpp>
+#include <penstock/observe/detail/marks/nvtx_domain.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

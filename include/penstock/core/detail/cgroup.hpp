@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cstdint>
+#include <fstream>
+#include <optional>
+#include <string>
+
+#include <penstock/core/version.hpp>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+namespace detail {
+
+/// The first number of a file; nothing when there is none ("max", no such file).
+inline std::optional<std::uint64_t> number_in(const std::string& path) {
+  std::ifstream file{path};
+  std::uint64_t value = 0;
+  if (file >> value) return value;
+  return std::nullopt;
+}
+
+/// The number after `key` in a file of lines "key value".
+inline std::optional<std::uint64_t> number_after(const std::string& path, const std::string& key) {
+  std::ifstream file{path};
+  for (std::string word; file >> word;) {
+    std::uint64_t value = 0;
+    if (word == key && file >> value) return value;
+  }
+  return std::nullopt;
+}
+
+/// Calls `look(folder, is_unified)` for each cgroup that this process is in and that `controller`
+/// may limit, and for all above it: the folder of its files, with a slash at its end, and whether
+/// the hierarchy is that of cgroup v2. `root` is "" or, for tests, the files of another machine.
+template <class Look>
+void for_each_cgroup(const std::string& root, const std::string& controller, Look look) {
+  std::ifstream groups{root + "/proc/self/cgroup"};
+  for (std::string line; std::getline(groups, line);) {
+    const auto first = line.find(':');
+    const auto second = first == std::string::npos ? first : line.find(':', first + 1);
+    if (second == std::string::npos) continue;
+    const std::string controllers = line.substr(first + 1, second - first - 1);
+    const bool is_unified = controllers.empty();
+    if (!is_unified && ("," + controllers + ",").find("," + controller + ",") == std::string::npos)
+      continue;
+    const std::string mount = root + "/sys/fs/cgroup" + (is_unified ? "" : "/" + controller);
+    for (std::string group = line.substr(second + 1);;) {
+      look(mount + (group == "/" ? "" : group) + "/", is_unified);
+      const auto slash = group.find_last_of('/');
+      if (group == "/" || slash == std::string::npos) break;
+      group = slash == 0 ? "/" : group.substr(0, slash);
+    }
+  }
+}
+
+}  // namespace detail
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

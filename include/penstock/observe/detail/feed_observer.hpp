@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include <penstock/observe/detail/consumer_meters.hpp>
+#include <penstock/observe/detail/loader_observer.hpp>
+#include <penstock/observe/detail/tick_clock.hpp>
+#include <penstock/observe/transfer_stats.hpp>
+#include <penstock/threads/detail/tally.hpp>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+namespace detail {
+
+/// All that is counted and timed of one transfer: its consumer's thread writes, any thread takes a
+/// snapshot.
+template <class Clock>
+class basic_feed_observer : public consumer_meters<Clock> {
+ public:
+  /// For samples of `sample_bytes` bytes as they travel, and `out_bytes` as the consumer gets them.
+  basic_feed_observer(std::size_t sample_bytes, std::size_t out_bytes, bool transforms) noexcept
+      : consumer_meters<Clock>(clock_),
+        sample_bytes_(sample_bytes),
+        out_bytes_(out_bytes),
+        transforms_(transforms) {}
+  basic_feed_observer(basic_feed_observer&&) = delete;
+
+  /// The consumer's thread has queued the copy of a batch.
+  void note_copy(std::uint64_t samples) noexcept {
+    copies_.add(1);
+    copied_.add(samples);
+  }
+  /// It gets a batch, with `ahead` copies queued after it.
+  void note_handed_out(std::uint64_t samples, std::uint64_t ahead) noexcept {
+    this->note_batch(samples);
+    this->note_depth(ahead);
+  }
+
+  /// What has happened so far, without the source. From any thread.
+  [[nodiscard]] transfer_stats snapshot() const {
+    const auto at = clock_.look();
+    const tick_times times{at.nanoseconds_per_tick};
+    transfer_stats all;
+    all.transfer = clock_.name();
+    all.age = at.since;
+    all.clock = clock_.source();
+    all.clock_has_stepped = at.has_stepped;
+    all.copies = copies_.value();
+    all.samples = copied_.value();
+    all.bytes = all.samples * sample_bytes_;
+    all.transforms = transforms_ ? all.copies : 0;
+    all.wait_for_batch = times.of(this->batch().read(at.ticks));
+    all.wait_for_slot = times.of(this->lease().read(at.ticks));
+    all.wait_for_copy = times.of(this->copy().read(at.ticks));
+    all.ahead = {this->looks(), this->depths()};
+    const auto waits = all.wait_for_batch.time + all.wait_for_slot.time + all.wait_for_copy.time;
+    const std::uint64_t got = this->samples();
+    all.step = {this->batches(), got, got * out_bytes_,
+                grown(times.of(this->range().read(at.ticks).ticks), waits)};
+    return all;
+  }
+
+ private:
+  std::size_t sample_bytes_;
+  std::size_t out_bytes_;
+  bool transforms_;
+  mutable Clock clock_;
+  tally copies_;
+  tally copied_;
+};
+
+/// That of the library's transfers.
+using feed_observer = basic_feed_observer<tick_clock>;
+
+}  // namespace detail
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdio>
+#include <string>
+#include <thread>
+
+#include <penstock/observe/detail/judging/loop_times.hpp>
+#include <penstock/observe/verdict.hpp>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+namespace detail {
+[[nodiscard]] inline std::string percent(double share) {
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%.0f %%", 100 * share);
+  return text.data();
+}
+[[nodiscard]] inline std::string tenths(double value) {
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%.1f", value);
+  return text.data();
+}
+
+/// Decides, in the order of the questions that people ask: does the loop wait, for whom, and why.
+class judge {
+ public:
+  judge(const loop_times& times, std::size_t cores) : times_(times), cores_(cores) {}
+
+  [[nodiscard]] verdict decide() {
+    if (times_.batches == 0 || times_.all <= 0) {
+      say(loop_limit::nothing, "no batch came", "Let the loop run between the two snapshots.");
+      return said_;
+    }
+    fill();
+    if (said_.throttled > noticeable) {
+      throttled();
+    } else if (said_.waiting < noticeable) {
+      says_step();
+    } else if (said_.for_leases > (std::max)(said_.for_batches, said_.for_copies)) {
+      leases();
+    } else if (said_.for_copies > said_.for_batches && busy_share() < 0.9) {
+      copies();
+    } else {
+      batches();
+    }
+    return said_;
+  }
+
+ private:
+  static constexpr double noticeable = 0.05;
+
+  void fill() {
+    said_.for_batches = times_.for_batches / times_.all;
+    said_.for_copies = times_.for_copies / times_.all;
+    said_.for_leases = times_.for_leases / times_.all;
+    said_.waiting = said_.for_batches + said_.for_copies + said_.for_leases;
+    said_.throttled = times_.throttled / times_.all;
+    said_.busy_workers = times_.reading / times_.all;
+    said_.busy_cores = (times_.computing + times_.body) / times_.all;
+    said_.cores = cores_;
+    said_.workers = times_.workers;
+    said_.wanted_workers = times_.reading > 0 ? enough_workers(times_, cores_) : times_.workers;
+  }
+
+  void say(loop_limit limit, const std::string& sentence, const std::string& remedy,
+           double time = 0) {
+    said_.limit = limit;
+    said_.sentence = sentence;
+    said_.remedy = remedy;
+    said_.gain = time > 0 ? (std::max)(0.0, times_.all / time - 1) : 0;
+    if (said_.gain >= 0.01) said_.remedy += ": expected +" + percent(said_.gain);
+    if (said_.remedy.back() != '.') said_.remedy += '.';
+  }
+
+  void throttled() {
+    say(loop_limit::quota,
+        "throttled: for " + percent(said_.throttled) +
+            " of the time the container had used up its quota of processor time",
+        "Raise the quota, or take fewer workers (.workers)");
+  }
+
+  void says_step() {
+    std::string remedy = "Faster batches gain nothing";
+    if (times_.workers > said_.wanted_workers) {
+      remedy += ", .workers = " + std::to_string(said_.wanted_workers) + " would do";
+    }
+    say(loop_limit::step,
+        "step-bound: the loop waits for " + percent(said_.waiting) + " of the time", remedy);
+  }
+
+  void leases() {
+    say(loop_limit::leases,
+        "lease-bound: for " + percent(said_.for_leases) +
+            " of the time the loop waits for batches that the program holds",
+        times_.is_fed ? "End leases sooner, or raise .depth"
+                      : "End leases sooner, or raise .prefetch",
+        times_.all - times_.for_leases);
+  }
+
+  void copies() {
+    const std::string waits =
+        "the loop waits " + percent(said_.for_copies) + " of the time for copies";
+    if (times_.ahead < 0.5) {
+      // Nothing was copied under the body: then the longer of the two is what remains.
+      say(loop_limit::depth, "copy-bound: " + waits + ", and none runs ahead", "Raise .depth to 3",
+          (std::max)(times_.body, times_.for_copies));
+      return;
+    }
+    say(loop_limit::copy, "copy-bound: " + waits,
+        "Let fewer bytes travel: a smaller type and a transform on the device");
+  }
+
+  void batches() {
+    // Where all workers are busy, a copy that is waited for is one of a batch that came late.
+    const std::string waits = "the loop waits " + percent(said_.for_batches + said_.for_copies) +
+                              " of the time for batches";
+    if (times_.reading <= 0) {
+      say(loop_limit::workers, "source-bound: " + waits, "The source is no loader: look there");
+      return;
+    }
+    const double computes = times_.computing / times_.reading;
+    if (busy_share() < 0.8) return idle_workers(waits);
+    const double better = time_with(times_, said_.wanted_workers, cores_);
+    const bool is_storage = computes < 0.5;
+    if (said_.wanted_workers > times_.workers && times_.all / better > 1.03) {
+      say(is_storage ? loop_limit::storage : loop_limit::workers,
+          std::string{is_storage ? "I/O-bound: " : "loader-bound: "} + waits + ", " +
+              workers_text(computes),
+          ".workers = " + std::to_string(said_.wanted_workers), better);
+      return;
+    }
+    if (is_storage) {
+      say(loop_limit::storage, "I/O-bound: " + waits + ", " + workers_text(computes),
+          "Faster storage, larger reads, or data that stays in memory");
+      return;
+    }
+    say(loop_limit::processors,
+        "CPU-bound: " + waits + "; reading and the loop's body take " + tenths(said_.busy_cores) +
+            " of " + std::to_string(cores_) + " cores",
+        "Less work a sample: decode less, transform on the device, or keep what was decoded");
+  }
+
+  void idle_workers(const std::string& waits) {
+    if (times_.behind_device > 0.5) {
+      say(loop_limit::device,
+          "device-bound: " + waits + ", and workers wait for copies out of their slots",
+          "Batches are read in time: shorten the step, or the copy");
+      return;
+    }
+    std::string slow = waits + " while workers are idle for " + percent(1 - busy_share());
+    if (times_.tail >= 3) {
+      slow += ": a slow read takes " + tenths(times_.tail) + " times the usual one";
+    }
+    say(loop_limit::slow_samples, "held up by single reads: " + slow,
+        "Raise .prefetch, or mend the slowest samples (stats name them)",
+        (std::max)(times_.body,
+                   time_with(times_, (std::max)(times_.workers, std::size_t{1}), cores_)));
+  }
+
+  /// The share of the time in which a worker reads.
+  [[nodiscard]] double busy_share() const noexcept {
+    return times_.workers == 0 ? 1.0 : said_.busy_workers / static_cast<double>(times_.workers);
+  }
+
+  [[nodiscard]] std::string workers_text(double computes) const {
+    if (times_.workers == 0) return "which it reads itself";
+    return tenths(said_.busy_workers) + " of " + std::to_string(times_.workers) +
+           " workers are busy, " + percent(computes) + " of that computing, on " +
+           std::to_string(cores_) + " cores";
+  }
+
+  const loop_times& times_;
+  std::size_t cores_;
+  verdict said_;
+};
+
+[[nodiscard]] inline verdict judged(const loop_times& times, std::size_t cores) {
+  if (cores == 0) cores = std::max(1U, std::thread::hardware_concurrency());
+  return judge{times, cores}.decide();
+}
+
+}  // namespace detail
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

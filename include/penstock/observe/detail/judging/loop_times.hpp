@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+
+#include <penstock/observe/loader_stats.hpp>
+#include <penstock/observe/transfer_stats.hpp>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+namespace detail {
+/// The times of one batch, and what the loop waited for, out of statistics.
+struct loop_times {
+  double batches = 0;
+  double all = 0;        // seconds, from batch to batch
+  double body = 0;       // of it in the loop's body
+  double reading = 0;    // seconds of workers, or of the consumer
+  double computing = 0;  // of it, processor time; at most `reading`
+  double for_batches = 0;
+  double for_copies = 0;
+  double for_leases = 0;
+  double throttled = 0;
+  double behind_device = 0;  // share of the workers' idle time that waits for copies out of slots
+  double tail = 1;           // how much longer than the median a slow read takes
+  std::size_t workers = 0;
+  double ahead = 0;  // copies that were queued after the batch that was handed out
+  bool is_fed = false;
+};
+
+[[nodiscard]] inline double seconds(std::chrono::nanoseconds time) noexcept {
+  return std::chrono::duration<double>(time).count();
+}
+
+inline void add_reads(loop_times& times, const loader_stats& loader) {
+  times.workers = loader.workers;
+  times.reading = seconds(loader.read.busy) / times.batches;
+  times.computing = loader.workers == 0
+                        ? times.reading
+                        : std::min(times.reading, seconds(loader.processor) / times.batches);
+  times.throttled = seconds(loader.throttled.time) / times.batches;
+  const double idle = seconds(loader.wait_for_slot.time) + seconds(loader.wait_for_copy.time) +
+                      seconds(loader.wait_for_demand.time);
+  times.behind_device = idle > 0 ? seconds(loader.wait_for_copy.time) / idle : 0;
+  const double median = seconds(loader.read.times.quantile(0.5));
+  times.tail = median > 0 ? seconds(loader.read.times.quantile(0.99)) / median : 1;
+}
+
+[[nodiscard]] inline loop_times times_of(const loader_stats& stats) {
+  loop_times times;
+  times.batches = static_cast<double>(stats.step.batches);
+  if (stats.step.batches == 0) return times;
+  add_reads(times, stats);
+  times.body = seconds(stats.step.busy) / times.batches;
+  times.for_leases = seconds(stats.wait_for_lease.time) / times.batches;
+  times.for_batches = seconds(stats.wait_for_ready.time) / times.batches;
+  if (stats.workers == 0) times.for_batches += times.reading;
+  times.all = times.body + times.for_batches + times.for_leases;
+  return times;
+}
+
+[[nodiscard]] inline loop_times times_of(const transfer_stats& stats) {
+  loop_times times;
+  times.batches = static_cast<double>(stats.step.batches);
+  if (stats.step.batches == 0) return times;
+  if (stats.loader) add_reads(times, *stats.loader);
+  times.body = seconds(stats.step.busy) / times.batches;
+  times.for_batches = seconds(stats.wait_for_batch.time) / times.batches;
+  times.for_copies = seconds(stats.wait_for_copy.time) / times.batches;
+  times.for_leases = seconds(stats.wait_for_slot.time) / times.batches;
+  times.all = times.body + times.for_batches + times.for_copies + times.for_leases;
+  times.ahead = stats.ahead.mean();
+  times.is_fed = true;
+  return times;
+}
+
+/// The time of a batch with so many workers: the slowest of the body, reading, and all that
+/// computes, shared by the cores.
+[[nodiscard]] inline double time_with(const loop_times& times, std::size_t workers,
+                                      std::size_t cores) noexcept {
+  const double computing = (times.computing + times.body) / static_cast<double>(cores);
+  return std::max({times.body, times.reading / static_cast<double>(workers), computing});
+}
+
+/// The fewest workers with which a batch takes at most 2 % longer than with any number of them.
+[[nodiscard]] inline std::size_t enough_workers(const loop_times& times,
+                                                std::size_t cores) noexcept {
+  constexpr std::size_t most = 256;
+  const double best = time_with(times, most, cores);
+  std::size_t workers = 1;
+  while (workers < most && time_with(times, workers, cores) > 1.02 * best) ++workers;
+  return workers;
+}
+
+}  // namespace detail
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

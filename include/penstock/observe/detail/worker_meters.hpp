@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include <penstock/core/detail/cache_line.hpp>
+#include <penstock/observe/detail/histogram.hpp>
+#include <penstock/observe/detail/read_meter.hpp>
+#include <penstock/observe/detail/stopwatch.hpp>
+#include <penstock/threads/detail/tally.hpp>
+#include <penstock/threads/detail/thread_usage.hpp>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+namespace detail {
+
+/// What is counted and timed of one thread that reads: it alone writes, any thread reads. On cache
+/// lines of its own.
+template <class Clock>
+class alignas(cache_line) worker_meters {
+ public:
+  using scope = timed_scope<Clock>;
+
+  /// For runs of at most `most_run` samples, by `clock`, which must outlive this. Where the thread
+  /// is the loader's own, what it uses of the machine is noted too.
+  worker_meters(const Clock& clock, std::size_t most_run, bool is_own_thread)
+      : clock_(&clock),
+        is_own_thread_(is_own_thread),
+        usage_apart_(clock.ten_milliseconds()),
+        reads_(clock, most_run) {}
+
+  /// @name The reading thread, around all that it does, and around what it waits for
+  /// @{
+  [[nodiscard]] scope for_work() noexcept { return {&work_, *clock_}; }
+  [[nodiscard]] scope for_opener() noexcept { return {&opener_, *clock_}; }
+  [[nodiscard]] scope for_demand() noexcept { return {&demand_, *clock_}; }
+  [[nodiscard]] scope for_slot() noexcept { return {&slot_, *clock_}; }
+  [[nodiscard]] scope for_copy(bool is_behind_one) noexcept {
+    return {is_behind_one ? &copy_ : nullptr, *clock_};
+  }
+  /// @}
+
+  /// What it reads.
+  [[nodiscard]] read_meter<Clock>& reads() noexcept { return reads_; }
+  [[nodiscard]] const read_meter<Clock>& reads() const noexcept { return reads_; }
+
+  /// The reading thread has opened a batch: when, for `close`.
+  [[nodiscard]] std::uint64_t open() const noexcept { return clock_->now(); }
+  /// The reading thread has completed the batch that was opened then. To be called before the
+  /// batch is announced.
+  void close(std::uint64_t opened) noexcept {
+    const std::uint64_t now = clock_->now();
+    complete_.add(1);
+    batches_.add(ticks_between(opened, now));
+    if (is_own_thread_) usage_.look(now, usage_apart_);
+  }
+
+  /// How many batches it has completed. From any thread, as all that follows.
+  [[nodiscard]] std::uint64_t complete() const noexcept { return complete_.value(); }
+  /// From opening to completing them.
+  [[nodiscard]] const histogram& batches() const noexcept { return batches_; }
+  /// The ticks by `now` in which it worked and did not wait.
+  [[nodiscard]] std::uint64_t busy(std::uint64_t now) const noexcept {
+    std::uint64_t waits = 0;
+    for (const stopwatch* wait : {&opener_, &demand_, &slot_, &copy_})
+      waits += wait->read(now).ticks;
+    return ticks_between(waits, work_.read(now).ticks);
+  }
+  [[nodiscard]] const stopwatch& opener() const noexcept { return opener_; }
+  [[nodiscard]] const stopwatch& demand() const noexcept { return demand_; }
+  [[nodiscard]] const stopwatch& slot() const noexcept { return slot_; }
+  [[nodiscard]] const stopwatch& copy() const noexcept { return copy_; }
+  [[nodiscard]] const thread_usage& usage() const noexcept { return usage_; }
+
+ private:
+  const Clock* clock_;
+  bool is_own_thread_;
+  std::uint64_t usage_apart_;
+  tally complete_;
+  read_meter<Clock> reads_;
+  stopwatch work_;
+  stopwatch opener_;
+  stopwatch demand_;
+  stopwatch slot_;
+  stopwatch copy_;
+  thread_usage usage_;
+  histogram batches_;
+};
+
+}  // namespace detail
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include <penstock/observe/detail/judging/judge.hpp>
+#include <penstock/observe/detail/judging/loop_times.hpp>
+#include <penstock/observe/verdict.hpp>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+
+/// What limits a loop, from what its statistics were and what they are now: `loader::stats()` or
+/// `transfer::stats()`, between which the loop ran. From who waits for whom, not from how busy
+/// something is. `cores`: those that the process may use; 0: what the system says. Throws
+/// `stats_mismatch` where the two do not go together.
+///
+///     const auto before = feed.stats();
+///     for (auto& batch : feed.epoch(0)) ...
+///     std::cout << ps::diagnose(before, feed.stats()).str() << '\n';
+template <class Stats>
+  requires requires(const Stats& stats) { detail::times_of(stats); }
+[[nodiscard]] verdict diagnose(const Stats& before, const Stats& after, std::size_t cores = 0) {
+  return detail::judged(detail::times_of(after - before), cores);
+}
+
+/// The answers that lead to a verdict, in the order in which people ask: is it the loader, the copy,
+/// the step, the processor. Five lines, the verdict last.
+[[nodiscard]] inline std::string explain(const verdict& said) {
+  using detail::percent;
+  using detail::tenths;
+  if (said.limit == loop_limit::nothing) return said.str() + '\n';
+  return "loader:    waited for during " + percent(said.for_batches) + " of the time, " +
+         tenths(said.busy_workers) + " of " + std::to_string(said.workers) + " workers busy\n" +
+         "copy:      waited for during " + percent(said.for_copies) + "; leases " +
+         percent(said.for_leases) + "\n" +                                      //
+         "step:      " + percent(1 - said.waiting) + " in the loop's body\n" +  //
+         "processor: " + tenths(said.busy_cores) + " of " + std::to_string(said.cores) +
+         " cores busy, throttled " + percent(said.throttled) + "\n" +  //
+         said.str() + '\n';
+}
+
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

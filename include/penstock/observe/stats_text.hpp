@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <ostream>
+#include <string>
+#include <string_view>
+
+#include <penstock/observe/duration_stats.hpp>
+#include <penstock/observe/loader_stats.hpp>
+#include <penstock/observe/stage_stats.hpp>
+#include <penstock/observe/stats_clock.hpp>
+#include <penstock/observe/transfer_stats.hpp>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+
+namespace detail {
+
+/// A time in three digits or so and the unit that suits it: "12.3 us".
+[[nodiscard]] inline std::string short_text(std::chrono::nanoseconds time) {
+  constexpr std::array<const char*, 4> units{"ns", "us", "ms", "s"};
+  auto value = static_cast<double>(time.count());
+  std::size_t unit = 0;
+  for (; value >= 1000 && unit + 1 < units.size(); ++unit) value /= 1000;
+  std::array<char, 48> text{};
+  std::snprintf(text.data(), text.size(), value < 1000 ? "%.3g %s" : "%.0f %s", value, units[unit]);
+  return text.data();
+}
+
+/// A number in three digits: "0.125".
+[[nodiscard]] inline std::string short_text(double value) {
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%.3g", value);
+  return text.data();
+}
+
+/// Writes the table: a name, how often, how long, and a remark a line.
+class stats_table {
+ public:
+  explicit stats_table(std::chrono::nanoseconds age) : age_(age) {}
+
+  void head(const std::string& line) { (text_ += line) += '\n'; }
+  void row(std::string_view name, std::uint64_t count, std::chrono::nanoseconds time,
+           const std::string& remark = {}) {
+    const double share = age_.count() == 0 ? 0.0
+                                           : 100 * static_cast<double>(time.count()) /
+                                                 static_cast<double>(age_.count());
+    std::array<char, 96> cells{};
+    std::snprintf(cells.data(), cells.size(), "  %-18.*s %12llu %10s %6.1f %%",
+                  static_cast<int>(name.size()), name.data(),
+                  static_cast<unsigned long long>(count), short_text(time).c_str(), share);
+    text_ += cells.data();
+    if (!remark.empty()) (text_ += "  ") += remark;
+    text_ += '\n';
+  }
+  void wait(std::string_view name, const wait_stats& wait) { row(name, wait.count, wait.time); }
+  [[nodiscard]] std::string text() const { return text_; }
+
+ private:
+  std::chrono::nanoseconds age_;
+  std::string text_;
+};
+
+[[nodiscard]] inline std::string quantile_text(const duration_stats& times) {
+  return "p50 " + short_text(times.quantile(0.5)) + ", p90 " + short_text(times.quantile(0.9)) +
+         ", p99 " + short_text(times.quantile(0.99)) + ", max " + short_text(times.max());
+}
+
+[[nodiscard]] inline std::string clock_text(stats_clock clock, bool has_stepped) {
+  std::string text = ", clock " + std::string{name_of(clock)};
+  if (has_stepped) text += ", which has stepped: times are wrong";
+  return text;
+}
+
+}  // namespace detail
+
+/// The statistics as a table for people: a line a stage with how often, how long, and which share
+/// of the time that they are about; the threads of a stage are added up.
+[[nodiscard]] inline std::string to_text(const loader_stats& stats) {
+  using detail::short_text;
+  detail::stats_table table{stats.age};
+  table.head("loader, " + std::to_string(stats.workers) + " workers, " + short_text(stats.age) +
+             detail::clock_text(stats.clock, stats.clock_has_stepped));
+  table.row("read", stats.read.samples, stats.read.busy, detail::quantile_text(stats.read.times));
+  table.row("batch", stats.batches.count(), stats.batches.total(),
+            detail::quantile_text(stats.batches));
+  table.wait("wait for slot", stats.wait_for_slot);
+  table.wait("wait for copy", stats.wait_for_copy);
+  table.wait("wait for demand", stats.wait_for_demand);
+  table.wait("wait for opener", stats.wait_for_opener);
+  table.wait("wait for ready", stats.wait_for_ready);
+  table.wait("wait for lease", stats.wait_for_lease);
+  table.row("step", stats.step.batches, stats.step.busy,
+            short_text(stats.ready.mean()) + " batches ready");
+  table.row("processor", stats.workers, stats.processor,
+            std::to_string(stats.minor_faults + stats.major_faults) + " page faults, " +
+                std::to_string(stats.major_faults) + " from disk");
+  table.wait("throttled", stats.throttled);
+  std::string slowest;
+  for (const slow_sample& one : stats.read.slowest) {
+    if (one.time.count() == 0) continue;
+    slowest += (slowest.empty() ? " " : ", ") + std::to_string(one.index) + " (" +
+               short_text(one.time) + ")";
+  }
+  if (!slowest.empty()) table.head("  slowest samples:" + slowest);
+  return table.text();
+}
+
+/// The same of a transfer, and of its loader.
+[[nodiscard]] inline std::string to_text(const transfer_stats& stats) {
+  using detail::short_text;
+  detail::stats_table table{stats.age};
+  table.head("transfer, " + short_text(stats.age) +
+             detail::clock_text(stats.clock, stats.clock_has_stepped));
+  table.row("copy", stats.copies, stats.wait_for_copy.time,
+            std::to_string(stats.wait_for_copy.count) + " were waited for");
+  table.wait("wait for batch", stats.wait_for_batch);
+  table.wait("wait for slot", stats.wait_for_slot);
+  table.row("step", stats.step.batches, stats.step.busy,
+            short_text(stats.ahead.mean()) + " copies ahead");
+  return stats.loader ? table.text() + to_text(*stats.loader) : table.text();
+}
+
+/// Writes `to_text(stats)`.
+inline std::ostream& operator<<(std::ostream& out, const loader_stats& stats) {
+  return out << to_text(stats);
+}
+/// Writes `to_text(stats)`.
+inline std::ostream& operator<<(std::ostream& out, const transfer_stats& stats) {
+  return out << to_text(stats);
+}
+
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

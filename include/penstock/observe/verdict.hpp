@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+
+/// What limits a loop.
+enum class loop_limit {
+  step,          ///< the loop's body: it never waits
+  device,        ///< the device: the body waits for steps or copies that it has queued before
+  workers,       ///< reading: more workers would read faster
+  storage,       ///< reading, which waits for a disk or a network
+  processors,    ///< reading and the body need more processor time than there are cores for
+  quota,         ///< the container's quota of processor time
+  copy,          ///< the bus
+  depth,         ///< the copy of a batch, which does not run under the step of the one before
+  slow_samples,  ///< single reads that hold up their batch while workers are idle
+  leases,        ///< the program, which holds the batches that it waits for
+  nothing,       ///< no batch came: there is nothing to judge
+};
+
+/// The answer to "why is my GPU idle?", see `diagnose`. Shares are of the time of the loop.
+struct verdict {
+  loop_limit limit = loop_limit::nothing;  ///< what limits most
+  double waiting = 0;                      ///< the share in which the loop waited at all
+  double for_batches = 0;                  ///< for a batch to be read; of no workers, reading it
+  double for_copies = 0;                   ///< for a batch to be copied
+  double for_leases = 0;                   ///< for a lease to end
+  double throttled = 0;                    ///< in which the container was throttled
+  double busy_workers = 0;                 ///< the mean number of workers that read
+  double busy_cores = 0;           ///< the mean number of cores that read or run the loop's body
+  std::size_t cores = 0;           ///< as many as the process may use
+  std::size_t workers = 0;         ///< as many as there are
+  std::size_t wanted_workers = 0;  ///< as many as are expected to be enough
+  double gain = 0;       ///< expected of the remedy: 0.44 is 44 % more batches in the same time
+  std::string sentence;  ///< what limits, with figures
+  std::string remedy;    ///< what to change, in terms of the options
+
+  /// The sentence and the remedy.
+  [[nodiscard]] std::string str() const { return sentence + ". " + remedy; }
+};
+
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: BSL-1.0
+#include <penstock/observe/diagnose.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <string>
+
+#include "observe/played_loop.hpp"
+#include "support/catch.hpp"
+
+namespace ps = penstock;
+using ps::loop_limit;
+using test::played_loop;
+
+namespace {
+
+ps::verdict verdict_on(const played_loop& loop) {
+  const auto all = loop.play().stats;
+  ps::transfer_stats none = all - all;
+  none.age = {};
+  return ps::diagnose(none, all, loop.cores);
+}
+
+/// What the loop would gain with other options, played as well.
+double played_gain(const played_loop& before, const played_loop& after) {
+  return before.play().time / after.play().time - 1;
+}
+
+/// Within a tenth of the time, as the verdict has to be.
+bool is_near(double gain, double played) { return std::abs((1 + gain) / (1 + played) - 1) <= 0.1; }
+
+}  // namespace
+
+TEST_CASE("of 54 loops the slowest part is named, and what more workers would gain", "[observe]") {
+  constexpr std::array costs{1.0, 3.0, 10.0};
+  for (const double load : costs) {
+    for (const double copy : costs) {
+      for (const double body : costs) {
+        for (const std::size_t workers : {1U, 2U}) {
+          CAPTURE(load, copy, body, workers);
+          const played_loop loop{.load = load, .copy = copy, .body = body, .workers = workers};
+          const auto said = verdict_on(loop);
+          CAPTURE(said.str());
+          const double reading = load / static_cast<double>(workers);
+          if (body >= (std::max)(reading, copy)) {
+            CHECK(said.limit == loop_limit::step);
+            CHECK(said.gain == 0);
+          } else if (reading > copy) {
+            CHECK(said.limit == loop_limit::workers);
+            played_loop better = loop;
+            better.workers = said.wanted_workers;
+            if (copy <= body) CHECK(is_near(said.gain, played_gain(loop, better)));
+          } else if (copy > reading) {
+            CHECK(said.limit == loop_limit::copy);
+            CHECK(said.gain == 0);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("reads that wait for a disk want more workers than cores", "[observe]") {
+  const played_loop loop{
+      .load = 40, .computing = 0.02, .copy = 0.1, .body = 1, .workers = 4, .cores = 2};
+  const auto said = verdict_on(loop);
+  CHECK(said.limit == loop_limit::storage);
+  CHECK(said.wanted_workers >= 38);
+  played_loop better = loop;
+  better.workers = said.wanted_workers;
+  CHECK(is_near(said.gain, played_gain(loop, better)));
+  CHECK_THAT(said.str(),
+             Catch::Matchers::StartsWith("I/O-bound: the loop waits ") &&
+                 Catch::Matchers::Contains(".workers = " + std::to_string(said.wanted_workers)));
+}
+
+TEST_CASE("reads that compute do not want more workers than cores", "[observe]") {
+  const played_loop loop{.load = 10, .copy = 0.1, .body = 1, .workers = 4, .cores = 4};
+  const auto said = verdict_on(loop);
+  CHECK(said.limit == loop_limit::processors);
+  CHECK(said.gain == 0);
+  CHECK_THAT(said.sentence,
+             Catch::Matchers::StartsWith("CPU-bound: ") && Catch::Matchers::EndsWith("of 4 cores"));
+}
+
+TEST_CASE("a container that is throttled is told so first", "[observe]") {
+  const auto said = verdict_on({.load = 10, .workers = 1, .throttled = 0.3});
+  CHECK(said.limit == loop_limit::quota);
+  CHECK_THAT(said.sentence, Catch::Matchers::StartsWith("throttled: for 30 % of the time"));
+}
+
+TEST_CASE("slow samples are told from few workers", "[observe]") {
+  // A batch takes 8 workers 0.125, and one in 20 has a sample of 30: longer than is read ahead.
+  const played_loop loop{
+      .load = 1, .copy = 0.1, .body = 1, .workers = 8, .slow_every = 20, .slow = 30};
+  const auto said = verdict_on(loop);
+  CAPTURE(said.str());
+  CHECK(said.limit == loop_limit::slow_samples);
+  played_loop better = loop;
+  better.prefetch = 64;
+  CHECK(is_near(said.gain, played_gain(loop, better)));
+  CHECK_THAT(said.remedy, Catch::Matchers::StartsWith("Raise .prefetch"));
+}
+
+TEST_CASE("one device slot makes a loop wait for each copy", "[observe]") {
+  for (const double copy : {0.5, 1.0, 2.0}) {
+    const played_loop loop{.load = 0.2, .copy = copy, .body = 1, .depth = 1};
+    const auto said = verdict_on(loop);
+    CAPTURE(copy, said.str());
+    CHECK(said.limit == loop_limit::depth);
+    played_loop better = loop;
+    better.depth = 3;
+    CHECK(is_near(said.gain, played_gain(loop, better)));
+  }
+}
+
+TEST_CASE("leases that are kept too long are told so", "[observe]") {
+  const played_loop loop{.load = 0.2, .copy = 0.1, .body = 1, .kept = 9};
+  const auto said = verdict_on(loop);
+  CAPTURE(said.str());
+  CHECK(said.limit == loop_limit::leases);
+  played_loop better = loop;
+  better.kept = 0;
+  CHECK(is_near(said.gain, played_gain(loop, better)));
+}
+
+TEST_CASE("a device that holds the copies back is no slow loader", "[observe]") {
+  auto all = played_loop{.load = 1, .copy = 0.1, .body = 0.1, .workers = 4}.play().stats;
+  // On a GPU the body only queues the step: the host waits for batches whose slots come back late.
+  all.wait_for_batch.time = 20 * all.step.busy;
+  all.loader->wait_for_copy.time = 10 * all.loader->wait_for_demand.time + all.wait_for_batch.time;
+  ps::transfer_stats none = all - all;
+  none.age = {};
+  CHECK(ps::diagnose(none, all, 16).limit == loop_limit::device);
+}
+
+TEST_CASE("the explanation answers the four questions in their order", "[observe]") {
+  const played_loop loop{
+      .load = 3, .computing = 1, .copy = 0.1, .body = 1, .workers = 1, .cores = 16};
+  CHECK(
+      ps::explain(verdict_on(loop)) ==
+      "loader:    waited for during 63 % of the time, 1.0 of 1 workers busy\n"
+      "copy:      waited for during 3 %; leases 0 %\n"
+      "step:      33 % in the loop's body\n"
+      "processor: 1.3 of 16 cores busy, throttled 0 %\n"
+      "loader-bound: the loop waits 67 % of the time for batches, 1.0 of 1 workers are busy, 100 % "
+      "of that computing, on 16 cores. .workers = 3: expected +200 %.\n");
+  CHECK(ps::explain(ps::diagnose(ps::loader_stats{}, ps::loader_stats{})) ==
+        "no batch came. Let the loop run between the two snapshots.\n");
+}
+
+TEST_CASE("a loop that never waits is told how many workers would do", "[observe]") {
+  const auto said = verdict_on({.load = 1, .copy = 0.1, .body = 4, .workers = 8});
+  CHECK(said.limit == loop_limit::step);
+  CHECK(said.wanted_workers == 1);
+  CHECK_THAT(said.str(), Catch::Matchers::Contains(".workers = 1 would do"));
+}
+
+TEST_CASE("without a batch there is nothing to judge", "[observe]") {
+  CHECK(ps::diagnose(ps::transfer_stats{}, ps::transfer_stats{}).limit == loop_limit::nothing);
+  CHECK(ps::diagnose(ps::loader_stats{}, ps::loader_stats{}).limit == loop_limit::nothing);
+}
+
+TEST_CASE("snapshots of two loaders are refused, and one that is later", "[observe]") {
+  ps::loader_stats one;
+  one.loader = 1;
+  ps::loader_stats other;
+  other.loader = 2;
+  CHECK_THROWS_AS(ps::diagnose(one, other), ps::stats_mismatch);
+  other.loader = 1;
+  other.age = std::chrono::seconds{1};
+  CHECK_THROWS_AS(ps::diagnose(other, one), ps::stats_mismatch);
+}
