@@ -6,8 +6,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
+#include <penstock/observe/diagnose.hpp>
 #include <penstock/penstock.hpp>
 
 #include "options.hpp"
@@ -19,7 +21,8 @@
 /// before the clock starts.
 namespace mlp {
 
-/// Is told when the clock starts, and of every step under way. This one takes no notice.
+/// Is told when the clock starts, of every step under way, and what has limited the loop. This one
+/// takes no notice.
 class observer {
  public:
   observer() = default;
@@ -27,6 +30,7 @@ class observer {
   virtual ~observer() = default;
   virtual void begin() {}
   virtual void advance() {}
+  virtual void limited_by(const std::string&) {}
 };
 
 /// The order of the samples, in all loops.
@@ -121,13 +125,16 @@ double train_overlapped(const Data& data, const typename Backend::device_type& d
       if (++rehearsed == chosen.depth) break;
     }
   });
-  return seconds_of(progress, [&] {
+  const auto before = feed.stats();
+  const double seconds = seconds_of(progress, [&] {
     for (auto& batch : feed.epochs(0, chosen.epochs)) {
       step_on(trained, batch.slot(), batch);
       progress.advance();
     }
     device.synchronize(trained.stream());
   });
+  progress.limited_by(ps::diagnose(before, feed.stats()).str());
+  return seconds;
 }
 
 }  // namespace mlp

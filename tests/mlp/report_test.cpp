@@ -77,6 +77,19 @@ TEST_CASE("the report shows medians, ratios and the distance from the bound", "[
   CHECK(text.find("overlapped takes 110.0 us, 10.0 % above") != std::string::npos);
 }
 
+TEST_CASE("the report says what has limited a loop that was judged", "[mlp]") {
+  auto found = example();
+  std::ostringstream plain;
+  mlp::print_report(plain, chosen(), found);
+  CHECK(plain.str().find(" is ") == plain.str().find(" is faster than "));
+  for (auto& mode : found.modes) {
+    if (mode.fed_by == mlp::technique::overlapped) mode.limit = "step-bound: it never waits.";
+  }
+  std::ostringstream out;
+  mlp::print_report(out, chosen(), found);
+  CHECK(out.str().ends_with("\noverlapped is step-bound: it never waits.\n"));
+}
+
 TEST_CASE("a GPU is shown with its driver, its runtime and what a step is made of", "[mlp]") {
   auto found = example();
   found.device = {.kind = "cuda",

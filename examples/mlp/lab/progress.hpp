@@ -33,6 +33,9 @@ class progress_bar final : public observer {
     ++step_;
     if (shown_ && step_ >= next_) draw();
   }
+  void limited_by(const std::string& what) override { limit_ = what; }
+  /// What has limited the loop, if it was told.
+  [[nodiscard]] const std::string& limit() const noexcept { return limit_; }
 
  private:
   void draw() {
@@ -45,6 +48,7 @@ class progress_bar final : public observer {
   }
 
   std::string label_;
+  std::string limit_;
   std::size_t steps_;
   std::size_t step_ = 0;
   std::size_t next_ = 1;

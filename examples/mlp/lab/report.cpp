@@ -114,6 +114,9 @@ void print_report(std::ostream& out, const options& chosen, const results& found
         << ", " << fixed(100.0 * *above, 1, " %") << " above";
   }
   out << '\n';
+  for (const mode_result& mode : found.modes) {
+    if (!mode.limit.empty()) out << name_of(mode.fed_by) << " is " << mode.limit << '\n';
+  }
 }
 
 namespace {

@@ -42,6 +42,7 @@ struct mode_result {
   std::vector<double> epoch_losses{};  ///< mean over the batches of each epoch
   double accuracy = 0.0;               ///< on the test set, 0 to 1
   std::vector<double> first_losses{};  ///< the mean losses of the first steps
+  std::string limit{};                 ///< what the first run was limited by; empty: not known
 };
 
 /// What one batch costs, each stage alone on one thread, in microseconds.

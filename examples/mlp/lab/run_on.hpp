@@ -54,6 +54,7 @@ void run_modes(const typename Backend::device_type& device, const Backend& backe
   test.fill(0, test_data, {}, stream);
   std::optional<resident_set<Backend, pixel>> resident;
 
+  std::string limit;  // of the loop that ran last
   const auto run = [&](technique fed_by) {
     progress_bar progress{name_of(fed_by), chosen.epochs * found.batches_per_epoch};
     switch (fed_by) {
@@ -61,8 +62,11 @@ void run_modes(const typename Backend::device_type& device, const Backend& backe
         return train_serially(train, device, trained, chosen, progress);
       case technique::workers:
         return train_with_workers(train, device, trained, chosen, progress);
-      case technique::overlapped:
-        return train_overlapped(train, device, trained, chosen, progress);
+      case technique::overlapped: {
+        const double seconds = train_overlapped(train, device, trained, chosen, progress);
+        limit = progress.limit();
+        return seconds;
+      }
       case technique::resident:
         break;
     }
@@ -90,6 +94,7 @@ void run_modes(const typename Backend::device_type& device, const Backend& backe
       if (!first) first = std::move(trace);
       if (i > 0) continue;
       mode.first_losses = first_losses_of(*first, chosen);
+      mode.limit = std::exchange(limit, {});
       mode.epoch_losses = trained.epoch_losses();
       mode.accuracy = trained.accuracy(test.images.data(), test.labels.data(), test_data.size());
     }
