@@ -18,6 +18,7 @@
 
 #include <penstock/cuda.hpp>
 #include <penstock/cuda/on_device.cuh>
+#include <penstock/observe/diagnose.hpp>
 #include <penstock/penstock.hpp>
 #include <penstock/tune/option_search.hpp>
 #include <penstock/tune/tuned_text.hpp>
