@@ -85,6 +85,21 @@ TEST_CASE("reads that compute do not want more workers than cores", "[observe]")
              Catch::Matchers::StartsWith("CPU-bound: ") && Catch::Matchers::EndsWith("of 4 cores"));
 }
 
+TEST_CASE("where no part is much slower than the others, none is blamed", "[observe]") {
+  // The worker is always busy, a second one would gain nothing, and most cores are idle.
+  auto all = played_loop{.load = 1, .copy = 1, .body = 1}.play().stats;
+  all.wait_for_batch.time = all.step.busy / 10;
+  all.loader->read.busy = all.step.busy + all.wait_for_batch.time;
+  all.loader->processor = all.loader->read.busy;
+  all.step.busy += all.step.busy / 12;
+  ps::transfer_stats none = all - all;
+  none.age = {};
+  const auto said = ps::diagnose(none, all, 16);
+  CHECK(said.limit == loop_limit::mixed);
+  CHECK(said.gain == 0);
+  CHECK_THAT(said.sentence, Catch::Matchers::StartsWith("mixed: the loop waits "));
+}
+
 TEST_CASE("a container that is throttled is told so first", "[observe]") {
   const auto said = verdict_on({.load = 10, .workers = 1, .throttled = 0.3});
   CHECK(said.limit == loop_limit::quota);

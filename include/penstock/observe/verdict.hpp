@@ -19,6 +19,7 @@ enum class loop_limit {
   depth,         ///< the copy of a batch, which does not run under the step of the one before
   slow_samples,  ///< single reads that hold up their batch while workers are idle
   leases,        ///< the program, which holds the batches that it waits for
+  mixed,         ///< no part alone: several are about equally slow
   nothing,       ///< no batch came: there is nothing to judge
 };
 

@@ -138,6 +138,13 @@ class judge {
           "Faster storage, larger reads, or data that stays in memory");
       return;
     }
+    if (said_.busy_cores < 0.8 * static_cast<double>(cores_)) {
+      say(loop_limit::mixed,
+          "mixed: " + waits + ", " + workers_text(computes) + "; the loop's body takes " +
+              percent(1 - said_.waiting),
+          "No part is much slower than the others: each has to become faster");
+      return;
+    }
     say(loop_limit::processors,
         "CPU-bound: " + waits + "; reading and the loop's body take " + tenths(said_.busy_cores) +
             " of " + std::to_string(cores_) + " cores",
