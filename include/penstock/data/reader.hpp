@@ -26,7 +26,7 @@ void read_run(const D& data, std::span<const std::uint64_t> indices,
   if constexpr (detail::reads_runs_in_context<D>) {
     data.read_run(indices, out, context);
   } else if constexpr (detail::reads_runs<D>) {
-    context.at(0);
+    context.at_all();
     try {
       data.read_run(indices, out);
     } catch (...) {
@@ -80,11 +80,12 @@ class reader {
   }
 
   /// Reads the samples `indices` into `out`, place by place, with the random bits of `key`. Throws
-  /// what the dataset throws; `failed_at()` is then the place in the run.
+  /// what the dataset throws; `failed_at()` is then the place in the run. `times` times the samples,
+  /// unless null.
   void read(std::span<const std::uint64_t> indices, batch_view<record_type> out,
-            const random_key& key) {
+            const random_key& key, detail::sample_clock* times = nullptr) {
     progress_.store(0, std::memory_order_relaxed);
-    const run_context context{key, indices, {scratch_, scratch_size_}, progress_};
+    const run_context context{key, indices, {scratch_, scratch_size_}, progress_, times};
     read_run(*data_, indices, out, context);
   }
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <span>
 
+#include <penstock/observe/detail/sample_clock.hpp>
 #include <penstock/order/random.hpp>
 
 namespace penstock {
@@ -16,10 +17,11 @@ inline namespace PENSTOCK_ABI {
 /// adaptor hands it on to the dataset below, a source without randomness ignores it.
 class run_context {
  public:
-  /// What a run of `samples` reads with under `key`.
+  /// What a run of `samples` reads with under `key`; `times` times its samples, unless null.
   run_context(const random_key& key, std::span<const std::uint64_t> samples,
-              std::span<std::byte> scratch, std::atomic<std::size_t>& progress) noexcept
-      : key_(key), samples_(samples), scratch_(scratch), progress_(&progress) {}
+              std::span<std::byte> scratch, std::atomic<std::size_t>& progress,
+              detail::sample_clock* times = nullptr) noexcept
+      : key_(key), samples_(samples), scratch_(scratch), progress_(&progress), times_(times) {}
 
   /// The generator of the i-th sample of the run. Keyed by (seed, epoch, the sample's index as the
   /// sampler gave it, stage): every random stage of a pipeline names another `stage`.
@@ -32,6 +34,14 @@ class run_context {
   /// as exact.
   void at(std::size_t i) const noexcept {
     progress_->store(first_ + i, std::memory_order_relaxed);  // says nothing about other memory
+    if (times_ != nullptr) [[unlikely]]
+      times_->at(first_ + i);
+  }
+
+  /// Notes that all samples of the run are worked on at once from now on: they share the time.
+  void at_all() const noexcept {
+    progress_->store(first_, std::memory_order_relaxed);
+    if (times_ != nullptr) times_->at_all(first_, samples_.size());
   }
 
   /// Memory that this thread may use while the run is read, at least as large as `scratch_bytes()`
@@ -58,6 +68,7 @@ class run_context {
   std::span<const std::uint64_t> samples_;
   std::span<std::byte> scratch_;
   std::atomic<std::size_t>* progress_;
+  detail::sample_clock* times_;  // null: this run is not timed
   std::size_t first_ = 0;
 };
 

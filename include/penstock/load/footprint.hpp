@@ -25,8 +25,8 @@ struct loader_footprint {
   std::size_t bytes = 0;  ///< bytes of the slab that holds them all: what the device is asked for
   bool pinned = false;    ///< whether the slab is page-locked; once taken, whether it really is
 
-  /// An upper bound in bytes for everything else that the loader allocates: 32 KiB, 1 KiB a slot, 1
-  /// KiB and 8 bytes for each sample of a run a worker; with an error policy 64 KiB more, and a
+  /// An upper bound in bytes for everything else that the loader allocates: 32 KiB, 1 KiB a slot, 8
+  /// KiB and 16 bytes for each sample of a run a worker; with an error policy 64 KiB more, and a
   /// byte a sample in each slot where samples are skipped. Without the stacks of the threads, and
   /// without what dataset, sampler and transforms allocate themselves.
   std::size_t bookkeeping = 0;
@@ -60,7 +60,7 @@ inline std::size_t most_bookkeeping(const loader_options& options, std::size_t s
   const std::size_t fixed = is_plain(options.on_error) ? 32 * kib : 96 * kib;
   const std::size_t workers = std::max<std::size_t>(1, options.workers);
   return saturating_sum(slot_count, kib + (skips ? options.batch_size : 0),
-                        saturating_sum(workers, saturating_sum(8, run, kib), fixed));
+                        saturating_sum(workers, saturating_sum(16, run, 8 * kib), fixed));
 }
 
 /// What a loader with these options takes when it gets `slot_count` slots.

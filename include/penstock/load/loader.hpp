@@ -22,6 +22,7 @@
 #include <penstock/load/footprint.hpp>
 #include <penstock/load/host_batch.hpp>
 #include <penstock/load/options.hpp>
+#include <penstock/observe/loader_stats.hpp>
 #include <penstock/order/sampler.hpp>
 #include <penstock/resume/loader_state.hpp>
 
@@ -158,6 +159,10 @@ class loader {
   /// including batches that are only read ahead; empty where every exception simply propagates.
   /// From any thread.
   [[nodiscard]] failure_report failures() const { return engine().guard().report(); }
+
+  /// What has been read and waited for so far, see `loader_stats`. From any thread, also while a
+  /// loop runs; costs some microseconds a worker, and a look at files of the container's.
+  [[nodiscard]] loader_stats stats() const { return engine().observer().snapshot(); }
 
   /// How many threads were detached because their read hung beyond `loader_options::timeout`.
   /// From any thread.

@@ -129,10 +129,14 @@ inline void require_later(std::string_view what, std::uint64_t later, std::uint6
                      grown(later.timed, earlier.timed),
                      later.times - earlier.times,
                      {}};
+  // A sample that was listed before is listed anew only with a longer time; what a tick is said to
+  // last differs a little between two snapshots.
   std::copy_if(later.slowest.begin(), later.slowest.end(), between.slowest.begin(),
                [&](const slow_sample& one) {
-                 return std::find(earlier.slowest.begin(), earlier.slowest.end(), one) ==
-                        earlier.slowest.end();
+                 return std::none_of(
+                     earlier.slowest.begin(), earlier.slowest.end(), [&](const slow_sample& old) {
+                       return old.index == one.index && old.time >= one.time - one.time / 50;
+                     });
                });
   return between;
 }

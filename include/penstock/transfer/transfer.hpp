@@ -10,6 +10,7 @@
 #include <utility>
 
 #include <penstock/load/batch_range.hpp>
+#include <penstock/observe/transfer_stats.hpp>
 #include <penstock/transfer/batch_source.hpp>
 #include <penstock/transfer/detail/feed.hpp>
 #include <penstock/transfer/detail/transfer_arguments.hpp>
@@ -156,6 +157,10 @@ class transfer {
   [[nodiscard]] std::optional<penstock::failure> last_failure() const noexcept {
     return flow_->last_failure();
   }
+
+  /// What has been copied and waited for so far, see `transfer_stats`; with the source's statistics
+  /// where it is a loader. From any thread, also while a loop runs.
+  [[nodiscard]] transfer_stats stats() const { return flow_->stats(); }
 
   /// How many batches are on the device or on their way at most.
   [[nodiscard]] std::size_t depth() const noexcept { return flow_->depth(); }

@@ -21,6 +21,7 @@
 #include <penstock/faults/detail/recovery.hpp>
 #include <penstock/faults/error_policy.hpp>
 #include <penstock/faults/failure_ledger.hpp>
+#include <penstock/observe/detail/sample_clock.hpp>
 #include <penstock/order/random.hpp>
 
 namespace penstock {
@@ -66,15 +67,17 @@ class alignas(cache_line) guarded_reader {
 
   /// Reads the run `samples` of the batch `info` in `slot` into `out`, a view of that run. What it
   /// throws is for the consumer; `where()` is its place then. Once `is_over()`, the batch is no
-  /// longer wanted and may stay unfinished.
+  /// longer wanted and may stay unfinished. `times` times the samples, unless null.
   template <class IsOver>
   void read(std::uint32_t slot, const batch_info& info, std::span<const std::uint64_t> samples,
-            const batch_view<record_type>& out, const random_key& key, const IsOver& is_over) {
+            const batch_view<record_type>& out, const random_key& key, const IsOver& is_over,
+            sample_clock* times = nullptr) {
     if (progress_ != nullptr) progress_->enter_batch(info.epoch, info.batch);
     const run all{slot, info, samples, out, key};
     try {
-      read_shown(samples, out, key);
+      read_shown(samples, out, key, times);
     } catch (...) {
+      if (times != nullptr) times->abandon();
       const std::size_t at = source_.failed_at();
       if (at < samples.size()) {
         blame(all, at, at != 0 || samples.size() == 1 || names_failed_sample<D>);
@@ -106,9 +109,9 @@ class alignas(cache_line) guarded_reader {
   };
 
   void read_shown(std::span<const std::uint64_t> samples, const batch_view<record_type>& out,
-                  const random_key& key) {
+                  const random_key& key, sample_clock* times = nullptr) {
     const read_scope under_way{progress_, out.first(), samples, source_.progress()};
-    source_.read(samples, out, key);
+    source_.read(samples, out, key, times);
   }
 
   void blame(const run& all, std::size_t i, bool is_exact) noexcept {

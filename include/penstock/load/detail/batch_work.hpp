@@ -28,6 +28,7 @@ class alignas(cache_line) batch_work {
  public:
   batch_info info;
   std::uint64_t sequence = 0;  ///< the batch's number over the engine's life
+  std::uint64_t opened = 0;    ///< when, in ticks of the statistics
   std::optional<Order> order;  ///< of its epoch; empty where making it has failed: nothing is read
 
   /// Opener only: the batch is this one from now on, and has no error yet.

@@ -80,6 +80,7 @@ class consumer {
     end_ = engine_.schedule().begin(first, last_epoch);
     next_position_.store(first);
     failure_.store(std::nullopt);
+    seen().begin_range();
     return range_.start();
   }
 
@@ -116,6 +117,7 @@ class consumer {
   /// The engine can be started again. Without a range it does nothing.
   void stop() noexcept {
     if (!range_.end() || process_.is_in_child()) return;
+    seen().end_range();
     const std::uint64_t bound = engine_.schedule().cancel();
     engine_.guard().interrupt();
     if (!has_workers()) next_ = bound;
@@ -123,6 +125,7 @@ class consumer {
       const auto slot = delivery().wait(next_);
       if (!slot) return end_workers();  // nothing is delivered any more: others may still read
       engine_.batch_in(*slot).take_error();
+      engine_.observer().note_discarded();
       ring().give_back(*slot);
     }
     // Where nothing was under way, an opener may still hang in its sampler.
@@ -141,7 +144,10 @@ class consumer {
     const bool starving = !delivery().is_ready(next_);
     if (starving) process_.require();
     if (starving) ring().set_starving(true);
-    const auto slot = delivery().wait(next_);
+    const auto slot = [&] {
+      const auto timed = seen().for_batch(starving);
+      return delivery().wait(next_);
+    }();
     if (starving) ring().set_starving(false);
     if (!slot) delivery().rethrow(failure_);
     return *slot;
@@ -154,9 +160,11 @@ class consumer {
     failure where = batch.error_where();
     if (const auto error = engine_.guard().verdict(slot, batch.info, batch.take_error(), where)) {
       failure_.store(where);
+      engine_.observer().note_discarded();
       ring().give_back(slot);
       std::rethrow_exception(error);
     }
+    engine_.observer().note_taken(batch.info.size);
     try {
       batch_type lease{engine_.ring(), slot, batch.info};
       next_position_.store(batch_position{batch.info.epoch, batch.info.batch + 1});
@@ -168,8 +176,11 @@ class consumer {
   }
 
   batch_type read_inline() {
-    auto slot = ring().try_acquire();
-    if (!slot && waits_for_leases()) slot = ring().acquire_starving();
+    auto slot = ring().try_acquire(engine_.observer().reader(0));
+    if (!slot && waits_for_leases()) {
+      const auto timed = seen().for_lease();
+      slot = ring().acquire_starving();
+    }
     if (!slot && delivery().has_failed()) delivery().rethrow(failure_);  // stopped meanwhile
     if (!slot) ring().throw_exhausted();
     if (!engine_.read_inline(*slot)) {
@@ -188,6 +199,7 @@ class consumer {
     return engine_.options().when_held == when_held::wait;
   }
   [[nodiscard]] detail::delivery& delivery() noexcept { return engine_.delivery(); }
+  [[nodiscard]] auto& seen() noexcept { return engine_.observer().consumer(); }
   [[nodiscard]] typename engine_type::slots_type& ring() noexcept { return *engine_.ring(); }
 
   engine_type engine_;

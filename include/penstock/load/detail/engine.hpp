@@ -25,6 +25,7 @@
 #include <penstock/load/detail/plan/schedule.hpp>
 #include <penstock/load/options.hpp>
 #include <penstock/memory/detail/host_slots.hpp>
+#include <penstock/observe/detail/loader_observer.hpp>
 #include <penstock/order/sampler.hpp>
 #include <penstock/threads/float_mode.hpp>
 
@@ -60,7 +61,8 @@ class engine {
         guard_(options.on_error, {options.stall_warning, options.timeout, options.on_stall},
                facts_of(dataset_, dataset_size_),
                {std::max<std::size_t>(1, options.workers), slots_->count(), options.batch_size}),
-        readers_(make_readers(dataset_, guard_, options.workers, run_.most())) {}
+        readers_(make_readers(dataset_, guard_, options.workers, run_.most())),
+        observer_(options.workers, run_.most(), layout_.sample_bytes()) {}
   engine(engine&&) = delete;
 
   [[nodiscard]] const loader_options& options() const noexcept { return options_; }
@@ -74,6 +76,8 @@ class engine {
   [[nodiscard]] detail::delivery& delivery() noexcept { return delivery_; }
   [[nodiscard]] const read_guard& guard() const noexcept { return guard_; }
   [[nodiscard]] read_guard& guard() noexcept { return guard_; }
+  [[nodiscard]] const loader_observer& observer() const noexcept { return observer_; }
+  [[nodiscard]] loader_observer& observer() noexcept { return observer_; }
   /// What the batch in a slot is; for the consumer once it was announced.
   [[nodiscard]] slot_work& batch_in(std::uint32_t slot) noexcept { return work_[slot]; }
 
@@ -82,16 +86,19 @@ class engine {
     device_.make_current();
     flushed_denormals::keep_on();
     guarded_reader<Dataset>& reader = readers_[worker];
+    meters& seen = observer_.reader(worker);
+    const auto timed = seen.for_work();
     for (std::uint32_t fruitless = 0; !stop.stop_requested();) {
       claim got = cursor_.next();
       if (got.what == claim::kind::wait) {
+        const auto waits = seen.for_opener();
         cursor_.wait_past(got.batch, fruitless++);
         continue;
       }
       fruitless = 0;
-      if (got.what == claim::kind::open && !open_next(stop, reader, got)) return;
-      read(got.slot, got.run, reader);
-      if (work_[got.slot].finish_run()) announce(got.slot);
+      if (got.what == claim::kind::open && !open_next(stop, reader, seen, got)) return;
+      read(got.slot, got.run, reader, seen);
+      if (work_[got.slot].finish_run()) announce(got.slot, seen);
     }
   }
   /// Wakes all workers, permanently: after a stop request.
@@ -105,24 +112,29 @@ class engine {
   /// that a worker does. False when none is wanted.
   bool read_inline(std::uint32_t slot) {
     const flushed_denormals as_on_a_worker;  // for the sampler too
-    if (!bind_next(slot, readers_.front())) return false;
+    meters& seen = observer_.reader(0);
+    if (!bind_next(slot, readers_.front(), seen)) return false;
     for (std::uint32_t run = work_[slot].first_run(); run < run_.runs(); ++run) {
-      read(slot, run, readers_.front());
+      read(slot, run, readers_.front(), seen);
     }
+    seen.close(work_[slot].opened);
     guard_.end_batch(slot, slots_->data(slot), layout_, work_[slot].info);
     return true;
   }
 
  private:
   using clock = std::chrono::steady_clock;
+  using meters = worker_meters<tick_clock>;
 
   /// Opener: waits until one more batch is wanted and a slot is free, and binds the two. `got` is
   /// its first run then. False when the engine stops.
-  bool open_next(const std::stop_token& stop, guarded_reader<Dataset>& reader, claim& got) {
-    while (schedule_.wait_until_wanted(stop)) {
-      if (!spare_) spare_ = slots_->acquire();
+  bool open_next(const std::stop_token& stop, guarded_reader<Dataset>& reader, meters& seen,
+                 claim& got) {
+    while (schedule_.wait_until_wanted(stop, seen)) {
+      if (!spare_) spare_ = slots_->acquire(seen);
       if (!spare_) return false;
-      if (!bind_next(*spare_, reader)) continue;  // the range has ended: the slot stays at hand
+      if (!bind_next(*spare_, reader, seen))
+        continue;  // the range has ended: the slot stays at hand
       got.slot = *std::exchange(spare_, std::nullopt);
       got.run = work_[got.slot].first_run();
       cursor_.publish(static_cast<std::uint32_t>(work_[got.slot].sequence), got.slot, got.run);
@@ -132,10 +144,11 @@ class engine {
   }
 
   /// Binds a slot to the next batch; false when none is wanted any more. Not inlined, as `read`.
-  [[gnu::noinline]] bool bind_next(std::uint32_t slot,
-                                   const guarded_reader<Dataset>& reader) noexcept {
+  [[gnu::noinline]] bool bind_next(std::uint32_t slot, const guarded_reader<Dataset>& reader,
+                                   const meters& seen) noexcept {
     slot_work& batch = work_[slot];
     if (!binder_.bind(batch, reader)) return false;
+    batch.opened = seen.open();
     const std::size_t samples = run_.samples();
     batch.reset(run_.first_run(samples), run_.runs(), samples);
     guard_.begin_batch(slot);
@@ -145,7 +158,7 @@ class engine {
   /// Reads run `run` of the batch in `slot`. An exception stays with the batch. A function of its
   /// own, so that no arithmetic of a read moves out of what flushes denormals around its call.
   [[gnu::noinline]] void read(std::uint32_t slot, std::uint32_t run,
-                              guarded_reader<Dataset>& reader) noexcept {
+                              guarded_reader<Dataset>& reader, meters& seen) noexcept {
     slot_work& batch = work_[slot];
     const auto [begin, end] = batch.places_of(run);
     const auto is_over = [&] {
@@ -159,7 +172,9 @@ class engine {
       const bool is_timed = run == batch.first_run() && run_.is_timed(batch.sequence);
       const auto began = is_timed ? clock::now() : clock::time_point{};
       reader.read(slot, batch.info, wanted, all.subrun(begin, wanted.size()),
-                  {options_.seed, batch.info.epoch}, is_over);
+                  {options_.seed, batch.info.epoch}, is_over,
+                  seen.reads().begin(batch.sequence, wanted.size()));
+      seen.reads().end(wanted);
       if (is_timed) run_.note(wanted.size(), clock::now() - began);
     } catch (...) {
       batch.note_error(reader.where());
@@ -167,7 +182,8 @@ class engine {
   }
 
   /// The batch in `slot` is read: hands it to the consumer.
-  void announce(std::uint32_t slot) noexcept {
+  void announce(std::uint32_t slot, meters& seen) noexcept {
+    seen.close(work_[slot].opened);
     guard_.end_batch(slot, slots_->data(slot), layout_, work_[slot].info);
     delivery_.announce(work_[slot].sequence, slot);
   }
@@ -188,6 +204,7 @@ class engine {
   std::optional<std::uint32_t> spare_;  // of the opener: a slot at hand
   read_guard guard_;
   std::vector<guarded_reader<Dataset>> readers_;  // by worker; without workers the consumer's
+  loader_observer observer_;
 };
 
 }  // namespace detail

@@ -7,34 +7,23 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <string>
 #include <utility>
 #include <vector>
 
 #include <penstock/core/checked.hpp>
 #include <penstock/core/detail/cache_line.hpp>
-#include <penstock/core/error.hpp>
 #include <penstock/core/layout.hpp>
 #include <penstock/device/device.hpp>
 #include <penstock/memory/budget.hpp>
 #include <penstock/memory/detail/copy_mark.hpp>
 #include <penstock/memory/detail/slab.hpp>
+#include <penstock/memory/detail/slots_exhausted.hpp>
+#include <penstock/observe/detail/stopwatch.hpp>
 #include <penstock/threads/batch_queue.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
-
-/// Throws `leases_exhausted` for a loader with `count` host slots, `granted` by its budget of
-/// `asked`.
-[[noreturn, gnu::cold]] inline void throw_slots_exhausted(std::size_t count, std::uint64_t granted,
-                                                          std::uint64_t asked) {
-  const std::string remedy = granted < asked ? "raise budget, which had no room for the " +
-                                                   std::to_string(asked) + " that were asked for"
-                                             : "raise prefetch";
-  throw leases_exhausted("loader: all " + std::to_string(count) +
-                         " host slots are held as leases: release one, or " + remedy);
-}
 
 /// The ring of host slots: one slab, cut into slots that each hold a batch, and the queue on which
 /// free slots come back. Lives until the last lease is gone.
@@ -103,15 +92,17 @@ class host_slots {
   }
 
   /// Takes a slot to fill, waiting for one to come back; `std::nullopt` once `close` was called.
-  /// Throws what the device throws.
-  [[nodiscard]] std::optional<std::uint32_t> acquire() {
-    return wait_until_drained(returned_.pop());
+  /// Throws what the device throws. `waits` times the waits.
+  template <class Waits = unobserved>
+  [[nodiscard]] std::optional<std::uint32_t> acquire(Waits&& waits = {}) {
+    return wait_until_drained(pop(waits), waits);
   }
 
   /// Takes a slot to fill without waiting for a consumer; `std::nullopt` when no slot has come
-  /// back. Throws what the device throws.
-  [[nodiscard]] std::optional<std::uint32_t> try_acquire() {
-    return wait_until_drained(returned_.try_pop());
+  /// back. Throws what the device throws. `waits` times a wait for a copy.
+  template <class Waits = unobserved>
+  [[nodiscard]] std::optional<std::uint32_t> try_acquire(Waits&& waits = {}) {
+    return wait_until_drained(returned_.try_pop(), waits);
   }
 
   /// As `acquire`, for a consumer that reads itself: every end of a lease wakes it.
@@ -212,10 +203,18 @@ class host_slots {
     push({slot, true});
   }
 
-  std::optional<std::uint32_t> wait_until_drained(std::optional<ticket> back) {
+  template <class Waits>
+  std::optional<ticket> pop(Waits& waits) noexcept {
+    if (const auto back = returned_.try_pop()) return back;
+    [[maybe_unused]] const auto timed = waits.for_slot();
+    return returned_.pop();
+  }
+  template <class Waits>
+  std::optional<std::uint32_t> wait_until_drained(std::optional<ticket> back, Waits& waits) {
     if (!back) return std::nullopt;
     free_.fetch_sub(1, std::memory_order_relaxed);
     try {
+      [[maybe_unused]] const auto timed = waits.for_copy(back->behind_copy);
       if (back->behind_copy) device_.synchronize(drained_[back->slot].last());
     } catch (...) {
       push(*back);  // as it came: the thread that takes it next waits again

@@ -88,6 +88,17 @@ struct device_slot {
     return mark != nullptr ? mark->event() : copied;
   }
 
+  /// Whether a wait of `stream` for the copy would block the calling thread, which is that stream.
+  [[nodiscard]] bool blocks(const Device& device, stream_ref stream) const {
+    if constexpr (requires {
+                    { stream == device.inline_stream() } -> std::convertible_to<bool>;
+                  }) {
+      return stream == device.inline_stream() && !device.is_complete(arrival());
+    } else {
+      return false;
+    }
+  }
+
   /// The slot holds this batch from now on, by the work that `stream` has been given.
   void occupy(const batch_info& held, stream_ref stream) noexcept {
     info = held;

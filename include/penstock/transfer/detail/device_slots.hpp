@@ -132,6 +132,10 @@ class device_slots {
     require_still_usable(device_, stream);
     device_.wait(stream, slots_[slot].arrival());
   }
+  /// Whether that will block the calling thread.
+  [[nodiscard]] bool will_block(std::size_t slot, stream_ref stream) const {
+    return slots_[slot].blocks(device_, stream);
+  }
   /// Makes `stream`, which is new to the feed, wait for what fills `slot`.
   void wait_for_copy_anew(std::size_t slot, stream_ref stream) {
     device_.require_usable(stream);

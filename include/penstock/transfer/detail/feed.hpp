@@ -17,6 +17,8 @@
 #include <penstock/core/detail/live_range.hpp>
 #include <penstock/core/error.hpp>
 #include <penstock/memory/detail/last_owner.hpp>
+#include <penstock/observe/detail/feed_observer.hpp>
+#include <penstock/observe/transfer_stats.hpp>
 #include <penstock/transfer/batch_source.hpp>
 #include <penstock/transfer/detail/feed_source.hpp>
 #include <penstock/transfer/detail/transform_stage.hpp>
@@ -56,6 +58,8 @@ class feed {
             std::move(transform))),
         slots_(memory_, &memory_->ring),
         issued_(options.depth),
+        seen_(source_.get().layout().sample_bytes(), slots_->layout().sample_bytes(),
+              !std::same_as<Transform, no_transform>),
         when_held_(options.when_held) {}
   feed(feed&&) = delete;
   ~feed() { stop(); }
@@ -72,6 +76,7 @@ class feed {
     source_.start(from, last_epoch);
     next_position_.store(from);
     failure_.store(std::nullopt);
+    seen_.begin_range();
     return range_.start();
   }
 
@@ -87,10 +92,11 @@ class feed {
         return false;
       }
       const std::size_t slot = issued_[issued_first_];
-      slots_->wait_for_copy(slot, stream_);
+      wait_for_copy(slot);
       issued_first_ = (issued_first_ + 1) % issued_.size();
       --issued_count_;
       held_ = batch_type{slots_, slot, stream_};
+      seen_.note_handed_out(slots_->info(slot).size, issued_count_);
       next_position_.store(batch_position{slots_->info(slot).epoch, slots_->info(slot).batch + 1});
       return true;
     } catch (...) {
@@ -109,6 +115,7 @@ class feed {
   /// Ends the live range: copies under way go on, and their slots come back after them.
   void stop() noexcept {
     if (!range_.end()) return;
+    seen_.end_range();
     held_ = batch_type{};
     for (; issued_count_ != 0; --issued_count_) {
       slots_->discard(issued_[issued_first_]);
@@ -120,6 +127,12 @@ class feed {
   /// The place of the exception that ended the last range. From any thread.
   [[nodiscard]] std::optional<penstock::failure> last_failure() const noexcept {
     return failure_.load();
+  }
+  /// What has happened so far, with the source's statistics where it has some. From any thread.
+  [[nodiscard]] transfer_stats stats() const {
+    transfer_stats all = seen_.snapshot();
+    all.loader = source_.stats();
+    return all;
   }
   /// Where the batches come from.
   [[nodiscard]] const source_type& source() const noexcept { return source_.get(); }
@@ -151,10 +164,21 @@ class feed {
   bool issue_next() {
     if (!source_.may_have_more()) return false;
     const std::size_t slot = slot_for_next();  // first: what is taken from the source has a place
-    auto batch = source_.next();
+    auto batch = next_of_source();
     if (!batch) return false;
     issue(slot, std::move(batch));
     return true;
+  }
+
+  typename source_type::batch_type next_of_source() {
+    const auto timed = seen_.for_batch();
+    return source_.next();
+  }
+
+  /// Where the calling thread is the stream, this waits for the copy into `slot`.
+  void wait_for_copy(std::size_t slot) {
+    const auto timed = seen_.for_copy(slots_->will_block(slot, stream_));
+    slots_->wait_for_copy(slot, stream_);
   }
 
   /// A slot for the next batch, once there is one; see `when_held`.
@@ -163,6 +187,7 @@ class feed {
     std::optional<std::size_t> slot = free_slot();
     if (!slot && when_held_ == when_held::wait) {
       const std::stop_callback on_stop{stop, [this]() noexcept { slots_->wake(); }};
+      const auto timed = seen_.for_lease();
       slots_->wait_for_release([&] {
         slot = free_slot();
         return slot || slots_->is_poisoned() || stop.stop_requested();
@@ -188,6 +213,7 @@ class feed {
       failure_.store(penstock::failure{"transfer", info.epoch, info.batch});
       throw;
     }
+    seen_.note_copy(info.size);
     issued_[(issued_first_ + issued_count_) % issued_.size()] = slot;
     ++issued_count_;
     next_slot_ = (slot + 1) % slots_->count();
@@ -208,6 +234,7 @@ class feed {
   std::shared_ptr<memory_type> memory_;
   std::shared_ptr<device_slots<record_type, device_type>> slots_;  // of the memory, for leases
   std::vector<std::size_t> issued_;  // a ring of slots with queued copies, not yet handed out
+  feed_observer seen_;
   when_held when_held_;
   std::size_t issued_first_ = 0;
   std::size_t issued_count_ = 0;

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include <penstock/core/error.hpp>
+#include <penstock/observe/loader_stats.hpp>
 #include <penstock/threads/detail/shared_value.hpp>
 #include <penstock/transfer/batch_source.hpp>
 
@@ -74,6 +75,17 @@ class feed_source {
       is_over_ = true;
       failure_.store(failure_of_source());
       throw;
+    }
+  }
+
+  /// The statistics of the source, where it has those of a loader. From any thread.
+  [[nodiscard]] std::optional<loader_stats> stats() const {
+    if constexpr (requires {
+                    { source_.stats() } -> std::same_as<loader_stats>;
+                  }) {
+      return source_.stats();
+    } else {
+      return std::nullopt;
     }
   }
 

@@ -10,6 +10,7 @@
 #include <penstock/core/batch_info.hpp>
 #include <penstock/core/detail/cache_line.hpp>
 #include <penstock/load/detail/plan/epoch_plan.hpp>
+#include <penstock/observe/detail/stopwatch.hpp>
 #include <penstock/threads/detail/waitable_counter.hpp>
 
 namespace penstock {
@@ -63,12 +64,16 @@ class schedule {
     return number < cancelled_.value.load(std::memory_order_acquire);
   }
 
-  /// Opener: waits until a batch is wanted; false when `stop` was requested, after `wake`.
-  [[nodiscard]] bool wait_until_wanted(const std::stop_token& stop) const noexcept {
+  /// Opener: waits until a batch is wanted; false when `stop` was requested, after `wake`. `waits`
+  /// times the wait.
+  template <class Waits = unobserved>
+  [[nodiscard]] bool wait_until_wanted(const std::stop_token& stop,
+                                       Waits&& waits = {}) const noexcept {
     for (;;) {
       const std::uint32_t seen = demand_.load();
       if (stop.stop_requested()) return false;
       if (is_wanted()) return true;
+      [[maybe_unused]] const auto timed = waits.for_demand();
       demand_.wait([seen](std::uint32_t now) { return now != seen; });
     }
   }

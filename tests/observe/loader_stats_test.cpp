@@ -1,0 +1,459 @@
+// What a loader and a transfer count and time while they run. A test that is about a wait holds what
+// is waited for, and looks while the thread sleeps: then the wait grows and nothing else does.
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <penstock/penstock.hpp>
+
+#include "support/catch.hpp"
+#include "support/gated_device.hpp"
+#include "support/numbered.hpp"
+
+namespace ps = penstock;
+using namespace std::chrono_literals;
+
+namespace {
+
+constexpr std::uint64_t sample_bytes = 8 * sizeof(float) + sizeof(std::uint64_t);
+
+auto says(const char* text) { return Catch::Matchers::Message(text); }
+
+/// Looks at `stats` until `is_seen` holds of it: only what fails waits for the deadline.
+template <class Stats, class IsSeen>
+auto look_until(const Stats& stats, IsSeen is_seen) {
+  const auto deadline = std::chrono::steady_clock::now() + 60s;
+  for (;;) {
+    auto seen = stats();
+    const bool is_late = std::chrono::steady_clock::now() > deadline;
+    if (is_late) CHECK(is_seen(seen));
+    if (is_late || is_seen(seen)) return seen;
+    std::this_thread::yield();
+  }
+}
+
+/// No wait, but for what two clocks differ by.
+bool is_none(const std::chrono::nanoseconds& time) { return time < 100us; }
+
+/// Lets two milliseconds of the steady clock pass: what goes on meanwhile grows by more than one.
+void let_time_pass() {
+  const auto begin = std::chrono::steady_clock::now();
+  while (std::chrono::steady_clock::now() - begin < 2ms) std::this_thread::yield();
+}
+
+}  // namespace
+
+TEST_CASE("batches, samples and bytes are counted exactly", "[observe]") {
+  const auto workers = GENERATE(std::size_t{0}, std::size_t{1}, std::size_t{4});
+  const auto in_order = GENERATE(true, false);
+  INFO("workers " << workers << ", in order " << in_order);
+  ps::loader loader{numbered{103},
+                    ps::shuffled{.seed = 1},
+                    {.batch_size = 10, .workers = workers, .in_order = in_order}};
+  const auto none = loader.stats();
+  CHECK(none.read.samples == 0);
+  CHECK(none.step.batches == 0);
+  CHECK(none.workers == workers);
+  CHECK(none.loader != 0);
+
+  for (auto& batch : loader.epochs(0, 2)) static_cast<void>(batch);
+  const auto all = loader.stats();
+  CHECK(all.read.samples == 206);
+  CHECK(all.read.bytes == 206 * sample_bytes);
+  CHECK(all.read.runs >= 22);
+  CHECK(all.read.timed > 0);
+  CHECK(all.read.times.count() == all.read.timed);
+  CHECK(all.batches.count() == 22);
+  CHECK(all.step.batches == 22);
+  CHECK(all.step.samples == 206);
+  CHECK(all.step.bytes == 206 * sample_bytes);
+  CHECK(all.ready.looks == 1);
+  CHECK(all.age > none.age);
+
+  for (auto& batch : loader.epoch(2)) static_cast<void>(batch);
+  const auto last = loader.stats() - all;
+  CHECK(last.read.samples == 103);
+  CHECK(last.batches.count() == 11);
+  CHECK(last.step.batches == 11);
+  CHECK(last.step.samples == 103);
+  CHECK(last.age > 0ns);
+}
+
+TEST_CASE("batches that are left are counted as read, and neither as taken nor as ready",
+          "[observe]") {
+  ps::loader loader{
+      numbered{1000}, ps::sequential{}, {.batch_size = 10, .workers = 2, .prefetch = 4}};
+  for (std::uint64_t turn = 1; turn <= 65; ++turn) {
+    for (auto& batch : loader.epoch(0)) {
+      static_cast<void>(batch);
+      look_until([&] { return loader.stats(); },
+                 [&](const auto& seen) { return seen.batches.count() == 5 * turn; });
+      break;
+    }
+  }
+  const auto left = loader.stats();
+  CHECK(left.step.batches == 65);
+  CHECK(left.read.samples == 65 * 50);
+  CHECK(left.ready.looks == 2);
+  CHECK(left.ready.sum <= 2 * 4);
+}
+
+TEST_CASE("a batch that fails is no step, and its failed run is not counted", "[observe]") {
+  const auto workers = GENERATE(std::size_t{0}, std::size_t{1});
+  numbered data{30};
+  data.state->bad = 12;
+  ps::loader loader{data, ps::sequential{}, {.batch_size = 10, .workers = workers, .run = 10}};
+  const auto consume = [&] {
+    for (auto& batch : loader.epoch(0)) static_cast<void>(batch);
+  };
+  CHECK_THROWS_AS(consume(), bad_sample);
+  CHECK(loader.stats().step.batches == 1);
+  CHECK(loader.stats().read.samples % 10 == 0);
+  CHECK(loader.stats().read.samples <= 20);
+}
+
+TEST_CASE("a consumer whose batch is being read waits for ready, and the reader waits for nothing",
+          "[observe]") {
+  const numbered data{100};
+  data.state->gate.store(1);
+  ps::loader loader{data, ps::sequential{}, {.batch_size = 10, .workers = 1}};
+  std::thread looker{[&] {
+    data.state->arrived.wait([](std::uint32_t count) { return count == 1; });
+    const auto before =
+        look_until([&] { return loader.stats(); },
+                   [](const ps::loader_stats& seen) { return seen.wait_for_ready.count == 1; });
+    let_time_pass();
+    const auto during = loader.stats() - before;
+    CHECK(during.wait_for_ready.time >= 1ms);
+    CHECK(during.wait_for_ready.count == 0);  // the one that goes on
+    CHECK(is_none(during.wait_for_slot.time));
+    CHECK(is_none(during.wait_for_demand.time));
+    CHECK(is_none(during.wait_for_opener.time));
+    CHECK(during.step.busy < during.wait_for_ready.time);
+    data.state->gate.store(0);
+  }};
+  for (auto& batch : loader.epoch(0)) {
+    static_cast<void>(batch);
+    break;
+  }
+  looker.join();
+}
+
+TEST_CASE("workers without a slot wait for one, and the others for the opener", "[observe]") {
+  ps::loader loader{
+      numbered{1000}, ps::sequential{}, {.batch_size = 10, .workers = 2, .prefetch = 2}};
+  auto range = loader.epoch(0);
+  auto it = range.begin();
+  REQUIRE(it != range.end());
+  // All slots are full or leased: one worker wants the next one, the other waits for it.
+  const auto before = look_until([&] { return loader.stats(); },
+                                 [](const ps::loader_stats& seen) {
+                                   return seen.batches.count() == 3 &&
+                                          seen.wait_for_slot.count > 0 &&
+                                          seen.wait_for_opener.count > 0;
+                                 });
+  const auto waiting =
+      look_until([&] { return loader.stats() - before; },
+                 [](const ps::loader_stats& seen) {
+                   return seen.wait_for_slot.time >= 1ms && seen.wait_for_opener.time >= 1ms;
+                 });
+  CHECK(is_none(waiting.wait_for_demand.time));
+  CHECK(is_none(waiting.wait_for_ready.time));
+  CHECK(waiting.read.samples == 0);
+  CHECK(waiting.read.busy < waiting.wait_for_slot.time / 10);  // who waits is not busy
+  CHECK(waiting.step.busy >= 1ms);  // the consumer's body is what goes on
+}
+
+TEST_CASE("workers wait for demand while no range is live", "[observe]") {
+  ps::loader loader{numbered{20}, ps::sequential{}, {.batch_size = 10, .workers = 1}};
+  const auto idle = [](const ps::loader_stats& seen) { return seen.wait_for_demand.time >= 1ms; };
+  const auto before = look_until([&] { return loader.stats(); }, idle);
+  CHECK(before.wait_for_demand.count == 1);
+  CHECK(before.step.busy == 0ns);
+  for (auto& batch : loader.epoch(0)) static_cast<void>(batch);
+  const auto after = loader.stats();
+  const auto between = look_until([&] { return loader.stats() - after; }, idle);
+  CHECK(is_none(between.wait_for_slot.time));
+  CHECK(is_none(between.step.busy));  // no loop runs
+}
+
+TEST_CASE("a worker whose slot is still being copied waits for the copy", "[observe]") {
+  const gated_device device;
+  auto stream = device.make_stream();
+  ps::loader loader{
+      numbered{1000}, ps::sequential{}, device, {.batch_size = 10, .workers = 1, .prefetch = 1}};
+  loader.start({0, 0}, 1);
+  std::vector<std::byte> to(4096);
+  device.hold_copies();
+  for (int i = 0; i < 2; ++i) {
+    auto batch = loader.next();
+    device.copy_async(to.data(), std::as_const(batch).data(), 400, stream);
+    batch.release_after(stream);
+  }
+  const auto before =
+      look_until([&] { return loader.stats(); },
+                 [](const ps::loader_stats& seen) { return seen.wait_for_copy.count == 1; });
+  const auto waiting =
+      look_until([&] { return loader.stats() - before; },
+                 [](const ps::loader_stats& seen) { return seen.wait_for_copy.time >= 1ms; });
+  CHECK(is_none(waiting.wait_for_slot.time));
+  CHECK(is_none(waiting.wait_for_demand.time));
+  device.open_copies();
+  device.synchronize(stream);
+  loader.stop();
+}
+
+TEST_CASE("a consumer that reads itself waits for the end of a lease", "[observe]") {
+  ps::loader loader{
+      numbered{100},
+      ps::sequential{},
+      {.batch_size = 10, .workers = 0, .prefetch = 1, .when_held = ps::when_held::wait}};
+  loader.start({0, 0}, 1);
+  auto first = loader.next();
+  auto second = loader.next();
+  std::thread holder{[&, held = std::move(first)]() mutable {
+    const auto before =
+        look_until([&] { return loader.stats(); },
+                   [](const ps::loader_stats& seen) { return seen.wait_for_lease.count == 1; });
+    let_time_pass();
+    CHECK((loader.stats() - before).wait_for_lease.time >= 1ms);
+    held = {};
+  }};
+  CHECK(loader.next());
+  holder.join();
+  second = {};
+  loader.stop();
+}
+
+TEST_CASE("reads that hang are named among the slowest samples", "[observe]") {
+  struct slow_one {
+    using record_type = numbered::record_type;
+    numbered inner{40};
+    [[nodiscard]] std::uint64_t size() const { return inner.size(); }
+    void read(std::uint64_t index, ps::sample<record_type> out) const {
+      if (index == 7) let_time_pass();
+      inner.read(index, out);
+    }
+  };
+  const auto workers = GENERATE(std::size_t{0}, std::size_t{2});
+  ps::loader loader{slow_one{}, ps::shuffled{.seed = 1}, {.batch_size = 40, .workers = workers}};
+  for (auto& batch : loader.epoch(0)) static_cast<void>(batch);
+  const auto all = loader.stats();
+  const auto named = [&](std::uint64_t index) {
+    for (const auto& one : all.read.slowest)
+      if (one.index == index && one.time >= 1ms) return true;
+    return false;
+  };
+  CHECK(named(7));
+  CHECK(all.read.slowest.front().time == all.read.times.max());
+  CHECK(all.read.busy >= 1ms);
+}
+
+TEST_CASE("a transfer's copies and waits are counted, with those of its loader", "[observe]") {
+  const auto workers = GENERATE(std::size_t{0}, std::size_t{1}, std::size_t{4});
+  ps::cpu_device device;
+  auto stream = device.make_stream();
+  ps::loader loader{
+      numbered{103}, ps::shuffled{.seed = 1}, device, {.batch_size = 10, .workers = workers}};
+  ps::transfer feed{loader, stream};
+  for (auto& batch : feed.epochs(0, 2)) static_cast<void>(batch);
+  const auto all = feed.stats();
+  CHECK(all.copies == 22);
+  CHECK(all.samples == 206);
+  CHECK(all.bytes == 206 * sample_bytes);
+  CHECK(all.transforms == 0);
+  CHECK(all.step.batches == 22);
+  CHECK(all.step.bytes == 206 * sample_bytes);
+  CHECK(all.ahead.looks == 22);
+  CHECK(all.wait_for_copy.count == 0);  // a stream waits, and not the consumer
+  REQUIRE(all.loader.has_value());
+  CHECK(all.loader->step.batches == 22);
+  CHECK(all.loader->read.samples == 206);
+
+  for (auto& batch : feed.epoch(2)) static_cast<void>(batch);
+  const auto last = feed.stats() - all;
+  CHECK(last.copies == 11);
+  CHECK(last.step.samples == 103);
+  CHECK(last.loader->step.batches == 11);
+}
+
+TEST_CASE("transforms are counted, and the bytes on both sides of them", "[observe]") {
+  using wide = ps::record<ps::field<"x", double, 4>>;
+  ps::loader loader{numbered{30}, ps::sequential{}, {.batch_size = 10, .workers = 0}};
+  ps::transfer feed{loader, ps::cpu_device{},
+                    ps::on_stream<wide>([](ps::const_batch_view<numbered::record_type>,
+                                           ps::batch_view<wide>, ps::cpu_stream_ref) {})};
+  for (auto& batch : feed.epoch(0)) static_cast<void>(batch);
+  CHECK(feed.stats().transforms == 3);
+  CHECK(feed.stats().bytes == 30 * sample_bytes);
+  CHECK(feed.stats().step.bytes == 30 * 4 * sizeof(double));
+}
+
+TEST_CASE("a consumer whose body is the step waits for the copy", "[observe]") {
+  const gated_device device;
+  ps::loader loader{numbered{30}, ps::sequential{}, device, {.batch_size = 10, .workers = 0}};
+  ps::transfer feed{loader};
+  device.hold_copies();
+  std::thread opener{[&] {
+    const auto before =
+        look_until([&] { return feed.stats(); },
+                   [](const ps::transfer_stats& seen) { return seen.wait_for_copy.count == 1; });
+    let_time_pass();
+    const auto during = feed.stats() - before;
+    CHECK(during.wait_for_copy.time >= 1ms);
+    CHECK(is_none(during.wait_for_batch.time));
+    CHECK(during.step.busy < during.wait_for_copy.time);
+    device.open_copies();
+  }};
+  for (auto& batch : feed.epoch(0)) {
+    static_cast<void>(batch);
+    break;
+  }
+  opener.join();
+}
+
+TEST_CASE("a consumer whose device slots are leased waits for one", "[observe]") {
+  ps::cpu_device device;
+  auto stream = device.make_stream();
+  ps::loader loader{numbered{100}, ps::sequential{}, device, {.batch_size = 10, .workers = 1}};
+  ps::transfer feed{loader, stream, {.depth = 1, .when_held = ps::when_held::wait}};
+  auto range = feed.epoch(0);
+  auto it = range.begin();
+  std::thread holder{[&, held = std::move(*it)]() mutable {
+    const auto before =
+        look_until([&] { return feed.stats(); },
+                   [](const ps::transfer_stats& seen) { return seen.wait_for_slot.count == 1; });
+    let_time_pass();
+    CHECK((feed.stats() - before).wait_for_slot.time >= 1ms);
+    held = {};
+  }};
+  ++it;
+  holder.join();
+  CHECK(feed.stats().step.batches == 2);
+}
+
+TEST_CASE("snapshots are taken from another thread while four workers run", "[observe]") {
+  ps::cpu_device device;
+  auto stream = device.make_stream();
+  ps::loader loader{numbered{1000},
+                    ps::shuffled{.seed = 1},
+                    device,
+                    {.batch_size = 16, .workers = 4, .prefetch = 3, .run = 2}};
+  ps::transfer feed{loader, stream};
+  std::atomic<bool> is_over{false};
+  std::thread looker{[&] {
+    auto before = feed.stats();
+    std::uint64_t bad = 0;
+    while (!is_over) {
+      const auto now = feed.stats();
+      if (now.step.batches < before.step.batches || now.copies < before.copies ||
+          now.loader->read.samples < before.loader->read.samples) {
+        ++bad;
+      }
+      static_cast<void>(to_text(now - before));
+      before = now;
+    }
+    CHECK(bad == 0);
+  }};
+  for (auto& batch : feed.epochs(0, 20)) static_cast<void>(batch);
+  is_over = true;
+  looker.join();
+  CHECK(feed.stats().loader->read.samples == 20'000);
+}
+
+TEST_CASE("workers tell what they use of the processor", "[observe]") {
+  struct busy {
+    using record_type = numbered::record_type;
+    [[nodiscard]] std::uint64_t size() const { return 1'000'000; }
+    void read(std::uint64_t index, ps::sample<record_type> out) const {
+      ps::get<"label">(out) = index;
+    }
+  };
+  ps::loader loader{busy{}, ps::sequential{}, {.batch_size = 10, .workers = 2}};
+  for (auto& batch : loader.epoch(0)) {
+    static_cast<void>(batch);
+    if (loader.stats().processor > 0ns) break;
+  }
+  CHECK(loader.stats().processor > 0ns);
+
+  ps::loader inline_loader{busy{}, ps::sequential{}, {.batch_size = 10, .workers = 0}};
+  for (auto& batch : inline_loader.epoch(0)) {
+    if (batch.number() == 1000) break;
+  }
+  CHECK(inline_loader.stats().processor == 0ns);  // the thread is the program's
+}
+
+TEST_CASE("statistics of different loaders can't be subtracted, nor later ones from earlier ones",
+          "[observe]") {
+  ps::loader one{numbered{30}, ps::sequential{}, {.batch_size = 10, .workers = 0}};
+  ps::loader other{numbered{30}, ps::sequential{}, {.batch_size = 10, .workers = 0}};
+  const auto early = one.stats();
+  const auto late = one.stats();
+  CHECK_THROWS_AS(other.stats() - early, ps::stats_mismatch);
+  CHECK_THROWS_MATCHES(early - late, ps::stats_mismatch,
+                       says("loader_stats: the snapshot that is subtracted is the later one: write "
+                            "later - earlier"));
+  CHECK((late - early).read.samples == 0);
+  CHECK((late - late).age == 0ns);
+
+  ps::transfer feed{one};
+  ps::transfer other_feed{other};
+  const auto of_feed = feed.stats();
+  CHECK_THROWS_MATCHES(other_feed.stats() - of_feed, ps::stats_mismatch,
+                       says("transfer_stats: two snapshots are of different ones: subtract an "
+                            "earlier snapshot of the same"));
+  CHECK_THROWS_AS(of_feed - feed.stats(), ps::stats_mismatch);
+}
+
+TEST_CASE("the slowest samples of a difference are those that were read meanwhile", "[observe]") {
+  ps::loader_stats before;
+  ps::loader_stats after;
+  before.read.slowest[0] = {5, 1000us};
+  before.read.slowest[1] = {6, 500us};
+  after.read.slowest[0] = {7, 2000us};
+  after.read.slowest[1] = {5, 1001us};  // the same read, by a clock that is known better now
+  after.read.slowest[2] = {6, 900us};   // read again, and slower
+  const auto between = (after - before).read.slowest;
+  CHECK(between[0] == ps::slow_sample{7, 2000us});
+  CHECK(between[1] == ps::slow_sample{6, 900us});
+  CHECK(between[2] == ps::slow_sample{});
+}
+
+TEST_CASE("statistics add up over loaders, and sums subtract", "[observe]") {
+  ps::loader one{numbered{30}, ps::sequential{}, {.batch_size = 10, .workers = 1}};
+  ps::loader other{numbered{50}, ps::sequential{}, {.batch_size = 10, .workers = 2}};
+  const auto before = one.stats() + other.stats();
+  for (auto& batch : one.epoch(0)) static_cast<void>(batch);
+  for (auto& batch : other.epoch(0)) static_cast<void>(batch);
+  const auto of_one = one.stats();
+  const auto of_other = other.stats();
+  const auto both = of_other + of_one;
+  CHECK(both.workers == 3);
+  CHECK(both.read.samples == 80);
+  CHECK(both.batches.count() == 8);
+  CHECK(both.step.batches == 8);
+  CHECK(both.read.slowest.front().time ==
+        std::max(of_one.read.slowest.front().time, of_other.read.slowest.front().time));
+  CHECK((both - before).read.samples == 80);
+  CHECK_THROWS_AS(both - one.stats(), ps::stats_mismatch);
+
+  auto by_another_clock = one.stats();
+  by_another_clock.clock = by_another_clock.clock == ps::stats_clock::steady
+                               ? ps::stats_clock::tsc
+                               : ps::stats_clock::steady;
+  CHECK_THROWS_MATCHES(one.stats() + by_another_clock, ps::stats_mismatch,
+                       says("loader_stats: two snapshots were measured by different clocks"));
+
+  ps::transfer feed{one};
+  ps::transfer other_feed{other};
+  for (auto& batch : feed.epoch(0)) static_cast<void>(batch);
+  for (auto& batch : other_feed.epoch(0)) static_cast<void>(batch);
+  const auto feeds = feed.stats() + other_feed.stats();
+  CHECK(feeds.copies == 8);
+  CHECK(feeds.loader->read.samples == 160);
+}
