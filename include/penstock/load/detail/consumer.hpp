@@ -200,7 +200,9 @@ class consumer {
     return engine_.options().when_held == when_held::wait;
   }
   [[nodiscard]] detail::delivery& delivery() noexcept { return engine_.delivery(); }
-  [[nodiscard]] auto& seen() noexcept { return engine_.observer().consumer(); }
+  [[nodiscard]] consumer_meters<tick_clock>& seen() noexcept {
+    return engine_.observer().of_consumer();
+  }
   [[nodiscard]] typename engine_type::slots_type& ring() noexcept { return *engine_.ring(); }
 
   engine_type engine_;

@@ -56,7 +56,7 @@ class basic_loader_observer {
     return *readers_[worker];
   }
   /// The meters of the consumer.
-  [[nodiscard]] consumer_meters<Clock>& consumer() noexcept { return consumer_; }
+  [[nodiscard]] consumer_meters<Clock>& of_consumer() noexcept { return consumer_; }
 
   /// The consumer takes a complete batch of `samples` samples.
   void note_taken(std::uint64_t samples) noexcept {
