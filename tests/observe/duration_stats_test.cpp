@@ -71,8 +71,8 @@ TEST_CASE("quantiles are those of the sorted list, a sixteenth off at most", "[o
     INFO(share);
     CHECK(is_a_sixteenth_off_at_most(all.quantile(share), exact));
   }
-  CHECK(all.max().count() == static_cast<std::int64_t>(ticks.back()));
-  CHECK(all.quantile(1) <= all.max());
+  CHECK(all.longest().count() == static_cast<std::int64_t>(ticks.back()));
+  CHECK(all.quantile(1) <= all.longest());
   std::uint64_t sum = 0;
   for (const std::uint64_t one : ticks) sum += one;
   CHECK(all.total().count() == static_cast<std::int64_t>(sum));
@@ -82,14 +82,14 @@ TEST_CASE("no times have quantiles of 0", "[observe]") {
   const ps::duration_stats none;
   CHECK(none.count() == 0);
   CHECK(none.quantile(0.5).count() == 0);
-  CHECK(none.max().count() == 0);
-  CHECK((none - none).max().count() == 0);
+  CHECK(none.longest().count() == 0);
+  CHECK((none - none).longest().count() == 0);
 }
 
 TEST_CASE("times are told in nanoseconds, however long a tick is", "[observe]") {
   auto all = stats_of({1000, 1000, 3000});
   all.nanoseconds_per_tick = 0.5;
-  CHECK(all.max() == std::chrono::nanoseconds{1500});
+  CHECK(all.longest() == std::chrono::nanoseconds{1500});
   CHECK(all.total() == std::chrono::nanoseconds{2500});
   CHECK(is_a_sixteenth_off_at_most(all.quantile(0.5), 500));
 }
@@ -100,15 +100,15 @@ TEST_CASE("a difference has the times that came between, and their longest as it
   const auto between = stats_of({100, 5000, 100, 200, 300}) - before;
   CHECK(between.count() == 3);
   CHECK(between.total_ticks == 600);
-  CHECK(between.max().count() >= 300);
-  CHECK(between.max().count() <= 300 + 300 / 8);
+  CHECK(between.longest().count() >= 300);
+  CHECK(between.longest().count() <= 300 + 300 / 8);
   const auto longer = stats_of({100, 5000, 9000}) - before;
-  CHECK(longer.max().count() == 9000);
+  CHECK(longer.longest().count() == 9000);
 }
 
 TEST_CASE("a sum has the times of both", "[observe]") {
   const auto both = stats_of({100, 200}) + stats_of({7000});
   CHECK(both.count() == 3);
   CHECK(both.total_ticks == 7300);
-  CHECK(both.max().count() == 7000);
+  CHECK(both.longest().count() == 7000);
 }

@@ -60,7 +60,7 @@ TEST_CASE("every run is counted, and the slower reading is, the more of them are
   CHECK(reads.meter.samples() == 2048);
   CHECK(reads.meter.timed() == 2048 / every);
   CHECK(reads.times().count() == 2048 / every);
-  CHECK(reads.times().max().count() == 2 * each);
+  CHECK(reads.times().longest().count() == 2 * each);
 }
 
 TEST_CASE("reads that become fast are timed less from then on", "[observe]") {

@@ -33,7 +33,7 @@ struct duration_stats {
     return time_of(static_cast<double>(total_ticks));
   }
   /// The longest. After a subtraction at most an eighth too long.
-  [[nodiscard]] std::chrono::nanoseconds max() const noexcept {
+  [[nodiscard]] std::chrono::nanoseconds longest() const noexcept {
     return time_of(static_cast<double>(longest_ticks));
   }
   /// The time that a share of them did not exceed: `quantile(0.5)` is the median. 0 of none.

@@ -67,7 +67,7 @@ class stats_table {
 
 [[nodiscard]] inline std::string quantile_text(const duration_stats& times) {
   return "p50 " + short_text(times.quantile(0.5)) + ", p90 " + short_text(times.quantile(0.9)) +
-         ", p99 " + short_text(times.quantile(0.99)) + ", max " + short_text(times.max());
+         ", p99 " + short_text(times.quantile(0.99)) + ", max " + short_text(times.longest());
 }
 
 [[nodiscard]] inline std::string clock_text(stats_clock clock, bool has_stepped) {

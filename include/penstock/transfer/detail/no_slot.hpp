@@ -10,9 +10,9 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// No slot of the `slots` device slots is free, and none is waited for any more.
-[[noreturn, gnu::cold]] inline void throw_no_slot(std::size_t slots, bool is_stopped) {
-  const std::string all = "all " + std::to_string(slots);
+/// No slot of `count` device slots is free, and none is waited for any more.
+[[noreturn, gnu::cold]] inline void throw_no_slot(std::size_t count, bool is_stopped) {
+  const std::string all = "all " + std::to_string(count);
   if (is_stopped) {
     throw cancelled("cancelled: a stop of the source was requested while " + all +
                     " device slots were held as leases");

@@ -186,7 +186,7 @@ class judge {
 };
 
 [[nodiscard]] inline verdict judged(const loop_times& times, std::size_t cores) {
-  if (cores == 0) cores = std::max(1U, std::thread::hardware_concurrency());
+  if (cores == 0) cores = std::max<unsigned>(1U, std::thread::hardware_concurrency());
   return judge{times, cores}.decide();
 }
 

@@ -38,7 +38,7 @@ inline void add_reads(loop_times& times, const loader_stats& loader) {
   times.reading = seconds(loader.read.busy) / times.batches;
   times.computing = loader.workers == 0
                         ? times.reading
-                        : std::min(times.reading, seconds(loader.processor) / times.batches);
+                        : (std::min)(times.reading, seconds(loader.processor) / times.batches);
   times.throttled = seconds(loader.throttled.time) / times.batches;
   const double idle = seconds(loader.wait_for_slot.time) + seconds(loader.wait_for_copy.time) +
                       seconds(loader.wait_for_demand.time);
@@ -80,7 +80,7 @@ inline void add_reads(loop_times& times, const loader_stats& loader) {
 [[nodiscard]] inline double time_with(const loop_times& times, std::size_t workers,
                                       std::size_t cores) noexcept {
   const double computing = (times.computing + times.body) / static_cast<double>(cores);
-  return std::max({times.body, times.reading / static_cast<double>(workers), computing});
+  return (std::max)({times.body, times.reading / static_cast<double>(workers), computing});
 }
 
 /// The fewest workers with which a batch takes at most 2 % longer than with any number of them.
