@@ -44,9 +44,10 @@ void sweep(const digits_flow::settings& how, std::uint64_t batches, fake_cuda::p
   // run.
   const std::uint64_t calls = fake_cuda::calls() + 10;
   std::uint64_t failures = 0;
-  // Under a sanitizer, ten times as slow, each third one; other ways to run begin at other calls.
-  const std::uint64_t step = test::sanitized ? 3 : 1;
-  for (std::uint64_t k = how.workers % step; k < calls; k += step) {
+  // Under a sanitizer, ten times as slow, each seventh one; other ways to run begin at other calls.
+  const std::uint64_t step = test::sanitized ? 7 : 1;
+  for (std::uint64_t k = (2 * how.workers + static_cast<std::uint64_t>(policy)) % step; k < calls;
+       k += step) {
     INFO("call " << k << " of " << calls);
     fake_cuda::reset({.policy = policy});
     fake_cuda::fail_call(k, cudaErrorUnknown);
@@ -82,7 +83,7 @@ TEST_CASE("whichever call of one function fails, the consumer gets the error and
     std::uint64_t right = 0;
     REQUIRE(run({.epochs = 2}, right) == ended::well);
     const std::uint64_t calls = fake_cuda::calls_of(name);
-    for (std::uint64_t k = 0; k < calls; ++k) {
+    for (std::uint64_t k = 0; k < calls; k += test::sanitized ? 3 : 1) {
       INFO(name << " " << k << " of " << calls);
       fake_cuda::reset({.policy = policy});
       fake_cuda::fail_call_of(name, k, cudaErrorUnknown);
