@@ -46,9 +46,12 @@ struct tuned_options {
 
 namespace detail {
 
+/// By a name of its own: nvcc writes a declaration of it that g++ warns of.
+using tuned_place = std::optional<std::size_t> tuned_options::*;
+
 struct tuned_member {
   std::string_view name;
-  std::optional<std::size_t> tuned_options::*place;
+  tuned_place place;
 };
 
 /// The options by name, in the order of their texts.

@@ -102,15 +102,15 @@ class search_grid {
   static constexpr std::size_t most = std::size_t{1} << 16;
 
   struct axis {
-    std::optional<std::size_t> tuned_options::*place;
+    tuned_place place;
     std::vector<std::size_t> values;  // each once, in order
     double lowest = 1;                // of those above 0
     double highest = 1;
     bool has_zero = false;
   };
 
-  void add(const char* name, std::optional<std::size_t> tuned_options::*place,
-           std::vector<std::size_t> values, std::size_t least, std::size_t highest) {
+  void add(const char* name, tuned_place place, std::vector<std::size_t> values, std::size_t least,
+           std::size_t highest) {
     if (values.empty()) return;
     std::sort(values.begin(), values.end());
     values.erase(std::unique(values.begin(), values.end()), values.end());
