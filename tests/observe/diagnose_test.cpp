@@ -5,6 +5,7 @@
 #include <array>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <string>
 
 #include "observe/played_loop.hpp"
@@ -98,6 +99,30 @@ TEST_CASE("where no part is much slower than the others, none is blamed", "[obse
   CHECK(said.limit == loop_limit::mixed);
   CHECK(said.gain == 0);
   CHECK_THAT(said.sentence, Catch::Matchers::StartsWith("mixed: the loop waits "));
+}
+
+TEST_CASE("a loop that reads itself is told of workers, where they would gain", "[observe]") {
+  const auto of = [](double reading) {
+    ps::loader_stats all;
+    all.step.batches = 1000;
+    all.step.busy = std::chrono::microseconds{1000};
+    all.read.busy = std::chrono::nanoseconds{static_cast<std::int64_t>(1e9 * reading)};
+    return ps::diagnose(ps::loader_stats{}, all, 8);
+  };
+  // 1 ms a batch: more workers, until the hand-off of a batch takes as long as reading it.
+  const auto slow = of(1.0);
+  CHECK(slow.limit == loop_limit::workers);
+  CHECK(slow.wanted_workers == 8);
+  CHECK(slow.gain > 6);
+  // 5 us a batch, as of bytes in memory: a worker would only add its hand-off.
+  const auto fast = of(0.005);
+  CHECK(fast.limit == loop_limit::processors);
+  CHECK(fast.gain == 0);
+  CHECK_THAT(fast.sentence, Catch::Matchers::EndsWith("as fast as workers would hand them over"));
+}
+
+TEST_CASE("a share of the time is no more than all of it, also of throttled cores", "[observe]") {
+  CHECK(verdict_on({.load = 10, .workers = 1, .throttled = 7}).throttled == 1);
 }
 
 TEST_CASE("a container that is throttled is told so first", "[observe]") {

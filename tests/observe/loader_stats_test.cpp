@@ -282,6 +282,15 @@ TEST_CASE("a transfer's copies and waits are counted, with those of its loader",
   CHECK(last.loader->step.batches == 11);
 }
 
+TEST_CASE("time without a loop is no step of a transfer's", "[observe]") {
+  ps::transfer feed{ps::loader{numbered{100}, ps::sequential{}, {.batch_size = 10, .workers = 1}}};
+  for (auto& batch : feed.epoch(0)) static_cast<void>(batch);
+  const auto before = feed.stats();
+  const auto idle = look_until([&] { return feed.stats() - before; },
+                               [](const ps::transfer_stats& seen) { return seen.age >= 1ms; });
+  CHECK(is_none(idle.step.busy));
+}
+
 TEST_CASE("transforms are counted, and the bytes on both sides of them", "[observe]") {
   using wide = ps::record<ps::field<"x", double, 4>>;
   ps::loader loader{numbered{30}, ps::sequential{}, {.batch_size = 10, .workers = 0}};

@@ -25,9 +25,9 @@ struct loader_footprint {
   std::size_t bytes = 0;  ///< bytes of the slab that holds them all: what the device is asked for
   bool pinned = false;    ///< whether the slab is page-locked; once taken, whether it really is
 
-  /// An upper bound in bytes for everything else that the loader allocates: 32 KiB, 1 KiB a slot, 8
-  /// KiB and 16 bytes for each sample of a run a worker; with an error policy 64 KiB more, and a
-  /// byte a sample in each slot where samples are skipped. Without the stacks of the threads, and
+  /// An upper bound in bytes for everything else that the loader allocates: 32 KiB; 1 KiB for each
+  /// slot; for each worker 8 KiB, and 16 bytes for each sample of its run. An error policy adds 64
+  /// KiB, and one that skips samples a byte for each sample of a slot. Without the stacks of the threads, and
   /// without what dataset, sampler and transforms allocate themselves.
   std::size_t bookkeeping = 0;
 

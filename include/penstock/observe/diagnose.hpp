@@ -12,8 +12,8 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 
 /// What limits a loop, from what its statistics were and what they are now: `loader::stats()` or
-/// `transfer::stats()`, between which the loop ran. From who waits for whom, not from how busy
-/// something is. `cores`: those that the process may use; 0: what the system says. Throws
+/// `transfer::stats()`, between which the loop ran. The verdict follows from which thread
+/// waits for which, not from utilisation. `cores`: those that the process may use; 0: what the system says. Throws
 /// `stats_mismatch` where the two do not go together.
 ///
 ///     const auto before = feed.stats();

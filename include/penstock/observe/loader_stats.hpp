@@ -47,7 +47,9 @@ struct loader_stats {
   std::chrono::nanoseconds processor{0};  ///< the workers' processor time, some 10 ms late
   std::uint64_t minor_faults = 0;         ///< their page faults that needed no disk
   std::uint64_t major_faults = 0;         ///< those that waited for a disk
-  wait_stats throttled;  ///< the container: its quota of processor time was used up
+  /// The container had used up its quota of processor time. The kernel adds up all cores, so the
+  /// time may exceed `age`.
+  wait_stats throttled;
 };
 
 /// What came between two snapshots of one loader, or of the same sum of loaders. Throws

@@ -110,7 +110,7 @@ class stats_table {
   return table.text();
 }
 
-/// The same of a transfer, and of its loader.
+/// A transfer's statistics as a table, followed by the table of its loader, if it has one.
 [[nodiscard]] inline std::string to_text(const transfer_stats& stats) {
   using detail::short_text;
   detail::stats_table table{stats.age};

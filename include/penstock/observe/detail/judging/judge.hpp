@@ -58,7 +58,7 @@ class judge {
     said_.for_copies = times_.for_copies / times_.all;
     said_.for_leases = times_.for_leases / times_.all;
     said_.waiting = said_.for_batches + said_.for_copies + said_.for_leases;
-    said_.throttled = times_.throttled / times_.all;
+    said_.throttled = (std::min)(1.0, times_.throttled / times_.all);  // it is added up over cores
     said_.busy_workers = times_.reading / times_.all;
     said_.busy_cores = (times_.computing + times_.body) / times_.all;
     said_.cores = cores_;
@@ -123,6 +123,14 @@ class judge {
       return;
     }
     const double computes = times_.computing / times_.reading;
+    if (times_.workers == 0 &&
+        times_.all <= 1.03 * time_with(times_, said_.wanted_workers, cores_)) {
+      say(loop_limit::processors,
+          "CPU-bound: " + waits +
+              ", which it reads itself, as fast as workers would hand them over",
+          "Less work a sample, or larger batches");
+      return;
+    }
     if (busy_share() < 0.8) return idle_workers(waits);
     const double better = time_with(times_, said_.wanted_workers, cores_);
     const bool is_storage = computes < 0.5;

@@ -75,12 +75,15 @@ inline void add_reads(loop_times& times, const loader_stats& loader) {
   return times;
 }
 
-/// The time of a batch with so many workers: the slowest of the body, reading, and all that
-/// computes, shared by the cores.
+/// The time of a batch with so many workers, at least 1: the slowest of the body, reading, all that
+/// computes, shared by the cores, and handing a batch from one thread to another. (6 to 8 us, where
+/// nothing else takes time: docs/tuning.md has the figures.)
 [[nodiscard]] inline double time_with(const loop_times& times, std::size_t workers,
                                       std::size_t cores) noexcept {
+  constexpr double hand_off = 7e-6;
   const double computing = (times.computing + times.body) / static_cast<double>(cores);
-  return (std::max)({times.body, times.reading / static_cast<double>(workers), computing});
+  return (std::max)(
+      {times.body, times.reading / static_cast<double>(workers), computing, hand_off});
 }
 
 /// The fewest workers with which a batch takes at most 2 % longer than with any number of them.
