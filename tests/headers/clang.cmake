@@ -1,6 +1,8 @@
 # The test headers/clang: cmake -Dcompiler=<clang++> -Dsources=<the generated units>
 # -Dinclude=<folders>
-#   -P clang.cmake. Every unit in C++20, and the one with all headers also in C++23.
+#   -Dprecompiled=<file> -P clang.cmake. Every unit in C++20, and the one with all headers also in
+# C++23. The standard library comes first, precompiled: that halves the time. Whether a header
+# includes all that it needs of it is seen by the compiler of the build, which has the same library.
 cmake_policy(VERSION 3.25)
 if(NOT compiler)
   message("skipped: no clang++ here")
@@ -16,15 +18,26 @@ foreach(folder IN LISTS include)
   endif()
 endforeach()
 file(GLOB_RECURSE units "${sources}/*.cpp")
+file(STRINGS "${sources}/macros.cpp" standard REGEX "^#include <[a-z_]+>$")
+list(JOIN standard "\n" standard)
+file(WRITE "${precompiled}.hpp" "${standard}\n")
 set(bad)
+execute_process(
+  COMMAND "${compiler}" -std=c++20 -x c++-header "${precompiled}.hpp" -o "${precompiled}" RESULT_VARIABLE status
+)
+if(NOT status EQUAL 0)
+  list(APPEND bad "the standard library")
+endif()
 foreach(unit IN LISTS units)
   set(dialects 20)
+  set(first -include-pch "${precompiled}")
   if(unit MATCHES "/macros\\.cpp$")
     list(APPEND dialects 2b)
+    set(first)
   endif()
   foreach(dialect IN LISTS dialects)
     execute_process(
-      COMMAND "${compiler}" ${flags} -std=c++${dialect} "${unit}" RESULT_VARIABLE status
+      COMMAND "${compiler}" ${flags} -std=c++${dialect} ${first} "${unit}" RESULT_VARIABLE status
     )
     if(NOT status EQUAL 0)
       list(APPEND bad "${unit} in C++${dialect}")
