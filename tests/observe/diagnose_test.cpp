@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -189,6 +190,38 @@ TEST_CASE("the explanation answers the four questions in their order", "[observe
       "of that computing, on 16 cores. .workers = 3: expected +200 %.\n");
   CHECK(ps::explain(ps::diagnose(ps::loader_stats{}, ps::loader_stats{})) ==
         "no batch came. Let the loop run between the two snapshots.\n");
+}
+
+TEST_CASE("after a replay the verdict says how far the floor is, and promises no more",
+          "[observe]") {
+  const auto said_of = [](const played_loop& loop, std::chrono::nanoseconds floor) {
+    auto all = loop.play().stats;
+    ps::transfer_stats none = all - all;
+    none.age = {};
+    none.replay = all.replay = {10, 10 * floor};  // before the window
+    return ps::diagnose(none, all, loop.cores);
+  };
+  using std::chrono::microseconds;
+  const played_loop starved{.load = 3, .copy = 0.1, .body = 1, .workers = 1, .cores = 16};
+  const auto three_times = said_of(starved, microseconds{1000});
+  CHECK(three_times.floor == 0.001);
+  CHECK(three_times.above_floor == Approx(2.0).epsilon(0.02));
+  CHECK(three_times.gain == Approx(2.0).epsilon(0.02));
+  CHECK_THAT(three_times.sentence, Catch::Matchers::Contains("200 % above the floor"));
+  CHECK_THAT(ps::explain(three_times),
+             Catch::Matchers::Contains(
+                 "\nfloor:     1000.0 us a batch, the loop is 200 % above it\nloader-bound"));
+  CHECK(said_of(starved, microseconds{2500}).gain == Approx(0.2).epsilon(0.05));
+
+  const played_loop fed{.load = 1, .copy = 0.1, .body = 4, .workers = 8};
+  CHECK_THAT(said_of(fed, microseconds{4000}).str(),
+             Catch::Matchers::Contains("0 % above the floor. Faster batches gain nothing"));
+  const auto slowed = said_of(fed, microseconds{2000});
+  CHECK(slowed.limit == loop_limit::step);
+  CHECK(slowed.gain == Approx(1.0).epsilon(0.02));
+  CHECK_THAT(slowed.str(), Catch::Matchers::Contains("its body takes longer than alone"));
+  CHECK(verdict_on(fed).floor == 0);
+  CHECK_THAT(ps::explain(verdict_on(fed)), !Catch::Matchers::Contains("floor"));
 }
 
 TEST_CASE("a loop that never waits is told how many workers would do", "[observe]") {

@@ -86,14 +86,17 @@ TEST_CASE("statistics as JSON have every figure by its name", "[observe]") {
   ps::loader loader{numbered{30}, ps::sequential{}, {.batch_size = 10, .workers = 2}};
   ps::transfer feed{loader};
   for (auto& batch : feed.epoch(0)) static_cast<void>(batch);
+  for (auto& batch : feed.replay({(std::uint64_t{1} << 32) - 1, 0}, 7)) static_cast<void>(batch);
   const auto stats = feed.stats();
   const json_reader json{to_json(stats)};
   CHECK(json["penstock_transfer_stats"] == "1");
-  CHECK(json["copies"] == "3");
+  CHECK(json["copies"] == "6");
+  CHECK(json["replay.batches"] == "7");
+  CHECK(json["replay.ns"] == std::to_string(stats.replay.time.count()));
   CHECK(json["step.samples"] == "30");
   CHECK(json["loader.penstock_loader_stats"] == "1");
   CHECK(json["loader.workers"] == "2");
-  CHECK(json["loader.read.samples"] == "30");
+  CHECK(json["loader.read.samples"] == "60");
   CHECK(json["loader.read.times.p99_ns"] ==
         std::to_string(stats.loader->read.times.quantile(0.99).count()));
   CHECK(json["loader.read.slowest.0.index"] == std::to_string(stats.loader->read.slowest[0].index));
@@ -111,6 +114,12 @@ TEST_CASE("statistics of nothing are texts too", "[observe]") {
   CHECK(json_reader{to_json(ps::loader_stats{})}["read.samples"] == "0");
   CHECK(to_text(ps::loader_stats{}).find("slowest") == std::string::npos);
   CHECK(to_text(ps::transfer_stats{}).find("loader") == std::string::npos);
+  CHECK(to_text(ps::transfer_stats{}).find("replay") == std::string::npos);
+  ps::transfer_stats replayed;
+  replayed.replay = {5, std::chrono::milliseconds{1}};
+  CHECK(to_text(replayed - ps::transfer_stats{}).find("  replay                        5") !=
+        std::string::npos);
+  CHECK((replayed + replayed).replay.batches == 10);
 }
 
 TEST_CASE("the table has a line a stage, with its share of the time", "[observe]") {

@@ -22,23 +22,30 @@ inline namespace PENSTOCK_ABI {
 template <class Stats>
   requires requires(const Stats& stats) { detail::times_of(stats); }
 [[nodiscard]] verdict diagnose(const Stats& before, const Stats& after, std::size_t cores = 0) {
-  return detail::judged(detail::times_of(after - before), cores);
+  detail::loop_times times = detail::times_of(after - before);
+  times.floor = detail::floor_of(after);
+  return detail::judged(times, cores);
 }
 
 /// The answers that lead to a verdict, in the order in which people ask: is it the loader, the copy,
-/// the step, the processor. Five lines, the verdict last.
+/// the step, the processor; after a replay also how far the floor is. A line each, the verdict last.
 [[nodiscard]] inline std::string explain(const verdict& said) {
   using detail::percent;
   using detail::tenths;
   if (said.limit == loop_limit::nothing) return said.str() + '\n';
-  return "loader:    waited for during " + percent(said.for_batches) + " of the time, " +
-         tenths(said.busy_workers) + " of " + std::to_string(said.workers) + " workers busy\n" +
-         "copy:      waited for during " + percent(said.for_copies) + "; leases " +
-         percent(said.for_leases) + "\n" +                                      //
-         "step:      " + percent(1 - said.waiting) + " in the loop's body\n" +  //
-         "processor: " + tenths(said.busy_cores) + " of " + std::to_string(said.cores) +
-         " cores busy, throttled " + percent(said.throttled) + "\n" +  //
-         said.str() + '\n';
+  std::string text = "loader:    waited for during " + percent(said.for_batches) +
+                     " of the time, " + tenths(said.busy_workers) + " of " +
+                     std::to_string(said.workers) + " workers busy\n";
+  text += "copy:      waited for during " + percent(said.for_copies) + "; leases " +
+          percent(said.for_leases) + '\n';
+  text += "step:      " + percent(1 - said.waiting) + " in the loop's body\n";
+  text += "processor: " + tenths(said.busy_cores) + " of " + std::to_string(said.cores) +
+          " cores busy, throttled " + percent(said.throttled) + '\n';
+  if (said.floor > 0) {
+    text += "floor:     " + tenths(1e6 * said.floor) + " us a batch, the loop is " +
+            percent(said.above_floor) + " above it\n";
+  }
+  return text + said.str() + '\n';
 }
 
 }  // namespace PENSTOCK_ABI

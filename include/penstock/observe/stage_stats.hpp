@@ -72,6 +72,13 @@ struct step_stats {
   std::chrono::nanoseconds busy{0};
 };
 
+/// What was handed out again and again, see `transfer::replay`.
+struct replay_stats {
+  std::uint64_t batches = 0;
+  /// From the first of each replay to the end of the work that its stream was given.
+  std::chrono::nanoseconds time{0};
+};
+
 namespace detail {
 
 /// The number that grew, less what it was: 0 where two threads' numbers are not of one moment.
@@ -85,6 +92,13 @@ template <class T>
 }
 [[nodiscard]] inline wait_stats sum(const wait_stats& a, const wait_stats& b) noexcept {
   return {a.count + b.count, a.time + b.time};
+}
+[[nodiscard]] inline replay_stats difference(const replay_stats& a,
+                                             const replay_stats& b) noexcept {
+  return {grown(a.batches, b.batches), grown(a.time, b.time)};
+}
+[[nodiscard]] inline replay_stats sum(const replay_stats& a, const replay_stats& b) noexcept {
+  return {a.batches + b.batches, a.time + b.time};
 }
 [[nodiscard]] inline step_stats difference(const step_stats& a, const step_stats& b) noexcept {
   return {grown(a.batches, b.batches), grown(a.samples, b.samples), grown(a.bytes, b.bytes),

@@ -128,6 +128,10 @@ class json_object {
       .add("wait_for_copy", stats.wait_for_copy)
       .add("ahead", stats.ahead)
       .add("step", stats.step)
+      .add("replay", detail::json_object{}
+                         .add("batches", stats.replay.batches)
+                         .add("ns", stats.replay.time)
+                         .text())
       .add("loader", stats.loader ? to_json(*stats.loader) : "null")
       .text();
 }

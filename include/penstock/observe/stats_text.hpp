@@ -122,6 +122,7 @@ class stats_table {
   table.wait("wait for slot", stats.wait_for_slot);
   table.row("step", stats.step.batches, stats.step.busy,
             short_text(stats.ahead.mean()) + " copies ahead");
+  if (stats.replay.batches != 0) table.row("replay", stats.replay.batches, stats.replay.time);
   return stats.loader ? table.text() + to_text(*stats.loader) : table.text();
 }
 

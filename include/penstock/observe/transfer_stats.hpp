@@ -34,6 +34,7 @@ struct transfer_stats {
   wait_stats wait_for_copy;   ///< where the loop's body is the step: the copy was not complete
   depth_stats ahead;          ///< copies that were queued after the batch that was handed out
   step_stats step;            ///< what the consumer got, and the loop's body
+  replay_stats replay;        ///< the step alone, on batches that are there
 
   /// Of the source, where that is a loader.
   std::optional<loader_stats> loader;
@@ -57,6 +58,7 @@ struct transfer_stats {
   between.wait_for_copy = difference(later.wait_for_copy, earlier.wait_for_copy);
   between.ahead = difference(later.ahead, earlier.ahead);
   between.step = difference(later.step, earlier.step);
+  between.replay = difference(later.replay, earlier.replay);
   between.loader.reset();
   if (later.loader && earlier.loader) between.loader = *later.loader - *earlier.loader;
   return between;
@@ -80,6 +82,7 @@ struct transfer_stats {
   both.wait_for_copy = sum(a.wait_for_copy, b.wait_for_copy);
   both.ahead = sum(a.ahead, b.ahead);
   both.step = sum(a.step, b.step);
+  both.replay = sum(a.replay, b.replay);
   both.loader.reset();
   if (a.loader && b.loader) both.loader = *a.loader + *b.loader;
   return both;

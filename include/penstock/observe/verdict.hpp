@@ -36,9 +36,12 @@ struct verdict {
   std::size_t cores = 0;           ///< as many as the process may use
   std::size_t workers = 0;         ///< as many as there are
   std::size_t wanted_workers = 0;  ///< as many as are expected to be enough
-  double gain = 0;       ///< expected of the remedy: 0.44 is 44 % more batches in the same time
-  std::string sentence;  ///< what limits, with figures
-  std::string remedy;    ///< what to change, in terms of the options
+  /// A batch's time on the device alone, see `transfer::replay`, in seconds; 0: not known.
+  double floor = 0;
+  double above_floor = 0;  ///< 0.32: a batch takes 1.32 times the floor
+  double gain = 0;         ///< expected of the remedy: 0.44 is 44 % more batches in the same time
+  std::string sentence;    ///< what limits, with figures
+  std::string remedy;      ///< what to change, in terms of the options
 
   /// The sentence and the remedy.
   [[nodiscard]] std::string str() const { return sentence + ". " + remedy; }

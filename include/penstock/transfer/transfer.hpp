@@ -13,6 +13,7 @@
 #include <penstock/observe/transfer_stats.hpp>
 #include <penstock/transfer/batch_source.hpp>
 #include <penstock/transfer/detail/feed.hpp>
+#include <penstock/transfer/detail/replay.hpp>
 #include <penstock/transfer/detail/transfer_arguments.hpp>
 #include <penstock/transfer/device_batch.hpp>
 #include <penstock/transfer/device_transform.hpp>
@@ -82,6 +83,7 @@ class transfer {
   using stream_ref = typename flow::stream_ref;
   using batch_type = typename flow::batch_type;
   using range_type = batch_range<flow>;
+  using replay_range_type = batch_range<detail::replay<flow>>;
 
   /// `stream` is the stream that the consumer's work runs on.
   transfer(Source&& source, stream_ref stream,
@@ -127,6 +129,20 @@ class transfer {
   /// From any batch on, in constant time.
   [[nodiscard]] range_type batches(const batch_position& from, std::uint64_t last_epoch) & {
     return range_type{flow_, from, last_epoch};
+  }
+
+  /// The floor beneath this loop: `batches` batches, of which only the first `depth()` from `from`
+  /// on are copied; then nothing is read any more, and these are handed out again and again.
+  /// A loop over them, with the body as it is, takes what its steps alone take; `stats().replay`
+  /// has the time, up to the end of the stream's work, and `diagnose` compares with it. What such a
+  /// loop learns means nothing: train on a copy, or go back to a checkpoint afterwards.
+  ///
+  ///     for (auto& batch : feed.replay({0, 0}, 200)) train_step(...);
+  ///
+  /// It is a range over this transfer, in everything else as `batches`. A body that writes to a
+  /// batch gets that back; one that moves a lease out gets `leases_exhausted`.
+  [[nodiscard]] replay_range_type replay(const batch_position& from, std::uint64_t batches) & {
+    return {std::make_shared<detail::replay<flow>>(flow_), from, batches};
   }
 
   /// @cond misuse

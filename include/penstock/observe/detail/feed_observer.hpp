@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 
@@ -37,6 +38,11 @@ class basic_feed_observer : public consumer_meters<Clock> {
     this->note_batch(samples);
     this->note_depth(ahead);
   }
+  /// It has got so many batches anew in a replay, which took so long.
+  void note_replay(std::uint64_t batches, std::chrono::nanoseconds time) noexcept {
+    replayed_.add(batches);
+    replay_time_.add(static_cast<std::uint64_t>(time.count()));
+  }
 
   /// What has happened so far, without the source. From any thread.
   [[nodiscard]] transfer_stats snapshot() const {
@@ -59,6 +65,8 @@ class basic_feed_observer : public consumer_meters<Clock> {
     const std::uint64_t got = this->samples();
     all.step = {this->batches(), got, got * out_bytes_,
                 grown(times.of(this->range().read(at.ticks).ticks), waits)};
+    all.replay = {replayed_.value(),
+                  std::chrono::nanoseconds{static_cast<std::int64_t>(replay_time_.value())}};
     return all;
   }
 
@@ -69,6 +77,8 @@ class basic_feed_observer : public consumer_meters<Clock> {
   mutable Clock clock_;
   tally copies_;
   tally copied_;
+  tally replayed_;
+  tally replay_time_;  // nanoseconds
 };
 
 /// That of the library's transfers.

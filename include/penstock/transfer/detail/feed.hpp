@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <chrono>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <memory>
 #include <optional>
-#include <stop_token>
 #include <type_traits>
 #include <utility>
-#include <vector>
 
 #include <penstock/core/batch_info.hpp>
 #include <penstock/core/detail/live_range.hpp>
@@ -21,7 +20,8 @@
 #include <penstock/observe/transfer_stats.hpp>
 #include <penstock/transfer/batch_source.hpp>
 #include <penstock/transfer/detail/feed_source.hpp>
-#include <penstock/transfer/detail/no_slot.hpp>
+#include <penstock/transfer/detail/free_slots.hpp>
+#include <penstock/transfer/detail/issued_slots.hpp>
 #include <penstock/transfer/detail/transform_stage.hpp>
 #include <penstock/transfer/device_batch.hpp>
 #include <penstock/transfer/device_transform.hpp>
@@ -58,10 +58,10 @@ class feed {
             source_.get().device(), source_.get().layout(), checked_depth(options),
             std::move(transform))),
         slots_(memory_, &memory_->ring),
-        issued_(options.depth),
+        issued_(slots_->count()),
         seen_(source_.get().layout().sample_bytes(), slots_->layout().sample_bytes(),
               !std::same_as<Transform, no_transform>),
-        when_held_(options.when_held) {}
+        free_(options.when_held) {}
   feed(feed&&) = delete;
   ~feed() { stop(); }
 
@@ -85,23 +85,28 @@ class feed {
   bool advance() {
     step_.end();
     held_ = batch_type{};
-    if (!range_.is_live()) return false;
+    held_ = next();
+    if (!held_) {
+      stop();
+      return false;
+    }
+    seen_.note_handed_out(held_.size(), issued_.size());
+    next_position_.store(batch_position{held_.epoch(), held_.number() + 1});
+    step_.begin(held_.number());
+    return true;
+  }
+
+  /// The next batch as soon as it may be used on the consumer's stream; empty at the end.
+  [[nodiscard]] batch_type next() {
+    if (!range_.is_live()) return {};
     try {
       slots_->rethrow_poison();
       issue_ready();
-      if (issued_count_ == 0 && !issue_next()) {
-        stop();
-        return false;
-      }
-      const std::size_t slot = issued_[issued_first_];
+      if (issued_.empty() && !issue_next()) return {};
+      const std::size_t slot = issued_.front();
       wait_for_copy(slot);
-      issued_first_ = (issued_first_ + 1) % issued_.size();
-      --issued_count_;
-      held_ = batch_type{slots_, slot, stream_};
-      seen_.note_handed_out(slots_->info(slot).size, issued_count_);
-      next_position_.store(batch_position{slots_->info(slot).epoch, slots_->info(slot).batch + 1});
-      step_.begin(slots_->info(slot).batch);
-      return true;
+      issued_.pop();
+      return batch_type{slots_, slot, stream_};
     } catch (...) {
       stop();
       throw;
@@ -119,13 +124,27 @@ class feed {
   void stop() noexcept {
     if (!range_.end()) return;
     step_.end();
-    seen_.end_range();
     held_ = batch_type{};
-    for (; issued_count_ != 0; --issued_count_) {
-      slots_->discard(issued_[issued_first_]);
-      issued_first_ = (issued_first_ + 1) % issued_.size();
-    }
+    rest();
+  }
+
+  /// Ends what is read and copied for the live range, which lives on: its leases stay.
+  void rest() noexcept {
+    seen_.end_range();
+    for (; !issued_.empty(); issued_.pop()) slots_->discard(issued_.front());
     source_.stop();
+  }
+  /// Whether the range `range` is live.
+  [[nodiscard]] bool is_live(std::uint64_t range) const noexcept {
+    return range_.is_live() && range_.is_last(range);
+  }
+  /// Whether `next` needs no lease to end.
+  [[nodiscard]] bool has_room() const noexcept { return !issued_.empty() || free_.find(*slots_); }
+  /// Waits for all work of the consumer's stream.
+  void synchronize() const { source_.get().device().synchronize(stream_); }
+  /// Counts so many batches that were handed out anew, in so long.
+  void note_replay(std::uint64_t batches, std::chrono::nanoseconds time) noexcept {
+    seen_.note_replay(batches, time);
   }
 
   /// The place of the exception that ended the last range. From any thread.
@@ -156,7 +175,7 @@ class feed {
   /// Queues copies as long as a batch is ready and a slot is free.
   void issue_ready() {
     while (!source_.is_over()) {
-      const auto slot = free_slot();
+      const auto slot = free_.find(*slots_);
       if (!slot) return;
       auto batch = source_.try_next();
       if (!batch) return;
@@ -167,7 +186,9 @@ class feed {
   /// Waits for the next batch and queues its copy; false at the end.
   bool issue_next() {
     if (!source_.may_have_more()) return false;
-    const std::size_t slot = slot_for_next();  // first: what is taken from the source has a place
+    // First: what is taken from the source has a place.
+    const std::size_t slot =
+        free_.wait(*slots_, source_.stop_token(), [this] { return seen_.for_lease(); });
     auto batch = next_of_source();
     if (!batch) return false;
     issue(slot, std::move(batch));
@@ -185,23 +206,6 @@ class feed {
     slots_->wait_for_copy(slot, stream_);
   }
 
-  /// A slot for the next batch, once there is one; see `when_held`.
-  std::size_t slot_for_next() {
-    const std::stop_token stop = source_.stop_token();
-    std::optional<std::size_t> slot = free_slot();
-    if (!slot && when_held_ == when_held::wait) {
-      const std::stop_callback on_stop{stop, [this]() noexcept { slots_->wake(); }};
-      const auto timed = seen_.for_lease();
-      slots_->wait_for_release([&] {
-        slot = free_slot();
-        return slot || slots_->is_poisoned() || stop.stop_requested();
-      });
-      if (!slot) slots_->rethrow_poison();
-    }
-    if (!slot) throw_no_slot(slots_->count(), stop.stop_requested());
-    return *slot;
-  }
-
   void issue(std::size_t slot, typename source_type::batch_type batch) {
     const batch_info info = batch.info();
     [[maybe_unused]] const stage_mark mark{marked_stage::copy, info.batch};
@@ -212,18 +216,8 @@ class feed {
       throw;
     }
     seen_.note_copy(info.size);
-    issued_[(issued_first_ + issued_count_) % issued_.size()] = slot;
-    ++issued_count_;
-    next_slot_ = (slot + 1) % slots_->count();
-  }
-
-  /// The slot that has been free for longest, usually the next in turn.
-  [[nodiscard]] std::optional<std::size_t> free_slot() const noexcept {
-    for (std::size_t i = 0; i < slots_->count(); ++i) {
-      const std::size_t slot = (next_slot_ + i) % slots_->count();
-      if (slots_->is_released(slot)) return slot;
-    }
-    return std::nullopt;
+    issued_.push(slot);
+    free_.note_taken(slot);
   }
 
   shared_value<std::optional<penstock::failure>> failure_;
@@ -231,12 +225,9 @@ class feed {
   stream_ref stream_;
   std::shared_ptr<memory_type> memory_;
   std::shared_ptr<device_slots<record_type, device_type>> slots_;  // of the memory, for leases
-  std::vector<std::size_t> issued_;  // a ring of slots with queued copies, not yet handed out
+  issued_slots issued_;
   feed_observer seen_;
-  when_held when_held_;
-  std::size_t issued_first_ = 0;
-  std::size_t issued_count_ = 0;
-  std::size_t next_slot_ = 0;
+  free_slots free_;
   shared_value<batch_position> next_position_;
   batch_type held_;
   [[no_unique_address]] step_mark step_;

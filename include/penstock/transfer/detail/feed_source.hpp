@@ -40,7 +40,8 @@ class feed_source {
   }
   void stop() noexcept {
     error_ = nullptr;
-    if (!is_over_) source_.stop();  // one that threw has stopped, and may serve another feed
+    // One that threw has stopped, and may serve another feed.
+    if (!std::exchange(is_over_, true)) source_.stop();
   }
 
   /// Whether the source has thrown, and is not to be asked any more.

@@ -63,14 +63,21 @@ class judge {
     said_.busy_cores = (times_.computing + times_.body) / times_.all;
     said_.cores = cores_;
     said_.workers = times_.workers;
+    said_.floor = times_.floor;
+    if (times_.floor > 0) said_.above_floor = (std::max)(0.0, times_.all / times_.floor - 1);
     said_.wanted_workers = times_.reading > 0 ? enough_workers(times_, cores_) : times_.workers;
   }
 
+  /// With a remedy after which a batch takes `time` seconds; 0: not known.
   void say(loop_limit limit, const std::string& sentence, const std::string& remedy,
            double time = 0) {
     said_.limit = limit;
     said_.sentence = sentence;
     said_.remedy = remedy;
+    if (said_.floor > 0) {
+      said_.sentence += "; " + percent(said_.above_floor) + " above the floor";
+      time = time > 0 ? (std::max)(time, said_.floor) : 0;  // no remedy makes the step faster
+    }
     said_.gain = time > 0 ? (std::max)(0.0, times_.all / time - 1) : 0;
     if (said_.gain >= 0.01) said_.remedy += ": expected +" + percent(said_.gain);
     if (said_.remedy.back() != '.') said_.remedy += '.';
@@ -84,6 +91,14 @@ class judge {
   }
 
   void says_step() {
+    if (said_.above_floor > noticeable) {
+      say(loop_limit::step,
+          "step-bound: the loop waits for " + percent(said_.waiting) +
+              " of the time, and yet its body takes longer than alone",
+          "What runs beside it slows it: fewer workers (.workers), or fewer bytes to copy",
+          times_.floor);
+      return;
+    }
     std::string remedy = "Faster batches gain nothing";
     if (times_.workers > said_.wanted_workers) {
       remedy += ", .workers = " + std::to_string(said_.wanted_workers) + " would do";

@@ -25,6 +25,7 @@ struct loop_times {
   double behind_device = 0;  // share of the workers' idle time that waits for copies out of slots
   double tail = 1;           // how much longer than the median a slow read takes
   std::size_t workers = 0;
+  double floor = 0;  // of a batch in a replay; 0: there was none
   double ahead = 0;  // copies that were queued after the batch that was handed out
   bool is_fed = false;
 };
@@ -73,6 +74,13 @@ inline void add_reads(loop_times& times, const loader_stats& loader) {
   times.ahead = stats.ahead.mean();
   times.is_fed = true;
   return times;
+}
+
+/// Seconds of a batch in replays; 0: there was none.
+[[nodiscard]] inline double floor_of(const loader_stats&) noexcept { return 0; }
+[[nodiscard]] inline double floor_of(const transfer_stats& stats) noexcept {
+  if (stats.replay.batches == 0) return 0;
+  return seconds(stats.replay.time) / static_cast<double>(stats.replay.batches);
 }
 
 /// The time of a batch with so many workers, at least 1: the slowest of the body, reading, all that

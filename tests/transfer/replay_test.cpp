@@ -1,0 +1,220 @@
+// Batches that are on the device are handed out again and again, and nothing else happens
+// meanwhile.
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <stdexcept>
+#include <utility>
+#include <vector>
+
+#include <penstock/observe/diagnose.hpp>
+#include <penstock/penstock.hpp>
+
+#include "support/catch.hpp"
+#include "support/gated_device.hpp"
+#include "support/numbered.hpp"
+
+namespace ps = penstock;
+using std::chrono::nanoseconds;
+
+namespace {
+
+ps::loader_options ten_each(std::size_t workers) {
+  return {.batch_size = 10, .workers = workers, .prefetch = 4};
+}
+
+template <class Feed>
+std::size_t batches_of_an_epoch(Feed& feed) {
+  std::size_t batches = 0;
+  for (auto& batch : feed.epoch(0)) batches += batch ? 1U : 0U;
+  return batches;
+}
+
+}  // namespace
+
+TEST_CASE("a replay hands out the first batches again and again, and reads no more", "[transfer]") {
+  const auto workers = GENERATE(std::size_t{0}, std::size_t{2});
+  const auto depth = GENERATE(std::size_t{1}, std::size_t{3});
+  const gated_device device;
+  auto stream = device.make_stream();
+  const numbered data{100};
+  ps::loader loader{data, ps::sequential{}, device, ten_each(workers)};
+  ps::transfer feed{loader, stream, {.depth = depth}};
+  std::vector<std::uint64_t> numbers;
+  std::vector<std::uint64_t> labels;
+  std::optional<std::uint64_t> reads;
+  for (auto& batch : feed.replay({0, 4}, 10)) {
+    if (!reads) reads = data.state->reads;
+    numbers.push_back(batch.number());
+    CHECK(ps::get<"label">(batch).extent(0) == 10);
+    stream.launch([&labels, view = ps::get<"label">(batch)] { labels.push_back(view(9)); });
+  }
+  REQUIRE(numbers.size() == 10);
+  REQUIRE(labels.size() == 10);  // the end of a replay is that of the stream's work
+  for (std::size_t i = 0; i < 10; ++i) {
+    CHECK(numbers[i] == 4 + i % depth);
+    CHECK(labels[i] == numbers[i] * 10 + 9);
+  }
+  CHECK(data.state->reads == *reads);
+  CHECK(device.copies() == depth);
+
+  const auto seen = feed.stats();
+  CHECK(seen.replay.batches == 10);
+  CHECK(seen.replay.time > nanoseconds{0});
+  CHECK(seen.copies == depth);
+  CHECK(seen.step.batches == 0);  // that is no step of a training
+  CHECK(ps::diagnose(seen - seen, seen).limit == ps::loop_limit::nothing);
+  CHECK(batches_of_an_epoch(feed) == 10);
+}
+
+TEST_CASE("a replay waits for its stream's work, also when it is left", "[transfer]") {
+  const gated_device device;
+  auto stream = device.make_stream();
+  ps::transfer feed{ps::loader{numbered{100}, ps::sequential{}, device, ten_each(1)}, stream};
+  int steps = 0;
+  for (auto& batch : feed.replay({0, 0}, 100)) {
+    stream.launch([&steps] { ++steps; });
+    if (batch.number() == 2) break;
+  }
+  CHECK(steps == 3);
+  // The first of these calls comes after the copies, the second one after the last batch.
+  const auto loop = [&] {
+    for (auto& batch : feed.replay({0, 0}, 2)) static_cast<void>(batch);
+  };
+  for (const std::uint64_t call : {0U, 1U}) {
+    device.fail_stream_synchronize(call);
+    CHECK_THROWS_AS(loop(), device_fault);
+    CHECK(batches_of_an_epoch(feed) == 10);
+  }
+}
+
+TEST_CASE("during a replay its source is free for others", "[transfer]") {
+  const gated_device device;
+  ps::loader loader{numbered{100}, ps::sequential{}, device, ten_each(1)};
+  ps::transfer feed{loader, device.inline_stream()};
+  ps::transfer other{loader, device.inline_stream()};
+  auto range = other.epoch(0);
+  decltype(range.begin()) it;
+  for (auto& batch : feed.replay({0, 0}, 1)) {
+    CHECK(batch.size() == 10);
+    it = range.begin();
+  }
+  std::size_t batches = 0;
+  for (; it != range.end(); ++it) ++batches;
+  CHECK(batches == 10);
+}
+
+TEST_CASE("a replay that is left counts what it gave", "[transfer]") {
+  ps::transfer feed{ps::loader{numbered{100}, ps::sequential{}, ten_each(1)}};
+  for (auto& batch : feed.replay({0, 0}, 1'000'000)) {
+    static_cast<void>(batch);
+    if (batch.number() == 2) break;
+  }
+  CHECK(feed.stats().replay.batches == 3);
+  for (auto& batch : feed.replay({0, 0}, 5)) static_cast<void>(batch);
+  CHECK(feed.stats().replay.batches == 8);  // all replays together
+  for (auto& batch : feed.replay({0, 0}, 0)) static_cast<void>(batch);
+  CHECK(feed.stats().replay.batches == 8);
+  CHECK(batches_of_an_epoch(feed) == 10);
+}
+
+TEST_CASE("a replay takes batches of later epochs where one has too few", "[transfer]") {
+  ps::transfer feed{ps::loader{numbered{10}, ps::sequential{}, ten_each(1)}};
+  std::vector<std::uint64_t> epochs;
+  for (auto& batch : feed.replay({7, 0}, 6)) epochs.push_back(batch.epoch());
+  CHECK(epochs == std::vector<std::uint64_t>{7, 8, 9, 7, 8, 9});
+  constexpr std::uint64_t last = (std::uint64_t{1} << 32) - 1;
+  for (auto& batch : feed.replay({last, 0}, 2)) CHECK(batch.epoch() == last);
+  CHECK_THROWS_AS(feed.replay({last + 1, 0}, 2).begin(), ps::option_error);
+}
+
+TEST_CASE("a replay is a range: there is no second one beside it", "[transfer]") {
+  ps::transfer feed{ps::loader{numbered{100}, ps::sequential{}, ten_each(1)}};
+  {
+    auto again = feed.replay({0, 0}, 5);
+    auto it = again.begin();
+    auto epoch = feed.epoch(0);
+    CHECK_THROWS_AS(epoch.begin(), std::logic_error);
+    CHECK_THROWS_AS(feed.replay({0, 0}, 5).begin(), std::logic_error);
+    CHECK((++it)->number() == 1);
+    it = again.begin();
+    CHECK(it->number() == 0);
+  }
+  auto epoch = feed.epoch(0);
+  auto it = epoch.begin();
+  CHECK_THROWS_AS(feed.replay({0, 0}, 5).begin(), std::logic_error);
+  CHECK((++it)->number() == 1);
+}
+
+TEST_CASE("a lease that is moved out of a replay is missed when its turn comes", "[transfer]") {
+  ps::transfer feed{ps::loader{numbered{100}, ps::sequential{}, ten_each(1)}};
+  std::vector<std::uint64_t> numbers;
+  const auto loop = [&] {
+    for (auto& batch : feed.replay({0, 0}, 100)) {
+      numbers.push_back(batch.number());
+      if (batch.number() == 1) const auto kept = std::move(batch);
+    }
+  };
+  CHECK_THROWS_AS(loop(), ps::leases_exhausted);
+  CHECK(numbers == std::vector<std::uint64_t>{0, 1, 2, 0});
+  CHECK(batches_of_an_epoch(feed) == 10);
+}
+
+TEST_CASE("a replay leaves the slots alone that the program holds", "[transfer]") {
+  ps::transfer feed{ps::loader{numbered{100}, ps::sequential{}, ten_each(1)},
+                    {.depth = 3, .when_held = ps::when_held::wait}};
+  ps::transfer<ps::loader<numbered, ps::sequential>>::batch_type held;
+  for (auto& batch : feed.epoch(0)) {
+    held = std::move(batch);
+    break;
+  }
+  std::vector<std::uint64_t> numbers;
+  for (auto& batch : feed.replay({0, 5}, 4)) numbers.push_back(batch.number());
+  CHECK(numbers == std::vector<std::uint64_t>{5, 6, 5, 6});
+  CHECK(ps::get<"label">(held)(0) == 0);
+}
+
+TEST_CASE("a replay whose batches can't be read gives the error, and no range stays",
+          "[transfer]") {
+  const numbered data{100};
+  data.state->bad = 25;
+  ps::transfer feed{ps::loader{data, ps::sequential{}, ten_each(1)}};
+  CHECK_THROWS_AS(feed.replay({0, 0}, 5).begin(), bad_sample);
+  CHECK(feed.last_failure()->batch == 2);
+  CHECK(feed.stats().replay.batches == 0);
+  data.state->bad = numbered::none;
+  CHECK(batches_of_an_epoch(feed) == 10);
+}
+
+TEST_CASE("a replay outlives its transfer, and is over", "[transfer]") {
+  std::optional feed{ps::transfer{ps::loader{numbered{100}, ps::sequential{}, ten_each(1)}}};
+  auto again = feed->replay({0, 0}, 100);
+  auto it = again.begin();
+  CHECK(it->number() == 0);
+  feed.reset();
+  ++it;
+  CHECK(it == again.end());
+}
+
+TEST_CASE("a source with fewer batches than slots is replayed with those", "[transfer]") {
+  ps::loader loader{numbered{20}, ps::sequential{}, ten_each(1)};
+  struct two_batches {
+    using record_type = numbered::record_type;
+    using device_type = ps::cpu_device;
+    using batch_type = ps::host_batch<record_type, device_type>;
+    ps::loader<numbered, ps::sequential>* of;
+    [[nodiscard]] const device_type& device() const { return of->device(); }
+    [[nodiscard]] const auto& layout() const { return of->layout(); }
+    void start(const ps::batch_position& from, std::uint64_t) { of->start(from, from.epoch + 1); }
+    batch_type next() { return of->next(); }
+    batch_type try_next() { return of->try_next(); }
+    void stop() noexcept { of->stop(); }
+  };
+  ps::transfer feed{two_batches{&loader}, {.depth = 4}};
+  std::vector<std::uint64_t> numbers;
+  for (auto& batch : feed.replay({0, 0}, 5)) numbers.push_back(batch.number());
+  CHECK(numbers == std::vector<std::uint64_t>{0, 1, 0, 1, 0});
+  for (auto& batch : feed.replay({0, 2}, 5)) static_cast<void>(batch);  // none there: at its end
+  CHECK(feed.stats().replay.batches == 5);
+}
