@@ -21,8 +21,8 @@
 /// before the clock starts.
 namespace mlp {
 
-/// Is told when the clock starts, of every step under way, and what has limited the loop. This one
-/// takes no notice.
+/// Is told when the clock starts, of every step under way, and what limited the loop. This one takes
+/// no notice.
 class observer {
  public:
   observer() = default;
@@ -30,7 +30,7 @@ class observer {
   virtual ~observer() = default;
   virtual void begin() {}
   virtual void advance() {}
-  virtual void limited_by(const std::string&) {}
+  virtual void judged(const penstock::verdict&) {}
 };
 
 /// The order of the samples, in all loops.
@@ -125,6 +125,14 @@ double train_overlapped(const Data& data, const typename Backend::device_type& d
       if (++rehearsed == chosen.depth) break;
     }
   });
+  // What the steps take alone, for the verdict; what they learn is thrown away.
+  if (chosen.costs) {
+    const std::uint64_t steps = (data.size() + chosen.batch - 1) / chosen.batch;
+    for (auto& batch : feed.replay({0, 0}, std::min<std::uint64_t>(steps, 100))) {
+      step_on(trained, batch.slot(), batch);
+    }
+    trained.rewind();
+  }
   const auto before = feed.stats();
   const double seconds = seconds_of(progress, [&] {
     for (auto& batch : feed.epochs(0, chosen.epochs)) {
@@ -133,7 +141,7 @@ double train_overlapped(const Data& data, const typename Backend::device_type& d
     }
     device.synchronize(trained.stream());
   });
-  progress.limited_by(ps::diagnose(before, feed.stats()).str());
+  progress.judged(ps::diagnose(before, feed.stats()));
   return seconds;
 }
 

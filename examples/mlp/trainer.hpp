@@ -80,8 +80,10 @@ class trainer {
     network_.assign(initial_, stream_);
     if (!backend_.rehearses()) return;
     rehearsal();
-    network_.assign(initial_, stream_);
+    rewind();
   }
+  /// Back to the first parameters, and on with the same slots.
+  void rewind() { network_.assign(initial_, stream_); }
 
   /// Trains on `count` samples in device memory. A slot and a count always mean the same addresses,
   /// until `restart`. `before`: see `network::train`.

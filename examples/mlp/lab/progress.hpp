@@ -8,6 +8,8 @@
 #include <string>
 #include <string_view>
 
+#include <penstock/observe/verdict.hpp>
+
 #include "train.hpp"
 
 namespace mlp {
@@ -33,9 +35,9 @@ class progress_bar final : public observer {
     ++step_;
     if (shown_ && step_ >= next_) draw();
   }
-  void limited_by(const std::string& what) override { limit_ = what; }
-  /// What has limited the loop, if it was told.
-  [[nodiscard]] const std::string& limit() const noexcept { return limit_; }
+  void judged(const penstock::verdict& said) override { verdict_ = said; }
+  /// What limited the loop, if it was told.
+  [[nodiscard]] const penstock::verdict& verdict() const noexcept { return verdict_; }
 
  private:
   void draw() {
@@ -48,7 +50,7 @@ class progress_bar final : public observer {
   }
 
   std::string label_;
-  std::string limit_;
+  penstock::verdict verdict_;
   std::size_t steps_;
   std::size_t step_ = 0;
   std::size_t next_ = 1;

@@ -10,6 +10,7 @@
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include <penstock/penstock.hpp>
 
@@ -54,7 +55,8 @@ void run_modes(const typename Backend::device_type& device, const Backend& backe
   test.fill(0, test_data, {}, stream);
   std::optional<resident_set<Backend, pixel>> resident;
 
-  std::string limit;  // of the loop that ran last
+  penstock::verdict said;      // of the loop that ran last
+  std::vector<double> floors;  // microseconds of a step in its feed, with nothing beside it
   const auto run = [&](technique fed_by) {
     progress_bar progress{name_of(fed_by), chosen.epochs * found.batches_per_epoch};
     switch (fed_by) {
@@ -64,7 +66,8 @@ void run_modes(const typename Backend::device_type& device, const Backend& backe
         return train_with_workers(train, device, trained, chosen, progress);
       case technique::overlapped: {
         const double seconds = train_overlapped(train, device, trained, chosen, progress);
-        limit = progress.limit();
+        said = progress.verdict();
+        if (said.floor > 0) floors.push_back(1e6 * said.floor);
         return seconds;
       }
       case technique::resident:
@@ -94,7 +97,8 @@ void run_modes(const typename Backend::device_type& device, const Backend& backe
       if (!first) first = std::move(trace);
       if (i > 0) continue;
       mode.first_losses = first_losses_of(*first, chosen);
-      mode.limit = std::exchange(limit, {});
+      if (said.limit != penstock::loop_limit::nothing) mode.limit = said.str();
+      said = {};
       mode.epoch_losses = trained.epoch_losses();
       mode.accuracy = trained.accuracy(test.images.data(), test.labels.data(), test_data.size());
     }
@@ -111,6 +115,7 @@ void run_modes(const typename Backend::device_type& device, const Backend& backe
     if (chosen.costs) measure_stages(costs, train, device, trained, chosen);
   }
   if (chosen.costs) found.costs = costs.medians();
+  if (!floors.empty()) found.costs.compute = median(floors);
 }
 
 /// The first samples of a set of digits, where they lie.
