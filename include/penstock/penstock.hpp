@@ -50,7 +50,9 @@
 
 // threads: workers, queues
 #include <penstock/threads/batch_queue.hpp>
+#include <penstock/threads/cpu_list.hpp>
 #include <penstock/threads/float_mode.hpp>
+#include <penstock/threads/worker_cores.hpp>
 #include <penstock/threads/worker_pool.hpp>
 
 // observe: what the flow does and waits for, in figures
