@@ -5,11 +5,10 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
-#include <string>
 #include <vector>
 
-#include <penstock/observe/diagnose.hpp>
 #include <penstock/penstock.hpp>
 
 #include "options.hpp"
@@ -21,8 +20,8 @@
 /// before the clock starts.
 namespace mlp {
 
-/// Is told when the clock starts, of every step under way, and what limited the loop. This one takes
-/// no notice.
+/// Is told when the clock starts, of every step under way, and what fed the loop. This one takes no
+/// notice.
 class observer {
  public:
   observer() = default;
@@ -30,7 +29,10 @@ class observer {
   virtual ~observer() = default;
   virtual void begin() {}
   virtual void advance() {}
-  virtual void judged(const penstock::verdict&) {}
+  /// Before the clock starts: what tells statistics of the feed until `has_run`, and its host slots.
+  virtual void fed_by(const std::function<penstock::transfer_stats()>&, std::size_t) {}
+  /// The statistics of the feed before the loop and after it.
+  virtual void has_run(const penstock::transfer_stats&, const penstock::transfer_stats&) {}
 };
 
 /// The order of the samples, in all loops.
@@ -133,6 +135,7 @@ double train_overlapped(const Data& data, const typename Backend::device_type& d
     }
     trained.rewind();
   }
+  progress.fed_by([&feed] { return feed.stats(); }, loader.footprint().slot_count);
   const auto before = feed.stats();
   const double seconds = seconds_of(progress, [&] {
     for (auto& batch : feed.epochs(0, chosen.epochs)) {
@@ -141,7 +144,7 @@ double train_overlapped(const Data& data, const typename Backend::device_type& d
     }
     device.synchronize(trained.stream());
   });
-  progress.judged(ps::diagnose(before, feed.stats()));
+  progress.has_run(before, feed.stats());
   return seconds;
 }
 

@@ -50,15 +50,19 @@
 
 // threads: workers, queues
 #include <penstock/threads/batch_queue.hpp>
+#include <penstock/threads/cpu_list.hpp>
 #include <penstock/threads/float_mode.hpp>
+#include <penstock/threads/worker_cores.hpp>
 #include <penstock/threads/worker_pool.hpp>
 
 // observe: what the flow does and waits for, in figures
 #include <penstock/observe/duration_stats.hpp>
 #include <penstock/observe/loader_stats.hpp>
+#include <penstock/observe/prometheus_file.hpp>
 #include <penstock/observe/stage_stats.hpp>
 #include <penstock/observe/stats_clock.hpp>
 #include <penstock/observe/stats_json.hpp>
+#include <penstock/observe/stats_prometheus.hpp>
 #include <penstock/observe/stats_text.hpp>
 #include <penstock/observe/transfer_stats.hpp>
 

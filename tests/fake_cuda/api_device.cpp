@@ -3,6 +3,8 @@
 // from it by name.
 #include <algorithm>
 #include <array>
+#include <cstddef>
+#include <string>
 #include <string_view>
 
 #include "api.hpp"
@@ -238,6 +240,17 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
   if (attribute == cudaDevAttrHostRegisterReadOnlySupported) {
     *value = call.now().how.read_only_registration ? 1 : 0;
   }
+  return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGetPCIBusId(char* id, int length, int device) {
+  api_call call{"cudaDeviceGetPCIBusId", needs::nothing};
+  if (call.failed()) return call.result();
+  if (!is_device(call, device)) return call.done(cudaErrorInvalidDevice);
+  const std::string& name = call.now().how.pci_bus_id;
+  if (id == nullptr || length <= 0) return call.done(cudaErrorInvalidValue);
+  if (name.size() >= static_cast<std::size_t>(length)) return call.done(cudaErrorInvalidValue);
+  std::copy_n(name.c_str(), name.size() + 1, id);
   return cudaSuccess;
 }
 

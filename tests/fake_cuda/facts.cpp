@@ -136,6 +136,7 @@ int main() {
   TYPE(cudaGetDriverEntryPointByVersion);
   TYPE(cudaGetDeviceProperties);
   TYPE(cudaDeviceGetAttribute);
+  TYPE(cudaDeviceGetPCIBusId);
   TYPE(cudaDeviceSynchronize);
   TYPE(cudaMemGetInfo);
   TYPE(cudaDriverGetVersion);

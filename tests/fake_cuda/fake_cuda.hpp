@@ -60,6 +60,7 @@ struct config {
   std::size_t device_memory = std::size_t{4} << 30;  ///< bytes a device has
   std::size_t pinned_memory = std::size_t{4} << 30;  ///< bytes that can be page-locked
   int host_numa_id = -1;
+  std::string pci_bus_id = "FFFF:0B:00.0";  ///< of every device; no machine has such a bus
   bool read_only_registration = true;
   fake_cuda::order kernels = order::forwards;
 };

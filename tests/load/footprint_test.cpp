@@ -66,6 +66,23 @@ TEST_CASE("a loader's footprint is known before it allocates, and equals what it
   }
 }
 
+TEST_CASE("a footprint is a line for people", "[load]") {
+  CHECK(to_text(
+            ps::loader_footprint{.slot_count = 4,
+                                 .slots_asked = 4,
+                                 .slot_bytes = 768,
+                                 .bytes = 3072,
+                                 .pinned = true,
+                                 .bookkeeping = 45056,
+                                 .workers = {ps::core_binding::bound, 1, ps::cpu_list{{8, 9}}}}) ==
+        "4 slots of 768 bytes, 3072 bytes pinned, at most 45056 bytes besides; workers on node 1, "
+        "cores 8-9");
+  CHECK(to_text(ps::loader_footprint{
+            .slot_count = 1, .slots_asked = 9, .slot_bytes = 256, .bytes = 256}) ==
+        "1 slots of 256 bytes (9 were asked for), 256 bytes pageable, at most 0 bytes besides; "
+        "workers anywhere: the device has no NUMA node");
+}
+
 TEST_CASE("extents that are known at run time count", "[load]") {
   using frames =
       ps::record<ps::field<"frame", std::uint8_t, ps::dyn, ps::dyn>, ps::field<"label", int>>;

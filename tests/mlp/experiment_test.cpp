@@ -71,6 +71,24 @@ TEST_CASE("with --svg both loops are recorded in each run, whichever modes were 
   CHECK(found.recorded[3].fed_by == mlp::technique::overlapped);
 }
 
+TEST_CASE("the overlapped loop alone has statistics, of its steps and no others", "[mlp]") {
+  const test::temp_dir directory;
+  auto chosen = small();
+  chosen.epochs = 2;
+  chosen.costs = false;
+  chosen.modes = {mlp::technique::serial, mlp::technique::overlapped};
+  const auto found = mlp::run_experiment(chosen, small_data(directory));
+  CHECK(found.modes[0].stats.empty());
+  CHECK(found.modes[0].explained.empty());
+  const std::string& stats = found.modes[1].stats;
+  CAPTURE(stats);
+  CHECK(stats.rfind("{\"penstock_transfer_stats\": 1", 0) == 0);
+  CHECK(stats.find("\"copies\": 10") != std::string::npos);  // 300 samples in batches of 64, twice
+  CHECK(stats.find("\"penstock_loader_stats\": 1") != std::string::npos);
+  CHECK(found.modes[1].explained.find("processor:") != std::string::npos);
+  CHECK(found.modes[1].explained.ends_with(found.modes[1].limit + '\n'));
+}
+
 TEST_CASE("the wide workload learns what the plain one does", "[mlp]") {
   const test::temp_dir directory;
   const auto data = small_data(directory);

@@ -139,6 +139,24 @@ TEST_CASE("a search has a time, may keep its trials, and writes nothing else", "
   }
 }
 
+TEST_CASE("statistics and reasons are of the overlapped loop", "[mlp]") {
+  CHECK_FALSE(parse({}).line.chosen.stats.has_value());
+  CHECK_FALSE(parse({}).line.chosen.explain);
+  const auto line = parse({"--stats", "stats.json", "--explain", "--mode", "overlapped"}).line;
+  REQUIRE_FALSE(line.exit_status.has_value());
+  CHECK(line.chosen.stats == std::filesystem::path{"stats.json"});
+  CHECK(line.chosen.explain);
+  CHECK_FALSE(parse({"--stats", "stats.json"}).line.exit_status.has_value());
+  CHECK(parse({"--stats", "/nowhere/stats.json"}).err.find("can't be written") !=
+        std::string::npos);
+  for (const auto& result :
+       {parse({"--explain", "--mode", "serial"}), parse({"--stats", "s.json", "--steps-table"}),
+        parse({"--explain", "--search", "1"})}) {
+    CHECK(result.line.exit_status == 1);
+    CHECK(result.err.find("--stats, --explain: of the overlapped loop") != std::string::npos);
+  }
+}
+
 TEST_CASE("the wide workload has its products by cuBLAS unless told otherwise", "[mlp]") {
   CHECK(parse({"--workload", "wide"}).line.chosen.kernels == mlp::kernel_choice::cublas);
   CHECK(parse({"--workload", "wide", "--kernels", "fused"}).line.chosen.kernels ==
@@ -185,9 +203,10 @@ TEST_CASE("help lists the options and is no error", "[mlp]") {
   const auto result = parse({"--help"});
   REQUIRE(result.line.exit_status == 0);
   for (const char* option :
-       {"--data", "--epochs", "--batch", "--workers", "--prefetch", "--depth", "--augment",
-        "--mode", "--seed", "--json", "--repeat", "--device", "--workload", "--kernels", "--graph",
-        "--samples", "--steps-table", "--svg"}) {
+       {"--data",    "--epochs",      "--batch",    "--workers", "--prefetch",
+        "--depth",   "--augment",     "--mode",     "--seed",    "--json",
+        "--repeat",  "--device",      "--workload", "--kernels", "--graph",
+        "--samples", "--steps-table", "--svg",      "--stats",   "--explain"}) {
     CHECK(result.out.find(option) != std::string::npos);
   }
 }

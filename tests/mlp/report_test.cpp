@@ -90,6 +90,33 @@ TEST_CASE("the report says what has limited a loop that was judged", "[mlp]") {
   CHECK(out.str().ends_with("\noverlapped is step-bound: it never waits.\n"));
 }
 
+TEST_CASE("the report explains what has limited a loop when asked to", "[mlp]") {
+  auto found = example();
+  found.modes[1].limit = "step-bound: it never waits.";
+  found.modes[1].explained = "loader:    waited for\n";
+  auto how = chosen();
+  std::ostringstream plain;
+  mlp::print_report(plain, how, found);
+  CHECK(plain.str().ends_with("\noverlapped is step-bound: it never waits.\n"));
+  how.explain = true;
+  std::ostringstream out;
+  mlp::print_report(out, how, found);
+  CHECK(out.str().ends_with("\n\noverlapped\nloader:    waited for\n"));
+}
+
+TEST_CASE("the overlapped loop's statistics are written as they are", "[mlp]") {
+  const test::temp_dir directory;
+  auto found = example();
+  found.modes[1].stats = R"({"copies": 3})";
+  auto how = chosen();
+  how.stats = directory.path("stats.json");
+  mlp::write_stats(how, found);
+  std::ifstream file{*how.stats};
+  CHECK(nlohmann::json::parse(file)["copies"] == 3);
+  how.stats = directory.path("nowhere/stats.json");
+  CHECK_THROWS_AS(mlp::write_stats(how, found), std::runtime_error);
+}
+
 TEST_CASE("a GPU is shown with its driver, its runtime and what a step is made of", "[mlp]") {
   auto found = example();
   found.device = {.kind = "cuda",

@@ -57,6 +57,7 @@ int main(int argc, char** argv) {
     const auto found = mlp::run_experiment(chosen, data);
     mlp::print_report(std::cout, chosen, found);
     if (chosen.json) mlp::write_json(chosen, found);
+    if (chosen.stats) mlp::write_stats(chosen, found);
     if (chosen.svg) mlp::write_picture(chosen, found);
     return 0;
   } catch (const std::exception& error) {

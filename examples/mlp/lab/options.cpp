@@ -59,6 +59,7 @@ command_line parse_command_line(int argc, const char* const* argv) {
   std::string json;
   std::string svg;
   std::string trials;
+  std::string stats;
   std::string mode = "all";
 
   CLI::App app{
@@ -132,6 +133,12 @@ command_line parse_command_line(int argc, const char* const* argv) {
          "Draw the first 20 batches of the serial and of the overlapped loop into this file")
       ->check(require_writable);
 
+  app.add_option("--stats", stats,
+                 "Write what each stage of the overlapped loop did and waited for to this file, as "
+                 "JSON")
+      ->check(require_writable);
+  app.add_flag("--explain", o.explain, "Say how it was found what limits the overlapped loop");
+
   auto* search =
       app.add_option("--search", o.search,
                      "Look for the options with which the overlapped loop is fastest, for so many "
@@ -169,6 +176,13 @@ command_line parse_command_line(int argc, const char* const* argv) {
     result.exit_status = 1;
     return result;
   }
+  const bool tells_of_feed = o.explain || !stats.empty();
+  if (tells_of_feed && (o.steps_table || o.search > 0 || (mode != "all" && mode != "overlapped"))) {
+    std::cerr << "--stats, --explain: of the overlapped loop: not with --steps-table, --search or "
+                 "another --mode\n";
+    result.exit_status = 1;
+    return result;
+  }
   if (o.fed == workload::wide && batch->count() == 0) o.batch = 4096;
   // The fused kernels are made for small batches: on large ones they, and not the bus, would be the
   // bound.
@@ -177,6 +191,7 @@ command_line parse_command_line(int argc, const char* const* argv) {
   if (!json.empty()) o.json = json;
   if (!svg.empty()) o.svg = svg;
   if (!trials.empty()) o.trials = trials;
+  if (!stats.empty()) o.stats = stats;
   o.command = "penstock_mlp";
   for (int i = 1; i < argc; ++i) o.command += std::string{" "} + argv[i];
   for (const technique t : all_techniques) {

@@ -115,7 +115,12 @@ void print_report(std::ostream& out, const options& chosen, const results& found
   }
   out << '\n';
   for (const mode_result& mode : found.modes) {
-    if (!mode.limit.empty()) out << name_of(mode.fed_by) << " is " << mode.limit << '\n';
+    if (mode.limit.empty()) continue;
+    if (chosen.explain) {  // which ends with what limits
+      out << '\n' << name_of(mode.fed_by) << '\n' << mode.explained;
+    } else {
+      out << name_of(mode.fed_by) << " is " << mode.limit << '\n';
+    }
   }
 }
 
@@ -196,9 +201,9 @@ nlohmann::ordered_json json_of(const options& chosen, const results& found) {
               {"overlapped_above_bound", or_null(above_bound(chosen, found, least))}};
 }
 
-void write(const std::filesystem::path& path, const nlohmann::ordered_json& value) {
+void write(const std::filesystem::path& path, const std::string& text) {
   std::ofstream file{path};
-  file << value.dump(2) << '\n';
+  file << text << '\n';
   file.close();
   if (!file) throw std::runtime_error(path.string() + ": can't be written");
 }
@@ -206,7 +211,13 @@ void write(const std::filesystem::path& path, const nlohmann::ordered_json& valu
 }  // namespace
 
 void write_json(const options& chosen, const results& found) {
-  write(*chosen.json, json_of(chosen, found));
+  write(*chosen.json, json_of(chosen, found).dump(2));
+}
+
+void write_stats(const options& chosen, const results& found) {
+  for (const mode_result& mode : found.modes) {
+    if (!mode.stats.empty()) write(*chosen.stats, mode.stats);
+  }
 }
 
 void print_steps_table(std::ostream& out, const std::vector<measured_step>& rows) {
@@ -228,7 +239,7 @@ void print_steps_table(std::ostream& out, const std::vector<measured_step>& rows
 void write_steps_json(const std::vector<measured_step>& rows) {
   nlohmann::ordered_json all = nlohmann::ordered_json::array();
   for (const auto& [chosen, found] : rows) all.push_back(json_of(chosen, found));
-  write(*rows.front().chosen.json, all);
+  write(*rows.front().chosen.json, all.dump(2));
 }
 
 }  // namespace mlp

@@ -16,6 +16,9 @@ void print_report(std::ostream& out, const options& chosen, const results& found
 /// can't be written.
 void write_json(const options& chosen, const results& found);
 
+/// The statistics of the overlapped loop's first run, by `penstock::to_json`. Throws as `write_json`.
+void write_stats(const options& chosen, const results& found);
+
 /// One row of the table that shows what each way to make a step gives.
 struct measured_step {
   options chosen;

@@ -43,6 +43,8 @@ struct mode_result {
   double accuracy = 0.0;               ///< on the test set, 0 to 1
   std::vector<double> first_losses{};  ///< the mean losses of the first steps
   std::string limit{};                 ///< what the first run was limited by; empty: not known
+  std::string explained{};             ///< how that was found
+  std::string stats{};                 ///< of the first run, as JSON; empty: not known
 };
 
 /// What one batch costs, each stage alone on one thread, in microseconds.

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include <penstock/observe/diagnose.hpp>
 #include <penstock/penstock.hpp>
 
 #include "augment.hpp"
@@ -40,6 +41,20 @@ namespace mlp {
   return means;
 }
 
+/// The seconds of a batch that no feed can beat, as far as is known yet: the resident loop's, else
+/// the bound by what each stage costs; 0: not known.
+[[nodiscard]] inline double floor_of(const options& chosen, const results& found,
+                                     const stage_samples& costs) {
+  for (const mode_result& mode : found.modes) {
+    if (mode.fed_by != technique::resident || mode.seconds.empty()) continue;
+    return median(mode.seconds) / static_cast<double>(chosen.epochs * found.batches_per_epoch);
+  }
+  if (costs.compute.empty()) return 0;
+  return bound_of(costs.medians(), chosen.workers, found.cores, found.device.on_cores())
+             .microseconds *
+         1e-6;
+}
+
 /// The experiment on a device, on samples of `train` and `test`, which may be augmented or widened.
 template <class Backend, class Train, class Test>
 void run_modes(const typename Backend::device_type& device, const Backend& backend,
@@ -55,10 +70,16 @@ void run_modes(const typename Backend::device_type& device, const Backend& backe
   test.fill(0, test_data, {}, stream);
   std::optional<resident_set<Backend, pixel>> resident;
 
-  penstock::verdict said;      // of the loop that ran last
+  std::optional<run_trace> first;
+  stage_samples costs;
+  mode_result told;            // of the feed that ran last
   std::vector<double> floors;  // microseconds of a step in its feed, with nothing beside it
+  const std::size_t steps = chosen.epochs * found.batches_per_epoch;
+  const auto live = [&]() -> progress_options {
+    return {.shown = !chosen.json, .floor = floor_of(chosen, found, costs)};
+  };
   const auto run = [&](technique fed_by) {
-    progress_bar progress{name_of(fed_by), chosen.epochs * found.batches_per_epoch};
+    progress_bar progress{name_of(fed_by), steps, live()};
     switch (fed_by) {
       case technique::serial:
         return train_serially(train, device, trained, chosen, progress);
@@ -66,8 +87,10 @@ void run_modes(const typename Backend::device_type& device, const Backend& backe
         return train_with_workers(train, device, trained, chosen, progress);
       case technique::overlapped: {
         const double seconds = train_overlapped(train, device, trained, chosen, progress);
-        said = progress.verdict();
-        if (said.floor > 0) floors.push_back(1e6 * said.floor);
+        told.limit = progress.said()->str();
+        told.explained = penstock::explain(*progress.said());
+        told.stats = penstock::to_json(*progress.during());
+        if (progress.said()->floor > 0) floors.push_back(1e6 * progress.said()->floor);
         return seconds;
       }
       case technique::resident:
@@ -86,8 +109,6 @@ void run_modes(const typename Backend::device_type& device, const Backend& backe
   const bool repeats_one_batch = is_chosen(technique::overlapped) && is_chosen(technique::resident);
 
   for (const technique fed_by : chosen.modes) found.modes.push_back({.fed_by = fed_by});
-  std::optional<run_trace> first;
-  stage_samples costs;
   for (std::size_t i = 0; i < chosen.repeat; ++i) {
     if (chosen.costs) measure_stages(costs, train, device, trained, chosen);
     for (mode_result& mode : found.modes) {
@@ -97,13 +118,14 @@ void run_modes(const typename Backend::device_type& device, const Backend& backe
       if (!first) first = std::move(trace);
       if (i > 0) continue;
       mode.first_losses = first_losses_of(*first, chosen);
-      if (said.limit != penstock::loop_limit::nothing) mode.limit = said.str();
-      said = {};
+      mode.limit = std::exchange(told.limit, {});
+      mode.explained = std::exchange(told.explained, {});
+      mode.stats = std::exchange(told.stats, {});
       mode.epoch_losses = trained.epoch_losses();
       mode.accuracy = trained.accuracy(test.images.data(), test.labels.data(), test_data.size());
     }
     if (repeats_one_batch) {
-      progress_bar progress{"one batch", chosen.epochs * found.batches_per_epoch};
+      progress_bar progress{"one batch", steps, live()};
       found.one_batch.push_back(
           repeat_one_batch(*resident, train.size(), device, trained, chosen, progress));
     }

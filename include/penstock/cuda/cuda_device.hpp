@@ -4,6 +4,7 @@
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
+#include <optional>
 #include <string>
 
 #include <penstock/cuda/cuda_error.hpp>
@@ -12,6 +13,7 @@
 #include <penstock/cuda/cuda_stream.hpp>
 #include <penstock/cuda/detail/cuda_call.hpp>
 #include <penstock/cuda/detail/cuda_context.hpp>
+#include <penstock/cuda/detail/host_node.hpp>
 #include <penstock/cuda/detail/stream_scope.hpp>
 #include <penstock/device/device.hpp>
 
@@ -60,6 +62,13 @@ class cuda_device {
   /// Which device it is, as CUDA counts.
   [[nodiscard]] int ordinal() const noexcept { return ordinal_; }
   friend bool operator==(const cuda_device&, const cuda_device&) noexcept = default;
+
+  /// The host's NUMA node next to this device, as the driver says, or else the system of its place
+  /// on the bus; nothing where neither knows one. Throws `cuda_error`.
+  [[nodiscard]] std::optional<int> host_node() const {
+    const int node = detail::nearest_node(ordinal_);
+    return node < 0 ? std::nullopt : std::optional<int>{node};
+  }
 
   [[nodiscard]] stream_type make_stream() const { return cuda_stream{ordinal_}; }
   [[nodiscard]] event_type make_event(event_wait waits = event_wait::by_host) const {

@@ -14,6 +14,7 @@
 #include <penstock/cuda/cuda_error.hpp>
 #include <penstock/cuda/detail/cuda_call.hpp>
 #include <penstock/cuda/detail/cuda_context.hpp>
+#include <penstock/cuda/detail/host_node.hpp>
 #include <penstock/cuda/detail/host_pages.hpp>
 #include <penstock/device/device.hpp>
 
@@ -79,17 +80,6 @@ struct pinned_plan {
   if (unit == 0 || unit >= length / units) return {length, length};
   const std::size_t step = unit * units;
   return {length, (std::min)(length, (std::max)(step, sizes.chunk / step * step))};
-}
-
-/// The host's NUMA node next to the device; -1 where there is none or the driver does not know.
-[[nodiscard]] inline int nearest_node(int ordinal) {
-  require_nothing_pending("cudaDeviceGetAttribute");
-  int node = -1;
-  const cudaError_t code =
-      cuda_try([&] { return cudaDeviceGetAttribute(&node, cudaDevAttrHostNumaId, ordinal); });
-  if (code == cudaErrorInvalidValue) return -1;  // a driver older than the question
-  if (code != cudaSuccess) throw_cuda_error(code, "cudaDeviceGetAttribute");
-  return node;
 }
 
 // ---- page-locking -------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 
 #include <concepts>
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -58,7 +59,10 @@ enum class event_wait {
 /// - `allocate` gives device memory aligned to 256 bytes, `allocate_pinned` host memory aligned
 ///   likewise; both throw `out_of_memory`, both are slow and meant for construction;
 /// - `make_current` prepares a thread for work on the device; every thread of the library calls it
-///   first.
+///   first;
+/// - a device may have `host_node`, a `std::optional<int>`: the host's NUMA node next to it, which a
+///   loader binds its workers to, see `loader_options::placement`. The node's cores are looked up
+///   below "/sys", or below `sysfs_root()`, which tests may give a device.
 ///
 /// An event is recorded by one thread while no other uses it; several may wait for it and query it
 /// at once. Streams and devices may be used from several threads.
@@ -99,6 +103,26 @@ void require_still_usable(const Device& device, typename Device::stream_ref stre
     device.require_still_usable(stream);
   } else {
     device.require_usable(stream);
+  }
+}
+
+/// The host's NUMA node next to the device; nothing where it has none. Throws what the device does.
+template <class Device>
+[[nodiscard]] std::optional<int> host_node_of(const Device& device) {
+  if constexpr (requires { device.host_node(); }) {
+    return device.host_node();
+  } else {
+    return std::nullopt;
+  }
+}
+
+/// Where the system's folder of devices is: another place for a test's device.
+template <class Device>
+[[nodiscard]] std::string sysfs_root_of(const Device& device) {
+  if constexpr (requires { device.sysfs_root(); }) {
+    return device.sysfs_root();
+  } else {
+    return "/sys";
   }
 }
 

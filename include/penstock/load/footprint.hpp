@@ -5,12 +5,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <string>
 
 #include <penstock/core/extents.hpp>
 #include <penstock/core/layout.hpp>
 #include <penstock/faults/error_policy.hpp>
 #include <penstock/load/options.hpp>
 #include <penstock/memory/budget.hpp>
+#include <penstock/threads/worker_cores.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
@@ -31,10 +33,14 @@ struct loader_footprint {
   /// without what dataset, sampler and transforms allocate themselves.
   std::size_t bookkeeping = 0;
 
+  /// Where the workers run. Known once they do: `footprint` takes the device for one without a NUMA
+  /// node.
+  worker_cores workers = {};
+
   /// Bytes of page-locked memory.
-  [[nodiscard]] constexpr std::size_t pinned_bytes() const noexcept { return pinned ? bytes : 0; }
+  [[nodiscard]] std::size_t pinned_bytes() const noexcept { return pinned ? bytes : 0; }
   /// Bytes of ordinary memory in the slab.
-  [[nodiscard]] constexpr std::size_t pageable_bytes() const noexcept { return pinned ? 0 : bytes; }
+  [[nodiscard]] std::size_t pageable_bytes() const noexcept { return pinned ? 0 : bytes; }
 
   friend bool operator==(const loader_footprint&, const loader_footprint&) = default;
 };
@@ -68,13 +74,15 @@ template <record_type Record>
 [[nodiscard]] loader_footprint footprint_of(const batch_layout<Record>& layout,
                                             const loader_options& options,
                                             std::size_t slot_count) noexcept {
+  const bool anywhere = options.placement == placement::anywhere;
   const std::size_t run = run_size(options, layout.sample_bytes());
   return {.slot_count = slot_count,
           .slots_asked = wanted_slots(options, layout.bytes()),
           .slot_bytes = layout.bytes(),
           .bytes = static_cast<std::size_t>(saturating_product(slot_count, layout.bytes())),
           .pinned = options.pinned,
-          .bookkeeping = most_bookkeeping(options, slot_count, run)};
+          .bookkeeping = most_bookkeeping(options, slot_count, run),
+          .workers = {.binding = anywhere ? core_binding::not_asked : core_binding::no_node}};
 }
 
 /// Reserves a loader's host slots from its budget. Throws `pinned_budget_exceeded`.
@@ -103,6 +111,17 @@ template <record_type Record>
   detail::require_valid(options);
   const batch_layout<Record> layout{extents, options.batch_size};
   return detail::footprint_of(layout, options, detail::wanted_slots(options, layout.bytes()));
+}
+
+/// A line for people: the slots, their memory, and where the workers run.
+[[nodiscard]] inline std::string to_text(const loader_footprint& taken) {
+  std::string text =
+      std::to_string(taken.slot_count) + " slots of " + std::to_string(taken.slot_bytes) + " bytes";
+  if (taken.slots_asked > taken.slot_count)
+    text += " (" + std::to_string(taken.slots_asked) + " were asked for)";
+  text += ", " + std::to_string(taken.bytes) + " bytes " + (taken.pinned ? "pinned" : "pageable");
+  text += ", at most " + std::to_string(taken.bookkeeping) + " bytes besides";
+  return text + "; " + to_text(taken.workers);
 }
 
 }  // namespace PENSTOCK_ABI

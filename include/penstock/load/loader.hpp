@@ -140,12 +140,14 @@ class loader {
   }
   /// What the loader was made with.
   [[nodiscard]] const loader_options& options() const noexcept { return engine().options(); }
-  /// The memory that was taken, the number of slots, and whether they are page-locked.
-  [[nodiscard]] loader_footprint footprint() const noexcept {
+  /// The memory that was taken, the number of slots, whether they are page-locked, and where the
+  /// workers run. From any thread.
+  [[nodiscard]] loader_footprint footprint() const {
     const auto& ring = *engine().ring();
     loader_footprint taken = detail::footprint_of(ring.layout(), options(), ring.count());
     taken.bytes = ring.bytes();
     taken.pinned = ring.pinned();
+    taken.workers = engine().seats().where();
     return taken;
   }
 

@@ -41,6 +41,14 @@ enum class when_held {
   wait,  ///< waits until another thread ends a lease; forever if none does
 };
 
+/// Where the workers run. Not touched: the consumer, and the mask that the process has.
+enum class placement {
+  /// On those cores of the host's NUMA node next to the device that the process may run on;
+  /// anywhere if there are none, or if they are all that it may run on.
+  near_device,
+  anywhere,  ///< wherever the process may
+};
+
 /// The options of a `loader`. Bad values throw `option_error` at construction.
 struct loader_options {
   /// Samples a batch. DataLoader(batch_size).
@@ -74,6 +82,12 @@ struct loader_options {
   /// ordinary memory, slower, and `footprint().pinned` is false. The CPU device always continues
   /// and says so in the same place.
   bool pageable_fallback = false;
+
+  /// Where the workers run: by default next to the device, as the slots lie. Each binds itself at
+  /// its start, within the mask of the thread that makes the loader, so torchrun's and numactl's
+  /// masks count; what a dataset starts inherits it. A system that refuses is no error.
+  /// `footprint().workers` says where they run, and why. No counterpart.
+  penstock::placement placement = penstock::placement::near_device;
 
   /// Samples that a worker takes at a time; 0 chooses: few enough that all workers share a batch,
   /// and more where samples are small and, as measured meanwhile, quickly read. No batch depends on

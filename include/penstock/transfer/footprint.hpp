@@ -31,7 +31,7 @@ namespace detail {
 
 /// A feed of batches of `out_bytes` bytes, with `staging` bytes on their way.
 inline feed_footprint feed_of(const loader_footprint& host, std::size_t out_bytes,
-                              std::size_t staging, std::size_t depth) noexcept {
+                              std::size_t staging, std::size_t depth) {
   constexpr std::size_t kib = 1024;
   return {.host = host,
           .device_slots = depth,

@@ -201,6 +201,7 @@ cudaError_t cudaGetDriverEntryPointByVersion(
     cudaDriverEntryPointQueryResult* driverStatus = nullptr);
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* prop, int device);
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attr, int device);
+cudaError_t cudaDeviceGetPCIBusId(char* pciBusId, int len, int device);
 cudaError_t cudaDeviceSynchronize();
 cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total);
 cudaError_t cudaDriverGetVersion(int* driverVersion);

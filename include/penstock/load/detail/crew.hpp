@@ -34,6 +34,7 @@ class crew {
         cancellation_(cancellation_of(engine.options().stop)),
         pool_(engine.options().workers, work_on{this}, wake_all{this}),
         on_stop_(engine.options().stop, cancel_all{this}) {
+    engine.seats().wait_until_taken();
     engine.guard().start([this](std::exception_ptr error, const failure& read) noexcept {
       fail_all(std::move(error), read);
     });

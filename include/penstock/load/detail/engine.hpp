@@ -23,6 +23,7 @@
 #include <penstock/load/detail/plan/claim_cursor.hpp>
 #include <penstock/load/detail/plan/run_length.hpp>
 #include <penstock/load/detail/plan/schedule.hpp>
+#include <penstock/load/detail/worker_seats.hpp>
 #include <penstock/load/options.hpp>
 #include <penstock/memory/detail/host_slots.hpp>
 #include <penstock/observe/detail/loader_observer.hpp>
@@ -63,7 +64,8 @@ class engine {
                facts_of(dataset_, dataset_size_),
                {std::max<std::size_t>(1, options.workers), slots_->count(), options.batch_size}),
         readers_(make_readers(dataset_, guard_, options.workers, run_.most())),
-        observer_(options.workers, run_.most(), layout_.sample_bytes()) {}
+        observer_(options.workers, run_.most(), layout_.sample_bytes()),
+        seats_(device_, options_) {}
   engine(engine&&) = delete;
 
   [[nodiscard]] const loader_options& options() const noexcept { return options_; }
@@ -79,11 +81,13 @@ class engine {
   [[nodiscard]] read_guard& guard() noexcept { return guard_; }
   [[nodiscard]] const loader_observer& observer() const noexcept { return observer_; }
   [[nodiscard]] loader_observer& observer() noexcept { return observer_; }
+  [[nodiscard]] const worker_seats& seats() const noexcept { return seats_; }
   /// What the batch in a slot is; for the consumer once it was announced.
   [[nodiscard]] slot_work& batch_in(std::uint32_t slot) noexcept { return work_[slot]; }
 
   /// A worker's loop, until `stop` is requested and `wake` called. Throws what the device throws.
   void work(const std::stop_token& stop, std::size_t worker) {
+    seats_.take();
     device_.make_current();
     flushed_denormals::keep_on();
     guarded_reader<Dataset>& reader = readers_[worker];
@@ -216,6 +220,7 @@ class engine {
   read_guard guard_;
   std::vector<guarded_reader<Dataset>> readers_;  // by worker; without workers the consumer's
   loader_observer observer_;
+  worker_seats seats_;
 };
 
 }  // namespace detail

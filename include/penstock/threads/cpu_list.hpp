@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <charconv>
+#include <cstddef>
+#include <iterator>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include <penstock/core/version.hpp>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+
+/// Cores of a machine by the numbers that Linux gives them: ascending, each once. A value that owns
+/// its memory; copying may throw `std::bad_alloc`.
+class cpu_list {
+ public:
+  /// Numbers below this one: more than any kernel can be built for.
+  static constexpr unsigned limit = 1U << 16;
+
+  /// No cores.
+  cpu_list() = default;
+  /// These cores, in any order. Numbers from `limit` on are left out.
+  explicit cpu_list(std::vector<unsigned> numbers) : numbers_(std::move(numbers)) {
+    std::sort(numbers_.begin(), numbers_.end());
+    numbers_.erase(std::unique(numbers_.begin(), numbers_.end()), numbers_.end());
+    numbers_.erase(std::lower_bound(numbers_.begin(), numbers_.end(), limit), numbers_.end());
+  }
+
+  /// The cores of a list as the kernel writes it, "0-3,8,10-11" with or without a line's end.
+  /// Nothing for every other text: an empty one, numbers that do not ascend, a number from `limit`
+  /// on, spaces.
+  [[nodiscard]] static std::optional<cpu_list> parse(std::string_view text) {
+    if (!text.empty() && text.back() == '\n') text.remove_suffix(1);
+    cpu_list read;
+    for (unsigned next = 0;;) {  // the least number that may come
+      const auto first = number_at(text);
+      if (!first || *first < next) return std::nullopt;
+      unsigned last = *first;
+      if (!text.empty() && text.front() == '-') {
+        text.remove_prefix(1);
+        const auto end = number_at(text);
+        if (!end || *end <= *first) return std::nullopt;
+        last = *end;
+      }
+      for (next = *first; next <= last; ++next) read.numbers_.push_back(next);
+      if (text.empty()) return read;
+      if (text.front() != ',') return std::nullopt;
+      text.remove_prefix(1);
+    }
+  }
+
+  /// Whether there are none.
+  [[nodiscard]] bool empty() const noexcept { return numbers_.empty(); }
+  /// How many there are.
+  [[nodiscard]] std::size_t size() const noexcept { return numbers_.size(); }
+  /// Their numbers, ascending; valid as long as this list.
+  [[nodiscard]] const std::vector<unsigned>& numbers() const noexcept { return numbers_; }
+
+  friend bool operator==(const cpu_list&, const cpu_list&) = default;
+
+ private:
+  /// Takes the number that `text` begins with.
+  static std::optional<unsigned> number_at(std::string_view& text) noexcept {
+    unsigned value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error != std::errc{} || value >= limit) return std::nullopt;
+    text.remove_prefix(static_cast<std::size_t>(end - text.data()));
+    return value;
+  }
+
+  std::vector<unsigned> numbers_;
+};
+
+/// The cores that are in both lists.
+[[nodiscard]] inline cpu_list common_cores(const cpu_list& a, const cpu_list& b) {
+  std::vector<unsigned> both;
+  std::set_intersection(a.numbers().begin(), a.numbers().end(), b.numbers().begin(),
+                        b.numbers().end(), std::back_inserter(both));
+  return cpu_list{std::move(both)};
+}
+
+/// The list as the kernel writes it, "0-3,8,10-11"; "" for no cores.
+[[nodiscard]] inline std::string to_text(const cpu_list& cores) {
+  std::string text;
+  const auto& all = cores.numbers();
+  for (std::size_t i = 0; i < all.size();) {
+    std::size_t last = i;
+    while (last + 1 < all.size() && all[last + 1] == all[last] + 1) ++last;
+    if (!text.empty()) text += ',';
+    text += std::to_string(all[i]);
+    if (last != i) text += '-' + std::to_string(all[last]);
+    i = last + 1;
+  }
+  return text;
+}
+
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

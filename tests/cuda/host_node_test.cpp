@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: BSL-1.0
+#include <penstock/cuda/detail/host_node.hpp>
+
+#include <optional>
+#include <string>
+
+#include <penstock/cuda.hpp>
+
+#include "cuda/clean_double.hpp"
+#include "cuda/digits_flow.hpp"
+#include "fake_cuda/fake_cuda.hpp"
+#include "memory/machine.hpp"
+#include "support/catch.hpp"
+
+namespace ps = penstock;
+using penstock::detail::nearest_node;
+using penstock::detail::node_of_pci_device;
+
+TEST_CASE("a GPU's node is what the driver says, else that of its place on the bus", "[cuda]") {
+  test::machine files;
+  files.file("/sys/bus/pci/devices/0000:3b:00.0/numa_node", "1\n");
+  const std::string root = files.root() + "/sys";
+  {
+    const clean_double knows{{.host_numa_id = 3, .pci_bus_id = "0000:3B:00.0"}};
+    CHECK(nearest_node(0, root) == 3);
+    CHECK(fake_cuda::calls_of("cudaDeviceGetPCIBusId") == 0);
+    CHECK(ps::cuda_device{0}.host_node() == 3);
+  }
+  {
+    const clean_double does_not{{.host_numa_id = -1, .pci_bus_id = "0000:3B:00.0"}};
+    CHECK(nearest_node(0, root) == 1);
+    fake_cuda::fail_call_of("cudaDeviceGetAttribute", 0, cudaErrorInvalidValue);
+    CHECK(nearest_node(0, root) == 1);  // a driver older than the question
+    fake_cuda::fail_call_of("cudaDeviceGetPCIBusId", 0, cudaErrorInvalidValue);
+    CHECK(nearest_node(0, root) == -1);
+    CHECK(cudaPeekAtLastError() == cudaSuccess);
+    fake_cuda::fail_call_of("cudaDeviceGetPCIBusId", 0, cudaErrorUnknown);
+    CHECK_THROWS_AS(nearest_node(0, root), ps::cuda_error);
+  }
+  {
+    const clean_double nowhere{{.pci_bus_id = "0000:AF:00.0"}};
+    CHECK(nearest_node(0, root) == -1);
+  }
+  const clean_double no_such_bus;
+  CHECK(ps::cuda_device{0}.host_node() == std::nullopt);
+  CHECK(fake_cuda::contexts(0) == 0);  // a question, no use of the device
+}
+
+TEST_CASE("the node of a place on the bus is a number, or there is none", "[cuda]") {
+  test::machine files;
+  const std::string folder = "/sys/bus/pci/devices/0000:0b:00.0/numa_node";
+  const std::string root = files.root() + "/sys";
+  for (const auto& [text, node] :
+       {std::pair{"0\n", 0}, std::pair{"7", 7}, std::pair{"-1\n", -1}, std::pair{"-2\n", -1},
+        std::pair{"", -1}, std::pair{"one\n", -1}, std::pair{"1x\n", -1}, std::pair{" 1\n", -1},
+        std::pair{"99999999999\n", -1}}) {
+    CAPTURE(text);
+    files.file(folder, text);
+    CHECK(node_of_pci_device(root, "0000:0B:00.0") == node);
+    CHECK(node_of_pci_device(root, "0000:0b:00.0") == node);
+  }
+  files.file(folder, "0\n");
+  CHECK(node_of_pci_device(root, "../devices/0000:0b:00.0") == -1);
+}
+
+TEST_CASE("a loader asks the GPU for its node, and says it", "[cuda]") {
+  const clean_double runtime{{.host_numa_id = 4711}};  // a node that no machine has
+  const ps::loader loader{
+      digits_flow::digits{10}, ps::sequential{}, ps::cuda_device{0}, {.workers = 1}};
+  CHECK(loader.footprint().workers ==
+        ps::worker_cores{.binding = ps::core_binding::unknown_cores, .node = 4711});
+}

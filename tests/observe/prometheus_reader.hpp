@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <regex>
+#include <set>
+#include <sstream>
+#include <string>
+#include <string_view>
+
+#include "support/catch.hpp"
+
+namespace test {
+
+/// Reads Prometheus' text format, strictly: every family says HELP and TYPE once, and has samples
+/// before the next; names, labels and values are legal, values finite, and no series comes twice.
+class prometheus_reader {
+ public:
+  explicit prometheus_reader(const std::string& text) {
+    REQUIRE((text.empty() || text.back() == '\n'));
+    std::istringstream lines{text};
+    for (std::string line; std::getline(lines, line);) {
+      CAPTURE(line);
+      if (line.rfind("# HELP ", 0) == 0) {
+        begin(line);
+      } else if (line.rfind("# TYPE ", 0) == 0) {
+        type(line);
+      } else {
+        sample(line);
+      }
+    }
+    end();
+  }
+
+  /// The value of a series, as it stands in the text; "(nothing)" without one.
+  [[nodiscard]] std::string operator[](const std::string& series) const {
+    const auto found = values_.find(series);
+    return found == values_.end() ? "(nothing)" : found->second;
+  }
+  [[nodiscard]] std::size_t size() const { return values_.size(); }
+  [[nodiscard]] const std::set<std::string>& families() const { return families_; }
+
+ private:
+  void begin(const std::string& line) {
+    end();
+    static const std::regex form{"# HELP ([a-z_]+) ([ -~]+)"};  // no backslash to be escaped
+    std::smatch parts;
+    REQUIRE(std::regex_match(line, parts, form));
+    REQUIRE(line.find('\\') == std::string::npos);
+    family_ = parts[1];
+    type_.clear();
+    samples_ = 0;
+    REQUIRE(families_.insert(family_).second);
+  }
+  void type(const std::string& line) {
+    static const std::regex form{"# TYPE ([a-z_]+) (counter|gauge|summary)"};
+    std::smatch parts;
+    REQUIRE(std::regex_match(line, parts, form));
+    REQUIRE(parts[1] == family_);
+    REQUIRE(type_.empty());
+    type_ = parts[2];
+    REQUIRE(ends_with(family_, "_total") == (type_ == "counter"));
+  }
+  void sample(const std::string& line) {
+    static const std::regex form{
+        "([a-zA-Z_][a-zA-Z0-9_]*)\\{([a-z]+=\"[a-z0-9]+\"(?:,[a-z]+=\"[a-z0-9]+\")*)\\} "
+        "([0-9]+(?:\\.[0-9]+)?)"};
+    std::smatch parts;
+    REQUIRE(std::regex_match(line, parts, form));
+    REQUIRE_FALSE(type_.empty());
+    const std::string name = parts[1];
+    if (type_ == "summary") {
+      REQUIRE((name == family_ + "_sum" || name == family_ + "_count"));
+    } else {
+      REQUIRE(name == family_);
+    }
+    std::set<std::string> labels;
+    std::istringstream all{parts[2]};
+    for (std::string label; std::getline(all, label, ',');)
+      REQUIRE(labels.insert(label.substr(0, label.find('='))).second);
+    REQUIRE(values_.emplace(name + "{" + parts[2].str() + "}", parts[3]).second);
+    ++samples_;
+  }
+  void end() const {
+    if (!family_.empty()) REQUIRE(samples_ > 0);
+  }
+  static bool ends_with(std::string_view name, std::string_view end) {
+    return name.size() >= end.size() && name.substr(name.size() - end.size()) == end;
+  }
+
+  std::string family_;
+  std::string type_;
+  std::size_t samples_ = 0;
+  std::set<std::string> families_;
+  std::map<std::string, std::string> values_;
+};
+
+}  // namespace test
