@@ -22,7 +22,7 @@ TEST_CASE("usable cores are those of the affinity mask", "[threads]") {
   ::cpu_set_t before;
   REQUIRE(::sched_getaffinity(0, sizeof before, &before) == 0);
   CHECK(cpus_of_affinity() == static_cast<std::size_t>(CPU_COUNT(&before)));
-  int first = 0;
+  std::size_t first = 0;
   while (!CPU_ISSET(first, &before)) ++first;
   ::cpu_set_t one;
   CPU_ZERO(&one);
