@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <utility>
 
 #include <penstock/load/detail/tuning/pace.hpp>
 #include <penstock/load/detail/tuning/pace_meter.hpp>
@@ -31,7 +32,12 @@ class climber {
   /// far as 64 batches do.
   climber(const tuning_setting& start, const tuning_setting& least, const tuning_setting& most,
           double least_window) noexcept
-      : least_(least), most_(most), least_window_(least_window), kept_(start), now_(start) {}
+      : least_(least),
+        most_(most),
+        least_window_(least_window),
+        kept_(start),
+        now_(start),
+        tried_(start) {}
 
   /// The setting to be used.
   [[nodiscard]] const tuning_setting& now() const noexcept { return now_; }
@@ -65,13 +71,9 @@ class climber {
   std::optional<tuning_verdict> end_window(const pace& window) noexcept {
     if (phase_ == phase::jump) return end_jump(window);
     if (phase_ == phase::trial) return end_trial_window(window);
-    if (phase_ == phase::rest) {
-      end_rest_window(window);
-    } else {
-      base_ = window;
-      measure_by(base_);
-      decide();
-    }
+    if (phase_ == phase::rest && !is_over(window)) return std::nullopt;
+    if (phase_ == phase::estimate) keep(window, 0);
+    decide();
     return std::nullopt;
   }
 
@@ -114,8 +116,7 @@ class climber {
     const bool is_worse = seen.is_below(-worth_it, errors);
     const bool is_better = seen.is_above(worth_it, errors);
     if (pairs_ < most_pairs && !is_better && (!is_worse || pairs_ == 1)) return std::nullopt;
-    const auto said =
-        verdict(is_worse ? tuning_reason::went_back : tuning_reason::estimated, other_);
+    const auto said = verdict(is_worse ? tuning_reason::went_back : tuning_reason::estimated);
     if (!is_worse) {
       if (is_better) floor_ = kept_.workers + 1;
       keep(other_, 0);
@@ -151,12 +152,11 @@ class climber {
     ++pairs_;
     const gain seen = gain_of(base_, other_, by_waits_);
     const bool is_last = pairs_ == most_pairs;
+    if (seen.is_above(worth_it, errors)) return end_trial(tuning_reason::faster);
     if (trying_ != down) {
-      if (seen.is_above(worth_it, errors)) return end_trial(tuning_reason::faster);
       if (is_last && seen.is_above(worth_it, 1)) return end_trial(tuning_reason::faster);
       if (is_last || seen.is_below(worth_it, errors)) return end_trial(tuning_reason::went_back);
     } else {
-      if (seen.is_above(worth_it, errors)) return end_trial(tuning_reason::faster);
       if (seen.is_below(-worth_it, errors)) return end_trial(tuning_reason::went_back);
       if (pairs_ > 1 && seen.is_above(-worth_it, errors))
         return end_trial(tuning_reason::no_slower);
@@ -169,9 +169,10 @@ class climber {
     return std::nullopt;
   }
   std::optional<tuning_verdict> end_trial(tuning_reason why) noexcept {
-    const auto said = verdict(why, other_);
+    const auto said = verdict(why);
     if (why == tuning_reason::went_back) {
       failed_ |= trying_;
+      if (pairs_ == most_pairs) unsure_ |= trying_;
       use(kept_);
     } else {
       if (trying_ == up) floor_ = tried_.workers;
@@ -186,32 +187,30 @@ class climber {
     rest_.begin(base_);
     use(kept_);
   }
-  void end_rest_window(const pace& window) noexcept {
-    using enum rest_watch::word;
-    const auto said = rest_.note(window);
-    if (said == rests) return;
-    if (said == changed) jumps_ = 0;
-    if (said != is_over) failed_ = floor_ = 0;  // a chance for all
+  /// Whether a rest is, and something is to be tried again.
+  [[nodiscard]] bool is_over(const pace& window) noexcept {
+    const rest_watch::word said = rest_.note(window);
+    if (said == rest_watch::word::rests) return false;
+    if (said == rest_watch::word::changed) jumps_ = 0;
+    failed_ &= ~std::exchange(unsure_, 0);
+    if (said != rest_watch::word::is_over) failed_ = floor_ = 0;  // a chance for all
     base_ = rest_.seen();
-    decide();
+    return true;
   }
 
   [[nodiscard]] bool may(direction where) const noexcept { return (failed_ & where) == 0; }
   [[nodiscard]] static std::size_t ceiling(double number) noexcept {
     return static_cast<std::size_t>(std::clamp(std::ceil(number), 1.0, 1e6));
   }
-  [[nodiscard]] tuning_verdict verdict(tuning_reason why, const pace& other) const noexcept {
-    return {kept_, tried_, why, base_.ticks(), other.ticks()};
+  [[nodiscard]] tuning_verdict verdict(tuning_reason why) const noexcept {
+    return {kept_, tried_, why, base_.ticks(), other_.ticks()};
   }
   void keep(const pace& seen, std::size_t failed) noexcept {
     kept_ = tried_;
     base_ = seen;
-    measure_by(seen);
+    length_ = std::clamp(std::ceil(least_window_ / (std::max)(1.0, seen.ticks())), 8.0, 64.0);
     failed_ = failed;
     rest_.shorten();
-  }
-  void measure_by(const pace& seen) noexcept {
-    length_ = std::clamp(std::ceil(least_window_ / (std::max)(1.0, seen.ticks())), 8.0, 64.0);
   }
   void use(const tuning_setting& setting) noexcept {
     const bool is_less = setting.workers < now_.workers || setting.prefetch < now_.prefetch;
@@ -231,6 +230,7 @@ class climber {
   phase phase_ = phase::estimate;
   pace base_;               // of what is kept
   std::size_t failed_ = 0;  // directions that gained nothing from there
+  std::size_t unsure_ = 0;  // of these, those that the noise hid: worth another look
   std::size_t floor_ = 0;   // with fewer workers batches came later
   int jumps_ = 0;
 

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <cmath>
 
 #include <penstock/load/detail/tuning/pace.hpp>
 
@@ -57,10 +56,14 @@ class rest_watch {
   static constexpr double shortest = 64;
   static constexpr double long_ago = 1024;
   static constexpr double longest = 16384;
+  static constexpr double errors = 2;  // standard errors that a change has to exceed
 
   [[nodiscard]] bool is_other(const pace& now, double times) const noexcept {
-    return std::abs(now.waiting() - settled_.waiting()) > 0.03 * times ||
-           std::abs(now.ticks() - settled_.ticks()) > 0.15 * times * settled_.ticks();
+    const auto is_off = [](const gain& seen, double share) {
+      return seen.is_above(share, errors) || seen.is_below(-share, errors);
+    };
+    return is_off(gain_of(settled_, now, true), 0.03 * times) ||
+           is_off(gain_of(settled_, now, false), 0.15 * times);
   }
 
   pace settled_;
