@@ -39,7 +39,7 @@ class rest_watch {
     const double rested = seen_.waits.count();
     const bool has_drifted = rested >= enough && is_other(seen_, 1);
     if (odd_windows_ == 2 || has_drifted) {
-      if (!has_drifted) seen_ = window;
+      if (odd_windows_ == 2) seen_ = window;
       length_ = shortest;
       return word::changed;
     }
