@@ -249,7 +249,13 @@ TEST_CASE("a consumer that keeps leases is served within what is read ahead", "[
 }
 
 TEST_CASE("a consumer that only polls a tuned loader is served too", "[flow]") {
-  ps::loader loader{numbered{1000}, ps::sequential{}, tuned};
+  auto options = tuned;
+  // Of 2 and more slots, one is at the consumer.
+  const std::size_t slots = GENERATE(2U, 3U, 4U, 17U);
+  INFO(slots << " slots");
+  const std::size_t bytes = ps::footprint<numbered::record_type>({}, tuned).slot_bytes;
+  options.budget = ps::memory_budget::bytes(slots * bytes);
+  ps::loader loader{numbered{1000}, ps::sequential{}, options};
   loader.start({0, 0}, 1);
   for (std::uint64_t seen = 0; seen < 100;) {
     const auto batch = loader.try_next();

@@ -118,7 +118,6 @@ class consumer {
     if (at_end() || !has_workers()) return {};
     if (delivery().is_ready(next_) || delivery().has_failed()) return next();
     process_.require();
-    if (tuner_) tuner_->starve();
     ring().wake_if_free();
     return {};
   }
@@ -157,7 +156,6 @@ class consumer {
     const bool starving = !delivery().is_ready(next_);
     if (starving) process_.require();
     if (starving) ring().set_starving(true);
-    if (starving && tuner_) tuner_->starve();
     const auto slot = [&] {
       [[maybe_unused]] const stage_mark mark{marked_stage::wait_for_batch};
       const auto timed = seen().for_batch(starving);

@@ -51,10 +51,6 @@ class loop_tuner {
     }
     if (limits_ahead_) allow(next);
   }
-  /// The consumer is about to wait for a batch, or looks in vain.
-  void starve() noexcept {
-    if (limits_ahead_) schedule_->wake();
-  }
 
   /// What it has come to. From any thread.
   [[nodiscard]] tuning_history history() const { return log_.snapshot(seen_->times()); }
@@ -73,7 +69,9 @@ class loop_tuner {
   }
 
   /// An opener that sleeps is woken when it may open half of what is read ahead, and not for each
-  /// batch: as in `host_slots`.
+  /// batch, as in `host_slots`. It sleeps where all that was allowed is bound, so the consumer has
+  /// that many batches to take first: it passes the half, also where it is that of twice as many,
+  /// before it runs out.
   void allow(std::uint64_t next) noexcept {
     const bool wakes = next >= woken_at_ + std::max<std::size_t>(1, used_.prefetch / 2);
     if (wakes) woken_at_ = next;
