@@ -3,7 +3,6 @@
 
 #include <chrono>
 #include <cstddef>
-#include <limits>
 #include <string>
 
 #include <penstock/load/detail/plan/limits.hpp>
@@ -35,7 +34,6 @@ std::size_t slots(std::size_t workers, std::size_t prefetch,
 
 constexpr std::size_t most_slots = ps::detail::most_slots;
 constexpr std::size_t most_runs = ps::detail::most_runs;
-constexpr std::size_t most = std::numeric_limits<std::size_t>::max();
 
 /// Runs that a batch is cut into.
 std::size_t runs(std::size_t batch_size, std::size_t run) { return (batch_size + run - 1) / run; }
