@@ -152,14 +152,14 @@ class climber {
     ++pairs_;
     const gain seen = gain_of(base_, other_, by_waits_);
     const bool is_last = pairs_ == most_pairs;
-    if (seen.is_above(worth_it, errors)) return end_trial(tuning_reason::faster);
+    const bool may_end = trying_ != down || pairs_ > 1;  // fewer are not faster by one window
+    if (may_end && seen.is_above(worth_it, errors)) return end_trial(tuning_reason::faster);
     if (trying_ != down) {
       if (is_last && seen.is_above(worth_it, 1)) return end_trial(tuning_reason::faster);
       if (is_last || seen.is_below(worth_it, errors)) return end_trial(tuning_reason::went_back);
     } else {
       if (seen.is_below(-worth_it, errors)) return end_trial(tuning_reason::went_back);
-      if (pairs_ > 1 && seen.is_above(-worth_it, errors))
-        return end_trial(tuning_reason::no_slower);
+      if (may_end && seen.is_above(-worth_it, errors)) return end_trial(tuning_reason::no_slower);
       if (is_last) {
         const bool keeps = seen.is_above(-worth_it, 0) && seen.is_above(-5 * worth_it, errors);
         return end_trial(keeps ? tuning_reason::no_slower : tuning_reason::went_back);
