@@ -8,6 +8,8 @@
 // modelled   1,800 combinations of a modelled loop on 16 cores, whose costs are off by 1 %.
 // loader     36 combinations of a loader whose reads wait, on this machine, each timed five times
 //            before: a trial costs one of these five, and the best is that of the medians.
+// running    a loop on this machine that tunes itself from one worker, 200 batches after its start,
+//            beside the best number of workers of a sweep: here time is time, of 600 batches.
 
 #include <benchmark/benchmark.h>
 
@@ -18,6 +20,7 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <memory>
 #include <numeric>
 #include <random>
 #include <string>
@@ -167,6 +170,84 @@ std::size_t by_grid(const problem& of, std::uint64_t seed) {
   return in_order(of, order, seed);
 }
 
+/// A loop whose reads take long, take long now and then, or wait. Work is counted in turns, not in
+/// time: a thread without a core does none.
+struct running_loop {
+  const char* name;
+  int read = 0;          // turns a sample
+  int slow = 0;          // turns of one sample of 64
+  int wait = 0;          // microseconds a sample
+  std::size_t most = 2;  // workers
+};
+
+void turn(int times) {
+  for (int i = 0; i < times; ++i) benchmark::DoNotOptimize(i);
+}
+
+struct running_data {
+  using record_type = ps::record<ps::field<"x", std::uint32_t>>;
+  running_loop loop;
+  [[nodiscard]] std::uint64_t size() const { return 800 * 16; }
+  void read(std::uint64_t index, ps::sample<record_type> out) const {
+    turn(index % 64 == 0 ? loop.slow : loop.read);
+    if (loop.wait != 0) std::this_thread::sleep_for(std::chrono::microseconds{loop.wait});
+    ps::get<"x">(out) = static_cast<std::uint32_t>(index);
+  }
+};
+
+/// The time of the 600 batches after the first 200.
+double seconds_running(const running_loop& loop, const ps::loader_options& options) {
+  ps::loader loader{running_data{loop}, ps::shuffled{.seed = 1}, options};
+  std::size_t taken = 0;
+  auto begin = std::chrono::steady_clock::now();
+  for (auto& batch : loader.epoch(0)) {
+    benchmark::DoNotOptimize(batch.size());
+    turn(600'000);
+    if (++taken == 200) begin = std::chrono::steady_clock::now();
+  }
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+double seconds_with_workers(const running_loop& loop, std::size_t workers) {
+  return seconds_running(loop, {.batch_size = 16, .workers = workers});
+}
+
+std::size_t best_workers(const running_loop& loop) {
+  std::vector<std::pair<double, std::size_t>> all;
+  for (std::size_t workers = 1; workers <= loop.most; ++workers) {
+    std::vector<double> times;
+    for (int round = 0; round < 3; ++round) times.push_back(seconds_with_workers(loop, workers));
+    std::sort(times.begin(), times.end());
+    all.emplace_back(times[1], workers);
+  }
+  return std::min_element(all.begin(), all.end())->second;
+}
+
+void add_running(const running_loop& loop) {
+  benchmark::RegisterBenchmark(
+      (std::string{"running_"} + loop.name + "_automatic").c_str(),
+      [loop](benchmark::State& state) {
+        for (auto _ : state) {
+          state.SetIterationTime(seconds_running(
+              loop, {.batch_size = 16, .workers = ps::automatic, .cpus = loop.most}));
+        }
+      })
+      ->UseManualTime()
+      ->Iterations(1)
+      ->Unit(benchmark::kMillisecond);
+  const auto best = std::make_shared<std::size_t>(0);
+  benchmark::RegisterBenchmark((std::string{"running_"} + loop.name + "_best_fixed").c_str(),
+                               [loop, best](benchmark::State& state) {
+                                 if (*best == 0) *best = best_workers(loop);
+                                 for (auto _ : state)
+                                   state.SetIterationTime(seconds_with_workers(loop, *best));
+                                 state.counters["workers"] = static_cast<double>(*best);
+                               })
+      ->UseManualTime()
+      ->Iterations(1)
+      ->Unit(benchmark::kMillisecond);
+}
+
 using way = std::size_t (*)(const problem&, std::uint64_t);
 
 void add(const std::string& name, const problem& (*of)(), way go) {
@@ -196,10 +277,22 @@ int main(int argc, char** argv) {
   add("loader_by_random", measured, by_random);
   add("loader_by_grid", measured, by_grid);
 
+  add_running({.name = "nothing"});
+  add_running({.name = "light", .read = 10'000, .slow = 10'000});
+  add_running({.name = "heavy", .read = 60'000, .slow = 60'000});
+  add_running({.name = "heavy_tailed", .read = 10'000, .slow = 2'000'000});
+  add_running({.name = "waiting", .wait = 60, .most = 6});
+
   using enum bench::goal::kind;
-  return bench::run(argc, argv, "tune_bench",
-                    {{"modelled_by_search", "modelled_by_grid", time_at_most, 0.25},
-                     {"modelled_by_search", "modelled_by_random", time_at_most, 0.25},
-                     {"loader_by_search", "loader_by_grid", time_at_most, 0},
-                     {"loader_by_search", "loader_by_random", time_at_most, 0}});
+  return bench::run(
+      argc, argv, "tune_bench",
+      {{"modelled_by_search", "modelled_by_grid", time_at_most, 0.25},
+       {"modelled_by_search", "modelled_by_random", time_at_most, 0.25},
+       {"loader_by_search", "loader_by_grid", time_at_most, 0},
+       {"loader_by_search", "loader_by_random", time_at_most, 0},
+       {"running_nothing_automatic", "running_nothing_best_fixed", time_at_most, 1.02},
+       {"running_light_automatic", "running_light_best_fixed", time_at_most, 1.03},
+       {"running_heavy_automatic", "running_heavy_best_fixed", time_at_most, 1.03},
+       {"running_heavy_tailed_automatic", "running_heavy_tailed_best_fixed", time_at_most, 1.03},
+       {"running_waiting_automatic", "running_waiting_best_fixed", time_at_most, 1.03}});
 }

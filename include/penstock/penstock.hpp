@@ -90,6 +90,7 @@
 #include <penstock/load/host_batch.hpp>
 #include <penstock/load/loader.hpp>
 #include <penstock/load/options.hpp>
+#include <penstock/load/tuning_history.hpp>
 
 // resume: where a training loop stands
 #include <penstock/resume/loader_state.hpp>

@@ -70,15 +70,26 @@ TEST_CASE("the path of a batch allocates nothing", "[flow]") {
   }
 }
 
+TEST_CASE("a loader that tunes itself allocates nothing either", "[flow]") {
+  if (ps::detail::checked) return;  // as above
+  const ps::loader_options options{
+      .batch_size = 10, .workers = ps::automatic, .cpus = 4, .prefetch = ps::automatic};
+  ps::loader loader{numbered{1000}, ps::shuffled{.seed = 1}, options};
+  CHECK(allocated_in(loader.epochs(0, 5)) == 0);
+  ps::transfer feed{loader};
+  CHECK(allocated_in(feed.epochs(0, 5)) == 0);
+}
+
 TEST_CASE("slabs equal the footprint, and all other allocations stay under its bound", "[flow]") {
-  const auto workers = GENERATE(std::size_t{0}, std::size_t{1}, std::size_t{16});
-  const auto prefetch = GENERATE(std::size_t{0}, std::size_t{1}, std::size_t{100});
+  const auto workers = GENERATE(std::size_t{0}, std::size_t{1}, std::size_t{16}, ps::automatic);
+  const auto prefetch = GENERATE(std::size_t{0}, std::size_t{1}, std::size_t{100}, ps::automatic);
   const auto batch_size = GENERATE(std::size_t{1}, std::size_t{100});
   const auto then = GENERATE(ps::error_action::propagate, ps::error_action::skip);
   INFO("workers " << workers << ", prefetch " << prefetch << ", batches of " << batch_size
                   << (then == ps::error_action::skip ? ", skips" : ""));
   const ps::loader_options options{.batch_size = batch_size,
                                    .workers = workers,
+                                   .cpus = workers == ps::automatic ? 16 : ps::automatic,
                                    .prefetch = prefetch,
                                    .on_error = {.action = then}};
   const auto unchanged = ps::on_stream<numbered::record_type>(

@@ -428,6 +428,11 @@ class machine {
                                 .most_failures = ~std::uint64_t{0},
                                 .largest_share = 1},
                    .stop = stop_.get_token()};
+    if (one_in(4)) {
+      how.options.workers = ps::automatic;
+      how.options.cpus = 1 + below(4);
+    }
+    if (one_in(6)) how.options.prefetch = ps::automatic;
     how.data = {.count = how.who.samples, .key = below(1000)};
     if (!one_in(3)) {
       auto& policy = how.options.on_error;

@@ -3,10 +3,11 @@
 
 #include <chrono>
 #include <cstddef>
-#include <limits>
 #include <string>
 
 #include <penstock/load/detail/plan/limits.hpp>
+#include <penstock/load/detail/plan/run_share.hpp>
+#include <penstock/load/detail/tuning/resolved_options.hpp>
 
 #include "support/catch.hpp"
 
@@ -33,7 +34,6 @@ std::size_t slots(std::size_t workers, std::size_t prefetch,
 
 constexpr std::size_t most_slots = ps::detail::most_slots;
 constexpr std::size_t most_runs = ps::detail::most_runs;
-constexpr std::size_t most = std::numeric_limits<std::size_t>::max();
 
 /// Runs that a batch is cut into.
 std::size_t runs(std::size_t batch_size, std::size_t run) { return (batch_size + run - 1) / run; }
@@ -43,6 +43,53 @@ std::size_t runs(std::size_t batch_size, std::size_t run) { return (batch_size +
 TEST_CASE("the default options work", "[load]") {
   CHECK(refused({}) == "none");
   CHECK(refused({.batch_size = 64, .workers = 0}) == "none");
+}
+
+TEST_CASE("automatic is no number, and its cap is at least one worker and has a loader to cap",
+          "[load]") {
+  using ps::automatic;
+  CHECK(refused({.workers = automatic}) == "none");
+  CHECK(refused({.workers = automatic, .prefetch = automatic}) == "none");
+  CHECK(refused({.workers = 0, .prefetch = automatic}) == "none");
+  CHECK(refused({.workers = automatic, .cpus = 1}) == "none");
+  CHECK(refused({.workers = automatic, .cpus = 4096}) == "none");
+  CHECK(refused({.workers = automatic, .cpus = 0}) == "cpus");
+  CHECK(refused({.workers = automatic, .cpus = 4097}) == "cpus");
+  CHECK(refused({.workers = 4, .cpus = 4}) == "cpus");
+  CHECK(refused({.workers = 4, .cpus = 0}) == "cpus");
+}
+
+TEST_CASE("automatic workers are the cores that may be used, less one for the step", "[load]") {
+  using ps::automatic;
+  using ps::detail::resolved;
+  const auto workers = [](std::size_t usable) {
+    return resolved({.workers = automatic}, usable).workers;
+  };
+  CHECK(workers(8) == 7);
+  CHECK(workers(2) == 1);
+  CHECK(workers(1) == 1);
+  CHECK(workers(100'000) == 4096);
+  CHECK(resolved({.workers = automatic, .cpus = 5}, 2).workers == 5);
+  CHECK(resolved({.workers = 3}, 2).workers == 3);
+  CHECK(resolved({.workers = automatic}).workers >= 1);
+
+  const ps::loader_options tuned = resolved({.workers = automatic}, 8);
+  CHECK(ps::detail::has_automatic(tuned));
+  CHECK(ps::detail::first_workers(tuned) == 1);
+  CHECK(ps::detail::has_automatic({.workers = 2, .prefetch = automatic}));
+  CHECK(ps::detail::first_workers({.workers = 2, .prefetch = automatic}) == 2);
+  CHECK_FALSE(ps::detail::has_automatic({.workers = 0, .prefetch = automatic}));
+  CHECK_FALSE(ps::detail::has_automatic({.workers = 2, .prefetch = 2}));
+}
+
+TEST_CASE("automatic prefetch takes slots for twice what is usual", "[load]") {
+  using ps::automatic;
+  CHECK(slots(16, 0) == 17);
+  CHECK(slots(16, automatic) == 33);
+  CHECK(slots(1, automatic, 16) == 17);
+  CHECK(slots(1, automatic) == 5);
+  CHECK(slots(4096, automatic) == most_slots);
+  CHECK(slots(0, automatic) == 2);
 }
 
 TEST_CASE("the error policy is an option like the others", "[load]") {
@@ -69,10 +116,8 @@ TEST_CASE("an option that can't work is refused by its name", "[load]") {
   CHECK(refused({.batch_size = 0}) == "batch_size");
   CHECK(refused({.workers = 4096}) == "none");
   CHECK(refused({.workers = 4097}) == "workers");
-  CHECK(refused({.workers = most}) == "workers");
   CHECK(refused({.prefetch = most_slots - 1}) == "none");
   CHECK(refused({.prefetch = most_slots}) == "prefetch");
-  CHECK(refused({.prefetch = most}) == "prefetch");
   CHECK_THROWS_MATCHES(ps::detail::require_valid({.batch_size = 0}), ps::option_error,
                        Catch::Matchers::Message("batch_size: must be at least 1, is 0"));
   CHECK_THROWS_MATCHES(ps::detail::require_valid({.workers = 5000}), ps::option_error,

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <penstock/load/detail/plan/schedule.hpp>
 
+#include <atomic>
 #include <cstdint>
 #include <optional>
 #include <stop_token>
 #include <thread>
 #include <vector>
 
+#include "support/asleep.hpp"
 #include "support/catch.hpp"
 
 namespace ps = penstock;
@@ -52,6 +54,39 @@ TEST_CASE("a batch of a range that has ended meanwhile is not bound", "[load]") 
   REQUIRE(again);
   CHECK(again->at == second->at);
   CHECK(batches.bind(*again) == 1);  // numbers count on over ranges
+}
+
+TEST_CASE("an opener waits until its batch is allowed, or until it is to stop", "[load]") {
+  schedule batches{three};
+  batches.begin({0, 0}, 1);
+  batches.allow(1, false);
+  std::stop_source stop;
+  REQUIRE(batches.wait_until_wanted(stop.get_token()));
+  REQUIRE(batches.bind(*batches.next()) == 0);
+  std::atomic<long> number = 0;
+  std::atomic<int> wanted = 0;
+  std::thread opener{[&] {
+    number = this_thread_number();
+    while (batches.wait_until_wanted(stop.get_token())) {
+      if (batches.bind(*batches.next())) ++wanted;
+    }
+  }};
+  while (number == 0) std::this_thread::yield();
+  wait_until_asleep(number);
+  CHECK(wanted == 0);
+  batches.allow(2, false);  // in silence
+  wait_until_asleep(number);
+  CHECK(wanted == 0);
+  batches.wake();
+  while (wanted != 1) std::this_thread::yield();
+  wait_until_asleep(number);
+  batches.allow(9, true);
+  while (wanted != 2) std::this_thread::yield();  // and there is no fourth
+  wait_until_asleep(number);
+  stop.request_stop();
+  batches.wake();
+  opener.join();
+  CHECK(wanted == 2);
 }
 
 TEST_CASE("only what was bound before a cancellation is cancelled", "[load]") {

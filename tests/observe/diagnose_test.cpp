@@ -78,6 +78,22 @@ TEST_CASE("reads that wait for a disk want more workers than cores", "[observe]"
                  Catch::Matchers::Contains(".workers = " + std::to_string(said.wanted_workers)));
 }
 
+TEST_CASE("workers without a seat are none to a verdict", "[observe]") {
+  const auto fixed = played_loop{.load = 10, .copy = 0.1, .body = 1, .workers = 2}.play().stats;
+  REQUIRE(fixed.loader);
+  REQUIRE(fixed.loader->age.count() > 0);
+  auto tuned = fixed;
+  tuned.loader->workers = 16;
+  tuned.loader->wait_for_seat = {14, 14 * tuned.loader->age};
+  auto none = fixed - fixed;
+  none.age = {};
+  none.loader->age = {};
+  const auto said = ps::diagnose(none, tuned, 8);
+  CHECK(said.workers == 2);
+  CHECK(said.str() == ps::diagnose(none, fixed, 8).str());
+  CHECK(said.limit == loop_limit::workers);
+}
+
 TEST_CASE("reads that compute do not want more workers than cores", "[observe]") {
   const played_loop loop{.load = 10, .copy = 0.1, .body = 1, .workers = 4, .cores = 4};
   const auto said = verdict_on(loop);

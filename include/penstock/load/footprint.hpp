@@ -10,6 +10,8 @@
 #include <penstock/core/extents.hpp>
 #include <penstock/core/layout.hpp>
 #include <penstock/faults/error_policy.hpp>
+#include <penstock/load/detail/plan/run_share.hpp>
+#include <penstock/load/detail/tuning/resolved_options.hpp>
 #include <penstock/load/options.hpp>
 #include <penstock/memory/budget.hpp>
 #include <penstock/threads/worker_cores.hpp>
@@ -50,6 +52,8 @@ namespace detail {
 /// A loop over a loader or a transfer makes progress with one slot: `++` ends the lease, or hands
 /// the slot to its copy, before it asks for the next batch. Nothing is read ahead then.
 inline constexpr std::size_t least_slots = 1;
+/// Nothing can be tuned there: `automatic` needs a second one.
+inline constexpr std::size_t least_tuned_slots = 2;
 
 /// `a * b + c`, or the largest number when it has no room.
 constexpr std::size_t saturating_sum(std::size_t a, std::size_t b, std::size_t c) noexcept {
@@ -85,14 +89,17 @@ template <record_type Record>
           .workers = {.binding = anywhere ? core_binding::not_asked : core_binding::no_node}};
 }
 
-/// Reserves a loader's host slots from its budget. Throws `pinned_budget_exceeded`.
+/// Reserves a loader's host slots from its budget, for resolved options. Throws
+/// `pinned_budget_exceeded`.
 inline memory_reservation reserve_slots(std::size_t slot_bytes, const loader_options& options) {
   constexpr double usual_share = 0.25;
   const std::size_t asked = wanted_slots(options, slot_bytes);
-  const bool may_be_fewer = options.when_over_budget == budget_action::fewer_slots;
+  const bool may_be_fewer =
+      options.when_over_budget == budget_action::fewer_slots || options.prefetch == automatic;
+  const std::size_t least = has_automatic(options) ? least_tuned_slots : least_slots;
   const memory_budget budget = options.budget ? *options.budget : memory_budget::share(usual_share);
   return budget.reserve(
-      {.slot_count = asked, .least = may_be_fewer ? least_slots : asked, .slot_bytes = slot_bytes});
+      {.slot_count = asked, .least = may_be_fewer ? least : asked, .slot_bytes = slot_bytes});
 }
 
 }  // namespace detail
@@ -103,14 +110,15 @@ inline memory_reservation reserve_slots(std::size_t slot_bytes, const loader_opt
 ///     const auto need = ps::footprint<digit>({}, {.batch_size = 64, .workers = 8});
 ///
 /// All slots that the options ask for, whatever the budget: what it grants is in
-/// `loader::footprint()`, and what it refuses in the exception. Throws `option_error`, and
-/// `layout_error`.
+/// `loader::footprint()`, and what it refuses in the exception. `automatic` counts as the most that
+/// it may take. Throws `option_error`, and `layout_error`.
 template <record_type Record>
 [[nodiscard]] loader_footprint footprint(const record_extents<Record>& extents,
                                          const loader_options& options) {
   detail::require_valid(options);
   const batch_layout<Record> layout{extents, options.batch_size};
-  return detail::footprint_of(layout, options, detail::wanted_slots(options, layout.bytes()));
+  const loader_options most = detail::resolved(options);
+  return detail::footprint_of(layout, most, detail::wanted_slots(most, layout.bytes()));
 }
 
 /// A line for people: the slots, their memory, and where the workers run.

@@ -22,6 +22,7 @@
 #include <penstock/load/footprint.hpp>
 #include <penstock/load/host_batch.hpp>
 #include <penstock/load/options.hpp>
+#include <penstock/load/tuning_history.hpp>
 #include <penstock/observe/loader_stats.hpp>
 #include <penstock/order/sampler.hpp>
 #include <penstock/resume/loader_state.hpp>
@@ -138,16 +139,16 @@ class loader {
   [[nodiscard]] std::uint64_t samples_per_epoch() const noexcept {
     return engine().schedule().plan().samples();
   }
-  /// What the loader was made with.
-  [[nodiscard]] const loader_options& options() const noexcept { return engine().options(); }
+  /// What the loader was made with; `automatic` as it was written.
+  [[nodiscard]] const loader_options& options() const noexcept { return engine().asked(); }
   /// The memory that was taken, the number of slots, whether they are page-locked, and where the
   /// workers run. From any thread.
   [[nodiscard]] loader_footprint footprint() const {
     const auto& ring = *engine().ring();
-    loader_footprint taken = detail::footprint_of(ring.layout(), options(), ring.count());
+    loader_footprint taken = detail::footprint_of(ring.layout(), engine().options(), ring.count());
     taken.bytes = ring.bytes();
     taken.pinned = ring.pinned();
-    taken.workers = engine().seats().where();
+    taken.workers = reads().where();
     return taken;
   }
 
@@ -165,6 +166,10 @@ class loader {
   /// What has been read and waited for so far, see `loader_stats`. From any thread, also while a
   /// loop runs; costs some microseconds a worker, and a look at files of the container's.
   [[nodiscard]] loader_stats stats() const { return engine().observer().snapshot(); }
+
+  /// What `workers` and `prefetch` have come to where they are `automatic`, and by which moves. From
+  /// any thread, also while a loop runs; allocates a list of at most 32.
+  [[nodiscard]] tuning_history tuning() const { return reads().tuning(); }
 
   /// How many threads were detached because their read hung beyond `loader_options::timeout`.
   /// From any thread.

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <optional>
 #include <stop_token>
 #include <string>
@@ -49,6 +50,10 @@ enum class placement {
   anywhere,  ///< wherever the process may
 };
 
+/// Of `loader_options::workers` and `prefetch`: chosen and changed while the loop runs, from what its
+/// statistics show; see `loader::tuning`. Of `cpus`: what the process may use.
+inline constexpr std::size_t automatic = (std::numeric_limits<std::size_t>::max)();
+
 /// The options of a `loader`. Bad values throw `option_error` at construction.
 struct loader_options {
   /// Samples a batch. DataLoader(batch_size).
@@ -56,13 +61,19 @@ struct loader_options {
 
   /// Threads that read samples; 0 reads on the consumer's thread, inside `++`.
   /// DataLoader(num_workers), but threads: they share the dataset, and all help the batch that is
-  /// needed first.
+  /// needed first. `automatic`: as many as the loop needs, at most `cpus`; the others sleep.
   std::size_t workers = 1;
+
+  /// The most workers that `workers = automatic` takes, at least 1: that many threads are started.
+  /// `automatic`: the cores of the affinity mask and of the cgroup's quota, less one for the step.
+  /// For reads that wait and compute little, name more. Refused beside a number of workers.
+  std::size_t cpus = automatic;
 
   /// Batches that are read ahead of the consumer, in all and not for each worker; 0 chooses: at
   /// least max(2, workers), and up to 8 while the slots take no more than half a MiB, which stays
   /// in a core's second-level cache. DataLoader(prefetch_factor) * num_workers. Takes prefetch + 1
-  /// slots of host memory. Without workers nothing is read ahead.
+  /// slots of host memory. Without workers nothing is read ahead. `automatic`: starts with that and
+  /// may go to twice as many, whose slots it takes, or those that the budget has room for.
   std::size_t prefetch = 0;
 
   /// The key of the per-sample random bits. DataLoader(generator), worker_init_fn.
@@ -147,15 +158,24 @@ struct loader_options {
 
 namespace detail {
 
+/// The most threads of a loader.
+inline constexpr std::size_t most_workers = 4096;
+
 /// Throws `option_error` on a value that no loader can work with.
 inline void require_valid(const loader_options& options) {
-  constexpr std::size_t max_workers = 4096;
   if (options.batch_size == 0) throw option_error("batch_size", "must be at least 1, is 0");
-  if (options.workers > max_workers) {
-    throw option_error(
-        "workers", std::to_string(options.workers) + " is above " + std::to_string(max_workers));
+  const auto require_workers = [](const char* name, std::size_t workers) {
+    if (workers == automatic || workers <= most_workers) return;
+    throw option_error(name, std::to_string(workers) + " is above " + std::to_string(most_workers));
+  };
+  require_workers("workers", options.workers);
+  require_workers("cpus", options.cpus);
+  if (options.cpus == 0) throw option_error("cpus", "must be at least 1, one worker, is 0");
+  if (options.cpus != automatic && options.workers != automatic) {
+    throw option_error("cpus", "is the cap of workers = automatic, but workers is " +
+                                   std::to_string(options.workers) + ": leave one of them out");
   }
-  if (options.prefetch > most_slots - 1) {
+  if (options.prefetch != automatic && options.prefetch > most_slots - 1) {
     throw option_error("prefetch", std::to_string(options.prefetch) + " is above " +
                                        std::to_string(most_slots - 1));
   }
@@ -180,53 +200,38 @@ inline void require_valid(const loader_options& options) {
   }
 }
 
-/// How many host slots the options ask for: one at the consumer, the others read ahead.
-inline std::size_t wanted_slots(const loader_options& options, std::size_t slot_bytes) noexcept {
-  if (options.prefetch != 0) return options.prefetch + 1;
-  if (options.workers == 0) return 2;  // one is read into while the other is copied
+/// Whether anything is chosen while the loop runs; for resolved options, see `resolved`.
+inline bool has_automatic(const loader_options& options) noexcept {
+  return options.workers != 0 && (options.cpus != automatic || options.prefetch == automatic);
+}
+/// How many workers take part at first; for resolved options.
+inline std::size_t first_workers(const loader_options& options) noexcept {
+  return options.cpus != automatic ? 1 : options.workers;
+}
+
+/// The batches that are read ahead where the options name no number.
+inline std::size_t usual_prefetch(const loader_options& options, std::size_t slot_bytes) noexcept {
+  if (options.workers == 0) return 1;  // one is read into while the other is copied
   // Many small batches a wake-up, few large ones: a hand-off costs the same for both.
   constexpr std::size_t cached_bytes = std::size_t{1} << 19;
   const std::size_t cached =
       std::min<std::size_t>(9, cached_bytes / std::max<std::size_t>(1, slot_bytes));
   const std::size_t wanted = (std::max)(cached, std::max<std::size_t>(2, options.workers) + 1);
-  return std::min<std::size_t>(wanted, most_slots);  // 4096 workers want one more
+  return std::min<std::size_t>(wanted, most_slots) - 1;  // 4096 workers want one more
+}
+
+/// How many host slots the resolved options ask for: one at the consumer, the others read ahead.
+inline std::size_t wanted_slots(const loader_options& options, std::size_t slot_bytes) noexcept {
+  if (options.prefetch != 0 && options.prefetch != automatic) return options.prefetch + 1;
+  const std::size_t usual = usual_prefetch(options, slot_bytes);
+  if (options.prefetch == 0 || options.workers == 0) return usual + 1;
+  return std::min<std::size_t>(2 * usual + 1, most_slots);
 }
 
 /// What the host slots are made of.
 inline memory_kind slot_memory(const loader_options& options) noexcept {
   if (!options.pinned) return memory_kind::pageable;
   return options.pageable_fallback ? memory_kind::pinned_or_pageable : memory_kind::pinned;
-}
-
-/// The samples of a run where each worker gets two of a batch, so that all help the oldest batch
-/// and none waits long for the last run.
-inline std::size_t run_share(const loader_options& options) noexcept {
-  if (options.workers <= 1) return options.batch_size;
-  return (options.batch_size + 2 * options.workers - 1) / (2 * options.workers);
-}
-
-/// `run`, within the limits of a batch and of a claim.
-inline std::size_t possible_run(std::size_t run, std::size_t batch) noexcept {
-  constexpr std::size_t runs = most_runs;
-  run = (std::max)(run, (batch + runs - 1) / runs);
-  return (std::min)(run, batch);
-}
-
-/// The most samples that a worker claims at a time: `run_share`, but at least a page of bytes, so
-/// that a claim costs little beside its work where reading is no more than copying.
-inline std::size_t run_size(const loader_options& options, std::size_t sample_bytes) noexcept {
-  constexpr std::size_t least_bytes = 4096;
-  const std::size_t page = (least_bytes + sample_bytes - 1) / sample_bytes;
-  const std::size_t run = options.run == 0 ? (std::max)(run_share(options), page) : options.run;
-  return possible_run(run, options.batch_size);
-}
-
-/// The fewest samples that a worker claims at a time: `run_share`, where reading a sample takes
-/// longer than its bytes say.
-inline std::size_t least_run_size(const loader_options& options,
-                                  std::size_t sample_bytes) noexcept {
-  if (options.run != 0) return run_size(options, sample_bytes);
-  return possible_run(run_share(options), options.batch_size);
 }
 
 }  // namespace detail

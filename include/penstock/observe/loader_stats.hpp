@@ -25,7 +25,7 @@ inline namespace PENSTOCK_ABI {
 struct loader_stats {
   std::uint64_t loader = 0;                 ///< names the loader; of a sum, all of them
   std::chrono::nanoseconds age{0};          ///< the time that this is about
-  std::size_t workers = 0;                  ///< `loader_options::workers`; of a sum, of all
+  std::size_t workers = 0;                  ///< threads that read samples; of a sum, of all
   stats_clock clock = stats_clock::steady;  ///< what times are measured by
   /// Whether that clock ran at another rate for a while than the steady clock: times are wrong
   /// then.
@@ -38,6 +38,9 @@ struct loader_stats {
   wait_stats wait_for_copy;    ///< workers: the slot is free after a copy out of it
   wait_stats wait_for_demand;  ///< workers: the consumer has asked for no more batches
   wait_stats wait_for_opener;  ///< workers: another one waits for one of these, or makes an order
+
+  /// Workers: more than the loop needs, see `loader_options::workers = automatic`.
+  wait_stats wait_for_seat;
 
   wait_stats wait_for_ready;  ///< the consumer: no batch is complete
   wait_stats wait_for_lease;  ///< the consumer, which reads itself: every slot is leased
@@ -65,7 +68,7 @@ struct loader_stats {
   between.batches = later.batches - earlier.batches;
   for (const auto wait :
        {&loader_stats::wait_for_slot, &loader_stats::wait_for_copy, &loader_stats::wait_for_demand,
-        &loader_stats::wait_for_opener, &loader_stats::wait_for_ready,
+        &loader_stats::wait_for_opener, &loader_stats::wait_for_seat, &loader_stats::wait_for_ready,
         &loader_stats::wait_for_lease, &loader_stats::throttled}) {
     between.*wait = difference(later.*wait, earlier.*wait);
   }
@@ -89,9 +92,10 @@ struct loader_stats {
   both.clock_has_stepped = a.clock_has_stepped || b.clock_has_stepped;
   both.read = sum(a.read, b.read);
   both.batches = a.batches + b.batches;
-  for (const auto wait : {&loader_stats::wait_for_slot, &loader_stats::wait_for_copy,
-                          &loader_stats::wait_for_demand, &loader_stats::wait_for_opener,
-                          &loader_stats::wait_for_ready, &loader_stats::wait_for_lease}) {
+  for (const auto wait :
+       {&loader_stats::wait_for_slot, &loader_stats::wait_for_copy, &loader_stats::wait_for_demand,
+        &loader_stats::wait_for_opener, &loader_stats::wait_for_seat, &loader_stats::wait_for_ready,
+        &loader_stats::wait_for_lease}) {
     both.*wait = sum(a.*wait, b.*wait);
   }
   both.ready = sum(a.ready, b.ready);

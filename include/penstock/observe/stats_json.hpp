@@ -100,6 +100,7 @@ class json_object {
       .add("wait_for_copy", stats.wait_for_copy)
       .add("wait_for_demand", stats.wait_for_demand)
       .add("wait_for_opener", stats.wait_for_opener)
+      .add("wait_for_seat", stats.wait_for_seat)
       .add("wait_for_ready", stats.wait_for_ready)
       .add("wait_for_lease", stats.wait_for_lease)
       .add("ready", stats.ready)

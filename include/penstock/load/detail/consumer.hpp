@@ -16,6 +16,7 @@
 #include <penstock/data/dataset.hpp>
 #include <penstock/load/detail/crew.hpp>
 #include <penstock/load/detail/engine.hpp>
+#include <penstock/load/detail/tuning/loop_tuner.hpp>
 #include <penstock/load/host_batch.hpp>
 #include <penstock/load/options.hpp>
 #include <penstock/order/sampler.hpp>
@@ -37,7 +38,11 @@ class consumer {
   consumer(Dataset data, const Sampler& order, const Device& where, const loader_options& options)
       : engine_(std::move(data), order, where, options),
         crew_(engine_, borrows<Dataset> || borrows<Sampler>),
-        process_(options.workers != 0 || engine_.guard().has_thread()) {}
+        process_(options.workers != 0 || engine_.guard().has_thread()) {
+    if (!has_automatic(engine_.options())) return;
+    tuner_.emplace(engine_.options(), ring().count(), engine_.layout().bytes(), engine_.schedule(),
+                   engine_.seats(), engine_.observer());
+  }
   consumer(consumer&&) = delete;
   ~consumer() { shut_down(); }
 
@@ -71,12 +76,21 @@ class consumer {
   /// How many threads were detached. From any thread.
   [[nodiscard]] std::size_t abandoned_readers() const noexcept { return abandoned_.load(); }
 
+  /// Where the workers run. From any thread.
+  [[nodiscard]] worker_cores where() const { return crew_.where(); }
+  /// What was chosen while the loop ran. From any thread.
+  [[nodiscard]] tuning_history tuning() const {
+    if (tuner_) return tuner_->history();
+    return {.now = {engine_.options().workers, engine_.ring()->count() - 1}, .moves = {}};
+  }
+
   /// Starts to read the batches from `from` to the start of epoch `last_epoch`. Returns the range's
   /// serial number.
   std::uint64_t start(const batch_position& from, std::uint64_t last_epoch) {
     range_.require_none();
     process_.require();
     const batch_position first = engine_.schedule().plan().normal(from);
+    if (tuner_) tuner_->begin(next_);
     end_ = engine_.schedule().begin(first, last_epoch);
     next_position_.store(first);
     failure_.store(std::nullopt);
@@ -166,6 +180,8 @@ class consumer {
       std::rethrow_exception(error);
     }
     engine_.observer().note_taken(batch.info.size);
+    if (tuner_) [[unlikely]]
+      tuner_->take(next_);
     try {
       batch_type lease{engine_.ring(), slot, batch.info};
       next_position_.store(batch_position{batch.info.epoch, batch.info.batch + 1});
@@ -207,6 +223,7 @@ class consumer {
 
   engine_type engine_;
   crew<engine_type> crew_;
+  std::optional<loop_tuner> tuner_;
   own_process process_;
   live_range range_{"loader"};
   std::uint64_t next_ = 0;  // the next batch to take, numbered as in the schedule

@@ -9,6 +9,8 @@
 #include <utility>
 
 #include <penstock/core/error.hpp>
+#include <penstock/load/detail/worker_binding.hpp>
+#include <penstock/threads/worker_cores.hpp>
 #include <penstock/threads/worker_pool.hpp>
 
 namespace penstock {
@@ -32,15 +34,19 @@ class crew {
       : engine_(&engine),
         borrows_(borrows),
         cancellation_(cancellation_of(engine.options().stop)),
+        binding_(engine.device(), engine.options()),
         pool_(engine.options().workers, work_on{this}, wake_all{this}),
         on_stop_(engine.options().stop, cancel_all{this}) {
-    engine.seats().wait_until_taken();
+    binding_.wait_until_taken();
     engine.guard().start([this](std::exception_ptr error, const failure& read) noexcept {
       fail_all(std::move(error), read);
     });
   }
   crew(crew&&) = delete;
   ~crew() { shut_down(); }
+
+  /// Where the workers run. From any thread.
+  [[nodiscard]] worker_cores where() const { return binding_.where(); }
 
   /// Ends the workers, and waits for all whose read was not given up. The threads of the others are
   /// detached, and keep `state` alive until their read returns, where the loader owns all that they
@@ -63,6 +69,7 @@ class crew {
     crew* self;
     void operator()(const std::stop_token& stop, std::size_t worker) const {
       try {
+        self->binding_.take();
         self->engine_->work(stop, worker);
       } catch (...) {
         self->fail_all(std::current_exception());
@@ -93,7 +100,8 @@ class crew {
 
   Engine* engine_;
   bool borrows_;
-  const std::exception_ptr cancellation_;   // made before it is needed: a stop must not want memory
+  const std::exception_ptr cancellation_;  // made before it is needed: a stop must not want memory
+  worker_binding binding_;
   worker_pool<work_on, wake_all> pool_;     // its threads use all of the above
   std::stop_callback<cancel_all> on_stop_;  // last: it uses the pool
 };

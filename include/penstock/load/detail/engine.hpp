@@ -23,7 +23,8 @@
 #include <penstock/load/detail/plan/claim_cursor.hpp>
 #include <penstock/load/detail/plan/run_length.hpp>
 #include <penstock/load/detail/plan/schedule.hpp>
-#include <penstock/load/detail/worker_seats.hpp>
+#include <penstock/load/detail/tuning/resolved_options.hpp>
+#include <penstock/load/detail/tuning/seats.hpp>
 #include <penstock/load/options.hpp>
 #include <penstock/memory/detail/host_slots.hpp>
 #include <penstock/observe/detail/loader_observer.hpp>
@@ -47,7 +48,8 @@ class engine {
   using slot_work = batch_work<order_of<Sampler>>;
 
   engine(Dataset data, const Sampler& order, const Device& where, const loader_options& options)
-      : options_((require_valid(options), require_batches_of(order, options), options)),
+      : asked_((require_valid(options), require_batches_of(order, options), options)),
+        options_(resolved(options)),
         dataset_(std::move(data)),
         dataset_size_(dataset_.size()),
         sampler_(order),
@@ -55,19 +57,22 @@ class engine {
         schedule_({order.size(dataset_size_), options.batch_size, options.last_batch}),
         layout_(extents_of(dataset_), options.batch_size),
         slots_(make_slots(device_, layout_, options_)),
-        run_(options, layout_.sample_bytes()),
+        run_(options_, layout_.sample_bytes()),
         cursor_(run_.runs()),
         work_(slots_->count()),
         delivery_(slots_->count(), options.in_order),
         binder_(dataset_, dataset_size_, sampler_, schedule_),
         guard_(options.on_error, {options.stall_warning, options.timeout, options.on_stall},
                facts_of(dataset_, dataset_size_),
-               {std::max<std::size_t>(1, options.workers), slots_->count(), options.batch_size}),
-        readers_(make_readers(dataset_, guard_, options.workers, run_.most())),
-        observer_(options.workers, run_.most(), layout_.sample_bytes()),
-        seats_(device_, options_) {}
+               {std::max<std::size_t>(1, options_.workers), slots_->count(), options.batch_size}),
+        readers_(make_readers(dataset_, guard_, options_.workers, run_.most())),
+        observer_(options_.workers, run_.most(), layout_.sample_bytes()),
+        seats_(options_.workers, first_workers(options_)) {}
   engine(engine&&) = delete;
 
+  /// What the user wrote.
+  [[nodiscard]] const loader_options& asked() const noexcept { return asked_; }
+  /// The same, resolved.
   [[nodiscard]] const loader_options& options() const noexcept { return options_; }
   [[nodiscard]] const Device& device() const noexcept { return device_; }
   [[nodiscard]] const Sampler& order() const noexcept { return sampler_; }
@@ -81,19 +86,22 @@ class engine {
   [[nodiscard]] read_guard& guard() noexcept { return guard_; }
   [[nodiscard]] const loader_observer& observer() const noexcept { return observer_; }
   [[nodiscard]] loader_observer& observer() noexcept { return observer_; }
-  [[nodiscard]] const worker_seats& seats() const noexcept { return seats_; }
+  [[nodiscard]] detail::seats& seats() noexcept { return seats_; }
   /// What the batch in a slot is; for the consumer once it was announced.
   [[nodiscard]] slot_work& batch_in(std::uint32_t slot) noexcept { return work_[slot]; }
 
   /// A worker's loop, until `stop` is requested and `wake` called. Throws what the device throws.
   void work(const std::stop_token& stop, std::size_t worker) {
-    seats_.take();
     device_.make_current();
     flushed_denormals::keep_on();
     guarded_reader<Dataset>& reader = readers_[worker];
     meters& seen = observer_.reader(worker);
     const auto timed = seen.for_work();
     for (std::uint32_t fruitless = 0; !stop.stop_requested();) {
+      if (!seats_.is_open(worker)) [[unlikely]] {
+        leave_until_open(worker, seen);
+        continue;
+      }
       claim got = cursor_.next();
       if (got.what == claim::kind::wait) {
         const auto waits = seen.for_opener();
@@ -111,6 +119,7 @@ class engine {
     slots_->close();
     schedule_.wake();
     cursor_.wake();
+    seats_.close();
   }
 
   /// Without workers: binds a slot to the next batch and reads it on the calling thread, with all
@@ -130,6 +139,14 @@ class engine {
  private:
   using clock = std::chrono::steady_clock;
   using meters = worker_meters<tick_clock>;
+
+  /// A worker that is not needed, and holds nothing. It may have been woken for a run that another
+  /// one has to claim now. Not inlined: it does not happen without `automatic`.
+  [[gnu::noinline]] void leave_until_open(std::size_t worker, meters& seen) noexcept {
+    cursor_.pass_on();
+    const auto waits = seen.for_seat();
+    seats_.wait(worker);
+  }
 
   /// Opener: waits until one more batch is wanted and a slot is free, and binds the two. `got` is
   /// its first run then. False when the engine stops.
@@ -203,6 +220,7 @@ class engine {
     delivery_.announce(work_[slot].sequence, slot);
   }
 
+  loader_options asked_;
   loader_options options_;
   Dataset dataset_;
   std::uint64_t dataset_size_;  // when the plan was made: what it has to be in every epoch
@@ -220,7 +238,7 @@ class engine {
   read_guard guard_;
   std::vector<guarded_reader<Dataset>> readers_;  // by worker; without workers the consumer's
   loader_observer observer_;
-  worker_seats seats_;
+  detail::seats seats_;
 };
 
 }  // namespace detail

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include <penstock/observe/detail/consumer_meters.hpp>
@@ -68,6 +69,29 @@ class basic_loader_observer {
   /// The consumer throws a complete batch away.
   void note_discarded() noexcept { discarded_.add(1); }
 
+  /// @name The consumer, for what follows from them while the loop runs: these wait for nothing
+  /// @{
+  [[nodiscard]] std::uint64_t ticks() const noexcept { return clock_.now(); }
+  [[nodiscard]] double ten_milliseconds() const noexcept {
+    return static_cast<double>(clock_.ten_milliseconds());
+  }
+  /// The ticks by `now` that it has waited for batches that were not complete.
+  [[nodiscard]] std::uint64_t waited_for_ready(std::uint64_t now) const noexcept {
+    return consumer_.batch().read(now).ticks;
+  }
+  /// The ticks by `now` that all readers have worked; nothing where one is just writing them down.
+  [[nodiscard]] std::optional<std::uint64_t> busy_readers(std::uint64_t now) const noexcept {
+    std::uint64_t busy = 0;
+    for (const auto& reader : readers_) {
+      if (!reader->try_add_busy(now, busy)) return std::nullopt;
+    }
+    return busy;
+  }
+  /// @}
+
+  /// How long ticks are. From any thread.
+  [[nodiscard]] tick_times times() const { return {clock_.look().nanoseconds_per_tick}; }
+
   /// What has happened so far. From any thread. Reads files of the container's.
   [[nodiscard]] loader_stats snapshot() const {
     const auto at = clock_.look();
@@ -95,6 +119,7 @@ class basic_loader_observer {
     stopwatch::reading copy;
     stopwatch::reading demand;
     stopwatch::reading opener;
+    stopwatch::reading seat;
     slowest_list slowest;
     std::uint64_t busy = 0;
     const auto add = [now](stopwatch::reading& sum, const stopwatch& watch) {
@@ -108,6 +133,7 @@ class basic_loader_observer {
       add(copy, reader.copy());
       add(demand, reader.demand());
       add(opener, reader.opener());
+      add(seat, reader.seat());
       all.read.runs += reader.reads().runs();
       all.read.samples += reader.reads().samples();
       all.read.timed += reader.reads().timed();
@@ -123,6 +149,7 @@ class basic_loader_observer {
     all.wait_for_copy = times.of(copy);
     all.wait_for_demand = times.of(demand);
     all.wait_for_opener = times.of(opener);
+    all.wait_for_seat = times.of(seat);
     all.read.bytes = all.read.samples * sample_bytes_;
     all.read.times.nanoseconds_per_tick = all.batches.nanoseconds_per_tick =
         times.nanoseconds_per_tick;

@@ -46,12 +46,22 @@ class stopwatch {
 
   /// What it shows at `now`. From any thread.
   [[nodiscard]] reading read(std::uint64_t now) const noexcept {
-    const stopwatch_state seen = shown_.load();
+    return reading_of(shown_.load(), now);
+  }
+  /// The same, or false where the timing thread is at it: never waits.
+  [[nodiscard]] bool try_read(std::uint64_t now, reading& shows) const noexcept {
+    stopwatch_state seen;
+    if (!shown_.try_load(seen)) return false;
+    shows = reading_of(seen, now);
+    return true;
+  }
+
+ private:
+  [[nodiscard]] static reading reading_of(const stopwatch_state& seen, std::uint64_t now) noexcept {
     const std::uint64_t going = seen.is_going != 0 ? ticks_between(seen.since, now) : 0;
     return {seen.count, seen.ticks + going};
   }
 
- private:
   stopwatch_state kept_;  // of the timing thread
   shared_value<stopwatch_state> shown_;
 };

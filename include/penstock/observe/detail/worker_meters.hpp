@@ -34,6 +34,7 @@ class alignas(cache_line) worker_meters {
   /// @{
   [[nodiscard]] scope for_work() noexcept { return {&work_, *clock_}; }
   [[nodiscard]] scope for_opener() noexcept { return {&opener_, *clock_}; }
+  [[nodiscard]] scope for_seat() noexcept { return {&seat_, *clock_}; }
   [[nodiscard]] scope for_demand() noexcept { return {&demand_, *clock_}; }
   [[nodiscard]] scope for_slot() noexcept { return {&slot_, *clock_}; }
   [[nodiscard]] scope for_copy(bool is_behind_one) noexcept {
@@ -63,11 +64,24 @@ class alignas(cache_line) worker_meters {
   /// The ticks by `now` in which it worked and did not wait.
   [[nodiscard]] std::uint64_t busy(std::uint64_t now) const noexcept {
     std::uint64_t waits = 0;
-    for (const stopwatch* wait : {&opener_, &demand_, &slot_, &copy_})
+    for (const stopwatch* wait : {&opener_, &seat_, &demand_, &slot_, &copy_})
       waits += wait->read(now).ticks;
     return ticks_between(waits, work_.read(now).ticks);
   }
+  /// The same, added to `busy`, or false where the thread is writing: never waits.
+  [[nodiscard]] bool try_add_busy(std::uint64_t now, std::uint64_t& busy) const noexcept {
+    std::uint64_t waits = 0;
+    stopwatch::reading shows;
+    for (const stopwatch* wait : {&opener_, &seat_, &demand_, &slot_, &copy_}) {
+      if (!wait->try_read(now, shows)) return false;
+      waits += shows.ticks;
+    }
+    if (!work_.try_read(now, shows)) return false;
+    busy += ticks_between(waits, shows.ticks);
+    return true;
+  }
   [[nodiscard]] const stopwatch& opener() const noexcept { return opener_; }
+  [[nodiscard]] const stopwatch& seat() const noexcept { return seat_; }
   [[nodiscard]] const stopwatch& demand() const noexcept { return demand_; }
   [[nodiscard]] const stopwatch& slot() const noexcept { return slot_; }
   [[nodiscard]] const stopwatch& copy() const noexcept { return copy_; }
@@ -81,6 +95,7 @@ class alignas(cache_line) worker_meters {
   read_meter<Clock> reads_;
   stopwatch work_;
   stopwatch opener_;
+  stopwatch seat_;
   stopwatch demand_;
   stopwatch slot_;
   stopwatch copy_;

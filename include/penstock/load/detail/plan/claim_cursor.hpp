@@ -95,6 +95,10 @@ class claim_cursor {
     changed_.wait(is_past, fruitless < patience);
   }
 
+  /// Wakes all waiters, to look again: for a worker that may have been woken for a run, and will
+  /// make no claim.
+  void pass_on() noexcept { changed_.advance(); }
+
   /// Releases all current and future waiters, even if another batch is published later.
   void wake() noexcept {
     ended_.store(true, std::memory_order_release);

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include <penstock/load/detail/plan/run_share.hpp>
 #include <penstock/load/options.hpp>
 
 namespace penstock {

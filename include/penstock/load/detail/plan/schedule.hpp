@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <limits>
 #include <mutex>
 #include <optional>
 #include <stop_token>
@@ -64,17 +65,32 @@ class schedule {
     return number < cancelled_.value.load(std::memory_order_acquire);
   }
 
-  /// Opener: waits until a batch is wanted; false when `stop` was requested, after `wake`. `waits`
-  /// times the wait.
+  /// Consumer: only batches with a number below `limit` may be bound, at first all. Wakes a waiting
+  /// opener, or leaves that to a later call or to `wake`.
+  void allow(std::uint64_t limit, bool wakes) noexcept {
+    allowed_.store(limit, std::memory_order_release);
+    demand_.advance_quietly();
+    if (wakes) demand_.wake();
+  }
+
+  /// Opener: waits until a batch is wanted, and allowed; false when `stop` was requested, after
+  /// `wake`. `waits` times the wait.
   template <class Waits = unobserved>
   [[nodiscard]] bool wait_until_wanted(const std::stop_token& stop,
                                        Waits&& waits = {}) const noexcept {
     for (;;) {
       const std::uint32_t seen = demand_.load();
       if (stop.stop_requested()) return false;
-      if (is_wanted()) return true;
-      [[maybe_unused]] const auto timed = waits.for_demand();
-      demand_.wait([seen](std::uint32_t now) { return now != seen; });
+      const want what = wanted();
+      if (what == want::now) return true;
+      const auto has_moved = [seen](std::uint32_t now) { return now != seen; };
+      if (what == want::later) {
+        [[maybe_unused]] const auto timed = waits.for_slot();
+        demand_.wait(has_moved);
+      } else {
+        [[maybe_unused]] const auto timed = waits.for_demand();
+        demand_.wait(has_moved);
+      }
     }
   }
   /// Has a waiting opener look at its stop token.
@@ -96,9 +112,12 @@ class schedule {
   }
 
  private:
-  [[nodiscard]] bool is_wanted() const noexcept {
+  enum class want { none, later, now };
+
+  [[nodiscard]] want wanted() const noexcept {
     const std::lock_guard lock{mutex_};
-    return bound_ != end_;
+    if (bound_ == end_) return want::none;
+    return bound_ < allowed_.load(std::memory_order_acquire) ? want::now : want::later;
   }
 
   epoch_plan plan_;  // read for each run
@@ -110,7 +129,10 @@ class schedule {
   std::uint64_t end_ = 0;    // batches wanted so far
   place next_;
 
-  waitable_counter demand_;  // moves when more batches are wanted
+  waitable_counter demand_;  // moves when more batches are wanted, or allowed
+  // Invariant: written before a step of demand_, so that an opener that reads the number of before
+  // does not sleep through it.
+  std::atomic<std::uint64_t> allowed_{(std::numeric_limits<std::uint64_t>::max)()};
   // Batches below it are not read any more. Every worker reads it for each run, so it does not
   // share a cache line with what the opener or the consumer writes for each batch.
   own_line<std::atomic<std::uint64_t>> cancelled_{0};

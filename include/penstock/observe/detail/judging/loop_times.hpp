@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstddef>
 
 #include <penstock/observe/loader_stats.hpp>
@@ -11,6 +12,7 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
+
 /// The times of one batch, and what the loop waited for, out of statistics.
 struct loop_times {
   double batches = 0;
@@ -34,8 +36,15 @@ struct loop_times {
   return std::chrono::duration<double>(time).count();
 }
 
+/// The workers that took part: those that a loader has spared slept all the time.
+[[nodiscard]] inline std::size_t workers_with_seats(const loader_stats& loader) noexcept {
+  if (loader.workers == 0 || loader.age.count() <= 0) return loader.workers;
+  const auto spared = std::llround(seconds(loader.wait_for_seat.time) / seconds(loader.age));
+  return loader.workers - (std::min)(loader.workers - 1, static_cast<std::size_t>(spared));
+}
+
 inline void add_reads(loop_times& times, const loader_stats& loader) {
-  times.workers = loader.workers;
+  times.workers = workers_with_seats(loader);
   times.reading = seconds(loader.read.busy) / times.batches;
   times.computing = loader.workers == 0
                         ? times.reading

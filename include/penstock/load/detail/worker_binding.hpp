@@ -43,11 +43,11 @@ template <class Device>
 
 /// The cores of a loader's workers: each binds itself at its start, where there is anything to bind
 /// to. A refusal is no error, and visible.
-class worker_seats {
+class worker_binding {
  public:
   /// For as many workers as `options` say.
   template <class Device>
-  worker_seats(const Device& device, const loader_options& options)
+  worker_binding(const Device& device, const loader_options& options)
       : plan_(plan_cores(device, options)),
         bits_(plan_.cores),
         workers_(static_cast<std::uint32_t>(options.workers)) {}

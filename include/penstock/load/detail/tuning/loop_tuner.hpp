@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include <penstock/load/detail/plan/schedule.hpp>
+#include <penstock/load/detail/tuning/climber.hpp>
+#include <penstock/load/detail/tuning/seats.hpp>
+#include <penstock/load/detail/tuning/tuning_log.hpp>
+#include <penstock/load/options.hpp>
+#include <penstock/load/tuning_history.hpp>
+#include <penstock/observe/detail/loader_observer.hpp>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+namespace detail {
+
+/// Tunes a loader while its loop runs: tells the climber of each batch, opens and closes seats, and
+/// says how far the opener may read ahead. For the consumer's thread. Allocates nothing, waits for
+/// nothing; a system call where a worker is woken.
+class loop_tuner {
+ public:
+  /// For resolved options, of which `has_automatic` holds, and so many slots of so many bytes.
+  loop_tuner(const loader_options& options, std::size_t slot_count, std::size_t slot_bytes,
+             schedule& batches, seats& readers, loader_observer& seen) noexcept
+      : limits_ahead_(options.prefetch == automatic),
+        schedule_(&batches),
+        seats_(&readers),
+        seen_(&seen),
+        climber_(first(options, slot_count, slot_bytes), least(options, slot_count),
+                 {options.workers, slot_count - 1}, seen.ten_milliseconds() / 10),
+        used_(climber_.now()),
+        log_(used_) {}
+
+  /// A range begins, and its first batch is `next`.
+  void begin(std::uint64_t next) noexcept {
+    climber_.pause();
+    if (limits_ahead_) allow(next);
+  }
+  /// The consumer has got a batch, and asks for `next` later.
+  void take(std::uint64_t next) noexcept {
+    const std::uint64_t now = seen_->ticks();
+    const auto said =
+        climber_.note(now, seen_->waited_for_ready(now), [&] { return seen_->busy_readers(now); });
+    if (said) log_.add(next, *said, climber_.kept());
+    if (climber_.now() != used_) {
+      used_ = climber_.now();
+      seats_->open(used_.workers);
+    }
+    if (limits_ahead_) allow(next);
+  }
+
+  /// What it has come to. From any thread.
+  [[nodiscard]] tuning_history history() const { return log_.snapshot(seen_->times()); }
+
+ private:
+  [[nodiscard]] static tuning_setting first(const loader_options& options, std::size_t slot_count,
+                                            std::size_t slot_bytes) noexcept {
+    const std::size_t usual = usual_prefetch(options, slot_bytes);
+    const bool is_automatic = options.prefetch == automatic;
+    return {first_workers(options),
+            is_automatic ? (std::min)(usual, slot_count - 1) : slot_count - 1};
+  }
+  [[nodiscard]] static tuning_setting least(const loader_options& options,
+                                            std::size_t slot_count) noexcept {
+    return {first_workers(options), options.prefetch == automatic ? 1 : slot_count - 1};
+  }
+
+  /// An opener that sleeps is woken when it may open half of what is read ahead, and not for each
+  /// batch, as in `host_slots`. It sleeps where all that was allowed is bound, so the consumer has
+  /// that many batches to take first: it passes the half, also where it is that of twice as many,
+  /// before it runs out.
+  void allow(std::uint64_t next) noexcept {
+    const bool wakes = next >= woken_at_ + std::max<std::size_t>(1, used_.prefetch / 2);
+    if (wakes) woken_at_ = next;
+    schedule_->allow(next + used_.prefetch, wakes);
+  }
+
+  bool limits_ahead_;
+  schedule* schedule_;
+  seats* seats_;
+  loader_observer* seen_;
+  climber climber_;
+  tuning_setting used_;
+  std::uint64_t woken_at_ = 0;
+  tuning_log log_;
+};
+
+}  // namespace detail
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

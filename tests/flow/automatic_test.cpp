@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: BSL-1.0
+// A loader that tunes itself while its loop runs: the same batches, within its caps, and workers
+// that are not needed sleep and are in nobody's way.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <stop_token>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <penstock/penstock.hpp>
+
+#include "support/catch.hpp"
+#include "support/numbered.hpp"
+
+namespace ps = penstock;
+
+namespace {
+
+using drawn_record =
+    ps::record<ps::field<"label", std::uint64_t>, ps::field<"bits", std::uint32_t, 3>>;
+
+/// Samples with random bits, whose reads take turns in how long they take, and that count who reads
+/// at the moment. Copies share the counts.
+struct counted {
+  using record_type = drawn_record;
+
+  struct shared {
+    std::atomic<std::size_t> readers{0};
+    std::atomic<std::size_t> most_readers{0};
+  };
+  std::uint64_t turns = 0;
+  std::shared_ptr<shared> state = std::make_shared<shared>();
+
+  [[nodiscard]] std::uint64_t size() const { return 2000; }
+  void read(std::uint64_t index, ps::sample<record_type> out, ps::sample_generator& rng) const {
+    const std::size_t now = ++state->readers;
+    for (std::size_t most = state->most_readers;
+         most < now && !state->most_readers.compare_exchange_weak(most, now);) {
+    }
+    std::atomic<std::uint64_t> spent = 0;
+    for (std::uint64_t i = 0; i < turns * (index % 3); ++i) spent.fetch_add(1);
+    ps::get<"label">(out) = index;
+    for (std::uint32_t& bits : ps::get<"bits">(out).flat()) bits = rng();
+    --state->readers;
+  }
+};
+
+template <class Source>
+std::vector<std::uint64_t> all_of(Source& source, std::uint64_t epochs) {
+  std::vector<std::uint64_t> all;
+  for (auto& batch : source.epochs(0, epochs)) {
+    for (const std::uint64_t label : ps::get<"label">(batch).flat()) all.push_back(label);
+    for (const std::uint32_t bits : ps::get<"bits">(batch).flat()) all.push_back(bits);
+  }
+  return all;
+}
+
+const ps::loader_options tuned{
+    .batch_size = 10, .workers = ps::automatic, .cpus = 4, .prefetch = ps::automatic, .seed = 5};
+
+}  // namespace
+
+TEST_CASE("automatic workers and prefetch give the same bits as fixed ones", "[flow]") {
+  const std::uint64_t turns = GENERATE(0U, 40U);
+  INFO("turns " << turns);
+  const counted data{turns};
+  ps::loader fixed{data, ps::shuffled{.seed = 3}, {.batch_size = 10, .workers = 0, .seed = 5}};
+  const auto expected = all_of(fixed, 2);
+  data.state->most_readers = 0;
+
+  ps::loader loader{data, ps::shuffled{.seed = 3}, tuned};
+  CHECK(all_of(loader, 2) == expected);
+  ps::transfer feed{loader};
+  CHECK(all_of(feed, 2) == expected);
+  CHECK(data.state->most_readers <= 4);
+
+  ps::loader ahead{data,
+                   ps::shuffled{.seed = 3},
+                   {.batch_size = 10, .workers = 2, .prefetch = ps::automatic, .seed = 5}};
+  CHECK(all_of(ahead, 2) == expected);
+}
+
+TEST_CASE("a loader says what it has come to, and stays within what it was given", "[flow]") {
+  ps::loader loader{counted{100}, ps::shuffled{.seed = 3}, tuned};
+  CHECK(loader.options().workers == ps::automatic);
+  CHECK(loader.options().prefetch == ps::automatic);
+  CHECK(loader.stats().workers == 4);
+  CHECK(loader.tuning().now.workers == 1);
+  CHECK(loader.tuning().count == 0);
+  const auto slots = loader.footprint().slot_count;
+  CHECK(slots == loader.footprint().slots_asked);
+  CHECK(slots == ps::footprint<drawn_record>({}, tuned).slot_count);
+  CHECK(loader.tuning().now.prefetch <= slots - 1);
+
+  // Something has to be waited for: the consumer does nothing.
+  std::size_t batches = 0;
+  for (auto& batch : loader.epochs(0, 5)) {
+    batches += batch.size() / 10;
+    const auto seen = loader.tuning();
+    REQUIRE(seen.now.workers >= 1);
+    REQUIRE(seen.now.workers <= 4);
+    REQUIRE(seen.now.prefetch <= slots - 1);
+  }
+  CHECK(batches == 1000);
+  const auto history = loader.tuning();
+  CHECK(history.count >= history.moves.size());
+  CHECK(history.moves.size() <= 32);
+  std::uint64_t batch = 32;
+  for (const auto& move : history.moves) {
+    CHECK(move.batch > batch);  // the first 32 are measured
+    batch = move.batch;
+    CHECK(move.to != move.from);
+    CHECK(move.to.workers <= 4);
+    CHECK(move.time_from.count() > 0);
+    CHECK(move.time_to.count() > 0);
+  }
+  if (!history.moves.empty()) {
+    const auto& last = history.moves.back();
+    CHECK(history.now == (last.kept() ? last.to : last.from));
+  }
+
+  ps::loader plain{counted{}, ps::sequential{}, {.batch_size = 10, .workers = 2, .prefetch = 3}};
+  CHECK(plain.tuning().now == ps::tuning_setting{2, 3});
+  CHECK(plain.tuning().moves.empty());
+}
+
+TEST_CASE("at first one worker reads, and the others sleep", "[flow]") {
+  const numbered data{1000};
+  data.state->gate.store(1);
+  ps::loader loader{data, ps::sequential{}, tuned};
+  loader.start({0, 0}, 1);
+  data.state->arrived.wait([](std::uint32_t count) { return count == 1; });
+  while (loader.stats().wait_for_seat.count < 3) std::this_thread::yield();
+  CHECK(data.state->running == 1);
+  CHECK(loader.stats().wait_for_opener.count == 0);
+  data.state->gate.store(0);
+  std::uint64_t seen = 0;
+  for (; seen < 30; ++seen) {
+    const auto batch = loader.next();
+    REQUIRE(batch);
+    CHECK(labels_of(batch).front() == seen * 10);
+    CHECK(data.state->running <= 1);
+  }
+  loader.stop();
+}
+
+TEST_CASE("no more is read ahead than the setting says, whatever the slots", "[flow]") {
+  const numbered data{100'000};
+  ps::loader loader{data, ps::sequential{}, tuned};
+  const std::size_t ahead = loader.tuning().now.prefetch;
+  REQUIRE(loader.footprint().slot_count == 2 * ahead + 1);
+  auto range = loader.epoch(0);
+  auto it = range.begin();
+  // An opener that waits is woken when it may open half of that.
+  for (std::size_t taken = 1; taken < ahead / 2; ++taken) ++it;
+  const auto most = static_cast<std::uint32_t>(10 * (ahead / 2 + ahead));
+  data.state->arrived.wait([&](std::uint32_t count) { return count >= most; });
+  // The opener has seen that it may not open another one, and waits.
+  while (loader.stats().wait_for_slot.count == 0) std::this_thread::yield();
+  CHECK(data.state->arrived.load() == most);
+  while (it->number() < 24) ++it;
+}
+
+TEST_CASE("a loader with sleeping workers ends at any time", "[flow]") {
+  SECTION("before its first range") {
+    const ps::loader loader{numbered{100}, ps::sequential{}, tuned};
+  }
+  SECTION("in the middle of a range, twice") {
+    ps::loader loader{numbered{1000}, ps::sequential{}, tuned};
+    for (int turn = 0; turn < 2; ++turn) {
+      std::uint64_t seen = 0;
+      for (auto& batch : loader.epoch(0)) {
+        CHECK(batch.number() == seen++);
+        if (seen == 5) break;
+      }
+    }
+  }
+  SECTION("by a stop request") {
+    std::stop_source stop;
+    auto options = tuned;
+    options.stop = stop.get_token();
+    ps::loader loader{numbered{1000}, ps::sequential{}, options};
+    auto range = loader.epoch(0);
+    auto it = range.begin();
+    stop.request_stop();
+    CHECK_THROWS_AS(
+        [&] {
+          for (;;) ++it;
+        }(),
+        ps::cancelled);
+  }
+  SECTION("by a sample that can't be read, and goes on after it") {
+    const numbered data{100};
+    data.state->bad = 25;
+    ps::loader loader{data, ps::sequential{}, tuned};
+    for (int turn = 0; turn < 2; ++turn) {
+      std::uint64_t seen = 0;
+      CHECK_THROWS_AS(
+          [&] {
+            for (auto& batch : loader.epoch(0)) seen += batch.size();
+          }(),
+          bad_sample);
+      CHECK(seen == 20);
+    }
+    data.state->bad = numbered::none;
+    std::uint64_t seen = 0;
+    for (auto& batch : loader.epoch(0)) seen += batch.size();
+    CHECK(seen == 100);
+  }
+  SECTION("in a forked child") {
+    ps::loader<numbered, ps::sequential> loader{numbered{100}, ps::sequential{}, tuned};
+    const ::pid_t child = ::fork();
+    if (child == 0) {
+      ::alarm(100);
+      { const auto gone = std::move(loader); }
+      ::_exit(7);
+    }
+    int status = 0;
+    REQUIRE(::waitpid(child, &status, 0) == child);
+    CHECK(WIFEXITED(status));
+    CHECK(WEXITSTATUS(status) == 7);
+    std::uint64_t seen = 0;
+    for (auto& batch : loader.epoch(0)) seen += batch.size();
+    CHECK(seen == 100);
+  }
+}
+
+TEST_CASE("a consumer that keeps leases is served within what is read ahead", "[flow]") {
+  ps::loader loader{numbered{1000}, ps::sequential{}, tuned};
+  const std::size_t slots = loader.footprint().slot_count;
+  std::vector<ps::host_batch<numbered::record_type, ps::cpu_device>> kept;
+  loader.start({0, 0}, 1);
+  for (std::size_t i = 0; i < slots; ++i) {
+    kept.push_back(loader.next());
+    REQUIRE(kept.back());
+    CHECK(labels_of(kept.back()).front() == i * 10);
+  }
+  CHECK_THROWS_AS(loader.next(), ps::leases_exhausted);
+}
+
+TEST_CASE("a consumer that only polls a tuned loader is served too", "[flow]") {
+  auto options = tuned;
+  // Of 2 and more slots, one is at the consumer.
+  const std::size_t slots = GENERATE(2U, 3U, 4U, 17U);
+  INFO(slots << " slots");
+  const std::size_t bytes = ps::footprint<numbered::record_type>({}, tuned).slot_bytes;
+  options.budget = ps::memory_budget::bytes(slots * bytes);
+  ps::loader loader{numbered{1000}, ps::sequential{}, options};
+  loader.start({0, 0}, 1);
+  for (std::uint64_t seen = 0; seen < 100;) {
+    const auto batch = loader.try_next();
+    if (!batch) {
+      std::this_thread::yield();
+      continue;
+    }
+    CHECK(batch.number() == seen++);
+  }
+  loader.stop();
+}
+
+TEST_CASE("automatic takes what the budget grants, and refuses what leaves nothing to tune",
+          "[flow]") {
+  const std::size_t slot = ps::footprint<numbered::record_type>({}, tuned).slot_bytes;
+  const auto with_room_for = [&](std::size_t slots, ps::loader_options options) {
+    options.budget = ps::memory_budget::bytes(slots * slot);
+    return ps::loader{numbered{1000}, ps::sequential{}, options};
+  };
+  auto loader = with_room_for(3, tuned);
+  CHECK(loader.footprint().slot_count == 3);
+  CHECK(loader.tuning().now.prefetch == 2);
+  std::uint64_t seen = 0;
+  for (auto& batch : loader.epochs(0, 3)) seen += batch.size();
+  CHECK(seen == 3000);
+  CHECK(with_room_for(2, tuned).footprint().slot_count == 2);
+  CHECK_THROWS_AS(with_room_for(1, tuned), ps::pinned_budget_exceeded);
+
+  ps::loader_options workers_only{.batch_size = 10, .workers = ps::automatic, .cpus = 2};
+  CHECK_THROWS_AS(with_room_for(2, workers_only), ps::pinned_budget_exceeded);
+  workers_only.when_over_budget = ps::budget_action::fewer_slots;
+  CHECK(with_room_for(2, workers_only).footprint().slot_count == 2);
+  CHECK_THROWS_AS(with_room_for(1, workers_only), ps::pinned_budget_exceeded);
+}

@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: BSL-1.0
+// Tuning while the loop runs, on modelled loops: arithmetic, the same on every machine.
+#include <penstock/load/detail/tuning/climber.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "load/modelled_loop.hpp"
+#include "support/catch.hpp"
+
+namespace ps = penstock;
+using ps::tuning_reason;
+using ps::tuning_setting;
+using ps::detail::climber;
+using ps::detail::tuning_verdict;
+using test::loop_model;
+using test::modelled_loop;
+
+namespace {
+
+constexpr std::size_t ahead = 16;
+
+/// A climber over a modelled loop.
+class tuned_loop {
+ public:
+  tuned_loop(const loop_model& model, std::uint64_t seed, const tuning_setting& start,
+             const tuning_setting& least, const tuning_setting& most)
+      : loop_(model, seed, start), tuner_(start, least, most, 0), most_(most) {}
+  tuned_loop(const loop_model& model, std::uint64_t seed)
+      : tuned_loop(model, seed, {1, ahead}, {1, ahead}, {model.most, ahead}) {}
+
+  void run(int batches) {
+    for (int i = 0; i < batches; ++i) {
+      loop_.take();
+      const auto said = tuner_.note(ticks(loop_.now()), ticks(loop_.waited()),
+                                    [&] { return std::optional{ticks(loop_.busy())}; });
+      if (said) moves.push_back(*said);
+      is_within_ = is_within_ && tuner_.now().workers >= 1 &&
+                   tuner_.now().workers <= most_.workers && tuner_.now().prefetch >= 1 &&
+                   tuner_.now().prefetch <= most_.prefetch;
+      loop_.use(tuner_.now());
+    }
+  }
+  [[nodiscard]] modelled_loop& loop() { return loop_; }
+  [[nodiscard]] const climber& tuner() const { return tuner_; }
+  /// Whether no setting was ever outside of the limits.
+  [[nodiscard]] bool is_within() const { return is_within_; }
+
+  std::vector<tuning_verdict> moves;
+
+ private:
+  static std::uint64_t ticks(double time) { return static_cast<std::uint64_t>(1000 * time); }
+
+  modelled_loop loop_;
+  climber tuner_;
+  tuning_setting most_;
+  bool is_within_ = true;
+};
+
+/// The time of a batch with a setting that stays.
+double time_with(const loop_model& model, const tuning_setting& setting) {
+  modelled_loop loop{model, 7, setting};
+  for (int i = 0; i < 450; ++i) loop.take();
+  return (loop.taken_at(449) - loop.taken_at(49)) / 400;
+}
+
+/// The times of a batch by workers, of which there is no 0.
+std::vector<double> times_of(const loop_model& model) {
+  std::vector<double> all{std::numeric_limits<double>::infinity()};
+  for (std::size_t workers = 1; workers <= model.most; ++workers) {
+    all.push_back(time_with(model, {workers, ahead}));
+  }
+  return all;
+}
+
+struct named_model {
+  const char* name;
+  loop_model model;
+};
+
+const std::vector<named_model> on_sixteen_cores{
+    {"nothing to read", {.read = 1}},
+    {"light", {.read = 20}},
+    {"a little too much for one", {.read = 106}},
+    {"for two", {.read = 185}},
+    {"heavy", {.read = 620}},
+    {"heavier", {.read = 1300}},
+    {"more than all can read", {.read = 3000}},
+    {"nothing but reading", {.step = 1, .read = 1000}},
+    {"a heavy tail", {.read = 150, .slow_chance = 0.3, .slow = 400}},
+    {"waits for a disk", {.read = 900, .computes = false}},
+    {"waits for a disk, noisy", {.read = 400, .noise = 0.15, .computes = false}},
+};
+const std::vector<named_model> on_two_cores{
+    {"nothing to read", {.read = 1, .cores = 2, .most = 2}},
+    {"light", {.read = 20, .cores = 2, .most = 2}},
+    {"as long as the step", {.read = 100, .cores = 2, .most = 2}},
+    {"heavy", {.read = 150, .cores = 2, .most = 2}},
+    {"heavier", {.read = 500, .cores = 2, .most = 2}},
+    {"a cap above the cores", {.read = 220, .cores = 2, .most = 8}},
+    {"waits for a disk", {.read = 900, .cores = 2, .computes = false}},
+    {"a heavy tail", {.read = 80, .slow_chance = 0.3, .slow = 300, .cores = 2, .most = 2}},
+};
+
+}  // namespace
+
+TEST_CASE("within 200 batches from one worker a loop is within 3 % of the best fixed setting",
+          "[load]") {
+  const auto& models = GENERATE(std::cref(on_sixteen_cores), std::cref(on_two_cores)).get();
+  for (const auto& [name, model] : models) {
+    const auto times = times_of(model);
+    const double best = *std::min_element(times.begin(), times.end());
+    for (std::uint64_t seed = 1; seed <= 5; ++seed) {
+      INFO(name << ", " << model.cores << " cores, seed " << seed);
+      tuned_loop loop{model, seed};
+      loop.run(200);
+      CHECK(times[loop.tuner().kept().workers] <= 1.03 * best);
+      CHECK(loop.is_within());
+    }
+  }
+}
+
+TEST_CASE("from then on all that is tried costs no more than 3 % of the time", "[load]") {
+  const auto& models = GENERATE(std::cref(on_sixteen_cores), std::cref(on_two_cores)).get();
+  for (const auto& [name, model] : models) {
+    const auto times = times_of(model);
+    const double best = *std::min_element(times.begin(), times.end());
+    INFO(name << ", " << model.cores << " cores");
+    tuned_loop loop{model, 11};
+    loop.run(1200);
+    CHECK((loop.loop().taken_at(1199) - loop.loop().taken_at(199)) / 1000 <= 1.03 * best);
+    CHECK(loop.is_within());
+  }
+}
+
+TEST_CASE("a loop that waits for nothing is left as it is", "[load]") {
+  for (const double read : {1.0, 20.0, 80.0}) {
+    INFO("reads of " << read);
+    tuned_loop loop{{.read = read}, 3};
+    loop.run(1000);
+    CHECK(loop.moves.empty());
+    CHECK(loop.tuner().now() == tuning_setting{1, ahead});
+  }
+}
+
+TEST_CASE("the first 32 batches are measured, and Little's law says the next setting", "[load]") {
+  tuned_loop loop{{.read = 600, .noise = 0}, 1};
+  loop.run(31);
+  CHECK(loop.tuner().now().workers == 1);
+  loop.run(1);
+  CHECK(loop.tuner().now().workers == 7);
+  CHECK(loop.moves.empty());
+  loop.run(20);
+  REQUIRE(loop.moves.size() == 1);
+  CHECK(loop.moves[0].from == tuning_setting{1, ahead});
+  CHECK(loop.moves[0].to == tuning_setting{7, ahead});
+  CHECK(loop.moves[0].why == tuning_reason::estimated);
+  CHECK(loop.moves[0].ticks_from > 5.9e5);
+  CHECK(loop.moves[0].ticks_to < 1.1e5);
+  loop.run(500);
+  CHECK(loop.moves.size() == 1);
+}
+
+TEST_CASE("a loop whose reads change in the middle is tuned anew", "[load]") {
+  for (std::uint64_t seed = 1; seed <= 3; ++seed) {
+    INFO("seed " << seed);
+    tuned_loop loop{{.read = 80}, seed};
+    loop.run(400);
+    REQUIRE(loop.tuner().kept().workers == 1);
+    loop.loop().become({.read = 500});
+    loop.run(200);
+    CHECK(loop.tuner().kept().workers >= 5);
+    CHECK(loop.tuner().kept().workers <= 8);
+    loop.loop().become({.read = 80});
+    loop.run(2500);
+    CHECK(loop.tuner().kept().workers <= 2);  // what is not needed sleeps again
+  }
+}
+
+TEST_CASE("readers that a loop does not need sleep again", "[load]") {
+  tuned_loop loop{{.read = 250}, 5, {12, ahead}, {1, ahead}, {16, ahead}};
+  loop.run(400);
+  CHECK(loop.tuner().kept().workers >= 3);
+  CHECK(loop.tuner().kept().workers <= 4);
+  REQUIRE_FALSE(loop.moves.empty());
+  CHECK(loop.moves[0].why == tuning_reason::no_slower);
+}
+
+TEST_CASE("a number that is fixed stays", "[load]") {
+  tuned_loop loop{{.read = 700, .slow_chance = 0.2, .slow = 800}, 5, {4, 2}, {4, 1}, {4, 24}};
+  for (int i = 0; i < 600; ++i) {
+    loop.run(1);
+    REQUIRE(loop.tuner().now().workers == 4);
+  }
+  tuned_loop other{{.read = 700}, 5, {1, 3}, {1, 3}, {16, 3}};
+  for (int i = 0; i < 600; ++i) {
+    other.run(1);
+    REQUIRE(other.tuner().now().prefetch == 3);
+  }
+  CHECK(other.tuner().kept().workers > 4);
+}
+
+TEST_CASE("more is read ahead where that evens out what is slow now and then", "[load]") {
+  const loop_model uneven{.read = 100, .slow_chance = 0.1, .slow = 600};
+  const double shallow = time_with(uneven, {4, 2});
+  const double deep = time_with(uneven, {4, 16});
+  REQUIRE(deep < 0.9 * shallow);
+  for (std::uint64_t seed = 1; seed <= 5; ++seed) {
+    INFO("seed " << seed);
+    tuned_loop loop{uneven, seed, {4, 2}, {4, 1}, {4, 16}};
+    loop.run(1000);
+    CHECK(time_with(uneven, loop.tuner().kept()) <= 1.05 * deep);
+    CHECK(loop.is_within());
+  }
+}
+
+TEST_CASE("what lies between two ranges does not count", "[load]") {
+  climber tuner{{1, 4}, {1, 4}, {8, 4}, 0};
+  std::uint64_t now = 0;
+  for (int range = 0; range < 100; ++range) {
+    now += 1'000'000;  // much longer than the batches take
+    tuner.pause();
+    for (int batch = 0; batch < 12; ++batch) {
+      now += 100;
+      CHECK_FALSE(tuner.note(now, 0, [&] { return std::optional<std::uint64_t>{now / 10}; }));
+    }
+  }
+  CHECK(tuner.now() == tuning_setting{1, 4});
+}
+
+TEST_CASE("where nobody can say what the readers have done, a window ends one batch later",
+          "[load]") {
+  const auto batches_until_move = [](int refuses) {
+    climber tuner{{1, 4}, {1, 4}, {8, 4}, 0};
+    int batches = 0;
+    for (std::uint64_t now = 0; tuner.now().workers == 1; ++batches) {
+      now += 100;
+      const auto busy = [&]() -> std::optional<std::uint64_t> {
+        if (refuses-- > 0) return std::nullopt;
+        return now;
+      };
+      tuner.note(now, now - now / 5, busy);
+    }
+    return batches;
+  };
+  CHECK(batches_until_move(0) == 32);
+  CHECK(batches_until_move(3) == 35);
+}

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <random>
+#include <utility>
+#include <vector>
+
+#include <penstock/load/tuning_history.hpp>
+
+namespace test {
+
+/// How long things take in a loop, in microseconds, and on what machine.
+struct loop_model {
+  double step = 100;       // of the consumer, a batch
+  double read = 100;       // of one reader, a batch
+  double noise = 0.05;     // both vary by that share
+  double slow_chance = 0;  // a batch in which one sample is slow
+  double slow = 0;         // and takes so long
+  double cores = 16;
+  bool computes = true;   // what reads keeps a core busy
+  std::size_t most = 16;  // readers
+};
+
+/// Readers that share each batch, a ring of slots, and a consumer that takes the batches in order:
+/// arithmetic, without a thread or a clock. The same for the same seed.
+class modelled_loop {
+ public:
+  modelled_loop(const loop_model& model, std::uint64_t seed,
+                const penstock::tuning_setting& setting)
+      : model_(model), random_(seed), free_at_(model.most), settings_{{0.0, setting}} {}
+
+  /// Another loop from now on.
+  void become(const loop_model& other) { model_ = other; }
+  /// The setting that holds from now on.
+  void use(const penstock::tuning_setting& setting) {
+    if (setting != settings_.back().second) settings_.emplace_back(now(), setting);
+  }
+
+  /// The consumer takes the next batch.
+  void take() {
+    const std::size_t ahead = settings_.back().second.prefetch;
+    const std::size_t batch = taken_at_.size();
+    const double slot_at = batch > ahead ? taken_at_[batch - ahead - 1] : 0.0;
+    // Threads that compute and are more than the cores share these.
+    const double crowd = model_.computes ? (std::max)(1.0, (busy_share_ + 1) / model_.cores) : 1.0;
+    const double busy_before = busy_;
+    double complete_at = 0;
+    for (int run = 0; run < runs; ++run) {
+      double time = model_.read / runs * varied() * crowd;
+      if (chance_(random_) < model_.slow_chance / runs) time += model_.slow;
+      std::size_t first = 0;
+      double begins = std::numeric_limits<double>::infinity();
+      for (std::size_t worker = 0; worker < model_.most; ++worker) {
+        const double can = open_from(worker, (std::max)(free_at_[worker], slot_at));
+        if (can < begins) begins = can, first = worker;
+      }
+      free_at_[first] = begins + time;
+      busy_ += time;
+      complete_at = (std::max)(complete_at, begins + time);
+    }
+    const double before = now();
+    const double taken = (std::max)(asks_at_, complete_at);
+    waited_ += taken - asks_at_;
+    taken_at_.push_back(taken);
+    asks_at_ = taken + model_.step * varied() * crowd;
+    const auto open = static_cast<double>(settings_.back().second.workers);
+    const double share = (busy_ - busy_before) / (std::max)(1.0, taken - before);
+    busy_share_ = 0.8 * busy_share_ + 0.2 * (std::min)(share, open);
+  }
+
+  /// When it took the last one.
+  [[nodiscard]] double now() const { return taken_at_.empty() ? 0.0 : taken_at_.back(); }
+  [[nodiscard]] double taken_at(std::size_t batch) const { return taken_at_[batch]; }
+  /// How long it has waited.
+  [[nodiscard]] double waited() const { return waited_; }
+  /// How long readers have worked, added up.
+  [[nodiscard]] double busy() const { return busy_; }
+
+ private:
+  static constexpr int runs = 16;
+
+  double varied() { return std::exp(model_.noise * normal_(random_)); }
+  /// The first moment, not before `from`, at which this worker takes part.
+  [[nodiscard]] double open_from(std::size_t worker, double from) const {
+    std::size_t at = settings_.size() - 1;
+    while (at > 0 && settings_[at].first > from) --at;
+    if (worker < settings_[at].second.workers) return from;
+    for (++at; at < settings_.size(); ++at) {
+      if (worker < settings_[at].second.workers) return settings_[at].first;
+    }
+    return std::numeric_limits<double>::infinity();
+  }
+
+  loop_model model_;
+  std::mt19937_64 random_;
+  std::normal_distribution<double> normal_{0, 1};
+  std::uniform_real_distribution<double> chance_{0, 1};
+  std::vector<double> free_at_;  // by worker
+  std::vector<std::pair<double, penstock::tuning_setting>> settings_;
+  std::vector<double> taken_at_;  // by batch
+  double asks_at_ = 0;
+  double waited_ = 0;
+  double busy_ = 0;
+  double busy_share_ = 0;
+};
+
+}  // namespace test

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: BSL-1.0
+#include <penstock/load/detail/tuning/pace_meter.hpp>
+
+#include <cstdint>
+#include <optional>
+
+#include "support/catch.hpp"
+
+using penstock::detail::pace;
+using penstock::detail::pace_meter;
+
+namespace {
+
+/// A loop whose readers are two thirds busy.
+struct played {
+  /// The batches until a window of four ends, each with 90 ticks of step and so many waited.
+  int batches_until_window(std::uint64_t waits) {
+    for (int batches = 1;; ++batches) {
+      now += 90 + waits;
+      waited += waits;
+      const auto busy = [this] { return std::optional<std::uint64_t>{now * 2 / 3}; };
+      window = meter.note(now, waited, 4, busy);
+      if (window) return batches;
+      if (batches == 100) return 0;
+    }
+  }
+
+  pace_meter meter;
+  std::optional<pace> window;
+  std::uint64_t now = 1000;
+  std::uint64_t waited = 0;
+};
+
+}  // namespace
+
+TEST_CASE("a window says what a batch took, what was waited, and who was busy", "[load]") {
+  played loop;
+  CHECK(loop.batches_until_window(30) == 3 + 4);
+  CHECK(loop.window->step.mean() == Approx(90));
+  CHECK(loop.window->waits.mean() == Approx(30));
+  CHECK(loop.window->busy.mean() == Approx(2.0 / 3).epsilon(0.01));
+  CHECK(loop.window->ticks() == Approx(120));
+  CHECK(loop.window->waiting() == Approx(0.25));
+  CHECK(loop.window->readers_needed() == Approx(8.0 / 9).epsilon(0.01));
+  CHECK(loop.batches_until_window(30) == 4);  // the next one follows at once
+}
+
+TEST_CASE("after a change two batches are left out, and after a pause one more", "[load]") {
+  played loop;
+  loop.batches_until_window(0);
+  loop.meter.settle();
+  CHECK(loop.batches_until_window(0) == 2 + 4);
+  loop.meter.pause();
+  loop.now += 1'000'000;
+  CHECK(loop.batches_until_window(0) == 3 + 4);
+  CHECK(loop.window->step.mean() == Approx(90));
+}
+
+TEST_CASE("what was read ahead before is used up first: until a batch is waited for", "[load]") {
+  played loop;
+  loop.batches_until_window(0);
+  loop.meter.settle(10);
+  CHECK(loop.batches_until_window(0) == 10 + 2 + 4);
+  loop.meter.settle(10);
+  CHECK(loop.batches_until_window(5) == 1 + 2 + 4);
+}

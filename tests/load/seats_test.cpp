@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: BSL-1.0
+#include <penstock/load/detail/tuning/seats.hpp>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include <penstock/load/detail/crew.hpp>
+#include <penstock/load/detail/engine.hpp>
+#include <penstock/penstock.hpp>
+
+#include "support/asleep.hpp"
+#include "support/catch.hpp"
+#include "support/numbered.hpp"
+
+namespace ps = penstock;
+using ps::detail::seats;
+
+namespace {
+
+/// Threads that wait for their seats, one each, and say when they have it.
+struct sitters {
+  explicit sitters(seats& where, std::size_t count) : sat(count), numbers(count) {
+    for (std::size_t i = 0; i < count; ++i) {
+      threads.emplace_back([this, &where, i] {
+        numbers[i] = this_thread_number();
+        where.wait(i);
+        sat[i] = true;
+      });
+    }
+  }
+  ~sitters() {
+    for (auto& thread : threads) thread.join();
+  }
+  void wait_until_asleep(std::size_t which) {
+    while (numbers[which] == 0) std::this_thread::yield();
+    ::wait_until_asleep(numbers[which]);
+  }
+
+  std::vector<std::atomic<bool>> sat;
+  std::vector<std::atomic<long>> numbers;
+  std::vector<std::thread> threads;
+};
+
+}  // namespace
+
+TEST_CASE("seats are open by number, and an open one is not waited for", "[load]") {
+  seats all{4, 2};
+  CHECK(all.is_open(0));
+  CHECK(all.is_open(1));
+  CHECK_FALSE(all.is_open(2));
+  all.wait(1);
+  all.open(4);
+  all.wait(3);
+  all.open(1);
+  CHECK(all.is_open(0));
+  CHECK_FALSE(all.is_open(1));
+}
+
+TEST_CASE("a worker without a seat sleeps until it is opened, and no other one is woken",
+          "[load]") {
+  seats all{3, 0};
+  sitters waiting{all, 3};
+  for (std::size_t i = 0; i < 3; ++i) waiting.wait_until_asleep(i);
+  all.open(2);
+  waiting.threads[0].join();
+  waiting.threads[1].join();
+  waiting.threads[0] = std::thread{[] {}};
+  waiting.threads[1] = std::thread{[] {}};
+  waiting.wait_until_asleep(2);
+  CHECK_FALSE(waiting.sat[2]);
+  all.open(1);
+  all.open(3);
+}
+
+TEST_CASE("the end wakes all workers, and none sleeps again", "[load]") {
+  seats all{3, 0};
+  {
+    sitters waiting{all, 3};
+    for (std::size_t i = 0; i < 3; ++i) waiting.wait_until_asleep(i);
+    all.close();
+  }
+  all.open(1);
+  all.wait(2);
+}
+
+TEST_CASE("batches come in order however seats open and close under the workers", "[load]") {
+  using engine = ps::detail::engine<numbered, ps::sequential, ps::cpu_device>;
+  constexpr std::uint64_t batches = 3000;
+  engine reads{numbered{batches * 6},
+               ps::sequential{},
+               ps::cpu_device{},
+               {.batch_size = 6, .workers = 4, .prefetch = 2, .run = 1}};
+  ps::detail::crew<engine> threads{reads, false};
+  std::minstd_rand random{7};
+  REQUIRE(reads.schedule().begin({0, 0}, 1) == batches);
+  for (std::uint64_t k = 0; k < batches; ++k) {
+    if (random() % 2 == 0) reads.seats().open(1 + random() % 4);
+    if (random() % 8 == 0) reads.schedule().allow(k + 1 + random() % 3, random() % 2 == 0);
+    reads.schedule().allow(k + 2, true);
+    const auto slot = reads.delivery().wait(k);
+    REQUIRE(slot);
+    REQUIRE(reads.batch_in(*slot).info.batch == k);
+    reads.ring()->give_back(*slot);
+  }
+}
