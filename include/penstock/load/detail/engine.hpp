@@ -27,6 +27,7 @@
 #include <penstock/memory/detail/host_slots.hpp>
 #include <penstock/observe/detail/loader_observer.hpp>
 #include <penstock/observe/detail/marks/stage_mark.hpp>
+#include <penstock/observe/detail/trace/trace_writer.hpp>
 #include <penstock/order/sampler.hpp>
 #include <penstock/threads/float_mode.hpp>
 
@@ -63,7 +64,11 @@ class engine {
                facts_of(dataset_, dataset_size_),
                {std::max<std::size_t>(1, options.workers), slots_->count(), options.batch_size}),
         readers_(make_readers(dataset_, guard_, options.workers, run_.most())),
-        observer_(options.workers, run_.most(), layout_.sample_bytes()) {}
+        observer_(options.workers, run_.most(), layout_.sample_bytes()),
+        trace_flow_(options.trace == nullptr ? 0 : options.trace->new_flow()) {
+    observer_.trace_to(options.trace, trace_flow_);
+    slots_->leases().trace_to(options.trace, trace_flow_, "host slot", slots_->count());
+  }
   engine(engine&&) = delete;
 
   [[nodiscard]] const loader_options& options() const noexcept { return options_; }
@@ -79,6 +84,8 @@ class engine {
   [[nodiscard]] read_guard& guard() noexcept { return guard_; }
   [[nodiscard]] const loader_observer& observer() const noexcept { return observer_; }
   [[nodiscard]] loader_observer& observer() noexcept { return observer_; }
+  /// What the batches are called in a trace; 0 without one.
+  [[nodiscard]] std::uint64_t trace_flow() const noexcept { return trace_flow_; }
   /// What the batch in a slot is; for the consumer once it was announced.
   [[nodiscard]] slot_work& batch_in(std::uint32_t slot) noexcept { return work_[slot]; }
 
@@ -176,6 +183,7 @@ class engine {
     };
     if (!batch.order || begin == end || is_over()) return;
     [[maybe_unused]] const stage_mark mark{marked_stage::read, batch.info.batch};
+    const trace_scope traced{seen.trace(), trace_stage::read, batch.info, end - begin};
     const auto wanted = reader.indices(end - begin);
     const batch_view<record_type> all{slots_->data(slot), layout_, 0, batch.info.size};
     try {
@@ -216,6 +224,7 @@ class engine {
   read_guard guard_;
   std::vector<guarded_reader<Dataset>> readers_;  // by worker; without workers the consumer's
   loader_observer observer_;
+  std::uint64_t trace_flow_;
 };
 
 }  // namespace detail

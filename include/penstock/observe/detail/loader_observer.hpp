@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include <penstock/observe/detail/consumer_meters.hpp>
@@ -15,6 +16,7 @@
 #include <penstock/observe/detail/tick_clock.hpp>
 #include <penstock/observe/detail/worker_meters.hpp>
 #include <penstock/observe/loader_stats.hpp>
+#include <penstock/observe/trace_recorder.hpp>
 #include <penstock/threads/detail/cpu_throttling.hpp>
 #include <penstock/threads/detail/tally.hpp>
 
@@ -50,6 +52,20 @@ class basic_loader_observer {
     }
   }
   basic_loader_observer(basic_loader_observer&&) = delete;
+
+  /// From now on what the threads do is recorded too, as of the batches `flow`; null: nothing. To be
+  /// called before there are any.
+  void trace_to(trace_recorder* recorder, std::uint64_t flow) {
+    if (recorder == nullptr) return;
+    const auto track = [&](const std::string& name) {
+      return recorder->add_track(name, flow, recorder->capacity());
+    };
+    for (std::size_t worker = 0; worker < workers_; ++worker) {
+      readers_[worker]->trace_to(track("penstock worker " + std::to_string(worker)));
+    }
+    consumer_.trace_to(track("penstock consumer"));
+    if (workers_ == 0) readers_[0]->trace_to(consumer_.kept_trace());
+  }
 
   /// The meters of a worker; without workers those of the consumer as it reads.
   [[nodiscard]] worker_meters<Clock>& reader(std::size_t worker) noexcept {

@@ -17,7 +17,7 @@
 #include <penstock/core/error.hpp>
 #include <penstock/memory/detail/last_owner.hpp>
 #include <penstock/observe/detail/feed_observer.hpp>
-#include <penstock/observe/detail/marks/stage_mark.hpp>
+#include <penstock/observe/detail/trace/noted.hpp>
 #include <penstock/observe/transfer_stats.hpp>
 #include <penstock/transfer/batch_source.hpp>
 #include <penstock/transfer/detail/feed_source.hpp>
@@ -61,7 +61,9 @@ class feed {
         issued_(options.depth),
         seen_(source_.get().layout().sample_bytes(), slots_->layout().sample_bytes(),
               !std::same_as<Transform, no_transform>),
-        when_held_(options.when_held) {}
+        when_held_(options.when_held) {
+    trace_feed(options.trace, source_, seen_, *memory_);
+  }
   feed(feed&&) = delete;
   ~feed() { stop(); }
 
@@ -100,7 +102,7 @@ class feed {
       held_ = batch_type{slots_, slot, stream_};
       seen_.note_handed_out(slots_->info(slot).size, issued_count_);
       next_position_.store(batch_position{slots_->info(slot).epoch, slots_->info(slot).batch + 1});
-      step_.begin(slots_->info(slot).batch);
+      step_.begin(seen_.trace(), slots_->info(slot));
       return true;
     } catch (...) {
       stop();
@@ -204,7 +206,7 @@ class feed {
 
   void issue(std::size_t slot, typename source_type::batch_type batch) {
     const batch_info info = batch.info();
-    [[maybe_unused]] const stage_mark mark{marked_stage::copy, info.batch};
+    const noted_copy noted{seen_.trace(), info};
     try {
       memory_->copy_in(slot, std::move(batch));
     } catch (...) {
@@ -239,7 +241,7 @@ class feed {
   std::size_t next_slot_ = 0;
   shared_value<batch_position> next_position_;
   batch_type held_;
-  [[no_unique_address]] step_mark step_;
+  noted_step step_;
   live_range range_{"transfer"};
 };
 
