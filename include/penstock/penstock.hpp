@@ -53,13 +53,15 @@
 #include <penstock/threads/float_mode.hpp>
 #include <penstock/threads/worker_pool.hpp>
 
-// observe: what the flow does and waits for, in figures
+// observe: what the flow does and waits for, in figures and batch by batch
 #include <penstock/observe/duration_stats.hpp>
 #include <penstock/observe/loader_stats.hpp>
 #include <penstock/observe/stage_stats.hpp>
 #include <penstock/observe/stats_clock.hpp>
 #include <penstock/observe/stats_json.hpp>
 #include <penstock/observe/stats_text.hpp>
+#include <penstock/observe/trace_files.hpp>
+#include <penstock/observe/trace_recorder.hpp>
 #include <penstock/observe/transfer_stats.hpp>
 
 // device: streams, events, copies, memory
