@@ -108,6 +108,26 @@ TEST_CASE("the program draws twenty batches of both loops", "[mlp]") {
   CHECK(content_of(svg).find("CPU device with a modelled bus of 0.1 GB/s") != std::string::npos);
 }
 
+TEST_CASE("the program writes a trace, for the viewer that its name says", "[mlp]") {
+  const test::temp_dir directory;
+  mlp::write_digits(directory.path("digits"), 300, 50);
+  const std::string arguments =
+      "--device host --epochs 1 --batch 8 --mode overlapped --workers 2 --data \"" +
+      directory.path("digits") + "\" --trace \"";
+  const std::string json = directory.path("trace.json");
+  const std::string perfetto = directory.path("trace.pftrace");
+  REQUIRE(run_program(arguments + json + "\" > /dev/null") == 0);
+  REQUIRE(run_program(arguments + perfetto + "\" > /dev/null") == 0);
+  const std::string text = content_of(json);
+  CHECK(text.find("{\"displayTimeUnit\"") == 0);
+  for (const char* const name : {"penstock worker 1", "penstock transfer", "\"step\""}) {
+    CHECK(text.find(name) != std::string::npos);
+    CHECK(content_of(perfetto).find(name[0] == '"' ? "step" : name) != std::string::npos);
+  }
+  CHECK(text.find("\"batch\": 37") != std::string::npos);
+  CHECK(content_of(perfetto).find('\n') == 0);  // the key of a packet, and no text
+}
+
 TEST_CASE("a file that can't be written is refused before the training, and not made", "[mlp]") {
   const test::temp_dir directory;
   const std::string said = directory.path("said");

@@ -59,6 +59,7 @@ command_line parse_command_line(int argc, const char* const* argv) {
   std::string json;
   std::string svg;
   std::string trials;
+  std::string trace;
   std::string mode = "all";
 
   CLI::App app{
@@ -132,6 +133,11 @@ command_line parse_command_line(int argc, const char* const* argv) {
          "Draw the first 20 batches of the serial and of the overlapped loop into this file")
       ->check(require_writable);
 
+  app.add_option("--trace", trace,
+                 "Write what each batch of the overlapped loop went through to this file: for "
+                 "chrome://tracing where it ends in .json, else for ui.perfetto.dev")
+      ->check(require_writable);
+
   auto* search =
       app.add_option("--search", o.search,
                      "Look for the options with which the overlapped loop is fastest, for so many "
@@ -169,6 +175,12 @@ command_line parse_command_line(int argc, const char* const* argv) {
     result.exit_status = 1;
     return result;
   }
+  const bool overlaps = mode == "all" || mode == "overlapped";
+  if (!trace.empty() && (o.search > 0 || o.steps_table || !overlaps)) {
+    std::cerr << "--trace: not with --search or --steps-table, nor without the overlapped loop\n";
+    result.exit_status = 1;
+    return result;
+  }
   if (o.fed == workload::wide && batch->count() == 0) o.batch = 4096;
   // The fused kernels are made for small batches: on large ones they, and not the bus, would be the
   // bound.
@@ -177,6 +189,7 @@ command_line parse_command_line(int argc, const char* const* argv) {
   if (!json.empty()) o.json = json;
   if (!svg.empty()) o.svg = svg;
   if (!trials.empty()) o.trials = trials;
+  if (!trace.empty()) o.trace = trace;
   o.command = "penstock_mlp";
   for (int i = 1; i < argc; ++i) o.command += std::string{" "} + argv[i];
   for (const technique t : all_techniques) {

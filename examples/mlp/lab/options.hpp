@@ -58,7 +58,8 @@ struct options {
   std::vector<technique> modes;
   std::optional<std::filesystem::path> json;
   std::optional<std::filesystem::path> svg;
-  double search = 0;  // seconds to look for the best options; 0: no search
+  std::optional<std::filesystem::path> trace;  // of the overlapped loop
+  double search = 0;                           // seconds to look for the best options; 0: no search
   std::optional<std::filesystem::path> trials;  // of the search
   std::string command;                          // as it was given, for the picture
 };

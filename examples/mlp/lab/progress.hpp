@@ -34,6 +34,9 @@ class progress_bar final : public observer {
     if (shown_ && step_ >= next_) draw();
   }
   void limited_by(const std::string& what) override { limit_ = what; }
+  /// Records the loop from now on.
+  void record_to(penstock::trace_recorder& recorder) noexcept { recorder_ = &recorder; }
+  [[nodiscard]] penstock::trace_recorder* trace() override { return recorder_; }
   /// What has limited the loop, if it was told.
   [[nodiscard]] const std::string& limit() const noexcept { return limit_; }
 
@@ -53,6 +56,7 @@ class progress_bar final : public observer {
   std::size_t step_ = 0;
   std::size_t next_ = 1;
   bool shown_;
+  penstock::trace_recorder* recorder_ = nullptr;
 };
 
 }  // namespace mlp
