@@ -133,6 +133,8 @@ TEST_CASE("a trace is of the overlapped loop", "[mlp]") {
     CHECK(parse({"--trace", "a.json", "--mode", mode}).err.find("--trace: not with") == 0);
   }
   CHECK(parse({"--trace", "a.json", "--search", "1"}).err.find("--trace: not with") == 0);
+  CHECK(parse({"--utilisation", "a.svg"}).line.chosen.utilisation == "a.svg");
+  CHECK(parse({"--utilisation", "a.svg", "--steps-table"}).err.find("--utilisation: not") == 0);
   CHECK(parse({"--trace", "a.json", "--steps-table"}).err.find("--trace: not with") == 0);
 }
 

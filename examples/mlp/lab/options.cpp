@@ -59,6 +59,7 @@ command_line parse_command_line(int argc, const char* const* argv) {
   std::string json;
   std::string svg;
   std::string trials;
+  std::string utilisation;
   std::string trace;
   std::string mode = "all";
 
@@ -133,6 +134,10 @@ command_line parse_command_line(int argc, const char* const* argv) {
          "Draw the first 20 batches of the serial and of the overlapped loop into this file")
       ->check(require_writable);
 
+  app.add_option("--utilisation", utilisation,
+                 "Draw into this file how busy readers, copies and steps are over an epoch, in the "
+                 "serial and in the overlapped loop")
+      ->check(require_writable);
   app.add_option("--trace", trace,
                  "Write what each batch of the overlapped loop went through to this file: for "
                  "chrome://tracing where it ends in .json, else for ui.perfetto.dev")
@@ -170,6 +175,11 @@ command_line parse_command_line(int argc, const char* const* argv) {
     result.exit_status = 1;
     return result;
   }
+  if (!utilisation.empty() && (o.search > 0 || o.steps_table)) {
+    std::cerr << "--utilisation: not with --search or --steps-table\n";
+    result.exit_status = 1;
+    return result;
+  }
   if (o.search > 0 && (o.steps_table || !svg.empty() || !json.empty())) {
     std::cerr << "--search: not with --steps-table, --svg or --json\n";
     result.exit_status = 1;
@@ -189,6 +199,7 @@ command_line parse_command_line(int argc, const char* const* argv) {
   if (!json.empty()) o.json = json;
   if (!svg.empty()) o.svg = svg;
   if (!trials.empty()) o.trials = trials;
+  if (!utilisation.empty()) o.utilisation = utilisation;
   if (!trace.empty()) o.trace = trace;
   o.command = "penstock_mlp";
   for (int i = 1; i < argc; ++i) o.command += std::string{" "} + argv[i];

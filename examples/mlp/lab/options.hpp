@@ -58,6 +58,7 @@ struct options {
   std::vector<technique> modes;
   std::optional<std::filesystem::path> json;
   std::optional<std::filesystem::path> svg;
+  std::optional<std::filesystem::path> utilisation;
   std::optional<std::filesystem::path> trace;  // of the overlapped loop
   double search = 0;                           // seconds to look for the best options; 0: no search
   std::optional<std::filesystem::path> trials;  // of the search

@@ -131,6 +131,12 @@ void run_modes(const typename Backend::device_type& device, const Backend& backe
         found.recorded.push_back(std::move(loop));
       }
     }
+    if (chosen.utilisation) {
+      for (auto& loop :
+           record_loops(train, device, backend, stream, chosen, found.batches_per_epoch)) {
+        found.epochs.push_back(std::move(loop));
+      }
+    }
     if (chosen.costs) measure_stages(costs, train, device, trained, chosen);
   }
   if (chosen.costs) found.costs = costs.medians();
