@@ -20,8 +20,8 @@
 /// before the clock starts.
 namespace mlp {
 
-/// Is told when the clock starts, of every step under way, and what fed the loop. This one takes no
-/// notice.
+/// Is told when the clock starts, of every step under way, and what fed the loop, and may have a trace
+/// recorded. This one takes no notice.
 class observer {
  public:
   observer() = default;
@@ -33,6 +33,7 @@ class observer {
   virtual void fed_by(const std::function<penstock::transfer_stats()>&, std::size_t) {}
   /// The statistics of the feed before the loop and after it.
   virtual void has_run(const penstock::transfer_stats&, const penstock::transfer_stats&) {}
+  [[nodiscard]] virtual penstock::trace_recorder* trace() { return nullptr; }
 };
 
 /// The order of the samples, in all loops.
@@ -117,8 +118,10 @@ template <class Data, class Backend>
 double train_overlapped(const Data& data, const typename Backend::device_type& device,
                         trainer<Backend>& trained, const options& chosen, observer& progress) {
   namespace ps = penstock;
-  ps::loader loader{data, order_of(chosen), device, loader_options_of(chosen)};
-  ps::transfer feed{loader, trained.stream(), {.depth = chosen.depth}};
+  auto how = loader_options_of(chosen);
+  how.trace = progress.trace();
+  ps::loader loader{data, order_of(chosen), device, how};
+  ps::transfer feed{loader, trained.stream(), {.depth = chosen.depth, .trace = how.trace}};
   trained.restart([&] {
     const std::size_t full = std::min<std::size_t>(chosen.batch, data.size());
     std::size_t rehearsed = 0;

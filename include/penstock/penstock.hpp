@@ -55,7 +55,7 @@
 #include <penstock/threads/worker_cores.hpp>
 #include <penstock/threads/worker_pool.hpp>
 
-// observe: what the flow does and waits for, in figures
+// observe: what the flow does and waits for, in figures and batch by batch
 #include <penstock/observe/duration_stats.hpp>
 #include <penstock/observe/loader_stats.hpp>
 #include <penstock/observe/prometheus_file.hpp>
@@ -64,6 +64,8 @@
 #include <penstock/observe/stats_json.hpp>
 #include <penstock/observe/stats_prometheus.hpp>
 #include <penstock/observe/stats_text.hpp>
+#include <penstock/observe/trace_files.hpp>
+#include <penstock/observe/trace_recorder.hpp>
 #include <penstock/observe/transfer_stats.hpp>
 
 // device: streams, events, copies, memory

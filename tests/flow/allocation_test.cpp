@@ -51,20 +51,23 @@ TEST_CASE("the path of a batch allocates nothing", "[flow]") {
   REQUIRE(std::vector<int>(3).size() == 3);
   REQUIRE(test::allocations.load() > before);  // the count counts
 
+  ps::trace_recorder recorder;
   for (const std::size_t workers : {0U, 1U, 2U, 4U}) {
     for (const bool in_order : {true, false}) {
-      INFO("workers " << workers << ", in order " << in_order);
+      // With and without a trace, without repeating it all.
+      ps::trace_recorder* const trace = in_order == (workers < 2) ? &recorder : nullptr;
+      INFO("workers " << workers << ", in order " << in_order << ", traced " << (trace != nullptr));
       ps::cpu_device device;
       auto stream = device.make_stream();
       ps::loader loader{
           ps::memory_dataset<digit>{images, labels} | ps::map<floats>(warp) | ps::map(in_place),
           ps::shuffled{.seed = 1},
           device,
-          {.batch_size = 32, .workers = workers, .in_order = in_order, .run = 5}};
+          {.batch_size = 32, .workers = workers, .in_order = in_order, .run = 5, .trace = trace}};
       CHECK(allocated_in(loader.epochs(0, 2)) == 0);
-      ps::transfer feed{loader, stream};
+      ps::transfer feed{loader, stream, {.trace = trace}};
       CHECK(allocated_in(feed.epochs(0, 2)) == 0);
-      ps::transfer inline_feed{loader, device.inline_stream(), {.depth = 1}};
+      ps::transfer inline_feed{loader, device.inline_stream(), {.depth = 1, .trace = trace}};
       CHECK(allocated_in(inline_feed.epochs(0, 2)) == 0);
     }
   }

@@ -49,7 +49,8 @@ TEST_CASE("every option is parsed into its member", "[mlp]") {
                            "7",           "--depth",    "4",        "--augment",
                            "--mode",      "overlapped", "--seed",   "18446744073709551615",
                            "--repeat",    "3",          "--json",   "out.json",
-                           "--svg",       "out.svg",    "--run",    "16"})
+                           "--svg",       "out.svg",    "--trace",  "out.pftrace",
+                           "--run",       "16"})
                         .line;
   REQUIRE_FALSE(line.exit_status.has_value());
   const auto& o = line.chosen;
@@ -67,7 +68,8 @@ TEST_CASE("every option is parsed into its member", "[mlp]") {
   CHECK(o.json == std::filesystem::path{"out.json"});
   CHECK(o.svg == std::filesystem::path{"out.svg"});
   CHECK(o.command.starts_with("penstock_mlp --data /tmp --epochs 2 --batch=100 "));
-  CHECK(o.command.ends_with(" --svg out.svg --run 16"));
+  CHECK(o.trace == std::filesystem::path{"out.pftrace"});
+  CHECK(o.command.ends_with(" --svg out.svg --trace out.pftrace --run 16"));
   // That they can be written was tried, and left no trace.
   CHECK_FALSE(std::filesystem::exists("out.json"));
   CHECK_FALSE(std::filesystem::exists("out.svg"));
@@ -123,6 +125,21 @@ TEST_CASE("device, workload and kernels are words", "[mlp]") {
   CHECK(line.chosen.steps_table);
   CHECK(parse({"--device", "host", "--kernels", "cublas", "--graph"}).line.chosen.device ==
         mlp::device_choice::host);
+}
+
+TEST_CASE("a trace is of the overlapped loop", "[mlp]") {
+  CHECK(parse({"--trace", "a.json", "--mode", "overlapped"}).line.chosen.trace == "a.json");
+  for (const char* const mode : {"serial", "workers", "resident"}) {
+    CHECK(
+        parse({"--trace", "a.json", "--mode", mode}).err.find("--trace: of the overlapped loop") !=
+        std::string::npos);
+  }
+  CHECK(parse({"--trace", "a.json", "--search", "1"}).err.find("--trace: of the overlapped loop") !=
+        std::string::npos);
+  CHECK(parse({"--utilisation", "a.svg"}).line.chosen.utilisation == "a.svg");
+  CHECK(parse({"--utilisation", "a.svg", "--steps-table"}).err.find("--utilisation: not") == 0);
+  CHECK(parse({"--trace", "a.json", "--steps-table"}).err.find("--trace: of the overlapped loop") !=
+        std::string::npos);
 }
 
 TEST_CASE("a search has a time, may keep its trials, and writes nothing else", "[mlp]") {

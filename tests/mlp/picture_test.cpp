@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
+#include <map>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -106,6 +107,41 @@ TEST_CASE("the program draws twenty batches of both loops", "[mlp]") {
   CHECK(steps == 2 * 20);
   CHECK(root.text_of("desc").find("--batch 8") != std::string::npos);
   CHECK(content_of(svg).find("CPU device with a modelled bus of 0.1 GB/s") != std::string::npos);
+}
+
+TEST_CASE("the program draws how busy each part is over an epoch", "[mlp]") {
+  const test::temp_dir directory;
+  mlp::write_digits(directory.path("digits"), 300, 50);
+  const std::string svg = directory.path("busy.svg");
+  REQUIRE(run_program("--device host --epochs 1 --batch 8 --mode resident --workers 2 --data \"" +
+                      directory.path("digits") + "\" --utilisation \"" + svg + "\" > /dev/null") ==
+          0);
+  const auto root = test::parse_xml(content_of(svg));
+  std::map<std::string, int> areas;
+  for (const auto& path : root.all("path")) ++areas[path.attributes.at("class")];
+  for (const char* const part : {"read", "copy", "compute"}) CHECK(areas[part] == 2);
+  CHECK(root.text_of("desc").find("an epoch of 38 batches of 8") != std::string::npos);
+  CHECK(content_of(svg).find("serial") < content_of(svg).find("overlapped"));
+}
+
+TEST_CASE("the program writes a trace, for the viewer that its name says", "[mlp]") {
+  const test::temp_dir directory;
+  mlp::write_digits(directory.path("digits"), 300, 50);
+  const std::string arguments =
+      "--device host --epochs 1 --batch 8 --mode overlapped --workers 2 --data \"" +
+      directory.path("digits") + "\" --trace \"";
+  const std::string json = directory.path("trace.json");
+  const std::string perfetto = directory.path("trace.pftrace");
+  REQUIRE(run_program(arguments + json + "\" > /dev/null") == 0);
+  REQUIRE(run_program(arguments + perfetto + "\" > /dev/null") == 0);
+  const std::string text = content_of(json);
+  CHECK(text.find("{\"displayTimeUnit\"") == 0);
+  for (const char* const name : {"penstock worker 1", "penstock transfer", "\"step\""}) {
+    CHECK(text.find(name) != std::string::npos);
+    CHECK(content_of(perfetto).find(name[0] == '"' ? "step" : name) != std::string::npos);
+  }
+  CHECK(text.find("\"batch\": 37") != std::string::npos);
+  CHECK(content_of(perfetto).find('\n') == 0);  // the key of a packet, and no text
 }
 
 TEST_CASE("a file that can't be written is refused before the training, and not made", "[mlp]") {

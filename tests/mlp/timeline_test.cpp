@@ -55,6 +55,41 @@ bool has_text(const xml_element& root, const std::string& words) {
 
 }  // namespace
 
+TEST_CASE("shares of time are as high as a lane is busy", "[mlp]") {
+  auto shown = example();
+  shown.shows_shares = true;
+  shown.panels.resize(1);
+  // Two threads, of which one is busy for half of the time, then both, then none.
+  shown.bound = 0;
+  shown.panels[0].lanes = {{"readers", mlp::stage::read, {{0, 0, 200}, {1, 100, 200}}, 2},
+                           {"compute", mlp::stage::compute, {{0, 200, 400}}}};
+  CHECK(mlp::busy_share(shown.panels[0].lanes[0], 400) == 300.0 / 800);
+  CHECK(mlp::busy_share(shown.panels[0].lanes[1], 400) == 0.5);
+  const auto root = parse_xml(mlp::svg_of(shown));
+  std::string area;
+  double top = 0;
+  for (const auto& path : root.all("path")) {
+    if (path.attributes.at("class") == "read") area = path.attributes.at("d");
+  }
+  for (const auto& box : root.all("rect")) {
+    if (box.attributes.at("class") == "lane" && top == 0) top = box.number("y");
+  }
+  const double height = 20;
+  const auto at = [&](double share) {
+    const auto y = std::to_string(top + height * (1 - share));
+    return area.find("V" + y.substr(0, y.find('.')));
+  };
+  REQUIRE(at(0.5) != std::string::npos);
+  REQUIRE(at(1) != std::string::npos);
+  CHECK(at(0.5) < at(1));
+  CHECK(has_text(root, "µs"));
+  shown.panels[0].lanes[1].spans.back().end = 2e5;
+  const auto longer = parse_xml(mlp::svg_of(shown));
+  CHECK(has_text(longer, "ms"));
+  CHECK(has_text(longer, "200"));
+  CHECK(bars(root, "read").empty());
+}
+
 TEST_CASE("bars lie where their times are, on one scale in all panels", "[mlp]") {
   const auto root = parse_xml(mlp::svg_of(example()));
   const auto reads = bars(root, "read");

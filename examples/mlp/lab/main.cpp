@@ -59,6 +59,7 @@ int main(int argc, char** argv) {
     if (chosen.json) mlp::write_json(chosen, found);
     if (chosen.stats) mlp::write_stats(chosen, found);
     if (chosen.svg) mlp::write_picture(chosen, found);
+    if (chosen.utilisation) mlp::write_utilisation(chosen, found);
     return 0;
   } catch (const std::exception& error) {
     std::cerr << "penstock_mlp: " << error.what() << '\n';

@@ -60,6 +60,8 @@ command_line parse_command_line(int argc, const char* const* argv) {
   std::string svg;
   std::string trials;
   std::string stats;
+  std::string utilisation;
+  std::string trace;
   std::string mode = "all";
 
   CLI::App app{
@@ -138,6 +140,14 @@ command_line parse_command_line(int argc, const char* const* argv) {
                  "JSON")
       ->check(require_writable);
   app.add_flag("--explain", o.explain, "Say how it was found what limits the overlapped loop");
+  app.add_option("--utilisation", utilisation,
+                 "Draw into this file how busy readers, copies and steps are over an epoch, in the "
+                 "serial and in the overlapped loop")
+      ->check(require_writable);
+  app.add_option("--trace", trace,
+                 "Write what each batch of the overlapped loop went through to this file: for "
+                 "chrome://tracing where it ends in .json, else for ui.perfetto.dev")
+      ->check(require_writable);
 
   auto* search =
       app.add_option("--search", o.search,
@@ -171,15 +181,20 @@ command_line parse_command_line(int argc, const char* const* argv) {
     result.exit_status = 1;
     return result;
   }
+  if (!utilisation.empty() && (o.search > 0 || o.steps_table)) {
+    std::cerr << "--utilisation: not with --search or --steps-table\n";
+    result.exit_status = 1;
+    return result;
+  }
   if (o.search > 0 && (o.steps_table || !svg.empty() || !json.empty())) {
     std::cerr << "--search: not with --steps-table, --svg or --json\n";
     result.exit_status = 1;
     return result;
   }
-  const bool tells_of_feed = o.explain || !stats.empty();
+  const bool tells_of_feed = o.explain || !stats.empty() || !trace.empty();
   if (tells_of_feed && (o.steps_table || o.search > 0 || (mode != "all" && mode != "overlapped"))) {
-    std::cerr << "--stats, --explain: of the overlapped loop: not with --steps-table, --search or "
-                 "another --mode\n";
+    std::cerr << "--stats, --explain, --trace: of the overlapped loop: not with --steps-table, "
+                 "--search or another --mode\n";
     result.exit_status = 1;
     return result;
   }
@@ -192,6 +207,8 @@ command_line parse_command_line(int argc, const char* const* argv) {
   if (!svg.empty()) o.svg = svg;
   if (!trials.empty()) o.trials = trials;
   if (!stats.empty()) o.stats = stats;
+  if (!utilisation.empty()) o.utilisation = utilisation;
+  if (!trace.empty()) o.trace = trace;
   o.command = "penstock_mlp";
   for (int i = 1; i < argc; ++i) o.command += std::string{" "} + argv[i];
   for (const technique t : all_techniques) {

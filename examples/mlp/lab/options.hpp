@@ -60,6 +60,8 @@ struct options {
   std::optional<std::filesystem::path> svg;
   std::optional<std::filesystem::path> stats;  // of the overlapped loop
   bool explain = false;                        // how it was found what limits that loop
+  std::optional<std::filesystem::path> utilisation;
+  std::optional<std::filesystem::path> trace;  // of the overlapped loop
   double search = 0;                           // seconds to look for the best options; 0: no search
   std::optional<std::filesystem::path> trials;  // of the search
   std::string command;                          // as it was given, for the picture

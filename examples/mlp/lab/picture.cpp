@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <stdexcept>
 #include <string>
@@ -26,9 +27,9 @@ std::string counted(std::size_t count, const std::string& what, const std::strin
 std::size_t batches_of(const std::vector<lane>& lanes) { return lanes.back().spans.size(); }
 
 /// Of the runs of a loop the one in the middle by duration, of two the slower one.
-const std::vector<lane>& middle_run(const results& found, technique fed_by) {
+const std::vector<lane>& middle_run(const std::vector<recorded_loop>& recorded, technique fed_by) {
   std::vector<const std::vector<lane>*> runs;
-  for (const recorded_loop& loop : found.recorded) {
+  for (const recorded_loop& loop : recorded) {
     if (loop.fed_by == fed_by) runs.push_back(&loop.lanes);
   }
   if (runs.empty()) throw std::logic_error("nothing was recorded");
@@ -53,19 +54,55 @@ std::string reason_of(const bound& least, std::size_t cores) {
   return "the work over " + counted(cores, "core");
 }
 
+std::string data_of(const options& chosen, const results& found) {
+  std::string data = found.data_name;
+  if (chosen.augment) data += ", augmented";
+  if (chosen.fed == workload::wide) data += ", as floats";
+  return data;
+}
+
 std::string title_of(const options& chosen, const results& found, std::size_t batches) {
-  std::string title = found.data_name;
-  if (chosen.augment) title += ", augmented";
-  if (chosen.fed == workload::wide) title += ", as floats";
-  return title + ": the first " + counted(batches, "batch", "es") + " of " +
+  return data_of(chosen, found) + ": the first " + counted(batches, "batch", "es") + " of " +
          std::to_string(chosen.batch);
+}
+
+/// What it ran on, for the last line of small print.
+std::string machine_of(const options& chosen, const results& found) {
+  std::string machine = found.device.name + ", " + counted(found.cores, "core") + ", " +
+                        counted(chosen.workers, "worker") + "; threads start before 0";
+  if (chosen.repeat > 1) {
+    machine += "; the run of median time out of " + std::to_string(chosen.repeat);
+  }
+  return machine + ".";
+}
+
+/// The lanes of a loop with all readers in one, each named with its share of the loop's time.
+std::vector<lane> shares_of(const std::vector<lane>& lanes) {
+  std::vector<lane> all;
+  for (const lane& each : lanes) {
+    if (all.empty() || each.kind != all.back().kind) {
+      all.push_back({each.kind == stage::read ? "read" : each.name, each.kind, each.spans});
+    } else {
+      ++all.back().threads;
+      all.back().spans.insert(all.back().spans.end(), each.spans.begin(), each.spans.end());
+    }
+  }
+  for (lane& each : all) each.name += " " + fixed(100 * busy_share(each, end_of(lanes)), 0) + " %";
+  return all;
+}
+
+void write_document(const std::filesystem::path& path, const timeline& shown) {
+  std::ofstream file{path};
+  file << svg_of(shown);
+  file.close();
+  if (!file) throw std::runtime_error(path.string() + ": can't be written");
 }
 
 }  // namespace
 
 timeline picture_of(const options& chosen, const results& found) {
-  const auto& serial = middle_run(found, technique::serial);
-  const auto& overlapped = middle_run(found, technique::overlapped);
+  const auto& serial = middle_run(found.recorded, technique::serial);
+  const auto& overlapped = middle_run(found.recorded, technique::overlapped);
   const std::size_t batches = batches_of(serial);
   const bound least = bound_of(found.costs, chosen.workers, found.cores, found.device.on_cores());
   timeline shown;
@@ -81,12 +118,7 @@ timeline picture_of(const options& chosen, const results& found) {
   shown.notes = {"A batch in each stage alone: read " + fixed(found.costs.load, 1) + " µs, copy " +
                      fixed(found.costs.copy, 1) + " µs, compute " + fixed(found.costs.compute, 1) +
                      " µs. Bars are to scale, at least 1 px wide; numbers are batches.",
-                 found.device.name + ", " + counted(found.cores, "core") + ", " +
-                     counted(chosen.workers, "worker") + "; threads start before 0"};
-  if (chosen.repeat > 1) {
-    shown.notes.back() += "; the run of median time out of " + std::to_string(chosen.repeat);
-  }
-  shown.notes.back() += ".";
+                 machine_of(chosen, found)};
   shown.description = "The first batches of two loops over time. " + shown.title +
                       ". Serial: " + shown.panels[0].figures +
                       ". Overlapped: " + shown.panels[1].figures + ". " + shown.bound_note +
@@ -95,10 +127,33 @@ timeline picture_of(const options& chosen, const results& found) {
 }
 
 void write_picture(const options& chosen, const results& found) {
-  std::ofstream file{*chosen.svg};
-  file << svg_of(picture_of(chosen, found));
-  file.close();
-  if (!file) throw std::runtime_error(chosen.svg->string() + ": can't be written");
+  write_document(*chosen.svg, picture_of(chosen, found));
+}
+
+timeline utilisation_of(const options& chosen, const results& found) {
+  const auto& serial = middle_run(found.epochs, technique::serial);
+  const auto& overlapped = middle_run(found.epochs, technique::overlapped);
+  timeline shown;
+  shown.title = data_of(chosen, found) + ": how busy each part is over an epoch of " +
+                counted(batches_of(serial), "batch", "es") + " of " + std::to_string(chosen.batch);
+  shown.panels = {
+      {"serial", "one part at a time", figures_of(serial), shares_of(serial)},
+      {"overlapped", "all parts at once",
+       figures_of(overlapped) + ", " + fixed(end_of(serial) / end_of(overlapped), 2) + "× as fast",
+       shares_of(overlapped)}};
+  shown.shows_shares = true;
+  shown.notes = {
+      "A lane is full where its part is busy all the time, of readers all of them; the "
+      "figure is its share of the loop's time.",
+      machine_of(chosen, found)};
+  shown.description = shown.title + ". Serial: " + shown.panels[0].figures +
+                      ". Overlapped: " + shown.panels[1].figures + ". Drawn by: " + chosen.command +
+                      ". Build: " + found.build + ".";
+  return shown;
+}
+
+void write_utilisation(const options& chosen, const results& found) {
+  write_document(*chosen.utilisation, utilisation_of(chosen, found));
 }
 
 }  // namespace mlp

@@ -96,6 +96,9 @@ class progress_bar final : public observer {
     said_ = penstock::diagnose(before, after);
     during_ = after - before;
   }
+  /// Records the loop from now on.
+  void record_to(penstock::trace_recorder& recorder) noexcept { recorder_ = &recorder; }
+  [[nodiscard]] penstock::trace_recorder* trace() override { return recorder_; }
   /// What has limited the loop, if it was told.
   [[nodiscard]] const std::optional<penstock::verdict>& said() const noexcept { return said_; }
   /// Its statistics, if they were told.
@@ -124,6 +127,7 @@ class progress_bar final : public observer {
   clock::time_point last_{};
   std::size_t drawn_ = 0;  // the step at the last drawing
   bool shown_;
+  penstock::trace_recorder* recorder_ = nullptr;
 };
 
 }  // namespace mlp

@@ -25,7 +25,7 @@
 
 /// Records when the first batches of a loop were read, copied and computed. The loops are those of
 /// modes.hpp as they are: a dataset, a device and a backend stand around the real ones and note
-/// what passes through them. Without --svg none of this runs.
+/// what passes through them. Without --svg and --utilisation none of this runs.
 namespace mlp {
 
 /// The notes of one run of a loop. All memory is taken at construction. Reads may come from many
@@ -37,12 +37,13 @@ class recorder {
   using device_type = typename Backend::device_type;
   using stream_ref = typename Backend::stream_ref;
 
-  /// For the first epoch of a loop over the `samples` samples that `order` gives.
+  /// For the first epoch of a loop over the `samples` samples that `order` gives, and of that for
+  /// the first `most` batches.
   template <class Order>
   recorder(const device_type& device, std::size_t samples, const Order& order,
-           std::size_t batch_size)
+           std::size_t batch_size, std::size_t most = recorded_batches)
       : device_(device),
-        batches_(std::min(recorded_batches, (samples + batch_size - 1) / batch_size)),
+        batches_(std::min(most, (samples + batch_size - 1) / batch_size)),
         batch_of_(samples),
         reads_(batches_ * batch_size),
         copies_(batches_),
@@ -240,18 +241,20 @@ class recording_progress final : public observer {
   return names;
 }
 
-/// Runs the serial and the overlapped loop over one epoch. Throws if their losses differ.
+/// Runs the serial and the overlapped loop over one epoch, and records the first `most` batches.
+/// Throws if their losses differ.
 template <class Data, class Backend>
 std::array<recorded_loop, 2> record_loops(const Data& data,
                                           const typename Backend::device_type& device,
                                           const Backend& backend,
-                                          typename Backend::stream_ref stream, options chosen) {
+                                          typename Backend::stream_ref stream, options chosen,
+                                          std::size_t most = recorded_batches) {
   chosen.epochs = 1;
   const auto order = order_of(chosen).order(data.size(), 0);
   // The trace as well: a recording is of the loop that it shows, or none.
   const auto record = [&](const auto& train, const std::vector<std::string>& readers,
                           const std::string& copies, const std::string& steps) {
-    recorder<Backend> notes{device, data.size(), order, chosen.batch};
+    recorder<Backend> notes{device, data.size(), order, chosen.batch, most};
     const recording_device<Backend> on{device, notes};
     const recording_backend<Backend> computes{backend, notes};
     trainer<recording_backend<Backend>> trained{

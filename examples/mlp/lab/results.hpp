@@ -121,6 +121,7 @@ struct results {
   std::vector<double> one_batch;  ///< seconds of each run of `repeat_one_batch`; none: not run
   stage_costs costs;
   std::vector<recorded_loop> recorded;  ///< with --svg: of each run, serial and overlapped
+  std::vector<recorded_loop> epochs;    ///< with --utilisation: the same, over a whole epoch
 };
 
 }  // namespace mlp

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <optional>
 #include <span>
 #include <stdexcept>
@@ -55,6 +57,24 @@ namespace mlp {
          1e-6;
 }
 
+/// Rings that hold the whole loop, if that takes no more than some megabytes a thread.
+[[nodiscard]] inline penstock::trace_options trace_options_of(const options& chosen,
+                                                              const results& found) {
+  constexpr std::size_t events = 8;  // of a thread, at most, a batch
+  const std::size_t wanted = std::bit_ceil(events * chosen.epochs * found.batches_per_epoch);
+  return {.capacity = std::clamp<std::size_t>(wanted, 1024, 65536)};
+}
+
+/// Writes a trace, for which viewer its file's name says.
+inline void write_trace(const penstock::trace_recorder& recorder,
+                        const std::filesystem::path& file) {
+  if (file.extension() == ".json") {
+    penstock::write_chrome_trace(recorder, file.string());
+  } else {
+    penstock::write_perfetto(recorder, file.string());
+  }
+}
+
 /// The experiment on a device, on samples of `train` and `test`, which may be augmented or widened.
 template <class Backend, class Train, class Test>
 void run_modes(const typename Backend::device_type& device, const Backend& backend,
@@ -86,7 +106,10 @@ void run_modes(const typename Backend::device_type& device, const Backend& backe
       case technique::workers:
         return train_with_workers(train, device, trained, chosen, progress);
       case technique::overlapped: {
+        std::optional<penstock::trace_recorder> recorder;
+        if (chosen.trace) progress.record_to(recorder.emplace(trace_options_of(chosen, found)));
         const double seconds = train_overlapped(train, device, trained, chosen, progress);
+        if (recorder) write_trace(*recorder, *chosen.trace);
         told.limit = progress.said()->str();
         told.explained = penstock::explain(*progress.said());
         told.stats = penstock::to_json(*progress.during());
@@ -132,6 +155,12 @@ void run_modes(const typename Backend::device_type& device, const Backend& backe
     if (chosen.svg) {
       for (auto& loop : record_loops(train, device, backend, stream, chosen)) {
         found.recorded.push_back(std::move(loop));
+      }
+    }
+    if (chosen.utilisation) {
+      for (auto& loop :
+           record_loops(train, device, backend, stream, chosen, found.batches_per_epoch)) {
+        found.epochs.push_back(std::move(loop));
       }
     }
     if (chosen.costs) measure_stages(costs, train, device, trained, chosen);

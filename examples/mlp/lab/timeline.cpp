@@ -168,6 +168,32 @@ void draw_spans(drawing& to, const lane& drawn, double y) {
   }
 }
 
+/// How busy a lane is, over every two pixels: as high as the lane where all of its threads are.
+void draw_shares(drawing& to, const lane& drawn, double y) {
+  constexpr double pixels = 2;
+  const double each = to.microseconds_of(pixels);
+  std::vector<double> busy(static_cast<std::size_t>((right - left) / pixels));
+  const auto place = [&](double time) {
+    return std::min(busy.size() - 1, static_cast<std::size_t>(std::max(0.0, time / each)));
+  };
+  for (const span& s : drawn.spans) {
+    if (each <= 0) break;
+    for (std::size_t i = place(s.begin); i <= place(s.end); ++i) {
+      const double begin = static_cast<double>(i) * each;
+      busy[i] += std::max(0.0, std::min(s.end, begin + each) - std::max(s.begin, begin));
+    }
+  }
+  std::string area = "M" + number(left) + " " + number(y + lane_height);
+  for (std::size_t i = 0; i < busy.size(); ++i) {
+    const double share =
+        each > 0 ? std::min(1.0, busy[i] / each / static_cast<double>(drawn.threads)) : 0;
+    area += "V" + number(y + lane_height * (1 - share)) + "H" +
+            number(left + static_cast<double>(i + 1) * pixels);
+  }
+  to.path(stage_names[static_cast<std::size_t>(drawn.kind)],
+          area + "V" + number(y + lane_height) + "Z");
+}
+
 /// A dimension line from 0 to the bound.
 void draw_bound(drawing& to, const timeline& shown, double y) {
   const double x = to.x_of(shown.bound);
@@ -215,11 +241,18 @@ double end_of(const std::vector<lane>& lanes) {
   return end;
 }
 
+double busy_share(const lane& measured, double end) {
+  double busy = 0;
+  for (const span& s : measured.spans) busy += std::min(s.end, end) - std::min(s.begin, end);
+  return end > 0 ? busy / end / static_cast<double>(measured.threads) : 0;
+}
+
 std::string svg_of(const timeline& shown) {
   double end = shown.bound;
   for (const panel& each : shown.panels) end = std::max(end, end_of(each.lanes));
   drawing to{end};
   const double step = tick_distance(end);
+  const double unit = end < 1e5 ? 1 : 1e3;  // of the axis, in microseconds
   const int ticks = end > 0 ? static_cast<int>(end / step + 1e-9) : 0;
 
   double y = 30;
@@ -237,7 +270,11 @@ std::string svg_of(const timeline& shown) {
       if (shown.bound > 0) to.vertical("bound", to.x_of(shown.bound), y - 6, y);
       to.box("lane", left, y, right - left, lane_height);
       for (int t = 0; t <= ticks; ++t) to.vertical("grid", to.x_of(t * step), y, y + lane_distance);
-      draw_spans(to, each.lanes[i], y);
+      if (shown.shows_shares) {
+        draw_shares(to, each.lanes[i], y);
+      } else {
+        draw_spans(to, each.lanes[i], y);
+      }
       y += lane_distance;
     }
     y -= lane_distance - lane_height;
@@ -250,9 +287,9 @@ std::string svg_of(const timeline& shown) {
   to.path("grid", "M" + number(left) + " " + number(y) + "H" + number(right));
   for (int t = 0; t <= ticks; ++t) {
     to.vertical("grid", to.x_of(t * step), y, y + 5);
-    to.text(to.x_of(t * step), y + 19, "soft middle", number(t * step));
+    to.text(to.x_of(t * step), y + 19, "soft middle", number(t * step / unit));
   }
-  to.text(left - 10, y + 19, "soft right", "µs");
+  to.text(left - 10, y + 19, "soft right", unit == 1 ? "µs" : "ms");
   y += 26;
   for (const std::string& line : shown.notes) {
     y += line_height;

@@ -17,11 +17,12 @@ struct span {
   double end = 0.0;
 };
 
-/// What one thread or stream did, in any order. May be empty.
+/// What one thread or stream did, or some threads together, in any order. May be empty.
 struct lane {
   std::string name;
   stage kind{};
   std::vector<span> spans;
+  std::size_t threads = 1;
 };
 
 /// One loop.
@@ -40,10 +41,14 @@ struct timeline {
   double bound = 0.0;  ///< microseconds that no loop can be faster than; 0: none is marked
   std::string bound_note;
   std::vector<std::string> notes;  ///< lines below the picture, in small print
+  bool shows_shares = false;       ///< how busy each lane is over time, and not its spans
 };
 
 /// The time from 0 to the end of the last span; 0 without one.
 [[nodiscard]] double end_of(const std::vector<lane>& lanes);
+
+/// The share of the time from 0 to `end` in which a lane is busy, the mean of its threads.
+[[nodiscard]] double busy_share(const lane& measured, double end);
 
 /// The picture as an SVG document, 880 px wide, in the light or dark colours that the viewer
 /// prefers. Lengths are to scale, but a bar is 1 px wide at least. Bars of one batch in one lane

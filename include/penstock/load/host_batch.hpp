@@ -37,6 +37,7 @@ class host_batch : public lease<Record, detail::host_slots<Record, Device>, std:
       : base(std::move(ring), slot, info,
              std::move(guard)) {  // NOLINT: trivial, but in a checked build
     slots_->note_lease();
+    slots_->leases().begin(slot_);
   }
   /// A lease of `slot`, which holds the batch. In a checked build it may throw std::bad_alloc, and
   /// the slot stays the caller's.
@@ -70,6 +71,7 @@ class host_batch : public lease<Record, detail::host_slots<Record, Device>, std:
     base::use();
     guard_.end();
     const auto ring = std::move(slots_);
+    ring->leases().end(slot_, base::info());
     ring->note_release();
     ring->give_back_after(slot_, stream);
   }
@@ -79,6 +81,7 @@ class host_batch : public lease<Record, detail::host_slots<Record, Device>, std:
     base::use();
     guard_.end();
     const auto ring = std::move(slots_);
+    ring->leases().end(slot_, base::info());
     ring->note_release();
     return ring->give_back_marked(slot_, stream);
   }
@@ -87,6 +90,7 @@ class host_batch : public lease<Record, detail::host_slots<Record, Device>, std:
   void release() noexcept {
     if (slots_ == nullptr) return;
     guard_.end();
+    slots_->leases().end(slot_, base::info());
     slots_->note_release();
     slots_->give_back(slot_);
     slots_.reset();

@@ -191,6 +191,10 @@ class loader {
   void stop() noexcept { reads().stop(); }
   [[nodiscard]] bool at_end() const noexcept { return reads().at_end(); }
   [[nodiscard]] std::stop_token stop_token() const noexcept { return options().stop; }
+  /// What the batches are called in a trace of `recorder`; 0 where they are not recorded there.
+  [[nodiscard]] std::uint64_t trace_flow(const trace_recorder* recorder) const noexcept {
+    return recorder == options().trace ? engine().observer().trace_flow() : 0;
+  }
   /// @}
 
  private:

@@ -17,6 +17,7 @@
 #include <penstock/load/detail/plan/limits.hpp>
 #include <penstock/memory/budget.hpp>
 #include <penstock/memory/detail/slab.hpp>
+#include <penstock/observe/trace_recorder.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
@@ -154,6 +155,10 @@ struct loader_options {
   /// those under way are read, all workers end, and the consumer, also one that waits, gets
   /// `cancelled`, then and at every later step. The shorter `run`, the sooner. No counterpart.
   std::stop_token stop = {};
+
+  /// Records what each batch goes through, for a file that shows it: see `trace_recorder`. Null:
+  /// nothing is recorded. It is the program's, and should outlive the loop. No counterpart.
+  trace_recorder* trace = nullptr;
 };
 
 namespace detail {

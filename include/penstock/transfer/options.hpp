@@ -6,6 +6,7 @@
 
 #include <penstock/core/error.hpp>
 #include <penstock/load/options.hpp>
+#include <penstock/observe/trace_recorder.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
@@ -20,6 +21,11 @@ struct transfer_options {
   /// to, hold every device slot. Nothing is taken from the source before there is a slot for it.
   /// `wait` is for leases that end on other threads; a stop request of the source's ends the wait.
   penstock::when_held when_held = penstock::when_held::fail;
+
+  /// Records what each batch goes through, see `trace_recorder`; that of the source's options makes
+  /// one picture of both. Null: nothing is recorded. It is the program's, and should outlive the
+  /// loop.
+  trace_recorder* trace = nullptr;
 };
 
 namespace detail {

@@ -69,6 +69,8 @@ class consumer {
   [[nodiscard]] const engine_type& engine() const noexcept { return engine_; }
   /// The position of the batch after the one that was taken last, in order. From any thread.
   [[nodiscard]] batch_position next_position() const noexcept { return next_position_.load(); }
+  /// What the consumer's thread records; or null.
+  [[nodiscard]] trace_writer* trace() noexcept { return seen().trace(); }
   /// Whether `serial` names the range that was started last.
   [[nodiscard]] bool is_last(std::uint64_t serial) const noexcept { return range_.is_last(serial); }
   /// The place of the exception that ended the last range. From any thread.
@@ -182,6 +184,8 @@ class consumer {
     engine_.observer().note_taken(batch.info.size);
     if (tuner_) [[unlikely]]
       tuner_->take(next_);
+    if (trace() != nullptr) [[unlikely]]
+      trace()->work_on(batch.info);
     try {
       batch_type lease{engine_.ring(), slot, batch.info};
       next_position_.store(batch_position{batch.info.epoch, batch.info.batch + 1});

@@ -29,6 +29,7 @@
 #include <penstock/memory/detail/host_slots.hpp>
 #include <penstock/observe/detail/loader_observer.hpp>
 #include <penstock/observe/detail/marks/stage_mark.hpp>
+#include <penstock/observe/detail/trace/trace_writer.hpp>
 #include <penstock/order/sampler.hpp>
 #include <penstock/threads/float_mode.hpp>
 
@@ -67,7 +68,10 @@ class engine {
                {std::max<std::size_t>(1, options_.workers), slots_->count(), options.batch_size}),
         readers_(make_readers(dataset_, guard_, options_.workers, run_.most())),
         observer_(options_.workers, run_.most(), layout_.sample_bytes()),
-        seats_(options_.workers, first_workers(options_)) {}
+        seats_(options_.workers, first_workers(options_)) {
+    observer_.trace_to(options.trace);
+    slots_->leases().trace_to(options.trace, observer_.trace_flow(), "host slot", slots_->count());
+  }
   engine(engine&&) = delete;
 
   /// What the user wrote.
@@ -197,6 +201,7 @@ class engine {
     };
     if (!batch.order || begin == end || is_over()) return;
     [[maybe_unused]] const stage_mark mark{marked_stage::read, batch.info.batch};
+    const trace_scope traced{seen.trace(), trace_stage::read, batch.info, end - begin};
     const auto wanted = reader.indices(end - begin);
     const batch_view<record_type> all{slots_->data(slot), layout_, 0, batch.info.size};
     try {

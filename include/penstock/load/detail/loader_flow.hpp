@@ -12,7 +12,7 @@
 #include <penstock/load/detail/consumer.hpp>
 #include <penstock/load/host_batch.hpp>
 #include <penstock/load/options.hpp>
-#include <penstock/observe/detail/marks/stage_mark.hpp>
+#include <penstock/observe/detail/trace/noted.hpp>
 #include <penstock/order/detail/fingerprint.hpp>
 #include <penstock/order/sampler.hpp>
 #include <penstock/resume/loader_state.hpp>
@@ -45,7 +45,7 @@ class loader_flow {
     step_.end();
     held_ = batch_type{};  // the release: before the next is waited for, it may need the slot
     held_ = reads_.next();
-    if (held_) step_.begin(held_.info().batch);
+    if (held_) step_.begin(reads_.trace(), held_.info());
     return static_cast<bool>(held_);
   }
   [[nodiscard]] batch_type& current() noexcept { return held_; }
@@ -88,7 +88,7 @@ class loader_flow {
  private:
   consumer_type reads_;
   batch_type held_;
-  [[no_unique_address]] step_mark step_;
+  noted_step step_;
   std::once_flag asked_;           // guards the next: states may be asked for on several threads
   std::uint64_t fingerprint_ = 0;  // of the sampler's order, once a state was asked for
 };

@@ -19,6 +19,7 @@
 #include <penstock/memory/detail/slab.hpp>
 #include <penstock/memory/detail/slots_exhausted.hpp>
 #include <penstock/observe/detail/stopwatch.hpp>
+#include <penstock/observe/detail/trace/lease_tracks.hpp>
 #include <penstock/threads/batch_queue.hpp>
 
 namespace penstock {
@@ -160,6 +161,8 @@ class host_slots {
   [[nodiscard]] std::size_t leased() const noexcept {
     return leased_.load(std::memory_order_acquire);
   }
+  /// What records the leases, one at a time of each slot.
+  [[nodiscard]] lease_tracks& leases() noexcept { return leases_; }
   /// Counts a lease that starts.
   void note_lease() noexcept { leased_.fetch_add(1, std::memory_order_relaxed); }
   /// Counts a lease that has ended.
@@ -231,6 +234,7 @@ class host_slots {
   slab<Device> memory_;
   std::vector<detail::end_of_copy<event_type>> drained_;  // each is its ticket's
   std::size_t wake_at_;
+  lease_tracks leases_;
   batch_queue<ticket> returned_;
   // A cache line each: workers and releasing threads write the first, the consumer the others, all
   // read the last.

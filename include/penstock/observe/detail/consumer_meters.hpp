@@ -2,9 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <utility>
 
 #include <penstock/core/detail/cache_line.hpp>
 #include <penstock/observe/detail/stopwatch.hpp>
+#include <penstock/observe/detail/trace/trace_writer.hpp>
+#include <penstock/observe/trace_recorder.hpp>
 #include <penstock/threads/detail/tally.hpp>
 
 namespace penstock {
@@ -21,19 +25,35 @@ class alignas(cache_line) consumer_meters {
   /// By `clock`, which must outlive this.
   explicit consumer_meters(const Clock& clock) noexcept : clock_(&clock) {}
 
+  /// What it waits for is recorded by `trace` from now on; null: by none.
+  void trace_to(std::shared_ptr<trace_writer> trace) noexcept {
+    kept_trace_ = std::move(trace);
+    trace_ = kept_trace_.get();
+  }
+  [[nodiscard]] const std::shared_ptr<trace_writer>& kept_trace() const noexcept {
+    return kept_trace_;
+  }
+  /// What records it; or null.
+  [[nodiscard]] trace_writer* trace() const noexcept { return trace_; }
+
   /// @name The consumer's thread
   /// @{
   void begin_range() noexcept { range_.start(clock_->now()); }
-  void end_range() noexcept { range_.stop(clock_->now()); }
+  void end_range() noexcept {
+    range_.stop(clock_->now());
+    if (trace_ != nullptr) trace_->leave();
+  }
   /// Around a wait for the batch that is next, unless it is there.
   [[nodiscard]] scope for_batch(bool is_missing = true) noexcept {
-    return {is_missing ? &batch_ : nullptr, *clock_};
+    return {is_missing ? &batch_ : nullptr, *clock_, trace_, trace_stage::wait_for_batch};
   }
   /// Around a wait for the end of a lease.
-  [[nodiscard]] scope for_lease() noexcept { return {&lease_, *clock_}; }
+  [[nodiscard]] scope for_lease() noexcept {
+    return {&lease_, *clock_, trace_, trace_stage::wait_for_lease};
+  }
   /// Around a wait for the end of a copy, if it is one.
   [[nodiscard]] scope for_copy(bool is_waited_for) noexcept {
-    return {is_waited_for ? &copy_ : nullptr, *clock_};
+    return {is_waited_for ? &copy_ : nullptr, *clock_, trace_, trace_stage::wait_for_copy};
   }
   /// It gets a batch.
   void note_batch(std::uint64_t samples) noexcept {
@@ -60,6 +80,8 @@ class alignas(cache_line) consumer_meters {
 
  private:
   const Clock* clock_;
+  trace_writer* trace_ = nullptr;
+  std::shared_ptr<trace_writer> kept_trace_;
   tally batches_;
   tally samples_;
   tally looks_;

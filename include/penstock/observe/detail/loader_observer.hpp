@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include <penstock/observe/detail/consumer_meters.hpp>
@@ -16,6 +17,7 @@
 #include <penstock/observe/detail/tick_clock.hpp>
 #include <penstock/observe/detail/worker_meters.hpp>
 #include <penstock/observe/loader_stats.hpp>
+#include <penstock/observe/trace_recorder.hpp>
 #include <penstock/threads/detail/cpu_throttling.hpp>
 #include <penstock/threads/detail/tally.hpp>
 
@@ -51,6 +53,24 @@ class basic_loader_observer {
     }
   }
   basic_loader_observer(basic_loader_observer&&) = delete;
+
+  /// From now on what the threads do is recorded too; null: nothing. To be called before there are
+  /// any.
+  void trace_to(trace_recorder* recorder) {
+    if (recorder == nullptr) return;
+    trace_flow_ = recorder->new_flow();
+    const auto track = [&](const std::string& name) {
+      return recorder->add_track(name, trace_flow_, recorder->capacity());
+    };
+    for (std::size_t worker = 0; worker < workers_; ++worker) {
+      readers_[worker]->trace_to(track("penstock worker " + std::to_string(worker)));
+    }
+    consumer_.trace_to(track("penstock consumer"));
+    if (workers_ == 0) readers_[0]->trace_to(consumer_.kept_trace());
+  }
+
+  /// What the batches are called in a trace; 0 without one.
+  [[nodiscard]] std::uint64_t trace_flow() const noexcept { return trace_flow_; }
 
   /// The meters of a worker; without workers those of the consumer as it reads.
   [[nodiscard]] worker_meters<Clock>& reader(std::size_t worker) noexcept {
@@ -182,6 +202,7 @@ class basic_loader_observer {
   std::vector<std::unique_ptr<worker_meters<Clock>>> readers_;
   consumer_meters<Clock> consumer_;
   tally discarded_;
+  std::uint64_t trace_flow_ = 0;
 };
 
 /// That of the library's loaders.

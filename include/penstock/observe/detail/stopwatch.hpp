@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include <penstock/observe/detail/tick_clock.hpp>
+#include <penstock/observe/detail/trace/trace_writer.hpp>
 #include <penstock/threads/detail/shared_value.hpp>
 
 namespace penstock {
@@ -66,21 +67,33 @@ class stopwatch {
   shared_value<stopwatch_state> shown_;
 };
 
-/// Has a stopwatch go for as long as this lives; null: times nothing.
+/// Has a stopwatch go for as long as this lives; null: times nothing. What it times goes into a
+/// trace too, where there is one.
 template <class Clock>
 class timed_scope {
  public:
-  timed_scope(stopwatch* watch, const Clock& clock) noexcept : watch_(watch), clock_(&clock) {
-    if (watch_ != nullptr) watch_->start(clock_->now());
+  timed_scope(stopwatch* watch, const Clock& clock, trace_writer* trace = nullptr,
+              trace_stage stage = {}) noexcept
+      : watch_(watch), clock_(&clock), trace_(trace), stage_(stage) {
+    if (watch_ == nullptr) return;
+    began_ = clock_->now();
+    watch_->start(began_);
   }
   timed_scope(timed_scope&&) = delete;
   ~timed_scope() {
-    if (watch_ != nullptr) watch_->stop(clock_->now());
+    if (watch_ == nullptr) return;
+    const std::uint64_t now = clock_->now();
+    watch_->stop(now);
+    if (trace_ != nullptr) [[unlikely]]
+      trace_->note_wait(stage_, began_, now);
   }
 
  private:
   stopwatch* watch_;
   const Clock* clock_;
+  trace_writer* trace_;
+  trace_stage stage_;
+  std::uint64_t began_ = 0;
 };
 
 /// Stands for the stopwatches of a thread whose waits are not timed.

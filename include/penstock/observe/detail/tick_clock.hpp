@@ -101,10 +101,11 @@ class basic_tick_clock {
 
   /// What both clocks say, and what follows from it.
   struct reading {
-    std::uint64_t ticks = 0;            ///< now
-    std::chrono::nanoseconds since{0};  ///< construction
-    double nanoseconds_per_tick = 1;    ///< since construction
-    bool has_stepped = false;           ///< by now, as far as the steady clock can tell
+    std::uint64_t ticks = 0;             ///< now
+    std::chrono::nanoseconds steady{0};  ///< now
+    std::chrono::nanoseconds since{0};   ///< construction
+    double nanoseconds_per_tick = 1;     ///< since construction
+    bool has_stepped = false;            ///< by now, as far as the steady clock can tell
   };
 
   /// Looks at both clocks, and whether they have run at one ratio since the last look. From any
@@ -116,7 +117,8 @@ class basic_tick_clock {
     const double rate = ratio(first_, now);
     if (source() != stats_clock::steady) has_stepped_ = has_stepped_ || is_step(now);
     last_ = now;
-    return {now.ticks, since, source() == stats_clock::steady ? 1.0 : rate, has_stepped_};
+    return {now.ticks, now.steady, since, source() == stats_clock::steady ? 1.0 : rate,
+            has_stepped_};
   }
 
   /// What names this clock among all of a process: its place and its time of construction.

@@ -3,11 +3,15 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <utility>
 
 #include <penstock/core/detail/cache_line.hpp>
 #include <penstock/observe/detail/histogram.hpp>
 #include <penstock/observe/detail/read_meter.hpp>
 #include <penstock/observe/detail/stopwatch.hpp>
+#include <penstock/observe/detail/trace/trace_writer.hpp>
+#include <penstock/observe/trace_recorder.hpp>
 #include <penstock/threads/detail/tally.hpp>
 #include <penstock/threads/detail/thread_usage.hpp>
 
@@ -30,15 +34,32 @@ class alignas(cache_line) worker_meters {
         usage_apart_(clock.ten_milliseconds()),
         reads_(clock, most_run) {}
 
+  /// What it does and waits for is recorded by `trace` from now on; null: by none.
+  void trace_to(std::shared_ptr<trace_writer> trace) noexcept {
+    kept_trace_ = std::move(trace);
+    trace_ = kept_trace_.get();
+  }
+  [[nodiscard]] const std::shared_ptr<trace_writer>& kept_trace() const noexcept {
+    return kept_trace_;
+  }
+  /// What records it; or null.
+  [[nodiscard]] trace_writer* trace() const noexcept { return trace_; }
+
   /// @name The reading thread, around all that it does, and around what it waits for
   /// @{
   [[nodiscard]] scope for_work() noexcept { return {&work_, *clock_}; }
-  [[nodiscard]] scope for_opener() noexcept { return {&opener_, *clock_}; }
+  [[nodiscard]] scope for_opener() noexcept {
+    return {&opener_, *clock_, trace_, trace_stage::wait_for_opener};
+  }
   [[nodiscard]] scope for_seat() noexcept { return {&seat_, *clock_}; }
-  [[nodiscard]] scope for_demand() noexcept { return {&demand_, *clock_}; }
-  [[nodiscard]] scope for_slot() noexcept { return {&slot_, *clock_}; }
+  [[nodiscard]] scope for_demand() noexcept {
+    return {&demand_, *clock_, trace_, trace_stage::wait_for_demand};
+  }
+  [[nodiscard]] scope for_slot() noexcept {
+    return {&slot_, *clock_, trace_, trace_stage::wait_for_slot};
+  }
   [[nodiscard]] scope for_copy(bool is_behind_one) noexcept {
-    return {is_behind_one ? &copy_ : nullptr, *clock_};
+    return {is_behind_one ? &copy_ : nullptr, *clock_, trace_, trace_stage::wait_for_copy};
   }
   /// @}
 
@@ -89,6 +110,8 @@ class alignas(cache_line) worker_meters {
 
  private:
   const Clock* clock_;
+  trace_writer* trace_ = nullptr;
+  std::shared_ptr<trace_writer> kept_trace_;
   bool is_own_thread_;
   std::uint64_t usage_apart_;
   tally complete_;

@@ -19,6 +19,7 @@
 #include <penstock/memory/detail/copy_mark.hpp>
 #include <penstock/memory/detail/host_slots.hpp>
 #include <penstock/memory/detail/slab.hpp>
+#include <penstock/observe/detail/trace/lease_tracks.hpp>
 #include <penstock/threads/detail/waitable_counter.hpp>
 #include <penstock/transfer/detail/device_slot.hpp>
 #include <penstock/transfer/detail/host_copy.hpp>
@@ -36,6 +37,7 @@ class device_slots {
 
  public:
   using stream_ref = typename Device::stream_ref;
+  lease_tracks leases;  ///< what records them, one at a time of each slot
 
   /// `depth` slots for batches of this layout, on the device `where`. Throws `out_of_memory`, and
   /// what the device throws.
@@ -115,7 +117,7 @@ class device_slots {
     try {
       wait_for_staged(transforms, from, stage);
       to.wait_for_release(device_, transforms);
-      stage.enqueue(data(slot), info.size);
+      stage.enqueue(data(slot), info);
       to.note_arrival(info, transforms);
       device_.record(to.copied, transforms);
     } catch (...) {
@@ -150,14 +152,16 @@ class device_slots {
   /// What a checked build watches of the lease of `slot`, which is handed to `stream` now.
   [[nodiscard]] lease_guard hand_out(std::size_t slot,
                                      [[maybe_unused]] stream_ref stream) noexcept {
+    leases.begin(slot);
     if constexpr (checked) slots_[slot].uses = uses_of(stream);
     return std::move(slots_[slot].lease);
   }
 
-  /// In a checked build, before `release`: `lease` is over for the host, and for each stream after
-  /// the work that it has been given by now.
+  /// Before `release`: `lease` is over for the host, which a trace records; in a checked build it is
+  /// so for each stream after the work that it has been given by now.
   void end([[maybe_unused]] lease_guard& lease, [[maybe_unused]] std::size_t slot,
            [[maybe_unused]] stream_ref stream) noexcept {
+    leases.end(slot, slots_[slot].info);
     if constexpr (checked) {
       slots_[slot].end(lease, stream, data(slot), layout_.bytes());
     }

@@ -16,7 +16,7 @@
 #include <penstock/core/error.hpp>
 #include <penstock/memory/detail/last_owner.hpp>
 #include <penstock/observe/detail/feed_observer.hpp>
-#include <penstock/observe/detail/marks/stage_mark.hpp>
+#include <penstock/observe/detail/trace/noted.hpp>
 #include <penstock/observe/transfer_stats.hpp>
 #include <penstock/transfer/batch_source.hpp>
 #include <penstock/transfer/detail/feed_source.hpp>
@@ -61,7 +61,9 @@ class feed {
         issued_(slots_->count()),
         seen_(source_.get().layout().sample_bytes(), slots_->layout().sample_bytes(),
               !std::same_as<Transform, no_transform>),
-        free_(options.when_held) {}
+        free_(options.when_held) {
+    trace_feed(options.trace, source_, seen_, *memory_);
+  }
   feed(feed&&) = delete;
   ~feed() { stop(); }
 
@@ -92,7 +94,7 @@ class feed {
     }
     seen_.note_handed_out(held_.size(), issued_.size());
     next_position_.store(batch_position{held_.epoch(), held_.number() + 1});
-    step_.begin(held_.number());
+    step_.begin(seen_.trace(), held_.info());
     return true;
   }
 
@@ -208,7 +210,7 @@ class feed {
 
   void issue(std::size_t slot, typename source_type::batch_type batch) {
     const batch_info info = batch.info();
-    [[maybe_unused]] const stage_mark mark{marked_stage::copy, info.batch};
+    const noted_copy noted{seen_.trace(), info};
     try {
       memory_->copy_in(slot, std::move(batch));
     } catch (...) {
@@ -230,7 +232,7 @@ class feed {
   free_slots free_;
   shared_value<batch_position> next_position_;
   batch_type held_;
-  [[no_unique_address]] step_mark step_;
+  noted_step step_;
   live_range range_{"transfer"};
 };
 

@@ -11,6 +11,7 @@
 
 #include <penstock/core/error.hpp>
 #include <penstock/observe/loader_stats.hpp>
+#include <penstock/observe/trace_recorder.hpp>
 #include <penstock/threads/detail/shared_value.hpp>
 #include <penstock/transfer/batch_source.hpp>
 
@@ -87,6 +88,17 @@ class feed_source {
       return source_.stats();
     } else {
       return std::nullopt;
+    }
+  }
+
+  /// What its batches are called in a trace of `recorder`; 0 where it records none there.
+  [[nodiscard]] std::uint64_t trace_flow(const trace_recorder* recorder) const noexcept {
+    if constexpr (requires {
+                    { source_.trace_flow(recorder) } -> std::same_as<std::uint64_t>;
+                  }) {
+      return source_.trace_flow(recorder);
+    } else {
+      return 0;
     }
   }
 

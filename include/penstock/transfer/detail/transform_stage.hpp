@@ -3,14 +3,18 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <utility>
 
 #include <penstock/core/batch.hpp>
+#include <penstock/core/batch_info.hpp>
 #include <penstock/core/layout.hpp>
 #include <penstock/core/record.hpp>
 #include <penstock/device/device.hpp>
 #include <penstock/memory/detail/slab.hpp>
+#include <penstock/observe/detail/trace/trace_writer.hpp>
+#include <penstock/observe/trace_recorder.hpp>
 #include <penstock/transfer/detail/device_slots.hpp>
 #include <penstock/transfer/device_transform.hpp>
 
@@ -49,6 +53,9 @@ class transform_stage {
     return in_.used_bytes(samples);
   }
 
+  /// What records them; null: nothing does.
+  void trace_to(trace_writer* trace) noexcept { trace_ = trace; }
+
   /// What transforms run on.
   [[nodiscard]] stream_ref stream() noexcept { return stream_; }
   /// Where the next batch is copied to.
@@ -58,11 +65,12 @@ class transform_stage {
   /// For the end of a copy, if the batch brings no event of its own.
   [[nodiscard]] typename Device::event_type& arrived() noexcept { return arrived_; }
 
-  /// Queues the transform of what is copied there, into `slab`.
-  void enqueue(std::byte* slab, std::size_t samples) {
+  /// Queues the transform of the batch that is copied there, into `slab`.
+  void enqueue(std::byte* slab, const batch_info& batch) {
+    const trace_scope traced{trace_, trace_stage::transform, batch, batch.size};
     [[maybe_unused]] const auto current = enter();
-    transform_.enqueue(const_batch_view<In>{data(), in_, 0, samples},
-                       batch_view<out_record>{slab, out_, 0, samples}, stream());
+    transform_.enqueue(const_batch_view<In>{data(), in_, 0, batch.size},
+                       batch_view<out_record>{slab, out_, 0, batch.size}, stream());
   }
   /// Device slot `slot` is made of that batch; the next one goes to the other place.
   void note_reader(std::size_t slot) noexcept {
@@ -91,6 +99,7 @@ class transform_stage {
   batch_layout<out_record> out_;
   std::array<place, 2> places_;
   std::size_t next_ = 0;
+  trace_writer* trace_ = nullptr;
   typename Device::event_type arrived_;
   typename Device::stream_type stream_;  // goes first: it waits for its work
 };
@@ -110,6 +119,7 @@ class feed_slots {
     ring.copy_in(slot, std::forward<HostBatch>(from), stage_);
   }
   [[nodiscard]] std::size_t bytes() const noexcept { return ring.bytes() + stage_.bytes(); }
+  void trace_to(trace_writer* trace) noexcept { stage_.trace_to(trace); }
 
  private:
   transform_stage<Transform, In, Device> stage_;
@@ -131,9 +141,21 @@ class feed_slots<no_transform, In, Device> {
     ring.copy_in(slot, std::forward<HostBatch>(from));
   }
   [[nodiscard]] std::size_t bytes() const noexcept { return ring.bytes(); }
+  void trace_to(trace_writer*) noexcept {}
 
   device_slots<In, Device> ring;
 };
+
+/// Has `recorder` record all that a feed does, as of the batches of its source; null: nothing.
+template <class Source, class Observer, class Memory>
+void trace_feed(trace_recorder* recorder, const Source& source, Observer& seen, Memory& memory) {
+  if (recorder == nullptr) return;
+  const std::uint64_t of_source = source.trace_flow(recorder);
+  const std::uint64_t flow = of_source != 0 ? of_source : recorder->new_flow();
+  seen.trace_to(recorder->add_track("penstock transfer", flow, recorder->capacity()));
+  memory.trace_to(seen.trace());
+  memory.ring.leases.trace_to(recorder, flow, "device slot", memory.ring.count());
+}
 
 }  // namespace detail
 

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstdio>
+#include <string>
+#include <string_view>
+
+#include <penstock/core/version.hpp>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+namespace detail {
+
+/// Writes all of `bytes`; the system's number of what went wrong, or 0.
+[[nodiscard]] inline int write_all(int file, std::string_view bytes) noexcept {
+  while (!bytes.empty()) {
+    const ssize_t count = ::write(file, bytes.data(), bytes.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return errno;
+    if (count == 0) return EIO;
+    bytes.remove_prefix(static_cast<std::size_t>(count));
+  }
+  return 0;
+}
+
+/// Makes `path` a file of these bytes, or leaves it as it was: they are written to a file beside it,
+/// which gets its name when it is whole. What is no ordinary file, such as a pipe or a link, is
+/// written to as it is. Returns the system's number of what went wrong, or 0. From any thread.
+[[nodiscard]] inline int write_whole_file(const std::string& path, std::string_view bytes) {
+  struct stat before {};
+  const bool is_special = ::lstat(path.c_str(), &before) == 0 && !S_ISREG(before.st_mode);
+  // Relaxed: it only counts, so that no two threads take one name.
+  static std::atomic<unsigned> files{0};
+  const std::string part = is_special
+                               ? path
+                               : path + ".part-" + std::to_string(::getpid()) + '-' +
+                                     std::to_string(files.fetch_add(1, std::memory_order_relaxed));
+  const int how =
+      is_special ? O_WRONLY | O_CLOEXEC | O_TRUNC : O_WRONLY | O_CLOEXEC | O_CREAT | O_EXCL;
+  const int file = ::open(part.c_str(), how, 0666);
+  if (file < 0) return errno;
+  int wrong = write_all(file, bytes);
+  if (::close(file) != 0 && wrong == 0) wrong = errno;
+  if (is_special) return wrong;
+  if (wrong == 0 && std::rename(part.c_str(), path.c_str()) != 0) wrong = errno;
+  if (wrong != 0) ::unlink(part.c_str());
+  return wrong;
+}
+
+}  // namespace detail
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <chrono>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <ctime>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <penstock/core/batch_info.hpp>
+#include <penstock/core/error.hpp>
+#include <penstock/observe/detail/tick_clock.hpp>
+#include <penstock/observe/detail/trace/trace_writer.hpp>
+#include <penstock/observe/stats_clock.hpp>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+
+/// What a batch goes through, or a thread waits for.
+enum class trace_stage : std::uint8_t {
+  read,             ///< a worker reads a run of the batch; the consumer where there is no worker
+  wait_for_demand,  ///< a worker waits until one more batch is wanted
+  wait_for_slot,    ///< a worker waits for a free host slot
+  wait_for_copy,    ///< a worker: for the copy out of a slot; the consumer: for the batch's copy
+  wait_for_opener,  ///< a worker waits until another one has opened the batch
+  wait_for_batch,   ///< the consumer waits for the batch to be complete
+  wait_for_lease,   ///< the consumer waits for a lease to end
+  copy,             ///< the consumer's thread queues the copy, and the transform
+  transform,        ///< it queues the transform, within `copy`
+  step,             ///< the loop's body: from the batch's hand-out to the next `++`
+  lease,            ///< a slot is leased: from the batch's hand-out to its release
+};
+
+/// The stage in words: "wait for slot"; empty for what is none.
+[[nodiscard]] constexpr std::string_view name_of(trace_stage stage) noexcept {
+  switch (stage) {
+    case trace_stage::read:
+      return "read";
+    case trace_stage::wait_for_demand:
+      return "wait for demand";
+    case trace_stage::wait_for_slot:
+      return "wait for slot";
+    case trace_stage::wait_for_copy:
+      return "wait for copy";
+    case trace_stage::wait_for_opener:
+      return "wait for opener";
+    case trace_stage::wait_for_batch:
+      return "wait for batch";
+    case trace_stage::wait_for_lease:
+      return "wait for lease";
+    case trace_stage::copy:
+      return "copy";
+    case trace_stage::transform:
+      return "transform";
+    case trace_stage::step:
+      return "step";
+    case trace_stage::lease:
+      return "lease";
+  }
+  return "";
+}
+
+/// A stage that is over. Times are those of the steady clock (CLOCK_MONOTONIC).
+struct trace_event {
+  trace_stage stage = trace_stage::read;  ///< which
+  std::chrono::nanoseconds begin{0};      ///< since the steady clock's epoch
+  std::chrono::nanoseconds end{0};        ///< not before `begin`
+  /// Of which batch; of a wait, for which; nothing for a wait after which no batch came.
+  std::optional<batch_position> batch = {};
+  std::uint64_t samples = 0;  ///< of the batch, or of the run that was read; 0 for waits
+};
+
+/// What one thread has done, or which batches one slot was leased with.
+struct trace_track {
+  std::string name;        ///< "penstock worker 0", "penstock consumer", "penstock transfer",
+                           ///< "host slot 0", "device slot 0"; with " (2)" for a second loader
+  std::uint64_t flow = 0;  ///< the same for a loader and the transfer over it: their batches
+  std::uint64_t lost = 0;  ///< older events, which were overwritten
+  std::vector<trace_event> events;  ///< the latest ones, without a gap, as they were over
+};
+
+/// What a recorder holds at one moment.
+struct trace_snapshot {
+  std::vector<trace_track> tracks;          ///< in the order in which they were made
+  std::chrono::nanoseconds taken{0};        ///< when, by the steady clock
+  std::chrono::nanoseconds suspended{0};    ///< CLOCK_BOOTTIME less CLOCK_MONOTONIC then
+  stats_clock clock = stats_clock::steady;  ///< what times were measured by
+  bool clock_has_stepped = false;           ///< times are wrong: see `loader_stats`
+};
+
+/// The options of a `trace_recorder`. Bad values throw `option_error` at construction.
+struct trace_options {
+  /// Events that are kept of each thread, and of the leases of a ring of slots about as many in
+  /// all: a power of two from 16 to 2^24. Takes 64 bytes each. The default holds more than an epoch
+  /// of MNIST in batches of 64, where a thread has at most eight events a batch.
+  std::size_t capacity = 8192;
+};
+
+/// Records what each batch goes through: who read it when, what it waited for, its copy, its step
+/// and its release. Made by the program, and named in the options of loaders and transfers:
+///
+///     ps::trace_recorder recorder;
+///     ps::loader loader{digits, ps::shuffled{.seed = 1}, {.batch_size = 64, .trace = &recorder}};
+///     ps::transfer feed{loader, stream, {.trace = &recorder}};
+///     for (auto& batch : feed.epoch(0)) train_step(batch, stream);
+///     ps::write_perfetto(recorder, "epoch.pftrace");
+///
+/// It has to be there when they are made; what they do after its end is recorded by nobody. Each
+/// worker, the consumer at the loader and at the transfer, and each slot has a ring of its own. It
+/// is taken when loader or transfer is made, for any number of them, and given back with the last
+/// of all these, the leases included. Recording takes no lock, no memory and no system call: two
+/// readings of the clock and a cache line an event. The newest events are kept.
+class trace_recorder {
+ public:
+  /// Throws `option_error`.
+  explicit trace_recorder(const trace_options& options = {})
+      : capacity_(options.capacity), log_(std::make_shared<log>()) {
+    constexpr std::size_t least = 16;
+    constexpr std::size_t most = std::size_t{1} << 24;
+    if (!std::has_single_bit(capacity_) || capacity_ < least || capacity_ > most) {
+      throw option_error("capacity", std::to_string(capacity_) + " is no power of two in " +
+                                         std::to_string(least) + ".." + std::to_string(most));
+    }
+  }
+  trace_recorder(trace_recorder&&) = delete;
+
+  /// How many events are kept of a thread.
+  [[nodiscard]] std::size_t capacity() const noexcept { return capacity_; }
+
+  /// What was recorded so far, as far as it is kept. From any thread, also while loops run, which
+  /// it does not stop: only the making of loaders and transfers waits. May throw std::bad_alloc.
+  [[nodiscard]] trace_snapshot snapshot() const {
+    const std::lock_guard lock{log_->mutex};
+    const auto at = log_->clock.look();
+    trace_snapshot all;
+    all.taken = at.steady;
+    all.suspended = clock_time(CLOCK_BOOTTIME) - clock_time(CLOCK_MONOTONIC);
+    all.clock = log_->clock.source();
+    all.clock_has_stepped = at.has_stepped;
+    all.tracks.reserve(log_->tracks.size());
+    std::vector<detail::traced_event> events;
+    for (const auto& one : log_->tracks) {
+      trace_track track{one->name(), one->flow(), one->ring().copy_to(events), {}};
+      track.events.reserve(events.size());
+      for (const auto& event : events) track.events.push_back(readable(event, at));
+      all.tracks.push_back(std::move(track));
+    }
+    return all;
+  }
+
+  /// @cond internal
+  // For loaders and transfers, as they are made: a number that tells their batches from others'.
+  [[nodiscard]] std::uint64_t new_flow() {
+    const std::lock_guard lock{log_->mutex};
+    return ++log_->flows;
+  }
+  // And a track, which one thread at a time writes, and which keeps what it needs.
+  [[nodiscard]] std::shared_ptr<detail::trace_writer> add_track(std::string name,
+                                                                std::uint64_t flow,
+                                                                std::size_t capacity) {
+    if (flow > 1) name += " (" + std::to_string(flow) + ')';
+    auto made =
+        std::make_unique<detail::trace_writer>(std::move(name), flow, capacity, log_->clock);
+    const std::lock_guard lock{log_->mutex};
+    log_->tracks.push_back(std::move(made));
+    return {log_, log_->tracks.back().get()};
+  }
+  /// @endcond
+
+ private:
+  using look = detail::tick_clock::reading;
+
+  /// What loaders, transfers and leases share with the recorder: a read that was given up may come
+  /// back after all of them.
+  struct log {
+    detail::tick_clock clock;
+    std::mutex mutex;  // guards the next two; who records does not look at them
+    std::uint64_t flows = 0;
+    std::vector<std::unique_ptr<detail::trace_writer>> tracks;
+  };
+
+  [[nodiscard]] static std::chrono::nanoseconds clock_time(clockid_t which) noexcept {
+    std::timespec now{};
+    ::clock_gettime(which, &now);
+    return std::chrono::seconds{now.tv_sec} + std::chrono::nanoseconds{now.tv_nsec};
+  }
+
+  [[nodiscard]] static std::chrono::nanoseconds time_of(std::uint64_t ticks, const look& at) {
+    const auto since = static_cast<std::int64_t>(ticks - at.ticks);  // before the look: negative
+    return at.steady + std::chrono::nanoseconds{
+                           std::llround(static_cast<double>(since) * at.nanoseconds_per_tick)};
+  }
+  [[nodiscard]] static trace_event readable(const detail::traced_event& event, const look& at) {
+    const auto begin = time_of(event.begin, at);
+    trace_event all{static_cast<trace_stage>(event.stage), begin,
+                    (std::max)(begin, time_of(event.end, at)), std::nullopt, event.samples};
+    if (event.batch != detail::traced_event::none) {
+      all.batch = batch_position{event.epoch, event.batch};
+    }
+    return all;
+  }
+
+  std::size_t capacity_;
+  std::shared_ptr<log> log_;
+};
+
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock
