@@ -58,15 +58,12 @@
 // observe: what the flow does and waits for, in figures and batch by batch
 #include <penstock/observe/duration_stats.hpp>
 #include <penstock/observe/loader_stats.hpp>
-#include <penstock/observe/prometheus_file.hpp>
 #include <penstock/observe/stage_stats.hpp>
 #include <penstock/observe/stats_clock.hpp>
-#include <penstock/observe/stats_json.hpp>
-#include <penstock/observe/stats_prometheus.hpp>
-#include <penstock/observe/stats_text.hpp>
-#include <penstock/observe/trace_files.hpp>
 #include <penstock/observe/trace_recorder.hpp>
 #include <penstock/observe/transfer_stats.hpp>
+#include <penstock/report/stats_json.hpp>
+#include <penstock/report/stats_text.hpp>
 
 // device: streams, events, copies, memory
 #include <penstock/device/cpu_device.hpp>

@@ -5,7 +5,7 @@
 #include <penstock/observe/detail/loader_observer.hpp>
 #include <penstock/observe/detail/stopwatch.hpp>
 #include <penstock/observe/detail/tick_clock.hpp>
-#include <penstock/observe/stats_text.hpp>
+#include <penstock/report/stats_text.hpp>
 
 #include "observe/played_clocks.hpp"
 #include "support/catch.hpp"

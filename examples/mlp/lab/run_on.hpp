@@ -16,6 +16,7 @@
 
 #include <penstock/observe/diagnose.hpp>
 #include <penstock/penstock.hpp>
+#include <penstock/report/trace_files.hpp>
 
 #include "augment.hpp"
 #include "data.hpp"

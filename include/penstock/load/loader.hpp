@@ -140,7 +140,7 @@ class loader {
     return engine().schedule().plan().samples();
   }
   /// What the loader was made with; `automatic` as it was written.
-  [[nodiscard]] const loader_options& options() const noexcept { return engine().asked(); }
+  [[nodiscard]] const loader_options& options() const noexcept { return reads().asked(); }
   /// The memory that was taken, the number of slots, whether they are page-locked, and where the
   /// workers run. From any thread.
   [[nodiscard]] loader_footprint footprint() const {

@@ -36,7 +36,8 @@ class consumer {
 
   /// Starts all threads.
   consumer(Dataset data, const Sampler& order, const Device& where, const loader_options& options)
-      : engine_(std::move(data), order, where, options),
+      : asked_(options),
+        engine_(std::move(data), order, where, options),
         crew_(engine_, borrows<Dataset> || borrows<Sampler>),
         process_(options.workers != 0 || engine_.guard().has_thread()) {
     if (!has_automatic(engine_.options())) return;
@@ -78,6 +79,8 @@ class consumer {
   /// How many threads were detached. From any thread.
   [[nodiscard]] std::size_t abandoned_readers() const noexcept { return abandoned_.load(); }
 
+  /// What the user wrote.
+  [[nodiscard]] const loader_options& asked() const noexcept { return asked_; }
   /// Where the workers run. From any thread.
   [[nodiscard]] worker_cores where() const { return crew_.where(); }
   /// What was chosen while the loop ran. From any thread.
@@ -225,6 +228,7 @@ class consumer {
   }
   [[nodiscard]] typename engine_type::slots_type& ring() noexcept { return *engine_.ring(); }
 
+  loader_options asked_;
   engine_type engine_;
   crew<engine_type> crew_;
   std::optional<loop_tuner> tuner_;

@@ -49,8 +49,7 @@ class engine {
   using slot_work = batch_work<order_of<Sampler>>;
 
   engine(Dataset data, const Sampler& order, const Device& where, const loader_options& options)
-      : asked_((require_valid(options), require_batches_of(order, options), options)),
-        options_(resolved(options)),
+      : options_((require_valid(options), require_batches_of(order, options), resolved(options))),
         dataset_(std::move(data)),
         dataset_size_(dataset_.size()),
         sampler_(order),
@@ -74,9 +73,7 @@ class engine {
   }
   engine(engine&&) = delete;
 
-  /// What the user wrote.
-  [[nodiscard]] const loader_options& asked() const noexcept { return asked_; }
-  /// The same, resolved.
+  /// What the user wrote, resolved.
   [[nodiscard]] const loader_options& options() const noexcept { return options_; }
   [[nodiscard]] const Device& device() const noexcept { return device_; }
   [[nodiscard]] const Sampler& order() const noexcept { return sampler_; }
@@ -135,8 +132,7 @@ class engine {
     for (std::uint32_t run = work_[slot].first_run(); run < run_.runs(); ++run) {
       read(slot, run, readers_.front(), seen);
     }
-    seen.close(work_[slot].opened);
-    guard_.end_batch(slot, slots_->data(slot), layout_, work_[slot].info);
+    end_batch(slot, seen);
     return true;
   }
 
@@ -218,14 +214,17 @@ class engine {
     }
   }
 
-  /// The batch in `slot` is read: hands it to the consumer.
-  void announce(std::uint32_t slot, meters& seen) noexcept {
+  /// The batch in `slot` is read.
+  void end_batch(std::uint32_t slot, meters& seen) noexcept {
     seen.close(work_[slot].opened);
     guard_.end_batch(slot, slots_->data(slot), layout_, work_[slot].info);
+  }
+  /// Hands it to the consumer.
+  void announce(std::uint32_t slot, meters& seen) noexcept {
+    end_batch(slot, seen);
     delivery_.announce(work_[slot].sequence, slot);
   }
 
-  loader_options asked_;
   loader_options options_;
   Dataset dataset_;
   std::uint64_t dataset_size_;  // when the plan was made: what it has to be in every epoch

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock/observe/prometheus_file.hpp>
+#include <penstock/report/prometheus_file.hpp>
 
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -15,7 +15,7 @@
 #include <string>
 #include <thread>
 
-#include "observe/prometheus_reader.hpp"
+#include "report/prometheus_reader.hpp"
 #include "support/catch.hpp"
 #include "support/temp_dir.hpp"
 
@@ -42,10 +42,10 @@ ps::loader_stats some_stats(std::uint64_t loader) {
 }
 
 /// What writing says.
-std::optional<ps::stats_not_written> error_of_writing(const std::string& path) {
+std::optional<ps::report_error> error_of_writing(const std::string& path) {
   try {
     ps::write_prometheus(some_stats(2), path);
-  } catch (const ps::stats_not_written& error) {
+  } catch (const ps::report_error& error) {
     return error;
   }
   return std::nullopt;
@@ -73,7 +73,7 @@ class scoped_file_limit {
 
 }  // namespace
 
-TEST_CASE("a file for Prometheus is written whole, and replaced", "[observe]") {
+TEST_CASE("a file for Prometheus is written whole, and replaced", "[report]") {
   const test::temp_dir folder;
   const std::string path = folder.path("train.prom");
   ps::write_prometheus(some_stats(1), path);
@@ -91,38 +91,38 @@ TEST_CASE("a file for Prometheus is written whole, and replaced", "[observe]") {
 }
 
 TEST_CASE("a file for Prometheus that can't be written says path and reason, and the old stays",
-          "[observe]") {
+          "[report]") {
   const test::temp_dir folder;
   const std::string nowhere = folder.path("none/train.prom");
   const auto missing = error_of_writing(nowhere);
   REQUIRE(missing.has_value());
   CHECK(missing->path() == nowhere);
-  CHECK(missing->error_number() == ENOENT);
+  CHECK(missing->number() == ENOENT);
   CHECK(std::string{missing->what()} ==
-        nowhere + ": the statistics can't be written: open: No such file or directory");
+        nowhere + ": the statistics can't be written: No such file or directory");
 
   const std::string a_folder = folder.path("folder");
   fs::create_directories(a_folder + "/in_it");
   const auto taken = error_of_writing(a_folder);
   REQUIRE(taken.has_value());
-  CHECK(taken->error_number() == EISDIR);
+  CHECK(taken->number() == EISDIR);
   CHECK(files_at(a_folder) == 1);  // nothing is left beside it
 
   const std::string path = folder.path("train.prom");
   ps::write_prometheus(some_stats(1), path);
-  std::optional<ps::stats_not_written> full;
+  std::optional<ps::report_error> full;
   {
     const scoped_file_limit limit{100};
     full = error_of_writing(path);
   }
   REQUIRE(full.has_value());
-  CHECK(full->error_number() == EFBIG);
-  CHECK(std::string{full->what()}.find("write: File too large") != std::string::npos);
+  CHECK(full->number() == EFBIG);
+  CHECK(std::string{full->what()}.find("written: File too large") != std::string::npos);
   CHECK(text_of(path) == to_prometheus(some_stats(1)));
   CHECK(files_at(path) == 2);  // the folder, the old file
 }
 
-TEST_CASE("a reader sees one file for Prometheus or the next, whoever writes", "[observe]") {
+TEST_CASE("a reader sees one file for Prometheus or the next, whoever writes", "[report]") {
   const test::temp_dir folder;
   const std::string path = folder.path("train.prom");
   const std::string odd = to_prometheus(some_stats(1));
@@ -134,7 +134,7 @@ TEST_CASE("a reader sees one file for Prometheus or the next, whoever writes", "
     for (int turn = 0; turn < 100; ++turn) {
       try {
         ps::write_prometheus(some_stats(which), path);
-      } catch (const ps::stats_not_written&) {
+      } catch (const ps::report_error&) {
         ++failed;
       }
     }

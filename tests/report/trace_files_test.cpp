@@ -21,6 +21,7 @@
 #include <vector>
 
 #include <penstock/penstock.hpp>
+#include <penstock/report/trace_files.hpp>
 
 #include "support/catch.hpp"
 #include "support/numbered.hpp"
@@ -258,7 +259,7 @@ template <class Write>
 std::pair<std::string, int> failure_of(Write write) {
   try {
     write();
-  } catch (const ps::trace_error& error) {
+  } catch (const ps::report_error& error) {
     CHECK(std::string{error.what()}.find(error.path()) == 0);
     return {error.path(), error.number()};
   }
@@ -267,7 +268,7 @@ std::pair<std::string, int> failure_of(Write write) {
 
 }  // namespace
 
-TEST_CASE("what was recorded is read back from Perfetto's file", "[observe]") {
+TEST_CASE("what was recorded is read back from Perfetto's file", "[report]") {
   const test::temp_dir folder;
   const auto trace = recorded();
   write_perfetto(trace, folder.path("trace.pftrace"));
@@ -285,7 +286,7 @@ TEST_CASE("what was recorded is read back from Perfetto's file", "[observe]") {
   CHECK(read.clocks[6] - read.clocks[3] == static_cast<std::uint64_t>(trace.suspended.count()));
 }
 
-TEST_CASE("the slices of a batch have one flow, which no other batch has", "[observe]") {
+TEST_CASE("the slices of a batch have one flow, which no other batch has", "[report]") {
   const test::temp_dir folder;
   write_perfetto(recorded(), folder.path("trace.pftrace"));
   const perfetto_reader read{bytes_of(folder.path("trace.pftrace"))};
@@ -298,7 +299,7 @@ TEST_CASE("the slices of a batch have one flow, which no other batch has", "[obs
   for (const auto& [flow, those] : batches) CHECK(those.size() == 1);
 }
 
-TEST_CASE("slices within each other are written as they nest", "[observe]") {
+TEST_CASE("slices within each other are written as they nest", "[report]") {
   const test::temp_dir folder;
   auto trace = played();
   // One that ends after what it began in, as by a clock that has stepped, ends with it.
@@ -315,7 +316,7 @@ TEST_CASE("slices within each other are written as they nest", "[observe]") {
   CHECK(read.slices[3].flow == 0);
 }
 
-TEST_CASE("a trace for Chrome is JSON, an object an event", "[observe]") {
+TEST_CASE("a trace for Chrome is JSON, an object an event", "[report]") {
   const test::temp_dir folder;
   write_chrome_trace(played(), folder.path("trace.json"));
   auto text = bytes_of(folder.path("trace.json"));
@@ -340,7 +341,7 @@ TEST_CASE("a trace for Chrome is JSON, an object an event", "[observe]") {
 )");
 }
 
-TEST_CASE("an epoch of MNIST's size fits into a ring, and into a megabyte", "[observe]") {
+TEST_CASE("an epoch of MNIST's size fits into a ring, and into a megabyte", "[report]") {
   ps::trace_snapshot trace;
   ps::trace_recorder recorder;
   using digit = ps::record<ps::field<"image", std::uint8_t, 28, 28>>;
@@ -357,7 +358,7 @@ TEST_CASE("an epoch of MNIST's size fits into a ring, and into a megabyte", "[ob
   CHECK(made.bytes().size() < 1'000'000);
 }
 
-TEST_CASE("a file that can't be written is an error with path and number", "[observe]") {
+TEST_CASE("a file that can't be written is an error with path and number", "[report]") {
   const test::temp_dir folder;
   const auto trace = played();
   const std::string missing = folder.path("missing/trace.json");
@@ -373,8 +374,7 @@ TEST_CASE("a file that can't be written is an error with path and number", "[obs
   CHECK(files_in(folder) == 0);
 }
 
-TEST_CASE("a disk that becomes full leaves the file as it was, and nothing beside it",
-          "[observe]") {
+TEST_CASE("a disk that becomes full leaves the file as it was, and nothing beside it", "[report]") {
   const test::temp_dir folder;
   const std::string path = folder.path("trace.pftrace");
   write_perfetto(played(), path);
@@ -398,7 +398,7 @@ TEST_CASE("a disk that becomes full leaves the file as it was, and nothing besid
   CHECK(files_in(folder) == 1);
 }
 
-TEST_CASE("a link is written through, and stays one", "[observe]") {
+TEST_CASE("a link is written through, and stays one", "[report]") {
   const test::temp_dir folder;
   const std::string path = folder.path("link");
   std::filesystem::create_symlink(folder.write("target", {1, 2, 3}), path);

@@ -82,7 +82,7 @@ class json_reader {
 
 }  // namespace
 
-TEST_CASE("statistics as JSON have every figure by its name", "[observe]") {
+TEST_CASE("statistics as JSON have every figure by its name", "[report]") {
   ps::loader loader{numbered{30}, ps::sequential{}, {.batch_size = 10, .workers = 2}};
   ps::transfer feed{loader};
   for (auto& batch : feed.epoch(0)) static_cast<void>(batch);
@@ -108,7 +108,7 @@ TEST_CASE("statistics as JSON have every figure by its name", "[observe]") {
   CHECK(json.size() > 60);
 }
 
-TEST_CASE("statistics of nothing are texts too", "[observe]") {
+TEST_CASE("statistics of nothing are texts too", "[report]") {
   const json_reader json{to_json(ps::transfer_stats{})};
   CHECK(json["loader"] == "null");
   CHECK(json_reader{to_json(ps::loader_stats{})}["read.samples"] == "0");
@@ -122,7 +122,7 @@ TEST_CASE("statistics of nothing are texts too", "[observe]") {
   CHECK((replayed + replayed).replay.batches == 10);
 }
 
-TEST_CASE("the table has a line a stage, with its share of the time", "[observe]") {
+TEST_CASE("the table has a line a stage, with its share of the time", "[report]") {
   ps::loader_stats stats;
   stats.age = std::chrono::seconds{2};
   stats.workers = 3;

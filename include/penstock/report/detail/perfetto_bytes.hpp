@@ -8,9 +8,9 @@
 #include <string>
 #include <string_view>
 
-#include <penstock/observe/detail/trace/nested.hpp>
-#include <penstock/observe/detail/trace/protobuf.hpp>
 #include <penstock/observe/trace_recorder.hpp>
+#include <penstock/report/detail/nested.hpp>
+#include <penstock/report/detail/protobuf.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

@@ -38,13 +38,19 @@ namespace detail {
   const bool is_special = ::lstat(path.c_str(), &before) == 0 && !S_ISREG(before.st_mode);
   // Relaxed: it only counts, so that no two threads take one name.
   static std::atomic<unsigned> files{0};
-  const std::string part = is_special
-                               ? path
-                               : path + ".part-" + std::to_string(::getpid()) + '-' +
-                                     std::to_string(files.fetch_add(1, std::memory_order_relaxed));
   const int how =
       is_special ? O_WRONLY | O_CLOEXEC | O_TRUNC : O_WRONLY | O_CLOEXEC | O_CREAT | O_EXCL;
-  const int file = ::open(part.c_str(), how, 0666);
+  std::string part = path;
+  int file = -1;
+  for (int tries = 0; tries < 1000;
+       ++tries) {  // a process of this number may have died and left some
+    if (!is_special) {
+      part = path + ".part-" + std::to_string(::getpid()) + '-' +
+             std::to_string(files.fetch_add(1, std::memory_order_relaxed));
+    }
+    file = ::open(part.c_str(), how, 0666);  // not mkstemp, whose file is for this user alone
+    if (file >= 0 || errno != EEXIST) break;
+  }
   if (file < 0) return errno;
   int wrong = write_all(file, bytes);
   if (::close(file) != 0 && wrong == 0) wrong = errno;

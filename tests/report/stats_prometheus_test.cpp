@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock/observe/stats_prometheus.hpp>
+#include <penstock/report/stats_prometheus.hpp>
 
 #include <chrono>
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 #include <penstock/penstock.hpp>
 
-#include "observe/prometheus_reader.hpp"
+#include "report/prometheus_reader.hpp"
 #include "support/catch.hpp"
 #include "support/numbered.hpp"
 
@@ -16,7 +16,7 @@ namespace ps = penstock;
 using namespace std::chrono_literals;
 using test::prometheus_reader;
 
-TEST_CASE("Prometheus gets every figure, in seconds and bytes", "[observe]") {
+TEST_CASE("Prometheus gets every figure, in seconds and bytes", "[report]") {
   ps::loader_stats stats;
   stats.loader = 7;
   stats.age = 1h + 2ns;
@@ -77,7 +77,7 @@ TEST_CASE("Prometheus gets every figure, in seconds and bytes", "[observe]") {
   CHECK(read.size() == 34);  // no others
 }
 
-TEST_CASE("a transfer's figures name its loader, whose own follow", "[observe]") {
+TEST_CASE("a transfer's figures name its loader, whose own follow", "[report]") {
   ps::transfer_stats stats;
   stats.transfer = 2;
   stats.age = 1s;
@@ -117,7 +117,7 @@ TEST_CASE("a transfer's figures name its loader, whose own follow", "[observe]")
   CHECK(read.size() == 18 + 34);
 }
 
-TEST_CASE("a running loop's figures are legal, and so are the largest", "[observe]") {
+TEST_CASE("a running loop's figures are legal, and so are the largest", "[report]") {
   ps::loader loader{numbered{30}, ps::sequential{}, {.batch_size = 10, .workers = 2}};
   ps::transfer feed{loader};
   for (auto& batch : feed.epoch(0)) {

@@ -12,8 +12,8 @@
 #include <string>
 #include <string_view>
 
-#include <penstock/observe/detail/trace/nested.hpp>
 #include <penstock/observe/trace_recorder.hpp>
+#include <penstock/report/detail/nested.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

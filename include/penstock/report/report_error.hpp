@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+
+#include <penstock/core/error.hpp>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+
+/// Statistics or a trace could not be written: the folder is missing or may not be written to, the
+/// disk is full. What was there under the path before is unchanged.
+class [[gnu::visibility("default")]] report_error : public error {
+ public:
+  /// `what` is "the trace" or the like; `number` is the system's.
+  report_error(std::string path, std::string_view what, int number)
+      : error(path + ": " + std::string{what} +
+              " can't be written: " + std::system_category().message(number)),
+        path_(std::move(path)),
+        number_(number) {}
+  /// The file.
+  [[nodiscard]] const std::string& path() const noexcept { return path_; }
+  /// What the system says, as `errno` does: ENOSPC, EACCES.
+  [[nodiscard]] int number() const noexcept { return number_; }
+
+ private:
+  std::string path_;
+  int number_;
+};
+
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock
