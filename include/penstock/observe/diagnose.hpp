@@ -12,9 +12,9 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 
 /// What limits a loop, from what its statistics were and what they are now: `loader::stats()` or
-/// `transfer::stats()`, between which the loop ran. The verdict follows from which thread
-/// waits for which, not from utilisation. `cores`: those that the process may use; 0: what the system says. Throws
-/// `stats_mismatch` where the two do not go together.
+/// `transfer::stats()`, between which the loop ran. The verdict follows from which thread waits for
+/// which, not from utilisation. `cores`: those that the process may use at once; 0: what affinity
+/// and cgroup allow. Throws `stats_mismatch` where the two do not go together.
 ///
 ///     const auto before = feed.stats();
 ///     for (auto& batch : feed.epoch(0)) ...

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-#include <sched.h>
-
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -12,6 +10,7 @@
 #include <thread>
 
 #include <penstock/core/detail/cgroup.hpp>
+#include <penstock/threads/detail/cpu_affinity.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
@@ -19,14 +18,9 @@ namespace detail {
 
 /// The cores that the calling thread may run on at once; what the machine has where the system does
 /// not say.
-[[nodiscard]] inline std::size_t cpus_of_affinity() noexcept {
-  ::cpu_set_t mask;
-  CPU_ZERO(&mask);
-  if (::sched_getaffinity(0, sizeof mask, &mask) == 0) {
-    const int count = CPU_COUNT(&mask);
-    if (count > 0) return static_cast<std::size_t>(count);
-  }
-  // More cores than the mask has room for.
+[[nodiscard]] inline std::size_t cpus_of_affinity() {
+  const auto mask = affinity_of_this_thread();
+  if (mask && !mask->empty()) return mask->size();
   return (std::max)(1U, std::thread::hardware_concurrency());
 }
 

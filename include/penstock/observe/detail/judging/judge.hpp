@@ -6,10 +6,10 @@
 #include <cstddef>
 #include <cstdio>
 #include <string>
-#include <thread>
 
 #include <penstock/observe/detail/judging/loop_times.hpp>
 #include <penstock/observe/verdict.hpp>
+#include <penstock/threads/detail/usable_cpus.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
@@ -209,8 +209,7 @@ class judge {
 };
 
 [[nodiscard]] inline verdict judged(const loop_times& times, std::size_t cores) {
-  if (cores == 0) cores = std::max<unsigned>(1U, std::thread::hardware_concurrency());
-  return judge{times, cores}.decide();
+  return judge{times, cores == 0 ? usable_cpus() : cores}.decide();
 }
 
 }  // namespace detail
