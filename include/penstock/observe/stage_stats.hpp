@@ -74,7 +74,7 @@ struct step_stats {
 
 /// What was handed out again and again, see `transfer::replay`.
 struct replay_stats {
-  std::uint64_t batches = 0;
+  std::uint64_t batches = 0;  ///< each time that one was handed out
   /// From the first of each replay to the end of the work that its stream was given.
   std::chrono::nanoseconds time{0};
 };

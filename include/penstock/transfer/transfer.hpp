@@ -83,6 +83,7 @@ class transfer {
   using stream_ref = typename flow::stream_ref;
   using batch_type = typename flow::batch_type;
   using range_type = batch_range<flow>;
+  /// What `replay` gives.
   using replay_range_type = batch_range<detail::replay<flow>>;
 
   /// `stream` is the stream that the consumer's work runs on.
