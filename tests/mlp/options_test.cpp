@@ -170,7 +170,8 @@ TEST_CASE("statistics and reasons are of the overlapped loop", "[mlp]") {
        {parse({"--explain", "--mode", "serial"}), parse({"--stats", "s.json", "--steps-table"}),
         parse({"--explain", "--search", "1"})}) {
     CHECK(result.line.exit_status == 1);
-    CHECK(result.err.find("--stats, --explain: of the overlapped loop") != std::string::npos);
+    CHECK(result.err.find("--stats, --explain, --trace: of the overlapped loop") !=
+          std::string::npos);
   }
 }
 

@@ -161,6 +161,22 @@ TEST_CASE("slow samples are told from few workers", "[observe]") {
   CHECK_THAT(said.remedy, Catch::Matchers::StartsWith("Raise .prefetch"));
 }
 
+TEST_CASE("a loop that reads itself may be copy-bound", "[observe]") {
+  ps::transfer_stats none;
+  ps::transfer_stats all;
+  all.step.batches = 100;
+  all.step.busy = std::chrono::seconds{1};
+  all.wait_for_copy.time = std::chrono::seconds{5};
+  all.ahead = {100, 200};
+  all.loader.emplace();
+  none.loader.emplace();
+  all.loader->read.busy = std::chrono::milliseconds{100};
+  CHECK(ps::diagnose(none, all, 16).limit == loop_limit::copy);
+  all.loader.reset();
+  none.loader.reset();
+  CHECK(ps::diagnose(none, all, 16).limit == loop_limit::copy);
+}
+
 TEST_CASE("one device slot makes a loop wait for each copy", "[observe]") {
   for (const double copy : {0.5, 1.0, 2.0}) {
     const played_loop loop{.load = 0.2, .copy = copy, .body = 1, .depth = 1};

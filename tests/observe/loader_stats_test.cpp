@@ -93,17 +93,19 @@ TEST_CASE("batches that are left are counted as read, and neither as taken nor a
           "[observe]") {
   ps::loader loader{
       numbered{1000}, ps::sequential{}, {.batch_size = 10, .workers = 2, .prefetch = 4}};
-  for (std::uint64_t turn = 1; turn <= 65; ++turn) {
+  for (int turn = 0; turn < 65; ++turn) {
+    // A worker may have begun one more while the range before ended.
+    const std::uint64_t before = loader.stats().batches.count();
     for (auto& batch : loader.epoch(0)) {
       static_cast<void>(batch);
       look_until([&] { return loader.stats(); },
-                 [&](const auto& seen) { return seen.batches.count() == 5 * turn; });
+                 [&](const auto& seen) { return seen.batches.count() >= before + 5; });
       break;
     }
   }
   const auto left = loader.stats();
   CHECK(left.step.batches == 65);
-  CHECK(left.read.samples == 65 * 50);
+  CHECK(left.read.samples >= 65 * 50);
   CHECK(left.ready.looks == 2);
   CHECK(left.ready.sum <= 2 * 4);
 }

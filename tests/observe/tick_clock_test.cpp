@@ -30,6 +30,18 @@ TEST_CASE("ticks are as long as the steady clock says", "[observe]") {
   CHECK_FALSE(seen.has_stepped);
 }
 
+TEST_CASE("after a second the length of a tick stays, so that no sum falls", "[observe]") {
+  const test::played_clocks hands;
+  played_clock clock{hands};
+  hands.pass(1'000'000'000);
+  const double first = clock.look().nanoseconds_per_tick;
+  for (int turn = 0; turn < 3; ++turn) {
+    hands.pass(500'000'000);
+    hands.step(1000 * (turn - 1));  // as two clocks do that drift
+    CHECK(clock.look().nanoseconds_per_tick == first);
+  }
+}
+
 TEST_CASE("ticks of the steady clock are nanoseconds, and no step is looked for", "[observe]") {
   test::played_clocks hands;
   hands.kind = ps::stats_clock::steady;

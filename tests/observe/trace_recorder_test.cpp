@@ -219,7 +219,7 @@ TEST_CASE("waits are recorded with the batch that they were for", "[observe]") {
 TEST_CASE("a wait after which no batch comes is recorded without one", "[observe]") {
   using ps::detail::trace_writer;
   const ps::detail::tick_clock clock;
-  trace_writer writer{"one", 1, 16, clock};
+  trace_writer writer{"one", 1, 32, clock};
   std::vector<ps::detail::traced_event> events;
   const ps::batch_info third{.epoch = 1, .batch = 3, .size = 10};
   writer.note_wait(stage::wait_for_batch, 10, 20);
@@ -245,7 +245,17 @@ TEST_CASE("a wait after which no batch comes is recorded without one", "[observe
   }
   writer.work_on(third);
   writer.ring().copy_to(events);
-  CHECK(events.size() == 3 + 12);
+  REQUIRE(events.size() == 3 + 12);
+  // What a worker waits for is apart from its sleep while it is not needed.
+  writer.note_wait(stage::wait_for_opener, 200, 210);
+  writer.note_wait(stage::wait_for_seat, 210, 300);
+  writer.note_wait(stage::wait_for_opener, 300, 310);
+  writer.work_on(third);
+  writer.ring().copy_to(events);
+  REQUIRE(events.size() == 3 + 12 + 3);
+  CHECK(events[15].end == 210);
+  CHECK(events[16].end == 300);
+  CHECK(events[17].begin == 300);
 }
 
 TEST_CASE("a ring keeps the newest events, and says how many it has lost", "[observe]") {

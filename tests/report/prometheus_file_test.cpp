@@ -85,9 +85,15 @@ TEST_CASE("a file for Prometheus is written whole, and replaced", "[report]") {
   CHECK(files_at(path) == 1);
   struct ::stat as {};
   REQUIRE(::stat(path.c_str(), &as) == 0);
-  const ::mode_t mask = ::umask(022);
-  ::umask(mask);
-  CHECK((as.st_mode & 0777U) == (0666U & ~mask));  // a collector is another user
+  // As a program makes one here, so that a collector, which is another user, may read it.
+  struct ::stat usual {};
+  std::ofstream{folder.path("usual")} << "usual";
+  REQUIRE(::stat(folder.path("usual").c_str(), &usual) == 0);
+  CHECK((as.st_mode & 0777U) == (usual.st_mode & 0777U));
+  REQUIRE(::chmod(path.c_str(), 0640) == 0);
+  ps::write_prometheus(feed, path);
+  REQUIRE(::stat(path.c_str(), &as) == 0);
+  CHECK((as.st_mode & 0777U) == 0640U);  // what was chosen stays
 }
 
 TEST_CASE("a file for Prometheus that can't be written says path and reason, and the old stays",

@@ -1,6 +1,8 @@
 // Traces as files: what was recorded is read back, by a parser of protocol buffers that shares no
 // code with the library, and nothing is left behind where a disk is full.
+#include <fcntl.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -16,6 +18,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -366,7 +369,9 @@ TEST_CASE("a file that can't be written is an error with path and number", "[rep
   CHECK(failure_of([&] { write_perfetto(trace, missing); }) == std::pair{missing, ENOENT});
   const std::string itself = folder.path("");
   CHECK(failure_of([&] { write_perfetto(trace, itself); }) == std::pair{itself, EISDIR});
-  if (std::filesystem::exists("/dev/full")) {
+  const int opened = ::open("/dev/full", O_WRONLY | O_CLOEXEC);
+  if (opened >= 0) {
+    ::close(opened);
     const std::string full = "/dev/full";
     CHECK(failure_of([&] { write_perfetto(trace, full); }) == std::pair{full, ENOSPC});
     CHECK(std::filesystem::is_character_file(full));  // it was not replaced
@@ -401,7 +406,12 @@ TEST_CASE("a disk that becomes full leaves the file as it was, and nothing besid
 TEST_CASE("a link is written through, and stays one", "[report]") {
   const test::temp_dir folder;
   const std::string path = folder.path("link");
-  std::filesystem::create_symlink(folder.write("target", {1, 2, 3}), path);
+  std::error_code refused;
+  std::filesystem::create_symlink(folder.write("target", {1, 2, 3}), path, refused);
+  if (refused) {
+    WARN("not tested: there are no links here");
+    return;
+  }
   write_perfetto(played(), path);
   CHECK(std::filesystem::is_symlink(path));
   CHECK(bytes_of(folder.path("target")).size() > 100);

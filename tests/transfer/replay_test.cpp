@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <stdexcept>
+#include <stop_token>
 #include <utility>
 #include <vector>
 
@@ -87,6 +88,11 @@ TEST_CASE("a replay waits for its stream's work, also when it is left", "[transf
     CHECK_THROWS_AS(loop(), device_fault);
     CHECK(batches_of_an_epoch(feed) == 10);
   }
+  auto range = feed.replay({0, 0}, 1);
+  auto it = range.begin();
+  device.fail_stream_synchronize(0);
+  CHECK_THROWS_AS(++it, device_fault);
+  CHECK(batches_of_an_epoch(feed) == 10);  // although that range is there still
 }
 
 TEST_CASE("during a replay its source is free for others", "[transfer]") {
@@ -117,6 +123,43 @@ TEST_CASE("a replay that is left counts what it gave", "[transfer]") {
   for (auto& batch : feed.replay({0, 0}, 0)) static_cast<void>(batch);
   CHECK(feed.stats().replay.batches == 8);
   CHECK(batches_of_an_epoch(feed) == 10);
+}
+
+TEST_CASE("a replay leaves the state of the training as it was", "[transfer]") {
+  ps::transfer feed{ps::loader{numbered{100}, ps::sequential{}, ten_each(1)}};
+  for (auto& batch : feed.epochs(0, 3)) {
+    if (batch.epoch() == 2 && batch.number() == 4) break;
+  }
+  const auto before = feed.state();
+  for (auto& batch : feed.replay({0, 0}, 5)) CHECK(feed.state().epoch == batch.epoch() + 2);
+  CHECK(feed.state() == before);
+  CHECK(feed.state().batch == 5);
+}
+
+TEST_CASE("a stop request ends a replay", "[transfer]") {
+  std::stop_source source;
+  auto options = ten_each(1);
+  options.stop = source.get_token();
+  ps::transfer feed{ps::loader{numbered{100}, ps::sequential{}, options}};
+  std::size_t given = 0;
+  const auto loop = [&] {
+    for (auto& batch : feed.replay({0, 0}, 1000)) {
+      static_cast<void>(batch);
+      if (++given == 5) source.request_stop();
+    }
+  };
+  CHECK_THROWS_AS(loop(), ps::cancelled);
+  CHECK(given == 5);
+}
+
+TEST_CASE("an iterator beside the one that came to a replay's end has an empty lease",
+          "[transfer]") {
+  ps::transfer feed{ps::loader{numbered{100}, ps::sequential{}, ten_each(1)}};
+  auto range = feed.replay({0, 0}, 2);
+  auto it = range.begin();
+  const auto other = it;
+  for (; it != range.end(); ++it) CHECK(*other);
+  CHECK_FALSE(*other);
 }
 
 TEST_CASE("a replay takes batches of later epochs where one has too few", "[transfer]") {

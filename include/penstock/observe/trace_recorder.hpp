@@ -32,6 +32,7 @@ enum class trace_stage : std::uint8_t {
   wait_for_slot,    ///< a worker waits for a free host slot
   wait_for_copy,    ///< a worker: for the copy out of a slot; the consumer: for the batch's copy
   wait_for_opener,  ///< a worker waits until another one has opened the batch
+  wait_for_seat,    ///< a worker that is not needed sleeps, see `automatic`
   wait_for_batch,   ///< the consumer waits for the batch to be complete
   wait_for_lease,   ///< the consumer waits for a lease to end
   copy,             ///< the consumer's thread queues the copy, and the transform
@@ -53,6 +54,8 @@ enum class trace_stage : std::uint8_t {
       return "wait for copy";
     case trace_stage::wait_for_opener:
       return "wait for opener";
+    case trace_stage::wait_for_seat:
+      return "wait for seat";
     case trace_stage::wait_for_batch:
       return "wait for batch";
     case trace_stage::wait_for_lease:

@@ -125,7 +125,8 @@ class prometheus_writer {
               stats.read.times);
   out.summary("batch_seconds", "Batches, from the binding of a slot until they are complete.",
               stats.batches);
-  out.waits(std::array<detail::prometheus_writer::stage, 6>{{{"slot", stats.wait_for_slot},
+  out.waits(std::array<detail::prometheus_writer::stage, 7>{{{"seat", stats.wait_for_seat},
+                                                             {"slot", stats.wait_for_slot},
                                                              {"copy", stats.wait_for_copy},
                                                              {"demand", stats.wait_for_demand},
                                                              {"opener", stats.wait_for_opener},
@@ -163,6 +164,8 @@ class prometheus_writer {
   out.summary("ahead_batches", "Copies queued after the batch that was taken, at each look.",
               stats.ahead);
   out.step(stats.step);
+  out.counter("replayed_batches_total", "Batches of replays.", stats.replay.batches);
+  out.counter("replay_seconds_total", "Time of replays.", stats.replay.time);
   std::string text = std::move(out).text();
   return stats.loader ? text + to_prometheus(*stats.loader) : text;
 }

@@ -104,7 +104,7 @@ class basic_tick_clock {
     std::uint64_t ticks = 0;             ///< now
     std::chrono::nanoseconds steady{0};  ///< now
     std::chrono::nanoseconds since{0};   ///< construction
-    double nanoseconds_per_tick = 1;     ///< since construction
+    double nanoseconds_per_tick = 1;     ///< of the first second, or of what there is of it
     bool has_stepped = false;            ///< by now, as far as the steady clock can tell
   };
 
@@ -114,11 +114,13 @@ class basic_tick_clock {
     const std::lock_guard lock{mutex_};
     const pair now = read();
     const auto since = now.steady - first_.steady;
-    const double rate = ratio(first_, now);
     if (source() != stats_clock::steady) has_stepped_ = has_stepped_ || is_step(now);
     last_ = now;
-    return {now.ticks, now.steady, since, source() == stats_clock::steady ? 1.0 : rate,
-            has_stepped_};
+    if (source() == stats_clock::steady) return {now.ticks, now.steady, since, 1.0, has_stepped_};
+    const double rate = rate_ != 0 ? rate_ : ratio(first_, now);
+    // A rate that went on changing would let sums fall that stand still.
+    if (since >= std::chrono::seconds{1}) rate_ = rate;
+    return {now.ticks, now.steady, since, rate, has_stepped_};
   }
 
   /// What names this clock among all of a process: its place and its time of construction.
@@ -166,7 +168,8 @@ class basic_tick_clock {
 
   Clocks clocks_;
   pair first_;
-  std::mutex mutex_;  // guards the next two
+  double rate_ = 0;   // nanoseconds a tick, once that is known for good
+  std::mutex mutex_;  // guards all but the clocks and the first look
   pair last_;
   bool has_stepped_ = false;
 };

@@ -51,7 +51,10 @@ class alignas(cache_line) worker_meters {
   [[nodiscard]] scope for_opener() noexcept {
     return {&opener_, *clock_, trace_, trace_stage::wait_for_opener};
   }
-  [[nodiscard]] scope for_seat() noexcept { return {&seat_, *clock_}; }
+  [[nodiscard]] scope for_seat() noexcept {
+    if (trace_ != nullptr) trace_->leave();  // it may sleep for long: what was before is seen
+    return {&seat_, *clock_, trace_, trace_stage::wait_for_seat};
+  }
   [[nodiscard]] scope for_demand() noexcept {
     return {&demand_, *clock_, trace_, trace_stage::wait_for_demand};
   }

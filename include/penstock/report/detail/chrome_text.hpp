@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <string>
 #include <string_view>
 
@@ -44,9 +45,9 @@ class chrome_text {
   }
   [[nodiscard]] static std::string microseconds(std::chrono::nanoseconds time) {
     std::array<char, 40> text{};
-    std::snprintf(text.data(), text.size(), "%" PRId64 ".%03d",
-                  static_cast<std::int64_t>(time.count() / 1000),
-                  static_cast<int>(time.count() % 1000));
+    const std::int64_t all = time.count();
+    std::snprintf(text.data(), text.size(), "%s%" PRId64 ".%03d", all < 0 ? "-" : "",
+                  std::abs(all / 1000), static_cast<int>(std::abs(all % 1000)));
     return text.data();
   }
   [[nodiscard]] static std::string escaped(const std::string& text) {

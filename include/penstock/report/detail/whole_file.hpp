@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <string>
 #include <string_view>
 
@@ -31,21 +32,28 @@ namespace detail {
 }
 
 /// Makes `path` a file of these bytes, or leaves it as it was: they are written to a file beside it,
-/// which gets its name when it is whole. What is no ordinary file, such as a pipe or a link, is
-/// written to as it is. Returns the system's number of what went wrong, or 0. From any thread.
+/// which gets its name and its mode when it is whole; where a link leads to a file, that one. What
+/// is no ordinary file, such as a pipe, is written to as it is. Returns the system's number of what went wrong, or 0. From any thread.
 [[nodiscard]] inline int write_whole_file(const std::string& path, std::string_view bytes) {
+  std::string target = path;
   struct stat before {};
-  const bool is_special = ::lstat(path.c_str(), &before) == 0 && !S_ISREG(before.st_mode);
+  if (::lstat(path.c_str(), &before) == 0 && S_ISLNK(before.st_mode)) {
+    char* const led_to = ::realpath(path.c_str(), nullptr);  // null: to nothing, and it is replaced
+    if (led_to != nullptr) target = led_to;
+    std::free(led_to);
+  }
+  const bool is_there = ::stat(target.c_str(), &before) == 0;
+  const bool is_special = is_there && !S_ISREG(before.st_mode);
   // Relaxed: it only counts, so that no two threads take one name.
   static std::atomic<unsigned> files{0};
   const int how =
       is_special ? O_WRONLY | O_CLOEXEC | O_TRUNC : O_WRONLY | O_CLOEXEC | O_CREAT | O_EXCL;
-  std::string part = path;
+  std::string part = target;
   int file = -1;
   for (int tries = 0; tries < 1000;
        ++tries) {  // a process of this number may have died and left some
     if (!is_special) {
-      part = path + ".part-" + std::to_string(::getpid()) + '-' +
+      part = target + ".part-" + std::to_string(::getpid()) + '-' +
              std::to_string(files.fetch_add(1, std::memory_order_relaxed));
     }
     file = ::open(part.c_str(), how, 0666);  // not mkstemp, whose file is for this user alone
@@ -53,9 +61,10 @@ namespace detail {
   }
   if (file < 0) return errno;
   int wrong = write_all(file, bytes);
+  if (is_there && !is_special) static_cast<void>(::fchmod(file, before.st_mode & 07777));
   if (::close(file) != 0 && wrong == 0) wrong = errno;
   if (is_special) return wrong;
-  if (wrong == 0 && std::rename(part.c_str(), path.c_str()) != 0) wrong = errno;
+  if (wrong == 0 && std::rename(part.c_str(), target.c_str()) != 0) wrong = errno;
   if (wrong != 0) ::unlink(part.c_str());
   return wrong;
 }

@@ -142,6 +142,10 @@ class feed {
   }
   /// Whether `next` needs no lease to end.
   [[nodiscard]] bool has_room() const noexcept { return !issued_.empty() || free_.find(*slots_); }
+  /// Whether a stop of the source was requested.
+  [[nodiscard]] bool is_stopped() const { return source_.stop_token().stop_requested(); }
+  /// From now on `next` is the position that a state has.
+  void note_next(const batch_position& next) noexcept { next_position_.store(next); }
   /// Waits for all work of the consumer's stream.
   void synchronize() const { source_.get().device().synchronize(stream_); }
   /// Counts so many batches that were handed out anew, in so long.

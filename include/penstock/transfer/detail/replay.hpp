@@ -34,8 +34,10 @@ class replay {
   std::uint64_t start(const batch_position& from, std::uint64_t batches) {
     // Each epoch has a batch; a loader knows of 2^32 epochs, and says so of one that lies beyond.
     constexpr std::uint64_t end = std::uint64_t{1} << 32;
+    const batch_position next = flow_->next_position();
     serial_ = flow_->start(
         from, (std::max)(from.epoch + 1, (std::min)(from.epoch + flow_->depth(), end)));
+    flow_->note_next(next);  // what is replayed is no part of a training
     left_ = batches;
     given_ = 0;
     try {
@@ -60,8 +62,17 @@ class replay {
       kept_.clear();
       return false;
     }
+    if (flow_->is_stopped()) {
+      abandon();
+      throw cancelled("cancelled: a stop of the source was requested during a replay");
+    }
     if (left_ == 0 || kept_.empty()) {
-      flow_->synchronize();
+      try {
+        flow_->synchronize();
+      } catch (...) {
+        abandon();
+        throw;
+      }
       end();
       return false;
     }
@@ -75,7 +86,7 @@ class replay {
   }
 
   /// The lease that the consumer looks at.
-  [[nodiscard]] batch_type& current() noexcept { return kept_[place_]; }
+  [[nodiscard]] batch_type& current() noexcept { return kept_.empty() ? none_ : kept_[place_]; }
 
   /// Ends the range `range`, unless another one was started since.
   void finish(std::uint64_t range) noexcept {
@@ -103,6 +114,7 @@ class replay {
 
   std::shared_ptr<Feed> flow_;
   std::vector<batch_type> kept_;
+  batch_type none_;  // after the end
   std::size_t place_ = 0;
   std::uint64_t serial_ = 0;
   std::uint64_t left_ = 0;

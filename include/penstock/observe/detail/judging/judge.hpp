@@ -42,7 +42,8 @@ class judge {
       says_step();
     } else if (said_.for_leases > (std::max)(said_.for_batches, said_.for_copies)) {
       leases();
-    } else if (said_.for_copies > said_.for_batches && busy_share() < 0.9) {
+    } else if (said_.for_copies > said_.for_batches &&
+               (times_.workers == 0 || busy_share() < 0.9)) {
       copies();
     } else {
       batches();
