@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// Tuning while the loop runs, on modelled loops: arithmetic, the same on every machine.
+// Tuning while the loop runs, on modelled loops: arithmetic with drawn noise, and no clock.
 #include <penstock/load/detail/tuning/climber.hpp>
 
 #include <algorithm>

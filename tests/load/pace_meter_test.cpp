@@ -56,6 +56,26 @@ TEST_CASE("after a change two batches are left out, and after a pause one more",
   CHECK(loop.window->step.mean() == Approx(90));
 }
 
+TEST_CASE("short ranges make up a window together", "[load]") {
+  played loop;
+  const auto busy = [&] { return std::optional<std::uint64_t>{loop.now * 2 / 3}; };
+  std::optional<pace> window;
+  int ranges = 0;
+  for (; ranges < 10 && !window; ++ranges) {
+    loop.meter.pause();
+    for (int batch = 0; batch < 5; ++batch) {  // three of them are left out
+      loop.now += 120;
+      loop.waited += 30;
+      window = loop.meter.note(loop.now, loop.waited, 4, busy);
+    }
+    loop.now += 1'000'000;
+  }
+  REQUIRE(window.has_value());
+  CHECK(ranges == 2);
+  CHECK(window->ticks() == Approx(120));
+  CHECK(window->busy.mean() == Approx(2.0 / 3).epsilon(0.01));
+}
+
 TEST_CASE("what was read ahead before is used up first: until a batch is waited for", "[load]") {
   played loop;
   loop.batches_until_window(0);

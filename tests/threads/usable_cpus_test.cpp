@@ -20,14 +20,20 @@ constexpr std::size_t none = std::numeric_limits<std::size_t>::max();
 
 TEST_CASE("usable cores are those of the affinity mask", "[threads]") {
   ::cpu_set_t before;
-  REQUIRE(::sched_getaffinity(0, sizeof before, &before) == 0);
+  if (::sched_getaffinity(0, sizeof before, &before) != 0) {
+    WARN("not tested: there are more cores than a cpu_set_t has room for");
+    return;
+  }
   CHECK(cpus_of_affinity() == static_cast<std::size_t>(CPU_COUNT(&before)));
   std::size_t first = 0;
   while (!CPU_ISSET(first, &before)) ++first;
   ::cpu_set_t one;
   CPU_ZERO(&one);
   CPU_SET(first, &one);
-  REQUIRE(::sched_setaffinity(0, sizeof one, &one) == 0);
+  if (::sched_setaffinity(0, sizeof one, &one) != 0) {
+    WARN("not tested: threads can't be bound here");
+    return;
+  }
   const std::size_t with_one = cpus_of_affinity();
   const std::size_t usable = penstock::detail::usable_cpus();
   REQUIRE(::sched_setaffinity(0, sizeof before, &before) == 0);

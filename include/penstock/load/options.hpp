@@ -63,11 +63,13 @@ struct loader_options {
   /// Threads that read samples; 0 reads on the consumer's thread, inside `++`.
   /// DataLoader(num_workers), but threads: they share the dataset, and all help the batch that is
   /// needed first. `automatic`: as many as the loop needs, at most `cpus`; the others sleep.
+  /// A loop that only polls `try_next` never waits, and is taken for one that needs no more.
   std::size_t workers = 1;
 
   /// The most workers that `workers = automatic` takes, at least 1: that many threads are started.
-  /// `automatic`: the cores of the affinity mask and of the cgroup's quota, less one for the step.
-  /// For reads that wait and compute little, name more. Refused beside a number of workers.
+  /// `automatic`: the cores of the affinity mask and of the cgroup's quota, less one for the step,
+  /// also where `placement` binds the workers to some of them. For reads that wait and compute
+  /// little, name more. Refused beside a number of workers.
   std::size_t cpus = automatic;
 
   /// Batches that are read ahead of the consumer, in all and not for each worker; 0 chooses: at

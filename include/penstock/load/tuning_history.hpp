@@ -20,7 +20,7 @@ struct tuning_setting {
 
 /// How a move ended.
 enum class tuning_reason : std::uint8_t {
-  estimated,  ///< kept: Little's law asked for it, and the batches after it came sooner
+  estimated,  ///< kept: Little's law asked for it, and batches came no later, as far as was seen
   faster,     ///< kept: batches came sooner by more than the noise
   no_slower,  ///< kept: fewer readers, and batches came no later
   went_back,  ///< not kept: nothing was gained
@@ -28,7 +28,7 @@ enum class tuning_reason : std::uint8_t {
 
 /// A setting that was tried, and what came of it.
 struct tuning_move {
-  std::uint64_t batch = 0;  ///< how many batches the consumer had got from the loader
+  std::uint64_t batch = 0;  ///< batches that were read by then, those that no loop took included
   tuning_setting from;      ///< before
   tuning_setting to;        ///< tried
   tuning_reason why = tuning_reason::went_back;  ///< whether it was kept, and why
@@ -41,8 +41,10 @@ struct tuning_move {
 
 /// What `automatic` has come to so far, from `loader::tuning()`. A copy: it does not change.
 struct tuning_history {
-  tuning_setting now;       ///< in use; of a loader without `automatic` what it was made with
-  std::uint64_t count = 0;  ///< moves so far, those that are not listed included
+  /// Kept so far; while a move is tried, another one is in use. Of a loader without `automatic` what
+  /// it was made with.
+  tuning_setting now;
+  std::uint64_t count = 0;         ///< moves so far, those that are not listed included
   std::vector<tuning_move> moves;  ///< the last ones, at most 32, the oldest first
 };
 

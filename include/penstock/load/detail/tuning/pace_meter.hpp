@@ -20,8 +20,10 @@ class pace_meter {
   void settle(std::uint64_t read_ahead = 0) noexcept {
     unsettled_ = settling;
     read_ahead_ = read_ahead;
+    window_ = {};
   }
-  /// What comes next is not what the last batch led to: a range begins.
+  /// What comes next is not what the last batch led to: a range begins. Some batches are left out;
+  /// the window goes on after them, or short ranges would never fill one.
   void pause() noexcept { is_fresh_ = true; }
 
   /// The consumer got a batch at `now`, and has waited `waited` ticks so far for batches to be
@@ -37,7 +39,8 @@ class pace_meter {
     waited_ = waited;
     if (is_fresh_) {
       is_fresh_ = false;
-      settle();
+      unsettled_ = settling;
+      read_ahead_ = 0;
       return std::nullopt;
     }
     if (read_ahead_ != 0) {
@@ -59,7 +62,9 @@ class pace_meter {
     const std::optional<std::uint64_t> worked = busy();
     if (!worked) return std::nullopt;
     pace whole = window_;
+    // Of the part since the last pause, of which there is one: it is a rate.
     whole.busy.add(since(worked_, *worked) / (std::max)(1.0, since(began_, now)));
+    window_ = {};
     begin(now, *worked);
     return whole;
   }
@@ -74,7 +79,6 @@ class pace_meter {
     unsettled_ = 0;
     began_ = now;
     worked_ = worked;
-    window_ = {};
   }
 
   bool is_fresh_ = true;
