@@ -420,7 +420,10 @@ TEST_CASE("a link is written through, and stays one", "[report]") {
 // For trace_schema.py, which reads the files with others' parsers.
 TEST_CASE("traces are written to PENSTOCK_TRACES", "[.][traces]") {
   const char* const folder = std::getenv("PENSTOCK_TRACES");
-  REQUIRE(folder != nullptr);
+  if (folder == nullptr) {  // a build that leaves tests out by a tag lists the hidden ones as well
+    WARN("not run: PENSTOCK_TRACES names no folder");
+    return;
+  }
   const auto trace = recorded();
   write_perfetto(trace, std::string{folder} + "/trace.pftrace");
   write_chrome_trace(trace, std::string{folder} + "/trace.json");
