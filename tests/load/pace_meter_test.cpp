@@ -56,6 +56,18 @@ TEST_CASE("after a change two batches are left out, and after a pause one more",
   CHECK(loop.window->step.mean() == Approx(90));
 }
 
+TEST_CASE("what was measured before a change does not count after it", "[load]") {
+  played loop;
+  const auto busy = [&] { return std::optional<std::uint64_t>{loop.now * 2 / 3}; };
+  for (int batch = 0; batch < 3 + 2; ++batch) {  // half a window
+    loop.now += 1000;
+    CHECK_FALSE(loop.meter.note(loop.now, loop.waited, 4, busy));
+  }
+  loop.meter.settle();
+  CHECK(loop.batches_until_window(30) == 2 + 4);
+  CHECK(loop.window->ticks() == Approx(120));
+}
+
 TEST_CASE("short ranges make up a window together", "[load]") {
   played loop;
   const auto busy = [&] { return std::optional<std::uint64_t>{loop.now * 2 / 3}; };

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -256,6 +257,28 @@ TEST_CASE("a wait after which no batch comes is recorded without one", "[observe
   CHECK(events[15].end == 210);
   CHECK(events[16].end == 300);
   CHECK(events[17].begin == 300);
+}
+
+TEST_CASE("a worker's sleep without a seat is recorded, and what was before is seen meanwhile",
+          "[observe]") {
+  const ps::detail::tick_clock clock;
+  const auto writer = std::make_shared<ps::detail::trace_writer>("one", 1, 16, clock);
+  ps::detail::worker_meters<ps::detail::tick_clock> seen{clock, 1, false};
+  seen.trace_to(writer);
+  std::vector<ps::detail::traced_event> events;
+  { const auto waits = seen.for_opener(); }
+  {
+    const auto sleeps = seen.for_seat();
+    writer->ring().copy_to(events);
+    REQUIRE(events.size() == 1);
+    CHECK(events[0].batch == ps::detail::traced_event::none);
+  }
+  { const auto waits = seen.for_opener(); }
+  writer->work_on({.epoch = 0, .batch = 7, .size = 1});
+  writer->ring().copy_to(events);
+  REQUIRE(events.size() == 3);
+  CHECK(events[1].stage == static_cast<std::uint64_t>(stage::wait_for_seat));
+  CHECK(events[2].stage == static_cast<std::uint64_t>(stage::wait_for_opener));
 }
 
 TEST_CASE("a ring keeps the newest events, and says how many it has lost", "[observe]") {

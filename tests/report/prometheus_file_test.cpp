@@ -3,6 +3,7 @@
 
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
@@ -126,6 +127,20 @@ TEST_CASE("a file for Prometheus that can't be written says path and reason, and
   CHECK(std::string{full->what()}.find("written: File too large") != std::string::npos);
   CHECK(text_of(path) == to_prometheus(some_stats(1)));
   CHECK(files_at(path) == 2);  // the folder, the old file
+}
+
+TEST_CASE("what a process of the same number has left behind is in nobody's way", "[report]") {
+  const test::temp_dir folder;
+  const std::string path = folder.path("train.prom");
+  // The next ones that are made, and some that other tests of this program have been given.
+  constexpr int left = 900;
+  for (int number = 0; number < left; ++number) {
+    std::ofstream{path + ".part-" + std::to_string(::getpid()) + '-' + std::to_string(number)}
+        << "left";
+  }
+  ps::write_prometheus(some_stats(1), path);
+  CHECK(text_of(path) == to_prometheus(some_stats(1)));
+  CHECK(files_at(path) == left + 1);
 }
 
 TEST_CASE("a reader sees one file for Prometheus or the next, whoever writes", "[report]") {

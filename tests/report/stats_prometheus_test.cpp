@@ -33,6 +33,7 @@ TEST_CASE("Prometheus gets every figure, in seconds and bytes", "[report]") {
   stats.wait_for_opener = {24, 4s};
   stats.wait_for_ready = {25, 5s};
   stats.wait_for_lease = {26, 6s};
+  stats.wait_for_seat = {27, 7s};
   stats.ready = {.looks = 31, .sum = 32};
   stats.step = {.batches = 41, .samples = 42, .bytes = 43, .busy = 44ms};
   stats.processor = 45ms;
@@ -58,7 +59,8 @@ TEST_CASE("Prometheus gets every figure, in seconds and bytes", "[report]") {
   for (const auto& [stage, time] :
        {std::pair{"slot", "0.000000001"}, std::pair{"copy", "0.000002000"},
         std::pair{"demand", "0.003000000"}, std::pair{"opener", "4.000000000"},
-        std::pair{"ready", "5.000000000"}, std::pair{"lease", "6.000000000"}}) {
+        std::pair{"ready", "5.000000000"}, std::pair{"lease", "6.000000000"},
+        std::pair{"seat", "7.000000000"}}) {
     const std::string label = std::string{",stage=\""} + stage + '"';
     CHECK(of("waits_total", label) == std::to_string(count++));
     CHECK(of("wait_seconds_total", label) == time);
@@ -90,6 +92,7 @@ TEST_CASE("a transfer's figures name its loader, whose own follow", "[report]") 
   stats.wait_for_copy = {23, 3s};
   stats.ahead = {.looks = 31, .sum = 32};
   stats.step.batches = 41;
+  stats.replay = {51, 52ms};
   const prometheus_reader alone{to_prometheus(stats)};
   CHECK(alone["penstock_transfer_copies_total{transfer=\"2\"}"] == "11");
   CHECK(alone.size() == 20);
@@ -113,6 +116,8 @@ TEST_CASE("a transfer's figures name its loader, whose own follow", "[report]") 
   CHECK(of("ahead_batches_sum") == "32");
   CHECK(of("ahead_batches_count") == "31");
   CHECK(of("taken_batches_total") == "41");
+  CHECK(of("replayed_batches_total") == "51");
+  CHECK(of("replay_seconds_total") == "0.052000000");
   CHECK(read["penstock_loader_workers{loader=\"5\"}"] == "0");
   CHECK(read.size() == 20 + 36);
 }

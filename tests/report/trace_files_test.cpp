@@ -403,6 +403,16 @@ TEST_CASE("a disk that becomes full leaves the file as it was, and nothing besid
   CHECK(files_in(folder) == 1);
 }
 
+TEST_CASE("times before the clock's zero are numbers of JSON", "[report]") {
+  const test::temp_dir folder;
+  ps::trace_snapshot trace;
+  trace.tracks.push_back({"one", 1, 0, {{ps::trace_stage::step, -1500ns, -200ns, {{0, 0}}, 1}}});
+  write_chrome_trace(trace, folder.path("trace.json"));
+  const std::string text = bytes_of(folder.path("trace.json"));
+  CHECK(text.find("-1.500") != std::string::npos);
+  CHECK(text.find(".-") == std::string::npos);
+}
+
 TEST_CASE("a link is written through, and stays one", "[report]") {
   const test::temp_dir folder;
   const std::string path = folder.path("link");

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <stdexcept>
 #include <stop_token>
 #include <utility>
@@ -158,8 +159,13 @@ TEST_CASE("an iterator beside the one that came to a replay's end has an empty l
   auto range = feed.replay({0, 0}, 2);
   auto it = range.begin();
   const auto other = it;
-  for (; it != range.end(); ++it) CHECK(*other);
+  std::set<const void*> leases;
+  for (; it != range.end(); ++it) {
+    CHECK(*other);
+    leases.insert(&*other);
+  }
   CHECK_FALSE(*other);
+  CHECK(leases.count(&*other) == 0);  // none of those that are gone
 }
 
 TEST_CASE("a replay takes batches of later epochs where one has too few", "[transfer]") {

@@ -29,10 +29,10 @@ struct loader_footprint {
   std::size_t bytes = 0;  ///< bytes of the slab that holds them all: what the device is asked for
   bool pinned = false;    ///< whether the slab is page-locked; once taken, whether it really is
 
-  /// An upper bound in bytes for everything else that the loader allocates: 32 KiB; 1 KiB for each
-  /// slot; for each worker 8 KiB, and 16 bytes for each sample of its run. An error policy adds 64
-  /// KiB, and one that skips samples a byte for each sample of a slot. Without the stacks of the threads, and
-  /// without what dataset, sampler and transforms allocate themselves.
+  /// The most bytes that the loader allocates besides: 32 KiB, 1 KiB a slot, 8 KiB a worker, and 16
+  /// bytes for each sample of a worker's run. An error policy adds 64 KiB, and one that skips
+  /// samples a byte for each sample of a slot. Thread stacks are not counted, nor is what the
+  /// dataset, the sampler and transforms allocate.
   std::size_t bookkeeping = 0;
 
   /// Where the workers run. Known once they do: `footprint` takes the device for one without a NUMA

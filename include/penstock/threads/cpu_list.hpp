@@ -34,8 +34,7 @@ class cpu_list {
   }
 
   /// The cores of a list as the kernel writes it, "0-3,8,10-11" with or without a line's end.
-  /// Nothing for every other text: an empty one, numbers that do not ascend, a number from `limit`
-  /// on, spaces.
+  /// Nothing if the text is empty, has spaces or a number not below `limit`, or does not ascend.
   [[nodiscard]] static std::optional<cpu_list> parse(std::string_view text) {
     if (!text.empty() && text.back() == '\n') text.remove_suffix(1);
     cpu_list read;

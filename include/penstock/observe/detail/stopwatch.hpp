@@ -49,7 +49,7 @@ class stopwatch {
   [[nodiscard]] reading read(std::uint64_t now) const noexcept {
     return reading_of(shown_.load(), now);
   }
-  /// The same, or false where the timing thread is at it: never waits.
+  /// `read` without a wait: false, and no reading, while the timing thread writes.
   [[nodiscard]] bool try_read(std::uint64_t now, reading& shows) const noexcept {
     stopwatch_state seen;
     if (!shown_.try_load(seen)) return false;

@@ -12,7 +12,7 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// The same number for all events of one batch, and another one for every other batch.
+/// The number that links the events of a batch; no other batch has it.
 [[nodiscard]] inline std::uint64_t flow_of(const trace_track& track,
                                            const batch_position& batch) noexcept {
   // Epochs and batches of 28 bits, and loaders of 8, are told apart without doubt.

@@ -43,7 +43,7 @@ class shared_value {
     return value;
   }
 
-  /// The same, or false where a writer is or has been at it meanwhile.
+  /// `load` without a wait: false, and no value, if a writer wrote meanwhile.
   [[nodiscard]] bool try_load(T& value) const noexcept {
     const std::uint64_t turn = turn_.load(std::memory_order_acquire);
     std::array<std::uint64_t, words> copy;

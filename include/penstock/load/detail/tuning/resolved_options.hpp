@@ -22,7 +22,7 @@ namespace detail {
   options.workers = options.cpus;
   return options;
 }
-/// The same on this machine. Asks the system; reads files.
+/// `options` with the cores of this machine in place of `automatic`. Asks the system; reads files.
 [[nodiscard]] inline loader_options resolved(const loader_options& options) {
   const bool asks = options.workers == automatic && options.cpus == automatic;
   return resolved(options, asks ? usable_cpus() : 1);
