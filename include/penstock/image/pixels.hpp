@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include <penstock/core/version.hpp>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+
+/// Width and height of a picture, in pixels.
+struct image_size {
+  std::size_t width = 0;   ///< columns
+  std::size_t height = 0;  ///< rows
+
+  friend constexpr bool operator==(const image_size&, const image_size&) = default;
+};
+
+/// A part of a picture, in its pixels, counted from the top left.
+struct image_box {
+  std::size_t left = 0;  ///< the first column
+  std::size_t top = 0;   ///< the first row
+  image_size size;       ///< columns and rows from there
+
+  friend constexpr bool operator==(const image_box&, const image_box&) = default;
+};
+
+/// A picture in memory that somebody else owns: rows of pixels, each of `channels` values that lie
+/// side by side (HWC), row after row at a distance of `pitch`. `Value` is std::uint8_t or float,
+/// const where the picture is only read.
+template <class Value>
+struct basic_pixels {
+  Value* data = nullptr;     ///< the first value of the first row
+  image_size size;           ///< columns and rows
+  std::size_t channels = 3;  ///< values a pixel: 3 for RGB, 1 for grey
+  std::size_t pitch = 0;     ///< values from one row's first to the next one's
+
+  /// The first value of row `y`.
+  [[nodiscard]] constexpr Value* row(std::size_t y) const noexcept { return data + y * pitch; }
+  /// The part `box`, which must lie inside.
+  [[nodiscard]] constexpr basic_pixels part(const image_box& box) const noexcept {
+    return {row(box.top) + box.left * channels, box.size, channels, pitch};
+  }
+  /// The picture for those who only read it.
+  constexpr operator basic_pixels<const Value>() const noexcept {  // NOLINT: implicit by intent
+    return {data, size, channels, pitch};
+  }
+};
+
+/// A picture of 8-bit values to write.
+using pixels = basic_pixels<std::uint8_t>;
+/// A picture of 8-bit values to read.
+using const_pixels = basic_pixels<const std::uint8_t>;
+
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock
