@@ -10,14 +10,14 @@ namespace ps = penstock;
 
 namespace {
 
-using digit =
+using small_digit =
     ps::record<ps::field<"image", std::uint8_t, 28, 28>, ps::field<"label", std::uint8_t>>;
 using series = ps::record<ps::field<"x", double, ps::dyn, 2>, ps::field<"y", float>>;
 
 }  // namespace
 
 TEST_CASE("fields lie one after the other at multiples of 256 bytes", "[core]") {
-  const ps::batch_layout<digit> layout{{}, 3};
+  const ps::batch_layout<small_digit> layout{{}, 3};
   CHECK(layout.batch_size() == 3);
   CHECK(layout.offset<0>() == 0);
   CHECK(layout.offset<1>() == 2560);  // 3 * 784 = 2352, rounded up
@@ -25,13 +25,13 @@ TEST_CASE("fields lie one after the other at multiples of 256 bytes", "[core]") 
 }
 
 TEST_CASE("a field that ends at a multiple of 256 bytes gets no padding", "[core]") {
-  const ps::batch_layout<digit> layout{{}, 256};
+  const ps::batch_layout<small_digit> layout{{}, 256};
   CHECK(layout.offset<1>() == 256 * 784);
   CHECK(layout.bytes() == 256 * 784 + 256);
 }
 
 TEST_CASE("the used bytes end with the last sample of the last field", "[core]") {
-  const ps::batch_layout<digit> layout{{}, 64};
+  const ps::batch_layout<small_digit> layout{{}, 64};
   CHECK(layout.used_bytes(64) == 64 * 784 + 64);
   CHECK(layout.used_bytes(1) == 64 * 784 + 1);
 }
@@ -54,7 +54,7 @@ TEST_CASE("layouts are equal when extents and batch size are", "[core]") {
 
 TEST_CASE("a layout of no samples or of an extent of 0 is refused", "[core]") {
   CHECK_THROWS_MATCHES(
-      (ps::batch_layout<digit>{{}, 0}), ps::layout_error,
+      (ps::batch_layout<small_digit>{{}, 0}), ps::layout_error,
       Catch::Matchers::Message("batch_layout: the batch size must be at least 1, is 0"));
   CHECK_THROWS_MATCHES((ps::batch_layout<series>{{{0}, {}}, 4}), ps::layout_error,
                        Catch::Matchers::Message("batch_layout: field \"x\": the extent of "
@@ -67,12 +67,12 @@ TEST_CASE("a layout larger than the address space is refused", "[core]") {
     CHECK_THROWS_AS((ps::batch_layout<series>{{{huge / 4}, {}}, 1}), ps::layout_error);
   }
   SECTION("in one field of the batch") {
-    CHECK_THROWS_AS((ps::batch_layout<digit>{{}, huge / 784}), ps::layout_error);
-    CHECK_THROWS_AS((ps::batch_layout<digit>{{}, huge}), ps::layout_error);
+    CHECK_THROWS_AS((ps::batch_layout<small_digit>{{}, huge / 784}), ps::layout_error);
+    CHECK_THROWS_AS((ps::batch_layout<small_digit>{{}, huge}), ps::layout_error);
   }
   SECTION("in a product that wraps to a small number") {
     CHECK_THROWS_AS((ps::batch_layout<series>{{{huge / 16 + 2}, {}}, 1}), ps::layout_error);
-    CHECK_THROWS_AS((ps::batch_layout<digit>{{}, huge / 784 + 1}), ps::layout_error);
+    CHECK_THROWS_AS((ps::batch_layout<small_digit>{{}, huge / 784 + 1}), ps::layout_error);
   }
   SECTION("in the sum of the fields") {
     using two = ps::record<ps::field<"a", std::uint8_t>, ps::field<"b", std::uint8_t>>;
@@ -91,6 +91,6 @@ TEST_CASE("a layout larger than the address space is refused", "[core]") {
 }
 
 TEST_CASE("a layout can be computed by the compiler", "[core]") {
-  constexpr ps::batch_layout<digit> layout{{}, 64};
+  constexpr ps::batch_layout<small_digit> layout{{}, 64};
   STATIC_REQUIRE(layout.bytes() == 64 * 784 + 256);
 }

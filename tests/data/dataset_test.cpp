@@ -17,31 +17,33 @@ namespace ps = penstock;
 
 namespace {
 
-using number = ps::record<ps::field<"x", std::uint32_t>>;
-using row = ps::record<ps::field<"x", std::uint32_t, ps::dyn>>;
+using counted_number = ps::record<ps::field<"x", std::uint32_t>>;
+using one_row = ps::record<ps::field<"x", std::uint32_t, ps::dyn>>;
 
 struct plain_source {
-  using record_type = number;
+  using record_type = counted_number;
   std::uint64_t size() const { return 100; }
-  void read(std::uint64_t i, ps::sample<number> out) const {
+  void read(std::uint64_t i, ps::sample<counted_number> out) const {
     if (i == 13) throw std::domain_error("thirteen");
     ps::get<"x">(out) = static_cast<std::uint32_t>(10 * i);
   }
 };
 
 struct random_source {
-  using record_type = number;
+  using record_type = counted_number;
   std::uint64_t size() const { return 100; }
-  void read(std::uint64_t, ps::sample<number> out, ps::sample_generator& rng) const {
+  void read(std::uint64_t, ps::sample<counted_number> out, ps::sample_generator& rng) const {
     ps::get<"x">(out) = rng();
   }
 };
 
 struct run_source {
-  using record_type = number;
+  using record_type = counted_number;
   std::uint64_t size() const { return 100; }
-  void read(std::uint64_t, ps::sample<number>) const { throw std::logic_error("not the best"); }
-  void read_run(std::span<const std::uint64_t> indices, ps::batch_view<number> out) const {
+  void read(std::uint64_t, ps::sample<counted_number>) const {
+    throw std::logic_error("not the best");
+  }
+  void read_run(std::span<const std::uint64_t> indices, ps::batch_view<counted_number> out) const {
     for (std::size_t i = 0; i < indices.size(); ++i) {
       if (indices[i] == 13) throw std::domain_error("thirteen");
       ps::get<"x">(out)(i) = static_cast<std::uint32_t>(10 * indices[i]);
@@ -50,29 +52,29 @@ struct run_source {
 };
 
 struct dynamic_source {
-  using record_type = row;
+  using record_type = one_row;
   std::uint64_t size() const { return 3; }
-  ps::record_extents<row> extents() const { return {{4}}; }
-  void read(std::uint64_t i, ps::sample<row> out) const {
+  ps::record_extents<one_row> extents() const { return {{4}}; }
+  void read(std::uint64_t i, ps::sample<one_row> out) const {
     for (auto& x : ps::get<"x">(out).flat()) x = static_cast<std::uint32_t>(i);
   }
 };
 
 struct without_extents {
-  using record_type = row;
+  using record_type = one_row;
   std::uint64_t size() const;
-  void read(std::uint64_t, ps::sample<row>) const;
+  void read(std::uint64_t, ps::sample<one_row>) const;
 };
 
 struct without_size {
-  using record_type = number;
-  void read(std::uint64_t, ps::sample<number>) const;
+  using record_type = counted_number;
+  void read(std::uint64_t, ps::sample<counted_number>) const;
 };
 
 struct not_const {
-  using record_type = number;
+  using record_type = counted_number;
   std::uint64_t size() const;
-  void read(std::uint64_t, ps::sample<number>);
+  void read(std::uint64_t, ps::sample<counted_number>);
 };
 
 }  // namespace
@@ -151,9 +153,10 @@ TEST_CASE("a reference to a dataset reads like it", "[data]") {
 
 TEST_CASE("a sample's origin is found through every adaptor", "[data]") {
   const plain_source whole;  // of 100
-  const auto in_place = [](ps::sample<number>) {};
-  const auto into = [](ps::const_sample<number>, ps::sample<number>) {};
-  const auto some = whole | ps::subset({7, 5, 9}) | ps::map(in_place) | ps::map<number>(into);
+  const auto in_place = [](ps::sample<counted_number>) {};
+  const auto into = [](ps::const_sample<counted_number>, ps::sample<counted_number>) {};
+  const auto some =
+      whole | ps::subset({7, 5, 9}) | ps::map(in_place) | ps::map<counted_number>(into);
   CHECK(ps::origin_of(whole, 8) == ps::sample_origin{8, 0});
   CHECK(ps::origin_of(some, 2) == ps::sample_origin{9, 0});
   CHECK(ps::origin_of(some | ps::subset(1, 2), 0) == ps::sample_origin{5, 0});

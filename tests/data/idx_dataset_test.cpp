@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "data/idx_bytes.hpp"
 #include "data/read_batch.hpp"
 #include "support/catch.hpp"
 #include "support/temp_dir.hpp"
@@ -20,31 +21,7 @@ using test::idx_bytes;
 
 namespace {
 
-constexpr std::uint8_t u8 = 0x08;
-constexpr std::uint8_t i8 = 0x09;
-constexpr std::uint8_t i16 = 0x0b;
-
 using small = ps::record<ps::field<"image", std::uint8_t, 2, 3>, ps::field<"label", std::uint8_t>>;
-
-test::file_bytes counted(std::size_t size) {
-  test::file_bytes bytes(size);
-  for (std::size_t i = 0; i < size; ++i) bytes[i] = static_cast<std::uint8_t>(i);
-  return bytes;
-}
-
-// The error of type E that the opening of the files throws.
-template <class E, class Open>
-E error_of(Open open) {
-  try {
-    open();
-  } catch (const E& problem) {
-    INFO(problem.what());
-    CHECK(typeid(problem) == typeid(E));
-    return problem;
-  }
-  FAIL("nothing thrown");
-  throw 0;
-}
 
 }  // namespace
 

@@ -7,6 +7,7 @@
 #include <typeinfo>
 #include <vector>
 
+#include "data/idx_bytes.hpp"
 #include "support/catch.hpp"
 #include "support/temp_dir.hpp"
 
@@ -14,33 +15,6 @@ namespace ps = penstock;
 using test::idx_bytes;
 
 namespace {
-
-constexpr std::uint8_t u8 = 0x08;
-constexpr std::uint8_t i8 = 0x09;
-constexpr std::uint8_t i16 = 0x0b;
-constexpr std::uint8_t i32 = 0x0c;
-constexpr std::uint8_t f32 = 0x0d;
-constexpr std::uint8_t f64 = 0x0e;
-
-test::file_bytes counted(std::size_t size) {
-  test::file_bytes bytes(size);
-  for (std::size_t i = 0; i < size; ++i) bytes[i] = static_cast<std::uint8_t>(i);
-  return bytes;
-}
-
-// The error of type E that the opening of the files throws.
-template <class E, class Open>
-E error_of(Open open) {
-  try {
-    open();
-  } catch (const E& problem) {
-    INFO(problem.what());
-    CHECK(typeid(problem) == typeid(E));
-    return problem;
-  }
-  FAIL("nothing thrown");
-  throw 0;
-}
 
 template <class E>
 E error_in(const test::file_bytes& bytes) {

@@ -18,7 +18,7 @@ namespace ps = penstock;
 
 namespace {
 
-using number = ps::record<ps::field<"x", std::int32_t>, ps::field<"id", std::uint8_t>>;
+using named_number = ps::record<ps::field<"x", std::int32_t>, ps::field<"id", std::uint8_t>>;
 using row = ps::record<ps::field<"row", float, 2>>;
 using dynamic_row = ps::record<ps::field<"row", float, ps::dyn>>;
 using numbers = std::vector<std::int32_t>;
@@ -27,7 +27,7 @@ using bits = ps::record<ps::field<"bits", std::uint32_t>>;
 struct arrays {
   numbers x = numbers(100);
   std::vector<std::uint8_t> id = std::vector<std::uint8_t>(100);
-  ps::memory_dataset<number> data;
+  ps::memory_dataset<named_number> data;
 
   arrays() : data((std::iota(x.begin(), x.end(), 0), x), id) {
     std::iota(id.begin(), id.end(), std::uint8_t{0});
@@ -45,18 +45,18 @@ struct random_source {
   }
 };
 
-constexpr auto twice = [](ps::sample<number> s) { ps::get<"x">(s) *= 2; };
-constexpr auto to_row = [](ps::const_sample<number> in, ps::sample<row> out) {
+constexpr auto twice = [](ps::sample<named_number> s) { ps::get<"x">(s) *= 2; };
+constexpr auto to_row = [](ps::const_sample<named_number> in, ps::sample<row> out) {
   ps::get<"row">(out)(0) = static_cast<float>(ps::get<"x">(in));
   ps::get<"row">(out)(1) = -static_cast<float>(ps::get<"id">(in));
 };
 
 // Hides what a dataset offers beside reading, so that `map` must go through scratch memory.
 struct opaque {
-  using record_type = number;
-  const ps::memory_dataset<number>* data;
+  using record_type = named_number;
+  const ps::memory_dataset<named_number>* data;
   std::uint64_t size() const { return data->size(); }
-  void read_run(std::span<const std::uint64_t> indices, ps::batch_view<number> out,
+  void read_run(std::span<const std::uint64_t> indices, ps::batch_view<named_number> out,
                 const ps::run_context& context) const {
     data->read_run(indices, out, context);
   }
@@ -90,13 +90,13 @@ TEST_CASE("map makes samples of another record, with and without a view below", 
 
 TEST_CASE("maps into other records can be stacked", "[data]") {
   const arrays source;
-  const auto back = [](ps::const_sample<row> in, ps::sample<number> out) {
+  const auto back = [](ps::const_sample<row> in, ps::sample<named_number> out) {
     ps::get<"x">(out) = -1;  // before reading: shows whether the two lie apart
     ps::get<"x">(out) = static_cast<std::int32_t>(ps::get<"row">(in)(0));
     ps::get<"id">(out) = static_cast<std::uint8_t>(-ps::get<"row">(in)(1));
   };
-  const auto mapped = source.data | ps::map(twice) | ps::map<row>(to_row) | ps::map<number>(back) |
-                      ps::map(twice) | ps::map<row>(to_row);
+  const auto mapped = source.data | ps::map(twice) | ps::map<row>(to_row) |
+                      ps::map<named_number>(back) | ps::map(twice) | ps::map<row>(to_row);
   CHECK(mapped.scratch_bytes() == 512 + 256 + 512);
   CHECK(test::values<"row">(test::read_batch(mapped, {7, 8})) ==
         std::vector<float>{28, -7, 32, -8});
@@ -117,9 +117,8 @@ TEST_CASE("map takes the extents of a dynamic record", "[data]") {
 
 TEST_CASE("the random bits of a map depend on seed, epoch and sample alone", "[data]") {
   const arrays source;
-  const auto draw = [](ps::const_sample<number>, ps::sample<bits> out, ps::sample_generator& rng) {
-    ps::get<"bits">(out) = rng();
-  };
+  const auto draw = [](ps::const_sample<named_number>, ps::sample<bits> out,
+                       ps::sample_generator& rng) { ps::get<"bits">(out) = rng(); };
   const auto mapped = source.data | ps::map<bits>(draw);
   const auto read = [&](const std::vector<std::uint64_t>& indices, std::uint64_t epoch) {
     return test::values<"bits">(
@@ -155,7 +154,7 @@ TEST_CASE("every random stage has bits of its own", "[data]") {
 
 TEST_CASE("a map without random bits does not change those of the next one", "[data]") {
   const arrays source;
-  const auto draw = [](ps::sample<number> s, ps::sample_generator& rng) {
+  const auto draw = [](ps::sample<named_number> s, ps::sample_generator& rng) {
     ps::get<"x">(s) = static_cast<std::int32_t>(rng() >> 1U);
   };
   CHECK(test::values<"x">(test::read_batch(source.data | ps::map(draw), {1, 2})) ==
@@ -165,9 +164,9 @@ TEST_CASE("a map without random bits does not change those of the next one", "[d
 TEST_CASE("an exception of a map function keeps its type and names the sample", "[data]") {
   const arrays source;
   test::batch_memory<row> rows{{}, 3};
-  test::batch_memory<number> same{{}, 3};
+  test::batch_memory<named_number> same{{}, 3};
   const std::vector<std::uint64_t> indices{1, 13, 2};
-  const auto throwing = [](ps::sample<number> s) {
+  const auto throwing = [](ps::sample<named_number> s) {
     if (ps::get<"x">(s) == 13) throw std::domain_error("thirteen");
   };
   SECTION("in place") {
@@ -201,7 +200,7 @@ TEST_CASE("an exception of a map function keeps its type and names the sample", 
 
 TEST_CASE("a function that can't be copied is moved into the map", "[data]") {
   const arrays source;
-  auto mapped = source.data | ps::map([by = std::make_unique<int>(3)](ps::sample<number> s) {
+  auto mapped = source.data | ps::map([by = std::make_unique<int>(3)](ps::sample<named_number> s) {
                   ps::get<"x">(s) += *by;
                 });
   CHECK(test::values<"x">(test::read_batch(mapped, {1})) == numbers{4});
@@ -211,6 +210,6 @@ TEST_CASE("a function that can't be copied is moved into the map", "[data]") {
 
 TEST_CASE("a function pointer is a map function", "[data]") {
   const arrays source;
-  void (*function)(ps::sample<number>) = twice;
+  void (*function)(ps::sample<named_number>) = twice;
   CHECK(test::values<"x">(test::read_batch(source.data | ps::map(function), {4})) == numbers{8});
 }

@@ -20,11 +20,11 @@ using digit = ps::record<ps::field<"image", std::uint16_t, 2, 3>, ps::field<"lab
 using text = ps::record<ps::field<"length", int>, ps::field<"tokens", std::int64_t, ps::dyn>>;
 
 // Ten images whose pixels count through, ten labels.
-struct arrays {
+struct two_arrays {
   std::vector<std::uint16_t> pixels = std::vector<std::uint16_t>(60);
   std::vector<std::int8_t> labels = std::vector<std::int8_t>(10);
 
-  arrays() {
+  two_arrays() {
     std::iota(pixels.begin(), pixels.end(), std::uint16_t{0});
     std::iota(labels.begin(), labels.end(), std::int8_t{-5});
   }
@@ -33,7 +33,7 @@ struct arrays {
 }  // namespace
 
 TEST_CASE("a memory dataset copies the samples that are asked for to their places", "[data]") {
-  const arrays source;
+  const two_arrays source;
   const ps::memory_dataset<digit> data{source.pixels, source.labels};
   CHECK(data.size() == 10);
   auto batch = test::read_batch(data, {9, 0, 4, 4, 7, 2});
@@ -55,7 +55,7 @@ TEST_CASE("arrays may be spans, vectors and C arrays", "[data]") {
 }
 
 TEST_CASE("a view of a sample is the array's own memory", "[data]") {
-  const arrays source;
+  const two_arrays source;
   const ps::memory_dataset<digit> data{source.pixels, source.labels};
   CHECK(ps::get<"image">(data.view(3)).data() == source.pixels.data() + 18);
   CHECK(&ps::get<"label">(data.view(3)) == source.labels.data() + 3);
@@ -74,7 +74,7 @@ TEST_CASE("dynamic extents are given before the arrays", "[data]") {
 }
 
 TEST_CASE("the arrays of a memory dataset must fit each other", "[data]") {
-  arrays source;
+  two_arrays source;
   const auto make = [&] { return ps::memory_dataset<digit>{source.pixels, source.labels}; };
   const auto message_of = [&] {
     try {
@@ -113,7 +113,7 @@ TEST_CASE("the arrays of a memory dataset must fit each other", "[data]") {
 }
 
 TEST_CASE("an index beyond the end is refused and named", "[data]") {
-  const arrays source;
+  const two_arrays source;
   const ps::memory_dataset<digit> data{source.pixels, source.labels};
   test::batch_memory<digit> memory{{}, 3};
   const std::vector<std::uint64_t> indices{9, 10, 0};
@@ -124,7 +124,7 @@ TEST_CASE("an index beyond the end is refused and named", "[data]") {
 }
 
 TEST_CASE("a hint for an index beyond the end is harmless", "[data]") {
-  const arrays source;
+  const two_arrays source;
   const ps::memory_dataset<digit> data{source.pixels, source.labels};
   data.prefetch(9);
   data.prefetch(10);

@@ -14,21 +14,21 @@ namespace ps = penstock;
 
 namespace {
 
-using number = ps::record<ps::field<"x", std::uint32_t>>;
+using numbered_one = ps::record<ps::field<"x", std::uint32_t>>;
 
 struct failing_source {
-  using record_type = number;
+  using record_type = numbered_one;
   std::uint64_t size() const { return 100; }
-  void read(std::uint64_t i, ps::sample<number> out) const {
+  void read(std::uint64_t i, ps::sample<numbered_one> out) const {
     if (i == 13) throw std::domain_error("thirteen");
     ps::get<"x">(out) = static_cast<std::uint32_t>(i);
   }
 };
 
 struct failing_run_source {
-  using record_type = number;
+  using record_type = numbered_one;
   std::uint64_t size() const { return 100; }
-  void read_run(std::span<const std::uint64_t> indices, ps::batch_view<number>) const {
+  void read_run(std::span<const std::uint64_t> indices, ps::batch_view<numbered_one>) const {
     for (const std::uint64_t index : indices) {
       if (index == 13) throw std::domain_error("thirteen");
     }
@@ -37,11 +37,11 @@ struct failing_run_source {
 
 // Says how it was given its memory.
 struct scratch_source {
-  using record_type = number;
+  using record_type = numbered_one;
   std::size_t wanted = 0;
   std::uint64_t size() const { return 100; }
   std::size_t scratch_bytes() const { return wanted; }
-  void read_run(std::span<const std::uint64_t>, ps::batch_view<number> out,
+  void read_run(std::span<const std::uint64_t>, ps::batch_view<numbered_one> out,
                 const ps::run_context& context) const {
     const auto begin = reinterpret_cast<std::uintptr_t>(context.scratch().data());
     ps::get<"x">(out)(0) = static_cast<std::uint32_t>(context.scratch().size());
@@ -52,7 +52,7 @@ struct scratch_source {
 
 template <class Source>
 std::size_t place_of_failure(const Source& source, const std::vector<std::uint64_t>& indices) {
-  test::batch_memory<number> memory{{}, indices.size()};
+  test::batch_memory<numbered_one> memory{{}, indices.size()};
   ps::reader reader{source};
   REQUIRE_THROWS_AS(reader.read(indices, memory.view(), {}), std::domain_error);
   return reader.failed_at();
@@ -71,7 +71,7 @@ TEST_CASE("a reader finds the failing sample in a source that reads runs", "[dat
 
 TEST_CASE("a reader reads on after a failure", "[data]") {
   const failing_source source;
-  test::batch_memory<number> memory{{}, 2};
+  test::batch_memory<numbered_one> memory{{}, 2};
   ps::reader reader{source};
   const std::vector<std::uint64_t> bad{5, 13};
   const std::vector<std::uint64_t> good{6, 7};
@@ -89,7 +89,7 @@ TEST_CASE("a reader has the scratch memory that the dataset asks for, aligned", 
 
 TEST_CASE("a moved reader keeps its memory", "[data]") {
   const scratch_source source{.wanted = 512};
-  test::batch_memory<number> memory{{}, 2};
+  test::batch_memory<numbered_one> memory{{}, 2};
   const std::vector<std::uint64_t> indices{0, 1};
   ps::reader first{source};
   ps::reader second{std::move(first)};

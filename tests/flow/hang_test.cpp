@@ -58,7 +58,7 @@ constexpr milliseconds soon{300};
 constexpr milliseconds never{std::chrono::hours{24}};
 
 template <class Range>
-std::uint64_t count_of(Range&& range) {
+std::uint64_t batches_of(Range&& range) {
   std::uint64_t count = 0;
   for (auto& batch : range) count += batch.size();
   return count;
@@ -91,9 +91,9 @@ TEST_CASE("a hanging read is reported while it hangs, with its sample", "[flow]"
     CHECK_THAT(found.str(), Catch::Matchers::Contains("sample 13 (position 5 of the batch)"));
     around->release();
   }};
-  CHECK(count_of(loader.epoch(2)) == 40);  // and nothing is lost by it
+  CHECK(batches_of(loader.epoch(2)) == 40);  // and nothing is lost by it
   rescuer.join();
-  CHECK(count_of(loader.epoch(3)) == 40);
+  CHECK(batches_of(loader.epoch(3)) == 40);
 }
 
 TEST_CASE("a hanging read is reported again each time its duration has doubled", "[flow]") {
@@ -148,7 +148,7 @@ TEST_CASE("an exception of the stall callback reaches the consumer", "[flow]") {
                        if (++reports == 2) around->release();  // the first has ended the range
                        throw std::domain_error("enough");
                      }}};
-  CHECK_THROWS_AS(count_of(loader.epoch(0)), std::domain_error);
+  CHECK_THROWS_AS(batches_of(loader.epoch(0)), std::domain_error);
   REQUIRE(loader.last_failure());
   CHECK(loader.last_failure()->sample == 3);
 }
@@ -175,7 +175,7 @@ TEST_CASE("beyond the timeout the consumer gets an error, and the loader ends wi
     CHECK(loader.last_failure()->sample == 13);
     CHECK(loader.abandoned_readers() == 1);
     if (kept) CHECK(labels_of(*kept).front() == 0);  // leases stay valid
-    CHECK_THROWS_AS(count_of(loader.epoch(0)), ps::read_timeout);
+    CHECK_THROWS_AS(batches_of(loader.epoch(0)), ps::read_timeout);
     CHECK(around->gone.load() == 0);
   }
   // The loader is gone, the read still hangs and what it needs is alive.
@@ -197,7 +197,7 @@ TEST_CASE("a reader that was left behind destroys what it kept, on its own threa
         std::move(source),
         ps::sequential{},
         {.batch_size = 8, .workers = 1, .prefetch = 1, .budget = budget, .timeout = soon}};
-    CHECK_THROWS_AS(count_of(loader.epoch(0)), ps::read_timeout);
+    CHECK_THROWS_AS(batches_of(loader.epoch(0)), ps::read_timeout);
   }
   CHECK_FALSE(data.expired());
   CHECK(budget->used() != 0);  // its slots too
@@ -257,7 +257,7 @@ TEST_CASE("a report may ask the loader where it stands and what has failed", "[f
                                       right += is_right ? 1 : 0;
                                       around->release();
                                     }});
-  CHECK(count_of(loader->epoch(0)) == 40);
+  CHECK(batches_of(loader->epoch(0)) == 40);
   loader.reset();
   CHECK(right >= 1);
 }
@@ -272,7 +272,7 @@ TEST_CASE("a transfer's loop ends at the timeout as well", "[flow]") {
                                  device,
                                  {.batch_size = 4, .workers = 2, .timeout = soon}},
                       stream};
-    CHECK_THROWS_AS(count_of(feed.epoch(0)), ps::read_timeout);
+    CHECK_THROWS_AS(batches_of(feed.epoch(0)), ps::read_timeout);
   }
   CHECK(around->gone.load() == 0);
   around->release();
@@ -288,7 +288,7 @@ TEST_CASE("a loader over a borrowed dataset waits for the hanging read, and says
     ps::loader loader{data | ps::subset(0, 40),
                       ps::sequential{},
                       {.batch_size = 8, .workers = 2, .timeout = soon, .on_stall = seen.sink()}};
-    CHECK_THROWS_AS(count_of(loader.epoch(0)), ps::read_timeout);  // which does not wait for it
+    CHECK_THROWS_AS(batches_of(loader.epoch(0)), ps::read_timeout);  // which does not wait for it
     CHECK(loader.abandoned_readers() == 0);
     CHECK(seen.count() == 0);
     rescuer = std::thread{[&] {
@@ -320,7 +320,7 @@ TEST_CASE("waiting for a retry is no hanging read", "[flow]") {
                      .stall_warning = soon,
                      .timeout = 2 * soon,
                      .on_stall = seen.sink()}};
-  CHECK(count_of(loader.epoch(0)) == 19);
+  CHECK(batches_of(loader.epoch(0)) == 19);
   CHECK(seen.count() == 0);
 }
 

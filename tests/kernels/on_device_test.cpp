@@ -21,7 +21,7 @@ using passages::colour_at;
 using passages::passage;
 using passages::pixel;
 
-order any_order() { return GENERATE(order::forwards, order::backwards, order::seeded); }
+order one_order() { return GENERATE(order::forwards, order::backwards, order::seeded); }
 
 template <class T>
 struct as {
@@ -38,7 +38,7 @@ struct grey {
 TEST_CASE(
     "fields of any length are transformed completely, in every order, with no byte beside them",
     "[kernels]") {
-  fake_cuda::reset({.seed = 11, .kernels = any_order()});
+  fake_cuda::reset({.seed = 11, .kernels = one_order()});
   const auto function = ps::normalised({.mean = 0.1307, .deviation = 0.3081});
   const auto image_alone = ps::on_device<"image">(function);
   // Around packs of 4 and 16 elements, and blocks of 1,024 and 4,096.
@@ -57,7 +57,7 @@ TEST_CASE(
 
 TEMPLATE_TEST_CASE("elements may become wider or stay as wide, and several fields change at once",
                    "[kernels]", std::uint8_t, std::uint16_t, double) {
-  fake_cuda::reset({.seed = 12, .kernels = any_order()});
+  fake_cuda::reset({.seed = 12, .kernels = one_order()});
   for (const std::size_t length : {1U, 333U, 2049U}) {
     CAPTURE(length);
     const passage two{length, 5, ps::on_device<"image", "colour">(as<TestType>{}, grey{})};

@@ -19,8 +19,8 @@ namespace ps = penstock;
 
 namespace {
 
-constexpr std::uint64_t most = std::numeric_limits<std::uint64_t>::max();
-constexpr std::uint64_t mib = 1 << 20;
+constexpr std::uint64_t unlimited = std::numeric_limits<std::uint64_t>::max();
+constexpr std::uint64_t mebi = 1 << 20;
 
 /// What is thrown when `budget` can't grant `demand`.
 ps::pinned_budget_exceeded refusal(const ps::memory_budget& budget,
@@ -43,29 +43,29 @@ TEST_CASE("bytes are formatted for people", "[memory]") {
   CHECK(ps::detail::readable_bytes(1024) == "1.0 KiB");
   CHECK(ps::detail::readable_bytes(1536) == "1.5 KiB");
   CHECK(ps::detail::readable_bytes(1048575) == "1.0 MiB");
-  CHECK(ps::detail::readable_bytes(273 * mib) == "273.0 MiB");
-  CHECK(ps::detail::readable_bytes(3277 * mib) == "3.2 GiB");
+  CHECK(ps::detail::readable_bytes(273 * mebi) == "273.0 MiB");
+  CHECK(ps::detail::readable_bytes(3277 * mebi) == "3.2 GiB");
   CHECK(ps::detail::readable_bytes(std::uint64_t{5} << 40) == "5.0 TiB");
   CHECK(ps::detail::readable_bytes(std::uint64_t{5} << 50) == "5.0 PiB");
-  CHECK(ps::detail::readable_bytes(most) == "16.0 EiB");
+  CHECK(ps::detail::readable_bytes(unlimited) == "16.0 EiB");
 }
 
 TEST_CASE("a budget is a number of bytes, or a share of what the process may use", "[memory]") {
   CHECK(ps::memory_budget::bytes(12'345).limit() == 12'345);
   test::machine it;
   it.free_mib(1000);
-  CHECK(ps::memory_budget::share(0.25, it.root()).limit() == 250 * mib);
-  CHECK(ps::memory_budget::share(1.0, it.root()).limit() == 1000 * mib);
+  CHECK(ps::memory_budget::share(0.25, it.root()).limit() == 250 * mebi);
+  CHECK(ps::memory_budget::share(1.0, it.root()).limit() == 1000 * mebi);
   it.file("/proc/self/cgroup", "0::/box\n").file("/sys/fs/cgroup/box/memory.max", "1048576\n");
-  CHECK(ps::memory_budget::share(0.5, it.root()).limit() == mib / 2);  // the smaller one counts
+  CHECK(ps::memory_budget::share(0.5, it.root()).limit() == mebi / 2);  // the smaller one counts
   CHECK(ps::memory_budget::share(0.5).limit() > 0);
 }
 
 TEST_CASE("a share of an unknown memory size is a share of the largest number", "[memory]") {
   const test::machine silent;
-  CHECK(ps::memory_budget::share(1.0, silent.root()).limit() == most);
+  CHECK(ps::memory_budget::share(1.0, silent.root()).limit() == unlimited);
   CHECK(ps::memory_budget::share(0.5, silent.root()).limit() == std::uint64_t{1} << 63);
-  CHECK(ps::memory_budget::share(0x1.fffffffffffffp-1, silent.root()).limit() == most - 2047);
+  CHECK(ps::memory_budget::share(0x1.fffffffffffffp-1, silent.root()).limit() == unlimited - 2047);
 }
 
 TEST_CASE("an invalid share is refused by name", "[memory]") {
@@ -101,7 +101,7 @@ TEST_CASE("a caller that accepts fewer slots gets as many as fit, down to its le
     CHECK(budget.used() == part.bytes());
     return part.slot_count();
   };
-  CHECK(granted(most) == 12);
+  CHECK(granted(unlimited) == 12);
   CHECK(granted(1199) == 11);
   CHECK(granted(299) == 2);
   CHECK(granted(200) == 2);
@@ -166,20 +166,20 @@ TEST_CASE("threads that share a budget never take more than there is", "[memory]
 
 TEST_CASE("an exceeded budget names the need, the limit and what to lower", "[memory]") {
   const auto budget = ps::memory_budget::bytes(std::uint64_t{2} << 30);
-  const auto alone = refusal(budget, {.slot_count = 12, .least = 12, .slot_bytes = 273 * mib});
+  const auto alone = refusal(budget, {.slot_count = 12, .least = 12, .slot_bytes = 273 * mebi});
   CHECK(std::string{alone.what()} ==
         "pinned_budget_exceeded: 3.2 GiB needed for 12 slots of 273.0 MiB, limit 2.0 GiB: lower "
         "prefetch or batch_size, raise budget, or say budget_action::fewer_slots");
-  CHECK(alone.need() == 12 * 273 * mib);
+  CHECK(alone.need() == 12 * 273 * mebi);
   CHECK(alone.limit() == std::uint64_t{2} << 30);
   CHECK(alone.used() == 0);
 
-  const auto other = budget.reserve({.slot_count = 2, .least = 2, .slot_bytes = 900 * mib});
-  const auto shared = refusal(budget, {.slot_count = 12, .least = 1, .slot_bytes = 273 * mib});
+  const auto other = budget.reserve({.slot_count = 2, .least = 2, .slot_bytes = 900 * mebi});
+  const auto shared = refusal(budget, {.slot_count = 12, .least = 1, .slot_bytes = 273 * mebi});
   CHECK(std::string{shared.what()} ==
         "pinned_budget_exceeded: 273.0 MiB needed for at least 1 slot of 273.0 MiB, limit 2.0 GiB, "
         "of which 1.8 GiB are taken already: lower batch_size, or raise budget");
-  CHECK(shared.need() == 273 * mib);
+  CHECK(shared.need() == 273 * mebi);
   CHECK(shared.used() == other.bytes());
   CHECK(std::is_base_of_v<ps::error, ps::pinned_budget_exceeded>);
 }
@@ -188,9 +188,9 @@ TEST_CASE("a need beyond 64 bits is the largest number and not a small one", "[m
   constexpr std::uint64_t huge = std::uint64_t{1} << 40;
   CHECK(refusal(ps::memory_budget::bytes(1000),
                 {.slot_count = huge, .least = huge, .slot_bytes = huge})
-            .need() == most);
-  const auto all = ps::memory_budget::bytes(most);
-  CHECK(refusal(all, {.slot_count = huge, .least = huge, .slot_bytes = huge}).need() == most);
+            .need() == unlimited);
+  const auto all = ps::memory_budget::bytes(unlimited);
+  CHECK(refusal(all, {.slot_count = huge, .least = huge, .slot_bytes = huge}).need() == unlimited);
   CHECK(all.used() == 0);
   CHECK(all.reserve({.slot_count = huge, .least = 1, .slot_bytes = huge}).slot_count() ==
         (1 << 24) - 1);

@@ -12,20 +12,13 @@
 #include <type_traits>
 #include <vector>
 
+#include "order/epoch_of.hpp"
 #include "support/catch.hpp"
 #include "support/statistics.hpp"
 
 namespace ps = penstock;
 
 namespace {
-
-using indices = std::vector<std::uint64_t>;
-
-indices epoch_of(const ps::block_shuffled& sampler, std::uint64_t n, std::uint64_t epoch) {
-  indices out(static_cast<std::size_t>(sampler.size(n)));
-  sampler.order(n, epoch).fill(0, out);
-  return out;
-}
 
 bool holds_all_once(indices order) {
   std::sort(order.begin(), order.end());
@@ -53,7 +46,7 @@ TEST_CASE("a block-shuffled order holds every sample once, block by block", "[or
          {std::uint64_t{1}, std::uint64_t{2}, std::uint64_t{3}, std::uint64_t{7}, std::uint64_t{64},
           std::uint64_t{65}, n, n + 1, std::numeric_limits<std::uint64_t>::max()}) {
       CAPTURE(n, block);
-      const indices order = epoch_of({.seed = 2, .block = block}, n, n % 3);
+      const indices order = epoch_of(ps::block_shuffled{.seed = 2, .block = block}, n, n % 3);
       REQUIRE(holds_all_once(order));
       REQUIRE(blocks_of(order, block).size() == (n - 1) / block + 1);
     }
@@ -79,9 +72,9 @@ TEST_CASE("block-shuffled runs put together are the epoch", "[order]") {
 TEST_CASE("block-shuffled is new for each seed and epoch, in blocks and inside", "[order]") {
   const ps::block_shuffled sampler{.seed = 1, .block = 100};
   const indices epoch = epoch_of(sampler, 1000, 0);
-  CHECK(epoch == epoch_of({.seed = 1, .block = 100}, 1000, 0));
-  for (const indices& other :
-       {epoch_of(sampler, 1000, 1), epoch_of({.seed = 2, .block = 100}, 1000, 0)}) {
+  CHECK(epoch == epoch_of(ps::block_shuffled{.seed = 1, .block = 100}, 1000, 0));
+  for (const indices& other : {epoch_of(sampler, 1000, 1),
+                               epoch_of(ps::block_shuffled{.seed = 2, .block = 100}, 1000, 0)}) {
     CHECK(blocks_of(epoch, 100) != blocks_of(other, 100));
     const auto inside = [](const indices& order, std::uint64_t which) {
       indices found;
@@ -110,7 +103,7 @@ TEST_CASE("every block-shuffled order comes equally often", "[order][statistics]
   std::map<indices, double> found;
   const std::uint64_t keys = 20'000 / slowness;
   for (std::uint64_t key = 0; key < keys; ++key) {
-    ++found[epoch_of({.seed = key % 100, .block = block}, n, key / 100)];
+    ++found[epoch_of(ps::block_shuffled{.seed = key % 100, .block = block}, n, key / 100)];
   }
   REQUIRE(found.size() == orders);
   std::vector<double> counts;
@@ -130,7 +123,7 @@ TEST_CASE("a sample comes to every place as often as a fair draw of the blocks s
   std::vector<double> counts(side * side);
   const std::uint64_t keys = 40'000 / slowness;
   for (std::uint64_t epoch = 0; epoch < keys; ++epoch) {
-    const indices order = epoch_of({.seed = 6, .block = block}, n, epoch);
+    const indices order = epoch_of(ps::block_shuffled{.seed = 6, .block = block}, n, epoch);
     for (std::size_t k = 0; k < side; ++k) ++counts[k * side + static_cast<std::size_t>(order[k])];
   }
 
@@ -172,7 +165,7 @@ TEST_CASE("two blocks, and two samples inside one, come in every pair of places"
   for (std::size_t i = 0; i < 10; ++i) unequal[i * 11] = 0;
   for (std::size_t i = 0; i < block; ++i) unequal_inside[i * 9] = 0;
   for (std::uint64_t seed = 0; seed < 40'000u / slowness; ++seed) {
-    const indices order = epoch_of({.seed = seed, .block = block}, 80, 1);
+    const indices order = epoch_of(ps::block_shuffled{.seed = seed, .block = block}, 80, 1);
     const indices in_order = blocks_of(order, block);
     ++blocks[static_cast<std::size_t>(in_order[4] * 10 + in_order[5])];
     ++inside[static_cast<std::size_t>(order[18] % block * block + order[19] % block)];
@@ -199,8 +192,8 @@ TEST_CASE("a block-shuffled order of 2^63 samples stays inside and does not repe
 TEST_CASE("block-shuffled does not use the bits of shuffled", "[order]") {
   indices all(100);
   ps::shuffled{.seed = 1}.order(100, 0).fill(0, all);
-  CHECK(epoch_of({.seed = 1, .block = 100}, 100, 0) != all);
-  CHECK(epoch_of({.seed = 1, .block = 1}, 100, 0) != all);
+  CHECK(epoch_of(ps::block_shuffled{.seed = 1, .block = 100}, 100, 0) != all);
+  CHECK(epoch_of(ps::block_shuffled{.seed = 1, .block = 1}, 100, 0) != all);
 }
 
 TEST_CASE("block-shuffled refuses a block size of 0 and an empty dataset", "[order]") {
@@ -221,7 +214,8 @@ TEST_CASE("a block-shuffled order is plain bytes of a fixed size", "[order]") {
 }
 
 TEST_CASE("a block-shuffled order never changes: golden indices", "[order]") {
-  CHECK(epoch_of({.seed = 1, .block = 4}, 10, 0) == indices{2, 0, 1, 3, 7, 5, 6, 4, 8, 9});
+  CHECK(epoch_of(ps::block_shuffled{.seed = 1, .block = 4}, 10, 0) ==
+        indices{2, 0, 1, 3, 7, 5, 6, 4, 8, 9});
   indices run(4);
   ps::block_shuffled{.seed = 1, .block = 1000}.order(1'000'000'500, 2).fill(500'000'998, run);
   CHECK(run == indices{183558686, 183558526, 598124956, 598124555});

@@ -14,13 +14,12 @@
 #include <utility>
 #include <vector>
 
+#include "order/epoch_of.hpp"
 #include "support/catch.hpp"
 
 namespace ps = penstock;
 
 namespace {
-
-using indices = std::vector<std::uint64_t>;
 
 indices run_of(const ps::detail::permutation& order, std::uint64_t first, std::size_t count) {
   indices out(count);

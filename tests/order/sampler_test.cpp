@@ -8,21 +8,12 @@
 #include <type_traits>
 #include <vector>
 
+#include "order/epoch_of.hpp"
 #include "support/catch.hpp"
 
 namespace ps = penstock;
 
 namespace {
-
-using indices = std::vector<std::uint64_t>;
-
-template <ps::sampler Sampler>
-indices epoch_of(const Sampler& sampler, std::uint64_t n, std::uint64_t epoch) {
-  indices out(static_cast<std::size_t>(sampler.size(n)));
-  const ps::detail::order_of<Sampler> order = sampler.order(n, epoch);
-  order.fill(0, out);
-  return out;
-}
 
 // A sampler of a user's own: `count` samples an epoch, drawn with replacement.
 struct with_replacement {

@@ -15,6 +15,7 @@
 #include <penstock/order/block_shuffled.hpp>
 #include <penstock/order/weighted.hpp>
 
+#include "order/epoch_of.hpp"
 #include "support/catch.hpp"
 #include "support/numbered.hpp"
 
@@ -22,16 +23,7 @@ namespace ps = penstock;
 
 namespace {
 
-using indices = std::vector<std::uint64_t>;
 constexpr int worlds_of_24[] = {1, 2, 3, 4, 6, 8, 12, 24};
-
-template <ps::sampler Sampler>
-indices epoch_of(const Sampler& sampler, std::uint64_t n, std::uint64_t epoch) {
-  indices out(static_cast<std::size_t>(sampler.size(n)));
-  const ps::detail::order_of<Sampler> order = sampler.order(n, epoch);
-  order.fill(0, out);
-  return out;
-}
 
 /// The global batches of an epoch as one process would read them, by the plainest of ways.
 template <ps::sampler Sampler>

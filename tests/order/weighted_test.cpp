@@ -19,6 +19,7 @@
 #include <penstock/order/sharded.hpp>
 #include <penstock/threads/float_mode.hpp>
 
+#include "order/epoch_of.hpp"
 #include "support/catch.hpp"
 #include "support/numbered.hpp"
 #include "support/statistics.hpp"
@@ -27,7 +28,6 @@ namespace ps = penstock;
 
 namespace {
 
-using indices = std::vector<std::uint64_t>;
 using table = ps::detail::alias_table;
 
 constexpr double full = 0x1p32;

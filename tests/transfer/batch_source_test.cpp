@@ -19,12 +19,12 @@ namespace ps = penstock;
 
 namespace {
 
-using record = ps::record<ps::field<"number", std::uint64_t>>;
+using numbers_record = ps::record<ps::field<"number", std::uint64_t>>;
 
 /// A user's own batch: a buffer that is returned to a list.
 class own_batch {
  public:
-  using record_type = record;
+  using record_type = numbers_record;
   using device_type = ps::cpu_device;
 
   own_batch() = default;
@@ -59,12 +59,12 @@ static_assert(ps::source_batch<own_batch>);
 
 /// A user's own producer: four batches of two numbers an epoch, from one buffer.
 struct own_source {
-  using record_type = record;
+  using record_type = numbers_record;
   using device_type = ps::cpu_device;
   using batch_type = own_batch;
 
   [[nodiscard]] device_type device() const { return {}; }
-  [[nodiscard]] const ps::batch_layout<record>& layout() const { return layout_; }
+  [[nodiscard]] const ps::batch_layout<numbers_record>& layout() const { return layout_; }
   void start(const ps::batch_position& from, std::uint64_t last_epoch) {
     next_ = from.epoch * 4 + from.batch;
     end_ = last_epoch * 4;
@@ -82,17 +82,17 @@ struct own_source {
   std::shared_ptr<int> returned = std::make_shared<int>(0);
 
  private:
-  ps::batch_layout<record> layout_{{{}}, 2};
+  ps::batch_layout<numbers_record> layout_{{{}}, 2};
   std::array<std::uint64_t, 2> buffer_{};
   std::uint64_t next_ = 0;
   std::uint64_t end_ = 0;
 };
 static_assert(ps::batch_source<own_source>);
-static_assert(ps::source_batch<ps::host_batch<record, ps::cpu_device>>);
+static_assert(ps::source_batch<ps::host_batch<numbers_record, ps::cpu_device>>);
 
 // Batches that are none.
 struct copyable_batch {
-  using record_type = record;
+  using record_type = numbers_record;
   using device_type = ps::cpu_device;
   explicit operator bool() const { return false; }
   [[nodiscard]] const std::byte* data() const { return nullptr; }

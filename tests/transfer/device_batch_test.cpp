@@ -23,8 +23,8 @@ namespace ps = penstock;
 
 namespace {
 
-using record = ps::record<ps::field<"a", std::uint8_t, 3>, ps::field<"b", std::uint32_t>>;
-const ps::batch_layout<record> layout{{{}, {}}, 10};
+using two_fields = ps::record<ps::field<"a", std::uint8_t, 3>, ps::field<"b", std::uint32_t>>;
+const ps::batch_layout<two_fields> layout{{{}, {}}, 10};
 
 /// The tests' device, which calls back before a record, and tells when device memory is freed
 /// and when a thread is about to block.
@@ -67,8 +67,8 @@ struct watched_device : gated_device {
 };
 static_assert(ps::device<watched_device>);
 
-using ring = ps::detail::device_slots<record, watched_device>;
-using lease = ps::device_batch<record, watched_device>;
+using ring = ps::detail::device_slots<two_fields, watched_device>;
+using lease = ps::device_batch<two_fields, watched_device>;
 static_assert(std::movable<lease> && !std::copyable<lease>);
 static_assert(std::is_nothrow_move_constructible_v<lease> &&
               std::is_nothrow_move_assignable_v<lease>);
@@ -79,7 +79,7 @@ struct host_memory {
   explicit host_memory(std::uint32_t value, std::size_t size = 10)
       : bytes(std::make_shared<std::vector<std::byte>>(layout.bytes())),
         shape{.epoch = 4, .batch = value, .size = size, .valid_size = size} {
-    const ps::batch_view<record> all{bytes->data(), layout, 0, layout.batch_size()};
+    const ps::batch_view<two_fields> all{bytes->data(), layout, 0, layout.batch_size()};
     for (auto& number : ps::get<"b">(all).flat()) number = value;
   }
   [[nodiscard]] const std::byte* data() const { return bytes->data(); }
@@ -162,7 +162,7 @@ TEST_CASE("a device lease describes its batch, and gives device memory as views"
   static_assert(std::is_same_v<decltype(ps::get<"b">(batch).data()), std::uint32_t*>);
   static_assert(std::is_same_v<decltype(ps::get<"b">(constant).data()), const std::uint32_t*>);
   static_assert(std::is_same_v<decltype(constant.data()), const std::byte*>);
-  static_assert(std::is_same_v<decltype(constant.view()), ps::const_batch_view<record>>);
+  static_assert(std::is_same_v<decltype(constant.view()), ps::const_batch_view<two_fields>>);
   CHECK(constant.view().size() == 6);
   CHECK(device.copied_bytes() == layout.used_bytes(6));  // and not the rest of the slot
 }

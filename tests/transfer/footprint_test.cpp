@@ -18,22 +18,23 @@ namespace ps = penstock;
 
 namespace {
 
-using record = numbered::record_type;
-using made = ps::record<ps::field<"label", std::uint64_t>, ps::field<"wide", double, ps::dyn>>;
+using numbered_record = numbered::record_type;
+using widened = ps::record<ps::field<"label", std::uint64_t>, ps::field<"wide", double, ps::dyn>>;
 
 // Ten samples: 8 floats and a number each, both at multiples of 256 bytes.
 constexpr std::size_t slot_bytes = 512 + 256;
 
 auto labels_plus_1000() {
-  return ps::on_stream<made>(
-      [](ps::const_batch_view<record> in, ps::batch_view<made> out, ps::cpu_stream_ref stream) {
+  return ps::on_stream<widened>(
+      [](ps::const_batch_view<numbered_record> in, ps::batch_view<widened> out,
+         ps::cpu_stream_ref stream) {
         stream.launch([in, out] {
           for (std::size_t i = 0; i < in.size(); ++i) {
             ps::get<"label">(out)(i) = ps::get<"label">(in)(i) + 1000;
           }
         });
       },
-      ps::record_extents<made>{{}, {100}});
+      ps::record_extents<widened>{{}, {100}});
 }
 
 /// Adds the labels of each batch, on the stream, to the end of `seen`.
@@ -53,7 +54,8 @@ TEST_CASE("a transfer's footprint is known before it allocates, and equals what 
           "[transfer]") {
   for (const std::size_t depth : {1U, 2U, 5U}) {
     const ps::loader_options options{.batch_size = 10, .workers = 1, .prefetch = 2};
-    const auto need = ps::footprint<record>({}, options, ps::transfer_options{.depth = depth});
+    const auto need =
+        ps::footprint<numbered_record>({}, options, ps::transfer_options{.depth = depth});
     const ledger_device device;
     auto stream = device.make_stream();
     ps::loader loader{numbered{100}, ps::sequential{}, device, options};
@@ -72,7 +74,7 @@ TEST_CASE("a transfer's footprint is known before it allocates, and equals what 
 TEST_CASE("with a transform both input and output count in the footprint", "[transfer]") {
   const ps::loader_options options{.batch_size = 10, .workers = 1, .prefetch = 2};
   const auto transform = labels_plus_1000();
-  const auto need = ps::footprint<record>({}, options, transform, {.depth = 4});
+  const auto need = ps::footprint<numbered_record>({}, options, transform, {.depth = 4});
   const ledger_device device;
   auto stream = device.make_stream();
   ps::loader loader{numbered{100}, ps::sequential{}, device, options};
@@ -87,7 +89,7 @@ TEST_CASE("a transfer's footprint refuses what loader and transfer refuse", "[tr
   const ps::loader_options load{.batch_size = 10};
   const auto option = [&](const ps::loader_options& options, const ps::transfer_options& feed) {
     try {
-      return std::to_string(ps::footprint<record>({}, options, feed).device_bytes);
+      return std::to_string(ps::footprint<numbered_record>({}, options, feed).device_bytes);
     } catch (const ps::option_error& problem) {
       return problem.option();
     }
@@ -95,9 +97,9 @@ TEST_CASE("a transfer's footprint refuses what loader and transfer refuse", "[tr
   CHECK(option(load, {.depth = 3}) == std::to_string(3 * slot_bytes));
   CHECK(option(load, {.depth = 0}) == "depth");
   CHECK(option({.batch_size = 0}, {.depth = 3}) == "batch_size");
-  CHECK_THROWS_AS(ps::footprint<record>({}, load, labels_plus_1000(), {.depth = 0}),
+  CHECK_THROWS_AS(ps::footprint<numbered_record>({}, load, labels_plus_1000(), {.depth = 0}),
                   ps::option_error);
-  const auto huge = ps::footprint<record>(
+  const auto huge = ps::footprint<numbered_record>(
       {}, {.batch_size = std::numeric_limits<std::size_t>::max() / 128}, {.depth = 1000});
   CHECK(huge.device_bytes == std::numeric_limits<std::size_t>::max());
 }

@@ -16,15 +16,12 @@
 #include "support/catch.hpp"
 #include "support/gated_device.hpp"
 #include "support/numbered.hpp"
+#include "transfer/ten_each.hpp"
 
 namespace ps = penstock;
 using std::chrono::nanoseconds;
 
 namespace {
-
-ps::loader_options ten_each(std::size_t workers) {
-  return {.batch_size = 10, .workers = workers, .prefetch = 4};
-}
 
 template <class Feed>
 std::size_t batches_of_an_epoch(Feed& feed) {

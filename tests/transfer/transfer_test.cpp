@@ -15,6 +15,7 @@
 #include "support/catch.hpp"
 #include "support/gated_device.hpp"
 #include "support/numbered.hpp"
+#include "transfer/ten_each.hpp"
 
 namespace ps = penstock;
 
@@ -25,10 +26,6 @@ using gated_feed = ps::transfer<gated_loader&>;
 static_assert(ps::batch_source<gated_loader>);
 static_assert(std::ranges::input_range<gated_feed::range_type>);
 static_assert(!std::copyable<gated_feed::batch_type> && std::movable<gated_feed::batch_type>);
-
-ps::loader_options ten_each(std::size_t workers) {
-  return {.batch_size = 10, .workers = workers, .prefetch = 4};
-}
 
 void wait_until_all_read(const numbered& data, std::uint32_t reads) {
   data.state->arrived.wait([reads](std::uint32_t count) { return count >= reads; });
