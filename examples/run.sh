@@ -5,6 +5,8 @@
 #
 #   bash examples/run.sh                   plain MNIST, then with augmentation
 #   bash examples/run.sh ARGUMENT...       once, with these arguments; --help lists them
+#   bash examples/run.sh --example NAME [ARGUMENT...]
+#                                          another example: 10_images reads a folder of pictures
 #
 # Environment: CXX the compiler; PENSTOCK_JOBS jobs at once; MNIST_DIR the folder of the MNIST
 # files; PENSTOCK_CUDA_ARCHITECTURES what to compile CUDA code for, instead of for the GPU that is
@@ -24,6 +26,16 @@ find_nvcc() {
   return 1
 }
 
+example=
+if [ "${1:-}" = --example ]; then
+  example=${2:-}
+  shift "$(($# > 1 ? 2 : 1))"
+  mapfile -t known < <(find "$root/examples" -maxdepth 1 -name '[0-9]*.c*' -printf '%f\n' |
+    sed 's/\.cp*u*p*$//' | sort)
+  [[ -n $example && " ${known[*]} " == *" $example "* ]] ||
+    penstock_die "--example '$example': expected one of ${known[*]}"
+fi
+
 penstock_setup "$root" EXAMPLES
 cuda=OFF
 if ! nvcc=$(find_nvcc); then
@@ -36,12 +48,16 @@ else
   penstock_say "CUDA device: $gpu, and a toolkit ($nvcc)"
 fi
 
-penstock_say "building the examples in build/examples"
+penstock_say "building ${example:-the examples} in build/examples"
 (
   cd "$root"
   cmake --preset examples --log-level=NOTICE "-DPENSTOCK_BUILD_CUDA=$cuda" >/dev/null
-  cmake --build --preset examples --parallel "$(penstock_jobs)" -- --quiet
+  cmake --build --preset examples --parallel "$(penstock_jobs)" \
+    ${example:+--target "penstock_$example"} -- --quiet
 )
+if [ -n "$example" ]; then
+  exec "$root/build/examples/examples/penstock_$example" "$@"
+fi
 
 # The caller's folder stays: --data and --json may be relative to it.
 mlp=$root/build/examples/examples/mlp/penstock_mlp

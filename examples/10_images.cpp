@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: BSL-1.0
+// Pictures out of a folder of classes, as a training or a validation reads them: decoded, cropped
+// and resized by workers, counted here. A tool to see what a machine gives, and to compare pixels
+// with another loader's; --help lists the options. Without a folder it makes one.
+#include <penstock/blob/image_folder.hpp>
+#include <penstock/image/crop.hpp>
+#include <penstock/image/jpeg.hpp>
+#include <penstock/image/png.hpp>
+#include <penstock/image/random_resized_crop.hpp>
+#include <penstock/observe/diagnose.hpp>
+#include <penstock/penstock.hpp>
+#include <penstock/report/stats_json.hpp>
+
+#include <chrono>
+#include <cstdint>
+#include <exception>
+#include <fstream>
+#include <iostream>
+#include <optional>
+#include <string>
+
+#include <CLI/CLI.hpp>
+
+#include "images/npy_file.hpp"
+#include "images/progress_bar.hpp"
+#include "images/synthetic_photos.hpp"
+
+namespace ps = penstock;
+
+namespace {
+
+struct tool_options {
+  std::string folder;
+  bool validation = false;
+  std::size_t size = 224;
+  std::size_t batch = 256;
+  std::size_t workers = 0;
+  std::uint64_t epochs = 1;
+  std::uint64_t seed = 1;
+  bool skip_bad = false;
+  std::string dump;
+  std::string json;
+};
+
+// Reads `epochs` epochs and says how fast that was.
+template <class Dataset, class Sampler>
+void read_all(const Dataset& pictures, const Sampler& order, const tool_options& chosen) {
+  ps::loader_options options{
+      .batch_size = chosen.batch, .workers = chosen.workers, .prefetch = 2, .seed = chosen.seed};
+  if (chosen.skip_bad) {
+    options.on_error = {.action = ps::error_action::skip, .largest_share = 1};
+  }
+  ps::loader loader{pictures, order, options};
+  const std::uint64_t expected = pictures.size() * chosen.epochs;
+  std::optional<images::npy_file> dump;
+  if (!chosen.dump.empty()) dump.emplace(chosen.dump, chosen.size);
+
+  images::progress_bar bar{expected, "pictures"};
+  std::uint64_t samples = 0;
+  std::uint64_t bytes = 0;
+  const auto begin = std::chrono::steady_clock::now();
+  for (auto& batch : loader.epochs(0, chosen.epochs)) {
+    const auto pixels = ps::get<"image">(batch).flat();
+    samples += batch.size();
+    bytes += pixels.size();
+    if (dump) dump->append(pixels);
+    bar.show(samples);
+  }
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+  bar.clear();
+  if (dump) dump->close();
+
+  const auto rate = static_cast<double>(samples) / took.count();
+  const auto stats = loader.stats();
+  std::cout << samples << " pictures, " << bytes << " bytes of pixels, in " << took.count()
+            << " s: " << rate << " pictures/s, " << rate / static_cast<double>(stats.workers)
+            << " a worker\n"
+            << stats << '\n';
+  const auto failures = loader.failures();
+  if (failures.failed_reads != 0) failures.write_quarantine(std::cout);
+  if (!chosen.json.empty()) {
+    std::ofstream file{chosen.json};
+    file << "{\"pictures\": " << samples << ", \"bytes\": " << bytes
+         << ", \"seconds\": " << took.count() << ", \"pictures_per_second\": " << rate
+         << ", \"workers\": " << stats.workers << ", \"batch\": " << chosen.batch
+         << ", \"size\": " << chosen.size << ", \"stats\": " << ps::to_json(stats) << "}\n";
+    if (!file.flush()) throw std::runtime_error(chosen.json + ": can't be written");
+  }
+}
+
+void run(const tool_options& chosen) {
+  std::optional<images::synthetic_photos> made;
+  if (chosen.folder.empty()) made.emplace(chosen.seed);
+  const ps::image_folder photos{made ? made->path() : chosen.folder};
+  std::cout << photos.size() << " files in " << photos.classes().size() << " classes"
+            << (made ? ", synthetic" : "") << ", "
+            << (chosen.validation ? "validation" : "training") << ", " << chosen.size << " x "
+            << chosen.size << '\n';
+  if (chosen.validation) {
+    // The shorter side to 256 for a crop of 224.
+    const ps::resized_center_crop middle{chosen.size * 8 / 7, chosen.size};
+    read_all(photos | ps::decode_images<ps::jpeg_decoder, ps::png_decoder>(middle),
+             ps::sequential{}, chosen);
+  } else {
+    const auto crop = ps::random_resized_crop{chosen.size} | ps::random_flip{};
+    read_all(photos | ps::decode_images<ps::jpeg_decoder, ps::png_decoder>(crop),
+             ps::shuffled{.seed = chosen.seed}, chosen);
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  tool_options chosen;
+  bool training = false;
+  chosen.workers = ps::loader_options{}.workers;
+  CLI::App app{"Reads a folder of pictures as a training or a validation does."};
+  app.add_option("folder", chosen.folder, "FOLDER/class/file; none: synthetic photographs");
+  auto* const as_training = app.add_flag("--train", training, "random crops, shuffled (default)");
+  app.add_flag("--val", chosen.validation, "the middle of each, in the order of the paths")
+      ->excludes(as_training);
+  app.add_option("--size", chosen.size, "pixels of a side")->capture_default_str();
+  app.add_option("--batch", chosen.batch, "samples of a batch")->capture_default_str();
+  app.add_option("--workers", chosen.workers, "threads that decode")->capture_default_str();
+  app.add_option("--epochs", chosen.epochs, "how often all is read")->capture_default_str();
+  app.add_option("--seed", chosen.seed, "of the order and the crops")->capture_default_str();
+  app.add_flag("--skip-bad", chosen.skip_bad, "leave out what can't be decoded, and list it");
+  app.add_option("--dump", chosen.dump, "write all pixels here: npy, u8, N x H x W x 3");
+  app.add_option("--json", chosen.json, "write the figures here");
+  CLI11_PARSE(app, argc, argv);
+  try {
+    run(chosen);
+  } catch (const std::exception& problem) {
+    std::cerr << "10_images: " << problem.what() << '\n';
+    return 1;
+  }
+  return 0;
+}

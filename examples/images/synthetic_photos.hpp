@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <jpeglib.h>
+#include <unistd.h>
+#include <cstdio>  // jpeglib.h needs it
+
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include <penstock/order/random.hpp>
+
+namespace images {
+
+/// A folder of pictures that are made up, and removed at the end: clouds of colour from coarse to
+/// fine, 500 x 375, quality 90, colour at half the resolution: as large as photographs of ImageNet
+/// are, and as dear to decode. Equal seeds give equal files.
+class synthetic_photos {
+ public:
+  /// Makes 4 classes of 32 pictures. Throws std::runtime_error.
+  explicit synthetic_photos(std::uint64_t seed) {
+    std::string name = (std::filesystem::temp_directory_path() / "penstock-photos-XXXXXX").string();
+    if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error(name + ": can't be made");
+    path_ = name;
+    for (std::uint64_t picture = 0; picture < 128; ++picture) {
+      const auto folder = path_ / ("class" + std::to_string(picture % 4));
+      std::filesystem::create_directory(folder);
+      penstock::sample_generator random{{.seed = seed}, picture};
+      write(folder / (std::to_string(1000 + picture) + ".jpg"), painted(random));
+    }
+  }
+  synthetic_photos(const synthetic_photos&) = delete;
+  ~synthetic_photos() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+
+  [[nodiscard]] std::string path() const { return path_.string(); }
+
+ private:
+  static constexpr std::size_t width = 500;
+  static constexpr std::size_t height = 375;
+
+  // Random values on grids of 4, 8, ... 256 cells a side, interpolated, finer ones weaker.
+  static std::vector<std::uint8_t> painted(penstock::sample_generator& random) {
+    std::vector<float> sum(width * height * 3, 128.0F);
+    float strength = 60;
+    for (std::size_t cells = 4; cells <= 256; cells *= 2, strength *= 0.62F) {
+      const std::size_t side = cells + 1;
+      std::vector<float> grid(side * side * 3);
+      for (float& value : grid) value = penstock::uniform(random, -strength, strength);
+      for (std::size_t y = 0; y < height; ++y) {
+        const float v = static_cast<float>(y * cells) / height;
+        const auto row = static_cast<std::size_t>(v);
+        const float down = v - static_cast<float>(row);
+        for (std::size_t x = 0; x < width; ++x) {
+          const float u = static_cast<float>(x * cells) / width;
+          const auto column = static_cast<std::size_t>(u);
+          const float right = u - static_cast<float>(column);
+          for (std::size_t c = 0; c < 3; ++c) {
+            const float* const at = &grid[(row * side + column) * 3 + c];
+            const float above = at[0] + right * (at[3] - at[0]);
+            const float below = at[side * 3] + right * (at[side * 3 + 3] - at[side * 3]);
+            sum[(y * width + x) * 3 + c] += above + down * (below - above);
+          }
+        }
+      }
+    }
+    std::vector<std::uint8_t> pixels(sum.size());
+    for (std::size_t i = 0; i < sum.size(); ++i) {
+      pixels[i] = static_cast<std::uint8_t>(std::fmin(255.0F, std::fmax(0.0F, sum[i])));
+    }
+    return pixels;
+  }
+
+  static void write(const std::filesystem::path& path, std::vector<std::uint8_t> pixels) {
+    jpeg_compress_struct to{};
+    jpeg_error_mgr errors{};
+    to.err = jpeg_std_error(&errors);  // ends the program: nothing here is a user's
+    jpeg_create_compress(&to);
+    unsigned char* bytes = nullptr;
+    unsigned long count = 0;
+    jpeg_mem_dest(&to, &bytes, &count);
+    to.image_width = width;
+    to.image_height = height;
+    to.input_components = 3;
+    to.in_color_space = JCS_RGB;
+    jpeg_set_defaults(&to);
+    jpeg_set_quality(&to, 90, TRUE);
+    jpeg_start_compress(&to, TRUE);
+    while (to.next_scanline < to.image_height) {
+      JSAMPROW row = &pixels[to.next_scanline * width * 3];
+      jpeg_write_scanlines(&to, &row, 1);
+    }
+    jpeg_finish_compress(&to);
+    jpeg_destroy_compress(&to);
+    std::ofstream file{path, std::ios::binary};
+    file.write(reinterpret_cast<const char*>(bytes), static_cast<std::streamsize>(count));
+    std::free(bytes);  // NOLINT: libjpeg takes it by malloc
+    if (!file.flush()) throw std::runtime_error(path.string() + ": can't be written");
+  }
+
+  std::filesystem::path path_;
+};
+
+}  // namespace images
