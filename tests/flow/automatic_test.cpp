@@ -134,6 +134,45 @@ TEST_CASE("a loader says what it has come to, and stays within what it was given
   CHECK(plain.tuning().moves.empty());
 }
 
+TEST_CASE("a trace has every setting that a tuned loop ran with", "[flow]") {
+  ps::trace_recorder recorder;
+  auto options = tuned;
+  options.trace = &recorder;
+  ps::loader loader{counted{20}, ps::shuffled{.seed = 1}, options};
+  for (std::uint64_t epoch = 0; epoch < 3; ++epoch) {
+    for (auto& batch : loader.epoch(epoch)) static_cast<void>(batch);
+  }
+  const ps::trace_snapshot trace = recorder.snapshot();
+  const auto track =
+      std::find_if(trace.tracks.begin(), trace.tracks.end(),
+                   [](const ps::trace_track& one) { return one.name == "penstock tuning"; });
+  REQUIRE(track != trace.tracks.end());
+  REQUIRE(track->events.size() >= 3);  // one for each range at least
+  CHECK(track->events.front().workers == 1);
+  const ps::tuning_history said = loader.tuning();
+  CHECK(track->events.size() >= 3 + said.count - (said.count > 0 ? 1 : 0));
+  std::size_t pauses = 0;
+  for (std::size_t i = 0; i < track->events.size(); ++i) {
+    const ps::trace_event& event = track->events[i];
+    CHECK(event.stage == ps::trace_stage::setting);
+    CHECK_FALSE(event.batch);
+    CHECK(event.samples == 0);
+    CHECK((event.workers >= 1 && event.workers <= 4));
+    CHECK(event.prefetch >= 1);
+    CHECK(event.begin <= event.end);
+    if (i == 0) continue;
+    const ps::trace_event& before = track->events[i - 1];
+    CHECK(before.end <= event.begin);
+    const bool is_move = before.workers != event.workers || before.prefetch != event.prefetch;
+    if (is_move) {
+      CHECK(before.end == event.begin);
+    } else {
+      ++pauses;
+    }
+  }
+  CHECK(pauses == 2);  // between the ranges nothing moves
+}
+
 TEST_CASE("at first one worker reads, and the others sleep", "[flow]") {
   const numbered data{1000};
   data.state->gate.store(1);

@@ -344,6 +344,23 @@ TEST_CASE("a trace for Chrome is JSON, an object an event", "[report]") {
 )");
 }
 
+TEST_CASE("a setting is written with its workers and its prefetch", "[report]") {
+  const test::temp_dir folder;
+  ps::trace_snapshot trace;
+  trace.tracks.push_back(
+      {"penstock tuning", 1, 0, {{ps::trace_stage::setting, 100ns, 900ns, {}, 0, 3, 4}}});
+  write_chrome_trace(trace, folder.path("trace.json"));
+  CHECK(bytes_of(folder.path("trace.json")).find(R"("args": {"workers": 3, "prefetch": 4}})") !=
+        std::string::npos);
+  write_perfetto(trace, folder.path("trace.pftrace"));
+  const perfetto_reader read{bytes_of(folder.path("trace.pftrace"))};
+  REQUIRE(read.slices.size() == 1);
+  CHECK(read.slices[0].stage == "setting");
+  CHECK(read.slices[0].notes ==
+        std::map<std::string, std::uint64_t>{{"workers", 3}, {"prefetch", 4}});
+  CHECK(read.slices[0].flow == 0);
+}
+
 TEST_CASE("an epoch of MNIST's size fits into a ring, and into a megabyte", "[report]") {
   ps::trace_snapshot trace;
   ps::trace_recorder recorder;

@@ -39,6 +39,7 @@ enum class trace_stage : std::uint8_t {
   transform,        ///< it queues the transform, within `copy`
   step,             ///< the loop's body: from the batch's hand-out to the next `++`
   lease,            ///< a slot is leased: from the batch's hand-out to its release
+  setting,          ///< the loader runs with these workers and this prefetch, see `automatic`
 };
 
 /// The stage in words: "wait for slot"; empty for what is none.
@@ -68,6 +69,8 @@ enum class trace_stage : std::uint8_t {
       return "step";
     case trace_stage::lease:
       return "lease";
+    case trace_stage::setting:
+      return "setting";
   }
   return "";
 }
@@ -79,13 +82,15 @@ struct trace_event {
   std::chrono::nanoseconds end{0};        ///< not before `begin`
   /// Of which batch; of a wait, for which; nothing for a wait after which no batch came.
   std::optional<batch_position> batch = {};
-  std::uint64_t samples = 0;  ///< of the batch, or of the run that was read; 0 for waits
+  std::uint64_t samples = 0;   ///< of the batch, or of the run that was read; 0 for waits
+  std::uint64_t workers = 0;   ///< of a setting: how many workers read; else 0
+  std::uint64_t prefetch = 0;  ///< of a setting: how many batches are read ahead; else 0
 };
 
 /// What one thread has done, or which batches one slot was leased with.
 struct trace_track {
-  std::string name;        ///< "penstock worker 0", "penstock consumer", "penstock transfer",
-                           ///< "host slot 0", "device slot 0"; with " (2)" for a second loader
+  std::string name;  ///< "penstock worker 0", "penstock consumer", "penstock transfer",
+      ///< "penstock tuning", "host slot 0", "device slot 0"; with " (2)" for a second loader
   std::uint64_t flow = 0;  ///< the same for a loader and the transfer over it: their batches
   std::uint64_t lost = 0;  ///< older events, which were overwritten
   std::vector<trace_event> events;  ///< the latest ones, without a gap, as they were over
@@ -206,6 +211,10 @@ class trace_recorder {
     const auto begin = time_of(event.begin, at);
     trace_event all{static_cast<trace_stage>(event.stage), begin,
                     (std::max)(begin, time_of(event.end, at)), std::nullopt, event.samples};
+    if (all.stage == trace_stage::setting) {
+      all.workers = event.epoch;
+      all.prefetch = std::exchange(all.samples, 0);
+    }
     if (event.batch != detail::traced_event::none) {
       all.batch = batch_position{event.epoch, event.batch};
     }

@@ -137,6 +137,7 @@ class consumer {
   void stop() noexcept {
     if (!range_.end() || process_.is_in_child()) return;
     seen().end_range();
+    if (tuner_) tuner_->end();
     const std::uint64_t bound = engine_.schedule().cancel();
     engine_.guard().interrupt();
     if (!has_workers()) next_ = bound;

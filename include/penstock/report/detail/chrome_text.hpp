@@ -70,6 +70,9 @@ class chrome_text {
                std::to_string(event.batch->batch);
       if (event.samples != 0) text_ += R"(, "samples": )" + std::to_string(event.samples);
       text_ += '}';
+    } else if (event.stage == trace_stage::setting) {
+      text_ += R"(, "args": {"workers": )" + std::to_string(event.workers) + R"(, "prefetch": )" +
+               std::to_string(event.prefetch) + '}';
     }
     text_ += '}';
   }

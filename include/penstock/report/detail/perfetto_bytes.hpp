@@ -87,7 +87,7 @@ class perfetto_bytes {
       names.message(2, message{}.number(1, stage + 1).bytes(2, name));
     }
     std::uint64_t iid = 0;
-    for (const std::string_view name : {"epoch", "batch", "samples"}) {
+    for (const std::string_view name : {"epoch", "batch", "samples", "workers", "prefetch"}) {
       names.message(3, message{}.number(1, ++iid).bytes(2, name));
     }
     message one;
@@ -107,6 +107,9 @@ class perfetto_bytes {
       begun.message(4, message{}.number(1, 2).number(3, event.batch->batch));
       if (event.samples != 0) begun.message(4, message{}.number(1, 3).number(3, event.samples));
       begun.fixed64(47, flow_of(track, *event.batch));
+    } else if (event.stage == trace_stage::setting) {
+      begun.message(4, message{}.number(1, 4).number(3, event.workers));
+      begun.message(4, message{}.number(1, 5).number(3, event.prefetch));
     }
     at(event.begin, begun);
   }

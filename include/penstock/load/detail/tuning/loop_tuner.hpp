@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 
 #include <penstock/load/detail/plan/schedule.hpp>
 #include <penstock/load/detail/tuning/climber.hpp>
@@ -12,19 +13,21 @@
 #include <penstock/load/options.hpp>
 #include <penstock/load/tuning_history.hpp>
 #include <penstock/observe/detail/loader_observer.hpp>
+#include <penstock/observe/detail/trace/trace_writer.hpp>
+#include <penstock/observe/trace_recorder.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
 /// Tunes a loader while its loop runs: tells the climber of each batch, opens and closes seats, and
-/// says how far the opener may read ahead. For the consumer's thread. Allocates nothing, waits for
-/// nothing; a system call where a worker is woken.
+/// says how far the opener may read ahead. For the consumer's thread. Once made it allocates
+/// nothing and waits for nothing; a system call where a worker is woken.
 class loop_tuner {
  public:
   /// For resolved options, of which `has_automatic` holds, and so many slots of so many bytes.
   loop_tuner(const loader_options& options, std::size_t slot_count, std::size_t slot_bytes,
-             schedule& batches, seats& readers, loader_observer& seen) noexcept
+             schedule& batches, seats& readers, loader_observer& seen)
       : limits_ahead_(options.prefetch == automatic),
         schedule_(&batches),
         seats_(&readers),
@@ -32,13 +35,20 @@ class loop_tuner {
         climber_(first(options, slot_count, slot_bytes), least(options, slot_count),
                  {options.workers, slot_count - 1}, seen.ten_milliseconds() / 10),
         used_(climber_.now()),
-        log_(used_) {}
+        log_(used_) {
+    if (options.trace == nullptr) return;
+    trace_ =
+        options.trace->add_track("penstock tuning", seen.trace_flow(), options.trace->capacity());
+  }
 
   /// A range begins, and its first batch is `next`.
   void begin(std::uint64_t next) noexcept {
     climber_.pause();
+    since_ = seen_->ticks();
     if (limits_ahead_) allow(next);
   }
+  /// The range is over.
+  void end() noexcept { record(seen_->ticks()); }
   /// The consumer has got a batch, and asks for `next` later.
   void take(std::uint64_t next) noexcept {
     const std::uint64_t now = seen_->ticks();
@@ -46,6 +56,7 @@ class loop_tuner {
         climber_.note(now, seen_->waited_for_ready(now), [&] { return seen_->busy_readers(now); });
     if (said) log_.add(next, *said, climber_.kept());
     if (climber_.now() != used_) {
+      record(now);
       used_ = climber_.now();
       seats_->open(used_.workers);
     }
@@ -78,6 +89,14 @@ class loop_tuner {
     schedule_->allow(next + used_.prefetch, wakes);
   }
 
+  /// The setting was in use until `now`.
+  void record(std::uint64_t now) noexcept {
+    if (trace_ != nullptr) {
+      trace_->add_setting(trace_stage::setting, since_, now, used_.workers, used_.prefetch);
+    }
+    since_ = now;
+  }
+
   bool limits_ahead_;
   schedule* schedule_;
   seats* seats_;
@@ -85,6 +104,8 @@ class loop_tuner {
   climber climber_;
   tuning_setting used_;
   std::uint64_t woken_at_ = 0;
+  std::uint64_t since_ = 0;              // when the setting, or the range, began
+  std::shared_ptr<trace_writer> trace_;  // null: not traced
   tuning_log log_;
 };
 

@@ -26,9 +26,10 @@ struct traced_event {
   std::uint64_t number = none;  ///< in its ring
   std::uint64_t begin = 0;      ///< in ticks
   std::uint64_t end = 0;        ///< in ticks
-  std::uint64_t epoch = 0;      ///< of the batch
+  std::uint64_t epoch = 0;      ///< of the batch; of a setting: its workers
   std::uint64_t batch = none;   ///< within its epoch; `none`: of no batch
-  std::uint64_t samples = 0;    ///< of the batch, or of the run that was read; 0 for waits
+  std::uint64_t samples = 0;    ///< of the batch, or of the run that was read; of a setting: its
+                                ///< prefetch; 0 for waits
   std::uint64_t stage = 0;      ///< a `trace_stage`
 };
 
@@ -52,6 +53,11 @@ class alignas(cache_line) trace_writer {
   void add(trace_stage stage, std::uint64_t begin, std::uint64_t end, const batch_info& batch,
            std::uint64_t samples) noexcept {
     ring_.add({0, begin, end, batch.epoch, batch.batch, samples, number_of(stage)});
+  }
+  /// A loader has run with this setting.
+  void add_setting(trace_stage stage, std::uint64_t begin, std::uint64_t end, std::uint64_t workers,
+                   std::uint64_t prefetch) noexcept {
+    ring_.add({0, begin, end, workers, traced_event::none, prefetch, number_of(stage)});
   }
   /// A wait is over, for the batch that `work_on` names next. Several of one stage in a row are one
   /// wait, which was looked up from.
