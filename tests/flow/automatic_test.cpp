@@ -139,6 +139,7 @@ TEST_CASE("a trace has every setting that a tuned loop ran with", "[flow]") {
   auto options = tuned;
   options.trace = &recorder;
   ps::loader loader{counted{20}, ps::shuffled{.seed = 1}, options};
+  const auto before_all = recorder.snapshot().taken;
   for (std::uint64_t epoch = 0; epoch < 3; ++epoch) {
     for (auto& batch : loader.epoch(epoch)) static_cast<void>(batch);
   }
@@ -149,6 +150,7 @@ TEST_CASE("a trace has every setting that a tuned loop ran with", "[flow]") {
   REQUIRE(track != trace.tracks.end());
   REQUIRE(track->events.size() >= 3);  // one for each range at least
   CHECK(track->events.front().workers == 1);
+  CHECK(track->events.front().begin >= before_all);
   const ps::tuning_history said = loader.tuning();
   CHECK(track->events.size() >= 3 + said.count - (said.count > 0 ? 1 : 0));
   std::size_t pauses = 0;
