@@ -2,7 +2,6 @@
 #pragma once
 
 #include <array>
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -24,7 +23,8 @@ namespace detail {
   std::array<std::uint64_t, 4> words{};
   const auto step = [&] {
     for (std::size_t i = 0; i < lanes.size(); ++i) {
-      lanes[i] = std::rotl(lanes[i] ^ words[i], 29) * odd;
+      lanes[i] = (lanes[i] ^ words[i]) * odd;
+      lanes[i] ^= lanes[i] >> 29U;  // a product's high bits reach the next one's low bits
     }
   };
   for (; bytes.size() >= sizeof words; bytes = bytes.subspan(sizeof words)) {
