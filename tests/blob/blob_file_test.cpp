@@ -107,14 +107,15 @@ TEST_CASE("a file that is written to while it is read is refused", "[blob]") {
     seconds(1'000'000'000);
     const auto problem = changed_by(path, [&] { test::folder::write(path, "9876543210"); });
     CHECK(problem.expected() == "a file that stays as it is while it is read");
-    const auto nanoseconds = changed_by(path, [&] {
-      struct ::stat status {};
-      REQUIRE(::stat(path.c_str(), &status) == 0);
-      status.st_mtim.tv_nsec = (status.st_mtim.tv_nsec + 1) % 1'000'000'000;
-      const ::timespec times[] = {status.st_mtim, status.st_mtim};
+    const auto shifted = [&](std::int64_t seconds_on, std::int64_t nanoseconds) {
+      const ::timespec times[] = {{1'000'000'000 + seconds_on, nanoseconds},
+                                  {1'000'000'000 + seconds_on, nanoseconds}};
       REQUIRE(::utimensat(AT_FDCWD, path.c_str(), times, 0) == 0);
-    });
-    CHECK(nanoseconds.offset() == 0);
+    };
+    seconds(1'000'000'000);
+    CHECK(changed_by(path, [&] { shifted(0, 1); }).offset() == 0);
+    seconds(1'000'000'000);
+    CHECK(changed_by(path, [&] { shifted(1, 0); }).offset() == 0);
   }
   SECTION("only its name goes away") {
     ps::blob_buffer buffer;
@@ -122,6 +123,18 @@ TEST_CASE("a file that is written to while it is read is refused", "[blob]") {
             std::filesystem::remove(path);
           })) == "0123456789");
   }
+}
+
+TEST_CASE("a file that has less than it says is refused", "[blob]") {
+  const std::string path = "/sys/devices/system/cpu/online";  // says 4096 bytes
+  if (!std::filesystem::exists(path)) {
+    WARN("no " + path + ": not tried");
+    return;
+  }
+  const auto problem = error_of<ps::file_changed>([&] { (void)read(path); });
+  CHECK(problem.offset() < 4096);
+  CHECK_THAT(problem.found(),
+             Catch::Matchers::StartsWith("one of " + std::to_string(problem.offset()) + ", "));
 }
 
 TEST_CASE("a buffer is used again, and a large file makes it grow once", "[blob]") {

@@ -136,7 +136,7 @@ class blob_list {
   [[nodiscard]] std::int64_t label(std::uint64_t index) const { return at(index).label; }
   /// The path of file `index` as it was given. Throws `index_error`.
   [[nodiscard]] std::string key(std::uint64_t index) const { return place(at(index)).name; }
-  /// Has the system read the file ahead, by posix_fadvise; does nothing for an index out of range.
+  /// Has the system read the file ahead, as `image_folder::prefetch`.
   void prefetch(std::uint64_t index) const noexcept {
     if (index < size()) detail::prefetch_blob(place(entries_[static_cast<std::size_t>(index)]));
   }

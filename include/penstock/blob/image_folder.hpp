@@ -111,7 +111,9 @@ class image_folder {
                                kept_.listing.name(index));
   }
 
-  /// Has the system read the file ahead, by posix_fadvise; does nothing for an index out of range.
+  /// Has the system read the file ahead, by posix_fadvise: several reads are under way then where
+  /// the files are on a disk, for one more open and close where they are in memory already. Does
+  /// nothing for an index out of range, and for what can't be opened.
   void prefetch(std::uint64_t index) const noexcept {
     file_path name;
     if (index < size() && name.set(kept_.listing, index)) {
