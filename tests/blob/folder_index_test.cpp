@@ -126,6 +126,9 @@ TEST_CASE("a listing's folders lie below its root, in order", "[blob]") {
   CHECK(after([](auto& parts) { parts.folders[3].label = 0; }) == impossible);
   CHECK(after([](auto& parts) { parts.folders[3].label = 2; }) == impossible);
   CHECK(after([](auto& parts) { parts.folders[0].label = 0; }) == impossible);
+  CHECK(after([](auto& parts) {
+          for (auto& folder : parts.folders) ++folder.label;
+        }) == impossible);
   listing_parts twice;
   twice.add_folder("", ps::detail::no_label, {});
   twice.add_folder("cat", 0, {});
@@ -149,6 +152,15 @@ TEST_CASE("a listing's folders share out all paths, names and files", "[blob]") 
     }
   }
   CHECK(after([](auto& parts) { parts.paths.back() = 'x'; }) == impossible);
+  // Paths and names that no folder has.
+  CHECK(after([](auto& parts) {
+          parts.paths.insert(0, "xx");
+          for (auto& folder : parts.folders) folder.path_begin += 2;
+        }) == impossible);
+  CHECK(after([](auto& parts) {
+          parts.names.insert(0, "xx");
+          for (auto& folder : parts.folders) folder.names_begin += 2;
+        }) == impossible);
   // Files of the root itself.
   listing_parts parts;
   parts.add_folder("", ps::detail::no_label, {});
@@ -166,6 +178,32 @@ TEST_CASE("a listing's folders share out all paths, names and files", "[blob]") 
     ++*value;
   }
   CHECK(checked(bytes).empty());
+}
+
+TEST_CASE("the ends of a listing's folders hide nothing", "[blob]") {
+  listing_parts parts;
+  parts.add_folder("", ps::detail::no_label, {});
+  parts.add_folder("cat", 0, {});
+  parts.add_file("1.jpg");
+  parts.add_file("2.jpg");
+  parts.options = std::string(3, '\0');
+  const auto with_end = [&](std::uint64_t files, std::uint64_t names) {
+    std::vector<std::byte> bytes = parts.joined();
+    auto* const end =
+        reinterpret_cast<ps::detail::listed_folder*>(bytes.data() + sizeof(listing_header)) +
+        parts.folders.size();
+    end->first_file = files;
+    end->names_begin = names;
+    return checked(std::move(bytes));
+  };
+  CHECK(with_end(2, 12).empty());
+  CHECK(with_end(1, 12) == impossible);  // one name that has the other in it
+  CHECK(with_end(2, 13) == impossible);  // a name that has a byte of the options in it
+  parts.add_folder("dog", 1, {});
+  parts.add_file("3.jpg");
+  CHECK(with_end(3, 18).empty());
+  parts.folders[2].names_begin = 20;  // a name that ends before it starts
+  CHECK(with_end(3, 18) == impossible);
 }
 
 TEST_CASE("a listing's files have names in order, and no paths", "[blob]") {

@@ -56,8 +56,9 @@ class folder {
   }
 
   /// Gives a folder, and by default all of them, a time of change in the past.
-  void age(const std::string& name, std::int64_t seconds = 1'000'000'000) const {
-    const ::timespec times[] = {{seconds, 123}, {seconds, 123}};
+  void age(const std::string& name, std::int64_t seconds = 1'000'000'000,
+           std::int64_t nanoseconds = 123) const {
+    const ::timespec times[] = {{seconds, nanoseconds}, {seconds, nanoseconds}};
     if (::utimensat(AT_FDCWD, path(name).c_str(), times, 0) != 0) {
       throw std::runtime_error("utimensat " + path(name));
     }

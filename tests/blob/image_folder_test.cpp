@@ -111,7 +111,10 @@ TEST_CASE("a class without files is an error that names it, or allowed", "[blob]
   dir.add("cow/notes.txt");
   const auto problem = error_of<ps::empty_folder>([&] { const ps::image_folder f{dir.path()}; });
   CHECK(problem.path() == dir.path("cow"));
-  CHECK(problem.found() == "1 others");
+  CHECK(problem.found() == "1 other file");
+  dir.add("cow/more.txt");
+  CHECK(error_of<ps::empty_folder>([&] { const ps::image_folder f{dir.path()}; }).found() ==
+        "2 other files");
   CHECK_THAT(problem.expected(), Catch::Matchers::StartsWith("a file that ends in one of .jpg, "));
   const ps::image_folder photos{dir.path(), {.allow_empty = true}};
   CHECK(photos.classes() == names{"cat", "cow", "dog"});
@@ -152,12 +155,25 @@ TEST_CASE("a path that is too long for the system is named", "[blob]") {
   const cats_and_dogs dir;
   const auto here = std::filesystem::current_path();
   std::filesystem::current_path(dir.path("dog"));
-  const std::string part(250, 'x');
-  for (int depth = 0; depth < 17; ++depth) {
+  const auto descend = [](std::size_t length) {
+    const std::string part(length, 'x');
     std::filesystem::create_directory(part);
     std::filesystem::current_path(part);
-  }
+  };
+  for (int depth = 0; depth < 16; ++depth) descend(250);
+  descend(69);  // 4089 bytes, and the longest path has 4095
+  test::folder::write("a.jpg", "near");
+  test::folder::write("1234.jpg", "far");
+  const ps::image_folder photos{dir.path()};
+  descend(10);
   std::filesystem::current_path(here);
+  REQUIRE(photos.size() == 5);
+  ps::blob_buffer buffer;
+  const auto far = error_of<ps::file_unreadable>([&] { (void)photos.bytes(3, buffer); });
+  CHECK(far.found() == "File name too long");
+  CHECK(far.path() == dir.path(photos.key(3)));
+  photos.prefetch(3);  // nothing
+  CHECK(test::content_of(photos, 4) == "near");
   const auto problem =
       error_of<ps::folder_unreadable>([&] { const ps::image_folder f{dir.path()}; });
   CHECK(problem.found() == "File name too long");
@@ -261,6 +277,11 @@ TEST_CASE("a listing is kept in its index file", "[blob]") {
                                          " has changed, or is another folder");
     CHECK(renewed.size() == 5);
     CHECK(listed(dir, options, true).size() == 5);
+  }
+  SECTION("so does a nanosecond") {
+    dir.add("cat/wild/4.jpg");
+    dir.age("cat/wild", 1'000'000'000, 124);
+    CHECK(listed(dir, options, false).size() == 5);
   }
   SECTION("a new class renews it") {
     dir.add("ant/1.jpg");

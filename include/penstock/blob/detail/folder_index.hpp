@@ -73,9 +73,8 @@ class listing_check {
     const listing_header& header = listing_.header();
     if (all.empty()) return false;
     const listed_folder& end = all.data()[all.size()];
-    if (all[0].first_file != 0 || all[0].names_begin != 0 || all[0].path_begin != 0 ||
-        end.first_file != header.files || end.names_begin != header.names ||
-        end.path_begin != header.paths) {
+    if (all[0].names_begin != 0 || all[0].path_begin != 0 || end.first_file != header.files ||
+        end.names_begin != header.names || end.path_begin != header.paths) {
       return false;
     }
     for (std::size_t i = 0; i < all.size(); ++i) {

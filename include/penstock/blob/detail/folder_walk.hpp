@@ -184,9 +184,11 @@ class folder_walk {
     if (files == 0 && !allow_empty_) {
       std::string wanted;
       for (const std::string& ending : endings_) wanted += (wanted.empty() ? "" : ", ") + ending;
-      throw empty_folder(joined_path(root_path_, name), "a file that ends in one of " + wanted,
-                         entries == 0 ? "no file" : std::to_string(entries) + " others",
-                         "add one, remove the folder, or say allow_empty");
+      throw empty_folder(
+          joined_path(root_path_, name), "a file that ends in one of " + wanted,
+          entries == 0 ? "no file"
+                       : std::to_string(entries) + (entries == 1 ? " other file" : " other files"),
+          "add one, remove the folder, or say allow_empty");
     }
     // The class's folders by their whole paths, as Python sorts what os.walk gives: '-' is before
     // '/', so a/b-c comes before a/b/d.
