@@ -235,6 +235,10 @@ TEST_CASE("a listing's files have names in order, and no paths", "[blob]") {
         }) == impossible);
   // Names that no file has.
   CHECK(after([](auto& parts) { parts.names.push_back('x'); }) == impossible);
+  CHECK(after([](auto& parts) {
+          parts.add_folder("emu", 2, {});
+          parts.names.push_back('x');
+        }) == impossible);
 }
 
 TEST_CASE("a checksum sees each bit, each length and each change of place", "[blob]") {
