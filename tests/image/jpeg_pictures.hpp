@@ -71,6 +71,7 @@ inline std::vector<std::byte> encode_jpeg(const std::vector<std::uint8_t>& value
   info.input_components = kind.components;
   info.in_color_space =
       kind.components == 1 ? JCS_GRAYSCALE : (kind.components == 3 ? JCS_RGB : JCS_CMYK);
+  if (kind.components == 2) info.in_color_space = JCS_UNKNOWN;
   jpeg_set_defaults(&info);
   if (kind.components == 3) jpeg_set_colorspace(&info, kind.rgb ? JCS_RGB : JCS_YCbCr);
   if (kind.components == 4) jpeg_set_colorspace(&info, kind.adobe_ycck ? JCS_YCCK : JCS_CMYK);

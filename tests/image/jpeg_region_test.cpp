@@ -52,6 +52,20 @@ ps::image_box some_box(ps::sample_generator& random, const ps::image_size& size)
   return {left, top, {width, height}};
 }
 
+// Whether the part `box` is that of the `whole` picture of so many columns.
+bool equals_part(const std::vector<std::uint8_t>& whole, ps::jpeg_decoder& decoder,
+                 const std::vector<std::byte>& bytes, const ps::image_box& box, std::size_t columns,
+                 unsigned denominator = 1) {
+  std::vector<std::uint8_t> part(box.size.width * box.size.height * 3, 0xcd);
+  decoder.decode(bytes, "a", box, {part.data(), box.size, 3, box.size.width * 3}, denominator);
+  for (std::size_t y = 0; y < box.size.height; ++y) {
+    const auto* row = part.data() + y * box.size.width * 3;
+    const auto* of = whole.data() + ((box.top + y) * columns + box.left) * 3;
+    if (!std::equal(row, row + box.size.width * 3, of)) return false;
+  }
+  return true;
+}
+
 // How many of `count` boxes differ from the whole.
 int differing(const test::jpeg_kind& kind, const ps::image_size& size, int count,
               unsigned denominator, ps::jpeg_decoder& decoder, ps::sample_generator& random) {
@@ -59,18 +73,9 @@ int differing(const test::jpeg_kind& kind, const ps::image_size& size, int count
   const auto whole = test::decode_plainly(bytes, denominator);
   const ps::image_size scaled = ps::detail::scaled_down(size, denominator);
   int differ = 0;
-  std::vector<std::uint8_t> part;
   for (int i = 0; i < count; ++i) {
     const ps::image_box box = some_box(random, scaled);
-    part.assign(box.size.width * box.size.height * 3, 0xcd);
-    decoder.decode(bytes, "a", box, {part.data(), box.size, 3, box.size.width * 3}, denominator);
-    bool same = true;
-    for (std::size_t y = 0; y < box.size.height; ++y) {
-      const auto* row = part.data() + y * box.size.width * 3;
-      same = same && std::equal(row, row + box.size.width * 3,
-                                whole.data() + ((box.top + y) * scaled.width + box.left) * 3);
-    }
-    if (!same) {
+    if (!equals_part(whole, decoder, bytes, box, scaled.width, denominator)) {
       ++differ;
       UNSCOPED_INFO(kind.name << (kind.progressive ? " progressive " : " ") << size.width << " x "
                               << size.height << " / " << denominator << ": " << box.size.width
@@ -116,6 +121,44 @@ TEST_CASE("a part of a scaled picture has the values of the scaled whole", "[ima
     for (const unsigned denominator : {2u, 4u, 8u}) {
       CHECK(differing(kind, {131, 83}, 4, denominator, decoder, random) == 0);
     }
+  }
+}
+
+TEST_CASE("narrow and low parts at every place have the values of the whole", "[image]") {
+  ps::jpeg_decoder decoder;
+  for (const test::jpeg_kind& kind : samplings) {
+    for (const ps::image_size& size : {ps::image_size{50, 21}, ps::image_size{35, 38}}) {
+      const auto bytes = test::some_jpeg(size.width, size.height, kind);
+      const auto whole = test::decode_plainly(bytes);
+      for (std::size_t width = 1; width <= 3; ++width) {
+        for (std::size_t left = 0; left + width <= size.width; ++left) {
+          CHECK(equals_part(whole, decoder, bytes, {left, 0, {width, size.height}}, size.width));
+        }
+        for (std::size_t top = 0; top + width <= size.height; ++top) {
+          CHECK(equals_part(whole, decoder, bytes, {0, top, {size.width, width}}, size.width));
+        }
+      }
+    }
+  }
+}
+
+// What a viewer shows while a progressive picture arrives: libjpeg smooths what is left out.
+TEST_CASE("a part of a progressive picture that lacks scans has the values of the whole",
+          "[image]") {
+  ps::jpeg_decoder decoder;
+  ps::sample_generator random{{.seed = 20}, 0};
+  auto bytes = test::some_jpeg(131, 140, {.progressive = true, .quality = 30});
+  // Up to the second scan, and an end mark.
+  std::size_t at = 2;
+  for (int scans = 0; scans < 2; ++at) {
+    if (bytes[at] == std::byte{0xff} && bytes[at + 1] == std::byte{0xda}) ++scans;
+  }
+  bytes.resize(at - 1);
+  bytes.insert(bytes.end(), {std::byte{0xff}, std::byte{0xd9}});
+  const auto whole = test::decode_plainly(bytes);
+  for (int i = 0; i < 30; ++i) {
+    const ps::image_box box = some_box(random, {131, 140});
+    CHECK(equals_part(whole, decoder, bytes, box, 131));
   }
 }
 
