@@ -34,6 +34,8 @@ def draw_case(draw, size):
     """One line for the program: picture, crop, scaled size, kept part, mirrored."""
     channels = draw.choice([1, 3, 3, 4])
     width, height = side(draw), side(draw)
+    if draw.random() < 0.02:
+        width, height = draw.choice([(1, 100), (1, 101), (2, 205), (3, 300), (3, 301)])
     pitch = width * channels + draw.choice([0, 0, 5])
     offset = draw.randrange(size - pitch * height)
     box = part(draw, width, height)
@@ -52,7 +54,9 @@ def part(draw, width, height):
 
 def vertical_first(order, width, height, to_width, to_height):
     lost = height - to_height
-    return order == "by_shrink" and lost > 0 and lost > 2 * (width - to_width)
+    if order == "horizontal_first":
+        return height > 100 * width and lost > 0
+    return lost > 0 and lost > 2 * (width - to_width)
 
 
 def by_pillow(Image, numpy, native, data, name, order, case):
@@ -75,8 +79,29 @@ def by_pillow(Image, numpy, native, data, name, order, case):
     return picture.tobytes()
 
 
+def golden(Image, numpy, native):
+    """A sum (64-bit FNV-1a) a filter, order and resize of one picture of simple random bytes."""
+    data, state = [], 1
+    for _ in range(97 * 203 * 3):
+        state = (state * 1664525 + 1013904223) % 2**32
+        data.append(state >> 24)
+    data = numpy.array(data, dtype=numpy.uint8)
+    for name in FILTERS:
+        for order in ORDERS:
+            sums = []
+            for channels, box, to in ((3, (0, 0, 97, 71), (40, 30)), (3, (5, 3, 80, 66), (150, 33)),
+                                      (1, (0, 0, 97, 71), (31, 100)), (4, (1, 0, 90, 71), (90, 20)),
+                                      (3, (7, 1, 2, 201), (30, 200))):
+                height = 71 if box[3] < 100 else 203
+                case = (channels, 0, 97 * channels, 97, height, *box, *to, 0, 0, *to, 0)
+                total = 0xcbf29ce484222325
+                for byte in by_pillow(Image, numpy, native, data, name, order, case):
+                    total = (total ^ byte) * 0x100000001b3 % 2**64
+                sums.append(f"0x{total:016x}")
+            print(f"    {{resize_filter::{name}, pass_order::{order}, {{{', '.join(sums)}}}}},")
+
+
 def main():
-    program, folder = sys.argv[1], pathlib.Path(sys.argv[2])
     boxes = int(sys.argv[3]) if len(sys.argv) > 3 else 60
     seed = int(sys.argv[4]) if len(sys.argv) > 4 else 1
     try:
@@ -87,6 +112,10 @@ def main():
         print(f"skipped: Pillow is not installed (pip install pillow numpy): {missing}")
         sys.exit(SKIPPED)
     native = ORDERS[int(PIL.__version__.split(".")[0]) >= 13]
+    if sys.argv[1] == "--golden":
+        golden(Image, numpy, native)
+        return
+    program, folder = sys.argv[1], pathlib.Path(sys.argv[2])
     folder.mkdir(parents=True, exist_ok=True)
     data = make_bytes(numpy)
     (folder / "bytes").write_bytes(data.tobytes())

@@ -31,8 +31,11 @@ enum class resize_filter {
 /// Which of the two passes comes first. Between them values are rounded to bytes, so the order can
 /// change a value by 1.
 enum class pass_order {
-  horizontal_first,  ///< Pillow up to 12: what most trained models have seen
-  by_shrink,         ///< Pillow 13: vertical first where rows lost > 2 * columns lost
+  /// Pillow up to 12, what most trained models have seen: horizontal first, but for a picture that
+  /// becomes lower and is more than a hundred times as high as it is wide.
+  horizontal_first,
+  /// Pillow 13: vertical first where rows are lost, and more than twice as many as columns.
+  by_shrink,
 };
 
 /// Options of a `resizer`.
@@ -152,7 +155,9 @@ class resizer {
   }
 
   bool vertical_first(const image_size& from, const image_size& to) const noexcept {
-    if (options_.order == pass_order::horizontal_first) return false;
+    if (options_.order == pass_order::horizontal_first) {
+      return from.height > 100 * from.width && to.height < from.height;
+    }
     const auto lost = [](std::size_t before, std::size_t after) {
       return static_cast<std::int64_t>(before) - static_cast<std::int64_t>(after);
     };

@@ -42,6 +42,15 @@ inline std::int32_t whole_coefficient(const std::int32_t* k, std::size_t tap) no
   return halves[tap % 4] + (std::int32_t{halves[4 + tap % 4]} << coefficient_low_bits);
 }
 
+/// Writes 3 or 4 bytes of a pixel.
+[[gnu::always_inline]] inline void store_avx2(std::uint8_t* to, int pixel, std::size_t size) {
+  if (size == 4) {
+    std::memcpy(to, &pixel, 4);
+  } else {
+    std::memcpy(to, &pixel, 3);
+  }
+}
+
 /// Pixel by pixel of the table, for four rows at a time: `in` and `out` are where they begin. Reads
 /// up to 15 bytes behind a row's last pixel; writes nothing behind it.
 template <std::size_t Channels>
@@ -60,6 +69,8 @@ template <std::size_t Channels>
                        r < 0 ? 0 : 2 * c, 0, r < 0 ? 0 : 2 * c, 0, 2 * c, 0, 2 * c, 0, 2 * c, 0,
                        2 * c, 0, 2 * c, 0, 2 * c, 0, r < 0 ? 0 : 2 * c, 0, r < 0 ? 0 : 2 * c, 0);
   const __m256i second = _mm256_add_epi8(first, two);
+  const auto [in_0, in_1, in_2, in_3] = in;
+  const auto [out_0, out_1, out_2, out_3] = out;
   const std::size_t count = table.size();
   for (std::size_t i = 0; i < count; ++i) {
     const resample_window window = table.window(i);
@@ -71,10 +82,10 @@ template <std::size_t Channels>
     __m256i high_a = _mm256_setzero_si256();
     __m256i high_b = high_a;
     for (; k != end; k += 4, at += 4 * Channels) {
-      const __m256i a = _mm256_loadu2_m128i(reinterpret_cast<const __m128i*>(in[1] + at),
-                                            reinterpret_cast<const __m128i*>(in[0] + at));
-      const __m256i b = _mm256_loadu2_m128i(reinterpret_cast<const __m128i*>(in[3] + at),
-                                            reinterpret_cast<const __m128i*>(in[2] + at));
+      const __m256i a = _mm256_loadu2_m128i(reinterpret_cast<const __m128i*>(in_1 + at),
+                                            reinterpret_cast<const __m128i*>(in_0 + at));
+      const __m256i b = _mm256_loadu2_m128i(reinterpret_cast<const __m128i*>(in_3 + at),
+                                            reinterpret_cast<const __m128i*>(in_2 + at));
       const __m256i a_first = _mm256_shuffle_epi8(a, first);
       const __m256i b_first = _mm256_shuffle_epi8(b, first);
       const __m256i a_second = _mm256_shuffle_epi8(a, second);
@@ -100,18 +111,12 @@ template <std::size_t Channels>
     const __m256i bytes = _mm256_packus_epi16(words, words);  // rows 0, 2, -, - | 1, 3, -, -
     const __m128i even = _mm256_castsi256_si128(bytes);
     const __m128i odd = _mm256_extracti128_si256(bytes, 1);
-    const int pixel[4] = {_mm_cvtsi128_si32(even), _mm_cvtsi128_si32(odd),
-                          _mm_extract_epi32(even, 1), _mm_extract_epi32(odd, 1)};
-    // Four bytes even for three channels: the fourth is overwritten by the next pixel.
-    if (i + 1 < count) {
-      for (std::size_t row = 0; row < 4; ++row) {
-        std::memcpy(out[row] + i * Channels, &pixel[row], 4);
-      }
-    } else {
-      for (std::size_t row = 0; row < 4; ++row) {
-        std::memcpy(out[row] + i * Channels, &pixel[row], Channels);
-      }
-    }
+    const std::size_t to = i * Channels;
+    const std::size_t size = i + 1 < count ? 4 : Channels;  // a fourth is written over by the next
+    store_avx2(out_0 + to, _mm_cvtsi128_si32(even), size);
+    store_avx2(out_1 + to, _mm_cvtsi128_si32(odd), size);
+    store_avx2(out_2 + to, _mm_extract_epi32(even, 1), size);
+    store_avx2(out_3 + to, _mm_extract_epi32(odd, 1), size);
   }
 }
 
@@ -164,40 +169,55 @@ template <>
   }
 }
 
+/// Sums of products of eight columns.
+struct column_sums_avx2 {
+  __m256i low;
+  __m256i high;
+};
+
+/// Adds two rows, which alternate in `pixels`.
+[[gnu::target("avx2"), gnu::always_inline]] inline void add_rows_avx2(column_sums_avx2& sums,
+                                                                      __m256i pixels, __m256i low,
+                                                                      __m256i high) {
+  sums.low = _mm256_add_epi32(sums.low, _mm256_madd_epi16(pixels, low));
+  sums.high = _mm256_add_epi32(sums.high, _mm256_madd_epi16(pixels, high));
+}
+
+/// The whole parts.
+[[gnu::target("avx2"), gnu::always_inline]] inline __m256i whole_avx2(
+    const column_sums_avx2& sums) {
+  return _mm256_srai_epi32(
+      _mm256_add_epi32(sums.low, _mm256_slli_epi32(sums.high, coefficient_low_bits)),
+      coefficient_bits);
+}
+
 /// 32 bytes of a row from as many of each of the `taps` rows from `in` on.
 [[gnu::target("avx2")]] inline void column_block_avx2(const std::int32_t* k, std::size_t taps,
                                                       const std::uint8_t* in, std::size_t pitch,
                                                       std::uint8_t* out) {
   const __m256i zero = _mm256_setzero_si256();
-  const __m256i half = _mm256_set1_epi32(coefficient_half);
-  __m256i low[4] = {half, half, half, half};
-  __m256i high[4] = {zero, zero, zero, zero};
-  for (std::size_t tap = 0; tap < taps; tap += 2) {
-    const std::uint8_t* const row = in + tap * pitch;
-    const std::uint8_t* const next = tap + 1 < taps ? row + pitch : row;  // its coefficient is 0
-    const __m256i a = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(row));
+  const column_sums_avx2 none{_mm256_set1_epi32(coefficient_half), zero};
+  column_sums_avx2 sums_0 = none;
+  column_sums_avx2 sums_1 = none;
+  column_sums_avx2 sums_2 = none;
+  column_sums_avx2 sums_3 = none;
+  for (std::size_t tap = 0; tap < taps; tap += 2, in += 2 * pitch) {
+    const std::uint8_t* const next = tap + 1 < taps ? in + pitch : in;  // its coefficient is 0
+    const __m256i a = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(in));
     const __m256i b = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(next));
     const std::int32_t* const pair = k + (tap & ~std::size_t{3}) + (tap & 2) / 2;
-    const __m256i k_low = _mm256_set1_epi32(pair[0]);
-    const __m256i k_high = _mm256_set1_epi32(pair[2]);
+    const __m256i low = _mm256_set1_epi32(pair[0]);
+    const __m256i high = _mm256_set1_epi32(pair[2]);
     const __m256i left = _mm256_unpacklo_epi8(a, b);
     const __m256i right = _mm256_unpackhi_epi8(a, b);
-    const __m256i pixels[4] = {_mm256_unpacklo_epi8(left, zero), _mm256_unpackhi_epi8(left, zero),
-                               _mm256_unpacklo_epi8(right, zero),
-                               _mm256_unpackhi_epi8(right, zero)};
-    for (int i = 0; i < 4; ++i) {
-      low[i] = _mm256_add_epi32(low[i], _mm256_madd_epi16(pixels[i], k_low));
-      high[i] = _mm256_add_epi32(high[i], _mm256_madd_epi16(pixels[i], k_high));
-    }
+    add_rows_avx2(sums_0, _mm256_unpacklo_epi8(left, zero), low, high);
+    add_rows_avx2(sums_1, _mm256_unpackhi_epi8(left, zero), low, high);
+    add_rows_avx2(sums_2, _mm256_unpacklo_epi8(right, zero), low, high);
+    add_rows_avx2(sums_3, _mm256_unpackhi_epi8(right, zero), low, high);
   }
-  for (int i = 0; i < 4; ++i) {
-    low[i] = _mm256_srai_epi32(
-        _mm256_add_epi32(low[i], _mm256_slli_epi32(high[i], coefficient_low_bits)),
-        coefficient_bits);
-  }
-  const __m256i bytes =
-      _mm256_packus_epi16(_mm256_packs_epi32(low[0], low[1]), _mm256_packs_epi32(low[2], low[3]));
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(out), bytes);
+  const __m256i left = _mm256_packs_epi32(whole_avx2(sums_0), whole_avx2(sums_1));
+  const __m256i right = _mm256_packs_epi32(whole_avx2(sums_2), whole_avx2(sums_3));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(out), _mm256_packus_epi16(left, right));
 }
 
 /// `size` bytes of a row, at least 32: the last 32 may be some that were written before.
