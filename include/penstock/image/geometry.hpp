@@ -2,6 +2,7 @@
 #pragma once
 
 #include <concepts>
+#include <cstddef>
 
 #include <penstock/core/version.hpp>
 #include <penstock/image/pixels.hpp>
@@ -10,14 +11,33 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
+/// Rows and columns of zeros around what a plan keeps: a padded crop has them.
+struct image_border {
+  std::size_t left = 0;    ///< columns before the first one
+  std::size_t top = 0;     ///< rows above the first one
+  std::size_t right = 0;   ///< columns after the last one
+  std::size_t bottom = 0;  ///< rows below the last one
+
+  friend constexpr bool operator==(const image_border&, const image_border&) = default;
+};
+
 /// Which part of a picture a sample takes, and what becomes of it: crop, then resize to `scaled`,
-/// then the part `kept` of that, then mirror. Drawn before the picture is decoded, so that only the
-/// crop is decoded.
+/// then the part `kept` of that, with `border` around it, then mirror. Drawn before the picture is
+/// decoded, so that only the crop is decoded. The sample is as large as `kept` and `border` are.
 struct image_plan {
   image_box crop;         ///< of the picture, in its pixels
   image_size scaled;      ///< what the crop is resized to
   image_box kept;         ///< of the scaled crop; all other rows and columns are not computed
-  bool mirrored = false;  ///< left and right change places, last
+  bool mirrored = false;  ///< left and right change places, last: the border's too
+  image_border border{};  ///< zeros around `kept`; most plans have none
+
+  /// Width and height of the sample.
+  [[nodiscard]] constexpr image_size size() const noexcept {
+    return {border.left + kept.size.width + border.right,
+            border.top + kept.size.height + border.bottom};
+  }
+
+  friend constexpr bool operator==(const image_plan&, const image_plan&) = default;
 };
 
 /// Draws how a picture is cropped and resized. `plan(size, random)` is for a picture of `size` with

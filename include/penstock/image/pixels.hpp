@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include <penstock/core/version.hpp>
 
@@ -43,7 +44,8 @@ struct basic_pixels {
     return {row(box.top) + box.left * channels, box.size, channels, pitch};
   }
   /// The picture for those who only read it.
-  constexpr operator basic_pixels<const Value>() const noexcept {  // NOLINT: implicit by intent
+  constexpr operator basic_pixels<const Value>() const noexcept  // NOLINT: implicit by intent
+      requires(!std::is_const_v<Value>) {
     return {data, size, channels, pitch};
   }
 };
