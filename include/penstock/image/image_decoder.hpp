@@ -72,7 +72,7 @@ namespace detail {
 }
 
 /// Whether `box` has pixels and lies inside a picture of `size`.
-[[nodiscard]] constexpr bool lies_inside(const image_box& box, const image_size& size) noexcept {
+[[nodiscard]] constexpr bool is_part_of(const image_box& box, const image_size& size) noexcept {
   return box.size.width > 0 && box.size.height > 0 && box.left < size.width &&
          box.top < size.height && box.size.width <= size.width - box.left &&
          box.size.height <= size.height - box.top;
@@ -84,7 +84,7 @@ inline void require_box(std::string_view decoder, const image_box& box, const im
   const auto text = [](const image_size& of) {
     return std::to_string(of.width) + " x " + std::to_string(of.height);
   };
-  if (!lies_inside(box, size)) {
+  if (!is_part_of(box, size)) {
     throw std::invalid_argument(std::string{decoder} + ": expected a box inside the picture of " +
                                 text(size) + ", found " + text(box.size) + " at column " +
                                 std::to_string(box.left) + ", row " + std::to_string(box.top));

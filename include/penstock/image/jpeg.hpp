@@ -10,12 +10,15 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include <penstock/image/decode.hpp>
 #include <penstock/image/detail/decode_formats.hpp>
 #include <penstock/image/detail/decode_orientation.hpp>
 #include <penstock/image/detail/jpeg_exif.hpp>
 #include <penstock/image/detail/jpeg_region.hpp>
+#include <penstock/image/geometry.hpp>
 #include <penstock/image/image_decoder.hpp>
 #include <penstock/image/image_error.hpp>
 #include <penstock/image/pixels.hpp>
@@ -215,6 +218,14 @@ class jpeg_decoder {
 };
 
 static_assert(scaled_image_decoder<jpeg_decoder>);
+
+/// Decodes the JPEG pictures of a blob source, see `decode_images`:
+/// `photos | decode_jpeg(random_resized_crop{224})`.
+template <image_geometry Geometry>
+[[nodiscard]] auto decode_jpeg(Geometry geometry, const jpeg_options& jpeg = {},
+                               const decode_options& options = {}) {
+  return decode_images(std::move(geometry), options, jpeg_decoder{jpeg});
+}
 
 }  // namespace PENSTOCK_ABI
 }  // namespace penstock

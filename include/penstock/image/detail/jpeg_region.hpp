@@ -72,7 +72,7 @@ struct jpeg_region {
       const bool is_inside = y >= region.box.top;
       std::uint8_t* to = is_inside ? region.out.row(y - region.box.top) : nullptr;
       JSAMPROW row = is_inside && straight ? to : region.line;
-      ::jpeg_read_scanlines(&info, &row, 1);
+      if (::jpeg_read_scanlines(&info, &row, 1) != 1) session.fail(jpeg_failure::corrupt);
       if (is_inside && !straight) region.take_line(to);
     }
   }

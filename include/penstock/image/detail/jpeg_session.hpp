@@ -143,7 +143,7 @@ struct jpeg_session {
   [[noreturn]] static void on_error(::j_common_ptr common) {
     jpeg_session& session = of(common->client_data);
     (*common->err->format_message)(common, session.message);
-    session.fail(session.ended ? jpeg_failure::truncated : jpeg_failure_of(common->err->msg_code));
+    session.fail(jpeg_failure_of(common->err->msg_code));
   }
 
   // Level -1 is a warning, the others are traces.
