@@ -32,7 +32,7 @@ for target in "${targets[@]}"; do
   case $target in
     gzip) libraries=(-lz) ;;
     jpeg) libraries=(-ljpeg) ;;
-    png) libraries=(-lpng) ;;
+    png) libraries=(-lpng -lz) ;;
   esac
   "$clang" -std=c++20 -O1 -g -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all \
     -I "$root/include" -I "$root/tests" "$source" -o "$work/fuzz" "${libraries[@]}"
