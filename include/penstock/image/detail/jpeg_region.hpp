@@ -17,9 +17,9 @@ namespace detail {
 /// A part of a picture at libjpeg, decoded so that it equals that part of the whole.
 ///
 /// Colour is interpolated from neighbours where it is stored at less than full resolution, so two
-/// columns more are decoded on each side, and two rows above, and dropped. A part is never so narrow
-/// that libjpeg would leave the interpolation out. Rows are skipped from the picture's first one
-/// only and up to the start of a row group: libjpeg-turbo 2.1.5 has faults with other skips.
+/// columns more are decoded on each side, and two rows above, and dropped. Rows are skipped
+/// from the picture's first one only and up to the start of a row group: libjpeg-turbo 2.1.5 has
+/// faults with other skips.
 ///
 /// Trivial, as the session is: its steps are run by `jpeg_session::run`.
 struct jpeg_region {
@@ -32,7 +32,6 @@ struct jpeg_region {
   std::size_t line_left;    // the column of the picture that a row starts with
 
   static constexpr std::size_t margin = 2;
-  static constexpr std::size_t narrowest = 32;
 
   /// Reads the header.
   static void read_header(jpeg_session& session) {
@@ -105,10 +104,8 @@ struct jpeg_region {
     // for narrower than it is.
     if (denominator > 1 && session.info.max_h_samp_factor > 2) return;
     const std::size_t width = session.info.output_width;
-    std::size_t left = box.left - (std::min)(margin, box.left);
-    std::size_t right = (std::min)(box.left + box.size.width + margin, width);
-    right = (std::min)((std::max)(right, left + narrowest), width);
-    if (right - left < narrowest) left = right - (std::min)(narrowest, right);
+    const std::size_t left = box.left - (std::min)(margin, box.left);
+    const std::size_t right = (std::min)(box.left + box.size.width + margin, width);
     if (left == 0 && right == width) return;
     auto offset = static_cast<JDIMENSION>(left);
     auto count = static_cast<JDIMENSION>(right - left);
