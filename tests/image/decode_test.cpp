@@ -258,7 +258,7 @@ TEST_CASE("batches of pictures are the same bits for any workers", "[image]") {
     const auto all = all_bytes(loader);
     CHECK(all.size() == 300 * (12 * 10 * 3 + 1));
     if (first.empty()) first = all;
-    CHECK(all == first);
+    CHECK((all == first));
   }
 }
 
@@ -278,7 +278,7 @@ TEST_CASE("a bad picture is skipped or substituted, and the quarantine names it"
       const std::size_t samples = action == ps::error_action::skip ? 116 : 120;
       CHECK(all.size() == samples * (12 * 10 * 3 + 1));
       if (first.empty()) first = all;
-      CHECK(all == first);
+      CHECK((all == first));
       const ps::failure_report report = loader.failures();
       REQUIRE(report.samples.size() == 2);
       CHECK(report.samples[0].sample == 7);

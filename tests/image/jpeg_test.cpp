@@ -145,7 +145,7 @@ TEST_CASE("a JPEG picture that ends early is truncated wherever it ends", "[imag
       const encoded part = first(bytes, size);
       // With every row there, the end mark of a single scan is not missed.
       if (!progressive && size + 2 >= bytes.size()) {
-        CHECK(whole(decoder, part) == right);
+        CHECK((whole(decoder, part) == right));
         continue;
       }
       for (const bool strict : {true, false}) {
@@ -153,7 +153,7 @@ TEST_CASE("a JPEG picture that ends early is truncated wherever it ends", "[imag
         if (size >= 3) CHECK(problem.offset() == size);
       }
     }
-    CHECK(whole(decoder, bytes) == right);
+    CHECK((whole(decoder, bytes) == right));
   }
   CHECK(error_of<ps::image_truncated>({}).found() == "no bytes at all");
 }
@@ -176,10 +176,10 @@ TEST_CASE("a damaged JPEG picture is an error or a picture, and leaves nothing b
           CHECK(problem.offset() <= bytes.size());
         }
       }
-      if (at % 8 == 0) CHECK(whole(decoder, bytes) == right);
+      if (at % 8 == 0) CHECK((whole(decoder, bytes) == right));
     }
     CHECK(refused > 100);
-    CHECK(whole(decoder, bytes) == right);
+    CHECK((whole(decoder, bytes) == right));
   }
 }
 
@@ -194,11 +194,11 @@ TEST_CASE("damage among the pixels is an error unless it is asked for", "[image]
   CHECK(problem.found() == "Corrupt JPEG data: premature end of data segment");
   CHECK(problem.offset() > marker(bytes, 0xda));
   ps::jpeg_decoder lenient{{.strict = false}};
-  CHECK(whole(lenient, damaged) == test::decode_plainly(damaged));
+  CHECK((whole(lenient, damaged) == test::decode_plainly(damaged)));
   // Damage after the last row of the box is not reached.
   ps::jpeg_decoder strict;
   const ps::image_box top{0, 0, {64, 16}};
-  CHECK(decoded(strict, damaged, top) == decoded(strict, bytes, top));
+  CHECK((decoded(strict, damaged, top) == decoded(strict, bytes, top)));
 }
 
 TEST_CASE("bytes that libjpeg skips between markers do no harm", "[image]") {
@@ -255,7 +255,7 @@ TEST_CASE("a JPEG picture beyond a limit is refused before it is decoded", "[ima
   CHECK(scans.expected() == "at most 9 scans (jpeg_options::most_scans)");
   // Ten scans, coefficients of two bytes: 32 x 32 and twice 16 x 16 of them.
   ps::jpeg_decoder enough{{.most_pixels = 600, .most_scans = 10}};
-  CHECK(whole(enough, bytes) == test::decode_plainly(bytes));
+  CHECK((whole(enough, bytes) == test::decode_plainly(bytes)));
   const encoded large = test::some_jpeg(400, 400, {.progressive = true, .quality = 5});
   CHECK(error_of<ps::image_too_large>(large, {.most_bytes = 100'000}).expected() ==
         "a JPEG picture within 100000 bytes (jpeg_options::most_bytes)");
@@ -282,11 +282,11 @@ TEST_CASE("the orientation is heeded where it is asked for", "[image]") {
   ps::jpeg_decoder plain;
   const auto stored = whole(plain, bytes);
   ps::jpeg_decoder turning{{.orientation = true}};
-  CHECK(whole(turning, bytes) == stored);
+  CHECK((whole(turning, bytes) == stored));
   for (unsigned number = 1; number <= 8; ++number) {
     const encoded picture = turned(bytes, number, number % 2 == 0);
     CHECK(plain.info(picture, "a") == ps::image_info{{29, 18}, 3, 1});
-    CHECK(whole(plain, picture) == stored);
+    CHECK((whole(plain, picture) == stored));
     const ps::image_info info = turning.info(picture, "a");
     CHECK(info.orientation == static_cast<int>(number));
     CHECK(info.size == (number >= 5 ? ps::image_size{18, 29} : ps::image_size{29, 18}));

@@ -72,7 +72,7 @@ TEST_CASE("a PNG picture of every kind becomes RGB, whole or in part", "[image]"
       INFO("color " << kind.color << ", depth " << kind.depth << ", " << size.width);
       CHECK(decoder.info(picture.bytes, "a") ==
             ps::image_info{size, kind.color == 3 ? 3 : kind.channels(), 1});
-      CHECK(whole(decoder, picture.bytes) == picture.rgb);
+      CHECK((whole(decoder, picture.bytes) == picture.rgb));
       for (int i = 0; i < 4; ++i) {
         const ps::image_size part{ps::uniform(random, std::size_t{1}, size.width),
                                   ps::uniform(random, std::size_t{1}, size.height)};
@@ -105,9 +105,9 @@ TEST_CASE("16-bit grey is cut to its upper byte, or clipped where it is asked fo
     }
     CHECK(below > 0);
     const auto color = test::some_png(9, 9, {2, 16, interlaced});
-    CHECK(whole(clipping, color.bytes) == color.rgb);
+    CHECK((whole(clipping, color.bytes) == color.rgb));
     const auto eight = test::some_png(9, 9, {0, 8, interlaced});
-    CHECK(whole(clipping, eight.bytes) == eight.rgb);
+    CHECK((whole(clipping, eight.bytes) == eight.rgb));
   }
 }
 
@@ -120,13 +120,13 @@ TEST_CASE("a PNG picture that ends early is truncated wherever it ends", "[image
       const encoded part{bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(size)};
       // The end mark, of twelve bytes, is not needed.
       if (size + 12 >= bytes.size()) {
-        CHECK(whole(decoder, part) == picture.rgb);
+        CHECK((whole(decoder, part) == picture.rgb));
       } else {
         const auto problem = error_of<ps::image_truncated>(part);
         if (size >= 8) CHECK(problem.offset() == size);
       }
     }
-    CHECK(whole(decoder, bytes) == picture.rgb);
+    CHECK((whole(decoder, bytes) == picture.rgb));
   }
 }
 
@@ -146,7 +146,7 @@ TEST_CASE("a damaged PNG picture is an error or a picture, and leaves nothing be
       }
     }
     CHECK(refused > 500);
-    CHECK(whole(decoder, picture.bytes) == picture.rgb);
+    CHECK((whole(decoder, picture.bytes) == picture.rgb));
   }
 }
 
@@ -172,7 +172,7 @@ TEST_CASE("a PNG picture beyond a limit is refused before it is decoded", "[imag
   CHECK(problem.found() == "20 x 10");
   CHECK(problem.offset() == 16);
   ps::png_decoder enough{{.most_pixels = 200}};
-  CHECK(whole(enough, picture.bytes) == picture.rgb);
+  CHECK((whole(enough, picture.bytes) == picture.rgb));
   picture.bytes[17] = std::byte{0x0f};  // 983'060 columns
   CHECK_THROWS_AS(enough.info(picture.bytes, "a"), ps::image_too_large);
   ps::png_decoder wide;
@@ -193,7 +193,7 @@ TEST_CASE("chunks that the pixels do not need are passed over", "[image]") {
   test::put_chunk(extra, "abCd", text);
   const auto picture = test::some_png(9, 9, {}, 1, extra);
   ps::png_decoder decoder;
-  CHECK(whole(decoder, picture.bytes) == picture.rgb);
+  CHECK((whole(decoder, picture.bytes) == picture.rgb));
 }
 
 TEST_CASE("a box outside a PNG picture is refused", "[image]") {
