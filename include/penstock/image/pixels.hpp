@@ -44,8 +44,9 @@ struct basic_pixels {
     return {row(box.top) + box.left * channels, box.size, channels, pitch};
   }
   /// The picture for those who only read it.
-  constexpr operator basic_pixels<const Value>() const noexcept  // NOLINT: implicit by intent
-      requires(!std::is_const_v<Value>) {
+  template <class Reading>
+    requires(!std::is_const_v<Value> && std::is_same_v<Reading, const Value>)
+  constexpr operator basic_pixels<Reading>() const noexcept {  // NOLINT: implicit by intent
     return {data, size, channels, pitch};
   }
 };
