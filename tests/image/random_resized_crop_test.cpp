@@ -99,6 +99,7 @@ TEST_CASE("where no crop fits, the largest one in the middle is taken", "[image]
   CHECK(crop.plan({100, 90}, random).crop == image_box{0, 0, {100, 90}});
   CHECK(crop.plan({200, 30}, random).crop == image_box{80, 0, {40, 30}});
   CHECK(crop.plan({31, 201}, random).crop == image_box{0, 80, {31, 41}});
+  CHECK(crop.plan({149, 200}, random).crop == image_box{0, 0, {149, 199}});
   CHECK(crop.plan({1, 9}, random).crop == image_box{0, 4, {1, 1}});
   const ps::random_resized_crop wide{10, {50, 50}, {8, 9}};
   CHECK(wide.plan({3, 20}, random).crop == image_box{0, 9, {3, 1}});
