@@ -4,8 +4,7 @@
 #include <cstdint>
 #include <stdexcept>
 
-#include <penstock/image/center_crop.hpp>
-#include <penstock/image/random_crop.hpp>
+#include <penstock/image/crop.hpp>
 #include <penstock/image/random_resized_crop.hpp>
 
 #include "image/plans.hpp"

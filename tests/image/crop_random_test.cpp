@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock/image/random_crop.hpp>
+#include <penstock/image/crop.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -7,7 +7,6 @@
 #include <string>
 #include <utility>
 
-#include <penstock/image/center_crop.hpp>
 #include <penstock/image/resize.hpp>
 
 #include "image/pictures.hpp"

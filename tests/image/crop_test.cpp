@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock/image/center_crop.hpp>
+#include <penstock/image/crop.hpp>
 
+#include <cstddef>
 #include <cstdint>
 
 #include "image/plans.hpp"
