@@ -207,6 +207,39 @@ TEST_CASE("a border is zeros and is mirrored with the rest", "[image]") {
   }
 }
 
+TEST_CASE("the order of the passes hangs on what is lost", "[image]") {
+  struct order_case {
+    ps::pass_order order;
+    image_size from;
+    image_size to;
+    bool vertical_first;
+  };
+  constexpr ps::pass_order old = ps::pass_order::horizontal_first;
+  constexpr ps::pass_order by_shrink = ps::pass_order::by_shrink;
+  for (const order_case& one : {order_case{old, {80, 66}, {70, 20}, false},
+                                {old, {2, 200}, {30, 150}, false},
+                                {old, {2, 201}, {30, 150}, true},
+                                {old, {2, 201}, {30, 260}, false},
+                                {by_shrink, {80, 66}, {70, 46}, false},
+                                {by_shrink, {80, 66}, {70, 45}, true},
+                                {by_shrink, {10, 50}, {40, 60}, false},
+                                {by_shrink, {10, 50}, {40, 49}, true},
+                                {by_shrink, {90, 50}, {40, 30}, false}}) {
+    ps::resizer resize{{ps::resize_filter::bicubic, one.order}};
+    const picture in = test::random_picture(one.from, 3);
+    const auto after = [&](const image_size& between) {
+      const picture half = resized(resize, in, whole({0, 0, one.from}, between));
+      return resized(resize, half, whole({0, 0, between}, one.to)).bytes;
+    };
+    const auto horizontal = after({one.to.width, one.from.height});
+    const auto vertical = after({one.from.width, one.to.height});
+    const auto found = resized(resize, in, whole({0, 0, one.from}, one.to)).bytes;
+    CAPTURE(one.from.height, one.to.height);
+    CHECK(horizontal != vertical);
+    CHECK(found == (one.vertical_first ? vertical : horizontal));
+  }
+}
+
 TEST_CASE("one colour stays as it is, for any size", "[image]") {
   for (const ps::resize_filter filter : filters) {
     ps::resizer resize{{filter}};
@@ -254,6 +287,8 @@ TEST_CASE("what does not fit is refused before a byte is written", "[image]") {
   CHECK(refused(bad, in, out) ==
         "resizer: expected a crop inside the picture of 20 x 10, found 20 x 8 at (1, 2)");
   for (const image_box& crop : {image_box{20, 2, {1, 1}},
+                                {21, 2, {1, 1}},
+                                {0, 11, {1, 1}},
                                 {0, 10, {1, 1}},
                                 {0, 0, {0, 1}},
                                 {0, 0, {1, 0}},

@@ -83,7 +83,10 @@ class resizer {
     const bool same_width = plan.crop.size.width == plan.scaled.width;
     const bool same_height = plan.crop.size.height == plan.scaled.height;
     if (options_.filter == resize_filter::nearest) {
-      detail::resize_nearest(in.part(plan.crop), plan, kept, columns_);
+      const const_pixels crop = in.part(plan.crop);
+      if (in.channels == 1) detail::resize_nearest<1>(crop, plan, kept, columns_);
+      if (in.channels == 3) detail::resize_nearest<3>(crop, plan, kept, columns_);
+      if (in.channels == 4) detail::resize_nearest<4>(crop, plan, kept, columns_);
     } else if (same_width && !plan.mirrored && same_height) {
       detail::copy_rows(in.part(plan.crop).part(plan.kept), kept);
     } else {
@@ -177,7 +180,7 @@ class resizer {
   detail::resample_table vertical_;
   detail::horizontal_pass pass_;
   std::vector<std::uint8_t> buffer_;
-  std::vector<std::size_t> columns_;
+  std::vector<std::uint32_t> columns_;
 };
 
 }  // namespace PENSTOCK_ABI

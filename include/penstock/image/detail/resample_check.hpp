@@ -10,6 +10,7 @@
 #include <vector>
 
 #include <penstock/core/version.hpp>
+#include <penstock/image/detail/geometry_check.hpp>
 #include <penstock/image/geometry.hpp>
 #include <penstock/image/pixels.hpp>
 
@@ -18,15 +19,6 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
-
-inline std::string to_text(const image_size& size) {
-  return std::to_string(size.width) + " x " + std::to_string(size.height);
-}
-
-inline std::string to_text(const image_box& box) {
-  return to_text(box.size) + " at (" + std::to_string(box.left) + ", " + std::to_string(box.top) +
-         ")";
-}
 
 /// Whether `box` has a pixel and lies inside a picture of `size`.
 inline bool lies_inside(const image_box& box, const image_size& size) noexcept {
@@ -40,13 +32,12 @@ inline void check_resize(const const_pixels& in, const image_plan& plan, const p
   const auto refuse = [](const std::string& expected, const std::string& found) {
     throw std::invalid_argument("resizer: expected " + expected + ", found " + found);
   };
-  constexpr std::size_t most = std::size_t{1} << 24;
   if (in.channels != out.channels || (in.channels != 1 && in.channels != 3 && in.channels != 4)) {
     refuse("1, 3 or 4 channels in both pictures",
            std::to_string(in.channels) + " and " + std::to_string(out.channels));
   }
   for (const image_size& size : {in.size, plan.scaled}) {
-    if (size.width - 1 >= most || size.height - 1 >= most) {
+    if (!has_pixels(size)) {
       refuse("sides of 1 to 2^24 pixels", to_text(size));
     }
   }
@@ -92,22 +83,23 @@ void each_nearest(std::size_t length, std::size_t scaled, std::size_t first, std
   }
 }
 
-/// Resizes `in`, the crop of `plan`, without weighing anything. `columns` is kept between calls.
-inline void resize_nearest(const const_pixels& in, const image_plan& plan, const pixels& out,
-                           std::vector<std::size_t>& columns) {
+/// Resizes `in`, the crop of `plan`, without weighing anything; `columns` is kept between calls.
+template <std::size_t Channels>
+void resize_nearest(const const_pixels& in, const image_plan& plan, const pixels& out,
+                    std::vector<std::uint32_t>& columns) {
   const std::size_t width = out.size.width;
-  const std::size_t channels = out.channels;
   columns.resize((std::max)(columns.size(), width));
   each_nearest(in.size.width, plan.scaled.width, plan.kept.left, width,
                [&](std::size_t x, std::size_t from) {
-                 columns[plan.mirrored ? width - 1 - x : x] = from * channels;
+                 columns[plan.mirrored ? width - 1 - x : x] =
+                     static_cast<std::uint32_t>(from * Channels);
                });
   each_nearest(in.size.height, plan.scaled.height, plan.kept.top, out.size.height,
-               [&](std::size_t y, std::size_t from) {
+               [&, at = columns.data()](std::size_t y, std::size_t from) {
                  const std::uint8_t* const row = in.row(from);
                  std::uint8_t* to = out.row(y);
-                 for (std::size_t x = 0; x < width; ++x, to += channels) {
-                   for (std::size_t c = 0; c < channels; ++c) to[c] = row[columns[x] + c];
+                 for (std::size_t x = 0; x < width; ++x, to += Channels) {
+                   std::memcpy(to, row + at[x], Channels);
                  }
                });
 }
