@@ -8,7 +8,7 @@
 // kept, its rows read one by one into memory that is there; goals of less than 1 are what the
 // library's own objects, made anew for each picture, may cost.
 //   whole      all of it
-//   region     boxes as a random resized crop draws them: 0.08 to 1 of the area, sides 3:4 to 4:3
+//   region     the crops that random_resized_crop{224} draws
 //   middle     224 x 224 in the middle
 //   sample     region, then resized to 224 x 224 (bilinear), as decode_images does
 
@@ -26,6 +26,7 @@
 #include <jpeglib.h>
 
 #include <penstock/image/jpeg.hpp>
+#include <penstock/image/random_resized_crop.hpp>
 #include <penstock/image/resize.hpp>
 #include <penstock/order/random.hpp>
 
@@ -135,16 +136,8 @@ void whole_libjpeg(benchmark::State& state) {
 ps::image_box whole_box(ps::sample_generator&) { return {0, 0, size}; }
 ps::image_box middle_box(ps::sample_generator&) { return {138, 75, {224, 224}}; }
 ps::image_box crop_box(ps::sample_generator& random) {
-  for (;;) {
-    const double area = ps::uniform(random, 0.08, 1.0) * size.width * size.height;
-    const double ratio = std::exp(ps::uniform(random, std::log(3.0 / 4), std::log(4.0 / 3)));
-    const auto width = static_cast<std::size_t>(std::lround(std::sqrt(area * ratio)));
-    const auto height = static_cast<std::size_t>(std::lround(std::sqrt(area / ratio)));
-    if (width == 0 || height == 0 || width > size.width || height > size.height) continue;
-    return {ps::uniform(random, std::size_t{0}, size.width - width),
-            ps::uniform(random, std::size_t{0}, size.height - height),
-            {width, height}};
-  }
+  static const ps::random_resized_crop geometry{224};
+  return geometry.plan(size, random).crop;
 }
 
 template <ps::image_box (*Draw)(ps::sample_generator&), bool progressive, bool resized>

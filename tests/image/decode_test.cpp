@@ -223,6 +223,27 @@ TEST_CASE("what no decoder knows is refused by name", "[image]") {
   CHECK_THROWS_AS(test::read_batch(data, {4}), ps::index_error);
 }
 
+TEST_CASE("a geometry whose plans have another size than it says is refused", "[image]") {
+  struct liar : fixed {
+    [[nodiscard]] ps::image_size size() const { return {9, 9}; }
+  };
+  const test::blobs blobs{{toy(9, 9, 1)}};
+  const auto data = blobs | ps::decode_images<toy_decoder>(liar{
+                                {{{0, 0, {9, 9}}, {9, 9}, {0, 0, {9, 9}}, false, {1, 1, 1, 1}}}});
+  CHECK_THROWS_AS(test::read_batch(data, {0}), std::invalid_argument);
+}
+
+TEST_CASE("the sample that fails is named within its run", "[image]") {
+  test::blobs blobs = toys(9);
+  blobs.all[5] = text("GIF89a and so on");
+  const auto data = blobs | ps::decode_images<toy_decoder>(test::some_crop{});
+  test::batch_memory<ps::image_record> memory{ps::extents_of(data), 4};
+  ps::reader reader{data};
+  const std::vector<std::uint64_t> indices{3, 4, 5, 6};
+  CHECK_THROWS_AS(reader.read(indices, memory.view(), {}), ps::image_unsupported);
+  CHECK(reader.failed_at() == 2);
+}
+
 TEST_CASE("a thread's decoders are kept for its next run, also after a failure", "[image]") {
   notes note;
   const fixed geometry{{{0, 0, {9, 9}}, {9, 9}, {0, 0, {9, 9}}}};

@@ -3,6 +3,7 @@
 #include <penstock/image/jpeg.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -52,20 +53,23 @@ TEST_CASE("a sample of JPEG pictures is the crop of the decoded one, resized", "
 
 TEST_CASE("large crops are decoded smaller where it is asked for", "[image]") {
   test::blobs blobs;
-  for (const std::size_t factor : {1U, 2U, 4U, 8U, 16U}) {
-    blobs.all.push_back(test::some_jpeg(20 * factor + 10, 15 * factor + 9));
+  constexpr std::array<ps::image_size, 7> factors{
+      {{1, 1}, {2, 2}, {4, 4}, {8, 8}, {16, 16}, {2, 8}, {8, 4}}};
+  for (const auto& [across, down] : factors) {
+    blobs.all.push_back(test::some_jpeg(20 * across + 10, 15 * down + 9));
   }
-  const std::vector<std::uint64_t> indices{0, 1, 2, 3, 4};
+  const std::vector<std::uint64_t> indices{0, 1, 2, 3, 4, 5, 6};
   const auto data = blobs | ps::decode_jpeg(halves{}, {}, {.scaled = true});
   auto batch = test::read_batch(data, indices);
   ps::jpeg_decoder decoder;
-  for (std::size_t i = 0; i < 5; ++i) {
-    // The crop is 20 x 15 by the factor, from column 3 and row 5 on.
-    const unsigned denominator = std::min(1U << i, 8U);
+  for (std::size_t i = 0; i < factors.size(); ++i) {
+    // The crop is 20 x 15 by the factors, from column 3 and row 5 on.
+    const auto [across, down] = factors[i];
+    const auto denominator = static_cast<unsigned>(std::min({across, down, std::size_t{8}}));
     const std::size_t left = 3 / denominator;
     const std::size_t top = 5 / denominator;
-    const std::size_t right = (3 + (20U << i) + denominator - 1) / denominator;
-    const std::size_t bottom = (5 + (15U << i) + denominator - 1) / denominator;
+    const std::size_t right = (3 + 20 * across + denominator - 1) / denominator;
+    const std::size_t bottom = (5 + 15 * down + denominator - 1) / denominator;
     const ps::image_box box{left, top, {right - left, bottom - top}};
     std::vector<std::uint8_t> crop(box.size.width * box.size.height * 3);
     const ps::pixels picture{crop.data(), box.size, 3, box.size.width * 3};

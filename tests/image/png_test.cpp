@@ -196,6 +196,13 @@ TEST_CASE("chunks that the pixels do not need are passed over", "[image]") {
   CHECK((whole(decoder, picture.bytes) == picture.rgb));
 }
 
+TEST_CASE("an interlaced picture takes memory for the rows of the box only", "[image]") {
+  const auto picture = test::some_png(400, 300, {6, 8, true});
+  ps::png_decoder decoder;  // a new one: a sanitizer sees where its memory ends
+  const auto row = decoded(decoder, picture.bytes, {0, 7, {400, 1}});
+  CHECK(std::equal(row.begin(), row.end(), picture.rgb.begin() + 7 * 1200));
+}
+
 TEST_CASE("a box outside a PNG picture is refused", "[image]") {
   const auto picture = test::some_png(20, 10);
   ps::png_decoder decoder;
