@@ -258,7 +258,7 @@ TEST_CASE("a JPEG picture beyond a limit is refused before it is decoded", "[ima
   CHECK((whole(enough, bytes) == test::decode_plainly(bytes)));
   const encoded large = test::some_jpeg(400, 400, {.progressive = true, .quality = 5});
   CHECK(error_of<ps::image_too_large>(large, {.most_bytes = 100'000}).expected() ==
-        "a JPEG picture within 100000 bytes (jpeg_options::most_bytes)");
+        "a JPEG picture that libjpeg decodes within 100000 bytes (jpeg_options::most_bytes)");
   encoded claims = test::some_jpeg(8, 8);
   const std::size_t frame = marker(claims, 0xc0);
   for (const std::size_t at : {5u, 6u, 7u, 8u}) claims[frame + at] = std::byte{0xfd};

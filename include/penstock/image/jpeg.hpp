@@ -203,7 +203,8 @@ class jpeg_decoder {
             "more of them");
       case detail::jpeg_failure::too_large:
         throw image_too_large(path, at,
-                              "a JPEG picture within " + std::to_string(options_.most_bytes) +
+                              "a JPEG picture that libjpeg decodes within " +
+                                  std::to_string(options_.most_bytes) +
                                   " bytes (jpeg_options::most_bytes)",
                               message);
       default:

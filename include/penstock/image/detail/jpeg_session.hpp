@@ -40,7 +40,9 @@ enum class jpeg_failure : std::uint8_t {
       return jpeg_failure::too_large;
     case JERR_ARITH_NOTIMPL:
     case JERR_BAD_J_COLORSPACE:
+    case JERR_BAD_LIB_VERSION:  // compiled with the header of another libjpeg
     case JERR_BAD_PRECISION:
+    case JERR_BAD_STRUCT_SIZE:
     case JERR_CCIR601_NOTIMPL:
     case JERR_COMPONENT_COUNT:
     case JERR_CONVERSION_NOTIMPL:
