@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSL-1.0
-"""Compares colours with Pillow's: color_pillow.py PROGRAM FOLDER [CASES [SEED]]. Skipped where Pillow
-and numpy are not installed. `color_pillow.py --golden` prints the sums that color_test.cpp has."""
+"""Compares colours with Pillow's: color_pillow.py PROGRAM FOLDER [CASES [SEED]]. Skipped where
+Pillow and numpy are not installed.
+
+`color_pillow.py --golden` prints the sums that color_test.cpp has."""
 import os
 import pathlib
 import random
@@ -34,8 +36,9 @@ def golden(Image):
         state = (state * 1664525 + 1013904223) % 2**32
         data.append(state >> 24)
     picture = Image.frombytes("RGB", (61, 43), bytes(data))
-    for op, factor in (("brightness", 0.6), ("brightness", 1.7), ("contrast", 0.3), ("contrast", 2.2),
-                       ("saturation", 0.45), ("saturation", 1.9), ("hue", 0.1), ("hue", -0.37),
+    for op, factor in (("brightness", 0.6), ("brightness", 1.7), ("contrast", 0.3),
+                       ("contrast", 2.2), ("saturation", 0.45), ("saturation", 1.9),
+                       ("hue", 0.1), ("hue", -0.37),
                        ("grayscale", 0)):
         total = 0xcbf29ce484222325
         for byte in changed(picture, op, factor).tobytes():
