@@ -17,8 +17,13 @@ class PenstockRecipe(ConanFile):
     topics = ("gpu", "cuda", "data-loader", "training", "header-only")
     package_type = "header-library"
     settings = "os", "arch", "compiler", "build_type"
-    options = {"with_gzip": [True, False]}
-    default_options = {"with_gzip": True, "boost/*:header_only": True}
+    options = {f"with_{part}": [True, False] for part in ("gzip", "jpeg", "png")}
+    default_options = {
+        "with_gzip": True,
+        "with_jpeg": True,
+        "with_png": True,
+        "boost/*:header_only": True,
+    }
     exports_sources = "CMakeLists.txt", "LICENSE", "cmake/*", "docs/*", "include/*"
 
     def set_version(self):
@@ -33,6 +38,10 @@ class PenstockRecipe(ConanFile):
         self.requires("boost/[>=1.74 <2]", transitive_headers=True)
         if self.options.with_gzip:
             self.requires("zlib/[>=1.2.11 <2]", transitive_headers=True, transitive_libs=True)
+        if self.options.with_jpeg:
+            self.requires("libjpeg-turbo/[>=2.1 <4]", transitive_headers=True, transitive_libs=True)
+        if self.options.with_png:
+            self.requires("libpng/[>=1.6.37 <2]", transitive_headers=True, transitive_libs=True)
 
     def validate(self):
         check_min_cppstd(self, 20)
@@ -45,7 +54,12 @@ class PenstockRecipe(ConanFile):
         toolchain = CMakeToolchain(self)
         for part in ("TESTS", "BENCH", "EXAMPLES"):
             toolchain.cache_variables[f"PENSTOCK_BUILD_{part}"] = False
-        toolchain.cache_variables["CMAKE_DISABLE_FIND_PACKAGE_ZLIB"] = not self.options.with_gzip
+        for package, wanted in (
+            ("ZLIB", self.options.with_gzip),
+            ("JPEG", self.options.with_jpeg),
+            ("PNG", self.options.with_png),
+        ):
+            toolchain.cache_variables[f"CMAKE_DISABLE_FIND_PACKAGE_{package}"] = not wanted
         toolchain.generate()
 
     def build(self):
@@ -56,12 +70,12 @@ class PenstockRecipe(ConanFile):
         copy(self, "LICENSE", self.source_folder, os.path.join(self.package_folder, "licenses"))
 
     def package_id(self):
-        # Headers only: of all that a profile says, the option alone changes what is packaged.
+        # Headers only: of all that a profile says, the options alone change what is packaged.
         self.info.settings.clear()
         self.info.requires.clear()
 
     def package_info(self):
-        # Our own CMake package knows the components (gzip, cuda), so CMakeDeps writes none.
+        # Our own CMake package knows the components (gzip, jpeg, png, cuda), so CMakeDeps writes none.
         self.cpp_info.set_property("cmake_find_mode", "none")
         self.cpp_info.builddirs = [os.path.join("lib", "cmake", "penstock")]
         self.cpp_info.bindirs = []

@@ -1,4 +1,4 @@
-# Install rules and the CMake package: find_package(penstock [COMPONENTS gzip cuda]).
+# Install rules and the CMake package: find_package(penstock [COMPONENTS gzip jpeg png cuda]).
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
@@ -6,10 +6,14 @@ set(penstock_package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/penstock")
 
 install(TARGETS penstock EXPORT penstock-targets FILE_SET HEADERS)
 install(EXPORT penstock-targets NAMESPACE penstock:: DESTINATION "${penstock_package_dir}")
-if(TARGET penstock_gzip)
-  install(TARGETS penstock_gzip EXPORT penstock-gzip-targets FILE_SET HEADERS)
-  install(EXPORT penstock-gzip-targets NAMESPACE penstock:: DESTINATION "${penstock_package_dir}")
-endif()
+foreach(component IN ITEMS gzip jpeg png)
+  if(TARGET penstock_${component})
+    install(TARGETS penstock_${component} EXPORT penstock-${component}-targets FILE_SET HEADERS)
+    install(EXPORT penstock-${component}-targets NAMESPACE penstock::
+            DESTINATION "${penstock_package_dir}"
+    )
+  endif()
+endforeach()
 
 configure_package_config_file(
   "${CMAKE_CURRENT_LIST_DIR}/penstock-config.cmake.in"

@@ -12,12 +12,14 @@ target_compile_options(
 add_library(penstock_native INTERFACE)
 target_compile_options(penstock_native INTERFACE $<$<BOOL:${PENSTOCK_NATIVE}>:-march=native>)
 
-# What every program of ours links: the library, gzip where there is zlib, warnings.
+# What every program of ours links: the library, what there are libraries for, warnings.
 add_library(penstock_program INTERFACE)
 target_link_libraries(penstock_program INTERFACE penstock::penstock penstock_warnings)
-if(TARGET penstock::gzip)
-  target_link_libraries(penstock_program INTERFACE penstock::gzip)
-endif()
+foreach(component IN ITEMS gzip jpeg png)
+  if(TARGET penstock::${component})
+    target_link_libraries(penstock_program INTERFACE penstock::${component})
+  endif()
+endforeach()
 
 # Whether all of this build is a checked one already.
 set(penstock_is_checked FALSE)

@@ -1,12 +1,18 @@
 # SPDX-License-Identifier: BSL-1.0
 # An overlay port: it packages the tree that it lies in.
-#   vcpkg install "penstock[gzip]" --overlay-ports=<this repository>/packaging/vcpkg
+#   vcpkg install "penstock[gzip,jpeg,png]" --overlay-ports=<this repository>/packaging/vcpkg
 # For a registry, replace the next line by vcpkg_from_github or vcpkg_from_git.
 get_filename_component(SOURCE_PATH "${CURRENT_PORT_DIR}/../.." ABSOLUTE)
 
 set(VCPKG_BUILD_TYPE release) # headers only: a debug build would install the same files
 
-vcpkg_check_features(OUT_FEATURE_OPTIONS options INVERTED_FEATURES gzip CMAKE_DISABLE_FIND_PACKAGE_ZLIB)
+vcpkg_check_features(
+  OUT_FEATURE_OPTIONS options
+  INVERTED_FEATURES
+    gzip CMAKE_DISABLE_FIND_PACKAGE_ZLIB
+    jpeg CMAKE_DISABLE_FIND_PACKAGE_JPEG
+    png CMAKE_DISABLE_FIND_PACKAGE_PNG
+)
 
 # penstock::cuda is made where it is used, by penstock_cuda.cmake, so its feature sets nothing here.
 vcpkg_cmake_configure(

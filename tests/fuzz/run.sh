@@ -4,7 +4,8 @@
 #   bash tests/fuzz/run.sh [SECONDS] [TARGET...]     default: 60 seconds for each target
 #
 # Environment: RUNS ends a target after so many executions, if its seconds last.
-# Needs clang++ with its runtime (Debian: clang libclang-rt-14-dev) and zlib. What it finds stays in
+# Needs clang++ with its runtime (Debian: clang libclang-rt-14-dev) with zlib,
+# libjpeg-turbo and libpng. What it finds stays in
 # build/fuzz/<target>/, with the corpus grown on the way. Exit status 1 on a finding.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
@@ -15,7 +16,7 @@ case $seconds in
 esac
 shift || true
 targets=("$@")
-[ ${#targets[@]} -gt 0 ] || targets=(idx_file gzip loader_state quarantine budget trials cpu_list)
+[ ${#targets[@]} -gt 0 ] || targets=(idx_file gzip loader_state quarantine budget trials cpu_list blob_index blob_csv cifar jpeg png)
 clang=$(command -v clang++-14 || command -v clang++) || {
   echo "run.sh: no clang++ here (Debian: clang libclang-rt-14-dev)" >&2
   exit 2
@@ -28,7 +29,11 @@ for target in "${targets[@]}"; do
   work=$root/build/fuzz/$target
   mkdir -p "$work/corpus"
   libraries=()
-  [ "$target" != gzip ] || libraries=(-lz)
+  case $target in
+    gzip) libraries=(-lz) ;;
+    jpeg) libraries=(-ljpeg) ;;
+    png) libraries=(-lpng -lz) ;;
+  esac
   "$clang" -std=c++20 -O1 -g -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all \
     -I "$root/include" -I "$root/tests" "$source" -o "$work/fuzz" "${libraries[@]}"
   echo "== $target: $seconds s"

@@ -80,11 +80,12 @@ class Anything:
         return None
 
 
-for with_gzip in (True, False):
+parts = {"gzip": ("zlib", "ZLIB"), "jpeg": ("libjpeg-turbo", "JPEG"), "png": ("libpng", "PNG")}
+for wanted in ({*parts}, {"gzip"}, {"jpeg"}, {"png"}, set()):
     recipe = conanfile.PenstockRecipe()
     recipe.recipe_folder = recipe.source_folder = root
     recipe.package_folder = os.path.join(root, "none")
-    recipe.options = types.SimpleNamespace(with_gzip=with_gzip)
+    recipe.options = types.SimpleNamespace(**{f"with_{part}": part in wanted for part in parts})
     recipe.info = Anything()
     recipe.cpp_info = Anything()
     needed = []
@@ -94,12 +95,13 @@ for with_gzip in (True, False):
     recipe.set_version()
     assert recipe.version == version, f"conanfile.py gives {recipe.version}, not {version}"
     recipe.requirements()
-    assert needed == ["boost", "zlib"][: 1 + with_gzip], needed
+    assert needed == ["boost"] + [parts[part][0] for part in parts if part in wanted], needed
     for step in ("validate", "layout", "generate", "build", "package", "package_id", "package_info"):
         getattr(recipe, step)()
     expected = ["C++20", "deps", "toolchain", "configure", "install", "copy LICENSE"]
     assert steps == expected, steps
-    assert variables["CMAKE_DISABLE_FIND_PACKAGE_ZLIB"] is not with_gzip
+    for part in parts:
+        assert variables[f"CMAKE_DISABLE_FIND_PACKAGE_{parts[part][1]}"] is (part not in wanted)
 
 cmake = load(None, os.path.join(root, "CMakeLists.txt"))
 for name in variables:

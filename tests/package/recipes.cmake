@@ -2,7 +2,7 @@
 # stand-ins of vcpkg's functions, the conanfile (where there is Python) on stand-ins of Conan's
 # classes.
 #   cmake -Droot=<the repository> -Dwork=<scratch> -Dgenerator=... -Dmake=... -Dboost=<the headers'
-#   folder> -Dcompiler=... -Dversion=... -Dgzip=ON|OFF -P recipes.cmake
+#   folder> -Dcompiler=... -Dversion=... -Dcomponents=<gzip,jpeg,png> -P recipes.cmake
 cmake_policy(VERSION 3.25)
 file(REMOVE_RECURSE "${work}")
 
@@ -32,7 +32,7 @@ if(NOT name STREQUAL "penstock" OR NOT port_version STREQUAL version)
   message(FATAL_ERROR "vcpkg.json says ${name} ${port_version}, the headers penstock ${version}")
 endif()
 
-# ---- vcpkg: the portfile, with and without gzip -------------------------------------------------
+# ---- vcpkg: the portfile, with and without components ---------------------------------------------
 
 function(vcpkg_check_features)
   cmake_parse_arguments(PARSE_ARGV 0 arg "" "OUT_FEATURE_OPTIONS" "FEATURES;INVERTED_FEATURES")
@@ -99,19 +99,26 @@ function(check_port features)
   if(NOT left STREQUAL "include;share")
     message(FATAL_ERROR "the port leaves ${left}, not just include and share")
   endif()
-  set(has_gzip FALSE)
-  if(EXISTS "${package}/penstock-gzip-targets.cmake")
-    set(has_gzip TRUE)
-  endif()
-  if((has_gzip AND NOT features STREQUAL "gzip") OR (features STREQUAL "gzip" AND NOT has_gzip))
-    message(FATAL_ERROR "the port with the features '${features}': gzip is ${has_gzip}")
-  endif()
+  foreach(component IN ITEMS gzip jpeg png)
+    set(has FALSE)
+    if(EXISTS "${package}/penstock-${component}-targets.cmake")
+      set(has TRUE)
+    endif()
+    set(wanted FALSE)
+    if(component IN_LIST features)
+      set(wanted TRUE)
+    endif()
+    if(NOT has STREQUAL wanted)
+      message(FATAL_ERROR "the port with the features '${features}': ${component} is ${has}")
+    endif()
+  endforeach()
   message(STATUS "vcpkg port, features '${features}': fine")
 endfunction()
 
 check_port("")
-if(gzip)
-  check_port("gzip")
+string(REPLACE "," ";" components "${components}")
+if(components)
+  check_port("${components}")
 endif()
 
 # ---- Conan --------------------------------------------------------------------------------------

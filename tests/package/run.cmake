@@ -1,6 +1,6 @@
 # The test: cmake -Dbuild=<penstock's build tree> -Dsource=<this folder> -Dwork=<scratch>
 #   -Dgenerator=... -Dmake=... -Dboost=<the headers' folder> -Dcompiler=... -Dversion=...
-#   -Dgzip=ON|OFF -Dcuda=ON|OFF -Ddouble=ON|OFF -Dways=<find,subdirectory,fetch,plain> -P run.cmake
+#   -Dcomponents=<gzip,jpeg,png> -Dcuda=ON|OFF -Ddouble=ON|OFF -Dways=<find,subdirectory,fetch,plain> -P run.cmake
 file(REMOVE_RECURSE "${work}")
 function(run)
   execute_process(COMMAND ${ARGV} RESULT_VARIABLE status)
@@ -14,7 +14,7 @@ run("${CMAKE_COMMAND}" --install "${build}" --prefix "${work}/prefix")
 run(
   "${CMAKE_COMMAND}" -S "${source}/installed" -B "${work}/build" -G "${generator}"
   "-DCMAKE_MAKE_PROGRAM=${make}" "-DCMAKE_PREFIX_PATH=${work}/prefix" "-DBOOST_ROOT=${boost}"
-  "-DCMAKE_CXX_COMPILER=${compiler}" "-Dexpected_version=${version}" "-Dwith_gzip=${gzip}"
+  "-DCMAKE_CXX_COMPILER=${compiler}" "-Dexpected_version=${version}" "-Dcomponents=${components}"
   "-Dwith_cuda=${cuda}" "-Dwith_double=${double}"
 )
 run("${CMAKE_COMMAND}" --build "${work}/build")

@@ -3,7 +3,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
+#include <penstock/core/tensor_view.hpp>
 #include <penstock/core/version.hpp>
 
 namespace penstock {
@@ -43,7 +45,9 @@ struct basic_pixels {
     return {row(box.top) + box.left * channels, box.size, channels, pitch};
   }
   /// The picture for those who only read it.
-  constexpr operator basic_pixels<const Value>() const noexcept {  // NOLINT: implicit by intent
+  template <class Reading>
+    requires(!std::is_const_v<Value> && std::is_same_v<Reading, const Value>)
+  constexpr operator basic_pixels<Reading>() const noexcept {  // NOLINT: implicit by intent
     return {data, size, channels, pitch};
   }
 };
@@ -52,6 +56,21 @@ struct basic_pixels {
 using pixels = basic_pixels<std::uint8_t>;
 /// A picture of 8-bit values to read.
 using const_pixels = basic_pixels<const std::uint8_t>;
+
+/// The picture that a view of height x width x channels, or of height x width, is.
+template <class Value, std::size_t... Extents>
+  requires(sizeof...(Extents) == 2 || sizeof...(Extents) == 3)
+[[nodiscard]] constexpr basic_pixels<Value> as_pixels(
+    const tensor_view<Value, Extents...>& view) noexcept {
+  const std::size_t channels = [&]() -> std::size_t {
+    if constexpr (sizeof...(Extents) == 3) {
+      return view.extent(2);
+    } else {
+      return 1;
+    }
+  }();
+  return {view.data(), {view.extent(1), view.extent(0)}, channels, view.extent(1) * channels};
+}
 
 }  // namespace PENSTOCK_ABI
 }  // namespace penstock

@@ -7,12 +7,24 @@
 
 #include <penstock/files/gzip.hpp>
 #endif
+#ifdef WITH_JPEG
+#include <penstock/image/jpeg.hpp>  // needs jpeglib.h, which comes with penstock::jpeg
+#endif
+#ifdef WITH_PNG
+#include <penstock/image/png.hpp>  // needs png.h, which comes with penstock::png
+#endif
 
 #include <cstdio>
 
 int main() {
 #ifdef WITH_GZIP
   std::printf("zlib %s\n", zlibVersion());
+#endif
+#ifdef WITH_JPEG
+  std::printf("JPEG: %d\n", penstock::jpeg_decoder{}.matches({}));
+#endif
+#ifdef WITH_PNG
+  std::printf("PNG: %d\n", penstock::png_decoder{}.matches({}));
 #endif
   std::printf("penstock %d.%d.%d\n", PENSTOCK_VERSION_MAJOR, PENSTOCK_VERSION_MINOR,
               PENSTOCK_VERSION_PATCH);

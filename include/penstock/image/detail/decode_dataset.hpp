@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+#include <penstock/blob/blob_buffer.hpp>
+#include <penstock/blob/blob_source.hpp>
+#include <penstock/core/batch.hpp>
+#include <penstock/core/error.hpp>
+#include <penstock/core/record.hpp>
+#include <penstock/data/dataset.hpp>
+#include <penstock/data/run_context.hpp>
+#include <penstock/image/detail/decode_formats.hpp>
+#include <penstock/image/detail/decode_plan.hpp>
+#include <penstock/image/detail/decode_states.hpp>
+#include <penstock/image/geometry.hpp>
+#include <penstock/image/image_decoder.hpp>
+#include <penstock/image/image_error.hpp>
+#include <penstock/image/pixels.hpp>
+#include <penstock/image/resize.hpp>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+namespace detail {
+
+/// A blob source that is not owned and outlives this one: what an lvalue becomes in a pipeline.
+template <blob_source Source>
+class blob_ref {
+ public:
+  static constexpr bool borrows = true;
+
+  /// Refers to `source`, which must outlive it.
+  explicit blob_ref(const Source& source) noexcept : source_(&source) {}
+
+  [[nodiscard]] std::uint64_t size() const { return source_->size(); }
+  [[nodiscard]] std::span<const std::byte> bytes(std::uint64_t index, blob_buffer& buffer) const {
+    return source_->bytes(index, buffer);
+  }
+  [[nodiscard]] std::int64_t label(std::uint64_t index) const { return source_->label(index); }
+  [[nodiscard]] std::string key(std::uint64_t index) const { return source_->key(index); }
+  void prefetch(std::uint64_t index) const noexcept requires prefetches<Source> {
+    source_->prefetch(index);
+  }
+
+ private:
+  const Source* source_;
+};
+
+/// A dataset of decoded pictures over encoded ones, see `decode_images`.
+template <penstock::record_type Record, blob_source Source, image_geometry Geometry,
+          image_decoder... Decoders>
+class decode_dataset {
+ public:
+  using record_type = Record;
+  static constexpr std::uint32_t stages = 1;
+  static constexpr bool borrows = detail::borrows<Source>;
+
+  /// Decodes what `source` has; `decoders` are the models of those of each thread.
+  decode_dataset(Source source, Geometry geometry, const resize_options& resize, bool scaled,
+                 std::tuple<Decoders...> decoders)
+      : source_(std::move(source)),
+        geometry_(std::move(geometry)),
+        scaled_(scaled),
+        states_(std::make_unique<decode_states<state>>(state{std::move(decoders), resize})) {}
+
+  [[nodiscard]] std::uint64_t size() const { return source_.size(); }
+
+  [[nodiscard]] record_extents<record_type> extents() const {
+    const image_size size = geometry_.size();
+    return {{size.height, size.width}, {}};
+  }
+
+  /// Reads, decodes and resizes the pictures one by one, each straight into its place.
+  void read_run(std::span<const std::uint64_t> indices, batch_view<record_type> out,
+                const run_context& context) const {
+    const typename decode_states<state>::lease taken{*states_};
+    if constexpr (prefetches<Source>) {
+      for (std::size_t i = 1; i < (std::min)(prefetch_distance, indices.size()); ++i) {
+        source_.prefetch(indices[i]);
+      }
+    }
+    for (std::size_t i = 0; i < indices.size(); ++i) {
+      context.at(i);
+      if constexpr (prefetches<Source>) {
+        if (i + prefetch_distance < indices.size()) {
+          source_.prefetch(indices[i + prefetch_distance]);
+        }
+      }
+      auto random = context.generator(i, 0);
+      read(*taken, indices[i], out[i], random);
+    }
+  }
+
+  void prefetch(std::uint64_t index) const noexcept requires prefetches<Source> {
+    source_.prefetch(index);
+  }
+
+ private:
+  // What a thread decodes with. Copied before it was used only.
+  struct state {
+    state(std::tuple<Decoders...> models, const resize_options& options)
+        : decoders(std::move(models)), resize(options) {}
+    state(const state& other) : state(other.decoders, other.resize.options()) {}
+
+    std::tuple<Decoders...> decoders;
+    resizer resize;
+    blob_buffer blob;
+    blob_buffer crop;
+  };
+
+  void read(state& with, std::uint64_t index, sample<record_type> out,
+            sample_generator& random) const {
+    if (index >= size()) throw index_error("decode_images", index, size());
+    const std::span<const std::byte> bytes = source_.bytes(index, with.blob);
+    const std::string key = source_.key(index);
+    const image_size size = geometry_.size();
+    auto* place = reinterpret_cast<std::uint8_t*>(out.address(0));
+    const pixels slot{place, size, 3, size.width * 3};
+    const auto decode_by = [&](auto& decoder) {
+      if (!decoder.matches(bytes)) return false;
+      decode(decoder, with, bytes, key, random, slot);
+      return true;
+    };
+    const bool is_decoded = std::apply(
+        [&](Decoders&... decoders) { return (decode_by(decoders) || ...); }, with.decoders);
+    if (!is_decoded) {
+      if (bytes.empty()) throw image_truncated(key, 0, "a picture", found_image(bytes));
+      throw image_unsupported(key, 0, "a picture of a format that decode_images was given",
+                              found_image(bytes));
+    }
+    const std::int64_t label = source_.label(index);
+    std::memcpy(out.address(1), &label, sizeof label);
+  }
+
+  template <class Decoder>
+  void decode(Decoder& decoder, state& with, std::span<const std::byte> bytes,
+              const std::string& key, sample_generator& random, const pixels& slot) const {
+    const image_info info = decoder.info(bytes, key);
+    image_plan plan = geometry_.plan(info.size, random);
+    if (!is_part_of(plan.crop, info.size)) {
+      throw std::invalid_argument(
+          "decode_images: " + key + " is " + std::to_string(info.size.width) + " x " +
+          std::to_string(info.size.height) + ", and the crop of the geometry does not lie inside");
+    }
+    if constexpr (scaled_image_decoder<Decoder>) {
+      const unsigned denominator = scaled_ ? denominator_for(plan) : 1;
+      if (denominator > 1) {
+        plan.crop = scaled_down(plan.crop, denominator, info.size);
+        decode_crop(with, plan, slot, [&](const image_box& box, const pixels& out) {
+          decoder.decode(bytes, key, box, out, denominator);
+        });
+        return;
+      }
+    }
+    decode_crop(with, plan, slot, [&](const image_box& box, const pixels& out) {
+      decoder.decode(bytes, key, box, out);
+    });
+  }
+
+  // Decodes what is needed of the crop by `decode(box, out)`, and resizes it into the slot.
+  template <class Decode>
+  void decode_crop(state& with, image_plan plan, const pixels& slot, Decode decode) const {
+    const bool same_size = plan.crop.size == plan.scaled && is_part_of(plan.kept, plan.scaled);
+    if (same_size) plan = without_rest(plan);
+    if (same_size && !plan.mirrored && plan.size() == plan.kept.size &&
+        slot.size == plan.kept.size) {
+      decode(plan.crop, slot);
+      return;
+    }
+    const image_box needed = needed_for(plan);
+    const std::size_t pitch = plan.crop.size.width * 3;
+    const auto room = with.crop.room_for(pitch * plan.crop.size.height);
+    const pixels crop{reinterpret_cast<std::uint8_t*>(room.data()), plan.crop.size, 3, pitch};
+    decode(moved(needed, plan.crop), crop.part(needed));
+    plan.crop = {0, 0, plan.crop.size};
+    with.resize(crop, plan, slot);
+  }
+
+  Source source_;
+  Geometry geometry_;
+  bool scaled_;
+  std::unique_ptr<decode_states<state>> states_;
+};
+
+}  // namespace detail
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: BSL-1.0
+// Batches out of a blob source: the same for any workers; what can't be read is skipped and named.
+#include <penstock/blob/image_folder.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <filesystem>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <penstock/penstock.hpp>
+
+#include "blob/folders.hpp"
+#include "support/catch.hpp"
+
+namespace ps = penstock;
+
+namespace {
+
+constexpr std::size_t first_bytes = 12;
+
+// The first bytes of each blob, and its label.
+template <ps::blob_source Source>
+class beginnings {
+ public:
+  using record_type =
+      ps::record<ps::field<"start", char, first_bytes>, ps::field<"label", std::int64_t>>;
+
+  explicit beginnings(Source source) : source_(std::move(source)) {}
+
+  [[nodiscard]] std::uint64_t size() const { return source_.size(); }
+  void read(std::uint64_t index, ps::sample<record_type> out) const {
+    thread_local ps::blob_buffer buffer;
+    const std::string text = test::text_of(source_.bytes(index, buffer));
+    const auto start = ps::get<"start">(out).flat();
+    std::fill(start.begin(), start.end(), '\0');
+    std::copy_n(text.begin(), (std::min)(text.size(), start.size()), start.begin());
+    ps::get<"label">(out) = source_.label(index);
+  }
+  void prefetch(std::uint64_t index) const noexcept { source_.prefetch(index); }
+
+ private:
+  Source source_;
+};
+
+struct forty_files : test::folder {
+  forty_files() {
+    for (int i = 0; i < 40; ++i) {
+      add("class" + std::to_string(i % 3) + '/' + std::to_string(100 + i) + ".jpg",
+          "file " + std::to_string(i));
+    }
+  }
+};
+
+// What two epochs deliver, sample after sample.
+template <class Loader>
+std::vector<std::pair<std::string, std::int64_t>> two_epochs(Loader& loader) {
+  std::vector<std::pair<std::string, std::int64_t>> all;
+  for (const auto& batch : loader.epochs(0, 2)) {
+    const auto labels = ps::get<"label">(batch);
+    const auto starts = ps::get<"start">(batch);
+    for (std::size_t i = 0; i < batch.size(); ++i) {
+      all.emplace_back(std::string{&starts(i, 0)}, labels(i));
+    }
+  }
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("one worker and four make the same batches of a folder", "[blob]") {
+  const forty_files dir;
+  const auto deliver = [&](std::size_t workers) {
+    ps::loader loader{beginnings{ps::image_folder{dir.path()}},
+                      ps::shuffled{.seed = 3},
+                      {.batch_size = 7, .workers = workers}};
+    return two_epochs(loader);
+  };
+  const auto one = deliver(1);
+  CHECK(one == deliver(4));
+  REQUIRE(one.size() == 80);
+  for (const auto& [text, label] : one) {
+    CHECK(text.starts_with("file "));
+    CHECK(std::stoi(text.substr(5)) % 3 == label);
+  }
+}
+
+TEST_CASE("files that can't be read are skipped, and the quarantine list names them", "[blob]") {
+  const forty_files dir;
+  ps::image_folder photos{dir.path(), {.max_bytes = 100}};
+  REQUIRE(photos.key(2) == "class0/106.jpg");
+  std::filesystem::remove(dir.path("class0/106.jpg"));
+  REQUIRE(photos.key(20) == "class1/119.jpg");
+  dir.add("class1/119.jpg", std::string(101, 'x'));
+  ps::loader loader{beginnings{std::move(photos)},
+                    ps::sequential{},
+                    {.batch_size = 8,
+                     .workers = 2,
+                     .on_error = {.action = ps::error_action::skip, .largest_share = 1}}};
+  const auto all = two_epochs(loader);
+  CHECK(all.size() == 76);
+  const auto report = loader.failures();
+  CHECK(report.skipped == 4);
+  std::stringstream list;
+  report.write_quarantine(list);
+  CHECK(list.str().find(dir.path("class0/106.jpg")) != std::string::npos);
+  CHECK(list.str().find(dir.path("class1/119.jpg")) != std::string::npos);
+  CHECK(ps::read_quarantine(list, {.dataset = 40}) == std::vector<std::uint64_t>{2, 20});
+}

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include <penstock/image/image_decoder.hpp>
+#include <penstock/image/image_error.hpp>
+
+#include "fuzz/require.hpp"
+
+namespace fuzz {
+
+/// A picture as a decoder gives it, and whether it did.
+struct part {
+  bool is_there = false;
+  penstock::image_box box;
+  std::vector<std::uint8_t> values;
+};
+
+/// The part `box` of the picture, or none where `decode(box, out)` throws a file error.
+template <class Decode>
+part decoded_part(std::span<const std::byte> bytes, const penstock::image_box& box, Decode decode) {
+  part picture{false, box, std::vector<std::uint8_t>(box.size.width * box.size.height * 3)};
+  try {
+    decode(box, penstock::pixels{picture.values.data(), box.size, 3, box.size.width * 3});
+    picture.is_there = true;
+  } catch (const penstock::file_error& problem) {
+    require(problem.offset() <= bytes.size(), "an error points into the bytes");
+  }
+  return picture;
+}
+
+/// Where the whole could be decoded, so can every part, to the same values.
+inline void require_part_of(const part& whole, const part& some) {
+  if (!whole.is_there) return;
+  require(some.is_there, "a part of a sound picture is sound");
+  const std::size_t pitch = some.box.size.width * 3;
+  for (std::size_t y = 0; y < some.box.size.height; ++y) {
+    const auto* row = some.values.data() + y * pitch;
+    const auto* of =
+        whole.values.data() + ((some.box.top + y) * whole.box.size.width + some.box.left) * 3;
+    require(std::equal(row, row + pitch, of), "a part has the values of the whole");
+  }
+}
+
+/// A box inside `size`, by four bytes that the input says.
+inline penstock::image_box box_by(const std::uint8_t* four, const penstock::image_size& size) {
+  const std::size_t left = four[0] * size.width / 256;
+  const std::size_t top = four[1] * size.height / 256;
+  return {
+      left,
+      top,
+      {1 + four[2] * (size.width - left - 1) / 255, 1 + four[3] * (size.height - top - 1) / 255}};
+}
+
+}  // namespace fuzz

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: BSL-1.0
+// A JPEG picture out of any bytes: it is decoded, or refused with a file error that points into the
+// bytes. A part of a sound one has the values of the whole, at each scale; a decoder that has failed
+// decodes as a new one does.
+#include <penstock/image/jpeg.hpp>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+
+#include "fuzz/image_parts.hpp"
+#include "fuzz/require.hpp"
+
+namespace ps = penstock;
+
+namespace {
+
+constexpr std::uint64_t most = 1 << 16;
+
+void decode_parts(ps::jpeg_decoder& decoder, std::span<const std::byte> bytes,
+                  const std::uint8_t* four, unsigned denominator, bool compare) {
+  ps::image_info info;
+  try {
+    info = decoder.info(bytes, "fuzzed");
+  } catch (const ps::file_error& problem) {
+    fuzz::require(problem.offset() <= bytes.size(), "an error points into the bytes");
+    return;
+  }
+  const ps::image_size size = ps::detail::scaled_down(info.size, denominator);
+  const auto decode = [&](const ps::image_box& box, const ps::pixels& out) {
+    decoder.decode(bytes, "fuzzed", box, out, denominator);
+  };
+  const auto some = fuzz::decoded_part(bytes, fuzz::box_by(four, size), decode);
+  if (!compare) return;
+  const auto whole = fuzz::decoded_part(bytes, {0, 0, size}, decode);
+  fuzz::require_part_of(whole, some);
+  ps::jpeg_decoder fresh{decoder};
+  const auto again =
+      fuzz::decoded_part(bytes, {0, 0, size}, [&](const ps::image_box& box, const ps::pixels& out) {
+        fresh.decode(bytes, "fuzzed", box, out, denominator);
+      });
+  fuzz::require(again.is_there == whole.is_there && again.values == whole.values,
+                "no earlier picture matters");
+}
+
+}  // namespace
+
+// The last four bytes choose the box and the scale.
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  static ps::jpeg_decoder strict{{.orientation = true, .most_pixels = most, .most_scans = 60}};
+  static ps::jpeg_decoder lenient{{.strict = false, .most_pixels = most, .most_scans = 60}};
+  std::array<std::uint8_t, 4> four{};
+  if (size >= four.size()) std::memcpy(four.data(), data + size - four.size(), four.size());
+  const std::span bytes{reinterpret_cast<const std::byte*>(data), size};
+  const unsigned denominator = 1u << (four[0] % 4);
+  decode_parts(strict, bytes, four.data(), denominator, true);
+  decode_parts(lenient, bytes, four.data(), denominator, false);
+  return 0;
+}

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: BSL-1.0
+// A PNG picture out of any bytes, as they are and with the sums of their chunks put right: it is
+// decoded, or refused with a file error that points into the bytes. A part of a sound one has the
+// values of the whole.
+#include <penstock/image/png.hpp>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <vector>
+
+#include <zlib.h>
+
+#include "fuzz/image_parts.hpp"
+#include "fuzz/require.hpp"
+
+namespace ps = penstock;
+
+namespace {
+
+// Almost no change of a picture has the right sum.
+void put_sums_right(std::vector<std::byte>& bytes) {
+  std::size_t at = 8;
+  while (bytes.size() - at >= 12) {
+    std::size_t length = 0;
+    for (std::size_t i = 0; i < 4; ++i) {
+      length = length << 8 | std::to_integer<std::size_t>(bytes[at + i]);
+    }
+    if (length > bytes.size() - at - 12) return;
+    const auto sum = ::crc32(0, reinterpret_cast<const Bytef*>(bytes.data() + at + 4),
+                             static_cast<uInt>(length + 4));
+    for (std::size_t i = 0; i < 4; ++i) {
+      bytes[at + 8 + length + i] = static_cast<std::byte>(sum >> (24 - 8 * i));
+    }
+    at += length + 12;
+  }
+}
+
+void decode_parts(ps::png_decoder& decoder, std::span<const std::byte> bytes,
+                  const std::uint8_t* four) {
+  ps::image_size size;
+  try {
+    size = decoder.info(bytes, "fuzzed").size;
+  } catch (const ps::file_error& problem) {
+    fuzz::require(problem.offset() <= bytes.size(), "an error points into the bytes");
+    return;
+  }
+  const auto decode = [&](const ps::image_box& box, const ps::pixels& out) {
+    decoder.decode(bytes, "fuzzed", box, out);
+  };
+  const auto some = fuzz::decoded_part(bytes, fuzz::box_by(four, size), decode);
+  fuzz::require_part_of(fuzz::decoded_part(bytes, {0, 0, size}, decode), some);
+}
+
+}  // namespace
+
+// The last four bytes choose the box.
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  static ps::png_decoder decoder{{.most_pixels = 1 << 16}};
+  static ps::png_decoder clipping{{.clip_grey = true, .most_pixels = 1 << 16}};
+  std::array<std::uint8_t, 4> four{};
+  if (size >= four.size()) std::memcpy(four.data(), data + size - four.size(), four.size());
+  const auto* begin = reinterpret_cast<const std::byte*>(data);
+  std::vector<std::byte> bytes(begin, begin + size);
+  decode_parts(decoder, bytes, four.data());
+  if (size >= 8) put_sums_right(bytes);
+  decode_parts(decoder, bytes, four.data());
+  decode_parts(clipping, bytes, four.data());
+  return 0;
+}
