@@ -206,6 +206,20 @@ TEST_CASE("the ends of a listing's folders hide nothing", "[blob]") {
   CHECK(with_end(3, 18) == impossible);
 }
 
+TEST_CASE("no path is looked for behind a listing's end", "[blob]") {
+  // Without a NUL behind it that would end the search.
+  for (const std::uint64_t begin : {std::uint64_t{0}, std::uint64_t{1'000'000}}) {
+    CAPTURE(begin);
+    listing_parts parts;
+    parts.add_folder("", ps::detail::no_label, {});
+    parts.add_folder("cat", 0, {});
+    parts.paths.assign(5, 'x');
+    parts.options = "options";
+    parts.folders[1].path_begin = begin;
+    CHECK(checked(parts.joined()) == impossible);
+  }
+}
+
 TEST_CASE("a listing's files have names in order, and no paths", "[blob]") {
   const auto with_names = [](std::string_view first, std::string_view second) {
     listing_parts parts;

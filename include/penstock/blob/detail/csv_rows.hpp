@@ -47,7 +47,6 @@ class csv_rows {
     if (at_ < text_.size() && !take_line_end()) {
       fail_here("a separator or the end of the line", shown(text_[at_]));
     }
-    fields_.resize(count);
     if (columns_ == 0) columns_ = count;
     if (count != columns_) {
       const csv_field& first = fields_.front();

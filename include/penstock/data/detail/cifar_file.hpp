@@ -1,17 +1,15 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <limits>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include <penstock/core/record.hpp>
+#include <penstock/core/version.hpp>
 #include <penstock/files/detail/file_bytes.hpp>
 #include <penstock/files/file_error.hpp>
 #include <penstock/files/file_source.hpp>
