@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <penstock/image/affine.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -24,6 +25,7 @@ namespace {
 
 std::vector<std::uint8_t> changed(const picture& in, const affine_change& change) {
   picture out{in.size, in.channels};
+  std::fill(out.bytes.begin(), out.bytes.end(), std::uint8_t{77});
   ps::affine(in.view(), change, out.view());
   return out.bytes;
 }
@@ -87,6 +89,29 @@ TEST_CASE("a picture that is only shifted is moved by pixels", "[image]") {
       REQUIRE(found[y * 36 + i] == (inside ? some.bytes[(y + 3) * 36 + i - 8] : 0));
     }
   }
+}
+
+TEST_CASE("a picture that is only scaled is stepped through by doubles, as Pillow does",
+          "[image]") {
+  std::size_t by_fixed_steps = 0;
+  for (std::size_t width = 1; width < 120; ++width) {
+    for (const double scale : {0.6, 0.75, 1.2, 1.5}) {
+      const picture in = test::random_picture({width, 1}, 1);
+      const std::vector<std::uint8_t> found = changed(in, {.scale = scale});
+      const double middle = static_cast<double>(width) * 0.5;
+      const double step = 1 / scale;
+      double at = ps::detail::rounded(step * -middle) + middle + step * 0.5;
+      auto fixed = static_cast<std::int64_t>(std::floor(at * 65536 + 0.5));
+      for (std::size_t x = 0; x < width; ++x, at += step) {
+        const bool inside = at >= 0 && at < static_cast<double>(width);
+        const int expected = inside ? in.bytes[static_cast<std::size_t>(at)] : 0;
+        REQUIRE(found[x] == expected);
+        by_fixed_steps += inside && fixed >> 16 != static_cast<std::int64_t>(at);
+        fixed += static_cast<std::int64_t>(std::floor(step * 65536 + 0.5));
+      }
+    }
+  }
+  CHECK(by_fixed_steps > 0);
 }
 
 TEST_CASE("a square turned four times is what it was", "[image]") {
@@ -155,6 +180,9 @@ TEST_CASE("arguments of turns are checked", "[image]") {
   CHECK(test::refusal([&] { ps::affine(some.view(), {}, low.view()); }) ==
         "affine: expected two pictures of one size and 1, 3 or 4 channels, found 5 x 4 x 3 and 5 x "
         "3 x 3");
+  picture none{{0, 3}, 3};
+  CHECK(test::refusal([&] { ps::affine(none.view(), {}, none.view()); }) ==
+        "affine: expected sides of 1 to 2^24 pixels, found 0 x 3");
   picture grey{{5, 4}, 1};
   CHECK(test::refusal([&] { ps::affine(some.view(), {}, grey.view()); }) != "accepted");
   picture two{{5, 4}, 2};

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <cstddef>
+#include <new>
 
 #include <penstock/image/resize.hpp>
 
@@ -24,4 +25,31 @@ TEST_CASE("a resizer allocates nothing once it has seen the largest picture", "[
     }
     CHECK(test::allocations.load() == before);
   }
+}
+
+TEST_CASE("a resizer that found no memory gives the same bits afterwards", "[image]") {
+  const test::picture in = test::random_picture({60, 50}, 3);
+  const ps::image_plan plan{{0, 0, {60, 50}}, {40, 30}, {0, 0, {40, 30}}};
+  test::picture expected{{40, 30}, 3};
+  ps::resizer{}(in.view(), plan, expected.view());
+  std::size_t failed = 0;
+  for (std::size_t which = 1;; ++which) {
+    ps::resizer resize;
+    test::picture out{{40, 30}, 3};
+    const ps::const_pixels from = in.view();
+    const ps::pixels to = out.view();
+    bool found_memory = true;
+    test::failing_allocation = which;
+    try {
+      resize(from, plan, to);
+    } catch (const std::bad_alloc&) {
+      found_memory = false;
+      ++failed;
+    }
+    test::failing_allocation = 0;
+    if (!found_memory) resize(from, plan, to);
+    REQUIRE(out.bytes == expected.bytes);
+    if (found_memory) break;
+  }
+  CHECK(failed >= 7);  // two tables of three arrays, the rows between
 }
