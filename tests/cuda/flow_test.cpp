@@ -100,7 +100,7 @@ std::map<std::string, double> calls_a_batch(Feed& feed) {
   return calls;
 }
 
-const ps::loader_options sixteen_each{.batch_size = 16, .workers = 2, .prefetch = 4};
+const ps::loader_options four_ahead{.batch_size = 16, .workers = 2, .prefetch = 4};
 
 }  // namespace
 
@@ -108,7 +108,7 @@ TEST_CASE("a batch costs the consumer seven calls, none of which allocates or wa
   fake_cuda::reset({.policy = fake_cuda::policy::random, .seed = 3});
   const ps::cuda_device device{0};
   const auto stream = device.make_stream();
-  ps::loader loader{digits_flow::digits{1600}, ps::shuffled{.seed = 1}, device, sixteen_each};
+  ps::loader loader{digits_flow::digits{1600}, ps::shuffled{.seed = 1}, device, four_ahead};
   ps::transfer feed{loader, stream};
   auto calls = calls_a_batch(feed);
   CHECK(calls.size() == 5);
@@ -124,7 +124,7 @@ TEST_CASE("a transform costs the consumer three more calls, besides its launch",
   fake_cuda::reset({.policy = fake_cuda::policy::random, .seed = 4});
   const ps::cuda_device device{0};
   const auto stream = device.make_stream();
-  ps::loader loader{digits_flow::digits{1600}, ps::shuffled{.seed = 1}, device, sixteen_each};
+  ps::loader loader{digits_flow::digits{1600}, ps::shuffled{.seed = 1}, device, four_ahead};
   const auto nothing = [](auto, auto, ps::cuda_stream_ref) {};
   ps::transfer feed{loader, stream, ps::on_stream<digits_flow::record>(nothing)};
   auto calls = calls_a_batch(feed);

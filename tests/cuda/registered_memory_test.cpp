@@ -21,10 +21,10 @@ namespace {
 using registered = ps::registered_memory<ps::cuda_device>;
 static_assert(ps::registering_device<ps::cuda_device>);
 
-struct clean_runtime {
-  explicit clean_runtime(const fake_cuda::config& config = {}) { fake_cuda::reset(config); }
-  clean_runtime(clean_runtime&&) = delete;
-  ~clean_runtime() {
+struct clean_start {
+  explicit clean_start(const fake_cuda::config& config = {}) { fake_cuda::reset(config); }
+  clean_start(clean_start&&) = delete;
+  ~clean_start() {
     CHECK(cudaPeekAtLastError() == cudaSuccess);
     CHECK(fake_cuda::live().registrations == 0);
     CHECK(fake_cuda::findings().empty());
@@ -34,7 +34,7 @@ struct clean_runtime {
 }  // namespace
 
 TEST_CASE("the program's own memory is page-locked while its registration lives", "[cuda]") {
-  const clean_runtime runtime;
+  const clean_start runtime;
   const ps::cuda_device device;
   std::vector<std::byte> owner(10'000);
   {
@@ -50,7 +50,7 @@ TEST_CASE("the program's own memory is page-locked while its registration lives"
 }
 
 TEST_CASE("memory that is registered already, even in part, is a typed error", "[cuda]") {
-  const clean_runtime runtime;
+  const clean_start runtime;
   const ps::cuda_device device;
   std::vector<std::byte> owner(10'000);
   {
@@ -71,7 +71,7 @@ TEST_CASE("memory that is registered already, even in part, is a typed error", "
 TEST_CASE("const memory is registered read-only where the device can, else refused", "[cuda]") {
   const bool can = GENERATE(true, false);
   CAPTURE(can);
-  const clean_runtime runtime{{.read_only_registration = can}};
+  const clean_start runtime{{.read_only_registration = can}};
   const ps::cuda_device device;
   const std::vector<std::byte> owner(10'000);
   if (can) {
@@ -86,7 +86,7 @@ TEST_CASE("const memory is registered read-only where the device can, else refus
 
 TEST_CASE("a refusal is out_of_memory and names what to raise, other errors keep their type",
           "[cuda]") {
-  const clean_runtime runtime;
+  const clean_start runtime;
   const ps::cuda_device device;
   std::vector<std::byte> owner(10'000);
   const auto lock = [&](cudaError_t code) {
@@ -107,7 +107,7 @@ TEST_CASE("a refusal is out_of_memory and names what to raise, other errors keep
 }
 
 TEST_CASE("registering no bytes makes no call", "[cuda]") {
-  const clean_runtime runtime;
+  const clean_start runtime;
   const ps::cuda_device device;
   const auto before = fake_cuda::calls();
   { const registered nothing{device, std::span<std::byte>{}}; }

@@ -19,7 +19,7 @@ namespace ps = penstock;
 namespace {
 
 using named_number = ps::record<ps::field<"x", std::int32_t>, ps::field<"id", std::uint8_t>>;
-using row = ps::record<ps::field<"row", float, 2>>;
+using float_row = ps::record<ps::field<"row", float, 2>>;
 using dynamic_row = ps::record<ps::field<"row", float, ps::dyn>>;
 using numbers = std::vector<std::int32_t>;
 using bits = ps::record<ps::field<"bits", std::uint32_t>>;
@@ -37,7 +37,7 @@ struct arrays {
 };
 
 // Random bits while reading, and no view of a sample.
-struct random_source {
+struct drawn_source {
   using record_type = bits;
   std::uint64_t size() const { return 100; }
   void read(std::uint64_t, ps::sample<bits> out, ps::sample_generator& rng) const {
@@ -46,7 +46,7 @@ struct random_source {
 };
 
 constexpr auto twice = [](ps::sample<named_number> s) { ps::get<"x">(s) *= 2; };
-constexpr auto to_row = [](ps::const_sample<named_number> in, ps::sample<row> out) {
+constexpr auto to_row = [](ps::const_sample<named_number> in, ps::sample<float_row> out) {
   ps::get<"row">(out)(0) = static_cast<float>(ps::get<"x">(in));
   ps::get<"row">(out)(1) = -static_cast<float>(ps::get<"id">(in));
 };
@@ -80,23 +80,23 @@ TEST_CASE("map makes samples of another record, with and without a view below", 
     return test::values<"row">(test::read_batch(mapped, {99, 5, 0, 1, 2, 3, 4}));
   };
   const std::vector<float> expected{99, -99, 5, -5, 0, 0, 1, -1, 2, -2, 3, -3, 4, -4};
-  const auto viewed = source.data | ps::map<row>(to_row);
+  const auto viewed = source.data | ps::map<float_row>(to_row);
   CHECK(viewed.scratch_bytes() == 0);
   CHECK(read(viewed) == expected);
-  const auto copied = opaque{&source.data} | ps::map<row>(to_row);
+  const auto copied = opaque{&source.data} | ps::map<float_row>(to_row);
   CHECK(copied.scratch_bytes() == 512);
   CHECK(read(copied) == expected);
 }
 
 TEST_CASE("maps into other records can be stacked", "[data]") {
   const arrays source;
-  const auto back = [](ps::const_sample<row> in, ps::sample<named_number> out) {
+  const auto back = [](ps::const_sample<float_row> in, ps::sample<named_number> out) {
     ps::get<"x">(out) = -1;  // before reading: shows whether the two lie apart
     ps::get<"x">(out) = static_cast<std::int32_t>(ps::get<"row">(in)(0));
     ps::get<"id">(out) = static_cast<std::uint8_t>(-ps::get<"row">(in)(1));
   };
-  const auto mapped = source.data | ps::map(twice) | ps::map<row>(to_row) |
-                      ps::map<named_number>(back) | ps::map(twice) | ps::map<row>(to_row);
+  const auto mapped = source.data | ps::map(twice) | ps::map<float_row>(to_row) |
+                      ps::map<named_number>(back) | ps::map(twice) | ps::map<float_row>(to_row);
   CHECK(mapped.scratch_bytes() == 512 + 256 + 512);
   CHECK(test::values<"row">(test::read_batch(mapped, {7, 8})) ==
         std::vector<float>{28, -7, 32, -8});
@@ -145,7 +145,7 @@ TEST_CASE("every random stage has bits of its own", "[data]") {
   const auto third = [](ps::sample<two> s, ps::sample_generator& rng) {
     CHECK(rng() != ps::get<"b">(s));
   };
-  const auto mapped = random_source{} | ps::map<one>(first) | ps::map<two>(second) | ps::map(third);
+  const auto mapped = drawn_source{} | ps::map<one>(first) | ps::map<two>(second) | ps::map(third);
   auto batch = test::read_batch(mapped, {0, 1, 2});
   for (std::size_t i = 0; i < 3; ++i) {
     CHECK(batch.get<"a">()(i) != batch.get<"b">()(i));
@@ -163,7 +163,7 @@ TEST_CASE("a map without random bits does not change those of the next one", "[d
 
 TEST_CASE("an exception of a map function keeps its type and names the sample", "[data]") {
   const arrays source;
-  test::batch_memory<row> rows{{}, 3};
+  test::batch_memory<float_row> rows{{}, 3};
   test::batch_memory<named_number> same{{}, 3};
   const std::vector<std::uint64_t> indices{1, 13, 2};
   const auto throwing = [](ps::sample<named_number> s) {
@@ -176,13 +176,13 @@ TEST_CASE("an exception of a map function keeps its type and names the sample", 
     CHECK(reader.failed_at() == 1);
   }
   SECTION("below a map into another record") {
-    const auto mapped = source.data | ps::map(throwing) | ps::map<row>(to_row);
+    const auto mapped = source.data | ps::map(throwing) | ps::map<float_row>(to_row);
     ps::reader reader{mapped};
     CHECK_THROWS_AS(reader.read(indices, rows.view(), {}), std::domain_error);
     CHECK(reader.failed_at() == 1);
   }
   SECTION("in a map into another record") {
-    const auto mapped = source.data | ps::map<row>([](auto in, auto) {
+    const auto mapped = source.data | ps::map<float_row>([](auto in, auto) {
                           if (ps::get<"x">(in) == 13) throw std::domain_error("thirteen");
                         });
     ps::reader reader{mapped};
@@ -191,7 +191,7 @@ TEST_CASE("an exception of a map function keeps its type and names the sample", 
   }
   SECTION("an index beyond the end") {
     const std::vector<std::uint64_t> bad{1, 100, 2};
-    const auto mapped = source.data | ps::map<row>(to_row);
+    const auto mapped = source.data | ps::map<float_row>(to_row);
     ps::reader reader{mapped};
     CHECK_THROWS_AS(reader.read(bad, rows.view(), {}), ps::index_error);
     CHECK(reader.failed_at() == 1);

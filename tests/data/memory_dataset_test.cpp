@@ -16,7 +16,8 @@ namespace ps = penstock;
 
 namespace {
 
-using digit = ps::record<ps::field<"image", std::uint16_t, 2, 3>, ps::field<"label", std::int8_t>>;
+using signed_digit =
+    ps::record<ps::field<"image", std::uint16_t, 2, 3>, ps::field<"label", std::int8_t>>;
 using text = ps::record<ps::field<"length", int>, ps::field<"tokens", std::int64_t, ps::dyn>>;
 
 // Ten images whose pixels count through, ten labels.
@@ -34,7 +35,7 @@ struct two_arrays {
 
 TEST_CASE("a memory dataset copies the samples that are asked for to their places", "[data]") {
   const two_arrays source;
-  const ps::memory_dataset<digit> data{source.pixels, source.labels};
+  const ps::memory_dataset<signed_digit> data{source.pixels, source.labels};
   CHECK(data.size() == 10);
   auto batch = test::read_batch(data, {9, 0, 4, 4, 7, 2});
   CHECK(ps::get<"label">(batch.view()[0]) == 4);
@@ -49,14 +50,14 @@ TEST_CASE("a memory dataset copies the samples that are asked for to their place
 TEST_CASE("arrays may be spans, vectors and C arrays", "[data]") {
   const std::uint16_t pixels[12] = {};
   const std::vector<std::int8_t> labels{1, 2};
-  const ps::memory_dataset<digit> data{pixels, std::span{labels}};
+  const ps::memory_dataset<signed_digit> data{pixels, std::span{labels}};
   CHECK(data.size() == 2);
   CHECK(ps::get<"label">(data.view(1)) == 2);
 }
 
 TEST_CASE("a view of a sample is the array's own memory", "[data]") {
   const two_arrays source;
-  const ps::memory_dataset<digit> data{source.pixels, source.labels};
+  const ps::memory_dataset<signed_digit> data{source.pixels, source.labels};
   CHECK(ps::get<"image">(data.view(3)).data() == source.pixels.data() + 18);
   CHECK(&ps::get<"label">(data.view(3)) == source.labels.data() + 3);
 }
@@ -75,7 +76,7 @@ TEST_CASE("dynamic extents are given before the arrays", "[data]") {
 
 TEST_CASE("the arrays of a memory dataset must fit each other", "[data]") {
   two_arrays source;
-  const auto make = [&] { return ps::memory_dataset<digit>{source.pixels, source.labels}; };
+  const auto make = [&] { return ps::memory_dataset<signed_digit>{source.pixels, source.labels}; };
   const auto message_of = [&] {
     try {
       (void)make();
@@ -114,8 +115,8 @@ TEST_CASE("the arrays of a memory dataset must fit each other", "[data]") {
 
 TEST_CASE("an index beyond the end is refused and named", "[data]") {
   const two_arrays source;
-  const ps::memory_dataset<digit> data{source.pixels, source.labels};
-  test::batch_memory<digit> memory{{}, 3};
+  const ps::memory_dataset<signed_digit> data{source.pixels, source.labels};
+  test::batch_memory<signed_digit> memory{{}, 3};
   const std::vector<std::uint64_t> indices{9, 10, 0};
   ps::reader reader{data};
   CHECK_THROWS_AS(reader.read(indices, memory.view(), {}), ps::index_error);
@@ -125,7 +126,7 @@ TEST_CASE("an index beyond the end is refused and named", "[data]") {
 
 TEST_CASE("a hint for an index beyond the end is harmless", "[data]") {
   const two_arrays source;
-  const ps::memory_dataset<digit> data{source.pixels, source.labels};
+  const ps::memory_dataset<signed_digit> data{source.pixels, source.labels};
   data.prefetch(9);
   data.prefetch(10);
   data.prefetch(~std::uint64_t{0});
@@ -135,7 +136,7 @@ TEST_CASE("a hint for an index beyond the end is harmless", "[data]") {
 TEST_CASE("a memory dataset of no samples has size 0", "[data]") {
   const std::vector<std::uint16_t> pixels;
   const std::vector<std::int8_t> labels;
-  CHECK(ps::memory_dataset<digit>{pixels, labels}.size() == 0);
+  CHECK(ps::memory_dataset<signed_digit>{pixels, labels}.size() == 0);
 }
 
 TEST_CASE("a record of one field needs one array", "[data]") {

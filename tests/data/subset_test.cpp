@@ -20,7 +20,7 @@ namespace {
 using number = ps::record<ps::field<"x", std::int32_t>>;
 using numbers = std::vector<std::int32_t>;
 
-numbers counted(std::size_t size) {
+numbers ascending(std::size_t size) {
   numbers values(size);
   std::iota(values.begin(), values.end(), 0);
   return values;
@@ -29,7 +29,7 @@ numbers counted(std::size_t size) {
 }  // namespace
 
 TEST_CASE("a subset has the samples of its list in that order", "[data]") {
-  const numbers values = counted(100);
+  const numbers values = ascending(100);
   const ps::memory_dataset<number> data{values};
   const auto part = data | ps::subset({7, 99, 7, 0});
   CHECK(ps::dataset<decltype(part)>);
@@ -39,7 +39,7 @@ TEST_CASE("a subset has the samples of its list in that order", "[data]") {
 }
 
 TEST_CASE("a subset by range splits a dataset", "[data]") {
-  const numbers values = counted(100);
+  const numbers values = ascending(100);
   const ps::memory_dataset<number> data{values};
   const auto first = data | ps::subset(0, 90);
   const auto rest = data | ps::subset(90, 100);
@@ -50,7 +50,7 @@ TEST_CASE("a subset by range splits a dataset", "[data]") {
 }
 
 TEST_CASE("a run longer than the translation buffer is read completely", "[data]") {
-  const numbers values = counted(1000);
+  const numbers values = ascending(1000);
   const ps::memory_dataset<number> data{values};
   const auto part = data | ps::subset(100, 1000);
   for (const std::size_t size : {63U, 64U, 65U, 128U, 300U}) {
@@ -63,7 +63,7 @@ TEST_CASE("a run longer than the translation buffer is read completely", "[data]
 }
 
 TEST_CASE("a selection outside the dataset is refused at construction", "[data]") {
-  const numbers values = counted(10);
+  const numbers values = ascending(10);
   const ps::memory_dataset<number> data{values};
   CHECK_THROWS_AS(data | ps::subset({0, 10}), ps::index_error);
   CHECK_THROWS_AS(data | ps::subset(0, 11), ps::index_error);
@@ -84,7 +84,7 @@ TEST_CASE("a selection outside the dataset is refused at construction", "[data]"
 }
 
 TEST_CASE("an index beyond a subset's end is refused, though the dataset goes on", "[data]") {
-  const numbers values = counted(200);
+  const numbers values = ascending(200);
   const ps::memory_dataset<number> data{values};
   const auto part = data | ps::subset(0, 100);
   test::batch_memory<number> memory{{}, 70};
@@ -97,7 +97,7 @@ TEST_CASE("an index beyond a subset's end is refused, though the dataset goes on
 }
 
 TEST_CASE("a subset offers what its dataset offers", "[data]") {
-  const numbers values = counted(10);
+  const numbers values = ascending(10);
   const ps::memory_dataset<number> data{values};
   const auto part = data | ps::subset({4, 2});
   CHECK(&ps::get<"x">(part.view(1)) == &values[2]);
@@ -108,7 +108,7 @@ TEST_CASE("a subset offers what its dataset offers", "[data]") {
 }
 
 TEST_CASE("random bits and failures below a subset keep their places in a long run", "[data]") {
-  const numbers values = counted(200);
+  const numbers values = ascending(200);
   const ps::memory_dataset<number> data{values};
   const auto drawn = data | ps::map([](ps::sample<number> s, ps::sample_generator& rng) {
                        if (ps::get<"x">(s) == 190) throw std::domain_error("190");
@@ -128,7 +128,7 @@ TEST_CASE("random bits and failures below a subset keep their places in a long r
 }
 
 TEST_CASE("random bits below a subset follow the subset's index", "[data]") {
-  const numbers values = counted(10);
+  const numbers values = ascending(10);
   const ps::memory_dataset<number> data{values};
   const auto drawn = data | ps::map([](ps::sample<number> s, ps::sample_generator& rng) {
                        ps::get<"x">(s) = static_cast<std::int32_t>(rng() >> 1U);

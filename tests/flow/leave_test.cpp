@@ -30,7 +30,7 @@ ps::loader_options options(std::size_t workers, std::size_t prefetch = 3) {
 
 // Counts the batches of a range and checks that they are the ones that come next.
 template <class Range>
-std::uint64_t consume(Range&& range, std::uint64_t leave_at = ~std::uint64_t{0}) {
+std::uint64_t take_all(Range&& range, std::uint64_t leave_at = ~std::uint64_t{0}) {
   std::uint64_t seen = 0;
   for (auto& each : range) {
     if (seen == leave_at) break;
@@ -52,10 +52,10 @@ TEST_CASE("a loop may be left at every batch, and the next epoch is complete", "
     ps::transfer feed{loader, ps::cpu_device{}.inline_stream(), {.depth = 2}};
     for (std::uint64_t at = 0; at <= 2 * batches; ++at) {
       INFO("workers " << workers << ", left at batch " << at);
-      CHECK(consume(loader.epochs(0, 2), at) == at);
-      CHECK(consume(feed.epochs(0, 2), at) == at);
+      CHECK(take_all(loader.epochs(0, 2), at) == at);
+      CHECK(take_all(feed.epochs(0, 2), at) == at);
     }
-    CHECK(consume(feed.epoch(3)) == batches);
+    CHECK(take_all(feed.epoch(3)) == batches);
   }
 }
 
@@ -114,7 +114,7 @@ TEST_CASE("a sample that throws ends the epoch at its batch, and is named", "[fl
       CHECK(feed.last_failure()->sample == bad);
       CHECK(feed.last_failure()->position == bad % batch);
       data.state->bad = numbered::none;
-      CHECK(consume(feed.epoch(0)) == batches);
+      CHECK(take_all(feed.epoch(0)) == batches);
       CHECK_FALSE(feed.last_failure().has_value());
     }
   }
@@ -168,7 +168,7 @@ TEST_CASE("a loader reads nothing before a loop and nothing after it", "[flow]")
     ps::loader loader{data, ps::sequential{}, options(4)};
     auto range = loader.epochs(0, 3);  // not begun
     CHECK(data.state->reads == 0);
-    CHECK(consume(loader.epoch(0)) == batches);
+    CHECK(take_all(loader.epoch(0)) == batches);
     CHECK(data.state->reads ==
           samples);  // epochs() knows where it ends: nothing is read ahead of it
   }
@@ -234,5 +234,5 @@ TEST_CASE("a range that outlives its loader or transfer is at its end, and throw
   ++at;
   CHECK(at == fed.end());
   CHECK_THROWS_AS(fed.begin(), std::logic_error);
-  CHECK(consume(loader->epoch(0)) == batches);
+  CHECK(take_all(loader->epoch(0)) == batches);
 }

@@ -26,8 +26,8 @@ std::string refused(const ps::loader_options& options) {
   }
 }
 
-std::size_t slots(std::size_t workers, std::size_t prefetch,
-                  std::size_t slot_bytes = std::size_t{1} << 20) {
+std::size_t slots_for(std::size_t workers, std::size_t prefetch,
+                      std::size_t slot_bytes = std::size_t{1} << 20) {
   return ps::detail::wanted_slots({.batch_size = 1, .workers = workers, .prefetch = prefetch},
                                   slot_bytes);
 }
@@ -84,12 +84,12 @@ TEST_CASE("automatic workers are the cores that may be used, less one for the st
 
 TEST_CASE("automatic prefetch takes slots for twice what is usual", "[load]") {
   using ps::automatic;
-  CHECK(slots(16, 0) == 17);
-  CHECK(slots(16, automatic) == 33);
-  CHECK(slots(1, automatic, 16) == 17);
-  CHECK(slots(1, automatic) == 5);
-  CHECK(slots(4096, automatic) == most_slots);
-  CHECK(slots(0, automatic) == 2);
+  CHECK(slots_for(16, 0) == 17);
+  CHECK(slots_for(16, automatic) == 33);
+  CHECK(slots_for(1, automatic, 16) == 17);
+  CHECK(slots_for(1, automatic) == 5);
+  CHECK(slots_for(4096, automatic) == most_slots);
+  CHECK(slots_for(0, automatic) == 2);
 }
 
 TEST_CASE("the error policy is an option like the others", "[load]") {
@@ -138,30 +138,30 @@ TEST_CASE(
 }
 
 TEST_CASE("there is a slot for each batch ahead and one for the consumer", "[load]") {
-  CHECK(slots(0, 0) == 2);
-  CHECK(slots(1, 0) == 3);
-  CHECK(slots(2, 0) == 3);
-  CHECK(slots(8, 0) == 9);
-  CHECK(slots(8, 1) == 2);
-  CHECK(slots(0, 5) == 6);
-  CHECK(slots(1, 1, 1) == 2);  // what is asked for counts, however small the slots
+  CHECK(slots_for(0, 0) == 2);
+  CHECK(slots_for(1, 0) == 3);
+  CHECK(slots_for(2, 0) == 3);
+  CHECK(slots_for(8, 0) == 9);
+  CHECK(slots_for(8, 1) == 2);
+  CHECK(slots_for(0, 5) == 6);
+  CHECK(slots_for(1, 1, 1) == 2);  // what is asked for counts, however small the slots
 }
 
 TEST_CASE("small slots are more, as long as they stay in the cache", "[load]") {
-  CHECK(slots(1, 0, 1) == 9);
-  CHECK(slots(1, 0, 50'000) == 9);
-  CHECK(slots(1, 0, 100'000) == 5);
-  CHECK(slots(1, 0, std::size_t{1} << 18) == 3);
-  CHECK(slots(12, 0, 1) == 13);
-  CHECK(slots(0, 0, 1) == 2);
-  CHECK(slots(1, 0, 0) == 9);
+  CHECK(slots_for(1, 0, 1) == 9);
+  CHECK(slots_for(1, 0, 50'000) == 9);
+  CHECK(slots_for(1, 0, 100'000) == 5);
+  CHECK(slots_for(1, 0, std::size_t{1} << 18) == 3);
+  CHECK(slots_for(12, 0, 1) == 13);
+  CHECK(slots_for(0, 0, 1) == 2);
+  CHECK(slots_for(1, 0, 0) == 9);
 }
 
 TEST_CASE("valid options never need more slots than a claim can name", "[load]") {
-  CHECK(slots(1, most_slots - 1) == most_slots);
-  CHECK(slots(4095, 0) == most_slots);
-  CHECK(slots(4096, 0) == most_slots);
-  CHECK(slots(4096, 0, 1) == most_slots);
+  CHECK(slots_for(1, most_slots - 1) == most_slots);
+  CHECK(slots_for(4095, 0) == most_slots);
+  CHECK(slots_for(4096, 0) == most_slots);
+  CHECK(slots_for(4096, 0, 1) == most_slots);
 }
 
 TEST_CASE("one worker, or none, takes a whole batch at a time", "[load]") {

@@ -33,7 +33,7 @@ struct broken_device : ledger_device {
 };
 
 /// Notes the units that it is told.
-struct pieces_device : ledger_device {
+struct slab_device : ledger_device {
   struct units {
     std::size_t taken = 1;
     std::size_t freed = 1;
@@ -110,7 +110,7 @@ TEST_CASE("only a failure to pin falls back to pageable memory: other errors pro
 
 TEST_CASE("a device that pins in pieces is told what a copy takes, when taking and when freeing",
           "[memory]") {
-  const pieces_device device;
+  const slab_device device;
   {
     ps::detail::slab memory{device, 5000, ps::detail::memory_kind::pinned, 500};
     CHECK(device.seen->taken == 500);

@@ -26,7 +26,7 @@ namespace {
 using indices = std::vector<std::uint64_t>;
 
 /// The chance of each statistic over the orders of many keys.
-struct quality {
+struct quality_of_order {
   double places;   ///< which sample comes to which place: all n x n
   double pairs;    ///< which two samples come to two places, beside each other and apart
   double fixed;    ///< samples that stay where they were
@@ -81,7 +81,7 @@ std::vector<double> ascents(std::size_t n) {
 
 /// `order_of(key)` gives a vector of the `n` indices.
 template <class Source>
-quality quality_of(const Source& order_of, std::size_t n, std::uint64_t keys) {
+quality_of_order quality_of(const Source& order_of, std::size_t n, std::uint64_t keys) {
   std::vector<double> places(n * n), beside(n * n), apart(n * n);
   std::vector<double> fixed_found(n + 1), cycles_found(n + 1), parity_found(2),
       records_found(n + 1), ascents_found(n);
@@ -119,7 +119,7 @@ quality quality_of(const Source& order_of, std::size_t n, std::uint64_t keys) {
           .records = chance_with_ends(records_found, cycles(n))};
 }
 
-double worst(const quality& of) {
+double worst(const quality_of_order& of) {
   return std::min({of.places, of.pairs, of.fixed, of.cycles, of.parity, of.ascents, of.records});
 }
 
@@ -244,7 +244,7 @@ TEST_CASE("each of the n! orders of up to eight samples comes equally often",
 
 TEST_CASE("no order of 2 to 64 samples has a structure", "[order][statistics]") {
   for (std::size_t n = 2; n <= 64; ++n) {
-    const quality found = quality_of(shuffled_by_epoch(n), n, 20'000u / slowness);
+    const quality_of_order found = quality_of(shuffled_by_epoch(n), n, 20'000u / slowness);
     CAPTURE(n, found.places, found.pairs, found.fixed, found.cycles, found.parity, found.ascents,
             found.records);
     CHECK(worst(found) > false_alarm);
@@ -256,8 +256,8 @@ TEST_CASE("no order of more samples, which is computed in another way, has a str
   const std::size_t n = GENERATE(65u, 66u, 96u, 127u, 128u, 129u, 192u, 256u, 257u);
   for (const bool by_seed : {false, true}) {
     const std::uint64_t keys = 20'000u / slowness;
-    const quality found = by_seed ? quality_of(shuffled_by_seed(n), n, keys)
-                                  : quality_of(shuffled_by_epoch(n), n, keys);
+    const quality_of_order found = by_seed ? quality_of(shuffled_by_seed(n), n, keys)
+                                           : quality_of(shuffled_by_epoch(n), n, keys);
     CAPTURE(n, by_seed, found.places, found.pairs, found.fixed, found.cycles, found.parity,
             found.ascents, found.records);
     CHECK(worst(found) > false_alarm);
@@ -271,11 +271,11 @@ TEST_CASE("the statistics pass a good shuffle and detect bad ones", "[order][sta
     return quality_of([&](std::uint64_t key) { return order_of(n, key); }, n, keys);
   };
 
-  const quality good = quality_by(fisher_yates);
+  const quality_of_order good = quality_by(fisher_yates);
   CHECK(worst(good) > false_alarm);
 
   // Every step swaps with any place: n^n ways do not go evenly into n! orders.
-  const quality careless = quality_by([](std::size_t size, std::uint64_t key) {
+  const quality_of_order careless = quality_by([](std::size_t size, std::uint64_t key) {
     return swapped(size, key, [size](auto& gen, std::size_t) {
       return ps::uniform(gen, std::size_t{0}, size - 1);
     });
@@ -283,7 +283,7 @@ TEST_CASE("the statistics pass a good shuffle and detect bad ones", "[order][sta
   CHECK(careless.places < false_alarm);
 
   // Sattolo's error, k instead of k + 1: one cycle, so no sample stays.
-  const quality cyclic = quality_by([](std::size_t size, std::uint64_t key) {
+  const quality_of_order cyclic = quality_by([](std::size_t size, std::uint64_t key) {
     return swapped(size, key, [](auto& gen, std::size_t k) {
       return k == 0 ? 0 : ps::uniform(gen, std::size_t{0}, k - 1);
     });
@@ -294,7 +294,7 @@ TEST_CASE("the statistics pass a good shuffle and detect bad ones", "[order][sta
   CHECK(cyclic.parity < false_alarm);
 
   // The dataset from a random sample on: every sample comes to every place, but never alone.
-  const quality rotated = quality_by([](std::size_t size, std::uint64_t key) {
+  const quality_of_order rotated = quality_by([](std::size_t size, std::uint64_t key) {
     ps::sample_generator gen{{.seed = 78}, key};
     indices order = counting(size);
     const auto begin = ps::uniform(gen, std::ptrdiff_t{0}, static_cast<std::ptrdiff_t>(size) - 1);
@@ -306,7 +306,7 @@ TEST_CASE("the statistics pass a good shuffle and detect bad ones", "[order][sta
   CHECK(rotated.records < false_alarm);
 
   // a k + c modulo a prime: even in places and pairs, but with one fixed point nearly always.
-  const quality affine = quality_by([](std::size_t size, std::uint64_t key) {
+  const quality_of_order affine = quality_by([](std::size_t size, std::uint64_t key) {
     ps::sample_generator gen{{.seed = 79}, key};
     const auto factor = ps::uniform(gen, std::uint64_t{1}, std::uint64_t{size} - 1);
     const auto addend = ps::uniform(gen, std::uint64_t{0}, std::uint64_t{size} - 1);
@@ -320,7 +320,7 @@ TEST_CASE("the statistics pass a good shuffle and detect bad ones", "[order][sta
   CHECK(affine.cycles < false_alarm);
 
   // Only the even permutations, as some ciphers make: nothing but the parity tells.
-  const quality even = quality_by([](std::size_t size, std::uint64_t key) {
+  const quality_of_order even = quality_by([](std::size_t size, std::uint64_t key) {
     indices order = fisher_yates(size, key);
     std::size_t inversions = 0;
     for (std::size_t a = 0; a < size; ++a) {
@@ -333,7 +333,7 @@ TEST_CASE("the statistics pass a good shuffle and detect bad ones", "[order][sta
   CHECK(std::min({even.places, even.pairs, even.fixed, even.ascents, even.records}) > false_alarm);
 
   // One epoch in twenty is not shuffled.
-  const quality forgetful = quality_by([](std::size_t size, std::uint64_t key) {
+  const quality_of_order forgetful = quality_by([](std::size_t size, std::uint64_t key) {
     return key % 20 == 0 ? counting(size) : fisher_yates(size, key);
   });
   CHECK(forgetful.places < false_alarm);

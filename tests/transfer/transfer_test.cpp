@@ -27,7 +27,7 @@ static_assert(ps::batch_source<gated_loader>);
 static_assert(std::ranges::input_range<gated_feed::range_type>);
 static_assert(!std::copyable<gated_feed::batch_type> && std::movable<gated_feed::batch_type>);
 
-void wait_until_all_read(const numbered& data, std::uint32_t reads) {
+void wait_for_reads(const numbered& data, std::uint32_t reads) {
   data.state->arrived.wait([reads](std::uint32_t count) { return count >= reads; });
 }
 
@@ -67,7 +67,7 @@ TEST_CASE("copies of the next batches run under the work on this one", "[transfe
   // The step on batch 0 is held: it ends only when the copies of batches 1 and 2 have run beside
   // it.
   ps::detail::waitable_counter step;
-  wait_until_all_read(data, 50);
+  wait_for_reads(data, 50);
   stream.launch([&step] { step.wait([](std::uint32_t open) { return open != 0; }); });
   ++it;  // queues what is ready; does not wait for the step
   while (device.copies() < 3) std::this_thread::yield();
@@ -128,7 +128,7 @@ TEST_CASE("without a stream copies still run ahead, under the loop's body", "[tr
   ps::transfer feed{loader, device, {.depth = 3}};
   auto range = feed.epoch(0);
   auto it = range.begin();
-  wait_until_all_read(data, 50);
+  wait_for_reads(data, 50);
   ++it;                                                   // queues the copies of what is ready
   while (device.copies() < 3) std::this_thread::yield();  // under this body
   CHECK(it->number() == 1);
@@ -168,7 +168,7 @@ TEST_CASE("a device slot is overwritten only after the work that was queued at i
     step.wait([](std::uint32_t open) { return open != 0; });
     seen.push_back(view(0));
   });
-  wait_until_all_read(data, 50);
+  wait_for_reads(data, 50);
   while (device.copies() < 1) std::this_thread::yield();
   ++it;  // batch 1 goes into the same slot, after the held step
   stream.launch([&, view = ps::get<"label">(*it)] { seen.push_back(view(0)); });
@@ -196,7 +196,7 @@ TEST_CASE("a lease used on a second stream is released after that stream's work 
     step.wait([](std::uint32_t open) { return open != 0; });
     seen = view(0);
   });
-  wait_until_all_read(data, 50);
+  wait_for_reads(data, 50);
   while (device.copies() < 1) std::this_thread::yield();
   ++it;
   CHECK(device.copies() == 1);
@@ -232,8 +232,8 @@ TEST_CASE("an error of the source comes after the batches before it", "[transfer
   ps::transfer feed{loader, device.inline_stream(), {.depth = 5}};
   auto range = feed.epoch(0);
   auto it = range.begin();
-  wait_until_all_read(data, 46);  // five slots; of batch 2 nothing after the bad sample
-  ++it;                           // pulls batch 1, and finds batch 2 in error after it
+  wait_for_reads(data, 46);  // five slots; of batch 2 nothing after the bad sample
+  ++it;                      // pulls batch 1, and finds batch 2 in error after it
   CHECK(it->number() == 1);
   CHECK_FALSE(feed.last_failure().has_value());
   CHECK_THROWS_AS(++it, bad_sample);
@@ -386,7 +386,7 @@ TEST_CASE("a transfer ended by an error leaves its source to another transfer", 
   auto it = range->begin();
   // The error is kept for its turn once the issuer has seen it, and the loader has stopped then. A
   // worker that is slow to announce it makes this test see less, and never fail.
-  wait_until_all_read(data, 30);
+  wait_for_reads(data, 30);
   for (int turn = 0; turn < 10'000; ++turn) std::this_thread::yield();
   try {
     ++it;
