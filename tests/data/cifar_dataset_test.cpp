@@ -36,7 +36,7 @@ test::file_bytes rows(const std::vector<test::file_bytes>& labels) {
 
 // The error of type E that a dataset of the file throws.
 template <class E, class Record = ps::cifar10_record>
-E error_of(const test::temp_dir& dir, const test::file_bytes& bytes) {
+E cifar_error(const test::temp_dir& dir, const test::file_bytes& bytes) {
   const std::string path = dir.write("bad.bin", bytes);
   try {
     const ps::cifar_dataset<Record> data{path};
@@ -96,28 +96,28 @@ TEST_CASE("a CIFAR file that is no whole number of rows is refused", "[data]") {
   const test::temp_dir dir;
   auto bytes = rows({{3}, {4}});
   bytes.pop_back();
-  const auto shorter = error_of<ps::file_truncated>(dir, bytes);
+  const auto shorter = cifar_error<ps::file_truncated>(dir, bytes);
   CHECK(shorter.offset() == 6145);
   CHECK(shorter.expected() == "the end of a row of 3073 bytes");
   CHECK(shorter.found() == "the end of the file, 3072 bytes after the last whole row");
   bytes.resize(3074);
-  CHECK(error_of<ps::file_truncated>(dir, bytes).offset() == 3074);
-  CHECK(error_of<ps::file_truncated>(dir, {}).found() == "the end of the file, which is empty");
-  CHECK(error_of<ps::file_truncated, ps::cifar100_record>(dir, rows({{1}, {2}})).expected() ==
+  CHECK(cifar_error<ps::file_truncated>(dir, bytes).offset() == 3074);
+  CHECK(cifar_error<ps::file_truncated>(dir, {}).found() == "the end of the file, which is empty");
+  CHECK(cifar_error<ps::file_truncated, ps::cifar100_record>(dir, rows({{1}, {2}})).expected() ==
         "the end of a row of 3074 bytes");
 }
 
 TEST_CASE("a label that no class has is refused", "[data]") {
   const test::temp_dir dir;
-  const auto ten = error_of<ps::file_format_error>(dir, rows({{9}, {10}}));
+  const auto ten = cifar_error<ps::file_format_error>(dir, rows({{9}, {10}}));
   CHECK(ten.offset() == 3073);
   CHECK(ten.expected() == "a label below 10");
   CHECK(ten.found() == "10");
   const auto coarse =
-      error_of<ps::file_format_error, ps::cifar100_record>(dir, rows({{19, 99}, {20, 0}}));
+      cifar_error<ps::file_format_error, ps::cifar100_record>(dir, rows({{19, 99}, {20, 0}}));
   CHECK(coarse.offset() == 3074);
   CHECK(coarse.expected() == "a coarse label below 20");
-  const auto fine = error_of<ps::file_format_error, ps::cifar100_record>(dir, rows({{0, 100}}));
+  const auto fine = cifar_error<ps::file_format_error, ps::cifar100_record>(dir, rows({{0, 100}}));
   CHECK(fine.offset() == 1);
   CHECK(fine.expected() == "a label below 100");
 }
@@ -125,7 +125,7 @@ TEST_CASE("a label that no class has is refused", "[data]") {
 TEST_CASE("a CIFAR archive and its version for Python are known", "[data]") {
   const test::temp_dir dir;
   const auto found = [&](const test::file_bytes& bytes) {
-    return error_of<ps::file_truncated>(dir, bytes).found();
+    return cifar_error<ps::file_truncated>(dir, bytes).found();
   };
   CHECK_THAT(found({0x1f, 0x8b, 8}),
              Catch::Matchers::EndsWith("a gzip file: unpack it by tar -xzf"));
