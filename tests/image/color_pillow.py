@@ -1,7 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSL-1.0
-"""Compares colours with Pillow's: color_pillow.py PROGRAM FOLDER [CASES [SEED]]. Skipped where Pillow
-and numpy are not installed. `color_pillow.py --golden` prints the sums that color_test.cpp has."""
+"""Compares colours and turns with Pillow's: color_pillow.py PROGRAM FOLDER [CASES [SEED]]. Skipped where
+Pillow and numpy are not installed.
+
+`color_pillow.py --golden` prints the sums that color_test.cpp and
+affine_test.cpp have."""
+import math
 import os
 import pathlib
 import random
@@ -27,6 +31,53 @@ def changed(picture, op, factor):
     return enhance(picture).enhance(factor)
 
 
+def turned(Image, picture, angle, right, down, scale, shear_x, shear_y):
+    """What Pillow makes of a turn, by the matrix that torchvision documents."""
+    rot, sx, sy = map(math.radians, (angle, shear_x, shear_y))
+    x, y = picture.size[0] * 0.5, picture.size[1] * 0.5
+    a = math.cos(rot - sy) / math.cos(sy)
+    b = -math.cos(rot - sy) * math.tan(sx) / math.cos(sy) - math.sin(rot)
+    c = math.sin(rot - sy) / math.cos(sy)
+    d = -math.sin(rot - sy) * math.tan(sx) / math.cos(sy) + math.cos(rot)
+    xx, xy, yx, yy = d / scale, -b / scale, -c / scale, a / scale
+    matrix = (xx, xy, xx * (-x - right) + xy * (-y - down) + x,
+              yx, yy, yx * (-x - right) + yy * (-y - down) + y)
+    return picture.transform(picture.size, Image.Transform.AFFINE, matrix,
+                             Image.Resampling.NEAREST)
+
+
+def draw_turn(draw):
+    return (draw.choice([0, draw.uniform(-180, 180)]), draw.randint(-20, 20), draw.randint(-20, 20),
+            draw.choice([1, draw.uniform(0.3, 3), draw.uniform(0.001, 0.01)]),
+            draw.choice([0, draw.uniform(-40, 40)]), draw.choice([0, draw.uniform(-40, 40)]))
+
+
+def compare_turns(Image, program, folder, data, count, draw):
+    """How many of `count` turned pictures differ."""
+    modes = {1: "L", 3: "RGB", 4: "CMYK"}
+    cases = []
+    for _ in range(count):
+        channels, width, height = draw.choice([1, 3, 4]), draw.randint(1, 90), draw.randint(1, 90)
+        offset = draw.randrange(len(data) - width * height * channels)
+        cases.append((channels, offset, width, height, *draw_turn(draw)))
+    (folder / "turns").write_text("".join(" ".join(map(repr, case)) + "\n" for case in cases))
+    subprocess.run([program, "[pillow_turns]"], check=True, stdout=subprocess.DEVNULL,
+                   env={**os.environ, "PENSTOCK_COLOR_CASES": str(folder)})
+    results = (folder / "results").read_bytes()
+    at = differing = 0
+    for channels, offset, width, height, *turn in cases:
+        size = width * height * channels
+        picture = Image.frombytes(modes[channels], (width, height),
+                                  data[offset:offset + size].tobytes())
+        if results[at:at + size] != turned(Image, picture, *turn).tobytes():
+            differing += 1
+            print(f"{width} x {height} x {channels}, {turn} differs")
+        at += size
+    if at != len(results):
+        sys.exit(f"color_pillow: expected {at} bytes of results, found {len(results)}")
+    return differing
+
+
 def golden(Image):
     """A sum (64-bit FNV-1a) for each change of one picture of simple random bytes."""
     data, state = bytearray(), 1
@@ -34,13 +85,20 @@ def golden(Image):
         state = (state * 1664525 + 1013904223) % 2**32
         data.append(state >> 24)
     picture = Image.frombytes("RGB", (61, 43), bytes(data))
-    for op, factor in (("brightness", 0.6), ("brightness", 1.7), ("contrast", 0.3), ("contrast", 2.2),
-                       ("saturation", 0.45), ("saturation", 1.9), ("hue", 0.1), ("hue", -0.37),
+    for op, factor in (("brightness", 0.6), ("brightness", 1.7), ("contrast", 0.3),
+                       ("contrast", 2.2), ("saturation", 0.45), ("saturation", 1.9),
+                       ("hue", 0.1), ("hue", -0.37),
                        ("grayscale", 0)):
         total = 0xcbf29ce484222325
         for byte in changed(picture, op, factor).tobytes():
             total = (total ^ byte) * 0x100000001b3 % 2**64
         print(f"    {{{OPS.index(op)}, {factor}, 0x{total:016x}ull}},")
+    for turn in ((0, 3, -2, 1.5, 0, 0), (33, 0, 0, 1, 0, 0), (-100, 4, 5, 0.7, 10, -20),
+                 (5, 0, 0, 0.001, 0, 0), (12, 1, 1, 2, 30, 0)):
+        total = 0xcbf29ce484222325
+        for byte in turned(Image, picture, *turn).tobytes():
+            total = (total ^ byte) * 0x100000001b3 % 2**64
+        print(f"    {{{{{', '.join(map(str, turn))}}}, 0x{total:016x}ull}},")
 
 
 def main():
@@ -86,8 +144,10 @@ def main():
         at += size
     if at != len(results):
         sys.exit(f"color_pillow: expected {at} bytes of results, found {len(results)}")
-    print(f"Pillow {PIL.__version__}: {differing} of {count} pictures differ, {at} values")
-    sys.exit(differing != 0)
+    turns = compare_turns(Image, program, folder, data, count, draw)
+    print(f"Pillow {PIL.__version__}: {differing} of {count} pictures differ, {at} values; "
+          f"{turns} of {count} turns")
+    sys.exit(differing + turns != 0)
 
 
 if __name__ == "__main__":

@@ -84,6 +84,10 @@ TEST_CASE("crops from the middle lie inside, for any size of the picture", "[ima
 
 TEST_CASE("sizes of crops from the middle are checked", "[image]") {
   ps::sample_generator random = random_of(0);
+  constexpr std::size_t longest = std::size_t{1} << 24;
+  CHECK(test::refusal([] { ps::whole{{longest, longest}}; }) == "accepted");
+  CHECK(test::refusal([] { ps::whole{{longest + 1, 1}}; }) != "accepted");
+  CHECK(test::refusal([] { ps::whole{{1, longest + 1}}; }) != "accepted");
   CHECK(test::refusal([] { ps::whole{0}; }) ==
         "whole: expected sides of 1 to 2^24 pixels, found 0 x 0");
   CHECK(test::refusal([] {

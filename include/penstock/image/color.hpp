@@ -66,7 +66,7 @@ inline void adjust_hue(const pixels& picture, double turn) {
 }
 
 /// Makes a picture grey that keeps three equal channels: (19595 R + 38470 G + 7471 B) / 2^16,
-/// rounded. torchvision: `Grayscale(3)`. An object without state: `map(on_image<"image">(grayscale{}))`.
+/// rounded: `photos | map(on_image<"image">(grayscale{}))`. torchvision: `Grayscale(3)`.
 class grayscale {
  public:
   /// Changes `picture` in place.
@@ -162,8 +162,8 @@ class image_change {
 
 }  // namespace detail
 
-/// A function for `map` that passes the 8-bit picture (H x W x C or H x W) in the field `Field` of a
-/// sample to `change(pixels)` or `change(pixels, sample_generator&)`, which is called as const.
+/// A function for `map` that passes the 8-bit picture (H x W x C or H x W) in the field `Field` of
+/// a sample to `change(pixels)` or `change(pixels, sample_generator&)`, which is called as const.
 template <name Field, class Change>
 [[nodiscard]] detail::image_change<Field, Change> on_image(Change change) {
   return detail::image_change<Field, Change>{std::move(change)};

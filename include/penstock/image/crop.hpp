@@ -78,6 +78,7 @@ class center_crop {
 /// A picture is smaller than what is cropped from it, its padding included.
 class [[gnu::visibility("default")]] picture_too_small : public error {
  public:
+  /// Of a crop with its padding, and of the picture that was found.
   picture_too_small(const image_size& crop, std::size_t padding, const image_size& found)
       : error("random_crop: expected a picture of at least " + detail::to_text(crop) +
               " with a padding of " + std::to_string(padding) + " on each side, found " +
@@ -110,8 +111,8 @@ class random_crop {
   explicit random_crop(std::size_t side, std::size_t padding = 0)
       : random_crop(image_size{side, side}, padding) {}
 
-  /// The plan for a picture of `size`: two draws, top and left. Throws `picture_too_small` where the
-  /// crop has no place, std::invalid_argument unless the sides are of 1 to 2^24 pixels.
+  /// The plan for a picture of `size`: two draws, top and left. Throws `picture_too_small` where
+  /// the crop has no place, std::invalid_argument unless the sides are of 1 to 2^24 pixels.
   [[nodiscard]] image_plan plan(const image_size& size, sample_generator& random) const {
     detail::checked_size("random_crop", size);
     const image_size padded{size.width + 2 * padding_, size.height + 2 * padding_};
@@ -190,12 +191,12 @@ class resized_crop {
 }  // namespace detail
 
 /// What comes before a crop: `resize_shorter{256} | center_crop{224}` resizes a picture so that its
-/// shorter side has 256 pixels, the longer one in proportion and cut to an integer, as torchvision's
-/// `Resize(256)` does. What the crop leaves out is not computed.
+/// shorter side has 256 pixels, the longer one in proportion and cut to an integer, as
+/// torchvision's `Resize(256)` does. What the crop leaves out is not computed.
 class resize_shorter {
  public:
-  /// To `shorter` pixels of the shorter side. Throws std::invalid_argument, once there is a crop, unless
-  /// they are 1 to 2^24.
+  /// To `shorter` pixels of the shorter side. Throws std::invalid_argument, once there is a crop,
+  /// unless they are 1 to 2^24.
   explicit resize_shorter(std::size_t shorter) noexcept : shorter_(shorter) {}
 
   /// The geometry of both. `Crop` is `center_crop` or `random_crop`.

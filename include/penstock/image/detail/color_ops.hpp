@@ -60,7 +60,8 @@ inline std::uint8_t mean_grey(const pixels& picture) {
   for_each_pixel(picture, [&sum](const std::uint8_t* rgb) { sum += grey_of(rgb); });
   const std::size_t count = picture.size.width * picture.size.height;
   if (count == 0) return 0;
-  return static_cast<std::uint8_t>(static_cast<double>(sum) / static_cast<double>(count) + 0.5);
+  const double mean = static_cast<double>(sum) / static_cast<double>(count) + 0.5;
+  return static_cast<std::uint8_t>(mean);
 }
 
 /// `from + part * (to - from)`, cut to a byte. The product is exact as a double, so that it is

@@ -70,9 +70,9 @@ inline void clear_around(const pixels& out, const image_box& inner) {
   }
 }
 
-/// The source pixel of each of `count` from `first` on, when `length` become `scaled` and each takes
-/// the one in which its middle lies. The place is a running sum from the first one on, as Pillow's
-/// is, which may round otherwise than a product.
+/// The source pixel of each of `count` from `first` on, when `length` become `scaled` and each
+/// takes the one in which its middle lies. The place is a running sum from the first one on, as
+/// Pillow's is, which may round otherwise than a product.
 template <class Take>
 void each_nearest(std::size_t length, std::size_t scaled, std::size_t first, std::size_t count,
                   Take take) {

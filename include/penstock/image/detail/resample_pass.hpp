@@ -71,8 +71,8 @@ void columns_plain(Coefficient coefficient, std::size_t taps, const std::uint8_t
   }
 }
 
-/// Makes each row of `out` from the columns of the same row of `in`, as `table` says. `end` is where
-/// the memory that may be read ends; rows that are near it are copied to `spare` before.
+/// Makes each row of `out` from the columns of the same row of `in`, as `table` says. `end` is
+/// where the memory that may be read ends; rows that are near it are copied to `spare` before.
 class horizontal_pass {
  public:
   /// The pass from `in` to `out`, which has as many rows and table.size() columns.

@@ -65,9 +65,10 @@ class resample_table {
     for (std::size_t i = 0; i < span_.count; ++i) {
       const std::size_t at = span_.first + (span_.reversed ? span_.count - 1 - i : i);
       const double centre = rounded((static_cast<double>(at) + 0.5) * scale);
-      const auto from =
-          (std::max)(static_cast<std::int64_t>(centre - support + 0.5), std::int64_t{0});
-      const auto to = (std::min)(static_cast<std::int64_t>(centre + support + 0.5), length);
+      const double first = centre - support + 0.5;
+      const double last = centre + support + 0.5;
+      const auto from = (std::max)(static_cast<std::int64_t>(first), std::int64_t{0});
+      const auto to = (std::min)(static_cast<std::int64_t>(last), length);
       const auto taps = static_cast<std::size_t>(to - from);
       double sum = 0;
       for (std::size_t tap = 0; tap < taps; ++tap) {

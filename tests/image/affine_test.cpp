@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: BSL-1.0
+#include <penstock/image/affine.hpp>
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "image/pictures.hpp"
+#include "image/plans.hpp"
+#include "support/catch.hpp"
+
+namespace ps = penstock;
+using ps::affine_change;
+using test::picture;
+using test::random_of;
+
+namespace {
+
+std::vector<std::uint8_t> changed(const picture& in, const affine_change& change) {
+  picture out{in.size, in.channels};
+  ps::affine(in.view(), change, out.view());
+  return out.bytes;
+}
+
+std::uint64_t sum_of(const std::vector<std::uint8_t>& bytes) {
+  std::uint64_t sum = 0xcbf29ce484222325ull;
+  for (const std::uint8_t byte : bytes) sum = (sum ^ byte) * 0x100000001b3ull;
+  return sum;
+}
+
+}  // namespace
+
+TEST_CASE("a turned picture is Pillow's", "[image]") {
+  struct golden {
+    affine_change change;
+    std::uint64_t sum;
+  };
+  const picture some = test::random_picture({61, 43}, 3);
+  // What Pillow 12.3 and 13.0 make of it: color_pillow.py --golden
+  for (const golden& one : {golden{{0, 3, -2, 1.5, 0, 0}, 0x7b6b5cda037ef43aull},
+                            {{33, 0, 0, 1, 0, 0}, 0x23635c8a7b1c1bf7ull},
+                            {{-100, 4, 5, 0.7, 10, -20}, 0xe374fdd0b9be4cbbull},
+                            {{5, 0, 0, 0.001, 0, 0}, 0xa8edf01aa1917177ull},
+                            {{12, 1, 1, 2, 30, 0}, 0x0b7c2edf2e242f7full}}) {
+    CAPTURE(one.change.angle, one.change.scale);
+    CHECK(sum_of(changed(some, one.change)) == one.sum);
+  }
+}
+
+TEST_CASE("pictures are turned for a comparison with Pillow", "[.][pillow_turns]") {
+  const char* const folder = std::getenv("PENSTOCK_COLOR_CASES");
+  REQUIRE(folder != nullptr);
+  const std::string path = folder;
+  std::ifstream file{path + "/bytes", std::ios::binary};
+  const std::vector<char> bytes{std::istreambuf_iterator<char>(file), {}};
+  std::ifstream cases{path + "/turns"};
+  std::ofstream results{path + "/results", std::ios::binary};
+  affine_change c;
+  std::size_t channels = 0;
+  std::size_t offset = 0;
+  ps::image_size size;
+  while (cases >> channels >> offset >> size.width >> size.height >> c.angle >> c.right >> c.down >>
+         c.scale >> c.shear_x >> c.shear_y) {
+    picture some{size, channels};
+    for (std::size_t i = 0; i < some.bytes.size(); ++i) {
+      some.bytes[i] = static_cast<std::uint8_t>(bytes[offset + i]);
+    }
+    const std::vector<std::uint8_t> found = changed(some, c);
+    results.write(reinterpret_cast<const char*>(found.data()),
+                  static_cast<std::streamsize>(found.size()));
+  }
+}
+
+TEST_CASE("a picture that is only shifted is moved by pixels", "[image]") {
+  picture some = test::random_picture({9, 7}, 4);
+  CHECK(changed(some, {}) == some.bytes);
+  const std::vector<std::uint8_t> found = changed(some, {.right = 2, .down = -3});
+  for (std::size_t y = 0; y < 7; ++y) {
+    for (std::size_t i = 0; i < 36; ++i) {
+      const bool inside = y < 4 && i >= 8;
+      REQUIRE(found[y * 36 + i] == (inside ? some.bytes[(y + 3) * 36 + i - 8] : 0));
+    }
+  }
+}
+
+TEST_CASE("a square turned four times is what it was", "[image]") {
+  picture some = test::random_picture({8, 8}, 1);
+  picture turned = some;
+  for (int i = 0; i < 4; ++i) {
+    turned.bytes = changed(turned, {.angle = 90});
+    CHECK((turned.bytes == some.bytes) == (i == 3));
+  }
+  CHECK(changed(some, {.angle = 90}) == changed(some, {.angle = -270}));
+  CHECK(changed(some, {.angle = 360}) == some.bytes);
+}
+
+TEST_CASE("a random turn draws what it is told to, the same on every machine", "[image]") {
+  const ps::random_affine turn{{.degrees = 30,
+                                .translate_x = 0.1,
+                                .translate_y = 0.2,
+                                .scale_low = 0.8,
+                                .scale_high = 1.3,
+                                .shear_x = 5,
+                                .shear_y = 6}};
+  std::uint64_t sum = 0;
+  for (std::uint64_t i = 0; i < 200; ++i) {
+    ps::sample_generator one = random_of(i);
+    ps::sample_generator other = random_of(i);
+    ps::sample_generator third = random_of(i);
+    const affine_change found = turn.draw({50, 40}, one);
+    CHECK(found.angle == ps::uniform(other, -30.0, 30.0));
+    CHECK(found.right == std::nearbyint(ps::uniform(other, -5.0, 5.0)));
+    CHECK(found.down == std::nearbyint(ps::uniform(other, -8.0, 8.0)));
+    CHECK(found.scale == ps::uniform(other, 0.8, 1.3));
+    CHECK(found.shear_x == ps::uniform(other, -5.0, 5.0));
+    CHECK(found.shear_y == ps::uniform(other, -6.0, 6.0));
+    CHECK(one() == other());
+    const picture some = test::random_picture({50, 40}, 1);
+    picture out{{50, 40}, 1};
+    turn(some.view(), out.view(), third);
+    CHECK(out.bytes == changed(some, found));
+    sum = sum * 31 + sum_of(out.bytes);
+  }
+  CHECK(sum == 0x11291d660c256110ull);
+  ps::sample_generator one = random_of(7);
+  ps::sample_generator other = random_of(7);
+  const affine_change none = ps::random_affine{{}}.draw({50, 40}, one);
+  CHECK(one() == other());
+  CHECK((none.angle == 0 && none.right == 0 && none.scale == 1 && none.shear_y == 0));
+}
+
+TEST_CASE("arguments of turns are checked", "[image]") {
+  const picture some = test::random_picture({5, 4}, 3);
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  const auto refused = [&](const affine_change& change) {
+    return test::refusal([&] { static_cast<void>(changed(some, change)); });
+  };
+  CHECK(refused({.scale = 0}) ==
+        "affine: expected finite numbers, scale > 0, -90 < shear < 90, found scale = 0, shear = 0, "
+        "0");
+  CHECK(refused({.angle = nan}) != "accepted");
+  CHECK(refused({.right = nan}) != "accepted");
+  CHECK(refused({.down = nan}) != "accepted");
+  CHECK(refused({.scale = nan}) != "accepted");
+  CHECK(refused({.scale = std::numeric_limits<double>::infinity()}) != "accepted");
+  CHECK(refused({.shear_x = 90}) != "accepted");
+  CHECK(refused({.shear_y = -90}) != "accepted");
+  picture low{{5, 3}, 3};
+  CHECK(test::refusal([&] { ps::affine(some.view(), {}, low.view()); }) ==
+        "affine: expected two pictures of one size and 1, 3 or 4 channels, found 5 x 4 x 3 and 5 x "
+        "3 x 3");
+  picture grey{{5, 4}, 1};
+  CHECK(test::refusal([&] { ps::affine(some.view(), {}, grey.view()); }) != "accepted");
+  picture two{{5, 4}, 2};
+  CHECK(test::refusal([&] { ps::affine(two.view(), {}, two.view()); }) != "accepted");
+  CHECK(test::refusal([] { ps::random_affine{{.degrees = -1}}; }) ==
+        "random_affine: expected 0 <= degrees <= 360, found -1");
+  CHECK(test::refusal([] { ps::random_affine{{.translate_x = 1.1}}; }) != "accepted");
+  CHECK(test::refusal([] { ps::random_affine{{.translate_y = 1.1}}; }) != "accepted");
+  CHECK(test::refusal([] { ps::random_affine{{.scale_low = 0}}; }) != "accepted");
+  CHECK(test::refusal([] { ps::random_affine{{.scale_low = 2}}; }) ==
+        "random_affine: expected 2 <= scale_high <= 1000, found 1");
+  CHECK(test::refusal([] { ps::random_affine{{.shear_x = 90}}; }) != "accepted");
+  CHECK(test::refusal([] { ps::random_affine{{.shear_y = 90}}; }) != "accepted");
+}
