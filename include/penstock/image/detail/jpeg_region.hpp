@@ -76,8 +76,8 @@ struct jpeg_region {
     }
   }
 
-  /// Whether libjpeg's rows are the region's, so that they need no copy. Rows above the region still
-  /// need `line`.
+  /// Whether libjpeg's rows are the region's, so that they need no copy. Rows above the region
+  /// still need `line`.
   [[nodiscard]] bool goes_straight() const noexcept {
     return session.info.output_components == 3 && session.info.output_width == box.size.width;
   }
@@ -88,8 +88,8 @@ struct jpeg_region {
     return reinterpret_cast<jpeg_region&>(session);
   }
 
-  // Whether libjpeg smooths over the coefficients that a progressive picture leaves out. It looks at
-  // more neighbours then than a part has: the whole is decoded.
+  // Whether libjpeg smooths over the coefficients that a progressive picture leaves out. It looks
+  // at more neighbours then than a part has: the whole is decoded.
   static bool smooths(const ::jpeg_decompress_struct& info) noexcept {
     if (info.progressive_mode == 0 || info.coef_bits == nullptr) return false;
     for (int component = 0; component < info.num_components; ++component) {
@@ -100,8 +100,8 @@ struct jpeg_region {
   }
 
   void crop_columns() {
-    // libjpeg-turbo 2.1.5 takes colour decoded at twice the scale of the rest, and still interpolated,
-    // for narrower than it is.
+    // libjpeg-turbo 2.1.5 takes colour decoded at twice the scale of the rest, and still
+    // interpolated, for narrower than it is.
     if (denominator > 1 && session.info.max_h_samp_factor > 2) return;
     const std::size_t width = session.info.output_width;
     const std::size_t left = box.left - (std::min)(margin, box.left);
@@ -129,8 +129,8 @@ struct jpeg_region {
     }
   }
 
-  // As Adobe writes them the values are inverted: 255 is no ink. Every CMYK picture is taken for one
-  // of these, as Pillow does.
+  // As Adobe writes them the values are inverted: 255 is no ink. Every CMYK picture is taken for
+  // one of these, as Pillow does.
   static void cmyk_to_rgb(const std::uint8_t* from, std::uint8_t* to, std::size_t count) noexcept {
     for (std::size_t i = 0; i < count; ++i, from += 4, to += 3) {
       const unsigned light = from[3];
