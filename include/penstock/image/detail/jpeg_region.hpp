@@ -99,10 +99,27 @@ struct jpeg_region {
     return false;
   }
 
+  // Whether libjpeg-turbo 2.1.5 would take a component for narrower than it is, once columns are
+  // cropped: one decoded at a larger scale than the rest, as happens at denominators above 1, and
+  // yet to be interpolated.
+  static bool miscounts_columns(const ::jpeg_decompress_struct& info) noexcept {
+#if JPEG_LIB_VERSION >= 70
+    const auto scale = [](const auto& of) { return of.DCT_h_scaled_size; };
+    const int least = info.min_DCT_h_scaled_size;
+#else
+    const auto scale = [](const auto& of) { return of.DCT_scaled_size; };
+    const int least = info.min_DCT_scaled_size;
+#endif
+    return std::any_of(info.comp_info, info.comp_info + info.num_components,
+                       [&](const ::jpeg_component_info& of) {
+                         return scale(of) != least &&
+                                (of.h_samp_factor * scale(of) != info.max_h_samp_factor * least ||
+                                 of.v_samp_factor * scale(of) != info.max_v_samp_factor * least);
+                       });
+  }
+
   void crop_columns() {
-    // libjpeg-turbo 2.1.5 takes colour decoded at twice the scale of the rest, and still
-    // interpolated, for narrower than it is.
-    if (denominator > 1 && session.info.max_h_samp_factor > 2) return;
+    if (miscounts_columns(session.info)) return;
     const std::size_t width = session.info.output_width;
     const std::size_t left = box.left - (std::min)(margin, box.left);
     const std::size_t right = (std::min)(box.left + box.size.width + margin, width);
