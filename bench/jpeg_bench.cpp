@@ -3,7 +3,7 @@
 //
 //   build/bench/bench/penstock_jpeg_bench
 //
-// Eight made-up pictures of 500 x 375, 4:2:0, quality 90, about 50 kB each: slopes and noise of
+// Eight made-up pictures of 500 x 375, 4:2:0, quality 90, about 35 kB each: slopes and noise of
 // several scales. One iteration is one picture. The floor of all is whole_libjpeg: one decompressor,
 // kept, its rows read one by one into memory that is there; goals of less than 1 are what the
 // library's own objects, made anew for each picture, may cost.
@@ -184,7 +184,7 @@ int main(int argc, char** argv) {
   using enum bench::goal::kind;
   return bench::run(argc, argv, "jpeg_bench",
                     {{"whole", "whole_libjpeg", speed_at_least, 0.97},
-                     {"region", "whole_libjpeg", speed_at_least, 1.3},
+                     {"region", "whole_libjpeg", speed_at_least, 1.15},
                      {"middle", "whole_libjpeg", speed_at_least, 1.3},
                      {"sample", "whole_libjpeg", speed_at_least},
                      {"progressive_whole", "progressive_libjpeg", speed_at_least, 0.97},

@@ -126,6 +126,7 @@ inline std::vector<std::uint8_t> decode_plainly(std::span<const std::byte> bytes
   jpeg_decompress_struct info{};
   jpeg_error_mgr errors{};
   info.err = jpeg_std_error(&errors);
+  errors.output_message = [](j_common_ptr) {};
   jpeg_create_decompress(&info);
   jpeg_mem_src(&info, reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size());
   jpeg_read_header(&info, TRUE);

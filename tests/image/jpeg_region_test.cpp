@@ -26,6 +26,7 @@ constexpr std::array samplings{
     test::jpeg_kind{.name = "4:1:1", .across = 4, .down = 1},
     test::jpeg_kind{.name = "4:1:0", .across = 4, .down = 2},
     test::jpeg_kind{.name = "1x4", .across = 1, .down = 4},
+    test::jpeg_kind{.name = "2x4", .across = 2, .down = 4},
     test::jpeg_kind{.name = "3x2", .across = 3, .down = 2},
     test::jpeg_kind{.name = "grey", .across = 1, .down = 1, .components = 1},
     test::jpeg_kind{.name = "RGB 4:2:0", .rgb = true},

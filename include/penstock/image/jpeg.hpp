@@ -31,7 +31,8 @@ struct jpeg_options {
   /// Damage among the rows that are decoded is an error. False: filled up as libjpeg and Pillow do,
   /// so that the pixels after the damage are wrong; what ends too early is an error all the same.
   bool strict = true;
-  /// Turn pictures upright as their EXIF block says. False: as they are stored, as torchvision does.
+  /// Turn pictures upright as their EXIF block says. False: as they are stored, as torchvision
+  /// does.
   bool orientation = false;
   /// A picture of more pixels is refused before memory is taken.
   std::uint64_t most_pixels = std::uint64_t{1} << 28;
@@ -52,8 +53,8 @@ struct jpeg_options {
 ///
 /// Throws `image_truncated`, `image_corrupt`, `image_unsupported`, `image_too_large`;
 /// std::invalid_argument for a box outside the picture, std::bad_alloc. Bytes that libjpeg skips
-/// between markers are no error, nor is a missing end mark when every row is there, and damage after
-/// the last row of a box goes unnoticed.
+/// between markers are no error, nor is a missing end mark when every row is there, and damage
+/// after the last row of a box goes unnoticed.
 ///
 /// One object is for one thread at a time. libjpeg's own objects are made anew for every picture:
 /// tables of an earlier picture never reach a later one that lacks its own.

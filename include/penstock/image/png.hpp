@@ -36,8 +36,8 @@ struct png_options {
 /// are not decoded, unless the picture is interlaced; sides are of up to a million pixels.
 ///
 /// Throws `image_truncated`, `image_corrupt`, `image_unsupported`, `image_too_large`;
-/// std::invalid_argument for a box outside the picture, std::bad_alloc. Damage after the last row of
-/// a box goes unnoticed, and so does a wrong sum of a chunk that the pixels do not need.
+/// std::invalid_argument for a box outside the picture, std::bad_alloc. Damage after the last row
+/// of a box goes unnoticed, and so does a wrong sum of a chunk that the pixels do not need.
 ///
 /// One object is for one thread at a time; libpng's own objects are made anew for every picture.
 class png_decoder {

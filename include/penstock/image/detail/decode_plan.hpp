@@ -26,7 +26,8 @@ namespace detail {
   return plan;
 }
 
-/// The part of the crop, in its pixels, that no filter of the resizer looks beyond for what is kept.
+/// The part of the crop, in its pixels, that no filter of the resizer looks beyond for what is
+/// kept.
 [[nodiscard]] constexpr image_box needed_for(const image_plan& plan) noexcept {
   struct range {
     std::size_t first;
@@ -49,8 +50,8 @@ namespace detail {
   return {columns.first, rows.first, {columns.count, rows.count}};
 }
 
-/// The largest of 8, 4, 2 by which the crop may be decoded smaller and still be at least as large as
-/// what it is resized to; 1 where there is none.
+/// The largest of 8, 4, 2 by which the crop may be decoded smaller and still be at least as large
+/// as what it is resized to; 1 where there is none.
 [[nodiscard]] constexpr unsigned denominator_for(const image_plan& plan) noexcept {
   for (const unsigned denominator : {8u, 4u, 2u}) {
     if (plan.crop.size.width / denominator >= plan.scaled.width &&

@@ -76,8 +76,8 @@ struct jpeg_region {
     }
   }
 
-  /// Whether libjpeg's rows are the region's, so that they need no copy. Rows above the region still
-  /// need `line`.
+  /// Whether libjpeg's rows are the region's, so that they need no copy. Rows above the region
+  /// still need `line`.
   [[nodiscard]] bool goes_straight() const noexcept {
     return session.info.output_components == 3 && session.info.output_width == box.size.width;
   }
@@ -88,8 +88,8 @@ struct jpeg_region {
     return reinterpret_cast<jpeg_region&>(session);
   }
 
-  // Whether libjpeg smooths over the coefficients that a progressive picture leaves out. It looks at
-  // more neighbours then than a part has: the whole is decoded.
+  // Whether libjpeg smooths over the coefficients that a progressive picture leaves out. It looks
+  // at more neighbours then than a part has: the whole is decoded.
   static bool smooths(const ::jpeg_decompress_struct& info) noexcept {
     if (info.progressive_mode == 0 || info.coef_bits == nullptr) return false;
     for (int component = 0; component < info.num_components; ++component) {
@@ -99,10 +99,27 @@ struct jpeg_region {
     return false;
   }
 
+  // Whether libjpeg-turbo 2.1.5 would take a component for narrower than it is, once columns are
+  // cropped: one decoded at a larger scale than the rest, as happens at denominators above 1, and
+  // yet to be interpolated.
+  static bool miscounts_columns(const ::jpeg_decompress_struct& info) noexcept {
+#if JPEG_LIB_VERSION >= 70
+    const auto scale = [](const auto& of) { return of.DCT_h_scaled_size; };
+    const int least = info.min_DCT_h_scaled_size;
+#else
+    const auto scale = [](const auto& of) { return of.DCT_scaled_size; };
+    const int least = info.min_DCT_scaled_size;
+#endif
+    return std::any_of(info.comp_info, info.comp_info + info.num_components,
+                       [&](const ::jpeg_component_info& of) {
+                         return scale(of) != least &&
+                                (of.h_samp_factor * scale(of) != info.max_h_samp_factor * least ||
+                                 of.v_samp_factor * scale(of) != info.max_v_samp_factor * least);
+                       });
+  }
+
   void crop_columns() {
-    // libjpeg-turbo 2.1.5 takes colour decoded at twice the scale of the rest, and still interpolated,
-    // for narrower than it is.
-    if (denominator > 1 && session.info.max_h_samp_factor > 2) return;
+    if (miscounts_columns(session.info)) return;
     const std::size_t width = session.info.output_width;
     const std::size_t left = box.left - (std::min)(margin, box.left);
     const std::size_t right = (std::min)(box.left + box.size.width + margin, width);
@@ -129,8 +146,8 @@ struct jpeg_region {
     }
   }
 
-  // As Adobe writes them the values are inverted: 255 is no ink. Every CMYK picture is taken for one
-  // of these, as Pillow does.
+  // As Adobe writes them the values are inverted: 255 is no ink. Every CMYK picture is taken for
+  // one of these, as Pillow does.
   static void cmyk_to_rgb(const std::uint8_t* from, std::uint8_t* to, std::size_t count) noexcept {
     for (std::size_t i = 0; i < count; ++i, from += 4, to += 3) {
       const unsigned light = from[3];

@@ -66,7 +66,8 @@ enum class jpeg_failure : std::uint8_t {
 /// One picture at libjpeg: its objects, the callbacks that it is given, and where they jump to.
 ///
 /// Everything here is trivial and no function that is jumped out of has an object with a
-/// destructor, so that a longjmp skips none; nothing here throws. Refers to itself while it is open.
+/// destructor, so that a longjmp skips none; nothing here throws. Refers to itself while it is
+/// open.
 struct jpeg_session {
   ::jpeg_decompress_struct info;
   ::jpeg_error_mgr errors;
@@ -81,7 +82,8 @@ struct jpeg_session {
   jpeg_failure failure;  // why the last step failed
   char message[JMSG_LENGTH_MAX];
 
-  /// Runs `Step` on the session; false if libjpeg has failed in it, `failure` and `message` say how.
+  /// Runs `Step` on the session; false if libjpeg has failed in it, `failure` and `message` say
+  /// how.
   template <void (*Step)(jpeg_session&)>
   [[nodiscard]] [[gnu::noinline]] bool run() noexcept {
     if (setjmp(escape) != 0) return false;

@@ -19,11 +19,12 @@ namespace detail {
 /// What went wrong inside libpng.
 enum class png_failure : std::uint8_t { none, truncated, corrupt, no_memory };
 
-/// A part of one picture at libpng: its objects, the callbacks that it is given, where they jump to,
-/// and what is to be decoded.
+/// A part of one picture at libpng: its objects, the callbacks that it is given, where they jump
+/// to, and what is to be decoded.
 ///
-/// Everything here is trivial and no function that is jumped out of has an object with a destructor,
-/// so that a longjmp skips none; nothing here throws. Refers to itself while it is open.
+/// Everything here is trivial and no function that is jumped out of has an object with a
+/// destructor, so that a longjmp skips none; nothing here throws. Refers to itself while it is
+/// open.
 struct png_session {
   ::png_structp png;
   ::png_infop info;
