@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock/image/affine.hpp>
+#include <penstock/image/augment/affine.hpp>
 
 #include <algorithm>
 #include <cmath>

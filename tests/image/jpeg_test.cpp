@@ -35,7 +35,7 @@ std::vector<std::uint8_t> whole(ps::jpeg_decoder& decoder, const encoded& bytes)
 
 // The error of exactly type E out of decoding all of `bytes`.
 template <class E>
-E error_of(const encoded& bytes, const ps::jpeg_options& options = {}) {
+E jpeg_error(const encoded& bytes, const ps::jpeg_options& options = {}) {
   ps::jpeg_decoder decoder{options};
   try {
     (void)whole(decoder, bytes);
@@ -73,7 +73,7 @@ encoded first(const encoded& bytes, std::size_t count) {
   return {bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(count)};
 }
 
-encoded text(std::string_view letters) {
+encoded bytes_of_text(std::string_view letters) {
   encoded bytes;
   for (const char letter : letters) bytes.push_back(static_cast<std::byte>(letter));
   bytes.resize(bytes.size() + 32);
@@ -100,7 +100,7 @@ TEST_CASE("a JPEG header says size and channels", "[image]") {
   CHECK(decoder.info(test::some_jpeg(1, 9, {.components = 1}), "a").channels == 1);
   CHECK(decoder.info(test::some_jpeg(1, 9, {.across = 1, .components = 4}), "a").channels == 4);
   CHECK(decoder.matches(test::some_jpeg(1, 1)));
-  CHECK_FALSE(decoder.matches(text("RIFF")));
+  CHECK_FALSE(decoder.matches(bytes_of_text("RIFF")));
   CHECK_FALSE(decoder.matches({}));
 }
 
@@ -149,13 +149,13 @@ TEST_CASE("a JPEG picture that ends early is truncated wherever it ends", "[imag
         continue;
       }
       for (const bool strict : {true, false}) {
-        const auto problem = error_of<ps::image_truncated>(part, {.strict = strict});
+        const auto problem = jpeg_error<ps::image_truncated>(part, {.strict = strict});
         if (size >= 3) CHECK(problem.offset() == size);
       }
     }
     CHECK((whole(decoder, bytes) == right));
   }
-  CHECK(error_of<ps::image_truncated>({}).found() == "no bytes at all");
+  CHECK(jpeg_error<ps::image_truncated>({}).found() == "no bytes at all");
 }
 
 TEST_CASE("a damaged JPEG picture is an error or a picture, and leaves nothing behind", "[image]") {
@@ -189,7 +189,7 @@ TEST_CASE("damage among the pixels is an error unless it is asked for", "[image]
   const std::size_t middle = bytes.size() * 3 / 4;
   damaged[middle] = std::byte{0xff};
   damaged[middle + 1] = std::byte{0xd9};
-  const auto problem = error_of<ps::image_corrupt>(damaged);
+  const auto problem = jpeg_error<ps::image_corrupt>(damaged);
   CHECK(problem.expected() == "a sound JPEG picture");
   CHECK(problem.found() == "Corrupt JPEG data: premature end of data segment");
   CHECK(problem.offset() > marker(bytes, 0xda));
@@ -216,7 +216,7 @@ TEST_CASE("bytes that libjpeg skips between markers do no harm", "[image]") {
 TEST_CASE("pictures of other formats are refused by name", "[image]") {
   using namespace std::string_view_literals;
   const auto name = [](std::string_view start) {
-    return error_of<ps::image_unsupported>(text(start)).found();
+    return jpeg_error<ps::image_unsupported>(bytes_of_text(start)).found();
   };
   CHECK(name("RIFF\x10\0\0\0WEBPVP8 "sv) == "a WebP picture");
   CHECK(name("\x89PNG\r\n\x1a\n"sv) == "a PNG picture");
@@ -237,32 +237,32 @@ TEST_CASE("pictures of other formats are refused by name", "[image]") {
 TEST_CASE("kinds of JPEG that libjpeg can't decode to 8 bits are unsupported", "[image]") {
   encoded twelve = test::some_jpeg(8, 8);
   twelve[marker(twelve, 0xc0) + 4] = std::byte{12};
-  CHECK(error_of<ps::image_unsupported>(twelve).found() == "Unsupported JPEG data precision 12");
+  CHECK(jpeg_error<ps::image_unsupported>(twelve).found() == "Unsupported JPEG data precision 12");
   encoded lossless = test::some_jpeg(8, 8);
   lossless[marker(lossless, 0xc0) + 1] = std::byte{0xc3};
-  CHECK(error_of<ps::image_unsupported>(lossless).found() ==
+  CHECK(jpeg_error<ps::image_unsupported>(lossless).found() ==
         "Unsupported JPEG process: SOF type 0xc3");
   const encoded two = test::some_jpeg(8, 8, {.across = 1, .down = 1, .components = 2});
-  CHECK(error_of<ps::image_unsupported>(two).found() == "2 components");
+  CHECK(jpeg_error<ps::image_unsupported>(two).found() == "2 components");
 }
 
 TEST_CASE("a JPEG picture beyond a limit is refused before it is decoded", "[image]") {
   const encoded bytes = test::some_jpeg(20, 30, {.progressive = true});
-  const auto pixels = error_of<ps::image_too_large>(bytes, {.most_pixels = 599});
+  const auto pixels = jpeg_error<ps::image_too_large>(bytes, {.most_pixels = 599});
   CHECK(pixels.expected() == "at most 599 pixels (jpeg_options::most_pixels)");
   CHECK(pixels.found() == "20 x 30");
-  const auto scans = error_of<ps::image_too_large>(bytes, {.most_scans = 9});
+  const auto scans = jpeg_error<ps::image_too_large>(bytes, {.most_scans = 9});
   CHECK(scans.expected() == "at most 9 scans (jpeg_options::most_scans)");
   // Ten scans, coefficients of two bytes: 32 x 32 and twice 16 x 16 of them.
   ps::jpeg_decoder enough{{.most_pixels = 600, .most_scans = 10}};
   CHECK((whole(enough, bytes) == test::decode_plainly(bytes)));
   const encoded large = test::some_jpeg(400, 400, {.progressive = true, .quality = 5});
-  CHECK(error_of<ps::image_too_large>(large, {.most_bytes = 100'000}).expected() ==
+  CHECK(jpeg_error<ps::image_too_large>(large, {.most_bytes = 100'000}).expected() ==
         "a JPEG picture that libjpeg decodes within 100000 bytes (jpeg_options::most_bytes)");
   encoded claims = test::some_jpeg(8, 8);
   const std::size_t frame = marker(claims, 0xc0);
   for (const std::size_t at : {5u, 6u, 7u, 8u}) claims[frame + at] = std::byte{0xfd};
-  CHECK(error_of<ps::image_too_large>(claims).found() == "65021 x 65021");
+  CHECK(jpeg_error<ps::image_too_large>(claims).found() == "65021 x 65021");
 }
 
 TEST_CASE("tables of one picture never serve another", "[image]") {
@@ -274,7 +274,7 @@ TEST_CASE("tables of one picture never serve another", "[image]") {
   ps::jpeg_decoder decoder;
   (void)whole(decoder, bytes);
   CHECK_THROWS_AS(whole(decoder, bare), ps::image_corrupt);
-  CHECK(error_of<ps::image_corrupt>(bare).found() == "Quantization table 0x00 was not defined");
+  CHECK(jpeg_error<ps::image_corrupt>(bare).found() == "Quantization table 0x00 was not defined");
 }
 
 TEST_CASE("the orientation is heeded where it is asked for", "[image]") {

@@ -33,7 +33,7 @@ std::vector<std::uint8_t> whole(ps::png_decoder& decoder, const encoded& bytes) 
 }
 
 template <class E>
-E error_of(const encoded& bytes, const ps::png_options& options = {}) {
+E png_error(const encoded& bytes, const ps::png_options& options = {}) {
   ps::png_decoder decoder{options};
   try {
     (void)whole(decoder, bytes);
@@ -48,7 +48,7 @@ E error_of(const encoded& bytes, const ps::png_options& options = {}) {
   throw 0;
 }
 
-std::vector<test::png_kind> all_kinds() {
+std::vector<test::png_kind> all_png_kinds() {
   std::vector<test::png_kind> kinds;
   for (const bool interlaced : {false, true}) {
     for (const unsigned depth : {1u, 2u, 4u, 8u, 16u}) kinds.push_back({0, depth, interlaced});
@@ -66,7 +66,7 @@ std::vector<test::png_kind> all_kinds() {
 TEST_CASE("a PNG picture of every kind becomes RGB, whole or in part", "[image]") {
   ps::png_decoder decoder;
   ps::sample_generator random{{.seed = 3}, 0};
-  for (const test::png_kind& kind : all_kinds()) {
+  for (const test::png_kind& kind : all_png_kinds()) {
     for (const ps::image_size& size : {ps::image_size{33, 18}, {1, 1}, {5, 40}, {3, 2}}) {
       const auto picture = test::some_png(size.width, size.height, kind, random());
       INFO("color " << kind.color << ", depth " << kind.depth << ", " << size.width);
@@ -122,7 +122,7 @@ TEST_CASE("a PNG picture that ends early is truncated wherever it ends", "[image
       if (size + 12 >= bytes.size()) {
         CHECK((whole(decoder, part) == picture.rgb));
       } else {
-        const auto problem = error_of<ps::image_truncated>(part);
+        const auto problem = png_error<ps::image_truncated>(part);
         if (size >= 8) CHECK(problem.offset() == size);
       }
     }
@@ -157,18 +157,18 @@ TEST_CASE("what is wrong with a PNG picture is said", "[image]") {
     bytes[at] = static_cast<std::byte>(value);
     return bytes;
   };
-  CHECK(error_of<ps::image_truncated>({}).found() == "no bytes at all");
-  CHECK(error_of<ps::image_unsupported>(changed(0, 0x88)).expected() == "a PNG picture");
-  CHECK(error_of<ps::image_corrupt>(changed(12, 'J')).offset() == 8);
-  CHECK(error_of<ps::image_corrupt>(changed(19, 0)).found() == "0 x 10");
-  CHECK(error_of<ps::image_corrupt>(changed(29, 77)).found().find("CRC error") !=
+  CHECK(png_error<ps::image_truncated>({}).found() == "no bytes at all");
+  CHECK(png_error<ps::image_unsupported>(changed(0, 0x88)).expected() == "a PNG picture");
+  CHECK(png_error<ps::image_corrupt>(changed(12, 'J')).offset() == 8);
+  CHECK(png_error<ps::image_corrupt>(changed(19, 0)).found() == "0 x 10");
+  CHECK(png_error<ps::image_corrupt>(changed(29, 77)).found().find("CRC error") !=
         std::string::npos);
-  CHECK(error_of<ps::image_corrupt>(changed(60, 77)).expected() == "a sound PNG picture");
+  CHECK(png_error<ps::image_corrupt>(changed(60, 77)).expected() == "a sound PNG picture");
 }
 
 TEST_CASE("a PNG picture beyond a limit is refused before it is decoded", "[image]") {
   auto picture = test::some_png(20, 10);
-  const auto problem = error_of<ps::image_too_large>(picture.bytes, {.most_pixels = 199});
+  const auto problem = png_error<ps::image_too_large>(picture.bytes, {.most_pixels = 199});
   CHECK(problem.found() == "20 x 10");
   CHECK(problem.offset() == 16);
   ps::png_decoder enough{{.most_pixels = 200}};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock/image/to_chw.hpp>
+#include <penstock/image/augment/to_chw.hpp>
 
 #include <cmath>
 #include <cstddef>

@@ -8,7 +8,7 @@
 
 #include <penstock/blob/blob_source.hpp>
 #include <penstock/core/record.hpp>
-#include <penstock/image/detail/decode_dataset.hpp>
+#include <penstock/image/detail/decode/decode_dataset.hpp>
 #include <penstock/image/geometry.hpp>
 #include <penstock/image/image_decoder.hpp>
 #include <penstock/image/resize.hpp>

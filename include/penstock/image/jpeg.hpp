@@ -14,8 +14,8 @@
 #include <vector>
 
 #include <penstock/image/decode.hpp>
-#include <penstock/image/detail/decode_formats.hpp>
-#include <penstock/image/detail/decode_orientation.hpp>
+#include <penstock/image/detail/decode/decode_formats.hpp>
+#include <penstock/image/detail/decode/decode_orientation.hpp>
 #include <penstock/image/detail/jpeg_exif.hpp>
 #include <penstock/image/detail/jpeg_region.hpp>
 #include <penstock/image/geometry.hpp>

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include <penstock/image/detail/decode_formats.hpp>
+#include <penstock/image/detail/decode/decode_formats.hpp>
 #include <penstock/image/detail/png_session.hpp>
 #include <penstock/image/image_decoder.hpp>
 #include <penstock/image/image_error.hpp>

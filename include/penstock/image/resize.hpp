@@ -7,10 +7,10 @@
 #include <vector>
 
 #include <penstock/core/version.hpp>
-#include <penstock/image/detail/resample_check.hpp>
-#include <penstock/image/detail/resample_filter.hpp>
-#include <penstock/image/detail/resample_pass.hpp>
-#include <penstock/image/detail/resample_table.hpp>
+#include <penstock/image/detail/resample/resample_check.hpp>
+#include <penstock/image/detail/resample/resample_filter.hpp>
+#include <penstock/image/detail/resample/resample_pass.hpp>
+#include <penstock/image/detail/resample/resample_table.hpp>
 #include <penstock/image/geometry.hpp>
 #include <penstock/image/pixels.hpp>
 

@@ -20,9 +20,9 @@
 #include <penstock/core/record.hpp>
 #include <penstock/data/dataset.hpp>
 #include <penstock/data/run_context.hpp>
-#include <penstock/image/detail/decode_formats.hpp>
-#include <penstock/image/detail/decode_plan.hpp>
-#include <penstock/image/detail/decode_states.hpp>
+#include <penstock/image/detail/decode/decode_formats.hpp>
+#include <penstock/image/detail/decode/decode_plan.hpp>
+#include <penstock/image/detail/decode/decode_states.hpp>
 #include <penstock/image/geometry.hpp>
 #include <penstock/image/image_decoder.hpp>
 #include <penstock/image/image_error.hpp>

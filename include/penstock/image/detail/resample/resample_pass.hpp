@@ -8,9 +8,9 @@
 #include <vector>
 
 #include <penstock/core/version.hpp>
-#include <penstock/image/detail/resample_avx2.hpp>
-#include <penstock/image/detail/resample_neon.hpp>
-#include <penstock/image/detail/resample_table.hpp>
+#include <penstock/image/detail/resample/resample_avx2.hpp>
+#include <penstock/image/detail/resample/resample_neon.hpp>
+#include <penstock/image/detail/resample/resample_table.hpp>
 #include <penstock/image/pixels.hpp>
 
 namespace penstock {

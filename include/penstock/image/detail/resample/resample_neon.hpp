@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include <penstock/core/version.hpp>
-#include <penstock/image/detail/resample_table.hpp>
+#include <penstock/image/detail/resample/resample_table.hpp>
 
 #if defined(__aarch64__)
 #include <arm_neon.h>
