@@ -171,9 +171,11 @@ class blob_list {
       if (found < fields.size()) rows.fail(fields[i], "one " + column.str(), "a second");
       found = i;
     }
-    if (found < fields.size()) return found;
-    rows.fail(fields.front(), column.str(),
-              std::to_string(fields.size()) + " columns, none of them this");
+    if (found >= fields.size()) {
+      rows.fail(fields.front(), column.str(),
+                std::to_string(fields.size()) + " columns, none of them this");
+    }
+    return found;
   }
 
   void read(std::string_view text, const std::string& path, const csv_options& options) {

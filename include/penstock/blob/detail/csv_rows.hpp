@@ -76,7 +76,9 @@ class csv_rows {
   }
 
   [[nodiscard]] static std::string shown(char c) {
-    return c == '\r' ? "CR without LF" : c == '"' ? "a quote" : std::string{"'"} + c + "'";
+    if (c == '\r') return "CR without LF";
+    if (c == '"') return "a quote";
+    return std::string{"'"} + c + "'";
   }
 
   bool take_line_end() noexcept {
