@@ -189,6 +189,11 @@ TEST_CASE("a CSV file's damage is named by line and byte", "[blob]") {
     CHECK(problem.offset() == 11);
     CHECK(problem.found() == "a second");
   }
+  SECTION("fields without end") {
+    const auto problem = dir.refused(std::string(100'000, ','));
+    CHECK(problem.expected() == "at most 65536 fields in line 1");
+    CHECK(problem.offset() == 65'536);
+  }
   SECTION("no row") { CHECK(dir.refused("\n\n").offset() == 2); }
 }
 

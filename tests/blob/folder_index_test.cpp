@@ -98,6 +98,11 @@ TEST_CASE("a header says which format, and how long", "[blob]") {
           header.paths += std::uint64_t{1} << 63;
           header.names += std::uint64_t{1} << 63;
         }) == length);
+  listing_header large;  // a file of holes
+  large.names = std::uint64_t{5} << 30;
+  large.total = sizeof large + sizeof(ps::detail::listed_folder) + large.names;
+  CHECK(ps::detail::check_header(large, large.total) == "it is larger than 4 GiB");
+  CHECK(folder_listing{}.header().files == 0);
 }
 
 TEST_CASE("a listing's folders lie below its root, in order", "[blob]") {

@@ -369,6 +369,12 @@ TEST_CASE("an index in the folder that it lists is refused", "[blob]") {
           }).option() == "index");
   }
   CHECK_FALSE(std::filesystem::exists(dir.path("index")));
+  // A link outside to a file inside is written through.
+  dir.add("cat/kept");
+  dir.age();
+  const std::string link = dir.beside("link");
+  std::filesystem::create_symlink(dir.path("cat/kept"), link);
+  CHECK_THROWS_AS((ps::image_folder{dir.path(), {.index = link}}), ps::option_error);
   const auto here = std::filesystem::current_path();
   std::filesystem::current_path(dir.path("cat"));
   CHECK_THROWS_AS((ps::image_folder{dir.path(), {.index = "index"}}), ps::option_error);

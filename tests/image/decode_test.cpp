@@ -14,6 +14,7 @@
 #include <string_view>
 #include <vector>
 
+#include <penstock/image/crop.hpp>
 #include <penstock/penstock.hpp>
 
 #include "data/read_batch.hpp"
@@ -233,6 +234,26 @@ TEST_CASE("a geometry whose plans have another size than it says is refused", "[
   const auto data = blobs | ps::decode_images<toy_decoder>(liar{
                                 {{{0, 0, {9, 9}}, {9, 9}, {0, 0, {9, 9}}, false, {1, 1, 1, 1}}}});
   CHECK_THROWS_AS(test::read_batch(data, {0}), std::invalid_argument);
+}
+
+TEST_CASE("what a geometry refuses names the picture", "[image]") {
+  const auto data = toys(1) | ps::decode_images<toy_decoder>(ps::random_crop{32});
+  std::string said;
+  try {
+    test::read_batch(data, {0});
+  } catch (const ps::picture_too_small& problem) {
+    said = problem.what();
+    CHECK(problem.found() == ps::image_size{13, 11});
+  }
+  CHECK(said.rfind("folder/0.any: random_crop: expected", 0) == 0);
+  struct refusing : fixed {
+    [[nodiscard]] ps::image_plan plan(const ps::image_size&, ps::sample_generator&) const {
+      throw std::invalid_argument("refused");
+    }
+  };
+  const auto other = toys(1) | ps::decode_images<toy_decoder>(
+                                   refusing{{{{0, 0, {9, 9}}, {9, 9}, {0, 0, {9, 9}}}}});
+  CHECK_THROWS_WITH(test::read_batch(other, {0}), "folder/0.any: refused");
 }
 
 TEST_CASE("the sample that fails is named within its run", "[image]") {

@@ -24,7 +24,9 @@ struct jpeg_kind {
   int down = 2;    // and in a column
   int components = 3;
   bool progressive = false;
-  bool rgb = false;         // not turned into YCbCr
+  bool finer_colour =
+      false;         // Cb with four samples in a row for one of luma, Cr with two, in a column
+  bool rgb = false;  // not turned into YCbCr
   bool adobe_ycck = false;  // four components: YCCK, else CMYK
   bool separate = false;    // a scan for each component, sequential
   bool arithmetic = false;
@@ -83,6 +85,11 @@ inline std::vector<std::byte> encode_jpeg(const std::vector<std::uint8_t>& value
       info.comp_info[3].h_samp_factor = kind.across;
       info.comp_info[3].v_samp_factor = kind.down;
     }
+  }
+  if (kind.finer_colour) {
+    info.comp_info[1].h_samp_factor = 4;
+    info.comp_info[2].h_samp_factor = 2;
+    info.comp_info[2].v_samp_factor = 2;
   }
   info.restart_in_rows = kind.restart;
   info.optimize_coding = kind.optimised ? TRUE : FALSE;

@@ -30,6 +30,7 @@ constexpr std::array samplings{
     test::jpeg_kind{.name = "3x2", .across = 3, .down = 2},
     test::jpeg_kind{.name = "grey", .across = 1, .down = 1, .components = 1},
     test::jpeg_kind{.name = "RGB 4:2:0", .rgb = true},
+    test::jpeg_kind{.name = "finer colour", .across = 1, .down = 1, .finer_colour = true},
 };
 
 constexpr std::array sizes{
@@ -128,7 +129,8 @@ TEST_CASE("a part of a scaled picture has the values of the scaled whole", "[ima
 TEST_CASE("narrow and low parts at every place have the values of the whole", "[image]") {
   ps::jpeg_decoder decoder;
   for (const test::jpeg_kind& kind : samplings) {
-    for (const ps::image_size& size : {ps::image_size{50, 21}, ps::image_size{35, 38}}) {
+    for (const ps::image_size& size :
+         {ps::image_size{50, 21}, ps::image_size{35, 38}, ps::image_size{8, 9}}) {
       const auto bytes = test::some_jpeg(size.width, size.height, kind);
       const auto whole = test::decode_plainly(bytes);
       for (std::size_t width = 1; width <= 3; ++width) {

@@ -156,6 +156,14 @@ TEST_CASE("a JPEG picture that ends early is truncated wherever it ends", "[imag
     CHECK((whole(decoder, bytes) == right));
   }
   CHECK(jpeg_error<ps::image_truncated>({}).found() == "no bytes at all");
+  // An arithmetic decoder makes up what is missing without a word.
+  for (const int restart : {0, 1}) {
+    const encoded bytes = test::some_jpeg(33, 38, {.arithmetic = true, .restart = restart});
+    for (std::size_t size = 3; size < bytes.size(); ++size) {
+      CHECK(jpeg_error<ps::image_truncated>(first(bytes, size)).offset() == size);
+      (void)jpeg_error<ps::image_truncated>(first(bytes, size), {.strict = false});
+    }
+  }
 }
 
 TEST_CASE("a damaged JPEG picture is an error or a picture, and leaves nothing behind", "[image]") {
@@ -199,6 +207,18 @@ TEST_CASE("damage among the pixels is an error unless it is asked for", "[image]
   ps::jpeg_decoder strict;
   const ps::image_box top{0, 0, {64, 16}};
   CHECK((decoded(strict, damaged, top) == decoded(strict, bytes, top)));
+}
+
+TEST_CASE("bytes too many before a restart marker are damage", "[image]") {
+  const encoded bytes = test::some_jpeg(64, 64, {.restart = 1});
+  const encoded damaged = with(bytes, marker(bytes, 0xd1), {0x12, 0x34, 0x56, 0x12, 0x34, 0x56});
+  const auto problem = jpeg_error<ps::image_corrupt>(damaged);
+  CHECK(problem.found().find("extraneous bytes before marker 0xd1") != std::string::npos);
+  ps::jpeg_decoder lenient{{.strict = false}};
+  CHECK((whole(lenient, damaged) == test::decode_plainly(damaged)));
+  const encoded one = test::some_jpeg(64, 64);  // and before the end of the only scan none are
+  ps::jpeg_decoder decoder;
+  CHECK((whole(decoder, with(one, one.size() - 2, {0x12, 0x34})) == whole(decoder, one)));
 }
 
 TEST_CASE("bytes that libjpeg skips between markers do no harm", "[image]") {

@@ -85,6 +85,10 @@ class [[gnu::visibility("default")]] picture_too_small : public error {
               detail::to_text(found) + ": pad more, or resize before"),
         found_(found) {}
 
+  /// `of`, said of the blob `key`.
+  picture_too_small(const std::string& key, const picture_too_small& of)
+      : error(key + ": " + of.what()), found_(of.found_) {}
+
   /// The picture's size.
   [[nodiscard]] const image_size& found() const noexcept { return found_; }
 

@@ -41,6 +41,7 @@ class csv_rows {
     if (at_ == text_.size()) return false;
     std::size_t count = 0;
     do {
+      if (count == most_fields) fail_here("at most " + std::to_string(count) + " fields", "more");
       if (count == fields_.size()) fields_.emplace_back();
       read_field(fields_[count++]);
     } while (take_separator());
@@ -70,6 +71,8 @@ class csv_rows {
   }
 
  private:
+  static constexpr std::size_t most_fields = 65'536;  // each takes 48 bytes, and one of the file
+
   [[noreturn]] void fail(std::uint64_t offset, std::uint64_t line, const std::string& expected,
                          const std::string& found) const {
     throw csv_error(path_, line, offset, expected, found);

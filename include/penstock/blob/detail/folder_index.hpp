@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <new>
 #include <optional>
 #include <span>
 #include <string>
@@ -47,6 +48,8 @@ inline void seal_listing(std::span<std::byte> bytes) noexcept {
     is_wrong = __builtin_add_overflow(sum, part, &sum) || is_wrong;
   }
   if (is_wrong || sum != total || header.total != total) return "its length is not what it says";
+  constexpr std::uint64_t most = std::uint64_t{1} << 32;  // 1.3 million files take 32 MB
+  if (total > most) return "it is larger than 4 GiB";
   return {};
 }
 
@@ -184,6 +187,8 @@ class listing_check {
     if (problem.empty()) return listing;
   } catch (const file_error& error) {
     problem = "it can't be read: " + error.found();
+  } catch (const std::bad_alloc&) {
+    problem = "it takes more memory than there is";
   }
   return std::nullopt;
 }

@@ -83,7 +83,8 @@ class folder_listing {
   [[nodiscard]] std::span<const std::byte> bytes() const noexcept { return bytes_; }
   /// What stands first.
   [[nodiscard]] const listing_header& header() const noexcept {
-    return *reinterpret_cast<const listing_header*>(bytes_.data());
+    static constexpr listing_header nothing{};  // of one that was moved from
+    return bytes_.empty() ? nothing : *reinterpret_cast<const listing_header*>(bytes_.data());
   }
   /// The folders, without the last entry.
   [[nodiscard]] std::span<const listed_folder> folders() const noexcept {

@@ -8,9 +8,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <ctime>
+#include <filesystem>
 #include <span>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -84,8 +86,11 @@ struct kept_listing {
     parts.options = options;
     std::vector<std::byte> bytes = parts.joined();
     if (!index.empty()) {
-      const std::size_t slash = index.rfind('/');
-      const std::string beside = slash == std::string::npos ? "." : index.substr(0, slash + 1);
+      std::error_code none;                                       // a file that is not there yet
+      const auto real = std::filesystem::canonical(index, none);  // a link is written through
+      const std::string where = none ? index : real.string();
+      const std::size_t slash = where.rfind('/');
+      const std::string beside = slash == std::string::npos ? "." : where.substr(0, slash + 1);
       struct ::stat status {};
       if (::stat(beside.c_str(), &status) == 0 && walk.has_listed(status)) {
         throw option_error("index", index +

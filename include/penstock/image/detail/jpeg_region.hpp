@@ -121,8 +121,12 @@ struct jpeg_region {
   void crop_columns() {
     if (miscounts_columns(session.info)) return;
     const std::size_t width = session.info.output_width;
-    const std::size_t left = box.left - (std::min)(margin, box.left);
-    const std::size_t right = (std::min)(box.left + box.size.width + margin, width);
+    // Where a component keeps less than two columns, libjpeg-turbo interpolates all of them otherwise.
+    const std::size_t least = 3 * static_cast<std::size_t>(session.info.max_h_samp_factor);
+    if (width <= least) return;
+    const std::size_t left = (std::min)(box.left - (std::min)(margin, box.left), width - least);
+    const std::size_t right =
+        (std::min)((std::max)(box.left + box.size.width + margin, left + least), width);
     if (left == 0 && right == width) return;
     auto offset = static_cast<JDIMENSION>(left);
     auto count = static_cast<JDIMENSION>(right - left);

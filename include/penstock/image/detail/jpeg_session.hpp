@@ -155,10 +155,18 @@ struct jpeg_session {
     if (level >= 0) return;
     ++common->err->num_warnings;
     jpeg_session& session = of(common->client_data);
-    if (session.ended || (session.strict && !is_harmless_jpeg_warning(common->err->msg_code))) {
+    if (session.ended || (session.strict && !is_harmless(session, *common->err))) {
       (*common->err->format_message)(common, session.message);
       session.fail(session.ended ? jpeg_failure::truncated : jpeg_failure::corrupt);
     }
+  }
+
+  // Bytes too many do no harm between markers. Among the rows they mean that what was decoded
+  // before them is wrong: in the only scan, and before a restart marker.
+  static bool is_harmless(const jpeg_session& session, const ::jpeg_error_mgr& warning) noexcept {
+    const bool among_rows = warning.msg_code == JWRN_EXTRANEOUS_DATA &&
+                            (session.one_scan || (warning.msg_parm.i[1] & 0xf8) == 0xd0);
+    return !among_rows && is_harmless_jpeg_warning(warning.msg_code);
   }
 
   static void on_output(::j_common_ptr) {}
@@ -170,7 +178,8 @@ struct jpeg_session {
     static constexpr JOCTET end_of_image[] = {0xff, JPEG_EOI};
     jpeg_session& session = of(common->client_data);
     session.ended = true;
-    if (!session.one_scan) session.fail(jpeg_failure::truncated);
+    // The arithmetic decoder takes zeros after a mark, and warns of nothing.
+    if (!session.one_scan || session.info.arith_code) session.fail(jpeg_failure::truncated);
     session.source.next_input_byte = end_of_image;
     session.source.bytes_in_buffer = sizeof end_of_image;
     return TRUE;

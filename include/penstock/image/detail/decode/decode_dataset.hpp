@@ -20,6 +20,7 @@
 #include <penstock/core/record.hpp>
 #include <penstock/data/dataset.hpp>
 #include <penstock/data/run_context.hpp>
+#include <penstock/image/crop.hpp>
 #include <penstock/image/detail/decode/decode_formats.hpp>
 #include <penstock/image/detail/decode/decode_plan.hpp>
 #include <penstock/image/detail/decode/decode_states.hpp>
@@ -142,11 +143,23 @@ class decode_dataset {
     std::memcpy(out.address(1), &label, sizeof label);
   }
 
+  // What the geometry says of a picture of `size`; what it throws names the picture.
+  image_plan plan_of(const image_size& size, sample_generator& random,
+                     const std::string& key) const {
+    try {
+      return geometry_.plan(size, random);
+    } catch (const picture_too_small& problem) {
+      throw picture_too_small(key, problem);
+    } catch (const std::invalid_argument& problem) {
+      throw std::invalid_argument(key + ": " + problem.what());
+    }
+  }
+
   template <class Decoder>
   void decode(Decoder& decoder, state& with, std::span<const std::byte> bytes,
               const std::string& key, sample_generator& random, const pixels& slot) const {
     const image_info info = decoder.info(bytes, key);
-    image_plan plan = geometry_.plan(info.size, random);
+    image_plan plan = plan_of(info.size, random, key);
     if (!is_part_of(plan.crop, info.size)) {
       throw std::invalid_argument(
           "decode_images: " + key + " is " + std::to_string(info.size.width) + " x " +
