@@ -1,24 +1,26 @@
 #!/usr/bin/env bash
-# Fetches the four files of MNIST, or of Fashion-MNIST, and checks their SHA-256.
+# Fetches a known set of pictures, and checks its files' SHA-256.
 #
-#   bash examples/get_mnist.sh [--fashion] DIR      then: MNIST_DIR=DIR bash examples/run.sh
+#   bash examples/get_data.sh mnist DIR      then: MNIST_DIR=DIR bash examples/run.sh
+#   bash examples/get_data.sh fashion DIR    Fashion-MNIST, in files of the same form
+#   bash examples/get_data.sh cifar10 DIR    CIFAR-10, and unpacks it: data_batch_1.bin and so on
+#   bash examples/get_data.sh cifar100 DIR   CIFAR-100: train.bin, test.bin
 #
 # Needs curl or wget. Files that are there and right are kept, one that was cut off is gone on with,
 # and a mirror that fails or has another file is followed by the next. Until it is whole and right a
-# file is called .part. Exit status: 0 all four are there, 1 one could not be fetched, 2 wrong
-# arguments.
+# file is called .part. Exit status: 0 all are there, 1 one could not be fetched, 2 wrong arguments.
 #
-# Environment: MNIST_MIRRORS addresses of folders to take instead of the public mirrors, with blanks
+# Environment: DATA_MIRRORS addresses of folders to take instead of the public mirrors, with blanks
 # between them; file:///... works with curl.
 set -euo pipefail
 
-say() { printf 'get_mnist: %s\n' "$*" >&2; }
+say() { printf 'get_data: %s\n' "$*" >&2; }
 fail() {
   say "$@"
   exit 1
 }
 usage() {
-  say "usage: bash examples/get_mnist.sh [--fashion] DIR"
+  say "usage: bash examples/get_data.sh mnist|fashion|cifar10|cifar100 DIR"
   exit 2
 }
 
@@ -73,19 +75,17 @@ bring() {
   fail "$name could not be fetched${why/;/:}"
 }
 
-set_name=mnist
-if [ "${1:-}" = --fashion ]; then
-  set_name=fashion
-  shift
-fi
-if [ $# -ne 1 ] || [ -z "$1" ] || [[ $1 == -* ]]; then usage; fi
+if [ $# -ne 2 ] || [ -z "$2" ] || [[ $2 == -* ]]; then usage; fi
+set_name=$1
+case $set_name in mnist | fashion | cifar10 | cifar100) ;; *) usage ;; esac
 if ! command -v curl >/dev/null && ! command -v wget >/dev/null; then
   fail "neither curl nor wget is here (Debian: apt-get install curl)"
 fi
-folder=$1
+folder=$2
 mkdir -p -- "$folder"
 
-if [ $set_name = mnist ]; then
+case $set_name in
+mnist)
   mirrors=(
     https://storage.googleapis.com/cvdf-datasets/mnist
     https://ossci-datasets.s3.amazonaws.com/mnist
@@ -95,7 +95,8 @@ train-images-idx3-ubyte.gz 9912422 440fcabf73cc546fa21475e81ea370265605f56be210a
 train-labels-idx1-ubyte.gz 28881 3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c
 t10k-images-idx3-ubyte.gz 1648877 8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6
 t10k-labels-idx1-ubyte.gz 4542 f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6"
-else
+  ;;
+fashion)
   mirrors=(
     https://storage.googleapis.com/tensorflow/tf-keras-datasets
     http://fashion-mnist.s3-website.eu-central-1.amazonaws.com
@@ -105,10 +106,23 @@ train-images-idx3-ubyte.gz 26421880 3aede38d61863908ad78613f6a32ed271626dd12800b
 train-labels-idx1-ubyte.gz 29515 a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845
 t10k-images-idx3-ubyte.gz 4422102 346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073
 t10k-labels-idx1-ubyte.gz 5148 67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5"
-fi
-if [ -n "${MNIST_MIRRORS:-}" ]; then read -r -a mirrors <<<"$MNIST_MIRRORS"; fi
+  ;;
+*)
+  mirrors=(https://www.cs.toronto.edu/~kriz)
+  files="cifar-10-binary.tar.gz 170052171 c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd"
+  [ $set_name = cifar10 ] ||
+    files="cifar-100-binary.tar.gz 168513733 58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec"
+  ;;
+esac
+if [ -n "${DATA_MIRRORS:-}" ]; then read -r -a mirrors <<<"$DATA_MIRRORS"; fi
 
 while read -r name bytes sum; do
   bring "$name" "$bytes" "$sum"
+  case $name in
+  *.tar.gz)
+    tar -xzf "$folder/$name" -C "$folder" --strip-components=1 --no-same-owner
+    say "$name: unpacked"
+    ;;
+  esac
 done <<<"$files"
-say "all four files are in $folder"
+say "all is in $folder"
