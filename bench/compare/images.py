@@ -48,7 +48,9 @@ def check(rows, side):
             found = run["checked"]
             looked_at = found["samples"] * math.ceil(side * side * 3 / STEP)
             far = abs(found["values"] - reference["values"]) / looked_at
-            if any(found[key] != reference[key] for key in ("samples", "labels")) or far > 4:
+            # Of few crops the mean differs more: 24 levels at 4 pictures, 6 at 512.
+            most = 4 + 40 / math.sqrt(found["samples"])
+            if any(found[key] != reference[key] for key in ("samples", "labels")) or far > most:
                 row.failed = f"failed: read {found}, others {reference}"
 
 
@@ -69,16 +71,18 @@ def judge(rows, kind):
     return judged.goals
 
 
+def cells(found, width):
+    values = [found[part] for part in ("median", "min", "max")]
+    texts = [f"{value:,.1f}" if value < 1000 else f"{value:,.0f}" for value in values]
+    return f"{texts[0]:>{width}}{texts[1]:>9}{texts[2]:>9}"
+
+
 def show(rows, goals):
     print(f"\n{'':32}{'a CPU second':>14}{'min':>9}{'max':>9}{'a second':>11}{'min':>9}{'max':>9}")
     ranked = [row for row in rows if row.runs and not row.failed]
     for row in sorted(ranked, key=lambda row: -row.median(PER_CPU)):
         found = [rounds.spread([run[key] for run in row.runs]) for key in (PER_CPU, "items_per_second")]
-        cpu, wall = ([one[part] for part in ("median", "min", "max")] for one in found)
-        print(
-            f"{row.name:32}{cpu[0]:14,.0f}{cpu[1]:9,.0f}{cpu[2]:9,.0f}"
-            f"{wall[0]:11,.0f}{wall[1]:9,.0f}{wall[2]:9,.0f}"
-        )
+        print(f"{row.name:32}{cells(found[0], 14)}{cells(found[1], 11)}")
     print(f"\n{'ours':24}{'beside':32}{'ratio':>7}  aim")
     for goal in goals:
         aim = f">= {goal['at_least']:g}" if "at_least" in goal else "-"
