@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: BSL-1.0
+"""NVIDIA DALI's pipeline on the CPU: only the crop is decoded, then resized; called as peer.py says."""
+
+import functools
+import math
+
+import numpy as np
+import nvidia.dali as dali
+from nvidia.dali import fn, types
+
+import peer
+import pictures
+
+
+class Epochs:
+    """DALI's reader goes on for ever: an epoch is as many batches as the pictures fill."""
+
+    def __init__(self, pipeline, batches):
+        self.pipeline, self.batches = pipeline, batches
+
+    def __iter__(self):
+        for _ in range(self.batches):
+            yield self.pipeline.run()
+
+
+def load(threads, folder, antialias=True):
+    task = pictures.Task(folder)
+
+    def make():
+        pipeline = dali.Pipeline(
+            batch_size=peer.BATCH, num_threads=threads, device_id=None, prefetch_queue_depth=2
+        )
+        with pipeline:
+            encoded, label = fn.readers.file(
+                file_root=str(task.train), shuffle_after_epoch=True, name="reader"
+            )
+            pixels = fn.decoders.image_random_crop(
+                encoded,
+                device="cpu",
+                output_type=types.RGB,
+                random_area=list(pictures.SCALE),
+                random_aspect_ratio=list(pictures.RATIO),
+            )
+            pixels = fn.resize(
+                pixels,
+                resize_x=task.side,
+                resize_y=task.side,
+                interp_type=types.INTERP_LINEAR,
+                antialias=antialias,
+            )
+            pipeline.set_outputs(pixels, label)
+        pipeline.build()
+        return Epochs(pipeline, math.ceil(len(task.paths) / peer.BATCH))
+
+    return peer.load(make, lambda batch: pictures.consume([np.asarray(x.as_tensor()) for x in batch]))
+
+
+ROWS = {f"DALI_cpu/threads:{threads}": functools.partial(load, threads) for threads in (1, 2)}
+ROWS["DALI_cpu_aliased/threads:1"] = functools.partial(load, 1, antialias=False)
+
+if __name__ == "__main__":
+    peer.main(ROWS, {"dali": dali.__version__})

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: BSL-1.0
+// Our pictures, measured as their peers are: see images.py and peer.hpp.
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <fstream>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include <penstock/blob/image_folder.hpp>
+#include <penstock/image/decode.hpp>
+#include <penstock/image/jpeg.hpp>
+#include <penstock/image/png.hpp>
+#include <penstock/image/random_resized_crop.hpp>
+#include <penstock/image/resize.hpp>
+#include <penstock/penstock.hpp>
+
+#include "peer.hpp"
+
+namespace {
+
+namespace ps = penstock;
+
+struct task {
+  std::size_t side = 0;
+  std::size_t batch = 0;
+
+  explicit task(const std::string& folder) {
+    std::ifstream file{folder + "/task"};
+    if (!(file >> side >> batch)) throw std::runtime_error(folder + "/task can't be read");
+  }
+};
+
+std::string load(std::size_t workers, bool scaled, const std::string& folder) {
+  const task wanted{folder};
+  const auto make = [&] {
+    return ps::loader{ps::image_folder{folder + "/train"} |
+                          ps::decode_images<ps::jpeg_decoder, ps::png_decoder>(
+                              ps::random_resized_crop{wanted.side}, {.scaled = scaled}),
+                      ps::shuffled{.seed = 1},
+                      {.batch_size = wanted.batch, .workers = workers}};
+  };
+  return compare::load(make, [](auto& loader, std::uint64_t epoch, auto each) {
+    for (auto& batch : loader.epoch(epoch)) {
+      each([&](compare::seen& sums) {
+        const auto pixels = ps::get<"image">(batch).flat();
+        std::uint64_t sum = 0;
+        for (std::size_t i = 0; i < pixels.size(); i += 64) sum += pixels[i];  // pictures.py's STEP
+        sums.values += static_cast<double>(sum);
+        for (const std::int64_t label : ps::get<"label">(batch).flat()) sums.labels += label;
+        sums.samples += batch.size();
+      });
+    }
+  });
+}
+
+// Pictures of some 320 x 290 to 224 x 224; sizes differ as pictures.py says.
+std::string resize(const std::string&) {
+  std::vector<std::uint8_t> in(322 * 290 * 3);
+  ps::sample_generator random{{.seed = 1}, 0};
+  for (std::uint8_t& value : in) value = static_cast<std::uint8_t>(random());
+  std::vector<std::uint8_t> out(224 * 224 * 3);
+  return compare::load([] { return ps::resizer{}; },
+                       [&](ps::resizer& shrink, std::uint64_t, auto each) {
+                         for (std::size_t i = 0; i < 1005; ++i) {
+                           const ps::image_size size{320 + i % 3, 290 - i % 5};
+                           shrink({in.data(), size, 3, size.width * 3},
+                                  ps::pixels{out.data(), {224, 224}, 3, 224 * 3});
+                           each([](compare::seen& sums) { ++sums.samples; });
+                         }
+                       });
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  std::vector<compare::row> rows;
+  for (const std::size_t workers : {std::size_t{0}, std::size_t{1}, std::size_t{2}}) {
+    rows.emplace_back("penstock/workers:" + std::to_string(workers),
+                      [=](const std::string& folder) { return load(workers, false, folder); });
+  }
+  rows.emplace_back("penstock_scaled/workers:1",
+                    [](const std::string& folder) { return load(1, true, folder); });
+  rows.emplace_back("resize_penstock", resize);
+  return compare::main_of(argc, argv, rows, "penstock",
+                          std::to_string(PENSTOCK_VERSION_MAJOR) + "." +
+                              std::to_string(PENSTOCK_VERSION_MINOR) + "." +
+                              std::to_string(PENSTOCK_VERSION_PATCH));
+}

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: BSL-1.0
+"""Makes the folders that images.py measures on; needs NumPy and Pillow. Equal seeds give equal pixels.
+
+    python3 picture_folders.py KIND FOLDER      prints what it has made; a folder that is there is kept
+
+    photos   512 JPEGs, 500 x 375, 4:2:0, quality 90; crops to 224, batches of 64
+    large     12 JPEGs, 4000 x 3000, 4:2:0, quality 90; crops to 224, batches of 4
+    small   4096 PNGs, 32 x 32; crops to 32, batches of 64
+
+All are synthetic: colour noise on grids of halving cells, the finer the weaker, so that their spectrum, and
+with it their size, is that of a photograph.
+"""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+KINDS = {
+    "photos": (512, (500, 375), "jpg", 224, 64),
+    "large": (12, (4000, 3000), "jpg", 224, 4),
+    "small": (4096, (32, 32), "png", 32, 64),
+}
+CLASSES = 4
+
+
+def painted(random, size):
+    sums = np.full((size[1], size[0], 3), 120, np.float32)
+    cell, strength = max(size) // 4, 40.0
+    while cell >= 1:
+        shape = (size[1] // cell + 2, size[0] // cell + 2)
+        # Grey noise and a little colour: a photograph's colours vary less than its light.
+        grid = random.uniform(-1, 1, (*shape, 1)) + random.uniform(-0.3, 0.3, (*shape, 3))
+        for c in range(3):
+            plane = Image.fromarray((grid[..., c] * strength).astype(np.float32))
+            sums[..., c] += np.asarray(plane.resize(size, Image.Resampling.BICUBIC))
+        cell, strength = cell // 2, strength * 0.76
+    return Image.fromarray(np.clip(sums, 0, 255).astype(np.uint8))
+
+
+def make(kind, folder):
+    count, size, form, side, batch = KINDS[kind]
+    folder = Path(folder)
+    if not (folder / "task").exists():
+        random = np.random.default_rng(17)
+        for number in range(count):
+            path = folder / "train" / f"class{number % CLASSES}" / f"{number:05}.{form}"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            options = {"quality": 90, "subsampling": "4:2:0"} if form == "jpg" else {}
+            painted(random, size).save(path, **options)
+        # Last: a folder with it is complete.
+        (folder / "task").write_text(f"{side} {batch}\n")
+    sizes = [path.stat().st_size for path in folder.glob("train/*/*")]
+    mean = sum(sizes) / len(sizes) / 1000
+    return (
+        f"{len(sizes)} synthetic {form} pictures of {size[0]} x {size[1]}, {mean:.1f} kB on average, "
+        f"to {side} x {side} in batches of {batch}"
+    )
+
+
+if __name__ == "__main__":
+    print(make(*sys.argv[1:]))

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: BSL-1.0
+"""SPDL's pipeline: a thread pool that demuxes, decodes by FFmpeg, crops and scales by its filters; called as
+peer.py says. Bilinear scaling, the crop drawn once the packet has told the picture's size.
+"""
+
+import functools
+from importlib.metadata import version
+
+import numpy as np
+import spdl.io
+import spdl.io.utils
+from spdl.pipeline import PipelineBuilder
+
+import peer
+import pictures
+
+
+class Indices:
+    """What SPDL calls a source: one picture at a time, in another order each epoch."""
+
+    def __init__(self, samples):
+        self.samples, self.random = samples, np.random.default_rng(1)
+
+    def __iter__(self):
+        yield from self.random.permutation(self.samples)
+
+
+def load(threads, folder):
+    task = pictures.Task(folder)
+
+    def decode(index):
+        packets = spdl.io.demux_image(task.paths[index])
+        left, top, width, height = pictures.crop_of(packets.codec.width, packets.codec.height)
+        # `exact`, or the crop would begin at even pixels, where colour has half the resolution.
+        crop = f"crop=w={width}:h={height}:x={left}:y={top}:exact=1"
+        scale = f"scale={task.side}:{task.side}:flags=bilinear"
+        frames = spdl.io.decode_packets(packets, filter_desc=f"{crop},{scale},format=rgb24")
+        return frames, task.labels[index]
+
+    def to_batch(decoded):
+        frames, labels = zip(*decoded)
+        return spdl.io.to_numpy(spdl.io.convert_frames(list(frames))), np.array(labels)
+
+    def make():
+        pipeline = (
+            PipelineBuilder()
+            .add_source(Indices(len(task.paths)), continuous=True)
+            .pipe(decode, concurrency=threads)
+            .aggregate(peer.BATCH)
+            .pipe(to_batch)
+            .add_sink(2)
+            .build(num_threads=threads)
+        )
+        pipeline.start()
+        running.append(pipeline)
+        return pipeline
+
+    running = []
+    try:
+        return peer.load(make, pictures.consume)
+    finally:
+        for pipeline in running:
+            pipeline.stop()
+
+
+ROWS = {f"SPDL/threads:{threads}": functools.partial(load, threads) for threads in (1, 2)}
+
+if __name__ == "__main__":
+    # Without FFmpeg's libraries an error, which says which are looked for.
+    found = spdl.io.utils.get_ffmpeg_versions()["libavcodec"]
+    peer.main(ROWS, {"spdl": version("spdl"), "libavcodec": ".".join(map(str, found))})
