@@ -14,6 +14,7 @@
 #include <fstream>
 #include <stdexcept>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include <penstock/order/random.hpp>
@@ -29,23 +30,30 @@ class synthetic_photos {
   explicit synthetic_photos(std::uint64_t seed) {
     std::string name = (std::filesystem::temp_directory_path() / "penstock-photos-XXXXXX").string();
     if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error(name + ": can't be made");
-    path_ = name;
+    folder_.path = name;
     for (std::uint64_t picture = 0; picture < 128; ++picture) {
-      const auto folder = path_ / ("class" + std::to_string(picture % 4));
+      const auto folder = folder_.path / ("class" + std::to_string(picture % 4));
       std::filesystem::create_directory(folder);
       penstock::sample_generator random{{.seed = seed}, picture};
       write(folder / (std::to_string(1000 + picture) + ".jpg"), painted(random));
     }
   }
-  synthetic_photos(const synthetic_photos&) = delete;
-  ~synthetic_photos() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
 
-  [[nodiscard]] std::string path() const { return path_.string(); }
+  [[nodiscard]] std::string path() const { return folder_.path.string(); }
 
  private:
+  /// Removed with all that is in it, also where the pictures can't be written.
+  struct own_folder {
+    std::filesystem::path path;
+
+    own_folder() = default;
+    own_folder(own_folder&&) = delete;
+    ~own_folder() {
+      std::error_code ignored;
+      if (!path.empty()) std::filesystem::remove_all(path, ignored);
+    }
+  };
+
   static constexpr std::size_t width = 500;
   static constexpr std::size_t height = 375;
 
@@ -108,7 +116,7 @@ class synthetic_photos {
     if (!file.flush()) throw std::runtime_error(path.string() + ": can't be written");
   }
 
-  std::filesystem::path path_;
+  own_folder folder_;
 };
 
 }  // namespace images

@@ -63,7 +63,7 @@ class decode_states {
   }
 
   const State first_;
-  std::mutex mutex_;
+  std::mutex mutex_;  // guards the next two
   std::vector<std::unique_ptr<State>> free_;
   std::size_t made_ = 0;
 };
