@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // A graph that one thread captures in the global mode, and what others do meanwhile: the library's
 // calls do not end it.
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -87,7 +88,7 @@ TEST_CASE("a global capture of one thread survives the library's calls on others
     require_capture_survives([] {
       const ps::cuda_device device;
       const auto stream = device.make_stream();
-      int runs = 0;
+      std::atomic<int> runs{0};  // the two streams run at once
       {
         ps::step_graphs graphs{device};
         const auto work = [&runs](ps::cuda_stream_ref on) {

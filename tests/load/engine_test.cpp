@@ -88,11 +88,11 @@ TEST_CASE("a consumer that only polls is served too", "[load]") {
 TEST_CASE("a host slot is not refilled while a copy out of it is held", "[load]") {
   const gated_device device;
   const numbered data{1000};
+  std::vector<std::byte> to(4096);  // outlives the stream, whose copies may end last
   auto stream = device.make_stream();
   ps::loader loader{
       data, ps::sequential{}, device, {.batch_size = 10, .workers = 1, .prefetch = 1}};
   loader.start({0, 0}, 1);
-  std::vector<std::byte> to(4096);
   device.hold_copies();
   for (int i = 0; i < 2; ++i) {
     auto batch = loader.next();
