@@ -19,6 +19,7 @@
 #include <penstock/blob/blob_source.hpp>
 
 #include "support/catch.hpp"
+#include "support/error_of.hpp"
 #include "support/temp_dir.hpp"
 
 namespace test {
@@ -99,20 +100,6 @@ template <ps::blob_source Source>
 std::string content_of(const Source& source, std::uint64_t index) {
   ps::blob_buffer buffer;
   return text_of(source.bytes(index, buffer));
-}
-
-/// The error of type E, and of none derived from it, that `call` throws.
-template <class E, class Call>
-E error_of(const Call& call) {
-  try {
-    call();
-  } catch (const E& problem) {
-    INFO(problem.what());
-    CHECK(typeid(problem) == typeid(E));
-    return problem;
-  }
-  FAIL("nothing thrown");
-  throw 0;
 }
 
 }  // namespace test

@@ -3,9 +3,8 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <typeinfo>
 
-#include "support/catch.hpp"
+#include "support/error_of.hpp"
 #include "support/temp_dir.hpp"
 
 // The codes of the IDX format's element types.
@@ -23,16 +22,4 @@ inline test::file_bytes counted(std::size_t size) {
   return bytes;
 }
 
-/// The error of type E that the opening of the files throws.
-template <class E, class Open>
-E error_of(Open open) {
-  try {
-    open();
-  } catch (const E& problem) {
-    INFO(problem.what());
-    CHECK(typeid(problem) == typeid(E));
-    return problem;
-  }
-  FAIL("nothing thrown");
-  throw 0;
-}
+using test::error_of;

@@ -30,12 +30,6 @@ std::vector<std::uint8_t> changed(const picture& in, const affine_change& change
   return out.bytes;
 }
 
-std::uint64_t sum_of(const std::vector<std::uint8_t>& bytes) {
-  std::uint64_t sum = 0xcbf29ce484222325ull;
-  for (const std::uint8_t byte : bytes) sum = (sum ^ byte) * 0x100000001b3ull;
-  return sum;
-}
-
 }  // namespace
 
 TEST_CASE("a turned picture is Pillow's", "[image]") {
@@ -51,7 +45,7 @@ TEST_CASE("a turned picture is Pillow's", "[image]") {
                             {{5, 0, 0, 0.001, 0, 0}, 0xa8edf01aa1917177ull},
                             {{12, 1, 1, 2, 30, 0}, 0x0b7c2edf2e242f7full}}) {
     CAPTURE(one.change.angle, one.change.scale);
-    CHECK(sum_of(changed(some, one.change)) == one.sum);
+    CHECK(test::sum_of(changed(some, one.change)) == one.sum);
   }
 }
 
@@ -150,7 +144,7 @@ TEST_CASE("a random turn draws what it is told to, the same on every machine", "
     picture out{{50, 40}, 1};
     turn(some.view(), out.view(), third);
     CHECK(out.bytes == changed(some, found));
-    sum = sum * 31 + sum_of(out.bytes);
+    sum = sum * 31 + test::sum_of(out.bytes);
   }
   CHECK(sum == 0x11291d660c256110ull);
   ps::sample_generator one = random_of(7);

@@ -35,12 +35,6 @@ void change(int op, const ps::pixels& of, double factor) {
   if (op == 4) ps::grayscale{}(of);
 }
 
-std::uint64_t sum_of_bytes(const std::vector<std::uint8_t>& bytes) {
-  std::uint64_t sum = 0xcbf29ce484222325ull;
-  for (const std::uint8_t byte : bytes) sum = (sum ^ byte) * 0x100000001b3ull;
-  return sum;
-}
-
 }  // namespace
 
 TEST_CASE("changed colours are Pillow's", "[image]") {
@@ -62,7 +56,7 @@ TEST_CASE("changed colours are Pillow's", "[image]") {
     picture some = test::random_picture({61, 43}, 3);
     change(one.op, some.view(), one.factor);
     CAPTURE(one.op, one.factor);
-    CHECK(sum_of_bytes(some.bytes) == one.sum);
+    CHECK(test::sum_of(some.bytes) == one.sum);
   }
 }
 
@@ -140,7 +134,7 @@ TEST_CASE("a jitter draws an order and then factors, the same on every machine",
     REQUIRE(found.bytes == expected.bytes);
     REQUIRE(one() == other());
     orders.insert(order);
-    sum = sum * 31 + sum_of_bytes(found.bytes);
+    sum = sum * 31 + test::sum_of(found.bytes);
   }
   CHECK(orders.size() == 24);
   CHECK(sum == 0x9bcc2150a49ba903ull);

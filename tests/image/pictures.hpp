@@ -40,4 +40,11 @@ inline picture random_picture(penstock::image_size size, std::size_t channels,
   return made;
 }
 
+/// FNV-1a of the bytes, for goldens.
+inline std::uint64_t sum_of(const std::vector<std::uint8_t>& bytes) {
+  std::uint64_t sum = 0xcbf29ce484222325ull;
+  for (const std::uint8_t byte : bytes) sum = (sum ^ byte) * 0x100000001b3ull;
+  return sum;
+}
+
 }  // namespace test

@@ -24,13 +24,6 @@ namespace {
 
 constexpr ps::detail::resample_path plain = ps::detail::resample_path::plain;
 
-// 64-bit FNV-1a.
-std::uint64_t sum_of_pixels(const std::vector<std::uint8_t>& bytes) {
-  std::uint64_t sum = 0xcbf29ce484222325ull;
-  for (const std::uint8_t byte : bytes) sum = (sum ^ byte) * 0x100000001b3ull;
-  return sum;
-}
-
 picture resized(ps::resizer& resize, const picture& in, const image_plan& plan) {
   picture out{plan.size(), in.channels};
   resize(in.view(), plan, out.view());
@@ -128,17 +121,17 @@ TEST_CASE("a resized picture has Pillow's bits", "[image]") {
     const picture grey = test::random_picture({97, 71}, 1);
     const picture four = test::random_picture({97, 71}, 4);
     CAPTURE(static_cast<int>(one.filter), static_cast<int>(one.order), static_cast<int>(path));
-    CHECK(sum_of_pixels(resized(resize, rgb, whole({0, 0, {97, 71}}, {40, 30})).bytes) ==
+    CHECK(test::sum_of(resized(resize, rgb, whole({0, 0, {97, 71}}, {40, 30})).bytes) ==
           one.sums[0]);
-    CHECK(sum_of_pixels(resized(resize, rgb, whole({5, 3, {80, 66}}, {150, 33})).bytes) ==
+    CHECK(test::sum_of(resized(resize, rgb, whole({5, 3, {80, 66}}, {150, 33})).bytes) ==
           one.sums[1]);
-    CHECK(sum_of_pixels(resized(resize, grey, whole({0, 0, {97, 71}}, {31, 100})).bytes) ==
+    CHECK(test::sum_of(resized(resize, grey, whole({0, 0, {97, 71}}, {31, 100})).bytes) ==
           one.sums[2]);
-    CHECK(sum_of_pixels(resized(resize, four, whole({1, 0, {90, 71}}, {90, 20})).bytes) ==
+    CHECK(test::sum_of(resized(resize, four, whole({1, 0, {90, 71}}, {90, 20})).bytes) ==
           one.sums[3]);
     // More than a hundred times as high as wide.
     const picture tall = test::random_picture({97, 203}, 3);
-    CHECK(sum_of_pixels(resized(resize, tall, whole({7, 1, {2, 201}}, {30, 200})).bytes) ==
+    CHECK(test::sum_of(resized(resize, tall, whole({7, 1, {2, 201}}, {30, 200})).bytes) ==
           one.sums[4]);
   }
 }

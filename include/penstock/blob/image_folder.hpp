@@ -64,7 +64,7 @@ struct image_folder_options {
 /// are as they were, and if the file is whole, by its checksum; what it says is checked all the
 /// same, so that no path in it leads outside. A listing is not kept while a folder is younger than
 /// two seconds: one more change may leave its time as it is. Processes that write the file at the
-/// same time do no harm. A change behind a link to a file is not seen until it is read.
+/// same time do no harm. A change to a file that a link leads to is seen when it is read.
 class image_folder {
  public:
   /// Lists `folder`. Throws `folder_unreadable`, `empty_folder`, `folder_cycle`, and `option_error`

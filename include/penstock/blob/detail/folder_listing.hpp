@@ -51,7 +51,7 @@ struct listing_header {
   std::uint32_t version = 1;
   std::uint32_t byte_order = 0x01020304;  ///< as this machine has it
   std::uint64_t total = 0;                ///< bytes of the listing
-  std::uint64_t checksum = 0;             ///< of all bytes behind this number
+  std::uint64_t checksum = 0;             ///< of all bytes after this number
   std::uint64_t folders = 0;
   std::uint64_t files = 0;
   std::uint64_t paths = 0;    ///< bytes

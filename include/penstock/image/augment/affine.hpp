@@ -33,8 +33,8 @@ struct affine_change {
 /// Writes `in`, changed, to `out`, which has its size and channels and does not overlap it. Takes
 /// the pixel in which the middle of each one lies, and zeros outside: to the bit what Pillow's
 /// `transform(size, AFFINE, matrix, NEAREST)` gives for the matrix of torchvision's `affine`.
-/// Throws std::invalid_argument unless sizes and channels are equal, the channels are 1, 3 or 4, all
-/// numbers are finite, scale > 0, and the shears are between -90 and 90 degrees.
+/// Throws std::invalid_argument unless sizes and channels are equal, the channels are 1, 3 or 4,
+/// all numbers are finite, scale > 0, and the shears are between -90 and 90 degrees.
 inline void affine(const const_pixels& in, const affine_change& change, const pixels& out) {
   if (in.size != out.size || in.channels != out.channels ||
       (in.channels != 1 && in.channels != 3 && in.channels != 4)) {
@@ -73,17 +73,17 @@ struct random_affine_options {
   double shear_y = 0;      ///< shears from -shear_y to shear_y degrees
 };
 
-/// Changes a picture by a random turn, shift, scale and shear: torchvision's `RandomAffine` with the
-/// nearest pixel and zeros outside. Draws angle, shift to the right, shift downwards, scale and
+/// Changes a picture by a random turn, shift, scale and shear: torchvision's `RandomAffine` with
+/// the nearest pixel and zeros outside. Draws angle, shift to the right, shift downwards, scale and
 /// shears, in this order, leaving out what the options leave alone; shifts are rounded to pixels.
 ///
-///     auto turned = photos | penstock::map<photo>([turn = penstock::random_affine{{.degrees = 9}}](
+///     auto more = photos | penstock::map<photo>([turn = penstock::random_affine{{.degrees = 9}}](
 ///                                auto in, auto out, auto& random) {
 ///       turn(penstock::as_pixels(penstock::get<"image">(in)),
 ///            penstock::as_pixels(penstock::get<"image">(out)), random);
 ///     });
 ///
-/// Called as const from many threads at once. The same on every machine.
+/// Called as const from many threads at once; every machine draws equal numbers.
 class random_affine {
  public:
   /// Throws std::invalid_argument unless all are finite and not negative, shifts are at most 1,

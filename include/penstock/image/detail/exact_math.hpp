@@ -55,7 +55,7 @@ inline double sin_pi(double x) noexcept {
 }
 
 /// e to the power of `x`, |x| < 700, within two units of the last place: a Taylor series up to the
-/// 14th power behind a reduction by multiples of log 2, which is split so that the first product is
+/// 14th power after a reduction by multiples of log 2, which is split so that the first product is
 /// exact.
 inline double exact_exp(double x) noexcept {
   constexpr double c[] = {1.0 / 87178291200.0,

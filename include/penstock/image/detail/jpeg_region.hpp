@@ -121,7 +121,8 @@ struct jpeg_region {
   void crop_columns() {
     if (miscounts_columns(session.info)) return;
     const std::size_t width = session.info.output_width;
-    // Where a component keeps less than two columns, libjpeg-turbo interpolates all of them otherwise.
+    // Where a component keeps less than two columns, libjpeg-turbo interpolates all of them
+    // otherwise.
     const std::size_t least = 3 * static_cast<std::size_t>(session.info.max_h_samp_factor);
     if (width <= least) return;
     const std::size_t left = (std::min)(box.left - (std::min)(margin, box.left), width - least);

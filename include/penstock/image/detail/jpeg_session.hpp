@@ -197,7 +197,7 @@ struct jpeg_session {
     session.source.bytes_in_buffer -= skipped;
   }
 
-  // Called for every row of blocks while the scans of a progressive picture are read.
+  // libjpeg calls it for each row of blocks as it reads the scans of a progressive picture.
   static void on_progress(::j_common_ptr common) {
     jpeg_session& session = of(common->client_data);
     if (session.info.input_scan_number > session.most_scans) {

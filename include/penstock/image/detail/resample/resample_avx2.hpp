@@ -52,7 +52,7 @@ inline std::int32_t whole_coefficient(const std::int32_t* k, std::size_t tap) no
 }
 
 /// Pixel by pixel of the table, for four rows at a time: `in` and `out` are where they begin. Reads
-/// up to 15 bytes behind a row's last pixel; writes nothing behind it.
+/// up to 15 bytes after a row's last pixel; writes nothing after it.
 template <std::size_t Channels>
 [[gnu::target("avx2")]] inline void four_rows_avx2(const resample_table& table,
                                                    const std::uint8_t* const (&in)[4],

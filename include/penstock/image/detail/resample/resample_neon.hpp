@@ -32,7 +32,7 @@ inline std::uint32_t clipped_neon(int32x4_t sums) noexcept {
 }
 
 /// Pixel by pixel of the table, for four rows at a time: `in` and `out` are where they begin. Reads
-/// a byte behind a row's last pixel; writes nothing behind it.
+/// a byte after a row's last pixel; writes nothing after it.
 template <std::size_t Channels>
 inline void four_rows_neon(const resample_table& table, const std::uint8_t* const (&in)[4],
                            std::uint8_t* const (&out)[4]) {

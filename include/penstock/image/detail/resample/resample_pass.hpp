@@ -84,7 +84,7 @@ class horizontal_pass {
   }
 
  private:
-  // What a path may read behind the last pixel of a window.
+  // What a path may read after the last pixel of a window.
   static constexpr std::size_t beyond = 16;
 
   template <std::size_t Channels>

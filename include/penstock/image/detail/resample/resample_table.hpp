@@ -39,7 +39,7 @@ struct resample_window {
 };
 
 /// The windows of one axis and their coefficients, kept until another span comes. `coefficients(i)`
-/// are those of the i-th pixel wanted, 4 * groups() of them, zeros behind the last tap.
+/// are those of the i-th pixel wanted, 4 * groups() of them, zeros after the last tap.
 class resample_table {
  public:
   /// Whether it is the table of `span` already; if not, remembers `span` as what is made next.
@@ -112,7 +112,7 @@ class resample_table {
   }
   /// The first source pixel that any window has.
   [[nodiscard]] std::size_t begin() const noexcept { return begin_; }
-  /// The one behind the last.
+  /// One after the last source pixel that any window has.
   [[nodiscard]] std::size_t end() const noexcept { return end_; }
 
  private:

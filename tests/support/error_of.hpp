@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <typeinfo>
+
+#include "support/catch.hpp"
+
+namespace test {
+
+/// The error of type E, and of none derived from it, that `call` throws.
+template <class E, class Call>
+E error_of(const Call& call) {
+  try {
+    call();
+  } catch (const E& problem) {
+    INFO(problem.what());
+    CHECK(typeid(problem) == typeid(E));
+    return problem;
+  }
+  FAIL("nothing thrown");
+  throw 0;
+}
+
+}  // namespace test
