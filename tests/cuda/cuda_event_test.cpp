@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <penstock/cuda/cuda_device.hpp>
 
+#include <chrono>
+
 #include "fake_cuda/fake_cuda.hpp"
 #include "support/catch.hpp"
 
 namespace ps = penstock;
 
-TEST_CASE("events have no timing, threads sleep only on events made for it", "[cuda]") {
+TEST_CASE("events time only where they are to, threads sleep only on events made for it",
+          "[cuda]") {
   fake_cuda::reset();
   const ps::cuda_device device;
   const ps::cuda_event by_default{0};
@@ -16,4 +19,29 @@ TEST_CASE("events have no timing, threads sleep only on events made for it", "[c
   CHECK(fake_cuda::event_flags(by_host.get()) == (cudaEventDisableTiming | cudaEventBlockingSync));
   const auto by_streams = device.make_event(ps::event_wait::by_streams);
   CHECK(fake_cuda::event_flags(by_streams.get()) == cudaEventDisableTiming);
+  const auto timed = device.make_event(ps::event_wait::timed);
+  CHECK(fake_cuda::event_flags(timed.get()) == cudaEventDefault);
+}
+
+TEST_CASE("the device tells the time between two timed events, and refuses others", "[cuda]") {
+  fake_cuda::reset();
+  {
+    const ps::cuda_device device;
+    const auto stream = device.make_stream();
+    auto begin = device.make_event(ps::event_wait::timed);
+    auto end = device.make_event(ps::event_wait::timed);
+    auto plain = device.make_event(ps::event_wait::by_streams);
+    auto* memory = device.allocate(256);
+    device.record(begin, stream);
+    device.copy_async(memory, memory, 64, stream);
+    device.copy_async(memory, memory, 64, stream);
+    device.record(end, stream);
+    device.record(plain, stream);
+    CHECK_THROWS_AS(device.elapsed(begin, end), ps::cuda_error);  // not complete yet
+    device.synchronize(end);
+    CHECK(device.elapsed(begin, end) == std::chrono::milliseconds{2});  // the double's: one each
+    CHECK_THROWS_AS(device.elapsed(begin, plain), ps::cuda_error);
+    device.deallocate(memory, 256);
+  }
+  CHECK(fake_cuda::expect_clean());
 }

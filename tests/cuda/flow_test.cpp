@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // The flow on the CUDA device: right data whatever the order in which the device works, and few
 // calls.
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -134,4 +135,38 @@ TEST_CASE("a transform costs the consumer three more calls, besides its launch",
   CHECK(calls["cudaEventRecord"] == Approx(3).margin(0.1));
   CHECK(calls["cudaStreamIsCapturing"] == Approx(2).margin(0.1));
   CHECK(calls["cuCtxGetDevice"] == Approx(1).margin(0.05));
+}
+
+TEST_CASE("the device's times of some batches come with no wait and no error", "[cuda]") {
+  const auto policy = GENERATE(fake_cuda::policy::late, fake_cuda::policy::random);
+  const bool fails = GENERATE(false, true);
+  fake_cuda::reset({.policy = policy, .seed = 7});
+  {
+    const ps::cuda_device device{0};
+    const auto stream = device.make_stream();
+    ps::loader loader{
+        digits_flow::digits{1600}, ps::sequential{}, device, {.batch_size = 16, .workers = 1}};
+    ps::transfer feed{loader, stream, {.depth = ps::automatic, .time_device = true}};
+    if (fails) fake_cuda::fail_call_of("cudaEventElapsedTime", 0, cudaErrorInvalidValue);
+    std::uint64_t batches = 0;
+    for (std::uint64_t epoch = 0; epoch < 2; ++epoch) {
+      for (auto& batch : feed.epoch(epoch)) {
+        ++batches;
+        if (batch.number() % 8 == 0) stream.synchronize();
+      }
+    }
+    CHECK(batches == 200);
+    const ps::device_stats said = feed.stats().device;
+    if (fails) {
+      CHECK(said.batches == 0);
+    } else {
+      CHECK(said.batches >= 2);
+      // the double's clock: a millisecond for the copy, nothing for a body that launches nothing
+      CHECK(said.copy == std::chrono::milliseconds{said.batches});
+    }
+    for (const auto& event : fake_cuda::events()) {
+      if ((event.flags & cudaEventDisableTiming) == 0) CHECK(event.host_waits == 0);
+    }
+  }
+  CHECK(fake_cuda::expect_clean());
 }

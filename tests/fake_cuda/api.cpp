@@ -342,8 +342,15 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEve
   const CUevent_st* first = call.event(start);
   const CUevent_st* last = first == nullptr ? nullptr : call.event(end);
   if (last == nullptr) return call.done(cudaErrorInvalidResourceHandle);
+  if (((first->flags | last->flags) & cudaEventDisableTiming) != 0 || first->records == 0 ||
+      last->records == 0) {
+    return call.done(cudaErrorInvalidResourceHandle);
+  }
   if (!is_done(first->record) || !is_done(last->record)) return call.done(cudaErrorNotReady);
-  *milliseconds = 0.0F;
+  // A millisecond for each piece of work between two places in a stream.
+  *milliseconds = first->record.stream != last->record.stream
+                      ? 0.5F
+                      : static_cast<float>(last->record.position - first->record.position);
   return cudaSuccess;
 }
 

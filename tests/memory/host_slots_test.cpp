@@ -19,6 +19,7 @@
 #include "support/catch.hpp"
 #include "support/freeing_device.hpp"
 #include "support/gated_device.hpp"
+#include "support/happens.hpp"
 #include "support/numbered.hpp"
 
 namespace ps = penstock;
@@ -58,11 +59,6 @@ lease take(const std::shared_ptr<ring>& slots, std::uint64_t index = 0) {
 
 void block_on(const ps::detail::waitable_counter& gate) {
   gate.wait([](std::uint32_t open) { return open != 0; });
-}
-
-bool happens(const std::atomic<bool>& what) {
-  for (int turn = 0; turn < 1000 && !what; ++turn) std::this_thread::yield();
-  return what;
 }
 
 }  // namespace
@@ -222,7 +218,7 @@ TEST_CASE(
     got = slots->acquire();
     acquired = true;
   }};
-  happens(acquired);  // so that it sleeps, mostly
+  test::happens(acquired);  // so that it sleeps, mostly
   if (how == 0) {
     slots->give_back(3);
     slots->give_back(1);
@@ -231,7 +227,7 @@ TEST_CASE(
     slots->set_starving(true);
   } else if (how == 2) {
     slots->set_starving(true);
-    happens(acquired);  // so that it sleeps again
+    test::happens(acquired);  // so that it sleeps again
     slots->give_back(3);
     slots->set_starving(false);
   } else {
@@ -248,7 +244,7 @@ TEST_CASE("closing wakes threads that wait for a slot", "[memory]") {
   std::atomic<bool> nothing{false};
   std::thread worker{[&] { nothing = !slots->acquire().has_value(); }};
   std::atomic<bool> never{false};
-  happens(never);  // so that it sleeps, mostly
+  test::happens(never);  // so that it sleeps, mostly
   slots->close();
   worker.join();
   CHECK(nothing);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #include "checker.hpp"
 
-#include <penstock/transfer/detail/device_slots.hpp>
+#include <penstock/transfer/detail/slots/device_slots.hpp>
 
 #include "device.hpp"
 
@@ -21,7 +21,7 @@ struct host_batch {
 template <class Scenario, int Threads>
 struct held : model::scenario<Scenario, Threads> {
   device_slots slots{model::device{},
-                     penstock::batch_layout<record>{penstock::record_extents<record>{}, 1}, 2};
+                     penstock::batch_layout<record>{penstock::record_extents<record>{}, 1}, 2, 2};
   std::array<model::plain<int>, 2> user{};  // what the lease's owner did
   model::atomic<bool> is_stopped{false};
 
@@ -84,7 +84,7 @@ struct marked_batch : host_batch {
 /// copies the next batch out of the same host slot.
 struct mark_shared : model::scenario<mark_shared, 2> {
   device_slots slots{model::device{},
-                     penstock::batch_layout<record>{penstock::record_extents<record>{}, 1}, 2};
+                     penstock::batch_layout<record>{penstock::record_extents<record>{}, 1}, 2, 2};
   std::shared_ptr<marked_batch::mark_type> mark = std::make_shared<marked_batch::mark_type>(
       model::device::make_event(penstock::event_wait::by_host));
 

@@ -93,9 +93,10 @@ TEST_CASE("a transfer's figures name its loader, whose own follow", "[report]") 
   stats.ahead = {.looks = 31, .sum = 32};
   stats.step.batches = 41;
   stats.replay = {51, 52ms};
+  stats.device = {61, 62ms, 63ms, 64ms, 65ms};
   const prometheus_reader alone{to_prometheus(stats)};
   CHECK(alone["penstock_transfer_copies_total{transfer=\"2\"}"] == "11");
-  CHECK(alone.size() == 20);
+  CHECK(alone.size() == 25);
 
   stats.loader = ps::loader_stats{};
   stats.loader->loader = 5;
@@ -118,8 +119,13 @@ TEST_CASE("a transfer's figures name its loader, whose own follow", "[report]") 
   CHECK(of("taken_batches_total") == "41");
   CHECK(of("replayed_batches_total") == "51");
   CHECK(of("replay_seconds_total") == "0.052000000");
+  CHECK(of("device_batches_total") == "61");
+  CHECK(of("device_copy_seconds_total") == "0.062000000");
+  CHECK(of("device_transform_seconds_total") == "0.063000000");
+  CHECK(of("device_idle_seconds_total") == "0.064000000");
+  CHECK(of("device_step_seconds_total") == "0.065000000");
   CHECK(read["penstock_loader_workers{loader=\"5\"}"] == "0");
-  CHECK(read.size() == 20 + 36);
+  CHECK(read.size() == 25 + 36);
 }
 
 TEST_CASE("a running loop's figures are legal, and so are the largest", "[report]") {

@@ -344,17 +344,23 @@ TEST_CASE("a trace for Chrome is JSON, an object an event", "[report]") {
 )");
 }
 
-TEST_CASE("a setting is written with its workers and its prefetch", "[report]") {
+TEST_CASE("a setting is written with its workers and its prefetch, a depth with its slots",
+          "[report]") {
   const test::temp_dir folder;
   ps::trace_snapshot trace;
   trace.tracks.push_back(
       {"penstock tuning", 1, 0, {{ps::trace_stage::setting, 100ns, 900ns, {}, 0, 3, 4}}});
+  trace.tracks.push_back(
+      {"penstock depth", 1, 0, {{ps::trace_stage::depth, 200ns, 900ns, {}, 0, 0, 0, 5}}});
   write_chrome_trace(trace, folder.path("trace.json"));
   CHECK(bytes_of(folder.path("trace.json")).find(R"("args": {"workers": 3, "prefetch": 4}})") !=
         std::string::npos);
+  CHECK(bytes_of(folder.path("trace.json")).find(R"("args": {"slots": 5}})") != std::string::npos);
   write_perfetto(trace, folder.path("trace.pftrace"));
   const perfetto_reader read{bytes_of(folder.path("trace.pftrace"))};
-  REQUIRE(read.slices.size() == 1);
+  REQUIRE(read.slices.size() == 2);
+  CHECK(read.slices[1].stage == "depth");
+  CHECK(read.slices[1].notes == std::map<std::string, std::uint64_t>{{"slots", 5}});
   CHECK(read.slices[0].stage == "setting");
   CHECK(read.slices[0].notes ==
         std::map<std::string, std::uint64_t>{{"workers", 3}, {"prefetch", 4}});

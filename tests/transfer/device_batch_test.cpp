@@ -18,6 +18,7 @@
 
 #include "support/catch.hpp"
 #include "support/gated_device.hpp"
+#include "support/happens.hpp"
 
 namespace ps = penstock;
 
@@ -95,7 +96,7 @@ struct host_memory {
 };
 
 std::shared_ptr<ring> make_ring(const watched_device& device, std::size_t depth) {
-  return ps::detail::shared_by_leases<ring, ps::cpu_stream_ref>(device, layout, depth);
+  return ps::detail::shared_by_leases<ring, ps::cpu_stream_ref>(device, layout, depth, depth);
 }
 
 lease hand_out(const std::shared_ptr<ring>& slots, std::size_t slot, ps::cpu_stream_ref stream) {
@@ -107,15 +108,6 @@ std::uint32_t first_number(const lease& batch) { return ps::get<"b">(batch)(0); 
 
 void block_on(const ps::detail::waitable_counter& gate) {
   gate.wait([](std::uint32_t open) { return open != 0; });
-}
-
-bool happens(const std::function<bool()>& what) {
-  for (int turn = 0; turn < 1000 && !what(); ++turn) std::this_thread::yield();
-  return what();
-}
-
-bool happens(const std::atomic<bool>& what) {
-  return happens([&what] { return what.load(); });
 }
 
 }  // namespace
@@ -137,8 +129,8 @@ TEST_CASE("slots of more bytes than an address can count are out of memory", "[t
   using slots = ps::detail::device_slots<wide, ps::cpu_device>;
   const std::size_t length = (std::size_t{1} << 62) + 256;  // four of them: 1024, modulo 2^64
   const ps::batch_layout<wide> huge{ps::record_extents<wide>{{length}}, 1};
-  CHECK_THROWS_AS(slots(ps::cpu_device{}, huge, 4), ps::out_of_memory);
-  CHECK_THROWS_AS(slots(ps::cpu_device{}, huge, 3), ps::out_of_memory);  // which do not wrap
+  CHECK_THROWS_AS(slots(ps::cpu_device{}, huge, 4, 4), ps::out_of_memory);
+  CHECK_THROWS_AS(slots(ps::cpu_device{}, huge, 3, 3), ps::out_of_memory);  // which do not wrap
 }
 
 TEST_CASE("a device lease describes its batch, and gives device memory as views", "[transfer]") {
@@ -216,7 +208,7 @@ TEST_CASE("work on the lease's stream waits for the copy, the caller does not", 
       seen = view(0);
       ran = true;
     });
-    CHECK_FALSE(happens(ran));
+    CHECK_FALSE(test::happens(ran));
     device.open_copies();
     stream.synchronize();
     CHECK(seen == 3);
@@ -243,7 +235,7 @@ TEST_CASE(
   }
   CHECK(slots->is_released(0));
   slots->copy_in(0, two);  // blocks nothing
-  CHECK_FALSE(happens([&] { return device.copies() > 1; }));
+  CHECK_FALSE(test::happens([&] { return device.copies() > 1; }));
   gate.store(1);
   const auto batch = hand_out(slots, 0, device.inline_stream());
   CHECK(seen == 1);
@@ -310,12 +302,12 @@ TEST_CASE("a lease used on a second stream: that one waits for the copy, and the
       block_on(gate);
       seen = view(0);
     });
-    CHECK_FALSE(happens(ran));  // the copy is held
+    CHECK_FALSE(test::happens(ran));  // the copy is held
     device.open_copies();
   }
   CHECK(slots->is_released(0));
   slots->copy_in(0, two);
-  CHECK_FALSE(happens([&] { return device.copies() > 1; }));
+  CHECK_FALSE(test::happens([&] { return device.copies() > 1; }));
   gate.store(1);
   const auto batch = hand_out(slots, 0, device.inline_stream());
   CHECK(seen == 1);
@@ -366,7 +358,7 @@ TEST_CASE("several more streams may use a lease, their events are made once", "[
     third.launch([&gate] { block_on(gate); });
   }
   slots->copy_in(0, from);
-  CHECK_FALSE(happens([&] { return device.copies() > 6; }));
+  CHECK_FALSE(test::happens([&] { return device.copies() > 6; }));
   gate.store(1);
   slots->wait_for_copy(0, device.inline_stream());
   CHECK(device.copies() == 7);

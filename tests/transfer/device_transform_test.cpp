@@ -16,6 +16,7 @@
 
 #include "support/catch.hpp"
 #include "support/gated_device.hpp"
+#include "support/happens.hpp"
 #include "support/ledger_device.hpp"
 #include "support/numbered.hpp"
 #include "transfer/ten_each.hpp"
@@ -301,7 +302,7 @@ TEST_CASE("work that a transform queued before it threw has run before the error
     }
   }};
   while (device.copies() < 1) std::this_thread::yield();
-  CHECK_FALSE(happens(thrown));
+  CHECK_FALSE(test::happens(thrown));
   gate.store(1);
   consumer.join();
   CHECK(thrown);

@@ -3,6 +3,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <chrono>
 #include <cstddef>
 #include <optional>
 #include <string>
@@ -137,6 +138,12 @@ class cuda_device {
     if (code == cudaErrorNotReady) return false;
     if (code != cudaSuccess) detail::throw_cuda_error(code, "cudaEventQuery");
     return true;
+  }
+
+  /// See `times_work`; to about half a microsecond.
+  [[nodiscard]] std::chrono::nanoseconds elapsed(const event_type& begin,
+                                                 const event_type& end) const {
+    return detail::cuda_elapsed(ordinal_, begin.get(), end.get());
   }
 
   /// Copies `bytes` bytes in stream order, in the direction that the addresses tell. Both ranges

@@ -3,7 +3,9 @@
 
 #include <cuda_runtime_api.h>
 
+#include <chrono>
 #include <cstddef>
+#include <ratio>
 
 #include <penstock/cuda/detail/cuda_call.hpp>
 #include <penstock/cuda/detail/cuda_context.hpp>
@@ -22,9 +24,21 @@ struct event_handle {
   }
 };
 
+/// How long a device took from one event to another one, both with timing, and complete.
+[[nodiscard]] inline std::chrono::nanoseconds cuda_elapsed(int ordinal, cudaEvent_t begin,
+                                                           cudaEvent_t end) {
+  const scoped_context context{ordinal};
+  const scoped_relaxed_capture relaxed;
+  float milliseconds = 0.0F;
+  cuda_call("cudaEventElapsedTime",
+            [&] { return cudaEventElapsedTime(&milliseconds, begin, end); });
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+      std::chrono::duration<float, std::milli>{milliseconds});
+}
+
 }  // namespace detail
 
-/// Owns a CUDA event without timing. Move-only. Destroying it while a stream still waits for it, or
+/// Owns a CUDA event, without timing unless it is asked for. Move-only. Destroying it while a stream still waits for it, or
 /// it for a stream, is allowed.
 class cuda_event : public detail::unique_handle<detail::event_handle> {
  public:
@@ -47,13 +61,15 @@ class cuda_event : public detail::unique_handle<detail::event_handle> {
   cuda_event(cudaEvent_t handle, int ordinal) noexcept : unique_handle(handle, ordinal) {}
 
   [[nodiscard]] static cudaEvent_t made(int ordinal, event_wait waits) {
-    const unsigned sleeps = waits == event_wait::by_host ? cudaEventBlockingSync : 0U;
+    const unsigned flags = waits == event_wait::timed ? cudaEventDefault
+                           : waits == event_wait::by_host
+                               ? cudaEventDisableTiming | cudaEventBlockingSync
+                               : cudaEventDisableTiming;
     const detail::scoped_device current{ordinal};
     const detail::scoped_relaxed_capture relaxed;
     cudaEvent_t handle = nullptr;
-    detail::cuda_call("cudaEventCreateWithFlags", [&] {
-      return cudaEventCreateWithFlags(&handle, cudaEventDisableTiming | sleeps);
-    });
+    detail::cuda_call("cudaEventCreateWithFlags",
+                      [&] { return cudaEventCreateWithFlags(&handle, flags); });
     return handle;
   }
 };

@@ -4,9 +4,12 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstddef>
 #include <cstring>
+#include <memory>
 #include <string>
 
 #include <penstock/device/cpu_stream.hpp>
@@ -33,7 +36,13 @@ class cpu_device {
 
   [[nodiscard]] stream_type make_stream() const { return cpu_stream{options_}; }
   /// One kind of event serves all who wait: a thread sleeps on it.
-  [[nodiscard]] event_type make_event(event_wait = event_wait::by_host) const { return {}; }
+  [[nodiscard]] event_type make_event(event_wait waits = event_wait::by_host) const {
+    event_type made;
+    if (waits == event_wait::timed) {
+      made.time_ = std::make_shared<detail::host_clock::time_point>();
+    }
+    return made;
+  }
 
   /// The stream that is the calling thread itself: what a consumer passes that computes in its loop
   /// body. Waiting for a copy then blocks the thread, and a release is complete at once.
@@ -43,6 +52,7 @@ class cpu_device {
   void require_usable(stream_ref) const noexcept {}
 
   void record(event_type& event, stream_ref stream) const {
+    if (event.time_ != nullptr) note_time(event, stream);
     if (stream.queue_ == nullptr) {
       event.queue_.reset();  // all work of the calling thread is done
       return;
@@ -50,6 +60,12 @@ class cpu_device {
     if (event.queue_.get() != stream.queue_) event.queue_ = stream.queue_->shared_from_this();
     event.position_ = stream.queue_->pushed();
     stream.queue_->note_use();
+  }
+
+  /// How long after `begin` it was `end`'s turn; of modelled streams as modelled.
+  [[nodiscard]] std::chrono::nanoseconds elapsed(const event_type& begin,
+                                                 const event_type& end) const {
+    return *end.time_ - *begin.time_;
   }
 
   /// Makes `stream` wait for the record that `event` has now. Later records do not change it.
@@ -147,6 +163,20 @@ class cpu_device {
   static constexpr std::size_t small_copy = std::size_t{64} << 10;
   static constexpr std::size_t page = 4096;
   static constexpr std::size_t huge_page = std::size_t{2} << 20;
+
+  /// Has the stream write down when it gets to the record that comes next.
+  static void note_time(const event_type& event, stream_ref stream) {
+    const auto now = detail::host_clock::now();
+    if (stream.queue_ == nullptr) {
+      *event.time_ = now;
+      return;
+    }
+    const auto note = [queue = stream.queue_, queued = now, time = event.time_]() noexcept {
+      *time = queue->is_modelled() ? (std::max)(queued, queue->busy_until())
+                                   : detail::host_clock::now();
+    };
+    if (!stream.queue_->run_if_idle(note)) stream.queue_->push(note);
+  }
 
   static std::size_t rounded(std::size_t bytes) noexcept {
     return (bytes + page - 1) / page * page;

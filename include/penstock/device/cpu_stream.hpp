@@ -32,6 +32,8 @@ class cpu_event {
   // The queue is shared, so that the mark stays valid when the stream is gone.
   std::shared_ptr<detail::cpu_queue> queue_;
   std::uint64_t position_ = 0;
+  // Of a timed one: when it was complete. Written by the stream before that.
+  std::shared_ptr<detail::host_clock::time_point> time_;
 };
 
 /// Refers to a CPU stream, or is the calling thread itself: work given to the inline stream runs at

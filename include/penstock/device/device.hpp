@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <chrono>
 #include <concepts>
 #include <cstddef>
 #include <optional>
@@ -38,6 +39,7 @@ struct pinned_block {
 enum class event_wait {
   by_streams,  ///< streams alone; a thread that waits for it all the same may spin
   by_host,     ///< threads too, and they sleep
+  timed,       ///< as `by_streams`; and `elapsed` is asked how long after another one it came
 };
 
 /// What the flow needs of a device. A device object is a cheap, copyable handle; the names follow
@@ -60,6 +62,7 @@ enum class event_wait {
 ///   likewise; both throw `out_of_memory`, both are slow and meant for construction;
 /// - `make_current` prepares a thread for work on the device; every thread of the library calls it
 ///   first;
+/// - a device may have `elapsed(begin, end)`, see `times_work`;
 /// - a device may have `host_node`, a `std::optional<int>`: the host's NUMA node next to it, which a
 ///   loader binds its workers to, see `loader_options::placement`. The node's cores are looked up
 ///   below "/sys", or below `sysfs_root()`, which tests may give a device.
@@ -92,6 +95,13 @@ concept device =
       { d.deallocate_pinned(to, bytes) } noexcept;
       d.make_current();
     };
+
+/// A device that can tell how long its work takes. `elapsed` gives the nanoseconds between two
+/// events that were made as `timed`, are recorded, and are complete.
+template <class D>
+concept times_work = requires(const D& d, const typename D::event_type& event) {
+  { d.elapsed(event, event) } -> std::same_as<std::chrono::nanoseconds>;
+};
 // clang-format on
 
 namespace detail {

@@ -79,6 +79,25 @@ struct replay_stats {
   std::chrono::nanoseconds time{0};
 };
 
+/// What the device's own clock says of some batches, see `transfer_options::time_device`. The times
+/// are of `batches` batches, added up.
+struct device_stats {
+  std::uint64_t batches = 0;              ///< that were timed
+  std::chrono::nanoseconds copy{0};       ///< of their copies, without what these wait for
+  std::chrono::nanoseconds transform{0};  ///< of their transforms
+  /// In which the consumer's stream had nothing to do before the batch: from the end of the step
+  /// before, to where it has what the next one needs.
+  std::chrono::nanoseconds idle{0};
+  std::chrono::nanoseconds step{0};  ///< from there to the end of the work that the body gave it
+
+  /// The share of the time in which the stream worked on steps, in 0..1; 0 where nothing was timed.
+  [[nodiscard]] double busy() const noexcept {
+    const auto all = idle + step;
+    return all.count() == 0 ? 0.0
+                            : static_cast<double>(step.count()) / static_cast<double>(all.count());
+  }
+};
+
 namespace detail {
 
 /// The number that grew, less what it was: 0 where two threads' numbers are not of one moment.
@@ -99,6 +118,15 @@ template <class T>
 }
 [[nodiscard]] inline replay_stats sum(const replay_stats& a, const replay_stats& b) noexcept {
   return {a.batches + b.batches, a.time + b.time};
+}
+[[nodiscard]] inline device_stats difference(const device_stats& a,
+                                             const device_stats& b) noexcept {
+  return {grown(a.batches, b.batches), grown(a.copy, b.copy), grown(a.transform, b.transform),
+          grown(a.idle, b.idle), grown(a.step, b.step)};
+}
+[[nodiscard]] inline device_stats sum(const device_stats& a, const device_stats& b) noexcept {
+  return {a.batches + b.batches, a.copy + b.copy, a.transform + b.transform, a.idle + b.idle,
+          a.step + b.step};
 }
 [[nodiscard]] inline step_stats difference(const step_stats& a, const step_stats& b) noexcept {
   return {grown(a.batches, b.batches), grown(a.samples, b.samples), grown(a.bytes, b.bytes),

@@ -40,6 +40,7 @@ enum class trace_stage : std::uint8_t {
   step,             ///< the loop's body: from the batch's hand-out to the next `++`
   lease,            ///< a slot is leased: from the batch's hand-out to its release
   setting,          ///< the loader runs with these workers and this prefetch, see `automatic`
+  depth,            ///< the transfer runs with so many device slots, see `automatic`
 };
 
 /// The stage in words: "wait for slot"; empty for what is none.
@@ -71,6 +72,8 @@ enum class trace_stage : std::uint8_t {
       return "lease";
     case trace_stage::setting:
       return "setting";
+    case trace_stage::depth:
+      return "depth";
   }
   return "";
 }
@@ -85,12 +88,14 @@ struct trace_event {
   std::uint64_t samples = 0;   ///< of the batch, or of the run that was read; 0 for waits
   std::uint64_t workers = 0;   ///< of a setting: how many workers read; else 0
   std::uint64_t prefetch = 0;  ///< of a setting: how many batches are read ahead; else 0
+  std::uint64_t depth = 0;     ///< of a depth: how many device slots are filled by turns; else 0
 };
 
 /// What one thread has done, or which batches one slot was leased with.
 struct trace_track {
   std::string name;  ///< "penstock worker 0", "penstock consumer", "penstock transfer",
-      ///< "penstock tuning", "host slot 0", "device slot 0"; with " (2)" for a second loader
+      ///< "penstock tuning", "penstock depth", "host slot 0", "device slot 0"; with " (2)" for a
+      ///< second loader
   std::uint64_t flow = 0;  ///< the same for a loader and the transfer over it: their batches
   std::uint64_t lost = 0;  ///< older events, which were overwritten
   std::vector<trace_event> events;  ///< the latest ones, without a gap, as they were over
@@ -215,6 +220,7 @@ class trace_recorder {
       all.workers = event.epoch;
       all.prefetch = std::exchange(all.samples, 0);
     }
+    if (all.stage == trace_stage::depth) all.depth = std::exchange(all.samples, 0);
     if (event.batch != detail::traced_event::none) {
       all.batch = batch_position{event.epoch, event.batch};
     }

@@ -16,8 +16,8 @@ inline namespace PENSTOCK_ABI {
 /// What a transfer has done, from its construction to the snapshot, or between two snapshots. Made
 /// by `transfer::stats()`; see `loader_stats`, also for the texts.
 ///
-/// How long the device takes for a copy or a transform is not in it: the host does not wait for
-/// them, and events that are timed would slow the streams.
+/// The host does not wait for copies and transforms, so it does not know how long the device takes
+/// for them: that is in `device`, where `transfer_options::time_device` asks for it.
 struct transfer_stats {
   std::uint64_t transfer = 0;               ///< names the transfer; of a sum, all of them
   std::chrono::nanoseconds age{0};          ///< the time that this is about
@@ -35,6 +35,7 @@ struct transfer_stats {
   depth_stats ahead;          ///< copies that were queued after the batch that was handed out
   step_stats step;            ///< what the consumer got, and the loop's body
   replay_stats replay;        ///< the step alone, on batches that are there
+  device_stats device;        ///< what the device's clock says of some batches
 
   /// Of the source, where that is a loader.
   std::optional<loader_stats> loader;
@@ -59,6 +60,7 @@ struct transfer_stats {
   between.ahead = difference(later.ahead, earlier.ahead);
   between.step = difference(later.step, earlier.step);
   between.replay = difference(later.replay, earlier.replay);
+  between.device = difference(later.device, earlier.device);
   between.loader.reset();
   if (later.loader && earlier.loader) between.loader = *later.loader - *earlier.loader;
   return between;
@@ -83,6 +85,7 @@ struct transfer_stats {
   both.ahead = sum(a.ahead, b.ahead);
   both.step = sum(a.step, b.step);
   both.replay = sum(a.replay, b.replay);
+  both.device = sum(a.device, b.device);
   both.loader.reset();
   if (a.loader && b.loader) both.loader = *a.loader + *b.loader;
   return both;

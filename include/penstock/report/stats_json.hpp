@@ -133,6 +133,13 @@ class json_object {
                          .add("batches", stats.replay.batches)
                          .add("ns", stats.replay.time)
                          .text())
+      .add("device", detail::json_object{}
+                         .add("batches", stats.device.batches)
+                         .add("copy_ns", stats.device.copy)
+                         .add("transform_ns", stats.device.transform)
+                         .add("idle_ns", stats.device.idle)
+                         .add("step_ns", stats.device.step)
+                         .text())
       .add("loader", stats.loader ? to_json(*stats.loader) : "null")
       .text();
 }

@@ -166,6 +166,13 @@ class prometheus_writer {
   out.step(stats.step);
   out.counter("replayed_batches_total", "Batches of replays.", stats.replay.batches);
   out.counter("replay_seconds_total", "Time of replays.", stats.replay.time);
+  out.counter("device_batches_total", "Batches that the device has timed.", stats.device.batches);
+  out.counter("device_copy_seconds_total", "Time of their copies.", stats.device.copy);
+  out.counter("device_transform_seconds_total", "Time of their transforms.",
+              stats.device.transform);
+  out.counter("device_idle_seconds_total", "Time that their stream had no work before them.",
+              stats.device.idle);
+  out.counter("device_step_seconds_total", "Time of their steps.", stats.device.step);
   std::string text = std::move(out).text();
   return stats.loader ? text + to_prometheus(*stats.loader) : text;
 }

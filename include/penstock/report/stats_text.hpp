@@ -123,6 +123,15 @@ class stats_table {
   table.wait("wait for slot", stats.wait_for_slot);
   table.row("step", stats.step.batches, stats.step.busy,
             short_text(stats.ahead.mean()) + " copies ahead");
+  if (stats.device.batches != 0) {
+    const auto mean = [&](std::chrono::nanoseconds time) {
+      return short_text(time / static_cast<std::int64_t>(stats.device.batches));
+    };
+    table.head("  on the device, means of " + std::to_string(stats.device.batches) +
+               " timed batches: copy " + mean(stats.device.copy) + ", transform " +
+               mean(stats.device.transform) + ", idle " + mean(stats.device.idle) + ", step " +
+               mean(stats.device.step));
+  }
   if (stats.replay.batches != 0) table.row("replay", stats.replay.batches, stats.replay.time);
   return stats.loader ? table.text() + to_text(*stats.loader) : table.text();
 }

@@ -15,7 +15,7 @@ inline namespace PENSTOCK_ABI {
 /// The memory of a loader and of a transfer over it.
 struct feed_footprint {
   loader_footprint host;              ///< of the loader
-  std::size_t device_slots = 0;       ///< `transfer_options::depth`
+  std::size_t device_slots = 0;       ///< `transfer_options::depth`; of `automatic` the most
   std::size_t device_slot_bytes = 0;  ///< bytes of each: a batch as the consumer gets it
   std::size_t staging_bytes = 0;      ///< two batches as they travel, where there is a transform
   std::size_t device_bytes = 0;  ///< device memory in all: what `transfer::device_bytes` says then
@@ -49,7 +49,7 @@ template <record_type Record>
 [[nodiscard]] feed_footprint footprint(const record_extents<Record>& extents,
                                        const loader_options& load, const transfer_options& feed) {
   const loader_footprint host = footprint<Record>(extents, load);
-  return detail::feed_of(host, host.slot_bytes, 0, detail::checked_depth(feed));
+  return detail::feed_of(host, host.slot_bytes, 0, detail::checked_depth(feed).most);
 }
 
 /// The memory of a loader and a transfer with a transform on the device.
@@ -61,7 +61,7 @@ template <record_type Record, class Transform>
   const batch_layout<detail::transformed_record_t<Transform, Record>> out{
       detail::transformed_extents<Record>(transform, extents), load.batch_size};
   const std::size_t staging = detail::saturating_sum(2, host.slot_bytes, 0);
-  return detail::feed_of(host, out.bytes(), staging, detail::checked_depth(feed));
+  return detail::feed_of(host, out.bytes(), staging, detail::checked_depth(feed).most);
 }
 
 }  // namespace PENSTOCK_ABI

@@ -14,13 +14,22 @@ inline namespace PENSTOCK_ABI {
 /// The options of a `transfer`. Bad values throw `option_error` at construction.
 struct transfer_options {
   /// Device slots: the batch that the consumer works on, and those whose copies run ahead under it.
-  /// At least 1, which overlaps nothing.
+  /// At least 1, which overlaps nothing. `automatic`: 2 at first; one more whenever leases hold all
+  /// of them, and as many as bring the batches sooner, at most `most_depth`. A new slot takes device
+  /// memory while the loop runs, or is done without where there is none.
   std::size_t depth = 3;
+  /// The most slots that `depth = automatic` takes, at least 2. `automatic`: 8.
+  std::size_t most_depth = automatic;
 
   /// What happens when the consumer asks for a batch while it, or threads that it has moved leases
   /// to, hold every device slot. Nothing is taken from the source before there is a slot for it.
   /// `wait` is for leases that end on other threads; a stop request of the source's ends the wait.
   penstock::when_held when_held = penstock::when_held::fail;
+
+  /// Whether the device times the copy, the transform and the step of a batch now and then, of one in
+  /// 32 at most, see `device_stats`: seven events more on its streams. What fails in it ends it, and
+  /// not the loop. For devices that can tell (`times_work`): the CPU device and CUDA.
+  bool time_device = false;
 
   /// Records what each batch goes through, see `trace_recorder`; that of the source's options makes
   /// one picture of both. Null: nothing is recorded. It is the program's, and should outlive the
@@ -30,13 +39,32 @@ struct transfer_options {
 
 namespace detail {
 
-inline std::size_t checked_depth(const transfer_options& options) {
+/// With how many device slots a feed begins, and how many it may take.
+struct depth_range {
+  std::size_t first = 0;
+  std::size_t most = 0;
+};
+
+/// Those that the options ask for. Throws `option_error`.
+inline depth_range checked_depth(const transfer_options& options) {
   constexpr std::size_t most = 1024;
-  if (options.depth == 0 || options.depth > most) {
-    throw option_error("depth",
-                       std::to_string(options.depth) + " is not in 1.." + std::to_string(most));
+  const auto refuse = [](const char* name, std::size_t value, int least) {
+    throw option_error(name, std::to_string(value) + " is not in " + std::to_string(least) + ".." +
+                                 std::to_string(most));
+  };
+  if (options.depth == automatic) {
+    if (options.most_depth == automatic) return {2, 8};
+    if (options.most_depth < 2 || options.most_depth > most) {
+      refuse("most_depth", options.most_depth, 2);
+    }
+    return {2, options.most_depth};
   }
-  return options.depth;
+  if (options.depth == 0 || options.depth > most) refuse("depth", options.depth, 1);
+  if (options.most_depth != automatic) {
+    throw option_error("most_depth", "is the cap of depth = automatic, but depth is " +
+                                         std::to_string(options.depth));
+  }
+  return {options.depth, options.depth};
 }
 
 }  // namespace detail

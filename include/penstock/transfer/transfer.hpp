@@ -180,9 +180,13 @@ class transfer {
   /// where it is a loader. From any thread, also while a loop runs.
   [[nodiscard]] transfer_stats stats() const { return flow_->stats(); }
 
-  /// How many batches are on the device or on their way at most.
+  /// What `depth` has come to where it is `automatic`, and by which moves. From any thread.
+  [[nodiscard]] tuning_history tuning() const { return flow_->tuning(); }
+  /// How many batches are on the device or on their way at most; with `depth = automatic` at the
+  /// moment. From any thread, as `device_bytes`.
   [[nodiscard]] std::size_t depth() const noexcept { return flow_->depth(); }
-  /// The device memory that the slots take, and the two places of arrival before a transform.
+  /// The device memory in bytes that the slots take, and the two places of arrival before a
+  /// transform.
   [[nodiscard]] std::size_t device_bytes() const noexcept { return flow_->device_bytes(); }
 
  private:

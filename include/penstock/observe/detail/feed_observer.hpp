@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -44,6 +45,33 @@ class basic_feed_observer : public consumer_meters<Clock> {
     replay_time_.add(static_cast<std::uint64_t>(time.count()));
   }
 
+  /// @name The consumer, for what follows from them while the loop runs: these wait for nothing
+  /// @{
+  [[nodiscard]] std::uint64_t ticks() const noexcept { return clock_.now(); }
+  [[nodiscard]] double ten_milliseconds() const noexcept {
+    return static_cast<double>(clock_.ten_milliseconds());
+  }
+  /// The ticks by `now` that it has waited for copies that were not complete.
+  [[nodiscard]] std::uint64_t waited_for_copy(std::uint64_t now) const noexcept {
+    return this->copy().read(now).ticks;
+  }
+  /// @}
+
+  /// How long ticks are. From any thread.
+  [[nodiscard]] tick_times times() const { return {clock_.look().nanoseconds_per_tick}; }
+
+  /// The device's clock has told these times of a batch.
+  void note_device(const device_stats& one) noexcept {
+    timed_.add(one.batches);
+    const auto add = [](tally& to, std::chrono::nanoseconds time) {
+      to.add(static_cast<std::uint64_t>((std::max)(time, std::chrono::nanoseconds{0}).count()));
+    };
+    add(device_copy_, one.copy);
+    add(device_transform_, one.transform);
+    add(device_idle_, one.idle);
+    add(device_step_, one.step);
+  }
+
   /// What has happened so far, without the source. From any thread.
   [[nodiscard]] transfer_stats snapshot() const {
     const auto at = clock_.look();
@@ -67,6 +95,11 @@ class basic_feed_observer : public consumer_meters<Clock> {
                 grown(times.of(this->range().read(at.ticks).ticks), waits)};
     all.replay = {replayed_.value(),
                   std::chrono::nanoseconds{static_cast<std::int64_t>(replay_time_.value())}};
+    const auto time = [](const tally& of) {
+      return std::chrono::nanoseconds{static_cast<std::int64_t>(of.value())};
+    };
+    all.device = {timed_.value(), time(device_copy_), time(device_transform_), time(device_idle_),
+                  time(device_step_)};
     return all;
   }
 
@@ -78,7 +111,12 @@ class basic_feed_observer : public consumer_meters<Clock> {
   tally copies_;
   tally copied_;
   tally replayed_;
-  tally replay_time_;  // nanoseconds
+  tally replay_time_;  // nanoseconds, as those of the device
+  tally timed_;
+  tally device_copy_;
+  tally device_transform_;
+  tally device_idle_;
+  tally device_step_;
 };
 
 /// That of the library's transfers.

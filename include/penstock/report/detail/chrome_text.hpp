@@ -73,6 +73,8 @@ class chrome_text {
     } else if (event.stage == trace_stage::setting) {
       text_ += R"(, "args": {"workers": )" + std::to_string(event.workers) + R"(, "prefetch": )" +
                std::to_string(event.prefetch) + '}';
+    } else if (event.stage == trace_stage::depth) {
+      text_ += R"(, "args": {"slots": )" + std::to_string(event.depth) + '}';
     }
     text_ += '}';
   }

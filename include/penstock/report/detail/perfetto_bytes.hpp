@@ -87,7 +87,8 @@ class perfetto_bytes {
       names.message(2, message{}.number(1, stage + 1).bytes(2, name));
     }
     std::uint64_t iid = 0;
-    for (const std::string_view name : {"epoch", "batch", "samples", "workers", "prefetch"}) {
+    for (const std::string_view name :
+         {"epoch", "batch", "samples", "workers", "prefetch", "slots"}) {
       names.message(3, message{}.number(1, ++iid).bytes(2, name));
     }
     message one;
@@ -110,6 +111,8 @@ class perfetto_bytes {
     } else if (event.stage == trace_stage::setting) {
       begun.message(4, message{}.number(1, 4).number(3, event.workers));
       begun.message(4, message{}.number(1, 5).number(3, event.prefetch));
+    } else if (event.stage == trace_stage::depth) {
+      begun.message(4, message{}.number(1, 6).number(3, event.depth));
     }
     at(event.begin, begun);
   }

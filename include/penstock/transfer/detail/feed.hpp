@@ -16,12 +16,13 @@
 #include <penstock/core/error.hpp>
 #include <penstock/memory/detail/last_owner.hpp>
 #include <penstock/observe/detail/feed_observer.hpp>
-#include <penstock/observe/detail/trace/noted.hpp>
 #include <penstock/observe/transfer_stats.hpp>
 #include <penstock/transfer/batch_source.hpp>
 #include <penstock/transfer/detail/feed_source.hpp>
-#include <penstock/transfer/detail/free_slots.hpp>
-#include <penstock/transfer/detail/issued_slots.hpp>
+#include <penstock/transfer/detail/feed_watch.hpp>
+#include <penstock/transfer/detail/slots/free_slots.hpp>
+#include <penstock/transfer/detail/slots/issued_slots.hpp>
+#include <penstock/transfer/detail/transfer_arguments.hpp>
 #include <penstock/transfer/detail/transform_stage.hpp>
 #include <penstock/transfer/device_batch.hpp>
 #include <penstock/transfer/device_transform.hpp>
@@ -30,11 +31,6 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
-
-template <class Source, class Transform>
-concept transferable = batch_source<Source> &&
-    (std::same_as<Transform, no_transform> ||
-     device_transform<Transform, typename Source::record_type, typename Source::device_type>);
 
 /// What the ranges of a `transfer` run on; `transfer` is its owner and its face. For the consumer's
 /// thread.
@@ -58,11 +54,12 @@ class feed {
             source_.get().device(), source_.get().layout(), checked_depth(options),
             std::move(transform))),
         slots_(memory_, &memory_->ring),
-        issued_(slots_->count()),
+        issued_(slots_->most()),
         seen_(source_.get().layout().sample_bytes(), slots_->layout().sample_bytes(),
               !std::same_as<Transform, no_transform>),
-        free_(options.when_held) {
-    trace_feed(options.trace, source_, seen_, *memory_);
+        free_(options.when_held),
+        watch_(source_.get().device(), stream, traced(options), seen_) {
+    memory_->time_by(watch_.timer());
   }
   feed(feed&&) = delete;
   ~feed() { stop(); }
@@ -80,12 +77,13 @@ class feed {
     next_position_.store(from);
     failure_.store(std::nullopt);
     seen_.begin_range();
+    watch_.begin_range();
     return range_.start();
   }
 
   /// Release, issue, hand out. False at the end.
   bool advance() {
-    step_.end();
+    watch_.end_step();
     held_ = batch_type{};
     held_ = next();
     if (!held_) {
@@ -94,7 +92,7 @@ class feed {
     }
     seen_.note_handed_out(held_.size(), issued_.size());
     next_position_.store(batch_position{held_.epoch(), held_.number() + 1});
-    step_.begin(seen_.trace(), held_.info());
+    watch_.begin_step(*slots_, held_.info());
     return true;
   }
 
@@ -125,7 +123,7 @@ class feed {
   /// Ends the live range: copies under way go on, and their slots come back after them.
   void stop() noexcept {
     if (!range_.end()) return;
-    step_.end();
+    watch_.leave_step();
     held_ = batch_type{};
     rest();
   }
@@ -133,6 +131,7 @@ class feed {
   /// Ends what is read and copied for the live range, which lives on: its leases stay.
   void rest() noexcept {
     seen_.end_range();
+    watch_.end_range();
     for (; !issued_.empty(); issued_.pop()) slots_->discard(issued_.front());
     source_.stop();
   }
@@ -167,7 +166,9 @@ class feed {
   [[nodiscard]] const source_type& source() const noexcept { return source_.get(); }
   /// The position after the batch that was handed out last. From any thread.
   [[nodiscard]] batch_position next_position() const noexcept { return next_position_.load(); }
-  /// How many device slots there are.
+  /// What an automatic depth has come to. From any thread.
+  [[nodiscard]] tuning_history tuning() const { return watch_.tuning(depth()); }
+  /// How many device slots are filled by turns.
   [[nodiscard]] std::size_t depth() const noexcept { return slots_->count(); }
   /// How many bytes of device memory are taken.
   [[nodiscard]] std::size_t device_bytes() const noexcept { return memory_->bytes(); }
@@ -176,6 +177,11 @@ class feed {
   static stream_ref usable(const device_type& device, stream_ref stream) {
     device.require_usable(stream);
     return stream;
+  }
+  /// The options, whose recorder records the feed from now on.
+  const transfer_options& traced(const transfer_options& options) {
+    trace_feed(options.trace, source_, seen_, *memory_);
+    return options;
   }
 
   /// Queues copies as long as a batch is ready and a slot is free.
@@ -195,15 +201,13 @@ class feed {
     // First: what is taken from the source has a place.
     const std::size_t slot =
         free_.wait(*slots_, source_.stop_token(), [this] { return seen_.for_lease(); });
-    auto batch = next_of_source();
+    auto batch = [&] {
+      const auto timed = seen_.for_batch();
+      return source_.next();
+    }();
     if (!batch) return false;
     issue(slot, std::move(batch));
     return true;
-  }
-
-  typename source_type::batch_type next_of_source() {
-    const auto timed = seen_.for_batch();
-    return source_.next();
   }
 
   /// Where the calling thread is the stream, this waits for the copy into `slot`.
@@ -214,9 +218,8 @@ class feed {
 
   void issue(std::size_t slot, typename source_type::batch_type batch) {
     const batch_info info = batch.info();
-    const noted_copy noted{seen_.trace(), info};
     try {
-      memory_->copy_in(slot, std::move(batch));
+      watch_.copy_of(info, [&] { memory_->copy_in(slot, std::move(batch)); });
     } catch (...) {
       failure_.store(penstock::failure{"transfer", info.epoch, info.batch});
       throw;
@@ -236,7 +239,7 @@ class feed {
   free_slots free_;
   shared_value<batch_position> next_position_;
   batch_type held_;
-  noted_step step_;
+  feed_watch<device_type> watch_;
   live_range range_{"transfer"};
 };
 

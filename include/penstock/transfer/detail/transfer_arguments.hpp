@@ -16,6 +16,12 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
+/// What `transfer` asks of its source and its transform.
+template <class Source, class Transform>
+concept transferable = batch_source<Source> &&
+    (std::same_as<Transform, no_transform> ||
+     device_transform<Transform, typename Source::record_type, typename Source::device_type>);
+
 /// Whether a type is a `transfer`, which is moved by `transfer{std::move(feed)}`.
 template <class T>
 inline constexpr bool is_transfer = false;

@@ -15,8 +15,10 @@
 #include <penstock/memory/detail/slab.hpp>
 #include <penstock/observe/detail/trace/trace_writer.hpp>
 #include <penstock/observe/trace_recorder.hpp>
-#include <penstock/transfer/detail/device_slots.hpp>
+#include <penstock/transfer/detail/device_timer.hpp>
+#include <penstock/transfer/detail/slots/device_slots.hpp>
 #include <penstock/transfer/device_transform.hpp>
+#include <penstock/transfer/options.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
@@ -56,21 +58,39 @@ class transform_stage {
   /// What records them; null: nothing does.
   void trace_to(trace_writer* trace) noexcept { trace_ = trace; }
 
+  /// What times them; null: nothing does.
+  void time_by(device_timer<Device>* timer) noexcept { timer_ = timer; }
+
   /// What transforms run on.
   [[nodiscard]] stream_ref stream() noexcept { return stream_; }
   /// Where the next batch is copied to.
   [[nodiscard]] std::byte* data() const noexcept { return places_[next_].memory.data(); }
   /// The device slot that was made of the last batch there; nothing before the first.
   [[nodiscard]] std::optional<std::size_t> reader() const noexcept { return places_[next_].reader; }
-  /// For the end of a copy, if the batch brings no event of its own.
-  [[nodiscard]] typename Device::event_type& arrived() noexcept { return arrived_; }
+
+  /// Marks the end of the copy that `copies` was given last, for the host memory of `from`, and makes
+  /// the transforms wait for it.
+  template <class HostBatch>
+  void wait_for_copy(HostBatch& from, stream_ref copies) {
+    if constexpr (shares_mark<HostBatch, Device>) {
+      if (const auto mark = from.release_marked(copies)) {
+        return device_.wait(stream(), mark->event());
+      }
+    } else {
+      from.release_after(copies);
+    }
+    device_.record(arrived_, copies);
+    device_.wait(stream(), arrived_);
+  }
 
   /// Queues the transform of the batch that is copied there, into `slab`.
   void enqueue(std::byte* slab, const batch_info& batch) {
     const trace_scope traced{trace_, trace_stage::transform, batch, batch.size};
     [[maybe_unused]] const auto current = enter();
+    if (timer_ != nullptr) timer_->begin_transform(stream());
     transform_.enqueue(const_batch_view<In>{data(), in_, 0, batch.size},
                        batch_view<out_record>{slab, out_, 0, batch.size}, stream());
+    if (timer_ != nullptr) timer_->end_transform(stream());
   }
   /// Device slot `slot` is made of that batch; the next one goes to the other place.
   void note_reader(std::size_t slot) noexcept {
@@ -100,7 +120,8 @@ class transform_stage {
   std::array<place, 2> places_;
   std::size_t next_ = 0;
   trace_writer* trace_ = nullptr;
-  typename Device::event_type arrived_;
+  device_timer<Device>* timer_ = nullptr;
+  typename Device::event_type arrived_;  // for a copy whose batch brings no event of its own
   typename Device::stream_type stream_;  // goes first: it waits for its work
 };
 
@@ -110,9 +131,10 @@ class feed_slots {
  public:
   using record_type = transformed_record_t<Transform, In>;
 
-  feed_slots(const Device& where, const batch_layout<In>& layout, std::size_t depth,
+  feed_slots(const Device& where, const batch_layout<In>& layout, const depth_range& depth,
              Transform transform)
-      : stage_(where, layout, std::move(transform)), ring(where, stage_.out_layout(), depth) {}
+      : stage_(where, layout, std::move(transform)),
+        ring(where, stage_.out_layout(), depth.first, depth.most) {}
 
   template <class HostBatch>
   void copy_in(std::size_t slot, HostBatch&& from) {
@@ -120,6 +142,10 @@ class feed_slots {
   }
   [[nodiscard]] std::size_t bytes() const noexcept { return ring.bytes() + stage_.bytes(); }
   void trace_to(trace_writer* trace) noexcept { stage_.trace_to(trace); }
+  void time_by(device_timer<Device>* timer) noexcept {
+    ring.time_by(timer);
+    stage_.time_by(timer);
+  }
 
  private:
   transform_stage<Transform, In, Device> stage_;
@@ -133,8 +159,9 @@ class feed_slots<no_transform, In, Device> {
  public:
   using record_type = In;
 
-  feed_slots(const Device& where, const batch_layout<In>& layout, std::size_t depth, no_transform)
-      : ring(where, layout, depth) {}
+  feed_slots(const Device& where, const batch_layout<In>& layout, const depth_range& depth,
+             no_transform)
+      : ring(where, layout, depth.first, depth.most) {}
 
   template <class HostBatch>
   void copy_in(std::size_t slot, HostBatch&& from) {
@@ -142,6 +169,7 @@ class feed_slots<no_transform, In, Device> {
   }
   [[nodiscard]] std::size_t bytes() const noexcept { return ring.bytes(); }
   void trace_to(trace_writer*) noexcept {}
+  void time_by(device_timer<Device>* timer) noexcept { ring.time_by(timer); }
 
   device_slots<In, Device> ring;
 };
@@ -154,7 +182,7 @@ void trace_feed(trace_recorder* recorder, const Source& source, Observer& seen, 
   const std::uint64_t flow = of_source != 0 ? of_source : recorder->new_flow();
   seen.trace_to(recorder->add_track("penstock transfer", flow, recorder->capacity()));
   memory.trace_to(seen.trace());
-  memory.ring.leases.trace_to(recorder, flow, "device slot", memory.ring.count());
+  memory.ring.leases.trace_to(recorder, flow, "device slot", memory.ring.most());
 }
 
 }  // namespace detail

@@ -29,7 +29,7 @@ struct traced_event {
   std::uint64_t epoch = 0;      ///< of the batch; of a setting: its workers
   std::uint64_t batch = none;   ///< within its epoch; `none`: of no batch
   std::uint64_t samples = 0;    ///< of the batch, or of the run that was read; of a setting: its
-                                ///< prefetch; 0 for waits
+                                ///< prefetch; of a depth: its slots; 0 for waits
   std::uint64_t stage = 0;      ///< a `trace_stage`
 };
 
@@ -58,6 +58,11 @@ class alignas(cache_line) trace_writer {
   void add_setting(trace_stage stage, std::uint64_t begin, std::uint64_t end, std::uint64_t workers,
                    std::uint64_t prefetch) noexcept {
     ring_.add({0, begin, end, workers, traced_event::none, prefetch, number_of(stage)});
+  }
+  /// A transfer has run with so many device slots.
+  void add_depth(trace_stage stage, std::uint64_t begin, std::uint64_t end,
+                 std::uint64_t slots) noexcept {
+    ring_.add({0, begin, end, 0, traced_event::none, slots, number_of(stage)});
   }
   /// A wait is over, for the batch that `work_on` names next. Several of one stage in a row are one
   /// wait, which was looked up from.

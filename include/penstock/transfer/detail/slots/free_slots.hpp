@@ -41,12 +41,16 @@ class free_slots {
     return std::nullopt;
   }
 
-  /// A free slot once there is one, see `when_held`; `timing` gives what times a wait. Throws
-  /// `leases_exhausted`, or `cancelled` once `stop` is requested, or the error of a release that
-  /// the device has refused.
+  /// A free slot once there is one: where all are leased a new one if there may be more, else see
+  /// `when_held`; `timing` gives what times a wait. Throws `leases_exhausted`, or `cancelled` once
+  /// `stop` is requested, or the error of a release that the device has refused.
   template <class Slots, class Timing>
   [[nodiscard]] std::size_t wait(Slots& ring, const std::stop_token& stop, Timing timing) const {
     std::optional<std::size_t> slot = find(ring);
+    if (!slot && ring.count() < ring.most()) {
+      ring.open(ring.count() + 1);
+      slot = find(ring);
+    }
     if (!slot && when_held_ == when_held::wait) {
       const std::stop_callback on_stop{stop, [&ring]() noexcept { ring.wake(); }};
       const auto timed = timing();

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
-#include <limits>
 #include <memory>
 #include <optional>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -18,19 +17,20 @@
 #include <penstock/device/device.hpp>
 #include <penstock/memory/detail/copy_mark.hpp>
 #include <penstock/memory/detail/host_slots.hpp>
-#include <penstock/memory/detail/slab.hpp>
 #include <penstock/observe/detail/trace/lease_tracks.hpp>
 #include <penstock/threads/detail/waitable_counter.hpp>
-#include <penstock/transfer/detail/device_slot.hpp>
+#include <penstock/transfer/detail/device_timer.hpp>
 #include <penstock/transfer/detail/host_copy.hpp>
-#include <penstock/transfer/detail/refused_releases.hpp>
+#include <penstock/transfer/detail/slots/device_slot.hpp>
+#include <penstock/transfer/detail/slots/refused_releases.hpp>
+#include <penstock/transfer/detail/slots/slot_places.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// The ring of device slots: `depth` slabs of device memory at fixed addresses, with the events
-/// that order their use, and the copy stream. Lives until the last lease is gone.
+/// The ring of device slots: memory at fixed addresses, with the events that order their use, and
+/// the copy stream. Lives until the last lease is gone.
 template <record_type Record, device Device>
 class device_slots {
   using slot_type = device_slot<Device>;
@@ -39,33 +39,47 @@ class device_slots {
   using stream_ref = typename Device::stream_ref;
   lease_tracks leases;  ///< what records them, one at a time of each slot
 
-  /// `depth` slots for batches of this layout, on the device `where`. Throws `out_of_memory`, and
-  /// what the device throws.
-  device_slots(const Device& where, const batch_layout<Record>& layout, std::size_t depth)
+  /// `depth` slots for batches of this layout, on the device `where`, of which there may be `most`
+  /// later. Throws `out_of_memory`, and what the device throws.
+  device_slots(const Device& where, const batch_layout<Record>& layout, std::size_t depth,
+               std::size_t most)
       : device_(where),
         layout_(layout),
-        memory_(where, bytes_of(layout, depth), memory_kind::device),
+        memory_(where, layout.bytes(), depth, most),
         copy_stream_(where.make_stream()),
-        slots_(depth) {
-    for (auto& slot : slots_) slot.make_events(where);
+        slots_(most),
+        open_(depth) {
+    for (std::size_t slot = 0; slot < depth; ++slot) slots_[slot].make_events(where);
   }
   device_slots(device_slots&&) = delete;
 
   /// The memory goes: no copy may still write it, no kernel still read it.
   ~device_slots() {
-    for (auto& slot : slots_) slot.settle_all(device_);
+    for (std::size_t slot = 0; slot < memory_.count(); ++slot) slots_[slot].settle_all(device_);
   }
 
   /// Where a batch's fields lie in a slot.
   [[nodiscard]] const batch_layout<Record>& layout() const noexcept { return layout_; }
-  /// How many slots there are.
-  [[nodiscard]] std::size_t count() const noexcept { return slots_.size(); }
+  /// How many slots are filled by turns, and how many there may be.
+  [[nodiscard]] std::size_t count() const noexcept { return open_.load(std::memory_order_relaxed); }
+  [[nodiscard]] std::size_t most() const noexcept { return slots_.size(); }
   /// How many bytes all slots take.
   [[nodiscard]] std::size_t bytes() const noexcept { return memory_.bytes(); }
   /// The first byte of a slot, on the device.
-  [[nodiscard]] std::byte* data(std::size_t slot) const noexcept {
-    return memory_.data() + slot * layout_.bytes();
+  [[nodiscard]] std::byte* data(std::size_t slot) const noexcept { return memory_.data(slot); }
+
+  /// Fills `count` slots by turns from now on, of the `most`, or as many as the device has room for.
+  /// For the thread that fills them. Throws what the device throws.
+  void open(std::size_t count) {
+    while (memory_.count() < count) {
+      slots_[memory_.count()].make_events(device_);
+      if (!memory_.add()) break;
+    }
+    open_.store((std::min)(count, memory_.count()), std::memory_order_relaxed);
   }
+
+  /// What times copies; null: nothing does.
+  void time_by(device_timer<Device>* timer) noexcept { timer_ = timer; }
 
   /// Whether a slot may get a new copy, as far as the host has to know: its lease is gone, and the
   /// events say from when on. Acquires what the releasing thread has recorded.
@@ -90,7 +104,7 @@ class device_slots {
     const stream_ref stream = copy_stream_;
     to.wait_for_release(device_, stream);
     const batch_info info = from.info();
-    copy_from_host(device_, data(slot), from, layout_.used_bytes(info.size), stream);
+    copy(data(slot), from, layout_.used_bytes(info.size), stream);
     try {
       to.note_arrival(info, stream);
       to.mark_arrival(device_, from, stream);
@@ -113,9 +127,9 @@ class device_slots {
     // The slot may have been filled once more since: its event marks a later transform then, and
     // the copy waits for that. So it is with a depth of 1.
     if (const auto reader = stage.reader()) device_.wait(copies, slots_[*reader].copied);
-    copy_from_host(device_, stage.data(), from, stage.used_bytes(info.size), copies);
+    copy(stage.data(), from, stage.used_bytes(info.size), copies);
     try {
-      wait_for_staged(transforms, from, stage);
+      stage.wait_for_copy(from, copies);
       to.wait_for_release(device_, transforms);
       stage.enqueue(data(slot), info);
       to.note_arrival(info, transforms);
@@ -212,36 +226,21 @@ class device_slots {
   void rethrow_poison() { refused_.rethrow(); }
 
  private:
-  static std::size_t bytes_of(const batch_layout<Record>& layout, std::size_t depth) {
-    constexpr auto most = (std::numeric_limits<std::size_t>::max)();
-    if (layout.bytes() <= most / depth) return layout.bytes() * depth;
-    throw out_of_memory("device", most,
-                        std::to_string(depth) + " slots of " + std::to_string(layout.bytes()) +
-                            " bytes are more than an address can count: lower depth or the size of "
-                            "a batch");
-  }
-
-  /// Marks the end of the copy into `stage` for the host memory, and makes `transforms` wait for
-  /// it.
-  template <class HostBatch, class Stage>
-  void wait_for_staged(stream_ref transforms, HostBatch& from, Stage& stage) {
-    if constexpr (shares_mark<HostBatch, Device>) {
-      if (const auto mark = from.release_marked(copy_stream_)) {
-        return device_.wait(transforms, mark->event());
-      }
-    } else {
-      from.release_after(copy_stream_);
-    }
-    device_.record(stage.arrived(), copy_stream_);
-    device_.wait(transforms, stage.arrived());
+  template <class HostBatch>
+  void copy(std::byte* to, HostBatch& from, std::size_t bytes, stream_ref stream) {
+    if (timer_ != nullptr) timer_->begin_copy(stream);
+    copy_from_host(device_, to, from, bytes, stream);
+    if (timer_ != nullptr) timer_->end_copy(stream);
   }
 
   Device device_;
   batch_layout<Record> layout_;
-  slab<Device> memory_;
+  slot_places<Device> memory_;
   typename Device::stream_type copy_stream_;
-  std::vector<slot_type> slots_;
+  std::vector<slot_type> slots_;   // the first `memory_.count()` are in use, or were
+  std::atomic<std::size_t> open_;  // relaxed: of the filling thread; others only ask
   refused_releases refused_;
+  device_timer<Device>* timer_ = nullptr;
   waitable_counter releases_;  // moves after each release: a consumer may wait for one
 };
 

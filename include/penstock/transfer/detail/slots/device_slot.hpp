@@ -43,6 +43,18 @@ template <class StreamRef>
   }
 }
 
+/// Whether `stream` is the calling thread: then the loop's body is the step.
+template <class Device>
+[[nodiscard]] bool is_body(const Device& device, typename Device::stream_ref stream) noexcept {
+  if constexpr (requires {
+                  { stream == device.inline_stream() } -> std::convertible_to<bool>;
+                }) {
+    return stream == device.inline_stream();
+  } else {
+    return false;
+  }
+}
+
 /// Whether a batch in host memory can mark the end of a copy for both sides.
 template <class HostBatch, class Device>
 inline constexpr bool shares_mark = requires(HostBatch& from, typename Device::stream_ref stream) {
@@ -90,13 +102,7 @@ struct device_slot {
 
   /// Whether a wait of `stream` for the copy would block the calling thread, which is that stream.
   [[nodiscard]] bool blocks(const Device& device, stream_ref stream) const {
-    if constexpr (requires {
-                    { stream == device.inline_stream() } -> std::convertible_to<bool>;
-                  }) {
-      return stream == device.inline_stream() && !device.is_complete(arrival());
-    } else {
-      return false;
-    }
+    return is_body(device, stream) && !device.is_complete(arrival());
   }
 
   /// The slot holds this batch from now on, by the work that `stream` has been given.

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <optional>
+
+#include <penstock/core/batch_info.hpp>
+#include <penstock/core/error.hpp>
+#include <penstock/device/device.hpp>
+#include <penstock/observe/stage_stats.hpp>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+namespace detail {
+
+/// Has the device time one batch after the other on its way through a feed, with pauses: its copy,
+/// its transform, its step, and what the step's stream idled before. For the consumer's thread.
+/// Waits for nothing: it looks now and then whether the batch is through. What fails ends it: a
+/// measurement never stops a loop.
+template <device Device>
+class device_timer {
+  using stream_ref = typename Device::stream_ref;
+  using event_type = typename Device::event_type;
+
+ public:
+  /// Makes the events. Throws what the device throws, and `option_error` where it times nothing.
+  explicit device_timer(const Device& device) : device_(device) {
+    if constexpr (!times_work<Device>) {
+      throw option_error("time_device", "this device can't tell how long its work takes");
+    }
+    for (event_type* event : {&copy_begun_, &copied_, &transform_begun_, &transformed_, &left_,
+                              &step_begun_, &stepped_}) {
+      *event = device.make_event(event_wait::timed);
+    }
+  }
+
+  /// A range begins or ends: the batch that is timed may never come.
+  void abandon() noexcept {
+    if (now_ != phase::off) now_ = phase::pause;
+    has_left_ = false;
+  }
+
+  /// The copy of this batch is queued next.
+  void choose(const batch_info& batch) noexcept {
+    if (now_ != phase::pause || ++paused_ < pause) return;
+    now_ = phase::copy;
+    batch_ = batch;
+    transforms_ = false;
+  }
+  void begin_copy(stream_ref stream) noexcept { mark(phase::copy, copy_begun_, stream); }
+  void end_copy(stream_ref stream) noexcept { mark(phase::copy, copied_, stream); }
+  void begin_transform(stream_ref stream) noexcept { mark(phase::copy, transform_begun_, stream); }
+  void end_transform(stream_ref stream) noexcept {
+    mark(phase::copy, transformed_, stream);
+    transforms_ = true;
+  }
+  /// It is queued.
+  void end_choice() noexcept {
+    if (now_ == phase::copy) now_ = phase::wait;
+  }
+
+  /// The loop's body has ended, on the consumer's stream. Returns the times of a batch that was found
+  /// to be through.
+  std::optional<device_stats> end_step(stream_ref stream) noexcept {
+    if (now_ == phase::wait || (now_ == phase::pause && paused_ + 1 >= pause)) {
+      mark(now_, left_, stream);
+      has_left_ = now_ != phase::off;
+    } else if (now_ == phase::step) {
+      mark(phase::step, stepped_, stream);
+      if (now_ == phase::step) now_ = phase::look;
+    } else if (now_ == phase::look) {
+      return look();
+    }
+    return std::nullopt;
+  }
+  /// It begins with this batch, for which the stream has waited.
+  void begin_step(stream_ref stream, const batch_info& batch) noexcept {
+    if (now_ != phase::wait || batch.epoch != batch_.epoch || batch.batch != batch_.batch) return;
+    mark(phase::wait, step_begun_, stream);
+    if (now_ == phase::wait) now_ = phase::step;
+  }
+
+ private:
+  enum class phase { pause, copy, wait, step, look, off };
+  static constexpr unsigned pause = 32;  // batches copied between two that are timed
+
+  void mark(phase when, event_type& event, stream_ref stream) noexcept {
+    if (now_ != when) return;
+    try {
+      device_.record(event, stream);
+    } catch (...) {
+      now_ = phase::off;
+    }
+  }
+  std::optional<device_stats> look() noexcept {
+    if constexpr (times_work<Device>) {
+      try {
+        if (!device_.is_complete(stepped_)) return std::nullopt;
+        device_stats times{.batches = 1,
+                           .copy = device_.elapsed(copy_begun_, copied_),
+                           .step = device_.elapsed(step_begun_, stepped_)};
+        if (transforms_) times.transform = device_.elapsed(transform_begun_, transformed_);
+        if (has_left_) times.idle = device_.elapsed(left_, step_begun_);
+        now_ = phase::pause;
+        paused_ = 0;
+        has_left_ = false;
+        return times;
+      } catch (...) {
+        now_ = phase::off;
+      }
+    }
+    return std::nullopt;
+  }
+
+  Device device_;
+  phase now_ = phase::pause;
+  unsigned paused_ = 0;
+  batch_info batch_;         // that is timed
+  bool transforms_ = false;  // it has a transform
+  bool has_left_ = false;    // a body has ended before it
+  event_type copy_begun_;
+  event_type copied_;
+  event_type transform_begun_;
+  event_type transformed_;
+  event_type left_;  // the body before ended
+  event_type step_begun_;
+  event_type stepped_;
+};
+
+}  // namespace detail
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: BSL-1.0
+// `transfer_options::depth = automatic`.
+#include <penstock/load/loader.hpp>
+#include <penstock/observe/trace_recorder.hpp>
+#include <penstock/order/sampler.hpp>
+#include <penstock/transfer/detail/depth_tuner.hpp>
+#include <penstock/transfer/footprint.hpp>
+#include <penstock/transfer/transfer.hpp>
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "support/catch.hpp"
+#include "support/error_of.hpp"
+#include "support/ledger_device.hpp"
+
+namespace ps = penstock;
+
+namespace {
+
+using depth_record = ps::record<ps::field<"x", std::uint32_t>>;
+
+struct depth_data {
+  using record_type = depth_record;
+  std::uint64_t count = 400;
+  [[nodiscard]] std::uint64_t size() const { return count; }
+  void read(std::uint64_t i, ps::sample<depth_record> out) const {
+    ps::get<"x">(out) = static_cast<std::uint32_t>(i * 7);
+  }
+};
+
+constexpr ps::transfer_options automatic_depth{.depth = ps::automatic};
+
+template <class Batch>
+std::vector<std::uint32_t> values_of(Batch& batch) {
+  const auto view = ps::get<"x">(batch);
+  std::vector<std::uint32_t> all;
+  for (std::size_t i = 0; i < batch.size(); ++i) all.push_back(view(i));
+  return all;
+}
+
+template <class Feed>
+std::vector<std::uint32_t> epoch_of(Feed& feed) {
+  std::vector<std::uint32_t> all;
+  for (auto& batch : feed.epoch(0)) {
+    const auto values = values_of(batch);
+    all.insert(all.end(), values.begin(), values.end());
+  }
+  return all;
+}
+
+// A clock and a count of waits that a test plays, and a ring that notes what it is told.
+struct played_observer {
+  std::uint64_t now = 0;
+  std::uint64_t waited = 0;
+  [[nodiscard]] std::uint64_t ticks() const { return now; }
+  [[nodiscard]] double ten_milliseconds() const { return 100; }
+  [[nodiscard]] std::uint64_t waited_for_copy(std::uint64_t) const { return waited; }
+  [[nodiscard]] ps::detail::tick_times times() const { return {1.0}; }
+  [[nodiscard]] const ps::detail::trace_writer* trace() const { return nullptr; }
+};
+struct played_ring {
+  std::size_t open_slots = 2;
+  std::size_t largest = 2;
+  [[nodiscard]] std::size_t count() const { return open_slots; }
+  void open(std::size_t count) {
+    open_slots = count;
+    largest = (std::max)(largest, count);
+  }
+};
+
+// A loop whose batches take `time(depth)` ticks, of which all but 1000 is waited for.
+template <class Time>
+std::pair<played_ring, ps::tuning_history> played(Time time, bool is_body, int batches = 3000) {
+  played_observer seen;
+  played_ring ring;
+  ps::detail::basic_depth_tuner<played_observer> tuner{automatic_depth, seen};
+  tuner.begin();
+  for (int i = 0; i < batches; ++i) {
+    const std::uint64_t takes = time(ring.open_slots);
+    seen.now += takes;
+    seen.waited += takes - 1000;
+    tuner.take(ring, static_cast<std::uint64_t>(i), is_body);
+  }
+  tuner.end();
+  return {ring, tuner.history()};
+}
+
+// A device with memory for so many more pieces.
+class narrow_device : public ledger_device {
+ public:
+  explicit narrow_device(int pieces) : left_(std::make_shared<std::atomic<int>>(pieces)) {}
+  [[nodiscard]] void* allocate(std::size_t bytes) const {
+    if (left_->fetch_sub(1) <= 0) throw ps::out_of_memory("device", bytes, "this one is full");
+    return ledger_device::allocate(bytes);
+  }
+
+ private:
+  std::shared_ptr<std::atomic<int>> left_;
+};
+
+}  // namespace
+
+TEST_CASE("a depth has limits, and its cap belongs to automatic", "[transfer]") {
+  const auto refused = [](const ps::transfer_options& options) {
+    try {
+      static_cast<void>(ps::detail::checked_depth(options));
+      return std::string{"none"};
+    } catch (const ps::option_error& error) {
+      return std::string{error.option()};
+    }
+  };
+  CHECK(refused({}) == "none");
+  CHECK(refused({.depth = 1}) == "none");
+  CHECK(refused({.depth = 0}) == "depth");
+  CHECK(refused({.depth = 1025}) == "depth");
+  CHECK(refused({.depth = 3, .most_depth = 4}) == "most_depth");
+  CHECK(refused(automatic_depth) == "none");
+  CHECK(refused({.depth = ps::automatic, .most_depth = 2}) == "none");
+  CHECK(refused({.depth = ps::automatic, .most_depth = 1}) == "most_depth");
+  CHECK(refused({.depth = ps::automatic, .most_depth = 1025}) == "most_depth");
+}
+
+TEST_CASE("an automatic depth grows while batches come sooner, and no further", "[transfer]") {
+  const bool is_body = GENERATE(true, false);
+  // each slot more saves as much as is left to save
+  const auto better = [](std::size_t depth) { return std::uint64_t{1000 + 4000 / depth}; };
+  auto [ring, history] = played(better, is_body);
+  CHECK(ring.open_slots == 8);
+  CHECK(history.now == ps::tuning_setting{.depth = 8});
+  REQUIRE(history.moves.size() == 3);  // 3, 5, 8
+  CHECK(history.moves[0].from == ps::tuning_setting{.depth = 2});
+  CHECK(history.moves[0].to == ps::tuning_setting{.depth = 3});
+  CHECK(history.moves[0].why == ps::tuning_reason::faster);
+  CHECK(history.moves[0].time_from > history.moves[0].time_to);
+
+  const auto until_three = [](std::size_t depth) {
+    return std::uint64_t{depth < 3 ? 3000U : 2000U};
+  };
+  std::tie(ring, history) = played(until_three, is_body);
+  CHECK(ring.open_slots == 3);
+  CHECK(history.now == ps::tuning_setting{.depth = 3});
+  CHECK(ring.largest == 5);  // tried
+  CHECK_FALSE(history.moves.back().kept());
+}
+
+TEST_CASE("a loop that waits for no copy keeps two slots", "[transfer]") {
+  const auto [ring, history] = played([](std::size_t) { return std::uint64_t{1000}; }, true);
+  CHECK(ring.largest == 2);
+  CHECK(history.now == ps::tuning_setting{.depth = 2});
+  CHECK(history.count == 0);
+}
+
+TEST_CASE("what leases hold is added to an automatic depth", "[transfer]") {
+  played_observer seen;
+  played_ring ring;
+  ps::detail::basic_depth_tuner<played_observer> tuner{automatic_depth, seen};
+  tuner.begin();
+  ring.open_slots = 4;  // two more, as the feed does where leases hold all
+  for (std::uint64_t i = 0; i < 3000; ++i) {
+    seen.now += 1000;
+    tuner.take(ring, i, true);
+    REQUIRE(ring.open_slots == 4);
+  }
+}
+
+TEST_CASE("with an automatic depth a new slot is taken where leases hold all, up to its cap",
+          "[transfer]") {
+  const ledger_device device;
+  ps::loader loader{depth_data{}, ps::sequential{}, device, {.batch_size = 10, .workers = 1}};
+  ps::transfer feed{loader, {.depth = ps::automatic, .most_depth = 5}};
+  const std::size_t two = feed.device_bytes();
+  CHECK(feed.depth() == 2);
+  CHECK(feed.tuning().now == ps::tuning_setting{.depth = 2});
+  CHECK(device.device_bytes() == two);
+  std::vector<decltype(feed)::batch_type> kept;
+  std::vector<std::uint32_t*> places;
+  CHECK_THROWS_AS(
+      [&] {
+        for (auto& batch : feed.epoch(0)) kept.push_back(std::move(batch));
+      }(),
+      ps::leases_exhausted);
+  CHECK(kept.size() == 5);
+  CHECK(feed.depth() == 5);
+  CHECK(feed.device_bytes() == two / 2 * 5);
+  CHECK(device.device_bytes() == two / 2 * 5);
+  for (std::size_t i = 0; i < kept.size(); ++i) {
+    places.push_back(ps::get<"x">(kept[i]).data());
+    CHECK(values_of(kept[i])[3] == (10 * i + 3) * 7);
+  }
+  std::sort(places.begin(), places.end());
+  CHECK(std::adjacent_find(places.begin(), places.end()) == places.end());
+  kept.clear();
+  CHECK(epoch_of(feed).size() == 400);
+  CHECK(feed.depth() == 5);
+}
+
+TEST_CASE("a slot that the device has no memory for is done without", "[transfer]") {
+  const narrow_device device{2};  // the first two slots are one piece
+  ps::loader loader{depth_data{}, ps::sequential{}, device, {.batch_size = 10, .workers = 1}};
+  ps::transfer feed{loader, automatic_depth};
+  std::vector<decltype(feed)::batch_type> kept;
+  const auto hold_all = [&] {
+    for (auto& batch : feed.epoch(0)) kept.push_back(std::move(batch));
+  };
+  const auto refused = test::error_of<ps::leases_exhausted>(hold_all);
+  CHECK(std::string{refused.what()}.find("all 3 device slots are held") != std::string::npos);
+  CHECK(feed.depth() == 3);
+  kept.clear();
+  CHECK(epoch_of(feed).size() == 400);
+}
+
+TEST_CASE("an automatic depth changes no batch, and its moves are in the trace", "[transfer]") {
+  const bool transforms = GENERATE(false, true);
+  ps::trace_recorder recorder;
+  ps::loader loader{depth_data{20'000}, ps::shuffled{.seed = 3}, {.batch_size = 10, .workers = 1}};
+  std::vector<std::uint32_t> fixed;
+  {
+    ps::transfer feed{loader};
+    fixed = epoch_of(feed);
+  }
+  const auto run = [&](auto& feed) {
+    CHECK(epoch_of(feed) == fixed);
+    CHECK(epoch_of(feed) == fixed);
+    CHECK(feed.depth() >= 2);
+    CHECK(feed.depth() <= 8);
+    const auto now = feed.tuning().now.depth;
+    CHECK((now >= 2 && now <= 8));
+    const ps::trace_snapshot trace = recorder.snapshot();
+    const auto track = std::find_if(trace.tracks.begin(), trace.tracks.end(),
+                                    [](const auto& one) { return one.name == "penstock depth"; });
+    REQUIRE(track != trace.tracks.end());
+    REQUIRE(track->events.size() >= 2);
+    CHECK(track->events.front().depth == 2);
+    for (const ps::trace_event& event : track->events) {
+      CHECK(event.stage == ps::trace_stage::depth);
+      CHECK((event.depth >= 2 && event.depth <= 8));
+      CHECK(event.samples == 0);
+      CHECK_FALSE(event.batch);
+    }
+  };
+  ps::transfer_options options = automatic_depth;
+  options.trace = &recorder;
+  if (transforms) {
+    const ps::cpu_device device;
+    const auto same = [](auto in, auto out, ps::cpu_stream_ref stream) {
+      stream.launch([in, out] {
+        for (std::size_t i = 0; i < in.size(); ++i) ps::get<"x">(out)(i) = ps::get<"x">(in)(i);
+      });
+    };
+    ps::transfer feed{loader, device, ps::on_stream<depth_record>(same), options};
+    run(feed);
+  } else {
+    ps::transfer feed{loader, options};
+    run(feed);
+  }
+}
+
+TEST_CASE("a footprint counts the most that an automatic depth may take", "[transfer]") {
+  const auto extents = ps::record_extents<depth_record>{};
+  const ps::loader_options load{.batch_size = 10, .workers = 1};
+  CHECK(ps::footprint<depth_record>(extents, load, automatic_depth).device_slots == 8);
+  CHECK(ps::footprint<depth_record>(extents, load, {.depth = ps::automatic, .most_depth = 4})
+            .device_slots == 4);
+  CHECK(ps::footprint<depth_record>(extents, load, {.depth = 5}).device_slots == 5);
+}

@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: BSL-1.0
+// `transfer_options::time_device`.
+#include <penstock/load/loader.hpp>
+#include <penstock/order/sampler.hpp>
+#include <penstock/report/stats_json.hpp>
+#include <penstock/report/stats_text.hpp>
+#include <penstock/transfer/transfer.hpp>
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "support/catch.hpp"
+#include "support/error_of.hpp"
+#include "support/gated_device.hpp"
+
+namespace ps = penstock;
+using namespace std::chrono_literals;
+
+namespace {
+
+using timed_record = ps::record<ps::field<"x", float, 1000>>;
+
+struct timed_data {
+  using record_type = timed_record;
+  [[nodiscard]] static std::uint64_t size() { return 2000; }
+  static void read(std::uint64_t i, ps::sample<timed_record> out) {
+    ps::get<"x">(out)[0] = static_cast<float>(i);
+  }
+};
+
+// The CPU device with a clock that a test plays: each look at it is a millisecond later.
+struct counting_device : ps::cpu_device {
+  struct event_type : ps::cpu_event {
+    event_type() = default;
+    explicit event_type(ps::cpu_event&& event) : ps::cpu_event(std::move(event)) {}
+    std::int64_t at = -1;
+    bool timed = false;
+  };
+  struct state {
+    std::int64_t now = 0;
+    int events = 0;
+    int records = 0;
+    int fails_at = -1;  // the record with this number
+  };
+  std::shared_ptr<state> played = std::make_shared<state>();
+
+  [[nodiscard]] event_type make_event(ps::event_wait waits = ps::event_wait::by_host) const {
+    event_type made{ps::cpu_device::make_event(ps::event_wait::by_host)};
+    made.timed = waits == ps::event_wait::timed;
+    played->events += made.timed ? 1 : 0;
+    return made;
+  }
+  void record(event_type& event, stream_ref stream) const {
+    if (event.timed) {
+      if (played->records++ == played->fails_at) throw std::runtime_error("no record");
+      event.at = ++played->now;
+    }
+    ps::cpu_device::record(event, stream);
+  }
+  [[nodiscard]] std::chrono::nanoseconds elapsed(const event_type& begin,
+                                                 const event_type& end) const {
+    REQUIRE(begin.timed);
+    REQUIRE(end.timed);
+    REQUIRE(begin.at >= 0);
+    return std::chrono::milliseconds{end.at - begin.at};
+  }
+  void copy_async(void* to, const void* from, std::size_t bytes, stream_ref stream) const {
+    played->now += 10;
+    ps::cpu_device::copy_async(to, from, bytes, stream);
+  }
+};
+static_assert(ps::device<counting_device>);
+static_assert(ps::times_work<counting_device>);
+static_assert(ps::times_work<ps::cpu_device>);
+static_assert(!ps::times_work<gated_device>);
+
+}  // namespace
+
+TEST_CASE("a timed event of the CPU device tells when its stream got there", "[device]") {
+  const ps::cpu_device device{{.launch_latency = 1us}};
+  const ps::cpu_device plain;
+  for (const ps::cpu_device& one : {device, plain}) {
+    const auto stream = one.make_stream();
+    auto begin = one.make_event(ps::event_wait::timed);
+    auto middle = one.make_event(ps::event_wait::timed);
+    auto end = one.make_event(ps::event_wait::timed);
+    const auto before = std::chrono::steady_clock::now();
+    one.record(begin, stream);
+    std::chrono::steady_clock::time_point worked;
+    stream.launch([&worked] {
+      const auto until = std::chrono::steady_clock::now() + 2ms;
+      while ((worked = std::chrono::steady_clock::now()) < until) {
+      }
+    });
+    one.record(middle, stream);
+    one.record(end, stream);
+    one.synchronize(end);
+    const auto after = std::chrono::steady_clock::now();
+    CHECK(one.elapsed(begin, middle) >= 2ms);
+    CHECK(one.elapsed(middle, end) >= 0ns);
+    CHECK(one.elapsed(begin, end) <= after - before);
+    CHECK(one.elapsed(begin, end) == one.elapsed(begin, middle) + one.elapsed(middle, end));
+
+    auto own = one.make_event(ps::event_wait::timed);  // on the calling thread
+    one.record(own, one.inline_stream());
+    CHECK(one.elapsed(end, own) >= 0ns);
+  }
+}
+
+TEST_CASE("the device times a batch now and then: copy, transform, idling, step", "[transfer]") {
+  const counting_device device;
+  ps::loader loader{timed_data{}, ps::sequential{}, device, {.batch_size = 10, .workers = 0}};
+  std::uint64_t batches = 0;
+  const auto run = [&](auto& feed) {
+    for (auto& batch : feed.epoch(0)) {
+      static_cast<void>(batch);
+      device.played->now += 100;  // the step
+      ++batches;
+    }
+  };
+  {
+    ps::transfer feed{loader, {.depth = 1, .time_device = true}};
+    CHECK(device.played->events == 7);
+    run(feed);
+    REQUIRE(batches == 200);
+    const ps::transfer_stats stats = feed.stats();
+    // One is chosen of 32 copies, and found a batch after its step.
+    CHECK(stats.device.batches == 6);
+    CHECK(stats.device.copy == 6 * 11ms);  // the copy, and a look at the clock
+    CHECK(stats.device.idle == 6 * 13ms);  // with a depth of 1 the copy is in it
+    CHECK(stats.device.step == 6 * 101ms);
+    CHECK(stats.device.transform == 0ns);
+    CHECK(stats.device.busy() > 0.88);
+    CHECK(stats.device.busy() < 0.89);
+    CHECK((feed.stats() - stats).device.batches == 0);
+    CHECK((stats + stats).device.step == 6 * 202ms);
+    const std::string json = R"("device": {"batches": 6, "copy_ns": 66000000, "transform_ns": 0, )"
+                             R"("idle_ns": 78000000, "step_ns": 606000000})";
+    CHECK(to_json(stats).find(json) != std::string::npos);
+    CHECK(to_text(stats).find("means of 6 timed batches: copy 11 ms, transform") !=
+          std::string::npos);
+  }
+  const auto twice = [&](auto in, auto out, ps::cpu_stream_ref) {
+    device.played->now += 1000;
+    ps::get<"x">(out)(0, 0) = ps::get<"x">(in)(0, 0);
+  };
+  ps::transfer feed{loader, device, ps::on_stream<timed_record>(twice), {.time_device = true}};
+  run(feed);
+  CHECK(feed.stats().device.batches == 6);
+  CHECK(feed.stats().device.transform == 6 * 1001ms);
+  CHECK(feed.stats().device.copy == 6 * 11ms);
+}
+
+TEST_CASE("without the option nothing is timed, and no event is made for it", "[transfer]") {
+  const counting_device device;
+  ps::loader loader{timed_data{}, ps::sequential{}, device, {.batch_size = 10}};
+  ps::transfer feed{loader};
+  for (auto& batch : feed.epoch(0)) static_cast<void>(batch);
+  CHECK(device.played->events == 0);
+  CHECK(feed.stats().device.batches == 0);
+  CHECK(feed.stats().device.busy() == 0);
+}
+
+TEST_CASE("a range that ends before its timed batch leaves no wrong time", "[transfer]") {
+  const counting_device device;
+  ps::loader loader{timed_data{}, ps::sequential{}, device, {.batch_size = 10, .workers = 0}};
+  ps::transfer feed{loader, {.depth = 3, .time_device = true}};
+  for (std::uint64_t epoch = 0; epoch < 40; ++epoch) {
+    std::uint64_t batches = 0;
+    for (auto& batch : feed.epoch(epoch)) {
+      static_cast<void>(batch);
+      device.played->now += 100;
+      if (++batches == 5 + epoch % 30) break;
+    }
+    device.played->now += 1'000'000;  // between two ranges
+  }
+  const ps::device_stats said = feed.stats().device;
+  REQUIRE(said.batches > 0);
+  CHECK(said.idle < 1'000'000ms);
+  CHECK(said.step == static_cast<std::int64_t>(said.batches) * 101ms);
+}
+
+TEST_CASE("a device that fails to time is timed no more, and the loop goes on", "[transfer]") {
+  const int fails_at = GENERATE(0, 1, 2, 3, 4);
+  const counting_device device;
+  device.played->fails_at = fails_at;
+  ps::loader loader{timed_data{}, ps::sequential{}, device, {.batch_size = 10, .workers = 0}};
+  ps::transfer feed{loader, {.depth = 1, .time_device = true}};
+  std::uint64_t batches = 0;
+  for (auto& batch : feed.epoch(0)) batches += batch.size() / 10;
+  CHECK(batches == 200);
+  CHECK(feed.stats().device.batches == 0);
+  CHECK(device.played->records == fails_at + 1);
+}
+
+TEST_CASE("a device without a clock is refused where it is to time", "[transfer]") {
+  const gated_device device;
+  ps::loader loader{timed_data{}, ps::sequential{}, device, {.batch_size = 10}};
+  const auto refused = test::error_of<ps::option_error>([&] {
+    ps::transfer feed{loader, device.inline_stream(), {.time_device = true}};
+  });
+  CHECK(refused.option() == "time_device");
+}
