@@ -4,6 +4,7 @@
 #include <penstock/order/sampler.hpp>
 #include <penstock/report/stats_json.hpp>
 #include <penstock/report/stats_text.hpp>
+#include <penstock/transfer/detail/device_timer.hpp>
 #include <penstock/transfer/transfer.hpp>
 
 #include <atomic>
@@ -29,7 +30,8 @@ using timed_record = ps::record<ps::field<"x", float, 1000>>;
 
 struct timed_data {
   using record_type = timed_record;
-  [[nodiscard]] static std::uint64_t size() { return 2000; }
+  std::uint64_t count = 2000;
+  [[nodiscard]] std::uint64_t size() const { return count; }
   static void read(std::uint64_t i, ps::sample<timed_record> out) {
     ps::get<"x">(out)[0] = static_cast<float>(i);
   }
@@ -182,9 +184,64 @@ TEST_CASE("a range that ends before its timed batch leaves no wrong time", "[tra
     device.played->now += 1'000'000;  // between two ranges
   }
   const ps::device_stats said = feed.stats().device;
-  REQUIRE(said.batches > 0);
+  CHECK(said.batches == 20);
   CHECK(said.idle < 1'000'000ms);
   CHECK(said.step == static_cast<std::int64_t>(said.batches) * 101ms);
+}
+
+TEST_CASE("the batch that was chosen is timed, and no other one", "[transfer]") {
+  const counting_device device;
+  const auto stream = device.inline_stream();
+  ps::detail::device_timer<counting_device> timer{device};
+  const auto batch = [](std::uint64_t epoch, std::uint64_t number) {
+    return ps::batch_info{.epoch = epoch, .batch = number};
+  };
+  const auto copy = [&](const ps::batch_info& one) {
+    timer.choose(one);
+    timer.begin_copy(stream);
+    device.played->now += 10;
+    timer.end_copy(stream);
+    timer.end_choice();
+  };
+  const auto body = [&](const ps::batch_info& one, std::int64_t takes) {
+    timer.begin_step(stream, one);
+    device.played->now += takes;
+    return timer.end_step(stream);
+  };
+  for (std::uint64_t number = 0; number < 32; ++number) copy(batch(1, number));
+  copy(batch(1, 32));  // no second one meanwhile
+  CHECK(device.played->records == 2);
+  CHECK_FALSE(body(batch(1, 30), 1000));
+  CHECK_FALSE(body(batch(0, 31), 2000));  // of another epoch
+  const bool is_abandoned = GENERATE(false, true);
+  if (is_abandoned) {
+    timer.abandon();
+    CHECK_FALSE(body(batch(1, 31), 3000));
+    copy(batch(2, 0));
+    CHECK_FALSE(body(batch(2, 0), 100));
+  } else {
+    CHECK_FALSE(body(batch(1, 31), 100));
+  }
+  const auto times = body(batch(1, 32), 5000);
+  REQUIRE(times);
+  CHECK(times->batches == 1);
+  CHECK(times->copy == 11ms);
+  CHECK(times->step == 101ms);
+  CHECK(times->transform == 0ns);
+  CHECK(times->idle == (is_abandoned ? 13ms : 1ms));  // after an end the copy is in it
+  CHECK_FALSE(body(batch(1, 33), 100));
+}
+
+TEST_CASE("the time between two ranges is nobody's idling", "[transfer]") {
+  const counting_device device;
+  ps::loader loader{timed_data{310}, ps::sequential{}, device, {.batch_size = 10, .workers = 0}};
+  ps::transfer feed{loader, {.depth = 1, .time_device = true}};
+  for (std::uint64_t epoch = 0; epoch < 2; ++epoch) {
+    for (auto& batch : feed.epoch(epoch)) static_cast<void>(batch);
+    device.played->now += 1'000'000;
+  }
+  CHECK(feed.stats().device.batches == 1);  // the first of the second epoch
+  CHECK(feed.stats().device.idle == 0ns);
 }
 
 TEST_CASE("a device that fails to time is timed no more, and the loop goes on", "[transfer]") {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <utility>
 
 #include <penstock/core/batch_info.hpp>
 #include <penstock/core/error.hpp>
@@ -36,7 +37,7 @@ class device_timer {
   /// A range begins or ends: the batch that is timed may never come.
   void abandon() noexcept {
     if (now_ != phase::off) now_ = phase::pause;
-    has_left_ = false;
+    has_left_ = in_body_ = false;
   }
 
   /// The copy of this batch is queued next.
@@ -44,7 +45,6 @@ class device_timer {
     if (now_ != phase::pause || ++paused_ < pause) return;
     now_ = phase::copy;
     batch_ = batch;
-    transforms_ = false;
   }
   void begin_copy(stream_ref stream) noexcept { mark(phase::copy, copy_begun_, stream); }
   void end_copy(stream_ref stream) noexcept { mark(phase::copy, copied_, stream); }
@@ -61,6 +61,7 @@ class device_timer {
   /// The loop's body has ended, on the consumer's stream. Returns the times of a batch that was found
   /// to be through.
   std::optional<device_stats> end_step(stream_ref stream) noexcept {
+    if (!std::exchange(in_body_, false)) return std::nullopt;
     if (now_ == phase::wait || (now_ == phase::pause && paused_ + 1 >= pause)) {
       mark(now_, left_, stream);
       has_left_ = now_ != phase::off;
@@ -74,6 +75,7 @@ class device_timer {
   }
   /// It begins with this batch, for which the stream has waited.
   void begin_step(stream_ref stream, const batch_info& batch) noexcept {
+    in_body_ = true;
     if (now_ != phase::wait || batch.epoch != batch_.epoch || batch.batch != batch_.batch) return;
     mark(phase::wait, step_begun_, stream);
     if (now_ == phase::wait) now_ = phase::step;
@@ -115,8 +117,9 @@ class device_timer {
   phase now_ = phase::pause;
   unsigned paused_ = 0;
   batch_info batch_;         // that is timed
-  bool transforms_ = false;  // it has a transform
+  bool transforms_ = false;  // batches have a transform
   bool has_left_ = false;    // a body has ended before it
+  bool in_body_ = false;     // from a batch's hand-out to the body's end
   event_type copy_begun_;
   event_type copied_;
   event_type transform_begun_;
