@@ -207,6 +207,11 @@ TEST_CASE("a device that holds the copies back is no slow loader", "[observe]") 
   ps::transfer_stats none = all - all;
   none.age = {};
   CHECK(ps::diagnose(none, all, 16).limit == loop_limit::device);
+  using std::chrono::milliseconds;
+  all.device = {1, milliseconds{2}, {}, {}, milliseconds{1}};
+  CHECK(ps::diagnose(none, all, 16).limit == loop_limit::copy);
+  all.device = {1, milliseconds{1}, {}, {}, milliseconds{2}};
+  CHECK(ps::diagnose(none, all, 16).limit == loop_limit::device);
 }
 
 TEST_CASE("the explanation answers the four questions in their order", "[observe]") {
@@ -266,6 +271,36 @@ TEST_CASE("a loop that never waits is told how many workers would do", "[observe
 TEST_CASE("without a batch there is nothing to judge", "[observe]") {
   CHECK(ps::diagnose(ps::transfer_stats{}, ps::transfer_stats{}).limit == loop_limit::nothing);
   CHECK(ps::diagnose(ps::loader_stats{}, ps::loader_stats{}).limit == loop_limit::nothing);
+}
+
+TEST_CASE("a device that idles is told from a step that takes all of its time", "[observe]") {
+  ps::transfer_stats none;
+  ps::transfer_stats all;
+  all.age = std::chrono::seconds{1};
+  all.step = {1000, 1000, 1000, std::chrono::seconds{1}};  // the body never waits
+  CHECK(ps::diagnose(none, all, 4).limit == loop_limit::step);
+
+  using std::chrono::microseconds;
+  all.device = {10, microseconds{2000}, {}, microseconds{200}, microseconds{9800}};
+  auto said = ps::diagnose(none, all, 4);
+  CHECK(said.limit == loop_limit::step);
+  CHECK(said.device_copy == 200e-6);
+  CHECK(said.device_idle == 20e-6);
+  CHECK(explain(said).find("device:    a copy 200.0 us, a step 980.0 us, idle before it 20.0 us") !=
+        std::string::npos);
+
+  all.device = {10, microseconds{2000}, {}, microseconds{4000}, microseconds{6000}};
+  said = ps::diagnose(none, all, 4);
+  CHECK(said.limit == loop_limit::launches);
+  CHECK(said.sentence ==
+        "launch-bound: the device has no step to do for 40 % of the time, and batches are there");
+
+  all.device = {10, microseconds{9000}, {}, microseconds{4000}, microseconds{6000}};
+  said = ps::diagnose(none, all, 4);
+  CHECK(said.limit == loop_limit::copy);
+  CHECK(said.sentence ==
+        "copy-bound: the device has no step to do for 40 % of the time, and batches are there: a "
+        "copy takes the device 900.0 us, a step 600.0 us");
 }
 
 TEST_CASE("snapshots of two loaders are refused, and one that is later", "[observe]") {

@@ -28,7 +28,8 @@ template <class Stats>
 }
 
 /// The answers that lead to a verdict, in the order in which people ask: is it the loader, the copy,
-/// the step, the processor; after a replay also how far the floor is. A line each, the verdict last.
+/// the step, the processor; the device where it was timed, and after a replay how far the floor is.
+/// A line each, the verdict last.
 [[nodiscard]] inline std::string explain(const verdict& said) {
   using detail::percent;
   using detail::tenths;
@@ -41,6 +42,11 @@ template <class Stats>
   text += "step:      " + percent(1 - said.waiting) + " in the loop's body\n";
   text += "processor: " + tenths(said.busy_cores) + " of " + std::to_string(said.cores) +
           " cores busy, throttled " + percent(said.throttled) + '\n';
+  if (said.device_step > 0) {
+    text += "device:    a copy " + tenths(1e6 * said.device_copy) + " us, a step " +
+            tenths(1e6 * said.device_step) + " us, idle before it " +
+            tenths(1e6 * said.device_idle) + " us\n";
+  }
   if (said.floor > 0) {
     text += "floor:     " + tenths(1e6 * said.floor) + " us a batch, the loop is " +
             percent(said.above_floor) + " above it\n";

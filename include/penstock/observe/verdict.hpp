@@ -11,6 +11,7 @@ inline namespace PENSTOCK_ABI {
 enum class loop_limit {
   step,          ///< the loop's body: it never waits
   device,        ///< the device: the body waits for steps or copies that it has queued before
+  launches,      ///< the body: the device has too little to do while it prepares the next work
   workers,       ///< reading: more workers would read faster
   storage,       ///< reading, which waits for a disk or a network
   processors,    ///< reading and the body need more processor time than there are cores for
@@ -39,6 +40,11 @@ struct verdict {
   /// A batch's time on the device alone, see `transfer::replay`, in seconds; 0: not known.
   double floor = 0;
   double above_floor = 0;  ///< 0.32: a batch takes 1.32 times the floor
+  /// What the device's own clock says, see `transfer_options::time_device`; 0: not known. Of a
+  /// batch, in seconds.
+  double device_copy = 0;
+  double device_step = 0;  ///< the work of the body
+  double device_idle = 0;  ///< in which the stream of the step had nothing to do
   double gain = 0;         ///< expected of the remedy: 0.44 is 44 % more batches in the same time
   std::string sentence;    ///< what limits, with figures
   std::string remedy;      ///< what to change, in terms of the options

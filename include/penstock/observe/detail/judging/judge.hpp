@@ -14,6 +14,7 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
+
 [[nodiscard]] inline std::string percent(double share) {
   std::array<char, 32> text{};
   std::snprintf(text.data(), text.size(), "%.0f %%", 100 * share);
@@ -65,6 +66,9 @@ class judge {
     said_.cores = cores_;
     said_.workers = times_.workers;
     said_.floor = times_.floor;
+    said_.device_copy = times_.device_copy;
+    said_.device_step = times_.device_step;
+    said_.device_idle = times_.device_idle;
     if (times_.floor > 0) said_.above_floor = (std::max)(0.0, times_.all / times_.floor - 1);
     said_.wanted_workers = times_.reading > 0 ? enough_workers(times_, cores_) : times_.workers;
   }
@@ -91,7 +95,32 @@ class judge {
         "Raise the quota, or take fewer workers (.workers)");
   }
 
+  /// The share of the time in which the device has no step to do, as far as that is known.
+  [[nodiscard]] double device_idles() const noexcept {
+    const double all = times_.device_idle + times_.device_step;
+    return all > 0 ? times_.device_idle / all : 0;
+  }
+  /// Says so where a copy takes the device longer than a step.
+  bool says_long_copies(const std::string& waits) {
+    if (times_.device_copy <= times_.device_step) return false;
+    say(loop_limit::copy,
+        "copy-bound: " + waits + ": a copy takes the device " + tenths(1e6 * times_.device_copy) +
+            " us, a step " + tenths(1e6 * times_.device_step) + " us",
+        "Let fewer bytes travel: a smaller type and a transform on the device");
+    return true;
+  }
+
+  /// The host waits for nothing, and yet the device does.
+  void idle_device() {
+    const std::string waits = "the device has no step to do for " + percent(device_idles()) +
+                              " of the time, and batches are there";
+    if (says_long_copies(waits)) return;
+    say(loop_limit::launches, "launch-bound: " + waits,
+        "Give it work sooner: no synchronisation in the body, fewer launches, CUDA graphs");
+  }
+
   void says_step() {
+    if (device_idles() > noticeable) return idle_device();
     if (said_.above_floor > noticeable) {
       say(loop_limit::step,
           "step-bound: the loop waits for " + percent(said_.waiting) +
@@ -177,6 +206,7 @@ class judge {
 
   void idle_workers(const std::string& waits) {
     if (times_.behind_device > 0.5) {
+      if (says_long_copies(waits)) return;
       say(loop_limit::device,
           "device-bound: " + waits + ", and workers wait for copies out of their slots",
           "Batches are read in time: shorten the step, or the copy");

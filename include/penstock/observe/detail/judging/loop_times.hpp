@@ -30,6 +30,10 @@ struct loop_times {
   double floor = 0;  // of a batch in a replay; 0: there was none
   double ahead = 0;  // copies that were queued after the batch that was handed out
   bool is_fed = false;
+  // By the device's clock; 0: not timed.
+  double device_copy = 0;
+  double device_step = 0;
+  double device_idle = 0;
 };
 
 [[nodiscard]] inline double seconds(std::chrono::nanoseconds time) noexcept {
@@ -82,6 +86,12 @@ inline void add_reads(loop_times& times, const loader_stats& loader) {
   times.all = times.body + times.for_batches + times.for_copies + times.for_leases;
   times.ahead = stats.ahead.mean();
   times.is_fed = true;
+  if (stats.device.batches != 0) {
+    const auto timed = static_cast<double>(stats.device.batches);
+    times.device_copy = seconds(stats.device.copy) / timed;
+    times.device_step = seconds(stats.device.step) / timed;
+    times.device_idle = seconds(stats.device.idle) / timed;
+  }
   return times;
 }
 
