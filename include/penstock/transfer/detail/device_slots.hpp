@@ -56,6 +56,8 @@ class device_slots {
     for (auto& slot : slots_) slot.settle_all(device_);
   }
 
+  /// The device whose memory it is.
+  [[nodiscard]] const Device& device() const noexcept { return device_; }
   /// Where a batch's fields lie in a slot.
   [[nodiscard]] const batch_layout<Record>& layout() const noexcept { return layout_; }
   /// How many slots there are.
