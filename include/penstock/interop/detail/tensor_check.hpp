@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <string>
 #include <string_view>
@@ -171,7 +172,10 @@ class tensor_check {
     std::uintptr_t last = 0;
     std::uintptr_t end = 0;
     const std::int64_t reach = rows.stride_bytes * (found_.shape[0] - 1);
-    if (__builtin_add_overflow(base, found_.byte_offset, &first) ||
+    // Half of the address space at most: what a pointer can be moved by.
+    constexpr auto farthest = (std::numeric_limits<std::ptrdiff_t>::max)();
+    if (found_.byte_offset > static_cast<std::uint64_t>(farthest) ||
+        __builtin_add_overflow(base, found_.byte_offset, &first) ||
         __builtin_add_overflow(first, reach, &last) ||
         __builtin_add_overflow(first, rows.row_bytes, &end) ||
         __builtin_add_overflow(last, rows.row_bytes, &end)) {
@@ -184,7 +188,8 @@ class tensor_check {
       refuse("alignment", "an address that " + std::to_string(expected_.alignment) + " divides",
              std::to_string(first % expected_.alignment) + " bytes past one", "copy the tensor");
     }
-    return static_cast<const std::byte*>(found_.data) + found_.byte_offset;
+    return static_cast<const std::byte*>(found_.data) +
+           static_cast<std::ptrdiff_t>(found_.byte_offset);
   }
 
   const expected_tensor& expected_;
