@@ -102,3 +102,6 @@
 #include <penstock/transfer/footprint.hpp>
 #include <penstock/transfer/options.hpp>
 #include <penstock/transfer/transfer.hpp>
+
+// interop: batches that others hold; their tensors are in interop/dlpack.hpp
+#include <penstock/interop/shared_batch.hpp>

@@ -1,45 +1,18 @@
 // SPDX-License-Identifier: BSL-1.0
 // A lease without a batch, and an iterator without a lease: they answer, or end the program with a
 // sentence.
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <csignal>
 #include <string>
 #include <utility>
 
 #include <penstock/penstock.hpp>
 
 #include "support/catch.hpp"
+#include "support/last_words.hpp"
 #include "support/numbered.hpp"
 
 namespace ps = penstock;
 
 namespace {
-
-/// What a child process says on stderr that does `what` and aborts; nothing if it does not abort.
-template <class F>
-std::string last_words(F what) {
-  int ends[2];
-  REQUIRE(::pipe(ends) == 0);
-  const ::pid_t child = ::fork();
-  if (child == 0) {
-    std::signal(SIGABRT, SIG_DFL);
-    ::dup2(ends[1], STDERR_FILENO);
-    what();
-    ::_exit(0);
-  }
-  ::close(ends[1]);
-  std::string said;
-  char part[1024];
-  for (::ssize_t got = 0; (got = ::read(ends[0], part, sizeof part)) > 0;) {
-    said.append(part, static_cast<std::size_t>(got));
-  }
-  ::close(ends[0]);
-  int status = 0;
-  ::waitpid(child, &status, 0);
-  return WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT ? said : "";
-}
 
 bool has(const std::string& said, const char* what) { return said.find(what) != std::string::npos; }
 

@@ -59,6 +59,11 @@ class host_batch : public lease<Record, detail::host_slots<Record, Device>, std:
   }
   ~host_batch() { release(); }
 
+  /// The device that the memory is for.
+  [[nodiscard]] const Device& device() const noexcept {
+    base::use();
+    return slots_->device();
+  }
   /// Whether the memory is page-locked.
   [[nodiscard]] bool pinned() const noexcept {
     base::use();

@@ -56,6 +56,11 @@ class device_batch : public lease<Record, detail::device_slots<Record, Device>, 
   }
   ~device_batch() { release(); }
 
+  /// The device whose memory holds the batch.
+  [[nodiscard]] const Device& device() const noexcept {
+    use();
+    return slots_->device();
+  }
   /// The stream that the batch was handed to: work given to it from now on sees the copied data.
   [[nodiscard]] stream_ref stream() const noexcept {
     use();

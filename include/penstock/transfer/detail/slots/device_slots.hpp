@@ -58,6 +58,8 @@ class device_slots {
     for (std::size_t slot = 0; slot < memory_.count(); ++slot) slots_[slot].settle_all(device_);
   }
 
+  /// The device whose memory it is.
+  [[nodiscard]] const Device& device() const noexcept { return device_; }
   /// Where a batch's fields lie in a slot.
   [[nodiscard]] const batch_layout<Record>& layout() const noexcept { return layout_; }
   /// How many slots are filled by turns, and how many there may be.
