@@ -31,15 +31,21 @@
 #include <penstock/files/file_source.hpp>
 
 // data: what a sample is read from
-#include <penstock/data/adaptor.hpp>
-#include <penstock/data/concat.hpp>
+#include <penstock/data/adaptors/adaptor.hpp>
+#include <penstock/data/adaptors/concat.hpp>
+#include <penstock/data/adaptors/interleave.hpp>
+#include <penstock/data/adaptors/map.hpp>
+#include <penstock/data/adaptors/map_batch.hpp>
+#include <penstock/data/adaptors/subset.hpp>
+#include <penstock/data/adaptors/with_index.hpp>
+#include <penstock/data/adaptors/without.hpp>
+#include <penstock/data/adaptors/zip.hpp>
+#include <penstock/data/any_dataset.hpp>
 #include <penstock/data/dataset.hpp>
 #include <penstock/data/idx_dataset.hpp>
-#include <penstock/data/map.hpp>
 #include <penstock/data/memory_dataset.hpp>
 #include <penstock/data/reader.hpp>
 #include <penstock/data/run_context.hpp>
-#include <penstock/data/subset.hpp>
 
 // order: which sample comes k-th, and its random bits
 #include <penstock/order/block_shuffled.hpp>
