@@ -31,15 +31,21 @@
 #include <penstock/files/file_source.hpp>
 
 // data: what a sample is read from
-#include <penstock/data/adaptor.hpp>
-#include <penstock/data/concat.hpp>
+#include <penstock/data/adaptors/adaptor.hpp>
+#include <penstock/data/adaptors/concat.hpp>
+#include <penstock/data/adaptors/interleave.hpp>
+#include <penstock/data/adaptors/map.hpp>
+#include <penstock/data/adaptors/map_batch.hpp>
+#include <penstock/data/adaptors/subset.hpp>
+#include <penstock/data/adaptors/with_index.hpp>
+#include <penstock/data/adaptors/without.hpp>
+#include <penstock/data/adaptors/zip.hpp>
+#include <penstock/data/any_dataset.hpp>
 #include <penstock/data/dataset.hpp>
 #include <penstock/data/idx_dataset.hpp>
-#include <penstock/data/map.hpp>
 #include <penstock/data/memory_dataset.hpp>
 #include <penstock/data/reader.hpp>
 #include <penstock/data/run_context.hpp>
-#include <penstock/data/subset.hpp>
 
 // order: which sample comes k-th, and its random bits
 #include <penstock/order/block_shuffled.hpp>
@@ -81,9 +87,11 @@
 #include <penstock/faults/error_policy.hpp>
 #include <penstock/faults/failure_ledger.hpp>
 #include <penstock/faults/quarantine.hpp>
+#include <penstock/faults/read_outcome.hpp>
 #include <penstock/faults/stalled_read.hpp>
 
 // load: workers that fill the ring of host slots
+#include <penstock/load/any_loader.hpp>
 #include <penstock/load/batch_range.hpp>
 #include <penstock/load/footprint.hpp>
 #include <penstock/load/host_batch.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <vector>
 
-#include <penstock/data/concat.hpp>
+#include <penstock/data/adaptors/concat.hpp>
 #include <penstock/data/memory_dataset.hpp>
 
 namespace ps = penstock;

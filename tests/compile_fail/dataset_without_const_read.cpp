@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <cstdint>
 
-#include <penstock/data/subset.hpp>
+#include <penstock/data/adaptors/subset.hpp>
 
 namespace ps = penstock;
 using number = ps::record<ps::field<"x", int>>;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <cstdint>
 
-#include <penstock/data/concat.hpp>
+#include <penstock/data/adaptors/concat.hpp>
 
 namespace ps = penstock;
 using row = ps::record<ps::field<"x", int, ps::dyn>>;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <cstdint>
 
-#include <penstock/data/map.hpp>
+#include <penstock/data/adaptors/map.hpp>
 
 namespace ps = penstock;
 using number = ps::record<ps::field<"x", int>>;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock/data/map.hpp>
+#include <penstock/data/adaptors/map.hpp>
 
 namespace ps = penstock;
 

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock/data/adaptor.hpp>
+#include <penstock/data/adaptors/adaptor.hpp>
 
 #include <cstdint>
 #include <memory>
 #include <type_traits>
 #include <utility>
 
-#include <penstock/data/map.hpp>
-#include <penstock/data/subset.hpp>
+#include <penstock/data/adaptors/map.hpp>
+#include <penstock/data/adaptors/subset.hpp>
 
 #include "data/read_batch.hpp"
 #include "support/catch.hpp"

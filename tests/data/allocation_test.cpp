@@ -5,11 +5,11 @@
 #include <numeric>
 #include <vector>
 
-#include <penstock/data/concat.hpp>
-#include <penstock/data/map.hpp>
+#include <penstock/data/adaptors/concat.hpp>
+#include <penstock/data/adaptors/map.hpp>
+#include <penstock/data/adaptors/subset.hpp>
 #include <penstock/data/memory_dataset.hpp>
 #include <penstock/data/reader.hpp>
-#include <penstock/data/subset.hpp>
 
 #include "data/read_batch.hpp"
 #include "support/catch.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock/data/concat.hpp>
+#include <penstock/data/adaptors/concat.hpp>
 
 #include <cstdint>
 #include <limits>
@@ -9,9 +9,9 @@
 #include <utility>
 #include <vector>
 
-#include <penstock/data/map.hpp>
+#include <penstock/data/adaptors/map.hpp>
+#include <penstock/data/adaptors/subset.hpp>
 #include <penstock/data/memory_dataset.hpp>
-#include <penstock/data/subset.hpp>
 
 #include "data/read_batch.hpp"
 #include "support/catch.hpp"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock/data/concat.hpp>
+#include <penstock/data/adaptors/concat.hpp>
+#include <penstock/data/adaptors/map.hpp>
+#include <penstock/data/adaptors/subset.hpp>
 #include <penstock/data/dataset.hpp>
-#include <penstock/data/map.hpp>
-#include <penstock/data/subset.hpp>
 
 #include <cstdint>
 #include <span>

@@ -54,8 +54,8 @@ batch_memory<typename D::record_type> read_batch(const D& data,
 }
 
 /// All elements of a field of a batch, in order of memory.
-template <ps::name Name, class Record>
-auto values(batch_memory<Record> memory) {
+template <ps::name Name, class Memory>
+auto values(Memory&& memory) {
   const auto flat = memory.template get<Name>().flat();
   return std::vector(flat.begin(), flat.end());
 }

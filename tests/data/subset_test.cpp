@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock/data/subset.hpp>
+#include <penstock/data/adaptors/subset.hpp>
 
 #include <cstdint>
 #include <numeric>
@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include <penstock/data/map.hpp>
+#include <penstock/data/adaptors/map.hpp>
 #include <penstock/data/memory_dataset.hpp>
 
 #include "data/read_batch.hpp"

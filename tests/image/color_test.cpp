@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include <penstock/data/map.hpp>
+#include <penstock/data/adaptors/map.hpp>
 #include <penstock/data/memory_dataset.hpp>
 #include <penstock/data/reader.hpp>
 

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include <penstock/data/map.hpp>
+#include <penstock/data/adaptors/map.hpp>
 #include <penstock/load/loader.hpp>
 #include <penstock/order/block_shuffled.hpp>
 #include <penstock/order/random.hpp>

@@ -38,13 +38,14 @@ inline namespace PENSTOCK_ABI {
 /// An adaptor of your own says what its samples are in the datasets below, for failures and
 /// quarantine lists: `sample_origin origin(index) const noexcept` and `std::vector<std::uint64_t>
 /// base_sizes() const`, by `origin_of` and `base_sizes_of` of what it adapts. Without, it is itself
-/// the bottom.
+/// the bottom. What chooses samples by a list also has `std::uint64_t fingerprint() const`, a hash
+/// of the list and of `fingerprint_of` what is below: a state of another list is refused then.
 ///
 /// A dataset that holds pointers into memory of another owner says `static constexpr bool borrows =
 /// true`: a loader's destructor waits for its reads then, also for those beyond
 /// `loader_options::timeout`.
 ///
-/// @see examples/02_own_dataset.cpp, and data/adaptor.hpp for what goes over another dataset
+/// @see examples/02_own_dataset.cpp, and data/adaptors/adaptor.hpp for what goes over another dataset
 // clang-format off
 template <class D>
 concept dataset =
@@ -113,6 +114,17 @@ template <dataset D>
     return data.base_sizes();
   } else {
     return {data.size()};
+  }
+}
+
+/// A hash of the choices that adaptors make of what is below them: the lists of `subset` and
+/// `without`, the weights of `interleave`. 0 where nothing is chosen. Part of a `loader_state`.
+template <dataset D>
+[[nodiscard]] std::uint64_t fingerprint_of([[maybe_unused]] const D& data) {
+  if constexpr (detail::has_fingerprint<D>) {
+    return data.fingerprint();
+  } else {
+    return 0;
   }
 }
 

@@ -26,7 +26,7 @@ class run_context {
   /// The generator of the i-th sample of the run. Keyed by (seed, epoch, the sample's index as the
   /// sampler gave it, stage): every random stage of a pipeline names another `stage`.
   [[nodiscard]] sample_generator generator(std::size_t i, std::uint32_t stage) const noexcept {
-    return sample_generator{key_.at_stage(stage), samples_[i]};
+    return sample_generator{key_.at_stage(first_stage_ + stage), samples_[i]};
   }
 
   /// Notes that the i-th sample is worked on now: what `last_failure()` names if it throws, and a
@@ -63,6 +63,14 @@ class run_context {
     return inner;
   }
 
+  /// This context for a dataset beside another one, which has taken the first `used` stages: both
+  /// count theirs from 0, and share no random bits.
+  [[nodiscard]] run_context beside(std::uint32_t used) const noexcept {
+    run_context other = *this;
+    other.first_stage_ += used;
+    return other;
+  }
+
  private:
   random_key key_;
   std::span<const std::uint64_t> samples_;
@@ -70,6 +78,7 @@ class run_context {
   std::atomic<std::size_t>* progress_;
   detail::sample_clock* times_;  // null: this run is not timed
   std::size_t first_ = 0;
+  std::uint32_t first_stage_ = 0;
 };
 
 }  // namespace PENSTOCK_ABI

@@ -26,7 +26,8 @@ inline namespace PENSTOCK_ABI {
 
 /// What the random bits of a whole epoch hang on; the sample's index is the fourth part and is told
 /// to `sample_generator`. `stage` keeps two random stages of one pipeline from sharing a stream;
-/// the last ones, from 2^32 - 4 on, belong to the samplers and to substitutes of bad samples.
+/// the last ones, from 2^32 - 5 on, belong to the samplers, to substitutes of bad samples and to
+/// whole batches.
 struct random_key {
   /// Determines all random bits of a training, together with epoch, sample and stage.
   std::uint64_t seed = 0;

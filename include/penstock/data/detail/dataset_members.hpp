@@ -80,6 +80,19 @@ concept has_origins = requires(const D& d, std::uint64_t i) {
 // clang-format on
 
 template <class D>
+concept has_fingerprint = requires(const D& d) {
+  { d.fingerprint() } -> std::convertible_to<std::uint64_t>;
+};
+
+/// Has more to do with each batch once all its samples are read, see `map_batch`. Called once a
+/// batch, on one thread; several batches may be finished at once.
+template <class D>
+concept finishes_batches = requires(const D& d, batch_view<typename D::record_type> all,
+                                    sample_generator& rng) {
+  d.finish_batch(all, rng);
+};
+
+template <class D>
 concept has_scratch = requires(const D& d) {
   { d.scratch_bytes() } -> std::convertible_to<std::size_t>;
 };
@@ -87,12 +100,20 @@ concept has_scratch = requires(const D& d) {
 /// How many samples ahead rows are prefetched; four gained most on rows of 784 bytes.
 inline constexpr std::size_t prefetch_distance = 4;
 
-/// How many random stages a dataset has below its own: keeps their random bits apart.
+/// How many random stages a dataset has, those below it counted: keeps their random bits apart.
+/// `stages` is a constant, or a function where the type alone does not say it.
 template <class D>
-inline constexpr std::uint32_t stages_of = 0;
-template <class D>
-  requires requires { D::stages; }
-inline constexpr std::uint32_t stages_of<D> = D::stages;
+[[nodiscard]] constexpr std::uint32_t stages_of([[maybe_unused]] const D& data) {
+  if constexpr (requires {
+                  { data.stages() } -> std::convertible_to<std::uint32_t>;
+                }) {
+    return data.stages();
+  } else if constexpr (requires { D::stages; }) {
+    return D::stages;
+  } else {
+    return 0;
+  }
+}
 
 /// Whether reading needs memory of another owner, so that nothing may read once that owner is gone.
 /// A dataset of your own that holds pointers says `static constexpr bool borrows = true`.

@@ -13,6 +13,7 @@
 #include <penstock/data/dataset.hpp>
 #include <penstock/data/reader.hpp>
 #include <penstock/data/run_context.hpp>
+#include <penstock/order/random.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
@@ -24,7 +25,6 @@ template <dataset D>
 class dataset_ref {
  public:
   using record_type = typename D::record_type;
-  static constexpr std::uint32_t stages = stages_of<D>;
   static constexpr bool borrows = true;
 
   /// Refers to `data`, which must outlive it.
@@ -33,6 +33,8 @@ class dataset_ref {
   [[nodiscard]] std::uint64_t size() const { return data_->size(); }
   [[nodiscard]] record_extents<record_type> extents() const { return extents_of(*data_); }
   [[nodiscard]] std::size_t scratch_bytes() const { return scratch_bytes_of(*data_); }
+  [[nodiscard]] std::uint32_t stages() const { return stages_of(*data_); }
+  [[nodiscard]] std::uint64_t fingerprint() const { return fingerprint_of(*data_); }
   void read_run(std::span<const std::uint64_t> indices, batch_view<record_type> out,
                 const run_context& context) const {
     penstock::read_run(*data_, indices, out, context);
@@ -40,6 +42,10 @@ class dataset_ref {
   [[nodiscard]] const_sample<record_type> view(std::uint64_t index) const requires
       views_samples<D> {
     return data_->view(index);
+  }
+  void finish_batch(batch_view<record_type> all,
+                    sample_generator& rng) const requires finishes_batches<D> {
+    data_->finish_batch(all, rng);
   }
   void prefetch(std::uint64_t index) const noexcept requires prefetches<D> {
     data_->prefetch(index);

@@ -16,6 +16,7 @@
 #include <penstock/data/dataset.hpp>
 #include <penstock/data/reader.hpp>
 #include <penstock/data/run_context.hpp>
+#include <penstock/order/detail/word_hash.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
@@ -32,6 +33,13 @@ struct index_range {
   [[nodiscard]] std::uint64_t size() const noexcept { return last - first; }
   /// The index in the whole of sample `i` of the part.
   [[nodiscard]] std::uint64_t operator[](std::uint64_t i) const noexcept { return first + i; }
+
+  /// Hashes what makes this selection differ from others.
+  void add_to(word_hash& hash) const noexcept {
+    hash.add(1);  // of a range
+    hash.add(first);
+    hash.add(last);
+  }
 
   /// Throws `index_error` if it does not lie in a dataset of `size` samples.
   void check(std::uint64_t size) const {
@@ -54,6 +62,12 @@ struct index_list {
   /// The index in the whole of sample `i` of the part.
   [[nodiscard]] std::uint64_t operator[](std::uint64_t i) const noexcept { return indices[i]; }
 
+  /// Hashes what makes this selection differ from others.
+  void add_to(word_hash& hash) const noexcept {
+    hash.add(2);  // of a list
+    for (const std::uint64_t index : indices) hash.add(index);
+  }
+
   /// Throws `index_error` if one does not lie in a dataset of `size` samples.
   void check(std::uint64_t size) const {
     for (std::size_t i = 0; i < indices.size(); ++i) {
@@ -68,7 +82,6 @@ template <dataset Base, class Selection>
 class subset_dataset {
  public:
   using record_type = typename Base::record_type;
-  static constexpr std::uint32_t stages = stages_of<Base>;
   static constexpr bool borrows = detail::borrows<Base>;
 
   /// Throws `index_error` where the selection does not lie in the dataset.
@@ -80,6 +93,12 @@ class subset_dataset {
   [[nodiscard]] std::uint64_t size() const noexcept { return selection_.size(); }
   [[nodiscard]] record_extents<record_type> extents() const { return extents_of(base_); }
   [[nodiscard]] std::size_t scratch_bytes() const { return scratch_bytes_of(base_); }
+  [[nodiscard]] std::uint32_t stages() const { return stages_of(base_); }
+  [[nodiscard]] std::uint64_t fingerprint() const {
+    word_hash hash{fingerprint_of(base_)};
+    selection_.add_to(hash);
+    return hash.value();
+  }
 
   /// Throws `index_error`, and what the dataset below throws.
   void read_run(std::span<const std::uint64_t> indices, batch_view<record_type> out,

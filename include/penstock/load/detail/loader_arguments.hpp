@@ -4,7 +4,7 @@
 #include <concepts>
 #include <type_traits>
 
-#include <penstock/data/adaptor.hpp>
+#include <penstock/data/adaptors/adaptor.hpp>
 #include <penstock/data/dataset.hpp>
 #include <penstock/device/device.hpp>
 #include <penstock/load/options.hpp>

@@ -9,6 +9,7 @@
 #include <span>
 #include <type_traits>
 
+#include <penstock/order/detail/word_hash.hpp>
 #include <penstock/order/sampler.hpp>
 
 namespace penstock {
@@ -20,11 +21,7 @@ namespace detail {
 /// there.
 template <sampler Sampler>
 [[nodiscard]] std::uint64_t order_fingerprint(const Sampler& order, std::uint64_t dataset_size) {
-  std::uint64_t hash = 0xcbf29ce484222325;  // FNV-1a over words, with a finaliser
-  const auto add = [&hash](std::uint64_t word) {
-    hash = (hash ^ word) * 0x100000001b3;
-    hash ^= hash >> 32;
-  };
+  word_hash hash;
   const std::uint64_t samples = order.size(dataset_size);
   std::array<std::uint64_t, 16> indices{};
   for (std::uint64_t epoch = 0; epoch < 2; ++epoch) {
@@ -33,10 +30,10 @@ template <sampler Sampler>
       const std::span some{indices.data(), static_cast<std::size_t>((std::min)(
                                                samples - first, std::uint64_t{indices.size()}))};
       of_epoch.fill(first, some);
-      for (const std::uint64_t index : some) add(index);
+      for (const std::uint64_t index : some) hash.add(index);
     }
   }
-  return hash;
+  return hash.value();
 }
 
 /// A sampler that deals a global order out to `world()` ranks; `global()` is the sampler of that

@@ -21,6 +21,8 @@ inline constexpr std::uint32_t block_shuffle_stage = shuffle_stage - 1;
 inline constexpr std::uint32_t weighted_stage = shuffle_stage - 2;
 /// Chooses the substitutes of samples that can't be read.
 inline constexpr std::uint32_t substitute_stage = shuffle_stage - 3;
+/// The random bits of a whole batch (`map_batch`), which stands for the sample's index there.
+inline constexpr std::uint32_t batch_stage = shuffle_stage - 4;
 
 }  // namespace detail
 }  // namespace PENSTOCK_ABI

@@ -20,6 +20,7 @@
 #include <penstock/transfer/batch_source.hpp>
 #include <penstock/transfer/detail/feed_source.hpp>
 #include <penstock/transfer/detail/feed_watch.hpp>
+#include <penstock/transfer/detail/listed_samples.hpp>
 #include <penstock/transfer/detail/slots/free_slots.hpp>
 #include <penstock/transfer/detail/slots/issued_slots.hpp>
 #include <penstock/transfer/detail/transfer_arguments.hpp>
@@ -58,8 +59,8 @@ class feed {
         seen_(source_.get().layout().sample_bytes(), slots_->layout().sample_bytes(),
               !std::same_as<Transform, no_transform>),
         free_(options.when_held),
-        watch_(source_.get().device(), stream, traced(options), seen_) {
-    memory_->time_by(watch_.timer());
+        watch_(source_, stream, options, seen_, *memory_) {
+    list_samples_of(source_.get(), *slots_);
   }
   feed(feed&&) = delete;
   ~feed() { stop(); }
@@ -178,11 +179,6 @@ class feed {
     device.require_usable(stream);
     return stream;
   }
-  /// The options, whose recorder records the feed from now on.
-  const transfer_options& traced(const transfer_options& options) {
-    trace_feed(options.trace, source_, seen_, *memory_);
-    return options;
-  }
 
   /// Queues copies as long as a batch is ready and a slot is free.
   void issue_ready() {
@@ -219,6 +215,7 @@ class feed {
   void issue(std::size_t slot, typename source_type::batch_type batch) {
     const batch_info info = batch.info();
     try {
+      list_samples(*slots_, slot, batch);
       watch_.copy_of(info, [&] { memory_->copy_in(slot, std::move(batch)); });
     } catch (...) {
       failure_.store(penstock::failure{"transfer", info.epoch, info.batch});

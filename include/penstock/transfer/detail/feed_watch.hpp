@@ -12,6 +12,7 @@
 #include <penstock/transfer/detail/depth_tuner.hpp>
 #include <penstock/transfer/detail/device_timer.hpp>
 #include <penstock/transfer/detail/slots/device_slot.hpp>
+#include <penstock/transfer/detail/transform_stage.hpp>
 #include <penstock/transfer/options.hpp>
 
 namespace penstock {
@@ -25,17 +26,17 @@ class feed_watch {
  public:
   using stream_ref = typename Device::stream_ref;
 
-  /// As the options say. `seen` must outlive it, and traces by now what it is to trace. Throws what
-  /// the device throws, and `option_error` where it can't tell times.
-  feed_watch(const Device& device, stream_ref consumer, const transfer_options& options,
-             feed_observer& seen)
-      : device_(device), stream_(consumer), seen_(&seen) {
+  /// As the options say: what `seen` counts of the batches of `source`, which go to `memory`, is
+  /// traced and timed too. Both must outlive it. Throws what the device throws, and `option_error`
+  /// where it can't tell times.
+  template <class Source, class Memory>
+  feed_watch(const Source& source, stream_ref consumer, const transfer_options& options,
+             feed_observer& seen, Memory& memory)
+      : device_(source.get().device()), stream_(consumer), seen_(&seen) {
+    trace_feed(options.trace, source, seen, memory);
     if (options.depth == automatic) tuner_.emplace(options, seen);
-    if (options.time_device) timer_.emplace(device);
+    if (options.time_device) memory.time_by(&timer_.emplace(device_));
   }
-
-  /// What times the device; or null.
-  [[nodiscard]] device_timer<Device>* timer() noexcept { return timer_ ? &*timer_ : nullptr; }
 
   /// Has `queue` queue the copy of this batch. Throws what that throws.
   template <class Queue>

@@ -17,10 +17,11 @@
 #include <penstock/core/batch.hpp>
 #include <penstock/core/error.hpp>
 #include <penstock/core/record.hpp>
-#include <penstock/data/adaptor.hpp>
+#include <penstock/data/adaptors/adaptor.hpp>
 #include <penstock/data/dataset.hpp>
 #include <penstock/data/reader.hpp>
 #include <penstock/data/run_context.hpp>
+#include <penstock/order/detail/word_hash.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
@@ -50,7 +51,6 @@ class concat_dataset {
   using record_type = typename first_part::record_type;
   static_assert((std::same_as<typename Parts::record_type, record_type> && ...),
                 "penstock::concat: all datasets must have the same record");
-  static constexpr std::uint32_t stages = (std::max)({stages_of<Parts>...});
   static constexpr bool borrows = (detail::borrows<Parts> || ...);
 
   /// Throws `concat_mismatch`.
@@ -74,6 +74,21 @@ class concat_dataset {
   [[nodiscard]] std::size_t scratch_bytes() const {
     return std::apply(
         [](const Parts&... parts) { return (std::max)({scratch_bytes_of(parts)...}); }, parts_);
+  }
+
+  [[nodiscard]] std::uint32_t stages() const {
+    return std::apply([](const Parts&... parts) { return (std::max)({stages_of(parts)...}); },
+                      parts_);
+  }
+  [[nodiscard]] std::uint64_t fingerprint() const {
+    word_hash hash;
+    bool is_chosen = false;
+    for_each([&]<std::size_t Part>() {
+      const std::uint64_t of_part = fingerprint_of(std::get<Part>(parts_));
+      is_chosen = is_chosen || of_part != 0;
+      hash.add(of_part);
+    });
+    return is_chosen ? hash.value() : 0;
   }
 
   /// Reads stretches of the run that lie in one part. Throws `index_error`, and what the parts
@@ -217,6 +232,7 @@ template <class... Parts>
   requires(sizeof...(Parts) > 0)
 [[nodiscard]] auto concat(Parts&&... parts) {
   (detail::require_dataset<std::remove_cvref_t<Parts>>(), ...);
+  (detail::refuse_batch_maps<std::remove_cvref_t<Parts>>(), ...);
   // One sentence, and no page of unmet constraints after it.
   if constexpr ((dataset<std::remove_cvref_t<Parts>> && ...)) {
     return detail::concat_dataset<stored_dataset_t<Parts>...>{

@@ -20,6 +20,19 @@ namespace detail {
 
 struct adaptor_tag {};
 
+/// For a dataset that is to be adapted sample by sample: what it does to whole batches would be
+/// lost.
+template <class D>
+constexpr void refuse_batch_maps() {
+  static_assert(!finishes_batches<D>,
+                "penstock::map_batch: it comes last in a pipeline: no other adaptor passes whole "
+                "batches on");
+}
+
+/// Whether an adaptor passes on what is done to whole batches below it.
+template <class Adaptor>
+inline constexpr bool is_last = false;
+
 }  // namespace detail
 
 /// What stands on the right of `data | map(f)`: a callable that takes a dataset and returns one. A
@@ -33,6 +46,9 @@ class adaptor : detail::adaptor_tag {
     requires(!std::derived_from<std::remove_cvref_t<Data>, detail::adaptor_tag>)
   friend constexpr auto operator|(Data&& data, Derived self) {
     detail::require_dataset<std::remove_cvref_t<Data>>();
+    if constexpr (!detail::is_last<Derived>) {
+      detail::refuse_batch_maps<std::remove_cvref_t<Data>>();
+    }
     // One sentence, and no page of unmet constraints after it.
     if constexpr (dataset<std::remove_cvref_t<Data>>) {
       return std::move(self)(std::forward<Data>(data));

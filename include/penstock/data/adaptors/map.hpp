@@ -5,7 +5,7 @@
 #include <utility>
 
 #include <penstock/core/record.hpp>
-#include <penstock/data/adaptor.hpp>
+#include <penstock/data/adaptors/adaptor.hpp>
 #include <penstock/data/detail/map_dataset.hpp>
 
 namespace penstock {
@@ -54,10 +54,11 @@ class map_into_adaptor : public adaptor<map_into_adaptor<Out, F>> {
 
 }  // namespace detail
 
-/// Changes every sample in place after it was read: `data | map(f)` with `f(sample<R> s)` or
-/// `f(sample<R> s, sample_generator& rng)`, where R is the dataset's record. `rng` is keyed by
-/// (seed, epoch, sample index, place of this map among the random ones), so that the result depends
-/// neither on the number of threads nor on other maps' use of random bits.
+/// Changes every sample in place after it was read: `data | map(f)` with `f(sample<R> s)`, where R
+/// is the dataset's record. The function may take more, in this order: the sample's index in `data`
+/// (`std::uint64_t`), and a generator (`sample_generator&`). The generator is keyed by (seed, epoch,
+/// sample index, place of this map among the random ones), so that the result depends neither on
+/// the number of threads nor on other maps' use of random bits.
 ///
 /// The function is moved in and called as const from many threads at once; what it throws reaches
 /// the consumer at that batch's turn.
@@ -67,8 +68,8 @@ template <class F>
 }
 
 /// Makes samples of record `Out` from those of the dataset: `data | map<Out>(f)` with
-/// `f(const_sample<In> in, sample<Out> out)` or with a `sample_generator&` as third argument, which
-/// must write every element of `out`. `in` is the sample where it lies when the dataset has `view`,
+/// `f(const_sample<In> in, sample<Out> out)`, and index and generator after them as above. It must
+/// write every element of `out`. `in` is the sample where it lies when the dataset has `view`,
 /// else a copy of it in the thread's own memory; valid during the call. Threads and exceptions as
 /// with the other `map`.
 ///

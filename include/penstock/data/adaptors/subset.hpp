@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include <penstock/data/adaptor.hpp>
+#include <penstock/data/adaptors/adaptor.hpp>
 #include <penstock/data/detail/subset_dataset.hpp>
 
 namespace penstock {

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <penstock/core/batch.hpp>
+#include <penstock/core/error.hpp>
+#include <penstock/core/record.hpp>
+#include <penstock/data/adaptors/adaptor.hpp>
+#include <penstock/data/dataset.hpp>
+#include <penstock/data/reader.hpp>
+#include <penstock/data/run_context.hpp>
+#include <penstock/order/random.hpp>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+namespace detail {
+
+/// A dataset whose batches are changed in place once they are complete, see `map_batch`.
+template <dataset Base, class F>
+class map_batch_dataset {
+ public:
+  using record_type = typename Base::record_type;
+  static constexpr bool borrows = detail::borrows<Base> || function_borrows<F>;
+  /// Whether the function takes random bits.
+  static constexpr bool is_random =
+      std::invocable<const F&, batch_view<record_type>, sample_generator&>;
+
+  static_assert(is_random || std::invocable<const F&, batch_view<record_type>>,
+                "penstock::map_batch: the function must take (batch_view<Record>) or "
+                "(batch_view<Record>, sample_generator&) of the dataset's own record, as const");
+
+  /// Reads from `base` and passes every batch through `function`.
+  map_batch_dataset(Base base, F function)
+      : base_(std::move(base)), function_(std::move(function)) {}
+
+  [[nodiscard]] std::uint64_t size() const { return base_.size(); }
+  [[nodiscard]] record_extents<record_type> extents() const { return extents_of(base_); }
+  [[nodiscard]] std::size_t scratch_bytes() const { return scratch_bytes_of(base_); }
+  [[nodiscard]] std::uint32_t stages() const { return stages_of(base_); }
+  [[nodiscard]] std::uint64_t fingerprint() const { return fingerprint_of(base_); }
+
+  void read_run(std::span<const std::uint64_t> indices, batch_view<record_type> out,
+                const run_context& context) const {
+    penstock::read_run(base_, indices, out, context);
+  }
+
+  /// Passes the batch through the function, after those below.
+  void finish_batch(batch_view<record_type> all, sample_generator& rng) const {
+    if constexpr (finishes_batches<Base>) base_.finish_batch(all, rng);
+    if constexpr (is_random) {
+      function_(all, rng);
+    } else {
+      function_(all);
+    }
+  }
+
+  void prefetch(std::uint64_t index) const noexcept requires prefetches<Base> {
+    base_.prefetch(index);
+  }
+  [[nodiscard]] sample_origin origin(std::uint64_t index) const noexcept {
+    return origin_of(base_, index);
+  }
+  [[nodiscard]] std::vector<std::uint64_t> base_sizes() const { return base_sizes_of(base_); }
+
+ private:
+  Base base_;
+  F function_;
+};
+
+/// What `map_batch(f)` returns: `data | map_batch(f)`.
+template <class F>
+class map_batch_adaptor : public adaptor<map_batch_adaptor<F>> {
+ public:
+  /// Holds the function until a dataset comes.
+  explicit map_batch_adaptor(F function) : function_(std::move(function)) {}
+
+  /// The dataset `data`, its batches mapped.
+  template <class Data>
+  [[nodiscard]] auto operator()(Data&& data) && {
+    using base = stored_dataset_t<Data>;
+    return map_batch_dataset<base, F>{base(std::forward<Data>(data)), std::move(function_)};
+  }
+
+ private:
+  F function_;
+};
+
+template <class F>
+inline constexpr bool is_last<map_batch_adaptor<F>> = true;
+
+}  // namespace detail
+
+/// Changes every batch in place once all its samples are read, before it is handed out or copied to
+/// a device: `data | map_batch(f)` with `f(batch_view<R> all)` or `f(batch_view<R> all,
+/// sample_generator& rng)`, where R is the dataset's record. For what needs several samples at
+/// once, as mixup does; what it needs besides, such as a label of floats, is a field that a `map`
+/// has made. It comes last in a pipeline, or before another `map_batch`.
+///
+/// The worker that has read the last sample of the batch calls the function, the consumer's thread
+/// where there are no workers: so batches are mapped in parallel, and the loop waits for none of it.
+/// `rng` is keyed by (seed, epoch, batch), and shared by the functions of one pipeline in their
+/// order: a batch is the same for any number of workers, and not for another batch size or, with
+/// `sharded`, another number of ranks.
+///
+/// `all` has the samples of the batch: those that `partial_batch::pad` adds too, and not those that
+/// were skipped. The function is moved in and called as const from several threads at once. What it
+/// throws reaches the consumer at that batch's turn, and no `error_policy` applies to it;
+/// `last_failure()` has the stage "batch". It is not called for a batch that could not be read, nor
+/// for one without samples, and `stall_warning` and `timeout` do not watch it.
+template <class F>
+[[nodiscard]] detail::map_batch_adaptor<std::decay_t<F>> map_batch(F&& function) {
+  return detail::map_batch_adaptor<std::decay_t<F>>{std::forward<F>(function)};
+}
+
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

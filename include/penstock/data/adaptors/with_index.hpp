@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include <penstock/core/batch.hpp>
+#include <penstock/core/error.hpp>
+#include <penstock/core/name.hpp>
+#include <penstock/core/record.hpp>
+#include <penstock/data/adaptors/adaptor.hpp>
+#include <penstock/data/dataset.hpp>
+#include <penstock/data/detail/joined_record.hpp>
+#include <penstock/data/reader.hpp>
+#include <penstock/data/run_context.hpp>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+namespace detail {
+
+/// A dataset whose samples have their index as a last field, see `with_index`.
+template <dataset Base, name Name>
+class indexed_dataset {
+  using base_record = typename Base::record_type;
+  using index_record = record<field<Name, std::uint64_t>>;
+  static constexpr std::size_t place = base_record::size;
+
+ public:
+  using record_type = joined_record_t<base_record, index_record>;
+  static constexpr bool borrows = detail::borrows<Base>;
+
+  /// Adds the index to what `base` reads.
+  explicit indexed_dataset(Base base) : base_(std::move(base)), lengths_(extents_of(base_)) {}
+
+  [[nodiscard]] std::uint64_t size() const { return base_.size(); }
+  [[nodiscard]] record_extents<record_type> extents() const {
+    return joined_extents(lengths_, record_extents<index_record>{});
+  }
+  [[nodiscard]] std::size_t scratch_bytes() const { return scratch_bytes_of(base_); }
+  [[nodiscard]] std::uint32_t stages() const { return stages_of(base_); }
+  [[nodiscard]] std::uint64_t fingerprint() const { return fingerprint_of(base_); }
+
+  /// Reads the run from below straight into its place, and writes the indices beside it.
+  void read_run(std::span<const std::uint64_t> indices, batch_view<record_type> out,
+                const run_context& context) const {
+    const fields_in_place<base_record, 0> below{out, lengths_};
+    penstock::read_run(base_, indices, below.view(), context);
+    const auto column = out.template at<place>();
+    for (std::size_t i = 0; i < indices.size(); ++i) column(i) = indices[i];
+  }
+
+  void prefetch(std::uint64_t index) const noexcept requires prefetches<Base> {
+    base_.prefetch(index);
+  }
+  [[nodiscard]] sample_origin origin(std::uint64_t index) const noexcept {
+    return origin_of(base_, index);
+  }
+  [[nodiscard]] std::vector<std::uint64_t> base_sizes() const { return base_sizes_of(base_); }
+
+ private:
+  Base base_;
+  record_extents<base_record> lengths_;
+};
+
+/// What `with_index()` returns: `data | with_index()`.
+template <name Name>
+class index_adaptor : public adaptor<index_adaptor<Name>> {
+ public:
+  /// The dataset `data`, with indices.
+  template <class Data>
+  [[nodiscard]] auto operator()(Data&& data) && {
+    using base = stored_dataset_t<Data>;
+    constexpr bool is_free = !base::record_type::template has_field<Name>;
+    static_assert(is_free,
+                  "penstock::with_index: the record has a field of that name already: give "
+                  "another one, with_index<\"number\">()");
+    if constexpr (is_free) return indexed_dataset<base, Name>{base(std::forward<Data>(data))};
+  }
+};
+
+}  // namespace detail
+
+/// Adds to every sample its index in the dataset on the left, as the last field: `data |
+/// with_index()` has a field "index" of one `std::uint64_t`, `data | with_index<"row">()` one called
+/// "row". It travels to the device with the batch; where the host alone needs the indices, take
+/// `loader_options::indices`. Nothing is copied for it.
+template <name Name = "index">
+[[nodiscard]] detail::index_adaptor<Name> with_index() {
+  return {};
+}
+
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <penstock/core/batch.hpp>
+#include <penstock/core/error.hpp>
+#include <penstock/core/record.hpp>
+#include <penstock/data/dataset.hpp>
+#include <penstock/data/detail/dataset_ref.hpp>
+#include <penstock/data/detail/erased_dataset.hpp>
+#include <penstock/data/run_context.hpp>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+
+/// A dataset of `Record` whose type is not known before the program runs: for a pipeline that flags
+/// choose, or that a header names.
+///
+///     ps::any_dataset<digit> train = ps::idx_dataset<digit>{images, labels};
+///     if (flags.augment) train = train | ps::map(augment);
+///     ps::loader loader{train, ps::shuffled{.seed = 1}, {.batch_size = 64}};
+///
+/// An rvalue is moved in, an lvalue is referred to and must outlive all copies. Copies share what is
+/// inside, and so does a pipeline over an lvalue of this type: it takes a copy. Gives the same
+/// batches as what is inside, random bits included, and passes on origins and fingerprint; a
+/// `map_batch` goes over it. Reading is thread-safe; assigning is not.
+///
+/// Costs one virtual call a run, and none a sample, but for what asks for one sample at a time:
+/// `map<Out>` over it, which belongs inside. It has no `view` and no `prefetch`; what is inside has.
+/// Counts as a dataset that `borrows`.
+template <penstock::record_type Record>
+class any_dataset {
+ public:
+  using record_type = Record;
+  static constexpr bool borrows = true;
+
+  /// Keeps `data`: an rvalue is moved in, an lvalue is referred to.
+  template <class Data>
+    requires(!std::same_as<std::remove_cvref_t<Data>, any_dataset> &&
+             dataset<std::remove_cvref_t<Data>>)
+  any_dataset(Data&& data)  // NOLINT: implicit, so that a pipeline is assigned to it
+      : data_(detail::erase<Record>(std::forward<Data>(data))) {}
+
+  [[nodiscard]] std::uint64_t size() const { return data_->size(); }
+  [[nodiscard]] record_extents<Record> extents() const { return data_->extents(); }
+  [[nodiscard]] std::size_t scratch_bytes() const { return data_->scratch_bytes(); }
+  [[nodiscard]] std::uint32_t stages() const { return data_->stages(); }
+  [[nodiscard]] std::uint64_t fingerprint() const { return data_->fingerprint(); }
+
+  /// Reads the samples `indices` into `out`. Throws what the dataset inside throws.
+  void read_run(std::span<const std::uint64_t> indices, batch_view<Record> out,
+                const run_context& context) const {
+    data_->read_run(indices, out, context);
+  }
+
+  [[nodiscard]] sample_origin origin(std::uint64_t index) const noexcept {
+    return data_->origin(index);
+  }
+  [[nodiscard]] std::vector<std::uint64_t> base_sizes() const { return data_->base_sizes(); }
+
+ private:
+  std::shared_ptr<const detail::erased_dataset<Record>> data_;
+};
+
+/// Of a dataset's own record.
+template <class Data>
+any_dataset(Data&&) -> any_dataset<typename std::remove_cvref_t<Data>::record_type>;
+
+namespace detail {
+
+// A handle: a pipeline over a variable may be assigned to that variable.
+template <class Record>
+struct stored_dataset<any_dataset<Record>&> {
+  using type = any_dataset<Record>;
+};
+template <class Record>
+struct stored_dataset<const any_dataset<Record>&> {
+  using type = any_dataset<Record>;
+};
+
+}  // namespace detail
+
+static_assert(dataset<any_dataset<record<field<"x", float, dyn>>>>);
+
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock
