@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include <penstock/core/version.hpp>
 
@@ -73,8 +74,8 @@ class tar_header {
       sum += static_cast<std::uint32_t>(' ') - static_cast<unsigned char>(c);
       negative -= static_cast<unsigned char>(c) >> 7U;
     }
-    return *stated == sum ||
-           static_cast<std::int64_t>(*stated) == std::int64_t{sum} - std::int64_t{256} * negative;
+    const std::int64_t signed_sum = std::int64_t{sum} - std::int64_t{256} * negative;
+    return *stated == sum || std::cmp_equal(*stated, signed_sum);
   }
 
   /// What the member is, by POSIX's letter: '0' a file, also where it is a NUL, '5' a folder.
