@@ -34,16 +34,16 @@ inline namespace PENSTOCK_ABI {
 ///     tar_shards texts{{"a.tar", "b.tar"}, {.blob = {"txt"}, .label = ""}};
 ///
 /// Files that follow each other in an archive and have one path up to the first dot of their names
-/// are a sample; hidden files, and files without a dot, belong to none. Samples are numbered through
-/// all shards in their order, so any sampler shuffles over all of them.
+/// are a sample; hidden files, and files without a dot, belong to none. Samples are numbered
+/// through all shards in their order, so any sampler shuffles over all of them.
 ///
 /// An archive is listed by its headers, or by an index file, which is used if it is not older than
 /// the archive, if what it says can be, and if the headers at its start, at its end and at some
 /// sixty places between say the same; else all headers are read. Each read looks at its file's own
 /// header once more, so a wrong index gives an error and never other bytes.
 ///
-/// A shard is as it was when it was opened: its descriptor stays open, so a file that replaces it is
-/// not seen, and one that is written to gives `file_changed`, as does a replaced one beyond
+/// A shard is as it was when it was opened: its descriptor stays open, so a file that replaces it
+/// is not seen, and one that is written to gives `file_changed`, as does a replaced one beyond
 /// `most_open`. Takes 24 bytes and the key for a sample. Movable, not copyable. Reading is
 /// thread-safe. Names in an archive are keys and nothing else: nothing is ever written by them.
 class tar_shards {

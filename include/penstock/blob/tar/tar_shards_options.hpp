@@ -26,8 +26,8 @@ struct tar_shards_options {
   std::vector<std::string> blob = {"jpg", "jpeg", "png", "webp"};
   /// Extension of the file that has the label as a decimal number; "" for labels that are all 0.
   std::string label = "cls";
-  /// Whether samples without a blob or a label are left out and counted. If not, `missing_component`
-  /// names the first.
+  /// Whether samples without a blob or a label are left out and counted. If not,
+  /// `missing_component` names the first.
   bool skip_incomplete = false;
   /// Index files in the form of DALI's wds2idx, as `name.idx` for `name.tar`.
   shard_index index = shard_index::use;

@@ -8,7 +8,6 @@
 #include <memory>
 #include <span>
 #include <string>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -33,8 +32,8 @@ struct npz {
   std::string path;  ///< the file's
 };
 
-/// A dataset out of npy files of numpy's, one a field in the record's order, or out of the arrays of
-/// one npz file:
+/// A dataset out of npy files of numpy's, one a field in the record's order, or out of the arrays
+/// of one npz file:
 ///
 ///     using sample = record<field<"x", float, 28, 28>, field<"y", std::int64_t>>;
 ///     npy_dataset<sample> train{"x.npy", "y.npy"};
@@ -64,8 +63,8 @@ class npy_dataset {
   }
 
   /// Opens the arrays `names` of an npz file; without names, those called as the fields. Throws
-  /// besides `file_format_error` for an array that is not there or is compressed, and `file_corrupt`
-  /// where the archive is damaged.
+  /// besides `file_format_error` for an array that is not there or is compressed, and
+  /// `file_corrupt` where the archive is damaged.
   template <std::convertible_to<std::string>... Names>
     requires(sizeof...(Names) == Record::size || sizeof...(Names) == 0)
   explicit npy_dataset(const npz& archive, const Names&... names)
@@ -119,18 +118,39 @@ class npy_dataset {
     }
   }
 
+  // Opens the array of field `Index`, which is a file of its own.
+  template <std::size_t Index>
+  static void open_file(arrays& all, std::string path) {
+    array& one = all[Index];
+    one.file = std::make_shared<detail::mapped_file>(std::move(path));
+    one.path = one.file->path();
+    one.bytes = one.file->bytes();
+    read_header(one);
+    require<Index>(all);
+  }
+
+  // Opens the array of field `Index`, which is an entry of an archive: by default the one that is
+  // called as the field.
+  template <std::size_t Index>
+  static void open_entry(arrays& all, const std::shared_ptr<const detail::mapped_file>& file,
+                         const detail::zip_directory& entries, std::string name) {
+    if (name.empty()) name = field_at<Index>::key.str();
+    name += ".npy";
+    const auto place = entries.find(name);
+    array& one = all[Index];
+    one.file = file;
+    one.path = file->path() + '/' + name;
+    one.begin = place.begin;
+    one.bytes = file->bytes().subspan(static_cast<std::size_t>(place.begin),
+                                      static_cast<std::size_t>(place.size));
+    read_header(one);
+    require<Index>(all);
+  }
+
   [[nodiscard]] static arrays open_files(std::array<std::string, Record::size> paths) {
     arrays all;
     [&]<std::size_t... Is>(std::index_sequence<Is...>) {
-      const auto open = [&]<std::size_t Index>(std::integral_constant<std::size_t, Index>) {
-        array& one = all[Index];
-        one.file = std::make_shared<detail::mapped_file>(std::move(paths[Index]));
-        one.path = one.file->path();
-        one.bytes = one.file->bytes();
-        read_header(one);
-        require<Index>(all);
-      };
-      (open(std::integral_constant<std::size_t, Is>{}), ...);
+      (open_file<Is>(all, std::move(paths[Is])), ...);
     }
     (std::make_index_sequence<Record::size>{});
     return all;
@@ -142,20 +162,7 @@ class npy_dataset {
     const detail::zip_directory entries{file->bytes(), archive.path};
     arrays all;
     [&]<std::size_t... Is>(std::index_sequence<Is...>) {
-      const auto open = [&]<std::size_t Index>(std::integral_constant<std::size_t, Index>) {
-        const std::string name =
-            (names[Index].empty() ? field_at<Index>::key.str() : names[Index]) + ".npy";
-        const auto place = entries.find(name);
-        array& one = all[Index];
-        one.file = file;
-        one.path = archive.path + '/' + name;
-        one.begin = place.begin;
-        one.bytes = file->bytes().subspan(static_cast<std::size_t>(place.begin),
-                                          static_cast<std::size_t>(place.size));
-        read_header(one);
-        require<Index>(all);
-      };
-      (open(std::integral_constant<std::size_t, Is>{}), ...);
+      (open_entry<Is>(all, file, entries, std::move(names[Is])), ...);
     }
     (std::make_index_sequence<Record::size>{});
     return all;

@@ -17,8 +17,8 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// Where the index of the shard `path` lies: beside it, or in `folder`; named as wds2idx does, up to
-/// the first dot of the name, then ".idx".
+/// Where the index of the shard `path` lies: beside it, or in `folder`; named as wds2idx does, up
+/// to the first dot of the name, then ".idx".
 [[nodiscard]] inline std::string shard_index_path(const std::string& path,
                                                   const std::string& folder) {
   const std::size_t slash = path.rfind('/');

@@ -27,9 +27,9 @@ class npy_header_parser {
   npy_header_parser(std::span<const std::byte> bytes, std::string path, std::uint64_t base)
       : bytes_(bytes), path_(std::move(path)), base_(base) {}
 
-  /// Throws `file_truncated`; `file_format_error` for what is no npy file, is of an unknown version,
-  /// has columns first, or elements that are no plain numbers; `dimension_mismatch` for a scalar,
-  /// and for dimensions whose bytes 64 bits can't count.
+  /// Throws `file_truncated`; `file_format_error` for what is no npy file, is of an unknown
+  /// version, has columns first, or elements that are no plain numbers; `dimension_mismatch` for a
+  /// scalar, and for dimensions whose bytes 64 bits can't count.
   [[nodiscard]] npy_header read() {
     constexpr std::string_view magic = "\x93NUMPY";
     constexpr std::size_t fixed = 8;  // with the version

@@ -46,8 +46,8 @@ class zip_directory {
     std::uint64_t size = 0;   ///< bytes
   };
 
-  /// Finds the entry `name`. Throws `file_format_error` where there is none, or several, or where it
-  /// is compressed or encrypted; `file_corrupt` where the directory can't be.
+  /// Finds the entry `name`. Throws `file_format_error` where there is none, or several, or where
+  /// it is compressed or encrypted; `file_corrupt` where the directory can't be.
   [[nodiscard]] place find(std::string_view name) const {
     place found;
     bool is_found = false;
