@@ -6,7 +6,8 @@
 #   bash examples/run.sh                   plain MNIST, then with augmentation
 #   bash examples/run.sh ARGUMENT...       once, with these arguments; --help lists them
 #   bash examples/run.sh --example NAME [ARGUMENT...]
-#                                          another example: 10_images reads a folder of pictures
+#                                          another example: 10_images reads a folder of pictures,
+#                                          12_tar_shards tar archives
 #
 # Environment: CXX the compiler; PENSTOCK_JOBS jobs at once; MNIST_DIR the folder of the MNIST
 # files; PENSTOCK_CUDA_ARCHITECTURES what to compile CUDA code for, instead of for the GPU that is

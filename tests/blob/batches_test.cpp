@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // Batches out of a blob source: the same for any workers; what can't be read is skipped and named.
 #include <penstock/blob/image_folder.hpp>
+#include <penstock/blob/tar/tar_shards.hpp>
 
 #include <algorithm>
 #include <chrono>
@@ -8,6 +9,7 @@
 #include <cstdint>
 #include <cstring>
 #include <filesystem>
+#include <span>
 #include <sstream>
 #include <string>
 #include <utility>
@@ -15,6 +17,7 @@
 
 #include <penstock/penstock.hpp>
 
+#include "blob/archives.hpp"
 #include "blob/folders.hpp"
 #include "support/catch.hpp"
 
@@ -46,6 +49,23 @@ class beginnings {
 
  private:
   Source source_;
+};
+
+// A source that outlives it.
+template <ps::blob_source Source>
+class by_reference {
+ public:
+  explicit by_reference(const Source& source) : source_(&source) {}
+  [[nodiscard]] std::uint64_t size() const { return source_->size(); }
+  std::span<const std::byte> bytes(std::uint64_t index, ps::blob_buffer& buffer) const {
+    return source_->bytes(index, buffer);
+  }
+  [[nodiscard]] std::int64_t label(std::uint64_t index) const { return source_->label(index); }
+  [[nodiscard]] std::string key(std::uint64_t index) const { return source_->key(index); }
+  void prefetch(std::uint64_t index) const noexcept { source_->prefetch(index); }
+
+ private:
+  const Source* source_;
 };
 
 struct forty_files : test::folder {
@@ -111,4 +131,45 @@ TEST_CASE("files that can't be read are skipped, and the quarantine list names t
   CHECK(list.str().find(dir.path("class0/106.jpg")) != std::string::npos);
   CHECK(list.str().find(dir.path("class1/119.jpg")) != std::string::npos);
   CHECK(ps::read_quarantine(list, {.dataset = 40}) == std::vector<std::uint64_t>{2, 20});
+}
+
+TEST_CASE("a shuffle goes over all tar shards, the same for one worker and four", "[blob]") {
+  const test::folder dir;
+  for (int shard = 0; shard < 4; ++shard) {
+    test::archive made;
+    for (int i = 10 * shard; i < 10 * shard + 10; ++i) {
+      made.add(std::to_string(i) + ".jpg", "file " + std::to_string(i));
+      made.add(std::to_string(i) + ".cls", std::to_string(i % 3));
+    }
+    dir.add(std::to_string(shard) + ".tar", made.ended());
+  }
+  const ps::tar_shards shards{dir.path("{0..3}.tar"), {.most_open = 2}};
+  const auto deliver = [&](const auto& order, std::size_t workers) {
+    ps::loader loader{
+        beginnings{by_reference{shards}}, order, {.batch_size = 7, .workers = workers}};
+    return two_epochs(loader);
+  };
+  const auto all = deliver(ps::shuffled{.seed = 3}, 1);
+  CHECK(all == deliver(ps::shuffled{.seed = 3}, 4));
+  REQUIRE(all.size() == 80);
+  std::vector<int> numbers;
+  for (const auto& [text, label] : all) {
+    REQUIRE(text.starts_with("file "));
+    numbers.push_back(std::stoi(text.substr(5)));
+    CHECK(numbers.back() % 3 == label);
+  }
+  // The first ten come from all shards, and an epoch has each sample once.
+  for (int shard = 0; shard < 4; ++shard) {
+    CHECK(std::count_if(numbers.begin(), numbers.begin() + 10,
+                        [&](int number) { return number / 10 == shard; }) > 0);
+  }
+  std::sort(numbers.begin(), numbers.begin() + 40);
+  for (int i = 0; i < 40; ++i) CHECK(numbers[static_cast<std::size_t>(i)] == i);
+  // Blocks of ten are shards here, each read from its start to its end but for the order in it.
+  const auto blocks = deliver(ps::block_shuffled{.seed = 3, .block = 10}, 4);
+  REQUIRE(blocks.size() == 80);
+  for (std::size_t i = 0; i < 80; ++i) {
+    CHECK(std::stoi(blocks[i].first.substr(5)) / 10 ==
+          std::stoi(blocks[i / 10 * 10].first.substr(5)) / 10);
+  }
 }

@@ -7,14 +7,13 @@
 #include <cstdint>
 #include <span>
 #include <string>
-#include <tuple>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include <penstock/core/batch.hpp>
 #include <penstock/core/record.hpp>
 #include <penstock/data/dataset.hpp>
+#include <penstock/data/detail/field_extents.hpp>
 #include <penstock/data/detail/idx_file.hpp>
 #include <penstock/data/memory_dataset.hpp>
 #include <penstock/data/run_context.hpp>
@@ -88,8 +87,8 @@ class idx_dataset {
   idx_dataset(const Open& open, std::array<std::string, Record::size> paths,
               std::index_sequence<Is...>)
       : files_(read_files(open, std::move(paths))),
-        samples_(record_extents<Record>{extents_in<typename field_at<Is>::extents_type>(
-                     files_[Is].lengths())...},
+        samples_(record_extents<Record>{detail::extents_in<typename field_at<Is>::extents_type>(
+                     files_[Is].lengths().subspan(1))...},
                  files_[Is].template values<typename field_at<Is>::value_type>()...) {}
 
   template <class Open>
@@ -119,7 +118,7 @@ class idx_dataset {
           std::to_string(found.lengths.size()));
     }
     for (std::size_t d = 1; d < found.lengths.size(); ++d) {
-      const std::size_t expected = fixed_extent<lengths>(d - 1);
+      const std::size_t expected = detail::fixed_extent<lengths>(d - 1);
       if (expected == dyn ? found.lengths[d] > 0 : found.lengths[d] == expected) continue;
       throw dimension_mismatch(path, idx_file::offset_of_length(d),
                                (expected == dyn ? "1 or more" : std::to_string(expected)) +
@@ -135,30 +134,6 @@ class idx_dataset {
     throw length_mismatch(path, idx_file::offset_of_length(0),
                           std::to_string(first.lengths()[0]) + " samples as in " + first.path(),
                           std::to_string(found.lengths[0]));
-  }
-
-  // The d-th extent as the type says it: a length or `dyn`.
-  template <class Lengths>
-  static constexpr std::size_t fixed_extent(std::size_t d) noexcept {
-    return [d]<std::size_t... Extents>(std::type_identity<penstock::extents<Extents...>>) {
-      constexpr std::size_t values[] = {Extents..., 0};
-      return values[d];
-    }
-    (std::type_identity<Lengths>{});
-  }
-
-  template <class Lengths>
-  static Lengths extents_in(std::span<const std::uint32_t> found) {
-    if constexpr (Lengths::dynamic_rank == 0) {
-      return Lengths{};
-    } else {
-      std::array<std::size_t, Lengths::dynamic_rank> dynamic{};
-      std::size_t next = 0;
-      for (std::size_t d = 0; d < Lengths::rank; ++d) {
-        if (fixed_extent<Lengths>(d) == dyn) dynamic[next++] = found[d + 1];
-      }
-      return std::apply([](auto... lengths) { return Lengths{lengths...}; }, dynamic);
-    }
   }
 
   // Moving the files moves no element, so the dataset over them stays good.

@@ -77,7 +77,7 @@ class [[gnu::visibility("default")]] length_mismatch : public file_format_error 
   using file_format_error::file_format_error;
 };
 
-/// The compressed stream is damaged.
+/// The content is damaged: a checksum or the compressed stream says so.
 class [[gnu::visibility("default")]] file_corrupt : public file_error {
  public:
   using file_error::file_error;
