@@ -156,6 +156,91 @@ struct quiet_pushes : model::scenario<quiet_pushes, 2> {
   }
 };
 
+constexpr std::chrono::steady_clock::time_point whenever{};  // the checker says when that is
+
+/// One consumer waits for a limited time, another one for as long as it takes.
+struct pop_gives_up : model::scenario<pop_gives_up, 3> {
+  payloads<2> known;
+  queue tickets{2};
+
+  void thread(unsigned index) {
+    if (index == 0) {
+      for (std::uint32_t ticket = 0; ticket != 2; ++ticket) {
+        known.written[ticket].set(ticket + 1);
+        model::require(tickets.try_push(ticket), "there is room");
+      }
+    } else if (index == 1) {
+      const auto ticket = tickets.pop();
+      model::require(ticket.has_value(), "an open queue gives a ticket");
+      known.note_pop(*ticket);
+    } else {
+      const auto got = tickets.pop_until(whenever);
+      model::require(!got.closed(), "an open queue is not closed");
+      if (got) known.note_pop(*got);
+    }
+  }
+  void after() {
+    while (const auto ticket = tickets.try_pop()) known.note_pop(*ticket);
+    known.require_all();
+  }
+};
+
+/// A producer waits for room for a limited time beside one that waits for as long as it takes.
+struct push_gives_up : model::scenario<push_gives_up, 3> {
+  payloads<3> known;
+  queue tickets{1};
+  model::plain<bool> is_in{false};
+
+  void before() {
+    known.written[0].set(1);
+    model::require(tickets.try_push(0), "there is room");
+  }
+  void thread(unsigned index) {
+    if (index == 0) {
+      for (int i = 0; i != 2; ++i) {
+        const auto ticket = tickets.pop();
+        model::require(ticket.has_value(), "an open queue gives a ticket");
+        known.note_pop(*ticket);
+      }
+    } else if (index == 1) {
+      known.written[1].set(2);
+      model::require(tickets.push(1), "an open queue takes a ticket");
+    } else {
+      known.written[2].set(3);
+      const auto end = tickets.push_until(2, whenever);
+      model::require(!end.closed(), "an open queue is not closed");
+      is_in.set(static_cast<bool>(end));
+    }
+  }
+  void after() {
+    while (const auto ticket = tickets.try_pop()) known.note_pop(*ticket);
+    model::require(known.is_popped[2].get() == is_in.get(), "what was not pushed is not there");
+    model::require(known.is_popped[0].get() && known.is_popped[1].get(), "every ticket is popped");
+  }
+};
+
+/// The queue is closed after a ticket while a consumer waits for a limited time.
+struct closed_for_a_while : model::scenario<closed_for_a_while, 2> {
+  payloads<1> known;
+  queue tickets{1};
+
+  void thread(unsigned index) {
+    if (index == 0) {
+      known.written[0].set(1);
+      model::require(tickets.try_push(0), "there is room");
+      tickets.close();
+      return;
+    }
+    const auto got = tickets.pop_until(whenever);
+    model::require(!got.closed(), "a closed queue gives what is left");
+    if (got) known.note_pop(*got);
+    if (got.timed_out()) known.note_pop(*tickets.pop());
+    model::require(tickets.pop_until(whenever).outcome() != penstock::wait_outcome::done,
+                   "nothing is popped twice");
+  }
+  void after() { known.require_all(); }
+};
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -165,6 +250,9 @@ int main(int argc, char** argv) {
           model::with_interruptions<cancelled_push>("a push into a full queue is cancelled", 4),
           model::with_interruptions<close_one>("closed after a ticket", 3),
           model::with_interruptions<quiet_pushes>("quiet pushes, then a wake-up", 3),
+          model::with_interruptions<pop_gives_up>("a pop gives up beside another one", 2),
+          model::with_interruptions<push_gives_up>("a push gives up beside another one", 1),
+          model::with_interruptions<closed_for_a_while>("closed, or given up", 2),
           model::with_interruptions<one_to_one>("one producer, one consumer", 2),
           model::with_interruptions<by_fences>("an ordinary ring", 2),
           model::with_interruptions<by_one_sided_fences>("one-sided fences", 2),
@@ -176,6 +264,9 @@ int main(int argc, char** argv) {
           model::at_random<by_fences>("an ordinary ring"),
           model::at_random<by_one_sided_fences>("one-sided fences"),
           model::at_random<cancelled_push>("a push into a full queue is cancelled"),
+          model::at_random<pop_gives_up>("a pop gives up beside another one"),
+          model::at_random<push_gives_up>("a push gives up beside another one"),
+          model::at_random<closed_for_a_while>("closed, or given up"),
           model::at_random<quiet_pushes>("quiet pushes, then a wake-up"),
       });
 }

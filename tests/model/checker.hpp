@@ -160,6 +160,15 @@ class atomic {
       }
     }
   }
+  /// Gives up at once, or is woken; one that is woken may be told that its time is over. Where it
+  /// gives up later than at once, others take their steps before its next one.
+  template <class Deadline>
+  bool wait_until(T old, std::memory_order order, Deadline, const place& where = {}) const {
+    const unsigned turn = rl::rand(3);
+    if (turn == 0) return load(order, where) != old;
+    wait(old, order, where);
+    return turn == 1;
+  }
   void notify(std::uint32_t count, const place& where = {}) {
     rl::ctx().sched();
     notified_ = writes_;

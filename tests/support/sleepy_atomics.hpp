@@ -9,6 +9,7 @@
 #include <thread>
 
 #include <penstock/threads/detail/atomics.hpp>
+#include <penstock/threads/detail/deadline.hpp>
 #include <penstock/threads/detail/waitable_counter.hpp>
 
 /// Atomics for `basic_waitable_counter` and what is built on it, that show how a thread waits: who
@@ -31,6 +32,13 @@ struct sleepy_atomics {
       const std::uint64_t ticket = asleep_++;
       ++sleeps;
       signal_.wait(lock, [&] { return ticket < woken_; });
+    }
+    bool wait_until(T old, std::memory_order order, penstock::detail::deadline end) const noexcept {
+      std::unique_lock lock{mutex_};
+      if (this->load(order) != old) return true;
+      const std::uint64_t ticket = asleep_++;
+      ++sleeps;
+      return signal_.wait_until(lock, end, [&] { return ticket < woken_; });
     }
     /// In the order in which they fell asleep.
     void notify(std::uint64_t count) noexcept {

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -274,4 +275,87 @@ TEMPLATE_TEST_CASE("what was written before a push is seen after its pop", "[loa
   }
   producer.join();
   CHECK(sum == std::uint64_t{rounds} * (rounds + 1) / 2);
+}
+
+TEMPLATE_TEST_CASE("a pop or a push with a limit says which of three ends it had", "[load]",
+                   ps::many_producers_many_consumers, ps::single_producer_single_consumer) {
+  using namespace std::chrono_literals;
+  ps::batch_queue<int, TestType> queue{1};
+  const auto end = std::chrono::steady_clock::now() + 1ms;
+  const auto none = queue.pop_until(end);
+  CHECK(std::chrono::steady_clock::now() >= end);  // it has waited
+  CHECK_FALSE(none);
+  CHECK(none.timed_out());
+  CHECK_FALSE(none.closed());
+  CHECK(queue.pop_for(-1h).timed_out());
+  CHECK(queue.pop_for(0.5us).timed_out());
+  CHECK(queue.push_for(7, std::chrono::hours::max()));
+  const auto full = queue.push_until(8, end);
+  CHECK_FALSE(full);
+  CHECK(full.timed_out());
+  CHECK_FALSE(full.closed());
+  CHECK(queue.push_for(8, 1us).outcome() == ps::wait_outcome::timed_out);
+  queue.close();
+  CHECK(queue.push_for(9, 1h).closed());
+  const auto left = queue.pop_for(1h);
+  REQUIRE(left);
+  CHECK(*left == 7);
+  CHECK(left.outcome() == ps::wait_outcome::done);
+  CHECK(queue.pop_for(1h).closed());
+  CHECK(queue.pop_until(std::chrono::steady_clock::time_point::max()).closed());
+}
+
+TEMPLATE_TEST_CASE("a wait with a limit ends by what it waits for", "[load]",
+                   ps::many_producers_many_consumers, ps::single_producer_single_consumer) {
+  using namespace std::chrono_literals;
+  sleepy_atomics::reset();
+  queue_of_sleepers<TestType> queue{1};
+  ps::pop_result<int> got{ps::wait_outcome::timed_out};
+  std::thread consumer{[&] { got = queue.pop_for(1h); }};
+  sleepy_atomics::wait_for_sleeps(1);
+  CHECK(queue.try_push(5));
+  consumer.join();
+  REQUIRE(got);
+  CHECK(*got == 5);
+
+  CHECK(queue.try_push(6));
+  sleepy_atomics::reset();
+  ps::push_result is_in{ps::wait_outcome::timed_out};
+  std::thread producer{[&] { is_in = queue.push_for(7, 1h); }};
+  sleepy_atomics::wait_for_sleeps(1);
+  CHECK(queue.pop() == 6);
+  producer.join();
+  CHECK(is_in);
+
+  sleepy_atomics::reset();
+  std::thread refused{[&] { is_in = queue.push_for(8, 1h); }};
+  sleepy_atomics::wait_for_sleeps(1);
+  queue.close();
+  refused.join();
+  CHECK(is_in.closed());
+  CHECK(queue.pop() == 7);
+}
+
+TEST_CASE("consumers that give up lose no ticket and take no wake-up from others", "[load]") {
+  using namespace std::chrono_literals;
+  constexpr std::uint32_t tickets = 20'000;
+  ps::batch_queue<std::uint32_t> queue{4};
+  std::atomic<std::uint32_t> popped{0};
+  std::vector<std::thread> takers;
+  for (int i = 0; i < 2; ++i) {
+    takers.emplace_back([&] {  // as often as not it is over before the next ticket
+      for (auto got = queue.pop_for(1us); !got.closed(); got = queue.pop_for(1us)) {
+        if (got) ++popped;
+      }
+    });
+    takers.emplace_back([&] {
+      while (queue.pop()) ++popped;
+    });
+  }
+  for (std::uint32_t i = 0; i < tickets; ++i) {
+    if (!queue.push_for(i, 1us)) CHECK(queue.push(i));
+  }
+  queue.close();
+  for (auto& taker : takers) taker.join();
+  CHECK(popped == tickets);
 }

@@ -64,6 +64,33 @@ struct block_until_stopped {
   }
 };
 
+/// What is written to stderr while it lives: a few lines.
+class stderr_lines {
+ public:
+  stderr_lines() : before_(::dup(STDERR_FILENO)) {
+    REQUIRE(::pipe(ends_.data()) == 0);
+    REQUIRE(::dup2(ends_[1], STDERR_FILENO) == STDERR_FILENO);
+    ::close(ends_[1]);
+  }
+  stderr_lines(stderr_lines&&) = delete;
+  ~stderr_lines() {
+    ::dup2(before_, STDERR_FILENO);
+    ::close(before_);
+    ::close(ends_[0]);
+  }
+  /// All of it; nothing is written any more.
+  [[nodiscard]] std::string all() const {
+    ::dup2(before_, STDERR_FILENO);
+    std::array<char, 1000> text{};
+    const ::ssize_t bytes = ::read(ends_[0], text.data(), text.size());
+    return {text.data(), static_cast<std::size_t>(bytes)};
+  }
+
+ private:
+  int before_;
+  std::array<int, 2> ends_{};
+};
+
 static_assert(!std::is_move_constructible_v<ps::worker_pool<block_until_stopped, wake>>);
 
 void wait_for(const ps::detail::waitable_counter& begun, std::uint32_t count) {
@@ -164,6 +191,51 @@ TEST_CASE("a worker's exception is kept, and the others are stopped and woken", 
   pool.stop();
   CHECK(message_of(pool.exception()) == "worker 2 failed");
   CHECK_THROWS_AS(std::rethrow_exception(pool.exception()), std::out_of_range);
+}
+
+TEST_CASE("a worker's exception is thrown to who asks for it", "[load]") {
+  shared state;
+  const bool is_std = GENERATE(false, true);
+  ps::worker_pool pool{1,
+                       [&](const std::stop_token&, std::size_t) {
+                         if (is_std) throw std::out_of_range{"no more"};
+                         throw 7;
+                       },
+                       wake{&state}};
+  pool.stop();
+  if (is_std) {
+    CHECK_THROWS_AS(pool.rethrow(), std::out_of_range);
+  } else {
+    CHECK_THROWS_AS(pool.rethrow(), int);
+  }
+  ps::worker_pool idle{0, block_until_stopped{&state}, wake{&state}};
+  idle.rethrow();
+}
+
+TEST_CASE("an exception that nobody asks for is told in a line when the pool goes", "[load]") {
+  shared state;
+  const auto told = [&](auto work, bool asks) {
+    const stderr_lines lines;
+    {
+      ps::worker_pool pool{1, work, wake{&state}};
+      CHECK(message_of(pool.exception()) != "");  // too early to be an answer, or an answer
+      pool.stop();
+      if (asks) (void)pool.exception();
+    }
+    return lines.all();
+  };
+  const auto late = [](auto thrown) {
+    return [thrown](const std::stop_token& stop, std::size_t) {
+      while (!stop.stop_requested()) std::this_thread::yield();
+      throw thrown;
+    };
+  };
+  CHECK(told(late(std::runtime_error{"disk full"}), false) ==
+        "penstock: worker_pool: a worker's exception, not asked for: disk full\n");
+  CHECK(told(late(7), false) ==
+        "penstock: worker_pool: a worker's exception, not asked for: no std::exception\n");
+  CHECK(told(late(std::runtime_error{"disk full"}), true).empty());
+  CHECK(told([](const std::stop_token&, std::size_t) {}, false).empty());
 }
 
 TEST_CASE("of several exceptions the first is kept", "[load]") {

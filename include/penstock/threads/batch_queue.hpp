@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -9,8 +10,10 @@
 #include <penstock/core/detail/cache_line.hpp>
 #include <penstock/core/error.hpp>
 #include <penstock/threads/detail/atomics.hpp>
+#include <penstock/threads/detail/deadline.hpp>
 #include <penstock/threads/detail/eventcount.hpp>
 #include <penstock/threads/detail/ticket_ring.hpp>
+#include <penstock/threads/queue_result.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
@@ -37,6 +40,7 @@ struct many_producers_many_consumers {
 /// needs `#include <penstock/threads/single_producer_single_consumer.hpp>`.
 ///
 /// Closing ends all waiting: pushes fail from then on, pops deliver what is left and then fail.
+/// What has a limit of time tells apart whether it was that, or the limit.
 template <detail::queue_ticket T, class Threads = many_producers_many_consumers,
           class Atomics = detail::std_atomics>
 class batch_queue {
@@ -73,6 +77,20 @@ class batch_queue {
   /// Appends a ticket, waiting for room; false when the queue is closed.
   bool push(T ticket) noexcept { return try_push(ticket) || push_waiting(ticket); }
 
+  /// Appends a ticket, waiting for room at most for `limit`: any `std::chrono::duration`.
+  template <class Rep, class Period>
+  push_result push_for(T ticket, const std::chrono::duration<Rep, Period>& limit) noexcept {
+    if (try_push(ticket)) return wait_outcome::done;
+    return push_before(ticket, detail::deadline_in(limit));
+  }
+  /// Appends a ticket, waiting for room until `end` at most, a moment of the steady clock.
+  template <class Duration>
+  push_result push_until(
+      T ticket, const std::chrono::time_point<std::chrono::steady_clock, Duration>& end) noexcept {
+    if (try_push(ticket)) return wait_outcome::done;
+    return push_before(ticket, detail::deadline_at(end));
+  }
+
   /// Takes the oldest ticket; nothing when the queue is empty. Never blocks.
   [[nodiscard]] std::optional<T> try_pop() noexcept {
     T ticket{};
@@ -86,6 +104,20 @@ class batch_queue {
   [[nodiscard]] std::optional<T> pop() noexcept {
     const auto ticket = try_pop();
     return ticket ? ticket : pop_waiting();
+  }
+
+  /// Takes the oldest ticket, waiting for one at most for `limit`: any `std::chrono::duration`.
+  template <class Rep, class Period>
+  [[nodiscard]] pop_result<T> pop_for(const std::chrono::duration<Rep, Period>& limit) noexcept {
+    if (const auto ticket = try_pop()) return *ticket;
+    return pop_before(detail::deadline_in(limit));
+  }
+  /// Takes the oldest ticket, waiting for one until `end` at most, a moment of the steady clock.
+  template <class Duration>
+  [[nodiscard]] pop_result<T> pop_until(
+      const std::chrono::time_point<std::chrono::steady_clock, Duration>& end) noexcept {
+    if (const auto ticket = try_pop()) return *ticket;
+    return pop_before(detail::deadline_at(end));
   }
 
   /// Ends all waiting, for good. May be called more than once, from any thread.
@@ -112,6 +144,28 @@ class batch_queue {
     std::optional<T> ticket;
     if (!was_closed()) pushed_.wait([&] { return (ticket = try_pop()) || was_closed(); });
     return ticket ? ticket : try_pop();  // which came between the last look and the closing
+  }
+
+  // `end` is what the word of `Atomics` takes.
+  template <class Deadline>
+  [[gnu::noinline]] push_result push_before(T ticket, Deadline end) noexcept {
+    if (was_closed()) return wait_outcome::closed;
+    bool is_in = false;
+    const bool has_ended =
+        popped_.wait_until([&] { return (is_in = try_push(ticket)) || was_closed(); }, end);
+    if (is_in) return wait_outcome::done;
+    return has_ended ? wait_outcome::closed : wait_outcome::timed_out;
+  }
+  template <class Deadline>
+  [[gnu::noinline]] pop_result<T> pop_before(Deadline end) noexcept {
+    std::optional<T> ticket;
+    const bool has_ended =
+        was_closed() ||
+        pushed_.wait_until([&] { return (ticket = try_pop()) || was_closed(); }, end);
+    if (!has_ended) return wait_outcome::timed_out;
+    if (!ticket) ticket = try_pop();  // which came between the last look and the closing
+    if (ticket) return *ticket;
+    return wait_outcome::closed;
   }
 
   static std::size_t checked(std::size_t capacity) {

@@ -4,6 +4,7 @@
 #include <concepts>
 #include <condition_variable>
 #include <cstddef>
+#include <cstdio>
 #include <exception>
 #include <memory>
 #include <mutex>
@@ -22,9 +23,11 @@ inline namespace PENSTOCK_ABI {
 /// Threads that all run the same work: `work(stop_token, worker)` once on each, with worker in
 /// [0, size()). The work loops by itself and returns when it is done or the token says stop.
 ///
-/// An exception out of the work ends that thread, asks the others to stop, and is kept. `Wake` is
-/// called after a stop request, to wake work that blocks on something else than the token. The work
-/// object is shared: its call operator runs on all threads at once. The destructor stops and joins.
+/// An exception out of the work ends that thread, asks the others to stop, and is kept: ask for it
+/// by `rethrow` or `exception`. `Wake` is called after a stop request, to wake work that blocks on
+/// something else than the token. The work object is shared: its call operator runs on all threads
+/// at once. The destructor stops and joins; an exception that nobody has asked for it tells in a
+/// line on stderr.
 template <std::invocable<std::stop_token, std::size_t> Work, std::invocable<> Wake>
 class worker_pool {
  public:
@@ -54,7 +57,10 @@ class worker_pool {
     }
   }
   worker_pool(worker_pool&&) = delete;  // the threads refer to this object
-  ~worker_pool() { stop(); }
+  ~worker_pool() {
+    stop();
+    if (exception_ != nullptr && !is_told_) tell();
+  }
 
   /// How many threads there are.
   [[nodiscard]] std::size_t size() const noexcept { return threads_.size(); }
@@ -106,7 +112,13 @@ class worker_pool {
   /// The first exception that a worker's work has thrown, null if none did.
   [[nodiscard]] std::exception_ptr exception() const {
     const std::lock_guard lock{mutex_};
+    is_told_ = exception_ != nullptr;
     return exception_;
+  }
+  /// Throws the first exception that a worker's work has thrown; returns if none did. From any
+  /// thread; after `stop` no other one comes.
+  void rethrow() const {
+    if (const auto first = exception()) std::rethrow_exception(first);
   }
 
  private:
@@ -114,6 +126,20 @@ class worker_pool {
     bool has_ended = false;
     std::shared_ptr<void> kept;  // of a thread that was let go
   };
+
+  void tell() const noexcept {
+    const auto line = [](const char* what) noexcept {
+      std::fprintf(stderr, "penstock: worker_pool: a worker's exception, not asked for: %s\n",
+                   what);
+    };
+    try {
+      std::rethrow_exception(exception_);
+    } catch (const std::exception& problem) {
+      line(problem.what());
+    } catch (...) {
+      line("no std::exception");
+    }
+  }
 
   std::shared_ptr<void> run(std::size_t worker) noexcept {
     try {
@@ -136,9 +162,10 @@ class worker_pool {
   Work work_;
   Wake wake_;
   std::stop_source stop_;
-  mutable std::mutex mutex_;  // guards the next two
+  mutable std::mutex mutex_;  // guards the next three
   std::exception_ptr exception_;
-  std::vector<end> ends_;  // by worker
+  mutable bool is_told_ = false;  // somebody has asked for it
+  std::vector<end> ends_;         // by worker
   std::condition_variable changed_;
   std::vector<std::thread> threads_;
 };

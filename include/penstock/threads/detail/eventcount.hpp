@@ -47,15 +47,35 @@ class basic_eventcount {
   /// look takes cache lines away from the thread that is about to make it true.
   template <class Look>
   void wait(Look look) noexcept {
+    (void)wait_by(look, [this](std::uint32_t seen) {
+      notified_.wait(seen, std::memory_order_acquire);
+      return true;
+    });
+  }
+
+  /// As `wait`, but not beyond `end`: false if `look()` was still false then. A wake-up is for all
+  /// sleepers, so one that gives up takes none away from another; and it looks once more, so what
+  /// it was woken for at the last moment is not left lying.
+  template <class Look, class Deadline>
+  [[nodiscard]] bool wait_until(Look look, Deadline end) noexcept {
+    return wait_by(look, [this, end](std::uint32_t seen) {
+      return notified_.wait_until(seen, std::memory_order_acquire, end);
+    });
+  }
+
+ private:
+  // `sleep(seen)` sleeps until the count of notifications is not `seen`; false if it gives up.
+  template <class Look, class Sleep>
+  bool wait_by(Look& look, Sleep sleep) noexcept {
     for (int pauses = first_pauses; pauses <= last_pauses; pauses *= 2) {
       for (int pause = 0; pause < pauses; ++pause) Atomics::pause();
-      if (look()) return;
+      if (look()) return true;
     }
     for (int turn = 0; turn < yields; ++turn) {
       Atomics::yield();
-      if (look()) return;
+      if (look()) return true;
     }
-    do {
+    for (;;) {
       // Invariant: a sleeper asks, then looks for the last time; a writer makes its change, then
       // reads whether a thread has asked. There is a fence between the two steps of each, and one
       // fence is the first. If it is the writer's, this look finds the change. If it is the
@@ -65,12 +85,13 @@ class basic_eventcount {
       const std::uint32_t seen = notified_.load(std::memory_order_relaxed);
       asked_.exchange(1, std::memory_order_seq_cst);
       fences_.of_sleeper();
-      if (look()) return;  // and asked_ remains 1: one wake-up too many
-      notified_.wait(seen, std::memory_order_acquire);
-    } while (!look());
+      if (look()) return true;  // and asked_ remains 1: one wake-up too many
+      const bool is_woken = sleep(seen);
+      if (look()) return true;
+      if (!is_woken) return false;  // and asked_ may remain 1, as above
+    }
   }
 
- private:
   // Out of line, so that the calls around a wake-up that wakes no thread stay small.
   [[gnu::noinline]] void wake_sleepers() noexcept {
     if (asked_.exchange(0, std::memory_order_seq_cst) == 0) return;  // another thread wakes them

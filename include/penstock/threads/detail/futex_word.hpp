@@ -3,14 +3,18 @@
 
 #include <linux/futex.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
+#include <chrono>
 #include <cstdint>
 #include <limits>
 
 #include <penstock/core/version.hpp>
+#include <penstock/threads/detail/deadline.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
@@ -32,6 +36,22 @@ class futex_word : public std::atomic<std::uint32_t> {
   void wait(std::uint32_t old, std::memory_order order) const noexcept {
     // The kernel compares once more, under its lock: a change between the two is not slept through.
     while (load(order) == old) in_kernel(FUTEX_WAIT_PRIVATE, old);
+  }
+  /// Sleeps until the value is not `old`, but not beyond `end`: false if it was still `old` then.
+  bool wait_until(std::uint32_t old, std::memory_order order, deadline end) const noexcept {
+    // The kernel takes a moment, and no length of time: a sleep that begins anew ends no later.
+    const auto since_boot = end.time_since_epoch();
+    const auto seconds = std::chrono::floor<std::chrono::seconds>(since_boot);
+    ::timespec at{};
+    at.tv_sec = static_cast<decltype(at.tv_sec)>(seconds.count());
+    at.tv_nsec = static_cast<decltype(at.tv_nsec)>(
+        std::chrono::duration_cast<std::chrono::nanoseconds>(since_boot - seconds).count());
+    while (load(order) == old) {
+      const long status = ::syscall(SYS_futex, this, FUTEX_WAIT_BITSET_PRIVATE, old, &at, nullptr,
+                                    FUTEX_BITSET_MATCH_ANY);
+      if (status == -1 && errno == ETIMEDOUT) return load(order) != old;
+    }
+    return true;
   }
   /// Wakes `count` sleepers, or all if there are no more, to look again. One system call.
   void notify(std::uint32_t count) noexcept {
