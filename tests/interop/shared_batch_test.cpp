@@ -62,7 +62,9 @@ struct plain_lease {
   using record_type = numbers;
 
   plain_lease() = default;
-  explicit plain_lease(std::uint32_t value) : bytes(std::make_unique<std::byte[]>(ten.bytes())) {
+  plain_lease(plain_lease&&) = default;
+  plain_lease& operator=(plain_lease&&) = default;
+  explicit plain_lease(std::uint32_t value) : bytes(std::make_shared<std::byte[]>(ten.bytes())) {
     const ps::batch_view<numbers> all{bytes.get(), ten, 0, 10};
     for (auto& number : ps::get<"b">(all).flat()) number = value;
     shape = {.epoch = 4, .batch = value, .size = 10, .valid_size = 10};
@@ -70,9 +72,11 @@ struct plain_lease {
   explicit operator bool() const { return bytes != nullptr; }
   [[nodiscard]] const std::byte* data() const { return bytes.get(); }
   [[nodiscard]] const ps::batch_info& info() const { return shape; }
-  void release_after(ps::cpu_stream_ref stream) { stream.synchronize(); }
+  void release_after(ps::cpu_stream_ref stream) {
+    stream.launch([kept = std::move(bytes)] {});  // the copy may still read it
+  }
 
-  std::unique_ptr<std::byte[]> bytes;
+  std::shared_ptr<std::byte[]> bytes;
   ps::batch_info shape;
 };
 static_assert(ps::batch_lease<plain_lease>);

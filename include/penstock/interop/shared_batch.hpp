@@ -117,8 +117,8 @@ class shared_batch {
   void also_used_on(stream_ref other) const requires detail::has_stream<Batch> {
     shared().with_lease([&other](Batch& batch) { batch.also_used_on(other); });
   }
-  /// Says that work on `stream` uses the batch, see `device_batch::used_on`: a checked build reports
-  /// a stream that nothing orders. From any threads at once. Does nothing otherwise.
+  /// Says that work on `stream` uses the batch, see `device_batch::used_on`: a checked build
+  /// reports a stream that nothing orders. From any threads at once. Does nothing otherwise.
   shared_batch& used_on(stream_ref stream) noexcept requires detail::has_stream<Batch> {
     require_ordered(stream);
     return *this;
