@@ -236,6 +236,19 @@ void used_on_a_stream_that_nothing_orders() {
   }
 }
 
+void shared_and_used_on_a_stream_that_nothing_orders() {
+  auto loader = make_loader(0);
+  ps::cpu_device device;
+  auto stream = device.make_stream();
+  auto other = device.make_stream();
+  ps::transfer feed{loader, stream};
+  for (auto& batch : feed.epoch(0)) {
+    const bool is_third = batch.number() == 2;
+    const auto own = ps::share(std::move(batch));
+    if (is_third) seen = *ps::get<"x">(own.used_on(other)).data();
+  }
+}
+
 void used_on_a_stream_of_the_batch_before() {
   auto loader = make_loader(0);
   ps::cpu_device device;
@@ -355,6 +368,8 @@ const std::array misuses = {
            "two threads advance one loop at once."},
     misuse{"used_on_a_stream_that_nothing_orders", used_on_a_stream_that_nothing_orders,
            "batch 2 of epoch 0: its release does not wait"},
+    misuse{"shared_and_used_on_a_stream_that_nothing_orders",
+           shared_and_used_on_a_stream_that_nothing_orders, unordered},
     misuse{"used_on_a_stream_of_the_batch_before", used_on_a_stream_of_the_batch_before, unordered},
     misuse{"body_looks_before_the_copy", body_looks_before_the_copy, early},
     misuse{"body_takes_a_pointer_before_the_copy", body_takes_a_pointer_before_the_copy,

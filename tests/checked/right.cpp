@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 // Everything that the documentation allows, in a checked build: nothing may be reported.
 #include <array>
+#include <atomic>
+#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -213,6 +215,44 @@ void a_lease_ends_on_its_full_stream() {
   device.synchronize(stream);
 }
 
+/// Threads have a batch in common, each with a stream of its own; the last one ends the lease.
+void threads_share_a_batch() {
+  auto loader = make_loader(2);
+  ps::cpu_device device;
+  auto stream = device.make_stream();
+  ps::transfer feed{loader, stream};
+  std::vector<ps::cpu_stream> streams;
+  for (int i = 0; i < 3; ++i) streams.push_back(device.make_stream());
+  std::atomic<int> good{0};
+  for (auto& lease : feed.epochs(0, 2)) {
+    const std::size_t first = lease.number() * 4;
+    auto batch = ps::share(std::move(lease));
+    std::vector<std::thread> threads;
+    for (auto& own_stream : streams) {
+      threads.emplace_back([&, first, own = batch] {
+        own.also_used_on(own_stream);
+        own_stream.launch([&good, first, x = ps::get<"x">(own.used_on(own_stream))] {
+          good += is_ramp(x, first) ? 1 : 0;
+        });
+      });
+    }
+    batch = {};
+    for (auto& thread : threads) thread.join();
+  }
+  for (auto& own_stream : streams) device.synchronize(own_stream);
+  require(good == 60, "what three threads see of a batch that they share");
+  for (auto& lease : loader.epoch(0)) {
+    const std::size_t first = lease.number() * 4;
+    const auto batch = ps::share(std::move(lease));
+    std::thread other{[own = batch, first] {
+      static_cast<void>(own.pinned());
+      require(is_ramp(ps::get<"x">(own), first), "a shared batch in host memory");
+    }};
+    require(batch.pinned() == batch.pinned() && is_ramp(ps::get<"x">(batch), first), "its owner's");
+    other.join();
+  }
+}
+
 /// The CPU device, but for the second event.
 struct few_events : ps::cpu_device {
   std::shared_ptr<int> left = std::make_shared<int>(1);
@@ -289,6 +329,7 @@ int main() {
   a_lease_goes_to_another_thread();
   a_transform_and_leases_that_stay();
   the_body_waits_for_the_stream();
+  threads_share_a_batch();
   a_lease_ends_on_its_full_stream();
   slots_that_were_not_made();
   std::puts("nothing to report");

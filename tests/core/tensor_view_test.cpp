@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <numeric>
 #include <type_traits>
 
@@ -77,6 +78,20 @@ TEST_CASE("flat gives all elements in memory order", "[core]") {
   const ps::tensor_view<int, 4, 6> view{values.data(), {}};
   CHECK(view.flat().data() == values.data());
   CHECK(view.flat().size() == 24);
+}
+
+TEST_CASE("a view says its shape and its strides as array libraries take them", "[core]") {
+  int values[24] = {};
+  constexpr ps::tensor_view<int, ps::dyn, 3, ps::dyn> view{nullptr, {2, 4}};
+  using three = std::array<std::int64_t, 3>;
+  static_assert(view.shape() == three{2, 3, 4});
+  static_assert(view.strides() == three{12, 4, 1});
+  const auto steps = ps::tensor_view<int, 2, 3, 4>{values, {}}.strides();
+  CHECK(&ps::tensor_view<int, 2, 3, 4>{values, {}}(1, 2, 3) ==
+        values + steps[0] + 2 * steps[1] + 3 * steps[2]);
+  CHECK(ps::tensor_view<int, ps::dyn, 6>{values, {0}}.strides() ==
+        std::array<std::int64_t, 2>{6, 1});
+  CHECK(ps::tensor_view<int>{values, {}}.shape().empty());
 }
 
 TEST_CASE("a view converts to a view of const and not back", "[core]") {

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <array>
 #include <cassert>
 #include <concepts>
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <type_traits>
 
@@ -32,8 +34,8 @@ struct inner_view<T, extents<First, Rest...>> {
 
 /// A dense array in row-major order, not owned: a pointer and the extents.
 ///
-/// Cheap to copy, usable in kernels (all but `flat()`). Constness is that of `T`, as with
-/// `std::span`. A view of a batch has the batch as its outermost, dynamic dimension.
+/// Cheap to copy, usable in kernels (all but `flat()`, `shape()` and `strides()`). Constness is that
+/// of `T`, as with `std::span`. A view of a batch has the batch as its outermost, dynamic dimension.
 template <class T, std::size_t... Extents>
 class tensor_view {
  public:
@@ -106,6 +108,24 @@ class tensor_view {
       const auto lengths = inner_extents<typename inner::extents_type>();
       return inner{data_ + index * lengths.size(), lengths, lease_};
     }
+  }
+
+  /// The lengths of all dimensions, as array libraries take a shape. Not in kernels.
+  [[nodiscard]] constexpr std::array<std::int64_t, rank> shape() const noexcept {
+    std::array<std::int64_t, rank> lengths{};
+    for (std::size_t d = 0; d != rank; ++d) lengths[d] = static_cast<std::int64_t>(extents_[d]);
+    return lengths;
+  }
+  /// How many elements lie from one to its neighbour along each dimension: 1 for the innermost one.
+  /// Not in kernels.
+  [[nodiscard]] constexpr std::array<std::int64_t, rank> strides() const noexcept {
+    std::array<std::int64_t, rank> steps{};
+    std::int64_t step = 1;
+    for (std::size_t d = rank; d != 0; --d) {
+      steps[d - 1] = step;
+      step *= static_cast<std::int64_t>(extents_[d - 1]);
+    }
+    return steps;
   }
 
   /// All elements, host memory only.

@@ -4,6 +4,7 @@
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string>
 
@@ -38,6 +39,10 @@ class cuda_device {
   using stream_type = cuda_stream;
   using stream_ref = cuda_stream_ref;
   using event_type = cuda_event;
+  /// What DLPack calls its memory, see `interop/dlpack_abi.hpp`.
+  static constexpr std::int32_t dlpack_kind = 2;
+  /// What DLPack calls host memory that is page-locked for it.
+  static constexpr std::int32_t dlpack_pinned_kind = 3;
 
   /// The device with this ordinal. Throws `no_cuda_driver`, `no_cuda_device`,
   /// `invalid_device_ordinal`.

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <ranges>
 #include <span>
 #include <string>
@@ -17,6 +15,7 @@
 #include <penstock/core/layout.hpp>
 #include <penstock/core/record.hpp>
 #include <penstock/data/dataset.hpp>
+#include <penstock/data/detail/row_copy.hpp>
 #include <penstock/data/run_context.hpp>
 
 namespace penstock {
@@ -41,23 +40,6 @@ class [[gnu::visibility("default")]] array_mismatch : public error {
   std::string field_;
   std::uint64_t found_;
 };
-
-namespace detail {
-
-// Behind the first kilobyte of a row the hardware has recognised the stream.
-inline constexpr std::size_t prefetch_bytes = 1024;
-
-inline void prefetch_row(const std::byte* row, std::size_t bytes) noexcept {
-  constexpr std::size_t line = 64;
-  const std::size_t count = (std::min)(bytes, prefetch_bytes);
-  for (std::size_t b = 0; b < count; b += line) __builtin_prefetch(row + b);
-  // A row need not start with a cache line: its last byte may lie one line further.
-  if (count > 0) __builtin_prefetch(row + count - 1);
-  // GCC takes a function that only prefetches for one without effect and removes the call to it.
-  asm volatile("");
-}
-
-}  // namespace detail
 
 /// A dataset over arrays that exist already: one contiguous array a field, sample after sample, in
 /// the record's order. Copies nothing and owns nothing: the arrays must outlive it, unchanged.
@@ -104,20 +86,7 @@ class memory_dataset {
   /// Copies the samples `indices` into `out`. Throws `index_error`.
   void read_run(std::span<const std::uint64_t> indices, batch_view<Record> out,
                 const run_context& context) const {
-    const std::size_t count = indices.size();
-    for (std::size_t i = 0; i < (std::min)(detail::prefetch_distance, count); ++i) {
-      prefetch(indices[i]);
-    }
-    for (std::size_t i = 0; i < count; ++i) {
-      context.at(i);
-      if (i + detail::prefetch_distance < count) prefetch(indices[i + detail::prefetch_distance]);
-      const auto in = view(indices[i]);
-      const auto place = out[i];
-      [&]<std::size_t... Is>(std::index_sequence<Is...>) {
-        (std::memcpy(place.address(Is), in.address(Is), layout_.template sample_bytes<Is>()), ...);
-      }
-      (std::make_index_sequence<Record::size>{});
-    }
+    detail::copy_rows(*this, layout_, indices, out, context);
   }
 
   /// The sample where it lies. Throws `index_error`.

@@ -6,6 +6,7 @@
 
 #include <cerrno>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <string>
 
@@ -26,6 +27,8 @@ class cpu_device {
   using stream_type = cpu_stream;
   using stream_ref = cpu_stream_ref;
   using event_type = cpu_event;
+  /// What DLPack calls its memory, see `interop/dlpack_abi.hpp`.
+  static constexpr std::int32_t dlpack_kind = 1;
 
   cpu_device() = default;
   /// A device that behaves as the options say.

@@ -62,7 +62,10 @@ enum class event_wait {
 ///   first;
 /// - a device may have `host_node`, a `std::optional<int>`: the host's NUMA node next to it, which a
 ///   loader binds its workers to, see `loader_options::placement`. The node's cores are looked up
-///   below "/sys", or below `sysfs_root()`, which tests may give a device.
+///   below "/sys", or below `sysfs_root()`, which tests may give a device;
+/// - a device whose batches become tensors of other libraries (`to_dlpack`) has `dlpack_kind`, a
+///   `static constexpr std::int32_t`: what DLPack calls its memory; `dlpack_pinned_kind`, where
+///   page-locked memory has a name of its own; and `ordinal()`, where there are several.
 ///
 /// An event is recorded by one thread while no other uses it; several may wait for it and query it
 /// at once. Streams and devices may be used from several threads.

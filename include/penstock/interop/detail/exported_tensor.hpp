@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+#include <utility>
+
+#include <penstock/core/name.hpp>
+#include <penstock/interop/dlpack_abi.hpp>
+#include <penstock/interop/dlpack_type.hpp>
+#include <penstock/interop/shared_batch.hpp>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+namespace detail {
+
+/// What a managed tensor of ours points to, in one allocation with it.
+template <class Managed, class Batch, std::size_t Rank>
+struct exported_tensor {
+  shared_batch<Batch> batch;
+  std::array<std::int64_t, Rank> shape;
+  std::array<std::int64_t, Rank> strides;
+  Managed managed{};
+
+  static void destroy(Managed* managed) noexcept {
+    delete static_cast<exported_tensor*>(managed->context);
+  }
+};
+
+/// Where the memory of a batch is. A device says `dlpack_kind`, of its memory, and
+/// `dlpack_pinned_kind`, of host memory that is page-locked for it, if that has a name of its own.
+template <class Batch>
+[[nodiscard]] dlpack::place place_of(const shared_batch<Batch>& batch, bool pinned_as_cpu) {
+  using device_type = typename Batch::device_type;
+  if constexpr (has_stream<Batch>) {
+    constexpr bool is_named = requires { device_type::dlpack_kind; };
+    static_assert(is_named,
+                  "penstock::to_dlpack: the device has no `static constexpr std::int32_t "
+                  "dlpack_kind`, the number by which DLPack knows its memory");
+    if constexpr (is_named) {
+      const dlpack::device_kind kind{device_type::dlpack_kind};
+      if constexpr (requires { batch.device().ordinal(); }) {
+        return {kind, batch.device().ordinal()};
+      } else {
+        return {kind, 0};
+      }
+    }
+  } else if constexpr (requires {
+                         device_type::dlpack_pinned_kind;
+                         batch.pinned();
+                       }) {
+    if (!pinned_as_cpu && batch.pinned()) {
+      return {dlpack::device_kind{device_type::dlpack_pinned_kind}, 0};
+    }
+    return {dlpack::device_kind::cpu, 0};
+  } else {
+    return {dlpack::device_kind::cpu, 0};
+  }
+}
+
+/// The field called `Name` with `batch` as its owner; the version and the flags are 0.
+template <class Managed, name Name, class Batch>
+[[nodiscard]] Managed* export_field(shared_batch<Batch> batch,
+                                    [[maybe_unused]] bool pinned_as_cpu) {
+  static_assert(has_view<Batch>, "penstock::to_dlpack: the lease has no view()");
+  if constexpr (has_view<Batch>) {
+    const auto view = batch.template get<Name>();
+    using view_type = std::remove_const_t<decltype(view)>;
+    using value_type = typename view_type::value_type;
+    static_assert(dlpack::element<value_type>,
+                  "penstock::to_dlpack: DLPack has no word for the field's type, see "
+                  "penstock::dlpack::type_of");
+    if constexpr (dlpack::element<value_type>) {
+      constexpr std::size_t rank = view_type::rank;
+      const dlpack::place where = place_of(batch, pinned_as_cpu);
+      using exported = exported_tensor<Managed, Batch, rank>;
+      auto* const made = new exported{std::move(batch), view.shape(), view.strides()};
+      made->managed.context = made;
+      made->managed.deleter = &exported::destroy;
+      // DLPack wants null where there is no element.
+      void* const data =
+          view.size() == 0 ? nullptr : const_cast<value_type*>(view.data());  // NOLINT
+      made->managed.array = {data,
+                             where,
+                             static_cast<std::int32_t>(rank),
+                             dlpack::type_of<value_type>::value,
+                             made->shape.data(),
+                             made->strides.data(),
+                             0};
+      return &made->managed;
+    }
+  }
+}
+
+}  // namespace detail
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock
