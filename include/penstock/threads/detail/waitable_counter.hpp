@@ -18,7 +18,7 @@ template <class Atomics = std_atomics>
 class basic_waitable_counter {
  public:
   /// Starts at `value`.
-  explicit basic_waitable_counter(std::uint32_t value = 0) noexcept : value_(value) {}
+  constexpr explicit basic_waitable_counter(std::uint32_t value = 0) noexcept : value_(value) {}
 
   /// The current value.
   [[nodiscard]] std::uint32_t load() const noexcept {

@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: BSL-1.0
+#include <penstock/threads/stop_on_signal.hpp>
+
+#include <sys/types.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <csignal>
+#include <functional>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <thread>
+
+#include <penstock/threads/detail/waitable_counter.hpp>
+
+#include "support/asleep.hpp"
+#include "support/catch.hpp"
+#include "support/error_of.hpp"
+#include "support/threads.hpp"
+
+namespace ps = penstock;
+
+namespace {
+
+std::atomic<int> former_calls{0};
+void former_handler(int) { ++former_calls; }
+
+/// The handlers of SIGUSR1 and SIGUSR2 are as they were when a test ends.
+class kept_handlers {
+ public:
+  kept_handlers() {
+    ::sigaction(SIGUSR1, nullptr, &first_);
+    ::sigaction(SIGUSR2, nullptr, &second_);
+    former_calls = 0;
+  }
+  kept_handlers(kept_handlers&&) = delete;
+  ~kept_handlers() {
+    ::sigaction(SIGUSR1, &first_, nullptr);
+    ::sigaction(SIGUSR2, &second_, nullptr);
+  }
+
+ private:
+  struct sigaction first_ {};
+  struct sigaction second_ {};
+};
+
+void wait_for_stop(const std::stop_token& token) {
+  while (!token.stop_requested()) std::this_thread::yield();
+}
+
+/// By which signal a child that does `work` ends; 0 if it ends by itself.
+int signal_that_ends(const std::function<void()>& work) {
+  const ::pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(100);
+    work();
+    ::_exit(0);
+  }
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  return WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+}
+
+}  // namespace
+
+TEST_CASE("a signal requests a stop, whose callbacks run on a thread of the library's",
+          "[threads]") {
+  const kept_handlers kept;
+  const int number = GENERATE(SIGUSR1, SIGUSR2);
+  ps::stop_on_signal signals{SIGUSR1, SIGUSR2};
+  const auto token = signals.token();
+  CHECK(token.stop_possible());
+  CHECK_FALSE(token.stop_requested());
+  CHECK_FALSE(signals.received().has_value());
+  ps::detail::waitable_counter called;
+  std::thread::id caller;
+  const std::stop_callback on_stop{token, [&] {
+                                     caller = std::this_thread::get_id();
+                                     called.advance();
+                                   }};
+  CHECK(std::raise(number) == 0);
+  called.wait([](std::uint32_t times) { return times == 1; });
+  CHECK(caller != std::this_thread::get_id());
+  CHECK(token.stop_requested());
+  CHECK(signals.received() == number);
+}
+
+#if !defined(__SANITIZE_THREAD__)  // it keeps a signal back while a thread sleeps in a call
+TEST_CASE("a thread that was there before gets the signal, and the call that it interrupts goes on",
+          "[threads]") {
+  const kept_handlers kept;
+  std::array<int, 2> ends{};
+  REQUIRE(::pipe(ends.data()) == 0);
+  std::atomic<long> number{0};
+  ::ssize_t got = 0;
+  std::thread reader{[&] {
+    char byte = 0;
+    number = this_thread_number();
+    got = ::read(ends[0], &byte, 1);
+  }};
+  ps::stop_on_signal signals{SIGUSR1};
+  while (number == 0) std::this_thread::yield();
+  wait_until_asleep(number);
+  CHECK(::pthread_kill(reader.native_handle(), SIGUSR1) == 0);
+  wait_for_stop(signals.token());
+  CHECK(::write(ends[1], "x", 1) == 1);
+  reader.join();
+  CHECK(got == 1);
+  ::close(ends[0]);
+  ::close(ends[1]);
+}
+#endif
+
+TEST_CASE("the second signal has its default action, of whichever kind it is", "[threads]") {
+  const int second = GENERATE(SIGUSR1, SIGUSR2);
+  CHECK(signal_that_ends([&] {
+          ps::stop_on_signal signals{SIGUSR1, SIGUSR2};
+          std::raise(SIGUSR1);
+          wait_for_stop(signals.token());
+          std::raise(second);
+        }) == second);
+}
+
+TEST_CASE("the second signal has its default action even if nobody has seen the first one",
+          "[threads]") {
+  CHECK(signal_that_ends([] {
+          ps::stop_on_signal signals{SIGUSR1};
+          std::raise(SIGUSR1);
+          std::raise(SIGUSR1);
+          wait_for_stop(signals.token());
+        }) == SIGUSR1);
+}
+
+TEST_CASE("one signal alone ends no program", "[threads]") {
+  CHECK(signal_that_ends([] {
+          ps::stop_on_signal signals{SIGINT, SIGTERM};
+          std::raise(SIGTERM);
+          wait_for_stop(signals.token());
+        }) == 0);
+  // Nor one that the thread of the library's would get if it did not block it.
+  CHECK(signal_that_ends([] {
+          sigset_t blocked;
+          ::sigemptyset(&blocked);
+          ::sigaddset(&blocked, SIGUSR1);
+          ps::stop_on_signal signals{SIGUSR2};
+          ::pthread_sigmask(SIG_BLOCK, &blocked, nullptr);
+          ::kill(::getpid(), SIGUSR1);
+        }) == 0);
+}
+
+TEST_CASE("a destroyed stop_on_signal gives the former handlers back", "[threads]") {
+  const kept_handlers kept;
+  struct sigaction mine {};
+  mine.sa_handler = &former_handler;
+  ::sigaction(SIGUSR1, &mine, nullptr);
+  {
+    ps::stop_on_signal signals{SIGUSR1, SIGUSR2};
+    SECTION("unused") {}
+    SECTION("used") {
+      std::raise(SIGUSR1);
+      wait_for_stop(signals.token());
+    }
+    SECTION("used by the other signal") {
+      std::raise(SIGUSR2);
+      wait_for_stop(signals.token());
+    }
+    CHECK(former_calls == 0);
+  }
+  std::raise(SIGUSR1);
+  CHECK(former_calls == 1);
+  struct sigaction now {};
+  ::sigaction(SIGUSR2, nullptr, &now);
+  CHECK(now.sa_handler == SIG_DFL);
+}
+
+TEST_CASE("a handler that was installed later stays", "[threads]") {
+  const kept_handlers kept;
+  struct sigaction mine {};
+  mine.sa_handler = &former_handler;
+  {
+    ps::stop_on_signal signals{SIGUSR1, SIGUSR2};
+    ::sigaction(SIGUSR1, &mine, nullptr);
+    std::raise(SIGUSR1);
+    CHECK(former_calls == 1);
+    CHECK_FALSE(signals.token().stop_requested());
+    std::raise(SIGUSR2);
+    wait_for_stop(signals.token());
+    std::raise(SIGUSR1);
+    CHECK(former_calls == 2);
+  }
+  std::raise(SIGUSR1);
+  CHECK(former_calls == 3);
+}
+
+TEST_CASE("one stop_on_signal at a time waits for a signal", "[threads]") {
+  const kept_handlers kept;
+  auto first = std::make_optional<ps::stop_on_signal>(SIGUSR1);
+  const auto second = [] { ps::stop_on_signal both{SIGUSR2, SIGUSR1}; };
+  const auto refusal = test::error_of<ps::signal_in_use>(second);
+  CHECK(refusal.number() == SIGUSR1);
+  CHECK_THAT(refusal.what(), Catch::Matchers::StartsWith("stop_on_signal: signal 10 is waited"));
+  struct sigaction now {};
+  ::sigaction(SIGUSR2, nullptr, &now);
+  CHECK(now.sa_handler == SIG_DFL);
+  { ps::stop_on_signal other{SIGUSR2}; }  // what was refused holds nothing
+  std::raise(SIGUSR1);
+  wait_for_stop(first->token());
+  first.reset();
+  ps::stop_on_signal again{SIGUSR1, SIGUSR1};
+  CHECK_FALSE(again.token().stop_requested());
+  std::raise(SIGUSR1);
+  wait_for_stop(again.token());
+}
+
+TEST_CASE("signals that can't be waited for are refused by number", "[threads]") {
+  const int number = GENERATE(-1, 0, 65, SIGKILL, SIGSTOP, 32);
+  const auto wait = [&] { ps::stop_on_signal signals{number}; };
+  CHECK_THROWS_MATCHES(wait(), ps::option_error,
+                       Catch::Matchers::Message("stop_on_signal: signal " + std::to_string(number) +
+                                                " can't be handled by a program"));
+  CHECK_THROWS_AS(ps::stop_on_signal({}), ps::option_error);
+  const auto faults = [] { ps::stop_on_signal signals{SIGUSR1, SIGSEGV}; };
+  const auto refusal = test::error_of<ps::option_error>(faults);
+  CHECK_THAT(refusal.what(), Catch::Matchers::StartsWith("stop_on_signal: signal 11 tells of"));
+  { ps::stop_on_signal signals{SIGUSR1}; }
+}
+
+TEST_CASE("a stop_on_signal that no signal has come for ends its thread", "[threads]") {
+  const auto before = present_threads();
+  std::stop_token token;
+  {
+    ps::stop_on_signal signals{SIGUSR1};
+    CHECK(threads_added_become(before, 1));
+    token = signals.token();
+  }
+  CHECK(threads_added_become(before, 0));
+  CHECK_FALSE(token.stop_requested());
+  CHECK_FALSE(token.stop_possible());
+}
