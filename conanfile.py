@@ -52,8 +52,8 @@ class PenstockRecipe(ConanFile):
     def generate(self):
         CMakeDeps(self).generate()
         toolchain = CMakeToolchain(self)
-        for part in ("TESTS", "BENCH", "EXAMPLES"):
-            toolchain.cache_variables[f"PENSTOCK_BUILD_{part}"] = False
+        for part in ("BUILD_TESTS", "BUILD_BENCH", "BUILD_EXAMPLES", "TORCH"):
+            toolchain.cache_variables[f"PENSTOCK_{part}"] = False
         for package, wanted in (
             ("ZLIB", self.options.with_gzip),
             ("JPEG", self.options.with_jpeg),

@@ -22,6 +22,7 @@ vcpkg_cmake_configure(
     -DPENSTOCK_BUILD_TESTS=OFF
     -DPENSTOCK_BUILD_BENCH=OFF
     -DPENSTOCK_BUILD_EXAMPLES=OFF
+    -DPENSTOCK_TORCH=OFF
 )
 vcpkg_cmake_install()
 vcpkg_cmake_config_fixup(CONFIG_PATH lib/cmake/penstock)

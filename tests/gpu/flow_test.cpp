@@ -7,9 +7,11 @@
 
 #include <penstock/cuda.hpp>
 #include <penstock/cuda/step_graphs.hpp>
+#include <penstock/interop/dlpack.hpp>
 
 #include "gpu/checked_feed.hpp"
 #include "gpu/kernels.hpp"
+#include "gpu/tensors.hpp"
 #include "support/catch.hpp"
 
 namespace ps = penstock;
@@ -83,6 +85,45 @@ TEST_CASE("a lease that is kept, and one used on a second stream, keep their byt
   CHECK(on_second.found().wrong == 0);
   CHECK(of_kept.found().position == 64);
   CHECK(of_kept.found().wrong == 0);
+}
+
+TEST_CASE("tensors on a library's own stream keep their bytes, as an mdspan and by Thrust",
+          "[gpu]") {
+  const ps::cuda_device device;
+  const auto stream = device.make_stream();
+  const auto consumer = device.make_stream();
+  constexpr std::uint64_t samples = 640;
+  unsigned long long last_rows = 0;
+  unsigned long long all = 0;
+  for (std::uint64_t n = 0; n < samples; ++n) {
+    for (std::size_t i = 0; i < 784; ++i) {
+      all += gpu::pixel(n, i);
+      if (i >= 27 * 28) last_rows += gpu::pixel(n, i);
+    }
+  }
+  auto* const sums = static_cast<unsigned long long*>(device.allocate(16));
+  REQUIRE(cudaMemsetAsync(sums, 0, 16, consumer.get()) == cudaSuccess);
+  ps::loader loader{
+      gpu::digits{samples}, ps::sequential{}, device, {.batch_size = 64, .workers = 2}};
+  {
+    ps::transfer feed{loader, stream, {.depth = 2}};
+    for (auto& lease : feed.epoch(0)) {
+      const auto batch = ps::share(std::move(lease));
+      const auto tensor = ps::to_dlpack<"image">(batch, consumer);
+      CHECK(tensor->array.where.kind == ps::dlpack::device_kind::cuda);
+      const gpu::images_view images{static_cast<const std::uint8_t*>(tensor->array.data),
+                                    {batch.size()}};
+      gpu::delay(consumer.get(), long_enough);
+      gpu::add_last_rows(consumer.get(), images, sums);
+      gpu::add_all(consumer.get(), images, sums + 1);
+    }
+  }
+  unsigned long long found[2] = {};
+  device.copy_async(found, sums, 16, consumer);
+  consumer.synchronize();
+  CHECK(found[0] == last_rows);
+  CHECK(found[1] == all);
+  device.deallocate(sums, 16);
 }
 
 TEST_CASE("a step is replayed as a graph per slot and size, with a live loader", "[gpu]") {

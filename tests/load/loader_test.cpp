@@ -253,8 +253,10 @@ TEST_CASE("a consumer that holds every lease gets an exception, not a hang", "[l
   };
   CHECK_THROWS_AS(hoard(), ps::leases_exhausted);
   CHECK(held.size() == 3);
+  CHECK(loader.held() == loader.footprint().slot_count);
   for (std::size_t i = 0; i < held.size(); ++i) CHECK(labels_of(held[i]).front() == i * 10);
   held.clear();
+  CHECK(loader.held() == 0);
   CHECK(shapes_of(loader.epoch(0)).size() == 10);
 }
 

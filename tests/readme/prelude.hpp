@@ -5,6 +5,7 @@
 // each kind with a stream. Each fragment is a function of on_cpu or on_cuda: see code_blocks.py.
 #include <cuda_runtime.h>
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
@@ -12,12 +13,14 @@
 #include <fstream>
 #include <initializer_list>
 #include <iostream>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include <penstock/cuda.hpp>
 #include <penstock/cuda/on_device.cuh>
+#include <penstock/interop/dlpack.hpp>
 #include <penstock/observe/diagnose.hpp>
 #include <penstock/penstock.hpp>
 #include <penstock/report/prometheus_file.hpp>

@@ -155,6 +155,10 @@ class loader {
     return taken;
   }
 
+  /// How many host slots leases hold now, of `footprint().slot_count`: with all of them held
+  /// `try_next` gives nothing any more. From any thread.
+  [[nodiscard]] std::size_t held() const noexcept { return engine().ring()->leased(); }
+
   /// The place of the exception that ended the last range; empty if none did, or if it belongs to
   /// no batch, such as a device's failure between two. From any thread.
   [[nodiscard]] std::optional<penstock::failure> last_failure() const noexcept {

@@ -13,6 +13,9 @@
 #ifdef WITH_PNG
 #include <penstock/image/png.hpp>  // needs png.h, which comes with penstock::png
 #endif
+#ifdef WITH_TORCH
+#include <penstock/interop/torch.hpp>  // needs ATen, which comes with penstock::torch
+#endif
 
 #include <cstdio>
 
@@ -25,6 +28,9 @@ int main() {
 #endif
 #ifdef WITH_PNG
   std::printf("PNG: %d\n", penstock::png_decoder{}.matches({}));
+#endif
+#ifdef WITH_TORCH
+  std::printf("torch: %d\n", static_cast<int>(penstock::torch_type<float>));
 #endif
   std::printf("penstock %d.%d.%d\n", PENSTOCK_VERSION_MAJOR, PENSTOCK_VERSION_MINOR,
               PENSTOCK_VERSION_PATCH);

@@ -1,0 +1,90 @@
+# Finds libtorch, 1.13 or newer, and leaves the target penstock::libtorch: its headers, and its
+# libraries for the CPU; leaves none otherwise. Installed beside penstock-config.cmake: this project
+# and those that use it look in the same way.
+#
+# What find_package(Torch) has found before counts, and is the way to a libtorch with CUDA. Else its
+# headers are looked for, because Torch's own package file ends the configuration where a CUDA
+# toolkit is missing or is another one: below CMAKE_PREFIX_PATH, Torch_ROOT or Torch_DIR (an unpacked
+# libtorch, Debian's libtorch-dev), then in the folder of the Python package torch.
+#
+#   PENSTOCK_TORCH    OFF: as if there were no libtorch
+
+# penstock_find_libtorch(): leaves penstock_torch_include_dir and the libraries in the cache.
+function(penstock_find_libtorch)
+  set(roots "${Torch_ROOT}" "$ENV{Torch_ROOT}")
+  if(Torch_DIR)
+    list(APPEND roots "${Torch_DIR}/../../..")
+  endif()
+  find_program(penstock_python NAMES python3)
+  mark_as_advanced(penstock_python)
+  if(penstock_python)  # asks where the package is, and does not import it
+    execute_process(
+      COMMAND
+        "${penstock_python}" -c
+        "import importlib.util as u; s = u.find_spec('torch'); print(*s.submodule_search_locations if s else '')"
+      OUTPUT_VARIABLE wheel OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET
+    )
+    list(APPEND roots "${wheel}")
+  endif()
+  find_path(penstock_torch_include_dir ATen/ops/from_blob.h HINTS ${roots} PATH_SUFFIXES include)
+  mark_as_advanced(penstock_torch_include_dir)
+  foreach(name IN ITEMS torch_cpu c10)
+    find_library(
+      penstock_${name}_library ${name} HINTS "${penstock_torch_include_dir}/.." ${roots}
+      PATH_SUFFIXES lib
+    )
+    mark_as_advanced(penstock_${name}_library)
+  endforeach()
+endfunction()
+
+# Why what was found can't be used; empty where it can.
+function(penstock_check_libtorch problem)
+  set(${problem} "" PARENT_SCOPE)
+  file(GLOB config "${penstock_torch_include_dir}/../share/cmake/Torch/TorchConfig.cmake")
+  if(config)
+    file(STRINGS "${config}" old_strings REGEX "_GLIBCXX_USE_CXX11_ABI=0")
+    if(old_strings)
+      set(${problem} "is compiled with the strings of before C++11" PARENT_SCOPE)
+      return()
+    endif()
+  endif()
+  if(NOT DEFINED penstock_torch_links)  # it may need libraries of CUDA that are not here
+    set(source "${CMAKE_CURRENT_BINARY_DIR}/penstock_torch_links.cpp")
+    file(WRITE "${source}" "int main() {}\n")
+    try_compile(
+      penstock_torch_links "${CMAKE_CURRENT_BINARY_DIR}/penstock_torch_links" "${source}"
+      LINK_LIBRARIES -Wl,--no-as-needed "${penstock_torch_cpu_library}" "${penstock_c10_library}"
+    )
+  endif()
+  if(NOT penstock_torch_links)
+    set(${problem} "does not link, most likely for want of a CUDA library" PARENT_SCOPE)
+  endif()
+endfunction()
+
+if((PENSTOCK_TORCH OR NOT DEFINED PENSTOCK_TORCH) AND NOT TARGET penstock::libtorch)
+  if(TARGET torch AND TORCH_LIBRARIES AND TORCH_INCLUDE_DIRS)
+    add_library(penstock::libtorch INTERFACE IMPORTED GLOBAL)
+    target_include_directories(penstock::libtorch SYSTEM INTERFACE ${TORCH_INCLUDE_DIRS})
+    target_link_libraries(penstock::libtorch INTERFACE ${TORCH_LIBRARIES})
+  else()
+    penstock_find_libtorch()
+    if(penstock_torch_include_dir AND penstock_torch_cpu_library AND penstock_c10_library)
+      penstock_check_libtorch(penstock_torch_problem)
+      if(penstock_torch_problem)
+        message(
+          STATUS "penstock: libtorch in ${penstock_torch_include_dir} ${penstock_torch_problem}"
+        )
+      else()
+        add_library(penstock::libtorch INTERFACE IMPORTED GLOBAL)
+        target_include_directories(
+          penstock::libtorch SYSTEM
+          INTERFACE "${penstock_torch_include_dir}"
+                    "${penstock_torch_include_dir}/torch/csrc/api/include"
+        )
+        target_link_libraries(
+          penstock::libtorch INTERFACE "${penstock_torch_cpu_library}" "${penstock_c10_library}"
+        )
+      endif()
+    endif()
+  endif()
+endif()

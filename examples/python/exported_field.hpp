@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+
+#include <penstock/interop/to_dlpack.hpp>
+
+#include <concepts>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <utility>
+
+namespace nb = nanobind;
+namespace ps = penstock;
+
+/// A DLPack tensor in the capsule that Python passes it by. Who takes it renames the capsule; one
+/// that keeps its name still owns the tensor.
+template <class Managed>
+nb::object capsule_of(std::unique_ptr<Managed, ps::dlpack::delete_managed> tensor) {
+  static constexpr const char* name =
+      std::same_as<Managed, ps::dlpack::managed_tensor> ? "dltensor_versioned" : "dltensor";
+  PyObject* capsule = PyCapsule_New(tensor.get(), name, [](PyObject* self) {
+    if (PyCapsule_IsValid(self, name) == 0) return;
+    ps::dlpack::delete_managed{}(static_cast<Managed*>(PyCapsule_GetPointer(self, name)));
+  });
+  if (capsule == nullptr) throw nb::python_error();
+  (void)tensor.release();
+  return nb::steal(capsule);
+}
+
+/// A lease of memory on a GPU.
+template <class Batch>
+concept gpu_lease = requires(const Batch& batch) {
+  batch.stream();
+  batch.device().ordinal();
+};
+
+/// One field of a batch, for Python: an object that `numpy.from_dlpack` and its like take, any
+/// number of times and without a copy. It and all that was made of it share the batch's lease, whose
+/// last owner may go on any thread, with or without the interpreter's lock.
+///
+/// A class of our own, because the binding library's arrays leave the order of streams to the user.
+/// To be derived from: nanobind calls a `concat` of its own by argument-dependent lookup, which in
+/// the namespaces of a template's arguments finds penstock's.
+template <class Batch>
+class exported_field {
+  using place = std::pair<int, int>;  // kind of device, and which
+
+ public:
+  /// The field called `Name` of `batch`.
+  template <ps::name Name>
+  static exported_field of(const ps::shared_batch<Batch>& batch) {
+    exported_field made;
+    made.batch_ = batch;
+    made.current_ = [](const auto& shared) { return ps::to_dlpack<Name>(shared); };
+    made.older_ = [](const auto& shared) { return ps::to_dlpack_unversioned<Name>(shared); };
+    return made;
+  }
+
+  /// `__dlpack_device__()`.
+  [[nodiscard]] place device() const {
+    const auto where = current_(batch_)->array.where;
+    return {static_cast<int>(where.kind), static_cast<int>(where.index)};
+  }
+
+  /// `__dlpack__(stream, max_version, dl_device, copy)`, as the Python array API has it: makes the
+  /// consumer's stream wait for the batch's copy, and the slot's reuse wait for that stream.
+  [[nodiscard]] nb::object dlpack(const nb::object& stream, std::optional<place> max_version,
+                                  std::optional<place> dl_device, std::optional<bool> copy) const {
+    if (copy.value_or(false)) {
+      throw nb::buffer_error("__dlpack__: makes no copy: copy what from_dlpack gives");
+    }
+    if (dl_device && *dl_device != device()) {
+      throw nb::buffer_error("__dlpack__: copies to no other device: copy what from_dlpack gives");
+    }
+    order(stream);
+    if (max_version && max_version->first >= 1) return capsule_of(current_(batch_));
+    return capsule_of(older_(batch_));
+  }
+
+  /// Makes the Python class of `Field`, a child.
+  template <class Field>
+  static void bind(nb::module_& module, const char* name) {
+    nb::class_<Field>(module, name)
+        .def("__dlpack__", &exported_field::dlpack, nb::kw_only(), nb::arg("stream") = nb::none(),
+             nb::arg("max_version") = nb::none(), nb::arg("dl_device") = nb::none(),
+             nb::arg("copy") = nb::none())
+        .def("__dlpack_device__", &exported_field::device);
+  }
+
+ private:
+  void order(const nb::object& stream) const {
+    if constexpr (gpu_lease<Batch>) {
+      using native = decltype(batch_.stream().get());
+      // None is the legacy default stream, 1 and 2 are CUDA's two default streams, -1 asks for no
+      // wait; 0 is ambiguous
+      const auto number = stream.is_none() ? std::intptr_t{1} : nb::cast<std::intptr_t>(stream);
+      if (number == 0) throw nb::value_error("__dlpack__: stream 0 is ambiguous: 1, 2 or a stream");
+      if (number > 0) batch_.also_used_on(reinterpret_cast<native>(number));
+    } else if (!stream.is_none()) {
+      throw nb::value_error("__dlpack__: memory of the host has no stream: leave it None");
+    }
+  }
+
+  using batch_type = ps::shared_batch<Batch>;
+  batch_type batch_;
+  ps::dlpack::managed_ptr (*current_)(const batch_type&) = nullptr;
+  ps::dlpack::unversioned_ptr (*older_)(const batch_type&) = nullptr;
+};

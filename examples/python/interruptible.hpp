@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <penstock/load/loader.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <stdexcept>
+#include <thread>
+#include <utility>
+
+namespace nb = nanobind;
+namespace ps = penstock;
+
+/// A loader whose consumer is Python: it waits without the interpreter's lock, and in slices,
+/// between which signals are looked at, so that Ctrl-C ends the wait. For the main thread.
+template <class Loader>
+class interruptible {
+  using clock = std::chrono::steady_clock;
+
+ public:
+  explicit interruptible(Loader loader)
+      : loader_(std::move(loader)), slots_(loader_.footprint().slot_count) {}
+  interruptible(interruptible&&) = delete;
+  ~interruptible() {
+    const nb::gil_scoped_release unlocked;
+    loader_.stop();
+  }
+
+  [[nodiscard]] const Loader& loader() const noexcept { return loader_; }
+
+  /// Ends the epoch that runs, waiting for its reads, and starts another one: its serial number.
+  /// Whoever leaves an epoch does not wait: nothing beyond what is read ahead is read of it.
+  std::uint64_t start(std::uint64_t epoch) {
+    const one_user inside{*this};
+    {
+      const nb::gil_scoped_release unlocked;
+      loader_.stop();
+    }
+    loader_.start({epoch, 0}, epoch + 1);
+    return ++serial_;
+  }
+
+  /// The next batch of the epoch with this number, or none. Throws what the loader throws, and the
+  /// Python exception of a signal's handler.
+  typename Loader::batch_type next(std::uint64_t serial) {
+    if (serial != serial_) return {};
+    const one_user inside{*this};
+    if (auto batch = loader_.try_next()) return batch;
+    const nb::gil_scoped_release unlocked;
+    const auto begin = clock::now();
+    for (auto checked = begin;;) {
+      // Without workers it is read here; where all slots are held it throws; at the end it is empty
+      if (loader_.options().workers == 0 || loader_.held() == slots_ || loader_.at_end()) {
+        return loader_.next();
+      }
+      if (auto batch = loader_.try_next()) return batch;
+      const auto now = clock::now();
+      if (now - checked > std::chrono::milliseconds{20}) {
+        const nb::gil_scoped_acquire locked;
+        if (PyErr_CheckSignals() != 0) throw nb::python_error();
+        checked = now;
+      }
+      // Late by a sixteenth of the wait at most
+      std::this_thread::sleep_for(std::clamp<clock::duration>(
+          (now - begin) / 16, std::chrono::microseconds{5}, std::chrono::milliseconds{5}));
+    }
+  }
+
+ private:
+  // Waiting gives the interpreter's lock away, under which another thread may come in
+  class one_user {
+   public:
+    explicit one_user(interruptible& of) : of_(of) {
+      if (std::exchange(of.busy_, true)) throw std::logic_error("two threads use one loader");
+    }
+    one_user(one_user&&) = delete;
+    ~one_user() { of_.busy_ = false; }
+
+   private:
+    interruptible& of_;
+  };
+
+  Loader loader_;
+  std::size_t slots_;
+  std::uint64_t serial_ = 0;  // of the epoch that was started last
+  bool busy_ = false;         // under the interpreter's lock
+};

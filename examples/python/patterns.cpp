@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: BSL-1.0
+// A pipeline in C++, a loop in Python:
+//
+//   loader = patterns.Loader(samples=1000, batch_size=64, workers=2, seed=1)
+//   for image, label in loader.epoch(0):
+//       x = torch.from_dlpack(image).float() / 255
+//
+// Reading runs on C++ threads, without the interpreter's lock. A batch's memory is refilled when the
+// last array over it is gone.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+
+#include <penstock/penstock.hpp>
+
+#include <cstdint>
+#include <fstream>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include "exported_field.hpp"
+#include "interruptible.hpp"
+
+namespace {
+
+// Pictures that tell their sample; one of them may be bad, and `disk` a file that each read waits for
+struct patterns {
+  using record_type =
+      ps::record<ps::field<"image", std::uint8_t, 28, 28>, ps::field<"label", std::int64_t>>;
+  std::uint64_t samples;
+  std::int64_t bad;
+  std::string disk;
+  std::uint64_t size() const { return samples; }
+  void read(std::uint64_t index, ps::sample<record_type> out) const {
+    const auto label = static_cast<std::int64_t>(index);
+    if (label == bad) throw std::out_of_range{"pattern " + std::to_string(index) + " is bad"};
+    if (!disk.empty()) std::ifstream{disk}.get();
+    std::uint64_t pixel = index;
+    for (auto& value : ps::get<"image">(out).flat()) value = static_cast<std::uint8_t>(pixel++);
+    ps::get<"label">(out) = label;
+  }
+};
+
+using loader_type = ps::loader<patterns, ps::shuffled>;
+using batch_type = loader_type::batch_type;
+struct field : exported_field<batch_type> {};
+
+// One epoch of a loader. A later one ends it
+class epoch {
+ public:
+  epoch(std::shared_ptr<interruptible<loader_type>> source, std::uint64_t number)
+      : source_(std::move(source)), serial_(source_->start(number)) {}
+  nb::object next() {
+    auto batch = source_->next(serial_);
+    if (!batch) throw nb::stop_iteration();
+    const auto shared = ps::share(std::move(batch));
+    return nb::make_tuple(field{field::of<"image">(shared)}, field{field::of<"label">(shared)});
+  }
+
+ private:
+  std::shared_ptr<interruptible<loader_type>> source_;
+  std::uint64_t serial_;
+};
+
+class loader {
+ public:
+  loader(std::uint64_t samples, std::size_t batch_size, std::size_t workers, std::uint64_t seed,
+         std::size_t prefetch, std::int64_t bad, std::string disk)
+      : source_(std::make_shared<interruptible<loader_type>>(
+            loader_type{patterns{samples, bad, std::move(disk)},
+                        ps::shuffled{.seed = seed},
+                        {.batch_size = batch_size, .workers = workers, .prefetch = prefetch}})) {}
+  epoch epoch_of(std::uint64_t number) const { return {source_, number}; }
+  std::uint64_t size() const { return source_->loader().batches_per_epoch(); }
+
+ private:
+  std::shared_ptr<interruptible<loader_type>> source_;
+};
+
+}  // namespace
+
+NB_MODULE(patterns, module) {
+  const nb::exception<ps::error> error{module, "Error", PyExc_RuntimeError};
+  nb::exception<ps::leases_exhausted>(module, "LeasesExhausted", error);
+  field::bind<field>(module, "Field");
+  nb::class_<epoch>(module, "Epoch")
+      .def("__iter__", [](nb::handle self) { return nb::borrow(self); })
+      .def("__next__", &epoch::next);
+  nb::class_<loader>(module, "Loader")
+      .def(nb::init<std::uint64_t, std::size_t, std::size_t, std::uint64_t, std::size_t,
+                    std::int64_t, std::string>(),
+           nb::kw_only(), nb::arg("samples"), nb::arg("batch_size"), nb::arg("workers") = 1,
+           nb::arg("seed") = 0, nb::arg("prefetch") = 0, nb::arg("bad") = -1, nb::arg("disk") = "")
+      .def("epoch", &loader::epoch_of, nb::arg("number"))
+      .def("__len__", &loader::size);
+}

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <optional>
+
+#include <penstock/interop/shared_batch.hpp>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+namespace detail {
+
+template <class>
+inline constexpr bool is_shared_batch = false;
+template <class Batch>
+inline constexpr bool is_shared_batch<shared_batch<Batch>> = true;
+
+/// A lease of memory on a GPU, which is one of several and has a number.
+template <class Batch>
+concept gpu_lease = requires(const Batch& batch) {
+  batch.stream();
+  batch.device().ordinal();
+};
+
+/// Whether the calling thread runs the work of `stream`.
+template <class StreamRef>
+[[nodiscard]] bool runs_work_of([[maybe_unused]] StreamRef stream) noexcept {
+  if constexpr (requires { StreamRef::running() == std::optional{stream}; }) {
+    return StreamRef::running() == std::optional{stream};
+  } else {
+    return false;
+  }
+}
+
+/// Where tensors over a batch lie, and what orders the work on them: here in host memory, where
+/// libtorch computes on the calling thread. `interop/torch_cuda.hpp` specialises it for GPUs.
+template <class Batch>
+struct torch_side {
+  /// Returns after the batch's copy, with the device of its tensors. The end of the lease needs no
+  /// such wait: when the last tensor goes, libtorch has done its work.
+  static at::Device order([[maybe_unused]] const shared_batch<Batch>& batch) {
+    static_assert(!gpu_lease<Batch>,
+                  "penstock::torch_tensors: the batch is in a GPU's memory: include "
+                  "<penstock/interop/torch_cuda.hpp>, which needs a libtorch with CUDA");
+    if constexpr (requires { batch.stream().synchronize(); }) {
+      if (!runs_work_of(batch.stream())) batch.stream().synchronize();
+    }
+    return at::kCPU;
+  }
+};
+
+}  // namespace detail
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

@@ -1,0 +1,30 @@
+# The test of examples/09_libtorch: cmake -Dprogram=<it> -Dwork=<scratch> -P resumed.cmake
+# A run that is stopped twice, and goes on with other workers each time, ends with the weights of one
+# that is not.
+cmake_policy(VERSION 3.25)
+file(MAKE_DIRECTORY "${work}")
+set(checkpoint "${work}/checkpoint")
+file(REMOVE "${checkpoint}")
+
+# run(<exit status> <text> <argument>...): the program ends so, and its last line begins so; in
+# last_line.
+function(run status begin)
+  execute_process(
+    COMMAND "${program}" ${ARGN} RESULT_VARIABLE found OUTPUT_VARIABLE output ERROR_VARIABLE output
+  )
+  string(REGEX MATCH "[^\n]*\n$" line "${output}")
+  if(NOT found STREQUAL status OR NOT line MATCHES "^${begin}")
+    message(FATAL_ERROR "expected status ${status} and '${begin}', found ${found}:\n${output}")
+  endif()
+  set(last_line "${line}" PARENT_SCOPE)
+endfunction()
+
+run(0 "(MNIST|synthetic digits|IDX files)")
+set(whole "${last_line}")
+run(3 "stopped at penstock_state=1 epoch=0 " "${checkpoint}" 1 37)
+run(3 "stopped at penstock_state=1 epoch=1 " "${checkpoint}" 0 80)
+run(0 "(MNIST|synthetic digits|IDX files)" "${checkpoint}" 3)
+if(NOT last_line STREQUAL whole)
+  message(FATAL_ERROR "expected ${whole}found    ${last_line}")
+endif()
+message(STATUS "${whole}")
