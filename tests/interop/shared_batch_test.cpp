@@ -54,7 +54,7 @@ host_lease filled(const std::shared_ptr<host_ring>& slots, std::uint32_t value) 
 }
 
 std::shared_ptr<device_ring> device_slots_of(const freeing_device& device, std::size_t depth) {
-  return ps::detail::shared_by_leases<device_ring, ps::cpu_stream_ref>(device, ten, depth);
+  return ps::detail::shared_by_leases<device_ring, ps::cpu_stream_ref>(device, ten, depth, depth);
 }
 
 /// A batch of ordinary memory, all of its numbers `value`: a producer's lease, which has no views.

@@ -126,7 +126,7 @@ TEST_CASE("a tensor for another stream: that one waits for the copy, the release
           "[interop]") {
   const ps::cpu_device device;
   const auto ring = ps::detail::shared_by_leases<kinds_on_device, ps::cpu_stream_ref>(
-      device, four, std::size_t{1});
+      device, four, std::size_t{1}, std::size_t{1});
   const auto host = kinds_ring_of(2);
   auto own = device.make_stream();
   auto consumer = device.make_stream();

@@ -176,7 +176,8 @@ TEST_CASE("what leases hold is added to an automatic depth", "[transfer]") {
 TEST_CASE("with an automatic depth a new slot is taken where leases hold all, up to its cap",
           "[transfer]") {
   const ledger_device device;
-  ps::loader loader{depth_data{}, ps::sequential{}, device, {.batch_size = 10, .workers = 1}};
+  ps::loader loader{
+      depth_data{}, ps::sequential{}, device, {.batch_size = 10, .workers = 1, .indices = true}};
   ps::trace_recorder recorder;
   ps::transfer feed{loader, {.depth = ps::automatic, .most_depth = 5, .trace = &recorder}};
   const std::size_t two = feed.device_bytes();
@@ -197,6 +198,7 @@ TEST_CASE("with an automatic depth a new slot is taken where leases hold all, up
   for (std::size_t i = 0; i < kept.size(); ++i) {
     places.push_back(ps::get<"x">(kept[i]).data());
     CHECK(values_of(kept[i])[3] == (10 * i + 3) * 7);
+    CHECK(kept[i].indices()[3] == 10 * i + 3);
   }
   std::sort(places.begin(), places.end());
   CHECK(std::adjacent_find(places.begin(), places.end()) == places.end());
@@ -281,4 +283,8 @@ TEST_CASE("a footprint counts the most that an automatic depth may take", "[tran
   CHECK(ps::footprint<depth_record>(extents, load, {.depth = ps::automatic, .most_depth = 4})
             .device_slots == 4);
   CHECK(ps::footprint<depth_record>(extents, load, {.depth = 5}).device_slots == 5);
+  const auto bookkeeping = [&](const ps::transfer_options& feed) {
+    return ps::footprint<depth_record>(extents, load, feed).bookkeeping;
+  };
+  CHECK(bookkeeping(automatic_depth) - bookkeeping({.depth = 8}) > sizeof(ps::detail::depth_tuner));
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <optional>
 
 #include <penstock/core/batch_info.hpp>
@@ -34,7 +35,7 @@ class feed_watch {
              feed_observer& seen, Memory& memory)
       : device_(source.get().device()), stream_(consumer), seen_(&seen) {
     trace_feed(options.trace, source, seen, memory);
-    if (options.depth == automatic) tuner_.emplace(options, seen);
+    if (options.depth == automatic) tuner_ = std::make_unique<depth_tuner>(options, seen);
     if (options.time_device) memory.time_by(&timer_.emplace(device_));
   }
 
@@ -87,7 +88,7 @@ class feed_watch {
   stream_ref stream_;
   feed_observer* seen_;
   noted_step step_;
-  std::optional<depth_tuner> tuner_;
+  std::unique_ptr<depth_tuner> tuner_;  // large, and mostly not there
   std::optional<device_timer<Device>> timer_;
 };
 
