@@ -303,6 +303,9 @@ TEST_CASE("batches of pictures are the same bits for any workers", "[image]") {
     CHECK(all.size() == 300 * (12 * 10 * 3 + 1));
     if (first.empty()) first = all;
     CHECK((all == first));
+    const ps::read_stats read = loader.stats().read;
+    CHECK(read.timed_transforms.count() > 0);
+    CHECK(read.timed_transforms <= read.timed_runs);
   }
 }
 

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -87,6 +88,33 @@ TEST_CASE("batches, samples and bytes are counted exactly", "[observe]") {
   CHECK(last.step.batches == 11);
   CHECK(last.step.samples == 103);
   CHECK(last.age > 0ns);
+}
+
+TEST_CASE("the part of reading that maps take is timed, and nothing else is taken for it",
+          "[observe]") {
+  const auto stats_of = [](auto data) {
+    ps::loader loader{std::move(data), ps::sequential{}, {.batch_size = 10, .workers = 1}};
+    for (auto& batch : loader.epoch(0)) static_cast<void>(batch);
+    return loader.stats();
+  };
+  const auto plain = stats_of(numbered{1000});
+  CHECK(plain.read.timed_runs.count() > 0);
+  CHECK(plain.read.timed_transforms.count() == 0);
+  CHECK(plain.read.transforming() == 0);
+  using record = numbered::record_type;
+  const auto touch = [](ps::sample<record> one) { static_cast<void>(one); };
+  const auto copy = [](ps::const_sample<record> from, ps::sample<record> to) {
+    std::memcpy(to.address(0), from.address(0), 1);
+  };
+  for (const auto& mapped : {stats_of(numbered{1000} | ps::map(touch)),
+                             stats_of(numbered{1000} | ps::map<record>(copy))}) {
+    CHECK(mapped.read.timed_transforms.count() > 0);
+    CHECK(mapped.read.timed_transforms <= mapped.read.timed_runs);
+    CHECK(mapped.read.transforming() > 0);
+    CHECK(mapped.read.transforming() <= 1);
+    CHECK((mapped + mapped).read.timed_transforms == 2 * mapped.read.timed_transforms);
+    CHECK((mapped - mapped).read.timed_runs.count() == 0);
+  }
 }
 
 TEST_CASE("batches that are left are counted as read, and neither as taken nor as ready",

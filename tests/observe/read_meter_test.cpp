@@ -48,6 +48,26 @@ struct metered {
 
 }  // namespace
 
+TEST_CASE("of the runs that are timed it is known how long samples were made", "[observe]") {
+  metered reads;
+  for (std::uint64_t batch = 0; batch < 3; ++batch) {
+    auto* const times = reads.meter.begin(8 * batch, reads.samples.size());
+    REQUIRE(times != nullptr);
+    reads.hands.pass(1'000);
+    times->begin_transform();
+    reads.hands.pass(2'000);
+    times->end_transform();
+    reads.hands.pass(500);
+    times->begin_transform();
+    reads.hands.pass(500);
+    times->end_transform();
+    reads.meter.end(reads.samples);
+  }
+  CHECK(reads.meter.timed_ticks() == 3 * 2 * 4'000);  // a tick is half a nanosecond
+  CHECK(reads.meter.transform_ticks() == 3 * 2 * 2'500);
+  CHECK(reads.meter.begin(1, reads.samples.size()) == nullptr);
+}
+
 TEST_CASE("every run is counted, and the slower reading is, the more of them are timed",
           "[observe]") {
   const auto [each, every] = GENERATE(table<std::int64_t, std::uint64_t>(

@@ -22,7 +22,14 @@ TEST_CASE("Prometheus gets every figure, in seconds and bytes", "[report]") {
   stats.age = 1h + 2ns;
   stats.workers = 3;
   stats.clock_has_stepped = true;
-  stats.read = {.runs = 10, .samples = 11, .bytes = 12, .busy = 1500ms, .times = {}, .slowest = {}};
+  stats.read = {.runs = 10,
+                .samples = 11,
+                .bytes = 12,
+                .busy = 1500ms,
+                .timed_runs = 40us,
+                .timed_transforms = 30us,
+                .times = {},
+                .slowest = {}};
   stats.read.times.counts[20] = 5;
   stats.read.times.total_ticks = 2000;
   stats.batches.counts[10] = 4;
@@ -76,7 +83,9 @@ TEST_CASE("Prometheus gets every figure, in seconds and bytes", "[report]") {
   CHECK(of("page_faults_total", ",kind=\"disk\"") == "47");
   CHECK(of("throttled_periods_total") == "48");
   CHECK(of("throttled_seconds_total") == "0.049000000");
-  CHECK(read.size() == 36);  // no others
+  CHECK(of("timed_read_seconds_total") == "0.000040000");
+  CHECK(of("timed_transform_seconds_total") == "0.000030000");
+  CHECK(read.size() == 38);  // no others
 }
 
 TEST_CASE("a transfer's figures name its loader, whose own follow", "[report]") {
@@ -125,7 +134,7 @@ TEST_CASE("a transfer's figures name its loader, whose own follow", "[report]") 
   CHECK(of("device_idle_seconds_total") == "0.064000000");
   CHECK(of("device_step_seconds_total") == "0.065000000");
   CHECK(read["penstock_loader_workers{loader=\"5\"}"] == "0");
-  CHECK(read.size() == 25 + 36);
+  CHECK(read.size() == 25 + 38);
 }
 
 TEST_CASE("a running loop's figures are legal, and so are the largest", "[report]") {

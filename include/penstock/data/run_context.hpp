@@ -44,6 +44,12 @@ class run_context {
     if (times_ != nullptr) times_->at_all(first_, samples_.size());
   }
 
+  /// For the time in which samples are made of what was read, as a `map` function or a decoder makes
+  /// them: what this returns ends it. Not within another one.
+  [[nodiscard]] detail::transform_scope transform() const noexcept {
+    return detail::transform_scope{times_};
+  }
+
   /// Memory that this thread may use while the run is read, at least as large as `scratch_bytes()`
   /// of the outermost dataset, aligned to 256 bytes.
   [[nodiscard]] std::span<std::byte> scratch() const noexcept { return scratch_; }

@@ -57,10 +57,20 @@ struct read_stats {
   std::chrono::nanoseconds busy{0};
   std::uint64_t timed =
       0;  ///< samples whose read was timed: all slow ones, some of those that are fast
+  std::chrono::nanoseconds timed_runs{0};  ///< the time of runs that were timed,
+  /// and the part of it in which samples were made of what was read: by `map`, by decoders.
+  std::chrono::nanoseconds timed_transforms{0};
   duration_stats times;  ///< of single samples; those that are read at once share their time
   /// The ten that took longest, the longest first. Of samples that are read at once the first. In a
   /// difference those of them that were read meanwhile.
   std::array<slow_sample, 10> slowest{};
+
+  /// The share of `busy` that `map` functions and decoders take, in 0..1, as far as it was timed.
+  [[nodiscard]] double transforming() const noexcept {
+    return timed_runs.count() == 0 ? 0.0
+                                   : static_cast<double>(timed_transforms.count()) /
+                                         static_cast<double>(timed_runs.count());
+  }
 };
 
 /// What was taken from a loader or a transfer, and what its loop did between two batches.
@@ -169,6 +179,8 @@ inline void require_later(std::string_view what, std::uint64_t later, std::uint6
                      grown(later.bytes, earlier.bytes),
                      grown(later.busy, earlier.busy),
                      grown(later.timed, earlier.timed),
+                     grown(later.timed_runs, earlier.timed_runs),
+                     grown(later.timed_transforms, earlier.timed_transforms),
                      later.times - earlier.times,
                      {}};
   // A sample that was listed before is listed anew only with a longer time; what a tick is said to
@@ -189,6 +201,8 @@ inline void require_later(std::string_view what, std::uint64_t later, std::uint6
                   a.bytes + b.bytes,
                   a.busy + b.busy,
                   a.timed + b.timed,
+                  a.timed_runs + b.timed_runs,
+                  a.timed_transforms + b.timed_transforms,
                   a.times + b.times,
                   {}};
   std::array<slow_sample, 2 * std::tuple_size_v<decltype(both.slowest)>> all{};

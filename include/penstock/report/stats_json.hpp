@@ -78,6 +78,8 @@ class json_object {
       .add("bytes", read.bytes)
       .add("busy_ns", read.busy)
       .add("timed", read.timed)
+      .add("timed_runs_ns", read.timed_runs)
+      .add("timed_transforms_ns", read.timed_transforms)
       .add("times", read.times)
       .add("slowest", slowest + ']')
       .text();

@@ -121,6 +121,10 @@ class prometheus_writer {
   out.counter("read_samples_total", "Samples that were read.", stats.read.samples);
   out.counter("read_bytes_total", "Bytes of those samples.", stats.read.bytes);
   out.counter("read_seconds_total", "Time in which workers did not wait.", stats.read.busy);
+  out.counter("timed_read_seconds_total", "Time of the runs that were timed.",
+              stats.read.timed_runs);
+  out.counter("timed_transform_seconds_total", "Time of maps and decoders in those.",
+              stats.read.timed_transforms);
   out.summary("sample_seconds", "Reads of single samples, those that were timed.",
               stats.read.times);
   out.summary("batch_seconds", "Batches, from the binding of a slot until they are complete.",

@@ -86,6 +86,13 @@ class stats_table {
   table.head("loader, " + std::to_string(stats.workers) + " workers, " + short_text(stats.age) +
              detail::clock_text(stats.clock, stats.clock_has_stepped));
   table.row("read", stats.read.samples, stats.read.busy, detail::quantile_text(stats.read.times));
+  if (stats.read.timed_transforms.count() != 0) {
+    const double part = stats.read.transforming();
+    const auto time = std::chrono::duration<double, std::nano>{stats.read.busy} * part;
+    table.row("  transform", stats.read.samples,
+              std::chrono::duration_cast<std::chrono::nanoseconds>(time),
+              "of read: map and decoders, as far as timed");
+  }
   table.row("batch", stats.batches.count(), stats.batches.total(),
             detail::quantile_text(stats.batches));
   table.wait("wait for slot", stats.wait_for_slot);

@@ -52,6 +52,7 @@ class map_dataset {
                 const run_context& context) const {
     penstock::read_run(base_, indices, out, context);
     const mapped_run run{indices, context, stages()};
+    const transform_scope timed = context.transform();
     for (std::size_t i = 0; i < indices.size(); ++i) {
       context.at(i);
       run.template call<form>(function_, i, out[i]);
@@ -128,12 +129,14 @@ class map_into_dataset {
         if (i + ahead < indices.size()) base_.prefetch(indices[i + ahead]);
       }
       if constexpr (views_samples<Base>) {
+        const transform_scope timed = context.transform();
         run.template call<form>(function_, i,
                                 const_sample<base_record_type>{base_.view(indices[i])}, out[i]);
       } else {
         const batch_view<base_record_type> one{context.scratch().data(), base_layout_, 0, 1};
         penstock::read_run(base_, indices.subspan(i, 1), one,
                            context.subrun(i, 1).below(base_layout_.bytes()));
+        const transform_scope timed = context.transform();
         run.template call<form>(function_, i, const_sample<base_record_type>{one[0]}, out[i]);
       }
     }

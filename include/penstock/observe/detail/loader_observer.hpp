@@ -142,6 +142,8 @@ class basic_loader_observer {
     stopwatch::reading seat;
     slowest_list slowest;
     std::uint64_t busy = 0;
+    std::uint64_t timed_runs = 0;
+    std::uint64_t transforms = 0;
     const auto add = [now](stopwatch::reading& sum, const stopwatch& watch) {
       const auto seen = watch.read(now);
       sum.count += seen.count;
@@ -157,6 +159,8 @@ class basic_loader_observer {
       all.read.runs += reader.reads().runs();
       all.read.samples += reader.reads().samples();
       all.read.timed += reader.reads().timed();
+      timed_runs += reader.reads().timed_ticks();
+      transforms += reader.reads().transform_ticks();
       busy += reader.busy(now);
       reader.reads().times().add_to(all.read.times);
       reader.reads().slowest().add_to(slowest);
@@ -173,6 +177,8 @@ class basic_loader_observer {
     all.read.bytes = all.read.samples * sample_bytes_;
     all.read.times.nanoseconds_per_tick = all.batches.nanoseconds_per_tick =
         times.nanoseconds_per_tick;
+    all.read.timed_runs = times.of(timed_runs);
+    all.read.timed_transforms = times.of(transforms);
     all.read.busy = workers_ == 0 ? all.batches.total() : times.of(busy);
     std::transform(slowest.samples.begin(), slowest.samples.end(), all.read.slowest.begin(),
                    [&](const timed_sample& one) {

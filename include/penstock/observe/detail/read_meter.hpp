@@ -45,6 +45,10 @@ class read_meter {
   [[nodiscard]] std::uint64_t samples() const noexcept { return samples_.value(); }
   /// How many of these were timed.
   [[nodiscard]] std::uint64_t timed() const noexcept { return timed_.value(); }
+  /// The ticks of the runs that were timed, and those of them in which samples were made of what was
+  /// read.
+  [[nodiscard]] std::uint64_t timed_ticks() const noexcept { return timed_ticks_.value(); }
+  [[nodiscard]] std::uint64_t transform_ticks() const noexcept { return transform_ticks_.value(); }
   /// The times of single samples.
   [[nodiscard]] const histogram& times() const noexcept { return times_; }
   /// The samples that took longest.
@@ -55,6 +59,8 @@ class read_meter {
     const auto ticks = samples_clock_.ticks();
     const std::uint64_t each = samples_clock_.run_ticks() / samples.size();
     timed_.add(samples.size());
+    timed_ticks_.add(samples_clock_.run_ticks());
+    transform_ticks_.add(samples_clock_.transform_ticks());
     every_ = each >= slow_ ? 1 : each >= slow_ / 50 ? 8 : 128;
     if (!samples_clock_.are_told_apart()) {
       times_.add(ticks.front(), samples.size());
@@ -75,6 +81,8 @@ class read_meter {
   tally runs_;
   tally samples_;
   tally timed_;
+  tally timed_ticks_;
+  tally transform_ticks_;
   slowest_samples slowest_;
   histogram times_;
 };

@@ -31,6 +31,7 @@ class basic_sample_clock {
     is_whole_ = true;
     first_ = 0;
     count_ = samples_;
+    transform_ticks_ = 0;
     began_ = last_ = clock_->now();
   }
   /// The sample at place `i` of the run is worked on from now on.
@@ -47,6 +48,12 @@ class basic_sample_clock {
     first_ = possible(i);
     count_ = std::clamp<std::size_t>(count, 1, std::max<std::size_t>(1, samples_ - first_));
   }
+  /// What was read is made into samples from now on, by a `map` or a decoder,
+  void begin_transform() noexcept { transform_began_ = clock_->now(); }
+  /// until now. In pairs, and none within another one.
+  void end_transform() noexcept {
+    transform_ticks_ += ticks_between(transform_began_, clock_->now());
+  }
   /// The run has failed somewhere: its times say nothing.
   void abandon() noexcept { is_whole_ = false; }
 
@@ -60,6 +67,10 @@ class basic_sample_clock {
 
   /// After `end`: the ticks of the whole run.
   [[nodiscard]] std::uint64_t run_ticks() const noexcept { return run_ticks_; }
+  /// Those of them in which samples were made of what was read.
+  [[nodiscard]] std::uint64_t transform_ticks() const noexcept {
+    return (std::min)(transform_ticks_, run_ticks_);
+  }
   /// The ticks of each sample.
   [[nodiscard]] std::span<const std::uint64_t> ticks() const noexcept {
     return {spent_.data(), samples_};
@@ -90,12 +101,31 @@ class basic_sample_clock {
   std::uint64_t began_ = 0;
   std::uint64_t last_ = 0;
   std::uint64_t run_ticks_ = 0;
+  std::uint64_t transform_began_ = 0;
+  std::uint64_t transform_ticks_ = 0;
   bool are_told_apart_ = false;
   bool is_whole_ = true;
 };
 
 /// That of the library's readers.
 using sample_clock = basic_sample_clock<tick_clock>;
+
+/// While it lives samples are made of what was read, by the clock of their run; null: not timed.
+class transform_scope {
+ public:
+  explicit transform_scope(sample_clock* times) noexcept : times_(times) {
+    if (times_ != nullptr) [[unlikely]]
+      times_->begin_transform();
+  }
+  transform_scope(transform_scope&&) = delete;
+  ~transform_scope() {
+    if (times_ != nullptr) [[unlikely]]
+      times_->end_transform();
+  }
+
+ private:
+  sample_clock* times_;
+};
 
 }  // namespace detail
 }  // namespace PENSTOCK_ABI

@@ -98,7 +98,7 @@ class decode_dataset {
         }
       }
       auto random = context.generator(i, 0);
-      read(*taken, indices[i], out[i], random);
+      read(*taken, indices[i], out[i], random, context);
     }
   }
 
@@ -119,10 +119,11 @@ class decode_dataset {
     blob_buffer crop;
   };
 
-  void read(state& with, std::uint64_t index, sample<record_type> out,
-            sample_generator& random) const {
+  void read(state& with, std::uint64_t index, sample<record_type> out, sample_generator& random,
+            const run_context& context) const {
     if (index >= size()) throw index_error("decode_images", index, size());
     const std::span<const std::byte> bytes = source_.bytes(index, with.blob);
+    const transform_scope timed = context.transform();
     const std::string key = source_.key(index);
     const image_size size = geometry_.size();
     auto* place = reinterpret_cast<std::uint8_t*>(out.address(0));
