@@ -31,7 +31,8 @@ namespace detail {
 
 /// A feed of batches of `out_bytes` bytes, with `staging` bytes on their way.
 inline feed_footprint feed_of(const loader_footprint& host, std::size_t out_bytes,
-                              std::size_t staging, const transfer_options& feed) {
+                              std::size_t staging, const loader_options& load,
+                              const transfer_options& feed) {
   constexpr std::size_t kib = 1024;
   const std::size_t depth = checked_depth(feed).most;
   const std::size_t fixed = (feed.depth == automatic ? 20 : 4) * kib;
@@ -40,7 +41,8 @@ inline feed_footprint feed_of(const loader_footprint& host, std::size_t out_byte
           .device_slot_bytes = out_bytes,
           .staging_bytes = staging,
           .device_bytes = saturating_sum(depth, out_bytes, staging),
-          .bookkeeping = saturating_sum(depth, kib, fixed)};
+          .bookkeeping = saturating_sum(
+              depth, saturating_sum(load.indices ? 16 : 0, load.batch_size, kib), fixed)};
 }
 
 }  // namespace detail
@@ -51,7 +53,7 @@ template <record_type Record>
 [[nodiscard]] feed_footprint footprint(const record_extents<Record>& extents,
                                        const loader_options& load, const transfer_options& feed) {
   const loader_footprint host = footprint<Record>(extents, load);
-  return detail::feed_of(host, host.slot_bytes, 0, feed);
+  return detail::feed_of(host, host.slot_bytes, 0, load, feed);
 }
 
 /// The memory of a loader and a transfer with a transform on the device.
@@ -63,7 +65,7 @@ template <record_type Record, class Transform>
   const batch_layout<detail::transformed_record_t<Transform, Record>> out{
       detail::transformed_extents<Record>(transform, extents), load.batch_size};
   const std::size_t staging = detail::saturating_sum(2, host.slot_bytes, 0);
-  return detail::feed_of(host, out.bytes(), staging, feed);
+  return detail::feed_of(host, out.bytes(), staging, load, feed);
 }
 
 }  // namespace PENSTOCK_ABI
