@@ -171,8 +171,11 @@ TEST_CASE("an index whose text can't be is refused", "[blob]") {
   CHECK(with("2560", "25600") == place);
   CHECK(with("2560 0", "2560 18446744073709551615") == place);
   CHECK(with("2560", "18446744073709551104") == place);
-  CHECK(with("a/1.jpg cls", "a/1.jpg\ncls") != "");
-  CHECK(with("a/1.cls\njpg", "a/1.cls jpg") != "");
+  CHECK(
+      index_problem(bytes, "v1.2 3\njpg 512 7 a/1.jpg\ncls 1536 1 a/1.cls\njpg 2560 0 a/2.jpg\n") ==
+      "its lines are no samples");
+  CHECK(index_problem(bytes, "v1.2 1\njpg 512 7 a/1.jpg cls 1536 1 a/1.cls jpg 2560 0 a/2.jpg\n") ==
+        "its lines are no samples");
 }
 
 TEST_CASE("an index of another archive is refused", "[blob]") {
@@ -212,6 +215,11 @@ TEST_CASE("an index of an archive with another middle is refused", "[blob]") {
   const std::string index = index_of(made.ended());
   CHECK(index_problem(made.ended(), index).empty());
   CHECK(test::has(index_problem(other.ended(), index), "the header of '9999.jpg'"));
+  archive other_end;
+  for (int i = 0; i < 300; ++i) {
+    other_end.add(i == 299 ? "9999.jpg" : std::to_string(1000 + i) + ".jpg", "x");
+  }
+  CHECK(test::has(index_problem(other_end.ended(), index), "before '1299.jpg'"));
 }
 
 TEST_CASE("a sample without what is asked for is named", "[blob]") {

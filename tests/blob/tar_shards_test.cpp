@@ -329,6 +329,24 @@ TEST_CASE("no more shards stay open than is said, and all are read", "[blob]") {
   CHECK(open_descriptors() == before + 3);
 }
 
+TEST_CASE("shards are listed alike by any number of threads, and the first error counts",
+          "[blob]") {
+  const shard_folder dir{40};
+  const ps::tar_shards one{dir.paths, {.threads = 1}};
+  for (const std::size_t threads : {std::size_t{0}, std::size_t{3}, std::size_t{100}}) {
+    const ps::tar_shards all{dir.paths, {.threads = threads}};
+    CHECK(test::keys_of(all) == test::keys_of(one));
+    CHECK(test::labels_of(all) == test::labels_of(one));
+  }
+  for (const char* const gone : {"7.tar", "8.tar", "33.tar"}) {
+    std::filesystem::remove(dir.path(gone));
+  }
+  for (int i = 0; i < 20; ++i) {
+    CHECK(error_of<ps::file_unreadable>([&] { ps::tar_shards{dir.paths}; }).path() ==
+          dir.path("7.tar"));
+  }
+}
+
 TEST_CASE("a pattern stands for the paths of shards", "[blob]") {
   using paths = std::vector<std::string>;
   CHECK(ps::shard_paths("a.tar") == paths{"a.tar"});

@@ -264,6 +264,13 @@ TEST_CASE("a damaged npz file is refused", "[data]") {
   REQUIRE(open(right) == 1);
   REQUIRE(open(right64) == 1);
   CHECK(open(right.substr(0, right.size() - 2) + test::little(3, 2) + "abc") == 1);  // a comment
+  const std::string fake = "PK\5\6" + std::string(18, '\0') + "zz";  // in a comment of 24 bytes
+  CHECK(open(right.substr(0, right.size() - 2) + test::little(24, 2) + fake) == 1);
+  std::string overlapping = right;
+  for (const std::size_t at : {std::size_t{20}, std::size_t{24}}) {
+    overlapping[30 + 5 + y.size() + at] = static_cast<char>(y.size() + 1);
+  }
+  CHECK(error_of<ps::file_corrupt>([&] { open(overlapping); }).offset() == 0);
   for (std::size_t i = 4; i < right.size(); ++i) {
     CAPTURE(i);
     CHECK(error_of<ps::file_truncated>([&] { open(right.substr(0, i)); }).offset() == i);

@@ -17,6 +17,7 @@
 #include <penstock/blob/blob_buffer.hpp>
 #include <penstock/blob/blob_source.hpp>
 #include <penstock/blob/tar/detail/open_shard.hpp>
+#include <penstock/blob/tar/detail/open_shards.hpp>
 #include <penstock/blob/tar/detail/shard_index.hpp>
 #include <penstock/blob/tar/detail/shard_listing.hpp>
 #include <penstock/blob/tar/detail/tar_header.hpp>
@@ -63,17 +64,18 @@ class tar_shards {
   explicit tar_shards(const std::vector<std::string>& paths, const tar_shards_options& options = {})
       : max_bytes_(options.max_bytes), wishes_(detail::wishes_of(options)) {
     if (paths.empty()) throw option_error("shards", "must not be empty");
-    shards_.reserve(paths.size());
-    for (const std::string& path : paths) {
+    const auto open = [&](std::size_t number) {
       const bool has_index = options.index != shard_index::ignore;
       auto shard = detail::open_shard::list(
-          path, wishes_,
-          has_index ? detail::shard_index_path(path, options.index_folder) : std::string{},
+          paths[number], wishes_,
+          has_index ? detail::shard_index_path(paths[number], options.index_folder) : std::string{},
           options.index == shard_index::keep);
-      if (shards_.size() >= options.most_open) shard.file.close();
-      ends_.push_back(size() + shard.samples.size());
-      shards_.push_back(std::move(shard));
-    }
+      if (number >= options.most_open) shard.file.close();
+      return shard;
+    };
+    shards_ = detail::open_shards(paths.size(), options.threads, open);
+    ends_.reserve(shards_.size());
+    for (const auto& shard : shards_) ends_.push_back(size() + shard.samples.size());
   }
 
   /// How many samples there are.
@@ -120,13 +122,22 @@ class tar_shards {
     return at.shard->file.path() + '/' + name(at, wishes_.blob[at.sample->extension]);
   }
 
-  /// Has the system read the blob ahead, by posix_fadvise; does nothing for an index out of range,
-  /// and in shards beyond `most_open`.
+  /// Has the system read the blob ahead, and a label beside it, by posix_fadvise; does nothing for
+  /// an index out of range, and in shards beyond `most_open`.
   void prefetch(std::uint64_t index) const noexcept {
     if (index >= size()) return;
     const place at = place_of(index);
-    at.shard->file.prefetch((std::uint64_t{at.sample->blob_block} - 1) * detail::tar_block,
-                            at.sample->blob_size + detail::tar_block);
+    const detail::shard_sample& one = *at.sample;
+    std::uint64_t begin = one.blob_block - std::uint64_t{1};
+    std::uint64_t end = one.blob_block + one.blob_size / detail::tar_block + 1;
+    // The label lies beside it, as a rule; if not, it is no more than a block or two.
+    constexpr std::uint64_t near_by = 128;
+    if (one.label_block != detail::shard_sample::no_label && one.label_block + near_by > begin &&
+        one.label_block < end + near_by) {
+      begin = std::min<std::uint64_t>(begin, one.label_block - std::uint64_t{1});
+      end = std::max<std::uint64_t>(end, one.label_block + std::uint64_t{1});
+    }
+    at.shard->file.prefetch(begin * detail::tar_block, (end - begin) * detail::tar_block);
   }
 
   /// How many shards there are.

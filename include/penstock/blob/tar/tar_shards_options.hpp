@@ -36,6 +36,9 @@ struct tar_shards_options {
   /// The largest blob that is read, in bytes: `bytes` throws `file_format_error` for a larger one,
   /// before it takes memory.
   std::uint64_t max_bytes = std::uint64_t{1} << 30;
+  /// How many threads list the shards at the construction: headers on a disk are waited for side by
+  /// side. None is left when it returns.
+  std::size_t threads = 8;
   /// How many shards stay open. Those after them are opened for each read, and checked.
   std::size_t most_open = 512;
 };

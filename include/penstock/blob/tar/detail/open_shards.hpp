@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <exception>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <system_error>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <penstock/blob/tar/detail/open_shard.hpp>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+namespace detail {
+
+/// Opens `count` shards by `open(number)`, on up to `threads` threads, of which the caller's is
+/// one; on fewer where the system refuses them. Headers that are not in memory are waited for side
+/// by side then. Throws what `open` throws for the lowest number of those for which it throws.
+template <class Open>
+[[nodiscard]] std::vector<open_shard> open_shards(std::size_t count, std::size_t threads,
+                                                  const Open& open) {
+  std::vector<std::optional<open_shard>> opened(count);
+  // Relaxed: it deals out numbers, in order, and the joins order everything else. After a failure
+  // no more are dealt out; those before the one that failed were, so the first failure is known.
+  std::atomic<std::size_t> next{0};
+  std::mutex guard;
+  std::size_t failed = count;
+  std::exception_ptr problem;
+  const auto work = [&] {
+    while (true) {
+      const std::size_t number = next.fetch_add(1, std::memory_order_relaxed);
+      if (number >= count) return;
+      try {
+        opened[number].emplace(open(number));
+      } catch (...) {
+        next.store(count, std::memory_order_relaxed);
+        const std::lock_guard lock{guard};
+        if (number > failed) return;
+        failed = number;
+        problem = std::current_exception();
+        return;
+      }
+    }
+  };
+  {
+    std::vector<std::jthread> others;
+    try {
+      for (std::size_t i = 1; i < (std::min)(threads, count); ++i) others.emplace_back(work);
+    } catch (const std::system_error&) {
+      // Fewer threads do the same work.
+    }
+    work();
+  }
+  if (problem) std::rethrow_exception(problem);
+  std::vector<open_shard> all;
+  all.reserve(count);
+  for (std::optional<open_shard>& one : opened) all.push_back(std::move(*one));
+  return all;
+}
+
+}  // namespace detail
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

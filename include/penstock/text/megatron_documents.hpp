@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+
+#include <penstock/blob/blob_buffer.hpp>
+#include <penstock/blob/blob_source.hpp>
+#include <penstock/core/error.hpp>
+#include <penstock/files/detail/mapped_file.hpp>
+#include <penstock/text/detail/megatron_index.hpp>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+
+/// The documents of an indexed data set of Megatron's, PREFIX.idx and PREFIX.bin: a `blob_source`
+/// of their tokens, as they lie in the file.
+///
+///     megatron_documents pile{"pile_text_document"};
+///     std::span<const std::byte> first = pile.bytes(0, buffer);  // pile.token_bytes() a token
+///
+/// Both files are mapped and not read, so opening takes the same time whatever their size, and the
+/// index is checked where it is looked at. They must stay as they are meanwhile: one that is made
+/// shorter ends the process. Tokens need not be aligned. For windows over all documents take
+/// `token_windows{"PREFIX.bin"}`. Movable, not copyable. Reading is thread-safe.
+class megatron_documents {
+ public:
+  /// Opens `prefix`.idx and `prefix`.bin. Throws `file_unreadable`, `file_truncated`, and
+  /// `file_format_error` for what is no index of version 1, or is not as long as it says.
+  explicit megatron_documents(std::string prefix)
+      : prefix_(std::move(prefix)),
+        index_file_(prefix_ + ".idx"),
+        tokens_(prefix_ + ".bin"),
+        index_(index_file_.bytes(), index_file_.path()) {}
+
+  megatron_documents(megatron_documents&&) = default;
+  megatron_documents& operator=(megatron_documents&&) = delete;
+
+  /// How many documents there are.
+  [[nodiscard]] std::uint64_t size() const noexcept { return index_.documents(); }
+  /// The bytes of a token: 1, 2, 4 or 8.
+  [[nodiscard]] std::size_t token_bytes() const noexcept { return index_.token_bytes(); }
+
+  /// The tokens of document `index` where they lie; the buffer is not used. Throws `index_error`,
+  /// and `file_corrupt` where the index has the document outside the .bin file or in pieces.
+  [[nodiscard]] std::span<const std::byte> bytes(std::uint64_t index, blob_buffer&) const {
+    if (index >= size()) throw index_error("megatron_documents " + prefix_, index, size());
+    const auto place = index_.document(index, tokens_.bytes().size());
+    return tokens_.bytes().subspan(static_cast<std::size_t>(place.begin),
+                                   static_cast<std::size_t>(place.size));
+  }
+
+  /// 0: documents have no labels. Throws `index_error`.
+  [[nodiscard]] std::int64_t label(std::uint64_t index) const {
+    if (index >= size()) throw index_error("megatron_documents " + prefix_, index, size());
+    return 0;
+  }
+  /// The prefix and the document's number. Throws `index_error`.
+  [[nodiscard]] std::string key(std::uint64_t index) const {
+    if (index >= size()) throw index_error("megatron_documents " + prefix_, index, size());
+    return prefix_ + ":" + std::to_string(index);
+  }
+
+ private:
+  std::string prefix_;
+  detail::mapped_file index_file_;
+  detail::mapped_file tokens_;
+  detail::megatron_index index_;
+};
+
+static_assert(blob_source<megatron_documents>);
+
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

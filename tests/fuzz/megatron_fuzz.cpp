@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: BSL-1.0
+// Megatron's index out of any bytes: each of its documents lies in the file of tokens, or is refused
+// with an error that points into the index.
+#include <penstock/text/detail/megatron_index.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "fuzz/require.hpp"
+
+namespace ps = penstock;
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  constexpr std::uint64_t total = 1000;
+  try {
+    const ps::detail::megatron_index index{{reinterpret_cast<const std::byte*>(data), size}, "x"};
+    fuzz::require(index.documents() <= size / 8, "no more documents than there is room for");
+    for (std::uint64_t i = 0; i < index.documents(); ++i) {
+      try {
+        const auto place = index.document(i, total);
+        fuzz::require(place.size <= total && place.begin <= total - place.size,
+                      "a document lies in its file");
+      } catch (const ps::file_corrupt& error) {
+        fuzz::require(error.offset() < size, "an error points to a number");
+      }
+    }
+  } catch (const ps::file_error& error) {
+    fuzz::require(error.offset() <= size, "an error points into the index");
+  }
+  return 0;
+}
