@@ -48,6 +48,11 @@ class lease {
   [[nodiscard]] std::uint64_t epoch() const noexcept { return info_.epoch; }
   /// The batch's number within its epoch.
   [[nodiscard]] std::uint64_t number() const noexcept { return info_.batch; }
+  /// A word that the batch's source has given it; 0 where it gives none.
+  [[nodiscard]] std::uint64_t tag() const noexcept { return info_.tag; }
+  /// Gives the batch this word, which goes on with it: for a source that hands on the batches of a
+  /// loader.
+  void set_tag(std::uint64_t word) noexcept { info_.tag = word; }
   /// Which batch it is.
   [[nodiscard]] const batch_info& info() const noexcept { return info_; }
   /// The slot that holds the batch, in [0, number of slots): its addresses are the same every time.

@@ -148,6 +148,8 @@ class device_slots {
   [[nodiscard]] const batch_info& info(std::size_t slot) const noexcept {
     return slots_[slot].info;
   }
+  /// The words of its samples. The feed's thread keeps them, before the copy.
+  [[nodiscard]] sample_tags& tags(std::size_t slot) noexcept { return slots_[slot].tags; }
 
   /// What a checked build watches of the lease of `slot`, which is handed to `stream` now.
   [[nodiscard]] lease_guard hand_out(std::size_t slot,
@@ -206,7 +208,6 @@ class device_slots {
 
   /// Whether `rethrow_poison` would throw.
   [[nodiscard]] bool is_poisoned() const noexcept { return refused_.any(); }
-
   /// Throws the error of a release that the device has refused, if there was one: once, or for good
   /// when a slot is lost.
   void rethrow_poison() { refused_.rethrow(); }
@@ -221,8 +222,7 @@ class device_slots {
                             "a batch");
   }
 
-  /// Marks the end of the copy into `stage` for the host memory, and makes `transforms` wait for
-  /// it.
+  /// Marks the end of the copy into `stage` for the host memory; `transforms` waits for it.
   template <class HostBatch, class Stage>
   void wait_for_staged(stream_ref transforms, HostBatch& from, Stage& stage) {
     if constexpr (shares_mark<HostBatch, Device>) {

@@ -62,6 +62,7 @@ class feed {
         seen_(source_.get().layout().sample_bytes(), slots_->layout().sample_bytes(),
               !std::same_as<Transform, no_transform>),
         free_(options.when_held) {
+    reserve_tags<typename source_type::batch_type>(*slots_, source_.get().layout().batch_size());
     trace_feed(options.trace, source_, seen_, *memory_);
   }
   feed(feed&&) = delete;
@@ -133,7 +134,7 @@ class feed {
   /// Ends what is read and copied for the live range, which lives on: its leases stay.
   void rest() noexcept {
     seen_.end_range();
-    for (; !issued_.empty(); issued_.pop()) slots_->discard(issued_.front());
+    source_.discard(issued_, *slots_);
     source_.stop();
   }
   /// Whether the range `range` is live.
@@ -216,8 +217,10 @@ class feed {
     const batch_info info = batch.info();
     const noted_copy noted{seen_.trace(), info};
     try {
+      slots_->tags(slot).keep(batch);
       memory_->copy_in(slot, std::move(batch));
     } catch (...) {
+      source_.take_back(info, slots_->tags(slot).all());
       failure_.store(penstock::failure{"transfer", info.epoch, info.batch});
       throw;
     }
