@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <stdexcept>
 #include <utility>
 #include <vector>
@@ -186,6 +187,69 @@ TEST_CASE("nothing is taken from a source without a free slot", "[transfer]") {
   CHECK_THROWS_AS(hoard(), ps::leases_exhausted);
   CHECK(held.size() == 2);
   CHECK(source.taken == 2);  // and none of them is lost
+}
+
+TEST_CASE("a source's words travel to the device batch, and what it gave in vain comes back",
+          "[transfer]") {
+  struct tagged_batch : own_batch {
+    using own_batch::own_batch;
+    tagged_batch(own_batch&& other) : own_batch(std::move(other)) {}  // NOLINT: implicit
+    [[nodiscard]] ps::batch_info info() const {
+      auto all = own_batch::info();
+      all.tag = 100 + all.batch;
+      return all;
+    }
+    [[nodiscard]] std::span<const std::uint64_t> tags() const { return words; }
+    std::array<std::uint64_t, 2> words{};
+  };
+  struct tagged_source : own_source {
+    using batch_type = tagged_batch;
+    batch_type next() {
+      batch_type batch{own_source::next()};
+      if (batch) batch.words = {10 * batch.info().batch, 10 * batch.info().batch + 1};
+      return batch;
+    }
+    batch_type try_next() { return next(); }
+    void take_back(const ps::batch_info& batch, std::span<const std::uint64_t> tags) noexcept {
+      taken_back.push_back(batch.tag);
+      words_taken_back += tags.front();
+    }
+    std::vector<std::uint64_t> taken_back;
+    std::uint64_t words_taken_back = 0;
+  };
+  tagged_source source;
+  const ps::cpu_device device;
+  ps::transfer feed{source, device.inline_stream(), {.depth = 2}};
+  std::uint64_t batches = 0;
+  for (auto& batch : feed.epoch(0)) {
+    CHECK(batch.tag() == 100 + batches);
+    CHECK(batch.info().tag == 100 + batches);
+    REQUIRE(batch.tags().size() == 2);
+    CHECK(batch.tags()[1] == 10 * batches + 1);
+    ++batches;
+  }
+  CHECK(batches == 4);
+  CHECK(source.taken_back.empty());
+  for (auto& batch : feed.epoch(0)) {
+    CHECK(batch.tag() == 100);
+    break;
+  }
+  CHECK(source.taken_back == std::vector<std::uint64_t>{101});  // copied ahead, and not handed out
+  CHECK(source.words_taken_back == 10);
+}
+
+TEST_CASE("a loader's batches have no words but those that they are given", "[transfer]") {
+  ps::host_batch<numbers_record, ps::cpu_device> batch;
+  CHECK(batch.tag() == 0);
+  batch.set_tag(5);
+  CHECK(batch.tag() == 5);
+  CHECK(batch.info().tag == 5);
+  own_source source;
+  ps::transfer feed{source};
+  for (auto& each : feed.epoch(0)) {
+    CHECK(each.tags().empty());
+    CHECK(each.tag() == 0);
+  }
 }
 
 TEST_CASE("a source without failure reports still passes on its exceptions", "[transfer]") {

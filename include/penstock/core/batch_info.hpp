@@ -17,6 +17,9 @@ struct batch_info {
   std::size_t size = 0;        ///< its samples
   std::size_t valid_size = 0;  ///< its samples without the padding (`partial_batch::pad`)
   std::size_t skipped = 0;     ///< samples left out of it as unreadable (`error_action::skip`)
+  /// A word of the source's own, which travels to the device batch: what the library does with a
+  /// batch does not depend on it, nor does a state.
+  std::uint64_t tag = 0;
 };
 
 /// A place in the order of all batches: batch `batch` of epoch `epoch`.

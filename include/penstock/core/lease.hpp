@@ -51,6 +51,11 @@ class lease {
   /// Where the batch stands in the order of all: `feed.state_at(batch.position())` is the state of a
   /// loop that has still to do it.
   [[nodiscard]] batch_position position() const noexcept { return {info_.epoch, info_.batch}; }
+  /// A word that the batch's source has given it; 0 where it gives none.
+  [[nodiscard]] std::uint64_t tag() const noexcept { return info_.tag; }
+  /// Gives the batch this word, which goes on with it: for a source that hands on the batches of a
+  /// loader.
+  void set_tag(std::uint64_t word) noexcept { info_.tag = word; }
   /// Which batch it is.
   [[nodiscard]] const batch_info& info() const noexcept { return info_; }
   /// The slot that holds the batch, in [0, number of slots): its addresses are the same every time.

@@ -21,6 +21,9 @@ inline namespace PENSTOCK_ABI {
 /// is not page-locked has `pinned()`, which is false then. `host_batch` is the model. It also has
 /// `release_marked(stream)`, which gives the record away that it makes for that: a `transfer` then
 /// makes none of its own.
+///
+/// What a source says of a batch comes along to the device batch: the word `tag` of its `info()`,
+/// and a word for each sample if it has `tags()`, a `std::span<const std::uint64_t>`.
 // clang-format off
 template <class B>
 concept source_batch =
@@ -49,6 +52,10 @@ concept source_batch =
 ///
 ///     bool at_end() const noexcept;         // next() would give an empty batch at once
 ///     std::stop_token stop_token() const;   // a request ends a feed's wait for a lease: `cancelled`
+///     void take_back(const batch_info&, std::span<const std::uint64_t> tags) noexcept;
+///
+/// The last is for what must not be lost, as requests of a server: a batch that the feed was given
+/// and has handed to no consumer, because its range ended or its copy failed.
 ///
 /// `device` and `layout` are called at construction; all others on the consumer's thread, one at a
 /// time. A batch is asked for only when there is a device slot for it. What they throw reaches the

@@ -82,6 +82,13 @@ class device_batch : public lease<Record, detail::device_slots<Record, Device>, 
     return *stream_;
   }
 
+  /// A word for each sample that the batch's source has given it, as `batcher` does, in the order of
+  /// the samples; none where the source gives none. In host memory, as long as the lease.
+  [[nodiscard]] std::span<const std::uint64_t> tags() const noexcept {
+    use();
+    return slots_->tags(slot_).all();
+  }
+
   /// Makes `other` wait for the batch's copy too, and the release wait for `other`: for work on a
   /// second stream. Allocates an event the first time in each slot. Throws what the device throws.
   void also_used_on(stream_ref other) {

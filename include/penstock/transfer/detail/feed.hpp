@@ -60,6 +60,7 @@ class feed {
               !std::same_as<Transform, no_transform>),
         free_(options.when_held),
         watch_(source_, stream, options, seen_, *memory_) {
+    reserve_tags<typename source_type::batch_type>(*slots_, source_.get().layout().batch_size());
     list_samples_of(source_.get(), *slots_);
   }
   feed(feed&&) = delete;
@@ -133,7 +134,7 @@ class feed {
   void rest() noexcept {
     seen_.end_range();
     watch_.end_range();
-    for (; !issued_.empty(); issued_.pop()) slots_->discard(issued_.front());
+    source_.discard(issued_, *slots_);
     source_.stop();
   }
   /// Whether the range `range` is live.
@@ -216,8 +217,10 @@ class feed {
     const batch_info info = batch.info();
     try {
       list_samples(*slots_, slot, batch);
+      slots_->tags(slot).keep(batch);
       watch_.copy_of(info, [&] { memory_->copy_in(slot, std::move(batch)); });
     } catch (...) {
+      source_.take_back(info, slots_->tags(slot).all());
       failure_.store(penstock::failure{"transfer", info.epoch, info.batch});
       throw;
     }

@@ -2,13 +2,16 @@
 #pragma once
 
 #include <concepts>
+#include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <optional>
+#include <span>
 #include <stop_token>
 #include <type_traits>
 #include <utility>
 
+#include <penstock/core/batch_info.hpp>
 #include <penstock/core/error.hpp>
 #include <penstock/observe/loader_stats.hpp>
 #include <penstock/observe/trace_recorder.hpp>
@@ -77,6 +80,27 @@ class feed_source {
       is_over_ = true;
       failure_.store(failure_of_source());
       throw;
+    }
+  }
+
+  /// A batch that the source has given is handed to no consumer; for a source that wants to know.
+  void take_back([[maybe_unused]] const batch_info& batch,
+                 [[maybe_unused]] std::span<const std::uint64_t> tags) noexcept {
+    if constexpr (requires {
+                    { source_.take_back(batch, tags) }
+                    noexcept;
+                  }) {
+      source_.take_back(batch, tags);
+    }
+  }
+
+  /// Gives back the slots of the batches that were copied and not handed out.
+  template <class Issued, class Ring>
+  void discard(Issued& issued, Ring& ring) noexcept {
+    for (; !issued.empty(); issued.pop()) {
+      const std::size_t slot = issued.front();
+      take_back(ring.info(slot), ring.tags(slot).all());
+      ring.discard(slot);
     }
   }
 

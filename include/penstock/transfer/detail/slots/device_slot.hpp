@@ -14,6 +14,7 @@
 #include <penstock/device/device.hpp>
 #include <penstock/memory/detail/copy_mark.hpp>
 #include <penstock/memory/detail/host_slots.hpp>
+#include <penstock/transfer/detail/sample_tags.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
@@ -82,6 +83,7 @@ struct device_slot {
   std::vector<extra_stream> extras;             // so are those that it was also used on
   std::size_t extras_used = 0;
   batch_info info;
+  sample_tags tags;
   std::optional<stream_ref> filled_by;
   [[no_unique_address]] lease_guard lease;  // until the batch is handed out
   std::optional<std::uint64_t> uses;        // of its stream by then, in a checked build

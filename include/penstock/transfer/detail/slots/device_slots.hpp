@@ -161,6 +161,8 @@ class device_slots {
   [[nodiscard]] const batch_info& info(std::size_t slot) const noexcept {
     return slots_[slot].info;
   }
+  /// The words of its samples. The feed's thread keeps them, before the copy.
+  [[nodiscard]] sample_tags& tags(std::size_t slot) noexcept { return slots_[slot].tags; }
 
   /// What a checked build watches of the lease of `slot`, which is handed to `stream` now.
   [[nodiscard]] lease_guard hand_out(std::size_t slot,
@@ -219,7 +221,6 @@ class device_slots {
 
   /// Whether `rethrow_poison` would throw.
   [[nodiscard]] bool is_poisoned() const noexcept { return refused_.any(); }
-
   /// Throws the error of a release that the device has refused, if there was one: once, or for good
   /// when a slot is lost.
   void rethrow_poison() { refused_.rethrow(); }

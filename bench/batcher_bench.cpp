@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: BSL-1.0
+// What it costs to put requests of several threads together to batches.
+//
+//   build/bench/bench/penstock_batcher_bench
+//   ... --benchmark_filter=submit            how many requests a second
+//
+// submit: one iteration is `requests` requests of 16 bytes, out of `threads` threads, through a
+// batcher of 32 and a thread that takes the batches; items a second are requests a second. Peer: the
+// queue under a mutex and a condition variable that everybody has written once, whose consumer
+// copies requests out of it into a batch. Floor: the same requests, written one after another by one
+// thread.
+//
+// wait_above_fill: one iteration submits 2,000 single requests, one after another, to a batcher with
+// a limit of 2 ms, and a thread that waits for batches. Of each the time from the submission to the
+// batch is measured; above_p50 and above_p99 are microseconds above the limit. The limit's own
+// 2 ms are in the time of an iteration. Floor: a thread that sleeps for 2 ms on a condition variable,
+// and nobody wakes it.
+
+#include <benchmark/benchmark.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <penstock/serve/batcher.hpp>
+
+#include "support/program.hpp"
+
+namespace {
+
+namespace ps = penstock;
+using namespace std::chrono_literals;
+using clock_type = std::chrono::steady_clock;
+
+using request = ps::record<ps::field<"x", float, 4>>;
+constexpr std::uint64_t requests_each_turn = 100'000;
+constexpr std::size_t most = 32;
+
+void write(ps::sample<request> out, std::uint64_t tag) {
+  for (float& value : ps::get<"x">(out).flat()) value = static_cast<float>(tag);
+}
+
+// Runs `submit(tag)` for all tags, shared among threads, and returns when `consume()` has.
+template <class Submit, class Consume>
+void share(std::size_t threads, Submit submit, Consume consume) {
+  std::thread consumer{consume};
+  std::vector<std::thread> submitters;
+  for (std::size_t i = 0; i < threads; ++i) {
+    submitters.emplace_back([&, i] {
+      for (std::uint64_t tag = i; tag < requests_each_turn; tag += threads) submit(tag);
+    });
+  }
+  for (auto& submitter : submitters) submitter.join();
+  consumer.join();
+}
+
+void submit_batcher(benchmark::State& state) {
+  ps::batcher<request> requests{ps::cpu_device{}, {.most = most, .fill = 2ms, .depth = 4}};
+  for (auto _ : state) {
+    share(
+        static_cast<std::size_t>(state.range(0)),
+        [&](std::uint64_t tag) {
+          requests.submit(tag, [tag](ps::sample<request> out) { write(out, tag); });
+        },
+        [&] {
+          for (std::uint64_t left = requests_each_turn; left != 0;) {
+            const auto batch = requests.next();
+            benchmark::DoNotOptimize(batch.data());
+            left -= batch.size();
+          }
+        });
+  }
+  state.SetItemsProcessed(state.iterations() * static_cast<std::int64_t>(requests_each_turn));
+}
+
+// The peer that everybody has written once. It knows no limit of time.
+void submit_mutex(benchmark::State& state) {
+  struct entry {
+    std::uint64_t tag;
+    std::array<float, 4> x;
+  };
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::condition_variable room;
+  std::deque<entry> waiting;
+  std::array<entry, most> batch;
+  for (auto _ : state) {
+    share(
+        static_cast<std::size_t>(state.range(0)),
+        [&](std::uint64_t tag) {
+          entry one{tag, {}};
+          one.x.fill(static_cast<float>(tag));
+          {
+            std::unique_lock lock{mutex};
+            room.wait(lock, [&] { return waiting.size() < 4 * most; });
+            waiting.push_back(one);
+          }
+          changed.notify_one();
+        },
+        [&] {
+          for (std::uint64_t left = requests_each_turn; left != 0;) {
+            std::unique_lock lock{mutex};
+            const auto wanted = std::min<std::uint64_t>(most, left);
+            changed.wait(lock, [&] { return waiting.size() >= wanted; });
+            std::copy_n(waiting.begin(), wanted, batch.begin());
+            waiting.erase(waiting.begin(), waiting.begin() + static_cast<std::ptrdiff_t>(wanted));
+            lock.unlock();
+            room.notify_all();
+            benchmark::DoNotOptimize(batch.data());
+            left -= wanted;
+          }
+        });
+  }
+  state.SetItemsProcessed(state.iterations() * static_cast<std::int64_t>(requests_each_turn));
+}
+
+void floor_written(benchmark::State& state) {
+  const ps::batch_layout<request> layout{{{}}, most};
+  std::vector<std::byte> slab(layout.bytes());
+  for (auto _ : state) {
+    for (std::uint64_t tag = 0; tag < requests_each_turn; ++tag) {
+      write({slab.data(), layout, tag % most}, tag);
+    }
+    benchmark::DoNotOptimize(slab.data());
+  }
+  state.SetItemsProcessed(state.iterations() * static_cast<std::int64_t>(requests_each_turn));
+}
+
+constexpr auto fill = 2ms;
+constexpr std::size_t requests_each = 2'000;
+
+void note_above(benchmark::State& state, std::vector<double>& above) {
+  std::sort(above.begin(), above.end());
+  state.counters["above_p50"] = above[above.size() / 2];
+  state.counters["above_p99"] = above[above.size() * 99 / 100];
+}
+
+void wait_above_fill(benchmark::State& state) {
+  ps::batcher<request> requests{ps::cpu_device{}, {.most = most, .fill = fill}};
+  std::vector<double> above;
+  for (auto _ : state) {
+    std::atomic<std::size_t> served{0};
+    clock_type::time_point submitted;
+    std::thread consumer{[&] {
+      for (std::size_t i = 0; i < requests_each; ++i) {
+        const auto batch = requests.next();
+        const std::chrono::duration<double, std::micro> late = clock_type::now() - submitted - fill;
+        above.push_back(late.count());
+        served.store(i + 1, std::memory_order_release);
+        served.notify_one();
+      }
+    }};
+    for (std::size_t i = 0; i < requests_each; ++i) {
+      submitted = clock_type::now();
+      requests.submit(i, [i](ps::sample<request> out) { write(out, i); });
+      served.wait(i, std::memory_order_acquire);
+    }
+    consumer.join();
+  }
+  note_above(state, above);
+}
+
+void floor_sleep(benchmark::State& state) {
+  std::vector<double> above;
+  std::mutex mutex;
+  std::condition_variable nobody;
+  for (auto _ : state) {
+    for (std::size_t i = 0; i < requests_each; ++i) {
+      const auto end = clock_type::now() + fill;
+      std::unique_lock lock{mutex};
+      while (nobody.wait_until(lock, end) != std::cv_status::timeout) {
+      }
+      const std::chrono::duration<double, std::micro> late = clock_type::now() - end;
+      above.push_back(late.count());
+    }
+  }
+  note_above(state, above);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  for (const std::int64_t threads : {1, 2, 4}) {
+    for (const auto& [name, run] :
+         {std::pair{"submit/batcher", &submit_batcher}, std::pair{"submit/mutex", &submit_mutex}}) {
+      benchmark::RegisterBenchmark(name, run)
+          ->ArgName("threads")
+          ->Arg(threads)
+          ->UseRealTime()
+          ->MinTime(0.1);
+    }
+  }
+  benchmark::RegisterBenchmark("submit/floor_written", floor_written)->UseRealTime()->MinTime(0.1);
+  for (const auto& [name, run] : {std::pair{"wait_above_fill/batcher", &wait_above_fill},
+                                  std::pair{"wait_above_fill/floor_sleep", &floor_sleep}}) {
+    benchmark::RegisterBenchmark(name, run)->UseRealTime()->Iterations(1)->Unit(
+        benchmark::kMillisecond);
+  }
+  using kind = bench::goal::kind;
+  return bench::run(argc, argv, "batcher_bench",
+                    {{"submit/batcher/threads:4", "submit/mutex/threads:4", kind::speed_at_least},
+                     {"submit/batcher/threads:1", "submit/mutex/threads:1", kind::speed_at_least}});
+}

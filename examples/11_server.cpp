@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: BSL-1.0
+// An inference server without its network: clients ask one by one and wait for their answers, the
+// model answers many at once. After Ctrl-C nobody may ask any more, and what was asked is answered.
+#include <penstock/penstock.hpp>
+#include <penstock/serve/batcher.hpp>
+#include <penstock/threads/stop_on_signal.hpp>
+
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <future>
+#include <iostream>
+#include <span>
+#include <stdexcept>
+#include <thread>
+#include <vector>
+
+namespace ps = penstock;
+using namespace std::chrono_literals;
+
+using features = ps::record<ps::field<"x", float, 8>>;
+
+// The model: the sum of a request's features
+float model(ps::const_sample<features> in) {
+  float sum = 0;
+  for (const float x : ps::get<"x">(in).flat()) sum += x;
+  return sum;
+}
+
+int main() {
+  std::vector<std::promise<float>> answers(1024);  // by tag
+  const auto refuse = [&](std::span<const std::uint64_t> tags, ps::unserved) {
+    for (const auto tag : tags)
+      answers[tag].set_exception(std::make_exception_ptr(std::runtime_error{"not served"}));
+  };
+
+  ps::stop_on_signal ctrl_c{SIGINT, SIGTERM};
+  ps::batcher<features> requests{
+      ps::cpu_device{}, {.most = 16, .fill = 2ms, .on_unserved = refuse, .stop = ctrl_c.token()}};
+
+  std::atomic<int> answered{0};
+  std::vector<std::thread> clients;
+  for (std::uint64_t client = 0; client < 16; ++client) {
+    clients.emplace_back([&, client] {
+      try {
+        for (std::uint64_t tag = client; tag < answers.size(); tag += 16) {
+          requests.submit(tag, [tag](ps::sample<features> out) {
+            for (float& x : ps::get<"x">(out).flat()) x = static_cast<float>(tag);
+          });
+          const float answer = answers[tag].get_future().get();
+          answered += answer == 8 * static_cast<float>(tag) ? 1 : 0;
+        }
+      } catch (const std::exception& problem) {  // ps::batcher_closed: the server ends
+        std::cerr << problem.what() << '\n';
+      }
+    });
+  }
+  std::thread last_one_out{[&] {
+    for (auto& client : clients) client.join();
+    requests.close();
+  }};
+
+  ps::transfer feed{requests};
+  for (auto& batch : feed.epoch(0)) {
+    for (std::size_t i = 0; i < batch.size(); ++i)
+      answers[batch.tags()[i]].set_value(model(batch.view()[i]));
+  }
+
+  last_one_out.join();
+  std::cout << answered << " requests answered\n";
+  return answered == 1024 ? 0 : 1;
+}
