@@ -39,12 +39,10 @@ concept gpu_lease = requires(const Batch& batch) {
 };
 
 /// One field of a batch, for Python: an object that `numpy.from_dlpack` and its like take, any
-/// number of times and without a copy. It and all that was made of it share the batch's lease, whose
-/// last owner may go on any thread, with or without the interpreter's lock.
+/// number of times and without a copy. It and all that was made of it share the batch's lease. The
+/// last of them may go on any thread, with or without the interpreter's lock.
 ///
 /// A class of our own, because the binding library's arrays leave the order of streams to the user.
-/// To be derived from: nanobind calls a `concat` of its own by argument-dependent lookup, which in
-/// the namespaces of a template's arguments finds penstock's.
 template <class Batch>
 class exported_field {
   using place = std::pair<int, int>;  // kind of device, and which
@@ -81,10 +79,9 @@ class exported_field {
     return capsule_of(older_(batch_));
   }
 
-  /// Makes the Python class of `Field`, a child.
-  template <class Field>
+  /// Makes the Python class.
   static void bind(nb::module_& module, const char* name) {
-    nb::class_<Field>(module, name)
+    nb::class_<exported_field>(module, name)
         .def("__dlpack__", &exported_field::dlpack, nb::kw_only(), nb::arg("stream") = nb::none(),
              nb::arg("max_version") = nb::none(), nb::arg("dl_device") = nb::none(),
              nb::arg("copy") = nb::none())

@@ -5,8 +5,8 @@
 //   for image, label in loader.epoch(0):
 //       x = torch.from_dlpack(image).float() / 255
 //
-// Reading runs on C++ threads, without the interpreter's lock. A batch's memory is refilled when the
-// last array over it is gone.
+// Reading runs on C++ threads, without the interpreter's lock. A batch's memory is refilled when
+// the last array over it is gone.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 
@@ -24,7 +24,7 @@
 
 namespace {
 
-// Pictures that tell their sample; one of them may be bad, and `disk` a file that each read waits for
+// Pictures that tell their sample. One may be bad; `disk` is a file that each read waits for
 struct patterns {
   using record_type =
       ps::record<ps::field<"image", std::uint8_t, 28, 28>, ps::field<"label", std::int64_t>>;
@@ -44,7 +44,7 @@ struct patterns {
 
 using loader_type = ps::loader<patterns, ps::shuffled>;
 using batch_type = loader_type::batch_type;
-struct field : exported_field<batch_type> {};
+using field = exported_field<batch_type>;
 
 // One epoch of a loader. A later one ends it
 class epoch {
@@ -55,7 +55,7 @@ class epoch {
     auto batch = source_->next(serial_);
     if (!batch) throw nb::stop_iteration();
     const auto shared = ps::share(std::move(batch));
-    return nb::make_tuple(field{field::of<"image">(shared)}, field{field::of<"label">(shared)});
+    return nb::make_tuple(field::of<"image">(shared), field::of<"label">(shared));
   }
 
  private:
@@ -83,7 +83,7 @@ class loader {
 NB_MODULE(patterns, module) {
   const nb::exception<ps::error> error{module, "Error", PyExc_RuntimeError};
   nb::exception<ps::leases_exhausted>(module, "LeasesExhausted", error);
-  field::bind<field>(module, "Field");
+  field::bind(module, "Field");
   nb::class_<epoch>(module, "Epoch")
       .def("__iter__", [](nb::handle self) { return nb::borrow(self); })
       .def("__next__", &epoch::next);

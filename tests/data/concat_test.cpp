@@ -18,6 +18,19 @@
 
 namespace ps = penstock;
 
+// As pybind11 and nanobind make the text of a signature.
+namespace foreign {
+
+template <class... Types>
+struct text_of {};
+
+template <class... A, class... B>
+int concat(const text_of<A...>&, const text_of<B...>&) {
+  return 2;
+}
+
+}  // namespace foreign
+
 namespace {
 
 using number = ps::record<ps::field<"x", std::int32_t>>;
@@ -130,6 +143,10 @@ TEST_CASE("parts share scratch memory, random bits follow the index in the conca
   const auto found = test::values<"x">(test::read_batch(all, {0, 3, 5}));
   CHECK(found[1] == 7);
   CHECK(found[0] != found[2]);
+}
+
+TEST_CASE("another library's concat is its own, also with our types in its types", "[data]") {
+  CHECK(concat(foreign::text_of<counting_source>{}, foreign::text_of<number>{}) == 2);
 }
 
 TEST_CASE("a random map over a concatenation has bits of its own", "[data]") {

@@ -1,6 +1,7 @@
 # The test: cmake -Dbuild=<penstock's build tree> -Dsource=<this folder> -Dwork=<scratch>
 #   -Dgenerator=... -Dmake=... -Dboost=<the headers' folder> -Dcompiler=... -Dversion=...
-#   -Dcomponents=<gzip,jpeg,png> -Dcuda=ON|OFF -Ddouble=ON|OFF -Dways=<find,subdirectory,fetch,plain> -P run.cmake
+#   -Dcomponents=<gzip,jpeg,png,torch> -Dcuda=ON|OFF -Ddouble=ON|OFF
+#   -Dways=<find,subdirectory,fetch,plain> -Dtorch=<libtorch's folder> -P run.cmake
 file(REMOVE_RECURSE "${work}")
 function(run)
   execute_process(COMMAND ${ARGV} RESULT_VARIABLE status)
@@ -15,7 +16,7 @@ run(
   "${CMAKE_COMMAND}" -S "${source}/installed" -B "${work}/build" -G "${generator}"
   "-DCMAKE_MAKE_PROGRAM=${make}" "-DCMAKE_PREFIX_PATH=${work}/prefix" "-DBOOST_ROOT=${boost}"
   "-DCMAKE_CXX_COMPILER=${compiler}" "-Dexpected_version=${version}" "-Dcomponents=${components}"
-  "-Dwith_cuda=${cuda}" "-Dwith_double=${double}"
+  "-Dwith_cuda=${cuda}" "-Dwith_double=${double}" "-DTorch_ROOT=${torch}"
 )
 run("${CMAKE_COMMAND}" --build "${work}/build")
 run("${CMAKE_CTEST_COMMAND}" --test-dir "${work}/build" --output-on-failure --no-tests=error)

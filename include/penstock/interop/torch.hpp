@@ -18,7 +18,7 @@
 #include <penstock/interop/shared_batch.hpp>
 
 /// @file
-/// Tensors of libtorch over batches, for the CPU device; `interop/torch_cuda.hpp` has those of GPUs.
+/// Tensors of libtorch over batches in host memory; `interop/torch_cuda.hpp` has those on GPUs.
 /// Needs libtorch, 1.13 or newer: the CMake target `penstock::torch`.
 
 namespace penstock {
@@ -39,10 +39,10 @@ template <class T>
 
 }  // namespace detail
 
-/// What libtorch calls an element of type `T`: `bool`, the integers, `float`, `double`, `c10::Half`,
-/// `c10::BFloat16` and what else `c10::CppTypeToScalarType` knows; unsigned integers of more than
-/// a byte from libtorch 2.3 on. `Undefined` where it has no name for it. To be specialised for a
-/// type of the same bits:
+/// What libtorch calls an element of type `T`: `bool`, the integers, `float`, `double`,
+/// `c10::Half`, `c10::BFloat16` and what else `c10::CppTypeToScalarType` knows; unsigned integers
+/// of more than a byte from libtorch 2.3 on. `Undefined` where it has no name for it. To be
+/// specialised for a type of the same bits:
 ///
 ///     template <> inline constexpr auto penstock::torch_type<__half> = at::ScalarType::Half;
 template <class T>

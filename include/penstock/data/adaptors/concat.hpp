@@ -228,8 +228,11 @@ class concat_dataset {
 /// The samples of several datasets, one after another: `concat(train, extra) | map(f)`. All have
 /// the same record; throws `concat_mismatch` if their dynamic extents differ. Lvalues are referred
 /// to and must outlive the result, rvalues are moved in.
+///
+/// At least one of them has a record: libraries that bind C++ to Python call a `concat` of their own
+/// without its namespace, with our types in its arguments' types.
 template <class... Parts>
-  requires(sizeof...(Parts) > 0)
+  requires(detail::has_record<std::remove_cvref_t<Parts>> || ...)
 [[nodiscard]] auto concat(Parts&&... parts) {
   (detail::require_dataset<std::remove_cvref_t<Parts>>(), ...);
   (detail::refuse_batch_maps<std::remove_cvref_t<Parts>>(), ...);
