@@ -40,10 +40,8 @@ class cuda_device {
   using stream_type = cuda_stream;
   using stream_ref = cuda_stream_ref;
   using event_type = cuda_event;
-  /// What DLPack calls its memory, see `interop/dlpack_abi.hpp`.
-  static constexpr std::int32_t dlpack_kind = 2;
-  /// What DLPack calls host memory that is page-locked for it.
-  static constexpr std::int32_t dlpack_pinned_kind = 3;
+  static constexpr std::int32_t dlpack_kind = 2;  ///< its memory, in `interop/dlpack_abi.hpp`
+  static constexpr std::int32_t dlpack_pinned_kind = 3;  ///< host memory that is locked for it
 
   /// The device with this ordinal. Throws `no_cuda_driver`, `no_cuda_device`,
   /// `invalid_device_ordinal`.
@@ -151,9 +149,8 @@ class cuda_device {
     return detail::cuda_elapsed(ordinal_, begin.get(), end.get());
   }
 
-  /// Copies `bytes` bytes in stream order, in the direction that the addresses tell. Both ranges
-  /// must stay alive until the stream is past it. From or to pageable memory the call is
-  /// synchronous.
+  /// Copies in stream order, in the direction that the addresses tell; both ranges must stay alive
+  /// until the stream is past it. From or to pageable memory the call is synchronous.
   void copy_async(void* to, const void* from, std::size_t bytes, stream_ref stream) const {
     const detail::stream_scope current{ordinal_, stream.get()};
     detail::cuda_call("cudaMemcpyAsync", [&] {

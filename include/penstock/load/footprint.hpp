@@ -93,6 +93,17 @@ template <record_type Record>
           .workers = {.binding = anywhere ? core_binding::not_asked : core_binding::no_node}};
 }
 
+/// What a loader with these options has taken, whose slots are `ring` and whose workers run there.
+template <class Ring>
+[[nodiscard]] loader_footprint footprint_taken(const Ring& ring, const loader_options& options,
+                                               const worker_cores& workers) {
+  loader_footprint taken = footprint_of(ring.layout(), options, ring.count());
+  taken.bytes = ring.bytes();
+  taken.pinned = ring.pinned();
+  taken.workers = workers;
+  return taken;
+}
+
 /// Reserves a loader's host slots from its budget, for resolved options. Throws
 /// `pinned_budget_exceeded`.
 inline memory_reservation reserve_slots(std::size_t slot_bytes, const loader_options& options) {

@@ -147,12 +147,7 @@ class loader {
   /// The memory that was taken, the number of slots, whether they are page-locked, and where the
   /// workers run. From any thread.
   [[nodiscard]] loader_footprint footprint() const {
-    const auto& ring = *engine().ring();
-    loader_footprint taken = detail::footprint_of(ring.layout(), engine().options(), ring.count());
-    taken.bytes = ring.bytes();
-    taken.pinned = ring.pinned();
-    taken.workers = reads().where();
-    return taken;
+    return detail::footprint_taken(*engine().ring(), engine().options(), reads().where());
   }
 
   /// How many host slots leases hold now, of `footprint().slot_count`: with all of them held
