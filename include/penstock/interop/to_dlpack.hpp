@@ -16,7 +16,7 @@ struct dlpack_options {
   /// The consumer must not write, see `dlpack::flag_read_only`.
   bool read_only = false;
   /// Page-locked memory is called ordinary memory: for consumers that know no
-  /// `dlpack::device_kind::cuda_host`, as PyTorch and older versions of JAX.
+  /// `dlpack::device_kind::cuda_host`, as older versions of PyTorch and JAX.
   bool pinned_as_cpu = false;
 };
 
@@ -42,10 +42,12 @@ template <name Name, class Batch>
 }
 
 /// `to_dlpack` for work on `consumer`, as `__dlpack__(stream)` of Python's array interface has it:
-/// that stream waits for the batch's copy, and the slot's next batch waits for what that stream has
-/// been given by the end of the lease, see `shared_batch::also_used_on`. The stream must outlive the
-/// lease. Throws what the device throws. Python's numbers 1 and 2 are `cudaStreamLegacy` and `cudaStreamPerThread`, of which the
-/// second is refused; -1 asks for no wait, and is for the function above.
+/// that stream waits for the batch's copy, and the slot's next batch waits for what the stream has
+/// been given by the end of the lease, see `shared_batch::also_used_on`. The stream must outlive
+/// the lease. Throws what the device throws, and nothing is exported then.
+///
+/// Python's numbers 1 and 2 are `cudaStreamLegacy` and `cudaStreamPerThread`, of which the second
+/// is refused; -1 asks for no wait, and is for the function above.
 template <name Name, class Batch>
   requires detail::has_stream<Batch>
 [[nodiscard]] dlpack::managed_ptr to_dlpack(shared_batch<Batch> batch,
