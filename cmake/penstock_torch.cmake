@@ -48,7 +48,7 @@ function(penstock_check_libtorch problem)
       return()
     endif()
   endif()
-  if(NOT DEFINED penstock_torch_links)  # it may need libraries of CUDA that are not here
+  if(NOT DEFINED penstock_torch_links)  # it may need others, of CUDA for instance
     set(source "${CMAKE_CURRENT_BINARY_DIR}/penstock_torch_links.cpp")
     file(WRITE "${source}" "int main() {}\n")
     try_compile(
@@ -57,7 +57,7 @@ function(penstock_check_libtorch problem)
     )
   endif()
   if(NOT penstock_torch_links)
-    set(${problem} "does not link, most likely for want of a CUDA library" PARENT_SCOPE)
+    set(${problem} "does not link: a library that it needs is not here" PARENT_SCOPE)
   endif()
 endfunction()
 
