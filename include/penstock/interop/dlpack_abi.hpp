@@ -44,7 +44,7 @@ enum class device_kind : std::int32_t {
 
 /// Where memory is.
 struct place {
-  device_kind kind;
+  device_kind kind;    ///< of which kind
   std::int32_t index;  ///< which of the devices, as their library counts; 0 for host memory
   friend bool operator==(const place&, const place&) = default;
 };
@@ -60,7 +60,7 @@ enum class type_code : std::uint8_t {
 
 /// What an element is.
 struct data_type {
-  type_code code;
+  type_code code;       ///< which kind of number
   std::uint8_t bits;    ///< of one lane
   std::uint16_t lanes;  ///< 1 but for vector types
   friend bool operator==(const data_type&, const data_type&) = default;
@@ -68,10 +68,10 @@ struct data_type {
 
 /// A tensor that someone else owns: `rank` dimensions, the outermost first.
 struct tensor {
-  void* data;  ///< null where the tensor has no element
-  place where;
-  std::int32_t rank;
-  data_type type;
+  void* data;                 ///< null where the tensor has no element
+  place where;                ///< the memory
+  std::int32_t rank;          ///< how many dimensions
+  data_type type;             ///< of an element
   std::int64_t* shape;        ///< lengths
   std::int64_t* strides;      ///< in elements; null for row-major, before version 1.2
   std::uint64_t byte_offset;  ///< from `data` to the first element
@@ -79,11 +79,11 @@ struct tensor {
 
 /// A tensor with its owner: whoever holds it calls the deleter once, on any thread.
 struct managed_tensor {
-  version_numbers version;
+  version_numbers version;           ///< looked at before anything else
   void* context;                     ///< the producer's
   void (*deleter)(managed_tensor*);  ///< frees the structure too; may be null
   std::uint64_t flags;               ///< `flag_read_only` and the like
-  tensor array;
+  tensor array;                      ///< what is owned
 };
 /// In `managed_tensor::flags`: the consumer must not write.
 inline constexpr std::uint64_t flag_read_only = 1;
@@ -93,13 +93,14 @@ inline constexpr std::uint64_t flag_copied = 2;
 /// A tensor with its owner as it was before version 1: without version and flags. Many consumers
 /// take this one only.
 struct unversioned_tensor {
-  tensor array;
+  tensor array;                          ///< what is owned
   void* context;                         ///< the producer's
   void (*deleter)(unversioned_tensor*);  ///< frees the structure too; may be null
 };
 
 /// Calls the deleter of a managed tensor, if it has one.
 struct delete_managed {
+  /// Frees a tensor that is not null.
   template <class Managed>
   void operator()(Managed* managed) const noexcept {
     if (managed->deleter != nullptr) managed->deleter(managed);

@@ -25,6 +25,7 @@ struct type_of {};
 /// `std::int8_t` to `std::uint64_t`, and other integers of the same sizes.
 template <std::integral T>
 struct type_of<T> {
+  /// The word for it.
   static constexpr data_type value{
       std::signed_integral<T> ? type_code::signed_integer : type_code::unsigned_integer,
       8 * sizeof(T), 1};
@@ -32,21 +33,25 @@ struct type_of<T> {
 /// A byte of 0 or 1.
 template <>
 struct type_of<bool> {
+  /// The word for it.
   static constexpr data_type value{type_code::boolean, 8, 1};
 };
 /// float.
 template <>
 struct type_of<float> {
+  /// The word for it.
   static constexpr data_type value{type_code::floating, 32, 1};
 };
 /// double.
 template <>
 struct type_of<double> {
+  /// The word for it.
   static constexpr data_type value{type_code::floating, 64, 1};
 };
 /// An unsigned number of 8 bits.
 template <>
 struct type_of<std::byte> {
+  /// The word for it.
   static constexpr data_type value{type_code::unsigned_integer, 8, 1};
 };
 

@@ -32,6 +32,7 @@ inline namespace PENSTOCK_ABI {
 template <dlpack::element T, std::size_t... Extents>
 class imported_tensor {
  public:
+  /// What an element is, to read.
   using element_type = const T;
   using value_type = T;
   /// The extents of one sample.

@@ -163,7 +163,7 @@ template <class Batch>
   static_assert(!std::is_lvalue_reference_v<Batch>,
                 "penstock::share: it takes the lease over: ps::share(std::move(batch))");
   if constexpr (!std::is_lvalue_reference_v<Batch>) {
-    return shared_batch<Batch>{std::move(batch)};
+    return shared_batch<Batch>{std::forward<Batch>(batch)};
   }
 }
 

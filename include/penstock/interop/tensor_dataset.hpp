@@ -91,7 +91,9 @@ class tensor_dataset<record<Fields...>> {
     set(std::index_sequence_for<Fields...>{});
   }
 
+  /// How many samples there are.
   [[nodiscard]] std::uint64_t size() const noexcept { return size_; }
+  /// The extents of each, those that the tensors have.
   [[nodiscard]] const record_extents<record_type>& extents() const noexcept {
     return layout_.extents();
   }

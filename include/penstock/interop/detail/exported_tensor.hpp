@@ -62,36 +62,30 @@ template <class Batch>
 
 /// The field called `Name` with `batch` as its owner; the version and the flags are 0.
 template <class Managed, name Name, class Batch>
-[[nodiscard]] Managed* export_field(shared_batch<Batch> batch,
-                                    [[maybe_unused]] bool pinned_as_cpu) {
-  static_assert(has_view<Batch>, "penstock::to_dlpack: the lease has no view()");
-  if constexpr (has_view<Batch>) {
-    const auto view = batch.template get<Name>();
-    using view_type = std::remove_const_t<decltype(view)>;
-    using value_type = typename view_type::value_type;
-    static_assert(dlpack::element<value_type>,
-                  "penstock::to_dlpack: DLPack has no word for the field's type, see "
-                  "penstock::dlpack::type_of");
-    if constexpr (dlpack::element<value_type>) {
-      constexpr std::size_t rank = view_type::rank;
-      const dlpack::place where = place_of(batch, pinned_as_cpu);
-      using exported = exported_tensor<Managed, Batch, rank>;
-      auto* const made = new exported{std::move(batch), view.shape(), view.strides()};
-      made->managed.context = made;
-      made->managed.deleter = &exported::destroy;
-      // DLPack wants null where there is no element.
-      void* const data =
-          view.size() == 0 ? nullptr : const_cast<value_type*>(view.data());  // NOLINT
-      made->managed.array = {data,
-                             where,
-                             static_cast<std::int32_t>(rank),
-                             dlpack::type_of<value_type>::value,
-                             made->shape.data(),
-                             made->strides.data(),
-                             0};
-      return &made->managed;
-    }
+[[nodiscard]] Managed* export_field(shared_batch<Batch> batch, bool pinned_as_cpu) {
+  const auto view = batch.template get<Name>();
+  using view_type = std::remove_const_t<decltype(view)>;
+  using value_type = typename view_type::value_type;
+  static_assert(dlpack::element<value_type>,
+                "penstock::to_dlpack: DLPack has no word for the field's type, see "
+                "penstock::dlpack::type_of");
+  constexpr std::size_t rank = view_type::rank;
+  using exported = exported_tensor<Managed, Batch, rank>;
+  const dlpack::place where = place_of(batch, pinned_as_cpu);
+  // DLPack wants null where there is no element.
+  void* const data = view.size() == 0 ? nullptr : const_cast<value_type*>(view.data());  // NOLINT
+  auto* const made = new exported{std::move(batch), view.shape(), view.strides()};
+  made->managed.context = made;
+  made->managed.deleter = &exported::destroy;
+  made->managed.array.data = data;
+  made->managed.array.where = where;
+  made->managed.array.rank = static_cast<std::int32_t>(rank);
+  if constexpr (dlpack::element<value_type>) {
+    made->managed.array.type = dlpack::type_of<value_type>::value;
   }
+  made->managed.array.shape = made->shape.data();
+  made->managed.array.strides = made->strides.data();
+  return &made->managed;
 }
 
 }  // namespace detail

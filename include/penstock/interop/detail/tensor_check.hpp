@@ -151,13 +151,13 @@ class tensor_check {
   }
 
   [[nodiscard]] std::string expected_strides() const {
-    std::string text;
-    std::int64_t dense = 1;
-    for (std::size_t d = rank() - 1; d > 0; --d) {
-      text = ", " + std::to_string(dense) + text;
-      dense *= found_.shape[d];
+    std::string text = "[any";
+    for (std::size_t d = 1; d < rank(); ++d) {
+      std::int64_t dense = 1;
+      for (std::size_t inner = d + 1; inner < rank(); ++inner) dense *= found_.shape[inner];
+      text += ", " + std::to_string(dense);
     }
-    return "[any" + text + "]";
+    return text + "]";
   }
 
   /// The first sample.
