@@ -4,8 +4,8 @@
 #
 # What find_package(Torch) has found before counts, and is the way to a libtorch with CUDA. Else its
 # headers are looked for, because Torch's own package file ends the configuration where a CUDA
-# toolkit is missing or is another one: below CMAKE_PREFIX_PATH, Torch_ROOT or Torch_DIR (an unpacked
-# libtorch, Debian's libtorch-dev), then in the folder of the Python package torch.
+# toolkit is missing or is another one: below CMAKE_PREFIX_PATH, Torch_ROOT or Torch_DIR (an
+# unpacked libtorch, Debian's libtorch-dev), then in the folder of the Python package torch.
 #
 #   PENSTOCK_TORCH    OFF: as if there were no libtorch
 
@@ -21,7 +21,7 @@ function(penstock_find_libtorch)
     execute_process(
       COMMAND
         "${penstock_python}" -c
-        "import importlib.util as u; s = u.find_spec('torch'); print(*s.submodule_search_locations if s else '')"
+        "import importlib.util as u; s = u.find_spec('torch'); print(*s.submodule_search_locations)"
       OUTPUT_VARIABLE wheel OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET
     )
     list(APPEND roots "${wheel}")
