@@ -4,8 +4,8 @@
 #
 # What find_package(Torch) has found before counts, and is the way to a libtorch with CUDA. Else its
 # headers are looked for, because Torch's own package file ends the configuration where a CUDA
-# toolkit is missing or is another one: below CMAKE_PREFIX_PATH, Torch_ROOT or Torch_DIR (an unpacked
-# libtorch, Debian's libtorch-dev), then in the folder of the Python package torch.
+# toolkit is missing or is another one: below CMAKE_PREFIX_PATH, Torch_ROOT or Torch_DIR (an
+# unpacked libtorch, Debian's libtorch-dev), then in the folder of the Python package torch.
 #
 #   PENSTOCK_TORCH    OFF: as if there were no libtorch
 
@@ -21,7 +21,7 @@ function(penstock_find_libtorch)
     execute_process(
       COMMAND
         "${penstock_python}" -c
-        "import importlib.util as u; s = u.find_spec('torch'); print(*s.submodule_search_locations if s else '')"
+        "import importlib.util as u; s = u.find_spec('torch'); print(*s.submodule_search_locations)"
       OUTPUT_VARIABLE wheel OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET
     )
     list(APPEND roots "${wheel}")
@@ -48,7 +48,7 @@ function(penstock_check_libtorch problem)
       return()
     endif()
   endif()
-  if(NOT DEFINED penstock_torch_links)  # it may need libraries of CUDA that are not here
+  if(NOT DEFINED penstock_torch_links)  # it may need others, of CUDA for instance
     set(source "${CMAKE_CURRENT_BINARY_DIR}/penstock_torch_links.cpp")
     file(WRITE "${source}" "int main() {}\n")
     try_compile(
@@ -57,7 +57,7 @@ function(penstock_check_libtorch problem)
     )
   endif()
   if(NOT penstock_torch_links)
-    set(${problem} "does not link, most likely for want of a CUDA library" PARENT_SCOPE)
+    set(${problem} "does not link: a library that it needs is not here" PARENT_SCOPE)
   endif()
 endfunction()
 

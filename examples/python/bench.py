@@ -31,9 +31,8 @@ def main():
 
         libraries.append(("torch", torch.from_dlpack))
     for name, take in libraries:
-        ways.append(
-            (f"{name}.from_dlpack of both", lambda image, label, take=take: (take(image), take(label)))
-        )
+        both = lambda image, label, take=take: (take(image), take(label))
+        ways.append((f"{name}.from_dlpack of both", both))
     for name, body in ways:
         print(f"{name:32} {best(body):6.2f} us a batch")
 

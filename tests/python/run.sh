@@ -15,7 +15,8 @@ skip() {
 }
 
 command -v "$python" >/dev/null || skip "there is no $python"
-"$python" -c 'import os, sysconfig as s, sys; sys.exit(not os.path.exists(s.get_path("include") + "/Python.h"))' ||
+include=$("$python" -c 'import sysconfig; print(sysconfig.get_path("include"))')
+[ -e "$include/Python.h" ] ||
   skip "there is no Python.h (Debian: python3-dev)"
 mkdir -p "$work"
 if [ ! -x "$work/venv/bin/pip" ]; then
@@ -23,8 +24,9 @@ if [ ! -x "$work/venv/bin/pip" ]; then
     skip "$python makes no virtual environment (Debian: python3-venv)"
 fi
 pip=("$work/venv/bin/pip" --disable-pip-version-check --quiet)
-"${pip[@]}" --retries 0 --timeout 20 install nanobind scikit-build-core numpy >"$work/pip.log" 2>&1 ||
-  skip "pip can't fetch nanobind, scikit-build-core and numpy"
+needs=(nanobind scikit-build-core numpy)
+"${pip[@]}" --retries 0 --timeout 20 install "${needs[@]}" >"$work/pip.log" 2>&1 ||
+  skip "pip can't fetch ${needs[*]}"
 
 # The tools that are here, and a build folder that stays: nothing is compiled twice.
 export PATH=$work/venv/bin:$PATH

@@ -1,6 +1,6 @@
 # The test of examples/09_libtorch: cmake -Dprogram=<it> -Dwork=<scratch> -P resumed.cmake
-# A run that is stopped twice, and goes on with other workers each time, ends with the weights of one
-# that is not.
+# A run that is stopped twice, and goes on with other workers each time, ends with the weights of
+# one that is not.
 cmake_policy(VERSION 3.25)
 file(MAKE_DIRECTORY "${work}")
 set(checkpoint "${work}/checkpoint")
