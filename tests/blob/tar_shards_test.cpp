@@ -2,6 +2,7 @@
 #include <penstock/blob/tar/tar_shards.hpp>
 
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include <cstddef>
@@ -244,9 +245,16 @@ TEST_CASE("an index that does not fit is written anew, or not used", "[blob]") {
     dir.date("0.idx", 999'999'999, 999);
     CHECK(opened(ps::shard_index::use).listed_from_index() == 0);
   }
-  SECTION("it can't be read") {
+  SECTION("it is a folder") {
     dir.make("0.idx");
-    CHECK_FALSE(opened(ps::shard_index::use).index_problems().empty());
+    CHECK(test::has(opened(ps::shard_index::use).index_problems().at(0), "no regular file"));
+    CHECK(test::has(opened(ps::shard_index::keep).index_problems().at(0),
+                    "; " + dir.path("0.idx") + ": not written: "));
+  }
+  SECTION("it is a pipe that nobody writes to") {
+    REQUIRE(::mkfifo(dir.path("0.idx").c_str(), 0600) == 0);
+    CHECK(test::has(opened(ps::shard_index::use).index_problems().at(0), "no regular file"));
+    return;
   }
   CHECK(opened(ps::shard_index::keep).listed_from_index() == 0);
   if (std::filesystem::is_directory(dir.path("0.idx"))) return;
@@ -327,6 +335,20 @@ TEST_CASE("no more shards stay open than is said, and all are read", "[blob]") {
     shards.prefetch(i);
   }
   CHECK(open_descriptors() == before + 3);
+}
+
+TEST_CASE("more shards than descriptors are refused with what to do", "[blob]") {
+  const shard_folder dir{20};
+  ::rlimit before{};
+  REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
+  const ::rlimit few{open_descriptors() + 6, before.rlim_max};
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &few) == 0);
+  const auto problem = error_of<ps::file_unreadable>(
+      [&] { ps::tar_shards(dir.paths, ps::tar_shards_options{.threads = 1}); });
+  const ps::tar_shards some{dir.paths, {.threads = 1, .most_open = 3}};
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &before) == 0);
+  CHECK(problem.found() == "Too many open files: lower most_open");
+  CHECK(some.size() == 60);
 }
 
 TEST_CASE("shards are listed alike by any number of threads, and the first error counts",

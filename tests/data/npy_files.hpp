@@ -18,7 +18,7 @@ namespace test {
 /// So many bytes of a number, the lowest first.
 inline std::string little(std::uint64_t value, std::size_t width) {
   std::string bytes;
-  for (std::size_t i = 0; i < width; ++i) bytes += static_cast<char>(value >> (8 * i) & 0xffU);
+  for (std::size_t i = 0; i < width; ++i, value >>= 8U) bytes += static_cast<char>(value & 0xffU);
   return bytes;
 }
 
@@ -26,7 +26,7 @@ inline std::string little(std::uint64_t value, std::size_t width) {
 template <class T>
 std::string bytes_of(const std::vector<T>& values, bool turned = false) {
   std::string bytes(values.size() * sizeof(T), '\0');
-  std::memcpy(bytes.data(), values.data(), bytes.size());
+  if (!values.empty()) std::memcpy(bytes.data(), values.data(), bytes.size());
   for (std::size_t i = 0; turned && i < bytes.size(); i += sizeof(T)) {
     std::reverse(bytes.begin() + static_cast<std::ptrdiff_t>(i),
                  bytes.begin() + static_cast<std::ptrdiff_t>(i + sizeof(T)));

@@ -41,7 +41,9 @@ inline namespace PENSTOCK_ABI {
 /// An archive is listed by its headers, or by an index file, which is used if it is not older than
 /// the archive, if what it says can be, and if the headers at its start, at its end and at some
 /// sixty places between say the same; else all headers are read. Each read looks at its file's own
-/// header once more, so a wrong index gives an error and never other bytes.
+/// header once more: a wrong index gives an error, and no bytes of another size or path. Paths that
+/// are not ASCII, or have more than 100 characters, need not stand in that header and count as
+/// right.
 ///
 /// A shard is as it was when it was opened: its descriptor stays open, so a file that replaces it
 /// is not seen, and one that is written to gives `file_changed`, as does a replaced one beyond

@@ -31,7 +31,7 @@ struct tar_shards_options {
   bool skip_incomplete = false;
   /// Index files in the form of DALI's wds2idx, as `name.idx` for `name.tar`.
   shard_index index = shard_index::use;
-  /// The folder of the index files; "" is that of each shard.
+  /// The folder of the index files, for shards of different names; "" is that of each shard.
   std::string index_folder = {};
   /// The largest blob that is read, in bytes: `bytes` throws `file_format_error` for a larger one,
   /// before it takes memory.

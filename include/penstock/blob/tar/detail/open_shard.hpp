@@ -144,7 +144,9 @@ struct open_shard {
     std::string wrong;
     try {
       constexpr std::uint64_t most = std::uint64_t{1} << 32;
-      if (file_stamp_of(status).is_older_than(file.stamp())) {
+      if (!S_ISREG(status.st_mode)) {
+        wrong = "it is no regular file";
+      } else if (file_stamp_of(status).is_older_than(file.stamp())) {
         wrong = "it is older than the archive: if it is right all the same, touch it";
       } else {
         const std::vector<std::byte> bytes = read_file(index, most);

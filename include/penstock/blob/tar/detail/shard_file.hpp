@@ -97,7 +97,9 @@ class shard_file {
 
  private:
   [[noreturn]] void fail(std::uint64_t offset) const {
-    throw file_unreadable(path_, offset, "a readable file", system_reason());
+    const bool are_too_many = errno == EMFILE || errno == ENFILE;
+    throw file_unreadable(path_, offset, "a readable file",
+                          system_reason() + (are_too_many ? ": lower most_open" : ""));
   }
   [[noreturn]] void refuse(std::uint64_t offset, const std::string& found) const {
     throw file_changed(path_, offset, "the file as it was when the shard was opened",

@@ -23,7 +23,7 @@ namespace detail {
                                                   const std::string& folder) {
   const std::size_t slash = path.rfind('/');
   const std::size_t name = slash == std::string::npos ? 0 : slash + 1;
-  const std::string stem = path.substr(0, path.find('.', name + 1)) + ".idx";
+  std::string stem = path.substr(0, path.find('.', name + 1)) + ".idx";
   if (folder.empty()) return stem;
   return folder + (folder.back() == '/' ? "" : "/") + stem.substr(name);
 }

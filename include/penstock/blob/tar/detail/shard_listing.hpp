@@ -61,6 +61,8 @@ struct shard_sample {
   bool is_usual = true;                  ///< that the headers of blob and label are
 };
 
+static_assert(sizeof(shard_sample) == 24, "what tar_shards says that a sample takes");
+
 /// What of a sample is wanted.
 struct shard_wishes {
   std::vector<std::string> blob;  ///< extensions, best first; at most 255, in small letters

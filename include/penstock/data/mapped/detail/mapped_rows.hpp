@@ -26,17 +26,17 @@ template <std::size_t Size>
 void swap_bytes(std::byte* elements, std::size_t bytes) noexcept {
   for (std::size_t i = 0; i < bytes; i += Size) {
     if constexpr (Size == 2) {
-      std::uint16_t value;
+      std::uint16_t value = 0;
       std::memcpy(&value, elements + i, Size);
       value = __builtin_bswap16(value);
       std::memcpy(elements + i, &value, Size);
     } else if constexpr (Size == 4) {
-      std::uint32_t value;
+      std::uint32_t value = 0;
       std::memcpy(&value, elements + i, Size);
       value = __builtin_bswap32(value);
       std::memcpy(elements + i, &value, Size);
     } else if constexpr (Size == 8) {
-      std::uint64_t value;
+      std::uint64_t value = 0;
       std::memcpy(&value, elements + i, Size);
       value = __builtin_bswap64(value);
       std::memcpy(elements + i, &value, Size);
