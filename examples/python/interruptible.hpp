@@ -33,15 +33,15 @@ class interruptible {
 
   [[nodiscard]] const Loader& loader() const noexcept { return loader_; }
 
-  /// Ends the epoch that runs, waiting for its reads, and starts another one: its serial number.
+  /// Ends the epoch that runs, waiting for its reads, and starts one at this batch: its number.
   /// Whoever leaves an epoch does not wait: nothing beyond what is read ahead is read of it.
-  std::uint64_t start(std::uint64_t epoch) {
+  std::uint64_t start(const ps::batch_position& from) {
     const one_user inside{*this};
     {
       const nb::gil_scoped_release unlocked;
       loader_.stop();
     }
-    loader_.start({epoch, 0}, epoch + 1);
+    loader_.start(from, from.epoch + 1);
     return ++serial_;
   }
 

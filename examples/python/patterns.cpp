@@ -49,8 +49,8 @@ using field = exported_field<batch_type>;
 // One epoch of a loader. A later one ends it
 class epoch {
  public:
-  epoch(std::shared_ptr<interruptible<loader_type>> source, std::uint64_t number)
-      : source_(std::move(source)), serial_(source_->start(number)) {}
+  epoch(std::shared_ptr<interruptible<loader_type>> source, const ps::batch_position& from)
+      : source_(std::move(source)), serial_(source_->start(from)) {}
   nb::object next() {
     auto batch = source_->next(serial_);
     if (!batch) throw nb::stop_iteration();
@@ -71,7 +71,9 @@ class loader {
             loader_type{patterns{samples, bad, std::move(disk)},
                         ps::shuffled{.seed = seed},
                         {.batch_size = batch_size, .workers = workers, .prefetch = prefetch}})) {}
-  epoch epoch_of(std::uint64_t number) const { return {source_, number}; }
+  epoch epoch_of(std::uint64_t number, std::uint64_t first) const {
+    return {source_, {.epoch = number, .batch = first}};
+  }
   std::uint64_t size() const { return source_->loader().batches_per_epoch(); }
 
  private:
@@ -92,6 +94,6 @@ NB_MODULE(patterns, module) {
                     std::int64_t, std::string>(),
            nb::kw_only(), nb::arg("samples"), nb::arg("batch_size"), nb::arg("workers") = 1,
            nb::arg("seed") = 0, nb::arg("prefetch") = 0, nb::arg("bad") = -1, nb::arg("disk") = "")
-      .def("epoch", &loader::epoch_of, nb::arg("number"))
+      .def("epoch", &loader::epoch_of, nb::arg("number"), nb::arg("first") = 0)
       .def("__len__", &loader::size);
 }

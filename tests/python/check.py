@@ -51,6 +51,13 @@ class Values(unittest.TestCase):
         self.assertEqual(orders[0], orders[2])
         self.assertEqual(len(loader(samples=101)), 26)
 
+    def test_an_epoch_goes_on_in_the_middle(self):
+        def labels(workers, **start):
+            epoch = loader(seed=5, workers=workers).epoch(2, **start)
+            return [np.from_dlpack(label).tolist() for _, label in epoch]
+
+        self.assertEqual(labels(3, first=7), labels(1)[7:])
+
     def test_an_array_that_is_kept_is_not_refilled(self):
         batches = iter(loader(prefetch=3).epoch(0))
         image, label = next(batches)
