@@ -2,7 +2,7 @@
 // A program whose flags choose the pipeline, and whose training loop knows none of it: the loader
 // has a type that a header can name. Without flags it augments and shuffles.
 //
-//   penstock_11_run_time_choices [augment] [shuffle] [progress]
+//   penstock_13_run_time_choices [augment] [shuffle] [progress]
 //
 // Two samples are known to be bad, from the quarantine list of an earlier run: they are skipped
 // without being read. The batches say which samples they have, so that the hardest one is named.
