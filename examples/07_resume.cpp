@@ -51,7 +51,8 @@ int main() {
 
   auto third = loader_with(4);
   std::cout << "going on at " << checkpoint << '\n';
-  for (auto& batch : third.resume(ps::read_state(checkpoint), epochs)) append(with_stop, batch);
+  for (auto& batch : third.resume(ps::from_text<ps::loader_state>(checkpoint), epochs))
+    append(with_stop, batch);
 
   const bool same = with_stop == without_stop && with_stop.size() == std::size_t{3} * 1000 * 8;
   std::cout << with_stop.size() << " values, " << (same ? "the same" : "not the same") << '\n';

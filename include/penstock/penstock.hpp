@@ -87,9 +87,11 @@
 #include <penstock/faults/error_policy.hpp>
 #include <penstock/faults/failure_ledger.hpp>
 #include <penstock/faults/quarantine.hpp>
+#include <penstock/faults/read_outcome.hpp>
 #include <penstock/faults/stalled_read.hpp>
 
 // load: workers that fill the ring of host slots
+#include <penstock/load/any_loader.hpp>
 #include <penstock/load/batch_range.hpp>
 #include <penstock/load/footprint.hpp>
 #include <penstock/load/host_batch.hpp>

@@ -92,7 +92,8 @@ inline std::size_t sweep_ranges() {
   for (const std::size_t workers : {0U, 2U}) {
     ps::loader loader{labels{}, ps::sequential{}, {.batch_size = 8, .workers = workers}};
     all += sweep([&] {
-      const ps::loader_state state = ps::read_state(to_text(loader.state_at({1, 0})));
+      const ps::loader_state state =
+          ps::from_text<ps::loader_state>(to_text(loader.state_at({1, 0})));
       walk(loader.resume(state, 3), 80);
     });
     walk(loader.epoch(0), 40);

@@ -557,7 +557,7 @@ class machine {
       ++at.batch;
     }
     is_of_none_ = left_.empty();
-    note_next(one.is_feed(), normal(one.from()));
+    note_next(one.is_feed(), one.from());
     if (one.is_feed()) loader_next_.reset();  // it is ahead of the consumer
   }
 
@@ -605,7 +605,7 @@ class machine {
     left_.erase(found);
     expected must = expect(how_, at);
     require(!must.bad && !has_no_order(at), "a batch that can't be read");
-    note_next(is_feed, normal({at.epoch, at.batch + 1}));
+    note_next(is_feed, {at.epoch, at.batch + 1});
     count("batch");
     return must;
   }
@@ -1140,7 +1140,8 @@ class machine {
     require(state.epoch == at.epoch && state.batch == at.batch, "a state of another place");
     count("state");
     if (one_in(3)) {
-      saved_ = {how_.who, at, ps::read_state(one_in(2) ? to_text(state) : to_json(state))};
+      saved_ = {how_.who, at,
+                ps::from_text<ps::loader_state>(one_in(2) ? to_text(state) : to_json(state))};
     }
   }
 

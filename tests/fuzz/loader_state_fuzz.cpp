@@ -15,10 +15,12 @@ namespace ps = penstock;
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string_view text{reinterpret_cast<const char*>(data), size};
   try {
-    const ps::loader_state state = ps::read_state(text);
+    const ps::loader_state state = ps::from_text<ps::loader_state>(text);
     fuzz::require(state.version == 1 && state.last < 3, "only what there is");
-    fuzz::require(ps::read_state(ps::to_text(state)) == state, "the text gives the state back");
-    fuzz::require(ps::read_state(ps::to_json(state)) == state, "the JSON gives the state back");
+    fuzz::require(ps::from_text<ps::loader_state>(ps::to_text(state)) == state,
+                  "the text gives the state back");
+    fuzz::require(ps::from_text<ps::loader_state>(ps::to_json(state)) == state,
+                  "the JSON gives the state back");
   } catch (const ps::state_error& error) {
     fuzz::require(error.offset() <= size, "an error points into the text");
   }

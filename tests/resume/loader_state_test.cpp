@@ -35,7 +35,7 @@ struct refusal {
 };
 refusal refused(std::string_view text) {
   try {
-    (void)ps::read_state(text);
+    (void)ps::from_text<ps::loader_state>(text);
   } catch (const ps::state_error& error) {
     return {error.offset(), error.what()};
   }
@@ -53,8 +53,8 @@ TEST_CASE("a state is read back from its text and from its JSON", "[resume]") {
       ps::to_json(state) ==
       R"({"penstock_state": 1, "epoch": 3, "batch": 17, "dataset": 60000, "samples": 50000, )"
       R"("batch_size": 64, "seed": 18446744073709551615, "order": 1311768467463790320, "last": "pad"})");
-  CHECK(ps::read_state(ps::to_text(state)) == state);
-  CHECK(ps::read_state(ps::to_json(state)) == state);
+  CHECK(ps::from_text<ps::loader_state>(ps::to_text(state)) == state);
+  CHECK(ps::from_text<ps::loader_state>(ps::to_json(state)) == state);
   std::ostringstream out;
   out << state;
   CHECK(out.str() == ps::to_text(state));
@@ -65,7 +65,7 @@ TEST_CASE("a state is read with keys in any order and any white space", "[resume
       " {\n\t\"last\" : \"keep\",\"order\":1 , \"seed\": 2, \"batch_size\":3,"
       "\"samples\":4, \"dataset\":5,\"batch\":6,\"epoch\":7,"
       "\"penstock_state\":1}\n";
-  const auto state = ps::read_state(json);
+  const auto state = ps::from_text<ps::loader_state>(json);
   CHECK(state == ps::loader_state{.version = 1,
                                   .last = 0,
                                   .epoch = 7,

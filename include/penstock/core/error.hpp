@@ -141,7 +141,8 @@ struct passed_limit {
 /// Where an exception that the consumer got came from. Numbers count from 0.
 struct failure {
   /// "read" (the dataset with its adaptors), "order" (the sampler's order of the epoch, or the
-  /// dataset's size: no sample's) or "transfer" (the copy to the device).
+  /// dataset's size: no sample's), "batch" (a `map_batch`: no sample's) or "transfer" (the copy to
+  /// the device).
   std::string_view stage;
   /// The epoch.
   std::uint64_t epoch = 0;
@@ -164,7 +165,7 @@ struct failure {
   [[nodiscard]] std::string str() const {
     std::string text = "stage " + std::string{stage} + ", epoch " + std::to_string(epoch) +
                        ", batch " + std::to_string(batch);
-    if (stage == "order") return text;
+    if (stage == "order" || stage == "batch") return text;
     text += ", sample " + std::to_string(sample) + " (position " + std::to_string(position) +
             " of the batch" + (exact ? ")" : " or after it)");
     if (origin && *origin != sample_origin{sample, 0}) {

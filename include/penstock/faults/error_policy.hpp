@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include <penstock/core/error.hpp>
 #include <penstock/order/detail/stages.hpp>
@@ -60,6 +61,29 @@ struct error_policy {
   /// The limit as a share of all samples that were asked for, in [0, 1]; checked from 100
   /// samples on.
   double largest_share = 0.05;
+
+  /// Samples that are known to be bad, as `read_quarantine` reads them: numbered as in the dataset
+  /// at the bottom of the pipeline, below `subset` and `map`, in any order. They are taken for
+  /// failed without being read, and retried: `action` applies at once, and an exception is a
+  /// `known_bad_sample`. So order, state and all other samples stay as they are, also in the middle
+  /// of a run. They are in `loader::failures()` and in its quarantine list, and count to no limit.
+  /// Over datasets that `concat` joins it is refused: take `without`.
+  std::vector<std::uint64_t> known_bad = {};
+};
+
+/// A sample of `error_policy::known_bad` was asked for, and neither skipped nor substituted.
+class [[gnu::visibility("default")]] known_bad_sample : public error {
+ public:
+  explicit known_bad_sample(std::uint64_t index)
+      : error("known_bad_sample: sample " + std::to_string(index) +
+              " of the dataset is on the list on_error.known_bad and was not read: choose "
+              "error_action::skip or substitute, or leave it out by without(list)"),
+        index_(index) {}
+  /// The sample's index in the dataset at the bottom of the pipeline.
+  [[nodiscard]] std::uint64_t index() const noexcept { return index_; }
+
+ private:
+  std::uint64_t index_;
 };
 
 namespace detail {
@@ -97,7 +121,8 @@ inline void require_valid(const error_policy& policy) {
 
 /// Whether every exception goes to the consumer at once.
 [[nodiscard]] inline bool is_plain(const error_policy& policy) noexcept {
-  return policy.retries == 0 && policy.action == error_action::propagate;
+  return policy.retries == 0 && policy.action == error_action::propagate &&
+         policy.known_bad.empty();
 }
 
 /// The wait before retry `retry`, which counts from 1.

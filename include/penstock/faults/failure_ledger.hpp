@@ -15,35 +15,10 @@
 #include <vector>
 
 #include <penstock/core/error.hpp>
+#include <penstock/faults/read_outcome.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
-
-/// What was done about a sample whose read has failed.
-enum class read_outcome {
-  retrying,     ///< nothing yet: a retry is to come
-  recovered,    ///< a retry has read it
-  substituted,  ///< another sample stands in its place
-  skipped,      ///< its batch is shorter
-  propagated,   ///< the exception went to the consumer
-};
-
-/// An outcome as a word for a log.
-[[nodiscard]] constexpr std::string_view name_of(read_outcome outcome) noexcept {
-  switch (outcome) {
-    case read_outcome::retrying:
-      return "retrying";
-    case read_outcome::recovered:
-      return "recovered";
-    case read_outcome::substituted:
-      return "substituted";
-    case read_outcome::skipped:
-      return "skipped";
-    case read_outcome::propagated:
-      break;
-  }
-  return "propagated";
-}
 
 /// One sample that could not be read, at least once.
 struct failed_sample {
@@ -127,17 +102,9 @@ class failure_ledger {
                     const sample_origin& origin) noexcept {
     const std::lock_guard lock{mutex_};
     ++failed_reads_;
-    entry* found = find(sample);
-    if (found == nullptr) {
-      if (size_ == capacity) {
-        ++dropped_;
-        return;
-      }
-      found = &entries_[size_++];
-      found->sample = sample;
-      found->origin = origin;
-      keep_text(error, found->what);
-    }
+    entry* const found = enter(sample, origin);
+    if (found == nullptr) return;
+    if (found->what[0] == '\0') keep_text(error, found->what);
     ++found->failures;
     found->last = read_outcome::retrying;
   }
@@ -145,6 +112,19 @@ class failure_ledger {
   /// A read of `sample` has thrown `error`; the dataset adapts no other one.
   void note_failure(std::uint64_t sample, const std::exception_ptr& error) noexcept {
     note_failure(sample, error, {sample, 0});
+  }
+
+  /// `sample`, which comes from `origin`, was known to be bad and not read; `outcome` was done about
+  /// it.
+  void note_known_bad(std::uint64_t sample, const sample_origin& origin,
+                      read_outcome outcome) noexcept {
+    {
+      const std::lock_guard lock{mutex_};
+      if (entry* const found = enter(sample, origin); found != nullptr && found->what[0] == '\0') {
+        copy_line("known to be bad, not read", found->what);
+      }
+    }
+    note_outcome(sample, outcome);
   }
 
   /// What was done about the sample of the last `note_failure`. `is_place`: it has a place in the
@@ -194,6 +174,18 @@ class failure_ledger {
     text what;
   };
 
+  /// The entry of `sample`, a new one without a text if there is none yet; null where all are taken.
+  entry* enter(std::uint64_t sample, const sample_origin& origin) noexcept {
+    if (entry* const found = find(sample)) return found;
+    if (size_ == capacity) {
+      ++dropped_;
+      return nullptr;
+    }
+    entry* const added = &entries_[size_++];
+    added->sample = sample;
+    added->origin = origin;
+    return added;
+  }
   entry* find(std::uint64_t sample) noexcept {
     for (std::size_t i = 0; i < size_; ++i) {
       if (entries_[i].sample == sample) return &entries_[i];

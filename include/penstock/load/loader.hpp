@@ -102,20 +102,23 @@ class loader {
   }
 
   /// The position of the next batch, for a checkpoint: the one after the last batch delivered,
-  /// regardless of read-ahead. For a loop over a transfer see `transfer::state`. Throws
-  /// `option_error` where batches come out of order. From any thread.
+  /// regardless of read-ahead; after the last one of an epoch that epoch's end, {e, batches}. For a
+  /// loop over a transfer see `transfer::state`. Throws `option_error` where batches come out of
+  /// order. From any thread.
   [[nodiscard]] loader_state state() const { return state_at(reads().next_position()); }
 
-  /// The state of a loop whose next batch is `next`. Throws `option_error` where batches come out
-  /// of order. From any thread.
+  /// The state of a loop whose next batch is `next`: `state_at(batch.position())` that of one which
+  /// has `batch` still to do, `state_at({e + 1, 0})` that of one which has done all that follows
+  /// epoch e. Throws `option_error` where batches come out of order. From any thread.
   [[nodiscard]] loader_state state_at(const batch_position& next) const {
     return flow_->state_at(next);
   }
 
   /// Continues after the batch at which `state` was taken, up to but not including epoch
   /// `last_epoch`, in constant time: with the very next batch and the same ones from then on, also
-  /// with other workers, prefetch, depth or device. Throws `state_mismatch`, naming every
-  /// difference, where they could not be the same.
+  /// with other workers, prefetch, depth or device. From an epoch's end to the next epoch there is
+  /// no batch: the loop does nothing, and what follows the epoch comes next. Throws
+  /// `state_mismatch`, naming every difference, where the batches could not be the same.
   [[nodiscard]] range_type resume(const loader_state& state, std::uint64_t last_epoch) & {
     require_same_order(state, state_at({}));
     return batches({state.epoch, state.batch}, last_epoch);
@@ -198,6 +201,9 @@ class loader {
   /// @}
 
  private:
+  template <penstock::record_type, penstock::device>
+  friend class any_loader;
+
   void shut_down() noexcept {
     if (flow_) reads().shut_down();
   }

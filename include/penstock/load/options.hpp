@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -16,7 +15,6 @@
 #include <penstock/faults/stalled_read.hpp>
 #include <penstock/load/detail/plan/limits.hpp>
 #include <penstock/memory/budget.hpp>
-#include <penstock/memory/detail/slab.hpp>
 #include <penstock/observe/trace_recorder.hpp>
 
 namespace penstock {
@@ -88,6 +86,10 @@ struct loader_options {
   /// Whether batches come in the sampler's order; false delivers the one that is complete first,
   /// and gives up the exact order. DataLoader(in_order).
   bool in_order = true;
+
+  /// Whether batches say which samples they have: `batch.indices()`, `batch.substituted()`. Takes 16
+  /// bytes for each sample of a slot. No counterpart.
+  bool indices = false;
 
   /// Whether batches lie in page-locked memory. DataLoader(pin_memory).
   bool pinned = true;
@@ -205,40 +207,6 @@ inline void require_valid(const loader_options& options) {
   if (options.on_stall && options.stall_warning.count() == 0 && options.timeout.count() == 0) {
     throw option_error("on_stall", "is never called without stall_warning or timeout: set one");
   }
-}
-
-/// Whether anything is chosen while the loop runs; for resolved options, see `resolved`.
-inline bool has_automatic(const loader_options& options) noexcept {
-  return options.workers != 0 && (options.cpus != automatic || options.prefetch == automatic);
-}
-/// How many workers take part at first; for resolved options.
-inline std::size_t first_workers(const loader_options& options) noexcept {
-  return options.cpus != automatic ? 1 : options.workers;
-}
-
-/// The batches that are read ahead where the options name no number.
-inline std::size_t usual_prefetch(const loader_options& options, std::size_t slot_bytes) noexcept {
-  if (options.workers == 0) return 1;  // one is read into while the other is copied
-  // Many small batches a wake-up, few large ones: a hand-off costs the same for both.
-  constexpr std::size_t cached_bytes = std::size_t{1} << 19;
-  const std::size_t cached =
-      std::min<std::size_t>(9, cached_bytes / std::max<std::size_t>(1, slot_bytes));
-  const std::size_t wanted = (std::max)(cached, std::max<std::size_t>(2, options.workers) + 1);
-  return std::min<std::size_t>(wanted, most_slots) - 1;  // 4096 workers want one more
-}
-
-/// How many host slots the resolved options ask for: one at the consumer, the others read ahead.
-inline std::size_t wanted_slots(const loader_options& options, std::size_t slot_bytes) noexcept {
-  if (options.prefetch != 0 && options.prefetch != automatic) return options.prefetch + 1;
-  const std::size_t usual = usual_prefetch(options, slot_bytes);
-  if (options.prefetch == 0 || options.workers == 0) return usual + 1;
-  return std::min<std::size_t>(2 * usual + 1, most_slots);
-}
-
-/// What the host slots are made of.
-inline memory_kind slot_memory(const loader_options& options) noexcept {
-  if (!options.pinned) return memory_kind::pageable;
-  return options.pageable_fallback ? memory_kind::pinned_or_pageable : memory_kind::pinned;
 }
 
 }  // namespace detail

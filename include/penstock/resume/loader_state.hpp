@@ -32,6 +32,10 @@ inline void require_same_order(const loader_state& state, const loader_state& ow
 ///     save(feed.state());                                         // after any batch
 ///     for (auto& batch : feed.resume(load(), last_epoch)) ...     // the very next one, at once
 ///
+/// Between an epoch's last batch and what follows, such as its validation, `batch` is the number of
+/// its batches: {e, batches} is the end of epoch e, and {e + 1, 0} the start of the next one. A
+/// resume from either gives the same batches; up to epoch e + 1 it gives none.
+///
 /// It says nothing of workers, prefetch, depth or device, which change no batch. With a sharded
 /// sampler it counts global batches and is the same on every rank, so that the loop may continue
 /// with another world size. It can't tell what a dataset reads: the caller has to provide the same
@@ -102,8 +106,10 @@ inline void require_same_order(const loader_state& state, const loader_state& ow
   for (const state_member& member : state_members) {
     if (member.name == "epoch" || member.name == "batch") continue;
     if (state.*member.place == own.*member.place) continue;
-    differ(member.name == "order" ? "the sampler's order (kind, seed or options) as a fingerprint"
-                                  : member.name,
+    differ(member.name == "order"
+               ? "the order (the sampler's kind, seed or options, the lists of the "
+                 "dataset's adaptors) as a fingerprint"
+               : member.name,
            std::to_string(state.*member.place), std::to_string(own.*member.place));
   }
   if (state.last != own.last) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <ostream>
@@ -200,9 +201,10 @@ inline std::ostream& operator<<(std::ostream& out, const loader_state& state) {
   return out << to_text(state);
 }
 
-/// The state that `to_text` or `to_json` wrote; the keys may come in any order. Throws
-/// `state_error`.
-[[nodiscard]] inline loader_state read_state(std::string_view text) {
+/// The value that `to_text` or `to_json` wrote: `from_text<loader_state>(text)`; the keys may come
+/// in any order. Throws `state_error`.
+template <std::same_as<loader_state> State>
+[[nodiscard]] State from_text(std::string_view text) {
   return detail::state_reader{text}.read();
 }
 

@@ -3,8 +3,10 @@
 
 #include <concepts>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <utility>
 
 #include <penstock/core/checked.hpp>
@@ -55,6 +57,18 @@ class device_batch : public lease<Record, detail::device_slots<Record, Device>, 
     return *this;
   }
   ~device_batch() { release(); }
+
+  /// Which samples the batch has, as `host_batch::indices` says it: in host memory, valid until the
+  /// lease ends. Empty unless the source is a loader whose `loader_options::indices` is set.
+  [[nodiscard]] std::span<const std::uint64_t> indices() const noexcept {
+    use();
+    return slots_->lists.indices(slot_, base::size());
+  }
+  /// The places whose sample was substituted by another, as `host_batch::substituted` says it.
+  [[nodiscard]] std::span<const std::uint64_t> substituted() const noexcept {
+    use();
+    return slots_->lists.substituted(slot_);
+  }
 
   /// The stream that the batch was handed to: work given to it from now on sees the copied data.
   [[nodiscard]] stream_ref stream() const noexcept {

@@ -24,6 +24,12 @@ inline namespace PENSTOCK_ABI {
 
 namespace detail {
 
+/// A source whose epochs have a number of batches that is known.
+template <class Source>
+concept counted_source = requires(const Source& source) {
+  { source.batches_per_epoch() } -> std::convertible_to<std::uint64_t>;
+};
+
 /// The stream of a consumer that names none: its loop's body is the step.
 template <class Device>
 [[nodiscard]] typename Device::stream_ref body_stream(const Device& device) {
@@ -156,10 +162,18 @@ class transfer {
   /// @endcond
 
   /// Where the loop stands, to be kept in a checkpoint: the batch after the one that the consumer
-  /// got last, whatever was read or copied ahead. For sources that have states, as the loader has.
-  /// From any thread, where the source's `state_at` is.
+  /// got last, whatever was read or copied ahead; after an epoch's last one its end, see
+  /// `loader_state`. For sources that have states, as the loader has. From any thread, where the
+  /// source's `state_at` is.
   [[nodiscard]] auto state() const requires resumable_source<source_type> {
     return flow_->source().state_at(flow_->next_position());
+  }
+
+  /// The state of a loop whose next batch is `next`, as `loader::state_at`:
+  /// `feed.state_at(batch.position())` before a step goes on with that batch if the step fails.
+  [[nodiscard]] auto state_at(const batch_position& next) const requires
+      resumable_source<source_type> {
+    return flow_->source().state_at(next);
   }
 
   /// Continues after the batch at which `state` was taken; see `loader::resume`.
@@ -168,6 +182,15 @@ class transfer {
       resumable_source<source_type> {
     require_same_order(state, flow_->source().state_at({}));
     return batches({state.epoch, state.batch}, last_epoch);
+  }
+
+  /// Where the batches come from, to be asked: of a source that was moved in `failures()`,
+  /// `footprint()` and the like.
+  [[nodiscard]] const source_type& source() const noexcept { return flow_->source(); }
+  /// How many batches an epoch has. For sources that say so, as the loader does.
+  [[nodiscard]] std::uint64_t batches_per_epoch()
+      const requires detail::counted_source<source_type> {
+    return flow_->source().batches_per_epoch();
   }
 
   /// Where the exception came from that ended the last range; nothing if none did, or if it belongs

@@ -13,9 +13,8 @@
 #include <penstock/core/detail/cache_line.hpp>
 #include <penstock/core/error.hpp>
 #include <penstock/data/dataset.hpp>
-#include <penstock/data/detail/dataset_members.hpp>
-#include <penstock/data/detail/dataset_ref.hpp>
 #include <penstock/data/reader.hpp>
+#include <penstock/faults/detail/dataset_facts.hpp>
 #include <penstock/faults/detail/read_guard.hpp>
 #include <penstock/faults/detail/read_progress.hpp>
 #include <penstock/faults/detail/recovery.hpp>
@@ -27,22 +26,6 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
-
-/// Whether a run that fails is sure to name the sample: read one by one by `read_run` itself. Below
-/// an adaptor, a dataset that reads runs names the run's first where it can't tell.
-template <dataset D>
-inline constexpr bool names_failed_sample = !reads_runs<D> && !reads_runs_in_context<D>;
-template <dataset D>
-inline constexpr bool names_failed_sample<dataset_ref<D>> = names_failed_sample<D>;
-
-/// What a `read_guard` has to know of `data`, which has `size` samples and must outlive it.
-template <dataset D>
-[[nodiscard]] guarded_data facts_of(const D& data, std::uint64_t size) {
-  return {.size = size,
-          .base_sizes = base_sizes_of(data),
-          .names_failed_sample = names_failed_sample<D>,
-          .origin = [&data](std::uint64_t sample) { return origin_of(data, sample); }};
-}
 
 /// The way of one thread to the dataset: a `reader` that follows an error policy and shows what it
 /// reads. All its memory is taken at construction. On a cache line of its own, since a reader notes
@@ -74,19 +57,11 @@ class alignas(cache_line) guarded_reader {
             sample_clock* times = nullptr) {
     if (progress_ != nullptr) progress_->enter_batch(info.epoch, info.batch);
     const run all{slot, info, samples, out, key};
-    try {
-      read_shown(samples, out, key, times);
-    } catch (...) {
+    if (shared_->knows_bad()) [[unlikely]] {
       if (times != nullptr) times->abandon();
-      const std::size_t at = source_.failed_at();
-      if (at < samples.size()) {
-        blame(all, at, at != 0 || samples.size() == 1 || names_failed_sample<D>);
-      } else {  // a dataset may have noted any number
-        blame(all, 0, false);
-      }
-      if (!shared_->is_on()) throw;
-      reread_singly(all, at, std::current_exception(), is_over);
+      return read_good(all, is_over);
     }
+    read_stretch(all, is_over, times);
   }
 
   /// After an exception out of `read`: the place of the sample that it is about; not `exact` where
@@ -104,7 +79,7 @@ class alignas(cache_line) guarded_reader {
     std::uint32_t slot;
     const batch_info& info;
     std::span<const std::uint64_t> samples;
-    const batch_view<record_type>& out;
+    batch_view<record_type> out;
     const random_key& key;
   };
 
@@ -112,6 +87,61 @@ class alignas(cache_line) guarded_reader {
                   const random_key& key, sample_clock* times = nullptr) {
     const read_scope under_way{progress_, out.first(), samples, source_.progress()};
     source_.read(samples, out, key, times);
+  }
+
+  template <class IsOver>
+  void read_stretch(const run& all, const IsOver& is_over, sample_clock* times) {
+    try {
+      read_shown(all.samples, all.out, all.key, times);
+    } catch (...) {
+      if (times != nullptr) times->abandon();
+      const std::size_t at = source_.failed_at();
+      if (at < all.samples.size()) {
+        blame(all, at, at != 0 || all.samples.size() == 1 || names_failed_sample<D>);
+      } else {  // a dataset may have noted any number
+        blame(all, 0, false);
+      }
+      if (!shared_->is_on()) throw;
+      reread_singly(all, at, std::current_exception(), is_over);
+    }
+  }
+
+  [[nodiscard]] bool is_known_bad(std::uint64_t sample) const noexcept {
+    return shared_->is_known_bad(origin_of(*data_, sample));
+  }
+
+  /// Reads the stretches between the samples that are known to be bad.
+  template <class IsOver>
+  void read_good(const run& all, const IsOver& is_over) {
+    const std::size_t count = all.samples.size();
+    for (std::size_t begin = 0; begin < count && !is_over();) {
+      if (is_known_bad(all.samples[begin])) {
+        pass_over(all, begin++);
+        continue;
+      }
+      std::size_t end = begin + 1;
+      while (end < count && !is_known_bad(all.samples[end])) ++end;
+      read_stretch({all.slot, all.info, all.samples.subspan(begin, end - begin),
+                    all.out.subrun(begin, end - begin), all.key},
+                   is_over, nullptr);
+      begin = end;
+    }
+  }
+
+  /// Does with the sample at place `i`, which is known to be bad, what the policy says.
+  void pass_over(const run& all, std::size_t i) {
+    const std::uint64_t sample = all.samples[i];
+    const sample_origin origin = origin_of(*data_, sample);
+    const error_action action = shared_->policy().action;
+    const bool is_skipped = action == error_action::skip;
+    blame(all, i, true);
+    if (!is_skipped && (action != error_action::substitute || !substitute(all, i))) {
+      shared_->ledger().note_known_bad(sample, origin, read_outcome::propagated);
+      throw known_bad_sample(origin.index);
+    }
+    shared_->ledger().note_known_bad(
+        sample, origin, is_skipped ? read_outcome::skipped : read_outcome::substituted);
+    shared_->note_expected_loss(all.slot, all.out.first() + i);
   }
 
   void blame(const run& all, std::size_t i, bool is_exact) noexcept {
@@ -174,8 +204,12 @@ class alignas(cache_line) guarded_reader {
     substitutes others{all.key, all.samples[i], shared_->dataset_size()};
     for (int turn = 0; turn < substitutes::most; ++turn) {
       const std::uint64_t other = others.next();
+      if (shared_->knows_bad() && is_known_bad(other)) continue;
       const auto error = try_read(all, i, other);
-      if (!error) return true;
+      if (!error) {
+        shared_->note_substitute(all.slot, all.out.first() + i, other);
+        return true;
+      }
       shared_->ledger().note_failure(other, error, origin_of(*data_, other));
       shared_->ledger().note_outcome(other, read_outcome::substituted, false);
     }

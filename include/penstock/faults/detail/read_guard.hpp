@@ -16,6 +16,7 @@
 #include <penstock/faults/detail/recovery.hpp>
 #include <penstock/faults/error_policy.hpp>
 #include <penstock/faults/failure_ledger.hpp>
+#include <penstock/memory/detail/sample_lists.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
@@ -47,6 +48,9 @@ class read_guard {
       : recovery_(policy, data.size, reads.batches, reads.batch_size, data.base_sizes),
         watch_(std::move(watch), reads.readers, data.names_failed_sample, data.origin),
         origin_(data.origin) {}
+
+  /// What is read in place of bad samples, and what is left out, goes into `lists` too.
+  void list_to(sample_lists& lists) noexcept { recovery_.list_to(lists); }
 
   /// Starts to watch for reads that hang. `fail(exception_ptr, failure)` is called on the watch's
   /// thread when one hangs beyond the timeout or the user's report throws; it must not throw.

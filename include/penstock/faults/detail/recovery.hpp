@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -19,6 +20,7 @@
 #include <penstock/core/error.hpp>
 #include <penstock/faults/error_policy.hpp>
 #include <penstock/faults/failure_ledger.hpp>
+#include <penstock/memory/detail/sample_lists.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
@@ -35,15 +37,27 @@ class recovery {
   recovery(const error_policy& policy, std::uint64_t dataset_size, std::size_t slot_count,
            std::size_t batch_size, std::vector<std::uint64_t> base_sizes)
       : policy_(policy), dataset_size_(dataset_size), losses_(is_plain(policy) ? 0 : slot_count) {
+    require_known(base_sizes);
+    std::sort(policy_.known_bad.begin(), policy_.known_bad.end());
     if (is_on()) ledger_ = std::make_unique<failure_ledger>(std::move(base_sizes));
     if (policy.action != error_action::skip) return;
     for (losses& of_batch : losses_) of_batch.is_gone.resize(batch_size);
   }
 
+  /// What is read in place of bad samples, and what is left out, goes into `lists` too.
+  void list_to(sample_lists& lists) noexcept { lists_ = &lists; }
+
   [[nodiscard]] bool is_on() const noexcept { return !losses_.empty(); }
   [[nodiscard]] const error_policy& policy() const noexcept { return policy_; }
   [[nodiscard]] std::uint64_t dataset_size() const noexcept { return dataset_size_; }
   [[nodiscard]] failure_ledger& ledger() noexcept { return *ledger_; }
+
+  /// Whether any sample is known to be bad.
+  [[nodiscard]] bool knows_bad() const noexcept { return !policy_.known_bad.empty(); }
+  /// Whether the sample that comes from `origin` is.
+  [[nodiscard]] bool is_known_bad(const sample_origin& origin) const noexcept {
+    return std::binary_search(policy_.known_bad.begin(), policy_.known_bad.end(), origin.index);
+  }
 
   /// What happened so far; empty with a plain policy.
   [[nodiscard]] failure_report report() const {
@@ -52,9 +66,10 @@ class recovery {
 
   /// Opener: a slot is bound to a new batch.
   void begin_batch(std::uint32_t slot) noexcept {
-    if (!is_on() || losses_[slot].count == 0) return;
+    if (!is_on() || losses_[slot].has_none()) return;
     losses& of_batch = losses_[slot];
-    of_batch.count = 0;
+    if (lists_ != nullptr) lists_->begin_batch(slot);
+    of_batch.count = of_batch.expected = 0;
     of_batch.error = nullptr;
     std::fill(of_batch.is_gone.begin(), of_batch.is_gone.end(), std::uint8_t{0});
   }
@@ -65,11 +80,25 @@ class recovery {
                  const std::exception_ptr& error) noexcept {
     losses& of_batch = losses_[slot];
     const std::lock_guard lock{of_batch.mutex};
-    if (!of_batch.is_gone.empty()) of_batch.is_gone[static_cast<std::size_t>(position)] = 1;
+    of_batch.leave_out(position);
     if (of_batch.count++ != 0 && of_batch.position <= position) return;
     of_batch.error = error;
     of_batch.position = position;
     of_batch.sample = sample;
+  }
+
+  /// Reader: the same for a sample that was known to be bad: it counts to no limit.
+  void note_expected_loss(std::uint32_t slot, std::uint64_t position) noexcept {
+    losses& of_batch = losses_[slot];
+    const std::lock_guard lock{of_batch.mutex};
+    of_batch.leave_out(position);
+    ++of_batch.expected;
+  }
+  /// Reader: `sample` is at `position` of the batch in `slot` instead of the one that was asked for.
+  void note_substitute(std::uint32_t slot, std::uint64_t position, std::uint64_t sample) noexcept {
+    const std::lock_guard lock{losses_[slot].mutex};
+    if (lists_ != nullptr)
+      lists_->note_substitute(slot, static_cast<std::size_t>(position), sample);
   }
 
   /// All samples of a batch are read: those after a skipped one move up, in `slab`, and `info`
@@ -77,7 +106,9 @@ class recovery {
   template <record_type Record>
   void end_batch(std::uint32_t slot, std::byte* slab, const batch_layout<Record>& layout,
                  batch_info& info) noexcept {
-    if (!is_on() || policy_.action != error_action::skip || losses_[slot].count == 0) return;
+    if (!is_on() || losses_[slot].has_none()) return;
+    if (lists_ != nullptr) lists_->end_batch(slot);
+    if (policy_.action != error_action::skip) return;
     const std::span<const std::uint8_t> is_gone{losses_[slot].is_gone.data(), info.size};
     [&]<std::size_t... Fields>(std::index_sequence<Fields...>) {
       (close_gaps(slab + layout.template offset<Fields>(), layout.template sample_bytes<Fields>(),
@@ -85,6 +116,7 @@ class recovery {
        ...);
     }
     (std::make_index_sequence<Record::size>{});
+    if (lists_ != nullptr) lists_->close_gaps(slot, is_gone);
     const auto gone_of = [&](std::size_t count) {
       const auto first = is_gone.first(count);
       return static_cast<std::size_t>(std::count(first.begin(), first.end(), std::uint8_t{1}));
@@ -135,12 +167,35 @@ class recovery {
  private:
   struct alignas(cache_line) losses {
     std::mutex mutex;
-    std::uint64_t count = 0;
-    std::exception_ptr error;  // of the lowest position, with the two below
+    std::uint64_t count = 0;     // what counts to the limits
+    std::uint64_t expected = 0;  // what does not
+    std::exception_ptr error;    // of the lowest position, with the two below
     std::uint64_t position = 0;
     std::uint64_t sample = 0;
     std::vector<std::uint8_t> is_gone;  // by position; empty unless samples are skipped
+
+    [[nodiscard]] bool has_none() const noexcept { return count == 0 && expected == 0; }
+    void leave_out(std::uint64_t which) noexcept {
+      if (!is_gone.empty()) is_gone[static_cast<std::size_t>(which)] = 1;
+    }
   };
+
+  /// Throws `option_error` where the list of bad samples is not of this dataset.
+  void require_known(const std::vector<std::uint64_t>& base_sizes) const {
+    if (!knows_bad()) return;
+    if (base_sizes.size() != 1) {
+      throw option_error("on_error.known_bad",
+                         "a list does not say which of the " + std::to_string(base_sizes.size()) +
+                             " joined datasets it is of: leave the samples out of each one by "
+                             "without(list)");
+    }
+    const auto largest = *std::max_element(policy_.known_bad.begin(), policy_.known_bad.end());
+    if (largest < base_sizes.front()) return;
+    throw option_error("on_error.known_bad", "sample " + std::to_string(largest) +
+                                                 " does not lie in the dataset of " +
+                                                 std::to_string(base_sizes.front()) +
+                                                 " samples: is the list of another one?");
+  }
 
   /// Moves each stretch of samples that stay to the end of the stretch before.
   static void close_gaps(std::byte* field, std::size_t sample_bytes,
@@ -161,6 +216,7 @@ class recovery {
   std::uint64_t dataset_size_;
   std::vector<losses> losses_;  // by slot; empty with a plain policy
   std::unique_ptr<failure_ledger> ledger_;
+  sample_lists* lists_ = nullptr;
   std::mutex waiting_;
   std::condition_variable wake_;
   std::uint64_t asked_ = 0;  // by the consumer: places of the batches that it was given,

@@ -87,6 +87,8 @@ class alignas(cache_line) batch_work {
     error_where_ = where;
   }
 
+  /// After the last run: whether there is an exception.
+  [[nodiscard]] bool has_error() const noexcept { return error_ != nullptr; }
   /// After the last run: takes the exception of the batch, null if there is none.
   std::exception_ptr take_error() noexcept { return std::exchange(error_, nullptr); }
   /// The place of that exception.

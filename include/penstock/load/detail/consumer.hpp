@@ -16,6 +16,7 @@
 #include <penstock/data/dataset.hpp>
 #include <penstock/load/detail/crew.hpp>
 #include <penstock/load/detail/engine.hpp>
+#include <penstock/load/detail/plan/slots_wanted.hpp>
 #include <penstock/load/detail/tuning/loop_tuner.hpp>
 #include <penstock/load/host_batch.hpp>
 #include <penstock/load/options.hpp>
@@ -78,7 +79,6 @@ class consumer {
   [[nodiscard]] std::optional<failure> last_failure() const noexcept { return failure_.load(); }
   /// How many threads were detached. From any thread.
   [[nodiscard]] std::size_t abandoned_readers() const noexcept { return abandoned_.load(); }
-
   /// What the user wrote.
   [[nodiscard]] const loader_options& asked() const noexcept { return asked_; }
   /// Where the workers run. From any thread.
@@ -97,7 +97,7 @@ class consumer {
     const batch_position first = engine_.schedule().plan().normal(from);
     if (tuner_) tuner_->begin(next_);
     end_ = engine_.schedule().begin(first, last_epoch);
-    next_position_.store(first);
+    next_position_.store(from);
     failure_.store(std::nullopt);
     seen().begin_range();
     return range_.start();

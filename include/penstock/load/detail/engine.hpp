@@ -5,7 +5,6 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <exception>
 #include <memory>
 #include <optional>
 #include <stop_token>
@@ -19,10 +18,12 @@
 #include <penstock/load/detail/batch_binder.hpp>
 #include <penstock/load/detail/batch_work.hpp>
 #include <penstock/load/detail/delivery.hpp>
+#include <penstock/load/detail/finish_batch.hpp>
 #include <penstock/load/detail/make_slots.hpp>
 #include <penstock/load/detail/plan/claim_cursor.hpp>
 #include <penstock/load/detail/plan/run_length.hpp>
 #include <penstock/load/detail/plan/schedule.hpp>
+#include <penstock/load/detail/plan/slots_wanted.hpp>
 #include <penstock/load/detail/tuning/resolved_options.hpp>
 #include <penstock/load/detail/tuning/seats.hpp>
 #include <penstock/load/options.hpp>
@@ -68,6 +69,7 @@ class engine {
         readers_(make_readers(dataset_, guard_, options_.workers, run_.most())),
         observer_(options_.workers, run_.most(), layout_.sample_bytes()),
         seats_(options_.workers, first_workers(options_)) {
+    guard_.list_to(slots_->lists());
     observer_.trace_to(options.trace);
     slots_->leases().trace_to(options.trace, observer_.trace_flow(), "host slot", slots_->count());
   }
@@ -76,6 +78,7 @@ class engine {
   /// What the user wrote, resolved.
   [[nodiscard]] const loader_options& options() const noexcept { return options_; }
   [[nodiscard]] const Device& device() const noexcept { return device_; }
+  [[nodiscard]] const Dataset& dataset() const noexcept { return dataset_; }
   [[nodiscard]] const Sampler& order() const noexcept { return sampler_; }
   [[nodiscard]] std::uint64_t dataset_size() const noexcept { return dataset_size_; }
   [[nodiscard]] const batch_layout<record_type>& layout() const noexcept { return layout_; }
@@ -100,7 +103,7 @@ class engine {
     const auto timed = seen.for_work();
     for (std::uint32_t fruitless = 0; !stop.stop_requested();) {
       if (!seats_.is_open(worker)) [[unlikely]] {
-        leave_until_open(worker, seen);
+        leave_until_open(seats_, worker, cursor_, seen);
         continue;
       }
       claim got = cursor_.next();
@@ -129,9 +132,8 @@ class engine {
     const flushed_denormals as_on_a_worker;  // for the sampler too
     meters& seen = observer_.reader(0);
     if (!bind_next(slot, readers_.front(), seen)) return false;
-    for (std::uint32_t run = work_[slot].first_run(); run < run_.runs(); ++run) {
+    for (std::uint32_t run = work_[slot].first_run(); run < run_.runs(); ++run)
       read(slot, run, readers_.front(), seen);
-    }
     end_batch(slot, seen);
     return true;
   }
@@ -140,20 +142,15 @@ class engine {
   using clock = std::chrono::steady_clock;
   using meters = worker_meters<tick_clock>;
 
-  /// A worker that is not needed, and holds nothing. It may have been woken for a run that another
-  /// one has to claim now. Not inlined: it does not happen without `automatic`.
-  [[gnu::noinline]] void leave_until_open(std::size_t worker, meters& seen) noexcept {
-    cursor_.pass_on();
-    const auto waits = seen.for_seat();
-    seats_.wait(worker);
-  }
-
   /// Opener: waits until one more batch is wanted and a slot is free, and binds the two. `got` is
   /// its first run then. False when the engine stops.
   bool open_next(const std::stop_token& stop, guarded_reader<Dataset>& reader, meters& seen,
                  claim& got) {
     while (is_wanted(stop, seen)) {
-      if (!spare_) spare_ = free_slot(seen);
+      if (!spare_) {
+        [[maybe_unused]] const stage_mark mark{marked_stage::wait_for_slot};
+        spare_ = slots_->acquire(seen);
+      }
       if (!spare_) return false;
       if (!bind_next(*spare_, reader, seen))
         continue;  // the range has ended: the slot stays at hand
@@ -168,10 +165,6 @@ class engine {
   [[nodiscard]] bool is_wanted(const std::stop_token& stop, meters& seen) {
     [[maybe_unused]] const stage_mark mark{marked_stage::wait_for_demand};
     return schedule_.wait_until_wanted(stop, seen);
-  }
-  [[nodiscard]] std::optional<std::uint32_t> free_slot(meters& seen) {
-    [[maybe_unused]] const stage_mark mark{marked_stage::wait_for_slot};
-    return slots_->acquire(seen);
   }
 
   /// Binds a slot to the next batch; false when none is wanted any more. Not inlined, as `read`.
@@ -192,21 +185,19 @@ class engine {
                               guarded_reader<Dataset>& reader, meters& seen) noexcept {
     slot_work& batch = work_[slot];
     const auto [begin, end] = batch.places_of(run);
-    const auto is_over = [&] {
-      return schedule_.is_cancelled(batch.sequence) || delivery_.has_failed();
-    };
-    if (!batch.order || begin == end || is_over()) return;
+    if (!batch.order || begin == end || is_unwanted(batch)) return;
     [[maybe_unused]] const stage_mark mark{marked_stage::read, batch.info.batch};
     const trace_scope traced{seen.trace(), trace_stage::read, batch.info, end - begin};
     const auto wanted = reader.indices(end - begin);
-    const batch_view<record_type> all{slots_->data(slot), layout_, 0, batch.info.size};
     try {
       batch.pick(schedule_.plan(), begin, wanted);
+      slots_->lists().note(slot, begin, wanted);
       const bool is_timed = run == batch.first_run() && run_.is_timed(batch.sequence);
       const auto began = is_timed ? clock::now() : clock::time_point{};
-      reader.read(slot, batch.info, wanted, all.subrun(begin, wanted.size()),
-                  {options_.seed, batch.info.epoch}, is_over,
-                  seen.reads().begin(batch.sequence, wanted.size()));
+      reader.read(
+          slot, batch.info, wanted, view_of(slot).subrun(begin, wanted.size()),
+          {options_.seed, batch.info.epoch}, [&] { return is_unwanted(batch); },
+          seen.reads().begin(batch.sequence, wanted.size()));
       seen.reads().end(wanted);
       if (is_timed) run_.note(wanted.size(), clock::now() - began);
     } catch (...) {
@@ -214,10 +205,21 @@ class engine {
     }
   }
 
+  [[nodiscard]] batch_view<record_type> view_of(std::uint32_t slot) const noexcept {
+    return {slots_->data(slot), layout_, 0, work_[slot].info.size};
+  }
+  [[nodiscard]] bool is_unwanted(const slot_work& batch) const noexcept {
+    return schedule_.is_cancelled(batch.sequence) || delivery_.has_failed();
+  }
+
   /// The batch in `slot` is read.
   void end_batch(std::uint32_t slot, meters& seen) noexcept {
-    seen.close(work_[slot].opened);
-    guard_.end_batch(slot, slots_->data(slot), layout_, work_[slot].info);
+    slot_work& batch = work_[slot];
+    guard_.end_batch(slot, slots_->data(slot), layout_, batch.info);
+    if constexpr (finishes_batches<Dataset>) {
+      if (!is_unwanted(batch)) finish_batch(dataset_, batch, view_of(slot), options_.seed);
+    }
+    seen.close(batch.opened);
   }
   /// Hands it to the consumer.
   void announce(std::uint32_t slot, meters& seen) noexcept {

@@ -14,6 +14,7 @@
 #include <penstock/load/options.hpp>
 #include <penstock/observe/detail/trace/noted.hpp>
 #include <penstock/order/detail/fingerprint.hpp>
+#include <penstock/order/detail/word_hash.hpp>
 #include <penstock/order/sampler.hpp>
 #include <penstock/resume/loader_state.hpp>
 #include <penstock/threads/float_mode.hpp>
@@ -70,14 +71,18 @@ class loader_flow {
     std::call_once(asked_, [&] {
       const flushed_denormals as_on_a_worker;
       fingerprint_ = order_fingerprint(global_sampler(engine.order()), engine.dataset_size());
+      if (const std::uint64_t chosen = fingerprint_of(engine.dataset()); chosen != 0) {
+        word_hash both{fingerprint_};
+        both.add(chosen);
+        fingerprint_ = both.value();
+      }
     });
     const auto& plan = engine.schedule().plan();
-    const batch_position at = plan.normal(next);
     const std::uint64_t world = world_size(engine.order());
     return {.version = loader_state{}.version,
             .last = static_cast<std::uint32_t>(options.last_batch),
-            .epoch = at.epoch,
-            .batch = at.batch,
+            .epoch = next.epoch,
+            .batch = next.batch,
             .dataset = engine.dataset_size(),
             .samples = plan.samples() * world,
             .batch_size = options.batch_size * world,
@@ -90,7 +95,7 @@ class loader_flow {
   batch_type held_;
   noted_step step_;
   std::once_flag asked_;           // guards the next: states may be asked for on several threads
-  std::uint64_t fingerprint_ = 0;  // of the sampler's order, once a state was asked for
+  std::uint64_t fingerprint_ = 0;  // of order and choices, once a state was asked for
 };
 
 }  // namespace detail

@@ -6,10 +6,12 @@
 #include <utility>
 
 #include <penstock/core/layout.hpp>
+#include <penstock/load/detail/plan/slots_wanted.hpp>
 #include <penstock/load/footprint.hpp>
 #include <penstock/load/options.hpp>
 #include <penstock/memory/detail/host_slots.hpp>
 #include <penstock/memory/detail/last_owner.hpp>
+#include <penstock/memory/detail/sample_lists.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
@@ -22,8 +24,10 @@ template <record_type Record, device Device>
     const Device& device, const batch_layout<Record>& layout, const loader_options& options) {
   auto granted = reserve_slots(layout.bytes(), options);
   const auto count = static_cast<std::size_t>(granted.slot_count());
-  return shared_by_leases<host_slots<Record, Device>, typename Device::stream_ref>(
+  auto slots = shared_by_leases<host_slots<Record, Device>, typename Device::stream_ref>(
       device, layout, count, slot_memory(options), std::move(granted));
+  if (options.indices) slots->lists() = sample_lists{count, options.batch_size};
+  return slots;
 }
 
 }  // namespace detail

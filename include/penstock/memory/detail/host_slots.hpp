@@ -16,6 +16,7 @@
 #include <penstock/device/device.hpp>
 #include <penstock/memory/budget.hpp>
 #include <penstock/memory/detail/copy_mark.hpp>
+#include <penstock/memory/detail/sample_lists.hpp>
 #include <penstock/memory/detail/slab.hpp>
 #include <penstock/memory/detail/slots_exhausted.hpp>
 #include <penstock/observe/detail/stopwatch.hpp>
@@ -156,13 +157,14 @@ class host_slots {
   void wake_if_free() noexcept {
     if (free_.load(std::memory_order_relaxed) != 0) returned_.wake_poppers();
   }
-
   /// How many slots leases hold at the moment.
   [[nodiscard]] std::size_t leased() const noexcept {
     return leased_.load(std::memory_order_acquire);
   }
   /// What records the leases, one at a time of each slot.
   [[nodiscard]] lease_tracks& leases() noexcept { return leases_; }
+  /// Which samples the slots hold, where that is asked for.
+  [[nodiscard]] sample_lists& lists() noexcept { return lists_; }
   /// Counts a lease that starts.
   void note_lease() noexcept { leased_.fetch_add(1, std::memory_order_relaxed); }
   /// Counts a lease that has ended.
@@ -235,6 +237,7 @@ class host_slots {
   std::vector<detail::end_of_copy<event_type>> drained_;  // each is its ticket's
   std::size_t wake_at_;
   lease_tracks leases_;
+  sample_lists lists_;
   batch_queue<ticket> returned_;
   // A cache line each: workers and releasing threads write the first, the consumer the others, all
   // read the last.

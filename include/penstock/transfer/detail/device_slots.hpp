@@ -18,6 +18,7 @@
 #include <penstock/device/device.hpp>
 #include <penstock/memory/detail/copy_mark.hpp>
 #include <penstock/memory/detail/host_slots.hpp>
+#include <penstock/memory/detail/sample_lists.hpp>
 #include <penstock/memory/detail/slab.hpp>
 #include <penstock/observe/detail/trace/lease_tracks.hpp>
 #include <penstock/threads/detail/waitable_counter.hpp>
@@ -38,6 +39,7 @@ class device_slots {
  public:
   using stream_ref = typename Device::stream_ref;
   lease_tracks leases;  ///< what records them, one at a time of each slot
+  sample_lists lists;   ///< which samples the slots hold, where that is asked for
 
   /// `depth` slots for batches of this layout, on the device `where`. Throws `out_of_memory`, and
   /// what the device throws.
@@ -73,9 +75,8 @@ class device_slots {
     return slots_[slot].is_released.load(std::memory_order_acquire);
   }
 
-  /// Returns once `is_over()`, which is asked again after each release and each `wake`.
-  template <class IsOver>
-  void wait_for_release(IsOver is_over) const {
+  /// Returns once `is_over()`, asked again after each release and each `wake`.
+  void wait_for_release(auto is_over) const {
     releases_.wait([&](std::uint32_t) { return is_over(); });
   }
   /// Has who waits look again. From any thread.

@@ -22,6 +22,7 @@
 #include <penstock/transfer/detail/feed_source.hpp>
 #include <penstock/transfer/detail/free_slots.hpp>
 #include <penstock/transfer/detail/issued_slots.hpp>
+#include <penstock/transfer/detail/listed_samples.hpp>
 #include <penstock/transfer/detail/transform_stage.hpp>
 #include <penstock/transfer/device_batch.hpp>
 #include <penstock/transfer/device_transform.hpp>
@@ -63,6 +64,7 @@ class feed {
               !std::same_as<Transform, no_transform>),
         free_(options.when_held) {
     trace_feed(options.trace, source_, seen_, *memory_);
+    list_samples_of(source_.get(), *slots_);
   }
   feed(feed&&) = delete;
   ~feed() { stop(); }
@@ -216,6 +218,7 @@ class feed {
     const batch_info info = batch.info();
     const noted_copy noted{seen_.trace(), info};
     try {
+      list_samples(*slots_, slot, batch);
       memory_->copy_in(slot, std::move(batch));
     } catch (...) {
       failure_.store(penstock::failure{"transfer", info.epoch, info.batch});

@@ -7,6 +7,7 @@
 #include <memory>
 
 #include <penstock/load/detail/plan/schedule.hpp>
+#include <penstock/load/detail/plan/slots_wanted.hpp>
 #include <penstock/load/detail/tuning/climber.hpp>
 #include <penstock/load/detail/tuning/seats.hpp>
 #include <penstock/load/detail/tuning/tuning_log.hpp>

@@ -71,6 +71,17 @@ class basic_seats {
   std::vector<seat> seats_;        // by worker
 };
 
+/// A worker that is not needed, and holds nothing, sleeps until its seat is open. It may have been
+/// woken for a run that another one has to claim from `cursor` now. Not inlined: it does not happen
+/// without `automatic`. `waits` times the wait.
+template <class Seats, class Cursor, class Waits>
+[[gnu::noinline]] void leave_until_open(Seats& seats, std::size_t worker, Cursor& cursor,
+                                        Waits& waits) noexcept {
+  cursor.pass_on();
+  [[maybe_unused]] const auto timed = waits.for_seat();
+  seats.wait(worker);
+}
+
 /// The seats of the library's own loaders.
 using seats = basic_seats<>;
 

@@ -1,0 +1,372 @@
+// SPDX-License-Identifier: BSL-1.0
+// What is chosen while the program runs, and what is known of a batch's samples: erased datasets and
+// loaders, indices, lists of known bad samples, functions over whole batches. The same for any
+// workers.
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <numeric>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <penstock/penstock.hpp>
+
+#include "support/catch.hpp"
+#include "support/numbered.hpp"
+
+namespace ps = penstock;
+
+namespace {
+
+using indices = std::vector<std::uint64_t>;
+using label_record = ps::record<ps::field<"label", std::uint64_t>>;
+
+indices list_of(std::span<const std::uint64_t> some) { return {some.begin(), some.end()}; }
+
+/// Sample i is i, but for those that are bad, each read of which is counted.
+struct partly_bad {
+  using record_type = label_record;
+  static constexpr std::uint64_t count = 500;
+  std::atomic<std::uint64_t>* bad_reads = nullptr;
+  static bool is_bad(std::uint64_t i) { return i % 50 == 7 || i % 50 == 8; }
+  std::uint64_t size() const { return count; }
+  void read(std::uint64_t i, ps::sample<record_type> out) const {
+    ps::get<"label">(out) = i;
+    if (!is_bad(i)) return;
+    if (bad_reads != nullptr) ++*bad_reads;
+    throw bad_sample(i);
+  }
+};
+
+/// The bad samples of the first `count`.
+indices all_bad(std::uint64_t end = partly_bad::count) {
+  indices bad;
+  for (std::uint64_t i = 0; i < end; ++i) {
+    if (partly_bad::is_bad(i)) bad.push_back(i);
+  }
+  return bad;
+}
+
+/// What a loop saw of a batch.
+struct batch_seen {
+  indices labels;
+  indices indices_said;
+  indices substituted;
+  std::size_t skipped;
+  friend bool operator==(const batch_seen&, const batch_seen&) = default;
+};
+
+template <class Range>
+std::vector<batch_seen> look_at_all(Range range) {
+  std::vector<batch_seen> all;
+  for (const auto& batch : range) {
+    all.push_back({labels_of(batch), list_of(batch.indices()), list_of(batch.substituted()),
+                   batch.info().skipped});
+  }
+  return all;
+}
+
+ps::loader_options listing(std::size_t workers, const ps::error_policy& policy = {}) {
+  return {.batch_size = 16, .workers = workers, .seed = 4, .indices = true, .on_error = policy};
+}
+
+}  // namespace
+
+TEST_CASE("a batch says which samples it has, on the host and on the device", "[flow]") {
+  const std::size_t workers = GENERATE(0U, 1U, 4U);
+  auto options = listing(workers);
+  options.last_batch = GENERATE(ps::partial_batch::keep, ps::partial_batch::pad);
+  ps::loader loader{numbered{.count = 101}, ps::shuffled{.seed = 3}, options};
+  std::size_t batches = 0;
+  for (const auto& batch : loader.epochs(0, 2)) {
+    CHECK(list_of(batch.indices()) == labels_of(batch));
+    CHECK(batch.substituted().empty());
+    ++batches;
+  }
+  CHECK(batches == 14);
+  ps::transfer feed{loader, ps::transfer_options{.depth = 2}};
+  for (const auto& batch : feed.epochs(0, 2)) {
+    CHECK(list_of(batch.indices()) == labels_of(batch));
+    ++batches;
+  }
+  CHECK(batches == 28);
+  // Kept leases keep their lists.
+  std::vector<decltype(feed)::batch_type> kept;
+  for (auto& batch : feed.epoch(0)) {
+    kept.push_back(std::move(batch));
+    if (kept.size() == 1) continue;
+    for (const auto& one : kept) CHECK(list_of(one.indices()) == labels_of(one));
+    break;
+  }
+}
+
+TEST_CASE("without the option no batch says its samples", "[flow]") {
+  ps::loader loader{numbered{.count = 40}, ps::sequential{}, {.batch_size = 16, .workers = 1}};
+  for (const auto& batch : loader.epoch(0)) CHECK(batch.indices().empty());
+  ps::transfer feed{loader};
+  for (const auto& batch : feed.epoch(0)) CHECK(batch.indices().empty());
+}
+
+TEST_CASE("a batch names substitutes, and leaves out what was skipped", "[flow]") {
+  const auto action = GENERATE(ps::error_action::skip, ps::error_action::substitute);
+  const bool is_skipped = action == ps::error_action::skip;
+  const auto seen = [&](std::size_t workers, std::size_t run) {
+    auto options = listing(workers, {.action = action, .largest_share = 1});
+    options.run = run;
+    ps::loader loader{partly_bad{}, ps::shuffled{.seed = 3}, options};
+    auto all = look_at_all(loader.epochs(0, 2));
+    ps::transfer feed{loader};
+    CHECK((look_at_all(feed.epochs(0, 2)) == all));
+    return all;
+  };
+  const auto expected = seen(0, 16);
+  std::size_t lost = 0;
+  for (const auto& one : expected) {
+    CHECK(one.indices_said == one.labels);
+    CHECK(std::is_sorted(one.substituted.begin(), one.substituted.end()));
+    CHECK((one.skipped == 0 || is_skipped));
+    lost += one.skipped + one.substituted.size();
+  }
+  CHECK(lost == 2 * all_bad().size());
+  for (const std::size_t workers : {1U, 4U}) {
+    for (const std::size_t run : {1U, 5U}) CHECK((seen(workers, run) == expected));
+  }
+}
+
+TEST_CASE("samples that are known to be bad are not read, and all others stay as they are",
+          "[flow]") {
+  const auto action = GENERATE(ps::error_action::skip, ps::error_action::substitute);
+  const std::size_t workers = GENERATE(0U, 1U, 4U);
+  const auto part = [](std::atomic<std::uint64_t>* reads) {
+    return partly_bad{reads} | ps::subset(50, 450);
+  };
+  ps::loader learning{part(nullptr), ps::shuffled{.seed = 3},
+                      listing(0, {.action = action, .largest_share = 1})};
+  const auto expected = look_at_all(learning.epochs(0, 2));
+  std::stringstream list;
+  learning.failures().write_quarantine(list);
+
+  std::atomic<std::uint64_t> bad_reads{0};
+  ps::loader loader{part(&bad_reads), ps::shuffled{.seed = 3},
+                    listing(workers, {.retries = 3,
+                                      .action = action,
+                                      .most_failures = 0,  // what is known counts to no limit
+                                      .known_bad = ps::read_quarantine(list)})};
+  CHECK(loader.state() == learning.state_at({}));
+  CHECK((look_at_all(loader.epochs(0, 2)) == expected));
+  CHECK(bad_reads == 0);
+  const auto report = loader.failures();
+  CHECK(report.failed_reads == 0);
+  CHECK(report.skipped + report.substituted == 2 * 16);
+  // The list goes on.
+  std::stringstream again;
+  report.write_quarantine(again);
+  CHECK(ps::read_quarantine(again, {.dataset = 500}).size() == 16);
+}
+
+TEST_CASE("a known bad sample is an error where nothing else was asked for", "[flow]") {
+  const std::size_t workers = GENERATE(0U, 2U);
+  ps::loader loader{partly_bad{}, ps::sequential{}, listing(workers, {.known_bad = {37, 21}})};
+  std::size_t batches = 0;
+  const auto loop = [&] {
+    for (auto& batch : loader.epoch(0)) batches += batch ? 1U : 0U;
+  };
+  // The list is not whole: the first bad sample is read.
+  CHECK_THROWS_AS(loop(), bad_sample);
+  CHECK(batches == 0);
+  ps::loader other{numbered{.count = 100}, ps::sequential{},
+                   listing(workers, {.known_bad = {37, 21}})};
+  try {
+    for (auto& batch : other.epoch(0)) batches += batch ? 1U : 0U;
+    FAIL("nothing thrown");
+  } catch (const ps::known_bad_sample& problem) {
+    CHECK(problem.index() == 21);
+    CHECK_THAT(problem.what(),
+               Catch::Matchers::Contains("sample 21 of the dataset is on the list"));
+  }
+  CHECK(batches == 1);
+  REQUIRE(other.last_failure());
+  CHECK(other.last_failure()->str() ==
+        "stage read, epoch 0, batch 1, sample 21 (position 5 of the batch)");
+}
+
+TEST_CASE("a list of bad samples that is not of the dataset is refused", "[flow]") {
+  const auto why = [](auto data, indices known) -> std::string {
+    try {
+      const ps::loader loader{std::move(data), ps::sequential{},
+                              listing(0, {.known_bad = std::move(known)})};
+      return "none";
+    } catch (const ps::option_error& problem) {
+      return problem.what();
+    }
+  };
+  CHECK(why(partly_bad{}, {499}) == "none");
+  CHECK(why(partly_bad{} | ps::subset(0, 10), {499}) == "none");
+  CHECK(why(partly_bad{}, {500, 3}) ==
+        "on_error.known_bad: sample 500 does not lie in the dataset of 500 samples: is the list of "
+        "another one?");
+  CHECK_THAT(
+      why(ps::concat(partly_bad{}, partly_bad{}), {3}),
+      Catch::Matchers::StartsWith("on_error.known_bad: a list does not say which of the 2 "));
+}
+
+TEST_CASE("map_batch sees whole batches, and is the same for any workers", "[flow]") {
+  using pair = ps::record<ps::field<"label", std::uint64_t>, ps::field<"sum", std::uint64_t>>;
+  const auto widen = [](ps::const_sample<label_record> in, ps::sample<pair> out) {
+    ps::get<"label">(out) = ps::get<"label">(in);
+  };
+  // Each sample gets the label of its mirror image, and what the batch has drawn.
+  const auto mirror = [](ps::batch_view<pair> all, ps::sample_generator& rng) {
+    const auto labels = ps::get<"label">(all);
+    const auto sums = ps::get<"sum">(all);
+    const std::uint64_t drawn = rng();
+    for (std::size_t i = 0; i < all.size(); ++i)
+      sums(i) = (labels(all.size() - 1 - i) << 32) + drawn;
+  };
+  const auto last_label = [](ps::batch_view<pair> all) {
+    ps::get<"label">(all)(0) = ps::get<"label">(all)(all.size() - 1);
+  };
+  const auto seen = [&](std::size_t workers, ps::partial_batch last) {
+    auto options = listing(workers, {.action = ps::error_action::skip, .largest_share = 1});
+    options.last_batch = last;
+    options.run = workers == 4 ? 3 : 0;
+    ps::loader loader{
+        partly_bad{} | ps::map<pair>(widen) | ps::map_batch(mirror) | ps::map_batch(last_label),
+        ps::shuffled{.seed = 3}, options};
+    std::vector<indices> all;
+    ps::transfer feed{loader};
+    for (const auto& batch : feed.epochs(0, 2)) {
+      const auto sums = ps::get<"sum">(batch);
+      const indices samples = list_of(batch.indices());
+      const std::uint64_t drawn = sums(0) & 0xffffffff;
+      for (std::size_t i = 0; i < batch.size(); ++i)
+        REQUIRE(sums(i) == (samples[batch.size() - 1 - i] << 32) + drawn);
+      CHECK(labels_of(batch)[0] == samples.back());
+      all.push_back(samples);
+      all.back().push_back(drawn);
+    }
+    return all;
+  };
+  for (const auto last : {ps::partial_batch::keep, ps::partial_batch::pad}) {
+    const auto expected = seen(0, last);
+    CHECK(expected.size() == 64);
+    indices draws;
+    for (const auto& one : expected) draws.push_back(one.back());
+    std::sort(draws.begin(), draws.end());
+    CHECK(std::adjacent_find(draws.begin(), draws.end()) == draws.end());
+    CHECK((seen(1, last) == expected));
+    CHECK((seen(4, last) == expected));
+  }
+}
+
+TEST_CASE("what map_batch throws ends the range at that batch, by the stage \"batch\"", "[flow]") {
+  const std::size_t workers = GENERATE(0U, 1U, 4U);
+  const auto refuse = [](ps::batch_view<label_record> all) {
+    if (ps::get<"label">(all)(0) == 32) throw std::domain_error("32");
+  };
+  struct counting {
+    using record_type = label_record;
+    std::uint64_t size() const { return 100; }
+    void read(std::uint64_t i, ps::sample<record_type> out) const { ps::get<"label">(out) = i; }
+  };
+  ps::loader loader{counting{} | ps::map_batch(refuse), ps::sequential{},
+                    listing(workers, {.action = ps::error_action::skip})};
+  indices seen;
+  const auto loop = [&](const ps::batch_position& from) {
+    for (const auto& batch : loader.batches(from, 1)) seen.push_back(batch.number());
+  };
+  CHECK_THROWS_AS(loop({0, 0}), std::domain_error);
+  CHECK(seen == indices{0, 1});
+  REQUIRE(loader.last_failure());
+  CHECK(loader.last_failure()->str() == "stage batch, epoch 0, batch 2");
+  loop({0, 3});
+  CHECK(seen == indices{0, 1, 3, 4, 5, 6});
+}
+
+namespace {
+
+struct flags {
+  bool augment;
+  bool shuffle;
+  std::size_t workers;
+};
+
+// As a header would have them.
+ps::any_loader<label_record> make_any(const flags& chosen);
+using any_feed = ps::transfer<ps::any_loader<label_record>>;
+
+const auto twice = [](ps::sample<label_record> s, ps::sample_generator& rng) {
+  ps::get<"label">(s) = (ps::get<"label">(s) << 32) | static_cast<std::uint32_t>(rng());
+};
+
+ps::any_loader<label_record> make_any(const flags& chosen) {
+  ps::any_dataset<label_record> data = partly_bad{} | ps::without(all_bad());
+  if (chosen.augment) data = data | ps::map(twice);
+  const auto options = listing(chosen.workers);
+  if (chosen.shuffle) return ps::loader{data, ps::shuffled{.seed = 3}, options};
+  return ps::loader{data, ps::sequential{}, options};
+}
+
+}  // namespace
+
+TEST_CASE("a loader of a type chosen at run time gives the batches of the one inside", "[flow]") {
+  const flags chosen{.augment = GENERATE(false, true),
+                     .shuffle = GENERATE(false, true),
+                     .workers = GENERATE(0U, 2U)};
+  const auto expected = [&] {
+    const auto all = [&](auto loader) { return look_at_all(loader.epochs(0, 2)); };
+    const auto good = partly_bad{} | ps::without(all_bad());
+    if (chosen.augment)
+      return all(ps::loader{good | ps::map(twice), ps::shuffled{.seed = 3}, listing(0)});
+    return all(ps::loader{good, ps::shuffled{.seed = 3}, listing(0)});
+  };
+  ps::any_loader any = make_any(chosen);
+  CHECK(any.batches_per_epoch() == 30);
+  CHECK(any.samples_per_epoch() == 480);
+  CHECK(any.options().workers == chosen.workers);
+  if (chosen.shuffle) CHECK((look_at_all(any.epochs(0, 2)) == expected()));
+  const auto first = look_at_all(any.epoch(0));
+
+  any_feed feed{make_any(chosen)};
+  CHECK((look_at_all(feed.epoch(0)) == first));
+  CHECK(feed.batches_per_epoch() == 30);
+  CHECK(feed.source().footprint().slot_count > 0);
+  CHECK(feed.source().failures().samples.empty());
+  CHECK(feed.stats().loader.has_value());
+  CHECK(feed.state() == any.state());
+
+  // A state of one resumes the other, in the middle of an epoch too.
+  const ps::loader_state at = any.state_at({0, 17});
+  auto rest = look_at_all(feed.resume(at, 1));
+  CHECK(rest.size() == 13);
+  CHECK(std::equal(rest.begin(), rest.end(), first.begin() + 17));
+  CHECK_THROWS_AS((void)any.resume(make_any({chosen.augment, !chosen.shuffle, 0}).state(), 1),
+                  ps::state_mismatch);
+  // Another one takes its place, while a range and a lease are left over.
+  auto range = any.epoch(0);
+  auto it = range.begin();
+  auto lease = std::move(*it);
+  any = make_any(chosen);
+  ++it;
+  CHECK(it == range.end());
+  CHECK(labels_of(lease) == first[0].labels);
+  CHECK((look_at_all(any.epoch(0)) == first));
+}
+
+TEST_CASE("an erased loader throws what is thrown inside", "[flow]") {
+  const std::size_t workers = GENERATE(0U, 2U);
+  ps::any_loader any{ps::loader{partly_bad{}, ps::sequential{}, listing(workers)}};
+  const auto loop = [](auto& flow) {
+    for (auto& batch : flow.epoch(0)) (void)batch;
+  };
+  CHECK_THROWS_AS(loop(any), bad_sample);
+  CHECK(any.last_failure()->sample == 7);
+  ps::transfer feed{any};
+  CHECK_THROWS_AS(loop(feed), bad_sample);
+  CHECK(feed.last_failure()->sample == 7);
+}
