@@ -7,10 +7,11 @@
 //   build/bench/bench/penstock_loader_bench --benchmark_filter=byte/
 //
 // float, byte: 60,000 samples of 28 x 28 bytes and a label, as MNIST has, shuffled, batches of 64,
-// made into floats or copied as they are. Then samples of one field of 4 to 65,536 bytes, 60,000 of
-// them or 256 MiB, in batches of 16 to 256. sampler is the order's part of all that, alone, for
-// batches of 64. cancel is the time from a request on loader_options::stop until the consumer has
-// its exception and every worker has ended, in the middle of an epoch of the first kind.
+// made into floats or copied as they are; any_loader: of types that are chosen at run time. Then
+// samples of one field of 4 to 65,536 bytes, 60,000 of them or 256 MiB, in batches of 16 to 256.
+// sampler is the order's part of all that, alone, for batches of 64. cancel is the time from a
+// request on loader_options::stop until the consumer has its exception and every worker has ended,
+// in the middle of an epoch of the first kind.
 
 #include <benchmark/benchmark.h>
 
@@ -289,9 +290,8 @@ void floor_hand_off(benchmark::State& state, std::size_t batch) {
 
 // ---- the loader
 
-template <class Work>
-void load(benchmark::State& state, std::size_t workers, std::size_t batch) {
-  auto loader = make_loader<Work>(workers, batch);
+template <class Work, class Loader>
+void load_from(benchmark::State& state, Loader loader) {
   auto batches = loader.epochs(0, forever);
   auto it = batches.begin();
   std::size_t samples = 0;
@@ -301,6 +301,20 @@ void load(benchmark::State& state, std::size_t workers, std::size_t batch) {
     ++it;
   }
   state.SetItemsProcessed(static_cast<std::int64_t>(samples));
+}
+
+template <class Work>
+void load(benchmark::State& state, std::size_t workers, std::size_t batch) {
+  load_from<Work>(state, make_loader<Work>(workers, batch));
+}
+
+// The same behind virtual calls: the dataset's, one a run, and the loader's, a few a batch.
+template <class Work>
+void load_any(benchmark::State& state, std::size_t workers, std::size_t batch) {
+  const ps::any_dataset data = Work::dataset();
+  load_from<Work>(state,
+                  ps::any_loader{ps::loader{
+                      data, ps::shuffled{.seed = 1}, {.batch_size = batch, .workers = workers}}});
 }
 
 void sampler(benchmark::State& state) {
@@ -354,6 +368,11 @@ void add_digits(const std::string& what) {
       ->Arg(1)
       ->Arg(2)
       ->Arg(4);
+  add("any_loader/" + what,
+      [](state& s) { load_any<Work>(s, static_cast<std::size_t>(s.range(0)), 64); })
+      ->ArgName("workers")
+      ->Arg(0)
+      ->Arg(1);
 }
 
 template <std::size_t Bytes>

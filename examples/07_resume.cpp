@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 // Stops in the middle of an epoch and goes on from there in a second loader, as after a restart,
-// with another number of workers. The state is 64 bytes, or a line of text: order and random bits
+// with another number of workers; a step that fails there is done again. The state is 64 bytes, or a line of text: order and random bits
 // follow from seed, epoch and sample, so the batches are the same to the last bit as without the
 // stop.
 #include <penstock/penstock.hpp>
@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <iostream>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -51,8 +52,24 @@ int main() {
 
   auto third = loader_with(4);
   std::cout << "going on at " << checkpoint << '\n';
-  for (auto& batch : third.resume(ps::from_text<ps::loader_state>(checkpoint), epochs))
-    append(with_stop, batch);
+  auto at = ps::from_text<ps::loader_state>(checkpoint);
+  for (bool is_done = false, has_failed = false; !is_done;) {
+    try {
+      for (auto& batch : third.resume(at, epochs)) {
+        // Of a loop that has this batch still to do: a step that fails is done again
+        at = third.state_at(batch.position());
+        if (batch.number() == 20 && !has_failed) {
+          has_failed = true;
+          throw std::runtime_error("a step has failed");
+        }
+        append(with_stop, batch);
+        at = third.state();
+      }
+      is_done = true;
+    } catch (const std::runtime_error& error) {
+      std::cout << error.what() << " at batch " << at.batch << " of epoch " << at.epoch << '\n';
+    }
+  }
 
   const bool same = with_stop == without_stop && with_stop.size() == std::size_t{3} * 1000 * 8;
   std::cout << with_stop.size() << " values, " << (same ? "the same" : "not the same") << '\n';

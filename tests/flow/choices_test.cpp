@@ -264,7 +264,7 @@ TEST_CASE("map_batch sees whole batches, and is the same for any workers", "[flo
   }
 }
 
-TEST_CASE("what map_batch throws ends the range at that batch, by the stage \"batch\"", "[flow]") {
+TEST_CASE("what map_batch throws ends the range at that batch, in a stage of its own", "[flow]") {
   const std::size_t workers = GENERATE(0U, 1U, 4U);
   const auto refuse = [](ps::batch_view<label_record> all) {
     if (ps::get<"label">(all)(0) == 32) throw std::domain_error("32");

@@ -130,7 +130,8 @@ TEST_CASE("a state that belongs to another order is refused with every differenc
       require_same_order(state, own), ps::state_mismatch,
       Catch::Matchers::Message(
           "resume: this loader gives other batches than the state's: batch_size: 32 in the state, "
-          "64 here; the sampler's order (kind, seed or options) as a fingerprint: 5 in the state, "
+          "64 here; the order (the sampler's kind, seed or options, the lists of the dataset's "
+          "adaptors) as a fingerprint: 5 in the state, "
           "1311768467463790320 here; last: keep in the state, pad here"));
   for (auto member :
        {&ps::loader_state::dataset, &ps::loader_state::samples, &ps::loader_state::batch_size,

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: BSL-1.0
+#include <penstock/memory/detail/sample_lists.hpp>
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "support/catch.hpp"
+#include "support/counting_new.hpp"
+
+using penstock::detail::sample_lists;
+
+namespace {
+
+using some = std::vector<std::uint64_t>;
+some all_of_list(std::span<const std::uint64_t> list) { return {list.begin(), list.end()}; }
+
+}  // namespace
+
+TEST_CASE("lists hold what each slot's batch has, and allocate once", "[memory]") {
+  sample_lists lists{2, 4};
+  REQUIRE(lists.is_on());
+  const std::size_t before = test::allocations.load();
+  lists.begin_batch(1);
+  lists.note(1, 2, std::array<std::uint64_t, 2>{30, 40});
+  lists.note(1, 0, std::array<std::uint64_t, 2>{10, 20});
+  lists.note(0, 0, std::array<std::uint64_t, 1>{99});
+  lists.note_substitute(1, 3, 41);
+  lists.note_substitute(1, 0, 11);
+  lists.end_batch(1);
+  sample_lists elsewhere;
+  elsewhere.take(0, lists.indices(1, 4), lists.substituted(1));
+  CHECK(test::allocations.load() == before);
+  CHECK(all_of_list(lists.indices(1, 4)) == some{11, 20, 30, 41});
+  CHECK(all_of_list(lists.substituted(1)) == some{0, 3});
+  CHECK(all_of_list(lists.indices(0, 1)) == some{99});
+  CHECK(elsewhere.indices(0, 4).empty());
+
+  sample_lists other{3, 4};
+  other.take(2, lists.indices(1, 4), lists.substituted(1));
+  lists.begin_batch(1);
+  CHECK(lists.substituted(1).empty());
+  CHECK(all_of_list(other.indices(2, 4)) == some{11, 20, 30, 41});
+  CHECK(all_of_list(other.substituted(2)) == some{0, 3});
+}
+
+TEST_CASE("what is skipped leaves a list, and later samples move up", "[memory]") {
+  sample_lists lists{1, 5};
+  lists.note(0, 0, std::array<std::uint64_t, 5>{1, 2, 3, 4, 5});
+  lists.close_gaps(0, std::array<std::uint8_t, 5>{1, 0, 0, 1, 0});
+  CHECK(all_of_list(lists.indices(0, 3)) == some{2, 3, 5});
+}
+
+TEST_CASE("lists that are off take all calls and hold nothing", "[memory]") {
+  sample_lists lists;
+  CHECK_FALSE(lists.is_on());
+  lists.begin_batch(7);
+  lists.note(7, 3, std::array<std::uint64_t, 1>{1});
+  lists.note_substitute(7, 3, 1);
+  lists.end_batch(7);
+  lists.close_gaps(7, std::array<std::uint8_t, 1>{1});
+  CHECK(lists.indices(7, 1).empty());
+  CHECK(lists.substituted(7).empty());
+}
