@@ -24,10 +24,10 @@ template <record_type Record, device Device>
     const Device& device, const batch_layout<Record>& layout, const loader_options& options) {
   auto granted = reserve_slots(layout.bytes(), options);
   const auto count = static_cast<std::size_t>(granted.slot_count());
-  auto slots = shared_by_leases<host_slots<Record, Device>, typename Device::stream_ref>(
+  auto ring = shared_by_leases<host_slots<Record, Device>, typename Device::stream_ref>(
       device, layout, count, slot_memory(options), std::move(granted));
-  if (options.indices) slots->lists() = sample_lists{count, options.batch_size};
-  return slots;
+  if (options.indices) ring->lists() = sample_lists{count, options.batch_size};
+  return ring;
 }
 
 }  // namespace detail

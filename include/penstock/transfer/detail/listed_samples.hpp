@@ -19,25 +19,25 @@ concept batch_of_listed_samples = requires(const Batch& batch) {
   { batch.substituted() } -> std::convertible_to<std::span<const std::uint64_t>>;
 };
 
-/// Takes memory for lists in `slots` where the batches of `source` will have some.
+/// Takes memory for lists in `ring` where the batches of `source` will have some.
 template <class Source, class Slots>
-void list_samples_of([[maybe_unused]] const Source& source, [[maybe_unused]] Slots& slots) {
+void list_samples_of([[maybe_unused]] const Source& source, [[maybe_unused]] Slots& ring) {
   if constexpr (batch_of_listed_samples<typename Source::batch_type> && requires {
                   { source.options().indices } -> std::convertible_to<bool>;
                 }) {
     if (source.options().indices) {
-      slots.lists = sample_lists{slots.count(), source.layout().batch_size()};
+      ring.lists = sample_lists{ring.count(), source.layout().batch_size()};
     }
   }
 }
 
 /// The batch that goes into `slot` has the samples of `batch`; the slot is free.
 template <class Slots, class Batch>
-void list_samples([[maybe_unused]] Slots& slots, [[maybe_unused]] std::size_t slot,
+void list_samples([[maybe_unused]] Slots& ring, [[maybe_unused]] std::size_t slot,
                   [[maybe_unused]] const Batch& batch) {
   if constexpr (batch_of_listed_samples<Batch>) {
-    if (slots.lists.is_on()) [[unlikely]]
-      slots.lists.take(slot, batch.indices(), batch.substituted());
+    if (ring.lists.is_on()) [[unlikely]]
+      ring.lists.take(slot, batch.indices(), batch.substituted());
   }
 }
 
