@@ -6,8 +6,13 @@
 #include <vector>
 
 #include <penstock/data/adaptors/concat.hpp>
+#include <penstock/data/adaptors/interleave.hpp>
 #include <penstock/data/adaptors/map.hpp>
 #include <penstock/data/adaptors/subset.hpp>
+#include <penstock/data/adaptors/with_index.hpp>
+#include <penstock/data/adaptors/without.hpp>
+#include <penstock/data/adaptors/zip.hpp>
+#include <penstock/data/any_dataset.hpp>
 #include <penstock/data/memory_dataset.hpp>
 #include <penstock/data/reader.hpp>
 
@@ -57,6 +62,10 @@ TEST_CASE("reading allocates nothing, through every adaptor", "[data]") {
     for (std::size_t j = 0; j < 784; ++j) ps::get<"x">(out)(j) = ps::get<"image">(in).flat()[j];
     ps::get<"label">(out) = ps::get<"label">(in);
   };
+  using scalar = ps::record<ps::field<"sum", float>>;
+  const auto measure = [](ps::const_sample<digit> in, ps::sample<scalar> out) {
+    ps::get<"sum">(out) = static_cast<float>(ps::get<"label">(in));
+  };
   CHECK(allocations_while_reading(data) == 0);
   CHECK(allocations_while_reading(data | ps::map(brighter)) == 0);
   CHECK(allocations_while_reading(data | ps::map<input>(convert)) == 0);
@@ -64,4 +73,9 @@ TEST_CASE("reading allocates nothing, through every adaptor", "[data]") {
   CHECK(allocations_while_reading(data | ps::subset({1, 2, 3, 4, 99})) == 0);
   CHECK(allocations_while_reading(ps::concat(data, data | ps::map(brighter)) |
                                   ps::map<input>(convert) | ps::subset(10, 190)) == 0);
+  CHECK(allocations_while_reading(data | ps::without({7, 8, 50})) == 0);
+  CHECK(allocations_while_reading(ps::any_dataset{data} | ps::map(brighter)) == 0);
+  CHECK(allocations_while_reading(ps::interleave({.weights = {3, 2}}, data, data)) == 0);
+  CHECK(allocations_while_reading(ps::zip(data, data | ps::map<scalar>(measure)) |
+                                  ps::with_index()) == 0);
 }

@@ -12,7 +12,6 @@
 
 #include "data/read_batch.hpp"
 #include "support/catch.hpp"
-#include "support/counting_new.hpp"
 
 namespace ps = penstock;
 
@@ -75,14 +74,4 @@ TEST_CASE("an erased dataset refers to an lvalue", "[data]") {
   const ps::any_dataset any{inside};
   *inside.base = 1000;
   CHECK(test::values<"x">(test::read_batch(any, {1})) == std::vector<std::uint64_t>{1001});
-}
-
-TEST_CASE("an erased dataset allocates nothing while it is read", "[data]") {
-  const ps::any_dataset any = drawing{} | ps::subset(0, 80);
-  test::batch_memory<pair_record> memory{{}, some.size()};
-  ps::reader reader{any};
-  const auto view = memory.view();
-  const std::size_t before = test::allocations.load();
-  reader.read(some, view, {});
-  CHECK(test::allocations.load() == before);
 }

@@ -46,6 +46,9 @@ TEST_CASE("the path of a batch allocates nothing", "[flow]") {
     ps::get<"label">(out) = ps::get<"label">(in);
   };
   const auto in_place = [](ps::sample<floats> sample) { ps::get<"label">(sample) += 1; };
+  const auto whole = [](ps::batch_view<floats> all, ps::sample_generator& rng) {
+    ps::get<"label">(all)(0) = static_cast<std::int32_t>(rng() >> 1U);
+  };
 
   const std::size_t before = test::allocations.load();
   REQUIRE(std::vector<int>(3).size() == 3);
@@ -59,11 +62,16 @@ TEST_CASE("the path of a batch allocates nothing", "[flow]") {
       INFO("workers " << workers << ", in order " << in_order << ", traced " << (trace != nullptr));
       ps::cpu_device device;
       auto stream = device.make_stream();
-      ps::loader loader{
-          ps::memory_dataset<digit>{images, labels} | ps::map<floats>(warp) | ps::map(in_place),
-          ps::shuffled{.seed = 1},
-          device,
-          {.batch_size = 32, .workers = workers, .in_order = in_order, .run = 5, .trace = trace}};
+      ps::loader loader{ps::memory_dataset<digit>{images, labels} | ps::map<floats>(warp) |
+                            ps::map(in_place) | ps::map_batch(whole),
+                        ps::shuffled{.seed = 1},
+                        device,
+                        {.batch_size = 32,
+                         .workers = workers,
+                         .in_order = in_order,
+                         .indices = in_order,
+                         .run = 5,
+                         .trace = trace}};
       CHECK(allocated_in(loader.epochs(0, 2)) == 0);
       ps::transfer feed{loader, stream, {.trace = trace}};
       CHECK(allocated_in(feed.epochs(0, 2)) == 0);
@@ -94,6 +102,7 @@ TEST_CASE("slabs equal the footprint, and all other allocations stay under its b
                                    .workers = workers,
                                    .cpus = workers == ps::automatic ? 16 : ps::automatic,
                                    .prefetch = prefetch,
+                                   .indices = batch_size == 100,
                                    .on_error = {.action = then}};
   const auto unchanged = ps::on_stream<numbered::record_type>(
       [](ps::const_batch_view<numbered::record_type>, ps::batch_view<numbered::record_type>,

@@ -32,7 +32,8 @@ struct loader_footprint {
 
   /// The most bytes that the loader allocates besides: 32 KiB, 1 KiB a slot, 8 KiB a worker, and 16
   /// bytes for each sample of a worker's run. An error policy adds 64 KiB, and one that skips
-  /// samples a byte for each sample of a slot; `loader_options::indices` adds 16 there. Thread stacks are not counted, nor is what the
+  /// samples a byte for each sample of a slot; `loader_options::indices` adds 16 there,
+  /// `error_policy::known_bad` 32 for each index. Thread stacks are not counted, nor is what the
   /// dataset, the sampler and transforms allocate.
   std::size_t bookkeeping = 0;
 
@@ -68,7 +69,8 @@ inline std::size_t most_bookkeeping(const loader_options& options, std::size_t s
                                     std::size_t run) noexcept {
   constexpr std::size_t kib = 1024;
   const bool skips = options.on_error.action == error_action::skip;
-  const std::size_t fixed = is_plain(options.on_error) ? 32 * kib : 96 * kib;
+  const std::size_t fixed =
+      (is_plain(options.on_error) ? 32 * kib : 96 * kib) + 32 * options.on_error.known_bad.size();
   const std::size_t workers = std::max<std::size_t>(1, options.workers);
   const std::size_t a_sample = (skips ? 1U : 0U) + (options.indices ? 16U : 0U);
   return saturating_sum(slot_count, saturating_sum(a_sample, options.batch_size, kib),

@@ -21,7 +21,7 @@ struct feed_footprint {
   std::size_t device_bytes = 0;  ///< device memory in all: what `transfer::device_bytes` says then
 
   /// An upper bound in bytes for what the feed allocates in host memory: 4 KiB and 1 KiB a device
-  /// slot. Without the device's own streams and events, and what a transform allocates itself.
+  /// slot; `loader_options::indices` adds 16 bytes for each sample of a device slot. Without the device's own streams and events, and what a transform allocates itself.
   std::size_t bookkeeping = 0;
 
   friend bool operator==(const feed_footprint&, const feed_footprint&) = default;
@@ -31,14 +31,15 @@ namespace detail {
 
 /// A feed of batches of `out_bytes` bytes, with `staging` bytes on their way.
 inline feed_footprint feed_of(const loader_footprint& host, std::size_t out_bytes,
-                              std::size_t staging, std::size_t depth) {
+                              std::size_t staging, std::size_t depth, const loader_options& load) {
   constexpr std::size_t kib = 1024;
   return {.host = host,
           .device_slots = depth,
           .device_slot_bytes = out_bytes,
           .staging_bytes = staging,
           .device_bytes = saturating_sum(depth, out_bytes, staging),
-          .bookkeeping = saturating_sum(depth, kib, 4 * kib)};
+          .bookkeeping = saturating_sum(
+              depth, saturating_sum(load.indices ? 16 : 0, load.batch_size, kib), 4 * kib)};
 }
 
 }  // namespace detail
@@ -49,7 +50,7 @@ template <record_type Record>
 [[nodiscard]] feed_footprint footprint(const record_extents<Record>& extents,
                                        const loader_options& load, const transfer_options& feed) {
   const loader_footprint host = footprint<Record>(extents, load);
-  return detail::feed_of(host, host.slot_bytes, 0, detail::checked_depth(feed));
+  return detail::feed_of(host, host.slot_bytes, 0, detail::checked_depth(feed), load);
 }
 
 /// The memory of a loader and a transfer with a transform on the device.
@@ -61,7 +62,7 @@ template <record_type Record, class Transform>
   const batch_layout<detail::transformed_record_t<Transform, Record>> out{
       detail::transformed_extents<Record>(transform, extents), load.batch_size};
   const std::size_t staging = detail::saturating_sum(2, host.slot_bytes, 0);
-  return detail::feed_of(host, out.bytes(), staging, detail::checked_depth(feed));
+  return detail::feed_of(host, out.bytes(), staging, detail::checked_depth(feed), load);
 }
 
 }  // namespace PENSTOCK_ABI
