@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -55,6 +56,10 @@ TEST_CASE("an erased dataset gives what is inside, also random bits", "[data]") 
   const ps::any_dataset<pair_record> copy = any;
   CHECK(look(copy) == look(any));
 }
+
+// A handle: a pipeline over a variable takes a copy.
+static_assert(std::is_same_v<ps::stored_dataset_t<const ps::any_dataset<pair_record>&>,
+                             ps::any_dataset<pair_record>>);
 
 TEST_CASE("maps that are added one by one draw as those of one pipeline", "[data]") {
   ps::any_dataset<pair_record> data = drawing{};
