@@ -172,3 +172,40 @@ TEST_CASE("a wait for a retry ends by itself, and early where the range is over"
   auto hasty = of({.retries = 1, .first_wait = milliseconds{0}});
   CHECK(hasty.wait(1, [] { return false; }));
 }
+
+TEST_CASE("substitutes are listed in the order of their places, in whichever they were read",
+          "[faults]") {
+  ps::detail::sample_lists lists{2, batch_size};
+  auto guard = of({.action = ps::error_action::substitute});
+  guard.list_to(lists);
+  numbers batch;
+  ps::batch_info info{0, 0, batch_size, batch_size};
+  for (int turn = 0; turn < 2; ++turn) {  // the second batch in the slot starts anew
+    guard.begin_batch(1);
+    for (const std::uint64_t place : {5U, 2U, 7U}) {
+      guard.note_substitute(1, place, 100 + place);
+      guard.note_loss(1, place, place, error_of("bad"));
+    }
+    guard.end_batch(1, batch.memory.data(), batch.layout, info);
+    const auto found = lists.substituted(1);
+    CHECK((std::vector(found.begin(), found.end()) == std::vector<std::uint64_t>{2, 5, 7}));
+    CHECK(lists.indices(1, batch_size)[5] == 105);
+  }
+}
+
+TEST_CASE("a loss that was expected counts to no limit", "[faults]") {
+  auto guard = of({.action = ps::error_action::skip, .most_failures = 1, .known_bad = {3}});
+  CHECK(guard.knows_bad());
+  CHECK(guard.is_known_bad({3, 0}));
+  CHECK_FALSE(guard.is_known_bad({4, 0}));
+  numbers batch;
+  ps::batch_info info{0, 0, batch_size, batch_size};
+  guard.begin_batch(0);
+  guard.note_loss(0, 5, 5, error_of("bad"));
+  guard.note_expected_loss(0, 3);
+  guard.end_batch(0, batch.memory.data(), batch.layout, info);
+  CHECK(info.skipped == 2);
+  CHECK(batch.first(6) == std::vector<int>{0, 1, 2, 4, 6, 7});
+  ps::failure where;
+  CHECK(guard.check_limits(0, info, where) == nullptr);
+}

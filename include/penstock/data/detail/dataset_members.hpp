@@ -100,15 +100,23 @@ concept has_scratch = requires(const D& d) {
 /// How many samples ahead rows are prefetched; four gained most on rows of 784 bytes.
 inline constexpr std::size_t prefetch_distance = 4;
 
+template <class D>
+concept counts_stages = requires(const D& d) {
+  { d.stages() } -> std::convertible_to<std::uint32_t>;
+};
+
+template <class D>
+concept names_stages = requires {
+  { D::stages } -> std::convertible_to<std::uint32_t>;
+};
+
 /// How many random stages a dataset has, those below it counted: keeps their random bits apart.
 /// `stages` is a constant, or a function where the type alone does not say it.
 template <class D>
 [[nodiscard]] constexpr std::uint32_t stages_of([[maybe_unused]] const D& data) {
-  if constexpr (requires {
-                  { data.stages() } -> std::convertible_to<std::uint32_t>;
-                }) {
+  if constexpr (counts_stages<D>) {
     return data.stages();
-  } else if constexpr (requires { D::stages; }) {
+  } else if constexpr (names_stages<D>) {
     return D::stages;
   } else {
     return 0;
