@@ -286,6 +286,19 @@ TEST_CASE("what map_batch throws ends the range at that batch, in a stage of its
   CHECK(loader.last_failure()->str() == "stage batch, epoch 0, batch 2");
   loop({0, 3});
   CHECK(seen == indices{0, 1, 3, 4, 5, 6});
+
+  // A batch that could not be read has its own error, and is not passed to the function.
+  std::atomic<std::uint64_t> bad_batches{0};
+  const auto count = [&bad_batches](ps::batch_view<label_record> all) {
+    bad_batches += ps::get<"label">(all)(0) == 0 ? 1U : 0U;
+  };
+  ps::loader unread{partly_bad{} | ps::map_batch(count), ps::sequential{}, listing(workers)};
+  const auto read = [&] {
+    for (auto& batch : unread.epoch(0)) (void)batch;
+  };
+  CHECK_THROWS_AS(read(), bad_sample);
+  CHECK(unread.last_failure()->stage == "read");
+  CHECK(bad_batches == 0);
 }
 
 namespace {

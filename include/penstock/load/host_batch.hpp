@@ -71,14 +71,14 @@ class host_batch : public lease<Record, detail::host_slots<Record, Device>, std:
   /// `loader_options::indices` is set. Valid until the lease ends.
   [[nodiscard]] std::span<const std::uint64_t> indices() const noexcept {
     base::use();
-    return slots_->lists().indices(slot_, base::size());
+    return slots_->lists.indices(slot_, base::size());
   }
   /// The places whose sample could not be read and was substituted by another
   /// (`error_action::substitute`), ascending. Empty unless `loader_options::indices` is set. Valid
   /// until the lease ends.
   [[nodiscard]] std::span<const std::uint64_t> substituted() const noexcept {
     base::use();
-    return slots_->lists().substituted(slot_);
+    return slots_->lists.substituted(slot_);
   }
 
   /// Gives the slot back as soon as `stream` has done what it was given so far: for a copy out of

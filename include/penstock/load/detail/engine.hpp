@@ -69,7 +69,7 @@ class engine {
         readers_(make_readers(dataset_, guard_, options_.workers, run_.most())),
         observer_(options_.workers, run_.most(), layout_.sample_bytes()),
         seats_(options_.workers, first_workers(options_)) {
-    guard_.list_to(slots_->lists());
+    guard_.list_to(slots_->lists);
     observer_.trace_to(options.trace);
     slots_->leases().trace_to(options.trace, observer_.trace_flow(), "host slot", slots_->count());
   }
@@ -115,7 +115,9 @@ class engine {
       fruitless = 0;
       if (got.what == claim::kind::open && !open_next(stop, reader, seen, got)) return;
       read(got.slot, got.run, reader, seen);
-      if (work_[got.slot].finish_run()) announce(got.slot, seen);
+      if (!work_[got.slot].finish_run()) continue;
+      end_batch(got.slot, seen);
+      delivery_.announce(work_[got.slot].sequence, got.slot);
     }
   }
   /// Wakes all workers, permanently: after a stop request.
@@ -191,7 +193,7 @@ class engine {
     const auto wanted = reader.indices(end - begin);
     try {
       batch.pick(schedule_.plan(), begin, wanted);
-      slots_->lists().note(slot, begin, wanted);
+      slots_->lists.note(slot, begin, wanted);
       const bool is_timed = run == batch.first_run() && run_.is_timed(batch.sequence);
       const auto began = is_timed ? clock::now() : clock::time_point{};
       reader.read(
@@ -220,11 +222,6 @@ class engine {
       if (!is_unwanted(batch)) finish_batch(dataset_, batch, view_of(slot), options_.seed);
     }
     seen.close(batch.opened);
-  }
-  /// Hands it to the consumer.
-  void announce(std::uint32_t slot, meters& seen) noexcept {
-    end_batch(slot, seen);
-    delivery_.announce(work_[slot].sequence, slot);
   }
 
   loader_options options_;

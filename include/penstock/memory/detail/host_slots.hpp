@@ -46,6 +46,7 @@ class host_slots {
  public:
   /// The end of a copy, which the device slot waits for as well.
   using mark_type = copy_mark<event_type>;
+  sample_lists lists;  ///< which samples the slots hold, where that is asked for
 
   /// Keeps `granted` as long as the memory. Throws `out_of_memory`, and what the device throws.
   host_slots(const Device& where, const batch_layout<Record>& layout, std::size_t count,
@@ -163,8 +164,6 @@ class host_slots {
   }
   /// What records the leases, one at a time of each slot.
   [[nodiscard]] lease_tracks& leases() noexcept { return leases_; }
-  /// Which samples the slots hold, where that is asked for.
-  [[nodiscard]] sample_lists& lists() noexcept { return lists_; }
   /// Counts a lease that starts.
   void note_lease() noexcept { leased_.fetch_add(1, std::memory_order_relaxed); }
   /// Counts a lease that has ended.
@@ -237,7 +236,6 @@ class host_slots {
   std::vector<detail::end_of_copy<event_type>> drained_;  // each is its ticket's
   std::size_t wake_at_;
   lease_tracks leases_;
-  sample_lists lists_;
   batch_queue<ticket> returned_;
   // A cache line each: workers and releasing threads write the first, the consumer the others, all
   // read the last.
