@@ -52,6 +52,7 @@ class any_dataset {
   [[nodiscard]] std::uint64_t size() const { return data_->size(); }
   [[nodiscard]] record_extents<Record> extents() const { return data_->extents(); }
   [[nodiscard]] std::size_t scratch_bytes() const { return data_->scratch_bytes(); }
+  /// How many random stages are inside: a random `map` over it draws from the next one.
   [[nodiscard]] std::uint32_t stages() const { return data_->stages(); }
   [[nodiscard]] std::uint64_t fingerprint() const { return data_->fingerprint(); }
 

@@ -74,6 +74,7 @@ struct error_policy {
 /// A sample of `error_policy::known_bad` was asked for, and neither skipped nor substituted.
 class [[gnu::visibility("default")]] known_bad_sample : public error {
  public:
+  /// For sample `index` of the dataset at the bottom of the pipeline.
   explicit known_bad_sample(std::uint64_t index)
       : error("known_bad_sample: sample " + std::to_string(index) +
               " of the dataset is on the list on_error.known_bad and was not read: choose "

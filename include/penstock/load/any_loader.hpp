@@ -144,6 +144,7 @@ class any_loader {
   void stop() noexcept { flow_->stop(); }
   [[nodiscard]] bool at_end() const noexcept { return flow_->at_end(); }
   [[nodiscard]] std::stop_token stop_token() const noexcept { return options().stop; }
+  /// See `loader::trace_flow`.
   [[nodiscard]] std::uint64_t trace_flow(const trace_recorder* recorder) const noexcept {
     return flow_->trace_flow(recorder);
   }
