@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 // Stops in the middle of an epoch and goes on from there in a second loader, as after a restart,
-// with another number of workers; a step that fails there is done again. The state is 64 bytes, or a line of text: order and random bits
-// follow from seed, epoch and sample, so the batches are the same to the last bit as without the
-// stop.
+// with another number of workers; a step that fails there is done again. The state is 64 bytes, or
+// a line of text: order and random bits follow from seed, epoch and sample, so the batches are the
+// same to the last bit as without the stop.
 #include <penstock/penstock.hpp>
 
 #include <cstddef>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// What is chosen while the program runs, and what is known of a batch's samples: erased datasets and
-// loaders, indices, lists of known bad samples, functions over whole batches. The same for any
+// What is chosen while the program runs, and what is known of a batch's samples: erased datasets
+// and loaders, indices, lists of known bad samples, functions over whole batches. The same for any
 // workers.
 #include <algorithm>
 #include <array>

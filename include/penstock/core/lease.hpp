@@ -48,8 +48,8 @@ class lease {
   [[nodiscard]] std::uint64_t epoch() const noexcept { return info_.epoch; }
   /// The batch's number within its epoch.
   [[nodiscard]] std::uint64_t number() const noexcept { return info_.batch; }
-  /// Where the batch stands in the order of all: `feed.state_at(batch.position())` is the state of a
-  /// loop that has still to do it.
+  /// Where the batch stands in the order of all: `feed.state_at(batch.position())` is the state of
+  /// a loop that has still to do it.
   [[nodiscard]] batch_position position() const noexcept { return {info_.epoch, info_.batch}; }
   /// Which batch it is.
   [[nodiscard]] const batch_info& info() const noexcept { return info_; }

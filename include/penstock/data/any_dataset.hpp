@@ -28,14 +28,14 @@ inline namespace PENSTOCK_ABI {
 ///     if (flags.augment) train = train | ps::map(augment);
 ///     ps::loader loader{train, ps::shuffled{.seed = 1}, {.batch_size = 64}};
 ///
-/// An rvalue is moved in, an lvalue is referred to and must outlive all copies. Copies share what is
-/// inside, and so does a pipeline over an lvalue of this type: it takes a copy. Gives the same
+/// An rvalue is moved in, an lvalue is referred to and must outlive all copies. Copies share what
+/// is inside, and so does a pipeline over an lvalue of this type: it takes a copy. Gives the same
 /// batches as what is inside, random bits included, and passes on origins and fingerprint; a
 /// `map_batch` goes over it. Reading is thread-safe; assigning is not.
 ///
 /// Costs one virtual call a run, and none a sample, but for what asks for one sample at a time:
-/// `map<Out>` over it, which belongs inside. It has no `view` and no `prefetch`; what is inside has.
-/// Counts as a dataset that `borrows`.
+/// `map<Out>` over it, which belongs inside. It has no `view` and no `prefetch`; what is inside
+/// has. Counts as a dataset that `borrows`.
 template <penstock::record_type Record>
 class any_dataset {
  public:

@@ -45,7 +45,7 @@ inline namespace PENSTOCK_ABI {
 /// true`: a loader's destructor waits for its reads then, also for those beyond
 /// `loader_options::timeout`.
 ///
-/// @see examples/02_own_dataset.cpp, and data/adaptors/adaptor.hpp for what goes over another dataset
+/// @see examples/02_own_dataset.cpp; data/adaptors/adaptor.hpp for what goes over another dataset
 // clang-format off
 template <class D>
 concept dataset =

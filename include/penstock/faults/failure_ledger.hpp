@@ -114,8 +114,8 @@ class failure_ledger {
     note_failure(sample, error, {sample, 0});
   }
 
-  /// `sample`, which comes from `origin`, was known to be bad and not read; `outcome` was done about
-  /// it.
+  /// `sample`, which comes from `origin`, was known to be bad and not read; `outcome` was done
+  /// about it.
   void note_known_bad(std::uint64_t sample, const sample_origin& origin,
                       read_outcome outcome) noexcept {
     {
@@ -174,7 +174,8 @@ class failure_ledger {
     text what;
   };
 
-  /// The entry of `sample`, a new one without a text if there is none yet; null where all are taken.
+  /// The entry of `sample`, a new one without a text if there is none yet; null where all are
+  /// taken.
   entry* enter(std::uint64_t sample, const sample_origin& origin) noexcept {
     if (entry* const found = find(sample)) return found;
     if (size_ == capacity) {

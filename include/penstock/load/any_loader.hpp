@@ -43,8 +43,8 @@ inline namespace PENSTOCK_ABI {
 ///
 /// A `loader` is moved in; what has gone on in it goes on. Has all members of a `loader`, which say
 /// what is promised: batches, states and errors are those of the loader inside, and states taken
-/// from one resume the other. Costs a virtual call or three a batch, and none a sample. Movable; one
-/// thread consumes. A moved-from object may only be assigned to and destroyed.
+/// from one resume the other. Costs a virtual call or three a batch, and none a sample. Movable;
+/// one thread consumes. A moved-from object may only be assigned to and destroyed.
 template <penstock::record_type Record, penstock::device Device = cpu_device>
 class any_loader {
   using flow = detail::erased_loader<Record, Device>;

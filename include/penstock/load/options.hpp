@@ -49,8 +49,8 @@ enum class placement {
   anywhere,  ///< wherever the process may
 };
 
-/// Of `loader_options::workers` and `prefetch`: chosen and changed while the loop runs, from what its
-/// statistics show; see `loader::tuning`. Of `cpus`: what the process may use.
+/// Of `loader_options::workers` and `prefetch`: chosen and changed while the loop runs, from what
+/// its statistics show; see `loader::tuning`. Of `cpus`: what the process may use.
 inline constexpr std::size_t automatic = (std::numeric_limits<std::size_t>::max)();
 
 /// The options of a `loader`. Bad values throw `option_error` at construction.
@@ -87,8 +87,8 @@ struct loader_options {
   /// and gives up the exact order. DataLoader(in_order).
   bool in_order = true;
 
-  /// Whether batches say which samples they have: `batch.indices()`, `batch.substituted()`. Takes 16
-  /// bytes for each sample of a slot. No counterpart.
+  /// Whether batches say which samples they have: `batch.indices()`, `batch.substituted()`. Takes
+  /// 16 bytes for each sample of a slot. No counterpart.
   bool indices = false;
 
   /// Whether batches lie in page-locked memory. DataLoader(pin_memory).

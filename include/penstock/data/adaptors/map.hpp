@@ -56,9 +56,9 @@ class map_into_adaptor : public adaptor<map_into_adaptor<Out, F>> {
 
 /// Changes every sample in place after it was read: `data | map(f)` with `f(sample<R> s)`, where R
 /// is the dataset's record. The function may take more, in this order: the sample's index in `data`
-/// (`std::uint64_t`), and a generator (`sample_generator&`). The generator is keyed by (seed, epoch,
-/// sample index, place of this map among the random ones), so that the result depends neither on
-/// the number of threads nor on other maps' use of random bits.
+/// (`std::uint64_t`), and a generator (`sample_generator&`). The generator is keyed by (seed,
+/// epoch, sample index, place of this map among the random ones), so that the result depends
+/// neither on the number of threads nor on other maps' use of random bits.
 ///
 /// The function is moved in and called as const from many threads at once; what it throws reaches
 /// the consumer at that batch's turn.

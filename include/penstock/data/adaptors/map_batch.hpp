@@ -104,8 +104,8 @@ inline constexpr bool is_last<map_batch_adaptor<F>> = true;
 /// has made. It comes last in a pipeline, or before another `map_batch`.
 ///
 /// The worker that has read the last sample of the batch calls the function, the consumer's thread
-/// where there are no workers: so batches are mapped in parallel, and the loop waits for none of it.
-/// `rng` is keyed by (seed, epoch, batch), and shared by the functions of one pipeline in their
+/// where there are no workers: so batches are mapped in parallel, and the loop waits for none of
+/// it. `rng` is keyed by (seed, epoch, batch), and shared by the functions of one pipeline in their
 /// order: a batch is the same for any number of workers, and not for another batch size or, with
 /// `sharded`, another number of ranks.
 ///

@@ -84,9 +84,9 @@ class index_adaptor : public adaptor<index_adaptor<Name>> {
 }  // namespace detail
 
 /// Adds to every sample its index in the dataset on the left, as the last field: `data |
-/// with_index()` has a field "index" of one `std::uint64_t`, `data | with_index<"row">()` one called
-/// "row". It travels to the device with the batch; where the host alone needs the indices, take
-/// `loader_options::indices`. Nothing is copied for it.
+/// with_index()` has a field "index" of one `std::uint64_t`, `data | with_index<"row">()` one
+/// called "row". It travels to the device with the batch; where the host alone needs the indices,
+/// take `loader_options::indices`. Nothing is copied for it.
 template <name Name = "index">
 [[nodiscard]] detail::index_adaptor<Name> with_index() {
   return {};

@@ -94,7 +94,8 @@ class recovery {
     of_batch.leave_out(position);
     ++of_batch.expected;
   }
-  /// Reader: `sample` is at `position` of the batch in `slot` instead of the one that was asked for.
+  /// Reader: `sample` is at `position` of the batch in `slot` instead of the one that was asked
+  /// for.
   void note_substitute(std::uint32_t slot, std::uint64_t position, std::uint64_t sample) noexcept {
     const std::lock_guard lock{losses_[slot].mutex};
     if (lists_ != nullptr)

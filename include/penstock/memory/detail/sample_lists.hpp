@@ -41,7 +41,8 @@ class sample_lists {
       return;
     std::copy(indices.begin(), indices.end(), all(slot).begin() + offset(first));
   }
-  /// At `place` the batch has the sample `index` in place of another. One call for a slot at a time.
+  /// At `place` the batch has the sample `index` in place of another. One call for a slot at a
+  /// time.
   void note_substitute(std::size_t slot, std::size_t place, std::uint64_t index) noexcept {
     if (!is_on()) return;
     all(slot)[place] = index;
