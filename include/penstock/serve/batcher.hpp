@@ -160,7 +160,13 @@ class batcher {
 
   batch_type taken(const std::optional<std::pair<std::uint32_t, batch_info>>& next) {
     if (!next) return {};
-    return batch_type{board_, next->first, next->second};
+    try {
+      return batch_type{board_, next->first, next->second};
+    } catch (...) {  // no memory for what a checked build notes of a lease
+      board_->take_back(board_->tags(next->first));
+      board_->give_back(next->first, false);
+      throw;
+    }
   }
 
   Device device_;
