@@ -19,6 +19,7 @@ inline namespace PENSTOCK_ABI {
 /// Another live `stop_on_signal` of this process waits for the signal.
 class [[gnu::visibility("default")]] signal_in_use : public error {
  public:
+  /// Of this signal.
   explicit signal_in_use(int number)
       : error("stop_on_signal: signal " + std::to_string(number) +
               " is waited for by another stop_on_signal: end that one first, or share its token"),
