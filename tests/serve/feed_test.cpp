@@ -220,8 +220,8 @@ TEST_CASE("whatever goes wrong among many threads, what was submitted is served 
         }
       });
     }
-    // A feed on each of two threads, whose copies fail and which are left now and then, and a thread
-    // that works on leases.
+    // A feed on each of two threads, whose copies fail and which are left now and then, and a
+    // thread that works on leases.
     ps::value_queue<ps::device_batch<request, gated_device>> ready{2};
     std::thread worker{[&] {
       while (const auto batch = ready.pop()) known.note_served(*batch);
