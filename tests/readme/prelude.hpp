@@ -23,10 +23,9 @@
 #include <penstock/interop/dlpack.hpp>
 #include <penstock/observe/diagnose.hpp>
 #include <penstock/penstock.hpp>
-#include <penstock/serve/batcher.hpp>
-#include <penstock/threads/stop_on_signal.hpp>
 #include <penstock/report/prometheus_file.hpp>
 #include <penstock/report/trace_files.hpp>
+#include <penstock/serve/batcher.hpp>
 #include <penstock/tune/option_search.hpp>
 #include <penstock/tune/tuned_text.hpp>
 

@@ -116,8 +116,8 @@ TEST_CASE("a batch that could not be copied comes back", "[serve]") {
     for (std::uint64_t tag = 0; tag < 8; ++tag) requests.submit(tag, written(tag));
     ps::transfer feed{requests, device.inline_stream(), {.depth = 2}};
     SECTION("the copy") { device.fail_copy(1); }
-    SECTION("the record of the slot's release") { device.fail_record(0); }
-    SECTION("the record of its arrival") { device.fail_record(1); }
+    SECTION("the record of its arrival") { device.fail_record(0); }
+    SECTION("the record of the slot's release") { device.fail_record(1); }
     const auto serve = [&] {
       for (auto& batch : feed.epoch(0)) known.note_served(batch);
     };
@@ -129,6 +129,20 @@ TEST_CASE("a batch that could not be copied comes back", "[serve]") {
   CHECK(known.ended_once() == 8);
   CHECK(known.abandoned == 0);
   CHECK(known.wrong == 0);
+}
+
+TEST_CASE("a slot whose copy failed takes requests again", "[serve]") {
+  const gated_device device;
+  gated_batcher requests{device, {.most = 1, .depth = 1}};
+  ps::transfer feed{requests, device.inline_stream(), {.depth = 1}};
+  requests.submit(1, written(1));
+  SECTION("the copy") { device.fail_copy(0); }
+  SECTION("the record of its arrival") { device.fail_record(0); }
+  SECTION("the record of the slot's release") { device.fail_record(1); }
+  auto range = feed.epoch(0);
+  CHECK_THROWS_AS(range.begin(), device_fault);
+  CHECK(requests.stats().returned == 1);
+  CHECK(requests.try_submit(2, written(2)));
 }
 
 TEST_CASE("requests wait for the copy out of their slot, and one that has a limit gives up",
@@ -206,8 +220,8 @@ TEST_CASE("whatever goes wrong among many threads, what was submitted is served 
         }
       });
     }
-    // A feed on each of two threads, whose copies fail and which are left now and then, and a thread
-    // that works on leases.
+    // A feed on each of two threads, whose copies fail and which are left now and then, and a
+    // thread that works on leases.
     ps::value_queue<ps::device_batch<request, gated_device>> ready{2};
     std::thread worker{[&] {
       while (const auto batch = ready.pop()) known.note_served(*batch);

@@ -36,19 +36,19 @@ inline namespace PENSTOCK_ABI {
 ///
 /// A submitter writes its request straight into its place in the batch, beside others that write
 /// theirs. A batch goes out when it is full, or, if somebody asks for one, when `fill` has passed
-/// since its first request; whoever asks later gets a fuller one. Batches come in the order in which
-/// they are complete. Each request has a tag of the program's, which `tags()` of the host batch and
-/// of the device batch have in the order of the samples: that of submission, but where a write has
-/// thrown, whose place the batch's last request takes.
+/// since its first request; whoever asks later gets a fuller one. Batches come in the order in
+/// which they are complete. Each request has a tag of the program's, which `tags()` of the host
+/// batch and of the device batch have in the order of the samples: that of submission, but where a
+/// write has thrown, whose place the batch's last request takes.
 ///
-/// While no slot is free `submit` waits. What was submitted is handed to a consumer once, or its tag
-/// comes back by `batcher_options::on_unserved`: after `abandon`, or because the feed ended before
-/// its consumer got the batch. A feed that ends leaves the others here for the next one.
+/// While no slot is free `submit` waits. What was submitted is handed to a consumer once, or its
+/// tag comes back by `batcher_options::on_unserved`: after `abandon`, or because the feed ended
+/// before its consumer got the batch. A feed that ends leaves the others here for the next one.
 ///
-/// All members may be called from any thread, at any time of the batcher's life; several threads may
-/// take batches, by `next` or by a feed each. A feed's leases may go on to other threads, see
-/// `value_queue` and `when_held::wait`. All memory is taken at construction. Batches are numbered over
-/// the batcher's life, in epoch 0.
+/// All members may be called from any thread, at any time of the batcher's life; several threads
+/// may take batches, by `next` or by a feed each. A feed's leases may go on to other threads, see
+/// `value_queue` and `when_held::wait`. All memory is taken at construction. Batches are numbered
+/// over the batcher's life, in epoch 0.
 ///
 /// @see examples/11_server.cpp, docs/serving.md
 template <record_type Record, device Device = cpu_device>
@@ -160,7 +160,13 @@ class batcher {
 
   batch_type taken(const std::optional<std::pair<std::uint32_t, batch_info>>& next) {
     if (!next) return {};
-    return batch_type{board_, next->first, next->second};
+    try {
+      return batch_type{board_, next->first, next->second};
+    } catch (...) {  // no memory for what a checked build notes of a lease
+      board_->take_back(board_->tags(next->first));
+      board_->give_back(next->first, false);
+      throw;
+    }
   }
 
   Device device_;

@@ -23,8 +23,7 @@ class [[gnu::visibility("default")]] batcher_closed : public error {
 /// Why requests that a `batcher` had taken are not served.
 enum class unserved {
   abandoned,       ///< `batcher::abandon` was called, or the batcher destroyed, before their turn
-  not_handed_out,  ///< the feed that took their batch ended, or could not copy it, before the consumer
-                   ///< got it
+  not_handed_out,  ///< the feed that took their batch ended before, or could not copy it
 };
 
 /// The options of a `batcher`. Bad values throw `option_error` at construction.
@@ -37,12 +36,12 @@ struct batcher_options {
   /// Triton's `max_queue_delay_microseconds`, TorchServe's `max_batch_delay`.
   std::chrono::nanoseconds fill = std::chrono::milliseconds{2};
 
-  /// Slots for batches in host memory: one that fills up, those that are ready, and those that are copied
-  /// from. While none is free, `submit` waits.
+  /// Slots for batches in host memory: one that fills up, those that are ready, and those that are
+  /// copied from. While none is free, `submit` waits.
   std::size_t depth = 4;
 
-  /// Gets the tags of requests that were taken and are not served, on the thread that finds out: one
-  /// that abandons, one whose write ends after that, or the feed's. It must not throw.
+  /// Gets the tags of requests that were taken and are not served, on the thread that finds out:
+  /// one that abandons, one whose write ends after that, or the feed's. It must not throw.
   std::function<void(std::span<const std::uint64_t>, unserved)> on_unserved = {};
 
   /// Closes the batcher once its stop is requested: what was submitted by then is still served.

@@ -19,6 +19,7 @@ enum class wait_outcome {
 /// What a push with a limit of time gives: true if the value is in the queue.
 class push_result {
  public:
+  /// A push that ended so.
   constexpr push_result(wait_outcome outcome) noexcept  // NOLINT: implicit, it is no more than that
       : outcome_(outcome) {}
 

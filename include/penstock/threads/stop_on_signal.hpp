@@ -19,6 +19,7 @@ inline namespace PENSTOCK_ABI {
 /// Another live `stop_on_signal` of this process waits for the signal.
 class [[gnu::visibility("default")]] signal_in_use : public error {
  public:
+  /// Of this signal.
   explicit signal_in_use(int number)
       : error("stop_on_signal: signal " + std::to_string(number) +
               " is waited for by another stop_on_signal: end that one first, or share its token"),
@@ -49,7 +50,7 @@ class signal_claim {
     the_signals.arrived.fetch_and(~mask_, std::memory_order_relaxed);  // came too late for the last
   }
   signal_claim(signal_claim&&) = delete;
-  // Release: who takes the right next finds the handlers given back.
+  // Release: the thread that takes the right next finds the handlers given back.
   ~signal_claim() { the_signals.taken.fetch_and(~mask_, std::memory_order_release); }
 
   [[nodiscard]] signal_mask mask() const noexcept { return mask_; }
@@ -83,9 +84,10 @@ class signal_claim {
 ///     ps::loader loader{data, ps::shuffled{}, {.batch_size = 64, .stop = ctrl_c.token()}};
 ///
 /// The first of the signals requests the stop; the next one, of whichever kind, has its default
-/// action: a second Ctrl-C ends the program. The handler notes the number and wakes a thread of this
-/// object's, which requests the stop: callbacks of the token run there, and may do what a handler
-/// may not. So it also works where threads were started before, none of which blocks the signal.
+/// action: a second Ctrl-C ends the program. The handler notes the number and wakes a thread of
+/// this object's, which requests the stop: callbacks of the token run there, and may do what a
+/// handler may not. So it also works where threads were started before, none of which blocks the
+/// signal.
 ///
 /// While it lives, the signals have its handlers, also those that were ignored; calls that a signal
 /// interrupts go on (SA_RESTART). The destructor gives the former handlers back, but leaves alone

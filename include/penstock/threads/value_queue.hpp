@@ -97,7 +97,7 @@ class value_queue {
 
   /// Ends all waiting, for good. May be called more than once, from any thread.
   void close() noexcept {
-    // In this order: who is woken for a place finds the queue closed, and takes none.
+    // In this order: a thread that is woken for a place finds the queue closed, and takes none.
     full_.close();
     free_.close();
   }

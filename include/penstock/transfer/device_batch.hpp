@@ -82,8 +82,8 @@ class device_batch : public lease<Record, detail::device_slots<Record, Device>, 
     return *stream_;
   }
 
-  /// A word for each sample that the batch's source has given it, as `batcher` does, in the order of
-  /// the samples; none where the source gives none. In host memory, as long as the lease.
+  /// A word for each sample that the batch's source has given it, as `batcher` does, in the order
+  /// of the samples; none where the source gives none. In host memory, as long as the lease.
   [[nodiscard]] std::span<const std::uint64_t> tags() const noexcept {
     use();
     return slots_->tags(slot_).all();

@@ -45,8 +45,9 @@ class free_requests {
 
   /// Whether a thread waits for a copy.
   [[nodiscard]] bool is_watched() const noexcept { return watched_.has_value(); }
-  /// Waits for the copy out of the first slot, without `lock`, and notifies all who wait for `room`.
-  /// Nobody takes that slot meanwhile, so its event stays as it is. Throws what the device throws.
+  /// Waits for the copy out of the first slot, without `lock`, and notifies all that wait for
+  /// `room`. Nobody takes that slot meanwhile, so its event stays as it is. Throws what the device
+  /// throws.
   template <class Lock, class Memory, class Condition>
   void wait_for_first(Lock& lock, const Memory& memory, Condition& room) {
     watched_ = free_.front();

@@ -22,7 +22,7 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// Who may use which slot of a `batcher`'s memory, and who waits for what.
+/// Which threads may use which slot of the memory of a `batcher`, and what they wait for.
 ///
 /// A slot is free, open (requests get places in it), sealed (no more of them; some are still being
 /// written), ready, or out, and free again once the copy out of it has ended. One is open at most.
@@ -73,7 +73,7 @@ class request_board {
       } else if (const auto now = clock::now(); now >= end) {
         return std::nullopt;
       } else {
-        // The end of a copy wakes nobody who may not wait for it: look again after a while.
+        // The end of a copy wakes no thread that has a limit: look again after a while.
         room_.wait_until(lock, free_.is_empty() ? end : (std::min)(end, now + look_again));
       }
     }

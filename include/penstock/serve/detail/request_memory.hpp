@@ -19,7 +19,7 @@ inline namespace PENSTOCK_ABI {
 namespace detail {
 
 /// The memory of a `batcher`: one pinned slab, cut into slots that each hold a batch, and for each
-/// slot the event of the last copy out of it. Says nothing of who may use which slot when.
+/// slot the event of the last copy out of it. Which slot may be used when it does not know.
 template <record_type Record, device Device>
 class request_memory {
  public:
@@ -68,8 +68,8 @@ class request_memory {
     (std::make_index_sequence<Record::size>{});
   }
 
-  /// Marks the end of what `stream` was given, a copy out of the slot. Throws what the device throws;
-  /// the stream is waited for then.
+  /// Marks the end of what `stream` was given, a copy out of the slot. Throws what the device
+  /// throws; the stream is waited for then.
   void mark_copy(std::uint32_t slot, stream_ref stream) {
     try {
       device_.record(drained_[slot], stream);

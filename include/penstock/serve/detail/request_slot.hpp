@@ -13,8 +13,8 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// What is known of the batch in a slot of a `batcher`: its requests' tags, and how far they are. No
-/// thread-safety of its own.
+/// What is known of the batch in a slot of a `batcher`: its requests' tags, and how far they are.
+/// No thread-safety of its own.
 class request_slot {
  public:
   /// Room for `most` requests.

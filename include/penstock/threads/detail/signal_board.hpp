@@ -40,7 +40,8 @@ struct signal_board {
   // Invariant: set by the handler of a signal that is waited for, before `changes` moves; taken
   // back when the right to the signal is given or ends.
   std::atomic<signal_mask> arrived{0};
-  // Invariant: a bit is set by who gets the right to that signal, and cleared by the same.
+  // Invariant: a bit is set by the `signal_claim` that has the right to that signal, and cleared by
+  // it.
   std::atomic<signal_mask> taken{0};
   // Moves after each arrival, and when a waiter is to end.
   waitable_counter changes;
@@ -55,7 +56,7 @@ struct signal_board {
 inline void note_signal(int number) noexcept {
   const int kept = errno;
   the_signals.arrived.fetch_or(mask_of(number), std::memory_order_relaxed);
-  the_signals.changes.advance();  // seq_cst: who sees the change sees the bit
+  the_signals.changes.advance();  // seq_cst: a thread that sees it sees the bit
   errno = kept;
 }
 
