@@ -57,7 +57,7 @@
 #include <penstock/load/detail/plan/claim_cursor.hpp>
 #include <penstock/threads/batch_queue.hpp>
 #include <penstock/threads/detail/atomics.hpp>
-#include <penstock/threads/detail/waitable_counter.hpp>
+#include <penstock/threads/detail/waiting/waitable_counter.hpp>
 #include <penstock/threads/worker_pool.hpp>
 
 #include "support/program.hpp"

@@ -20,7 +20,7 @@
 #include <vector>
 
 #include <penstock/device/device.hpp>
-#include <penstock/threads/detail/waitable_counter.hpp>
+#include <penstock/threads/detail/waiting/waitable_counter.hpp>
 
 #include "support/catch.hpp"
 

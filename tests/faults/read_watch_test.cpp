@@ -14,7 +14,7 @@
 #include <thread>
 #include <utility>
 
-#include <penstock/threads/detail/waitable_counter.hpp>
+#include <penstock/threads/detail/waiting/waitable_counter.hpp>
 
 #include "support/catch.hpp"
 

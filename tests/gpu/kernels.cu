@@ -10,7 +10,7 @@
 #include <thread>
 #include <utility>
 
-#include <penstock/threads/detail/waitable_counter.hpp>
+#include <penstock/threads/detail/waiting/waitable_counter.hpp>
 #include <penstock/cuda/cuda_device.hpp>
 
 namespace gpu {

@@ -12,7 +12,7 @@
 #include <penstock/device/cpu_device.hpp>
 #include <penstock/load/host_batch.hpp>
 #include <penstock/memory/detail/last_owner.hpp>
-#include <penstock/threads/detail/waitable_counter.hpp>
+#include <penstock/threads/detail/waiting/waitable_counter.hpp>
 #include <penstock/transfer/device_batch.hpp>
 
 #include "support/catch.hpp"

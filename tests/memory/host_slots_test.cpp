@@ -14,7 +14,7 @@
 #include <vector>
 
 #include <penstock/load/host_batch.hpp>
-#include <penstock/threads/detail/waitable_counter.hpp>
+#include <penstock/threads/detail/waiting/waitable_counter.hpp>
 
 #include "support/catch.hpp"
 #include "support/freeing_device.hpp"

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include <penstock/data/dataset.hpp>
-#include <penstock/threads/detail/waitable_counter.hpp>
+#include <penstock/threads/detail/waiting/waitable_counter.hpp>
 
 /// The exception of a sample that `numbered` was told to fail on.
 class bad_sample : public std::runtime_error {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock/threads/detail/eventcount.hpp>
+#include <penstock/threads/detail/waiting/eventcount.hpp>
 
 #include <atomic>
 #include <cstdint>

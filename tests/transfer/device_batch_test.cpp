@@ -14,7 +14,7 @@
 #include <vector>
 
 #include <penstock/memory/detail/last_owner.hpp>
-#include <penstock/threads/detail/waitable_counter.hpp>
+#include <penstock/threads/detail/waiting/waitable_counter.hpp>
 
 #include "support/catch.hpp"
 #include "support/gated_device.hpp"

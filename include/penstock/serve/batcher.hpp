@@ -20,7 +20,7 @@
 #include <penstock/memory/detail/last_owner.hpp>
 #include <penstock/serve/options.hpp>
 #include <penstock/serve/request_batch.hpp>
-#include <penstock/threads/detail/deadline.hpp>
+#include <penstock/threads/detail/waiting/deadline.hpp>
 #include <penstock/transfer/batch_source.hpp>
 
 namespace penstock {

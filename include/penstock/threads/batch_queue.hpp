@@ -10,9 +10,9 @@
 #include <penstock/core/detail/cache_line.hpp>
 #include <penstock/core/error.hpp>
 #include <penstock/threads/detail/atomics.hpp>
-#include <penstock/threads/detail/deadline.hpp>
-#include <penstock/threads/detail/eventcount.hpp>
 #include <penstock/threads/detail/ticket_ring.hpp>
+#include <penstock/threads/detail/waiting/deadline.hpp>
+#include <penstock/threads/detail/waiting/eventcount.hpp>
 #include <penstock/threads/queue_result.hpp>
 
 namespace penstock {

@@ -11,7 +11,7 @@
 #include <cstddef>
 
 #include <penstock/threads/batch_queue.hpp>
-#include <penstock/threads/detail/eventcount.hpp>
+#include <penstock/threads/detail/waiting/eventcount.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

@@ -12,7 +12,7 @@
 
 #include <penstock/threads/batch_queue.hpp>
 #include <penstock/threads/detail/atomics.hpp>
-#include <penstock/threads/detail/deadline.hpp>
+#include <penstock/threads/detail/waiting/deadline.hpp>
 #include <penstock/threads/queue_result.hpp>
 
 namespace penstock {

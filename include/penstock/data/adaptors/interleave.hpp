@@ -8,9 +8,9 @@
 
 #include <penstock/data/adaptors/adaptor.hpp>
 #include <penstock/data/adaptors/concat.hpp>
+#include <penstock/data/adaptors/detail/subset_dataset.hpp>
+#include <penstock/data/adaptors/detail/weighted_turns.hpp>
 #include <penstock/data/dataset.hpp>
-#include <penstock/data/detail/subset_dataset.hpp>
-#include <penstock/data/detail/weighted_turns.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include <penstock/data/adaptors/adaptor.hpp>
-#include <penstock/data/detail/subset_dataset.hpp>
+#include <penstock/data/adaptors/detail/subset_dataset.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

@@ -12,8 +12,8 @@
 #include <penstock/core/name.hpp>
 #include <penstock/core/record.hpp>
 #include <penstock/data/adaptors/adaptor.hpp>
+#include <penstock/data/adaptors/detail/joined_record.hpp>
 #include <penstock/data/dataset.hpp>
-#include <penstock/data/detail/joined_record.hpp>
 #include <penstock/data/reader.hpp>
 #include <penstock/data/run_context.hpp>
 

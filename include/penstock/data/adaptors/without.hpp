@@ -10,8 +10,8 @@
 
 #include <penstock/core/error.hpp>
 #include <penstock/data/adaptors/adaptor.hpp>
+#include <penstock/data/adaptors/detail/subset_dataset.hpp>
 #include <penstock/data/dataset.hpp>
-#include <penstock/data/detail/subset_dataset.hpp>
 #include <penstock/order/detail/word_hash.hpp>
 
 namespace penstock {

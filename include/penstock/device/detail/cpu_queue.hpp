@@ -21,7 +21,7 @@
 #include <penstock/core/detail/cache_line.hpp>
 #include <penstock/device/detail/modelled_time.hpp>
 #include <penstock/device/detail/operation.hpp>
-#include <penstock/threads/detail/waitable_counter.hpp>
+#include <penstock/threads/detail/waiting/waitable_counter.hpp>
 #include <penstock/threads/float_mode.hpp>
 
 namespace penstock {

@@ -14,7 +14,7 @@
 #include <penstock/core/error.hpp>
 #include <penstock/threads/batch_queue.hpp>
 #include <penstock/threads/detail/shared_value.hpp>
-#include <penstock/threads/detail/waitable_counter.hpp>
+#include <penstock/threads/detail/waiting/waitable_counter.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

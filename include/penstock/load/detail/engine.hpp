@@ -18,9 +18,9 @@
 #include <penstock/load/detail/batch_binder.hpp>
 #include <penstock/load/detail/batch_work.hpp>
 #include <penstock/load/detail/delivery.hpp>
-#include <penstock/load/detail/finish_batch.hpp>
 #include <penstock/load/detail/make_slots.hpp>
 #include <penstock/load/detail/plan/claim_cursor.hpp>
+#include <penstock/load/detail/plan/finish_batch.hpp>
 #include <penstock/load/detail/plan/run_length.hpp>
 #include <penstock/load/detail/plan/schedule.hpp>
 #include <penstock/load/detail/plan/slots_wanted.hpp>

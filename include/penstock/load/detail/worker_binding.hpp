@@ -14,7 +14,7 @@
 #include <penstock/load/options.hpp>
 #include <penstock/threads/cpu_list.hpp>
 #include <penstock/threads/detail/cpu_affinity.hpp>
-#include <penstock/threads/detail/waitable_counter.hpp>
+#include <penstock/threads/detail/waiting/waitable_counter.hpp>
 #include <penstock/threads/worker_cores.hpp>
 
 namespace penstock {

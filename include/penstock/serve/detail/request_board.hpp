@@ -16,7 +16,7 @@
 #include <penstock/serve/detail/free_requests.hpp>
 #include <penstock/serve/detail/request_slot.hpp>
 #include <penstock/serve/options.hpp>
-#include <penstock/threads/detail/deadline.hpp>
+#include <penstock/threads/detail/waiting/deadline.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

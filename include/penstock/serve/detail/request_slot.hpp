@@ -7,7 +7,7 @@
 #include <vector>
 
 #include <penstock/core/version.hpp>
-#include <penstock/threads/detail/deadline.hpp>
+#include <penstock/threads/detail/waiting/deadline.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

@@ -9,7 +9,7 @@
 #endif
 
 #include <penstock/core/version.hpp>
-#include <penstock/threads/detail/futex_word.hpp>
+#include <penstock/threads/detail/waiting/futex_word.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

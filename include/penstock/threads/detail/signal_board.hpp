@@ -9,7 +9,7 @@
 #include <cstdint>
 
 #include <penstock/core/version.hpp>
-#include <penstock/threads/detail/waitable_counter.hpp>
+#include <penstock/threads/detail/waiting/waitable_counter.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

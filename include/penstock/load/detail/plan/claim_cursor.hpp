@@ -7,7 +7,7 @@
 #include <penstock/core/detail/cache_line.hpp>
 #include <penstock/load/detail/plan/limits.hpp>
 #include <penstock/threads/detail/atomics.hpp>
-#include <penstock/threads/detail/waitable_counter.hpp>
+#include <penstock/threads/detail/waiting/waitable_counter.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

@@ -12,7 +12,7 @@
 #include <penstock/core/detail/cache_line.hpp>
 #include <penstock/load/detail/plan/epoch_plan.hpp>
 #include <penstock/observe/detail/stopwatch.hpp>
-#include <penstock/threads/detail/waitable_counter.hpp>
+#include <penstock/threads/detail/waiting/waitable_counter.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

@@ -16,7 +16,7 @@
 #include <penstock/device/device.hpp>
 #include <penstock/memory/detail/sample_lists.hpp>
 #include <penstock/observe/detail/trace/lease_tracks.hpp>
-#include <penstock/threads/detail/waitable_counter.hpp>
+#include <penstock/threads/detail/waiting/waitable_counter.hpp>
 #include <penstock/transfer/detail/device_timer.hpp>
 #include <penstock/transfer/detail/host_copy.hpp>
 #include <penstock/transfer/detail/slots/device_slot.hpp>

@@ -14,7 +14,7 @@
 #include <limits>
 
 #include <penstock/core/version.hpp>
-#include <penstock/threads/detail/deadline.hpp>
+#include <penstock/threads/detail/waiting/deadline.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

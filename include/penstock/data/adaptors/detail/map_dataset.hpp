@@ -12,8 +12,8 @@
 #include <penstock/core/error.hpp>
 #include <penstock/core/layout.hpp>
 #include <penstock/core/record.hpp>
+#include <penstock/data/adaptors/detail/map_call.hpp>
 #include <penstock/data/dataset.hpp>
-#include <penstock/data/detail/map_call.hpp>
 #include <penstock/data/reader.hpp>
 #include <penstock/data/run_context.hpp>
 
