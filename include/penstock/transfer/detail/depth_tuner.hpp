@@ -77,8 +77,8 @@ class basic_depth_tuner {
             said.ticks_to};
   }
   template <class Ring>
-  void change(Ring& ring, std::size_t slots, std::uint64_t now) {
-    ring.open(slots);
+  void change(Ring& ring, std::size_t count, std::uint64_t now) {
+    ring.open(count);
     record(now);
     used_ = ring.count();
   }

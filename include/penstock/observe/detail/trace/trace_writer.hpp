@@ -61,8 +61,8 @@ class alignas(cache_line) trace_writer {
   }
   /// A transfer has run with so many device slots.
   void add_depth(trace_stage stage, std::uint64_t begin, std::uint64_t end,
-                 std::uint64_t slots) noexcept {
-    ring_.add({0, begin, end, 0, traced_event::none, slots, number_of(stage)});
+                 std::uint64_t device_slots) noexcept {
+    ring_.add({0, begin, end, 0, traced_event::none, device_slots, number_of(stage)});
   }
   /// A wait is over, for the batch that `work_on` names next. Several of one stage in a row are one
   /// wait, which was looked up from.
