@@ -148,6 +148,47 @@ TEST_CASE("samples that are incomplete are named, or left out and counted", "[bl
   CHECK(shards.label(0) == 2);
 }
 
+TEST_CASE("a file without a dot parts no sample", "[blob]") {
+  const shard_folder dir;
+  const std::string bytes = archive{}
+                                .add("a.jpg", "a")
+                                .add("a.cls", "1")
+                                .add("b.jpg", "b")
+                                .add("README", "text")
+                                .add("b.cls", "2")
+                                .ended();
+  dir.add("a.tar", bytes);
+  for (int pass = 0; pass < 2; ++pass) {
+    const ps::tar_shards shards{dir.path("a.tar"), {.index = ps::shard_index::keep}};
+    CHECK(shards.listed_from_index() == static_cast<std::size_t>(pass));
+    CHECK(test::labels_of(shards) == std::vector<std::int64_t>{1, 2});
+  }
+}
+
+TEST_CASE("a file that is no index is never written over", "[blob]") {
+  const shard_folder dir;
+  const std::string bytes = archive{}.add("a.jpg", "a").add("a.cls", "1").ended();
+  const auto problem_of = [&](const std::string& name) {
+    const ps::tar_shards shards{dir.path(name), {.index = ps::shard_index::keep}};
+    CHECK(shards.size() == 1);
+    return shards.index_problems().empty() ? std::string{} : shards.index_problems().back();
+  };
+  dir.add("shard.idx", bytes);  // the archive itself has the index's name
+  CHECK(test::has(problem_of("shard.idx"), "no index of tar shards"));
+  CHECK(test::folder::read(dir.path("shard.idx")) == bytes);
+  dir.add("pile.tar", bytes);
+  dir.add("pile.idx", "MMIDIDX and more");
+  CHECK(test::has(problem_of("pile.tar"), "no index of tar shards"));
+  CHECK(test::folder::read(dir.path("pile.idx")) == "MMIDIDX and more");
+  dir.add("empty.tar", bytes);
+  dir.add("empty.idx", "");
+  static_cast<void>(problem_of("empty.tar"));
+  CHECK(test::has(test::folder::read(dir.path("empty.idx")), "v1.2 1"));
+  dir.add("pipe.tar", bytes);
+  REQUIRE(::mkfifo(dir.path("pipe.idx").c_str(), 0600) == 0);
+  CHECK(test::has(problem_of("pipe.tar"), "no index of tar shards"));
+}
+
 TEST_CASE("a blob above the limit is refused before memory is taken", "[blob]") {
   const shard_folder dir;
   const ps::tar_shards shards{dir.paths[0], {.max_bytes = 8}};

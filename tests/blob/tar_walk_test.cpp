@@ -289,6 +289,20 @@ TEST_CASE("compressed archives are refused by their kind", "[blob]") {
   }
 }
 
+TEST_CASE("a second archive is found however far after the first it is", "[blob]") {
+  const std::string one = archive{}.add("a", "1").ended();
+  const std::string far = one + std::string(1 << 20, '\0');
+  CHECK(walk(far).size() == 1);
+  CHECK_THROWS_AS(walk(far + one), ps::file_format_error);
+}
+
+TEST_CASE("a member's own extended header counts before one for all that follows it", "[blob]") {
+  const auto members =
+      walk(archive{}.pax("path", "b.jpg").pax("comment", "all", 'g').add("a2.jpg", "1").ended());
+  REQUIRE(members.size() == 1);
+  CHECK(members[0].name == "b.jpg");
+}
+
 TEST_CASE("a second archive after the end of the first is not lost in silence", "[blob]") {
   const std::string one = archive{}.add("1.jpg", "x").ended();
   const auto problem = walk_error<ps::file_format_error>(one + one);

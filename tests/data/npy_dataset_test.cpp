@@ -191,6 +191,7 @@ TEST_CASE("an npy file of a kind that is not read is refused", "[data]") {
   CHECK(opened_error<ps::element_type_mismatch>(npy("<U", "3", "")).found() == "'<U'");
   CHECK(opened_error<ps::dimension_mismatch>(npy("<u2", "", "ab")).found() == "a scalar");
   (void)opened_error<ps::dimension_mismatch>(npy("<u2", "9223372036854775808, 1", ""));
+  (void)opened_error<ps::dimension_mismatch>(npy("<u2", "0, 9223372036854775808", ""));
 }
 
 TEST_CASE("an array that is not its field's is refused by name", "[data]") {

@@ -80,3 +80,16 @@ TEST_CASE("a file that is no whole number of records is refused", "[data]") {
         }).offset() == 18);
   (void)error_of<ps::file_unreadable>([&] { ps::raw_records<point>{dir.path("none")}; });
 }
+
+TEST_CASE("a file without records has none, and bytes become one of bool's two values", "[data]") {
+  const test::temp_dir dir;
+  using flag = ps::record<ps::field<"on", bool>>;
+  CHECK(ps::raw_records<point>{test::write_file(dir.path("empty.bin"), "")}.size() == 0);
+  CHECK(ps::raw_records<point>{test::write_file(dir.path("head.bin"), "head"), {.header = 4}}
+            .size() == 0);
+  const std::string bytes{'\0', '\1', '\2', static_cast<char>(255)};
+  const ps::raw_records<flag> flags{test::write_file(dir.path("flags.bin"), bytes)};
+  auto batch = test::read_batch(flags, {0, 1, 2, 3});
+  const auto* raw = reinterpret_cast<const unsigned char*>(batch.get<"on">().data());
+  CHECK(std::vector<int>(raw, raw + 4) == std::vector<int>{0, 1, 1, 1});
+}

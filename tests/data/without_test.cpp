@@ -117,3 +117,12 @@ TEST_CASE("the fingerprint of a pipeline is that of its choices", "[data]") {
   CHECK(ps::fingerprint_of(one | ps::subset(0, 5)) !=
         ps::fingerprint_of(data | ps::without({4}) | ps::subset(0, 5)));
 }
+
+TEST_CASE("two lists after each other are told from one of both", "[data]") {
+  const ticks values = counted(6);
+  const ps::memory_dataset<tick> data{values};
+  const auto two = data | ps::without(list{0}) | ps::subset(list{2, 2});
+  const auto one = data | ps::without(list{0, 3, 4, 5});
+  REQUIRE(two.size() == one.size());
+  CHECK(two.fingerprint() != one.fingerprint());
+}

@@ -323,6 +323,119 @@ TEST_CASE("a sample that can be read alone is not given up with its run", "[flow
   CHECK(loader.failures().skipped == 0);
 }
 
+namespace {
+
+/// Reads runs, of which those with several samples fail at one of them; each alone can be read.
+struct cut_off_runs {
+  using record_type = numbered::record_type;
+  [[nodiscard]] static std::uint64_t size() { return 128; }
+  static void read_run(std::span<const std::uint64_t> indices, ps::batch_view<record_type> out) {
+    for (const auto index : indices) {
+      if (index == 70 && indices.size() > 1) throw bad_sample(index);
+    }
+    for (std::size_t i = 0; i < indices.size(); ++i) ps::get<"label">(out)(i) = indices[i];
+  }
+};
+
+/// Reads runs in context, and says where it is or does not; one sample is bad.
+struct silent_runs {
+  using record_type = numbered::record_type;
+  std::uint64_t bad = 70;
+  bool says_where = false;
+  [[nodiscard]] static std::uint64_t size() { return 128; }
+  void read_run(std::span<const std::uint64_t> indices, ps::batch_view<record_type> out,
+                const ps::run_context& context) const {
+    for (std::size_t i = 0; i < indices.size(); ++i) {
+      if (says_where) context.at(i);
+      if (indices[i] == bad) throw bad_sample(bad);
+      ps::get<"label">(out)(i) = indices[i];
+    }
+  }
+};
+
+template <class Data>
+std::set<std::uint64_t> lost_of(const Data& data, std::size_t run, std::size_t workers) {
+  ps::loader loader{data,
+                    ps::sequential{},
+                    {.batch_size = 128,
+                     .workers = workers,
+                     .run = run,
+                     .on_error = {.action = ps::error_action::skip, .largest_share = 1}}};
+  std::set<std::uint64_t> lost;
+  for (std::uint64_t i = 0; i < 128; ++i) lost.insert(i);
+  for (auto& batch : loader.epoch(0)) {
+    for (std::size_t i = 0; i < batch.size(); ++i) lost.erase(ps::get<"label">(batch)(i));
+  }
+  return lost;
+}
+
+template <class Data>
+std::optional<ps::failure> failure_of(const Data& data, std::size_t workers) {
+  ps::loader loader{data, ps::sequential{}, {.batch_size = 64, .workers = workers, .run = 16}};
+  try {
+    for (auto& batch : loader.epoch(0)) static_cast<void>(batch);
+  } catch (const std::exception&) {
+    return loader.last_failure();
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+TEST_CASE("a good sample is never lost with a run, whatever adaptor is between", "[flow]") {
+  const std::vector<std::uint64_t> nobody;
+  for (const std::size_t run : {128U, 100U, 64U, 8U, 7U, 1U}) {
+    for (const std::size_t workers : {0U, 3U}) {
+      CAPTURE(run, workers);
+      CHECK(lost_of(cut_off_runs{}, run, workers).empty());
+      CHECK(lost_of(cut_off_runs{} | ps::subset(0, 128), run, workers).empty());
+      CHECK(lost_of(cut_off_runs{} | ps::without(nobody), run, workers).empty());
+      const std::set<std::uint64_t> bad{70};
+      CHECK(lost_of(silent_runs{}, run, workers) == bad);
+      CHECK(lost_of(silent_runs{} | ps::subset(0, 128), run, workers) == bad);
+      CHECK(lost_of(silent_runs{} | ps::map([](ps::sample<numbered::record_type>) {}), run,
+                    workers) == bad);
+    }
+  }
+}
+
+TEST_CASE("of several failures in a run the lowest place counts, through every stage", "[flow]") {
+  const auto map = ps::map([](ps::sample<numbered::record_type> one) {
+    if (ps::get<"label">(one) == 34) throw std::runtime_error("map of 34");
+  });
+  for (const std::size_t workers : {0U, 1U, 4U}) {
+    const auto failed = failure_of(silent_runs{.bad = 40, .says_where = true} | map, workers);
+    REQUIRE(failed);
+    CHECK(failed->sample == 34);
+    CHECK(failed->position == 34);
+    CHECK(failed->exact);
+  }
+  const auto failed = failure_of(silent_runs{.bad = 40} | ps::subset(0, 128), 1);
+  REQUIRE(failed);
+  CHECK_FALSE(failed->exact);
+}
+
+TEST_CASE("what propagates after retries is the first exception", "[flow]") {
+  struct counting {
+    using record_type = numbered::record_type;
+    std::shared_ptr<std::atomic<int>> attempt = std::make_shared<std::atomic<int>>(0);
+    [[nodiscard]] static std::uint64_t size() { return 1; }
+    void read(std::uint64_t, ps::sample<record_type>) const {
+      throw std::runtime_error("attempt " + std::to_string(++*attempt));
+    }
+  };
+  ps::loader loader{counting{},
+                    ps::sequential{},
+                    {.batch_size = 1, .on_error = {.retries = 2, .first_wait = at_once}}};
+  std::string said;
+  try {
+    for (auto& batch : loader.epoch(0)) static_cast<void>(batch);
+  } catch (const std::runtime_error& error) {
+    said = error.what();
+  }
+  CHECK(said == "attempt 1");
+}
+
 TEST_CASE("without a substitute the first exception propagates after the eighth draw", "[flow]") {
   std::set<std::uint64_t> all_but_few;
   for (std::uint64_t i = 20; i < 1000; ++i) all_but_few.insert(i);

@@ -177,6 +177,37 @@ TEST_CASE("a loop that reads itself may be copy-bound", "[observe]") {
   CHECK(ps::diagnose(none, all, 16).limit == loop_limit::copy);
 }
 
+TEST_CASE("where no copy runs ahead though there are slots, leases or the reading are named",
+          "[observe]") {
+  auto all = played_loop{.load = 0.2, .copy = 1, .body = 1, .depth = 1}.play().stats;
+  auto none = all - all;
+  none.age = {};
+  all.depth = 8;
+  auto said = ps::diagnose(none, all, 16);
+  CHECK(said.limit == loop_limit::depth);
+  CHECK(said.remedy == "Leases hold the slots: end them sooner, or raise .depth.");
+  CHECK(said.gain == 0);
+  all.loader->workers = 0;
+  all.wait_for_batch = {};
+  said = ps::diagnose(none, all, 16);
+  if (said.limit == loop_limit::depth) {
+    CHECK(said.remedy == "Read by a worker: .workers = 1.");
+    CHECK(said.gain == 0);
+  }
+}
+
+TEST_CASE("a body is no device that idles", "[observe]") {
+  ps::transfer_stats none;
+  ps::transfer_stats all;
+  all.age = std::chrono::seconds{1};
+  all.step = {1000, 1000, 1000, std::chrono::seconds{1}};
+  using std::chrono::microseconds;
+  all.device = {10, microseconds{10}, {}, microseconds{40}, microseconds{200}};
+  CHECK(ps::diagnose(none, all, 4).limit == loop_limit::launches);
+  all.is_body = true;
+  CHECK(ps::diagnose(none, all, 4).limit == loop_limit::step);
+}
+
 TEST_CASE("one device slot makes a loop wait for each copy", "[observe]") {
   for (const double copy : {0.5, 1.0, 2.0}) {
     const played_loop loop{.load = 0.2, .copy = copy, .body = 1, .depth = 1};

@@ -142,6 +142,42 @@ TEST_CASE("a submitter waits for a place while all batches are full", "[serve]")
   CHECK(tags_of(requests.next()) == tag_list{4, 5});
 }
 
+TEST_CASE("a submitter takes whichever slot is free first, and learns of the end", "[serve]") {
+  ps::cpu_stream slow;
+  ps::cpu_stream fast;
+  ps::batcher<request> requests{ps::cpu_device{}, {.most = 1, .fill = 0ms, .depth = 2}};
+  submit_all(requests, {1, 2});
+  auto first = requests.next();
+  auto second = requests.next();
+  ps::detail::waitable_counter gate;
+  const auto held = [&gate] { gate.wait([](std::uint32_t open) { return open != 0; }); };
+  slow.launch(held);
+  ps::detail::waitable_counter short_gate;
+  fast.launch([&] { short_gate.wait([](std::uint32_t open) { return open != 0; }); });
+  first.release_after(slow);
+  second.release_after(fast);
+  std::thread submitter{[&] { requests.submit(3, written(3)); }};  // both slots are behind copies
+  short_gate.advance();
+  submitter.join();  // the slow one still is
+  std::atomic<bool> is_refused{false};
+  std::thread late{[&] {
+    try {
+      requests.submit(4, written(4));
+    } catch (const ps::batcher_closed&) {
+      is_refused = true;
+    }
+  }};
+  requests.close();
+  late.join();
+  CHECK(is_refused);
+  gate.advance();
+  slow.synchronize();
+  const auto stats = requests.stats();
+  CHECK(stats.accepted == 3);
+  CHECK(stats.handed_out == 2);
+  CHECK(stats.waiting == 1);
+}
+
 TEST_CASE("a write that throws leaves no request, and its place to another one", "[serve]") {
   const int bad = GENERATE(0, 1, 2, 3);
   ps::batcher<request> requests{ps::cpu_device{}, {.most = 4, .fill = never}};

@@ -195,6 +195,24 @@ TEST_CASE("a handler that was installed later stays", "[threads]") {
   CHECK(former_calls == 3);
 }
 
+TEST_CASE("a default action that was chosen later stays", "[threads]") {
+  const kept_handlers kept;
+  struct sigaction mine {};
+  mine.sa_handler = &former_handler;
+  ::sigaction(SIGUSR1, &mine, nullptr);
+  ::sigaction(SIGUSR2, &mine, nullptr);
+  struct sigaction now {};
+  {
+    const ps::stop_on_signal signals{SIGUSR1, SIGUSR2};
+    now.sa_handler = SIG_DFL;
+    ::sigaction(SIGUSR1, &now, nullptr);
+  }
+  ::sigaction(SIGUSR1, nullptr, &now);
+  CHECK(now.sa_handler == SIG_DFL);
+  ::sigaction(SIGUSR2, nullptr, &now);
+  CHECK(now.sa_handler == &former_handler);
+}
+
 TEST_CASE("one stop_on_signal at a time waits for a signal", "[threads]") {
   const kept_handlers kept;
   auto first = std::make_optional<ps::stop_on_signal>(SIGUSR1);

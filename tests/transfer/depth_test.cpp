@@ -14,6 +14,7 @@
 #include <limits>
 #include <memory>
 #include <numeric>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -228,6 +229,82 @@ TEST_CASE("a slot that the device has no memory for is done without", "[transfer
   CHECK(feed.depth() == 3);
   kept.clear();
   CHECK(epoch_of(feed).size() == 400);
+}
+
+TEST_CASE("leases that are kept find every slot, also after the depth went back", "[transfer]") {
+  for (std::uint64_t first = 32; first < 200; first += 7) {
+    const std::size_t kept_at_most = 2 + first % 6;
+    ps::cpu_device device;
+    auto stream = device.make_stream();
+    ps::loader loader{depth_data{300}, ps::sequential{}, device, {.batch_size = 1, .workers = 0}};
+    ps::transfer feed{loader, stream, automatic_depth};
+    std::vector<decltype(feed)::batch_type> kept;
+    std::uint64_t batches = 0;
+    for (auto& batch : feed.epoch(0)) {
+      ++batches;
+      if (batch.number() < first) continue;
+      kept.push_back(std::move(batch));
+      if (kept.size() == kept_at_most) kept.clear();
+    }
+    CHECK(batches == 300);
+  }
+  // A slot that is opened again is leased, and there is one more.
+  struct ring {
+    std::size_t open_slots = 2;
+    [[nodiscard]] std::size_t count() const { return open_slots; }
+    [[nodiscard]] static std::size_t most() { return 8; }
+    void open(std::size_t count) { open_slots = count; }
+    [[nodiscard]] static bool is_released(std::size_t slot) { return slot == 4; }
+    void wait_for_release(...) const { FAIL("a wait, though there is a slot"); }
+    [[nodiscard]] static bool is_poisoned() { return false; }
+    static void rethrow_poison() {}
+    static void wake() {}
+  };
+  for (const auto when : {ps::when_held::fail, ps::when_held::wait}) {
+    ring slots;
+    const ps::detail::free_slots free{when};
+    CHECK(free.wait(slots, {}, [] { return 0; }) == 4);
+    CHECK(slots.open_slots == 5);
+  }
+}
+
+TEST_CASE("a device that refuses a new slot's event ends no loop, and is asked no more",
+          "[transfer]") {
+  struct refusing : ps::cpu_device {
+    std::shared_ptr<std::atomic<int>> asked = std::make_shared<std::atomic<int>>(0);
+    std::shared_ptr<std::atomic<bool>> refuses = std::make_shared<std::atomic<bool>>(false);
+    [[nodiscard]] event_type make_event(ps::event_wait waits = ps::event_wait::by_host) const {
+      if (*refuses) {
+        ++*asked;
+        throw std::runtime_error("no event");
+      }
+      return ps::cpu_device::make_event(waits);
+    }
+  };
+  const refusing device;
+  auto stream = device.make_stream();
+  ps::loader loader{depth_data{4000}, ps::sequential{}, device, {.batch_size = 1, .workers = 0}};
+  ps::transfer feed{loader, stream, automatic_depth};
+  *device.refuses = true;
+  std::uint64_t next = 0;
+  for (auto& batch : feed.epoch(0)) CHECK(batch.number() == next++);
+  CHECK(next == 4000);
+  CHECK(feed.depth() == 2);
+  CHECK(feed.tuning().now.depth == 2);
+  CHECK(*device.asked <= 1);
+}
+
+TEST_CASE("noise alone does not make a depth larger", "[transfer]") {
+  std::size_t grown = 0;
+  for (std::uint64_t seed = 0; seed < 40; ++seed) {
+    std::uint64_t state = seed * 977 + 1;
+    const auto noisy = [&state](std::size_t) {
+      state = state * 6364136223846793005U + 1442695040888963407U;
+      return 2000 + (state >> 33U) % 2000;
+    };
+    if (played(noisy, false, 20'000).second.now.depth != 2) ++grown;
+  }
+  CHECK(grown <= 2);
 }
 
 TEST_CASE("an automatic depth changes no batch, and its moves are in the trace", "[transfer]") {

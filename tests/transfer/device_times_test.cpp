@@ -240,8 +240,9 @@ TEST_CASE("the time between two ranges is nobody's idling", "[transfer]") {
     for (auto& batch : feed.epoch(epoch)) static_cast<void>(batch);
     device.played->now += 1'000'000;
   }
-  CHECK(feed.stats().device.batches == 1);  // the first of the second epoch
-  CHECK(feed.stats().device.idle == 0ns);
+  // The second of the second epoch: what the stream did before the first one is not known.
+  CHECK(feed.stats().device.batches == 1);
+  CHECK(feed.stats().device.idle == 13ms);
 }
 
 TEST_CASE("a device that fails to time is timed no more, and the loop goes on", "[transfer]") {

@@ -264,3 +264,14 @@ TEST_CASE("a source with fewer batches than slots is replayed with those", "[tra
   for (auto& batch : feed.replay({0, 2}, 5)) static_cast<void>(batch);  // none there: at its end
   CHECK(feed.stats().replay.batches == 5);
 }
+
+TEST_CASE("a replay from the end of an epoch hands out batches of the next one", "[transfer]") {
+  const auto depth = GENERATE(std::size_t{1}, std::size_t{3});
+  ps::loader loader{numbered{100}, ps::sequential{}, ten_each(1)};
+  ps::transfer feed{loader, {.depth = depth}};
+  CHECK(batches_of_an_epoch(feed) == 10);
+  const auto at = feed.state();
+  std::size_t batches = 0;
+  for (auto& batch : feed.replay({at.epoch, at.batch}, 10)) batches += batch.epoch() == 1 ? 1U : 0U;
+  CHECK(batches == 10);
+}

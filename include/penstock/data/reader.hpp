@@ -24,6 +24,7 @@ template <dataset D>
 void read_run(const D& data, std::span<const std::uint64_t> indices,
               batch_view<typename D::record_type> out, const run_context& context) {
   if constexpr (detail::reads_runs_in_context<D>) {
+    context.at_any();  // what it does not say, an adaptor above it or the run before has not said
     data.read_run(indices, out, context);
   } else if constexpr (detail::reads_runs<D>) {
     context.at_all();
@@ -41,7 +42,7 @@ void read_run(const D& data, std::span<const std::uint64_t> indices,
           std::rethrow_exception(original);
         }
       }
-      context.at(0);
+      context.at_any();
       std::rethrow_exception(original);
     }
   } else {

@@ -40,8 +40,15 @@ class run_context {
 
   /// Notes that all samples of the run are worked on at once from now on: they share the time.
   void at_all() const noexcept {
-    progress_->store(first_, std::memory_order_relaxed);
+    at_any();
     if (times_ != nullptr) times_->at_all(first_, samples_.size());
+  }
+
+  /// Notes that it is not known which sample of the run is worked on from now on: what fails may be
+  /// any of them, unless there is one.
+  void at_any() const noexcept {
+    const bool is_one = samples_.size() == 1;
+    progress_->store(is_one ? first_ : static_cast<std::size_t>(-1), std::memory_order_relaxed);
   }
 
   /// For the time in which samples are made of what was read, as a `map` function or a decoder makes

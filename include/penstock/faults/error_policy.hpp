@@ -74,11 +74,15 @@ struct error_policy {
 /// A sample of `error_policy::known_bad` was asked for, and neither skipped nor substituted.
 class [[gnu::visibility("default")]] known_bad_sample : public error {
  public:
-  /// For sample `index` of the dataset at the bottom of the pipeline.
-  explicit known_bad_sample(std::uint64_t index)
+  /// For sample `index` of the dataset at the bottom of the pipeline; `has_no_substitute` where one
+  /// was looked for.
+  explicit known_bad_sample(std::uint64_t index, bool has_no_substitute = false)
       : error("known_bad_sample: sample " + std::to_string(index) +
-              " of the dataset is on the list on_error.known_bad and was not read: choose "
-              "error_action::skip or substitute, or leave it out by without(list)"),
+              " of the dataset is on the list on_error.known_bad and was not read" +
+              (has_no_substitute ? ", and none of those drawn to substitute it could be: choose "
+                                   "error_action::skip, or leave it out by without(list)"
+                                 : ": choose error_action::skip or substitute, or leave it out by "
+                                   "without(list)")),
         index_(index) {}
   /// The sample's index in the dataset at the bottom of the pipeline.
   [[nodiscard]] std::uint64_t index() const noexcept { return index_; }

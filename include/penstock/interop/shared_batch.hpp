@@ -131,14 +131,10 @@ class shared_batch {
 
   /// The device whose memory it is, where the lease says it. From any threads at once.
   [[nodiscard]] auto device() const requires requires(const Batch& batch) { batch.device(); }
-  {
-    return shared().with_lease([](const Batch& batch) { return batch.device(); });
-  }
+  { return shared().device(); }
   /// Whether the memory is page-locked, where the lease says it. From any threads at once.
   [[nodiscard]] bool pinned() const requires requires(const Batch& batch) { batch.pinned(); }
-  {
-    return shared().with_lease([](const Batch& batch) { return batch.pinned(); });
-  }
+  { return shared().pinned(); }
 
  private:
   [[nodiscard]] shared_type& shared() const noexcept {

@@ -29,16 +29,14 @@ struct dlpack_options {
 ///     auto images = ps::to_dlpack<"image">(batch);  // two tensors over one slot, which comes
 ///     auto labels = ps::to_dlpack<"label">(batch);  // back when both are deleted
 ///
-/// A tensor in device memory is for work on the stream that the feed was given; for another one
-/// that stream is named. A host tensor may be used at once.
+/// A tensor in a GPU's memory is for work on the stream that the feed was given; for another one
+/// that stream is named. A tensor in host memory may be used at once: where a stream of the CPU
+/// device's fills it, this returns after what that stream has been given.
 template <name Name, class Batch>
 [[nodiscard]] dlpack::managed_ptr to_dlpack(shared_batch<Batch> batch,
                                             const dlpack_options& options = {}) {
-  auto* made =
-      detail::export_field<dlpack::managed_tensor, Name>(std::move(batch), options.pinned_as_cpu);
-  made->version = {dlpack::layout_version, dlpack::feature_version};
-  made->flags = options.read_only ? dlpack::flag_read_only : 0;
-  return dlpack::managed_ptr{made};
+  detail::wait_for_host_memory(batch);
+  return detail::export_versioned<Name>(std::move(batch), options.read_only, options.pinned_as_cpu);
 }
 
 /// `to_dlpack` for work on `consumer`, as `__dlpack__(stream)` of Python's array interface has it:
@@ -54,7 +52,7 @@ template <name Name, class Batch>
                                             typename shared_batch<Batch>::stream_ref consumer,
                                             const dlpack_options& options = {}) {
   batch.also_used_on(consumer);
-  return to_dlpack<Name>(std::move(batch), options);
+  return detail::export_versioned<Name>(std::move(batch), options.read_only, options.pinned_as_cpu);
 }
 
 /// `to_dlpack` for consumers of the older layout, which can't be told that a tensor is to be read
@@ -62,6 +60,7 @@ template <name Name, class Batch>
 template <name Name, class Batch>
 [[nodiscard]] dlpack::unversioned_ptr to_dlpack_unversioned(shared_batch<Batch> batch,
                                                             bool pinned_as_cpu = false) {
+  detail::wait_for_host_memory(batch);
   return dlpack::unversioned_ptr{
       detail::export_field<dlpack::unversioned_tensor, Name>(std::move(batch), pinned_as_cpu)};
 }
@@ -72,7 +71,8 @@ template <name Name, class Batch>
 [[nodiscard]] dlpack::unversioned_ptr to_dlpack_unversioned(
     shared_batch<Batch> batch, typename shared_batch<Batch>::stream_ref consumer) {
   batch.also_used_on(consumer);
-  return to_dlpack_unversioned<Name>(std::move(batch));
+  return dlpack::unversioned_ptr{
+      detail::export_field<dlpack::unversioned_tensor, Name>(std::move(batch), false)};
 }
 
 }  // namespace PENSTOCK_ABI

@@ -127,6 +127,8 @@ class any_loader {
   [[nodiscard]] loader_stats stats() const { return flow_->stats(); }
   /// See `loader::tuning`. From any thread.
   [[nodiscard]] tuning_history tuning() const { return flow_->tuning(); }
+  /// See `loader::held`. From any thread.
+  [[nodiscard]] std::size_t held() const noexcept { return flow_->held(); }
   /// See `loader::abandoned_readers`. From any thread.
   [[nodiscard]] std::size_t abandoned_readers() const noexcept {
     return flow_->abandoned_readers();

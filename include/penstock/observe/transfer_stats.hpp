@@ -24,6 +24,9 @@ struct transfer_stats {
   stats_clock clock = stats_clock::steady;  ///< what times are measured by
   bool clock_has_stepped = false;           ///< see `loader_stats`
 
+  std::uint64_t depth = 0;  ///< device slots that are filled by turns, at the snapshot
+  bool is_body = false;     ///< whether the loop's body is the step, and no stream was named
+
   std::uint64_t copies = 0;      ///< batches whose copy was queued
   std::uint64_t samples = 0;     ///< of those batches
   std::uint64_t bytes = 0;       ///< of those samples, as they travel

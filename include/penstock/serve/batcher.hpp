@@ -105,8 +105,8 @@ class batcher {
   /// No more requests; what was submitted is still served, and after it batches end. May be called
   /// more than once.
   void close() noexcept { board_->close(false); }
-  /// No more requests; what is in no consumer's hands comes back by `on_unserved`, what is being
-  /// written as soon as it is.
+  /// No more requests; what neither a consumer nor a feed has comes back by `on_unserved`, what is
+  /// being written as soon as it is.
   void abandon() noexcept { board_->close(true); }
   /// Whether it was closed by then.
   [[nodiscard]] bool was_closed() const noexcept { return board_->was_closed(); }

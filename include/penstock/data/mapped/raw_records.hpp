@@ -97,11 +97,13 @@ class raw_records {
           "the end of the file, " + std::to_string(rest) + " bytes after the last whole record");
     }
     std::array<detail::mapped_field, Record::size> fields{};
-    const std::byte* at = file.bytes().data() + options.header;
-    [&]<std::size_t... Is>(std::index_sequence<Is...>) {
-      ((fields[Is] = {at, stride, false}, at += layout.template sample_bytes<Is>()), ...);
+    if (left != 0) {  // else there is no address to count from
+      const std::byte* at = file.bytes().data() + options.header;
+      [&]<std::size_t... Is>(std::index_sequence<Is...>) {
+        ((fields[Is] = {at, stride, false}, at += layout.template sample_bytes<Is>()), ...);
+      }
+      (std::make_index_sequence<Record::size>{});
     }
-    (std::make_index_sequence<Record::size>{});
     return {layout, left / stride, fields};
   }
 

@@ -98,11 +98,27 @@ class alignas(cache_line) guarded_reader {
       const std::size_t at = source_.failed_at();
       if (at < all.samples.size()) {
         blame(all, at, at != 0 || all.samples.size() == 1 || names_failed_sample<D>);
-      } else {  // a dataset may have noted any number
-        blame(all, 0, false);
+      } else {  // it is not known; or a dataset has noted any number
+        blame(all, 0, all.samples.size() == 1);
       }
-      if (!shared_->is_on()) throw;
+      if (!shared_->is_on()) {
+        if constexpr (!names_failed_sample<D>) rethrow_earlier(all, at, is_over);
+        throw;
+      }
       reread_singly(all, at, std::current_exception(), is_over);
+    }
+  }
+
+  /// A run has failed at place `at`. Where samples pass through several stages a later one may fail
+  /// at an earlier place: throws that, if there is one.
+  template <class IsOver>
+  void rethrow_earlier(const run& all, std::size_t at, const IsOver& is_over) {
+    if (at >= all.samples.size()) return;  // it is not known
+    for (std::size_t i = 0; i < at && !is_over(); ++i) {
+      if (const auto earlier = try_read(all, i, all.samples[i])) {
+        blame(all, i, true);
+        std::rethrow_exception(earlier);
+      }
     }
   }
 
@@ -137,7 +153,7 @@ class alignas(cache_line) guarded_reader {
     blame(all, i, true);
     if (!is_skipped && (action != error_action::substitute || !substitute(all, i))) {
       shared_->ledger().note_known_bad(sample, origin, read_outcome::propagated);
-      throw known_bad_sample(origin.index);
+      throw known_bad_sample(origin.index, action == error_action::substitute);
     }
     shared_->ledger().note_known_bad(
         sample, origin, is_skipped ? read_outcome::skipped : read_outcome::substituted);
@@ -180,6 +196,7 @@ class alignas(cache_line) guarded_reader {
                     const IsOver& is_over) {
     const std::uint64_t sample = all.samples[i];
     failure_ledger& ledger = shared_->ledger();
+    const auto first = error;
     ledger.note_failure(sample, error, origin_of(*data_, sample));
     for (std::size_t retry = 1; retry <= shared_->policy().retries; ++retry) {
       if (!shared_->wait(retry, is_over)) return;
@@ -195,7 +212,7 @@ class alignas(cache_line) guarded_reader {
       return;
     }
     ledger.note_outcome(sample, read_outcome::propagated);
-    std::rethrow_exception(error);
+    std::rethrow_exception(first);
   }
 
   /// Reads another sample into place `i`; false when none of those drawn can be read.

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include <penstock/core/name.hpp>
+#include <penstock/interop/detail/host_wait.hpp>
 #include <penstock/interop/dlpack_abi.hpp>
 #include <penstock/interop/dlpack_type.hpp>
 #include <penstock/interop/shared_batch.hpp>
@@ -86,6 +87,27 @@ template <class Managed, name Name, class Batch>
   made->managed.array.shape = made->shape.data();
   made->managed.array.strides = made->strides.data();
   return &made->managed;
+}
+
+/// `export_field` with the newest layout.
+template <name Name, class Batch>
+[[nodiscard]] dlpack::managed_ptr export_versioned(shared_batch<Batch> batch, bool read_only,
+                                                   bool pinned_as_cpu) {
+  auto* made = export_field<dlpack::managed_tensor, Name>(std::move(batch), pinned_as_cpu);
+  made->version = {dlpack::layout_version, dlpack::feature_version};
+  made->flags = read_only ? dlpack::flag_read_only : 0;
+  return dlpack::managed_ptr{made};
+}
+
+/// Where a stream fills a batch in host memory, returns after that: nobody else waits for it.
+template <class Batch>
+void wait_for_host_memory([[maybe_unused]] const shared_batch<Batch>& batch) {
+  using device_type = typename Batch::device_type;
+  if constexpr (has_stream<Batch> && requires { device_type::dlpack_kind; }) {
+    if constexpr (dlpack::device_kind{device_type::dlpack_kind} == dlpack::device_kind::cpu) {
+      wait_on_host(batch);
+    }
+  }
 }
 
 }  // namespace detail

@@ -53,6 +53,22 @@ template <class Batch>
   }
 }
 template <class Batch>
+[[nodiscard]] auto device_of([[maybe_unused]] const Batch& batch) noexcept {
+  if constexpr (requires { batch.device(); }) {
+    return batch.device();
+  } else {
+    return nothing{};
+  }
+}
+template <class Batch>
+[[nodiscard]] auto pinned_of([[maybe_unused]] const Batch& batch) noexcept {
+  if constexpr (requires { batch.pinned(); }) {
+    return batch.pinned();
+  } else {
+    return nothing{};
+  }
+}
+template <class Batch>
 [[nodiscard]] auto stream_of([[maybe_unused]] const Batch& batch) noexcept {
   if constexpr (has_stream<Batch>) {
     return batch.stream();
@@ -73,7 +89,9 @@ class shared_lease {
         data_(batch_.data()),
         view_(view_of(batch_)),
         slot_(slot_of(batch_)),
-        stream_(stream_of(batch_)) {}
+        stream_(stream_of(batch_)),
+        device_(device_of(batch_)),
+        pinned_(pinned_of(batch_)) {}
   shared_lease(shared_lease&&) = delete;
 
   /// What the lease said, which every thread may read.
@@ -81,6 +99,8 @@ class shared_lease {
   [[nodiscard]] const auto& view() const noexcept { return view_; }
   [[nodiscard]] auto slot() const noexcept { return slot_; }
   [[nodiscard]] auto stream() const noexcept { return stream_; }
+  [[nodiscard]] const auto& device() const noexcept { return device_; }
+  [[nodiscard]] auto pinned() const noexcept { return pinned_; }
 
   /// What `work` makes of the lease; one thread at a time.
   template <class Work>
@@ -100,6 +120,8 @@ class shared_lease {
   decltype(view_of(std::declval<Batch&>())) view_;
   [[no_unique_address]] decltype(slot_of(std::declval<Batch&>())) slot_;
   [[no_unique_address]] decltype(stream_of(std::declval<Batch&>())) stream_;
+  [[no_unique_address]] decltype(device_of(std::declval<Batch&>())) device_;
+  [[no_unique_address]] decltype(pinned_of(std::declval<Batch&>())) pinned_;
 };
 
 }  // namespace detail

@@ -3,8 +3,7 @@
 
 #include <c10/core/Device.h>
 
-#include <optional>
-
+#include <penstock/interop/detail/host_wait.hpp>
 #include <penstock/interop/shared_batch.hpp>
 
 namespace penstock {
@@ -23,16 +22,6 @@ concept gpu_lease = requires(const Batch& batch) {
   batch.device().ordinal();
 };
 
-/// Whether the calling thread runs the work of `stream`.
-template <class StreamRef>
-[[nodiscard]] bool runs_work_of([[maybe_unused]] StreamRef stream) noexcept {
-  if constexpr (requires { StreamRef::running() == std::optional{stream}; }) {
-    return StreamRef::running() == std::optional{stream};
-  } else {
-    return false;
-  }
-}
-
 /// Where tensors over a batch lie, and what orders the work on them: here in host memory, where
 /// libtorch computes on the calling thread. `interop/torch_cuda.hpp` specialises it for GPUs.
 template <class Batch>
@@ -43,9 +32,7 @@ struct torch_side {
     static_assert(!gpu_lease<Batch>,
                   "penstock::torch_tensors: the batch is in a GPU's memory: include "
                   "<penstock/interop/torch_cuda.hpp>, which needs a libtorch with CUDA");
-    if constexpr (requires { batch.stream().synchronize(); }) {
-      if (!runs_work_of(batch.stream())) batch.stream().synchronize();
-    }
+    wait_on_host(batch);
     return at::kCPU;
   }
 };

@@ -61,6 +61,7 @@ class erased_loader {
   [[nodiscard]] virtual std::uint64_t samples_per_epoch() const noexcept = 0;
   [[nodiscard]] virtual const loader_options& options() const noexcept = 0;
   [[nodiscard]] virtual loader_footprint footprint() const = 0;
+  [[nodiscard]] virtual std::size_t held() const noexcept = 0;
   [[nodiscard]] virtual std::optional<penstock::failure> last_failure() const noexcept = 0;
   [[nodiscard]] virtual failure_report failures() const = 0;
   [[nodiscard]] virtual loader_stats stats() const = 0;
@@ -117,6 +118,7 @@ class erased_loader_of final : public erased_loader<typename Dataset::record_typ
     return inside_.options();
   }
   [[nodiscard]] loader_footprint footprint() const override { return inside_.footprint(); }
+  [[nodiscard]] std::size_t held() const noexcept override { return inside_.held(); }
   [[nodiscard]] std::optional<penstock::failure> last_failure() const noexcept override {
     return inside_.last_failure();
   }

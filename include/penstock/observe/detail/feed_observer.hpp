@@ -72,6 +72,9 @@ class basic_feed_observer : public consumer_meters<Clock> {
     add(device_step_, one.step);
   }
 
+  /// Before there is a batch: whether the loop's body is the step.
+  void set_body(bool is_body) noexcept { is_body_ = is_body; }
+
   /// What has happened so far, without the source. From any thread.
   [[nodiscard]] transfer_stats snapshot() const {
     const auto at = clock_.look();
@@ -81,6 +84,7 @@ class basic_feed_observer : public consumer_meters<Clock> {
     all.age = at.since;
     all.clock = clock_.source();
     all.clock_has_stepped = at.has_stepped;
+    all.is_body = is_body_;
     all.copies = copies_.value();
     all.samples = copied_.value();
     all.bytes = all.samples * sample_bytes_;
@@ -107,6 +111,7 @@ class basic_feed_observer : public consumer_meters<Clock> {
   std::size_t sample_bytes_;
   std::size_t out_bytes_;
   bool transforms_;
+  bool is_body_ = false;
   mutable Clock clock_;
   tally copies_;
   tally copied_;

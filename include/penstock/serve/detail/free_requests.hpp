@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <exception>
 #include <optional>
 #include <vector>
 
@@ -36,38 +35,16 @@ class free_requests {
   [[nodiscard]] std::optional<std::uint32_t> take(const Memory& memory) {
     for (auto at = free_.begin(); at != free_.end(); ++at) {
       const std::uint32_t slot = *at;
-      if (slot == watched_ || (is_copied_[slot] != 0 && !memory.is_drained(slot))) continue;
+      if (is_copied_[slot] != 0 && !memory.is_drained(slot)) continue;
       free_.erase(at);
       return slot;
     }
     return std::nullopt;
   }
 
-  /// Whether a thread waits for a copy.
-  [[nodiscard]] bool is_watched() const noexcept { return watched_.has_value(); }
-  /// Waits for the copy out of the first slot, without `lock`, and notifies all that wait for
-  /// `room`. Nobody takes that slot meanwhile, so its event stays as it is. Throws what the device
-  /// throws.
-  template <class Lock, class Memory, class Condition>
-  void wait_for_first(Lock& lock, const Memory& memory, Condition& room) {
-    watched_ = free_.front();
-    std::exception_ptr error;
-    lock.unlock();
-    try {
-      memory.drain(*watched_);
-    } catch (...) {
-      error = std::current_exception();
-    }
-    lock.lock();
-    watched_.reset();
-    room.notify_all();  // the slot is free; or another one tries, and learns of the error
-    if (error) std::rethrow_exception(error);
-  }
-
  private:
   std::vector<std::uint32_t> free_;
-  std::vector<std::uint8_t> is_copied_;   // by slot
-  std::optional<std::uint32_t> watched_;  // a thread waits for the copy out of it
+  std::vector<std::uint8_t> is_copied_;  // by slot
 };
 
 }  // namespace detail

@@ -66,14 +66,12 @@ class request_board {
       if (is_closed_) throw batcher_closed("batcher: it is closed, and takes no request any more");
       if (!open_) open(free_.take(memory_));
       if (open_) return take_place(lock, tag);
-      if (end == forever && !free_.is_empty() && !free_.is_watched()) {
-        free_.wait_for_first(lock, memory_, room_);
-      } else if (end == forever) {
+      if (end == forever && free_.is_empty()) {
         room_.wait(lock);
       } else if (const auto now = clock::now(); now >= end) {
         return std::nullopt;
       } else {
-        // The end of a copy wakes no thread that has a limit: look again after a while.
+        // The end of a copy wakes nobody: where one is all that is missing, look again after a while.
         room_.wait_until(lock, free_.is_empty() ? end : (std::min)(end, now + look_again));
       }
     }
@@ -85,6 +83,7 @@ class request_board {
     request_slot& in = slots_[at.slot];
     in.note_end(at.position, is_written);
     ++(is_written ? stats_.accepted : stats_.failed);
+    if (is_written) ++stats_.waiting;
     if (!in.is_being_written() && open_ != at.slot) publish(lock, at.slot);
   }
 
@@ -152,9 +151,7 @@ class request_board {
   }
   [[nodiscard]] batcher_stats stats() const noexcept {
     const std::lock_guard lock{mutex_};
-    batcher_stats now = stats_;
-    now.waiting = now.accepted - now.handed_out - now.returned;
-    return now;
+    return stats_;
   }
 
  private:
@@ -204,6 +201,7 @@ class request_board {
   /// A batch that nobody will get; the caller has it alone.
   void return_unserved(std::unique_lock<std::mutex>& lock, std::uint32_t number) noexcept {
     stats_.returned += tags(number).size();
+    stats_.waiting -= tags(number).size();
     lock.unlock();
     if (options_.on_unserved) options_.on_unserved(tags(number), unserved::abandoned);
     lock.lock();
@@ -219,6 +217,7 @@ class request_board {
     const std::uint32_t number = take_ready();
     const std::size_t size = tags(number).size();
     stats_.handed_out += size;
+    stats_.waiting -= size;
     return {number, {.epoch = 0, .batch = stats_.batches++, .size = size, .valid_size = size}};
   }
   void add_free(std::uint32_t number, bool behind_copy) noexcept {

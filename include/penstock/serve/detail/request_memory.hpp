@@ -85,8 +85,6 @@ class request_memory {
   [[nodiscard]] bool is_drained(std::uint32_t slot) const {
     return device_.is_complete(drained_[slot]);
   }
-  /// Waits for that.
-  void drain(std::uint32_t slot) const { device_.synchronize(drained_[slot]); }
 
  private:
   template <std::size_t Index>

@@ -7,6 +7,7 @@
 #include <csignal>
 #include <cstddef>
 #include <cstdint>
+#include <mutex>
 
 #include <penstock/core/version.hpp>
 #include <penstock/threads/detail/waiting/waitable_counter.hpp>
@@ -45,6 +46,8 @@ struct signal_board {
   std::atomic<signal_mask> taken{0};
   // Moves after each arrival, and when a waiter is to end.
   waitable_counter changes;
+  // Held while an action is looked at and changed. No handler takes it.
+  std::mutex actions;
 
   static_assert(std::atomic<signal_mask>::is_always_lock_free, "used by handlers");
 };
@@ -77,16 +80,20 @@ class signal_handlers {
   signal_handlers(signal_handlers&&) = delete;
   /// Gives the former handlers back, where there is still ours, or what the signal has made of it.
   ~signal_handlers() {
+    const std::lock_guard lock{the_signals.actions};
+    const bool has_come = (the_signals.arrived.load(std::memory_order_relaxed) & set_) != 0;
     for_each_signal(set_, [&](int number) {
       struct sigaction now {};
       ::sigaction(number, nullptr, &now);
-      if (now.sa_handler != &note_signal && now.sa_handler != SIG_DFL) return;
+      const bool is_default = now.sa_handler == SIG_DFL;
+      if (now.sa_handler != &note_signal && !(is_default && has_come)) return;
       ::sigaction(number, &former_[static_cast<std::size_t>(number)], nullptr);
     });
   }
 
   /// Gives those of a set the default action whose handler is ours.
   static void reset(signal_mask set) noexcept {
+    const std::lock_guard lock{the_signals.actions};
     for_each_signal(set, [](int number) {
       struct sigaction now {};
       ::sigaction(number, nullptr, &now);

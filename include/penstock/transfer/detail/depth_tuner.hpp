@@ -30,7 +30,8 @@ class basic_depth_tuner {
   basic_depth_tuner(const transfer_options& options, const Observer& seen)
       : range_(checked_depth(options)),
         seen_(&seen),
-        climber_({1, range_.first - 1}, {1, 1}, {1, range_.most - 1}, seen.ten_milliseconds() / 10),
+        climber_({1, range_.first - 1}, {1, 1}, {1, range_.most - 1}, seen.ten_milliseconds() / 10,
+                 true),
         used_(range_.first),
         log_({0, 0, used_}) {
     if (options.trace == nullptr) return;
@@ -47,12 +48,13 @@ class basic_depth_tuner {
   void end() noexcept { record(seen_->ticks()); }
   /// The consumer has got its batch `number`, of the slots of `ring`. Where its stream is the
   /// calling thread (`is_body`) it is known how long it waited for copies. A stream of its own waits
-  /// unseen: there the time of a batch alone decides. Throws what the device throws.
+  /// unseen: there the time of a batch alone decides.
   template <class Ring>
-  void take(Ring& ring, std::uint64_t number, bool is_body) {
+  void take(Ring& ring, std::uint64_t number, bool is_body) noexcept {
     const std::uint64_t now = seen_->ticks();
     if (ring.count() > used_) {  // leases have made it more, and keep them
       held_ += ring.count() - used_;
+      range_.most = (std::max)(range_.most, ring.count());  // there was room after all
       change(ring, ring.count(), now);
     }
     const std::uint64_t waited = is_body ? seen_->waited_for_copy(now) : now;
@@ -77,8 +79,12 @@ class basic_depth_tuner {
             said.ticks_to};
   }
   template <class Ring>
-  void change(Ring& ring, std::size_t count, std::uint64_t now) {
-    ring.open(count);
+  void change(Ring& ring, std::size_t count, std::uint64_t now) noexcept {
+    try {
+      ring.open(count);
+    } catch (...) {  // NOLINT: tuning ends no loop; the device tells it again where one may end
+    }
+    if (ring.count() < count) range_.most = ring.count();  // the device has room for no more
     record(now);
     used_ = ring.count();
   }

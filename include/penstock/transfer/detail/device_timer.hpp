@@ -77,6 +77,10 @@ class device_timer {
   void begin_step(stream_ref stream, const batch_info& batch) noexcept {
     in_body_ = true;
     if (now_ != phase::wait || batch.epoch != batch_.epoch || batch.batch != batch_.batch) return;
+    if (!has_left_) {  // the first of a range: what its stream did before is not known
+      now_ = phase::pause;
+      return;
+    }
     mark(phase::wait, step_begun_, stream);
     if (now_ == phase::wait) now_ = phase::step;
   }
@@ -99,9 +103,9 @@ class device_timer {
         if (!device_.is_complete(stepped_)) return std::nullopt;
         device_stats times{.batches = 1,
                            .copy = device_.elapsed(copy_begun_, copied_),
+                           .idle = device_.elapsed(left_, step_begun_),
                            .step = device_.elapsed(step_begun_, stepped_)};
         if (transforms_) times.transform = device_.elapsed(transform_begun_, transformed_);
-        if (has_left_) times.idle = device_.elapsed(left_, step_begun_);
         now_ = phase::pause;
         paused_ = 0;
         has_left_ = false;

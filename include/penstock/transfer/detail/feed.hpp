@@ -161,6 +161,7 @@ class feed {
   /// What has happened so far, with the source's statistics where it has some. From any thread.
   [[nodiscard]] transfer_stats stats() const {
     transfer_stats all = seen_.snapshot();
+    all.depth = depth();
     all.loader = source_.stats();
     return all;
   }

@@ -35,6 +35,7 @@ class feed_watch {
              feed_observer& seen, Memory& memory)
       : device_(source.get().device()), stream_(consumer), seen_(&seen) {
     trace_feed(options.trace, source, seen, memory);
+    seen.set_body(is_body(device_, consumer));
     if (options.depth == automatic) tuner_ = std::make_unique<depth_tuner>(options, seen);
     if (options.time_device) memory.time_by(&timer_.emplace(device_));
   }

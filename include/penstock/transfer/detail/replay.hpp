@@ -36,7 +36,7 @@ class replay {
     constexpr std::uint64_t end = std::uint64_t{1} << 32;
     const batch_position next = flow_->next_position();
     serial_ = flow_->start(
-        from, (std::max)(from.epoch + 1, (std::min)(from.epoch + flow_->depth(), end)));
+        from, (std::max)(from.epoch + 1, (std::min)(from.epoch + flow_->depth() + 1, end)));
     flow_->note_next(next);  // what is replayed is no part of a training
     left_ = batches;
     given_ = 0;

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
+#include <fstream>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -163,9 +164,27 @@ struct open_shard {
     if (!is_from_index) add_problem(index, "not used: " + wrong);
   }
 
+  /// Whether nothing is lost there: no file, an empty one, or an index.
+  [[nodiscard]] static bool may_write(const std::string& index) {
+    struct ::stat status {};
+    if (::stat(index.c_str(), &status) != 0) return errno == ENOENT;
+    if (!S_ISREG(status.st_mode)) return false;
+    if (status.st_size == 0) return true;
+    std::array<char, 3> begin{};
+    std::ifstream file{index, std::ios::binary};
+    file.read(begin.data(), begin.size());
+    return file && std::string_view{begin.data(), begin.size()} == "v1.";
+  }
+
   void write_index(const std::string& index, const shard_index_text& text, std::uint64_t lines) {
     if (!text.problem().empty()) {
       add_problem(index, "not written: " + std::string{text.problem()});
+      return;
+    }
+    if (!may_write(index)) {
+      add_problem(index,
+                  "not written: there is a file that is no index of tar shards: choose another "
+                  "index_folder");
       return;
     }
     errno = write_whole_file(index, text.text(lines));

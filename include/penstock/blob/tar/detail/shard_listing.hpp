@@ -84,13 +84,17 @@ class shard_listing {
   std::optional<bool> add(const shard_component& file) {
     const component_name name = split_component(file.name);
     if (name.is_hidden()) return std::nullopt;
-    const bool is_first = lines_ == 0 || name.key != key_;
+    const bool is_first = lines_ == 0 || name.key != line_key_;
     if (is_first) {
-      finish();
-      key_ = name.key;
+      line_key_ = name.key;
       ++lines_;
     }
-    if (name.has_dot) take(name, file);
+    if (!name.has_dot) return is_first;  // it is of no sample, and parts none
+    if (!has_files_ || name.key != key_) {
+      finish();
+      key_ = name.key;
+    }
+    take(name, file);
     return is_first;
   }
 
@@ -183,8 +187,9 @@ class shard_listing {
 
   std::string path_;
   const shard_wishes* wishes_;
-  std::string key_;    // of the sample that is being read
-  std::string found_;  // its extensions, for messages
+  std::string line_key_;  // of the last file, as wds2idx has it
+  std::string key_;       // of the sample that is being read
+  std::string found_;     // its extensions, for messages
   std::uint64_t first_ = 0;
   bool has_files_ = false;
   shard_sample next_;

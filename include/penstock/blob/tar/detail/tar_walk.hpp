@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <penstock/blob/tar/detail/archive_window.hpp>
 #include <penstock/blob/tar/detail/pax_records.hpp>
@@ -41,6 +42,7 @@ class tar_walk {
   /// `file_format_error` for what is no tar archive, has holes left out, or goes on after its end.
   [[nodiscard]] bool next() {
     pax_records own = all_after_;
+    std::vector<std::string> said;  // by the extended headers of the member itself
     std::string long_name;
     bool is_announced = false;  // by an extended header of its own
     while (true) {
@@ -58,12 +60,16 @@ class tar_walk {
       switch (const char type = header.type()) {
         case 'x':
         case 'X':
-          read_records(own, *stated);
+          said.push_back(read_records(own, *stated));
           is_announced = true;
           continue;
         case 'g':
           read_records(all_after_, *stated);
           own = all_after_;
+          for (const std::string& text : said) {
+            std::string_view none;
+            static_cast<void>(own.read(text, none));
+          }
           continue;
         case 'L':
           long_name = text_of(*stated);
@@ -165,13 +171,15 @@ class tar_walk {
     return text;
   }
 
-  void read_records(pax_records& into, std::uint64_t size) {
+  std::string read_records(pax_records& into, std::uint64_t size) {
     const std::uint64_t begin = offset_;
     std::string_view expected;
-    const std::size_t wrong = into.read(text_of(size), expected);
+    std::string text = text_of(size);
+    const std::size_t wrong = into.read(text, expected);
     if (wrong != std::string_view::npos) {
       corrupt(begin + wrong, std::string{expected}, "something else");
     }
+    return text;
   }
 
   void take(const tar_header& header, std::uint64_t at, char type, std::uint64_t stated,
@@ -204,10 +212,15 @@ class tar_walk {
 
   // After the first block of zeros come zeros: another archive there would be lost.
   void require_end() {
-    const auto rest = window_.at(offset_, window_.longest);
-    const auto* const other = std::find_if(rest.data(), rest.data() + rest.size(),
-                                           [](std::byte byte) { return byte != std::byte{0}; });
-    if (other == rest.data() + rest.size()) return;
+    auto rest = window_.at(offset_, window_.longest);
+    const auto is_other = [](std::byte byte) { return byte != std::byte{0}; };
+    const auto* other = std::find_if(rest.data(), rest.data() + rest.size(), is_other);
+    while (other == rest.data() + rest.size()) {
+      offset_ += rest.size();
+      rest = window_.at(offset_, window_.longest);
+      if (rest.empty()) return;
+      other = std::find_if(rest.data(), rest.data() + rest.size(), is_other);
+    }
     throw file_format_error(source_->path(),
                             offset_ + static_cast<std::uint64_t>(other - rest.data()),
                             "zeros after the end of the archive",

@@ -97,6 +97,7 @@ class subset_dataset {
   [[nodiscard]] std::uint64_t fingerprint() const {
     word_hash hash{fingerprint_of(base_)};
     selection_.add_to(hash);
+    hash.add(selection_.size());  // or two lists of one length after another would be one of both
     return hash.value();
   }
 

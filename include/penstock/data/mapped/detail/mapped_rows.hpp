@@ -99,6 +99,9 @@ class mapped_rows {
     using value_type = typename Record::template field_at<Index>::value_type;
     const std::size_t bytes = layout_.template sample_bytes<Index>();
     std::memcpy(place, row(Index, index), bytes);
+    if constexpr (std::is_same_v<value_type, bool>) {  // which has two values, and a file any
+      for (std::size_t i = 0; i < bytes; ++i) place[i] = std::byte{place[i] != std::byte{0}};
+    }
     if (fields_[Index].is_swapped) swap_bytes<sizeof(value_type)>(place, bytes);
   }
 

@@ -201,9 +201,12 @@ class npy_header_parser {
     bool is_empty = false;
     bool is_too_large = false;
     header_.bytes = size;
+    std::uint64_t counted = size;  // a row has its bytes where there is none, too
     for (const std::uint64_t length : header_.lengths) {
       is_empty = is_empty || length == 0;
-      is_too_large = __builtin_mul_overflow(header_.bytes, length, &header_.bytes) || is_too_large;
+      is_too_large =
+          __builtin_mul_overflow(counted, length == 0 ? 1 : length, &counted) || is_too_large;
+      header_.bytes *= length;
     }
     if (is_empty) {
       header_.bytes = 0;

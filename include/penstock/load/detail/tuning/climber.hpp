@@ -29,12 +29,13 @@ namespace detail {
 class climber {
  public:
   /// Where `least` and `most` are equal a number is fixed. A window lasts `least_window` ticks, as
-  /// far as 64 batches do.
+  /// far as 64 batches do. With `keeps_depth` what was once read ahead takes memory for good.
   climber(const tuning_setting& start, const tuning_setting& least, const tuning_setting& most,
-          double least_window) noexcept
+          double least_window, bool keeps_depth = false) noexcept
       : least_(least),
         most_(most),
         least_window_(least_window),
+        keeps_depth_(keeps_depth),
         kept_(start),
         now_(start),
         tried_(start) {}
@@ -152,10 +153,13 @@ class climber {
     ++pairs_;
     const gain seen = gain_of(base_, other_, by_waits_);
     const bool is_last = pairs_ == most_pairs;
-    const bool may_end = trying_ != down || pairs_ > 1;  // fewer are not faster by one window
-    if (may_end && seen.is_above(worth_it, errors)) return end_trial(tuning_reason::faster);
+    const bool for_good = trying_ == deeper && keeps_depth_;            // noise must not lead there
+    const bool may_end = pairs_ > 1 || (trying_ != down && !for_good);  // not by one window
+    const double sure = for_good ? 2 * errors : errors;
+    if (may_end && seen.is_above(worth_it, sure)) return end_trial(tuning_reason::faster);
     if (trying_ != down) {
-      if (is_last && seen.is_above(worth_it, 1)) return end_trial(tuning_reason::faster);
+      if (is_last && !for_good && seen.is_above(worth_it, 1))
+        return end_trial(tuning_reason::faster);
       if (is_last || seen.is_below(worth_it, errors)) return end_trial(tuning_reason::went_back);
     } else {
       if (seen.is_below(-worth_it, errors)) return end_trial(tuning_reason::went_back);
@@ -221,27 +225,23 @@ class climber {
   tuning_setting least_;
   tuning_setting most_;
   double least_window_;
+  bool keeps_depth_;
   tuning_setting kept_;
   tuning_setting now_;
-
   pace_meter meter_;
   double length_ = first_look;  // of a window, in batches
-
   phase phase_ = phase::estimate;
   pace base_;               // of what is kept
   std::size_t failed_ = 0;  // directions that gained nothing from there
   std::size_t unsure_ = 0;  // of these, those that the noise hid: worth another look
   std::size_t floor_ = 0;   // with fewer workers batches came later
   int jumps_ = 0;
-
-  // Of a trial.
-  direction trying_ = up;
+  direction trying_ = up;  // of a trial, as what follows
   tuning_setting tried_;
   pace other_;
   int pairs_ = 0;
   bool by_waits_ = false;
   bool lived_well_ = false;  // the last window left batches that were read ahead
-
   rest_watch rest_;
 };
 

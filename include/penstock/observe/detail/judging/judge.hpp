@@ -2,11 +2,10 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
-#include <cstdio>
 #include <string>
 
+#include <penstock/observe/detail/judging/figures.hpp>
 #include <penstock/observe/detail/judging/loop_times.hpp>
 #include <penstock/observe/verdict.hpp>
 #include <penstock/threads/detail/usable_cpus.hpp>
@@ -14,17 +13,6 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
-
-[[nodiscard]] inline std::string percent(double share) {
-  std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), "%.0f %%", 100 * share);
-  return text.data();
-}
-[[nodiscard]] inline std::string tenths(double value) {
-  std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), "%.1f", value);
-  return text.data();
-}
 
 /// Decides, in the order of the questions that people ask: does the loop wait, for whom, and why.
 class judge {
@@ -120,7 +108,7 @@ class judge {
   }
 
   void says_step() {
-    if (device_idles() > noticeable) return idle_device();
+    if (device_idles() > noticeable && !times_.is_body) return idle_device();
     if (said_.above_floor > noticeable) {
       say(loop_limit::step,
           "step-bound: the loop waits for " + percent(said_.waiting) +
@@ -150,10 +138,16 @@ class judge {
     const std::string waits =
         "the loop waits " + percent(said_.for_copies) + " of the time for copies";
     if (times_.ahead < 0.5) {
-      // Nothing was copied under the body: then the longer of the two is what remains.
-      say(loop_limit::depth, "copy-bound: " + waits + ", and none runs ahead", "Raise .depth to 3",
-          (std::max)(times_.body, times_.for_copies));
-      return;
+      const std::string none = "copy-bound: " + waits + ", and none runs ahead";
+      // Nothing was copied under the body: for want of a slot, or of a batch that is there.
+      if (times_.workers == 0)
+        return say(loop_limit::depth, none, "Read by a worker: .workers = 1");
+      if (times_.depth < 3) {
+        const double longer = (std::max)(times_.body, times_.for_copies);
+        return say(loop_limit::depth, none, "Raise .depth to 3", longer);
+      }
+      return say(loop_limit::depth, none,
+                 "Leases hold the slots: end them sooner, or raise .depth");
     }
     say(loop_limit::copy, "copy-bound: " + waits,
         "Let fewer bytes travel: a smaller type and a transform on the device");

@@ -30,10 +30,12 @@ struct loop_times {
   double floor = 0;  // of a batch in a replay; 0: there was none
   double ahead = 0;  // copies that were queued after the batch that was handed out
   bool is_fed = false;
+  std::uint64_t depth = 0;  // of the feed
   // By the device's clock; 0: not timed.
   double device_copy = 0;
   double device_step = 0;
   double device_idle = 0;
+  bool is_body = false;  // the step is the loop's body, which idles between two
 };
 
 [[nodiscard]] inline double seconds(std::chrono::nanoseconds time) noexcept {
@@ -86,11 +88,13 @@ inline void add_reads(loop_times& times, const loader_stats& loader) {
   times.all = times.body + times.for_batches + times.for_copies + times.for_leases;
   times.ahead = stats.ahead.mean();
   times.is_fed = true;
+  times.depth = stats.depth;
   if (stats.device.batches != 0) {
     const auto timed = static_cast<double>(stats.device.batches);
     times.device_copy = seconds(stats.device.copy) / timed;
     times.device_step = seconds(stats.device.step) / timed;
     times.device_idle = seconds(stats.device.idle) / timed;
+    times.is_body = stats.is_body;
   }
   return times;
 }

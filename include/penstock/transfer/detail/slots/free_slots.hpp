@@ -47,8 +47,10 @@ class free_slots {
   template <class Slots, class Timing>
   [[nodiscard]] std::size_t wait(Slots& ring, const std::stop_token& stop, Timing timing) const {
     std::optional<std::size_t> slot = find(ring);
-    if (!slot && ring.count() < ring.most()) {
-      ring.open(ring.count() + 1);
+    // A slot that was done without may still be leased, and then the next one is looked at.
+    for (std::size_t had = 0; !slot && had < ring.count() && ring.count() < ring.most();) {
+      had = ring.count();
+      ring.open(had + 1);
       slot = find(ring);
     }
     if (!slot && when_held_ == when_held::wait) {
