@@ -14,6 +14,7 @@
 #include <penstock/core/error.hpp>
 #include <penstock/data/dataset.hpp>
 #include <penstock/faults/detail/guarded_reader.hpp>
+#include <penstock/faults/detail/make_readers.hpp>
 #include <penstock/faults/detail/read_guard.hpp>
 #include <penstock/load/detail/batch_binder.hpp>
 #include <penstock/load/detail/batch_work.hpp>
