@@ -191,7 +191,14 @@ TEST_CASE("an npy file of a kind that is not read is refused", "[data]") {
   CHECK(opened_error<ps::element_type_mismatch>(npy("<U", "3", "")).found() == "'<U'");
   CHECK(opened_error<ps::dimension_mismatch>(npy("<u2", "", "ab")).found() == "a scalar");
   (void)opened_error<ps::dimension_mismatch>(npy("<u2", "9223372036854775808, 1", ""));
-  (void)opened_error<ps::dimension_mismatch>(npy("<u2", "0, 9223372036854775808", ""));
+  {  // no rows, but rows that are too long
+    const test::temp_dir dir;
+    const auto path = test::write_file(dir.path("x.npy"), npy("<f4", "0, 4611686018427387904", ""));
+    using rows = ps::record<ps::field<"x", float, ps::dyn>>;
+    const auto refused =
+        error_of<ps::dimension_mismatch>([&] { ps::npy_dataset<rows> data{path}; });
+    CHECK(refused.path() == path);
+  }
 }
 
 TEST_CASE("an array that is not its field's is refused by name", "[data]") {

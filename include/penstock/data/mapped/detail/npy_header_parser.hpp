@@ -208,9 +208,8 @@ class npy_header_parser {
           __builtin_mul_overflow(counted, length == 0 ? 1 : length, &counted) || is_too_large;
       header_.bytes *= length;
     }
-    if (is_empty) {
-      header_.bytes = 0;
-    } else if (is_too_large) {
+    if (is_empty) header_.bytes = 0;
+    if (is_too_large) {
       throw dimension_mismatch(path_, header_.shape_at, "dimensions whose bytes 64 bits can count",
                                "longer ones");
     }
