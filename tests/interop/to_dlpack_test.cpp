@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <penstock/interop/to_dlpack.hpp>
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -11,9 +12,12 @@
 
 #include <penstock/device/cpu_device.hpp>
 #include <penstock/load/host_batch.hpp>
+#include <penstock/load/loader.hpp>
 #include <penstock/memory/detail/last_owner.hpp>
+#include <penstock/order/sampler.hpp>
 #include <penstock/threads/detail/waiting/waitable_counter.hpp>
 #include <penstock/transfer/device_batch.hpp>
+#include <penstock/transfer/transfer.hpp>
 
 #include "support/catch.hpp"
 
@@ -158,4 +162,30 @@ TEST_CASE("a tensor for another stream: that one waits for the copy, the release
   gate.store(1);
   consumer.synchronize();
   CHECK(seen == std::vector<std::int64_t>{1, 2});
+}
+
+TEST_CASE("a tensor in host memory is filled when it is given, whatever stream fills it",
+          "[interop]") {
+  using counted = ps::record<ps::field<"x", float>>;
+  struct numbers {
+    using record_type = counted;
+    [[nodiscard]] static std::uint64_t size() { return 4; }
+    static void read(std::uint64_t i, ps::sample<counted> out) {
+      ps::get<"x">(out) = static_cast<float>(i + 1);
+    }
+  };
+  const ps::cpu_device device{{.launch_latency = std::chrono::milliseconds{20}}};
+  auto stream = device.make_stream();
+  ps::loader loader{numbers{}, ps::sequential{}, device, {.batch_size = 1, .workers = 1}};
+  ps::transfer feed{loader, stream};
+  float expected = 1;
+  for (auto& lease : feed.epoch(0)) {
+    const auto batch = ps::share(std::move(lease));
+    const auto newest = ps::to_dlpack<"x">(batch);
+    CHECK(*static_cast<const float*>(newest->array.data) == expected);
+    const auto older = ps::to_dlpack_unversioned<"x">(batch);
+    CHECK(*static_cast<const float*>(older->array.data) == expected);
+    ++expected;
+  }
+  CHECK(expected == 5);
 }
