@@ -183,7 +183,7 @@ TEST_CASE("a device that fails is told to the submitter that waits for it", "[se
   requests.submit(1, written(1));
   auto range = feed.epoch(0);
   auto it = range.begin();
-  device.fail_synchronize(0);
+  device.fail_query(0);
   CHECK_THROWS_AS(requests.submit(2, written(2)), device_fault);
   device.open_copies();
   requests.submit(2, written(2));  // as if nothing had been

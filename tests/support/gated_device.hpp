@@ -36,6 +36,8 @@ class gated_device {
   void fail_synchronize(std::uint64_t k) const { state_->synchronize_fails.store(k); }
   void fail_stream_synchronize(std::uint64_t k) const { state_->stream_synchronize_fails.store(k); }
   void fail_copy(std::uint64_t k) const { state_->copy_fails.store(k); }
+  /// Of the question whether an event is complete.
+  void fail_query(std::uint64_t k) const { state_->query_fails.store(k); }
 
   [[nodiscard]] stream_type make_stream() const { return host_.make_stream(); }
   [[nodiscard]] event_type make_event(
@@ -57,7 +59,10 @@ class gated_device {
     count_down(state_->synchronize_fails, "synchronize");
     host_.synchronize(event);
   }
-  [[nodiscard]] bool is_complete(const event_type& event) const { return host_.is_complete(event); }
+  [[nodiscard]] bool is_complete(const event_type& event) const {
+    count_down(state_->query_fails, "is_complete");
+    return host_.is_complete(event);
+  }
   void copy_async(void* to, const void* from, std::size_t bytes, stream_ref stream) const {
     count_down(state_->copy_fails, "copy_async");
     stream.launch(
@@ -89,6 +94,7 @@ class gated_device {
     std::atomic<std::uint64_t> synchronize_fails{never};
     std::atomic<std::uint64_t> stream_synchronize_fails{never};
     std::atomic<std::uint64_t> copy_fails{never};
+    std::atomic<std::uint64_t> query_fails{never};
   };
 
   static void count_down(std::atomic<std::uint64_t>& left, const char* call) {
