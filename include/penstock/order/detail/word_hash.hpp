@@ -9,8 +9,8 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// A hash over words of 64 bits, in their order: FNV-1a by words, with a finaliser. The same on
-/// every machine, since states hold it.
+/// A hash over words of 64 bits, in their order: FNV-1a by words. Every machine makes the same
+/// of them, since states hold it.
 class word_hash {
  public:
   /// A hash of nothing, or one that goes on where another has ended.

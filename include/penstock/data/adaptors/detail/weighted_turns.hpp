@@ -19,8 +19,8 @@ namespace detail {
 
 /// Which sample of which part comes at each place where parts take turns by their weights: a
 /// selection of the parts one after another. Turns repeat after as many places as the weights sum
-/// to; within them a part comes as evenly as its weight allows (the next turn is that of the part
-/// which is furthest behind its share, of the first of several).
+/// to; within them a part comes as evenly as its weight allows (the part that
+/// lags its share most takes the next turn; of several, the first).
 class weighted_turns {
  public:
   /// The most places after which turns repeat.
