@@ -3,7 +3,9 @@
 # those to the left of it, and no includes go round in a circle. Fails with every include that does
 # otherwise. Takes -Droot=, the folder that holds penstock/.
 cmake_minimum_required(VERSION 3.25)
-set(rooms core threads observe report order files blob data text image device memory faults resume load transfer interop serve tune cuda)
+set(rooms core threads observe report order files store blob data text image table device memory faults
+          resume load transfer ranks interop serve tune cuda
+)
 
 file(GLOB_RECURSE headers RELATIVE "${root}" "${root}/penstock/*.hpp" "${root}/penstock/*.cuh")
 if(NOT headers)

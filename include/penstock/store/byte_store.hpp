@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include <penstock/core/version.hpp>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+
+/// A range of an object and where its bytes go: `out.size()` bytes from byte `offset` on.
+struct byte_range {
+  std::string_view object;  ///< Names the object within its store: a path, a key of a bucket.
+  std::uint64_t offset = 0;
+  std::span<std::byte> out;
+};
+
+/// Random access to the bytes of named objects: local files, objects behind HTTP or S3, or those of
+/// another store that are kept nearer. The contract:
+///
+///     struct store {
+///       std::uint64_t size_of(std::string_view object) const;  // in bytes
+///       void read(const byte_range& range) const;              // all of it, or it throws
+///     };
+///
+/// Objects do not change while a store is in use. Both members are called from several threads at
+/// once, and return when the bytes are there. They throw types derived from `file_error`, whose
+/// path is the object and whose offset the range's.
+template <class S>
+concept byte_store = requires(const S& store, std::string_view object, const byte_range& range) {
+  { store.size_of(object) } -> std::convertible_to<std::uint64_t>;
+  store.read(range);
+};
+
+/// A store that has many reads under way for one caller, which is where slow disks and networks
+/// are fast:
+///
+///     void read_many(std::span<const byte_range> ranges) const;  // all of them, or it throws
+///
+/// After an exception the bytes of all ranges are indeterminate, and none is written to any more.
+template <class S>
+concept batching_store = byte_store<S> && requires(const S& store,
+                                                   std::span<const byte_range> ranges) {
+  store.read_many(ranges);
+};
+
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock
