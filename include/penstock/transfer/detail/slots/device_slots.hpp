@@ -92,7 +92,8 @@ class device_slots {
   void wait_for_release(auto is_over) const {
     releases_.wait([&](std::uint32_t) { return is_over(); });
   }
-  void wake() noexcept { releases_.advance(); }  ///< has who waits look again; from any thread
+  /// Ends the sleep of a thread in `wait_for_release`, which then asks again. From any thread.
+  void wake() noexcept { releases_.advance(); }
 
   /// Queues the copy of a batch into `slot` after the release of the previous batch, and gives the
   /// host memory back after the copy. Blocks nothing. Throws what the device throws; slot and
