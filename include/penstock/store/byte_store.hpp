@@ -43,8 +43,8 @@ concept byte_store = requires(const S& store, std::string_view object, const byt
 ///
 /// After an exception the bytes of all ranges are indeterminate, and none is written to any more.
 template <class S>
-concept batching_store = byte_store<S> && requires(const S& store,
-                                                   std::span<const byte_range> ranges) {
+concept batching_store = byte_store<S> &&
+    requires(const S& store, std::span<const byte_range> ranges) {
   store.read_many(ranges);
 };
 
