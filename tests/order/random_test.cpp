@@ -337,7 +337,7 @@ TEST_CASE("normal numbers beyond the layers have the shape of the tail", "[order
 
 TEST_CASE("the layers of the ziggurat are those of the exact functions", "[order]") {
   using ziggurat = ps::detail::ziggurat;
-  const auto& table = ps::detail::normal_layers;
+  const auto& table = ps::detail::normal_layers<>;
   for (std::size_t i = 1; i < ziggurat::layers; ++i) {
     CAPTURE(i);
     CHECK(table.density[i] == Approx(std::exp(-table.edge[i] * table.edge[i] / 2)).epsilon(1e-14));
