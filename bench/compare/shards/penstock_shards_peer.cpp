@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: BSL-1.0
+// Our shards, measured as their peers are: see shards.py and ../peer.hpp.
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <filesystem>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include <penstock/blob/tar/tar_shards.hpp>
+#include <penstock/penstock.hpp>
+
+#include "../peer.hpp"
+
+namespace {
+
+namespace ps = penstock;
+
+constexpr std::size_t sample_bytes = 64 * 64 * 3;
+
+// The bytes of each sample as they lie in the shard, and its label.
+class raw_samples {
+ public:
+  using record_type = ps::record<ps::field<"bytes", std::uint8_t, sample_bytes>,
+                                 ps::field<"label", std::int64_t>>;
+
+  explicit raw_samples(const std::string& folder)
+      : shards_(folder + "/tar/train-{000000..000007}.tar", {.blob = {"bin"}}) {}
+
+  [[nodiscard]] std::uint64_t size() const { return shards_.size(); }
+  void read(std::uint64_t index, ps::sample<record_type> out) const {
+    thread_local ps::blob_buffer buffer;
+    const auto bytes = shards_.bytes(index, buffer);
+    if (bytes.size() != sample_bytes) throw std::runtime_error("a sample of another length");
+    std::memcpy(ps::get<"bytes">(out).data(), bytes.data(), sample_bytes);
+    ps::get<"label">(out) = shards_.label(index);
+  }
+
+ private:
+  ps::tar_shards shards_;
+};
+
+template <class Order>
+std::string load(std::size_t workers, const Order& order, const std::string& folder) {
+  const auto make = [&] {
+    return ps::loader{raw_samples{folder}, order, {.batch_size = 64, .workers = workers}};
+  };
+  return compare::load(make, [](auto& loader, std::uint64_t epoch, auto each) {
+    for (auto& batch : loader.epoch(epoch)) {
+      each([&](compare::seen& sums) {
+        const auto bytes = ps::get<"bytes">(batch).flat();
+        std::uint64_t sum = 0;
+        for (std::size_t i = 0; i < bytes.size(); i += 64) sum += bytes[i];  // shard_peer's STEP
+        sums.values += static_cast<double>(sum);
+        for (const std::int64_t label : ps::get<"label">(batch).flat()) sums.labels += label;
+        sums.samples += batch.size();
+      });
+    }
+  });
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  std::vector<compare::row> rows;
+  for (const std::size_t workers : {std::size_t{0}, std::size_t{1}, std::size_t{2}}) {
+    rows.emplace_back("penstock/workers:" + std::to_string(workers),
+                      [=](const std::string& folder) {
+                        return load(workers, ps::shuffled{.seed = 1}, folder);
+                      });
+  }
+  rows.emplace_back("penstock_sequential/workers:0", [](const std::string& folder) {
+    return load(0, ps::sequential{}, folder);
+  });
+  return compare::main_of(argc, argv, rows, "penstock",
+                          std::to_string(PENSTOCK_VERSION_MAJOR) + "." +
+                              std::to_string(PENSTOCK_VERSION_MINOR) + "." +
+                              std::to_string(PENSTOCK_VERSION_PATCH));
+}

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: BSL-1.0
+"""What the Python peers of shards.py have in common: the consumer, and samples by their place in a tar.
+
+A peer is called as ../peer.py says; its data is the folder of shard_folders.py.
+"""
+
+import os
+import sys
+import tarfile
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+import peer  # noqa: E402
+
+peer.LEAST_SECONDS = 1
+STEP = 64  # the consumer reads each cache line, as ours does
+
+
+def batch_of(samples):
+    """(bytes, labels) of samples (bytes, label)."""
+    content = np.stack([np.frombuffer(one, np.uint8) for one, _ in samples])
+    return content, np.array([int(label) for _, label in samples], np.int64)
+
+
+def consume(batch):
+    content, labels = np.asarray(batch[0]), np.asarray(batch[1])
+    return int(content.reshape(-1)[::STEP].sum(dtype=np.int64)), int(labels.sum()), len(labels)
+
+
+def archives(folder):
+    return sorted(str(path) for path in Path(folder, "tar").glob("*.tar"))
+
+
+class ByPlace:
+    """Random access: where each member lies is listed once by tarfile, a read is two system calls."""
+
+    def __init__(self, folder):
+        self.files, self.places = archives(folder), []
+        for number, file in enumerate(self.files):
+            with tarfile.open(file) as tar:
+                members = {member.name: member for member in tar}
+            for name, content in members.items():
+                if name.endswith(".bin"):
+                    label = members[name[:-3] + "cls"]
+                    self.places.append(
+                        (number, content.offset_data, content.size, label.offset_data, label.size)
+                    )
+        self.descriptors = None
+
+    def __len__(self):
+        return len(self.places)
+
+    def __getitem__(self, index):
+        if self.descriptors is None:  # in each worker process anew
+            self.descriptors = [os.open(file, os.O_RDONLY) for file in self.files]
+        number, begin, size, label, digits = self.places[index]
+        file = self.descriptors[number]
+        return os.pread(file, size, begin), int(os.pread(file, digits, label))
