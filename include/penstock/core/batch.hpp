@@ -3,11 +3,16 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <type_traits>
 #include <utility>
 
 #include <penstock/core/checked.hpp>
+#include <penstock/core/detail/views_of.hpp>
 #include <penstock/core/layout.hpp>
+#include <penstock/core/ragged/detail/ragged_numbers.hpp>
+#include <penstock/core/ragged/detail/sample_place.hpp>
+#include <penstock/core/ragged/ragged_view.hpp>
 #include <penstock/core/record.hpp>
 #include <penstock/core/tensor_view.hpp>
 
@@ -21,40 +26,6 @@ constexpr void require_field() {
   static_assert(Record::template has_field<Name>, "penstock::get: the record has no such field");
 }
 
-/// A list of extents to the view's template arguments: with the batch as outermost dimension.
-template <class T, class List>
-struct views_of;
-
-template <class T, std::size_t... Extents>
-struct views_of<T, extents<Extents...>> {
-  using sample_view = tensor_view<T, Extents...>;
-  using batch_view = tensor_view<T, dyn, Extents...>;
-
-  static constexpr batch_view make_batch(T* data, std::size_t count,
-                                         const extents<Extents...>& lengths,
-                                         lease_tag lease) noexcept {
-    return batch_view{data, prepend(count, lengths), lease};
-  }
-
- private:
-  static constexpr extents<dyn, Extents...> prepend(std::size_t count,
-                                                    const extents<Extents...>& lengths) noexcept {
-    return [&]<std::size_t... Is>(std::index_sequence<Is...>) {
-      constexpr std::size_t dynamic_rank = extents<Extents...>::dynamic_rank;
-      std::size_t values[dynamic_rank + 1] = {};
-      if constexpr (dynamic_rank > 0) {
-        constexpr std::size_t fixed[] = {Extents...};
-        std::size_t next = 0;
-        for (std::size_t d = 0; d < sizeof...(Extents); ++d) {
-          if (fixed[d] == dyn) values[next++] = lengths[d];
-        }
-      }
-      return extents<dyn, Extents...>{count, values[Is]...};
-    }
-    (std::make_index_sequence<extents<Extents...>::dynamic_rank>{});
-  }
-};
-
 template <class Byte, class T>
 using like = std::conditional_t<std::is_const_v<Byte>, const T, T>;
 
@@ -64,7 +35,8 @@ using like = std::conditional_t<std::is_const_v<Byte>, const T, T>;
 /// `const_sample`, what a `map` function reads from (that, or the arrays of the dataset itself).
 ///
 /// `get<"name">()` gives a `tensor_view` of the field's extents, and a plain reference for a field
-/// without extents: `get<"label">(out) = 3`. Owns nothing: a pointer a field, and a pointer to the
+/// without extents: `get<"label">(out) = 3`. That of a ragged field is as long as this sample:
+/// `get<"tokens">(out).size()` values, to be written all. Owns nothing: a pointer a field, and a pointer to the
 /// extents; both the memory and the extents must live on.
 template <record_type Record, class Byte>
 class basic_sample {
@@ -75,20 +47,30 @@ class basic_sample {
   /// the field's type.
   constexpr basic_sample(const std::array<Byte*, Record::size>& fields,
                          const record_extents<Record>& lengths) noexcept
+      requires(Record::ragged_fields == 0)
       : fields_(fields), lengths_(&lengths) {}
 
+  /// The same of a record with ragged fields, which have so many values in this sample.
+  constexpr basic_sample(const std::array<Byte*, Record::size>& fields,
+                         const record_extents<Record>& lengths,
+                         const sample_lengths<Record>& values) noexcept
+      requires(Record::ragged_fields > 0)
+      : fields_(fields), lengths_(&lengths), values_{values} {}
+
   /// The sample at `position` of a slab. `lease` is for samples of a lease, see `core/checked.hpp`.
+  /// With ragged fields it looks at the slab, which then has to be memory that the caller can read.
   constexpr basic_sample(Byte* slab, const batch_layout<Record>& layout, std::size_t position,
                          detail::lease_tag lease = {}) noexcept
       : fields_(addresses(slab, layout, position, std::make_index_sequence<Record::size>{})),
         lengths_(&layout.extents()),
+        values_(detail::lengths_in(slab, layout, position)),
         lease_(lease) {}
 
   /// A sample is a const sample.
   template <class Other>
     requires(std::is_same_v<const Other, Byte> && !std::is_same_v<Other, Byte>)
   constexpr basic_sample(const basic_sample<Record, Other>& other) noexcept  // NOLINT: implicit
-      : lengths_(&other.extents()), lease_(other.lease_) {
+      : lengths_(&other.extents()), values_(other.values_), lease_(other.lease_) {
     for (std::size_t i = 0; i < Record::size; ++i) fields_[i] = other.address(i);
   }
 
@@ -108,6 +90,9 @@ class basic_sample {
     if constexpr (field::extents_type::rank == 0) {
       lease_.require_data();
       return (*data);
+    } else if constexpr (field::is_ragged) {
+      const std::uint64_t count = values_.of[Record::template ragged_index<Index>()];
+      return tensor_view<element, dyn>{data, {static_cast<std::size_t>(count)}, lease_};
     } else {
       using views = detail::views_of<element, typename field::extents_type>;
       return typename views::sample_view{data, lengths_->template at<Index>(), lease_};
@@ -134,11 +119,12 @@ class basic_sample {
                                                              std::size_t position,
                                                              std::index_sequence<Is...>) noexcept {
     return {
-        (slab + layout.template offset<Is>() + position * layout.template sample_bytes<Is>())...};
+        (slab + layout.template offset<Is>() + detail::place_in<Is>(slab, layout, position))...};
   }
 
   std::array<Byte*, Record::size> fields_{};
   const record_extents<Record>* lengths_;
+  [[no_unique_address]] detail::ragged_lengths<Record::ragged_fields> values_;
   [[no_unique_address]] detail::lease_tag lease_;
 };
 
@@ -151,8 +137,8 @@ using const_sample = basic_sample<Record, const std::byte>;
 
 /// A run of consecutive samples of a batch, or all of it: `size()` samples from place `first()` on.
 ///
-/// `get<"name">()` gives a `tensor_view` whose outermost dimension counts the samples of the run;
-/// `b[i]` gives the i-th sample. Owns nothing. The memory may be the host's or the device's.
+/// `get<"name">()` gives a `tensor_view` whose outermost dimension counts the samples of the run, a
+/// `ragged_view` of a ragged field; `b[i]` gives the i-th sample. Owns nothing. The memory may be the host's or the device's.
 template <record_type Record, class Byte>
 class basic_batch_view {
  public:
@@ -175,7 +161,8 @@ class basic_batch_view {
         size_(other.size()),
         lease_(other.lease_) {}
 
-  /// A `tensor_view` of the field called `Name`, the samples as outermost dimension.
+  /// A `tensor_view` of the field called `Name`, the samples as outermost dimension; of a ragged
+  /// field a `ragged_view`.
   template <name Name>
   [[nodiscard]] auto get() const noexcept {
     detail::require_field<Record, Name>();
@@ -187,10 +174,17 @@ class basic_batch_view {
   [[nodiscard]] auto at() const noexcept {
     using field = typename Record::template field_at<Index>;
     using element = detail::like<Byte, typename field::value_type>;
-    using views = detail::views_of<element, typename field::extents_type>;
-    auto* data = reinterpret_cast<element*>(slab() + layout_->template offset<Index>() +
-                                            first_ * layout_->template sample_bytes<Index>());
-    return views::make_batch(data, size_, layout_->extents().template at<Index>(), lease_);
+    if constexpr (field::is_ragged) {
+      auto* data = reinterpret_cast<element*>(slab() + layout_->template offset<Index>());
+      const auto* offsets =
+          reinterpret_cast<const std::int32_t*>(slab() + layout_->template offsets_at<Index>());
+      return ragged_view<element>{data, offsets + first_, size_, lease_};
+    } else {
+      using views = detail::views_of<element, typename field::extents_type>;
+      auto* data = reinterpret_cast<element*>(slab() + layout_->template offset<Index>() +
+                                              first_ * layout_->template sample_bytes<Index>());
+      return views::make_batch(data, size_, layout_->extents().template at<Index>(), lease_);
+    }
   }
 
   /// The sample at place `i` of this run.

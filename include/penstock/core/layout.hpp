@@ -3,11 +3,13 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <limits>
 #include <string>
 #include <utility>
 
 #include <penstock/core/error.hpp>
+#include <penstock/core/ragged/detail/ragged_numbers.hpp>
 #include <penstock/core/record.hpp>
 
 namespace penstock {
@@ -17,7 +19,9 @@ inline namespace PENSTOCK_ABI {
 ///
 /// One contiguous slab holds the whole batch: field after field in the record's order, each with
 /// its samples stored contiguously, each starting at a multiple of 256 bytes (the alignment of
-/// `cudaMalloc`, enough for any vector load). A shorter batch keeps the offsets.
+/// `cudaMalloc`, enough for any vector load). A shorter batch keeps the offsets. Of a ragged field
+/// its offsets lie at its turn, `batch_size() + 1` numbers of 32 bits, and its values after all
+/// fields, so that what a batch does not use of their room lies last and need not be copied.
 template <record_type Record>
 class batch_layout {
  public:
@@ -40,12 +44,27 @@ class batch_layout {
   [[nodiscard]] constexpr std::size_t bytes() const noexcept { return bytes_; }
 
   /// The bytes from the slab's start to the end of the last field when it holds `samples` samples:
-  /// what one copy has to move.
+  /// what one copy has to move. With ragged fields, whatever their lengths: all of it.
   [[nodiscard]] constexpr std::size_t used_bytes(std::size_t samples) const noexcept {
-    return offsets_[field_count - 1] + samples * sample_bytes<field_count - 1>();
+    if constexpr (Record::ragged_fields > 0) {
+      return bytes_;
+    } else {
+      return offsets_[field_count - 1] + samples * sample_bytes<field_count - 1>();
+    }
   }
 
-  /// The bytes of one sample, all fields, without padding.
+  /// The same of the batch in `slab`, in memory that the caller can read: to the end of its last
+  /// value. Never more than `bytes()`, whatever the offsets there say.
+  [[nodiscard]] std::size_t used_bytes(std::size_t samples, const std::byte* slab) const noexcept
+      requires(Record::ragged_fields > 0) {
+    constexpr std::size_t last = Record::last_ragged();
+    const auto used = static_cast<std::uint32_t>(value_begin<last>(slab, samples));
+    const std::size_t end =
+        offsets_[last] + sizeof(typename Record::template field_at<last>::value_type) * used;
+    return end < bytes_ ? end : bytes_;
+  }
+
+  /// The bytes of one sample, all fields, without padding; of the longest one.
   [[nodiscard]] constexpr std::size_t sample_bytes() const noexcept {
     std::size_t sum = 0;
     for (const std::size_t count : sample_bytes_) sum += count;
@@ -57,13 +76,13 @@ class batch_layout {
     return lengths_;
   }
 
-  /// The offset in bytes of field `Index` in the slab.
+  /// The offset in bytes of field `Index` in the slab; of a ragged one's values.
   template <std::size_t Index>
   [[nodiscard]] constexpr std::size_t offset() const noexcept {
     return offsets_[Index];
   }
 
-  /// The bytes of field `Index` in one sample.
+  /// The bytes of field `Index` in one sample; of a ragged one in the longest.
   template <std::size_t Index>
   [[nodiscard]] constexpr std::size_t sample_bytes() const noexcept {
     using field = typename Record::template field_at<Index>;
@@ -73,6 +92,27 @@ class batch_layout {
     } else {
       return sample_bytes_[Index];
     }
+  }
+
+  /// The offset in bytes of the offsets of the ragged field `Index`.
+  template <std::size_t Index>
+    requires(Record::template field_at<Index>::is_ragged)
+  [[nodiscard]] constexpr std::size_t offsets_at() const noexcept {
+    return ragged_.offsets_at[Record::template ragged_index<Index>()];
+  }
+  /// How many values of the ragged field `Index` a batch has room for.
+  template <std::size_t Index>
+    requires(Record::template field_at<Index>::is_ragged)
+  [[nodiscard]] constexpr std::size_t capacity() const noexcept {
+    return ragged_.capacity[Record::template ragged_index<Index>()];
+  }
+  /// Where in its values the sample at `position` of the batch in `slab` begins; `position` may be
+  /// that after the last one.
+  template <std::size_t Index>
+    requires(Record::template field_at<Index>::is_ragged)
+  [[nodiscard]] std::int32_t value_begin(const std::byte* slab,
+                                         std::size_t position) const noexcept {
+    return reinterpret_cast<const std::int32_t*>(slab + offsets_at<Index>())[position];
   }
 
   friend constexpr bool operator==(const batch_layout&, const batch_layout&) = default;
@@ -107,8 +147,55 @@ class batch_layout {
     if (batch_size_ == 0)
       throw layout_error("batch_layout: the batch size must be at least 1, is 0");
     std::size_t end = 0;
-    (place_field<Is>(end), ...);
+    if constexpr (Record::ragged_fields == 0) {
+      (place_field<Is>(end), ...);
+    } else {
+      (place_head<Is>(end), ...);
+      (place_values<Is>(end), ...);
+    }
     bytes_ = end;
+  }
+
+  /// All of a field, or the offsets of a ragged one.
+  template <std::size_t Index>
+  constexpr void place_head(std::size_t& end) {
+    if constexpr (Record::template field_at<Index>::is_ragged) {
+      constexpr std::size_t most = (std::numeric_limits<std::int32_t>::max)();
+      if (batch_size_ >= most) refuse<Index>("batch_size must be below 2^31 - 1");
+      ragged_.offsets_at[Record::template ragged_index<Index>()] = end;
+      const std::size_t used = (batch_size_ + 1) * sizeof(std::int32_t);
+      if (used > limit - end) refuse_size<Index>(end);
+      end = (end + used + alignment - 1) / alignment * alignment;
+    } else {
+      place_field<Index>(end);
+    }
+  }
+
+  template <std::size_t Index>
+  constexpr void place_values(std::size_t& end) {
+    using field = typename Record::template field_at<Index>;
+    if constexpr (field::is_ragged) {
+      const auto lengths = lengths_.template at<Index>();
+      if (lengths.longest == 0) refuse<Index>("the longest sample must have a value, has 0");
+      if (lengths.values_per_batch != 0 && lengths.values_per_batch < lengths.longest) {
+        refuse<Index>("values_per_batch is " + std::to_string(lengths.values_per_batch) +
+                      ", and the longest sample has " + std::to_string(lengths.longest) +
+                      ": raise it to that at least");
+      }
+      const std::size_t capacity = lengths.size_of_batch(batch_size_);
+      if (capacity > std::size_t{(std::numeric_limits<std::int32_t>::max)()}) {
+        refuse<Index>(std::to_string(batch_size_) + " samples of up to " +
+                      std::to_string(lengths.longest) +
+                      " values are more than offsets of 32 bits count: name fewer as "
+                      "values_per_batch");
+      }
+      ragged_.capacity[Record::template ragged_index<Index>()] = capacity;
+      sample_bytes_[Index] = multiply(sizeof(typename field::value_type), lengths.longest);
+      offsets_[Index] = end;
+      const std::size_t used = multiply(sizeof(typename field::value_type), capacity);
+      if (used > limit - end) refuse_size<Index>(end);
+      end = (end + used + alignment - 1) / alignment * alignment;
+    }
   }
 
   template <std::size_t Index>
@@ -138,6 +225,7 @@ class batch_layout {
   std::size_t bytes_ = 0;
   std::array<std::size_t, field_count> offsets_{};
   std::array<std::size_t, field_count> sample_bytes_{};
+  [[no_unique_address]] detail::ragged_places<Record::ragged_fields> ragged_{};
 };
 
 }  // namespace PENSTOCK_ABI

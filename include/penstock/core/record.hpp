@@ -3,17 +3,20 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <tuple>
 #include <type_traits>
 
 #include <penstock/core/extents.hpp>
 #include <penstock/core/name.hpp>
+#include <penstock/core/ragged/ragged_extents.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
 /// One named array of a sample: an element type and the extents of one sample's array, outermost
-/// first. No extents make it a scalar. Extents are fixed or `dyn`.
+/// first. No extents make it a scalar. Extents are fixed or `dyn`; `ragged` alone gives each sample
+/// a length of its own.
 ///
 ///     field<"image", std::uint8_t, 28, 28>   field<"label", std::uint8_t>   field<"text", int, dyn>
 template <name Name, class T, std::size_t... Extents>
@@ -23,11 +26,15 @@ struct field {
                 "penstock::field: a field's type must be a trivially copyable value: a batch is "
                 "copied to the device as bytes");
   static_assert(((Extents > 0) && ...), "penstock::field: an extent must not be 0");
+  static_assert(sizeof...(Extents) == 1 || ((Extents != ragged) && ...),
+                "penstock::field: a ragged field has one dimension: field<\"tokens\", T, ragged>");
 
   /// The field's name.
   static constexpr name key = Name;
   using value_type = T;
   using extents_type = extents<Extents...>;
+  /// Whether the length differs between samples.
+  static constexpr bool is_ragged = sizeof...(Extents) == 1 && ((Extents == ragged) && ...);
 };
 
 namespace detail {
@@ -61,6 +68,9 @@ struct record {
   static constexpr std::size_t size = sizeof...(Fields);
   /// Whether an extent of a field is known at run time only.
   static constexpr bool has_dynamic_extents = ((Fields::extents_type::dynamic_rank > 0) || ...);
+  /// How many fields are ragged.
+  static constexpr std::size_t ragged_fields =
+      (std::size_t{0} + ... + (Fields::is_ragged ? 1U : 0U));
 
   /// The field at place `Index`.
   template <std::size_t Index>
@@ -74,6 +84,23 @@ struct record {
       if (keys[i] == Name) return i;
     }
     return size;
+  }
+
+  /// How many ragged fields come before place `Index`: the place of a ragged field among them.
+  template <std::size_t Index>
+  static consteval std::size_t ragged_index() {
+    constexpr bool is_ragged[] = {Fields::is_ragged...};
+    std::size_t count = 0;
+    for (std::size_t i = 0; i < Index; ++i) count += is_ragged[i] ? 1U : 0U;
+    return count;
+  }
+
+  /// The place of the last ragged field; 0 if there is none.
+  static consteval std::size_t last_ragged() {
+    constexpr bool is_ragged[] = {Fields::is_ragged...};
+    std::size_t last = 0;
+    for (std::size_t i = 0; i < size; ++i) last = is_ragged[i] ? i : last;
+    return last;
   }
 
   /// Whether there is a field called `Name`.
@@ -93,6 +120,10 @@ inline constexpr bool is_record<record<Fields...>> = true;
 /// `record<field<...>...>` and nothing else.
 template <class T>
 concept record_type = detail::is_record<T>;
+
+/// The lengths of one sample's ragged fields, in the record's order.
+template <record_type Record>
+using sample_lengths = std::array<std::uint64_t, Record::ragged_fields>;
 
 /// The extents of all fields of a record, in the record's order. What a dataset with dynamic
 /// extents returns from `extents()`:

@@ -51,6 +51,10 @@ class any_dataset {
 
   [[nodiscard]] std::uint64_t size() const { return data_->size(); }
   [[nodiscard]] record_extents<Record> extents() const { return data_->extents(); }
+  [[nodiscard]] sample_lengths<Record> lengths(std::uint64_t index) const
+      requires(Record::ragged_fields > 0) {
+    return data_->lengths(index);
+  }
   [[nodiscard]] std::size_t scratch_bytes() const { return data_->scratch_bytes(); }
   /// How many random stages are inside: a random `map` over it draws from the next one.
   [[nodiscard]] std::uint32_t stages() const { return data_->stages(); }

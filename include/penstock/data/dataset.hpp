@@ -18,12 +18,19 @@ inline namespace PENSTOCK_ABI {
 ///       using record_type = record<field<...>...>;
 ///       std::uint64_t size() const;                                  // constant while in use
 ///       void read(std::uint64_t index, sample<record_type> out) const;
-///       record_extents<record_type> extents() const;                 // only with dyn extents
+///       record_extents<record_type> extents() const;  // only with dyn extents or ragged fields
+///       std::uint64_t length(std::uint64_t index) const;  // only with a ragged field
 ///     };
 ///
 /// `read` writes every element of every field of sample `index` in [0, size()) straight to its
 /// place in the batch. It is called from several threads at once, for different places. What it
 /// throws reaches the consumer at that batch's turn.
+///
+/// `length` says how many values the ragged field of a sample has, and `sample_lengths<record_type>
+/// lengths(index)` says it of each of several, in the record's order. It is asked before each read of
+/// the sample, so that all workers write straight to their places: by one thread at a time, for
+/// sample after sample of a batch. It should take no longer than a look into an index, and always
+/// gives the same.
 ///
 /// Instead of `read(index, out)`, or beside it, a dataset may offer, best first:
 /// - `read_run(indices, batch_view<record_type> out)`: several samples at once, for vectored or
@@ -52,6 +59,7 @@ concept dataset =
     detail::has_record<D> &&
     detail::has_size<D> &&
     (!D::record_type::has_dynamic_extents || detail::has_extents<D>) &&
+    (D::record_type::ragged_fields == 0 || detail::tells_lengths<D>) &&
     (detail::reads<D> || detail::reads_randomly<D> || detail::reads_runs<D> ||
      detail::reads_runs_in_context<D>);
 // clang-format on
@@ -68,6 +76,10 @@ constexpr void require_dataset() {
     static_assert(!D::record_type::has_dynamic_extents || has_extents<D>,
                   "penstock: a dataset with dyn extents needs "
                   "`record_extents<record_type> extents() const`");
+    static_assert(D::record_type::ragged_fields == 0 || tells_lengths<D>,
+                  "penstock: a dataset with a ragged field needs `std::uint64_t "
+                  "length(std::uint64_t) const`; with several, `sample_lengths<record_type> "
+                  "lengths(std::uint64_t) const`");
     static_assert(reads<D> || reads_randomly<D> || reads_runs<D> || reads_runs_in_context<D>,
                   "penstock: a dataset needs `void read(std::uint64_t, sample<record_type>) const` "
                   "(is it const? it is called from several threads)");
@@ -83,6 +95,19 @@ template <dataset D>
     return data.extents();
   } else {
     return {};
+  }
+}
+
+/// How many values each ragged field of sample `index` of `data` has, in the record's order. Throws
+/// what the dataset throws.
+template <dataset D>
+  requires detail::tells_lengths<D>
+[[nodiscard]] sample_lengths<typename D::record_type> lengths_of(const D& data,
+                                                                 std::uint64_t index) {
+  if constexpr (detail::has_lengths<D>) {
+    return data.lengths(index);
+  } else {
+    return {data.length(index)};
   }
 }
 

@@ -54,6 +54,9 @@ class memory_dataset {
  public:
   using record_type = Record;
   static constexpr bool borrows = true;
+  static_assert(Record::ragged_fields == 0,
+                "penstock::memory_dataset: an array does not say where the samples of a ragged "
+                "field begin: write a dataset of your own, see docs/ragged.md");
 
   /// Refers to `arrays`, contiguous ranges of the fields' types; each of (number of samples) *
   /// (product of the field's extents) elements, where the first array says the number of samples.

@@ -76,6 +76,10 @@ template <class... Fields>
 class tensor_dataset<record<Fields...>> {
  public:
   using record_type = record<Fields...>;
+  static_assert(
+      record_type::ragged_fields == 0,
+      "penstock::tensor_dataset: the rows of a tensor have one length: write a dataset of "
+      "your own for a ragged field, see docs/ragged.md");
 
   /// One tensor for each field. Throws `dlpack_error`, which names the field, where one is not what
   /// the field says, see `imported_tensor`, or has another number of samples than the first. The

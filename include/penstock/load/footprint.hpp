@@ -12,6 +12,7 @@
 #include <penstock/faults/error_policy.hpp>
 #include <penstock/load/detail/plan/run_share.hpp>
 #include <penstock/load/detail/plan/slots_wanted.hpp>
+#include <penstock/load/detail/ragged/ragged_batches.hpp>
 #include <penstock/load/detail/tuning/resolved_options.hpp>
 #include <penstock/load/options.hpp>
 #include <penstock/memory/budget.hpp>
@@ -131,7 +132,7 @@ template <record_type Record>
 [[nodiscard]] loader_footprint footprint(const record_extents<Record>& extents,
                                          const loader_options& options) {
   detail::require_valid(options);
-  const batch_layout<Record> layout{extents, options.batch_size};
+  const batch_layout<Record> layout{detail::extents_for(extents, options), options.batch_size};
   const loader_options most = detail::resolved(options);
   return detail::footprint_of(layout, most, detail::wanted_slots(most, layout.bytes()));
 }

@@ -77,6 +77,13 @@ struct loader_options {
   /// may go to twice as many, whose slots it takes, or those that the budget has room for.
   std::size_t prefetch = 0;
 
+  /// The values that a batch has room for in each ragged field; 0: as the dataset says, else
+  /// `batch_size` times its longest sample. Samples are given their places before they are read: a
+  /// batch that has more values is a `ragged_overflow` at its turn, and no sample is ever cut. The
+  /// room is taken in every slot, the copy to a device moves only what is used. Refused where the
+  /// record has no ragged field. No counterpart.
+  std::size_t values_per_batch = 0;
+
   /// The key of the per-sample random bits. DataLoader(generator), worker_init_fn.
   std::uint64_t seed = 0;
 

@@ -53,6 +53,9 @@ inline namespace PENSTOCK_ABI {
 /// @see examples/11_server.cpp, docs/serving.md
 template <record_type Record, device Device = cpu_device>
 class batcher {
+  static_assert(Record::ragged_fields == 0,
+                "penstock::batcher: a request takes its place before its length is known: give the "
+                "field the longest length as its extent");
   using board_type = detail::request_board<detail::request_memory<Record, Device>>;
 
  public:

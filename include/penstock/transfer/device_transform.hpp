@@ -77,6 +77,9 @@ template <record_type In, class T>
 [[nodiscard]] constexpr record_extents<transformed_record_t<T, In>> transformed_extents(
     const T& transform, const record_extents<In>& lengths) {
   using out = transformed_record_t<T, In>;
+  static_assert(out::ragged_fields == 0,
+                "penstock::transfer: a transform does not make ragged fields: where its samples "
+                "would lie is not known on the host; it may read them");
   if constexpr (requires {
                   { transform.extents(lengths) } -> std::convertible_to<record_extents<out>>;
                 }) {

@@ -18,6 +18,8 @@
 #include <penstock/core/error.hpp>
 #include <penstock/core/record.hpp>
 #include <penstock/data/adaptors/adaptor.hpp>
+#include <penstock/data/adaptors/concat_mismatch.hpp>
+#include <penstock/data/adaptors/detail/joint_extents.hpp>
 #include <penstock/data/dataset.hpp>
 #include <penstock/data/reader.hpp>
 #include <penstock/data/run_context.hpp>
@@ -25,19 +27,6 @@
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
-
-/// Datasets that can't be joined: their extents differ, or together they have more samples than 64
-/// bits count. `part()` is the first one that does not fit, counted from 0.
-class [[gnu::visibility("default")]] concat_mismatch : public error {
- public:
-  concat_mismatch(std::size_t part, const std::string& problem)
-      : error("concat: part " + std::to_string(part) + ": " + problem), part_(part) {}
-  /// Which part does not fit; numbers count from 0.
-  [[nodiscard]] std::size_t part() const noexcept { return part_; }
-
- private:
-  std::size_t part_;
-};
 
 namespace detail {
 
@@ -55,9 +44,8 @@ class concat_dataset {
 
   /// Throws `concat_mismatch`.
   explicit concat_dataset(Parts... parts)
-      : parts_(std::move(parts)...), lengths_(extents_of(std::get<0>(parts_))) {
+      : parts_(std::move(parts)...), lengths_(joint_extents<record_type>(parts_)) {
     for_each([&]<std::size_t Part>() {
-      require_same_extents<Part>();
       const std::uint64_t count = std::get<Part>(parts_).size();
       if (count > (std::numeric_limits<std::uint64_t>::max)() - begins_[Part]) {
         throw concat_mismatch(Part, "its " + std::to_string(count) + " samples and the " +
@@ -71,6 +59,13 @@ class concat_dataset {
 
   [[nodiscard]] std::uint64_t size() const noexcept { return begins_[sizeof...(Parts)]; }
   [[nodiscard]] const record_extents<record_type>& extents() const noexcept { return lengths_; }
+  [[nodiscard]] sample_lengths<record_type> lengths(std::uint64_t index) const
+      requires(record_type::ragged_fields > 0) {
+    sample_lengths<record_type> found{};
+    const std::size_t part = part_of(index);
+    visit(part, [&](const auto& data) { found = lengths_of(data, index - begins_[part]); });
+    return found;
+  }
   [[nodiscard]] std::size_t scratch_bytes() const {
     return std::apply(
         [](const Parts&... parts) { return (std::max)({scratch_bytes_of(parts)...}); }, parts_);
@@ -192,29 +187,6 @@ class concat_dataset {
     return std::get<Part>(parts_).view(index - begins_[Part]);
   }
 
-  template <std::size_t Part>
-  void require_same_extents() const {
-    const record_extents<record_type> found = extents_of(std::get<Part>(parts_));
-    [&]<std::size_t... Fields>(std::index_sequence<Fields...>) {
-      (require_same_field<Fields>(Part, found), ...);
-    }
-    (std::make_index_sequence<record_type::size>{});
-  }
-
-  template <std::size_t Field>
-  void require_same_field(std::size_t part, const record_extents<record_type>& lengths) const {
-    using field = typename record_type::template field_at<Field>;
-    const auto expected = lengths_.template at<Field>();
-    const auto found = lengths.template at<Field>();
-    for (std::size_t d = 0; d != field::extents_type::rank; ++d) {
-      if (found[d] == expected[d]) continue;
-      throw concat_mismatch(part, "field \"" + field::key.str() + "\": expected extent " +
-                                      std::to_string(expected[d]) + " in dimension " +
-                                      std::to_string(d) + " as in part 0, found " +
-                                      std::to_string(found[d]));
-    }
-  }
-
   std::tuple<Parts...> parts_;
   record_extents<record_type> lengths_;
   // begins_[p] is the index of part p's first sample, the last entry the total size.
@@ -226,8 +198,9 @@ class concat_dataset {
 }  // namespace detail
 
 /// The samples of several datasets, one after another: `concat(train, extra) | map(f)`. All have
-/// the same record; throws `concat_mismatch` if their dynamic extents differ. Lvalues are referred
-/// to and must outlive the result, rvalues are moved in.
+/// the same record; throws `concat_mismatch` if their dynamic extents differ. Of a ragged field the
+/// longest sample of all counts. Lvalues are referred to and must outlive the result, rvalues are
+/// moved in.
 ///
 /// At least one of them has a record: libraries that bind C++ to Python call a `concat` of their own
 /// without its namespace, with our types in its arguments' types.

@@ -36,6 +36,21 @@ concept has_extents = requires(const D& d) {
 };
 
 template <class D>
+concept has_length = D::record_type::ragged_fields == 1 && requires(const D& d, std::uint64_t i) {
+  { d.length(i) } -> std::convertible_to<std::uint64_t>;
+};
+
+template <class D>
+concept has_lengths = requires(const D& d, std::uint64_t i) {
+  { d.lengths(i) } -> std::convertible_to<sample_lengths<typename D::record_type>>;
+};
+
+/// Says how long the ragged fields of a sample are, before it is read.
+template <class D>
+concept tells_lengths = has_record<D> && D::record_type::ragged_fields != 0 &&
+                        (has_lengths<D> || has_length<D>);
+
+template <class D>
 concept reads = requires(const D& d, std::uint64_t i, sample<typename D::record_type> out) {
   d.read(i, out);
 };

@@ -32,6 +32,10 @@ class dataset_ref {
 
   [[nodiscard]] std::uint64_t size() const { return data_->size(); }
   [[nodiscard]] record_extents<record_type> extents() const { return extents_of(*data_); }
+  [[nodiscard]] sample_lengths<record_type> lengths(std::uint64_t index) const requires
+      tells_lengths<D> {
+    return lengths_of(*data_, index);
+  }
   [[nodiscard]] std::size_t scratch_bytes() const { return scratch_bytes_of(*data_); }
   [[nodiscard]] std::uint32_t stages() const { return stages_of(*data_); }
   [[nodiscard]] std::uint64_t fingerprint() const { return fingerprint_of(*data_); }

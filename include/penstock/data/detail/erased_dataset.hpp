@@ -33,6 +33,7 @@ class erased_dataset {
 
   [[nodiscard]] virtual std::uint64_t size() const = 0;
   [[nodiscard]] virtual record_extents<Record> extents() const = 0;
+  [[nodiscard]] virtual sample_lengths<Record> lengths(std::uint64_t index) const = 0;
   [[nodiscard]] virtual std::size_t scratch_bytes() const = 0;
   [[nodiscard]] virtual std::uint32_t stages() const = 0;
   [[nodiscard]] virtual std::uint64_t fingerprint() const = 0;
@@ -52,6 +53,14 @@ class erased_dataset_of final : public erased_dataset<typename D::record_type> {
 
   [[nodiscard]] std::uint64_t size() const override { return data_.size(); }
   [[nodiscard]] record_extents<record> extents() const override { return extents_of(data_); }
+  [[nodiscard]] sample_lengths<record> lengths(
+      [[maybe_unused]] std::uint64_t index) const override {
+    if constexpr (tells_lengths<D>) {
+      return lengths_of(data_, index);
+    } else {
+      return {};
+    }
+  }
   [[nodiscard]] std::size_t scratch_bytes() const override { return scratch_bytes_of(data_); }
   [[nodiscard]] std::uint32_t stages() const override { return stages_of(data_); }
   [[nodiscard]] std::uint64_t fingerprint() const override { return fingerprint_of(data_); }

@@ -18,6 +18,7 @@
 #include <penstock/core/batch_info.hpp>
 #include <penstock/core/detail/cache_line.hpp>
 #include <penstock/core/error.hpp>
+#include <penstock/faults/detail/close_ragged.hpp>
 #include <penstock/faults/error_policy.hpp>
 #include <penstock/faults/failure_ledger.hpp>
 #include <penstock/memory/detail/sample_lists.hpp>
@@ -112,9 +113,7 @@ class recovery {
     if (policy_.action != error_action::skip) return;
     const std::span<const std::uint8_t> is_gone{losses_[slot].is_gone.data(), info.size};
     [&]<std::size_t... Fields>(std::index_sequence<Fields...>) {
-      (close_gaps(slab + layout.template offset<Fields>(), layout.template sample_bytes<Fields>(),
-                  is_gone),
-       ...);
+      (close_field<Fields>(slab, layout, is_gone), ...);
     }
     (std::make_index_sequence<Record::size>{});
     if (lists_ != nullptr) lists_->close_gaps(slot, is_gone);
@@ -199,6 +198,16 @@ class recovery {
   }
 
   /// Moves each stretch of samples that stay to the end of the stretch before.
+  template <std::size_t Field, record_type Record>
+  static void close_field(std::byte* slab, const batch_layout<Record>& layout,
+                          std::span<const std::uint8_t> is_gone) noexcept {
+    if constexpr (Record::template field_at<Field>::is_ragged) {
+      close_ragged<Field>(slab, layout, is_gone);
+    } else {
+      close_gaps(slab + layout.template offset<Field>(), layout.template sample_bytes<Field>(),
+                 is_gone);
+    }
+  }
   static void close_gaps(std::byte* field, std::size_t sample_bytes,
                          std::span<const std::uint8_t> is_gone) noexcept {
     std::byte* to = field;

@@ -186,6 +186,7 @@ class consumer {
       std::rethrow_exception(error);
     }
     engine_.observer().note_taken(batch.info.size);
+    if constexpr (tells_lengths<Dataset>) note_values(seen(), batch, engine_.view_of(slot));
     if (tuner_) [[unlikely]]
       tuner_->take(next_);
     if (trace() != nullptr) [[unlikely]]
@@ -241,8 +242,7 @@ class consumer {
   shared_value<std::optional<failure>> failure_;
   std::atomic<std::size_t> abandoned_{0};
   std::weak_ptr<void> state_;
-  std::shared_ptr<void>
-      kept_;  // in a child process: what holds this object, until the process ends
+  std::shared_ptr<void> kept_;  // in a child process: what holds this object, until its end
 };
 
 }  // namespace detail

@@ -25,6 +25,7 @@
 #include <penstock/load/detail/plan/run_length.hpp>
 #include <penstock/load/detail/plan/schedule.hpp>
 #include <penstock/load/detail/plan/slots_wanted.hpp>
+#include <penstock/load/detail/ragged/ragged_batches.hpp>
 #include <penstock/load/detail/tuning/resolved_options.hpp>
 #include <penstock/load/detail/tuning/seats.hpp>
 #include <penstock/load/options.hpp>
@@ -41,8 +42,7 @@ namespace detail {
 
 /// The path of a batch up to its announcement. A worker claims a run from the cursor. The opener
 /// waits until a batch is wanted (`schedule`), takes a free slot, and binds it. Each worker reads
-/// its run (`guarded_reader`), and the last one of a batch announces it (`delivery`). `crew` has
-/// the threads, `consumer` takes the batches and owns both.
+/// its run (`guarded_reader`), the last one announces it (`delivery`). `consumer` owns the `crew`.
 template <dataset Dataset, sampler Sampler, device Device>
 class engine {
  public:
@@ -57,7 +57,7 @@ class engine {
         sampler_(order),
         device_(where),
         schedule_({order.size(dataset_size_), options.batch_size, options.last_batch}),
-        layout_(extents_of(dataset_), options.batch_size),
+        layout_(extents_for(extents_of(dataset_), options), options.batch_size),
         slots_(make_slots(device_, layout_, options_)),
         run_(options_, layout_.sample_bytes()),
         cursor_(run_.runs()),
@@ -68,7 +68,7 @@ class engine {
                facts_of(dataset_, dataset_size_),
                {std::max<std::size_t>(1, options_.workers), slots_->count(), options.batch_size}),
         readers_(make_readers(dataset_, guard_, options_.workers, run_.most())),
-        observer_(options_.workers, run_.most(), layout_.sample_bytes()),
+        observer_(options_.workers, run_.most(), fixed_bytes(layout_)),
         seats_(options_.workers, first_workers(options_)) {
     guard_.list_to(slots_->lists);
     observer_.trace_to(options.trace);
@@ -94,6 +94,9 @@ class engine {
   [[nodiscard]] detail::seats& seats() noexcept { return seats_; }
   /// What the batch in a slot is; for the consumer once it was announced.
   [[nodiscard]] slot_work& batch_in(std::uint32_t slot) noexcept { return work_[slot]; }
+  [[nodiscard]] batch_view<record_type> view_of(std::uint32_t slot) const noexcept {
+    return {slots_->data(slot), layout_, 0, work_[slot].info.size};
+  }
 
   /// A worker's loop, until `stop` is requested and `wake` called. Throws what the device throws.
   void work(const std::stop_token& stop, std::size_t worker) {
@@ -155,8 +158,7 @@ class engine {
         spare_ = slots_->acquire(seen);
       }
       if (!spare_) return false;
-      if (!bind_next(*spare_, reader, seen))
-        continue;  // the range has ended: the slot stays at hand
+      if (!bind_next(*spare_, reader, seen)) continue;  // the range has ended: the slot stays
       got.slot = *std::exchange(spare_, std::nullopt);
       got.run = work_[got.slot].first_run();
       cursor_.publish(static_cast<std::uint32_t>(work_[got.slot].sequence), got.slot, got.run);
@@ -175,6 +177,7 @@ class engine {
                                    const meters& seen) noexcept {
     slot_work& batch = work_[slot];
     if (!binder_.bind(batch, reader)) return false;
+    if constexpr (tells_lengths<Dataset>) place_samples(dataset_, schedule_, batch, view_of(slot));
     batch.opened = seen.open();
     const std::size_t samples = run_.samples();
     batch.reset(run_.first_run(samples), run_.runs(), samples);
@@ -208,9 +211,6 @@ class engine {
     }
   }
 
-  [[nodiscard]] batch_view<record_type> view_of(std::uint32_t slot) const noexcept {
-    return {slots_->data(slot), layout_, 0, work_[slot].info.size};
-  }
   [[nodiscard]] bool is_unwanted(const slot_work& batch) const noexcept {
     return schedule_.is_cancelled(batch.sequence) || delivery_.has_failed();
   }
@@ -219,9 +219,9 @@ class engine {
   void end_batch(std::uint32_t slot, meters& seen) noexcept {
     slot_work& batch = work_[slot];
     guard_.end_batch(slot, slots_->data(slot), layout_, batch.info);
-    if constexpr (finishes_batches<Dataset>) {
+    if constexpr (tells_lengths<Dataset>) note_values(seen.reads(), batch, view_of(slot));
+    if constexpr (finishes_batches<Dataset>)
       if (!is_unwanted(batch)) finish_batch(dataset_, batch, view_of(slot), options_.seed);
-    }
     seen.close(batch.opened);
   }
 

@@ -60,6 +60,8 @@ class alignas(cache_line) consumer_meters {
     batches_.add(1);
     samples_.add(samples);
   }
+  /// The ragged fields of that batch have so many bytes.
+  void note_values(std::uint64_t bytes) noexcept { values_.add(bytes); }
   /// It has looked how many batches come after.
   void note_depth(std::uint64_t batches) noexcept {
     looks_.add(1);
@@ -74,6 +76,8 @@ class alignas(cache_line) consumer_meters {
   [[nodiscard]] const stopwatch& copy() const noexcept { return copy_; }
   [[nodiscard]] std::uint64_t batches() const noexcept { return batches_.value(); }
   [[nodiscard]] std::uint64_t samples() const noexcept { return samples_.value(); }
+  /// The bytes of their ragged fields.
+  [[nodiscard]] std::uint64_t value_bytes() const noexcept { return values_.value(); }
   /// How often it has looked for what comes after, and the sum of what it saw.
   [[nodiscard]] std::uint64_t looks() const noexcept { return looks_.value(); }
   [[nodiscard]] std::uint64_t depths() const noexcept { return depths_.value(); }
@@ -84,6 +88,7 @@ class alignas(cache_line) consumer_meters {
   std::shared_ptr<trace_writer> kept_trace_;
   tally batches_;
   tally samples_;
+  tally values_;
   tally looks_;
   tally depths_;
   stopwatch range_;

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include <penstock/core/ragged/detail/ragged_numbers.hpp>
 #include <penstock/observe/detail/consumer_meters.hpp>
 #include <penstock/observe/detail/loader_observer.hpp>
 #include <penstock/observe/detail/tick_clock.hpp>
@@ -21,7 +22,8 @@ namespace detail {
 template <class Clock>
 class basic_feed_observer : public consumer_meters<Clock> {
  public:
-  /// For samples of `sample_bytes` bytes as they travel, and `out_bytes` as the consumer gets them.
+  /// For samples of `sample_bytes` bytes as they travel, and `out_bytes` as the consumer gets them, ragged
+  /// fields not counted.
   basic_feed_observer(std::size_t sample_bytes, std::size_t out_bytes, bool transforms) noexcept
       : consumer_meters<Clock>(clock_),
         sample_bytes_(sample_bytes),
@@ -30,9 +32,14 @@ class basic_feed_observer : public consumer_meters<Clock> {
   basic_feed_observer(basic_feed_observer&&) = delete;
 
   /// The consumer's thread has queued the copy of a batch.
-  void note_copy(std::uint64_t samples) noexcept {
+  void note_copy(std::uint64_t samples, no_values = {}) noexcept {
     copies_.add(1);
     copied_.add(samples);
+  }
+  /// The same of a batch whose ragged fields have so many bytes.
+  void note_copy(std::uint64_t samples, std::uint64_t value_bytes) noexcept {
+    note_copy(samples);
+    values_.add(value_bytes);
   }
   /// It gets a batch, with `ahead` copies queued after it.
   void note_handed_out(std::uint64_t samples, std::uint64_t ahead) noexcept {
@@ -87,7 +94,7 @@ class basic_feed_observer : public consumer_meters<Clock> {
     all.is_body = is_body_;
     all.copies = copies_.value();
     all.samples = copied_.value();
-    all.bytes = all.samples * sample_bytes_;
+    all.bytes = all.samples * sample_bytes_ + values_.value();
     all.transforms = transforms_ ? all.copies : 0;
     all.wait_for_batch = times.of(this->batch().read(at.ticks));
     all.wait_for_slot = times.of(this->lease().read(at.ticks));
@@ -115,6 +122,7 @@ class basic_feed_observer : public consumer_meters<Clock> {
   mutable Clock clock_;
   tally copies_;
   tally copied_;
+  tally values_;
   tally replayed_;
   tally replay_time_;  // nanoseconds, as those of the device
   tally timed_;

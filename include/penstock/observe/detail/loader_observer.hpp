@@ -44,7 +44,7 @@ template <class Clock>
 class basic_loader_observer {
  public:
   /// For `workers` threads, or the consumer's where there are none, which read runs of at most
-  /// `most_run` samples of `sample_bytes` bytes.
+  /// `most_run` samples of `sample_bytes` bytes, ragged fields not counted.
   basic_loader_observer(std::size_t workers, std::size_t most_run, std::size_t sample_bytes)
       : workers_(workers), sample_bytes_(sample_bytes), consumer_(clock_) {
     const std::size_t readers = std::max<std::size_t>(1, workers);
@@ -127,7 +127,8 @@ class basic_loader_observer {
     all.wait_for_lease = times.of(consumer_.lease().read(at.ticks));
     all.ready = {consumer_.looks(), consumer_.depths()};
     const std::uint64_t taken = consumer_.samples();
-    all.step = {consumer_.batches(), taken, taken * sample_bytes_, step(all, at.ticks, times)};
+    all.step = {consumer_.batches(), taken, taken * sample_bytes_ + consumer_.value_bytes(),
+                step(all, at.ticks, times)};
     const cpu_throttling now = cpu_throttling_so_far();
     all.throttled = {grown(now.count, before_.count), grown(now.time, before_.time)};
     return all;
@@ -158,6 +159,7 @@ class basic_loader_observer {
       add(seat, reader.seat());
       all.read.runs += reader.reads().runs();
       all.read.samples += reader.reads().samples();
+      all.read.bytes += reader.reads().value_bytes();
       all.read.timed += reader.reads().timed();
       timed_runs += reader.reads().timed_ticks();
       transforms += reader.reads().transform_ticks();
@@ -174,7 +176,7 @@ class basic_loader_observer {
     all.wait_for_demand = times.of(demand);
     all.wait_for_opener = times.of(opener);
     all.wait_for_seat = times.of(seat);
-    all.read.bytes = all.read.samples * sample_bytes_;
+    all.read.bytes += all.read.samples * sample_bytes_;
     all.read.times.nanoseconds_per_tick = all.batches.nanoseconds_per_tick =
         times.nanoseconds_per_tick;
     all.read.timed_runs = times.of(timed_runs);

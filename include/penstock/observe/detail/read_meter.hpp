@@ -39,10 +39,15 @@ class read_meter {
     if (is_timed_ && samples_clock_.end()) note_times(samples);
   }
 
+  /// A thread has completed a batch whose ragged fields have so many bytes.
+  void note_values(std::uint64_t bytes) noexcept { values_.add(bytes); }
+
   /// Runs that were read. From any thread, as all that follows.
   [[nodiscard]] std::uint64_t runs() const noexcept { return runs_.value(); }
   /// Their samples.
   [[nodiscard]] std::uint64_t samples() const noexcept { return samples_.value(); }
+  /// The bytes of their ragged fields, counted once their batch is complete.
+  [[nodiscard]] std::uint64_t value_bytes() const noexcept { return values_.value(); }
   /// How many of these were timed.
   [[nodiscard]] std::uint64_t timed() const noexcept { return timed_.value(); }
   /// The ticks of the runs that were timed, and those of them in which samples were made of what was
@@ -80,6 +85,7 @@ class read_meter {
   // For any thread.
   tally runs_;
   tally samples_;
+  tally values_;
   tally timed_;
   tally timed_ticks_;
   tally transform_ticks_;

@@ -23,6 +23,8 @@ inline constexpr std::uint32_t weighted_stage = shuffle_stage - 2;
 inline constexpr std::uint32_t substitute_stage = shuffle_stage - 3;
 /// The random bits of a whole batch (`map_batch`), which stands for the sample's index there.
 inline constexpr std::uint32_t batch_stage = shuffle_stage - 4;
+/// Deals out the batches of `bucketed`.
+inline constexpr std::uint32_t bucketed_stage = shuffle_stage - 5;
 
 }  // namespace detail
 }  // namespace PENSTOCK_ABI

@@ -56,7 +56,7 @@ class feed {
             std::move(transform))),
         slots_(memory_, &memory_->ring),
         issued_(slots_->most()),
-        seen_(source_.get().layout().sample_bytes(), slots_->layout().sample_bytes(),
+        seen_(fixed_bytes(source_.get().layout()), fixed_bytes(slots_->layout()),
               !std::same_as<Transform, no_transform>),
         free_(options.when_held),
         watch_(source_, stream, options, seen_, *memory_) {
@@ -216,6 +216,7 @@ class feed {
 
   void issue(std::size_t slot, typename source_type::batch_type batch) {
     const batch_info info = batch.info();
+    const auto values = values_to_copy(source_.get().layout(), batch, info.size);
     try {
       list_samples(*slots_, slot, batch);
       slots_->tags(slot).keep(batch);
@@ -225,7 +226,7 @@ class feed {
       failure_.store(penstock::failure{"transfer", info.epoch, info.batch});
       throw;
     }
-    seen_.note_copy(info.size);
+    seen_.note_copy(info.size, values);
     issued_.push(slot);
     free_.note_taken(slot);
   }

@@ -50,10 +50,8 @@ class transform_stage {
   [[nodiscard]] std::size_t bytes() const noexcept {
     return places_[0].memory.bytes() + places_[1].memory.bytes();
   }
-  /// What the copy of a batch of `samples` samples moves.
-  [[nodiscard]] std::size_t used_bytes(std::size_t samples) const noexcept {
-    return in_.used_bytes(samples);
-  }
+  /// Of the batches as they travel.
+  [[nodiscard]] const batch_layout<In>& in_layout() const noexcept { return in_; }
 
   /// What records them; null: nothing does.
   void trace_to(trace_writer* trace) noexcept { trace_ = trace; }

@@ -13,6 +13,7 @@
 #include <penstock/core/layout.hpp>
 #include <penstock/core/record.hpp>
 #include <penstock/data/adaptors/detail/map_call.hpp>
+#include <penstock/data/adaptors/detail/map_lengths.hpp>
 #include <penstock/data/dataset.hpp>
 #include <penstock/data/reader.hpp>
 #include <penstock/data/run_context.hpp>
@@ -43,6 +44,10 @@ class map_dataset {
 
   [[nodiscard]] std::uint64_t size() const { return base_.size(); }
   [[nodiscard]] record_extents<record_type> extents() const { return extents_of(base_); }
+  [[nodiscard]] sample_lengths<record_type> lengths(std::uint64_t index) const requires
+      tells_lengths<Base> {
+    return lengths_of(base_, index);
+  }
   [[nodiscard]] std::size_t scratch_bytes() const { return scratch_bytes_of(base_); }
   [[nodiscard]] std::uint32_t stages() const { return stages_of(base_) + (draws(form) ? 1 : 0); }
   [[nodiscard]] std::uint64_t fingerprint() const { return fingerprint_of(base_); }
@@ -84,6 +89,9 @@ class map_into_dataset {
   static constexpr map_form form = map_form_of<F, const_sample<base_record_type>, sample<Out>>;
   static constexpr bool borrows = detail::borrows<Base> || function_borrows<F>;
 
+  static_assert(lengths_are_known<Out, base_record_type>,
+                "penstock::map: each ragged field of the new record needs one of the same name in "
+                "the dataset's: it has as many values, which are known before it is made");
   static_assert(form != map_form::none ||
                     !maps_mutably<F, const_sample<base_record_type>, sample<Out>>,
                 "penstock::map: the function must be callable as const from many threads: is the "
@@ -103,6 +111,10 @@ class map_into_dataset {
 
   [[nodiscard]] std::uint64_t size() const { return base_.size(); }
   [[nodiscard]] const record_extents<Out>& extents() const noexcept { return lengths_; }
+  [[nodiscard]] sample_lengths<Out> lengths(std::uint64_t index) const
+      requires(Out::ragged_fields > 0 && tells_lengths<Base>) {
+    return same_lengths<Out, base_record_type>(lengths_of(base_, index));
+  }
   [[nodiscard]] std::uint32_t stages() const { return stages_of(base_) + (draws(form) ? 1 : 0); }
   [[nodiscard]] std::uint64_t fingerprint() const { return fingerprint_of(base_); }
 
@@ -134,6 +146,7 @@ class map_into_dataset {
                                 const_sample<base_record_type>{base_.view(indices[i])}, out[i]);
       } else {
         const batch_view<base_record_type> one{context.scratch().data(), base_layout_, 0, 1};
+        if constexpr (tells_lengths<Base>) place_alone(one, lengths_of(base_, indices[i]));
         penstock::read_run(base_, indices.subspan(i, 1), one,
                            context.subrun(i, 1).below(base_layout_.bytes()));
         const transform_scope timed = context.transform();

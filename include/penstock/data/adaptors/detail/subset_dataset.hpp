@@ -92,6 +92,10 @@ class subset_dataset {
 
   [[nodiscard]] std::uint64_t size() const noexcept { return selection_.size(); }
   [[nodiscard]] record_extents<record_type> extents() const { return extents_of(base_); }
+  [[nodiscard]] sample_lengths<record_type> lengths(std::uint64_t index) const requires
+      tells_lengths<Base> {
+    return lengths_of(base_, translate(index));
+  }
   [[nodiscard]] std::size_t scratch_bytes() const { return scratch_bytes_of(base_); }
   [[nodiscard]] std::uint32_t stages() const { return stages_of(base_); }
   [[nodiscard]] std::uint64_t fingerprint() const {

@@ -54,6 +54,10 @@ struct mapped_field {
 /// The samples of mapped files: copied row by row. Owns nothing.
 template <record_type Record>
 class mapped_rows {
+  static_assert(Record::ragged_fields == 0,
+                "penstock::npy_dataset, raw_records: the rows of a file have one length: write a "
+                "dataset of your own for a ragged field, see docs/ragged.md");
+
  public:
   /// `size` samples, whose rows are all mapped.
   mapped_rows(const batch_layout<Record>& layout, std::uint64_t size,

@@ -104,7 +104,7 @@ class device_slots {
     const stream_ref stream = copy_stream_;
     to.wait_for_release(device_, stream);
     const batch_info info = from.info();
-    copy(data(slot), from, layout_.used_bytes(info.size), stream);
+    copy(data(slot), from, bytes_to_copy(layout_, from, info.size), stream);
     try {
       to.note_arrival(info, stream);
       to.mark_arrival(device_, from, stream);
@@ -127,7 +127,7 @@ class device_slots {
     // The slot may have been filled once more since: its event marks a later transform then, and
     // the copy waits for that. So it is with a depth of 1.
     if (const auto reader = stage.reader()) device_.wait(copies, slots_[*reader].copied);
-    copy(stage.data(), from, stage.used_bytes(info.size), copies);
+    copy(stage.data(), from, bytes_to_copy(stage.in_layout(), from, info.size), copies);
     try {
       stage.wait_for_copy(from, copies);
       to.wait_for_release(device_, transforms);

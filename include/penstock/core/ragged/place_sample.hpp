@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+#include <penstock/core/batch.hpp>
+#include <penstock/core/record.hpp>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+
+/// Gives the sample at `position` of a batch, which is to be written, a place of `lengths` values in
+/// each ragged field, after that of the sample before it. For who fills batches, as a loader and a
+/// `batch_source` of one's own: first all samples are placed, from position 0 on in their order, then
+/// they are written, in any order and from any threads. Where `lengths` has no room the place of
+/// the ragged field in the record is returned and nothing is placed; else `Record::size`.
+template <record_type Record>
+  requires(Record::ragged_fields > 0)
+[[nodiscard]] constexpr std::size_t place_sample(const batch_view<Record>& whole,
+                                                 std::size_t position,
+                                                 const sample_lengths<Record>& lengths) noexcept {
+  std::size_t refused = Record::size;
+  const auto offsets_of = [&]<std::size_t Index>() {
+    return reinterpret_cast<std::int32_t*>(whole.slab() +
+                                           whole.layout().template offsets_at<Index>());
+  };
+  const auto require_room = [&]<std::size_t Index>() {
+    if constexpr (Record::template field_at<Index>::is_ragged) {
+      const std::int32_t before =
+          position == 0 ? 0 : offsets_of.template operator()<Index>()[position];
+      const std::size_t left =
+          whole.layout().template capacity<Index>() - static_cast<std::size_t>(before);
+      if (refused == Record::size && lengths[Record::template ragged_index<Index>()] > left) {
+        refused = Index;
+      }
+    }
+  };
+  const auto place = [&]<std::size_t Index>() {
+    if constexpr (Record::template field_at<Index>::is_ragged) {
+      std::int32_t* const offsets = offsets_of.template operator()<Index>();
+      if (position == 0) offsets[0] = 0;
+      offsets[position + 1] =
+          offsets[position] +
+          static_cast<std::int32_t>(lengths[Record::template ragged_index<Index>()]);
+    }
+  };
+  [&]<std::size_t... Is>(std::index_sequence<Is...>) {
+    (require_room.template operator()<Is>(), ...);
+    if (refused == Record::size) (place.template operator()<Is>(), ...);
+  }
+  (std::make_index_sequence<Record::size>{});
+  return refused;
+}
+
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

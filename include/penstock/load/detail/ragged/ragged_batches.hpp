@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+
+#include <penstock/core/batch.hpp>
+#include <penstock/core/error.hpp>
+#include <penstock/core/ragged/detail/value_bytes.hpp>
+#include <penstock/core/ragged/place_sample.hpp>
+#include <penstock/core/ragged/ragged_overflow.hpp>
+#include <penstock/core/record.hpp>
+#include <penstock/data/dataset.hpp>
+#include <penstock/load/detail/plan/schedule.hpp>
+#include <penstock/load/options.hpp>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+namespace detail {
+
+/// The extents of a loader's batches: those of its dataset, and where there are ragged fields the
+/// room for their values that the options name. Throws `option_error`.
+template <record_type Record>
+[[nodiscard]] record_extents<Record> extents_for(const record_extents<Record>& lengths,
+                                                 const loader_options& options) {
+  if constexpr (Record::ragged_fields == 0) {
+    if (options.values_per_batch != 0) {
+      throw option_error("values_per_batch",
+                         "is the room for the values of ragged fields, and the "
+                         "dataset's record has none: leave it out");
+    }
+    return lengths;
+  } else {
+    if (options.on_error.action == error_action::substitute) {
+      throw option_error("on_error.action",
+                         "error_action::substitute can't be with ragged fields: another sample has "
+                         "another length, and no place in the batch; take error_action::skip");
+    }
+    if (options.values_per_batch == 0) return lengths;
+    const auto bounded = [&]<std::size_t Index>() {
+      auto one = lengths.template at<Index>();
+      if constexpr (Record::template field_at<Index>::is_ragged) {
+        one.values_per_batch = options.values_per_batch;
+      }
+      return one;
+    };
+    return [&]<std::size_t... Is>(std::index_sequence<Is...>) {
+      return record_extents<Record>{bounded.template operator()<Is>()...};
+    }
+    (std::make_index_sequence<Record::size>{});
+  }
+}
+
+/// What is wrong with a sample that has no place: it is too long, or the batch is full.
+template <std::size_t Index, record_type Record>
+[[nodiscard]] ragged_overflow overflow_of(const batch_view<Record>& all, const batch_info& batch,
+                                          std::size_t position, std::uint64_t sample,
+                                          std::uint64_t length) {
+  using field = typename Record::template field_at<Index>;
+  const batch_position at{batch.epoch, batch.batch};
+  const auto bounds = all.layout().extents().template at<Index>();
+  if (length > bounds.longest) {
+    return {field::key.str(),
+            at,
+            position,
+            sample,
+            length,
+            bounds.longest,
+            "it has " + std::to_string(length) +
+                " values, and the dataset's extents() say that the "
+                "longest sample has " +
+                std::to_string(bounds.longest)};
+  }
+  const std::size_t before =
+      position == 0 ? 0
+                    : static_cast<std::size_t>(
+                          all.layout().template value_begin<Index>(all.slab(), position));
+  const std::size_t capacity = all.layout().template capacity<Index>();
+  return {field::key.str(),
+          at,
+          position,
+          sample,
+          before + length,
+          capacity,
+          "the batch has " + std::to_string(before + length) + " values by then, and room for " +
+              std::to_string(capacity) + ": raise values_per_batch, or lower batch_size"};
+}
+
+/// Gives the sample at `position` its place. Throws `ragged_overflow`.
+template <record_type Record>
+void place_or_throw(const batch_view<Record>& all, const batch_info& batch, std::size_t position,
+                    std::uint64_t sample, const sample_lengths<Record>& lengths) {
+  [&]<std::size_t... Is>(std::index_sequence<Is...>) {
+    const auto require = [&]<std::size_t Index>() {
+      if constexpr (Record::template field_at<Index>::is_ragged) {
+        const std::uint64_t length = lengths[Record::template ragged_index<Index>()];
+        if (length > all.layout().extents().template at<Index>().longest) {
+          throw overflow_of<Index>(all, batch, position, sample, length);
+        }
+      }
+    };
+    (require.template operator()<Is>(), ...);
+    const std::size_t refused = place_sample(all, position, lengths);
+    const auto tell = [&]<std::size_t Index>() {
+      if constexpr (Record::template field_at<Index>::is_ragged) {
+        if (refused == Index) {
+          throw overflow_of<Index>(all, batch, position, sample,
+                                   lengths[Record::template ragged_index<Index>()]);
+        }
+      }
+    };
+    (tell.template operator()<Is>(), ...);
+  }
+  (std::make_index_sequence<Record::size>{});
+}
+
+/// Opener: gives all samples of a batch their places in its ragged fields, from the lengths that the
+/// dataset says, before any of them is read; so the workers write without a word between them. What
+/// is thrown stays with the batch, of which nothing is read then.
+template <dataset D, class Work>
+void place_samples(const D& data, const schedule& batches, Work& batch,
+                   const batch_view<typename D::record_type>& all) noexcept {
+  if (!batch.order) return;
+  std::array<std::uint64_t, 64> some;
+  failure at{"length", batch.info.epoch, batch.info.batch};
+  try {
+    for (std::size_t begin = 0; begin < all.size(); begin += some.size()) {
+      const auto samples =
+          std::span<std::uint64_t>{some}.first((std::min)(some.size(), all.size() - begin));
+      batch.pick(batches.plan(), begin, samples);
+      for (std::size_t i = 0; i < samples.size(); ++i) {
+        at.position = begin + i;
+        at.sample = samples[i];
+        place_or_throw(all, batch.info, begin + i, samples[i], lengths_of(data, samples[i]));
+      }
+    }
+  } catch (...) {
+    batch.note_error(at);
+    batch.order.reset();
+  }
+}
+
+/// Counts the values of a batch that is read; of one without places nothing was.
+template <class Meter, class Work, record_type Record>
+void note_values(Meter& reads, const Work& batch, const batch_view<Record>& all) noexcept {
+  if (batch.order) reads.note_values(value_bytes(all));
+}
+
+}  // namespace detail
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

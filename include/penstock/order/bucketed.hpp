@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <ranges>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+#include <penstock/core/error.hpp>
+#include <penstock/order/detail/length_windows.hpp>
+#include <penstock/order/sampler.hpp>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+
+/// The options of `bucketed`. Bad values throw `option_error` at its construction.
+struct bucketed_options {
+  /// Together with the epoch, determines the order.
+  std::uint64_t seed = 0;
+  /// Samples a batch: the loader's `batch_size`, or the `global_batch` of a `sharded` over it.
+  std::size_t batch_size = 0;
+  /// Batches among which samples are put together by length. More waste less of what is padded to
+  /// the longest of a batch, and leave less to chance: a sample shares its batch with its neighbours
+  /// in length out of `window * batch_size` that chance has put together. At most 2^24 samples.
+  std::size_t window = 64;
+};
+
+namespace detail {
+
+/// Says the length of a sample by its index.
+// clang-format off
+template <class Function>
+concept length_function = std::move_constructible<Function> &&
+    requires(const Function& length, std::uint64_t index) {
+  { length(index) } noexcept -> std::convertible_to<std::uint64_t>;
+};
+// clang-format on
+
+/// Lengths that lie in an array of another owner.
+template <std::integral Length>
+class length_array {
+ public:
+  /// Refers to `lengths`.
+  template <std::ranges::contiguous_range Range>
+  length_array(const Range& lengths) noexcept  // NOLINT: implicit, so that an array is taken
+      : lengths_(std::ranges::data(lengths), std::ranges::size(lengths)) {}
+
+  /// The length of sample `index`.
+  [[nodiscard]] std::uint64_t operator()(std::uint64_t index) const noexcept {
+    return static_cast<std::uint64_t>(lengths_[static_cast<std::size_t>(index)]);
+  }
+  /// How many there are.
+  [[nodiscard]] std::uint64_t size() const noexcept { return lengths_.size(); }
+
+ private:
+  std::span<const Length> lengths_;
+};
+
+}  // namespace detail
+
+/// Every sample once, in batches of similar lengths: for models that pad a batch to its longest
+/// sample. New in every epoch and the same wherever `seed` is.
+///
+///     std::vector<std::uint32_t> lengths = ...;  // one for each sample
+///     ps::bucketed order{lengths, {.seed = 1, .batch_size = 64}};
+///     ps::loader loader{texts, order, {.batch_size = 64}};
+///
+/// The order of `shuffled`, cut into windows of `window` batches; each window is sorted by length,
+/// cut into batches, and these are dealt out in random order. So the lengths of successive batches
+/// are as random as before, and any batch is reached without those before it: a loop resumes
+/// anywhere. What is left of the last window after its full batches comes last and is not sorted, so
+/// that `partial_batch::drop` leaves out no length more than another. (Sorting within a pool of
+/// batches: Morishita et al., "An empirical study of mini-batch creation strategies for neural
+/// machine translation", 2017.)
+///
+/// Lengths are an array, which must outlive the sampler, or a function of the index that is
+/// noexcept: `[&](std::uint64_t i) noexcept { return texts.length(i); }`, called by one thread at a
+/// time, once for each sample and epoch. Memory: 56 bytes a sample of a window, and none for the
+/// dataset. Copies share it. Any number of threads may share one; a lock is taken for each run of
+/// samples, and held while a window is made.
+///
+/// PyTorch: no counterpart in core; `group_by_length` of Hugging Face's Trainer is close. An order
+/// refers to the sampler: keep it or a copy as long as its orders, as a loader does; `order` of a
+/// temporary does not compile. Errors: `option_error` for a batch size or a window of 0, a window of
+/// more than 2^24 samples, and from `size` and `order` when an array has another number of lengths
+/// than the dataset has samples; std::invalid_argument unless 1 <= n <= 2^63.
+template <detail::length_function Lengths>
+class bucketed {
+ public:
+  /// What tells the lengths is not the sampler's own.
+  static constexpr bool borrows = true;
+
+  /// Puts samples together by `lengths`.
+  bucketed(Lengths lengths, const bucketed_options& options)
+      : options_(checked(options)),
+        windows_(std::make_shared<detail::length_windows<Lengths>>(
+            std::move(lengths), options.batch_size, options.window)) {}
+
+  [[nodiscard]] std::uint64_t size(std::uint64_t n) const {
+    require_size(n);
+    return n;
+  }
+  [[nodiscard]] detail::bucketed_order<Lengths> order(std::uint64_t n, std::uint64_t epoch) const& {
+    require_size(n);
+    return {*windows_, n, options_.seed, epoch};
+  }
+  detail::bucketed_order<Lengths> order(std::uint64_t n, std::uint64_t epoch) && = delete;
+
+  /// What it was made with.
+  [[nodiscard]] const bucketed_options& options() const noexcept { return options_; }
+
+ private:
+  static const bucketed_options& checked(const bucketed_options& options) {
+    constexpr std::size_t most = std::size_t{1} << 24;
+    if (options.batch_size == 0) {
+      throw option_error("batch_size", "must be the loader's, at least 1, is 0");
+    }
+    if (options.window == 0) throw option_error("window", "must be at least 1, is 0");
+    if (options.window > most / options.batch_size) {
+      throw option_error("window", std::to_string(options.window) + " batches of " +
+                                       std::to_string(options.batch_size) +
+                                       " samples are above 2^24 samples");
+    }
+    return options;
+  }
+
+  void require_size(std::uint64_t n) const {
+    if constexpr (requires { windows_->lengths().size(); }) {
+      if (windows_->lengths().size() == n) return;
+      throw option_error("lengths", "expected one for each of the dataset's " + std::to_string(n) +
+                                        " samples, found " +
+                                        std::to_string(windows_->lengths().size()));
+    }
+  }
+
+  bucketed_options options_;
+  std::shared_ptr<detail::length_windows<Lengths>> windows_;
+};
+
+/// By the lengths of an array, which must outlive it.
+template <std::ranges::contiguous_range Range>
+  requires(std::ranges::sized_range<Range>&& std::integral<std::ranges::range_value_t<Range>>)
+bucketed(const Range&, const bucketed_options&)
+->bucketed<detail::length_array<std::ranges::range_value_t<Range>>>;
+
+static_assert(epoch_order<detail::bucketed_order<detail::length_array<std::uint32_t>>>);
+static_assert(sampler<bucketed<detail::length_array<std::uint32_t>>>);
+
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock
