@@ -20,6 +20,8 @@
 
 #include <penstock/cuda.hpp>
 #include <penstock/cuda/on_device.cuh>
+#include <penstock/cuda/widen_on_device.cuh>
+#include <penstock/data/narrow/narrowed.hpp>
 #include <penstock/interop/dlpack.hpp>
 #include <penstock/observe/diagnose.hpp>
 #include <penstock/penstock.hpp>
@@ -47,6 +49,18 @@ struct digit_images {
 };
 
 inline const digit_images digits;
+
+/// 256 samples of floats.
+struct spectrum_files {
+  using record_type = ps::record<ps::field<"x", float, 64>, ps::field<"label", std::uint8_t>>;
+  std::uint64_t size() const { return 256; }
+  void read(std::uint64_t index, ps::sample<record_type> out) const {
+    for (auto& x : ps::get<"x">(out).flat()) x = static_cast<float>(index) / 7.0F;
+    ps::get<"label">(out) = static_cast<std::uint8_t>(index % 10);
+  }
+};
+
+inline const spectrum_files spectra;
 
 inline constexpr auto augment = [](ps::sample<digit> out, ps::sample_generator& rng) {
   for (auto& pixel : ps::get<"image">(out).flat()) {

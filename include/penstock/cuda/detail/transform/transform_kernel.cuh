@@ -72,6 +72,14 @@ template <class In, class Out>
   return static_cast<unsigned>(16 / wider);
 }
 
+/// Whether a function takes the place of an element in its field after the element: one that says
+/// `using takes_place = void`.
+template <class F>
+inline constexpr bool takes_place = false;
+template <class F>
+  requires requires { typename F::takes_place; }
+inline constexpr bool takes_place<F> = true;
+
 /// One field's share of a launch: `blocks` blocks from `first_block` on make `count` elements of
 /// `out` from those of `in`. Both arrays start at a multiple of 256 bytes.
 template <class In, class Out, class F>
@@ -110,10 +118,18 @@ struct field_task {
  private:
   static constexpr unsigned stride = transform_threads * pack;
 
+  [[nodiscard]] __device__ Out make_one(const In& value, [[maybe_unused]] std::size_t at) const {
+    if constexpr (takes_place<F>) {
+      return function(value, at);
+    } else {
+      return function(value);
+    }
+  }
+
   __device__ void make(const element_pack<In, pack>& from, std::size_t at) const {
     element_pack<Out, pack> made;
 #pragma unroll
-    for (unsigned i = 0; i < pack; ++i) made.values[i] = function(from.values[i]);
+    for (unsigned i = 0; i < pack; ++i) made.values[i] = make_one(from.values[i], at + i);
     if constexpr (pack == 1) {
       out[at] = made.values[0];
     } else {
@@ -142,7 +158,8 @@ struct field_task {
   __device__ void run_last_block(std::size_t begin) const {
     const std::size_t whole = count / pack * pack;
     for (std::size_t i = begin + threadIdx.x * pack; i < whole; i += stride) make(load(i), i);
-    if (threadIdx.x < count - whole) out[whole + threadIdx.x] = function(in[whole + threadIdx.x]);
+    const std::size_t i = whole + threadIdx.x;
+    if (threadIdx.x < count - whole) out[i] = make_one(in[i], i);
   }
 };
 

@@ -12,10 +12,9 @@
 #include <penstock/core/record.hpp>
 #include <penstock/cuda/cuda_device.hpp>
 #include <penstock/cuda/cuda_stream.hpp>
-#include <penstock/cuda/detail/cuda_call.hpp>
-#include <penstock/cuda/detail/cuda_context.hpp>
-#include <penstock/cuda/detail/made_record.cuh>
-#include <penstock/cuda/detail/transform_kernel.cuh>
+#include <penstock/cuda/detail/transform/made_record.cuh>
+#include <penstock/cuda/detail/transform/task_launch.cuh>
+#include <penstock/cuda/detail/transform/transform_kernel.cuh>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
@@ -53,12 +52,10 @@ class field_transform {
   /// Loads the kernels, which would make the first batch wait for the device.
   template <record_type In>
   void prepare(const cuda_device& device, const batch_layout<In>&) const {
-    const scoped_device current{device.ordinal()};
-    const scoped_relaxed_capture relaxed;
     using list = decltype(tasks<In>(std::declval<const const_batch_view<In>&>(),
                                     std::declval<const batch_view<record_for<In>>&>(),
                                     std::make_index_sequence<In::size>{}));
-    load<list>();
+    load_tasks<list>(device);
   }
 
   /// One launch on the thread's current device. Throws what `cuda_error` and its children say.
@@ -66,18 +63,10 @@ class field_transform {
   void enqueue(const_batch_view<In> in, batch_view<record_for<In>> out,
                cuda_stream_ref stream) const {
     auto all = tasks<In>(in, out, std::make_index_sequence<In::size>{});
-    if (all.packs() < many_packs) {
-      launch<1>(all, stream);
-    } else {
-      launch<4>(all, stream);
-    }
+    launch_tasks(all, stream);
   }
 
  private:
-  // From here on every thread does four packs: one each fills the largest GPUs (2^18 threads), and
-  // more loads under way hide more of the memory's latency.
-  static constexpr std::size_t many_packs = std::size_t{1} << 20;
-
   template <record_type In, std::size_t Index>
   [[nodiscard]] auto task(const const_batch_view<In>& in,
                           const batch_view<record_for<In>>& out) const {
@@ -102,35 +91,7 @@ class field_transform {
   template <record_type In, std::size_t... Is>
   [[nodiscard]] auto tasks(const const_batch_view<In>& in, const batch_view<record_for<In>>& out,
                            std::index_sequence<Is...>) const {
-    return listed<Is...>(task<In, Is>(in, out)...);
-  }
-  template <std::size_t... Is, class... Tasks>
-  [[nodiscard]] static auto listed(const Tasks&... tasks) {
-    return task_list<std::index_sequence<Is...>, Tasks...>{{tasks}...};
-  }
-
-  template <class Tasks>
-  static void load() {
-    const auto look_at = [](auto* kernel) {
-      cuda_call("cudaFuncGetAttributes", [&] {
-        cudaFuncAttributes attributes{};
-        return cudaFuncGetAttributes(&attributes, kernel);
-      });
-    };
-    look_at(&transform_fields<1, Tasks>);
-    look_at(&transform_fields<4, Tasks>);
-  }
-
-  template <unsigned PerThread, class Tasks>
-  static void launch(Tasks& tasks, cuda_stream_ref stream) {
-    cudaLaunchConfig_t config{};
-    config.gridDim = tasks.template place<PerThread>();
-    if (config.gridDim.x == 0) return;  // all samples skipped; CUDA refuses a grid without blocks
-    config.blockDim = transform_threads;
-    config.stream = stream.get();
-    cuda_call("cudaLaunchKernelEx", [&] {
-      return cudaLaunchKernelEx(&config, &transform_fields<PerThread, Tasks>, tasks);
-    });
+    return listed_tasks<Is...>(task<In, Is>(in, out)...);
   }
 
   functions functions_;
