@@ -238,7 +238,10 @@ TEST_CASE("options that can't be sharded are refused by name", "[order]") {
         "rank: must be at least 0 and below the world of 4, is -1");
   CHECK(problem_of({}) == "global_batch: must be at least 1, is 0");
   CHECK(problem_of({.world = 3, .global_batch = 1000}) ==
-        "global_batch: must be a multiple of the world of 3, is 1000, which leaves 1");
+        "global_batch: must be a multiple of the world of 3, is 1000, which leaves 1: take 999 or "
+        "1002");
+  CHECK(problem_of({.world = 8, .global_batch = 7}) ==
+        "global_batch: must be a multiple of the world of 8, is 7, which leaves 7: take 8");
   CHECK(problem_of({.rank = 3, .world = 4, .global_batch = 8}) == "none");
   CHECK(problem_of({.world = 4, .global_batch = 104, .tail = ps::shard_tail::drop}) ==
         "global_batch: 104 is above the 100 samples of an epoch, and shard_tail::drop leaves none");

@@ -116,11 +116,14 @@ class sharded {
                                      std::to_string(world) + ", is " + std::to_string(rank));
     }
     if (global_batch == 0) throw option_error("global_batch", "must be at least 1, is 0");
-    if (const std::size_t rest = global_batch % static_cast<std::size_t>(world); rest != 0) {
-      throw option_error("global_batch", "must be a multiple of the world of " +
-                                             std::to_string(world) + ", is " +
-                                             std::to_string(global_batch) + ", which leaves " +
-                                             std::to_string(rest));
+    const auto ranks = static_cast<std::size_t>(world);
+    if (const std::size_t rest = global_batch % ranks; rest != 0) {
+      const std::size_t below = global_batch - rest;
+      throw option_error(
+          "global_batch",
+          "must be a multiple of the world of " + std::to_string(world) + ", is " +
+              std::to_string(global_batch) + ", which leaves " + std::to_string(rest) + ": take " +
+              (below == 0 ? "" : std::to_string(below) + " or ") + std::to_string(below + ranks));
     }
   }
 
