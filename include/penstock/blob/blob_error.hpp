@@ -11,13 +11,6 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// The file was written to while it was read: its bytes belong to no one version of it. A retry
-/// (`error_policy::retries`) reads it anew.
-class [[gnu::visibility("default")]] file_changed : public file_error {
- public:
-  using file_error::file_error;
-};
-
 /// A CSV file is not well formed, or a row of it can't be used; `line()` says where, besides the
 /// byte.
 class [[gnu::visibility("default")]] csv_error : public file_format_error {

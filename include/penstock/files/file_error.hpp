@@ -83,5 +83,12 @@ class [[gnu::visibility("default")]] file_corrupt : public file_error {
   using file_error::file_error;
 };
 
+/// The file was written to while it was read: its bytes belong to no one version of it. A retry
+/// (`error_policy::retries`) reads it anew.
+class [[gnu::visibility("default")]] file_changed : public file_error {
+ public:
+  using file_error::file_error;
+};
+
 }  // namespace PENSTOCK_ABI
 }  // namespace penstock

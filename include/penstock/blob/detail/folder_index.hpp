@@ -13,8 +13,8 @@
 #include <utility>
 #include <vector>
 
-#include <penstock/blob/detail/checksum.hpp>
 #include <penstock/blob/detail/folder_listing.hpp>
+#include <penstock/files/detail/checksum.hpp>
 #include <penstock/files/detail/file_bytes.hpp>
 #include <penstock/files/file_source.hpp>
 

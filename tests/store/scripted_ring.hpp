@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <linux/io_uring.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <limits>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+namespace test {
+
+/// What a scripted io_uring does, and what it has seen.
+struct ring_script {
+  int set_up = 0;                           ///< below 0: it is refused
+  bool has_single_map = true;               ///< a kernel of 5.4 or newer
+  bool maps = true;                         ///< else its memory is refused
+  std::function<int(unsigned)> enter = {};  ///< of call k: below 0 is its result
+  std::function<int(unsigned)> read = {};   ///< of read k: below 0 is its result
+  std::size_t most_bytes = std::numeric_limits<std::size_t>::max();  ///< a read gives at a time
+  unsigned most_taken = ~0U;  ///< submissions that a call takes
+
+  unsigned entered = 0;  ///< calls
+  unsigned reads = 0;    ///< reads that ended
+  unsigned most_under_way = 0;
+  unsigned under_way = 0;      ///< of all rings
+  unsigned open = 0;           ///< rings
+  bool lost_a_result = false;  ///< there was no place for one
+};
+
+/// An io_uring without the system: it takes submissions and ends them late, the last one first, as
+/// its script says. From any thread.
+class scripted_ring {
+ public:
+  explicit scripted_ring(std::shared_ptr<ring_script> script) : script_(std::move(script)) {}
+
+  int set_up(unsigned entries, ::io_uring_params& params) {
+    const std::lock_guard lock{shared_->mutex};
+    if (script_->set_up < 0) return script_->set_up;
+    unsigned rounded = 1;
+    while (rounded < entries) rounded *= 2;
+    auto made = std::make_unique<ring>();
+    made->entries = rounded;
+    made->words.resize(8 + rounded + 2 * rounded * sizeof(::io_uring_cqe) / sizeof(unsigned) + 8);
+    made->submissions.resize(rounded);
+    const auto at = [](unsigned word) { return static_cast<unsigned>(word * sizeof(unsigned)); };
+    params.sq_entries = rounded;
+    params.cq_entries = 2 * rounded;
+    params.features = script_->has_single_map ? IORING_FEAT_SINGLE_MMAP : 0;
+    params.sq_off = {};
+    params.sq_off.head = at(0);
+    params.sq_off.tail = at(1);
+    params.sq_off.ring_mask = at(2);
+    params.sq_off.array = at(6);
+    params.cq_off = {};
+    params.cq_off.head = at(3);
+    params.cq_off.tail = at(4);
+    params.cq_off.ring_mask = at(5);
+    made->first_result = (6 + rounded + 3) / 4 * 4;
+    params.cq_off.cqes = at(made->first_result);
+    made->words[2] = rounded - 1;
+    made->words[5] = 2 * rounded - 1;
+    const int number = shared_->next++;
+    shared_->rings[number] = std::move(made);
+    ++script_->open;
+    return number;
+  }
+
+  int enter(int number, unsigned queued, unsigned least) {
+    const std::lock_guard lock{shared_->mutex};
+    ring& one = *shared_->rings.at(number);
+    const unsigned call = script_->entered++;
+    if (script_->enter) {
+      const int result = script_->enter(call);
+      if (result < 0) return result;
+    }
+    unsigned taken = 0;
+    while (taken < (std::min)(queued, script_->most_taken) && one.words[0] != one.words[1]) {
+      const unsigned at = one.words[6 + (one.words[0] & one.words[2])];
+      one.under_way.push_back(one.submissions[at]);
+      one.submissions[at] = {};  // it may be written anew from now on
+      ++one.words[0];
+      ++taken;
+      ++script_->under_way;
+    }
+    script_->most_under_way = (std::max)(script_->most_under_way, script_->under_way);
+    while (least > one.words[4] - one.words[3] && !one.under_way.empty()) end_one(one);
+    return static_cast<int>(taken);
+  }
+
+  void* map(int number, std::size_t, std::uint64_t offset) {
+    const std::lock_guard lock{shared_->mutex};
+    if (!script_->maps) return nullptr;
+    ring& one = *shared_->rings.at(number);
+    return offset == IORING_OFF_SQES ? static_cast<void*>(one.submissions.data())
+                                     : static_cast<void*>(one.words.data());
+  }
+  void unmap(void*, std::size_t) {}
+  void wait(int number) {
+    const std::lock_guard lock{shared_->mutex};
+    ring& one = *shared_->rings.at(number);
+    if (!one.under_way.empty()) end_one(one);
+  }
+  void close(int number) {
+    const std::lock_guard lock{shared_->mutex};
+    shared_->rings.erase(number);
+    --script_->open;
+  }
+
+ private:
+  struct ring {
+    unsigned entries = 0;
+    unsigned first_result = 0;
+    std::vector<unsigned> words;  // head, tail, mask of submissions; of results; both rings
+    std::vector<::io_uring_sqe> submissions;
+    std::vector<::io_uring_sqe> under_way;
+  };
+  struct rings {
+    std::mutex mutex;
+    std::map<int, std::unique_ptr<ring>> rings;
+    int next = 1'000'000;
+  };
+
+  void end_one(ring& one) {
+    const ::io_uring_sqe entry = one.under_way.back();
+    one.under_way.pop_back();
+    --script_->under_way;
+    int result = script_->read ? script_->read(script_->reads) : 0;
+    ++script_->reads;
+    if (result == 0) {
+      const std::size_t bytes = std::min<std::size_t>(entry.len, script_->most_bytes);
+      const auto count = ::pread(entry.fd, reinterpret_cast<void*>(entry.addr), bytes,
+                                 static_cast<off_t>(entry.off));
+      result = count < 0 ? -errno : static_cast<int>(count);
+    }
+    if (one.words[4] - one.words[3] >= 2 * one.entries) script_->lost_a_result = true;
+    const unsigned at = one.words[4] & one.words[5];
+    constexpr std::size_t words = sizeof(::io_uring_cqe) / sizeof(unsigned);
+    unsigned* const place = one.words.data() + one.first_result + at * words;
+    std::memcpy(place, &entry.user_data, sizeof entry.user_data);
+    std::memcpy(place + 2, &result, sizeof result);
+    ++one.words[4];
+  }
+
+  std::shared_ptr<ring_script> script_;
+  std::shared_ptr<rings> shared_ = std::make_shared<rings>();
+};
+
+}  // namespace test
