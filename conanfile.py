@@ -17,9 +17,10 @@ class PenstockRecipe(ConanFile):
     topics = ("gpu", "cuda", "data-loader", "training", "header-only")
     package_type = "header-library"
     settings = "os", "arch", "compiler", "build_type"
-    options = {f"with_{part}": [True, False] for part in ("gzip", "jpeg", "png")}
+    options = {f"with_{part}": [True, False] for part in ("gzip", "http", "jpeg", "png")}
     default_options = {
         "with_gzip": True,
+        "with_http": True,
         "with_jpeg": True,
         "with_png": True,
         "boost/*:header_only": True,
@@ -38,6 +39,8 @@ class PenstockRecipe(ConanFile):
         self.requires("boost/[>=1.74 <2]", transitive_headers=True)
         if self.options.with_gzip:
             self.requires("zlib/[>=1.2.11 <2]", transitive_headers=True, transitive_libs=True)
+        if self.options.with_http:
+            self.requires("libcurl/[>=7.85 <9]", transitive_headers=True, transitive_libs=True)
         if self.options.with_jpeg:
             self.requires("libjpeg-turbo/[>=2.1 <4]", transitive_headers=True, transitive_libs=True)
         if self.options.with_png:
@@ -56,6 +59,7 @@ class PenstockRecipe(ConanFile):
             toolchain.cache_variables[f"PENSTOCK_{part}"] = False
         for package, wanted in (
             ("ZLIB", self.options.with_gzip),
+            ("CURL", self.options.with_http),
             ("JPEG", self.options.with_jpeg),
             ("PNG", self.options.with_png),
         ):
@@ -75,7 +79,7 @@ class PenstockRecipe(ConanFile):
         self.info.requires.clear()
 
     def package_info(self):
-        # Our own CMake package knows the components (gzip, jpeg, png, cuda), so CMakeDeps writes none.
+        # Our own CMake package knows the components (gzip, http, jpeg, png, cuda), so CMakeDeps writes none.
         self.cpp_info.set_property("cmake_find_mode", "none")
         self.cpp_info.builddirs = [os.path.join("lib", "cmake", "penstock")]
         self.cpp_info.bindirs = []

@@ -1,4 +1,4 @@
-# Install rules and the CMake package: find_package(penstock [COMPONENTS gzip jpeg png torch cuda]).
+# Install rules and the CMake package: find_package(penstock [COMPONENTS gzip http jpeg png torch cuda]).
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
@@ -6,7 +6,7 @@ set(penstock_package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/penstock")
 
 install(TARGETS penstock EXPORT penstock-targets FILE_SET HEADERS)
 install(EXPORT penstock-targets NAMESPACE penstock:: DESTINATION "${penstock_package_dir}")
-foreach(component IN ITEMS gzip jpeg png torch)
+foreach(component IN ITEMS gzip http jpeg png torch)
   if(TARGET penstock_${component})
     install(TARGETS penstock_${component} EXPORT penstock-${component}-targets FILE_SET HEADERS)
     install(EXPORT penstock-${component}-targets NAMESPACE penstock::

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSL-1.0
 # An overlay port: it packages the tree that it lies in.
-#   vcpkg install "penstock[gzip,jpeg,png]" --overlay-ports=<this repository>/packaging/vcpkg
+#   vcpkg install "penstock[gzip,http,jpeg,png]" --overlay-ports=<this repository>/packaging/vcpkg
 # For a registry, replace the next line by vcpkg_from_github or vcpkg_from_git.
 get_filename_component(SOURCE_PATH "${CURRENT_PORT_DIR}/../.." ABSOLUTE)
 
@@ -10,6 +10,7 @@ vcpkg_check_features(
   OUT_FEATURE_OPTIONS options
   INVERTED_FEATURES
     gzip CMAKE_DISABLE_FIND_PACKAGE_ZLIB
+    http CMAKE_DISABLE_FIND_PACKAGE_CURL
     jpeg CMAKE_DISABLE_FIND_PACKAGE_JPEG
     png CMAKE_DISABLE_FIND_PACKAGE_PNG
 )

@@ -80,8 +80,9 @@ class Anything:
         return None
 
 
-parts = {"gzip": ("zlib", "ZLIB"), "jpeg": ("libjpeg-turbo", "JPEG"), "png": ("libpng", "PNG")}
-for wanted in ({*parts}, {"gzip"}, {"jpeg"}, {"png"}, set()):
+parts = {"gzip": ("zlib", "ZLIB"), "http": ("libcurl", "CURL"),
+         "jpeg": ("libjpeg-turbo", "JPEG"), "png": ("libpng", "PNG")}
+for wanted in ({*parts}, {"gzip"}, {"http"}, {"jpeg"}, {"png"}, set()):
     recipe = conanfile.PenstockRecipe()
     recipe.recipe_folder = recipe.source_folder = root
     recipe.package_folder = os.path.join(root, "none")

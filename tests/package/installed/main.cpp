@@ -7,6 +7,9 @@
 
 #include <penstock/files/gzip.hpp>
 #endif
+#ifdef WITH_HTTP
+#include <penstock/store/http_store.hpp>  // needs curl.h, which comes with penstock::http
+#endif
 #ifdef WITH_JPEG
 #include <penstock/image/jpeg.hpp>  // needs jpeglib.h, which comes with penstock::jpeg
 #endif
@@ -22,6 +25,10 @@
 int main() {
 #ifdef WITH_GZIP
   std::printf("zlib %s\n", zlibVersion());
+#endif
+#ifdef WITH_HTTP
+  std::printf("curl %d\n", static_cast<int>(penstock::http_options{}.attempts));
+  static_assert(penstock::byte_store<penstock::http_store>);
 #endif
 #ifdef WITH_JPEG
   std::printf("JPEG: %d\n", penstock::jpeg_decoder{}.matches({}));

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <penstock/files/file_error.hpp>
+#include <penstock/store/detail/http/curl_handles.hpp>
+#include <penstock/store/detail/http/http_call.hpp>
+#include <penstock/store/detail/http/http_service.hpp>
+#include <penstock/store/detail/wire/answer.hpp>
+#include <penstock/store/detail/wire/request_plan.hpp>
+#include <penstock/store/remote_error.hpp>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+namespace detail {
+
+/// What an exchange wants of the server.
+enum class http_wish {
+  range,   ///< bytes of an object, for the parts of a plan
+  header,  ///< HEAD: the size of an object
+  probe,   ///< the first byte, for the size in Content-Range: where HEAD does not tell
+  page,    ///< a whole body, as listings are
+};
+
+/// One request with all its attempts. The reactor's, once it has been handed over.
+struct http_exchange {
+  static constexpr std::size_t longest_page = std::size_t{64} << 20U;
+  static constexpr std::size_t longest_error = 8192;
+
+  std::shared_ptr<http_call> call;
+  http_target target;
+  std::string object;  ///< its name in the store
+  http_wish wish = http_wish::range;
+  planned_request range = {};
+  bool checks_etag = true;
+  std::shared_ptr<std::string> page = {};          ///< where a page goes
+  std::shared_ptr<std::uint64_t> size_found = {};  ///< where a size goes
+
+  unsigned failures = 0;
+
+  // Of the attempt under way.
+  curl_easy easy = {};
+  curl_list lines = {};
+  http_answer answer = {};
+  std::uint64_t received = 0;       ///< bytes of the body
+  std::string error_body = {};      ///< the begin of one that is no success
+  std::exception_ptr refusal = {};  ///< why the body was not taken
+  bool is_enough = false;           ///< the body was not taken, and need not be
+  std::chrono::steady_clock::time_point last_byte = {};
+  std::array<char, CURL_ERROR_SIZE> curl_words = {};
+
+  [[nodiscard]] std::uint64_t size() const noexcept { return range.end - range.begin; }
+  [[nodiscard]] const char* method() const noexcept {
+    return wish == http_wish::header ? "HEAD" : "GET";
+  }
+
+  /// An error about the object.
+  template <class E>
+  [[nodiscard]] std::exception_ptr problem(std::string expected, std::string found) const {
+    return std::make_exception_ptr(
+        E(target.shown(), range.begin, std::move(expected), std::move(found)));
+  }
+
+  /// What was wanted, for messages.
+  [[nodiscard]] std::string wanted() const {
+    if (wish == http_wish::page) return "a listing";
+    if (wish != http_wish::range) return "the size of the object";
+    return "bytes " + std::to_string(range.begin) + " to " + std::to_string(range.end);
+  }
+
+  /// Readies it for the next attempt.
+  void begin() {
+    answer = {};
+    received = 0;
+    error_body.clear();
+    refusal = {};
+    is_enough = false;
+    curl_words[0] = '\0';
+    last_byte = std::chrono::steady_clock::now();
+    if (page) page->clear();
+  }
+
+  /// Takes a piece of a body; false ends the attempt.
+  [[nodiscard]] bool take(std::span<const std::byte> bytes) {
+    last_byte = std::chrono::steady_clock::now();
+    const std::uint64_t position = received;
+    received += bytes.size();
+    const std::string_view text{reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+    if (answer.status != 200 && answer.status != 206) {
+      error_body.append(text.substr(0, longest_error - error_body.size()));
+      return true;
+    }
+    if (wish == http_wish::page) {
+      if (page->size() + text.size() > longest_page) {
+        refusal = problem<bad_response>("a listing of at most 64 MiB", "a longer one");
+        return false;
+      }
+      page->append(text);
+      return true;
+    }
+    if (wish != http_wish::range) {
+      // A server without ranges sends all of the object.
+      is_enough = true;
+      return answer.status == 206 && received <= 1;
+    }
+    if (position == 0) refusal = wrong_range();
+    if (!refusal && received > size()) {
+      refusal = problem<bad_response>(wanted(), "a body that goes on after them");
+    }
+    if (refusal) return false;
+    if (call->deliver(range, range.begin + position, bytes)) return true;
+    is_enough = true;
+    return false;
+  }
+
+  /// Why the body of this answer is not the range that was asked for; nothing where it is.
+  [[nodiscard]] std::exception_ptr wrong_range() const {
+    if (answer.status == 206) {
+      if (!answer.range || answer.range->begin == answer.range->end) {
+        return problem<bad_response>(
+            "a Content-Range for " + wanted(),
+            answer.has_range ? "one that can't be read" : "206 Partial Content without one");
+      }
+      const content_range& said = *answer.range;
+      if (said.total && *said.total < range.end) {
+        return problem<file_truncated>(wanted(),
+                                       "an object of " + std::to_string(*said.total) + " bytes");
+      }
+      if (said.begin != range.begin || said.end != range.end) {
+        return problem<bad_response>(wanted(), "Content-Range: bytes " +
+                                                   std::to_string(said.begin) + " to " +
+                                                   std::to_string(said.end));
+      }
+      return {};
+    }
+    // All of the object: right only where that is what was asked for.
+    if (range.begin == 0 && answer.length.value_or(range.end) == range.end) return {};
+    if (answer.length && *answer.length < range.end) {
+      return problem<file_truncated>(wanted(),
+                                     "an object of " + std::to_string(*answer.length) + " bytes");
+    }
+    return problem<bad_response>(
+        wanted(), "the whole object: the server has no ranges, without which nothing can be read");
+  }
+
+  /// What the answer says about the object.
+  [[nodiscard]] object_version version() const noexcept {
+    object_version said;
+    if (answer.status == 206) {
+      if (answer.range) said.size = answer.range->total;
+    } else if (answer.status == 200 && wish != http_wish::page) {
+      said.size = answer.length;
+    }
+    if (checks_etag) said.etag = object_version::etag_of(answer.etag);
+    return said;
+  }
+};
+
+}  // namespace detail
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <ctime>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <penstock/store/detail/http/http_service.hpp>
+#include <penstock/store/detail/s3/list_answer.hpp>
+#include <penstock/store/detail/s3/s3_place.hpp>
+#include <penstock/store/detail/s3/signature.hpp>
+#include <penstock/store/detail/wire/answer.hpp>
+#include <penstock/store/detail/wire/object_url.hpp>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+namespace detail {
+
+/// How S3 wants to be asked, and what its errors mean. Signatures leave the range out: some servers
+/// behind proxies see another one.
+class s3_service final : public http_service {
+ public:
+  explicit s3_service(s3_place place) : http_service({}), place_(std::move(place)) {}
+
+  [[nodiscard]] std::vector<std::string> headers(std::string_view method,
+                                                 const http_target& target) const override {
+    return headers(method, target, std::time(nullptr));
+  }
+
+  /// The lines of a request that is signed at `now`.
+  [[nodiscard]] std::vector<std::string> headers(std::string_view method, const http_target& target,
+                                                 std::time_t now) const {
+    if (!place_.credentials) return {};
+    const std::string time = signing_time(now);
+    std::vector<signed_line> lines{{"host", std::string{target.host()}},
+                                   {"x-amz-content-sha256", std::string{sum_of_nothing}},
+                                   {"x-amz-date", time}};
+    if (!place_.credentials->session_token.empty()) {
+      lines.emplace_back("x-amz-security-token", place_.credentials->session_token);
+    }
+    const std::string value =
+        authorization(*place_.credentials, place_.region, "s3", time,
+                      {method, target.path, target.query, lines, sum_of_nothing});
+    std::vector<std::string> all{"Authorization: " + value};
+    for (const auto& [name, content] : lines) {
+      if (name != "host") all.push_back(name + ": " + content);
+    }
+    return all;
+  }
+
+  [[nodiscard]] http_complaint complaint(const http_answer& answer,
+                                         std::string_view body) const override {
+    http_complaint said;
+    said.words = error_word(body, "Code");
+    const std::string& code = said.words;
+    if (code == "SlowDown" || code == "RequestTimeout" || code == "InternalError" ||
+        code == "ServiceUnavailable") {
+      said.is_passing = true;
+    } else if (code == "RequestTimeTooSkewed") {
+      said.is_refusal = true;
+      said.remedy = "the clock of this machine is wrong: set it";
+    } else if (code == "ExpiredToken" || code == "TokenRefreshRequired") {
+      said.is_refusal = true;
+      said.remedy = "the session of the credentials is over: get new ones, and make a new store";
+    } else if (code == "InvalidAccessKeyId" || code == "InvalidToken") {
+      said.is_refusal = true;
+      said.remedy =
+          "the server does not know these credentials: look at AWS_ACCESS_KEY_ID, "
+          "AWS_SESSION_TOKEN and the profile";
+    } else if (code == "SignatureDoesNotMatch") {
+      said.is_refusal = true;
+      said.remedy = "look at AWS_SECRET_ACCESS_KEY, the profile and the region";
+    } else if (code == "NoSuchBucket") {
+      said.is_absence = true;
+      said.remedy = "there is no such bucket: look at its name, the region and the endpoint";
+    } else if (code == "PermanentRedirect" || code == "TemporaryRedirect" ||
+               code == "AuthorizationHeaderMalformed" || answer.status == 301) {
+      std::string region = answer.bucket_region;
+      if (region.empty()) region = error_word(body, "Region");
+      said.remedy = "the bucket is in another region: set `region`" +
+                    (region.empty() ? std::string{} : " to " + safe(region));
+    }
+    return said;
+  }
+
+ private:
+  // A region's name comes from the server.
+  [[nodiscard]] static std::string safe(const std::string& text) {
+    return percent_encoded(text.substr(0, 64), "");
+  }
+
+  s3_place place_;
+};
+
+}  // namespace detail
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

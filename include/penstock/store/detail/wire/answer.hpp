@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <charconv>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <system_error>
+
+#include <penstock/core/version.hpp>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+namespace detail {
+
+/// A decimal number that is all of `text`: digits alone, in 64 bits.
+[[nodiscard]] inline std::optional<std::uint64_t> whole_number(std::string_view text) noexcept {
+  std::uint64_t value = 0;
+  const char* const end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value);
+  if (text.empty() || error != std::errc{} || stop != end) return std::nullopt;
+  return value;
+}
+
+/// What a Content-Range line says (RFC 9110): "bytes 0-9/100", "bytes 0-9/*", "bytes */100".
+struct content_range {
+  std::uint64_t begin = 0;
+  std::uint64_t end = 0;  ///< one past the last byte; `begin` where there is no range
+  std::optional<std::uint64_t> total = std::nullopt;  ///< the object's size, where it is said
+
+  /// Nothing for a line that can't be.
+  [[nodiscard]] static std::optional<content_range> parse(std::string_view text) noexcept {
+    if (!text.starts_with("bytes ")) return std::nullopt;
+    text.remove_prefix(6);
+    const std::size_t slash = text.find('/');
+    if (slash == std::string_view::npos) return std::nullopt;
+    const std::string_view place = text.substr(0, slash);
+    const std::string_view size = text.substr(slash + 1);
+    content_range range;
+    range.total = whole_number(size);
+    if (!range.total && size != "*") return std::nullopt;
+    if (place == "*") return range.total ? std::optional{range} : std::nullopt;
+    const std::size_t dash = place.find('-');
+    if (dash == std::string_view::npos) return std::nullopt;
+    const auto first = whole_number(place.substr(0, dash));
+    const auto last = whole_number(place.substr(dash + 1));
+    if (!first || !last || *last < *first || *last == ~std::uint64_t{0}) return std::nullopt;
+    if (range.total && *last >= *range.total) return std::nullopt;
+    range.begin = *first;
+    range.end = *last + 1;
+    return range;
+  }
+};
+
+/// The lines of an answer that matter here, of the last one where redirects were followed.
+struct http_answer {
+  int status = 0;
+  std::optional<std::uint64_t> length = std::nullopt;  ///< Content-Length
+  bool has_range = false;                              ///< there was a Content-Range line ...
+  std::optional<content_range> range = std::nullopt;   ///< ... and this is what it says
+  std::string etag = {};
+  std::string retry_after = {};    ///< seconds or a date
+  std::string bucket_region = {};  ///< where S3 says that the bucket lies
+
+  /// Takes one line, its end included.
+  void add_line(std::string_view line) {
+    while (!line.empty() && is_blank(line.back())) line.remove_suffix(1);
+    if (line.starts_with("HTTP/")) {
+      *this = http_answer{};
+      const std::size_t blank = line.find(' ');
+      if (blank == std::string_view::npos) return;
+      const auto number = whole_number(line.substr(blank + 1, 3));
+      if (number && *number >= 100) status = static_cast<int>(*number);
+      return;
+    }
+    const std::size_t colon = line.find(':');
+    if (colon == std::string_view::npos) return;
+    const std::string_view name = line.substr(0, colon);
+    std::string_view value = line.substr(colon + 1);
+    while (!value.empty() && is_blank(value.front())) value.remove_prefix(1);
+    if (is_name(name, "content-length")) {
+      length = whole_number(value);
+    } else if (is_name(name, "content-range")) {
+      has_range = true;
+      range = content_range::parse(value);
+    } else if (is_name(name, "etag")) {
+      etag = value;
+    } else if (is_name(name, "retry-after")) {
+      retry_after = value;
+    } else if (is_name(name, "x-amz-bucket-region")) {
+      bucket_region = value;
+    }
+  }
+
+ private:
+  [[nodiscard]] static bool is_blank(char c) noexcept {
+    return c == ' ' || c == '\t' || c == '\r' || c == '\n';
+  }
+  // `wanted` is in lower case.
+  [[nodiscard]] static bool is_name(std::string_view name, std::string_view wanted) noexcept {
+    if (name.size() != wanted.size()) return false;
+    for (std::size_t i = 0; i < name.size(); ++i) {
+      const char c = name[i];
+      if ((c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c) != wanted[i]) return false;
+    }
+    return true;
+  }
+};
+
+}  // namespace detail
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

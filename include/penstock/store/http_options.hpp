@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <penstock/core/error.hpp>
+#include <penstock/observe/duration_stats.hpp>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+
+/// How an `http_store` asks. Bad values throw `option_error` at construction.
+struct http_options {
+  /// The most requests under way at once, each on a connection of its own, over all callers;
+  /// at most 4096. More wait their turn.
+  std::size_t most_in_flight = 256;
+
+  /// Ranges of one object that are this near to each other, in bytes, are one request; what lies
+  /// between them is received and dropped.
+  std::uint64_t merge_gap = 64 * 1024;
+
+  /// The longest request in bytes. Ranges are merged up to it, and longer ones are split.
+  std::uint64_t largest_request = 8 * 1024 * 1024;
+
+  /// How often a request is made before its failure is an error: after 408, 429, 500, 502, 503,
+  /// 504, connections that fail or are cut, bodies that are short, and silence.
+  unsigned attempts = 5;
+
+  /// Before attempt k + 1 passes a random time below `first_delay` * 2^(k - 1) and `longest_delay`.
+  std::chrono::milliseconds first_delay{100};
+  /// The longest of these, and the longest that a server's Retry-After is heeded.
+  std::chrono::milliseconds longest_delay{20'000};
+
+  /// How long making a connection may take.
+  std::chrono::milliseconds connect_timeout{10'000};
+  /// How long an attempt may go without a byte.
+  std::chrono::milliseconds silence_timeout{30'000};
+  /// How long a call may take with all its attempts; `store_unreachable` after that.
+  std::chrono::milliseconds deadline{600'000};
+
+  /// How many redirects are followed. Never from https to http.
+  unsigned most_redirects = 5;
+
+  /// Lines such as "Authorization: Bearer ..." that go with each request. No error shows them.
+  /// libcurl leaves out Authorization and Cookie where a redirect leads to another host, and no
+  /// other line.
+  std::vector<std::string> headers = {};
+
+  /// Whether the ETag, besides the size, tells that an object has changed. Off for servers that
+  /// give one object several.
+  bool check_etag = true;
+
+  /// A file of certificates to trust in place of the system's; "" for those.
+  std::string ca_file = {};
+
+  /// The key of the random delays.
+  std::uint64_t seed = 0;
+};
+
+/// What an `http_store` has done since its construction.
+struct http_stats {
+  std::uint64_t ranges = 0;          ///< that callers asked for, empty ones left out
+  std::uint64_t requests = 0;        ///< attempts that were begun
+  std::uint64_t retries = 0;         ///< those of them that repeated a failed one
+  std::uint64_t merged = 0;          ///< ranges that came along in the request of another one
+  std::uint64_t bytes = 0;           ///< of bodies received, dropped ones and errors' too
+  std::uint64_t connections = 0;     ///< that were made
+  std::uint64_t in_flight = 0;       ///< requests under way now
+  std::uint64_t most_in_flight = 0;  ///< the most that there ever were
+  duration_stats first_byte;  ///< from the begin of an attempt to the first byte of its answer
+};
+
+namespace detail {
+
+inline void require_option(bool holds, const char* option, const char* problem) {
+  if (!holds) throw option_error(option, problem);
+}
+
+/// Throws `option_error` for what can't work.
+inline void require_sound(const http_options& options) {
+  using std::chrono::milliseconds;
+  constexpr milliseconds most{std::chrono::hours{24 * 20}};  // libcurl counts in 31 bits
+  const auto require_time = [&](milliseconds time, const char* option) {
+    require_option(time > milliseconds{0} && time <= most, option,
+                   "must be above 0 and at most 20 days");
+  };
+  require_option(options.most_in_flight >= 1 && options.most_in_flight <= 4096, "most_in_flight",
+                 "must be in 1 to 4096");
+  require_option(options.largest_request >= 1, "largest_request", "must be at least 1");
+  require_option(options.attempts >= 1 && options.attempts <= 1000, "attempts",
+                 "must be in 1 to 1000");
+  require_time(options.first_delay, "first_delay");
+  require_time(options.longest_delay, "longest_delay");
+  require_time(options.connect_timeout, "connect_timeout");
+  require_time(options.silence_timeout, "silence_timeout");
+  require_time(options.deadline, "deadline");
+  require_option(options.most_redirects <= 50, "most_redirects", "must be at most 50");
+  for (const std::string& line : options.headers) {
+    require_option(line.find_first_of(std::string_view{"\r\n\0", 3}) == std::string::npos &&
+                       line.find(':') != std::string::npos && line.find(':') != 0,
+                   "headers", "each must be one line, \"Name: value\"");
+  }
+}
+
+}  // namespace detail
+
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock
