@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSL-1.0
 // Ragged fields from a dataset to a device: the same batches for any workers, and no sample cut.
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <numeric>
 #include <optional>
 #include <set>
@@ -34,6 +36,8 @@ struct sentences {
   std::uint64_t longest = 10;
   std::size_t room = 0;
   std::optional<std::uint64_t> without_length = {};
+  std::shared_ptr<std::atomic<std::uint64_t>> last_read =
+      std::make_shared<std::atomic<std::uint64_t>>(0);
 
   [[nodiscard]] std::uint64_t size() const { return count; }
   [[nodiscard]] ps::record_extents<record_type> extents() const {
@@ -44,6 +48,7 @@ struct sentences {
     return index * 7 % 11;
   }
   void read(std::uint64_t index, ps::sample<record_type> out) const {
+    *last_read = index;
     const auto tokens = ps::get<"tokens">(out).flat();
     for (auto& token : tokens) token = 0xbad;
     ps::get<"label">(out) = index;
@@ -193,7 +198,8 @@ TEST_CASE("a sample that is longer than its dataset's longest is refused", "[flo
 }
 
 TEST_CASE("what a length throws comes at its batch's turn with its sample", "[flow]") {
-  ps::loader loader{sentences{.without_length = 37}, ps::sequential{}, {.batch_size = 8}};
+  const sentences data{.without_length = 37};
+  ps::loader loader{data, ps::sequential{}, {.batch_size = 8, .workers = 0}};
   std::size_t batches = 0;
   CHECK_THROWS_WITH(
       [&] {
@@ -201,6 +207,7 @@ TEST_CASE("what a length throws comes at its batch's turn with its sample", "[fl
       }(),
       "no length");
   CHECK(batches == 4);
+  CHECK(*data.last_read == 31);  // of the batch without all lengths nothing is read
   REQUIRE(loader.last_failure());
   CHECK(loader.last_failure()->stage == "length");
   CHECK(loader.last_failure()->sample == 37);

@@ -24,6 +24,7 @@
 #include <penstock/data/narrow/narrowed.hpp>
 #include <penstock/interop/dlpack.hpp>
 #include <penstock/observe/diagnose.hpp>
+#include <penstock/order/bucketed.hpp>
 #include <penstock/penstock.hpp>
 #include <penstock/report/prometheus_file.hpp>
 #include <penstock/report/trace_files.hpp>

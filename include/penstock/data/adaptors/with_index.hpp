@@ -31,6 +31,9 @@ class indexed_dataset {
  public:
   using record_type = joined_record_t<base_record, index_record>;
   static constexpr bool borrows = detail::borrows<Base>;
+  static_assert(record_type::ragged_fields == 0,
+                "penstock::with_index: it does not take ragged fields, whose values lie after all "
+                "other fields: loader_options::indices says which samples a batch has");
 
   /// Adds the index to what `base` reads.
   explicit indexed_dataset(Base base) : base_(std::move(base)), lengths_(extents_of(base_)) {}

@@ -54,6 +54,9 @@ class zip_dataset {
  public:
   using record_type = joined_record_t<first_record, second_record>;
   static constexpr bool borrows = detail::borrows<First> || detail::borrows<Second>;
+  static_assert(record_type::ragged_fields == 0,
+                "penstock::zip: it does not take ragged fields, whose values lie after all other "
+                "fields: have one dataset read the fields of both");
 
   /// Throws `zip_mismatch`.
   zip_dataset(First first, Second second)

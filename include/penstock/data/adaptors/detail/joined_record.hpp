@@ -46,11 +46,6 @@ template <record_type First, record_type Second>
 /// own.
 template <record_type Part, std::size_t Begin>
 class fields_in_place {
-  static_assert(
-      Part::ragged_fields == 0,
-      "penstock: zip and with_index do not take datasets with ragged fields, whose values "
-      "lie after all other fields: have the dataset read the other fields too");
-
  public:
   /// For runs of `whole`, which have a part of these extents.
   template <record_type Whole>
