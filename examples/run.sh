@@ -7,7 +7,7 @@
 #   bash examples/run.sh ARGUMENT...       once, with these arguments; --help lists them
 #   bash examples/run.sh --example NAME [ARGUMENT...]
 #                                          another example: 10_images reads a folder of pictures,
-#                                          12_tar_shards tar archives
+#                                          12_tar_shards tar archives, 14_packed_tokens tokens
 #
 # Environment: CXX the compiler; PENSTOCK_JOBS jobs at once; MNIST_DIR the folder of the MNIST
 # files; PENSTOCK_CUDA_ARCHITECTURES what to compile CUDA code for, instead of for the GPU that is

@@ -8,16 +8,16 @@
 #include <utility>
 
 #include <penstock/blob/blob_buffer.hpp>
-#include <penstock/blob/blob_source.hpp>
 #include <penstock/core/error.hpp>
 #include <penstock/files/detail/mapped_file.hpp>
 #include <penstock/text/detail/megatron_index.hpp>
+#include <penstock/text/token_documents.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
 /// The documents of an indexed data set of Megatron's, PREFIX.idx and PREFIX.bin: a `blob_source`
-/// of their tokens, as they lie in the file.
+/// of their tokens, as they lie in the file, and `token_documents`.
 ///
 ///     megatron_documents pile{"pile_text_document"};
 ///     std::span<const std::byte> first = pile.bytes(0, buffer);  // pile.token_bytes() a token
@@ -25,7 +25,8 @@ inline namespace PENSTOCK_ABI {
 /// Both files are mapped and not read, so opening takes the same time whatever their size, and the
 /// index is checked where it is looked at. They must stay as they are meanwhile: one that is made
 /// shorter ends the process. Tokens need not be aligned. For windows over all documents take
-/// `token_windows{"PREFIX.bin"}`. Movable, not copyable. Reading is thread-safe.
+/// `token_windows{"PREFIX.bin"}`, for rows of whole documents `pack_documents`. Movable, not
+/// copyable. Reading is thread-safe.
 class megatron_documents {
  public:
   /// Opens `prefix`.idx and `prefix`.bin. Throws `file_unreadable`, `file_truncated`, and
@@ -44,11 +45,15 @@ class megatron_documents {
   /// The bytes of a token: 1, 2, 4 or 8.
   [[nodiscard]] std::size_t token_bytes() const noexcept { return index_.token_bytes(); }
 
+  /// How many tokens document `index` has, by the index file alone. Throws as `bytes`.
+  [[nodiscard]] std::uint64_t length(std::uint64_t index) const {
+    return place_of(index).size / index_.token_bytes();
+  }
+
   /// The tokens of document `index` where they lie; the buffer is not used. Throws `index_error`,
   /// and `file_corrupt` where the index has the document outside the .bin file or in pieces.
   [[nodiscard]] std::span<const std::byte> bytes(std::uint64_t index, blob_buffer&) const {
-    if (index >= size()) throw index_error("megatron_documents " + prefix_, index, size());
-    const auto place = index_.document(index, tokens_.bytes().size());
+    const auto place = place_of(index);
     return tokens_.bytes().subspan(static_cast<std::size_t>(place.begin),
                                    static_cast<std::size_t>(place.size));
   }
@@ -65,13 +70,18 @@ class megatron_documents {
   }
 
  private:
+  [[nodiscard]] detail::megatron_index::place place_of(std::uint64_t index) const {
+    if (index >= size()) throw index_error("megatron_documents " + prefix_, index, size());
+    return index_.document(index, tokens_.bytes().size());
+  }
+
   std::string prefix_;
   detail::mapped_file index_file_;
   detail::mapped_file tokens_;
   detail::megatron_index index_;
 };
 
-static_assert(blob_source<megatron_documents>);
+static_assert(token_documents<megatron_documents>);
 
 }  // namespace PENSTOCK_ABI
 }  // namespace penstock

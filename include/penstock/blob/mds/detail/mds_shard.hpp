@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <penstock/blob/detail/blob_file.hpp>
+#include <penstock/blob/mds/detail/mds_index.hpp>
+#include <penstock/blob/mds/detail/mds_sample.hpp>
+#include <penstock/blob/tar/detail/shard_file.hpp>
+#include <penstock/files/detail/little_endian.hpp>
+#include <penstock/files/file_error.hpp>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+namespace detail {
+
+/// The offsets of a shard's samples, out of its start:
+///
+///     u32 n; u32 offsets[n + 1]; then a text that says the columns; the samples
+///
+/// Little-endian. Offsets count from the file's start, and the last one is its end. Throws
+/// `file_truncated`, `length_mismatch` where the shard has another number of samples than `samples`,
+/// and `file_corrupt` for offsets that can't be.
+template <archive_bytes Source>
+[[nodiscard]] std::vector<std::uint32_t> mds_offsets(const Source& file, std::uint64_t samples) {
+  const auto truncated = [&](const std::string& what) {
+    throw file_truncated(file.path(), file.size(), what, "the end of the file");
+  };
+  std::array<std::byte, 4> start{};
+  if (file.read_at(0, start) < start.size()) truncated("the number of samples, 4 bytes");
+  if (const std::uint64_t found = little_endian(start); found != samples) {
+    throw length_mismatch(file.path(), 0, std::to_string(samples) + " samples, as in index.json",
+                          std::to_string(found));
+  }
+  // Before memory is taken: a file may announce anything.
+  const std::uint64_t table = 4 * (samples + 2);
+  if (file.size() < table) truncated("a table of " + std::to_string(samples + 1) + " offsets");
+  std::vector<std::uint32_t> offsets(static_cast<std::size_t>(samples) + 1);
+  std::vector<std::byte> bytes(4 * offsets.size());
+  if (file.read_at(4, bytes) < bytes.size()) truncated("a table of offsets");
+  std::uint64_t before = table;
+  for (std::size_t i = 0; i < offsets.size(); ++i) {
+    const std::uint64_t offset = little_endian(std::span{bytes}.subspan(4 * i, 4));
+    const std::uint64_t most = file.size();
+    if (offset < before || offset > most) {
+      throw file_corrupt(file.path(), 4 + 4 * std::uint64_t{i},
+                         "an offset from " + std::to_string(before) + " to " + std::to_string(most),
+                         std::to_string(offset));
+    }
+    before = offset;
+    offsets[i] = static_cast<std::uint32_t>(offset);
+  }
+  if (before != file.size()) {
+    throw file_corrupt(file.path(), table - 4,
+                       "the end of the file, " + std::to_string(file.size()),
+                       std::to_string(before));
+  }
+  return offsets;
+}
+
+/// A shard that is open.
+struct mds_shard {
+  shard_file file;
+  std::vector<std::uint32_t> offsets;  ///< of the samples, and of the end
+
+  /// Where sample `index` lies.
+  [[nodiscard]] mds_place sample(std::size_t index) const noexcept {
+    return {offsets[index], offsets[index + 1] - std::uint64_t{offsets[index]}};
+  }
+};
+
+/// Opens the shard that `entry` of the index in `folder` says. Throws `file_unreadable`,
+/// `file_format_error` for one that is only there compressed, `length_mismatch` for one of another
+/// length, and what `mds_offsets` throws.
+[[nodiscard]] inline mds_shard open_mds_shard(const std::string& folder,
+                                              const mds_shard_entry& entry) {
+  const std::string path = joined_path(folder, entry.name);
+  struct ::stat status {};
+  if (!entry.zipped.empty() && ::stat(path.c_str(), &status) != 0) {
+    const std::string zipped = joined_path(folder, entry.zipped);
+    throw file_format_error(zipped, 0, "a shard that is not compressed",
+                            entry.compression + ": unpack it to " + path + " (zstd -d " + zipped +
+                                " -o " + path + ", or the like), and leave index.json as it is");
+  }
+  shard_file file{path};
+  if (file.size() != entry.bytes) {
+    throw length_mismatch(path, (std::min)(file.size(), entry.bytes),
+                          std::to_string(entry.bytes) + " bytes, as in index.json",
+                          std::to_string(file.size()));
+  }
+  std::vector<std::uint32_t> offsets = mds_offsets(file, entry.samples);
+  return {std::move(file), std::move(offsets)};
+}
+
+}  // namespace detail
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

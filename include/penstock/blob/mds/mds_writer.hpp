@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <initializer_list>
+#include <limits>
+#include <numeric>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include <penstock/blob/blob_error.hpp>
+#include <penstock/blob/detail/blob_file.hpp>
+#include <penstock/blob/mds/detail/mds_encoding.hpp>
+#include <penstock/blob/mds/detail/mds_index.hpp>
+#include <penstock/blob/mds/detail/mds_sample.hpp>
+#include <penstock/blob/mds/detail/mds_text.hpp>
+#include <penstock/blob/mds/mds_column.hpp>
+#include <penstock/core/error.hpp>
+#include <penstock/report/detail/whole_file.hpp>
+#include <penstock/report/report_error.hpp>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+
+/// Writes samples into a folder of MDS shards, which `mds_shards` and Mosaic's StreamingDataset
+/// read: the same bytes as MDSWriter makes of them without compression and hashes.
+///
+///     mds_writer out{"tokens/train", {{"tokens", "ndarray:uint16:2048"}}};
+///     out.add({std::as_bytes(std::span{row})});
+///     out.finish();
+///
+/// Each shard appears in the folder when it is whole, and index.json after all of them: what is
+/// left of a writer that was not finished is no data set. Keeps the samples of one shard in memory.
+/// Not thread-safe.
+class mds_writer {
+ public:
+  /// Writes to `folder`, which is made where it is missing. Of the columns, name and encoding count.
+  /// A shard has at most `shard_bytes`, unless one sample has more. Throws `folder_error` where
+  /// there is an index.json already, or no folder can be made; `option_error` for columns that are
+  /// none, twice, or of an encoding that is not written.
+  mds_writer(std::string folder, std::vector<mds_column> columns,
+             std::uint64_t shard_bytes = std::uint64_t{1} << 26)
+      : folder_(std::move(folder)),
+        columns_(sorted(std::move(columns), order_)),
+        config_(columns_, shard_bytes),
+        shard_bytes_(shard_bytes) {
+    if (shard_bytes == 0 || shard_bytes > most_bytes) {
+      throw option_error("shard_bytes", "must be 1 to 2^32 - 1, is " + std::to_string(shard_bytes));
+    }
+    std::error_code problem;
+    std::filesystem::create_directories(folder_, problem);
+    if (problem) throw folder_error(folder_, "a folder that can be made", problem.message());
+    struct ::stat status {};
+    if (::stat(index_path().c_str(), &status) == 0) {
+      throw folder_error(folder_, "a folder without an index.json", "one",
+                         "remove it with its shards, or choose another folder");
+    }
+  }
+
+  /// Appends a sample: the bytes of each column's value, in the order in which the columns were
+  /// given. Throws std::invalid_argument for values of another number or size than the columns
+  /// have, and for a sample that is too large for a shard; `report_error` where a shard can't be
+  /// written.
+  void add(std::span<const std::span<const std::byte>> values) {
+    const std::uint64_t bytes = require(values);
+    if (!sizes_.empty() && shard_bytes_ < shard_size(bytes)) flush();
+    if (shard_size(bytes) > most_bytes)
+      refuse(std::to_string(bytes) +
+             " bytes in a sample, and a "
+             "shard has less than 2^32");
+    for (std::size_t i = 0; i < columns_.size(); ++i) {
+      if (columns_[i].size == 0) append_number(samples_, values[order_[i]].size());
+    }
+    for (const std::size_t which : order_) {
+      const std::span<const std::byte> value = values[which];
+      samples_.append(reinterpret_cast<const char*>(value.data()), value.size());
+    }
+    sizes_.push_back(bytes);
+  }
+  /// The same, for values that are listed.
+  void add(std::initializer_list<std::span<const std::byte>> values) {
+    add(std::span<const std::span<const std::byte>>{values.begin(), values.size()});
+  }
+
+  /// Writes the last shard and index.json; nothing may be added after it. Throws `report_error`.
+  void finish() {
+    if (!sizes_.empty()) flush();
+    std::string text = "{\"shards\": [";
+    for (std::size_t i = 0; i < shards_.size(); ++i) {
+      text += (i == 0 ? "" : ", ") + config_.in_index(shards_[i]);
+    }
+    write(index_path(), text + "], \"version\": 2}", "the index");
+  }
+
+  /// How many shards were written.
+  [[nodiscard]] std::size_t shards() const noexcept { return shards_.size(); }
+
+ private:
+  static constexpr std::uint64_t most_bytes = (std::numeric_limits<std::uint32_t>::max)();
+
+  // The columns by their names, as Mosaic has them, and where each of them was.
+  [[nodiscard]] static std::vector<mds_column> sorted(std::vector<mds_column> columns,
+                                                      std::vector<std::size_t>& order) {
+    if (columns.empty() || columns.size() > detail::most_mds_columns) {
+      throw option_error("columns", "must be 1 to 1000, are " + std::to_string(columns.size()));
+    }
+    order.resize(columns.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::sort(order.begin(), order.end(), [&](std::size_t one, std::size_t other) {
+      return columns[one].name < columns[other].name;
+    });
+    std::vector<mds_column> result;
+    for (const std::size_t which : order) {
+      mds_column& one = columns[which];
+      if (!result.empty() && result.back().name == one.name) {
+        throw option_error("columns", "'" + one.name + "' is there twice");
+      }
+      using kind = detail::mds_encoding::kind;
+      const detail::mds_encoding encoding = detail::mds_encoding_of(one.encoding);
+      if (encoding.is == kind::pickle || encoding.is == kind::unknown) {
+        throw option_error("columns", "'" + one.name + "' is '" + one.encoding +
+                                          "', which is not written: take bytes");
+      }
+      one.size = encoding.size;
+      result.push_back(std::move(one));
+    }
+    return result;
+  }
+
+  [[noreturn]] static void refuse(const std::string& found) {
+    throw std::invalid_argument("mds_writer: found " + found);
+  }
+
+  // The bytes of a sample of these values.
+  [[nodiscard]] std::uint64_t require(std::span<const std::span<const std::byte>> values) const {
+    if (values.size() != columns_.size()) {
+      refuse(std::to_string(values.size()) + " values for " + std::to_string(columns_.size()) +
+             " columns");
+    }
+    std::uint64_t bytes = detail::mds_head_bytes(columns_);
+    for (std::size_t i = 0; i < columns_.size(); ++i) {
+      const std::uint64_t size = values[order_[i]].size();
+      if (columns_[i].size != 0 && columns_[i].size != size) {
+        refuse(std::to_string(size) + " bytes for column '" + columns_[i].name +
+               "', whose values have " + std::to_string(columns_[i].size));
+      }
+      bytes += size;
+    }
+    return bytes;
+  }
+
+  // The bytes of the shard with one more sample.
+  [[nodiscard]] std::uint64_t shard_size(std::uint64_t sample) const {
+    return 4 + 4 * (std::uint64_t{sizes_.size()} + 2) + config_.in_shard().size() +
+           samples_.size() + sample;
+  }
+
+  static void append_number(std::string& bytes, std::uint64_t number) {
+    for (unsigned shift = 0; shift < 32; shift += 8) {
+      bytes += static_cast<char>(static_cast<unsigned char>(number >> shift & 0xffU));
+    }
+  }
+
+  [[nodiscard]] std::string index_path() const {
+    return detail::joined_path(folder_, "index.json");
+  }
+
+  static void write(const std::string& path, std::string_view bytes, const char* what) {
+    const int problem = detail::write_whole_file(path, bytes);
+    if (problem != 0) throw report_error(path, what, problem);
+  }
+
+  void flush() {
+    std::string number = std::to_string(shards_.size());
+    if (number.size() < 5) number.insert(0, 5 - number.size(), '0');
+    detail::mds_shard_entry entry{.name = "shard." + number + ".mds", .samples = sizes_.size()};
+    const std::string config = config_.in_shard();
+    std::string bytes;
+    append_number(bytes, sizes_.size());
+    std::uint64_t end = 4 + 4 * (std::uint64_t{sizes_.size()} + 1) + config.size();
+    append_number(bytes, end);
+    for (const std::uint64_t size : sizes_) append_number(bytes, end += size);
+    bytes += config;
+    bytes += samples_;
+    entry.bytes = bytes.size();
+    write(detail::joined_path(folder_, entry.name), bytes, "the shard");
+    shards_.push_back(std::move(entry));
+    samples_.clear();
+    sizes_.clear();
+  }
+
+  std::string folder_;
+  std::vector<std::size_t> order_;   // of the columns: the place in which each was given
+  std::vector<mds_column> columns_;  // by name
+  detail::mds_config_text config_;
+  std::uint64_t shard_bytes_;
+  std::vector<detail::mds_shard_entry> shards_;
+  std::string samples_;               // of the shard that is being filled
+  std::vector<std::uint64_t> sizes_;  // of each of them
+};
+
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

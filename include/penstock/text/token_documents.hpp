@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include <penstock/blob/blob_buffer.hpp>
+#include <penstock/blob/blob_source.hpp>
+#include <penstock/core/error.hpp>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+
+/// A `blob_source` of documents that are tokens of one size, and whose lengths are known without
+/// reading them. Besides what a `blob_source` has:
+///
+///     struct source {
+///       std::size_t token_bytes() const;                  // bytes of a token, of all documents
+///       std::uint64_t length(std::uint64_t index) const;  // tokens of a document; 0 is allowed
+///     };
+///
+/// `bytes(index, buffer)` has `length(index) * token_bytes()` bytes, in this machine's order, at any
+/// address. Both stay the same while the source is in use, and are called from several threads.
+// clang-format off
+template <class S>
+concept token_documents = blob_source<S> && requires(const S& source, std::uint64_t index) {
+  { source.token_bytes() } -> std::convertible_to<std::size_t>;
+  { source.length(index) } -> std::convertible_to<std::uint64_t>;
+};
+// clang-format on
+
+/// A document can't be used as it is. Says which, what was expected of it and what was found.
+class [[gnu::visibility("default")]] document_error : public error {
+ public:
+  /// `key` names the document for people.
+  document_error(const std::string& key, std::uint64_t document, const std::string& expected,
+                 const std::string& found)
+      : error("document " + std::to_string(document) + " (" + key + "): expected " + expected +
+              ", found " + found),
+        document_(document) {}
+
+  /// The document's index in its source.
+  [[nodiscard]] std::uint64_t document() const noexcept { return document_; }
+
+ private:
+  std::uint64_t document_;
+};
+
+/// The documents of a source have other lengths than when they were packed.
+class [[gnu::visibility("default")]] documents_changed : public error {
+ public:
+  using error::error;
+};
+
+namespace detail {
+
+/// Documents that are not owned and outlive this object: what an lvalue becomes.
+template <token_documents Source>
+class documents_ref {
+ public:
+  static constexpr bool borrows = true;
+
+  /// Refers to `source`, which must outlive it.
+  explicit documents_ref(const Source& source) noexcept : source_(&source) {}
+
+  [[nodiscard]] std::uint64_t size() const { return source_->size(); }
+  [[nodiscard]] std::span<const std::byte> bytes(std::uint64_t index, blob_buffer& buffer) const {
+    return source_->bytes(index, buffer);
+  }
+  [[nodiscard]] std::int64_t label(std::uint64_t index) const { return source_->label(index); }
+  [[nodiscard]] std::string key(std::uint64_t index) const { return source_->key(index); }
+  [[nodiscard]] std::size_t token_bytes() const { return source_->token_bytes(); }
+  [[nodiscard]] std::uint64_t length(std::uint64_t index) const { return source_->length(index); }
+
+ private:
+  const Source* source_;
+};
+
+}  // namespace detail
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock
