@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <array>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <penstock/core/extents.hpp>
+#include <penstock/core/record.hpp>
+#include <penstock/data/detail/field_extents.hpp>
+#include <penstock/table/detail/arrow_type.hpp>
+#include <penstock/table/detail/column_plan.hpp>
+#include <penstock/table/detail/table_columns.hpp>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+namespace detail {
+
+/// Whether a column's elements of this type are elements of T, bit by bit or, of bool, by value.
+template <class T>
+[[nodiscard]] bool takes_elements(const arrow_type& type) noexcept {
+  const bool is_half = type.kind == arrow_kind::floating && type.size == 2;
+  if constexpr (std::same_as<T, bool>) {
+    return type.kind == arrow_kind::boolean;
+  } else if constexpr (std::integral<T>) {
+    if (std::same_as<T, std::uint8_t> && type.kind == arrow_kind::boolean) return true;
+    if (std::same_as<T, std::uint16_t> && is_half) return true;
+    constexpr auto kind =
+        std::is_signed_v<T> ? arrow_kind::signed_integer : arrow_kind::unsigned_integer;
+    return type.size == sizeof(T) && type.kind == kind;
+  } else if constexpr (std::same_as<T, std::byte>) {
+    return type.kind == arrow_kind::unsigned_integer && type.size == 1;
+  } else if constexpr (std::floating_point<T>) {
+    return type.kind == arrow_kind::floating && type.size == sizeof(T);
+  } else {
+    return is_half && sizeof(T) == 2;  // __half and the like
+  }
+}
+
+/// The name of a column's type whose elements are elements of T.
+template <class T>
+[[nodiscard]] std::string element_words() {
+  const std::string bits = std::to_string(8 * sizeof(T));
+  if constexpr (std::same_as<T, bool>) {
+    return "bool";
+  } else if constexpr (std::same_as<T, std::byte>) {
+    return "uint8";
+  } else if constexpr (std::integral<T>) {
+    return (std::is_signed_v<T> ? "int" : "uint") + bits;
+  } else if constexpr (std::floating_point<T> || sizeof(T) == 2) {
+    return "float" + bits;
+  } else {
+    return "fixed_size_binary(" + std::to_string(sizeof(T)) + ")";
+  }
+}
+
+/// What a field of type T and these extents asks of a column called `name`.
+template <class T, std::size_t... Extents>
+[[nodiscard]] column_wish wish_of(std::string name, std::type_identity<extents<Extents...>>) {
+  static constexpr std::array<std::size_t, sizeof...(Extents)> lengths{Extents...};
+  return {std::move(name), element_words<T>(), sizeof(T), &takes_elements<T>, lengths};
+}
+
+/// What each field of a record asks of the column that is called as it.
+template <class... Fields>
+[[nodiscard]] std::vector<column_wish> wishes_of(std::type_identity<record<Fields...>>) {
+  return {wish_of<typename Fields::value_type>(
+      Fields::key.str(), std::type_identity<typename Fields::extents_type>{})...};
+}
+
+/// The extents of the record's fields, those that the columns have. Throws
+/// `column_shape_mismatch`, see `table_columns::extents`.
+template <class Record>
+[[nodiscard]] record_extents<Record> extents_of_columns(table_columns& columns) {
+  return [&]<std::size_t... Is>(std::index_sequence<Is...>) {
+    return record_extents<Record>{extents_in<typename Record::template field_at<Is>::extents_type>(
+        std::span<const std::size_t>{columns.extents(Is)})...};
+  }
+  (std::make_index_sequence<Record::size>{});
+}
+
+}  // namespace detail
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock
