@@ -5,6 +5,7 @@ FOLDER. The server checks signatures as S3 does, by botocore's code. Compares ke
 what boto3 has put there. Skipped (77) where moto and boto3 are not installed."""
 import hashlib
 import json
+import logging
 import os
 import pathlib
 import random
@@ -27,6 +28,7 @@ def main():
     folder.mkdir(parents=True, exist_ok=True)
     os.environ.update(AWS_ACCESS_KEY_ID="root", AWS_SECRET_ACCESS_KEY="root",
                       AWS_DEFAULT_REGION="us-east-1")
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0)
     server.start()
     url = "http://127.0.0.1:%d" % server.get_host_and_port()[1]
@@ -46,7 +48,8 @@ def main():
     iam.put_user_policy(UserName="reader", PolicyName="all", PolicyDocument=json.dumps(rules))
     key = iam.create_access_key(UserName="reader")["AccessKey"]
     urllib.request.urlopen(
-        urllib.request.Request(url + "/moto-api/reset-auth", data=b"0", method="POST")).read()
+        urllib.request.Request(url + "/moto-api/reset-auth", data=b"0", method="POST",
+                               headers={"Content-Type": "text/plain"})).read()
 
     listing = folder / "listing"
     environment = {**os.environ, "AWS_ENDPOINT_URL_S3": url, "PENSTOCK_S3_LISTING": str(listing),
