@@ -31,8 +31,8 @@ inline namespace PENSTOCK_ABI {
 /// Requests are signed by AWS Signature Version 4. Credentials come from the options, from
 /// AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN, or from the profile of
 /// ~/.aws/credentials and ~/.aws/config (AWS_SHARED_CREDENTIALS_FILE, AWS_CONFIG_FILE,
-/// AWS_PROFILE), once, at construction; nothing shows them. Those of an instance or a container, SSO
-/// and roles are not asked for.
+/// AWS_PROFILE), once, at construction; nothing shows them. Those of an instance or a container,
+/// SSO and roles are not asked for.
 ///
 /// Redirects are not followed: an error names the region that the server names. Else as
 /// `http_store`, threads, lifetime and fork() too.

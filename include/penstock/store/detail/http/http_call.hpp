@@ -66,8 +66,8 @@ class http_call {
     if (--open_ == 0) end();
   }
 
-  /// The reactor: a request has failed for good. The first one counts. The exception is the caller's
-  /// from here on: no other thread is to hold it.
+  /// The reactor: a request has failed for good. The first one counts. The exception is the
+  /// caller's from here on: no other thread is to hold it.
   void fail(std::exception_ptr error) noexcept {
     const std::lock_guard lock{mutex_};
     if (is_over_.load()) return;

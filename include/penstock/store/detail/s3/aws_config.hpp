@@ -46,10 +46,10 @@ struct aws_profile {
   return name;
 }
 
-/// Reads what `text`, the content of the file `path`, says about the profile `profile`, besides what
-/// `found` has already. Settings that are indented belong to another one and are left out, as are
-/// comments. Throws `file_format_error` for a line of the profile that is no setting, without its
-/// text, which may be secret.
+/// Reads what `text`, the content of the file `path`, says about the profile `profile`, besides
+/// what `found` has already. Settings that are indented belong to another one and are left out, as
+/// are comments. Throws `file_format_error` for a line of the profile that is no setting, without
+/// its text, which may be secret.
 inline void read_aws_profile(std::string_view text, const std::string& path,
                              std::string_view profile, aws_profile& found) {
   bool is_inside = false;

@@ -15,9 +15,9 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// Goes through the elements of a small XML text, as S3 answers with: elements and text. Attributes,
-/// comments and processing instructions are left out; document types and CDATA are refused, so that
-/// nothing can expand. Holds on to the text.
+/// Goes through the elements of a small XML text, as S3 answers with. Attributes, comments and
+/// processing instructions are left out; document types and CDATA are refused, so that nothing can
+/// expand. Holds on to the text.
 class xml_reader {
  public:
   static constexpr std::size_t deepest = 16;

@@ -70,8 +70,8 @@ inline void require_object(std::string_view store, std::string_view object) {
   }
 }
 
-/// Takes `url`, the place of a store, apart; its path has no slash at the end. Throws `option_error`
-/// for `option`, which never shows what may be secret in the URL.
+/// Takes `url`, the place of a store, apart; its path has no slash at the end. Throws
+/// `option_error` for `option`, which never shows what may be secret in the URL.
 [[nodiscard]] inline http_target parse_store_url(std::string_view url, const char* option) {
   const auto require = [option](bool holds, const char* problem) {
     if (!holds) throw option_error(option, problem);

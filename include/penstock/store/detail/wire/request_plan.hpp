@@ -64,8 +64,8 @@ struct request_plan {
   }
 };
 
-/// Plans the requests for `ranges`: those of one object that are at most `gap` bytes apart together,
-/// none above `largest` bytes. Throws `file_truncated` for a range that ends beyond 2^63.
+/// Plans the requests for `ranges`: those of one object that are at most `gap` bytes apart
+/// together, none above `largest` bytes. Throws `file_truncated` for a range that ends beyond 2^63.
 [[nodiscard]] inline request_plan plan_requests(std::span<const byte_range> ranges,
                                                 std::uint64_t gap, std::uint64_t largest) {
   constexpr std::uint64_t limit = (std::numeric_limits<std::int64_t>::max)();

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: BSL-1.0
+// The header of an answer out of any bytes: a range in it can be.
+#include <penstock/store/detail/wire/answer.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "fuzz/require.hpp"
+
+namespace ps = penstock;
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  const std::string_view text{reinterpret_cast<const char*>(data), size};
+  ps::detail::http_answer answer;
+  for (std::size_t begin = 0; begin < size;) {
+    const std::size_t end = std::min(text.find('\n', begin), size - 1);
+    answer.add_line(text.substr(begin, end + 1 - begin));
+    begin = end + 1;
+  }
+  fuzz::require(answer.status == 0 || (answer.status >= 100 && answer.status <= 999),
+                "a status has three digits");
+  fuzz::require(answer.has_range || !answer.range, "a range is of a line");
+  if (answer.range) {
+    const auto& range = *answer.range;
+    fuzz::require(range.begin <= range.end, "a range ends after its begin");
+    fuzz::require(range.begin < range.end || range.total, "no range, but a size");
+    fuzz::require(!range.total || range.end <= *range.total, "a range lies in its object");
+  }
+  return 0;
+}
