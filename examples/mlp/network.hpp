@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "device_array.hpp"
@@ -18,6 +19,14 @@ namespace mlp {
 struct nothing_before {
   template <class Context>
   void operator()(const Context&, const network_view&) const {}
+};
+
+/// All that a training goes on from: the parameters, and what Adam remembers of the steps before.
+struct network_state {
+  std::vector<float> parameters;
+  std::vector<float> first_moments;
+  std::vector<float> second_moments;
+  kernel::step_state steps;
 };
 
 /// A perceptron 784-128-64-10 with ReLU, softmax cross-entropy and Adam, on the device of
@@ -58,6 +67,26 @@ class network {
     state_.upload({&start, 1}, 0, stream);
   }
 
+  /// What `restore` goes on from, on this device or another one. Waits for the stream.
+  [[nodiscard]] network_state saved(stream_ref stream) const {
+    network_state copy;
+    for (const auto& [from, to] : {std::pair{&parameters_, &copy.parameters},
+                                   std::pair{&first_moments_, &copy.first_moments},
+                                   std::pair{&second_moments_, &copy.second_moments}}) {
+      to->resize(shape::parameters);
+      from->download(*to, 0, stream);
+    }
+    state_.download({&copy.steps, 1}, 0, stream);
+    return copy;
+  }
+  /// Goes on from there. Waits for the stream.
+  void restore(const network_state& from, stream_ref stream) {
+    parameters_.upload(from.parameters, 0, stream);
+    first_moments_.upload(from.first_moments, 0, stream);
+    second_moments_.upload(from.second_moments, 0, stream);
+    state_.upload({&from.steps, 1}, 0, stream);
+  }
+
   [[nodiscard]] const device_array<float, device_type>& parameters() const { return parameters_; }
   /// The gradients of the last step's mean loss, in the parameters' order; not with kernels that
   /// keep them to themselves.
@@ -78,10 +107,34 @@ class network {
       }
       on.each(1, kernel::begin{all.state, count, all.capacity});
       const float* inputs = forward(on, images, count);
-      backward(on, all, inputs, labels, count);
+      backward(on, all, inputs, labels, count, 1.0F / static_cast<float>(count));
       using rates = decltype(on.rates_of(all.state));
       on.each(shape::parameters,
               kernel::adam_update<rates>{all.gradients, all.adam(), on.rates_of(all.state)});
+    });
+  }
+
+  /// A part of a step that others have parts of too: `gradients` become those of `scale` times the
+  /// sum of the losses of `count` samples, which go to `losses`. Nothing is learnt until `update`,
+  /// and no step of `train` may come in between. All pointers as above.
+  template <class Pixel>
+  void differentiate(const Pixel* images, const std::uint8_t* labels, std::size_t count,
+                     float scale, float* gradients, float* losses, stream_ref stream) {
+    backend_.enqueue(stream, [=, this](const auto& on) {
+      network_view all = view({losses, count});
+      all.gradients = gradients;
+      const float* inputs = forward(on, images, count);
+      backward(on, all, inputs, labels, count, scale);
+    });
+  }
+  /// Ends such a step: Adam by the sum of all parts' gradients.
+  void update(const float* gradients, stream_ref stream) {
+    backend_.enqueue(stream, [this, gradients](const auto& on) {
+      const network_view all = view({});
+      on.each(1, kernel::begin{all.state, 0, 0});
+      using rates = decltype(on.rates_of(all.state));
+      on.each(shape::parameters,
+              kernel::adam_update<rates>{gradients, all.adam(), on.rates_of(all.state)});
     });
   }
 
@@ -136,13 +189,13 @@ class network {
     return inputs;
   }
 
-  /// From the logits to all gradients. The logits become their own gradient.
+  /// From the logits to all gradients, of `scale` times the sum of the losses. The logits become
+  /// their own gradient.
   template <class Context>
   void backward(const Context& on, const network_view& all, const float* inputs,
-                const std::uint8_t* labels, std::size_t count) {
-    on.each(count, kernel::softmax_cross_entropy<shape::classes>{at(shape::bias3), labels,
-                                                                 all.logits, all.losses, all.state,
-                                                                 1.0F / static_cast<float>(count)});
+                const std::uint8_t* labels, std::size_t count, float scale) {
+    on.each(count, kernel::softmax_cross_entropy<shape::classes>{
+                       at(shape::bias3), labels, all.logits, all.losses, all.state, scale});
     layer_gradients(on, shape::classes, shape::hidden2, count, all.logits, all.hidden2,
                     all.gradients + shape::weight3, all.gradients + shape::bias3);
 

@@ -185,6 +185,8 @@ TEST_CASE("a text that is no number is refused with the variable", "[ranks]") {
   for (const char* const text : {"", " 1", "1 ", "+1", "-1", "1.0", "0x1", "2147483648",
                                  "99999999999999999999", "1\n", "\xC2\xB9"}) {
     CAPTURE(text);
+    const auto said = refused_world({{{"RANK", text}, {"WORLD_SIZE", "2"}}});
+    CHECK(said.find("' is no number from 0 to 2147483647: ") != std::string::npos);
     CHECK_THROWS_AS(world_of({{{"RANK", "0"}, {"WORLD_SIZE", text}}}), ps::world_error);
   }
   CHECK(refused_world({{{"RANK", std::string(5000, 'x')}, {"WORLD_SIZE", "2"}}}).size() < 300);

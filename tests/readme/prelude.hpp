@@ -5,8 +5,10 @@
 // each kind with a stream. Each fragment is a function of on_cpu or on_cuda: see code_blocks.py.
 #include <cuda_runtime.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -26,6 +28,8 @@
 #include <penstock/observe/diagnose.hpp>
 #include <penstock/order/bucketed.hpp>
 #include <penstock/penstock.hpp>
+#include <penstock/ranks/require_same_run.hpp>
+#include <penstock/ranks/world.hpp>
 #include <penstock/report/prometheus_file.hpp>
 #include <penstock/report/trace_files.hpp>
 #include <penstock/serve/batcher.hpp>

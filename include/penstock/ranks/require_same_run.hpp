@@ -65,9 +65,9 @@ void compare_runs(const world& here, const loader_state& state, std::uint64_t sh
 
 }  // namespace detail
 
-/// Throws `run_mismatch`, on all ranks alike, unless their loops go on at the same place of the same
-/// global batches: for ranks that have read a checkpoint each, before they resume. Otherwise as
-/// below.
+/// Throws `run_mismatch`, on all ranks alike, unless their loops go on at the same place of the
+/// same global batches: for ranks that have read a checkpoint each, before they resume. Otherwise
+/// as below.
 template <rank_exchange Exchange>
 void require_same_run(const world& here, const loader_state& state, Exchange&& exchange) {
   detail::compare_runs(here, state, 0, exchange);
@@ -77,10 +77,11 @@ void require_same_run(const world& here, const loader_state& state, Exchange&& e
 /// same global batches: the same size of the dataset, order, seed, batch size, and treatment of the
 /// last batch, and a `sharded` for this world. To be called once, on every rank, before the loop.
 ///
-///     ps::require_same_run(w, loader, [](std::span<const std::byte> mine, std::span<std::byte> all) {
-///       MPI_Allgather(mine.data(), int(mine.size()), MPI_BYTE, all.data(), int(mine.size()),
-///                     MPI_BYTE, MPI_COMM_WORLD);
-///     });
+///     const auto exchange = [](std::span<const std::byte> mine, std::span<std::byte> all) {
+///       const int count = static_cast<int>(mine.size());
+///       MPI_Allgather(mine.data(), count, MPI_BYTE, all.data(), count, MPI_BYTE, MPI_COMM_WORLD);
+///     };
+///     ps::require_same_run(w, loader, exchange);
 ///
 /// Exchanges 88 bytes a rank, and holds those of all ranks; nothing is exchanged in a world of one.
 /// Two orders that agree at the start and in the middle of two epochs have one fingerprint, and

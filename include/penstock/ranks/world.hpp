@@ -48,9 +48,9 @@ struct world {
   ///
   /// Where several launchers have left variables, they must agree, but for launchers inside of each
   /// other: torchrun's own (it sets TORCHELASTIC_RUN_ID too) outdo all others, and those of Open
-  /// MPI and PMI outdo Slurm's, which stay in the environment of all that a job starts. `only` takes
-  /// one launcher's and looks at no others. Throws `world_error` for half of a set (RANK without
-  /// WORLD_SIZE), contradictions, rank >= size, and what is no number.
+  /// MPI and PMI outdo Slurm's, which stay in the environment of all that a job starts. `only`
+  /// takes one launcher's and looks at no others. Throws `world_error` for half of a set (RANK
+  /// without WORLD_SIZE), contradictions, rank >= size, and what is no number.
   ///
   /// Reads a few variables; no other thread may change the environment meanwhile.
   template <environment Environment = detail::process_environment>

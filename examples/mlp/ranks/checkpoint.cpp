@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: BSL-1.0
+#include "checkpoint.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <span>
+#include <string_view>
+#include <system_error>
+#include <vector>
+
+#include <penstock/resume/state_text.hpp>
+
+#include "sha256.hpp"
+#include "shape.hpp"
+
+namespace mlp {
+
+namespace ps = penstock;
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr std::string_view magic = "penstock_mlp_checkpoint ";
+constexpr std::string_view version = "1";
+constexpr std::string_view precision = "fp32";
+
+std::string network_name() {
+  std::string name = std::to_string(shape::inputs);
+  for (const std::size_t width : {shape::hidden1, shape::hidden2, shape::classes}) {
+    name += "-" + std::to_string(width);
+  }
+  return name;
+}
+
+/// All floats and Adam's two powers, one after the other.
+constexpr std::size_t array_bytes = 3 * shape::parameters * sizeof(float);
+constexpr std::size_t body_bytes = array_bytes + 2 * sizeof(double);
+
+std::string body_of(const network_state& net) {
+  std::string body;
+  const auto add = [&](const void* from, std::size_t bytes) {
+    body.append(static_cast<const char*>(from), bytes);
+  };
+  for (const auto* array : {&net.parameters, &net.first_moments, &net.second_moments}) {
+    add(array->data(), array->size() * sizeof(float));
+  }
+  add(&net.steps.first_power, sizeof(double));
+  add(&net.steps.second_power, sizeof(double));
+  return body;
+}
+
+network_state network_of(std::string_view body) {
+  network_state net;
+  const auto take = [&](void* to, std::size_t bytes) {
+    std::memcpy(to, body.data(), bytes);
+    body.remove_prefix(bytes);
+  };
+  for (auto* array : {&net.parameters, &net.first_moments, &net.second_moments}) {
+    array->resize(shape::parameters);
+    take(array->data(), array->size() * sizeof(float));
+  }
+  take(&net.steps.first_power, sizeof(double));
+  take(&net.steps.second_power, sizeof(double));
+  return net;
+}
+
+std::string sum_of(std::string_view head, std::string_view body) {
+  sha256 sum;
+  sum.add(std::as_bytes(std::span{head}));
+  sum.add(std::as_bytes(std::span{body}));
+  return sum.finish();
+}
+
+fs::path beside(const fs::path& file, const char* suffix) {
+  fs::path name = file;
+  return name += suffix;
+}
+
+[[noreturn]] void refuse_system(const fs::path& file, const std::string& what, int number) {
+  throw checkpoint_error(file, what + ": " + std::system_category().message(number));
+}
+
+/// A descriptor that is closed at the end of the scope.
+struct open_file {
+  int number = -1;
+  open_file(const fs::path& file, int flags) : number(::open(file.c_str(), flags, 0666)) {
+    if (number < 0) refuse_system(file, "can't be opened", errno);
+  }
+  open_file(const open_file&) = delete;
+  open_file& operator=(const open_file&) = delete;
+  ~open_file() { ::close(number); }
+};
+
+void write_all(const fs::path& file, int to, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t count = ::write(to, bytes.data(), bytes.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) refuse_system(file, "can't be written", count < 0 ? errno : EIO);
+    bytes.remove_prefix(static_cast<std::size_t>(count));
+  }
+}
+
+void sync(const fs::path& file, int descriptor) {
+  if (::fsync(descriptor) != 0) refuse_system(file, "can't be synced", errno);
+}
+
+void move_to(const fs::path& from, const fs::path& to) {
+  std::error_code problem;
+  fs::rename(from, to, problem);
+  if (problem) refuse_system(to, "can't get the name", problem.value());
+}
+
+/// Takes a line "name value" from the start of `text`; torn if there is none.
+std::string_view take_line(const fs::path& file, std::string_view& text, std::string_view name) {
+  const std::size_t end = text.substr(0, 1024).find('\n');
+  if (!text.starts_with(name) || end == std::string_view::npos) {
+    throw checkpoint_torn(file, "has no line '" + std::string{name} + "...' where one should be");
+  }
+  const std::string_view value = text.substr(name.size(), end - name.size());
+  text.remove_prefix(end + 1);
+  return value;
+}
+
+/// Whether the file may take the place of the one before it: a torn one may not.
+bool is_whole(const fs::path& file) {
+  if (!fs::exists(file)) return false;
+  try {
+    static_cast<void>(read_checkpoint(file));
+    return true;
+  } catch (const checkpoint_torn&) {
+    return false;
+  }
+}
+
+}  // namespace
+
+checkpoint_error::checkpoint_error(const fs::path& file, const std::string& problem)
+    : error(file.string() + ": " + problem) {}
+
+void write_checkpoint(const fs::path& file, const checkpoint& what,
+                      const std::function<void(save_moment)>& at) {
+  const auto tell = [&](save_moment moment) {
+    if (at) at(moment);
+  };
+  std::string head{magic};
+  ((head += version) += "\nnetwork ") += network_name();
+  ((head += "\nprecision ") += precision) += "\nstate " + ps::to_text(what.state) + "\n";
+  const std::string body = body_of(what.net);
+  const std::string all = head + "sha256 " + sum_of(head, body) + "\n" + body;
+
+  const fs::path part = beside(file, ".part");
+  {
+    const open_file out{part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC};
+    const std::string_view bytes{all};
+    write_all(part, out.number, bytes.substr(0, bytes.size() / 2));
+    tell(save_moment::half_written);
+    write_all(part, out.number, bytes.substr(bytes.size() / 2));
+    // A name may reach the disk before the bytes do: then a crash would leave an empty file.
+    sync(part, out.number);
+  }
+  tell(save_moment::written);
+  if (is_whole(file)) move_to(file, beside(file, ".before"));
+  tell(save_moment::moved);
+  move_to(part, file);
+  const fs::path folder = file.has_parent_path() ? file.parent_path() : fs::path{"."};
+  sync(folder, open_file{folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC}.number);
+}
+
+checkpoint read_checkpoint(const fs::path& file) {
+  std::ifstream in{file, std::ios::binary};
+  if (!in) refuse_system(file, "can't be opened", errno);
+  const std::string all{std::istreambuf_iterator<char>{in}, {}};
+  std::string_view text{all};
+
+  const std::string_view written_by = take_line(file, text, magic);
+  if (written_by.find_first_not_of("0123456789") != std::string_view::npos) {
+    throw checkpoint_torn(file, "has a version that is no number");
+  }
+  if (written_by != version) {
+    throw checkpoint_too_new(file, "is of version " + std::string{written_by} +
+                                       " of the format, and this program reads version " +
+                                       std::string{version} +
+                                       ": take the program that has written it, or begin anew");
+  }
+  const std::string_view layers = take_line(file, text, "network ");
+  const std::string_view kept_as = take_line(file, text, "precision ");
+  const std::string_view state = take_line(file, text, "state ");
+  const std::string_view head{all.data(), all.size() - text.size()};
+  const std::string_view sum = take_line(file, text, "sha256 ");
+  // The sum first: what a damaged line says means nothing.
+  if (sum != sum_of(head, text)) {
+    throw checkpoint_torn(file,
+                          "is damaged or cut short: its SHA-256 is not the one that it "
+                          "names, with " +
+                              std::to_string(text.size()) + " bytes of arrays");
+  }
+  if (layers != network_name()) {
+    throw checkpoint_of_another(file, "is of a network " + std::string{layers} +
+                                          ", and this one is " + network_name() +
+                                          ": name another file, or begin anew");
+  }
+  if (kept_as != precision) {
+    throw checkpoint_of_another(
+        file, "has its parameters as " + std::string{kept_as} + ", and this program has them as " +
+                  std::string{precision} + ": name another file, or begin anew");
+  }
+  if (text.size() != body_bytes) {
+    throw checkpoint_torn(file, "has " + std::to_string(text.size()) + " bytes of arrays, not " +
+                                    std::to_string(body_bytes));
+  }
+  return {ps::from_text<ps::loader_state>(state), network_of(text)};
+}
+
+std::optional<found_checkpoint> newest_checkpoint(const fs::path& file) {
+  const fs::path before = beside(file, ".before");
+  std::string problem;
+  if (fs::exists(file)) {
+    try {
+      return found_checkpoint{read_checkpoint(file), file, ""};
+    } catch (const checkpoint_torn& torn) {
+      if (!fs::exists(before)) throw;
+      problem = torn.what();
+    }
+  } else {
+    if (!fs::exists(before)) return std::nullopt;
+    problem = file.string() + ": was being replaced when the program ended";
+  }
+  return found_checkpoint{read_checkpoint(before), before, problem};
+}
+
+}  // namespace mlp

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: BSL-1.0
+#include "ranks/checkpoint.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "sha256.hpp"
+#include "shape.hpp"
+#include "support/catch.hpp"
+#include "support/temp_dir.hpp"
+
+namespace {
+
+namespace fs = std::filesystem;
+
+mlp::checkpoint some_checkpoint(std::uint64_t batch) {
+  mlp::checkpoint c;
+  c.state = {.epoch = 2, .batch = batch, .dataset = 256, .samples = 256, .batch_size = 32};
+  for (auto* array : {&c.net.parameters, &c.net.first_moments, &c.net.second_moments}) {
+    array->assign(mlp::shape::parameters, 0.5F + static_cast<float>(batch));
+  }
+  c.net.parameters.back() = -1.0F;
+  c.net.steps.first_power = 0.25;
+  c.net.steps.second_power = 0.125;
+  return c;
+}
+
+std::string content_of(const fs::path& file) {
+  std::ifstream in{file, std::ios::binary};
+  return {std::istreambuf_iterator<char>{in}, {}};
+}
+void set_content(const fs::path& file, const std::string& content) {
+  std::ofstream{file, std::ios::binary} << content;
+}
+
+/// A checkpoint's bytes with one text in place of another, and the right sum.
+std::string changed(std::string content, const std::string& from, const std::string& to) {
+  content.replace(content.find(from), from.size(), to);
+  const std::size_t sum = content.find("sha256 ");
+  const std::string body = content.substr(content.find('\n', sum) + 1);
+  const std::string head = content.substr(0, sum);
+  mlp::sha256 of;
+  of.add(std::as_bytes(std::span{head}));
+  of.add(std::as_bytes(std::span{body}));
+  return head + "sha256 " + of.finish() + "\n" + body;
+}
+
+/// What reading the file throws: its type's short name and the message behind the path.
+std::string problem_of(const fs::path& file) {
+  const auto behind = [&](const std::exception& e) {
+    return std::string{e.what()}.substr(file.string().size() + 2);
+  };
+  try {
+    static_cast<void>(mlp::read_checkpoint(file));
+  } catch (const mlp::checkpoint_torn& e) {
+    return "torn: " + behind(e);
+  } catch (const mlp::checkpoint_of_another& e) {
+    return "another: " + behind(e);
+  } catch (const mlp::checkpoint_too_new& e) {
+    return "too new: " + behind(e);
+  } catch (const mlp::checkpoint_error& e) {
+    return "error: " + behind(e);
+  }
+  return "none";
+}
+
+struct stopped_here {};
+
+}  // namespace
+
+TEST_CASE("a checkpoint is read back, and the one before it is kept", "[mlp]") {
+  const test::temp_dir directory;
+  const fs::path file = directory.path("training");
+  CHECK_FALSE(mlp::newest_checkpoint(file));
+  mlp::write_checkpoint(file, some_checkpoint(1));
+  mlp::write_checkpoint(file, some_checkpoint(2));
+  const auto found = mlp::newest_checkpoint(file);
+  REQUIRE(found);
+  CHECK(found->passed_over.empty());
+  CHECK(found->what.state == some_checkpoint(2).state);
+  CHECK(found->what.net.parameters == some_checkpoint(2).net.parameters);
+  CHECK(found->what.net.first_moments == some_checkpoint(2).net.first_moments);
+  CHECK(found->what.net.second_moments == some_checkpoint(2).net.second_moments);
+  CHECK(found->what.net.steps.first_power == 0.25);
+  CHECK(found->what.net.steps.second_power == 0.125);
+  CHECK(mlp::read_checkpoint(file.string() + ".before").state.batch == 1);
+}
+
+TEST_CASE("a write that ends anywhere leaves a whole checkpoint", "[mlp]") {
+  const test::temp_dir directory;
+  const fs::path file = directory.path("training");
+  mlp::write_checkpoint(file, some_checkpoint(1));
+  for (const auto moment :
+       {mlp::save_moment::half_written, mlp::save_moment::written, mlp::save_moment::moved}) {
+    const auto stop = [&](mlp::save_moment now) {
+      if (now == moment) throw stopped_here{};
+    };
+    CHECK_THROWS_AS(mlp::write_checkpoint(file, some_checkpoint(2), stop), stopped_here);
+    const auto found = mlp::newest_checkpoint(file);
+    REQUIRE(found);
+    CHECK(found->what.state.batch == 1);
+    CHECK(found->passed_over.empty() == (moment != mlp::save_moment::moved));
+  }
+  mlp::write_checkpoint(file, some_checkpoint(3));  // over what the others have left
+  CHECK(mlp::newest_checkpoint(file)->what.state.batch == 3);
+}
+
+TEST_CASE("a torn checkpoint is refused, and the one before it taken", "[mlp]") {
+  const test::temp_dir directory;
+  const fs::path file = directory.path("training");
+  mlp::write_checkpoint(file, some_checkpoint(1));
+  mlp::write_checkpoint(file, some_checkpoint(2));
+  const std::string whole = content_of(file);
+  for (std::size_t size = 0; size < whole.size(); size += size < 500 ? 7 : 200'003) {
+    set_content(file, whole.substr(0, size));
+    CAPTURE(size);
+    CHECK_THROWS_AS(mlp::read_checkpoint(file), mlp::checkpoint_torn);
+  }
+  for (std::size_t at = 0; at < whole.size(); at += at < 500 ? 11 : 200'003) {
+    std::string damaged = whole;
+    damaged[at] = static_cast<char>(damaged[at] ^ 0x40);
+    set_content(file, damaged);
+    CAPTURE(at);
+    CHECK_THROWS_AS(mlp::read_checkpoint(file), mlp::checkpoint_torn);
+  }
+  const auto found = mlp::newest_checkpoint(file);
+  CHECK(found->what.state.batch == 1);
+  CHECK(found->passed_over.find("SHA-256") != std::string::npos);
+  // The next one must not push the whole one out.
+  CHECK_THROWS_AS(mlp::write_checkpoint(file, some_checkpoint(3),
+                                        [](mlp::save_moment now) {
+                                          if (now == mlp::save_moment::moved) throw stopped_here{};
+                                        }),
+                  stopped_here);
+  CHECK(mlp::newest_checkpoint(file)->what.state.batch == 1);
+
+  fs::remove(file.string() + ".before");
+  CHECK_THROWS_AS(mlp::newest_checkpoint(file), mlp::checkpoint_torn);
+}
+
+TEST_CASE("a checkpoint of another network, precision or version is refused", "[mlp]") {
+  const test::temp_dir directory;
+  const fs::path file = directory.path("training");
+  mlp::write_checkpoint(file, some_checkpoint(1));
+  mlp::write_checkpoint(file, some_checkpoint(2));
+  const std::string whole = content_of(file);
+  set_content(file, changed(whole, "784-128-64-10", "784-256-10"));
+  CHECK(problem_of(file) ==
+        "another: is of a network 784-256-10, and this one is 784-128-64-10: "
+        "name another file, or begin anew");
+  CHECK_THROWS_AS(mlp::newest_checkpoint(file), mlp::checkpoint_of_another);
+  set_content(file, changed(whole, "fp32", "fp16"));
+  CHECK(problem_of(file) ==
+        "another: has its parameters as fp16, and this program has them as "
+        "fp32: name another file, or begin anew");
+  set_content(file, changed(whole, "checkpoint 1", "checkpoint 2"));
+  CHECK(problem_of(file) ==
+        "too new: is of version 2 of the format, and this program reads version "
+        "1: take the program that has written it, or begin anew");
+  CHECK_THROWS_AS(mlp::newest_checkpoint(file), mlp::checkpoint_too_new);
+  CHECK(problem_of(directory.path("nothing")) ==
+        "error: can't be opened: No such file or directory");
+  CHECK_THROWS_AS(mlp::write_checkpoint(directory.path("no/folder"), some_checkpoint(1)),
+                  mlp::checkpoint_error);
+}
