@@ -7,6 +7,7 @@
 #include <string>
 
 #include <penstock/ranks/detail/launcher_variables.hpp>
+#include <penstock/ranks/launcher.hpp>
 #include <penstock/ranks/world_error.hpp>
 
 namespace penstock {
