@@ -79,7 +79,7 @@ struct launcher_values {
   int value = 0;
   const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (problem != std::errc{} || end != text.data() + text.size() || value < 0) {
-    throw world_error(std::string{variable} + "='" + std::string{text.substr(0, 40)} +
+    throw world_error("world: " + std::string{variable} + "='" + std::string{text.substr(0, 40)} +
                       "' is no number from 0 to 2147483647: set it as the launcher does, or unset "
                       "all of the launcher's variables for one process");
   }
@@ -100,7 +100,8 @@ template <class Environment>
 /// Throws `world_error` unless a whole set of values is a world's.
 inline void require_world(const launcher_values& found) {
   const auto refuse = [&](world_number low, world_number high, const char* rule) {
-    throw world_error(found.text_of(low) + " with " + found.text_of(high) + ": " + rule +
+    throw world_error("world: " + found.text_of(low) + " with " + found.text_of(high) + ": " +
+                      rule +
                       "; start the program by the launcher alone, and leave its variables as they "
                       "are");
   };
