@@ -32,13 +32,18 @@ concept stateful_loader = requires(const L& loader, const batch_position& next) 
 
 namespace detail {
 
+template <class L>
+concept has_batch_size = requires(const L& loader) {
+  { loader.options().batch_size } -> std::convertible_to<std::uint64_t>;
+};
+
 /// The samples of a rank's own batches; 0 where a loader does not say.
 template <class Loader>
 [[nodiscard]] std::uint64_t share_of(const Loader& loader) {
-  if constexpr (requires { loader.options().batch_size; }) {
+  if constexpr (has_batch_size<Loader>) {
     return loader.options().batch_size;
-  } else if constexpr (requires { loader.source().options().batch_size; }) {
-    return loader.source().options().batch_size;
+  } else if constexpr (requires { share_of(loader.source()); }) {
+    return share_of(loader.source());
   } else {
     return 0;
   }

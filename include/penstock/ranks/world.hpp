@@ -8,6 +8,7 @@
 
 #include <penstock/ranks/detail/choose_launcher.hpp>
 #include <penstock/ranks/detail/launcher_variables.hpp>
+#include <penstock/ranks/launcher.hpp>
 #include <penstock/ranks/world_error.hpp>
 
 namespace penstock {

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-#include <string>
-
 #include <penstock/core/error.hpp>
 
 namespace penstock {
@@ -11,8 +9,9 @@ inline namespace PENSTOCK_ABI {
 /// The environment does not say which rank of how many this process is: half of a launcher's
 /// variables, two launchers that contradict each other, a value that can't be. The message names
 /// the variables and their values, and says what to do.
-class [[gnu::visibility("default")]] world_error : public error{
-  public : explicit world_error(const std::string& problem) : error("world: " + problem){}
+class [[gnu::visibility("default")]] world_error : public error {
+ public:
+  using error::error;
 };
 
 }  // namespace PENSTOCK_ABI

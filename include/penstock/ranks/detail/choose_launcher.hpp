@@ -7,6 +7,7 @@
 #include <string>
 
 #include <penstock/ranks/detail/launcher_variables.hpp>
+#include <penstock/ranks/launcher.hpp>
 #include <penstock/ranks/world_error.hpp>
 
 namespace penstock {
@@ -16,7 +17,8 @@ namespace detail {
 /// Throws `world_error` where only a part of a launcher's variables is set.
 inline void refuse_half(const launcher_values& found) {
   if (!found.is_half()) return;
-  std::string problem = std::string{found.names->name} + "'s variables are half there: ";
+  std::string problem =
+      "world: " + std::string{found.names->name} + "'s variables are half there: ";
   problem += found.text_of(its_rank) + ", " + found.text_of(its_size);
   if (found.has(its_local_rank)) problem += ", " + found.text_of(its_local_rank);
   problem += found.names->which == launcher::slurm
@@ -34,7 +36,7 @@ inline void complete(launcher_values& of, const launcher_values& other) {
     // Slurm knows how many a node may have, which is not how many it has.
     if (number == its_local_size && other.names->which == launcher::slurm) continue;
     if (other.has(number) && of.numbers[number] != other.numbers[number]) {
-      throw world_error(of.text_of(number) + " and " + other.text_of(number) +
+      throw world_error("world: " + of.text_of(number) + " and " + other.text_of(number) +
                         " contradict each other: unset the one that is wrong");
     }
   }
@@ -66,7 +68,7 @@ template <class Environment>
     } else if (chosen->same_world(found)) {
       complete(*chosen, found);
     } else {
-      throw world_error(chosen->text() + " and " + found.text() +
+      throw world_error("world: " + chosen->text() + " and " + found.text() +
                         " contradict each other: unset the variables of the one that did not "
                         "start this process, or name the one that did: "
                         "world::from_environment(launcher::...)");
@@ -75,7 +77,7 @@ template <class Environment>
   if (only && !chosen) {
     for (const launcher_names& names : launchers) {
       if (names.which != *only) continue;
-      throw world_error(std::string{names.name} +
+      throw world_error("world: " + std::string{names.name} +
                         " is to have started this process, but there is "
                         "no " +
                         names.variables[its_rank] + " and no " + names.variables[its_size] +

@@ -10,20 +10,11 @@
 #include <string_view>
 #include <system_error>
 
+#include <penstock/ranks/launcher.hpp>
 #include <penstock/ranks/world_error.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
-
-/// What started the processes of a world, by the variables that it leaves in their environment.
-enum class launcher {
-  none,      ///< nothing did: one process
-  torchrun,  ///< RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE: torchrun, Ray Train, scripts
-  open_mpi,  ///< OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_RANK, _LOCAL_SIZE: Open MPI's mpirun
-  pmi,       ///< PMI_RANK, PMI_SIZE, MPI_LOCALRANKID, MPI_LOCALNRANKS: MPICH's and Intel's mpiexec
-  slurm,     ///< SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID, SLURM_NTASKS_PER_NODE: srun
-};
-
 namespace detail {
 
 /// The four numbers of a world, in the order in which a launcher's variables stand below.
@@ -88,7 +79,7 @@ struct launcher_values {
   int value = 0;
   const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (problem != std::errc{} || end != text.data() + text.size() || value < 0) {
-    throw world_error(std::string{variable} + "='" + std::string{text.substr(0, 40)} +
+    throw world_error("world: " + std::string{variable} + "='" + std::string{text.substr(0, 40)} +
                       "' is no number from 0 to 2147483647: set it as the launcher does, or unset "
                       "all of the launcher's variables for one process");
   }
@@ -109,7 +100,8 @@ template <class Environment>
 /// Throws `world_error` unless a whole set of values is a world's.
 inline void require_world(const launcher_values& found) {
   const auto refuse = [&](world_number low, world_number high, const char* rule) {
-    throw world_error(found.text_of(low) + " with " + found.text_of(high) + ": " + rule +
+    throw world_error("world: " + found.text_of(low) + " with " + found.text_of(high) + ": " +
+                      rule +
                       "; start the program by the launcher alone, and leave its variables as they "
                       "are");
   };
@@ -132,6 +124,5 @@ inline void require_world(const launcher_values& found) {
 }
 
 }  // namespace detail
-
 }  // namespace PENSTOCK_ABI
 }  // namespace penstock

@@ -101,23 +101,23 @@ inline void require_equal(std::span<const run_record> records) {
   });
   compare("the size of the world", [](const run_record& r) { return std::to_string(r.size); });
   if (!problem.empty()) {
-    throw run_mismatch("the ranks would train on different batches: " + problem +
+    throw run_mismatch("run_mismatch: the ranks would train on different batches: " + problem +
                        ": give all of them the same data, sampler, seed, batch sizes and "
                        "checkpoint");
   }
   for (std::size_t rank = 0; rank < records.size(); ++rank) {
     const run_record& r = records[rank];
     if (r.rank != rank) {
-      throw run_mismatch("place " + std::to_string(rank) + " of the exchange holds rank " +
-                         std::to_string(r.rank) +
+      throw run_mismatch("run_mismatch: place " + std::to_string(rank) +
+                         " of the exchange holds rank " + std::to_string(r.rank) +
                          ": two processes have one rank, or the exchange "
                          "numbers them in another way than the launcher");
     }
     // A world of one of each rank's own, or a shard of another world.
     if (r.share != 0 && r.state.batch_size != r.share * records.size()) {
       throw run_mismatch(
-          "rank " + std::to_string(rank) + " reads batches of " + std::to_string(r.share) +
-          " and takes " + std::to_string(r.state.batch_size) +
+          "run_mismatch: rank " + std::to_string(rank) + " reads batches of " +
+          std::to_string(r.share) + " and takes " + std::to_string(r.state.batch_size) +
           " for the global batch, in a world "
           "of " +
           std::to_string(records.size()) + ": give its loader a ps::sharded with .world = " +
