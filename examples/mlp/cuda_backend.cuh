@@ -10,6 +10,7 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include <thrust/for_each.h>
@@ -21,10 +22,12 @@
 
 #include <penstock/cuda/cuda_device.hpp>
 #include <penstock/cuda/step_graphs.hpp>
+#include <penstock/data/narrow/half.hpp>
 
 #include "cublas.hpp"
 #include "device_array.hpp"
 #include "fused.hpp"
+#include "mixed_kernels.hpp"
 #include "options.hpp"
 #include "transpose.hpp"
 
@@ -185,6 +188,25 @@ class cuda_context {
                 "cublasSgemm");
   }
 
+  /// Operands of 16 bits, sums in float.
+  template <transpose A, transpose B, class Narrow>
+    requires(sizeof(Narrow) == 2)
+  void multiply(std::size_t m, std::size_t n, std::size_t k, const Narrow* a, const Narrow* b,
+                float* c) const {
+    const float one = 1.0F;
+    const float zero = 0.0F;
+    constexpr auto operation = [](transpose how) {
+      return how == transpose::no ? CUBLAS_OP_N : CUBLAS_OP_T;
+    };
+    constexpr auto type = std::is_same_v<Narrow, penstock::half> ? CUDA_R_16F : CUDA_R_16BF;
+    cuda::check(
+        cublasGemmEx(tools_->blas(stream_), operation(A), operation(B), length(m), length(n),
+                     length(k), &one, a, type, length(A == transpose::no ? m : k), b, type,
+                     length(B == transpose::no ? k : n), &zero, c, CUDA_R_32F, length(m),
+                     CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT),
+        "cublasGemmEx");
+  }
+
   void sum_columns(std::size_t m, std::size_t n, const float* a, float* c) const {
     const float one = 1.0F;
     const float zero = 0.0F;
@@ -195,6 +217,9 @@ class cuda_context {
 
   [[nodiscard]] kernel::rates_of_state rates_of(const kernel::step_state* state) const {
     return {state};
+  }
+  [[nodiscard]] kernel::scaler_where_it_lies settled(const kernel::scaler_state* scaler) const {
+    return {scaler};
   }
 
   template <class T>
@@ -285,6 +310,8 @@ class cuda_backend {
   using device_type = penstock::cuda_device;
   using stream_ref = device_type::stream_ref;
   using stamp = cuda_stamp;
+  template <class Narrow>
+  using stored_type = Narrow;
 
   /// For batches of up to `batch_size` samples. `graph`: steps are replayed as graphs.
   cuda_backend(const device_type& device, std::size_t batch_size, kernel_choice kernels, bool graph)

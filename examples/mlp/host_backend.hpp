@@ -16,6 +16,7 @@
 #include <penstock/device/cpu_device.hpp>
 
 #include "kernels.hpp"
+#include "mixed_kernels.hpp"
 #include "transpose.hpp"
 
 namespace mlp {
@@ -63,6 +64,10 @@ class host_context {
   // By value: read from memory in each iteration, they would keep the loop from being vectorised.
   [[nodiscard]] kernel::adam_rates rates_of(const kernel::step_state* state) const {
     return state->rates;
+  }
+
+  [[nodiscard]] kernel::scaler_state settled(const kernel::scaler_state* scaler) const {
+    return *scaler;
   }
 
   template <class T>
@@ -123,6 +128,7 @@ class host_stamp {
 ///                                       with this slot and size has enqueued
 ///     rehearses()                       whether first calls are dearer, and belong before the clock
 ///     forget()                          the addresses behind the slots are going to be others
+///     stored_type<Narrow>               what an operand of that type lies in memory as
 ///     stamp                             `set(device, stream)` marks a place in a stream,
 ///                                       `microseconds_since(earlier)` tells when it was reached
 ///
@@ -130,9 +136,11 @@ class host_stamp {
 ///
 ///     each(count, kernel)               kernel(i) for all i < count, in any order
 ///     sum(count, function, to)          *to = the sum of function(i) over all i < count
-///     multiply<A, B>(m, n, k, a, b, c)  c (m x n) = a (m x k) * b (k x n)
+///     multiply<A, B>(m, n, k, a, b, c)  c (m x n) = a (m x k) * b (k x n); a and b of any stored
+///                                       type, sums in float
 ///     sum_columns(m, n, a, c)           c (m) = the sum of the n columns of a (m x n)
 ///     rates_of(state)                   what converts to Adam's rates when a kernel runs
+///     settled(scaler)                   what converts to the scaler's state when a kernel runs
 ///     gather_rows(...)                  to[i] = from[order[place + i]] for rows of `length` elements,
 ///                                       where `place` is that of the coming step in the trace
 ///     train_fused(...)                  optional: the whole step in its own way; false: not wanted
@@ -141,6 +149,9 @@ class host_backend {
   using device_type = penstock::cpu_device;
   using stream_ref = device_type::stream_ref;
   using stamp = host_stamp;
+  /// A float of that value: products of 16 bits there are none.
+  template <class Narrow>
+  using stored_type = float;
 
   /// Nothing can run ahead of the calling thread but other threads of the same cores: it computes
   /// itself.

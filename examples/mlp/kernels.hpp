@@ -58,16 +58,26 @@ MLP_KERNEL inline std::uint64_t coming_place(const step_state& state, std::uint6
   return state.next + count > capacity ? 0 : state.next;
 }
 
-/// The start of a step: its place in the trace, and Adam's factors, which correct its moments for
-/// their start at zero. The order of operations is that of the paper's section 2, last note.
-MLP_KERNEL inline void begin_step(step_state& state, std::uint64_t count, std::uint64_t capacity) {
+/// The place in the trace of a batch that begins.
+MLP_KERNEL inline void begin_trace(step_state& state, std::uint64_t count, std::uint64_t capacity) {
   state.first = coming_place(state, count, capacity);
   state.next = state.first + count;
+}
+
+/// Adam's factors for one more step, which correct its moments for their start at zero. The order of
+/// operations is that of the paper's section 2, last note.
+MLP_KERNEL inline void advance_rates(step_state& state) {
   state.first_power *= static_cast<double>(adam::beta1);
   state.second_power *= static_cast<double>(adam::beta2);
   const double correction = std::sqrt(1.0 - state.second_power);
   state.rates = {static_cast<float>(adam::learning_rate * correction / (1.0 - state.first_power)),
                  static_cast<float>(adam::epsilon * correction)};
+}
+
+/// The start of a step of one batch.
+MLP_KERNEL inline void begin_step(step_state& state, std::uint64_t count, std::uint64_t capacity) {
+  begin_trace(state, count, capacity);
+  advance_rates(state);
 }
 
 struct begin {

@@ -6,11 +6,17 @@
 #include <span>
 #include <type_traits>
 #include <utility>
+#include <variant>
 #include <vector>
+
+#include <penstock/data/narrow/bfloat16.hpp>
+#include <penstock/data/narrow/half.hpp>
 
 #include "device_array.hpp"
 #include "kernels.hpp"
+#include "mixed.hpp"
 #include "shape.hpp"
+#include "step_options.hpp"
 #include "transpose.hpp"
 
 namespace mlp {
@@ -42,7 +48,8 @@ class network {
   using stream_ref = typename Backend::stream_ref;
 
   /// For batches of up to `batch_size` samples. All parameters are 0 until `assign`.
-  network(const device_type& device, const Backend& backend, std::size_t batch_size)
+  network(const device_type& device, const Backend& backend, std::size_t batch_size,
+          const step_options& how = {})
       : backend_(backend),
         parameters_(device, shape::parameters),
         gradients_(device, shape::parameters),
@@ -54,7 +61,18 @@ class network {
         logits_(device, batch_size * shape::classes),
         gradient1_(device, batch_size * shape::hidden1),
         gradient2_(device, batch_size * shape::hidden2),
-        state_(device, 1) {}
+        state_(device, 1) {
+    if (how.is_plain()) return;
+    if (how.precision == precision_choice::fp16) {
+      mixed_.template emplace<mixed_steps<Backend, penstock::half>>(device, batch_size,
+                                                                    how.accumulate);
+    } else if (how.precision == precision_choice::bf16) {
+      mixed_.template emplace<mixed_steps<Backend, penstock::bfloat16>>(device, batch_size,
+                                                                        how.accumulate);
+    } else {
+      mixed_.template emplace<mixed_steps<Backend, float>>(device, batch_size, how.accumulate);
+    }
+  }
 
   /// Starts anew from these `shape::parameters` values: moments, step count and place in the trace
   /// are 0 again.
@@ -65,6 +83,8 @@ class network {
     first_moments_.upload(zeros, 0, stream);
     second_moments_.upload(zeros, 0, stream);
     state_.upload({&start, 1}, 0, stream);
+    with_mixed([&](auto& mixed) { mixed.assign(stream); });
+    round_weights(stream);
   }
 
   /// What `restore` goes on from, on this device or another one. Waits for the stream.
@@ -85,6 +105,7 @@ class network {
     first_moments_.upload(from.first_moments, 0, stream);
     second_moments_.upload(from.second_moments, 0, stream);
     state_.upload({&from.steps, 1}, 0, stream);
+    round_weights(stream);
   }
 
   [[nodiscard]] const device_array<float, device_type>& parameters() const { return parameters_; }
@@ -92,13 +113,31 @@ class network {
   /// keep them to themselves.
   [[nodiscard]] const device_array<float, device_type>& gradients() const { return gradients_; }
 
+  /// Where the gradient scaler stands; of a plain network, as at the start. Waits for the stream.
+  [[nodiscard]] kernel::scaler_state scaler(stream_ref stream) const {
+    kernel::scaler_state found{};
+    with_mixed([&](const auto& mixed) { found = mixed.scaler(stream); });
+    return found;
+  }
+
   /// One step on `count` samples: forward, backward, Adam. Each sample's loss before the step goes
   /// to `trace`, after those of the previous step, or to its start where they do not fit. All
   /// pointers are to device memory that lives until the stream is past it. `before(context, view)`
-  /// enqueues what is to go before, as part of the step.
+  /// enqueues what is to go before, as part of the step. Where several batches make a step, only the
+  /// one that `ends` it changes parameters.
   template <class Pixel, class Before = nothing_before>
   void train(const Pixel* images, const std::uint8_t* labels, std::size_t count,
-             std::span<float> trace, stream_ref stream, const Before& before = {}) {
+             std::span<float> trace, stream_ref stream, const Before& before = {},
+             bool ends = true) {
+    const bool is_mixed = with_mixed([&](const auto& mixed) {
+      backend_.enqueue(stream,
+                       [this, &mixed, images, labels, count, ends, trace, before](const auto& on) {
+                         const network_view all = view(trace);
+                         before(on, all);
+                         mixed.train(on, all, images, labels, count, ends);
+                       });
+    });
+    if (is_mixed) return;
     backend_.enqueue(stream, [this, images, labels, count, trace, before](const auto& on) {
       const network_view all = view(trace);
       before(on, all);
@@ -144,7 +183,9 @@ class network {
   void evaluate(const Pixel* images, const std::uint8_t* labels, std::size_t count,
                 std::uint64_t* right, stream_ref stream) {
     backend_.enqueue(stream, [this, images, labels, count, right](const auto& on) {
-      forward(on, images, count);
+      const bool is_mixed =
+          with_mixed([&](const auto& mixed) { mixed.forward(on, view({}), images, count); });
+      if (!is_mixed) forward(on, images, count);
       on.sum(count, kernel::is_right<shape::classes>{at(shape::bias3), labels, logits_.data()},
              right);
     });
@@ -152,6 +193,35 @@ class network {
 
  private:
   using array = device_array<float, device_type>;
+
+  /// Calls `function` with the mixed steps, if that is what this network does.
+  template <class Function>
+  bool with_mixed(const Function& function) {
+    return visit_mixed(mixed_, function);
+  }
+  template <class Function>
+  bool with_mixed(const Function& function) const {
+    return visit_mixed(mixed_, function);
+  }
+  template <class Steps, class Function>
+  static bool visit_mixed(Steps& mixed, const Function& function) {
+    return std::visit(
+        [&](auto& steps) {
+          constexpr bool is_mixed =
+              !std::is_same_v<std::remove_cvref_t<decltype(steps)>, std::monostate>;
+          if constexpr (is_mixed) function(steps);
+          return is_mixed;
+        },
+        mixed);
+  }
+
+  /// Makes the narrow weights of a mixed network anew from the masters.
+  void round_weights(stream_ref stream) {
+    with_mixed([&](auto& mixed) {
+      backend_.enqueue(stream,
+                       [this, &mixed](const auto& on) { mixed.round_weights(on, view({})); });
+    });
+  }
 
   [[nodiscard]] network_view view(std::span<float> trace) const {
     return {parameters_.data(), gradients_.data(), first_moments_.data(), second_moments_.data(),
@@ -234,6 +304,9 @@ class network {
   array gradient1_;
   array gradient2_;
   device_array<kernel::step_state, device_type> state_;
+  std::variant<std::monostate, mixed_steps<Backend, float>, mixed_steps<Backend, penstock::half>,
+               mixed_steps<Backend, penstock::bfloat16>>
+      mixed_;
 };
 
 }  // namespace mlp

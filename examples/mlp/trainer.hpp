@@ -13,6 +13,7 @@
 #include "device_array.hpp"
 #include "network.hpp"
 #include "shape.hpp"
+#include "step_options.hpp"
 
 namespace mlp {
 
@@ -52,15 +53,17 @@ class trainer {
 
   /// For runs of `epochs` epochs of `samples` samples, all work on `stream`.
   trainer(const device_type& device, const Backend& backend, stream_ref stream,
-          std::size_t batch_size, std::size_t epochs, std::size_t samples, std::uint64_t seed)
+          std::size_t batch_size, std::size_t epochs, std::size_t samples, std::uint64_t seed,
+          const step_options& how = {})
       : device_(device),
         backend_(backend),
         stream_(stream),
         batch_size_(batch_size),
         epochs_(epochs),
         samples_(samples),
+        accumulate_(how.accumulate),
         initial_(initial_parameters(seed)),
-        network_(device, backend, batch_size),
+        network_(device, backend, batch_size, how),
         losses_(device, epochs * samples) {
     restart();
   }
@@ -77,21 +80,29 @@ class trainer {
   void restart(const Rehearsal& rehearsal) {
     device_.synchronize(stream_);
     backend_.forget();
-    network_.assign(initial_, stream_);
+    rewind();
     if (!backend_.rehearses()) return;
     rehearsal();
     rewind();
   }
   /// Back to the first parameters, and on with the same slots.
-  void rewind() { network_.assign(initial_, stream_); }
+  void rewind() {
+    network_.assign(initial_, stream_);
+    parts_ = 0;
+    seen_ = 0;
+  }
 
-  /// Trains on `count` samples in device memory. A slot and a count always mean the same addresses,
-  /// until `restart`. `before`: see `network::train`.
+  /// Trains on `count` samples in device memory; where several batches make a step, the last one of
+  /// those, or of the epoch, ends it. A slot and a count always mean the same addresses, until
+  /// `restart`. `before`: see `network::train`.
   template <class Pixel, class Before = nothing_before>
   void step(std::size_t slot, const Pixel* images, const std::uint8_t* labels, std::size_t count,
             const Before& before = {}) {
-    backend_.replay(slot, count, stream_,
-                    [&](stream_ref on) { enqueue(images, labels, count, on, before); });
+    seen_ += count;
+    const bool ends = ++parts_ == accumulate_ || seen_ >= samples_;
+    step_as(ends, slot, images, labels, count, before);
+    if (ends) parts_ = 0;
+    if (seen_ >= samples_) seen_ = 0;
   }
 
   /// Steps of all sizes that a run takes, on a slot that holds a full batch. `before_of(count)` is
@@ -103,8 +114,9 @@ class trainer {
       if (count == 0) continue;
       const auto before = before_of(count);
       // Once as it is: what loads at its first use can't do so while a graph is captured.
-      enqueue(images, labels, count, stream_, before);
-      step(slot, images, labels, count, before);
+      enqueue(images, labels, count, stream_, before, true);
+      step_as(true, slot, images, labels, count, before);
+      if (accumulate_ > 1) step_as(false, slot, images, labels, count, before);
     }
     device_.synchronize(stream_);
   }
@@ -135,6 +147,9 @@ class trainer {
     return means;
   }
 
+  /// Where the gradient scaler stands. Waits for the stream.
+  [[nodiscard]] kernel::scaler_state scaler() const { return network_.scaler(stream_); }
+
   [[nodiscard]] run_trace trace() const {
     run_trace copy{std::vector<float>(losses_.size()), std::vector<float>(shape::parameters)};
     losses_.download(copy.losses, 0, stream_);
@@ -164,8 +179,18 @@ class trainer {
  private:
   template <class Pixel, class Before>
   void enqueue(const Pixel* images, const std::uint8_t* labels, std::size_t count, stream_ref on,
-               const Before& before) {
-    network_.train(images, labels, count, std::span{losses_.data(), losses_.size()}, on, before);
+               const Before& before, bool ends) {
+    network_.train(images, labels, count, std::span{losses_.data(), losses_.size()}, on, before,
+                   ends);
+  }
+
+  /// What ends a step and what does not are captured apart, as batches of two slots are.
+  template <class Pixel, class Before>
+  void step_as(bool ends, std::size_t slot, const Pixel* images, const std::uint8_t* labels,
+               std::size_t count, const Before& before) {
+    const std::size_t captured = accumulate_ == 1 ? slot : 2 * slot + (ends ? 1 : 0);
+    backend_.replay(captured, count, stream_,
+                    [&](stream_ref on) { enqueue(images, labels, count, on, before, ends); });
   }
 
   void sum(std::size_t first, std::size_t count, double* to) const {
@@ -180,6 +205,9 @@ class trainer {
   std::size_t batch_size_;
   std::size_t epochs_;
   std::size_t samples_;
+  std::size_t accumulate_;
+  std::size_t parts_ = 0;  // batches of the step under way
+  std::size_t seen_ = 0;   // samples of the epoch
   std::vector<float> initial_;
   network<Backend> network_;
   device_array<float, device_type> losses_;

@@ -19,7 +19,9 @@ std::vector<float> ends() {
   std::vector<float> all{0.0F, -0.0F, 1.0F, 255.0F, 0.1F, 1e6F};
   for (const float size : {1e-38F, 1e-30F, 3e-8F, 0.3081F, 100.0F, 65504.0F, 7e20F}) {
     all.push_back(size);
-    all.push_back(std::nextafter(size, 2 * size));
+    for (const int places : {1, 2, 3, 5, 100}) {
+      all.push_back(size + static_cast<float>(places) * (std::nextafter(size, 2 * size) - size));
+    }
     all.push_back(size * 1.001F);
   }
   all.push_back(3e38F);
@@ -61,11 +63,9 @@ TEST_CASE("a number is off by half a step at most, and 0 not at all", "[data]") 
       }
       CHECK(worst <= allowed);
       if (has_zero && least < most) CHECK(excess(0.0F, by) == -static_cast<double>(by.scale) / 2);
-      // Not coarser than it has to be: 1/255 of the range, but for where floats are.
+      // Not coarser than it has to be.
       const double range = double{most} - double{least};
-      const double size = std::max(std::abs(double{least}), std::abs(double{most}));
-      CHECK(static_cast<double>(by.scale) <=
-            std::max(range / 255.0, has_zero ? 0.0 : size * 0x1p-22) * 1.0001 + 0x1p-117);
+      CHECK(static_cast<double>(by.scale) <= range / 255.0 * 1.0001 + 0x1p-117);
     }
   }
   CHECK(ranges > 500);

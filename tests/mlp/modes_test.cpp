@@ -51,8 +51,8 @@ std::vector<mlp::run_trace> traces_of_all_modes(const Data& data, bool is_random
   const ps::cpu_device device;
   const auto stream = device.inline_stream();
   device.make_current();
-  mlp::trainer<Backend> trained{device,        backend,     stream,     chosen.batch,
-                                chosen.epochs, data.size(), chosen.seed};
+  mlp::trainer<Backend> trained{device,        backend,     stream,      chosen.batch,
+                                chosen.epochs, data.size(), chosen.seed, chosen.step};
   std::vector<mlp::run_trace> traces;
   const auto keep = [&](double seconds) {
     CHECK(seconds > 0.0);
@@ -135,6 +135,23 @@ TEST_CASE("the four modes agree with fused kernels too, captured and repeated", 
   for (std::size_t i = 0; i < traces[0].losses.size(); ++i) {
     CHECK(std::abs(traces[0].losses[i] - plain[0].losses[i]) < 1e-3F);
   }
+}
+
+TEST_CASE(
+    "the four modes agree with rounded operands and steps of several batches, captured and "
+    "repeated",
+    "[mlp]") {
+  const drawn digits;
+  const ps::memory_dataset<ps::digit_record> data{digits.images, digits.labels};
+  auto chosen = chosen_for(1);
+  chosen.epochs = 2;
+  chosen.step = {.precision = mlp::precision_choice::fp16, .accumulate = 3};
+  const auto expected = traces_of_all_modes(data, false, chosen);
+  check_all_equal(expected, expected[0]);
+  const test::replaying_backend<> replaying;
+  check_all_equal(traces_of_all_modes(data, false, chosen, replaying), expected[0]);
+  // Of the last mode: full batches and the short one, each as it ends a step and as it does not.
+  CHECK(replaying.graphs() == 4);
 }
 
 TEST_CASE("the four modes agree on images that travel as floats, which are those of the bytes",

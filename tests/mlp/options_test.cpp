@@ -93,6 +93,8 @@ TEST_CASE("a bad value is refused with the option's name", "[mlp]") {
                                                 {"--device", "gpu"},
                                                 {"--kernels", "fast"},
                                                 {"--workload", "deep"},
+                                                {"--precision", "fp8"},
+                                                {"--accumulate", "0"},
                                                 {"--samples", "-1"},
                                                 {"--json", "/no/such/folder/a.json"},
                                                 {"--svg", "/no/such/folder/a.svg"},
@@ -175,6 +177,25 @@ TEST_CASE("statistics and reasons are of the overlapped loop", "[mlp]") {
   }
 }
 
+TEST_CASE("what a step is takes an operation a launch, which whole steps in float are not",
+          "[mlp]") {
+  CHECK(parse({}).line.chosen.step.is_plain());
+  CHECK(parse({"--precision", "fp32", "--accumulate", "1"}).line.chosen.kernels ==
+        mlp::kernel_choice::fused);
+  const auto half = parse({"--precision", "fp16", "--workload", "wide"}).line.chosen;
+  CHECK(half.step.precision == mlp::precision_choice::fp16);
+  CHECK(half.kernels == mlp::kernel_choice::thrust);
+  const auto four = parse({"--accumulate", "4", "--kernels", "thrust"}).line.chosen;
+  CHECK(four.step.accumulate == 4);
+  CHECK(four.kernels == mlp::kernel_choice::thrust);
+  for (const auto& result : {parse({"--precision", "bf16", "--kernels", "fused"}),
+                             parse({"--accumulate", "2", "--steps-table"}),
+                             parse({"--accumulate", "2", "--svg", "out.svg"})}) {
+    CHECK(result.line.exit_status == 1);
+    CHECK(result.err.find("--precision, --accumulate: ") != std::string::npos);
+  }
+}
+
 TEST_CASE("the wide workload has its products by cuBLAS unless told otherwise", "[mlp]") {
   CHECK(parse({"--workload", "wide"}).line.chosen.kernels == mlp::kernel_choice::cublas);
   CHECK(parse({"--workload", "wide", "--kernels", "fused"}).line.chosen.kernels ==
@@ -221,10 +242,10 @@ TEST_CASE("help lists the options and is no error", "[mlp]") {
   const auto result = parse({"--help"});
   REQUIRE(result.line.exit_status == 0);
   for (const char* option :
-       {"--data",    "--epochs",      "--batch",    "--workers", "--prefetch",
-        "--depth",   "--augment",     "--mode",     "--seed",    "--json",
-        "--repeat",  "--device",      "--workload", "--kernels", "--graph",
-        "--samples", "--steps-table", "--svg",      "--stats",   "--explain"}) {
+       {"--data",     "--epochs",  "--batch",     "--workers",   "--prefetch",    "--depth",
+        "--augment",  "--mode",    "--seed",      "--json",      "--repeat",      "--device",
+        "--workload", "--kernels", "--graph",     "--samples",   "--steps-table", "--svg",
+        "--stats",    "--explain", "--precision", "--accumulate"}) {
     CHECK(result.out.find(option) != std::string::npos);
   }
 }

@@ -209,6 +209,8 @@ TEST_CASE("the JSON file holds the same figures", "[mlp]") {
   CHECK(object["options"]["epochs"] == 2);
   CHECK(object["options"]["workload"] == "mnist");
   CHECK(object["options"]["bus"] == 0);
+  CHECK(object["options"]["precision"] == "fp32");
+  CHECK(object["options"]["accumulate"] == 1);
   CHECK(object["device"]["kind"] == "host");
   CHECK(object["device"]["driver"].is_null());
   REQUIRE(object["modes"].size() == 3);

@@ -116,6 +116,17 @@ command_line parse_command_line(int argc, const char* const* argv) {
       "fused throughout");
   app.add_flag("--graph,!--no-graph", o.graph,
                "On CUDA: replay the step as a graph (default), or launch its kernels");
+  add_choice<precision_choice>(
+      app, "--precision", o.step.precision, "fp32",
+      {{"fp32", precision_choice::fp32},
+       {"fp16", precision_choice::fp16},
+       {"bf16", precision_choice::bf16}},
+      "What operands of products are rounded to; sums, parameters and Adam stay in float. fp16 "
+      "has a gradient scaler. On CUDA with --kernels thrust");
+  app.add_option("--accumulate", o.step.accumulate,
+                 "Batches of a step; on CUDA with --kernels thrust")
+      ->check(CLI::Range(1, 10'000))
+      ->capture_default_str();
   app.add_flag("--steps-table", o.steps_table,
                "On CUDA: the time of a step with each --kernels, without and with graph");
   app.add_option("--mode", mode, "Which of the four ways")
@@ -166,6 +177,17 @@ command_line parse_command_line(int argc, const char* const* argv) {
     return result;
   }
 
+  if (!o.step.is_plain() && (o.steps_table || !svg.empty() || !utilisation.empty())) {
+    std::cerr << "--precision, --accumulate: not with --steps-table, --svg or --utilisation\n";
+    result.exit_status = 1;
+    return result;
+  }
+  if (!o.step.is_plain() && kernels->count() != 0 && o.kernels != kernel_choice::thrust) {
+    std::cerr << "--precision, --accumulate: with --kernels thrust alone: the others are whole "
+                 "steps in float\n";
+    result.exit_status = 1;
+    return result;
+  }
   if (o.fed == workload::wide && o.augment) {
     std::cerr << "--augment: not with --workload wide\n";
     result.exit_status = 1;
@@ -202,6 +224,7 @@ command_line parse_command_line(int argc, const char* const* argv) {
   // The fused kernels are made for small batches: on large ones they, and not the bus, would be the
   // bound.
   if (o.fed == workload::wide && kernels->count() == 0) o.kernels = kernel_choice::cublas;
+  if (!o.step.is_plain()) o.kernels = kernel_choice::thrust;
   if (!data.empty()) o.data = data;
   if (!json.empty()) o.json = json;
   if (!svg.empty()) o.svg = svg;

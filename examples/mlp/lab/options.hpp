@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "results.hpp"
+#include "step_options.hpp"
 
 namespace mlp {
 
@@ -52,6 +53,7 @@ struct options {
   workload fed = workload::mnist;
   device_choice device = device_choice::automatic;
   kernel_choice kernels = kernel_choice::fused;
+  step_options step;
   bool graph = true;
   bool steps_table = false;
   bool costs = true;  // measure what a batch costs in each stage

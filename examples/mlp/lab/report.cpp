@@ -74,6 +74,10 @@ void print_report(std::ostream& out, const options& chosen, const results& found
       << "build   " << found.build << '\n'
       << "run     " << chosen.epochs << " epochs of " << found.batches_per_epoch << " steps, batch "
       << chosen.batch << ", seed " << chosen.seed;
+  if (!chosen.step.is_plain()) {
+    out << ", " << name_of(chosen.step.precision) << ", " << chosen.step.accumulate
+        << (chosen.step.accumulate == 1 ? " batch a step" : " batches a step");
+  }
   if (chosen.repeat > 1) out << "; medians of " << chosen.repeat << " runs";
   out << "\n\n";
 
@@ -185,6 +189,8 @@ nlohmann::ordered_json json_of(const options& chosen, const results& found) {
                 {"prefetch", chosen.prefetch},
                 {"depth", chosen.depth},
                 {"augment", chosen.augment},
+                {"precision", name_of(chosen.step.precision)},
+                {"accumulate", chosen.step.accumulate},
                 {"bus", chosen.bus},
                 {"workload", chosen.fed == workload::wide ? "wide" : "mnist"},
                 {"seed", chosen.seed},

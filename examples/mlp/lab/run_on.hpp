@@ -85,8 +85,8 @@ void run_modes(const typename Backend::device_type& device, const Backend& backe
   device.make_current();
   const auto stream = Backend::make_stream(device);
 
-  trainer<Backend> trained{device,        backend,      stream,     chosen.batch,
-                           chosen.epochs, train.size(), chosen.seed};
+  trainer<Backend> trained{device,        backend,      stream,      chosen.batch,
+                           chosen.epochs, train.size(), chosen.seed, chosen.step};
   sample_store<device_type, pixel> test{device, test_data.size()};
   test.fill(0, test_data, {}, stream);
   std::optional<resident_set<Backend, pixel>> resident;

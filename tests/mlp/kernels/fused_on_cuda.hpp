@@ -65,8 +65,8 @@ template <class Backend, class Data>
   using pixel = mlp::pixel_of<Data>;
   device.make_current();
   const auto stream = Backend::make_stream(device);
-  mlp::trainer<Backend> trained{device,        backend,     stream,     chosen.batch,
-                                chosen.epochs, data.size(), chosen.seed};
+  mlp::trainer<Backend> trained{device,        backend,     stream,      chosen.batch,
+                                chosen.epochs, data.size(), chosen.seed, chosen.step};
   mlp::sample_store<typename Backend::device_type, pixel> test{device, tested.size()};
   test.fill(0, tested, {}, stream);
   std::vector<outcome> found;

@@ -46,6 +46,31 @@ TEST_CASE("fused kernels give the same bits in every order of blocks and threads
   }
 }
 
+TEST_CASE(
+    "rounded operands and steps of several batches give the losses of the CPU device, as graphs "
+    "too",
+    "[mlp]") {
+  const digits drawn{100};
+  const auto data = drawn.data();
+  auto chosen = chosen_for(2);
+  chosen.kernels = mlp::kernel_choice::thrust;
+  chosen.step = {.precision = GENERATE(mlp::precision_choice::fp32, mlp::precision_choice::fp16,
+                                       mlp::precision_choice::bf16),
+                 .accumulate = 3};
+  CAPTURE(name_of(chosen.step.precision));
+  const auto expected = on_host(data, data, chosen);
+  for (const bool graph : {false, true}) {
+    fake_cuda::reset({.policy = policy::late, .kernels = order::forwards});
+    chosen.graph = graph;
+    for (const outcome& found :
+         on_cuda(data, data, chosen, {mlp::technique::overlapped, mlp::technique::resident})) {
+      CHECK(first_losses_apart(found, expected, chosen) < 1e-4);
+      CHECK(std::abs(found.accuracy - expected.accuracy) < 0.05);
+    }
+    CHECK(fake_cuda::expect_clean());
+  }
+}
+
 TEST_CASE("fused kernels learn what the CPU device learns", "[mlp]") {
   fake_cuda::reset({.policy = policy::early, .kernels = order::backwards});
   const digits drawn{203};

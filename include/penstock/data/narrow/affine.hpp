@@ -30,18 +30,15 @@ struct affine {
 ///
 /// Where 0 is between the two, it has a byte of its own, and every byte stands for a whole number
 /// of steps, exactly: a number is off by at most half a step. Elsewhere the rounding of a float may
-/// come to it, and a step is at least 2^-22 of the largest number. A single number is exact. The
-/// outermost byte may stand for half a step more than the outermost number: beyond 3e38 that may be
-/// infinity.
+/// come to it. A single number is exact. The outermost byte may stand for half a step more than the
+/// outermost number: beyond 3e38 that may be infinity.
 [[nodiscard]] constexpr affine affine_over(float least, float most) noexcept {
   if (!(least < most)) return {0.0F, least};
   const double low = static_cast<double>(least);
   const double high = static_cast<double>(most);
-  const double magnitude = -low > high ? -low : high;
   const bool has_zero = low <= 0.0 && high >= 0.0;
   double step = (high - low) / 255.0;
-  const double coarsest = has_zero ? 0x1p-118 : magnitude * 0x1p-22 + 0x1p-118;
-  if (step < coarsest) step = coarsest;
+  if (step < 0x1p-118) step = 0x1p-118;  // so that nothing of it is denormal
   // Rounded up to 16 significant bits, so that a product with a whole number of 8 bits is exact.
   const auto bits = __builtin_bit_cast(std::uint64_t, step);
   constexpr std::uint64_t rest = (std::uint64_t{1} << (52U - 15U)) - 1;
