@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <span>
 
 #include <penstock/core/version.hpp>
@@ -18,6 +20,20 @@ namespace detail {
     value = value << 8U | std::to_integer<std::uint64_t>(bytes[i]);
   }
   return value;
+}
+
+/// The same for a number whose bytes are counted at compile time: one load where they lie so in
+/// memory.
+template <std::size_t Size>
+  requires(Size <= sizeof(std::uint64_t))
+[[nodiscard]] inline std::uint64_t little_endian(const std::byte* bytes) noexcept {
+  if constexpr (std::endian::native == std::endian::little) {
+    std::uint64_t value = 0;
+    std::memcpy(&value, bytes, Size);
+    return value;
+  } else {
+    return little_endian(std::span{bytes, Size});
+  }
 }
 
 }  // namespace detail

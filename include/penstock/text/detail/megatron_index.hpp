@@ -42,18 +42,18 @@ class megatron_index {
     if (bytes.size() < arrays) {
       throw file_truncated(path_, bytes.size(), "a header of 34 bytes", "the end of the file");
     }
-    if (const std::uint64_t version = number(9, 8); version != 1) {
+    if (const std::uint64_t version = number<8>(9); version != 1) {
       throw file_format_error(path_, 9, "version 1", std::to_string(version));
     }
     constexpr std::uint8_t sizes[] = {0, 1, 1, 2, 4, 8, 8, 4, 2};
-    const std::uint64_t code = number(17, 1);
+    const std::uint64_t code = number<1>(17);
     if (code == 0 || code >= sizeof sizes) {
       throw file_format_error(path_, 17, "the code of the tokens' type, 1 to 8",
                               std::to_string(code));
     }
     token_bytes_ = sizes[code];
-    sequences_ = number(18, 8);
-    const std::uint64_t starts = number(26, 8);
+    sequences_ = number<8>(18);
+    const std::uint64_t starts = number<8>(26);
     if (starts == 0) throw file_format_error(path_, 26, "the starts of documents, 1 or more", "0");
     documents_ = starts - 1;
     // Divided, so that nothing wraps.
@@ -81,16 +81,16 @@ class megatron_index {
   /// sequences, which follow each other. Throws `file_corrupt` where they do not, or lie outside.
   [[nodiscard]] place document(std::uint64_t index, std::uint64_t total) const {
     const std::uint64_t starts = arrays + 12 * sequences_;
-    const std::uint64_t first = number(starts + 8 * index, 8);
-    const std::uint64_t last = number(starts + 8 * index + 8, 8);
+    const std::uint64_t first = number<8>(starts + 8 * index);
+    const std::uint64_t last = number<8>(starts + 8 * index + 8);
     if (first > last || last > sequences_) {
       corrupt(starts + 8 * index, "the first sequence of a document, in order",
               std::to_string(first) + " before " + std::to_string(last));
     }
     place found;
     for (std::uint64_t i = first; i < last; ++i) {
-      const std::uint64_t tokens = number(arrays + 4 * i, 4);
-      const std::uint64_t begin = number(arrays + 4 * sequences_ + 8 * i, 8);
+      const std::uint64_t tokens = number<4>(arrays + 4 * i);
+      const std::uint64_t begin = number<8>(arrays + 4 * sequences_ + 8 * i);
       constexpr std::uint64_t negative = std::uint64_t{1} << 31U;
       if (tokens >= negative) corrupt(arrays + 4 * i, "0 tokens or more", "less");
       const std::uint64_t size = tokens * token_bytes_;
@@ -112,8 +112,10 @@ class megatron_index {
  private:
   static constexpr std::uint64_t arrays = 34;
 
-  [[nodiscard]] std::uint64_t number(std::uint64_t at, std::size_t width) const noexcept {
-    return little_endian(bytes_.subspan(static_cast<std::size_t>(at), width));
+  // The number of so many bytes at the byte `at`.
+  template <std::size_t Width>
+  [[nodiscard]] std::uint64_t number(std::uint64_t at) const noexcept {
+    return little_endian<Width>(bytes_.data() + at);
   }
   [[noreturn]] void corrupt(std::uint64_t at, const std::string& expected,
                             const std::string& found) const {

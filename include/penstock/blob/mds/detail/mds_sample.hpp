@@ -44,7 +44,7 @@ struct mds_place {
   for (std::size_t i = 0; i < columns.size(); ++i) {
     std::uint64_t bytes = columns[i].size;
     if (bytes == 0) {
-      bytes = little_endian(head.subspan(next, 4));
+      bytes = little_endian<4>(head.data() + next);
       next += 4;
     }
     if (bytes > size || end > size - bytes) {

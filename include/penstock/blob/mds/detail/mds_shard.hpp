@@ -37,7 +37,7 @@ template <archive_bytes Source>
   };
   std::array<std::byte, 4> start{};
   if (file.read_at(0, start) < start.size()) truncated("the number of samples, 4 bytes");
-  if (const std::uint64_t found = little_endian(start); found != samples) {
+  if (const std::uint64_t found = little_endian<4>(start.data()); found != samples) {
     throw length_mismatch(file.path(), 0, std::to_string(samples) + " samples, as in index.json",
                           std::to_string(found));
   }
@@ -49,7 +49,7 @@ template <archive_bytes Source>
   if (file.read_at(4, bytes) < bytes.size()) truncated("a table of offsets");
   std::uint64_t before = table;
   for (std::size_t i = 0; i < offsets.size(); ++i) {
-    const std::uint64_t offset = little_endian(std::span{bytes}.subspan(4 * i, 4));
+    const std::uint64_t offset = little_endian<4>(bytes.data() + 4 * i);
     const std::uint64_t most = file.size();
     if (offset < before || offset > most) {
       throw file_corrupt(file.path(), 4 + 4 * std::uint64_t{i},
