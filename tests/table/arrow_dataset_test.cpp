@@ -251,15 +251,15 @@ TEST_CASE("nulls are refused with column and row, whatever null_count says", "[t
   };
   made_column batch = pairs(200);
   std::string digits(200, '1');
-  digits[171] = '0';
+  digits[100] = '0';
   for (const std::int64_t said : {-1, 0, 1}) {
     batch.children[0] = test::with_nulls(batch.children[0], digits);
     batch.children[0].null_count = said;
-    CHECK(row_of(batch) == "label 271");
+    CHECK(row_of(batch) == "label 200");
   }
   batch = pairs(200);
   batch.children[1] = test::with_nulls(batch.children[1], digits);
-  CHECK(row_of(batch) == "image 271");
+  CHECK(row_of(batch) == "image 200");
   batch = pairs(200);
   std::string inside(400, '1');
   inside[7] = '0';

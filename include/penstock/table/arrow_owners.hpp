@@ -33,9 +33,7 @@ class arrow_owner {
     return *this;
   }
   ~arrow_owner() {
-    if (value_.release == nullptr) return;
-    value_.release(&value_);
-    value_.release = nullptr;  // a producer that forgot it is not called again
+    if (value_.release != nullptr) value_.release(&value_);
   }
 
   /// Whether it owns something.

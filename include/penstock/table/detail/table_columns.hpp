@@ -43,6 +43,12 @@ class table_columns {
     if (options.extra == extra_columns::refuse) require_no_other(table);
   }
 
+  /// Whether the type alone says the extents of all fields.
+  [[nodiscard]] bool is_settled() const noexcept {
+    return std::all_of(fields_.begin(), fields_.end(),
+                       [](const field_column& one) { return one.is_settled(); });
+  }
+
   /// The rows of a batch, field by field; its first row is number `first_row` of the table. The
   /// first batch also says extents that the type does not. Throws what `column_walk::rows` throws,
   /// and `column_shape_mismatch`.

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <arrow/c/bridge.h>
+#include <arrow/io/file.h>
+#include <arrow/record_batch.h>
+#include <arrow/table.h>
+#include <parquet/arrow/reader.h>
+#include <parquet/arrow/schema.h>
+#include <parquet/file_reader.h>
+#include <parquet/metadata.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <penstock/files/file_error.hpp>
+#include <penstock/table/arrow_owners.hpp>
+#include <penstock/table/arrow_table.hpp>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+namespace detail {
+
+/// A Parquet file: its type, and its row groups one by one. All members but the constructor are
+/// thread-safe: each decoding has a reader of its own, over one descriptor and one footer.
+class parquet_file {
+ public:
+  /// Opens it and reads its footer. Throws `file_unreadable`, and `file_corrupt` for what is no
+  /// Parquet file.
+  explicit parquet_file(std::string path) : path_(std::move(path)) {
+    auto file = ::arrow::io::ReadableFile::Open(path_);
+    if (!file.ok()) {
+      throw file_unreadable(path_, 0, "a Parquet file", file.status().message());
+    }
+    file_ = *file;
+    guarded("the footer of a Parquet file", [&] {
+      metadata_ = parquet::ReadMetaData(file_);
+      const auto reader = make_reader();
+      std::shared_ptr<::arrow::Schema> schema;
+      require(reader->GetSchema(&schema), "the types of a Parquet file");
+      require(::arrow::ExportSchema(*schema, schema_.address()), "types that Arrow can hand over");
+      for (const auto& column : reader->manifest().schema_fields) {
+        add_leaves(column, leaves_.emplace_back());
+      }
+    });
+  }
+
+  [[nodiscard]] const std::string& path() const noexcept { return path_; }
+  /// The type of its rows.
+  [[nodiscard]] const ArrowSchema& schema() const noexcept { return *schema_; }
+  /// How many row groups there are.
+  [[nodiscard]] int groups() const { return metadata_->num_row_groups(); }
+  /// How many rows group `number` has.
+  [[nodiscard]] std::uint64_t rows(int number) const {
+    return static_cast<std::uint64_t>(metadata_->RowGroup(number)->num_rows());
+  }
+
+  /// The columns `columns`, by their number, of a row group. Throws `file_corrupt`.
+  [[nodiscard]] arrow_table decode(int number, const std::vector<std::size_t>& columns) const {
+    std::vector<int> leaves;
+    for (const std::size_t one : columns) {
+      leaves.insert(leaves.end(), leaves_[one].begin(), leaves_[one].end());
+    }
+    arrow_schema type;
+    std::vector<arrow_array> batches;
+    const std::string what = "row group " + std::to_string(number);
+    guarded(what, [&] {
+      const std::shared_ptr<::arrow::Table> table = read_group(*make_reader(), number, leaves);
+      require(::arrow::ExportSchema(*table->schema(), type.address()), what);
+      ::arrow::TableBatchReader all{*table};
+      while (true) {
+        std::shared_ptr<::arrow::RecordBatch> batch;
+        require(all.ReadNext(&batch), what);
+        if (batch == nullptr) return;
+        require(::arrow::ExportRecordBatch(*batch, batches.emplace_back().address()), what);
+      }
+    });
+    return {std::move(type), std::move(batches)};
+  }
+
+ private:
+  void require(const ::arrow::Status& status, const std::string& expected) const {
+    if (!status.ok()) throw file_corrupt(path_, 0, expected, status.message());
+  }
+
+  // Calls of Parquet's own throw as well as return.
+  template <class Call>
+  void guarded(const std::string& expected, const Call& call) const {
+    try {
+      call();
+    } catch (const parquet::ParquetException& problem) {
+      throw file_corrupt(path_, 0, expected, problem.what());
+    }
+  }
+
+  [[nodiscard]] std::unique_ptr<parquet::arrow::FileReader> make_reader() const {
+    parquet::arrow::FileReaderBuilder builder;
+    require(builder.Open(file_, parquet::default_reader_properties(), metadata_), "a Parquet file");
+    parquet::ArrowReaderProperties how;
+    how.set_use_threads(false);  // the workers are ours
+    how.set_pre_buffer(false);
+    std::unique_ptr<parquet::arrow::FileReader> reader;
+    require(builder.properties(how)->Build(&reader), "a Parquet file");
+    return reader;
+  }
+
+  // As Arrow 24 has it, and as those before it.
+  template <class Reader>
+  [[nodiscard]] std::shared_ptr<::arrow::Table> read_group(Reader& reader, int number,
+                                                           const std::vector<int>& leaves) const {
+    const std::string what = "row group " + std::to_string(number);
+    if constexpr (
+        requires { reader.ReadRowGroup(number, leaves).ok(); } &&
+        requires { *reader.ReadRowGroup(number, leaves); }) {
+      const auto table = reader.ReadRowGroup(number, leaves);
+      require(table.status(), what);
+      return *table;
+    } else {
+      std::shared_ptr<::arrow::Table> table;
+      require(reader.ReadRowGroup(number, leaves, &table), what);
+      return table;
+    }
+  }
+
+  static void add_leaves(const parquet::arrow::SchemaField& field, std::vector<int>& leaves) {
+    if (field.is_leaf()) leaves.push_back(field.column_index);
+    for (const auto& child : field.children) add_leaves(child, leaves);
+  }
+
+  std::string path_;
+  std::shared_ptr<::arrow::io::ReadableFile> file_;
+  std::shared_ptr<parquet::FileMetaData> metadata_;
+  arrow_schema schema_;
+  std::vector<std::vector<int>> leaves_;  // of each column, as Parquet counts
+};
+
+}  // namespace detail
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: BSL-1.0
+#include <penstock/threads/detail/group_cache.hpp>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <stdexcept>
+#include <thread>
+#include <vector>
+
+#include "support/catch.hpp"
+
+namespace ps = penstock;
+
+namespace {
+
+using number_cache = ps::detail::group_cache<std::size_t>;
+
+std::size_t got(number_cache& cache, std::size_t number, std::uint64_t bytes = 10) {
+  return *cache.get(number, bytes, [&] { return number * 3; });
+}
+
+}  // namespace
+
+TEST_CASE("a group is made once, and stays while there is room", "[threads]") {
+  number_cache cache{30};
+  for (int round = 0; round < 2; ++round) {
+    for (const std::size_t number : {0U, 1U, 2U}) CHECK(got(cache, number) == 3 * number);
+  }
+  CHECK(cache.made() == 3);
+  CHECK(cache.held() == 30);
+}
+
+TEST_CASE("the group that was asked for longest ago makes room, none that is read", "[threads]") {
+  number_cache cache{30};
+  {
+    const auto first = cache.get(0, 10, [] { return std::size_t{0}; });
+    got(cache, 1);
+    got(cache, 2);
+    got(cache, 1);
+    got(cache, 3);  // instead of 2
+    CHECK(cache.held() == 30);
+    got(cache, 1);
+    CHECK(cache.made() == 4);
+    got(cache, 0);
+    CHECK(cache.made() == 4);
+  }
+  got(cache, 4, 25);  // instead of all
+  CHECK(cache.held() == 25);
+  got(cache, 0);
+  CHECK(cache.made() == 6);
+}
+
+TEST_CASE("a group that could not be made is tried again by the next that asks", "[threads]") {
+  number_cache cache{10};
+  const auto fails = []() -> std::size_t { throw std::runtime_error{"no"}; };
+  CHECK_THROWS_AS(cache.get(0, 10, fails), std::runtime_error);
+  CHECK(cache.held() == 0);
+  CHECK(got(cache, 0) == 0);
+  CHECK(cache.made() == 1);
+}
+
+TEST_CASE("threads that want one group get the one that is made", "[threads]") {
+  number_cache cache{10};
+  std::atomic<int> made{0};
+  std::atomic<int> right{0};
+  std::vector<std::jthread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&] {
+      const auto group = cache.get(7, 10, [&] {
+        made.fetch_add(1);
+        return std::size_t{21};
+      });
+      if (*group == 21) right.fetch_add(1);
+    });
+  }
+  threads.clear();
+  CHECK(made == 1);
+  CHECK(right == 4);
+}
+
+TEST_CASE("a group that has no room waits until another one is read", "[threads]") {
+  number_cache cache{15};
+  std::atomic<bool> is_read{false};
+  std::atomic<bool> was_read{false};
+  std::jthread other;
+  {
+    const auto first = cache.get(0, 10, [] { return std::size_t{0}; });
+    std::atomic<bool> is_there{false};
+    other = std::jthread{[&] {
+      is_there = true;
+      is_there.notify_one();
+      (void)cache.get(1, 10, [&] {
+        was_read = is_read.load();
+        return std::size_t{1};
+      });
+    }};
+    is_there.wait(false);
+    CHECK(cache.made() == 1);
+    CHECK(cache.held() == 10);
+    is_read = true;
+  }
+  other.join();
+  CHECK(was_read);
+  CHECK(cache.made() == 2);
+  CHECK(cache.held() == 10);
+}
+
+TEST_CASE("many threads that want different groups get them all, within the limit", "[threads]") {
+  number_cache cache{25};
+  std::atomic<int> wrong{0};
+  std::vector<std::jthread> threads;
+  for (std::size_t t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      for (std::size_t i = 0; i < 300; ++i) {
+        const std::size_t number = (i * (t + 1)) % 7;
+        try {
+          const auto group = cache.get(number, 5 + number, [&] {
+            if (i % 50 == 49) throw std::runtime_error{"no"};
+            return number;
+          });
+          if (*group != number || cache.held() > 25) wrong.fetch_add(1);
+        } catch (const std::runtime_error&) {  // as often as it happens to be the one that makes it
+        }
+      }
+    });
+  }
+  threads.clear();
+  CHECK(wrong == 0);
+}
