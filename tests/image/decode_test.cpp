@@ -14,11 +14,13 @@
 #include <string_view>
 #include <vector>
 
+#include <penstock/blob/stored_blobs.hpp>
 #include <penstock/image/crop.hpp>
 #include <penstock/penstock.hpp>
 
 #include "data/read_batch.hpp"
 #include "image/blobs.hpp"
+#include "store/counting_store.hpp"
 #include "support/catch.hpp"
 
 namespace ps = penstock;
@@ -103,6 +105,15 @@ test::blobs toys(std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) blobs.all.push_back(toy(13 + i % 60, 11 + i % 37, i));
   return blobs;
 }
+
+/// Notes the hints that it gets. One thread.
+struct hinted_blobs : test::blobs {
+  mutable std::vector<std::uint64_t> hints;
+  void prefetch(std::span<const std::uint64_t> indices) const noexcept {
+    hints.insert(hints.end(), indices.begin(), indices.end());
+  }
+  void prefetch(std::uint64_t) const noexcept { hints.push_back(999); }
+};
 
 /// Always the same plan.
 struct fixed {
@@ -306,6 +317,40 @@ TEST_CASE("batches of pictures are the same bits for any workers", "[image]") {
     const ps::read_stats read = loader.stats().read;
     CHECK(read.timed_transforms.count() > 0);
     CHECK(read.timed_transforms <= read.timed_runs);
+  }
+}
+
+TEST_CASE("a source that takes hints for a run gets those after the first sample, once",
+          "[image]") {
+  hinted_blobs blobs{toys(9), {}};
+  const auto data = blobs | ps::decode_images<toy_decoder>(test::some_crop{});
+  (void)test::read_batch(data, {4, 2, 7, 1, 0, 3, 8});
+  CHECK(blobs.hints == std::vector<std::uint64_t>{2, 7, 1, 0, 3, 8});
+  (void)test::read_batch(data, {5});
+  CHECK(blobs.hints.size() == 6);
+}
+
+TEST_CASE("pictures in a store are the same bits, read ahead or not", "[image]") {
+  test::counting_store store;
+  std::vector<ps::stored_blob> list;
+  const test::blobs pictures = toys(60);
+  for (std::size_t i = 0; i < 60; ++i) {
+    const auto& one = pictures.all[i];
+    const std::string name = std::to_string(i);
+    store.add(name, {reinterpret_cast<const char*>(one.data()), one.size()});
+    list.push_back({name, 0, one.size(), pictures.label(i)});
+  }
+  std::vector<std::uint8_t> first;
+  for (const std::uint64_t read_ahead : {0U, 30U, 10'000U}) {
+    for (const std::size_t workers : {0U, 3U}) {
+      const ps::stored_blobs blobs{store, list, {.read_ahead = read_ahead}};
+      const auto data = blobs | ps::decode_images<toy_decoder>(test::some_crop{});
+      ps::loader loader{
+          data, ps::shuffled{.seed = 4}, ps::cpu_device{}, {.batch_size = 16, .workers = workers}};
+      const auto all = all_bytes(loader);
+      if (first.empty()) first = all;
+      CHECK((all == first));
+    }
   }
 }
 

@@ -27,7 +27,8 @@ inline namespace PENSTOCK_ABI {
 /// that; valid until the next use of `buffer`, and while the source is neither moved nor changed.
 /// All members are called from several threads at once, with a buffer for each thread. What they
 /// throw reaches the consumer at that batch's turn. A source may offer `prefetch(index) noexcept`
-/// besides: a hint that the blob will be read soon.
+/// besides: a hint that the blob will be read soon; and `prefetch(std::span<const std::uint64_t>)
+/// noexcept` for several at once.
 template <class S>
 concept blob_source = requires(const S& source, std::uint64_t index, blob_buffer& buffer) {
   { source.size() } -> std::convertible_to<std::uint64_t>;

@@ -21,6 +21,7 @@
 #include <penstock/store/detail/local/read_threads.hpp>
 #include <penstock/store/detail/local/ring_calls.hpp>
 #include <penstock/store/detail/local/root_folder.hpp>
+#include <penstock/store/detail/require_inside.hpp>
 #include <penstock/store/local_store_options.hpp>
 
 namespace penstock {
@@ -146,7 +147,8 @@ class basic_local_store {
         const byte_range& range = ranges[i];
         const bool is_same = i > 0 && range.object == ranges[i - 1].object;
         opened.push_back(is_same ? opened.back() : files.open(range.object));
-        require_inside(range, opened.back()->size());
+        detail::require_inside(range, opened.back()->size(),
+                               [&] { return files.root().path_of(range.object); });
         cut(range, *opened.back(), pieces);
         range_of.resize(pieces.size(), i);
         bytes += range.out.size();
@@ -175,14 +177,6 @@ class basic_local_store {
         left = left.subspan(size);
         at += size;
       }
-    }
-
-    void require_inside(const byte_range& range, std::uint64_t size) const {
-      if (range.offset <= size && range.out.size() <= size - range.offset) return;
-      throw file_truncated(files.root().path_of(range.object), size,
-                           std::to_string(range.out.size()) + " bytes from byte " +
-                               std::to_string(range.offset) + " on",
-                           "the end of the file");
     }
 
     [[noreturn]] void fail(std::string_view object, const detail::local_piece& piece) const {

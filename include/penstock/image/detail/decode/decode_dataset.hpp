@@ -34,6 +34,14 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
+/// A blob source that takes hints for all that a worker reads next at once: `prefetch(indices)`.
+// clang-format off
+template <class Source>
+concept prefetches_runs = requires(const Source& source, std::span<const std::uint64_t> indices) {
+  { source.prefetch(indices) } noexcept;
+};
+// clang-format on
+
 /// A blob source that is not owned and outlives this one: what an lvalue becomes in a pipeline.
 template <blob_source Source>
 class blob_ref {
@@ -51,6 +59,10 @@ class blob_ref {
   [[nodiscard]] std::string key(std::uint64_t index) const { return source_->key(index); }
   void prefetch(std::uint64_t index) const noexcept requires prefetches<Source> {
     source_->prefetch(index);
+  }
+  void prefetch(std::span<const std::uint64_t> indices) const noexcept requires
+      prefetches_runs<Source> {
+    source_->prefetch(indices);
   }
 
  private:
@@ -85,14 +97,17 @@ class decode_dataset {
   void read_run(std::span<const std::uint64_t> indices, batch_view<record_type> out,
                 const run_context& context) const {
     const typename decode_states<state>::lease taken{*states_};
-    if constexpr (prefetches<Source>) {
+    if constexpr (prefetches_runs<Source>) {
+      // Not the first one, which is needed now: who waits for one of them waits for all.
+      source_.prefetch(indices.subspan((std::min)(indices.size(), std::size_t{1})));
+    } else if constexpr (prefetches<Source>) {
       for (std::size_t i = 1; i < (std::min)(prefetch_distance, indices.size()); ++i) {
         source_.prefetch(indices[i]);
       }
     }
     for (std::size_t i = 0; i < indices.size(); ++i) {
       context.at(i);
-      if constexpr (prefetches<Source>) {
+      if constexpr (prefetches<Source> && !prefetches_runs<Source>) {
         if (i + prefetch_distance < indices.size()) {
           source_.prefetch(indices[i + prefetch_distance]);
         }

@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <system_error>
+#include <thread>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include <penstock/blob/blob_buffer.hpp>
+#include <penstock/core/version.hpp>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+namespace detail {
+
+/// Blobs that threads read before they are asked for, bounded in bytes. `Read` is called as
+/// `read(std::span<const std::uint64_t> indices, std::span<const std::span<std::byte>> out)`, on
+/// those threads, and must outlive this. From any thread.
+template <class Read>
+class blob_read_ahead {
+ public:
+  /// Up to `most_bytes` of blobs that are wanted, under way or there; `threads` start with the first.
+  blob_read_ahead(const Read& read, std::uint64_t most_bytes, std::size_t threads)
+      : read_(read), most_bytes_(most_bytes), most_threads_(threads) {}
+  blob_read_ahead(const blob_read_ahead&) = delete;
+  blob_read_ahead& operator=(const blob_read_ahead&) = delete;
+  ~blob_read_ahead() {
+    {
+      const std::lock_guard lock{mutex_};
+      ends_ = true;
+    }
+    wanted_.notify_all();
+    for (std::thread& one : threads_) one.join();
+  }
+
+  /// Has blob `index`, of so many bytes, read soon. Where there is no room, the oldest one that was
+  /// read and not asked for makes some; where that is not enough, nothing happens.
+  void want(std::uint64_t index, std::uint64_t bytes) {
+    const std::lock_guard lock{mutex_};
+    if (bytes > most_bytes_ || blobs_.contains(index) || !start()) return;
+    while (bytes_ + bytes > most_bytes_) {
+      const auto oldest = std::find_if(ages_.begin(), ages_.end(), [&](const auto& one) {
+        return blobs_.at(one.second).state == blob_state::ready;
+      });
+      if (oldest == ages_.end()) return;
+      ++dropped_;
+      erase(oldest->second);
+    }
+    queue_.reserve(queue_.size() + 1);
+    blobs_.emplace(index, blob{bytes, next_age_});
+    bytes_ += bytes;
+    ages_.emplace(next_age_++, index);
+    queue_.push_back(index);
+    wanted_.notify_one();
+  }
+
+  /// Copies blob `index` to `buffer` if it was read ahead, or waits for it while it is. Nothing where
+  /// it is to be read by the caller: nobody does, or that failed.
+  [[nodiscard]] std::optional<std::span<const std::byte>> take(std::uint64_t index,
+                                                               blob_buffer& buffer) {
+    std::unique_lock lock{mutex_};
+    while (true) {
+      const auto found = blobs_.find(index);
+      if (found == blobs_.end()) return std::nullopt;
+      blob& one = found->second;
+      if (one.state == blob_state::queued) {
+        std::erase(queue_, index);
+        erase(index);
+        return std::nullopt;
+      }
+      if (one.state == blob_state::ready) {
+        const std::unique_ptr<std::byte[]> memory = std::move(one.memory);
+        const auto size = static_cast<std::size_t>(one.bytes);
+        ++used_;
+        erase(index);
+        lock.unlock();
+        const std::span<std::byte> out = buffer.room_for(size);
+        if (size > 0) std::memcpy(out.data(), memory.get(), size);
+        return out;
+      }
+      ended_.wait(lock);
+    }
+  }
+
+  /// How many were read ahead and asked for.
+  [[nodiscard]] std::uint64_t used() const {
+    const std::lock_guard lock{mutex_};
+    return used_;
+  }
+  /// How many were read ahead in vain.
+  [[nodiscard]] std::uint64_t dropped() const {
+    const std::lock_guard lock{mutex_};
+    return dropped_;
+  }
+
+ private:
+  enum class blob_state : std::uint8_t { queued, reading, ready };
+  struct blob {
+    std::uint64_t bytes;
+    std::uint64_t age;
+    blob_state state = blob_state::queued;
+    std::unique_ptr<std::byte[]> memory = nullptr;
+  };
+
+  // How many one call reads: who waits for one of them waits for all.
+  static constexpr std::size_t most_together = 16;
+
+  // Whether there is a thread. Under the mutex, as all that follows.
+  bool start() {
+    if (is_started_) return !threads_.empty();
+    is_started_ = true;
+    try {
+      while (threads_.size() < most_threads_) threads_.emplace_back([this] { work(); });
+    } catch (const std::system_error&) {
+      // Fewer read ahead, or none: then blobs are read when they are asked for.
+    }
+    return !threads_.empty();
+  }
+
+  void erase(std::uint64_t index) {
+    const auto found = blobs_.find(index);
+    ages_.erase(found->second.age);
+    bytes_ -= found->second.bytes;
+    blobs_.erase(found);
+  }
+
+  void work() {
+    std::unique_lock lock{mutex_};
+    std::array<std::uint64_t, most_together> claimed{};
+    std::array<std::size_t, most_together> sizes{};
+    while (true) {
+      wanted_.wait(lock, [&] { return ends_ || !queue_.empty(); });
+      if (ends_) return;
+      const std::size_t count = (std::min)(most_together, queue_.size());
+      const auto end = queue_.begin() + static_cast<std::ptrdiff_t>(count);
+      std::copy(queue_.begin(), end, claimed.begin());
+      queue_.erase(queue_.begin(), end);
+      const auto indices = std::span{claimed}.first(count);
+      for (std::size_t i = 0; i < count; ++i) {
+        blob& one = blobs_.at(indices[i]);
+        one.state = blob_state::reading;
+        sizes[i] = static_cast<std::size_t>(one.bytes);
+      }
+      lock.unlock();
+      std::vector<std::unique_ptr<std::byte[]>> memory;
+      const bool is_read = try_read(indices, std::span{sizes}.first(count), memory);
+      lock.lock();
+      for (std::size_t i = 0; i < indices.size(); ++i) {
+        if (!is_read) {
+          erase(indices[i]);
+          continue;
+        }
+        blob& one = blobs_.at(indices[i]);
+        one.memory = std::move(memory[i]);
+        one.state = blob_state::ready;
+      }
+      ended_.notify_all();
+    }
+  }
+
+  bool try_read(std::span<const std::uint64_t> indices, std::span<const std::size_t> sizes,
+                std::vector<std::unique_ptr<std::byte[]>>& memory) const noexcept {
+    try {
+      std::vector<std::span<std::byte>> out;
+      for (const std::size_t size : sizes) {
+        memory.push_back(std::make_unique_for_overwrite<std::byte[]>(size));
+        out.emplace_back(memory.back().get(), size);
+      }
+      read_(indices, std::span<const std::span<std::byte>>{out});
+      return true;
+    } catch (...) {
+      return false;  // who asks for one of them reads it, and gets the error
+    }
+  }
+
+  const Read& read_;
+  const std::uint64_t most_bytes_;
+  const std::size_t most_threads_;
+  mutable std::mutex mutex_;  // guards what follows; held for no read
+  std::condition_variable wanted_;
+  std::condition_variable ended_;
+  std::vector<std::thread> threads_;
+  bool is_started_ = false;
+  bool ends_ = false;
+  std::unordered_map<std::uint64_t, blob> blobs_;
+  std::map<std::uint64_t, std::uint64_t> ages_;  // of `blobs_`: the oldest is the first
+  std::vector<std::uint64_t> queue_;
+  std::uint64_t bytes_ = 0;  // of `blobs_`
+  std::uint64_t next_age_ = 0;
+  std::uint64_t used_ = 0;
+  std::uint64_t dropped_ = 0;
+};
+
+}  // namespace detail
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <penstock/blob/blob_buffer.hpp>
+#include <penstock/blob/blob_source.hpp>
+#include <penstock/blob/detail/blob_read_ahead.hpp>
+#include <penstock/core/error.hpp>
+#include <penstock/files/file_error.hpp>
+#include <penstock/store/byte_store.hpp>
+#include <penstock/store/detail/store_ref.hpp>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+
+/// A blob that lies in an object of a store.
+struct stored_blob {
+  /// Of `length`: to the end of the object.
+  static constexpr std::uint64_t to_end = (std::numeric_limits<std::uint64_t>::max)();
+
+  std::string object;             ///< the object's name in its store
+  std::uint64_t offset = 0;       ///< of the blob's first byte
+  std::uint64_t length = to_end;  ///< in bytes
+  std::int64_t label = 0;         ///< any number
+  std::string key = {};           ///< names it for people; "": as the object
+};
+
+/// How `stored_blobs` reads.
+struct stored_blobs_options {
+  /// How many bytes of blobs are read before they are asked for, by `prefetch`; 0: none.
+  std::uint64_t read_ahead = std::uint64_t{32} << 20;
+  /// How many threads do so, from 1 to 256. Each has up to 16 blobs under way.
+  std::size_t threads = 2;
+  /// The largest blob that is read, in bytes: `bytes` throws `file_format_error` for a larger one,
+  /// before it takes memory.
+  std::uint64_t max_bytes = std::uint64_t{1} << 30;
+};
+
+/// What `prefetch` came to.
+struct stored_blobs_stats {
+  std::uint64_t ahead = 0;    ///< blobs that were read ahead, and asked for
+  std::uint64_t in_vain = 0;  ///< blobs that were read ahead, and dropped for others
+};
+
+/// Blobs in a store, from a list: a `blob_source`.
+///
+///     local_store disk{"/data"};
+///     stored_blobs photos{disk, {{"a.jpg"}, {"shard.bin", 4096, 1000, 3, "cow 7"}}};
+///
+/// An lvalue store is referred to and must outlive it, an rvalue is moved in. Takes 100 bytes and
+/// the names for a blob. What `prefetch` names is read by threads of its own, many at a time where
+/// the store can; blobs are the same with and without. Movable, not copyable. Reading is
+/// thread-safe.
+template <byte_store Store>
+class stored_blobs {
+ public:
+  /// Over `store`. Throws `option_error` for options that mean nothing.
+  template <class From>
+    requires std::is_constructible_v<Store, From> stored_blobs(
+        From&& store, std::vector<stored_blob> blobs, const stored_blobs_options& options = {})
+        : state_(std::make_unique<state>(std::forward<From>(store), std::move(blobs), options)) {}
+
+    /// How many blobs there are.
+    [[nodiscard]] std::uint64_t size() const noexcept { return state_->blobs.size(); }
+
+    /// Blob `index`, in `buffer`. Throws `index_error`, `file_format_error` above `max_bytes`,
+    /// `file_truncated` where the object ends before `offset`, and what the store throws.
+    [[nodiscard]] std::span<const std::byte> bytes(std::uint64_t index, blob_buffer& buffer) const {
+      const stored_blob& one = at(index);
+      if (state_->reads_ahead()) {
+        if (const auto found = state_->ahead.take(index, buffer)) return *found;
+      }
+      const std::uint64_t size = one.length == stored_blob::to_end ? rest_of(one) : one.length;
+      if (size > state_->options.max_bytes) {
+        throw file_format_error(
+            one.object, one.offset,
+            "at most " + std::to_string(state_->options.max_bytes) + " bytes (max_bytes)",
+            std::to_string(size));
+      }
+      const std::span<std::byte> out = buffer.room_for(static_cast<std::size_t>(size));
+      state_->store.read({one.object, one.offset, out});
+      return out;
+    }
+
+    /// The label of blob `index`. Throws `index_error`.
+    [[nodiscard]] std::int64_t label(std::uint64_t index) const { return at(index).label; }
+    /// The key of blob `index`. Throws `index_error`.
+    [[nodiscard]] std::string key(std::uint64_t index) const {
+      const stored_blob& one = at(index);
+      return one.key.empty() ? one.object : one.key;
+    }
+
+    /// Has the blobs `indices` read soon, as far as `read_ahead` allows. Those whose `length` was not
+    /// given, and those out of range, are left alone. What fails fails where it is asked for.
+    void prefetch(std::span<const std::uint64_t> indices) const noexcept {
+      for (const std::uint64_t index : indices) prefetch(index);
+    }
+    /// Has one blob read soon.
+    void prefetch(std::uint64_t index) const noexcept {
+      if (!state_->reads_ahead() || index >= size()) return;
+      const std::uint64_t bytes = state_->blobs[static_cast<std::size_t>(index)].length;
+      if (bytes > state_->options.max_bytes) return;
+      try {
+        state_->ahead.want(index, bytes);
+      } catch (...) {
+        // Without memory it is read when it is asked for.
+      }
+    }
+
+    /// What `prefetch` came to so far. From any thread.
+    [[nodiscard]] stored_blobs_stats stats() const {
+      return {state_->ahead.used(), state_->ahead.dropped()};
+    }
+
+   private:
+    struct state;
+    // How blobs are read ahead.
+    struct ranges_reader {
+      const state* of;
+      void operator()(std::span<const std::uint64_t> indices,
+                      std::span<const std::span<std::byte>> out) const {
+        std::vector<byte_range> ranges;
+        for (std::size_t i = 0; i < indices.size(); ++i) {
+          const stored_blob& one = of->blobs[static_cast<std::size_t>(indices[i])];
+          ranges.push_back({one.object, one.offset, out[i]});
+        }
+        detail::read_ranges(of->store, std::span<const byte_range>{ranges});
+      }
+    };
+
+    struct state {
+      template <class From>
+      state(From&& from, std::vector<stored_blob> list, const stored_blobs_options& wishes)
+          : store(std::forward<From>(from)), blobs(std::move(list)), options(wishes) {
+        if (options.threads < 1 || options.threads > 256) {
+          throw option_error("threads", std::to_string(options.threads) + " is not from 1 to 256");
+        }
+      }
+      [[nodiscard]] bool reads_ahead() const noexcept { return options.read_ahead > 0; }
+
+      const Store store;
+      const std::vector<stored_blob> blobs;
+      const stored_blobs_options options;
+      const ranges_reader reader{this};
+      detail::blob_read_ahead<ranges_reader> ahead{reader, options.read_ahead, options.threads};
+    };
+
+    [[nodiscard]] const stored_blob& at(std::uint64_t index) const {
+      if (index >= size()) throw index_error("stored_blobs", index, size());
+      return state_->blobs[static_cast<std::size_t>(index)];
+    }
+
+    [[nodiscard]] std::uint64_t rest_of(const stored_blob& one) const {
+      const std::uint64_t size = state_->store.size_of(one.object);
+      if (one.offset <= size) return size - one.offset;
+      throw file_truncated(one.object, size,
+                           "a blob from byte " + std::to_string(one.offset) + " on",
+                           "the end of the object");
+    }
+
+    std::unique_ptr<state> state_;
+};
+
+template <class Store>
+stored_blobs(Store&&, std::vector<stored_blob>, const stored_blobs_options& = {})
+    -> stored_blobs<detail::kept_store<Store>>;
+
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

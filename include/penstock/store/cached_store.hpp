@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+
+#include <penstock/core/error.hpp>
+#include <penstock/store/byte_store.hpp>
+#include <penstock/store/cached_store_options.hpp>
+#include <penstock/store/detail/cache/block_cache.hpp>
+#include <penstock/store/detail/store_ref.hpp>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+
+/// A `batching_store` over any store, which keeps blocks of objects in memory and on a local disk,
+/// bounded in bytes:
+///
+///     cached_store near_by{bucket, {.folder = "/nvme/cache", .disk_bytes = 1 << 40}};
+///     near_by.will_use(ranges_of_the_epoch);
+///
+/// An lvalue store is referred to and must outlive it, an rvalue is moved in. A block is looked for
+/// in memory, on the disk, and read from the store below; several threads that need one read it
+/// once, and blocks that one call needs are read by one `read_many`. What goes when room is needed
+/// is what `will_use` has named last or not at all (Belady 1966), and of that what was used longest
+/// ago.
+///
+/// Files on the disk carry their block's name, length and sum, and one that is damaged is removed
+/// and read anew. A disk that is full, or goes away, makes it slower and no read fail: `stats()`
+/// says why. Movable, not copyable. Reading is thread-safe; no lock is held while anything is read
+/// or written.
+template <byte_store Store>
+class cached_store {
+ public:
+  /// Over `store`. Throws `option_error` for options that mean nothing, and `file_unreadable` for a
+  /// folder that can be neither made nor read.
+  template <class From>
+    requires std::is_constructible_v<Store, From>
+  explicit cached_store(From&& store, const cached_store_options& options = {})
+      : cache_(std::make_unique<detail::block_cache<Store>>(std::forward<From>(store),
+                                                            checked(options))) {}
+
+  /// How many bytes `object` has: asked of the store below once, and kept. Throws what that throws.
+  [[nodiscard]] std::uint64_t size_of(std::string_view object) const {
+    return cache_->object(object).size;
+  }
+
+  /// Reads a range. Throws as `read_many`.
+  void read(const byte_range& range) const { cache_->read({&range, 1}); }
+
+  /// Reads all of `ranges`. Throws what the store below throws, and `file_truncated` for a range
+  /// that reaches beyond the end of its object.
+  void read_many(std::span<const byte_range> ranges) const { cache_->read(ranges); }
+
+  /// Says which ranges are read from now on, in which order, in place of what was said before: an
+  /// order is known before it is used. What is not named goes first. A wrong order costs hits and
+  /// nothing else. Takes 50 bytes for a block of a range. From any thread, at best between two
+  /// epochs.
+  void will_use(std::span<const upcoming_range> ranges) const { cache_->will_use(ranges); }
+
+  /// What was done so far, and what is held now. From any thread.
+  [[nodiscard]] cached_store_stats stats() const { return cache_->stats(); }
+
+ private:
+  static const cached_store_options& checked(const cached_store_options& options) {
+    constexpr std::uint64_t most = std::uint64_t{1} << 30;
+    if (options.block_bytes < 1 || options.block_bytes > most) {
+      throw option_error("block_bytes", std::to_string(options.block_bytes) + " is not from 1 to " +
+                                            std::to_string(most));
+    }
+    return options;
+  }
+
+  std::unique_ptr<detail::block_cache<Store>> cache_;
+};
+
+template <class Store>
+cached_store(Store&&, const cached_store_options& = {}) -> cached_store<detail::kept_store<Store>>;
+
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

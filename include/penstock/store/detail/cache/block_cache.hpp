@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <penstock/store/byte_store.hpp>
+#include <penstock/store/cached_store_options.hpp>
+#include <penstock/store/detail/cache/block_disk.hpp>
+#include <penstock/store/detail/cache/block_file.hpp>
+#include <penstock/store/detail/cache/block_piece.hpp>
+#include <penstock/store/detail/cache/known_objects.hpp>
+#include <penstock/store/detail/cache/memory_tier.hpp>
+#include <penstock/store/detail/cache/next_uses.hpp>
+#include <penstock/store/detail/cache/read_blocks.hpp>
+#include <penstock/store/detail/require_inside.hpp>
+#include <penstock/store/detail/store_ref.hpp>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+namespace detail {
+
+/// What a `cached_store` does. From any thread.
+template <byte_store Store>
+class block_cache {
+ public:
+  /// Over `store`. Throws `file_unreadable` for the folder.
+  template <class From>
+  block_cache(From&& store, const cached_store_options& options)
+      : store_(std::forward<From>(store)),
+        options_(options),
+        disk_(options),
+        memory_(options.memory_bytes) {}
+  block_cache(const block_cache&) = delete;
+  block_cache& operator=(const block_cache&) = delete;
+
+  /// The object `name`, whose size is asked for once. Throws what the store throws.
+  [[nodiscard]] const known_object& object(std::string_view name) {
+    return objects_.find(name, [&](std::string_view asked) { return store_.size_of(asked); });
+  }
+
+  /// Reads all of `ranges`, so many at a time that the blocks take 16 MiB, or are one.
+  void read(std::span<const byte_range> ranges) {
+    std::vector<block_piece> pieces;
+    std::uint64_t bytes = 0;
+    for (const byte_range& range : ranges) {
+      const known_object& from = object(range.object);
+      require_inside(range, from.size, [&] { return from.name; });
+      std::span<std::byte> left = range.out;
+      for (std::uint64_t at = range.offset; !left.empty();) {
+        const std::uint64_t block = at / options_.block_bytes;
+        const std::uint64_t skipped = at % options_.block_bytes;
+        const auto count = static_cast<std::size_t>(
+            std::min<std::uint64_t>(left.size(), options_.block_bytes - skipped));
+        const block_id id = id_of(from, block);
+        const block_key key{from.number, block};
+        const bool is_next = pieces.empty() || pieces.back().key != key;
+        if (is_next && bytes > 0 && bytes + id.length() > most_together) {
+          read_pieces(pieces);
+          pieces.clear();
+          bytes = 0;
+        }
+        pieces.push_back({id,
+                          {from.number, block},
+                          block_number(id),
+                          static_cast<std::size_t>(skipped),
+                          left.first(count)});
+        bytes += is_next ? id.length() : 0;
+        left = left.subspan(count);
+        at += count;
+      }
+    }
+    read_pieces(pieces);
+  }
+
+  /// Says what comes, as `cached_store::will_use`.
+  void will_use(std::span<const upcoming_range> ranges) {
+    const auto blocks = block_numbers(ranges, options_.store_name, options_.block_bytes);
+    next_uses uses;
+    uses.tell(blocks);
+    const std::lock_guard lock{mutex_};
+    std::swap(uses_, uses);
+    const auto next_use = [&](std::uint64_t block) { return uses_.of(block); };
+    memory_.order().rearrange(next_use);
+    disk_.rearrange(next_use);
+  }
+
+  /// As `cached_store::stats`.
+  [[nodiscard]] cached_store_stats stats() {
+    const std::lock_guard lock{mutex_};
+    cached_store_stats now = stats_;
+    now.memory_bytes = memory_.order().bytes();
+    disk_.tell(now);
+    return now;
+  }
+
+ private:
+  static constexpr std::uint64_t most_together = std::uint64_t{16} << 20;
+
+  [[nodiscard]] block_id id_of(const known_object& of, std::uint64_t block) const noexcept {
+    return {options_.store_name, of.name, of.size, options_.block_bytes, block};
+  }
+
+  // All claims are read and published before this thread waits for those of others: so no two
+  // threads wait for each other.
+  void read_pieces(std::span<block_piece> pieces) {
+    std::vector<block_claim> mine;
+    mine.reserve(pieces.size());
+    while (!claim(pieces, mine)) {
+      read_claims(mine);
+      mine.clear();
+      std::unique_lock lock{mutex_};
+      for (block_piece& one : pieces) {
+        if (one.bytes) continue;
+        landed_.wait(lock, [&] { return one.awaited->bytes || one.awaited->has_failed; });
+        // Where another thread has failed, this one tries itself, and gets the error.
+        one.bytes = one.awaited->bytes;
+      }
+    }
+    for (const block_piece& one : pieces) {
+      std::memcpy(one.out.data(), one.bytes->all().data() + one.skipped, one.out.size());
+    }
+  }
+
+  // Whether the bytes of all pieces are there; else somebody reads them: this thread what is in
+  // `mine` then, or another one.
+  bool claim(std::span<block_piece> pieces, std::vector<block_claim>& mine) {
+    try {
+      const std::lock_guard lock{mutex_};
+      bool are_there = true;
+      for (block_piece& one : pieces) are_there = find(one, mine) && are_there;
+      return are_there;
+    } catch (...) {
+      abandon(mine);
+      throw;
+    }
+  }
+
+  bool find(block_piece& one, std::vector<block_claim>& mine) {
+    if (one.bytes) return true;
+    const bool counts = !std::exchange(one.is_counted, true);
+    if (counts) uses_.use(one.number);
+    const std::uint64_t next_use = uses_.of(one.number);
+    disk_.use(one.number, one.id, next_use);
+    one.bytes = memory_.find(one.number, one.key, next_use);
+    if (one.bytes) {
+      stats_.from_memory += counts ? 1U : 0U;
+      return true;
+    }
+    const auto flying = flights_.find(one.key);
+    if (flying != flights_.end()) {
+      one.awaited = flying->second;
+      stats_.from_others += counts ? 1U : 0U;
+      return false;
+    }
+    one.awaited = std::make_shared<block_flight>();
+    flights_.emplace(one.key, one.awaited);
+    mine.push_back({&one, one.awaited});  // there is room
+    return false;
+  }
+
+  // Those that wait for what this thread has not read try themselves.
+  void abandon(std::span<const block_claim> mine) noexcept {
+    const std::lock_guard lock{mutex_};
+    for (const block_claim& one : mine) {
+      if (one.flight->bytes) continue;  // it was published, and what came after has failed
+      one.flight->has_failed = true;
+      flights_.erase(one.of->key);
+    }
+    landed_.notify_all();
+  }
+
+  void read_claims(std::span<block_claim> mine) {
+    try {
+      read_blocks(store_, disk_, mine);
+      publish(mine);
+      write(mine);
+    } catch (...) {
+      abandon(mine);
+      throw;
+    }
+  }
+
+  void publish(std::span<block_claim> mine) {
+    const std::lock_guard lock{mutex_};
+    for (block_claim& one : mine) {
+      const block_piece& of = *one.of;
+      one.flight->bytes = one.bytes;
+      flights_.erase(of.key);
+      ++(one.is_from_disk ? stats_.from_disk : stats_.from_store);
+      one.next_use = uses_.of(of.number);
+      memory_.keep(of.number, of.key, one.bytes, one.next_use);
+    }
+    landed_.notify_all();
+  }
+
+  // After the others have got their bytes: it takes time.
+  void write(std::span<const block_claim> mine) {
+    bool looks = false;
+    for (const block_claim& one : mine) {
+      const block_piece& of = *one.of;
+      if (one.is_from_disk) {
+        disk_.is_there(of.number, of.id, one.next_use);
+      } else {
+        looks = disk_.write(of.number, of.id, one.bytes->all(), one.next_use) || looks;
+      }
+    }
+    if (!looks) return;
+    auto listed = disk_.list();
+    std::vector<std::uint64_t> gone;
+    {
+      const std::lock_guard lock{mutex_};
+      gone = disk_.look(std::move(listed), [&](std::uint64_t number) { return uses_.of(number); });
+    }
+    disk_.remove(gone);
+  }
+
+  const Store store_;
+  const cached_store_options options_;
+  block_disk disk_;
+  known_objects objects_;
+  std::mutex mutex_;  // guards what follows; held while nothing is read or written
+  std::condition_variable landed_;
+  std::map<block_key, std::shared_ptr<block_flight>> flights_;
+  next_uses uses_;
+  memory_tier memory_;
+  cached_store_stats stats_;
+};
+
+}  // namespace detail
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include <penstock/store/cached_store_options.hpp>
+#include <penstock/store/detail/cache/block_file.hpp>
+#include <penstock/store/detail/cache/block_folder.hpp>
+#include <penstock/store/detail/cache/disk_tier.hpp>
+#include <penstock/store/detail/cache/next_uses.hpp>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+namespace detail {
+
+/// Blocks on the disk, or none. What goes wrong there is counted, and fails nothing. From any
+/// thread; its mutex is held while no file is touched, and may be taken under the cache's.
+class block_disk {
+ public:
+  /// Blocks in the folder of the options. Throws `file_unreadable`.
+  explicit block_disk(const cached_store_options& options) : tier_(options.disk_bytes) {
+    if (options.folder.empty()) return;
+    folder_.emplace(options.folder);
+    folder_->remove_left_over();
+    remove(look(list(), [](std::uint64_t) { return next_uses::never; }));
+  }
+
+  /// Whether block `id`, whose number is `number`, was there, and is in `out` now.
+  [[nodiscard]] bool read(std::uint64_t number, const block_id& id, std::span<std::byte> out) {
+    if (!folder_) return false;
+    const auto found = folder_->read(number, id, out);
+    if (found == block_folder::found::damaged) {
+      const std::lock_guard lock{mutex_};
+      ++damaged_;
+      tier_.order().drop(number);
+    }
+    return found == block_folder::found::whole;
+  }
+
+  /// Block `id` is used next at `next_use`, if it is there.
+  void use(std::uint64_t number, const block_id& id, std::uint64_t next_use) {
+    const std::lock_guard lock{mutex_};
+    tier_.use(number, block_folder::file_bytes(id), next_use);
+  }
+  /// Block `id` was found there.
+  void is_there(std::uint64_t number, const block_id& id, std::uint64_t next_use) {
+    std::vector<std::uint64_t> gone;
+    {
+      const std::lock_guard lock{mutex_};
+      tier_.is_there(number, block_folder::file_bytes(id), next_use, gone);
+    }
+    remove(gone);
+  }
+  /// Gives all blocks their next uses anew.
+  template <class NextUse>
+  void rearrange(const NextUse& next_use) {
+    const std::lock_guard lock{mutex_};
+    tier_.order().rearrange(next_use);
+  }
+
+  /// Writes block `id`, if it is worth more than what would have to go. Whether it is time to
+  /// `look`.
+  [[nodiscard]] bool write(std::uint64_t number, const block_id& id,
+                           std::span<const std::byte> bytes, std::uint64_t next_use) {
+    if (!folder_) return false;
+    const std::uint64_t file_bytes = block_folder::file_bytes(id);
+    std::vector<std::uint64_t> gone;
+    bool is_worth_it = false;
+    {
+      const std::lock_guard lock{mutex_};
+      is_worth_it = tier_.admit(number, file_bytes, next_use, gone);
+    }
+    remove(gone);
+    if (!is_worth_it) return false;
+    const int wrong = folder_->write(number, id, bytes);
+    const std::lock_guard lock{mutex_};
+    if (wrong != 0) {
+      ++failures_;
+      problem_ = folder_->path() + ": " + std::system_category().message(wrong);
+      tier_.failed(number);
+      return false;
+    }
+    ++written_;
+    return tier_.wrote(file_bytes);
+  }
+
+  /// What is in the folder now: other processes write to it too.
+  [[nodiscard]] std::vector<listed_block> list() const { return folder_->list(); }
+  /// Takes what was listed for what is there. Returns what has to go.
+  template <class NextUse>
+  [[nodiscard]] std::vector<std::uint64_t> look(std::vector<listed_block> listed,
+                                                const NextUse& next_use) {
+    std::vector<std::uint64_t> gone;
+    const std::lock_guard lock{mutex_};
+    tier_.look(std::move(listed), next_use, gone);
+    return gone;
+  }
+  /// Removes blocks that have to go.
+  void remove(const std::vector<std::uint64_t>& gone) const noexcept {
+    for (const std::uint64_t number : gone) folder_->remove(number);
+  }
+
+  /// Puts what it has done into `stats`.
+  void tell(cached_store_stats& stats) {
+    const std::lock_guard lock{mutex_};
+    stats.disk_bytes = tier_.order().bytes();
+    stats.written = written_;
+    stats.damaged = damaged_;
+    stats.disk_failures = failures_;
+    stats.disk_problem = problem_;
+  }
+
+ private:
+  std::optional<block_folder> folder_;
+  std::mutex mutex_;  // guards what follows
+  disk_tier tier_;
+  std::uint64_t written_ = 0;
+  std::uint64_t damaged_ = 0;
+  std::uint64_t failures_ = 0;
+  std::string problem_;
+};
+
+}  // namespace detail
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

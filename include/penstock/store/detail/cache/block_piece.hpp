@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include <penstock/core/version.hpp>
+#include <penstock/store/detail/cache/block_file.hpp>
+#include <penstock/store/detail/cache/memory_tier.hpp>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+namespace detail {
+
+/// A block that a thread reads, for itself and for all that wait for it. Under the cache's mutex.
+struct block_flight {
+  shared_block bytes = nullptr;
+  bool has_failed = false;
+};
+
+/// The part of a range that lies in one block.
+struct block_piece {
+  block_id id;
+  block_key key;
+  std::uint64_t number;      ///< of the block, as `block_number` has it
+  std::size_t skipped;       ///< bytes of the block before the part
+  std::span<std::byte> out;  ///< where the part goes
+  bool is_counted = false;   ///< as a use of the block
+  shared_block bytes = nullptr;
+  std::shared_ptr<block_flight> awaited = nullptr;
+};
+
+/// A block that this thread reads.
+struct block_claim {
+  const block_piece* of;
+  std::shared_ptr<block_flight> flight;
+  std::shared_ptr<block_bytes> bytes = nullptr;
+  bool is_from_disk = false;
+  std::uint64_t next_use = 0;  ///< as known when it was published
+};
+
+}  // namespace detail
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

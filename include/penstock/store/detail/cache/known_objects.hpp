@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+
+#include <penstock/core/version.hpp>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+namespace detail {
+
+/// An object of the store below a cache.
+struct known_object {
+  std::string name;
+  std::uint64_t number;  ///< from 0, in the order in which they were asked for
+  std::uint64_t size;    ///< in bytes
+};
+
+/// The objects that were asked for so far, which stay where they are. From any thread.
+class known_objects {
+ public:
+  /// The object `name`; its size is what `size_of(name)` says, asked when it is new, under no lock.
+  template <class SizeOf>
+  [[nodiscard]] const known_object& find(std::string_view name, const SizeOf& size_of) {
+    {
+      const std::lock_guard lock{mutex_};
+      const auto found = objects_.find(name);
+      if (found != objects_.end()) return found->second;
+    }
+    const std::uint64_t size = size_of(name);
+    const std::lock_guard lock{mutex_};
+    // Where another thread was faster, its answer stays.
+    known_object made{std::string{name}, objects_.size(), size};
+    return objects_.try_emplace(std::string{name}, std::move(made)).first->second;
+  }
+
+ private:
+  struct name_hash {
+    using is_transparent = void;
+    std::size_t operator()(std::string_view name) const noexcept {
+      return std::hash<std::string_view>{}(name);
+    }
+  };
+
+  std::mutex mutex_;
+  std::unordered_map<std::string, known_object, name_hash, std::equal_to<>> objects_;
+};
+
+}  // namespace detail
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

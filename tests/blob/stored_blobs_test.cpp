@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: BSL-1.0
+#include <penstock/blob/stored_blobs.hpp>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <thread>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <penstock/store/cached_store.hpp>
+#include <penstock/store/local_store.hpp>
+
+#include "blob/folders.hpp"
+#include "store/counting_store.hpp"
+#include "support/catch.hpp"
+
+namespace ps = penstock;
+using test::error_of;
+
+static_assert(ps::blob_source<ps::stored_blobs<ps::local_store>>);
+static_assert(ps::blob_source<ps::stored_blobs<ps::cached_store<ps::local_store>>>);
+
+namespace {
+
+// Blobs of ten bytes, one after the other in one object.
+struct ten_each {
+  explicit ten_each(std::size_t count) {
+    std::string all;
+    for (std::size_t i = 0; i < count; ++i) {
+      list.push_back({"x", 10 * i, 10, static_cast<std::int64_t>(i)});
+      all += content(i);
+    }
+    store.add("x", all);
+  }
+  [[nodiscard]] static std::string content(std::size_t i) {
+    std::string text = "blob " + std::to_string(i);
+    text.resize(10, '.');
+    return text;
+  }
+  test::counting_store store;
+  std::vector<ps::stored_blob> list;
+};
+
+}  // namespace
+
+TEST_CASE("blobs in a store have the bytes, labels and keys of their list", "[blob]") {
+  const test::folder dir;
+  dir.add("a.jpg", "a picture");
+  dir.add("b/shard.bin", "headtwoothree");
+  const ps::local_store disk{dir.path()};
+  const ps::stored_blobs blobs{disk,
+                               {{"a.jpg"},
+                                {"b/shard.bin", 4, 4, 7, "the second"},
+                                {"b/shard.bin", 8},
+                                {"b/shard.bin", 13, 0, -1}}};
+  CHECK(blobs.size() == 4);
+  CHECK(test::content_of(blobs, 0) == "a picture");
+  CHECK(test::content_of(blobs, 1) == "twoo");
+  CHECK(test::content_of(blobs, 2) == "three");
+  CHECK(test::content_of(blobs, 3).empty());
+  CHECK(test::labels_of(blobs) == std::vector<std::int64_t>{0, 7, 0, -1});
+  CHECK(test::keys_of(blobs) ==
+        std::vector<std::string>{"a.jpg", "the second", "b/shard.bin", "b/shard.bin"});
+  CHECK_THROWS_AS(blobs.label(4), ps::index_error);
+  CHECK_THROWS_AS(blobs.key(4), ps::index_error);
+  CHECK_THROWS_AS(test::content_of(blobs, 4), ps::index_error);
+  // Through a cache that it owns.
+  ps::stored_blobs owning{ps::cached_store{disk, {.block_bytes = 3}}, {{"b/shard.bin", 4, 4}}};
+  const auto moved = std::move(owning);
+  CHECK(test::content_of(moved, 0) == "twoo");
+}
+
+TEST_CASE("blobs that are prefetched are read together, and once", "[blob]") {
+  const ten_each of{40};
+  const ps::stored_blobs blobs{of.store, of.list, {.threads = 1}};
+  std::vector<std::uint64_t> indices;
+  for (std::uint64_t i = 0; i < 40; ++i) indices.push_back(i);
+  blobs.prefetch(indices);
+  blobs.prefetch(indices);  // wanted already
+  blobs.prefetch(40);       // nothing
+  for (std::uint64_t i = 0; i < 40; ++i) CHECK(test::content_of(blobs, i) == ten_each::content(i));
+  CHECK(of.store.reads == 40);
+  CHECK(blobs.stats().ahead + static_cast<std::uint64_t>(of.store.calls) >= 40);
+  CHECK(blobs.stats().in_vain == 0);
+  CHECK(test::content_of(blobs, 5) == ten_each::content(5));  // once more, by itself
+  CHECK(of.store.reads == 41);
+}
+
+TEST_CASE("who asks for a blob that is being read ahead waits for it", "[blob]") {
+  ten_each of{3};
+  const ps::stored_blobs blobs{of.store, of.list, {.threads = 1}};
+  of.store.shut();
+  blobs.prefetch(1);
+  of.store.await(1);
+  std::atomic<bool> has_it{false};
+  std::thread asking{[&] { has_it = test::content_of(blobs, 1) == ten_each::content(1); }};
+  CHECK_FALSE(has_it);
+  of.store.open();
+  asking.join();
+  CHECK(has_it);
+  CHECK(of.store.reads == 1);
+  CHECK(blobs.stats().ahead == 1);
+}
+
+TEST_CASE("a blob that nobody has begun to read ahead is read by who asks for it", "[blob]") {
+  ten_each of{3};
+  const ps::stored_blobs blobs{of.store, of.list, {.threads = 1}};
+  of.store.shut();
+  blobs.prefetch(0);
+  of.store.await(1);  // the only thread is at work
+  blobs.prefetch(1);
+  std::atomic<bool> has_it{false};
+  std::thread asking{[&] { has_it = test::content_of(blobs, 1) == ten_each::content(1); }};
+  of.store.await(2);  // the asking one reads itself
+  of.store.open();
+  asking.join();
+  CHECK(has_it);
+  CHECK(test::content_of(blobs, 0) == ten_each::content(0));
+  CHECK(of.store.reads == 2);
+}
+
+TEST_CASE("reading ahead stays within its bytes, and the oldest in vain makes room", "[blob]") {
+  ten_each of{30};
+  const ps::stored_blobs blobs{of.store, of.list, {.read_ahead = 50, .threads = 1}};
+  of.store.shut();
+  for (std::uint64_t i = 0; i < 20; ++i) blobs.prefetch(i);
+  of.store.open();
+  for (std::uint64_t i = 0; i < 5; ++i) CHECK(test::content_of(blobs, i) == ten_each::content(i));
+  CHECK(of.store.reads == 5);  // no more than five were ever wanted
+  for (std::uint64_t i = 20; i < 25; ++i) blobs.prefetch(i);
+  while (of.store.reads < 10) std::this_thread::yield();
+  // They are there, or about to be: in any case others come in the end.
+  while (blobs.stats().in_vain < 2) {
+    blobs.prefetch(25);
+    blobs.prefetch(26);
+    std::this_thread::yield();
+  }
+  for (std::uint64_t i = 20; i < 27; ++i) CHECK(test::content_of(blobs, i) == ten_each::content(i));
+  // Switched off, nothing is read ahead.
+  const ps::stored_blobs none{of.store, of.list, {.read_ahead = 0}};
+  none.prefetch(3);
+  CHECK(test::content_of(none, 3) == ten_each::content(3));
+  CHECK(none.stats().ahead == 0);
+}
+
+TEST_CASE("what can't be read ahead fails where it is asked for", "[blob]") {
+  ten_each of{4};
+  of.list.push_back({"none", 0, 5});
+  of.list.push_back({"x", 1'000});
+  of.list.push_back({"x", 0, 1'000});
+  const ps::stored_blobs blobs{of.store, of.list, {.threads = 1, .max_bytes = 500}};
+  const std::vector<std::uint64_t> indices{0, 4, 5, 6};
+  blobs.prefetch(indices);
+  CHECK(test::content_of(blobs, 0) == ten_each::content(0));
+  const auto missing = error_of<ps::file_unreadable>([&] { (void)test::content_of(blobs, 4); });
+  CHECK(missing.path() == "none");
+  const auto beyond = error_of<ps::file_truncated>([&] { (void)test::content_of(blobs, 5); });
+  CHECK(beyond.offset() == 40);
+  const auto large = error_of<ps::file_format_error>([&] { (void)test::content_of(blobs, 6); });
+  CHECK(large.expected() == "at most 500 bytes (max_bytes)");
+  CHECK(error_of<ps::option_error>([&] {
+          const ps::stored_blobs wrong{of.store, of.list, {.threads = 0}};
+        }).option() == "threads");
+}
+
+TEST_CASE("a source may go while blobs are read ahead", "[blob]") {
+  ten_each of{30};
+  of.store.shut();
+  std::thread opener;
+  {
+    const ps::stored_blobs blobs{of.store, of.list, {.threads = 2}};
+    for (std::uint64_t i = 0; i < 30; ++i) blobs.prefetch(i);
+    of.store.await(1);
+    opener = std::thread{[&] { of.store.open(); }};
+  }
+  opener.join();
+  CHECK(of.store.reads <= 30);
+}

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: BSL-1.0
+// The file of a cache's block out of any bytes: it is refused, or has the names, the length and the
+// sums of its block. The bytes as a block come back from the file that is written for them, and
+// with one bit changed they do not.
+#include <penstock/store/detail/cache/block_file.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "fuzz/require.hpp"
+
+namespace ps = penstock;
+
+namespace {
+
+bool is_right(const ps::detail::block_id& id, std::span<const std::byte> file) {
+  const std::size_t begin = (std::min)(
+      file.size(), sizeof(ps::detail::block_header) + id.store.size() + id.object.size());
+  return ps::detail::block_problem(id, file.first(begin), file.subspan(begin)).empty();
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  const auto* first = reinterpret_cast<const std::byte*>(data);
+  const std::span<const std::byte> bytes{first, size};
+  const ps::detail::block_id usual{"s", "x", 250, 100, 2};
+  if (is_right(usual, bytes)) {
+    fuzz::require(size == sizeof(ps::detail::block_header) + 2 + 50, "it has the block's length");
+    ps::detail::block_header header;
+    std::memcpy(&header, data, sizeof header);
+    fuzz::require(header.bytes_sum == ps::detail::checksum(bytes.last(50)), "and its sum");
+  }
+
+  const std::string_view text{reinterpret_cast<const char*>(data), size};
+  const std::size_t middle = size == 0 ? 0 : data[0] % (size + 1);
+  const ps::detail::block_id id{text.substr(0, middle / 2), text.substr(middle / 2, middle),
+                                3 * size + 2, size + 1, 2};
+  std::vector<std::byte> block(static_cast<std::size_t>(id.length()));
+  for (std::size_t i = 0; i < block.size(); ++i) block[i] = bytes[(i * 7) % size];
+  std::vector<std::byte> file = ps::detail::block_start(id, block);
+  file.insert(file.end(), block.begin(), block.end());
+  fuzz::require(is_right(id, file), "what was written is right");
+  const std::size_t at = (size == 0 ? 0 : data[size - 1] * std::size_t{37}) % file.size();
+  file[at] ^= std::byte{1} << (size % 8);
+  fuzz::require(!is_right(id, file), "one changed bit is noticed");
+  file[at] ^= std::byte{1} << (size % 8);
+  file.pop_back();
+  fuzz::require(!is_right(id, file), "so is a byte that is missing");
+  return 0;
+}

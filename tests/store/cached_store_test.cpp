@@ -1,0 +1,529 @@
+// SPDX-License-Identifier: BSL-1.0
+#include <penstock/store/cached_store.hpp>
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <csignal>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <random>
+#include <set>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "store/counting_store.hpp"
+#include "store/files.hpp"
+#include "support/catch.hpp"
+#include "support/error_of.hpp"
+#include "support/has.hpp"
+
+namespace ps = penstock;
+using test::error_of;
+
+static_assert(ps::batching_store<ps::cached_store<test::counting_store>>);
+
+namespace {
+
+// A store of one object of so many blocks of 100 bytes.
+struct blocks_below {
+  explicit blocks_below(std::size_t blocks) { store.add("x", test::some_bytes(100 * blocks)); }
+  test::counting_store store;
+};
+
+template <class Store>
+bool reads_right(const Store& cache, const test::counting_store& below, const std::string& object,
+                 std::size_t offset, std::size_t count) {
+  return test::part_of(cache, object, offset, count) == below.content(object).substr(offset, count);
+}
+
+// Uses the blocks in order; how often the store below had to read.
+template <class Store>
+int misses_of(const Store& cache, const test::counting_store& below,
+              const std::vector<std::uint64_t>& order) {
+  const int before = below.reads;
+  for (const std::uint64_t block : order) {
+    CHECK(reads_right(cache, below, "x", static_cast<std::size_t>(100 * block), 100));
+  }
+  return below.reads - before;
+}
+
+std::vector<ps::upcoming_range> told(const std::vector<std::uint64_t>& order) {
+  std::vector<ps::upcoming_range> ranges;
+  for (const std::uint64_t block : order) ranges.push_back({"x", 100 * block + 7, 50});
+  return ranges;
+}
+
+// The fewest misses that any choice of what is kept can have: all choices are tried.
+int fewest_misses(const std::vector<std::uint64_t>& order, std::size_t room) {
+  std::map<std::set<std::uint64_t>, int> states{{{}, 0}};
+  for (const std::uint64_t block : order) {
+    std::map<std::set<std::uint64_t>, int> next;
+    const auto reach = [&](std::set<std::uint64_t> kept, int misses) {
+      const auto [at, is_new] = next.try_emplace(std::move(kept), misses);
+      if (!is_new) at->second = (std::min)(at->second, misses);
+    };
+    for (const auto& [kept, misses] : states) {
+      if (kept.contains(block)) {
+        reach(kept, misses);
+        continue;
+      }
+      reach(kept, misses + 1);  // it is not kept
+      std::set<std::uint64_t> all = kept;
+      all.insert(block);
+      if (all.size() <= room) {
+        reach(all, misses + 1);
+        continue;
+      }
+      for (const std::uint64_t goes : kept) {
+        std::set<std::uint64_t> others = all;
+        others.erase(goes);
+        reach(others, misses + 1);
+      }
+    }
+    states = std::move(next);
+  }
+  int fewest = static_cast<int>(order.size());
+  for (const auto& [kept, misses] : states) fewest = (std::min)(fewest, misses);
+  return fewest;
+}
+
+std::vector<std::uint64_t> random_order(std::mt19937& random, std::size_t blocks,
+                                        std::size_t length) {
+  std::vector<std::uint64_t> order;
+  for (std::size_t i = 0; i < length; ++i) order.push_back(random() % blocks);
+  return order;
+}
+
+std::vector<std::string> names_in(const std::string& folder) {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator{folder}) {
+    names.push_back(entry.path().filename().string());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+std::uint64_t bytes_in(const std::string& folder) {
+  std::uint64_t bytes = 0;
+  for (const auto& entry : std::filesystem::directory_iterator{folder}) bytes += entry.file_size();
+  return bytes;
+}
+
+constexpr std::uint64_t file_bytes = 64 + 1 + 100;  // of a block of "x"
+
+}  // namespace
+
+TEST_CASE("a cache gives the bytes of the store below, for any range", "[store]") {
+  const test::temp_dir dir;
+  test::counting_store below;
+  below.add("a", test::some_bytes(1000, 1));
+  below.add("b", test::some_bytes(1, 2));
+  below.add("none", "");
+  for (const std::uint64_t block : {1U, 7U, 100U, 4096U}) {
+    for (const std::uint64_t memory : {0U, 150U, 100'000U}) {
+      for (const std::string folder : {"", "cache"}) {
+        CAPTURE(block, memory, folder);
+        const ps::cached_store cache{below,
+                                     {.block_bytes = block,
+                                      .memory_bytes = memory,
+                                      .folder = folder.empty() ? "" : dir.path(folder),
+                                      .disk_bytes = 50'000,
+                                      .store_name = std::to_string(block)}};
+        CHECK(cache.size_of("a") == 1000);
+        CHECK(cache.size_of("none") == 0);
+        std::mt19937 random{5};
+        test::wanted_ranges wanted;
+        wanted.add("a", 0, 1000);
+        wanted.add("b", 0, 1);
+        wanted.add("none", 0, 0);
+        wanted.add("a", 1000, 0);
+        for (int i = 0; i < 20; ++i) {
+          const std::size_t begin = random() % 1000;
+          wanted.add("a", begin, random() % (1001 - begin));
+        }
+        for (int turn = 0; turn < 2; ++turn) {
+          cache.read_many(wanted.ranges());
+          CHECK(wanted.are_right(
+              [&](const std::string& name) -> const std::string& { return below.content(name); }));
+        }
+        CHECK(reads_right(cache, below, "a", 333, 333));
+        CHECK(cache.stats().memory_bytes <= memory);
+        CHECK(cache.stats().disk_bytes <= 50'000);
+      }
+    }
+  }
+}
+
+TEST_CASE("a block is read once, and blocks of one call together", "[store]") {
+  blocks_below of{10};
+  const ps::cached_store cache{of.store, {.block_bytes = 100}};
+  CHECK(reads_right(cache, of.store, "x", 50, 730));
+  CHECK(of.store.calls == 1);
+  CHECK(of.store.reads == 8);
+  CHECK(reads_right(cache, of.store, "x", 0, 1000));
+  CHECK(of.store.reads == 10);
+  CHECK(reads_right(cache, of.store, "x", 0, 1000));
+  CHECK(of.store.calls == 2);
+  CHECK(of.store.sizes == 1);
+  const auto stats = cache.stats();
+  CHECK(stats.from_store == 10);
+  CHECK(stats.from_memory == 18);
+  CHECK(stats.memory_bytes == 1000);
+  test::wanted_ranges wanted;
+  wanted.add("x", 10, 10);
+  wanted.add("x", 20, 10);
+  const ps::cached_store other{of.store, {.block_bytes = 100, .memory_bytes = 0}};
+  other.read_many(wanted.ranges());
+  CHECK(other.stats().from_store == 1);
+  CHECK(other.stats().from_others == 1);
+}
+
+TEST_CASE("with the order told, a cache in memory misses as rarely as any can", "[store]") {
+  std::mt19937 random{11};
+  for (int round = 0; round < 150; ++round) {
+    const std::size_t blocks = 3 + random() % 4;
+    const std::size_t room = 1 + random() % 3;
+    const auto order = random_order(random, blocks, 14);
+    blocks_below of{blocks};
+    const ps::cached_store cache{of.store, {.block_bytes = 100, .memory_bytes = 100 * room}};
+    cache.will_use(told(order));
+    CAPTURE(order, room);
+    CHECK(misses_of(cache, of.store, order) == fewest_misses(order, room));
+    // And again, told in the middle of it.
+    const auto next = random_order(random, blocks, 10);
+    cache.will_use(told(next));
+    CHECK(misses_of(cache, of.store, next) <= fewest_misses(next, room));
+  }
+}
+
+TEST_CASE("with the order told, a cache on disk misses as rarely as any can", "[store]") {
+  const test::temp_dir dir;
+  std::mt19937 random{12};
+  for (int round = 0; round < 15; ++round) {
+    const std::size_t blocks = 3 + random() % 4;
+    const std::size_t room = 1 + random() % 3;
+    const auto order = random_order(random, blocks, 14);
+    blocks_below of{blocks};
+    const std::string folder = dir.path(std::to_string(round));
+    // It looks into the folder after each block that it has written.
+    const ps::cached_store cache{of.store,
+                                 {.block_bytes = 100,
+                                  .memory_bytes = 0,
+                                  .folder = folder,
+                                  .disk_bytes = file_bytes * room + 20}};
+    cache.will_use(told(order));
+    CAPTURE(order, room);
+    CHECK(misses_of(cache, of.store, order) == fewest_misses(order, room));
+    CHECK(bytes_in(folder) <= file_bytes * room + 20);
+    CHECK(cache.stats().disk_bytes == bytes_in(folder));
+  }
+}
+
+TEST_CASE("without an order, what was used longest ago goes first", "[store]") {
+  blocks_below of{5};
+  const ps::cached_store cache{of.store, {.block_bytes = 100, .memory_bytes = 300}};
+  CHECK(misses_of(cache, of.store, {0, 1, 2}) == 3);
+  CHECK(misses_of(cache, of.store, {0}) == 0);
+  CHECK(misses_of(cache, of.store, {3}) == 1);  // for 1
+  CHECK(misses_of(cache, of.store, {0, 2, 3}) == 0);
+  CHECK(misses_of(cache, of.store, {1}) == 1);
+  CHECK(misses_of(cache, of.store, {2, 3}) == 0);
+  // An order that names none of them lets them go, the oldest first.
+  cache.will_use(told({4}));
+  CHECK(misses_of(cache, of.store, {4}) == 1);
+  CHECK(misses_of(cache, of.store, {2, 3}) == 0);
+}
+
+TEST_CASE("threads that need one block read it once", "[store]") {
+  blocks_below of{4};
+  const ps::cached_store cache{of.store, {.block_bytes = 100}};
+  of.store.shut();
+  std::atomic<int> right{0};
+  const auto read = [&] {
+    if (reads_right(cache, of.store, "x", 120, 60)) ++right;
+  };
+  std::thread first{read};
+  of.store.await(1);
+  std::vector<std::thread> others;
+  for (int i = 0; i < 3; ++i) others.emplace_back(read);
+  while (cache.stats().from_others < 3) std::this_thread::yield();
+  of.store.open();
+  first.join();
+  for (std::thread& one : others) one.join();
+  CHECK(right == 4);
+  CHECK(of.store.reads == 1);
+}
+
+TEST_CASE("where the thread that reads a block fails, those that wait try themselves", "[store]") {
+  blocks_below of{4};
+  const ps::cached_store cache{of.store, {.block_bytes = 100}};
+  of.store.shut();
+  of.store.fails = true;
+  std::atomic<int> failed{0};
+  const auto read = [&] {
+    try {
+      (void)test::part_of(cache, "x", 120, 60);
+    } catch (const ps::file_unreadable&) {
+      ++failed;
+    }
+  };
+  std::thread first{read};
+  of.store.await(1);
+  std::thread second{read};
+  while (cache.stats().from_others < 1) std::this_thread::yield();
+  of.store.open();
+  first.join();
+  second.join();
+  CHECK(failed == 2);
+  of.store.fails = false;
+  CHECK(reads_right(cache, of.store, "x", 120, 60));  // and nobody waits for them
+}
+
+TEST_CASE("threads read through one cache at once", "[store]") {
+  const test::temp_dir dir;
+  blocks_below of{40};
+  const ps::cached_store cache{of.store,
+                               {.block_bytes = 100,
+                                .memory_bytes = 500,
+                                .folder = dir.path("cache"),
+                                .disk_bytes = 15 * file_bytes}};
+  std::atomic<int> wrong{0};
+  std::vector<std::thread> threads;
+  for (unsigned seed = 0; seed < 4; ++seed) {
+    threads.emplace_back([&, seed] {
+      std::mt19937 random{seed};
+      for (int i = 0; i < 60; ++i) {
+        const std::size_t begin = random() % 3900;
+        const std::size_t count = random() % 400;
+        const std::size_t most = (std::min)(count, 4000 - begin);
+        if (!reads_right(cache, of.store, "x", begin, most)) ++wrong;
+        if (i % 20 == 0) cache.will_use(told(random_order(random, 40, 30)));
+      }
+    });
+  }
+  for (std::thread& one : threads) one.join();
+  CHECK(wrong == 0);
+  CHECK(cache.stats().memory_bytes <= 500);
+}
+
+TEST_CASE("what is on the disk serves the next run, another process, and no other store",
+          "[store]") {
+  const test::temp_dir dir;
+  blocks_below of{10};
+  const ps::cached_store_options options{
+      .block_bytes = 100, .memory_bytes = 0, .folder = dir.path("deep/cache"), .store_name = "s"};
+  {
+    const ps::cached_store cache{of.store, options};
+    CHECK(reads_right(cache, of.store, "x", 0, 1000));
+    CHECK(cache.stats().written == 10);
+  }
+  const int before = of.store.reads;
+  const ps::cached_store again{of.store, options};
+  CHECK(again.stats().disk_bytes == 10 * (file_bytes + 1));
+  CHECK(reads_right(again, of.store, "x", 0, 1000));
+  CHECK(of.store.reads == before);
+  CHECK(again.stats().from_disk == 10);
+
+  ps::cached_store_options others = options;
+  others.store_name = "t";
+  const ps::cached_store other{of.store, others};
+  CHECK(reads_right(other, of.store, "x", 0, 100));
+  CHECK(of.store.reads == before + 1);
+
+  // Written by another process while this one runs.
+  const ::pid_t child = ::fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    const ps::cached_store theirs{of.store, others};
+    ::_exit(reads_right(theirs, of.store, "x", 500, 200) ? 0 : 1);
+  }
+  int status = -1;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  REQUIRE(status == 0);
+  CHECK(reads_right(other, of.store, "x", 500, 200));
+  CHECK(of.store.reads == before + 1);
+
+  // An object of another size is another version.
+  of.store.add("x", test::some_bytes(999, 9));
+  const ps::cached_store newer{of.store, options};
+  CHECK(reads_right(newer, of.store, "x", 0, 999));
+  CHECK(newer.stats().damaged == 10);
+  CHECK(newer.stats().from_disk == 0);
+}
+
+TEST_CASE("a file of a cache that is damaged, cut or longer is dropped and read anew", "[store]") {
+  const test::temp_dir dir;
+  blocks_below of{1};
+  const ps::cached_store_options options{
+      .block_bytes = 100, .memory_bytes = 0, .folder = dir.path("cache")};
+  { CHECK(reads_right(ps::cached_store{of.store, options}, of.store, "x", 0, 100)); }
+  REQUIRE(names_in(options.folder).size() == 1);
+  const std::string path = options.folder + '/' + names_in(options.folder)[0];
+  std::string whole(file_bytes, '\0');
+  std::ifstream{path, std::ios::binary}.read(whole.data(), std::ssize(whole));
+  const auto is_noticed = [&](const std::string& bytes) {
+    test::stored_files::write_at(path, bytes);
+    const int before = of.store.reads;
+    const ps::cached_store cache{of.store, options};
+    CHECK(reads_right(cache, of.store, "x", 0, 100));
+    CHECK(reads_right(cache, of.store, "x", 0, 100));  // from the disk again
+    return of.store.reads == before + 1 && cache.stats().damaged == 1 &&
+           cache.stats().from_disk == 1;
+  };
+  for (std::size_t at = 0; at < whole.size(); at += at < 70 ? 1 : 9) {
+    CAPTURE(at);
+    std::string damaged = whole;
+    damaged[at] = static_cast<char>(damaged[at] ^ 0x10);
+    CHECK(is_noticed(damaged));
+  }
+  for (std::size_t size = 0; size < whole.size(); size += 11) {
+    CAPTURE(size);
+    CHECK(is_noticed(whole.substr(0, size)));
+  }
+  CHECK(is_noticed(whole + "x"));
+  CHECK_FALSE(is_noticed(whole));
+}
+
+TEST_CASE("what a process leaves that is killed is removed by the next one", "[store]") {
+  const test::temp_dir dir;
+  blocks_below of{2};
+  const ps::cached_store_options options{
+      .block_bytes = 100, .memory_bytes = 0, .folder = dir.path("cache")};
+  { const ps::cached_store first{of.store, options}; }
+  const std::string left = options.folder + "/0123456789abcdef.block.part-1-2";
+  const std::string held = options.folder + "/0123456789abcdef.block.part-3-4";
+  const std::string foreign = options.folder + "/notes.txt";
+  test::stored_files::write_at(left, "half of a bl");
+  test::stored_files::write_at(held, "half of a bl");
+  test::stored_files::write_at(foreign, "not ours");
+  const int file = ::open(held.c_str(), O_RDONLY | O_CLOEXEC);
+  REQUIRE(::flock(file, LOCK_EX) == 0);
+  { const ps::cached_store second{of.store, options}; }
+  CHECK(names_in(options.folder) ==
+        std::vector<std::string>{"0123456789abcdef.block.part-3-4", "notes.txt"});
+  ::close(file);  // its process is gone
+  { const ps::cached_store third{of.store, options}; }
+  CHECK(names_in(options.folder) == std::vector<std::string>{"notes.txt"});
+}
+
+TEST_CASE("a disk that is full or goes away makes a cache slower, and says so", "[store]") {
+  const test::temp_dir dir;
+  blocks_below of{30};
+  const ps::cached_store_options options{
+      .block_bytes = 100, .memory_bytes = 300, .folder = dir.path("cache")};
+  const ps::cached_store cache{of.store, options};
+  CHECK(reads_right(cache, of.store, "x", 0, 300));
+  CHECK(cache.stats().written == 3);
+  SECTION("it is full") {
+    // A limit on the size of files stands for it: as a full disk, it fails in the middle.
+    ::rlimit before{};
+    REQUIRE(::getrlimit(RLIMIT_FSIZE, &before) == 0);
+    ::rlimit less = before;
+    less.rlim_cur = 100;
+    const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+    REQUIRE(::setrlimit(RLIMIT_FSIZE, &less) == 0);
+    const bool is_right = reads_right(cache, of.store, "x", 300, 900);
+    REQUIRE(::setrlimit(RLIMIT_FSIZE, &before) == 0);
+    (void)std::signal(SIGXFSZ, handler);
+    CHECK(is_right);
+    CHECK(cache.stats().written == 3);
+    CHECK(cache.stats().disk_failures > 0);
+    CHECK(cache.stats().disk_failures < 9);  // it does not try each one
+    CHECK(test::has(cache.stats().disk_problem, options.folder + ": File too large"));
+    CHECK(names_in(options.folder).size() == 3);
+    // And it comes back.
+    CHECK(reads_right(cache, of.store, "x", 0, 3000));
+    CHECK(reads_right(cache, of.store, "x", 0, 3000));
+    CHECK(cache.stats().written > 3);
+  }
+  SECTION("it goes away") {
+    std::filesystem::remove_all(options.folder);
+    CHECK(reads_right(cache, of.store, "x", 0, 3000));
+    CHECK(reads_right(cache, of.store, "x", 0, 3000));
+    CHECK(cache.stats().disk_failures > 0);
+    CHECK(test::has(cache.stats().disk_problem, "No such file or directory"));
+    CHECK(cache.stats().from_memory > 0);
+  }
+}
+
+TEST_CASE("processes that share a folder keep it bounded", "[store]") {
+  const test::temp_dir dir;
+  const ps::cached_store_options options{.block_bytes = 100,
+                                         .memory_bytes = 0,
+                                         .folder = dir.path("cache"),
+                                         .disk_bytes = 64 * file_bytes};
+  std::vector<::pid_t> children;
+  for (unsigned seed = 0; seed < 3; ++seed) {
+    const ::pid_t child = ::fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {
+      bool are_right = true;
+      {
+        blocks_below of{200};
+        const ps::cached_store cache{of.store, options};
+        std::mt19937 random{seed};
+        for (int i = 0; i < 150; ++i) {
+          const std::size_t block = random() % 200;
+          are_right = reads_right(cache, of.store, "x", 100 * block, 100) && are_right;
+        }
+        are_right = cache.stats().disk_failures == 0 && are_right;
+      }
+      ::_exit(are_right ? 0 : 1);
+    }
+    children.push_back(child);
+  }
+  for (const ::pid_t child : children) {
+    int status = -1;
+    REQUIRE(::waitpid(child, &status, 0) == child);
+    CHECK(status == 0);
+  }
+  CHECK(bytes_in(options.folder) <=
+        options.disk_bytes + 3 * (options.disk_bytes / 16 + file_bytes));
+  blocks_below of{200};
+  const ps::cached_store cache{of.store, options};
+  CHECK(bytes_in(options.folder) <= options.disk_bytes);
+  CHECK(cache.stats().disk_bytes == bytes_in(options.folder));
+}
+
+TEST_CASE("a cache passes errors on, and refuses what it can't do", "[store]") {
+  const test::temp_dir dir;
+  blocks_below of{3};
+  const ps::cached_store cache{of.store, {.block_bytes = 100}};
+  CHECK_THROWS_AS((void)cache.size_of("none"), ps::file_unreadable);
+  CHECK_THROWS_AS((void)test::part_of(cache, "none", 0, 1), ps::file_unreadable);
+  const auto beyond =
+      error_of<ps::file_truncated>([&] { (void)test::part_of(cache, "x", 299, 2); });
+  CHECK(beyond.path() == "x");
+  CHECK(beyond.offset() == 300);
+  of.store.fails = true;
+  CHECK_THROWS_AS((void)test::part_of(cache, "x", 0, 300), ps::file_unreadable);
+  of.store.fails = false;
+  CHECK(reads_right(cache, of.store, "x", 0, 300));
+  CHECK(error_of<ps::option_error>([&] {
+          const ps::cached_store none{of.store, {.block_bytes = 0}};
+        }).option() == "block_bytes");
+  test::stored_files::write_at(dir.path("file"), "x");
+  CHECK_THROWS_AS((ps::cached_store{of.store, {.folder = dir.path("file/cache")}}),
+                  ps::file_unreadable);
+  // An rvalue is moved in.
+  struct movable {
+    std::uint64_t size_of(std::string_view) const { return 3; }
+    void read(const ps::byte_range& range) const {
+      for (std::byte& one : range.out) one = std::byte{'m'};
+    }
+  };
+  ps::cached_store own{movable{}};
+  const auto moved = std::move(own);
+  CHECK(test::part_of(moved, "any", 1, 2) == "mm");
+}
