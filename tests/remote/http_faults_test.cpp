@@ -10,6 +10,8 @@
 #include <thread>
 #include <vector>
 
+#include <penstock/store/detail/wire/object_version.hpp>
+
 #include "remote/range_server.hpp"
 #include "support/catch.hpp"
 #include "support/error_of.hpp"
@@ -206,8 +208,11 @@ TEST_CASE("the parts of a split range are of one version of the object", "[remot
   const auto room = std::as_writable_bytes(std::span{out});
   const std::vector<ps::byte_range> ranges{
       {"x", 0, room.first(100)}, {"x", 500, room.last(100)}, {other, 0, room.subspan(100, 100)}};
-  std::thread caller{
-      [&] { (void)test::error_of<ps::object_changed>([&] { store.read_many(ranges); }); }};
+  std::atomic<bool> is_over{false};
+  std::thread caller{[&] {
+    (void)test::error_of<ps::object_changed>([&] { store.read_many(ranges); });
+    is_over = true;
+  }};
   while (!is_over && store.stats().bytes < 100) std::this_thread::yield();
   first_is_done.open();
   while (!is_over && store.stats().bytes < 200) std::this_thread::yield();
