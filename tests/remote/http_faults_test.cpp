@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstddef>
+#include <cstdlib>
 #include <span>
 #include <string>
 #include <thread>
@@ -338,4 +339,21 @@ TEST_CASE("a store ends while its server is silent", "[remote]") {
     (void)test::error_of<ps::store_unreachable>([&] { (void)store.size_of("x"); });
   }
   end.open();
+}
+
+// Hidden, because it needs the server that tls.py starts.
+TEST_CASE("certificates are checked, and no redirect leads out of TLS", "[.][tls]") {
+  const char* const port = std::getenv("PENSTOCK_TLS_PORT");
+  const char* const certificate = std::getenv("PENSTOCK_TLS_CA");
+  REQUIRE((port != nullptr && certificate != nullptr));
+  const std::string url = std::string{"https://127.0.0.1:"} + port;
+  const ps::http_store trusting{url, hasty({.attempts = 1, .ca_file = certificate})};
+  CHECK(trusting.size_of("x") == 10);
+  (void)test::error_of<ps::bad_response>([&] { (void)trusting.size_of("down"); });
+  const ps::http_store usual{url, hasty({.attempts = 1})};
+  const auto unknown = test::error_of<ps::store_unreachable>([&] { (void)usual.size_of("x"); });
+  CHECK(has_text(unknown.found(), "ca_file"));
+  const ps::http_store other_name{std::string{"https://localhost:"} + port,
+                                  hasty({.attempts = 1, .ca_file = certificate})};
+  (void)test::error_of<ps::store_unreachable>([&] { (void)other_name.size_of("x"); });
 }
