@@ -5,10 +5,13 @@
 #include <atomic>
 #include <chrono>
 #include <cstddef>
+#include <cstdlib>
 #include <span>
 #include <string>
 #include <thread>
 #include <vector>
+
+#include <penstock/store/detail/wire/object_version.hpp>
 
 #include "remote/range_server.hpp"
 #include "support/catch.hpp"
@@ -184,11 +187,38 @@ TEST_CASE("an object that changes between two answers is noticed", "[remote]") {
 }
 
 TEST_CASE("the parts of a split range are of one version of the object", "[remote]") {
+  // Another object, which has the place of this one in the table of versions when its second part
+  // comes.
+  std::string other;
+  ps::detail::version_table table;
+  for (int i = 0; other.empty() || table.of("x").size; ++i) {
+    other = "y" + std::to_string(i);
+    table.of("x").size = 1;
+    table.of(other).size = 2;
+  }
+  test::gate first_is_done;
+  test::gate other_is_done;
   test::range_server server{[&](const http_request& request) {
-    return test::ranged(request, content_of_faults, request.number < 3 ? "\"a\"" : "\"b\"");
+    const bool is_second = request.path == "/x" && request.range(1000).first == 500;
+    if (request.path != "/x") first_is_done.wait();
+    if (is_second) other_is_done.wait();
+    return test::ranged(request, content_of_faults, is_second ? "\"b\"" : "\"a\"");
   }};
-  const ps::http_store store{server.url(), {.most_in_flight = 1, .largest_request = 200}};
-  (void)test::error_of<ps::object_changed>([&] { (void)range_of(store, 0, 1000); });
+  const ps::http_store store{server.url(), {.merge_gap = 0}};
+  std::string out(300, '?');
+  const auto room = std::as_writable_bytes(std::span{out});
+  const std::vector<ps::byte_range> ranges{
+      {"x", 0, room.first(100)}, {"x", 500, room.last(100)}, {other, 0, room.subspan(100, 100)}};
+  std::atomic<bool> is_over{false};
+  std::thread caller{[&] {
+    (void)test::error_of<ps::object_changed>([&] { store.read_many(ranges); });
+    is_over = true;
+  }};
+  while (!is_over && store.stats().bytes < 100) std::this_thread::yield();
+  first_is_done.open();
+  while (!is_over && store.stats().bytes < 200) std::this_thread::yield();
+  other_is_done.open();
+  caller.join();
 }
 
 TEST_CASE("a size comes from the first byte where HEAD does not tell it", "[remote]") {
@@ -309,4 +339,21 @@ TEST_CASE("a store ends while its server is silent", "[remote]") {
     (void)test::error_of<ps::store_unreachable>([&] { (void)store.size_of("x"); });
   }
   end.open();
+}
+
+// Hidden, because it needs the server that tls.py starts.
+TEST_CASE("certificates are checked, and no redirect leads out of TLS", "[.][tls]") {
+  const char* const port = std::getenv("PENSTOCK_TLS_PORT");
+  const char* const certificate = std::getenv("PENSTOCK_TLS_CA");
+  REQUIRE((port != nullptr && certificate != nullptr));
+  const std::string url = std::string{"https://127.0.0.1:"} + port;
+  const ps::http_store trusting{url, hasty({.attempts = 1, .ca_file = certificate})};
+  CHECK(trusting.size_of("x") == 10);
+  (void)test::error_of<ps::bad_response>([&] { (void)trusting.size_of("down"); });
+  const ps::http_store usual{url, hasty({.attempts = 1})};
+  const auto unknown = test::error_of<ps::store_unreachable>([&] { (void)usual.size_of("x"); });
+  CHECK(has_text(unknown.found(), "ca_file"));
+  const ps::http_store other_name{std::string{"https://localhost:"} + port,
+                                  hasty({.attempts = 1, .ca_file = certificate})};
+  (void)test::error_of<ps::store_unreachable>([&] { (void)other_name.size_of("x"); });
 }

@@ -26,7 +26,7 @@
 namespace test {
 
 /// A proxy that the environment names does not know this machine's loopback. Set before any thread.
-inline const bool has_no_proxy = ::setenv("no_proxy", "127.0.0.1", 1) == 0;
+inline const bool has_no_proxy = ::setenv("no_proxy", "127.0.0.1,localhost", 1) == 0;
 
 /// What waits until a test lets it go; for a minute at most, so that no test hangs.
 class gate {

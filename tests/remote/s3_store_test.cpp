@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdlib>
+#include <fstream>
 #include <mutex>
 #include <span>
 #include <string>
@@ -14,6 +15,7 @@
 #include <penstock/store/detail/s3/list_answer.hpp>
 #include <penstock/store/detail/s3/s3_place.hpp>
 #include <penstock/store/detail/s3/s3_service.hpp>
+#include <penstock/store/detail/s3/sha256.hpp>
 
 #include "remote/range_server.hpp"
 #include "support/catch.hpp"
@@ -302,4 +304,33 @@ TEST_CASE("a listing that is none is refused", "[remote]") {
   for (int i = 0; i < 100; ++i) deep += "<a>";
   (void)test::error_of<ps::bad_response>(
       [&] { (void)ps::detail::list_answer::parse(deep, "url"); });
+}
+
+// Hidden, because it needs the server that s3_moto.py starts.
+TEST_CASE("a bucket is read for a comparison with moto", "[.][moto]") {
+  const char* const path = std::getenv("PENSTOCK_S3_LISTING");
+  REQUIRE(path != nullptr);
+  const ps::s3_store store{"photos"};
+  std::ofstream listing{path};
+  for (const ps::s3_object& object : store.list("train/")) {
+    REQUIRE(store.size_of(object.key) == object.size);
+    std::string content(object.size, '\0');
+    const auto room = std::as_writable_bytes(std::span{content});
+    // In pieces, the last one first.
+    std::vector<ps::byte_range> ranges;
+    for (std::size_t end = room.size(); end > 0;) {
+      const std::size_t begin = end > 70'000 ? end - 70'000 : 0;
+      ranges.push_back({object.key, begin, room.subspan(begin, end - begin)});
+      end = begin;
+    }
+    store.read_many(ranges);
+    listing << object.key << '\n'
+            << ps::detail::hex_of(ps::detail::sha256{}.add(content).sum()) << '\n';
+  }
+  CHECK_THROWS_AS(store.size_of("train/missing"), ps::object_missing);
+  CHECK_THROWS_AS(ps::s3_store{"no-such-bucket"}.list(), ps::object_missing);
+  const ps::s3_store wrong{
+      "photos", {.credentials = ps::s3_credentials{std::getenv("AWS_ACCESS_KEY_ID"), "wrong"}}};
+  CHECK_THROWS_AS(wrong.size_of("train/a"), ps::access_denied);
+  CHECK_THROWS_AS(wrong.list(), ps::access_denied);
 }

@@ -22,10 +22,10 @@ struct http_options {
 
   /// Ranges of one object that are this near to each other, in bytes, are one request; what lies
   /// between them is received and dropped.
-  std::uint64_t merge_gap = 64 * 1024;
+  std::uint64_t merge_gap = 65'536;
 
   /// The longest request in bytes. Ranges are merged up to it, and longer ones are split.
-  std::uint64_t largest_request = 8 * 1024 * 1024;
+  std::uint64_t largest_request = 8'388'608;
 
   /// How often a request is made before its failure is an error: after 408, 429, 500, 502, 503,
   /// 504, connections that fail or are cut, bodies that are short, and silence.

@@ -85,11 +85,16 @@ class s3_store {
   [[nodiscard]] http_stats stats() const { return client_->stats(); }
 
  private:
-  s3_store(detail::s3_place place, http_options options) : bucket_(place.bucket) {
-    // A signature is for one host, and a session's token for nobody else.
+  s3_store(detail::s3_place place, const http_options& options)
+      : bucket_(place.bucket),
+        client_(std::make_unique<const detail::http_client>(
+            without_redirects(options),
+            std::make_shared<const detail::s3_service>(std::move(place)))) {}
+
+  // A signature is for one host, and a session's token for nobody else.
+  [[nodiscard]] static http_options without_redirects(http_options options) {
     options.most_redirects = 0;
-    client_ = std::make_unique<const detail::http_client>(
-        options, std::make_shared<const detail::s3_service>(std::move(place)));
+    return options;
   }
 
   [[nodiscard]] detail::http_target target(std::string_view key) const {

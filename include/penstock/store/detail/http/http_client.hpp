@@ -44,7 +44,9 @@ class http_client {
   http_client& operator=(const http_client&) = delete;
   ~http_client() {
     // In a child made by fork() there is no thread to end, and the connections are the parent's.
-    if (is_in_child()) static_cast<void>(reactor_.release());
+    if (!is_in_child()) return;
+    static_cast<void>(reactor_.release());
+    static_cast<void>(library_.release());
   }
 
   /// Reads `ranges`; `target_of(object)` says where an object is.
@@ -139,7 +141,7 @@ class http_client {
 
   const ::pid_t process_ = ::getpid();
   const http_options options_;
-  const curl_library library_;
+  std::unique_ptr<const curl_library> library_ = std::make_unique<const curl_library>();
   std::unique_ptr<http_reactor> reactor_;
 };
 

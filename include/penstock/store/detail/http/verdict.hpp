@@ -34,7 +34,7 @@ struct http_verdict {
 
 /// What a Retry-After line asks for: seconds, or a date.
 [[nodiscard]] inline std::optional<std::chrono::milliseconds> retry_after(const std::string& text) {
-  constexpr std::uint64_t most = 24 * 3600;
+  constexpr std::uint64_t most = 86'400;  // a day
   if (const auto seconds = whole_number(text)) {
     return std::chrono::seconds{static_cast<std::int64_t>((std::min)(*seconds, most))};
   }

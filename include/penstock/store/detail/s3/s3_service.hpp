@@ -45,7 +45,9 @@ class s3_service final : public http_service {
                       {method, target.path, target.query, lines, sum_of_nothing});
     std::vector<std::string> all{"Authorization: " + value};
     for (const auto& [name, content] : lines) {
-      if (name != "host") all.push_back(name + ": " + content);
+      if (name == "host") continue;  // libcurl makes it
+      all.push_back(name);
+      all.back().append(": ").append(content);
     }
     return all;
   }

@@ -53,7 +53,7 @@ inline constexpr std::string_view sum_of_nothing =
   std::string canonical = std::string{request.method} + '\n' + std::string{request.path} + '\n' +
                           std::string{request.query} + '\n';
   for (const auto& [name, value] : request.lines) {
-    canonical += name + ':' + value + '\n';
+    canonical.append(name).append(":").append(value).append("\n");
     if (!names.empty()) names += ';';
     names += name;
   }
