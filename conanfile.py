@@ -52,7 +52,7 @@ class PenstockRecipe(ConanFile):
     def generate(self):
         CMakeDeps(self).generate()
         toolchain = CMakeToolchain(self)
-        for part in ("BUILD_TESTS", "BUILD_BENCH", "BUILD_EXAMPLES", "TORCH"):
+        for part in ("BUILD_TESTS", "BUILD_BENCH", "BUILD_EXAMPLES", "NVIMGCODEC", "TORCH"):
             toolchain.cache_variables[f"PENSTOCK_{part}"] = False
         for package, wanted in (
             ("ZLIB", self.options.with_gzip),
