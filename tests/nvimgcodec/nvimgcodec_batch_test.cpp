@@ -9,8 +9,10 @@
 #include <string>
 #include <vector>
 
+#include <penstock/blob/blob_source.hpp>
 #include <penstock/image/jpeg.hpp>
 
+#include "image/blobs.hpp"
 #include "image/jpeg_pictures.hpp"
 #include "image/png_pictures.hpp"
 #include "nvimgcodec/pictures.hpp"
@@ -79,6 +81,30 @@ TEST_CASE("a batch is decoded each picture to its place, whatever the threads", 
   }
 }
 
+TEST_CASE("the pictures of a blob source are decoded in one call", "[nvimgcodec]") {
+  const test::blobs photos{{test::some_jpeg(50, 40), test::some_jpeg(30, 60, {}, 2)}};
+  const ps::image_box box{2, 3, {24, 24}};
+  std::vector<std::uint8_t> values(photos.size() * 24 * 24 * 3);
+
+  std::vector<ps::blob_buffer> buffers(photos.size());
+  std::vector<std::string> keys(photos.size());
+  std::vector<ps::nvimgcodec_picture> pictures;
+  for (std::size_t i = 0; i < photos.size(); ++i) {
+    keys[i] = photos.key(i);
+    const ps::pixels out{values.data() + i * 24 * 24 * 3, box.size, 3, 24 * 3};
+    pictures.push_back({photos.bytes(i, buffers[i]), keys[i], box, out});
+  }
+  ps::nvimgcodec_batch decoder;  // {{.device = 0}} for a GPU, and a stream for decode
+  decoder.decode(pictures);
+  CHECK(decoder.backend() == ps::nvimgcodec_backend::cpu);
+
+  ps::jpeg_decoder jpeg;
+  std::vector<std::uint8_t> right = test::part_of(jpeg, photos.all[0], box);
+  const auto second = test::part_of(jpeg, photos.all[1], box);
+  right.insert(right.end(), second.begin(), second.end());
+  CHECK((values == right));
+}
+
 TEST_CASE("a failure in a batch names its picture, and the others are decoded", "[nvimgcodec]") {
   some_batch batch = twelve_pictures();
   batch.add(test::first_of(batch.encoded[0], 300), {0, 0, {60, 30}});
@@ -130,6 +156,10 @@ TEST_CASE("a back end that is not to be had is an error before anything is decod
       test::error_of<ps::nvimgcodec_unavailable>([] { ps::nvimgcodec_batch{{.device = 1000}}; });
   CHECK(test::has(problem.what(), "for GPU 1000"));
   CHECK(test::has(problem.what(), "nvidia-smi"));
+  for (const int number : {-1, -99999}) {  // names of nvImageCodec's for other things
+    CHECK_THROWS_AS((ps::nvimgcodec_batch{{.device = number}}), ps::option_error);
+    CHECK_THROWS_AS((ps::nvimgcodec_batch{{.threads = number}}), ps::option_error);
+  }
   ps::nvimgcodec_batch cpu{{.backend = ps::nvimgcodec_backend::cpu}};
   some_batch batch = twelve_pictures();
   cpu.decode(batch.pictures);

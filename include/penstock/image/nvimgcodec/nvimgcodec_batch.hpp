@@ -16,39 +16,18 @@
 #include <utility>
 #include <vector>
 
+#include <penstock/core/error.hpp>
 #include <penstock/image/image_decoder.hpp>
 #include <penstock/image/image_error.hpp>
 #include <penstock/image/nvimgcodec/detail/nvimgcodec_handles.hpp>
 #include <penstock/image/nvimgcodec/detail/nvimgcodec_pass.hpp>
 #include <penstock/image/nvimgcodec/detail/nvimgcodec_session.hpp>
+#include <penstock/image/nvimgcodec/nvimgcodec_batch_options.hpp>
 #include <penstock/image/nvimgcodec/nvimgcodec_error.hpp>
 #include <penstock/image/pixels.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
-
-/// Where nvImageCodec decodes a picture. In the order in which an `nvimgcodec_batch` tries them.
-enum class nvimgcodec_backend : std::uint8_t {
-  any,     ///< the first of the others that can
-  gpu,     ///< all of it on the GPU: the engine for JPEG of those that have one, or kernels
-  hybrid,  ///< partly on the CPU, such as Huffman decoding, the rest on the GPU
-  cpu,     ///< on the CPU; for pixels on a GPU nvImageCodec copies them there
-};
-
-/// What an `nvimgcodec_batch` decodes with, and what it refuses.
-struct nvimgcodec_batch_options {
-  /// The GPU that the pixels are written to, by CUDA's ordinal. None: they are written to host
-  /// memory, by the CPU alone, and neither GPU nor driver is needed.
-  std::optional<int> device = std::nullopt;
-  /// Which back end has to decode; a picture that it can't decode fails. `any`: as many tries as it
-  /// takes.
-  nvimgcodec_backend backend = nvimgcodec_backend::any;
-  /// How many threads of nvImageCodec's own decode beside the calling one; 0 for one less than
-  /// there are cores, the most.
-  int threads = 0;
-  /// A picture of more pixels is refused before memory is taken.
-  std::uint64_t most_pixels = std::uint64_t{1} << 27;
-};
 
 /// A picture of a batch, and where its pixels go. Refers to memory of the caller's.
 struct nvimgcodec_picture {
@@ -83,13 +62,14 @@ struct nvimgcodec_result {
 class nvimgcodec_batch {
  public:
   /// Loads nvImageCodec and makes its decoders. Throws `nvimgcodec_unavailable` where there is no
-  /// such GPU or back end, `nvimgcodec_error` where the library does not start.
+  /// such GPU or back end, `nvimgcodec_error` where the library does not start, `option_error` for a
+  /// number below 0.
   explicit nvimgcodec_batch(const nvimgcodec_batch_options& options = {})
-      : options_(options), instance_(detail::nvimgcodec_load()) {
+      : options_(checked(options)), instance_(detail::nvimgcodec_load()) {
     using enum nvimgcodec_backend;
     if (!options.device && options.backend != any && options.backend != cpu) {
       throw nvimgcodec_unavailable(
-          "nvimgcodec_batch: the back end " + name(options.backend) +
+          "nvimgcodec_batch: the back end " + detail::name_of(options.backend) +
           " writes to a GPU: name one by nvimgcodec_batch_options::device");
     }
     std::string refused;
@@ -102,7 +82,7 @@ class nvimgcodec_batch {
       if (pass->status() == NVIMGCODEC_STATUS_SUCCESS) {
         passes_.push_back({backend, std::move(pass)});
       } else {
-        refused += " " + name(backend) + " (status " +
+        refused += " " + detail::name_of(backend) + " (status " +
                    std::to_string(static_cast<int>(pass->status())) + ")";
       }
     }
@@ -158,7 +138,8 @@ class nvimgcodec_batch {
     for (const task& left : waiting) {
       const nvimgcodec_picture& picture = pictures[left.index];
       try {
-        detail::throw_undecoded(left.status, picture.bytes, picture.key, name(options_.backend));
+        detail::throw_undecoded(left.status, picture.bytes, picture.key,
+                                detail::name_of(options_.backend));
       } catch (...) {
         results_[left.index].failure = std::current_exception();
       }
@@ -199,9 +180,17 @@ class nvimgcodec_batch {
     nvimgcodecProcessingStatus_t status = NVIMGCODEC_PROCESSING_STATUS_UNKNOWN;
   };
 
-  [[nodiscard]] static std::string name(nvimgcodec_backend backend) {
-    constexpr std::array<const char*, 4> names{"any", "gpu", "hybrid", "cpu"};
-    return names[static_cast<std::size_t>(backend)];
+  // Numbers below 0 have meanings of nvImageCodec's own: the current device, none.
+  [[nodiscard]] static const nvimgcodec_batch_options& checked(
+      const nvimgcodec_batch_options& options) {
+    if (options.device && *options.device < 0) {
+      throw option_error("device", "expected a GPU's ordinal of 0 or more, found " +
+                                       std::to_string(*options.device));
+    }
+    if (options.threads < 0) {
+      throw option_error("threads", "expected 0 or more, found " + std::to_string(options.threads));
+    }
+    return options;
   }
 
   [[nodiscard]] static std::span<const nvimgcodecBackendKind_t> kinds(nvimgcodec_backend backend) {
