@@ -55,7 +55,9 @@ class PenstockRecipe(ConanFile):
     def generate(self):
         CMakeDeps(self).generate()
         toolchain = CMakeToolchain(self)
-        for part in ("BUILD_TESTS", "BUILD_BENCH", "BUILD_EXAMPLES", "PARQUET", "TORCH"):
+        for part in (
+            "BUILD_TESTS", "BUILD_BENCH", "BUILD_EXAMPLES", "NVIMGCODEC", "PARQUET", "TORCH"
+        ):
             toolchain.cache_variables[f"PENSTOCK_{part}"] = False
         for package, wanted in (
             ("ZLIB", self.options.with_gzip),

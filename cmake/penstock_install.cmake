@@ -1,4 +1,5 @@
-# Install rules and the CMake package: find_package(penstock [COMPONENTS gzip http jpeg png parquet torch cuda]).
+# Install rules and the CMake package: find_package(penstock [COMPONENTS gzip http jpeg nvimgcodec png
+# parquet torch cuda]).
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
@@ -6,7 +7,7 @@ set(penstock_package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/penstock")
 
 install(TARGETS penstock EXPORT penstock-targets FILE_SET HEADERS)
 install(EXPORT penstock-targets NAMESPACE penstock:: DESTINATION "${penstock_package_dir}")
-foreach(component IN ITEMS gzip http jpeg png parquet torch)
+foreach(component IN ITEMS gzip http jpeg nvimgcodec png parquet torch)
   if(TARGET penstock_${component})
     install(TARGETS penstock_${component} EXPORT penstock-${component}-targets FILE_SET HEADERS)
     install(EXPORT penstock-${component}-targets NAMESPACE penstock::
@@ -31,6 +32,7 @@ install(
         "${CMAKE_CURRENT_LIST_DIR}/penstock_arrow.cmake"
         "${CMAKE_CURRENT_LIST_DIR}/penstock_boost.cmake"
         "${CMAKE_CURRENT_LIST_DIR}/penstock_cuda.cmake"
+        "${CMAKE_CURRENT_LIST_DIR}/penstock_nvimgcodec.cmake"
         "${CMAKE_CURRENT_LIST_DIR}/penstock_nvtx.cmake"
         "${CMAKE_CURRENT_LIST_DIR}/penstock_torch.cmake"
   DESTINATION "${penstock_package_dir}"

@@ -1,7 +1,8 @@
 # The test: cmake -Dbuild=<penstock's build tree> -Dsource=<this folder> -Dwork=<scratch>
 #   -Dgenerator=... -Dmake=... -Dboost=<the headers' folder> -Dcompiler=... -Dversion=...
-#   -Dcomponents=<gzip,http,jpeg,png,torch> -Dcuda=ON|OFF -Ddouble=ON|OFF
-#   -Dways=<find,subdirectory,fetch,plain> -Dtorch=<libtorch's folder> -P run.cmake
+#   -Dcomponents=<gzip,http,jpeg,nvimgcodec,png,torch> -Dcuda=ON|OFF -Ddouble=ON|OFF
+#   -Dways=<find,subdirectory,fetch,plain> -Dtorch=<libtorch's folder>
+#   -Dnvimgcodec=<nvImageCodec's folder> -P run.cmake
 file(REMOVE_RECURSE "${work}")
 function(run)
   execute_process(COMMAND ${ARGV} RESULT_VARIABLE status)
@@ -17,6 +18,7 @@ run(
   "-DCMAKE_MAKE_PROGRAM=${make}" "-DCMAKE_PREFIX_PATH=${work}/prefix" "-DBOOST_ROOT=${boost}"
   "-DCMAKE_CXX_COMPILER=${compiler}" "-Dexpected_version=${version}" "-Dcomponents=${components}"
   "-Dwith_cuda=${cuda}" "-Dwith_double=${double}" "-DTorch_ROOT=${torch}"
+  "-Dnvimgcodec_ROOT=${nvimgcodec}"
 )
 run("${CMAKE_COMMAND}" --build "${work}/build")
 run("${CMAKE_CTEST_COMMAND}" --test-dir "${work}/build" --output-on-failure --no-tests=error)

@@ -13,6 +13,9 @@
 #ifdef WITH_JPEG
 #include <penstock/image/jpeg.hpp>  // needs jpeglib.h, which comes with penstock::jpeg
 #endif
+#ifdef WITH_NVIMGCODEC
+#include <penstock/image/nvimgcodec/nvimgcodec_batch.hpp>  // needs nvimgcodec.h
+#endif
 #ifdef WITH_PNG
 #include <penstock/image/png.hpp>  // needs png.h, which comes with penstock::png
 #endif
@@ -32,6 +35,9 @@ int main() {
 #endif
 #ifdef WITH_JPEG
   std::printf("JPEG: %d\n", penstock::jpeg_decoder{}.matches({}));
+#endif
+#ifdef WITH_NVIMGCODEC
+  std::printf("nvImageCodec: %zu\n", penstock::nvimgcodec_batch{}.results().size());
 #endif
 #ifdef WITH_PNG
   std::printf("PNG: %d\n", penstock::png_decoder{}.matches({}));

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: BSL-1.0
+// Where any bytes end early as a picture: nothing is read beyond them, a picture that is all there
+// is so with more bytes after it, and one that ends early does so wherever it is cut.
+#include <penstock/image/detail/decode/decode_end.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "fuzz/require.hpp"
+
+namespace ps = penstock;
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  const auto* begin = reinterpret_cast<const std::byte*>(data);
+  std::vector<std::byte> bytes(begin, begin + size);
+  const bool early = ps::detail::picture_ends_early(bytes);
+  const auto format = ps::detail::image_format_of(bytes);
+  fuzz::require(!early || !format.empty(), "what is of no known format does not end early");
+
+  std::vector<std::byte> cut(begin, begin + size / 2);
+  if (early && ps::detail::image_format_of(cut) == format) {
+    fuzz::require(ps::detail::picture_ends_early(cut), "a part of what ends early does so too");
+  }
+  bytes.insert(bytes.end(), 9, std::byte{0x5a});
+  if (!early && ps::detail::image_format_of(bytes) == format) {
+    fuzz::require(!ps::detail::picture_ends_early(bytes), "more bytes do no harm");
+  }
+  return 0;
+}

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <nvimgcodec.h>
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+namespace test {
+
+/// A call that had nvImageCodec's double decode pictures.
+struct double_call {
+  nvimgcodecBackendKind_t kind;  // the last one that the decoder is held to
+  std::size_t pictures;
+  int device;
+  nvimgcodecImageBufferKind_t memory;
+  cudaStream_t stream;
+  int regions;
+  friend bool operator==(const double_call&, const double_call&) = default;
+};
+
+/// What the double of nvImageCodec does and has seen; its decoders have no GPU and write to host
+/// memory. A picture is "P6\n" and a word, of 2 x 2 pixels; each letter of the word is a back end
+/// that decodes it, g, h or c, into that letter. All others have the status `undecoded`.
+struct nvimgcodec_double {
+  std::string missing;  // back ends whose decoder can't be made
+  nvimgcodecProcessingStatus_t undecoded = NVIMGCODEC_PROCESSING_STATUS_FAIL;
+  nvimgcodecStatus_t waiting = NVIMGCODEC_STATUS_SUCCESS;  // what waiting for a batch gives
+  nvimgcodecStatus_t loading = NVIMGCODEC_STATUS_SUCCESS;
+  std::vector<double_call> calls;
+  int alive = 0;  // objects that are not destroyed
+};
+
+/// The one that the functions of nvimgcodec.h use, as it was at the start of the program.
+nvimgcodec_double& the_double();
+
+}  // namespace test
