@@ -23,8 +23,8 @@ constexpr std::size_t sample_bytes = 64 * 64 * 3;
 // The bytes of each sample as they lie in the shard, and its label.
 class raw_samples {
  public:
-  using record_type = ps::record<ps::field<"bytes", std::uint8_t, sample_bytes>,
-                                 ps::field<"label", std::int64_t>>;
+  using record_type =
+      ps::record<ps::field<"bytes", std::uint8_t, sample_bytes>, ps::field<"label", std::int64_t>>;
 
   explicit raw_samples(const std::string& folder)
       : shards_(folder + "/tar/train-{000000..000007}.tar", {.blob = {"bin"}}) {}
@@ -66,14 +66,12 @@ std::string load(std::size_t workers, const Order& order, const std::string& fol
 int main(int argc, char** argv) {
   std::vector<compare::row> rows;
   for (const std::size_t workers : {std::size_t{0}, std::size_t{1}, std::size_t{2}}) {
-    rows.emplace_back("penstock/workers:" + std::to_string(workers),
-                      [=](const std::string& folder) {
-                        return load(workers, ps::shuffled{.seed = 1}, folder);
-                      });
+    rows.emplace_back(
+        "penstock/workers:" + std::to_string(workers),
+        [=](const std::string& folder) { return load(workers, ps::shuffled{.seed = 1}, folder); });
   }
-  rows.emplace_back("penstock_sequential/workers:0", [](const std::string& folder) {
-    return load(0, ps::sequential{}, folder);
-  });
+  rows.emplace_back("penstock_sequential/workers:0",
+                    [](const std::string& folder) { return load(0, ps::sequential{}, folder); });
   return compare::main_of(argc, argv, rows, "penstock",
                           std::to_string(PENSTOCK_VERSION_MAJOR) + "." +
                               std::to_string(PENSTOCK_VERSION_MINOR) + "." +
