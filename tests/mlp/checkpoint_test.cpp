@@ -32,7 +32,7 @@ mlp::checkpoint some_checkpoint(std::uint64_t batch) {
   return c;
 }
 
-std::string content_of(const fs::path& file) {
+std::string bytes_in(const fs::path& file) {
   std::ifstream in{file, std::ios::binary};
   return {std::istreambuf_iterator<char>{in}, {}};
 }
@@ -117,7 +117,7 @@ TEST_CASE("a torn checkpoint is refused, and the one before it taken", "[mlp]") 
   const fs::path file = directory.path("training");
   mlp::write_checkpoint(file, some_checkpoint(1));
   mlp::write_checkpoint(file, some_checkpoint(2));
-  const std::string whole = content_of(file);
+  const std::string whole = bytes_in(file);
   for (std::size_t size = 0; size < whole.size(); size += size < 500 ? 7 : 200'003) {
     set_content(file, whole.substr(0, size));
     CAPTURE(size);
@@ -150,7 +150,7 @@ TEST_CASE("a checkpoint of another network, precision or version is refused", "[
   const fs::path file = directory.path("training");
   mlp::write_checkpoint(file, some_checkpoint(1));
   mlp::write_checkpoint(file, some_checkpoint(2));
-  const std::string whole = content_of(file);
+  const std::string whole = bytes_in(file);
   set_content(file, changed(whole, "784-128-64-10", "784-256-10"));
   CHECK(problem_of(file) ==
         "another: is of a network 784-256-10, and this one is 784-128-64-10: "

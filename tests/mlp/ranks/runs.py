@@ -12,8 +12,9 @@ TIMEOUT = 120  # seconds in which a run has to end, whatever happens to its rank
 def require_mpirun():
     """The path of Open MPI's mpirun; ends the test as skipped where there is none."""
     found = shutil.which("mpirun")
-    said = found and subprocess.run([found, "--version"], capture_output=True, text=True, check=False)
-    if not said or "Open MPI" not in said.stdout:
+    ask = [found, "--version"]
+    said = subprocess.run(ask, capture_output=True, check=False).stdout if found else b""
+    if b"Open MPI" not in said:
         print("skipped: there is no mpirun of Open MPI")
         sys.exit(77)
     return found
