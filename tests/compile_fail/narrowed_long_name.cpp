@@ -6,9 +6,10 @@
 #include <penstock/data/narrow/narrowed.hpp>
 
 namespace ps = penstock;
-using row = ps::record<ps::field<"abcdefghijklmnopqrstuvwxyz0", float, 4>>;
+constexpr ps::name key{"abcdefghijklmnopqrstuvwxyz0"};
+using row = ps::record<ps::field<key, float, 4>>;
 
 void use(const ps::memory_dataset<row>& rows) {
-  (void)(rows | ps::narrowed<"abcdefghijklmnopqrstuvwxyz0", ps::half>());
-  (void)(rows | ps::narrowed<"abcdefghijklmnopqrstuvwxyz0", std::int8_t>());  // expected-error: more than 26
+  (void)(rows | ps::narrowed<key, ps::half>());
+  (void)(rows | ps::narrowed<key, std::int8_t>());  // expected-error: more than 26 characters
 }

@@ -9,5 +9,5 @@ namespace ps = penstock;
 using row = ps::record<ps::field<"x", double, 4>>;
 
 void use(const ps::memory_dataset<row>& rows) {
-  (void)(rows | ps::narrowed<"x", ps::half>());  // expected-error: the field's elements must be float
+  (void)(rows | ps::narrowed<"x", ps::half>());  // expected-error: elements must be float
 }
