@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // Whole documents packed into rows of tokens, for models whose attention stays within documents:
-// the rows are the same for any workers. Argument: the prefix of Megatron's .bin and .idx, of tokens
-// of 16 bits; without one, documents are made. --digest reads in order, and prints the SHA-256 of
+// the rows are the same for any workers. Argument: the prefix of Megatron's .bin and .idx, 16 bits a
+// token; without one, documents are made. --digest reads in order, and prints the SHA-256 of
 // the fields of all rows.
 #include <penstock/penstock.hpp>
 #include <penstock/text/megatron_documents.hpp>
