@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
-// Whole documents packed into rows of tokens, for models whose attention stays within documents: the
-// rows are the same for any workers. Argument: the prefix of Megatron's .bin and .idx with tokens of
-// 16 bits; without one, documents are made. --digest reads in order, and prints the SHA-256 of each
-// field of all rows.
+// Whole documents packed into rows of tokens, for models whose attention stays within documents:
+// the rows are the same for any workers. Argument: the prefix of Megatron's .bin and .idx, 16 bits a
+// token; without one, documents are made. --digest reads in order, and prints the SHA-256 of
+// the fields of all rows.
 #include <penstock/penstock.hpp>
 #include <penstock/text/megatron_documents.hpp>
 #include <penstock/text/packed_documents.hpp>
@@ -49,7 +49,7 @@ int main(int argc, char** argv) try {
   if (digest) {
     read_all(rows, ps::sequential{}, digest);
   } else {
-    read_all(rows, ps::block_shuffled{.seed = 1, .block = 4096}, digest);
+    read_all(rows, ps::block_shuffled{.seed = 1, .block = rows.window_rows()}, digest);
   }
 } catch (const std::exception& problem) {
   std::cerr << "14_packed_tokens: " << problem.what() << '\n';

@@ -217,6 +217,15 @@ TEST_CASE("a sample of an MDS shard that its columns do not fill is refused", "[
     CHECK(error_of<ps::file_corrupt>([&] { (void)test::content_of(shards, 1); }).offset() == begin);
     CHECK(error_of<ps::file_corrupt>([&] { (void)shards.label(1); }).offset() == begin);
   }
+  // A size with which the sum of all wraps round to the sample's.
+  const mds_entry wrapping{.encodings = "\"new\", \"bytes\"",
+                           .names = "\"a\", \"b\"",
+                           .sizes = "18446744073709551608, null"};
+  const mds_folder round{{{mds_little(12) + "four"}}, wrapping};
+  const ps::mds_shards none{round.path()};
+  CHECK(test::has(error_of<ps::file_corrupt>([&] { (void)test::content_of(none, 0); }).found(),
+                  "column 'a', which goes from byte 4 to 18446744073709551612 of it"));
+
   const mds_folder dir{{{right}}};
   const ps::mds_shards small{dir.path(), {.max_bytes = right.size() - 1}};
   CHECK(test::has(

@@ -210,6 +210,7 @@ TEST_CASE("rows are at least 99 % full where few documents are long", "[text]") 
     CAPTURE(median, spread, rows.fill(), rows.size());
     CHECK(rows.tokens() * 100 >= rows.size() * 2048 * 99);
     CHECK(rows.tokens() <= rows.size() * 2048);
+    CHECK(rows.window_rows() == rows.size() / 4);  // 4 windows of 4096 documents, and the rest
   }
 }
 
@@ -269,6 +270,7 @@ TEST_CASE("no documents, and empty ones, are no rows", "[text]") {
   const auto rows = ps::pack_documents(only_lengths{{0, 0, 0}}, {.window = 1});
   CHECK(rows.size() == 0);
   CHECK(rows.fill() == 1);
+  CHECK(rows.window_rows() == 1);
   CHECK(error_of<ps::index_error>([&] { (void)test::read_batch(rows, {0}); }).size() == 0);
 }
 

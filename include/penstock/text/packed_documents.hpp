@@ -35,16 +35,16 @@ inline namespace PENSTOCK_ABI {
 /// model whose attention is kept within documents by "cu_seqlens".
 ///
 /// Documents are packed in windows: those that a shuffle by the seed puts next to each other, by
-/// best fit, the longest first, and the rows of a window come in a random order. Which documents are
-/// in row k is a function of the lengths, the seed and the options alone, so workers, ranks and
+/// best fit, the longest first, and the rows of a window come in a random order. Which documents
+/// are in row k is a function of the lengths, the seed and the options alone, so workers, ranks and
 /// resumed runs agree, and each token of each document is in exactly one row. A document that is
 /// longer than a row is split: whole rows, and a rest that is packed as the others are.
 ///
 /// The construction asks for the length of each document and packs each window once: 8 bytes a
 /// window are kept. Reading packs a window anew, unless it is one of the last `kept_windows`, and
-/// takes memory then. So take `sequential`, or `block_shuffled`, whose blocks are near each other:
-/// the documents are shuffled already. `shuffled` is right too, and packs a window for nearly each
-/// row. `fingerprint()` is that of the packing: a state of another one is refused.
+/// takes memory then. So take `sequential`, or `block_shuffled` by blocks of `window_rows()`: the
+/// documents are shuffled already. `shuffled` is right too, and packs a window for nearly each row.
+/// `fingerprint()` is that of the packing: a state of another one is refused.
 ///
 /// Movable. Reading is thread-safe. @see examples/14_packed_tokens.cpp
 template <token_documents Documents, std::integral Token>
@@ -86,6 +86,11 @@ class packed_documents {
   [[nodiscard]] const record_extents<record_type>& extents() const noexcept { return lengths_; }
   /// How many tokens the documents have.
   [[nodiscard]] std::uint64_t tokens() const noexcept { return tokens_; }
+  /// How many rows a window has, on average, at least 1: a `block_shuffled` with blocks of as many,
+  /// or a few times as many, finds most of its windows packed.
+  [[nodiscard]] std::uint64_t window_rows() const noexcept {
+    return ends_.empty() ? 1 : (std::max)(size() / ends_.size(), std::uint64_t{1});
+  }
   /// How much of the rows is tokens and no padding, 0 to 1; 1 where there is no row.
   [[nodiscard]] double fill() const noexcept {
     if (size() == 0) return 1;
@@ -106,8 +111,8 @@ class packed_documents {
   }
 
   /// Writes the rows `indices` to `out`. Throws `index_error`, what the documents throw,
-  /// `documents_changed`, and `document_error` for one that has another length than before, or a token that is no label:
-  /// 2^31 or more, or below 0.
+  /// `documents_changed`, and `document_error` for one that has another length than before, or a
+  /// token that is no label: 2^31 or more, or below 0.
   void read_run(std::span<const std::uint64_t> indices, batch_view<record_type> out,
                 const run_context& context) const {
     blob_buffer buffer;
@@ -170,7 +175,8 @@ class packed_documents {
 /// Packs `documents` into rows of `options.length` tokens, see `packed_documents`:
 ///
 ///     auto rows = pack_documents(megatron_documents{"pile_text_document"}, {.length = 2048});
-///     loader feed{rows, block_shuffled{.seed = 1, .block = 4096}, {.batch_size = 8}};
+///     block_shuffled order{.seed = 1, .block = rows.window_rows()};
+///     loader feed{rows, order, {.batch_size = 8}};
 ///
 /// An lvalue is referred to and must outlive the rows. `Token` is the documents' tokens' type:
 /// integers of 1, 2 or 4 bytes. Throws what the constructor throws.

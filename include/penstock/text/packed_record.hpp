@@ -13,8 +13,8 @@ inline namespace PENSTOCK_ABI {
 /// - "tokens", S: the documents' tokens, one after the other, then padding;
 /// - "labels", S: for each token the next one of its document, also where that is in another row,
 ///   and `no_label` at the end of a document and in the padding;
-/// - "position_ids", S: places from 0 on, for each document, or part of one, anew; 0 in the padding;
-/// - "cu_seqlens", M + 1: where each document starts, and the end of the last one, which is repeated
+/// - "position_ids", S: places from 0 on, for each document, or part of one; 0 in the padding;
+/// - "cu_seqlens", M + 1: where each document starts, and the end of the last one, repeated
 ///   up to the field's end: for kernels the sequences after the last one are empty;
 /// - "sequences": how many documents, or parts of them, there are.
 template <class Token>

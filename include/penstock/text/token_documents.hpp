@@ -22,8 +22,8 @@ inline namespace PENSTOCK_ABI {
 ///       std::uint64_t length(std::uint64_t index) const;  // tokens of a document; 0 is allowed
 ///     };
 ///
-/// `bytes(index, buffer)` has `length(index) * token_bytes()` bytes, in this machine's order, at any
-/// address. Both stay the same while the source is in use, and are called from several threads.
+/// `bytes(index, buffer)` has `length(index) * token_bytes()` bytes, in this machine's order, at
+/// any address. Both stay the same while the source is in use, and are called from several threads.
 // clang-format off
 template <class S>
 concept token_documents = blob_source<S> && requires(const S& source, std::uint64_t index) {

@@ -78,8 +78,8 @@ class mds_shards {
   [[nodiscard]] std::size_t shards() const noexcept { return shards_.size(); }
 
   /// The blob of sample `index`, read into `buffer`. Throws `index_error`, `file_unreadable`,
-  /// `file_changed`, `file_corrupt` for columns that do not fill the sample, and `file_format_error`
-  /// above `max_bytes`.
+  /// `file_changed`, `file_corrupt` for columns that do not fill the sample, and
+  /// `file_format_error` above `max_bytes`.
   [[nodiscard]] std::span<const std::byte> bytes(std::uint64_t index, blob_buffer& buffer) const {
     return value(find(index), blob_, buffer);
   }

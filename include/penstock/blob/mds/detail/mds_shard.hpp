@@ -28,8 +28,8 @@ namespace detail {
 ///     u32 n; u32 offsets[n + 1]; then a text that says the columns; the samples
 ///
 /// Little-endian. Offsets count from the file's start, and the last one is its end. Throws
-/// `file_truncated`, `length_mismatch` where the shard has another number of samples than `samples`,
-/// and `file_corrupt` for offsets that can't be.
+/// `file_truncated`, `length_mismatch` where the shard has another number of samples than
+/// `samples`, and `file_corrupt` for offsets that can't be.
 template <archive_bytes Source>
 [[nodiscard]] std::vector<std::uint32_t> mds_offsets(const Source& file, std::uint64_t samples) {
   const auto truncated = [&](const std::string& what) {
