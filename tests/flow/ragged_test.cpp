@@ -293,6 +293,14 @@ TEST_CASE("adaptors keep the lengths of ragged samples", "[flow]") {
       const auto from = ps::get<"tokens">(in).flat();
       ps::get<"sum">(out) = std::accumulate(from.begin(), from.end(), 0U);
     };
+    ps::loader wrong{sentences{.longest = 9} | ps::map<sums>(sum), ps::sequential{}, {}};
+    CHECK_THROWS_AS(
+        [&] {
+          for (auto& batch : wrong.epoch(0)) (void)batch.size();
+        }(),
+        ps::layout_error);
+    REQUIRE(wrong.last_failure());
+    CHECK(wrong.last_failure()->sample == 3);
     ps::loader loader{sentences{} | ps::map<sums>(sum), ps::sequential{}, {.batch_size = 103}};
     for (auto& batch : loader.epoch(0)) {
       const auto one = sentence_of(40);

@@ -27,10 +27,11 @@ inline namespace PENSTOCK_ABI {
 /// throws reaches the consumer at that batch's turn.
 ///
 /// `length` says how many values the ragged field of a sample has, and `sample_lengths<record_type>
-/// lengths(index)` says it of each of several, in the record's order. It is asked before each read of
-/// the sample, so that all workers write straight to their places: by one thread at a time, for
-/// sample after sample of a batch. It should take no longer than a look into an index, and always
-/// gives the same.
+/// lengths(index)` says it of each of several, in the record's order. It is asked for all samples
+/// of a batch before any of them is read, so that all workers write straight to their places, and
+/// by several threads at once. It should take no longer than a look into an index, and always gives
+/// the same; `stall_warning` and `timeout` do not watch it. What it throws reaches the consumer in
+/// the same way.
 ///
 /// Instead of `read(index, out)`, or beside it, a dataset may offer, best first:
 /// - `read_run(indices, batch_view<record_type> out)`: several samples at once, for vectored or

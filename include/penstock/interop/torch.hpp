@@ -59,6 +59,10 @@ template <name Field, class Batch>
   const auto view = own->template get<Field>();
   using view_type = std::remove_const_t<decltype(view)>;
   using element = typename view_type::value_type;
+  static_assert(
+      requires { view_type::rank; },
+      "penstock::torch_tensors: a ragged field is no tensor: libtorch has one shape for "
+      "all samples; use get<name>(batch).values() and .offsets() in place");
   static_assert(torch_type<element> != at::ScalarType::Undefined,
                 "penstock::torch_tensors: libtorch has no element type for this field: unsigned "
                 "integers of 16 bits and more need libtorch 2.3; for a type of the same bits "

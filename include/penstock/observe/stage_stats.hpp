@@ -51,7 +51,8 @@ struct slow_sample {
 struct read_stats {
   std::uint64_t runs = 0;     ///< what a worker claims at a time
   std::uint64_t samples = 0;  ///< of those runs
-  std::uint64_t bytes = 0;    ///< of those samples, as they lie in a batch
+  /// Of those samples, as they lie in a batch; ragged values once their batch is complete.
+  std::uint64_t bytes = 0;
   /// The time in which the workers did not wait, added up: reads with their `map` functions, and
   /// what little it takes to share them out. Without workers, the time of all batches.
   std::chrono::nanoseconds busy{0};
@@ -77,7 +78,9 @@ struct read_stats {
 struct step_stats {
   std::uint64_t batches = 0;  ///< leases
   std::uint64_t samples = 0;  ///< of those batches
-  std::uint64_t bytes = 0;    ///< of those samples, as they lie in a batch
+  /// Of those samples, as they lie in a batch. Of a transfer without ragged values, which the host
+  /// can't look at; `transfer_stats::bytes` has them.
+  std::uint64_t bytes = 0;
   /// The time in which a range was live and its consumer waited for nothing: the loop's body.
   std::chrono::nanoseconds busy{0};
 };

@@ -64,14 +64,13 @@ template <class Batch>
 /// The field called `Name` with `batch` as its owner; the version and the flags are 0.
 template <class Managed, name Name, class Batch>
 [[nodiscard]] Managed* export_field(shared_batch<Batch> batch, bool pinned_as_cpu) {
-  using field =
-      typename Batch::record_type::template field_at<Batch::record_type::template index_of<Name>()>;
-  static_assert(!field::is_ragged,
-                "penstock::to_dlpack: a ragged field is no tensor: DLPack has one shape for all "
-                "samples; use get<name>(batch).values() and .offsets() in place");
   const auto view = batch.template get<Name>();
   using view_type = std::remove_const_t<decltype(view)>;
   using value_type = typename view_type::value_type;
+  static_assert(
+      requires { view_type::rank; },
+      "penstock::to_dlpack: a ragged field is no tensor: DLPack has one shape for all "
+      "samples; use get<name>(batch).values() and .offsets() in place");
   static_assert(dlpack::element<value_type>,
                 "penstock::to_dlpack: DLPack has no word for the field's type, see "
                 "penstock::dlpack::type_of");

@@ -117,7 +117,7 @@ class length_windows {
 
   Lengths lengths_;
   std::size_t batch_size_;
-  // Guards all that follows. Held while a window is made: who needs the same one waits for it.
+  // Guards all that follows. Held while a window is made: a thread that needs it waits.
   std::mutex mutex_;
   std::vector<ranked> ranked_;  // of the window that is being made
   std::array<window, 4> kept_;  // more than the batches under way touch, or they would be made anew

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <utility>
 
 #include <penstock/core/batch.hpp>
+#include <penstock/core/error.hpp>
 #include <penstock/core/ragged/place_sample.hpp>
 #include <penstock/core/record.hpp>
 
@@ -55,13 +55,14 @@ template <record_type Out, record_type In>
   return found;
 }
 
-/// Gives the only sample of a batch its place. It has room for every sample of its dataset, or the
-/// loader has refused the batch.
+/// Gives the only sample of a batch its place. Throws `layout_error` where it is longer than the
+/// longest: a loader has not asked for lengths that its own record does not have.
 template <record_type Record>
 void place_alone(const batch_view<Record>& one, const sample_lengths<Record>& lengths) {
-  const std::size_t refused = place_sample(one, 0, lengths);
-  if (refused != Record::size)
-    throw layout_error("map: a sample is longer than its dataset's longest");
+  if (place_sample(one, 0, lengths) == Record::size) return;
+  throw layout_error(
+      "map: the sample has more values of a ragged field than the dataset's extents() say that the "
+      "longest has: raise longest there");
 }
 
 }  // namespace detail
