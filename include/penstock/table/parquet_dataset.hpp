@@ -95,9 +95,8 @@ class parquet_dataset {
       const std::uint64_t rows = shared_->all.groups()[number].rows;
       const auto held =
           shared_->cache.get(number, rows * layout_.sample_bytes(), [&] { return decode(number); });
-      for (; i < indices.size() && indices[i] >= first && indices[i] - first < rows; ++i) {
-        context.at(i);
-        copy(*held, indices[i] - first, out[i]);
+      while (i < indices.size() && indices[i] >= first && indices[i] - first < rows) {
+        i = copy(*held, first, indices, i, out, context);
       }
     }
   }
@@ -162,14 +161,20 @@ class parquet_dataset {
     return made;
   }
 
-  void copy(const decoded_group& from, std::uint64_t row, const sample<Record>& place) const {
-    const std::size_t batch = from.table.batch_of(row);
-    const detail::column_rows* const columns = from.rows.data() + batch * Record::size;
-    const std::uint64_t at = row - from.table.first_row(batch);
-    [&]<std::size_t... Is>(std::index_sequence<Is...>) {
-      (columns[Is].copy(at, place.address(Is), layout_.template sample_bytes<Is>()), ...);
-    }
-    (std::make_index_sequence<Record::size>{});
+  // Copies sample `i` and those after it that are in the same batch of a group whose first sample is
+  // `first`. Returns the first that is not.
+  std::size_t copy(const decoded_group& from, std::uint64_t first,
+                   std::span<const std::uint64_t> indices, std::size_t i, batch_view<Record> out,
+                   const run_context& context) const {
+    const std::size_t batch = from.table.batch_of(indices[i] - first);
+    const std::uint64_t begin = first + from.table.first_row(batch);
+    const auto rows = static_cast<std::uint64_t>(from.table.batch(batch).length);
+    std::size_t end = i + 1;
+    while (end < indices.size() && indices[end] >= begin && indices[end] - begin < rows) ++end;
+    context.subrun(i, end - i).at_all();
+    detail::gather_rows(from.rows.data() + batch * Record::size, begin, indices.subspan(i, end - i),
+                        out.subrun(i, end - i), layout_);
+    return end;
   }
 
   std::shared_ptr<shared> shared_;
