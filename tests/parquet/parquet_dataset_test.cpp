@@ -1,24 +1,17 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <penstock/table/parquet_dataset.hpp>
 
-#include <arrow/c/bridge.h>
-#include <arrow/io/file.h>
-#include <arrow/record_batch.h>
-#include <arrow/table.h>
-#include <parquet/arrow/writer.h>
-
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <fstream>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include <penstock/load/loader.hpp>
 #include <penstock/order/block_shuffled.hpp>
 
 #include "data/read_batch.hpp"
+#include "parquet/written.hpp"
 #include "support/catch.hpp"
 #include "support/error_of.hpp"
 #include "support/has.hpp"
@@ -30,6 +23,7 @@ using test::counted;
 using test::error_of;
 using test::made_column;
 using test::read_batch;
+using test::written;
 
 namespace {
 
@@ -44,21 +38,6 @@ made_column points(std::size_t rows, std::size_t first) {
                                   test::numbers("n", "i", counted<std::int32_t>(rows))}),
            hash, test::numbers("label", "l", counted<std::int64_t>(rows, first)),
            test::fixed_lists("x", 8, test::numbers("", "f", counted<float>(8 * rows, 8 * first)))});
-}
-
-/// A Parquet file of a table, in row groups of `group` rows.
-std::string written(const std::string& path, const made_column& table, std::int64_t group) {
-  ArrowSchema schema = test::schema_of(table).release();
-  ArrowArray array = test::array_of(table).release();
-  const auto batch = ::arrow::ImportRecordBatch(&array, &schema).ValueOrDie();
-  const auto whole = ::arrow::Table::FromRecordBatches({batch}).ValueOrDie();
-  const auto file = ::arrow::io::FileOutputStream::Open(path).ValueOrDie();
-  const auto how = parquet::ArrowWriterProperties::Builder{}.store_schema()->build();
-  REQUIRE(parquet::arrow::WriteTable(*whole, ::arrow::default_memory_pool(), file, group,
-                                     parquet::default_writer_properties(), how)
-              .ok());
-  REQUIRE(file->Close().ok());
-  return path;
 }
 
 }  // namespace

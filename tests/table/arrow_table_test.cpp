@@ -119,7 +119,7 @@ TEST_CASE("batches that are not of the table's type are refused", "[table]") {
 
 TEST_CASE("nothing, and what was released, is no table", "[table]") {
   const auto found = [](const auto& call) {
-    return test::error_of<ps::arrow_invalid>(call).what();
+    return std::string{test::error_of<ps::arrow_invalid>(call).what()};
   };
   CHECK(test::has(found([] { ps::arrow_table{ps::arrow_stream{}}; }), "expected a stream"));
   CHECK(test::has(found([] {

@@ -79,6 +79,27 @@ TEST_CASE("threads that want one group get the one that is made", "[threads]") {
   CHECK(right == 4);
 }
 
+TEST_CASE("threads that wait for a group get it while the one that made it still reads",
+          "[threads]") {
+  number_cache cache{1000};
+  for (std::size_t round = 0; round < 100; ++round) {
+    std::atomic<bool> is_there{false};
+    std::jthread other;
+    const auto own = cache.get(round, 1, [&] {
+      other = std::jthread{[&] {
+        is_there = true;
+        is_there.notify_one();
+        (void)got(cache, round, 1);
+      }};
+      is_there.wait(false);
+      return 3 * round;
+    });
+    other.join();
+    CHECK(*own == 3 * round);
+  }
+  CHECK(cache.made() == 100);
+}
+
 TEST_CASE("a group that has no room waits until another one is read", "[threads]") {
   number_cache cache{15};
   std::atomic<bool> is_read{false};

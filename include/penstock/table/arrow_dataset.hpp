@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -15,7 +14,6 @@
 #include <penstock/core/layout.hpp>
 #include <penstock/core/record.hpp>
 #include <penstock/data/dataset.hpp>
-#include <penstock/data/detail/row_copy.hpp>
 #include <penstock/data/run_context.hpp>
 #include <penstock/table/arrow_table.hpp>
 #include <penstock/table/detail/column_rows.hpp>
@@ -63,22 +61,19 @@ class arrow_dataset {
   /// Copies the samples `indices` into `out`. Throws `index_error`.
   void read_run(std::span<const std::uint64_t> indices, batch_view<Record> out,
                 const run_context& context) const {
-    const std::size_t count = indices.size();
-    for (std::size_t i = 0; i < (std::min)(detail::prefetch_distance, count); ++i) {
-      prefetch(indices[i]);
-    }
-    for (std::size_t i = 0; i < count; ++i) {
+    std::size_t i = 0;
+    while (i < indices.size()) {
       context.at(i);
-      if (i + detail::prefetch_distance < count) prefetch(indices[i + detail::prefetch_distance]);
       if (indices[i] >= size()) throw index_error("arrow_dataset", indices[i], size());
       const std::size_t batch = table_.batch_of(indices[i]);
-      const std::uint64_t row = indices[i] - table_.first_row(batch);
-      const detail::column_rows* const columns = columns_of(batch);
-      const auto place = out[i];
-      [&]<std::size_t... Is>(std::index_sequence<Is...>) {
-        (columns[Is].copy(row, place.address(Is), layout_.template sample_bytes<Is>()), ...);
-      }
-      (std::make_index_sequence<Record::size>{});
+      const std::uint64_t first = table_.first_row(batch);
+      const auto rows = static_cast<std::uint64_t>(table_.batch(batch).length);
+      std::size_t end = i + 1;
+      while (end < indices.size() && indices[end] >= first && indices[end] - first < rows) ++end;
+      context.subrun(i, end - i).at_all();
+      detail::gather_rows(columns_of(batch), first, indices.subspan(i, end - i),
+                          out.subrun(i, end - i), layout_);
+      i = end;
     }
   }
 

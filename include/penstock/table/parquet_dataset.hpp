@@ -22,6 +22,7 @@
 #include <penstock/table/detail/column_rows.hpp>
 #include <penstock/table/detail/column_wishes.hpp>
 #include <penstock/table/detail/parquet_file.hpp>
+#include <penstock/table/detail/parquet_groups.hpp>
 #include <penstock/table/detail/table_columns.hpp>
 #include <penstock/table/parquet_options.hpp>
 #include <penstock/table/table_error.hpp>
@@ -50,13 +51,13 @@ class parquet_dataset {
   /// `cache_bytes` or there is no path.
   explicit parquet_dataset(const std::vector<std::string>& paths,
                            const parquet_options& options = {})
-      : shared_(std::make_shared<shared>(options)), layout_(open(paths), 1) {
-    for (const group& one : shared_->groups) {
-      if (one.rows * layout_.sample_bytes() <= options.cache_bytes) continue;
-      throw option_error("cache_bytes", "must be " +
-                                            std::to_string(one.rows * layout_.sample_bytes()) +
+      : shared_(std::make_shared<shared>(paths, options)), layout_(look_at(), 1) {
+    for (const detail::parquet_group& one : shared_->all.groups()) {
+      const std::uint64_t bytes = one.rows * layout_.sample_bytes();
+      if (bytes <= options.cache_bytes) continue;
+      throw option_error("cache_bytes", "must be " + std::to_string(bytes) +
                                             " at least, the bytes of a row group of " +
-                                            shared_->files[one.file].path());
+                                            shared_->all.file_of(one).path());
     }
   }
   /// One file.
@@ -64,15 +65,13 @@ class parquet_dataset {
       : parquet_dataset(std::vector{path}, options) {}
 
   /// How many samples there are: the rows.
-  [[nodiscard]] std::uint64_t size() const noexcept {
-    return shared_->ends.empty() ? 0 : shared_->ends.back();
-  }
+  [[nodiscard]] std::uint64_t size() const noexcept { return shared_->all.size(); }
   /// The extents of each; dynamic ones are those of the first row.
   [[nodiscard]] const record_extents<Record>& extents() const noexcept { return layout_.extents(); }
   /// How many rows the largest row group has, 1 at least: a block for `block_shuffled`.
-  [[nodiscard]] std::uint64_t block() const noexcept { return shared_->block; }
+  [[nodiscard]] std::uint64_t block() const noexcept { return shared_->all.block(); }
   /// How many row groups there are.
-  [[nodiscard]] std::size_t row_groups() const noexcept { return shared_->groups.size(); }
+  [[nodiscard]] std::size_t row_groups() const noexcept { return shared_->all.groups().size(); }
   /// How many row groups were decoded so far: in an epoch no more than there are, unless the order
   /// jumps between more of them than `cache_bytes` holds.
   [[nodiscard]] std::uint64_t decoded() const { return shared_->cache.made(); }
@@ -91,40 +90,29 @@ class parquet_dataset {
     while (i < indices.size()) {
       context.at(i);
       if (indices[i] >= size()) throw index_error("parquet_dataset", indices[i], size());
-      const auto& ends = shared_->ends;
-      const auto number = static_cast<std::size_t>(
-          std::upper_bound(ends.begin(), ends.end(), indices[i]) - ends.begin());
-      const std::uint64_t first = number == 0 ? 0 : ends[number - 1];
-      const auto rows =
-          shared_->cache.get(number, shared_->groups[number].rows * layout_.sample_bytes(),
-                             [&] { return decode(number); });
-      for (; i < indices.size() && indices[i] >= first && indices[i] < ends[number]; ++i) {
-        context.at(i);
-        copy(*rows, indices[i] - first, out[i]);
+      const std::size_t number = shared_->all.group_of(indices[i]);
+      const std::uint64_t first = shared_->all.first_row(number);
+      const std::uint64_t rows = shared_->all.groups()[number].rows;
+      const auto held =
+          shared_->cache.get(number, rows * layout_.sample_bytes(), [&] { return decode(number); });
+      while (i < indices.size() && indices[i] >= first && indices[i] - first < rows) {
+        i = copy(*held, first, indices, i, out, context);
       }
     }
   }
 
  private:
-  struct group {
-    std::size_t file;
-    int number;  // in the file
-    std::uint64_t rows;
-    std::uint64_t first_row;  // in the file
-  };
   struct decoded_group {
     arrow_table table;
     std::vector<detail::column_rows> rows;  // batch by batch, field by field
   };
   struct shared {
-    explicit shared(const parquet_options& given) : options(given), cache(given.cache_bytes) {}
+    shared(const std::vector<std::string>& paths, const parquet_options& given)
+        : all(paths), options(given), cache(given.cache_bytes) {}
 
+    detail::parquet_groups all;
     parquet_options options;
-    std::vector<detail::parquet_file> files;
     std::vector<std::vector<std::size_t>> columns;  // of each file, those of the fields
-    std::vector<group> groups;                      // with rows
-    std::vector<std::uint64_t> ends;  // of the groups, in rows from the first one's start
-    std::uint64_t block = 1;
     std::vector<std::string> warnings;
     detail::group_cache<decoded_group> cache;
   };
@@ -134,50 +122,33 @@ class parquet_dataset {
     return {schema, detail::wishes_of(std::type_identity<Record>{}), shared_->options.table, path};
   }
 
-  [[nodiscard]] record_extents<Record> open(const std::vector<std::string>& paths) {
-    if (paths.empty()) throw option_error("paths", "must not be empty");
-    shared& all = *shared_;
-    all.files.reserve(paths.size());
-    for (std::size_t f = 0; f < paths.size(); ++f) {
-      const detail::parquet_file& file = all.files.emplace_back(paths[f]);
-      const auto columns = columns_of(file.schema(), paths[f]);
-      all.columns.push_back(columns.columns());
-      for (auto& text : columns.warnings()) all.warnings.push_back(std::move(text));
-      std::uint64_t first_row = 0;
-      for (int g = 0; g < file.groups(); ++g) {
-        const std::uint64_t rows = file.rows(g);
-        if (rows == 0) continue;
-        all.groups.push_back({f, g, rows, first_row});
-        all.ends.push_back((all.ends.empty() ? 0 : all.ends.back()) + rows);
-        all.block = (std::max)(all.block, rows);
-        first_row += rows;
-      }
+  // Looks at the types of all files, and says the extents.
+  [[nodiscard]] record_extents<Record> look_at() {
+    const auto& files = shared_->all.files();
+    for (const detail::parquet_file& file : files) {
+      const auto columns = columns_of(file.schema(), file.path());
+      shared_->columns.push_back(columns.columns());
+      for (auto& text : columns.warnings()) shared_->warnings.push_back(std::move(text));
     }
-    auto columns = columns_of(all.files[0].schema(), paths[0]);
-    if (!columns.is_settled() && !all.groups.empty()) {  // the first row says it
-      const arrow_table table = table_of(0);
-      columns = columns_of(table.schema(), paths[0]);
-      (void)columns.rows(table.batch(0), 0);
+    auto columns = columns_of(files[0].schema(), files[0].path());
+    if (columns.is_settled() || shared_->all.groups().empty()) {
       return detail::extents_of_columns<Record>(columns);
     }
-    return detail::extents_of_columns<Record>(columns);
+    const arrow_table table = table_of(0);  // whose first row says it
+    auto first = columns_of(table.schema(), files[0].path());
+    (void)first.rows(table.batch(0), 0);
+    return detail::extents_of_columns<Record>(first);
   }
 
   [[nodiscard]] arrow_table table_of(std::size_t number) const {
-    const group& one = shared_->groups[number];
-    return shared_->files[one.file].decode(one.number, shared_->columns[one.file]);
+    const detail::parquet_group& one = shared_->all.groups()[number];
+    return shared_->all.file_of(one).decode(one, shared_->columns[one.file]);
   }
 
   [[nodiscard]] decoded_group decode(std::size_t number) const {
-    const group& one = shared_->groups[number];
-    const std::string& path = shared_->files[one.file].path();
+    const detail::parquet_group& one = shared_->all.groups()[number];
+    const std::string& path = shared_->all.file_of(one).path();
     decoded_group made{table_of(number), {}};
-    // The footer may say another number than the pages hold.
-    if (made.table.size() != one.rows) {
-      throw file_corrupt(
-          path, 0, std::to_string(one.rows) + " rows in row group " + std::to_string(one.number),
-          std::to_string(made.table.size()));
-    }
     auto columns = columns_of(made.table.schema(), path);
     for (std::size_t b = 0; b < made.table.batches(); ++b) {
       auto rows = columns.rows(made.table.batch(b), one.first_row + made.table.first_row(b));
@@ -190,14 +161,20 @@ class parquet_dataset {
     return made;
   }
 
-  void copy(const decoded_group& from, std::uint64_t row, const sample<Record>& place) const {
-    const std::size_t batch = from.table.batch_of(row);
-    const detail::column_rows* const columns = from.rows.data() + batch * Record::size;
-    const std::uint64_t at = row - from.table.first_row(batch);
-    [&]<std::size_t... Is>(std::index_sequence<Is...>) {
-      (columns[Is].copy(at, place.address(Is), layout_.template sample_bytes<Is>()), ...);
-    }
-    (std::make_index_sequence<Record::size>{});
+  // Copies sample `i` and those after it that are in the same batch of a group whose first sample is
+  // `first`. Returns the first that is not.
+  std::size_t copy(const decoded_group& from, std::uint64_t first,
+                   std::span<const std::uint64_t> indices, std::size_t i, batch_view<Record> out,
+                   const run_context& context) const {
+    const std::size_t batch = from.table.batch_of(indices[i] - first);
+    const std::uint64_t begin = first + from.table.first_row(batch);
+    const auto rows = static_cast<std::uint64_t>(from.table.batch(batch).length);
+    std::size_t end = i + 1;
+    while (end < indices.size() && indices[end] >= begin && indices[end] - begin < rows) ++end;
+    context.subrun(i, end - i).at_all();
+    detail::gather_rows(from.rows.data() + batch * Record::size, begin, indices.subspan(i, end - i),
+                        out.subrun(i, end - i), layout_);
+    return end;
   }
 
   std::shared_ptr<shared> shared_;

@@ -4,11 +4,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include <penstock/data/detail/dataset_members.hpp>
 #include <penstock/data/detail/row_copy.hpp>
 #include <penstock/table/arrow_abi.hpp>
 #include <penstock/table/detail/arrow_check.hpp>
@@ -57,6 +59,26 @@ struct column_rows {
   /// Brings row `row` nearer.
   void prefetch(std::uint64_t row) const noexcept {
     if (!is_bits) prefetch_row(first + row * row_bytes, row_bytes);
+  }
+
+  /// The rows `indices`, counted from `first_row` on, to places one after the other.
+  void gather(std::span<const std::uint64_t> indices, std::uint64_t first_row, std::byte* place,
+              std::size_t bytes) const noexcept {
+    const std::size_t count = indices.size();
+    if (is_bits || !nulls.empty()) {
+      for (std::size_t i = 0; i < count; ++i) {
+        copy(indices[i] - first_row, place + i * bytes, bytes);
+      }
+      return;
+    }
+    // Short rows come with their neighbours; a prefetch costs more than it brings.
+    const bool is_long = bytes >= 64;
+    for (std::size_t i = 0; i < count; ++i) {
+      if (is_long && i + prefetch_distance < count) {
+        prefetch(indices[i + prefetch_distance] - first_row);
+      }
+      std::memcpy(place + i * bytes, first + (indices[i] - first_row) * bytes, bytes);
+    }
   }
 };
 

@@ -11,11 +11,14 @@
 #include <utility>
 #include <vector>
 
+#include <penstock/core/batch.hpp>
 #include <penstock/core/extents.hpp>
+#include <penstock/core/layout.hpp>
 #include <penstock/core/record.hpp>
 #include <penstock/data/detail/field_extents.hpp>
 #include <penstock/table/detail/arrow_type.hpp>
 #include <penstock/table/detail/column_plan.hpp>
+#include <penstock/table/detail/column_rows.hpp>
 #include <penstock/table/detail/table_columns.hpp>
 
 namespace penstock {
@@ -81,6 +84,20 @@ template <class Record>
   return [&]<std::size_t... Is>(std::index_sequence<Is...>) {
     return record_extents<Record>{extents_in<typename Record::template field_at<Is>::extents_type>(
         std::span<const std::size_t>{columns.extents(Is)})...};
+  }
+  (std::make_index_sequence<Record::size>{});
+}
+
+/// Copies samples of one batch, which are columns of `columns`, to their places in `out`: column by
+/// column, so that what a column is is asked once. `first_row` is the batch's first sample.
+template <class Record>
+void gather_rows(const column_rows* columns, std::uint64_t first_row,
+                 std::span<const std::uint64_t> indices, batch_view<Record> out,
+                 const batch_layout<Record>& layout) noexcept {
+  const auto place = out[0];
+  [&]<std::size_t... Is>(std::index_sequence<Is...>) {
+    (columns[Is].gather(indices, first_row, place.address(Is), layout.template sample_bytes<Is>()),
+     ...);
   }
   (std::make_index_sequence<Record::size>{});
 }

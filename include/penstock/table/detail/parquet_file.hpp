@@ -10,6 +10,7 @@
 #include <parquet/file_reader.h>
 #include <parquet/metadata.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
@@ -25,6 +26,14 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
+
+/// A row group of one of several files.
+struct parquet_group {
+  std::size_t file;         // which one
+  int number;               // of the group, in the file
+  std::uint64_t rows;       // not 0
+  std::uint64_t first_row;  // in the file
+};
 
 /// A Parquet file: its type, and its row groups one by one. All members but the constructor are
 /// thread-safe: each decoding has a reader of its own, over one descriptor and one footer.
@@ -60,12 +69,21 @@ class parquet_file {
     return static_cast<std::uint64_t>(metadata_->RowGroup(number)->num_rows());
   }
 
-  /// The columns `columns`, by their number, of a row group. Throws `file_corrupt`.
-  [[nodiscard]] arrow_table decode(int number, const std::vector<std::size_t>& columns) const {
-    std::vector<int> leaves;
-    for (const std::size_t one : columns) {
-      leaves.insert(leaves.end(), leaves_[one].begin(), leaves_[one].end());
+  /// The bytes of columns of row group `number`, before they are compressed, as the footer has it.
+  [[nodiscard]] std::uint64_t bytes(int number, const std::vector<std::size_t>& columns) const {
+    std::int64_t all = 0;
+    const auto group = metadata_->RowGroup(number);
+    for (const int leaf : leaves_of(columns)) {
+      all += (std::max)(std::int64_t{0}, group->ColumnChunk(leaf)->total_uncompressed_size());
     }
+    return static_cast<std::uint64_t>(all);
+  }
+
+  /// The columns `columns`, by their number, of a row group. Throws `file_corrupt`.
+  [[nodiscard]] arrow_table decode(const parquet_group& group,
+                                   const std::vector<std::size_t>& columns) const {
+    const int number = group.number;
+    const std::vector<int> leaves = leaves_of(columns);
     arrow_schema type;
     std::vector<arrow_array> batches;
     const std::string what = "row group " + std::to_string(number);
@@ -80,7 +98,12 @@ class parquet_file {
         require(::arrow::ExportRecordBatch(*batch, batches.emplace_back().address()), what);
       }
     });
-    return {std::move(type), std::move(batches)};
+    arrow_table table{std::move(type), std::move(batches)};
+    if (table.size() != group.rows) {  // the footer may say another number than the pages hold
+      throw file_corrupt(path_, 0, std::to_string(group.rows) + " rows in " + what,
+                         std::to_string(table.size()));
+    }
+    return table;
   }
 
  private:
@@ -125,6 +148,14 @@ class parquet_file {
       require(reader.ReadRowGroup(number, leaves, &table), what);
       return table;
     }
+  }
+
+  [[nodiscard]] std::vector<int> leaves_of(const std::vector<std::size_t>& columns) const {
+    std::vector<int> all;
+    for (const std::size_t one : columns) {
+      all.insert(all.end(), leaves_[one].begin(), leaves_[one].end());
+    }
+    return all;
   }
 
   static void add_leaves(const parquet::arrow::SchemaField& field, std::vector<int>& leaves) {
