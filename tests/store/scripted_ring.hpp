@@ -33,6 +33,7 @@ struct ring_script {
   unsigned most_under_way = 0;
   unsigned under_way = 0;      ///< of all rings
   unsigned open = 0;           ///< rings
+  unsigned made = 0;           ///< rings that there have ever been
   bool lost_a_result = false;  ///< there was no place for one
   bool left_queued = false;    ///< a ring ended with submissions that were never taken
 };
@@ -72,6 +73,7 @@ class scripted_ring {
     const int number = shared_->next++;
     shared_->rings[number] = std::move(made);
     ++script_->open;
+    ++script_->made;
     return number;
   }
 
