@@ -246,12 +246,13 @@ TEST_CASE("a ring has no more reads under way than it has places, and none after
 
 TEST_CASE("short reads of a ring are gone on with", "[store]") {
   const local_files files;
-  for (const std::size_t most : {4096U, 100'000U}) {
+  for (const std::size_t most : {4096U, 102'400U}) {
     const on_script on;
     on.script->most_bytes = most;
     const auto store = on.store(files.path());
     files.check_reads(store, 5, 30);
     CHECK(on.script->under_way == 0);
+    CHECK((store.stats().by_pread == 0 || store.stats().direct_refused > 0));
   }
 }
 
@@ -268,12 +269,15 @@ TEST_CASE("whatever call of a ring fails, all bytes come, and none after the cal
         on.script->enter = [&](unsigned call) {
           return call == failing || (goes_on && call > failing) ? -error : 0;
         };
-        const auto store = on.store(files.path());
-        files.check_reads(store, 6, 10);
-        CHECK(on.script->under_way == 0);
-        files.check_reads(store, 7, 10);
-        CHECK(on.script->under_way == 0);
+        {
+          const auto store = on.store(files.path());
+          files.check_reads(store, 6, 10);
+          CHECK(on.script->under_way == 0);
+          files.check_reads(store, 7, 10);
+          CHECK(on.script->under_way == 0);
+        }
         CHECK_FALSE(on.script->lost_a_result);
+        CHECK_FALSE(on.script->left_queued);
       }
     }
   }
@@ -415,27 +419,36 @@ TEST_CASE("threads read one store at once", "[store]") {
 
 TEST_CASE("a child made by fork reads with a ring of its own", "[store]") {
   const local_files files;
-  const ps::local_store store{files.path(), {.direct = true}};
-  files.check_reads(store, 11);
+  const on_script on;
+  const auto scripted = on.store(files.path());
+  const ps::local_store real{files.path(), {.direct = true}};
+  files.check_reads(scripted, 11);
+  files.check_reads(real, 11);
+  const auto reads_right = [&](const auto& store) {
+    auto wanted = files.some(12, 40);
+    store.read_many(wanted.ranges());
+    return wanted.are_right(
+        [&](const std::string& name) -> const std::string& { return files.content(name); });
+  };
   const ::pid_t child = ::fork();
   REQUIRE(child >= 0);
   if (child == 0) {
     bool are_right = false;
     try {
-      auto wanted = files.some(12, 40);
-      store.read_many(wanted.ranges());
-      are_right = wanted.are_right(
-          [&](const std::string& name) -> const std::string& { return files.content(name); });
+      are_right = reads_right(scripted) && reads_right(real) &&
+                  (on.script->made == 2 || scripted.stats().direct_refused > 0);
     } catch (...) {
     }
     ::_exit(are_right ? 0 : 1);
   }
-  files.check_reads(store, 13);
+  files.check_reads(real, 13);
   int status = -1;
   REQUIRE(::waitpid(child, &status, 0) == child);
   CHECK(WIFEXITED(status));
   CHECK(WEXITSTATUS(status) == 0);
-  files.check_reads(store, 14);
+  files.check_reads(scripted, 14);
+  files.check_reads(real, 14);
+  CHECK(on.script->made == 1);
 }
 
 TEST_CASE("a local store can be moved, and refuses options that mean nothing", "[store]") {

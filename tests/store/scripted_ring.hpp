@@ -33,7 +33,9 @@ struct ring_script {
   unsigned most_under_way = 0;
   unsigned under_way = 0;      ///< of all rings
   unsigned open = 0;           ///< rings
+  unsigned made = 0;           ///< rings that there have ever been
   bool lost_a_result = false;  ///< there was no place for one
+  bool left_queued = false;    ///< a ring ended with submissions that were never taken
 };
 
 /// An io_uring without the system: it takes submissions and ends them late, the last one first, as
@@ -71,6 +73,7 @@ class scripted_ring {
     const int number = shared_->next++;
     shared_->rings[number] = std::move(made);
     ++script_->open;
+    ++script_->made;
     return number;
   }
 
@@ -111,6 +114,8 @@ class scripted_ring {
   }
   void close(int number) {
     const std::lock_guard lock{shared_->mutex};
+    const ring& one = *shared_->rings.at(number);
+    if (one.words[0] != one.words[1]) script_->left_queued = true;
     shared_->rings.erase(number);
     --script_->open;
   }

@@ -90,8 +90,10 @@ class read_ring {
         if (!reads[next].is_whole()) queue(reads[next]);
         ++next;
       }
-      if (queued_ + under_way_ == 0) return;
-      submit();
+      const unsigned all = queued_ + under_way_;
+      if (all == 0) return;
+      // Woken for a quarter of them at a time, and once for the last ones.
+      submit(next < reads.size() ? (std::max)(all / 4, 1U) : all);
       reap();
     }
   }
@@ -122,9 +124,9 @@ class read_ring {
     ++queued_;
   }
 
-  // Hands over what is queued, and waits for a result.
-  void submit() noexcept {
-    const int entered = calls_.enter(ring_, queued_, 1);
+  // Hands over what is queued, and waits for so many results.
+  void submit(unsigned least) noexcept {
+    const int entered = calls_.enter(ring_, queued_, least);
     if (entered >= 0) {
       const unsigned count = (std::min)(static_cast<unsigned>(entered), queued_);
       queued_ -= count;
