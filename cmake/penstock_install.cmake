@@ -1,5 +1,5 @@
-# Install rules and the CMake package: find_package(penstock [COMPONENTS gzip jpeg nvimgcodec png torch
-# cuda]).
+# Install rules and the CMake package: find_package(penstock [COMPONENTS gzip jpeg nvimgcodec png
+# torch cuda]).
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
