@@ -1,10 +1,10 @@
-# Finds nvImageCodec, 0.9 or newer, and leaves the target penstock::libnvimgcodec: its header, CUDA's
-# headers, which that one includes, and its library; leaves none otherwise. Installed beside
+# Finds nvImageCodec, 0.9 or newer, and leaves the target penstock::libnvimgcodec: its header,
+# CUDA's headers, which that one includes, and its library; leaves none otherwise. Installed beside
 # penstock-config.cmake: this project and those that use it look in the same way.
 #
-# Looked for below nvimgcodec_ROOT and CMAKE_PREFIX_PATH (NVIDIA's package), then in the folder of the
-# Python package nvidia-nvimgcodec-cu13 (or -cu12), which brings its extensions along. The headers of
-# CUDA may be those of a toolkit or of the Python package nvidia-cuda-runtime.
+# Looked for below nvimgcodec_ROOT and CMAKE_PREFIX_PATH (NVIDIA's package), then in the folder of
+# the Python package nvidia-nvimgcodec-cu13 (or -cu12), which brings its extensions along. The
+# headers of CUDA may be those of a toolkit or of the Python package nvidia-cuda-runtime.
 #
 #   PENSTOCK_NVIMGCODEC    OFF: as if there were no nvImageCodec
 
@@ -18,7 +18,7 @@ function(penstock_find_nvimgcodec)
     execute_process(
       COMMAND
         "${penstock_python}" -c
-        "import importlib.util as u; s = u.find_spec('nvidia.nvimgcodec'); print(*s.submodule_search_locations)"
+        "import importlib.util as u; print(*u.find_spec('nvidia.nvimgcodec').submodule_search_locations)"
       OUTPUT_VARIABLE wheel OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET
     )
     if(wheel)
@@ -43,8 +43,11 @@ endfunction()
 
 if((PENSTOCK_NVIMGCODEC OR NOT DEFINED PENSTOCK_NVIMGCODEC) AND NOT TARGET penstock::libnvimgcodec)
   penstock_find_nvimgcodec()
-  if(penstock_nvimgcodec_include_dir AND penstock_nvimgcodec_library AND penstock_nvimgcodec_cuda_dir)
-    file(STRINGS "${penstock_nvimgcodec_include_dir}/nvimgcodec_version.h" penstock_nvimgcodec_version
+  if(penstock_nvimgcodec_include_dir AND penstock_nvimgcodec_library
+     AND penstock_nvimgcodec_cuda_dir
+  )
+    set(penstock_nvimgcodec_version "${penstock_nvimgcodec_include_dir}/nvimgcodec_version.h")
+    file(STRINGS "${penstock_nvimgcodec_version}" penstock_nvimgcodec_version
          REGEX "define NVIMGCODEC_VER_(MAJOR|MINOR) "
     )
     string(REGEX MATCHALL "[0-9]+" penstock_nvimgcodec_version "${penstock_nvimgcodec_version}")

@@ -62,8 +62,8 @@ struct nvimgcodec_result {
 class nvimgcodec_batch {
  public:
   /// Loads nvImageCodec and makes its decoders. Throws `nvimgcodec_unavailable` where there is no
-  /// such GPU or back end, `nvimgcodec_error` where the library does not start, `option_error` for a
-  /// number below 0.
+  /// such GPU or back end, `nvimgcodec_error` where the library does not start, `option_error` for
+  /// a number below 0.
   explicit nvimgcodec_batch(const nvimgcodec_batch_options& options = {})
       : options_(checked(options)), instance_(detail::nvimgcodec_load()) {
     using enum nvimgcodec_backend;
