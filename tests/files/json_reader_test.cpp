@@ -126,4 +126,7 @@ TEST_CASE("a JSON text is not followed deeper than 64 levels", "[files]") {
   CHECK(skipped_to(nested(65)) == 64);
   CHECK(skipped_to(std::string(1'000'000, '[')) == 64);
   CHECK(skipped_to("[[],[]]" + nested(1)) == 7);
+  std::string beside = "[[]";
+  for (int i = 0; i < 100; ++i) beside += ",[]";
+  CHECK(skipped_to(beside + ']') == is_whole);
 }
