@@ -14,9 +14,9 @@ inline namespace PENSTOCK_ABI {
 
 /// A range of an object and where its bytes go: `out.size()` bytes from byte `offset` on.
 struct byte_range {
-  std::string_view object;  ///< Names the object within its store: a path, a key of a bucket.
-  std::uint64_t offset = 0;
-  std::span<std::byte> out;
+  std::string_view object;   ///< Names the object within its store: a path, a key of a bucket.
+  std::uint64_t offset = 0;  ///< Where in it the range begins, in bytes.
+  std::span<std::byte> out;  ///< As many bytes as are read.
 };
 
 /// Random access to the bytes of named objects: local files, objects behind HTTP or S3, or those of
