@@ -26,6 +26,7 @@ struct scaler_state {
   static constexpr float growth = 2.0F;
   static constexpr float backoff = 0.5F;
   static constexpr std::uint32_t growth_interval = 2000;
+  static constexpr float largest = std::numeric_limits<float>::max();  // what a scale may be
 
   float scale = 1.0F;         // what losses are multiplied by
   float factor = 1.0F;        // what sums of gradients are, when they are done
@@ -114,7 +115,7 @@ struct add_gradients {
   scaler_state* scaler;
   MLP_KERNEL void operator()(std::size_t i) const {
     sum[i] += gradient[i];
-    const bool is_finite = std::fabs(gradient[i]) <= std::numeric_limits<float>::max();
+    const bool is_finite = std::fabs(gradient[i]) <= scaler_state::largest;
     if (!is_finite) scaler->found = 1;  // all that write it write the same
   }
 };
@@ -140,7 +141,7 @@ struct settle {
       ++s.skipped;
     } else if (++s.good == scaler_state::growth_interval) {
       const float grown = s.scale * scaler_state::growth;
-      if (grown <= std::numeric_limits<float>::max()) s.scale = grown;
+      if (grown <= scaler_state::largest) s.scale = grown;
       s.good = 0;
     }
   }

@@ -50,9 +50,9 @@ TEST_CASE(
     "rounded operands and steps of several batches give the losses of the CPU device, as graphs "
     "too",
     "[mlp]") {
-  const digits drawn{100};
+  const digits drawn{52};  // a step of three batches of 16, and one of 4
   const auto data = drawn.data();
-  auto chosen = chosen_for(2);
+  auto chosen = chosen_for(1);
   chosen.kernels = mlp::kernel_choice::thrust;
   chosen.step = {.precision = GENERATE(mlp::precision_choice::fp32, mlp::precision_choice::fp16,
                                        mlp::precision_choice::bf16),
@@ -62,11 +62,11 @@ TEST_CASE(
   for (const bool graph : {false, true}) {
     fake_cuda::reset({.policy = policy::late, .kernels = order::forwards});
     chosen.graph = graph;
-    for (const outcome& found :
-         on_cuda(data, data, chosen, {mlp::technique::overlapped, mlp::technique::resident})) {
-      CHECK(first_losses_apart(found, expected, chosen) < 1e-4);
-      CHECK(std::abs(found.accuracy - expected.accuracy) < 0.05);
-    }
+    const auto mode = graph ? mlp::technique::overlapped : mlp::technique::resident;
+    const outcome found = on_cuda(data, data, chosen, {mode})[0];
+    CHECK(first_losses_apart(found, expected, chosen) < 1e-4);
+    CHECK(std::abs(found.trace.losses[51] - expected.trace.losses[51]) < 1e-3F);
+    CHECK(std::abs(found.accuracy - expected.accuracy) < 0.05);
     CHECK(fake_cuda::expect_clean());
   }
 }
