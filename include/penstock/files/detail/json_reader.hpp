@@ -118,8 +118,8 @@ class json_reader {
   }
   /// Throws `file_format_error` for what comes next.
   [[noreturn]] void refuse(std::string expected) const {
-    const std::string_view next = text_.substr(at_, 12);
-    refuse(at_, std::move(expected), next.empty() ? "the end" : '\'' + std::string{next} + '\'');
+    const std::string next{text_.substr(at_, 12)};
+    refuse(at_, std::move(expected), next.empty() ? std::string{"the end"} : '\'' + next + '\'');
   }
 
  private:
