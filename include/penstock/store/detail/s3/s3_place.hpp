@@ -122,7 +122,7 @@ struct s3_place {
   // libcurl leaves a scheme's own port out of the line Host, which the signature covers.
   const std::string_view usual = place.bucket.is_secure() ? ":443" : ":80";
   if (place.bucket.origin.ends_with(usual)) {
-    place.bucket.origin.resize(place.bucket.origin.size() - usual.size());
+    place.bucket.origin.erase(place.bucket.origin.size() - usual.size());
   }
   // No certificate of AWS's fits a host with a dot more.
   const bool in_path = options.addressing == s3_addressing::path ||
