@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <initializer_list>
 #include <iostream>
@@ -20,6 +21,9 @@
 #include <thread>
 #include <vector>
 
+#include <penstock/blob/mds/mds_shards.hpp>
+#include <penstock/blob/mds/mds_writer.hpp>
+#include <penstock/blob/stored_blobs.hpp>
 #include <penstock/cuda.hpp>
 #include <penstock/cuda/on_device.cuh>
 #include <penstock/cuda/widen_on_device.cuh>
@@ -33,6 +37,8 @@
 #include <penstock/report/prometheus_file.hpp>
 #include <penstock/report/trace_files.hpp>
 #include <penstock/serve/batcher.hpp>
+#include <penstock/store/cached_store.hpp>
+#include <penstock/store/local_store.hpp>
 #include <penstock/tune/option_search.hpp>
 #include <penstock/tune/tuned_text.hpp>
 
