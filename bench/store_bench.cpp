@@ -150,7 +150,7 @@ int main(int argc, char** argv) {
       const std::string size = std::to_string(bytes >> 10U) + "KiB";
       using engine = ps::read_engine;
       for (const auto& [word, by] :
-           {std::pair{"uring", engine::automatic}, std::pair{"threads", engine::threads},
+           {std::pair{"uring", engine::best}, std::pair{"threads", engine::threads},
             std::pair{"pread", engine::pread}}) {
         benchmark::RegisterBenchmark((name + '/' + word + '/' + size).c_str(),
                                      [&file, how, engine = by, bytes](benchmark::State& state) {

@@ -97,7 +97,7 @@ TEST_CASE("bytes have a scale for each sample, in two fields that come last", "[
       least = std::fmin(least, waves::at(chosen_waves[n], i));
       most = std::fmax(most, waves::at(chosen_waves[n], i));
     }
-    const ps::affine by{batch.get<"x_scale">()(n), batch.get<"x_zero">()(n)};
+    const ps::affine_scale by{batch.get<"x_scale">()(n), batch.get<"x_zero">()(n)};
     CHECK(by == ps::affine_over(least, most));
     for (std::size_t i = 0; i < 12; ++i) {
       const float found = by(batch.get<"x">()(n, i / 3, i % 3));
@@ -109,7 +109,7 @@ TEST_CASE("bytes have a scale for each sample, in two fields that come last", "[
 }
 
 TEST_CASE("bytes of one scale have no field beside them, and saturate", "[data]") {
-  const ps::affine by{0.25F, -3.0F};
+  const ps::affine_scale by{0.25F, -3.0F};
   const auto narrow = waves{} | ps::narrowed<"x", std::int8_t>(by);
   static_assert(decltype(narrow)::record_type::size == 3);
   auto batch = test::read_batch(narrow, chosen_waves);
@@ -142,8 +142,8 @@ TEST_CASE("two fields are narrowed one after the other, of samples that lie in m
   CHECK(std::isinf(static_cast<float>(batch.get<"a">()(0, 1))));
   CHECK(batch.get<"a">()(1, 1) == -2.0F);
   // A sample of one value is exact.
-  CHECK(ps::affine{batch.get<"b_scale">()(0), batch.get<"b_zero">()(0)}(batch.get<"b">()(0)) ==
-        1e-9F);
+  CHECK(ps::affine_scale{batch.get<"b_scale">()(0),
+                         batch.get<"b_zero">()(0)}(batch.get<"b">()(0)) == 1e-9F);
   CHECK(batch.get<"b_zero">()(1) == 0.3F);
 }
 

@@ -51,7 +51,7 @@ struct noises {
   }
 };
 
-const ps::affine of_c{0.3F, 0.7F};
+const ps::affine_scale of_c{0.3F, 0.7F};
 
 /// What comes out of a transform of `samples` samples of `data`, on the device of the stream.
 template <class Made, class Device, class Stream, class Data, class Transform>

@@ -114,7 +114,7 @@ struct on_script {
   std::shared_ptr<test::ring_script> script = std::make_shared<test::ring_script>();
   [[nodiscard]] scripted_store store(const std::string& path, std::size_t depth = 8) const {
     return scripted_store{path,
-                          {.engine = ps::read_engine::automatic, .direct = true, .depth = depth},
+                          {.engine = ps::read_engine::best, .direct = true, .depth = depth},
                           test::scripted_ring{script}};
   }
 };
@@ -124,7 +124,7 @@ struct on_script {
 TEST_CASE("ranges of files come as they lie in them, by every engine", "[store]") {
   const local_files files;
   using engine = ps::read_engine;
-  for (const engine by : {engine::automatic, engine::uring, engine::threads, engine::pread}) {
+  for (const engine by : {engine::best, engine::uring, engine::threads, engine::pread}) {
     for (const bool direct : {false, true}) {
       for (const std::size_t most_open : {1U, 100U}) {
         CAPTURE(static_cast<int>(by), direct, most_open);
@@ -133,7 +133,7 @@ TEST_CASE("ranges of files come as they lie in them, by every engine", "[store]"
               files.path(),
               {.engine = by, .direct = direct, .most_open = most_open, .depth = 4, .threads = 3}};
           CHECK(store.root() == files.path());
-          CHECK(store.engine() != engine::automatic);
+          CHECK(store.engine() != engine::best);
           files.cool();
           files.check_reads(store, 1);
           files.check_reads(store, 2);
@@ -215,7 +215,7 @@ TEST_CASE("where io_uring is refused, threads read, and the store says so", "[st
           files.path(), {.engine = ps::read_engine::uring}, test::scripted_ring{on.script}};
     });
     CHECK(problem.option() == "engine");
-    CHECK(test::has(problem.what(), "take read_engine::automatic"));
+    CHECK(test::has(problem.what(), "take read_engine::best"));
   }
   on_script old;
   old.script->has_single_map = false;
@@ -396,7 +396,7 @@ TEST_CASE("too many open files say what to lower", "[store]") {
 TEST_CASE("threads read one store at once", "[store]") {
   const local_files files;
   using engine = ps::read_engine;
-  for (const engine by : {engine::automatic, engine::threads}) {
+  for (const engine by : {engine::best, engine::threads}) {
     const ps::local_store store{
         files.path(), {.engine = by, .direct = true, .most_open = 2, .depth = 4, .threads = 2}};
     std::vector<std::thread> threads;

@@ -128,8 +128,8 @@ TEST_CASE(
 TEST_CASE("scales that do not travel are those that widen is given, in the order of its fields",
           "[transfer]") {
   const gated_device device;
-  const ps::affine of_left{2.0F, 5.0F};
-  const ps::affine of_right{0.5F, -1.0F};
+  const ps::affine_scale of_left{2.0F, 5.0F};
+  const ps::affine_scale of_right{0.5F, -1.0F};
   const auto data = signals{} | ps::narrowed<"left", std::int8_t>(of_left) |
                     ps::narrowed<"right", std::int8_t>(of_right);
   const auto found = fed(device, data, ps::widen<"right", "left">(of_right, of_left), 1, 2);

@@ -171,6 +171,7 @@ class stored_blobs {
     std::unique_ptr<state> state_;
 };
 
+/// Of a store that is referred to where it is an lvalue, and else moved in.
 template <class Store>
 stored_blobs(Store&&, std::vector<stored_blob>, const stored_blobs_options& = {})
     -> stored_blobs<detail::kept_store<Store>>;

@@ -9,7 +9,7 @@
 
 #include <penstock/core/name.hpp>
 #include <penstock/cuda/detail/transform/widen_transform.cuh>
-#include <penstock/data/narrow/affine.hpp>
+#include <penstock/data/narrow/affine_scale.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
@@ -18,12 +18,12 @@ inline namespace PENSTOCK_ABI {
 /// are `narrowed`, by one launch after the copy and under the next one: `transfer feed{loader,
 /// stream, widen_on_device<"x">()}`. The other fields are copied in the same launch. Values and
 /// scales are those of `widen`, bit for bit.
-template <name... Names, std::same_as<affine>... Scales>
+template <name... Names, std::same_as<affine_scale>... Scales>
   requires(sizeof...(Names) > 0)
 [[nodiscard]] detail::cuda_widening<sizeof...(Scales), Names...> widen_on_device(
     const Scales&... fixed) {
   return detail::cuda_widening<sizeof...(Scales), Names...>{
-      std::array<affine, sizeof...(Scales)>{fixed...}};
+      std::array<affine_scale, sizeof...(Scales)>{fixed...}};
 }
 
 }  // namespace PENSTOCK_ABI

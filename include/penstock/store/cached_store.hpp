@@ -79,6 +79,7 @@ class cached_store {
   std::unique_ptr<detail::block_cache<Store>> cache_;
 };
 
+/// Over a store that is referred to where it is an lvalue, and else moved in.
 template <class Store>
 cached_store(Store&&, const cached_store_options& = {}) -> cached_store<detail::kept_store<Store>>;
 

@@ -29,7 +29,7 @@ inline namespace PENSTOCK_ABI {
 
 /// The files below a folder as a `batching_store`: objects are named by their paths from there.
 ///
-///     local_store disk{"/data/train", {.engine = read_engine::automatic}};
+///     local_store disk{"/data/train", {.engine = read_engine::best}};
 ///     disk.read_many(ranges);          // all under way at once
 ///
 /// No name leads to a file outside of the folder, by `..` or by a link: `object_name_error`. What
@@ -73,9 +73,9 @@ class basic_local_store {
 
   /// The folder, as it was given.
   [[nodiscard]] const std::string& root() const noexcept { return state_->files.root().path(); }
-  /// How `read_many` reads what is not in memory: never `automatic`.
+  /// How `read_many` reads what is not in memory: never `best`.
   [[nodiscard]] read_engine engine() const noexcept { return state_->engine; }
-  /// Why `automatic` became `threads`, in the system's words; "" where it did not.
+  /// Why `best` became `threads`, in the system's words; "" where it did not.
   [[nodiscard]] const std::string& engine_problem() const noexcept { return state_->problem; }
   /// What was read so far. From any thread.
   [[nodiscard]] local_store_stats stats() const noexcept { return state_->stats(); }
@@ -103,7 +103,7 @@ class basic_local_store {
           files(detail::root_folder{std::move(root)}, options.most_open, options.direct),
           threads(options.threads) {
       const bool may_use_ring =
-          options.engine == read_engine::automatic || options.engine == read_engine::uring;
+          options.engine == read_engine::best || options.engine == read_engine::uring;
       engine = may_use_ring ? read_engine::uring : options.engine;
       if (!may_use_ring) return;
       auto first = make();
@@ -113,7 +113,7 @@ class basic_local_store {
       }
       problem = "io_uring is refused: " + std::system_category().message(first->ring_problem());
       if (options.engine == read_engine::uring) {
-        throw option_error("engine", problem + ": take read_engine::automatic");
+        throw option_error("engine", problem + ": take read_engine::best");
       }
       engine = read_engine::threads;
     }

@@ -11,16 +11,16 @@ inline namespace PENSTOCK_ABI {
 
 /// How a `local_store` reads what the system does not hold in memory.
 enum class read_engine {
-  automatic,  ///< `uring`, and `threads` where the system refuses it
-  uring,      ///< io_uring: many reads under way for the calling thread, which no thread waits for
-  threads,    ///< by threads of the store, each of which waits for its read
-  pread,      ///< one after the other on the calling thread
+  best,     ///< `uring`, and `threads` where the system refuses it
+  uring,    ///< io_uring: many reads under way for the calling thread, which no thread waits for
+  threads,  ///< by threads of the store, each of which waits for its read
+  pread,    ///< one after the other on the calling thread
 };
 
 /// How a `local_store` reads its files.
 struct local_store_options {
   /// How `read_many` reads what is not in memory. `read` always reads on the calling thread.
-  read_engine engine = read_engine::automatic;
+  read_engine engine = read_engine::best;
   /// Reads past the page cache (O_DIRECT), by way of aligned memory of the store where the caller's
   /// is not aligned to 4,096 bytes. For files that are larger than the memory and read once an
   /// epoch. A file system that has no such reads is read as ever: `stats().direct_refused`.

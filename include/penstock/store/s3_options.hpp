@@ -19,7 +19,7 @@ struct s3_credentials {
 
 /// Where the host of a bucket's requests comes from.
 enum class s3_addressing {
-  automatic,  ///< `path` with an endpoint or a bucket with a dot in its name, else `virtual_host`
+  usual,  ///< `path` with an endpoint or a bucket with a dot in its name, else `virtual_host`
   virtual_host,  ///< https://bucket.s3.region.amazonaws.com/key
   path,          ///< https://endpoint/bucket/key
 };
@@ -34,7 +34,7 @@ struct s3_options {
   std::string endpoint = {};
 
   /// How the bucket is named in a request.
-  s3_addressing addressing = s3_addressing::automatic;
+  s3_addressing addressing = s3_addressing::usual;
 
   /// Who asks. Nothing: of the environment, or of the profile in ~/.aws/credentials and
   /// ~/.aws/config, which are read once, at construction.

@@ -12,6 +12,7 @@
 /// that no library is needed, outside of any namespace and under the guards that the specification
 /// names, so that copies of other libraries' in one source are one and the same.
 
+/// @cond specification
 // NOLINTBEGIN: every name here is the specification's
 #ifndef ARROW_C_DATA_INTERFACE
 #define ARROW_C_DATA_INTERFACE
@@ -74,6 +75,7 @@ struct ArrowArrayStream {
 
 #endif  // ARROW_C_STREAM_INTERFACE
 // NOLINTEND
+/// @endcond
 
 // What the C compiler makes of the specification's text.
 static_assert(std::is_standard_layout_v<ArrowSchema> && std::is_trivial_v<ArrowSchema>);

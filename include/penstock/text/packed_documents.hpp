@@ -51,6 +51,7 @@ template <token_documents Documents, std::integral Token>
 class packed_documents {
  public:
   using record_type = packed_record<Token>;
+  /// Whether reading needs the documents of another owner.
   static constexpr bool borrows = detail::borrows<Documents>;
 
   /// Packs `documents`. Throws `option_error` for options that can't work, and for tokens of

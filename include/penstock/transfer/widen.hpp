@@ -12,7 +12,7 @@
 #include <penstock/core/batch.hpp>
 #include <penstock/core/name.hpp>
 #include <penstock/core/record.hpp>
-#include <penstock/data/narrow/affine.hpp>
+#include <penstock/data/narrow/affine_scale.hpp>
 #include <penstock/data/narrow/detail/narrow_fields.hpp>
 #include <penstock/data/narrow/detail/widened_record.hpp>
 #include <penstock/device/cpu_stream.hpp>
@@ -34,7 +34,7 @@ class cpu_widening {
   using record_for = typename batches<In>::type;
 
   /// `fixed` are the scales that do not travel.
-  explicit cpu_widening(const std::array<affine, Fixed>& fixed) : fixed_(fixed) {}
+  explicit cpu_widening(const std::array<affine_scale, Fixed>& fixed) : fixed_(fixed) {}
 
   /// As they are: an element becomes an element.
   template <record_type In>
@@ -48,7 +48,7 @@ class cpu_widening {
                cpu_stream_ref stream) const {
     static_assert(batches<In>::fixed == Fixed,
                   "penstock::widen: one scale for each field of std::int8_t that has none in the "
-                  "batch: widen<\"x\">(affine)");
+                  "batch: widen<\"x\">(affine_scale)");
     stream.launch([this, in, out] {
       [&]<std::size_t... Is>(std::index_sequence<Is...>) { (make<Is>(in, out), ...); }
       (std::make_index_sequence<record_for<In>::size>{});
@@ -80,7 +80,7 @@ class cpu_widening {
     }
   }
 
-  std::array<affine, Fixed> fixed_;
+  std::array<affine_scale, Fixed> fixed_;
 };
 
 }  // namespace detail
@@ -93,11 +93,11 @@ class cpu_widening {
 /// Bytes take their scales out of the batch, where "x_scale" and "x_zero" lie, which do not reach
 /// the consumer; for fields of one scale each, these come as arguments, in the fields' order:
 /// `widen<"x", "y">(of_x, of_y)`.
-template <name... Names, std::same_as<affine>... Scales>
+template <name... Names, std::same_as<affine_scale>... Scales>
   requires(sizeof...(Names) > 0)
 [[nodiscard]] auto widen(const Scales&... fixed) {
   return detail::cpu_widening<sizeof...(Scales), Names...>{
-      std::array<affine, sizeof...(Scales)>{fixed...}};
+      std::array<affine_scale, sizeof...(Scales)>{fixed...}};
 }
 
 }  // namespace PENSTOCK_ABI

@@ -12,7 +12,7 @@
 #include <penstock/core/record.hpp>
 #include <penstock/data/adaptors/adaptor.hpp>
 #include <penstock/data/adaptors/detail/map_dataset.hpp>
-#include <penstock/data/narrow/affine.hpp>
+#include <penstock/data/narrow/affine_scale.hpp>
 #include <penstock/data/narrow/bfloat16.hpp>
 #include <penstock/data/narrow/detail/narrow_fields.hpp>
 #include <penstock/data/narrow/detail/narrow_record.hpp>
@@ -131,7 +131,7 @@ template <name Name, class T>
 /// not a number, is `not_finite`. The scale does not travel: `widen` gets the same `by`. Throws
 /// `option_error` where the scale is not a positive number, or the zero none.
 template <name Name, class T>
-[[nodiscard]] auto narrowed(const affine& by) {
+[[nodiscard]] auto narrowed(const affine_scale& by) {
   constexpr bool is_byte = std::is_same_v<T, std::int8_t>;
   static_assert(is_byte, "penstock::narrowed: only std::int8_t has a scale");
   if (!std::isfinite(by.scale) || !(by.scale > 0.0F)) {

@@ -7,7 +7,7 @@
 #include <cstdint>
 
 #include <penstock/core/version.hpp>
-#include <penstock/data/narrow/affine.hpp>
+#include <penstock/data/narrow/affine_scale.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
@@ -39,7 +39,7 @@ struct sample_scale {
 
   [[nodiscard]] __device__ float operator()(std::int8_t byte, std::size_t at) const {
     const std::size_t sample = elements.quotient(at);
-    return affine{scales[sample], zeros[sample]}(byte);
+    return affine_scale{scales[sample], zeros[sample]}(byte);
   }
 };
 

@@ -15,7 +15,7 @@
 #include <penstock/cuda/detail/transform/field_transform.cuh>
 #include <penstock/cuda/detail/transform/sample_scale.cuh>
 #include <penstock/cuda/detail/transform/task_launch.cuh>
-#include <penstock/data/narrow/affine.hpp>
+#include <penstock/data/narrow/affine_scale.hpp>
 #include <penstock/data/narrow/detail/widened_record.hpp>
 
 namespace penstock {
@@ -44,7 +44,7 @@ class cuda_widening {
   using record_for = typename batches<In>::type;
 
   /// `fixed` are the scales that do not travel.
-  explicit cuda_widening(const std::array<affine, Fixed>& fixed) : fixed_(fixed) {}
+  explicit cuda_widening(const std::array<affine_scale, Fixed>& fixed) : fixed_(fixed) {}
 
   /// As they are: an element becomes an element.
   template <record_type In>
@@ -67,7 +67,7 @@ class cuda_widening {
                cuda_stream_ref stream) const {
     static_assert(batches<In>::fixed == Fixed,
                   "penstock::widen_on_device: one scale for each field of std::int8_t that has "
-                  "none in the batch: widen_on_device<\"x\">(affine)");
+                  "none in the batch: widen_on_device<\"x\">(affine_scale)");
     if (in.size() == 0) return;
     auto all = tasks<In>(in, out, places<In>{});
     launch_tasks(all, stream);
@@ -92,7 +92,7 @@ class cuda_widening {
     } else if constexpr (way == widening::values) {
       return field_task<in_type, float, float_of>{from.data(), to.data(), from.size(), {}};
     } else if constexpr (way == widening::by_field) {
-      return field_task<in_type, float, affine>{from.data(), to.data(), from.size(),
+      return field_task<in_type, float, affine_scale>{from.data(), to.data(), from.size(),
                                                 fixed_[made::template fixed_place<Index>()]};
     } else {
       constexpr name key = In::template field_at<place>::key;
@@ -111,7 +111,7 @@ class cuda_widening {
     return listed_tasks<Is...>(task<In, Is>(in, out)...);
   }
 
-  std::array<affine, Fixed> fixed_;
+  std::array<affine_scale, Fixed> fixed_;
 };
 
 }  // namespace detail

@@ -12,7 +12,7 @@
 #include <penstock/core/batch.hpp>
 #include <penstock/core/name.hpp>
 #include <penstock/core/record.hpp>
-#include <penstock/data/narrow/affine.hpp>
+#include <penstock/data/narrow/affine_scale.hpp>
 #include <penstock/data/narrow/narrow_error.hpp>
 
 namespace penstock {
@@ -58,7 +58,7 @@ void require_finite(std::span<const float> values, std::uint64_t sample) {
 
 /// Writes for each value the byte that stands for the nearest number; beyond the last ones, those.
 /// In double, so that it is the nearest one indeed.
-inline void write_bytes(std::span<const float> values, const affine& by,
+inline void write_bytes(std::span<const float> values, const affine_scale& by,
                         std::span<std::int8_t> to) {
   const double zero = static_cast<double>(by.zero);
   const double steps = by.scale > 0.0F ? 1.0 / static_cast<double>(by.scale) : 0.0;
@@ -71,7 +71,8 @@ inline void write_bytes(std::span<const float> values, const affine& by,
 }
 
 /// Writes what each byte stands for.
-inline void read_bytes(std::span<const std::int8_t> bytes, const affine& by, std::span<float> to) {
+inline void read_bytes(std::span<const std::int8_t> bytes, const affine_scale& by,
+                       std::span<float> to) {
   // With 16 significant bits the product is exact, so that the sum is what fma gives: a call of it
   // for each value would cost many times as much.
   const bool is_exact = (__builtin_bit_cast(std::uint32_t, by.scale) & 0xffU) == 0;
@@ -101,7 +102,7 @@ struct nearest_values {
 template <name Name>
 struct bytes_of_field {
   static constexpr bool borrows = false;
-  affine by;
+  affine_scale by;
   template <record_type In, record_type Out>
   void operator()(const_sample<In> in, sample<Out> out, std::uint64_t index) const {
     const auto from = elements_of<Name, float>(in);
@@ -126,7 +127,7 @@ struct bytes_of_sample {
       least = value < least ? value : least;
       most = value > most ? value : most;
     }
-    const affine by = affine_over(least, most);
+    const affine_scale by = affine_over(least, most);
     write_bytes(from, by, elements_of<Name, std::int8_t>(out));
     out.template at<In::size>() = by.scale;
     out.template at<In::size + 1>() = by.zero;

@@ -160,7 +160,7 @@ class http_reactor {
 
   void finish(exchange_ptr one, ::CURLcode code) noexcept {
     guarded(*one, [&] {
-      http_verdict verdict = judge(*one, code, *service_);
+      http_verdict verdict = judge_exchange(*one, code, *service_);
       if (verdict.asks_otherwise) {
         one->wish = http_wish::probe;
         ready_.push_front(std::move(one));

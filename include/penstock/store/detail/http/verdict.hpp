@@ -117,8 +117,8 @@ struct http_verdict {
 }
 
 /// The verdict on an attempt that ended with `code`.
-[[nodiscard]] inline http_verdict judge(http_exchange& one, ::CURLcode code,
-                                        const http_service& service) {
+[[nodiscard]] inline http_verdict judge_exchange(http_exchange& one, ::CURLcode code,
+                                                 const http_service& service) {
   http_verdict verdict;
   if (one.refusal) {
     verdict.error = std::exchange(one.refusal, nullptr);

@@ -126,7 +126,7 @@ struct s3_place {
   }
   // No certificate of AWS's fits a host with a dot more.
   const bool in_path = options.addressing == s3_addressing::path ||
-                       (options.addressing == s3_addressing::automatic &&
+                       (options.addressing == s3_addressing::usual &&
                         (!is_aws || bucket.find('.') != std::string_view::npos));
   if (in_path) {
     place.bucket.path += '/' + std::string{bucket};

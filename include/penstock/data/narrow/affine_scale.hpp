@@ -12,7 +12,7 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 
 /// What numbers the 256 values of a byte stand for: byte b for `zero + scale * b`.
-struct affine {
+struct affine_scale {
   float scale = 1.0F;  ///< a step: what neighbouring bytes differ by
   float zero = 0.0F;   ///< the number that byte 0 stands for
 
@@ -22,7 +22,7 @@ struct affine {
     return std::fma(static_cast<float>(byte), scale, zero);
   }
 
-  friend constexpr bool operator==(const affine&, const affine&) = default;
+  friend constexpr bool operator==(const affine_scale&, const affine_scale&) = default;
 };
 
 /// The finest steps with which bytes reach from `least` to `most`, both finite, `least` not above
@@ -32,7 +32,7 @@ struct affine {
 /// of steps, exactly: a number is off by at most half a step. Elsewhere the rounding of a float may
 /// come to it. A single number is exact. The outermost byte may stand for half a step more than the
 /// outermost number: beyond 3e38 that may be infinity.
-[[nodiscard]] constexpr affine affine_over(float least, float most) noexcept {
+[[nodiscard]] constexpr affine_scale affine_over(float least, float most) noexcept {
   if (!(least < most)) return {0.0F, least};
   const double low = static_cast<double>(least);
   const double high = static_cast<double>(most);

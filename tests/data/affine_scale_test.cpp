@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock/data/narrow/affine.hpp>
+#include <penstock/data/narrow/affine_scale.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -31,7 +31,7 @@ std::vector<float> ends() {
 }
 
 /// How far `value` is off after its way through a byte, in steps beyond half a one.
-double excess(float value, const ps::affine& by) {
+double excess(float value, const ps::affine_scale& by) {
   std::int8_t byte = 99;
   ps::detail::write_bytes({&value, 1}, by, {&byte, 1});
   const double off = std::abs(static_cast<double>(by(byte)) - static_cast<double>(value));
@@ -47,7 +47,7 @@ TEST_CASE("a number is off by half a step at most, and 0 not at all", "[data]") 
     for (const float most : ends()) {
       if (!(least <= most)) continue;
       ++ranges;
-      const ps::affine by = ps::affine_over(least, most);
+      const ps::affine_scale by = ps::affine_over(least, most);
       CAPTURE(least, most, by.scale, by.zero);
       const bool has_zero = least <= 0.0F && most >= 0.0F;
       // What the sum of a far zero and steps is rounded by, and what double is.
@@ -73,7 +73,7 @@ TEST_CASE("a number is off by half a step at most, and 0 not at all", "[data]") 
 
 TEST_CASE("a single number is exact", "[data]") {
   for (const float value : ends()) {
-    const ps::affine by = ps::affine_over(value, value);
+    const ps::affine_scale by = ps::affine_over(value, value);
     CHECK(by.scale == 0.0F);
     CHECK(excess(value, by) == 0.0);
   }
@@ -85,8 +85,9 @@ TEST_CASE("a plain sum is the fused one where a scale has few bits, and not used
   for (int b = -128; b < 128; ++b)
     bytes[static_cast<std::size_t>(b + 128)] = static_cast<std::int8_t>(b);
   std::vector<float> found(256);
-  for (const ps::affine& by : {ps::affine_over(-1.7F, 2.3F), ps::affine_over(3.0F, 3.3F),
-                               ps::affine{0.1F, 1e-3F}, ps::affine{1.0F / 3.0F, 77.7F}}) {
+  for (const ps::affine_scale& by :
+       {ps::affine_over(-1.7F, 2.3F), ps::affine_over(3.0F, 3.3F), ps::affine_scale{0.1F, 1e-3F},
+        ps::affine_scale{1.0F / 3.0F, 77.7F}}) {
     CAPTURE(by.scale, by.zero);
     ps::detail::read_bytes(bytes, by, found);
     for (std::size_t i = 0; i < 256; ++i) REQUIRE(found[i] == by(bytes[i]));
