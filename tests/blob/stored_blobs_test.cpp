@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <penstock/blob/stored_blobs.hpp>
 
+#include <sys/types.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <thread>
 #include <type_traits>
@@ -178,4 +183,31 @@ TEST_CASE("a source may go while blobs are read ahead", "[blob]") {
   }
   opener.join();
   CHECK(of.store.reads <= 30);
+}
+
+TEST_CASE("in a forked child blobs are read when they are asked for, and are destroyed", "[blob]") {
+  ten_each of{4};
+  using source = ps::stored_blobs<ps::detail::kept_store<test::counting_store&>>;
+  auto blobs = std::make_unique<source>(of.store, of.list, ps::stored_blobs_options{.threads = 1});
+  of.store.shut();
+  blobs->prefetch(2);
+  of.store.await(1);  // so the thread holds no lock in the fork
+  ps::blob_buffer buffer;
+  const ::pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(100);  // a hang ends as a failure
+    of.store.open();
+    blobs->prefetch(3);
+    const bool are_right = test::text_of(blobs->bytes(2, buffer)) == of.content(2) &&
+                           test::text_of(blobs->bytes(3, buffer)) == of.content(3);
+    const bool is_direct = blobs->stats().ahead == 0;
+    blobs.reset();
+    ::_exit(are_right && is_direct ? 7 : 1);
+  }
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  REQUIRE(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 7);
+  of.store.open();
+  CHECK(test::text_of(blobs->bytes(2, buffer)) == of.content(2));
 }

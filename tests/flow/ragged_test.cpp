@@ -17,6 +17,7 @@
 #include <penstock/penstock.hpp>
 
 #include "support/catch.hpp"
+#include "support/gated_device.hpp"
 
 namespace ps = penstock;
 
@@ -381,6 +382,24 @@ TEST_CASE("ragged batches reach a device in one copy of what they use", "[flow]"
   CHECK(copied.copies == 14);
   CHECK(copied.bytes == stats.read.bytes);
   CHECK(copied.step.bytes == 2 * 103 * 8);  // the host does not look at what lies there
+}
+
+TEST_CASE("the copy of several ragged fields ends with the last one's values", "[flow]") {
+  const gated_device device;
+  ps::loader loader{pairs{}, ps::sequential{}, device, {.batch_size = 16, .workers = 1}};
+  auto stream = device.make_stream();
+  ps::transfer feed{loader, stream};
+  std::size_t used = 0;
+  std::size_t batches = 0;
+  for (auto& batch : feed.epoch(0)) {
+    stream.synchronize();
+    const auto values = ps::get<"b">(batch).values();
+    const auto* const end = reinterpret_cast<const std::byte*>(values.data() + values.size());
+    used += static_cast<std::size_t>(end - batch.data());
+    ++batches;
+  }
+  CHECK(device.copied_bytes() == used);
+  CHECK(used < batches * loader.footprint().slot_bytes);
 }
 
 TEST_CASE("a device transform may read ragged fields", "[flow]") {

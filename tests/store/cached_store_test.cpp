@@ -457,6 +457,63 @@ TEST_CASE("a disk that is full or goes away makes a cache slower, and says so", 
   }
 }
 
+TEST_CASE("a block that can't be opened for want of descriptors stays on the disk", "[store]") {
+  const test::temp_dir dir;
+  blocks_below of{4};
+  const ps::cached_store cache{
+      of.store, {.block_bytes = 100, .memory_bytes = 0, .folder = dir.path("cache")}};
+  CHECK(reads_right(cache, of.store, "x", 0, 400));
+  const auto before = cache.stats();
+  CHECK(before.written == 4);
+  ::rlimit limit{};
+  REQUIRE(::getrlimit(RLIMIT_NOFILE, &limit) == 0);
+  ::rlimit none = limit;
+  none.rlim_cur = 3;
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &none) == 0);
+  const bool is_right = reads_right(cache, of.store, "x", 0, 400);
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &limit) == 0);
+  CHECK(is_right);
+  const auto after = cache.stats();
+  CHECK(after.damaged == 0);
+  CHECK(after.disk_bytes == before.disk_bytes);
+  CHECK(after.disk_failures == 4);
+  CHECK(test::has(after.disk_problem, "Too many open files"));
+  CHECK(reads_right(cache, of.store, "x", 0, 400));
+  CHECK(cache.stats().from_disk == 4);
+}
+
+TEST_CASE("a range that is told to the end of its object ends there", "[store]") {
+  blocks_below of{4};
+  const ps::cached_store cache{of.store, {.block_bytes = 100, .memory_bytes = 200}};
+  constexpr auto to_end = static_cast<std::uint64_t>(-1);
+  // The first two blocks are used last, so the other two stay.
+  const std::vector<ps::upcoming_range> ranges{{"x", 200, to_end}, {"x", 0, 200}};
+  cache.will_use(ranges);
+  CHECK(misses_of(cache, of.store, {2, 3}) == 2);
+  const std::vector<ps::upcoming_range> again{{"x", 201, to_end}, {"x", 400, 1}, {"x", 401, 9}};
+  cache.will_use(again);
+  CHECK(misses_of(cache, of.store, {0, 1, 2, 3}) == 2);
+}
+
+TEST_CASE("a block is read once while it is written to the disk", "[store]") {
+  const test::temp_dir dir;
+  blocks_below of{1};
+  constexpr std::size_t size = std::size_t{8} << 20;  // writing it takes a while
+  of.store.add("y", std::string(size, 'y'));
+  const ps::cached_store cache{
+      of.store, {.block_bytes = size, .memory_bytes = 0, .folder = dir.path("cache")}};
+  std::atomic<int> right{0};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 8; ++i) {
+    threads.emplace_back([&] {
+      for (int k = 0; k < 2; ++k) right += reads_right(cache, of.store, "y", 0, 100) ? 1 : 0;
+    });
+  }
+  for (std::thread& one : threads) one.join();
+  CHECK(right == 16);
+  CHECK(of.store.reads == 1);
+}
+
 TEST_CASE("processes that share a folder keep it bounded", "[store]") {
   const test::temp_dir dir;
   const ps::cached_store_options options{.block_bytes = 100,

@@ -60,7 +60,7 @@ struct stored_blobs_stats {
 /// An lvalue store is referred to and must outlive it, an rvalue is moved in. Takes 100 bytes and
 /// the names for a blob. What `prefetch` names is read by threads of its own, many at a time where
 /// the store can; blobs are the same with and without. Movable, not copyable. Reading is
-/// thread-safe.
+/// thread-safe. In a child made by fork() after a `prefetch` nothing is read ahead.
 template <byte_store Store>
 class stored_blobs {
  public:
@@ -78,7 +78,7 @@ class stored_blobs {
     [[nodiscard]] std::span<const std::byte> bytes(std::uint64_t index, blob_buffer& buffer) const {
       const stored_blob& one = at(index);
       if (state_->reads_ahead()) {
-        if (const auto found = state_->ahead.take(index, buffer)) return *found;
+        if (const auto found = state_->ahead->take(index, buffer)) return *found;
       }
       const std::uint64_t size = one.length == stored_blob::to_end ? rest_of(one) : one.length;
       if (size > state_->options.max_bytes) {
@@ -111,7 +111,7 @@ class stored_blobs {
       const std::uint64_t bytes = state_->blobs[static_cast<std::size_t>(index)].length;
       if (bytes > state_->options.max_bytes) return;
       try {
-        state_->ahead.want(index, bytes);
+        state_->ahead->want(index, bytes);
       } catch (...) {
         // Without memory it is read when it is asked for.
       }
@@ -119,7 +119,7 @@ class stored_blobs {
 
     /// What `prefetch` came to so far. From any thread.
     [[nodiscard]] stored_blobs_stats stats() const {
-      return {state_->ahead.used(), state_->ahead.dropped()};
+      return {state_->ahead->used(), state_->ahead->dropped()};
     }
 
    private:
@@ -152,7 +152,9 @@ class stored_blobs {
       const std::vector<stored_blob> blobs;
       const stored_blobs_options options;
       const ranges_reader reader{this};
-      detail::blob_read_ahead<ranges_reader> ahead{reader, options.read_ahead, options.threads};
+      using read_ahead = detail::blob_read_ahead<ranges_reader>;
+      const std::unique_ptr<read_ahead, detail::in_own_process> ahead{
+          new read_ahead{reader, options.read_ahead, options.threads}};
     };
 
     [[nodiscard]] const stored_blob& at(std::uint64_t index) const {

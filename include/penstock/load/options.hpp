@@ -80,8 +80,9 @@ struct loader_options {
   /// The values that a batch has room for in each ragged field; 0: as the dataset says, else
   /// `batch_size` times its longest sample. Samples are given their places before they are read: a
   /// batch that has more values is a `ragged_overflow` at its turn, and no sample is ever cut. The
-  /// room is taken in every slot, the copy to a device moves only what is used. Refused where the
-  /// record has no ragged field. No counterpart.
+  /// room is taken in every slot. The copy to a device ends with the last value of the last ragged
+  /// field: the unused room of those before it goes along. Refused where the record has no ragged
+  /// field. No counterpart.
   std::size_t values_per_batch = 0;
 
   /// The key of the per-sample random bits. DataLoader(generator), worker_init_fn.

@@ -45,10 +45,14 @@ concept length_function = std::move_constructible<Function> &&
 template <std::integral Length>
 class length_array {
  public:
-  /// Refers to `lengths`.
+  /// Refers to `lengths`, which is an lvalue or a view.
   template <std::ranges::contiguous_range Range>
-  length_array(const Range& lengths) noexcept  // NOLINT: implicit, so that an array is taken
-      : lengths_(std::ranges::data(lengths), std::ranges::size(lengths)) {}
+  length_array(Range&& lengths) noexcept  // NOLINT: implicit, so that an array is taken
+      : lengths_(std::ranges::data(lengths), std::ranges::size(lengths)) {
+    static_assert(std::is_lvalue_reference_v<Range> || std::ranges::borrowed_range<Range>,
+                  "penstock::bucketed: it refers to the lengths, and a temporary array is gone "
+                  "before the first epoch");
+  }
 
   /// The length of sample `index`.
   [[nodiscard]] std::uint64_t operator()(std::uint64_t index) const noexcept {
@@ -78,11 +82,11 @@ class length_array {
 /// batches: Morishita et al., "An empirical study of mini-batch creation strategies for neural
 /// machine translation", 2017.)
 ///
-/// Lengths are an array, which must outlive the sampler, or a function of the index that is
-/// noexcept: `[&](std::uint64_t i) noexcept { return texts.length(i); }`, called by one thread at a
-/// time, once for each sample and epoch. Memory: 56 bytes a sample of a window, and none for the
-/// dataset. Copies share it. Any number of threads may share one; a lock is taken for each run of
-/// samples, and held while a window is made.
+/// Lengths are an array, which must outlive the sampler (a temporary one does not compile), or a
+/// function of the index that is noexcept: `[&](std::uint64_t i) noexcept { return texts.length(i);
+/// }`, called by one thread at a time, once for each sample and epoch. Memory: 56 bytes a sample of a
+/// window, and none for the dataset. Copies share it. Any number of threads may share one; a lock is
+/// taken for each run of samples, and held while a window is made.
 ///
 /// PyTorch: no counterpart in core; `group_by_length` of Hugging Face's Trainer is close. An order
 /// refers to the sampler: keep it or a copy as long as its orders, as a loader does; `order` of a
@@ -145,7 +149,7 @@ class bucketed {
 /// By the lengths of an array, which must outlive it.
 template <std::ranges::contiguous_range Range>
   requires(std::ranges::sized_range<Range>&& std::integral<std::ranges::range_value_t<Range>>)
-bucketed(const Range&, const bucketed_options&)
+bucketed(Range&&, const bucketed_options&)
 ->bucketed<detail::length_array<std::ranges::range_value_t<Range>>>;
 
 static_assert(epoch_order<detail::bucketed_order<detail::length_array<std::uint32_t>>>);

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <sys/types.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -27,7 +31,9 @@ namespace detail {
 
 /// Blobs that threads read before they are asked for, bounded in bytes. `Read` is called as
 /// `read(std::span<const std::uint64_t> indices, std::span<const std::span<std::byte>> out)`, on
-/// those threads, and must outlive this. From any thread.
+/// those threads, and must outlive this. From any thread. In a child made by fork() the threads are
+/// missing, and any lock may be held: nothing is read ahead there, and `in_own_process` leaves this
+/// where it lies.
 template <class Read>
 class blob_read_ahead {
  public:
@@ -48,6 +54,9 @@ class blob_read_ahead {
   /// Has blob `index`, of so many bytes, read soon. Where there is no room, the oldest one that was
   /// read and not asked for makes some; where that is not enough, nothing happens.
   void want(std::uint64_t index, std::uint64_t bytes) {
+    ::pid_t none = 0;
+    process_.compare_exchange_strong(none, ::getpid(), std::memory_order_relaxed);
+    if (is_in_child()) return;
     const std::lock_guard lock{mutex_};
     if (bytes > most_bytes_ || blobs_.contains(index) || !start()) return;
     while (bytes_ + bytes > most_bytes_) {
@@ -70,6 +79,7 @@ class blob_read_ahead {
   /// it is to be read by the caller: nobody does, or that failed.
   [[nodiscard]] std::optional<std::span<const std::byte>> take(std::uint64_t index,
                                                                blob_buffer& buffer) {
+    if (is_in_child()) return std::nullopt;
     std::unique_lock lock{mutex_};
     while (true) {
       const auto found = blobs_.find(index);
@@ -94,13 +104,21 @@ class blob_read_ahead {
     }
   }
 
-  /// How many were read ahead and asked for.
+  /// Whether the calling process is a child of that which has read ahead.
+  [[nodiscard]] bool is_in_child() const noexcept {
+    const ::pid_t process = process_.load(std::memory_order_relaxed);
+    return process != 0 && process != ::getpid();
+  }
+
+  /// How many were read ahead and asked for; none in a child.
   [[nodiscard]] std::uint64_t used() const {
+    if (is_in_child()) return 0;
     const std::lock_guard lock{mutex_};
     return used_;
   }
-  /// How many were read ahead in vain.
+  /// How many were read ahead in vain; none in a child.
   [[nodiscard]] std::uint64_t dropped() const {
+    if (is_in_child()) return 0;
     const std::lock_guard lock{mutex_};
     return dropped_;
   }
@@ -188,6 +206,8 @@ class blob_read_ahead {
   const Read& read_;
   const std::uint64_t most_bytes_;
   const std::size_t most_threads_;
+  // Of the first `want`, or 0. Relaxed: a child has what was stored before the fork.
+  std::atomic<::pid_t> process_{0};
   mutable std::mutex mutex_;  // guards what follows; held for no read
   std::condition_variable wanted_;
   std::condition_variable ended_;
@@ -201,6 +221,14 @@ class blob_read_ahead {
   std::uint64_t next_age_ = 0;
   std::uint64_t used_ = 0;
   std::uint64_t dropped_ = 0;
+};
+
+/// Deletes what reads ahead, but for a child made by fork(): there are no threads to be joined.
+struct in_own_process {
+  template <class Read>
+  void operator()(blob_read_ahead<Read>* ahead) const noexcept {
+    if (!ahead->is_in_child()) delete ahead;
+  }
 };
 
 }  // namespace detail

@@ -70,11 +70,8 @@ class block_cache {
           pieces.clear();
           bytes = 0;
         }
-        pieces.push_back({id,
-                          {from.number, block},
-                          block_number(id),
-                          static_cast<std::size_t>(skipped),
-                          left.first(count)});
+        pieces.push_back(
+            {id, key, block_number(id), static_cast<std::size_t>(skipped), left.first(count)});
         bytes += is_next ? id.length() : 0;
         left = left.subspan(count);
         at += count;
@@ -85,7 +82,13 @@ class block_cache {
 
   /// Says what comes, as `cached_store::will_use`.
   void will_use(std::span<const upcoming_range> ranges) {
-    const auto blocks = block_numbers(ranges, options_.store_name, options_.block_bytes);
+    // A size may take a request: it is asked for where the list would be long without it.
+    const auto size_of = [&](std::string_view name, std::uint64_t blocks) {
+      if (blocks > most_unasked) return object(name).size;
+      const known_object* const known = objects_.find_known(name);
+      return known ? known->size : std::uint64_t{0} - 1;
+    };
+    const auto blocks = block_numbers(ranges, options_.store_name, options_.block_bytes, size_of);
     next_uses uses;
     uses.tell(blocks);
     const std::lock_guard lock{mutex_};
@@ -106,6 +109,7 @@ class block_cache {
 
  private:
   static constexpr std::uint64_t most_together = std::uint64_t{16} << 20;
+  static constexpr std::uint64_t most_unasked = 4096;
 
   [[nodiscard]] block_id id_of(const known_object& of, std::uint64_t block) const noexcept {
     return {options_.store_name, of.name, of.size, options_.block_bytes, block};
@@ -141,7 +145,7 @@ class block_cache {
       for (block_piece& one : pieces) are_there = find(one, mine) && are_there;
       return are_there;
     } catch (...) {
-      abandon(mine);
+      land(mine);
       throw;
     }
   }
@@ -160,8 +164,9 @@ class block_cache {
     const auto flying = flights_.find(one.key);
     if (flying != flights_.end()) {
       one.awaited = flying->second;
+      one.bytes = one.awaited->bytes;
       stats_.from_others += counts ? 1U : 0U;
-      return false;
+      return one.bytes != nullptr;
     }
     one.awaited = std::make_shared<block_flight>();
     flights_.emplace(one.key, one.awaited);
@@ -169,12 +174,11 @@ class block_cache {
     return false;
   }
 
-  // Those that wait for what this thread has not read try themselves.
-  void abandon(std::span<const block_claim> mine) noexcept {
+  // Ends the flights of `mine`. Those that wait for what this thread has not read try themselves.
+  void land(std::span<const block_claim> mine) noexcept {
     const std::lock_guard lock{mutex_};
     for (const block_claim& one : mine) {
-      if (one.flight->bytes) continue;  // it was published, and what came after has failed
-      one.flight->has_failed = true;
+      if (!one.flight->bytes) one.flight->has_failed = true;
       flights_.erase(one.of->key);
     }
     landed_.notify_all();
@@ -186,17 +190,19 @@ class block_cache {
       publish(mine);
       write(mine);
     } catch (...) {
-      abandon(mine);
+      land(mine);
       throw;
     }
+    land(mine);
   }
 
+  // Flights go on until the blocks are written: who comes meanwhile gets their bytes, for which there
+  // may be no room in memory.
   void publish(std::span<block_claim> mine) {
     const std::lock_guard lock{mutex_};
     for (block_claim& one : mine) {
       const block_piece& of = *one.of;
       one.flight->bytes = one.bytes;
-      flights_.erase(of.key);
       ++(one.is_from_disk ? stats_.from_disk : stats_.from_store);
       one.next_use = uses_.of(of.number);
       memory_.keep(of.number, of.key, one.bytes, one.next_use);
@@ -211,7 +217,7 @@ class block_cache {
       const block_piece& of = *one.of;
       if (one.is_from_disk) {
         disk_.is_there(of.number, of.id, one.next_use);
-      } else {
+      } else if (one.may_be_written) {
         looks = disk_.write(of.number, of.id, one.bytes->all(), one.next_use) || looks;
       }
     }

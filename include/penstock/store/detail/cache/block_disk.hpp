@@ -33,16 +33,23 @@ class block_disk {
     remove(look(list(), [](std::uint64_t) { return next_uses::never; }));
   }
 
-  /// Whether block `id`, whose number is `number`, was there, and is in `out` now.
-  [[nodiscard]] bool read(std::uint64_t number, const block_id& id, std::span<std::byte> out) {
-    if (!folder_) return false;
-    const auto found = folder_->read(number, id, out);
-    if (found == block_folder::found::damaged) {
-      const std::lock_guard lock{mutex_};
+  /// Reads block `id`, whose number is `number`, to `out`, if it is there.
+  [[nodiscard]] block_folder::found read(std::uint64_t number, const block_id& id,
+                                         std::span<std::byte> out) {
+    using result = block_folder::found;
+    if (!folder_) return result::nothing;
+    int wrong = 0;
+    const result found = folder_->read(number, id, out, wrong);
+    if (found == result::whole || found == result::nothing) return found;
+    const std::lock_guard lock{mutex_};
+    if (found == result::damaged) {
       ++damaged_;
       tier_.order().drop(number);
+    } else {
+      ++failures_;
+      problem_ = folder_->path() + ": " + std::system_category().message(wrong);
     }
-    return found == block_folder::found::whole;
+    return found;
   }
 
   /// Block `id` is used next at `next_use`, if it is there.

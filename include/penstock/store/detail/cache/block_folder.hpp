@@ -46,8 +46,8 @@ struct listed_block {
 /// is free was left by a process that is gone. Thread-safe; holds no lock of its own.
 class block_folder {
  public:
-  /// How reading went.
-  enum class found : std::uint8_t { whole, nothing, damaged };
+  /// How reading went; `unreadable` where it can't be told what is there now.
+  enum class found : std::uint8_t { whole, nothing, damaged, unreadable };
 
   /// Opens the folder `path`, and makes it where there is none. Throws `file_unreadable`.
   explicit block_folder(std::string path) : path_(std::move(path)), folder_(-1) {
@@ -69,11 +69,13 @@ class block_folder {
   }
 
   /// Reads block `id`, whose file is `number`, to `out`, which has its length. A file that is damaged,
-  /// of another block or of an object of another size is removed.
-  [[nodiscard]] found read(std::uint64_t number, const block_id& id,
-                           std::span<std::byte> out) const {
+  /// of another block or of an object of another size is removed. `wrong` becomes the system's number
+  /// of why it can't be opened.
+  [[nodiscard]] found read(std::uint64_t number, const block_id& id, std::span<std::byte> out,
+                           int& wrong) const {
     const descriptor file = open_at(folder_.get(), name_of(number).data(), O_NOFOLLOW | O_NONBLOCK);
-    if (file.get() < 0) return errno == ENOENT ? found::nothing : found::damaged;
+    if (file.get() < 0) wrong = errno;
+    if (file.get() < 0) return wrong == ENOENT ? found::nothing : found::unreadable;
     std::vector<std::byte> start(sizeof(block_header) + id.store.size() + id.object.size());
     const std::size_t begun = read_at(file.get(), 0, start);
     const std::size_t filled = read_at(file.get(), start.size(), out);
@@ -96,6 +98,8 @@ class block_folder {
       const std::string part = part_of(name);
       const descriptor file{::openat(folder_.get(), part.c_str(),
                                      O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666)};
+      // Where processes have numbers of their own (containers), a name may be another's.
+      if (file.get() < 0 && errno == EEXIST && tries < most_tries) continue;
       if (file.get() < 0) return errno;
       int wrong = ::flock(file.get(), LOCK_EX | LOCK_NB) == 0 ? 0 : errno;
       if (wrong == 0) wrong = write_all(file.get(), text_of(start));
@@ -105,7 +109,7 @@ class block_folder {
       }
       if (wrong == 0) return 0;
       ::unlinkat(folder_.get(), part.c_str(), 0);
-      if ((wrong != EWOULDBLOCK && wrong != ENOENT) || tries == 3) return wrong;
+      if ((wrong != EWOULDBLOCK && wrong != ENOENT) || tries == most_tries) return wrong;
     }
   }
 
@@ -141,6 +145,7 @@ class block_folder {
 
  private:
   static constexpr std::size_t digits = 16;
+  static constexpr int most_tries = 3;
 
   // Calls visit(name, number, ending) for each file whose name begins with a number.
   template <class Visit>

@@ -38,6 +38,7 @@ struct block_claim {
   std::shared_ptr<block_flight> flight;
   std::shared_ptr<block_bytes> bytes = nullptr;
   bool is_from_disk = false;
+  bool may_be_written = true;  ///< to the disk: false where it may lie there already
   std::uint64_t next_use = 0;  ///< as known when it was published
 };
 

@@ -5,6 +5,7 @@
 #include <set>
 #include <tuple>
 #include <unordered_map>
+#include <utility>
 
 #include <penstock/core/version.hpp>
 
@@ -18,29 +19,24 @@ namespace detail {
 class eviction_order {
  public:
   /// Holds `block`, of so many bytes, which is used next at `next_use`, and was used just now. What
-  /// is held already gets another next use.
+  /// is held already gets another next use. Without memory it throws, and the block is not held.
   void hold(std::uint64_t block, std::uint64_t bytes, std::uint64_t next_use) {
     drop(block);
-    const place at{next_use, --age_, block};
-    order_.insert(at);
-    held_.emplace(block, one_held{at, bytes});
-    bytes_ += bytes;
+    put({next_use, --age_, block}, bytes);
   }
   /// As `hold`, for what was last used before all that are held.
   void hold_as_oldest(std::uint64_t block, std::uint64_t bytes, std::uint64_t next_use) {
     drop(block);
-    const place at{next_use, ++oldest_, block};
-    order_.insert(at);
-    held_.emplace(block, one_held{at, bytes});
-    bytes_ += bytes;
+    put({next_use, ++oldest_, block}, bytes);
   }
   /// Gives all that are held the next uses that `next_use(block)` says; their age stays.
   template <class NextUse>
   void rearrange(const NextUse& next_use) {
-    order_.clear();
     for (auto& [block, one] : held_) {
+      auto node = order_.extract(one.at);  // which takes no memory, so nothing is lost halfway
       std::get<0>(one.at) = next_use(block);
-      order_.insert(one.at);
+      node.value() = one.at;
+      order_.insert(std::move(node));
     }
   }
   /// Lets `block` go, if it is held.
@@ -73,6 +69,18 @@ class eviction_order {
     place at;
     std::uint64_t bytes;
   };
+
+  // Both or neither: a block that is held and has no place never goes.
+  void put(const place& at, std::uint64_t bytes) {
+    const auto placed = order_.insert(at).first;
+    try {
+      held_.emplace(std::get<2>(at), one_held{at, bytes});
+    } catch (...) {
+      order_.erase(placed);
+      throw;
+    }
+    bytes_ += bytes;
+  }
 
   static constexpr std::uint64_t middle = std::uint64_t{1} << 63U;
 

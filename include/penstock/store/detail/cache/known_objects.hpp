@@ -41,6 +41,13 @@ class known_objects {
     return objects_.try_emplace(std::string{name}, std::move(made)).first->second;
   }
 
+  /// The object `name` if it was asked for, or null.
+  [[nodiscard]] const known_object* find_known(std::string_view name) {
+    const std::lock_guard lock{mutex_};
+    const auto found = objects_.find(name);
+    return found == objects_.end() ? nullptr : &found->second;
+  }
+
  private:
   struct name_hash {
     using is_transparent = void;
