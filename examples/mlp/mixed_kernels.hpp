@@ -26,6 +26,7 @@ struct scaler_state {
   static constexpr float growth = 2.0F;
   static constexpr float backoff = 0.5F;
   static constexpr std::uint32_t growth_interval = 2000;
+  static constexpr float smallest = 0x1p-100F;
   static constexpr float largest = std::numeric_limits<float>::max();  // what a scale may be
 
   float scale = 1.0F;         // what losses are multiplied by
@@ -136,7 +137,9 @@ struct settle {
     if (s.skips == 0) advance_rates(*state);
     if (!scales) return;
     if (s.skips != 0) {
-      s.scale *= scaler_state::backoff;
+      // No smaller than this: its inverse has to be a number.
+      const float shrunk = s.scale * scaler_state::backoff;
+      if (shrunk >= scaler_state::smallest) s.scale = shrunk;
       s.good = 0;
       ++s.skipped;
     } else if (++s.good == scaler_state::growth_interval) {

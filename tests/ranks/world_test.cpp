@@ -106,6 +106,21 @@ TEST_CASE("launchers that agree complete each other", "[ranks]") {
             .local_rank == 1);
 }
 
+TEST_CASE("a local rank of one launcher that another one's machine has no room for is refused",
+          "[ranks]") {
+  const std::map<std::string, std::string> small_machine{
+      {"RANK", "3"}, {"WORLD_SIZE", "8"}, {"LOCAL_WORLD_SIZE", "2"}};
+  CHECK_THROWS_AS(world_of(together({small_machine,
+                                     {{"OMPI_COMM_WORLD_RANK", "3"},
+                                      {"OMPI_COMM_WORLD_SIZE", "8"},
+                                      {"OMPI_COMM_WORLD_LOCAL_RANK", "3"}}})),
+                  ps::world_error);
+  CHECK_THROWS_AS(
+      world_of(together(
+          {small_machine, {{"SLURM_PROCID", "3"}, {"SLURM_NTASKS", "8"}, {"SLURM_LOCALID", "3"}}})),
+      ps::world_error);
+}
+
 TEST_CASE("a launcher inside of another one outdoes it", "[ranks]") {
   // srun --ntasks-per-node=1 torchrun --nproc-per-node=4: Slurm counts the nodes.
   const std::map<std::string, std::string> nodes{{"SLURM_PROCID", "1"}, {"SLURM_NTASKS", "2"}};

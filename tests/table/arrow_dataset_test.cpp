@@ -10,6 +10,9 @@
 #include <utility>
 #include <vector>
 
+#include <penstock/data/narrow/bfloat16.hpp>
+#include <penstock/data/narrow/half.hpp>
+
 #include "data/read_batch.hpp"
 #include "support/catch.hpp"
 #include "support/error_of.hpp"
@@ -136,6 +139,12 @@ TEST_CASE("a type of the program's own takes half floats, or the bytes of a fixe
   made_column column = test::numbers("", "w:6", counted<std::uint8_t>(12));
   column.length = 2;
   CHECK(values_of<colors>(column)[3].g == 10);
+}
+
+TEST_CASE("half floats are halves, and no bfloat16", "[table]") {
+  const auto one = test::numbers("", "e", std::vector<std::uint16_t>{0x3c00});
+  CHECK(static_cast<float>(values_of<only<ps::half>>(one)[0]) == 1);
+  CHECK_THROWS_AS(values_of<only<ps::bfloat16>>(one), ps::column_type_mismatch);
 }
 
 TEST_CASE("the bits of a bool column are bools, or bytes of 0 and 1", "[table]") {

@@ -68,6 +68,11 @@ class packed_documents {
                                       std::to_string(source.token_bytes()) +
                                       ": pack_documents<std::uint32_t>(...) takes those of 4");
     }
+    if (!std::in_range<Token>(options_.padding)) {
+      throw option_error("padding", "is " + std::to_string(options_.padding) +
+                                        ", which is no token of " + std::to_string(sizeof(Token)) +
+                                        " bytes");
+    }
     const std::uint64_t count = packer::windows(source.size(), options_.window);
     ends_.reserve(static_cast<std::size_t>(count));
     packer make{source, options_};
@@ -104,7 +109,8 @@ class packed_documents {
     detail::word_hash hash;
     for (const std::uint64_t word :
          {std::uint64_t{options_.length}, options_.seed, std::uint64_t{options_.window},
-          std::uint64_t{options_.most_documents}, tokens_}) {
+          std::uint64_t{options_.most_documents}, std::uint64_t{options_.padding},
+          static_cast<std::uint64_t>(options_.no_label), tokens_}) {
       hash.add(word);
     }
     for (const std::uint64_t end : ends_) hash.add(end);

@@ -57,7 +57,7 @@ def round_of(rng, program, work, expected):
     work.mkdir()
     log, checkpoint, every = work / "log", work / "training", rng.choice((1, 2, 3, 5))
     options = ["--log", log, "--checkpoint", checkpoint, "--every", every]
-    worlds = []
+    worlds, deaths = [], 0
     for _ in range(rng.randint(1, 3)):
         done = done_by(steps_of(log)[0]) if log.exists() else 0
         if done == STEPS:
@@ -68,6 +68,7 @@ def round_of(rng, program, work, expected):
         worlds.append((ranks, death))
         if ran.returncode == 0:
             continue  # appointed for a step that was done before
+        deaths += 1
         require("signal 9" in ran.stderr, "mpirun says who died", worlds, ran.stderr)
         before = Path(f"{checkpoint}.before")
         if checkpoint.exists() and before.exists() and rng.random() < 0.3:
@@ -83,7 +84,7 @@ def round_of(rng, program, work, expected):
     for epoch in range(EPOCHS):
         drawn = [s for (e, _), (_, samples) in found.items() if e == epoch for s in samples]
         require(sorted(drawn) == list(range(SAMPLES)), "each sample once in", epoch, worlds)
-    return worlds, lines - len(found)
+    return worlds, lines - len(found), deaths
 
 
 def main():
@@ -95,12 +96,15 @@ def main():
     program = Program(sys.argv[1], "--samples", SAMPLES, "--batch", BATCH, "--epochs", EPOCHS,
                       "--deterministic")
     expected = without_deaths(program, work)
+    killed = 0
     for number in range(rounds):
         # A round by itself can be run again.
-        worlds, again = round_of(random.Random(f"{seed} {number}"), program, work / "round",
-                                 expected)
+        worlds, again, deaths = round_of(random.Random(f"{seed} {number}"), program, work / "round",
+                                         expected)
+        killed += deaths
         print(f"round {number}: {worlds}, {again} steps made again", flush=True)
-    print(f"{rounds} of {rounds} rounds end as an undisturbed run")
+    require(killed > 0, "a rank was killed in some round")
+    print(f"{rounds} of {rounds} rounds end as an undisturbed run, {killed} kills")
 
 
 if __name__ == "__main__":

@@ -82,7 +82,10 @@ class narrowed_adaptor : public adaptor<narrowed_adaptor<Name, T, F, IsScaled>> 
  private:
   template <record_type Record>
   static consteval bool fits() {
-    if constexpr (!has_floats<Record, Name>()) {
+    static_assert(Record::ragged_fields == 0,
+                  "penstock::narrowed: it does not take ragged fields: narrow the values where the "
+                  "dataset reads them");
+    if constexpr (Record::ragged_fields != 0 || !has_floats<Record, Name>()) {
       return false;
     } else if constexpr (IsScaled) {
       return has_room_for_scales<Record, Name>();
@@ -97,7 +100,7 @@ class narrowed_adaptor : public adaptor<narrowed_adaptor<Name, T, F, IsScaled>> 
 }  // namespace detail
 
 /// Stores the floats of field `Name` in fewer bytes, so that fewer travel to the device: `data |
-/// narrowed<"x", half>()`. The other fields stay as they are. The field may have any extents. The
+/// narrowed<"x", half>()`. The other fields stay as they are. The field may have any extents; no field may be ragged. The
 /// workers write the narrow values straight into the batch; where the dataset has no `view`, out of
 /// a copy of the sample in the thread's own memory.
 ///

@@ -31,6 +31,7 @@ inline void refuse_half(const launcher_values& found) {
 /// Takes the local numbers of another launcher's set for the same world where `of` has none.
 /// Throws `world_error` where both have one, and they differ.
 inline void complete(launcher_values& of, const launcher_values& other) {
+  const bool size_is_right = of.has(its_local_size) || other.names->which != launcher::slurm;
   for (const world_number number : {its_local_rank, its_local_size}) {
     if (!of.has(number)) of.numbers[number] = other.numbers[number];
     // Slurm knows how many a node may have, which is not how many it has.
@@ -39,6 +40,13 @@ inline void complete(launcher_values& of, const launcher_values& other) {
       throw world_error("world: " + of.text_of(number) + " and " + other.text_of(number) +
                         " contradict each other: unset the one that is wrong");
     }
+  }
+  if (size_is_right && of.has(its_local_rank) && of.has(its_local_size) &&
+      *of.numbers[its_local_rank] >= *of.numbers[its_local_size]) {
+    const launcher_values& by = other.has(its_local_rank) ? other : of;
+    throw world_error("world: " + by.text_of(its_local_rank) + " and " +
+                      (&by == &of ? other : of).text_of(its_local_size) +
+                      " contradict each other: unset the one that is wrong");
   }
 }
 

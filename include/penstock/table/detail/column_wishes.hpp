@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <bit>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -25,6 +26,19 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
+/// Whether T, of two bytes, is a half as Arrow has it, and not a bfloat16: by the bits of its 1. A
+/// type that no float makes is taken at its word.
+template <class T>
+[[nodiscard]] bool is_half_float() noexcept {
+  if constexpr (sizeof(T) != 2) {
+    return false;
+  } else if constexpr (std::is_constructible_v<T, float> && !std::is_aggregate_v<T>) {
+    return std::bit_cast<std::uint16_t>(static_cast<T>(1.0F)) == 0x3c00;
+  } else {
+    return true;
+  }
+}
+
 /// Whether a column's elements of this type are elements of T, bit by bit or, of bool, by value.
 template <class T>
 [[nodiscard]] bool takes_elements(const arrow_type& type) noexcept {
@@ -40,9 +54,10 @@ template <class T>
   } else if constexpr (std::same_as<T, std::byte>) {
     return type.kind == arrow_kind::unsigned_integer && type.size == 1;
   } else if constexpr (std::floating_point<T>) {
-    return type.kind == arrow_kind::floating && type.size == sizeof(T);
+    return type.kind == arrow_kind::floating && type.size == sizeof(T) &&
+           (sizeof(T) != 2 || is_half_float<T>());
   } else {
-    return is_half && sizeof(T) == 2;  // __half and the like
+    return is_half && is_half_float<T>();  // __half and the like
   }
 }
 

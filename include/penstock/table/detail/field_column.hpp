@@ -87,10 +87,12 @@ class field_column {
   /// What to say about a column that is slow to decode; "" for the others.
   [[nodiscard]] std::string warning() const {
     if (plan_.lists.empty() || plan_.element.size != 1) return {};
+    const std::string length =
+        plan_.row_elements() == 0 ? "" : "(" + std::to_string(plan_.row_elements()) + ")";
     return std::string{where_} + ": column \"" + plan_.name + "\" is " + plan_.words +
            ": Parquet decodes lists of bytes one by one, which takes many times as long as "
-           "fixed_size_binary(" +
-           std::to_string(plan_.row_elements()) + ") of the same bytes: write it as that";
+           "fixed_size_binary" +
+           length + " of the same bytes: write it as that";
   }
 
  private:

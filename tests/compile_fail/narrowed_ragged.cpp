@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: BSL-1.0
+#include <cstdint>
+
+#include <penstock/data/any_dataset.hpp>
+#include <penstock/data/narrow/narrowed.hpp>
+
+namespace ps = penstock;
+using row = ps::record<ps::field<"x", float, 4>, ps::field<"tokens", std::uint16_t, ps::ragged>>;
+
+void use(const ps::any_dataset<row>& rows) {
+  (void)(rows | ps::narrowed<"x", ps::half>());  // expected-error: it does not take ragged fields
+}
