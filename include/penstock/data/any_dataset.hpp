@@ -51,6 +51,7 @@ class any_dataset {
 
   [[nodiscard]] std::uint64_t size() const { return data_->size(); }
   [[nodiscard]] record_extents<Record> extents() const { return data_->extents(); }
+  /// How many values each ragged field of sample `index` has.
   [[nodiscard]] sample_lengths<Record> lengths(std::uint64_t index) const
       requires(Record::ragged_fields > 0) {
     return data_->lengths(index);
