@@ -18,8 +18,8 @@
 #include <penstock/table/detail/blob_column.hpp>
 #include <penstock/table/detail/column_plan.hpp>
 #include <penstock/table/detail/label_column.hpp>
-#include <penstock/table/detail/parquet_file.hpp>
-#include <penstock/table/detail/parquet_groups.hpp>
+#include <penstock/table/detail/parquet/parquet_file.hpp>
+#include <penstock/table/detail/parquet/parquet_groups.hpp>
 #include <penstock/table/table_error.hpp>
 #include <penstock/threads/detail/group_cache.hpp>
 

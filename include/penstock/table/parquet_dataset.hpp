@@ -21,8 +21,8 @@
 #include <penstock/table/arrow_table.hpp>
 #include <penstock/table/detail/column_rows.hpp>
 #include <penstock/table/detail/column_wishes.hpp>
-#include <penstock/table/detail/parquet_file.hpp>
-#include <penstock/table/detail/parquet_groups.hpp>
+#include <penstock/table/detail/parquet/parquet_file.hpp>
+#include <penstock/table/detail/parquet/parquet_groups.hpp>
 #include <penstock/table/detail/table_columns.hpp>
 #include <penstock/table/parquet_options.hpp>
 #include <penstock/table/table_error.hpp>

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include <penstock/core/error.hpp>
-#include <penstock/table/detail/parquet_file.hpp>
+#include <penstock/table/detail/parquet/parquet_file.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

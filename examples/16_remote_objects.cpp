@@ -34,8 +34,8 @@ void read_all(const Store& store, const std::vector<std::string>& names) {
 int main(int argc, char** argv) try {
   const std::vector<std::string> arguments{argv + 1, argv + argc};
   if (arguments.empty()) {
-    std::cout << "17_remote_objects https://host/folder NAME...\n"
-                 "17_remote_objects s3://bucket/prefix\n";
+    std::cout << "16_remote_objects https://host/folder NAME...\n"
+                 "16_remote_objects s3://bucket/prefix\n";
   } else if (arguments[0].starts_with("s3://")) {
     const std::string place = arguments[0].substr(5);
     const std::size_t slash = place.find('/');
@@ -49,6 +49,6 @@ int main(int argc, char** argv) try {
     read_all(folder, {arguments.begin() + 1, arguments.end()});
   }
 } catch (const std::exception& problem) {
-  std::cerr << "17_remote_objects: " << problem.what() << '\n';
+  std::cerr << "16_remote_objects: " << problem.what() << '\n';
   return 1;
 }

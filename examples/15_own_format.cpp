@@ -2,7 +2,7 @@
 // A folder of pictures in a format of one's own, on slow storage, some of them damaged: the decoder
 // is yours, everything around it is here. A second run takes the first one's list of bad files.
 //
-//   penstock_16_own_format [FOLDER [MILLISECONDS]]    FOLDER/class/file; what a read waits besides
+//   penstock_15_own_format [FOLDER [MILLISECONDS]]    FOLDER/class/file; what a read waits besides
 //
 // Without a folder it makes one: PGM and PPM files of two brightnesses, every 40th cut in half.
 #include "images/made_pnm_folder.hpp"
@@ -98,6 +98,6 @@ int main(int argc, char** argv) try {
                 first.light[0] / 100 + 50 < first.light[1] / 95);
   return is_same && is_right ? 0 : 1;
 } catch (const std::exception& problem) {
-  std::cerr << "16_own_format: " << problem.what() << '\n';
+  std::cerr << "15_own_format: " << problem.what() << '\n';
   return 1;
 }
