@@ -32,6 +32,10 @@ struct block_key {
   std::uint64_t object;
   std::uint64_t block;
   friend auto operator<=>(const block_key&, const block_key&) = default;
+  // Written out: nvcc 13 loses the one that comes with the line above.
+  friend bool operator==(const block_key& a, const block_key& b) noexcept {
+    return a.object == b.object && a.block == b.block;
+  }
 };
 
 /// Blocks in memory, bounded in bytes. One thread at a time.
