@@ -70,9 +70,11 @@ struct http_verdict {
 
 /// libcurl's words for how a transfer ended.
 [[nodiscard]] inline std::string words_of(const http_exchange& one, ::CURLcode code) {
-  // Words about a URL may show all of it.
-  if (code != CURLE_URL_MALFORMAT && one.curl_words[0] != '\0') return one.curl_words.data();
-  return ::curl_easy_strerror(code);
+  // Words about a URL may show all of it, and those about a proxy its password.
+  const std::string_view said = one.curl_words.data();
+  const bool is_secret = code == CURLE_URL_MALFORMAT || code == CURLE_COULDNT_RESOLVE_PROXY ||
+                         said.starts_with("Unsupported proxy");
+  return said.empty() || is_secret ? ::curl_easy_strerror(code) : std::string{said};
 }
 
 /// The verdict on an answer with a status that is no success.
