@@ -4,12 +4,14 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <exception>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 
 #include <penstock/store/detail/http/exchange.hpp>
+#include <penstock/store/detail/http/http_service.hpp>
 #include <penstock/store/detail/http/verdict.hpp>
 #include <penstock/store/detail/wire/backoff.hpp>
 #include <penstock/store/detail/wire/object_version.hpp>
@@ -113,6 +115,25 @@ TEST_CASE("libcurl's words for an end show no URL and no proxy", "[remote]") {
     CHECK_FALSE(shown.empty());
     CHECK(shown.find("s3cr3t") == std::string::npos);
   }
+}
+
+TEST_CASE("what to do about redirects is said where there was one", "[remote]") {
+  const ps::detail::http_service service{{}};
+  const auto says = [&](int status) {
+    ps::detail::http_exchange one;
+    one.answer.status = status;
+    const auto verdict = ps::detail::judge(one, CURLE_UNSUPPORTED_PROTOCOL, service);
+    std::string said;
+    try {
+      std::rethrow_exception(verdict.error);
+    } catch (const ps::file_error& problem) {
+      said = problem.what();
+    }
+    return said;
+  };
+  CHECK(says(302).find("redirects lead to") != std::string::npos);
+  CHECK_FALSE(says(0).empty());
+  CHECK(says(0).find("redirect") == std::string::npos);
 }
 
 TEST_CASE("Retry-After is a number of seconds or a date", "[remote]") {
