@@ -4,9 +4,14 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <exception>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
 
+#include <penstock/store/detail/http/exchange.hpp>
+#include <penstock/store/detail/http/http_service.hpp>
 #include <penstock/store/detail/http/verdict.hpp>
 #include <penstock/store/detail/wire/backoff.hpp>
 #include <penstock/store/detail/wire/object_version.hpp>
@@ -87,6 +92,48 @@ TEST_CASE("waits grow with a random part, up to a limit, and heed the server", "
   CHECK(waits.next(1, milliseconds{500}) <= milliseconds{600});
   CHECK(waits.next(1, milliseconds{9'000'000}) == longest);
   CHECK(waits.next(1, milliseconds{-5}) <= first);
+  ps::detail::backoff limited{longest, first, 1};
+  for (unsigned k = 1; k <= 20; ++k) CHECK(limited.next(k, std::nullopt) <= first);
+  CHECK(limited.next(1, longest) == first);
+}
+
+TEST_CASE("libcurl's words for an end show no URL and no proxy", "[remote]") {
+  ps::detail::http_exchange one;
+  const auto words = [&](std::string_view said, ::CURLcode code) {
+    one.curl_words = {};
+    std::copy(said.begin(), said.end(), one.curl_words.begin());
+    return ps::detail::words_of(one, code);
+  };
+  CHECK(words("Could not resolve host: h", CURLE_COULDNT_RESOLVE_HOST) ==
+        "Could not resolve host: h");
+  CHECK_FALSE(words("", CURLE_COULDNT_CONNECT).empty());
+  for (const auto& [said, code] :
+       {std::pair{"Could not resolve proxy: u:s3cr3t@p", CURLE_COULDNT_RESOLVE_PROXY},
+        std::pair{"Unsupported proxy scheme for 'x://u:s3cr3t@p'", CURLE_COULDNT_CONNECT},
+        std::pair{"URL rejected: http://h/?s3cr3t", CURLE_URL_MALFORMAT}}) {
+    const std::string shown = words(said, code);
+    CHECK_FALSE(shown.empty());
+    CHECK(shown.find("s3cr3t") == std::string::npos);
+  }
+}
+
+TEST_CASE("what to do about redirects is said where there was one", "[remote]") {
+  const ps::detail::http_service service{{}};
+  const auto says = [&](int status) {
+    ps::detail::http_exchange one;
+    one.answer.status = status;
+    const auto verdict = ps::detail::judge(one, CURLE_UNSUPPORTED_PROTOCOL, service);
+    std::string said;
+    try {
+      std::rethrow_exception(verdict.error);
+    } catch (const ps::file_error& problem) {
+      said = problem.what();
+    }
+    return said;
+  };
+  CHECK(says(302).find("redirects lead to") != std::string::npos);
+  CHECK_FALSE(says(0).empty());
+  CHECK(says(0).find("redirect") == std::string::npos);
 }
 
 TEST_CASE("Retry-After is a number of seconds or a date", "[remote]") {

@@ -162,6 +162,43 @@ TEST_CASE("a whole object is taken for a range only where it is the range", "[re
   CHECK(has_text(fault_of<ps::bad_response>(endless, 0, 999).found(), "goes on"));
 }
 
+TEST_CASE("a whole object in chunks that ends early is cut off, a connection that does is not",
+          "[remote]") {
+  std::atomic<int> asked{0};
+  const auto chunks = [&](const std::string& end) {
+    return [&asked, end](const http_request&) {
+      ++asked;
+      return test::http_reply{
+          "HTTP/1.1 200 OK\r\nTransfer-Encoding: Chunked\r\n\r\n5\r\nshort\r\n" + end, true};
+    };
+  };
+  CHECK(has_text(fault_of<ps::file_truncated>(chunks("0\r\n\r\n"), 0, 9).found(), "of 5 bytes"));
+  CHECK(asked.load() == 1);
+  (void)fault_of<ps::store_unreachable>(chunks("4\r\nx"), 0, 9);
+  (void)fault_of<ps::store_unreachable>(
+      [](const http_request&) {
+        return test::http_reply{"HTTP/1.1 200 OK\r\n\r\nshort", true};
+      },
+      0, 9);
+}
+
+TEST_CASE("attempts that are cut count, and leave nothing under way", "[remote]") {
+  test::gate end;
+  test::range_server server{[&](const http_request&) {
+    end.wait();
+    return test::http_reply{{}, true};
+  }};
+  {
+    const ps::http_store store{server.url(),
+                               hasty({.attempts = 2, .silence_timeout = milliseconds{50}})};
+    (void)test::error_of<ps::store_unreachable>([&] { (void)range_of(store, 3, 5); });
+    CHECK(store.stats().in_flight == 0);
+    CHECK(store.stats().connections == 2);
+    CHECK(store.stats().requests == 2);
+  }
+  end.open();
+}
+
 TEST_CASE("an object that changes between two answers is noticed", "[remote]") {
   std::atomic<int> version{1};
   std::string changing = content_of_faults;
@@ -249,7 +286,8 @@ TEST_CASE("redirects are followed, so many and no more", "[remote]") {
   CHECK(range_of(ps::http_store{server.url()}, 7, 9) == content_of_faults.substr(7, 9));
   CHECK(server.requests().size() == 2);
   const ps::http_store circle{server.url() + "/deep", hasty({.most_redirects = 3})};
-  (void)test::error_of<ps::bad_response>([&] { (void)circle.size_of("y"); });
+  const auto endless = test::error_of<ps::bad_response>([&] { (void)circle.size_of("y"); });
+  CHECK(has_text(endless.found(), "redirects"));
   CHECK(server.requests().size() == 6);
   const ps::http_store none{server.url(), hasty({.most_redirects = 0})};
   (void)test::error_of<ps::bad_response>([&] { (void)range_of(none, 7, 9); });

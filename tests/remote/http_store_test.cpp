@@ -91,8 +91,11 @@ TEST_CASE("neighbouring ranges are one request, far ones and long ones are sever
   CHECK(bytes_at(store, "x", {{0, 10}, {111, 10}}) ==
         content.substr(0, 10) + content.substr(111, 10));
   CHECK(server.requests().size() == 3);
+  CHECK(store.stats().ranges == 6);
   CHECK(bytes_at(store, "x", {{100, 2500}}) == content.substr(100, 2500));
   CHECK(server.requests().size() == 6);
+  CHECK(store.stats().ranges == 7);
+  CHECK(store.stats().merged == 3);
 }
 
 TEST_CASE("a batch's requests are all under way at once, with none before them", "[remote]") {

@@ -113,7 +113,9 @@ TEST_CASE("credentials come from options, environment or files, in this order", 
       "credentials", text_bytes("[default]\naws_access_key_id=file\naws_secret_access_key=a\n"
                                 "[work]\naws_access_key_id=work\naws_secret_access_key=b\n"));
   const std::string config = dir.write(
-      "config", text_bytes("[profile work]\nregion = eu-north-1\naws_session_token = c\n"));
+      "config", text_bytes("[profile work]\nregion = eu-north-1\naws_session_token = other\n"
+                           "[profile other]\naws_access_key_id=other\n"
+                           "aws_secret_access_key=f\naws_session_token=g\n"));
   const std::pair<std::string, std::string> files[]{{"AWS_SHARED_CREDENTIALS_FILE", credentials},
                                                     {"AWS_CONFIG_FILE", config}};
   {
@@ -130,7 +132,7 @@ TEST_CASE("credentials come from options, environment or files, in this order", 
     const auto by_profile = ps::detail::place_of("b", {.profile = "work"});
     CHECK(by_profile.credentials->key_id == "work");
     CHECK(by_profile.credentials->secret == "b");
-    CHECK(by_profile.credentials->session_token == "c");
+    CHECK(by_profile.credentials->session_token.empty());  // of another file than the key
     CHECK(by_profile.region == "eu-north-1");
     CHECK_FALSE(ps::detail::place_of("b", {.anonymous = true}).credentials);
   }
@@ -142,6 +144,9 @@ TEST_CASE("credentials come from options, environment or files, in this order", 
   {
     const aws_variables set{{files[0], files[1], {"AWS_PROFILE", "work"}}};
     CHECK(ps::detail::place_of("b", {}).credentials->key_id == "work");
+    const auto other = ps::detail::place_of("b", {.profile = "other"});
+    CHECK(other.credentials->key_id == "other");
+    CHECK(other.credentials->session_token == "g");
   }
   const aws_variables none{{{"HOME", "/nowhere"}}};
   const auto problem = test::error_of<ps::access_denied>([] { const ps::s3_store store("b"); });
@@ -150,6 +155,25 @@ TEST_CASE("credentials come from options, environment or files, in this order", 
   (void)test::error_of<ps::access_denied>([] {
     const ps::s3_store store("b", {.credentials = ps::s3_credentials{"a\r\nX: y", "b"}});
   });
+}
+
+TEST_CASE("files of AWS are read where something is wanted of them, or refused", "[remote]") {
+  const test::temp_dir dir;
+  const std::string bad = dir.write("bad", text_bytes("[default]\nno setting\n"));
+  const std::string folder = dir.path(".");
+  const aws_variables set{{{"AWS_SHARED_CREDENTIALS_FILE", folder}, {"AWS_CONFIG_FILE", bad}}};
+  const auto place = [](const ps::s3_options& options) {
+    return ps::detail::place_of("b", options);
+  };
+  CHECK_FALSE(place({.region = "eu-west-1", .anonymous = true}).credentials);
+  CHECK(place({.endpoint = "http://h", .anonymous = true}).bucket.shown() == "http://h/b");
+  CHECK(place({.region = "eu-west-1", .credentials = somebody}).region == "eu-west-1");
+  const auto problem = test::error_of<ps::file_unreadable>([&] { (void)place({}); });
+  CHECK(problem.path() == folder);
+  (void)test::error_of<ps::file_unreadable>([&] { (void)place({.credentials = somebody}); });
+  (void)test::error_of<ps::file_unreadable>([&] { (void)place({.anonymous = true}); });
+  ::setenv("AWS_SHARED_CREDENTIALS_FILE", "/nowhere", 1);
+  CHECK(test::error_of<ps::file_format_error>([&] { (void)place({}); }).path() == bad);
 }
 
 TEST_CASE("a bucket is read with signatures that leave the range out", "[remote]") {
@@ -273,6 +297,27 @@ TEST_CASE("a bucket's objects are listed page by page", "[remote]") {
   CHECK(requests[0].path == "/b?encoding-type=url&list-type=2&prefix=tr%20ain%2F");
   CHECK(requests[1].path ==
         "/b?continuation-token=1%2F%2B%3D&encoding-type=url&list-type=2&prefix=tr%20ain%2F");
+}
+
+TEST_CASE("a listing that goes in circles is refused", "[remote]") {
+  const aws_variables none{{}};
+  int pages = 0;
+  const std::string keys = GENERATE(std::string{"aba"}, std::string{"aa"}, std::string{"-----"});
+  test::range_server server{[&](const http_request&) {
+    const char key = keys[static_cast<std::size_t>(pages++) % keys.size()];
+    return test::answer(200, {},
+                        "<ListBucketResult><IsTruncated>true</IsTruncated>"
+                        "<NextContinuationToken>" +
+                            std::to_string(pages % 2) + "</NextContinuationToken>" +
+                            (key == '-' ? std::string{}
+                                        : std::string{"<Contents><Key>"} + key +
+                                              "</Key><Size>1</Size></Contents>") +
+                            "</ListBucketResult>");
+  }};
+  const ps::s3_store store{"b", {.endpoint = server.url(), .credentials = somebody}};
+  const auto problem = test::error_of<ps::bad_response>([&] { (void)store.list(); });
+  CHECK(problem.path() == server.url() + "/b");
+  CHECK(pages <= 3);
 }
 
 TEST_CASE("a listing that is none is refused", "[remote]") {

@@ -10,9 +10,11 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <csignal>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <fstream>
 #include <map>
 #include <memory>
 #include <random>
@@ -449,6 +451,90 @@ TEST_CASE("a child made by fork reads with a ring of its own", "[store]") {
   files.check_reads(scripted, 14);
   files.check_reads(real, 14);
   CHECK(on.script->made == 1);
+}
+
+#if !defined(__SANITIZE_THREAD__)  // it lets no child with threads start more
+TEST_CASE("a child made by fork reads with threads of its own, and ends them", "[store]") {
+  const local_files files;
+  auto store = std::make_unique<ps::local_store>(
+      files.path(),
+      ps::local_store_options{.engine = ps::read_engine::threads, .direct = true, .threads = 4});
+  files.check_reads(*store, 11);
+  const ::pid_t child = ::fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    ::alarm(20);  // so that a hang is a failure
+    std::atomic<int> right = 0;
+    try {
+      const auto read = [&] {
+        for (unsigned i = 0; i < 3; ++i) {
+          auto wanted = files.some(12 + i, 40);
+          store->read_many(wanted.ranges());
+          if (wanted.are_right([&](const std::string& name) -> const std::string& {
+                return files.content(name);
+              })) {
+            ++right;
+          }
+        }
+      };
+      std::thread other{read};
+      read();
+      other.join();
+      store.reset();
+    } catch (...) {
+      ::_exit(2);
+    }
+    ::_exit(right == 6 ? 0 : 1);
+  }
+  files.check_reads(*store, 13);
+  int status = -1;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  CHECK(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 0);
+  files.check_reads(*store, 14);
+
+  const ::pid_t idle = ::fork();
+  REQUIRE(idle >= 0);
+  if (idle == 0) {
+    ::alarm(20);
+    store.reset();  // the threads are the parent's
+    ::_exit(0);
+  }
+  REQUIRE(::waitpid(idle, &status, 0) == idle);
+  CHECK(WIFEXITED(status));
+  files.check_reads(*store, 15);
+}
+#endif
+
+TEST_CASE("a store's threads take none of the program's signals", "[store]") {
+  const local_files files;
+  const ps::local_store store{files.path(),
+                              {.engine = ps::read_engine::threads, .direct = true, .threads = 3}};
+  const auto masks = [] {
+    std::map<std::string, std::string> found;
+    for (const auto& task : std::filesystem::directory_iterator{"/proc/self/task"}) {
+      std::ifstream lines{task.path() / "status"};
+      for (std::string line; std::getline(lines, line);) {
+        if (line.starts_with("SigBlk:")) found[task.path().filename().string()] = line;
+      }
+    }
+    return found;
+  };
+  const auto before = masks();
+  files.check_reads(store, 16);
+  const auto after = masks();
+  CHECK(after.size() > before.size());
+  for (const auto& [task, blocked] : after) {
+    if (const auto former = before.find(task); former != before.end()) {
+      CHECK(blocked == former->second);
+      continue;
+    }
+    CAPTURE(task, blocked);
+    const auto bits = std::stoull(blocked.substr(blocked.find('\t')), nullptr, 16);
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGALRM, SIGCHLD}) {
+      CHECK((bits >> (signal - 1) & 1U) == 1U);
+    }
+  }
 }
 
 TEST_CASE("a local store can be moved, and refuses options that mean nothing", "[store]") {

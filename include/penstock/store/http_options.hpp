@@ -43,7 +43,7 @@ struct http_options {
   /// How long a call may take with all its attempts; `store_unreachable` after that.
   std::chrono::milliseconds deadline{600'000};
 
-  /// How many redirects are followed. Never from https to http.
+  /// How many redirects are followed. A store whose URL is https never follows one to http.
   unsigned most_redirects = 5;
 
   /// Lines such as "Authorization: Bearer ..." that go with each request. No error shows them.

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -39,10 +40,11 @@ inline namespace PENSTOCK_ABI {
 class s3_store {
  public:
   /// The bucket named `bucket`. Throws `option_error` for what can't work, `access_denied` where
-  /// there are no credentials, `file_format_error` for a profile that can't be read, and
-  /// `std::system_error` where the system refuses a thread. Asks the server for nothing.
+  /// there are no credentials, `file_unreadable` and `file_format_error` for a profile that is
+  /// needed and can't be read, and `std::system_error` where the system refuses a thread. Asks the
+  /// server for nothing.
   explicit s3_store(std::string_view bucket, const s3_options& options = {})
-      : s3_store(detail::place_of(bucket, options), options.http) {}
+      : s3_store(detail::place_of(bucket, options), options.http, bucket.ends_with("--x-s3")) {}
 
   /// The object's size in bytes.
   [[nodiscard]] std::uint64_t size_of(std::string_view key) const {
@@ -60,9 +62,10 @@ class s3_store {
 
   /// The objects whose keys start with `prefix`, in the order of the server, which is that of their
   /// bytes; a thousand for each request. Throws as `read`, and `bad_response` for an answer that is
-  /// no listing.
+  /// no listing, or none that goes on in this order; directory buckets have another one.
   [[nodiscard]] std::vector<s3_object> list(std::string_view prefix = {}) const {
     std::vector<s3_object> all;
+    std::set<std::string> asked;
     std::string next;
     do {
       // Sorted by name, as the signature wants it.
@@ -72,8 +75,12 @@ class s3_store {
       }
       page.query += "encoding-type=url&list-type=2&prefix=" + detail::percent_encoded(prefix, "");
       auto answer = detail::list_answer::parse(client_->page(page), page.shown());
-      if (answer.next == next && !next.empty()) {
-        throw bad_response(page.shown(), 0, "the next page of a listing", "the same one again");
+      // Directory buckets, whose names end so, have an order of their own.
+      const bool goes_on = is_directory_ || all.empty() || answer.objects.empty() ||
+                           all.back().key < answer.objects.front().key;
+      if (!goes_on || (!answer.next.empty() && !asked.insert(answer.next).second)) {
+        throw bad_response(page.shown(), 0, "the next page of a listing",
+                           "one that is not after those before");
       }
       next = std::move(answer.next);
       for (s3_object& object : answer.objects) all.push_back(std::move(object));
@@ -85,8 +92,9 @@ class s3_store {
   [[nodiscard]] http_stats stats() const { return client_->stats(); }
 
  private:
-  s3_store(detail::s3_place place, const http_options& options)
+  s3_store(detail::s3_place place, const http_options& options, bool is_directory)
       : bucket_(place.bucket),
+        is_directory_(is_directory),
         client_(std::make_unique<const detail::http_client>(
             without_redirects(options),
             std::make_shared<const detail::s3_service>(std::move(place)))) {}
@@ -102,6 +110,7 @@ class s3_store {
   }
 
   detail::http_target bucket_;
+  bool is_directory_;
   std::unique_ptr<const detail::http_client> client_;
 };
 

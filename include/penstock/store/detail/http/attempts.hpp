@@ -72,17 +72,21 @@ class http_attempts {
     return one;
   }
 
+  /// Ends the attempt number `i`, which has not ended by itself.
+  exchange_ptr cut(std::size_t i, http_meters& meters) noexcept {
+    meters.end(*active_[i], active_.size() - 1);
+    return end(i);
+  }
+
   /// Moves bytes, without a wait, and calls `finished(exchange, code)` for each attempt that has
-  /// ended. Returns whether one has.
+  /// ended.
   template <class Finished>
-  bool advance(http_meters& meters, const Finished& finished) noexcept {
+  void advance(http_meters& meters, const Finished& finished) noexcept {
     int running = 0;
     ::curl_multi_perform(multi_.get(), &running);
-    bool has_any = false;
     int left = 0;
     while (const ::CURLMsg* const message = ::curl_multi_info_read(multi_.get(), &left)) {
       if (message->msg != CURLMSG_DONE) continue;
-      has_any = true;
       const ::CURLcode code = message->data.result;
       const auto place = std::find_if(active_.begin(), active_.end(), [&](const auto& one) {
         return one->easy.get() == message->easy_handle;
@@ -90,7 +94,6 @@ class http_attempts {
       meters.end(**place, active_.size() - 1);
       finished(end(static_cast<std::size_t>(place - active_.begin())), code);
     }
-    return has_any;
   }
 
   /// Sleeps until a socket is ready, `wake` is called or `most` has passed.

@@ -20,7 +20,7 @@ namespace detail {
 /// What the reactor counts, and any thread reads.
 class http_meters {
  public:
-  /// The reactor: so many ranges of a call came, some of them in the request of another one.
+  /// The reactor: so many ranges came, and so many were merged into the request of another one.
   void ask(std::size_t ranges, std::size_t merged) noexcept {
     ranges_.add(ranges);
     merged_.add(merged);
@@ -34,7 +34,7 @@ class http_meters {
     if (in_flight > most_in_flight_.value()) most_in_flight_.set(in_flight);
   }
 
-  /// The reactor: an attempt has ended by itself, after which so many are under way.
+  /// The reactor: an attempt ends, by itself or not, after which so many are under way.
   void end(const http_exchange& one, std::size_t in_flight) noexcept {
     in_flight_.set(in_flight);
     long connections = 0;
@@ -45,9 +45,6 @@ class http_meters {
     bytes_.add(one.received);
     if (microseconds > 0) first_byte_.add(static_cast<std::uint64_t>(microseconds));
   }
-
-  /// The reactor: so many are under way.
-  void set_in_flight(std::size_t count) noexcept { in_flight_.set(count); }
 
   /// All of it so far. From any thread.
   [[nodiscard]] http_stats snapshot() const {

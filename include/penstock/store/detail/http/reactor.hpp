@@ -94,14 +94,14 @@ class http_reactor {
 
   void run() noexcept {
     while (take_inbox()) {
+      // Before silence is judged: bytes may have waited for this thread, not it for them.
+      attempts_.advance(
+          meters_, [this](exchange_ptr one, ::CURLcode code) { finish(std::move(one), code); });
       const auto now = clock::now();
       drop_unwanted(now);
       take_delayed(now);
-      start_ready();
-      const bool has_ended = attempts_.advance(
-          meters_, [this](exchange_ptr one, ::CURLcode code) { finish(std::move(one), code); });
-      // After an end there may be room, or a call that is over.
-      attempts_.sleep(has_ended ? std::chrono::milliseconds{0} : longest_sleep());
+      const bool has_new = start_ready();
+      attempts_.sleep(has_new ? std::chrono::milliseconds{0} : longest_sleep());
     }
   }
 
@@ -114,7 +114,10 @@ class http_reactor {
       taken.swap(inbox_);
     }
     for (exchange_ptr& one : taken) {
-      meters_.ask(one->range.parts, one->range.parts > 0 ? one->range.parts - 1 : 0);
+      if (const planned_request& range = one->range; range.parts > 0) {
+        // A call's ranges count with its first request.
+        meters_.ask(range.first_part == 0 ? one->call->plan().ranges : 0, range.parts - 1);
+      }
       guarded(*one, [&] { ready_.push_back(std::move(one)); });
     }
     return true;
@@ -124,10 +127,10 @@ class http_reactor {
   void drop_unwanted(clock::time_point now) noexcept {
     for (std::size_t i = attempts_.size(); i-- > 0;) {
       if (attempts_[i].call->was_over()) {
-        static_cast<void>(attempts_.end(i));
-        meters_.set_in_flight(attempts_.size());
+        static_cast<void>(attempts_.cut(i, meters_));
       } else if (now - attempts_[i].last_byte >= options_.silence_timeout) {
-        repeat(attempts_.end(i), "silence of the server for the time of `silence_timeout`");
+        repeat(attempts_.cut(i, meters_),
+               "silence of the server for the time of `silence_timeout`");
       }
     }
   }
@@ -145,7 +148,9 @@ class http_reactor {
     }
   }
 
-  void start_ready() noexcept {
+  // Whether any has started.
+  [[nodiscard]] bool start_ready() noexcept {
+    bool has_any = false;
     while (!ready_.empty() && attempts_.has_room()) {
       exchange_ptr one = std::move(ready_.front());
       ready_.pop_front();
@@ -154,8 +159,10 @@ class http_reactor {
       guarded(*one, [&] {
         attempts_.start(std::move(one), options_, *service_);
         meters_.begin(is_retry, attempts_.size());
+        has_any = true;
       });
     }
+    return has_any;
   }
 
   void finish(exchange_ptr one, ::CURLcode code) noexcept {

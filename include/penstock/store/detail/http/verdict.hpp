@@ -70,9 +70,11 @@ struct http_verdict {
 
 /// libcurl's words for how a transfer ended.
 [[nodiscard]] inline std::string words_of(const http_exchange& one, ::CURLcode code) {
-  // Words about a URL may show all of it.
-  if (code != CURLE_URL_MALFORMAT && one.curl_words[0] != '\0') return one.curl_words.data();
-  return ::curl_easy_strerror(code);
+  // Words about a URL may show all of it, and those about a proxy its password.
+  const std::string_view said = one.curl_words.data();
+  const bool is_secret = code == CURLE_URL_MALFORMAT || code == CURLE_COULDNT_RESOLVE_PROXY ||
+                         said.starts_with("Unsupported proxy");
+  return said.empty() || is_secret ? ::curl_easy_strerror(code) : std::string{said};
 }
 
 /// The verdict on an answer with a status that is no success.
@@ -133,7 +135,8 @@ struct http_verdict {
     } else if (code == CURLE_PEER_FAILED_VERIFICATION || code == CURLE_SSL_CACERT_BADFILE) {
       verdict.error = one.problem<store_unreachable>(
           one.wanted(), words_of(one, code) + ": name the file of the certificates in `ca_file`");
-    } else if (code == CURLE_TOO_MANY_REDIRECTS || code == CURLE_UNSUPPORTED_PROTOCOL) {
+    } else if (code == CURLE_TOO_MANY_REDIRECTS ||
+               (code == CURLE_UNSUPPORTED_PROTOCOL && one.answer.status / 100 == 3)) {
       verdict.error = one.problem<bad_response>(
           one.wanted(), words_of(one, code) + ": name the place that the redirects lead to");
     } else {
@@ -153,7 +156,12 @@ struct http_verdict {
   const object_version said = one.version();
   if (one.wish == http_wish::range) {
     if (one.received == 0) verdict.error = one.wrong_range();
-    if (!verdict.error && one.received < one.size()) {
+    const bool is_short = !verdict.error && one.received < one.size();
+    if (is_short && status == 200 && one.answer.is_chunked) {
+      // It has ended as it should: the object has no more bytes.
+      verdict.error = one.problem<file_truncated>(
+          one.wanted(), "an object of " + std::to_string(one.received) + " bytes");
+    } else if (is_short) {
       verdict.reason = "a body of " + std::to_string(one.received) + " in place of " +
                        std::to_string(one.size()) + " bytes";
     }

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdlib>
 #include <fstream>
-#include <iterator>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 
 #include <penstock/core/error.hpp>
+#include <penstock/files/file_error.hpp>
 #include <penstock/store/detail/s3/aws_config.hpp>
 #include <penstock/store/detail/wire/object_url.hpp>
 #include <penstock/store/remote_error.hpp>
@@ -37,7 +38,25 @@ struct s3_place {
   return a.empty() ? std::move(b) : std::move(a);
 }
 
-/// The profile `profile` of both files of AWS, the credentials' one first.
+/// The text of the file `path`; nothing where there is none, or none that this process may open.
+/// Throws `file_unreadable` for one that can't be read, such as a folder.
+[[nodiscard]] inline std::optional<std::string> text_of(const std::string& path) {
+  std::ifstream file{path, std::ios::binary};
+  if (path.empty() || !file) return std::nullopt;
+  std::string text;
+  std::array<char, 4096> piece{};
+  while (file) {
+    file.read(piece.data(), piece.size());
+    text.append(piece.data(), static_cast<std::size_t>(file.gcount()));
+  }
+  if (file.bad()) {
+    throw file_unreadable(path, text.size(), "a file of AWS's profiles", "one that can't be read");
+  }
+  return text;
+}
+
+/// The profile `profile` of both files of AWS, the credentials' one first: the key, the secret and
+/// the token are those of one file.
 [[nodiscard]] inline aws_profile aws_profile_of(const std::string& profile) {
   const std::string home = from_environment("HOME");
   aws_profile found;
@@ -46,12 +65,24 @@ struct s3_place {
         std::pair{"AWS_CONFIG_FILE", "/.aws/config"}}) {
     const std::string path =
         first_of(from_environment(variable), home.empty() ? std::string{} : home + name);
-    std::ifstream file{path, std::ios::binary};
-    if (path.empty() || !file) continue;
-    const std::string text{std::istreambuf_iterator<char>{file}, {}};
-    read_aws_profile(text, path, profile, found);
+    const auto text = text_of(path);
+    if (!text) continue;
+    aws_profile said;
+    read_aws_profile(*text, path, profile, said);
+    if (!found.key_id.empty() || !found.secret.empty()) {
+      found.region = first_of(found.region, said.region);
+    } else {
+      said.region = first_of(found.region, said.region);
+      said.is_there |= found.is_there;
+      found = std::move(said);
+    }
   }
   return found;
+}
+
+/// Whether the credentials of AWS_ACCESS_KEY_ID count.
+[[nodiscard]] inline bool environment_asks(const s3_options& options) {
+  return options.profile.empty() && !from_environment("AWS_ACCESS_KEY_ID").empty();
 }
 
 /// Who asks. Throws `access_denied` where nobody is named.
@@ -63,7 +94,7 @@ struct s3_place {
   s3_credentials who;
   if (options.credentials) {
     who = *options.credentials;
-  } else if (options.profile.empty() && !from_environment("AWS_ACCESS_KEY_ID").empty()) {
+  } else if (environment_asks(options)) {
     who = {from_environment("AWS_ACCESS_KEY_ID"), from_environment("AWS_SECRET_ACCESS_KEY"),
            from_environment("AWS_SESSION_TOKEN")};
   } else {
@@ -87,7 +118,8 @@ struct s3_place {
   return who;
 }
 
-/// Finds out where the bucket `bucket` is. Throws `option_error`, `access_denied`.
+/// Finds out where the bucket `bucket` is; reads the files of AWS where something is left for them
+/// to say. Throws `option_error`, `access_denied`, `file_unreadable`, `file_format_error`.
 [[nodiscard]] inline s3_place place_of(std::string_view bucket, const s3_options& options) {
   const auto require = [](bool holds, const char* option, const char* problem) {
     if (!holds) throw option_error(option, problem);
@@ -100,19 +132,22 @@ struct s3_place {
   }
   const std::string profile =
       first_of(options.profile, first_of(from_environment("AWS_PROFILE"), "default"));
-  const aws_profile found = aws_profile_of(profile);
+  std::string endpoint = first_of(options.endpoint, from_environment("AWS_ENDPOINT_URL_S3"));
+  endpoint = first_of(endpoint, from_environment("AWS_ENDPOINT_URL"));
+  const bool is_aws = endpoint.empty();
   s3_place place;
   place.region = first_of(options.region, from_environment("AWS_REGION"));
   place.region = first_of(place.region, from_environment("AWS_DEFAULT_REGION"));
+  // Without a signature another endpoint does not hear of the region.
+  const bool wants_region = place.region.empty() && (is_aws || !options.anonymous);
+  const bool wants_key = !options.anonymous && !options.credentials && !environment_asks(options);
+  const aws_profile found = wants_region || wants_key ? aws_profile_of(profile) : aws_profile{};
   place.region = first_of(place.region, first_of(found.region, "us-east-1"));
   for (const char c : place.region) {
     const bool is_fine = (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-';
     require(is_fine, "region", "must be a name such as eu-central-1");
   }
 
-  std::string endpoint = first_of(options.endpoint, from_environment("AWS_ENDPOINT_URL_S3"));
-  endpoint = first_of(endpoint, from_environment("AWS_ENDPOINT_URL"));
-  const bool is_aws = endpoint.empty();
   if (is_aws) {
     endpoint = "https://s3." + place.region + ".amazonaws.com";
     if (place.region.starts_with("cn-")) endpoint += ".cn";

@@ -63,6 +63,7 @@ struct http_answer {
   std::string etag = {};
   std::string retry_after = {};    ///< seconds or a date
   std::string bucket_region = {};  ///< where S3 says that the bucket lies
+  bool is_chunked = false;         ///< the body says itself where it ends
 
   /// Takes one line, its end included.
   void add_line(std::string_view line) {
@@ -91,6 +92,8 @@ struct http_answer {
       retry_after = value;
     } else if (is_name(name, "x-amz-bucket-region")) {
       bucket_region = value;
+    } else if (is_name(name, "transfer-encoding")) {
+      is_chunked = is_name(value, "chunked");
     }
   }
 

@@ -20,7 +20,7 @@ class backoff {
   using milliseconds = std::chrono::milliseconds;
 
   backoff(milliseconds first, milliseconds longest, std::uint64_t seed) noexcept
-      : first_(first), longest_((std::max)(first, longest)), seed_(seed) {}
+      : first_((std::min)(first, longest)), longest_(longest), seed_(seed) {}
 
   /// The wait after the failure number `failures`, from 1 on, of some request; `asked` is what the
   /// server would have. Each call draws anew.
