@@ -15,6 +15,8 @@ import urllib.request
 
 try:
     import boto3
+    import botocore.exceptions
+    import moto
     from moto.server import ThreadedMotoServer
 except ImportError:
     print("skipped: needs moto[server] and boto3")
@@ -50,6 +52,15 @@ def main():
     urllib.request.urlopen(
         urllib.request.Request(url + "/moto-api/reset-auth", data=b"0", method="POST",
                                headers={"Content-Type": "text/plain"})).read()
+
+    known = boto3.client("s3", endpoint_url=url, aws_access_key_id=key["AccessKeyId"],
+                         aws_secret_access_key=key["SecretAccessKey"])
+    try:
+        known.list_objects_v2(Bucket="photos", Prefix="train/")
+    except botocore.exceptions.ClientError as refused:
+        print(f"skipped: this moto, {moto.__version__}, refuses boto3's own signature: {refused}")
+        server.stop()
+        sys.exit(77)
 
     listing = folder / "listing"
     environment = {**os.environ, "AWS_ENDPOINT_URL_S3": url, "PENSTOCK_S3_LISTING": str(listing),

@@ -31,7 +31,7 @@ consteval std::size_t ragged_namesake() {
 /// Whether each ragged field of `Out` has a namesake in `In`, which is as long.
 template <class Out, class In>
 inline constexpr bool lengths_are_known = []<std::size_t... Is>(std::index_sequence<Is...>) {
-  const auto is_known = []<std::size_t Index>() {
+  const auto is_known = [&]<std::size_t Index>() {
     if constexpr (Out::template field_at<Index>::is_ragged) {
       return ragged_namesake<Out, In, Index>() != In::ragged_fields;
     }
