@@ -14,7 +14,7 @@
 
 namespace {
 
-mlp::results example() {
+mlp::results reported_results() {
   mlp::results found;
   found.data_name = "synthetic digits";
   found.train_samples = 640;
@@ -30,7 +30,7 @@ mlp::results example() {
   return found;
 }
 
-mlp::options chosen() {
+mlp::options reported_options() {
   mlp::options o;
   o.epochs = 2;
   o.modes = {mlp::technique::serial, mlp::technique::overlapped, mlp::technique::resident};
@@ -64,7 +64,7 @@ TEST_CASE("the bound is the slowest stage, or all work over the cores", "[mlp]")
 
 TEST_CASE("the report shows medians, ratios and the distance from the bound", "[mlp]") {
   std::ostringstream out;
-  mlp::print_report(out, chosen(), example());
+  mlp::print_report(out, reported_options(), reported_results());
   const std::string text = out.str();
   CAPTURE(text);
   CHECK(text.find("synthetic digits, 640 + 100") != std::string::npos);
@@ -78,23 +78,23 @@ TEST_CASE("the report shows medians, ratios and the distance from the bound", "[
 }
 
 TEST_CASE("the report says what has limited a loop that was judged", "[mlp]") {
-  auto found = example();
+  auto found = reported_results();
   std::ostringstream plain;
-  mlp::print_report(plain, chosen(), found);
+  mlp::print_report(plain, reported_options(), found);
   CHECK(plain.str().find(" is ") == plain.str().find(" is faster than "));
   for (auto& mode : found.modes) {
     if (mode.fed_by == mlp::technique::overlapped) mode.limit = "step-bound: it never waits.";
   }
   std::ostringstream out;
-  mlp::print_report(out, chosen(), found);
+  mlp::print_report(out, reported_options(), found);
   CHECK(out.str().ends_with("\noverlapped is step-bound: it never waits.\n"));
 }
 
 TEST_CASE("the report explains what has limited a loop when asked to", "[mlp]") {
-  auto found = example();
+  auto found = reported_results();
   found.modes[1].limit = "step-bound: it never waits.";
   found.modes[1].explained = "loader:    waited for\n";
-  auto how = chosen();
+  auto how = reported_options();
   std::ostringstream plain;
   mlp::print_report(plain, how, found);
   CHECK(plain.str().ends_with("\noverlapped is step-bound: it never waits.\n"));
@@ -106,9 +106,9 @@ TEST_CASE("the report explains what has limited a loop when asked to", "[mlp]") 
 
 TEST_CASE("the overlapped loop's statistics are written as they are", "[mlp]") {
   const test::temp_dir directory;
-  auto found = example();
+  auto found = reported_results();
   found.modes[1].stats = R"({"copies": 3})";
-  auto how = chosen();
+  auto how = reported_options();
   how.stats = directory.path("stats.json");
   mlp::write_stats(how, found);
   std::ifstream file{*how.stats};
@@ -118,7 +118,7 @@ TEST_CASE("the overlapped loop's statistics are written as they are", "[mlp]") {
 }
 
 TEST_CASE("a GPU is shown with its driver, its runtime and what a step is made of", "[mlp]") {
-  auto found = example();
+  auto found = reported_results();
   found.device = {.kind = "cuda",
                   .name = "Some GPU",
                   .driver = "13.1",
@@ -129,14 +129,14 @@ TEST_CASE("a GPU is shown with its driver, its runtime and what a step is made o
                   .graph = true,
                   .why = "there is a GPU"};
   std::ostringstream out;
-  mlp::print_report(out, chosen(), found);
+  mlp::print_report(out, reported_options(), found);
   CAPTURE(out.str());
   CHECK(out.str().find("Some GPU (compute capability 9.0, 132 multiprocessors, driver for CUDA "
                        "13.1, runtime 13.0), fused kernels, as graphs") != std::string::npos);
   CHECK(out.str().find("because there is a GPU") != std::string::npos);
 
   const test::temp_dir directory;
-  auto o = chosen();
+  auto o = reported_options();
   o.json = directory.path("out.json");
   mlp::write_json(o, found);
   const auto object = nlohmann::json::parse(std::ifstream{*o.json});
@@ -149,7 +149,8 @@ TEST_CASE("a GPU is shown with its driver, its runtime and what a step is made o
 }
 
 TEST_CASE("the table of steps says what each row gains on the one before", "[mlp]") {
-  std::vector<mlp::measured_step> rows{{chosen(), example()}, {chosen(), example()}};
+  std::vector<mlp::measured_step> rows{{reported_options(), reported_results()},
+                                       {reported_options(), reported_results()}};
   rows[0].chosen.kernels = mlp::kernel_choice::thrust;
   rows[0].chosen.graph = false;
   rows[1].found.modes[2].seconds = {0.0005};
@@ -169,10 +170,10 @@ TEST_CASE("the table of steps says what each row gains on the one before", "[mlp
 }
 
 TEST_CASE("a mode that was not run shows as a dash", "[mlp]") {
-  auto found = example();
+  auto found = reported_results();
   found.modes = {found.modes[1]};
   std::ostringstream out;
-  mlp::print_report(out, chosen(), found);
+  mlp::print_report(out, reported_options(), found);
   const std::string text = out.str();
   const auto row = text.substr(text.find("overlapped"), 80);
   CAPTURE(row);
@@ -180,16 +181,16 @@ TEST_CASE("a mode that was not run shows as a dash", "[mlp]") {
 }
 
 TEST_CASE("a fed loop is compared with steps without a gather too", "[mlp]") {
-  auto found = example();
+  auto found = reported_results();
   found.one_batch = {0.0016, 0.001, 0.0021};
   std::ostringstream out;
-  mlp::print_report(out, chosen(), found);
+  mlp::print_report(out, reported_options(), found);
   CAPTURE(out.str());
   CHECK(out.str().find("one batch") != std::string::npos);
   CHECK(out.str().find("0.800") != std::string::npos);  // 1.6 ms over resident's 2 ms
 
   const test::temp_dir directory;
-  auto o = chosen();
+  auto o = reported_options();
   o.json = directory.path("out.json");
   mlp::write_json(o, found);
   const auto object = nlohmann::json::parse(std::ifstream{*o.json});
@@ -200,9 +201,9 @@ TEST_CASE("a fed loop is compared with steps without a gather too", "[mlp]") {
 
 TEST_CASE("the JSON file holds the same figures", "[mlp]") {
   const test::temp_dir directory;
-  auto o = chosen();
+  auto o = reported_options();
   o.json = directory.path("out.json");
-  mlp::write_json(o, example());
+  mlp::write_json(o, reported_results());
   std::ifstream file{*o.json};
   const auto object = nlohmann::json::parse(file);
   CHECK(object["data"]["name"] == "synthetic digits");
@@ -226,5 +227,5 @@ TEST_CASE("the JSON file holds the same figures", "[mlp]") {
   CHECK(std::abs(object["overlapped_above_bound"].get<double>() - 0.1) < 1e-9);
 
   o.json = directory.path("no/such/folder/out.json");
-  CHECK_THROWS_AS(mlp::write_json(o, example()), std::runtime_error);
+  CHECK_THROWS_AS(mlp::write_json(o, reported_results()), std::runtime_error);
 }
