@@ -122,7 +122,7 @@ TEST_CASE("what to do about redirects is said where there was one", "[remote]") 
   const auto says = [&](int status) {
     ps::detail::http_exchange one;
     one.answer.status = status;
-    const auto verdict = ps::detail::judge(one, CURLE_UNSUPPORTED_PROTOCOL, service);
+    const auto verdict = ps::detail::judge_exchange(one, CURLE_UNSUPPORTED_PROTOCOL, service);
     std::string said;
     try {
       std::rethrow_exception(verdict.error);
