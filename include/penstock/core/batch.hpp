@@ -50,7 +50,7 @@ class basic_sample {
       requires(Record::ragged_fields == 0)
       : fields_(fields), lengths_(&lengths) {}
 
-  /// The same of a record with ragged fields, which have so many values in this sample.
+  /// A sample whose ragged fields have so many values.
   constexpr basic_sample(const std::array<Byte*, Record::size>& fields,
                          const record_extents<Record>& lengths,
                          const sample_lengths<Record>& values) noexcept

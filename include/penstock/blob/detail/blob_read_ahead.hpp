@@ -132,7 +132,7 @@ class blob_read_ahead {
     std::unique_ptr<std::byte[]> memory = nullptr;
   };
 
-  // How many one call reads: who waits for one of them waits for all.
+  // How many one call reads: a thread that waits for one of them waits for all.
   static constexpr std::size_t most_together = 16;
 
   // Whether there is a thread. Under the mutex, as all that follows.

@@ -87,7 +87,7 @@ class mds_writer {
     }
     sizes_.push_back(bytes);
   }
-  /// The same, for values that are listed.
+  /// Takes the values as a list.
   void add(std::initializer_list<std::span<const std::byte>> values) {
     add(std::span<const std::span<const std::byte>>{values.begin(), values.size()});
   }

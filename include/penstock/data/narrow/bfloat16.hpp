@@ -23,7 +23,7 @@ class bfloat16 {
   /// not a number stays so, with the upper bits of its payload.
   PENSTOCK_HOST_DEVICE constexpr explicit bfloat16(float value) noexcept : bits_(nearest(value)) {}
 
-  /// The same number: every bfloat16 is a float.
+  /// Its value, exactly: every bfloat16 is a float.
   PENSTOCK_HOST_DEVICE constexpr operator float() const noexcept {  // NOLINT: nothing is lost
     return __builtin_bit_cast(float, static_cast<std::uint32_t>(bits_) << 16U);
   }

@@ -24,7 +24,7 @@ class half {
   /// (F16C) gives it.
   PENSTOCK_HOST_DEVICE constexpr explicit half(float value) noexcept : bits_(nearest(value)) {}
 
-  /// The same number: every half is a float.
+  /// Its value, exactly: every half is a float.
   PENSTOCK_HOST_DEVICE constexpr operator float() const noexcept {  // NOLINT: nothing is lost
     const std::uint32_t sign = (bits_ & 0x8000U) << 16U;
     const std::uint32_t magnitude = bits_ & 0x7fffU;

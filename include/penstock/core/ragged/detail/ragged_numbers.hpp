@@ -20,7 +20,7 @@ struct ragged_lengths {
 template <>
 struct ragged_lengths<0> {};
 
-/// The same of a layout.
+/// What a layout knows of its ragged fields, one number a field each.
 template <std::size_t Count>
 struct ragged_places {
   std::array<std::size_t, Count> offsets_at{};  ///< where in the slab the offsets begin

@@ -98,7 +98,7 @@ class decode_dataset {
                 const run_context& context) const {
     const typename decode_states<state>::lease taken{*states_};
     if constexpr (prefetches_runs<Source>) {
-      // Not the first one, which is needed now: who waits for one of them waits for all.
+      // Not the first, which is needed now: a thread that waits for one waits for all.
       source_.prefetch(indices.subspan((std::min)(indices.size(), std::size_t{1})));
     } else if constexpr (prefetches<Source>) {
       for (std::size_t i = 1; i < (std::min)(prefetch_distance, indices.size()); ++i) {
