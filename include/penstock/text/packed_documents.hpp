@@ -195,7 +195,8 @@ template <std::integral Token = std::uint16_t, class Documents>
     using stored = detail::documents_ref<std::remove_cvref_t<Documents>>;
     return packed_documents<stored, Token>{stored{documents}, options};
   } else {
-    return packed_documents<std::remove_cvref_t<Documents>, Token>{std::move(documents), options};
+    return packed_documents<std::remove_cvref_t<Documents>, Token>{
+        std::forward<Documents>(documents), options};
   }
 }
 

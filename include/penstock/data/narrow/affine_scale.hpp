@@ -46,8 +46,9 @@ struct affine_scale {
   if (!has_zero) {
     return {static_cast<float>(scale), static_cast<float>(low + 128.0 * scale)};
   }
-  // Of 0. The truncation of a number that is not negative.
-  const int byte = static_cast<int>(-low / scale + 0.5) - 128;
+  // The byte of 0: rounded by truncation, which is right for a number that is not negative.
+  const double steps_up = -low / scale + 0.5;
+  const int byte = static_cast<int>(steps_up) - 128;
   return {static_cast<float>(scale), static_cast<float>(-scale * byte)};
 }
 

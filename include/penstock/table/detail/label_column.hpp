@@ -80,7 +80,7 @@ class label_plan {
     column_plan plan = plan_;
     column_walk walk{where, plan, of.first_row, of.null};
     const bool is_signed = plan_.element.kind == arrow_kind::signed_integer;
-    const label_rows all{walk.rows(of.batch, plan, bytes), bytes, is_signed};
+    label_rows all{walk.rows(of.batch, plan, bytes), bytes, is_signed};
     // The one type whose numbers may not fit.
     const bool is_wide = !is_signed && bytes == sizeof(std::int64_t);
     const auto count = static_cast<std::uint64_t>(of.batch.length);
