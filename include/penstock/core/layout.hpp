@@ -53,7 +53,7 @@ class batch_layout {
     }
   }
 
-  /// The same of the batch in `slab`, in memory that the caller can read: to the end of its last
+  /// The bytes of the batch in `slab`, in memory that the caller can read: to the end of its last
   /// value. Never more than `bytes()`, whatever the offsets there say.
   [[nodiscard]] std::size_t used_bytes(std::size_t samples, const std::byte* slab) const noexcept
       requires(Record::ragged_fields > 0) {

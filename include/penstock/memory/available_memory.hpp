@@ -64,10 +64,10 @@ inline std::uint64_t left_by_limits(const std::string& root) {
     available = detail::free_memory();
   }
   if (root.empty()) available = (std::min)(available, detail::left_by_limits(root));
-  detail::for_each_cgroup(root, "memory", [&](const std::string& group, bool is_unified) {
+  for (const auto& [group, is_unified] : detail::cgroups_of_process(root, "memory")) {
     const auto limit =
         detail::number_in(group + (is_unified ? "memory.max" : "memory.limit_in_bytes"));
-    if (!limit) return;
+    if (!limit) continue;
     const char* const usage_name = is_unified ? "memory.current" : "memory.usage_in_bytes";
     const std::uint64_t usage = detail::number_in(group + usage_name).value_or(0);
     // File cache counts as usage, but the kernel gives it back before it refuses memory.
@@ -75,7 +75,7 @@ inline std::uint64_t left_by_limits(const std::string& root) {
     const std::uint64_t cache = detail::number_after(group + "memory.stat", cache_key).value_or(0);
     const std::uint64_t used = usage - (std::min)(usage, cache);
     available = (std::min)(available, *limit - (std::min)(*limit, used));
-  });
+  }
   return available;
 }
 

@@ -5,6 +5,7 @@
 #include <fstream>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include <penstock/core/version.hpp>
 
@@ -30,11 +31,17 @@ inline std::optional<std::uint64_t> number_after(const std::string& path, const 
   return std::nullopt;
 }
 
-/// Calls `look(folder, is_unified)` for each cgroup that this process is in and that `controller`
-/// may limit, and for all above it: the folder of its files, with a slash at its end, and whether
-/// the hierarchy is that of cgroup v2. `root` is "" or, for tests, the files of another machine.
-template <class Look>
-void for_each_cgroup(const std::string& root, const std::string& controller, Look look) {
+/// A cgroup that limits this process.
+struct cgroup {
+  std::string folder;       ///< of its files, with a slash at its end
+  bool is_unified = false;  ///< whether its hierarchy is that of cgroup v2
+};
+
+/// The cgroups that this process is in and that `controller` may limit, each followed by all above
+/// it. `root` is "" or, for tests, the files of another machine.
+[[nodiscard]] inline std::vector<cgroup> cgroups_of_process(const std::string& root,
+                                                            const std::string& controller) {
+  std::vector<cgroup> all;
   std::ifstream groups{root + "/proc/self/cgroup"};
   for (std::string line; std::getline(groups, line);) {
     const auto first = line.find(':');
@@ -46,12 +53,13 @@ void for_each_cgroup(const std::string& root, const std::string& controller, Loo
       continue;
     const std::string mount = root + "/sys/fs/cgroup" + (is_unified ? "" : "/" + controller);
     for (std::string group = line.substr(second + 1);;) {
-      look(mount + (group == "/" ? "" : group) + "/", is_unified);
+      all.push_back({mount + (group == "/" ? "" : group) + "/", is_unified});
       const auto slash = group.find_last_of('/');
       if (group == "/" || slash == std::string::npos) break;
       group = slash == 0 ? "/" : group.substr(0, slash);
     }
   }
+  return all;
 }
 
 }  // namespace detail

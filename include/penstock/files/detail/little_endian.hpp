@@ -22,8 +22,7 @@ namespace detail {
   return value;
 }
 
-/// The same for a number whose bytes are counted at compile time: one load where they lie so in
-/// memory.
+/// A little-endian number of `Size` bytes: a single load on a little-endian machine.
 template <std::size_t Size>
   requires(Size <= sizeof(std::uint64_t))
 [[nodiscard]] inline std::uint64_t little_endian(const std::byte* bytes) noexcept {

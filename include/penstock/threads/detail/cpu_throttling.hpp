@@ -22,7 +22,7 @@ struct cpu_throttling {
 /// there is no quota. Reads files. `root` is for tests: the files of another machine.
 [[nodiscard]] inline cpu_throttling cpu_throttling_so_far(const std::string& root = "") {
   cpu_throttling all;
-  for_each_cgroup(root, "cpu", [&](const std::string& group, bool is_unified) {
+  for (const auto& [group, is_unified] : cgroups_of_process(root, "cpu")) {
     const std::string file = group + "cpu.stat";
     all.count += number_after(file, "nr_throttled").value_or(0);
     if (is_unified) {
@@ -30,7 +30,7 @@ struct cpu_throttling {
     } else {
       all.time += std::chrono::nanoseconds{number_after(file, "throttled_time").value_or(0)};
     }
-  });
+  }
   return all;
 }
 

@@ -31,7 +31,7 @@ namespace detail {
   const auto limit = [&](std::uint64_t quota, std::uint64_t period) {
     if (period != 0) cpus = (std::min)(cpus, std::max<std::uint64_t>(1, quota / period));
   };
-  for_each_cgroup(root, "cpu", [&](const std::string& group, bool is_unified) {
+  for (const auto& [group, is_unified] : cgroups_of_process(root, "cpu")) {
     if (is_unified) {  // "max 100000", or two numbers, in microseconds
       std::ifstream file{group + "cpu.max"};
       std::uint64_t quota = 0;
@@ -43,7 +43,7 @@ namespace detail {
       const auto period = number_in(group + "cpu.cfs_period_us");
       if (file >> quota && quota > 0 && period) limit(static_cast<std::uint64_t>(quota), *period);
     }
-  });
+  }
   return static_cast<std::size_t>(cpus);
 }
 
