@@ -96,6 +96,8 @@ def function_of(at, words, lines):
     if words == []:
         if "int main()" not in text:
             raise Problem(f"{at}: a block of cpp is a program, or says fragment or excerpt")
+        # Only a function called main returns 0 by itself. It is the last of a program.
+        text = re.sub(r"\n\}\s*$", "\n  return 0;\n}", text)
         return name, "whole", text.replace("int main()", f"int main_{name}()"), f"main_{name}"
     if words not in (["fragment"], ["fragment", "cuda"]):
         raise Problem(f"{at}: unknown kind of block: `cpp {' '.join(words)}`")
