@@ -48,21 +48,7 @@ class arrow_blobs {
   /// `missing_column`, `column_type_mismatch`, `null_in_column`, and `arrow_invalid` for what can't
   /// be.
   arrow_blobs(arrow_table table, const arrow_blobs_options& options)
-      : table_(std::move(table)),
-        has_label_(!options.label.empty()),
-        has_key_(!options.key.empty()) {
-    if (options.blob.empty()) throw option_error("blob", "must name a column");
-    constexpr std::string_view where = "arrow_blobs";
-    const detail::blob_plan blob{table_.schema(), where, options.blob};
-    const detail::blob_plan key{table_.schema(), where, has_key_ ? options.key : options.blob};
-    const detail::label_plan label{table_.schema(), where, options.label};
-    for (std::size_t i = 0; i < table_.batches(); ++i) {
-      const detail::batch_place place{table_.batch(i), table_.first_row(i), options.null};
-      blobs_.push_back(blob.rows(where, place));
-      if (has_key_) keys_.push_back(key.rows(where, place));
-      if (has_label_) labels_.push_back(label.rows(where, place));
-    }
-  }
+      : arrow_blobs(std::move(table), options, "arrow_blobs", 0) {}
 
   /// How many blobs there are: the rows.
   [[nodiscard]] std::uint64_t size() const noexcept { return table_.size(); }
@@ -97,6 +83,27 @@ class arrow_blobs {
   }
 
  private:
+  friend class parquet_blobs;
+
+  // A part of the table `where`, whose row `first_row` is the first one, in messages.
+  arrow_blobs(arrow_table table, const arrow_blobs_options& options, std::string_view where,
+              std::uint64_t first_row)
+      : table_(std::move(table)),
+        has_label_(!options.label.empty()),
+        has_key_(!options.key.empty()) {
+    if (options.blob.empty()) throw option_error("blob", "must name a column");
+    const detail::blob_plan blob{table_.schema(), where, options.blob};
+    const detail::blob_plan key{table_.schema(), where, has_key_ ? options.key : options.blob};
+    const detail::label_plan label{table_.schema(), where, options.label};
+    for (std::size_t i = 0; i < table_.batches(); ++i) {
+      const detail::batch_place place{table_.batch(i), first_row + table_.first_row(i),
+                                      options.null};
+      blobs_.push_back(blob.rows(where, place));
+      if (has_key_) keys_.push_back(key.rows(where, place));
+      if (has_label_) labels_.push_back(label.rows(where, place));
+    }
+  }
+
   [[nodiscard]] std::pair<std::size_t, std::uint64_t> find(std::uint64_t index) const {
     if (index >= size()) throw index_error("arrow_blobs", index, size());
     const std::size_t batch = table_.batch_of(index);

@@ -73,8 +73,10 @@ class parquet_blobs {
   /// How many row groups were decoded so far.
   [[nodiscard]] std::uint64_t decoded() const { return shared_->cache.made(); }
 
-  /// The bytes of row `index`, copied to `buffer`. Throws `index_error`, `file_corrupt`, and
-  /// `null_in_column` with the row as the file counts it.
+  /// The bytes of row `index`, copied to `buffer`. Throws `index_error`, `file_unreadable`,
+  /// `file_changed` where the file was written to or cut since it was opened, `file_corrupt`, and
+  /// `null_in_column` and `table_error` for a label of 2^63 or more, with the row as the file counts
+  /// it.
   [[nodiscard]] std::span<const std::byte> bytes(std::uint64_t index, blob_buffer& buffer) const {
     const auto [group, row] = find(index);
     const auto found = (*group).bytes(row, buffer);
@@ -145,13 +147,8 @@ class parquet_blobs {
   [[nodiscard]] arrow_blobs decode(std::size_t number) const {
     const detail::parquet_group& of = shared_->all.groups()[number];
     const detail::parquet_file& file = shared_->all.file_of(of);
-    try {
-      return {file.decode(of, shared_->columns[of.file]), shared_->options.columns};
-    } catch (const null_in_column& problem) {
-      throw null_in_column(file.path(), problem.column(), of.first_row + problem.row(),
-                           "fill or drop nulls before, or set .null = "
-                           "null_values::value_initialised for empty ones");
-    }
+    return {file.decode(of, shared_->columns[of.file]), shared_->options.columns, file.path(),
+            of.first_row};
   }
 
   std::shared_ptr<shared> shared_;

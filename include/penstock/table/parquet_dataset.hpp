@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
+#include <limits>
 #include <memory>
 #include <span>
 #include <string>
@@ -53,8 +54,10 @@ class parquet_dataset {
                            const parquet_options& options = {})
       : shared_(std::make_shared<shared>(paths, options)), layout_(look_at(), 1) {
     for (const detail::parquet_group& one : shared_->all.groups()) {
-      const std::uint64_t bytes = one.rows * layout_.sample_bytes();
-      if (bytes <= options.cache_bytes) continue;
+      std::uint64_t bytes = 0;
+      const bool is_beyond = __builtin_mul_overflow(one.rows, layout_.sample_bytes(), &bytes);
+      if (!is_beyond && bytes <= options.cache_bytes) continue;
+      if (is_beyond) bytes = (std::numeric_limits<std::uint64_t>::max)();
       throw option_error("cache_bytes", "must be " + std::to_string(bytes) +
                                             " at least, the bytes of a row group of " +
                                             shared_->all.file_of(one).path());

@@ -39,8 +39,9 @@ inline namespace PENSTOCK_ABI {
 ///     out.add({std::as_bytes(std::span{row})});
 ///     out.finish();
 ///
-/// Each shard appears in the folder when it is whole, and index.json after all of them: what is
-/// left of a writer that was not finished is no data set. Keeps the samples of one shard in memory.
+/// Each shard appears in the folder when it is whole, and index.json after all of them, on the disk
+/// too: what is left of a writer that was not finished, or of a machine that stopped, is no data
+/// set. Keeps the samples of one shard in memory.
 /// Not thread-safe.
 class mds_writer {
  public:
@@ -92,14 +93,17 @@ class mds_writer {
     add(std::span<const std::span<const std::byte>>{values.begin(), values.size()});
   }
 
-  /// Writes the last shard and index.json; nothing may be added after it. Throws `report_error`.
+  /// Writes the last shard and index.json, and returns when the disk has them; nothing may be added
+  /// after it. Throws `report_error`.
   void finish() {
     if (!sizes_.empty()) flush();
     std::string text = "{\"shards\": [";
     for (std::size_t i = 0; i < shards_.size(); ++i) {
       text += (i == 0 ? "" : ", ") + config_.in_index(shards_[i]);
     }
+    require_done(detail::sync_folder(folder_), folder_, "the names of the shards");
     write(index_path(), text + "], \"version\": 2}", "the index");
+    require_done(detail::sync_folder(folder_), folder_, "the name of the index");
   }
 
   /// How many shards were written.
@@ -176,7 +180,9 @@ class mds_writer {
   }
 
   static void write(const std::string& path, std::string_view bytes, const char* what) {
-    const int problem = detail::write_whole_file(path, bytes);
+    require_done(detail::write_whole_file(path, bytes, detail::disk_has::at_once), path, what);
+  }
+  static void require_done(int problem, const std::string& path, const char* what) {
     if (problem != 0) throw report_error(path, what, problem);
   }
 

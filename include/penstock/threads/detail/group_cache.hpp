@@ -105,7 +105,7 @@ class group_cache {
  private:
   // Drops groups until there is room for `bytes`; false where those that are left are in use.
   bool make_room(std::uint64_t bytes) {
-    while (held_ + bytes > limit_) {
+    while (held_ > limit_ - bytes) {  // a sum could wrap
       auto oldest = entries_.end();
       for (auto one = entries_.begin(); one != entries_.end(); ++one) {
         if (one->second.leases > 0) continue;

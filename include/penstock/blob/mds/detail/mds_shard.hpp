@@ -12,10 +12,11 @@
 #include <utility>
 #include <vector>
 
+#include <penstock/blob/detail/archive_bytes.hpp>
 #include <penstock/blob/detail/blob_file.hpp>
+#include <penstock/blob/detail/shard_file.hpp>
 #include <penstock/blob/mds/detail/mds_index.hpp>
 #include <penstock/blob/mds/detail/mds_sample.hpp>
-#include <penstock/blob/tar/detail/shard_file.hpp>
 #include <penstock/files/detail/little_endian.hpp>
 #include <penstock/files/file_error.hpp>
 

@@ -2,26 +2,17 @@
 #pragma once
 
 #include <algorithm>
-#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <string>
 
+#include <penstock/blob/detail/archive_bytes.hpp>
 #include <penstock/core/version.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
-
-/// An archive's bytes by their place: `read_at(offset, out)` fills `out`, less only at the end.
-template <class S>
-concept archive_bytes = requires(const S& source, std::uint64_t offset, std::span<std::byte> out) {
-  { source.read_at(offset, out) } -> std::same_as<std::size_t>;
-  { source.size() } -> std::convertible_to<std::uint64_t>;
-  { source.path() } -> std::convertible_to<const std::string&>;
-};
 
 /// A piece of an archive in memory, which follows what is asked for. Headers that lie close to each
 /// other come with one read; where they lie far apart, little is read in vain.

@@ -17,8 +17,8 @@
 #include <vector>
 
 #include <penstock/blob/detail/descriptor.hpp>
+#include <penstock/blob/detail/shard_file.hpp>
 #include <penstock/blob/tar/detail/archive_window.hpp>
-#include <penstock/blob/tar/detail/shard_file.hpp>
 #include <penstock/blob/tar/detail/shard_index.hpp>
 #include <penstock/blob/tar/detail/shard_listing.hpp>
 #include <penstock/blob/tar/detail/tar_walk.hpp>

@@ -2,11 +2,11 @@
 #pragma once
 
 #include <arrow/c/bridge.h>
-#include <arrow/io/file.h>
 #include <arrow/record_batch.h>
 #include <arrow/table.h>
 #include <parquet/arrow/reader.h>
 #include <parquet/arrow/schema.h>
+#include <parquet/exception.h>
 #include <parquet/file_reader.h>
 #include <parquet/metadata.h>
 
@@ -22,6 +22,7 @@
 #include <penstock/files/file_error.hpp>
 #include <penstock/table/arrow_owners.hpp>
 #include <penstock/table/arrow_table.hpp>
+#include <penstock/table/detail/parquet/parquet_input.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
@@ -39,14 +40,10 @@ struct parquet_group {
 /// thread-safe: each decoding has a reader of its own, over one descriptor and one footer.
 class parquet_file {
  public:
-  /// Opens it and reads its footer. Throws `file_unreadable`, and `file_corrupt` for what is no
-  /// Parquet file.
-  explicit parquet_file(std::string path) : path_(std::move(path)) {
-    auto file = ::arrow::io::ReadableFile::Open(path_);
-    if (!file.ok()) {
-      throw file_unreadable(path_, 0, "a Parquet file", file.status().message());
-    }
-    file_ = *file;
+  /// Opens it and reads its footer. Throws `file_unreadable`, `file_changed`, and `file_corrupt` for
+  /// what is no Parquet file.
+  explicit parquet_file(std::string path)
+      : path_(std::move(path)), file_(std::make_shared<parquet_input>(path_)) {
     guarded("the footer of a Parquet file", [&] {
       metadata_ = parquet::ReadMetaData(file_);
       const auto reader = make_reader();
@@ -70,23 +67,30 @@ class parquet_file {
   }
 
   /// The bytes of columns of row group `number`, before they are compressed, as the footer has it.
+  /// Throws `file_corrupt` where they can't be.
   [[nodiscard]] std::uint64_t bytes(int number, const std::vector<std::size_t>& columns) const {
     std::int64_t all = 0;
-    const auto group = metadata_->RowGroup(number);
-    for (const int leaf : leaves_of(columns)) {
-      all += (std::max)(std::int64_t{0}, group->ColumnChunk(leaf)->total_uncompressed_size());
-    }
+    guarded("the columns of " + name_of(number), [&] {
+      const auto group = metadata_->RowGroup(number);
+      for (const int leaf : leaves_of(columns)) {
+        const std::int64_t size = group->ColumnChunk(leaf)->total_uncompressed_size();
+        if (size >= 0 && !__builtin_add_overflow(all, size, &all)) continue;
+        throw file_corrupt(path_, 0, "from 0 to 2^63 - 1 bytes in " + name_of(number),
+                           "column " + std::to_string(leaf) + " of " + std::to_string(size));
+      }
+    });
     return static_cast<std::uint64_t>(all);
   }
 
-  /// The columns `columns`, by their number, of a row group. Throws `file_corrupt`.
+  /// The columns `columns`, by their number, of a row group. Throws `file_unreadable`,
+  /// `file_changed` where the file was written to or cut since it was opened, and `file_corrupt`.
   [[nodiscard]] arrow_table decode(const parquet_group& group,
                                    const std::vector<std::size_t>& columns) const {
     const int number = group.number;
     const std::vector<int> leaves = leaves_of(columns);
     arrow_schema type;
     std::vector<arrow_array> batches;
-    const std::string what = "row group " + std::to_string(number);
+    const std::string what = name_of(number);
     guarded(what, [&] {
       const std::shared_ptr<::arrow::Table> table = read_group(*make_reader(), number, leaves);
       require(::arrow::ExportSchema(*table->schema(), type.address()), what);
@@ -107,7 +111,12 @@ class parquet_file {
   }
 
  private:
+  [[nodiscard]] static std::string name_of(int number) {
+    return "row group " + std::to_string(number);
+  }
+
   void require(const ::arrow::Status& status, const std::string& expected) const {
+    parquet_failure::rethrow(status);
     if (!status.ok()) throw file_corrupt(path_, 0, expected, status.message());
   }
 
@@ -116,6 +125,9 @@ class parquet_file {
   void guarded(const std::string& expected, const Call& call) const {
     try {
       call();
+    } catch (const parquet::ParquetStatusException& problem) {
+      require(problem.status(), expected);
+      throw;
     } catch (const parquet::ParquetException& problem) {
       throw file_corrupt(path_, 0, expected, problem.what());
     }
@@ -136,7 +148,7 @@ class parquet_file {
   template <class Reader>
   [[nodiscard]] std::shared_ptr<::arrow::Table> read_group(Reader& reader, int number,
                                                            const std::vector<int>& leaves) const {
-    const std::string what = "row group " + std::to_string(number);
+    const std::string what = name_of(number);
     if constexpr (
         requires { reader.ReadRowGroup(number, leaves).ok(); } &&
         requires { *reader.ReadRowGroup(number, leaves); }) {
@@ -164,7 +176,7 @@ class parquet_file {
   }
 
   std::string path_;
-  std::shared_ptr<::arrow::io::ReadableFile> file_;
+  std::shared_ptr<parquet_input> file_;
   std::shared_ptr<parquet::FileMetaData> metadata_;
   arrow_schema schema_;
   std::vector<std::vector<int>> leaves_;  // of each column, as Parquet counts

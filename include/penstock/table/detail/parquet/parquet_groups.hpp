@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <penstock/core/error.hpp>
+#include <penstock/files/file_error.hpp>
 #include <penstock/table/detail/parquet/parquet_file.hpp>
 
 namespace penstock {
@@ -28,6 +29,10 @@ class parquet_groups {
       for (int number = 0; number < file.groups(); ++number) {
         const std::uint64_t rows = file.rows(number);
         if (rows == 0) continue;
+        if (rows > most_rows - size()) {
+          throw file_corrupt(path, 0, "less than 2^62 rows, with those of the files before",
+                             std::to_string(rows) + " in row group " + std::to_string(number));
+        }
         groups_.push_back({files_.size() - 1, number, rows, first_row});
         ends_.push_back(size() + rows);
         block_ = (std::max)(block_, rows);
@@ -57,6 +62,9 @@ class parquet_groups {
   }
 
  private:
+  // So that what is counted of them has room.
+  static constexpr std::uint64_t most_rows = (std::uint64_t{1} << 62U) - 1;
+
   std::vector<parquet_file> files_;
   std::vector<parquet_group> groups_;
   std::vector<std::uint64_t> ends_;  // of the groups, in rows from the first one's start

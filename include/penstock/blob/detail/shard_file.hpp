@@ -14,9 +14,9 @@
 #include <utility>
 
 #include <penstock/blob/blob_error.hpp>
+#include <penstock/blob/detail/archive_bytes.hpp>
 #include <penstock/blob/detail/blob_file.hpp>
 #include <penstock/blob/detail/descriptor.hpp>
-#include <penstock/blob/tar/detail/archive_window.hpp>
 #include <penstock/files/detail/file_stamp.hpp>
 #include <penstock/files/file_error.hpp>
 

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: BSL-1.0
+// Arrays and records, mapped from their files. Arguments: IMAGES.npy LABELS.npy, N x H x W x C bytes
+// and N numbers of 64 bits; or FILE.npz with the arrays "image" and "label"; or FILE.bin, records of
+// CIFAR-10's form; without one, such records are made. --digest reads in order, and prints the
+// SHA-256 of each field of all samples.
+#include <penstock/data/mapped/npy_dataset.hpp>
+#include <penstock/data/mapped/raw_records.hpp>
+#include <penstock/penstock.hpp>
+
+#include <cstdint>
+#include <exception>
+#include <iostream>
+#include <string>
+
+#include "data/made_folder.hpp"
+#include "data/read_all.hpp"
+
+namespace ps = penstock;
+
+using picture = ps::record<ps::field<"image", std::uint8_t, ps::dyn, ps::dyn, ps::dyn>,
+                           ps::field<"label", std::int64_t>>;
+using record_of_cifar =
+    ps::record<ps::field<"label", std::uint8_t>, ps::field<"image", std::uint8_t, 3, 32, 32>>;
+
+// As many records, of one byte and 3072.
+std::string made_records(unsigned count) {
+  std::string bytes;
+  for (unsigned i = 0; i < count; ++i) {
+    bytes += static_cast<char>(i % 10);
+    for (unsigned p = 0; p < 3072; ++p) bytes += static_cast<char>((i * 31 + p * 7) % 128);
+  }
+  return bytes;
+}
+
+int main(int argc, char** argv) try {
+  auto [files, digest] = data::arguments_of(argc, argv);
+  const data::made_folder made;
+  if (files.empty()) files.push_back(made.write("records.bin", made_records(200)));
+
+  const ps::shuffled order{.seed = 1};
+  if (files.size() == 2) {
+    data::read_all(ps::npy_dataset<picture>{files[0], files[1]}, order, digest);
+  } else if (files[0].ends_with(".npz")) {
+    data::read_all(ps::npy_dataset<picture>{ps::npz{files[0]}}, order, digest);
+  } else {
+    data::read_all(ps::raw_records<record_of_cifar>{files[0]}, order, digest);
+  }
+} catch (const std::exception& problem) {
+  std::cerr << "17_arrays: " << problem.what() << '\n';
+  return 1;
+}
