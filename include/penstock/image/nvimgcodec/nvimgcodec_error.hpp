@@ -13,7 +13,7 @@ class [[gnu::visibility("default")]] nvimgcodec_error : public error {
   using error::error;
 };
 
-/// The GPU or the back end that was asked for is not to be had: no driver, no such GPU, or none of
+/// The GPU or the back end that was asked for is not available: no driver, no such GPU, or none of
 /// nvImageCodec's extensions for it.
 class [[gnu::visibility("default")]] nvimgcodec_unavailable : public nvimgcodec_error {
  public:
