@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 // Pictures out of a folder of classes, as a training or a validation reads them: decoded, cropped
 // and resized by workers, counted here. A tool to see what a machine gives, and to compare pixels
-// with another loader's; --help lists the options. Without a folder it makes one.
+// with another loader's; --help lists the options. Without a folder it makes one, out of photographs
+// that the system's packages have, or painted.
 #include <penstock/blob/image_folder.hpp>
 #include <penstock/image/crop.hpp>
 #include <penstock/image/jpeg.hpp>
@@ -90,12 +91,20 @@ void read_all(const Dataset& pictures, const Sampler& order, const tool_options&
 
 void run(const tool_options& chosen) {
   std::optional<images::synthetic_photos> made;
-  if (chosen.folder.empty()) made.emplace(chosen.seed);
+  std::string origin;
+  if (chosen.folder.empty()) {
+    using images::synthetic_photos;
+    const auto found =
+        images::found_photographs({synthetic_photos::width, synthetic_photos::height});
+    made.emplace(chosen.seed, found);
+    origin = found.empty() ? ", synthetic: painted"
+                           : ", synthetic: cut out of " + std::to_string(found.size()) +
+                                 " photographs, the first of them " + found[0].path;
+  }
   const ps::image_folder photos{made ? made->path() : chosen.folder};
-  std::cout << photos.size() << " files in " << photos.classes().size() << " classes"
-            << (made ? ", synthetic" : "") << ", "
-            << (chosen.validation ? "validation" : "training") << ", " << chosen.size << " x "
-            << chosen.size << '\n';
+  std::cout << photos.size() << " files in " << photos.classes().size() << " classes" << origin
+            << ", " << (chosen.validation ? "validation" : "training") << ", " << chosen.size
+            << " x " << chosen.size << '\n';
   if (chosen.validation) {
     // The shorter side to 256 for a crop of 224.
     const ps::resized_center_crop middle{chosen.size * 8 / 7, chosen.size};
@@ -115,7 +124,7 @@ int main(int argc, char** argv) {
   bool training = false;
   chosen.workers = ps::loader_options{}.workers;
   CLI::App app{"Reads a folder of pictures as a training or a validation does."};
-  app.add_option("folder", chosen.folder, "FOLDER/class/file; none: synthetic photographs");
+  app.add_option("folder", chosen.folder, "FOLDER/class/file; none: synthetic pictures");
   auto* const as_training = app.add_flag("--train", training, "random crops, shuffled (default)");
   app.add_flag("--val", chosen.validation, "the middle of each, in the order of the paths")
       ->excludes(as_training);

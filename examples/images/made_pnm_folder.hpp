@@ -1,18 +1,16 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-#include <unistd.h>
-
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <stdexcept>
 #include <string>
-#include <system_error>
 
 #include <penstock/order/random.hpp>
+
+#include "images/own_folder.hpp"
 
 namespace images {
 
@@ -21,30 +19,16 @@ namespace images {
 class made_pnm_folder {
  public:
   /// Makes `count` files. Throws std::runtime_error.
-  explicit made_pnm_folder(std::size_t count) {
-    std::string name = (std::filesystem::temp_directory_path() / "penstock-pnm-XXXXXX").string();
-    if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error(name + ": can't be made");
-    folder_.path = name;
+  explicit made_pnm_folder(std::size_t count) : folder_("penstock-pnm") {
     for (const char* const tone : {"dark", "light"}) {
-      std::filesystem::create_directory(folder_.path / tone);
+      std::filesystem::create_directory(folder_.path() / tone);
     }
     for (std::size_t file = 0; file < count; ++file) write(file);
   }
 
-  [[nodiscard]] std::string path() const { return folder_.path.string(); }
+  [[nodiscard]] std::string path() const { return folder_.path().string(); }
 
  private:
-  struct own_folder {
-    std::filesystem::path path;
-
-    own_folder() = default;
-    own_folder(own_folder&&) = delete;
-    ~own_folder() {
-      std::error_code ignored;
-      if (!path.empty()) std::filesystem::remove_all(path, ignored);
-    }
-  };
-
   void write(std::size_t file) const {
     penstock::sample_generator random{{.seed = 1}, file};
     const bool is_light = file % 2 != 0;
@@ -58,7 +42,7 @@ class made_pnm_folder {
           penstock::uniform(random, 0.0F, 120.0F) + (is_light ? 130.0F : 0.0F)));
     }
     if (file % 40 == 39) content.resize(content.size() / 2);
-    const auto path = folder_.path / (is_light ? "light" : "dark") /
+    const auto path = folder_.path() / (is_light ? "light" : "dark") /
                       ("img_" + std::to_string(10000 + file) + (is_grey ? ".pgm" : ".ppm"));
     if (!(std::ofstream{path, std::ios::binary} << content).flush()) {
       throw std::runtime_error(path.string() + ": can't be written");

@@ -1,61 +1,63 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-#include <jpeglib.h>
-#include <unistd.h>
-#include <cstdio>  // jpeglib.h needs it
-
 #include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>  // jpeglib.h needs it
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <stdexcept>
 #include <string>
-#include <system_error>
 #include <vector>
 
+#include <jpeglib.h>
+
+#include <penstock/image/jpeg.hpp>
 #include <penstock/order/random.hpp>
+
+#include "images/found_photographs.hpp"
+#include "images/own_folder.hpp"
 
 namespace images {
 
-/// A folder of pictures that are made up, and removed at the end: clouds of colour from coarse to
-/// fine, 500 x 375, quality 90, colour at half the resolution: as large as photographs of ImageNet
-/// are, and as dear to decode. Equal seeds give equal files.
+/// A folder of made-up pictures, removed at the end: clouds of colour from coarse to fine, or parts
+/// of photographs. 500 x 375, quality 90, colour at half the resolution: as large as photographs of
+/// ImageNet are, and as dear to decode. Equal seeds and photographs give equal files.
 class synthetic_photos {
  public:
-  /// Makes 4 classes of 32 pictures. Throws std::runtime_error.
-  explicit synthetic_photos(std::uint64_t seed) {
-    std::string name = (std::filesystem::temp_directory_path() / "penstock-photos-XXXXXX").string();
-    if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error(name + ": can't be made");
-    folder_.path = name;
+  static constexpr std::size_t width = 500;
+  static constexpr std::size_t height = 375;
+
+  /// Makes 4 classes of 32 pictures, cut out of `photographs` at random places where there are any,
+  /// each of which must be as large as a picture. Throws std::runtime_error, and what decoding does.
+  explicit synthetic_photos(std::uint64_t seed, const std::vector<photograph>& photographs = {})
+      : folder_("penstock-photos") {
+    penstock::jpeg_decoder decoder;
     for (std::uint64_t picture = 0; picture < 128; ++picture) {
-      const auto folder = folder_.path / ("class" + std::to_string(picture % 4));
+      const auto folder = folder_.path() / ("class" + std::to_string(picture % 4));
       std::filesystem::create_directory(folder);
       penstock::sample_generator random{{.seed = seed}, picture};
-      write(folder / (std::to_string(1000 + picture) + ".jpg"), painted(random));
+      write(folder / (std::to_string(1000 + picture) + ".jpg"),
+            photographs.empty() ? painted(random)
+                                : cut(decoder, photographs[picture % photographs.size()], random));
     }
   }
 
-  [[nodiscard]] std::string path() const { return folder_.path.string(); }
+  [[nodiscard]] std::string path() const { return folder_.path().string(); }
 
  private:
-  /// Removed with all that is in it, also where the pictures can't be written.
-  struct own_folder {
-    std::filesystem::path path;
-
-    own_folder() = default;
-    own_folder(own_folder&&) = delete;
-    ~own_folder() {
-      std::error_code ignored;
-      if (!path.empty()) std::filesystem::remove_all(path, ignored);
-    }
-  };
-
-  static constexpr std::size_t width = 500;
-  static constexpr std::size_t height = 375;
+  static std::vector<std::uint8_t> cut(penstock::jpeg_decoder& decoder, const photograph& from,
+                                       penstock::sample_generator& random) {
+    const std::size_t top = penstock::uniform(random, std::size_t{0}, from.size.height - height);
+    const std::size_t left = penstock::uniform(random, std::size_t{0}, from.size.width - width);
+    std::vector<std::uint8_t> pixels(width * height * 3);
+    decoder.decode(from.bytes(), from.path, {left, top, {width, height}},
+                   penstock::pixels{pixels.data(), {width, height}, 3, width * 3});
+    return pixels;
+  }
 
   // Random values on grids of 4, 8, ... 256 cells a side, interpolated, finer ones weaker.
   static std::vector<std::uint8_t> painted(penstock::sample_generator& random) {

@@ -2,6 +2,7 @@
 #include <penstock/image/augment/affine.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -18,15 +19,24 @@
 
 namespace ps = penstock;
 using ps::affine_change;
+using ps::affine_filter;
 using test::picture;
 using test::random_of;
 
 namespace {
 
-std::vector<std::uint8_t> changed(const picture& in, const affine_change& change) {
+// A pixel whose channels are `first` and the next numbers.
+std::array<std::uint8_t, 4> filled(unsigned first) {
+  std::array<std::uint8_t, 4> pixel;
+  for (std::uint8_t& value : pixel) value = static_cast<std::uint8_t>(first++);
+  return pixel;
+}
+
+std::vector<std::uint8_t> changed(const picture& in, const affine_change& change,
+                                  const ps::affine_options& options = {}) {
   picture out{in.size, in.channels};
   std::fill(out.bytes.begin(), out.bytes.end(), std::uint8_t{77});
-  ps::affine(in.view(), change, out.view());
+  ps::affine(in.view(), change, out.view(), options);
   return out.bytes;
 }
 
@@ -35,17 +45,28 @@ std::vector<std::uint8_t> changed(const picture& in, const affine_change& change
 TEST_CASE("a turned picture is Pillow's", "[image]") {
   struct golden {
     affine_change change;
-    std::uint64_t sum;
+    std::uint64_t sums[3];  // nearest, bilinear, bicubic
   };
+  const ps::affine_options options[] = {{affine_filter::nearest, filled(0)},
+                                        {affine_filter::bilinear, filled(0)},
+                                        {affine_filter::bicubic, filled(200)}};
   const picture some = test::random_picture({61, 43}, 3);
   // What Pillow 12.3 and 13.0 make of it: color_pillow.py --golden
-  for (const golden& one : {golden{{0, 3, -2, 1.5, 0, 0}, 0x7b6b5cda037ef43aull},
-                            {{33, 0, 0, 1, 0, 0}, 0x23635c8a7b1c1bf7ull},
-                            {{-100, 4, 5, 0.7, 10, -20}, 0xe374fdd0b9be4cbbull},
-                            {{5, 0, 0, 0.001, 0, 0}, 0xa8edf01aa1917177ull},
-                            {{12, 1, 1, 2, 30, 0}, 0x0b7c2edf2e242f7full}}) {
-    CAPTURE(one.change.angle, one.change.scale);
-    CHECK(test::sum_of(changed(some, one.change)) == one.sum);
+  for (const golden& one :
+       {golden{{0, 3, -2, 1.5, 0, 0},
+               {0x7b6b5cda037ef43aull, 0xe4ec31a2bd19ce28ull, 0x75bd9297a755d4faull}},
+        {{33, 0, 0, 1, 0, 0},
+         {0xedb5667c288b8cffull, 0x214d1365c6775cf9ull, 0xdec9635b53bc81adull}},
+        {{-100, 4.25, 5.5, 0.7, 10, -20},
+         {0x27f913377725aefeull, 0x8d703927d3b8127bull, 0xab85a2a249dcbf14ull}},
+        {{5, 0, 0, 0.001, 0, 0},
+         {0x368baece3d15b5afull, 0x368baece3d15b5afull, 0xaf6e53c096a8badfull}},
+        {{12, 1, 1, 2, 30, 0},
+         {0x0b7c2edf2e242f7full, 0xef336aa666de99b2ull, 0x7221f56c3c9ab43aull}}}) {
+    for (std::size_t i = 0; i < 3; ++i) {
+      CAPTURE(one.change.angle, one.change.scale, i);
+      CHECK(test::sum_of(changed(some, one.change, options[i])) == one.sums[i]);
+    }
   }
 }
 
@@ -57,17 +78,25 @@ TEST_CASE("pictures are turned for a comparison with Pillow", "[.][pillow_turns]
   const std::vector<char> bytes{std::istreambuf_iterator<char>(file), {}};
   std::ifstream cases{path + "/turns"};
   std::ofstream results{path + "/results", std::ios::binary};
+  std::ofstream matrices{path + "/matrices"};
+  matrices << std::hexfloat;
   affine_change c;
   std::size_t channels = 0;
   std::size_t offset = 0;
   ps::image_size size;
+  int filter = 0;
+  unsigned fill = 0;
   while (cases >> channels >> offset >> size.width >> size.height >> c.angle >> c.right >> c.down >>
-         c.scale >> c.shear_x >> c.shear_y) {
+         c.scale >> c.shear_x >> c.shear_y >> filter >> fill) {
     picture some{size, channels};
     for (std::size_t i = 0; i < some.bytes.size(); ++i) {
       some.bytes[i] = static_cast<std::uint8_t>(bytes[offset + i]);
     }
-    const std::vector<std::uint8_t> found = changed(some, c);
+    const auto m = ps::detail::matrix_of(c, size);
+    for (const double value : {m.xx, m.xy, m.x0, m.yx, m.yy, m.y0}) matrices << value << ' ';
+    matrices << '\n';
+    const std::vector<std::uint8_t> found =
+        changed(some, c, {static_cast<affine_filter>(filter), filled(fill)});
     results.write(reinterpret_cast<const char*>(found.data()),
                   static_cast<std::streamsize>(found.size()));
   }
@@ -106,6 +135,28 @@ TEST_CASE("a picture that is only scaled is stepped through by doubles, as Pillo
     }
   }
   CHECK(by_fixed_steps > 0);
+}
+
+TEST_CASE("weighed pixels repeat the edge, and what lies outside is filled", "[image]") {
+  const picture some = test::random_picture({9, 7}, 3);
+  const std::array<std::uint8_t, 4> red{200, 10, 20, 0};
+  for (const affine_filter filter : {affine_filter::bilinear, affine_filter::bicubic}) {
+    CHECK(changed(some, {}, {filter, red}) == some.bytes);
+    const std::vector<std::uint8_t> found = changed(some, {.right = 2, .down = -3}, {filter, red});
+    for (std::size_t y = 0; y < 7; ++y) {
+      for (std::size_t i = 0; i < 27; ++i) {
+        const bool inside = y < 4 && i >= 6;
+        REQUIRE(found[y * 27 + i] == (inside ? some.bytes[(y + 3) * 27 + i - 6] : red[i % 3]));
+      }
+    }
+    // All of a picture of one colour is that colour, up to its edge.
+    picture even{{30, 20}, 1};
+    std::fill(even.bytes.begin(), even.bytes.end(), std::uint8_t{201});
+    CHECK(changed(even, {.scale = 3.3}, {filter}) == even.bytes);
+    picture dot{{1, 1}, 4};
+    dot.bytes = {1, 2, 3, 4};
+    CHECK(changed(dot, {.angle = 45}, {filter}) == dot.bytes);
+  }
 }
 
 TEST_CASE("a square turned four times is what it was", "[image]") {
@@ -147,6 +198,14 @@ TEST_CASE("a random turn draws what it is told to, the same on every machine", "
     sum = sum * 31 + test::sum_of(out.bytes);
   }
   CHECK(sum == 0x11291d660c256110ull);
+  const ps::affine_options smooth{affine_filter::bicubic, {1, 2, 3, 4}};
+  const ps::random_affine smooth_turn{{.degrees = 30, .sampling = smooth}};
+  ps::sample_generator drawn = random_of(9);
+  ps::sample_generator used = random_of(9);
+  const picture before = test::random_picture({50, 40}, 1);
+  picture after{{50, 40}, 1};
+  smooth_turn(before.view(), after.view(), used);
+  CHECK(after.bytes == changed(before, smooth_turn.draw({50, 40}, drawn), smooth));
   ps::sample_generator one = random_of(7);
   ps::sample_generator other = random_of(7);
   const affine_change none = ps::random_affine{{}}.draw({50, 40}, one);

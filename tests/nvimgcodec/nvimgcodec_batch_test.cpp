@@ -144,7 +144,7 @@ TEST_CASE("a failure in a batch names its picture, and the others are decoded", 
   for (std::size_t i = 0; i < 12; ++i) CHECK(next.is_right(i));
 }
 
-TEST_CASE("a back end that is not to be had is an error before anything is decoded",
+TEST_CASE("a back end that is not available is an error before anything is decoded",
           "[nvimgcodec]") {
   for (const auto backend : {ps::nvimgcodec_backend::gpu, ps::nvimgcodec_backend::hybrid}) {
     const auto problem = test::error_of<ps::nvimgcodec_unavailable>(

@@ -14,7 +14,7 @@
 #include <penstock/core/name.hpp>
 #include <penstock/core/record.hpp>
 #include <penstock/core/version.hpp>
-#include <penstock/image/detail/color_ops.hpp>
+#include <penstock/image/detail/augment/color_ops.hpp>
 #include <penstock/image/pixels.hpp>
 #include <penstock/order/detail/draw.hpp>
 #include <penstock/order/random.hpp>
@@ -30,7 +30,8 @@ inline namespace PENSTOCK_ABI {
 /// Throws std::invalid_argument unless `factor` is finite and not negative.
 inline void adjust_brightness(const pixels& picture, double factor) {
   detail::check_colours("adjust_brightness", picture);
-  detail::blend_with(picture, 0, detail::checked_factor("adjust_brightness", factor));
+  detail::look_up(picture,
+                  detail::blend_table(0, detail::checked_factor("adjust_brightness", factor)));
 }
 
 /// Blends with the picture's mean grey: 0 gives that, 1 the picture, 2 twice the contrast.
@@ -38,7 +39,9 @@ inline void adjust_brightness(const pixels& picture, double factor) {
 inline void adjust_contrast(const pixels& picture, double factor) {
   detail::check_colours("adjust_contrast", picture);
   const float part = detail::checked_factor("adjust_contrast", factor);
-  detail::blend_with(picture, detail::mean_grey(picture), part);
+  const std::size_t count = picture.size.width * picture.size.height;
+  const std::uint8_t mean = detail::mean_of(detail::sum_of_greys(picture), count);
+  detail::look_up(picture, detail::blend_table(mean, part));
 }
 
 /// Blends with the grey picture: 0 gives that, 1 the picture, 2 colours twice as strong.
@@ -46,10 +49,7 @@ inline void adjust_contrast(const pixels& picture, double factor) {
 inline void adjust_saturation(const pixels& picture, double factor) {
   detail::check_colours("adjust_saturation", picture);
   const float part = detail::checked_factor("adjust_saturation", factor);
-  detail::for_each_pixel(picture, [part](std::uint8_t* rgb) {
-    const std::uint8_t grey = detail::grey_of(rgb);
-    for (int c = 0; c < 3; ++c) rgb[c] = detail::blended(grey, rgb[c], part);
-  });
+  detail::blend_with_grey(picture, part);
 }
 
 /// Turns the circle of hues by `turn` of itself, in 255 steps. Throws std::invalid_argument unless
@@ -72,9 +72,28 @@ class grayscale {
   /// Changes `picture` in place.
   void operator()(const pixels& picture) const {
     detail::check_colours("grayscale", picture);
-    detail::for_each_pixel(picture,
-                           [](std::uint8_t* rgb) { std::fill_n(rgb, 3, detail::grey_of(rgb)); });
+    detail::make_grey(picture);
   }
+};
+
+/// What of a picture's colours is changed.
+enum class color_property {
+  brightness,  ///< as `adjust_brightness` does
+  contrast,    ///< as `adjust_contrast` does
+  saturation,  ///< as `adjust_saturation` does
+  hue,         ///< as `adjust_hue` does
+};
+
+/// A change of colours: a factor, or the turn of a hue.
+struct color_change {
+  color_property of = color_property::brightness;  ///< what is changed
+  double by = 1;                                   ///< by how much
+};
+
+/// Changes to be made one after the other, at most one a property.
+struct color_changes {
+  std::array<color_change, 4> each{};  ///< the first `count` are meant
+  std::size_t count = 0;               ///< how many there are
 };
 
 /// How far `color_jitter` goes; 0 leaves a property alone.
@@ -102,22 +121,35 @@ class color_jitter {
     check("hue", options.hue, 0.5);
   }
 
-  /// Changes `picture` in place. Throws std::invalid_argument unless it has three channels.
-  void operator()(const pixels& picture, sample_generator& random) const {
+  /// What is drawn for a picture, in the order in which it is changed.
+  [[nodiscard]] color_changes draw(sample_generator& random) const {
     std::array<int, 4> order{0, 1, 2, 3};
     for (std::size_t left = 4; left > 1; --left) {
       std::swap(order[left - 1], order[uniform(random, std::size_t{0}, left - 1)]);
     }
-    const double brightness = factor(random, options_.brightness);
-    const double contrast = factor(random, options_.contrast);
-    const double saturation = factor(random, options_.saturation);
-    const double turn = options_.hue == 0 ? 0 : uniform(random, -options_.hue, options_.hue);
-    detail::check_colours("color_jitter", picture);
+    const double reach[] = {options_.brightness, options_.contrast, options_.saturation,
+                            options_.hue};
+    double by[4];
+    for (std::size_t i = 0; i < 3; ++i) by[i] = factor(random, reach[i]);
+    by[3] = reach[3] == 0 ? 0 : uniform(random, -reach[3], reach[3]);
+    color_changes drawn;
     for (const int what : order) {
-      if (what == 0 && options_.brightness != 0) adjust_brightness(picture, brightness);
-      if (what == 1 && options_.contrast != 0) adjust_contrast(picture, contrast);
-      if (what == 2 && options_.saturation != 0) adjust_saturation(picture, saturation);
-      if (what == 3 && options_.hue != 0) adjust_hue(picture, turn);
+      const auto at = static_cast<std::size_t>(what);
+      if (reach[at] != 0) drawn.each[drawn.count++] = {static_cast<color_property>(what), by[at]};
+    }
+    return drawn;
+  }
+
+  /// Changes `picture` in place. Throws std::invalid_argument unless it has three channels.
+  void operator()(const pixels& picture, sample_generator& random) const {
+    const color_changes drawn = draw(random);
+    detail::check_colours("color_jitter", picture);
+    for (std::size_t i = 0; i < drawn.count; ++i) {
+      const auto [of, by] = drawn.each[i];
+      if (of == color_property::brightness) adjust_brightness(picture, by);
+      if (of == color_property::contrast) adjust_contrast(picture, by);
+      if (of == color_property::saturation) adjust_saturation(picture, by);
+      if (of == color_property::hue) adjust_hue(picture, by);
     }
   }
 

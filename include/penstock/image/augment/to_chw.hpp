@@ -56,25 +56,37 @@ class to_chw {
   template <std::size_t C, std::size_t H, std::size_t W>
   void operator()(const const_pixels& picture, const tensor_view<float, C, H, W>& out) const {
     const image_size& size = picture.size;
-    if (picture.channels != 3 || out.extent(0) != 3 || out.extent(1) != size.height ||
+    require_planes(size, picture.channels, out);
+    for (std::size_t y = 0; y < size.height; ++y) {
+      write(picture.row(y), size.width, out.data() + y * size.width, size.height * size.width);
+    }
+  }
+
+  /// Writes `count` pixels from `rgb` on to `red`, and what is green and blue `plane` and twice
+  /// `plane` floats after.
+  void write(const std::uint8_t* rgb, std::size_t count, float* red,
+             std::size_t plane) const noexcept {
+    float* const green = red + plane;
+    float* const blue = green + plane;
+    for (std::size_t x = 0; x < count; ++x, rgb += 3) {
+      red[x] = table_[0][rgb[0]];
+      green[x] = table_[1][rgb[1]];
+      blue[x] = table_[2][rgb[2]];
+    }
+  }
+
+  /// Throws std::invalid_argument unless `out` takes the planes of a picture of `size`, which has
+  /// `channels`, three of them.
+  template <std::size_t C, std::size_t H, std::size_t W>
+  static void require_planes(const image_size& size, std::size_t channels,
+                             const tensor_view<float, C, H, W>& out) {
+    if (channels != 3 || out.extent(0) != 3 || out.extent(1) != size.height ||
         out.extent(2) != size.width) {
       throw std::invalid_argument(
           "to_chw: expected 3 x " + std::to_string(size.height) + " x " +
-          std::to_string(size.width) + " floats for a picture of " +
-          std::to_string(picture.channels) + " channels, found " + std::to_string(out.extent(0)) +
-          " x " + std::to_string(out.extent(1)) + " x " + std::to_string(out.extent(2)));
-    }
-    const std::size_t plane = size.height * size.width;
-    float* red = out.data();
-    for (std::size_t y = 0; y < size.height; ++y, red += size.width) {
-      const std::uint8_t* from = picture.row(y);
-      float* const green = red + plane;
-      float* const blue = green + plane;
-      for (std::size_t x = 0; x < size.width; ++x, from += 3) {
-        red[x] = table_[0][from[0]];
-        green[x] = table_[1][from[1]];
-        blue[x] = table_[2][from[2]];
-      }
+          std::to_string(size.width) + " floats for a picture of " + std::to_string(channels) +
+          " channels, found " + std::to_string(out.extent(0)) + " x " +
+          std::to_string(out.extent(1)) + " x " + std::to_string(out.extent(2)));
     }
   }
 

@@ -20,7 +20,7 @@ class nvimgcodec_pass {
  public:
   /// `device` is a GPU's ordinal or NVIMGCODEC_DEVICE_CPU_ONLY, `threads` how many threads decode
   /// on the CPU: 1 for the calling one, 0 for as many as there are cores. `instance` must outlive
-  /// it. Without those back ends `status()` says so, and nothing else may be called.
+  /// it. If no back end is available, `status()` says so, and nothing else may be called.
   nvimgcodec_pass(nvimgcodecInstance_t instance, int device,
                   std::span<const nvimgcodecBackendKind_t> kinds, int threads) {
     std::vector<nvimgcodecBackend_t> backends;

@@ -100,37 +100,64 @@ inline bool fits_fixed(const affine_matrix& m, const image_size& size) noexcept 
   return true;
 }
 
-/// Steps along rows and columns of the result.
+/// Walks over a turned picture, row by row, and takes the pixel in which the middle of each one
+/// lies. The sums are Pillow's, so that a part has the bits of the whole.
 template <std::size_t Channels, class Steps>
-void warp_by(const const_pixels& in, const affine_matrix& m, const pixels& out) {
-  using number = typename Steps::number;
-  number row_x = Steps::from(m.x0 + m.xx * 0.5 + m.xy * 0.5);
-  number row_y = Steps::from(m.y0 + m.yx * 0.5 + m.yy * 0.5);
-  const number xx = Steps::from(m.xx);
-  const number xy = Steps::from(m.xy);
-  const number yx = Steps::from(m.yx);
-  const number yy = Steps::from(m.yy);
-  for (std::size_t y = 0; y < out.size.height; ++y, row_x += xy, row_y += yy) {
-    std::uint8_t* to = out.row(y);
-    number at_x = row_x;
-    number at_y = row_y;
-    for (std::size_t x = 0; x < out.size.width; ++x, to += Channels, at_x += xx, at_y += yx) {
-      if (Steps::lies_below(at_x, in.size.width) && Steps::lies_below(at_y, in.size.height)) {
-        std::memcpy(to, in.row(Steps::whole(at_y)) + Steps::whole(at_x) * Channels, Channels);
-      } else {
-        std::memset(to, 0, Channels);
-      }
+class nearest_walk {
+ public:
+  static constexpr std::size_t channels = Channels;
+
+  /// Before the first row of `in`, turned by `m`; `fill` is a pixel of what lies outside.
+  nearest_walk(const const_pixels& in, const affine_matrix& m, const std::uint8_t* fill) noexcept
+      : in_(in),
+        fill_(fill),
+        row_x_(Steps::from(m.x0 + m.xx * 0.5 + m.xy * 0.5)),
+        row_y_(Steps::from(m.y0 + m.yx * 0.5 + m.yy * 0.5)),
+        xx_(Steps::from(m.xx)),
+        xy_(Steps::from(m.xy)),
+        yx_(Steps::from(m.yx)),
+        yy_(Steps::from(m.yy)) {}
+
+  /// To the first pixel of the next row.
+  void begin_row() noexcept {
+    at_x_ = row_x_;
+    at_y_ = row_y_;
+    row_x_ += xy_;
+    row_y_ += yy_;
+  }
+  /// Leaves out `count` pixels of the row. One after the other: a product would be rounded otherwise.
+  void skip(std::size_t count) noexcept {
+    for (; count > 0; --count, at_x_ += xx_, at_y_ += yx_) {
     }
   }
-}
+  /// Writes the next `count` pixels of the row.
+  void write(std::uint8_t* to, std::size_t count) noexcept {
+    number x = at_x_;
+    number y = at_y_;
+    for (; count > 0; --count, to += Channels, x += xx_, y += yx_) {
+      const bool inside =
+          Steps::lies_below(x, in_.size.width) && Steps::lies_below(y, in_.size.height);
+      std::memcpy(to, inside ? in_.row(Steps::whole(y)) + Steps::whole(x) * Channels : fill_,
+                  Channels);
+    }
+    at_x_ = x;
+    at_y_ = y;
+  }
 
-/// Writes to `out` the nearest pixels of `in`, which is as large; zeros where there are none.
-template <std::size_t Channels>
-void warp(const const_pixels& in, const affine_matrix& m, const pixels& out) {
-  const bool turns = m.xy != 0 || m.yx != 0;
-  if (turns && fits_fixed(m, out.size)) return warp_by<Channels, fixed_steps>(in, m, out);
-  warp_by<Channels, double_steps>(in, m, out);
-}
+ private:
+  using number = typename Steps::number;
+
+  const_pixels in_;
+  const std::uint8_t* fill_;
+  number row_x_;
+  number row_y_;
+  number xx_;
+  number xy_;
+  number yx_;
+  number yy_;
+  number at_x_ = 0;
+  number at_y_ = 0;
+};
 
 }  // namespace detail
 }  // namespace PENSTOCK_ABI

@@ -54,14 +54,18 @@ inline std::uint8_t grey_of(const std::uint8_t* rgb) noexcept {
                                    16);
 }
 
-/// The mean of all greys, rounded.
-inline std::uint8_t mean_grey(const pixels& picture) {
-  std::uint64_t sum = 0;
-  for_each_pixel(picture, [&sum](const std::uint8_t* rgb) { sum += grey_of(rgb); });
-  const std::size_t count = picture.size.width * picture.size.height;
+/// The mean of `count` greys, rounded; 0 of none.
+inline std::uint8_t mean_of(std::uint64_t sum, std::size_t count) noexcept {
   if (count == 0) return 0;
   const double mean = static_cast<double>(sum) / static_cast<double>(count) + 0.5;
   return static_cast<std::uint8_t>(mean);
+}
+
+/// The sum of all greys.
+inline std::uint64_t sum_of_greys(const pixels& picture) {
+  std::uint64_t sum = 0;
+  for_each_pixel(picture, [&sum](const std::uint8_t* rgb) { sum += grey_of(rgb); });
+  return sum;
 }
 
 /// `from + part * (to - from)`, cut to a byte. The product is exact as a double, so that it is
@@ -74,15 +78,33 @@ inline std::uint8_t blended(int from, int to, float part) noexcept {
                         : static_cast<std::uint8_t>(value);
 }
 
-/// Blends all values with one.
-inline void blend_with(const pixels& picture, std::uint8_t from, float part) {
+/// What becomes of each value that is blended with one.
+inline std::array<std::uint8_t, 256> blend_table(std::uint8_t from, float part) noexcept {
   std::array<std::uint8_t, 256> table;
   for (int value = 0; value < 256; ++value) {
     table[static_cast<std::size_t>(value)] = blended(from, value, part);
   }
+  return table;
+}
+
+/// Puts each value's of `table` in its place.
+inline void look_up(const pixels& picture, const std::array<std::uint8_t, 256>& table) {
   for_each_pixel(picture, [&table](std::uint8_t* rgb) {
     for (int c = 0; c < 3; ++c) rgb[c] = table[rgb[c]];
   });
+}
+
+/// Blends each pixel with its grey.
+inline void blend_with_grey(const pixels& picture, float part) {
+  for_each_pixel(picture, [part](std::uint8_t* rgb) {
+    const std::uint8_t grey = grey_of(rgb);
+    for (int c = 0; c < 3; ++c) rgb[c] = blended(grey, rgb[c], part);
+  });
+}
+
+/// Makes each pixel grey.
+inline void make_grey(const pixels& picture) {
+  for_each_pixel(picture, [](std::uint8_t* rgb) { std::fill_n(rgb, 3, grey_of(rgb)); });
 }
 
 /// Colours as hue, saturation and value of a byte each, and back.
