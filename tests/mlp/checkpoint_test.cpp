@@ -61,6 +61,8 @@ std::string problem_of(const fs::path& file) {
     static_cast<void>(mlp::read_checkpoint(file));
   } catch (const mlp::checkpoint_torn& e) {
     return "torn: " + behind(e);
+  } catch (const mlp::checkpoint_unreadable& e) {
+    return "unreadable: " + behind(e);
   } catch (const mlp::checkpoint_of_another& e) {
     return "another: " + behind(e);
   } catch (const mlp::checkpoint_too_new& e) {
@@ -143,6 +145,37 @@ TEST_CASE("a torn checkpoint is refused, and the one before it taken", "[mlp]") 
 
   fs::remove(file.string() + ".before");
   CHECK_THROWS_AS(mlp::newest_checkpoint(file), mlp::checkpoint_torn);
+  set_content(file.string() + ".before", "nothing");
+  CHECK_THROWS_WITH(mlp::newest_checkpoint(file),
+                    Catch::Matchers::Contains("neither it nor the one before it can be used") &&
+                        Catch::Matchers::Contains(".before: is damaged"));
+}
+
+TEST_CASE(
+    "a checkpoint whose version is damaged is torn, and one that can't be read is passed over",
+    "[mlp]") {
+  const test::temp_dir directory;
+  const fs::path file = directory.path("training");
+  mlp::write_checkpoint(file, some_checkpoint(1));
+  mlp::write_checkpoint(file, some_checkpoint(2));
+  std::string damaged = bytes_in(file);
+  for (const char digit : {'0', '3', '7', '9'}) {  // what one bit makes of a digit, and more
+    damaged[damaged.find('\n') - 1] = digit;
+    set_content(file, damaged);
+    CAPTURE(digit);
+    CHECK_THROWS_AS(mlp::read_checkpoint(file), mlp::checkpoint_torn);
+    CHECK(mlp::newest_checkpoint(file)->what.state.batch == 1);
+  }
+  // A folder is opened as a file is, and then gives no bytes, as a broken disk does.
+  fs::remove(file);
+  fs::create_directory(file);
+  CHECK(problem_of(file) == "unreadable: can't be read: Is a directory");
+  const auto found = mlp::newest_checkpoint(file);
+  REQUIRE(found);
+  CHECK(found->what.state.batch == 1);
+  CHECK(found->passed_over == file.string() + ": can't be read: Is a directory");
+  fs::remove(file.string() + ".before");
+  CHECK_THROWS_AS(mlp::newest_checkpoint(file), mlp::checkpoint_unreadable);
 }
 
 TEST_CASE("a checkpoint of another network, precision or version is refused", "[mlp]") {
@@ -166,7 +199,7 @@ TEST_CASE("a checkpoint of another network, precision or version is refused", "[
         "1: take the program that has written it, or begin anew");
   CHECK_THROWS_AS(mlp::newest_checkpoint(file), mlp::checkpoint_too_new);
   CHECK(problem_of(directory.path("nothing")) ==
-        "error: can't be opened: No such file or directory");
+        "unreadable: can't be opened: No such file or directory");
   CHECK_THROWS_AS(mlp::write_checkpoint(directory.path("no/folder"), some_checkpoint(1)),
                   mlp::checkpoint_error);
 }
