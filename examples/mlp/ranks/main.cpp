@@ -18,6 +18,7 @@
 #include "digit_source.hpp"
 #include "mpi_collective.hpp"
 #include "rank_options.hpp"
+#include "same_parameters.hpp"
 #include "train.hpp"
 
 namespace ps = penstock;
@@ -49,18 +50,6 @@ mlp::parallel_result train(const mlp::rank_options& chosen, const ps::world& w,
   return mlp::train_in_parallel(digits, w, ranks, chosen);
 }
 
-/// All ranks have made the same updates, or a sum was not the same for all of them.
-void require_same_parameters(const mlp::parallel_result& found, mlp::mpi_collective& ranks) {
-  std::vector<float> all(found.parameters.size() * static_cast<std::size_t>(ranks.size()));
-  ranks.all_gather(std::as_bytes(std::span{found.parameters}),
-                   std::as_writable_bytes(std::span{all}));
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    if (all[i] == found.parameters[i % found.parameters.size()]) continue;
-    throw std::runtime_error("rank " + std::to_string(i / found.parameters.size()) +
-                             " has other parameters than rank " + std::to_string(ranks.rank()));
-  }
-}
-
 void report(const mlp::parallel_result& found, const ps::world& w) {
   std::vector<std::uint64_t> bits;
   for (const float p : found.parameters) bits.push_back(std::bit_cast<std::uint32_t>(p));
@@ -84,11 +73,13 @@ int main(int argc, char** argv) {
     const auto w = ps::world::from_environment();
     who += ": " + w.str();
     const mlp::mpi_session session;
+    mlp::mpi_collective ranks;
+    // Inside of the ranks' scope: to free them is a call for all of them, and the others are
+    // waiting for something else.
     try {
-      mlp::mpi_collective ranks;
       require_same_world(w, ranks);
       const auto found = train(chosen, w, ranks);
-      require_same_parameters(found, ranks);
+      mlp::require_same_parameters(found.parameters, ranks);
       if (w.rank == 0) report(found, w);
       return 0;
     } catch (const std::exception& error) {

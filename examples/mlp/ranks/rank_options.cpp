@@ -12,8 +12,8 @@ namespace mlp {
 
 namespace {
 
-constexpr std::array<std::string_view, 6> moments{"reading",      "reduced", "learnt",
-                                                  "half_written", "written", "moved"};
+constexpr std::array<std::string_view, 7> moments{"reading", "reduced", "learnt",  "half_written",
+                                                  "written", "moved",   "throwing"};
 
 /// Takes "RANK:STEP:MOMENT" apart; a message if it is none.
 std::string parse_death(const std::string& text, std::optional<death>& dies) {
@@ -34,7 +34,7 @@ std::string parse_death(const std::string& text, std::optional<death>& dies) {
   }
   return text +
          " is no RANK:STEP:MOMENT, of which the moment is one of reading, reduced, learnt, "
-         "half_written, written, moved";
+         "half_written, written, moved, throwing";
 }
 
 }  // namespace
@@ -85,7 +85,7 @@ rank_command_line parse_rank_options(int argc, const char* const* argv) {
           throw CLI::ValidationError("--die", problem);
         }
       },
-      "For tests: RANK:STEP:MOMENT at which a rank kills itself as kill -9 does");
+      "For tests: RANK:STEP:MOMENT at which a rank kills itself as kill -9 does, or throws");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

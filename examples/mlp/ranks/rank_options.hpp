@@ -11,7 +11,7 @@
 
 namespace mlp {
 
-/// Where in a step a rank is to die, for tests.
+/// Where in a step a rank is to die, and how, for tests.
 enum class death_moment {
   reading,       ///< it has its batch, and has not differentiated it
   reduced,       ///< it has the sum of all gradients, and has not learnt
@@ -19,9 +19,10 @@ enum class death_moment {
   half_written,  ///< and the three of a checkpoint's
   written,
   moved,
+  throwing,  ///< as reading, by an exception and not by SIGKILL
 };
 
-/// A death by SIGKILL, as "RANK:STEP:MOMENT" says it; steps count from 0 over all epochs.
+/// A death by SIGKILL or by an exception, as "RANK:STEP:MOMENT" says it; steps count from 0 over all epochs.
 struct death {
   int rank = 0;
   std::uint64_t step = 0;

@@ -25,13 +25,15 @@
 /// The loop of one rank: sharded, compared with the others', and gone on with from a checkpoint.
 namespace mlp {
 
-/// Kills this process where a test has asked for it.
+/// Kills this process, or throws, where a test has asked for it.
 class appointed_death {
  public:
   appointed_death(const rank_options& chosen, int rank)
       : dies_(chosen.dies && chosen.dies->rank == rank ? chosen.dies : std::nullopt) {}
   void at(std::uint64_t step, death_moment moment) const {
-    if (dies_ && dies_->step == step && dies_->moment == moment) std::raise(SIGKILL);
+    if (!dies_ || dies_->step != step || dies_->moment != moment) return;
+    if (moment == death_moment::throwing) throw std::runtime_error("it fails as it was told to");
+    std::raise(SIGKILL);
   }
   void at(std::uint64_t step, save_moment moment) const {
     at(step, static_cast<death_moment>(static_cast<int>(death_moment::half_written) +
@@ -102,6 +104,7 @@ parallel_result train_in_parallel(const Data& data, const penstock::world& w, Co
     const std::uint64_t number = where.epoch * per_epoch + where.batch;
     ranks.all_gather(std::as_bytes(batch.indices()), std::as_writable_bytes(std::span{samples}));
     death.at(number, death_moment::reading);
+    death.at(number, death_moment::throwing);
     const auto losses = step.differentiate(ps::get<"image">(batch).data(),
                                            ps::get<"label">(batch).data(), batch.size());
     death.at(number, death_moment::reduced);
