@@ -10,12 +10,13 @@
 #include <penstock/core/error.hpp>
 #include <penstock/resume/loader_state.hpp>
 
-#include "network.hpp"
+#include "network_state.hpp"
+#include "step_options.hpp"
 
 /// The training on disk. A checkpoint is one file: lines of text that say what it is, and the
 /// arrays of floats as they lie in memory.
 ///
-///     penstock_mlp_checkpoint 1
+///     penstock_mlp_checkpoint 2
 ///     network 784-128-64-10
 ///     precision fp32
 ///     state penstock_state=1 epoch=0 batch=3 ...
@@ -67,8 +68,9 @@ enum class save_moment { half_written, written, moved };
 void write_checkpoint(const std::filesystem::path& file, const checkpoint& what,
                       const std::function<void(save_moment)>& at = {});
 
-/// Reads one file. Throws `checkpoint_error`.
-[[nodiscard]] checkpoint read_checkpoint(const std::filesystem::path& file);
+/// Reads one file, for a network of that precision. Throws `checkpoint_error`.
+[[nodiscard]] checkpoint read_checkpoint(const std::filesystem::path& file,
+                                         precision_choice precision = precision_choice::fp32);
 
 /// The newest checkpoint, and why a newer one was passed over; "" if none was.
 struct found_checkpoint {
@@ -80,6 +82,7 @@ struct found_checkpoint {
 /// Reads `file`, or `file`.before where it is torn, unreadable or not there; nothing where neither is
 /// there. Throws `checkpoint_error` for the others, and where neither of the two can be used, with
 /// what is wrong with each.
-[[nodiscard]] std::optional<found_checkpoint> newest_checkpoint(const std::filesystem::path& file);
+[[nodiscard]] std::optional<found_checkpoint> newest_checkpoint(
+    const std::filesystem::path& file, precision_choice precision = precision_choice::fp32);
 
 }  // namespace mlp
