@@ -14,8 +14,10 @@
 
 #include <penstock/ranks/world.hpp>
 
+#include "cuda_ranks.hpp"
 #include "data.hpp"
 #include "digit_source.hpp"
+#include "host_backend.hpp"
 #include "mpi_collective.hpp"
 #include "rank_options.hpp"
 #include "same_parameters.hpp"
@@ -47,7 +49,13 @@ mlp::parallel_result train(const mlp::rank_options& chosen, const ps::world& w,
     files = mlp::read_data(*chosen.data);
     digits = {std::min(digits.count, files->train.size()), &files->train};
   }
-  return mlp::train_in_parallel(digits, w, ranks, chosen);
+  if (chosen.device == mlp::rank_device::cuda) {
+    mlp::host_ranks_of host{ranks};
+    return mlp::train_on_cuda(digits, w, host, chosen);
+  }
+  const ps::cpu_device device;
+  return mlp::train_in_parallel(digits, w, device, mlp::host_backend{}, device.inline_stream(),
+                                ranks, chosen);
 }
 
 void report(const mlp::parallel_result& found, const ps::world& w) {
@@ -69,6 +77,11 @@ int main(int argc, char** argv) {
   const auto [chosen, exit_status] = mlp::parse_rank_options(argc, argv);
   if (exit_status) return *exit_status;
   std::string who = "penstock_mlp_mpi";
+  if (const auto reason = mlp::why_no_cuda_ranks();
+      reason && chosen.device == mlp::rank_device::cuda) {
+    std::cerr << who << ": no --device cuda: " << *reason << '\n';
+    return 1;
+  }
   try {
     const auto w = ps::world::from_environment();
     who += ": " + w.str();

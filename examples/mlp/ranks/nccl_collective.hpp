@@ -15,6 +15,7 @@
 #include <vector>
 
 #include <penstock/cuda/cuda_device.hpp>
+#include <penstock/cuda/cuda_event.hpp>
 #include <penstock/cuda/cuda_stream.hpp>
 
 #include "collective.hpp"
@@ -42,6 +43,7 @@ class nccl_collective {
  public:
   using duration = std::chrono::steady_clock::duration;
   using stream_ref = penstock::cuda_stream_ref;
+  using event_type = penstock::cuda_event;
 
   /// Every rank at once; returns when all are connected. `patience` is that of each call and each
   /// sum.
@@ -96,18 +98,11 @@ class nccl_collective {
   /// Returns when the stream is past all that it has been given: sums, and what waits for them. Not
   /// cudaStreamSynchronize, which waits forever for a rank that is gone.
   void wait(stream_ref stream) {
-    require_alive("a sum");
-    const auto end = clock::now() + patience_;
-    while (true) {
-      const cudaError_t reached = cudaStreamQuery(stream.get());
-      if (reached == cudaSuccess) return;
-      if (reached != cudaErrorNotReady) {
-        fail("a sum", std::string{"cudaStreamQuery: "} + cudaGetErrorString(reached));
-      }
-      static_cast<void>(cudaGetLastError());  // not ready is no error, but is kept as one
-      static_cast<void>(is_settled("a sum"));
-      pause("a sum", end);
-    }
+    wait_until("cudaStreamQuery", [&] { return cudaStreamQuery(stream.get()); });
+  }
+  /// As above, for what the event was recorded behind.
+  void wait(const event_type& event) {
+    wait_until("cudaEventQuery", [&] { return cudaEventQuery(event.get()); });
   }
   void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) {
     bootstrap_.all_gather(mine, all);
@@ -116,6 +111,22 @@ class nccl_collective {
 
  private:
   using clock = std::chrono::steady_clock;
+
+  template <class Query>
+  void wait_until(const char* call, const Query& query) {
+    require_alive("a sum");
+    const auto end = clock::now() + patience_;
+    while (true) {
+      const cudaError_t reached = query();
+      if (reached == cudaSuccess) return;
+      if (reached != cudaErrorNotReady) {
+        fail("a sum", std::string{call} + ": " + cudaGetErrorString(reached));
+      }
+      static_cast<void>(cudaGetLastError());  // not ready is no error, but is kept as one
+      static_cast<void>(is_settled("a sum"));
+      pause("a sum", end);
+    }
+  }
 
   /// Returns when a call that gave `status` has done its work.
   void settle(const char* call, ncclResult_t status) {
@@ -158,6 +169,6 @@ class nccl_collective {
   ncclComm_t ranks_ = nullptr;
 };
 
-static_assert(collective<nccl_collective<no_collective>>);
+static_assert(streamed_collective<nccl_collective<no_collective>>);
 
 }  // namespace mlp

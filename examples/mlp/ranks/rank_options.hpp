@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>
 
-#include "parallel_step.hpp"
+#include "reduction.hpp"
 
 namespace mlp {
 
@@ -29,8 +30,13 @@ struct death {
   death_moment moment = death_moment::reading;
 };
 
+/// What the ranks compute on.
+enum class rank_device { cpu, cuda };
+
 /// What the command line of `penstock_mlp_mpi` says.
 struct rank_options {
+  rank_device device = rank_device::cpu;
+  std::chrono::seconds patience{600};         // for a sum by NCCL
   std::optional<std::filesystem::path> data;  // absent: digits are drawn
   std::uint64_t samples = 60'000;
   std::uint64_t epochs = 1;
