@@ -80,6 +80,18 @@ MLP_KERNEL inline void begin_step(step_state& state, std::uint64_t count, std::u
   advance_rates(state);
 }
 
+/// A place for losses that are no part of the trace, which goes on where it was.
+struct begin_apart {
+  step_state* state;
+  MLP_KERNEL void operator()(std::size_t) const { state->first = 0; }
+};
+
+/// The end of a step whose batches were begun apart.
+struct advance {
+  step_state* state;
+  MLP_KERNEL void operator()(std::size_t) const { advance_rates(*state); }
+};
+
 struct begin {
   step_state* state;
   std::uint64_t count;
@@ -126,22 +138,6 @@ MLP_KERNEL inline float relu(float x) { return x > 0.0F ? x : 0.0F; }
 MLP_KERNEL inline float relu_slope(float output, float gradient) {
   return output > 0.0F ? gradient : 0.0F;
 }
-
-/// x = max(x + bias, 0) for a matrix of `Width` rows.
-template <std::size_t Width>
-struct add_bias_relu {
-  const float* bias;
-  float* x;
-  MLP_KERNEL void operator()(std::size_t i) const { x[i] = relu(x[i] + bias[i % Width]); }
-};
-
-struct relu_gradient {
-  const float* output;
-  float* gradient;
-  MLP_KERNEL void operator()(std::size_t i) const {
-    gradient[i] = relu_slope(output[i], gradient[i]);
-  }
-};
 
 /// For sample i: adds the bias to its logits, notes its cross-entropy after softmax, and turns the
 /// logits into the gradient of the batch's mean loss.

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "kernels.hpp"
+#include "pass_kernels.hpp"
 
 #if defined(__CUDACC__)
 #define MLP_KERNEL __host__ __device__
@@ -14,9 +15,8 @@
 #define MLP_KERNEL
 #endif
 
-/// The elementwise work of a step in mixed precision, or of one that several batches make together.
-/// `Narrow` is what operands of products are rounded to, `Stored` what they lie in memory as: the
-/// same on a GPU; on the host, which has no products of 16 bits, a float of that value.
+/// What a step does in mixed precision, or where several batches make it together, besides the passes
+/// over its batches: sums, the gradient scaler, the update.
 namespace mlp::kernel {
 
 /// What becomes of the gradients of a step before Adam gets them. It lies in device memory, so that
@@ -47,65 +47,6 @@ struct begin_part {
   MLP_KERNEL void operator()(std::size_t) const {
     begin_trace(*state, count, capacity);
     scaler->samples += count;
-  }
-};
-
-template <class Narrow, class Stored>
-MLP_KERNEL Stored rounded(float x) {
-  return static_cast<Stored>(static_cast<Narrow>(x));
-}
-
-template <class Narrow, class Stored>
-struct round_values {
-  const float* from;
-  Stored* to;
-  MLP_KERNEL void operator()(std::size_t i) const { to[i] = rounded<Narrow, Stored>(from[i]); }
-};
-
-template <class Pixel, class Narrow, class Stored>
-struct normalise_rounded {
-  const Pixel* pixels;
-  Stored* to;
-  MLP_KERNEL void operator()(std::size_t i) const {
-    to[i] = rounded<Narrow, Stored>(normalised(pixels[i]));
-  }
-};
-
-/// The outputs of a layer from its products, for a matrix of `Width` rows.
-template <std::size_t Width, class Narrow, class Stored>
-struct activate_rounded {
-  const float* bias;
-  const float* x;
-  Stored* to;
-  MLP_KERNEL void operator()(std::size_t i) const {
-    to[i] = rounded<Narrow, Stored>(relu(x[i] + bias[i % Width]));
-  }
-};
-
-/// As `softmax_cross_entropy`, with the gradient of the scaled loss, rounded too.
-template <std::size_t Classes, class Narrow, class Stored>
-struct cross_entropy_rounded {
-  softmax_cross_entropy<Classes> plain;  // its scale: a sample's share of the loss
-  const scaler_state* scaler;
-  Stored* to;
-  MLP_KERNEL void operator()(std::size_t i) const {
-    auto scaled = plain;
-    scaled.scale *= scaler->scale;
-    scaled(i);
-    for (std::size_t c = i * Classes; c < (i + 1) * Classes; ++c) {
-      to[c] = rounded<Narrow, Stored>(plain.logits[c]);
-    }
-  }
-};
-
-template <class Narrow, class Stored>
-struct relu_gradient_rounded {
-  const Stored* output;
-  float* gradient;
-  Stored* to;
-  MLP_KERNEL void operator()(std::size_t i) const {
-    gradient[i] = relu_slope(output[i], gradient[i]);
-    to[i] = rounded<Narrow, Stored>(gradient[i]);
   }
 };
 
@@ -163,7 +104,7 @@ struct scaled_update {
     const scaler_state s = scaler;
     if (s.skips == 0) arrays.update(i, sum[i] * s.factor, rates);
     sum[i] = 0.0F;
-    weights[i] = rounded<Narrow, Stored>(arrays.parameter[i]);
+    if constexpr (is_rounded<Narrow>) weights[i] = rounded<Narrow, Stored>(arrays.parameter[i]);
   }
 };
 

@@ -61,6 +61,8 @@ std::string problem_of(const fs::path& file) {
     static_cast<void>(mlp::read_checkpoint(file));
   } catch (const mlp::checkpoint_torn& e) {
     return "torn: " + behind(e);
+  } catch (const mlp::checkpoint_unreadable& e) {
+    return "unreadable: " + behind(e);
   } catch (const mlp::checkpoint_of_another& e) {
     return "another: " + behind(e);
   } catch (const mlp::checkpoint_too_new& e) {
@@ -143,6 +145,37 @@ TEST_CASE("a torn checkpoint is refused, and the one before it taken", "[mlp]") 
 
   fs::remove(file.string() + ".before");
   CHECK_THROWS_AS(mlp::newest_checkpoint(file), mlp::checkpoint_torn);
+  set_content(file.string() + ".before", "nothing");
+  CHECK_THROWS_WITH(mlp::newest_checkpoint(file),
+                    Catch::Matchers::Contains("neither it nor the one before it can be used") &&
+                        Catch::Matchers::Contains(".before: is damaged"));
+}
+
+TEST_CASE(
+    "a checkpoint whose version is damaged is torn, and one that can't be read is passed over",
+    "[mlp]") {
+  const test::temp_dir directory;
+  const fs::path file = directory.path("training");
+  mlp::write_checkpoint(file, some_checkpoint(1));
+  mlp::write_checkpoint(file, some_checkpoint(2));
+  std::string damaged = bytes_in(file);
+  for (const char digit : {'0', '3', '7', '9'}) {  // what one bit makes of a digit, and more
+    damaged[damaged.find('\n') - 1] = digit;
+    set_content(file, damaged);
+    CAPTURE(digit);
+    CHECK_THROWS_AS(mlp::read_checkpoint(file), mlp::checkpoint_torn);
+    CHECK(mlp::newest_checkpoint(file)->what.state.batch == 1);
+  }
+  // A folder is opened as a file is, and then gives no bytes, as a broken disk does.
+  fs::remove(file);
+  fs::create_directory(file);
+  CHECK(problem_of(file) == "unreadable: can't be read: Is a directory");
+  const auto found = mlp::newest_checkpoint(file);
+  REQUIRE(found);
+  CHECK(found->what.state.batch == 1);
+  CHECK(found->passed_over == file.string() + ": can't be read: Is a directory");
+  fs::remove(file.string() + ".before");
+  CHECK_THROWS_AS(mlp::newest_checkpoint(file), mlp::checkpoint_unreadable);
 }
 
 TEST_CASE("a checkpoint of another network, precision or version is refused", "[mlp]") {
@@ -160,13 +193,63 @@ TEST_CASE("a checkpoint of another network, precision or version is refused", "[
   CHECK(problem_of(file) ==
         "another: has its parameters as fp16, and this program has them as "
         "fp32: name another file, or begin anew");
-  set_content(file, changed(whole, "checkpoint 1", "checkpoint 2"));
+  set_content(file, changed(whole, "checkpoint 2", "checkpoint 3"));
   CHECK(problem_of(file) ==
-        "too new: is of version 2 of the format, and this program reads version "
-        "1: take the program that has written it, or begin anew");
+        "too new: is of version 3 of the format, and this program reads versions "
+        "up to 2: take the program that has written it, or begin anew");
   CHECK_THROWS_AS(mlp::newest_checkpoint(file), mlp::checkpoint_too_new);
   CHECK(problem_of(directory.path("nothing")) ==
-        "error: can't be opened: No such file or directory");
+        "unreadable: can't be opened: No such file or directory");
   CHECK_THROWS_AS(mlp::write_checkpoint(directory.path("no/folder"), some_checkpoint(1)),
                   mlp::checkpoint_error);
+}
+
+TEST_CASE("a checkpoint in the middle of a mixed step has its scaler and sums", "[mlp]") {
+  const test::temp_dir directory;
+  const fs::path file = directory.path("training");
+  auto mixed = some_checkpoint(1);
+  mixed.net.precision = mlp::precision_choice::fp16;
+  mixed.net.scaler.scale = 32768.0F;
+  mixed.net.scaler.good = 17;
+  mixed.net.scaler.found = 1;
+  mixed.net.scaler.skipped = 3;
+  mixed.net.scaler.samples = 8;
+  mixed.net.planned = 16;
+  mixed.net.sums.assign(mlp::shape::parameters, 0.25F);
+  mlp::write_checkpoint(file, mixed);
+  const auto found = mlp::read_checkpoint(file, mlp::precision_choice::fp16).net;
+  CHECK(found.precision == mlp::precision_choice::fp16);
+  CHECK(found.scaler.scale == 32768.0F);
+  CHECK(found.scaler.good == 17);
+  CHECK(found.scaler.found == 1);
+  CHECK(found.scaler.skipped == 3);
+  CHECK(found.scaler.samples == 8);
+  CHECK(found.planned == 16);
+  CHECK(found.sums == mixed.net.sums);
+  CHECK(found.parameters == mixed.net.parameters);
+  CHECK(
+      problem_of(file) ==
+      "another: has its parameters as fp16, and this program has them as fp32: name another file, "
+      "or begin anew");
+  // A training in float does not push it out.
+  CHECK_THROWS_AS(mlp::write_checkpoint(file, some_checkpoint(2)), mlp::checkpoint_of_another);
+  CHECK(mlp::newest_checkpoint(file, mlp::precision_choice::fp16)->what.state.batch == 1);
+  mixed.net.sums.clear();
+  const fs::path other = directory.path("other");
+  mlp::write_checkpoint(other, mixed);
+  CHECK_THROWS_WITH(mlp::read_checkpoint(other, mlp::precision_choice::fp16),
+                    Catch::Matchers::Contains("lacks the sums of the step under way"));
+}
+
+TEST_CASE("a checkpoint of the first version, without a scaler, is read", "[mlp]") {
+  const test::temp_dir directory;
+  const fs::path file = directory.path("training");
+  mlp::write_checkpoint(file, some_checkpoint(1));
+  std::string content = bytes_in(file);
+  content.resize(content.size() - 36);
+  set_content(file, changed(content, "checkpoint 2", "checkpoint 1"));
+  const auto found = mlp::read_checkpoint(file);
+  CHECK(found.net.parameters == some_checkpoint(1).net.parameters);
+  CHECK(found.net.steps.second_power == 0.125);
+  CHECK(found.net.is_between_steps());
 }

@@ -8,11 +8,11 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
-#include <fstream>
-#include <iterator>
+#include <exception>
 #include <span>
 #include <string_view>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 #include <penstock/resume/state_text.hpp>
@@ -28,8 +28,8 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr std::string_view magic = "penstock_mlp_checkpoint ";
-constexpr std::string_view version = "1";
-constexpr std::string_view precision = "fp32";
+constexpr std::string_view version = "2";
+constexpr std::string_view first_version = "1";  // had no scaler and no sums
 
 std::string network_name() {
   std::string name = std::to_string(shape::inputs);
@@ -39,35 +39,62 @@ std::string network_name() {
   return name;
 }
 
-/// All floats and Adam's two powers, one after the other.
-constexpr std::size_t array_bytes = 3 * shape::parameters * sizeof(float);
-constexpr std::size_t body_bytes = array_bytes + 2 * sizeof(double);
+/// What a body has, one after the other: floats, Adam's two powers, the scaler and the samples of a
+/// step; and in the middle of a step the sums of its gradients.
+constexpr std::size_t array_bytes = shape::parameters * sizeof(float);
+constexpr std::size_t first_body_bytes = 3 * array_bytes + 2 * sizeof(double);
+constexpr std::size_t body_bytes = first_body_bytes + 3 * 4 + 3 * 8;
+
+/// Calls `each(values)` with all parts of a state that a body of `which` version has, in its order.
+template <class State, class Each>
+void for_each_part(State& net, std::string_view which, const Each& each) {
+  for (auto* array : {&net.parameters, &net.first_moments, &net.second_moments}) {
+    each(std::span{*array});
+  }
+  const auto single = [&](auto& value) { each(std::span{&value, 1}); };
+  single(net.steps.first_power);
+  single(net.steps.second_power);
+  if (which == first_version) return;
+  single(net.scaler.scale);
+  single(net.scaler.good);
+  single(net.scaler.found);
+  single(net.scaler.skipped);
+  single(net.scaler.samples);
+  single(net.planned);
+  each(std::span{net.sums});
+}
 
 std::string body_of(const network_state& net) {
   std::string body;
-  const auto add = [&](const void* from, std::size_t bytes) {
-    body.append(static_cast<const char*>(from), bytes);
-  };
-  for (const auto* array : {&net.parameters, &net.first_moments, &net.second_moments}) {
-    add(array->data(), array->size() * sizeof(float));
-  }
-  add(&net.steps.first_power, sizeof(double));
-  add(&net.steps.second_power, sizeof(double));
+  for_each_part(net, version, [&](auto values) {
+    const auto bytes = std::as_bytes(values);
+    body.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  });
   return body;
 }
 
-network_state network_of(std::string_view body) {
+network_state network_of(const fs::path& file, std::string_view body, std::string_view which) {
+  const std::size_t whole = which == first_version ? first_body_bytes : body_bytes;
+  const bool has_sums = which != first_version && body.size() == whole + array_bytes;
+  if (body.size() != whole && !has_sums) {
+    throw checkpoint_torn(file, "has " + std::to_string(body.size()) + " bytes of arrays, not " +
+                                    std::to_string(whole));
+  }
   network_state net;
-  const auto take = [&](void* to, std::size_t bytes) {
-    std::memcpy(to, body.data(), bytes);
-    body.remove_prefix(bytes);
-  };
   for (auto* array : {&net.parameters, &net.first_moments, &net.second_moments}) {
     array->resize(shape::parameters);
-    take(array->data(), array->size() * sizeof(float));
   }
-  take(&net.steps.first_power, sizeof(double));
-  take(&net.steps.second_power, sizeof(double));
+  if (has_sums) net.sums.resize(shape::parameters);
+  for_each_part(net, which, [&](auto values) {
+    const auto bytes = std::as_writable_bytes(values);
+    if (bytes.empty()) return;
+    std::memcpy(bytes.data(), body.data(), bytes.size());
+    body.remove_prefix(bytes.size());
+  });
+  if (net.is_between_steps() == has_sums) {
+    throw checkpoint_torn(file, has_sums ? "has sums of a step that has not begun"
+                                         : "lacks the sums of the step under way");
+  }
   return net;
 }
 
@@ -83,20 +110,39 @@ fs::path beside(const fs::path& file, const char* suffix) {
   return name += suffix;
 }
 
+template <class Error = checkpoint_error>
 [[noreturn]] void refuse_system(const fs::path& file, const std::string& what, int number) {
-  throw checkpoint_error(file, what + ": " + std::system_category().message(number));
+  throw Error(file, what + ": " + std::system_category().message(number));
 }
 
 /// A descriptor that is closed at the end of the scope.
 struct open_file {
   int number = -1;
   open_file(const fs::path& file, int flags) : number(::open(file.c_str(), flags, 0666)) {
-    if (number < 0) refuse_system(file, "can't be opened", errno);
+    if (number >= 0) return;
+    if ((flags & O_ACCMODE) == O_RDONLY) {
+      refuse_system<checkpoint_unreadable>(file, "can't be opened", errno);
+    }
+    refuse_system(file, "can't be opened", errno);
   }
   open_file(const open_file&) = delete;
   open_file& operator=(const open_file&) = delete;
   ~open_file() { ::close(number); }
 };
+
+/// All bytes of a file. Not by an `ifstream`, for which an error of the disk is the file's end.
+std::string read_all(const fs::path& file) {
+  const open_file from{file, O_RDONLY | O_CLOEXEC};
+  std::string all;
+  std::array<char, 65536> some{};
+  while (true) {
+    const ssize_t count = ::read(from.number, some.data(), some.size());
+    if (count == 0) return all;
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) refuse_system<checkpoint_unreadable>(file, "can't be read", errno);
+    all.append(some.data(), static_cast<std::size_t>(count));
+  }
+}
 
 void write_all(const fs::path& file, int to, std::string_view bytes) {
   while (!bytes.empty()) {
@@ -128,14 +174,43 @@ std::string_view take_line(const fs::path& file, std::string_view& text, std::st
   return value;
 }
 
-/// Whether the file may take the place of the one before it: a torn one may not.
-bool is_whole(const fs::path& file) {
-  if (!fs::exists(file)) return false;
+/// A checkpoint, or why the one before it is to be taken.
+struct attempt {
+  std::optional<checkpoint> what;
+  std::string problem;
+  std::exception_ptr error;
+};
+attempt try_to_read(const fs::path& file, precision_choice precision) {
   try {
-    static_cast<void>(read_checkpoint(file));
-    return true;
-  } catch (const checkpoint_torn&) {
-    return false;
+    return {read_checkpoint(file, precision), "", nullptr};
+  } catch (const checkpoint_torn& torn) {
+    return {std::nullopt, torn.what(), std::current_exception()};
+  } catch (const checkpoint_unreadable& unreadable) {
+    return {std::nullopt, unreadable.what(), std::current_exception()};
+  }
+}
+
+/// Whether there is something of that name, be it readable or not.
+bool is_there(const fs::path& file) {
+  std::error_code problem;
+  return fs::symlink_status(file, problem).type() != fs::file_type::not_found;
+}
+
+/// Throws unless the file has, at the end of its head, the sum of what it has.
+void require_whole(const fs::path& file, std::string_view all) {
+  constexpr std::string_view name = "\nsha256 ";
+  constexpr std::size_t longest_head = 65536;
+  const std::size_t at = all.substr(0, longest_head).find(name);
+  const std::size_t end = at == all.npos ? all.npos : all.find('\n', at + name.size());
+  if (end == all.npos) {
+    throw checkpoint_torn(file, "is damaged or cut short: no line of it has its SHA-256");
+  }
+  const std::string_view body = all.substr(end + 1);
+  const std::size_t from = at + name.size();
+  if (all.substr(from, end - from) != sum_of(all.substr(0, at + 1), body)) {
+    throw checkpoint_torn(
+        file, "is damaged or cut short: its SHA-256 is not the one that it names, with " +
+                  std::to_string(body.size()) + " bytes of arrays");
   }
 }
 
@@ -151,7 +226,8 @@ void write_checkpoint(const fs::path& file, const checkpoint& what,
   };
   std::string head{magic};
   ((head += version) += "\nnetwork ") += network_name();
-  ((head += "\nprecision ") += precision) += "\nstate " + ps::to_text(what.state) + "\n";
+  ((head += "\nprecision ") += name_of(what.net.precision)) +=
+      "\nstate " + ps::to_text(what.state) + "\n";
   const std::string body = body_of(what.net);
   const std::string all = head + "sha256 " + sum_of(head, body) + "\n" + body;
 
@@ -166,73 +242,64 @@ void write_checkpoint(const fs::path& file, const checkpoint& what,
     sync(part, out.number);
   }
   tell(save_moment::written);
-  if (is_whole(file)) move_to(file, beside(file, ".before"));
+  if (is_there(file) && try_to_read(file, what.net.precision).what)
+    move_to(file, beside(file, ".before"));
   tell(save_moment::moved);
   move_to(part, file);
   const fs::path folder = file.has_parent_path() ? file.parent_path() : fs::path{"."};
   sync(folder, open_file{folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC}.number);
 }
 
-checkpoint read_checkpoint(const fs::path& file) {
-  std::ifstream in{file, std::ios::binary};
-  if (!in) refuse_system(file, "can't be opened", errno);
-  const std::string all{std::istreambuf_iterator<char>{in}, {}};
+checkpoint read_checkpoint(const fs::path& file, precision_choice precision) {
+  const std::string all = read_all(file);
   std::string_view text{all};
-
+  // The sum first: what a damaged line says means nothing, a version's number neither.
+  require_whole(file, text);
   const std::string_view written_by = take_line(file, text, magic);
   if (written_by.find_first_not_of("0123456789") != std::string_view::npos) {
     throw checkpoint_torn(file, "has a version that is no number");
   }
-  if (written_by != version) {
+  if (written_by != version && written_by != first_version) {
     throw checkpoint_too_new(file, "is of version " + std::string{written_by} +
-                                       " of the format, and this program reads version " +
+                                       " of the format, and this program reads versions up to " +
                                        std::string{version} +
                                        ": take the program that has written it, or begin anew");
   }
   const std::string_view layers = take_line(file, text, "network ");
   const std::string_view kept_as = take_line(file, text, "precision ");
   const std::string_view state = take_line(file, text, "state ");
-  const std::string_view head{all.data(), all.size() - text.size()};
-  const std::string_view sum = take_line(file, text, "sha256 ");
-  // The sum first: what a damaged line says means nothing.
-  if (sum != sum_of(head, text)) {
-    throw checkpoint_torn(file,
-                          "is damaged or cut short: its SHA-256 is not the one that it "
-                          "names, with " +
-                              std::to_string(text.size()) + " bytes of arrays");
-  }
+  static_cast<void>(take_line(file, text, "sha256 "));
   if (layers != network_name()) {
     throw checkpoint_of_another(file, "is of a network " + std::string{layers} +
                                           ", and this one is " + network_name() +
                                           ": name another file, or begin anew");
   }
-  if (kept_as != precision) {
+  if (kept_as != name_of(precision)) {
     throw checkpoint_of_another(
         file, "has its parameters as " + std::string{kept_as} + ", and this program has them as " +
-                  std::string{precision} + ": name another file, or begin anew");
+                  std::string{name_of(precision)} + ": name another file, or begin anew");
   }
-  if (text.size() != body_bytes) {
-    throw checkpoint_torn(file, "has " + std::to_string(text.size()) + " bytes of arrays, not " +
-                                    std::to_string(body_bytes));
-  }
-  return {ps::from_text<ps::loader_state>(state), network_of(text)};
+  checkpoint found{ps::from_text<ps::loader_state>(state), network_of(file, text, written_by)};
+  found.net.precision = precision;
+  return found;
 }
 
-std::optional<found_checkpoint> newest_checkpoint(const fs::path& file) {
+std::optional<found_checkpoint> newest_checkpoint(const fs::path& file,
+                                                  precision_choice precision) {
   const fs::path before = beside(file, ".before");
-  std::string problem;
-  if (fs::exists(file)) {
-    try {
-      return found_checkpoint{read_checkpoint(file), file, ""};
-    } catch (const checkpoint_torn& torn) {
-      if (!fs::exists(before)) throw;
-      problem = torn.what();
-    }
-  } else {
-    if (!fs::exists(before)) return std::nullopt;
-    problem = file.string() + ": was being replaced when the program ended";
+  std::string problem = file.string() + ": was being replaced when the program ended";
+  if (is_there(file)) {
+    attempt newest = try_to_read(file, precision);
+    if (newest.what) return found_checkpoint{std::move(*newest.what), file, ""};
+    if (!is_there(before)) std::rethrow_exception(newest.error);
+    problem = newest.problem;
+  } else if (!is_there(before)) {
+    return std::nullopt;
   }
-  return found_checkpoint{read_checkpoint(before), before, problem};
+  attempt older = try_to_read(before, precision);
+  if (older.what) return found_checkpoint{std::move(*older.what), before, problem};
+  throw checkpoint_torn(
+      file, "neither it nor the one before it can be used: " + problem + "; " + older.problem);
 }
 
 }  // namespace mlp

@@ -29,6 +29,21 @@ concept collective = requires(C& all, const C& constant, std::span<float> values
   all.barrier();
 };
 
+/// One that can also sum in the order of a stream, so that other work goes on meanwhile:
+///
+///     enqueue_sum(values, stream)   as `all_reduce`, put on the stream; an event recorded there after
+///                                   the call comes after the sum
+///     wait(stream), wait(event)     returns when the stream, or what has recorded the event, is past
+///                                   all before it; an error where that takes too long
+template <class C>
+concept streamed_collective = collective<C> &&
+    requires(C& all, std::span<float> values, typename C::stream_ref stream,
+             const typename C::event_type& event) {
+  all.enqueue_sum(values, stream);
+  all.wait(stream);
+  all.wait(event);
+};
+
 /// One process: nobody to wait for.
 class no_collective {
  public:

@@ -14,10 +14,13 @@
 
 #include <penstock/ranks/world.hpp>
 
+#include "cuda_ranks.hpp"
 #include "data.hpp"
 #include "digit_source.hpp"
+#include "host_backend.hpp"
 #include "mpi_collective.hpp"
 #include "rank_options.hpp"
+#include "same_parameters.hpp"
 #include "train.hpp"
 
 namespace ps = penstock;
@@ -46,19 +49,13 @@ mlp::parallel_result train(const mlp::rank_options& chosen, const ps::world& w,
     files = mlp::read_data(*chosen.data);
     digits = {std::min(digits.count, files->train.size()), &files->train};
   }
-  return mlp::train_in_parallel(digits, w, ranks, chosen);
-}
-
-/// All ranks have made the same updates, or a sum was not the same for all of them.
-void require_same_parameters(const mlp::parallel_result& found, mlp::mpi_collective& ranks) {
-  std::vector<float> all(found.parameters.size() * static_cast<std::size_t>(ranks.size()));
-  ranks.all_gather(std::as_bytes(std::span{found.parameters}),
-                   std::as_writable_bytes(std::span{all}));
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    if (all[i] == found.parameters[i % found.parameters.size()]) continue;
-    throw std::runtime_error("rank " + std::to_string(i / found.parameters.size()) +
-                             " has other parameters than rank " + std::to_string(ranks.rank()));
+  if (chosen.device == mlp::rank_device::cuda) {
+    mlp::host_ranks_of host{ranks};
+    return mlp::train_on_cuda(digits, w, host, chosen);
   }
+  const ps::cpu_device device;
+  return mlp::train_in_parallel(digits, w, device, mlp::host_backend{}, device.inline_stream(),
+                                ranks, chosen);
 }
 
 void report(const mlp::parallel_result& found, const ps::world& w) {
@@ -80,15 +77,22 @@ int main(int argc, char** argv) {
   const auto [chosen, exit_status] = mlp::parse_rank_options(argc, argv);
   if (exit_status) return *exit_status;
   std::string who = "penstock_mlp_mpi";
+  if (const auto reason = mlp::why_no_cuda_ranks();
+      reason && chosen.device == mlp::rank_device::cuda) {
+    std::cerr << who << ": no --device cuda: " << *reason << '\n';
+    return 1;
+  }
   try {
     const auto w = ps::world::from_environment();
     who += ": " + w.str();
     const mlp::mpi_session session;
+    mlp::mpi_collective ranks;
+    // Inside of the ranks' scope: to free them is a call for all of them, and the others are
+    // waiting for something else.
     try {
-      mlp::mpi_collective ranks;
       require_same_world(w, ranks);
       const auto found = train(chosen, w, ranks);
-      require_same_parameters(found, ranks);
+      mlp::require_same_parameters(found.parameters, ranks);
       if (w.rank == 0) report(found, w);
       return 0;
     } catch (const std::exception& error) {

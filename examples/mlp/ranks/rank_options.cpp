@@ -4,6 +4,9 @@
 #include <CLI/CLI.hpp>
 #include <array>
 #include <charconv>
+#include <chrono>
+#include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -12,8 +15,8 @@ namespace mlp {
 
 namespace {
 
-constexpr std::array<std::string_view, 6> moments{"reading",      "reduced", "learnt",
-                                                  "half_written", "written", "moved"};
+constexpr std::array<std::string_view, 7> moments{"reading", "reduced", "learnt",  "half_written",
+                                                  "written", "moved",   "throwing"};
 
 /// Takes "RANK:STEP:MOMENT" apart; a message if it is none.
 std::string parse_death(const std::string& text, std::optional<death>& dies) {
@@ -34,7 +37,7 @@ std::string parse_death(const std::string& text, std::optional<death>& dies) {
   }
   return text +
          " is no RANK:STEP:MOMENT, of which the moment is one of reading, reduced, learnt, "
-         "half_written, written, moved";
+         "half_written, written, moved, throwing";
 }
 
 }  // namespace
@@ -46,11 +49,19 @@ rank_command_line parse_rank_options(int argc, const char* const* argv) {
   std::string checkpoint;
   std::string log;
   bool deterministic = false;
+  std::int64_t patience = o.patience.count();
 
   CLI::App app{
       "Trains the perceptron of penstock_mlp on global batches that the ranks of mpirun "
-      "share, on the CPU device."};
+      "share, on the CPU device or on a GPU each."};
   app.set_help_flag("--help,-h", "Print this list and exit");
+  app.add_option("--device", o.device, "cpu, or cuda: a GPU a rank, with sums by NCCL")
+      ->transform(CLI::CheckedTransformer(std::map<std::string, rank_device>{
+          {"cpu", rank_device::cpu}, {"cuda", rank_device::cuda}}));
+  app.add_option("--patience", patience,
+                 "Seconds after which a sum by NCCL that a rank does not come to is an error")
+      ->check(CLI::Range(1, 1'000'000))
+      ->capture_default_str();
   app.add_option("--data", data, "Folder with MNIST's four files. Default: digits are drawn")
       ->check(CLI::ExistingDirectory);
   app.add_option("--samples", o.samples, "Train on the first ones")
@@ -85,13 +96,14 @@ rank_command_line parse_rank_options(int argc, const char* const* argv) {
           throw CLI::ValidationError("--die", problem);
         }
       },
-      "For tests: RANK:STEP:MOMENT at which a rank kills itself as kill -9 does");
+      "For tests: RANK:STEP:MOMENT at which a rank kills itself as kill -9 does, or throws");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     result.exit_status = app.exit(error);
     return result;
   }
+  o.patience = std::chrono::seconds{patience};
   if (deterministic) o.how = reduction::ordered;
   if (!data.empty()) o.data = data;
   if (!checkpoint.empty()) o.checkpoint = checkpoint;

@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>
 
-#include "parallel_step.hpp"
+#include "reduction.hpp"
 
 namespace mlp {
 
-/// Where in a step a rank is to die, for tests.
+/// Where in a step a rank is to die, and how, for tests.
 enum class death_moment {
   reading,       ///< it has its batch, and has not differentiated it
   reduced,       ///< it has the sum of all gradients, and has not learnt
@@ -19,17 +20,23 @@ enum class death_moment {
   half_written,  ///< and the three of a checkpoint's
   written,
   moved,
+  throwing,  ///< as reading, by an exception and not by SIGKILL
 };
 
-/// A death by SIGKILL, as "RANK:STEP:MOMENT" says it; steps count from 0 over all epochs.
+/// A death by SIGKILL or by an exception, as "RANK:STEP:MOMENT" says it; steps count from 0 over all epochs.
 struct death {
   int rank = 0;
   std::uint64_t step = 0;
   death_moment moment = death_moment::reading;
 };
 
+/// What the ranks compute on.
+enum class rank_device { cpu, cuda };
+
 /// What the command line of `penstock_mlp_mpi` says.
 struct rank_options {
+  rank_device device = rank_device::cpu;
+  std::chrono::seconds patience{600};         // for a sum by NCCL
   std::optional<std::filesystem::path> data;  // absent: digits are drawn
   std::uint64_t samples = 60'000;
   std::uint64_t epochs = 1;

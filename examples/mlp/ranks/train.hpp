@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <csignal>
 #include <cstddef>
 #include <cstdint>
@@ -16,7 +18,7 @@
 
 #include "checkpoint.hpp"
 #include "collective.hpp"
-#include "host_backend.hpp"
+#include "parallel_result.hpp"
 #include "parallel_step.hpp"
 #include "rank_options.hpp"
 #include "step_log.hpp"
@@ -25,13 +27,15 @@
 /// The loop of one rank: sharded, compared with the others', and gone on with from a checkpoint.
 namespace mlp {
 
-/// Kills this process where a test has asked for it.
+/// Kills this process, or throws, where a test has asked for it.
 class appointed_death {
  public:
   appointed_death(const rank_options& chosen, int rank)
       : dies_(chosen.dies && chosen.dies->rank == rank ? chosen.dies : std::nullopt) {}
   void at(std::uint64_t step, death_moment moment) const {
-    if (dies_ && dies_->step == step && dies_->moment == moment) std::raise(SIGKILL);
+    if (!dies_ || dies_->step != step || dies_->moment != moment) return;
+    if (moment == death_moment::throwing) throw std::runtime_error("it fails as it was told to");
+    std::raise(SIGKILL);
   }
   void at(std::uint64_t step, save_moment moment) const {
     at(step, static_cast<death_moment>(static_cast<int>(death_moment::half_written) +
@@ -42,23 +46,24 @@ class appointed_death {
   std::optional<death> dies_;
 };
 
-/// What a run leaves behind, the same on all ranks.
-struct parallel_result {
-  std::uint64_t steps = 0;    ///< of this run, without those before its checkpoint
-  double last_loss = 0;       ///< the mean over the last global batch
-  std::uint64_t batches = 0;  ///< a hash of the samples of all global batches in order
-  std::vector<float> parameters;
-  std::string resumed;  ///< the checkpoint it went on from; "" for none
-};
+/// Whether it holds on any of the ranks. All have to ask.
+template <collective Collective>
+[[nodiscard]] bool any_of(Collective& ranks, bool holds_here) {
+  const std::array mine{static_cast<std::byte>(holds_here)};
+  std::vector<std::byte> all(static_cast<std::size_t>(ranks.size()));
+  ranks.all_gather(mine, all);
+  return std::find(all.begin(), all.end(), std::byte{1}) != all.end();
+}
 
-/// Trains from the checkpoint on, if there is one, to the last epoch. Throws `run_mismatch` on all
-/// ranks where they would not train as one, and `checkpoint_error`.
-template <class Data, collective Collective>
-parallel_result train_in_parallel(const Data& data, const penstock::world& w, Collective& ranks,
-                                  const rank_options& chosen) {
+/// Trains from the checkpoint on, if there is one, to the last epoch, on a stream of this rank's
+/// device. Throws `run_mismatch` on all ranks where they would not train as one, and
+/// `checkpoint_error`.
+template <class Data, class Backend, collective Collective>
+parallel_result train_in_parallel(const Data& data, const penstock::world& w,
+                                  const typename Backend::device_type& device,
+                                  const Backend& backend, typename Backend::stream_ref stream,
+                                  Collective& ranks, const rank_options& chosen) {
   namespace ps = penstock;
-  const ps::cpu_device device;
-  const auto stream = device.inline_stream();
   const ps::sharded order{ps::shuffled{.seed = chosen.seed},
                           {.rank = w.rank, .world = w.size, .global_batch = chosen.global_batch}};
   ps::loader loader{data,
@@ -71,7 +76,7 @@ parallel_result train_in_parallel(const Data& data, const penstock::world& w, Co
   const auto exchange = [&](auto mine, auto all) { ranks.all_gather(mine, all); };
   ps::require_same_run(w, loader, exchange);
 
-  parallel_step step{device, host_backend{}, stream, ranks, chosen.global_batch, chosen.how};
+  parallel_step step{device, backend, stream, ranks, chosen.global_batch, chosen.how};
   parallel_result result;
   auto at = loader.state_at({});
   step.net().assign(initial_parameters(chosen.seed), stream);
@@ -88,10 +93,12 @@ parallel_result train_in_parallel(const Data& data, const penstock::world& w, Co
 
   const appointed_death death{chosen, w.rank};
   step_log log{w.rank == 0 ? chosen.log : std::nullopt};
+  const bool is_logged = any_of(ranks, chosen.log.has_value());
   std::vector<std::uint64_t> samples(chosen.global_batch);
   ps::transfer feed{loader, stream};
   const std::uint64_t per_epoch = loader.batches_per_epoch();
   const auto save = [&](std::uint64_t number) {
+    step.wait();
     if (w.rank == 0) {
       write_checkpoint(*chosen.checkpoint, {feed.state(), step.net().saved(stream)},
                        [&](save_moment moment) { death.at(number, moment); });
@@ -102,18 +109,22 @@ parallel_result train_in_parallel(const Data& data, const penstock::world& w, Co
     const std::uint64_t number = where.epoch * per_epoch + where.batch;
     ranks.all_gather(std::as_bytes(batch.indices()), std::as_writable_bytes(std::span{samples}));
     death.at(number, death_moment::reading);
-    const auto losses = step.differentiate(ps::get<"image">(batch).data(),
-                                           ps::get<"label">(batch).data(), batch.size());
+    death.at(number, death_moment::throwing);
+    step.differentiate(ps::get<"image">(batch).data(), ps::get<"label">(batch).data(),
+                       batch.size());
     death.at(number, death_moment::reduced);
     step.update();
     death.at(number, death_moment::learnt);
-    result.last_loss = mean_of(losses);
-    result.batches = hash_of(samples, result.batches);
-    log.add(where, result.last_loss, samples);
     const bool is_last = number + 1 == chosen.epochs * per_epoch;
+    result.batches = hash_of(samples, result.batches);
+    if (is_logged || is_last) {  // the host waits for a step's losses
+      result.last_loss = mean_of(step.losses());
+      log.add(where, result.last_loss, samples);
+    }
     if (chosen.checkpoint && (is_last || (number + 1) % chosen.every == 0)) save(number);
     ++result.steps;
   }
+  step.wait();
   result.parameters = step.net().saved(stream).parameters;
   // A file that names a step is there when any rank says that it is done.
   ranks.barrier();

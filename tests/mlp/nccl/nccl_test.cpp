@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstring>
 #include <span>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -25,7 +26,12 @@ namespace {
 struct {
   ncclResult_t init = ncclSuccess;
   ncclResult_t reduce = ncclSuccess;
-  ncclResult_t later = ncclSuccess;
+  ncclResult_t finalize = ncclSuccess;
+  ncclResult_t later = ncclSuccess;  // what it says when it is asked
+  ncclResult_t asked = ncclSuccess;  // and whether asking works
+  int in_progress = 0;               // questions that it answers by that before
+  int fine = 0;                      // and those that it then answers by success
+  int blocking = 1;
   std::vector<std::string> calls;
 } nccl;
 
@@ -60,10 +66,12 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
   std::memcpy(id->internal, "of rank 0", 10);
   return ncclSuccess;
 }
-ncclResult_t ncclCommInitRank(ncclComm_t* comm, int size, ncclUniqueId id, int rank) {
+ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueId id, int rank,
+                                    ncclConfig_t* config) {
   nccl.calls.push_back("init " + std::to_string(rank) + " of " + std::to_string(size) + " by " +
                        id.internal);
-  if (nccl.init == ncclSuccess) *comm = reinterpret_cast<ncclComm_t>(&nccl);
+  nccl.blocking = config->blocking;
+  *comm = reinterpret_cast<ncclComm_t>(&nccl);
   return nccl.init;
 }
 ncclResult_t ncclAllReduce(const void*, void*, std::size_t count, ncclDataType_t, ncclRedOp_t,
@@ -72,8 +80,13 @@ ncclResult_t ncclAllReduce(const void*, void*, std::size_t count, ncclDataType_t
   return nccl.reduce;
 }
 ncclResult_t ncclCommGetAsyncError(ncclComm_t, ncclResult_t* state) {
-  *state = nccl.later;
-  return ncclSuccess;
+  *state = nccl.in_progress > 0 ? ncclInProgress : nccl.fine > 0 ? ncclSuccess : nccl.later;
+  if (int& answers = nccl.in_progress > 0 ? nccl.in_progress : nccl.fine; answers > 0) --answers;
+  return nccl.asked;
+}
+ncclResult_t ncclCommFinalize(ncclComm_t) {
+  nccl.calls.emplace_back("finalize");
+  return nccl.finalize;
 }
 ncclResult_t ncclCommAbort(ncclComm_t) {
   nccl.calls.emplace_back("abort");
@@ -115,26 +128,90 @@ TEST_CASE("all ranks take the id of rank 0, and the bytes of the host go another
     CHECK(gathered[0] == static_cast<std::byte>('o'));
     CHECK(gathered[3] == static_cast<std::byte>('b'));
   }
-  CHECK(nccl.calls ==
-        std::vector<std::string>{"init 1 of 2 by of rank 0, by wire", "sum of 4", "destroy"});
+  CHECK(nccl.calls == std::vector<std::string>{"init 1 of 2 by of rank 0, by wire", "sum of 4",
+                                               "finalize", "destroy"});
+  CHECK(nccl.blocking == 0);
   mlp::no_collective alone;
   nccl.calls.clear();
   const mlp::nccl_collective one{alone, here.device, here.stream};
   CHECK(nccl.calls == std::vector<std::string>{"id", "init 0 of 1 by of rank 0"});
 }
 
-TEST_CASE("a call of NCCL that fails says which one, in NCCL's words", "[mlp]") {
+TEST_CASE("a call of NCCL that fails says which one, in NCCL's words, and aborts", "[mlp]") {
   const on_double here;
   mlp::no_collective alone;
+  const auto init = [&] { mlp::nccl_collective{alone, here.device, here.stream}; };
   nccl.init = ncclSystemError;
-  CHECK(problem_of([&] {
-          mlp::nccl_collective{alone, here.device, here.stream};
-        }) == "ncclCommInitRank: unhandled system error");
-  nccl.init = ncclSuccess;
+  CHECK(problem_of(init) == "ncclCommInitRankConfig on rank 0 of 1: unhandled system error");
+  CHECK(nccl.calls.back() == "abort");
+  nccl.init = ncclInProgress;
+  nccl.later = ncclSystemError;
+  nccl.in_progress = 2;
+  CHECK(problem_of(init) == "ncclCommInitRankConfig on rank 0 of 1: unhandled system error");
+  CHECK(nccl.calls.back() == "abort");
+
+  nccl = {};
   mlp::nccl_collective ranks{alone, here.device, here.stream};
   nccl.reduce = ncclSystemError;
   CHECK(problem_of([&] { ranks.all_reduce(here.all()); }) ==
-        "ncclAllReduce: unhandled system error");
+        "ncclAllReduce on rank 0 of 1: unhandled system error");
+  CHECK(nccl.calls == std::vector<std::string>{"sum of 4", "abort"});
+  nccl = {};
+  mlp::nccl_collective others{alone, here.device, here.stream};
+  nccl.asked = ncclSystemError;
+  CHECK(problem_of([&] { others.all_reduce(here.all()); }) ==
+        "ncclAllReduce on rank 0 of 1: ncclCommGetAsyncError: unhandled system error");
+  CHECK(nccl.calls.back() == "abort");
+}
+
+TEST_CASE("ranks that connect, and sums that are enqueued, take time but not forever", "[mlp]") {
+  const on_double here;
+  mlp::no_collective alone;
+  constexpr int forever = 1'000'000'000;
+  nccl.init = ncclInProgress;
+  nccl.in_progress = 3;
+  {
+    mlp::nccl_collective patient{alone, here.device, here.stream};
+    CHECK(nccl.in_progress == 0);
+    nccl.reduce = ncclInProgress;
+    nccl.in_progress = 3;
+    patient.all_reduce(here.all());
+    CHECK(nccl.in_progress == 0);
+  }
+  CHECK(nccl.calls.back() == "destroy");
+  nccl.in_progress = forever;
+  CHECK(problem_of([&] {
+          mlp::nccl_collective{alone, here.device, here.stream, std::chrono::seconds{0}};
+        }) ==
+        "ncclCommInitRankConfig on rank 0 of 1: a rank has not come to it in time; see which "
+        "processes have ended");
+  CHECK(nccl.calls.back() == "abort");
+  nccl.in_progress = 0;
+  mlp::nccl_collective impatient{alone, here.device, here.stream, std::chrono::seconds{0}};
+  nccl.in_progress = forever;
+  CHECK_THAT(problem_of([&] { impatient.all_reduce(here.all()); }),
+             Catch::Matchers::StartsWith("ncclAllReduce on rank 0 of 1: a rank has not come"));
+  CHECK(nccl.calls.back() == "abort");
+}
+
+TEST_CASE("a communicator that does not end in time, or that an exception leaves, is aborted",
+          "[mlp]") {
+  const on_double here;
+  mlp::no_collective alone;
+  {
+    const mlp::nccl_collective ranks{alone, here.device, here.stream, std::chrono::seconds{0}};
+    nccl.finalize = ncclInProgress;
+    nccl.in_progress = 1'000'000'000;
+  }
+  CHECK(nccl.calls.back() == "abort");
+  nccl = {};
+  try {
+    const mlp::nccl_collective ranks{alone, here.device, here.stream};
+    throw std::runtime_error("a step has failed");
+  } catch (const std::runtime_error&) {
+    CHECK(nccl.calls.back() == "abort");
+    CHECK(nccl.calls.size() == 3);  // id, init, and nothing that waits for other ranks
+  }
 }
 
 TEST_CASE("a sum to which a rank does not come ends with an error, and is aborted", "[mlp]") {
@@ -143,23 +220,25 @@ TEST_CASE("a sum to which a rank does not come ends with an error, and is aborte
   mlp::nccl_collective impatient{alone, here.device, here.stream, std::chrono::seconds{0}};
   fake_cuda::fail_call_of("cudaStreamQuery", 0, cudaErrorNotReady);
   CHECK(problem_of([&] { impatient.all_reduce(here.all()); }) ==
-        "all_reduce on rank 0 of 1: a rank has not come to it in time; see which processes have "
+        "a sum on rank 0 of 1: a rank has not come to it in time; see which processes have "
         "ended");
   CHECK(nccl.calls == std::vector<std::string>{"sum of 4", "abort"});
   CHECK(problem_of([&] { impatient.all_reduce(here.all()); }) ==
-        "all_reduce: the communicator was aborted");
+        "ncclAllReduce: the communicator was aborted");
   CHECK(nccl.calls.empty());
 
   // What NCCL notices while the sum runs, and a kernel that faults.
   mlp::nccl_collective ranks{alone, here.device, here.stream};
   fake_cuda::fail_call_of("cudaStreamQuery", 0, cudaErrorNotReady);
+  nccl.fine = 1;  // when it is enqueued
   nccl.later = ncclSystemError;
   CHECK(problem_of([&] { ranks.all_reduce(here.all()); }) ==
-        "all_reduce on rank 0 of 1: unhandled system error");
+        "a sum on rank 0 of 1: unhandled system error");
+  CHECK(nccl.calls.back() == "abort");
   nccl.later = ncclSuccess;
   mlp::nccl_collective others{alone, here.device, here.stream};
   fake_cuda::fail_call_of("cudaStreamQuery", 0, cudaErrorIllegalAddress);
   CHECK_THAT(problem_of([&] { others.all_reduce(here.all()); }),
-             Catch::Matchers::StartsWith("all_reduce on rank 0 of 1: cudaStreamQuery: "));
+             Catch::Matchers::StartsWith("a sum on rank 0 of 1: cudaStreamQuery: "));
   CHECK(nccl.calls.back() == "abort");
 }

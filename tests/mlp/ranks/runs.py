@@ -32,11 +32,12 @@ class Program:
     def run(self, ranks, *options):
         return self.run_apart([options] * ranks)
 
-    def run_apart(self, options_of_ranks):
-        """One world, each rank with options of its own."""
+    def run_apart(self, options_of_ranks, preloaded=None):
+        """One world, each rank with options of its own, and a library loaded before all others."""
         command = list(self.mpirun)
         for rank, options in enumerate(options_of_ranks):
             command += [":"] if rank else []
+            command += ["-x", f"LD_PRELOAD={preloaded}"] if preloaded else []
             command += ["-np", "1", *self.command, *map(str, options)]
         # No other machine is asked, so no ssh has to be there.
         environment = os.environ | {"OMPI_MCA_plm_rsh_agent": "sh"}

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSL-1.0
 """The same training by 1, 2 and 4 processes, and worlds that can't train as one.
 
-    worlds.py <penstock_mlp_mpi> <a folder to work in>
+    worlds.py <penstock_mlp_mpi> <a folder to work in> <the library of order_of_calls.cpp>
 """
 
 import shutil
@@ -48,7 +48,7 @@ def refused(ran, *texts):
         require(text in ran.stderr, f"'{text}' is in", ran.stderr)
 
 
-def worlds_that_cannot_be(program):
+def worlds_that_cannot_be(program, noting):
     refused(program.run(3), "global_batch: must be a multiple of the world of 3, is 64",
             "take 63 or 66")
     refused(program.run(2, "--deterministic", "--batch", "60"), "a multiple of 8 for --batch")
@@ -57,6 +57,10 @@ def worlds_that_cannot_be(program):
         "run_mismatch: the ranks would train on different batches: seed: 1 on ranks 0 and 1, 3, 2 "
         "on rank 2",
     )
+    # Where one rank alone fails, the others wait for it in a sum: it must not wait for them.
+    ran = program.run_apart([["--die", "1:2:throwing"], ["--die", "1:2:throwing"]], noting)
+    refused(ran, "rank 1 of 2", "fails as it was told to", "called: MPI_Abort")
+    require("called: MPI_Comm_free" not in ran.stderr, "no rank frees what others use", ran.stderr)
     refused(
         Program(program.command[0]).run_apart([["--samples", 200], ["--samples", 100]]),
         "dataset: 200 on rank 0, 100 on rank 1",
@@ -69,7 +73,7 @@ def main():
     work.mkdir(parents=True)
     program = Program(sys.argv[1], "--samples", SAMPLES, "--epochs", 2)
     same_training(program, work)
-    worlds_that_cannot_be(program)
+    worlds_that_cannot_be(program, sys.argv[3])
     print("1, 2 and 4 processes train alike")
 
 
