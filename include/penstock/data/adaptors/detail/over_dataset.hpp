@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -33,6 +34,11 @@ class over_dataset {
   void prefetch(std::uint64_t index) const noexcept requires prefetches<Base> {
     base_.prefetch(index);
   }
+  void will_read(std::span<const std::uint64_t> indices) const { tell_reads(base_, indices); }
+  [[nodiscard]] std::uint64_t stored_bytes(std::uint64_t index) const {
+    return stored_bytes_of(base_, index);
+  }
+  [[nodiscard]] std::uint64_t most_ahead() const { return most_ahead_of(base_); }
   [[nodiscard]] sample_origin origin(std::uint64_t index) const noexcept {
     return origin_of(base_, index);
   }
