@@ -113,6 +113,7 @@ TEST_CASE("statistics of nothing are texts too", "[report]") {
   CHECK(json["loader"] == "null");
   CHECK(json_reader{to_json(ps::loader_stats{})}["read.samples"] == "0");
   CHECK(to_text(ps::loader_stats{}).find("slowest") == std::string::npos);
+  CHECK(to_text(ps::loader_stats{}).find("ahead") == std::string::npos);
   CHECK(to_text(ps::transfer_stats{}).find("loader") == std::string::npos);
   CHECK(to_text(ps::transfer_stats{}).find("replay") == std::string::npos);
   ps::transfer_stats replayed;
@@ -130,6 +131,10 @@ TEST_CASE("the table has a line a stage, with its share of the time", "[report]"
   stats.read.busy = std::chrono::milliseconds{500};
   stats.read.slowest[0] = {17, std::chrono::microseconds{1234}};
   stats.wait_for_slot = {5, std::chrono::seconds{1}};
+  stats.ahead = {100, 7, 80, 40, 2, 1};
+  CHECK(json_reader{to_json(stats)}["ahead.bytes_now"] == "40");
+  CHECK(to_text(stats).find("told ahead: 7 samples, 80 bytes, at most 100 at a time; 2 too late, 1 "
+                            "failed\n") != std::string::npos);
   std::ostringstream written;
   written << stats;
   const std::string text = written.str();

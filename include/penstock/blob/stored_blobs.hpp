@@ -49,6 +49,7 @@ struct stored_blobs_options {
 /// What `prefetch` came to.
 struct stored_blobs_stats {
   std::uint64_t ahead = 0;    ///< blobs that were read ahead, and asked for
+  std::uint64_t ready = 0;    ///< those of them that were there: nobody had to wait
   std::uint64_t in_vain = 0;  ///< blobs that were read ahead, and dropped for others
 };
 
@@ -117,9 +118,19 @@ class stored_blobs {
       }
     }
 
+    /// The bytes of blob `index`; 0 where its `length` was not given, and out of range.
+    [[nodiscard]] std::uint64_t stored_bytes(std::uint64_t index) const noexcept {
+      if (index >= size()) return 0;
+      const std::uint64_t bytes = state_->blobs[static_cast<std::size_t>(index)].length;
+      return bytes == stored_blob::to_end ? 0 : bytes;
+    }
+    /// How many bytes of blobs are kept ahead: `read_ahead`.
+    [[nodiscard]] std::uint64_t most_ahead() const noexcept { return state_->options.read_ahead; }
+
     /// What `prefetch` came to so far. From any thread.
     [[nodiscard]] stored_blobs_stats stats() const {
-      return {state_->ahead->used(), state_->ahead->dropped()};
+      const auto came = state_->ahead->counted();
+      return {came.used, came.ready, came.dropped};
     }
 
    private:

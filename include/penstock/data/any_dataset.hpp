@@ -30,8 +30,8 @@ inline namespace PENSTOCK_ABI {
 ///
 /// An rvalue is moved in, an lvalue is referred to and must outlive all copies. Copies share what
 /// is inside, and so does a pipeline over an lvalue of this type: it takes a copy. Gives the same
-/// batches as what is inside, random bits included, and passes on origins and fingerprint; a
-/// `map_batch` goes over it. Reading is thread-safe; assigning is not.
+/// batches as what is inside, random bits included, and passes on origins, fingerprint and
+/// what comes; a `map_batch` goes over it. Reading is thread-safe; assigning is not.
 ///
 /// Costs one virtual call a run, and none a sample, but for what asks for one sample at a time:
 /// `map<Out>` over it, which belongs inside. It has no `view` and no `prefetch`; what is inside
@@ -67,6 +67,11 @@ class any_dataset {
     data_->read_run(indices, out, context);
   }
 
+  void will_read(std::span<const std::uint64_t> indices) const { data_->will_read(indices); }
+  [[nodiscard]] std::uint64_t stored_bytes(std::uint64_t index) const {
+    return data_->stored_bytes(index);
+  }
+  [[nodiscard]] std::uint64_t most_ahead() const { return data_->most_ahead(); }
   [[nodiscard]] sample_origin origin(std::uint64_t index) const noexcept {
     return data_->origin(index);
   }

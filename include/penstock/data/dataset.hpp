@@ -3,6 +3,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
+#include <span>
 #include <vector>
 
 #include <penstock/core/error.hpp>
@@ -41,12 +43,21 @@ inline namespace PENSTOCK_ABI {
 /// - `view(index)`: the sample where it lies, as a `const_sample` (its fields may lie in different
 ///   arrays), so that `map` needs no copy of it; valid while the dataset is neither
 ///   moved nor changed;
-/// - `prefetch(index) noexcept`: a hint that the sample will be read soon.
+/// - `prefetch(index) noexcept`: a hint that the sample will be read at once.
+///
+/// A dataset whose samples come from a disk or a network may want to know what comes, see
+/// `loader_options::read_ahead`:
+/// - `will_read(indices)`: these samples are read next, in this order, after those of earlier calls.
+///   It starts to fetch them and returns soon. Called by one thread of a loader while others read;
+///   what it throws is counted and changes no batch;
+/// - `std::uint64_t stored_bytes(index) const`: the bytes that the sample takes there; 0, or
+///   without: as many as in a batch;
+/// - `std::uint64_t most_ahead() const`: the most of them that it keeps; without: no bound.
 ///
 /// An adaptor of your own says what its samples are in the datasets below, for failures and
 /// quarantine lists: `sample_origin origin(index) const noexcept` and `std::vector<std::uint64_t>
 /// base_sizes() const`, by `origin_of` and `base_sizes_of` of what it adapts. Without, it is itself
-/// the bottom. What chooses samples by a list also has `std::uint64_t fingerprint() const`, a hash
+/// the bottom. `tell_reads`, `stored_bytes_of` and `most_ahead_of` pass on what comes. What chooses samples by a list also has `std::uint64_t fingerprint() const`, a hash
 /// of the list and of `fingerprint_of` what is below: a state of another list is refused then.
 ///
 /// A dataset that holds pointers into memory of another owner says `static constexpr bool borrows =
@@ -142,6 +153,48 @@ template <dataset D>
     return {data.size()};
   }
 }
+
+/// Tells `data`, which may want to know, that the samples `indices` are read next. Throws what the
+/// dataset throws.
+template <class D>
+void tell_reads([[maybe_unused]] const D& data,
+                [[maybe_unused]] std::span<const std::uint64_t> indices) {
+  if constexpr (detail::wants_plans<D>) data.will_read(indices);
+}
+
+/// The bytes that sample `index` of `data` takes where it is stored; 0 where that is not known.
+template <class D>
+[[nodiscard]] std::uint64_t stored_bytes_of([[maybe_unused]] const D& data,
+                                            [[maybe_unused]] std::uint64_t index) {
+  if constexpr (detail::tells_stored_bytes<D>) {
+    return data.stored_bytes(index);
+  } else {
+    return 0;
+  }
+}
+
+/// The most bytes that `data` fetches ahead of their reads; 0 where it does not want to know them.
+template <class D>
+[[nodiscard]] std::uint64_t most_ahead_of([[maybe_unused]] const D& data) {
+  if constexpr (!detail::wants_plans<D>) {
+    return 0;
+  } else if constexpr (detail::bounds_plans<D>) {
+    return data.most_ahead();
+  } else {
+    return (std::numeric_limits<std::uint64_t>::max)();
+  }
+}
+
+namespace detail {
+
+/// The bound of what two datasets fetch ahead together, each of which has one or, at 0, fetches
+/// nothing.
+[[nodiscard]] constexpr std::uint64_t least_ahead(std::uint64_t a, std::uint64_t b) noexcept {
+  if (a == 0 || b == 0) return a + b;
+  return a < b ? a : b;
+}
+
+}  // namespace detail
 
 /// A hash of the choices that adaptors make of what is below them: the lists of `subset` and
 /// `without`, the weights of `interleave`. 0 where nothing is chosen. Part of a `loader_state`.

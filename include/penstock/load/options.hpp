@@ -77,6 +77,18 @@ struct loader_options {
   /// may go to twice as many, whose slots it takes, or those that the budget has room for.
   std::size_t prefetch = 0;
 
+  /// The bytes, as they are stored, that the dataset is told to fetch before workers ask for them;
+  /// 0: it is told nothing. For samples that come from a disk or a network: the loader knows what
+  /// comes, up to the end of the range and over the ends of epochs, and says so on a thread of its
+  /// own, or on the consumer's where there are no workers. A dataset that keeps less is told of
+  /// less, and one that needs to know nothing, as what lies in memory, of nothing; `stats().ahead`
+  /// says what was told. No batch depends on it, not even where the dataset refuses or is late: then
+  /// a worker waits for the sample as without. Takes no slots: the bytes are the system's page cache
+  /// or the source's. The thread's calls of the dataset and of the sampler's `order`, which runs
+  /// beside that of the workers, are waited for by the loader's destructor; with `timeout` at most
+  /// so long. No counterpart.
+  std::uint64_t read_ahead = 0;
+
   /// The values that a batch has room for in each ragged field; 0: as the dataset says, else
   /// `batch_size` times its longest sample. Samples are given their places before they are read: a
   /// batch that has more values is a `ragged_overflow` at its turn, and no sample is ever cut. The

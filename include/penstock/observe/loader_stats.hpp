@@ -47,6 +47,8 @@ struct loader_stats {
   depth_stats ready;  ///< complete batches after the one that the consumer took, now and then
   step_stats step;    ///< what the consumer got
 
+  ahead_stats ahead;  ///< what the dataset was told of beforehand
+
   std::chrono::nanoseconds processor{0};  ///< the workers' processor time, some 10 ms late
   std::uint64_t minor_faults = 0;         ///< their page faults that needed no disk
   std::uint64_t major_faults = 0;         ///< those that waited for a disk
@@ -74,6 +76,10 @@ struct loader_stats {
   }
   between.ready = difference(later.ready, earlier.ready);
   between.step = difference(later.step, earlier.step);
+  for (const auto count :
+       {&ahead_stats::samples, &ahead_stats::bytes, &ahead_stats::late, &ahead_stats::failed}) {
+    between.ahead.*count = grown(later.ahead.*count, earlier.ahead.*count);
+  }
   between.processor = grown(later.processor, earlier.processor);
   between.minor_faults = grown(later.minor_faults, earlier.minor_faults);
   between.major_faults = grown(later.major_faults, earlier.major_faults);
@@ -100,6 +106,10 @@ struct loader_stats {
   }
   both.ready = sum(a.ready, b.ready);
   both.step = sum(a.step, b.step);
+  for (const auto count : {&ahead_stats::most_bytes, &ahead_stats::samples, &ahead_stats::bytes,
+                           &ahead_stats::bytes_now, &ahead_stats::late, &ahead_stats::failed}) {
+    both.ahead.*count += b.ahead.*count;
+  }
   both.processor += b.processor;
   both.minor_faults += b.minor_faults;
   both.major_faults += b.major_faults;

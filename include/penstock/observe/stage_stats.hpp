@@ -74,6 +74,17 @@ struct read_stats {
   }
 };
 
+/// What a loader has told its dataset ahead of the reads, see `loader_options::read_ahead`.
+struct ahead_stats {
+  /// The bound: the option, or what the dataset keeps where that is less; 0: nothing is told.
+  std::uint64_t most_bytes = 0;
+  std::uint64_t samples = 0;    ///< that the dataset was told of
+  std::uint64_t bytes = 0;      ///< of those samples
+  std::uint64_t bytes_now = 0;  ///< of those that are not read yet, now and then
+  std::uint64_t late = 0;       ///< samples whose batch was opened before they were told
+  std::uint64_t failed = 0;     ///< exceptions of the dataset, or of a sampler, while telling
+};
+
 /// What was taken from a loader or a transfer, and what its loop did between two batches.
 struct step_stats {
   std::uint64_t batches = 0;  ///< leases

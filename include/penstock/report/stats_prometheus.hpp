@@ -139,6 +139,17 @@ class prometheus_writer {
   out.summary("ready_batches", "Complete batches behind the one that was taken, at each look.",
               stats.ready);
   out.step(stats.step);
+  out.gauge("ahead_most_bytes", "The bound of what the dataset is told of beforehand.",
+            std::to_string(stats.ahead.most_bytes));
+  out.gauge("ahead_bytes", "Bytes that the dataset was told of, and that are not read yet.",
+            std::to_string(stats.ahead.bytes_now));
+  out.counter("ahead_samples_total", "Samples that the dataset was told of.", stats.ahead.samples);
+  out.counter("ahead_bytes_total", "Bytes of those samples where they are stored.",
+              stats.ahead.bytes);
+  out.counter("ahead_late_total", "Samples that were read before they could be told.",
+              stats.ahead.late);
+  out.counter("ahead_failures_total", "Exceptions of the dataset or sampler while telling.",
+              stats.ahead.failed);
   out.counter("processor_seconds_total", "Processor time of the workers.", stats.processor);
   out.kinds("page_faults_total", "Page faults of the workers, and those that waited for a disk.",
             {{{"memory", stats.minor_faults}, {"disk", stats.major_faults}}});

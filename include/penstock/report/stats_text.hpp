@@ -108,6 +108,13 @@ class stats_table {
             std::to_string(stats.minor_faults + stats.major_faults) + " page faults, " +
                 std::to_string(stats.major_faults) + " from disk");
   table.wait("throttled", stats.throttled);
+  if (stats.ahead.most_bytes != 0) {
+    const ahead_stats& ahead = stats.ahead;
+    table.head("  told ahead: " + std::to_string(ahead.samples) + " samples, " +
+               std::to_string(ahead.bytes) + " bytes, at most " + std::to_string(ahead.most_bytes) +
+               " at a time; " + std::to_string(ahead.late) + " too late, " +
+               std::to_string(ahead.failed) + " failed");
+  }
   std::string slowest;
   for (const slow_sample& one : stats.read.slowest) {
     if (one.time.count() == 0) continue;

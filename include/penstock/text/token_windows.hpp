@@ -74,6 +74,14 @@ class token_windows {
 
   /// Brings the window nearer; does nothing for an index out of range.
   void prefetch(std::uint64_t index) const noexcept { rows_.prefetch(index); }
+  /// Has the system read the windows that come, as far as it does not have them in memory.
+  void will_read(std::span<const std::uint64_t> indices) const noexcept {
+    rows_.will_read(indices);
+  }
+  /// The bytes of a window in the file.
+  [[nodiscard]] std::uint64_t stored_bytes(std::uint64_t) const noexcept {
+    return rows_.stored_bytes() / 2;  // both fields are of the same tokens
+  }
 
  private:
   [[nodiscard]] static detail::mapped_rows<record_type> rows_of(

@@ -52,19 +52,20 @@ class blob_read_ahead {
   }
 
   /// Has blob `index`, of so many bytes, read soon. Where there is no room, the oldest one that was
-  /// read and not asked for makes some; where that is not enough, nothing happens.
+  /// read and not asked for makes some; where that is not enough, nothing happens. One that is wanted
+  /// already counts as wanted now.
   void want(std::uint64_t index, std::uint64_t bytes) {
     ::pid_t none = 0;
     process_.compare_exchange_strong(none, ::getpid(), std::memory_order_relaxed);
     if (is_in_child()) return;
     const std::lock_guard lock{mutex_};
-    if (bytes > most_bytes_ || blobs_.contains(index) || !start()) return;
+    if (bytes > most_bytes_ || is_renewed(index) || !start()) return;
     while (bytes_ + bytes > most_bytes_) {
       const auto oldest = std::find_if(ages_.begin(), ages_.end(), [&](const auto& one) {
         return blobs_.at(one.second).state == blob_state::ready;
       });
       if (oldest == ages_.end()) return;
-      ++dropped_;
+      ++counts_.dropped;
       erase(oldest->second);
     }
     queue_.reserve(queue_.size() + 1);
@@ -81,7 +82,7 @@ class blob_read_ahead {
                                                                blob_buffer& buffer) {
     if (is_in_child()) return std::nullopt;
     std::unique_lock lock{mutex_};
-    while (true) {
+    for (bool waited = false;; waited = true) {
       const auto found = blobs_.find(index);
       if (found == blobs_.end()) return std::nullopt;
       blob& one = found->second;
@@ -93,7 +94,8 @@ class blob_read_ahead {
       if (one.state == blob_state::ready) {
         const std::unique_ptr<std::byte[]> memory = std::move(one.memory);
         const auto size = static_cast<std::size_t>(one.bytes);
-        ++used_;
+        ++counts_.used;
+        counts_.ready += waited ? 0U : 1U;
         erase(index);
         lock.unlock();
         const std::span<std::byte> out = buffer.room_for(size);
@@ -110,17 +112,17 @@ class blob_read_ahead {
     return process != 0 && process != ::getpid();
   }
 
-  /// How many were read ahead and asked for; none in a child.
-  [[nodiscard]] std::uint64_t used() const {
-    if (is_in_child()) return 0;
+  /// What reading ahead came to.
+  struct counts {
+    std::uint64_t used = 0;     ///< read ahead and asked for
+    std::uint64_t ready = 0;    ///< those of them that were there by then
+    std::uint64_t dropped = 0;  ///< read ahead in vain
+  };
+  /// What it came to so far; nothing in a child.
+  [[nodiscard]] counts counted() const {
+    if (is_in_child()) return {};
     const std::lock_guard lock{mutex_};
-    return used_;
-  }
-  /// How many were read ahead in vain; none in a child.
-  [[nodiscard]] std::uint64_t dropped() const {
-    if (is_in_child()) return 0;
-    const std::lock_guard lock{mutex_};
-    return dropped_;
+    return counts_;
   }
 
  private:
@@ -135,7 +137,17 @@ class blob_read_ahead {
   // How many one call reads: a thread that waits for one of them waits for all.
   static constexpr std::size_t most_together = 16;
 
-  // Whether there is a thread. Under the mutex, as all that follows.
+  // Whether blob `index` is wanted; it is the youngest then. Under the mutex, as all that follows.
+  bool is_renewed(std::uint64_t index) {
+    const auto found = blobs_.find(index);
+    if (found == blobs_.end()) return false;
+    auto place = ages_.extract(found->second.age);
+    place.key() = found->second.age = next_age_++;
+    ages_.insert(std::move(place));
+    return true;
+  }
+
+  // Whether there is a thread.
   bool start() {
     if (is_started_) return !threads_.empty();
     is_started_ = true;
@@ -219,8 +231,7 @@ class blob_read_ahead {
   std::vector<std::uint64_t> queue_;
   std::uint64_t bytes_ = 0;  // of `blobs_`
   std::uint64_t next_age_ = 0;
-  std::uint64_t used_ = 0;
-  std::uint64_t dropped_ = 0;
+  counts counts_;
 };
 
 /// Deletes what reads ahead, but for a child made by fork(): there are no threads to be joined.

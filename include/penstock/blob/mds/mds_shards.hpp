@@ -131,6 +131,10 @@ class mds_shards {
     const place at = place_at(index);
     at.shard->file.prefetch(at.sample.begin, at.sample.size);
   }
+  /// The bytes of sample `index`; 0 for one out of range.
+  [[nodiscard]] std::uint64_t stored_bytes(std::uint64_t index) const noexcept {
+    return index < size() ? place_at(index).sample.size : 0;
+  }
 
  private:
   static constexpr std::uint64_t most_index_bytes = std::uint64_t{1} << 32;

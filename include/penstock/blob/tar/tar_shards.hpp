@@ -142,6 +142,11 @@ class tar_shards {
     at.shard->file.prefetch(begin * detail::tar_block, (end - begin) * detail::tar_block);
   }
 
+  /// The bytes of the blob of sample `index`; 0 for one out of range.
+  [[nodiscard]] std::uint64_t stored_bytes(std::uint64_t index) const noexcept {
+    return index < size() ? std::uint64_t{place_of(index).sample->blob_size} : 0;
+  }
+
   /// How many shards there are.
   [[nodiscard]] std::size_t shards() const noexcept { return shards_.size(); }
   /// How many of them were listed by their index.

@@ -134,6 +134,36 @@ class concat_dataset {
     });
   }
 
+  /// Tells each part of its own, in their order.
+  void will_read(std::span<const std::uint64_t> indices) const {
+    std::array<std::uint64_t, 64> local;
+    for (std::size_t begin = 0; begin < indices.size();) {
+      const std::size_t part = part_of(indices[begin]);
+      std::size_t end = begin;
+      while (end < indices.size() && end - begin < local.size() && lies_in(part, indices[end])) {
+        local[end - begin] = indices[end] - begins_[part];
+        ++end;
+      }
+      visit(part, [&](const auto& data) {
+        tell_reads(data, std::span<const std::uint64_t>{local}.first(end - begin));
+      });
+      begin = end;
+    }
+  }
+  [[nodiscard]] std::uint64_t stored_bytes(std::uint64_t index) const {
+    std::uint64_t bytes = 0;
+    const std::size_t part = part_of(index);
+    visit(part, [&](const auto& data) { bytes = stored_bytes_of(data, index - begins_[part]); });
+    return bytes;
+  }
+  [[nodiscard]] std::uint64_t most_ahead() const {
+    std::uint64_t most = 0;
+    for_each([&]<std::size_t Part>() {
+      most = least_ahead(most, most_ahead_of(std::get<Part>(parts_)));
+    });
+    return most;
+  }
+
   [[nodiscard]] sample_origin origin(std::uint64_t index) const noexcept {
     sample_origin found{index, 0};
     for_each([&]<std::size_t Part>() {

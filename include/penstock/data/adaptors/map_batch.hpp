@@ -7,12 +7,12 @@
 #include <span>
 #include <type_traits>
 #include <utility>
-#include <vector>
 
 #include <penstock/core/batch.hpp>
 #include <penstock/core/error.hpp>
 #include <penstock/core/record.hpp>
 #include <penstock/data/adaptors/adaptor.hpp>
+#include <penstock/data/adaptors/detail/over_dataset.hpp>
 #include <penstock/data/dataset.hpp>
 #include <penstock/data/reader.hpp>
 #include <penstock/data/run_context.hpp>
@@ -24,9 +24,12 @@ namespace detail {
 
 /// A dataset whose batches are changed in place once they are complete, see `map_batch`.
 template <dataset Base, class F>
-class map_batch_dataset {
+class map_batch_dataset : public over_dataset<Base> {
+  using below = over_dataset<Base>;
+  using below::base_;
+
  public:
-  using record_type = typename Base::record_type;
+  using typename below::record_type;
   static constexpr bool borrows = detail::borrows<Base> || function_borrows<F>;
   /// Whether the function takes random bits.
   static constexpr bool is_random =
@@ -38,17 +41,7 @@ class map_batch_dataset {
 
   /// Reads from `base` and passes every batch through `function`.
   map_batch_dataset(Base base, F function)
-      : base_(std::move(base)), function_(std::move(function)) {}
-
-  [[nodiscard]] std::uint64_t size() const { return base_.size(); }
-  [[nodiscard]] record_extents<record_type> extents() const { return extents_of(base_); }
-  [[nodiscard]] sample_lengths<record_type> lengths(std::uint64_t index) const requires
-      tells_lengths<Base> {
-    return lengths_of(base_, index);
-  }
-  [[nodiscard]] std::size_t scratch_bytes() const { return scratch_bytes_of(base_); }
-  [[nodiscard]] std::uint32_t stages() const { return stages_of(base_); }
-  [[nodiscard]] std::uint64_t fingerprint() const { return fingerprint_of(base_); }
+      : below(std::move(base)), function_(std::move(function)) {}
 
   void read_run(std::span<const std::uint64_t> indices, batch_view<record_type> out,
                 const run_context& context) const {
@@ -65,16 +58,7 @@ class map_batch_dataset {
     }
   }
 
-  void prefetch(std::uint64_t index) const noexcept requires prefetches<Base> {
-    base_.prefetch(index);
-  }
-  [[nodiscard]] sample_origin origin(std::uint64_t index) const noexcept {
-    return origin_of(base_, index);
-  }
-  [[nodiscard]] std::vector<std::uint64_t> base_sizes() const { return base_sizes_of(base_); }
-
  private:
-  Base base_;
   F function_;
 };
 

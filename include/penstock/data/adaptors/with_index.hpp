@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <span>
 #include <utility>
-#include <vector>
 
 #include <penstock/core/batch.hpp>
 #include <penstock/core/error.hpp>
@@ -13,6 +12,7 @@
 #include <penstock/core/record.hpp>
 #include <penstock/data/adaptors/adaptor.hpp>
 #include <penstock/data/adaptors/detail/joined_record.hpp>
+#include <penstock/data/adaptors/detail/over_dataset.hpp>
 #include <penstock/data/dataset.hpp>
 #include <penstock/data/reader.hpp>
 #include <penstock/data/run_context.hpp>
@@ -23,7 +23,9 @@ namespace detail {
 
 /// A dataset whose samples have their index as a last field, see `with_index`.
 template <dataset Base, name Name>
-class indexed_dataset {
+class indexed_dataset : public over_dataset<Base> {
+  using below = over_dataset<Base>;
+  using below::base_;
   using base_record = typename Base::record_type;
   using index_record = record<field<Name, std::uint64_t>>;
   static constexpr std::size_t place = base_record::size;
@@ -36,35 +38,22 @@ class indexed_dataset {
                 "other fields: loader_options::indices says which samples a batch has");
 
   /// Adds the index to what `base` reads.
-  explicit indexed_dataset(Base base) : base_(std::move(base)), lengths_(extents_of(base_)) {}
+  explicit indexed_dataset(Base base) : below(std::move(base)), lengths_(extents_of(base_)) {}
 
-  [[nodiscard]] std::uint64_t size() const { return base_.size(); }
   [[nodiscard]] record_extents<record_type> extents() const {
     return joined_extents(lengths_, record_extents<index_record>{});
   }
-  [[nodiscard]] std::size_t scratch_bytes() const { return scratch_bytes_of(base_); }
-  [[nodiscard]] std::uint32_t stages() const { return stages_of(base_); }
-  [[nodiscard]] std::uint64_t fingerprint() const { return fingerprint_of(base_); }
 
   /// Reads the run from below straight into its place, and writes the indices beside it.
   void read_run(std::span<const std::uint64_t> indices, batch_view<record_type> out,
                 const run_context& context) const {
-    const fields_in_place<base_record, 0> below{out, lengths_};
-    penstock::read_run(base_, indices, below.view(), context);
+    const fields_in_place<base_record, 0> others{out, lengths_};
+    penstock::read_run(base_, indices, others.view(), context);
     const auto column = out.template at<place>();
     for (std::size_t i = 0; i < indices.size(); ++i) column(i) = indices[i];
   }
 
-  void prefetch(std::uint64_t index) const noexcept requires prefetches<Base> {
-    base_.prefetch(index);
-  }
-  [[nodiscard]] sample_origin origin(std::uint64_t index) const noexcept {
-    return origin_of(base_, index);
-  }
-  [[nodiscard]] std::vector<std::uint64_t> base_sizes() const { return base_sizes_of(base_); }
-
  private:
-  Base base_;
   record_extents<base_record> lengths_;
 };
 

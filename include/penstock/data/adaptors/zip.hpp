@@ -99,6 +99,21 @@ class zip_dataset {
     first_.prefetch(index);
     second_.prefetch(index);
   }
+  void will_read(std::span<const std::uint64_t> indices) const {
+    tell_reads(first_, indices);
+    tell_reads(second_, indices);
+  }
+  /// Of those that want to know what comes; 0 where one of them does not say it.
+  [[nodiscard]] std::uint64_t stored_bytes(std::uint64_t index) const {
+    const std::uint64_t first = stored_bytes_of(first_, index);
+    const std::uint64_t second = stored_bytes_of(second_, index);
+    if (most_ahead_of(first_) == 0) return second;
+    if (most_ahead_of(second_) == 0) return first;
+    return first == 0 || second == 0 ? 0 : first + second;
+  }
+  [[nodiscard]] std::uint64_t most_ahead() const {
+    return least_ahead(most_ahead_of(first_), most_ahead_of(second_));
+  }
   [[nodiscard]] sample_origin origin(std::uint64_t index) const noexcept {
     return origin_of(first_, index);
   }

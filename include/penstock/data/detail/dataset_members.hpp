@@ -94,6 +94,23 @@ concept has_origins = requires(const D& d, std::uint64_t i) {
 };
 // clang-format on
 
+/// Wants to know which samples come.
+template <class D>
+concept wants_plans = requires(const D& d, std::span<const std::uint64_t> indices) {
+  d.will_read(indices);
+};
+
+/// Has the size of what lies in a file or a store; of a blob source too, as the next.
+template <class D>
+concept tells_stored_bytes = requires(const D& d, std::uint64_t i) {
+  { d.stored_bytes(i) } -> std::convertible_to<std::uint64_t>;
+};
+
+template <class D>
+concept bounds_plans = requires(const D& d) {
+  { d.most_ahead() } -> std::convertible_to<std::uint64_t>;
+};
+
 template <class D>
 concept has_fingerprint = requires(const D& d) {
   { d.fingerprint() } -> std::convertible_to<std::uint64_t>;

@@ -54,6 +54,11 @@ class dataset_ref {
   void prefetch(std::uint64_t index) const noexcept requires prefetches<D> {
     data_->prefetch(index);
   }
+  void will_read(std::span<const std::uint64_t> indices) const { tell_reads(*data_, indices); }
+  [[nodiscard]] std::uint64_t stored_bytes(std::uint64_t index) const {
+    return stored_bytes_of(*data_, index);
+  }
+  [[nodiscard]] std::uint64_t most_ahead() const { return most_ahead_of(*data_); }
   [[nodiscard]] sample_origin origin(std::uint64_t index) const noexcept {
     return origin_of(*data_, index);
   }

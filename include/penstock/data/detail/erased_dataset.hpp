@@ -39,6 +39,9 @@ class erased_dataset {
   [[nodiscard]] virtual std::uint64_t fingerprint() const = 0;
   virtual void read_run(std::span<const std::uint64_t> indices, batch_view<Record> out,
                         const run_context& context) const = 0;
+  virtual void will_read(std::span<const std::uint64_t> indices) const = 0;
+  [[nodiscard]] virtual std::uint64_t stored_bytes(std::uint64_t index) const = 0;
+  [[nodiscard]] virtual std::uint64_t most_ahead() const = 0;
   [[nodiscard]] virtual sample_origin origin(std::uint64_t index) const noexcept = 0;
   [[nodiscard]] virtual std::vector<std::uint64_t> base_sizes() const = 0;
 };
@@ -68,6 +71,13 @@ class erased_dataset_of final : public erased_dataset<typename D::record_type> {
                 const run_context& context) const override {
     penstock::read_run(data_, indices, out, context);
   }
+  void will_read(std::span<const std::uint64_t> indices) const override {
+    tell_reads(data_, indices);
+  }
+  [[nodiscard]] std::uint64_t stored_bytes(std::uint64_t index) const override {
+    return stored_bytes_of(data_, index);
+  }
+  [[nodiscard]] std::uint64_t most_ahead() const override { return most_ahead_of(data_); }
   [[nodiscard]] sample_origin origin(std::uint64_t index) const noexcept override {
     return origin_of(data_, index);
   }

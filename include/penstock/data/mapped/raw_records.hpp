@@ -69,6 +69,14 @@ class raw_records {
 
   /// Brings the sample nearer; does nothing for an index out of range.
   void prefetch(std::uint64_t index) const noexcept { rows_.prefetch(index); }
+  /// Has the system read the samples that come, as far as it does not have them in memory.
+  void will_read(std::span<const std::uint64_t> indices) const noexcept {
+    rows_.will_read(indices);
+  }
+  /// The bytes of a sample in the files.
+  [[nodiscard]] std::uint64_t stored_bytes(std::uint64_t) const noexcept {
+    return rows_.stored_bytes();
+  }
 
  private:
   raw_records(detail::mapped_file file, const batch_layout<Record>& layout,

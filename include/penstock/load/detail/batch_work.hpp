@@ -16,6 +16,7 @@
 #include <penstock/core/detail/cache_line.hpp>
 #include <penstock/core/error.hpp>
 #include <penstock/load/detail/plan/epoch_plan.hpp>
+#include <penstock/load/detail/plan/pick_samples.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
@@ -57,21 +58,10 @@ class alignas(cache_line) batch_work {
     return {begin, (std::min)(begin + run_samples_, info.size)};
   }
 
-  /// The dataset indices of the batch's samples from its place `begin` on. After the end of the
-  /// epoch (`partial_batch::pad`) come those of its start.
+  /// The dataset indices of the batch's samples from its place `begin` on, see `pick_samples`.
   void pick(const epoch_plan& plan, std::size_t begin,
             std::span<std::uint64_t> out) const noexcept {
-    // Neither sum may wrap, whatever the size: a batch starts before the end of the epoch.
-    std::uint64_t k = info.batch * plan.batch_size();
-    const std::uint64_t left = plan.samples() - k;
-    k = begin < left ? k + begin : (begin - left) % plan.samples();
-    while (!out.empty()) {
-      const auto count =
-          static_cast<std::size_t>(std::min<std::uint64_t>(out.size(), plan.samples() - k));
-      order->fill(k, out.first(count));
-      out = out.subspan(count);
-      k = 0;  // at the end of the epoch, if not of the batch
-    }
+    pick_samples(*order, plan, info, begin, out);
   }
 
   /// Counts a run down, also one that threw; true for the last one.

@@ -62,7 +62,7 @@ class consumer {
     } else {
       stop();
       end_workers();
-      crew_.shut_down();
+      crew_.shut_down(state_.lock());
     }
     range_.close();
   }

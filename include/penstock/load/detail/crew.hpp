@@ -23,8 +23,8 @@ namespace detail {
   return std::make_exception_ptr(cancelled("cancelled: loader_options::stop was requested"));
 }
 
-/// The threads that run an engine: its workers, and the guard's that watches them; and what ends
-/// them.
+/// The threads that run an engine: its workers, the one that tells the dataset what comes, and the
+/// guard's that watches the workers; and what ends them.
 template <class Engine>
 class crew {
  public:
@@ -36,6 +36,7 @@ class crew {
         cancellation_(cancellation_of(engine.options().stop)),
         binding_(engine.device(), engine.options()),
         pool_(engine.options().workers, work_on{this}, wake_all{this}),
+        telling_(tells(engine) ? 1 : 0, tell{this}, end_telling{this}),
         on_stop_(engine.options().stop, cancel_all{this}) {
     binding_.wait_until_taken();
     engine.guard().start([this](std::exception_ptr error, const failure& read) noexcept {
@@ -58,13 +59,25 @@ class crew {
     return pool_.stop(is_lost, borrows_ ? nullptr : state);
   }
 
-  /// After `end_workers`: ends all other threads, and waits for them.
-  void shut_down() noexcept {
+  /// After `end_workers`: ends all other threads, and waits for them; for the call that the one that
+  /// tells is in, with a timeout no longer than that. It is detached then, as a worker.
+  void shut_down(const std::shared_ptr<void>& state = nullptr) noexcept {
     engine_->guard().stop(borrows_);
     pool_.stop();
+    const auto timeout = engine_->options().timeout;
+    if (state != nullptr && !borrows_ && timeout.count() > 0) {
+      telling_.request_stop();
+      const bool is_silent = engine_->teller().wait_until_silent(timeout);
+      telling_.stop([&](std::size_t) { return !is_silent; }, state);
+    }
+    telling_.stop();
   }
 
  private:
+  static bool tells(Engine& engine) noexcept {
+    return engine.options().workers != 0 && engine.teller().is_on();
+  }
+
   struct work_on {  // what the pool's threads run
     crew* self;
     void operator()(const std::stop_token& stop, std::size_t worker) const {
@@ -81,11 +94,20 @@ class crew {
     crew* self;
     void operator()() const noexcept { self->engine_->wake(); }
   };
+  struct tell {  // what the thread runs that tells the dataset what comes
+    crew* self;
+    void operator()(const std::stop_token&, std::size_t) const { self->engine_->teller().work(); }
+  };
+  struct end_telling {
+    crew* self;
+    void operator()() const noexcept { self->engine_->teller().end(); }
+  };
   struct cancel_all {
     crew* self;
     void operator()() const noexcept {
       self->fail_all(self->cancellation_);
       self->pool_.request_stop();
+      self->telling_.request_stop();
     }
   };
 
@@ -103,7 +125,8 @@ class crew {
   const std::exception_ptr cancellation_;  // made before it is needed: a stop must not want memory
   worker_binding binding_;
   worker_pool<work_on, wake_all> pool_;     // its threads use all of the above
-  std::stop_callback<cancel_all> on_stop_;  // last: it uses the pool
+  worker_pool<tell, end_telling> telling_;  // one thread, or none
+  std::stop_callback<cancel_all> on_stop_;  // last: it uses the pools
 };
 
 }  // namespace detail

@@ -16,6 +16,7 @@
 #include <penstock/faults/detail/guarded_reader.hpp>
 #include <penstock/faults/detail/make_readers.hpp>
 #include <penstock/faults/detail/read_guard.hpp>
+#include <penstock/load/detail/ahead/teller.hpp>
 #include <penstock/load/detail/batch_binder.hpp>
 #include <penstock/load/detail/batch_work.hpp>
 #include <penstock/load/detail/delivery.hpp>
@@ -69,14 +70,14 @@ class engine {
                {std::max<std::size_t>(1, options_.workers), slots_->count(), options.batch_size}),
         readers_(make_readers(dataset_, guard_, options_.workers, run_.most())),
         observer_(options_.workers, run_.most(), fixed_bytes(layout_)),
-        seats_(options_.workers, first_workers(options_)) {
+        seats_(options_.workers, first_workers(options_)),
+        teller_(dataset_, dataset_size_, sampler_, schedule_, layout_, options_, observer_) {
     guard_.list_to(slots_->lists);
     observer_.trace_to(options.trace);
     slots_->leases().trace_to(options.trace, observer_.trace_flow(), "host slot", slots_->count());
   }
   engine(engine&&) = delete;
 
-  /// What the user wrote, resolved.
   [[nodiscard]] const loader_options& options() const noexcept { return options_; }
   [[nodiscard]] const Device& device() const noexcept { return device_; }
   [[nodiscard]] const Dataset& dataset() const noexcept { return dataset_; }
@@ -92,6 +93,7 @@ class engine {
   [[nodiscard]] const loader_observer& observer() const noexcept { return observer_; }
   [[nodiscard]] loader_observer& observer() noexcept { return observer_; }
   [[nodiscard]] detail::seats& seats() noexcept { return seats_; }
+  [[nodiscard]] detail::teller<Dataset, Sampler>& teller() noexcept { return teller_; }
   /// What the batch in a slot is; for the consumer once it was announced.
   [[nodiscard]] slot_work& batch_in(std::uint32_t slot) noexcept { return work_[slot]; }
   [[nodiscard]] batch_view<record_type> view_of(std::uint32_t slot) const noexcept {
@@ -145,14 +147,14 @@ class engine {
   }
 
  private:
-  using clock = std::chrono::steady_clock;
+  using steady_clock = std::chrono::steady_clock;
   using meters = worker_meters<tick_clock>;
 
   /// Opener: waits until one more batch is wanted and a slot is free, and binds the two. `got` is
   /// its first run then. False when the engine stops.
   bool open_next(const std::stop_token& stop, guarded_reader<Dataset>& reader, meters& seen,
                  claim& got) {
-    while (is_wanted(stop, seen)) {
+    while (schedule_.wait_until_wanted(stop, seen)) {
       if (!spare_) {
         [[maybe_unused]] const stage_mark mark{marked_stage::wait_for_slot};
         spare_ = slots_->acquire(seen);
@@ -167,16 +169,12 @@ class engine {
     return false;
   }
 
-  [[nodiscard]] bool is_wanted(const std::stop_token& stop, meters& seen) {
-    [[maybe_unused]] const stage_mark mark{marked_stage::wait_for_demand};
-    return schedule_.wait_until_wanted(stop, seen);
-  }
-
   /// Binds a slot to the next batch; false when none is wanted any more. Not inlined, as `read`.
   [[gnu::noinline]] bool bind_next(std::uint32_t slot, const guarded_reader<Dataset>& reader,
                                    const meters& seen) noexcept {
     slot_work& batch = work_[slot];
     if (!binder_.bind(batch, reader)) return false;
+    teller_.note_opened(batch.sequence);
     if constexpr (tells_lengths<Dataset>) place_samples(dataset_, schedule_, batch, view_of(slot));
     batch.opened = seen.open();
     const std::size_t samples = run_.samples();
@@ -199,13 +197,13 @@ class engine {
       batch.pick(schedule_.plan(), begin, wanted);
       slots_->lists.note(slot, begin, wanted);
       const bool is_timed = run == batch.first_run() && run_.is_timed(batch.sequence);
-      const auto began = is_timed ? clock::now() : clock::time_point{};
+      const auto began = is_timed ? steady_clock::now() : steady_clock::time_point{};
       reader.read(
           slot, batch.info, wanted, view_of(slot).subrun(begin, wanted.size()),
           {options_.seed, batch.info.epoch}, [&] { return is_unwanted(batch); },
           seen.reads().begin(batch.sequence, wanted.size()));
       seen.reads().end(wanted);
-      if (is_timed) run_.note(wanted.size(), clock::now() - began);
+      if (is_timed) run_.note(wanted.size(), steady_clock::now() - began);
     } catch (...) {
       batch.note_error(reader.where());
     }
@@ -218,6 +216,7 @@ class engine {
   /// The batch in `slot` is read.
   void end_batch(std::uint32_t slot, meters& seen) noexcept {
     slot_work& batch = work_[slot];
+    teller_.note_read(batch.sequence);
     guard_.end_batch(slot, slots_->data(slot), layout_, batch.info);
     if constexpr (tells_lengths<Dataset>) note_values(seen.reads(), batch, view_of(slot));
     if constexpr (finishes_batches<Dataset>)
@@ -243,6 +242,7 @@ class engine {
   std::vector<guarded_reader<Dataset>> readers_;  // by worker; without workers the consumer's
   loader_observer observer_;
   detail::seats seats_;
+  detail::teller<Dataset, Sampler> teller_;
 };
 
 }  // namespace detail

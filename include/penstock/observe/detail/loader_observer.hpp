@@ -38,6 +38,21 @@ struct tick_times {
   }
 };
 
+/// What the one that tells a dataset of what comes has counted.
+struct ahead_meter {
+  tally most_bytes;
+  tally samples;
+  tally bytes;
+  tally bytes_now;
+  tally late;
+  tally failed;
+
+  [[nodiscard]] ahead_stats read() const noexcept {
+    return {most_bytes.value(), samples.value(), bytes.value(),
+            bytes_now.value(),  late.value(),    failed.value()};
+  }
+};
+
 /// All that is counted and timed of one loader: each thread writes meters of its own, and any
 /// thread takes a snapshot of all. Memory is taken at construction.
 template <class Clock>
@@ -78,6 +93,9 @@ class basic_loader_observer {
   }
   /// The meters of the consumer.
   [[nodiscard]] consumer_meters<Clock>& of_consumer() noexcept { return consumer_; }
+
+  /// The meter of who tells the dataset what comes.
+  [[nodiscard]] ahead_meter& of_teller() noexcept { return ahead_; }
 
   /// The consumer takes a complete batch of `samples` samples.
   void note_taken(std::uint64_t samples) noexcept {
@@ -130,6 +148,7 @@ class basic_loader_observer {
     all.step = {consumer_.batches(), taken, taken * sample_bytes_ + consumer_.value_bytes(),
                 step(all, at.ticks, times)};
     const cpu_throttling now = cpu_throttling_so_far();
+    all.ahead = ahead_.read();
     all.throttled = {grown(now.count, before_.count), grown(now.time, before_.time)};
     return all;
   }
@@ -210,6 +229,7 @@ class basic_loader_observer {
   std::vector<std::unique_ptr<worker_meters<Clock>>> readers_;
   consumer_meters<Clock> consumer_;
   tally discarded_;
+  ahead_meter ahead_;
   std::uint64_t trace_flow_ = 0;
 };
 

@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <span>
 #include <utility>
-#include <vector>
 
 #include <penstock/core/batch.hpp>
 #include <penstock/core/error.hpp>
@@ -14,6 +13,7 @@
 #include <penstock/core/record.hpp>
 #include <penstock/data/adaptors/detail/map_call.hpp>
 #include <penstock/data/adaptors/detail/map_lengths.hpp>
+#include <penstock/data/adaptors/detail/over_dataset.hpp>
 #include <penstock/data/dataset.hpp>
 #include <penstock/data/reader.hpp>
 #include <penstock/data/run_context.hpp>
@@ -24,9 +24,12 @@ namespace detail {
 
 /// A dataset whose samples are changed in place after reading, see `map`.
 template <dataset Base, class F>
-class map_dataset {
+class map_dataset : public over_dataset<Base> {
+  using below = over_dataset<Base>;
+  using below::base_;
+
  public:
-  using record_type = typename Base::record_type;
+  using typename below::record_type;
   /// What the function takes.
   static constexpr map_form form = map_form_of<F, sample<record_type>>;
   static constexpr bool borrows = detail::borrows<Base> || function_borrows<F>;
@@ -40,17 +43,9 @@ class map_dataset {
                 "and then the generator, after it");
 
   /// Reads from `base` and passes every sample through `function`.
-  map_dataset(Base base, F function) : base_(std::move(base)), function_(std::move(function)) {}
+  map_dataset(Base base, F function) : below(std::move(base)), function_(std::move(function)) {}
 
-  [[nodiscard]] std::uint64_t size() const { return base_.size(); }
-  [[nodiscard]] record_extents<record_type> extents() const { return extents_of(base_); }
-  [[nodiscard]] sample_lengths<record_type> lengths(std::uint64_t index) const requires
-      tells_lengths<Base> {
-    return lengths_of(base_, index);
-  }
-  [[nodiscard]] std::size_t scratch_bytes() const { return scratch_bytes_of(base_); }
   [[nodiscard]] std::uint32_t stages() const { return stages_of(base_) + (draws(form) ? 1 : 0); }
-  [[nodiscard]] std::uint64_t fingerprint() const { return fingerprint_of(base_); }
 
   /// Reads the run from below, then calls the function sample by sample.
   void read_run(std::span<const std::uint64_t> indices, batch_view<record_type> out,
@@ -64,23 +59,16 @@ class map_dataset {
     }
   }
 
-  void prefetch(std::uint64_t index) const noexcept requires prefetches<Base> {
-    base_.prefetch(index);
-  }
-
-  [[nodiscard]] sample_origin origin(std::uint64_t index) const noexcept {
-    return origin_of(base_, index);
-  }
-  [[nodiscard]] std::vector<std::uint64_t> base_sizes() const { return base_sizes_of(base_); }
-
  private:
-  Base base_;
   F function_;
 };
 
 /// A dataset whose samples are made from another one's, see `map`.
 template <dataset Base, penstock::record_type Out, class F>
-class map_into_dataset {
+class map_into_dataset : public over_dataset<Base> {
+  using below = over_dataset<Base>;
+  using below::base_;
+
  public:
   using record_type = Out;
   /// The record of what is read.
@@ -104,19 +92,17 @@ class map_into_dataset {
 
   /// Reads from `base` and has `function` write every sample, with the extents `lengths`.
   map_into_dataset(Base base, F function, const record_extents<Out>& lengths)
-      : base_(std::move(base)),
+      : below(std::move(base)),
         function_(std::move(function)),
         lengths_(lengths),
         base_layout_(extents_of(base_), 1) {}
 
-  [[nodiscard]] std::uint64_t size() const { return base_.size(); }
   [[nodiscard]] const record_extents<Out>& extents() const noexcept { return lengths_; }
   [[nodiscard]] sample_lengths<Out> lengths(std::uint64_t index) const
       requires(Out::ragged_fields > 0 && tells_lengths<Base>) {
     return same_lengths<Out, base_record_type>(lengths_of(base_, index));
   }
   [[nodiscard]] std::uint32_t stages() const { return stages_of(base_) + (draws(form) ? 1 : 0); }
-  [[nodiscard]] std::uint64_t fingerprint() const { return fingerprint_of(base_); }
 
   /// One sample of the dataset below, where that can't be looked at in place.
   [[nodiscard]] std::size_t scratch_bytes() const {
@@ -155,17 +141,7 @@ class map_into_dataset {
     }
   }
 
-  void prefetch(std::uint64_t index) const noexcept requires prefetches<Base> {
-    base_.prefetch(index);
-  }
-
-  [[nodiscard]] sample_origin origin(std::uint64_t index) const noexcept {
-    return origin_of(base_, index);
-  }
-  [[nodiscard]] std::vector<std::uint64_t> base_sizes() const { return base_sizes_of(base_); }
-
  private:
-  Base base_;
   F function_;
   record_extents<Out> lengths_;
   batch_layout<base_record_type> base_layout_;

@@ -130,6 +130,24 @@ class subset_dataset {
     if (index < size()) base_.prefetch(selection_[index]);
   }
 
+  /// Tells the dataset below, of those that are in range.
+  void will_read(std::span<const std::uint64_t> indices) const {
+    std::array<std::uint64_t, 64> below;
+    while (!indices.empty()) {
+      const auto some = indices.first((std::min)(below.size(), indices.size()));
+      std::size_t count = 0;
+      for (const std::uint64_t index : some) {
+        if (index < size()) below[count++] = selection_[index];
+      }
+      tell_reads(base_, std::span<const std::uint64_t>{below}.first(count));
+      indices = indices.subspan(some.size());
+    }
+  }
+  [[nodiscard]] std::uint64_t stored_bytes(std::uint64_t index) const {
+    return index < size() ? stored_bytes_of(base_, selection_[index]) : 0;
+  }
+  [[nodiscard]] std::uint64_t most_ahead() const { return most_ahead_of(base_); }
+
   [[nodiscard]] sample_origin origin(std::uint64_t index) const noexcept {
     return index < size() ? origin_of(base_, selection_[index]) : sample_origin{index, 0};
   }

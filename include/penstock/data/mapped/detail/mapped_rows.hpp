@@ -16,6 +16,7 @@
 #include <penstock/core/record.hpp>
 #include <penstock/data/memory_dataset.hpp>
 #include <penstock/data/run_context.hpp>
+#include <penstock/files/detail/read_soon.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
@@ -93,7 +94,29 @@ class mapped_rows {
     (std::make_index_sequence<Record::size>{});
   }
 
+  /// Has the system read the samples that it does not have in memory; those out of range are left
+  /// alone.
+  void will_read(std::span<const std::uint64_t> indices) const noexcept {
+    [&]<std::size_t... Is>(std::index_sequence<Is...>) { (read_rows_soon<Is>(indices), ...); }
+    (std::make_index_sequence<Record::size>{});
+  }
+  /// The bytes of a sample in the files.
+  [[nodiscard]] std::uint64_t stored_bytes() const noexcept {
+    return [&]<std::size_t... Is>(std::index_sequence<Is...>) {
+      return (std::uint64_t{layout_.template sample_bytes<Is>()} + ...);
+    }
+    (std::make_index_sequence<Record::size>{});
+  }
+
  private:
+  template <std::size_t Index>
+  void read_rows_soon(std::span<const std::uint64_t> indices) const noexcept {
+    read_soon pages;
+    for (const std::uint64_t index : indices) {
+      if (index < size_) pages.add(row(Index, index), layout_.template sample_bytes<Index>());
+    }
+  }
+
   [[nodiscard]] const std::byte* row(std::size_t field, std::uint64_t index) const noexcept {
     return fields_[field].first + index * fields_[field].stride;
   }

@@ -64,6 +64,12 @@ class blob_ref {
       prefetches_runs<Source> {
     source_->prefetch(indices);
   }
+  [[nodiscard]] std::uint64_t stored_bytes(std::uint64_t index) const {
+    return stored_bytes_of(*source_, index);
+  }
+  [[nodiscard]] std::uint64_t most_ahead() const requires bounds_plans<Source> {
+    return source_->most_ahead();
+  }
 
  private:
   const Source* source_;
@@ -119,6 +125,20 @@ class decode_dataset {
 
   void prefetch(std::uint64_t index) const noexcept requires prefetches<Source> {
     source_.prefetch(index);
+  }
+  /// Hints for all that come, also far ahead.
+  void will_read(std::span<const std::uint64_t> indices) const requires prefetches<Source> {
+    if constexpr (prefetches_runs<Source>) {
+      source_.prefetch(indices);
+    } else {
+      for (const std::uint64_t index : indices) source_.prefetch(index);
+    }
+  }
+  [[nodiscard]] std::uint64_t stored_bytes(std::uint64_t index) const {
+    return stored_bytes_of(source_, index);
+  }
+  [[nodiscard]] std::uint64_t most_ahead() const requires bounds_plans<Source> {
+    return source_.most_ahead();
   }
 
  private:

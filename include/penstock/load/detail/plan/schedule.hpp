@@ -11,6 +11,7 @@
 #include <penstock/core/batch_info.hpp>
 #include <penstock/core/detail/cache_line.hpp>
 #include <penstock/load/detail/plan/epoch_plan.hpp>
+#include <penstock/observe/detail/marks/stage_mark.hpp>
 #include <penstock/observe/detail/stopwatch.hpp>
 #include <penstock/threads/detail/waiting/waitable_counter.hpp>
 
@@ -43,6 +44,7 @@ class schedule {
     {
       const std::lock_guard lock{mutex_};
       ++next_.range;
+      first_ = bound_;
       next_.at = first;
       end = end_ += count;
     }
@@ -78,6 +80,7 @@ class schedule {
   template <class Waits = unobserved>
   [[nodiscard]] bool wait_until_wanted(const std::stop_token& stop,
                                        Waits&& waits = {}) const noexcept {
+    [[maybe_unused]] const stage_mark mark{marked_stage::wait_for_demand};
     for (;;) {
       const std::uint32_t seen = demand_.load();
       if (stop.stop_requested()) return false;
@@ -95,6 +98,20 @@ class schedule {
   }
   /// Has a waiting opener look at its stop token.
   void wake() noexcept { demand_.advance(); }
+
+  /// The batches that are wanted and not bound yet.
+  struct coming {
+    place next;                ///< the first of them,
+    std::uint64_t number = 0;  ///< its number,
+    std::uint64_t first = 0;   ///< that of the range's first batch,
+    std::uint64_t end = 0;     ///< and the number after the last
+  };
+  /// What comes; `std::nullopt` when no batch is wanted. From any thread.
+  [[nodiscard]] std::optional<coming> upcoming() const noexcept {
+    const std::lock_guard lock{mutex_};
+    if (bound_ == end_) return std::nullopt;
+    return coming{next_, bound_, first_, end_};
+  }
 
   /// Opener: the next batch to bind; `std::nullopt` when none is wanted.
   [[nodiscard]] std::optional<place> next() const noexcept {
@@ -122,11 +139,12 @@ class schedule {
 
   epoch_plan plan_;  // read for each run
 
-  // Guards the three below; no code of the user's runs under it. Locked for each batch, so on
+  // Guards the four below; no code of the user's runs under it. Locked for each batch, so on
   // another cache line than the plan.
   alignas(cache_line) mutable std::mutex mutex_;
   std::uint64_t bound_ = 0;  // batches bound so far
   std::uint64_t end_ = 0;    // batches wanted so far
+  std::uint64_t first_ = 0;  // what was bound when the range began
   place next_;
 
   waitable_counter demand_;  // moves when more batches are wanted, or allowed

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include <penstock/core/error.hpp>
+#include <penstock/core/record.hpp>
+#include <penstock/data/dataset.hpp>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+namespace detail {
+
+/// What an adaptor whose sample i is made of sample i below says of itself: what is below says it.
+/// An adaptor derives from it, reads, and hides those members that it changes.
+template <class Base>
+class over_dataset {
+ public:
+  using record_type = typename Base::record_type;
+
+  [[nodiscard]] std::uint64_t size() const { return base_.size(); }
+  [[nodiscard]] record_extents<record_type> extents() const { return extents_of(base_); }
+  [[nodiscard]] sample_lengths<record_type> lengths(std::uint64_t index) const requires
+      tells_lengths<Base> {
+    return lengths_of(base_, index);
+  }
+  [[nodiscard]] std::size_t scratch_bytes() const { return scratch_bytes_of(base_); }
+  [[nodiscard]] std::uint32_t stages() const { return stages_of(base_); }
+  [[nodiscard]] std::uint64_t fingerprint() const { return fingerprint_of(base_); }
+  void prefetch(std::uint64_t index) const noexcept requires prefetches<Base> {
+    base_.prefetch(index);
+  }
+  void will_read(std::span<const std::uint64_t> indices) const { tell_reads(base_, indices); }
+  [[nodiscard]] std::uint64_t stored_bytes(std::uint64_t index) const {
+    return stored_bytes_of(base_, index);
+  }
+  [[nodiscard]] std::uint64_t most_ahead() const { return most_ahead_of(base_); }
+  [[nodiscard]] sample_origin origin(std::uint64_t index) const noexcept {
+    return origin_of(base_, index);
+  }
+  [[nodiscard]] std::vector<std::uint64_t> base_sizes() const { return base_sizes_of(base_); }
+
+ protected:
+  explicit over_dataset(Base base) : base_(std::move(base)) {}
+
+  Base base_;  ///< what is below
+};
+
+}  // namespace detail
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: BSL-1.0
+// The loader tells its dataset what comes: no batch depends on it, whatever the dataset does.
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <stop_token>
+#include <utility>
+#include <vector>
+
+#include <penstock/penstock.hpp>
+
+#include "support/catch.hpp"
+#include "support/planned.hpp"
+
+namespace ps = penstock;
+using namespace std::chrono_literals;
+
+namespace {
+
+constexpr std::uint64_t all_that_comes = (std::numeric_limits<std::uint64_t>::max)();
+
+template <class Range>
+std::vector<std::uint64_t> labels_in(Range&& range) {
+  std::vector<std::uint64_t> all;
+  for (auto& batch : range) {
+    const auto labels = ps::get<"label">(batch).flat();
+    all.insert(all.end(), labels.begin(), labels.end());
+  }
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("batches are the same however far the dataset is told ahead", "[flow]") {
+  const planned data{203};
+  ps::loader plain{data, ps::shuffled{.seed = 3}, {.batch_size = 16, .workers = 0}};
+  const auto expected = labels_in(plain.epochs(0, 3));
+  const auto tail = labels_in(plain.batches({1, 5}, 3));
+  CHECK(data.seen->told().empty());
+  for (const std::size_t workers : {0U, 1U, 3U}) {
+    for (const std::uint64_t read_ahead :
+         {std::uint64_t{1}, std::uint64_t{55}, std::uint64_t{700}, all_that_comes}) {
+      INFO("workers " << workers << ", read_ahead " << read_ahead);
+      const planned told{203};
+      ps::loader loader{told,
+                        ps::shuffled{.seed = 3},
+                        {.batch_size = 16, .workers = workers, .read_ahead = read_ahead}};
+      CHECK(labels_in(loader.epochs(0, 3)) == expected);
+      for (auto& batch : loader.epoch(7)) {  // left at once
+        CHECK(batch.size() == 16);
+        break;
+      }
+      CHECK(labels_in(loader.batches({1, 5}, 3)) == tail);
+      if (read_ahead == 1) CHECK(told.seen->told().empty());
+    }
+  }
+}
+
+TEST_CASE("what is told and not read stays within the bound", "[flow]") {
+  for (const std::size_t workers : {0U, 1U, 3U}) {
+    const planned data{300};
+    ps::loader loader{
+        data, ps::shuffled{}, {.batch_size = 8, .workers = workers, .read_ahead = 250}};
+    CHECK(labels_in(loader.epochs(0, 3)).size() == 900);
+    const std::lock_guard lock{data.seen->mutex};
+    CHECK(data.seen->most <= 250);
+    CHECK(data.seen->most > 0);
+  }
+}
+
+TEST_CASE("a pipeline tells the datasets at its bottom of their own samples", "[flow]") {
+  const planned one{40};
+  const planned other{30};
+  const auto same = [](auto) {};
+  const auto copied = [](auto in, auto out) { ps::get<"label">(out) = ps::get<"label">(in); };
+  const ps::any_dataset kept{ps::concat(one, other | ps::subset(10, 30)) |
+                             ps::map<planned::record_type>(copied) | ps::map(same)};
+  ps::loader loader{kept | ps::with_index<"row">() | ps::map_batch([](auto) {}),
+                    ps::sequential{},
+                    {.batch_size = 10, .workers = 1, .read_ahead = all_that_comes}};
+  one.seen->read_gate.store(1);
+  loader.start({0, 0}, 1);
+  other.seen->wait_until_told(20);
+  one.seen->read_gate.store(0);
+  loader.stop();
+  const auto first = one.seen->told();
+  REQUIRE(first.size() >= 30);
+  for (std::size_t i = 0; i < first.size(); ++i) CHECK(first[i] == 40 - first.size() + i);
+  const auto second = other.seen->told();
+  REQUIRE(second.size() == 20);
+  for (std::size_t i = 0; i < 20; ++i) CHECK(second[i] == 10 + i);
+  CHECK(loader.stats().ahead.bytes == 10 * (first.size() + second.size()));
+}
+
+TEST_CASE("a dataset that hangs or throws when it is told costs no batch", "[flow]") {
+  const std::size_t workers = GENERATE(1U, 3U);
+  const planned data{100};
+  data.seen->gate.store(1);
+  data.seen->throws = true;
+  ps::loader loader{
+      data, ps::sequential{}, {.batch_size = 8, .workers = workers, .read_ahead = 200}};
+  CHECK(labels_in(loader.epochs(0, 4)).size() == 400);
+  CHECK(data.seen->told().size() <= 20);  // in one call, which hangs
+  data.seen->gate.store(0);
+  CHECK(labels_in(loader.epochs(4, 8)).size() == 400);
+  CHECK(loader.stats().ahead.failed > 0);
+}
+
+TEST_CASE("a range that is left or cancelled while the dataset is told ends", "[flow]") {
+  const planned data{100};
+  data.seen->gate.store(1);
+  std::stop_source stop;
+  std::optional<ps::loader<ps::detail::dataset_ref<planned>, ps::sequential>> loader;
+  loader.emplace(data, ps::sequential{},
+                 ps::loader_options{
+                     .batch_size = 8, .workers = 2, .read_ahead = 200, .stop = stop.get_token()});
+  for (auto& batch : loader->epoch(0)) {
+    CHECK(batch.size() == 8);
+    break;
+  }
+  loader->start({1, 0}, 2);
+  data.seen->wait_until_told(1);
+  stop.request_stop();
+  CHECK_THROWS_AS(loader->next(), ps::cancelled);
+  data.seen->gate.store(0);  // the destructor waits for the call
+  loader.reset();
+}
+
+TEST_CASE("with a timeout a loader that owns its dataset leaves a call that hangs", "[flow]") {
+  const auto seen = std::make_shared<planned::noted>();
+  seen->gate.store(1);
+  {
+    ps::loader loader{planned{100, seen},
+                      ps::sequential{},
+                      {.batch_size = 8, .workers = 1, .read_ahead = 200, .timeout = 50ms}};
+    loader.start({0, 0}, 1);
+    seen->wait_until_told(1);
+    CHECK(loader.next().size() == 8);
+    loader.stop();
+  }
+  CHECK(seen->gone.load() == 0);  // the thread keeps what it uses
+  seen->gate.store(0);
+  seen->gone.wait([](std::uint32_t now) { return now != 0; });
+}
+
+TEST_CASE("loaders that tell may be destroyed at any moment", "[flow]") {
+  for (int round = 0; round < 60; ++round) {
+    const planned data{64};
+    ps::loader loader{data,
+                      ps::shuffled{},
+                      {.batch_size = 4,
+                       .workers = 2,
+                       .read_ahead = static_cast<std::uint64_t>(40 + 30 * (round % 5))}};
+    if (round % 4 == 0) continue;
+    loader.start({0, 0}, 2);
+    for (int taken = 0; taken < round % 7; ++taken) CHECK(loader.next().size() == 4);
+    if (round % 3 != 0) loader.stop();
+  }
+}

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: BSL-1.0
+#include <penstock/load/detail/ahead/plan_ledger.hpp>
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+#include "support/asleep.hpp"
+#include "support/catch.hpp"
+
+using penstock::detail::plan_ledger;
+
+TEST_CASE("what is told takes room until its batch is read, in whatever order batches are",
+          "[load]") {
+  plan_ledger ledger{100};
+  CHECK(ledger.note_told(3, 20));
+  CHECK(ledger.note_told(3, 10));
+  CHECK(ledger.note_told(4, 30));
+  CHECK(ledger.note_told(6, 40));  // of 5 nothing was told
+  CHECK(ledger.room() == 0);
+  ledger.note_opened(3);
+  ledger.note_opened(4);
+  ledger.note_read(4);
+  CHECK(ledger.room() == 30);
+  ledger.note_read(5);
+  ledger.note_read(3);
+  ledger.note_read(3);
+  CHECK(ledger.bytes() == 40);
+  CHECK(ledger.room() == 60);
+}
+
+TEST_CASE("of a batch that is opened nothing is told any more", "[load]") {
+  plan_ledger ledger{100};
+  CHECK(ledger.note_told(0, 10));
+  ledger.note_opened(1);
+  CHECK_FALSE(ledger.note_told(1, 10));
+  CHECK(ledger.bytes() == 10);
+  CHECK(ledger.note_told(2, 10));
+  ledger.void_from(2);  // not batch 0, which is being read
+  CHECK(ledger.bytes() == 10);
+  ledger.note_read(0);
+  CHECK(ledger.bytes() == 0);
+}
+
+TEST_CASE("who tells sleeps until something has moved, and ends for good", "[load]") {
+  plan_ledger ledger{100};
+  CHECK(ledger.wait_until_silent(std::chrono::milliseconds{0}));
+  ledger.note_opened(0);
+  REQUIRE(ledger.wait());  // it has moved before
+  CHECK_FALSE(ledger.wait_until_silent(std::chrono::milliseconds{0}));
+  std::atomic<long> number = 0;
+  std::atomic<int> rounds = 0;
+  std::thread telling{[&] {
+    number = this_thread_number();
+    while (ledger.wait()) ++rounds;
+  }};
+  while (number == 0) std::this_thread::yield();
+  wait_until_asleep(number);
+  CHECK(rounds == 0);
+  REQUIRE(ledger.note_told(1, 10));
+  ledger.note_read(1);
+  while (rounds == 0) std::this_thread::yield();
+  ledger.end();
+  telling.join();
+  CHECK(ledger.room() == 0);
+  CHECK_FALSE(ledger.note_told(7, 1));
+  CHECK(ledger.wait_until_silent(std::chrono::milliseconds{0}));
+}

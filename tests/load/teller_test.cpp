@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: BSL-1.0
+#include <penstock/load/detail/ahead/teller.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <stdexcept>
+#include <vector>
+
+#include "support/catch.hpp"
+#include "support/planned.hpp"
+
+namespace ps = penstock;
+using indices = std::vector<std::uint64_t>;
+
+namespace {
+
+constexpr std::uint64_t unbounded = (std::numeric_limits<std::uint64_t>::max)();
+
+// The order of epoch 1 can't be made.
+struct fails_once {
+  [[nodiscard]] std::uint64_t size(std::uint64_t n) const { return n; }
+  [[nodiscard]] ps::detail::identity_order order(std::uint64_t, std::uint64_t epoch) const {
+    if (epoch == 1) throw std::runtime_error("no order");
+    return {};
+  }
+};
+
+// A teller on the calling thread, over ten samples in batches of four.
+template <class Sampler = ps::sequential>
+struct telling {
+  explicit telling(std::uint64_t read_ahead, ps::partial_batch last = ps::partial_batch::keep,
+                   std::uint64_t keeps = unbounded)
+      : batches(ps::detail::epoch_plan{10, 4, last}) {
+    data.keeps = keeps;
+    options.read_ahead = read_ahead;
+    options.workers = 0;
+    teller.emplace(data, 10, sampler, batches, layout, options, observer);
+  }
+
+  // The opener binds the next batch.
+  std::uint64_t open() {
+    const auto number = batches.bind(*batches.next());
+    teller->note_opened(*number);
+    return *number;
+  }
+  // What was told since the last call.
+  indices told() {
+    const auto all = data.seen->told();
+    indices more{all.begin() + static_cast<std::ptrdiff_t>(seen), all.end()};
+    seen = all.size();
+    return more;
+  }
+
+  planned data{10};
+  Sampler sampler;
+  ps::detail::schedule batches;
+  ps::batch_layout<planned::record_type> layout{{}, 4};
+  ps::loader_options options;
+  ps::detail::loader_observer observer{0, 4, 8};
+  std::optional<ps::detail::teller<planned, Sampler>> teller;
+  std::size_t seen = 0;
+};
+
+}  // namespace
+
+TEST_CASE("what comes is told in order, over the ends of epochs, and no further than the range",
+          "[load]") {
+  telling<> of{unbounded};
+  of.batches.begin({0, 1}, 2);
+  of.open();  // batch 1 of epoch 0: it is read already
+  CHECK(of.told() == indices{8, 9, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9});
+  of.open();
+  CHECK(of.told().empty());
+  const auto seen = of.observer.snapshot().ahead;
+  CHECK(seen.most_bytes == unbounded);
+  CHECK(seen.samples == 12);
+  CHECK(seen.bytes == 120);
+  CHECK(seen.bytes_now == 120);
+  CHECK(seen.late == 0);
+}
+
+TEST_CASE("samples that fill up a batch are told with it", "[load]") {
+  telling<> of{unbounded, ps::partial_batch::pad};
+  of.batches.begin({0, 0}, 1);
+  of.open();
+  CHECK(of.told() == indices{4, 5, 6, 7, 8, 9, 0, 1});
+}
+
+TEST_CASE("no more is told than the bound allows, and what is read makes room", "[load]") {
+  telling<> of{59};
+  of.batches.begin({0, 0}, 2);
+  of.open();
+  CHECK(of.told() == indices{4, 5, 6, 7, 8});
+  of.open();  // batch 1, of which four were told
+  CHECK(of.told().empty());
+  of.teller->note_read(1);
+  of.open();
+  CHECK(of.told() == indices{0, 1, 2, 3});  // of batch 3: batch 2 is being read
+  CHECK(of.observer.snapshot().ahead.late == 1);
+  CHECK(of.observer.snapshot().ahead.bytes_now == 50);
+}
+
+TEST_CASE("the bytes that a dataset keeps bound what it is told", "[load]") {
+  telling<> of{59, ps::partial_batch::keep, 20};
+  of.batches.begin({0, 0}, 2);
+  of.open();
+  CHECK(of.told() == indices{4, 5});
+  CHECK(of.observer.snapshot().ahead.most_bytes == 20);
+  telling<> none{59, ps::partial_batch::keep, 0};
+  CHECK_FALSE(none.teller->is_on());
+  CHECK_FALSE(telling<>{0}.teller->is_on());
+}
+
+TEST_CASE("a sample that is larger than the bound is not told, and those after it are", "[load]") {
+  telling<> of{30};
+  of.data.seen->sizes = {{5, 31}, {6, 0}};  // of 6 it is not known: 8 bytes in a batch
+  of.batches.begin({0, 0}, 1);
+  of.open();
+  CHECK(of.told() == indices{4, 6, 7});
+  CHECK(of.observer.snapshot().ahead.bytes == 28);
+}
+
+TEST_CASE("what was told of a range that has ended takes no room from the next one", "[load]") {
+  telling<> of{50};
+  of.batches.begin({0, 0}, 1);
+  of.open();
+  CHECK(of.told() == indices{4, 5, 6, 7, 8});
+  of.batches.cancel();
+  of.batches.begin({3, 0}, 4);
+  of.open();
+  CHECK(of.told() == indices{4, 5, 6, 7, 8});
+}
+
+TEST_CASE("a dataset that throws when it is told is told the rest all the same", "[load]") {
+  telling<> of{unbounded};
+  of.data.seen->throws = true;
+  of.batches.begin({0, 0}, 2);
+  of.open();
+  CHECK(of.told() == indices{4, 5, 6, 7, 8, 9, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9});
+  CHECK(of.observer.snapshot().ahead.failed == 5);  // calls
+}
+
+TEST_CASE("an epoch whose order can't be made is not told, and the next one is", "[load]") {
+  telling<fails_once> of{unbounded};
+  of.batches.begin({0, 2}, 3);
+  of.open();
+  CHECK(of.told().empty());
+  for (int batch = 0; batch < 3; ++batch) of.open();  // of epoch 1
+  CHECK(of.told() == indices{0, 1, 2, 3, 4, 5, 6, 7, 8, 9});
+  CHECK(of.observer.snapshot().ahead.failed == 1);
+}

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <stdexcept>
+#include <utility>
+#include <vector>
+
+#include <penstock/data/dataset.hpp>
+#include <penstock/threads/detail/waiting/waitable_counter.hpp>
+
+/// A dataset that notes what it is told to fetch and what is read of it. Sample i takes 10 bytes
+/// where it is stored, or what `sizes` says. Copies share one state, and end with `gone`.
+struct planned {
+  using record_type = penstock::record<penstock::field<"label", std::uint64_t>>;
+
+  struct noted {
+    std::vector<std::uint64_t> told() const {
+      const std::lock_guard lock{mutex};
+      return all_told;
+    }
+    /// Waits until so many samples were told.
+    void wait_until_told(std::uint64_t count) const {
+      calls.wait([&](std::uint32_t) { return told().size() >= count; });
+    }
+
+    mutable std::mutex mutex;
+    std::vector<std::uint64_t> all_told;
+    std::map<std::uint64_t, std::uint64_t> ahead;  // told and not read: how often
+    std::uint64_t bytes = 0;                       // of `ahead`
+    std::uint64_t most = 0;                        // that `bytes` has come to
+    std::map<std::uint64_t, std::uint64_t> sizes;
+    std::atomic<bool> throws{false};
+    penstock::detail::waitable_counter calls;      // of `will_read`, that have noted
+    penstock::detail::waitable_counter gate;       // 1 holds them, after that
+    penstock::detail::waitable_counter read_gate;  // 1 holds reads
+    penstock::detail::waitable_counter gone;
+  };
+  struct life {
+    std::shared_ptr<noted> all;
+    explicit life(std::shared_ptr<noted> of) : all(std::move(of)) {}
+    life(life&&) = delete;
+    ~life() { all->gone.advance(); }
+  };
+
+  explicit planned(std::uint64_t samples, std::shared_ptr<noted> of = std::make_shared<noted>())
+      : count(samples), seen(of), alive(std::make_shared<life>(std::move(of))) {}
+
+  [[nodiscard]] std::uint64_t size() const { return count; }
+  void read(std::uint64_t index, penstock::sample<record_type> out) const {
+    seen->read_gate.wait([](std::uint32_t shut) { return shut == 0; });
+    penstock::get<"label">(out) = index;
+    const std::lock_guard lock{seen->mutex};
+    const auto found = seen->ahead.find(index);
+    if (found == seen->ahead.end()) return;
+    if (--found->second == 0) seen->ahead.erase(found);
+    seen->bytes -= stored_bytes(index);
+  }
+  void will_read(std::span<const std::uint64_t> indices) const {
+    {
+      const std::lock_guard lock{seen->mutex};
+      for (const std::uint64_t index : indices) {
+        seen->all_told.push_back(index);
+        ++seen->ahead[index];
+        seen->bytes += stored_bytes(index);
+      }
+      seen->most = (std::max)(seen->most, seen->bytes);
+    }
+    seen->calls.advance();
+    seen->gate.wait([](std::uint32_t shut) { return shut == 0; });
+    if (seen->throws) throw std::runtime_error("not now");
+  }
+  [[nodiscard]] std::uint64_t stored_bytes(std::uint64_t index) const {
+    const auto found = seen->sizes.find(index);
+    return found == seen->sizes.end() ? 10 : found->second;
+  }
+  [[nodiscard]] std::uint64_t most_ahead() const { return keeps; }
+
+  std::uint64_t count;
+  std::uint64_t keeps = (std::numeric_limits<std::uint64_t>::max)();
+  std::shared_ptr<noted> seen;
+  std::shared_ptr<life> alive;
+};
