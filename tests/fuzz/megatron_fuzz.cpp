@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 
 #include "fuzz/require.hpp"
@@ -17,6 +18,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const ps::detail::megatron_index index{{reinterpret_cast<const std::byte*>(data), size}, "x"};
     fuzz::require(index.documents() <= size / 8, "no more documents than there is room for");
     for (std::uint64_t i = 0; i < index.documents(); ++i) {
+      index.prefetch(std::span{&i, 1}, std::identity{});
+      static_cast<void>(index.begin_of(i));
       try {
         const auto place = index.document(i, total);
         fuzz::require(place.size <= total && place.begin <= total - place.size,

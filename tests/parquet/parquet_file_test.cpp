@@ -128,6 +128,10 @@ TEST_CASE("the rows of Parquet files, and the bytes of their columns, are added 
   CHECK(test::has(problem.found(), "2305843009213693952 in row group 0"));
   CHECK(ps::detail::parquet_groups{{paths[0]}}.size() == std::uint64_t{1} << 61U);
 
+  REQUIRE(test::with_footer(paths[2], large, -1) > 0);
+  const auto negative = error_of<ps::file_corrupt>([&] { ps::detail::parquet_groups{{paths[2]}}; });
+  CHECK(negative.found() == "-1");
+
   const std::vector<std::string> texts(3, std::string(5000, 'x'));
   const std::string path = written(
       dir.path("d.parquet"),

@@ -128,3 +128,27 @@ TEST_CASE("an index that points outside its tokens is refused at that document",
   }
   CHECK(corrupt(three_sequences, {2, 0, 3}, 0) == documents);
 }
+
+TEST_CASE("Megatron's documents tell many lengths at once, and take any hint", "[text]") {
+  const test::temp_dir dir;
+  const auto all = opened(dir, right_index);
+  const std::vector<std::uint64_t> indices{2, 0, 1, 1, 2};
+  std::vector<std::uint64_t> lengths(5);
+  all.lengths(indices, lengths);
+  CHECK(lengths == std::vector<std::uint64_t>{3, 3, 0, 0, 3});
+  std::vector<std::uint64_t> many(200);
+  std::vector<std::uint64_t> told(200);
+  for (std::uint64_t i = 0; i < many.size(); ++i) many[i] = i * 7 % 3;
+  all.lengths(many, told);
+  for (std::size_t i = 0; i < many.size(); ++i) CHECK(told[i] == all.length(many[i]));
+  many[150] = 3;
+  CHECK(error_of<ps::index_error>([&] { all.lengths(many, told); }).index() == 3);
+
+  constexpr std::uint64_t most = ~std::uint64_t{0};
+  const std::vector<ps::document_part> parts{{0, 0, 3},    {2, 1, 2},    {1, 0, 0},   {7, 0, 5},
+                                             {0, most, 9}, {0, 2, most}, {most, 1, 1}};
+  all.prefetch(parts);
+  const auto damaged = opened(dir, index_of_documents(three_sequences, {0, most, 2, 3}));
+  damaged.prefetch(parts);
+  CHECK_THROWS_AS(damaged.lengths(indices, lengths), ps::file_corrupt);
+}

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <penstock/text/packed_documents.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -32,6 +33,34 @@ std::vector<std::uint64_t> all_rows(std::uint64_t count) {
   std::iota(rows.begin(), rows.end(), std::uint64_t{0});
   return rows;
 }
+
+// Documents that tell all lengths at once, and that count what they were told comes next.
+struct told_documents : numbered_documents {
+  using numbered_documents::numbered_documents;
+
+  void lengths(std::span<const std::uint64_t> indices, std::span<std::uint64_t> out) const {
+    ++asked;
+    for (std::size_t i = 0; i < indices.size(); ++i) out[i] = length(indices[i]);
+  }
+  void prefetch(std::span<const ps::document_part> parts) const noexcept {
+    hints += parts.size();
+    for (const ps::document_part& part : parts) {
+      are_parts =
+          are_parts && part.tokens > 0 && part.begin + part.tokens <= lengths_.at(part.document);
+      is_hinted.at(part.document) = true;
+    }
+  }
+  std::span<const std::byte> bytes(std::uint64_t index, ps::blob_buffer& buffer) const {
+    all_were_hinted = all_were_hinted && is_hinted.at(index);
+    return numbered_documents::bytes(index, buffer);
+  }
+
+  mutable std::uint64_t asked = 0;
+  mutable std::uint64_t hints = 0;
+  mutable bool are_parts = true;
+  mutable bool all_were_hinted = true;
+  mutable std::vector<bool> is_hinted = std::vector<bool>(numbered_documents::size());
+};
 
 // One row, sequence by sequence: its tokens.
 struct packed_sequences {
@@ -337,4 +366,34 @@ TEST_CASE("Megatron's documents are packed", "[text]") {
   CHECK(test::values<"position_ids">(batch) == numbers{0, 1, 2, 0, 1, 2, 0, 0});
   CHECK(test::values<"cu_seqlens">(batch) == numbers{0, 3, 6, 6, 6});
   CHECK(test::values<"sequences">(batch) == numbers{2});
+}
+
+TEST_CASE("documents that tell lengths at once, and are told what comes, are packed the same",
+          "[text]") {
+  const ps::packing_options options{.length = 64, .seed = 3, .window = 100};
+  const numbered_documents plain{test::mixed_lengths(700)};
+  const told_documents told{test::mixed_lengths(700)};
+  const auto plain_rows = ps::pack_documents<std::uint32_t>(plain, options);
+  const auto told_rows = ps::pack_documents<std::uint32_t>(told, options);
+  CHECK(told.asked == 7);  // once a window
+  CHECK(told.hints == 0);
+  REQUIRE(told_rows.fingerprint() == plain_rows.fingerprint());
+  std::vector<std::uint64_t> backwards = all_rows(plain_rows.size());
+  std::reverse(backwards.begin(), backwards.end());
+  for (const auto& indices : {all_rows(plain_rows.size()), backwards}) {
+    CHECK(rows_of(told_rows, told, options, indices) ==
+          rows_of(plain_rows, plain, options, indices));
+  }
+  CHECK(told.hints > 0);
+  CHECK(told.are_parts);
+  CHECK(told.all_were_hinted);
+}
+
+TEST_CASE("tokens around a block of sixteen have their labels and positions", "[text]") {
+  for (std::uint64_t length = 1; length <= 50; ++length) {
+    const numbered_documents documents{{length, 3}};
+    const ps::packing_options options{.length = 64, .seed = 1};
+    const auto rows = ps::pack_documents<std::uint32_t>(documents, options);
+    CHECK(rows_of(rows, documents, options, all_rows(rows.size())).size() == rows.size());
+  }
 }

@@ -149,3 +149,12 @@ TEST_CASE("many threads that want different groups get them all, within the limi
   threads.clear();
   CHECK(wrong == 0);
 }
+
+TEST_CASE("a group makes room also where two of them have more bytes than can be counted",
+          "[threads]") {
+  constexpr std::uint64_t half = std::uint64_t{1} << 63U;
+  ps::detail::group_cache<int> cache{2 * (half - 1) + 1};
+  static_cast<void>(cache.get(0, half, [] { return 0; }));
+  static_cast<void>(cache.get(1, half, [] { return 1; }));
+  CHECK(cache.held() == half);
+}

@@ -14,6 +14,13 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
+/// Some tokens of a document.
+struct document_part {
+  std::uint64_t document = 0;  ///< its index
+  std::uint64_t begin = 0;     ///< the first of them
+  std::uint64_t tokens = 0;    ///< how many there are
+};
+
 /// A `blob_source` of documents that are tokens of one size, and whose lengths are known without
 /// reading them. Besides what a `blob_source` has:
 ///
@@ -21,6 +28,13 @@ inline namespace PENSTOCK_ABI {
 ///       std::size_t token_bytes() const;                  // bytes of a token, of all documents
 ///       std::uint64_t length(std::uint64_t index) const;  // tokens of a document; 0 is allowed
 ///     };
+///
+/// and may have, which makes packing faster,
+///
+///     // lengths[i] = length(indices[i]), for many at once
+///     void lengths(std::span<const std::uint64_t> indices, std::span<std::uint64_t> lengths) const;
+///     // a hint that these are asked for next
+///     void prefetch(std::span<const document_part> parts) const noexcept;
 ///
 /// `bytes(index, buffer)` has `length(index) * token_bytes()` bytes, in this machine's order, at
 /// any address. Both stay the same while the source is in use, and are called from several threads.
@@ -57,6 +71,21 @@ class [[gnu::visibility("default")]] documents_changed : public error {
 
 namespace detail {
 
+// clang-format off
+/// Documents that tell many lengths at once.
+template <class S>
+concept tells_document_lengths = requires(const S& source, std::span<const std::uint64_t> indices,
+                                          std::span<std::uint64_t> lengths) {
+  source.lengths(indices, lengths);
+};
+
+/// Documents that are told what is asked for next.
+template <class S>
+concept prefetches_documents = requires(const S& source, std::span<const document_part> parts) {
+  { source.prefetch(parts) } noexcept;
+};
+// clang-format on
+
 /// Documents that are not owned and outlive this object: what an lvalue becomes.
 template <token_documents Source>
 class documents_ref {
@@ -74,6 +103,14 @@ class documents_ref {
   [[nodiscard]] std::string key(std::uint64_t index) const { return source_->key(index); }
   [[nodiscard]] std::size_t token_bytes() const { return source_->token_bytes(); }
   [[nodiscard]] std::uint64_t length(std::uint64_t index) const { return source_->length(index); }
+  void lengths(std::span<const std::uint64_t> indices, std::span<std::uint64_t> lengths) const
+      requires(tells_document_lengths<Source>) {
+    source_->lengths(indices, lengths);
+  }
+  void prefetch(std::span<const document_part> parts) const noexcept
+      requires(prefetches_documents<Source>) {
+    source_->prefetch(parts);
+  }
 
  private:
   const Source* source_;

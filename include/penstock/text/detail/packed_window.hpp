@@ -139,8 +139,13 @@ class window_packer {
     lengths_.clear();
     rests_.clear();
     std::uint64_t full = 0;
-    for (const std::uint64_t index : indices_) {
-      const std::uint64_t length = documents_->length(index);
+    if constexpr (tells_document_lengths<Documents>) {
+      told_.resize(indices_.size());
+      documents_->lengths(indices_, told_);
+    }
+    for (std::size_t i = 0; i < indices_.size(); ++i) {
+      const std::uint64_t index = indices_[i];
+      const std::uint64_t length = length_of(i);
       if (length == 0) continue;
       require_length(index, length);
       const auto place = static_cast<std::uint32_t>(made.documents_.size());
@@ -155,6 +160,15 @@ class window_packer {
         lengths_.push_back(static_cast<std::uint32_t>(rest));
         rests_.push_back(place);
       }
+    }
+  }
+
+  // Of the window's document `i`.
+  [[nodiscard]] std::uint64_t length_of(std::size_t i) const {
+    if constexpr (tells_document_lengths<Documents>) {
+      return told_[i];
+    } else {
+      return documents_->length(indices_[i]);
     }
   }
 
@@ -189,6 +203,7 @@ class window_packer {
   std::optional<permutation> order_;  // of all documents; none without any
   best_fit fit_;
   std::vector<std::uint64_t> indices_;  // of the window's documents
+  std::vector<std::uint64_t> told_;     // their lengths, where they are told at once
   std::vector<std::uint32_t> lengths_;  // of the rests
   std::vector<std::uint32_t> rests_;    // whose they are
   std::vector<std::uint32_t> row_of_;   // where they are

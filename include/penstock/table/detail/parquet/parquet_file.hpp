@@ -61,9 +61,13 @@ class parquet_file {
   [[nodiscard]] const ArrowSchema& schema() const noexcept { return *schema_; }
   /// How many row groups there are.
   [[nodiscard]] int groups() const { return metadata_->num_row_groups(); }
-  /// How many rows group `number` has.
+  /// How many rows row group `number` has. Throws `file_corrupt` for less than none.
   [[nodiscard]] std::uint64_t rows(int number) const {
-    return static_cast<std::uint64_t>(metadata_->RowGroup(number)->num_rows());
+    const std::int64_t rows = metadata_->RowGroup(number)->num_rows();
+    if (rows < 0) {
+      throw file_corrupt(path_, 0, "0 rows or more in " + name_of(number), std::to_string(rows));
+    }
+    return static_cast<std::uint64_t>(rows);
   }
 
   /// The bytes of columns of row group `number`, before they are compressed, as the footer has it.
