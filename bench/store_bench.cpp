@@ -9,6 +9,10 @@
 //                           read after the other
 // belady, lru               an epoch of 20,000 blocks through a cache that has room for a quarter;
 //                           items are blocks, `below` the share of them that was not in the cache
+// far/hints, far/ahead      an epoch of 512 shuffled blobs of 4 KiB, in batches of 16 by two workers,
+//                           out of a store in memory of which each call takes 5 ms. `hints`: workers
+//                           prefetch the run that they read; `ahead`: the loader's `read_ahead`
+//                           tells besides what comes; items are blobs
 //
 // The file is in the folder for temporary files (TMPDIR); where that is memory, nothing is cold.
 
@@ -17,6 +21,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -27,10 +32,12 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
-#include <penstock/order/sampler.hpp>
+#include <penstock/blob/stored_blobs.hpp>
+#include <penstock/penstock.hpp>
 #include <penstock/store/cached_store.hpp>
 #include <penstock/store/local_store.hpp>
 
@@ -141,6 +148,58 @@ void read_cached(benchmark::State& state, bool is_told) {
   state.counters["below"] = static_cast<double>(below) / static_cast<double>(used);
 }
 
+// Objects whose every call takes a round trip.
+struct far_away {
+  [[nodiscard]] std::uint64_t size_of(std::string_view) const { return std::uint64_t{1} << 40; }
+  void read(const ps::byte_range& range) const { read_many({&range, 1}); }
+  void read_many(std::span<const ps::byte_range> ranges) const {
+    std::this_thread::sleep_for(std::chrono::milliseconds{5});
+    for (const ps::byte_range& range : ranges) std::memset(range.out.data(), 0, range.out.size());
+  }
+};
+
+// The bytes of blobs, read as `decode_images` reads them.
+struct blob_bytes {
+  static constexpr std::size_t each = 4096;
+  using record_type = ps::record<ps::field<"bytes", std::byte, each>>;
+  using source = ps::stored_blobs<far_away>;
+
+  [[nodiscard]] static source make(std::uint64_t count) {
+    std::vector<ps::stored_blob> list;
+    for (std::uint64_t i = 0; i < count; ++i) list.push_back({"x", i * each, each});
+    return source{far_away{}, std::move(list)};
+  }
+  [[nodiscard]] std::uint64_t size() const { return blobs.size(); }
+  void read_run(std::span<const std::uint64_t> indices, ps::batch_view<record_type> out) const {
+    thread_local ps::blob_buffer buffer;
+    blobs.prefetch(indices.subspan(1));
+    for (std::size_t i = 0; i < indices.size(); ++i) {
+      const auto bytes = blobs.bytes(indices[i], buffer);
+      std::memcpy(ps::get<"bytes">(out[i]).data(), bytes.data(), bytes.size());
+    }
+  }
+  void will_read(std::span<const std::uint64_t> indices) const { blobs.prefetch(indices); }
+  [[nodiscard]] std::uint64_t stored_bytes(std::uint64_t index) const {
+    return blobs.stored_bytes(index);
+  }
+  [[nodiscard]] std::uint64_t most_ahead() const { return blobs.most_ahead(); }
+
+  source blobs;
+};
+
+void read_far(benchmark::State& state, std::uint64_t read_ahead) {
+  const blob_bytes data{blob_bytes::make(512)};
+  ps::loader loader{
+      data, ps::shuffled{.seed = 1}, {.batch_size = 16, .workers = 2, .read_ahead = read_ahead}};
+  std::uint64_t samples = 0;
+  std::uint64_t epoch = 0;
+  for (auto _ : state) {
+    for (auto& batch : loader.epoch(epoch)) samples += batch.size();
+    ++epoch;
+  }
+  state.SetItemsProcessed(static_cast<std::int64_t>(samples));
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -165,12 +224,17 @@ int main(int argc, char** argv) {
   add("warm", kind::warm);
   benchmark::RegisterBenchmark("belady", read_cached, true);
   benchmark::RegisterBenchmark("lru", read_cached, false);
+  benchmark::RegisterBenchmark("far/hints", read_far, 0)->UseRealTime();
+  benchmark::RegisterBenchmark("far/ahead", read_far, std::uint64_t{1} << 20)->UseRealTime();
   using goal = bench::goal;
   const auto at_least = [](const std::string& cache, const std::string& size) {
     return goal{cache + "/uring/" + size, cache + "/threads/" + size, goal::kind::speed_at_least,
                 0.9};
   };
   return bench::run(argc, argv, "store_bench",
-                    {at_least("direct", "4KiB"), at_least("direct", "112KiB"),
-                     at_least("cold", "4KiB"), at_least("cold", "112KiB")});
+                    {at_least("direct", "4KiB"),
+                     at_least("direct", "112KiB"),
+                     at_least("cold", "4KiB"),
+                     at_least("cold", "112KiB"),
+                     {"far/ahead", "far/hints", goal::kind::speed_at_least, 2}});
 }

@@ -108,6 +108,7 @@ TEST_CASE("who asks for a blob that is being read ahead waits for it", "[blob]")
   CHECK(has_it);
   CHECK(of.store.reads == 1);
   CHECK(blobs.stats().ahead == 1);
+  CHECK(blobs.stats().ready <= 1);
 }
 
 TEST_CASE("a blob that nobody has begun to read ahead is read by who asks for it", "[blob]") {
@@ -149,6 +150,31 @@ TEST_CASE("reading ahead stays within its bytes, and the oldest in vain makes ro
   none.prefetch(3);
   CHECK(test::content_of(none, 3) == ten_each::content(3));
   CHECK(none.stats().ahead == 0);
+}
+
+TEST_CASE("a blob that is wanted again is not the next to be dropped", "[blob]") {
+  ten_each of{30};
+  const ps::stored_blobs blobs{of.store, of.list, {.read_ahead = 30, .threads = 1}};
+  for (std::uint64_t i = 0; i < 3; ++i) blobs.prefetch(i);
+  while (of.store.reads < 3) std::this_thread::yield();
+  blobs.prefetch(0);  // so it is the youngest
+  while (blobs.stats().in_vain < 2) {
+    blobs.prefetch(3 + blobs.stats().in_vain);
+    std::this_thread::yield();
+  }
+  CHECK(test::content_of(blobs, 0) == ten_each::content(0));
+  CHECK(blobs.stats().ahead == 1);
+  CHECK(blobs.stats().ready == 1);
+}
+
+TEST_CASE("a source of stored blobs says what it keeps, and what each takes", "[blob]") {
+  ten_each of{3};
+  of.list.push_back({"x"});
+  const ps::stored_blobs blobs{of.store, of.list, {.read_ahead = 70}};
+  CHECK(blobs.most_ahead() == 70);
+  CHECK(blobs.stored_bytes(2) == 10);
+  CHECK(blobs.stored_bytes(3) == 0);  // to the end of the object
+  CHECK(blobs.stored_bytes(4) == 0);
 }
 
 TEST_CASE("what can't be read ahead fails where it is asked for", "[blob]") {

@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <penstock/data/mapped/raw_records.hpp>
 
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "data/npy_files.hpp"
@@ -50,6 +55,34 @@ TEST_CASE("records of one length come out of a file, after its header", "[data]"
     CHECK(error_of<ps::index_error>([&] { test::read_batch(data, {6}); }).size() == 6);
     data.prefetch(6);
   }
+}
+
+TEST_CASE("the system reads records that are told ahead", "[data]") {
+  const test::temp_dir dir;
+  const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  using row = ps::record<ps::field<"x", std::uint8_t, ps::dyn>>;
+  const std::string path = test::write_file(dir.path("pages.bin"), std::string(64 * page, 'p'));
+  const ps::raw_records<row> data{path, {{page}}};
+  CHECK(data.stored_bytes(0) == page);
+  const ps::detail::mapped_file bytes{path};
+  const auto is_there = [&](std::size_t number) {
+    unsigned char found = 0;
+    void* const first = const_cast<std::byte*>(bytes.bytes().data()) + number * page;
+    REQUIRE(::mincore(first, page, &found) == 0);
+    return (found & 1U) != 0;
+  };
+  const int file = ::open(path.c_str(), O_RDONLY);
+  REQUIRE(file >= 0);
+  ::fsync(file);
+  ::posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED);
+  ::close(file);
+  const std::vector<std::uint64_t> some{40, 41, 3, 64, ~std::uint64_t{0}};
+  if (is_there(40) || is_there(3)) {
+    WARN("skipped: this file system keeps its pages");
+    return data.will_read(some);
+  }
+  data.will_read(some);
+  while (!is_there(3) || !is_there(40) || !is_there(41)) std::this_thread::yield();
 }
 
 TEST_CASE("records may have extents that are known at run time", "[data]") {

@@ -6,7 +6,9 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <mutex>
 #include <optional>
+#include <span>
 #include <stop_token>
 #include <utility>
 #include <vector>
@@ -94,6 +96,29 @@ TEST_CASE("a pipeline tells the datasets at its bottom of their own samples", "[
   REQUIRE(second.size() == 20);
   for (std::size_t i = 0; i < 20; ++i) CHECK(second[i] == 10 + i);
   CHECK(loader.stats().ahead.bytes == 10 * (first.size() + second.size()));
+}
+
+TEST_CASE("datasets side by side are told together, within what both keep", "[flow]") {
+  planned one{20};
+  one.keeps = 100;
+  const planned other{20};
+  const auto renamed = [](auto in, auto out) { ps::get<"other">(out) = ps::get<"label">(in); };
+  using other_record = ps::record<ps::field<"other", std::uint64_t>>;
+  const auto both = ps::zip(one, other | ps::map<other_record>(renamed));
+  CHECK(both.stored_bytes(3) == 20);
+  CHECK(both.most_ahead() == 100);
+  ps::tell_reads(both, std::vector<std::uint64_t>{3, 1});
+  CHECK(one.seen->told() == std::vector<std::uint64_t>{3, 1});
+  CHECK(other.seen->told() == one.seen->told());
+  // One in memory takes no part.
+  const std::vector<std::uint64_t> numbers(20);
+  const ps::memory_dataset<other_record> here{std::span{numbers}};
+  const auto half = ps::zip(one, here);
+  CHECK(half.stored_bytes(3) == 10);
+  CHECK(half.most_ahead() == 100);
+  CHECK(ps::zip(here, one).stored_bytes(3) == 10);
+  CHECK(ps::most_ahead_of(here) == 0);
+  CHECK(ps::most_ahead_of(here | ps::map([](auto) {})) == 0);
 }
 
 TEST_CASE("a dataset that hangs or throws when it is told costs no batch", "[flow]") {

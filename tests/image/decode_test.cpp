@@ -328,6 +328,9 @@ TEST_CASE("a source that takes hints for a run gets those after the first sample
   CHECK(blobs.hints == std::vector<std::uint64_t>{2, 7, 1, 0, 3, 8});
   (void)test::read_batch(data, {5});
   CHECK(blobs.hints.size() == 6);
+  ps::tell_reads(data, std::vector<std::uint64_t>{6, 4});  // what a loader's read_ahead says
+  CHECK(blobs.hints == std::vector<std::uint64_t>{2, 7, 1, 0, 3, 8, 6, 4});
+  CHECK(ps::most_ahead_of(data) == ~std::uint64_t{0});
 }
 
 TEST_CASE("pictures in a store are the same bits, read ahead or not", "[image]") {
@@ -345,8 +348,12 @@ TEST_CASE("pictures in a store are the same bits, read ahead or not", "[image]")
     for (const std::size_t workers : {0U, 3U}) {
       const ps::stored_blobs blobs{store, list, {.read_ahead = read_ahead}};
       const auto data = blobs | ps::decode_images<toy_decoder>(test::some_crop{});
-      ps::loader loader{
-          data, ps::shuffled{.seed = 4}, ps::cpu_device{}, {.batch_size = 16, .workers = workers}};
+      ps::loader loader{data,
+                        ps::shuffled{.seed = 4},
+                        ps::cpu_device{},
+                        {.batch_size = 16, .workers = workers, .read_ahead = 20 * read_ahead}};
+      CHECK(loader.stats().ahead.most_bytes == read_ahead);  // what the source keeps
+      CHECK(ps::stored_bytes_of(data, 7) == pictures.all[7].size());
       const auto all = all_bytes(loader);
       if (first.empty()) first = all;
       CHECK((all == first));

@@ -481,6 +481,15 @@ TEST_CASE("statistics add up over loaders, and sums subtract", "[observe]") {
   CHECK(both.read.slowest.front().time ==
         std::max(of_one.read.slowest.front().time, of_other.read.slowest.front().time));
   CHECK((both - before).read.samples == 80);
+  ps::loader_stats told = of_one;
+  told.ahead = {100, 7, 70, 30, 5, 2};
+  const auto more = (told + told + of_other - both).ahead;
+  CHECK(more.most_bytes == 200);
+  CHECK(more.samples == 14);
+  CHECK(more.bytes == 140);
+  CHECK(more.bytes_now == 60);
+  CHECK(more.late == 10);
+  CHECK(more.failed == 4);
   CHECK_THROWS_AS(both - one.stats(), ps::stats_mismatch);
 
   auto by_another_clock = one.stats();

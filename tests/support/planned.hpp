@@ -27,8 +27,8 @@ struct planned {
       return all_told;
     }
     /// Waits until so many samples were told.
-    void wait_until_told(std::uint64_t count) const {
-      calls.wait([&](std::uint32_t) { return told().size() >= count; });
+    void wait_until_told(std::uint64_t samples) const {
+      calls.wait([&](std::uint32_t) { return told().size() >= samples; });
     }
 
     mutable std::mutex mutex;

@@ -45,7 +45,8 @@ class plan_ledger {
     bytes_ += bytes;
     return true;
   }
-  /// Who tells: another range begins with batch `number`: what was told of it and later ones is void.
+  /// Who tells: another range begins with batch `number`; what was told of it and of later ones is
+  /// void.
   void void_from(std::uint64_t number) {
     const std::lock_guard lock{mutex_};
     while (!told_.empty() && told_.back().number >= number) {
