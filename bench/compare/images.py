@@ -9,20 +9,16 @@ torchvision, nvidia-dali-cuda130, opencv-python-headless, spdl (which needs FFmp
 can't be imported is left out by name. README.md says what the rows are and what is measured.
 """
 
-import argparse
-import json
 import math
-import os
 import subprocess
-import sys
-from collections import OrderedDict
 from pathlib import Path
 
 import rounds
+import side_by_side
+from side_by_side import PER_CPU
 
 HERE = Path(__file__).resolve().parent
 PEERS = ("pillow", "pytorch", "dali", "opencv", "spdl")
-PER_CPU = "items_per_cpu_second"
 STEP = 64  # pictures.py's: the consumer reads one value of so many
 # What is beside ours, and how many times as many pictures a second of processor time are wanted.
 GOALS = {
@@ -77,10 +73,9 @@ def cells(found, width):
     return f"{texts[0]:>{width}}{texts[1]:>9}{texts[2]:>9}"
 
 
-def show(rows, goals):
+def show(ranked, goals):
     print(f"\n{'':32}{'a CPU second':>14}{'min':>9}{'max':>9}{'a second':>11}{'min':>9}{'max':>9}")
-    ranked = [row for row in rows if row.runs and not row.failed]
-    for row in sorted(ranked, key=lambda row: -row.median(PER_CPU)):
+    for row in ranked:
         found = [rounds.spread([run[key] for run in row.runs]) for key in (PER_CPU, "items_per_second")]
         print(f"{row.name:32}{cells(found[0], 14)}{cells(found[1], 11)}")
     print(f"\n{'ours':24}{'beside':32}{'ratio':>7}  aim")
@@ -95,67 +90,26 @@ def show(rows, goals):
 
 
 def main():
-    parser = argparse.ArgumentParser(allow_abbrev=False)
-    parser.add_argument("--ours", required=True)
-    parser.add_argument("--python", default=sys.executable)
+    parser = side_by_side.parser()
     parser.add_argument("--kind", choices=GOALS, default="photos")
-    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--folder")
-    parser.add_argument("--json")
-    parser.add_argument("--only", action="append", default=[])
     chosen = parser.parse_args()
     folder = chosen.folder or str(HERE.parent.parent / "build" / "compare" / chosen.kind)
     maker = [chosen.python, str(HERE / "picture_folders.py"), chosen.kind, folder]
     data = subprocess.run(maker, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
     side = int(Path(folder, "task").read_text().split()[0])
 
-    where = rounds.machine()
-    sides = {"penstock": [os.path.abspath(chosen.ours)]}
-    sides.update((name, [chosen.python, str(HERE / f"{name}_images_peer.py")]) for name in PEERS)
-    plan, absent = rounds.plan_of(sides)
-    plan = [
-        one
-        for one in plan
-        if (one[2] in chosen.only if chosen.only else chosen.kind == "photos" or "resize" not in one[2])
-    ]
-    by_name, versions = OrderedDict(), {}
-    for number in range(1, chosen.rounds + 1):
-        rounds.measure(plan, f"round {number} of {chosen.rounds}", folder, by_name, versions)
-    rows = list(by_name.values())
-    for row in rows:
-        for run in row.runs:
-            samples = run["items_per_second"] * run["nanoseconds"] / 1e9
-            run[PER_CPU] = samples / run["cpu_seconds"]
-    check(rows, side)
-    goals = judge(rows, chosen.kind)
-
-    print(
-        f"{data}; {where['cpu']}, {where['cores']} cores, load before {where['load_before']:.2f}; "
-        f"medians of {chosen.rounds} rounds\n"
-        + ", ".join(f"{name} {version}" for name, version in versions.items())
+    compared = side_by_side.Comparison(
+        chosen,
+        {name: HERE / f"{name}_images_peer.py" for name in PEERS},
+        lambda row: chosen.kind == "photos" or "resize" not in row,
     )
-    show(rows, goals)
-    failed = [(row.name, row.failed) for row in rows if row.failed]
-    for name, why in (*absent, *failed):
-        print(f"left out: {name}: {why}")
-    if chosen.json:
-        result = {
-            "program": "compare_images",
-            "machine": where,
-            "data": data,
-            "versions": versions,
-            "rounds": chosen.rounds,
-            "rows": [
-                {**row.result(), PER_CPU: rounds.spread([run[PER_CPU] for run in row.runs])}
-                if row.runs
-                else row.result()
-                for row in rows
-            ],
-            "left_out": absent,
-            "goals": goals,
-        }
-        Path(chosen.json).write_text(json.dumps(result, indent=1) + "\n")
-    sys.exit(1 if failed else 0)
+    compared.measure(folder)
+    check(compared.rows, side)
+    goals = judge(compared.rows, chosen.kind)
+    compared.show_head(data)
+    show(compared.ranked(), goals)
+    compared.finish("compare_images", data, goals=goals)
 
 
 if __name__ == "__main__":

@@ -2,9 +2,11 @@
 #include <cstddef>
 #include <new>
 
+#include <penstock/image/augment/one_pass.hpp>
 #include <penstock/image/resize.hpp>
 
 #include "image/pictures.hpp"
+#include "image/plans.hpp"
 #include "support/catch.hpp"
 #include "support/counting_new.hpp"
 
@@ -52,4 +54,16 @@ TEST_CASE("a resizer that found no memory gives the same bits afterwards", "[ima
     if (found_memory) break;
   }
   CHECK(failed >= 7);  // two tables of three arrays, the rows between
+}
+
+TEST_CASE("one pass allocates nothing", "[image]") {
+  const test::picture in = test::random_picture({60, 50}, 3);
+  test::picture out{{40, 40}, 3};
+  const ps::one_pass augment{ps::random_affine{{.degrees = 20}}, ps::random_crop{40},
+                             ps::color_jitter{{.contrast = 0.5, .hue = 0.1}}, ps::grayscale{}};
+  const ps::pixels place = out.view();
+  ps::sample_generator random = test::random_of(3);
+  const std::size_t before = test::allocations.load();
+  for (int i = 0; i < 5; ++i) augment(in.view(), place, random);
+  CHECK(test::allocations.load() == before);
 }

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <initializer_list>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -151,6 +152,28 @@ inline std::vector<std::uint8_t> decode_plainly(std::span<const std::byte> bytes
   jpeg_finish_decompress(&info);
   jpeg_destroy_decompress(&info);
   return values;
+}
+
+/// The bytes with `inserted` before byte `at`.
+inline std::vector<std::byte> with_bytes(std::vector<std::byte> bytes, std::size_t at,
+                                         std::initializer_list<unsigned> inserted) {
+  std::vector<std::byte> more;
+  for (const unsigned value : inserted) more.push_back(static_cast<std::byte>(value));
+  bytes.insert(bytes.begin() + static_cast<std::ptrdiff_t>(at), more.begin(), more.end());
+  return bytes;
+}
+
+/// The picture with an APP1 block that says an orientation, in either order of bytes.
+inline std::vector<std::byte> turned(const std::vector<std::byte>& bytes, unsigned number,
+                                     bool little) {
+  if (little) {
+    return with_bytes(
+        bytes, 2, {0xff, 0xe1, 0,    34, 'E', 'x', 'i', 'f', 0, 0, 'I',    'I', 42, 0, 8, 0, 0, 0,
+                   1,    0,    0x12, 1,  3,   0,   1,   0,   0, 0, number, 0,   0,  0, 0, 0, 0, 0});
+  }
+  return with_bytes(
+      bytes, 2, {0xff, 0xe1, 0, 34,   'E', 'x', 'i', 'f', 0, 0, 'M', 'M',    0, 42, 0, 0, 0, 8,
+                 0,    1,    1, 0x12, 0,   3,   0,   0,   0, 1, 0,   number, 0, 0,  0, 0, 0, 0});
 }
 
 }  // namespace test

@@ -62,13 +62,6 @@ std::size_t marker(const encoded& bytes, unsigned kind, int nth = 0) {
   return 0;
 }
 
-encoded with(encoded bytes, std::size_t at, std::initializer_list<unsigned> inserted) {
-  std::vector<std::byte> more;
-  for (const unsigned value : inserted) more.push_back(static_cast<std::byte>(value));
-  bytes.insert(bytes.begin() + static_cast<std::ptrdiff_t>(at), more.begin(), more.end());
-  return bytes;
-}
-
 encoded first(const encoded& bytes, std::size_t count) {
   return {bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(count)};
 }
@@ -78,18 +71,6 @@ encoded bytes_of_text(std::string_view letters) {
   for (const char letter : letters) bytes.push_back(static_cast<std::byte>(letter));
   bytes.resize(bytes.size() + 32);
   return bytes;
-}
-
-// An APP1 block that says an orientation, in either order of bytes.
-encoded turned(const encoded& bytes, unsigned number, bool little) {
-  if (little) {
-    return with(bytes, 2,
-                {0xff, 0xe1, 0,    34, 'E', 'x', 'i', 'f', 0, 0, 'I',    'I', 42, 0, 8, 0, 0, 0,
-                 1,    0,    0x12, 1,  3,   0,   1,   0,   0, 0, number, 0,   0,  0, 0, 0, 0, 0});
-  }
-  return with(bytes, 2,
-              {0xff, 0xe1, 0, 34,   'E', 'x', 'i', 'f', 0, 0, 'M', 'M',    0, 42, 0, 0, 0, 8,
-               0,    1,    1, 0x12, 0,   3,   0,   0,   0, 1, 0,   number, 0, 0,  0, 0, 0, 0});
 }
 
 }  // namespace
@@ -211,25 +192,27 @@ TEST_CASE("damage among the pixels is an error unless it is asked for", "[image]
 
 TEST_CASE("bytes too many before a restart marker are damage", "[image]") {
   const encoded bytes = test::some_jpeg(64, 64, {.restart = 1});
-  const encoded damaged = with(bytes, marker(bytes, 0xd1), {0x12, 0x34, 0x56, 0x12, 0x34, 0x56});
+  const encoded damaged =
+      test::with_bytes(bytes, marker(bytes, 0xd1), {0x12, 0x34, 0x56, 0x12, 0x34, 0x56});
   const auto problem = jpeg_error<ps::image_corrupt>(damaged);
   CHECK(problem.found().find("extraneous bytes before marker 0xd1") != std::string::npos);
   ps::jpeg_decoder lenient{{.strict = false}};
   CHECK((whole(lenient, damaged) == test::decode_plainly(damaged)));
   const encoded one = test::some_jpeg(64, 64);  // and before the end of the only scan none are
   ps::jpeg_decoder decoder;
-  CHECK((whole(decoder, with(one, one.size() - 2, {0x12, 0x34})) == whole(decoder, one)));
+  CHECK(
+      (whole(decoder, test::with_bytes(one, one.size() - 2, {0x12, 0x34})) == whole(decoder, one)));
 }
 
 TEST_CASE("bytes that libjpeg skips between markers do no harm", "[image]") {
   ps::jpeg_decoder decoder;
   const encoded bytes = test::some_jpeg(20, 20);
   const auto right = whole(decoder, bytes);
-  CHECK(whole(decoder, with(bytes, bytes.size() - 2, {0x12, 0x34, 0x56})) == right);
-  CHECK(whole(decoder, with(bytes, marker(bytes, 0xda), {0x12, 0x34})) == right);
-  CHECK(whole(decoder, with(bytes, bytes.size(), {1, 2, 3})) == right);
+  CHECK(whole(decoder, test::with_bytes(bytes, bytes.size() - 2, {0x12, 0x34, 0x56})) == right);
+  CHECK(whole(decoder, test::with_bytes(bytes, marker(bytes, 0xda), {0x12, 0x34})) == right);
+  CHECK(whole(decoder, test::with_bytes(bytes, bytes.size(), {1, 2, 3})) == right);
   const encoded progressive = test::some_jpeg(20, 20, {.progressive = true});
-  CHECK(whole(decoder, with(progressive, marker(progressive, 0xda, 1), {0x12, 0x34})) ==
+  CHECK(whole(decoder, test::with_bytes(progressive, marker(progressive, 0xda, 1), {0x12, 0x34})) ==
         whole(decoder, progressive));
 }
 
@@ -304,7 +287,7 @@ TEST_CASE("the orientation is heeded where it is asked for", "[image]") {
   ps::jpeg_decoder turning{{.orientation = true}};
   CHECK((whole(turning, bytes) == stored));
   for (unsigned number = 1; number <= 8; ++number) {
-    const encoded picture = turned(bytes, number, number % 2 == 0);
+    const encoded picture = test::turned(bytes, number, number % 2 == 0);
     CHECK(plain.info(picture, "a") == ps::image_info{{29, 18}, 3, 1});
     CHECK((whole(plain, picture) == stored));
     const ps::image_info info = turning.info(picture, "a");
@@ -337,12 +320,12 @@ TEST_CASE("the orientation is heeded where it is asked for", "[image]") {
     CHECK(same);
   }
   for (const unsigned nonsense : {0u, 9u}) {
-    CHECK(turning.info(turned(bytes, nonsense, true), "a").orientation == 1);
+    CHECK(turning.info(test::turned(bytes, nonsense, true), "a").orientation == 1);
   }
 }
 
 TEST_CASE("an EXIF block is read inside its bytes only", "[image]") {
-  const encoded bytes = turned(test::some_jpeg(8, 8), 6, false);
+  const encoded bytes = test::turned(test::some_jpeg(8, 8), 6, false);
   for (std::size_t size = 0; size < 44; ++size) {
     const encoded part = first(bytes, size);  // a vector of its own: a sanitizer sees its end
     CHECK(ps::detail::jpeg_orientation(part) == (size < 38 ? 1 : 6));

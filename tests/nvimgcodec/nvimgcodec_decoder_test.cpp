@@ -80,6 +80,20 @@ TEST_CASE("nvImageCodec's JPEG pixels are libjpeg's, all of a picture or a part"
   check_parts(decoder, jpeg, test::some_jpeg(34, 21, {.across = 1, .down = 1, .components = 4}), 1);
 }
 
+TEST_CASE("nvImageCodec's pixels lie as they are stored, whatever the orientation",
+          "[nvimgcodec]") {
+  ps::nvimgcodec_decoder decoder;
+  ps::jpeg_decoder turning{{.orientation = true}};
+  const test::encoded bytes = test::some_jpeg(67, 45);
+  const auto stored = test::all_of(decoder, bytes);
+  for (const unsigned number : {3u, 6u, 8u}) {
+    const test::encoded picture = test::turned(bytes, number, false);
+    CHECK((test::all_of(turning, picture) != stored));  // or nothing would tell it to turn
+    CHECK(decoder.info(picture, "a picture").size == ps::image_size{67, 45});
+    CHECK((test::all_of(decoder, picture) == stored));
+  }
+}
+
 TEST_CASE("nvImageCodec's PNG pixels are libpng's", "[nvimgcodec]") {
   ps::nvimgcodec_decoder decoder;
   ps::png_decoder png;

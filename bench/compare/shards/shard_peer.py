@@ -58,3 +58,20 @@ class ByPlace:
         number, begin, size, label, digits = self.places[index]
         file = self.descriptors[number]
         return os.pread(file, size, begin), int(os.pread(file, digits, label))
+
+
+def load_rows(make, workers, folder, **options):
+    """Measures DataLoader over make(folder), whose samples have `bin` and `cls`; needs PyTorch."""
+    from torch.utils.data import DataLoader
+
+    return peer.load(
+        lambda: DataLoader(
+            make(folder),
+            batch_size=peer.BATCH,
+            num_workers=workers,
+            persistent_workers=workers > 0,
+            collate_fn=lambda rows: batch_of([(row["bin"], row["cls"]) for row in rows]),
+            **options,
+        ),
+        consume,
+    )

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: BSL-1.0
+"""What images.py and shards.py have in common: all rows of all sides in turn, round after round, as pictures
+or samples a second of processor time, and the JSON file."""
+
+import argparse
+import json
+import os
+import sys
+from collections import OrderedDict
+from pathlib import Path
+
+import rounds
+
+PER_CPU = "items_per_cpu_second"
+
+
+def parser():
+    """The options that both have."""
+    made = argparse.ArgumentParser(allow_abbrev=False)
+    made.add_argument("--ours", required=True)
+    made.add_argument("--python", default=sys.executable)
+    made.add_argument("--rounds", type=int, default=5)
+    made.add_argument("--json")
+    made.add_argument("--only", action="append", default=[])
+    return made
+
+
+class Comparison:
+    """The rows that `chosen` asks for, of ours and of `peers`, a script by name; `wanted(row)` says which are
+    measured where no row was chosen."""
+
+    def __init__(self, chosen, peers, wanted=lambda name: True):
+        self.chosen, self.where, self.versions = chosen, rounds.machine(), {}
+        sides = {"penstock": [os.path.abspath(chosen.ours)]}
+        sides.update((name, [chosen.python, str(script)]) for name, script in peers.items())
+        plan, self.absent = rounds.plan_of(sides)
+        self.plan = [one for one in plan if (one[2] in chosen.only if chosen.only else wanted(one[2]))]
+        self.rows = []
+
+    def measure(self, folder):
+        by_name = OrderedDict()
+        for number in range(1, self.chosen.rounds + 1):
+            title = f"round {number} of {self.chosen.rounds}"
+            rounds.measure(self.plan, title, folder, by_name, self.versions)
+        self.rows = list(by_name.values())
+        for row in self.rows:
+            for run in row.runs:
+                run[PER_CPU] = run["items_per_second"] * run["nanoseconds"] / 1e9 / run["cpu_seconds"]
+
+    def ranked(self):
+        """The rows that have not failed, the one that takes the least processor time first."""
+        return sorted(
+            (row for row in self.rows if row.runs and not row.failed), key=lambda row: -row.median(PER_CPU)
+        )
+
+    def show_head(self, data):
+        print(
+            f"{data}; {self.where['cpu']}, {self.where['cores']} cores, load before "
+            f"{self.where['load_before']:.2f}; medians of {self.chosen.rounds} rounds\n"
+            + ", ".join(f"{name} {version}" for name, version in self.versions.items())
+        )
+
+    def finish(self, program, data, **more):
+        """Says what was left out, writes the JSON file, and ends the program: with 1 if a row failed."""
+        failed = [(row.name, row.failed) for row in self.rows if row.failed]
+        for name, why in (*self.absent, *failed):
+            print(f"left out: {name}: {why}")
+        if self.chosen.json:
+            result = {
+                "program": program,
+                "machine": self.where,
+                "data": data,
+                "versions": self.versions,
+                "rounds": self.chosen.rounds,
+                "rows": [self.result(row) for row in self.rows],
+                "left_out": self.absent,
+                **more,
+            }
+            Path(self.chosen.json).write_text(json.dumps(result, indent=1) + "\n")
+        sys.exit(1 if failed else 0)
+
+    @staticmethod
+    def result(row):
+        if not row.runs:
+            return row.result()
+        return {**row.result(), PER_CPU: rounds.spread([run[PER_CPU] for run in row.runs])}
