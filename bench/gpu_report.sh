@@ -234,6 +234,14 @@ mlp_run augment 20 --workers 8 --augment
 mlp_run wide 15 --workers 8 --workload wide "${wide[@]}"
 for workers in 1 4 16; do mlp_run "workers-$workers" 5 --workers "$workers" --mode overlapped; done
 mlp_run no-graph 8 --workers 8 --no-graph
+# The step alone, with operands of 16 bits and of 32: by cuBLAS, as no fused kernel has them.
+for precision in fp32 fp16 bf16; do
+  if [ $with_cublas = yes ]; then
+    mlp_run $precision 2 --kernels thrust --precision $precision --mode resident --epochs 1
+  else
+    note mlp-$precision "left out" 0 0 json "no cuBLAS"
+  fi
+done
 if [ $with_cublas = yes ]; then
   mlp_run steps-table 15 --workers 8 --steps-table
 else

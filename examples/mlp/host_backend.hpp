@@ -58,7 +58,12 @@ class host_context {
   }
 
   void sum_columns(std::size_t m, std::size_t n, const float* a, float* c) const {
-    Eigen::Map<Eigen::VectorXf>{c, length(m)} = operand{a, length(m), length(n)}.rowwise().sum();
+    // Column by column: Eigen's rowwise().sum() adds those rows in another order that lie before the
+    // first aligned address of c, so that the bits would depend on where c lies.
+    const operand columns{a, length(m), length(n)};
+    Eigen::Map<Eigen::VectorXf> sum{c, length(m)};
+    sum = columns.col(0);
+    for (Eigen::Index column = 1; column < length(n); ++column) sum += columns.col(column);
   }
 
   // By value: read from memory in each iteration, they would keep the loop from being vectorised.

@@ -30,6 +30,7 @@ PROGRAMS = [
 STEPS = ["tests", "tests-contract", "tests-fault", "mlp-tests", "transfer", "on-device"]
 STEPS += ["mlp-cublas", "mlp-modes", *(f"mlp-seed-{seed}" for seed in range(1, 6))]
 STEPS += ["mlp-augment", "mlp-wide", *(f"mlp-workers-{n}" for n in (1, 4, 16)), "mlp-no-graph"]
+STEPS += ["mlp-fp32", "mlp-fp16", "mlp-bf16"]
 STEPS += ["mlp-steps-table", "memcheck", "memcheck-mlp", "racecheck-fused", "synccheck-fused"]
 STEPS += ["racecheck-cublas", "pytorch"]
 
@@ -384,8 +385,8 @@ class Script(unittest.TestCase):
         self.assertEqual(status, 0, said)
         self.assertEqual(list(ended), STEPS)
         self.assertEqual(ended["pytorch"], "absent")
-        self.assertIn("ALL STEPS PASSED BUT THOSE LEFT OUT: mlp-cublas, mlp-steps-table", said)
-        for name in ("mlp-cublas", "mlp-steps-table", "racecheck-cublas", "racecheck-fused"):
+        self.assertIn("ALL STEPS PASSED BUT THOSE LEFT OUT: mlp-cublas, mlp-fp32, mlp-fp16", said)
+        for name in ("mlp-cublas", "mlp-fp16", "mlp-steps-table", "racecheck-cublas", "racecheck-fused"):
             self.assertEqual(ended[name], "left out")
         commands = {s["name"]: s["command"] for s in report["steps"]}
         self.assertIn("--kernels fused", commands["mlp-wide"])

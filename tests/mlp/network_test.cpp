@@ -259,3 +259,24 @@ TEST_CASE("parts of a step after traced ones write their own losses, and the tra
   for (int i = 0; i < 4; ++i) other.step();
   CHECK(copy_of(f.net.parameters()) == copy_of(other.net.parameters()));
 }
+
+TEST_CASE("columns are summed to the same bits wherever the sum lies", "[mlp]") {
+  constexpr std::size_t rows = 128;
+  constexpr std::size_t columns = 8;
+  std::vector<float> matrix(rows * columns);
+  std::uint32_t state = 99;
+  for (float& value : matrix) {
+    state = state * 1664525U + 1013904223U;
+    value = 1.0F / static_cast<float>(1U + state % 100'003U);
+  }
+  std::vector<float> expected(rows);
+  for (std::size_t row = 0; row < rows; ++row) {
+    for (std::size_t i = 0; i < columns; ++i) expected[row] += matrix[i * rows + row];
+  }
+  std::vector<float> place(rows + 32);
+  for (std::size_t shift = 0; shift < 32; ++shift) {
+    CAPTURE(shift);
+    mlp::host_context{}.sum_columns(rows, columns, matrix.data(), &place[shift]);
+    CHECK(std::equal(expected.begin(), expected.end(), &place[shift]));
+  }
+}
