@@ -90,7 +90,8 @@ class arrow_dataset {
   [[nodiscard]] const std::vector<std::string>& warnings() const noexcept { return warnings_; }
 
  private:
-  arrow_dataset(arrow_table table, detail::table_columns columns)
+  // By reference: whether a value would be moved out of before its schema is looked at is not said.
+  arrow_dataset(arrow_table&& table, detail::table_columns columns)
       : table_(std::move(table)),
         rows_(look_at(table_, columns)),
         layout_(detail::extents_of_columns<Record>(columns), 1),
