@@ -2,6 +2,7 @@
 // is waited for, and looks until the wait dwarfs what must not grow with it, however long the
 // machine takes for that.
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstddef>
@@ -483,13 +484,15 @@ TEST_CASE("statistics add up over loaders, and sums subtract", "[observe]") {
   CHECK((both - before).read.samples == 80);
   ps::loader_stats told = of_one;
   told.ahead = {100, 7, 70, 30, 5, 2};
-  const auto more = (told + told + of_other - both).ahead;
-  CHECK(more.most_bytes == 200);
-  CHECK(more.samples == 14);
-  CHECK(more.bytes == 140);
-  CHECK(more.bytes_now == 60);
-  CHECK(more.late == 10);
-  CHECK(more.failed == 4);
+  ps::loader_stats earlier = told;
+  earlier.ahead = {100, 3, 20, 25, 1, 1};
+  const auto more = (told - earlier).ahead;
+  CHECK(std::array{more.samples, more.bytes, more.late, more.failed} ==
+        std::array<std::uint64_t, 4>{4, 50, 4, 1});
+  CHECK((more.most_bytes == 100 && more.bytes_now == 30));  // as they are now
+  const auto twice = (told + told).ahead;
+  CHECK(std::array{twice.most_bytes, twice.samples, twice.bytes, twice.bytes_now, twice.late,
+                   twice.failed} == std::array<std::uint64_t, 6>{200, 14, 140, 60, 10, 4});
   CHECK_THROWS_AS(both - one.stats(), ps::stats_mismatch);
 
   auto by_another_clock = one.stats();
