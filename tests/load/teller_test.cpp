@@ -12,7 +12,7 @@
 #include "support/planned.hpp"
 
 namespace ps = penstock;
-using indices = std::vector<std::uint64_t>;
+using told_samples = std::vector<std::uint64_t>;
 
 namespace {
 
@@ -46,9 +46,9 @@ struct telling {
     return *number;
   }
   // What was told since the last call.
-  indices told() {
+  told_samples told() {
     const auto all = data.seen->told();
-    indices more{all.begin() + static_cast<std::ptrdiff_t>(seen), all.end()};
+    told_samples more{all.begin() + static_cast<std::ptrdiff_t>(seen), all.end()};
     seen = all.size();
     return more;
   }
@@ -70,7 +70,7 @@ TEST_CASE("what comes is told in order, over the ends of epochs, and no further 
   telling<> of{unbounded};
   of.batches.begin({0, 1}, 2);
   of.open();  // batch 1 of epoch 0: it is read already
-  CHECK(of.told() == indices{8, 9, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9});
+  CHECK(of.told() == told_samples{8, 9, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9});
   of.open();
   CHECK(of.told().empty());
   const auto seen = of.observer.snapshot().ahead;
@@ -85,19 +85,19 @@ TEST_CASE("samples that fill up a batch are told with it", "[load]") {
   telling<> of{unbounded, ps::partial_batch::pad};
   of.batches.begin({0, 0}, 1);
   of.open();
-  CHECK(of.told() == indices{4, 5, 6, 7, 8, 9, 0, 1});
+  CHECK(of.told() == told_samples{4, 5, 6, 7, 8, 9, 0, 1});
 }
 
 TEST_CASE("no more is told than the bound allows, and what is read makes room", "[load]") {
   telling<> of{59};
   of.batches.begin({0, 0}, 2);
   of.open();
-  CHECK(of.told() == indices{4, 5, 6, 7, 8});
+  CHECK(of.told() == told_samples{4, 5, 6, 7, 8});
   of.open();  // batch 1, of which four were told
   CHECK(of.told().empty());
   of.teller->note_read(1);
   of.open();
-  CHECK(of.told() == indices{0, 1, 2, 3});  // of batch 3: batch 2 is being read
+  CHECK(of.told() == told_samples{0, 1, 2, 3});  // of batch 3: batch 2 is being read
   CHECK(of.observer.snapshot().ahead.late == 1);
   CHECK(of.observer.snapshot().ahead.bytes_now == 50);
 }
@@ -106,7 +106,7 @@ TEST_CASE("the bytes that a dataset keeps bound what it is told", "[load]") {
   telling<> of{59, ps::partial_batch::keep, 20};
   of.batches.begin({0, 0}, 2);
   of.open();
-  CHECK(of.told() == indices{4, 5});
+  CHECK(of.told() == told_samples{4, 5});
   CHECK(of.observer.snapshot().ahead.most_bytes == 20);
   telling<> none{59, ps::partial_batch::keep, 0};
   CHECK_FALSE(none.teller->is_on());
@@ -118,7 +118,7 @@ TEST_CASE("a sample that is larger than the bound is not told, and those after i
   of.data.seen->sizes = {{5, 31}, {6, 0}};  // of 6 it is not known: 8 bytes in a batch
   of.batches.begin({0, 0}, 1);
   of.open();
-  CHECK(of.told() == indices{4, 6, 7});
+  CHECK(of.told() == told_samples{4, 6, 7});
   CHECK(of.observer.snapshot().ahead.bytes == 28);
 }
 
@@ -126,11 +126,11 @@ TEST_CASE("what was told of a range that has ended takes no room from the next o
   telling<> of{50};
   of.batches.begin({0, 0}, 1);
   of.open();
-  CHECK(of.told() == indices{4, 5, 6, 7, 8});
+  CHECK(of.told() == told_samples{4, 5, 6, 7, 8});
   of.batches.cancel();
   of.batches.begin({3, 0}, 4);
   of.open();
-  CHECK(of.told() == indices{4, 5, 6, 7, 8});
+  CHECK(of.told() == told_samples{4, 5, 6, 7, 8});
 }
 
 TEST_CASE("a dataset that throws when it is told is told the rest all the same", "[load]") {
@@ -138,7 +138,7 @@ TEST_CASE("a dataset that throws when it is told is told the rest all the same",
   of.data.seen->throws = true;
   of.batches.begin({0, 0}, 2);
   of.open();
-  CHECK(of.told() == indices{4, 5, 6, 7, 8, 9, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9});
+  CHECK(of.told() == told_samples{4, 5, 6, 7, 8, 9, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9});
   CHECK(of.observer.snapshot().ahead.failed == 5);  // calls
 }
 
@@ -148,6 +148,6 @@ TEST_CASE("an epoch whose order can't be made is not told, and the next one is",
   of.open();
   CHECK(of.told().empty());
   for (int batch = 0; batch < 3; ++batch) of.open();  // of epoch 1
-  CHECK(of.told() == indices{0, 1, 2, 3, 4, 5, 6, 7, 8, 9});
+  CHECK(of.told() == told_samples{0, 1, 2, 3, 4, 5, 6, 7, 8, 9});
   CHECK(of.observer.snapshot().ahead.failed == 1);
 }
