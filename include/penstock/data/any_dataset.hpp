@@ -67,10 +67,13 @@ class any_dataset {
     data_->read_run(indices, out, context);
   }
 
+  /// Tells the dataset inside that the samples `indices` are read next.
   void will_read(std::span<const std::uint64_t> indices) const { data_->will_read(indices); }
+  /// The bytes that sample `index` takes where it is stored; 0 where that is not known.
   [[nodiscard]] std::uint64_t stored_bytes(std::uint64_t index) const {
     return data_->stored_bytes(index);
   }
+  /// The most of such bytes that the dataset inside keeps ahead.
   [[nodiscard]] std::uint64_t most_ahead() const { return data_->most_ahead(); }
   [[nodiscard]] sample_origin origin(std::uint64_t index) const noexcept {
     return data_->origin(index);
