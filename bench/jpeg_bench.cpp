@@ -4,9 +4,9 @@
 //   build/bench/bench/penstock_jpeg_bench
 //
 // Eight made-up pictures of 500 x 375, 4:2:0, quality 90, about 35 kB each: slopes and noise of
-// several scales. One iteration is one picture. The floor of all is whole_libjpeg: one decompressor,
-// kept, its rows read one by one into memory that is there; goals of less than 1 are what the
-// library's own objects, made anew for each picture, may cost.
+// several scales. One iteration is one picture. The floor of all is whole_libjpeg: one
+// decompressor, kept, its rows read one by one into memory that is there; goals of less than 1 are
+// what the library's own objects, made anew for each picture, may cost.
 //   whole      all of it
 //   region     the crops that random_resized_crop{224} draws
 //   middle     224 x 224 in the middle

@@ -12,9 +12,9 @@
 //          these options, within a tenth of the time that the loop then takes.
 // all, promised   the floors: how many there are.
 //
-// Reads and body wait and do not burn, so reads count as waiting for storage. The six more: one slot
-// on the device, slow samples, too many workers, reads that wait for very long, reads that compute,
-// a very slow bus.
+// Reads and body wait and do not burn, so reads count as waiting for storage. The six more: one
+// slot on the device, slow samples, too many workers, reads that wait for very long, reads that
+// compute, a very slow bus.
 
 #include <benchmark/benchmark.h>
 #include <sys/prctl.h>

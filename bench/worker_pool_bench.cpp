@@ -13,9 +13,9 @@
 // which hands out as few chunks as it can. Floors: the loop on one thread, and a bare fetch_add, by
 // one thread and by several on the same word.
 //
-// tasks: one iteration posts `tasks` tasks, which do nothing, and waits for all; a waiting thread helps.
-// Ours: a batch_queue of a function pointer and a context (tasks/batch_queue). Peers: oneTBB's
-// task_group, a deque of std::function under a mutex and condition variable, std::async, a
+// tasks: one iteration posts `tasks` tasks, which do nothing, and waits for all; a waiting thread
+// helps. Ours: a batch_queue of a function pointer and a context (tasks/batch_queue). Peers:
+// oneTBB's task_group, a deque of std::function under a mutex and condition variable, std::async, a
 // std::thread for each task. Floor: the loop that calls them.
 //
 // hand_over: one task that must run on another thread, there and back.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 // Pictures out of a folder of classes, as a training or a validation reads them: decoded, cropped
 // and resized by workers, counted here. A tool to see what a machine gives, and to compare pixels
-// with another loader's; --help lists the options. Without a folder it makes one, out of photographs
-// that the system's packages have, or painted.
+// with another loader's; --help lists the options. Without a folder it makes one, out of
+// photographs that the system's packages have, or painted.
 #include <penstock/blob/image_folder.hpp>
 #include <penstock/image/crop.hpp>
 #include <penstock/image/jpeg.hpp>

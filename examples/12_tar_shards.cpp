@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
-// Pictures out of tar shards, as WebDataset writes them: any sample is read on its own, so a shuffle
-// goes over all shards. Arguments: the shards, or patterns such as train-{000..146}.tar; without one
-// a shard is made. --digest reads in order, and prints the SHA-256 of each field of all samples.
+// Pictures out of tar shards, as WebDataset writes them: any sample is read on its own, so a
+// shuffle goes over all shards. Arguments: the shards, or patterns such as train-{000..146}.tar;
+// without one a shard is made. --digest reads in order, and prints the SHA-256 of each field of all
+// samples.
 #include <penstock/blob/tar/tar_shards.hpp>
 #include <penstock/image/crop.hpp>
 #include <penstock/image/jpeg.hpp>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 // Whole documents packed into rows of tokens, for models whose attention stays within documents:
-// the rows are the same for any workers. Argument: the prefix of Megatron's .bin and .idx, 16 bits a
-// token; without one, documents are made. A flat FILE.bin of tokens, as nanoGPT has it, is cut into
-// windows. --digest reads in order, and prints the SHA-256 of each field of all rows.
+// the rows are the same for any workers. Argument: the prefix of Megatron's .bin and .idx, 16 bits
+// a token; without one, documents are made. A flat FILE.bin of tokens, as nanoGPT has it, is cut
+// into windows. --digest reads in order, and prints the SHA-256 of each field of all rows.
 #include <penstock/penstock.hpp>
 #include <penstock/text/megatron_documents.hpp>
 #include <penstock/text/packed_documents.hpp>

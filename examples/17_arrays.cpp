@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
-// Arrays and records, mapped from their files. Arguments: IMAGES.npy LABELS.npy, N x H x W x C bytes
-// and N numbers of 64 bits; or FILE.npz with the arrays "image" and "label"; or FILE.bin, records of
-// CIFAR-10's form; without one, such records are made. --digest reads in order, and prints the
-// SHA-256 of each field of all samples.
+// Arrays and records, mapped from their files. Arguments: IMAGES.npy LABELS.npy, N x H x W x C
+// bytes and N numbers of 64 bits; or FILE.npz with the arrays "image" and "label"; or FILE.bin,
+// records of CIFAR-10's form; without one, such records are made. --digest reads in order, and
+// prints the SHA-256 of each field of all samples.
 #include <penstock/data/mapped/npy_dataset.hpp>
 #include <penstock/data/mapped/raw_records.hpp>
 #include <penstock/penstock.hpp>

@@ -12,7 +12,8 @@
 namespace data {
 
 /// A producer of Arrow's C stream, as any library has one: batches of a column "x" of lists of four
-/// floats, and a column "label" of numbers of 64 bits. It is gone when all that it gave is released.
+/// floats, and a column "label" of numbers of 64 bits. It is gone when all that it gave is
+/// released.
 class made_table {
  public:
   /// A stream of `batches` times `rows` rows; the receiver releases it.

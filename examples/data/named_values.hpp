@@ -9,8 +9,8 @@
 
 namespace data {
 
-/// Takes the words "name=value" off the end of `words`. Throws std::invalid_argument for a name that
-/// is not among `known`.
+/// Takes the words "name=value" off the end of `words`. Throws std::invalid_argument for a name
+/// that is not among `known`.
 inline std::map<std::string, std::string> take_named(std::vector<std::string>& words,
                                                      std::initializer_list<const char*> known) {
   std::map<std::string, std::string> values;

@@ -32,7 +32,8 @@ class synthetic_photos {
   static constexpr std::size_t height = 375;
 
   /// Makes 4 classes of 32 pictures, cut out of `photographs` at random places where there are any,
-  /// each of which must be as large as a picture. Throws std::runtime_error, and what decoding does.
+  /// each of which must be as large as a picture. Throws std::runtime_error, and what decoding
+  /// does.
   explicit synthetic_photos(std::uint64_t seed, const std::vector<photograph>& photographs = {})
       : folder_("penstock-photos") {
     penstock::jpeg_decoder decoder;

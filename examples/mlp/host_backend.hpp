@@ -58,8 +58,8 @@ class host_context {
   }
 
   void sum_columns(std::size_t m, std::size_t n, const float* a, float* c) const {
-    // Column by column: Eigen's rowwise().sum() adds those rows in another order that lie before the
-    // first aligned address of c, so that the bits would depend on where c lies.
+    // Column by column: Eigen's rowwise().sum() adds those rows in another order that lie before
+    // the first aligned address of c, so that the bits would depend on where c lies.
     const operand columns{a, length(m), length(n)};
     Eigen::Map<Eigen::VectorXf> sum{c, length(m)};
     sum = columns.col(0);

@@ -64,8 +64,8 @@ MLP_KERNEL inline void begin_trace(step_state& state, std::uint64_t count, std::
   state.next = state.first + count;
 }
 
-/// Adam's factors for one more step, which correct its moments for their start at zero. The order of
-/// operations is that of the paper's section 2, last note.
+/// Adam's factors for one more step, which correct its moments for their start at zero. The order
+/// of operations is that of the paper's section 2, last note.
 MLP_KERNEL inline void advance_rates(step_state& state) {
   state.first_power *= static_cast<double>(adam::beta1);
   state.second_power *= static_cast<double>(adam::beta2);

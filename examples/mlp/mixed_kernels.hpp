@@ -15,8 +15,8 @@
 #define MLP_KERNEL
 #endif
 
-/// What a step does in mixed precision, or where several batches make it together, besides the passes
-/// over its batches: sums, the gradient scaler, the update.
+/// What a step does in mixed precision, or where several batches make it together, besides the
+/// passes over its batches: sums, the gradient scaler, the update.
 namespace mlp::kernel {
 
 /// What becomes of the gradients of a step before Adam gets them. It lies in device memory, so that

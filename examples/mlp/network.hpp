@@ -74,8 +74,8 @@ class network {
     with_mixed([&](const auto& mixed) { mixed.save(copy, stream); });
     return copy;
   }
-  /// Goes on from there. Waits for the stream. Throws `state_of_another_network`, and changes nothing
-  /// then.
+  /// Goes on from there. Waits for the stream. Throws `state_of_another_network`, and changes
+  /// nothing then.
   void restore(const network_state& from, stream_ref stream) {
     if (from.precision != precision_) {
       throw state_of_another_network("the state is of a network in " +
@@ -111,8 +111,8 @@ class network {
   /// One step on `count` samples: forward, backward, Adam. Each sample's loss before the step goes
   /// to `trace`, after those of the previous step, or to its start where they do not fit. All
   /// pointers are to device memory that lives until the stream is past it. `before(context, view)`
-  /// enqueues what is to go before, as part of the step. Where several batches make a step, only the
-  /// one that `ends` it changes parameters.
+  /// enqueues what is to go before, as part of the step. Where several batches make a step, only
+  /// the one that `ends` it changes parameters.
   template <class Pixel, class Before = nothing_before>
   void train(const Pixel* images, const std::uint8_t* labels, std::size_t count,
              std::span<float> trace, stream_ref stream, const Before& before = {},

@@ -10,8 +10,8 @@
 
 namespace mlp {
 
-/// All that a training goes on from: the parameters, what Adam remembers of the steps before, and of
-/// a mixed network the gradient scaler and the step under way.
+/// All that a training goes on from: the parameters, what Adam remembers of the steps before, and
+/// of a mixed network the gradient scaler and the step under way.
 struct network_state {
   precision_choice precision = precision_choice::fp32;
   std::vector<float> parameters;
@@ -26,8 +26,8 @@ struct network_state {
   [[nodiscard]] bool is_between_steps() const noexcept { return scaler.samples == 0; }
 };
 
-/// A network can't go on from this state: it is of another precision, or of a step that this network
-/// does not make. The message says which.
+/// A network can't go on from this state: it is of another precision, or of a step that this
+/// network does not make. The message says which.
 class state_of_another_network : public std::invalid_argument {
  public:
   using std::invalid_argument::invalid_argument;

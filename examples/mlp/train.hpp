@@ -20,8 +20,8 @@
 /// before the clock starts.
 namespace mlp {
 
-/// Is told when the clock starts, of every step under way, and what fed the loop, and may have a trace
-/// recorded. This one takes no notice.
+/// Is told when the clock starts, of every step under way, and what fed the loop, and may have a
+/// trace recorded. This one takes no notice.
 class observer {
  public:
   observer() = default;
@@ -29,7 +29,8 @@ class observer {
   virtual ~observer() = default;
   virtual void begin() {}
   virtual void advance() {}
-  /// Before the clock starts: what tells statistics of the feed until `has_run`, and its host slots.
+  /// Before the clock starts: what tells statistics of the feed until `has_run`, and its host
+  /// slots.
   virtual void fed_by(const std::function<penstock::transfer_stats()>&, std::size_t) {}
   /// The statistics of the feed before the loop and after it.
   virtual void has_run(const penstock::transfer_stats&, const penstock::transfer_stats&) {}

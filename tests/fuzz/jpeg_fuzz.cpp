@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // A JPEG picture out of any bytes: it is decoded, or refused with a file error that points into the
-// bytes. A part of a sound one has the values of the whole, at each scale; a decoder that has failed
-// decodes as a new one does.
+// bytes. A part of a sound one has the values of the whole, at each scale; a decoder that has
+// failed decodes as a new one does.
 #include <penstock/image/jpeg.hpp>
 
 #include <array>

@@ -1,5 +1,5 @@
-// What the engine promises beyond the loader's face: which worker helps, how far it reads ahead, and
-// what becomes of it when the device fails under a worker.
+// What the engine promises beyond the loader's face: which worker helps, how far it reads ahead,
+// and what becomes of it when the device fails under a worker.
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -44,8 +44,8 @@ TEST_CASE("no more batches are read ahead than there are slots", "[load]") {
   // Holding the first batch, the workers can fill the four other slots and then have none.
   data.state->arrived.wait([](std::uint32_t count) { return count >= 50; });
   CHECK(data.state->arrived.load() == 50);
-  // One slot that comes back wakes no worker while batches are ready; with half of them, a worker goes
-  // on.
+  // One slot that comes back wakes no worker while batches are ready; with half of them, a worker
+  // goes on.
   ++it;
   ++it;
   data.state->arrived.wait([](std::uint32_t count) { return count >= 70; });

@@ -1,5 +1,5 @@
-// What a loader and a transfer count and time while they run. A test that is about a wait holds what
-// is waited for, and looks until the wait dwarfs what must not grow with it, however long the
+// What a loader and a transfer count and time while they run. A test that is about a wait holds
+// what is waited for, and looks until the wait dwarfs what must not grow with it, however long the
 // machine takes for that.
 #include <algorithm>
 #include <array>

@@ -13,9 +13,9 @@
 
 namespace test {
 
-/// A loop as it is played in arithmetic, batch by batch: workers that share the oldest batch, a ring
-/// of host slots, one copy at a time into a ring of device slots, and a body that is the step. Times
-/// are in milliseconds, of a batch.
+/// A loop as it is played in arithmetic, batch by batch: workers that share the oldest batch, a
+/// ring of host slots, one copy at a time into a ring of device slots, and a body that is the step.
+/// Times are in milliseconds, of a batch.
 struct played_loop {
   double load = 1;       // one worker's time for a batch
   double computing = 1;  // the share of it that takes a core

@@ -35,8 +35,8 @@ inline std::string written(const std::string& path, const made_column& table, st
   return path;
 }
 
-/// A number in a footer, after the byte that says that it is the field next to the one before, of 64
-/// bits.
+/// A number in a footer, after the byte that says that it is the field next to the one before, of
+/// 64 bits.
 inline std::string footer_number(std::int64_t number) {
   auto bits = static_cast<std::uint64_t>(number) << 1U;
   if (number < 0) bits = ~bits;

@@ -110,8 +110,8 @@ struct slice {
   friend bool operator==(const slice& a, const slice& b) { return a.all() == b.all(); }
 };
 
-/// Reads a file of Perfetto's as its trace processor does: names by what each sequence says of them,
-/// the end of a slice as that of the last one that is open.
+/// Reads a file of Perfetto's as its trace processor does: names by what each sequence says of
+/// them, the end of a slice as that of the last one that is open.
 class perfetto_reader {
  public:
   explicit perfetto_reader(std::string_view bytes) {

@@ -9,8 +9,8 @@
 ///     constexpr auto members_of(in_queue);
 ///     template struct opened<in_queue, &queue::head_, &queue::tail_>;
 ///
-/// `members_of(in_queue{})` is a tuple of those pointers to members then. All three lines stand in no
-/// namespace.
+/// `members_of(in_queue{})` is a tuple of those pointers to members then. All three lines stand in
+/// no namespace.
 template <class Tag, auto... Members>
 struct opened {
   friend constexpr auto members_of(Tag) { return std::tuple{Members...}; }

@@ -34,7 +34,8 @@ struct live_moment {
   return '[' + std::string(filled, '#') + std::string(width - filled, '.') + ']';
 }
 
-/// Who waits for whom: the loop if it waits for more than a twentieth of the time, else the workers.
+/// Who waits for whom: the loop if it waits for more than a twentieth of the time, else the
+/// workers.
 [[nodiscard]] inline std::string who_waits(const penstock::transfer_stats& fed) {
   struct wait {
     std::chrono::nanoseconds time;
@@ -73,8 +74,8 @@ struct live_moment {
 }
 
 /// The line that shows it, at most `width` characters of ASCII, without a line's end: how far the
-/// loop is, its rate, the time of a batch over the floor's, how many of the host slots hold complete
-/// batches, who waits. Mostly it fits a terminal of 80.
+/// loop is, its rate, the time of a batch over the floor's, how many of the host slots hold
+/// complete batches, who waits. Mostly it fits a terminal of 80.
 [[nodiscard]] inline std::string live_text(const live_moment& now, std::size_t width) {
   const double share =
       now.steps == 0 ? 0.0 : static_cast<double>(now.step) / static_cast<double>(now.steps);

@@ -12,11 +12,12 @@ namespace mlp {
 /// The table, the costs of the stages, and the bound with the distance of the overlapped loop.
 void print_report(std::ostream& out, const options& chosen, const results& found);
 
-/// The results as one JSON object; README.md lists the keys. Throws `std::runtime_error` if the file
-/// can't be written.
+/// The results as one JSON object; README.md lists the keys. Throws `std::runtime_error` if the
+/// file can't be written.
 void write_json(const options& chosen, const results& found);
 
-/// The statistics of the overlapped loop's first run, by `penstock::to_json`. Throws as `write_json`.
+/// The statistics of the overlapped loop's first run, by `penstock::to_json`. Throws as
+/// `write_json`.
 void write_stats(const options& chosen, const results& found);
 
 /// One row of the table that shows what each way to make a step gives.

@@ -23,8 +23,8 @@
 ///     sha256 <of the lines above and of all that follows this one>
 ///
 /// The first line and the last are those of every version, so that a later one is told from a
-/// damaged one. A file is written beside the last one, which then becomes FILE.before: at any moment
-/// one of the two is whole, whenever a process or the machine dies.
+/// damaged one. A file is written beside the last one, which then becomes FILE.before: at any
+/// moment one of the two is whole, whenever a process or the machine dies.
 namespace mlp {
 
 /// Where a training stands.
@@ -79,9 +79,9 @@ struct found_checkpoint {
   std::string passed_over;
 };
 
-/// Reads `file`, or `file`.before where it is torn, unreadable or not there; nothing where neither is
-/// there. Throws `checkpoint_error` for the others, and where neither of the two can be used, with
-/// what is wrong with each.
+/// Reads `file`, or `file`.before where it is torn, unreadable or not there; nothing where neither
+/// is there. Throws `checkpoint_error` for the others, and where neither of the two can be used,
+/// with what is wrong with each.
 [[nodiscard]] std::optional<found_checkpoint> newest_checkpoint(
     const std::filesystem::path& file, precision_choice precision = precision_choice::fp32);
 

@@ -33,8 +33,8 @@ struct device_place {
     return here;
   }
 
-  /// Parts of one GPU are at one place on the bus, and have ids of their own; ranks in two containers
-  /// have two names for one machine.
+  /// Parts of one GPU are at one place on the bus, and have ids of their own; ranks in two
+  /// containers have two names for one machine.
   [[nodiscard]] bool is_same_device(const device_place& other) const {
     if (id != decltype(id){} && other.id != decltype(id){}) return id == other.id;
     return host == other.host && bus == other.bus;

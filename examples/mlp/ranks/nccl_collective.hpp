@@ -34,10 +34,10 @@ class nccl_error : public std::runtime_error {
 /// Ranks with a GPU each, which sum in its memory. The ranks of `Bootstrap` are the same processes:
 /// they pass NCCL's id on, and bytes of the host. The stream and the bootstrap outlive it.
 ///
-/// No call of NCCL blocks (`ncclConfig_t::blocking` is 0): each is asked by turns whether it is done,
-/// and for an error, for `patience` at most. Whatever fails, fails here, or does not come in time is
-/// an `nccl_error` and aborts the communicator, which ends the kernels that wait for other ranks. For
-/// one thread.
+/// No call of NCCL blocks (`ncclConfig_t::blocking` is 0): each is asked by turns whether it is
+/// done, and for an error, for `patience` at most. Whatever fails, fails here, or does not come in
+/// time is an `nccl_error` and aborts the communicator, which ends the kernels that wait for other
+/// ranks. For one thread.
 template <collective Bootstrap>
 class nccl_collective {
  public:

@@ -23,7 +23,8 @@ enum class death_moment {
   throwing,  ///< as reading, by an exception and not by SIGKILL
 };
 
-/// A death by SIGKILL or by an exception, as "RANK:STEP:MOMENT" says it; steps count from 0 over all epochs.
+/// A death by SIGKILL or by an exception, as "RANK:STEP:MOMENT" says it; steps count from 0 over
+/// all epochs.
 struct death {
   int rank = 0;
   std::uint64_t step = 0;

@@ -28,8 +28,8 @@ inline namespace PENSTOCK_ABI {
 /// All members are called from several threads at once, with a buffer for each thread. What they
 /// throw reaches the consumer at that batch's turn. A source may offer `prefetch(index) noexcept`
 /// besides: a hint that the blob will be read soon; and `prefetch(std::span<const std::uint64_t>)
-/// noexcept` for several at once. `decode_images` passes them what a loader's `read_ahead` says, far
-/// ahead, up to `std::uint64_t most_ahead() const` bytes where a source has that, counted by
+/// noexcept` for several at once. `decode_images` passes them what a loader's `read_ahead` says,
+/// far ahead, up to `std::uint64_t most_ahead() const` bytes where a source has that, counted by
 /// `std::uint64_t stored_bytes(std::uint64_t index) const`, which is 0 where it is not known.
 template <class S>
 concept blob_source = requires(const S& source, std::uint64_t index, blob_buffer& buffer) {

@@ -101,8 +101,8 @@ class stored_blobs {
       return one.key.empty() ? one.object : one.key;
     }
 
-    /// Has the blobs `indices` read soon, as far as `read_ahead` allows. Those whose `length` was not
-    /// given, and those out of range, are left alone. What fails fails where it is asked for.
+    /// Has the blobs `indices` read soon, as far as `read_ahead` allows. Those whose `length` was
+    /// not given, and those out of range, are left alone. What fails fails where it is asked for.
     void prefetch(std::span<const std::uint64_t> indices) const noexcept {
       for (const std::uint64_t index : indices) prefetch(index);
     }

@@ -36,8 +36,8 @@ using like = std::conditional_t<std::is_const_v<Byte>, const T, T>;
 ///
 /// `get<"name">()` gives a `tensor_view` of the field's extents, and a plain reference for a field
 /// without extents: `get<"label">(out) = 3`. That of a ragged field is as long as this sample:
-/// `get<"tokens">(out).size()` values, to be written all. Owns nothing: a pointer a field, and a pointer to the
-/// extents; both the memory and the extents must live on.
+/// `get<"tokens">(out).size()` values, to be written all. Owns nothing: a pointer a field, and a
+/// pointer to the extents; both the memory and the extents must live on.
 template <record_type Record, class Byte>
 class basic_sample {
  public:
@@ -138,7 +138,8 @@ using const_sample = basic_sample<Record, const std::byte>;
 /// A run of consecutive samples of a batch, or all of it: `size()` samples from place `first()` on.
 ///
 /// `get<"name">()` gives a `tensor_view` whose outermost dimension counts the samples of the run, a
-/// `ragged_view` of a ragged field; `b[i]` gives the i-th sample. Owns nothing. The memory may be the host's or the device's.
+/// `ragged_view` of a ragged field; `b[i]` gives the i-th sample. Owns nothing. The memory may be
+/// the host's or the device's.
 template <record_type Record, class Byte>
 class basic_batch_view {
  public:

@@ -141,8 +141,8 @@ struct passed_limit {
 /// Where an exception that the consumer got came from. Numbers count from 0.
 struct failure {
   /// "read" (the dataset with its adaptors), "order" (the sampler's order of the epoch, or the
-  /// dataset's size: no sample's), "length" (of a ragged sample, or the room for it), "batch" (a `map_batch`: no sample's) or "transfer" (the copy to
-  /// the device).
+  /// dataset's size: no sample's), "length" (of a ragged sample, or the room for it), "batch" (a
+  /// `map_batch`: no sample's) or "transfer" (the copy to the device).
   std::string_view stage;
   /// The epoch.
   std::uint64_t epoch = 0;

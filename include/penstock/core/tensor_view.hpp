@@ -34,8 +34,9 @@ struct inner_view<T, extents<First, Rest...>> {
 
 /// A dense array in row-major order, not owned: a pointer and the extents.
 ///
-/// Cheap to copy, usable in kernels (all but `flat()`, `shape()` and `strides()`). Constness is that
-/// of `T`, as with `std::span`. A view of a batch has the batch as its outermost, dynamic dimension.
+/// Cheap to copy, usable in kernels (all but `flat()`, `shape()` and `strides()`). Constness is
+/// that of `T`, as with `std::span`. A view of a batch has the batch as its outermost, dynamic
+/// dimension.
 template <class T, std::size_t... Extents>
 class tensor_view {
  public:

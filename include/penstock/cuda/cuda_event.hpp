@@ -38,8 +38,8 @@ struct event_handle {
 
 }  // namespace detail
 
-/// Owns a CUDA event, without timing unless it is asked for. Move-only. Destroying it while a stream still waits for it, or
-/// it for a stream, is allowed.
+/// Owns a CUDA event, without timing unless it is asked for. Move-only. Destroying it while a
+/// stream still waits for it, or it for a stream, is allowed.
 class cuda_event : public detail::unique_handle<detail::event_handle> {
  public:
   /// No event: only to be assigned to.

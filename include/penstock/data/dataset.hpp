@@ -47,9 +47,9 @@ inline namespace PENSTOCK_ABI {
 ///
 /// A dataset whose samples come from a disk or a network may want to know what comes, see
 /// `loader_options::read_ahead`:
-/// - `will_read(indices)`: these samples are read next, in this order, after those of earlier calls.
-///   It starts to fetch them and returns soon. Called by one thread of a loader while others read;
-///   what it throws is counted and changes no batch;
+/// - `will_read(indices)`: these samples are read next, in this order, after those of earlier
+///   calls. It starts to fetch them and returns soon. Called by one thread of a loader while others
+///   read; what it throws is counted and changes no batch;
 /// - `std::uint64_t stored_bytes(index) const`: the bytes that the sample takes there; 0, or
 ///   without: as many as in a batch;
 /// - `std::uint64_t most_ahead() const`: the most of them that it keeps; without: no bound.

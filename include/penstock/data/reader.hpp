@@ -81,8 +81,8 @@ class reader {
   }
 
   /// Reads the samples `indices` into `out`, place by place, with the random bits of `key`. Throws
-  /// what the dataset throws; `failed_at()` is then the place in the run. `times` times the samples,
-  /// unless null.
+  /// what the dataset throws; `failed_at()` is then the place in the run. `times` times the
+  /// samples, unless null.
   void read(std::span<const std::uint64_t> indices, batch_view<record_type> out,
             const random_key& key, detail::sample_clock* times = nullptr) {
     progress_.store(0, std::memory_order_relaxed);

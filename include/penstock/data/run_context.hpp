@@ -51,8 +51,8 @@ class run_context {
     progress_->store(is_one ? first_ : static_cast<std::size_t>(-1), std::memory_order_relaxed);
   }
 
-  /// For the time in which samples are made of what was read, as a `map` function or a decoder makes
-  /// them: what this returns ends it. Not within another one.
+  /// For the time in which samples are made of what was read, as a `map` function or a decoder
+  /// makes them: what this returns ends it. Not within another one.
   [[nodiscard]] detail::transform_scope transform() const noexcept {
     return detail::transform_scope{times_};
   }

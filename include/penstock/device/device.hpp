@@ -63,8 +63,8 @@ enum class event_wait {
 /// - `make_current` prepares a thread for work on the device; every thread of the library calls it
 ///   first;
 /// - a device may have `elapsed(begin, end)`, see `times_work`;
-/// - a device may have `host_node`, a `std::optional<int>`: the host's NUMA node next to it, which a
-///   loader binds its workers to, see `loader_options::placement`. The node's cores are looked up
+/// - a device may have `host_node`, a `std::optional<int>`: the host's NUMA node next to it, which
+///   a loader binds its workers to, see `loader_options::placement`. The node's cores are looked up
 ///   below "/sys", or below `sysfs_root()`, which tests may give a device;
 /// - a device whose batches become tensors of other libraries (`to_dlpack`) has `dlpack_kind`, a
 ///   `static constexpr std::int32_t`: what DLPack calls its memory; `dlpack_pinned_kind`, where

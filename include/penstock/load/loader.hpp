@@ -169,8 +169,8 @@ class loader {
   /// loop runs; costs some microseconds a worker, and a look at files of the container's.
   [[nodiscard]] loader_stats stats() const { return engine().observer().snapshot(); }
 
-  /// What `workers` and `prefetch` have come to where they are `automatic`, and by which moves. From
-  /// any thread, also while a loop runs; allocates a list of at most 32.
+  /// What `workers` and `prefetch` have come to where they are `automatic`, and by which moves.
+  /// From any thread, also while a loop runs; allocates a list of at most 32.
   [[nodiscard]] tuning_history tuning() const { return reads().tuning(); }
 
   /// How many threads were detached because their read hung beyond `loader_options::timeout`.

@@ -82,11 +82,11 @@ struct loader_options {
   /// comes, up to the end of the range and over the ends of epochs, and says so on a thread of its
   /// own, or on the consumer's where there are no workers. A dataset that keeps less is told of
   /// less, and one that needs to know nothing, as what lies in memory, of nothing; `stats().ahead`
-  /// says what was told. No batch depends on it, not even where the dataset refuses or is late: then
-  /// a worker waits for the sample as without. Takes no slots: the bytes are the system's page cache
-  /// or the source's. The thread's calls of the dataset and of the sampler's `order`, which runs
-  /// beside that of the workers, are waited for by the loader's destructor; with `timeout` at most
-  /// so long. No counterpart.
+  /// says what was told. No batch depends on it, not even where the dataset refuses or is late:
+  /// then a worker waits for the sample as without. Takes no slots: the bytes are the system's page
+  /// cache or the source's. The thread's calls of the dataset and of the sampler's `order`, which
+  /// runs beside that of the workers, are waited for by the loader's destructor; with `timeout` at
+  /// most so long. No counterpart.
   std::uint64_t read_ahead = 0;
 
   /// The values that a batch has room for in each ragged field; 0: as the dataset says, else

@@ -27,9 +27,9 @@ template <class Stats>
   return detail::judged(times, cores);
 }
 
-/// The answers that lead to a verdict, in the order in which people ask: is it the loader, the copy,
-/// the step, the processor; the device where it was timed, and after a replay how far the floor is.
-/// A line each, the verdict last.
+/// The answers that lead to a verdict, in the order in which people ask: is it the loader, the
+/// copy, the step, the processor; the device where it was timed, and after a replay how far the
+/// floor is. A line each, the verdict last.
 [[nodiscard]] inline std::string explain(const verdict& said) {
   using detail::percent;
   using detail::tenths;

@@ -25,8 +25,9 @@ struct bucketed_options {
   /// Samples a batch: the loader's `batch_size`, or the `global_batch` of a `sharded` over it.
   std::size_t batch_size = 0;
   /// Batches among which samples are put together by length. More waste less of what is padded to
-  /// the longest of a batch, and leave less to chance: a sample shares its batch with its neighbours
-  /// in length out of `window * batch_size` that chance has put together. At most 2^24 samples.
+  /// the longest of a batch, and leave less to chance: a sample shares its batch with its
+  /// neighbours in length out of `window * batch_size` that chance has put together. At most 2^24
+  /// samples.
   std::size_t window = 64;
 };
 
@@ -77,22 +78,22 @@ class length_array {
 /// The order of `shuffled`, cut into windows of `window` batches; each window is sorted by length,
 /// cut into batches, and these are dealt out in random order. So the lengths of successive batches
 /// are as random as before, and any batch is reached without those before it: a loop resumes
-/// anywhere. What is left of the last window after its full batches comes last and is not sorted, so
-/// that `partial_batch::drop` leaves out no length more than another. (Sorting within a pool of
+/// anywhere. What is left of the last window after its full batches comes last and is not sorted,
+/// so that `partial_batch::drop` leaves out no length more than another. (Sorting within a pool of
 /// batches: Morishita et al., "An empirical study of mini-batch creation strategies for neural
 /// machine translation", 2017.)
 ///
 /// Lengths are an array, which must outlive the sampler (a temporary one does not compile), or a
 /// function of the index that is noexcept: `[&](std::uint64_t i) noexcept { return texts.length(i);
-/// }`, called by one thread at a time, once for each sample and epoch. Memory: 56 bytes a sample of a
-/// window, and none for the dataset. Copies share it. Any number of threads may share one; a lock is
-/// taken for each run of samples, and held while a window is made.
+/// }`, called by one thread at a time, once for each sample and epoch. Memory: 56 bytes a sample of
+/// a window, and none for the dataset. Copies share it. Any number of threads may share one; a lock
+/// is taken for each run of samples, and held while a window is made.
 ///
 /// PyTorch: no counterpart in core; `group_by_length` of Hugging Face's Trainer is close. An order
 /// refers to the sampler: keep it or a copy as long as its orders, as a loader does; `order` of a
-/// temporary does not compile. Errors: `option_error` for a batch size or a window of 0, a window of
-/// more than 2^24 samples, and from `size` and `order` when an array has another number of lengths
-/// than the dataset has samples; std::invalid_argument unless 1 <= n <= 2^63.
+/// temporary does not compile. Errors: `option_error` for a batch size or a window of 0, a window
+/// of more than 2^24 samples, and from `size` and `order` when an array has another number of
+/// lengths than the dataset has samples; std::invalid_argument unless 1 <= n <= 2^63.
 template <detail::length_function Lengths>
 class bucketed {
  public:

@@ -122,8 +122,8 @@ class json_object {
       .text();
 }
 
-/// A transfer's statistics as a JSON object. Those of its loader are the member "loader"; null for a
-/// source that is no loader.
+/// A transfer's statistics as a JSON object. Those of its loader are the member "loader"; null for
+/// a source that is no loader.
 [[nodiscard]] inline std::string to_json(const transfer_stats& stats) {
   return detail::json_object{}
       .add("penstock_transfer_stats", std::uint64_t{1})

@@ -17,8 +17,8 @@ inline namespace PENSTOCK_ABI {
 /// of a batch. About 60 bytes a slice, in memory at first.
 ///
 /// The file is written beside `path` and renamed when it is whole, so nobody sees half of it; what
-/// is no ordinary file, as a pipe, is written to as it is. Throws `report_error`, std::bad_alloc. From
-/// any thread; no loop waits for it.
+/// is no ordinary file, as a pipe, is written to as it is. Throws `report_error`, std::bad_alloc.
+/// From any thread; no loop waits for it.
 inline void write_perfetto(const trace_snapshot& trace, const std::string& path) {
   const detail::perfetto_bytes made{trace};
   if (const int wrong = detail::write_whole_file(path, made.bytes())) {

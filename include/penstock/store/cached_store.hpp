@@ -59,9 +59,9 @@ class cached_store {
 
   /// Says which ranges are read from now on, in which order, in place of what was said before: an
   /// order is known before it is used. What is not named goes first. A wrong order costs hits and
-  /// nothing else. A range that reaches beyond the end of its object ends there. Takes 50 bytes for a
-  /// block of a range. For a range of more than 4096 blocks the object's size is asked for, and it
-  /// throws what the store below throws. From any thread, at best between two epochs.
+  /// nothing else. A range that reaches beyond the end of its object ends there. Takes 50 bytes for
+  /// a block of a range. For a range of more than 4096 blocks the object's size is asked for, and
+  /// it throws what the store below throws. From any thread, at best between two epochs.
   void will_use(std::span<const upcoming_range> ranges) const { cache_->will_use(ranges); }
 
   /// What was done so far, and what is held now. From any thread.

@@ -18,8 +18,8 @@ struct cached_store_options {
   /// How many bytes of blocks are kept in memory; 0: none. Each call that is under way holds up to
   /// 16 MiB besides, or a block if that is more.
   std::uint64_t memory_bytes = std::uint64_t{256} << 20;
-  /// The folder for blocks on the disk, which is made if it is not there; "": none. Processes of one
-  /// host may share it, and it is of use to the next run.
+  /// The folder for blocks on the disk, which is made if it is not there; "": none. Processes of
+  /// one host may share it, and it is of use to the next run.
   std::string folder = {};
   /// How many bytes the files in `folder` may have. Each process looks how many there are after it
   /// has written a sixteenth of this: with n of them there may be n sixteenths more for a while.

@@ -38,8 +38,8 @@ inline namespace PENSTOCK_ABI {
 ///
 /// A file is as it was when the store first opened it: one that was written to since, or replaced
 /// and opened again, gives `file_changed`. Takes 150 bytes and the name for each file that was ever
-/// read. Movable, not copyable. Reading is thread-safe; in a child made by `fork()` too, if no other
-/// thread was reading then.
+/// read. Movable, not copyable. Reading is thread-safe; in a child made by `fork()` too, if no
+/// other thread was reading then.
 ///
 /// `Calls`: how the system is asked for io_uring, for tests.
 template <class Calls = detail::ring_calls>
@@ -61,8 +61,8 @@ class basic_local_store {
   void read(const byte_range& range) const { state_->read({&range, 1}, true); }
 
   /// Reads all of `ranges`, side by side. Throws `object_name_error`, `file_unreadable`,
-  /// `file_truncated` for a range that reaches beyond the end of its file, and `file_changed`: for the
-  /// first range of which that is so. Nothing is written to any more then.
+  /// `file_truncated` for a range that reaches beyond the end of its file, and `file_changed`: for
+  /// the first range of which that is so. Nothing is written to any more then.
   void read_many(std::span<const byte_range> ranges) const {
     // Of so many at a time, so that no more files are open.
     const std::size_t most = state_->options.most_open;

@@ -36,9 +36,9 @@ inline namespace PENSTOCK_ABI {
 /// `bool` or `std::uint8_t`. Extents are lists inside each other, one list of all elements, or a
 /// fixed_size_binary of the field's bytes; variable lists have to have one length in all rows.
 ///
-/// Every column is looked at when the dataset is made: types, counts, lengths, offsets, nulls. Keeps
-/// the table, as its copies do, see `arrow_table`. Reading is thread-safe, and takes O(log batches)
-/// to find a sample.
+/// Every column is looked at when the dataset is made: types, counts, lengths, offsets, nulls.
+/// Keeps the table, as its copies do, see `arrow_table`. Reading is thread-safe, and takes O(log
+/// batches) to find a sample.
 template <penstock::record_type Record>
 class arrow_dataset {
  public:

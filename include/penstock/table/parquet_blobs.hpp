@@ -47,9 +47,9 @@ struct parquet_blobs_options {
 /// wait.
 class parquet_blobs {
  public:
-  /// Opens the files `paths` and reads their footers. Throws `file_unreadable`, `file_corrupt`, what
-  /// `arrow_blobs` throws for a file's types, and `option_error` where a row group is larger than
-  /// `cache_bytes` or there is no path.
+  /// Opens the files `paths` and reads their footers. Throws `file_unreadable`, `file_corrupt`,
+  /// what `arrow_blobs` throws for a file's types, and `option_error` where a row group is larger
+  /// than `cache_bytes` or there is no path.
   explicit parquet_blobs(const std::vector<std::string>& paths,
                          const parquet_blobs_options& options)
       : shared_(std::make_shared<shared>(paths, options)) {
@@ -75,8 +75,8 @@ class parquet_blobs {
 
   /// The bytes of row `index`, copied to `buffer`. Throws `index_error`, `file_unreadable`,
   /// `file_changed` where the file was written to or cut since it was opened, `file_corrupt`, and
-  /// `null_in_column` and `table_error` for a label of 2^63 or more, with the row as the file counts
-  /// it.
+  /// `null_in_column` and `table_error` for a label of 2^63 or more, with the row as the file
+  /// counts it.
   [[nodiscard]] std::span<const std::byte> bytes(std::uint64_t index, blob_buffer& buffer) const {
     const auto [group, row] = find(index);
     const auto found = (*group).bytes(row, buffer);

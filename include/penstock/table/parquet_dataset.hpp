@@ -47,9 +47,9 @@ class parquet_dataset {
  public:
   using record_type = Record;
 
-  /// Opens the files `paths` and reads their footers. Throws `file_unreadable`, `file_corrupt`, what
-  /// `arrow_dataset` throws for a file's types, and `option_error` where a row group is larger than
-  /// `cache_bytes` or there is no path.
+  /// Opens the files `paths` and reads their footers. Throws `file_unreadable`, `file_corrupt`,
+  /// what `arrow_dataset` throws for a file's types, and `option_error` where a row group is larger
+  /// than `cache_bytes` or there is no path.
   explicit parquet_dataset(const std::vector<std::string>& paths,
                            const parquet_options& options = {})
       : shared_(std::make_shared<shared>(paths, options)), layout_(look_at(), 1) {
@@ -164,8 +164,8 @@ class parquet_dataset {
     return made;
   }
 
-  // Copies sample `i` and those after it that are in the same batch of a group whose first sample is
-  // `first`. Returns the first that is not.
+  // Copies sample `i` and those after it that are in the same batch of a group whose first sample
+  // is `first`. Returns the first that is not.
   std::size_t copy(const decoded_group& from, std::uint64_t first,
                    std::span<const std::uint64_t> indices, std::size_t i, batch_view<Record> out,
                    const run_context& context) const {

@@ -14,8 +14,8 @@ inline namespace PENSTOCK_ABI {
 /// what was found; the types derived from it say what kind of problem it is.
 class [[gnu::visibility("default")]] table_error : public error {
  public:
-  /// `where` is a file or what was to be made of the table. `column` is "" where it is none's fault.
-  /// `advice` says what to do.
+  /// `where` is a file or what was to be made of the table. `column` is "" where it is none's
+  /// fault. `advice` says what to do.
   table_error(std::string where, std::string column, std::string expected, std::string found,
               const std::string& advice = {})
       : error(where + ": " + (column.empty() ? "" : "column \"" + column + "\": ") + "expected " +

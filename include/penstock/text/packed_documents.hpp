@@ -161,7 +161,8 @@ class packed_documents {
   }
 
   // Names the documents of the next rows of `window` to their source: so many at once that it waits
-  // for memory once, and so few that they are still near when they are read. Returns of how many rows.
+  // for memory once, and so few that they are still near when they are read. Returns of how many
+  // rows.
   std::size_t hint(const detail::packed_window& window, std::uint64_t first,
                    std::span<const std::uint64_t> indices) const {
     if constexpr (detail::prefetches_documents<Documents>) {

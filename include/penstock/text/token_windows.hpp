@@ -43,9 +43,9 @@ struct token_windows_options {
 ///     token_windows text{"train.bin", {.length = 1024}};               // 16 bits a token
 ///     token_windows<std::uint32_t> large{"train.bin", {.length = 4096}};
 ///
-/// What is left after the last whole window is left out. The file is mapped and not read, so opening
-/// takes the same time whatever its size; it must stay as it is meanwhile: one that is made shorter
-/// ends the process. Movable, not copyable. Reading is thread-safe.
+/// What is left after the last whole window is left out. The file is mapped and not read, so
+/// opening takes the same time whatever its size; it must stay as it is meanwhile: one that is made
+/// shorter ends the process. Movable, not copyable. Reading is thread-safe.
 template <std::unsigned_integral Token = std::uint16_t>
 class token_windows {
  public:

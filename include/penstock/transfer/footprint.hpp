@@ -21,9 +21,9 @@ struct feed_footprint {
   std::size_t device_bytes = 0;  ///< device memory in all: what `transfer::device_bytes` says then
 
   /// An upper bound in bytes for what the feed allocates in host memory: 4 KiB and 1 KiB a device
-  /// slot, 16 KiB more where `depth` is `automatic`, 16 bytes a sample of each slot where the loader
-  /// has `indices`. Without the device's own streams and events, and what a transform allocates
-  /// itself.
+  /// slot, 16 KiB more where `depth` is `automatic`, 16 bytes a sample of each slot where the
+  /// loader has `indices`. Without the device's own streams and events, and what a transform
+  /// allocates itself.
   std::size_t bookkeeping = 0;
 
   friend bool operator==(const feed_footprint&, const feed_footprint&) = default;

@@ -15,8 +15,8 @@ inline namespace PENSTOCK_ABI {
 struct transfer_options {
   /// Device slots: the batch that the consumer works on, and those whose copies run ahead under it.
   /// At least 1, which overlaps nothing. `automatic`: 2 at first; one more whenever leases hold all
-  /// of them, and as many as bring the batches sooner, at most `most_depth`. A new slot takes device
-  /// memory while the loop runs, or is done without where there is none.
+  /// of them, and as many as bring the batches sooner, at most `most_depth`. A new slot takes
+  /// device memory while the loop runs, or is done without where there is none.
   std::size_t depth = 3;
   /// The most slots that `depth = automatic` takes, at least 2. `automatic`: 8.
   std::size_t most_depth = automatic;
@@ -26,9 +26,9 @@ struct transfer_options {
   /// `wait` is for leases that end on other threads; a stop request of the source's ends the wait.
   penstock::when_held when_held = penstock::when_held::fail;
 
-  /// Whether the device times the copy, the transform and the step of a batch now and then, of one in
-  /// 32 at most, see `device_stats`: seven events more on its streams. What fails in it ends it, and
-  /// not the loop. For devices that can tell (`times_work`): the CPU device and CUDA.
+  /// Whether the device times the copy, the transform and the step of a batch now and then, of one
+  /// in 32 at most, see `device_stats`: seven events more on its streams. What fails in it ends it,
+  /// and not the loop. For devices that can tell (`times_work`): the CPU device and CUDA.
   bool time_device = false;
 
   /// Records what each batch goes through, see `trace_recorder`; that of the source's options makes

@@ -147,9 +147,9 @@ class transfer {
   ///
   ///     for (auto& batch : feed.replay({0, 0}, 200)) train_step(...);
   ///
-  /// It is a range over this transfer, in everything else as `batches`; `state()` stays what it was.
-  /// Take the first snapshot after it: that its batches are read and copied is counted. A body that writes to a
-  /// batch gets that back; one that moves a lease out gets `leases_exhausted`.
+  /// It is a range over this transfer, in everything else as `batches`; `state()` stays what it
+  /// was. Take the first snapshot after it: that its batches are read and copied is counted. A body
+  /// that writes to a batch gets that back; one that moves a lease out gets `leases_exhausted`.
   [[nodiscard]] replay_range_type replay(const batch_position& from, std::uint64_t batches) & {
     return {std::make_shared<detail::replay<flow>>(flow_), from, batches};
   }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// In the place of the CUDA toolkit's header of this name where kernels are compiled as C++, to run on
-// the double: the words that nvcc knows by itself, and the launch functions that are templates. What
-// no word of C++ can stand for, `__shared__` and `<<<>>>`, fake_cuda_translate.cmake rewrites.
+// In the place of the CUDA toolkit's header of this name where kernels are compiled as C++, to run
+// on the double: the words that nvcc knows by itself, and the launch functions that are templates.
+// What no word of C++ can stand for, `__shared__` and `<<<>>>`, fake_cuda_translate.cmake rewrites.
 #include <cuda_runtime_api.h>
 #include <math.h>
 #include <string.h>

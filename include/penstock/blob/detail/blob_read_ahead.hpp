@@ -37,7 +37,8 @@ namespace detail {
 template <class Read>
 class blob_read_ahead {
  public:
-  /// Up to `most_bytes` of blobs that are wanted, under way or there; `threads` start with the first.
+  /// Up to `most_bytes` of blobs that are wanted, under way or there; `threads` start with the
+  /// first.
   blob_read_ahead(const Read& read, std::uint64_t most_bytes, std::size_t threads)
       : read_(read), most_bytes_(most_bytes), most_threads_(threads) {}
   blob_read_ahead(const blob_read_ahead&) = delete;
@@ -52,8 +53,8 @@ class blob_read_ahead {
   }
 
   /// Has blob `index`, of so many bytes, read soon. Where there is no room, the oldest one that was
-  /// read and not asked for makes some; where that is not enough, nothing happens. One that is wanted
-  /// already counts as wanted now.
+  /// read and not asked for makes some; where that is not enough, nothing happens. One that is
+  /// wanted already counts as wanted now.
   void want(std::uint64_t index, std::uint64_t bytes) {
     ::pid_t none = 0;
     process_.compare_exchange_strong(none, ::getpid(), std::memory_order_relaxed);
@@ -76,8 +77,8 @@ class blob_read_ahead {
     wanted_.notify_one();
   }
 
-  /// Copies blob `index` to `buffer` if it was read ahead, or waits for it while it is. Nothing where
-  /// it is to be read by the caller: nobody does, or that failed.
+  /// Copies blob `index` to `buffer` if it was read ahead, or waits for it while it is. Nothing
+  /// where it is to be read by the caller: nobody does, or that failed.
   [[nodiscard]] std::optional<std::span<const std::byte>> take(std::uint64_t index,
                                                                blob_buffer& buffer) {
     if (is_in_child()) return std::nullopt;

@@ -47,8 +47,8 @@ class mds_writer {
  public:
   /// Writes to `folder`, which is made where it is missing. Of the columns, name and encoding
   /// count. A shard has at most `shard_bytes`, unless one sample has more. Throws `folder_error`
-  /// where there is an index.json already, or no folder can be made; `option_error` for columns that
-  /// are none, twice, or of an encoding that is not written.
+  /// where there is an index.json already, or no folder can be made; `option_error` for columns
+  /// that are none, twice, or of an encoding that is not written.
   mds_writer(std::string folder, std::vector<mds_column> columns,
              std::uint64_t shard_bytes = std::uint64_t{1} << 26)
       : folder_(std::move(folder)),

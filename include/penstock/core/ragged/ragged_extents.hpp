@@ -15,8 +15,8 @@ inline namespace PENSTOCK_ABI {
 /// ragged>`. A batch has the values of its samples one after the other, see `ragged_view`.
 inline constexpr std::size_t ragged = dyn - 1;
 
-/// The extents of a ragged field are bounds, which a dataset tells once: how long the longest sample
-/// is, and how many values a batch has room for.
+/// The extents of a ragged field are bounds, which a dataset tells once: how long the longest
+/// sample is, and how many values a batch has room for.
 ///
 ///     record_extents<R> extents() const { return {{.longest = 2048}, {}}; }
 ///     record_extents<R> extents() const { return {{.longest = 2048, .values_per_batch = 65536}, {}}; }

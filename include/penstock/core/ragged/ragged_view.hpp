@@ -23,8 +23,8 @@ inline namespace PENSTOCK_ABI {
 ///     for (std::size_t i = 0; i < tokens.size(); ++i) use(tokens[i].flat());
 ///
 /// Cheap to copy, usable in kernels. Constness is that of `T`. `size`, `data` and `offsets` look at
-/// nothing; all else reads the offsets, and so belongs where the memory of the batch can be read: on
-/// the host for a host batch, in a kernel for a batch on a GPU.
+/// nothing; all else reads the offsets, and so belongs where the memory of the batch can be read:
+/// on the host for a host batch, in a kernel for a batch on a GPU.
 template <class T>
 class ragged_view {
  public:
@@ -32,8 +32,8 @@ class ragged_view {
   using element_type = T;
   using value_type = std::remove_cv_t<T>;
 
-  /// `size` samples: `offsets` has one entry more, which count values from `data` on. `lease` is for
-  /// views of a lease, see `core/checked.hpp`.
+  /// `size` samples: `offsets` has one entry more, which count values from `data` on. `lease` is
+  /// for views of a lease, see `core/checked.hpp`.
   PENSTOCK_HOST_DEVICE constexpr ragged_view(T* data, const std::int32_t* offsets, std::size_t size,
                                              detail::lease_tag lease = {}) noexcept
       : data_(data), offsets_(offsets), size_(size), lease_(lease) {}

@@ -20,8 +20,8 @@ inline namespace PENSTOCK_ABI {
 namespace detail {
 
 /// The NUMA node of the device on the bus at `id`, out of `root`/bus/pci/devices; -1 where the
-/// system does not say, or there is none. CUDA writes the id in capitals, the kernel does not. Reads
-/// a file.
+/// system does not say, or there is none. CUDA writes the id in capitals, the kernel does not.
+/// Reads a file.
 [[nodiscard]] inline int node_of_pci_device(const std::string& root, std::string_view id) {
   std::string name{id};
   for (char& letter : name) {

@@ -232,8 +232,8 @@ class concat_dataset {
 /// longest sample of all counts. Lvalues are referred to and must outlive the result, rvalues are
 /// moved in.
 ///
-/// At least one of them has a record: libraries that bind C++ to Python call a `concat` of their own
-/// without its namespace, with our types in its arguments' types.
+/// At least one of them has a record: libraries that bind C++ to Python call a `concat` of their
+/// own without its namespace, with our types in its arguments' types.
 template <class... Parts>
   requires(detail::has_record<std::remove_cvref_t<Parts>> || ...)
 [[nodiscard]] auto concat(Parts&&... parts) {

@@ -12,8 +12,8 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// A sample that is to become bytes has an element for which no byte stands: an infinity, or what is
-/// not a number.
+/// A sample that is to become bytes has an element for which no byte stands: an infinity, or what
+/// is not a number.
 class [[gnu::visibility("default")]] not_finite : public error {
  public:
   /// Element `element` of the field called `field`, of sample `sample`, is `value`.

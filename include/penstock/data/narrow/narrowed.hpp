@@ -100,9 +100,9 @@ class narrowed_adaptor : public adaptor<narrowed_adaptor<Name, T, F, IsScaled>> 
 }  // namespace detail
 
 /// Stores the floats of field `Name` in fewer bytes, so that fewer travel to the device: `data |
-/// narrowed<"x", half>()`. The other fields stay as they are. The field may have any extents; no field may be ragged. The
-/// workers write the narrow values straight into the batch; where the dataset has no `view`, out of
-/// a copy of the sample in the thread's own memory.
+/// narrowed<"x", half>()`. The other fields stay as they are. The field may have any extents; no
+/// field may be ragged. The workers write the narrow values straight into the batch; where the
+/// dataset has no `view`, out of a copy of the sample in the thread's own memory.
 ///
 /// - `half`, `bfloat16`: the nearest value, half the bytes. Beyond the largest half, 65,504, is
 ///   infinity.

@@ -13,8 +13,8 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// Takes the samples that are gone out of the ragged field `Field` of the batch in `slab`: the values
-/// of those after them move up, and the offsets say where they are.
+/// Takes the samples that are gone out of the ragged field `Field` of the batch in `slab`: the
+/// values of those after them move up, and the offsets say where they are.
 template <std::size_t Field, record_type Record>
 void close_ragged(std::byte* slab, const batch_layout<Record>& layout,
                   std::span<const std::uint8_t> is_gone) noexcept {

@@ -59,8 +59,8 @@ class crew {
     return pool_.stop(is_lost, borrows_ ? nullptr : state);
   }
 
-  /// After `end_workers`: ends all other threads, and waits for them; for the call that the one that
-  /// tells is in, with a timeout no longer than that. It is detached then, as a worker.
+  /// After `end_workers`: ends all other threads, and waits for them; for the call that the one
+  /// that tells is in, with a timeout no longer than that. It is detached then, as a worker.
   void shut_down(const std::shared_ptr<void>& state = nullptr) noexcept {
     engine_->guard().stop(borrows_);
     pool_.stop();

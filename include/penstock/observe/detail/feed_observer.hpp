@@ -22,8 +22,8 @@ namespace detail {
 template <class Clock>
 class basic_feed_observer : public consumer_meters<Clock> {
  public:
-  /// For samples of `sample_bytes` bytes as they travel, and `out_bytes` as the consumer gets them, ragged
-  /// fields not counted.
+  /// For samples of `sample_bytes` bytes as they travel, and `out_bytes` as the consumer gets them,
+  /// ragged fields not counted.
   basic_feed_observer(std::size_t sample_bytes, std::size_t out_bytes, bool transforms) noexcept
       : consumer_meters<Clock>(clock_),
         sample_bytes_(sample_bytes),

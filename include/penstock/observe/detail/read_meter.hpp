@@ -50,8 +50,8 @@ class read_meter {
   [[nodiscard]] std::uint64_t value_bytes() const noexcept { return values_.value(); }
   /// How many of these were timed.
   [[nodiscard]] std::uint64_t timed() const noexcept { return timed_.value(); }
-  /// The ticks of the runs that were timed, and those of them in which samples were made of what was
-  /// read.
+  /// The ticks of the runs that were timed, and those of them in which samples were made of what
+  /// was read.
   [[nodiscard]] std::uint64_t timed_ticks() const noexcept { return timed_ticks_.value(); }
   [[nodiscard]] std::uint64_t transform_ticks() const noexcept { return transform_ticks_.value(); }
   /// The times of single samples.

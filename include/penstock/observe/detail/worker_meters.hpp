@@ -92,7 +92,8 @@ class alignas(cache_line) worker_meters {
       waits += wait->read(now).ticks;
     return ticks_between(waits, work_.read(now).ticks);
   }
-  /// Adds the busy ticks to `busy` without a wait: false, and nothing added, while the thread writes.
+  /// Adds the busy ticks to `busy` without a wait: false, and nothing added, while the thread
+  /// writes.
   [[nodiscard]] bool try_add_busy(std::uint64_t now, std::uint64_t& busy) const noexcept {
     std::uint64_t waits = 0;
     stopwatch::reading shows;

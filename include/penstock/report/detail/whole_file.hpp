@@ -57,10 +57,10 @@ enum class disk_has {
   return wrong;
 }
 
-/// Makes `path` a file of these bytes, or leaves it as it was: they are written to a file beside it,
-/// which gets its name and its mode when it is whole; where a link leads to a file, that one. What
-/// is no ordinary file, such as a pipe, is written to as it is. Returns the system's number of what
-/// went wrong, or 0. From any thread.
+/// Makes `path` a file of these bytes, or leaves it as it was: they are written to a file beside
+/// it, which gets its name and its mode when it is whole; where a link leads to a file, that one.
+/// What is no ordinary file, such as a pipe, is written to as it is. Returns the system's number of
+/// what went wrong, or 0. From any thread.
 [[nodiscard]] inline int write_whole_file(const std::string& path, std::string_view bytes,
                                           disk_has when = disk_has::in_time) {
   std::string target = path;

@@ -71,7 +71,8 @@ class request_board {
       } else if (const auto now = clock::now(); now >= end) {
         return std::nullopt;
       } else {
-        // The end of a copy wakes nobody: where one is all that is missing, look again after a while.
+        // The end of a copy wakes nobody: where one is all that is missing, look again after a
+        // while.
         room_.wait_until(lock, free_.is_empty() ? end : (std::min)(end, now + look_again));
       }
     }

@@ -11,8 +11,8 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// Throws `file_truncated` for a range that reaches beyond the `size` bytes of its object, whose path
-/// is `path()`.
+/// Throws `file_truncated` for a range that reaches beyond the `size` bytes of its object, whose
+/// path is `path()`.
 template <class Path>
 void require_inside(const byte_range& range, std::uint64_t size, const Path& path) {
   if (range.offset <= size && range.out.size() <= size - range.offset) return;

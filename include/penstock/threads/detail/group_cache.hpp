@@ -19,8 +19,8 @@ namespace detail {
 /// thread at a time, while those that ask for it wait; groups that nobody reads make room, the one
 /// that was asked for longest ago first.
 ///
-/// A thread holds one lease at most when it asks for another group: so those that wait for room wait
-/// for threads that read or decode, and none for itself. All members are thread-safe.
+/// A thread holds one lease at most when it asks for another group: so those that wait for room
+/// wait for threads that read or decode, and none for itself. All members are thread-safe.
 template <class Group>
 class group_cache {
   struct entry {

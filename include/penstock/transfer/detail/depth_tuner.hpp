@@ -20,8 +20,8 @@ inline namespace PENSTOCK_ABI {
 namespace detail {
 
 /// Chooses how many device slots a feed fills by turns while its loop runs, where `depth` is
-/// `automatic`: tells a climber of each batch, whose prefetch are the copies that run ahead. For the
-/// consumer's thread. Allocates nothing but new slots, and waits for nothing else.
+/// `automatic`: tells a climber of each batch, whose prefetch are the copies that run ahead. For
+/// the consumer's thread. Allocates nothing but new slots, and waits for nothing else.
 template <class Observer>
 class basic_depth_tuner {
  public:
@@ -47,8 +47,8 @@ class basic_depth_tuner {
   /// The range is over.
   void end() noexcept { record(seen_->ticks()); }
   /// The consumer has got its batch `number`, of the slots of `ring`. Where its stream is the
-  /// calling thread (`is_body`) it is known how long it waited for copies. A stream of its own waits
-  /// unseen: there the time of a batch alone decides.
+  /// calling thread (`is_body`) it is known how long it waited for copies. A stream of its own
+  /// waits unseen: there the time of a batch alone decides.
   template <class Ring>
   void take(Ring& ring, std::uint64_t number, bool is_body) noexcept {
     const std::uint64_t now = seen_->ticks();

@@ -58,8 +58,8 @@ class device_timer {
     if (now_ == phase::copy) now_ = phase::wait;
   }
 
-  /// The loop's body has ended, on the consumer's stream. Returns the times of a batch that was found
-  /// to be through.
+  /// The loop's body has ended, on the consumer's stream. Returns the times of a batch that was
+  /// found to be through.
   std::optional<device_stats> end_step(stream_ref stream) noexcept {
     if (!std::exchange(in_body_, false)) return std::nullopt;
     if (now_ == phase::wait || (now_ == phase::pause && paused_ + 1 >= pause)) {

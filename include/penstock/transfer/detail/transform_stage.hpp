@@ -66,8 +66,8 @@ class transform_stage {
   /// The device slot that was made of the last batch there; nothing before the first.
   [[nodiscard]] std::optional<std::size_t> reader() const noexcept { return places_[next_].reader; }
 
-  /// Marks the end of the copy that `copies` was given last, for the host memory of `from`, and makes
-  /// the transforms wait for it.
+  /// Marks the end of the copy that `copies` was given last, for the host memory of `from`, and
+  /// makes the transforms wait for it.
   template <class HostBatch>
   void wait_for_copy(HostBatch& from, stream_ref copies) {
     if constexpr (shares_mark<HostBatch, Device>) {

@@ -25,8 +25,8 @@ struct expected_value {
 
 /// Gaussian process regression of a function that is measured with noise, at points of the unit
 /// cube. The kernel is Matérn 5/2, with a length of its own for each dimension: how fast a process
-/// takes its batches has kinks, where another stage becomes the slowest. Lengths and noise are those
-/// of the highest posterior density among a few values each.
+/// takes its batches has kinks, where another stage becomes the slowest. Lengths and noise are
+/// those of the highest posterior density among a few values each.
 ///
 /// Source: C. E. Rasmussen and C. K. I. Williams, "Gaussian Processes for Machine Learning", 2006,
 /// algorithm 2.1 and section 5.4.1. Costs O(n^3) for n points: for tens of them.

@@ -19,8 +19,8 @@ inline namespace PENSTOCK_ABI {
 namespace detail {
 
 /// All combinations of a `search_space`, numbered, and where each lies in the unit cube: the
-/// logarithm of a value between those of the smallest and of the largest one. A 0, which is no small
-/// number but another way to work, lies in the middle, and at 1 in a dimension of its own.
+/// logarithm of a value between those of the smallest and of the largest one. A 0, which is no
+/// small number but another way to work, lies in the middle, and at 1 in a dimension of its own.
 class search_grid {
  public:
   /// Throws `option_error` for values that no loop can have, and for too many combinations.

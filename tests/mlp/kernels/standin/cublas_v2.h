@@ -15,8 +15,8 @@
 enum cudaDataType { CUDA_R_32F = 0, CUDA_R_16F = 2, CUDA_R_16BF = 14 };
 #endif
 
-// Stands in for cuBLAS where the example's kernels run on the double of the CUDA runtime: host code on
-// the stream, in the place of cuBLAS's own kernels. Scalars are in host memory.
+// Stands in for cuBLAS where the example's kernels run on the double of the CUDA runtime: host code
+// on the stream, in the place of cuBLAS's own kernels. Scalars are in host memory.
 
 enum cublasStatus_t { CUBLAS_STATUS_SUCCESS = 0, CUBLAS_STATUS_INVALID_VALUE = 7 };
 enum cublasOperation_t { CUBLAS_OP_N = 0, CUBLAS_OP_T = 1 };

@@ -85,7 +85,8 @@ class weighed_walk {
  private:
   static constexpr std::size_t taps = Taps::count;
 
-  // Where the taps around `at`, which is -0.5 or more, lie; and how far `at` is from the middle one.
+  // Where the taps around `at`, which is -0.5 or more, lie; and how far `at` is from the middle
+  // one.
   static double place(double at, std::size_t length, std::ptrdiff_t (&places)[taps]) noexcept {
     const std::ptrdiff_t whole = at < 0 ? -1 : static_cast<std::ptrdiff_t>(at);
     const auto last = static_cast<std::ptrdiff_t>(length) - 1;

@@ -125,7 +125,8 @@ class nearest_walk {
     row_x_ += xy_;
     row_y_ += yy_;
   }
-  /// Leaves out `count` pixels of the row. One after the other: a product would be rounded otherwise.
+  /// Leaves out `count` pixels of the row. One after the other: a product would be rounded
+  /// otherwise.
   void skip(std::size_t count) noexcept {
     for (; count > 0; --count, at_x_ += xx_, at_y_ += yx_) {
     }

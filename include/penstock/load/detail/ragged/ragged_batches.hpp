@@ -119,9 +119,9 @@ void place_or_throw(const batch_view<Record>& all, const batch_info& batch, std:
   (std::make_index_sequence<Record::size>{});
 }
 
-/// Opener: gives all samples of a batch their places in its ragged fields, from the lengths that the
-/// dataset says, before any of them is read; so the workers write without a word between them. What
-/// is thrown stays with the batch, of which nothing is read then.
+/// Opener: gives all samples of a batch their places in its ragged fields, from the lengths that
+/// the dataset says, before any of them is read; so the workers write without a word between them.
+/// What is thrown stays with the batch, of which nothing is read then.
 template <dataset D, class Work>
 void place_samples(const D& data, const schedule& batches, Work& batch,
                    const batch_view<typename D::record_type>& all) noexcept {

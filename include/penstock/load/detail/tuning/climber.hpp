@@ -19,8 +19,8 @@ inline namespace PENSTOCK_ABI {
 namespace detail {
 
 /// Looks for the setting with which a loop's batches come soonest, while it runs. Told of each
-/// batch, it says which setting is to be used from then on. Pure arithmetic: no clock, no thread, no
-/// memory, and the same for the same numbers.
+/// batch, it says which setting is to be used from then on. Pure arithmetic: no clock, no thread,
+/// no memory, and the same for the same numbers.
 ///
 /// It measures 32 batches at the start and takes as many readers as Little's law asks for. Then it
 /// compares the setting with one beside it, a window of each by turns, and keeps the other one if

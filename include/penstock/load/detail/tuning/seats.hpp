@@ -32,8 +32,8 @@ class basic_seats {
 
   /// The worker sleeps until its seat is open, or `close` was called.
   void wait(std::size_t worker) const noexcept {
-    // Invariant: each change of what is looked at comes before a step of this worker's number, which
-    // is what it sleeps on. Acquire: what the opening thread did before is seen.
+    // Invariant: each change of what is looked at comes before a step of this worker's number,
+    // which is what it sleeps on. Acquire: what the opening thread did before is seen.
     const auto is_wanted = [&](std::uint32_t) {
       return worker < open_.value.load(std::memory_order_acquire) ||
              has_ended_.load(std::memory_order_acquire);

@@ -68,9 +68,9 @@ class block_folder {
     return sizeof(block_header) + id.store.size() + id.object.size() + id.length();
   }
 
-  /// Reads block `id`, whose file is `number`, to `out`, which has its length. A file that is damaged,
-  /// of another block or of an object of another size is removed. `wrong` becomes the system's number
-  /// of why it can't be opened.
+  /// Reads block `id`, whose file is `number`, to `out`, which has its length. A file that is
+  /// damaged, of another block or of an object of another size is removed. `wrong` becomes the
+  /// system's number of why it can't be opened.
   [[nodiscard]] found read(std::uint64_t number, const block_id& id, std::span<std::byte> out,
                            int& wrong) const {
     const descriptor file = open_at(folder_.get(), name_of(number).data(), O_NOFOLLOW | O_NONBLOCK);

@@ -21,8 +21,8 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// Reads the blocks of `claims`: from `disk` those that are whole there, and from `store` the rest at
-/// once. Throws what the store throws.
+/// Reads the blocks of `claims`: from `disk` those that are whole there, and from `store` the rest
+/// at once. Throws what the store throws.
 template <byte_store Store>
 void read_blocks(const Store& store, block_disk& disk, std::span<block_claim> claims) {
   std::vector<byte_range> ranges;
@@ -38,8 +38,8 @@ void read_blocks(const Store& store, block_disk& disk, std::span<block_claim> cl
   if (!ranges.empty()) read_ranges(store, std::span<const byte_range>{ranges});
 }
 
-/// The blocks that `ranges` need, in order, by their numbers; `size_of(object, blocks)` is the size of
-/// an object of which a range names so many blocks, or more: none of a range lies beyond it.
+/// The blocks that `ranges` need, in order, by their numbers; `size_of(object, blocks)` is the size
+/// of an object of which a range names so many blocks, or more: none of a range lies beyond it.
 template <class SizeOf>
 [[nodiscard]] std::vector<std::uint64_t> block_numbers(std::span<const upcoming_range> ranges,
                                                        std::string_view store,

@@ -30,8 +30,8 @@ struct file_read {
   [[nodiscard]] bool is_whole() const noexcept { return done >= enough; }
 };
 
-/// Reads what is left of `read`, and waits for it. At the end of the file, and after an error, there
-/// is something left.
+/// Reads what is left of `read`, and waits for it. At the end of the file, and after an error,
+/// there is something left.
 inline void read_rest(file_read& read) noexcept {
   read.error = 0;
   while (!read.is_whole()) {

@@ -38,8 +38,8 @@ struct piece_counts {
 };
 
 /// Reads pieces of files: what is in memory at once, and the rest by an engine. What that leaves,
-/// for whatever reason, the calling thread reads by pread, which has the last word on what is wrong.
-/// One thread at a time.
+/// for whatever reason, the calling thread reads by pread, which has the last word on what is
+/// wrong. One thread at a time.
 template <class Calls>
 class piece_reader {
  public:

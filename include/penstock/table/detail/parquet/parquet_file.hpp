@@ -40,8 +40,8 @@ struct parquet_group {
 /// thread-safe: each decoding has a reader of its own, over one descriptor and one footer.
 class parquet_file {
  public:
-  /// Opens it and reads its footer. Throws `file_unreadable`, `file_changed`, and `file_corrupt` for
-  /// what is no Parquet file.
+  /// Opens it and reads its footer. Throws `file_unreadable`, `file_changed`, and `file_corrupt`
+  /// for what is no Parquet file.
   explicit parquet_file(std::string path)
       : path_(std::move(path)), file_(std::make_shared<parquet_input>(path_)) {
     guarded("the footer of a Parquet file", [&] {

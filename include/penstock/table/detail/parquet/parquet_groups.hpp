@@ -18,8 +18,8 @@ namespace detail {
 /// The row groups of several Parquet files, whose rows are numbered through.
 class parquet_groups {
  public:
-  /// Opens the files. Throws `file_unreadable`, `file_corrupt`, and `option_error` where there is no
-  /// path.
+  /// Opens the files. Throws `file_unreadable`, `file_corrupt`, and `option_error` where there is
+  /// no path.
   explicit parquet_groups(const std::vector<std::string>& paths) {
     if (paths.empty()) throw option_error("paths", "must not be empty");
     files_.reserve(paths.size());

@@ -69,8 +69,8 @@ class device_slots {
   /// The first byte of a slot, on the device.
   [[nodiscard]] std::byte* data(std::size_t slot) const noexcept { return memory_.data(slot); }
 
-  /// Fills `count` slots by turns from now on, of the `most`, or as many as the device has room for.
-  /// For the thread that fills them. Throws what the device throws.
+  /// Fills `count` slots by turns from now on, of the `most`, or as many as the device has room
+  /// for. For the thread that fills them. Throws what the device throws.
   void open(std::size_t count) {
     while (memory_.count() < count) {
       slots_[memory_.count()].make_events(device_);
@@ -173,8 +173,8 @@ class device_slots {
     return std::move(slots_[slot].lease);
   }
 
-  /// Before `release`: `lease` is over for the host, which a trace records; in a checked build it is
-  /// so for each stream after the work that it has been given by now.
+  /// Before `release`: `lease` is over for the host, which a trace records; in a checked build it
+  /// is so for each stream after the work that it has been given by now.
   void end([[maybe_unused]] lease_guard& lease, [[maybe_unused]] std::size_t slot,
            [[maybe_unused]] stream_ref stream) noexcept {
     leases.end(slot, slots_[slot].info);

@@ -25,8 +25,8 @@ namespace detail {
                          "wait for leases that end on other threads (when_held)");
 }
 
-/// Finds device slots that a batch may be copied into, the one first that has been free for longest.
-/// For the consumer's thread.
+/// Finds device slots that a batch may be copied into, the one first that has been free for
+/// longest. For the consumer's thread.
 class free_slots {
  public:
   explicit free_slots(when_held when_all_are) noexcept : when_held_(when_all_are) {}

@@ -43,8 +43,8 @@ class slot_places {
   /// How many bytes they take.
   [[nodiscard]] std::size_t bytes() const noexcept { return count() * slot_bytes_; }
 
-  /// Takes one more, of the `most`; false where the device has no room for it. One thread at a time.
-  /// Throws what the device throws.
+  /// Takes one more, of the `most`; false where the device has no room for it. One thread at a
+  /// time. Throws what the device throws.
   [[nodiscard]] bool add() {
     const std::size_t slot = count();
     try {

@@ -6,7 +6,8 @@
 
 #include "fake_cuda/fake_cuda.hpp"
 
-// Stands in for Thrust's CUDA system: host code on the stream, in the place of Thrust's own kernels.
+// Stands in for Thrust's CUDA system: host code on the stream, in the place of Thrust's own
+// kernels.
 namespace thrust {
 
 namespace cuda {
