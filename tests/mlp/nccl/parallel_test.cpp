@@ -189,7 +189,7 @@ TEST_CASE("gradients are summed layer by layer on a stream of their own, and lea
       rank_on_double two{2};
       for (int i = 0; i < 3; ++i) two.train();
       CHECK(two.step.losses().size() == 8);
-      CHECK(two.parameters() == expected);
+      CHECK((two.parameters() == expected));
     }
     CHECK(fake_cuda::expect_clean());
   }
