@@ -19,8 +19,8 @@ namespace detail {
 /// thread; no code of the user's runs under its lock.
 class plan_ledger {
  public:
-  /// At most `most` bytes at a time.
-  explicit plan_ledger(std::uint64_t most) noexcept : most_(most) {}
+  /// At most `most` bytes at a time. Throws std::bad_alloc.
+  explicit plan_ledger(std::uint64_t most) : most_(most) {}
 
   /// The bound.
   [[nodiscard]] std::uint64_t most() const noexcept { return most_; }
