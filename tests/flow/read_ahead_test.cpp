@@ -62,16 +62,15 @@ TEST_CASE("batches are the same however far the dataset is told ahead", "[flow]"
   }
 }
 
+// Without workers, so that no sample is read while the dataset is told of it: this one would count
+// it as ahead for good. teller_test has the thread that tells.
 TEST_CASE("what is told and not read stays within the bound", "[flow]") {
-  for (const std::size_t workers : {0U, 1U, 3U}) {
-    const planned data{300};
-    ps::loader loader{
-        data, ps::shuffled{}, {.batch_size = 8, .workers = workers, .read_ahead = 250}};
-    CHECK(labels_in(loader.epochs(0, 3)).size() == 900);
-    const std::lock_guard lock{data.seen->mutex};
-    CHECK(data.seen->most <= 250);
-    CHECK(data.seen->most > 0);
-  }
+  const planned data{300};
+  ps::loader loader{data, ps::shuffled{}, {.batch_size = 8, .workers = 0, .read_ahead = 250}};
+  CHECK(labels_in(loader.epochs(0, 3)).size() == 900);
+  const std::lock_guard lock{data.seen->mutex};
+  CHECK(data.seen->most <= 250);
+  CHECK(data.seen->most > 0);
 }
 
 TEST_CASE("a pipeline tells the datasets at its bottom of their own samples", "[flow]") {
