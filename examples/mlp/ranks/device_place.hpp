@@ -42,7 +42,8 @@ struct device_place {
 };
 
 /// What is wrong where ranks have been given one device, such as "ranks 0 and 1 share the GPU
-/// 0000:3B:00.0 of node7"; "" where each has its own. The same on all ranks, and all have to ask.
+/// 0000:3B:00.0 of node7"; "" where each has its own. All ranks have to call it, and all get one
+/// answer.
 template <collective Ranks>
 [[nodiscard]] std::string shared_devices(const device_place& mine, Ranks& ranks) {
   std::vector<device_place> all(static_cast<std::size_t>(ranks.size()));

@@ -75,7 +75,7 @@ class parquet_input final : public ::arrow::io::RandomAccessFile {
           .WithDetail(std::make_shared<parquet_failure>());
     }
   }
-  /// The same as a buffer.
+  /// Bytes from `position` on, in a buffer of their own.
   ::arrow::Result<std::shared_ptr<::arrow::Buffer>> ReadAt(std::int64_t position,
                                                            std::int64_t bytes) override {
     if (position < 0 || bytes < 0) return ::arrow::Status::Invalid("a place below 0");
@@ -93,7 +93,7 @@ class parquet_input final : public ::arrow::io::RandomAccessFile {
     if (read.ok()) position_ += *read;
     return read;
   }
-  /// The same as a buffer.
+  /// The next `bytes` bytes, in a buffer of their own.
   ::arrow::Result<std::shared_ptr<::arrow::Buffer>> Read(std::int64_t bytes) override {
     auto read = ReadAt(position_, bytes);
     if (read.ok()) position_ += (*read)->size();
