@@ -105,8 +105,9 @@ void read_rows(benchmark::State& state, const Dataset& rows) {
     read.read(indices, {aligned, layout, 0, some}, {});
     benchmark::DoNotOptimize(aligned);
   }
-  state.SetBytesProcessed(state.iterations() *
-                          static_cast<std::int64_t>(some * row_length * sizeof(std::uint16_t)));
+  const auto tokens = state.iterations() * static_cast<std::int64_t>(some * row_length);
+  state.SetItemsProcessed(tokens);
+  state.SetBytesProcessed(tokens * static_cast<std::int64_t>(sizeof(std::uint16_t)));
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Installs what is missing (Debian), builds the examples for this machine and runs the main one: a
+# Installs what is missing (Debian), builds the main example for this machine and runs it: a
 # network trained on MNIST, fed in four ways. On a GPU where there are one and a CUDA toolkit, else
-# on the host device.
+# on the CPU device.
 #
 #   bash examples/run.sh                   plain MNIST, then with augmentation
 #   bash examples/run.sh ARGUMENT...       once, with these arguments; --help lists them
@@ -51,12 +51,12 @@ else
   penstock_say "CUDA device: $gpu, and a toolkit ($nvcc)"
 fi
 
-penstock_say "building ${example:-the examples} in build/examples"
+penstock_say "building ${example:-mlp} in build/examples"
 (
   cd "$root"
   cmake --preset examples --log-level=NOTICE "-DPENSTOCK_BUILD_CUDA=$cuda" >/dev/null
   cmake --build --preset examples --parallel "$(penstock_jobs)" \
-    ${example:+--target "penstock_$example"} -- --quiet
+    --target "penstock_${example:-mlp}" -- --quiet
 )
 if [ -n "$example" ]; then
   exec "$root/build/examples/examples/penstock_$example" "$@"
