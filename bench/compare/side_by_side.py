@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSL-1.0
-"""What images.py and shards.py have in common: all rows of all sides in turn, round after round, as pictures
-or samples a second of processor time, and the JSON file."""
+"""What images.py, shards.py and tables.py have in common: all rows of all sides in turn, round after round,
+as pictures, samples or rows a second of processor time, and the JSON file."""
 
 import argparse
 import json
@@ -15,7 +15,7 @@ PER_CPU = "items_per_cpu_second"
 
 
 def parser():
-    """The options that both have."""
+    """The options that all have."""
     made = argparse.ArgumentParser(allow_abbrev=False)
     made.add_argument("--ours", required=True)
     made.add_argument("--python", default=sys.executable)
@@ -23,6 +23,15 @@ def parser():
     made.add_argument("--json")
     made.add_argument("--only", action="append", default=[])
     return made
+
+
+def require_equal(rows):
+    """Marks as failed each row that has not read what the first has."""
+    reference = next((row.runs[0]["checked"] for row in rows if row.runs), None)
+    for row in rows:
+        for run in row.runs:
+            if run["checked"] != reference:
+                row.failed = f"failed: read {run['checked']}, others {reference}"
 
 
 class Comparison:

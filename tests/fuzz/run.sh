@@ -3,7 +3,8 @@
 #
 #   bash tests/fuzz/run.sh [SECONDS] [TARGET...]     default: 60 seconds for each target
 #
-# Environment: RUNS ends a target after so many executions, if its seconds last.
+# Environment: RUNS ends a target after so many executions, BYTES after so many bytes of input, if
+# its seconds last.
 # Needs clang++ with its runtime (Debian: clang libclang-rt-14-dev) with zlib,
 # libjpeg-turbo and libpng. What it finds stays in
 # build/fuzz/<target>/, with the corpus grown on the way. Exit status 1 on a finding.
@@ -34,11 +35,14 @@ for target in "${targets[@]}"; do
     jpeg) libraries=(-ljpeg) ;;
     png) libraries=(-lpng -lz) ;;
   esac
-  "$clang" -std=c++20 -O1 -g -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all \
-    -I "$root/include" -I "$root/tests" "$source" -o "$work/fuzz" "${libraries[@]}"
+  flags=(-std=c++20 -O1 -g -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all)
+  "$clang" "${flags[@]}" -I "$root/include" -I "$root/tests" -c "$source" -o "$work/target.o" \
+    -DLLVMFuzzerTestOneInput=penstock_counted_input
+  "$clang" "${flags[@]}" "$work/target.o" "$root/tests/fuzz/counted.cpp" -o "$work/fuzz" \
+    "${libraries[@]}"
   echo "== $target: $seconds s"
   (cd "$work" && ./fuzz -max_total_time="$seconds" -runs="${RUNS:--1}" -max_len=4096 -print_final_stats=1 \
     corpus "$root/tests/fuzz/corpus/$target" >fuzz.log 2>&1) || status=1
-  grep -E 'DONE|number_of_executed_units|ERROR|does not hold|SUMMARY|Test unit written' "$work/fuzz.log" || true
+  grep -E 'DONE|fuzzed_bytes|number_of_executed_units|ERROR|does not hold|SUMMARY|Test unit written' "$work/fuzz.log" || true
 done
 exit $status

@@ -22,15 +22,6 @@ from side_by_side import PER_CPU  # noqa: E402
 PEERS = ("tarfile", "webdataset", "mosaic", "datasets", "grain", "spdl")
 
 
-def check(rows):
-    """All must have read the same samples."""
-    reference = next((row.runs[0]["checked"] for row in rows if row.runs), None)
-    for row in rows:
-        for run in row.runs:
-            if run["checked"] != reference:
-                row.failed = f"failed: read {run['checked']}, others {reference}"
-
-
 def show(ranked):
     best = ranked[0].median(PER_CPU) if ranked else 1
     print(
@@ -54,7 +45,7 @@ def main():
 
     compared = side_by_side.Comparison(chosen, {name: HERE / f"{name}_peer.py" for name in PEERS})
     compared.measure(chosen.folder)
-    check(compared.rows)
+    side_by_side.require_equal(compared.rows)
     compared.show_head(data)
     show(compared.ranked())
     compared.finish("compare_shards", data)
