@@ -189,6 +189,9 @@ TEST_CASE("an npy file of a kind that is not read is refused", "[data]") {
   CHECK(longer.found() == "more bytes than the shape says");
   CHECK(opened_error<ps::element_type_mismatch>(npy("<c16", "3", "")).found() == "'<c16'");
   CHECK(opened_error<ps::element_type_mismatch>(npy("<U", "3", "")).found() == "'<U'");
+  CHECK(
+      opened_error<ps::element_type_mismatch>(npy("<f18446744073709551620", "3", "")).expected() ==
+      "numbers of at most 8 bytes");
   CHECK(opened_error<ps::dimension_mismatch>(npy("<u2", "", "ab")).found() == "a scalar");
   (void)opened_error<ps::dimension_mismatch>(npy("<u2", "9223372036854775808, 1", ""));
   {  // no rows, but rows that are too long

@@ -191,7 +191,8 @@ class npy_header_parser {
     std::uint64_t size = 0;
     const char* const begin = header_.descr.data() + 2;
     const char* const end = header_.descr.data() + header_.descr.size();
-    if (std::from_chars(begin, end, size).ptr != end || begin == end || size > 8) {
+    const auto read_to = std::from_chars(begin, end, size);
+    if (read_to.ec != std::errc{} || read_to.ptr != end || size > 8) {
       throw element_type_mismatch(path_, header_.descr_at, "numbers of at most 8 bytes",
                                   '\'' + header_.descr + '\'');
     }
