@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: BSL-1.0
-// The header of an answer out of any bytes: a range in it can be.
+// The header of an answer out of any bytes: a range in it can be, and so can a body's sum.
 #include <penstock/store/detail/wire/answer.hpp>
+#include <penstock/store/detail/wire/body_sum.hpp>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string_view>
+#include <utility>
 
 #include "fuzz/require.hpp"
 
@@ -27,6 +30,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     fuzz::require(range.begin <= range.end, "a range ends after its begin");
     fuzz::require(range.begin < range.end || range.total, "no range, but a size");
     fuzz::require(!range.total || range.end <= *range.total, "a range lies in its object");
+  }
+  if (auto said = answer.sum_of_body()) {
+    fuzz::require(answer.body || answer.object, "a sum is of a line");
+    ps::detail::body_sum sum{std::move(*said)};
+    sum.add(std::as_bytes(std::span{data, size}));
+    static_cast<void>(sum.difference());
   }
   return 0;
 }

@@ -182,6 +182,38 @@ TEST_CASE("a whole object in chunks that ends early is cut off, a connection tha
       0, 9);
 }
 
+TEST_CASE("a body with another sum than its server says is asked for again", "[remote]") {
+  std::string content = "123456789";
+  const std::string right = "y/Q5Jg==";
+  // Says the sum of the object, and damages the first `damaged` bodies.
+  const auto server_of = [&](std::size_t damaged) {
+    return [&, damaged](const http_request& request) {
+      const std::string sent = request.number < damaged ? "123455789" : content;
+      auto reply = test::ranged(request, sent);
+      reply.bytes.insert(reply.bytes.find("ETag"), "x-amz-checksum-crc32: " + right + "\r\n");
+      return reply;
+    };
+  };
+  {
+    test::range_server server{server_of(2)};
+    const ps::http_store store{server.url(), hasty()};
+    CHECK(range_of(store, 0, 9) == content);
+    CHECK(store.stats().retries == 2);
+    CHECK(range_of(store, 3, 4) == "4567");  // of a part nothing is said
+  }
+  {  // the second answer says nothing: what the first has said is forgotten
+    test::range_server server{[&](const http_request& request) {
+      return request.number == 0 ? server_of(1)(request) : test::ranged(request, "123456788");
+    }};
+    CHECK(range_of(ps::http_store{server.url(), hasty()}, 0, 9) == "123456788");
+  }
+  const auto problem = fault_of<ps::store_unreachable>(server_of(100), 0, 9);
+  CHECK(has_text(problem.found(), "crc32"));
+  CHECK(has_text(problem.found(), "attempt 5 of 5"));
+  test::range_server server{server_of(100)};
+  CHECK(range_of(ps::http_store{server.url(), hasty({.check_sums = false})}, 0, 9) == "123455789");
+}
+
 TEST_CASE("attempts that are cut count, and leave nothing under way", "[remote]") {
   test::gate end;
   test::range_server server{[&](const http_request&) {

@@ -15,7 +15,7 @@
 #include <penstock/store/detail/s3/list_answer.hpp>
 #include <penstock/store/detail/s3/s3_place.hpp>
 #include <penstock/store/detail/s3/s3_service.hpp>
-#include <penstock/store/detail/s3/sha256.hpp>
+#include <penstock/store/detail/wire/sha256.hpp>
 
 #include "remote/range_server.hpp"
 #include "support/catch.hpp"
@@ -193,9 +193,11 @@ TEST_CASE("a bucket is read with signatures that leave the range out", "[remote]
   CHECK(request.path == "/my-bucket/train/a%20b.tar");
   CHECK(request.lines.at("x-amz-security-token") == "s3cr3t-token");
   CHECK(request.lines.at("x-amz-content-sha256") == ps::detail::sum_of_nothing);
+  CHECK(request.lines.at("x-amz-checksum-mode") == "ENABLED");
   // Signed again, at the moment that the request names.
   const std::vector<ps::detail::signed_line> lines{
       {"host", request.lines.at("host")},
+      {"x-amz-checksum-mode", request.lines.at("x-amz-checksum-mode")},
       {"x-amz-content-sha256", request.lines.at("x-amz-content-sha256")},
       {"x-amz-date", request.lines.at("x-amz-date")},
       {"x-amz-security-token", "s3cr3t-token"}};
@@ -205,6 +207,9 @@ TEST_CASE("a bucket is read with signatures that leave the range out", "[remote]
   const ps::s3_store open{"my-bucket", {.endpoint = server.url(), .anonymous = true}};
   CHECK(open.size_of("x") == 1000);
   CHECK(server.requests().back().lines.count("authorization") == 0);
+  CHECK(server.requests().back().lines.at("x-amz-checksum-mode") == "ENABLED");
+  (void)test::error_of<ps::bad_response>([&] { (void)open.list(""); });  // the server has no lists
+  CHECK(server.requests().back().lines.count("x-amz-checksum-mode") == 0);
 }
 
 TEST_CASE("what S3 refuses says what to do, and nothing that is secret", "[remote]") {

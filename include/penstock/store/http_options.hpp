@@ -28,7 +28,7 @@ struct http_options {
   std::uint64_t largest_request = 8'388'608;
 
   /// How often a request is made before its failure is an error: after 408, 429, 500, 502, 503,
-  /// 504, connections that fail or are cut, bodies that are short, and silence.
+  /// 504, connections that fail or are cut, bodies that are short or have another sum, and silence.
   unsigned attempts = 5;
 
   /// Before attempt k + 1 passes a random time below `first_delay` * 2^(k - 1) and `longest_delay`.
@@ -54,6 +54,12 @@ struct http_options {
   /// Whether the ETag, besides the size, tells that an object has changed. Off for servers that
   /// give one object several.
   bool check_etag = true;
+
+  /// Whether bodies are compared with the sum that the server names, and asked for again where they
+  /// differ: Content-Digest, and for whole objects Repr-Digest, x-goog-hash and x-amz-checksum-...,
+  /// which an `s3_store` asks for. Summed on the store's one thread: a CRC is quick, SHA-256 takes
+  /// several times as long.
+  bool check_sums = true;
 
   /// A file of certificates to trust in place of the system's; "" for those.
   std::string ca_file = {};

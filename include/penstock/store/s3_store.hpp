@@ -97,7 +97,7 @@ class s3_store {
         is_directory_(is_directory),
         client_(std::make_unique<const detail::http_client>(
             without_redirects(options),
-            std::make_shared<const detail::s3_service>(std::move(place)))) {}
+            std::make_shared<const detail::s3_service>(std::move(place), options.check_sums))) {}
 
   // A signature is for one host, and a session's token for nobody else.
   [[nodiscard]] static http_options without_redirects(http_options options) {

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <exception>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -18,6 +19,7 @@
 #include <penstock/store/detail/http/http_call.hpp>
 #include <penstock/store/detail/http/http_service.hpp>
 #include <penstock/store/detail/wire/answer.hpp>
+#include <penstock/store/detail/wire/body_sum.hpp>
 #include <penstock/store/detail/wire/request_plan.hpp>
 #include <penstock/store/remote_error.hpp>
 
@@ -44,6 +46,7 @@ struct http_exchange {
   http_wish wish = http_wish::range;
   planned_request range = {};
   bool checks_etag = true;
+  bool checks_sums = true;
   std::shared_ptr<std::string> page = {};          ///< where a page goes
   std::shared_ptr<std::uint64_t> size_found = {};  ///< where a size goes
 
@@ -53,10 +56,11 @@ struct http_exchange {
   curl_easy easy = {};
   curl_list lines = {};
   http_answer answer = {};
-  std::uint64_t received = 0;       ///< bytes of the body
-  std::string error_body = {};      ///< the begin of one that is no success
-  std::exception_ptr refusal = {};  ///< why the body was not taken
-  bool is_enough = false;           ///< the body was not taken, and need not be
+  std::uint64_t received = 0;        ///< bytes of the body
+  std::optional<body_sum> sum = {};  ///< of the body, where the server has said it
+  std::string error_body = {};       ///< the begin of one that is no success
+  std::exception_ptr refusal = {};   ///< why the body was not taken
+  bool is_enough = false;            ///< the body was not taken, and need not be
   std::chrono::steady_clock::time_point last_byte = {};
   std::array<char, CURL_ERROR_SIZE> curl_words = {};
 
@@ -83,6 +87,7 @@ struct http_exchange {
   void begin() {
     answer = {};
     received = 0;
+    sum.reset();
     error_body.clear();
     refusal = {};
     is_enough = false;
@@ -119,6 +124,10 @@ struct http_exchange {
       refusal = problem<bad_response>(wanted(), "a body that goes on after them");
     }
     if (refusal) return false;
+    if (position == 0 && checks_sums) {
+      if (auto said = answer.sum_of_body()) sum.emplace(std::move(*said));
+    }
+    if (sum) sum->add(bytes);
     if (call->deliver(range, range.begin + position, bytes)) return true;
     is_enough = true;
     return false;

@@ -112,6 +112,7 @@ class http_client {
     one->target = target;
     one->object = call->plan().objects[object];
     one->checks_etag = options_.check_etag;
+    one->checks_sums = options_.check_sums;
     return one;
   }
 

@@ -164,6 +164,8 @@ struct http_verdict {
     } else if (is_short) {
       verdict.reason = "a body of " + std::to_string(one.received) + " in place of " +
                        std::to_string(one.size()) + " bytes";
+    } else if (!verdict.error && one.sum && !ended_by_us) {
+      verdict.reason = one.sum->difference().value_or("");
     }
     if (verdict.error || !verdict.reason.empty()) return verdict;
   } else if (one.wish != http_wish::page) {

@@ -22,7 +22,9 @@ namespace detail {
 /// behind proxies see another one.
 class s3_service final : public http_service {
  public:
-  explicit s3_service(s3_place place) : http_service({}), place_(std::move(place)) {}
+  /// With `asks_for_sums` the server is to name the sums of objects that it has.
+  explicit s3_service(s3_place place, bool asks_for_sums = false)
+      : http_service({}), place_(std::move(place)), asks_for_sums_(asks_for_sums) {}
 
   [[nodiscard]] std::vector<std::string> headers(std::string_view method,
                                                  const http_target& target) const override {
@@ -32,23 +34,22 @@ class s3_service final : public http_service {
   /// The lines of a request that is signed at `now`.
   [[nodiscard]] std::vector<std::string> headers(std::string_view method, const http_target& target,
                                                  std::time_t now) const {
-    if (!place_.credentials) return {};
+    // Of an object, and not of a listing, which has none.
+    std::vector<signed_line> lines{{"host", std::string{target.host()}}};
+    if (asks_for_sums_ && target.query.empty())
+      lines.emplace_back("x-amz-checksum-mode", "ENABLED");
+    if (!place_.credentials) return written(lines);
     const std::string time = signing_time(now);
-    std::vector<signed_line> lines{{"host", std::string{target.host()}},
-                                   {"x-amz-content-sha256", std::string{sum_of_nothing}},
-                                   {"x-amz-date", time}};
+    lines.emplace_back("x-amz-content-sha256", sum_of_nothing);
+    lines.emplace_back("x-amz-date", time);
     if (!place_.credentials->session_token.empty()) {
       lines.emplace_back("x-amz-security-token", place_.credentials->session_token);
     }
     const std::string value =
         authorization(*place_.credentials, place_.region, "s3", time,
                       {method, target.path, target.query, lines, sum_of_nothing});
-    std::vector<std::string> all{"Authorization: " + value};
-    for (const auto& [name, content] : lines) {
-      if (name == "host") continue;  // libcurl makes it
-      all.push_back(name);
-      all.back().append(": ").append(content);
-    }
+    std::vector<std::string> all = written(lines);
+    all.push_back("Authorization: " + value);
     return all;
   }
 
@@ -88,12 +89,24 @@ class s3_service final : public http_service {
   }
 
  private:
+  // As lines of a request.
+  [[nodiscard]] static std::vector<std::string> written(const std::vector<signed_line>& lines) {
+    std::vector<std::string> all;
+    for (const auto& [name, content] : lines) {
+      if (name == "host") continue;  // libcurl makes it
+      all.push_back(name);
+      all.back().append(": ").append(content);
+    }
+    return all;
+  }
+
   // A region's name comes from the server.
   [[nodiscard]] static std::string safe(const std::string& text) {
     return percent_encoded(text.substr(0, 64), "");
   }
 
   s3_place place_;
+  bool asks_for_sums_;
 };
 
 }  // namespace detail

@@ -8,8 +8,10 @@
 #include <string>
 #include <string_view>
 #include <system_error>
+#include <utility>
 
 #include <penstock/core/version.hpp>
+#include <penstock/store/detail/wire/body_sum.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
@@ -61,9 +63,11 @@ struct http_answer {
   bool has_range = false;                              ///< there was a Content-Range line ...
   std::optional<content_range> range = std::nullopt;   ///< ... and this is what it says
   std::string etag = {};
-  std::string retry_after = {};    ///< seconds or a date
-  std::string bucket_region = {};  ///< where S3 says that the bucket lies
-  bool is_chunked = false;         ///< the body says itself where it ends
+  std::string retry_after = {};                   ///< seconds or a date
+  std::string bucket_region = {};                 ///< where S3 says that the bucket lies
+  bool is_chunked = false;                        ///< the body says itself where it ends
+  std::optional<said_sum> body = std::nullopt;    ///< what sum the body has
+  std::optional<said_sum> object = std::nullopt;  ///< what sum all of the object has
 
   /// Takes one line, its end included.
   void add_line(std::string_view line) {
@@ -78,37 +82,46 @@ struct http_answer {
     }
     const std::size_t colon = line.find(':');
     if (colon == std::string_view::npos) return;
-    const std::string_view name = line.substr(0, colon);
+    const std::string name = in_lower_case(line.substr(0, colon));
     std::string_view value = line.substr(colon + 1);
     while (!value.empty() && is_blank(value.front())) value.remove_prefix(1);
-    if (is_name(name, "content-length")) {
+    if (name == "content-length") {
       length = whole_number(value);
-    } else if (is_name(name, "content-range")) {
+    } else if (name == "content-range") {
       has_range = true;
       range = content_range::parse(value);
-    } else if (is_name(name, "etag")) {
+    } else if (name == "etag") {
       etag = value;
-    } else if (is_name(name, "retry-after")) {
+    } else if (name == "retry-after") {
       retry_after = value;
-    } else if (is_name(name, "x-amz-bucket-region")) {
+    } else if (name == "x-amz-bucket-region") {
       bucket_region = value;
-    } else if (is_name(name, "transfer-encoding")) {
-      is_chunked = is_name(value, "chunked");
+    } else if (name == "transfer-encoding") {
+      is_chunked = in_lower_case(value) == "chunked";
+    } else if (auto of_body = said_sum::of_body(name, value)) {
+      body = std::move(of_body);
+    } else if (auto of_object = said_sum::of_object(name, value)) {
+      if (!object || of_object->kind < object->kind) object = std::move(of_object);
     }
+  }
+
+  /// The sum that the body has to have; nothing where the server has not said it. A sum of the
+  /// object counts where the body is all of it.
+  [[nodiscard]] std::optional<said_sum> sum_of_body() const {
+    if (body) return body;
+    const bool is_whole =
+        status == 200 || (range && range->begin == 0 && range->end == range->total);
+    return is_whole ? object : std::nullopt;
   }
 
  private:
   [[nodiscard]] static bool is_blank(char c) noexcept {
     return c == ' ' || c == '\t' || c == '\r' || c == '\n';
   }
-  // `wanted` is in lower case.
-  [[nodiscard]] static bool is_name(std::string_view name, std::string_view wanted) noexcept {
-    if (name.size() != wanted.size()) return false;
-    for (std::size_t i = 0; i < name.size(); ++i) {
-      const char c = name[i];
-      if ((c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c) != wanted[i]) return false;
-    }
-    return true;
+  [[nodiscard]] static std::string in_lower_case(std::string_view text) {
+    std::string low{text};
+    for (char& c : low) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+    return low;
   }
 };
 

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -17,12 +20,22 @@ namespace detail {
 /// A sum of 256 bits, as bytes.
 using sha256_sum = std::array<std::uint8_t, 32>;
 
-/// SHA-256 of texts, for signatures. Source: FIPS 180-4.
+/// SHA-256 of bytes, for signatures and for what servers say of a body. Source: FIPS 180-4.
 class sha256 {
  public:
   /// Adds the bytes of `text` at the end.
-  sha256& add(std::string_view text) noexcept {
-    for (const char c : text) add_byte(static_cast<std::uint8_t>(c));
+  sha256& add(std::string_view text) noexcept { return add(std::as_bytes(std::span{text})); }
+
+  /// Adds `bytes` at the end.
+  sha256& add(std::span<const std::byte> bytes) noexcept {
+    while (!bytes.empty()) {
+      const std::size_t filled = static_cast<std::size_t>(size_ % 64);
+      const std::size_t count = (std::min)(bytes.size(), 64 - filled);
+      std::memcpy(block_.data() + filled, bytes.data(), count);
+      bytes = bytes.subspan(count);
+      size_ += count;
+      if (size_ % 64 == 0) mix();
+    }
     return *this;
   }
 

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <array>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+
+#include <penstock/core/version.hpp>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+namespace detail {
+
+/// A cyclic redundancy check whose bits go in from the lowest: it begins with all ones, and its
+/// value is inverted. `Polynomial` is written with its lowest power as the highest bit. Takes eight
+/// bytes a step, by eight tables. Source: M. E. Kounavis, F. L. Berry, "Novel Table Lookup-Based
+/// Algorithms for High-Performance CRC Generation", IEEE Transactions on Computers 57 (2008).
+template <std::unsigned_integral Word, Word Polynomial>
+class crc {
+ public:
+  /// Adds `bytes` at the end.
+  void add(std::span<const std::byte> bytes) noexcept {
+    const table_set& table = tables();
+    std::uint64_t state = state_;
+    for (; bytes.size() >= 8; bytes = bytes.subspan(8)) {
+      std::uint64_t word = 0;
+      for (std::size_t i = 0; i < 8; ++i) {
+        word |= std::to_integer<std::uint64_t>(bytes[i]) << (8 * i);
+      }
+      word ^= state;
+      state = table[7][word & 0xffU] ^ table[6][word >> 8U & 0xffU] ^
+              table[5][word >> 16U & 0xffU] ^ table[4][word >> 24U & 0xffU] ^
+              table[3][word >> 32U & 0xffU] ^ table[2][word >> 40U & 0xffU] ^
+              table[1][word >> 48U & 0xffU] ^ table[0][word >> 56U];
+    }
+    for (const std::byte byte : bytes) {
+      state = state >> 8U ^ table[0][(state ^ std::to_integer<std::uint64_t>(byte)) & 0xffU];
+    }
+    state_ = static_cast<Word>(state);
+  }
+
+  /// The check of all that was added, its highest byte first.
+  [[nodiscard]] std::array<std::uint8_t, sizeof(Word)> sum() const noexcept {
+    std::array<std::uint8_t, sizeof(Word)> bytes{};
+    for (std::size_t i = 0; i < sizeof(Word); ++i) {
+      bytes[sizeof(Word) - 1 - i] = static_cast<std::uint8_t>(~state_ >> (8 * i));
+    }
+    return bytes;
+  }
+
+ private:
+  using table_set = std::array<std::array<Word, 256>, 8>;
+
+  // Table k has what a byte becomes that k more bytes of 0 follow. In the function, so that a
+  // program that only names the class compiles none of it.
+  [[nodiscard]] static const table_set& tables() noexcept {
+    static constexpr table_set made = [] {
+      table_set all{};
+      for (std::size_t byte = 0; byte < 256; ++byte) {
+        auto rest = static_cast<Word>(byte);
+        for (int bit = 0; bit < 8; ++bit) {
+          rest = static_cast<Word>(rest >> 1U) ^ ((rest & 1U) != 0 ? Polynomial : Word{0});
+        }
+        all[0][byte] = rest;
+      }
+      for (std::size_t k = 1; k < 8; ++k) {
+        for (std::size_t byte = 0; byte < 256; ++byte) {
+          const Word before = all[k - 1][byte];
+          all[k][byte] = static_cast<Word>(before >> 8U) ^ all[0][before & 0xffU];
+        }
+      }
+      return all;
+    }();
+    return made;
+  }
+
+  Word state_ = (std::numeric_limits<Word>::max)();
+};
+
+using crc32_sum = crc<std::uint32_t, 0xedb88320U>;              ///< of zlib, PNG and Ethernet
+using crc32c_sum = crc<std::uint32_t, 0x82f63b78U>;             ///< Castagnoli's, as iSCSI has it
+using crc64nvme_sum = crc<std::uint64_t, 0x9a6c9329ac4bc9b5U>;  ///< as NVM Express has it
+
+}  // namespace detail
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock
