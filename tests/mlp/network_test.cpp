@@ -232,7 +232,7 @@ TEST_CASE("the network computes the same on a stream that is a thread", "[mlp]")
                 stream);
   }
   f.device.synchronize(stream);
-  CHECK(copy_of(f.net.parameters()) == expected);
+  CHECK((copy_of(f.net.parameters()) == expected));
 }
 
 TEST_CASE("parts of a step after traced ones write their own losses, and the trace goes on",
@@ -257,7 +257,7 @@ TEST_CASE("parts of a step after traced ones write their own losses, and the tra
   // Both kinds of step are the same step.
   fixture other;
   for (int i = 0; i < 4; ++i) other.step();
-  CHECK(copy_of(f.net.parameters()) == copy_of(other.net.parameters()));
+  CHECK((copy_of(f.net.parameters()) == copy_of(other.net.parameters())));
 }
 
 TEST_CASE("columns are summed to the same bits wherever the sum lies", "[mlp]") {
