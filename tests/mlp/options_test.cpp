@@ -196,6 +196,17 @@ TEST_CASE("what a step is takes an operation a launch, which whole steps in floa
   }
 }
 
+TEST_CASE("variants come after the four ways, and not with another step", "[mlp]") {
+  CHECK_FALSE(parse({}).line.chosen.variants);
+  CHECK(parse({"--variants"}).line.chosen.variants);
+  for (const auto& result :
+       {parse({"--variants", "--precision", "fp16"}), parse({"--variants", "--accumulate", "2"}),
+        parse({"--variants", "--search", "9"})}) {
+    CHECK(result.line.exit_status == 1);
+    CHECK(result.err.find("--variants: ") != std::string::npos);
+  }
+}
+
 TEST_CASE("the wide workload has its products by cuBLAS unless told otherwise", "[mlp]") {
   CHECK(parse({"--workload", "wide"}).line.chosen.kernels == mlp::kernel_choice::cublas);
   CHECK(parse({"--workload", "wide", "--kernels", "fused"}).line.chosen.kernels ==

@@ -77,6 +77,31 @@ TEST_CASE("the report shows medians, ratios and the distance from the bound", "[
   CHECK(text.find("overlapped takes 110.0 us, 10.0 % above") != std::string::npos);
 }
 
+TEST_CASE("other steps of the overlapped loop are rows beside the serial one", "[mlp]") {
+  const auto variant = [](mlp::step_options step, double seconds, double accuracy) {
+    mlp::measured_step made{reported_options(), reported_results()};
+    made.chosen.step = step;
+    made.found.modes = {{mlp::technique::overlapped, {seconds}, {2.0, 0.125}, accuracy}};
+    return made;
+  };
+  std::ostringstream out;
+  mlp::print_report(out, reported_options(), reported_results(),
+                    {variant({.precision = mlp::precision_choice::fp16}, 0.001, 0.5),
+                     variant({.accumulate = 4}, 0.0025, 0.25)});
+  std::istringstream lines{out.str()};
+  std::string half;
+  std::string four;
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with("fp16 ")) half = line;
+    if (line.starts_with("4 a step ")) four = line;
+  }
+  CHECK(half.find("5.00x") != std::string::npos);  // 5 ms over 1 ms
+  CHECK(half.find("0.12500") != std::string::npos);
+  CHECK(half.find("50.00 %") != std::string::npos);
+  CHECK(four.find("2.00x") != std::string::npos);
+  CHECK(four.find("25.00 %") != std::string::npos);
+}
+
 TEST_CASE("the report says what has limited a loop that was judged", "[mlp]") {
   auto found = reported_results();
   std::ostringstream plain;

@@ -129,6 +129,10 @@ command_line parse_command_line(int argc, const char* const* argv) {
       ->capture_default_str();
   app.add_flag("--steps-table", o.steps_table,
                "On CUDA: the time of a step with each --kernels, without and with graph");
+  app.add_flag(
+      "--variants", o.variants,
+      "After the four ways, the overlapped loop in fp16, in bf16, and with 4 batches a step: "
+      "a row each");
   app.add_option("--mode", mode, "Which of the four ways")
       ->check(CLI::IsMember({"all", "serial", "workers", "overlapped", "resident"}))
       ->capture_default_str();
@@ -179,6 +183,11 @@ command_line parse_command_line(int argc, const char* const* argv) {
 
   if (!o.step.is_plain() && (o.steps_table || !svg.empty() || !utilisation.empty())) {
     std::cerr << "--precision, --accumulate: not with --steps-table, --svg or --utilisation\n";
+    result.exit_status = 1;
+    return result;
+  }
+  if (o.variants && (!o.step.is_plain() || o.steps_table || o.search > 0)) {
+    std::cerr << "--variants: not with --precision, --accumulate, --steps-table or --search\n";
     result.exit_status = 1;
     return result;
   }

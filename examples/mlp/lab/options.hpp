@@ -56,7 +56,8 @@ struct options {
   step_options step;
   bool graph = true;
   bool steps_table = false;
-  bool costs = true;  // measure what a batch costs in each stage
+  bool variants = false;  // of the overlapped loop: precisions, and batches added up
+  bool costs = true;      // measure what a batch costs in each stage
   std::vector<technique> modes;
   std::optional<std::filesystem::path> json;
   std::optional<std::filesystem::path> svg;

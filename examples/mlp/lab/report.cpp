@@ -52,6 +52,12 @@ std::string described(const device_info& device) {
          (device.graph ? ", as graphs" : "");
 }
 
+/// The name of a row: "fp16", "4 a step".
+std::string variant_name(const step_options& step) {
+  if (step.accumulate > 1) return std::to_string(step.accumulate) + " a step";
+  return std::string{name_of(step.precision)};
+}
+
 std::string fixed(std::optional<double> value, int digits, const char* unit = "") {
   if (!value) return "-";
   std::ostringstream text;
@@ -61,7 +67,8 @@ std::string fixed(std::optional<double> value, int digits, const char* unit = ""
 
 }  // namespace
 
-void print_report(std::ostream& out, const options& chosen, const results& found) {
+void print_report(std::ostream& out, const options& chosen, const results& found,
+                  const std::vector<measured_step>& variants) {
   out << "data    " << found.data_name;
   if (!found.data_directory.empty()) out << " in " << found.data_directory;
   out << ", " << found.train_samples << " + " << found.test_samples
@@ -103,6 +110,15 @@ void print_report(std::ostream& out, const options& chosen, const results& found
     const double seconds = median(found.one_batch);
     row("one batch", fixed(seconds, 3), fixed(seconds / static_cast<double>(chosen.epochs), 3), "",
         fixed(ratio(seconds, seconds_of(found, technique::resident)), 3), "", "");
+  }
+
+  for (const auto& [how, measured] : variants) {
+    const mode_result& mode = measured.modes.front();
+    const double seconds = median(mode.seconds);
+    row(variant_name(how.step), fixed(seconds, 3),
+        fixed(seconds / static_cast<double>(how.epochs), 3),
+        fixed(ratio(seconds_of(found, technique::serial), seconds), 2, "x"), "",
+        fixed(mode.epoch_losses.back(), 5), fixed(100.0 * mode.accuracy, 2, " %"));
   }
 
   const bound least = least_of(chosen, found);

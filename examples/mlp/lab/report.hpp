@@ -9,8 +9,17 @@
 
 namespace mlp {
 
+/// One run of a table that shows what each way to make a step gives.
+struct measured_step {
+  options chosen;
+  results found;
+};
+
 /// The table, the costs of the stages, and the bound with the distance of the overlapped loop.
-void print_report(std::ostream& out, const options& chosen, const results& found);
+/// `variants` are runs of the overlapped loop alone, in other precisions or with more batches a
+/// step, and rows of the table.
+void print_report(std::ostream& out, const options& chosen, const results& found,
+                  const std::vector<measured_step>& variants = {});
 
 /// The results as one JSON object; README.md lists the keys. Throws `std::runtime_error` if the
 /// file can't be written.
@@ -19,12 +28,6 @@ void write_json(const options& chosen, const results& found);
 /// The statistics of the overlapped loop's first run, by `penstock::to_json`. Throws as
 /// `write_json`.
 void write_stats(const options& chosen, const results& found);
-
-/// One row of the table that shows what each way to make a step gives.
-struct measured_step {
-  options chosen;
-  results found;
-};
 
 /// The rows, in Markdown; each one's gain is the time of the row before over its own, both
 /// resident.
