@@ -224,6 +224,17 @@ void address_read_in_a_batch_of_requests() {
   seen = *image;
 }
 
+void address_read_while_the_next_requests_come() {
+  ps::batcher<pictures::record_type> requests{ps::cpu_device{}, {.most = 1, .depth = 1}};
+  const auto submit = [&] { requests.submit(0, [](auto out) { ps::get<"label">(out) = 1; }); };
+  submit();
+  auto batch = requests.next();
+  const auto* const image = ps::get<"image">(batch).data();
+  batch.release_after(ps::cpu_device{}.inline_stream());
+  submit();
+  seen = *image;
+}
+
 /// A fault that is none of the library's ends as it would without it.
 void a_fault_of_another_kind() {
   static ::sigjmp_buf back;
@@ -523,6 +534,8 @@ const std::array misuses = {
            "batch 0 of epoch 0: an address"},
     misuse{"address_read_in_a_batch_of_requests", address_read_in_a_batch_of_requests,
            "(field \"image\")."},
+    misuse{"address_read_while_the_next_requests_come", address_read_while_the_next_requests_come,
+           address},
     misuse{"a_fault_of_another_kind", a_fault_of_another_kind,
            "the handler that was there before has it"},
     misuse{"a_fault_that_nobody_handles", a_fault_that_nobody_handles, "the default has it"},

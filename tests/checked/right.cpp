@@ -353,10 +353,13 @@ void many_batches() {
   auto loader = make_loader(1);
   ps::transfer feed{loader};
   std::size_t first = 0;
+  device_lease held;
   for (auto& batch : feed.epochs(0, 500)) {
     require(is_ramp(ps::get<"x">(batch), batch.number() * 4), "the data of batch after batch");
     if (batch.epoch() == 1 && batch.number() == 0) first = mappings();
+    if (batch.epoch() == 0 && batch.number() == 5) held = std::move(batch);
   }
+  require(is_ramp(ps::get<"x">(held), 20), "a batch that was held meanwhile");
   require(mappings() < first + 64, "the number of mappings");
 }
 
