@@ -72,8 +72,8 @@ class address_lane {
   /// Closes the place at `data`, and frees its memory: who touches it faults. Neighbours that are
   /// closed are one mapping, so that their number counts for nothing.
   void close(std::byte* data) noexcept {
-    ::mmap(data, stride_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1,
-           0);
+    [[maybe_unused]] const void* const closed = ::mmap(
+        data, stride_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
     of(data).is_open.store(false, std::memory_order_release);
   }
 
