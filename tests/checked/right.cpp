@@ -1,17 +1,25 @@
 // SPDX-License-Identifier: BSL-1.0
 // Everything that the documentation allows, in a checked build: nothing may be reported.
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <future>
 #include <memory>
 #include <new>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
+
+#include <penstock/interop/dlpack.hpp>
 
 #include "ramps.hpp"
 
@@ -307,6 +315,87 @@ void gaps_hold_poison(std::size_t workers) {
   }
 }
 
+/// Addresses of a batch that is held stay right, however many come after it.
+void addresses_of_batches_that_are_held() {
+  auto loader = make_loader(1);
+  ps::transfer feed{loader, {.depth = 4}};
+  const auto is = [](const float* x, float value) { return x[0] == value && x[15] == value; };
+  auto range = feed.epochs(0, 3);
+  auto it = range.begin();
+  auto shared = ps::share(std::move(*it));
+  const float* const of_shared = ps::get<"x">(shared).data();
+  auto tensor = ps::to_dlpack<"x">(ps::share(std::move(*++it)));
+  const auto* const of_tensor = static_cast<const float*>(tensor->array.data);
+  const auto moved = std::move(*++it);
+  const float* const of_moved = ps::get<"x">(moved).data();
+  std::vector<float> copied;
+  for (; it != range.end(); ++it) {
+    if (!*it) continue;
+    const auto x = ps::get<"x">(*it).flat();
+    copied.assign(x.begin(), x.end());
+    const auto again = shared;
+    shared = again;
+    require(is(of_shared, 0) && is(of_tensor, 4) && is(of_moved, 8), "addresses of held batches");
+  }
+  require(copied.back() == 39, "what was copied out");
+}
+
+/// How many mappings the process has.
+std::size_t mappings() {
+  std::ifstream maps{"/proc/self/maps"};
+  std::size_t lines = 0;
+  for (std::string line; std::getline(maps, line);) ++lines;
+  return lines;
+}
+
+/// Addresses that are over are one mapping, and come again after all others of their ring.
+void many_batches() {
+  auto loader = make_loader(1);
+  ps::transfer feed{loader};
+  std::size_t first = 0;
+  device_lease held;
+  for (auto& batch : feed.epochs(0, 500)) {
+    require(is_ramp(ps::get<"x">(batch), batch.number() * 4), "the data of batch after batch");
+    if (batch.epoch() == 1 && batch.number() == 0) first = mappings();
+    if (batch.epoch() == 0 && batch.number() == 5) held = std::move(batch);
+  }
+  require(is_ramp(ps::get<"x">(held), 20), "a batch that was held meanwhile");
+  require(mappings() < first + 64, "the number of mappings");
+}
+
+/// Where the system has no addresses to spare, all is as it was without them.
+void no_addresses_to_be_had() {
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+  int ends[2];
+  require(::pipe(ends) == 0, "a pipe");
+  const ::pid_t child = ::fork();
+  if (child == 0) {
+    ::dup2(ends[1], STDERR_FILENO);
+    std::size_t pages = 0;
+    std::ifstream{"/proc/self/statm"} >> pages;
+    const ::rlim_t used = pages * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+    const ::rlimit limit{used + (4U << 20), used + (4U << 20)};
+    ::setrlimit(RLIMIT_AS, &limit);
+    loops_over_a_loader(0);
+    gaps_hold_poison(0);
+    std::_Exit(0);
+  }
+  ::close(ends[1]);
+  std::string said;
+  char part[4096];
+  for (::ssize_t got = 0; (got = ::read(ends[0], part, sizeof part)) > 0;) {
+    said.append(part, static_cast<std::size_t>(got));
+  }
+  ::close(ends[0]);
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  require(status == 0, "loops with no addresses to spare");
+  require(
+      said.find("the system has no addresses for batches to have their own") != std::string::npos,
+      "what is said then");
+#endif
+}
+
 /// Views of no lease are as ever.
 constexpr bool views_of_arrays() {
   std::array<float, 6> values{0, 1, 2, 3, 4, 5};
@@ -332,5 +421,8 @@ int main() {
   threads_share_a_batch();
   a_lease_ends_on_its_full_stream();
   slots_that_were_not_made();
+  addresses_of_batches_that_are_held();
+  many_batches();
+  no_addresses_to_be_had();
   std::puts("nothing to report");
 }

@@ -136,6 +136,39 @@ TEST_CASE("without a callback, a hanging read is a line on stderr", "[flow]") {
   CHECK_THAT(line, Catch::Matchers::Contains("epoch 0, batch 0, sample 3 (position 3"));
 }
 
+TEST_CASE("what a map_batch does for long is no read that hangs", "[flow]") {
+  const auto around = std::make_shared<hanging::outside>();
+  reports seen;
+  ps::detail::waitable_counter mapping;
+  ps::detail::waitable_counter gate;
+  const auto open = [](std::uint32_t times) { return times != 0; };
+  const auto note = seen.sink();
+  // The first batch is complete, and waits; then the read of the second one hangs beside it.
+  ps::loader loader{hanging{around, 16, {8}} | ps::map_batch([&](auto) {
+                      mapping.advance();
+                      gate.wait(open);
+                    }),
+                    ps::sequential{},
+                    {.batch_size = 8,
+                     .workers = 2,
+                     .run = 8,
+                     .stall_warning = milliseconds{20},
+                     .on_stall = [&](const ps::stalled_read& read) {
+                       if (mapping.load() != 0) note(read);
+                     }}};
+  loader.start({0, 0}, 1);
+  mapping.wait(open);
+  // The third report of the read says that it hangs for 80 ms at least.
+  std::size_t of_the_first = 0;
+  for (const auto& read : seen.wait_for(4)) of_the_first += read.where.batch == 0 ? 1 : 0;
+  CHECK(of_the_first <= 1);  // one may have been under way when its read ended
+  gate.advance();
+  around->release();
+  CHECK(loader.next().size() == 8);
+  CHECK(loader.next().size() == 8);
+  loader.stop();
+}
+
 TEST_CASE("an exception of the stall callback reaches the consumer", "[flow]") {
   const auto around = std::make_shared<hanging::outside>();
   int reports = 0;

@@ -98,7 +98,47 @@ bool says_no_batch(const std::function<void()>& what) {
   return last_words(what).find("holds no batch") != std::string::npos;
 }
 
+/// A device whose `wait` lets other threads work first, while the batch is locked that asks for it.
+struct asking_device : freeing_device {
+  std::shared_ptr<std::function<void()>> meanwhile = std::make_shared<std::function<void()>>();
+
+  void wait(stream_ref stream, const event_type& event) const {
+    if (const auto once = std::exchange(*meanwhile, {})) once();
+    freeing_device::wait(stream, event);
+  }
+};
+static_assert(ps::device<asking_device>);
+
 }  // namespace
+
+TEST_CASE("what a shared lease was asked once is told while another thread has its lock",
+          "[interop]") {
+  using ring = ps::detail::device_slots<numbers, asking_device>;
+  const asking_device device;
+  const auto slots = ps::detail::shared_by_leases<ring, ps::cpu_stream_ref>(
+      device, ten, std::size_t{1}, std::size_t{1});
+  plain_lease from{7};
+  slots->copy_in(0, from);
+  slots->wait_for_copy(0, device.inline_stream());
+  auto stream = device.make_stream();
+  auto batch =
+      ps::share(ps::device_batch<numbers, asking_device>{slots, 0, device.inline_stream()});
+  bool is_same = false;
+  *device.meanwhile = [&] {
+    std::thread other{[&, own = batch]() mutable {
+      is_same = own.device().seen == device.seen && own.data() == slots->data(0) &&
+                own.slot() == 0 && own.stream() == device.inline_stream() &&
+                ps::get<"b">(own)(9) == 7;
+      own = {};  // not the last one: the lock is another copy's
+    }};
+    other.join();
+  };
+  batch.also_used_on(stream);
+  CHECK(is_same);
+  std::thread last{[own = std::exchange(batch, {})]() mutable { own = {}; }};
+  last.join();
+  CHECK(slots->is_released(0));
+}
 
 TEST_CASE("a shared lease describes its batch, and gives its memory as its lease does",
           "[interop]") {

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include <penstock/observe/trace_recorder.hpp>
 #include <penstock/threads/value_queue.hpp>
 #include <penstock/transfer/transfer.hpp>
 
@@ -73,6 +74,36 @@ TEST_CASE("a feed's batches have the tags of their requests, in both memories", 
   CHECK(known.wrong == 0);
   CHECK(requests.stats().handed_out == 100);
   CHECK(requests.stats().failed == 15);
+}
+
+TEST_CASE("the trace of a feed over a batcher has each batch, its copy and its lease", "[serve]") {
+  ps::trace_recorder recorder;
+  ps::batcher<request> requests{ps::cpu_device{}, {.most = 2, .depth = 4}};
+  for (std::uint64_t tag = 0; tag < 8; ++tag) requests.submit(tag, written(tag));
+  requests.close();
+  std::uint64_t copies = 0;
+  std::uint64_t leases = 0;
+  std::uint64_t flow = 0;
+  bool has_one_flow = true;
+  {
+    ps::transfer feed{requests, {.depth = 2, .trace = &recorder}};
+    for (auto& batch : feed.epoch(0)) CHECK(is_as_tagged(batch));
+  }
+  for (const auto& track : recorder.snapshot().tracks) {
+    if (flow == 0) flow = track.flow;
+    has_one_flow = has_one_flow && track.flow == flow;
+    for (const auto& event : track.events) {
+      copies += event.stage == ps::trace_stage::copy ? event.samples : 0;
+      leases += event.stage == ps::trace_stage::lease ? 1 : 0;
+      if (event.stage == ps::trace_stage::copy || event.stage == ps::trace_stage::lease) {
+        CHECK(event.batch.value().batch < 4);
+      }
+    }
+  }
+  CHECK(copies == 8);  // requests
+  CHECK(leases == 4);
+  CHECK(flow != 0);
+  CHECK(has_one_flow);
 }
 
 TEST_CASE("a feed that runs out of leases loses no request", "[serve]") {

@@ -47,6 +47,12 @@ class kept_handlers {
   struct sigaction second_ {};
 };
 
+auto handler_of(int number) {
+  struct sigaction now {};
+  ::sigaction(number, nullptr, &now);
+  return now.sa_handler;
+}
+
 void wait_for_stop(const std::stop_token& token) {
   while (!token.stop_requested()) std::this_thread::yield();
 }
@@ -210,6 +216,63 @@ TEST_CASE("a default action that was chosen later stays", "[threads]") {
   ::sigaction(SIGUSR1, nullptr, &now);
   CHECK(now.sa_handler == SIG_DFL);
   ::sigaction(SIGUSR2, nullptr, &now);
+  CHECK(now.sa_handler == &former_handler);
+}
+
+TEST_CASE("a signal that comes while a stop_on_signal is destroyed takes no former handler with it",
+          "[threads]") {
+  // Real-time signals: the more there are, the longer both sides look at them.
+  constexpr int count = 16;
+  const auto real_time = [](int i) { return SIGRTMIN + 4 + i; };
+  struct sigaction mine {};
+  mine.sa_handler = &former_handler;
+  std::array<struct sigaction, count> kept{};
+  for (int i = 0; i < count; ++i) {
+    ::sigaction(real_time(i), &mine, &kept[static_cast<std::size_t>(i)]);
+  }
+  const int own = SIGRTMIN + 3;
+  int lost = 0;
+  int patience = 1;
+  for (int round = 0; round < 300; ++round) {
+    {
+      const ps::stop_on_signal signals{
+          own,           real_time(0),  real_time(1),  real_time(2),  real_time(3), real_time(4),
+          real_time(5),  real_time(6),  real_time(7),  real_time(8),  real_time(9), real_time(10),
+          real_time(11), real_time(12), real_time(13), real_time(14), real_time(15)};
+      std::raise(own);
+      // The waiter gives them their default action now. The destructor is to begin when that does:
+      // a bit later than in the last round, or earlier if that was too late.
+      int turn = 0;
+      while (turn < patience && handler_of(real_time(0)) != SIG_DFL) ++turn;
+      patience += (turn == patience ? 1 : -1) * (patience / 16 + 1);
+    }
+    for (int i = 0; i < count; ++i) {
+      lost += handler_of(real_time(i)) == &former_handler ? 0 : 1;
+      ::sigaction(real_time(i), &mine, nullptr);
+    }
+  }
+  CHECK(lost == 0);
+  for (int i = 0; i < count; ++i) {
+    ::sigaction(real_time(i), &kept[static_cast<std::size_t>(i)], nullptr);
+  }
+}
+
+TEST_CASE("a signal that is on its way to its handler takes no former handler with it",
+          "[threads]") {
+  const kept_handlers kept;
+  struct sigaction mine {};
+  mine.sa_handler = &former_handler;
+  ::sigaction(SIGUSR1, &mine, nullptr);
+  {
+    const ps::stop_on_signal signals{SIGUSR1};
+    // What the kernel leaves of it (SA_RESETHAND) before the handler's first statement.
+    struct sigaction left {};
+    ::sigaction(SIGUSR1, nullptr, &left);
+    left.sa_handler = SIG_DFL;
+    ::sigaction(SIGUSR1, &left, nullptr);
+  }
+  struct sigaction now {};
+  ::sigaction(SIGUSR1, nullptr, &now);
   CHECK(now.sa_handler == &former_handler);
 }
 

@@ -58,7 +58,8 @@ class lease {
   void set_tag(std::uint64_t word) noexcept { info_.tag = word; }
   /// Which batch it is.
   [[nodiscard]] const batch_info& info() const noexcept { return info_; }
-  /// The slot that holds the batch, in [0, number of slots): its addresses are the same every time.
+  /// The slot that holds the batch, in [0, number of slots): its addresses are the same every time,
+  /// but for a CPU device's in a checked build (docs/checked.md).
   [[nodiscard]] std::size_t slot() const noexcept { return slot_; }
 
   /// The memory of the batch, all fields, see `batch_layout`: on the host for a `host_batch`, on

@@ -37,7 +37,7 @@ class host_batch : public lease<Record, detail::host_slots<Record, Device>, std:
              detail::lease_guard guard) noexcept
       : base(std::move(ring), slot, info,
              std::move(guard)) {  // NOLINT: trivial, but in a checked build
-    slots_->note_lease();
+    slots_->note_lease(slot_, info);
     slots_->leases().begin(slot_);
   }
   /// A lease of `slot`, which holds the batch. In a checked build it may throw std::bad_alloc, and

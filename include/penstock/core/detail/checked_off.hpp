@@ -36,8 +36,8 @@ inline void allow(const void*, std::size_t) noexcept {}
 
 class ended_lease {
  public:
-  template <class Stream>
-  constexpr void behind(const Stream&, void*, std::size_t) const noexcept {}
+  template <class Stream, class Then>
+  constexpr void behind(const Stream&, const Then&) const noexcept {}
 };
 
 class lease_guard {

@@ -108,15 +108,15 @@ class ended_lease {
  public:
   explicit ended_lease(lease_record* record) noexcept : record_(record) {}
 
-  /// Called once a stream: queues the end in it; the last one to get there poisons the memory. A
-  /// stream that does not run functions of the host's, as CUDA's, does neither, and its device code
-  /// checks nothing.
-  template <class Stream>
-  void behind(Stream stream, void* data, std::size_t bytes) const {
-    const auto end = [record = record_, data, bytes]() noexcept {
+  /// Called once a stream: queues the end in it; the last one to get there does `then` to the
+  /// memory. A stream that does not run functions of the host's, as CUDA's, does neither, and its
+  /// device code checks nothing.
+  template <class Stream, class Then>
+  void behind(Stream stream, const Then& then) const {
+    const auto end = [record = record_, then]() noexcept {
       if (!record->is_behind_last_stream()) return;
       record->end();
-      poison(data, bytes);
+      then();
       lease_records::all().give_back(record);
     };
     if constexpr (requires { stream.launch(end); }) {

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include <penstock/core/batch_info.hpp>
 #include <penstock/core/checked.hpp>
 #include <penstock/core/detail/cache_line.hpp>
 #include <penstock/core/layout.hpp>
@@ -62,6 +63,7 @@ class host_slots {
       drained_.push_back({std::make_shared<mark_type>(where.make_event(event_wait::by_host)),
                           where.make_event(event_wait::by_host)});
     }
+    memory_.addresses().name_fields(layout_);
     // After all that may throw: a checked build forbids the memory, and the destructor allows it
     // again.
     for (std::uint32_t slot = 0; slot < count; ++slot) give_back(slot);
@@ -76,7 +78,7 @@ class host_slots {
       } catch (...) {  // a device in error runs no copies any more
       }
     }
-    allow(memory_.data(), memory_.bytes());
+    if (!memory_.addresses()) allow(memory_.data(), memory_.bytes());
   }
 
   /// The device that the memory is pinned for.
@@ -91,7 +93,7 @@ class host_slots {
   [[nodiscard]] bool pinned() const noexcept { return memory_.pinned(); }
   /// The first byte of a slot.
   [[nodiscard]] std::byte* data(std::uint32_t slot) const noexcept {
-    return memory_.data() + slot * layout_.bytes();
+    return memory_.slot(slot, layout_.bytes());
   }
 
   /// Takes a slot to fill, waiting for one to come back; `std::nullopt` once `close` was called.
@@ -120,8 +122,9 @@ class host_slots {
 
   /// Returns a slot that nothing reads any more.
   void give_back(std::uint32_t slot) noexcept {
+    memory_.addresses().renew(slot);
     poison(data(slot), layout_.bytes());
-    forbid(data(slot), layout_.bytes());
+    if (!memory_.addresses()) forbid(data(slot), layout_.bytes());
     push({slot, false});
   }
 
@@ -164,8 +167,11 @@ class host_slots {
   }
   /// What records the leases, one at a time of each slot.
   [[nodiscard]] lease_tracks& leases() noexcept { return leases_; }
-  /// Counts a lease that starts.
-  void note_lease() noexcept { leased_.fetch_add(1, std::memory_order_relaxed); }
+  /// Counts a lease that starts, of `batch` in `slot`.
+  void note_lease(std::uint32_t slot, const batch_info& batch) noexcept {
+    leased_.fetch_add(1, std::memory_order_relaxed);
+    memory_.addresses().name_batch(slot, batch);
+  }
   /// Counts a lease that has ended.
   void note_release() noexcept { leased_.fetch_sub(1, std::memory_order_release); }
 
@@ -224,8 +230,11 @@ class host_slots {
       push(*back);  // as it came: the thread that takes it next waits again
       throw;
     }
-    allow(data(back->slot), layout_.bytes());
-    if (back->behind_copy) poison(data(back->slot), layout_.bytes());
+    if (!memory_.addresses()) allow(data(back->slot), layout_.bytes());
+    if (back->behind_copy) {
+      memory_.addresses().renew(back->slot);
+      poison(data(back->slot), layout_.bytes());
+    }
     return back->slot;
   }
 

@@ -7,6 +7,7 @@
 
 #include <penstock/device/cpu_device.hpp>
 #include <penstock/device/device.hpp>
+#include <penstock/memory/detail/fresh_addresses.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
@@ -32,16 +33,21 @@ concept pins_by_unit = requires(const D& d, void* data, std::size_t bytes, std::
 
 /// One contiguous piece of memory, taken at construction and freed at destruction. Aligned to 256
 /// bytes at least. Move-only. The owner sees to it that nothing still uses it when it goes.
+///
+/// Memory of equal pieces, slots, is one piece of memory too, but for the CPU device's in a checked
+/// build: see `fresh_addresses`. So slots are found by `slot`.
 template <device Device>
 class slab {
  public:
-  /// Copies out of pinned memory take at most `unit` bytes at a multiple of `unit`; 0: any. Throws
-  /// `out_of_memory`; `bytes` must not be 0.
+  /// Copies out of pinned memory take at most `unit` bytes at a multiple of `unit`, the bytes of a
+  /// slot; 0: there are no slots. Throws `out_of_memory`; `bytes` must not be 0.
   slab(const Device& where, std::size_t bytes, memory_kind kind, std::size_t unit = 0)
       : device_(where), bytes_(bytes), unit_(unit), kind_(kind) {
     switch (kind) {
       case memory_kind::device:
-        data_ = static_cast<std::byte*>(device_.allocate(bytes));
+        if (!addresses_.take(bytes, unit, false)) {
+          data_ = static_cast<std::byte*>(device_.allocate(bytes));
+        }
         break;
       case memory_kind::pinned:
         take_pinned();
@@ -65,7 +71,8 @@ class slab {
         bytes_(std::exchange(other.bytes_, 0)),
         unit_(other.unit_),
         kind_(other.kind_),
-        pinned_(other.pinned_) {}
+        pinned_(other.pinned_),
+        addresses_(std::move(other.addresses_)) {}
   slab& operator=(slab&&) = delete;
 
   ~slab() {
@@ -89,8 +96,14 @@ class slab {
     }
   }
 
-  /// The first byte.
+  /// The first byte, of memory that is not of slots.
   [[nodiscard]] std::byte* data() const noexcept { return data_; }
+  /// The first byte of a slot of so many bytes, the constructor's unit.
+  [[nodiscard]] std::byte* slot(std::size_t number, std::size_t slot_bytes) const noexcept {
+    return addresses_ ? addresses_.data(number) : data_ + number * slot_bytes;
+  }
+  /// What a checked build knows of where slots lie.
+  [[nodiscard]] slot_addresses<Device>& addresses() noexcept { return addresses_; }
   /// How many bytes it has.
   [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
   /// What the memory is; never `pinned_or_pageable`.
@@ -101,6 +114,11 @@ class slab {
 
  private:
   void take_pinned() {
+    if (addresses_.take(bytes_, unit_, true)) {
+      pinned_ = addresses_.is_locked();
+      kind_ = memory_kind::pinned;
+      return;
+    }
     pinned_block block;
     if constexpr (pins_by_unit<Device>) {
       block = device_.allocate_pinned(bytes_, unit_);
@@ -112,7 +130,9 @@ class slab {
     kind_ = memory_kind::pinned;
   }
   void take_pageable() {
-    data_ = static_cast<std::byte*>(cpu_device{}.allocate_pageable(bytes_));
+    if (!addresses_.take(bytes_, unit_, false)) {
+      data_ = static_cast<std::byte*>(cpu_device{}.allocate_pageable(bytes_));
+    }
     kind_ = memory_kind::pageable;
   }
 
@@ -122,6 +142,7 @@ class slab {
   std::size_t unit_;
   memory_kind kind_;
   bool pinned_ = false;
+  [[no_unique_address]] slot_addresses<Device> addresses_;
 };
 
 }  // namespace detail

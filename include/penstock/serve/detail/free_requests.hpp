@@ -32,10 +32,11 @@ class free_requests {
   }
   /// Takes the first slot that nothing reads any more. Throws what the device throws.
   template <class Memory>
-  [[nodiscard]] std::optional<std::uint32_t> take(const Memory& memory) {
+  [[nodiscard]] std::optional<std::uint32_t> take(Memory& memory) {
     for (auto at = free_.begin(); at != free_.end(); ++at) {
       const std::uint32_t slot = *at;
       if (is_copied_[slot] != 0 && !memory.is_drained(slot)) continue;
+      if (is_copied_[slot] != 0) memory.renew(slot);
       free_.erase(at);
       return slot;
     }

@@ -114,6 +114,7 @@ class request_board {
   /// A batch that was out is over: its slot is free, or will be after the copy that is marked.
   void give_back(std::uint32_t number, bool behind_copy) noexcept {
     const std::lock_guard lock{mutex_};
+    if (!behind_copy) memory_.renew(number);
     add_free(number, behind_copy);
   }
   /// A batch with these tags, which was handed out, has reached no consumer.
@@ -219,7 +220,9 @@ class request_board {
     const std::size_t size = tags(number).size();
     stats_.handed_out += size;
     stats_.waiting -= size;
-    return {number, {.epoch = 0, .batch = stats_.batches++, .size = size, .valid_size = size}};
+    const batch_info out{.epoch = 0, .batch = stats_.batches++, .size = size, .valid_size = size};
+    memory_.name_batch(number, out);
+    return {number, out};
   }
   void add_free(std::uint32_t number, bool behind_copy) noexcept {
     free_.give(number, behind_copy);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include <penstock/core/batch.hpp>
+#include <penstock/core/batch_info.hpp>
 #include <penstock/core/layout.hpp>
 #include <penstock/device/device.hpp>
 #include <penstock/memory/detail/slab.hpp>
@@ -36,6 +37,7 @@ class request_memory {
     for (std::size_t slot = 0; slot < count; ++slot) {
       drained_.push_back(where.make_event(event_wait::by_host));
     }
+    memory_.addresses().name_fields(layout_);
   }
   request_memory(request_memory&&) = delete;
   /// The memory goes: no copy may still read it.
@@ -53,8 +55,15 @@ class request_memory {
   [[nodiscard]] std::size_t bytes() const noexcept { return memory_.bytes(); }
   [[nodiscard]] bool pinned() const noexcept { return memory_.pinned(); }
   [[nodiscard]] std::byte* data(std::uint32_t slot) const noexcept {
-    return memory_.data() + slot * layout_.bytes();
+    return memory_.slot(slot, layout_.bytes());
   }
+
+  /// In a checked build: a lease of `batch` begins, in `slot`.
+  void name_batch(std::uint32_t slot, const batch_info& batch) noexcept {
+    memory_.addresses().name_batch(slot, batch);
+  }
+  /// In a checked build: nothing uses the slot any more, and its addresses are over.
+  void renew(std::uint32_t slot) noexcept { memory_.addresses().renew(slot); }
 
   /// Where a request is written.
   [[nodiscard]] sample<Record> at(std::uint32_t slot, std::size_t position) const noexcept {

@@ -140,9 +140,9 @@ struct device_slot {
   }
 
   /// In a checked build: `ended` is over for the host, and for each stream after the work that it
-  /// has been given by now; the last one fills the slot's memory with what no one takes for data.
-  template <class Guard>
-  void end(Guard& ended, stream_ref stream, std::byte* data, std::size_t bytes) const noexcept {
+  /// has been given by now; the last one does `then` to the slot's memory.
+  template <class Guard, class Then>
+  void end(Guard& ended, stream_ref stream, const Then& then) const noexcept {
     if (ended.was_seen_in_body() && extras_used == 0 && uses && uses == uses_of(stream)) {
       ended.fail(
           "a thread took its data, but the feed was given a stream, which nobody has used since: "
@@ -150,8 +150,8 @@ struct device_slot {
           "loop's body is the step, or synchronise first");
     }
     const auto last = ended.end_behind(1 + extras_used);
-    last.behind(stream, data, bytes);
-    for (std::size_t i = 0; i < extras_used; ++i) last.behind(*extras[i].stream, data, bytes);
+    last.behind(stream, then);
+    for (std::size_t i = 0; i < extras_used; ++i) last.behind(*extras[i].stream, then);
   }
 
   /// Makes `stream`, which fills the slot next, wait for all who have used it.

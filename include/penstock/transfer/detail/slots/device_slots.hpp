@@ -49,6 +49,7 @@ class device_slots {
         slots_(most),
         open_(depth) {
     for (std::size_t slot = 0; slot < depth; ++slot) slots_[slot].make_events(where);
+    memory_.name_fields(layout_);
   }
   device_slots(device_slots&&) = delete;
 
@@ -75,6 +76,7 @@ class device_slots {
     while (memory_.count() < count) {
       slots_[memory_.count()].make_events(device_);
       if (!memory_.add()) break;
+      memory_.name_fields(layout_);
     }
     open_.store((std::min)(count, memory_.count()), std::memory_order_relaxed);
   }
@@ -169,6 +171,7 @@ class device_slots {
   [[nodiscard]] lease_guard hand_out(std::size_t slot,
                                      [[maybe_unused]] stream_ref stream) noexcept {
     leases.begin(slot);
+    memory_.name_batch(slot, slots_[slot].info);
     if constexpr (checked) slots_[slot].uses = uses_of(stream);
     return std::move(slots_[slot].lease);
   }
@@ -179,7 +182,12 @@ class device_slots {
            [[maybe_unused]] stream_ref stream) noexcept {
     leases.end(slot, slots_[slot].info);
     if constexpr (checked) {
-      slots_[slot].end(lease, stream, data(slot), layout_.bytes());
+      const auto left = memory_.move(slot);
+      slots_[slot].end(lease, stream,
+                       [left, data = data(slot), bytes = layout_.bytes()]() noexcept {
+                         left.close();
+                         poison(data, bytes);
+                       });
     }
   }
 

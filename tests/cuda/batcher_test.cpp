@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: BSL-1.0
+// Requests of threads, put together to batches and copied to a GPU.
+#include <penstock/serve/batcher.hpp>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <penstock/cuda.hpp>
+#include <penstock/observe/trace_recorder.hpp>
+
+#include "cuda/clean_double.hpp"
+#include "cuda/seeds.hpp"
+#include "fake_cuda/fake_cuda.hpp"
+#include "serve/requests.hpp"
+#include "support/catch.hpp"
+
+namespace ps = penstock;
+
+namespace {
+
+using cuda_batcher = ps::batcher<request, ps::cuda_device>;
+
+/// What a kernel looks at: whether each request is what was written under its tag.
+template <class Batch>
+auto looks_at(const Batch& batch, std::atomic<std::uint64_t>& right) {
+  return [numbers = ps::get<"number">(batch), values = ps::get<"values">(batch),
+          tags = tags_of(batch), &right] {
+    for (std::size_t i = 0; i < tags.size(); ++i) {
+      const auto value = static_cast<float>(tags[i]);
+      const bool is_right = numbers.data()[i] == tags[i] && values.data()[3 * i] == value &&
+                            values.data()[3 * i + 2] == value;
+      right += is_right ? 1U : 0U;
+    }
+  };
+}
+
+/// Serves `count` requests of one thread on `device`, through so few slots that each is reused.
+void serve(const ps::cuda_device& device, std::uint64_t count, ps::trace_recorder* recorder,
+           fates& known, std::atomic<std::uint64_t>& right) {
+  const auto stream = device.make_stream();
+  cuda_batcher requests{device, {.most = 4, .depth = 2, .on_unserved = known.noting()}};
+  ps::transfer feed{requests, stream, {.depth = 2, .trace = recorder}};
+  std::thread submitter{[&] {
+    for (std::uint64_t tag = 0; tag < count; ++tag) requests.submit(tag, written(tag));
+    requests.close();
+  }};
+  for (auto& batch : feed.epoch(0)) {
+    for (const auto tag : batch.tags()) ++known.served[tag];
+    const auto& lease = std::as_const(batch);
+    const auto current = device.enter_scope();
+    fake_cuda::launch(stream.get(), looks_at(lease, right), {lease.data()});
+  }
+  submitter.join();
+  device.synchronize(ps::cuda_stream_ref{stream});
+}
+
+}  // namespace
+
+TEST_CASE("requests arrive on the GPU as they were written, whenever the device works", "[cuda]") {
+  for (std::uint64_t seed = 0; seed < seed_count() + 2; ++seed) {
+    INFO("seed " << seed);
+    const auto policy = seed == 0   ? fake_cuda::policy::late
+                        : seed == 1 ? fake_cuda::policy::early
+                                    : fake_cuda::policy::random;
+    const clean_double fresh{{.policy = policy, .seed = seed}};
+    fates known{60};
+    std::atomic<std::uint64_t> right{0};
+    serve(ps::cuda_device{0}, 60, nullptr, known, right);
+    CHECK(right == 60);
+    CHECK(known.ended_once() == 60);
+  }
+}
+
+TEST_CASE("a batcher on the GPU takes pinned memory, and its batches are traced", "[cuda]") {
+  const clean_double fresh{{.policy = fake_cuda::policy::late}};
+  const ps::cuda_device device{0};
+  CHECK(cuda_batcher{device, {.most = 4}}.host_bytes() == 4 * 512);
+  ps::trace_recorder recorder;
+  fates known{20};
+  std::atomic<std::uint64_t> right{0};
+  serve(device, 20, &recorder, known, right);
+  std::uint64_t copied = 0;
+  for (const auto& track : recorder.snapshot().tracks) {
+    for (const auto& event : track.events) {
+      if (event.stage == ps::trace_stage::copy) copied += event.samples;
+    }
+  }
+  CHECK(copied == 20);
+  CHECK(right == 20);
+}
+
+TEST_CASE("requests whose copy CUDA refuses come back", "[cuda]") {
+  const clean_double fresh{{.policy = fake_cuda::policy::early}};
+  const ps::cuda_device device{0};
+  const auto stream = device.make_stream();
+  fates known{8};
+  {
+    cuda_batcher requests{device, {.most = 2, .depth = 4, .on_unserved = known.noting()}};
+    for (std::uint64_t tag = 0; tag < 8; ++tag) requests.submit(tag, written(tag));
+    ps::transfer feed{requests, stream, {.depth = 2}};
+    fake_cuda::fail_call_of("cudaMemcpyAsync", 1, cudaErrorUnknown);
+    const auto serve_all = [&] {
+      for (auto& batch : feed.epoch(0)) {
+        for (const auto tag : batch.tags()) ++known.served[tag];
+      }
+    };
+    CHECK_THROWS_AS(serve_all(), ps::cuda_error);
+    CHECK(fates::sum(known.returned) >= 2);
+    requests.close();
+    serve_all();
+  }
+  CHECK(known.ended_once() == 8);
+}
