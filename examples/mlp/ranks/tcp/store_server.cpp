@@ -64,7 +64,7 @@ void store_server::take_connections() {
     while (clients_.size() < most_clients_) {
       auto socket = listener_.accept();
       if (!socket) return;
-      clients_.push_back({next_, std::move(*socket), {}, {}});
+      clients_.push_back({next_, std::move(*socket), {}, {}, 0});
       ++next_;
     }
   } catch (const std::exception&) {
@@ -76,11 +76,14 @@ void store_server::take_connections() {
 bool store_server::serve(client& of, int events) {
   try {
     if ((events & POLLOUT) != 0) {
-      const std::size_t sent = of.socket.send_some(of.out, "an answer");
-      of.out.erase(of.out.begin(), of.out.begin() + static_cast<std::ptrdiff_t>(sent));
+      of.sent += of.socket.send_some(std::span{of.out}.subspan(of.sent), "an answer");
+      if (of.sent == of.out.size()) {
+        of.out.clear();
+        of.sent = 0;
+      }
     }
     if (of.out.empty()) {
-      std::array<std::byte, 16384> bytes;
+      std::array<std::byte, 65536> bytes;
       const std::size_t got = of.socket.receive_some(bytes, "a request");
       of.in.insert(of.in.end(), bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(got));
       answer_requests(of);

@@ -35,7 +35,8 @@ class store_server {
     store_table::client number;
     tcp_socket socket;
     std::vector<std::byte> in;   // the start of a request
-    std::vector<std::byte> out;  // what it has not read yet
+    std::vector<std::byte> out;  // its answers,
+    std::size_t sent = 0;        // of which it has read so much
   };
 
   void run();

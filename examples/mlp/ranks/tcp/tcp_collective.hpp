@@ -40,6 +40,8 @@ class tcp_collective {
 
   [[nodiscard]] int rank() const { return rank_; }
   [[nodiscard]] int size() const { return size_; }
+  /// From here on; a training's calls may need more or less than its start.
+  void set_patience(duration patience) { patience_ = patience; }
   void all_reduce(std::span<float> values);
   void all_gather(std::span<const std::byte> mine, std::span<std::byte> all);
   void barrier() { all_gather({}, {}); }

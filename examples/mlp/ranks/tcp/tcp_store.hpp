@@ -33,8 +33,11 @@ class tcp_store {
   /// By a connection that is there. Throws where its other side is no store.
   tcp_store(tcp_socket connected, duration patience, std::string prefix = "");
 
-  /// Gives a key a value, which it may have had another of. No answer comes: an error of the
-  /// connection may be that of the next call.
+  /// From here on.
+  void set_patience(duration patience) { patience_ = patience; }
+
+  /// Gives a key a value, which it may have had another of. No answer comes: another client may
+  /// still see what was before, and an error of the connection may be that of the next call.
   void set(std::string_view key, std::string_view value);
   /// The value of a key, as soon as it has one.
   [[nodiscard]] std::string get(std::string_view key);
