@@ -261,27 +261,62 @@ TEST_CASE("a second process of one rank over TCP, and one of another world, are 
                                   ps::world{.rank = 7, .size = 3}}) {
     const auto start = [&](std::chrono::milliseconds patience) {
       const threads_of_ranks world;
-      std::string problem;
-      const auto rank = [&](const ps::world& w, std::string* said) {
+      std::array<std::string, 3> said;
+      const auto rank = [&](const ps::world& w, std::size_t number) {
         try {
           mlp::tcp_collective all{w, world.where, patience};
           all.barrier();
         } catch (const mlp::tcp_error& error) {
-          if (said != nullptr) *said = error.what();
+          said[number] = error.what();
         }
       };
-      std::thread one{rank, ps::world{.rank = 1, .size = 3}, nullptr};
-      std::thread another{rank, second, nullptr};
-      rank({.rank = 0, .size = 3}, &problem);
+      std::thread one{rank, ps::world{.rank = 1, .size = 3}, 1};
+      std::thread another{rank, second, 2};
+      rank({.rank = 0, .size = 3}, 0);
       one.join();
       another.join();
-      return problem;
+      // Of two processes of one rank the later one is refused.
+      return second.rank == 1 && second.size == 3 ? said[0] : said[2];
     };
     const std::string expected = second.size == 4   ? ": a rank of a world of 4, and this one has 3"
                                  : second.rank == 7 ? ": a rank 7: start all ranks by one launcher"
                                                     : ": a second process is rank 1 as ";
-    holds(said_with_patience(expected, start), expected);
+    const std::string found = said_with_patience(expected, start);
+    holds(found, expected);
+    if (second.size != 3 || second.rank != 1) holds(found, "rank 0 has ended: ");  // told
   }
+}
+
+TEST_CASE("a rank of another start is no rank over TCP", "[mlp]") {
+  threads_of_ranks world;
+  std::string problem = "none";
+  std::thread first{[&] {
+    try {
+      mlp::tcp_collective all{{.rank = 0, .size = 2}, world.where, ample};
+      all.barrier();
+      problem.clear();
+    } catch (const mlp::tcp_error& error) {
+      problem = error.what();
+    }
+  }};
+  {
+    mlp::tcp_store store{world.where.store, ample, world.where.prefix};
+    const auto hub = mlp::hub_address::parse(store.get("hub"));
+    REQUIRE(hub);
+    const auto end = mlp::tcp_clock::now() + ample;
+    auto stranger = mlp::tcp_socket::connect({"127.0.0.1", hub->port}, end);
+    std::vector<std::byte> greeting;
+    mlp::append_raw(greeting, mlp::frame{mlp::frame_kind::hello, hub->token + 1, 8}.raw());
+    mlp::append_raw(greeting, std::uint32_t{1});
+    mlp::append_raw(greeting, std::uint32_t{2});
+    stranger.send(greeting, end, "a greeting");
+    std::array<std::byte, 1> answer{};
+    CHECK_THROWS_AS(stranger.receive(answer, end, "no answer"), mlp::tcp_error);
+  }
+  mlp::tcp_collective second{{.rank = 1, .size = 2}, world.where, ample};
+  second.barrier();
+  first.join();
+  CHECK(problem.empty());
 }
 
 TEST_CASE("rank 0 hosts the store where no agent does", "[mlp]") {
