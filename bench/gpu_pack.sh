@@ -70,7 +70,7 @@ fi
 generator=()
 if command -v ninja >/dev/null && [ ! -e "$build/CMakeCache.txt" ]; then generator=(-G Ninja); fi
 targets=(penstock_gpu_tests penstock_mlp_gpu_tests penstock_cuda_transfer_bench
-  penstock_cuda_on_device_bench penstock_mlp)
+  penstock_cuda_on_device_bench penstock_cuda_narrowed_bench penstock_mlp)
 # shellcheck disable=SC2086
 cmake -S "$root" -B "$build" "${generator[@]}" "${launchers[@]}" -DCMAKE_BUILD_TYPE=Release \
   "-DCMAKE_CUDA_ARCHITECTURES=$architectures" "-DCMAKE_CXX_FLAGS=-march=$march" \
@@ -117,7 +117,7 @@ fi
 
 nvcc=$(sed -n 's/^CMAKE_CUDA_COMPILER:[A-Z]*=//p' "$build/CMakeCache.txt")
 nvcc=${nvcc:-nvcc}
-cublas=$(printf '#include <cublas_v2.h>\nCUBLAS_VER_MAJOR\n' | "$nvcc" -x cu -E - | tail -n 1)
+cublas=$("$nvcc" -x cu -E - <<<$'#include <cublas_v2.h>\nCUBLAS_VER_MAJOR' | tail -n 1)
 [[ $cublas =~ ^[0-9]+$ ]] || refuse "which cuBLAS? $nvcc does not tell"
 cat >"$dir/pack.txt" <<END
 commit $(git -C "$root" describe --always --dirty 2>/dev/null || echo "${PENSTOCK_COMMIT:-unknown}")

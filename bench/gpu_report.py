@@ -247,7 +247,7 @@ def lines_of(report, table):
         yield f"{s['name']:20} {s['seconds']:4} {tests:>6}  {s['ended']}"
         if s["ended"] not in ACCEPTED and s["said"]:
             yield f"{'':33}{s['said'][:100]}"
-    for key in ("transfer", "on_device"):
+    for key in ("transfer", "on_device", "narrowed"):
         if report[key]:
             yield ""
             yield (
@@ -295,6 +295,7 @@ def main(arguments):
         "steps": steps,
         "transfer": results.get("transfer"),
         "on_device": results.get("on-device"),
+        "narrowed": results.get("narrowed"),
         "mlp": {
             name[len("mlp-") :]: found
             for name, found in results.items()

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Everything that is measured and checked on a GPU, in one run: the tests labelled gpu, the MLP's
-# kernels beside the CPU device, both under compute-sanitizer, the benchmarks of transfer and
-# transforms, the MLP in its four modes, and PyTorch beside it where it is installed. Needs no
-# network.
+# kernels beside the CPU device, both under compute-sanitizer, NCCL as a world of one, the benchmarks
+# of transfer, transforms and narrowed transfers, the MLP in its four modes, and PyTorch beside it
+# where it is installed. Needs no network.
 #
 #   bash bench/gpu_report.sh OUT                 builds what is not built, then measures
 #   bash bench/gpu_report.sh --build             only builds: minutes, without a GPU too
@@ -15,7 +15,8 @@
 # Environment: PENSTOCK_BUILD the build folder, kept (default build/gpu); CMAKE_ARGS more arguments
 # for CMake (-DCMAKE_PREFIX_PATH=... for carried libraries); MNIST_DIR the folder of the MNIST
 # files; PENSTOCK_COMMIT what to call the sources where there is no git; PENSTOCK_REPORT_SECONDS the
-# limit (590); PENSTOCK_REPORT_WITHOUT what is known to be missing and left out: sanitizer, cublas.
+# limit (590); PENSTOCK_REPORT_WITHOUT what is known to be missing and left out: sanitizer, cublas,
+# nccl. A pack has no NCCL, for its size.
 #
 # A step that fails, is missing, finds nothing to do or runs out of time stands in the report, and
 # the next one runs. Exit status: 0 if every step ran and passed, 1 if one did not, 2 without a GPU
@@ -115,7 +116,8 @@ step() {
 # ---- programs ------------------------------------------------------------------------------------
 
 targets=(penstock_gpu_tests penstock_mlp_gpu_tests penstock_cuda_transfer_bench
-  penstock_cuda_on_device_bench penstock_mlp)
+  penstock_cuda_on_device_bench penstock_cuda_narrowed_bench penstock_mlp)
+[[ $without == *" nccl "* ]] || targets+=(penstock_mlp_nccl_on_gpu)
 
 # program NAME: its path, or one where nothing is.
 program() {
@@ -163,6 +165,8 @@ tests=$(program penstock_gpu_tests)
 mlp_tests=$(program penstock_mlp_gpu_tests)
 transfer=$(program penstock_cuda_transfer_bench)
 on_device=$(program penstock_cuda_on_device_bench)
+narrowed=$(program penstock_cuda_narrowed_bench)
+nccl=$(program penstock_mlp_nccl_on_gpu)
 mlp=$(program penstock_mlp)
 if [ -n "$packed" ] && [ -z "${MNIST_DIR:-}" ] && [ -d "$packed/mnist" ]; then
   export MNIST_DIR=$packed/mnist
@@ -202,17 +206,25 @@ fi
 contract='a GPU keeps the contract*'
 fault='a kernel fault*'
 not_apart=('~a GPU keeps the contract*' '~a kernel fault*')
-step tests 35 tests "$tests" --durations yes "${not_apart[@]}"
+step tests 33 tests "$tests" --durations yes "${not_apart[@]}"
 step tests-contract 10 tests "$tests" "$contract"
 step tests-fault 8 tests "$tests" "$fault"
 step mlp-tests 25 tests "$mlp_tests" 12800
+if [[ $without == *" nccl "* ]]; then
+  note nccl "left out" 0 0 tests "asked for by PENSTOCK_REPORT_WITHOUT"
+elif [ -n "$packed" ] && [ ! -e "$nccl" ]; then
+  note nccl "left out" 0 0 tests "a pack has no NCCL"
+else
+  step nccl 4 tests "$nccl"
+fi
 
 # The link saves power when nothing is transferred: its speed is asked for during the bench.
 (sleep 2 && gpu_facts >"$steps/gpu-busy.csv") &
 asks=$!
-step transfer 30 json "$transfer" --json "$steps/transfer.json"
+step transfer 28 json "$transfer" --json "$steps/transfer.json"
 wait $asks
 step on-device 12 json "$on_device" --json "$steps/on-device.json"
+step narrowed 4 json "$narrowed" --json "$steps/narrowed.json"
 
 mlp_run() {
   local name=mlp-$1 share=$2
@@ -279,7 +291,7 @@ fi
 # ---- PyTorch beside it ---------------------------------------------------------------------------
 
 if python3 -c 'import sys, importlib.util as u; sys.exit(u.find_spec("torch") is None)'; then
-  step pytorch 40 json python3 "$here/pytorch_mnist.py" --epochs 1 --json "$steps/pytorch.json"
+  step pytorch 36 json python3 "$here/pytorch_mnist.py" --epochs 1 --json "$steps/pytorch.json"
 else
   note pytorch absent 0 0 json "there is no PyTorch here"
 fi

@@ -27,6 +27,7 @@
 #include <penstock/cuda.hpp>
 #include <penstock/memory/registered_memory.hpp>
 
+#include "ready_source.hpp"
 #include "rows.hpp"
 
 namespace {
@@ -47,96 +48,17 @@ double thread_seconds() {
   return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 
-/// A source whose batches are always ready: what is measured is the transfer alone.
-class ready_source {
- public:
-  using record_type = ps::record<ps::field<"bytes", std::uint8_t, ps::dyn>>;
-  using device_type = ps::cuda_device;
-  using mark_type = ps::detail::copy_mark<ps::cuda_event>;
-
-  class batch_type {
-   public:
-    batch_type() = default;
-    batch_type(const std::byte* data, const ps::batch_info& info) : data_(data), info_(info) {}
-    batch_type(batch_type&& other) noexcept
-        : data_(std::exchange(other.data_, nullptr)),
-          info_(other.info_),
-          device_(other.device_),
-          drained_(std::move(other.drained_)) {}
-    batch_type& operator=(batch_type&& other) noexcept {
-      data_ = std::exchange(other.data_, nullptr);
-      info_ = other.info_;
-      device_ = other.device_;
-      drained_ = std::move(other.drained_);
-      return *this;
-    }
-    using record_type = ready_source::record_type;
-    using device_type = ready_source::device_type;
-    explicit operator bool() const noexcept { return data_ != nullptr; }
-    [[nodiscard]] const std::byte* data() const noexcept { return data_; }
-    [[nodiscard]] const ps::batch_info& info() const noexcept { return info_; }
-    void release_after(ps::cuda_stream_ref stream) { static_cast<void>(release_marked(stream)); }
-    // As the loader does; the memory is not refilled here.
-    [[nodiscard]] std::shared_ptr<mark_type> release_marked(ps::cuda_stream_ref stream) {
-      if (drained_->is_held()) return nullptr;
-      device_->record(drained_->event(), stream);
-      return drained_;
-    }
-    void drained_by(const ps::cuda_device& device, std::shared_ptr<mark_type> mark) noexcept {
-      device_ = &device;
-      drained_ = std::move(mark);
-    }
-
-   private:
-    const std::byte* data_ = nullptr;
-    ps::batch_info info_;
-    const ps::cuda_device* device_ = nullptr;
-    std::shared_ptr<mark_type> drained_;
-  };
-
-  /// `ring` pieces of `bytes` bytes at `data`, `count` batches an epoch.
-  ready_source(const ps::cuda_device& device, const std::byte* data, std::size_t bytes,
-               std::size_t stride, std::size_t ring, std::uint64_t count)
-      : device_(device),
-        layout_({{bytes}}, 1),
-        data_(data),
-        stride_(stride),
-        ring_(ring),
-        count_(count) {
-    for (std::size_t i = 0; i < ring; ++i) {
-      drained_.push_back(std::make_shared<mark_type>(device.make_event(ps::event_wait::by_host)));
-    }
-  }
-
-  [[nodiscard]] const ps::cuda_device& device() const noexcept { return device_; }
-  [[nodiscard]] const ps::batch_layout<record_type>& layout() const noexcept { return layout_; }
-  void start(const ps::batch_position&, std::uint64_t) { next_ = 0; }
-  [[nodiscard]] batch_type next() {
-    if (next_ == count_) return {};
-    const std::uint64_t i = next_++;
-    batch_type made{data_ + i % ring_ * stride_,
-                    {.epoch = 0, .batch = i, .size = 1, .valid_size = 1}};
-    made.drained_by(device_, drained_[i % ring_]);
-    return made;
-  }
-  [[nodiscard]] batch_type try_next() { return next(); }
-  void stop() noexcept {}
-
- private:
-  ps::cuda_device device_;
-  ps::batch_layout<record_type> layout_;
-  const std::byte* data_;
-  std::size_t stride_;
-  std::size_t ring_;
-  std::uint64_t count_;
-  std::uint64_t next_ = 0;
-  std::vector<std::shared_ptr<mark_type>> drained_;
-};
-static_assert(ps::batch_source<ready_source>);
+using ready_bytes = bench::ready_source<ps::record<ps::field<"bytes", std::uint8_t, ps::dyn>>>;
 
 constexpr std::size_t slots = 3;
 
 std::size_t padded(std::size_t bytes) { return (bytes + 255) / 256 * 256; }
+
+/// `count` batches of `bytes` bytes, always ready, out of a ring of three.
+ready_bytes ready(const ps::cuda_device& device, const std::byte* data, std::size_t bytes,
+                  std::uint64_t count) {
+  return {device, {{{bytes}}, 1}, data, padded(bytes), slots, count};
+}
 
 /// `count` copies of `bytes` bytes on one stream, from and to rings of three.
 double plain_loop(const std::byte* from, std::byte* to, std::size_t bytes, std::uint64_t count,
@@ -151,7 +73,7 @@ double plain_loop(const std::byte* from, std::byte* to, std::size_t bytes, std::
 }
 
 double feed_loop(const ps::cuda_device& device, const ps::cuda_stream& stream,
-                 ps::transfer<ready_source&>& feed) {
+                 ps::transfer<ready_bytes&>& feed) {
   const auto begin = clock_type::now();
   for (auto& batch : feed.epoch(0)) static_cast<void>(batch);
   device.synchronize(ps::cuda_stream_ref{stream});
@@ -178,9 +100,9 @@ void bandwidth(const ps::cuda_device& device, bench::rows& out, bool quick) {
     std::vector<std::byte> vector(ring, std::byte{1});
     const ps::registered_memory registered{device, std::span{vector}};
 
-    ready_source from_ours{device, ours.data(), bytes, padded(bytes), slots, count};
-    ready_source from_pageable{device, pageable.data(), bytes, padded(bytes), slots, count};
-    ready_source from_registered{device, vector.data(), bytes, padded(bytes), slots, count};
+    auto from_ours = ready(device, ours.data(), bytes, count);
+    auto from_pageable = ready(device, pageable.data(), bytes, count);
+    auto from_registered = ready(device, vector.data(), bytes, count);
     ps::transfer feed{from_ours, stream, {.depth = slots}};
     ps::transfer pageable_feed{from_pageable, stream, {.depth = slots}};
     ps::transfer registered_feed{from_registered, stream, {.depth = slots}};
@@ -293,7 +215,7 @@ void tiny_batches(const ps::cuda_device& device, bench::rows& out, bool quick) {
                                                   ps::detail::memory_kind::device};
     const ps::detail::slab<ps::cuda_device> host{device, padded(bytes) * slots,
                                                  ps::detail::memory_kind::pinned};
-    ready_source source{device, host.data(), bytes, padded(bytes), slots, burst};
+    auto source = ready(device, host.data(), bytes, burst);
     ps::transfer feed{source, stream, {.depth = slots}};
     const auto seconds = bench::in_turns(
         repetitions,

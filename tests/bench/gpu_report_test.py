@@ -25,9 +25,12 @@ PROGRAMS = [
     "penstock_mlp_gpu_tests",
     "penstock_cuda_transfer_bench",
     "penstock_cuda_on_device_bench",
+    "penstock_cuda_narrowed_bench",
+    "penstock_mlp_nccl_on_gpu",
     "penstock_mlp",
 ]
-STEPS = ["tests", "tests-contract", "tests-fault", "mlp-tests", "transfer", "on-device"]
+STEPS = ["tests", "tests-contract", "tests-fault", "mlp-tests", "nccl", "transfer", "on-device"]
+STEPS += ["narrowed"]
 STEPS += ["mlp-cublas", "mlp-modes", *(f"mlp-seed-{seed}" for seed in range(1, 6))]
 STEPS += ["mlp-augment", "mlp-wide", *(f"mlp-workers-{n}" for n in (1, 4, 16)), "mlp-no-graph"]
 STEPS += ["mlp-fp32", "mlp-fp16", "mlp-bf16"]
@@ -46,6 +49,7 @@ case $how in
   hang) exec /bin/sleep 60 ;;
 esac
 case $0 in
+  *_nccl_on_gpu) echo "3 comparisons, 0 failures"; exit 0 ;;
   *_gpu_tests)
     tests=0
     case "$*" in
@@ -223,6 +227,7 @@ class Place:
         for name, found in (
             ("penstock_cuda_transfer_bench", transfer()),
             ("penstock_cuda_on_device_bench", transfer()),
+            ("penstock_cuda_narrowed_bench", transfer()),
             ("penstock_mlp", mlp()),
             ("penstock_mlp-host", mlp("host")),
             ("penstock_mlp-table", [mlp()] * 6),
@@ -273,6 +278,7 @@ class Script(unittest.TestCase):
         self.assertEqual({s["ended"] for s in report["steps"]}, {"passed"})
         tests = {s["name"]: s["tests"] for s in report["steps"] if s["tests"] is not None}
         expected = {"tests": 11, "tests-contract": 9, "tests-fault": 1, "mlp-tests": 18}
+        expected["nccl"] = 3
         expected.update({"memcheck": 11, "memcheck-mlp": 18, "racecheck-fused": 6})
         self.assertEqual(tests, {**expected, "synccheck-fused": 6, "racecheck-cublas": 6})
         self.assertIn("ALL STEPS RAN AND PASSED", said)
@@ -294,6 +300,29 @@ class Script(unittest.TestCase):
         self.assertEqual(status, 0, said)
         self.assertGreater(len(report["transfer"]["rows"]), 20)
         self.assertNotIn("NOT MEASURED", said)
+
+    def test_it_is_green_with_narrowed_transfers_on_the_double_of_the_runtime(self):
+        bench = os.environ.get("NARROWED_BENCH_ON_DOUBLE")
+        if not bench:
+            self.skipTest("no NARROWED_BENCH_ON_DOUBLE")
+        wrapper = f'#!/bin/bash\nexec "{bench}" --quick "$@"\n'
+        write(self.place.pack / "bin" / "penstock_cuda_narrowed_bench", wrapper)
+        status, report, said = self.place.report()
+        self.assertEqual(status, 0, said)
+        travel = {row["name"]: row["bytes"] for row in report["narrowed"]["rows"]}
+        self.assertEqual(travel["half, widened"], travel["float"] / 2)
+        self.assertEqual(travel["bfloat16, widened"], travel["float"] / 2)
+        # And two numbers a sample, each field at a multiple of 256 bytes.
+        self.assertEqual(travel["bytes, widened"], travel["float"] / 4 + 2 * 256)
+        self.assertRegex(said, r"narrowed +bytes, widened +\d")
+
+    def test_a_pack_without_nccl_is_green_and_says_so(self):
+        (self.place.pack / "bin" / "penstock_mlp_nccl_on_gpu").unlink()
+        status, report, said = self.place.report()
+        self.assertEqual(status, 0, said)
+        ended = {s["name"]: s["ended"] for s in report["steps"]}
+        self.assertEqual(ended["nccl"], "left out")
+        self.assertIn("ALL STEPS PASSED BUT THOSE LEFT OUT: nccl", said)
 
     def test_its_steps_take_less_than_six_minutes(self):
         _, report, _ = self.place.report()
@@ -345,6 +374,9 @@ class Script(unittest.TestCase):
             "mlp-tests:skip": "failed: skipped beside a GPU",
             "transfer:nothing": "failed: no JSON",
             "on-device:cut-off": "failed: no JSON",
+            "narrowed:nothing": "failed: no JSON",
+            "nccl:nothing": "failed: no test ran",
+            "nccl:skip": "failed: skipped beside a GPU",
             "mlp-seed-3:nothing": "failed: no JSON",
             "mlp-modes:host": "failed: not run on the GPU",
             "pytorch:skip": "failed: skipped beside a GPU",
@@ -379,13 +411,13 @@ class Script(unittest.TestCase):
 
     def test_what_is_known_to_be_missing_can_be_left_out(self):
         (self.place.stubs / "compute-sanitizer").unlink()
-        without = {"PENSTOCK_REPORT_WITHOUT": "sanitizer cublas"}
+        without = {"PENSTOCK_REPORT_WITHOUT": "sanitizer cublas nccl"}
         status, report, said = self.place.report("torch:none", **without)
         ended = {s["name"]: s["ended"] for s in report["steps"]}
         self.assertEqual(status, 0, said)
         self.assertEqual(list(ended), STEPS)
         self.assertEqual(ended["pytorch"], "absent")
-        self.assertIn("ALL STEPS PASSED BUT THOSE LEFT OUT: mlp-cublas, mlp-fp32, mlp-fp16", said)
+        self.assertIn("ALL STEPS PASSED BUT THOSE LEFT OUT: nccl, mlp-cublas, mlp-fp32", said)
         for name in ("mlp-cublas", "mlp-fp16", "mlp-steps-table", "racecheck-cublas", "racecheck-fused"):
             self.assertEqual(ended[name], "left out")
         commands = {s["name"]: s["command"] for s in report["steps"]}
@@ -583,7 +615,8 @@ class Packing(unittest.TestCase):
             done = run()
             self.assertEqual(done.returncode, 0, done.stdout)
             self.assertIn("-DCMAKE_CUDA_ARCHITECTURES=80-real;90\n", done.stdout)
-            self.assertEqual(sorted(p.name for p in (pack / "bin").iterdir()), sorted(PROGRAMS))
+            packed = sorted(name for name in PROGRAMS if "nccl" not in name)
+            self.assertEqual(sorted(p.name for p in (pack / "bin").iterdir()), packed)
             libraries = " ".join(path.name for path in (pack / "lib").iterdir())
             self.assertIn("libstdc++", libraries)
             self.assertNotIn("libc.so", libraries)

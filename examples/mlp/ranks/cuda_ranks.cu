@@ -44,7 +44,7 @@ parallel_result train_on_cuda(const digit_source& digits, const penstock::world&
   device.make_current();
   const auto shared = shared_devices(place_of(device), ranks);
   if (!shared.empty() && w.rank == 0) {
-    std::cerr << "penstock_mlp_mpi: warning: " << shared
+    std::cerr << "warning: " << shared
               << ": NCCL wants a GPU for each rank; start as many ranks on a machine as it has GPUs"
               << std::endl;
   }

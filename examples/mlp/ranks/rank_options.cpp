@@ -52,14 +52,16 @@ rank_command_line parse_rank_options(int argc, const char* const* argv) {
   std::int64_t patience = o.patience.count();
 
   CLI::App app{
-      "Trains the perceptron of penstock_mlp on global batches that the ranks of mpirun "
+      "Trains the perceptron of penstock_mlp on global batches that the ranks of a launcher "
       "share, on the CPU device or on a GPU each."};
   app.set_help_flag("--help,-h", "Print this list and exit");
   app.add_option("--device", o.device, "cpu, or cuda: a GPU a rank, with sums by NCCL")
       ->transform(CLI::CheckedTransformer(std::map<std::string, rank_device>{
           {"cpu", rank_device::cpu}, {"cuda", rank_device::cuda}}));
-  app.add_option("--patience", patience,
-                 "Seconds after which a sum by NCCL that a rank does not come to is an error")
+  app.add_option(
+         "--patience", patience,
+         "Seconds after which a sum by NCCL, or a call over TCP, that a rank does not come to "
+         "is an error")
       ->check(CLI::Range(1, 1'000'000))
       ->capture_default_str();
   app.add_option("--data", data, "Folder with MNIST's four files. Default: digits are drawn")

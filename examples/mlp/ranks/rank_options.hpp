@@ -34,10 +34,10 @@ struct death {
 /// What the ranks compute on.
 enum class rank_device { cpu, cuda };
 
-/// What the command line of `penstock_mlp_mpi` says.
+/// What the command line of `penstock_mlp_mpi` and `penstock_mlp_tcp` says.
 struct rank_options {
   rank_device device = rank_device::cpu;
-  std::chrono::seconds patience{600};         // for a sum by NCCL
+  std::chrono::seconds patience{600};         // for a sum by NCCL, a call over TCP
   std::optional<std::filesystem::path> data;  // absent: digits are drawn
   std::uint64_t samples = 60'000;
   std::uint64_t epochs = 1;

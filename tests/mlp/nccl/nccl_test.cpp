@@ -8,6 +8,7 @@
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <penstock/cuda/cuda_device.hpp>
@@ -16,6 +17,9 @@
 #include "device_array.hpp"
 #include "fake_cuda/fake_cuda.hpp"
 #include "ranks/nccl_collective.hpp"
+#include "ranks/tcp/meeting_place.hpp"
+#include "ranks/tcp/store_server.hpp"
+#include "ranks/tcp/tcp_collective.hpp"
 #include "support/catch.hpp"
 
 namespace ps = penstock;
@@ -135,6 +139,26 @@ TEST_CASE("all ranks take the id of rank 0, and the bytes of the host go another
   nccl.calls.clear();
   const mlp::nccl_collective one{alone, here.device, here.stream};
   CHECK(nccl.calls == std::vector<std::string>{"id", "init 0 of 1 by of rank 0"});
+}
+
+TEST_CASE("NCCL's id comes over TCP where there is no MPI", "[mlp]") {
+  const on_double here;
+  const mlp::store_server server{0};
+  const mlp::meeting_place where{{"127.0.0.1", server.port()}, true, ""};
+  constexpr std::chrono::minutes patience{1};
+  std::thread first{[&] {
+    mlp::tcp_collective ranks{{.rank = 0, .size = 2}, where, patience};
+    ncclUniqueId id{};
+    std::memcpy(id.internal, "of rank 0, by TCP", 18);
+    std::array<ncclUniqueId, 2> all{};
+    ranks.all_gather(std::as_bytes(std::span{&id, 1}), std::as_writable_bytes(std::span{all}));
+  }};
+  {
+    mlp::tcp_collective others{{.rank = 1, .size = 2}, where, patience};
+    const mlp::nccl_collective ranks{others, here.device, here.stream};
+  }
+  first.join();
+  CHECK(nccl.calls.front() == "init 1 of 2 by of rank 0, by TCP");
 }
 
 TEST_CASE("a call of NCCL that fails says which one, in NCCL's words, and aborts", "[mlp]") {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 // NCCL itself, on one GPU as a world of one. Ends with 77 where there is no GPU.
+#include <cstddef>
 #include <exception>
 #include <iostream>
 #include <span>
@@ -25,8 +26,11 @@ int main() {
     ranks.all_reduce({values.data(), values.size()});
     std::vector<float> sum(some.size());
     values.download(sum, 0, stream);
-    std::cout << (sum == some ? "a world of one sums itself\n" : "the sum is wrong\n");
-    return sum == some ? 0 : 1;
+    int failures = 0;
+    for (std::size_t i = 0; i < some.size(); ++i) failures += sum[i] == some[i] ? 0 : 1;
+    std::cout << "NCCL as a world of one\n"
+              << some.size() << " comparisons, " << failures << " failures\n";
+    return failures == 0 ? 0 : 1;
   } catch (const ps::no_cuda_driver& error) {
     std::cout << "skipped: " << error.what() << '\n';
     return 77;

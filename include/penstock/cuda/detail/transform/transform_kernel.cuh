@@ -177,9 +177,9 @@ struct task_list<std::index_sequence<Is...>, Tasks...> : task_at<Is, Tasks>... {
   /// Gives every task its blocks; returns how many these are.
   template <unsigned PerThread>
   [[nodiscard]] unsigned place() {
-    unsigned blocks = 0;
-    ((blocks = task_at<Is, Tasks>::template place<PerThread>(blocks)), ...);
-    return blocks;
+    unsigned end = 0;
+    ((end = task_at<Is, Tasks>::template place<PerThread>(end)), ...);
+    return end;
   }
   template <unsigned PerThread>
   __device__ void run() const {

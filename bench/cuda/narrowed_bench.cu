@@ -1,0 +1,161 @@
+// Floats that travel as fewer bytes and are floats again after the copy, on a GPU: `narrowed` and
+// `widen_on_device` against the same feed of plain floats, by how many bytes of floats arrive in a
+// second. Batches are always ready: what is measured is the bus and the kernel that widens.
+//
+//   penstock_cuda_narrowed_bench [--json FILE] [--quick]
+//
+// --quick takes a second: to see whether it works, not to be quoted. The first value that arrives is
+// compared in each way: a wrong one is an error.
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <stdexcept>
+#include <string>
+
+#include <penstock/cuda.hpp>
+#include <penstock/cuda/widen_on_device.cuh>
+#include <penstock/data/narrow/bfloat16.hpp>
+#include <penstock/data/narrow/half.hpp>
+
+#include "ready_source.hpp"
+#include "rows.hpp"
+
+namespace {
+
+namespace ps = penstock;
+
+constexpr std::size_t slots = 3;
+constexpr std::size_t samples = 64;
+
+template <class T>
+using values = ps::record<ps::field<"x", T, ps::dyn>>;
+using scaled_bytes = ps::record<ps::field<"x", std::int8_t, ps::dyn>, ps::field<"x_scale", float>,
+                                ps::field<"x_zero", float>>;
+
+/// Batches of `length` elements a sample that stand for 1, and a feed that makes floats of them.
+template <class Record, class Element, class... Transforms>
+class way {
+ public:
+  way(const ps::cuda_device& device, const ps::cuda_stream& stream, std::size_t length,
+      std::uint64_t count, Element one, Transforms... transforms)
+      : device_(device),
+        stream_(stream),
+        layout_(lengths(length), samples),
+        host_(device, layout_.bytes() * slots, ps::detail::memory_kind::pinned, layout_.bytes()),
+        source_(device, layout_, host_.data(), layout_.bytes(), slots, count),
+        feed_(source_, stream, transforms..., ps::transfer_options{.depth = slots}) {
+    std::memset(host_.data(), 0, layout_.bytes() * slots);
+    for (std::size_t slot = 0; slot < slots; ++slot) {
+      std::byte* const at = host_.data() + slot * layout_.bytes();
+      std::fill_n(reinterpret_cast<Element*>(at), samples * length, one);
+      if constexpr (Record::size == 3) {  // byte 1 stands for 0.25 + 0.75 * 1
+        std::fill_n(reinterpret_cast<float*>(at + layout_.template offset<1>()), samples, 0.75F);
+        std::fill_n(reinterpret_cast<float*>(at + layout_.template offset<2>()), samples, 0.25F);
+      }
+    }
+  }
+
+  [[nodiscard]] std::size_t bytes() const { return layout_.used_bytes(samples); }
+  /// The seconds of an epoch.
+  [[nodiscard]] double operator()() {
+    const auto begin = std::chrono::steady_clock::now();
+    float first = 0.0F;
+    bool is_first = true;
+    for (auto& batch : feed_.epoch(0)) {
+      if (!is_first) continue;
+      is_first = false;
+      device_.copy_async(reinterpret_cast<std::byte*>(&first),
+                         reinterpret_cast<const std::byte*>(ps::get<"x">(batch).data()),
+                         sizeof first, ps::cuda_stream_ref{stream_});
+    }
+    device_.synchronize(ps::cuda_stream_ref{stream_});
+    const double taken = bench::seconds_since(begin);
+    if (first != 1.0F) throw std::runtime_error("1 has arrived as " + std::to_string(first));
+    return taken;
+  }
+
+ private:
+  static ps::record_extents<Record> lengths(std::size_t length) {
+    if constexpr (Record::size == 3) {
+      return {{length}, {}, {}};
+    } else {
+      return {{length}};
+    }
+  }
+
+  ps::cuda_device device_;
+  const ps::cuda_stream& stream_;
+  ps::batch_layout<Record> layout_;
+  ps::detail::slab<ps::cuda_device> host_;
+  bench::ready_source<Record> source_;
+  decltype(ps::transfer{std::declval<bench::ready_source<Record>&>(),
+                        std::declval<const ps::cuda_stream&>(), std::declval<Transforms>()...,
+                        ps::transfer_options{}}) feed_;
+};
+
+template <class Record, class Element, class... Transforms>
+way<Record, Element, Transforms...> feeding(const ps::cuda_device& device,
+                                            const ps::cuda_stream& stream, std::size_t length,
+                                            std::uint64_t count, Element one,
+                                            Transforms... transforms) {
+  return {device, stream, length, count, one, transforms...};
+}
+
+void run(bench::rows& out, bool quick) {
+  const ps::cuda_device device{0};
+  const auto stream = device.make_stream();
+  const auto widening = ps::widen_on_device<"x">();
+  for (const std::size_t length : {std::size_t{784}, std::size_t{16'384}, std::size_t{150'528}}) {
+    if (quick && length > 784) continue;
+    const std::size_t floats = samples * length * sizeof(float);
+    const std::uint64_t count =
+        quick ? 6 : std::clamp<std::uint64_t>((std::uint64_t{1} << 30) / floats, 6, 2000);
+    auto plain = feeding<values<float>>(device, stream, length, count, 1.0F);
+    auto half = feeding<values<ps::half>>(device, stream, length, count, ps::half{1.0F}, widening);
+    auto bfloat =
+        feeding<values<ps::bfloat16>>(device, stream, length, count, ps::bfloat16{1.0F}, widening);
+    auto bytes = feeding<scaled_bytes>(device, stream, length, count, std::int8_t{1}, widening);
+    const auto seconds = bench::in_turns(
+        quick ? 1 : 7, [&] { return plain(); }, [&] { return half(); }, [&] { return bfloat(); },
+        [&] { return bytes(); });
+    const char* names[] = {"float", "half, widened", "bfloat16, widened", "bytes, widened"};
+    const std::size_t travel[] = {plain.bytes(), half.bytes(), bfloat.bytes(), bytes.bytes()};
+    const double moved = static_cast<double>(floats) * static_cast<double>(count) * 1e-9;
+    for (std::size_t at = 0; at < seconds.size(); ++at) {
+      out.add("narrowed", names[at], static_cast<double>(travel[at]), moved / seconds[at], "GB/s",
+              at == 0 ? 0.0 : moved / seconds[0]);
+    }
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const char* json = nullptr;
+  bool quick = false;
+  for (int i = 1; i < argc; ++i) {
+    if (std::strcmp(argv[i], "--json") == 0 && i + 1 < argc) {
+      json = argv[++i];
+    } else if (std::strcmp(argv[i], "--quick") == 0) {
+      quick = true;
+    } else {
+      std::fprintf(stderr, "usage: %s [--json FILE] [--quick]\n", argv[0]);
+      return 2;
+    }
+  }
+  try {
+    bench::rows out;
+    run(out, quick);
+    if (json != nullptr && !out.write(json, "\"what\": \"narrowed\"")) return 1;
+    return 0;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "narrowed_bench: %s\n", error.what());
+    return 1;
+  }
+}

@@ -1,0 +1,102 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include <penstock/cuda.hpp>
+
+namespace bench {
+
+/// A source whose batches are always ready: what is measured is the transfer alone.
+template <penstock::record_type Record>
+class ready_source {
+ public:
+  using record_type = Record;
+  using device_type = penstock::cuda_device;
+  using mark_type = penstock::detail::copy_mark<penstock::cuda_event>;
+
+  class batch_type {
+   public:
+    batch_type() = default;
+    batch_type(const std::byte* data, const penstock::batch_info& info)
+        : data_(data), info_(info) {}
+    batch_type(batch_type&& other) noexcept
+        : data_(std::exchange(other.data_, nullptr)),
+          info_(other.info_),
+          device_(other.device_),
+          drained_(std::move(other.drained_)) {}
+    batch_type& operator=(batch_type&& other) noexcept {
+      data_ = std::exchange(other.data_, nullptr);
+      info_ = other.info_;
+      device_ = other.device_;
+      drained_ = std::move(other.drained_);
+      return *this;
+    }
+    using record_type = ready_source::record_type;
+    using device_type = ready_source::device_type;
+    explicit operator bool() const noexcept { return data_ != nullptr; }
+    [[nodiscard]] const std::byte* data() const noexcept { return data_; }
+    [[nodiscard]] const penstock::batch_info& info() const noexcept { return info_; }
+    void release_after(penstock::cuda_stream_ref stream) {
+      static_cast<void>(release_marked(stream));
+    }
+    // As the loader does; the memory is not refilled here.
+    [[nodiscard]] std::shared_ptr<mark_type> release_marked(penstock::cuda_stream_ref stream) {
+      if (drained_->is_held()) return nullptr;
+      device_->record(drained_->event(), stream);
+      return drained_;
+    }
+    void drained_by(const penstock::cuda_device& device, std::shared_ptr<mark_type> mark) noexcept {
+      device_ = &device;
+      drained_ = std::move(mark);
+    }
+
+   private:
+    const std::byte* data_ = nullptr;
+    penstock::batch_info info_;
+    const penstock::cuda_device* device_ = nullptr;
+    std::shared_ptr<mark_type> drained_;
+  };
+
+  /// `count` batches an epoch, by turns the `ring` ones at `data`, which are `stride` bytes apart.
+  ready_source(const penstock::cuda_device& device, const penstock::batch_layout<Record>& layout,
+               const std::byte* data, std::size_t stride, std::size_t ring, std::uint64_t count)
+      : device_(device), layout_(layout), data_(data), stride_(stride), ring_(ring), count_(count) {
+    for (std::size_t i = 0; i < ring; ++i) {
+      drained_.push_back(
+          std::make_shared<mark_type>(device.make_event(penstock::event_wait::by_host)));
+    }
+  }
+
+  [[nodiscard]] const penstock::cuda_device& device() const noexcept { return device_; }
+  [[nodiscard]] const penstock::batch_layout<record_type>& layout() const noexcept {
+    return layout_;
+  }
+  void start(const penstock::batch_position&, std::uint64_t) { next_ = 0; }
+  [[nodiscard]] batch_type next() {
+    if (next_ == count_) return {};
+    const std::uint64_t i = next_++;
+    batch_type made{
+        data_ + i % ring_ * stride_,
+        {.epoch = 0, .batch = i, .size = layout_.batch_size(), .valid_size = layout_.batch_size()}};
+    made.drained_by(device_, drained_[i % ring_]);
+    return made;
+  }
+  [[nodiscard]] batch_type try_next() { return next(); }
+  void stop() noexcept {}
+
+ private:
+  penstock::cuda_device device_;
+  penstock::batch_layout<record_type> layout_;
+  const std::byte* data_;
+  std::size_t stride_;
+  std::size_t ring_;
+  std::uint64_t count_;
+  std::uint64_t next_ = 0;
+  std::vector<std::shared_ptr<mark_type>> drained_;
+};
+
+}  // namespace bench

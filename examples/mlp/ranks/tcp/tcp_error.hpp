@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <stdexcept>
+
+namespace mlp {
+
+/// A connection that can't be made, has ended, has not answered in time, or says what can't be. The
+/// message names the peer as host:port and what was being done.
+class tcp_error : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+}  // namespace mlp
