@@ -17,12 +17,13 @@ class PenstockRecipe(ConanFile):
     topics = ("gpu", "cuda", "data-loader", "training", "header-only")
     package_type = "header-library"
     settings = "os", "arch", "compiler", "build_type"
-    options = {f"with_{part}": [True, False] for part in ("gzip", "http", "jpeg", "png")}
+    options = {f"with_{part}": [True, False] for part in ("gzip", "http", "jpeg", "png", "zstd")}
     default_options = {
         "with_gzip": True,
         "with_http": True,
         "with_jpeg": True,
         "with_png": True,
+        "with_zstd": True,
         "boost/*:header_only": True,
     }
     exports_sources = "CMakeLists.txt", "LICENSE", "cmake/*", "docs/*", "include/*"
@@ -45,6 +46,8 @@ class PenstockRecipe(ConanFile):
             self.requires("libjpeg-turbo/[>=2.1 <4]", transitive_headers=True, transitive_libs=True)
         if self.options.with_png:
             self.requires("libpng/[>=1.6.37 <2]", transitive_headers=True, transitive_libs=True)
+        if self.options.with_zstd:
+            self.requires("zstd/[>=1.4 <2]", transitive_headers=True, transitive_libs=True)
 
     def validate(self):
         check_min_cppstd(self, 20)
@@ -64,6 +67,7 @@ class PenstockRecipe(ConanFile):
             ("CURL", self.options.with_http),
             ("JPEG", self.options.with_jpeg),
             ("PNG", self.options.with_png),
+            ("zstd", self.options.with_zstd),
         ):
             toolchain.cache_variables[f"CMAKE_DISABLE_FIND_PACKAGE_{package}"] = not wanted
         toolchain.generate()
@@ -81,7 +85,7 @@ class PenstockRecipe(ConanFile):
         self.info.requires.clear()
 
     def package_info(self):
-        # Our own CMake package knows the components (gzip, http, jpeg, png, cuda), so CMakeDeps writes none.
+        # Our own CMake package knows the components (gzip, http, jpeg, png, zstd, cuda), so CMakeDeps writes none.
         self.cpp_info.set_property("cmake_find_mode", "none")
         self.cpp_info.builddirs = [os.path.join("lib", "cmake", "penstock")]
         self.cpp_info.bindirs = []

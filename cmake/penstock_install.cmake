@@ -1,5 +1,5 @@
 # Install rules and the CMake package: find_package(penstock [COMPONENTS gzip http jpeg nvimgcodec png
-# parquet torch cuda]).
+# parquet torch zstd cuda]).
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
@@ -7,7 +7,7 @@ set(penstock_package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/penstock")
 
 install(TARGETS penstock EXPORT penstock-targets FILE_SET HEADERS)
 install(EXPORT penstock-targets NAMESPACE penstock:: DESTINATION "${penstock_package_dir}")
-foreach(component IN ITEMS gzip http jpeg nvimgcodec png parquet torch)
+foreach(component IN ITEMS gzip http jpeg nvimgcodec png parquet torch zstd)
   if(TARGET penstock_${component})
     install(TARGETS penstock_${component} EXPORT penstock-${component}-targets FILE_SET HEADERS)
     install(EXPORT penstock-${component}-targets NAMESPACE penstock::
@@ -35,5 +35,6 @@ install(
         "${CMAKE_CURRENT_LIST_DIR}/penstock_nvimgcodec.cmake"
         "${CMAKE_CURRENT_LIST_DIR}/penstock_nvtx.cmake"
         "${CMAKE_CURRENT_LIST_DIR}/penstock_torch.cmake"
+        "${CMAKE_CURRENT_LIST_DIR}/penstock_zstd.cmake"
   DESTINATION "${penstock_package_dir}"
 )

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: BSL-1.0
 // Texts of different lengths out of MDS shards, as Mosaic's MDSWriter writes them, in a ragged
-// field: nothing is padded, and a batch has texts of similar length. Arguments: the folder, and the
-// column of the texts where more than one has values of any size; without one, shards are made.
+// field: nothing is padded, and a batch has texts of similar length. Arguments: the folder, the
+// column of the texts where more than one has values of any size ("" where there is but one), and a
+// folder for the unpacked shards of compressed ones; without one, shards are made.
 // --digest reads in order, and prints the SHA-256 of all texts and of their lengths.
 #include <penstock/blob/mds/mds_shards.hpp>
 #include <penstock/blob/mds/mds_writer.hpp>
+#ifdef EXAMPLE_HAS_ZSTD
+#include <penstock/files/zstd.hpp>
+#endif
 #include <penstock/order/bucketed.hpp>
 #include <penstock/penstock.hpp>
 
@@ -34,7 +38,12 @@ int main(int argc, char** argv) try {
   const data::made_folder made;
   if (where.empty()) make_shards(where.emplace_back(made.path("texts")));
 
-  const ps::mds_shards shards{where[0], {.blob = where.size() > 1 ? where[1] : ""}};
+  ps::mds_shards_options reading{.blob = where.size() > 1 ? where[1] : ""};
+#ifdef EXAMPLE_HAS_ZSTD
+  reading.compression = ps::zstd{};
+#endif
+  if (where.size() > 2) reading.unpacked = where[2];
+  const ps::mds_shards shards{where[0], reading};
   const text::ragged_blobs texts{shards};
   const ps::bucketed order{texts.lengths(), {.seed = 1, .batch_size = 64}};
   data::read_all(texts, order, digest);

@@ -9,12 +9,17 @@
 //   label=            which one has the label, by default cls; nothing for labels that are all 0
 //   encoding=jpeg     what the blobs are, by default bytes
 //   megabytes=16      the most of a shard, in 2^20 bytes; by default 64
+//   zstd=3            compresses the shards at that level; by default they are not
+//   hash=xxh64        the sum of each file in index.json: xxh64, sha1 or sha256; by default none
 #include "data/made_folder.hpp"
 #include "data/named_values.hpp"
 
 #include <penstock/blob/image_folder.hpp>
 #include <penstock/blob/mds/pack_mds.hpp>
 #include <penstock/blob/tar/tar_shards.hpp>
+#ifdef EXAMPLE_HAS_ZSTD
+#include <penstock/files/zstd.hpp>
+#endif
 
 #include <exception>
 #include <filesystem>
@@ -27,10 +32,16 @@ namespace ps = penstock;
 
 int main(int argc, char** argv) try {
   std::vector<std::string> words{argv + 1, argv + argc};
-  auto named = data::take_named(words, {"blob", "label", "encoding", "megabytes"});
+  auto named = data::take_named(words, {"blob", "label", "encoding", "megabytes", "zstd", "hash"});
   ps::pack_mds_options packing{.key = "key"};
   if (named.contains("encoding")) packing.encoding = named["encoding"];
   if (named.contains("megabytes")) packing.shard_bytes = std::stoull(named["megabytes"]) << 20U;
+  if (named.contains("hash")) packing.hashes = {named["hash"]};
+#ifdef EXAMPLE_HAS_ZSTD
+  if (named.contains("zstd")) packing.compression = ps::zstd{std::stoi(named["zstd"])};
+#else
+  if (named.contains("zstd")) throw std::invalid_argument("zstd: built without penstock::zstd");
+#endif
   ps::tar_shards_options reading;
   if (named.contains("blob")) reading.blob = {named["blob"]};
   if (named.contains("label")) reading.label = named["label"];

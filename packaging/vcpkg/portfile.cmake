@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSL-1.0
 # An overlay port: it packages the tree that it lies in.
-#   vcpkg install "penstock[gzip,http,jpeg,png]" --overlay-ports=<this repository>/packaging/vcpkg
+#   vcpkg install "penstock[gzip,http,jpeg,png,zstd]" --overlay-ports=<this repository>/packaging/vcpkg
 # For a registry, replace the next line by vcpkg_from_github or vcpkg_from_git.
 get_filename_component(SOURCE_PATH "${CURRENT_PORT_DIR}/../.." ABSOLUTE)
 
@@ -13,6 +13,7 @@ vcpkg_check_features(
     http CMAKE_DISABLE_FIND_PACKAGE_CURL
     jpeg CMAKE_DISABLE_FIND_PACKAGE_JPEG
     png CMAKE_DISABLE_FIND_PACKAGE_PNG
+    zstd CMAKE_DISABLE_FIND_PACKAGE_zstd
 )
 
 # penstock::cuda is made where it is used, by penstock_cuda.cmake, so its feature sets nothing here.

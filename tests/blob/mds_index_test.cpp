@@ -73,6 +73,23 @@ TEST_CASE("an index of MDS shards that is none is refused with what is missing",
   CHECK(test::has(refused_index(test::mds_index({{}, other})), "the columns that the first one"));
 }
 
+TEST_CASE("an index of MDS shards says the sums of its files, or that there are none", "[blob]") {
+  const std::string none = R"("hashes": {})";
+  const std::string text = test::mds_index({{.name = "a.mds", .bytes = 5, .samples = 7}});
+  const auto with = [&](const std::string& sums) {
+    std::string other = text;
+    return other.replace(other.find(none), none.size(), R"("hashes": )" + sums);
+  };
+  CHECK(read_index(text).shards.at(0).sums.empty());
+  CHECK(read_index(with("null")).shards.at(0).sums.empty());
+  const auto sums = read_index(with(R"({"sha1": "ab", "other": ""})")).shards.at(0).sums;
+  CHECK(sums == std::vector<ps::detail::mds_sum>{{"sha1", "ab"}, {"other", ""}});
+  for (const std::string wrong : {"[]", "7", "\"sha1\"", R"({"sha1": 7})", R"({"sha1": null})"}) {
+    CAPTURE(wrong);
+    (void)refused_index(with(wrong));
+  }
+}
+
 TEST_CASE("no name in an index of MDS shards leads out of the folder", "[blob]") {
   for (const std::string name : {"", "/etc/passwd", "..", "../x.mds", "a/../../x", "a//b", "./a",
                                  "a/", "a/.", "a\\u0000b"}) {

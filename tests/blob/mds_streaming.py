@@ -3,7 +3,8 @@
 """Compares MDS shards with Mosaic's: mds_streaming.py PROGRAM FOLDER has the package
 mosaicml-streaming write shards of each encoding, has the blob tests read them and write them anew,
 and compares: the bytes of the new files with the old ones, and the samples that the package reads
-from them. Skipped where it is not installed."""
+from them. Then compressed ones, where the tests have libzstd: the package's are read by them, and
+theirs by its StreamingDataset, which compares their sums. Skipped where it is not installed."""
 import filecmp
 import os
 import pathlib
@@ -40,6 +41,35 @@ def same(numpy, one, other):
         numpy.array_equal(one[name], other[name]) for name in one)
 
 
+def differing_zipped(program, work, written):
+    """Which of the compressed folders differ, and how many samples were read."""
+    import numpy
+    from streaming import StreamingDataset
+    from streaming.base.format.mds.writer import MDSWriter
+    differing, count = [], 0
+    for compression in ("zstd", "zstd:7"):
+        folder = work / compression.replace(":", "-")
+        with MDSWriter(columns=COLUMNS, out=str(folder), size_limit=10_000, compression=compression,
+                       hashes=["sha1", "sha256", "xxh64"]) as out:
+            for sample in written:
+                out.write(sample)
+        subprocess.run([program, "[streaming_zstd]"], check=True, stdout=subprocess.DEVNULL,
+                       env={**os.environ, "PENSTOCK_MDS": str(folder)})
+        for validated in ("sha1", "xxh64", "sha256"):
+            again = work / f"{folder.name}-again"
+            for raw in again.glob("*.mds"):  # what the dataset below leaves
+                raw.unlink()
+            dataset = StreamingDataset(local=str(again), batch_size=1, shuffle=False,
+                                       validate_hash=validated)
+            read = [dataset[i] for i in range(len(dataset))]
+            count += len(read)
+            if len(read) != len(written) or not all(
+                    same(numpy, *pair) for pair in zip(read, written)):
+                differing.append(f"{again.name} by {validated}")
+            del dataset
+    return differing, count
+
+
 def main():
     try:
         import numpy
@@ -54,7 +84,8 @@ def main():
     work.mkdir(parents=True)
     folder, again = work / "shards", work / "shards-again"
     written = list(samples(numpy, random.Random(7), 200))
-    with MDSWriter(columns=COLUMNS, out=str(folder), size_limit=10_000) as out:
+    with MDSWriter(columns=COLUMNS, out=str(folder), size_limit=10_000,
+                   hashes=["sha1", "xxh64"]) as out:
         for sample in written:
             out.write(sample)
     subprocess.run([program, "[streaming]"], check=True, stdout=subprocess.DEVNULL,
@@ -70,7 +101,14 @@ def main():
         read += [shard.decode_sample(shard.get_sample_data(i)) for i in range(shard.samples)]
     if len(read) != len(written) or not all(same(numpy, *pair) for pair in zip(read, written)):
         differing.append("samples")
-    print(f"{len(names)} files, {len(read)} samples: differing {differing + missing}")
+    count = len(read)
+    tests = subprocess.run([program, "--list-test-names-only", "[streaming_zstd]"],
+                           stdout=subprocess.PIPE, text=True, check=False).stdout
+    if tests.strip():
+        zipped, more = differing_zipped(program, work, written)
+        differing += zipped
+        count += more
+    print(f"{len(names)} files, {count} samples: differing {differing + missing}")
     sys.exit(bool(differing or missing))
 
 

@@ -20,10 +20,11 @@ TEST_CASE("MDS shards are listed and written anew for a comparison with Mosaic's
   const char* const variable = std::getenv("PENSTOCK_MDS");
   REQUIRE(variable != nullptr);
   const std::string folder = variable;
-  const ps::mds_shards shards{folder, {.blob = "text", .label = "int"}};
+  const ps::mds_shards shards{folder, {.blob = "text", .label = "int", .verify = true}};
   std::ofstream list{folder + ".list"};
   std::vector<ps::mds_column> reversed{shards.columns().rbegin(), shards.columns().rend()};
-  ps::mds_writer out{folder + "-again", reversed, 10'000};
+  ps::mds_writer out{
+      folder + "-again", reversed, {.shard_bytes = 10'000, .hashes = {"sha1", "xxh64"}}};
   std::vector<ps::blob_buffer> buffers(reversed.size());
   for (std::uint64_t i = 0; i < shards.size(); ++i) {
     std::vector<std::span<const std::byte>> values;

@@ -6,7 +6,7 @@
 # Environment: RUNS ends a target after so many executions, BYTES after so many bytes of input, if
 # its seconds last.
 # Needs clang++ with its runtime (Debian: clang libclang-rt-14-dev) with zlib,
-# libjpeg-turbo and libpng. What it finds stays in
+# libjpeg-turbo, libpng and libzstd. What it finds stays in
 # build/fuzz/<target>/, with the corpus grown on the way. Exit status 1 on a finding.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
@@ -17,7 +17,7 @@ case $seconds in
 esac
 shift || true
 targets=("$@")
-[ ${#targets[@]} -gt 0 ] || targets=(idx_file gzip loader_state quarantine budget trials cpu_list blob_index blob_csv cifar decode_end dlpack tar shard_index npy megatron mds mds_index aws_config http_answer s3_list world arrow cache_block tcp_store jpeg png)
+[ ${#targets[@]} -gt 0 ] || targets=(idx_file gzip loader_state quarantine budget trials cpu_list blob_index blob_csv cifar decode_end dlpack tar shard_index npy megatron mds mds_index aws_config http_answer s3_list world arrow cache_block tcp_store jpeg png zstd)
 clang=$(command -v clang++-14 || command -v clang++) || {
   echo "run.sh: no clang++ here (Debian: clang libclang-rt-14-dev)" >&2
   exit 2
@@ -34,6 +34,7 @@ for target in "${targets[@]}"; do
     gzip) libraries=(-lz) ;;
     jpeg) libraries=(-ljpeg) ;;
     png) libraries=(-lpng -lz) ;;
+    zstd) libraries=(-lzstd) ;;
   esac
   flags=(-std=c++20 -O1 -g -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all)
   "$clang" "${flags[@]}" -I "$root/include" -I "$root/tests" -c "$source" -o "$work/target.o" \

@@ -81,8 +81,9 @@ class Anything:
 
 
 parts = {"gzip": ("zlib", "ZLIB"), "http": ("libcurl", "CURL"),
-         "jpeg": ("libjpeg-turbo", "JPEG"), "png": ("libpng", "PNG")}
-for wanted in ({*parts}, {"gzip"}, {"http"}, {"jpeg"}, {"png"}, set()):
+         "jpeg": ("libjpeg-turbo", "JPEG"), "png": ("libpng", "PNG"),
+         "zstd": ("zstd", "zstd")}
+for wanted in ({*parts}, {"gzip"}, {"http"}, {"jpeg"}, {"png"}, {"zstd"}, set()):
     recipe = conanfile.PenstockRecipe()
     recipe.recipe_folder = recipe.source_folder = root
     recipe.package_folder = os.path.join(root, "none")

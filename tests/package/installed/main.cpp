@@ -22,6 +22,9 @@
 #ifdef WITH_TORCH
 #include <penstock/interop/torch.hpp>  // needs ATen, which comes with penstock::torch
 #endif
+#ifdef WITH_ZSTD
+#include <penstock/files/zstd.hpp>  // needs zstd.h, which comes with penstock::zstd
+#endif
 
 #include <cstdio>
 
@@ -44,6 +47,9 @@ int main() {
 #endif
 #ifdef WITH_TORCH
   std::printf("torch: %d\n", static_cast<int>(penstock::torch_type<float>));
+#endif
+#ifdef WITH_ZSTD
+  std::printf("%s\n", penstock::zstd{7}.name().c_str());
 #endif
   std::printf("penstock %d.%d.%d\n", PENSTOCK_VERSION_MAJOR, PENSTOCK_VERSION_MINOR,
               PENSTOCK_VERSION_PATCH);

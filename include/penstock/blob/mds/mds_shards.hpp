@@ -19,6 +19,7 @@
 #include <penstock/blob/mds/detail/mds_index.hpp>
 #include <penstock/blob/mds/detail/mds_sample.hpp>
 #include <penstock/blob/mds/detail/mds_shard.hpp>
+#include <penstock/blob/mds/detail/unpacked_shards.hpp>
 #include <penstock/blob/mds/mds_column.hpp>
 #include <penstock/blob/mds/mds_shards_options.hpp>
 #include <penstock/core/error.hpp>
@@ -37,8 +38,8 @@ inline namespace PENSTOCK_ABI {
 /// index.json names the shards, and their order is that of the samples. Their tables of offsets are
 /// read at the construction: 4 bytes a sample. A value comes as the bytes that it is stored in,
 /// pictures as files of their format, arrays in C order; pickled values are refused. Compressed
-/// shards have no random access: unpacked beside them, they are read. Sums in index.json are not
-/// compared.
+/// shards have no random access: they are read unpacked, from beside them or from a folder that
+/// `unpacked` names, which is filled at the construction.
 ///
 /// A shard is as it was when it was opened, as with `tar_shards`: one that is written to gives
 /// `file_changed`, as does a replaced one beyond `most_open`. Movable, not copyable. Reading is
@@ -46,9 +47,11 @@ inline namespace PENSTOCK_ABI {
 class mds_shards {
  public:
   /// Opens the shards that `folder`/index.json names. Throws `file_unreadable`; `file_format_error`
-  /// for another index, for a compressed shard, and for a shard of another length than it says;
-  /// `file_truncated`, `length_mismatch` and `file_corrupt` for a damaged shard; `option_error` for
-  /// a column that is not there or can't be read so.
+  /// for another index, for a compressed shard that can't be unpacked, and for a shard without a
+  /// sum that is known, if asked to `verify`; `file_truncated`, `length_mismatch` and `file_corrupt`
+  /// for a damaged shard; `option_error` for a column that is not there or can't be read so, and
+  /// for shards beyond `most_unpacked`; `folder_error` and `report_error` where they can't be
+  /// written.
   explicit mds_shards(const std::string& folder, const mds_shards_options& options = {})
       : index_path_(detail::joined_path(folder, "index.json")), options_(options) {
     const std::vector<std::byte> text = detail::read_file(index_path_, most_index_bytes);
@@ -56,7 +59,10 @@ class mds_shards {
     detail::mds_index index = detail::mds_index_reader{chars, index_path_}.read();
     columns_ = std::move(index.columns);
     head_bytes_ = static_cast<std::size_t>(detail::mds_head_bytes(columns_));
-    for (const detail::mds_shard_entry& entry : index.shards) open(folder, entry);
+    shards_ = detail::open_mds_shards(folder, index.shards, options);
+    for (const detail::mds_shard_entry& entry : index.shards) {
+      ends_.push_back(size() + entry.samples);
+    }
     if (shards_.empty()) return;
     blob_ = options.blob.empty() ? only_blob() : readable_column(options.blob, "blob");
     if (!options.label.empty()) {
@@ -117,11 +123,11 @@ class mds_shards {
     return *number;
   }
 
-  /// The path of the shard, and the sample's number in it: "train/shard.00000.mds:17". Throws
-  /// `index_error`.
+  /// The path of the shard, and the sample's number in it: "train/shard.00000.mds:17", also where
+  /// it is read elsewhere, unpacked. Throws `index_error`.
   [[nodiscard]] std::string key(std::uint64_t index) const {
     const place at = find(index);
-    return at.shard->file.path() + ':' + std::to_string(at.number);
+    return at.shard->path + ':' + std::to_string(at.number);
   }
 
   /// Has the system read the sample ahead, by posix_fadvise; does nothing for an index out of
@@ -144,13 +150,6 @@ class mds_shards {
     std::size_t number;  // in the shard
     detail::mds_place sample;
   };
-
-  void open(const std::string& folder, const detail::mds_shard_entry& entry) {
-    detail::mds_shard shard = detail::open_mds_shard(folder, entry);
-    if (shards_.size() >= options_.most_open) shard.file.close();
-    shards_.push_back(std::move(shard));
-    ends_.push_back(size() + entry.samples);
-  }
 
   [[nodiscard]] std::string listed() const {
     std::string names;

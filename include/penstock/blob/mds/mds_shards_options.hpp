@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 
+#include <penstock/blob/mds/mds_compression.hpp>
 #include <penstock/core/version.hpp>
 
 namespace penstock {
@@ -19,6 +20,21 @@ struct mds_shards_options {
   /// The largest sample that is read, all columns together, in bytes: `file_format_error` for a
   /// larger one, before memory is taken.
   std::uint64_t max_bytes = std::uint64_t{1} << 30;
+  /// By what compressed shards are unpacked at the construction: `zstd{}` of
+  /// `penstock/files/zstd.hpp`. Without one they are refused, unless they lie unpacked beside.
+  mds_compression compression = {};
+  /// The folder that gets the unpacked shards, and is made where it is missing; nothing is written
+  /// elsewhere. What is in it is used again, by this process and others.
+  std::string unpacked = {};
+  /// The most bytes of unpacked shards in that folder: `option_error` for more, before one is
+  /// written.
+  std::uint64_t most_unpacked = std::uint64_t{1} << 40;
+  /// Whether the construction reads all shards and compares them with their sums in index.json, by
+  /// xxh64, sha1 or sha256.
+  bool verify = false;
+  /// How many threads unpack, verify and open shards at the construction. None is left when it
+  /// returns.
+  std::size_t threads = 8;
   /// How many shards stay open. Those after them are opened for each read, and checked.
   std::size_t most_open = 512;
 };

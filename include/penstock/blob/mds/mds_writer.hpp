@@ -23,8 +23,10 @@
 #include <penstock/blob/mds/detail/mds_encoding.hpp>
 #include <penstock/blob/mds/detail/mds_index.hpp>
 #include <penstock/blob/mds/detail/mds_sample.hpp>
+#include <penstock/blob/mds/detail/mds_sum.hpp>
 #include <penstock/blob/mds/detail/mds_text.hpp>
 #include <penstock/blob/mds/mds_column.hpp>
+#include <penstock/blob/mds/mds_writer_options.hpp>
 #include <penstock/core/error.hpp>
 #include <penstock/report/detail/whole_file.hpp>
 #include <penstock/report/report_error.hpp>
@@ -33,31 +35,27 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 
 /// Writes samples into a folder of MDS shards, which `mds_shards` and Mosaic's StreamingDataset
-/// read: the same bytes as MDSWriter makes of them without compression and hashes.
+/// read: the same bytes as MDSWriter makes of them, but those that a compression makes.
 ///
-///     mds_writer out{"tokens/train", {{"tokens", "ndarray:uint16:2048"}}};
+///     mds_writer out{"tokens/train", {{"tokens", "ndarray:uint16:2048"}}, {.hashes = {"xxh64"}}};
 ///     out.add({std::as_bytes(std::span{row})});
 ///     out.finish();
 ///
 /// Each shard appears in the folder when it is whole, and index.json after all of them, on the disk
 /// too: what is left of a writer that was not finished, or of a machine that stopped, is no data
-/// set. Keeps the samples of one shard in memory.
-/// Not thread-safe.
+/// set. Keeps the samples of one shard in memory, and twice while it is written; once more where it
+/// is compressed. Not thread-safe.
 class mds_writer {
  public:
   /// Writes to `folder`, which is made where it is missing. Of the columns, name and encoding
-  /// count. A shard has at most `shard_bytes`, unless one sample has more. Throws `folder_error`
-  /// where there is an index.json already, or no folder can be made; `option_error` for columns
-  /// that are none, twice, or of an encoding that is not written.
-  mds_writer(std::string folder, std::vector<mds_column> columns,
-             std::uint64_t shard_bytes = std::uint64_t{1} << 26)
+  /// count. Throws `folder_error` where there is an index.json already, or no folder can be made;
+  /// `option_error` for columns that are none, twice, or of an encoding that is not written, and
+  /// for hashes that are not known.
+  mds_writer(std::string folder, std::vector<mds_column> columns, mds_writer_options options = {})
       : folder_(std::move(folder)),
         columns_(sorted(std::move(columns), order_)),
-        config_(columns_, shard_bytes),
-        shard_bytes_(shard_bytes) {
-    if (shard_bytes == 0 || shard_bytes > most_bytes) {
-      throw option_error("shard_bytes", "must be 1 to 2^32 - 1, is " + std::to_string(shard_bytes));
-    }
+        options_(checked(std::move(options))),
+        config_(columns_, options_) {
     std::error_code problem;
     std::filesystem::create_directories(folder_, problem);
     if (problem) throw folder_error(folder_, "a folder that can be made", problem.message());
@@ -68,13 +66,18 @@ class mds_writer {
     }
   }
 
+  /// Of shards of at most `shard_bytes`, as they are.
+  mds_writer(std::string folder, std::vector<mds_column> columns, std::uint64_t shard_bytes)
+      : mds_writer(std::move(folder), std::move(columns),
+                   mds_writer_options{.shard_bytes = shard_bytes}) {}
+
   /// Appends a sample: the bytes of each column's value, in the order in which the columns were
   /// given. Throws std::invalid_argument for values of another number or size than the columns
   /// have, and for a sample that is too large for a shard; `report_error` where a shard can't be
   /// written.
   void add(std::span<const std::span<const std::byte>> values) {
     const std::uint64_t bytes = require(values);
-    if (!sizes_.empty() && shard_bytes_ < shard_size(bytes)) flush();
+    if (!sizes_.empty() && options_.shard_bytes < shard_size(bytes)) flush();
     if (shard_size(bytes) > most_bytes)
       refuse(std::to_string(bytes) +
              " bytes in a sample, and a "
@@ -141,6 +144,20 @@ class mds_writer {
     return result;
   }
 
+  [[nodiscard]] static mds_writer_options checked(mds_writer_options options) {
+    if (options.shard_bytes == 0 || options.shard_bytes > most_bytes) {
+      throw option_error("shard_bytes",
+                         "must be 1 to 2^32 - 1, is " + std::to_string(options.shard_bytes));
+    }
+    std::sort(options.hashes.begin(), options.hashes.end());  // as Mosaic wants them
+    for (const std::string& name : options.hashes) {
+      const auto count = std::count(options.hashes.begin(), options.hashes.end(), name);
+      if (detail::mds_summer::of(name) && count == 1) continue;
+      throw option_error("hashes", "must be xxh64, sha1 or sha256, each once, has '" + name + "'");
+    }
+    return options;
+  }
+
   [[noreturn]] static void refuse(const std::string& found) {
     throw std::invalid_argument("mds_writer: found " + found);
   }
@@ -199,7 +216,18 @@ class mds_writer {
     bytes += config;
     bytes += samples_;
     entry.bytes = bytes.size();
-    write(detail::joined_path(folder_, entry.name), bytes, "the shard");
+    entry.sums = detail::mds_sums_of(bytes, options_.hashes);
+    if (!options_.compression) {
+      write(detail::joined_path(folder_, entry.name), bytes, "the shard");
+    } else {
+      const std::vector<std::byte> packed =
+          options_.compression.packed(std::as_bytes(std::span{bytes}));
+      const std::string_view text{reinterpret_cast<const char*>(packed.data()), packed.size()};
+      entry.zipped = entry.name + '.' + options_.compression.family();
+      entry.zipped_bytes = packed.size();
+      entry.zipped_sums = detail::mds_sums_of(text, options_.hashes);
+      write(detail::joined_path(folder_, entry.zipped), text, "the shard");
+    }
     shards_.push_back(std::move(entry));
     samples_.clear();
     sizes_.clear();
@@ -208,8 +236,8 @@ class mds_writer {
   std::string folder_;
   std::vector<std::size_t> order_;   // of the columns: the place in which each was given
   std::vector<mds_column> columns_;  // by name
+  mds_writer_options options_;
   detail::mds_config_text config_;
-  std::uint64_t shard_bytes_;
   std::vector<detail::mds_shard_entry> shards_;
   std::string samples_;               // of the shard that is being filled
   std::vector<std::uint64_t> sizes_;  // of each of them

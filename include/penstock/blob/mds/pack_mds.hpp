@@ -11,6 +11,7 @@
 #include <penstock/blob/blob_buffer.hpp>
 #include <penstock/blob/blob_source.hpp>
 #include <penstock/blob/mds/mds_column.hpp>
+#include <penstock/blob/mds/mds_compression.hpp>
 #include <penstock/blob/mds/mds_writer.hpp>
 
 namespace penstock {
@@ -26,8 +27,12 @@ struct pack_mds_options {
   std::string label = "label";
   /// The column of the keys, "str"; "" for none.
   std::string key = {};
-  /// The bytes of a shard.
+  /// The most bytes of a shard, before it is compressed.
   std::uint64_t shard_bytes = std::uint64_t{1} << 26;
+  /// How shards are compressed: `zstd{3}` of `penstock/files/zstd.hpp`; by default not at all.
+  mds_compression compression = {};
+  /// The sums that index.json has of each file: "xxh64", "sha1", "sha256".
+  std::vector<std::string> hashes = {};
 };
 
 /// Writes all blobs of `source`, in their order, as MDS shards into `folder`, and returns how many
@@ -43,7 +48,11 @@ std::uint64_t pack_mds(const Source& source, const std::string& folder,
   std::vector<mds_column> columns{{options.blob, options.encoding}};
   if (!options.label.empty()) columns.push_back({options.label, "int"});
   if (!options.key.empty()) columns.push_back({options.key, "str"});
-  mds_writer out{folder, columns, options.shard_bytes};
+  mds_writer out{folder,
+                 columns,
+                 {.shard_bytes = options.shard_bytes,
+                  .compression = options.compression,
+                  .hashes = options.hashes}};
   const std::uint64_t count = source.size();
   blob_buffer buffer;
   std::vector<std::span<const std::byte>> values;

@@ -16,8 +16,8 @@
 
 #include <penstock/blob/blob_buffer.hpp>
 #include <penstock/blob/blob_source.hpp>
+#include <penstock/blob/detail/open_side_by_side.hpp>
 #include <penstock/blob/tar/detail/open_shard.hpp>
-#include <penstock/blob/tar/detail/open_shards.hpp>
 #include <penstock/blob/tar/detail/shard_index.hpp>
 #include <penstock/blob/tar/detail/shard_listing.hpp>
 #include <penstock/blob/tar/detail/tar_header.hpp>
@@ -75,7 +75,7 @@ class tar_shards {
       if (number >= options.most_open) shard.file.close();
       return shard;
     };
-    shards_ = detail::open_shards(paths.size(), options.threads, open);
+    shards_ = detail::open_side_by_side(paths.size(), options.threads, open);
     ends_.reserve(shards_.size());
     for (const auto& shard : shards_) ends_.push_back(size() + shard.samples.size());
   }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include <penstock/blob/mds/detail/mds_encoding.hpp>
+#include <penstock/blob/mds/detail/mds_sum.hpp>
 #include <penstock/blob/mds/mds_column.hpp>
 #include <penstock/files/detail/json_reader.hpp>
 
@@ -23,7 +24,10 @@ struct mds_shard_entry {
   std::string zipped = {};       ///< of its compressed file; "" if there is none
   std::string compression = {};  ///< how that one is compressed; "" if it is not
   std::uint64_t bytes = 0;       ///< of the file that is not compressed
+  std::uint64_t zipped_bytes = 0;
   std::uint64_t samples = 0;
+  std::vector<mds_sum> sums = {};         ///< of the file that is not compressed
+  std::vector<mds_sum> zipped_sums = {};  ///< of the compressed one
 };
 
 /// More columns than any data set has.
@@ -35,8 +39,7 @@ struct mds_index {
   std::vector<mds_shard_entry> shards = {};
 };
 
-/// Reads an index.json. Members that are not known are left alone; the sums of "hashes" are not
-/// compared. Single-use.
+/// Reads an index.json. Members that are not known are left alone. Single-use.
 class mds_index_reader {
  public:
   /// Reads `text`, the content of the file `path`.
@@ -119,7 +122,7 @@ class mds_index_reader {
       const std::string format = json_.string();
       if (format != "mds") json_.refuse(at, "\"mds\": the only format read", '\'' + format + '\'');
     } else if (key == "raw_data") {
-      read_file(shard.name, shard.bytes);
+      read_file(shard.name, shard.bytes, shard.sums);
     } else if (key == "samples") {
       const std::size_t at = json_.offset();
       shard.samples = json_.number();
@@ -127,14 +130,13 @@ class mds_index_reader {
     } else if (key == "version") {
       require_version();
     } else if (key == "zip_data") {
-      std::uint64_t bytes = 0;
-      if (!json_.null()) read_file(shard.zipped, bytes);
+      if (!json_.null()) read_file(shard.zipped, shard.zipped_bytes, shard.zipped_sums);
     } else {
       json_.skip();
     }
   }
 
-  void read_file(std::string& name, std::uint64_t& bytes) {
+  void read_file(std::string& name, std::uint64_t& bytes, std::vector<mds_sum>& sums) {
     members({"basename", "bytes"}, [&](std::string_view key) {
       if (key == "basename") {
         const std::size_t at = json_.offset();
@@ -144,6 +146,12 @@ class mds_index_reader {
         }
       } else if (key == "bytes") {
         bytes = json_.number();
+      } else if (key == "hashes") {
+        if (!json_.null()) {
+          json_.object([&](std::string_view sum) {
+            sums.push_back({std::string{sum}, json_.string()});
+          });
+        }
       } else {
         json_.skip();
       }

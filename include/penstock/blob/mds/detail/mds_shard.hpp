@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-#include <sys/stat.h>
-
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -17,6 +15,7 @@
 #include <penstock/blob/detail/shard_file.hpp>
 #include <penstock/blob/mds/detail/mds_index.hpp>
 #include <penstock/blob/mds/detail/mds_sample.hpp>
+#include <penstock/blob/mds/detail/mds_sum.hpp>
 #include <penstock/files/detail/little_endian.hpp>
 #include <penstock/files/file_error.hpp>
 
@@ -70,6 +69,7 @@ template <archive_bytes Source>
 
 /// A shard that is open.
 struct mds_shard {
+  std::string path;  ///< in the folder of its index, wherever it is read
   shard_file file;
   std::vector<std::uint32_t> offsets;  ///< of the samples, and of the end
 
@@ -79,27 +79,21 @@ struct mds_shard {
   }
 };
 
-/// Opens the shard that `entry` of the index in `folder` says. Throws `file_unreadable`,
-/// `file_format_error` for one that is only there compressed, `length_mismatch` for one of another
-/// length, and what `mds_offsets` throws.
+/// Opens the shard that `entry` of the index in `folder` says, which lies at `path`; `verify`
+/// compares its sum. Throws `file_unreadable`, `length_mismatch` for one of another length, what
+/// `mds_offsets` throws and what `require_sum` throws.
 [[nodiscard]] inline mds_shard open_mds_shard(const std::string& folder,
-                                              const mds_shard_entry& entry) {
-  const std::string path = joined_path(folder, entry.name);
-  struct ::stat status {};
-  if (!entry.zipped.empty() && ::stat(path.c_str(), &status) != 0) {
-    const std::string zipped = joined_path(folder, entry.zipped);
-    throw file_format_error(zipped, 0, "a shard that is not compressed",
-                            entry.compression + ": unpack it to " + path + " (zstd -d " + zipped +
-                                " -o " + path + ", or the like), and leave index.json as it is");
-  }
+                                              const mds_shard_entry& entry, const std::string& path,
+                                              bool verify) {
   shard_file file{path};
   if (file.size() != entry.bytes) {
     throw length_mismatch(path, (std::min)(file.size(), entry.bytes),
                           std::to_string(entry.bytes) + " bytes, as in index.json",
                           std::to_string(file.size()));
   }
+  if (verify) require_sum(file, entry.sums, ": remove it, and copy or unpack it anew");
   std::vector<std::uint32_t> offsets = mds_offsets(file, entry.samples);
-  return {std::move(file), std::move(offsets)};
+  return {joined_path(folder, entry.name), std::move(file), std::move(offsets)};
 }
 
 }  // namespace detail

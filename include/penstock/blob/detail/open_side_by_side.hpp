@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include <penstock/blob/tar/detail/open_shard.hpp>
+#include <penstock/core/version.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
@@ -23,9 +23,9 @@ namespace detail {
 /// one; on fewer where the system refuses them. Headers that are not in memory are waited for side
 /// by side then. Throws what `open` throws for the lowest number of those for which it throws.
 template <class Open>
-[[nodiscard]] std::vector<open_shard> open_shards(std::size_t count, std::size_t threads,
-                                                  const Open& open) {
-  std::vector<std::optional<open_shard>> opened(count);
+[[nodiscard]] auto open_side_by_side(std::size_t count, std::size_t threads, const Open& open) {
+  using shard = decltype(open(count));
+  std::vector<std::optional<shard>> opened(count);
   // Relaxed: it deals out numbers, in order, and the joins order everything else. After a failure
   // no more are dealt out; those before the one that failed were, so the first failure is known.
   std::atomic<std::size_t> next{0};
@@ -58,9 +58,9 @@ template <class Open>
     work();
   }
   if (problem) std::rethrow_exception(problem);
-  std::vector<open_shard> all;
+  std::vector<shard> all;
   all.reserve(count);
-  for (std::optional<open_shard>& one : opened) all.push_back(std::move(*one));
+  for (std::optional<shard>& one : opened) all.push_back(std::move(*one));
   return all;
 }
 
