@@ -12,10 +12,10 @@
 #include <utility>
 #include <vector>
 
+#include <penstock/files/detail/sums/sha256.hpp>
 #include <penstock/store/detail/s3/list_answer.hpp>
 #include <penstock/store/detail/s3/s3_place.hpp>
 #include <penstock/store/detail/s3/s3_service.hpp>
-#include <penstock/store/detail/wire/sha256.hpp>
 
 #include "remote/range_server.hpp"
 #include "support/catch.hpp"

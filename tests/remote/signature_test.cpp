@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include <penstock/store/detail/wire/sha256.hpp>
+#include <penstock/files/detail/sums/sha256.hpp>
 
 #include "support/catch.hpp"
 

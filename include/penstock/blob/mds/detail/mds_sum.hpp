@@ -16,9 +16,9 @@
 
 #include <penstock/blob/detail/shard_file.hpp>
 #include <penstock/files/detail/sums/sha1.hpp>
+#include <penstock/files/detail/sums/sha256.hpp>
 #include <penstock/files/detail/sums/xxh64.hpp>
 #include <penstock/files/file_error.hpp>
-#include <penstock/store/detail/wire/sha256.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include <penstock/core/version.hpp>
-#include <penstock/store/detail/wire/sha256.hpp>
+#include <penstock/files/detail/sums/sha256.hpp>
 #include <penstock/store/s3_options.hpp>
 
 namespace penstock {

@@ -11,8 +11,8 @@
 #include <variant>
 
 #include <penstock/core/version.hpp>
-#include <penstock/store/detail/wire/crc.hpp>
-#include <penstock/store/detail/wire/sha256.hpp>
+#include <penstock/files/detail/sums/crc.hpp>
+#include <penstock/files/detail/sums/sha256.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
