@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -18,6 +19,7 @@
 #include <penstock/table/detail/blob_column.hpp>
 #include <penstock/table/detail/column_plan.hpp>
 #include <penstock/table/detail/label_column.hpp>
+#include <penstock/table/detail/parquet/parquet_ahead.hpp>
 #include <penstock/table/detail/parquet/parquet_file.hpp>
 #include <penstock/table/detail/parquet/parquet_groups.hpp>
 #include <penstock/table/table_error.hpp>
@@ -64,6 +66,7 @@ class parquet_blobs {
                              " at least, the bytes of a row group of " +
                              shared_->all.file_of(shared_->all.groups()[number]).path());
     }
+    shared_->ahead.emplace(shared_->all, shared_->columns);
   }
 
   /// How many blobs there are: the rows.
@@ -102,6 +105,14 @@ class parquet_blobs {
            std::to_string(of.first_row + index - shared_->all.first_row(number));
   }
 
+  /// Has the system read the row group of row `index`, its columns that are read, unless it was
+  /// asked to since that was read last. It is decoded when it is needed.
+  void prefetch(std::uint64_t index) const noexcept { shared_->ahead->will_read({&index, 1}); }
+  /// The share of row `index` in its row group's bytes in the file; 0 for one out of range.
+  [[nodiscard]] std::uint64_t stored_bytes(std::uint64_t index) const noexcept {
+    return shared_->ahead->stored_bytes(index);
+  }
+
  private:
   using cache_type = detail::group_cache<arrow_blobs>;
 
@@ -113,6 +124,7 @@ class parquet_blobs {
     parquet_blobs_options options;
     std::vector<std::vector<std::size_t>> columns;  // of each file, those that are read
     cache_type cache;
+    std::optional<detail::parquet_ahead> ahead;
   };
 
   // The numbers of the columns that are read. Throws where they are not what is wanted.
@@ -140,8 +152,9 @@ class parquet_blobs {
   [[nodiscard]] std::pair<cache_type::lease, std::uint64_t> find(std::uint64_t index) const {
     if (index >= size()) throw index_error("parquet_blobs", index, size());
     const std::size_t number = shared_->all.group_of(index);
-    return {shared_->cache.get(number, bytes_of(number), [&] { return decode(number); }),
-            index - shared_->all.first_row(number)};
+    auto held = shared_->cache.get(number, bytes_of(number), [&] { return decode(number); });
+    shared_->ahead->note_read(number);
+    return {std::move(held), index - shared_->all.first_row(number)};
   }
 
   [[nodiscard]] arrow_blobs decode(std::size_t number) const {

@@ -7,6 +7,7 @@
 #include <iterator>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -22,6 +23,7 @@
 #include <penstock/table/arrow_table.hpp>
 #include <penstock/table/detail/column_rows.hpp>
 #include <penstock/table/detail/column_wishes.hpp>
+#include <penstock/table/detail/parquet/parquet_ahead.hpp>
 #include <penstock/table/detail/parquet/parquet_file.hpp>
 #include <penstock/table/detail/parquet/parquet_groups.hpp>
 #include <penstock/table/detail/table_columns.hpp>
@@ -53,6 +55,7 @@ class parquet_dataset {
   explicit parquet_dataset(const std::vector<std::string>& paths,
                            const parquet_options& options = {})
       : shared_(std::make_shared<shared>(paths, options)), layout_(look_at(), 1) {
+    shared_->ahead.emplace(shared_->all, shared_->columns);
     for (const detail::parquet_group& one : shared_->all.groups()) {
       std::uint64_t bytes = 0;
       const bool is_beyond = __builtin_mul_overflow(one.rows, layout_.sample_bytes(), &bytes);
@@ -98,10 +101,21 @@ class parquet_dataset {
       const std::uint64_t rows = shared_->all.groups()[number].rows;
       const auto held =
           shared_->cache.get(number, rows * layout_.sample_bytes(), [&] { return decode(number); });
+      shared_->ahead->note_read(number);
       while (i < indices.size() && indices[i] >= first && indices[i] - first < rows) {
         i = copy(*held, first, indices, i, out, context);
       }
     }
+  }
+
+  /// Has the system read the row groups of the rows `indices`, their columns that are read, as
+  /// `loader_options::read_ahead` has it. They are decoded when they are needed.
+  void will_read(std::span<const std::uint64_t> indices) const noexcept {
+    shared_->ahead->will_read(indices);
+  }
+  /// The share of row `index` in its row group's bytes in the file; 0 for one out of range.
+  [[nodiscard]] std::uint64_t stored_bytes(std::uint64_t index) const noexcept {
+    return shared_->ahead->stored_bytes(index);
   }
 
  private:
@@ -118,6 +132,7 @@ class parquet_dataset {
     std::vector<std::vector<std::size_t>> columns;  // of each file, those of the fields
     std::vector<std::string> warnings;
     detail::group_cache<decoded_group> cache;
+    std::optional<detail::parquet_ahead> ahead;
   };
 
   [[nodiscard]] detail::table_columns columns_of(const ArrowSchema& schema,

@@ -36,6 +36,12 @@ struct parquet_group {
   std::uint64_t first_row;  // in the file
 };
 
+/// Where a column of a row group lies in its file, compressed.
+struct parquet_chunk {
+  std::uint64_t offset;
+  std::uint64_t bytes;
+};
+
 /// A Parquet file: its type, and its row groups one by one. All members but the constructor are
 /// thread-safe: each decoding has a reader of its own, over one descriptor and one footer.
 class parquet_file {
@@ -84,6 +90,32 @@ class parquet_file {
       }
     });
     return static_cast<std::uint64_t>(all);
+  }
+
+  /// Where columns of row group `number` lie; without those of which the footer says a place that
+  /// is not in the file.
+  [[nodiscard]] std::vector<parquet_chunk> chunks(int number,
+                                                  const std::vector<std::size_t>& columns) const {
+    std::vector<parquet_chunk> all;
+    guarded("the columns of " + name_of(number), [&] {
+      const auto group = metadata_->RowGroup(number);
+      for (const int leaf : leaves_of(columns)) {
+        const auto chunk = group->ColumnChunk(leaf);
+        std::int64_t offset = chunk->data_page_offset();
+        if (chunk->has_dictionary_page() && chunk->dictionary_page_offset() > 0) {
+          offset = (std::min)(offset, chunk->dictionary_page_offset());
+        }
+        const std::int64_t bytes = chunk->total_compressed_size();
+        const auto end = static_cast<std::int64_t>(file_->bytes());
+        if (offset < 0 || bytes <= 0 || offset > end || bytes > end - offset) continue;
+        all.push_back({static_cast<std::uint64_t>(offset), static_cast<std::uint64_t>(bytes)});
+      }
+    });
+    return all;
+  }
+  /// Has the system read a chunk ahead, if it can.
+  void prefetch(const parquet_chunk& chunk) const noexcept {
+    file_->prefetch(chunk.offset, chunk.bytes);
   }
 
   /// The columns `columns`, by their number, of a row group. Throws `file_unreadable`,

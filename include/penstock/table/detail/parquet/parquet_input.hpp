@@ -57,6 +57,13 @@ class parquet_input final : public ::arrow::io::RandomAccessFile {
     set_mode(::arrow::io::FileMode::READ);
   }
 
+  /// Has the system read ahead, if it can.
+  void prefetch(std::uint64_t offset, std::uint64_t bytes) const noexcept {
+    file_.prefetch(offset, bytes);
+  }
+  /// How long it was when it was opened.
+  [[nodiscard]] std::uint64_t bytes() const noexcept { return file_.size(); }
+
   using RandomAccessFile::ReadAt;
 
   /// How long it was when it was opened.
