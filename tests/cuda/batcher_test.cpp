@@ -27,12 +27,12 @@ using cuda_batcher = ps::batcher<request, ps::cuda_device>;
 /// What a kernel looks at: whether each request is what was written under its tag.
 template <class Batch>
 auto looks_at(const Batch& batch, std::atomic<std::uint64_t>& right) {
-  return [numbers = ps::get<"number">(batch), values = ps::get<"values">(batch),
+  return [numbers = ps::get<"number">(batch).data(), values = ps::get<"values">(batch).data(),
           tags = tags_of(batch), &right] {
     for (std::size_t i = 0; i < tags.size(); ++i) {
       const auto value = static_cast<float>(tags[i]);
-      const bool is_right = numbers.data()[i] == tags[i] && values.data()[3 * i] == value &&
-                            values.data()[3 * i + 2] == value;
+      const bool is_right =
+          numbers[i] == tags[i] && values[3 * i] == value && values[3 * i + 2] == value;
       right += is_right ? 1U : 0U;
     }
   };

@@ -47,8 +47,8 @@ inline namespace PENSTOCK_ABI {
 ///
 /// All members may be called from any thread, at any time of the batcher's life; several threads
 /// may take batches, by `next` or by a feed each. A feed's leases may go on to other threads, see
-/// `value_queue` and `when_held::wait`. All memory is taken at construction, `host_bytes()`, out of no
-/// `memory_budget`. Batches are numbered over the batcher's life, in epoch 0.
+/// `value_queue` and `when_held::wait`. All memory is taken at construction, `host_bytes()`, and
+/// out of no `memory_budget`. Batches are numbered over the batcher's life, in epoch 0.
 ///
 /// @see examples/11_server.cpp, docs/serving.md
 template <record_type Record, device Device = cpu_device>

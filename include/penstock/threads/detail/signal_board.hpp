@@ -85,8 +85,8 @@ class signal_handlers {
     for_each_signal(set_, [&](int number) {
       struct sigaction now {};
       ::sigaction(number, nullptr, &now);
-      // A signal that is on its way to a handler of ours on another thread: the kernel has taken the
-      // handler and left the flags, and nobody has noted the signal yet.
+      // On another thread a signal may be on its way to our handler: the kernel has taken that and
+      // left the flags, and nobody has noted the signal yet.
       const bool is_coming = (now.sa_flags & static_cast<int>(SA_RESETHAND)) != 0;
       const bool is_default = now.sa_handler == SIG_DFL;
       if (now.sa_handler != &note_signal && !(is_default && (has_come || is_coming))) return;
