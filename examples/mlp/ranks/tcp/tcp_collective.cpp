@@ -214,8 +214,13 @@ void tcp_collective::exchange(frame_kind kind, std::span<const std::byte> mine,
   if (rank_ != 0) {
     tcp_socket& hub = others_.front();
     is_between_.front() = false;
-    hub.send(call.raw(), end, "to rank 0, " + call.str());
-    hub.send(mine, end, "to rank 0, " + call.str());
+    try {
+      hub.send(call.raw(), end, "to rank 0, " + call.str());
+      hub.send(mine, end, "to rank 0, " + call.str());
+    } catch (const tcp_error&) {
+      rethrow_failure_of(hub);
+      throw;
+    }
     is_between_.front() = true;
     const frame found = receive_frame(hub, end, "from rank 0, " + call.str());
     if (found != answer) {
@@ -312,6 +317,16 @@ frame tcp_collective::receive_frame(tcp_socket& from, tcp_clock::time_point end,
   std::string text(static_cast<std::size_t>(found.length), '\0');
   from.receive(std::as_writable_bytes(std::span{text}), end, what);
   throw rank_failure("rank 0 has ended: " + text);
+}
+
+void tcp_collective::rethrow_failure_of(tcp_socket& hub) {
+  try {
+    static_cast<void>(receive_frame(hub, tcp_clock::now(), "why rank 0 has ended"));
+  } catch (const rank_failure&) {
+    throw;
+  } catch (const tcp_error&) {
+    // It has not said.
+  }
 }
 
 void tcp_collective::abort(std::string_view why) noexcept {

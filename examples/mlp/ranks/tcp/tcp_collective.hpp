@@ -67,6 +67,8 @@ class tcp_collective {
                                std::span<std::byte> place);
   [[nodiscard]] frame receive_frame(tcp_socket& from, tcp_clock::time_point end,
                                     std::string_view what);
+  /// Throws what rank 0 has said before it closed the connection, if it has.
+  void rethrow_failure_of(tcp_socket& hub);
 
   int rank_;
   int size_;
