@@ -125,7 +125,6 @@ bool tcp_collective::greet_one(tcp_socket& socket, std::uint64_t token, tcp_cloc
     socket.receive(who, end, "a greeting");
     rank = raw_value<std::uint32_t>(who);
     size = raw_value<std::uint32_t>(std::span{who}.subspan(4));
-    socket.send(frame{frame_kind::welcome, token, 0}.raw(), end, "a welcome");
   } catch (const tcp_error&) {
     return false;  // a stranger, a rank of an earlier start, or one that has ended: not counted
   }
@@ -144,6 +143,11 @@ bool tcp_collective::greet_one(tcp_socket& socket, std::uint64_t token, tcp_cloc
   const bool is_new = !others_[rank].is_open();
   if (!is_new && !has_ended(others_[rank])) {
     problem("a second process is rank " + std::to_string(rank) + " as " + others_[rank].peer());
+  }
+  try {
+    socket.send(frame{frame_kind::welcome, token, 0}.raw(), end, "a welcome");
+  } catch (const tcp_error&) {
+    return false;  // it has ended meanwhile
   }
   others_[rank] = std::move(socket);
   is_between_[rank] = true;
