@@ -4,8 +4,8 @@
 //
 //   penstock_cuda_narrowed_bench [--json FILE] [--quick]
 //
-// --quick takes a second: to see whether it works, not to be quoted. The first value that arrives is
-// compared in each way: a wrong one is an error.
+// --quick takes a second: to see whether it works, not to be quoted. The first value that arrives
+// is compared in each way: a wrong one is an error.
 
 #include <cuda_runtime_api.h>
 

@@ -166,6 +166,18 @@ TEST_CASE("a rank over TCP says why it fails, and all others have its words", "[
     ranks.barrier();
   });
   CHECK(hub_fails[1] == "rank 0 has ended: the file is torn");
+  // A rank that comes with bytes to a connection that is closed: it is told all the same.
+  std::promise<void> closed;
+  const auto late = world.run(2, [&](mlp::tcp_collective& ranks) {
+    if (ranks.rank() == 0) {
+      ranks.abort("the file is torn");
+      return closed.set_value();
+    }
+    closed.get_future().wait();
+    std::array<float, 4> values{};
+    ranks.all_reduce(values);
+  });
+  CHECK(late[1] == "rank 0 has ended: the file is torn");
 }
 
 TEST_CASE("a rank over TCP that does not come is named when the patience ends", "[mlp]") {

@@ -32,7 +32,7 @@ def ranks_that_end(program):
     killed = program.run(3, "--batch", 48, "--die", "0:2:reading")
     require(killed.ended == {0: -9, 1: 1, 2: 1}, "all have ended", killed.ended)
     for rank in (1, 2):
-        require("from rank 0, call " in killed.errors[rank], "they say so", killed.stderr)
+        require(" rank 0, call " in killed.errors[rank], "they say so", killed.stderr)
     threw = program.run(3, "--batch", 48, "--die", "2:2:throwing")
     require("rank 2 has ended: it fails as it was told to" in threw.errors[0], threw.stderr)
     require("rank 0 has ended: rank 2 has ended: it fails" in threw.errors[1], threw.stderr)

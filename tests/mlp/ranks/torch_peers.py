@@ -90,7 +90,8 @@ def same_training(program, work):
     require(int(said["steps"]) in (4, 5), "of eight steps the first ones were kept", said)
     ran = torchrun(program, 2, "--die", "1:2:throwing", of_launcher=["--standalone"])
     require(ran.returncode != 0, "a rank that fails fails all")
-    require("rank 1 has ended: it fails as it was told to" in ran.stderr, "and says why", ran.stderr)
+    why = "rank 1 has ended: it fails as it was told to"
+    require(why in ran.stderr, "and says why", ran.stderr)
 
 
 def main():

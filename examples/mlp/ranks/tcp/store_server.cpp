@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <chrono>
 #include <exception>
+#include <new>
 #include <span>
 #include <system_error>
 
@@ -20,7 +21,13 @@ store_server::store_server(std::uint16_t port, std::size_t most_clients)
     throw tcp_error("pipe: " + std::generic_category().message(errno));
   }
   try {
-    thread_ = std::thread{[this] { run(); }};
+    thread_ = std::thread{[this] {
+      try {
+        run();
+      } catch (const std::bad_alloc&) {
+        clients_.clear();  // disconnected, they know; a thread's exception would end the process
+      }
+    }};
   } catch (...) {
     for (const int end : ending_) ::close(end);
     throw;

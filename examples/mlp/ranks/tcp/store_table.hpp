@@ -26,9 +26,9 @@ class store_table {
   explicit store_table(std::size_t most_bytes = std::size_t{64} << 20U) : most_bytes_(most_bytes) {}
 
   /// What a request gives: nothing, an answer, or those of clients that have waited for a key.
-  /// Throws `tcp_error` for a request before `validate`, a key that is asked for and does not exist,
-  /// a sum with what is no number, a second wait at a time, and more bytes than fit; the table is as
-  /// before then.
+  /// Throws `tcp_error` for a request before `validate`, a key that is asked for and does not
+  /// exist, a sum with what is no number, a second wait at a time, and more bytes than fit; the
+  /// table is as before then.
   [[nodiscard]] std::vector<answer> handle(client from, const store_request& request);
   /// A client is gone.
   void forget(client gone);

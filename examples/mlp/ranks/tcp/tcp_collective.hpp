@@ -18,14 +18,14 @@
 
 namespace mlp {
 
-/// Ranks without MPI: each has a connection to rank 0, which gathers, sums and sends back. They find
-/// it by a store, that of torchrun's agent or one that rank 0 hosts meanwhile.
+/// Ranks without MPI: each has a connection to rank 0, which gathers, sums and sends back. They
+/// find it by a store, that of torchrun's agent or one that rank 0 hosts meanwhile.
 ///
 /// Sums are made in the order of the ranks, in ordinary memory, that of the CPU device. All bytes
 /// pass rank 0: it is for a few ranks, and for what many exchange once, such as NCCL's id.
 ///
-/// No call waits longer than `patience`. A rank that has ended is noticed at once, one that does not
-/// come when the patience is over; rank 0 then tells the others why, and all have a `tcp_error`
+/// No call waits longer than `patience`. A rank that has ended is noticed at once, one that does
+/// not come when the patience is over; rank 0 then tells the others why, and all have a `tcp_error`
 /// that names ranks. After one, no further call is made. For one thread.
 class tcp_collective {
  public:
@@ -67,6 +67,8 @@ class tcp_collective {
                                std::span<std::byte> place);
   [[nodiscard]] frame receive_frame(tcp_socket& from, tcp_clock::time_point end,
                                     std::string_view what);
+  /// Throws what rank 0 has said before it closed the connection, if it has.
+  void rethrow_failure_of(tcp_socket& hub);
 
   int rank_;
   int size_;

@@ -12,4 +12,10 @@ class tcp_error : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+/// Another rank has said why it ends.
+class rank_failure : public tcp_error {
+ public:
+  using tcp_error::tcp_error;
+};
+
 }  // namespace mlp
