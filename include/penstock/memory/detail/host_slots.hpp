@@ -14,6 +14,7 @@
 #include <penstock/core/checked.hpp>
 #include <penstock/core/detail/cache_line.hpp>
 #include <penstock/core/layout.hpp>
+#include <penstock/device/detail/settle.hpp>
 #include <penstock/device/device.hpp>
 #include <penstock/memory/budget.hpp>
 #include <penstock/memory/detail/copy_mark.hpp>
@@ -72,13 +73,8 @@ class host_slots {
 
   /// The memory goes: no copy may still read it.
   ~host_slots() {
-    for (const auto& copy : drained_) {
-      try {
-        device_.synchronize(copy.last());
-      } catch (...) {  // a device in error runs no copies any more
-      }
-    }
-    if (!memory_.addresses()) allow(memory_.data(), memory_.bytes());
+    for (const auto& copy : drained_) settle(device_, copy.last());
+    for (std::uint32_t slot = 0; slot < count(); ++slot) memory_.allow(slot);
   }
 
   /// The device that the memory is pinned for.
@@ -122,9 +118,8 @@ class host_slots {
 
   /// Returns a slot that nothing reads any more.
   void give_back(std::uint32_t slot) noexcept {
-    memory_.addresses().renew(slot);
-    poison(data(slot), layout_.bytes());
-    if (!memory_.addresses()) forbid(data(slot), layout_.bytes());
+    memory_.erase(slot);
+    memory_.forbid(slot);
     push({slot, false});
   }
 
@@ -203,10 +198,7 @@ class host_slots {
     try {
       device_.record(end, stream);
     } catch (...) {
-      try {
-        device_.synchronize(stream);
-      } catch (...) {  // a device in error runs no copies any more
-      }
+      settle(device_, stream);
       give_back(slot);
       throw;
     }
@@ -230,11 +222,8 @@ class host_slots {
       push(*back);  // as it came: the thread that takes it next waits again
       throw;
     }
-    if (!memory_.addresses()) allow(data(back->slot), layout_.bytes());
-    if (back->behind_copy) {
-      memory_.addresses().renew(back->slot);
-      poison(data(back->slot), layout_.bytes());
-    }
+    memory_.allow(back->slot);
+    if (back->behind_copy) memory_.erase(back->slot);
     return back->slot;
   }
 

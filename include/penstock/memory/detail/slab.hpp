@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <utility>
 
+#include <penstock/core/checked.hpp>
 #include <penstock/device/cpu_device.hpp>
 #include <penstock/device/device.hpp>
 #include <penstock/memory/detail/fresh_addresses.hpp>
@@ -101,6 +102,19 @@ class slab {
   /// The first byte of a slot of so many bytes, the constructor's unit.
   [[nodiscard]] std::byte* slot(std::size_t number, std::size_t slot_bytes) const noexcept {
     return addresses_ ? addresses_.data(number) : data_ + number * slot_bytes;
+  }
+  /// In a checked build: what a slot holds is over, so the slot is filled, and moved if it may.
+  void erase(std::size_t number) noexcept {
+    addresses_.renew(number);
+    poison(slot(number, unit_), unit_);
+  }
+  /// In a checked build: from now on nothing may touch a slot that is not moved ...
+  void forbid(std::size_t number) noexcept {
+    if (!addresses_) detail::forbid(slot(number, unit_), unit_);
+  }
+  /// ... until now.
+  void allow(std::size_t number) noexcept {
+    if (!addresses_) detail::allow(slot(number, unit_), unit_);
   }
   /// What a checked build knows of where slots lie.
   [[nodiscard]] slot_addresses<Device>& addresses() noexcept { return addresses_; }

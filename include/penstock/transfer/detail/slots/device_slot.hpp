@@ -11,6 +11,7 @@
 
 #include <penstock/core/batch_info.hpp>
 #include <penstock/core/checked.hpp>
+#include <penstock/device/detail/settle.hpp>
 #include <penstock/device/device.hpp>
 #include <penstock/memory/detail/copy_mark.hpp>
 #include <penstock/memory/detail/host_slots.hpp>
@@ -19,17 +20,6 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
-
-/// Waits for the work of a stream, or for an event; whether it is over then.
-template <class Device, class StreamOrEvent>
-bool settle(const Device& device, const StreamOrEvent& work) noexcept {
-  try {
-    device.synchronize(work);
-    return true;
-  } catch (...) {  // most likely a device in error, which does no work any more
-    return false;
-  }
-}
 
 /// How often something has been done to a stream by which the host may know how far it is; nothing
 /// for a stream that does not count, as the calling thread.

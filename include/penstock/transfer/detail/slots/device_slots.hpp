@@ -44,12 +44,11 @@ class device_slots {
                std::size_t most)
       : device_(where),
         layout_(layout),
-        memory_(where, layout.bytes(), depth, most),
+        memory_(where, layout, depth, most),
         copy_stream_(where.make_stream()),
         slots_(most),
         open_(depth) {
     for (std::size_t slot = 0; slot < depth; ++slot) slots_[slot].make_events(where);
-    memory_.name_fields(layout_);
   }
   device_slots(device_slots&&) = delete;
 
@@ -75,8 +74,7 @@ class device_slots {
   void open(std::size_t count) {
     while (memory_.count() < count) {
       slots_[memory_.count()].make_events(device_);
-      if (!memory_.add()) break;
-      memory_.name_fields(layout_);
+      if (!memory_.add(layout_)) break;
     }
     open_.store((std::min)(count, memory_.count()), std::memory_order_relaxed);
   }
@@ -181,14 +179,7 @@ class device_slots {
   void end([[maybe_unused]] lease_guard& lease, [[maybe_unused]] std::size_t slot,
            [[maybe_unused]] stream_ref stream) noexcept {
     leases.end(slot, slots_[slot].info);
-    if constexpr (checked) {
-      const auto left = memory_.move(slot);
-      slots_[slot].end(lease, stream,
-                       [left, data = data(slot), bytes = layout_.bytes()]() noexcept {
-                         left.close();
-                         poison(data, bytes);
-                       });
-    }
+    if constexpr (checked) slots_[slot].end(lease, stream, memory_.leave(slot));
   }
 
   /// Whether the release of `slot` waits for `stream` beside the lease's own.

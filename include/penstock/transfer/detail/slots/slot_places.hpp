@@ -6,9 +6,11 @@
 #include <limits>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <penstock/core/batch_info.hpp>
+#include <penstock/core/checked.hpp>
 #include <penstock/core/error.hpp>
 #include <penstock/core/layout.hpp>
 #include <penstock/device/device.hpp>
@@ -24,34 +26,36 @@ namespace detail {
 template <device Device>
 class slot_places {
  public:
-  /// `count` slots of `slot_bytes` bytes, which may become `most`. Throws `out_of_memory`.
-  slot_places(const Device& where, std::size_t slot_bytes, std::size_t count, std::size_t most)
+  /// `count` slots for batches of this layout, which may become `most`. Throws `out_of_memory`.
+  template <record_type Record>
+  slot_places(const Device& where, const batch_layout<Record>& layout, std::size_t count,
+              std::size_t most)
       : device_(where),
-        slot_bytes_(slot_bytes),
-        first_(where, bytes_of(slot_bytes, count), memory_kind::device, slot_bytes),
+        slot_bytes_(layout.bytes()),
+        first_(where, bytes_of(slot_bytes_, count), memory_kind::device, slot_bytes_),
         places_(std::make_unique<place[]>(most)),
         count_(count) {
     more_.reserve(most - count);
+    first_.addresses().name_fields(layout);
     for (std::size_t slot = 0; slot < count; ++slot) {
-      places_[slot] = {first_.slot(slot, slot_bytes), {first_.addresses(), slot}};
+      places_[slot] = {first_.slot(slot, slot_bytes_), {first_.addresses(), slot}};
     }
   }
 
   /// The first byte of a slot. From any thread that was given the slot.
   [[nodiscard]] std::byte* data(std::size_t slot) const noexcept { return places_[slot].data; }
-  /// The next three are of a checked build. The batches are laid out like this, also in the slot
-  /// that was added last.
-  template <record_type Record>
-  void name_fields(const batch_layout<Record>& layout) {
-    (more_.empty() ? first_ : more_.back()).addresses().name_fields(layout);
-  }
-  /// A lease of this batch begins, in `slot`.
+  /// In a checked build: a lease of this batch begins, in `slot`.
   void name_batch(std::size_t slot, const batch_info& batch) const noexcept {
     places_[slot].address.name_batch(batch);
   }
-  /// What comes into `slot` next shall lie elsewhere, if it may: returns where the slot lay.
-  [[nodiscard]] auto move(std::size_t slot) noexcept {
-    return places_[slot].address.move(places_[slot].data);
+  /// In a checked build: what comes into `slot` next lies elsewhere, if it may. What is returned is
+  /// to be called when nothing uses any more what the slot holds now.
+  [[nodiscard]] auto leave(std::size_t slot) noexcept {
+    const auto left = places_[slot].address.move(places_[slot].data);
+    return [left, next = data(slot), bytes = slot_bytes_]() noexcept {
+      left.close();
+      poison(next, bytes);
+    };
   }
   /// How many slots there are. From any thread, as `bytes`.
   [[nodiscard]] std::size_t count() const noexcept {
@@ -60,12 +64,15 @@ class slot_places {
   /// How many bytes they take.
   [[nodiscard]] std::size_t bytes() const noexcept { return count() * slot_bytes_; }
 
-  /// Takes one more, of the `most`; false where the device has no room for it. One thread at a
-  /// time. Throws what the device throws.
-  [[nodiscard]] bool add() {
+  /// Takes one more of this layout, of the `most`; false where the device has no room for it. One
+  /// thread at a time. Throws what the device throws.
+  template <record_type Record>
+  [[nodiscard]] bool add(const batch_layout<Record>& layout) {
     const std::size_t slot = count();
     try {
-      more_.emplace_back(device_, slot_bytes_, memory_kind::device, slot_bytes_);
+      slab<Device> made{device_, slot_bytes_, memory_kind::device, slot_bytes_};
+      made.addresses().name_fields(layout);
+      more_.push_back(std::move(made));
     } catch (const out_of_memory&) {
       return false;
     }

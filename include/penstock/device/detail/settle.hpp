@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <penstock/core/version.hpp>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+namespace detail {
+
+/// Waits for the work of a stream, or for an event; whether it is over then.
+template <class Device, class StreamOrEvent>
+bool settle(const Device& device, const StreamOrEvent& work) noexcept {
+  try {
+    device.synchronize(work);
+    return true;
+  } catch (...) {  // most likely a device in error, which does no work any more
+    return false;
+  }
+}
+
+}  // namespace detail
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock
