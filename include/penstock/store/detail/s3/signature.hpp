@@ -66,7 +66,8 @@ inline constexpr std::string_view sum_of_nothing =
                            hex_of(sha256{}.add(canonical).sum());
   std::string key = "AWS4" + credentials.secret;
   for (const std::string_view part : {day, region, service, std::string_view{"aws4_request"}}) {
-    key = bytes_of(hmac_sha256(key, part));
+    const sha256_sum sum = hmac_sha256(key, part);
+    key.assign(sum.begin(), sum.end());
   }
   return "AWS4-HMAC-SHA256 Credential=" + credentials.key_id + '/' + scope +
          ", SignedHeaders=" + names + ", Signature=" + hex_of(hmac_sha256(key, text));
