@@ -497,7 +497,8 @@ class RealPrograms(unittest.TestCase):
         return json.loads(Path(self.file).read_text())
 
     def report_of(self, **found):
-        empty = {"gpu": {}, "transfer": None, "mlp": {}, "on_device": None, "pytorch": None}
+        empty = {"gpu": {}, "mlp": {}}
+        empty.update(transfer=None, on_device=None, narrowed=None, pytorch=None)
         made = {**empty, "steps": [], "date": "", "commit": "", "command": "", "pack": {}}
         made.update(found)
         made["passed"] = False
