@@ -6,7 +6,7 @@
 // One iteration is 64 indices, the batch of a typical loop, which the consumer adds up. The floors
 // are the same sum over a shuffled std::vector<uint64_t> of four times the last-level cache, 128
 // MiB at least:
-//   read_permutation          from its begin to its end: the bandwidth of an otherwise idle memory
+//   read_permutation          from start to end: the bandwidth of an otherwise idle memory
 //   read_permutation_blocks   64 in a row, anywhere: what a worker meets that reads samples between
 //   read_permutation_index    one index anywhere
 // The making of the list is in none of them; shuffle_permutation is that: an iteration is

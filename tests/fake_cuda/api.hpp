@@ -12,7 +12,7 @@ namespace fake_cuda::detail {
 /// calls: so all count as one but what asks for devices and contexts.
 enum class needs { context, nothing };
 
-/// One call of the runtime, from its begin to its end: holds the mutex, counts, fails when told to.
+/// One call of the runtime, from start to end: holds the mutex, counts, fails when told to.
 class api_call {
  public:
   /// What is not `counted` can't be told to fail.

@@ -10,12 +10,13 @@
 #include <filesystem>
 #include <stdexcept>
 #include <string>
-#include <typeinfo>
 #include <vector>
 
 #include <penstock/data/idx_dataset.hpp>
 
+#include "files/packed_bytes.hpp"
 #include "support/catch.hpp"
+#include "support/error_of.hpp"
 #include "support/temp_dir.hpp"
 
 namespace ps = penstock;
@@ -40,42 +41,14 @@ test::file_bytes packed(const test::file_bytes& bytes) {
   return out;
 }
 
-// Bytes that compress badly, so that the packed file has more than one piece of input.
-test::file_bytes noise(std::size_t size) {
-  test::file_bytes bytes(size);
-  std::uint32_t state = 12345;
-  for (auto& byte : bytes) {
-    state = state * 1664525U + 1013904223U;
-    byte = static_cast<std::uint8_t>(state >> 24U);
-  }
-  return bytes;
-}
-
-test::file_bytes joined(test::file_bytes first, const test::file_bytes& second) {
-  first.insert(first.end(), second.begin(), second.end());
-  return first;
-}
-
 test::file_bytes unpacked(const test::file_bytes& file) {
-  const test::temp_dir dir;
-  test::file_bytes bytes;
-  for (const std::byte byte : ps::detail::read_gzip_file(dir.write("x.gz", file))) {
-    bytes.push_back(std::to_integer<std::uint8_t>(byte));
-  }
-  return bytes;
+  const auto read = [](const std::string& path) { return ps::detail::read_gzip_file(path); };
+  return test::unpacked_by(read, "x.gz", file);
 }
 
 template <class E>
 E error_in(const test::file_bytes& file) {
-  try {
-    (void)unpacked(file);
-  } catch (const E& problem) {
-    INFO(problem.what());
-    CHECK(typeid(problem) == typeid(E));
-    return problem;
-  }
-  FAIL("nothing thrown");
-  throw 0;
+  return test::error_of<E>([&] { (void)unpacked(file); });
 }
 
 }  // namespace
@@ -83,26 +56,26 @@ E error_in(const test::file_bytes& file) {
 TEST_CASE("a gzip file is unpacked", "[files]") {
   CHECK(unpacked(packed({})).empty());
   CHECK(unpacked(packed({1, 2, 3})) == test::file_bytes{1, 2, 3});
-  const test::file_bytes content = noise(1'500'000);
+  const test::file_bytes content = test::noise(1'500'000);
   CHECK((unpacked(packed(content)) == content));
 }
 
 TEST_CASE("the members of a gzip file are one content", "[files]") {
-  CHECK(unpacked(joined(packed({1, 2}), packed({3}))) == test::file_bytes{1, 2, 3});
-  CHECK(unpacked(joined(packed({}), packed({3}))) == test::file_bytes{3});
+  CHECK(unpacked(test::joined(packed({1, 2}), packed({3}))) == test::file_bytes{1, 2, 3});
+  CHECK(unpacked(test::joined(packed({}), packed({3}))) == test::file_bytes{3});
   // The second member begins at the last byte, and at the first one, of a piece of input.
-  const test::file_bytes member = packed(noise(100'000));
+  const test::file_bytes member = packed(test::noise(100'000));
   for (const std::size_t border : {(std::size_t{1} << 18U) - 1, std::size_t{1} << 18U}) {
     test::file_bytes file = member;
-    while (file.size() + member.size() + 200 < border) file = joined(file, member);
+    while (file.size() + member.size() + 200 < border) file = test::joined(file, member);
     // A comment in the header fills up to the border: flag 16 and a text that 0 ends.
     test::file_bytes filler = packed({});
     filler[3] = 16;
     filler.insert(filler.begin() + 10, border - file.size() - filler.size(), 'x');
     filler[10 + border - file.size() - packed({}).size() - 1] = 0;
-    file = joined(file, filler);
+    file = test::joined(file, filler);
     REQUIRE(file.size() == border);
-    file = joined(file, packed({7}));
+    file = test::joined(file, packed({7}));
     CHECK(unpacked(file).back() == 7);
   }
 }
@@ -116,7 +89,7 @@ TEST_CASE("a gzip file that ends too early is refused wherever it ends", "[files
     CHECK(error_in<ps::file_truncated>(part).offset() == size);
   }
   // Between two members it is whole; one byte further it is not.
-  test::file_bytes two = joined(whole, whole);
+  test::file_bytes two = test::joined(whole, whole);
   two.resize(whole.size() + 1);
   CHECK(error_in<ps::file_truncated>(two).offset() == whole.size() + 1);
 }
@@ -134,7 +107,7 @@ TEST_CASE("a gzip file with a wrong checksum or length is refused", "[files]") {
 }
 
 TEST_CASE("a damaged bit of a gzip file is noticed or does no harm", "[files]") {
-  test::file_bytes content = noise(300);
+  test::file_bytes content = test::noise(300);
   for (auto& byte : content) byte &= 0x3U;
   const test::file_bytes whole = packed(content);
   std::size_t harmless = 0;
@@ -156,10 +129,10 @@ TEST_CASE("a damaged bit of a gzip file is noticed or does no harm", "[files]") 
 
 TEST_CASE("bytes after a gzip file's last member are refused", "[files]") {
   const test::file_bytes whole = packed({1, 2, 3});
-  const auto problem = error_in<ps::file_corrupt>(joined(whole, {0, 0, 0}));
+  const auto problem = error_in<ps::file_corrupt>(test::joined(whole, {0, 0, 0}));
   CHECK(problem.offset() == whole.size());
-  CHECK(error_in<ps::file_corrupt>(joined(whole, {0x1f, 0x00})).found() == "0x1f 0x00");
-  CHECK(error_in<ps::file_corrupt>(joined(whole, {0x20})).found() == "0x20");
+  CHECK(error_in<ps::file_corrupt>(test::joined(whole, {0x1f, 0x00})).found() == "0x1f 0x00");
+  CHECK(error_in<ps::file_corrupt>(test::joined(whole, {0x20})).found() == "0x20");
 }
 
 TEST_CASE("a file that is not gzip is refused as such", "[files]") {
@@ -198,7 +171,7 @@ TEST_CASE("an IDX dataset opens gzip files", "[files]") {
   SECTION("and finds what is too little or too much in them") {
     const std::string less = dir.write("less.gz", packed(test::file_bytes{y.begin(), y.end() - 1}));
     CHECK_THROWS_AS((ps::idx_dataset<small>{ps::gzip, x_path, less}), ps::file_truncated);
-    const std::string more = dir.write("more.gz", packed(joined(y, {0})));
+    const std::string more = dir.write("more.gz", packed(test::joined(y, {0})));
     CHECK_THROWS_AS((ps::idx_dataset<small>{ps::gzip, x_path, more}), ps::file_format_error);
   }
   SECTION("and takes no more memory than they hold") {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 // Sums of files beside those that Python's hashlib and xxhash give.
+#include <penstock/files/detail/sums/hex_digits.hpp>
 #include <penstock/files/detail/sums/sha1.hpp>
 #include <penstock/files/detail/sums/xxh64.hpp>
 
@@ -22,13 +23,7 @@ std::string sha1_bytes(sha1& sum) {
 }
 
 std::string sha1_text(std::string_view text) {
-  std::string digits;
-  sha1 sum;
-  for (const std::uint8_t byte : sum.add(text).sum()) {
-    digits += "0123456789abcdef"[byte >> 4U];
-    digits += "0123456789abcdef"[byte & 15U];
-  }
-  return digits;
+  return penstock::detail::hex_digits(sha1{}.add(text).sum());
 }
 
 std::string xxh64_bytes(std::uint64_t sum) {

@@ -11,6 +11,7 @@
 
 #include <penstock/data/idx_dataset.hpp>
 
+#include "files/packed_bytes.hpp"
 #include "support/catch.hpp"
 #include "support/error_of.hpp"
 #include "support/has.hpp"
@@ -21,36 +22,12 @@ namespace ps = penstock;
 namespace {
 
 test::file_bytes zstd_packed(const test::file_bytes& bytes, int level = 1) {
-  test::file_bytes out;
-  for (const std::byte byte : ps::zstd{level}.packed(std::as_bytes(std::span{bytes}))) {
-    out.push_back(std::to_integer<std::uint8_t>(byte));
-  }
-  return out;
-}
-
-// Bytes that compress badly, so that the packed file has more than one piece of input.
-test::file_bytes zstd_noise(std::size_t size) {
-  test::file_bytes bytes(size);
-  std::uint32_t state = 12345;
-  for (auto& byte : bytes) {
-    state = state * 1664525U + 1013904223U;
-    byte = static_cast<std::uint8_t>(state >> 24U);
-  }
-  return bytes;
-}
-
-test::file_bytes zstd_joined(test::file_bytes first, const test::file_bytes& second) {
-  first.insert(first.end(), second.begin(), second.end());
-  return first;
+  return test::as_file_bytes(ps::zstd{level}.packed(std::as_bytes(std::span{bytes})));
 }
 
 test::file_bytes zstd_unpacked(const test::file_bytes& file) {
-  const test::temp_dir dir;
-  test::file_bytes bytes;
-  for (const std::byte byte : ps::detail::read_zstd_file(dir.write("x.zst", file))) {
-    bytes.push_back(std::to_integer<std::uint8_t>(byte));
-  }
-  return bytes;
+  const auto read = [](const std::string& path) { return ps::detail::read_zstd_file(path); };
+  return test::unpacked_by(read, "x.zst", file);
 }
 
 template <class E>
@@ -65,7 +42,7 @@ TEST_CASE("a zstd file is unpacked", "[files]") {
   for (const int level : {0, 1, 3, 22}) {
     CHECK(zstd_unpacked(zstd_packed({1, 2, 3}, level)) == test::file_bytes{1, 2, 3});
   }
-  const test::file_bytes content = zstd_noise(700'000);
+  const test::file_bytes content = test::noise(700'000);
   CHECK((zstd_unpacked(zstd_packed(content)) == content));
   const test::file_bytes zeros(3'000'000);
   CHECK((zstd_unpacked(zstd_packed(zeros)) == zeros));
@@ -74,11 +51,11 @@ TEST_CASE("a zstd file is unpacked", "[files]") {
 TEST_CASE("the frames of a zstd file are one content, and those to be skipped are", "[files]") {
   const test::file_bytes skipped{0x5a, 0x2a, 0x4d, 0x18, 3, 0, 0, 0, 'a', 'b', 'c'};
   const test::file_bytes none = zstd_packed({});
-  CHECK(zstd_unpacked(zstd_joined(zstd_packed({1, 2}), zstd_packed({3}))) ==
+  CHECK(zstd_unpacked(test::joined(zstd_packed({1, 2}), zstd_packed({3}))) ==
         test::file_bytes{1, 2, 3});
-  CHECK(zstd_unpacked(zstd_joined(none, zstd_packed({3}))) == test::file_bytes{3});
-  CHECK(zstd_unpacked(zstd_joined(skipped, zstd_packed({3}))) == test::file_bytes{3});
-  CHECK(zstd_unpacked(zstd_joined(zstd_packed({3}), skipped)) == test::file_bytes{3});
+  CHECK(zstd_unpacked(test::joined(none, zstd_packed({3}))) == test::file_bytes{3});
+  CHECK(zstd_unpacked(test::joined(skipped, zstd_packed({3}))) == test::file_bytes{3});
+  CHECK(zstd_unpacked(test::joined(zstd_packed({3}), skipped)) == test::file_bytes{3});
   // The second frame begins at the last byte of a piece of input, after it, and at the first one.
   for (const std::size_t border : {(std::size_t{1} << 18U) - 1, std::size_t{1} << 18U}) {
     test::file_bytes filler(border - 8, 'x');
@@ -86,9 +63,9 @@ TEST_CASE("the frames of a zstd file are one content, and those to be skipped ar
     for (unsigned i = 4; i-- > 0;) {
       filler.insert(filler.begin(), static_cast<std::uint8_t>(size >> 8U * i));
     }
-    filler = zstd_joined({0x50, 0x2a, 0x4d, 0x18}, filler);
+    filler = test::joined({0x50, 0x2a, 0x4d, 0x18}, filler);
     REQUIRE(filler.size() == border);
-    CHECK(zstd_unpacked(zstd_joined(filler, zstd_packed({7}))) == test::file_bytes{7});
+    CHECK(zstd_unpacked(test::joined(filler, zstd_packed({7}))) == test::file_bytes{7});
   }
 }
 
@@ -101,13 +78,13 @@ TEST_CASE("a zstd file that ends too early is refused wherever it ends", "[files
     CHECK(zstd_error<ps::file_truncated>(part).offset() == size);
   }
   // Between two frames it is whole; one byte further it is not.
-  test::file_bytes two = zstd_joined(whole, whole);
+  test::file_bytes two = test::joined(whole, whole);
   two.resize(whole.size() + 1);
   CHECK(zstd_error<ps::file_truncated>(two).offset() == whole.size() + 1);
 }
 
 TEST_CASE("a damaged bit of a zstd file is noticed or does no harm", "[files]") {
-  test::file_bytes content = zstd_noise(300);
+  test::file_bytes content = test::noise(300);
   for (auto& byte : content) byte &= 0x3U;
   const test::file_bytes whole = zstd_packed(content);
   for (std::size_t i = 0; i < whole.size(); ++i) {
@@ -133,8 +110,8 @@ TEST_CASE("what is no zstd file, or has a window that is too large, is refused a
         "0x28 0xb5 0x2f 0xfe: a plain file is opened without penstock::zstd");
   zstd_error<ps::file_truncated>({});
   const test::file_bytes whole = zstd_packed({1, 2, 3});
-  CHECK(zstd_error<ps::file_corrupt>(zstd_joined(whole, {0, 0, 0})).offset() == whole.size());
-  CHECK(zstd_error<ps::file_corrupt>(zstd_joined(whole, {0x20})).found() == "0x20");
+  CHECK(zstd_error<ps::file_corrupt>(test::joined(whole, {0, 0, 0})).offset() == whole.size());
+  CHECK(zstd_error<ps::file_corrupt>(test::joined(whole, {0x20})).found() == "0x20");
   // No single segment, and a window of 2^31 bytes.
   const auto window = zstd_error<ps::file_format_error>({0x28, 0xb5, 0x2f, 0xfd, 0, 0xa8, 1, 0, 0});
   CHECK(window.expected() == "a window of at most 128 MiB");

@@ -3,9 +3,6 @@
 // bytes; what was packed by zlib comes back.
 #include <penstock/files/gzip.hpp>
 
-#include <sys/mman.h>
-#include <unistd.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -16,28 +13,11 @@
 #include <zlib.h>
 
 #include "fuzz/require.hpp"
+#include "fuzz/scratch_file.hpp"
 
 namespace ps = penstock;
 
 namespace {
-
-// A file in memory, written anew for each input.
-class scratch_file {
- public:
-  scratch_file() : descriptor_(::memfd_create("fuzzed", MFD_CLOEXEC)) {
-    fuzz::require(descriptor_ >= 0, "memfd_create");
-  }
-  void write(std::span<const std::uint8_t> bytes) const {
-    fuzz::require(::ftruncate(descriptor_, 0) == 0, "ftruncate");
-    fuzz::require(
-        ::pwrite(descriptor_, bytes.data(), bytes.size(), 0) == static_cast<ssize_t>(bytes.size()),
-        "pwrite");
-  }
-  std::string path() const { return "/proc/self/fd/" + std::to_string(descriptor_); }
-
- private:
-  int descriptor_;
-};
 
 std::vector<std::uint8_t> packed(std::span<const std::uint8_t> bytes) {
   ::z_stream stream{};
@@ -58,18 +38,19 @@ std::vector<std::uint8_t> packed(std::span<const std::uint8_t> bytes) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  static const scratch_file file;
+  static const fuzz::scratch_file file;
   const std::span bytes{data, size};
   constexpr std::size_t most = std::size_t{1} << 20;
   try {
-    file.write(bytes);
+    file.write(std::as_bytes(bytes));
     (void)ps::detail::read_gzip_file(file.path(), most);
   } catch (const ps::file_error& error) {
     fuzz::require(error.offset() <= (size < most ? most : size), "an error points into the file");
   }
   // These bytes as a content, once for sixteen inputs: packing is slow.
   if (size % 16 == 0) {
-    file.write(packed(bytes));
+    const std::vector<std::uint8_t> small_file = packed(bytes);
+    file.write(std::as_bytes(std::span{small_file}));
     const auto back = ps::detail::read_gzip_file(file.path());
     fuzz::require(back.size() == size, "a content comes back whole");
     for (std::size_t i = 0; i < size; ++i) {

@@ -27,7 +27,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   fuzz::require(answer.has_range || !answer.range, "a range is of a line");
   if (answer.range) {
     const auto& range = *answer.range;
-    fuzz::require(range.begin <= range.end, "a range ends after its begin");
+    fuzz::require(range.begin <= range.end, "a range does not end before its start");
     fuzz::require(range.begin < range.end || range.total, "no range, but a size");
     fuzz::require(!range.total || range.end <= *range.total, "a range lies in its object");
   }

@@ -37,7 +37,7 @@ TEST_CASE("sums are those of their standards, wherever a body is cut", "[remote]
       {{sum_kind::crc32, "y/Q5Jg=="},
        {sum_kind::crc32c, "4waSgw=="},
        {sum_kind::crc64nvme, "rosUhgp5mIg="},
-       {sum_kind::sha256, "FeKw08M4keuw8e9gnsQZQgwg4yDOlMZfvIwzEkSOsiU="}}));
+       {sum_kind::sha_256, "FeKw08M4keuw8e9gnsQZQgwg4yDOlMZfvIwzEkSOsiU="}}));
   const std::string_view body = "123456789";
   for (std::size_t first = 0; first <= body.size(); ++first) {
     for (std::size_t second = first; second <= body.size(); ++second) {
@@ -68,7 +68,7 @@ TEST_CASE("the sum of a body is the one that its answer names", "[remote]") {
                                 "Content-Digest: sha-512=:YWJj:, sha-256=:ZGVm:"});
   REQUIRE(of_body);
   CHECK(of_body->text == "ZGVm");
-  CHECK(of_body->kind == sum_kind::sha256);
+  CHECK(of_body->kind == sum_kind::sha_256);
   // The sum of an object is that of a body that is all of it.
   CHECK(said_by({"HTTP/1.1 200 OK", "Repr-Digest: sha-256=:ZGVm:"})->text == "ZGVm");
   CHECK(

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include <penstock/files/detail/sums/hex_digits.hpp>
 #include <penstock/files/detail/sums/sha256.hpp>
 #include <penstock/store/detail/s3/list_answer.hpp>
 #include <penstock/store/detail/s3/s3_place.hpp>
@@ -376,7 +377,7 @@ TEST_CASE("a bucket is read for a comparison with moto", "[.][moto]") {
     }
     store.read_many(ranges);
     listing << object.key << '\n'
-            << ps::detail::hex_of(ps::detail::sha256{}.add(content).sum()) << '\n';
+            << ps::detail::hex_digits(ps::detail::sha256{}.add(content).sum()) << '\n';
   }
   CHECK_THROWS_AS(store.size_of("train/missing"), ps::object_missing);
   CHECK_THROWS_AS(ps::s3_store{"no-such-bucket"}.list(), ps::object_missing);

@@ -6,17 +6,18 @@
 #include <string_view>
 #include <vector>
 
+#include <penstock/files/detail/sums/hex_digits.hpp>
 #include <penstock/files/detail/sums/sha256.hpp>
 
 #include "support/catch.hpp"
 
 namespace ps = penstock;
-using ps::detail::hex_of;
+using ps::detail::hex_digits;
 using ps::detail::sha256;
 
 namespace {
 
-std::string sum_text(std::string_view text) { return hex_of(sha256{}.add(text).sum()); }
+std::string sum_text(std::string_view text) { return hex_digits(sha256{}.add(text).sum()); }
 
 std::string signature_in(const std::string& value) { return value.substr(value.rfind('=') + 1); }
 
@@ -29,13 +30,13 @@ TEST_CASE("SHA-256 gives the published sums", "[remote]") {
         "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1");
   sha256 million;
   for (int i = 0; i < 1000; ++i) million.add(std::string(1000, 'a'));
-  CHECK(hex_of(million.sum()) ==
+  CHECK(hex_digits(million.sum()) ==
         "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
   // However the text is cut, at each length around a block.
   for (std::size_t size = 50; size < 140; ++size) {
     const std::string text(size, 'x');
     for (std::size_t cut = 0; cut <= size; cut += 7) {
-      CHECK(hex_of(sha256{}.add(text.substr(0, cut)).add(text.substr(cut)).sum()) ==
+      CHECK(hex_digits(sha256{}.add(text.substr(0, cut)).add(text.substr(cut)).sum()) ==
             sum_text(text));
     }
   }
@@ -43,7 +44,7 @@ TEST_CASE("SHA-256 gives the published sums", "[remote]") {
 
 TEST_CASE("HMAC with SHA-256 gives the values of RFC 4231", "[remote]") {
   const auto hmac = [](const std::string& key, const std::string& text) {
-    return hex_of(ps::detail::hmac_sha256(key, text));
+    return hex_digits(ps::detail::hmac_sha256(key, text));
   };
   CHECK(hmac(std::string(20, '\x0b'), "Hi There") ==
         "b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7");

@@ -78,7 +78,7 @@ struct http_stats {
   std::uint64_t connections = 0;     ///< that were made
   std::uint64_t in_flight = 0;       ///< requests under way now
   std::uint64_t most_in_flight = 0;  ///< the most that there ever were
-  duration_stats first_byte;  ///< from the begin of an attempt to the first byte of its answer
+  duration_stats first_byte;  ///< from the start of an attempt to the first byte of its answer
 };
 
 namespace detail {

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include <penstock/blob/detail/shard_file.hpp>
+#include <penstock/files/detail/sums/hex_digits.hpp>
 #include <penstock/files/detail/sums/sha1.hpp>
 #include <penstock/files/detail/sums/sha256.hpp>
 #include <penstock/files/detail/sums/xxh64.hpp>
@@ -68,15 +69,6 @@ class mds_summer {
  private:
   using sums = std::variant<xxh64, sha1, sha256>;
   explicit mds_summer(const sums& sum) : sum_(sum) {}
-
-  [[nodiscard]] static std::string hex_digits(std::span<const std::uint8_t> bytes) {
-    std::string text;
-    for (const std::uint8_t byte : bytes) {
-      text += "0123456789abcdef"[byte >> 4U];
-      text += "0123456789abcdef"[byte & 15U];
-    }
-    return text;
-  }
 
   sums sum_;
 };

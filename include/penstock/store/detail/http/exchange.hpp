@@ -58,7 +58,7 @@ struct http_exchange {
   http_answer answer = {};
   std::uint64_t received = 0;        ///< bytes of the body
   std::optional<body_sum> sum = {};  ///< of the body, where the server has said it
-  std::string error_body = {};       ///< the begin of one that is no success
+  std::string error_body = {};       ///< the first bytes of an error's body
   std::exception_ptr refusal = {};   ///< why the body was not taken
   bool is_enough = false;            ///< the body was not taken, and need not be
   std::chrono::steady_clock::time_point last_byte = {};

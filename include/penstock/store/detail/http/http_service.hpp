@@ -38,7 +38,7 @@ class http_service {
     return headers_;
   }
 
-  /// What an answer that is no success means; `body` is its begin.
+  /// What an answer that is no success means; `body` is the start of it.
   [[nodiscard]] virtual http_complaint complaint(const http_answer& /*answer*/,
                                                  std::string_view /*body*/) const {
     return {};

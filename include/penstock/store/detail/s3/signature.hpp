@@ -10,6 +10,7 @@
 #include <utility>
 
 #include <penstock/core/version.hpp>
+#include <penstock/files/detail/sums/hex_digits.hpp>
 #include <penstock/files/detail/sums/sha256.hpp>
 #include <penstock/store/s3_options.hpp>
 
@@ -63,14 +64,14 @@ inline constexpr std::string_view sum_of_nothing =
   const std::string scope =
       std::string{day} + '/' + std::string{region} + '/' + std::string{service} + "/aws4_request";
   const std::string text = "AWS4-HMAC-SHA256\n" + std::string{time} + '\n' + scope + '\n' +
-                           hex_of(sha256{}.add(canonical).sum());
+                           hex_digits(sha256{}.add(canonical).sum());
   std::string key = "AWS4" + credentials.secret;
   for (const std::string_view part : {day, region, service, std::string_view{"aws4_request"}}) {
-    const sha256_sum sum = hmac_sha256(key, part);
+    const sha256::sum_type sum = hmac_sha256(key, part);
     key.assign(sum.begin(), sum.end());
   }
   return "AWS4-HMAC-SHA256 Credential=" + credentials.key_id + '/' + scope +
-         ", SignedHeaders=" + names + ", Signature=" + hex_of(hmac_sha256(key, text));
+         ", SignedHeaders=" + names + ", Signature=" + hex_digits(hmac_sha256(key, text));
 }
 
 }  // namespace detail

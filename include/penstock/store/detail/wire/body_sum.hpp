@@ -19,11 +19,11 @@ inline namespace PENSTOCK_ABI {
 namespace detail {
 
 /// The sums that servers name, the quickest one first.
-enum class sum_kind : std::uint8_t { crc64nvme, crc32c, crc32, sha256 };
+enum class sum_kind : std::uint8_t { crc64nvme, crc32c, crc32, sha_256 };
 
 /// A sum as a server has written it.
 struct said_sum {
-  sum_kind kind = sum_kind::sha256;
+  sum_kind kind = sum_kind::sha_256;
   std::string text = {};  ///< in base64
 
   /// What a line of an answer says of the body itself: Content-Digest (RFC 9530) with SHA-256.
@@ -67,7 +67,7 @@ struct said_sum {
       {"crc64nvme", sum_kind::crc64nvme},
       {"crc32c", sum_kind::crc32c},
       {"crc32", sum_kind::crc32},
-      {"sha256", sum_kind::sha256}};
+      {"sha256", sum_kind::sha_256}};
 
   // "sha-256=:base64:", maybe among others.
   [[nodiscard]] static std::optional<said_sum> in_dictionary(std::string_view value) {
@@ -75,7 +75,7 @@ struct said_sum {
     const std::size_t at = value.find(key);
     if (at == std::string_view::npos) return std::nullopt;
     value.remove_prefix(at + key.size());
-    return said_sum{sum_kind::sha256, std::string{value.substr(0, value.find(':'))}};
+    return said_sum{sum_kind::sha_256, std::string{value.substr(0, value.find(':'))}};
   }
 };
 
@@ -109,7 +109,7 @@ class body_sum {
       case sum_kind::crc32:
         counted_.emplace<crc32_sum>();
         break;
-      case sum_kind::sha256:
+      case sum_kind::sha_256:
         counted_.emplace<sha256>();
         break;
     }

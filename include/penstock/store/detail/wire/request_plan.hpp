@@ -99,7 +99,7 @@ struct request_plan {
       done += size;
     }
   }
-  // The pieces of a long range may lie beyond the begin of the next one.
+  // The pieces of a long range may lie beyond the start of the next one.
   std::stable_sort(plan.parts.begin(), plan.parts.end(),
                    [](const request_part& a, const request_part& b) {
                      return std::pair{a.object, a.begin} < std::pair{b.object, b.begin};

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "support/temp_dir.hpp"
+
+/// What the tests of compressed files have in common.
+namespace test {
+
+/// Bytes that compress badly, so that the packed file has more than one piece of input.
+inline file_bytes noise(std::size_t size) {
+  file_bytes bytes(size);
+  std::uint32_t state = 12345;
+  for (auto& byte : bytes) {
+    state = state * 1664525U + 1013904223U;
+    byte = static_cast<std::uint8_t>(state >> 24U);
+  }
+  return bytes;
+}
+
+inline file_bytes joined(file_bytes first, const file_bytes& second) {
+  first.insert(first.end(), second.begin(), second.end());
+  return first;
+}
+
+/// Bytes of either kind as a file's.
+inline file_bytes as_file_bytes(const auto& bytes) {
+  file_bytes made;
+  for (const std::byte byte : bytes) made.push_back(std::to_integer<std::uint8_t>(byte));
+  return made;
+}
+
+/// What `read(path)` makes of a file with these bytes, whose name is `name`.
+inline file_bytes unpacked_by(const auto& read, const std::string& name, const file_bytes& file) {
+  const temp_dir dir;
+  return as_file_bytes(read(dir.write(name, file)));
+}
+
+}  // namespace test
