@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: BSL-1.0
 #include "ranks/tcp/tcp_store.hpp"
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <array>
 #include <chrono>
@@ -47,6 +51,26 @@ mlp::tcp_socket raw_client(const mlp::store_server& server, bool is_greeting = t
   }
   return socket;
 }
+
+/// No descriptor beyond those that are open, while it lives.
+class no_descriptors {
+ public:
+  no_descriptors() {
+    REQUIRE(::getrlimit(RLIMIT_NOFILE, &before_) == 0);
+    const int next = ::dup(0);
+    REQUIRE(next >= 0);
+    ::close(next);
+    rlimit none = before_;
+    none.rlim_cur = static_cast<rlim_t>(next);
+    REQUIRE(::setrlimit(RLIMIT_NOFILE, &none) == 0);
+  }
+  ~no_descriptors() { ::setrlimit(RLIMIT_NOFILE, &before_); }
+  no_descriptors(const no_descriptors&) = delete;
+  no_descriptors& operator=(const no_descriptors&) = delete;
+
+ private:
+  rlimit before_{};
+};
 
 bool is_disconnected_by(const mlp::store_server& server, std::span<const std::byte> request,
                         bool is_greeting = true) {
@@ -201,6 +225,31 @@ TEST_CASE("a store disconnects a client that asks for what can't be, and no othe
   other.wait("word");
   CHECK(asks({mlp::store_query::add, {"/word"}, {}, 1}));
   CHECK(other.get("word") == "seven");
+}
+
+TEST_CASE("a store without a descriptor for a client serves the others, and takes it later",
+          "[mlp]") {
+  const mlp::store_server server{0};
+  mlp::tcp_store first{here(server.port()), plenty};
+  mlp::tcp_socket second{::socket(AF_INET, SOCK_STREAM, 0), "the store"};
+  REQUIRE(second.is_open());
+  {
+    const no_descriptors short_of_them;
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(server.port());
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    // The system completes it, whether or not the store can take it.
+    REQUIRE(::connect(second.descriptor(), reinterpret_cast<const sockaddr*>(&address),
+                      sizeof(address)) == 0);
+    for (int i = 1; i <= 10; ++i) CHECK(first.add("sum", 1) == i);
+  }
+  const auto end = mlp::tcp_clock::now() + plenty;
+  second.send(mlp::bytes_of({mlp::store_query::validate, {}, {}, mlp::store_magic}), end, "hello");
+  second.send(mlp::bytes_of({mlp::store_query::add, {"/sum"}, {}, 7}), end, "a sum");
+  std::int64_t sum = 0;
+  second.receive(std::as_writable_bytes(std::span{&sum, 1}), end, "the sum");
+  CHECK(sum == 17);
 }
 
 TEST_CASE("a store serves many requests of a client that has not read an answer yet", "[mlp]") {

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <exception>
 #include <new>
 #include <span>
@@ -43,15 +42,16 @@ store_server::~store_server() {
 void store_server::run() {
   std::vector<pollfd> asked;
   while (true) {
-    asked.assign({{ending_[0], POLLIN, 0},
-                  {clients_.size() < most_clients_ ? listener_.descriptor() : -1, POLLIN, 0}});
+    const bool takes = !is_short_ && clients_.size() < most_clients_;
+    asked.assign({{ending_[0], POLLIN, 0}, {takes ? listener_.descriptor() : -1, POLLIN, 0}});
     for (const client& one : clients_) {
       // One with an answer under way is not listened to, so that what waits for it is bounded.
       asked.push_back({one.socket.descriptor(),
                        static_cast<decltype(pollfd::events)>(one.out.empty() ? POLLIN : POLLOUT),
                        0});
     }
-    if (::poll(asked.data(), asked.size(), -1) < 0 && errno != EINTR) return;
+    if (::poll(asked.data(), asked.size(), is_short_ ? 10 : -1) < 0 && errno != EINTR) return;
+    is_short_ = false;
     if (asked[0].revents != 0) return;
     auto found = asked.cbegin() + 2;
     for (auto one = clients_.begin(); one != clients_.end(); ++found) {
@@ -75,8 +75,7 @@ void store_server::take_connections() {
       ++next_;
     }
   } catch (const std::exception&) {
-    // No room for another one: looked at again, and not at once, for it stays in the queue.
-    std::this_thread::sleep_for(std::chrono::milliseconds{10});
+    is_short_ = true;  // of descriptors or memory: it stays in the queue, and others are served
   }
 }
 

@@ -52,6 +52,7 @@ class store_server {
   store_table table_;
   std::list<client> clients_;
   store_table::client next_ = 0;
+  bool is_short_ = false;  // no client could be taken: not tried for a moment
   std::thread thread_;
 };
 

@@ -9,11 +9,11 @@
 #include <memory>
 #include <random>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "rank_words.hpp"
+#include "retry_pause.hpp"
 #include "store_server.hpp"
 #include "tcp_collective.hpp"
 #include "tcp_listener.hpp"
@@ -115,6 +115,7 @@ bool tcp_collective::greet_one(tcp_socket& socket, std::uint64_t token, tcp_cloc
 
 void tcp_collective::join(const meeting_place& where, tcp_clock::time_point end) {
   tcp_store store{where.store, patience_, where.prefix};
+  retry_pause pause{end};
   while (true) {
     // Asked for again: what is there may be of a start before, and rank 0 not yet here.
     const std::string text = store.get(hub_key);
@@ -123,6 +124,7 @@ void tcp_collective::join(const meeting_place& where, tcp_clock::time_point end)
       throw tcp_error(where.store.str() + ": '" + hub_key + "': expected a port and a token, " +
                       "found '" + text.substr(0, 80) + "'");
     }
+    std::string problem;
     try {
       const auto soon = (std::min)(end, tcp_clock::now() + most_for_a_welcome);
       others_.front() = tcp_socket::connect({where.store.host, hub->port}, soon);
@@ -136,16 +138,13 @@ void tcp_collective::join(const meeting_place& where, tcp_clock::time_point end)
         is_between_.front() = true;
         return;
       }
+      problem = "it has not welcomed this rank";
     } catch (const rank_failure&) {
       throw;
     } catch (const tcp_error& error) {
-      if (tcp_clock::now() >= end) {
-        throw tcp_error("rank 0 can't be reached: " + std::string{error.what()});
-      }
+      problem = error.what();
     }
-    if (tcp_clock::now() >= end)
-      throw tcp_error(where.store.str() + ": rank 0 has not welcomed this rank");
-    std::this_thread::sleep_for(std::chrono::milliseconds{50});
+    if (!pause.wait()) throw tcp_error("rank 0 can't be reached: " + problem);
   }
 }
 

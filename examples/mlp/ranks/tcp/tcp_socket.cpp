@@ -15,7 +15,8 @@
 #include <limits>
 #include <memory>
 #include <system_error>
-#include <thread>
+
+#include "retry_pause.hpp"
 
 namespace mlp {
 
@@ -111,18 +112,17 @@ tcp_socket tcp_socket::connect(const endpoint& to, tcp_clock::time_point end) {
 }
 
 tcp_socket tcp_socket::connect_patiently(const endpoint& to, tcp_clock::time_point end) {
-  const auto most = std::chrono::milliseconds{500};
-  for (auto pause = std::chrono::milliseconds{5};; pause = (std::min)(2 * pause, most)) {
+  retry_pause pause{end};
+  while (true) {
     try {
       return connect(to, end);
     } catch (const tcp_error& error) {
-      if (tcp_clock::now() + pause >= end) {
+      if (!pause.wait()) {
         throw tcp_error(std::string{error.what()} +
                         ", until the patience ended: is the process there that listens, and are "
                         "host and port those of rank 0's?");
       }
     }
-    std::this_thread::sleep_for(pause);
   }
 }
 

@@ -2,10 +2,10 @@
 #include "tcp_store.hpp"
 
 #include <array>
-#include <thread>
 #include <utility>
 
 #include "raw_bytes.hpp"
+#include "retry_pause.hpp"
 
 namespace mlp {
 
@@ -39,7 +39,7 @@ auto tcp_store::guarded(const Call& call) {
 
 tcp_store::tcp_store(const endpoint& where, duration patience, std::string prefix)
     : patience_(patience), prefix_(std::move(prefix)), end_(tcp_clock::now() + patience) {
-  constexpr std::chrono::milliseconds pause{50};
+  retry_pause pause{end_};
   while (true) {
     socket_ = tcp_socket::connect_patiently(where, end_);
     try {
@@ -47,9 +47,8 @@ tcp_store::tcp_store(const endpoint& where, duration patience, std::string prefi
       break;
     } catch (const tcp_error&) {
       // A listener that has more clients than it can queue may drop one, which tries again.
-      if (tcp_clock::now() + pause >= end_) throw;
+      if (!pause.wait()) throw;
     }
-    std::this_thread::sleep_for(pause);
   }
   require_store();
 }
