@@ -22,6 +22,7 @@
 
 #include <penstock/cuda/cuda_device.hpp>
 #include <penstock/cuda/step_graphs.hpp>
+#include <penstock/cuda/widen_on_device.cuh>
 #include <penstock/data/narrow/half.hpp>
 
 #include "cublas.hpp"
@@ -319,6 +320,7 @@ class cuda_backend {
         graph_(graph),
         tools_(std::make_shared<cuda::toolbox>(device, batch_size, kernels)) {}
 
+  [[nodiscard]] static auto widening() { return penstock::widen_on_device<"image">(); }
   [[nodiscard]] static penstock::cuda_stream make_stream(const device_type& device) {
     return device.make_stream();
   }

@@ -14,6 +14,7 @@
 #include <thrust/transform_reduce.h>
 
 #include <penstock/device/cpu_device.hpp>
+#include <penstock/transfer/widen.hpp>
 
 #include "kernels.hpp"
 #include "mixed_kernels.hpp"
@@ -128,6 +129,7 @@ class host_stamp {
 ///
 ///     device_type, stream_ref           the penstock device and its streams
 ///     make_stream(device)               the stream that the training loop computes on
+///     widening()                        the transform that makes floats of narrowed images
 ///     enqueue(stream, work)             runs `work(context)` in stream order
 ///     replay(slot, size, stream, work)  enqueues by `work(stream)`, or repeats what an earlier call
 ///                                       with this slot and size has enqueued
@@ -160,6 +162,7 @@ class host_backend {
 
   /// Nothing can run ahead of the calling thread but other threads of the same cores: it computes
   /// itself.
+  [[nodiscard]] static auto widening() { return penstock::widen<"image">(); }
   [[nodiscard]] static stream_ref make_stream(const device_type& device) {
     return device.inline_stream();
   }

@@ -115,14 +115,17 @@ double train_serially(const Data& data, const typename Backend::device_type& dev
 }
 
 /// Workers read into pinned slots, and the copies of the next batches run under this one's step.
-template <class Data, class Backend>
+/// `transforms` change a batch after its copy.
+template <class Data, class Backend, class... Transforms>
 double train_overlapped(const Data& data, const typename Backend::device_type& device,
-                        trainer<Backend>& trained, const options& chosen, observer& progress) {
+                        trainer<Backend>& trained, const options& chosen, observer& progress,
+                        const Transforms&... transforms) {
   namespace ps = penstock;
   auto how = loader_options_of(chosen);
   how.trace = progress.trace();
   ps::loader loader{data, order_of(chosen), device, how};
-  ps::transfer feed{loader, trained.stream(), {.depth = chosen.depth, .trace = how.trace}};
+  const ps::transfer_options copies{.depth = chosen.depth, .trace = how.trace};
+  ps::transfer feed{loader, trained.stream(), transforms..., copies};
   trained.restart([&] {
     const std::size_t full = std::min<std::size_t>(chosen.batch, data.size());
     std::size_t rehearsed = 0;

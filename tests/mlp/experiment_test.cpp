@@ -1,6 +1,9 @@
 #include "experiment.hpp"
 
+#include <cmath>
+#include <nlohmann/json.hpp>
 #include <stdexcept>
+#include <tuple>
 
 #include <penstock/core/error.hpp>
 
@@ -98,6 +101,33 @@ TEST_CASE("the wide workload learns what the plain one does", "[mlp]") {
   const auto wide = mlp::run_experiment(chosen, data);
   CHECK(wide.modes[0].epoch_losses == plain.modes[0].epoch_losses);
   CHECK(wide.modes[0].accuracy == plain.modes[0].accuracy);
+}
+
+TEST_CASE("images that travel as half, bfloat16 or int8 teach the network the same to rounding",
+          "[mlp]") {
+  const test::temp_dir directory;
+  const auto data = small_data(directory);
+  auto chosen = small();
+  chosen.epochs = 2;
+  chosen.costs = false;
+  chosen.fed = mlp::workload::wide;
+  chosen.modes = {mlp::technique::overlapped};
+  const auto plain = mlp::run_experiment(chosen, data).modes[0];
+  for (const auto& [travel, copied, distance] :
+       {std::tuple{mlp::travel_choice::as_they_are, 3136 + 1, 0.0},
+        std::tuple{mlp::travel_choice::half, 1568 + 1, 1e-2},
+        std::tuple{mlp::travel_choice::bfloat16, 1568 + 1, 1e-2},
+        std::tuple{mlp::travel_choice::int8, 784 + 1 + 8, 1e-2}}) {
+    chosen.travel = travel;
+    const auto found = mlp::run_experiment(chosen, data).modes[0];
+    CAPTURE(name_of(travel), found.stats);
+    CHECK(std::abs(found.epoch_losses[1] - plain.epoch_losses[1]) <= distance);
+    CHECK((found.epoch_losses == plain.epoch_losses) == (distance == 0.0));
+    // Two epochs of 300 samples, each field of a batch at an aligned address.
+    const auto bytes = nlohmann::json::parse(found.stats)["bytes"].get<double>();
+    CHECK(bytes >= 600.0 * copied);
+    CHECK(bytes < 610.0 * copied);
+  }
 }
 
 TEST_CASE("without a GPU the CPU device is used, with the reason", "[mlp]") {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "support/catch.hpp"
+#include "variants.hpp"
 
 namespace {
 
@@ -205,6 +206,34 @@ TEST_CASE("variants come after the four ways, and not with another step", "[mlp]
     CHECK(result.line.exit_status == 1);
     CHECK(result.err.find("--variants: ") != std::string::npos);
   }
+}
+
+TEST_CASE("variants are plain runs of the overlapped loop: other steps, and other types of images",
+          "[mlp]") {
+  auto chosen = parse({"--variants", "--bus", "0.5", "--json", "out.json"}).line.chosen;
+  const auto names = [](const std::vector<mlp::options>& runs) {
+    std::string all;
+    for (const mlp::options& run : runs) {
+      CHECK(run.modes == std::vector{mlp::technique::overlapped});
+      CHECK_FALSE(run.costs);
+      CHECK_FALSE(run.json);
+      CHECK(run.bus == 0.5);
+      all += std::string{name_of(run.step.precision)} + "/" + std::to_string(run.step.accumulate) +
+             "/" + (run.fed == mlp::workload::wide ? std::string{name_of(run.travel)} : "byte") +
+             "/" + std::string{name_of(run.kernels)} + " ";
+    }
+    return all;
+  };
+  const std::string images = "fp32/1/half/cublas fp32/1/bfloat16/cublas fp32/1/int8/cublas ";
+  CHECK(names(mlp::variants_of(chosen, false)) ==
+        "fp16/1/byte/thrust bf16/1/byte/thrust fp32/4/byte/thrust fp32/1/float/cublas " + images);
+  CHECK(names(mlp::variants_of(chosen, true)).starts_with("fp32/1/byte/thrust fp16/"));
+  chosen.augment = true;
+  CHECK(names(mlp::variants_of(chosen, false)) ==
+        "fp16/1/byte/thrust bf16/1/byte/thrust fp32/4/byte/thrust ");
+  chosen = parse({"--variants", "--bus", "0.5", "--workload", "wide"}).line.chosen;
+  CHECK(names(mlp::variants_of(chosen, false)) ==
+        "fp16/1/float/thrust bf16/1/float/thrust fp32/4/float/thrust " + images);
 }
 
 TEST_CASE("the wide workload has its products by cuBLAS unless told otherwise", "[mlp]") {

@@ -84,22 +84,42 @@ TEST_CASE("other steps of the overlapped loop are rows beside the serial one", "
     made.found.modes = {{mlp::technique::overlapped, {seconds}, {2.0, 0.125}, accuracy}};
     return made;
   };
+  std::vector<mlp::measured_step> variants{
+      variant({.precision = mlp::precision_choice::fp16}, 0.001, 0.5),
+      variant({.accumulate = 4}, 0.0025, 0.25), variant({}, 0.0005, 0.125)};
+  variants[2].chosen.fed = mlp::workload::wide;
+  variants[2].chosen.travel = mlp::travel_choice::int8;
+  variants[2].chosen.costs = false;
   std::ostringstream out;
-  mlp::print_report(out, reported_options(), reported_results(),
-                    {variant({.precision = mlp::precision_choice::fp16}, 0.001, 0.5),
-                     variant({.accumulate = 4}, 0.0025, 0.25)});
+  mlp::print_report(out, reported_options(), reported_results(), variants);
   std::istringstream lines{out.str()};
   std::string half;
   std::string four;
+  std::string bytes;
   for (std::string line; std::getline(lines, line);) {
     if (line.starts_with("fp16 ")) half = line;
     if (line.starts_with("4 a step ")) four = line;
+    if (line.starts_with("as int8 ")) bytes = line;
   }
   CHECK(half.find("5.00x") != std::string::npos);  // 5 ms over 1 ms
   CHECK(half.find("0.12500") != std::string::npos);
   CHECK(half.find("50.00 %") != std::string::npos);
   CHECK(four.find("2.00x") != std::string::npos);
   CHECK(four.find("25.00 %") != std::string::npos);
+  CHECK(bytes.find("10.00x") != std::string::npos);
+
+  const test::temp_dir directory;
+  auto chosen = reported_options();
+  chosen.json = directory.path("out.json");
+  mlp::write_json(chosen, reported_results(), variants);
+  const auto object = nlohmann::json::parse(std::ifstream{*chosen.json});
+  REQUIRE(object["variants"].size() == 3);
+  CHECK(object["variants"][0]["options"]["precision"] == "fp16");
+  CHECK(object["variants"][1]["options"]["accumulate"] == 4);
+  CHECK(object["variants"][2]["options"]["travel"] == "int8");
+  CHECK(object["variants"][2]["modes"][0]["seconds"] == 0.0005);
+  CHECK(object["variants"][2]["batch_microseconds"].is_null());
+  CHECK(object["options"]["travel"].is_null());
 }
 
 TEST_CASE("the report says what has limited a loop that was judged", "[mlp]") {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <exception>
 #include <iostream>
-#include <optional>
 #include <vector>
 
 #include "cuda_experiment.hpp"
@@ -11,6 +10,7 @@
 #include "picture.hpp"
 #include "report.hpp"
 #include "search.hpp"
+#include "variants.hpp"
 
 namespace {
 
@@ -38,23 +38,11 @@ void measure_steps(mlp::options chosen, const mlp::digit_data& data) {
   if (chosen.json) mlp::write_steps_json(rows);
 }
 
-/// The overlapped loop with other steps. On CUDA a whole step in float is the first of them: the
-/// others take an operation a launch.
-std::vector<mlp::measured_step> run_variants(mlp::options chosen, const mlp::digit_data& data,
-                                             bool on_cuda) {
-  chosen.modes = {mlp::technique::overlapped};
-  chosen.costs = false;
-  chosen.kernels = mlp::kernel_choice::thrust;
-  chosen.json = chosen.svg = chosen.stats = chosen.utilisation = chosen.trace = std::nullopt;
-  std::vector<mlp::step_options> steps;
-  if (on_cuda) steps.emplace_back();
-  steps.push_back({.precision = mlp::precision_choice::fp16});
-  steps.push_back({.precision = mlp::precision_choice::bf16});
-  steps.push_back({.accumulate = 4});
+std::vector<mlp::measured_step> run_variants(const mlp::options& chosen,
+                                             const mlp::digit_data& data, bool is_on_cuda) {
   std::vector<mlp::measured_step> rows;
-  for (const mlp::step_options& step : steps) {
-    chosen.step = step;
-    rows.push_back({chosen, mlp::run_experiment(chosen, data)});
+  for (const mlp::options& variant : mlp::variants_of(chosen, is_on_cuda)) {
+    rows.push_back({variant, mlp::run_experiment(variant, data)});
   }
   return rows;
 }
@@ -80,7 +68,7 @@ int main(int argc, char** argv) {
     std::vector<mlp::measured_step> variants;
     if (chosen.variants) variants = run_variants(chosen, data, found.device.kind == "cuda");
     mlp::print_report(std::cout, chosen, found, variants);
-    if (chosen.json) mlp::write_json(chosen, found);
+    if (chosen.json) mlp::write_json(chosen, found, variants);
     if (chosen.stats) mlp::write_stats(chosen, found);
     if (chosen.svg) mlp::write_picture(chosen, found);
     if (chosen.utilisation) mlp::write_utilisation(chosen, found);

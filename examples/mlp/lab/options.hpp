@@ -35,6 +35,19 @@ enum class workload {
   wide,   ///< images as floats: 4x the bytes, in batches of 4096
 };
 
+/// What the floats of `workload::wide` are on their way to the device.
+enum class travel_choice {
+  as_they_are,
+  half,      ///< half the bytes
+  bfloat16,  ///< as many
+  int8,      ///< a quarter, with a scale for each image
+};
+
+[[nodiscard]] constexpr std::string_view name_of(travel_choice travel) noexcept {
+  constexpr std::string_view names[] = {"float", "half", "bfloat16", "int8"};
+  return names[static_cast<std::size_t>(travel)];
+}
+
 /// What the command line says.
 struct options {
   std::optional<std::filesystem::path> data;  // absent: find_data() chooses
@@ -51,12 +64,13 @@ struct options {
   bool augment = false;
   double bus = 0;  // of the CPU device, modelled, in GB/s; 0: a copy is a memcpy
   workload fed = workload::mnist;
+  travel_choice travel = travel_choice::as_they_are;  // in the overlapped loop
   device_choice device = device_choice::automatic;
   kernel_choice kernels = kernel_choice::fused;
   step_options step;
   bool graph = true;
   bool steps_table = false;
-  bool variants = false;  // of the overlapped loop: precisions, and batches added up
+  bool variants = false;  // of the overlapped loop, a row each
   bool costs = true;      // measure what a batch costs in each stage
   std::vector<technique> modes;
   std::optional<std::filesystem::path> json;

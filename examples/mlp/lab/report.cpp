@@ -35,7 +35,7 @@ std::size_t steps(const options& chosen, const results& found) {
 /// How far above the bound the overlapped loop runs: 0.02 is 2 %.
 std::optional<double> above_bound(const options& chosen, const results& found, const bound& least) {
   const auto seconds = seconds_of(found, technique::overlapped);
-  if (!seconds) return std::nullopt;
+  if (!seconds || !chosen.costs) return std::nullopt;
   const double batch = *seconds * 1e6 / static_cast<double>(steps(chosen, found));
   return batch / least.microseconds - 1.0;
 }
@@ -52,10 +52,13 @@ std::string described(const device_info& device) {
          (device.graph ? ", as graphs" : "");
 }
 
-/// The name of a row: "fp16", "4 a step".
-std::string variant_name(const step_options& step) {
-  if (step.accumulate > 1) return std::to_string(step.accumulate) + " a step";
-  return std::string{name_of(step.precision)};
+/// The name of a row: "fp16", "4 a step", "as half".
+std::string variant_name(const options& chosen, const options& variant) {
+  if (variant.step.accumulate > 1) return std::to_string(variant.step.accumulate) + " a step";
+  if (variant.fed != chosen.fed || variant.travel != chosen.travel) {
+    return "as " + std::string{name_of(variant.travel)};
+  }
+  return std::string{name_of(variant.step.precision)};
 }
 
 std::string fixed(std::optional<double> value, int digits, const char* unit = "") {
@@ -115,7 +118,7 @@ void print_report(std::ostream& out, const options& chosen, const results& found
   for (const auto& [how, measured] : variants) {
     const mode_result& mode = measured.modes.front();
     const double seconds = median(mode.seconds);
-    row(variant_name(how.step), fixed(seconds, 3),
+    row(variant_name(chosen, how), fixed(seconds, 3),
         fixed(seconds / static_cast<double>(how.epochs), 3),
         fixed(ratio(seconds_of(found, technique::serial), seconds), 2, "x"), "",
         fixed(mode.epoch_losses.back(), 5), fixed(100.0 * mode.accuracy, 2, " %"));
@@ -181,6 +184,11 @@ nlohmann::ordered_json json_of(const options& chosen, const results& found) {
          {"final_loss", mode.epoch_losses.back()},
          {"test_accuracy", mode.accuracy}});
   }
+  const json stages{{"load", found.costs.load},
+                    {"copy", found.costs.copy},
+                    {"compute", found.costs.compute},
+                    {"bound", least.microseconds},
+                    {"bound_by", least.limit}};
   return json{{"data",
                {{"name", found.data_name},
                 {"directory", found.data_directory},
@@ -209,17 +217,13 @@ nlohmann::ordered_json json_of(const options& chosen, const results& found) {
                 {"accumulate", chosen.step.accumulate},
                 {"bus", chosen.bus},
                 {"workload", chosen.fed == workload::wide ? "wide" : "mnist"},
+                {"travel", chosen.fed == workload::wide ? json(name_of(chosen.travel)) : json{}},
                 {"seed", chosen.seed},
                 {"repeat", chosen.repeat}}},
               {"batches_per_epoch", found.batches_per_epoch},
               {"modes", modes},
               {"one_batch", floor},
-              {"batch_microseconds",
-               {{"load", found.costs.load},
-                {"copy", found.costs.copy},
-                {"compute", found.costs.compute},
-                {"bound", least.microseconds},
-                {"bound_by", least.limit}}},
+              {"batch_microseconds", chosen.costs ? stages : json{}},
               {"overlapped_above_bound", or_null(above_bound(chosen, found, least))}};
 }
 
@@ -232,8 +236,11 @@ void write(const std::filesystem::path& path, const std::string& text) {
 
 }  // namespace
 
-void write_json(const options& chosen, const results& found) {
-  write(*chosen.json, json_of(chosen, found).dump(2));
+void write_json(const options& chosen, const results& found,
+                const std::vector<measured_step>& variants) {
+  auto all = json_of(chosen, found);
+  for (const auto& [how, measured] : variants) all["variants"].push_back(json_of(how, measured));
+  write(*chosen.json, all.dump(2));
 }
 
 void write_stats(const options& chosen, const results& found) {

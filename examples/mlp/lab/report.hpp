@@ -16,14 +16,14 @@ struct measured_step {
 };
 
 /// The table, the costs of the stages, and the bound with the distance of the overlapped loop.
-/// `variants` are runs of the overlapped loop alone, in other precisions or with more batches a
-/// step, and rows of the table.
+/// `variants` are runs of `variants_of`, and rows of the table.
 void print_report(std::ostream& out, const options& chosen, const results& found,
                   const std::vector<measured_step>& variants = {});
 
-/// The results as one JSON object; README.md lists the keys. Throws `std::runtime_error` if the
-/// file can't be written.
-void write_json(const options& chosen, const results& found);
+/// The results as one JSON object, in which each variant is one of its own; README.md lists the
+/// keys. Throws `std::runtime_error` if the file can't be written.
+void write_json(const options& chosen, const results& found,
+                const std::vector<measured_step>& variants = {});
 
 /// The statistics of the overlapped loop's first run, by `penstock::to_json`. Throws as
 /// `write_json`.

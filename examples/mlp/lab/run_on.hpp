@@ -27,6 +27,7 @@
 #include "results.hpp"
 #include "same_run.hpp"
 #include "stage_costs.hpp"
+#include "travel.hpp"
 #include "wide.hpp"
 
 namespace mlp {
@@ -109,7 +110,7 @@ void run_modes(const typename Backend::device_type& device, const Backend& backe
       case technique::overlapped: {
         std::optional<penstock::trace_recorder> recorder;
         if (chosen.trace) progress.record_to(recorder.emplace(trace_options_of(chosen, found)));
-        const double seconds = train_overlapped(train, device, trained, chosen, progress);
+        const double seconds = train_travelling(train, device, trained, chosen, progress);
         if (recorder) write_trace(*recorder, *chosen.trace);
         told.limit = progress.said()->str();
         told.explained = penstock::explain(*progress.said());

@@ -2,6 +2,7 @@
 // double.
 #include <cmath>
 #include <cstddef>
+#include <vector>
 
 #include "digits.hpp"
 #include "mlp/kernels/fused_on_cuda.hpp"
@@ -39,6 +40,32 @@ TEST_CASE("the experiment with fused kernels has the CPU device's results, with 
       }
       CHECK(std::abs(mode.accuracy - host.accuracy) <= 1.0 / 40);  // one sample
     }
+    CHECK(fake_cuda::expect_clean());
+  }
+}
+
+TEST_CASE("images that travel as half, bfloat16 or int8 are floats again on the CUDA device",
+          "[mlp]") {
+  const test::temp_dir directory;
+  mlp::write_digits(directory.path("digits"), 100, 40);
+  const auto data = mlp::read_data(directory.path("digits"));
+  auto chosen = fused_on_cuda::chosen_for(1);
+  chosen.device = mlp::device_choice::cuda;
+  chosen.kernels = mlp::kernel_choice::cublas;
+  chosen.fed = mlp::workload::wide;
+  chosen.modes = {mlp::technique::overlapped};
+  chosen.costs = false;
+  std::vector<double> as_they_are;
+  for (const auto travel : {mlp::travel_choice::as_they_are, mlp::travel_choice::half,
+                            mlp::travel_choice::bfloat16, mlp::travel_choice::int8}) {
+    CAPTURE(name_of(travel));
+    fake_cuda::reset({.policy = fake_cuda::policy::random, .seed = 7});
+    chosen.travel = travel;
+    const auto losses = mlp::run_cuda_experiment(chosen, data).modes.front().first_losses;
+    if (as_they_are.empty()) as_they_are = losses;
+    REQUIRE(losses.size() == 5);
+    for (std::size_t i = 0; i < 5; ++i) CHECK(std::abs(losses[i] - as_they_are[i]) < 1e-2);
+    CHECK((losses == as_they_are) == (travel == mlp::travel_choice::as_they_are));
     CHECK(fake_cuda::expect_clean());
   }
 }
