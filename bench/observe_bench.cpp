@@ -12,7 +12,8 @@
 //          these options, within a tenth of the time that the loop then takes.
 // all, promised   the floors: how many there are.
 //
-// Reads and body wait and do not burn, so reads count as waiting for storage. The six more: one
+// Reads and body wait and do not burn, so reads count as waiting for storage. A loop that takes a
+// twelfth longer than its model was disturbed by the machine, and is run again, up to five times. The six more: one
 // slot on the device, slow samples, too many workers, reads that wait for very long, reads that
 // compute, a very slow bus.
 
@@ -47,14 +48,16 @@ using std::chrono::nanoseconds;
 constexpr std::size_t samples_a_batch = 16;
 constexpr microseconds unit{400};
 
-/// Waits that last as long as they should when taken together. One thread.
+/// Waits that last as long as they should when taken together: one that ends late makes the next
+/// ones shorter. Where the machine has stopped the thread for long, they stay as they are. One
+/// thread.
 class steady_wait {
  public:
   void operator()(nanoseconds cost) {
     if (!is_exact_) is_exact_ = ::prctl(PR_SET_TIMERSLACK, 1UL) == 0;
     const auto until = clock_type::now() + cost - late_;
     std::this_thread::sleep_until(until);
-    late_ = clock_type::now() - until;
+    late_ = std::min<nanoseconds>(clock_type::now() - until, unit);
   }
 
  private:
@@ -102,10 +105,17 @@ struct judged {
   ps::verdict said;
 };
 
-judged run(const loop& how) {
+/// The units that a batch takes, where nothing disturbs the loop and no sample is slow.
+double modelled(const loop& how) {
+  const double load = how.load / static_cast<double>(how.workers);
+  if (how.depth == 1) return std::max(load, how.copy + how.body);
+  return std::max({load, how.copy, how.body});
+}
+
+judged run_once(const loop& how) {
   const double longest = std::max({how.load, how.copy, how.body});
   const auto batches = static_cast<std::uint64_t>(std::max(60.0, 300 / longest));
-  const std::uint64_t warm = 12;
+  const std::uint64_t warm = std::max<std::uint64_t>(12, how.prefetch / 2);  // of an empty ring
   const double bytes = samples_a_batch * 64 * sizeof(float);
   const ps::cpu_device device{
       {.copy_bytes_per_second = bytes / std::chrono::duration<double>{of(how.copy)}.count()}};
@@ -129,6 +139,18 @@ judged run(const loop& how) {
   }
   const std::chrono::duration<double> took = clock_type::now() - began;
   return {took.count() / static_cast<double>(batches), ps::diagnose(before, feed.stats(), 16)};
+}
+
+/// Where the machine stops a thread for long, it is that loop that `diagnose` judges, and not the
+/// one of the model: it is run again, a few times at most.
+judged run(const loop& how) {
+  const double most = (1 + 1.0 / 12) * std::chrono::duration<double>{of(modelled(how))}.count();
+  auto found = run_once(how);
+  for (int again = 0; again < 4 && found.time > most && how.slow_every == 0; ++again) {
+    const auto next = run_once(how);
+    if (next.time < found.time) found = next;
+  }
+  return found;
 }
 
 bool is_reading(ps::loop_limit limit) {
@@ -205,7 +227,7 @@ void add_others(tally& count) {
   deeper.depth = 3;
   count.promise(shallow, expect(shallow, ps::loop_limit::depth), deeper);
 
-  const loop uneven{.load = 1, .copy = 0.1, .body = 1, .workers = 8, .slow_every = 320, .slow = 30};
+  const loop uneven{.load = 2, .copy = 0.1, .body = 2, .workers = 8, .slow_every = 320, .slow = 60};
   loop ahead = uneven;
   ahead.prefetch = 64;
   count.promise(uneven, expect(uneven, ps::loop_limit::slow_samples), ahead);
