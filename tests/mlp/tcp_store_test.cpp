@@ -2,6 +2,7 @@
 #include "ranks/tcp/tcp_store.hpp"
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -242,6 +243,7 @@ TEST_CASE("a store without a descriptor for a client serves the others, and take
     // The system completes it, whether or not the store can take it.
     REQUIRE(::connect(second.descriptor(), reinterpret_cast<const sockaddr*>(&address),
                       sizeof(address)) == 0);
+    REQUIRE(::fcntl(second.descriptor(), F_SETFL, O_NONBLOCK) == 0);
     for (int i = 1; i <= 10; ++i) CHECK(first.add("sum", 1) == i);
   }
   const auto end = mlp::tcp_clock::now() + plenty;
