@@ -6,10 +6,16 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
+#include <set>
+#include <span>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <type_traits>
 #include <utility>
@@ -200,6 +206,45 @@ TEST_CASE("what can't be read ahead fails where it is asked for", "[blob]") {
   CHECK(error_of<ps::option_error>([&] {
           const ps::stored_blobs wrong{of.store, of.list, {.threads = 0}};
         }).option() == "threads");
+}
+
+TEST_CASE("more threads read ahead where calls take long, as many as may", "[blob]") {
+  // A store far away: the first two calls take as long as those of one do, and all that come later
+  // wait until a third thread calls too.
+  struct far_store {
+    mutable std::mutex mutex;
+    mutable std::condition_variable changed;
+    mutable std::set<std::thread::id> threads;
+    mutable std::size_t calls = 0;
+    mutable bool is_alone = false;
+
+    [[nodiscard]] std::uint64_t size_of(std::string_view) const { return 10'000; }
+    void read(const ps::byte_range& range) const { read_many({&range, 1}); }
+    void read_many(std::span<const ps::byte_range>) const {
+      std::unique_lock lock{mutex};
+      threads.insert(std::this_thread::get_id());
+      changed.notify_all();
+      if (++calls <= 2) {
+        lock.unlock();
+        std::this_thread::sleep_for(std::chrono::milliseconds{3});
+        return;
+      }
+      is_alone = is_alone || !changed.wait_for(lock, std::chrono::minutes{1},
+                                               [&] { return threads.size() >= 3; });
+    }
+  };
+  std::vector<ps::stored_blob> list;
+  for (std::uint64_t i = 0; i < 1000; ++i) list.push_back({"x", 10 * i, 10});
+  const far_store store;
+  {
+    const ps::stored_blobs blobs{store, list, {.threads = 3}};
+    for (std::uint64_t i = 0; i < 1000; ++i) blobs.prefetch(i);
+    std::unique_lock lock{store.mutex};
+    CHECK(store.changed.wait_for(lock, std::chrono::minutes{1},
+                                 [&] { return store.threads.size() >= 3; }));
+  }
+  CHECK(store.threads.size() == 3);
+  CHECK_FALSE(store.is_alone);
 }
 
 TEST_CASE("a source may go while blobs are read ahead", "[blob]") {

@@ -19,6 +19,7 @@
 #include <penstock/files/file_error.hpp>
 #include <penstock/store/byte_store.hpp>
 #include <penstock/store/detail/store_ref.hpp>
+#include <penstock/store/detail/in_own_process.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
@@ -39,8 +40,9 @@ struct stored_blob {
 struct stored_blobs_options {
   /// How many bytes of blobs are read before they are asked for, by `prefetch`; 0: none.
   std::uint64_t read_ahead = std::uint64_t{32} << 20;
-  /// How many threads do so, from 1 to 256. Each has up to 16 blobs under way.
-  std::size_t threads = 2;
+  /// How many threads do so at most, from 1 to 256. Each has up to 16 blobs under way. Two do for
+  /// storage that is near; more of them start while reads take milliseconds and blobs wait.
+  std::size_t threads = 16;
   /// The largest blob that is read, in bytes: `bytes` throws `file_format_error` for a larger one,
   /// before it takes memory.
   std::uint64_t max_bytes = std::uint64_t{1} << 30;

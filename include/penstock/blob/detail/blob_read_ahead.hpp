@@ -7,16 +7,17 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <exception>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <span>
-#include <system_error>
 #include <thread>
 #include <unordered_map>
 #include <utility>
@@ -37,8 +38,8 @@ namespace detail {
 template <class Read>
 class blob_read_ahead {
  public:
-  /// Up to `most_bytes` of blobs that are wanted, under way or there; `threads` start with the
-  /// first.
+  /// Up to `most_bytes` of blobs that are wanted, under way or there. Two threads start with the
+  /// first, and more of them, `threads` at most, where reads take long and blobs wait meanwhile.
   blob_read_ahead(const Read& read, std::uint64_t most_bytes, std::size_t threads)
       : read_(read), most_bytes_(most_bytes), most_threads_(threads) {}
   blob_read_ahead(const blob_read_ahead&) = delete;
@@ -135,8 +136,10 @@ class blob_read_ahead {
     std::unique_ptr<std::byte[]> memory = nullptr;
   };
 
-  // How many one call reads: a thread that waits for one of them waits for all.
+  // A thread that waits for one of them waits for all.
   static constexpr std::size_t most_together = 16;
+  static constexpr std::size_t first_threads = 2;  // which do for storage that is near
+  static constexpr std::chrono::milliseconds long_call{2};
 
   // Whether blob `index` is wanted; it is the youngest then. Under the mutex, as all that follows.
   bool is_renewed(std::uint64_t index) {
@@ -150,14 +153,18 @@ class blob_read_ahead {
 
   // Whether there is a thread.
   bool start() {
-    if (is_started_) return !threads_.empty();
-    is_started_ = true;
-    try {
-      while (threads_.size() < most_threads_) threads_.emplace_back([this] { work(); });
-    } catch (const std::system_error&) {
-      // Fewer read ahead, or none: then blobs are read when they are asked for.
+    while (threads_.size() < (std::min)(first_threads, most_threads_) && add_thread()) {
     }
     return !threads_.empty();
+  }
+
+  bool add_thread() noexcept {
+    try {
+      threads_.emplace_back([this] { work(); });
+      return true;
+    } catch (const std::exception&) {
+      return false;
+    }
   }
 
   void erase(std::uint64_t index) {
@@ -186,7 +193,9 @@ class blob_read_ahead {
       }
       lock.unlock();
       std::vector<std::unique_ptr<std::byte[]>> memory;
+      const auto called = std::chrono::steady_clock::now();
       const bool is_read = try_read(indices, std::span{sizes}.first(count), memory);
+      const bool is_long = std::chrono::steady_clock::now() - called >= long_call;
       lock.lock();
       for (std::size_t i = 0; i < indices.size(); ++i) {
         if (!is_read) {
@@ -198,6 +207,8 @@ class blob_read_ahead {
         one.state = blob_state::ready;
       }
       ended_.notify_all();
+      // Not once the destructor has the lock, which joins all there are.
+      if (is_long && !ends_ && !queue_.empty() && threads_.size() < most_threads_) add_thread();
     }
   }
 
@@ -225,7 +236,6 @@ class blob_read_ahead {
   std::condition_variable wanted_;
   std::condition_variable ended_;
   std::vector<std::thread> threads_;
-  bool is_started_ = false;
   bool ends_ = false;
   std::unordered_map<std::uint64_t, blob> blobs_;
   std::map<std::uint64_t, std::uint64_t> ages_;  // of `blobs_`: the oldest is the first
@@ -233,14 +243,6 @@ class blob_read_ahead {
   std::uint64_t bytes_ = 0;  // of `blobs_`
   std::uint64_t next_age_ = 0;
   counts counts_;
-};
-
-/// Deletes what reads ahead, but for a child made by fork(): there are no threads to be joined.
-struct in_own_process {
-  template <class Read>
-  void operator()(blob_read_ahead<Read>* ahead) const noexcept {
-    if (!ahead->is_in_child()) delete ahead;
-  }
 };
 
 }  // namespace detail

@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: BSL-1.0
+// How much of a link's rate arrives, where each request takes 30 ms before its first byte.
+//
+//   build/bench/bench/penstock_http_bench
+//
+// link/<rate>           the floor: the bytes of the blobs over the link's rate, in MB/s
+// read_many/<rate>      two threads read the blobs by `http_store::read_many`, 256 ranges a call
+// blobs/<rate>/<n>      a loader's epoch of two workers over `stored_blobs` over `http_store`, with
+//                       64 MiB of `read_ahead` and n `.threads`, of which each has 16 blobs under
+//                       way
+// second/<tier>         the second epoch over a `cached_store` over `http_store`, whose first one has
+//                       left all blocks in memory, or on the disk
+// local                 its floor: an epoch over a `local_store` of the same bytes, in the page cache
+//
+// Blobs of 112 KiB in shuffled order out of one object of 256 MiB, two seconds of the link's rate.
+// The server is a program of this process, a thread for each connection: it waits 30 ms, then until
+// the link has room for the answer. It takes its share of the cores, which a server far away does
+// not.
+
+#include <benchmark/benchmark.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <fstream>
+#include <ios>
+#include <mutex>
+#include <random>
+#include <span>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <penstock/blob/stored_blobs.hpp>
+#include <penstock/penstock.hpp>
+#include <penstock/store/cached_store.hpp>
+#include <penstock/store/http_store.hpp>
+#include <penstock/store/local_store.hpp>
+
+#include "remote/range_server.hpp"
+#include "support/program.hpp"
+#include "support/temp_dir.hpp"
+
+namespace {
+
+namespace ps = penstock;
+using clock_type = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+constexpr std::size_t blob_bytes = std::size_t{112} << 10;
+constexpr std::size_t object_bytes = std::size_t{256} << 20;
+constexpr milliseconds latency{30};
+
+/// A link that carries so many bytes a second, one answer after the other.
+class far_link {
+ public:
+  explicit far_link(double bytes_per_second) : rate_(bytes_per_second) {}
+
+  /// Waits until `bytes` have gone over it.
+  void carry(std::size_t bytes) {
+    clock_type::time_point end;
+    {
+      const std::lock_guard lock{mutex_};
+      const std::chrono::duration<double> takes{static_cast<double>(bytes) / rate_};
+      free_ = std::max(free_, clock_type::now()) +
+              std::chrono::duration_cast<clock_type::duration>(takes);
+      end = free_;
+    }
+    std::this_thread::sleep_until(end);
+  }
+
+ private:
+  double rate_;
+  std::mutex mutex_;
+  clock_type::time_point free_{};
+};
+
+/// A server of one object behind such a link.
+class far_server {
+ public:
+  explicit far_server(double bytes_per_second)
+      : link_(bytes_per_second), server_([this](const test::http_request& request) {
+          std::this_thread::sleep_for(latency);
+          const auto [begin, end] = request.range(content().size());
+          if (request.method != "HEAD") link_.carry(end - begin);
+          return test::ranged(request, content());
+        }) {}
+
+  [[nodiscard]] std::string url() const { return server_.url(); }
+  /// The object's bytes.
+  [[nodiscard]] static const std::string& content() {
+    static const std::string bytes = test::some_content(object_bytes);
+    return bytes;
+  }
+
+ private:
+  far_link link_;
+  test::range_server server_;
+};
+
+std::vector<ps::stored_blob> blobs_for(double bytes_per_second) {
+  const auto count = static_cast<std::size_t>(2 * bytes_per_second / blob_bytes);
+  std::vector<ps::stored_blob> list;
+  std::mt19937_64 random{1};
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::uint64_t place = random() % (object_bytes / blob_bytes);
+    list.push_back({"data", place * blob_bytes, blob_bytes});
+  }
+  return list;
+}
+
+/// The bytes of blobs, read as `decode_images` reads them.
+template <class Store>
+struct blob_samples {
+  using record_type = ps::record<ps::field<"bytes", std::byte, blob_bytes>>;
+
+  [[nodiscard]] std::uint64_t size() const { return blobs.size(); }
+  void read_run(std::span<const std::uint64_t> indices, ps::batch_view<record_type> out) const {
+    thread_local ps::blob_buffer buffer;
+    blobs.prefetch(indices.subspan(1));
+    for (std::size_t i = 0; i < indices.size(); ++i) {
+      const auto bytes = blobs.bytes(indices[i], buffer);
+      std::memcpy(ps::get<"bytes">(out[i]).data(), bytes.data(), bytes.size());
+    }
+  }
+  void will_read(std::span<const std::uint64_t> indices) const { blobs.prefetch(indices); }
+  [[nodiscard]] std::uint64_t stored_bytes(std::uint64_t index) const {
+    return blobs.stored_bytes(index);
+  }
+  [[nodiscard]] std::uint64_t most_ahead() const { return blobs.most_ahead(); }
+
+  const ps::stored_blobs<Store&>& blobs;
+};
+
+void floor_of_link(benchmark::State& state, double rate) {
+  const auto count = blobs_for(rate).size();
+  for (auto _ : state) {
+    state.SetIterationTime(static_cast<double>(count * blob_bytes) / rate);
+  }
+  state.SetItemsProcessed(state.iterations() * static_cast<std::int64_t>(count));
+}
+
+template <class Work>
+void timed(benchmark::State& state, std::size_t count, const Work& work) {
+  for (auto _ : state) {
+    const auto start = clock_type::now();
+    work();
+    state.SetIterationTime(std::chrono::duration<double>(clock_type::now() - start).count());
+  }
+  state.SetItemsProcessed(state.iterations() * static_cast<std::int64_t>(count));
+}
+
+void read_many(benchmark::State& state, double rate) {
+  constexpr std::size_t at_once = 256;
+  const far_server server{rate};
+  const ps::http_store store{server.url()};
+  const auto list = blobs_for(rate);
+  const auto half = [&](std::size_t first) {
+    std::vector<std::byte> memory(at_once * blob_bytes);
+    for (std::size_t i = first; i < list.size(); i += 2 * at_once) {
+      std::vector<ps::byte_range> ranges;
+      for (std::size_t k = i; k < std::min(list.size(), i + at_once); ++k) {
+        ranges.push_back({list[k].object, list[k].offset,
+                          std::span{memory}.subspan((k - i) * blob_bytes, blob_bytes)});
+      }
+      store.read_many(ranges);
+    }
+  };
+  timed(state, list.size(), [&] {
+    std::thread other{half, at_once};
+    half(0);
+    other.join();
+  });
+}
+
+template <class Store>
+void read_epoch(benchmark::State& state, const ps::stored_blobs<Store&>& blobs, bool is_second) {
+  const blob_samples<Store> data{blobs};
+  ps::loader loader{data,
+                    ps::shuffled{.seed = 1},
+                    {.batch_size = 16, .workers = 2, .read_ahead = std::uint64_t{64} << 20}};
+  std::uint64_t epoch = 0;
+  const auto run = [&] {
+    for (auto& batch : loader.epoch(epoch)) benchmark::DoNotOptimize(batch.size());
+    ++epoch;
+  };
+  if (is_second) run();
+  timed(state, blobs.size(), run);
+}
+
+void read_blobs(benchmark::State& state, double rate, std::size_t threads) {
+  const far_server server{rate};
+  const ps::http_store store{server.url()};
+  const ps::stored_blobs<const ps::http_store&> blobs{
+      store, blobs_for(rate), {.read_ahead = std::uint64_t{64} << 20, .threads = threads}};
+  read_epoch(state, blobs, false);
+}
+
+constexpr double no_link = 1e12;  // bytes a second: not waited for
+
+void read_second(benchmark::State& state, bool is_on_disk) {
+  const test::temp_dir folder;
+  const far_server server{no_link};
+  const ps::http_store store{server.url()};
+  ps::cached_store_options keeps{.memory_bytes = 2 * object_bytes};
+  if (is_on_disk) {
+    keeps = {.block_bytes = blob_bytes, .memory_bytes = 0, .folder = folder.path("cache")};
+  }
+  const ps::cached_store<const ps::http_store&> cache{store, keeps};
+  const ps::stored_blobs<decltype((cache))> blobs{cache, blobs_for(1e8)};
+  read_epoch(state, blobs, true);
+}
+
+void read_local(benchmark::State& state) {
+  const test::temp_dir folder;
+  std::ofstream{folder.path("data"), std::ios::binary} << far_server::content();
+  const ps::local_store store{folder.path("")};
+  const ps::stored_blobs<const ps::local_store&> blobs{store, blobs_for(1e8)};
+  read_epoch(state, blobs, true);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  std::vector<bench::goal> goals;
+  const auto add = [&](const std::string& name, auto run) {
+    benchmark::RegisterBenchmark(name.c_str(), run)
+        ->UseManualTime()
+        ->Iterations(1)
+        ->Unit(benchmark::kMillisecond);
+  };
+  for (const int megabytes : {25, 50, 100, 200}) {
+    const double rate = 1e6 * megabytes;
+    const std::string at = '/' + std::to_string(megabytes);
+    add("link" + at, [rate](benchmark::State& state) { floor_of_link(state, rate); });
+    add("read_many" + at, [rate](benchmark::State& state) { read_many(state, rate); });
+    goals.push_back({"read_many" + at, "link" + at, bench::goal::kind::speed_at_least, 0.95});
+    for (const std::size_t threads : {std::size_t{2}, ps::stored_blobs_options{}.threads}) {
+      const std::string name = "blobs" + at + '/' + std::to_string(threads);
+      add(name, [rate, threads](benchmark::State& state) { read_blobs(state, rate, threads); });
+      goals.push_back({name, "link" + at, bench::goal::kind::speed_at_least, 0.95});
+    }
+  }
+  add("local", read_local);
+  for (const bool is_on_disk : {false, true}) {
+    const std::string name = is_on_disk ? "second/disk" : "second/memory";
+    add(name, [is_on_disk](benchmark::State& state) { read_second(state, is_on_disk); });
+    goals.push_back({name, "local", bench::goal::kind::speed_at_least, 0.95});
+  }
+  std::vector<char*> words{argv, argv + argc};
+  std::string few{"--benchmark_repetitions=3"};  // each takes two seconds
+  words.insert(words.begin() + 1, few.data());
+  return bench::run(static_cast<int>(words.size()), words.data(), "http_bench", goals);
+}
