@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSL-1.0
 // What a loader and a transfer count and time while they run. A test that is about a wait holds
 // what is waited for, and looks until the wait dwarfs what must not grow with it, however long the
 // machine takes for that.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSL-1.0
 // Batches that are on the device are handed out again and again, and nothing else happens
 // meanwhile.
 #include <chrono>
