@@ -26,8 +26,8 @@ class pinned_allocator {
   using value_type = T;
 
   pinned_allocator() = default;
-  /// Memory that is pinned for `where`.
-  explicit pinned_allocator(const Device& where) noexcept : device_(where) {}
+  /// Memory that is pinned for `device`.
+  explicit pinned_allocator(const Device& device) noexcept : device_(device) {}
   /// An allocator of the same memory for elements of another type.
   template <class U>
   pinned_allocator(const pinned_allocator<U, Device>& other) noexcept  // NOLINT: rebinds

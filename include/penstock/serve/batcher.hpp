@@ -65,15 +65,15 @@ class batcher {
 
   /// Takes the memory for requests whose fields have these extents. Throws `option_error`,
   /// `layout_error`, `out_of_memory`, and what the device throws.
-  batcher(const Device& where, const record_extents<Record>& extents,
+  batcher(const Device& device, const record_extents<Record>& extents,
           const batcher_options& options = {})
-      : device_(where),
+      : device_(device),
         board_(detail::shared_by_leases<board_type, typename Device::stream_ref>(
-            options, where, batch_layout<Record>{extents, detail::checked_batcher(options).most})),
+            options, device, batch_layout<Record>{extents, detail::checked_batcher(options).most})),
         on_stop_(options.stop, close_board{board_.get()}) {}
   /// For records whose extents are all fixed.
-  explicit batcher(const Device& where, const batcher_options& options = {})
-      : batcher(where, record_extents<Record>{}, options) {}
+  explicit batcher(const Device& device, const batcher_options& options = {})
+      : batcher(device, record_extents<Record>{}, options) {}
   batcher(batcher&&) = delete;
   /// Abandons what is left. Nobody may be inside another call; batches that are out stay valid.
   ~batcher() { board_->close(true); }
