@@ -36,7 +36,7 @@ inline namespace PENSTOCK_ABI {
 ///
 /// A submitter writes its request straight into its place in the batch, beside others that write
 /// theirs. A batch goes out when it is full, or, if somebody asks for one, when `fill` has passed
-/// since its first request; whoever asks later gets a fuller one. Batches come in the order in
+/// since its first request; a later call gets a fuller one. Batches come in the order in
 /// which they are complete. Each request has a tag of the program's, which `tags()` of the host
 /// batch and of the device batch have in the order of the samples: that of submission, but where a
 /// write has thrown, whose place the batch's last request takes.

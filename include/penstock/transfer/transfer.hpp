@@ -56,8 +56,8 @@ template <class Device>
 ///
 ///     ps::transfer feed{loader};
 ///
-/// Whoever names a stream there and reads a batch in the body has to synchronise with the stream
-/// first.
+/// A program that names a stream there and reads a batch in the body has to synchronise with the
+/// stream first.
 ///
 /// `++` releases the current batch, queues the copies of all batches that are ready and have a free
 /// slot, and makes the consumer's stream wait for the next batch's copy. It synchronises nothing

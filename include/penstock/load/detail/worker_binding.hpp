@@ -61,8 +61,8 @@ class worker_binding {
     seated_.advance();
   }
 
-  /// Who has started the workers: returns once each has bound itself, or was refused. At once where
-  /// there is nothing to bind to.
+  /// The thread that has started the workers: returns once each has bound itself, or was refused.
+  /// At once where there is nothing to bind to.
   void wait_until_taken() const noexcept {
     if (plan_.binding != core_binding::bound) return;
     seated_.wait([this](std::uint32_t seated) { return seated == workers_; });

@@ -23,7 +23,7 @@ namespace detail {
 /// A 32-bit number whose waiters sleep in the kernel at once.
 ///
 /// The standard's own `wait` spins and yields before it sleeps (libstdc++ 12: 16 turns, four of
-/// them yields), which whoever waits here has done as it saw fit. And where many yield, each to all
+/// them yields), which a waiter here has done as it saw fit. And where many yield, each to all
 /// others, that takes so long that there is always something new before one of them falls asleep:
 /// 64 workers, for each of whose batches two are enough, took 175 us of processor time a batch, and
 /// take 60 with `claim_cursor::wait_past`, which is what uses it.

@@ -205,7 +205,7 @@ class device_slots {
     // Invariant: the flag goes up after the records, because a wait binds to the record at the time
     // of the call: an issuer that sees the flag waits for these records and not for older ones.
     from.is_released.store(true, std::memory_order_release);
-    wake();  // after the flag: who waits looks at it again
+    wake();  // after the flag: a waiter looks at it again
   }
 
   /// Gives a slot back that was filled and never handed out.

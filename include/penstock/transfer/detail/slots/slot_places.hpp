@@ -101,8 +101,8 @@ class slot_places {
   slab<Device> first_;
   std::vector<slab<Device>> more_;   // never moved: there is room for all
   std::unique_ptr<place[]> places_;  // by slot
-  // Relaxed: it is a figure for those who ask. Whoever uses a slot was handed it by the thread that
-  // adds, after its place was written.
+  // Relaxed: it is a figure for statistics. A thread that uses a slot was handed it by the thread
+  // that adds, after its place was written.
   std::atomic<std::size_t> count_;
 };
 
