@@ -47,7 +47,7 @@ inline namespace PENSTOCK_ABI {
 ///
 /// All members may be called from any thread, at any time of the batcher's life; several threads
 /// may take batches, by `next` or by a feed each. A feed's leases may go on to other threads, see
-/// `value_queue` and `when_held::wait`. All memory is taken at construction, `host_bytes()`, and
+/// `value_queue` and `held_action::wait`. All memory is taken at construction, `host_bytes()`, and
 /// out of no `memory_budget`. Batches are numbered over the batcher's life, in epoch 0.
 ///
 /// @see examples/11_server.cpp, docs/serving.md

@@ -222,7 +222,7 @@ class consumer {
 
   [[nodiscard]] bool has_workers() const noexcept { return engine_.options().workers != 0; }
   [[nodiscard]] bool waits_for_leases() const noexcept {
-    return engine_.options().when_held == when_held::wait;
+    return engine_.options().when_held == held_action::wait;
   }
   [[nodiscard]] detail::delivery& delivery() noexcept { return engine_.delivery(); }
   [[nodiscard]] consumer_meters<tick_clock>& seen() noexcept {
