@@ -3,7 +3,9 @@
 
 #include <cstddef>
 #include <limits>
+#include <memory>
 #include <new>
+#include <type_traits>
 
 #include <penstock/device/cpu_device.hpp>
 #include <penstock/device/device.hpp>
@@ -60,6 +62,10 @@ class pinned_allocator {
 
   Device device_{};
 };
+
+static_assert(std::is_same_v<std::allocator_traits<pinned_allocator<char>>::rebind_alloc<double>,
+                             pinned_allocator<double>>,
+              "containers allocate other types than their elements");
 
 }  // namespace PENSTOCK_ABI
 }  // namespace penstock
