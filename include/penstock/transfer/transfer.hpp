@@ -162,7 +162,7 @@ class transfer {
   end() const;
   /// @endcond
 
-  /// Where the loop stands, to be kept in a checkpoint: the batch after the one that the consumer
+  /// The position of the next batch, for a checkpoint: the one after the batch that the consumer
   /// got last, whatever was read or copied ahead; after an epoch's last one its end, see
   /// `loader_state`. For sources that have states, as the loader has. From any thread, where the
   /// source's `state_at` is.
