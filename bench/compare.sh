@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: BSL-1.0
 # Loaders and training side by side in one run on the same data: ours, PyTorch's DataLoader,
 # libtorch's torch::data, SPDL, NVIDIA DALI's CPU pipeline. CPU time, memory and the time to the
 # first batch beside speed.

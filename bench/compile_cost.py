@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: BSL-1.0
 """What `#include <penstock/penstock.hpp>` costs a translation unit: time to preprocess and to
 compile it with -O0, lines, headers. Beside it, in the same run: an empty file, the standard headers
 that penstock includes, Boost.Lockfree's queue, the CUDA umbrella, and a whole small program.

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: BSL-1.0
 # Builds all that bench/gpu_report.sh runs, and puts it into one folder of less than 60 MB that runs
 # on a machine with a driver and python3 and nothing else: no compiler, no CUDA toolkit, no network.
 #

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: BSL-1.0
 """Judges what bench/gpu_report.sh has left in OUT/gpu_report_steps, and puts it together:
 OUT/report.json, OUT/report.txt and OUT/logs.txt. Exit status: 0 if every step ran and passed and
 every target was measured, else 1."""

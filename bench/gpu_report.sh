@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: BSL-1.0
 # Everything that is measured and checked on a GPU, in one run: the tests labelled gpu, the MLP's
 # kernels beside the CPU device, both under compute-sanitizer, NCCL as a world of one, the benchmarks
 # of transfer, transforms and narrowed transfers, the MLP in its four modes, and PyTorch beside it

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSL-1.0
 // What grows with what: each group keeps all numbers but one, and asks how the cost goes with that.
 //
 //   build/bench/bench/penstock_growth_bench

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSL-1.0
 // What pictures cost on one core.
 //
 //   build/bench/bench/penstock_image_bench

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSL-1.0
 // One part of the flow by itself, for as many batches as it is told: what bench/instructions.sh
 // counts the instructions of. Samples of four bytes, so that little but the library is counted.
 //

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: BSL-1.0
 # Counts the instructions that each part of the flow takes for a batch and for a sample, by valgrind
 # --tool=callgrind: numbers that repeat where times do not.
 #

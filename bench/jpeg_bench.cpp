@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSL-1.0
 // JPEG pictures: what decoding costs beside libjpeg-turbo by itself, and what is won where only the
 // part is decoded that a crop needs.
 //

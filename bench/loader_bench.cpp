@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSL-1.0
 // The loader beside its floors, in the same run: the same bytes gathered (and converted to float)
 // by a plain loop with the same sampler and the same prefetches, once on the consumer's thread
 // (floor_inline) and once on a thread of its own with one hand-off a batch (floor_hand_off), over

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSL-1.0
 // How much of load, copy and compute runs at the same time: a batch's time in the whole flow (a
 // loader, a transfer and a step on a stream of the CPU device) over the bound max(load / workers,
 // copy, compute), for every ratio of the three costs from 1:10:1 to 10:1:10; and with a transform

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSL-1.0
 // Pinned memory of the CPU device: what it costs to take and give back, through a pool, and to
 // write to.
 //

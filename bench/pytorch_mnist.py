@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: BSL-1.0
 """The MLP of examples/mlp in PyTorch, fed by DataLoader: the same network (784-128-64-10), data, batch
 size and optimiser (Adam, 1e-3), on a GPU.
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: BSL-1.0
 """Turns what bench/run.sh has measured into a Markdown table and SVG plots next to it.
 
   python3 bench/report.py FILE.json            writes FILE.md and FILE.<plot>.svg

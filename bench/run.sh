@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: BSL-1.0
 # Installs what is missing (Debian), builds and runs every benchmark, and keeps what they found in
 # one file, with a table and plots beside it.
 #

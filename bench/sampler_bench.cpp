@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSL-1.0
 // The order of samples and their random bits: what an index costs when it is computed from its
 // position, in constant memory, and what it costs to read from a list that was shuffled before.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSL-1.0
 // What reading ranges of a file costs that is larger than what is read of it.
 //
 //   build/bench/bench/penstock_store_bench

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSL-1.0
 // What tar shards cost on one core, from the page cache.
 //
 //   build/bench/bench/penstock_tar_bench

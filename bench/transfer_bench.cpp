@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSL-1.0
 // What the transfer adds to a copy, on the CPU device, for batches from 64 bytes to 64 MiB and 1 to
 // 4 device slots. Nothing is read and nothing is computed: all that is left is copying and handing
 // over.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSL-1.0
 # A toolchain file: 64-bit Arm by Debian's cross compiler (g++-aarch64-linux-gnu), programs run by
 # qemu-aarch64 (qemu-user). It says nothing of speed, and orders memory as the machine below does.
 set(CMAKE_SYSTEM_NAME Linux)

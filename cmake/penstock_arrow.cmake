@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSL-1.0
 # Finds Arrow's and Parquet's C++ libraries and leaves the target penstock::arrow; leaves none
 # otherwise. Installed beside penstock-config.cmake: this project and those that use it look in the
 # same way.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSL-1.0
 # Finds Boost's headers, 1.74 or newer, and leaves the target Boost::headers; leaves none otherwise.
 # Installed beside penstock-config.cmake: this project and those that use it look in the same way.
 #

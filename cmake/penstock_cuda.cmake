@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSL-1.0
 # Finds the CUDA runtime and leaves the target penstock::cuda: the headers and CUDA::cudart, the
 # shared runtime; leaves none where there is no toolkit. No compiler for CUDA is needed. Installed
 # beside penstock-config.cmake: this project and those that use it look in the same way.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSL-1.0
 # Turns on CMake's language CUDA where there is nvcc 12.4 or newer, and leaves penstock_has_cuda:
 # TRUE or FALSE. Quietly does nothing else without nvcc. Include it at the highest folder whose
 # targets have .cu files; once more below costs nothing.

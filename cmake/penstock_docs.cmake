@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSL-1.0
 # The target docs: the reference documentation in <build>/docs/html. Not in the default build; fails
 # when a public name has no word of documentation. Without Doxygen the target says so, and fails.
 #

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSL-1.0
 # Install rules and the CMake package: find_package(penstock [COMPONENTS gzip http jpeg nvimgcodec png
 # parquet torch zstd cuda]).
 include(GNUInstallDirs)

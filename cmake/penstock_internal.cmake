@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSL-1.0
 # Targets that this project's tests, benchmarks and examples link, and no user of the library sees.
 
 add_library(penstock_warnings INTERFACE)

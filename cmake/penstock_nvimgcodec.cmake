@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSL-1.0
 # Finds nvImageCodec, 0.9 or newer, and leaves the target penstock::libnvimgcodec: its header,
 # CUDA's headers, which that one includes, and its library; leaves none otherwise. Installed beside
 # penstock-config.cmake: this project and those that use it look in the same way.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSL-1.0
 # Leaves the target penstock::nvtx: the library with its stages marked for profilers that read NVTX,
 # such as Nsight Systems; leaves none where there is no CUDA toolkit, whose headers it needs. What
 # one part of a program links all of its parts have to: the inline namespace keeps others apart.

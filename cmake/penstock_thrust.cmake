@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSL-1.0
 # penstock_thrust_host: Thrust on the host alone, for any C++ compiler and without a GPU. Out of a
 # CUDA toolkit if there is one (from 13 on in include/cccl, before in include), else out of Debian's
 # libthrust-dev. No target when there is neither. PENSTOCK_THRUST_INCLUDE_DIR names the folder by

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSL-1.0
 # Finds libtorch, 1.13 or newer, and leaves the target penstock::libtorch: its headers, and its
 # libraries for the CPU; leaves none otherwise. Installed beside penstock-config.cmake: this project
 # and those that use it look in the same way.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSL-1.0
 # Finds libzstd, 1.4 or newer, and leaves the target penstock::libzstd; leaves none otherwise.
 # Installed beside penstock-config.cmake: this project and those that use it look in the same way.
 #

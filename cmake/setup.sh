@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSL-1.0
 # shellcheck shell=bash
 # Shell functions that tests/run.sh and examples/run.sh share; to be sourced by bash.
 

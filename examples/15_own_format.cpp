@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// A folder of pictures in a format of one's own, on slow storage, some of them damaged: the decoder
+// A folder of pictures in a format of your own, on slow storage, some of them damaged: the decoder
 // is yours, everything around it is here. A second run takes the first one's list of bad files.
 //
 //   penstock_15_own_format [FOLDER [MILLISECONDS]]    FOLDER/class/file; what a read waits besides

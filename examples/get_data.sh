@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: BSL-1.0
 # Fetches a known set of pictures, and checks its files' SHA-256.
 #
 #   bash examples/get_data.sh mnist DIR      then: MNIST_DIR=DIR bash examples/run.sh

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: BSL-1.0
 # Installs what is missing (Debian), builds the main example for this machine and runs it: a
 # network trained on MNIST, fed in four ways. On a GPU where there are one and a CUDA toolkit, else
 # on the CPU device.

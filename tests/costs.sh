@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: BSL-1.0
 # What a build and its tests cost: seconds of one core, as long as no more jobs ran than cores are
 # there.
 #

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: BSL-1.0
 # Installs what is missing (Debian), builds and runs the tests.
 #
 #   bash tests/run.sh                      what shows that the library works here: preset release

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSL-1.0
 # Google Benchmark: an installed one, else fetched. Gives benchmark::benchmark_main, or no such
 # target where there is none and FETCHCONTENT_FULLY_DISCONNECTED forbids to fetch it.
 find_package(benchmark QUIET)

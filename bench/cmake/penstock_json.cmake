@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSL-1.0
 # nlohmann-json: an installed one, else fetched. Gives nlohmann_json::nlohmann_json, or no such
 # target where there is none and FETCHCONTENT_FULLY_DISCONNECTED forbids to fetch it.
 find_package(nlohmann_json QUIET)

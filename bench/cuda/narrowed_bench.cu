@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSL-1.0
 // Floats that travel as fewer bytes and are floats again after the copy, on a GPU: `narrowed` and
 // `widen_on_device` against the same feed of plain floats, by how many bytes of floats arrive in a
 // second. Batches are always ready: what is measured is the bus and the kernel that widens.

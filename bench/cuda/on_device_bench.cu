@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSL-1.0
 // Bytes to normalised floats on a GPU: the kernel of on_device against CUB's DeviceTransform and
 // against what the memory gives (a copy on the device of as many bytes as are read and written).
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSL-1.0
 // What the bus gives and what the transfer makes of it, on a GPU: bandwidth over sizes by pageable,
 // pinned and registered memory against a plain loop of cudaMemcpyAsync, the cost of pinning, and
 // the time of the consumer's thread at tiny batches against the same calls made by hand.

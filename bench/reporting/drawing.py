@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSL-1.0
 """SVG drawings of 880 px, in the light or dark colours that the viewer prefers."""
 
 import math

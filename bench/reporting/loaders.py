@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSL-1.0
 """Plot: loaders side by side."""
 
 from collections import OrderedDict

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSL-1.0
 """One file out of those of the programs."""
 
 import json

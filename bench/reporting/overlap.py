@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSL-1.0
 """Plot: the time of a batch over load : copy : compute."""
 
 import itertools

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSL-1.0
 """Plot: tickets a second over numbers of threads."""
 
 import math

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSL-1.0
 """Plot: each goal against its floor, one picture a program."""
 
 import math

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSL-1.0
 """What the programs have written: names, figures, goals and verdicts."""
 
 import math

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSL-1.0
 """The results as Markdown."""
 
 from .results import Name, bound_of, median_of, number, rate_of, time_of, value_of, verdict_of

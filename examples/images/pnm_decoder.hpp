@@ -13,7 +13,7 @@
 
 namespace images {
 
-/// Binary PGM (P5) and PPM (P6) of 8 bits: what a decoder of one's own takes, see
+/// Binary PGM (P5) and PPM (P6) of 8 bits: what a decoder of your own takes, see
 /// `penstock::image_decoder`. Comments in the header are not read.
 class pnm_decoder {
  public:

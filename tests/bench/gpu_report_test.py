@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSL-1.0
 """bench/gpu_report.sh and bench/gpu_report.py on programs that are stubs, beside a stub of
 nvidia-smi: the report is green only if every step ran, and red with any one of them broken."""
 

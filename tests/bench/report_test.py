@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSL-1.0
 """bench/report.py on results that are made up, and what the scripts beside it refuse."""
 
 import contextlib

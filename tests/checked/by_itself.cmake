@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSL-1.0
 # A project that takes penstock in is a checked build in Debug, unless it says otherwise:
 #   cmake -Dpenstock=<source> -Dcompiler=<C++ compiler> -Dwork=<folder> -P by_itself.cmake
 cmake_policy(VERSION 3.25)

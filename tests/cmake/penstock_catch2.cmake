@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSL-1.0
 # Catch2 2.13 or 3: an installed one, else fetched. Gives Catch2::Catch2 and catch_discover_tests,
 # and penstock_has_catch2: FALSE where there is none and FETCHCONTENT_FULLY_DISCONNECTED forbids to
 # fetch it.

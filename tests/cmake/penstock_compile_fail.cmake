@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSL-1.0
 # penstock_compile_fail(<test name> <file>): a CTest test that compiles the file for its syntax
 # alone and passes only when each bad line fails and the first error says what the file expects, a
 # plain text beside the line:

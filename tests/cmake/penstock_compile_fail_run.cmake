@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSL-1.0
 # The tests of penstock_compile_fail and penstock_compile_refused:
 #   cmake -Dfile=<source> -Dcopy=<where to write> -P <this> -- <compiler> <options>
 #   cmake -Dsays=<text> -P <this> -- <compiler> <options and source>

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSL-1.0
 # penstock_mutant(<target> <header> <text> <instead>): lets <target> compile with a copy of one
 # public header in which every <text> is replaced. For tests that must notice that a line is
 # missing. The text has to be there, so that a mutant can't outlive the line that it leaves out.

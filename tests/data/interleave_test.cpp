@@ -95,10 +95,10 @@ TEST_CASE("a mixture ends with its first dataset that is through, or repeats unt
   const ps::memory_dataset<mark> other{b};
   CHECK(all_marks(ps::interleave({}, one, other)) == marks{0, 1000, 1, 1001});
   CHECK(all_marks(ps::interleave({}, other, one)) == marks{1000, 0, 1001, 1, 1002});
-  CHECK(all_marks(ps::interleave({.when_through = ps::when_through::repeat}, one, other)) ==
+  CHECK(all_marks(ps::interleave({.when_through = ps::through_action::repeat}, one, other)) ==
         marks{0, 1000, 1, 1001, 0, 1002, 1, 1003, 0, 1004});
-  CHECK(all_marks(ps::interleave({.weights = {1, 2}, .when_through = ps::when_through::repeat}, one,
-                                 other)) == marks{1000, 0, 1001, 1002, 1, 1003, 1004});
+  CHECK(all_marks(ps::interleave({.weights = {1, 2}, .when_through = ps::through_action::repeat},
+                                 one, other)) == marks{1000, 0, 1001, 1002, 1, 1003, 1004});
   CHECK(ps::interleave({}, one, other | ps::subset(0, 0)).size() == 1);
 }
 
@@ -110,7 +110,7 @@ TEST_CASE("weights that can't be are refused", "[data]") {
   CHECK(why_not({.weights = {65536, 1}}, 2, 2) ==
         "weights: their sum is 65537 without common divisors, above 65536: take coarser ones");
   CHECK(why_not({.weights = {65535, 1}}, 2, 2) == "none");
-  CHECK(why_not({.when_through = ps::when_through::repeat}, 2, 0) ==
+  CHECK(why_not({.when_through = ps::through_action::repeat}, 2, 0) ==
         "when_through: dataset 1 has no sample that could be repeated");
 }
 
@@ -119,11 +119,11 @@ TEST_CASE("the fingerprint of a mixture is that of its weights and sizes", "[dat
   const marks b = of(1, 8);
   const ps::memory_dataset<mark> one{a};
   const ps::memory_dataset<mark> other{b};
-  const auto print = [&](std::vector<std::uint32_t> weights, ps::when_through through) {
+  const auto print = [&](std::vector<std::uint32_t> weights, ps::through_action through) {
     return ps::fingerprint_of(
         ps::interleave({.weights = std::move(weights), .when_through = through}, one, other));
   };
-  CHECK(print({2, 1}, ps::when_through::end) == print({4, 2}, ps::when_through::end));
-  CHECK(print({2, 1}, ps::when_through::end) != print({1, 2}, ps::when_through::end));
-  CHECK(print({2, 1}, ps::when_through::end) != print({2, 1}, ps::when_through::repeat));
+  CHECK(print({2, 1}, ps::through_action::end) == print({4, 2}, ps::through_action::end));
+  CHECK(print({2, 1}, ps::through_action::end) != print({1, 2}, ps::through_action::end));
+  CHECK(print({2, 1}, ps::through_action::end) != print({2, 1}, ps::through_action::repeat));
 }

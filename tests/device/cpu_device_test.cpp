@@ -129,7 +129,7 @@ TEST_CASE("no two allocations of a CPU device share a page", "[device]") {
   device.deallocate(two, 1);
 }
 
-TEST_CASE("no bytes are not to be had, and freeing no memory does nothing", "[device]") {
+TEST_CASE("an allocation of no bytes throws, and freeing no memory does nothing", "[device]") {
   const ps::cpu_device device;
   CHECK_THROWS_AS(device.allocate(0), ps::out_of_memory);
   CHECK_THROWS_AS(device.allocate_pinned(0), ps::out_of_memory);

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSL-1.0
 # fake_cuda_translate(<target> <file> <name> [<text> <instead>]...): lets <target> include the CUDA
 # header <file> as <name>, as C++. Shared variables and launches by <<<>>> become calls of
 # fake_cuda/kernel.hpp; all else stays, line by line. For mutants every <text> is replaced before

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSL-1.0
 # cmake -Dtoolkit=<program> -Dstandin=<program> -Dversion=<the toolkit's> -P same_facts.cmake: both
 # print the same.
 foreach(header IN ITEMS toolkit standin)

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSL-1.0
 // What is allocated, counted by operator new for the whole program: nothing on the path of a batch
 // in steady state (construction, user code and exceptions are outside of that count), and at no
 // moment of a loader's or a feed's life more than its footprint says.

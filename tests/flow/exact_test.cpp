@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSL-1.0
 // The guarantee "exact": the same batches, bit by bit, whatever the number of workers, the prefetch
 // and the way they take.
 #include <cstddef>

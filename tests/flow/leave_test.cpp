@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSL-1.0
 // The guarantee "bounded": leaving early, exceptions and destruction at any moment end all threads,
 // lose nothing and leave the feed usable. Leaks are asan's to see, races tsan's, hangs the test's
 // time limit's.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSL-1.0
 // A run that is stopped after any batch and goes on elsewhere gives the batches that it would have
 // given: the state says where, and nothing else.
 #include <atomic>

@@ -79,7 +79,7 @@ TEST_CASE("a loader's consumer waits for leases that end on other threads", "[fl
                     {.batch_size = 10,
                      .workers = workers,
                      .prefetch = prefetch,
-                     .when_held = ps::when_held::wait}};
+                     .when_held = ps::held_action::wait}};
   CHECK(consume(loader, prefetch + 1) == all_ten);
   CHECK(consume(loader, prefetch + 1) == all_ten);
 }
@@ -91,7 +91,7 @@ TEST_CASE("a transfer's consumer waits for leases that end on other threads", "[
   ps::loader loader{
       numbered{100}, ps::sequential{}, device, {.batch_size = 10, .workers = workers}};
   ps::transfer feed{
-      loader, device.inline_stream(), {.depth = depth, .when_held = ps::when_held::wait}};
+      loader, device.inline_stream(), {.depth = depth, .when_held = ps::held_action::wait}};
   CHECK(consume(feed, depth) == all_ten);
   CHECK(consume(feed, depth) == all_ten);
 }
@@ -100,7 +100,8 @@ TEST_CASE("leases may end at any time while a consumer waits for them", "[flow]"
   const ps::cpu_device device;
   ps::loader loader{
       numbered{5000}, ps::sequential{}, device, {.batch_size = 10, .workers = 2, .prefetch = 3}};
-  ps::transfer feed{loader, device.inline_stream(), {.depth = 2, .when_held = ps::when_held::wait}};
+  ps::transfer feed{
+      loader, device.inline_stream(), {.depth = 2, .when_held = ps::held_action::wait}};
   using lease = decltype(feed)::batch_type;
   // Two places, passed to and fro: neither thread ever knows how far the other one is.
   std::vector<lease> places(2);
@@ -136,7 +137,7 @@ TEST_CASE("a stop request ends the wait for a lease", "[flow]") {
                     {.batch_size = 10,
                      .workers = workers,
                      .prefetch = 1,
-                     .when_held = ps::when_held::wait,
+                     .when_held = ps::held_action::wait,
                      .stop = source.get_token()}};
   const auto hoard = [&](auto& feed) {
     std::vector<typename std::remove_reference_t<decltype(feed)>::batch_type> held;
@@ -148,7 +149,7 @@ TEST_CASE("a stop request ends the wait for a lease", "[flow]") {
   };
   if (is_feed) {
     ps::transfer feed{
-        loader, device.inline_stream(), {.depth = 2, .when_held = ps::when_held::wait}};
+        loader, device.inline_stream(), {.depth = 2, .when_held = ps::held_action::wait}};
     CHECK_THROWS_AS(hoard(feed), ps::cancelled);
   } else {
     CHECK_THROWS_AS(hoard(loader), ps::cancelled);
@@ -158,7 +159,8 @@ TEST_CASE("a stop request ends the wait for a lease", "[flow]") {
 TEST_CASE("a release that loses its slot ends the wait with the device's error", "[flow]") {
   const gated_device device;
   ps::loader loader{numbered{100}, ps::sequential{}, device, {.batch_size = 10}};
-  ps::transfer feed{loader, device.inline_stream(), {.depth = 1, .when_held = ps::when_held::wait}};
+  ps::transfer feed{
+      loader, device.inline_stream(), {.depth = 1, .when_held = ps::held_action::wait}};
   auto range = feed.epoch(0);
   auto it = range.begin();
   auto held = std::move(*it);
@@ -174,7 +176,7 @@ TEST_CASE("a release that loses its slot ends the wait with the device's error",
 TEST_CASE("the end of a range waits for no lease", "[flow]") {
   const ps::cpu_device device;
   ps::loader loader{numbered{20}, ps::sequential{}, device, {.batch_size = 10, .workers = 1}};
-  const auto when = GENERATE(ps::when_held::fail, ps::when_held::wait);
+  const auto when = GENERATE(ps::held_action::fail, ps::held_action::wait);
   ps::transfer feed{loader, device.inline_stream(), {.depth = 2, .when_held = when}};
   std::vector<decltype(feed)::batch_type> held;
   for (auto& batch : feed.epoch(0)) held.push_back(std::move(batch));

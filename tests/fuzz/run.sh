@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: BSL-1.0
 # libFuzzer with AddressSanitizer and UBSan over every parser that reads a file or a text.
 #
 #   bash tests/fuzz/run.sh [SECONDS] [TARGET...]     default: 60 seconds for each target

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSL-1.0
 # The test headers/clang: cmake -Dcompiler=<clang++> -Dsources=<the generated units>
 # -Dinclude=<folders>
 #   -Dprecompiled=<file> -P clang.cmake. Every unit in C++20, and the one with all headers also in

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSL-1.0
 // What the engine promises beyond the loader's face: which worker helps, how far it reads ahead,
 // and what becomes of it when the device fails under a worker.
 #include <chrono>

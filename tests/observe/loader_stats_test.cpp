@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSL-1.0
 // What a loader and a transfer count and time while they run. A test that is about a wait holds
 // what is waited for, and looks until the wait dwarfs what must not grow with it, however long the
 // machine takes for that.
@@ -247,7 +248,7 @@ TEST_CASE("a consumer that reads itself waits for the end of a lease", "[observe
   ps::loader loader{
       numbered{100},
       ps::sequential{},
-      {.batch_size = 10, .workers = 0, .prefetch = 1, .when_held = ps::when_held::wait}};
+      {.batch_size = 10, .workers = 0, .prefetch = 1, .when_held = ps::held_action::wait}};
   loader.start({0, 0}, 1);
   auto first = loader.next();
   auto second = loader.next();
@@ -363,7 +364,7 @@ TEST_CASE("a consumer whose device slots are leased waits for one", "[observe]")
   ps::cpu_device device;
   auto stream = device.make_stream();
   ps::loader loader{numbered{100}, ps::sequential{}, device, {.batch_size = 10, .workers = 1}};
-  ps::transfer feed{loader, stream, {.depth = 1, .when_held = ps::when_held::wait}};
+  ps::transfer feed{loader, stream, {.depth = 1, .when_held = ps::held_action::wait}};
   auto range = feed.epoch(0);
   auto it = range.begin();
   std::thread holder{[&, held = std::move(*it)]() mutable {

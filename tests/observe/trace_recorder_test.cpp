@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSL-1.0
 // What a recorder has of the batches of a loop.
 #include <algorithm>
 #include <atomic>

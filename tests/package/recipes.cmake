@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSL-1.0
 # The test of the recipes, without their tools and without the network: the portfile runs on
 # stand-ins of vcpkg's functions, the conanfile (where there is Python) on stand-ins of Conan's
 # classes.

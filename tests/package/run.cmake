@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSL-1.0
 # The test: cmake -Dbuild=<penstock's build tree> -Dsource=<this folder> -Dwork=<scratch>
 #   -Dgenerator=... -Dmake=... -Dboost=<the headers' folder> -Dcompiler=... -Dversion=...
 #   -Dcomponents=<gzip,http,jpeg,nvimgcodec,png,torch,zstd> -Dcuda=ON|OFF -Ddouble=ON|OFF

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSL-1.0
 # The test package/version: cmake -Droot=<the repository> -P version.cmake. One version everywhere:
 # the macros, the inline namespace of every header (PENSTOCK_ABI), the newest heading of the
 # changelog.

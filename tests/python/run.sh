@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: BSL-1.0
 # Installs examples/python by pip into a virtual environment of its own, and checks it there.
 #
 #   bash tests/python/run.sh WORK    WORK is the folder for environment and build

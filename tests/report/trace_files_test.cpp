@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSL-1.0
 // Traces as files: what was recorded is read back, by a parser of protocol buffers that shares no
 // code with the library, and nothing is left behind where a disk is full.
 #include <fcntl.h>

@@ -262,7 +262,7 @@ TEST_CASE("whatever goes wrong among many threads, what was submitted is served 
     for (int i = 0; i < 2; ++i) {
       feeds.emplace_back([&, i] {
         ps::transfer feed{
-            requests, device.inline_stream(), {.depth = 3, .when_held = ps::when_held::wait}};
+            requests, device.inline_stream(), {.depth = 3, .when_held = ps::held_action::wait}};
         while (!requests.at_end()) {
           const std::uint64_t round = ++rounds;
           if (round % 5 == 0) device.fail_copy(round % 3);

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSL-1.0
 #include <penstock/threads/detail/cpu_throttling.hpp>
 
 #include <chrono>

@@ -48,7 +48,7 @@ TEST_CASE("a wait for a value that already differs does not sleep", "[core]") {
 
 TEST_CASE("all sleepers of a word are woken, or one", "[core]") {
   sleepers all{3};
-  all.word = 1;
+  all.word.store(1);
   CHECK(all.awake == 0);  // a new value alone wakes no thread
   all.word.notify(1);
   while (all.awake < 1) std::this_thread::yield();
@@ -62,7 +62,7 @@ TEST_CASE("all sleepers of a word are woken, or one", "[core]") {
 
 TEST_CASE("one call wakes the given number of sleepers", "[core]") {
   sleepers all{3};
-  all.word = 1;
+  all.word.store(1);
   all.word.notify(0);  // the kernel would wake one
   all.word.notify(2);
   while (all.awake < 2) std::this_thread::yield();
@@ -77,6 +77,6 @@ TEST_CASE("a sleeper that is woken spuriously sleeps on", "[core]") {
   one.word.notify_all();
   wait_until_asleep(one.numbers[0]);
   CHECK(one.awake == 0);
-  one.word = 1;
+  one.word.store(1);
   one.word.notify_all();
 }

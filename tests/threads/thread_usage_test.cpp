@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSL-1.0
 #include <penstock/threads/detail/thread_usage.hpp>
 
 #include <cstddef>

@@ -15,7 +15,7 @@ TEST_CASE("where workers run is told in a sentence, and why", "[threads]") {
   CHECK(to_text(ps::worker_cores{within_node, 0, cores}) ==
         "workers on node 0, cores 8-10, as the process is allowed");
   CHECK(to_text(ps::worker_cores{not_asked}) ==
-        "workers anywhere: placement::anywhere was asked for");
+        "workers anywhere: worker_placement::anywhere was asked for");
   CHECK(to_text(ps::worker_cores{no_workers, 1}) == "no workers: the consumer reads, anywhere");
   CHECK(to_text(ps::worker_cores{unknown_cores, 3}) ==
         "workers anywhere: the system does not say which cores node 3 has");

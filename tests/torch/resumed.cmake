@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSL-1.0
 # The test of examples/09_libtorch: cmake -Dprogram=<it> -Dwork=<scratch> -P resumed.cmake
 # A run that is stopped twice, and goes on with other workers each time, ends with the weights of
 # one that is not.

@@ -101,7 +101,7 @@ struct told {
 };
 
 /// Batches of two, of which the consumer may hold three.
-auto three_of_two(ps::when_held when_held = ps::when_held::fail) {
+auto three_of_two(ps::held_action when_held = ps::held_action::fail) {
   return ps::loader{told{},
                     ps::sequential{},
                     {.batch_size = 2, .workers = 1, .prefetch = 2, .when_held = when_held}};
@@ -217,7 +217,7 @@ TEST_CASE("what autograd saves keeps the batch, and backward lets it go", "[torc
 
 TEST_CASE("a consumer waits for tensors that go on another thread, where it is told to",
           "[torch]") {
-  auto loader = three_of_two(ps::when_held::wait);
+  auto loader = three_of_two(ps::held_action::wait);
   std::vector<at::Tensor> held;
   std::uint64_t seen = 0;
   auto range = loader.epoch(0);
@@ -261,7 +261,7 @@ TEST_CASE("work on the feed's own stream may make tensors", "[torch]") {
   const ps::cpu_device device;
   const auto stream = device.make_stream();
   ps::loader loader{told{}, ps::sequential{}, device, {.batch_size = 2, .workers = 1}};
-  ps::transfer feed{loader, stream, {.when_held = ps::when_held::wait}};
+  ps::transfer feed{loader, stream, {.when_held = ps::held_action::wait}};
   double sum = 0;
   for (auto& batch : feed.epoch(0)) {
     stream.launch([&sum, shared = ps::share(std::move(batch))] {

@@ -260,7 +260,7 @@ TEST_CASE("leases that are kept find every slot, also after the depth went back"
     static void rethrow_poison() {}
     static void wake() {}
   };
-  for (const auto when : {ps::when_held::fail, ps::when_held::wait}) {
+  for (const auto when : {ps::held_action::fail, ps::held_action::wait}) {
     ring slots;
     const ps::detail::free_slots free{when};
     CHECK(free.wait(slots, {}, [] { return 0; }) == 4);

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSL-1.0
 // Batches that are on the device are handed out again and again, and nothing else happens
 // meanwhile.
 #include <chrono>
@@ -209,7 +210,7 @@ TEST_CASE("a lease that is moved out of a replay is missed when its turn comes",
 
 TEST_CASE("a replay leaves the slots alone that the program holds", "[transfer]") {
   ps::transfer feed{ps::loader{numbered{100}, ps::sequential{}, ten_each(1)},
-                    {.depth = 3, .when_held = ps::when_held::wait}};
+                    {.depth = 3, .when_held = ps::held_action::wait}};
   ps::transfer<ps::loader<numbered, ps::sequential>>::batch_type held;
   for (auto& batch : feed.epoch(0)) {
     held = std::move(batch);

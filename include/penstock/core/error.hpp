@@ -93,7 +93,7 @@ class [[gnu::visibility("default")]] index_error : public error {
 };
 
 /// All leases are held and the consumer asks for one more: waiting might never end, unless leases
-/// end on other threads (`when_held::wait`).
+/// end on other threads (`held_action::wait`).
 class [[gnu::visibility("default")]] leases_exhausted : public error {
  public:
   using error::error;

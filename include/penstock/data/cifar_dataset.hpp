@@ -59,7 +59,7 @@ class cifar_dataset {
   explicit cifar_dataset(Paths&&... paths)
       : cifar_dataset(std::vector<std::string>{std::string(std::forward<Paths>(paths))...}) {}
 
-  /// As above, for any number of files.
+  /// The samples of any number of files, one after the other.
   explicit cifar_dataset(const std::vector<std::string>& paths) {
     for (const std::string& path : paths) {
       file_source source{path};

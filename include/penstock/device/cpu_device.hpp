@@ -38,7 +38,7 @@ class cpu_device {
   explicit cpu_device(const cpu_device_options& options) noexcept : options_(options) {}
 
   [[nodiscard]] stream_type make_stream() const { return cpu_stream{options_}; }
-  /// One kind of event serves all who wait: a thread sleeps on it.
+  /// One kind of event serves all waiters: a thread sleeps on it.
   [[nodiscard]] event_type make_event(event_wait waits = event_wait::by_host) const {
     event_type made;
     if (waits == event_wait::timed) {

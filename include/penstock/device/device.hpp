@@ -35,7 +35,7 @@ struct pinned_block {
   bool pinned = false;
 };
 
-/// Who waits for an event. A device may make one that threads sleep on dearer to record.
+/// What waits for an event. A device may make one that threads sleep on dearer to record.
 enum class event_wait {
   by_streams,  ///< streams alone; a thread that waits for it all the same may spin
   by_host,     ///< threads too, and they sleep
@@ -53,7 +53,7 @@ enum class event_wait {
 /// room
 ///   to queue them;
 /// - `synchronize` blocks the calling thread until an event, or all work of a stream, is complete;
-///   `make_event` is told who will wait for the event, see `event_wait`;
+///   `make_event` is told what will wait for the event, see `event_wait`;
 /// - `require_usable` throws when this device's work can't be ordered by the stream, now or at all.
 ///   A device may also have `require_still_usable`, which looks only for what may have changed
 /// since:

@@ -91,7 +91,7 @@ class random_flip {
     }
   }
 
-  /// `geometry`, and mirrored now and then.
+  /// `geometry`, and mirrored at random.
   template <image_geometry G>
   [[nodiscard]] friend detail::flipped_geometry<G> operator|(G geometry, const random_flip& flip) {
     return {std::move(geometry), flip.p_};

@@ -28,7 +28,7 @@ struct image_box {
   friend constexpr bool operator==(const image_box&, const image_box&) = default;
 };
 
-/// A picture in memory that somebody else owns: rows of pixels, each of `channels` values that lie
+/// A picture in memory that it does not own: rows of pixels, each of `channels` values that lie
 /// side by side (HWC), row after row at a distance of `pitch`. `Value` is std::uint8_t or float,
 /// const where the picture is only read.
 template <class Value>
@@ -44,7 +44,7 @@ struct basic_pixels {
   [[nodiscard]] constexpr basic_pixels part(const image_box& box) const noexcept {
     return {row(box.top) + box.left * channels, box.size, channels, pitch};
   }
-  /// The picture for those who only read it.
+  /// The picture, read-only.
   template <class Reading>
     requires(!std::is_const_v<Value> && std::is_same_v<Reading, const Value>)
   constexpr operator basic_pixels<Reading>() const noexcept {  // NOLINT: implicit by intent

@@ -13,7 +13,7 @@ inline namespace PENSTOCK_ABI {
 namespace dlpack {
 
 /// What DLPack calls an element of type T: bool, integers, float, double and `std::byte` here.
-/// Specialised for others by who uses them:
+/// A program specialises it for others:
 ///
 ///     template <>
 ///     struct ps::dlpack::type_of<__half> {

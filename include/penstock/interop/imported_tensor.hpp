@@ -46,7 +46,7 @@ class imported_tensor {
       : imported_tensor(array_of(managed.get(), where), where) {
     owner_ = std::move(managed);
   }
-  /// As above, of the older layout.
+  /// Takes over a tensor of the older layout, without a version.
   imported_tensor(  // NOLINT: implicit, as above
       dlpack::unversioned_ptr managed, std::string_view where = "from_dlpack")
       : imported_tensor(array_of(managed.get(), where), where) {
@@ -137,7 +137,7 @@ template <dlpack::element T, std::size_t... Extents>
 [[nodiscard]] imported_tensor<T, Extents...> from_dlpack(dlpack::managed_ptr managed) {
   return {std::move(managed)};
 }
-/// As above, of the older layout.
+/// Takes over a tensor of the older layout, without a version.
 template <dlpack::element T, std::size_t... Extents>
 [[nodiscard]] imported_tensor<T, Extents...> from_dlpack(dlpack::unversioned_ptr managed) {
   return {std::move(managed)};

@@ -83,7 +83,7 @@ template <record_type Record>
 [[nodiscard]] loader_footprint footprint_of(const batch_layout<Record>& layout,
                                             const loader_options& options,
                                             std::size_t slot_count) noexcept {
-  const bool anywhere = options.placement == placement::anywhere;
+  const bool anywhere = options.placement == worker_placement::anywhere;
   const std::size_t run = run_size(options, layout.sample_bytes());
   return {.slot_count = slot_count,
           .slots_asked = wanted_slots(options, layout.bytes()),

@@ -64,8 +64,8 @@ class loader {
 
   /// Checks the options, takes all memory and starts the workers.
   template <class Data>
-  loader(Data&& data, const Sampler& order, const Device& where, const loader_options& options)
-      : flow_(std::make_shared<flow>(std::forward<Data>(data), order, where, options)) {
+  loader(Data&& data, const Sampler& order, const Device& device, const loader_options& options)
+      : flow_(std::make_shared<flow>(std::forward<Data>(data), order, device, options)) {
     reads().kept_alive_by(flow_);
   }
 

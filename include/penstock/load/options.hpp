@@ -36,13 +36,13 @@ enum class budget_action {
 /// What a consumer gets that asks for a batch while every slot is held as a lease. A lease that has
 /// never left the consumer's thread can't come back while that thread waits. The library can't tell
 /// which ones have left it, so the program has to say.
-enum class when_held {
+enum class held_action {
   fail,  ///< throws `leases_exhausted`
   wait,  ///< waits until another thread ends a lease; forever if none does
 };
 
 /// Where the workers run. Not touched: the consumer, and the mask that the process has.
-enum class placement {
+enum class worker_placement {
   /// On those cores of the host's NUMA node next to the device that the process may run on;
   /// anywhere if there are none, or if they are all that it may run on.
   near_device,
@@ -123,7 +123,7 @@ struct loader_options {
   /// its start, within the mask of the thread that makes the loader, so torchrun's and numactl's
   /// masks count; what a dataset starts inherits it. A system that refuses is no error.
   /// `footprint().workers` says where they run, and why. No counterpart.
-  penstock::placement placement = penstock::placement::near_device;
+  worker_placement placement = worker_placement::near_device;
 
   /// Samples that a worker takes at a time; 0 chooses: few enough that all workers share a batch,
   /// and more where samples are small and, as measured meanwhile, quickly read. No batch depends on
@@ -137,12 +137,12 @@ struct loader_options {
   std::optional<memory_budget> budget = {};
 
   /// What to do when the host slots exceed the budget. `footprint()` says how many there are.
-  budget_action when_over_budget = penstock::budget_action::refuse;
+  budget_action when_over_budget = budget_action::refuse;
 
   /// What to do when the consumer asks for a batch while it, or threads that it has moved leases
   /// to, hold every slot. `wait` is for leases that end on other threads; a stop request ends the
   /// wait. No counterpart.
-  penstock::when_held when_held = penstock::when_held::fail;
+  held_action when_held = held_action::fail;
 
   /// What to do when a sample can't be read. By default the exception ends the range.
   /// DataLoader: always an exception.

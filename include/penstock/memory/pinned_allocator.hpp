@@ -3,7 +3,9 @@
 
 #include <cstddef>
 #include <limits>
+#include <memory>
 #include <new>
+#include <type_traits>
 
 #include <penstock/device/cpu_device.hpp>
 #include <penstock/device/device.hpp>
@@ -26,8 +28,8 @@ class pinned_allocator {
   using value_type = T;
 
   pinned_allocator() = default;
-  /// Memory that is pinned for `where`.
-  explicit pinned_allocator(const Device& where) noexcept : device_(where) {}
+  /// Memory that is pinned for `device`.
+  explicit pinned_allocator(const Device& device) noexcept : device_(device) {}
   /// An allocator of the same memory for elements of another type.
   template <class U>
   pinned_allocator(const pinned_allocator<U, Device>& other) noexcept  // NOLINT: rebinds
@@ -60,6 +62,10 @@ class pinned_allocator {
 
   Device device_{};
 };
+
+static_assert(std::is_same_v<std::allocator_traits<pinned_allocator<char>>::rebind_alloc<double>,
+                             pinned_allocator<double>>,
+              "containers allocate other types than their elements");
 
 }  // namespace PENSTOCK_ABI
 }  // namespace penstock

@@ -22,8 +22,8 @@ template <device Device = cpu_device>
 class pinned_resource final : public std::pmr::memory_resource {
  public:
   pinned_resource() = default;
-  /// Memory that is pinned for `where`.
-  explicit pinned_resource(const Device& where) : device_(where) {}
+  /// Memory that is pinned for `device`.
+  explicit pinned_resource(const Device& device) : device_(device) {}
 
   /// The bytes handed out now.
   [[nodiscard]] std::size_t bytes() const noexcept {

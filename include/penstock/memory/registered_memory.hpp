@@ -40,13 +40,13 @@ concept registering_device = device<D> && requires(const D& d, void* data, std::
 template <registering_device Device>
 class registered_memory {
  public:
-  /// Page-locks `memory`, which must outlive this, for `where`.
-  registered_memory(const Device& where, std::span<std::byte> memory)
-      : registered_memory(where, memory.data(), memory.size(), false) {}
+  /// Page-locks `memory`, which must outlive this, for `device`.
+  registered_memory(const Device& device, std::span<std::byte> memory)
+      : registered_memory(device, memory.data(), memory.size(), false) {}
 
   /// Memory that no thread writes to meanwhile; its pages may be mapped read-only.
-  registered_memory(const Device& where, std::span<const std::byte> memory)
-      : registered_memory(where, const_cast<std::byte*>(memory.data()), memory.size(), true) {}
+  registered_memory(const Device& device, std::span<const std::byte> memory)
+      : registered_memory(device, const_cast<std::byte*>(memory.data()), memory.size(), true) {}
 
   registered_memory(registered_memory&& other) noexcept
       : device_(other.device_),
@@ -71,8 +71,8 @@ class registered_memory {
   [[nodiscard]] bool read_only() const noexcept { return read_only_; }
 
  private:
-  registered_memory(const Device& where, std::byte* data, std::size_t bytes, bool read_only)
-      : device_(where), memory_(data, bytes), read_only_(read_only) {
+  registered_memory(const Device& device, std::byte* data, std::size_t bytes, bool read_only)
+      : device_(device), memory_(data, bytes), read_only_(read_only) {
     if (bytes != 0) device_.register_memory(data, bytes, read_only);
   }
 

@@ -44,8 +44,8 @@ struct loader_stats {
 
   wait_stats wait_for_ready;  ///< the consumer: no batch is complete
   wait_stats wait_for_lease;  ///< the consumer, which reads itself: every slot is leased
-  depth_stats ready;  ///< complete batches after the one that the consumer took, now and then
-  step_stats step;    ///< what the consumer got
+  depth_stats ready;          ///< complete batches after the one that the consumer took, sampled
+  step_stats step;            ///< what the consumer got
 
   ahead_stats ahead;  ///< what the dataset was told of beforehand
 

@@ -80,7 +80,7 @@ struct ahead_stats {
   std::uint64_t most_bytes = 0;
   std::uint64_t samples = 0;    ///< that the dataset was told of
   std::uint64_t bytes = 0;      ///< of those samples
-  std::uint64_t bytes_now = 0;  ///< of those that are not read yet, now and then
+  std::uint64_t bytes_now = 0;  ///< of those that are not read yet, sampled
   std::uint64_t late = 0;       ///< samples whose batch was opened before they were told
   std::uint64_t failed = 0;     ///< exceptions of the dataset, or of a sampler, while telling
 };

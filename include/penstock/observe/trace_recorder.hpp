@@ -196,7 +196,7 @@ class trace_recorder {
   /// back after all of them.
   struct log {
     detail::tick_clock clock;
-    std::mutex mutex;  // guards the next two; who records does not look at them
+    std::mutex mutex;  // guards the next two; a thread that records does not look at them
     std::uint64_t flows = 0;
     std::vector<std::unique_ptr<detail::trace_writer>> tracks;
   };

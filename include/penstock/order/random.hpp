@@ -24,7 +24,7 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// What the random bits of a whole epoch hang on; the sample's index is the fourth part and is told
+/// What a whole epoch's random bits depend on; the sample's index is the fourth part and is told
 /// to `sample_generator`. `stage` keeps two random stages of one pipeline from sharing a stream;
 /// the last ones, from 2^32 - 5 on, belong to the samplers, to substitutes of bad samples and to
 /// whole batches.

@@ -15,7 +15,7 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// What becomes of the samples of an epoch that do not fill a global batch.
+/// What to do with an epoch's last samples where they do not fill a global batch.
 enum class shard_tail {
   wrap,  ///< a last batch filled up from the epoch's start; DistributedSampler(drop_last=False)
   drop,  ///< no such batch; DistributedSampler(drop_last=True)

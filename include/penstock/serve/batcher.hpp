@@ -36,7 +36,7 @@ inline namespace PENSTOCK_ABI {
 ///
 /// A submitter writes its request straight into its place in the batch, beside others that write
 /// theirs. A batch goes out when it is full, or, if somebody asks for one, when `fill` has passed
-/// since its first request; whoever asks later gets a fuller one. Batches come in the order in
+/// since its first request; a later call gets a fuller one. Batches come in the order in
 /// which they are complete. Each request has a tag of the program's, which `tags()` of the host
 /// batch and of the device batch have in the order of the samples: that of submission, but where a
 /// write has thrown, whose place the batch's last request takes.
@@ -47,7 +47,7 @@ inline namespace PENSTOCK_ABI {
 ///
 /// All members may be called from any thread, at any time of the batcher's life; several threads
 /// may take batches, by `next` or by a feed each. A feed's leases may go on to other threads, see
-/// `value_queue` and `when_held::wait`. All memory is taken at construction, `host_bytes()`, and
+/// `value_queue` and `held_action::wait`. All memory is taken at construction, `host_bytes()`, and
 /// out of no `memory_budget`. Batches are numbered over the batcher's life, in epoch 0.
 ///
 /// @see examples/11_server.cpp, docs/serving.md
@@ -65,15 +65,15 @@ class batcher {
 
   /// Takes the memory for requests whose fields have these extents. Throws `option_error`,
   /// `layout_error`, `out_of_memory`, and what the device throws.
-  batcher(const Device& where, const record_extents<Record>& extents,
+  batcher(const Device& device, const record_extents<Record>& extents,
           const batcher_options& options = {})
-      : device_(where),
+      : device_(device),
         board_(detail::shared_by_leases<board_type, typename Device::stream_ref>(
-            options, where, batch_layout<Record>{extents, detail::checked_batcher(options).most})),
+            options, device, batch_layout<Record>{extents, detail::checked_batcher(options).most})),
         on_stop_(options.stop, close_board{board_.get()}) {}
   /// For records whose extents are all fixed.
-  explicit batcher(const Device& where, const batcher_options& options = {})
-      : batcher(where, record_extents<Record>{}, options) {}
+  explicit batcher(const Device& device, const batcher_options& options = {})
+      : batcher(device, record_extents<Record>{}, options) {}
   batcher(batcher&&) = delete;
   /// Abandons what is left. Nobody may be inside another call; batches that are out stay valid.
   ~batcher() { board_->close(true); }

@@ -32,7 +32,7 @@ struct batcher_options {
   std::size_t most = 32;
 
   /// How long the first request of a batch waits for others, at most: a batch goes out when it is
-  /// full, or when somebody asks for one after this time. 0: whoever asks gets what there is.
+  /// full, or when a thread asks for one after this time. 0: each call gets what there is.
   /// Triton's `max_queue_delay_microseconds`, TorchServe's `max_batch_delay`.
   std::chrono::nanoseconds fill = std::chrono::milliseconds{2};
 

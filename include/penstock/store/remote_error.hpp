@@ -16,7 +16,7 @@ class [[gnu::visibility("default")]] object_missing : public file_unreadable {
   using file_unreadable::file_unreadable;
 };
 
-/// The server refuses the object to who asks: 401 or 403. Never says which credentials were used.
+/// The server refuses the object to these credentials: 401 or 403. Never says which they were.
 class [[gnu::visibility("default")]] access_denied : public file_unreadable {
  public:
   using file_unreadable::file_unreadable;

@@ -10,7 +10,7 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// Who asks S3. No error and no log of this library shows any of it.
+/// The credentials of a request to S3. No error and no log of this library shows any of it.
 struct s3_credentials {
   std::string key_id;              ///< AWS_ACCESS_KEY_ID
   std::string secret;              ///< AWS_SECRET_ACCESS_KEY
@@ -36,7 +36,7 @@ struct s3_options {
   /// How the bucket is named in a request.
   s3_addressing addressing = s3_addressing::usual;
 
-  /// Who asks. Nothing: of the environment, or of the profile in ~/.aws/credentials and
+  /// Empty: those of the environment, or of the profile in ~/.aws/credentials and
   /// ~/.aws/config, which are read once, at construction.
   std::optional<s3_credentials> credentials = std::nullopt;
 

@@ -120,7 +120,8 @@ class batch_queue {
     return pop_before(detail::deadline_at(end));
   }
 
-  /// Ends all waiting, for good. May be called more than once, from any thread.
+  /// Wakes all waiters. Later pushes fail; pops drain what is left, then fail. May be called more
+  /// than once, from any thread.
   void close() noexcept {
     closed_.store(true, std::memory_order_release);
     pushed_.notify();

@@ -95,7 +95,8 @@ class value_queue {
     return std::move(*take(*at));
   }
 
-  /// Ends all waiting, for good. May be called more than once, from any thread.
+  /// Wakes all waiters. Later pushes fail; pops drain what is left, then fail. May be called more
+  /// than once, from any thread.
   void close() noexcept {
     // In this order: a thread that is woken for a place finds the queue closed, and takes none.
     full_.close();

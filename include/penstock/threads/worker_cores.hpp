@@ -14,7 +14,7 @@ inline namespace PENSTOCK_ABI {
 /// Whether the workers of a loader are bound to cores next to its device, or why they are not.
 enum class core_binding {
   bound,          ///< they are
-  not_asked,      ///< `placement::anywhere`
+  not_asked,      ///< `worker_placement::anywhere`
   no_node,        ///< the device has no NUMA node of the host's, or does not know it
   no_workers,     ///< there are none: the consumer reads
   unknown_cores,  ///< the system does not say which cores the node has
@@ -47,7 +47,7 @@ struct worker_cores {
       return "workers on " + node + ", cores " + to_text(workers.cores) +
              ", as the process is allowed";
     case core_binding::not_asked:
-      return anywhere + "placement::anywhere was asked for";
+      return anywhere + "worker_placement::anywhere was asked for";
     case core_binding::no_node:
       return anywhere + "the device has no NUMA node";
     case core_binding::no_workers:

@@ -103,7 +103,7 @@ class worker_pool {
     return let_go;
   }
 
-  /// Has a `stop` that waits ask again which workers are lost. From any thread.
+  /// Makes a `stop` that waits ask again which workers are lost. From any thread.
   void look_again() noexcept {
     { const std::lock_guard lock{mutex_}; }  // between its look and its sleep: after it
     changed_.notify_all();

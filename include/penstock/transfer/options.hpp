@@ -24,7 +24,7 @@ struct transfer_options {
   /// What happens when the consumer asks for a batch while it, or threads that it has moved leases
   /// to, hold every device slot. Nothing is taken from the source before there is a slot for it.
   /// `wait` is for leases that end on other threads; a stop request of the source's ends the wait.
-  penstock::when_held when_held = penstock::when_held::fail;
+  held_action when_held = held_action::fail;
 
   /// Whether the device times the copy, the transform and the step of a batch now and then, of one
   /// in 32 at most, see `device_stats`: seven events more on its streams. What fails in it ends it,

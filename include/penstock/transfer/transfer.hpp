@@ -56,8 +56,8 @@ template <class Device>
 ///
 ///     ps::transfer feed{loader};
 ///
-/// Whoever names a stream there and reads a batch in the body has to synchronise with the stream
-/// first.
+/// A program that names a stream there and reads a batch in the body has to synchronise with the
+/// stream first.
 ///
 /// `++` releases the current batch, queues the copies of all batches that are ready and have a free
 /// slot, and makes the consumer's stream wait for the next batch's copy. It synchronises nothing
@@ -162,7 +162,7 @@ class transfer {
   end() const;
   /// @endcond
 
-  /// Where the loop stands, to be kept in a checkpoint: the batch after the one that the consumer
+  /// The position of the next batch, for a checkpoint: the one after the batch that the consumer
   /// got last, whatever was read or copied ahead; after an epoch's last one its end, see
   /// `loader_state`. For sources that have states, as the loader has. From any thread, where the
   /// source's `state_at` is.

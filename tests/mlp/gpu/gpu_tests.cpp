@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSL-1.0
 // The network on a GPU beside the CPU device: the same losses, whatever a step is made of, and
 // equal bits in the four modes (run_experiment throws otherwise). Ends with 77 and the reason where
 // there is no GPU.

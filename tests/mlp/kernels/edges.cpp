@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSL-1.0
 // The example's fused kernels with something wrong: passes when every run differs from the host
 // device's, in each order of blocks and threads.
 #include <cmath>

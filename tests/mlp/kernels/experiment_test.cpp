@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSL-1.0
 // What nvcc compiles of the example, as it is: the whole experiment on the CUDA device, on the
 // double.
 #include <cmath>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSL-1.0
 // The example on the CUDA device without a GPU: its kernels as they are, run by the double of the
 // CUDA runtime; host code in the place of cuBLAS's, CUB's and Thrust's.
 #include <cmath>

@@ -223,7 +223,7 @@ class blob_read_ahead {
       read_(indices, std::span<const std::span<std::byte>>{out});
       return true;
     } catch (...) {
-      return false;  // who asks for one of them reads it, and gets the error
+      return false;  // a caller that asks for one of them reads it, and gets the error
     }
   }
 

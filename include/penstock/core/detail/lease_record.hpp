@@ -138,7 +138,7 @@ class lease_record {
 
   /// Reports what was done wrong with the lease with this number.
   [[noreturn]] void fail(std::uint64_t serial, const char* what) const noexcept {
-    // Acquire: the look at whose they are comes behind.
+    // Acquire: whose they are is read after these.
     const std::uint64_t epoch = epoch_.load(std::memory_order_acquire);
     const std::uint64_t index = index_.load(std::memory_order_acquire);
     std::string message = "a batch of long ago: ";

@@ -13,7 +13,7 @@ inline namespace PENSTOCK_ABI {
 
 /// Gives the sample at `position` of a batch that is to be written a place of `lengths` values in
 /// each ragged field, after that of the sample before it. For what fills batches, as a loader or a
-/// `batch_source` of one's own: first all samples are placed, from position 0 on in their order,
+/// `batch_source` of your own: first all samples are placed, from position 0 on in their order,
 /// then they are written, in any order and from any threads. Where `lengths` has no room the place
 /// of the ragged field in the record is returned and nothing is placed; else `Record::size`.
 template <record_type Record>

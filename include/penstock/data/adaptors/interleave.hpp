@@ -16,7 +16,7 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 
 /// What `interleave` does once the samples of one of its datasets are through.
-enum class when_through {
+enum class through_action {
   end,     ///< the mixture ends before that dataset would come again
   repeat,  ///< it begins anew; the mixture ends once each dataset has been through
 };
@@ -28,7 +28,7 @@ struct interleave_options {
   /// equal ones.
   std::vector<std::uint32_t> weights = {};
   /// What ends the mixture.
-  penstock::when_through when_through = penstock::when_through::end;
+  through_action when_through = through_action::end;
 };
 
 /// The samples of several datasets in turns, by weights: `interleave({.weights = {3, 1}}, large,
@@ -50,7 +50,7 @@ template <class... Parts>
   if constexpr ((dataset<std::remove_cvref_t<Parts>> && ...)) {
     detail::weighted_turns turns{options.weights,
                                  {static_cast<std::uint64_t>(parts.size())...},
-                                 options.when_through == when_through::repeat};
+                                 options.when_through == through_action::repeat};
     auto whole = concat(std::forward<Parts>(parts)...);
     return detail::subset_dataset<decltype(whole), detail::weighted_turns>{std::move(whole),
                                                                            std::move(turns)};

@@ -13,7 +13,7 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// 64 bits that tell damaged bytes from whole ones; no defence against who writes them on purpose.
+/// 64 bits that tell damaged bytes from whole ones; no defence against damage on purpose.
 /// Four lanes take a word of 8 bytes each. A step is a bijection of the lane and one of the word,
 /// so that bytes that differ in one word never have the same sum. Several GB a second.
 [[nodiscard]] inline std::uint64_t checksum(std::span<const std::byte> bytes) noexcept {

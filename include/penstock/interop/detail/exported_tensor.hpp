@@ -103,7 +103,7 @@ template <name Name, class Batch>
   return dlpack::managed_ptr{made};
 }
 
-/// Where a stream fills a batch in host memory, returns after that: nobody else waits for it.
+/// Where a stream fills a batch in host memory, returns after that: nothing else waits for it.
 template <class Batch>
 void wait_for_host_memory([[maybe_unused]] const shared_batch<Batch>& batch) {
   using device_type = typename Batch::device_type;

@@ -22,7 +22,7 @@ template <class StreamRef>
   }
 }
 
-/// Returns after the copy of a batch that lies in host memory, for who reads it on this thread.
+/// Returns after the copy of a batch that lies in host memory, for a reader on this thread.
 template <class Batch>
 void wait_on_host([[maybe_unused]] const shared_batch<Batch>& batch) {
   if constexpr (requires { batch.stream().synchronize(); }) {

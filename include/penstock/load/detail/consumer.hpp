@@ -36,9 +36,9 @@ class consumer {
   using batch_type = host_batch<typename Dataset::record_type, Device>;
 
   /// Starts all threads.
-  consumer(Dataset data, const Sampler& order, const Device& where, const loader_options& options)
+  consumer(Dataset data, const Sampler& order, const Device& device, const loader_options& options)
       : asked_(options),
-        engine_(std::move(data), order, where, options),
+        engine_(std::move(data), order, device, options),
         crew_(engine_, borrows<Dataset> || borrows<Sampler>),
         process_(options.workers != 0 || engine_.guard().has_thread()) {
     if (!has_automatic(engine_.options())) return;
@@ -222,7 +222,7 @@ class consumer {
 
   [[nodiscard]] bool has_workers() const noexcept { return engine_.options().workers != 0; }
   [[nodiscard]] bool waits_for_leases() const noexcept {
-    return engine_.options().when_held == when_held::wait;
+    return engine_.options().when_held == held_action::wait;
   }
   [[nodiscard]] detail::delivery& delivery() noexcept { return engine_.delivery(); }
   [[nodiscard]] consumer_meters<tick_clock>& seen() noexcept {

@@ -51,12 +51,12 @@ class engine {
   using slots_type = host_slots<record_type, Device>;
   using slot_work = batch_work<order_of<Sampler>>;
 
-  engine(Dataset data, const Sampler& order, const Device& where, const loader_options& options)
+  engine(Dataset data, const Sampler& order, const Device& device, const loader_options& options)
       : options_((require_valid(options), require_batches_of(order, options), resolved(options))),
         dataset_(std::move(data)),
         dataset_size_(dataset_.size()),
         sampler_(order),
-        device_(where),
+        device_(device),
         schedule_({order.size(dataset_size_), options.batch_size, options.last_batch}),
         layout_(extents_for(extents_of(dataset_), options), options.batch_size),
         slots_(make_slots(device_, layout_, options_)),

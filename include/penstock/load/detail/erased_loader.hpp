@@ -54,7 +54,7 @@ class erased_loader {
   [[nodiscard]] virtual bool at_end() const noexcept = 0;
   [[nodiscard]] virtual std::uint64_t trace_flow(const trace_recorder* recorder) const noexcept = 0;
 
-  // For who asks.
+  // For callers that ask.
   [[nodiscard]] virtual loader_state state() const = 0;
   [[nodiscard]] virtual loader_state state_at(const batch_position& next) const = 0;
   [[nodiscard]] virtual std::uint64_t batches_per_epoch() const noexcept = 0;

@@ -32,8 +32,9 @@ class loader_flow {
   using batch_type = typename consumer_type::batch_type;
 
   template <class Data>
-  loader_flow(Data&& data, const Sampler& order, const Device& where, const loader_options& options)
-      : reads_(Dataset(std::forward<Data>(data)), order, where, options) {}
+  loader_flow(Data&& data, const Sampler& order, const Device& device,
+              const loader_options& options)
+      : reads_(Dataset(std::forward<Data>(data)), order, device, options) {}
 
   [[nodiscard]] consumer_type& reads() noexcept { return reads_; }
 

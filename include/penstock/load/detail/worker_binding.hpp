@@ -25,7 +25,7 @@ namespace detail {
 /// start with the mask of their creator. Throws what the device does.
 template <class Device>
 [[nodiscard]] worker_cores plan_cores(const Device& device, const loader_options& options) {
-  if (options.placement == placement::anywhere) return {.binding = core_binding::not_asked};
+  if (options.placement == worker_placement::anywhere) return {.binding = core_binding::not_asked};
   const std::optional<int> node = host_node_of(device);
   if (!node) return {};
   if (options.workers == 0) return {.binding = core_binding::no_workers, .node = node};
@@ -61,8 +61,8 @@ class worker_binding {
     seated_.advance();
   }
 
-  /// Who has started the workers: returns once each has bound itself, or was refused. At once where
-  /// there is nothing to bind to.
+  /// The thread that has started the workers: returns once each has bound itself, or was refused.
+  /// At once where there is nothing to bind to.
   void wait_until_taken() const noexcept {
     if (plan_.binding != core_binding::bound) return;
     seated_.wait([this](std::uint32_t seated) { return seated == workers_; });

@@ -69,7 +69,7 @@ class address_lane {
     }
   }
 
-  /// Closes the place at `data`, and frees its memory: who touches it faults. Neighbours that are
+  /// Closes the place at `data`, and frees its memory: touching it faults. Neighbours that are
   /// closed are one mapping, so that their number counts for nothing.
   void close(std::byte* data) noexcept {
     [[maybe_unused]] const void* const closed = ::mmap(
@@ -113,7 +113,7 @@ class address_lane {
 
  private:
   struct place {
-    // Invariant: whoever has set it opens, uses and closes the place.
+    // Invariant: the thread that has set it opens, uses and closes the place.
     std::atomic<bool> is_open{false};
     std::atomic<bool> is_named{false};  // the next two are of a batch that lies there, or lay
     std::atomic<std::uint64_t> epoch{0};

@@ -39,7 +39,7 @@ class copy_mark {
  private:
   Event event_;
   // Invariant: the event is recorded only while this is false. It goes down after the last use by a
-  // device slot's lease: who finds it down, and records, comes after that use.
+  // device slot's lease: a thread that finds it down, and records, comes after that use.
   std::atomic<bool> is_held_{false};
 };
 

@@ -62,7 +62,7 @@ class fresh_addresses {
   class left_place {
    public:
     left_place(address_lane* lane, std::byte* data) noexcept : lane_(lane), data_(data) {}
-    /// Nothing uses it any more: its memory is freed, and who touches it faults.
+    /// Nothing uses it any more: its memory is freed, and touching it faults.
     void close() const noexcept {
       if (data_ != nullptr) lane_->close(data_);
     }

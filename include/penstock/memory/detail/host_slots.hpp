@@ -51,18 +51,18 @@ class host_slots {
   sample_lists lists;  ///< which samples the slots hold, where that is asked for
 
   /// Keeps `granted` as long as the memory. Throws `out_of_memory`, and what the device throws.
-  host_slots(const Device& where, const batch_layout<Record>& layout, std::size_t count,
+  host_slots(const Device& device, const batch_layout<Record>& layout, std::size_t count,
              memory_kind kind, memory_reservation granted = {})
       : granted_(std::move(granted)),
-        device_(where),
+        device_(device),
         layout_(layout),
-        memory_(where, layout.bytes() * count, kind, layout.bytes()),
+        memory_(device, layout.bytes() * count, kind, layout.bytes()),
         wake_at_(std::max<std::size_t>(1, count / 2)),
         returned_(count) {
     drained_.reserve(count);
     for (std::size_t slot = 0; slot < count; ++slot) {
-      drained_.push_back({std::make_shared<mark_type>(where.make_event(event_wait::by_host)),
-                          where.make_event(event_wait::by_host)});
+      drained_.push_back({std::make_shared<mark_type>(device.make_event(event_wait::by_host)),
+                          device.make_event(event_wait::by_host)});
     }
     memory_.addresses().name_fields(layout_);
     // After all that may throw: a checked build forbids the memory, and the destructor allows it

@@ -42,8 +42,8 @@ class slab {
  public:
   /// Copies out of pinned memory take at most `unit` bytes at a multiple of `unit`, the bytes of a
   /// slot; 0: there are no slots. Throws `out_of_memory`; `bytes` must not be 0.
-  slab(const Device& where, std::size_t bytes, memory_kind kind, std::size_t unit = 0)
-      : device_(where), bytes_(bytes), unit_(unit), kind_(kind) {
+  slab(const Device& device, std::size_t bytes, memory_kind kind, std::size_t unit = 0)
+      : device_(device), bytes_(bytes), unit_(unit), kind_(kind) {
     switch (kind) {
       case memory_kind::device:
         if (!addresses_.take(bytes, unit, false)) {

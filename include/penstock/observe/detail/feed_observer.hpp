@@ -36,7 +36,7 @@ class basic_feed_observer : public consumer_meters<Clock> {
     copies_.add(1);
     copied_.add(samples);
   }
-  /// The same of a batch whose ragged fields have so many bytes.
+  /// A copy of a batch whose ragged fields hold `value_bytes` bytes.
   void note_copy(std::uint64_t samples, std::uint64_t value_bytes) noexcept {
     note_copy(samples);
     values_.add(value_bytes);

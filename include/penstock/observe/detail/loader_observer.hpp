@@ -94,7 +94,7 @@ class basic_loader_observer {
   /// The meters of the consumer.
   [[nodiscard]] consumer_meters<Clock>& of_consumer() noexcept { return consumer_; }
 
-  /// The meter of who tells the dataset what comes.
+  /// The meter of the thread that tells the dataset what comes.
   [[nodiscard]] ahead_meter& of_teller() noexcept { return ahead_; }
 
   /// The consumer takes a complete batch of `samples` samples.

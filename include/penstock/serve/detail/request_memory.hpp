@@ -29,13 +29,13 @@ class request_memory {
   using stream_ref = typename Device::stream_ref;
 
   /// Throws `out_of_memory`, and what the device throws.
-  request_memory(const Device& where, const batch_layout<Record>& layout, std::size_t count)
-      : device_(where),
+  request_memory(const Device& device, const batch_layout<Record>& layout, std::size_t count)
+      : device_(device),
         layout_(layout),
-        memory_(where, bytes_of(layout, count), memory_kind::pinned, layout.bytes()) {
+        memory_(device, bytes_of(layout, count), memory_kind::pinned, layout.bytes()) {
     drained_.reserve(count);
     for (std::size_t slot = 0; slot < count; ++slot) {
-      drained_.push_back(where.make_event(event_wait::by_host));
+      drained_.push_back(device.make_event(event_wait::by_host));
     }
     memory_.addresses().name_fields(layout_);
   }

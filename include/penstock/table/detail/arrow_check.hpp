@@ -17,8 +17,8 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// Looks at what a producer says before anyone relies on it. What memory holds is looked at by who
-/// reads it; how large it is, nobody can know: the interface does not say.
+/// Looks at what a producer says before anyone relies on it. What memory holds is looked at by its
+/// reader; how large it is can't be known: the interface does not say.
 class arrow_check {
  public:
   /// `where` and `column` stand in messages, and must outlive this.

@@ -15,7 +15,7 @@ namespace detail {
 
 /// Has the device time one batch after the other on its way through a feed, with pauses: its copy,
 /// its transform, its step, and what the step's stream idled before. For the consumer's thread.
-/// Waits for nothing: it looks now and then whether the batch is through. What fails ends it: a
+/// Waits for nothing: it looks occasionally whether the batch is through. What fails ends it: a
 /// measurement never stops a loop.
 template <device Device>
 class device_timer {

@@ -34,16 +34,16 @@ class transform_stage {
   using out_record = transformed_record_t<Transform, In>;
   using stream_ref = typename Device::stream_ref;
 
-  transform_stage(const Device& where, const batch_layout<In>& layout, Transform transform)
-      : device_(where),
+  transform_stage(const Device& device, const batch_layout<In>& layout, Transform transform)
+      : device_(device),
         transform_(std::move(transform)),
         in_(layout),
         out_(transformed_extents<In>(transform_, layout.extents()), layout.batch_size()),
-        places_{place{slab<Device>{where, layout.bytes(), memory_kind::device}, std::nullopt},
-                place{slab<Device>{where, layout.bytes(), memory_kind::device}, std::nullopt}},
-        arrived_(where.make_event(event_wait::by_streams)),
-        stream_(where.make_stream()) {
-    if constexpr (requires { transform_.prepare(where, in_); }) transform_.prepare(where, in_);
+        places_{place{slab<Device>{device, layout.bytes(), memory_kind::device}, std::nullopt},
+                place{slab<Device>{device, layout.bytes(), memory_kind::device}, std::nullopt}},
+        arrived_(device.make_event(event_wait::by_streams)),
+        stream_(device.make_stream()) {
+    if constexpr (requires { transform_.prepare(device, in_); }) transform_.prepare(device, in_);
   }
 
   [[nodiscard]] const batch_layout<out_record>& out_layout() const noexcept { return out_; }
@@ -129,10 +129,10 @@ class feed_slots {
  public:
   using record_type = transformed_record_t<Transform, In>;
 
-  feed_slots(const Device& where, const batch_layout<In>& layout, const depth_range& depth,
+  feed_slots(const Device& device, const batch_layout<In>& layout, const depth_range& depth,
              Transform transform)
-      : stage_(where, layout, std::move(transform)),
-        ring(where, stage_.out_layout(), depth.first, depth.most) {}
+      : stage_(device, layout, std::move(transform)),
+        ring(device, stage_.out_layout(), depth.first, depth.most) {}
 
   template <class HostBatch>
   void copy_in(std::size_t slot, HostBatch&& from) {
@@ -157,9 +157,9 @@ class feed_slots<no_transform, In, Device> {
  public:
   using record_type = In;
 
-  feed_slots(const Device& where, const batch_layout<In>& layout, const depth_range& depth,
+  feed_slots(const Device& device, const batch_layout<In>& layout, const depth_range& depth,
              no_transform)
-      : ring(where, layout, depth.first, depth.most) {}
+      : ring(device, layout, depth.first, depth.most) {}
 
   template <class HostBatch>
   void copy_in(std::size_t slot, HostBatch&& from) {

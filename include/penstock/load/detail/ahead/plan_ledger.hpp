@@ -35,7 +35,7 @@ class plan_ledger {
     return bytes_;
   }
 
-  /// Who tells: `bytes`, for which there is room, are about to be told of batch `number`, the last
+  /// Teller: `bytes`, for which there is room, are about to be told of batch `number`, the last
   /// one so far or a later one. False, and nothing is noted, once that batch is opened.
   [[nodiscard]] bool note_told(std::uint64_t number, std::uint64_t bytes) {
     const std::lock_guard lock{mutex_};
@@ -45,7 +45,7 @@ class plan_ledger {
     bytes_ += bytes;
     return true;
   }
-  /// Who tells: another range begins with batch `number`; what was told of it and of later ones is
+  /// Teller: another range begins with batch `number`; what was told of it and of later ones is
   /// void.
   void void_from(std::uint64_t number) {
     const std::lock_guard lock{mutex_};
@@ -79,7 +79,7 @@ class plan_ledger {
     changed_.notify_all();
   }
 
-  /// Who tells: waits until something has moved since the last call; false after `end`. Between two
+  /// Teller: waits until something has moved since the last call; false after `end`. Between two
   /// calls it counts as telling.
   [[nodiscard]] bool wait() {
     std::unique_lock lock{mutex_};
@@ -98,7 +98,7 @@ class plan_ledger {
     }
     changed_.notify_all();
   }
-  /// After `end`: waits for who tells, at most so long; whether it has ended.
+  /// After `end`: waits for the teller, at most so long; whether it has ended.
   [[nodiscard]] bool wait_until_silent(std::chrono::milliseconds most) {
     std::unique_lock lock{mutex_};
     return changed_.wait_for(lock, most, [this] { return !is_telling_; });

@@ -188,7 +188,7 @@ class teller {
   ahead_meter* seen_;
   plan_ledger ledger_;
 
-  // Of who tells.
+  // Of the thread that tells.
   std::uint64_t range_ = 0;   // as the schedule counts them
   batch_position at_;         // of the batch that is told next,
   std::uint64_t number_ = 0;  // its number,

@@ -196,8 +196,8 @@ class block_cache {
     land(mine);
   }
 
-  // Flights go on until the blocks are written: who comes meanwhile gets their bytes, for which
-  // there may be no room in memory.
+  // Flights go on until the blocks are written: a reader that comes meanwhile gets their bytes, for
+  // which there may be no room in memory.
   void publish(std::span<block_claim> mine) {
     const std::lock_guard lock{mutex_};
     for (block_claim& one : mine) {

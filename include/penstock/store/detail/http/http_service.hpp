@@ -19,7 +19,7 @@ struct http_complaint {
   std::string words = {};   ///< what it says, for messages; never what is secret
   std::string remedy = {};  ///< what to do
   bool is_passing = false;  ///< a repeated request may succeed, whatever the status
-  bool is_refusal = false;  ///< it is about who asks
+  bool is_refusal = false;  ///< it is about the credentials
   bool is_absence = false;  ///< there is no such object
 };
 

@@ -24,7 +24,7 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// Threads that read files for those that ask, who read along. They start when they are first
+/// Threads that read files for callers, which read along. They start when they are first
 /// needed, without the program's signals. From any thread, in a child made by fork() too: there
 /// are other threads then.
 class read_threads {

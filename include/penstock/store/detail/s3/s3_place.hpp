@@ -21,7 +21,7 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// Where a bucket is, and who asks for it.
+/// Where a bucket is, and with which credentials it is asked for.
 struct s3_place {
   http_target bucket;
   std::string region;
@@ -85,7 +85,7 @@ struct s3_place {
   return options.profile.empty() && !from_environment("AWS_ACCESS_KEY_ID").empty();
 }
 
-/// Who asks. Throws `access_denied` where nobody is named.
+/// The credentials. Throws `access_denied` where there are none.
 [[nodiscard]] inline std::optional<s3_credentials> credentials_of(const s3_options& options,
                                                                   const std::string& profile,
                                                                   const aws_profile& found,

@@ -16,7 +16,7 @@ inline namespace PENSTOCK_ABI {
 namespace detail {
 
 /// What of Parquet files is read next: the system is asked to have the columns of those row groups
-/// in memory by then. Decoding them is left to who reads them. From any thread.
+/// in memory by then. Decoding them is left to their readers. From any thread.
 class parquet_ahead {
  public:
   /// For the row groups of `all`, and of each file the columns that are read; refers to both.

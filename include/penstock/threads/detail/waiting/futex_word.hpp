@@ -23,14 +23,29 @@ namespace detail {
 /// A 32-bit number whose waiters sleep in the kernel at once.
 ///
 /// The standard's own `wait` spins and yields before it sleeps (libstdc++ 12: 16 turns, four of
-/// them yields), which whoever waits here has done as it saw fit. And where many yield, each to all
+/// them yields), which a waiter here has done as it saw fit. And where many yield, each to all
 /// others, that takes so long that there is always something new before one of them falls asleep:
 /// 64 workers, for each of whose batches two are enough, took 175 us of processor time a batch, and
 /// take 60 with `claim_cursor::wait_past`, which is what uses it.
-class futex_word : public std::atomic<std::uint32_t> {
+class futex_word {
  public:
-  using std::atomic<std::uint32_t>::atomic;
-  using std::atomic<std::uint32_t>::operator=;
+  /// Starts at `value`.
+  constexpr explicit futex_word(std::uint32_t value = 0) noexcept : value_(value) {}
+
+  /// The current value.
+  [[nodiscard]] std::uint32_t load(
+      std::memory_order order = std::memory_order_seq_cst) const noexcept {
+    return value_.load(order);
+  }
+  /// Sets the value; wakes no sleeper.
+  void store(std::uint32_t value, std::memory_order order = std::memory_order_seq_cst) noexcept {
+    value_.store(value, order);
+  }
+  /// Adds `value` and returns what was there before; wakes no sleeper.
+  std::uint32_t fetch_add(std::uint32_t value,
+                          std::memory_order order = std::memory_order_seq_cst) noexcept {
+    return value_.fetch_add(value, order);
+  }
 
   /// Sleeps until the value is not `old`. Woken by those below alone. May change errno.
   void wait(std::uint32_t old, std::memory_order order) const noexcept {
@@ -47,8 +62,8 @@ class futex_word : public std::atomic<std::uint32_t> {
     at.tv_nsec = static_cast<decltype(at.tv_nsec)>(
         std::chrono::duration_cast<std::chrono::nanoseconds>(since_boot - seconds).count());
     while (load(order) == old) {
-      const long status = ::syscall(SYS_futex, this, FUTEX_WAIT_BITSET_PRIVATE, old, &at, nullptr,
-                                    FUTEX_BITSET_MATCH_ANY);
+      const long status = ::syscall(SYS_futex, &value_, FUTEX_WAIT_BITSET_PRIVATE, old, &at,
+                                    nullptr, FUTEX_BITSET_MATCH_ANY);
       if (status == -1 && errno == ETIMEDOUT) return load(order) != old;
     }
     return true;
@@ -66,11 +81,13 @@ class futex_word : public std::atomic<std::uint32_t> {
   // Errors need no look: a value that has changed, a signal, no sleeper.
   template <class Argument>
   void in_kernel(int operation, Argument argument) const noexcept {
-    ::syscall(SYS_futex, this, operation, argument, nullptr, nullptr, 0);
+    ::syscall(SYS_futex, &value_, operation, argument, nullptr, nullptr, 0);
   }
-};
 
-static_assert(sizeof(futex_word) == 4, "the kernel looks at four bytes");
+  std::atomic<std::uint32_t> value_;
+  static_assert(sizeof(value_) == 4 && std::atomic<std::uint32_t>::is_always_lock_free,
+                "the kernel looks at four bytes, and takes no lock of the library's");
+};
 
 }  // namespace detail
 }  // namespace PENSTOCK_ABI

@@ -38,17 +38,17 @@ class device_slots {
   lease_tracks leases;  ///< what records them, one at a time of each slot
   sample_lists lists;   ///< which samples the slots hold, where that is asked for
 
-  /// `depth` slots for batches of this layout, on the device `where`, of which there may be `most`
+  /// `depth` slots for batches of this layout, on `device`, of which there may be `most`
   /// later. Throws `out_of_memory`, and what the device throws.
-  device_slots(const Device& where, const batch_layout<Record>& layout, std::size_t depth,
+  device_slots(const Device& device, const batch_layout<Record>& layout, std::size_t depth,
                std::size_t most)
-      : device_(where),
+      : device_(device),
         layout_(layout),
-        memory_(where, layout, depth, most),
-        copy_stream_(where.make_stream()),
+        memory_(device, layout, depth, most),
+        copy_stream_(device.make_stream()),
         slots_(most),
         open_(depth) {
-    for (std::size_t slot = 0; slot < depth; ++slot) slots_[slot].make_events(where);
+    for (std::size_t slot = 0; slot < depth; ++slot) slots_[slot].make_events(device);
   }
   device_slots(device_slots&&) = delete;
 
@@ -205,7 +205,7 @@ class device_slots {
     // Invariant: the flag goes up after the records, because a wait binds to the record at the time
     // of the call: an issuer that sees the flag waits for these records and not for older ones.
     from.is_released.store(true, std::memory_order_release);
-    wake();  // after the flag: who waits looks at it again
+    wake();  // after the flag: a waiter looks at it again
   }
 
   /// Gives a slot back that was filled and never handed out.

@@ -29,7 +29,7 @@ namespace detail {
 /// longest. For the consumer's thread.
 class free_slots {
  public:
-  explicit free_slots(when_held when_all_are) noexcept : when_held_(when_all_are) {}
+  explicit free_slots(held_action when_all_are) noexcept : when_held_(when_all_are) {}
 
   /// A free slot of `ring`, usually the next in turn; nothing while all are leased.
   template <class Slots>
@@ -53,7 +53,7 @@ class free_slots {
       ring.open(had + 1);
       slot = find(ring);
     }
-    if (!slot && when_held_ == when_held::wait) {
+    if (!slot && when_held_ == held_action::wait) {
       const std::stop_callback on_stop{stop, [&ring]() noexcept { ring.wake(); }};
       const auto timed = timing();
       ring.wait_for_release([&] {
@@ -70,7 +70,7 @@ class free_slots {
   void note_taken(std::size_t slot) noexcept { next_ = slot + 1; }
 
  private:
-  when_held when_held_;
+  held_action when_held_;
   std::size_t next_ = 0;
 };
 

@@ -28,11 +28,11 @@ class slot_places {
  public:
   /// `count` slots for batches of this layout, which may become `most`. Throws `out_of_memory`.
   template <record_type Record>
-  slot_places(const Device& where, const batch_layout<Record>& layout, std::size_t count,
+  slot_places(const Device& device, const batch_layout<Record>& layout, std::size_t count,
               std::size_t most)
-      : device_(where),
+      : device_(device),
         slot_bytes_(layout.bytes()),
-        first_(where, bytes_of(slot_bytes_, count), memory_kind::device, slot_bytes_),
+        first_(device, bytes_of(slot_bytes_, count), memory_kind::device, slot_bytes_),
         places_(std::make_unique<place[]>(most)),
         count_(count) {
     more_.reserve(most - count);
@@ -101,8 +101,8 @@ class slot_places {
   slab<Device> first_;
   std::vector<slab<Device>> more_;   // never moved: there is room for all
   std::unique_ptr<place[]> places_;  // by slot
-  // Relaxed: it is a figure for those who ask. Whoever uses a slot was handed it by the thread that
-  // adds, after its place was written.
+  // Relaxed: it is a figure for statistics. A thread that uses a slot was handed it by the thread
+  // that adds, after its place was written.
   std::atomic<std::size_t> count_;
 };
 

@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: BSL-1.0
+"""The test docs/licences: every source begins with the line that names its licence.
+
+    licences.py <the repository>
+
+Files are copied one by one out of a header-only library. The second line will do after a `#!`.
+"""
+
+import sys
+from pathlib import Path
+
+LINE = "SPDX-License-Identifier: BSL-1.0"
+FOLDERS = (".ci", ".github", "bench", "cmake", "docs", "examples", "include", "packaging", "tests")
+SUFFIXES = {".cmake", ".cpp", ".cu", ".cuh", ".hpp", ".py", ".sh", ".yml"}
+NAMES = {"CMakeLists.txt", "Doxyfile", "run"}
+
+
+def sources_of(root):
+    found = [path for path in root.glob("*") if path.is_file()]
+    for folder in FOLDERS:
+        found += (path for path in (root / folder).rglob("*") if path.is_file())
+    for path in sorted(found):
+        parts = path.relative_to(root).parts
+        if "corpus" in parts or "build" in parts or parts[:2] == ("bench", "results"):
+            continue
+        name = Path(path.name.removesuffix(".in"))
+        if name.suffix in SUFFIXES or name.name in NAMES:
+            yield path
+
+
+def main():
+    root = Path(sys.argv[1]).resolve()
+    sources = list(sources_of(root))
+    without = []
+    for path in sources:
+        first, _, rest = path.read_text(encoding="utf-8").partition("\n")
+        if LINE not in (rest.partition("\n")[0] if first.startswith("#!") else first):
+            without.append(str(path.relative_to(root)))
+    for path in without:
+        print(f"{path}: its first line does not say {LINE}")
+    if not sources:
+        print(f"{root}: no sources")
+    else:
+        print(f"{len(sources)} sources, {len(without)} without the line")
+    sys.exit(1 if without or not sources else 0)
+
+
+if __name__ == "__main__":
+    main()
