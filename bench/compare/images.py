@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: BSL-1.0
-"""Pictures out of a folder, side by side: penstock, Pillow, torchvision, DALI, OpenCV, SPDL.
+"""Pictures out of a folder, side by side: penstock, Pillow, torchvision, torchcodec, DALI, OpenCV, FFCV,
+SPDL.
 
     python3 images.py --ours PROGRAM --python PYTHON [--kind photos|large|small] [--rounds N]
                       [--folder FOLDER] [--json FILE] [--only ROW]...
 
 PROGRAM is penstock_images_peer; PYTHON an interpreter that has the peers' packages: pillow, numpy, torch,
-torchvision, nvidia-dali-cuda130, opencv-python-headless, spdl (which needs FFmpeg's libraries). A peer that
-can't be imported is left out by name. README.md says what the rows are and what is measured.
+torchvision, torchcodec and spdl (which need FFmpeg's libraries), nvidia-dali-cuda130, opencv-python-headless,
+ffcv. A peer that can't be imported is left out by name. README.md says what the rows are and what is measured.
 """
 
 import math
@@ -18,7 +19,7 @@ import side_by_side
 from side_by_side import PER_CPU
 
 HERE = Path(__file__).resolve().parent
-PEERS = ("pillow", "pytorch", "dali", "opencv", "spdl")
+PEERS = ("pillow", "pytorch", "torchcodec", "dali", "opencv", "ffcv", "spdl")
 STEP = 64  # pictures.py's: the consumer reads one value of so many
 # What is beside ours, and how many times as many pictures a second of processor time are wanted.
 GOALS = {
@@ -29,6 +30,8 @@ GOALS = {
         "DALI_cpu/threads:1": 2.2,
         "DALI_cpu_aliased/threads:1": None,
         "OpenCV_area/threads:1": 1.8,
+        "FFCV/workers:1": 1.8,
+        "torchcodec/threads:1": 1.5,
         "SPDL/threads:1": 1.5,
     }
 }
@@ -58,8 +61,9 @@ def judge(rows, kind):
         judged.add(ours, named.get(name), "speed", bound, PER_CPU, "a second of processor time")
     two = named.get("penstock/workers:2")
     judged.add(two, ours, "speed", 1.9, label="a second")
-    for name in ("DataLoader_Pillow", "DataLoader_tensor", "DALI_cpu", "OpenCV_area", "SPDL"):
-        own = "workers" if "DataLoader" in name else "threads"
+    beside = ("DataLoader_Pillow", "DataLoader_tensor", "torchcodec", "DALI_cpu", "OpenCV_area", "FFCV", "SPDL")
+    for name in beside:
+        own = "workers" if "DataLoader" in name or name == "FFCV" else "threads"
         bound = 3 if name == "DataLoader_Pillow" and kind == "photos" else None
         judged.add(two, named.get(f"{name}/{own}:2"), "speed", bound, label="a second, two each")
     for name, bound in (("resize_Pillow", 3.5), ("resize_OpenCV_area", None)):

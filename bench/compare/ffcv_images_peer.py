@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: BSL-1.0
+"""FFCV, out of a file of its own, which is made of the folder where it is not there: the pictures are encoded
+once more, as JPEG of quality 90; called as peer.py says."""
+
+import functools
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+from ffcv.fields import IntField, RGBImageField
+from ffcv.fields.decoders import IntDecoder, RandomResizedCropRGBImageDecoder
+from ffcv.loader import Loader, OrderOption
+from ffcv.transforms import Squeeze, ToTensor
+from ffcv.writer import DatasetWriter
+from PIL import Image
+
+import peer
+import pictures
+
+
+class Decoded:
+    """What the writer reads: one picture at a time, decoded."""
+
+    def __init__(self, task):
+        self.task = task
+
+    def __len__(self):
+        return len(self.task.paths)
+
+    def __getitem__(self, index):
+        with Image.open(self.task.paths[index]) as image:
+            return np.asarray(image.convert("RGB")), self.task.labels[index]
+
+
+def load(workers, folder):
+    task = pictures.Task(folder)
+    packed = Path(folder, "ffcv.beton")
+    if not packed.exists():
+        fields = {"image": RGBImageField(write_mode="jpg", jpeg_quality=90), "label": IntField()}
+        DatasetWriter(str(packed), fields, num_workers=1).from_indexed_dataset(Decoded(task))
+    crop = RandomResizedCropRGBImageDecoder((task.side, task.side))
+    pipelines = {"image": [crop, ToTensor()], "label": [IntDecoder(), ToTensor(), Squeeze()]}
+    return peer.load(
+        lambda: Loader(
+            str(packed),
+            batch_size=peer.BATCH,
+            num_workers=workers,
+            order=OrderOption.RANDOM,
+            os_cache=True,
+            drop_last=False,
+            pipelines=pipelines,
+        ),
+        pictures.consume,
+    )
+
+
+ROWS = {f"FFCV/workers:{workers}": functools.partial(load, workers) for workers in (1, 2)}
+
+if __name__ == "__main__":
+    peer.main(ROWS, {"ffcv": version("ffcv")})

@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: BSL-1.0
+"""torchcodec's decoder of pictures and torchvision's crop of tensors, by threads; called as peer.py says."""
+
+import functools
+from importlib.metadata import version
+
+import torch
+from torchcodec.decoders import decode_image
+from torchvision.transforms.v2 import functional
+
+import peer
+import pictures
+
+
+def make_sample(side):
+    torch.set_num_threads(1)
+
+    def sample(path, out):
+        image = decode_image(path, mode="RGB")
+        left, top, width, height = pictures.crop_of(image.shape[2], image.shape[1])
+        crop = functional.resized_crop(image, top, left, height, width, [side, side], antialias=True)
+        torch.from_numpy(out).copy_(crop.permute(1, 2, 0))
+
+    return sample
+
+
+ROWS = {
+    f"torchcodec/threads:{threads}": functools.partial(pictures.load, make_sample, threads)
+    for threads in (1, 2)
+}
+
+if __name__ == "__main__":
+    peer.main(ROWS, {"torchcodec": version("torchcodec")})

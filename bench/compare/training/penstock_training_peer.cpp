@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: BSL-1.0
+// A training loop of training.py by penstock, whose accelerator is a sleep.
+//
+//   penstock_training_peer FOLDER WORKERS EPOCHS STEP_SECONDS FORM
+//
+// FORM: floats, which the workers make, or bytes, for an accelerator that normalises.
+
+#include <chrono>
+#include <cstdio>
+#include <exception>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "training_loop.hpp"
+
+int main(int argc, char** argv) try {
+  const std::vector<std::string> words(argv + 1, argv + argc);
+  if (words.size() != 5 || (words[4] != "floats" && words[4] != "bytes")) {
+    std::fprintf(stderr, "usage: %s FOLDER WORKERS EPOCHS STEP_SECONDS floats|bytes\n", argv[0]);
+    return 2;
+  }
+  const compare::training asked{words[0], std::stoul(words[1]), std::stoul(words[2])};
+  const std::chrono::duration<double> length{std::stod(words[3])};
+  // It owns the batch, as a copy to an accelerator does until the step has read it.
+  const auto step = [=](auto batch) {
+    static_cast<void>(batch.size());
+    std::this_thread::sleep_for(length);
+  };
+  if (words[4] == "floats") {
+    compare::train_and_print(compare::normalised_photos(asked.folder), asked, step);
+  } else {
+    compare::train_and_print(compare::cropped_photos(asked.folder), asked, step);
+  }
+} catch (const std::exception& error) {
+  std::fprintf(stderr, "%s: %s\n", argv[0], error.what());
+  return 1;
+}

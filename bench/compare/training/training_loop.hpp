@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: BSL-1.0
+// Our side of training.py: the loop that trains, for any step; dataloader_training_peer.py in C++.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <string>
+#include <utility>
+
+#include <penstock/blob/image_folder.hpp>
+#include <penstock/image/augment/to_chw.hpp>
+#include <penstock/image/crop.hpp>
+#include <penstock/image/decode.hpp>
+#include <penstock/image/jpeg.hpp>
+#include <penstock/image/png.hpp>
+#include <penstock/image/random_resized_crop.hpp>
+#include <penstock/penstock.hpp>
+
+#include "../peer.hpp"
+
+namespace compare {
+
+namespace ps = penstock;
+
+inline constexpr std::size_t picture_side = 224;
+// The consumer's sums take one value of so many, in the epoch that is not measured.
+inline constexpr std::size_t looked_at = 64;
+
+using float_planes = ps::record<ps::field<"image", float, 3, picture_side, picture_side>,
+                                ps::field<"label", std::int64_t>>;
+
+struct training {
+  std::string folder;
+  std::size_t workers = 0;
+  std::size_t epochs = 0;
+};
+
+/// Random resized crops of 224 x 224, flipped or not, as bytes.
+inline auto cropped_photos(const std::string& folder) {
+  return ps::image_folder{folder + "/train"} |
+         ps::decode_images<ps::jpeg_decoder, ps::png_decoder>(
+             ps::random_resized_crop{picture_side} | ps::random_flip{});
+}
+
+/// The same as planes of floats, normalised as ImageNet's; by the workers.
+inline auto normalised_photos(const std::string& folder) {
+  const ps::channel_scale imagenet{.mean = {0.485F, 0.456F, 0.406F},
+                                   .stddev = {0.229F, 0.224F, 0.225F}};
+  return cropped_photos(folder) |
+         ps::map<float_planes>([planes = ps::to_chw{imagenet}](auto in, auto out) {
+           planes(ps::as_pixels(ps::get<"image">(in)), ps::get<"image">(out));
+           ps::get<"label">(out) = ps::get<"label">(in);
+         });
+}
+
+/// Trains on the batches of 64 of `photos` and prints what training.py reads: one epoch to warm up,
+/// whose values are looked at, and `asked.epochs` that are measured. `step(batch)` takes the lease.
+/// A range of its own each: nothing is read ahead for the measured ones meanwhile.
+template <class Photos, class Step>
+void train_and_print(Photos photos, const training& asked, Step step) {
+  ps::loader loader{std::move(photos),
+                    ps::shuffled{.seed = 1},
+                    {.batch_size = batch_size, .workers = asked.workers}};
+  seen checked;
+  std::size_t values = 0;
+  for (auto& batch : loader.epoch(0)) {
+    const auto flat = ps::get<"image">(batch).flat();
+    for (std::size_t i = 0; i < flat.size(); i += looked_at, ++values) {
+      checked.values += static_cast<double>(flat[i]);
+    }
+    for (const std::int64_t label : ps::get<"label">(batch).flat()) checked.labels += label;
+    checked.samples += batch.size();
+    step(std::move(batch));
+  }
+
+  std::size_t samples = 0;
+  double busy = 0;
+  const double cpu_before = cpu_seconds();
+  const double start = now();
+  for (auto& batch : loader.epochs(1, 1 + asked.epochs)) {
+    samples += batch.size();
+    const double begun = now();
+    step(std::move(batch));
+    busy += now() - begun;
+  }
+  const double seconds = now() - start;
+  const double cpu = cpu_seconds() - cpu_before;
+  std::printf(R"({"images": %zu, "seconds": %.6f, "cpu_seconds": %.6f, "busy": %.6f, )"
+              R"("labels": %lld, "mean": %.6f, "version": "penstock %d.%d.%d"})"
+              "\n",
+              samples, seconds, cpu, busy, static_cast<long long>(checked.labels),
+              checked.values / static_cast<double>(std::max<std::size_t>(1, values)),
+              PENSTOCK_VERSION_MAJOR, PENSTOCK_VERSION_MINOR, PENSTOCK_VERSION_PATCH);
+}
+
+}  // namespace compare
