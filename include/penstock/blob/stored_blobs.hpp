@@ -18,8 +18,8 @@
 #include <penstock/core/error.hpp>
 #include <penstock/files/file_error.hpp>
 #include <penstock/store/byte_store.hpp>
-#include <penstock/store/detail/store_ref.hpp>
 #include <penstock/store/detail/in_own_process.hpp>
+#include <penstock/store/detail/store_ref.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
