@@ -12,11 +12,17 @@
 #include <utility>
 #include <vector>
 
+#include <penstock/core/detail/cache_line.hpp>
+
 #include "support/catch.hpp"
 #include "support/sleepy_atomics.hpp"
 
 namespace ps = penstock;
 using kind = ps::detail::claim::kind;
+
+static_assert(alignof(ps::detail::claim_cursor<>) == ps::detail::cache_line &&
+                  sizeof(ps::detail::claim_cursor<>) == 3 * ps::detail::cache_line,
+              "three lines: what never changes, what claims write, and what waiters look at");
 
 namespace {
 

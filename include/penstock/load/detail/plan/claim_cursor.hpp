@@ -117,9 +117,6 @@ class claim_cursor {
   typename Atomics::template atomic<bool> ended_{false};
 };
 
-static_assert(alignof(claim_cursor<>) == cache_line && sizeof(claim_cursor<>) == 3 * cache_line,
-              "three lines: what never changes, what claims write, and what waiters look at");
-
 }  // namespace detail
 }  // namespace PENSTOCK_ABI
 }  // namespace penstock
