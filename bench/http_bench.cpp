@@ -23,7 +23,6 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <fstream>
 #include <ios>
 #include <mutex>
@@ -41,6 +40,7 @@
 #include <penstock/store/local_store.hpp>
 
 #include "remote/range_server.hpp"
+#include "support/blob_samples.hpp"
 #include "support/program.hpp"
 #include "support/temp_dir.hpp"
 
@@ -112,29 +112,6 @@ std::vector<ps::stored_blob> blobs_for(double bytes_per_second) {
   return list;
 }
 
-/// The bytes of blobs, read as `decode_images` reads them.
-template <class Store>
-struct blob_samples {
-  using record_type = ps::record<ps::field<"bytes", std::byte, blob_bytes>>;
-
-  [[nodiscard]] std::uint64_t size() const { return blobs.size(); }
-  void read_run(std::span<const std::uint64_t> indices, ps::batch_view<record_type> out) const {
-    thread_local ps::blob_buffer buffer;
-    blobs.prefetch(indices.subspan(1));
-    for (std::size_t i = 0; i < indices.size(); ++i) {
-      const auto bytes = blobs.bytes(indices[i], buffer);
-      std::memcpy(ps::get<"bytes">(out[i]).data(), bytes.data(), bytes.size());
-    }
-  }
-  void will_read(std::span<const std::uint64_t> indices) const { blobs.prefetch(indices); }
-  [[nodiscard]] std::uint64_t stored_bytes(std::uint64_t index) const {
-    return blobs.stored_bytes(index);
-  }
-  [[nodiscard]] std::uint64_t most_ahead() const { return blobs.most_ahead(); }
-
-  const ps::stored_blobs<Store&>& blobs;
-};
-
 void floor_of_link(benchmark::State& state, double rate) {
   const auto count = blobs_for(rate).size();
   for (auto _ : state) {
@@ -178,7 +155,7 @@ void read_many(benchmark::State& state, double rate) {
 
 template <class Store>
 void read_epoch(benchmark::State& state, const ps::stored_blobs<Store&>& blobs, bool is_second) {
-  const blob_samples<Store> data{blobs};
+  const bench::blob_samples<const ps::stored_blobs<Store&>&, blob_bytes> data{blobs};
   ps::loader loader{data,
                     ps::shuffled{.seed = 1},
                     {.batch_size = 16, .workers = 2, .read_ahead = std::uint64_t{64} << 20}};

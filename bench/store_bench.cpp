@@ -42,6 +42,7 @@
 #include <penstock/store/cached_store.hpp>
 #include <penstock/store/local_store.hpp>
 
+#include "support/blob_samples.hpp"
 #include "support/program.hpp"
 
 namespace {
@@ -49,6 +50,7 @@ namespace {
 namespace ps = penstock;
 
 constexpr std::size_t ranges_at_once = 64;
+constexpr std::size_t far_bytes = 4096;  // of a blob
 
 // A folder with two files, removed at the end.
 class large_file {
@@ -159,37 +161,14 @@ struct far_away {
   }
 };
 
-// The bytes of blobs, read as `decode_images` reads them.
-struct blob_bytes {
-  static constexpr std::size_t each = 4096;
-  using record_type = ps::record<ps::field<"bytes", std::byte, each>>;
-  using source = ps::stored_blobs<far_away>;
-
-  [[nodiscard]] static source make(std::uint64_t count) {
-    std::vector<ps::stored_blob> list;
-    for (std::uint64_t i = 0; i < count; ++i) list.push_back({"x", i * each, each});
-    return source{far_away{}, std::move(list)};
-  }
-  [[nodiscard]] std::uint64_t size() const { return blobs.size(); }
-  void read_run(std::span<const std::uint64_t> indices, ps::batch_view<record_type> out) const {
-    thread_local ps::blob_buffer buffer;
-    blobs.prefetch(indices.subspan(1));
-    for (std::size_t i = 0; i < indices.size(); ++i) {
-      const auto bytes = blobs.bytes(indices[i], buffer);
-      std::memcpy(ps::get<"bytes">(out[i]).data(), bytes.data(), bytes.size());
-    }
-  }
-  void will_read(std::span<const std::uint64_t> indices) const { blobs.prefetch(indices); }
-  [[nodiscard]] std::uint64_t stored_bytes(std::uint64_t index) const {
-    return blobs.stored_bytes(index);
-  }
-  [[nodiscard]] std::uint64_t most_ahead() const { return blobs.most_ahead(); }
-
-  source blobs;
-};
+[[nodiscard]] ps::stored_blobs<far_away> far_blobs(std::uint64_t count) {
+  std::vector<ps::stored_blob> list;
+  for (std::uint64_t i = 0; i < count; ++i) list.push_back({"x", i * far_bytes, far_bytes});
+  return ps::stored_blobs<far_away>{far_away{}, std::move(list)};
+}
 
 void read_far(benchmark::State& state, std::uint64_t read_ahead) {
-  const blob_bytes data{blob_bytes::make(512)};
+  const bench::blob_samples<ps::stored_blobs<far_away>, far_bytes> data{far_blobs(512)};
   ps::loader loader{
       data, ps::shuffled{.seed = 1}, {.batch_size = 16, .workers = 2, .read_ahead = read_ahead}};
   std::uint64_t samples = 0;

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+
+#include <penstock/blob/stored_blobs.hpp>
+#include <penstock/penstock.hpp>
+
+namespace bench {
+
+/// The bytes of blobs of `each` bytes, read as `decode_images` reads them. `Blobs` is a
+/// `stored_blobs`, or a reference to one.
+template <class Blobs, std::size_t Each>
+struct blob_samples {
+  using record_type = penstock::record<penstock::field<"bytes", std::byte, Each>>;
+
+  [[nodiscard]] std::uint64_t size() const { return blobs.size(); }
+  void read_run(std::span<const std::uint64_t> indices,
+                penstock::batch_view<record_type> out) const {
+    thread_local penstock::blob_buffer buffer;
+    blobs.prefetch(indices.subspan(1));
+    for (std::size_t i = 0; i < indices.size(); ++i) {
+      const auto bytes = blobs.bytes(indices[i], buffer);
+      std::memcpy(penstock::get<"bytes">(out[i]).data(), bytes.data(), bytes.size());
+    }
+  }
+  void will_read(std::span<const std::uint64_t> indices) const { blobs.prefetch(indices); }
+  [[nodiscard]] std::uint64_t stored_bytes(std::uint64_t index) const {
+    return blobs.stored_bytes(index);
+  }
+  [[nodiscard]] std::uint64_t most_ahead() const { return blobs.most_ahead(); }
+
+  Blobs blobs;
+};
+
+}  // namespace bench
