@@ -3,6 +3,7 @@
 // double.
 #include <cmath>
 #include <cstddef>
+#include <optional>
 #include <vector>
 
 #include "digits.hpp"
@@ -12,16 +13,31 @@
 // Behind the host's backend; see there.
 #include "cuda_experiment.cu"
 
+namespace {
+
+/// Some drawn digits, and how to train on them on CUDA.
+struct small_experiment {
+  explicit small_experiment(mlp::kernel_choice kernels) {
+    mlp::write_digits(directory.path("digits"), 100, 40);
+    data.emplace(mlp::read_data(directory.path("digits")));
+    chosen.device = mlp::device_choice::cuda;
+    chosen.kernels = kernels;
+    chosen.costs = false;
+  }
+
+  test::temp_dir directory;
+  std::optional<mlp::digit_data> data;
+  mlp::options chosen = fused_on_cuda::chosen_for(1);
+};
+
+}  // namespace
+
 TEST_CASE("the experiment with fused kernels has the CPU device's results, with and without graphs",
           "[mlp]") {
-  const test::temp_dir directory;
-  mlp::write_digits(directory.path("digits"), 100, 40);
-  const auto data = mlp::read_data(directory.path("digits"));
-  auto chosen = fused_on_cuda::chosen_for(1);
-  chosen.device = mlp::device_choice::cuda;
-  chosen.kernels = mlp::kernel_choice::fused;
+  small_experiment small{mlp::kernel_choice::fused};
+  const mlp::digit_data& data = *small.data;
+  mlp::options& chosen = small.chosen;
   chosen.modes.assign(mlp::all_techniques.begin(), mlp::all_techniques.end());
-  chosen.costs = false;
   const auto host =
       fused_on_cuda::on_host(mlp::first_of(data.train, 0), mlp::first_of(data.test, 0), chosen);
   const auto expected = mlp::first_losses_of(host.trace, chosen);
@@ -47,22 +63,17 @@ TEST_CASE("the experiment with fused kernels has the CPU device's results, with 
 
 TEST_CASE("images that travel as half, bfloat16 or int8 are floats again on the CUDA device",
           "[mlp]") {
-  const test::temp_dir directory;
-  mlp::write_digits(directory.path("digits"), 100, 40);
-  const auto data = mlp::read_data(directory.path("digits"));
-  auto chosen = fused_on_cuda::chosen_for(1);
-  chosen.device = mlp::device_choice::cuda;
-  chosen.kernels = mlp::kernel_choice::cublas;
+  small_experiment small{mlp::kernel_choice::cublas};
+  mlp::options& chosen = small.chosen;
   chosen.fed = mlp::workload::wide;
   chosen.modes = {mlp::technique::overlapped};
-  chosen.costs = false;
   std::vector<double> as_they_are;
   for (const auto travel : {mlp::travel_choice::as_they_are, mlp::travel_choice::half,
                             mlp::travel_choice::bfloat16, mlp::travel_choice::int8}) {
     CAPTURE(name_of(travel));
     fake_cuda::reset({.policy = fake_cuda::policy::random, .seed = 7});
     chosen.travel = travel;
-    const auto losses = mlp::run_cuda_experiment(chosen, data).modes.front().first_losses;
+    const auto losses = mlp::run_cuda_experiment(chosen, *small.data).modes.front().first_losses;
     if (as_they_are.empty()) as_they_are = losses;
     REQUIRE(losses.size() == 5);
     for (std::size_t i = 0; i < 5; ++i) CHECK(std::abs(losses[i] - as_they_are[i]) < 1e-2);
