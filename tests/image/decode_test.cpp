@@ -362,6 +362,14 @@ TEST_CASE("pictures in a store are the same bits, read ahead or not", "[image]")
   }
 }
 
+TEST_CASE("pictures of unknown bytes count as the mean of those that were read", "[image]") {
+  const test::blobs pictures = toys(3);
+  const auto data = pictures | ps::decode_images<toy_decoder>(test::some_crop{});
+  CHECK(ps::stored_bytes_of(data, 0) == 0);
+  test::read_batch(data, {0, 1});
+  CHECK(ps::stored_bytes_of(data, 2) == (pictures.all[0].size() + pictures.all[1].size()) / 2);
+}
+
 TEST_CASE("what is foreseen of pictures reaches the cache below", "[image]") {
   const test::counting_store store;
   const ps::cached_store cache{store};

@@ -111,7 +111,9 @@ TEST_CASE("the bytes that a dataset keeps bound what it is told", "[load]") {
   CHECK(of.observer.snapshot().ahead.most_bytes == 20);
   telling<> none{59, ps::partial_batch::keep, 0};
   CHECK_FALSE(none.teller->is_on());
-  CHECK_FALSE(telling<>{0}.teller->is_on());
+  telling<> off{0, ps::partial_batch::keep, 20};
+  CHECK_FALSE(off.teller->is_on());
+  CHECK(off.observer.snapshot().ahead.source_bytes == 20);
 }
 
 TEST_CASE("a sample that is larger than the bound is not told, and those after it are", "[load]") {
@@ -121,6 +123,26 @@ TEST_CASE("a sample that is larger than the bound is not told, and those after i
   of.open();
   CHECK(of.told() == told_samples{4, 6, 7});
   CHECK(of.observer.snapshot().ahead.bytes == 28);
+}
+
+TEST_CASE("samples of unknown bytes count as the mean of those that were read", "[load]") {
+  telling<> of{40};
+  for (std::uint64_t i = 0; i < 10; ++i) of.data.seen->sizes[i] = 0;
+  of.batches.begin({0, 0}, 3);
+  of.open();
+  CHECK(of.told() == told_samples{4, 5, 6, 7, 8});  // of 8 bytes in a batch
+  of.teller->note_values(4, 50);                    // 12 each
+  of.open();
+  of.teller->note_read(1);
+  of.open();
+  CHECK(of.told() == told_samples{0, 1});
+  CHECK(of.observer.snapshot().ahead.bytes == 40 + 24);
+  of.teller->note_values(100, 0);  // none is free
+  of.teller->note_read(2);
+  of.teller->note_read(3);
+  of.open();
+  CHECK(of.told().size() == 16);
+  CHECK(of.observer.snapshot().ahead.bytes == 40 + 24 + 16);
 }
 
 TEST_CASE("what was told of a range that has ended takes no room from the next one", "[load]") {

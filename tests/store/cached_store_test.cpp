@@ -487,6 +487,22 @@ TEST_CASE("what several readers foresee of a cache keeps the blocks that are use
   CHECK(cache.stats().known_uses == 1);
 }
 
+TEST_CASE("a block that is held already stays once it is foreseen", "[store]") {
+  const test::temp_dir dir;
+  for (const std::string folder : {"", "cache"}) {
+    CAPTURE(folder);
+    blocks_below of{3};
+    const ps::cached_store cache{of.store,
+                                 {.block_bytes = 100,
+                                  .memory_bytes = folder.empty() ? 200U : 0U,
+                                  .folder = folder.empty() ? "" : dir.path(folder),
+                                  .disk_bytes = 2 * file_bytes}};
+    CHECK(misses_of(cache, of.store, {0, 1}) == 2);
+    cache.foresee(&of, told({2, 0}));
+    CHECK(misses_of(cache, of.store, {2, 0}) == 1);  // 1 went for 2, though 0 is older
+  }
+}
+
 TEST_CASE("foreseeing asks the store below for nothing", "[store]") {
   blocks_below of{4};
   const ps::cached_store cache{of.store, {.block_bytes = 100, .memory_bytes = 200}};

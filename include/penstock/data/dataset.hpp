@@ -51,7 +51,7 @@ inline namespace PENSTOCK_ABI {
 ///   calls. It starts to fetch them and returns soon. Called by one thread of a loader while others
 ///   read; what it throws is counted and changes no batch;
 /// - `std::uint64_t stored_bytes(index) const`: the bytes that the sample takes there; 0, or
-///   without: as many as in a batch;
+///   without: as many as in a batch, of a ragged record as the mean of those read so far;
 /// - `std::uint64_t most_ahead() const`: the most of them that it keeps; without: no bound;
 /// - `foresee(indices)`: for what decides by it what to keep, as a cache does, and fetches nothing:
 ///   these samples are read, in this order, after those of earlier calls; an empty list takes back

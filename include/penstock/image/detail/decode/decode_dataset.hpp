@@ -19,6 +19,7 @@
 #include <penstock/core/error.hpp>
 #include <penstock/core/record.hpp>
 #include <penstock/data/dataset.hpp>
+#include <penstock/data/detail/mean_bytes.hpp>
 #include <penstock/data/run_context.hpp>
 #include <penstock/image/crop.hpp>
 #include <penstock/image/detail/decode/blob_ref.hpp>
@@ -94,8 +95,10 @@ class decode_dataset {
       for (const std::uint64_t index : indices) source_.prefetch(index);
     }
   }
+  /// Of a picture whose bytes the source does not know: the mean of those that were read so far.
   [[nodiscard]] std::uint64_t stored_bytes(std::uint64_t index) const {
-    return stored_bytes_of(source_, index);
+    const std::uint64_t known = stored_bytes_of(source_, index);
+    return known != 0 ? known : read_->value();
   }
   [[nodiscard]] std::uint64_t most_ahead() const requires bounds_plans<Source> {
     return source_.most_ahead();
@@ -124,6 +127,7 @@ class decode_dataset {
             const run_context& context) const {
     if (index >= size()) throw index_error("decode_images", index, size());
     const std::span<const std::byte> bytes = source_.bytes(index, with.blob);
+    read_->add(bytes.size());
     const transform_scope timed = context.transform();
     const std::string key = source_.key(index);
     const image_size size = geometry_.size();
@@ -205,6 +209,7 @@ class decode_dataset {
   Geometry geometry_;
   bool scaled_;
   std::unique_ptr<decode_states<state>> states_;
+  std::unique_ptr<mean_bytes> read_ = std::make_unique<mean_bytes>();
 };
 
 }  // namespace detail

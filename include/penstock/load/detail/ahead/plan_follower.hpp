@@ -12,6 +12,7 @@
 #include <penstock/core/batch_info.hpp>
 #include <penstock/core/layout.hpp>
 #include <penstock/data/dataset.hpp>
+#include <penstock/data/detail/mean_bytes.hpp>
 #include <penstock/load/detail/ahead/plan_ledger.hpp>
 #include <penstock/load/detail/plan/pick_samples.hpp>
 #include <penstock/load/detail/plan/schedule.hpp>
@@ -64,19 +65,23 @@ struct foreseen_ahead {
 template <class Told, dataset Dataset, sampler Sampler>
 class plan_follower {
  public:
-  /// Of samples that take as many bytes as in a batch of `layout`, where `data` does not say it.
-  /// Refers to all but `layout` and `options`.
+  /// Of samples that take, where `data` does not say it, as many bytes as the mean of `read`, which
+  /// the values of ragged fields make; before the first are read, as in a batch of `layout`. Refers
+  /// to all but `layout` and `options`.
   plan_follower(const Dataset& data, std::uint64_t size, const Sampler& order,
                 const schedule& batches, const batch_layout<typename Dataset::record_type>& layout,
-                const loader_options& options, loader_observer& observer)
+                const loader_options& options, loader_observer& observer, const mean_bytes& read)
       : data_(&data),
         size_(size),
         sampler_(&order),
         schedule_(&batches),
         sample_bytes_(std::max<std::size_t>(1, layout.sample_bytes())),
+        read_(&read),
         seen_(&observer.of_teller()),
         ledger_(options.read_ahead == 0 ? 0 : (std::min)(options.read_ahead, Told::most(data))) {
-    if (Told::is_counted) seen_->most_bytes.set(ledger_.most());
+    if (!Told::is_counted) return;
+    seen_->most_bytes.set(ledger_.most());
+    seen_->source_bytes.set(Told::most(data));
   }
   plan_follower(plan_follower&&) = delete;
 
@@ -168,7 +173,9 @@ class plan_follower {
 
   [[nodiscard]] std::uint64_t bytes_of(std::uint64_t index) const {
     const std::uint64_t known = stored_bytes_of(*data_, index);
-    return known == 0 ? sample_bytes_ : known;
+    if (known != 0) return known;
+    const std::uint64_t mean = read_->value();
+    return mean == 0 ? sample_bytes_ : mean;
   }
 
   // How many of the samples, from the first on, there is room for, and their `bytes`.
@@ -198,6 +205,7 @@ class plan_follower {
   const Sampler* sampler_;
   const schedule* schedule_;
   std::uint64_t sample_bytes_;
+  const mean_bytes* read_;
   ahead_meter* seen_;
   plan_ledger ledger_;
 

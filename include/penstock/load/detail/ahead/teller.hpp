@@ -6,6 +6,7 @@
 
 #include <penstock/core/layout.hpp>
 #include <penstock/data/dataset.hpp>
+#include <penstock/data/detail/mean_bytes.hpp>
 #include <penstock/load/detail/ahead/plan_follower.hpp>
 #include <penstock/load/detail/plan/schedule.hpp>
 #include <penstock/load/options.hpp>
@@ -30,8 +31,8 @@ class teller {
          loader_observer& observer)
       : has_thread_(options.workers != 0),
         seen_(&observer.of_teller()),
-        fetched_(data, size, order, batches, layout, options, observer),
-        foreseen_(data, size, order, batches, layout, options, observer) {}
+        fetched_(data, size, order, batches, layout, options, observer, read_),
+        foreseen_(data, size, order, batches, layout, options, observer, read_) {}
   teller(teller&&) = delete;
 
   /// Whether there is anything to tell.
@@ -66,6 +67,10 @@ class teller {
     foreseen_.ledger().note_read(number);
     fetched_.ledger().note_read(number);
   }
+  /// A worker: the samples of a batch with ragged fields have so many bytes.
+  void note_values(std::uint64_t samples, std::uint64_t bytes) noexcept {
+    if (is_on() && samples != 0) read_.add(bytes, samples);
+  }
 
  private:
   // Tells what there is room for: first what is to be fetched, for that is needed first.
@@ -75,6 +80,7 @@ class teller {
     seen_->bytes_now.set(fetched_.ledger().bytes());
   }
 
+  mean_bytes read_;  // of records with ragged fields
   bool has_thread_;
   ahead_meter* seen_;
   plan_follower<fetched_ahead, Dataset, Sampler> fetched_;
