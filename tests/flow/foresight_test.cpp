@@ -195,8 +195,8 @@ TEST_CASE("workers and threads that fetch read the same beside what is foreseen"
     }
     CHECK(bytes_in(loader.epochs(epoch, epoch + 2)) == bytes_in(plain.epochs(epoch, epoch + 2)));
   }
-  // Of epochs in one range those blocks stay that come soon, of which a quarter fits in: then 72 to
-  // 79 of 100 are read, and where what was used longest ago goes, 97.
+  // Of epochs in one range those blocks stay that come soon, and a quarter of all fits in. Where
+  // what was used longest ago goes, nearly all are read again.
   const int before = of.store.reads;
   CHECK(bytes_in(loader.epochs(8, 16)).size() == 8 * 120);
   const int misses = of.store.reads - before;

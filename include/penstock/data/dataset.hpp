@@ -62,10 +62,10 @@ inline namespace PENSTOCK_ABI {
 /// An adaptor of your own says what its samples are in the datasets below, for failures and
 /// quarantine lists: `sample_origin origin(index) const noexcept` and `std::vector<std::uint64_t>
 /// base_sizes() const`, by `origin_of` and `base_sizes_of` of what it adapts. Without, it is itself
-/// the bottom. `tell_reads`, `foresee_reads`, `stored_bytes_of`, `most_ahead_of` and `most_foreseen_of`
-/// pass on what comes. What chooses
-/// samples by a list also has `std::uint64_t fingerprint() const`, a hash of the list and of
-/// `fingerprint_of` what is below: a state of another list is refused then.
+/// the bottom. `tell_reads`, `foresee_reads`, `stored_bytes_of`, `most_ahead_of` and
+/// `most_foreseen_of` pass on what comes. What chooses samples by a list also has `std::uint64_t
+/// fingerprint() const`, a hash of the list and of `fingerprint_of` what is below: a state of
+/// another list is refused then.
 ///
 /// A dataset that holds pointers into memory of another owner says `static constexpr bool borrows =
 /// true`: a loader's destructor waits for its reads then, also for those beyond

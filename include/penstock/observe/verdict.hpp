@@ -38,8 +38,8 @@ struct verdict {
   std::size_t cores = 0;           ///< as many as the process may use
   std::size_t workers = 0;         ///< as many as there are
   std::size_t wanted_workers = 0;  ///< as many as are expected to be enough
-  /// The bytes of `loader_options::read_ahead` that are worth a try where reads wait for a disk or a
-  /// network; 0: none, or those it has. What they gain is not known, and not in `gain`.
+  /// The bytes of `loader_options::read_ahead` that are worth a try where reads wait for a disk or
+  /// a network; 0: none, or those it has. What they gain is not known, and not in `gain`.
   std::uint64_t wanted_read_ahead = 0;
   /// A batch's time on the device alone, see `transfer::replay`, in seconds; 0: not known.
   double floor = 0;

@@ -126,11 +126,8 @@ class concat_dataset {
 
   /// Tells each part of its own, in their order.
   void will_read(std::span<const std::uint64_t> indices) const {
-    each_stretch(
-        indices, [](std::size_t) {},
-        [](const auto& data, std::span<const std::uint64_t> local, std::size_t) {
-          tell_reads(data, local);
-        });
+    each_stretch(indices, no_begin,
+                 [](const auto& data, const auto& local, std::size_t) { tell_reads(data, local); });
   }
   [[nodiscard]] std::uint64_t stored_bytes(std::uint64_t index) const {
     std::uint64_t bytes = 0;
@@ -149,11 +146,9 @@ class concat_dataset {
     if (indices.empty()) {
       for_each([&]<std::size_t Part>() { foresee_reads(std::get<Part>(parts_), indices); });
     }
-    each_stretch(
-        indices, [](std::size_t) {},
-        [](const auto& data, std::span<const std::uint64_t> local, std::size_t) {
-          foresee_reads(data, local);
-        });
+    each_stretch(indices, no_begin, [](const auto& data, const auto& local, std::size_t) {
+      foresee_reads(data, local);
+    });
   }
   [[nodiscard]] std::uint64_t most_foreseen() const {
     std::uint64_t most = 0;
@@ -182,6 +177,8 @@ class concat_dataset {
   }
 
  private:
+  static constexpr auto no_begin = [](std::size_t) {};
+
   template <class Function>
   static void for_each(Function function) {
     [&]<std::size_t... Is>(std::index_sequence<Is...>) {
@@ -197,7 +194,7 @@ class concat_dataset {
     });
   }
 
-  // Calls `begins(begin)` and then `use(data, local, begin)` for each stretch of `indices` that lies
+  // Calls `begins(begin)`, then `use(data, local, begin)`, for each stretch of `indices` that lies
   // in one part: it begins at `begin`, and `local` are its indices in that part.
   template <class Begins, class Use>
   void each_stretch(std::span<const std::uint64_t> indices, const Begins& begins,
@@ -240,10 +237,10 @@ class concat_dataset {
 
   std::tuple<Parts...> parts_;
   record_extents<record_type> lengths_;
-  // begins_[p] is the index of part p's first sample, the last entry the total size.
+  // begins_[p] is the index of part p's first sample, the last entry the total size; bases_[p] is
+  // the number of datasets at the bottom of the parts before p.
   std::array<std::uint64_t, sizeof...(Parts) + 1> begins_{};
-  std::array<std::uint64_t, sizeof...(Parts) + 1>
-      bases_{};  // the same for the datasets at the bottom
+  std::array<std::uint64_t, sizeof...(Parts) + 1> bases_{};
 };
 
 }  // namespace detail

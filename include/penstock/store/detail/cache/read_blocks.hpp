@@ -40,8 +40,9 @@ void read_blocks(const Store& store, block_disk& disk, std::span<block_claim> cl
 }
 
 /// The blocks that `ranges` need, in order, by their numbers; none lies beyond the end of an object
-/// whose size is known. `ask(object)` is one that is not, asked where the list would be long without
-/// it; where that is `std::nullopt`, a range that long counts as its first block.
+/// whose size is known. `ask(object)` is the size of one that is not known, asked where the list
+/// would be long without it; where that is `std::nullopt`, a range that long counts as its first
+/// block.
 template <class Ask>
 [[nodiscard]] std::vector<std::uint64_t> block_numbers(std::span<const upcoming_range> ranges,
                                                        const cached_store_options& options,
