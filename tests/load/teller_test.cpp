@@ -187,6 +187,19 @@ TEST_CASE("what is foreseen has a bound of its own, and begins with what is open
   CHECK(of.observer.snapshot().ahead.failed == 0);
 }
 
+TEST_CASE("without workers a batch waits for a part of what is foreseen", "[load]") {
+  telling<> of{unbounded, ps::partial_batch::keep, 20, unbounded};
+  of.batches.begin({0, 0}, 100);
+  of.open();
+  const auto& foreseen = of.data.seen->foreseen;
+  CHECK(foreseen.size() >= 64);
+  CHECK(foreseen.size() <= 256);  // of 1000
+  const auto first = foreseen.size();
+  of.open();
+  CHECK(foreseen.size() > first);
+  for (std::size_t i = 0; i < foreseen.size(); ++i) REQUIRE(foreseen[i] == i % 10);
+}
+
 TEST_CASE("a dataset that only foresees is told so, and nothing to fetch", "[load]") {
   telling<fails_once> of{unbounded, ps::partial_batch::keep, 0, 1000};
   of.batches.begin({0, 2}, 3);
