@@ -482,6 +482,9 @@ TEST_CASE("what several readers foresee of a cache keeps the blocks that are use
   cache.will_use(told({1, 2}));
   cache.foresee(&one, told({3}));
   CHECK(cache.stats().known_uses == 2);
+  CHECK(misses_of(cache, of.store, {1, 2}) <= 2);
+  CHECK(cache.stats().known_uses == 0);  // 3 was not noted
+  cache.will_use(told({1, 2}));
   cache.will_use({});
   cache.foresee(&one, told({3}));
   CHECK(cache.stats().known_uses == 1);
