@@ -188,6 +188,40 @@ TEST_CASE("a source of stored blobs says what it keeps, and what each takes", "[
   CHECK(blobs.stored_bytes(4) == 0);
 }
 
+TEST_CASE("what is foreseen of blobs reaches the store until the source ends", "[blob]") {
+  ten_each of{8};
+  of.list.push_back({"x", 5});
+  const ps::cached_store cache{of.store, {.block_bytes = 10, .memory_bytes = 30}};
+  const ps::stored_blobs blobs{cache, of.list, {.read_ahead = 20, .threads = 1}};
+  CHECK(blobs.most_foreseen() == std::uint64_t{10} << 19U);
+  CHECK(test::content_of(blobs, 7) == ten_each::content(7));
+  const std::vector<std::uint64_t> indices{0, 1, 2, 1, 77};
+  blobs.foresee(indices);
+  CHECK(cache.stats().known_uses == 4);
+  CHECK(test::content_of(blobs, 0) == ten_each::content(0));
+  CHECK(test::content_of(blobs, 1) == ten_each::content(1));
+  CHECK(cache.stats().known_uses == 2);
+  blobs.prefetch(2);
+  CHECK(test::content_of(blobs, 2) == ten_each::content(2));
+  CHECK(cache.stats().known_uses == 1);
+  blobs.foresee({});
+  CHECK(cache.stats().known_uses == 0);
+  CHECK(test::content_of(blobs, 1) == ten_each::content(1));
+  {
+    const ps::stored_blobs others{cache, of.list};
+    others.foresee(indices);
+    CHECK(cache.stats().known_uses == 4);
+  }
+  CHECK(cache.stats().known_uses == 0);
+  // Blobs that are larger than blocks, and blobs whose length is not known.
+  const ps::stored_blobs large{cache, {{"x", 0, 80}}};
+  CHECK(large.most_foreseen() == cache.most_foreseen());
+  const ps::stored_blobs unknown{cache, {{"x"}}};
+  CHECK(unknown.most_foreseen() == cache.most_foreseen());
+  const ps::stored_blobs small{cache, {{"x", 0, 4}, {"x", 4, 6}, {"x", 70}}};
+  CHECK(small.most_foreseen() == std::uint64_t{5} << 19U);
+}
+
 TEST_CASE("what can't be read ahead fails where it is asked for", "[blob]") {
   ten_each of{4};
   of.list.push_back({"none", 0, 5});

@@ -74,12 +74,22 @@ TEST_CASE("what is told and not read stays within the bound", "[flow]") {
 }
 
 TEST_CASE("a pipeline tells the datasets at its bottom of their own samples", "[flow]") {
-  const planned one{40};
-  const planned other{30};
+  planned one{40};
+  one.foresees = 400;
+  planned other{30};
+  other.foresees = 300;
   const auto same = [](auto) {};
   const auto copied = [](auto in, auto out) { ps::get<"label">(out) = ps::get<"label">(in); };
   const ps::any_dataset kept{ps::concat(one, other | ps::subset(10, 30)) |
                              ps::map<planned::record_type>(copied) | ps::map(same)};
+  // As far as both foresee, and each its own.
+  CHECK(ps::most_foreseen_of(kept) == 300);
+  ps::foresee_reads(kept, std::vector<std::uint64_t>{3, 41, 42, 4});
+  CHECK(one.seen->foreseen == std::vector<std::uint64_t>{3, 4});
+  CHECK(other.seen->foreseen == std::vector<std::uint64_t>{11, 12});
+  ps::foresee_reads(kept, {});
+  CHECK(one.seen->foreseen.empty());
+  CHECK(other.seen->foreseen.empty());
   ps::loader loader{kept | ps::with_index<"row">() | ps::map_batch([](auto) {}),
                     ps::sequential{},
                     {.batch_size = 10, .workers = 1, .read_ahead = all_that_comes}};
@@ -100,12 +110,18 @@ TEST_CASE("a pipeline tells the datasets at its bottom of their own samples", "[
 TEST_CASE("datasets side by side are told together, within what both keep", "[flow]") {
   planned one{20};
   one.keeps = 100;
-  const planned other{20};
+  one.foresees = 200;
+  planned other{20};
+  other.foresees = 300;
   const auto renamed = [](auto in, auto out) { ps::get<"other">(out) = ps::get<"label">(in); };
   using other_record = ps::record<ps::field<"other", std::uint64_t>>;
   const auto both = ps::zip(one, other | ps::map<other_record>(renamed));
   CHECK(both.stored_bytes(3) == 20);
   CHECK(both.most_ahead() == 100);
+  CHECK(both.most_foreseen() == 200);
+  ps::foresee_reads(both, std::vector<std::uint64_t>{5});
+  CHECK(one.seen->foreseen == std::vector<std::uint64_t>{5});
+  CHECK(other.seen->foreseen == one.seen->foreseen);
   ps::tell_reads(both, std::vector<std::uint64_t>{3, 1});
   CHECK(one.seen->told() == std::vector<std::uint64_t>{3, 1});
   CHECK(other.seen->told() == one.seen->told());
@@ -116,7 +132,9 @@ TEST_CASE("datasets side by side are told together, within what both keep", "[fl
   CHECK(half.stored_bytes(3) == 10);
   CHECK(half.most_ahead() == 100);
   CHECK(ps::zip(here, one).stored_bytes(3) == 10);
+  CHECK(half.most_foreseen() == 200);
   CHECK(ps::most_ahead_of(here) == 0);
+  CHECK(ps::most_foreseen_of(here | ps::map([](auto) {})) == 0);
   CHECK(ps::most_ahead_of(here | ps::map([](auto) {})) == 0);
 }
 

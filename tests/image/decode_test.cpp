@@ -17,6 +17,7 @@
 #include <penstock/blob/stored_blobs.hpp>
 #include <penstock/image/crop.hpp>
 #include <penstock/penstock.hpp>
+#include <penstock/store/cached_store.hpp>
 
 #include "data/read_batch.hpp"
 #include "image/blobs.hpp"
@@ -359,6 +360,28 @@ TEST_CASE("pictures in a store are the same bits, read ahead or not", "[image]")
       CHECK((all == first));
     }
   }
+}
+
+TEST_CASE("pictures of unknown bytes count as the mean of those that were read", "[image]") {
+  const test::blobs pictures = toys(3);
+  const auto data = pictures | ps::decode_images<toy_decoder>(test::some_crop{});
+  CHECK(ps::stored_bytes_of(data, 0) == 0);
+  test::read_batch(data, {0, 1});
+  CHECK(ps::stored_bytes_of(data, 2) == (pictures.all[0].size() + pictures.all[1].size()) / 2);
+}
+
+TEST_CASE("what is foreseen of pictures reaches the cache below", "[image]") {
+  const test::counting_store store;
+  const ps::cached_store cache{store};
+  const ps::stored_blobs blobs{cache, {{"a", 0, 10}, {"b", 0, 10}, {"c", 0, 10}}};
+  const auto data = blobs | ps::decode_images<toy_decoder>(test::some_crop{});
+  CHECK(ps::most_foreseen_of(data) == blobs.most_foreseen());
+  ps::foresee_reads(data, std::vector<std::uint64_t>{2, 0});
+  CHECK(cache.stats().known_uses == 2);
+  ps::foresee_reads(data, {});
+  CHECK(cache.stats().known_uses == 0);
+  const auto plain = toys(1) | ps::decode_images<toy_decoder>(test::some_crop{});
+  CHECK(ps::most_foreseen_of(plain) == 0);
 }
 
 TEST_CASE("a bad picture is skipped or substituted, and the quarantine names it", "[image]") {

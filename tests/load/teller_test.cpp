@@ -31,9 +31,10 @@ struct fails_once {
 template <class Sampler = ps::sequential>
 struct telling {
   explicit telling(std::uint64_t read_ahead, ps::partial_batch last = ps::partial_batch::keep,
-                   std::uint64_t keeps = unbounded)
+                   std::uint64_t keeps = unbounded, std::uint64_t foresees = 0)
       : batches(ps::detail::epoch_plan{10, 4, last}) {
     data.keeps = keeps;
+    data.foresees = foresees;
     options.read_ahead = read_ahead;
     options.workers = 0;
     teller.emplace(data, 10, sampler, batches, layout, options, observer);
@@ -110,7 +111,9 @@ TEST_CASE("the bytes that a dataset keeps bound what it is told", "[load]") {
   CHECK(of.observer.snapshot().ahead.most_bytes == 20);
   telling<> none{59, ps::partial_batch::keep, 0};
   CHECK_FALSE(none.teller->is_on());
-  CHECK_FALSE(telling<>{0}.teller->is_on());
+  telling<> off{0, ps::partial_batch::keep, 20};
+  CHECK_FALSE(off.teller->is_on());
+  CHECK(off.observer.snapshot().ahead.source_bytes == 20);
 }
 
 TEST_CASE("a sample that is larger than the bound is not told, and those after it are", "[load]") {
@@ -120,6 +123,26 @@ TEST_CASE("a sample that is larger than the bound is not told, and those after i
   of.open();
   CHECK(of.told() == told_samples{4, 6, 7});
   CHECK(of.observer.snapshot().ahead.bytes == 28);
+}
+
+TEST_CASE("samples of unknown bytes count as the mean of those that were read", "[load]") {
+  telling<> of{40};
+  for (std::uint64_t i = 0; i < 10; ++i) of.data.seen->sizes[i] = 0;
+  of.batches.begin({0, 0}, 3);
+  of.open();
+  CHECK(of.told() == told_samples{4, 5, 6, 7, 8});  // of 8 bytes in a batch
+  of.teller->note_values(4, 50);                    // 12 each
+  of.open();
+  of.teller->note_read(1);
+  of.open();
+  CHECK(of.told() == told_samples{0, 1});
+  CHECK(of.observer.snapshot().ahead.bytes == 40 + 24);
+  of.teller->note_values(100, 0);  // none is free
+  of.teller->note_read(2);
+  of.teller->note_read(3);
+  of.open();
+  CHECK(of.told().size() == 16);
+  CHECK(of.observer.snapshot().ahead.bytes == 40 + 24 + 16);
 }
 
 TEST_CASE("what was told of a range that has ended takes no room from the next one", "[load]") {
@@ -140,6 +163,56 @@ TEST_CASE("a dataset that throws when it is told is told the rest all the same",
   of.open();
   CHECK(of.told() == told_samples{4, 5, 6, 7, 8, 9, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9});
   CHECK(of.observer.snapshot().ahead.failed == 5);  // calls
+}
+
+TEST_CASE("what is foreseen has a bound of its own, and begins with what is opened", "[load]") {
+  telling<> of{unbounded, ps::partial_batch::keep, 20, 120};
+  of.batches.begin({0, 1}, 3);
+  of.open();
+  CHECK(of.told() == told_samples{8, 9});
+  // Four of the batch that is opened, for which no room is needed, and twelve.
+  CHECK(of.data.seen->foreseen == told_samples{4, 5, 6, 7, 8, 9, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9});
+  of.open();
+  of.teller->note_read(0);
+  of.teller->note_read(1);
+  of.open();
+  CHECK(of.data.seen->foreseen.size() == 18);
+  CHECK(of.data.seen->foreseen.back() == 1);
+  CHECK(of.observer.snapshot().ahead.most_bytes == 20);
+  // What was foreseen of one range is taken back by the next, but not the room of what is read.
+  of.batches.cancel();
+  of.batches.begin({0, 2}, 2);
+  of.open();
+  CHECK(of.data.seen->foreseen == told_samples{8, 9, 0, 1, 2, 3, 4, 5, 6, 7});
+  CHECK(of.observer.snapshot().ahead.failed == 0);
+}
+
+TEST_CASE("without workers a batch waits for a part of what is foreseen", "[load]") {
+  telling<> of{unbounded, ps::partial_batch::keep, 20, unbounded};
+  of.batches.begin({0, 0}, 100);
+  of.open();
+  const auto& foreseen = of.data.seen->foreseen;
+  CHECK(foreseen.size() >= 64);
+  CHECK(foreseen.size() <= 256);  // of 1000
+  const auto first = foreseen.size();
+  of.open();
+  CHECK(foreseen.size() > first);
+  for (std::size_t i = 0; i < foreseen.size(); ++i) REQUIRE(foreseen[i] == i % 10);
+}
+
+TEST_CASE("a dataset that only foresees is told so, and nothing to fetch", "[load]") {
+  telling<fails_once> of{unbounded, ps::partial_batch::keep, 0, 1000};
+  of.batches.begin({0, 2}, 3);
+  of.open();
+  CHECK(of.data.seen->foreseen == told_samples{8, 9});  // of epoch 1 there is no order
+  for (int batch = 0; batch < 3; ++batch) of.open();
+  CHECK(of.data.seen->foreseen.size() == 12);
+  CHECK(of.told().empty());
+  const auto seen = of.observer.snapshot().ahead;
+  CHECK(seen.most_bytes == 0);
+  CHECK(seen.samples == 0);
+  CHECK(seen.late == 0);
+  CHECK(seen.failed == 1);
 }
 
 TEST_CASE("an epoch whose order can't be made is not told, and the next one is", "[load]") {

@@ -78,6 +78,56 @@ TEST_CASE("reads that wait for a disk want more workers than cores", "[observe]"
                  Catch::Matchers::Contains(".workers = " + std::to_string(said.wanted_workers)));
 }
 
+TEST_CASE("reads that wait are told of read-ahead, where the source could use it", "[observe]") {
+  const played_loop waiting{
+      .load = 40, .computing = 0.02, .copy = 0.1, .body = 1, .workers = 4, .cores = 2};
+  const auto said_of = [&](const ps::ahead_stats& ahead, const played_loop* loop = nullptr) {
+    auto all = (loop != nullptr ? *loop : waiting).play().stats;
+    auto none = all - all;
+    none.age = {};
+    all.loader->ahead = ahead;
+    return ps::diagnose(none, all, loop != nullptr ? loop->cores : waiting.cores);
+  };
+  const auto plain = said_of({});
+  CHECK(plain.limit == loop_limit::storage);
+  CHECK(plain.wanted_read_ahead == 0);
+  CHECK_THAT(plain.remedy, !Catch::Matchers::Contains("read_ahead"));
+  constexpr std::uint64_t most = static_cast<std::uint64_t>(-1);
+  // It is told nothing: what it keeps, and no more than 64 MiB at first.
+  const auto untold = said_of({.source_bytes = 1000});
+  CHECK(untold.wanted_read_ahead == 1000);
+  CHECK(untold.remedy == plain.remedy +
+                             " Or .read_ahead = 1000: the source can fetch before workers ask; "
+                             "the gain is not known.");
+  CHECK(untold.gain == plain.gain);
+  CHECK(said_of({.source_bytes = most}).wanted_read_ahead == 64U << 20U);
+  const played_loop many{
+      .load = 400, .computing = 0.001, .copy = 0.1, .body = 1, .workers = 256, .cores = 2};
+  const auto fast = said_of({.source_bytes = 1000}, &many);
+  CHECK(fast.limit == loop_limit::storage);
+  CHECK(fast.wanted_read_ahead == 1000);
+  CHECK_THAT(fast.remedy, Catch::Matchers::StartsWith("Faster storage"));
+  const played_loop computes{.load = 10, .copy = 0.1, .body = 1, .workers = 4, .cores = 4};
+  CHECK(said_of({.source_bytes = 1000}, &computes).wanted_read_ahead == 0);
+  // It is told too late.
+  const auto late = said_of({.most_bytes = 300, .samples = 80, .late = 11, .source_bytes = 1000});
+  CHECK(late.wanted_read_ahead == 600);
+  CHECK_THAT(late.remedy, Catch::Matchers::EndsWith(
+                              " 11 samples were told too late: .read_ahead = 600; the gain is not "
+                              "known."));
+  CHECK(said_of({.most_bytes = 300, .samples = 80, .late = 10, .source_bytes = 1000}).remedy ==
+        plain.remedy);
+  CHECK(said_of({.most_bytes = 700, .samples = 8, .late = 2, .source_bytes = 1000})
+            .wanted_read_ahead == 1000);
+  CHECK(said_of({.most_bytes = most - 1, .samples = 8, .late = 2, .source_bytes = most})
+            .wanted_read_ahead == most);
+  const auto bound = said_of({.most_bytes = 1000, .samples = 8, .late = 2, .source_bytes = 1000});
+  CHECK(bound.wanted_read_ahead == 0);
+  CHECK_THAT(bound.remedy, Catch::Matchers::Contains("more ahead than its 1000 bytes"));
+  const auto failing = said_of({.most_bytes = 1000, .failed = 3, .source_bytes = 1000});
+  CHECK_THAT(failing.remedy, Catch::Matchers::Contains("throws when it is told what comes"));
+}
+
 TEST_CASE("workers without a seat are none to a verdict", "[observe]") {
   const auto fixed = played_loop{.load = 10, .copy = 0.1, .body = 1, .workers = 2}.play().stats;
   REQUIRE(fixed.loader);

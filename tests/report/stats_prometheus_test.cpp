@@ -43,7 +43,7 @@ TEST_CASE("Prometheus gets every figure, in seconds and bytes", "[report]") {
   stats.wait_for_seat = {27, 7s};
   stats.ready = {.looks = 31, .sum = 32};
   stats.step = {.batches = 41, .samples = 42, .bytes = 43, .busy = 44ms};
-  stats.ahead = {51, 52, 53, 54, 55, 56};
+  stats.ahead = {51, 52, 53, 54, 55, 56, 57};
   stats.processor = 45ms;
   stats.minor_faults = 46;
   stats.major_faults = 47;
@@ -92,7 +92,8 @@ TEST_CASE("Prometheus gets every figure, in seconds and bytes", "[report]") {
   CHECK(of("ahead_bytes") == "54");
   CHECK(of("ahead_late_total") == "55");
   CHECK(of("ahead_failures_total") == "56");
-  CHECK(read.size() == 44);  // no others
+  CHECK(of("ahead_source_bytes") == "57");
+  CHECK(read.size() == 45);  // no others
 }
 
 TEST_CASE("a transfer's figures name its loader, whose own follow", "[report]") {
@@ -141,7 +142,7 @@ TEST_CASE("a transfer's figures name its loader, whose own follow", "[report]") 
   CHECK(of("device_idle_seconds_total") == "0.064000000");
   CHECK(of("device_step_seconds_total") == "0.065000000");
   CHECK(read["penstock_loader_workers{loader=\"5\"}"] == "0");
-  CHECK(read.size() == 25 + 44);
+  CHECK(read.size() == 25 + 45);
 }
 
 TEST_CASE("a running loop's figures are legal, and so are the largest", "[report]") {

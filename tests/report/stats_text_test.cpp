@@ -132,8 +132,9 @@ TEST_CASE("the table has a line a stage, with its share of the time", "[report]"
   stats.read.busy = std::chrono::milliseconds{500};
   stats.read.slowest[0] = {17, std::chrono::microseconds{1234}};
   stats.wait_for_slot = {5, std::chrono::seconds{1}};
-  stats.ahead = {100, 7, 80, 40, 2, 1};
+  stats.ahead = {100, 7, 80, 40, 2, 1, 200};
   CHECK(json_reader{to_json(stats)}["ahead.bytes_now"] == "40");
+  CHECK(json_reader{to_json(stats)}["ahead.source_bytes"] == "200");
   CHECK(to_text(stats).find("told ahead: 7 samples, 80 bytes, at most 100 at a time; 2 too late, 1 "
                             "failed\n") != std::string::npos);
   std::ostringstream written;

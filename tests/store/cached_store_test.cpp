@@ -14,14 +14,13 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
-#include <map>
 #include <random>
-#include <set>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "store/belady.hpp"
 #include "store/counting_store.hpp"
 #include "store/files.hpp"
 #include "support/catch.hpp"
@@ -30,8 +29,12 @@
 
 namespace ps = penstock;
 using test::error_of;
+using test::fewest_misses;
+using test::random_order;
 
 static_assert(ps::batching_store<ps::cached_store<test::counting_store>>);
+static_assert(ps::foreseeing_store<ps::cached_store<test::counting_store>>);
+static_assert(!ps::foreseeing_store<test::counting_store>);
 
 namespace {
 
@@ -62,47 +65,6 @@ std::vector<ps::upcoming_range> told(const std::vector<std::uint64_t>& order) {
   std::vector<ps::upcoming_range> ranges;
   for (const std::uint64_t block : order) ranges.push_back({"x", 100 * block + 7, 50});
   return ranges;
-}
-
-// The fewest misses that any choice of what is kept can have: all choices are tried.
-int fewest_misses(const std::vector<std::uint64_t>& order, std::size_t room) {
-  std::map<std::set<std::uint64_t>, int> states{{{}, 0}};
-  for (const std::uint64_t block : order) {
-    std::map<std::set<std::uint64_t>, int> next;
-    const auto reach = [&](std::set<std::uint64_t> kept, int misses) {
-      const auto [at, is_new] = next.try_emplace(std::move(kept), misses);
-      if (!is_new) at->second = (std::min)(at->second, misses);
-    };
-    for (const auto& [kept, misses] : states) {
-      if (kept.contains(block)) {
-        reach(kept, misses);
-        continue;
-      }
-      reach(kept, misses + 1);  // it is not kept
-      std::set<std::uint64_t> all = kept;
-      all.insert(block);
-      if (all.size() <= room) {
-        reach(all, misses + 1);
-        continue;
-      }
-      for (const std::uint64_t goes : kept) {
-        std::set<std::uint64_t> others = all;
-        others.erase(goes);
-        reach(others, misses + 1);
-      }
-    }
-    states = std::move(next);
-  }
-  int fewest = static_cast<int>(order.size());
-  for (const auto& [kept, misses] : states) fewest = (std::min)(fewest, misses);
-  return fewest;
-}
-
-std::vector<std::uint64_t> random_order(std::mt19937& random, std::size_t blocks,
-                                        std::size_t length) {
-  std::vector<std::uint64_t> order;
-  for (std::size_t i = 0; i < length; ++i) order.push_back(random() % blocks);
-  return order;
 }
 
 std::vector<std::string> names_in(const std::string& folder) {
@@ -308,7 +270,9 @@ TEST_CASE("threads read through one cache at once", "[store]") {
         const std::size_t count = random() % 400;
         const std::size_t most = (std::min)(count, 4000 - begin);
         if (!reads_right(cache, of.store, "x", begin, most)) ++wrong;
-        if (i % 20 == 0) cache.will_use(told(random_order(random, 40, 30)));
+        if (i % 20 == 0) cache.will_use(told(random_order(random, 40, seed < 2 ? 30 : 0)));
+        if (i % 5 == 1) cache.foresee(&threads + seed % 2, told(random_order(random, 40, 30)));
+        if (i % 30 == 7) cache.forget(&threads + seed % 2);
       }
     });
   }
@@ -493,6 +457,67 @@ TEST_CASE("a range that is told to the end of its object ends there", "[store]")
   const std::vector<ps::upcoming_range> again{{"x", 201, to_end}, {"x", 400, 1}, {"x", 401, 9}};
   cache.will_use(again);
   CHECK(misses_of(cache, of.store, {0, 1, 2, 3}) == 2);
+}
+
+TEST_CASE("what several readers foresee of a cache keeps the blocks that are used next",
+          "[store]") {
+  blocks_below of{8};
+  const ps::cached_store cache{of.store, {.block_bytes = 100, .memory_bytes = 200}};
+  CHECK(cache.most_foreseen() == std::uint64_t{100} << 19U);
+  const int one = 0;
+  const int other = 0;
+  cache.foresee(&one, told({0, 1, 2, 0, 3, 0}));
+  cache.foresee(&other, told({4, 1}));
+  cache.foresee(&one, told({5, 2}));
+  CHECK(cache.stats().known_uses == 10);
+  CHECK(misses_of(cache, of.store, {0, 1, 2, 0, 3, 0}) == 4);  // 1 and 2 stay, 2 goes for none
+  CHECK(cache.stats().known_uses == 4);
+  // What one takes back, the others have said all the same: 1 is used again, 2 is not.
+  cache.forget(&one);
+  CHECK(cache.stats().known_uses == 2);
+  CHECK(misses_of(cache, of.store, {4, 6, 1}) == 2);
+  CHECK(cache.stats().known_uses == 0);
+  // What the user tells goes before, until it is used up or taken back.
+  cache.foresee(&one, told({0}));
+  cache.will_use(told({1, 2}));
+  cache.foresee(&one, told({3}));
+  CHECK(cache.stats().known_uses == 2);
+  CHECK(misses_of(cache, of.store, {1, 2}) <= 2);
+  CHECK(cache.stats().known_uses == 0);  // 3 was not noted
+  cache.will_use(told({1, 2}));
+  cache.will_use({});
+  cache.foresee(&one, told({3}));
+  CHECK(cache.stats().known_uses == 1);
+}
+
+TEST_CASE("a block that is held already stays once it is foreseen", "[store]") {
+  const test::temp_dir dir;
+  for (const std::string folder : {"", "cache"}) {
+    CAPTURE(folder);
+    blocks_below of{3};
+    const ps::cached_store cache{of.store,
+                                 {.block_bytes = 100,
+                                  .memory_bytes = folder.empty() ? 200U : 0U,
+                                  .folder = folder.empty() ? "" : dir.path(folder),
+                                  .disk_bytes = 2 * file_bytes}};
+    CHECK(misses_of(cache, of.store, {0, 1}) == 2);
+    cache.foresee(&of, told({2, 0}));
+    CHECK(misses_of(cache, of.store, {2, 0}) == 1);  // 1 went for 2, though 0 is older
+  }
+}
+
+TEST_CASE("foreseeing asks the store below for nothing", "[store]") {
+  blocks_below of{4};
+  const ps::cached_store cache{of.store, {.block_bytes = 100, .memory_bytes = 200}};
+  constexpr auto to_end = static_cast<std::uint64_t>(-1);
+  const std::vector<ps::upcoming_range> ranges{{"x", 100, to_end}, {"none", 0, 100}};
+  cache.foresee(&of, ranges);
+  CHECK(cache.stats().known_uses == 2);  // the first block of "x", whose size is not known
+  CHECK(of.store.sizes == 0);
+  cache.forget(&of);
+  CHECK(cache.size_of("x") == 400);
+  cache.foresee(&of, ranges);
+  CHECK(cache.stats().known_uses == 4);
 }
 
 TEST_CASE("a block is read once while it is written to the disk", "[store]") {

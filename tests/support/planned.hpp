@@ -16,8 +16,9 @@
 #include <penstock/data/dataset.hpp>
 #include <penstock/threads/detail/waiting/waitable_counter.hpp>
 
-/// A dataset that notes what it is told to fetch and what is read of it. Sample i takes 10 bytes
-/// where it is stored, or what `sizes` says. Copies share one state, and end with `gone`.
+/// A dataset that notes what it is told to fetch, and to foresee, and what is read of it. Sample i
+/// takes 10 bytes where it is stored, or what `sizes` says. Copies share one state, and end with
+/// `gone`.
 struct planned {
   using record_type = penstock::record<penstock::field<"label", std::uint64_t>>;
 
@@ -34,6 +35,7 @@ struct planned {
     mutable std::mutex mutex;
     std::vector<std::uint64_t> all_told;
     std::map<std::uint64_t, std::uint64_t> ahead;  // told and not read: how often
+    std::vector<std::uint64_t> foreseen;           // since the last empty list
     std::uint64_t bytes = 0;                       // of `ahead`
     std::uint64_t most = 0;                        // that `bytes` has come to
     std::map<std::uint64_t, std::uint64_t> sizes;
@@ -82,8 +84,17 @@ struct planned {
     return found == seen->sizes.end() ? 10 : found->second;
   }
   [[nodiscard]] std::uint64_t most_ahead() const { return keeps; }
+  void foresee(std::span<const std::uint64_t> indices) const {
+    const std::lock_guard lock{seen->mutex};
+    auto& all = seen->foreseen;
+    if (indices.empty()) all.clear();
+    all.insert(all.end(), indices.begin(), indices.end());
+    if (seen->throws) throw std::runtime_error("not now");
+  }
+  [[nodiscard]] std::uint64_t most_foreseen() const { return foresees; }
 
   std::uint64_t count;
+  std::uint64_t foresees = 0;
   std::uint64_t keeps = (std::numeric_limits<std::uint64_t>::max)();
   std::shared_ptr<noted> seen;
   std::shared_ptr<life> alive;

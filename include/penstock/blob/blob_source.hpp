@@ -31,6 +31,8 @@ inline namespace PENSTOCK_ABI {
 /// noexcept` for several at once. `decode_images` passes them what a loader's `read_ahead` says,
 /// far ahead, up to `std::uint64_t most_ahead() const` bytes where a source has that, counted by
 /// `std::uint64_t stored_bytes(std::uint64_t index) const`, which is 0 where it is not known.
+/// It passes on `foresee(indices)` and `most_foreseen()` too, which mean what they mean of a
+/// `dataset`.
 template <class S>
 concept blob_source = requires(const S& source, std::uint64_t index, blob_buffer& buffer) {
   { source.size() } -> std::convertible_to<std::uint64_t>;

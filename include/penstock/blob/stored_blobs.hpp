@@ -14,7 +14,8 @@
 
 #include <penstock/blob/blob_buffer.hpp>
 #include <penstock/blob/blob_source.hpp>
-#include <penstock/blob/detail/blob_read_ahead.hpp>
+#include <penstock/blob/detail/ahead/blob_read_ahead.hpp>
+#include <penstock/blob/detail/ahead/foreseen_store.hpp>
 #include <penstock/core/error.hpp>
 #include <penstock/files/file_error.hpp>
 #include <penstock/store/byte_store.hpp>
@@ -129,6 +130,19 @@ class stored_blobs {
     /// How many bytes of blobs are kept ahead: `read_ahead`.
     [[nodiscard]] std::uint64_t most_ahead() const noexcept { return state_->options.read_ahead; }
 
+    /// Tells a store that wants to know it, as a `cached_store` does, that the blobs `indices` are
+    /// read after those of earlier calls, each once; an empty list takes back what earlier calls
+    /// said, as the source's end does. Those out of range are left alone. Throws what the store
+    /// throws.
+    void foresee(std::span<const std::uint64_t> indices) const requires foreseeing_store<Store> {
+      state_->foreseen.foresee(indices);
+    }
+    /// How many bytes of blobs it is of use to foresee: as the store says, and no more than 2^19
+    /// blobs of the mean length.
+    [[nodiscard]] std::uint64_t most_foreseen() const requires foreseeing_store<Store> {
+      return state_->foreseen.most();
+    }
+
     /// What `prefetch` came to so far. From any thread.
     [[nodiscard]] stored_blobs_stats stats() const {
       const auto came = state_->ahead->counted();
@@ -164,6 +178,7 @@ class stored_blobs {
       const Store store;
       const std::vector<stored_blob> blobs;
       const stored_blobs_options options;
+      mutable detail::foreseen_store<Store, stored_blob> foreseen{store, blobs};
       const ranges_reader reader{this};
       using read_ahead = detail::blob_read_ahead<ranges_reader>;
       const std::unique_ptr<read_ahead, detail::in_own_process> ahead{

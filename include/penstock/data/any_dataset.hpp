@@ -75,6 +75,10 @@ class any_dataset {
   }
   /// The most of such bytes that the dataset inside keeps ahead.
   [[nodiscard]] std::uint64_t most_ahead() const { return data_->most_ahead(); }
+  /// Tells the dataset inside what is read far ahead; an empty list takes that back.
+  void foresee(std::span<const std::uint64_t> indices) const { data_->foresee(indices); }
+  /// The most bytes that it is of use to the dataset inside to foresee.
+  [[nodiscard]] std::uint64_t most_foreseen() const { return data_->most_foreseen(); }
   [[nodiscard]] sample_origin origin(std::uint64_t index) const noexcept {
     return data_->origin(index);
   }

@@ -51,15 +51,21 @@ inline namespace PENSTOCK_ABI {
 ///   calls. It starts to fetch them and returns soon. Called by one thread of a loader while others
 ///   read; what it throws is counted and changes no batch;
 /// - `std::uint64_t stored_bytes(index) const`: the bytes that the sample takes there; 0, or
-///   without: as many as in a batch;
-/// - `std::uint64_t most_ahead() const`: the most of them that it keeps; without: no bound.
+///   without: as many as in a batch, of a ragged record as the mean of those read so far;
+/// - `std::uint64_t most_ahead() const`: the most of them that it keeps; without: no bound;
+/// - `foresee(indices)`: for what decides by it what to keep, as a cache does, and fetches nothing:
+///   these samples are read, in this order, after those of earlier calls; an empty list takes back
+///   what earlier calls said. Called as `will_read`;
+/// - `std::uint64_t most_foreseen() const`: the most bytes of those that it is of use to know; 0:
+///   it is told nothing; without: no bound.
 ///
 /// An adaptor of your own says what its samples are in the datasets below, for failures and
 /// quarantine lists: `sample_origin origin(index) const noexcept` and `std::vector<std::uint64_t>
 /// base_sizes() const`, by `origin_of` and `base_sizes_of` of what it adapts. Without, it is itself
-/// the bottom. `tell_reads`, `stored_bytes_of` and `most_ahead_of` pass on what comes. What chooses
-/// samples by a list also has `std::uint64_t fingerprint() const`, a hash of the list and of
-/// `fingerprint_of` what is below: a state of another list is refused then.
+/// the bottom. `tell_reads`, `foresee_reads`, `stored_bytes_of`, `most_ahead_of` and
+/// `most_foreseen_of` pass on what comes. What chooses samples by a list also has `std::uint64_t
+/// fingerprint() const`, a hash of the list and of `fingerprint_of` what is below: a state of
+/// another list is refused then.
 ///
 /// A dataset that holds pointers into memory of another owner says `static constexpr bool borrows =
 /// true`: a loader's destructor waits for its reads then, also for those beyond
@@ -181,6 +187,26 @@ template <class D>
     return 0;
   } else if constexpr (detail::bounds_plans<D>) {
     return data.most_ahead();
+  } else {
+    return (std::numeric_limits<std::uint64_t>::max)();
+  }
+}
+
+/// Tells `data`, which may want to know, that the samples `indices` are read after those of earlier
+/// calls; an empty list takes back what those said. Throws what the dataset throws.
+template <class D>
+void foresee_reads([[maybe_unused]] const D& data,
+                   [[maybe_unused]] std::span<const std::uint64_t> indices) {
+  if constexpr (detail::foresees<D>) data.foresee(indices);
+}
+
+/// The most bytes that it is of use to foresee; 0 where `data` does not want to.
+template <class D>
+[[nodiscard]] std::uint64_t most_foreseen_of([[maybe_unused]] const D& data) {
+  if constexpr (!detail::foresees<D>) {
+    return 0;
+  } else if constexpr (detail::bounds_foresight<D>) {
+    return data.most_foreseen();
   } else {
     return (std::numeric_limits<std::uint64_t>::max)();
   }

@@ -84,9 +84,10 @@ struct loader_options {
   /// less, and one that needs to know nothing, as what lies in memory, of nothing; `stats().ahead`
   /// says what was told. No batch depends on it, not even where the dataset refuses or is late:
   /// then a worker waits for the sample as without. Takes no slots: the bytes are the system's page
-  /// cache or the source's. The thread's calls of the dataset and of the sampler's `order`, which
-  /// runs beside that of the workers, are waited for by the loader's destructor; with `timeout` at
-  /// most so long. No counterpart.
+  /// cache or the source's. What keeps samples by when they are used next, as a `cached_store`, is
+  /// told further than is fetched, up to this bound and its own. The thread's calls of the dataset
+  /// and of the sampler's `order`, which runs beside that of the workers, are waited for by the
+  /// loader's destructor; with `timeout` at most so long. No counterpart.
   std::uint64_t read_ahead = 0;
 
   /// The values that a batch has room for in each ragged field; 0: as the dataset says, else

@@ -110,6 +110,8 @@ struct loader_stats {
                            &ahead_stats::bytes_now, &ahead_stats::late, &ahead_stats::failed}) {
     both.ahead.*count += b.ahead.*count;
   }
+  // It may be all that 64 bits count.
+  both.ahead.source_bytes = (std::max)(a.ahead.source_bytes, b.ahead.source_bytes);
   both.processor += b.processor;
   both.minor_faults += b.minor_faults;
   both.major_faults += b.major_faults;

@@ -83,6 +83,9 @@ struct ahead_stats {
   std::uint64_t bytes_now = 0;  ///< of those that are not read yet, sampled
   std::uint64_t late = 0;       ///< samples whose batch was opened before they were told
   std::uint64_t failed = 0;     ///< exceptions of the dataset, or of a sampler, while telling
+  /// The most bytes that the dataset keeps ahead, whether it is told or not; 0: it does not want to
+  /// know what comes.
+  std::uint64_t source_bytes = 0;
 };
 
 /// What was taken from a loader or a transfer, and what its loop did between two batches.

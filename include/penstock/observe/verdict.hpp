@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 
 namespace penstock {
@@ -37,6 +38,9 @@ struct verdict {
   std::size_t cores = 0;           ///< as many as the process may use
   std::size_t workers = 0;         ///< as many as there are
   std::size_t wanted_workers = 0;  ///< as many as are expected to be enough
+  /// The bytes of `loader_options::read_ahead` that are worth a try where reads wait for a disk or
+  /// a network; 0: none, or those it has. What they gain is not known, and not in `gain`.
+  std::uint64_t wanted_read_ahead = 0;
   /// A batch's time on the device alone, see `transfer::replay`, in seconds; 0: not known.
   double floor = 0;
   double above_floor = 0;  ///< 0.32: a batch takes 1.32 times the floor

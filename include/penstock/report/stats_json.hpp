@@ -112,6 +112,7 @@ class json_object {
                         .add("samples", stats.ahead.samples)
                         .add("bytes", stats.ahead.bytes)
                         .add("bytes_now", stats.ahead.bytes_now)
+                        .add("source_bytes", stats.ahead.source_bytes)
                         .add("late", stats.ahead.late)
                         .add("failed", stats.ahead.failed)
                         .text())

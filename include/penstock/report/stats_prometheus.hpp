@@ -141,6 +141,8 @@ class prometheus_writer {
   out.step(stats.step);
   out.gauge("ahead_most_bytes", "The bound of what the dataset is told of beforehand.",
             std::to_string(stats.ahead.most_bytes));
+  out.gauge("ahead_source_bytes", "The most bytes that the dataset keeps ahead.",
+            std::to_string(stats.ahead.source_bytes));
   out.gauge("ahead_bytes", "Bytes that the dataset was told of, and that are not read yet.",
             std::to_string(stats.ahead.bytes_now));
   out.counter("ahead_samples_total", "Samples that the dataset was told of.", stats.ahead.samples);

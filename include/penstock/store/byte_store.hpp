@@ -19,6 +19,13 @@ struct byte_range {
   std::span<std::byte> out;  ///< As many bytes as are read.
 };
 
+/// A range that will be read.
+struct upcoming_range {
+  std::string_view object;   ///< the object's name in its store
+  std::uint64_t offset = 0;  ///< of the first byte
+  std::uint64_t length = 0;  ///< in bytes
+};
+
 /// Random access to the bytes of named objects: local files, objects behind HTTP or S3, or those of
 /// another store that are kept nearer. The contract:
 ///
@@ -46,6 +53,25 @@ template <class S>
 concept batching_store = byte_store<S> &&
     requires(const S& store, std::span<const byte_range> ranges) {
   store.read_many(ranges);
+};
+
+/// A store that does better when it knows what will be read, as a cache does:
+///
+///     void foresee(const void* who, std::span<const upcoming_range> ranges) const;
+///     void forget(const void* who) const;
+///     std::uint64_t most_foreseen() const;
+///
+/// `foresee`: these ranges are read after all that were foreseen so far, each once; nothing is to
+/// be fetched. `forget` takes back what the same `who`, an address of the caller's, foresaw. What
+/// was foreseen may turn out wrong, and reads that nobody foresaw may come. `most_foreseen`: how
+/// many bytes it is of use to foresee; 0: none. Called from several threads at once, beside reads;
+/// they return soon, and nothing but speed depends on them.
+template <class S>
+concept foreseeing_store = byte_store<S> &&
+    requires(const S& store, const void* who, std::span<const upcoming_range> ranges) {
+  store.foresee(who, ranges);
+  store.forget(who);
+  { store.most_foreseen() } -> std::convertible_to<std::uint64_t>;
 };
 
 }  // namespace PENSTOCK_ABI

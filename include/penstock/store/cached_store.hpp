@@ -22,13 +22,14 @@ inline namespace PENSTOCK_ABI {
 /// bounded in bytes:
 ///
 ///     cached_store near_by{bucket, {.folder = "/nvme/cache", .disk_bytes = 1 << 40}};
-///     near_by.will_use(ranges_of_the_epoch);
+///
+/// A loader with `read_ahead` tells it what comes, see `foresee`; else `will_use` may.
 ///
 /// An lvalue store is referred to and must outlive it, an rvalue is moved in. A block is looked for
 /// in memory, on the disk, and read from the store below; several threads that need one read it
 /// once, and blocks that one call needs are read by one `read_many`. What goes when room is needed
-/// is what `will_use` has named last or not at all (Belady 1966), and of that what was used longest
-/// ago.
+/// is what is used last of all, or never again as far as that is known (Belady 1966), and of that
+/// what was used longest ago.
 ///
 /// Files on the disk carry their block's name, length and sum, and one that is damaged is removed
 /// and read anew. A disk that is full, or goes away, makes it slower and no read fail: `stats()`
@@ -60,9 +61,25 @@ class cached_store {
   /// Says which ranges are read from now on, in which order, in place of what was said before: an
   /// order is known before it is used. What is not named goes first. A wrong order costs hits and
   /// nothing else. A range that reaches beyond the end of its object ends there. Takes 50 bytes for
-  /// a block of a range. For a range of more than 4096 blocks the object's size is asked for, and
+  /// a block of a range. While such ranges are to come, they go before what was foreseen; an empty
+  /// order takes all back. For a range of more than 4096 blocks the object's size is asked for, and
   /// it throws what the store below throws. From any thread, at best between two epochs.
   void will_use(std::span<const upcoming_range> ranges) const { cache_->will_use(ranges); }
+
+  /// As `will_use`, for those that read through it and tell on what they will read: a loader with
+  /// `read_ahead` does, over `stored_blobs`. See `foreseeing_store`. Not noted while ranges are to
+  /// come that `will_use` has named, nor beyond 2^20 uses of blocks, of 80 bytes each. A use that
+  /// 4096 later ones have overtaken counts as not coming. Where the size of an object is not known
+  /// yet, a range of more than 4096 blocks counts as its first one: nothing is asked for.
+  void foresee(const void* who, std::span<const upcoming_range> ranges) const {
+    cache_->foresee(who, ranges);
+  }
+  /// Takes back what `who` foresaw.
+  void forget(const void* who) const { cache_->forget(who); }
+  /// How many bytes it is of use to foresee: 2^19 blocks.
+  [[nodiscard]] std::uint64_t most_foreseen() const noexcept {
+    return cache_->options().block_bytes << 19U;
+  }
 
   /// What was done so far, and what is held now. From any thread.
   [[nodiscard]] cached_store_stats stats() const { return cache_->stats(); }

@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <string>
-#include <string_view>
 
 #include <penstock/core/version.hpp>
 
@@ -29,13 +28,6 @@ struct cached_store_options {
   std::string store_name = {};
 };
 
-/// A range that will be read, for `cached_store::will_use`.
-struct upcoming_range {
-  std::string_view object;   ///< the object's name in its store
-  std::uint64_t offset = 0;  ///< of the first byte
-  std::uint64_t length = 0;  ///< in bytes
-};
-
 /// What a `cached_store` has done so far, and holds now. A block counts each time that a range
 /// needs it.
 struct cached_store_stats {
@@ -45,6 +37,7 @@ struct cached_store_stats {
   std::uint64_t from_store = 0;    ///< blocks that the store below had to read
   std::uint64_t memory_bytes = 0;  ///< of blocks in memory, now
   std::uint64_t disk_bytes = 0;    ///< of files on the disk, now, as far as is known
+  std::uint64_t known_uses = 0;    ///< blocks' uses to come, told or foreseen, now
   std::uint64_t written = 0;       ///< blocks written to the disk
   std::uint64_t damaged = 0;       ///< files on the disk that were removed: damaged, or out of date
   std::uint64_t disk_failures = 0;  ///< blocks that could not be written

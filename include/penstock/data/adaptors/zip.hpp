@@ -114,6 +114,13 @@ class zip_dataset {
   [[nodiscard]] std::uint64_t most_ahead() const {
     return least_ahead(most_ahead_of(first_), most_ahead_of(second_));
   }
+  void foresee(std::span<const std::uint64_t> indices) const {
+    foresee_reads(first_, indices);
+    foresee_reads(second_, indices);
+  }
+  [[nodiscard]] std::uint64_t most_foreseen() const {
+    return least_ahead(most_foreseen_of(first_), most_foreseen_of(second_));
+  }
   [[nodiscard]] sample_origin origin(std::uint64_t index) const noexcept {
     return origin_of(first_, index);
   }

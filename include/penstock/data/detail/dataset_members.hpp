@@ -111,6 +111,17 @@ concept bounds_plans = requires(const D& d) {
   { d.most_ahead() } -> std::convertible_to<std::uint64_t>;
 };
 
+/// Wants to know what is read far ahead, of which nothing is to be fetched; a blob source too.
+template <class D>
+concept foresees = requires(const D& d, std::span<const std::uint64_t> indices) {
+  d.foresee(indices);
+};
+
+template <class D>
+concept bounds_foresight = requires(const D& d) {
+  { d.most_foreseen() } -> std::convertible_to<std::uint64_t>;
+};
+
 template <class D>
 concept has_fingerprint = requires(const D& d) {
   { d.fingerprint() } -> std::convertible_to<std::uint64_t>;

@@ -59,6 +59,8 @@ class dataset_ref {
     return stored_bytes_of(*data_, index);
   }
   [[nodiscard]] std::uint64_t most_ahead() const { return most_ahead_of(*data_); }
+  void foresee(std::span<const std::uint64_t> indices) const { foresee_reads(*data_, indices); }
+  [[nodiscard]] std::uint64_t most_foreseen() const { return most_foreseen_of(*data_); }
   [[nodiscard]] sample_origin origin(std::uint64_t index) const noexcept {
     return origin_of(*data_, index);
   }

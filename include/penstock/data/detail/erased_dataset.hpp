@@ -42,6 +42,8 @@ class erased_dataset {
   virtual void will_read(std::span<const std::uint64_t> indices) const = 0;
   [[nodiscard]] virtual std::uint64_t stored_bytes(std::uint64_t index) const = 0;
   [[nodiscard]] virtual std::uint64_t most_ahead() const = 0;
+  virtual void foresee(std::span<const std::uint64_t> indices) const = 0;
+  [[nodiscard]] virtual std::uint64_t most_foreseen() const = 0;
   [[nodiscard]] virtual sample_origin origin(std::uint64_t index) const noexcept = 0;
   [[nodiscard]] virtual std::vector<std::uint64_t> base_sizes() const = 0;
 };
@@ -78,6 +80,10 @@ class erased_dataset_of final : public erased_dataset<typename D::record_type> {
     return stored_bytes_of(data_, index);
   }
   [[nodiscard]] std::uint64_t most_ahead() const override { return most_ahead_of(data_); }
+  void foresee(std::span<const std::uint64_t> indices) const override {
+    foresee_reads(data_, indices);
+  }
+  [[nodiscard]] std::uint64_t most_foreseen() const override { return most_foreseen_of(data_); }
   [[nodiscard]] sample_origin origin(std::uint64_t index) const noexcept override {
     return origin_of(data_, index);
   }

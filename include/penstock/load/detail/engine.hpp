@@ -218,7 +218,7 @@ class engine {
     slot_work& batch = work_[slot];
     teller_.note_read(batch.sequence);
     guard_.end_batch(slot, slots_->data(slot), layout_, batch.info);
-    if constexpr (tells_lengths<Dataset>) note_values(seen.reads(), batch, view_of(slot));
+    if constexpr (tells_lengths<Dataset>) note_values(seen.reads(), teller_, batch, view_of(slot));
     if constexpr (finishes_batches<Dataset>)
       if (!is_unwanted(batch)) finish_batch(dataset_, batch, view_of(slot), options_.seed);
     seen.close(batch.opened);

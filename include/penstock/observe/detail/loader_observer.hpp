@@ -46,10 +46,11 @@ struct ahead_meter {
   tally bytes_now;
   tally late;
   tally failed;
+  tally source_bytes;
 
   [[nodiscard]] ahead_stats read() const noexcept {
-    return {most_bytes.value(), samples.value(), bytes.value(),
-            bytes_now.value(),  late.value(),    failed.value()};
+    return {most_bytes.value(), samples.value(), bytes.value(),       bytes_now.value(),
+            late.value(),       failed.value(),  source_bytes.value()};
   }
 };
 

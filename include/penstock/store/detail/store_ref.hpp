@@ -28,6 +28,14 @@ class store_ref {
   void read_many(std::span<const byte_range> ranges) const requires batching_store<Store> {
     store_->read_many(ranges);
   }
+  void foresee(const void* who,
+               std::span<const upcoming_range> ranges) const requires foreseeing_store<Store> {
+    store_->foresee(who, ranges);
+  }
+  void forget(const void* who) const requires foreseeing_store<Store> { store_->forget(who); }
+  [[nodiscard]] std::uint64_t most_foreseen() const requires foreseeing_store<Store> {
+    return store_->most_foreseen();
+  }
 
  private:
   const Store* store_;

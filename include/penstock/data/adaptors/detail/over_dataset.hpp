@@ -39,6 +39,8 @@ class over_dataset {
     return stored_bytes_of(base_, index);
   }
   [[nodiscard]] std::uint64_t most_ahead() const { return most_ahead_of(base_); }
+  void foresee(std::span<const std::uint64_t> indices) const { foresee_reads(base_, indices); }
+  [[nodiscard]] std::uint64_t most_foreseen() const { return most_foreseen_of(base_); }
   [[nodiscard]] sample_origin origin(std::uint64_t index) const noexcept {
     return origin_of(base_, index);
   }

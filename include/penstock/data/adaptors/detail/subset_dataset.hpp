@@ -132,21 +132,19 @@ class subset_dataset {
 
   /// Tells the dataset below, of those that are in range.
   void will_read(std::span<const std::uint64_t> indices) const {
-    std::array<std::uint64_t, 64> below;
-    while (!indices.empty()) {
-      const auto some = indices.first((std::min)(below.size(), indices.size()));
-      std::size_t count = 0;
-      for (const std::uint64_t index : some) {
-        if (index < size()) below[count++] = selection_[index];
-      }
-      tell_reads(base_, std::span<const std::uint64_t>{below}.first(count));
-      indices = indices.subspan(some.size());
-    }
+    tell(indices, [this](std::span<const std::uint64_t> below) { tell_reads(base_, below); });
   }
   [[nodiscard]] std::uint64_t stored_bytes(std::uint64_t index) const {
     return index < size() ? stored_bytes_of(base_, selection_[index]) : 0;
   }
   [[nodiscard]] std::uint64_t most_ahead() const { return most_ahead_of(base_); }
+  void foresee(std::span<const std::uint64_t> indices) const {
+    if (indices.empty()) return foresee_reads(base_, indices);
+    tell(indices, [this](std::span<const std::uint64_t> below) {
+      if (!below.empty()) foresee_reads(base_, below);
+    });
+  }
+  [[nodiscard]] std::uint64_t most_foreseen() const { return most_foreseen_of(base_); }
 
   [[nodiscard]] sample_origin origin(std::uint64_t index) const noexcept {
     return index < size() ? origin_of(base_, selection_[index]) : sample_origin{index, 0};
@@ -154,6 +152,21 @@ class subset_dataset {
   [[nodiscard]] std::vector<std::uint64_t> base_sizes() const { return base_sizes_of(base_); }
 
  private:
+  // Calls `below(some)` with what is below of those that are in range, some at a time.
+  template <class Below>
+  void tell(std::span<const std::uint64_t> indices, const Below& below) const {
+    std::array<std::uint64_t, 64> selected;
+    while (!indices.empty()) {
+      const auto some = indices.first((std::min)(selected.size(), indices.size()));
+      std::size_t count = 0;
+      for (const std::uint64_t index : some) {
+        if (index < size()) selected[count++] = selection_[index];
+      }
+      below(std::span<const std::uint64_t>{selected}.first(count));
+      indices = indices.subspan(some.size());
+    }
+  }
+
   [[nodiscard]] std::uint64_t translate(std::uint64_t index) const {
     if (index >= size()) throw index_error("subset", index, size());
     return selection_[index];

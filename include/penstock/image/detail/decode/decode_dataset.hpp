@@ -19,8 +19,10 @@
 #include <penstock/core/error.hpp>
 #include <penstock/core/record.hpp>
 #include <penstock/data/dataset.hpp>
+#include <penstock/data/detail/mean_bytes.hpp>
 #include <penstock/data/run_context.hpp>
 #include <penstock/image/crop.hpp>
+#include <penstock/image/detail/decode/blob_ref.hpp>
 #include <penstock/image/detail/decode/decode_formats.hpp>
 #include <penstock/image/detail/decode/decode_plan.hpp>
 #include <penstock/image/detail/decode/decode_states.hpp>
@@ -33,47 +35,6 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
-
-/// A blob source that takes hints for all that a worker reads next at once: `prefetch(indices)`.
-// clang-format off
-template <class Source>
-concept prefetches_runs = requires(const Source& source, std::span<const std::uint64_t> indices) {
-  { source.prefetch(indices) } noexcept;
-};
-// clang-format on
-
-/// A blob source that is not owned and outlives this one: what an lvalue becomes in a pipeline.
-template <blob_source Source>
-class blob_ref {
- public:
-  static constexpr bool borrows = true;
-
-  /// Refers to `source`, which must outlive it.
-  explicit blob_ref(const Source& source) noexcept : source_(&source) {}
-
-  [[nodiscard]] std::uint64_t size() const { return source_->size(); }
-  [[nodiscard]] std::span<const std::byte> bytes(std::uint64_t index, blob_buffer& buffer) const {
-    return source_->bytes(index, buffer);
-  }
-  [[nodiscard]] std::int64_t label(std::uint64_t index) const { return source_->label(index); }
-  [[nodiscard]] std::string key(std::uint64_t index) const { return source_->key(index); }
-  void prefetch(std::uint64_t index) const noexcept requires prefetches<Source> {
-    source_->prefetch(index);
-  }
-  void prefetch(std::span<const std::uint64_t> indices) const noexcept requires
-      prefetches_runs<Source> {
-    source_->prefetch(indices);
-  }
-  [[nodiscard]] std::uint64_t stored_bytes(std::uint64_t index) const {
-    return stored_bytes_of(*source_, index);
-  }
-  [[nodiscard]] std::uint64_t most_ahead() const requires bounds_plans<Source> {
-    return source_->most_ahead();
-  }
-
- private:
-  const Source* source_;
-};
 
 /// A dataset of decoded pictures over encoded ones, see `decode_images`.
 template <penstock::record_type Record, blob_source Source, image_geometry Geometry,
@@ -134,11 +95,19 @@ class decode_dataset {
       for (const std::uint64_t index : indices) source_.prefetch(index);
     }
   }
+  /// Of a picture whose bytes the source does not know: the mean of those that were read so far.
   [[nodiscard]] std::uint64_t stored_bytes(std::uint64_t index) const {
-    return stored_bytes_of(source_, index);
+    const std::uint64_t known = stored_bytes_of(source_, index);
+    return known != 0 ? known : read_->value();
   }
   [[nodiscard]] std::uint64_t most_ahead() const requires bounds_plans<Source> {
     return source_.most_ahead();
+  }
+  void foresee(std::span<const std::uint64_t> indices) const requires foresees<Source> {
+    source_.foresee(indices);
+  }
+  [[nodiscard]] std::uint64_t most_foreseen() const requires foresees<Source> {
+    return most_foreseen_of(source_);
   }
 
  private:
@@ -158,6 +127,7 @@ class decode_dataset {
             const run_context& context) const {
     if (index >= size()) throw index_error("decode_images", index, size());
     const std::span<const std::byte> bytes = source_.bytes(index, with.blob);
+    read_->add(bytes.size());
     const transform_scope timed = context.transform();
     const std::string key = source_.key(index);
     const image_size size = geometry_.size();
@@ -239,6 +209,7 @@ class decode_dataset {
   Geometry geometry_;
   bool scaled_;
   std::unique_ptr<decode_states<state>> states_;
+  std::unique_ptr<mean_bytes> read_ = std::make_unique<mean_bytes>();
 };
 
 }  // namespace detail

@@ -1,20 +1,14 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-#include <algorithm>
-#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <optional>
-#include <span>
-#include <utility>
 
-#include <penstock/core/batch_info.hpp>
 #include <penstock/core/layout.hpp>
 #include <penstock/data/dataset.hpp>
-#include <penstock/load/detail/ahead/plan_ledger.hpp>
-#include <penstock/load/detail/plan/pick_samples.hpp>
+#include <penstock/data/detail/mean_bytes.hpp>
+#include <penstock/load/detail/ahead/plan_follower.hpp>
 #include <penstock/load/detail/plan/schedule.hpp>
 #include <penstock/load/options.hpp>
 #include <penstock/observe/detail/loader_observer.hpp>
@@ -25,178 +19,80 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// Tells a dataset what is read next, ahead of the workers: see `loader_options::read_ahead`. One
-/// thread tells, the consumer's where there are no workers. It follows the schedule from the batch
-/// that is opened next to the end of the range, over the ends of epochs, until what is told and not
-/// read comes to the bound; batches that are read make room. No lock is held while the dataset or
-/// the sampler runs, and nobody waits for either: what is told too late, or not at all, is read all
-/// the same.
+/// Tells a dataset what is read, ahead of the workers: what it is to fetch, and further ahead what
+/// it had better keep; see `loader_options::read_ahead`. One thread tells, the consumer's where
+/// there are no workers. Nobody waits for the dataset or the sampler: what is told too late, or not
+/// at all, is read all the same.
 template <dataset Dataset, sampler Sampler>
 class teller {
  public:
-  /// Of samples that take as many bytes as in a batch of `layout`, where `data` does not say it.
-  /// Refers to all but `layout` and `options`.
+  /// See `plan_follower`.
   teller(const Dataset& data, std::uint64_t size, const Sampler& order, const schedule& batches,
          const batch_layout<typename Dataset::record_type>& layout, const loader_options& options,
          loader_observer& observer)
-      : data_(&data),
-        size_(size),
-        sampler_(&order),
-        schedule_(&batches),
-        sample_bytes_(std::max<std::size_t>(1, layout.sample_bytes())),
-        has_thread_(options.workers != 0),
+      : has_thread_(options.workers != 0),
         seen_(&observer.of_teller()),
-        ledger_(options.read_ahead == 0 ? 0 : (std::min)(options.read_ahead, most_ahead_of(data))) {
-    seen_->most_bytes.set(ledger_.most());
-  }
+        fetched_(data, size, order, batches, layout, options, observer, read_),
+        foreseen_(data, size, order, batches, layout, options, observer, read_) {}
   teller(teller&&) = delete;
 
   /// Whether there is anything to tell.
-  [[nodiscard]] bool is_on() const noexcept { return ledger_.most() != 0; }
+  [[nodiscard]] bool is_on() const noexcept { return fetched_.is_on() || foreseen_.is_on(); }
 
   /// The thread that tells, until `end`.
   void work() {
     flushed_denormals::keep_on();  // a sampler is to see what it sees on a worker
-    while (ledger_.wait()) tell();
+    while (fetched_.ledger().wait()) tell();
   }
   /// Ends it, permanently.
-  void end() noexcept { ledger_.end(); }
+  void end() noexcept {
+    foreseen_.ledger().end();
+    fetched_.ledger().end();
+  }
   /// After `end`: waits for the thread's call of the dataset or the sampler, at most so long;
   /// whether it has returned.
   [[nodiscard]] bool wait_until_silent(std::chrono::milliseconds most) {
-    return ledger_.wait_until_silent(most);
+    return fetched_.ledger().wait_until_silent(most);
   }
 
   /// Opener: the batch with this number is read from now on. Without workers this tells.
   void note_opened(std::uint64_t number) noexcept {
     if (!is_on()) return;
-    ledger_.note_opened(number);
+    foreseen_.ledger().note_opened(number);
+    fetched_.ledger().note_opened(number);  // which wakes the thread
     if (!has_thread_) tell();
   }
   /// A worker: the batch with this number is read.
   void note_read(std::uint64_t number) noexcept {
-    if (is_on()) ledger_.note_read(number);
+    if (!is_on()) return;
+    foreseen_.ledger().note_read(number);
+    fetched_.ledger().note_read(number);
+  }
+  /// A worker: the samples of a batch with ragged fields have so many bytes.
+  void note_values(std::uint64_t samples, std::uint64_t bytes) noexcept {
+    if (is_on() && samples != 0) read_.add(bytes, samples);
   }
 
  private:
-  // Tells what there is room for.
+  static constexpr std::size_t most_inline = 64;  // calls of the dataset
+
+  // Tells what there is room for, and at any time first what is to be fetched: that is needed first.
+  // Without a thread, a batch waits for no more than some of what is foreseen.
   void tell() noexcept {
-    while (tell_some()) {
+    fetch();
+    for (std::size_t i = 0; (has_thread_ || i < most_inline) && foreseen_.tell_some(); ++i) fetch();
+    seen_->bytes_now.set(fetched_.ledger().bytes());
+  }
+  void fetch() noexcept {
+    while (fetched_.tell_some()) {
     }
-    seen_->bytes_now.set(ledger_.bytes());
   }
 
-  // Tells of some samples of one batch. False where there is no room, or nothing to tell.
-  bool tell_some() {
-    const auto coming = schedule_->upcoming();
-    if (!coming) return false;
-    follow(*coming);
-    const std::uint64_t room = ledger_.room();
-    if (room == 0 || number_ >= coming->end || !has_order()) return false;
-    const batch_info batch = schedule_->plan().at(at_);
-    const auto [number, place] = std::pair{number_, place_};
-    const auto some = std::span{indices_}.first((std::min)(indices_.size(), batch.size - place_));
-    try {
-      pick_samples(*order_, schedule_->plan(), batch, place_, some);
-      std::uint64_t bytes = 0;
-      const std::size_t fits = that_fit(some, room, bytes);
-      if (fits == 0) {
-        if (bytes_of(some[0]) <= ledger_.most()) return false;  // until some are read
-        move_on(batch, 1);                                      // it never fits
-        return true;
-      }
-      if (!ledger_.note_told(number_, bytes)) return true;  // it was opened: to the next one
-      seen_->samples.add(fits);
-      seen_->bytes.add(bytes);
-      move_on(batch, fits);
-      tell_reads(*data_, some.first(fits));
-    } catch (...) {
-      seen_->failed.add(1);
-      // Where it was not told, for want of its sizes or of memory.
-      if (number_ == number && place_ == place) skip_batch();
-    }
-    return true;
-  }
-
-  // Goes to where the range is, unless this is ahead of it.
-  void follow(const schedule::coming& now) {
-    if (now.next.range != range_) {
-      ledger_.void_from(now.first);
-      range_ = now.next.range;
-      order_.reset();
-    } else if (number_ >= now.number) {
-      return;
-    } else {
-      for (; number_ < now.number; skip_batch()) {
-        seen_->late.add(schedule_->plan().at(at_).size - place_);
-      }
-    }
-    at_ = now.next.at;
-    number_ = now.number;
-    place_ = 0;
-  }
-
-  // Whether the order of the present epoch is known. What the sampler throws comes to the consumer
-  // by the opener, at its turn.
-  bool has_order() {
-    if (order_ && order_epoch_ == at_.epoch) return true;
-    if (!order_ && order_epoch_ == at_.epoch && order_range_ == range_) return false;
-    order_.reset();
-    order_epoch_ = at_.epoch;
-    order_range_ = range_;
-    try {
-      order_.emplace(sampler_->order(size_, at_.epoch));
-    } catch (...) {
-      seen_->failed.add(1);
-    }
-    return order_.has_value();
-  }
-
-  [[nodiscard]] std::uint64_t bytes_of(std::uint64_t index) const {
-    const std::uint64_t known = stored_bytes_of(*data_, index);
-    return known == 0 ? sample_bytes_ : known;
-  }
-
-  // How many of the samples, from the first on, there is room for, and their `bytes`.
-  std::size_t that_fit(std::span<const std::uint64_t> some, std::uint64_t room,
-                       std::uint64_t& bytes) const {
-    std::size_t fits = 0;
-    for (; fits < some.size(); ++fits) {
-      const std::uint64_t one = bytes_of(some[fits]);
-      if (one > room - bytes) break;
-      bytes += one;
-    }
-    return fits;
-  }
-
-  void move_on(const batch_info& batch, std::size_t samples) noexcept {
-    place_ += samples;
-    if (place_ == batch.size) skip_batch();
-  }
-  void skip_batch() noexcept {
-    at_ = schedule_->plan().normal({at_.epoch, at_.batch + 1});
-    ++number_;
-    place_ = 0;
-  }
-
-  const Dataset* data_;
-  std::uint64_t size_;
-  const Sampler* sampler_;
-  const schedule* schedule_;
-  std::uint64_t sample_bytes_;
+  mean_bytes read_;  // of records with ragged fields
   bool has_thread_;
   ahead_meter* seen_;
-  plan_ledger ledger_;
-
-  // Of the thread that tells.
-  std::uint64_t range_ = 0;   // as the schedule counts them
-  batch_position at_;         // of the batch that is told next,
-  std::uint64_t number_ = 0;  // its number,
-  std::size_t place_ = 0;     // and the first of its samples that is not told
-  std::optional<order_of<Sampler>> order_;
-  std::uint64_t order_epoch_ = 0;  // of which `order_` is, or would be if it had not failed
-  std::uint64_t order_range_ = 0;
-  std::array<std::uint64_t, 64> indices_{};
+  plan_follower<fetched_ahead, Dataset, Sampler> fetched_;
+  plan_follower<foreseen_ahead, Dataset, Sampler> foreseen_;
 };
 
 }  // namespace detail

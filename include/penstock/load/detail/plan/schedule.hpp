@@ -45,7 +45,7 @@ class schedule {
       const std::lock_guard lock{mutex_};
       ++next_.range;
       first_ = bound_;
-      next_.at = first;
+      next_.at = first_at_ = first;
       end = end_ += count;
     }
     demand_.advance();
@@ -104,13 +104,14 @@ class schedule {
     place next;                ///< the first of them,
     std::uint64_t number = 0;  ///< its number,
     std::uint64_t first = 0;   ///< that of the range's first batch,
+    batch_position first_at;   ///< which this is,
     std::uint64_t end = 0;     ///< and the number after the last
   };
   /// What comes; `std::nullopt` when no batch is wanted. From any thread.
   [[nodiscard]] std::optional<coming> upcoming() const noexcept {
     const std::lock_guard lock{mutex_};
     if (bound_ == end_) return std::nullopt;
-    return coming{next_, bound_, first_, end_};
+    return coming{next_, bound_, first_, first_at_, end_};
   }
 
   /// Opener: the next batch to bind; `std::nullopt` when none is wanted.
@@ -139,12 +140,13 @@ class schedule {
 
   epoch_plan plan_;  // read for each run
 
-  // Guards the four below; no code of the user's runs under it. Locked for each batch, so on
+  // Guards the five below; no code of the user's runs under it. Locked for each batch, so on
   // another cache line than the plan.
   alignas(cache_line) mutable std::mutex mutex_;
   std::uint64_t bound_ = 0;  // batches bound so far
   std::uint64_t end_ = 0;    // batches wanted so far
   std::uint64_t first_ = 0;  // what was bound when the range began
+  batch_position first_at_;  // where it did
   place next_;
 
   waitable_counter demand_;  // moves when more batches are wanted, or allowed

@@ -150,6 +150,15 @@ template <class Meter, class Work, record_type Record>
 void note_values(Meter& reads, const Work& batch, const batch_view<Record>& all) noexcept {
   if (batch.order) reads.note_values(value_bytes(all));
 }
+/// As above, and for whoever tells the dataset what comes.
+template <class Meter, class Teller, class Work, record_type Record>
+void note_values(Meter& reads, Teller& teller, const Work& batch,
+                 const batch_view<Record>& all) noexcept {
+  if (!batch.order) return;
+  const std::uint64_t bytes = value_bytes(all);
+  reads.note_values(bytes);
+  teller.note_values(all.size(), bytes + fixed_bytes(all.layout()) * all.size());
+}
 
 }  // namespace detail
 }  // namespace PENSTOCK_ABI

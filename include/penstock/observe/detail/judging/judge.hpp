@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <string>
 
+#include <penstock/observe/detail/judging/ahead_advice.hpp>
 #include <penstock/observe/detail/judging/figures.hpp>
 #include <penstock/observe/detail/judging/loop_times.hpp>
 #include <penstock/observe/verdict.hpp>
@@ -178,12 +179,13 @@ class judge {
           std::string{is_storage ? "I/O-bound: " : "loader-bound: "} + waits + ", " +
               workers_text(computes),
           ".workers = " + std::to_string(said_.wanted_workers), better);
+      if (is_storage) advise_ahead();
       return;
     }
     if (is_storage) {
       say(loop_limit::storage, "I/O-bound: " + waits + ", " + workers_text(computes),
           "Faster storage, larger reads, or data that stays in memory");
-      return;
+      return advise_ahead();
     }
     if (said_.busy_cores < 0.8 * static_cast<double>(cores_)) {
       say(loop_limit::mixed,
@@ -196,6 +198,12 @@ class judge {
         "CPU-bound: " + waits + "; reading and the loop's body take " + tenths(said_.busy_cores) +
             " of " + std::to_string(cores_) + " cores",
         "Less work a sample: decode less, transform on the device, or keep what was decoded");
+  }
+
+  void advise_ahead() {
+    const ahead_advice advice = advice_on(times_.told);
+    said_.wanted_read_ahead = advice.bytes;
+    if (!advice.sentence.empty()) said_.remedy += ' ' + advice.sentence;
   }
 
   void idle_workers(const std::string& waits) {

@@ -35,6 +35,7 @@ struct loop_times {
   double device_copy = 0;
   double device_step = 0;
   double device_idle = 0;
+  ahead_stats told;      // what the dataset was told beforehand
   bool is_body = false;  // the step is the loop's body, which idles between two
 };
 
@@ -51,6 +52,7 @@ struct loop_times {
 
 inline void add_reads(loop_times& times, const loader_stats& loader) {
   times.workers = workers_with_seats(loader);
+  times.told = loader.ahead;
   times.reading = seconds(loader.read.busy) / times.batches;
   times.computing = loader.workers == 0
                         ? times.reading

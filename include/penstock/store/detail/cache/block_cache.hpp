@@ -5,10 +5,10 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -21,8 +21,9 @@
 #include <penstock/store/detail/cache/block_piece.hpp>
 #include <penstock/store/detail/cache/known_objects.hpp>
 #include <penstock/store/detail/cache/memory_tier.hpp>
-#include <penstock/store/detail/cache/next_uses.hpp>
 #include <penstock/store/detail/cache/read_blocks.hpp>
+#include <penstock/store/detail/cache/uses/known_uses.hpp>
+#include <penstock/store/detail/cache/uses/next_uses.hpp>
 #include <penstock/store/detail/require_inside.hpp>
 #include <penstock/store/detail/store_ref.hpp>
 
@@ -40,7 +41,8 @@ class block_cache {
       : store_(std::forward<From>(store)),
         options_(options),
         disk_(options),
-        memory_(options.memory_bytes) {}
+        memory_(options.memory_bytes),
+        uses_(memory_, disk_) {}
   block_cache(const block_cache&) = delete;
   block_cache& operator=(const block_cache&) = delete;
 
@@ -80,36 +82,39 @@ class block_cache {
     read_pieces(pieces);
   }
 
-  /// Says what comes, as `cached_store::will_use`.
+  /// As `cached_store::will_use`.
   void will_use(std::span<const upcoming_range> ranges) {
-    // A size may take a request: it is asked for where the list would be long without it.
-    const auto size_of = [&](std::string_view name, std::uint64_t blocks) {
-      if (blocks > most_unasked) return object(name).size;
-      const known_object* const known = objects_.find_known(name);
-      return known ? known->size : std::uint64_t{0} - 1;
-    };
-    const auto blocks = block_numbers(ranges, options_.store_name, options_.block_bytes, size_of);
+    const auto size_of = [&](std::string_view name) { return std::optional{object(name).size}; };
     next_uses uses;
-    uses.tell(blocks);
+    uses.tell(block_numbers(ranges, options_, objects_, size_of));
     const std::lock_guard lock{mutex_};
-    std::swap(uses_, uses);
-    const auto next_use = [&](std::uint64_t block) { return uses_.of(block); };
-    memory_.order().rearrange(next_use);
-    disk_.rearrange(next_use);
+    uses_.tell(std::move(uses));
   }
-
+  /// As `cached_store::foresee`.
+  void foresee(const void* who, std::span<const upcoming_range> ranges) {
+    const auto nobody = [](std::string_view) { return std::nullopt; };
+    const auto blocks = block_numbers(ranges, options_, objects_, nobody);
+    const std::lock_guard lock{mutex_};
+    uses_.append(who, blocks);
+  }
+  /// As `cached_store::forget`.
+  void forget(const void* who) {
+    const std::lock_guard lock{mutex_};
+    uses_.forget(who);
+  }
+  [[nodiscard]] const cached_store_options& options() const noexcept { return options_; }
   /// As `cached_store::stats`.
   [[nodiscard]] cached_store_stats stats() {
     const std::lock_guard lock{mutex_};
     cached_store_stats now = stats_;
     now.memory_bytes = memory_.order().bytes();
+    now.known_uses = uses_.size();
     disk_.tell(now);
     return now;
   }
 
  private:
   static constexpr std::uint64_t most_together = std::uint64_t{16} << 20;
-  static constexpr std::uint64_t most_unasked = 4096;
 
   [[nodiscard]] block_id id_of(const known_object& of, std::uint64_t block) const noexcept {
     return {options_.store_name, of.name, of.size, options_.block_bytes, block};
@@ -131,9 +136,7 @@ class block_cache {
         one.bytes = one.awaited->bytes;
       }
     }
-    for (const block_piece& one : pieces) {
-      std::memcpy(one.out.data(), one.bytes->all().data() + one.skipped, one.out.size());
-    }
+    copy_out(pieces);
   }
 
   // Whether the bytes of all pieces are there; else somebody reads them: this thread what is in
@@ -223,11 +226,10 @@ class block_cache {
     }
     if (!looks) return;
     auto listed = disk_.list();
-    std::vector<std::uint64_t> gone;
-    {
-      const std::lock_guard lock{mutex_};
-      gone = disk_.look(std::move(listed), [&](std::uint64_t number) { return uses_.of(number); });
-    }
+    std::unique_lock lock{mutex_};
+    const auto gone =
+        disk_.look(std::move(listed), [&](std::uint64_t number) { return uses_.of(number); });
+    lock.unlock();
     disk_.remove(gone);
   }
 
@@ -238,8 +240,8 @@ class block_cache {
   std::mutex mutex_;  // guards what follows; held while nothing is read or written
   std::condition_variable landed_;
   std::map<block_key, std::shared_ptr<block_flight>> flights_;
-  next_uses uses_;
   memory_tier memory_;
+  known_uses uses_;
   cached_store_stats stats_;
 };
 

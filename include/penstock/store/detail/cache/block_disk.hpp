@@ -15,7 +15,7 @@
 #include <penstock/store/detail/cache/block_file.hpp>
 #include <penstock/store/detail/cache/block_folder.hpp>
 #include <penstock/store/detail/cache/disk_tier.hpp>
-#include <penstock/store/detail/cache/next_uses.hpp>
+#include <penstock/store/detail/cache/uses/next_uses.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
@@ -71,6 +71,11 @@ class block_disk {
   void rearrange(const NextUse& next_use) {
     const std::lock_guard lock{mutex_};
     tier_.order().rearrange(next_use);
+  }
+  /// Gives one block its next use anew, if it is there.
+  void renew(std::uint64_t number, std::uint64_t next_use) {
+    const std::lock_guard lock{mutex_};
+    tier_.order().renew(number, next_use);
   }
 
   /// Writes block `id`, if it is worth more than what would have to go. Whether it is time to

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <span>
 
@@ -31,6 +32,13 @@ struct block_piece {
   shared_block bytes = nullptr;
   std::shared_ptr<block_flight> awaited = nullptr;
 };
+
+/// Copies what `pieces` need of their blocks, which are there.
+inline void copy_out(std::span<const block_piece> pieces) {
+  for (const block_piece& one : pieces) {
+    std::memcpy(one.out.data(), one.bytes->all().data() + one.skipped, one.out.size());
+  }
+}
 
 /// A block that this thread reads.
 struct block_claim {

@@ -32,12 +32,12 @@ class eviction_order {
   /// Gives all that are held the next uses that `next_use(block)` says; their age stays.
   template <class NextUse>
   void rearrange(const NextUse& next_use) {
-    for (auto& [block, one] : held_) {
-      auto node = order_.extract(one.at);  // which takes no memory, so nothing is lost halfway
-      std::get<0>(one.at) = next_use(block);
-      node.value() = one.at;
-      order_.insert(std::move(node));
-    }
+    for (auto& [block, one] : held_) move_to(one, next_use(block));
+  }
+  /// Gives `block` another next use, if it is held; its age stays.
+  void renew(std::uint64_t block, std::uint64_t next_use) {
+    const auto found = held_.find(block);
+    if (found != held_.end()) move_to(found->second, next_use);
   }
   /// Lets `block` go, if it is held.
   void drop(std::uint64_t block) {
@@ -69,6 +69,13 @@ class eviction_order {
     place at;
     std::uint64_t bytes;
   };
+
+  void move_to(one_held& one, std::uint64_t next_use) {
+    auto node = order_.extract(one.at);  // which takes no memory, so nothing is lost halfway
+    std::get<0>(one.at) = next_use;
+    node.value() = one.at;
+    order_.insert(std::move(node));
+  }
 
   // Both or neither: a block that is held and has no place never goes.
   void put(const place& at, std::uint64_t bytes) {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -36,6 +35,7 @@ class next_uses {
     for (std::size_t i = 0; i < blocks.size(); ++i) order[all[blocks[i]].end++] = i;
     places_.swap(all);
     order_.swap(order);
+    left_ = blocks.size();
   }
 
   /// The place at which `block` is used next.
@@ -48,9 +48,13 @@ class next_uses {
   /// `block` was used: its next use is the one after.
   void use(std::uint64_t block) {
     const auto found = places_.find(block);
-    if (found == places_.end()) return;
-    found->second.begin = (std::min)(found->second.begin + 1, found->second.end);
+    if (found == places_.end() || found->second.begin == found->second.end) return;
+    ++found->second.begin;
+    --left_;
   }
+
+  /// How many uses are to come.
+  [[nodiscard]] std::size_t size() const noexcept { return left_; }
 
  private:
   struct places {
@@ -60,6 +64,7 @@ class next_uses {
 
   std::unordered_map<std::uint64_t, places> places_;
   std::vector<std::uint64_t> order_;  // the places of each block, one block after the other
+  std::size_t left_ = 0;
 };
 
 }  // namespace detail

@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: BSL-1.0
+// A loader tells a cache below its dataset what comes, so that the cache keeps what is used next.
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <random>
+#include <set>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <penstock/blob/stored_blobs.hpp>
+#include <penstock/data/adaptors/subset.hpp>
+#include <penstock/load/loader.hpp>
+#include <penstock/order/sampler.hpp>
+#include <penstock/store/cached_store.hpp>
+
+#include "store/belady.hpp"
+#include "store/counting_store.hpp"
+#include "support/catch.hpp"
+
+namespace ps = penstock;
+
+namespace {
+
+constexpr std::uint64_t as_far_as_known = (std::numeric_limits<std::uint64_t>::max)();
+
+// Blobs of any store, and what comes.
+struct any_blobs {
+  virtual ~any_blobs() = default;
+  [[nodiscard]] virtual std::uint64_t size() const = 0;
+  [[nodiscard]] virtual std::uint8_t first_byte(std::uint64_t index) const = 0;
+  virtual void prefetch(std::span<const std::uint64_t> indices) const = 0;
+  virtual void foresee(std::span<const std::uint64_t> indices) const = 0;
+  [[nodiscard]] virtual std::uint64_t most_ahead() const = 0;
+  [[nodiscard]] virtual std::uint64_t most_foreseen() const = 0;
+};
+template <class Store>
+struct blobs_in : any_blobs {
+  blobs_in(Store& store, const std::vector<ps::stored_blob>& list,
+           const ps::stored_blobs_options& options)
+      : source{store, list, options} {}
+  [[nodiscard]] std::uint64_t size() const override { return source.size(); }
+  [[nodiscard]] std::uint8_t first_byte(std::uint64_t index) const override {
+    ps::blob_buffer buffer;
+    return std::to_integer<std::uint8_t>(source.bytes(index, buffer)[0]);
+  }
+  void prefetch(std::span<const std::uint64_t> indices) const override { source.prefetch(indices); }
+  void foresee(std::span<const std::uint64_t> indices) const override { source.foresee(indices); }
+  [[nodiscard]] std::uint64_t most_ahead() const override { return source.most_ahead(); }
+  [[nodiscard]] std::uint64_t most_foreseen() const override { return source.most_foreseen(); }
+
+  ps::stored_blobs<ps::detail::kept_store<Store&>> source;
+};
+
+// Samples that are the first bytes of blobs, and pass on what comes.
+struct first_bytes {
+  using record_type = ps::record<ps::field<"byte", std::uint8_t>>;
+
+  [[nodiscard]] std::uint64_t size() const { return source->size(); }
+  void read(std::uint64_t index, ps::sample<record_type> out) const {
+    ps::get<"byte">(out) = source->first_byte(index);
+  }
+  void will_read(std::span<const std::uint64_t> indices) const { source->prefetch(indices); }
+  void foresee(std::span<const std::uint64_t> indices) const { source->foresee(indices); }
+  [[nodiscard]] std::uint64_t stored_bytes(std::uint64_t) const { return 10; }
+  [[nodiscard]] std::uint64_t most_ahead() const { return source->most_ahead(); }
+  [[nodiscard]] std::uint64_t most_foreseen() const { return source->most_foreseen(); }
+
+  const any_blobs* source;
+};
+
+using cache_below = ps::cached_store<ps::detail::kept_store<const test::counting_store&>>;
+using cached_blobs = blobs_in<const cache_below>;
+
+// Blob i is block i of an object, and has its number in each byte.
+struct numbered_blocks {
+  explicit numbered_blocks(std::size_t count) {
+    std::string all;
+    for (std::size_t i = 0; i < count; ++i) {
+      list.push_back({"x", 10 * i, 10});
+      all += std::string(10, static_cast<char>(i));
+    }
+    store.add("x", all);
+  }
+  test::counting_store store;
+  std::vector<ps::stored_blob> list;
+};
+
+constexpr ps::stored_blobs_options fetches_nothing{.read_ahead = 0};
+
+// Of the samples `chosen`, which may repeat.
+auto loader_over(const any_blobs& blobs, const std::vector<std::uint64_t>& chosen,
+                 const ps::loader_options& options) {
+  return ps::loader{first_bytes{&blobs} | ps::subset(chosen), ps::shuffled{.seed = 3}, options};
+}
+ps::loader_options one_by_one(std::size_t workers) {
+  return {.batch_size = 1, .workers = workers, .read_ahead = as_far_as_known};
+}
+
+template <class Range>
+std::vector<std::uint64_t> bytes_in(Range&& range) {
+  std::vector<std::uint64_t> all;
+  for (auto& batch : range) {
+    const auto bytes = ps::get<"byte">(batch).flat();
+    all.insert(all.end(), bytes.begin(), bytes.end());
+  }
+  return all;
+}
+
+std::vector<std::uint64_t> all_below(std::size_t count) {
+  std::vector<std::uint64_t> all;
+  for (std::uint64_t i = 0; i < count; ++i) all.push_back(i);
+  return all;
+}
+
+// A store that refuses to be told anything.
+struct deaf_store {
+  [[nodiscard]] std::uint64_t size_of(std::string_view name) const { return store->size_of(name); }
+  void read(const ps::byte_range& range) const { store->read(range); }
+  void foresee(const void*, std::span<const ps::upcoming_range>) const { refuse(); }
+  void forget(const void*) const { refuse(); }
+  [[nodiscard]] std::uint64_t most_foreseen() const { return as_far_as_known; }
+
+  void refuse() const {
+    ++*refused;
+    throw std::runtime_error("not now");
+  }
+
+  const test::counting_store* store;
+  std::atomic<int>* refused;
+};
+
+}  // namespace
+
+TEST_CASE("a loader makes a cache miss as rarely as any can, over the ends of epochs", "[flow]") {
+  std::mt19937 random{21};
+  for (int round = 0; round < 40; ++round) {
+    const std::size_t blocks = 3 + random() % 4;
+    const std::size_t room = 1 + random() % 3;
+    const numbered_blocks of{blocks};
+    const cache_below cache{of.store, {.block_bytes = 10, .memory_bytes = 10 * room}};
+    const cached_blobs blobs{cache, of.list, fetches_nothing};
+    const auto chosen = test::random_order(random, blocks, 7);
+    auto loader = loader_over(blobs, chosen, one_by_one(0));
+    CAPTURE(round, room, chosen);
+    const auto order = bytes_in(loader.epochs(0, 3));
+    CHECK(order.size() == 21);
+    CHECK(of.store.reads == test::fewest_misses(order, room));
+    CHECK(loader.stats().ahead.failed == 0);
+  }
+}
+
+TEST_CASE("what was foreseen of a range that is left keeps no block for the next one", "[flow]") {
+  std::mt19937 random{22};
+  for (int round = 0; round < 40; ++round) {
+    const std::size_t blocks = 4 + random() % 3;
+    const std::size_t room = 1 + random() % 3;
+    const numbered_blocks of{blocks};
+    const cache_below cache{of.store, {.block_bytes = 10, .memory_bytes = 10 * room}};
+    const cached_blobs blobs{cache, of.list, fetches_nothing};
+    const auto chosen = test::random_order(random, blocks, 7);
+    auto loader = loader_over(blobs, chosen, one_by_one(0));
+    std::set<std::uint64_t> kept;
+    for (auto& batch : loader.epochs(0, 2)) {
+      kept.insert(ps::get<"byte">(batch).flat()[0]);
+      break;
+    }
+    const int before = of.store.reads;
+    CAPTURE(round, room, chosen);
+    const auto order = bytes_in(loader.epochs(5, 7));
+    CHECK(of.store.reads - before == test::fewest_misses(order, room, kept));
+    CHECK(cache.stats().known_uses == 0);
+  }
+}
+
+TEST_CASE("workers and threads that fetch read the same beside what is foreseen", "[flow]") {
+  const std::size_t workers = GENERATE(1U, 3U);
+  const numbered_blocks of{120};
+  const cache_below cache{of.store, {.block_bytes = 10, .memory_bytes = 300}};
+  const cached_blobs blobs{cache, of.list, {.read_ahead = 50}};
+  const auto all = all_below(120);
+  ps::loader_options options = one_by_one(workers);
+  options.batch_size = 4;
+  auto loader = loader_over(blobs, all, options);
+  auto plain = loader_over(blobs, all, {.batch_size = 4, .workers = 0});
+  for (std::uint64_t epoch = 0; epoch < 4; ++epoch) {
+    for (auto& batch : loader.epochs(epoch, epoch + 4)) {  // left at once
+      CHECK(batch.size() == 4);
+      break;
+    }
+    CHECK(bytes_in(loader.epochs(epoch, epoch + 2)) == bytes_in(plain.epochs(epoch, epoch + 2)));
+  }
+  // Of epochs in one range those blocks stay that come soon, and a quarter of all fits in. Where
+  // what was used longest ago goes, nearly all are read again.
+  const int before = of.store.reads;
+  CHECK(bytes_in(loader.epochs(8, 16)).size() == 8 * 120);
+  const int misses = of.store.reads - before;
+  CAPTURE(misses);
+  CHECK(misses < 8 * 120 * 85 / 100);
+}
+
+TEST_CASE("two loaders over one cache take back what they foresaw themselves", "[flow]") {
+  const numbered_blocks of{12};
+  const cache_below cache{of.store, {.block_bytes = 10, .memory_bytes = 30}};
+  const cached_blobs train{cache, of.list, fetches_nothing};
+  const cached_blobs test{cache, of.list, fetches_nothing};
+  auto training = loader_over(train, all_below(12), one_by_one(0));
+  auto testing = loader_over(test, all_below(12), one_by_one(0));
+  std::size_t samples = 0;
+  for (auto& batch : training.epochs(0, 2)) {
+    samples += batch.size();
+    if (samples != 6) continue;
+    CHECK(cache.stats().known_uses == 18);
+    for (auto& one : testing.epoch(0)) {
+      CHECK(cache.stats().known_uses == 18 + 11);
+      CHECK(one.size() == 1);
+      break;
+    }
+    CHECK(bytes_in(testing.epoch(1)).size() == 12);
+    CHECK(cache.stats().known_uses <= 18);
+  }
+  CHECK(samples == 24);
+}
+
+TEST_CASE("a store that throws when it is told what comes costs no batch", "[flow]") {
+  const std::size_t workers = GENERATE(0U, 2U);
+  const numbered_blocks of{20};
+  std::atomic<int> refused{0};
+  const deaf_store store{&of.store, &refused};
+  const blobs_in<const deaf_store> blobs{store, of.list, {.threads = 1}};
+  auto loader = loader_over(blobs, all_below(20), one_by_one(workers));
+  auto plain = loader_over(blobs, all_below(20), {.batch_size = 1, .workers = 0});
+  for (std::uint64_t epoch = 0; epoch < 3; ++epoch) {
+    CHECK(bytes_in(loader.epochs(epoch, epoch + 2)) == bytes_in(plain.epochs(epoch, epoch + 2)));
+  }
+  if (workers == 0) CHECK(loader.stats().ahead.failed == static_cast<std::uint64_t>(refused));
+  CHECK((workers != 0 || refused > 3));
+}

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: BSL-1.0
+#include <penstock/store/detail/cache/uses/foreseen_uses.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "support/catch.hpp"
+
+using penstock::detail::foreseen_uses;
+using penstock::detail::next_uses;
+
+namespace {
+
+using blocks_in_order = std::vector<std::uint64_t>;
+
+const int reader = 0;
+const int other_reader = 0;
+
+// Uses the block; those that were given up.
+blocks_in_order used(foreseen_uses& uses, std::uint64_t block) {
+  blocks_in_order gone;
+  uses.use(block, [&](std::uint64_t one) { gone.push_back(one); });
+  return gone;
+}
+
+}  // namespace
+
+TEST_CASE("the next use of a block is the first that was foreseen and has not come", "[store]") {
+  foreseen_uses uses;
+  CHECK(uses.of(7) == next_uses::never);
+  uses.append(&reader, blocks_in_order{7, 8, 7});
+  uses.append(&other_reader, blocks_in_order{9, 8});
+  CHECK(uses.of(7) < uses.of(8));
+  CHECK(uses.of(8) < uses.of(9));
+  CHECK(used(uses, 7).empty());
+  CHECK(uses.of(8) < uses.of(7));
+  CHECK(uses.of(7) < uses.of(9));
+  CHECK(used(uses, 7).empty());
+  CHECK(uses.of(7) == next_uses::never);
+  CHECK(used(uses, 7).empty());
+  CHECK(uses.size() == 3);
+}
+
+TEST_CASE("what one reader takes back leaves what the others foresee, in order", "[store]") {
+  foreseen_uses uses;
+  uses.append(&reader, blocks_in_order{1, 2, 3});
+  uses.append(&other_reader, blocks_in_order{3, 1});
+  uses.append(&reader, blocks_in_order{1});
+  CHECK(used(uses, 1).empty());
+  uses.forget(&reader);
+  CHECK(uses.size() == 2);
+  CHECK(uses.of(2) == next_uses::never);
+  CHECK(uses.of(3) < uses.of(1));
+  uses.forget(&other_reader);
+  CHECK(uses.size() == 0);
+  CHECK(uses.of(1) == next_uses::never);
+}
+
+TEST_CASE("a use that does not come is given up once enough later ones have come", "[store]") {
+  foreseen_uses uses;
+  uses.append(&reader, blocks_in_order{1, 2});
+  const blocks_in_order many(foreseen_uses::most_overtaken + 1, 3);
+  uses.append(&reader, many);
+  uses.append(&reader, blocks_in_order{1});
+  for (std::size_t i = 0; i < foreseen_uses::most_overtaken; ++i) CHECK(used(uses, 3).empty());
+  const auto before = uses.of(1);
+  CHECK(before < uses.of(2));
+  CHECK(used(uses, 3) == blocks_in_order{1, 2});
+  CHECK(uses.of(1) > before);
+  CHECK(uses.of(2) == next_uses::never);
+  CHECK(uses.size() == 1);
+  CHECK(used(uses, 1).empty());
+  CHECK(uses.size() == 0);
+}
+
+TEST_CASE("no more uses are held than were asked for", "[store]") {
+  foreseen_uses uses{5};
+  uses.append(&reader, blocks_in_order{1, 2, 3, 4, 5, 6, 7});
+  CHECK(uses.size() == 5);
+  CHECK(uses.of(6) == next_uses::never);
+  CHECK(used(uses, 1).empty());
+  uses.append(&reader, blocks_in_order{6, 7});
+  CHECK(uses.size() == 5);
+  CHECK(uses.of(5) < uses.of(6));
+  uses.forget(&other_reader);
+  uses.append(&reader, blocks_in_order{7});
+  CHECK(uses.size() == 5);
+}
