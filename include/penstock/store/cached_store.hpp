@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -41,8 +42,10 @@ class cached_store {
   /// Over `store`. Throws `option_error` for options that mean nothing, and `file_unreadable` for a
   /// folder that can be neither made nor read.
   template <class From>
-    requires std::is_constructible_v<Store, From>
-  explicit cached_store(From&& store, const cached_store_options& options = {})
+    requires(!std::same_as<std::remove_cvref_t<From>, cached_store> &&
+             std::is_constructible_v<Store, From>)
+  explicit cached_store(From&& store,  // NOLINT: hides no copy, see the condition
+                        const cached_store_options& options = {})
       : cache_(std::make_unique<detail::block_cache<Store>>(std::forward<From>(store),
                                                             checked(options))) {}
 
