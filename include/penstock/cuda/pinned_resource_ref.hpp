@@ -110,6 +110,7 @@ class pinned_resource_ref {
     deallocate_sync(data, bytes, alignment);
   }
 
+  /// Whether both refer to the same resource.
   friend bool operator==(const pinned_resource_ref&, const pinned_resource_ref&) noexcept = default;
 
   /// The host reaches the memory.
