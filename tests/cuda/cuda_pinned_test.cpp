@@ -299,6 +299,9 @@ TEST_CASE("large memory is registered chunk by chunk, and all of it is given bac
       CHECK(fake_cuda::calls_of("cudaHostRegister") - before == plan.chunks());
       CHECK(static_cast<std::size_t>(fake_cuda::live().registrations) == plan.chunks());
       CHECK(reinterpret_cast<std::uintptr_t>(data) % (std::size_t{2} << 20) == 0);
+      cudaPointerAttributes known{};
+      CHECK(cudaPointerGetAttributes(&known, data) == cudaSuccess);
+      CHECK(known.devicePointer == data);  // kernels may read it
       std::memset(data, 1, bytes);
       ps::detail::cuda_deallocate_pinned(0, data, bytes, unit, tiny);
       CHECK(fake_cuda::live().registrations == 0);

@@ -123,7 +123,9 @@ cudaError_t cudaHostRegister(void* data, size_t bytes, unsigned int flags) {
   }
   taken += bytes;
   now.freed.erase(data);
-  now.blocks[base] = {memory_block::kind::registered, base, bytes, call.thread().device()};
+  const bool is_mapped = flags == cudaHostRegisterDefault || (flags & cudaHostRegisterMapped) != 0;
+  now.blocks[base] = {memory_block::kind::registered, base, bytes, call.thread().device(),
+                      is_mapped};
   return cudaSuccess;
 }
 
@@ -198,7 +200,11 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const vo
   const bool on_device = block->what == memory_block::kind::device;
   attributes->type = on_device ? cudaMemoryTypeDevice : cudaMemoryTypeHost;
   attributes->device = block->device;
-  attributes->devicePointer = const_cast<void*>(address);
+  attributes->devicePointer = block->is_mapped ? const_cast<void*>(address) : nullptr;
+  if (block->what == memory_block::kind::registered && block->is_mapped &&
+      !call.now().how.registered_at_host_address) {
+    attributes->devicePointer = static_cast<char*>(attributes->devicePointer) + block->bytes;
+  }
   attributes->hostPointer = on_device ? nullptr : const_cast<void*>(address);
   return cudaSuccess;
 }

@@ -62,6 +62,7 @@ struct config {
   int host_numa_id = -1;
   std::string pci_bus_id = "FFFF:0B:00.0";  ///< of every device; no machine has such a bus
   bool read_only_registration = true;
+  bool registered_at_host_address = true;  ///< false: kernels reach it at another address
   fake_cuda::order kernels = order::forwards;
 };
 

@@ -193,6 +193,11 @@ TEST_CASE("registered memory is pinned, what overlaps it, or leaves it, is refus
     CHECK(cudaHostRegister(mine.data(), 100, cudaHostRegisterPortable) == cudaSuccess);
     CHECK(cudaHostRegister(mine.data() + 99, 100, 0) == cudaErrorHostMemoryAlreadyRegistered);
     CHECK(cudaHostRegister(mine.data() + 100, 100, 0) == cudaSuccess);
+    cudaPointerAttributes known{};
+    CHECK(cudaPointerGetAttributes(&known, mine.data()) == cudaSuccess);
+    CHECK(known.devicePointer == nullptr);  // kernels reach what is registered for them
+    CHECK(cudaPointerGetAttributes(&known, mine.data() + 100) == cudaSuccess);
+    CHECK(known.devicePointer == mine.data() + 100);
     CHECK(cudaMemcpyAsync(all.device, mine.data(), 100, cudaMemcpyDefault, all.one) == cudaSuccess);
     CHECK(cudaMemcpyAsync(all.device, mine.data(), 101, cudaMemcpyDefault, all.one) ==
           cudaErrorInvalidValue);

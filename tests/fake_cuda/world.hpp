@@ -74,6 +74,7 @@ struct memory_block {
   unsigned char* base = nullptr;
   std::size_t bytes = 0;
   int device = 0;
+  bool is_mapped = true;  // kernels reach it; registered memory only where that was asked for
 };
 
 }  // namespace fake_cuda::detail

@@ -32,6 +32,7 @@ TEST_CASE("a pinned resource counts the bytes that are out, and takes them from 
   void* two = pinned.allocate(24, 256);
   CHECK(pinned.bytes() == 1024);
   CHECK(device.pinned_bytes() == 1024);
+  CHECK(pinned.device().pinned_bytes() == 1024);  // a copy of it, with the same ledger
   CHECK(reinterpret_cast<std::uintptr_t>(one) % 256 == 0);
   CHECK(reinterpret_cast<std::uintptr_t>(two) % 256 == 0);
   pinned.deallocate(one, 1000, 8);

@@ -115,7 +115,7 @@ inline void register_chunks(const pinned_plan& plan, std::byte* data, std::size_
   for (std::size_t which = 0; which < plan.chunks(); ++which) {
     const cudaError_t code = cuda_try([&] {
       return cudaHostRegister(data + plan.offset(which), plan.bytes(which),
-                              cudaHostRegisterPortable);
+                              cudaHostRegisterPortable | cudaHostRegisterMapped);
     });
     if (code == cudaSuccess) continue;
     unregister_chunks(plan, data, which);

@@ -25,6 +25,8 @@ class pinned_resource final : public std::pmr::memory_resource {
   /// Memory that is pinned for `device`.
   explicit pinned_resource(const Device& device) : device_(device) {}
 
+  /// The device whose copy engine reads the memory.
+  [[nodiscard]] const Device& device() const noexcept { return device_; }
   /// The bytes handed out now.
   [[nodiscard]] std::size_t bytes() const noexcept {
     return bytes_.load(std::memory_order_relaxed);

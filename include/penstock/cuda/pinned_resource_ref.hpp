@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// CCCL of CUDA 13.0 and before shows its memory resources only where this is defined before them.
+#ifndef LIBCUDACXX_ENABLE_EXPERIMENTAL_MEMORY_RESOURCE
+#define LIBCUDACXX_ENABLE_EXPERIMENTAL_MEMORY_RESOURCE
+#if defined(_CUDA_MEMORY_RESOURCE) && CCCL_VERSION < 3001000
+#error \
+    "penstock: <cuda/memory_resource> was included without its contents: include \
+<penstock/cuda/pinned_resource_ref.hpp> before it, or compile all with \
+-DLIBCUDACXX_ENABLE_EXPERIMENTAL_MEMORY_RESOURCE"
+#endif
+#endif
+
+#include <cuda_runtime_api.h>
+#include <cuda/memory_resource>
+
+#include <concepts>
+#include <cstddef>
+#include <memory>
+#include <string>
+
+#include <penstock/cuda/cuda_device.hpp>
+#include <penstock/cuda/cuda_error.hpp>
+#include <penstock/cuda/cuda_pinned.hpp>
+#include <penstock/cuda/detail/cuda_call.hpp>
+#include <penstock/cuda/detail/cuda_context.hpp>
+#include <penstock/device/device.hpp>
+#include <penstock/memory/pinned_resource.hpp>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+
+namespace detail {
+
+/// Throws `registration_unsupported` unless kernels of the device `ordinal` reach the page-locked
+/// memory at `data` by that same address.
+/// Source: "Unified Addressing" in the CUDA runtime's manual, which leaves it open for memory that
+/// was registered.
+inline void require_same_address(int ordinal, const void* data) {
+  const scoped_device current{ordinal};
+  const scoped_relaxed_capture relaxed;
+  cudaPointerAttributes known{};
+  cuda_call("cudaPointerGetAttributes", [&] { return cudaPointerGetAttributes(&known, data); });
+  if (known.devicePointer == data) return;
+  throw registration_unsupported(
+      cudaErrorNotSupported, "cudaHostRegister",
+      "kernels of device " + std::to_string(ordinal) +
+          " reach registered memory at another address than the host: allocate at most " +
+          std::to_string(small_pinned_bytes) + " bytes at a time, which cudaHostAlloc takes");
+}
+
+}  // namespace detail
+
+/// A `pinned_resource` for what takes memory resources of CCCL's `cuda::mr`: models
+/// `cuda::mr::resource` of CCCL 3.0 and before, `cuda::mr::synchronous_resource` of later ones.
+///
+///     ps::pinned_resource<ps::cuda_device> pinned;
+///     ps::pinned_resource_ref memory{pinned};
+///     cuda::mr::resource_ref<cuda::mr::host_accessible, cuda::mr::device_accessible> any = memory;
+///
+/// Its memory is `host_accessible`. That of `cuda_device` is `device_accessible` too: kernels of
+/// every GPU reach it by the host's address, over the bus. No other device claims that.
+///
+/// Owns nothing, and copies refer to the same resource, which must stay where it is until the last
+/// of them, and all memory, is gone. CCCL's own references keep the address of the object that they
+/// are made of: it must outlive them as well. Equal when the resource is the same. Thread-safe.
+///
+/// Not ordered by streams: no kernel or copy may still use memory that is given back. Each
+/// allocation takes whole pages from the system, so let a pool take large ones.
+template <device Device = cuda_device>
+class pinned_resource_ref {
+ public:
+  /// Whether kernels reach the memory.
+  static constexpr bool is_device_accessible = std::same_as<Device, cuda_device>;
+
+  /// Refers to `resource`, which must outlive this.
+  explicit pinned_resource_ref(pinned_resource<Device>& resource) noexcept
+      : resource_(std::addressof(resource)) {}
+
+  /// The resource that gives the memory.
+  [[nodiscard]] pinned_resource<Device>& resource() const noexcept { return *resource_; }
+
+  /// Uninitialised memory with any alignment that is a power of two. Throws `out_of_memory`, and
+  /// `registration_unsupported` for more than 64 MiB where kernels of the device do not reach
+  /// registered memory at the host's address.
+  [[nodiscard]] void* allocate_sync(std::size_t bytes, std::size_t alignment) const {
+    void* const data = resource_->allocate(bytes, alignment);
+    if constexpr (is_device_accessible) {
+      try {
+        detail::require_same_address(resource_->device().ordinal(), data);
+      } catch (...) {
+        resource_->deallocate(data, bytes, alignment);
+        throw;
+      }
+    }
+    return data;
+  }
+  /// With the arguments of the allocation.
+  void deallocate_sync(void* data, std::size_t bytes, std::size_t alignment) const noexcept {
+    resource_->deallocate(data, bytes, alignment);
+  }
+
+  /// `allocate_sync`, as CCCL 3.0 calls it.
+  [[nodiscard]] void* allocate(std::size_t bytes, std::size_t alignment) const {
+    return allocate_sync(bytes, alignment);
+  }
+  /// `deallocate_sync`, as CCCL 3.0 calls it.
+  void deallocate(void* data, std::size_t bytes, std::size_t alignment) const noexcept {
+    deallocate_sync(data, bytes, alignment);
+  }
+
+  /// Whether both refer to the same resource.
+  friend bool operator==(const pinned_resource_ref&, const pinned_resource_ref&) noexcept = default;
+
+  /// The host reaches the memory.
+  friend constexpr void get_property(const pinned_resource_ref&,
+                                     ::cuda::mr::host_accessible) noexcept {}
+  /// Kernels reach the memory.
+  friend constexpr void get_property(const pinned_resource_ref&,
+                                     ::cuda::mr::device_accessible) noexcept
+      requires(is_device_accessible) {}
+
+ private:
+  pinned_resource<Device>* resource_;
+};
+
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock
