@@ -13,9 +13,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <cstring>
-#include <exception>
 #include <stdexcept>
 #include <string>
 
@@ -24,6 +22,7 @@
 #include <penstock/data/narrow/bfloat16.hpp>
 #include <penstock/data/narrow/half.hpp>
 
+#include "program.hpp"
 #include "ready_source.hpp"
 #include "rows.hpp"
 
@@ -138,25 +137,8 @@ void run(bench::rows& out, bool quick) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const char* json = nullptr;
-  bool quick = false;
-  for (int i = 1; i < argc; ++i) {
-    if (std::strcmp(argv[i], "--json") == 0 && i + 1 < argc) {
-      json = argv[++i];
-    } else if (std::strcmp(argv[i], "--quick") == 0) {
-      quick = true;
-    } else {
-      std::fprintf(stderr, "usage: %s [--json FILE] [--quick]\n", argv[0]);
-      return 2;
-    }
-  }
-  try {
-    bench::rows out;
+  return bench::run(argc, argv, "narrowed_bench", [](bench::rows& out, bool quick) {
     run(out, quick);
-    if (json != nullptr && !out.write(json, "\"what\": \"narrowed\"")) return 1;
-    return 0;
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "narrowed_bench: %s\n", error.what());
-    return 1;
-  }
+    return std::string{"\"what\": \"narrowed\""};
+  });
 }

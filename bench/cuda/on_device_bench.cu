@@ -13,8 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
-#include <cstring>
-#include <exception>
+#include <string>
 #include <vector>
 
 #include <penstock/cuda.hpp>
@@ -25,6 +24,7 @@
 #define PENSTOCK_BENCH_HAS_CUB
 #endif
 
+#include "program.hpp"
 #include "rows.hpp"
 
 namespace {
@@ -123,18 +123,8 @@ void run(bench::rows& out) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const char* json = argc == 3 && std::strcmp(argv[1], "--json") == 0 ? argv[2] : nullptr;
-  if (argc != 1 && json == nullptr) {
-    std::fprintf(stderr, "usage: %s [--json FILE]\n", argv[0]);
-    return 2;
-  }
-  try {
-    bench::rows out;
+  return bench::run(argc, argv, "on_device_bench", [](bench::rows& out) {
     run(out);
-    if (json != nullptr && !out.write(json, "\"what\": \"on_device\"")) return 1;
-    return 0;
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "on_device_bench: %s\n", error.what());
-    return 1;
-  }
+    return std::string{"\"what\": \"on_device\""};
+  });
 }

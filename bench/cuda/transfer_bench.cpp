@@ -18,7 +18,6 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
-#include <exception>
 #include <memory>
 #include <span>
 #include <string>
@@ -28,6 +27,7 @@
 #include <penstock/cuda.hpp>
 #include <penstock/memory/registered_memory.hpp>
 
+#include "program.hpp"
 #include "ready_source.hpp"
 #include "rows.hpp"
 
@@ -268,31 +268,11 @@ std::string versions() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const char* json = nullptr;
-  bool quick = false;
-  for (int i = 1; i < argc; ++i) {
-    if (std::strcmp(argv[i], "--json") == 0 && i + 1 < argc) {
-      json = argv[++i];
-    } else if (std::strcmp(argv[i], "--quick") == 0) {
-      quick = true;
-    } else {
-      std::fprintf(stderr, "usage: %s [--json FILE] [--quick]\n", argv[0]);
-      return 2;
-    }
-  }
-  try {
+  return bench::run(argc, argv, "transfer_bench", [](bench::rows& out, bool quick) {
     const ps::cuda_device device{0};
-    bench::rows out;
     bandwidth(device, out, quick);
     pinning(device, out, quick);
     tiny_batches(device, out, quick);
-    if (json != nullptr && !out.write(json, versions())) {
-      std::fprintf(stderr, "transfer_bench: %s can't be written\n", json);
-      return 1;
-    }
-    return 0;
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "transfer_bench: %s\n", error.what());
-    return 1;
-  }
+    return versions();
+  });
 }

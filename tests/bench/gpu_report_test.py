@@ -291,25 +291,28 @@ class Script(unittest.TestCase):
         left = sorted(path.name for path in (self.place.folder / "out").iterdir())
         self.assertEqual(left, ["logs.txt", "report.json", "report.txt"])
 
-    def test_it_is_green_with_the_bench_on_the_double_of_the_runtime(self):
-        bench = os.environ.get("TRANSFER_BENCH_ON_DOUBLE")
+    def green_report_of(self, variable, program):
+        """The report, and what was said, with `program` built on the double of the runtime."""
+        bench = os.environ.get(variable)
         if not bench:
-            self.skipTest("no TRANSFER_BENCH_ON_DOUBLE")
+            self.skipTest(f"no {variable}")
         wrapper = f'#!/bin/bash\nexec "{bench}" --quick "$@"\n'
-        write(self.place.pack / "bin" / "penstock_cuda_transfer_bench", wrapper)
+        write(self.place.pack / "bin" / program, wrapper)
         status, report, said = self.place.report()
         self.assertEqual(status, 0, said)
+        return report, said
+
+    def test_it_is_green_with_the_bench_on_the_double_of_the_runtime(self):
+        report, said = self.green_report_of(
+            "TRANSFER_BENCH_ON_DOUBLE", "penstock_cuda_transfer_bench"
+        )
         self.assertGreater(len(report["transfer"]["rows"]), 20)
         self.assertNotIn("NOT MEASURED", said)
 
     def test_it_is_green_with_narrowed_transfers_on_the_double_of_the_runtime(self):
-        bench = os.environ.get("NARROWED_BENCH_ON_DOUBLE")
-        if not bench:
-            self.skipTest("no NARROWED_BENCH_ON_DOUBLE")
-        wrapper = f'#!/bin/bash\nexec "{bench}" --quick "$@"\n'
-        write(self.place.pack / "bin" / "penstock_cuda_narrowed_bench", wrapper)
-        status, report, said = self.place.report()
-        self.assertEqual(status, 0, said)
+        report, said = self.green_report_of(
+            "NARROWED_BENCH_ON_DOUBLE", "penstock_cuda_narrowed_bench"
+        )
         travel = {row["name"]: row["bytes"] for row in report["narrowed"]["rows"]}
         self.assertEqual(travel["half, widened"], travel["float"] / 2)
         self.assertEqual(travel["bfloat16, widened"], travel["float"] / 2)

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "contract/device_contract/scoped_memory.hpp"
+#include "contract/device_contract/subject.hpp"
+#include "support/catch.hpp"
+
+namespace contract {
+
+template <subject S>
+void a_stream_takes_work_from_several_threads(const S& s) {
+  const auto device = s.device();
+  constexpr int threads = 4;
+  constexpr int each = 300;
+  std::vector<std::pair<int, int>> seen;
+  auto stream = device.make_stream();
+  {
+    std::vector<std::thread> givers;
+    for (int thread = 0; thread < threads; ++thread) {
+      givers.emplace_back([&, thread, mine = device] {
+        mine.make_current();
+        for (int i = 0; i < each; ++i) {
+          s.launch(stream, [&seen, thread, i] { seen.emplace_back(thread, i); });
+        }
+      });
+    }
+    for (auto& giver : givers) giver.join();
+  }
+  device.synchronize(typename S::device_type::stream_ref{stream});
+  REQUIRE(seen.size() == std::size_t{threads * each});
+  int next[threads] = {};
+  for (const auto& [thread, i] : seen) CHECK(next[thread]++ == i);  // each one's own order is kept
+}
+
+template <subject S>
+void threads_work_on_streams_of_their_own(const S& s) {
+  const auto device = s.device();
+  constexpr std::size_t threads = 4;
+  std::atomic<std::size_t> right{0};
+  std::vector<std::thread> users;
+  for (std::size_t thread = 0; thread < threads; ++thread) {
+    users.emplace_back([&, thread, mine = device] {
+      mine.make_current();
+      constexpr std::size_t bytes = 10'000;
+      const device_memory there{mine, bytes};
+      const pinned_memory from{mine, bytes};
+      const pinned_memory to{mine, bytes};
+      auto copied = mine.make_event();
+      auto first = mine.make_stream();
+      auto second = mine.make_stream();
+      for (std::size_t round = 0; round < 20; ++round) {
+        fill_pattern(from.data(), bytes, static_cast<std::uint32_t>(thread * 100 + round));
+        mine.copy_async(there.data(), from.data(), bytes, first);
+        mine.record(copied, first);
+        mine.wait(second, copied);
+        mine.copy_async(to.data(), there.data(), bytes, second);
+        mine.synchronize(typename S::device_type::stream_ref{second});
+        if (std::memcmp(from.data(), to.data(), bytes) == 0) ++right;
+      }
+    });
+  }
+  for (auto& user : users) user.join();
+  CHECK(right == threads * 20);
+}
+
+template <subject S>
+void a_thread_may_enter_more_than_once(const S& s) {
+  const auto device = s.device();
+  const auto enter_and_work = [&s, device] {
+    for (int i = 0; i < 3; ++i) device.make_current();
+    auto stream = device.make_stream();
+    bool ran = false;
+    s.launch(stream, [&ran] { ran = true; });
+    device.synchronize(typename S::device_type::stream_ref{stream});
+    return ran;
+  };
+  // Not on the test's own thread: entering may change its floating-point mode.
+  bool ran = false;
+  std::thread{[&] { ran = enter_and_work(); }}.join();
+  CHECK(ran);
+}
+
+}  // namespace contract

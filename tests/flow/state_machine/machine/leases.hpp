@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cstdint>
+#include <future>
+#include <memory>
+#include <optional>
+#include <thread>
+#include <utility>
+#include <variant>
+
+#include "flow/state_machine/expected.hpp"
+#include "flow/state_machine/machine.hpp"
+#include "flow/state_machine/take_a_while.hpp"
+#include "flow/state_machine/walk.hpp"
+
+namespace stress {
+
+inline void machine::keep() {
+  if (!is_live() || !must_ || kept_.size() >= most_kept) return;
+  count("kept");
+  kept_.push_back({live_->take(), std::exchange(must_, nullptr), live_->of()});
+}
+
+inline std::optional<machine::kept_lease> machine::pick() {
+  if (kept_.empty()) return std::nullopt;
+  std::swap(kept_[below(kept_.size())], kept_.back());
+  std::optional<kept_lease> one{std::move(kept_.back())};
+  kept_.pop_back();
+  return one;
+}
+
+inline void machine::drop() {
+  if (pick()) count("dropped");
+}
+
+inline void machine::drop_elsewhere() {
+  auto one = pick();
+  if (!one) return;
+  count("dropped elsewhere");
+  std::thread{[lease = std::move(one->lease)]() mutable { lease = {}; }}.join();
+}
+
+inline void machine::drop_meanwhile() {
+  if (away_.size() == most_away) end_away();
+  auto one = pick();
+  if (!one) return;
+  count("dropped meanwhile");
+  const std::uint64_t of = one->of;
+  away_.push_back({std::async(std::launch::async,
+                              [own = std::move(*one), turns = below(50)]() mutable {
+                                take_a_while(turns);
+                                if (const auto* lease = std::get_if<host_lease>(&own.lease)) {
+                                  look_at(*lease, *own.must);
+                                }
+                                own.lease = {};
+                              }),
+                   of});
+}
+
+inline void machine::drop_on_stream() {
+  auto one = pick();
+  if (!one) return;
+  count("dropped on a stream");
+  on_stream_.push_back(one->of);
+  stream_.launch([own = std::make_shared<kept_lease>(std::move(*one))] {
+    if (const auto* lease = std::get_if<host_lease>(&own->lease)) look_at(*lease, *own->must);
+    own->lease = {};
+  });
+}
+
+inline void machine::end_away() {
+  auto end = std::move(away_.front().end);
+  away_.erase(away_.begin());
+  end.get();
+}
+
+inline void machine::move_leases() {
+  if (kept_.size() < 2) return;
+  count("moved leases");
+  kept_lease& a = kept_[below(kept_.size())];
+  kept_lease& b = kept_.back();
+  if (&a == &b) {
+    a.lease = std::move(b.lease);  // itself
+  } else if (one_in(2)) {
+    std::swap(a, b);
+  } else {
+    a = std::move(b);  // releases what was there
+    kept_.pop_back();
+  }
+}
+
+inline void machine::look_at_leases() {
+  await_stream();
+  for (const kept_lease& one : kept_) {
+    std::visit([&](const auto& lease) { look_at(lease, *one.must); }, one.lease);
+  }
+}
+
+}  // namespace stress

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <stdexcept>
+
+#include <penstock/penstock.hpp>
+
+namespace stress {
+
+namespace ps = penstock;
+
+/// What a sampler throws that has no order.
+class no_order : public std::runtime_error {
+ public:
+  no_order() : std::runtime_error("no order today") {}
+};
+
+/// A shuffled order that one epoch has none of, and that may take its time. A fingerprint asks for
+/// the epochs 0 and 1 alone.
+struct moody {
+  /// While it is shut, whoever asks for an order waits.
+  struct gate {
+    std::atomic<bool> is_shut = false;
+    std::atomic<std::uint64_t> waits = 0;
+  };
+
+  static constexpr std::uint64_t never = ~std::uint64_t{0};
+  ps::shuffled inner;
+  std::shared_ptr<std::atomic<std::uint64_t>> bad_epoch =
+      std::make_shared<std::atomic<std::uint64_t>>(never);
+  std::shared_ptr<gate> before = std::make_shared<gate>();
+
+  [[nodiscard]] std::uint64_t size(std::uint64_t n) const { return inner.size(n); }
+  [[nodiscard]] ps::detail::permutation order(std::uint64_t n, std::uint64_t epoch) const {
+    if (before->is_shut) ++before->waits;
+    before->is_shut.wait(true);
+    if (epoch == *bad_epoch) throw no_order{};
+    return inner.order(n, epoch);
+  }
+};
+
+}  // namespace stress
