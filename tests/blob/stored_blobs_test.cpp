@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -26,6 +27,7 @@
 
 #include "blob/folders.hpp"
 #include "store/counting_store.hpp"
+#include "support/asleep.hpp"
 #include "support/catch.hpp"
 
 namespace ps = penstock;
@@ -98,6 +100,43 @@ TEST_CASE("blobs that are prefetched are read together, and once", "[blob]") {
   CHECK(blobs.stats().in_vain == 0);
   CHECK(test::content_of(blobs, 5) == ten_each::content(5));  // once more, by itself
   CHECK(of.store.reads == 41);
+}
+
+TEST_CASE("what was read ahead is handed over where it lies, and memory is used again", "[blob]") {
+  struct notes {
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::vector<const std::byte*> read_to;
+  };
+  struct noting_store {
+    notes* all;
+    [[nodiscard]] std::uint64_t size_of(std::string_view) const { return 5000; }
+    void read(const ps::byte_range& range) const {
+      const std::lock_guard lock{all->mutex};
+      all->read_to.push_back(range.out.data());
+      all->changed.notify_all();
+    }
+  };
+  notes all;
+  const ps::stored_blobs blobs{
+      noting_store{&all}, {{"x", 0, 1000}, {"x", 1000, 1000}}, {.read_ahead = 4000, .threads = 1}};
+  ps::blob_buffer buffer;
+  const std::byte* const first = buffer.room_for(1000).data();
+  // Where blob `index`, which is read once, is read to, and where it is then.
+  const auto places_of = [&](std::uint64_t index) {
+    blobs.prefetch(index);
+    std::unique_lock lock{all.mutex};
+    all.changed.wait(lock, [&] { return all.read_to.size() > index; });
+    const std::byte* const read_to = all.read_to.back();
+    lock.unlock();
+    return std::pair{read_to, static_cast<const std::byte*>(blobs.bytes(index, buffer).data())};
+  };
+  const auto one = places_of(0);
+  CHECK(one.first == one.second);
+  // Takes the place of what would have been freed.
+  const auto other = std::make_unique_for_overwrite<std::byte[]>(1000);
+  CHECK(places_of(1) == std::pair{first, first});
+  CHECK(blobs.stats().ahead == 2);
 }
 
 TEST_CASE("who asks for a blob that is being read ahead waits for it", "[blob]") {
@@ -280,6 +319,48 @@ TEST_CASE("more threads read ahead where calls take long, as many as may", "[blo
   }
   CHECK(store.threads.size() == 3);
   CHECK_FALSE(store.is_alone);
+}
+
+TEST_CASE("a source that ends meanwhile adds no thread", "[blob]") {
+  struct held_store {
+    mutable std::mutex mutex;
+    mutable std::condition_variable changed;
+    mutable int calls = 0;
+    mutable bool is_open = false;
+
+    [[nodiscard]] std::uint64_t size_of(std::string_view) const { return 10'000; }
+    void read(const ps::byte_range& range) const { read_many({&range, 1}); }
+    void read_many(std::span<const ps::byte_range>) const {
+      std::unique_lock lock{mutex};
+      ++calls;
+      changed.notify_all();
+      changed.wait(lock, [&] { return is_open; });
+      lock.unlock();
+      std::this_thread::sleep_for(std::chrono::milliseconds{3});  // as one far away
+    }
+  };
+  std::vector<ps::stored_blob> list;
+  for (std::uint64_t i = 0; i < 100; ++i) list.push_back({"x", 10 * i, 10});
+  const held_store store;
+  auto blobs = std::make_optional<ps::stored_blobs<ps::detail::store_ref<held_store>>>(
+      store, list, ps::stored_blobs_options{.threads = 3});
+  for (std::uint64_t i = 0; i < 100; ++i) blobs->prefetch(i);
+  std::unique_lock lock{store.mutex};
+  store.changed.wait(lock, [&] { return store.calls == 2; });
+  lock.unlock();
+  std::atomic<long> ending{0};
+  std::thread end{[&] {
+    ending = this_thread_number();
+    blobs.reset();
+  }};
+  while (ending == 0) std::this_thread::yield();
+  wait_until_asleep(ending);  // for the two
+  lock.lock();
+  store.is_open = true;
+  store.changed.notify_all();
+  lock.unlock();
+  end.join();
+  CHECK(store.calls == 2);
 }
 
 TEST_CASE("a source may go while blobs are read ahead", "[blob]") {

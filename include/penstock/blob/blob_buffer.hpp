@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <memory>
 #include <span>
+#include <utility>
 
 #include <penstock/core/version.hpp>
 
@@ -14,6 +15,17 @@ inline namespace PENSTOCK_ABI {
 /// reading allocates nothing once the largest blob has been there.
 class blob_buffer {
  public:
+  blob_buffer() = default;
+  /// Takes the memory of `other`, which is empty then.
+  blob_buffer(blob_buffer&& other) noexcept
+      : memory_(std::move(other.memory_)), capacity_(std::exchange(other.capacity_, 0)) {}
+  /// Takes the memory of `other`, which is empty then; its own is freed.
+  blob_buffer& operator=(blob_buffer&& other) noexcept {
+    memory_ = std::move(other.memory_);
+    capacity_ = std::exchange(other.capacity_, 0);
+    return *this;
+  }
+
   /// `bytes` of memory with unspecified content; what an earlier call returned is gone. Throws
   /// std::bad_alloc and leaves an empty buffer then.
   [[nodiscard]] std::span<std::byte> room_for(std::size_t bytes) {

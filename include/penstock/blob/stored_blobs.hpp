@@ -39,7 +39,8 @@ struct stored_blob {
 
 /// How `stored_blobs` reads.
 struct stored_blobs_options {
-  /// How many bytes of blobs are read before they are asked for, by `prefetch`; 0: none.
+  /// How many bytes of blobs are read before they are asked for, by `prefetch`; 0: none. Their
+  /// memory is used again for blobs of about their size: up to 1.75 times as many bytes are taken.
   std::uint64_t read_ahead = std::uint64_t{32} << 20;
   /// How many threads do so at most, from 1 to 256. Each has up to 16 blobs under way. Two do for
   /// storage that is near; more of them start while reads take milliseconds and blobs wait.

@@ -11,10 +11,8 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <exception>
 #include <map>
-#include <memory>
 #include <mutex>
 #include <optional>
 #include <span>
@@ -24,6 +22,7 @@
 #include <vector>
 
 #include <penstock/blob/blob_buffer.hpp>
+#include <penstock/blob/detail/ahead/spare_buffers.hpp>
 #include <penstock/core/version.hpp>
 
 namespace penstock {
@@ -41,7 +40,7 @@ class blob_read_ahead {
   /// Up to `most_bytes` of blobs that are wanted, under way or there. Two threads start with the
   /// first, and more of them, `threads` at most, where reads take long and blobs wait meanwhile.
   blob_read_ahead(const Read& read, std::uint64_t most_bytes, std::size_t threads)
-      : read_(read), most_bytes_(most_bytes), most_threads_(threads) {}
+      : read_(read), most_bytes_(most_bytes), most_threads_(threads), spares_(most_bytes / 4) {}
   blob_read_ahead(const blob_read_ahead&) = delete;
   blob_read_ahead& operator=(const blob_read_ahead&) = delete;
   ~blob_read_ahead() {
@@ -78,8 +77,8 @@ class blob_read_ahead {
     wanted_.notify_one();
   }
 
-  /// Copies blob `index` to `buffer` if it was read ahead, or waits for it while it is. Nothing
-  /// where it is to be read by the caller: nobody does, or that failed.
+  /// Puts blob `index` into `buffer`, whose own memory it takes, if it was read ahead, or waits for
+  /// it while it is. Nothing where it is to be read by the caller: nobody does, or that failed.
   [[nodiscard]] std::optional<std::span<const std::byte>> take(std::uint64_t index,
                                                                blob_buffer& buffer) {
     if (is_in_child()) return std::nullopt;
@@ -94,15 +93,14 @@ class blob_read_ahead {
         return std::nullopt;
       }
       if (one.state == blob_state::ready) {
-        const std::unique_ptr<std::byte[]> memory = std::move(one.memory);
+        blob_buffer spare = std::exchange(buffer, std::move(one.memory));
         const auto size = static_cast<std::size_t>(one.bytes);
         ++counts_.used;
         counts_.ready += waited ? 0U : 1U;
         erase(index);
-        lock.unlock();
-        const std::span<std::byte> out = buffer.room_for(size);
-        if (size > 0) std::memcpy(out.data(), memory.get(), size);
-        return out;
+        spares_.keep(spare);
+        lock.unlock();  // what is left of `spare` is freed after it
+        return buffer.room_for(size);
       }
       ended_.wait(lock);
     }
@@ -133,7 +131,7 @@ class blob_read_ahead {
     std::uint64_t bytes;
     std::uint64_t age;
     blob_state state = blob_state::queued;
-    std::unique_ptr<std::byte[]> memory = nullptr;
+    blob_buffer memory = {};
   };
 
   // A thread that waits for one of them waits for all.
@@ -178,6 +176,7 @@ class blob_read_ahead {
     std::unique_lock lock{mutex_};
     std::array<std::uint64_t, most_together> claimed{};
     std::array<std::size_t, most_together> sizes{};
+    std::array<blob_buffer, most_together> memory;
     while (true) {
       wanted_.wait(lock, [&] { return ends_ || !queue_.empty(); });
       if (ends_) return;
@@ -190,9 +189,9 @@ class blob_read_ahead {
         blob& one = blobs_.at(indices[i]);
         one.state = blob_state::reading;
         sizes[i] = static_cast<std::size_t>(one.bytes);
+        memory[i] = spares_.take(sizes[i]);
       }
       lock.unlock();
-      std::vector<std::unique_ptr<std::byte[]>> memory;
       const auto called = std::chrono::steady_clock::now();
       const bool is_read = try_read(indices, std::span{sizes}.first(count), memory);
       const bool is_long = std::chrono::steady_clock::now() - called >= long_call;
@@ -213,13 +212,10 @@ class blob_read_ahead {
   }
 
   bool try_read(std::span<const std::uint64_t> indices, std::span<const std::size_t> sizes,
-                std::vector<std::unique_ptr<std::byte[]>>& memory) const noexcept {
+                std::span<blob_buffer> memory) const noexcept {
     try {
       std::vector<std::span<std::byte>> out;
-      for (const std::size_t size : sizes) {
-        memory.push_back(std::make_unique_for_overwrite<std::byte[]>(size));
-        out.emplace_back(memory.back().get(), size);
-      }
+      for (std::size_t i = 0; i < sizes.size(); ++i) out.push_back(memory[i].room_for(sizes[i]));
       read_(indices, std::span<const std::span<std::byte>>{out});
       return true;
     } catch (...) {
@@ -241,6 +237,7 @@ class blob_read_ahead {
   std::map<std::uint64_t, std::uint64_t> ages_;  // of `blobs_`: the oldest is the first
   std::vector<std::uint64_t> queue_;
   std::uint64_t bytes_ = 0;  // of `blobs_`
+  spare_buffers spares_;
   std::uint64_t next_age_ = 0;
   counts counts_;
 };
