@@ -27,7 +27,6 @@
 
 #include "blob/folders.hpp"
 #include "store/counting_store.hpp"
-#include "support/asleep.hpp"
 #include "support/catch.hpp"
 
 namespace ps = penstock;
@@ -279,88 +278,6 @@ TEST_CASE("what can't be read ahead fails where it is asked for", "[blob]") {
   CHECK(error_of<ps::option_error>([&] {
           const ps::stored_blobs wrong{of.store, of.list, {.threads = 0}};
         }).option() == "threads");
-}
-
-TEST_CASE("more threads read ahead where calls take long, as many as may", "[blob]") {
-  // A store whose calls take as long as those of one far away. All but the first two wait until a
-  // third thread calls too.
-  struct far_store {
-    mutable std::mutex mutex;
-    mutable std::condition_variable changed;
-    mutable std::set<std::thread::id> threads;
-    mutable std::size_t calls = 0;
-    mutable std::size_t blobs = 0;
-    mutable bool is_alone = false;
-
-    [[nodiscard]] std::uint64_t size_of(std::string_view) const { return 10'000; }
-    void read(const ps::byte_range& range) const { read_many({&range, 1}); }
-    void read_many(std::span<const ps::byte_range> ranges) const {
-      std::unique_lock lock{mutex};
-      threads.insert(std::this_thread::get_id());
-      blobs += ranges.size();
-      changed.notify_all();
-      if (++calls > 2) {
-        is_alone = is_alone || !changed.wait_for(lock, std::chrono::minutes{1},
-                                                 [&] { return threads.size() >= 3; });
-      }
-      lock.unlock();
-      std::this_thread::sleep_for(std::chrono::milliseconds{3});  // that is what it models
-    }
-  };
-  std::vector<ps::stored_blob> list;
-  for (std::uint64_t i = 0; i < 1000; ++i) list.push_back({"x", 10 * i, 10});
-  const far_store store;
-  {
-    const ps::stored_blobs blobs{store, list, {.threads = 3}};
-    for (std::uint64_t i = 0; i < 1000; ++i) blobs.prefetch(i);
-    std::unique_lock lock{store.mutex};
-    CHECK(store.changed.wait_for(lock, std::chrono::minutes{1},
-                                 [&] { return store.blobs == list.size(); }));
-  }
-  CHECK(store.threads.size() == 3);
-  CHECK_FALSE(store.is_alone);
-}
-
-TEST_CASE("a source that ends meanwhile adds no thread", "[blob]") {
-  struct held_store {
-    mutable std::mutex mutex;
-    mutable std::condition_variable changed;
-    mutable int calls = 0;
-    mutable bool is_open = false;
-
-    [[nodiscard]] std::uint64_t size_of(std::string_view) const { return 10'000; }
-    void read(const ps::byte_range& range) const { read_many({&range, 1}); }
-    void read_many(std::span<const ps::byte_range>) const {
-      std::unique_lock lock{mutex};
-      ++calls;
-      changed.notify_all();
-      changed.wait(lock, [&] { return is_open; });
-      lock.unlock();
-      std::this_thread::sleep_for(std::chrono::milliseconds{3});  // as one far away
-    }
-  };
-  std::vector<ps::stored_blob> list;
-  for (std::uint64_t i = 0; i < 100; ++i) list.push_back({"x", 10 * i, 10});
-  const held_store store;
-  auto blobs = std::make_optional<ps::stored_blobs<ps::detail::store_ref<held_store>>>(
-      store, list, ps::stored_blobs_options{.threads = 3});
-  for (std::uint64_t i = 0; i < 100; ++i) blobs->prefetch(i);
-  std::unique_lock lock{store.mutex};
-  store.changed.wait(lock, [&] { return store.calls == 2; });
-  lock.unlock();
-  std::atomic<long> ending{0};
-  std::thread end{[&] {
-    ending = this_thread_number();
-    blobs.reset();
-  }};
-  while (ending == 0) std::this_thread::yield();
-  wait_until_asleep(ending);  // for the two
-  lock.lock();
-  store.is_open = true;
-  store.changed.notify_all();
-  lock.unlock();
-  end.join();
-  CHECK(store.calls == 2);
 }
 
 TEST_CASE("a source may go while blobs are read ahead", "[blob]") {

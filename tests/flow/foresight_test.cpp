@@ -118,6 +118,24 @@ std::vector<std::uint64_t> all_below(std::size_t count) {
   return all;
 }
 
+// Samples of a few blocks, of which a cache in memory has room for some.
+struct small_cache {
+  small_cache(std::mt19937& random, std::size_t count)
+      : blocks(count),
+        room(1 + random() % 3),
+        cache(blocks.store, {.block_bytes = 10, .memory_bytes = 10 * room}),
+        blobs(cache, blocks.list, fetches_nothing),
+        chosen(test::random_order(random, count, 7)) {}
+  // Without workers, and with batches of one sample.
+  [[nodiscard]] auto loader() const { return loader_over(blobs, chosen, one_by_one(0)); }
+
+  numbered_blocks blocks;
+  std::size_t room;
+  cache_below cache;
+  cached_blobs blobs;
+  std::vector<std::uint64_t> chosen;
+};
+
 // A store that refuses to be told anything.
 struct deaf_store {
   [[nodiscard]] std::uint64_t size_of(std::string_view name) const { return store->size_of(name); }
@@ -140,17 +158,12 @@ struct deaf_store {
 TEST_CASE("a loader makes a cache miss as rarely as any can, over the ends of epochs", "[flow]") {
   std::mt19937 random{21};
   for (int round = 0; round < 40; ++round) {
-    const std::size_t blocks = 3 + random() % 4;
-    const std::size_t room = 1 + random() % 3;
-    const numbered_blocks of{blocks};
-    const cache_below cache{of.store, {.block_bytes = 10, .memory_bytes = 10 * room}};
-    const cached_blobs blobs{cache, of.list, fetches_nothing};
-    const auto chosen = test::random_order(random, blocks, 7);
-    auto loader = loader_over(blobs, chosen, one_by_one(0));
-    CAPTURE(round, room, chosen);
+    const small_cache of{random, 3 + random() % 4};
+    auto loader = of.loader();
+    CAPTURE(round, of.room, of.chosen);
     const auto order = bytes_in(loader.epochs(0, 3));
     CHECK(order.size() == 21);
-    CHECK(of.store.reads == test::fewest_misses(order, room));
+    CHECK(of.blocks.store.reads == test::fewest_misses(order, of.room));
     CHECK(loader.stats().ahead.failed == 0);
   }
 }
@@ -158,23 +171,18 @@ TEST_CASE("a loader makes a cache miss as rarely as any can, over the ends of ep
 TEST_CASE("what was foreseen of a range that is left keeps no block for the next one", "[flow]") {
   std::mt19937 random{22};
   for (int round = 0; round < 40; ++round) {
-    const std::size_t blocks = 4 + random() % 3;
-    const std::size_t room = 1 + random() % 3;
-    const numbered_blocks of{blocks};
-    const cache_below cache{of.store, {.block_bytes = 10, .memory_bytes = 10 * room}};
-    const cached_blobs blobs{cache, of.list, fetches_nothing};
-    const auto chosen = test::random_order(random, blocks, 7);
-    auto loader = loader_over(blobs, chosen, one_by_one(0));
+    const small_cache of{random, 4 + random() % 3};
+    auto loader = of.loader();
     std::set<std::uint64_t> kept;
     for (auto& batch : loader.epochs(0, 2)) {
       kept.insert(ps::get<"byte">(batch).flat()[0]);
       break;
     }
-    const int before = of.store.reads;
-    CAPTURE(round, room, chosen);
+    const int before = of.blocks.store.reads;
+    CAPTURE(round, of.room, of.chosen);
     const auto order = bytes_in(loader.epochs(5, 7));
-    CHECK(of.store.reads - before == test::fewest_misses(order, room, kept));
-    CHECK(cache.stats().known_uses == 0);
+    CHECK(of.blocks.store.reads - before == test::fewest_misses(order, of.room, kept));
+    CHECK(of.cache.stats().known_uses == 0);
   }
 }
 

@@ -33,8 +33,8 @@ namespace detail {
 /// `read(std::span<const std::uint64_t> indices, std::span<const std::span<std::byte>> out)`, on
 /// those threads, and must outlive this. From any thread. In a child made by fork() the threads are
 /// missing, and any lock may be held: nothing is read ahead there, and `in_own_process` leaves this
-/// where it lies.
-template <class Read>
+/// where it lies. `Clock` says how long a call has taken, which tests play.
+template <class Read, class Clock = std::chrono::steady_clock>
 class blob_read_ahead {
  public:
   /// Up to `most_bytes` of blobs that are wanted, under way or there. Two threads start with the
@@ -192,9 +192,9 @@ class blob_read_ahead {
         memory[i] = spares_.take(sizes[i]);
       }
       lock.unlock();
-      const auto called = std::chrono::steady_clock::now();
+      const auto called = Clock::now();
       const bool is_read = try_read(indices, std::span{sizes}.first(count), memory);
-      const bool is_long = std::chrono::steady_clock::now() - called >= long_call;
+      const bool is_long = Clock::now() - called >= long_call;
       lock.lock();
       for (std::size_t i = 0; i < indices.size(); ++i) {
         if (!is_read) {
