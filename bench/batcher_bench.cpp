@@ -13,11 +13,11 @@
 // wait_above_fill: one iteration submits 2,000 single requests, one after another, to a batcher
 // with a limit of 2 ms, and a thread that waits for batches. Of each the time from the submission
 // to the batch is measured; above_p50 and above_p99 are microseconds above the limit. The limit's
-// own 2 ms are in the time of an iteration. Floor: a thread that sleeps for 2 ms on a condition
-// variable, and nobody wakes it. awake:1 is without what the machine adds: a thread of the lowest
-// class (SCHED_IDLE) on each core keeps it from falling asleep, which in a virtual machine costs up
-// to milliseconds, and the threads that wait have no timer slack (PR_SET_TIMERSLACK), which is 50
-// us otherwise.
+// own 2 ms are in the time of an iteration. spin is `batcher_options::spin`, in microseconds. Floor:
+// a thread that sleeps for 2 ms on a condition variable, and nobody wakes it. awake:1 is without
+// what the machine adds: a thread of the lowest class (SCHED_IDLE) on each core keeps it from
+// falling asleep, which in a virtual machine costs up to milliseconds. exact:1 has the threads that
+// wait sleep without a timer slack (PR_SET_TIMERSLACK), which is 50 us otherwise.
 
 #include <benchmark/benchmark.h>
 #include <sched.h>
@@ -181,15 +181,16 @@ class awake_cores {
 void be_exact(bool is_exact) { ::prctl(PR_SET_TIMERSLACK, is_exact ? 1UL : 0UL); }
 
 void wait_above_fill(benchmark::State& state) {
-  const bool is_awake = state.range(0) != 0;
-  const awake_cores cores{is_awake};
-  ps::batcher<request> requests{ps::cpu_device{}, {.most = most, .fill = fill}};
+  const std::chrono::microseconds spin{state.range(0)};
+  const awake_cores cores{state.range(1) != 0};
+  const bool is_exact = state.range(2) != 0;
+  ps::batcher<request> requests{ps::cpu_device{}, {.most = most, .fill = fill, .spin = spin}};
   std::vector<double> above;
   for (auto _ : state) {
     std::atomic<std::size_t> served{0};
     clock_type::time_point submitted;
     std::thread consumer{[&] {
-      be_exact(is_awake);
+      be_exact(is_exact);
       for (std::size_t i = 0; i < requests_each; ++i) {
         const auto batch = requests.next();
         const std::chrono::duration<double, std::micro> late = clock_type::now() - submitted - fill;
@@ -209,9 +210,8 @@ void wait_above_fill(benchmark::State& state) {
 }
 
 void floor_sleep(benchmark::State& state) {
-  const bool is_awake = state.range(0) != 0;
-  const awake_cores cores{is_awake};
-  be_exact(is_awake);
+  const awake_cores cores{state.range(0) != 0};
+  be_exact(state.range(1) != 0);
   std::vector<double> above;
   std::mutex mutex;
   std::condition_variable nobody;
@@ -243,16 +243,22 @@ int main(int argc, char** argv) {
     }
   }
   benchmark::RegisterBenchmark("submit/floor_written", floor_written)->UseRealTime()->MinTime(0.1);
-  for (const auto& [name, run] : {std::pair{"wait_above_fill/batcher", &wait_above_fill},
-                                  std::pair{"wait_above_fill/floor_sleep", &floor_sleep}}) {
-    benchmark::RegisterBenchmark(name, run)
-        ->ArgName("awake")
-        ->Arg(0)
-        ->Arg(1)
-        ->UseRealTime()
-        ->Iterations(1)
-        ->Unit(benchmark::kMillisecond);
-  }
+  const auto once = [](benchmark::internal::Benchmark* one) {
+    one->UseRealTime()->Iterations(1)->Unit(benchmark::kMillisecond);
+  };
+  benchmark::RegisterBenchmark("wait_above_fill/batcher", wait_above_fill)
+      ->ArgNames({"spin", "awake", "exact"})
+      ->Args({0, 0, 0})
+      ->Args({500, 0, 0})
+      ->Args({0, 1, 0})
+      ->Args({0, 1, 1})
+      ->Apply(once);
+  benchmark::RegisterBenchmark("wait_above_fill/floor_sleep", floor_sleep)
+      ->ArgNames({"awake", "exact"})
+      ->Args({0, 0})
+      ->Args({1, 0})
+      ->Args({1, 1})
+      ->Apply(once);
   using kind = bench::goal::kind;
   return bench::run(argc, argv, "batcher_bench",
                     {{"submit/batcher/threads:4", "submit/mutex/threads:4", kind::speed_at_least},

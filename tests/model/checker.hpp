@@ -261,6 +261,32 @@ class mutex {
   rl::mutex mutex_;
 };
 
+/// `std::condition_variable`. A wait that has a limit may end at any time.
+class condition_variable {
+ public:
+  using lock_type = std::unique_lock<mutex>;
+
+  void wait(lock_type& lock, const place& where = {}) {
+    lock_of_relacy of{lock};
+    changed_.wait(of, where);
+  }
+  template <class Moment>
+  void wait_until(lock_type& lock, Moment until, const place& where = {}) {
+    lock_of_relacy of{lock};
+    changed_.wait_until(of, until, where);
+  }
+  void notify_one(const place& where = {}) { changed_.notify_one(where); }
+  void notify_all(const place& where = {}) { changed_.notify_all(where); }
+
+ private:
+  struct lock_of_relacy {
+    lock_type& held;
+    void lock(const rl::debug_info&) { held.lock(); }
+    void unlock(const rl::debug_info&) { held.unlock(); }
+  };
+  rl::condition_variable changed_;
+};
+
 /// Base of a scenario: `thread(index)` runs on each of `Threads` threads, in every interleaving on
 /// a new object; `after()`, if there is one, after all of them.
 template <class Scenario, int Threads>

@@ -115,6 +115,25 @@ TEST_CASE("every consumer knows the time of the batch that fills up", "[serve]")
   CHECK(served == 3);
 }
 
+TEST_CASE("consumers that spin at the end of the time get full batches and late ones", "[serve]") {
+  ps::batcher<request> requests{ps::cpu_device{}, {.most = 2, .fill = 2ms, .spin = 1h}};
+  constexpr std::uint64_t count = 303;
+  std::atomic<std::size_t> served{0};
+  const auto serve = [&] {
+    while (const auto batch = requests.next()) served += batch.size();
+  };
+  std::thread first{serve};
+  std::thread second{serve};
+  for (std::uint64_t tag = 0; tag < count; ++tag) {
+    requests.submit(tag, written(tag));
+    while (tag % 101 == 100 && served <= tag) std::this_thread::yield();  // one is left alone
+  }
+  requests.close();
+  first.join();
+  second.join();
+  CHECK(served == count);
+}
+
 TEST_CASE("a submitter waits for a place while all batches are full", "[serve]") {
   ps::batcher<request> requests{ps::cpu_device{}, {.most = 2, .fill = never, .depth = 2}};
   submit_all(requests, {0, 1, 2, 3});
@@ -349,6 +368,7 @@ TEST_CASE("a batcher's options are checked by name", "[serve]") {
   CHECK(refused({.most = 0}) == "most: 0 is not in 1..1048576");
   CHECK(refused({.most = 1048577}) == "most: 1048577 is not in 1..1048576");
   CHECK(refused({.fill = -1ns}) == "fill: must not be below 0, is -1 ns");
+  CHECK(refused({.spin = -1ns}) == "spin: must not be below 0, is -1 ns");
   CHECK(refused({.depth = 0}) == "depth: 0 is not in 1..1024");
   CHECK(refused({.depth = 1025}) == "depth: 1025 is not in 1..1024");
   using wide = ps::record<ps::field<"x", float, ps::dyn>>;

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include <penstock/core/batch_info.hpp>
+#include <penstock/serve/detail/consumer_signal.hpp>
 #include <penstock/serve/detail/free_requests.hpp>
 #include <penstock/serve/detail/request_slot.hpp>
 #include <penstock/serve/options.hpp>
@@ -46,6 +47,7 @@ class request_board {
   explicit request_board(const batcher_options& options, const Arguments&... arguments)
       : memory_(arguments..., options.depth),
         options_(options),
+        changed_(options.spin),
         slots_(options.depth, request_slot{options.most}),
         free_(options.depth) {
     ready_.reserve(options.depth);
@@ -71,8 +73,7 @@ class request_board {
       } else if (const auto now = clock::now(); now >= end) {
         return std::nullopt;
       } else {
-        // The end of a copy wakes nobody: where one is all that is missing, look again after a
-        // while.
+        // The end of a copy wakes nobody: where it is all that is missing, look again.
         room_.wait_until(lock, free_.is_empty() ? end : (std::min)(end, now + look_again));
       }
     }
@@ -107,9 +108,7 @@ class request_board {
   }
 
   /// The tags of a batch that is out, for whoever has it.
-  [[nodiscard]] std::span<const std::uint64_t> tags(std::uint32_t number) const noexcept {
-    return slots_[number].tags();
-  }
+  [[nodiscard]] auto tags(std::uint32_t number) const noexcept { return slots_[number].tags(); }
 
   /// A batch that was out is over: its slot is free, or will be after the copy that is marked.
   void give_back(std::uint32_t number, bool behind_copy) noexcept {
@@ -232,9 +231,9 @@ class request_board {
 
   Memory memory_;
   batcher_options options_;
-  mutable std::mutex mutex_;         // guards all below, but for slots that one thread has alone
-  std::condition_variable room_;     // for submitters
-  std::condition_variable changed_;  // for consumers
+  mutable std::mutex mutex_;      // guards all below, but for slots that one thread has alone
+  std::condition_variable room_;  // for submitters
+  consumer_signal<> changed_;     // for consumers
   std::vector<request_slot> slots_;
   free_requests free_;
   std::vector<std::uint32_t> ready_;  // in the order in which they got so

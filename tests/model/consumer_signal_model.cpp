@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: BSL-1.0
+#include "checker.hpp"
+
+#include <penstock/serve/detail/consumer_signal.hpp>
+
+namespace {
+
+/// A clock of its own for each interleaving: each look at it is a step of time.
+struct played_clock {
+  using duration = std::chrono::nanoseconds;
+  using time_point = std::chrono::time_point<std::chrono::steady_clock, duration>;
+  static inline int looks = 0;
+  static time_point now() noexcept { return time_point{duration{++looks}}; }
+};
+
+using signal = penstock::detail::consumer_signal<played_clock>;
+using lock_type = std::unique_lock<model::mutex>;
+
+/// A producer makes batches, and each consumer takes one, as the board of a batcher has it.
+template <int Consumers>
+struct batches {
+  model::mutex mutex;
+  signal changed{std::chrono::nanoseconds{2}};
+  model::plain<int> ready;
+  model::plain<int> taken;
+
+  batches() { played_clock::looks = 0; }
+
+  void make_one() {
+    const lock_type lock{mutex};
+    ready.set(ready.get() + 1);
+    changed.notify_one();
+  }
+  /// `due`: as of a batch that is open and never full. When it is due nothing happens: whoever
+  /// gets no batch by a notification gets none.
+  void take_one(int due) {
+    lock_type lock{mutex};
+    while (ready.get() == 0) {
+      if (played_clock::looks < due) {
+        changed.wait_until(lock, played_clock::time_point{std::chrono::nanoseconds{due}});
+      } else {
+        changed.wait(lock);
+      }
+    }
+    ready.set(ready.get() - 1);
+    taken.set(taken.get() + 1);
+  }
+  void require_all() const {
+    model::require(taken.get() == Consumers && ready.get() == 0, "each consumer gets one batch");
+  }
+};
+
+/// A consumer that spins, or sleeps before, learns of a batch.
+struct one_consumer : model::scenario<one_consumer, 2>, batches<1> {
+  void thread(unsigned index) { index == 0 ? make_one() : take_one(4); }
+  void after() { require_all(); }
+};
+
+/// Two consumers, of which one spins, and as many batches.
+struct two_consumers : model::scenario<two_consumers, 3>, batches<2> {
+  void thread(unsigned index) {
+    if (index != 0) return take_one(4);
+    make_one();
+    make_one();
+  }
+  void after() { require_all(); }
+};
+
+/// Consumers that wait without a limit, beside one that spins.
+struct with_and_without : model::scenario<with_and_without, 3>, batches<2> {
+  void thread(unsigned index) {
+    if (index != 0) return take_one(index == 1 ? 4 : 0);
+    make_one();
+    make_one();
+  }
+  void after() { require_all(); }
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return model::run(argc, argv,
+                    {model::with_interruptions<one_consumer>("one consumer", 3),
+                     model::with_interruptions<two_consumers>("two consumers", 2),
+                     model::with_interruptions<with_and_without>("with and without a limit", 2),
+                     model::at_random<one_consumer>("one consumer"),
+                     model::at_random<two_consumers>("two consumers"),
+                     model::at_random<with_and_without>("with and without a limit")});
+}
