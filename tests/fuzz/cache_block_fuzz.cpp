@@ -19,9 +19,10 @@ namespace ps = penstock;
 namespace {
 
 bool is_right(const ps::detail::block_id& id, std::span<const std::byte> file) {
-  const std::size_t begin = (std::min)(
-      file.size(), sizeof(ps::detail::block_header) + id.store.size() + id.object.size());
-  return ps::detail::block_problem(id, file.first(begin), file.subspan(begin)).empty();
+  const std::size_t begin = (std::min)(file.size(), ps::detail::start_bytes(id));
+  const auto start = file.first(begin);
+  return ps::detail::start_problem(id, start).empty() && file.size() == begin + id.length() &&
+         ps::detail::are_whole(id, start, 0, file.subspan(begin));
 }
 
 }  // namespace
@@ -31,10 +32,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::span<const std::byte> bytes{first, size};
   const ps::detail::block_id usual{"s", "x", 250, 100, 2};
   if (is_right(usual, bytes)) {
-    fuzz::require(size == sizeof(ps::detail::block_header) + 2 + 50, "it has the block's length");
-    ps::detail::block_header header;
-    std::memcpy(&header, data, sizeof header);
-    fuzz::require(header.bytes_sum == ps::detail::checksum(bytes.last(50)), "and its sum");
+    fuzz::require(size == ps::detail::start_bytes(usual) + 50, "it has the block's length");
+    const std::uint64_t sum = ps::detail::checksum(bytes.last(50));
+    fuzz::require(std::memcmp(&sum, data + size - 58, sizeof sum) == 0, "and its sum");
   }
 
   const std::string_view text{reinterpret_cast<const char*>(data), size};

@@ -15,6 +15,7 @@
 #include <filesystem>
 #include <fstream>
 #include <random>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <utility>
@@ -82,7 +83,7 @@ std::uint64_t bytes_in(const std::string& folder) {
   return bytes;
 }
 
-constexpr std::uint64_t file_bytes = 64 + 1 + 100;  // of a block of "x"
+constexpr std::uint64_t file_bytes = 64 + 1 + 8 + 100;  // of a block of "x"
 
 }  // namespace
 
@@ -345,7 +346,7 @@ TEST_CASE("a file of a cache that is damaged, cut or longer is dropped and read 
     return of.store.reads == before + 1 && cache.stats().damaged == 1 &&
            cache.stats().from_disk == 1;
   };
-  for (std::size_t at = 0; at < whole.size(); at += at < 70 ? 1 : 9) {
+  for (std::size_t at = 0; at < whole.size(); at += at < 75 ? 1 : 9) {
     CAPTURE(at);
     std::string damaged = whole;
     damaged[at] = static_cast<char>(damaged[at] ^ 0x10);
@@ -357,6 +358,101 @@ TEST_CASE("a file of a cache that is damaged, cut or longer is dropped and read 
   }
   CHECK(is_noticed(whole + "x"));
   CHECK_FALSE(is_noticed(whole));
+}
+
+TEST_CASE("a part of a block on the disk is read by itself, and all of it is checked", "[store]") {
+  const test::temp_dir dir;
+  test::counting_store below;
+  below.add("x", test::some_bytes(50'000));
+  const ps::cached_store_options options{
+      .block_bytes = 50'000, .memory_bytes = 49'999, .folder = dir.path("cache")};
+  { CHECK(reads_right(ps::cached_store{below, options}, below, "x", 0, 50'000)); }
+  const std::string path = options.folder + '/' + names_in(options.folder)[0];
+  constexpr std::size_t chunk = 16'384;  // what has a sum of its own
+  constexpr std::size_t start = 64 + 1 + 4 * 8;
+  const std::string whole = [&] {
+    std::ostringstream bytes;
+    bytes << std::ifstream{path, std::ios::binary}.rdbuf();
+    return std::move(bytes).str();
+  }();
+  REQUIRE(whole.size() == start + 50'000);
+  const std::vector<std::size_t> edges{0,         1,      chunk - 1, chunk,         chunk + 1,
+                                       2 * chunk, 40'000, 3 * chunk, 3 * chunk + 1, 49'999,
+                                       50'000};
+  for (const std::size_t from : edges) {
+    for (const std::size_t to : edges) {
+      if (from >= to) continue;
+      CAPTURE(from, to);
+      const int before = below.reads;
+      {
+        const ps::cached_store cache{below, options};
+        CHECK(reads_right(cache, below, "x", from, to - from));
+        CHECK(cache.stats().from_disk == 1);
+        CHECK(cache.stats().memory_bytes == 0);
+      }
+      CHECK(below.reads == before);
+      // Damage is noticed in the chunks that were read, and in no other.
+      for (const std::size_t at : {from, to - 1, from / chunk * chunk}) {
+        std::string damaged = whole;
+        damaged[start + at] = static_cast<char>(damaged[start + at] ^ 1);
+        test::stored_files::write_at(path, damaged);
+        const ps::cached_store cache{below, options};
+        CHECK(reads_right(cache, below, "x", from, to - from));
+        CHECK(cache.stats().damaged == 1);
+        CHECK(cache.stats().from_store == 1);
+      }
+      const std::size_t next_chunk = ((to - 1) / chunk + 1) * chunk;
+      if (next_chunk >= 50'000) continue;
+      std::string damaged = whole;
+      damaged[start + next_chunk] = static_cast<char>(damaged[start + next_chunk] ^ 1);
+      test::stored_files::write_at(path, damaged);
+      CHECK(reads_right(ps::cached_store{below, options}, below, "x", from, to - from));
+      CHECK(below.reads == before + 3);
+      test::stored_files::write_at(path, whole);
+    }
+  }
+}
+
+TEST_CASE("a block on the disk comes into memory if it is worth more than what is there",
+          "[store]") {
+  const test::temp_dir dir;
+  blocks_below of{3};
+  const ps::cached_store_options options{
+      .block_bytes = 100, .memory_bytes = 100, .folder = dir.path("cache")};
+  { CHECK(reads_right(ps::cached_store{of.store, options}, of.store, "x", 0, 300)); }
+  const ps::cached_store cache{of.store, options};
+  const auto from_memory = [&](const std::vector<std::uint64_t>& order) {
+    const auto before = cache.stats().from_memory;
+    misses_of(cache, of.store, order);
+    return cache.stats().from_memory - before;
+  };
+  cache.will_use(told({0, 1, 2, 0, 1}));
+  CHECK(from_memory({0, 1, 2, 0, 1}) == 1);  // block 0: the others are not worth its place
+  CHECK(from_memory({2, 2}) == 1);           // no order is known: what was used last stays
+  CHECK(cache.stats().from_store == 0);
+}
+
+TEST_CASE("of a block on the disk that is not worth its place in memory only the part is read",
+          "[store]") {
+  const test::temp_dir dir;
+  test::counting_store below;
+  below.add("x", test::some_bytes(80'000));
+  const ps::cached_store_options options{
+      .block_bytes = 40'000, .memory_bytes = 40'000, .folder = dir.path("cache")};
+  { CHECK(reads_right(ps::cached_store{below, options}, below, "x", 0, 80'000)); }
+  const ps::cached_store cache{below, options};
+  const std::vector<ps::upcoming_range> first_block{{"x", 0, 1}, {"x", 0, 1}};
+  cache.will_use(first_block);
+  CHECK(reads_right(cache, below, "x", 0, 1));
+  for (const auto& name : names_in(options.folder)) {  // both end in a chunk that is damaged
+    const std::string path = options.folder + '/' + name;
+    std::fstream file{path, std::ios::binary | std::ios::in | std::ios::out};
+    file.seekp(-1, std::ios::end);
+    file.put(static_cast<char>(below.content("x")[39'999] ^ 1));
+  }
+  CHECK(reads_right(cache, below, "x", 40'000, 10));
+  CHECK(cache.stats().damaged == 0);
+  CHECK(cache.stats().from_disk == 2);
 }
 
 TEST_CASE("what a process leaves that is killed is removed by the next one", "[store]") {

@@ -32,8 +32,9 @@ inline namespace PENSTOCK_ABI {
 /// is what is used last of all, or never again as far as that is known (Belady 1966), and of that
 /// what was used longest ago.
 ///
-/// Files on the disk carry their block's name, length and sum, and one that is damaged is removed
-/// and read anew. A disk that is full, or goes away, makes it slower and no read fail: `stats()`
+/// Of a block on the disk that memory has no place for, only the part that is wanted is read. Files
+/// there carry their block's name, length and sums, and one that is damaged is removed and read
+/// anew. A disk that is full, or goes away, makes it slower and no read fail: `stats()`
 /// says why. Movable, not copyable. Reading is thread-safe; no lock is held while anything is read
 /// or written.
 template <byte_store Store>

@@ -12,7 +12,7 @@ inline namespace PENSTOCK_ABI {
 /// How much a `cached_store` keeps, and where.
 struct cached_store_options {
   /// What is read, kept and evicted as a whole: the bytes of an object from a multiple of this on.
-  /// From 1 to 2^30. A read of less reads all of its block.
+  /// From 1 to 2^30. A read of less has the store below read all of its block.
   std::uint64_t block_bytes = std::uint64_t{1} << 20;
   /// How many bytes of blocks are kept in memory; 0: none. Each call that is under way holds up to
   /// 16 MiB besides, or a block if that is more.

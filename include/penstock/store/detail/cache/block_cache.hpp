@@ -58,26 +58,16 @@ class block_cache {
     for (const byte_range& range : ranges) {
       const known_object& from = object(range.object);
       require_inside(range, from.size, [&] { return from.name; });
-      std::span<std::byte> left = range.out;
-      for (std::uint64_t at = range.offset; !left.empty();) {
-        const std::uint64_t block = at / options_.block_bytes;
-        const std::uint64_t skipped = at % options_.block_bytes;
-        const auto count = static_cast<std::size_t>(
-            std::min<std::uint64_t>(left.size(), options_.block_bytes - skipped));
-        const block_id id = id_of(from, block);
-        const block_key key{from.number, block};
-        const bool is_next = pieces.empty() || pieces.back().key != key;
-        if (is_next && bytes > 0 && bytes + id.length() > most_together) {
+      each_piece(range, from, options_, [&](const block_piece& one) {
+        const bool is_next = pieces.empty() || pieces.back().key != one.key;
+        if (is_next && bytes > 0 && bytes + one.id.length() > most_together) {
           read_pieces(pieces);
           pieces.clear();
           bytes = 0;
         }
-        pieces.push_back(
-            {id, key, block_number(id), static_cast<std::size_t>(skipped), left.first(count)});
-        bytes += is_next ? id.length() : 0;
-        left = left.subspan(count);
-        at += count;
-      }
+        pieces.push_back(one);
+        bytes += is_next ? one.id.length() : 0;
+      });
     }
     read_pieces(pieces);
   }
@@ -116,10 +106,6 @@ class block_cache {
  private:
   static constexpr std::uint64_t most_together = std::uint64_t{16} << 20;
 
-  [[nodiscard]] block_id id_of(const known_object& of, std::uint64_t block) const noexcept {
-    return {options_.store_name, of.name, of.size, options_.block_bytes, block};
-  }
-
   // All claims are read and published before this thread waits for those of others: so no two
   // threads wait for each other.
   void read_pieces(std::span<block_piece> pieces) {
@@ -128,9 +114,11 @@ class block_cache {
     while (!claim(pieces, mine)) {
       read_claims(mine);
       mine.clear();
+      const std::uint64_t found = read_alone(disk_, pieces);
       std::unique_lock lock{mutex_};
+      stats_.from_disk += found;
       for (block_piece& one : pieces) {
-        if (one.bytes) continue;
+        if (one.bytes || is_read_alone(one) || !one.awaited) continue;
         landed_.wait(lock, [&] { return one.awaited->bytes || one.awaited->has_failed; });
         // Where another thread has failed, this one tries itself, and gets the error.
         one.bytes = one.awaited->bytes;
@@ -154,11 +142,11 @@ class block_cache {
   }
 
   bool find(block_piece& one, std::vector<block_claim>& mine) {
-    if (one.bytes) return true;
+    if (one.bytes || is_read_alone(one)) return true;
     const bool counts = !std::exchange(one.is_counted, true);
     if (counts) uses_.use(one.number);
     const std::uint64_t next_use = uses_.of(one.number);
-    disk_.use(one.number, one.id, next_use);
+    const bool is_on_disk = disk_.use(one.number, one.id, next_use);
     one.bytes = memory_.find(one.number, one.key, next_use);
     if (one.bytes) {
       stats_.from_memory += counts ? 1U : 0U;
@@ -170,6 +158,10 @@ class block_cache {
       one.bytes = one.awaited->bytes;
       stats_.from_others += counts ? 1U : 0U;
       return one.bytes != nullptr;
+    }
+    if (is_on_disk && !one.tried && !memory_.would_keep(one.id.length(), next_use)) {
+      one.is_alone = true;  // the rest of the block is of no use
+      return false;
     }
     one.awaited = std::make_shared<block_flight>();
     flights_.emplace(one.key, one.awaited);

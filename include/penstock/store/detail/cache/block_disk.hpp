@@ -33,13 +33,14 @@ class block_disk {
     remove(look(list(), [](std::uint64_t) { return next_uses::never; }));
   }
 
-  /// Reads block `id`, whose number is `number`, to `out`, if it is there.
+  /// Reads the part of block `id`, whose number is `number`, from byte `from` of it on to `out`, if
+  /// it is there.
   [[nodiscard]] block_folder::found read(std::uint64_t number, const block_id& id,
-                                         std::span<std::byte> out) {
+                                         std::uint64_t from, std::span<std::byte> out) {
     using result = block_folder::found;
     if (!folder_) return result::nothing;
     int wrong = 0;
-    const result found = folder_->read(number, id, out, wrong);
+    const result found = folder_->read(number, id, from, out, wrong);
     if (found == result::whole || found == result::nothing) return found;
     const std::lock_guard lock{mutex_};
     if (found == result::damaged) {
@@ -52,10 +53,10 @@ class block_disk {
     return found;
   }
 
-  /// Block `id` is used next at `next_use`, if it is there.
-  void use(std::uint64_t number, const block_id& id, std::uint64_t next_use) {
+  /// Block `id` is used next at `next_use`, if it is there. Whether it is, as far as is known.
+  bool use(std::uint64_t number, const block_id& id, std::uint64_t next_use) {
     const std::lock_guard lock{mutex_};
-    tier_.use(number, block_folder::file_bytes(id), next_use);
+    return tier_.use(number, block_folder::file_bytes(id), next_use);
   }
   /// Block `id` was found there.
   void is_there(std::uint64_t number, const block_id& id, std::uint64_t next_use) {

@@ -29,6 +29,7 @@
 #include <penstock/files/file_error.hpp>
 #include <penstock/report/detail/whole_file.hpp>
 #include <penstock/store/detail/cache/block_file.hpp>
+#include <penstock/store/detail/cache/block_part.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
@@ -65,24 +66,21 @@ class block_folder {
 
   /// How many bytes the file of a block has.
   [[nodiscard]] static std::uint64_t file_bytes(const block_id& id) noexcept {
-    return sizeof(block_header) + id.store.size() + id.object.size() + id.length();
+    return start_bytes(id) + id.length();
   }
 
-  /// Reads block `id`, whose file is `number`, to `out`, which has its length. A file that is
-  /// damaged, of another block or of an object of another size is removed. `wrong` becomes the
-  /// system's number of why it can't be opened.
-  [[nodiscard]] found read(std::uint64_t number, const block_id& id, std::span<std::byte> out,
-                           int& wrong) const {
+  /// Reads the part of block `id`, whose file is `number`, that begins at byte `from` of the block,
+  /// to `out`, which is not empty. A file that is damaged there, of another block or of an object of
+  /// another size is removed. `wrong` becomes the system's number of why it can't be opened.
+  [[nodiscard]] found read(std::uint64_t number, const block_id& id, std::uint64_t from,
+                           std::span<std::byte> out, int& wrong) const {
     const descriptor file = open_at(folder_.get(), name_of(number).data(), O_NOFOLLOW | O_NONBLOCK);
     if (file.get() < 0) wrong = errno;
     if (file.get() < 0) return wrong == ENOENT ? found::nothing : found::unreadable;
-    std::vector<std::byte> start(sizeof(block_header) + id.store.size() + id.object.size());
-    const std::size_t begun = read_at(file.get(), 0, start);
-    const std::size_t filled = read_at(file.get(), start.size(), out);
-    std::byte more{};
-    const bool is_longer = read_at(file.get(), start.size() + out.size(), {&more, 1}) != 0;
-    const std::string problem = block_problem(id, std::span{start}.first(begun), out.first(filled));
-    if (problem.empty() && !is_longer) return found::whole;
+    struct ::stat status {};
+    const bool is_as_long = ::fstat(file.get(), &status) == 0 &&
+                            static_cast<std::uint64_t>(status.st_size) == file_bytes(id);
+    if (is_as_long && read_block_part(file.get(), id, from, out)) return found::whole;
     remove(number);
     return found::damaged;
   }
@@ -179,19 +177,6 @@ class block_folder {
   }
   [[nodiscard]] static std::string_view text_of(std::span<const std::byte> bytes) noexcept {
     return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-  }
-
-  [[nodiscard]] static std::size_t read_at(int file, std::size_t offset,
-                                           std::span<std::byte> out) noexcept {
-    std::size_t filled = 0;
-    while (filled < out.size()) {
-      const ssize_t count = ::pread(file, out.data() + filled, out.size() - filled,
-                                    static_cast<off_t>(offset + filled));
-      if (count < 0 && errno == EINTR) continue;
-      if (count <= 0) break;
-      filled += static_cast<std::size_t>(count);
-    }
-    return filled;
   }
 
   std::string path_;

@@ -5,10 +5,12 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <span>
 
 #include <penstock/core/version.hpp>
 #include <penstock/store/detail/cache/block_file.hpp>
+#include <penstock/store/detail/cache/block_folder.hpp>
 #include <penstock/store/detail/cache/memory_tier.hpp>
 
 namespace penstock {
@@ -29,13 +31,22 @@ struct block_piece {
   std::size_t skipped;       ///< bytes of the block before the part
   std::span<std::byte> out;  ///< where the part goes
   bool is_counted = false;   ///< as a use of the block
+  bool is_alone = false;     ///< its block is on the disk, and of no use in memory
+  /// What came of reading it from the disk by itself.
+  std::optional<block_folder::found> tried = std::nullopt;
   shared_block bytes = nullptr;
   std::shared_ptr<block_flight> awaited = nullptr;
 };
 
+/// Whether the piece is where it goes, without its block.
+[[nodiscard]] inline bool is_read_alone(const block_piece& one) noexcept {
+  return one.tried == block_folder::found::whole;
+}
+
 /// Copies what `pieces` need of their blocks, which are there.
 inline void copy_out(std::span<const block_piece> pieces) {
   for (const block_piece& one : pieces) {
+    if (is_read_alone(one)) continue;
     std::memcpy(one.out.data(), one.bytes->all().data() + one.skipped, one.out.size());
   }
 }

@@ -41,9 +41,11 @@ class disk_tier {
     order_.hold(number, bytes, next_use);
     evict(gone);
   }
-  /// File `number` is used next at `next_use`, if it is there.
-  void use(std::uint64_t number, std::uint64_t bytes, std::uint64_t next_use) {
-    if (order_.holds(number)) order_.hold(number, bytes, next_use);
+  /// File `number` is used next at `next_use`, if it is there. Whether it is.
+  bool use(std::uint64_t number, std::uint64_t bytes, std::uint64_t next_use) {
+    if (!order_.holds(number)) return false;
+    order_.hold(number, bytes, next_use);
+    return true;
   }
   /// A file of so many bytes was written: whether it is time to look what others have.
   [[nodiscard]] bool wrote(std::uint64_t bytes) {

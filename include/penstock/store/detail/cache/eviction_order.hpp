@@ -56,6 +56,8 @@ class eviction_order {
   [[nodiscard]] std::uint64_t size() const noexcept { return held_.size(); }
   /// What goes first; not to be asked where nothing is held.
   [[nodiscard]] std::uint64_t first_to_go() const { return std::get<2>(*order_.rbegin()); }
+  /// When what goes first is used next; not to be asked where nothing is held.
+  [[nodiscard]] std::uint64_t last_use() const { return std::get<0>(*order_.rbegin()); }
   /// Calls `visit(block)` for all that are held, in no order.
   template <class Visit>
   void each(const Visit& visit) const {

@@ -54,6 +54,11 @@ class memory_tier {
     return found->second.bytes;
   }
 
+  /// Whether `keep` would keep a block of so many bytes, which is not here.
+  [[nodiscard]] bool would_keep(std::uint64_t bytes, std::uint64_t next_use) const {
+    if (bytes > most_) return false;
+    return order_.bytes() + bytes <= most_ || next_use <= order_.last_use();
+  }
   /// Keeps a block, if it is worth more than what would have to go.
   void keep(std::uint64_t number, const block_key& key, shared_block bytes,
             std::uint64_t next_use) {

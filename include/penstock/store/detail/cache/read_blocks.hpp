@@ -22,6 +22,39 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
+/// Calls `take(piece)` for the parts of `range`, of the object `from`, that lie in one block each.
+template <class Take>
+void each_piece(const byte_range& range, const known_object& from,
+                const cached_store_options& options, const Take& take) {
+  std::span<std::byte> left = range.out;
+  for (std::uint64_t at = range.offset; !left.empty();) {
+    const std::uint64_t block = at / options.block_bytes;
+    const std::uint64_t skipped = at % options.block_bytes;
+    const auto count = static_cast<std::size_t>(
+        (std::min)(std::uint64_t{left.size()}, options.block_bytes - skipped));
+    const block_id id{options.store_name, from.name, from.size, options.block_bytes, block};
+    take(block_piece{.id = id,
+                     .key = {from.number, block},
+                     .number = block_number(id),
+                     .skipped = static_cast<std::size_t>(skipped),
+                     .out = left.first(count)});
+    left = left.subspan(count);
+    at += count;
+  }
+}
+
+/// Reads the parts that are wanted by themselves from `disk`. How many were there. Two threads may
+/// read one: that is no more than a copy of what the system has in memory.
+inline std::uint64_t read_alone(block_disk& disk, std::span<block_piece> pieces) {
+  std::uint64_t found = 0;
+  for (block_piece& one : pieces) {
+    if (!one.is_alone || one.tried) continue;
+    one.tried = disk.read(one.number, one.id, one.skipped, one.out);
+    found += is_read_alone(one) ? 1U : 0U;
+  }
+  return found;
+}
+
 /// Reads the blocks of `claims`: from `disk` those that are whole there, and from `store` the rest
 /// at once. Throws what the store throws.
 template <byte_store Store>
@@ -30,7 +63,8 @@ void read_blocks(const Store& store, block_disk& disk, std::span<block_claim> cl
   for (block_claim& one : claims) {
     const block_id& id = one.of->id;
     one.bytes = std::make_shared<block_bytes>(static_cast<std::size_t>(id.length()));
-    const auto found = disk.read(one.of->number, id, one.bytes->all());
+    const auto found =
+        one.of->tried ? *one.of->tried : disk.read(one.of->number, id, 0, one.bytes->all());
     one.is_from_disk = found == block_folder::found::whole;
     one.may_be_written = found != block_folder::found::unreadable;
     if (one.is_from_disk) continue;
