@@ -21,8 +21,11 @@ class eviction_order {
   /// Holds `block`, of so many bytes, which is used next at `next_use`, and was used just now. What
   /// is held already gets another next use. Without memory it throws, and the block is not held.
   void hold(std::uint64_t block, std::uint64_t bytes, std::uint64_t next_use) {
-    drop(block);
-    put({next_use, --age_, block}, bytes);
+    const auto found = held_.find(block);
+    if (found == held_.end()) return put({next_use, --age_, block}, bytes);
+    bytes_ = bytes_ - found->second.bytes + bytes;
+    found->second.bytes = bytes;
+    move_to(found->second, {next_use, --age_, block});
   }
   /// As `hold`, for what was last used before all that are held.
   void hold_as_oldest(std::uint64_t block, std::uint64_t bytes, std::uint64_t next_use) {
@@ -32,12 +35,12 @@ class eviction_order {
   /// Gives all that are held the next uses that `next_use(block)` says; their age stays.
   template <class NextUse>
   void rearrange(const NextUse& next_use) {
-    for (auto& [block, one] : held_) move_to(one, next_use(block));
+    for (auto& [block, one] : held_) renew(one, next_use(block));
   }
   /// Gives `block` another next use, if it is held; its age stays.
   void renew(std::uint64_t block, std::uint64_t next_use) {
     const auto found = held_.find(block);
-    if (found != held_.end()) move_to(found->second, next_use);
+    if (found != held_.end()) renew(found->second, next_use);
   }
   /// Lets `block` go, if it is held.
   void drop(std::uint64_t block) {
@@ -72,10 +75,12 @@ class eviction_order {
     std::uint64_t bytes;
   };
 
-  void move_to(one_held& one, std::uint64_t next_use) {
+  void renew(one_held& one, std::uint64_t next_use) {
+    move_to(one, {next_use, std::get<1>(one.at), std::get<2>(one.at)});
+  }
+  void move_to(one_held& one, const place& to) {
     auto node = order_.extract(one.at);  // which takes no memory, so nothing is lost halfway
-    std::get<0>(one.at) = next_use;
-    node.value() = one.at;
+    node.value() = one.at = to;
     order_.insert(std::move(node));
   }
 
