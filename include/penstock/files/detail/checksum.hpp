@@ -14,13 +14,14 @@ inline namespace PENSTOCK_ABI {
 namespace detail {
 
 /// 64 bits that tell damaged bytes from whole ones; no defence against damage on purpose.
-/// Four lanes take a word of 8 bytes each. A step is a bijection of the lane and one of the word,
-/// so that bytes that differ in one word never have the same sum. Several GB a second.
+/// Eight lanes, as many as keep a core busy, take a word of 8 bytes each. A step is a bijection of
+/// the lane and one of the word, so that bytes that differ in one word never have the same sum.
+/// Several GB a second.
 [[nodiscard]] inline std::uint64_t checksum(std::span<const std::byte> bytes) noexcept {
   constexpr std::uint64_t odd = 0xd1342543de82ef95U;
   const std::uint64_t length = bytes.size();
-  std::array<std::uint64_t, 4> lanes{1, 2, 3, 4};
-  std::array<std::uint64_t, 4> words{};
+  std::array<std::uint64_t, 8> lanes{1, 2, 3, 4, 5, 6, 7, 8};
+  std::array<std::uint64_t, 8> words{};
   const auto step = [&] {
     for (std::size_t i = 0; i < lanes.size(); ++i) {
       lanes[i] = (lanes[i] ^ words[i]) * odd;
