@@ -26,7 +26,7 @@ class piece_hints {
   explicit piece_hints(const Documents& documents) noexcept : documents_(&documents) {}
 
   /// Takes the pieces of rows `indices` of `window`, whose first row has the index `first`, as far
-  /// as they are in it and there is room. Returns of how many rows, 0 where the first is in another.
+  /// as they are in it and there is room. Returns of how many rows.
   std::size_t take(const packed_window& window, std::uint64_t first,
                    std::span<const std::uint64_t> indices) {
     if constexpr (is_used) {
