@@ -5,6 +5,8 @@
 //
 // pack        packs 100,000 documents of a long-tailed distribution; items are documents
 // read/packed rows of 2048 tokens, in order, eight at a time; bytes are those of the tokens
+// read/written their floor: the same tokens copied by memcpy, and the labels, positions and borders
+//             written by memset
 // read/windows the same by token_windows
 
 #include <benchmark/benchmark.h>
@@ -14,6 +16,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -22,11 +25,14 @@
 #include <type_traits>
 #include <vector>
 
+#include <penstock/blob/blob_buffer.hpp>
 #include <penstock/core/layout.hpp>
 #include <penstock/data/reader.hpp>
 #include <penstock/order/random.hpp>
+#include <penstock/text/detail/packed_window.hpp>
 #include <penstock/text/megatron_documents.hpp>
 #include <penstock/text/packed_documents.hpp>
+#include <penstock/text/packing_options.hpp>
 #include <penstock/text/token_windows.hpp>
 
 #include "support/program.hpp"
@@ -36,6 +42,7 @@ namespace {
 namespace ps = penstock;
 
 constexpr std::size_t row_length = 2048;
+constexpr std::size_t some = 8;  // rows of a batch
 
 // An indexed data set of Megatron's, removed at the end.
 class documents {
@@ -90,7 +97,6 @@ void pack(benchmark::State& state, const ps::megatron_documents& of) {
 
 template <class Dataset>
 void read_rows(benchmark::State& state, const Dataset& rows) {
-  constexpr std::size_t some = 8;
   const ps::batch_layout<typename Dataset::record_type> layout{ps::extents_of(rows), some};
   std::vector<std::byte> memory(layout.bytes() + 256);
   void* first = memory.data();
@@ -110,6 +116,48 @@ void read_rows(benchmark::State& state, const Dataset& rows) {
   state.SetBytesProcessed(tokens * static_cast<std::int64_t>(sizeof(std::uint16_t)));
 }
 
+// The parts of documents that the rows have, one after the other.
+std::vector<ps::detail::packed_piece> pieces_of(const ps::megatron_documents& source,
+                                                const ps::packing_options& options) {
+  std::vector<ps::detail::packed_piece> pieces;
+  ps::detail::window_packer packer{source, options};
+  for (std::uint64_t i = 0; i < packer.windows(source.size(), options.window); ++i) {
+    const ps::detail::packed_window window = packer.pack(i);
+    for (std::uint64_t row = 0; row < window.rows(); ++row) {
+      window.for_each_piece(row, [&](const auto& piece) { pieces.push_back(piece); });
+    }
+  }
+  return pieces;
+}
+
+void write_rows(benchmark::State& state, const ps::megatron_documents& source,
+                const std::vector<ps::detail::packed_piece>& pieces, std::size_t batch_bytes) {
+  constexpr std::size_t tokens_bytes = some * row_length * sizeof(std::uint16_t);
+  std::vector<std::byte> memory(batch_bytes);
+  ps::blob_buffer buffer;
+  std::size_t next = 0;
+  std::size_t tokens = 0;
+  for (auto _ : state) {
+    std::size_t at = 0;
+    while (true) {
+      if (next == pieces.size()) next = 0;
+      const ps::detail::packed_piece& piece = pieces[next];
+      const std::size_t bytes = piece.tokens * sizeof(std::uint16_t);
+      if (at + bytes > tokens_bytes) break;
+      const auto document = source.bytes(piece.document, buffer);
+      std::memcpy(memory.data() + at, document.data() + piece.begin * sizeof(std::uint16_t), bytes);
+      at += bytes;
+      tokens += piece.tokens;
+      ++next;
+    }
+    std::memset(memory.data() + tokens_bytes, 1, batch_bytes - tokens_bytes);
+    benchmark::DoNotOptimize(memory.data());
+    benchmark::ClobberMemory();
+  }
+  state.SetItemsProcessed(static_cast<std::int64_t>(tokens));
+  state.SetBytesProcessed(static_cast<std::int64_t>(tokens * sizeof(std::uint16_t)));
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -117,12 +165,19 @@ int main(int argc, char** argv) {
   const ps::megatron_documents source{made.prefix()};
   const auto rows = ps::pack_documents(source, {.length = row_length});
   const ps::token_windows windows{made.prefix() + ".bin", {.length = row_length}};
+  const auto pieces = pieces_of(source, ps::detail::resolved_packing({.length = row_length}));
   using rows_type = std::remove_cvref_t<decltype(rows)>;
   benchmark::RegisterBenchmark("pack", [&](benchmark::State& state) { pack(state, source); });
   benchmark::RegisterBenchmark("read/packed",
                                [&](benchmark::State& state) { read_rows<rows_type>(state, rows); });
+  const std::size_t batch_bytes =
+      ps::batch_layout<rows_type::record_type>{ps::extents_of(rows), some}.bytes();
+  benchmark::RegisterBenchmark("read/written", [&](benchmark::State& state) {
+    write_rows(state, source, pieces, batch_bytes);
+  });
   benchmark::RegisterBenchmark("read/windows", [&](benchmark::State& state) {
     read_rows<ps::token_windows<>>(state, windows);
   });
-  return bench::run(argc, argv, "text_bench", {{"read/packed", "read/windows"}});
+  return bench::run(argc, argv, "text_bench",
+                    {{"read/packed", "read/written"}, {"read/packed", "read/windows"}});
 }

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSL-1.0
 """One row as DLIO's own loader reads it: PyTorch's DataLoader over a dataset that loads arrays by numpy.
 
-    python3 dataloader_peer.py FOLDER ROW WORKERS    prints {"utilisation": ..., "samples": ...}
+    python3 dataloader_peer.py FOLDER ROW WORKERS    prints {"utilisation": ..., "samples": ..., "seconds": ...}
 """
 
 import json
@@ -52,7 +52,8 @@ def main(folder, name, workers):
                 continue
             busy += now - step
             samples += len(batch)
-    print(json.dumps({"utilisation": busy / (time.perf_counter() - begin), "samples": samples}))
+    seconds = time.perf_counter() - begin
+    print(json.dumps({"utilisation": busy / seconds, "samples": samples, "seconds": seconds}))
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 //
 //   penstock_storage_peer SAMPLE_BYTES BATCH STEP_SECONDS EPOCHS WORKERS FILE.npy...
 //
-// Prints {"utilisation": ..., "samples": ...}; the first step is not counted.
+// Prints {"utilisation": ..., "samples": ..., "seconds": ...}; the first step is not counted.
 
 #include <chrono>
 #include <cstddef>
@@ -77,7 +77,9 @@ void run(const std::vector<std::string>& words) {
     busy += seconds_since(start);
     samples += batch.size();
   }
-  std::printf("{\"utilisation\": %.6f, \"samples\": %zu}\n", busy / seconds_since(begin), samples);
+  const double seconds = seconds_since(begin);
+  std::printf("{\"utilisation\": %.6f, \"samples\": %zu, \"seconds\": %.6f}\n", busy / seconds,
+              samples, seconds);
 }
 
 }  // namespace

@@ -19,6 +19,7 @@ class Workload:
     files: int
     samples_a_file: int
     epochs: int
+    handed: int = 0  # bytes that DLIO hands over of a sample (record_length_resize); 0: all of them
 
     @property
     def demand(self):
@@ -27,11 +28,11 @@ class Workload:
 
 
 WORKLOADS = {
-    "resnet50_h100": Workload(114660, 400, 0.224, files=2, samples_a_file=1251, epochs=3),
-    "resnet50_a100": Workload(114660, 400, 0.435, files=2, samples_a_file=1251, epochs=2),
+    "resnet50_h100": Workload(114660, 400, 0.224, files=2, samples_a_file=1251, epochs=3, handed=150528),
+    "resnet50_a100": Workload(114660, 400, 0.435, files=2, samples_a_file=1251, epochs=2, handed=150528),
     "cosmoflow_h100": Workload(2828486, 1, 0.0035, files=100, samples_a_file=1, epochs=6),
     # A tenth of the size and of the step: it asks for as much a second as the whole.
-    "unet3d_h100": Workload(14660062, 7, 0.0323, files=28, samples_a_file=1, epochs=12),
+    "unet3d_h100": Workload(14660062, 7, 0.0323, files=28, samples_a_file=1, epochs=12, handed=209715),
     "bert_v100": Workload(2500, 48, 0.968, files=1, samples_a_file=480, epochs=1),
 }
 

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -24,6 +23,7 @@
 #include <penstock/order/detail/word_hash.hpp>
 #include <penstock/text/detail/packed_row.hpp>
 #include <penstock/text/detail/packed_window.hpp>
+#include <penstock/text/detail/piece_hints.hpp>
 #include <penstock/text/detail/window_cache.hpp>
 #include <penstock/text/packed_record.hpp>
 #include <penstock/text/packing_options.hpp>
@@ -126,7 +126,8 @@ class packed_documents {
     blob_buffer buffer;
     std::shared_ptr<const detail::packed_window> window;
     std::uint64_t first = 0;  // the window's first row
-    std::size_t hinted = 0;   // rows whose documents were named as what comes next
+    detail::piece_hints<Documents> hints{parts_->documents};
+    std::size_t hinted = 0;  // rows whose pieces were taken by it
     for (std::size_t i = 0; i < indices.size(); ++i) {
       context.at(i);
       const std::uint64_t index = indices[i];
@@ -136,9 +137,10 @@ class packed_documents {
         window = window_at(static_cast<std::uint64_t>(end - ends_.begin()));
         first = *end - window->rows();
       }
-      if (i >= hinted) hinted = i + hint(*window, first, indices.subspan(i));
+      if (i >= hinted) hinted = i + hints.take(*window, first, indices.subspan(i));
       detail::packed_row<Token> row{out[i], options_};
       window->for_each_piece(index - first, [&](const detail::packed_piece& piece) {
+        hints.advance();
         row.add(parts_->documents, piece, buffer);
       });
       row.finish();
@@ -158,31 +160,6 @@ class packed_documents {
 
   [[nodiscard]] static record_extents<record_type> extents_for(const packing_options& options) {
     return {{options.length}, {options.length}, {options.length}, {options.most_documents + 1}, {}};
-  }
-
-  // Names the documents of the next rows of `window` to their source: so many at once that it waits
-  // for memory once, and so few that they are still near when they are read. Returns of how many
-  // rows.
-  std::size_t hint(const detail::packed_window& window, std::uint64_t first,
-                   std::span<const std::uint64_t> indices) const {
-    if constexpr (detail::prefetches_documents<Documents>) {
-      std::array<document_part, 24> next;
-      std::size_t count = 0;
-      std::size_t rows = 0;
-      while (rows < indices.size() && count < next.size() / 2) {
-        const std::uint64_t index = indices[rows];
-        if (index < first || index - first >= window.rows()) break;
-        window.for_each_piece(index - first, [&](const detail::packed_piece& piece) {
-          if (count == next.size()) return;
-          next[count++] = {piece.document, piece.begin, piece.tokens};
-        });
-        ++rows;
-      }
-      parts_->documents.prefetch(std::span<const document_part>{next}.first(count));
-      return rows;
-    } else {
-      return indices.size();
-    }
   }
 
   [[nodiscard]] std::shared_ptr<const detail::packed_window> window_at(std::uint64_t number) const {

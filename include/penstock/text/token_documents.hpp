@@ -33,7 +33,7 @@ struct document_part {
 ///
 ///     // lengths[i] = length(indices[i]), for many at once
 ///     void lengths(std::span<const std::uint64_t> indices, std::span<std::uint64_t> lengths) const;
-///     // a hint that these are asked for next
+///     // a hint that these are asked for next: first a token of each of some, all of one later
 ///     void prefetch(std::span<const document_part> parts) const noexcept;
 ///
 /// `bytes(index, buffer)` has `length(index) * token_bytes()` bytes, in this machine's order, at

@@ -77,16 +77,10 @@ class best_fit {
   /// there are.
   std::uint32_t pack(std::span<const std::uint32_t> lengths, std::vector<std::uint32_t>& row_of) {
     row_of.resize(lengths.size());
-    keys_.clear();
-    for (std::size_t i = 0; i < lengths.size(); ++i) {
-      keys_.push_back(std::uint64_t{~lengths[i]} << 32U | i);
-    }
-    std::sort(keys_.begin(), keys_.end());
+    sort(lengths);
     rows_.clear();
-    for (const std::uint64_t key : keys_) {
-      const auto item = static_cast<std::uint32_t>(key);
+    for (const std::uint32_t item : sorted_) {
       const std::size_t length = lengths[item];
-      assert(length >= 1 && length <= capacity_);
       const std::size_t room = rooms_.at_least(length);
       row_of[item] = room > capacity_ ? open() : take(room);
       put(row_of[item], (room > capacity_ ? capacity_ : room) - length);
@@ -107,6 +101,32 @@ class best_fit {
     std::uint32_t before = none;  // the next one of its list
     std::uint32_t lengths = 0;
   };
+
+  // Lists the lengths in `sorted_`: the longest first, equal ones in their order.
+  void sort(std::span<const std::uint32_t> lengths) {
+    sorted_.resize(lengths.size());
+    if (capacity_ / 4 > lengths.size()) {  // counting all that there may be would take longer
+      keys_.clear();
+      for (std::size_t i = 0; i < lengths.size(); ++i) {
+        assert(lengths[i] >= 1 && lengths[i] <= capacity_);
+        keys_.push_back(std::uint64_t{~lengths[i]} << 32U | i);
+      }
+      std::sort(keys_.begin(), keys_.end());
+      for (std::size_t i = 0; i < keys_.size(); ++i) {
+        sorted_[i] = static_cast<std::uint32_t>(keys_[i]);
+      }
+      return;
+    }
+    places_.assign(capacity_ + 1, 0);
+    for (const std::uint32_t length : lengths) {
+      assert(length >= 1 && length <= capacity_);
+      ++places_[capacity_ - length + 1];
+    }
+    for (std::size_t i = 1; i < capacity_; ++i) places_[i] += places_[i - 1];
+    for (std::size_t i = 0; i < lengths.size(); ++i) {
+      sorted_[places_[capacity_ - lengths[i]]++] = static_cast<std::uint32_t>(i);
+    }
+  }
 
   std::uint32_t open() {
     rows_.push_back({});
@@ -134,7 +154,10 @@ class best_fit {
   number_set rooms_;                 // for which there are rows
   std::vector<std::uint32_t> last_;  // by room: the row that came last
   std::vector<row> rows_;
-  std::vector<std::uint64_t> keys_;
+  std::vector<std::uint32_t> sorted_;  // which lengths, the longest first
+  std::vector<std::uint64_t> keys_;    // that they are sorted by
+  std::vector<std::uint32_t>
+      places_;  // by how much shorter than a row: the next one's in `sorted_`
 };
 
 }  // namespace detail

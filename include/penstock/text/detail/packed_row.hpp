@@ -76,34 +76,44 @@ class packed_row {
   [[nodiscard]] bool fill_labels(const Token* tokens, std::size_t count, Token next) noexcept {
     std::int32_t* const labels = labels_ + used_;
     std::int32_t* const positions = positions_ + used_;
-    std::int32_t all = static_cast<std::int32_t>(next);
-    std::size_t i = 0;
-    for (; i + block < count; i += block) {
-      all |= fill_block(tokens + i, labels + i, positions + i, static_cast<std::int32_t>(i));
+    const std::size_t followed = count - 1;  // tokens whose next one is here too
+    std::int32_t all = static_cast<std::int32_t>(tokens[0]) | static_cast<std::int32_t>(next);
+    if (followed >= block) {
+      all |= fill_blocks(tokens, labels, positions, 0, followed);
+      // The rest, by a block that ends with it: what it writes again stays as it is.
+      const std::size_t last = followed - block;
+      all |= fill_blocks(tokens + last, labels + last, positions + last, last, block);
+    } else {
+      for (std::size_t i = 0; i < followed; ++i) {
+        labels[i] = static_cast<std::int32_t>(tokens[i + 1]);
+        all |= labels[i];
+        positions[i] = static_cast<std::int32_t>(i);
+      }
     }
-    for (; i < count; ++i) {
-      labels[i] = static_cast<std::int32_t>(i + 1 < count ? tokens[i + 1] : next);
-      all |= labels[i];
-      positions[i] = static_cast<std::int32_t>(i);
-    }
-    return (all | static_cast<std::int32_t>(tokens[0])) >= 0;
+    labels[followed] = static_cast<std::int32_t>(next);
+    positions[followed] = static_cast<std::int32_t>(followed);
+    return all >= 0;
   }
 
   static constexpr std::size_t block = 16;
 
-  // The labels and positions of `block` tokens, and the labels' bits. A constant length and places
-  // apart from each other: what compilers make vector code of also at -O2.
-  [[nodiscard]] static std::int32_t fill_block(const Token* __restrict tokens,
-                                               std::int32_t* __restrict labels,
-                                               std::int32_t* __restrict positions,
-                                               std::int32_t first) noexcept {
+  // The labels, and the positions from `first` on, of as many of the `count` tokens as are whole
+  // blocks, and the labels' bits. Nothing is left over and places are apart from each other, so
+  // compilers make one loop of vector code of it, at -O2 too; a loop over the tokens of one block
+  // inside is unrolled first, and what is left is no good vector code.
+  [[nodiscard]] static std::int32_t fill_blocks(const Token* __restrict tokens,
+                                                std::int32_t* __restrict labels,
+                                                std::int32_t* __restrict positions,
+                                                std::size_t first, std::size_t count) noexcept {
+    const auto begin = static_cast<std::int32_t>(first);
+    const auto whole = static_cast<std::int32_t>(count / block * block);
     std::int32_t bits = 0;
-    for (std::size_t j = 0; j < block; ++j) {
-      const auto label = static_cast<std::int32_t>(tokens[j + 1]);
-      labels[j] = label;
+    for (std::int32_t i = 0; i < whole; ++i) {
+      const auto label = static_cast<std::int32_t>(tokens[i + 1]);
+      labels[i] = label;
       bits |= label;
+      positions[i] = begin + i;
     }
-    for (std::int32_t j = 0; j < static_cast<std::int32_t>(block); ++j) positions[j] = first + j;
     return bits;
   }
 
