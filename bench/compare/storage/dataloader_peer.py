@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSL-1.0
 """One row as DLIO's own loader reads it: PyTorch's DataLoader over a dataset that loads arrays by numpy.
 
-    python3 dataloader_peer.py FOLDER ROW WORKERS    prints {"utilisation": ..., "samples": ..., "seconds": ...}
+    python3 dataloader_peer.py FOLDER ROW WORKERS [EPOCHS]    prints {"utilisation": ..., "samples": ..., "seconds": ...}
 """
 
 import json
@@ -31,7 +31,7 @@ class Arrays(Dataset):
         return torch.from_numpy(np.array(np.load(self.files[file], mmap_mode="r")[line]))
 
 
-def main(folder, name, workers):
+def main(folder, name, workers, epochs=0):
     row = WORKLOADS[name]
     loader = DataLoader(
         Arrays(folder, name),
@@ -42,7 +42,7 @@ def main(folder, name, workers):
         drop_last=True,
     )
     samples, busy, begin = 0, 0.0, None
-    for _ in range(row.epochs):
+    for _ in range(int(epochs) or row.epochs):
         for batch in loader:
             step = time.perf_counter()
             time.sleep(row.step)

@@ -2,12 +2,13 @@
 """Whether an accelerator stays busy: rows of MLPerf Storage with a modelled accelerator, penstock beside
 DLIO itself and beside PyTorch's DataLoader and numpy, on the same samples.
 
-    python3 storage.py --ours PROGRAM --python PYTHON [--rounds N] [--folder FOLDER] [--only ROW]...
+    python3 storage.py --ours PROGRAM --python PYTHON [--rounds N] [--folder FOLDER] [--only ROW]... [--cold]
 
 PROGRAM is penstock_storage_peer; PYTHON an interpreter with numpy and torch, and with dlio-benchmark, which is
 left out by name where it is missing. Utilisation is the time of all steps over that of the loop, without the
 first step; DLIO's is its own. All sides have two workers; files come from the page cache as far as there is
-memory.
+memory. --cold: one epoch of penstock and of the DataLoader, for each of which the files were dropped from the
+page cache.
 """
 
 import argparse
@@ -30,15 +31,28 @@ AIM = 0.99
 def command(side, chosen, name):
     if side == "penstock":
         row = WORKLOADS[name]
-        numbers = [row.sample, row.batch, row.step, row.epochs, WORKERS]
+        numbers = [row.sample, row.batch, row.step, 1 if chosen.cold else row.epochs, WORKERS]
         return [os.path.abspath(chosen.ours), *map(str, numbers), *map(str, paths(chosen.folder, name))]
     program = "dataloader_peer.py" if side == "DataLoader" else "dlio_peer.py"
-    words = ["whole"] if side == "DLIO, whole" else []
+    words = ["whole"] if side == "DLIO, whole" else ["1"] if chosen.cold else []
     return [chosen.python, str(HERE / program), chosen.folder, name, str(WORKERS), *words]
+
+
+def drop(files):
+    """Has the system give up what it holds of the files in memory."""
+    for path in files:
+        file = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(file)  # what is not written yet stays
+            os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
+        finally:
+            os.close(file)
 
 
 def measured(side, chosen, name):
     """What a side has found; none where it is not installed."""
+    if chosen.cold:
+        drop(paths(chosen.folder, name))
     done = subprocess.run(command(side, chosen, name), stdout=subprocess.PIPE, text=True)
     if done.returncode == 77:
         return None
@@ -51,8 +65,8 @@ def measured(side, chosen, name):
 def seen_of(chosen, name, without):
     """What each side has found in each round. Leaves those out that are not installed, which it adds to `without`."""
     row = WORKLOADS[name]
-    sides = ["penstock", "DataLoader", "DLIO"]
-    if 0 < row.handed < row.sample:
+    sides = ["penstock", "DataLoader"] + ([] if chosen.cold else ["DLIO"])
+    if not chosen.cold and 0 < row.handed < row.sample:
         sides.append("DLIO, whole")
     seen = {side: [] for side in sides if side.partition(",")[0] not in without}
     for _ in range(chosen.rounds):
@@ -82,6 +96,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--folder", default=str(HERE.parent.parent.parent / "build" / "compare" / "storage"))
     parser.add_argument("--only", action="append", default=[], choices=WORKLOADS)
+    parser.add_argument("--cold", action="store_true")
     chosen = parser.parse_args()
     where = rounds.machine()
     print(f"{where['cpu']}, {where['cores']} cores, load before {where['load_before']:.2f}; utilisation, medians of "
