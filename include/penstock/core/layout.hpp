@@ -139,8 +139,8 @@ class batch_layout {
     for (std::size_t d = 0; d != field::extents_type::rank; ++d)
       text += detail::joined({" x ", lengths[d]});
     refuse<Index>({text, " x ", sizeof(typename field::value_type), " bytes, after the ", end,
-                   " bytes of other fields, are more than an address can count: lower batch_size "
-                   "or the extents"});
+                   (" bytes of other fields, are more than an address can count: lower batch_size "
+                    "or the extents")});
   }
 
   template <std::size_t... Is>

@@ -50,9 +50,9 @@ class worker_pool {
           refusal.code(),
           detail::joined(
               {"worker_pool: thread ", threads_.size() + 1, " of ", workers,
-               " can't be started: lower workers, or raise the limit on threads (ulimit -u, the "
-               "container's limit on pids) or on address space (ulimit -v), where their stacks "
-               "lie"}));
+               (" can't be started: lower workers, or raise the limit on threads (ulimit -u, the "
+                "container's limit on pids) or on address space (ulimit -v), where their stacks "
+                "lie")}));
     } catch (...) {
       stop();
       throw;

@@ -178,7 +178,8 @@ class cpu_queue : public std::enable_shared_from_this<cpu_queue> {
       lock.lock();
     }
     const std::uint64_t position = pushed_.load(std::memory_order_relaxed);
-    return has_room() ? ring_[position % capacity] : spill(position);
+    if (has_room()) return ring_[position % capacity];
+    return spill(position);
   }
 
   /// Lets the stream's thread run what stands in the next place, under the lock still.
