@@ -2,9 +2,11 @@
 # SPDX-License-Identifier: BSL-1.0
 """What `#include <penstock/penstock.hpp>` costs a translation unit: time to preprocess and to
 compile it with -O0, lines, headers. Beside it, in the same run: an empty file, the standard headers
-that penstock includes, Boost.Lockfree's queue, the CUDA umbrella, and a whole small program.
+that penstock includes, Boost.Lockfree's queue, the CUDA umbrella, and a whole small program, this
+one with -O2 too, and as other versions of penstock have it.
 
   python3 bench/compile_cost.py [--json FILE] [--repeat N] [--cxx COMPILER]... [--include DIR]...
+                                [--beside DIR]...
 """
 
 import argparse
@@ -60,6 +62,14 @@ def parsed_arguments():
         metavar="DIR",
         help="one more include folder, for a Boost that lies elsewhere",
     )
+    parser.add_argument(
+        "--beside",
+        action="append",
+        default=[],
+        type=Path,
+        metavar="DIR",
+        help="the checkout of another version, whose smallest program is compiled too, with -O2",
+    )
     return parser.parse_args()
 
 
@@ -89,30 +99,44 @@ def cuda_include():
     return str(ROOT / "tests/fake_cuda/standin"), "with the tests' stand-in for the CUDA runtime"
 
 
-def sources():
-    """(name, text, extra options, label) of each source, the floors first."""
+def sources(beside):
+    """(name, text, options, label) of each source, the floors first."""
 
     def including(*headers):
         return "".join(f"#include <{header}>\n" for header in headers)
 
+    def smallest_program(tree):
+        return (tree / "examples/01_first_batch.cpp").read_text()
+
+    ours = ["-O0", f"-I{ROOT / 'include'}"]
     standard = standard_headers()
     cuda, label = cuda_include()
     return [
-        ("nothing", "", [], "an empty file"),
+        ("nothing", "", ours, "an empty file"),
         (
             "std_headers",
             including(*standard),
-            [],
+            ours,
             f"the {len(standard)} standard headers it includes",
         ),
-        ("boost_lockfree_queue", including("boost/lockfree/queue.hpp"), [], ""),
-        ("penstock.hpp", including("penstock/penstock.hpp"), [], ""),
-        ("cuda.hpp", including("penstock/cuda.hpp"), ["-isystem", cuda], label),
+        ("boost_lockfree_queue", including("boost/lockfree/queue.hpp"), ours, ""),
+        ("penstock.hpp", including("penstock/penstock.hpp"), ours, ""),
+        ("cuda.hpp", including("penstock/cuda.hpp"), [*ours, "-isystem", cuda], label),
         (
             "first_batch.cpp",
-            (ROOT / "examples/01_first_batch.cpp").read_text(),
-            [],
+            smallest_program(ROOT),
+            ours,
             "a whole program: examples/01_first_batch.cpp",
+        ),
+        ("first_batch.cpp-O2", smallest_program(ROOT), [*ours, "-O2"], "the same with -O2"),
+        *(
+            (
+                f"first_batch.cpp-O2@{tree.name}",
+                smallest_program(tree),
+                ["-O2", f"-I{tree / 'include'}"],
+                "that of another version with its headers",
+            )
+            for tree in beside
         ),
     ]
 
@@ -148,16 +172,14 @@ def sizes(command):
 def measured(compiler, folder, options):
     """The rows of one compiler. Each round times every source once: all see the same noise."""
     commands, rows = {}, []
-    for name, text, extra, label in sources():
+    for name, text, extra, label in sources(options.beside):
         file = Path(folder) / f"{name.replace('.', '_')}.cpp"
         file.write_text(text)
         commands[name] = [
             compiler,
             "-std=c++20",
-            "-O0",
-            f"-I{ROOT / 'include'}",
-            *(f"-I{one}" for one in options.include),
             *extra,
+            *(f"-I{one}" for one in options.include),
             str(file),
         ]
         rows.append((name, label))
@@ -199,8 +221,9 @@ def measured(compiler, folder, options):
             yield row
 
 
-def goals(rows, compilers):
-    """Ratios to the floors; for g++ the time itself against its target: a ratio to one second."""
+def goals(rows, compilers, beside):
+    """Ratios to the floors; for g++ the time itself against its target: a ratio to one second. The
+    smallest program to those of other versions by processor time."""
     by_name = {row["name"]: row for row in rows}
     second = {"name": "1 s", "nanoseconds": spread([1e9])}
     for compiler in compilers:
@@ -221,6 +244,15 @@ def goals(rows, compilers):
                 goal["noisy"] = still["nanoseconds"]["max"] > 1.2 * still["nanoseconds"]["min"]
                 if "at_most" in goal:
                     goal["met"] = goal["ratio"] <= goal["at_most"]
+            yield goal
+        for tree in beside:
+            ours = by_name[f"compile/compiler:{compiler}/of:first_batch.cpp-O2"]
+            below = by_name[f"{ours['name']}@{tree.name}"]
+            goal = {"name": ours["name"], "floor": below["name"], "compares": "cpu", "ratio": None}
+            if "counters" in ours and "counters" in below:
+                spent, floor = (one["counters"]["cpu_seconds"] for one in (ours, below))
+                goal["ratio"] = spent["median"] / floor["median"]
+                goal["noisy"] = floor["max"] > 1.2 * floor["min"]
             yield goal
 
 
@@ -271,7 +303,7 @@ def main():
                     "left_out": f"{compiler} is not installed",
                 }
             )
-    result["goals"] += goals(result["rows"], [Path(one).name for one in there])
+    result["goals"] += goals(result["rows"], [Path(one).name for one in there], options.beside)
 
     print(f"{'':50} {'s':>7} {'cpu s':>7} {'lines':>9} {'headers':>8}")
     for row in result["rows"]:
@@ -295,7 +327,8 @@ def main():
             else ""
         )
         print(
-            f"{goal['name']} over {goal['floor']}: {goal['ratio']:.3f} of its time{judged}"
+            f"{goal['name']} over {goal['floor']}: {goal['ratio']:.3f} of its "
+            f"{'processor time' if goal['compares'] == 'cpu' else 'time'}{judged}"
             + ("  NOISY: it moved by more than 20 %" if goal["noisy"] else "")
         )
     if options.json:

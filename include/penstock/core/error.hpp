@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <cstdio>
+#include <initializer_list>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -11,6 +12,7 @@
 #include <type_traits>
 #include <utility>
 
+#include <penstock/core/detail/text/joined.hpp>
 #include <penstock/core/version.hpp>
 
 namespace penstock {
@@ -28,14 +30,24 @@ class [[gnu::visibility("default")]] error : public std::runtime_error {
 /// An option has a value that can't work; `option()` names it.
 class [[gnu::visibility("default")]] option_error : public error {
  public:
-  option_error(std::string_view option, const std::string& problem)
-      : error(std::string{option} + ": " + problem), option_(option) {}
+  [[gnu::cold]] option_error(std::string_view option, const std::string& problem)
+      : error(detail::joined({option, ": ", problem})), option_(option) {}
   /// The option's name.
   [[nodiscard]] const std::string& option() const noexcept { return option_; }
 
  private:
   std::string option_;
 };
+
+namespace detail {
+
+/// Throws `option_error` with the pieces of its problem.
+[[noreturn, gnu::cold, gnu::noinline]] inline void refuse_option(
+    std::string_view option, std::initializer_list<text_piece> problem) {
+  throw option_error(option, joined(problem));
+}
+
+}  // namespace detail
 
 /// A dataset, or the part of it that a sampler draws, has no sample.
 class [[gnu::visibility("default")]] empty_dataset : public error {
@@ -54,11 +66,11 @@ class [[gnu::visibility("default")]] layout_error : public error {
 /// which has planned its epochs, and its state, by the first one.
 class [[gnu::visibility("default")]] dataset_changed : public error {
  public:
-  dataset_changed(std::uint64_t planned, std::uint64_t found, std::uint64_t epoch)
-      : error("dataset_changed: the dataset had " + std::to_string(planned) +
-              " samples when its loader was made, and has " + std::to_string(found) +
-              " at the start of epoch " + std::to_string(epoch) +
-              ": keep it as it is while a loader uses it, and make a new loader for new data"),
+  [[gnu::cold]] dataset_changed(std::uint64_t planned, std::uint64_t found, std::uint64_t epoch)
+      : error(detail::joined(
+            {"dataset_changed: the dataset had ", planned,
+             " samples when its loader was made, and has ", found, " at the start of epoch ", epoch,
+             ": keep it as it is while a loader uses it, and make a new loader for new data"})),
         planned_(planned),
         found_(found) {}
   /// How many samples there were when the loader was made.
@@ -74,9 +86,9 @@ class [[gnu::visibility("default")]] dataset_changed : public error {
 /// A sample index that is not below the size of its dataset.
 class [[gnu::visibility("default")]] index_error : public error {
  public:
-  index_error(std::string_view where, std::uint64_t index, std::uint64_t size)
-      : error(std::string{where} + ": sample index " + std::to_string(index) +
-              " is out of range, the size is " + std::to_string(size)),
+  [[gnu::cold]] index_error(std::string_view where, std::uint64_t index, std::uint64_t size)
+      : error(detail::joined(
+            {where, ": sample index ", index, " is out of range, the size is ", size})),
         index_(index),
         size_(size) {}
   /// An index error in the caller's own words.
@@ -128,13 +140,11 @@ struct passed_limit {
   std::uint64_t asked = 0;
 
   /// In words: "8 of 112 samples could not be read, on_error.largest_share is 0.05".
-  [[nodiscard]] std::string str() const {
+  [[nodiscard, gnu::cold]] std::string str() const {
     std::array<char, 32> number{};
     std::snprintf(number.data(), number.size(), "%.15g", value);
-    std::string text = std::to_string(lost);
-    text += " of " + std::to_string(asked) + " samples could not be read, ";
-    text += std::string{option} + " is " + number.data();
-    return text;
+    return detail::joined(
+        {lost, " of ", asked, " samples could not be read, ", option, " is ", number.data()});
   }
 };
 
@@ -162,18 +172,18 @@ struct failure {
   /// One line for a log: "stage read, epoch 1, batch 7, sample 4711 (position 3 of the batch)", and
   /// where it has another number at the bottom, or a reason, those: ", 14711 in the dataset below"
   /// or ", 711 in part 1 below", "; passed on: 8 of 112 samples could not be read, ...".
-  [[nodiscard]] std::string str() const {
-    std::string text = "stage " + std::string{stage} + ", epoch " + std::to_string(epoch) +
-                       ", batch " + std::to_string(batch);
+  [[nodiscard, gnu::cold]] std::string str() const {
+    using detail::joined;
+    std::string text = joined({"stage ", stage, ", epoch ", epoch, ", batch ", batch});
     if (stage == "order" || stage == "batch") return text;
-    text += ", sample " + std::to_string(sample) + " (position " + std::to_string(position) +
-            " of the batch" + (exact ? ")" : " or after it)");
+    text += joined({", sample ", sample, " (position ", position, " of the batch",
+                    exact ? ")" : " or after it)"});
     if (origin && *origin != sample_origin{sample, 0}) {
-      text += ", " + std::to_string(origin->index) + " in " +
-              (origin->part == 0 ? "the dataset" : "part " + std::to_string(origin->part)) +
-              " below";
+      text += joined({", ", origin->index, " in "});
+      text += origin->part == 0 ? "the dataset" : joined({"part ", origin->part});
+      text += " below";
     }
-    if (reason) text += "; passed on: " + reason->str();
+    if (reason) text += joined({"; passed on: ", reason->str()});
     return text;
   }
 };

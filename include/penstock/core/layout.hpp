@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include <penstock/core/detail/text/joined.hpp>
 #include <penstock/core/error.hpp>
 #include <penstock/core/ragged/detail/ragged_numbers.hpp>
 #include <penstock/core/record.hpp>
@@ -124,22 +125,22 @@ class batch_layout {
   }
 
   template <std::size_t Index>
-  [[noreturn]] static void refuse(const std::string& problem) {
-    throw layout_error("batch_layout: field \"" + Record::template field_at<Index>::key.str() +
-                       "\": " + problem);
+  [[noreturn, gnu::cold]] static void refuse(std::initializer_list<detail::text_piece> problem) {
+    throw layout_error(
+        detail::joined({"batch_layout: field \"", Record::template field_at<Index>::key.str(),
+                        "\": ", detail::joined(problem)}));
   }
 
   template <std::size_t Index>
-  [[noreturn]] void refuse_size(std::size_t end) const {
+  [[noreturn, gnu::cold]] void refuse_size(std::size_t end) const {
     using field = typename Record::template field_at<Index>;
     const auto lengths = lengths_.template at<Index>();
-    std::string text = std::to_string(batch_size_) + " samples";
+    std::string text = detail::joined({batch_size_, " samples"});
     for (std::size_t d = 0; d != field::extents_type::rank; ++d)
-      text += " x " + std::to_string(lengths[d]);
-    refuse<Index>(text + " x " + std::to_string(sizeof(typename field::value_type)) +
-                  " bytes, after the " + std::to_string(end) +
-                  " bytes of other fields, are more than an address can count: lower batch_size or "
-                  "the extents");
+      text += detail::joined({" x ", lengths[d]});
+    refuse<Index>({text, " x ", sizeof(typename field::value_type), " bytes, after the ", end,
+                   (" bytes of other fields, are more than an address can count: lower batch_size "
+                    "or the extents")});
   }
 
   template <std::size_t... Is>
@@ -176,18 +177,17 @@ class batch_layout {
     using field = typename Record::template field_at<Index>;
     if constexpr (field::is_ragged) {
       const auto lengths = lengths_.template at<Index>();
-      if (lengths.longest == 0) refuse<Index>("the longest sample must have a value, has 0");
+      if (lengths.longest == 0) refuse<Index>({"the longest sample must have a value, has 0"});
       if (lengths.values_per_batch != 0 && lengths.values_per_batch < lengths.longest) {
-        refuse<Index>("values_per_batch is " + std::to_string(lengths.values_per_batch) +
-                      ", and the longest sample has " + std::to_string(lengths.longest) +
-                      ": raise it to that at least");
+        refuse<Index>({"values_per_batch is ", lengths.values_per_batch,
+                       ", and the longest sample has ", lengths.longest,
+                       ": raise it to that at least"});
       }
       const std::size_t capacity = lengths.size_of_batch(batch_size_);
       if (capacity > std::size_t{(std::numeric_limits<std::int32_t>::max)()}) {
-        refuse<Index>(std::to_string(batch_size_) + " samples of up to " +
-                      std::to_string(lengths.longest) +
-                      " values are more than offsets of 32 bits count: name fewer as "
-                      "values_per_batch");
+        refuse<Index>({batch_size_, " samples of up to ", lengths.longest,
+                       " values are more than offsets of 32 bits count: name fewer as "
+                       "values_per_batch"});
       }
       ragged_.capacity[Record::template ragged_index<Index>()] = capacity;
       sample_bytes_[Index] = multiply(sizeof(typename field::value_type), lengths.longest);
@@ -205,7 +205,7 @@ class batch_layout {
     std::size_t bytes = sizeof(typename field::value_type);
     for (std::size_t d = 0; d != field::extents_type::rank; ++d) {
       if (lengths[d] == 0)
-        refuse<Index>("the extent of dimension " + std::to_string(d) + " must be at least 1, is 0");
+        refuse<Index>({"the extent of dimension ", d, " must be at least 1, is 0"});
       bytes = multiply(bytes, lengths[d]);
     }
     sample_bytes_[Index] = bytes;

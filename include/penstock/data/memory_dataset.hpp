@@ -4,7 +4,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <ranges>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -65,8 +64,10 @@ class memory_dataset {
     requires(sizeof...(Arrays) == Record::size)
   explicit memory_dataset(const record_extents<Record>& lengths, Arrays&&... arrays)
       : layout_(lengths, 1) {
-    constexpr bool all_stay = ((std::is_lvalue_reference_v<Arrays> ||
-                                std::ranges::borrowed_range<std::remove_cvref_t<Arrays>>)&&...);
+    // <span> brings this, and <ranges>, for the concept, would be a tenth of all to be parsed.
+    constexpr bool all_stay =
+        ((std::is_lvalue_reference_v<Arrays> ||
+          std::ranges::enable_borrowed_range<std::remove_cvref_t<Arrays>>)&&...);
     static_assert(all_stay,
                   "penstock::memory_dataset: it refers to its arrays, and a temporary one is gone "
                   "before the first read");

@@ -13,6 +13,7 @@
 #include <memory>
 #include <string>
 
+#include <penstock/core/detail/text/joined.hpp>
 #include <penstock/device/cpu_stream.hpp>
 #include <penstock/device/device.hpp>
 #include <penstock/threads/float_mode.hpp>
@@ -147,11 +148,12 @@ class cpu_device {
     const std::string reason = std::strerror(errno);
     ::rlimit limit{};
     ::getrlimit(RLIMIT_MEMLOCK, &limit);
-    throw out_of_memory("pinned", bytes,
-                        "mlock gave " + reason + "; the process may lock " +
-                            (limit.rlim_cur == RLIM_INFINITY ? std::string{"any number of"}
-                                                             : std::to_string(limit.rlim_cur)) +
-                            " bytes: raise the limit (ulimit -l) or register less");
+    throw out_of_memory(
+        "pinned", bytes,
+        detail::joined({"mlock gave ", reason, "; the process may lock ",
+                        limit.rlim_cur == RLIM_INFINITY ? detail::text_piece{"any number of"}
+                                                        : detail::text_piece{limit.rlim_cur},
+                        " bytes: raise the limit (ulimit -l) or register less"}));
   }
   void unregister_memory(void* data, std::size_t bytes) const noexcept { ::munlock(data, bytes); }
 

@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 
+#include <penstock/core/detail/text/joined.hpp>
 #include <penstock/core/error.hpp>
 
 namespace penstock {
@@ -16,9 +17,9 @@ inline namespace PENSTOCK_ABI {
 /// Device memory, or memory that a copy engine can reach, could not be allocated.
 class [[gnu::visibility("default")]] out_of_memory : public error {
  public:
-  out_of_memory(std::string_view kind, std::size_t bytes, std::string_view reason)
-      : error(std::string{kind} + " memory: " + std::to_string(bytes) +
-              " bytes could not be allocated: " + std::string{reason}),
+  [[gnu::cold]] out_of_memory(std::string_view kind, std::size_t bytes, std::string_view reason)
+      : error(
+            detail::joined({kind, " memory: ", bytes, " bytes could not be allocated: ", reason})),
         bytes_(bytes) {}
   /// How many bytes were asked for.
   [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }

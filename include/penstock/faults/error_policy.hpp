@@ -99,30 +99,26 @@ namespace detail {
 inline void require_valid(const error_policy& policy) {
   constexpr std::size_t most_retries = 100;
   constexpr std::chrono::milliseconds day = std::chrono::hours{24};
-  const auto milliseconds = [](std::chrono::milliseconds time) {
-    return std::to_string(time.count()) + " ms";
-  };
   if (policy.retries > most_retries) {
-    throw option_error("on_error.retries", std::to_string(policy.retries) + " is above " +
-                                               std::to_string(most_retries));
+    refuse_option("on_error.retries", {policy.retries, " is above ", most_retries});
   }
   if (policy.first_wait.count() < 0) {
-    throw option_error("on_error.first_wait",
-                       "must not be negative, is " + milliseconds(policy.first_wait));
+    refuse_option("on_error.first_wait",
+                  {"must not be negative, is ", policy.first_wait.count(), " ms"});
   }
   if (policy.longest_wait < policy.first_wait || policy.longest_wait > day) {
-    throw option_error("on_error.longest_wait",
-                       "must lie between first_wait, " + milliseconds(policy.first_wait) +
-                           ", and a day, is " + milliseconds(policy.longest_wait));
+    refuse_option("on_error.longest_wait",
+                  {"must lie between first_wait, ", policy.first_wait.count(),
+                   " ms, and a day, is ", policy.longest_wait.count(), " ms"});
   }
   if (policy.action != error_action::propagate && policy.action != error_action::substitute &&
       policy.action != error_action::skip) {
-    throw option_error("on_error.action", "must be propagate, substitute or skip, is " +
-                                              std::to_string(static_cast<int>(policy.action)));
+    refuse_option("on_error.action",
+                  {"must be propagate, substitute or skip, is ", static_cast<int>(policy.action)});
   }
   if (!(policy.largest_share >= 0 && policy.largest_share <= 1)) {
-    throw option_error("on_error.largest_share",
-                       "must lie in [0, 1], is " + std::to_string(policy.largest_share));
+    refuse_option("on_error.largest_share",
+                  {"must lie in [0, 1], is ", std::to_string(policy.largest_share)});
   }
 }
 

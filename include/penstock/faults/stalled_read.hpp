@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <string>
 
+#include <penstock/core/detail/text/joined.hpp>
 #include <penstock/core/error.hpp>
 
 namespace penstock {
@@ -26,14 +27,13 @@ struct stalled_read {
   bool blocks_destruction = false;
 
   /// The report as one line for a log.
-  [[nodiscard]] std::string str() const {
-    return std::string{"penstock: "} + (where.stage == "order" ? "an order" : "a read") +
-           " hangs for " + std::to_string(elapsed.count()) + " ms in worker " +
-           std::to_string(worker) + ": " + where.str() +
-           (blocks_destruction
-                ? "; the loader's destructor waits for it, because the loader does not "
-                  "own the dataset: move the dataset in to continue without it"
-                : "");
+  [[nodiscard, gnu::cold]] std::string str() const {
+    return detail::joined(
+        {"penstock: ", where.stage == "order" ? "an order" : "a read", " hangs for ",
+         elapsed.count(), " ms in worker ", worker, ": ", where.str(),
+         blocks_destruction ? "; the loader's destructor waits for it, because the loader does not "
+                              "own the dataset: move the dataset in to continue without it"
+                            : ""});
   }
 };
 
@@ -42,10 +42,10 @@ struct stalled_read {
 class [[gnu::visibility("default")]] read_timeout : public error {
  public:
   /// For the read that hangs.
-  explicit read_timeout(const stalled_read& what)
-      : error("read_timeout: worker " + std::to_string(what.worker) + " has not returned after " +
-              std::to_string(what.elapsed.count()) + " ms: " + what.where.str() +
-              "; check the storage, or raise loader_options::timeout"),
+  [[gnu::cold]] explicit read_timeout(const stalled_read& what)
+      : error(detail::joined({"read_timeout: worker ", what.worker, " has not returned after ",
+                              what.elapsed.count(), " ms: ", what.where.str(),
+                              "; check the storage, or raise loader_options::timeout"})),
         read_(what) {}
   /// Which read, and how long it had taken.
   [[nodiscard]] const stalled_read& read() const noexcept { return read_; }

@@ -193,40 +193,38 @@ inline constexpr std::size_t most_workers = 4096;
 
 /// Throws `option_error` on a value that no loader can work with.
 inline void require_valid(const loader_options& options) {
-  if (options.batch_size == 0) throw option_error("batch_size", "must be at least 1, is 0");
+  if (options.batch_size == 0) refuse_option("batch_size", {"must be at least 1, is 0"});
   const auto require_workers = [](const char* name, std::size_t workers) {
     if (workers == automatic || workers <= most_workers) return;
-    throw option_error(name, std::to_string(workers) + " is above " + std::to_string(most_workers));
+    refuse_option(name, {workers, " is above ", most_workers});
   };
   require_workers("workers", options.workers);
   require_workers("cpus", options.cpus);
-  if (options.cpus == 0) throw option_error("cpus", "must be at least 1, one worker, is 0");
+  if (options.cpus == 0) refuse_option("cpus", {"must be at least 1, one worker, is 0"});
   if (options.cpus != automatic && options.workers != automatic) {
-    throw option_error("cpus", "is the cap of workers = automatic, but workers is " +
-                                   std::to_string(options.workers) + ": leave one of them out");
+    refuse_option("cpus", {"is the cap of workers = automatic, but workers is ", options.workers,
+                           ": leave one of them out"});
   }
   if (options.prefetch != automatic && options.prefetch > most_slots - 1) {
-    throw option_error("prefetch", std::to_string(options.prefetch) + " is above " +
-                                       std::to_string(most_slots - 1));
+    refuse_option("prefetch", {options.prefetch, " is above ", most_slots - 1});
   }
   require_valid(options.on_error);
   const auto require_time = [](const char* name, std::chrono::milliseconds time) {
     if (time.count() >= 0) return;
-    throw option_error(name, "must not be negative, is " + std::to_string(time.count()) + " ms");
+    refuse_option(name, {"must not be negative, is ", time.count(), " ms"});
   };
   require_time("stall_warning", options.stall_warning);
   require_time("timeout", options.timeout);
   if (options.timeout.count() > 0 && options.workers == 0) {
-    throw option_error("timeout", "needs a worker: a read on the consumer's thread can't be left");
+    refuse_option("timeout", {"needs a worker: a read on the consumer's thread can't be left"});
   }
   if (options.timeout.count() > 0 && options.stall_warning >= options.timeout) {
-    throw option_error("stall_warning",
-                       "must be shorter than timeout, or there is never a warning: " +
-                           std::to_string(options.stall_warning.count()) + " ms and " +
-                           std::to_string(options.timeout.count()) + " ms");
+    refuse_option("stall_warning",
+                  {"must be shorter than timeout, or there is never a warning: ",
+                   options.stall_warning.count(), " ms and ", options.timeout.count(), " ms"});
   }
   if (options.on_stall && options.stall_warning.count() == 0 && options.timeout.count() == 0) {
-    throw option_error("on_stall", "is never called without stall_warning or timeout: set one");
+    refuse_option("on_stall", {"is never called without stall_warning or timeout: set one"});
   }
 }
 

@@ -12,6 +12,7 @@
 #include <string>
 #include <utility>
 
+#include <penstock/core/detail/text/joined.hpp>
 #include <penstock/core/error.hpp>
 #include <penstock/memory/available_memory.hpp>
 
@@ -22,7 +23,7 @@ namespace detail {
 
 /// Bytes as people read them: "3.2 GiB", "512 bytes".
 [[nodiscard]] inline std::string readable_bytes(std::uint64_t bytes) {
-  if (bytes < 1024) return std::to_string(bytes) + " bytes";
+  if (bytes < 1024) return joined({bytes, " bytes"});
   static constexpr const char* units[] = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
   double value = static_cast<double>(bytes);
   std::size_t unit = 0;
@@ -149,7 +150,8 @@ class memory_budget {
   /// `root` is for tests.
   [[nodiscard]] static memory_budget share(double part, const std::string& root = "") {
     if (!(part > 0.0 && part <= 1.0)) {
-      throw option_error("budget share", std::to_string(part) + " is not above 0 and at most 1");
+      detail::refuse_option("budget share",
+                            {std::to_string(part), " is not above 0 and at most 1"});
     }
     const std::uint64_t available = available_memory(root);
     // Not computed for 1: as a double the largest number is 2^64, which has no way back.
@@ -200,16 +202,19 @@ inline pinned_budget_exceeded::pinned_budget_exceeded(const detail::slot_demand&
       limit_(limit),
       used_(used) {}
 
-inline std::string pinned_budget_exceeded::text(const detail::slot_demand& demand,
-                                                std::uint64_t limit, std::uint64_t used) {
+[[gnu::cold]] inline std::string pinned_budget_exceeded::text(const detail::slot_demand& demand,
+                                                              std::uint64_t limit,
+                                                              std::uint64_t used) {
   const bool is_least = demand.least < demand.slot_count;
-  std::string what =
-      "pinned_budget_exceeded: " +
-      detail::readable_bytes(detail::saturating_product(demand.least, demand.slot_bytes)) +
-      " needed for " + (is_least ? "at least " : "") + std::to_string(demand.least) +
-      (demand.least == 1 ? " slot of " : " slots of ") + detail::readable_bytes(demand.slot_bytes) +
-      ", limit " + detail::readable_bytes(limit);
-  if (used != 0) what += ", of which " + detail::readable_bytes(used) + " are taken already";
+  std::string what = detail::joined(
+      {"pinned_budget_exceeded: ",
+       detail::readable_bytes(detail::saturating_product(demand.least, demand.slot_bytes)),
+       " needed for ", is_least ? "at least " : "", demand.least,
+       demand.least == 1 ? " slot of " : " slots of ", detail::readable_bytes(demand.slot_bytes),
+       ", limit ", detail::readable_bytes(limit)});
+  if (used != 0) {
+    what += detail::joined({", of which ", detail::readable_bytes(used), " are taken already"});
+  }
   what += is_least
               ? ": lower batch_size, or raise budget"
               : ": lower prefetch or batch_size, raise budget, or say budget_action::fewer_slots";

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include <penstock/core/batch_info.hpp>
+#include <penstock/core/detail/text/joined.hpp>
 #include <penstock/core/error.hpp>
 #include <penstock/observe/detail/tick_clock.hpp>
 #include <penstock/observe/detail/trace/trace_writer.hpp>
@@ -140,8 +141,7 @@ class trace_recorder {
     constexpr std::size_t least = 16;
     constexpr std::size_t most = std::size_t{1} << 24;
     if (!std::has_single_bit(capacity_) || capacity_ < least || capacity_ > most) {
-      throw option_error("capacity", std::to_string(capacity_) + " is no power of two in " +
-                                         std::to_string(least) + ".." + std::to_string(most));
+      detail::refuse_option("capacity", {capacity_, " is no power of two in ", least, "..", most});
     }
   }
   trace_recorder(trace_recorder&&) = delete;
@@ -180,7 +180,7 @@ class trace_recorder {
   [[nodiscard]] std::shared_ptr<detail::trace_writer> add_track(std::string name,
                                                                 std::uint64_t flow,
                                                                 std::size_t capacity) {
-    if (flow > 1) name += " (" + std::to_string(flow) + ')';
+    if (flow > 1) name = detail::joined({name, " (", flow, ")"});
     auto made =
         std::make_unique<detail::trace_writer>(std::move(name), flow, capacity, log_->clock);
     const std::lock_guard lock{log_->mutex};

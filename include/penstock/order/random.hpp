@@ -11,6 +11,7 @@
 #include <string>
 #include <type_traits>
 
+#include <penstock/core/detail/text/joined.hpp>
 #include <penstock/core/version.hpp>
 #include <penstock/order/detail/draw.hpp>
 #include <penstock/order/detail/philox.hpp>
@@ -133,8 +134,8 @@ template <detail::random_bits32 Generator, detail::real Real>
 template <detail::random_bits32 Generator, detail::integer Integer>
 [[nodiscard]] constexpr Integer uniform(Generator& gen, Integer low, Integer high) {
   if (low > high) {
-    throw std::invalid_argument("uniform: expected low <= high, found low = " +
-                                std::to_string(low) + ", high = " + std::to_string(high));
+    throw std::invalid_argument(
+        detail::joined({"uniform: expected low <= high, found low = ", low, ", high = ", high}));
   }
   __extension__ using wide = unsigned __int128;
   const auto word32 = [&gen] { return detail::draw32(gen); };

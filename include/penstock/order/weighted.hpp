@@ -4,9 +4,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <ranges>
 #include <span>
 #include <string>
+#include <utility>
 
 #include <penstock/core/error.hpp>
 #include <penstock/order/detail/alias_table.hpp>
@@ -16,6 +16,15 @@
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
+
+namespace detail {
+
+/// What a container that a std::span may be made of holds. A concept of <ranges> would say it too,
+/// and be a tenth of all that the umbrella has parsed.
+template <class Container>
+using spanned_value = typename decltype(std::span{std::declval<const Container&>()})::value_type;
+
+}  // namespace detail
 
 /// The options of `weighted`.
 struct weighted_options {
@@ -48,12 +57,11 @@ struct weighted_options {
 class weighted {
  public:
   /// Draws by `weights`, float or double, which are not needed any more afterwards.
-  template <std::ranges::contiguous_range Weights>
-    requires detail::real<std::ranges::range_value_t<Weights>> && std::ranges::sized_range<Weights>
+  template <class Weights>
+    requires detail::real<detail::spanned_value<Weights>>
   explicit weighted(const Weights& weights, const weighted_options& options = {})
       : table_(std::make_shared<const detail::alias_table>(
-            std::span<const std::ranges::range_value_t<Weights>>{std::ranges::data(weights),
-                                                                 std::ranges::size(weights)})),
+            std::span<const detail::spanned_value<Weights>>{weights})),
         options_(options) {}
 
   [[nodiscard]] std::uint64_t size(std::uint64_t n) const {

@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include <penstock/core/detail/text/joined.hpp>
 #include <penstock/core/version.hpp>
 
 namespace penstock {
@@ -47,10 +48,11 @@ class worker_pool {
       stop();
       throw std::system_error(
           refusal.code(),
-          "worker_pool: thread " + std::to_string(threads_.size() + 1) + " of " +
-              std::to_string(workers) +
-              " can't be started: lower workers, or raise the limit on threads (ulimit -u, the "
-              "container's limit on pids) or on address space (ulimit -v), where their stacks lie");
+          detail::joined(
+              {"worker_pool: thread ", threads_.size() + 1, " of ", workers,
+               (" can't be started: lower workers, or raise the limit on threads (ulimit -u, the "
+                "container's limit on pids) or on address space (ulimit -v), where their stacks "
+                "lie")}));
     } catch (...) {
       stop();
       throw;

@@ -49,8 +49,7 @@ struct depth_range {
 inline depth_range checked_depth(const transfer_options& options) {
   constexpr std::size_t most = 1024;
   const auto refuse = [](const char* name, std::size_t value, int least) {
-    throw option_error(name, std::to_string(value) + " is not in " + std::to_string(least) + ".." +
-                                 std::to_string(most));
+    refuse_option(name, {value, " is not in ", least, "..", most});
   };
   if (options.depth == automatic) {
     if (options.most_depth == automatic) return {2, 8};
@@ -61,8 +60,7 @@ inline depth_range checked_depth(const transfer_options& options) {
   }
   if (options.depth == 0 || options.depth > most) refuse("depth", options.depth, 1);
   if (options.most_depth != automatic) {
-    throw option_error("most_depth", "is the cap of depth = automatic, but depth is " +
-                                         std::to_string(options.depth));
+    refuse_option("most_depth", {"is the cap of depth = automatic, but depth is ", options.depth});
   }
   return {options.depth, options.depth};
 }

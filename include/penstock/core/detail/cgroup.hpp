@@ -5,8 +5,10 @@
 #include <fstream>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include <penstock/core/detail/text/joined.hpp>
 #include <penstock/core/version.hpp>
 
 namespace penstock {
@@ -40,22 +42,26 @@ struct cgroup {
 /// The cgroups that this process is in and that `controller` may limit, each followed by all above
 /// it. `root` is "" or, for tests, the files of another machine.
 [[nodiscard]] inline std::vector<cgroup> cgroups_of_process(const std::string& root,
-                                                            const std::string& controller) {
+                                                            std::string_view controller) {
   std::vector<cgroup> all;
   std::ifstream groups{root + "/proc/self/cgroup"};
   for (std::string line; std::getline(groups, line);) {
     const auto first = line.find(':');
     const auto second = first == std::string::npos ? first : line.find(':', first + 1);
     if (second == std::string::npos) continue;
-    const std::string controllers = line.substr(first + 1, second - first - 1);
+    const std::string_view text = line;
+    const auto controllers = text.substr(first + 1, second - first - 1);
     const bool is_unified = controllers.empty();
-    if (!is_unified && ("," + controllers + ",").find("," + controller + ",") == std::string::npos)
+    if (!is_unified &&
+        joined({",", controllers, ","}).find(joined({",", controller, ","})) == std::string::npos) {
       continue;
-    const std::string mount = root + "/sys/fs/cgroup" + (is_unified ? "" : "/" + controller);
-    for (std::string group = line.substr(second + 1);;) {
-      all.push_back({mount + (group == "/" ? "" : group) + "/", is_unified});
+    }
+    const std::string mount =
+        joined({root, "/sys/fs/cgroup", is_unified ? "" : "/", is_unified ? "" : controller});
+    for (auto group = text.substr(second + 1);;) {
+      all.push_back({joined({mount, group == "/" ? "" : group, "/"}), is_unified});
       const auto slash = group.find_last_of('/');
-      if (group == "/" || slash == std::string::npos) break;
+      if (group == "/" || slash == std::string_view::npos) break;
       group = slash == 0 ? "/" : group.substr(0, slash);
     }
   }

@@ -7,6 +7,7 @@
 #include <stdexcept>
 #include <string>
 
+#include <penstock/core/detail/text/joined.hpp>
 #include <penstock/core/version.hpp>
 
 namespace penstock {
@@ -30,9 +31,9 @@ class own_process {
 
  private:
   [[noreturn, gnu::cold]] void throw_in_child() const {
-    throw std::logic_error("penstock::loader: its threads are in process " + std::to_string(id_) +
-                           ", which made this one by fork(): make a loader of its own here, or one "
-                           "with workers = 0 before the fork");
+    throw std::logic_error(joined({"penstock::loader: its threads are in process ", id_,
+                                   ", which made this one by fork(): make a loader of its own "
+                                   "here, or one with workers = 0 before the fork"}));
   }
 
   ::pid_t id_;  // 0: there are no threads

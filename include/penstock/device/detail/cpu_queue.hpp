@@ -9,8 +9,8 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <exception>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <stdexcept>
@@ -19,6 +19,7 @@
 
 #include <penstock/core/checked.hpp>
 #include <penstock/core/detail/cache_line.hpp>
+#include <penstock/core/detail/text/joined.hpp>
 #include <penstock/device/detail/modelled_time.hpp>
 #include <penstock/device/detail/operation.hpp>
 #include <penstock/threads/detail/waiting/waitable_counter.hpp>
@@ -47,19 +48,8 @@ class cpu_queue : public std::enable_shared_from_this<cpu_queue> {
   template <class Work>
   void push(Work work) {
     std::unique_lock lock{push_};
-    while (!has_room() && !runs_here()) {
-      require_own_process();
-      lock.unlock();  // for the running thread, whose work may push
-      completed_signal_.wait([this](std::uint32_t) { return has_room(); });
-      lock.lock();
-    }
-    const std::uint64_t position = pushed_.load(std::memory_order_relaxed);
-    operation& next = has_room() ? ring_[position % capacity] : spill(position);
-    next.hold(std::move(work));
-    // Invariant: operations below pushed_ are complete to read; a thread that loads pushed_
-    // acquires them.
-    pushed_.store(position + 1, std::memory_order_release);
-    pushed_signal_.store(static_cast<std::uint32_t>(position + 1));
+    next_place(lock).hold(std::move(work));
+    publish_next();
   }
 
   /// Runs `work` at once on the calling thread if nothing is queued; false otherwise. In order all
@@ -124,8 +114,8 @@ class cpu_queue : public std::enable_shared_from_this<cpu_queue> {
     std::uint64_t position = 0;
     while (!stopped_ || pushed() > position) {
       pushed_signal_.wait([&](std::uint32_t) { return pushed() > position; });
-      if (!spilled_.empty() && spilled_.front()->position == position) {
-        run(*spilled_.front());  // the front, also while the operation spills others
+      if (!spilled_.empty() && spilled_.front().position == position) {
+        run(spilled_.front());  // the front, also while the operation spills others
         spilled_.pop_front();
       } else {
         run(ring_[position % capacity]);
@@ -174,24 +164,49 @@ class cpu_queue : public std::enable_shared_from_this<cpu_queue> {
 
  private:
   struct spilled_operation : operation {
-    std::uint64_t position;
+    std::uint64_t position = 0;
   };
 
   [[nodiscard]] bool has_room() const noexcept { return pushed() - completed() < capacity; }
 
+  /// The place of the next operation. `lock` holds `push_`, but while this waits for room.
+  operation& next_place(std::unique_lock<std::mutex>& lock) {
+    while (!has_room() && !runs_here()) {
+      require_own_process();
+      lock.unlock();  // for the running thread, whose work may push
+      completed_signal_.wait([this](std::uint32_t) { return has_room(); });
+      lock.lock();
+    }
+    const std::uint64_t position = pushed_.load(std::memory_order_relaxed);
+    if (has_room()) return ring_[position % capacity];
+    return spill(position);
+  }
+
+  /// Lets the stream's thread run what stands in the next place, under the lock still.
+  void publish_next() noexcept {
+    const std::uint64_t count = pushed_.load(std::memory_order_relaxed) + 1;
+    // Invariant: operations below pushed_ are complete to read; a thread that loads pushed_
+    // acquires them.
+    pushed_.store(count, std::memory_order_release);
+    pushed_signal_.store(static_cast<std::uint32_t>(count));
+  }
+
   /// A thread that waits in a child process would wait forever.
   void require_own_process() const {
     if (!is_in_child()) return;
+    throw_in_child();
+  }
+
+  [[noreturn, gnu::cold]] void throw_in_child() const {
     throw std::logic_error(
-        "penstock::cpu_stream: its thread is in process " + std::to_string(process_) +
-        ", of which this one is a child by fork(): make the stream in the child");
+        joined({"penstock::cpu_stream: its thread is in process ", process_,
+                ", of which this one is a child by fork(): make the stream in the child"}));
   }
 
   /// A place on the heap for the operation at `position`. On the queue's own thread.
   operation& spill(std::uint64_t position) {
-    spilled_.push_back(std::make_unique<spilled_operation>());
-    spilled_.back()->position = position;
-    return *spilled_.back();
+    spilled_.emplace_back().position = position;
+    return spilled_.back();
   }
 
   void run(operation& next) noexcept {
@@ -219,7 +234,7 @@ class cpu_queue : public std::enable_shared_from_this<cpu_queue> {
   // Of the stream's thread. Invariant: an operation stands in the ring at its position modulo the
   // ring's size, or here in the order of positions, if the ring was full: each position has one
   // place.
-  std::deque<std::unique_ptr<spilled_operation>> spilled_;
+  std::list<spilled_operation> spilled_;
   // 64 bits count, so that an event recorded billions of operations ago stays complete; the 32-bit
   // words beside them are what threads sleep on.
   alignas(detail::cache_line) std::atomic<std::uint64_t> pushed_{0};

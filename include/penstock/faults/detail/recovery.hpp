@@ -184,17 +184,16 @@ class recovery {
   void require_known(const std::vector<std::uint64_t>& base_sizes) const {
     if (!knows_bad()) return;
     if (base_sizes.size() != 1) {
-      throw option_error("on_error.known_bad",
-                         "a list does not say which of the " + std::to_string(base_sizes.size()) +
-                             " joined datasets it is of: leave the samples out of each one by "
-                             "without(list)");
+      refuse_option("on_error.known_bad",
+                    {"a list does not say which of the ", base_sizes.size(),
+                     " joined datasets it is of: leave the samples out of each one by "
+                     "without(list)"});
     }
     const auto largest = *std::max_element(policy_.known_bad.begin(), policy_.known_bad.end());
     if (largest < base_sizes.front()) return;
-    throw option_error("on_error.known_bad", "sample " + std::to_string(largest) +
-                                                 " does not lie in the dataset of " +
-                                                 std::to_string(base_sizes.front()) +
-                                                 " samples: is the list of another one?");
+    refuse_option("on_error.known_bad",
+                  {"sample ", largest, " does not lie in the dataset of ", base_sizes.front(),
+                   " samples: is the list of another one?"});
   }
 
   /// Moves each stretch of samples that stay to the end of the stretch before.

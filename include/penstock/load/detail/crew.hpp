@@ -18,7 +18,7 @@ inline namespace PENSTOCK_ABI {
 namespace detail {
 
 /// What a consumer gets once `stop` is requested; null where it can't be.
-[[nodiscard, gnu::cold]] inline std::exception_ptr cancellation_of(const std::stop_token& stop) {
+[[nodiscard]] inline std::exception_ptr cancellation_of(const std::stop_token& stop) {
   if (!stop.stop_possible()) return nullptr;
   return std::make_exception_ptr(cancelled("cancelled: loader_options::stop was requested"));
 }
@@ -35,8 +35,8 @@ class crew {
         borrows_(borrows),
         cancellation_(cancellation_of(engine.options().stop)),
         binding_(engine.device(), engine.options()),
-        pool_(engine.options().workers, work_on{this}, wake_all{this}),
-        telling_(tells(engine) ? 1 : 0, tell{this}, end_telling{this}),
+        pool_(engine.options().workers, body{this, duty::read}, waker{this, duty::read}),
+        telling_(tells(engine) ? 1 : 0, body{this, duty::tell}, waker{this, duty::tell}),
         on_stop_(engine.options().stop, cancel_all{this}) {
     binding_.wait_until_taken();
     engine.guard().start([this](std::exception_ptr error, const failure& read) noexcept {
@@ -78,9 +78,13 @@ class crew {
     return engine.options().workers != 0 && engine.teller().is_on();
   }
 
-  struct work_on {  // what the pool's threads run
+  /// What the threads of a pool do. Both pools are of one type: compiled once.
+  enum class duty : unsigned char { read, tell };
+  struct body {  // what they run
     crew* self;
+    duty what;
     void operator()(const std::stop_token& stop, std::size_t worker) const {
+      if (what == duty::tell) return self->engine_->teller().work();
       try {
         self->binding_.take();
         self->engine_->work(stop, worker);
@@ -90,17 +94,13 @@ class crew {
       }
     }
   };
-  struct wake_all {
+  struct waker {  // what wakes them after a stop request
     crew* self;
-    void operator()() const noexcept { self->engine_->wake(); }
-  };
-  struct tell {  // what the thread runs that tells the dataset what comes
-    crew* self;
-    void operator()(const std::stop_token&, std::size_t) const { self->engine_->teller().work(); }
-  };
-  struct end_telling {
-    crew* self;
-    void operator()() const noexcept { self->engine_->teller().end(); }
+    duty what;
+    void operator()() const noexcept {
+      if (what == duty::tell) return self->engine_->teller().end();
+      self->engine_->wake();
+    }
   };
   struct cancel_all {
     crew* self;
@@ -124,8 +124,8 @@ class crew {
   bool borrows_;
   const std::exception_ptr cancellation_;  // made before it is needed: a stop must not want memory
   worker_binding binding_;
-  worker_pool<work_on, wake_all> pool_;     // its threads use all of the above
-  worker_pool<tell, end_telling> telling_;  // one thread, or none
+  worker_pool<body, waker> pool_;     // its threads use all of the above
+  worker_pool<body, waker> telling_;  // one thread, which tells the dataset what comes, or none
   std::stop_callback<cancel_all> on_stop_;  // last: it uses the pools
 };
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 
+#include <penstock/core/detail/text/joined.hpp>
 #include <penstock/core/error.hpp>
 
 namespace penstock {
@@ -15,11 +16,12 @@ namespace detail {
 /// `asked`.
 [[noreturn, gnu::cold]] inline void throw_slots_exhausted(std::size_t count, std::uint64_t granted,
                                                           std::uint64_t asked) {
-  const std::string remedy = granted < asked ? "raise budget, which had no room for the " +
-                                                   std::to_string(asked) + " that were asked for"
-                                             : "raise prefetch";
-  throw leases_exhausted("loader: all " + std::to_string(count) +
-                         " host slots are held as leases: release one, or " + remedy);
+  const std::string remedy =
+      granted < asked
+          ? joined({"raise budget, which had no room for the ", asked, " that were asked for"})
+          : "raise prefetch";
+  throw leases_exhausted(
+      joined({"loader: all ", count, " host slots are held as leases: release one, or ", remedy}));
 }
 
 }  // namespace detail

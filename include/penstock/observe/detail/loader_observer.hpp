@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include <penstock/core/detail/text/joined.hpp>
 #include <penstock/observe/detail/consumer_meters.hpp>
 #include <penstock/observe/detail/slowest_samples.hpp>
 #include <penstock/observe/detail/stopwatch.hpp>
@@ -79,7 +80,7 @@ class basic_loader_observer {
       return recorder->add_track(name, trace_flow_, recorder->capacity());
     };
     for (std::size_t worker = 0; worker < workers_; ++worker) {
-      readers_[worker]->trace_to(track("penstock worker " + std::to_string(worker)));
+      readers_[worker]->trace_to(track(joined({"penstock worker ", worker})));
     }
     consumer_.trace_to(track("penstock consumer"));
     if (workers_ == 0) readers_[0]->trace_to(consumer_.kept_trace());

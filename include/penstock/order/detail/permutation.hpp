@@ -14,6 +14,7 @@
 #include <type_traits>
 #include <utility>
 
+#include <penstock/core/detail/text/joined.hpp>
 #include <penstock/order/detail/draw.hpp>
 #include <penstock/order/detail/stages.hpp>
 #include <penstock/order/random.hpp>
@@ -45,8 +46,7 @@ class permutation {
   /// The order of `n` elements in `epoch`. Throws std::invalid_argument unless 1 <= n <= 2^63.
   permutation(std::uint64_t n, std::uint64_t seed, std::uint64_t epoch) : size_{n} {
     if (n == 0 || n > max_size) {
-      throw std::invalid_argument("permutation: expected 1 <= n <= 2^63, found n = " +
-                                  std::to_string(n));
+      throw std::invalid_argument(joined({"permutation: expected 1 <= n <= 2^63, found n = ", n}));
     }
     sample_generator gen{{.seed = seed, .epoch = epoch, .stage = shuffle_stage}, 0};
     if (n <= table_size) {

@@ -83,9 +83,9 @@ template <class = void>
 inline constexpr ziggurat normal_layers{};
 
 /// A standard normal number.
-template <random_bits32 Generator>
+template <random_bits32 Generator, class Table = void>
 double draw_normal(Generator& gen) {
-  const ziggurat& table = normal_layers<>;
+  const ziggurat& table = normal_layers<Table>;  // dependent: worked out where this is called
   for (;;) {
     const std::uint64_t bits = draw64(gen);
     const std::size_t layer = bits & 0xff;

@@ -19,9 +19,8 @@ template <sampler Sampler>
 void require_batches_of(const Sampler& order, const loader_options& options) {
   if constexpr (sampler_of_batches<Sampler>) {
     if (order.batch_size() == options.batch_size) return;
-    throw option_error("batch_size", "must be the sampler's " + std::to_string(order.batch_size()) +
-                                         " (sharded: global_batch / world), is " +
-                                         std::to_string(options.batch_size));
+    refuse_option("batch_size", {"must be the sampler's ", order.batch_size(),
+                                 " (sharded: global_batch / world), is ", options.batch_size});
   }
 }
 
@@ -35,11 +34,10 @@ class epoch_plan {
       throw empty_dataset(
           "loader: an epoch has 0 samples: is the dataset empty, or does its sampler draw none?");
     if (batches() == 0) {
-      throw option_error(
-          "batch_size",
-          std::to_string(batch_size) + " is above the " + std::to_string(samples) +
-              " samples of an epoch, and partial_batch::drop leaves none: lower it, or "
-              "take partial_batch::keep");
+      refuse_option("batch_size",
+                    {batch_size, " is above the ", samples,
+                     " samples of an epoch, and partial_batch::drop leaves none: lower it, or "
+                     "take partial_batch::keep"});
     }
   }
 
@@ -74,25 +72,20 @@ class epoch_plan {
   [[nodiscard]] std::uint64_t count(const batch_position& from, std::uint64_t last_epoch) const {
     const std::uint64_t per_epoch = batches();
     if (last_epoch > max_epochs) {
-      throw option_error("epochs",
-                         "the end, epoch " + std::to_string(last_epoch) + ", is above 2^32");
+      refuse_option("epochs", {"the end, epoch ", last_epoch, ", is above 2^32"});
     }
     if (from.epoch > last_epoch || (from.batch != 0 && from.epoch == last_epoch)) {
-      throw option_error("epochs", "cannot start at batch " + std::to_string(from.batch) +
-                                       " of epoch " + std::to_string(from.epoch) +
-                                       ": the range ends before epoch " +
-                                       std::to_string(last_epoch));
+      refuse_option("epochs", {"cannot start at batch ", from.batch, " of epoch ", from.epoch,
+                               ": the range ends before epoch ", last_epoch});
     }
     if (from.batch >= per_epoch) {
-      throw option_error("epochs", "there is no batch " + std::to_string(from.batch) +
-                                       ": an epoch has " + std::to_string(per_epoch) +
-                                       ", counted from 0");
+      refuse_option("epochs", {"there is no batch ", from.batch, ": an epoch has ", per_epoch,
+                               ", counted from 0"});
     }
     const std::uint64_t epochs = last_epoch - from.epoch;
     if (epochs != 0 && per_epoch > (std::numeric_limits<std::uint64_t>::max)() / epochs) {
-      throw option_error("epochs", std::to_string(epochs) + " epochs of " +
-                                       std::to_string(per_epoch) +
-                                       " batches are more than 64 bits count");
+      refuse_option("epochs",
+                    {epochs, " epochs of ", per_epoch, " batches are more than 64 bits count"});
     }
     return epochs * per_epoch - from.batch;
   }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include <penstock/core/batch_info.hpp>
+#include <penstock/core/detail/text/joined.hpp>
 #include <penstock/observe/detail/trace/trace_writer.hpp>
 #include <penstock/observe/trace_recorder.hpp>
 
@@ -31,7 +32,7 @@ class lease_tracks {
     const std::size_t each =
         std::max<std::size_t>(16, recorder->capacity() / std::bit_floor(count));
     for (std::size_t slot = 0; slot < count; ++slot) {
-      tracks_.push_back({recorder->add_track(name + ' ' + std::to_string(slot), flow, each), 0});
+      tracks_.push_back({recorder->add_track(joined({name, " ", slot}), flow, each), 0});
     }
   }
 

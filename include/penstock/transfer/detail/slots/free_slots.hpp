@@ -6,6 +6,7 @@
 #include <stop_token>
 #include <string>
 
+#include <penstock/core/detail/text/joined.hpp>
 #include <penstock/core/error.hpp>
 #include <penstock/transfer/options.hpp>
 
@@ -15,14 +16,14 @@ namespace detail {
 
 /// No slot of `count` device slots is free, and none is waited for any more.
 [[noreturn, gnu::cold]] inline void throw_no_slot(std::size_t count, bool is_stopped) {
-  const std::string all = "all " + std::to_string(count);
   if (is_stopped) {
-    throw cancelled("cancelled: a stop of the source was requested while " + all +
-                    " device slots were held as leases");
+    throw cancelled(joined({"cancelled: a stop of the source was requested while all ", count,
+                            " device slots were held as leases"}));
   }
-  throw leases_exhausted("transfer: " + all +
-                         " device slots are held as leases: release one, raise depth, or let it "
-                         "wait for leases that end on other threads (when_held)");
+  throw leases_exhausted(
+      joined({"transfer: all ", count,
+              " device slots are held as leases: release one, raise depth, or let it wait for "
+              "leases that end on other threads (when_held)"}));
 }
 
 /// Finds device slots that a batch may be copied into, the one first that has been free for

@@ -11,6 +11,7 @@
 
 #include <penstock/core/batch_info.hpp>
 #include <penstock/core/checked.hpp>
+#include <penstock/core/detail/text/joined.hpp>
 #include <penstock/core/error.hpp>
 #include <penstock/core/layout.hpp>
 #include <penstock/device/device.hpp>
@@ -86,9 +87,9 @@ class slot_places {
     constexpr auto most = (std::numeric_limits<std::size_t>::max)();
     if (slot_bytes <= most / count) return slot_bytes * count;
     throw out_of_memory("device", most,
-                        std::to_string(count) + " slots of " + std::to_string(slot_bytes) +
-                            " bytes are more than an address can count: lower depth or the size of "
-                            "a batch");
+                        joined({count, " slots of ", slot_bytes,
+                                " bytes are more than an address can count: lower depth or the "
+                                "size of a batch"}));
   }
 
   struct place {
