@@ -250,6 +250,8 @@ int main(int argc, char** argv) {
       ->ArgNames({"spin", "awake", "exact"})
       ->Args({0, 0, 0})
       ->Args({500, 0, 0})
+      ->Args({1000, 0, 0})
+      ->Args({1500, 0, 0})
       ->Args({0, 1, 0})
       ->Args({0, 1, 1})
       ->Apply(once);

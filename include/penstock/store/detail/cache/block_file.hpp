@@ -74,19 +74,21 @@ inline constexpr std::size_t summed_header = offsetof(block_header, chunk_size);
   header.number = id.number;
   header.store_length = id.store.size();
   header.object_length = id.object.size();
-  std::vector<std::byte> start;
-  start.reserve(start_bytes(id));
+  std::vector<std::byte> start(start_bytes(id));
+  std::size_t at = sizeof header;
   const auto append = [&](std::span<const std::byte> more) {
-    start.insert(start.end(), more.begin(), more.end());
+    if (!more.empty()) std::memcpy(start.data() + at, more.data(), more.size());
+    at += more.size();
   };
-  append(std::as_bytes(std::span{&header, 1}));
   append(std::as_bytes(std::span{id.store}));
   append(std::as_bytes(std::span{id.object}));
-  for (; !bytes.empty();
-       bytes = bytes.subspan((std::min)(bytes.size(), std::size_t{chunk_bytes}))) {
-    const auto sum = checksum(bytes.first((std::min)(bytes.size(), std::size_t{chunk_bytes})));
+  while (!bytes.empty()) {
+    const auto chunk = bytes.first((std::min)(bytes.size(), std::size_t{chunk_bytes}));
+    const std::uint64_t sum = checksum(chunk);
     append(std::as_bytes(std::span{&sum, 1}));
+    bytes = bytes.subspan(chunk.size());
   }
+  std::memcpy(start.data(), &header, sizeof header);
   header.header_sum = checksum(std::span{start}.subspan(summed_header));
   std::memcpy(start.data(), &header, sizeof header);
   return start;
