@@ -178,15 +178,16 @@ TEST_CASE("a stream's destructor waits for what its work launches", "[device]") 
 
 TEST_CASE("a stream may be destroyed by its own work, and runs what it was given", "[device]") {
   std::atomic<int> alive{0};
-  ps::detail::waitable_counter ended;
+  // Of the work too: it is still in `store` when this thread learns of it, and nobody waits for it.
+  const auto ended = std::make_shared<ps::detail::waitable_counter>();
   auto stream = std::make_unique<ps::cpu_stream>();
   const ps::cpu_stream_ref ref{*stream};
   ps::detail::waitable_counter gate;
   ref.launch([own = std::move(stream), &gate] { block_on(gate); });
   for (int i = 0; i < 10; ++i) ref.launch([token = counted{alive}] {});
-  ref.launch([&ended] { ended.store(1); });
+  ref.launch([ended] { ended->store(1); });
   gate.store(1);
-  block_on(ended);
+  block_on(*ended);
   CHECK(alive == 0);
 }
 

@@ -13,7 +13,8 @@ namespace detail {
 /// A 32-bit number that threads wait on: spin briefly, yield, then sleep in the kernel.
 ///
 /// 32 bits, because the kernel's futex has as many. A thread that has waited for a value sees what
-/// was written before the `store` or `advance` that made it.
+/// was written before the `store` or `advance` that made it; that call may still use the number
+/// then, which outlives it.
 template <class Atomics = std_atomics>
 class basic_waitable_counter {
  public:
