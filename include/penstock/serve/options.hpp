@@ -37,9 +37,9 @@ struct batcher_options {
   std::chrono::nanoseconds fill = std::chrono::milliseconds{2};
 
   /// How long before the end of `fill` a thread that waits for a batch is awake and looks at the
-  /// clock. A sleep ends late: by 50 us where the core is awake, by some 500 us where it sleeps
-  /// and belongs to a virtual machine. 0: the thread sleeps to the end. One thread at a time spins,
-  /// and so much processor time goes into each batch that is not full in time.
+  /// clock. A sleep ends late: by 50 us where the core is awake, now and then by a millisecond
+  /// where it sleeps and belongs to a virtual machine. 0: the thread sleeps to the end. One thread
+  /// at a time spins, and so much processor time goes into each batch that is not full in time.
   std::chrono::nanoseconds spin{0};
 
   /// Slots for batches in host memory: one that fills up, those that are ready, and those that are
