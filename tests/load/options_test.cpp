@@ -7,6 +7,7 @@
 
 #include <penstock/load/detail/plan/limits.hpp>
 #include <penstock/load/detail/plan/run_share.hpp>
+#include <penstock/load/detail/plan/slots_wanted.hpp>
 #include <penstock/load/detail/tuning/resolved_options.hpp>
 
 #include "support/catch.hpp"
