@@ -162,7 +162,7 @@ class batch_layout {
   constexpr void place_head(std::size_t& end) {
     if constexpr (Record::template field_at<Index>::is_ragged) {
       constexpr std::size_t most = (std::numeric_limits<std::int32_t>::max)();
-      if (batch_size_ >= most) refuse<Index>("batch_size must be below 2^31 - 1");
+      if (batch_size_ >= most) refuse<Index>({"batch_size must be below 2^31 - 1"});
       ragged_.offsets_at[Record::template ragged_index<Index>()] = end;
       const std::size_t used = (batch_size_ + 1) * sizeof(std::int32_t);
       if (used > limit - end) refuse_size<Index>(end);
