@@ -14,6 +14,8 @@
 #include <penstock/core/record.hpp>
 
 #include "support/catch.hpp"
+#include "support/error_of.hpp"
+#include "support/has.hpp"
 
 namespace ps = penstock;
 
@@ -143,6 +145,21 @@ TEST_CASE("offsets lie at their field's turn and values after all fields", "[cor
   CHECK(layout.sample_bytes<0>() == 400);
   CHECK(layout.used_bytes(64) == layout.bytes());
   CHECK(layout == ps::batch_layout<speech>{{{.longest = 100}, {}, {.longest = 30}}, 64});
+}
+
+TEST_CASE("lengths and batches that no layout can have are refused, and said", "[core]") {
+  const auto refused = [](sentence::field_at<0>::extents_type tokens, std::size_t batch_size) {
+    return test::error_of<ps::layout_error>([&] {
+             ps::batch_layout<sentence>{{tokens, {}}, batch_size};
+           })
+        .what();
+  };
+  CHECK(test::has(refused({.longest = 4}, 0x7fffffff), "batch_size must be below 2^31 - 1"));
+  CHECK(test::has(refused({.longest = 0}, 3), "the longest sample must have a value, has 0"));
+  CHECK(test::has(refused({.longest = 4, .values_per_batch = 3}, 3),
+                  "values_per_batch is 3, and the longest sample has 4: raise it"));
+  CHECK(test::has(refused({.longest = 1 << 30}, 3),
+                  "3 samples of up to 1073741824 values are more than offsets of 32 bits count"));
 }
 
 TEST_CASE("the used bytes end with the last value", "[core]") {
