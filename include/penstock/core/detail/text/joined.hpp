@@ -21,11 +21,11 @@ class text_piece {
   text_piece(const std::string& text) noexcept : text_(text.data()), value_(text.size()) {}
   text_piece(std::string_view text) noexcept : text_(text.data()), value_(text.size()) {}
   template <std::unsigned_integral Number>
-  text_piece(Number number) noexcept : value_(number), kind_(kind::number) {}
+  text_piece(Number whole) noexcept : value_(whole), kind_(kind::number) {}
   template <std::signed_integral Number>
-  text_piece(Number number) noexcept
-      : value_(static_cast<std::uint64_t>(number)),
-        kind_(number < 0 ? kind::negative : kind::number) {}
+  text_piece(Number whole) noexcept
+      : value_(static_cast<std::uint64_t>(whole)),
+        kind_(whole < 0 ? kind::negative : kind::number) {}
   text_piece(bool) = delete;
   text_piece(char) = delete;    // it would be a number
   text_piece(double) = delete;  // say how: no rounding here
