@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <string>
 #include <type_traits>
 #include <vector>
 
@@ -148,7 +149,8 @@ TEST_CASE("offsets lie at their field's turn and values after all fields", "[cor
 }
 
 TEST_CASE("lengths and batches that no layout can have are refused, and said", "[core]") {
-  const auto refused = [](sentence::field_at<0>::extents_type tokens, std::size_t batch_size) {
+  const auto refused = [](sentence::field_at<0>::extents_type tokens,
+                          std::size_t batch_size) -> std::string {
     return test::error_of<ps::layout_error>([&] {
              ps::batch_layout<sentence>{{tokens, {}}, batch_size};
            })
