@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <penstock/serve/batcher.hpp>
 
+#include <pthread.h>
+#include <time.h>
+
 #include <atomic>
 #include <chrono>
 #include <cstddef>
@@ -132,6 +135,37 @@ TEST_CASE("consumers that spin at the end of the time get full batches and late 
   first.join();
   second.join();
   CHECK(served == count);
+}
+
+TEST_CASE("a consumer is awake where it is asked to spin, and asleep otherwise", "[serve]") {
+  const bool spins = GENERATE(false, true);
+  ps::batcher<request> requests{ps::cpu_device{},
+                                {.most = 2, .fill = never, .spin = spins ? never : 0ns}};
+  requests.submit(1, written(1));
+  std::atomic<long> number{0};
+  std::size_t size = 0;
+  std::thread consumer{[&] {
+    number = this_thread_number();
+    size = requests.next().size();
+  }};
+  while (number == 0) std::this_thread::yield();
+  // A thread that waits asleep uses no time of a processor, however long one looks.
+  ::clockid_t clock{};
+  REQUIRE(::pthread_getcpuclockid(consumer.native_handle(), &clock) == 0);
+  const auto used = [&] {
+    ::timespec time{};
+    ::clock_gettime(clock, &time);
+    return std::chrono::seconds{time.tv_sec} + std::chrono::nanoseconds{time.tv_nsec};
+  };
+  if (spins) {
+    const auto before = used();
+    while (used() < before + 2ms) std::this_thread::yield();  // hangs where the thread sleeps
+  } else {
+    wait_until_asleep(number);
+  }
+  requests.submit(2, written(2));
+  consumer.join();
+  CHECK(size == 2);
 }
 
 TEST_CASE("a submitter waits for a place while all batches are full", "[serve]") {

@@ -44,6 +44,18 @@ TEST_CASE("a thread looks at the clock for the end of its wait alone", "[serve]"
   }
 }
 
+TEST_CASE("a thread sleeps up to the time for which it spins, and no longer", "[serve]") {
+  std::mutex mutex;
+  std::unique_lock lock{mutex};
+  const std::chrono::hours spin{1};
+  penstock::detail::consumer_signal<> changed{spin};
+  const auto awake = std::chrono::steady_clock::now() + std::chrono::milliseconds{1};
+  while (std::chrono::steady_clock::now() < awake) {
+    changed.wait_until(lock, awake + spin);  // hangs where it sleeps up to the end
+  }
+  CHECK(lock.owns_lock());
+}
+
 TEST_CASE("a thread that spins gives up the mutex, and learns of what is notified", "[serve]") {
   const bool are_all = GENERATE(false, true);
   std::mutex mutex;

@@ -62,6 +62,12 @@ int misses_of(const Store& cache, const test::counting_store& below,
   return below.reads - before;
 }
 
+// A cache reads object "x" of so many bytes, and ends: what it leaves lies in its folder.
+void leave_on_disk(const test::counting_store& below, std::size_t bytes,
+                   const ps::cached_store_options& options) {
+  CHECK(reads_right(ps::cached_store{below, options}, below, "x", 0, bytes));
+}
+
 std::vector<ps::upcoming_range> told(const std::vector<std::uint64_t>& order) {
   std::vector<ps::upcoming_range> ranges;
   for (const std::uint64_t block : order) ranges.push_back({"x", 100 * block + 7, 50});
@@ -332,7 +338,7 @@ TEST_CASE("a file of a cache that is damaged, cut or longer is dropped and read 
   blocks_below of{1};
   const ps::cached_store_options options{
       .block_bytes = 100, .memory_bytes = 0, .folder = dir.path("cache")};
-  { CHECK(reads_right(ps::cached_store{of.store, options}, of.store, "x", 0, 100)); }
+  leave_on_disk(of.store, 100, options);
   REQUIRE(names_in(options.folder).size() == 1);
   const std::string path = options.folder + '/' + names_in(options.folder)[0];
   std::string whole(file_bytes, '\0');
@@ -362,11 +368,11 @@ TEST_CASE("a file of a cache that is damaged, cut or longer is dropped and read 
 
 TEST_CASE("a part of a block on the disk is read by itself, and all of it is checked", "[store]") {
   const test::temp_dir dir;
-  test::counting_store below;
-  below.add("x", test::some_bytes(50'000));
   const ps::cached_store_options options{
       .block_bytes = 50'000, .memory_bytes = 49'999, .folder = dir.path("cache")};
-  { CHECK(reads_right(ps::cached_store{below, options}, below, "x", 0, 50'000)); }
+  test::counting_store below;
+  below.add("x", test::some_bytes(50'000));
+  leave_on_disk(below, 50'000, options);
   const std::string path = options.folder + '/' + names_in(options.folder)[0];
   constexpr std::size_t chunk = 16'384;  // what has a sum of its own
   constexpr std::size_t start = 64 + 1 + 4 * 8;
@@ -419,7 +425,7 @@ TEST_CASE("a block on the disk comes into memory if it is worth more than what i
   blocks_below of{3};
   const ps::cached_store_options options{
       .block_bytes = 100, .memory_bytes = 100, .folder = dir.path("cache")};
-  { CHECK(reads_right(ps::cached_store{of.store, options}, of.store, "x", 0, 300)); }
+  leave_on_disk(of.store, 300, options);
   const ps::cached_store cache{of.store, options};
   const auto from_memory = [&](const std::vector<std::uint64_t>& order) {
     const auto before = cache.stats().from_memory;
@@ -435,11 +441,11 @@ TEST_CASE("a block on the disk comes into memory if it is worth more than what i
 TEST_CASE("of a block on the disk that is not worth its place in memory only the part is read",
           "[store]") {
   const test::temp_dir dir;
-  test::counting_store below;
-  below.add("x", test::some_bytes(80'000));
   const ps::cached_store_options options{
       .block_bytes = 40'000, .memory_bytes = 40'000, .folder = dir.path("cache")};
-  { CHECK(reads_right(ps::cached_store{below, options}, below, "x", 0, 80'000)); }
+  test::counting_store below;
+  below.add("x", test::some_bytes(80'000));
+  leave_on_disk(below, 80'000, options);
   const ps::cached_store cache{below, options};
   const std::vector<ps::upcoming_range> first_block{{"x", 0, 1}, {"x", 0, 1}};
   cache.will_use(first_block);

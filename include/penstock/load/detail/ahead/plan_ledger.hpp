@@ -5,8 +5,8 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <deque>
 #include <mutex>
-#include <vector>
 
 #include <penstock/core/version.hpp>
 
@@ -113,7 +113,7 @@ class plan_ledger {
   const std::uint64_t most_;
   mutable std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;
-  std::vector<told> told_;    // by number
+  std::deque<told> told_;     // by number
   std::uint64_t bytes_ = 0;   // of `told_`, at most `most_`
   std::uint64_t opened_ = 0;  // batches below it are opened
   bool has_moved_ = false;
