@@ -259,28 +259,3 @@ TEST_CASE("a listing's files have names in order, and no paths", "[blob]") {
           parts.names.push_back('x');
         }) == impossible);
 }
-
-TEST_CASE("a checksum sees each bit, each length and each change of place", "[blob]") {
-  std::vector<std::byte> bytes(75);
-  for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(i);
-  std::vector<std::uint64_t> sums{ps::detail::checksum(bytes)};
-  for (std::size_t i = 0; i < bytes.size() * 8; ++i) {
-    const auto bit = static_cast<std::byte>(1U << (i % 8));
-    bytes[i / 8] ^= bit;
-    sums.push_back(ps::detail::checksum(bytes));
-    bytes[i / 8] ^= bit;
-  }
-  std::vector<std::byte> zeros;
-  for (std::size_t size = 0; size < 70; ++size) {
-    sums.push_back(ps::detail::checksum(zeros));
-    zeros.push_back(std::byte{});
-  }
-  for (std::ptrdiff_t word = 1; word < 8; ++word) {
-    auto moved = bytes;
-    std::swap_ranges(moved.begin(), moved.begin() + 8, moved.begin() + 8 * word);
-    sums.push_back(ps::detail::checksum(moved));
-  }
-  const std::size_t count = sums.size();
-  std::sort(sums.begin(), sums.end());
-  CHECK(std::unique(sums.begin(), sums.end()) - sums.begin() == static_cast<std::ptrdiff_t>(count));
-}
