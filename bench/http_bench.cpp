@@ -9,9 +9,10 @@
 //                       64 MiB of `read_ahead` and n `.threads`, of which each has 16 blobs under
 //                       way
 // second/<tier>         eight epochs over a `cached_store` over `http_store`, after a first one has
-//                       left all blocks in memory, or on the disk
+//                       left all blocks in memory, or on the disk, whose files are in the page cache
 // local                 its floor: as many epochs over a `local_store` of the same bytes, in the
 //                       page cache
+// cold/disk, cold/local  two such epochs each, before which the files are dropped from the page cache
 //
 // Blobs of 112 KiB in shuffled order out of one object of 256 MiB, two seconds of the link's rate.
 // The server is a program of this process, a thread for each connection: it waits 30 ms, then until
@@ -19,11 +20,14 @@
 // not.
 
 #include <benchmark/benchmark.h>
+#include <fcntl.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <fstream>
 #include <ios>
 #include <mutex>
@@ -156,9 +160,27 @@ void read_many(benchmark::State& state, double rate) {
 
 constexpr std::size_t later_epochs =
     8;  // one takes 40 ms, in which a machine does other things too
+constexpr std::size_t cold_epochs = 2;
+
+// Lets the system forget what it has of the files in `folder`, as far as it is on the disk.
+void drop_from_memory(const std::string& folder) {
+  for (const auto& entry : std::filesystem::recursive_directory_iterator{folder}) {
+    if (!entry.is_regular_file()) continue;
+    const int file = ::open(entry.path().c_str(), O_RDONLY | O_CLOEXEC);
+    ::posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED);
+    ::close(file);
+  }
+}
+
+// Which epochs are timed: the first one, or those after it; out of files in `cold` where it is given.
+struct epochs {
+  bool are_later = false;
+  std::string cold = {};
+};
 
 template <class Store>
-void read_epoch(benchmark::State& state, const ps::stored_blobs<Store&>& blobs, bool is_second) {
+void read_epochs(benchmark::State& state, const ps::stored_blobs<Store&>& blobs,
+                 const epochs& which) {
   const bench::blob_samples<const ps::stored_blobs<Store&>&, blob_bytes> data{blobs};
   ps::loader loader{data,
                     ps::shuffled{.seed = 1},
@@ -168,11 +190,26 @@ void read_epoch(benchmark::State& state, const ps::stored_blobs<Store&>& blobs, 
     for (auto& batch : loader.epoch(epoch)) benchmark::DoNotOptimize(batch.size());
     ++epoch;
   };
-  if (!is_second) return timed(state, blobs.size(), run);
+  if (!which.are_later) return timed(state, blobs.size(), run);
   run();
-  timed(state, later_epochs * blobs.size(), [&] {
-    for (std::size_t i = 0; i < later_epochs; ++i) run();
-  });
+  ::sync();  // so that the system need not write while epochs are read
+  if (which.cold.empty()) {
+    return timed(state, later_epochs * blobs.size(), [&] {
+      for (std::size_t i = 0; i < later_epochs; ++i) run();
+    });
+  }
+  for (auto _ : state) {
+    double seconds = 0;
+    for (std::size_t i = 0; i < cold_epochs; ++i) {
+      drop_from_memory(which.cold);
+      const auto start = clock_type::now();
+      run();
+      seconds += std::chrono::duration<double>(clock_type::now() - start).count();
+    }
+    state.SetIterationTime(seconds);
+  }
+  state.SetItemsProcessed(state.iterations() *
+                          static_cast<std::int64_t>(cold_epochs * blobs.size()));
 }
 
 void read_blobs(benchmark::State& state, double rate, std::size_t threads) {
@@ -180,30 +217,32 @@ void read_blobs(benchmark::State& state, double rate, std::size_t threads) {
   const ps::http_store store{server.url()};
   const ps::stored_blobs<const ps::http_store&> blobs{
       store, blobs_for(rate), {.read_ahead = std::uint64_t{64} << 20, .threads = threads}};
-  read_epoch(state, blobs, false);
+  read_epochs(state, blobs, {});
 }
 
 constexpr double no_link = 1e12;  // bytes a second: not waited for
 
-void read_second(benchmark::State& state, bool is_on_disk) {
+enum class tier { memory, disk, cold_disk };
+
+void read_second(benchmark::State& state, tier from) {
   const test::temp_dir folder;
   const far_server server{no_link};
   const ps::http_store store{server.url()};
   ps::cached_store_options keeps{.memory_bytes = 2 * object_bytes};
-  if (is_on_disk) {
+  if (from != tier::memory) {
     keeps = {.block_bytes = blob_bytes, .memory_bytes = 0, .folder = folder.path("cache")};
   }
   const ps::cached_store<const ps::http_store&> cache{store, keeps};
   const ps::stored_blobs<decltype((cache))> blobs{cache, blobs_for(1e8)};
-  read_epoch(state, blobs, true);
+  read_epochs(state, blobs, {true, from == tier::cold_disk ? keeps.folder : ""});
 }
 
-void read_local(benchmark::State& state) {
+void read_local(benchmark::State& state, bool is_cold) {
   const test::temp_dir folder;
   std::ofstream{folder.path("data"), std::ios::binary} << far_server::content();
   const ps::local_store store{folder.path("")};
   const ps::stored_blobs<const ps::local_store&> blobs{store, blobs_for(1e8)};
-  read_epoch(state, blobs, true);
+  read_epochs(state, blobs, {true, is_cold ? folder.path("") : ""});
 }
 
 }  // namespace
@@ -228,12 +267,15 @@ int main(int argc, char** argv) {
       goals.push_back({name, "link" + at, bench::goal::kind::speed_at_least, 0.95});
     }
   }
-  add("local", read_local);
-  for (const bool is_on_disk : {false, true}) {
-    const std::string name = is_on_disk ? "second/disk" : "second/memory";
-    add(name, [is_on_disk](benchmark::State& state) { read_second(state, is_on_disk); });
-    goals.push_back({name, "local", bench::goal::kind::speed_at_least, 0.95});
-  }
+  const auto later = [&](const std::string& name, tier from, const std::string& floor) {
+    add(name, [from](benchmark::State& state) { read_second(state, from); });
+    goals.push_back({name, floor, bench::goal::kind::speed_at_least, 0.95});
+  };
+  add("local", [](benchmark::State& state) { read_local(state, false); });
+  later("second/memory", tier::memory, "local");
+  later("second/disk", tier::disk, "local");
+  add("cold/local", [](benchmark::State& state) { read_local(state, true); });
+  later("cold/disk", tier::cold_disk, "cold/local");
   std::vector<char*> words{argv, argv + argc};
   std::string few{"--benchmark_repetitions=3"};  // each takes two seconds
   words.insert(words.begin() + 1, few.data());

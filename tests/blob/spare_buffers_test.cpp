@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <random>
 #include <utility>
 
@@ -84,4 +85,22 @@ TEST_CASE("a buffer that was moved from is empty", "[blob]") {
   one = std::move(other);
   CHECK(one.capacity() == 10);
   CHECK(other.capacity() == 0);  // NOLINT: that is the question
+}
+
+TEST_CASE("what a buffer holds goes along with it, until there is another blob", "[blob]") {
+  const auto block = std::make_shared<const int>(1);
+  ps::blob_buffer one;
+  one.hold(block);
+  CHECK(block.use_count() == 2);
+  ps::blob_buffer other = std::move(one);
+  CHECK(block.use_count() == 2);
+  CHECK(one.room_for(5).size() == 5);  // NOLINT: it is empty
+  CHECK(block.use_count() == 2);
+  one = std::move(other);
+  CHECK(block.use_count() == 2);
+  CHECK(one.room_for(5).size() == 5);
+  CHECK(block.use_count() == 1);
+  one.hold(block);
+  one.hold(nullptr);
+  CHECK(block.use_count() == 1);
 }

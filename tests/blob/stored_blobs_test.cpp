@@ -260,6 +260,69 @@ TEST_CASE("what is foreseen of blobs reaches the store until the source ends", "
   CHECK(small.most_foreseen() == std::uint64_t{5} << 19U);
 }
 
+TEST_CASE("blobs that a cache has in memory are handed out where they lie", "[blob]") {
+  ten_each of{10};
+  of.list.push_back({"x", 95});  // to the end
+  const ps::cached_store cache{of.store, {.block_bytes = 50, .memory_bytes = 50}};
+  const ps::stored_blobs blobs{cache, of.list, {.read_ahead = 100, .threads = 1}};
+  CHECK(test::content_of(blobs, 9) == ten_each::content(9));
+  ps::blob_buffer one;
+  ps::blob_buffer other;
+  const auto first = blobs.bytes(8, one);
+  CHECK(first.data() == blobs.bytes(8, other).data());
+  CHECK(one.capacity() == 0);
+  CHECK(blobs.bytes(10, other).data() == first.data() + 15);
+  CHECK(of.store.reads == 1);
+
+  // Their block stays with those who have them, and goes after the last.
+  const auto owners = [lent = cache.lend({"x", 80, 10})] { return lent->owner.use_count(); };
+  CHECK(owners() == 4);  // the cache, both buffers, and this
+  CHECK(blobs.bytes(0, other).size() == 10);
+  CHECK(owners() == 2);
+  CHECK(test::text_of(first) == ten_each::content(8));
+  of.store.shut();
+  const int calls = of.store.calls;
+  blobs.prefetch(8);
+  while (of.store.calls == calls) std::this_thread::yield();  // it is being read ahead
+  of.store.open();
+  CHECK(test::text_of(blobs.bytes(8, one)) == ten_each::content(8));
+  CHECK(blobs.stats().ahead == 1);
+  CHECK(owners() == 1);
+}
+
+TEST_CASE("blobs that are near are not read ahead", "[blob]") {
+  ten_each of{10};
+  const ps::cached_store cache{of.store, {.block_bytes = 50, .memory_bytes = 100}};
+  const ps::stored_blobs blobs{cache, of.list, {.read_ahead = 100, .threads = 1}};
+  CHECK(test::content_of(blobs, 0) == ten_each::content(0));
+  for (const std::uint64_t near_by : {1U, 2U, 3U}) blobs.prefetch(near_by);
+  of.store.shut();
+  const int calls = of.store.calls;
+  blobs.prefetch(5);
+  while (of.store.calls == calls) std::this_thread::yield();  // by the thread: after those before
+  of.store.open();
+  CHECK(test::content_of(blobs, 5) == ten_each::content(5));
+  for (const std::uint64_t near_by : {1U, 2U, 3U}) {
+    CHECK(test::content_of(blobs, near_by) == ten_each::content(near_by));
+  }
+  CHECK(blobs.stats().ahead == 1);
+}
+
+TEST_CASE("a blob that is lent is as large as may be", "[blob]") {
+  const ten_each of{3};
+  const ps::cached_store cache{of.store};
+  const ps::stored_blobs blobs{
+      cache, {{"x", 0, 9}, {"x", 0, 10}, {"x", 21}, {"x", 20}}, {.max_bytes = 9}};
+  ps::blob_buffer buffer;
+  for (int round = 0; round < 2; ++round) {
+    for (const std::uint64_t fits : {0U, 2U}) CHECK(blobs.bytes(fits, buffer).size() == 9);
+    for (const std::uint64_t large : {1U, 3U}) {
+      CHECK_THROWS_AS(blobs.bytes(large, buffer), ps::file_format_error);
+    }
+  }
+  CHECK(cache.stats().from_memory == 3);
+}
+
 TEST_CASE("what can't be read ahead fails where it is asked for", "[blob]") {
   ten_each of{4};
   of.list.push_back({"none", 0, 5});

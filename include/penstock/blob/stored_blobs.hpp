@@ -78,7 +78,7 @@ class stored_blobs {
     /// How many blobs there are.
     [[nodiscard]] std::uint64_t size() const noexcept { return state_->blobs.size(); }
 
-    /// Blob `index`, in `buffer`. Throws `index_error`, `file_format_error` above `max_bytes`,
+    /// Blob `index`, in `buffer`, or where a `lending_store` has it, which `buffer` holds. Throws `index_error`, `file_format_error` above `max_bytes`,
     /// `file_truncated` where the object ends before `offset`, and what the store throws.
     [[nodiscard]] std::span<const std::byte> bytes(std::uint64_t index, blob_buffer& buffer) const {
       const stored_blob& one = at(index);
@@ -91,6 +91,12 @@ class stored_blobs {
             one.object, one.offset,
             "at most " + std::to_string(state_->options.max_bytes) + " bytes (max_bytes)",
             std::to_string(size));
+      }
+      if constexpr (lending_store<Store>) {
+        if (auto lent = state_->store.lend({one.object, one.offset, size})) {
+          buffer.hold(std::move(lent->owner));
+          return lent->bytes;
+        }
       }
       const std::span<std::byte> out = buffer.room_for(static_cast<std::size_t>(size));
       state_->store.read({one.object, one.offset, out});
@@ -113,10 +119,13 @@ class stored_blobs {
     /// Has one blob read soon.
     void prefetch(std::uint64_t index) const noexcept {
       if (!state_->reads_ahead() || index >= size()) return;
-      const std::uint64_t bytes = state_->blobs[static_cast<std::size_t>(index)].length;
-      if (bytes > state_->options.max_bytes) return;
+      const stored_blob& one = state_->blobs[static_cast<std::size_t>(index)];
+      if (one.length > state_->options.max_bytes) return;
       try {
-        state_->ahead->want(index, bytes);
+        if constexpr (near_store<Store>) {
+          if (state_->store.bring_near({one.object, one.offset, one.length})) return;
+        }
+        state_->ahead->want(index, one.length);
       } catch (...) {
         // Without memory it is read when it is asked for.
       }

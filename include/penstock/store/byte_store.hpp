@@ -4,6 +4,8 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <span>
 #include <string_view>
 
@@ -72,6 +74,35 @@ concept foreseeing_store = byte_store<S> &&
   store.foresee(who, ranges);
   store.forget(who);
   { store.most_foreseen() } -> std::convertible_to<std::uint64_t>;
+};
+
+/// Bytes of an object where a store has them in memory.
+struct lent_bytes {
+  std::span<const std::byte> bytes;   ///< never changed
+  std::shared_ptr<const void> owner;  ///< as long as it lives they stay, whatever the store does
+};
+
+/// A store that lends what it has in memory, so that it need not be copied:
+///
+///     std::optional<lent_bytes> lend(const upcoming_range& range) const;
+///
+/// Counts as a read of the whole range where it lends it, and does nothing where it does not: the
+/// range is to be read then. Called from several threads at once, returns soon, and reads nothing.
+template <class S>
+concept lending_store = byte_store<S> && requires(const S& store, const upcoming_range& range) {
+  { store.lend(range) } -> std::convertible_to<std::optional<lent_bytes>>;
+};
+
+/// A store that may have ranges near, so that no thread need read them before they are asked for:
+///
+///     bool bring_near(const upcoming_range& range) const;
+///
+/// Whether a read of `range` will not wait for long: it is in memory, where it is kept as if it had
+/// just been used, or on a disk of this machine, from which the system reads it meanwhile. Called
+/// from several threads at once, beside reads; returns soon, and does not throw for want of a file.
+template <class S>
+concept near_store = byte_store<S> && requires(const S& store, const upcoming_range& range) {
+  { store.bring_near(range) } -> std::convertible_to<bool>;
 };
 
 }  // namespace PENSTOCK_ABI

@@ -4,6 +4,7 @@
 #include <concepts>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -61,6 +62,17 @@ class cached_store {
   /// Reads all of `ranges`. Throws what the store below throws, and `file_truncated` for a range
   /// that reaches beyond the end of its object.
   void read_many(std::span<const byte_range> ranges) const { cache_->read(ranges); }
+
+  /// Lends a range that lies in one block, where that is in memory: see `lending_store`. The block
+  /// stays until the last copy of the owner is gone, beside what `memory_bytes` allows.
+  [[nodiscard]] std::optional<lent_bytes> lend(const upcoming_range& range) const {
+    return cache_->lend(range);
+  }
+  /// Whether all of `range` is in memory or on the disk, see `near_store`. Of a block on the disk the
+  /// system is asked to read what a read of the range needs.
+  [[nodiscard]] bool bring_near(const upcoming_range& range) const {
+    return cache_->bring_near(range);
+  }
 
   /// Says which ranges are read from now on, in which order, in place of what was said before: an
   /// order is known before it is used. What is not named goes first. A wrong order costs hits and

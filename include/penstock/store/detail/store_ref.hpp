@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <type_traits>
@@ -35,6 +36,13 @@ class store_ref {
   void forget(const void* who) const requires foreseeing_store<Store> { store_->forget(who); }
   [[nodiscard]] std::uint64_t most_foreseen() const requires foreseeing_store<Store> {
     return store_->most_foreseen();
+  }
+  [[nodiscard]] bool bring_near(const upcoming_range& range) const requires near_store<Store> {
+    return store_->bring_near(range);
+  }
+  [[nodiscard]] std::optional<lent_bytes> lend(const upcoming_range& range) const requires
+      lending_store<Store> {
+    return store_->lend(range);
   }
 
  private:

@@ -82,6 +82,7 @@ class blob_read_ahead {
   [[nodiscard]] std::optional<std::span<const std::byte>> take(std::uint64_t index,
                                                                blob_buffer& buffer) {
     if (is_in_child()) return std::nullopt;
+    buffer.hold(nullptr);  // spare memory holds nothing
     std::unique_lock lock{mutex_};
     for (bool waited = false;; waited = true) {
       const auto found = blobs_.find(index);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-#include <algorithm>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -22,9 +21,9 @@
 #include <penstock/store/detail/cache/known_objects.hpp>
 #include <penstock/store/detail/cache/memory_tier.hpp>
 #include <penstock/store/detail/cache/read_blocks.hpp>
+#include <penstock/store/detail/cache/uses/block_numbers.hpp>
 #include <penstock/store/detail/cache/uses/known_uses.hpp>
 #include <penstock/store/detail/cache/uses/next_uses.hpp>
-#include <penstock/store/detail/require_inside.hpp>
 #include <penstock/store/detail/store_ref.hpp>
 
 namespace penstock {
@@ -51,25 +50,37 @@ class block_cache {
     return objects_.find(name, [&](std::string_view asked) { return store_.size_of(asked); });
   }
 
-  /// Reads all of `ranges`, so many at a time that the blocks take 16 MiB, or are one.
+  /// As `cached_store::read_many`.
   void read(std::span<const byte_range> ranges) {
-    std::vector<block_piece> pieces;
-    std::uint64_t bytes = 0;
-    for (const byte_range& range : ranges) {
-      const known_object& from = object(range.object);
-      require_inside(range, from.size, [&] { return from.name; });
-      each_piece(range, from, options_, [&](const block_piece& one) {
-        const bool is_next = pieces.empty() || pieces.back().key != one.key;
-        if (is_next && bytes > 0 && bytes + one.id.length() > most_together) {
-          read_pieces(pieces);
-          pieces.clear();
-          bytes = 0;
-        }
-        pieces.push_back(one);
-        bytes += is_next ? one.id.length() : 0;
-      });
-    }
-    read_pieces(pieces);
+    const auto find = [this](std::string_view name) -> decltype(auto) { return object(name); };
+    each_group(ranges, options_, find, [this](std::span<block_piece> some) { read_pieces(some); });
+  }
+
+  /// As `cached_store::lend`.
+  [[nodiscard]] std::optional<lent_bytes> lend(const upcoming_range& range) {
+    const auto piece = only_piece(range, objects_, options_);
+    const std::lock_guard lock{mutex_};
+    if (!piece || !memory_.holds(piece->number, piece->key)) return std::nullopt;
+    uses_.use(piece->number);
+    ++stats_.from_memory;
+    const std::uint64_t next_use = uses_.of(piece->number);
+    disk_.use(piece->number, piece->id, next_use);
+    const shared_block block = memory_.find(piece->number, piece->key, next_use);
+    const auto size = static_cast<std::size_t>(range.length);
+    return lent_bytes{block->all().subspan(piece->skipped, size), block};
+  }
+  /// As `cached_store::bring_near`, for a range that lies in one block.
+  [[nodiscard]] bool bring_near(const upcoming_range& range) {
+    const auto piece = only_piece(range, objects_, options_);
+    if (!piece) return false;
+    std::unique_lock lock{mutex_};
+    const std::uint64_t next_use = uses_.of(piece->number);
+    if (memory_.find(piece->number, piece->key, next_use)) return true;
+    if (!disk_.use(piece->number, piece->id, next_use)) return false;
+    const bool is_alone = !memory_.would_keep(piece->id.length(), next_use);
+    lock.unlock();
+    return is_alone ? disk_.bring_near(piece->number, piece->id, piece->skipped, range.length)
+                    : disk_.bring_near(piece->number, piece->id, 0, piece->id.length());
   }
 
   /// As `cached_store::will_use`.
@@ -104,8 +115,6 @@ class block_cache {
   }
 
  private:
-  static constexpr std::uint64_t most_together = std::uint64_t{16} << 20;
-
   // All claims are read and published before this thread waits for those of others: so no two
   // threads wait for each other.
   void read_pieces(std::span<block_piece> pieces) {
@@ -207,16 +216,7 @@ class block_cache {
 
   // After the others have got their bytes: it takes time.
   void write(std::span<const block_claim> mine) {
-    bool looks = false;
-    for (const block_claim& one : mine) {
-      const block_piece& of = *one.of;
-      if (one.is_from_disk) {
-        disk_.is_there(of.number, of.id, one.next_use);
-      } else if (one.may_be_written) {
-        looks = disk_.write(of.number, of.id, one.bytes->all(), one.next_use) || looks;
-      }
-    }
-    if (!looks) return;
+    if (!write_blocks(disk_, mine)) return;
     auto listed = disk_.list();
     std::unique_lock lock{mutex_};
     const auto gone =

@@ -53,6 +53,12 @@ class block_disk {
     return found;
   }
 
+  /// Has the system read that part of block `id`, if it is there. Whether it is.
+  [[nodiscard]] bool bring_near(std::uint64_t number, const block_id& id, std::uint64_t from,
+                                std::uint64_t bytes) const noexcept {
+    return folder_ && folder_->bring_near(number, id, from, bytes);
+  }
+
   /// Block `id` is used next at `next_use`, if it is there. Whether it is, as far as is known.
   bool use(std::uint64_t number, const block_id& id, std::uint64_t next_use) {
     const std::lock_guard lock{mutex_};

@@ -14,7 +14,6 @@
 #include <charconv>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <filesystem>
 #include <memory>
 #include <span>
@@ -83,6 +82,25 @@ class block_folder {
     if (is_as_long && read_block_part(file.get(), id, from, out)) return found::whole;
     remove(number);
     return found::damaged;
+  }
+
+  /// Has the system read, meanwhile, what `read` needs for so many bytes of block `id` from byte
+  /// `from` on. Whether there is a file that can be opened.
+  [[nodiscard]] bool bring_near(std::uint64_t number, const block_id& id, std::uint64_t from,
+                                std::uint64_t bytes) const noexcept {
+    const descriptor file = open_at(folder_.get(), name_of(number).data(), O_NOFOLLOW | O_NONBLOCK);
+    if (file.get() < 0) return false;
+    const auto advise = [&](std::uint64_t begin, std::uint64_t end) {  // in vain where it can't
+      static_cast<void>(::posix_fadvise(file.get(), static_cast<off_t>(begin),
+                                        static_cast<off_t>(end - begin), POSIX_FADV_WILLNEED));
+    };
+    const std::uint64_t start = start_bytes(id);
+    const std::uint64_t begin = start + from / chunk_bytes * chunk_bytes;
+    const bool is_all_near = begin == start;  // the sums, and after them what is wanted
+    if (!is_all_near) advise(0, start);
+    advise(is_all_near ? 0 : begin,
+           start + (from + bytes + chunk_bytes - 1) / chunk_bytes * chunk_bytes);
+    return true;
   }
 
   /// Writes block `id` as file `number`, or leaves what was there; the system's number of what went
@@ -170,9 +188,10 @@ class block_folder {
            std::to_string(files.fetch_add(1, std::memory_order_relaxed));
   }
   [[nodiscard]] static std::array<char, digits + 7> name_of(std::uint64_t number) noexcept {
-    std::array<char, digits + 7> name{};
-    std::snprintf(name.data(), name.size(), "%016llx.block",
-                  static_cast<unsigned long long>(number));
+    std::array<char, digits + 7> name{"0000000000000000.block"};
+    for (std::size_t i = digits; number != 0; number >>= 4U) {
+      name[--i] = "0123456789abcdef"[number & 15U];
+    }
     return name;
   }
   [[nodiscard]] static std::string_view text_of(std::span<const std::byte> bytes) noexcept {

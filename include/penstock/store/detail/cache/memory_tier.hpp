@@ -54,6 +54,11 @@ class memory_tier {
     return found->second.bytes;
   }
 
+  /// Whether the block `key` is here.
+  [[nodiscard]] bool holds(std::uint64_t number, const block_key& key) const {
+    const auto found = blocks_.find(number);
+    return found != blocks_.end() && found->second.key == key;
+  }
   /// Whether `keep` would keep a block of so many bytes, which is not here.
   [[nodiscard]] bool would_keep(std::uint64_t bytes, std::uint64_t next_use) const {
     if (bytes > most_) return false;

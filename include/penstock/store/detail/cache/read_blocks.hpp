@@ -16,6 +16,7 @@
 #include <penstock/store/detail/cache/block_folder.hpp>
 #include <penstock/store/detail/cache/block_piece.hpp>
 #include <penstock/store/detail/cache/known_objects.hpp>
+#include <penstock/store/detail/require_inside.hpp>
 #include <penstock/store/detail/store_ref.hpp>
 
 namespace penstock {
@@ -41,6 +42,50 @@ void each_piece(const byte_range& range, const known_object& from,
     left = left.subspan(count);
     at += count;
   }
+}
+
+/// Calls `read(pieces)` for the parts of all `ranges`, so many at a time that their blocks take 16
+/// MiB, or are one. `object(name)` is a `known_object`. Throws `file_truncated` for a range that
+/// reaches beyond the end of one.
+template <class Object, class Read>
+void each_group(std::span<const byte_range> ranges, const cached_store_options& options,
+                const Object& object, const Read& read) {
+  constexpr std::uint64_t most = std::uint64_t{16} << 20;
+  std::vector<block_piece> pieces;
+  std::uint64_t bytes = 0;
+  for (const byte_range& range : ranges) {
+    const known_object& from = object(range.object);
+    require_inside(range, from.size, [&] { return from.name; });
+    each_piece(range, from, options, [&](const block_piece& one) {
+      const bool is_next = pieces.empty() || pieces.back().key != one.key;
+      if (is_next && bytes > 0 && bytes + one.id.length() > most) {
+        read(std::span{pieces});
+        pieces.clear();
+        bytes = 0;
+      }
+      pieces.push_back(one);
+      bytes += is_next ? one.id.length() : 0;
+    });
+  }
+  read(std::span{pieces});
+}
+
+/// `range` as a part of one block of an object that was asked for; nothing where it is more than
+/// that, empty, or reaches beyond the end.
+[[nodiscard]] inline std::optional<block_piece> only_piece(const upcoming_range& range,
+                                                           known_objects& objects,
+                                                           const cached_store_options& options) {
+  const known_object* const from = objects.find_known(range.object);
+  if (from == nullptr || range.length == 0 || range.offset >= from->size) return std::nullopt;
+  const std::uint64_t block = range.offset / options.block_bytes;
+  const std::uint64_t skipped = range.offset % options.block_bytes;
+  const block_id id{options.store_name, from->name, from->size, options.block_bytes, block};
+  if (range.length > id.length() - skipped) return std::nullopt;
+  return block_piece{.id = id,
+                     .key = {from->number, block},
+                     .number = block_number(id),
+                     .skipped = static_cast<std::size_t>(skipped),
+                     .out = {}};
 }
 
 /// Reads the parts that are wanted by themselves from `disk`. How many were there. Two threads may
@@ -73,34 +118,19 @@ void read_blocks(const Store& store, block_disk& disk, std::span<block_claim> cl
   if (!ranges.empty()) read_ranges(store, std::span<const byte_range>{ranges});
 }
 
-/// The blocks that `ranges` need, in order, by their numbers; none lies beyond the end of an object
-/// whose size is known. `ask(object)` is the size of one that is not known, asked where the list
-/// would be long without it; where that is `std::nullopt`, a range that long counts as its first
-/// block.
-template <class Ask>
-[[nodiscard]] std::vector<std::uint64_t> block_numbers(std::span<const upcoming_range> ranges,
-                                                       const cached_store_options& options,
-                                                       known_objects& objects, const Ask& ask) {
-  constexpr std::uint64_t most_unasked = 4096;  // blocks
-  const std::uint64_t block_size = options.block_bytes;
-  const auto size_of = [&](const upcoming_range& range) {
-    if (const known_object* const known = objects.find_known(range.object)) return known->size;
-    if ((range.length - 1) / block_size < most_unasked) return std::uint64_t{0} - 1;
-    const std::optional<std::uint64_t> size = ask(range.object);
-    return size ? *size : range.offset + 1;
-  };
-  std::vector<std::uint64_t> numbers;
-  for (const upcoming_range& range : ranges) {
-    if (range.length == 0) continue;
-    const std::uint64_t size = size_of(range);
-    if (range.offset >= size) continue;
-    const std::uint64_t count = (std::min)(range.length, size - range.offset);  // > 0
-    const std::uint64_t last = (range.offset + (count - 1)) / block_size;
-    for (std::uint64_t block = range.offset / block_size; block <= last; ++block) {
-      numbers.push_back(block_number({options.store_name, range.object, 0, block_size, block}));
+/// Writes what `claims` have read to `disk`, which some of it came from. Whether it is time to look
+/// what lies there.
+[[nodiscard]] inline bool write_blocks(block_disk& disk, std::span<const block_claim> claims) {
+  bool looks = false;
+  for (const block_claim& one : claims) {
+    const block_piece& of = *one.of;
+    if (one.is_from_disk) {
+      disk.is_there(of.number, of.id, one.next_use);
+    } else if (one.may_be_written) {
+      looks = disk.write(of.number, of.id, one.bytes->all(), one.next_use) || looks;
     }
   }
-  return numbers;
+  return looks;
 }
 
 }  // namespace detail
