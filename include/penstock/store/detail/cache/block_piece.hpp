@@ -9,8 +9,8 @@
 #include <span>
 
 #include <penstock/core/version.hpp>
-#include <penstock/store/detail/cache/block_file.hpp>
-#include <penstock/store/detail/cache/block_folder.hpp>
+#include <penstock/store/detail/cache/disk/block_file.hpp>
+#include <penstock/store/detail/cache/disk/block_folder.hpp>
 #include <penstock/store/detail/cache/memory_tier.hpp>
 
 namespace penstock {

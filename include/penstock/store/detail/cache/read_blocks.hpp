@@ -11,10 +11,10 @@
 
 #include <penstock/store/byte_store.hpp>
 #include <penstock/store/cached_store_options.hpp>
-#include <penstock/store/detail/cache/block_disk.hpp>
-#include <penstock/store/detail/cache/block_file.hpp>
-#include <penstock/store/detail/cache/block_folder.hpp>
 #include <penstock/store/detail/cache/block_piece.hpp>
+#include <penstock/store/detail/cache/disk/block_disk.hpp>
+#include <penstock/store/detail/cache/disk/block_file.hpp>
+#include <penstock/store/detail/cache/disk/block_folder.hpp>
 #include <penstock/store/detail/cache/known_objects.hpp>
 #include <penstock/store/detail/require_inside.hpp>
 #include <penstock/store/detail/store_ref.hpp>

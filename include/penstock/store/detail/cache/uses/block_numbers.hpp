@@ -9,7 +9,7 @@
 
 #include <penstock/store/byte_store.hpp>
 #include <penstock/store/cached_store_options.hpp>
-#include <penstock/store/detail/cache/block_file.hpp>
+#include <penstock/store/detail/cache/disk/block_file.hpp>
 #include <penstock/store/detail/cache/known_objects.hpp>
 
 namespace penstock {

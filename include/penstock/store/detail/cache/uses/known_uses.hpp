@@ -7,7 +7,7 @@
 #include <utility>
 
 #include <penstock/core/version.hpp>
-#include <penstock/store/detail/cache/block_disk.hpp>
+#include <penstock/store/detail/cache/disk/block_disk.hpp>
 #include <penstock/store/detail/cache/memory_tier.hpp>
 #include <penstock/store/detail/cache/uses/foreseen_uses.hpp>
 #include <penstock/store/detail/cache/uses/next_uses.hpp>

@@ -12,9 +12,9 @@
 #include <vector>
 
 #include <penstock/store/cached_store_options.hpp>
-#include <penstock/store/detail/cache/block_file.hpp>
-#include <penstock/store/detail/cache/block_folder.hpp>
-#include <penstock/store/detail/cache/disk_tier.hpp>
+#include <penstock/store/detail/cache/disk/block_file.hpp>
+#include <penstock/store/detail/cache/disk/block_folder.hpp>
+#include <penstock/store/detail/cache/disk/disk_tier.hpp>
 #include <penstock/store/detail/cache/uses/next_uses.hpp>
 
 namespace penstock {

@@ -27,8 +27,8 @@
 #include <penstock/files/detail/descriptor.hpp>
 #include <penstock/files/file_error.hpp>
 #include <penstock/report/detail/whole_file.hpp>
-#include <penstock/store/detail/cache/block_file.hpp>
-#include <penstock/store/detail/cache/block_part.hpp>
+#include <penstock/store/detail/cache/disk/block_file.hpp>
+#include <penstock/store/detail/cache/disk/block_part.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include <penstock/core/version.hpp>
-#include <penstock/store/detail/cache/block_file.hpp>
+#include <penstock/store/detail/cache/disk/block_file.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include <penstock/core/version.hpp>
-#include <penstock/store/detail/cache/block_folder.hpp>
+#include <penstock/store/detail/cache/disk/block_folder.hpp>
 #include <penstock/store/detail/cache/eviction_order.hpp>
 
 namespace penstock {
