@@ -15,6 +15,7 @@
 #include <penstock/store/detail/cache/disk/block_file.hpp>
 #include <penstock/store/detail/cache/disk/block_folder.hpp>
 #include <penstock/store/detail/cache/disk/disk_tier.hpp>
+#include <penstock/store/detail/cache/disk/page_cache_guess.hpp>
 #include <penstock/store/detail/cache/uses/next_uses.hpp>
 
 namespace penstock {
@@ -53,10 +54,16 @@ class block_disk {
     return found;
   }
 
-  /// Has the system read that part of block `id`, if it is there. Whether it is.
+  /// Has the system read that part of block `id`, which is there as far as is known. Whether it is.
   [[nodiscard]] bool bring_near(std::uint64_t number, const block_id& id, std::uint64_t from,
-                                std::uint64_t bytes) const noexcept {
-    return folder_ && folder_->bring_near(number, id, from, bytes);
+                                std::uint64_t bytes) noexcept {
+    using nearness = block_folder::nearness;
+    if (!folder_) return false;
+    if (!guess_.is_due()) return true;
+    const nearness seen = folder_->bring_near(number, id, from, bytes);
+    if (seen == nearness::nothing) return false;
+    guess_.saw(seen == nearness::in_memory);
+    return true;
   }
 
   /// Block `id` is used next at `next_use`, if it is there. Whether it is, as far as is known.
@@ -139,6 +146,7 @@ class block_disk {
 
  private:
   std::optional<block_folder> folder_;
+  page_cache_guess guess_;
   std::mutex mutex_;  // guards what follows
   disk_tier tier_;
   std::uint64_t written_ = 0;

@@ -29,6 +29,7 @@
 #include <penstock/report/detail/whole_file.hpp>
 #include <penstock/store/detail/cache/disk/block_file.hpp>
 #include <penstock/store/detail/cache/disk/block_part.hpp>
+#include <penstock/store/detail/local/file_read.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
@@ -48,6 +49,8 @@ class block_folder {
  public:
   /// How reading went; `unreadable` where it can't be told what is there now.
   enum class found : std::uint8_t { whole, nothing, damaged, unreadable };
+  /// Where what will be read is, as far as one can tell.
+  enum class nearness : std::uint8_t { nothing, in_memory, asked_for };
 
   /// Opens the folder `path`, and makes it where there is none. Throws `file_unreadable`.
   explicit block_folder(std::string path) : path_(std::move(path)), folder_(-1) {
@@ -84,23 +87,25 @@ class block_folder {
     return found::damaged;
   }
 
-  /// Has the system read, meanwhile, what `read` needs for so many bytes of block `id` from byte
-  /// `from` on. Whether there is a file that can be opened.
-  [[nodiscard]] bool bring_near(std::uint64_t number, const block_id& id, std::uint64_t from,
-                                std::uint64_t bytes) const noexcept {
+  /// Has the system read, meanwhile, what `read` needs for so many bytes, at least one, of block
+  /// `id` from byte `from` on, unless the last of them is in its memory.
+  [[nodiscard]] nearness bring_near(std::uint64_t number, const block_id& id, std::uint64_t from,
+                                    std::uint64_t bytes) const noexcept {
     const descriptor file = open_at(folder_.get(), name_of(number).data(), O_NOFOLLOW | O_NONBLOCK);
-    if (file.get() < 0) return false;
+    if (file.get() < 0) return nearness::nothing;
+    const std::uint64_t start = start_bytes(id);
+    std::byte last{};
+    file_read probe{file.get(), start + from + bytes - 1, &last, 1, 1};
+    read_cached(probe);
+    if (probe.is_whole()) return nearness::in_memory;
     const auto advise = [&](std::uint64_t begin, std::uint64_t end) {  // in vain where it can't
       static_cast<void>(::posix_fadvise(file.get(), static_cast<off_t>(begin),
                                         static_cast<off_t>(end - begin), POSIX_FADV_WILLNEED));
     };
-    const std::uint64_t start = start_bytes(id);
-    const std::uint64_t begin = start + from / chunk_bytes * chunk_bytes;
-    const bool is_all_near = begin == start;  // the sums, and after them what is wanted
-    if (!is_all_near) advise(0, start);
-    advise(is_all_near ? 0 : begin,
+    advise(0, start);
+    advise(start + from / chunk_bytes * chunk_bytes,
            start + (from + bytes + chunk_bytes - 1) / chunk_bytes * chunk_bytes);
-    return true;
+    return nearness::asked_for;
   }
 
   /// Writes block `id` as file `number`, or leaves what was there; the system's number of what went
