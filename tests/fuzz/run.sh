@@ -5,7 +5,8 @@
 #   bash tests/fuzz/run.sh [SECONDS] [TARGET...]     default: 60 seconds for each target
 #
 # Environment: RUNS ends a target after so many executions, BYTES after so many bytes of input, if
-# its seconds last.
+# its seconds last. LEN_CONTROL=0 tries long inputs from the start, which slow targets need to see
+# many bytes.
 # Needs clang++ with its runtime (Debian: clang libclang-rt-14-dev) with zlib,
 # libjpeg-turbo, libpng and libzstd. What it finds stays in
 # build/fuzz/<target>/, with the corpus grown on the way. Exit status 1 on a finding.
@@ -43,7 +44,8 @@ for target in "${targets[@]}"; do
   "$clang" "${flags[@]}" "$work/target.o" "$root/tests/fuzz/counted.cpp" -o "$work/fuzz" \
     "${libraries[@]}"
   echo "== $target: $seconds s"
-  (cd "$work" && ./fuzz -max_total_time="$seconds" -runs="${RUNS:--1}" -max_len=4096 -print_final_stats=1 \
+  (cd "$work" && ./fuzz -max_total_time="$seconds" -runs="${RUNS:--1}" -max_len=4096 \
+    -len_control="${LEN_CONTROL:-100}" -print_final_stats=1 \
     corpus "$root/tests/fuzz/corpus/$target" >fuzz.log 2>&1) || status=1
   grep -E 'DONE|fuzzed_bytes|number_of_executed_units|ERROR|does not hold|SUMMARY|Test unit written' "$work/fuzz.log" || true
 done
