@@ -138,12 +138,12 @@ class batch_queue {
   [[gnu::noinline]] bool push_waiting(T ticket) noexcept {
     if (was_closed()) return false;
     bool is_in = false;
-    popped_.wait([&] { return (is_in = try_push(ticket)) || was_closed(); });
+    popped_.wait([&] { return (is_in = try_push(ticket)) || was_closed(); }, pauses());
     return is_in;
   }
   [[gnu::noinline]] std::optional<T> pop_waiting() noexcept {
     std::optional<T> ticket;
-    if (!was_closed()) pushed_.wait([&] { return (ticket = try_pop()) || was_closed(); });
+    if (!was_closed()) pushed_.wait([&] { return (ticket = try_pop()) || was_closed(); }, pauses());
     return ticket ? ticket : try_pop();  // which came between the last look and the closing
   }
 
@@ -152,8 +152,8 @@ class batch_queue {
   [[gnu::noinline]] push_result push_before(T ticket, Deadline end) noexcept {
     if (was_closed()) return wait_outcome::closed;
     bool is_in = false;
-    const bool has_ended =
-        popped_.wait_until([&] { return (is_in = try_push(ticket)) || was_closed(); }, end);
+    const bool has_ended = popped_.wait_until(
+        [&] { return (is_in = try_push(ticket)) || was_closed(); }, end, pauses());
     if (is_in) return wait_outcome::done;
     return has_ended ? wait_outcome::closed : wait_outcome::timed_out;
   }
@@ -162,12 +162,15 @@ class batch_queue {
     std::optional<T> ticket;
     const bool has_ended =
         was_closed() ||
-        pushed_.wait_until([&] { return (ticket = try_pop()) || was_closed(); }, end);
+        pushed_.wait_until([&] { return (ticket = try_pop()) || was_closed(); }, end, pauses());
     if (!has_ended) return wait_outcome::timed_out;
     if (!ticket) ticket = try_pop();  // which came between the last look and the closing
     if (ticket) return *ticket;
     return wait_outcome::closed;
   }
+
+  // Before a thread that waits looks again: a small ring is full, or empty, sooner than a large one.
+  [[nodiscard]] int pauses() const noexcept { return capacity_ < 64 ? 4 : 16; }
 
   static std::size_t checked(std::size_t capacity) {
     if (capacity == 0 || capacity > max_capacity) {

@@ -43,11 +43,12 @@ class basic_eventcount {
       wake_sleepers();
   }
 
-  /// Returns once `look()` is true. The caller has looked before: this starts with a pause, since a
-  /// look takes cache lines away from the thread that is about to make it true.
+  /// Returns once `look()` is true. The caller has looked before: this starts with `pauses`, and
+  /// twice as many before each later look, since a look takes cache lines away from the thread that
+  /// is about to make it true. Fewer of them suit a condition that does not gather much meanwhile.
   template <class Look>
-  void wait(Look look) noexcept {
-    (void)wait_by(look, [this](std::uint32_t seen) {
+  void wait(Look look, int pauses = usual_pauses) noexcept {
+    (void)wait_by(look, pauses, [this](std::uint32_t seen) {
       notified_.wait(seen, std::memory_order_acquire);
       return true;
     });
@@ -57,8 +58,8 @@ class basic_eventcount {
   /// sleepers, so one that gives up takes none away from another; and it looks once more, so what
   /// it was woken for at the last moment is not left lying.
   template <class Look, class Deadline>
-  [[nodiscard]] bool wait_until(Look look, Deadline end) noexcept {
-    return wait_by(look, [this, end](std::uint32_t seen) {
+  [[nodiscard]] bool wait_until(Look look, Deadline end, int pauses = usual_pauses) noexcept {
+    return wait_by(look, pauses, [this, end](std::uint32_t seen) {
       return notified_.wait_until(seen, std::memory_order_acquire, end);
     });
   }
@@ -66,8 +67,8 @@ class basic_eventcount {
  private:
   // `sleep(seen)` sleeps until the count of notifications is not `seen`; false if it gives up.
   template <class Look, class Sleep>
-  bool wait_by(Look& look, Sleep sleep) noexcept {
-    for (int pauses = first_pauses; pauses <= last_pauses; pauses *= 2) {
+  bool wait_by(Look& look, int pauses, Sleep sleep) noexcept {
+    for (; pauses <= most_pauses; pauses *= 2) {
       for (int pause = 0; pause < pauses; ++pause) Atomics::pause();
       if (look()) return true;
     }
@@ -103,8 +104,8 @@ class basic_eventcount {
   // core, and what gathers meanwhile moves in one go. All together a few microseconds, about what
   // the system call takes that wakes a sleeper: a thread that waits for one inside that call stays
   // awake.
-  static constexpr int first_pauses = 16;
-  static constexpr int last_pauses = 32;
+  static constexpr int usual_pauses = 16;
+  static constexpr int most_pauses = 32;
   static constexpr int yields = 12;
 
   // A word, whose waiters the kernel finds. The standard's wait has a count of them, and a library
