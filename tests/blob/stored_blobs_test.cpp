@@ -56,6 +56,19 @@ struct ten_each {
   std::vector<ps::stored_blob> list;
 };
 
+// A store that has nothing near, and counts how often it is asked.
+struct far_away {
+  [[nodiscard]] static std::uint64_t size_of(std::string_view /*object*/) { return 10; }
+  static void read(const ps::byte_range& range) {
+    for (std::byte& one : range.out) one = std::byte{};
+  }
+  [[nodiscard]] bool bring_near(const ps::upcoming_range& /*range*/) const {
+    ++asked;
+    return false;
+  }
+  mutable std::atomic<int> asked{0};
+};
+
 }  // namespace
 
 TEST_CASE("blobs in a store have the bytes, labels and keys of their list", "[blob]") {
@@ -355,6 +368,22 @@ TEST_CASE("a source may go while blobs are read ahead", "[blob]") {
   }
   opener.join();
   CHECK(of.store.reads <= 30);
+}
+
+TEST_CASE("in a forked child no store is asked what is near", "[blob]") {
+  const far_away store;
+  const ps::stored_blobs blobs{store, {{"x", 0, 1}, {"x", 1, 1}}, {.threads = 1}};
+  blobs.prefetch(0);
+  CHECK(store.asked == 1);
+  const ::pid_t child = ::fork();
+  if (child == 0) {
+    blobs.prefetch(1);
+    ::_exit(store.asked == 1 ? 7 : 1);
+  }
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  REQUIRE(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 7);
 }
 
 TEST_CASE("in a forked child blobs are read when they are asked for, and are destroyed", "[blob]") {

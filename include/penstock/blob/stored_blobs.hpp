@@ -118,7 +118,7 @@ class stored_blobs {
     }
     /// Has one blob read soon.
     void prefetch(std::uint64_t index) const noexcept {
-      if (!state_->reads_ahead() || index >= size()) return;
+      if (!state_->reads_ahead() || index >= size() || state_->ahead->is_in_child()) return;
       const stored_blob& one = state_->blobs[static_cast<std::size_t>(index)];
       if (one.length > state_->options.max_bytes) return;
       try {
