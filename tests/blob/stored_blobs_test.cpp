@@ -56,16 +56,18 @@ struct ten_each {
   std::vector<ps::stored_blob> list;
 };
 
-// A store that has nothing near, and counts how often it is asked.
-struct far_away {
+// A store that has all near, or nothing, and counts how often it is asked.
+struct asked_store {
+  explicit asked_store(bool has_all) : is_near(has_all) {}
   [[nodiscard]] static std::uint64_t size_of(std::string_view /*object*/) { return 10; }
   static void read(const ps::byte_range& range) {
     for (std::byte& one : range.out) one = std::byte{};
   }
   [[nodiscard]] bool bring_near(const ps::upcoming_range& /*range*/) const {
     ++asked;
-    return false;
+    return is_near;
   }
+  const bool is_near;
   mutable std::atomic<int> asked{0};
 };
 
@@ -371,7 +373,7 @@ TEST_CASE("a source may go while blobs are read ahead", "[blob]") {
 }
 
 TEST_CASE("in a forked child no store is asked what is near", "[blob]") {
-  const far_away store;
+  const asked_store store{GENERATE(false, true)};
   const ps::stored_blobs blobs{store, {{"x", 0, 1}, {"x", 1, 1}}, {.threads = 1}};
   blobs.prefetch(0);
   CHECK(store.asked == 1);

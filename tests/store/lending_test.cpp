@@ -165,3 +165,49 @@ TEST_CASE("what has gone from the disk meanwhile is not near", "[store]") {
   CHECK_FALSE(cache.bring_near(middle));
   CHECK(test::part_of(cache, "x", 120, 50) == of.store.content("x").substr(120, 50));
 }
+
+TEST_CASE("once files are gone, blocks are soon not taken for near", "[store]") {
+  constexpr std::uint64_t blocks = 100;
+  test::counting_store below;
+  below.add("x", test::some_bytes(10 * blocks));
+  const test::temp_dir dir;
+  const ps::cached_store cache{below,
+                               {.block_bytes = 10, .memory_bytes = 0, .folder = dir.path("cache")}};
+  read(cache, 0, 10 * blocks);
+  const auto near_now = [&] {
+    int count = 0;
+    for (std::uint64_t i = 0; i < blocks; ++i) count += cache.bring_near({"x", 10 * i, 10}) ? 1 : 0;
+    return count;
+  };
+  CHECK(near_now() == blocks);
+  for (const auto& entry : std::filesystem::directory_iterator{dir.path("cache")}) {
+    std::filesystem::remove(entry.path());
+  }
+  CHECK(near_now() < 16);
+}
+
+TEST_CASE("a block is not held for a small part of it", "[store]") {
+  test::counting_store below;
+  below.add("x", test::some_bytes(1000));
+  const ps::cached_store cache{below, {.block_bytes = 1000}};
+  read(cache, 0, 1000);
+  CHECK_FALSE(cache.lend({"x", 0, 14}));
+  CHECK(cache.bring_near({"x", 0, 14}));
+  CHECK(cache.lend({"x", 0, 15}));
+}
+
+TEST_CASE("a block in memory that is used next stays while others are read ahead", "[store]") {
+  constexpr std::uint64_t blobs = 6000;
+  test::counting_store below;
+  below.add("x", test::some_bytes(10 * blobs));
+  const ps::cached_store cache{below, {.block_bytes = 10, .memory_bytes = 1000}};
+  read(cache, 0, 10);
+  std::vector<ps::upcoming_range> order;
+  for (std::uint64_t i = 0; i < blobs; ++i) order.push_back({"x", 10 * i, 10});
+  for (std::uint64_t i = 1; i < 200; ++i) order.push_back({"x", 10 * i, 10});
+  const int reader = 0;
+  cache.foresee(&reader, order);
+  CHECK(cache.bring_near({"x", 0, 10}));
+  for (std::uint64_t i = 1; i < blobs; ++i) read(cache, 10 * i, 10);
+  CHECK(cache.lend({"x", 0, 10}));
+}

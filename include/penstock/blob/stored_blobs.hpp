@@ -64,8 +64,9 @@ struct stored_blobs_stats {
 ///
 /// An lvalue store is referred to and must outlive it, an rvalue is moved in. Takes 100 bytes and
 /// the names for a blob. What `prefetch` names is read by threads of its own, many at a time where
-/// the store can; blobs are the same with and without. Movable, not copyable. Reading is
-/// thread-safe. In a child made by fork() after a `prefetch` nothing is read ahead.
+/// the store can, but for what a `near_store` has near; blobs are the same with and without.
+/// Movable, not copyable. Reading is thread-safe. In a child made by fork() after a `prefetch`
+/// nothing is read ahead.
 template <byte_store Store>
 class stored_blobs {
  public:
@@ -78,8 +79,9 @@ class stored_blobs {
     /// How many blobs there are.
     [[nodiscard]] std::uint64_t size() const noexcept { return state_->blobs.size(); }
 
-    /// Blob `index`, in `buffer`, or where a `lending_store` has it, which `buffer` holds. Throws `index_error`, `file_format_error` above `max_bytes`,
-    /// `file_truncated` where the object ends before `offset`, and what the store throws.
+    /// Blob `index`: in `buffer`, or where a `lending_store` has it, which `buffer` then holds.
+    /// Throws `index_error`, `file_format_error` above `max_bytes`, `file_truncated` where the object
+    /// ends before `offset`, and what the store throws.
     [[nodiscard]] std::span<const std::byte> bytes(std::uint64_t index, blob_buffer& buffer) const {
       const stored_blob& one = at(index);
       if (state_->reads_ahead()) {
@@ -112,13 +114,14 @@ class stored_blobs {
     }
 
     /// Has the blobs `indices` read soon, as far as `read_ahead` allows. Those whose `length` was
-    /// not given, and those out of range, are left alone. What fails fails where it is asked for.
+    /// not given, those that are near, and those out of range are left alone. What fails fails where
+    /// it is asked for.
     void prefetch(std::span<const std::uint64_t> indices) const noexcept {
       for (const std::uint64_t index : indices) prefetch(index);
     }
     /// Has one blob read soon.
     void prefetch(std::uint64_t index) const noexcept {
-      if (!state_->reads_ahead() || index >= size() || state_->ahead->is_in_child()) return;
+      if (!state_->reads_ahead() || index >= size() || !state_->ahead->is_in_own_process()) return;
       const stored_blob& one = state_->blobs[static_cast<std::size_t>(index)];
       if (one.length > state_->options.max_bytes) return;
       try {

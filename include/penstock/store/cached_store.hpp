@@ -63,13 +63,15 @@ class cached_store {
   /// that reaches beyond the end of its object.
   void read_many(std::span<const byte_range> ranges) const { cache_->read(ranges); }
 
-  /// Lends a range that lies in one block, where that is in memory: see `lending_store`. The block
-  /// stays until the last copy of the owner is gone, beside what `memory_bytes` allows.
+  /// Lends a range that lies in one block, where that is in memory, and is at least a 64th of it: see
+  /// `lending_store`. The block stays until the last copy of the owner is gone, beside what
+  /// `memory_bytes` allows.
   [[nodiscard]] std::optional<lent_bytes> lend(const upcoming_range& range) const {
     return cache_->lend(range);
   }
-  /// Whether all of `range` is in memory or on the disk, see `near_store`. Of a block on the disk the
-  /// system is asked to read what a read of the range needs.
+  /// Whether `range`, which lies in one block of an object that was asked for, is in memory or on
+  /// the disk as far as is known: see `near_store`. Of a block on the disk the system is asked to
+  /// read what a read of the range needs, if it seems not to have that in memory.
   [[nodiscard]] bool bring_near(const upcoming_range& range) const {
     return cache_->bring_near(range);
   }
@@ -85,7 +87,7 @@ class cached_store {
   /// As `will_use`, for those that read through it and tell on what they will read: a loader with
   /// `read_ahead` does, over `stored_blobs`. See `foreseeing_store`. Not noted while ranges are to
   /// come that `will_use` has named, nor beyond 2^20 uses of blocks, of 80 bytes each. A use that
-  /// 4096 later ones have overtaken counts as not coming. Where the size of an object is not known
+  /// 2^17 later ones have overtaken counts as not coming. Where the size of an object is not known
   /// yet, a range of more than 4096 blocks counts as its first one: nothing is asked for.
   void foresee(const void* who, std::span<const upcoming_range> ranges) const {
     cache_->foresee(who, ranges);

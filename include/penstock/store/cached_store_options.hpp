@@ -15,7 +15,7 @@ struct cached_store_options {
   /// From 1 to 2^30. A read of less has the store below read all of its block.
   std::uint64_t block_bytes = std::uint64_t{1} << 20;
   /// How many bytes of blocks are kept in memory; 0: none. Each call that is under way holds up to
-  /// 16 MiB besides, or a block if that is more.
+  /// 16 MiB besides, or a block if that is more, and each blob that is lent its block.
   std::uint64_t memory_bytes = std::uint64_t{256} << 20;
   /// The folder for blocks on the disk, which is made if it is not there; "": none. Processes of
   /// one host may share it, and it is of use to the next run.

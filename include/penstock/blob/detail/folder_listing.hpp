@@ -48,7 +48,7 @@ inline constexpr std::uint64_t no_label = ~std::uint64_t{0};
 /// What stands first in a listing's bytes.
 struct listing_header {
   char magic[8] = {'p', 's', 'f', 'o', 'l', 'd', 'e', 'r'};
-  std::uint32_t version = 1;
+  std::uint32_t version = 2;
   std::uint32_t byte_order = 0x01020304;  ///< as this machine has it
   std::uint64_t total = 0;                ///< bytes of the listing
   std::uint64_t checksum = 0;             ///< of all bytes after this number

@@ -56,9 +56,7 @@ class blob_read_ahead {
   /// read and not asked for makes some; where that is not enough, nothing happens. One that is
   /// wanted already counts as wanted now.
   void want(std::uint64_t index, std::uint64_t bytes) {
-    ::pid_t none = 0;
-    process_.compare_exchange_strong(none, ::getpid(), std::memory_order_relaxed);
-    if (is_in_child()) return;
+    if (!is_in_own_process()) return;
     const std::lock_guard lock{mutex_};
     if (bytes > most_bytes_ || is_renewed(index) || !start()) return;
     while (bytes_ + bytes > most_bytes_) {
@@ -107,6 +105,12 @@ class blob_read_ahead {
     }
   }
 
+  /// Whether the calling process is the one that reads ahead, as the first that asks.
+  [[nodiscard]] bool is_in_own_process() noexcept {
+    ::pid_t none = 0;
+    process_.compare_exchange_strong(none, ::getpid(), std::memory_order_relaxed);
+    return !is_in_child();
+  }
   /// Whether the calling process is a child of that which has read ahead.
   [[nodiscard]] bool is_in_child() const noexcept {
     const ::pid_t process = process_.load(std::memory_order_relaxed);
@@ -135,9 +139,8 @@ class blob_read_ahead {
     blob_buffer memory = {};
   };
 
-  // A thread that waits for one of them waits for all.
-  static constexpr std::size_t most_together = 16;
-  static constexpr std::size_t first_threads = 2;  // which do for storage that is near
+  static constexpr std::size_t most_together = 16;  // who waits for one of them waits for all
+  static constexpr std::size_t first_threads = 2;   // which do for storage that is near
   static constexpr std::chrono::milliseconds long_call{2};
 
   // Whether blob `index` is wanted; it is the youngest then. Under the mutex, as all that follows.
@@ -150,8 +153,7 @@ class blob_read_ahead {
     return true;
   }
 
-  // Whether there is a thread.
-  bool start() {
+  bool start() {  // whether there is a thread
     while (threads_.size() < (std::min)(first_threads, most_threads_) && add_thread()) {
     }
     return !threads_.empty();
@@ -227,7 +229,7 @@ class blob_read_ahead {
   const Read& read_;
   const std::uint64_t most_bytes_;
   const std::size_t most_threads_;
-  // Of the first `want`, or 0. Relaxed: a child has what was stored before the fork.
+  // The first that asked, or 0. Relaxed: a child has what was stored before the fork.
   std::atomic<::pid_t> process_{0};
   mutable std::mutex mutex_;  // guards what follows; held for no read
   std::condition_variable wanted_;

@@ -61,6 +61,7 @@ class block_cache {
     const auto piece = only_piece(range, objects_, options_);
     const std::lock_guard lock{mutex_};
     if (!piece || !memory_.holds(piece->number, piece->key)) return std::nullopt;
+    if (range.length < piece->id.length() / most_lent) return std::nullopt;
     uses_.use(piece->number);
     ++stats_.from_memory;
     const std::uint64_t next_use = uses_.of(piece->number);
@@ -77,7 +78,8 @@ class block_cache {
     const std::uint64_t next_use = uses_.of(piece->number);
     if (memory_.find(piece->number, piece->key, next_use)) return true;
     if (!disk_.use(piece->number, piece->id, next_use)) return false;
-    const bool is_alone = !memory_.would_keep(piece->id.length(), next_use);
+    // As the read will ask, after this use.
+    const bool is_alone = !memory_.would_keep(piece->id.length(), uses_.after(piece->number));
     lock.unlock();
     return is_alone ? disk_.bring_near(piece->number, piece->id, piece->skipped, range.length)
                     : disk_.bring_near(piece->number, piece->id, 0, piece->id.length());
@@ -115,6 +117,9 @@ class block_cache {
   }
 
  private:
+  // A block is kept for a part of it that is no smaller: else a copy costs less than its memory.
+  static constexpr std::uint64_t most_lent = 64;
+
   // All claims are read and published before this thread waits for those of others: so no two
   // threads wait for each other.
   void read_pieces(std::span<block_piece> pieces) {

@@ -61,9 +61,8 @@ class block_disk {
     if (!folder_) return false;
     if (!guess_.is_due()) return true;
     const nearness seen = folder_->bring_near(number, id, from, bytes);
-    if (seen == nearness::nothing) return false;
     guess_.saw(seen == nearness::in_memory);
-    return true;
+    return seen != nearness::nothing;
   }
 
   /// Block `id` is used next at `next_use`, if it is there. Whether it is, as far as is known.

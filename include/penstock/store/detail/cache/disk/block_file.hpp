@@ -41,7 +41,7 @@ inline constexpr std::uint64_t chunk_bytes = std::uint64_t{16} << 10;
 /// chunks, then its bytes. In the byte order of the machine: files of another one have another
 /// `magic`.
 struct block_header {
-  static constexpr std::uint64_t expected_magic = 0x32'4b'4c'42'4b'54'53'50U;  // "PSTKBLK2"
+  static constexpr std::uint64_t expected_magic = 0x33'4b'4c'42'4b'54'53'50U;  // "PSTKBLK3"
 
   std::uint64_t magic = expected_magic;
   std::uint64_t header_sum = 0;  ///< of what comes after it, up to the bytes of the block

@@ -8,6 +8,7 @@
 #include <sys/types.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
@@ -98,9 +99,14 @@ class block_folder {
     file_read probe{file.get(), start + from + bytes - 1, &last, 1, 1};
     read_cached(probe);
     if (probe.is_whole()) return nearness::in_memory;
-    const auto advise = [&](std::uint64_t begin, std::uint64_t end) {  // in vain where it can't
-      static_cast<void>(::posix_fadvise(file.get(), static_cast<off_t>(begin),
-                                        static_cast<off_t>(end - begin), POSIX_FADV_WILLNEED));
+    // In steps that any device takes: of more the system reads the beginning. In vain where it can't.
+    constexpr std::uint64_t step = std::uint64_t{128} << 10;
+    const auto advise = [&](std::uint64_t begin, std::uint64_t end) {
+      for (; begin < end; begin += step) {
+        const std::uint64_t count = (std::min)(step, end - begin);
+        static_cast<void>(::posix_fadvise(file.get(), static_cast<off_t>(begin),
+                                          static_cast<off_t>(count), POSIX_FADV_WILLNEED));
+      }
     };
     advise(0, start);
     advise(start + from / chunk_bytes * chunk_bytes,

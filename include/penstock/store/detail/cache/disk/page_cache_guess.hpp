@@ -12,7 +12,7 @@ namespace detail {
 
 /// Guesses whether files lie in the system's memory, so that not each has to be opened for it: where
 /// the last 32 that were looked at did, one of 16 is looked at. A wrong guess costs a read that
-/// waits for the disk. From any thread.
+/// waits: for the disk, or where the file is gone, for the store below. From any thread.
 class page_cache_guess {
  public:
   /// Whether the next file is to be looked at; else it is taken to lie there.

@@ -22,8 +22,8 @@ namespace detail {
 class foreseen_uses {
  public:
   /// How many later uses may come before one that is said to come: then it does not come any more,
-  /// as that of a sample which is never read.
-  static constexpr std::size_t most_overtaken = 4096;
+  /// as that of a sample which is never read. As many as may be read ahead before one that is near.
+  static constexpr std::size_t most_overtaken = std::size_t{1} << 17U;
 
   /// Holds at most `most` uses, of 80 bytes each; what is said beyond that is not held.
   explicit foreseen_uses(std::size_t most = std::size_t{1} << 20U) : most_(most) {}
@@ -60,6 +60,12 @@ class foreseen_uses {
   [[nodiscard]] std::uint64_t of(std::uint64_t block) const {
     const auto found = places_.find(block);
     return found == places_.end() ? next_uses::never : found->second.first;
+  }
+  /// The place at which it is used after that.
+  [[nodiscard]] std::uint64_t after(std::uint64_t block) const {
+    const auto found = places_.find(block);
+    if (found == places_.end()) return next_uses::never;
+    return uses_[static_cast<std::size_t>(found->second.first - first_)].next;
   }
   /// How many uses are held.
   [[nodiscard]] std::size_t size() const noexcept { return uses_.size() - over_; }

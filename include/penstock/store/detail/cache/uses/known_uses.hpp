@@ -46,6 +46,10 @@ class known_uses {
   [[nodiscard]] std::uint64_t of(std::uint64_t block) const {
     return is_told() ? told_.of(block) : foreseen_.of(block);
   }
+  /// The place at which it is used after that.
+  [[nodiscard]] std::uint64_t after(std::uint64_t block) const {
+    return is_told() ? told_.after(block) : foreseen_.after(block);
+  }
   /// `block` was used.
   void use(std::uint64_t block) {
     if (is_told()) {

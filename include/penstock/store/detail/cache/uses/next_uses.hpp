@@ -45,6 +45,13 @@ class next_uses {
     return order_[found->second.begin];
   }
 
+  /// The place at which it is used after that.
+  [[nodiscard]] std::uint64_t after(std::uint64_t block) const {
+    const auto found = places_.find(block);
+    if (found == places_.end() || found->second.end - found->second.begin < 2) return never;
+    return order_[found->second.begin + 1];
+  }
+
   /// `block` was used: its next use is the one after.
   void use(std::uint64_t block) {
     const auto found = places_.find(block);
