@@ -9,10 +9,10 @@
 //                       64 MiB of `read_ahead` and n `.threads`, of which each has 16 blobs under
 //                       way
 // second/<tier>         eight epochs over a `cached_store` over `http_store`, after a first one has
-//                       left all blocks in memory, or on the disk, whose files are in the page cache
+//                       left all blocks in memory, or on the disk, and so in the page cache
 // local                 its floor: as many epochs over a `local_store` of the same bytes, in the
 //                       page cache
-// cold/disk, cold/local  two such epochs each, before which the files are dropped from the page cache
+// cold/disk, cold/local two such epochs each; before them files are dropped from the page cache
 //
 // Blobs of 112 KiB in shuffled order out of one object of 256 MiB, two seconds of the link's rate.
 // The server is a program of this process, a thread for each connection: it waits 30 ms, then until
@@ -172,7 +172,7 @@ void drop_from_memory(const std::string& folder) {
   }
 }
 
-// Which epochs are timed: the first one, or those after it; out of files in `cold` where it is given.
+// Which epochs are timed: the first one, or those after it; out of files in `cold` if it is given.
 struct epochs {
   bool are_later = false;
   std::string cold = {};

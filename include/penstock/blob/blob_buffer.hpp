@@ -46,8 +46,8 @@ class blob_buffer {
     return {memory_.get(), bytes};
   }
 
-  /// Shares in `owner`, of a blob that lies in memory of its own and is handed out from there, until
-  /// the next blob is read. What was held is let go.
+  /// Shares in `owner`, of a blob that is handed out from memory of its own, until the next blob is
+  /// read. What was held is let go.
   void hold(std::shared_ptr<const void> owner) noexcept { held_ = std::move(owner); }
 
   /// How many bytes it holds without growing.

@@ -80,8 +80,8 @@ class stored_blobs {
     [[nodiscard]] std::uint64_t size() const noexcept { return state_->blobs.size(); }
 
     /// Blob `index`: in `buffer`, or where a `lending_store` has it, which `buffer` then holds.
-    /// Throws `index_error`, `file_format_error` above `max_bytes`, `file_truncated` where the object
-    /// ends before `offset`, and what the store throws.
+    /// Throws `index_error`, `file_format_error` above `max_bytes`, `file_truncated` where the
+    /// object ends before `offset`, and what the store throws.
     [[nodiscard]] std::span<const std::byte> bytes(std::uint64_t index, blob_buffer& buffer) const {
       const stored_blob& one = at(index);
       if (state_->reads_ahead()) {
@@ -114,8 +114,8 @@ class stored_blobs {
     }
 
     /// Has the blobs `indices` read soon, as far as `read_ahead` allows. Those whose `length` was
-    /// not given, those that are near, and those out of range are left alone. What fails fails where
-    /// it is asked for.
+    /// not given, those that are near, and those out of range are left alone. What fails fails
+    /// where it is asked for.
     void prefetch(std::span<const std::uint64_t> indices) const noexcept {
       for (const std::uint64_t index : indices) prefetch(index);
     }

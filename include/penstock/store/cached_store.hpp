@@ -63,8 +63,8 @@ class cached_store {
   /// that reaches beyond the end of its object.
   void read_many(std::span<const byte_range> ranges) const { cache_->read(ranges); }
 
-  /// Lends a range that lies in one block, where that is in memory, and is at least a 64th of it: see
-  /// `lending_store`. The block stays until the last copy of the owner is gone, beside what
+  /// Lends a range that lies in one block, where that is in memory, and is at least a 64th of it:
+  /// see `lending_store`. The block stays until the last copy of the owner is gone, beside what
   /// `memory_bytes` allows.
   [[nodiscard]] std::optional<lent_bytes> lend(const upcoming_range& range) const {
     return cache_->lend(range);

@@ -169,7 +169,7 @@ class batch_queue {
     return wait_outcome::closed;
   }
 
-  // Before a thread that waits looks again: a small ring is full, or empty, sooner than a large one.
+  // Before a thread that waits looks again: a small ring is full or empty sooner than a large one.
   [[nodiscard]] int pauses() const noexcept { return capacity_ < 64 ? 4 : 16; }
 
   static std::size_t checked(std::size_t capacity) {

@@ -45,8 +45,8 @@ class basic_eventcount {
 
   /// Returns once `look()` is true. The caller has looked before: this starts with `pauses`, and
   /// twice as many before each later look, since a look takes cache lines away from the thread that
-  /// is about to make it true. Fewer of them, at least 1, suit a condition that does not gather much
-  /// meanwhile.
+  /// is about to make it true. Fewer of them, at least 1, suit a condition that does not gather
+  /// much meanwhile.
   template <class Look>
   void wait(Look look, int pauses = usual_pauses) noexcept {
     (void)wait_by(look, pauses, [this](std::uint32_t seen) {

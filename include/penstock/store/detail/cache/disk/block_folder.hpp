@@ -99,7 +99,7 @@ class block_folder {
     file_read probe{file.get(), start + from + bytes - 1, &last, 1, 1};
     read_cached(probe);
     if (probe.is_whole()) return nearness::in_memory;
-    // In steps that any device takes: of more the system reads the beginning. In vain where it can't.
+    // In steps that any device takes: of more the system reads the beginning. In vain if it can't.
     constexpr std::uint64_t step = std::uint64_t{128} << 10;
     const auto advise = [&](std::uint64_t begin, std::uint64_t end) {
       for (; begin < end; begin += step) {

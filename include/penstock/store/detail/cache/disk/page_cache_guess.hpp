@@ -10,9 +10,9 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// Guesses whether files lie in the system's memory, so that not each has to be opened for it: where
-/// the last 32 that were looked at did, one of 16 is looked at. A wrong guess costs a read that
-/// waits: for the disk, or where the file is gone, for the store below. From any thread.
+/// Guesses whether files lie in the system's memory, so that not each has to be opened for it:
+/// where the last 32 that were looked at did, one of 16 is looked at. A wrong guess costs a read
+/// that waits: for the disk, or where the file is gone, for the store below. From any thread.
 class page_cache_guess {
  public:
   /// Whether the next file is to be looked at; else it is taken to lie there.
@@ -33,8 +33,8 @@ class page_cache_guess {
   static constexpr std::uint32_t enough = 32;
   static constexpr std::uint32_t one_of = 16;
 
-  // Files that lay there one after the other, `enough` or a few more by threads at once. Relaxed, as
-  // `turn_`: nothing but the next guess depends on them.
+  // Files that lay there one after the other, `enough` or a few more by threads at once. Relaxed,
+  // as `turn_`: nothing but the next guess depends on them.
   std::atomic<std::uint32_t> in_a_row_{0};
   std::atomic<std::uint32_t> turn_{0};
 };
