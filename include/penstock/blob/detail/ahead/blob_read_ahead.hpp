@@ -139,7 +139,7 @@ class blob_read_ahead {
     blob_buffer memory = {};
   };
 
-  static constexpr std::size_t most_together = 16;  // who waits for one of them waits for all
+  static constexpr std::size_t most_together = 16;  // blobs of a call, ready when all of it is
   static constexpr std::size_t first_threads = 2;   // which do for storage that is near
   static constexpr std::chrono::milliseconds long_call{2};
 
