@@ -7,3 +7,5 @@ set(CMAKE_CXX_COMPILER aarch64-linux-gnu-g++)
 set(CMAKE_CROSSCOMPILING_EMULATOR qemu-aarch64 -L /usr/aarch64-linux-gnu)
 # Another g++ passed some empty classes otherwise: nothing here is linked to what that compiled.
 set(CMAKE_CXX_FLAGS_INIT -Wno-psabi)
+# pkg-config names the libraries of the machine below: FindCURL would take them, headers and all.
+set(CMAKE_DISABLE_FIND_PACKAGE_PkgConfig ON)
