@@ -114,7 +114,8 @@ using unversioned_ptr = std::unique_ptr<unversioned_tensor, delete_managed>;
 
 // What the C compiler makes of dlpack.h.
 static_assert(sizeof(place) == 8 && sizeof(data_type) == 4 && sizeof(version_numbers) == 8);
-static_assert(std::is_standard_layout_v<managed_tensor> && std::is_trivial_v<managed_tensor>);
+static_assert(std::is_standard_layout_v<managed_tensor> &&
+              std::is_trivially_copyable_v<managed_tensor>);
 static_assert(sizeof(void*) != 8 ||
               (sizeof(tensor) == 48 && offsetof(tensor, where) == 8 &&
                offsetof(tensor, rank) == 16 && offsetof(tensor, type) == 20 &&

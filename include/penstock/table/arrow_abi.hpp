@@ -78,8 +78,8 @@ struct ArrowArrayStream {
 /// @endcond
 
 // What the C compiler makes of the specification's text.
-static_assert(std::is_standard_layout_v<ArrowSchema> && std::is_trivial_v<ArrowSchema>);
-static_assert(std::is_standard_layout_v<ArrowArray> && std::is_trivial_v<ArrowArray>);
+static_assert(std::is_standard_layout_v<ArrowSchema> && std::is_trivially_copyable_v<ArrowSchema>);
+static_assert(std::is_standard_layout_v<ArrowArray> && std::is_trivially_copyable_v<ArrowArray>);
 static_assert(sizeof(void*) != 8 ||
               (sizeof(ArrowSchema) == 72 && offsetof(ArrowSchema, flags) == 24 &&
                offsetof(ArrowSchema, dictionary) == 48 && offsetof(ArrowSchema, release) == 56));

@@ -49,7 +49,7 @@ class bfloat16 {
   std::uint16_t bits_;
 };
 
-static_assert(sizeof(bfloat16) == 2 && std::is_trivial_v<bfloat16>,
+static_assert(sizeof(bfloat16) == 2 && std::is_trivially_copyable_v<bfloat16>,
               "copied to the device as bytes");
 
 }  // namespace PENSTOCK_ABI

@@ -66,7 +66,8 @@ class half {
   std::uint16_t bits_;
 };
 
-static_assert(sizeof(half) == 2 && std::is_trivial_v<half>, "copied to the device as bytes");
+static_assert(sizeof(half) == 2 && std::is_trivially_copyable_v<half>,
+              "copied to the device as bytes");
 
 }  // namespace PENSTOCK_ABI
 }  // namespace penstock
