@@ -2,98 +2,28 @@
 // Whoever can't go on sleeps: workers without a slot, a consumer without a batch. A thread that
 // sleeps in the kernel uses no core; one that wakes to look again would show in its count of
 // switches.
-#include <algorithm>
-#include <chrono>
-#include <cstddef>
 #include <cstdint>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
-#include <string>
 #include <thread>
 #include <vector>
 
 #include <penstock/penstock.hpp>
 
 #include "support/asleep.hpp"
+#include "support/at_rest.hpp"
 #include "support/catch.hpp"
 #include "support/numbered.hpp"
 
 namespace ps = penstock;
 
-namespace {
-
-std::vector<long> threads() {
-  std::vector<long> all;
-  for (const auto& task : std::filesystem::directory_iterator{"/proc/self/task"}) {
-    all.push_back(std::stol(task.path().filename().string()));
-  }
-  std::sort(all.begin(), all.end());
-  return all;
-}
-
-/// The threads that are there before a test begins any.
-std::vector<long> threads_before() {
-  std::thread{[] {}}.join();  // with its first thread, ThreadSanitizer begins one of its own
-  return threads();
-}
-
-/// The threads that are in `after` alone.
-std::vector<long> new_threads(const std::vector<long>& before, const std::vector<long>& after) {
-  std::vector<long> fresh;
-  std::set_difference(after.begin(), after.end(), before.begin(), before.end(),
-                      std::back_inserter(fresh));
-  return fresh;
-}
-
-struct glance {
-  bool asleep = false;         // in the kernel
-  std::uint64_t switches = 0;  // it can't have run without one, asleep before and after
-  bool operator==(const glance&) const = default;
-};
-
-glance look_at(long thread) {
-  std::ifstream file{"/proc/self/task/" + std::to_string(thread) + "/status"};
-  glance seen;
-  for (std::string line; std::getline(file, line);) {
-    if (line.starts_with("State:")) seen.asleep = line.find("S (sleeping)") != std::string::npos;
-    const auto colon = line.find("ctxt_switches:");
-    if (colon != std::string::npos) seen.switches += std::stoull(line.substr(colon + 14));
-  }
-  return seen;
-}
-
-std::vector<glance> look_at(const std::vector<long>& all) {
-  std::vector<glance> each;
-  for (const long thread : all) each.push_back(look_at(thread));
-  return each;
-}
-
-/// Whether all of them come to rest: asleep, and not given a core while this thread yields its own
-/// over and over. One that sleeps for a moment, for a lock, is looked at again; one that wakes now
-/// and then to look for itself never rests, and reaches the deadline.
-bool come_to_rest(const std::vector<long>& all) {
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds{60};
-  while (std::chrono::steady_clock::now() < deadline) {
-    const auto then = look_at(all);
-    for (int i = 0; i < 30'000; ++i) std::this_thread::yield();
-    const bool sleep = std::all_of(then.begin(), then.end(), [](auto& one) { return one.asleep; });
-    if (sleep && look_at(all) == then) return true;
-  }
-  return false;
-}
-
-}  // namespace
-
 TEST_CASE("workers whose slots are all full sleep until the consumer goes on", "[flow]") {
   const bool in_order = GENERATE(true, false);
   const numbered data{10'000};
-  const auto before = threads_before();
+  const auto before = thread_numbers_before();
   ps::loader loader{
       data,
       ps::sequential{},
       {.batch_size = 10, .workers = 4, .prefetch = 5, .in_order = in_order, .run = 3}};
-  const auto workers = new_threads(before, threads());
+  const auto workers = new_threads(before);
   REQUIRE(workers.size() == 4);
   const auto bytes = loader.footprint().bytes;
   auto range = loader.epoch(0);
@@ -103,7 +33,7 @@ TEST_CASE("workers whose slots are all full sleep until the consumer goes on", "
   CHECK(come_to_rest(workers));
   CHECK(look_at(workers.front()).switches > 0);
   CHECK(data.state->arrived.load() == 60);
-  CHECK(new_threads(before, threads()) == workers);
+  CHECK(new_threads(before) == workers);
   CHECK(loader.footprint().bytes == bytes);
 
   std::uint64_t batches = 1;
@@ -112,6 +42,7 @@ TEST_CASE("workers whose slots are all full sleep until the consumer goes on", "
 }
 
 TEST_CASE("a stalled consumer holds back its copies and its source", "[flow]") {
+  const auto before = thread_numbers_before();
   const ps::cpu_device device;
   auto stream = device.make_stream();
   const numbered data{10'000};
@@ -124,9 +55,7 @@ TEST_CASE("a stalled consumer holds back its copies and its source", "[flow]") {
   // what was copied already: no more than the slots of both.
   constexpr std::uint32_t most = 10 * (4 + 3);
   data.state->arrived.wait([](std::uint32_t count) { return count >= 40; });
-  auto others = threads();
-  others.erase(std::find(others.begin(), others.end(), this_thread_number()));
-  CHECK(come_to_rest(others));
+  CHECK(come_to_rest(new_threads(before)));
   const auto arrived = data.state->arrived.load();
   CHECK(arrived <= most);
   CHECK(arrived >= 40);
@@ -139,10 +68,10 @@ TEST_CASE("a consumer whose batch is not ready sleeps until it is", "[flow]") {
   const bool in_order = GENERATE(true, false);
   const numbered data{100};
   data.state->gate.store(1);
-  const auto before = threads_before();
+  const auto before = thread_numbers_before();
   ps::loader loader{
       data, ps::sequential{}, {.batch_size = 10, .workers = 2, .in_order = in_order, .run = 5}};
-  const auto workers = new_threads(before, threads());
+  const auto workers = new_threads(before);
   const long consumer = this_thread_number();
   std::vector<long> all = workers;
   all.push_back(consumer);

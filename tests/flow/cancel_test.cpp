@@ -193,7 +193,7 @@ TEST_CASE("a stop request waits for a hanging read up to the timeout", "[flow]")
                       {.batch_size = 10,
                        .workers = 2,
                        .run = 5,
-                       .timeout = std::chrono::milliseconds{300},
+                       .timeout = std::chrono::milliseconds{1500},
                        .stop = source.get_token()}};
     loader.start({0, 0}, 1);
     around->wait_until_hung(1);

@@ -183,6 +183,7 @@ TEST_CASE("leaving early stops the reading at the runs under way", "[flow]") {
   loader.start({0, 0}, 1);
   auto first = loader.next();
   data.state->arrived.wait([](std::uint32_t count) { return count >= 20; });  // the other slot too
+  while (data.state->reads < 20) std::this_thread::yield();  // and is past the gate
   data.state->gate.store(1);
   first = {};  // the worker begins with batch 2, and is held in its first sample
   data.state->arrived.wait([](std::uint32_t count) { return count == 21; });

@@ -188,7 +188,7 @@ TEST_CASE("with a timeout a loader that owns its dataset leaves a call that hang
   {
     ps::loader loader{planned{100, seen},
                       ps::sequential{},
-                      {.batch_size = 8, .workers = 1, .read_ahead = 200, .timeout = 50ms}};
+                      {.batch_size = 8, .workers = 1, .read_ahead = 200, .timeout = 1s}};
     loader.start({0, 0}, 1);
     seen->wait_until_told(1);
     CHECK(loader.next().size() == 8);

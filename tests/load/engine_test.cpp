@@ -13,6 +13,7 @@
 
 #include <penstock/penstock.hpp>
 
+#include "support/at_rest.hpp"
 #include "support/catch.hpp"
 #include "support/gated_device.hpp"
 #include "support/numbered.hpp"
@@ -39,11 +40,14 @@ TEST_CASE("all workers help the oldest unfinished batch", "[load]") {
 
 TEST_CASE("no more batches are read ahead than there are slots", "[load]") {
   const numbered data{10'000};
+  const auto before = thread_numbers_before();
   ps::loader loader{data, ps::sequential{}, {.batch_size = 10, .workers = 3, .prefetch = 4}};
+  const auto workers = new_threads(before);
   auto range = loader.epoch(0);
   auto it = range.begin();
   // Holding the first batch, the workers can fill the four other slots and then have none.
   data.state->arrived.wait([](std::uint32_t count) { return count >= 50; });
+  CHECK(come_to_rest(workers));
   CHECK(data.state->arrived.load() == 50);
   // One slot that comes back wakes no worker while batches are ready; with half of them, a worker
   // goes on.
@@ -208,7 +212,7 @@ TEST_CASE("a run whose failing sample lies outside it is named by its first samp
 
 namespace {
 
-/// Its 17th sample takes until it is let go.
+/// Its 17th sample takes until it is let go; the 9th, until that one has begun.
 struct held_once {
   using record_type = ps::record<ps::field<"label", std::uint64_t>>;
   struct shared {
@@ -219,6 +223,7 @@ struct held_once {
   [[nodiscard]] std::uint64_t size() const { return 80; }
   void read(std::uint64_t index, ps::sample<record_type> out) const {
     ps::get<"label">(out) = index;
+    if (index == 8) state->reading.wait([](std::uint32_t now) { return now != 0; });
     if (index != 16) return;
     state->reading.store(1);
     state->gate.wait([](std::uint32_t open) { return open == 1; });

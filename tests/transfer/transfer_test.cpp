@@ -233,8 +233,9 @@ TEST_CASE("an error of the source comes after the batches before it", "[transfer
   ps::transfer feed{loader, device.inline_stream(), {.depth = 5}};
   auto range = feed.epoch(0);
   auto it = range.begin();
-  wait_for_reads(data, 46);  // five slots; of batch 2 nothing after the bad sample
-  ++it;                      // pulls batch 1, and finds batch 2 in error after it
+  wait_for_reads(data, 26);
+  while (loader.stats().batches.count() < 3) std::this_thread::yield();  // batch 2 is announced
+  ++it;  // pulls batch 1, and finds batch 2 in error after it
   CHECK(it->number() == 1);
   CHECK_FALSE(feed.last_failure().has_value());
   CHECK_THROWS_AS(++it, bad_sample);
@@ -387,8 +388,8 @@ TEST_CASE("a transfer ended by an error leaves its source to another transfer", 
   auto it = range->begin();
   // The error is kept for its turn once the issuer has seen it, and the loader has stopped then. A
   // worker that is slow to announce it makes this test see less, and never fail.
-  wait_for_reads(data, 30);
-  for (int turn = 0; turn < 10'000; ++turn) std::this_thread::yield();
+  wait_for_reads(data, 26);
+  while (loader.stats().batches.count() < 3) std::this_thread::yield();
   try {
     ++it;
   } catch (const bad_sample&) {

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <thread>
+#include <vector>
+
+/// The threads of this process, by the kernel's numbers, in their order.
+inline std::vector<long> thread_numbers() {
+  std::vector<long> all;
+  for (const auto& task : std::filesystem::directory_iterator{"/proc/self/task"}) {
+    all.push_back(std::stol(task.path().filename().string()));
+  }
+  std::sort(all.begin(), all.end());
+  return all;
+}
+
+/// The threads that are there before a test begins any.
+inline std::vector<long> thread_numbers_before() {
+  std::thread{[] {}}.join();  // with its first thread, ThreadSanitizer begins one of its own
+  return thread_numbers();
+}
+
+/// The threads that are here now and are not among `before`.
+inline std::vector<long> new_threads(const std::vector<long>& before) {
+  const auto now = thread_numbers();
+  std::vector<long> fresh;
+  std::set_difference(now.begin(), now.end(), before.begin(), before.end(),
+                      std::back_inserter(fresh));
+  return fresh;
+}
+
+/// What the kernel says of a thread.
+struct glance {
+  bool asleep = false;
+  std::uint64_t switches = 0;  // it can't have run without one, asleep before and after
+  bool operator==(const glance&) const = default;
+};
+
+inline glance look_at(long thread) {
+  std::ifstream file{"/proc/self/task/" + std::to_string(thread) + "/status"};
+  glance seen;
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with("State:")) seen.asleep = line.find("S (sleeping)") != std::string::npos;
+    const auto colon = line.find("ctxt_switches:");
+    if (colon != std::string::npos) seen.switches += std::stoull(line.substr(colon + 14));
+  }
+  return seen;
+}
+
+inline std::vector<glance> look_at(const std::vector<long>& all) {
+  std::vector<glance> each;
+  for (const long thread : all) each.push_back(look_at(thread));
+  return each;
+}
+
+/// Whether all of them come to rest: asleep, and not given a core while this thread yields its own
+/// over and over. One that sleeps for a moment, for a lock, is looked at again; one that wakes now
+/// and then to look for itself never rests, and reaches the deadline.
+inline bool come_to_rest(const std::vector<long>& all) {
+  using std::chrono::steady_clock;
+  const auto deadline = steady_clock::now() + std::chrono::seconds{60};
+  // Beside programs that compute, a yield may take a slice of time: then a few are enough, and the
+  // deadline alone is not.
+  for (int look = 0; look < 20 || steady_clock::now() < deadline; ++look) {
+    const auto then = look_at(all);
+    const auto enough = steady_clock::now() + std::chrono::milliseconds{20};
+    for (int i = 0; i < 30'000 && steady_clock::now() < enough; ++i) std::this_thread::yield();
+    const bool sleep = std::all_of(then.begin(), then.end(), [](auto& one) { return one.asleep; });
+    if (sleep && look_at(all) == then) return true;
+  }
+  return false;
+}
