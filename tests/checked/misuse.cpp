@@ -422,8 +422,10 @@ void used_on_a_stream_of_the_batch_before() {
   }
 }
 
-/// A device whose copies take a quarter of a second: whoever does not wait for one is always too
-/// early.
+/// A device whose copies take minutes: what does not wait for one is too early, even if its thread
+/// stands still on the way.
+const ps::cpu_device stuck_bus{{.copy_bytes_per_second = 1}};
+/// One whose copies take a quarter of a second, for what waits for them in the end.
 const ps::cpu_device slow_bus{{.copy_bytes_per_second = 1000}};
 
 auto loader_on(const ps::cpu_device& device) {
@@ -432,8 +434,8 @@ auto loader_on(const ps::cpu_device& device) {
 
 /// The README's program, its step moved from the stream into the body.
 void body_looks_before_the_copy() {
-  auto loader = loader_on(slow_bus);
-  auto stream = slow_bus.make_stream();
+  auto loader = loader_on(stuck_bus);
+  auto stream = stuck_bus.make_stream();
   ps::transfer feed{loader, stream};
   for (auto& batch : feed.epoch(0)) seen = ps::get<"x">(batch)(0, 0, 0);
 }
@@ -448,13 +450,13 @@ void body_takes_a_pointer_before_the_copy() {
 }
 
 void other_stream_looks_before_the_copy() {
-  auto loader = loader_on(slow_bus);
-  auto stream = slow_bus.make_stream();
-  auto other = slow_bus.make_stream();
+  auto loader = loader_on(stuck_bus);
+  auto stream = stuck_bus.make_stream();
+  auto other = stuck_bus.make_stream();
   ps::transfer feed{loader, stream};
   for (auto& batch : feed.epoch(0)) {
     other.launch([x = ps::get<"x">(batch)] { seen = x(0, 0, 0); });
-    slow_bus.synchronize(other);
+    stuck_bus.synchronize(other);
   }
 }
 

@@ -57,9 +57,9 @@ TEST_CASE("on the inline stream a record is complete at once, and a copy has bee
           "[device]") {
   const ps::cpu_device device;
   const auto here = device.inline_stream();
+  ps::detail::waitable_counter gate;
   auto held = device.make_stream();
   auto event = device.make_event();
-  ps::detail::waitable_counter gate;
   held.launch([&gate] { gate.wait([](std::uint32_t open) { return open != 0; }); });
   device.record(event, held);
   CHECK_FALSE(device.is_complete(event));
@@ -78,10 +78,10 @@ TEST_CASE("a small copy into a stream that has nothing to do is made at once, el
   const ps::cpu_device device;
   std::uint64_t from = 1;
   std::uint64_t to = 0;
+  ps::detail::waitable_counter gate;
   auto stream = device.make_stream();
   device.copy_async(&to, &from, sizeof to, stream);
   CHECK(to == 1);
-  ps::detail::waitable_counter gate;
   stream.launch([&gate] { gate.wait([](std::uint32_t open) { return open != 0; }); });
   from = 2;
   device.copy_async(&to, &from, sizeof to, stream);
@@ -95,9 +95,9 @@ TEST_CASE("a small copy into a stream that has nothing to do is made at once, el
 
 TEST_CASE("a wait of the inline stream blocks the calling thread", "[device]") {
   const ps::cpu_device device;
+  ps::detail::waitable_counter gate;
   auto stream = device.make_stream();
   auto event = device.make_event();
-  ps::detail::waitable_counter gate;
   std::atomic<bool> released{false};
   stream.launch([&] {
     gate.wait([](std::uint32_t open) { return open != 0; });

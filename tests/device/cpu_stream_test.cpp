@@ -397,10 +397,10 @@ TEST_CASE("behind a wait, modelled time counts from the end of the wait", "[devi
   const ps::cpu_device device{{.copy_bytes_per_second = 50e6, .launch_latency = 0ms}};
   const std::vector<std::byte> from(bytes, std::byte{9});
   std::vector<std::byte> to(bytes);
+  ps::detail::waitable_counter gate;
   auto before = plain.make_stream();
   auto stream = device.make_stream();
   auto done = plain.make_event();
-  ps::detail::waitable_counter gate;
   before.launch([&gate] { block_on(gate); });
   plain.record(done, before);
 

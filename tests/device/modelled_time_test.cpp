@@ -72,10 +72,10 @@ TEST_CASE("what waits for modelled work starts when that has ended, not when a t
   const ps::cpu_device device{modelled};
   const std::byte from{9};
   std::byte to{};
+  ps::detail::waitable_counter gate;
   const auto first = device.make_stream();
   const auto second = device.make_stream();
   auto copied = device.make_event();
-  ps::detail::waitable_counter gate;
   first.launch([&gate] { gate.wait([](std::uint32_t open) { return open != 0; }); });
   device.copy_async(&to, &from, 1, first);
   device.record(copied, first);
@@ -94,9 +94,9 @@ TEST_CASE("what waits for modelled work starts when that has ended, not when a t
 TEST_CASE("a stream that comes late to a wait still starts after what it waits for, as modelled",
           "[device]") {
   const ps::cpu_device device{modelled};
+  ps::detail::waitable_counter gate;
   const auto first = device.make_stream();
   auto done = device.make_event();
-  ps::detail::waitable_counter gate;
   moment end_of_first;
   moment end_of_wait;
   late_stream second{modelled};
@@ -115,9 +115,9 @@ TEST_CASE("a stream that comes late to a wait still starts after what it waits f
 
 TEST_CASE("a stream that models nothing keeps no time", "[device]") {
   const ps::cpu_device device{modelled};
+  ps::detail::waitable_counter gate;
   const auto first = device.make_stream();
   auto done = device.make_event();
-  ps::detail::waitable_counter gate;
   moment end_of_wait{1us};
   late_stream second{nothing_modelled};
   second.run([&](ps::cpu_stream_ref own) {

@@ -95,8 +95,8 @@ TEST_CASE("in a forked child a loader throws on use and is destroyed without a h
 TEST_CASE("in a forked child a CPU stream throws on use and is destroyed without a hang",
           "[flow]") {
   const ps::cpu_device device;
-  auto stream = std::make_optional(device.make_stream());
   ps::detail::waitable_counter gate;
+  auto stream = std::make_optional(device.make_stream());
   stream->launch([&gate] { gate.wait([](std::uint32_t open) { return open != 0; }); });
   CHECK(in_child([&] {
           const bool is_told = is_refused([&] { device.synchronize(*stream); });

@@ -33,8 +33,8 @@ void block_on(const ps::detail::waitable_counter& gate) {
 TEST_CASE("the last device lease may end in work on its own stream", "[flow]") {
   const ledger_device device;
   {
-    auto stream = device.make_stream();
     ps::detail::waitable_counter gate;
+    auto stream = device.make_stream();
     std::uint64_t first = 99;
     {
       auto loader = make_loader(device);
@@ -79,6 +79,7 @@ TEST_CASE("the last device lease may end in work on a second stream, or on an un
   const bool is_second = GENERATE(false, true);
   {
     auto loader = make_loader(device);
+    ps::detail::waitable_counter gate;
     auto stream = device.make_stream();
     auto other = device.make_stream();
     std::optional<feed_type> feed;
@@ -86,7 +87,6 @@ TEST_CASE("the last device lease may end in work on a second stream, or on an un
     auto lease = std::move(*feed->epoch(0).begin());
     if (is_second) lease.also_used_on(other);
     auto done = device.make_event();
-    ps::detail::waitable_counter gate;
     other.launch([own = std::make_unique<feed_type::batch_type>(std::move(lease)), &gate] {
       block_on(gate);
     });
@@ -120,8 +120,8 @@ TEST_CASE("the last host lease may end in work that a copy out of another slot w
           "[flow]") {
   const ledger_device device;
   {
-    auto stream = device.make_stream();
     ps::detail::waitable_counter gate;
+    auto stream = device.make_stream();
     {
       using record = numbered::record_type;
       using slots_type = ps::detail::host_slots<record, ledger_device>;

@@ -41,12 +41,12 @@ TEST_CASE("a thread knows of which stream it runs the work", "[interop]") {
 
 TEST_CASE("a batch is waited for on the host, but not by its stream's own work", "[interop]") {
   const ps::cpu_device device;
+  ps::detail::waitable_counter gate;
   auto stream = device.make_stream();
   ps::loader loader{numbered{.count = 4}, ps::sequential{}, {.batch_size = 4, .workers = 0}};
   ps::transfer feed{loader, stream};
   const auto batch = ps::share(std::move(*feed.epoch(0).begin()));
   bool is_past = false;  // written by the stream's work: the wait orders it
-  ps::detail::waitable_counter gate;
   stream.launch([&] {
     gate.wait([](std::uint32_t times) { return times != 0; });
     ps::detail::wait_on_host(batch);  // would wait for itself

@@ -222,10 +222,10 @@ TEST_CASE("the end of a shared device lease waits for each stream that a thread 
   const freeing_device device;
   const auto slots = device_slots_of(device, 1);
   constexpr std::size_t users = 4;
+  ps::detail::waitable_counter gate;
   std::vector<ps::cpu_stream> streams;
   for (std::size_t u = 0; u <= users; ++u) streams.push_back(device.make_stream());
   std::vector<std::uint32_t> seen(users + 1);
-  ps::detail::waitable_counter gate;
 
   auto batch = ps::share(copied(slots, 0, 1, streams[users]));
   CHECK(batch.stream() == ps::cpu_stream_ref{streams[users]});

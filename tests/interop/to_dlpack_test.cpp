@@ -132,9 +132,9 @@ TEST_CASE("a tensor for another stream: that one waits for the copy, the release
   const auto ring = ps::detail::shared_by_leases<kinds_on_device, ps::cpu_stream_ref>(
       device, four, std::size_t{1}, std::size_t{1});
   const auto host = kinds_ring_of(2);
+  ps::detail::waitable_counter gate;
   auto own = device.make_stream();
   auto consumer = device.make_stream();
-  ps::detail::waitable_counter gate;
   const auto wait_for_gate = [&gate] { gate.wait([](std::uint32_t open) { return open != 0; }); };
   std::vector<std::int64_t> seen;
   const auto copied = [&](std::int64_t value) {

@@ -108,8 +108,8 @@ TEST_CASE("slots come back in the order they were given", "[memory]") {
 TEST_CASE("a slot released after a copy is free only when the stream gets there", "[memory]") {
   const freeing_device device;
   const auto slots = make_ring(device, 1);
-  auto stream = device.make_stream();
   ps::detail::waitable_counter gate;
+  auto stream = device.make_stream();
   std::atomic<bool> copied{false};
   stream.launch([&] {
     block_on(gate);
@@ -151,8 +151,8 @@ TEST_CASE(
     "[memory]") {
   const freeing_device device;
   const auto slots = make_ring(device, 1);
-  auto stream = device.make_stream();
   ps::detail::waitable_counter gate;
+  auto stream = device.make_stream();
   std::atomic<bool> copied{false};
   stream.launch([&] {
     block_on(gate);
@@ -194,8 +194,8 @@ TEST_CASE("an exception while a copy is waited for reaches the thread that takes
 TEST_CASE("host memory is freed only after the copies out of it", "[memory]") {
   const freeing_device device;
   auto slots = make_ring(device, 2);
-  auto stream = device.make_stream();
   ps::detail::waitable_counter gate;
+  auto stream = device.make_stream();
   stream.launch([&gate] { block_on(gate); });
   take(slots).release_after(stream);
   std::thread owner{[&] { slots.reset(); }};

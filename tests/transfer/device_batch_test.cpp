@@ -220,8 +220,8 @@ TEST_CASE(
     "[transfer]") {
   const watched_device device;
   const auto slots = make_ring(device, 1);
-  auto stream = device.make_stream();
   ps::detail::waitable_counter gate;
+  auto stream = device.make_stream();
   std::uint32_t seen = 0;
   host_memory one{1};
   host_memory two{2};
@@ -285,9 +285,9 @@ TEST_CASE("a lease used on a second stream: that one waits for the copy, and the
           "[transfer]") {
   const watched_device device;
   const auto slots = make_ring(device, 1);
+  ps::detail::waitable_counter gate;
   auto stream = device.make_stream();
   auto second = device.make_stream();
-  ps::detail::waitable_counter gate;
   std::atomic<bool> ran{false};
   std::uint32_t seen = 0;
   host_memory one{1};
@@ -317,8 +317,8 @@ TEST_CASE("a lease used on a second stream: that one waits for the copy, and the
 TEST_CASE("a second stream counts only for the lease that named it", "[transfer]") {
   const watched_device device;
   const auto slots = make_ring(device, 1);
-  auto second = device.make_stream();
   ps::detail::waitable_counter gate;
+  auto second = device.make_stream();
   host_memory from{1};
   slots->copy_in(0, from);
   {
@@ -338,6 +338,7 @@ TEST_CASE("a second stream counts only for the lease that named it", "[transfer]
 TEST_CASE("several more streams may use a lease, their events are made once", "[transfer]") {
   const watched_device device;
   const auto slots = make_ring(device, 1);
+  ps::detail::waitable_counter gate;
   auto second = device.make_stream();
   auto third = device.make_stream();
   host_memory from{1};
@@ -350,7 +351,6 @@ TEST_CASE("several more streams may use a lease, their events are made once", "[
   }
   CHECK(device.seen->events == events + 2);
   slots->copy_in(0, from);
-  ps::detail::waitable_counter gate;
   {
     auto batch = hand_out(slots, 0, device.inline_stream());
     batch.also_used_on(second);
@@ -525,9 +525,9 @@ TEST_CASE("device memory is freed only after the copies into it and the work on 
   const auto kind = GENERATE(0, 1, 2, 3);
   const watched_device device;
   auto slots = make_ring(device, 1);
+  ps::detail::waitable_counter gate;
   auto stream = device.make_stream();
   auto second = device.make_stream();
-  ps::detail::waitable_counter gate;
   host_memory from{1};
   if (kind == 0) device.hold_copies();
   slots->copy_in(0, from);

@@ -214,11 +214,11 @@ TEST_CASE("the next copy runs under the work on the slot, and its transform wait
           "[transfer]") {
   const gated_device device;
   const numbered data{100};
+  ps::detail::waitable_counter step;
   auto stream = device.make_stream();
   ps::loader loader{data, ps::sequential{}, device, ten_each(1)};
   gated_transform transform;
   ps::transfer feed{loader, stream, transform, {.depth = 1}};
-  ps::detail::waitable_counter step;
   auto range = feed.epoch(0);
   auto it = range.begin();
   bool right = false;
@@ -285,8 +285,8 @@ TEST_CASE("work that a transform queued before it threw has run before the error
           "[transfer]") {
   const gated_device device;
   ps::loader loader{numbered{20}, ps::sequential{}, device, ten_each(0)};
-  auto stream = device.make_stream();
   ps::detail::waitable_counter gate;
+  auto stream = device.make_stream();
   const auto bad = [&gate](auto, auto, ps::cpu_stream_ref on) {
     on.launch([&gate] { gate.wait([](std::uint32_t open) { return open != 0; }); });
     throw std::domain_error("after what it has queued");

@@ -60,6 +60,7 @@ TEST_CASE("every batch arrives whole, in order, by one copy of its used bytes", 
 TEST_CASE("copies of the next batches run under the work on this one", "[transfer]") {
   const gated_device device;
   const numbered data{100};
+  ps::detail::waitable_counter step;
   auto stream = device.make_stream();
   ps::loader loader{data, ps::sequential{}, device, ten_each(1)};
   ps::transfer feed{loader, stream, {.depth = 3}};
@@ -67,7 +68,6 @@ TEST_CASE("copies of the next batches run under the work on this one", "[transfe
   auto it = range.begin();
   // The step on batch 0 is held: it ends only when the copies of batches 1 and 2 have run beside
   // it.
-  ps::detail::waitable_counter step;
   wait_for_reads(data, 50);
   stream.launch([&step] { step.wait([](std::uint32_t open) { return open != 0; }); });
   ++it;  // queues what is ready; does not wait for the step
@@ -158,10 +158,10 @@ TEST_CASE("a device slot is overwritten only after the work that was queued at i
           "[transfer]") {
   const gated_device device;
   const numbered data{100};
+  ps::detail::waitable_counter step;
   auto stream = device.make_stream();
   ps::loader loader{data, ps::sequential{}, device, ten_each(1)};
   ps::transfer feed{loader, stream, {.depth = 1}};
-  ps::detail::waitable_counter step;
   std::vector<std::uint64_t> seen;
   auto range = feed.epoch(0);
   auto it = range.begin();
@@ -184,11 +184,11 @@ TEST_CASE("a lease used on a second stream is released after that stream's work 
           "[transfer]") {
   const gated_device device;
   const numbered data{100};
+  ps::detail::waitable_counter step;
   auto stream = device.make_stream();
   auto second = device.make_stream();
   ps::loader loader{data, ps::sequential{}, device, ten_each(1)};
   ps::transfer feed{loader, stream, {.depth = 1}};
-  ps::detail::waitable_counter step;
   std::uint64_t seen = 99;
   auto range = feed.epoch(0);
   auto it = range.begin();
