@@ -18,7 +18,8 @@ function(penstock_find_libtorch)
   endif()
   find_program(penstock_python NAMES python3)
   mark_as_advanced(penstock_python)
-  if(penstock_python)  # asks where the package is, and does not import it
+  # Asks where the package is, and does not import it. A wheel is for the machine it is on.
+  if(penstock_python AND NOT CMAKE_CROSSCOMPILING)
     execute_process(
       COMMAND
         "${penstock_python}" -c
