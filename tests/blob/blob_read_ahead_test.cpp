@@ -28,7 +28,7 @@ struct played_clock {
   using rep = duration::rep;
   using period = duration::period;
   using time_point = std::chrono::time_point<played_clock>;
-  static constexpr bool is_steady = true;
+  [[maybe_unused]] static constexpr bool is_steady = true;
 
   [[nodiscard]] static time_point now() noexcept { return time_point{duration{at.load()}}; }
   static inline std::atomic<rep> at{0};

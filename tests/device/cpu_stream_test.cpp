@@ -128,7 +128,6 @@ TEST_CASE("work may launch any number of operations into its own stream, in orde
 TEST_CASE("others wait for room while work fills its own stream, and no thread forever",
           "[device]") {
   constexpr int launches = 2000;
-  const ps::cpu_device device;
   std::atomic<int> ran{0};
   std::array<int, 2> last{-1, -1};
   bool in_order = true;

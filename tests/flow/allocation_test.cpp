@@ -93,6 +93,7 @@ TEST_CASE("a loader that tunes itself allocates nothing either", "[flow]") {
 }
 
 TEST_CASE("slabs equal the footprint, and all other allocations stay under its bound", "[flow]") {
+  if (ps::detail::checked) return;  // as above
   const auto workers = GENERATE(std::size_t{0}, std::size_t{1}, std::size_t{16}, ps::automatic);
   const auto prefetch = GENERATE(std::size_t{0}, std::size_t{1}, std::size_t{100}, ps::automatic);
   const auto batch_size = GENERATE(std::size_t{1}, std::size_t{100});

@@ -410,7 +410,9 @@ struct scale {  // holds a number and nothing of anybody else's
     return sample;
   }
 };
-const auto map_with_reference = [&factor = never](auto&& sample) { return (void)factor, sample; };
+[[maybe_unused]] const auto map_with_reference = [&factor = never](auto&& sample) {
+  return (void)factor, sample;
+};
 
 }  // namespace
 

@@ -26,8 +26,8 @@ struct hanging {
     std::atomic<std::thread::id> destroyer{};  // of the last copy
 
     void release() { gate.store(0); }
-    void wait_until_hung(std::uint32_t count) {
-      hung.wait([count](std::uint32_t now) { return now >= count; });
+    void wait_until_hung(std::uint32_t readers) {
+      hung.wait([readers](std::uint32_t now) { return now >= readers; });
     }
     void wait_until_gone() {
       gone.wait([](std::uint32_t now) { return now > 0; });
