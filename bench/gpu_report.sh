@@ -204,9 +204,10 @@ fi
 
 # Apart: the two that a wrong device could make wait forever, or take the process with them. The
 # names are quoted as they are: in "${names[@]/#/~}" bash takes the tilde for the home directory.
+# Without '~[.]' Catch2 2 adds the hidden tests to a selection that has exclusions alone.
 contract='a GPU keeps the contract*'
 fault='a kernel fault*'
-not_apart=('~a GPU keeps the contract*' '~a kernel fault*')
+not_apart=('~[.]' '~a GPU keeps the contract*' '~a kernel fault*')
 step tests 33 tests "$tests" --durations yes "${not_apart[@]}"
 step tests-contract 10 tests "$tests" "$contract"
 step tests-fault 8 tests "$tests" "$fault"

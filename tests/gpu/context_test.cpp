@@ -43,6 +43,7 @@ bool thread_has_context() {
 }  // namespace
 
 TEST_CASE("child: work on the last device", "[.child]") {
+  gpu::require_a_child();
   const int last = ps::cuda_device::count() - 1;
   CHECK_FALSE(thread_has_context());
   CHECK_FALSE(has_context(last));

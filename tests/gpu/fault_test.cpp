@@ -11,6 +11,7 @@
 namespace ps = penstock;
 
 TEST_CASE("child: a faulting kernel", "[.child]") {
+  gpu::require_a_child();
   const ps::cuda_device device;
   const auto stream = device.make_stream();
   ps::loader loader{gpu::digits{6400}, ps::sequential{}, device, {.batch_size = 64, .workers = 4}};

@@ -152,6 +152,7 @@ TEST_CASE("a step is replayed as a graph per slot and size, with a live loader",
 TEST_CASE("a step that can't be captured is reported, and the next one works", "[gpu]") {
   const ps::cuda_device device;
   const auto stream = device.make_stream();
+  const auto another = device.make_stream();
   ps::step_graphs graphs{device};
   const auto allocates = [](ps::cuda_stream_ref on) {
     gpu::delay(on.get(), 1);
@@ -166,7 +167,7 @@ TEST_CASE("a step that can't be captured is reported, and the next one works", "
     gpu::delay(on.get(), 1);
     throw std::domain_error("a step's own");
   };
-  const auto elsewhere = [&](ps::cuda_stream_ref) { gpu::delay(stream.get(), 1); };
+  const auto elsewhere = [&](ps::cuda_stream_ref) { gpu::delay(another.get(), 1); };
   const auto right = [](ps::cuda_stream_ref on) { gpu::delay(on.get(), 1); };
   CHECK_THROWS_AS(graphs.launch(0, 1, stream, allocates), ps::capture_in_progress);
   CHECK_THROWS_AS(graphs.launch(0, 1, stream, waits), ps::capture_in_progress);
