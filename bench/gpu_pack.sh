@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSL-1.0
-# Builds all that bench/gpu_report.sh runs, and puts it into one folder of less than 60 MB that runs
+# Builds all that bench/gpu_report.sh runs, and puts it into one folder of less than 55 MB that runs
 # on a machine with a driver and python3 and nothing else: no compiler, no CUDA toolkit, no network.
 #
 #   bash bench/gpu_pack.sh DIR                     here; needs nvcc, no GPU
@@ -23,7 +23,7 @@
 # and the wide workload has fused kernels.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-most_bytes=60000000
+most_bytes=55000000
 
 refuse() {
   printf 'gpu_pack: %s; --help tells more\n' "$*" >&2
@@ -93,9 +93,13 @@ done
 # What the programs are linked with, as files: not the C library and its loader, which are the
 # machine's.
 machines='^(ld-linux.*|libc|libm|libpthread|libdl|librt|libresolv)\.so'
+linked=$(ldd "$dir"/bin/*)
+if [[ $linked == *"not found"* ]]; then
+  refuse "not found here: $(sed -n 's/^\t\([^ ]*\) => not found.*/\1/p' <<<"$linked" | sort -u | tr '\n' ' ')"
+fi
 while read -r name path; do
   [[ $name =~ $machines ]] || cp -L "$path" "$dir/lib/$name"
-done < <(ldd "$dir"/bin/* | sed -n 's/^\t\([^ ]*\) => \(\/[^ ]*\) .*/\1 \2/p' | sort -u)
+done < <(sed -n 's/^\t\([^ ]*\) => \(\/[^ ]*\) .*/\1 \2/p' <<<"$linked" | sort -u)
 for program in "$dir"/bin/*; do
   # Not by a pipe to grep -q: it ends at its first match, and the writer of a broken pipe.
   section=$(readelf -d "$program")

@@ -85,8 +85,16 @@ def judged(step, log, found):
     return f"failed: {wrong}" if wrong else "passed"
 
 
+def rows_of(found):
+    """How many rows there are in what a program has written, finished or not."""
+    if isinstance(found, list):
+        return sum(rows_of(one) for one in found)
+    return len(found.get("rows") or found.get("modes") or []) if isinstance(found, dict) else 0
+
+
 def steps_of(folder):
-    """The steps in their order, and what their programs have written, by name."""
+    """The steps in their order, and what their programs have written, by name: all of it, also of
+    a step that was cut or has failed, which is "partial" then."""
     steps, results = [], {}
     for line in text_of(os.path.join(folder, "steps.tsv")).splitlines():
         name, status, seconds, share, expects, command = line.split("\t", 5)
@@ -104,23 +112,38 @@ def steps_of(folder):
         step["ended"] = judged(step, log, found)
         step["said"] = log.splitlines()[-1][:200] if log else ""
         steps.append(step)
-        if found is not None and step["ended"] == "passed":
+        if step["ended"] == "passed" and "json" in step["expects"]:
             results[name] = found
+        elif step["ended"].startswith("failed: ") and rows_of(found) and name != "smoke":
+            if wrong_with_json(name, found) is None:
+                step["ended"] = step["ended"].replace("failed: ", "partial: ", 1)
+                results[name] = found
     return steps, results
 
 
 def gpu_of(folder):
     keys = ("name", "driver", "compute_capability", "memory", "pcie_generation_max")
     keys += ("pcie_width_max", "pcie_generation_idle")
-    found = {}
-    for file in ("gpu-busy.csv", "gpu.csv"):
-        lines = text_of(os.path.join(folder, file)).splitlines()
-        values = dict(zip(keys, (x.strip() for x in lines[0].split(",")))) if lines else {}
-        if file == "gpu-busy.csv":
-            found["pcie_generation_busy"] = values.get("pcie_generation_idle")
-        else:
-            found.update(values)
-    return found
+    lines = text_of(os.path.join(folder, "gpu.csv")).splitlines()
+    found = dict(zip(keys, (x.strip() for x in lines[0].split(",")))) if lines else {}
+    watched = watched_of(folder)
+    if "pcie_generation" in watched:
+        found["pcie_generation_busy"] = format(watched["pcie_generation"][2], "g")
+    return {**found, "watched": watched}
+
+
+def watched_of(folder):
+    """Least, median and most of what nvidia-smi has said twice a second during the run."""
+    keys = ("sm_mhz", "memory_mhz", "pcie_generation", "pcie_width", "busy_percent", "celsius")
+    columns = {key: [] for key in (*keys, "watts")}
+    for line in text_of(os.path.join(folder, "watched.csv")).splitlines():
+        for key, word in zip(columns, line.split(",")[1:]):
+            number = re.match(r"\s*(\d+(?:\.\d+)?)", word)
+            if number:
+                columns[key].append(float(number[1]))
+    return {
+        key: (min(all_), statistics.median(all_), max(all_)) for key, all_ in columns.items() if all_
+    }
 
 
 def mlp_rows(results):
@@ -201,6 +224,17 @@ def is_met(value, target, more_is_better):
     return value >= target if more_is_better else value <= target
 
 
+def claims_of(report):
+    """What the run was to show, and whether it did: True, False, or None where it was not reached.
+    Claims are the targets, and each step that tests something."""
+    for target in report["targets"]:
+        yield target["what"], target["met"]
+    for s in report["steps"]:
+        if "tests" in s["expects"]:
+            refuted = re.fullmatch(r"failed: (status \d+|.*SUMMARY.*)", s["ended"])
+            yield s["name"], s["ended"] == "passed" or (False if refuted else None)
+
+
 def lines_of(report, table):
     """The report as text."""
     gpu = report["gpu"]
@@ -225,13 +259,29 @@ def lines_of(report, table):
     if report["pack"]:
         yield "packed: " + "; ".join(f"{key} {value}" for key, value in report["pack"].items())
     yield ""
+    for line in report["machine"]:
+        yield "  " + line
+    for key, values in gpu.get("watched", {}).items():
+        yield f"  {key}: least {values[0]:g}, median {values[1]:g}, most {values[2]:g}"
+    yield ""
+    claims = [shown for _, shown in claims_of(report)]
+    yield (
+        f"CLAIMS: {claims.count(True)} shown, {claims.count(False)} refuted, "
+        f"{claims.count(None)} not reached"
+    )
+    ended = [s["ended"] for s in report["steps"]]
+    yield (
+        f"STEPS: {ended.count('passed')} passed, "
+        f"{sum(e.startswith('partial: ') for e in ended)} partial, "
+        f"{sum(e in ('absent', 'left out') for e in ended)} left out, "
+        f"{sum(e not in ACCEPTED and not e.startswith('partial: ') for e in ended)} not"
+    )
     not_run = [s["name"] for s in report["steps"] if s["ended"] in ("absent", "left out")]
-    if not report["passed"]:
-        yield "NOT ALL STEPS RAN AND PASSED"
-    elif not_run:
-        yield "ALL STEPS PASSED BUT THOSE LEFT OUT: " + ", ".join(not_run)
-    else:
-        yield "ALL STEPS RAN AND PASSED"
+    if not_run:
+        yield "LEFT OUT: " + ", ".join(not_run)
+    for what, shown in claims_of(report):
+        if shown is False:
+            yield f"REFUTED: {what}"
     yield ""
     for target in report["targets"]:
         if target["value"] is None:
@@ -293,6 +343,7 @@ def main(arguments):
         "command": chosen.command,
         "pack": dict(line.split(" ", 1) for line in facts.splitlines() if " " in line),
         "gpu": gpu_of(folder),
+        "machine": text_of(os.path.join(folder, "machine.txt")).splitlines(),
         "steps": steps,
         "transfer": results.get("transfer"),
         "on_device": results.get("on-device"),

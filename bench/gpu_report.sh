@@ -1,17 +1,21 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSL-1.0
-# Everything that is measured and checked on a GPU, in one run: the tests labelled gpu, the MLP's
-# kernels beside the CPU device, both under compute-sanitizer, NCCL as a world of one, the benchmarks
-# of transfer, transforms and narrowed transfers, the MLP in its four modes, and PyTorch beside it
-# where it is installed. Needs no network.
+# Everything that is measured and checked on a GPU, in one run: the benchmarks of transfer,
+# transforms and narrowed transfers, the MLP in its four modes, PyTorch beside it where it is
+# installed, the tests labelled gpu, the MLP's kernels beside the CPU device, NCCL as a world of one,
+# and the tests under compute-sanitizer. Needs no network.
+#
+# What may be lost comes last: facts of the machine, a smoke of seconds, measurements, correctness,
+# sanitizers, and then the two steps that may upset a GPU (a held kernel, a kernel that faults).
 #
 #   bash bench/gpu_report.sh OUT                 builds what is not built, then measures
 #   bash bench/gpu_report.sh --build             only builds: minutes, without a GPU too
 #   bash bench/gpu_report.sh --packed DIR OUT    only measures: what bench/gpu_pack.sh has made
 #
-# Writes OUT/report.txt, OUT/report.json and OUT/logs.txt, what each step has said. A step has a
-# share of the time, and what the ones before it have left over; all shares together are less than 6
-# minutes, and 4 more for the build.
+# Writes OUT/report.txt, OUT/report.json and OUT/logs.txt: facts of the machine, and what each step
+# has said. A step has a share of the time, and what the ones before it have left over; all shares
+# together are less than 7 minutes, and 4 more for the build where nothing is packed, as far as the
+# limit goes. A step that is cut or fails keeps the rows that it has written, as "partial".
 #
 # Environment: PENSTOCK_BUILD the build folder, kept (default build/gpu); CMAKE_ARGS more arguments
 # for CMake (-DCMAKE_PREFIX_PATH=... for carried libraries); MNIST_DIR the folder of the MNIST
@@ -20,8 +24,9 @@
 # nccl. A pack has no NCCL, for its size.
 #
 # A step that fails, is missing, finds nothing to do or runs out of time stands in the report, and
-# the next one runs. Exit status: 0 if every step ran and passed, 1 if one did not, 2 without a GPU
-# or for bad arguments. A target that was missed is no failure, one that was not measured is.
+# the next one runs. The report counts claims: those that were shown, refuted (a target that was
+# missed, a test that failed) and not reached. Exit status: 0 if every step ran and passed and every
+# target was measured, met or not; 1 if not; 2 without a GPU or for bad arguments.
 set -uo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 usage() {
@@ -45,6 +50,15 @@ if [ $# -ne 1 ] || { [ $only_builds = no ] && [ "${1#-}" != "$1" ]; }; then usag
 if ! command -v python3 >/dev/null; then
   echo "gpu_report: no python3, which puts the report together" >&2
   exit 2
+fi
+if [ -n "$packed" ]; then
+  needs=$(sed -n 's/^glibc //p' "$packed/pack.txt" 2>/dev/null)
+  has=$(getconf GNU_LIBC_VERSION 2>/dev/null | sed 's/.* //')
+  if [ -n "$needs" ] && [ -n "$has" ] &&
+    [ "$(printf '%s\n' "$needs" "$has" | sort -V | tail -n 1)" != "$has" ]; then
+    echo "gpu_report: the pack needs glibc $needs, this machine has $has: pack on an older one" >&2
+    exit 2
+  fi
 fi
 root=$(cd "$here/.." && pwd)
 build=${PENSTOCK_BUILD:-$root/build/gpu}
@@ -72,13 +86,39 @@ steps=$out/gpu_report_steps
 rm -rf "$steps" "$out/report.json" "$out/report.txt" "$out/logs.txt"
 mkdir "$steps" || exit 2
 
-gpu_facts() {
-  local fields=name,driver_version,compute_cap,memory.total
-  fields+=,pcie.link.gen.max,pcie.link.width.max,pcie.link.gen.current
-  smi "--query-gpu=$fields" --format=csv,noheader
+# One query for the whole run: it keeps the GPU initialised, so that no step pays for that, and says
+# which clocks and which link the figures belong to. The link saves power when nothing is
+# transferred: what it reached counts.
+watched=timestamp,clocks.sm,clocks.mem,pcie.link.gen.current,pcie.link.width.current
+watched+=,utilization.gpu,temperature.gpu,power.draw
+watcher=
+stop_watching() {
+  [ -z "$watcher" ] || kill "$watcher" 2>/dev/null
+  watcher=
 }
+
+machine_facts() {
+  local file
+  uname -srm
+  lscpu 2>/dev/null | grep -E '^(Model name|CPU\(s\)|Thread|Core|Socket|NUMA|L3|Hypervisor)'
+  grep -E '^(MemTotal|MemAvailable|Hugepagesize)' /proc/meminfo
+  for file in /sys/kernel/mm/transparent_hugepage/enabled /sys/fs/cgroup/cpu.max \
+    /sys/fs/cgroup/memory.max /sys/devices/system/cpu/cpu0/cpufreq/scaling_governor; do
+    [ ! -r "$file" ] || echo "$file: $(<"$file")"
+  done
+  echo "IOMMU groups: $(find /sys/kernel/iommu_groups -mindepth 1 -maxdepth 1 2>/dev/null | wc -l)"
+  echo "locked memory: $(ulimit -l) KiB"
+}
+
 if [ $only_builds = no ]; then
-  gpu_facts >"$steps/gpu.csv"
+  nvidia-smi "--query-gpu=$watched" --format=csv,noheader -lms 500 >"$steps/watched.csv" \
+    2>/dev/null </dev/null &
+  watcher=$!
+  trap stop_watching EXIT
+  fields=name,driver_version,compute_cap,memory.total
+  fields+=,pcie.link.gen.max,pcie.link.width.max,pcie.link.gen.current
+  smi "--query-gpu=$fields" --format=csv,noheader >"$steps/gpu.csv"
+  machine_facts >"$steps/machine.txt"
   smi >"$steps/nvidia-smi.log"
 fi
 
@@ -200,31 +240,11 @@ if [ -n "$packed" ]; then
   find_cublas
 fi
 
-# ---- tests, bench, MLP ---------------------------------------------------------------------------
+# ---- measurements --------------------------------------------------------------------------------
 
-# Apart: the two that a wrong device could make wait forever, or take the process with them. The
-# names are quoted as they are: in "${names[@]/#/~}" bash takes the tilde for the home directory.
-# Without '~[.]' Catch2 2 adds the hidden tests to a selection that has exclusions alone.
-contract='a GPU keeps the contract*'
-fault='a kernel fault*'
-not_apart=('~[.]' '~a GPU keeps the contract*' '~a kernel fault*')
-step tests 33 tests "$tests" --durations yes "${not_apart[@]}"
-step tests-contract 10 tests "$tests" "$contract"
-step tests-fault 8 tests "$tests" "$fault"
-step mlp-tests 25 tests "$mlp_tests" 12800
-if [[ $without == *" nccl "* ]]; then
-  note nccl "left out" 0 0 tests "asked for by PENSTOCK_REPORT_WITHOUT"
-elif [ -n "$packed" ] && [ ! -e "$nccl" ]; then
-  note nccl "left out" 0 0 tests "a pack has no NCCL"
-else
-  step nccl 4 tests "$nccl"
-fi
-
-# The link saves power when nothing is transferred: its speed is asked for during the bench.
-(sleep 2 && gpu_facts >"$steps/gpu-busy.csv") &
-asks=$!
+# All programs that measure, in seconds: what can't run here says so before minutes are spent.
+step smoke 8 json "$transfer" --quick --json "$steps/smoke.json"
 step transfer 28 json "$transfer" --json "$steps/transfer.json"
-wait $asks
 step on-device 12 json "$on_device" --json "$steps/on-device.json"
 step narrowed 4 json "$narrowed" --json "$steps/narrowed.json"
 
@@ -262,6 +282,32 @@ else
   note mlp-steps-table "left out" 0 0 json "no cuBLAS"
 fi
 
+# ---- PyTorch beside it ---------------------------------------------------------------------------
+
+if python3 -c 'import sys, importlib.util as u; sys.exit(u.find_spec("torch") is None)'; then
+  step pytorch 36 json python3 "$here/pytorch_mnist.py" --epochs 1 --json "$steps/pytorch.json"
+else
+  note pytorch absent 0 0 json "there is no PyTorch here"
+fi
+
+# ---- correctness ---------------------------------------------------------------------------------
+
+# Apart: the two that a wrong device could make wait forever, or take the process with them. The
+# names are quoted as they are: in "${names[@]/#/~}" bash takes the tilde for the home directory.
+# Without '~[.]' Catch2 2 adds the hidden tests to a selection that has exclusions alone.
+contract='a GPU keeps the contract*'
+fault='a kernel fault*'
+not_apart=('~[.]' '~a GPU keeps the contract*' '~a kernel fault*')
+step tests 33 tests "$tests" --durations yes "${not_apart[@]}"
+step mlp-tests 25 tests "$mlp_tests" 12800
+if [[ $without == *" nccl "* ]]; then
+  note nccl "left out" 0 0 tests "asked for by PENSTOCK_REPORT_WITHOUT"
+elif [ -n "$packed" ] && [ ! -e "$nccl" ]; then
+  note nccl "left out" 0 0 tests "a pack has no NCCL"
+else
+  step nccl 4 tests "$nccl"
+fi
+
 # ---- compute-sanitizer ---------------------------------------------------------------------------
 
 # Memory errors in all kernels; races and barriers in those of the MLP, which alone have shared
@@ -281,6 +327,9 @@ sanitizer=$(command -v compute-sanitizer ||
   ls /usr/local/cuda*/{bin,compute-sanitizer}/compute-sanitizer 2>/dev/null)
 sanitizer=$(sed -n 1p <<<"${sanitizer:-compute-sanitizer}")
 sanitized memcheck 18 --tool memcheck --report-api-errors no "$tests" "${not_apart[@]}"
+sanitized initcheck 15 --tool initcheck "$tests" "${not_apart[@]}"
+sanitized leak-check 12 --tool memcheck --leak-check full --report-api-errors no \
+  "$tests" "a program's own capture*"
 sanitized memcheck-mlp 18 --tool memcheck --report-api-errors no "$mlp_tests" 640
 sanitized racecheck-fused 12 --tool racecheck "$mlp_tests" 640 fused
 sanitized synccheck-fused 10 --tool synccheck "$mlp_tests" 640 fused
@@ -290,13 +339,10 @@ else
   note racecheck-cublas "left out" 0 0 sanitized "no cuBLAS"
 fi
 
-# ---- PyTorch beside it ---------------------------------------------------------------------------
+# ---- what may upset a GPU ------------------------------------------------------------------------
 
-if python3 -c 'import sys, importlib.util as u; sys.exit(u.find_spec("torch") is None)'; then
-  step pytorch 36 json python3 "$here/pytorch_mnist.py" --epochs 1 --json "$steps/pytorch.json"
-else
-  note pytorch absent 0 0 json "there is no PyTorch here"
-fi
+step tests-contract 10 tests "$tests" "$contract"
+step tests-fault 8 tests "$tests" "$fault"
 
 # ---- the report ----------------------------------------------------------------------------------
 
@@ -306,6 +352,7 @@ if [ -z "$commit" ]; then
   commit=${commit:-${PENSTOCK_COMMIT:-unknown}}
 fi
 status=0
+stop_watching
 python3 "$here/gpu_report.py" "$out" --commit "$commit" --command "$command_line" \
   --pack "$packed" || status=1
 [ ! -s "$out/report.txt" ] || cat "$out/report.txt"

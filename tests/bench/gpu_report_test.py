@@ -30,13 +30,13 @@ PROGRAMS = [
     "penstock_mlp_nccl_on_gpu",
     "penstock_mlp",
 ]
-STEPS = ["tests", "tests-contract", "tests-fault", "mlp-tests", "nccl", "transfer", "on-device"]
-STEPS += ["narrowed"]
+STEPS = ["smoke", "transfer", "on-device", "narrowed"]
 STEPS += ["mlp-cublas", "mlp-modes", *(f"mlp-seed-{seed}" for seed in range(1, 6))]
 STEPS += ["mlp-augment", "mlp-wide", *(f"mlp-workers-{n}" for n in (1, 4, 16)), "mlp-no-graph"]
-STEPS += ["mlp-fp32", "mlp-fp16", "mlp-bf16"]
-STEPS += ["mlp-steps-table", "memcheck", "memcheck-mlp", "racecheck-fused", "synccheck-fused"]
-STEPS += ["racecheck-cublas", "pytorch"]
+STEPS += ["mlp-fp32", "mlp-fp16", "mlp-bf16", "mlp-steps-table", "pytorch"]
+STEPS += ["tests", "mlp-tests", "nccl"]
+STEPS += ["memcheck", "initcheck", "leak-check", "memcheck-mlp", "racecheck-fused"]
+STEPS += ["synccheck-fused", "racecheck-cublas", "tests-contract", "tests-fault"]
 
 # All programs in one. BREAK is STEP:HOW.
 STUB = r"""#!/bin/bash
@@ -57,7 +57,7 @@ case $0 in
       */penstock_gpu_tests*) ;;
       *"~a GPU keeps the contract"*"~a kernel fault"*) tests=11 ;;
       "a GPU keeps the contract"*) tests=9 ;;
-      "a kernel fault"*) tests=1 ;;
+      "a kernel fault"* | "a program's own capture"*) tests=1 ;;
     esac
     case $0 in
       *mlp*)
@@ -78,6 +78,7 @@ while [ $# -gt 0 ]; do
 done
 kind=${0##*/}
 [ -z "$table" ] || printf '| kernels | graph |\n|---|---|\n| fused | yes |\n'
+[ "$how" != "killed" ] || { printf '%s\n' "$(<"$FIXTURES/$kind$table.json")" >"$file"; kill -KILL $$; }
 [ "$how" != "cut-off" ] || { echo '{"rows": [' >"$file"; exit 0; }
 [ "$how" != "host" ] || table=-host
 printf '%s\n' "$(<"$FIXTURES/$kind$table.json")" >"$file"
@@ -111,6 +112,10 @@ case $1 in
       [memory.total]="143771 MiB" [pcie.link.gen.max]=5 [pcie.link.width.max]=16
       [pcie.link.gen.current]=1)
     IFS=, read -ra fields <<<"${1#*=}"
+    [[ $* != *-lms* ]] || exec /bin/sh -c '
+      echo "2026/11/24 12:00:00.000, 345 MHz, 2619 MHz, 1, 16, 0 %, 30, 60.00 W"
+      echo "2026/11/24 12:00:00.500, 1980 MHz, 2619 MHz, 5, 16, 99 %, 40, 400.00 W"
+      exec /bin/sleep 300'
     for i in "${!fields[@]}"; do
       [ "$i" -eq 0 ] || printf ', '
       printf %s "${known[${fields[i]}]:-[not a field]}"
@@ -279,11 +284,15 @@ class Script(unittest.TestCase):
         self.assertEqual({s["ended"] for s in report["steps"]}, {"passed"})
         tests = {s["name"]: s["tests"] for s in report["steps"] if s["tests"] is not None}
         expected = {"tests": 11, "tests-contract": 9, "tests-fault": 1, "mlp-tests": 18}
-        expected["nccl"] = 3
+        expected.update({"nccl": 3, "initcheck": 11, "leak-check": 1})
         expected.update({"memcheck": 11, "memcheck-mlp": 18, "racecheck-fused": 6})
         self.assertEqual(tests, {**expected, "synccheck-fused": 6, "racecheck-cublas": 6})
-        self.assertIn("ALL STEPS RAN AND PASSED", said)
-        self.assertIn("PCIe generation 5 at most, 1 while transferring, 1 before, width 16", said)
+        self.assertIn("CLAIMS: 17 shown, 1 refuted, 0 not reached", said)
+        self.assertIn("REFUTED: host time per batch, loader with 8 workers", said)
+        self.assertIn(f"STEPS: {len(STEPS)} passed, 0 partial, 0 left out, 0 not", said)
+        self.assertIn("PCIe generation 5 at most, 5 while transferring, 1 before, width 16", said)
+        self.assertIn("  sm_mhz: least 345, median 1162.5, most 1980", said)
+        self.assertTrue(any(line.startswith("Linux ") for line in report["machine"]), said)
         self.assertIn("Stub GPU, driver 580.00, driver for CUDA 13.0, runtime 13.0", said)
         self.assertEqual(report["commit"], "abc1234")
         self.assertEqual(report["pack"]["nvcc"], "13.0")
@@ -326,17 +335,17 @@ class Script(unittest.TestCase):
         self.assertEqual(status, 0, said)
         ended = {s["name"]: s["ended"] for s in report["steps"]}
         self.assertEqual(ended["nccl"], "left out")
-        self.assertIn("ALL STEPS PASSED BUT THOSE LEFT OUT: nccl", said)
+        self.assertIn("LEFT OUT: nccl\n", said)
 
-    def test_its_steps_take_less_than_six_minutes(self):
+    def test_its_steps_take_less_than_seven_minutes(self):
         _, report, _ = self.place.report()
-        self.assertLessEqual(sum(s["share"] for s in report["steps"]), 360)
+        self.assertLessEqual(sum(s["share"] for s in report["steps"]), 420)
 
     def test_what_is_run_is_what_was_meant(self):
         _, report, _ = self.place.report()
         commands = {s["name"]: s["command"] for s in report["steps"]}
-        for name in ("tests", "memcheck"):
-            self.assertIn(" ~a GPU keeps the contract* ~a kernel fault*", commands[name])
+        for name in ("tests", "memcheck", "initcheck"):
+            self.assertIn(" ~[.] ~a GPU keeps the contract* ~a kernel fault*", commands[name])
         self.assertRegex(commands["memcheck"], "--tool memcheck --report-api-errors no")
         for name in ("memcheck-mlp", "racecheck-fused", "synccheck-fused", "racecheck-cublas"):
             tool, kernels = name.split("-")
@@ -368,7 +377,41 @@ class Script(unittest.TestCase):
             without_cublas = {"passed", "left out"} if step == "mlp-cublas" else {"passed"}
             self.assertEqual(report["steps"][STEPS.index(step)]["said"], "", breakage)
             self.assertEqual(others, without_cublas, breakage)
-            self.assertIn("NOT ALL STEPS RAN AND PASSED", said)
+            self.assertRegex(said, r"STEPS: \d+ passed, 0 partial, \d+ left out, 1 not")
+
+    def test_what_a_step_had_written_when_it_was_killed_is_kept(self):
+        kept = [s for s in STEPS[1:] if s in ("transfer", "on-device", "narrowed", "pytorch")
+                or s.startswith("mlp-") and s != "mlp-tests"]
+        for breakage, status, report, said in self.broken(f"{step}:killed" for step in kept):
+            step = breakage.split(":")[0]
+            self.assertEqual(status, 1, breakage)
+            ended = {s["name"]: s["ended"] for s in report["steps"]}
+            self.assertRegex(ended[step], "^partial: (time limit|status 137)$", breakage)
+            self.assertIn(", 1 partial, ", said)
+            names = {"on-device": "on_device", "mlp-steps-table": "mlp_steps"}
+            if not step.startswith("mlp-") or step in names:
+                self.assertTrue(report[names.get(step, step)], breakage)
+            else:
+                self.assertIn(step[len("mlp-"):], report["mlp"], breakage)
+
+    def test_the_query_of_clocks_ends_with_the_report(self):
+        self.place.report()
+        processes = subprocess.run(["ps", "-eo", "args"], stdout=subprocess.PIPE).stdout.decode()
+        self.assertNotIn("sleep 300\n", processes)
+
+    def test_it_is_green_with_the_gpu_tests_on_the_double_of_the_runtime(self):
+        """Catch2's real selection of tests, under a stand-in of the sanitizer too."""
+        tests = os.environ.get("GPU_TESTS_ON_DOUBLE")
+        if not tests:
+            self.skipTest("no GPU_TESTS_ON_DOUBLE")
+        wrapper = f'#!/bin/bash\nexec "{tests}" "$@"\n'
+        write(self.place.pack / "bin" / "penstock_gpu_tests", wrapper)
+        status, report, said = self.place.report()
+        self.assertEqual(status, 0, said)
+        counted = {s["name"]: s["tests"] for s in report["steps"]}
+        self.assertGreaterEqual(counted["tests"], 15)
+        self.assertEqual(counted["initcheck"], counted["tests"])
+        self.assertEqual((counted["tests-contract"], counted["tests-fault"]), (1, 2))  # and its child
 
     def test_what_ends_well_and_did_nothing_is_red(self):
         cases = {
@@ -396,11 +439,11 @@ class Script(unittest.TestCase):
             self.assertTrue(ended[breakage.split(":")[0]].startswith(cases[breakage]), said)
 
     def test_a_step_that_hangs_ends_with_its_time_and_the_next_ones_run_out_of_it(self):
-        status, report, _ = self.place.report("mlp-tests:hang", PENSTOCK_REPORT_SECONDS="8")
+        status, report, _ = self.place.report("mlp-tests:hang", PENSTOCK_REPORT_SECONDS="12")
         ended = {s["name"]: s["ended"] for s in report["steps"]}
         self.assertEqual(status, 1)
         self.assertEqual(ended["mlp-tests"], "failed: time limit")
-        self.assertEqual(ended["transfer"], "out of time")
+        self.assertEqual(ended["tests-fault"], "out of time")
         self.assertEqual(list(ended), STEPS)
 
     def test_a_program_that_is_not_there_is_red(self):
@@ -421,7 +464,7 @@ class Script(unittest.TestCase):
         self.assertEqual(status, 0, said)
         self.assertEqual(list(ended), STEPS)
         self.assertEqual(ended["pytorch"], "absent")
-        self.assertIn("ALL STEPS PASSED BUT THOSE LEFT OUT: nccl, mlp-cublas, mlp-fp32", said)
+        self.assertRegex(said, "LEFT OUT: mlp-cublas, mlp-fp32, .*nccl")
         for name in ("mlp-cublas", "mlp-fp16", "mlp-steps-table", "racecheck-cublas", "racecheck-fused"):
             self.assertEqual(ended[name], "left out")
         commands = {s["name"]: s["command"] for s in report["steps"]}
@@ -446,6 +489,12 @@ class Script(unittest.TestCase):
         status, report, said = self.place.report("gpu:none")
         self.assertEqual((status, report), (2, None))
         self.assertIn("no GPU here", said)
+
+    def test_a_pack_for_a_newer_c_library_is_refused(self):
+        write(self.place.pack / "pack.txt", "commit abc1234\nglibc 99.9\n", False)
+        status, report, said = self.place.report()
+        self.assertEqual((status, report), (2, None))
+        self.assertIn("the pack needs glibc 99.9", said)
 
     def test_it_refuses_what_it_does_not_know(self):
         refused = [[], ["--nonsense"], ["--packed", "/tmp"], ["a", "b"], ["--packed", "/no", "o"]]
@@ -502,7 +551,7 @@ class RealPrograms(unittest.TestCase):
 
     def report_of(self, **found):
         empty = {"gpu": {}, "mlp": {}}
-        empty.update(transfer=None, on_device=None, narrowed=None, pytorch=None)
+        empty.update(transfer=None, on_device=None, narrowed=None, pytorch=None, machine=[])
         made = {**empty, "steps": [], "date": "", "commit": "", "command": "", "pack": {}}
         made.update(found)
         made["passed"] = False
@@ -637,10 +686,10 @@ class Packing(unittest.TestCase):
             self.assertEqual(done.returncode, 2)
             self.assertIn("does not look into lib", done.stdout)
             with open(mnist / "train-images-idx3-ubyte.gz", "wb") as file:
-                file.truncate(61_000_000)
+                file.truncate(56_000_000)
             done = run()
             self.assertEqual(done.returncode, 2)
-            self.assertIn("more than 60 MB", done.stdout)
+            self.assertIn("more than 55 MB", done.stdout)
 
 
 class Fetching(unittest.TestCase):

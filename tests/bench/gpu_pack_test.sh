@@ -1,0 +1,39 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSL-1.0
+# Packs what the GPU report runs, by nvcc, moves the pack away from its build, and starts it there:
+# each program, and the report, which has nothing to measure without a GPU.
+#
+#   bash tests/bench/gpu_pack_test.sh FOLDER       a folder of its own, which is emptied
+set -euo pipefail
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+folder=$1
+fail() {
+  echo "gpu_pack_test: $*" >&2
+  exit 1
+}
+
+rm -rf "${folder:?}"
+mkdir -p "$folder"
+bash "$root/bench/gpu_pack.sh" "$folder/pack" --build "$folder/build"
+mv "$folder/pack" "$folder/elsewhere"
+rm -rf "$folder/build"
+
+count=0
+for program in "$folder"/elsewhere/bin/*; do
+  status=0
+  "$program" --help >"$folder/log" 2>&1 || status=$?
+  case $status in
+    0 | 2 | 77) count=$((count + 1)) ;; # its usage, or that there is no GPU
+    *) cat "$folder/log" && fail "${program##*/} ends with status $status" ;;
+  esac
+done
+[ $count -ge 6 ] || fail "$count programs in the pack"
+
+if ! nvidia-smi -L 2>/dev/null | grep -q '^GPU'; then
+  status=0
+  bash "$folder/elsewhere/gpu_report.sh" --packed "$folder/elsewhere" "$folder/out" \
+    >"$folder/log" 2>&1 || status=$?
+  grep -q 'no GPU here' "$folder/log" || { cat "$folder/log" && fail "no word of the GPU"; }
+  [ $status -eq 2 ] || fail "the report ends with status $status"
+fi
+rm -rf "${folder:?}"
