@@ -259,6 +259,31 @@ TEST_CASE("a sample without what is asked for is named", "[blob]") {
   CHECK(error_of<ps::missing_component>([&] { list(sorted, jpg_and_cls); }).key() == "1");
 }
 
+TEST_CASE("of a sample whose picture is a link that is said", "[blob]") {
+  const auto found = [](const archive& made) {
+    const std::string bytes = made.ended();
+    const test::archive_in_memory source{bytes};
+    const shard_wishes wishes{{"jpg"}, "cls", false};
+    shard_listing listing{"shard.tar", wishes};
+    const auto problem = error_of<ps::missing_component>(
+        [&] { ps::detail::list_by_headers(source, listing, nullptr); });
+    CHECK(problem.key() == "1");
+    return problem.found();
+  };
+  const char kind = GENERATE('1', '2');  // hard and symbolic
+  for (const auto& made :
+       {archive{}.add("1.jpg", "", kind).add("1.cls", "5"),
+        archive{}.add("1.cls", "5").add("1.jpg", "", kind),
+        archive{}.add("0.jpg", "x").add("0.cls", "1").add("1.jpg", "", kind).add("1.cls", "5")}) {
+    archive more = made;
+    more.add("2.png", "", kind).add("2.jpg", "x").add("2.cls", "5");
+    CHECK_THAT(found(more),
+               Catch::Matchers::StartsWith(
+                   ".cls, and .jpg as a link, which has no bytes of its own: pack the files"));
+  }
+  CHECK_FALSE(test::has(found(archive{}.add("0.jpg", "", kind).add("1.cls", "5")), "link"));
+}
+
 TEST_CASE("a sample with two files of one extension is named", "[blob]") {
   const auto list = [](const std::string& bytes, const shard_wishes& wishes) {
     const test::archive_in_memory source{bytes};

@@ -268,6 +268,23 @@ TEST_CASE("a JPEG picture beyond a limit is refused before it is decoded", "[ima
   CHECK(jpeg_error<ps::image_too_large>(claims).found() == "65021 x 65021");
 }
 
+TEST_CASE("a JPEG picture of a few bytes that claims to be huge takes no memory", "[image]") {
+  for (const bool progressive : {false, true}) {
+    encoded claims = test::some_jpeg(8, 8, {.progressive = progressive});
+    const std::size_t frame = marker(claims, progressive ? 0xc2 : 0xc0);
+    for (const std::size_t at : {5u, 7u}) claims[frame + at] = std::byte{0x20};  // 8192 x 8192
+    ps::jpeg_decoder decoder;
+    CHECK_THROWS_AS(decoder.info(claims, "a.jpg"), ps::image_truncated);
+  }
+  // One bit a block is what Huffman's code takes at least; arithmetic coding takes less.
+  for (const bool arithmetic : {false, true}) {
+    const encoded flat = test::encode_jpeg(std::vector<std::uint8_t>(4096 * 4096, 128), 4096, 4096,
+                                           {.components = 1, .arithmetic = arithmetic});
+    ps::jpeg_decoder decoder;
+    CHECK(decoder.info(flat, "a.jpg").size.width == 4096);
+  }
+}
+
 TEST_CASE("tables of one picture never serve another", "[image]") {
   const encoded bytes = test::some_jpeg(16, 16);
   encoded bare = bytes;

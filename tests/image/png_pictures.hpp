@@ -18,6 +18,7 @@ struct png_kind {
   unsigned color = 2;  // 0 grey, 2 RGB, 3 palette, 4 grey and alpha, 6 RGBA
   unsigned depth = 8;
   bool interlaced = false;
+  bool flat = false;  // all values 0
   [[nodiscard]] std::size_t channels() const {
     constexpr std::array<std::size_t, 7> of{1, 0, 3, 1, 2, 0, 4};
     return of[color];
@@ -61,7 +62,7 @@ inline png_picture some_png(std::size_t width, std::size_t height, const png_kin
   penstock::sample_generator random{{.seed = seed}, width * 65536 + height};
   const std::size_t channels = kind.channels();
   std::vector<std::uint32_t> values(width * height * channels);
-  for (std::uint32_t& value : values) value = random() >> (32 - kind.depth);
+  for (std::uint32_t& value : values) value = kind.flat ? 0 : random() >> (32 - kind.depth);
   std::vector<std::byte> palette(3 * (std::size_t{1} << (kind.depth & 15)));
   for (std::byte& value : palette) value = static_cast<std::byte>(random() & 255);
 

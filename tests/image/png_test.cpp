@@ -10,9 +10,15 @@
 #include <typeinfo>
 #include <vector>
 
+#include <penstock/image/crop.hpp>
+#include <penstock/image/decode.hpp>
+#include <penstock/load/loader.hpp>
 #include <penstock/order/random.hpp>
+#include <penstock/order/sampler.hpp>
 
+#include "image/blobs.hpp"
 #include "image/png_pictures.hpp"
+#include "support/allocations.hpp"
 #include "support/catch.hpp"
 
 namespace ps = penstock;
@@ -175,10 +181,51 @@ TEST_CASE("a PNG picture beyond a limit is refused before it is decoded", "[imag
   CHECK((whole(enough, picture.bytes) == picture.rgb));
   picture.bytes[17] = std::byte{0x0f};  // 983'060 columns
   CHECK_THROWS_AS(enough.info(picture.bytes, "a"), ps::image_too_large);
+  picture.bytes.resize(30'000);  // as many as may be so wide a picture
   ps::png_decoder wide;
   CHECK(wide.info(picture.bytes, "a").size.width == 983'060);
   picture.bytes[17] = std::byte{0x10};
   CHECK_THROWS_AS(wide.info(picture.bytes, "a"), ps::image_too_large);
+}
+
+TEST_CASE("a PNG picture of a few bytes that claims to be huge takes no memory", "[image]") {
+  const bool interlaced = GENERATE(false, true);
+  auto claims = test::some_png(1, 1, {2, 8, interlaced});
+  std::vector<std::byte> sides;
+  test::put_number(sides, 8192);
+  std::copy(sides.begin(), sides.end(), claims.bytes.begin() + 16);
+  std::copy(sides.begin(), sides.end(), claims.bytes.begin() + 20);
+  REQUIRE(claims.bytes.size() < 80);
+  // Its sum is right: nothing but its length gives it away.
+  std::vector<std::byte> header;
+  test::put_chunk(header, "IHDR", {claims.bytes.begin() + 16, claims.bytes.begin() + 29});
+  std::copy(header.begin(), header.end(), claims.bytes.begin() + 8);
+
+  const test::blobs source{{claims.bytes}};
+  const auto data = source | ps::decode_images<ps::png_decoder>(ps::whole{64});
+  ps::loader loader{data, ps::sequential{}, {.batch_size = 1, .workers = 0}};
+  const std::size_t before = test::live_bytes.load();
+  test::peak_bytes = before;
+  CHECK_THROWS_AS(
+      [&] {
+        for (auto& batch : loader.epoch(0)) CHECK(batch.size() == 0);
+      }(),
+      ps::image_truncated);
+  CHECK(test::peak_bytes.load() - before < 65'536);
+  ps::png_decoder decoder;
+  CHECK_THROWS_AS(decoder.info(claims.bytes, "a.png"), ps::image_truncated);
+}
+
+TEST_CASE("a PNG picture of one colour is as small as deflate has it, and no damage", "[image]") {
+  for (const unsigned depth : {1u, 8u}) {
+    for (const bool interlaced : {false, true}) {
+      CAPTURE(depth, interlaced);
+      const auto picture = test::some_png(3000, 2000, {0, depth, interlaced, true});
+      REQUIRE(picture.bytes.size() < 3000 * 2000 / (8 / depth) / 900);
+      ps::png_decoder decoder;
+      CHECK((whole(decoder, picture.bytes) == picture.rgb));
+    }
+  }
 }
 
 TEST_CASE("chunks that the pixels do not need are passed over", "[image]") {

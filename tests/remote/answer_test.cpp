@@ -148,16 +148,30 @@ TEST_CASE("Retry-After is a number of seconds or a date", "[remote]") {
 TEST_CASE("versions of an object agree where they say the same or nothing", "[remote]") {
   using ps::detail::object_version;
   object_version known;
-  CHECK(known.agrees({10U, 0}));
-  CHECK(known.agrees({std::nullopt, 3}));
-  CHECK(known.agrees({10U, 3}));
-  CHECK_FALSE(known.agrees({11U, 3}));
-  CHECK_FALSE(known.agrees({10U, 5}));
-  CHECK(known.agrees({std::nullopt, 0}));
-  CHECK(object_version::etag_of("") == 0);
-  CHECK(object_version::etag_of("\"a\"") != 0);
+  CHECK(known.agrees({10U}));
+  CHECK(known.agrees({std::nullopt, "W/\"3\"", "Monday"}));
+  CHECK(known.agrees({10U, "W/\"3\"", "Monday"}));
+  CHECK_FALSE(known.agrees({11U, "W/\"3\""}));
+  CHECK_FALSE(known.agrees({10U, "W/\"5\""}));
+  CHECK_FALSE(known.agrees({10U, "W/\"3\"", "Tuesday"}));
+  CHECK_FALSE(known.agrees({10U, "", "Tuesday"}));
+  CHECK(known.name() == "W/\"3\" Monday");
+  CHECK(known.words() == "an object of 10 bytes, ETag: W/\"3\", Last-Modified: Monday");
+  CHECK(known.agrees({10U, "\"3\"", "Monday"}));
+  CHECK(known.agrees({10U, "\"3\"", "Tuesday"}));  // one strong ETag is enough
+  CHECK(known.agrees({std::nullopt}));
+  CHECK(known.name() == "\"3\"");
+  CHECK(known.modified == "Monday");
+  // Of long ones the start is kept, and whether they differ.
+  const std::string endless(10'000, 'e');
+  CHECK(object_version::kept(endless).size() < 130);
+  CHECK(object_version::kept(endless) != object_version::kept(endless + 'e'));
+  CHECK(object_version{{}, "a\nb\xff"}.words() == "an object, ETag: a?b?");
   ps::detail::version_table table;
-  CHECK(table.of("a").agrees({1U, 0}));
-  CHECK_FALSE(table.of("a").agrees({2U, 0}));
-  CHECK(table.of("b").agrees({2U, 0}));
+  CHECK(table.of("a").agrees({1U}));
+  CHECK_FALSE(table.of("a").agrees({2U}));
+  CHECK(table.of("b").agrees({2U}));
+  REQUIRE(table.find("a") != nullptr);
+  CHECK(table.find("a")->size == 1U);
+  CHECK(table.find("c") == nullptr);
 }

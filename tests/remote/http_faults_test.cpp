@@ -255,6 +255,94 @@ TEST_CASE("an object that changes between two answers is noticed", "[remote]") {
   CHECK(has_text(longer.found(), "1004 bytes"));
 }
 
+TEST_CASE("an object without a strong ETag that changes between two ranges is noticed",
+          "[remote]") {
+  const std::string old_date = "Tue, 24 Nov 2026 10:00:00 GMT";
+  const std::string new_date = "Tue, 24 Nov 2026 10:00:01 GMT";
+  using lines = std::vector<std::string>;
+  struct change {
+    lines before;
+    lines after;
+    std::string named_before;  // "": no change
+    std::string named_after = {};
+  };
+  const std::string dated = "Last-Modified: ";
+  const change one = GENERATE_COPY(
+      change{{dated + old_date}, {dated + new_date}, old_date, new_date},
+      change{{dated + new_date}, {dated + old_date}, new_date, old_date},  // a copy put back
+      change{{"ETag: W/\"a\""}, {"ETag: W/\"b\""}, "W/\"a\"", "W/\"b\""},
+      change{{"ETag: W/\"a\"", dated + old_date},
+             {"ETag: W/\"a\"", dated + new_date},
+             old_date,
+             new_date},
+      // A weak one that has become a strong one, as Apache's do after a second.
+      change{{"ETag: W/\"a\"", dated + old_date}, {"ETag: \"a\"", dated + old_date}, ""},
+      // Two machines with one object and times of their own.
+      change{{"ETag: \"a\"", dated + old_date}, {"ETag: \"a\"", dated + new_date}, ""},
+      change{{dated + old_date}, {}, ""});
+  CAPTURE(one.before, one.after);
+  std::string content = content_of_faults;
+  test::range_server server{[&](const http_request& request) {
+    return test::ranged(request, content, request.number == 0 ? one.before : one.after);
+  }};
+  const ps::http_store store{server.url()};
+  CHECK(range_of(store, 0, 10) == content.substr(0, 10));
+  if (one.named_before.empty()) {
+    CHECK(range_of(store, 500, 10) == content.substr(500, 10));
+    return;
+  }
+  const auto problem = test::error_of<ps::object_changed>([&] { (void)range_of(store, 500, 10); });
+  CHECK(has_text(problem.expected(), one.named_before));
+  CHECK(has_text(problem.found(), one.named_after));
+  CHECK(has_text(problem.found(), "new store"));
+  CHECK(problem.offset() == 500);
+}
+
+TEST_CASE("a server that knows If-Unmodified-Since sends nothing of a changed object", "[remote]") {
+  const std::string old_date = "Tue, 24 Nov 2026 10:00:00 GMT";
+  const std::string new_date = "Tue, 24 Nov 2026 10:00:01 GMT";
+  std::atomic<bool> has_changed{false};
+  test::range_server server{[&](const http_request& request) {
+    const auto condition = request.lines.find("if-unmodified-since");
+    if (has_changed && condition != request.lines.end() && condition->second == old_date) {
+      return test::answer(412, {"Last-Modified: " + new_date});
+    }
+    return test::ranged(request, content_of_faults,
+                        std::vector<std::string>{"Last-Modified: " + old_date});
+  }};
+  const ps::http_store store{server.url()};
+  const ps::http_store heedless{server.url(), {.check_modified = false}};
+  CHECK(store.size_of("x") == 1000);
+  CHECK(heedless.size_of("x") == 1000);
+  CHECK(range_of(store, 0, 10) == content_of_faults.substr(0, 10));
+  has_changed = true;
+  const auto problem = test::error_of<ps::object_changed>([&] { (void)range_of(store, 0, 10); });
+  CHECK(has_text(problem.expected(), old_date));
+  CHECK(has_text(problem.found(), new_date));
+  CHECK(range_of(heedless, 0, 10) == content_of_faults.substr(0, 10));
+}
+
+TEST_CASE("of a server that says no version the size is compared, and such reads are counted",
+          "[remote]") {
+  std::string content = content_of_faults;
+  test::range_server server{[&](const http_request& request) {
+    return test::ranged(request, content, std::vector<std::string>{});
+  }};
+  const ps::http_store store{server.url()};
+  CHECK(range_of(store, 0, 1000) == content);
+  CHECK(store.stats().unversioned == 0);  // all of it by one request: of one version
+  CHECK(range_of(store, 0, 10) == content.substr(0, 10));
+  CHECK(range_of(store, 900, 100) == content.substr(900));
+  CHECK(store.stats().unversioned == 2);
+  content.pop_back();
+  const auto shorter = test::error_of<ps::object_changed>([&] { (void)range_of(store, 0, 10); });
+  CHECK(has_text(shorter.expected(), "1000 bytes"));
+  CHECK(has_text(shorter.found(), "999 bytes"));
+  // What no longer has the range is another one too.
+  (void)test::error_of<ps::object_changed>([&] { (void)range_of(store, 900, 100); });
+  (void)test::error_of<ps::object_changed>([&] { (void)range_of(store, 999, 1); });
+}
+
 TEST_CASE("the parts of a split range are of one version of the object", "[remote]") {
   // Another object, which has the place of this one in the table of versions when its second part
   // comes.
@@ -425,5 +513,8 @@ TEST_CASE("certificates are checked, and no redirect leads out of TLS", "[.][tls
   CHECK(has_text(unknown.found(), "ca_file"));
   const ps::http_store other_name{std::string{"https://localhost:"} + port,
                                   hasty({.attempts = 1, .ca_file = certificate})};
-  (void)test::error_of<ps::store_unreachable>([&] { (void)other_name.size_of("x"); });
+  const auto foreign =
+      test::error_of<ps::store_unreachable>([&] { (void)other_name.size_of("x"); });
+  CHECK(has_text(foreign.found(), "for another host"));
+  CHECK_FALSE(has_text(foreign.found(), "ca_file"));
 }

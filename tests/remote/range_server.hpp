@@ -83,21 +83,25 @@ inline http_reply answer(int status, const std::vector<std::string>& lines,
   return {bytes};
 }
 
-/// What a good server answers for an object with these bytes.
+/// What a good server answers for an object with these bytes, whose version `lines` say.
 inline http_reply ranged(const http_request& request, const std::string& content,
-                         const std::string& etag = "\"v1\"") {
-  const std::string tag = "ETag: " + etag;
+                         std::vector<std::string> lines) {
   if (request.method == "HEAD" || request.lines.find("range") == request.lines.end()) {
-    return answer(200, {tag}, content, request.method);
+    return answer(200, lines, content, request.method);
   }
   auto [begin, end] = request.range(content.size());
   const std::string all = std::to_string(content.size());
   if (begin >= content.size()) return answer(416, {"Content-Range: bytes */" + all});
   end = (std::min)(end, content.size());
-  return answer(206,
-                {tag, "Content-Range: bytes " + std::to_string(begin) + '-' +
-                          std::to_string(end - 1) + '/' + all},
-                content.substr(begin, end - begin));
+  lines.push_back("Content-Range: bytes " + std::to_string(begin) + '-' + std::to_string(end - 1) +
+                  '/' + all);
+  return answer(206, lines, content.substr(begin, end - begin));
+}
+
+/// As above, with an ETag alone.
+inline http_reply ranged(const http_request& request, const std::string& content,
+                         const std::string& etag = "\"v1\"") {
+  return ranged(request, content, std::vector<std::string>{"ETag: " + etag});
 }
 
 /// An HTTP server on a free port of this machine's loopback, a thread for each connection.

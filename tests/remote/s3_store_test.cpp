@@ -326,6 +326,32 @@ TEST_CASE("a listing that goes in circles is refused", "[remote]") {
   CHECK(pages <= 3);
 }
 
+TEST_CASE("a key, a token or a name that is far too long is refused with its place", "[remote]") {
+  const aws_variables none{{}};
+  const std::string endless(20'000'000, 'k');
+  std::string page = "<ListBucketResult><IsTruncated>false</IsTruncated><Contents><Key>" + endless +
+                     "</Key><Size>1</Size></Contents></ListBucketResult>";
+  std::string expected = "a key of at most 8192 bytes";
+  if (GENERATE(false, true)) {
+    page = "<ListBucketResult><IsTruncated>true</IsTruncated><NextContinuationToken>" + endless +
+           "</NextContinuationToken></ListBucketResult>";
+    expected = "a token of at most 65536 bytes";
+  }
+  test::range_server server{[&](const http_request&) { return test::answer(200, {}, page); }};
+  const ps::s3_store store{"b", {.endpoint = server.url(), .credentials = somebody}};
+  const auto problem = test::error_of<ps::bad_response>([&] { (void)store.list(); });
+  CHECK(problem.path() == server.url() + "/b");
+  CHECK(problem.offset() > endless.size());
+  CHECK(problem.expected() == expected);
+  CHECK(problem.found().find("20000000 bytes: ") != std::string::npos);
+  CHECK(problem.found().size() < 300);
+  const auto unasked = test::error_of<ps::file_unreadable>([&] { (void)store.size_of(endless); });
+  CHECK(unasked.path().starts_with(server.url() + "/b/kkk"));
+  CHECK(unasked.path().size() < 300);
+  CHECK(unasked.found().find("20000000 bytes") != std::string::npos);
+  CHECK(server.requests().size() == 1);
+}
+
 TEST_CASE("a listing that is none is refused", "[remote]") {
   const std::string good =
       "<ListBucketResult><IsTruncated>false</IsTruncated><Contents><Key>&#x41;&#228;</Key>"

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <csignal>
 #include <cstddef>
 #include <cstdint>
@@ -17,9 +18,12 @@
 #include <random>
 #include <sstream>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
+
+#include <penstock/store/local_store.hpp>
 
 #include "store/belady.hpp"
 #include "store/counting_store.hpp"
@@ -331,6 +335,56 @@ TEST_CASE("what is on the disk serves the next run, another process, and no othe
   CHECK(reads_right(newer, of.store, "x", 0, 999));
   CHECK(newer.stats().damaged == 10);
   CHECK(newer.stats().from_disk == 0);
+}
+
+TEST_CASE("blocks of an older version with the same size are read anew", "[store]") {
+  // As a server says an ETag or Last-Modified.
+  struct versioned : test::counting_store {
+    std::string version = "1";
+    [[nodiscard]] ps::object_state state_of(std::string_view object) const {
+      return {size_of(object), version};
+    }
+  };
+  static_assert(ps::versioned_store<versioned>);
+  const test::temp_dir dir;
+  const ps::cached_store_options options{
+      .block_bytes = 100, .memory_bytes = 0, .folder = dir.path("cache"), .store_name = "s"};
+  versioned below;
+  below.add("x", test::some_bytes(1000, 1));
+  {
+    const ps::cached_store cache{below, options};
+    CHECK(reads_right(cache, below, "x", 0, 500));
+    CHECK(cache.state_of("x").version == "1");
+    CHECK(cache.state_of("x").size == 1000);
+  }
+  const int before = below.reads;
+  const ps::cached_store same{below, options};
+  CHECK(reads_right(same, below, "x", 0, 500));
+  CHECK(below.reads == before);
+
+  below.add("x", test::some_bytes(1000, 2));
+  below.version = "2";
+  const ps::cached_store newer{below, options};
+  CHECK(reads_right(newer, below, "x", 0, 1000));
+  CHECK(newer.stats().damaged == 5);  // in whose places the new ones are now
+  CHECK(newer.stats().from_disk == 0);
+  CHECK(newer.stats().disk_bytes == same.stats().disk_bytes / 5 * 10);
+}
+
+TEST_CASE("a file that was written to between two runs is not taken from a cache", "[store]") {
+  const test::temp_dir dir;
+  std::filesystem::create_directory(dir.path("data"));
+  const std::string path = dir.path("data/x");
+  const ps::cached_store_options options{
+      .block_bytes = 100, .memory_bytes = 0, .folder = dir.path("cache")};
+  for (const char content : {'a', 'b'}) {
+    std::ofstream{path, std::ios::binary} << std::string(300, content);
+    const auto when = std::filesystem::file_time_type{} + std::chrono::seconds{content};
+    std::filesystem::last_write_time(path, when);
+    const ps::local_store disk{dir.path("data")};
+    const ps::cached_store cache{disk, options};
+    CHECK(test::part_of(cache, "x", 0, 300) == std::string(300, content));
+  }
 }
 
 TEST_CASE("a file of a cache that is damaged, cut or longer is dropped and read anew", "[store]") {

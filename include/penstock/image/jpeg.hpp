@@ -34,8 +34,8 @@ struct jpeg_options {
   /// Turn pictures upright as their EXIF block says. False: as they are stored, as torchvision
   /// does.
   bool orientation = false;
-  /// A picture of more pixels is refused before memory is taken.
-  std::uint64_t most_pixels = std::uint64_t{1} << 28;
+  /// A picture of more pixels is refused before memory is taken. Each takes three bytes.
+  std::uint64_t most_pixels = std::uint64_t{1} << 27;
   /// A progressive picture whose coefficients take more bytes is refused.
   std::uint64_t most_bytes = std::uint64_t{1} << 30;
   /// A picture with more scans is refused: each goes over all of it.
@@ -129,7 +129,7 @@ class jpeg_decoder {
       try {
         decoder.check(session_.open(bytes, static_cast<long>(most_bytes)), bytes, key);
         decoder.check(session_.run<detail::jpeg_region::read_header>(), bytes, key);
-        decoder.check_header(key);
+        decoder.check_header(bytes, key);
       } catch (...) {
         session_.close();
         throw;
@@ -161,7 +161,7 @@ class jpeg_decoder {
     check(region_.session.run<detail::jpeg_region::read_rows>(), bytes, key);
   }
 
-  void check_header(std::string_view key) const {
+  void check_header(std::span<const std::byte> bytes, std::string_view key) const {
     const ::jpeg_decompress_struct& info = region_.session.info;
     if (info.jpeg_color_space == JCS_UNKNOWN) {
       throw image_unsupported(std::string{key}, region_.session.offset(),
@@ -174,6 +174,15 @@ class jpeg_decoder {
           std::string{key}, region_.session.offset(),
           "at most " + std::to_string(options_.most_pixels) + " pixels (jpeg_options::most_pixels)",
           std::to_string(info.image_width) + " x " + std::to_string(info.image_height));
+    }
+    // A block, of at most 32 x 32 pixels, takes a bit at least by Huffman's code.
+    constexpr std::uint64_t most_pixels_a_byte = 8 * 32 * 32;
+    if (info.arith_code == 0 && count / most_pixels_a_byte > bytes.size()) {
+      throw image_truncated(std::string{key}, bytes.size(),
+                            "at least " + std::to_string(count / most_pixels_a_byte) +
+                                " bytes for a JPEG picture of " + std::to_string(info.image_width) +
+                                " x " + std::to_string(info.image_height) + " pixels",
+                            "the end of its bytes");
     }
   }
 

@@ -23,8 +23,9 @@ struct png_options {
   /// Grey of 16 bits: false, its upper byte, as for all other kinds of 16 bits; true, 255 for all
   /// above 255, as Pillow's `convert("RGB")` does.
   bool clip_grey = false;
-  /// A picture of more pixels is refused before memory is taken.
-  std::uint64_t most_pixels = std::uint64_t{1} << 28;
+  /// A picture of more pixels is refused before memory is taken. Each takes three bytes, six where
+  /// it is interlaced.
+  std::uint64_t most_pixels = std::uint64_t{1} << 27;
 };
 
 /// Decodes PNG pictures, or parts of them, to 8-bit RGB by libpng (1.6; the CMake target
@@ -36,7 +37,8 @@ struct png_options {
 /// are not decoded, unless the picture is interlaced; sides are of up to a million pixels.
 ///
 /// Throws `image_truncated`, `image_corrupt`, `image_unsupported`, `image_too_large`;
-/// std::invalid_argument for a box outside the picture, std::bad_alloc. Damage after the last row
+/// std::invalid_argument for a box outside the picture, std::bad_alloc. A picture with more pixels
+/// than its bytes can hold is refused by its header, before memory is taken. Damage after the last row
 /// of a box goes unnoticed, and so does a wrong sum of a chunk that the pixels do not need.
 ///
 /// One object is for one thread at a time; libpng's own objects are made anew for every picture.
@@ -85,7 +87,20 @@ class png_decoder {
                                 " pixels (png_options::most_pixels) and sides of 1000000",
                             text);
     }
-    return {size, channels_of(std::to_integer<unsigned>(bytes[25])), 1};
+    const std::size_t channels = channels_of(std::to_integer<unsigned>(bytes[25]));
+    // A palette's pixel is one number, whatever it stands for.
+    const bool has_palette = (std::to_integer<unsigned>(bytes[25]) & PNG_COLOR_MASK_PALETTE) != 0;
+    const std::uint64_t bits = std::uint64_t{size.width} * size.height *
+                               (has_palette ? 1 : channels) * std::to_integer<unsigned>(bytes[24]);
+    // Two bits stand for at most 258 bytes (RFC 1951): so a few bytes can't have all the pixels.
+    constexpr std::uint64_t most_growth = 1032;
+    if (bits / 8 / most_growth > bytes.size()) {
+      throw image_truncated(path, bytes.size(),
+                            "at least " + std::to_string(bits / 8 / most_growth) +
+                                " bytes for a PNG picture of " + text + " pixels",
+                            "the end of its bytes");
+    }
+    return {size, channels, 1};
   }
 
   /// Decodes the part `box` of the picture into `out`, which has the box's size and three channels.

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include <penstock/core/version.hpp>
@@ -43,6 +44,22 @@ template <class S>
 concept byte_store = requires(const S& store, std::string_view object, const byte_range& range) {
   { store.size_of(object) } -> std::convertible_to<std::uint64_t>;
   store.read(range);
+};
+
+/// What a store knows of an object without reading it.
+struct object_state {
+  std::uint64_t size = 0;    ///< in bytes
+  std::string version = {};  ///< another text when the object has changed; "": nothing tells that
+};
+
+/// A store that tells versions of an object apart, so that a cache takes no bytes of an older one:
+///
+///     object_state state_of(std::string_view object) const;
+///
+/// Called and throws as `size_of`.
+template <class S>
+concept versioned_store = byte_store<S> && requires(const S& store, std::string_view object) {
+  { store.state_of(object) } -> std::convertible_to<object_state>;
 };
 
 /// A store that has many reads under way for one caller, which is where slow disks and networks

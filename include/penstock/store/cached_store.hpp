@@ -56,6 +56,13 @@ class cached_store {
     return cache_->object(object).size;
   }
 
+  /// That and the version, where the store below has versions: see `versioned_store`.
+  [[nodiscard]] object_state state_of(std::string_view object) const requires
+      versioned_store<Store> {
+    const detail::known_object& known = cache_->object(object);
+    return {known.size, known.version};
+  }
+
   /// Reads a range. Throws as `read_many`.
   void read(const byte_range& range) const { cache_->read({&range, 1}); }
 

@@ -24,7 +24,7 @@ struct cached_store_options {
   /// has written a sixteenth of this: with n of them there may be n sixteenths more for a while.
   std::uint64_t disk_bytes = std::uint64_t{16} << 30;
   /// Which store is below: blocks of other names in `folder` are others' blocks. Another name where
-  /// objects have changed and kept their sizes, which nothing else tells.
+  /// objects of a store that is no `versioned_store` have changed and kept their sizes.
   std::string store_name = {};
 };
 

@@ -55,6 +55,10 @@ struct http_options {
   /// give one object several.
   bool check_etag = true;
 
+  /// Whether Last-Modified tells it where there is no strong ETag, and goes with requests as
+  /// If-Unmodified-Since. Off for servers that give one object several.
+  bool check_modified = true;
+
   /// Whether bodies are compared with the sum that the server names, and asked for again where they
   /// differ: Content-Digest, and for whole objects Repr-Digest, x-goog-hash and x-amz-checksum-...,
   /// which an `s3_store` asks for. Summed on the store's one thread: a CRC is quick, SHA-256 takes
@@ -74,6 +78,7 @@ struct http_stats {
   std::uint64_t requests = 0;        ///< attempts that were begun
   std::uint64_t retries = 0;         ///< those of them that repeated a failed one
   std::uint64_t merged = 0;          ///< ranges that came along in the request of another one
+  std::uint64_t unversioned = 0;     ///< parts of objects of which only the size was compared
   std::uint64_t bytes = 0;           ///< of bodies received, dropped ones and errors' too
   std::uint64_t connections = 0;     ///< that were made
   std::uint64_t in_flight = 0;       ///< requests under way now

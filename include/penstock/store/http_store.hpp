@@ -28,8 +28,8 @@ inline namespace PENSTOCK_ABI {
 /// repeated after a random time. Certificates are checked; a proxy is taken from the environment,
 /// as curl does.
 ///
-/// Each answer is checked: status, Content-Range, length, and size and ETag against those of
-/// answers before. Errors are of `store/remote_error.hpp`, and `file_truncated` for a range beyond
+/// Each answer is checked: status, Content-Range, length, and size, ETag and Last-Modified against
+/// those of answers before. Errors are of `store/remote_error.hpp`, and `file_truncated` for a range beyond
 /// the object's end; they name the URL without its query. After an exception nothing is written to
 /// the caller's memory any more.
 ///
@@ -49,7 +49,13 @@ class http_store {
   /// The object's size in bytes: by HEAD or, where that does not tell, by the first byte's
   /// Content-Range.
   [[nodiscard]] std::uint64_t size_of(std::string_view object) const {
-    return client_->size_of(object, detail::object_target(base_, object));
+    return state_of(object).size;
+  }
+
+  /// The object's size and, in the words of the server, its version: its ETag, or for want of a
+  /// strong one its Last-Modified too; see `versioned_store`.
+  [[nodiscard]] object_state state_of(std::string_view object) const {
+    return client_->state_of(object, detail::object_target(base_, object));
   }
 
   /// Reads one range; see `read_many`.
@@ -71,6 +77,7 @@ class http_store {
 };
 
 static_assert(batching_store<http_store>);
+static_assert(versioned_store<http_store>);
 
 }  // namespace PENSTOCK_ABI
 }  // namespace penstock

@@ -57,6 +57,12 @@ class basic_local_store {
     return state_->files.open(object)->size();
   }
 
+  /// That and when it was last written to, in nanoseconds: see `versioned_store`.
+  [[nodiscard]] object_state state_of(std::string_view object) const {
+    const detail::file_stamp stamp = state_->files.open(object)->stamp;
+    return {stamp.size, std::to_string(stamp.seconds) + '.' + std::to_string(stamp.nanoseconds)};
+  }
+
   /// Reads a range on the calling thread. Throws as `read_many`.
   void read(const byte_range& range) const { state_->read({&range, 1}, true); }
 

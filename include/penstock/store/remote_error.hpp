@@ -36,8 +36,8 @@ class [[gnu::visibility("default")]] bad_response : public file_format_error {
   using file_format_error::file_format_error;
 };
 
-/// The object has another size or ETag than in an answer before. The store keeps to the first one:
-/// a new store takes the object as it is now.
+/// The object has another size, ETag or Last-Modified than in an answer before; `expected()` and
+/// `found()` name both. The store keeps to the first one: a new store takes the object as it is.
 class [[gnu::visibility("default")]] object_changed : public file_error {
  public:
   using file_error::file_error;

@@ -47,8 +47,12 @@ class s3_store {
       : s3_store(detail::place_of(bucket, options), options.http, bucket.ends_with("--x-s3")) {}
 
   /// The object's size in bytes.
-  [[nodiscard]] std::uint64_t size_of(std::string_view key) const {
-    return client_->size_of(key, target(key));
+  [[nodiscard]] std::uint64_t size_of(std::string_view key) const { return state_of(key).size; }
+
+  /// The object's size and, in the words of the server, its version: its ETag, or for want of a
+  /// strong one its Last-Modified too; see `versioned_store`.
+  [[nodiscard]] object_state state_of(std::string_view key) const {
+    return client_->state_of(key, target(key));
   }
 
   /// Reads one range; see `read_many`.
@@ -115,6 +119,7 @@ class s3_store {
 };
 
 static_assert(batching_store<s3_store>);
+static_assert(versioned_store<s3_store>);
 
 }  // namespace PENSTOCK_ABI
 }  // namespace penstock

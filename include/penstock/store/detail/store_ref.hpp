@@ -25,6 +25,10 @@ class store_ref {
   [[nodiscard]] std::uint64_t size_of(std::string_view object) const {
     return store_->size_of(object);
   }
+  [[nodiscard]] object_state state_of(std::string_view object) const requires
+      versioned_store<Store> {
+    return store_->state_of(object);
+  }
   void read(const byte_range& range) const { store_->read(range); }
   void read_many(std::span<const byte_range> ranges) const requires batching_store<Store> {
     store_->read_many(ranges);

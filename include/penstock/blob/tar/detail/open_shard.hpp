@@ -37,6 +37,7 @@ void list_by_headers(const Source& archive, shard_listing& into, shard_index_tex
   tar_walk walk{archive};
   while (walk.next()) {
     const tar_member& member = walk.member();
+    if (member.is_link) into.pass_link(member.name);
     if (!member.is_file) continue;
     const shard_component file{member.name, member.begin, member.size, member.is_usual};
     const auto listed = into.add(file);

@@ -98,6 +98,20 @@ class shard_listing {
     return is_first;
   }
 
+  /// Notes that the archive has a link of that name at this place, for messages: it has no bytes,
+  /// and is no file of a sample.
+  void pass_link(std::string_view path) {
+    const component_name name = split_component(path);
+    if (name.is_hidden() || !name.has_dot) return;
+    if (has_files_ && name.key == key_) {
+      note_link(links_, name);
+      return;
+    }
+    if (name.key != link_key_) next_links_.clear();
+    link_key_ = name.key;
+    note_link(next_links_, name);
+  }
+
   /// Ends the last sample. Throws as `add`.
   void finish() {
     if (!has_files_) return;
@@ -122,12 +136,13 @@ class shard_listing {
         expected = "a file ." + wishes_->label;
       }
       throw missing_component(path_, first_, key_, expected,
-                              found_ +
+                              found_ + links_ +
                                   ": the files of a sample have to follow each other, and "
                                   "skip_incomplete leaves such samples out");
     }
     next_ = {};
     found_.clear();
+    links_.clear();
   }
 
   /// How many samples wds2idx counts: also those that are left out here.
@@ -154,8 +169,19 @@ class shard_listing {
                               "a second: give each sample a name of its own");
   }
 
+  static void note_link(std::string& links, const component_name& name) {
+    constexpr std::size_t most_shown = 80;
+    if (!links.empty()) return;
+    links = ", and ." + std::string{name.extension.substr(0, most_shown)} +
+            " as a link, which has no bytes of its own: pack the files that links lead to (tar "
+            "--dereference --hard-dereference)";
+  }
+
   void take(const component_name& name, const shard_component& file) {
-    if (!has_files_) first_ = file.begin - tar_block;
+    if (!has_files_) {
+      first_ = file.begin - tar_block;
+      if (link_key_ == key_) links_.swap(next_links_);
+    }
     has_files_ = true;
     constexpr std::size_t most_shown = 80;
     if (found_.size() < most_shown) {
@@ -187,9 +213,12 @@ class shard_listing {
 
   std::string path_;
   const shard_wishes* wishes_;
-  std::string line_key_;  // of the last file, as wds2idx has it
-  std::string key_;       // of the sample that is being read
-  std::string found_;     // its extensions, for messages
+  std::string line_key_;    // of the last file, as wds2idx has it
+  std::string key_;         // of the sample that is being read
+  std::string found_;       // its extensions, for messages
+  std::string links_;       // of it, for messages
+  std::string link_key_;    // of the last link that is of no sample yet
+  std::string next_links_;  // of that key, for messages
   std::uint64_t first_ = 0;
   bool has_files_ = false;
   shard_sample next_;

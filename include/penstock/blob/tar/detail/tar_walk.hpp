@@ -23,6 +23,7 @@ struct tar_member {
   std::uint64_t begin = 0;     ///< where its bytes start, which is one block after its own header
   std::uint64_t size = 0;      ///< bytes
   bool is_file = false;        ///< a regular one
+  bool is_link = false;        ///< a hard or a symbolic one
   /// Whether `foreign_header` has nothing against its own header: an extended header does not
   /// contradict it where it could have said the same.
   bool is_usual = true;
@@ -208,6 +209,7 @@ class tar_walk {
       skip(member_.size, "'" + name_ + "'");
     }
     member_.is_file = type == '0' || type == '7';
+    member_.is_link = type == '1' || type == '2';
   }
 
   // After the first block of zeros come zeros: another archive there would be lost.

@@ -40,14 +40,21 @@ class block_cache {
       : store_(std::forward<From>(store)),
         options_(options),
         disk_(options),
+        objects_(options.store_name),
         memory_(options.memory_bytes),
         uses_(memory_, disk_) {}
   block_cache(const block_cache&) = delete;
   block_cache& operator=(const block_cache&) = delete;
 
-  /// The object `name`, whose size is asked for once. Throws what the store throws.
+  /// The object `name`, whose size and version are asked for once. Throws what the store throws.
   [[nodiscard]] const known_object& object(std::string_view name) {
-    return objects_.find(name, [&](std::string_view asked) { return store_.size_of(asked); });
+    return objects_.find(name, [&](std::string_view asked) -> object_state {
+      if constexpr (versioned_store<Store>) {
+        return store_.state_of(asked);
+      } else {
+        return {store_.size_of(asked), {}};
+      }
+    });
   }
 
   /// As `cached_store::read_many`.

@@ -23,6 +23,13 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
+/// The number of block `id`, which all versions of its object share: the newer one takes the older
+/// one's place, and what will be used is known by it before the version is.
+[[nodiscard]] inline std::uint64_t number_of(block_id id, const cached_store_options& options) {
+  id.store = options.store_name;
+  return block_number(id);
+}
+
 /// Calls `take(piece)` for the parts of `range`, of the object `from`, that lie in one block each.
 template <class Take>
 void each_piece(const byte_range& range, const known_object& from,
@@ -33,10 +40,10 @@ void each_piece(const byte_range& range, const known_object& from,
     const std::uint64_t skipped = at % options.block_bytes;
     const auto count = static_cast<std::size_t>(
         (std::min)(std::uint64_t{left.size()}, options.block_bytes - skipped));
-    const block_id id{options.store_name, from.name, from.size, options.block_bytes, block};
+    const block_id id{from.store, from.name, from.size, options.block_bytes, block};
     take(block_piece{.id = id,
                      .key = {from.number, block},
-                     .number = block_number(id),
+                     .number = number_of(id, options),
                      .skipped = static_cast<std::size_t>(skipped),
                      .out = left.first(count)});
     left = left.subspan(count);
@@ -79,11 +86,11 @@ void each_group(std::span<const byte_range> ranges, const cached_store_options& 
   if (from == nullptr || range.length == 0 || range.offset >= from->size) return std::nullopt;
   const std::uint64_t block = range.offset / options.block_bytes;
   const std::uint64_t skipped = range.offset % options.block_bytes;
-  const block_id id{options.store_name, from->name, from->size, options.block_bytes, block};
+  const block_id id{from->store, from->name, from->size, options.block_bytes, block};
   if (range.length > id.length() - skipped) return std::nullopt;
   return block_piece{.id = id,
                      .key = {from->number, block},
-                     .number = block_number(id),
+                     .number = number_of(id, options),
                      .skipped = static_cast<std::size_t>(skipped),
                      .out = {}};
 }

@@ -85,6 +85,9 @@ inline void prepare(http_exchange& one, const http_options& options, const http_
   for (const std::string& line : service.headers(one.method(), one.target)) {
     append(one.lines, line);
   }
+  if (!one.unmodified_since.empty()) {
+    append(one.lines, "If-Unmodified-Since: " + one.unmodified_since);
+  }
   if (one.lines) set(easy, CURLOPT_HTTPHEADER, one.lines.get());
 }
 

@@ -20,6 +20,7 @@
 #include <penstock/store/detail/http/http_service.hpp>
 #include <penstock/store/detail/wire/answer.hpp>
 #include <penstock/store/detail/wire/body_sum.hpp>
+#include <penstock/store/detail/wire/object_version.hpp>
 #include <penstock/store/detail/wire/request_plan.hpp>
 #include <penstock/store/remote_error.hpp>
 
@@ -46,11 +47,13 @@ struct http_exchange {
   http_wish wish = http_wish::range;
   planned_request range = {};
   bool checks_etag = true;
+  bool checks_modified = true;
   bool checks_sums = true;
-  std::shared_ptr<std::string> page = {};          ///< where a page goes
-  std::shared_ptr<std::uint64_t> size_found = {};  ///< where a size goes
+  std::shared_ptr<std::string> page = {};              ///< where a page goes
+  std::shared_ptr<object_version> version_found = {};  ///< where a size goes
 
   unsigned failures = 0;
+  std::string unmodified_since = {};  ///< goes with the next attempt; "": nothing does
 
   // Of the attempt under way.
   curl_easy easy = {};
@@ -163,15 +166,22 @@ struct http_exchange {
         wanted(), "the whole object: the server has no ranges, without which nothing can be read");
   }
 
+  /// Whether a part of an object came whose version nothing but the size tells.
+  [[nodiscard]] bool is_unversioned(const object_version& said) const noexcept {
+    return wish == http_wish::range && said.etag.empty() && said.modified.empty() &&
+           !(said.size && size() == *said.size);
+  }
+
   /// What the answer says about the object.
-  [[nodiscard]] object_version version() const noexcept {
+  [[nodiscard]] object_version version() const {
     object_version said;
-    if (answer.status == 206) {
+    if (answer.status == 206 || answer.status == 416) {
       if (answer.range) said.size = answer.range->total;
     } else if (answer.status == 200 && wish != http_wish::page) {
       said.size = answer.length;
     }
-    if (checks_etag) said.etag = object_version::etag_of(answer.etag);
+    if (checks_etag) said.etag = object_version::kept(answer.etag);
+    if (checks_modified) said.modified = object_version::kept(answer.modified);
     return said;
   }
 };

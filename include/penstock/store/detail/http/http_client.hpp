@@ -68,17 +68,17 @@ class http_client {
     run(*call, exchanges, targets.front(), call->plan().requests.front().begin);
   }
 
-  /// The size of the object `object`, which is at `target`.
-  [[nodiscard]] std::uint64_t size_of(std::string_view object, const http_target& target) const {
+  /// The size of the object `object`, which is at `target`, and its version.
+  [[nodiscard]] object_state state_of(std::string_view object, const http_target& target) const {
     const auto call = single_call(object);
     std::vector<exchange_ptr> exchanges;
     exchanges.push_back(new_exchange(call, target, 0));
-    const auto found = std::make_shared<std::uint64_t>(0);
+    const auto found = std::make_shared<object_version>();
     exchanges.back()->wish = http_wish::header;
     exchanges.back()->range = {0, 0, 1, 0, 0};
-    exchanges.back()->size_found = found;
+    exchanges.back()->version_found = found;
     run(*call, exchanges, target, 0);
-    return *found;
+    return {found->size.value_or(0), found->name()};
   }
 
   /// The whole body at `target`, at most 64 MiB.
@@ -112,6 +112,7 @@ class http_client {
     one->target = target;
     one->object = call->plan().objects[object];
     one->checks_etag = options_.check_etag;
+    one->checks_modified = options_.check_modified;
     one->checks_sums = options_.check_sums;
     return one;
   }

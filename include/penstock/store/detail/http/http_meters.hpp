@@ -34,6 +34,9 @@ class http_meters {
     if (in_flight > most_in_flight_.value()) most_in_flight_.set(in_flight);
   }
 
+  /// The reactor: a part of an object has come, of which nothing but the size tells the version.
+  void take_unversioned() noexcept { unversioned_.add(1); }
+
   /// The reactor: an attempt ends, by itself or not, after which so many are under way.
   void end(const http_exchange& one, std::size_t in_flight) noexcept {
     in_flight_.set(in_flight);
@@ -52,6 +55,7 @@ class http_meters {
                      .requests = requests_.value(),
                      .retries = retries_.value(),
                      .merged = merged_.value(),
+                     .unversioned = unversioned_.value(),
                      .bytes = bytes_.value(),
                      .connections = connections_.value(),
                      .in_flight = in_flight_.value(),
@@ -67,6 +71,7 @@ class http_meters {
   tally requests_;
   tally retries_;
   tally merged_;
+  tally unversioned_;
   tally bytes_;
   tally connections_;
   tally in_flight_;

@@ -157,6 +157,7 @@ class http_reactor {
       if (one->call->was_over()) continue;
       const bool is_retry = one->failures != 0;
       guarded(*one, [&] {
+        one->unmodified_since = condition_of(*one);
         attempts_.start(std::move(one), options_, *service_);
         meters_.begin(is_retry, attempts_.size());
         has_any = true;
@@ -172,12 +173,15 @@ class http_reactor {
         one->wish = http_wish::probe;
         ready_.push_front(std::move(one));
       } else if (verdict.error) {
-        one->call->fail(std::move(verdict.error));
+        // An object that is shorter now no longer has the range.
+        auto problem = said_to_be_another(*one);
+        one->call->fail(problem ? std::move(problem) : std::move(verdict.error));
       } else if (!verdict.success) {
         repeat(std::move(one), verdict.reason, verdict.retry_after);
       } else if (auto problem = changed(*one)) {
         one->call->fail(std::move(problem));
       } else {
+        if (one->is_unversioned(one->version())) meters_.take_unversioned();
         one->call->finish_one();
       }
     });
@@ -192,6 +196,32 @@ class http_reactor {
     object_version& known = versions_.of(one.object);
     if (!known.agrees(said)) return difference(one, known, said);
     return {};
+  }
+
+  // The same for an answer that has failed, of which nothing is taken.
+  [[nodiscard]] std::exception_ptr said_to_be_another(const http_exchange& one) {
+    const int status = one.answer.status;
+    if (one.wish == http_wish::page || (status != 200 && status != 206 && status != 416)) return {};
+    const object_version said = one.version();
+    const object_version& in_call = one.call->version(one.range.object);
+    if (in_call.differs(said)) return difference(one, in_call, said);
+    const object_version* const known = versions_.find(one.object);
+    return known != nullptr && known->differs(said) ? difference(one, *known, said) : nullptr;
+  }
+
+  // The date after which an object without a strong ETag must not have changed; "" where none is
+  // known.
+  [[nodiscard]] std::string condition_of(const http_exchange& one) {
+    if (one.wish != http_wish::range || !one.checks_modified) return {};
+    const object_version* known = &one.call->version(one.range.object);
+    if (known->modified.empty()) known = versions_.find(one.object);
+    if (known == nullptr || known->has_strong_etag()) return {};
+    // What came from a server goes into a header: a date and nothing else.
+    const std::string& date = known->modified;
+    const bool is_date =
+        std::all_of(date.begin(), date.end(), [](char c) { return c >= ' ' && c <= '~'; }) &&
+        !date.empty() && ::curl_getdate(date.c_str(), nullptr) != -1;
+    return is_date ? date : std::string{};
   }
 
   void repeat(exchange_ptr one, const std::string& reason,

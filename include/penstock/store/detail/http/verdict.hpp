@@ -77,6 +77,10 @@ struct http_verdict {
   return said.empty() || is_secret ? ::curl_easy_strerror(code) : std::string{said};
 }
 
+inline constexpr const char* new_store = ": make a new store for the object as it is now";
+inline constexpr const char* several_dates =
+    ", or set check_modified to false for a server that has several dates for one object";
+
 /// The verdict on an answer with a status that is no success.
 [[nodiscard]] inline http_verdict judge_status(const http_exchange& one,
                                                const http_service& service) {
@@ -104,6 +108,10 @@ struct http_verdict {
   } else if (said.is_absence || status == 404 || status == 410) {
     verdict.error =
         one.problem<object_missing>(one.wanted(), remedy("check the store and the object's name"));
+  } else if (status == 412 && !one.unmodified_since.empty()) {
+    verdict.error = one.problem<object_changed>(
+        "an object with Last-Modified: " + one.unmodified_since + ", as in an answer before",
+        found + ", " + one.version().words() + new_store + several_dates);
   } else if (status == 416) {
     const auto& range = one.answer.range;
     verdict.error = one.problem<file_truncated>(
@@ -116,6 +124,16 @@ struct http_verdict {
                                  : "the server does not do this"));
   }
   return verdict;
+}
+
+/// Whether a certificate that was refused has been trusted, and has other names than the URL's
+/// host. libcurl has one code for both; its TLS libraries say which by words.
+[[nodiscard]] inline bool is_for_another_host(const http_exchange& one) {
+  const std::string_view said = one.curl_words.data();
+  for (const char* const words : {"target host name", "does not match", "no alternative cert"}) {
+    if (said.find(words) != std::string_view::npos) return true;
+  }
+  return false;
 }
 
 /// The verdict on an attempt that ended with `code`.
@@ -134,7 +152,12 @@ struct http_verdict {
       verdict.error = std::make_exception_ptr(std::bad_alloc{});
     } else if (code == CURLE_PEER_FAILED_VERIFICATION || code == CURLE_SSL_CACERT_BADFILE) {
       verdict.error = one.problem<store_unreachable>(
-          one.wanted(), words_of(one, code) + ": name the file of the certificates in `ca_file`");
+          one.wanted(),
+          words_of(one, code) +
+              (is_for_another_host(one)
+                   ? ": the certificate is sound and for another host: use a name in the URL that "
+                     "the certificate has"
+                   : ": name the file of the certificates in `ca_file`"));
     } else if (code == CURLE_TOO_MANY_REDIRECTS ||
                (code == CURLE_UNSUPPORTED_PROTOCOL && one.answer.status / 100 == 3)) {
       verdict.error = one.problem<bad_response>(
@@ -147,7 +170,7 @@ struct http_verdict {
   const int status = one.answer.status;
   if (one.wish == http_wish::probe && status == 416 && one.answer.range &&
       one.answer.range->total == 0U) {
-    *one.size_found = 0;
+    *one.version_found = one.version();
     verdict.success = true;
     return verdict;
   }
@@ -178,7 +201,7 @@ struct http_verdict {
       }
       return verdict;
     }
-    *one.size_found = *said.size;
+    *one.version_found = said;
   }
   verdict.success = true;
   return verdict;
@@ -188,15 +211,13 @@ struct http_verdict {
 [[nodiscard]] inline std::exception_ptr difference(const http_exchange& one,
                                                    const object_version& before,
                                                    const object_version& now) {
-  const std::string remedy = ": make a new store for the object as it is now";
-  if (before.size && now.size && *before.size != *now.size) {
-    return one.problem<object_changed>(
-        "an object of " + std::to_string(*before.size) + " bytes, as in an answer before",
-        "one of " + std::to_string(*now.size) + " bytes" + remedy);
+  std::string found = now.words() + new_store;
+  if (before.has_other_etag(now)) {
+    found += ", or set check_etag to false for a server that has several";
+  } else if (before.size == now.size || !before.size || !now.size) {
+    found += several_dates;
   }
-  return one.problem<object_changed>(
-      "the ETag of an answer before",
-      "another one" + remedy + ", or set check_etag to false for a server that has several");
+  return one.problem<object_changed>(before.words() + ", as in an answer before", std::move(found));
 }
 
 }  // namespace detail

@@ -55,6 +55,11 @@ struct list_answer {
     const auto require = [&](bool holds, const char* expected, const std::string& found) {
       if (!holds) throw bad_response(url, reader.position(), expected, found);
     };
+    // S3 has keys of 1024 bytes, each three where it is encoded; libcurl has URLs of 8 MB.
+    const auto require_short = [&](const char* expected, std::size_t most, std::size_t found,
+                                   const char* remedy) {
+      require(found <= most, expected, "one of " + std::to_string(found) + " bytes: " + remedy);
+    };
     bool is_encoded = false;
     bool is_cut = false;
     s3_object object;
@@ -74,7 +79,11 @@ struct list_answer {
       }
       const std::string& content = reader.content();
       if (path.size() == 3 && path[1] == "Contents") {
-        if (path[2] == "Key") object.key = content;
+        if (path[2] == "Key") {
+          require_short("a key of at most 8192 bytes", 8192, content.size(),
+                        "no request can name it: list by a prefix that leaves it out");
+          object.key = content;
+        }
         if (path[2] == "Size") {
           const auto size = whole_number(content);
           has_size = size.has_value();
@@ -87,6 +96,8 @@ struct list_answer {
       } else if (path.size() == 2 && path[1] == "IsTruncated") {
         is_cut = content == "true";
       } else if (path.size() == 2 && path[1] == "NextContinuationToken") {
+        require_short("a token of at most 65536 bytes", 65536, content.size(),
+                      "no request can hold it: list by longer prefixes");
         answer.next = content;
       } else if (path.size() == 2 && path[1] == "EncodingType") {
         is_encoded = content == "url";

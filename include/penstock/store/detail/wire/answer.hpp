@@ -63,6 +63,7 @@ struct http_answer {
   bool has_range = false;                              ///< there was a Content-Range line ...
   std::optional<content_range> range = std::nullopt;   ///< ... and this is what it says
   std::string etag = {};
+  std::string modified = {};                      ///< Last-Modified
   std::string retry_after = {};                   ///< seconds or a date
   std::string bucket_region = {};                 ///< where S3 says that the bucket lies
   bool is_chunked = false;                        ///< the body says itself where it ends
@@ -92,6 +93,8 @@ struct http_answer {
       range = content_range::parse(value);
     } else if (name == "etag") {
       etag = value;
+    } else if (name == "last-modified") {
+      modified = value;
     } else if (name == "retry-after") {
       retry_after = value;
     } else if (name == "x-amz-bucket-region") {

@@ -60,6 +60,13 @@ inline void require_object(std::string_view store, std::string_view object) {
     throw file_unreadable(std::string{store} + '/' + std::string{object}, 0,
                           "the name of an object below the store", found);
   };
+  constexpr std::size_t longest = 65'536;  // libcurl has URLs of 8 MB
+  if (object.size() > longest) {
+    throw file_unreadable(
+        std::string{store} + '/' + std::string{object.substr(0, 100)} + "...", 0,
+        "the name of an object of at most " + std::to_string(longest) + " bytes",
+        "one of " + std::to_string(object.size()) + " bytes: no request can hold it");
+  }
   if (object.empty()) refuse("an empty name");
   if (object.front() == '/') refuse("a name that starts with a slash: leave it out");
   for (std::size_t begin = 0; begin <= object.size();) {
