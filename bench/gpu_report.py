@@ -306,6 +306,9 @@ def lines_of(report, table):
                 f"{'floor':>10} {'ratio':>7}"
             )
             for r in report[key]["rows"]:
+                if "refused" in r:
+                    yield f"{r['group']:10} {r['name']:34} {r['bytes']:12.0f} refused: {r['refused']}"
+                    continue
                 held = f"{r['floor']:10.3f} {r['ratio']:7.3f}" if "ratio" in r else ""
                 yield (
                     f"{r['group']:10} {r['name']:34} {r['bytes']:12.0f} {r['value']:12.3f} "

@@ -2,9 +2,9 @@
 // Bytes to normalised floats on a GPU: the kernel of on_device against CUB's DeviceTransform and
 // against what the memory gives (a copy on the device of as many bytes as are read and written).
 //
-//   penstock_cuda_on_device_bench [--json FILE]
+//   penstock_cuda_on_device_bench [--json FILE] [--quick]
 //
-// Rows of the group "launch, L2" are of batches so small that launches take as long as the memory,
+// --quick takes a second: to see whether it works, not to be quoted. Rows of the group "launch, L2" are of batches so small that launches take as long as the memory,
 // or that the ring stays in the second-level cache: they tell how fast launches follow each other,
 // and nothing of the memory.
 
@@ -12,14 +12,13 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <string>
 #include <vector>
 
 #include <penstock/cuda.hpp>
 #include <penstock/cuda/on_device.cuh>
 
-#if __has_include(<cub/device/device_transform.cuh>)
+#if defined(__CUDACC__) && __has_include(<cub/device/device_transform.cuh>)
 #include <cub/device/device_transform.cuh>
 #define PENSTOCK_BENCH_HAS_CUB
 #endif
@@ -33,12 +32,7 @@ namespace ps = penstock;
 using record =
     ps::record<ps::field<"image", std::uint8_t, 28, 28>, ps::field<"label", std::uint8_t>>;
 
-void must(cudaError_t code) {
-  if (code != cudaSuccess) {
-    std::fprintf(stderr, "on_device_bench: %s\n", cudaGetErrorString(code));
-    std::exit(1);
-  }
-}
+using bench::must;
 
 /// Seconds of one call, of `launches` in a row on the stream, by events.
 template <class Launch>
@@ -58,7 +52,7 @@ double timed(cudaStream_t stream, int launches, Launch launch) {
   return 1e-3 * static_cast<double>(milliseconds) / launches;
 }
 
-void run(bench::rows& out) {
+void run(bench::rows& out, bool quick) {
   const ps::cuda_device device{0};
   const auto stream = device.make_stream();
   const auto function = ps::normalised({.mean = 0.1307, .deviation = 0.3081});
@@ -66,6 +60,7 @@ void run(bench::rows& out) {
   using floats = ps::detail::transformed_record_t<std::remove_cvref_t<decltype(transform)>, record>;
   for (const std::size_t batch :
        {std::size_t{64}, std::size_t{1024}, std::size_t{16384}, std::size_t{262144}}) {
+    if (quick && batch > 1024) continue;
     const ps::batch_layout<record> in_layout{{}, batch};
     const ps::batch_layout<floats> out_layout{{}, batch};
     // Rings larger than the caches, where the batch is not too small for that.
@@ -76,55 +71,56 @@ void run(bench::rows& out) {
     const ps::detail::slab<ps::cuda_device> made{device, out_layout.bytes() * ring,
                                                  ps::detail::memory_kind::device};
     must(cudaMemsetAsync(in.data(), 7, in.bytes(), stream.get()));
-    transform.prepare(device, in_layout);
     const auto at = [&](int i) { return static_cast<std::size_t>(i) % ring; };
     const std::size_t moved = in_layout.used_bytes(batch) + out_layout.used_bytes(batch);
-    const int launches = 64;
-    const auto seconds = bench::in_turns(
-        9,
-        [&] {
-          return timed(stream.get(), launches, [&](int i) {
-            must(cudaMemcpyAsync(made.data() + at(i) * out_layout.bytes(),
-                                 made.data() + at(i + 1) * out_layout.bytes(), moved / 2,
-                                 cudaMemcpyDeviceToDevice, stream.get()));
-          });
-        },
-        [&] {
-          return timed(stream.get(), launches, [&](int i) {
-            transform.enqueue(ps::const_batch_view<record>{in.data() + at(i) * in_layout.bytes(),
+    const int launches = quick ? 2 : 64;
+    // As many bytes as a GPU of 5 TB/s moves in the time of a launch or two.
+    const char* const group = moved < (std::size_t{16} << 20) ? "launch, L2" : "on_device";
+    std::vector<bench::way> ways;
+    ways.push_back({"copy on the device", [&] {
+                      return [&] {
+                        return timed(stream.get(), launches, [&](int i) {
+                          must(cudaMemcpyAsync(made.data() + at(i) * out_layout.bytes(),
+                                               made.data() + at(i + 1) * out_layout.bytes(),
+                                               moved / 2, cudaMemcpyDeviceToDevice, stream.get()));
+                        });
+                      };
+                    }});
+    ways.push_back({"on_device", [&] {
+                      transform.prepare(device, in_layout);
+                      return [&] {
+                        return timed(stream.get(), launches, [&](int i) {
+                          transform.enqueue(
+                              ps::const_batch_view<record>{in.data() + at(i) * in_layout.bytes(),
                                                            in_layout, 0, batch},
                               ps::batch_view<floats>{made.data() + at(i) * out_layout.bytes(),
                                                      out_layout, 0, batch},
                               ps::cuda_stream_ref{stream});
-          });
-        }
+                        });
+                      };
+                    }});
 #ifdef PENSTOCK_BENCH_HAS_CUB
-        ,
-        [&] {
-          return timed(stream.get(), launches, [&](int i) {
-            must(cub::DeviceTransform::Transform(
-                reinterpret_cast<const std::uint8_t*>(in.data() + at(i) * in_layout.bytes()),
-                reinterpret_cast<float*>(made.data() + at(i) * out_layout.bytes()),
-                static_cast<int>(batch * 784), function, stream.get()));
-          });
-        }
+    ways.push_back(
+        {"CUB DeviceTransform, no labels", [&] {
+           return [&] {
+             return timed(stream.get(), launches, [&](int i) {
+               must(cub::DeviceTransform::Transform(
+                   reinterpret_cast<const std::uint8_t*>(in.data() + at(i) * in_layout.bytes()),
+                   reinterpret_cast<float*>(made.data() + at(i) * out_layout.bytes()),
+                   static_cast<int>(batch * 784), function, stream.get()));
+             });
+           };
+         }});
 #endif
-    );
-    // As many bytes as a GPU of 5 TB/s moves in the time of a launch or two.
-    const char* const group = moved < (std::size_t{16} << 20) ? "launch, L2" : "on_device";
-    const char* names[] = {"copy on the device", "on_device", "CUB DeviceTransform, no labels"};
-    for (std::size_t way = 0; way < seconds.size(); ++way) {
-      out.add(group, names[way], static_cast<double>(moved), seconds[way] * 1e6, "us",
-              way == 0 ? 0.0 : seconds[0] * 1e6);
-    }
+    out.compare(group, static_cast<double>(moved), quick ? 1 : 9, "us", ways,
+                [](double seconds) { return seconds * 1e6; });
   }
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  return bench::run(argc, argv, "on_device_bench", [](bench::rows& out) {
-    run(out);
-    return std::string{"\"what\": \"on_device\""};
+  return bench::run(argc, argv, "on_device_bench", [](bench::rows& out, bool quick) {
+    out.group("on_device", [&] { run(out, quick); });
   });
 }

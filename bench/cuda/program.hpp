@@ -2,52 +2,65 @@
 #pragma once
 
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <string>
-#include <type_traits>
 
 #include "rows.hpp"
 
+#if defined(PENSTOCK_BENCH_ON_DOUBLE)
+#include <fake_cuda/fake_cuda.hpp>
+#endif
+
 namespace bench {
 
-/// What every main() here is: measures, and writes what was measured where `--json FILE` says.
+#if defined(PENSTOCK_BENCH_ON_DOUBLE)
+/// Has the call fail that PENSTOCK_FAIL_CALL names: "cudaHostRegister:2" the third of them.
+inline void arm_failure() {
+  const char* const given = std::getenv("PENSTOCK_FAIL_CALL");
+  if (given == nullptr) return;
+  const std::string call = given;
+  const std::size_t colon = call.find(':');
+  const std::string which = colon == std::string::npos ? "0" : call.substr(colon + 1);
+  fake_cuda::fail_call_of(call.substr(0, colon), std::stoull(which), cudaErrorNotSupported);
+}
+#endif
+
+/// What every main() here is: measures, and keeps what was measured in the file of `--json FILE`
+/// after every row, with "complete" false until all rows are there.
 ///
-/// `measure` gets the rows to fill and, where it takes that, whether `--quick` was given; it returns
-/// the facts to write beside the rows, as JSON members. Returns the exit status: 1 after an error,
+/// `measure` gets the rows to fill, and whether `--quick` was given: few repetitions of the small
+/// sizes, to see whether it works. Returns the exit status: 1 after an error outside of all groups,
 /// 2 for other arguments. `name` is how the program calls itself where it says what is wrong.
 template <class Measure>
 int run(int argc, char** argv, const char* name, const Measure& measure) {
-  constexpr bool has_quick = std::is_invocable_v<const Measure&, rows&, bool>;
   const char* json = nullptr;
   bool quick = false;
   for (int i = 1; i < argc; ++i) {
     if (std::strcmp(argv[i], "--json") == 0 && i + 1 < argc) {
       json = argv[++i];
-    } else if (has_quick && std::strcmp(argv[i], "--quick") == 0) {
+    } else if (std::strcmp(argv[i], "--quick") == 0) {
       quick = true;
     } else {
-      std::fprintf(stderr, "usage: %s [--json FILE]%s\n", argv[0], has_quick ? " [--quick]" : "");
+      std::fprintf(stderr, "usage: %s [--json FILE] [--quick]\n", argv[0]);
       return 2;
     }
   }
   try {
-    rows out;
-    std::string facts;
-    if constexpr (has_quick) {
-      facts = measure(out, quick);
-    } else {
-      facts = measure(out);
-    }
-    if (json != nullptr && !out.write(json, facts)) {
-      std::fprintf(stderr, "%s: %s can't be written\n", name, json);
-      return 1;
-    }
+#if defined(PENSTOCK_BENCH_ON_DOUBLE)
+    arm_failure();
+#endif
+    rows out{json};
+    measure(out, quick);
+    out.complete();
     return 0;
+  } catch (const rows::write_error& error) {
+    std::fprintf(stderr, "%s: %s can't be written\n", name, error.path.c_str());
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s: %s\n", name, error.what());
-    return 1;
   }
+  return 1;
 }
 
 }  // namespace bench

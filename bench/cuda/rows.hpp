@@ -1,10 +1,16 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <cuda_runtime_api.h>
+
 #include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
+#include <exception>
+#include <functional>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,62 +26,178 @@ namespace bench {
   return values[values.size() / 2];
 }
 
-/// Several ways to do one thing, timed in turns so that a change of the machine's mood meets all of
-/// them: the seconds of every way, the median of `repetitions`; one more before that doesn't count.
-template <class... Ways>
-[[nodiscard]] std::vector<double> in_turns(int repetitions, const Ways&... ways) {
-  std::vector<std::vector<double>> seconds(sizeof...(Ways));
-  for (int turn = -1; turn < repetitions; ++turn) {
-    std::size_t at = 0;
-    const auto time = [&](const auto& way) {
-      const double taken = way();
-      if (turn >= 0) seconds[at].push_back(taken);
-      ++at;
-    };
-    (time(ways), ...);
-  }
-  std::vector<double> medians;
-  for (const auto& of_way : seconds) medians.push_back(median(of_way));
-  return medians;
+/// Throws `std::runtime_error` with the name and the text of a refusal, and leaves the last-error
+/// slot as if the call had not been made.
+inline void must(cudaError_t code) {
+  if (code == cudaSuccess) return;
+  static_cast<void>(cudaGetLastError());
+  throw std::runtime_error(std::string{cudaGetErrorName(code)} + ": " + cudaGetErrorString(code));
 }
 
-/// What was measured: printed line by line, and at the end written as JSON.
+/// One way to do something: `prepare` makes what it needs and returns what does it once, which
+/// returns what that took. Both may throw: then this way is refused, and no other.
+struct way {
+  std::string name;
+  std::function<std::function<double()>()> prepare;
+};
+
+/// What was measured of a way: the median of its repetitions, or why there is none.
+struct measurement {
+  double value = 0;
+  std::string refused;
+};
+
+/// Several ways to do one thing, measured in turns so that a change of the machine's mood meets all
+/// of them: the median of `repetitions` for every way; one more before that doesn't count.
+[[nodiscard]] inline std::vector<measurement> in_turns(int repetitions,
+                                                       const std::vector<way>& ways) {
+  std::vector<measurement> found(ways.size());
+  std::vector<std::function<double()>> run(ways.size());
+  std::vector<std::vector<double>> values(ways.size());
+  const auto guarded = [&](std::size_t at, const auto& work) {
+    if (!found[at].refused.empty()) return;
+    try {
+      work();
+    } catch (const std::exception& error) {
+      found[at].refused = error.what();
+    }
+  };
+  for (std::size_t at = 0; at < ways.size(); ++at) {
+    guarded(at, [&] { run[at] = ways[at].prepare(); });
+  }
+  for (int turn = -1; turn < repetitions; ++turn) {
+    for (std::size_t at = 0; at < ways.size(); ++at) {
+      guarded(at, [&] {
+        const double value = run[at]();
+        if (turn >= 0) values[at].push_back(value);
+      });
+    }
+  }
+  for (std::size_t at = 0; at < ways.size(); ++at) {
+    if (found[at].refused.empty()) found[at].value = median(std::move(values[at]));
+  }
+  return found;
+}
+
+/// What was measured: printed line by line, and in a JSON file that is whole after every row.
 class rows {
  public:
+  /// The file can't be written. No std::exception: no row is to blame, and none can be kept.
+  struct write_error {
+    std::string path;
+  };
+
+  /// `path` may be null: then no file is written.
+  explicit rows(const char* path) : path_(path == nullptr ? "" : path) {}
+
+  /// A member beside the rows. `value` is JSON.
+  void fact(const std::string& name, const std::string& value) {
+    facts_ += ",\n " + quoted(name) + ": " + value;
+    write();
+  }
+
   /// `floor` is what the value is to be held against, in the same unit; 0 for none.
   void add(const std::string& group, const std::string& name, double bytes, double value,
            const char* unit, double floor = 0.0) {
-    char text[512];
-    std::snprintf(text, sizeof text, "%-10s %-34s %14.0f B %12.3f %-8s", group.c_str(),
-                  name.c_str(), bytes, value, unit);
-    std::printf("%s", text);
+    std::printf("%-12s %-38s %12.0f B %12.3f %-10s", group.c_str(), name.c_str(), bytes, value,
+                unit);
     if (floor > 0.0) std::printf("  floor %10.3f  ratio %6.3f", floor, value / floor);
     std::printf("\n");
-    std::fflush(stdout);
-    std::snprintf(text, sizeof text,
-                  R"({"group": "%s", "name": "%s", "bytes": %.0f, "value": %.6g, "unit": "%s")",
-                  group.c_str(), name.c_str(), bytes, value, unit);
-    std::string line = text;
-    if (floor > 0.0) {
-      std::snprintf(text, sizeof text, R"(, "floor": %.6g, "ratio": %.6g)", floor, value / floor);
-      line += text;
-    }
-    lines_.push_back(line + "}");
+    std::string members = number("value", value) + ", \"unit\": " + quoted(unit);
+    if (floor > 0.0)
+      members += ", " + number("floor", floor) + ", " + number("ratio", value / floor);
+    keep(group, name, bytes, members);
+  }
+  /// A row that could not be measured, and why.
+  void refuse(const std::string& group, const std::string& name, double bytes,
+              const std::string& why) {
+    std::printf("%-12s %-38s %12.0f B  refused: %s\n", group.c_str(), name.c_str(), bytes,
+                why.c_str());
+    keep(group, name, bytes, "\"refused\": " + quoted(why));
+  }
+  void add(const std::string& group, const std::string& name, double bytes,
+           const measurement& measured, const char* unit, double floor = 0.0) {
+    if (!measured.refused.empty()) return refuse(group, name, bytes, measured.refused);
+    add(group, name, bytes, measured.value, unit, floor);
   }
 
-  /// Writes all rows below "rows", and `facts` (JSON members) before them. False if it can't.
-  [[nodiscard]] bool write(const char* path, const std::string& facts) const {
-    std::FILE* file = std::fopen(path, "w");
-    if (file == nullptr) return false;
-    std::fprintf(file, "{%s,\n \"rows\": [", facts.c_str());
-    for (std::size_t i = 0; i < lines_.size(); ++i)
-      std::fprintf(file, "%s\n  %s", i == 0 ? "" : ",", lines_[i].c_str());
-    std::fprintf(file, "\n]}\n");
-    return std::fclose(file) == 0;
+  /// Measures `ways` in turns and adds a row for each; `value` makes a row's value of what a
+  /// repetition took. The first way is the floor of the others. Returns what was measured.
+  template <class Value>
+  std::vector<measurement> compare(const std::string& group, double bytes, int repetitions,
+                                   const char* unit, const std::vector<way>& ways,
+                                   const Value& value) {
+    auto found = in_turns(repetitions, ways);
+    for (std::size_t at = 0; at < ways.size(); ++at) {
+      if (found[at].refused.empty()) found[at].value = value(found[at].value);
+      const bool has_floor = at != 0 && found[0].refused.empty();
+      add(group, ways[at].name, bytes, found[at], unit, has_floor ? found[0].value : 0.0);
+    }
+    return found;
+  }
+
+  /// Runs one group of measurements and notes its seconds; what it throws is a refused row of the
+  /// group and ends nothing else.
+  template <class Measure>
+  void group(const std::string& name, const Measure& measure) {
+    const auto begin = std::chrono::steady_clock::now();
+    try {
+      measure();
+    } catch (const std::exception& error) {
+      refuse(name, "the rest of the group", 0, error.what());
+    }
+    const double taken = seconds_since(begin);
+    std::printf("%-12s took %.2f s\n", name.c_str(), taken);
+    std::fflush(stdout);
+    seconds_ += (seconds_.empty() ? "" : ", ") + number(name.c_str(), taken);
+    write();
+  }
+
+  /// All has been measured that there is.
+  void complete() {
+    is_complete_ = true;
+    write();
   }
 
  private:
-  std::vector<std::string> lines_;
+  static std::string quoted(const std::string& text) {
+    std::string made = "\"";
+    for (const char c : text) {
+      if (c == '"' || c == '\\') made += '\\';
+      made += static_cast<unsigned char>(c) < ' ' ? ' ' : c;
+    }
+    return made + '"';
+  }
+  static std::string number(const char* name, double value) {
+    char text[160];
+    std::snprintf(text, sizeof text, "\"%s\": %.6g", name, value);
+    return text;
+  }
+
+  void keep(const std::string& group, const std::string& name, double bytes,
+            const std::string& members) {
+    std::fflush(stdout);
+    lines_ += (lines_.empty() ? "\n  {" : ",\n  {") + ("\"group\": " + quoted(group)) +
+              ", \"name\": " + quoted(name) + ", " + number("bytes", bytes) + ", " + members + "}";
+    write();
+  }
+
+  /// By a file beside it and a rename: whoever ends this process finds the rows up to then.
+  void write() const {
+    if (path_.empty()) return;
+    const std::string beside = path_ + ".new";
+    std::FILE* file = std::fopen(beside.c_str(), "w");
+    if (file == nullptr) throw write_error{beside};
+    std::fprintf(file, "{\"complete\": %s%s,\n \"seconds\": {%s},\n \"rows\": [%s\n]}\n",
+                 is_complete_ ? "true" : "false", facts_.c_str(), seconds_.c_str(), lines_.c_str());
+    if (std::fclose(file) != 0) throw write_error{beside};
+    if (std::rename(beside.c_str(), path_.c_str()) != 0) throw write_error{path_};
+  }
+  std::string path_;
+  std::string facts_;
+  std::string seconds_;
+  std::string lines_;
+  bool is_complete_ = false;
 };
 
 }  // namespace bench

@@ -329,6 +329,12 @@ class Script(unittest.TestCase):
         self.assertEqual(travel["bytes, widened"], travel["float"] / 4 + 2 * 256)
         self.assertRegex(said, r"narrowed +bytes, widened +\d")
 
+    def test_it_is_green_with_transforms_on_the_double_of_the_runtime(self):
+        report, _ = self.green_report_of(
+            "ON_DEVICE_BENCH_ON_DOUBLE", "penstock_cuda_on_device_bench"
+        )
+        self.assertTrue(any(row["name"] == "on_device" for row in report["on_device"]["rows"]))
+
     def test_a_pack_without_nccl_is_green_and_says_so(self):
         (self.place.pack / "bin" / "penstock_mlp_nccl_on_gpu").unlink()
         status, report, said = self.place.report()
@@ -567,6 +573,19 @@ class RealPrograms(unittest.TestCase):
         report, text = self.report_of(transfer=found)
         measured = [t["value"] is not None for t in report["targets"]]
         self.assertEqual(measured, [True, True, True, False, False, False], text)
+
+    def test_a_call_that_is_refused_ends_its_row_and_no_other(self):
+        rows = {}
+        for call in ("", "cudaHostRegister:0", "cudaEventCreateWithFlags:9", "cudaHostAlloc:1"):
+            os.environ["PENSTOCK_FAIL_CALL"] = call or "none:0"
+            self.addCleanup(os.environ.pop, "PENSTOCK_FAIL_CALL", None)
+            found = self.program("TRANSFER_BENCH_ON_DOUBLE", "--quick")
+            self.assertTrue(found["complete"])
+            refused = [row for row in found["rows"] if "refused" in row]
+            rows[call] = len(found["rows"])
+            self.assertEqual(len(refused), 1 if call else 0, (call, refused))
+            self.report_of(transfer=found)  # and has a line for it
+        self.assertEqual(rows["cudaHostRegister:0"], rows[""])
 
     def test_mlp(self):
         found = self.program("MLP", "--device", "host", "--samples", "320", "--epochs", "1")

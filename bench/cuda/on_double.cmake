@@ -1,0 +1,15 @@
+# SPDX-License-Identifier: BSL-1.0
+# The benchmarks of this folder as C++ on the double of the CUDA runtime, for the tests: every call
+# that they make is made, and no figure means anything. penstock_cuda_<name>_bench_on_double.
+# PENSTOCK_FAIL_CALL=<function>:<k> in their environment has the k-th call of a function fail once.
+foreach(name IN ITEMS transfer on_device narrowed)
+  set(target penstock_cuda_${name}_bench_on_double)
+  add_executable(${target})
+  fake_cuda_translate(${target} "${CMAKE_CURRENT_LIST_DIR}/${name}_bench.cu" ${name}_bench.cpp)
+  target_sources(
+    ${target} PRIVATE "${CMAKE_CURRENT_BINARY_DIR}/translated/${target}/${name}_bench.cpp"
+  )
+  target_include_directories(${target} PRIVATE "${CMAKE_CURRENT_LIST_DIR}")
+  target_compile_definitions(${target} PRIVATE PENSTOCK_BENCH_ON_DOUBLE)
+  target_link_libraries(${target} PRIVATE penstock_program)
+endforeach()

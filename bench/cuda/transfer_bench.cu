@@ -1,0 +1,622 @@
+// SPDX-License-Identifier: BSL-1.0
+// What the bus gives and what the transfer makes of it, on a GPU: bandwidth over sizes both ways,
+// copies beside a kernel, the time of the consumer's thread at tiny batches and of each call of the
+// runtime, fed steps beside resident ones, and the cost of pinning.
+//
+//   penstock_cuda_transfer_bench [--json FILE] [--quick]
+//
+// --quick takes a second: to see whether it works, not to be quoted.
+//
+// Every figure stands beside its floor, measured in turns with it. A way that the system refuses is
+// a row that says so, and ends nothing else.
+
+#include <cuda_runtime.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <time.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <fstream>
+#include <functional>
+#include <memory>
+#include <span>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <penstock/cuda.hpp>
+#include <penstock/cuda/on_device.cuh>
+#include <penstock/memory/registered_memory.hpp>
+
+#include "program.hpp"
+#include "ready_source.hpp"
+#include "rows.hpp"
+
+namespace {
+
+namespace ps = penstock;
+using clock_type = std::chrono::steady_clock;
+
+using bench::must;
+
+/// Keeps the stream busy for about so long.
+#if defined(PENSTOCK_BENCH_ON_DOUBLE)
+__global__ void spin(std::uint64_t) {}
+#else
+__global__ void spin(std::uint64_t nanoseconds) {
+  std::uint64_t begin = 0;
+  std::uint64_t now = 0;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(begin));
+  do {
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+  } while (now - begin < nanoseconds);
+}
+#endif
+
+double thread_seconds() {
+  timespec now{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
+using ready_bytes = bench::ready_source<ps::record<ps::field<"bytes", std::uint8_t, ps::dyn>>>;
+
+constexpr std::size_t slots = 3;
+
+std::size_t padded(std::size_t bytes) { return (bytes + 255) / 256 * 256; }
+
+/// `count` batches of `bytes` bytes, always ready, out of a ring of three.
+ready_bytes ready(const ps::cuda_device& device, const std::byte* data, std::size_t bytes,
+                  std::uint64_t count) {
+  return {device, {{{bytes}}, 1}, data, padded(bytes), slots, count};
+}
+
+/// `count` copies of `bytes` bytes on one stream, from and to rings of three.
+double plain_loop(const std::byte* from, std::byte* to, std::size_t bytes, std::uint64_t count,
+                  cudaStream_t stream) {
+  const auto begin = clock_type::now();
+  for (std::uint64_t i = 0; i < count; ++i) {
+    const std::size_t at = i % slots * padded(bytes);
+    must(cudaMemcpyAsync(to + at, from + at, bytes, cudaMemcpyHostToDevice, stream));
+  }
+  must(cudaStreamSynchronize(stream));
+  return bench::seconds_since(begin);
+}
+
+double feed_loop(const ps::cuda_device& device, const ps::cuda_stream& stream,
+                 ps::transfer<ready_bytes&>& feed) {
+  const auto begin = clock_type::now();
+  for (auto& batch : feed.epoch(0)) static_cast<void>(batch);
+  device.synchronize(ps::cuda_stream_ref{stream});
+  return bench::seconds_since(begin);
+}
+
+/// Page-locked memory by the runtime's own call.
+struct plain_pinned {
+  explicit plain_pinned(std::size_t bytes) {
+    void* made = nullptr;
+    must(cudaHostAlloc(&made, bytes, cudaHostAllocDefault));
+    std::memset(made, 1, bytes);
+    data = static_cast<std::byte*>(made);
+  }
+  plain_pinned(plain_pinned&&) = delete;
+  ~plain_pinned() { static_cast<void>(cudaFreeHost(data)); }
+  std::byte* data = nullptr;
+};
+
+/// A ring of batches in memory of one kind, and a feed that copies them.
+struct ready_feed {
+  ready_feed(const ps::cuda_device& device, const ps::cuda_stream& stream, const std::byte* data,
+             std::size_t bytes, std::uint64_t count)
+      : source(ready(device, data, bytes, count)), feed(source, stream, {.depth = slots}) {}
+  ready_bytes source;
+  ps::transfer<ready_bytes&> feed;
+};
+
+using slab = ps::detail::slab<ps::cuda_device>;
+
+void bandwidth(const ps::cuda_device& device, bench::rows& out, bool quick) {
+  const auto stream = device.make_stream();
+  const std::size_t most = std::size_t{quick ? 1U : 256U} << 20;
+  for (std::size_t bytes = 4096; bytes <= most; bytes *= 4) {
+    const std::size_t ring = padded(bytes) * slots;
+    // About 20 ms at 50 GB/s, and enough copies to get going.
+    std::uint64_t count = std::max<std::uint64_t>(6, (std::uint64_t{1} << 30) / bytes);
+    count = std::min<std::uint64_t>(count, quick ? 30 : 4000);
+    const slab there{device, ring, ps::detail::memory_kind::device};
+
+    const auto loop = [&](const std::byte* from) {
+      return plain_loop(from, there.data(), bytes, count, stream.get());
+    };
+    // The memory lives as long as the function that `prepare` returns.
+    const auto of_slab = [&](ps::detail::memory_kind kind) {
+      return std::make_shared<slab>(device, ring, kind, padded(bytes));
+    };
+    const auto registered = [&] {
+      auto memory = std::make_shared<std::vector<std::byte>>(ring, std::byte{1});
+      auto locked =
+          std::make_shared<ps::registered_memory<ps::cuda_device>>(device, std::span{*memory});
+      return std::pair{std::move(memory), std::move(locked)};
+    };
+    const auto fed = [&](const std::byte* data, auto memory) {
+      auto one = std::make_shared<ready_feed>(device, stream, data, bytes, count);
+      return std::function<double()>{
+          [&device, &stream, memory, one] { return feed_loop(device, stream, one->feed); }};
+    };
+    const double moved = static_cast<double>(bytes) * static_cast<double>(count) * 1e-9;
+    out.compare(
+        "bandwidth", static_cast<double>(bytes), quick ? 1 : 5, "GB/s",
+        {{"loop, cudaHostAlloc",
+          [&] {
+            auto memory = std::make_shared<plain_pinned>(ring);
+            return std::function<double()>{[memory, loop] { return loop(memory->data); }};
+          }},
+         {"loop, pageable",
+          [&] {
+            auto memory = of_slab(ps::detail::memory_kind::pageable);
+            return std::function<double()>{[memory, loop] { return loop(memory->data()); }};
+          }},
+         {"loop, registered",
+          [&] {
+            auto memory = registered();
+            return std::function<double()>{[memory, loop] { return loop(memory.first->data()); }};
+          }},
+         {"loop, our slab",
+          [&] {
+            auto memory = of_slab(ps::detail::memory_kind::pinned);
+            return std::function<double()>{[memory, loop] { return loop(memory->data()); }};
+          }},
+         {"transfer, pinned",
+          [&] {
+            auto memory = of_slab(ps::detail::memory_kind::pinned);
+            return fed(memory->data(), memory);
+          }},
+         {"transfer, pageable",
+          [&] {
+            auto memory = of_slab(ps::detail::memory_kind::pageable);
+            return fed(memory->data(), memory);
+          }},
+         {"transfer, registered",
+          [&] {
+            auto memory = registered();
+            return fed(memory.first->data(), memory);
+          }}},
+        [&](double seconds) { return moved / seconds; });
+  }
+}
+
+/// The way back, which nothing of the library takes yet.
+void download(const ps::cuda_device& device, bench::rows& out, bool quick) {
+  const auto stream = device.make_stream();
+  for (const std::size_t bytes :
+       {std::size_t{64} << 10, std::size_t{1} << 20, std::size_t{16} << 20}) {
+    if (quick && bytes > std::size_t{1} << 20) continue;
+    const slab there{device, padded(bytes) * slots, ps::detail::memory_kind::device};
+    const slab here{device, padded(bytes) * slots, ps::detail::memory_kind::pinned};
+    must(cudaMemsetAsync(there.data(), 1, there.bytes(), stream.get()));
+    const int count = quick ? 6 : 100;
+    const auto copies = [&](std::byte* to, const std::byte* from, cudaMemcpyKind kind) {
+      return std::function<double()>{[&, to, from, kind] {
+        const auto begin = clock_type::now();
+        for (int i = 0; i < count; ++i) {
+          const std::size_t at = static_cast<std::size_t>(i) % slots * padded(bytes);
+          must(cudaMemcpyAsync(to + at, from + at, bytes, kind, stream.get()));
+        }
+        must(cudaStreamSynchronize(stream.get()));
+        return bench::seconds_since(begin);
+      }};
+    };
+    out.compare(
+        "download", static_cast<double>(bytes), quick ? 1 : 9, "GB/s",
+        {{"host to device",
+          [&] { return copies(there.data(), here.data(), cudaMemcpyHostToDevice); }},
+         {"device to host",
+          [&] { return copies(here.data(), there.data(), cudaMemcpyDeviceToHost); }}},
+        [&](double seconds) { return static_cast<double>(bytes) * count * 1e-9 / seconds; });
+  }
+}
+
+/// Copies and a kernel, each alone and both at once: 1 is perfect overlap.
+void overlap(const ps::cuda_device& device, bench::rows& out, bool quick) {
+  const auto steps = device.make_stream();
+  const auto copies = device.make_stream();
+  const std::size_t bytes = std::size_t{quick ? 1U : 64U} << 20;
+  const slab there{device, bytes, ps::detail::memory_kind::device};
+  const slab here{device, bytes, ps::detail::memory_kind::pinned};
+  std::uint64_t nanoseconds = 1'000'000;
+  const auto run = [&](bool with_copy, bool with_kernel) {
+    return std::function<double()>{[&, with_copy, with_kernel] {
+      const auto begin = clock_type::now();
+      if (with_kernel) spin<<<1, 1, 0, steps.get()>>>(nanoseconds);
+      if (with_copy) {
+        must(cudaMemcpyAsync(there.data(), here.data(), bytes, cudaMemcpyHostToDevice,
+                             copies.get()));
+      }
+      must(cudaStreamSynchronize(copies.get()));
+      must(cudaStreamSynchronize(steps.get()));
+      return bench::seconds_since(begin);
+    }};
+  };
+  const auto found =
+      bench::in_turns(quick ? 1 : 21, {{"copy alone", [&] { return run(true, false); }},
+                                       {"kernel alone", [&] { return run(false, true); }},
+                                       {"both", [&] { return run(true, true); }}});
+  const double longer = std::max(found[0].value, found[1].value);
+  out.add("overlap", "copy alone", static_cast<double>(bytes), found[0].value * 1e6, "us");
+  out.add("overlap", "kernel alone", 0, found[1].value * 1e6, "us");
+  out.add("overlap", "both, the longer one as floor", static_cast<double>(bytes),
+          found[2].value * 1e6, "us", longer * 1e6);
+}
+
+void pinning(const ps::cuda_device& device, bench::rows& out, bool quick) {
+  for (const std::size_t bytes : {std::size_t{64} << 20, std::size_t{1} << 30}) {
+    if (quick && bytes > std::size_t{64} << 20) continue;
+    const double per_gib = static_cast<double>(std::size_t{1} << 30) / static_cast<double>(bytes);
+    out.compare("pinning", static_cast<double>(bytes), quick ? 1 : 3, "s/GiB",
+                {{"cudaHostAlloc",
+                  [=] {
+                    return [=] {
+                      const auto begin = clock_type::now();
+                      void* data = nullptr;
+                      must(cudaHostAlloc(&data, bytes, cudaHostAllocDefault));
+                      const double taken = bench::seconds_since(begin);
+                      must(cudaFreeHost(data));
+                      return taken;
+                    };
+                  }},
+                 {"mmap and cudaHostRegister",
+                  [=] {
+                    return [=] {
+                      const auto begin = clock_type::now();
+                      void* data = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                                          MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+                      const cudaError_t code =
+                          cudaHostRegister(data, bytes, cudaHostRegisterPortable);
+                      const double taken = bench::seconds_since(begin);
+                      if (code == cudaSuccess) must(cudaHostUnregister(data));
+                      ::munmap(data, bytes);
+                      must(code);
+                      return taken;
+                    };
+                  }},
+                 {"cuda_device",
+                  [=, &device] {
+                    return [=, &device] {
+                      const auto begin = clock_type::now();
+                      const auto block = device.allocate_pinned(bytes);
+                      const double taken = bench::seconds_since(begin);
+                      device.deallocate_pinned(block.data, bytes);
+                      return taken;
+                    };
+                  }}},
+                [&](double seconds) { return seconds * per_gib; });
+  }
+}
+
+/// The calls of one batch by hand: a wait, a copy, a record, a wait and a record.
+double calls_by_hand(const std::byte* from, std::byte* to, std::size_t bytes, std::uint64_t count,
+                     cudaStream_t stream, const std::vector<cudaStream_t>& copies, unsigned flags,
+                     cudaMemcpyKind kind) {
+  std::vector<cudaEvent_t> events(slots * 2);
+  for (std::size_t i = 0; i < events.size(); ++i) {
+    must(cudaEventCreateWithFlags(&events[i], cudaEventDisableTiming | (i % 2 == 0 ? 0U : flags)));
+  }
+  const auto begin = clock_type::now();
+  for (std::uint64_t i = 0; i < count; ++i) {
+    const std::size_t slot = i % slots;
+    cudaEvent_t* of_slot = &events[slot * 2];  // released; copied, that is drained
+    const cudaStream_t on = copies[i % copies.size()];
+    must(cudaStreamWaitEvent(on, of_slot[0], 0));
+    must(cudaMemcpyAsync(to + slot * padded(bytes), from + slot * padded(bytes), bytes, kind, on));
+    must(cudaEventRecord(of_slot[1], on));
+    must(cudaStreamWaitEvent(stream, of_slot[1], 0));
+    must(cudaEventRecord(of_slot[0], stream));
+  }
+  const double queued = bench::seconds_since(begin);
+  must(cudaStreamSynchronize(stream));
+  const double done = bench::seconds_since(begin);
+  for (const auto event : events) must(cudaEventDestroy(event));
+  return copies.size() > 1 || bytes >= std::size_t{1} << 20 ? done : queued;
+}
+
+struct small_digits {
+  using record_type =
+      ps::record<ps::field<"image", std::uint8_t, 28, 28>, ps::field<"label", std::uint8_t>>;
+  [[nodiscard]] std::uint64_t size() const { return 60'000; }
+  void read(std::uint64_t index, ps::sample<record_type> out) const {
+    std::memset(ps::get<"image">(out).data(), static_cast<int>(index), 784);
+    ps::get<"label">(out) = static_cast<std::uint8_t>(index);
+  }
+};
+using ready_digits = bench::ready_source<small_digits::record_type>;
+
+/// One stream of copies, or two by turns; events that threads sleep on, or not; the direction told,
+/// or found by the driver. All by hand: what the library might do, for a GPU to decide.
+void choices(const ps::cuda_device& device, bench::rows& out, bool quick) {
+  const auto stream = device.make_stream();
+  const auto first = device.make_stream();
+  const auto second = device.make_stream();
+  const std::vector<cudaStream_t> one{first.get()};
+  const std::vector<cudaStream_t> two{first.get(), second.get()};
+  const std::uint64_t burst = quick ? 10 : 100;
+  const auto by_hand = [&](const slab& here, const slab& there, std::size_t bytes,
+                           const std::vector<cudaStream_t>& copies, unsigned flags,
+                           cudaMemcpyKind kind) {
+    return std::function<double()>{[&, bytes, flags, kind] {
+      return calls_by_hand(here.data(), there.data(), bytes, burst, stream.get(), copies, flags,
+                           kind);
+    }};
+  };
+  for (const std::size_t bytes : {std::size_t{1024}, std::size_t{1} << 20}) {
+    const slab there{device, padded(bytes) * slots, ps::detail::memory_kind::device};
+    const slab here{device, padded(bytes) * slots, ps::detail::memory_kind::pinned};
+    const auto to_device = cudaMemcpyHostToDevice;
+    out.compare(
+        "choices", static_cast<double>(bytes), quick ? 1 : 21, "us/batch",
+        {{"by hand", [&] { return by_hand(here, there, bytes, one, 0, to_device); }},
+         {"events that threads sleep on",
+          [&] { return by_hand(here, there, bytes, one, cudaEventBlockingSync, to_device); }},
+         {"cudaMemcpyDefault",
+          [&] { return by_hand(here, there, bytes, one, 0, cudaMemcpyDefault); }},
+         {"two copy streams by turns",
+          [&] { return by_hand(here, there, bytes, two, 0, to_device); }}},
+        [&](double seconds) { return seconds / static_cast<double>(burst) * 1e6; });
+  }
+}
+
+/// The consumer's thread, batches ready: plain, with a transform, with the step as a graph.
+void tiny_batches(const ps::cuda_device& device, bench::rows& out, bool quick) {
+  const auto stream = device.make_stream();
+  const auto copies = device.make_stream();
+  // Few enough that the streams' queues never fill: then the host would wait for the GPU.
+  constexpr std::uint64_t burst = 100;
+  const int repetitions = quick ? 3 : 101;
+  const auto per_batch = [](double seconds) { return seconds / burst * 1e6; };
+  const auto host_time = [&](auto& feed, auto body) {
+    const auto begin = clock_type::now();
+    for (auto& batch : feed.epoch(0)) body(batch);
+    const double taken = bench::seconds_since(begin);
+    device.synchronize(ps::cuda_stream_ref{stream});
+    return taken;
+  };
+  for (const std::size_t bytes : {std::size_t{1024}, std::size_t{64 * 785}}) {
+    const slab there{device, padded(bytes) * slots, ps::detail::memory_kind::device};
+    const slab host{device, padded(bytes) * slots, ps::detail::memory_kind::pinned};
+    out.compare("tiny", static_cast<double>(bytes), repetitions, "us/batch",
+                {{"calls by hand",
+                  [&] {
+                    return [&] {
+                      return calls_by_hand(host.data(), there.data(), bytes, burst, stream.get(),
+                                           {copies.get()}, 0, cudaMemcpyHostToDevice);
+                    };
+                  }},
+                 {"transfer, batches ready",
+                  [&] {
+                    auto one =
+                        std::make_shared<ready_feed>(device, stream, host.data(), bytes, burst);
+                    return [&, one] { return host_time(one->feed, [](auto&) {}); };
+                  }}},
+                per_batch);
+  }
+  const ps::batch_layout<small_digits::record_type> layout{{}, 64};
+  const slab host{device, layout.bytes() * slots, ps::detail::memory_kind::pinned};
+  ready_digits source{device, layout, host.data(), layout.bytes(), slots, burst};
+  const auto bytes = static_cast<double>(layout.used_bytes(64));
+  out.compare(
+      "tiny", bytes, repetitions, "us/batch",
+      {{"transfer of digits",
+        [&] {
+          auto feed =
+              std::make_shared<ps::transfer<ready_digits&>>(source, stream, ps::transfer_options{});
+          return std::function<double()>{[&, feed] { return host_time(*feed, [](auto&) {}); }};
+        }},
+       {"with a transform",
+        [&] {
+          const auto floats =
+              ps::on_device<"image">(ps::normalised({.mean = 0.1, .deviation = 0.3}));
+          using feed_type = ps::transfer<ready_digits&, std::remove_cvref_t<decltype(floats)>>;
+          auto feed = std::make_shared<feed_type>(source, stream, floats, ps::transfer_options{});
+          return std::function<double()>{[&, feed] { return host_time(*feed, [](auto&) {}); }};
+        }},
+       {"with a step as a graph",
+        [&] {
+          auto feed =
+              std::make_shared<ps::transfer<ready_digits&>>(source, stream, ps::transfer_options{});
+          auto graphs = std::make_shared<ps::step_graphs>(device);
+          return std::function<double()>{[&, feed, graphs] {
+            return host_time(*feed, [&](auto& batch) {
+              graphs->launch(batch, stream, [](ps::cuda_stream_ref on) {
+                spin<<<1, 1, 0, on.get()>>>(std::uint64_t{1000});
+              });
+            });
+          }};
+        }}},
+      per_batch);
+}
+
+/// Interrupts of the GPU's driver on all cores so far; nothing where the system does not tell.
+double interrupts() {
+  std::ifstream file{"/proc/interrupts"};
+  double sum = 0;
+  for (std::string line; std::getline(file, line);) {
+    if (line.find("nvidia") == std::string::npos) continue;
+    std::istringstream words{line};
+    std::string word;
+    words >> word;
+    for (double number = 0; words >> number;) sum += number;
+  }
+  return sum;
+}
+
+void loaders(const ps::cuda_device& device, bench::rows& out, bool quick) {
+  const auto stream = device.make_stream();
+  constexpr double bytes = 64 * 785;
+  for (const std::size_t workers : {std::size_t{1}, std::size_t{8}, std::size_t{16}}) {
+    ps::loader loader{
+        small_digits{}, ps::shuffled{.seed = 1}, device, {.batch_size = 64, .workers = workers}};
+    ps::transfer feed{loader, stream, {.depth = slots}};
+    std::vector<double> cpu;
+    std::vector<double> wall;
+    std::vector<double> switches;
+    std::vector<double> told;
+    for (int turn = 0; turn < (quick ? 1 : 5); ++turn) {
+      rusage before{};
+      ::getrusage(RUSAGE_SELF, &before);
+      const double interrupts_before = interrupts();
+      const double cpu_begin = thread_seconds();
+      const auto begin = clock_type::now();
+      for (auto& batch : feed.epoch(0)) static_cast<void>(batch);
+      cpu.push_back(thread_seconds() - cpu_begin);
+      wall.push_back(bench::seconds_since(begin));
+      told.push_back(interrupts() - interrupts_before);
+      rusage after{};
+      ::getrusage(RUSAGE_SELF, &after);
+      switches.push_back(static_cast<double>(after.ru_nvcsw + after.ru_nivcsw - before.ru_nvcsw -
+                                             before.ru_nivcsw));
+      device.synchronize(ps::cuda_stream_ref{stream});
+    }
+    const auto batches = static_cast<double>(loader.batches_per_epoch());
+    const std::string with = "loader, " + std::to_string(workers) + " workers, ";
+    out.add("tiny", with + "thread's CPU", bytes, bench::median(cpu) / batches * 1e6, "us/batch");
+    out.add("tiny", with + "wall", bytes, bench::median(wall) / batches * 1e6, "us/batch");
+    out.add("tiny", with + "switches of all threads", bytes, bench::median(switches) / batches,
+            "a batch");
+    out.add("tiny", with + "interrupts", bytes, bench::median(told) / batches, "a batch");
+  }
+}
+
+/// Host time of each call of the runtime that a batch needs, of a hundred in a row.
+void calls(const ps::cuda_device& device, bench::rows& out, bool quick) {
+  const auto stream = device.make_stream();
+  const slab there{device, 4096, ps::detail::memory_kind::device};
+  const slab here{device, 4096, ps::detail::memory_kind::pinned};
+  const auto plain = device.make_event(ps::event_wait::by_streams);
+  cudaEvent_t blocking = nullptr;
+  must(cudaEventCreateWithFlags(&blocking, cudaEventDisableTiming | cudaEventBlockingSync));
+  const int count = quick ? 4 : 100;
+  const auto timed = [&](const char* name, auto call) {
+    return bench::way{name, [&, call] {
+                        return std::function<double()>{[&, call] {
+                          const auto begin = clock_type::now();
+                          for (int i = 0; i < count; ++i) call();
+                          const double taken = bench::seconds_since(begin);
+                          must(cudaStreamSynchronize(stream.get()));
+                          return taken;
+                        }};
+                      }};
+  };
+  const std::vector<bench::way> ways{
+      timed("cudaMemcpyAsync, 1 KiB",
+            [&] {
+              must(cudaMemcpyAsync(there.data(), here.data(), 1024, cudaMemcpyHostToDevice,
+                                   stream.get()));
+            }),
+      timed("cudaEventRecord", [&] { must(cudaEventRecord(plain.get(), stream.get())); }),
+      timed("cudaEventRecord, blocking", [&] { must(cudaEventRecord(blocking, stream.get())); }),
+      timed("cudaStreamWaitEvent",
+            [&] { must(cudaStreamWaitEvent(stream.get(), plain.get(), 0)); }),
+      timed("cudaEventQuery", [&] { static_cast<void>(cudaEventQuery(plain.get())); }),
+      timed("cudaStreamIsCapturing",
+            [&] {
+              cudaStreamCaptureStatus status{};
+              must(cudaStreamIsCapturing(stream.get(), &status));
+            }),
+      timed("cudaPeekAtLastError", [&] { static_cast<void>(cudaPeekAtLastError()); }),
+      timed("cudaThreadExchangeStreamCaptureMode",
+            [&] {
+              auto mode = cudaStreamCaptureModeRelaxed;
+              must(cudaThreadExchangeStreamCaptureMode(&mode));
+              must(cudaThreadExchangeStreamCaptureMode(&mode));
+            }),
+      timed("a kernel's launch", [&] { spin<<<1, 1, 0, stream.get()>>>(std::uint64_t{0}); })};
+  const auto found = bench::in_turns(quick ? 1 : 21, ways);
+  for (std::size_t at = 0; at < ways.size(); ++at) {
+    bench::measurement row = found[at];
+    row.value = row.value / count * 1e6;
+    out.add("calls", ways[at].name, 0, row, "us");
+  }
+  static_cast<void>(cudaEventDestroy(blocking));
+}
+
+/// Steps of a modelled length, fed and on one batch that stays, and how long the stream stood idle.
+void fed_steps(const ps::cuda_device& device, bench::rows& out, bool quick) {
+  const auto stream = device.make_stream();
+  const std::size_t bytes = std::size_t{256} << 10;
+  const std::uint64_t count = quick ? 10 : 500;
+  const slab host{device, padded(bytes) * slots, ps::detail::memory_kind::pinned};
+  for (const std::uint64_t nanoseconds : {std::uint64_t{10'000}, std::uint64_t{50'000}}) {
+    const std::string of = std::to_string(nanoseconds / 1000) + " us";
+    const auto step = [&, nanoseconds] { spin<<<1, 1, 0, stream.get()>>>(nanoseconds); };
+    out.compare("fed", static_cast<double>(bytes), quick ? 1 : 9, "us/batch",
+                {{"resident, steps of " + of,
+                  [&] {
+                    return [&] {
+                      const auto begin = clock_type::now();
+                      for (std::uint64_t i = 0; i < count; ++i) step();
+                      must(cudaStreamSynchronize(stream.get()));
+                      return bench::seconds_since(begin);
+                    };
+                  }},
+                 {"fed, steps of " + of,
+                  [&] {
+                    auto one =
+                        std::make_shared<ready_feed>(device, stream, host.data(), bytes, count);
+                    return [&, one] {
+                      const auto begin = clock_type::now();
+                      for (auto& batch : one->feed.epoch(0)) {
+                        static_cast<void>(batch);
+                        step();
+                      }
+                      must(cudaStreamSynchronize(stream.get()));
+                      return bench::seconds_since(begin);
+                    };
+                  }}},
+                [&](double seconds) { return seconds / static_cast<double>(count) * 1e6; });
+    auto source = ready(device, host.data(), bytes, count * 4);
+    ps::transfer feed{source, stream, {.depth = slots, .time_device = true}};
+    for (auto& batch : feed.epoch(0)) {
+      static_cast<void>(batch);
+      step();
+    }
+    device.synchronize(ps::cuda_stream_ref{stream});
+    const ps::device_stats said = feed.stats().device;
+    if (said.batches == 0) continue;
+    const auto timed = static_cast<double>(said.batches);
+    out.add("fed", "idle before a step of " + of, static_cast<double>(bytes),
+            static_cast<double>(said.idle.count()) / timed * 1e-3, "us");
+    out.add("fed", "copy beside steps of " + of, static_cast<double>(bytes),
+            static_cast<double>(said.copy.count()) / timed * 1e-3, "us");
+  }
+}
+
+void versions(bench::rows& out) {
+  int driver = 0;
+  int runtime = 0;
+  must(cudaDriverGetVersion(&driver));
+  must(cudaRuntimeGetVersion(&runtime));
+  out.fact("driver_cuda", std::to_string(driver));
+  out.fact("runtime", std::to_string(runtime));
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return bench::run(argc, argv, "transfer_bench", [](bench::rows& out, bool quick) {
+    const ps::cuda_device device{0};
+    versions(out);
+    out.group("tiny", [&] { tiny_batches(device, out, quick); });
+    out.group("loaders", [&] { loaders(device, out, quick); });
+    out.group("overlap", [&] { overlap(device, out, quick); });
+    out.group("fed", [&] { fed_steps(device, out, quick); });
+    out.group("bandwidth", [&] { bandwidth(device, out, quick); });
+    out.group("download", [&] { download(device, out, quick); });
+    out.group("calls", [&] { calls(device, out, quick); });
+    out.group("choices", [&] { choices(device, out, quick); });
+    out.group("pinning", [&] { pinning(device, out, quick); });
+  });
+}
