@@ -8,17 +8,18 @@
 
 namespace ps = penstock;
 
-TEST_CASE("events time only where they are to, threads sleep only on events made for it",
-          "[cuda]") {
+TEST_CASE("events time only where they are to, and none has the driver interrupted", "[cuda]") {
   fake_cuda::reset();
   const ps::cuda_device device;
   const ps::cuda_event by_default{0};
-  CHECK(fake_cuda::event_flags(by_default.get()) ==
-        (cudaEventDisableTiming | cudaEventBlockingSync));
+  CHECK(fake_cuda::event_flags(by_default.get()) == cudaEventDisableTiming);
+  CHECK(by_default.is_polled());
   const auto by_host = device.make_event(ps::event_wait::by_host);
-  CHECK(fake_cuda::event_flags(by_host.get()) == (cudaEventDisableTiming | cudaEventBlockingSync));
+  CHECK(fake_cuda::event_flags(by_host.get()) == cudaEventDisableTiming);
+  CHECK(by_host.is_polled());
   const auto by_streams = device.make_event(ps::event_wait::by_streams);
   CHECK(fake_cuda::event_flags(by_streams.get()) == cudaEventDisableTiming);
+  CHECK_FALSE(by_streams.is_polled());
   const auto timed = device.make_event(ps::event_wait::timed);
   CHECK(fake_cuda::event_flags(timed.get()) == cudaEventDefault);
 }

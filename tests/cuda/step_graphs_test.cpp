@@ -362,7 +362,7 @@ TEST_CASE("a program's own capture survives a live loader", "[cuda]") {
   // One copy is queued. Behind the first `slots` batches each needs a slot back, for which a
   // worker waits: the second one and all later ones meanwhile.
   while (it->number() < slots + 3) ++it;
-  CHECK(fake_cuda::calls_of("cudaEventSynchronize") >= 3);
+  CHECK(fake_cuda::calls_of("cudaEventQuery") >= 3);
   cudaGraph_t graph = nullptr;
   CHECK(cudaStreamEndCapture(captured.get(), &graph) == cudaSuccess);
   const auto owned = ps::detail::cuda_graph::from_native_handle(graph);

@@ -12,7 +12,7 @@ using fake_cuda::detail::operation;
 
 namespace {
 
-constexpr std::uint64_t patience = 64;  // queries that a thing not ready may be asked
+constexpr std::uint64_t patience = 3;  // queries that a thing not ready may be asked
 
 bool is_done(const mark& place) {
   return place.stream == nullptr || place.stream->completed >= place.position;

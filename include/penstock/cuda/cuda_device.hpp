@@ -3,11 +3,13 @@
 
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <thread>
 
 #include <penstock/cuda/cuda_error.hpp>
 #include <penstock/cuda/cuda_event.hpp>
@@ -119,10 +121,14 @@ class cuda_device {
                       [&] { return cudaStreamWaitEvent(stream.get(), event.get(), 0); });
   }
 
-  /// Blocks until the event is complete; the thread sleeps where the event was made for that.
+  /// Blocks until the event is complete. Where the event is for threads (`event_wait::by_host`)
+  /// this one looks, and naps for 20 to 100 us between two looks: an interrupt for each record
+  /// would cost the driver more than a late worker costs the loop. For another event it spins.
   void synchronize(const event_type& event) const {
     const detail::scoped_context context{ordinal_};
     const detail::scoped_relaxed_capture relaxed;
+    // A look would overwrite an error of the program's that is pending.
+    if (event.is_polled() && detail::pending_error() == cudaSuccess) return poll(event);
     detail::cuda_wait("cudaEventSynchronize", [&] { return cudaEventSynchronize(event.get()); });
   }
 
@@ -149,21 +155,24 @@ class cuda_device {
     return detail::cuda_elapsed(ordinal_, begin.get(), end.get());
   }
 
+  /// Copies from host memory to memory of this device in stream order, as `copy_async`: the driver
+  /// need not look where the addresses are.
+  void copy_to_device(void* to, const void* from, std::size_t bytes, stream_ref stream) const {
+    copy(to, from, bytes, cudaMemcpyHostToDevice, stream);
+  }
+
   /// Copies in stream order, in the direction that the addresses tell; both ranges must stay alive
   /// until the stream is past it. From or to pageable memory the call is synchronous.
   void copy_async(void* to, const void* from, std::size_t bytes, stream_ref stream) const {
-    const detail::stream_scope current{ordinal_, stream.get()};
-    detail::cuda_call("cudaMemcpyAsync", [&] {
-      return cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream.get());
-    });
+    copy(to, from, bytes, cudaMemcpyDefault, stream);
   }
 
-  /// As `copy_async`, from memory that is not page-locked. The driver waits in the call, which ends
+  /// As `copy_to_device`, from memory that is not page-locked. The driver waits in the call, which ends
   /// a capture of another thread's unless this thread takes no part in it.
   void copy_pageable(void* to, const void* from, std::size_t bytes, stream_ref stream) const {
     const detail::scoped_context context{ordinal_};
     const detail::scoped_relaxed_capture relaxed;
-    copy_async(to, from, bytes, stream);
+    copy_to_device(to, from, bytes, stream);
   }
 
   /// `cudaMalloc`: uninitialised. Throws `out_of_memory`.
@@ -215,15 +224,42 @@ class cuda_device {
     return detail::scoped_device{ordinal_};
   }
 
-  /// Makes this device the calling thread's, and its capture mode relaxed.
+  /// Makes this device the calling thread's, and its capture mode relaxed, which the library counts
+  /// on from then on: the thread must not set another mode.
   void make_current() const {
     detail::cuda_call("cudaSetDevice", [&] { return cudaSetDevice(ordinal_); });
     cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
     detail::cuda_call("cudaThreadExchangeStreamCaptureMode",
                       [&] { return cudaThreadExchangeStreamCaptureMode(&mode); });
+    detail::is_relaxed_for_good() = true;
   }
 
  private:
+  void copy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind,
+            stream_ref stream) const {
+    const detail::stream_scope current{ordinal_, stream.get()};
+    detail::cuda_call("cudaMemcpyAsync",
+                      [&] { return cudaMemcpyAsync(to, from, bytes, kind, stream.get()); });
+  }
+
+  /// Looks until the event is complete; one look where it is already.
+  static void poll(const event_type& event) {
+    constexpr int looks = 3;
+    constexpr std::chrono::microseconds longest{100};
+    std::chrono::microseconds nap{20};
+    for (int looked = 1;; ++looked) {
+      const cudaError_t code = detail::cuda_try([&] { return cudaEventQuery(event.get()); });
+      if (code == cudaSuccess) return;
+      if (code != cudaErrorNotReady) detail::throw_cuda_error(code, "cudaEventQuery");
+      if (looked < looks) {
+        std::this_thread::yield();
+      } else {
+        std::this_thread::sleep_for(nap);
+        nap = (std::min)(2 * nap, longest);
+      }
+    }
+  }
+
   /// What stands in the message when memory is out.
   [[nodiscard]] std::string room() const {
     std::size_t free = 0;

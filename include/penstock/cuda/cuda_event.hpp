@@ -44,11 +44,11 @@ class cuda_event : public detail::unique_handle<detail::event_handle> {
  public:
   /// No event: only to be assigned to.
   cuda_event() = default;
-  /// An event of this device. A thread that waits for it sleeps, or spins where it is for streams
-  /// alone: when an event that threads sleep on is recorded, the driver has to be told by an
-  /// interrupt once the GPU gets there. Throws what `cuda_error` and its children say.
+  /// An event of this device. A thread that waits for it by `cuda_device::synchronize` looks and
+  /// naps, or spins where it is for streams alone. No event is one that the driver has to tell of
+  /// by an interrupt (`cudaEventBlockingSync`). Throws what `cuda_error` and its children say.
   explicit cuda_event(int ordinal, event_wait waits = event_wait::by_host)
-      : unique_handle(made(ordinal, waits), ordinal) {}
+      : unique_handle(made(ordinal, waits), ordinal), is_polled_(waits == event_wait::by_host) {}
 
   /// Takes ownership of an event that exists, of the thread's current device.
   [[nodiscard]] static cuda_event from_native_handle(cudaEvent_t handle) noexcept {
@@ -57,14 +57,14 @@ class cuda_event : public detail::unique_handle<detail::event_handle> {
   static cuda_event from_native_handle(int) = delete;
   static cuda_event from_native_handle(std::nullptr_t) = delete;
 
+  /// Whether a thread that waits for it looks and naps.
+  [[nodiscard]] bool is_polled() const noexcept { return is_polled_; }
+
  private:
   cuda_event(cudaEvent_t handle, int ordinal) noexcept : unique_handle(handle, ordinal) {}
 
   [[nodiscard]] static cudaEvent_t made(int ordinal, event_wait waits) {
-    const unsigned flags = waits == event_wait::timed ? cudaEventDefault
-                           : waits == event_wait::by_host
-                               ? cudaEventDisableTiming | cudaEventBlockingSync
-                               : cudaEventDisableTiming;
+    const unsigned flags = waits == event_wait::timed ? cudaEventDefault : cudaEventDisableTiming;
     const detail::scoped_device current{ordinal};
     const detail::scoped_relaxed_capture relaxed;
     cudaEvent_t handle = nullptr;
@@ -72,6 +72,8 @@ class cuda_event : public detail::unique_handle<detail::event_handle> {
                       [&] { return cudaEventCreateWithFlags(&handle, flags); });
     return handle;
   }
+
+  bool is_polled_ = false;
 };
 
 }  // namespace PENSTOCK_ABI

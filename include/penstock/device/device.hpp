@@ -36,10 +36,10 @@ struct pinned_block {
   bool pinned = false;
 };
 
-/// What waits for an event. A device may make one that threads sleep on dearer to record.
+/// What waits for an event.
 enum class event_wait {
   by_streams,  ///< streams alone; a thread that waits for it all the same may spin
-  by_host,     ///< threads too, and they sleep
+  by_host,     ///< threads too, which do not spin
   timed,       ///< as `by_streams`; and `elapsed` is asked how long after another one it came
 };
 
@@ -63,6 +63,7 @@ enum class event_wait {
 ///   likewise; both throw `out_of_memory`, both are slow and meant for construction;
 /// - `make_current` prepares a thread for work on the device; every thread of the library calls it
 ///   first;
+/// - a device may have `copy_to_device(to, from, bytes, stream)`, a `copy_async` out of host memory;
 /// - a device may have `elapsed(begin, end)`, see `times_work`;
 /// - a device may have `host_node`, a `std::optional<int>`: the host's NUMA node next to it, which
 ///   a loader binds its workers to, see `loader_options::placement`. The node's cores are looked up

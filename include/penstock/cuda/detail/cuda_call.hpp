@@ -58,12 +58,21 @@ void cuda_release(const Call& call) noexcept {
   static_cast<void>(cuda_try(call));
 }
 
+/// Whether the calling thread's capture mode is relaxed for good, by `cuda_device::make_current`.
+[[nodiscard]] inline bool& is_relaxed_for_good() noexcept {
+  thread_local bool is_relaxed = false;
+  return is_relaxed;
+}
+
 /// Lets the calling thread allocate and wait for a scope while another thread captures a graph: it
-/// takes no part in that capture, and without this its calls would end it. Never throws: where the
-/// mode can't be set, the calls in the scope say why.
+/// takes no part in that capture, and without this its calls would end it. Makes no call where the
+/// thread is relaxed for good. Never throws: where the mode can't be set, the calls in the scope
+/// say why.
 class scoped_relaxed_capture {
  public:
-  scoped_relaxed_capture() noexcept { exchange(); }
+  scoped_relaxed_capture() noexcept {
+    if (!is_relaxed_for_good()) exchange();
+  }
   scoped_relaxed_capture(scoped_relaxed_capture&&) = delete;
   ~scoped_relaxed_capture() {
     if (changed_) exchange();

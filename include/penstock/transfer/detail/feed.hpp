@@ -86,8 +86,10 @@ class feed {
   /// Release, issue, hand out. False at the end.
   bool advance() {
     watch_.end_step();
+    // Its release asks whether the stream is usable, and `next` tells what that has refused.
+    const bool is_asked = static_cast<bool>(held_);
     held_ = batch_type{};
-    held_ = next();
+    held_ = next(is_asked);
     if (!held_) {
       stop();
       return false;
@@ -98,14 +100,16 @@ class feed {
     return true;
   }
 
-  /// The next batch as soon as it may be used on the consumer's stream; empty at the end.
-  [[nodiscard]] batch_type next() {
+  /// The next batch as soon as it may be used on the consumer's stream; empty at the end. Whether
+  /// the stream is usable has been asked just now (`is_asked`), or is asked here.
+  [[nodiscard]] batch_type next(bool is_asked = false) {
     if (!range_.is_live()) return {};
     try {
       slots_->rethrow_poison();
       issue_ready();
       if (issued_.empty() && !issue_next()) return {};
       const std::size_t slot = issued_.front();
+      if (!is_asked) require_still_usable(source_.get().device(), stream_);
       wait_for_copy(slot);
       issued_.pop();
       return batch_type{slots_, slot, stream_};

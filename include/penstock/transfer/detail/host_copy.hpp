@@ -49,7 +49,11 @@ void copy_from_host(const Device& device, void* to, const HostBatch& from, std::
                 }) {
     if (!from.pinned()) return device.copy_pageable(to, from.data(), bytes, stream);
   }
-  device.copy_async(to, from.data(), bytes, stream);
+  if constexpr (requires { device.copy_to_device(to, from.data(), bytes, stream); }) {
+    device.copy_to_device(to, from.data(), bytes, stream);
+  } else {
+    device.copy_async(to, from.data(), bytes, stream);
+  }
 }
 
 }  // namespace detail

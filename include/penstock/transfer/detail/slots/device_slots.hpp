@@ -143,9 +143,8 @@ class device_slots {
     to.occupy(info, transforms);
   }
 
-  /// Makes `stream`, which has been usable, wait for what fills `slot`.
+  /// Makes `stream`, which is usable, wait for what fills `slot`.
   void wait_for_copy(std::size_t slot, stream_ref stream) {
-    require_still_usable(device_, stream);
     device_.wait(stream, slots_[slot].arrival());
   }
   /// Whether that will block the calling thread.

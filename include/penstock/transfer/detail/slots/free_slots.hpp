@@ -56,7 +56,7 @@ class free_slots {
     }
     if (!slot && when_held_ == held_action::wait) {
       const std::stop_callback on_stop{stop, [&ring]() noexcept { ring.wake(); }};
-      const auto timed = timing();
+      [[maybe_unused]] const auto timed = timing();
       ring.wait_for_release([&] {
         slot = find(ring);
         return slot || ring.is_poisoned() || stop.stop_requested();
