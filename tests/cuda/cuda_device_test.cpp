@@ -64,3 +64,15 @@ TEST_CASE("the CUDA device keeps the contract of devices in random order, third 
 TEST_CASE("the CUDA device keeps the contract of devices in random order, last seeds", "[cuda]") {
   run_contract_by_seeds(3);
 }
+
+TEST_CASE("a size that no address reaches is out of memory, whatever the driver calls it",
+          "[cuda]") {
+  const auto code = GENERATE(cudaErrorMemoryAllocation, cudaErrorInvalidValue);
+  fake_cuda::reset();
+  const ps::cuda_device device;
+  fake_cuda::fail_call_of("cudaMalloc", 0, code);
+  CHECK_THROWS_AS(device.allocate(std::size_t{1} << 60), ps::out_of_memory);
+  CHECK(cudaPeekAtLastError() == cudaSuccess);
+  fake_cuda::fail_call_of("cudaMalloc", 0, cudaErrorInvalidValue);
+  CHECK_THROWS_AS(device.allocate(4096), ps::cuda_error);
+}

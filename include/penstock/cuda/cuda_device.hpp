@@ -162,13 +162,14 @@ class cuda_device {
   }
 
   /// Copies in stream order, in the direction that the addresses tell; both ranges must stay alive
-  /// until the stream is past it. From or to pageable memory the call is synchronous.
+  /// until the stream is past it. From or to pageable memory the call may be
+  /// synchronous.
   void copy_async(void* to, const void* from, std::size_t bytes, stream_ref stream) const {
     copy(to, from, bytes, cudaMemcpyDefault, stream);
   }
 
-  /// As `copy_to_device`, from memory that is not page-locked. The driver waits in the call, which ends
-  /// a capture of another thread's unless this thread takes no part in it.
+  /// As `copy_to_device`, from memory that is not page-locked. The driver may wait in the call,
+  /// which ends a capture of another thread's unless this thread takes no part in it.
   void copy_pageable(void* to, const void* from, std::size_t bytes, stream_ref stream) const {
     const detail::scoped_context context{ordinal_};
     const detail::scoped_relaxed_capture relaxed;
@@ -183,7 +184,11 @@ class cuda_device {
     detail::require_nothing_pending("cudaMalloc");
     void* data = nullptr;
     const cudaError_t code = detail::cuda_try([&] { return cudaMalloc(&data, bytes); });
-    if (code == cudaErrorMemoryAllocation) throw out_of_memory("device", bytes, room());
+    // A driver may round a size up that no address reaches, and find it invalid.
+    const bool is_absurd = code == cudaErrorInvalidValue && bytes >= std::size_t{1} << 48;
+    if (code == cudaErrorMemoryAllocation || is_absurd) {
+      throw out_of_memory("device", bytes, room());
+    }
     if (code != cudaSuccess) detail::throw_cuda_error(code, "cudaMalloc");
     return data;
   }

@@ -18,7 +18,7 @@ namespace detail {
 enum class memory_kind {
   device,    ///< device memory
   pinned,    ///< host memory for asynchronous copies
-  pageable,  ///< ordinary host memory: copies from it are slower, and on a GPU synchronous
+  pageable,  ///< ordinary host memory: copies from it are slower, and on a GPU may be synchronous
   /// Pinned where it is to be had, else pageable: `slab::kind()` says which.
   pinned_or_pageable,
 };
