@@ -176,7 +176,7 @@ class jpeg_decoder {
           std::to_string(info.image_width) + " x " + std::to_string(info.image_height));
     }
     // A block, of at most 32 x 32 pixels, takes a bit at least by Huffman's code.
-    constexpr std::uint64_t most_pixels_a_byte = 8 * 32 * 32;
+    constexpr std::uint64_t most_pixels_a_byte = std::uint64_t{8} * 32 * 32;
     if (info.arith_code == 0 && count / most_pixels_a_byte > bytes.size()) {
       throw image_truncated(std::string{key}, bytes.size(),
                             "at least " + std::to_string(count / most_pixels_a_byte) +
