@@ -63,7 +63,8 @@ enum class event_wait {
 ///   likewise; both throw `out_of_memory`, both are slow and meant for construction;
 /// - `make_current` prepares a thread for work on the device; every thread of the library calls it
 ///   first;
-/// - a device may have `copy_to_device(to, from, bytes, stream)`, a `copy_async` out of host memory;
+/// - a device may have `copy_to_device(to, from, bytes, stream)`: a `copy_async` out of host
+///   memory;
 /// - a device may have `elapsed(begin, end)`, see `times_work`;
 /// - a device may have `host_node`, a `std::optional<int>`: the host's NUMA node next to it, which
 ///   a loader binds its workers to, see `loader_options::placement`. The node's cores are looked up
