@@ -64,6 +64,30 @@ TEST_CASE("a lease that ends under its stream's capture is reported, and the cap
   CHECK(cudaGraphDestroy(graph) == cudaSuccess);
 }
 
+TEST_CASE("a captured stream is refused also where the body has put another feed's lease",
+          "[cuda]") {
+  fake_cuda::reset();
+  const ps::cuda_device device;
+  const auto stream = device.make_stream();
+  const auto another = device.make_stream();
+  const ps::loader_options options{.batch_size = 16, .workers = 1, .prefetch = 4};
+  ps::loader loader{digits_flow::digits{160}, ps::sequential{}, device, options};
+  ps::loader other{digits_flow::digits{160}, ps::sequential{}, device, options};
+  ps::transfer feed{loader, stream};
+  ps::transfer second{other, another};
+  auto range = feed.epoch(0);
+  auto it = range.begin();
+  auto theirs = second.epoch(0);
+  auto their = theirs.begin();
+  *it = std::move(*their);
+  REQUIRE(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeThreadLocal) == cudaSuccess);
+  CHECK_THROWS_AS(++it, ps::capture_in_progress);
+  // Asked, and not tried: a call that the capture forbids would have ended it.
+  cudaGraph_t graph = nullptr;
+  CHECK(cudaStreamEndCapture(stream.get(), &graph) == cudaSuccess);
+  if (graph != nullptr) CHECK(cudaGraphDestroy(graph) == cudaSuccess);
+}
+
 TEST_CASE("the per-thread default stream is refused, the default stream is not", "[cuda]") {
   const clean_double until_the_end{{.devices = 2}};
   ps::loader loader{digits{}, ps::sequential{}, ps::cuda_device{1}, sixteen_each()};

@@ -58,6 +58,9 @@ class device_batch : public lease<Record, detail::device_slots<Record, Device>, 
   }
   ~device_batch() { release(); }
 
+  /// Whether there is a batch, and it lies in `ring`: for the feed whose ring it is.
+  [[nodiscard]] bool is_in(const slots_type& ring) const noexcept { return slots_.get() == &ring; }
+
   /// The device whose memory holds the batch.
   [[nodiscard]] const Device& device() const noexcept {
     use();

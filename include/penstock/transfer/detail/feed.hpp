@@ -86,8 +86,9 @@ class feed {
   /// Release, issue, hand out. False at the end.
   bool advance() {
     watch_.end_step();
-    // Its release asks whether the stream is usable, and `next` tells what that has refused.
-    const bool is_asked = static_cast<bool>(held_);
+    // Its release asks whether the stream is usable, and `next` tells what that has refused. Not so
+    // for a lease of another feed that the body has put there.
+    const bool is_asked = held_.is_in(*slots_);
     held_ = batch_type{};
     held_ = next(is_asked);
     if (!held_) {
