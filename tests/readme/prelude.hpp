@@ -21,26 +21,27 @@
 #include <thread>
 #include <vector>
 
-#include <penstock/blob/mds/mds_shards.hpp>
-#include <penstock/blob/mds/mds_writer.hpp>
-#include <penstock/blob/stored_blobs.hpp>
 #include <penstock/cuda.hpp>
 #include <penstock/cuda/on_device.cuh>
-#include <penstock/cuda/widen_on_device.cuh>
-#include <penstock/data/narrow/narrowed.hpp>
-#include <penstock/interop/dlpack.hpp>
+#include <penstock/device/cpu_stream.hpp>
 #include <penstock/observe/diagnose.hpp>
 #include <penstock/order/bucketed.hpp>
 #include <penstock/penstock.hpp>
-#include <penstock/ranks/require_same_run.hpp>
-#include <penstock/ranks/world.hpp>
-#include <penstock/report/prometheus_file.hpp>
-#include <penstock/report/trace_files.hpp>
-#include <penstock/serve/batcher.hpp>
-#include <penstock/store/cached_store.hpp>
-#include <penstock/store/local_store.hpp>
-#include <penstock/tune/option_search.hpp>
-#include <penstock/tune/tuned_text.hpp>
+#include <penstock_ext/blob/mds/mds_shards.hpp>
+#include <penstock_ext/blob/mds/mds_writer.hpp>
+#include <penstock_ext/blob/stored_blobs.hpp>
+#include <penstock_ext/interop/dlpack.hpp>
+#include <penstock_ext/narrow/narrowed.hpp>
+#include <penstock_ext/narrow/widen_on_device.cuh>
+#include <penstock_ext/ranks/require_same_run.hpp>
+#include <penstock_ext/ranks/world.hpp>
+#include <penstock_ext/report/prometheus_file.hpp>
+#include <penstock_ext/report/trace_files.hpp>
+#include <penstock_ext/search/option_search.hpp>
+#include <penstock_ext/search/tuned_text.hpp>
+#include <penstock_ext/serve/batcher.hpp>
+#include <penstock_ext/store/cached_store.hpp>
+#include <penstock_ext/store/local_store.hpp>
 
 #include "fake_cuda/fake_cuda.hpp"
 
