@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSL-1.0
-"""Our training program, examples/mlp, called as peer.py says, with `--program FILE` before the rest.
+"""Our training program, bench/mlp, called as peer.py says, with `--program FILE` before the rest.
 
 CPU time is what a process of five epochs takes beyond one of a single epoch, which leaves the start out.
 """

@@ -28,9 +28,9 @@
 #include "cublas.hpp"
 #include "device_array.hpp"
 #include "fused.hpp"
-#include "mixed_kernels.hpp"
+#include "kernels.hpp"
 #include "options.hpp"
-#include "transpose.hpp"
+#include "shape.hpp"
 
 namespace mlp {
 
@@ -274,43 +274,12 @@ class cuda_context {
   cuda::toolbox* tools_;
 };
 
-/// When a stream got to a place in it, on the GPU's clock, whose steps are about half a
-/// microsecond.
-class cuda_stamp {
- public:
-  cuda_stamp() {
-    cudaEvent_t event = nullptr;
-    cuda::check(cudaEventCreate(&event), "cudaEventCreate");
-    event_.reset(event);
-  }
-
-  /// The place comes after all that `stream` has been given.
-  void set(const penstock::cuda_device&, penstock::cuda_stream_ref stream) {
-    cuda::check(cudaEventRecord(event_.get(), stream.get()), "cudaEventRecord");
-  }
-
-  /// For when both streams are past their places.
-  [[nodiscard]] double microseconds_since(const cuda_stamp& earlier) const {
-    float milliseconds = 0.0F;
-    cuda::check(cudaEventElapsedTime(&milliseconds, earlier.event_.get(), event_.get()),
-                "cudaEventElapsedTime");
-    return 1e3 * static_cast<double>(milliseconds);
-  }
-
- private:
-  struct destroy_event {
-    void operator()(cudaEvent_t event) const noexcept { cudaEventDestroy(event); }
-  };
-  std::unique_ptr<CUevent_st, destroy_event> event_;
-};
-
 /// How the network computes on a GPU: Thrust, CUB and cuBLAS, or kernels of its own; as graphs or
 /// launch by launch. A handle: copies share their state.
 class cuda_backend {
  public:
   using device_type = penstock::cuda_device;
   using stream_ref = device_type::stream_ref;
-  using stamp = cuda_stamp;
   template <class Narrow>
   using stored_type = Narrow;
 

@@ -18,6 +18,7 @@ void require_cuda();
 
 /// `run_experiment` on the first GPU. Throws what `penstock::cuda_device` throws, or
 /// `std::runtime_error` in a program that was built without CUDA.
-[[nodiscard]] results run_cuda_experiment(const options& chosen, const digit_data& data);
+[[nodiscard]] results run_cuda_experiment(const options& chosen, const digit_data& data,
+                                          const row_done& done);
 
 }  // namespace mlp

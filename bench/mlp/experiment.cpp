@@ -29,14 +29,14 @@ std::string text_of(double value) {
 
 }  // namespace
 
-results run_experiment(const options& chosen, const digit_data& data) {
-  if (chosen.device == device_choice::cuda) return run_cuda_experiment(chosen, data);
+results run_experiment(const options& chosen, const digit_data& data, const row_done& done) {
+  if (chosen.device == device_choice::cuda) return run_cuda_experiment(chosen, data, done);
   std::string why = "--device host";
   if (chosen.device == device_choice::automatic && chosen.bus > 0) {
     why = "--bus";
   } else if (chosen.device == device_choice::automatic) {
     const auto reason = why_no_cuda();
-    if (!reason) return run_cuda_experiment(chosen, data);
+    if (!reason) return run_cuda_experiment(chosen, data, done);
     why = *reason;
   }
   results found;
@@ -47,7 +47,7 @@ results run_experiment(const options& chosen, const digit_data& data) {
   found.device.models_bus = chosen.bus > 0;
   if (found.device.models_bus)
     found.device.name += " with a modelled bus of " + text_of(chosen.bus) + " GB/s";
-  run_on(host_backend::device_type{modelled}, host_backend{}, chosen, data, found);
+  run_on(host_backend::device_type{modelled}, host_backend{}, chosen, data, found, done);
   return found;
 }
 

@@ -8,7 +8,6 @@
 
 #include "kernels.hpp"
 #include "shape.hpp"
-#include "transpose.hpp"
 
 #if defined(__CUDACC__)
 #define MLP_KERNEL __host__ __device__

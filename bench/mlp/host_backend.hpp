@@ -2,7 +2,6 @@
 #pragma once
 
 #include <Eigen/Core>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -17,8 +16,7 @@
 #include <penstock/transfer/widen.hpp>
 
 #include "kernels.hpp"
-#include "mixed_kernels.hpp"
-#include "transpose.hpp"
+#include "shape.hpp"
 
 namespace mlp {
 
@@ -98,31 +96,6 @@ class host_context {
   static Eigen::Index length(std::size_t n) { return static_cast<Eigen::Index>(n); }
 };
 
-/// When a stream of the CPU device got to a place in it. Not to be moved between `set` and then.
-class host_stamp {
- public:
-  /// The place comes after all that `stream` has been given.
-  void set(const penstock::cpu_device& device, penstock::cpu_stream_ref stream) {
-    device.record(place_, stream);
-    // A stream with nothing to do is there now. Waking it to tell would change what is recorded.
-    if (device.is_complete(place_)) {
-      time_ = clock::now();
-    } else {
-      stream.launch([this]() noexcept { time_ = clock::now(); });
-    }
-  }
-
-  /// For when both streams are past their places.
-  [[nodiscard]] double microseconds_since(const host_stamp& earlier) const {
-    return std::chrono::duration<double, std::micro>(time_ - earlier.time_).count();
-  }
-
- private:
-  using clock = std::chrono::steady_clock;
-  penstock::cpu_event place_;
-  clock::time_point time_;
-};
-
 /// How the network computes on the CPU device.
 ///
 /// A backend is what another device brings of its own (`cuda_backend`: Thrust, CUB, cuBLAS):
@@ -136,8 +109,6 @@ class host_stamp {
 ///     rehearses()                       whether first calls are dearer, and belong before the clock
 ///     forget()                          the addresses behind the slots are going to be others
 ///     stored_type<Narrow>               what an operand of that type lies in memory as
-///     stamp                             `set(device, stream)` marks a place in a stream,
-///                                       `microseconds_since(earlier)` tells when it was reached
 ///
 /// and its context has, all enqueuing and none allocating, matrices being column-major as in BLAS:
 ///
@@ -155,7 +126,6 @@ class host_backend {
  public:
   using device_type = penstock::cpu_device;
   using stream_ref = device_type::stream_ref;
-  using stamp = host_stamp;
   /// A float of that value: products of 16 bits there are none.
   template <class Narrow>
   using stored_type = float;

@@ -4,15 +4,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <string>
 #include <type_traits>
 #include <vector>
 
 #include <penstock/data/narrow/half.hpp>
 
 #include "device_array.hpp"
-#include "mixed_kernels.hpp"
-#include "network_state.hpp"
+#include "kernels.hpp"
 #include "pass.hpp"
 #include "shape.hpp"
 
@@ -106,28 +104,6 @@ class mixed_steps {
     kernel::scaler_state copy{};
     scaler_.download({&copy, 1}, 0, stream);
     return copy;
-  }
-
-  /// Its part of what a training goes on from. Waits for the stream.
-  void save(network_state& to, stream_ref stream) const {
-    to.scaler = scaler(stream);
-    to.planned = planned_;
-    if (to.is_between_steps()) return;
-    to.sums.resize(shape::parameters);
-    sums_.download(to.sums, 0, stream);
-  }
-  /// Throws unless it can go on from there.
-  void require_fits(const network_state& from) const {
-    if (from.is_between_steps() || from.planned == planned_) return;
-    throw state_of_another_network(
-        "the state is of a step under way of " + std::to_string(from.planned) +
-        " samples, and this network makes steps of " + std::to_string(planned_) +
-        ": take the same batch size and --accumulate, or a state between two steps");
-  }
-  void restore(const network_state& from, stream_ref stream) {
-    assign(stream);
-    scaler_.upload({&from.scaler, 1}, 0, stream);
-    if (!from.is_between_steps()) sums_.upload(from.sums, 0, stream);
   }
 
   /// Forward and backward over a batch; with `ends`, the update by all batches since the last one.

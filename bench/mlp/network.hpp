@@ -4,9 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <stdexcept>
-#include <string>
 #include <type_traits>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -16,13 +15,66 @@
 #include "device_array.hpp"
 #include "kernels.hpp"
 #include "mixed.hpp"
-#include "network_memory.hpp"
-#include "network_state.hpp"
 #include "pass.hpp"
 #include "shape.hpp"
-#include "step_options.hpp"
 
 namespace mlp {
+
+/// The arrays of a network in float on one device, taken once.
+template <class Device>
+class network_memory {
+ public:
+  using stream_ref = typename Device::stream_ref;
+  using array = device_array<float, Device>;
+
+  /// For batches of up to `batch_size` samples.
+  network_memory(const Device& device, std::size_t batch_size)
+      : parameters_(device, shape::parameters),
+        gradients_(device, shape::parameters),
+        first_moments_(device, shape::parameters),
+        second_moments_(device, shape::parameters),
+        pixels_(device, batch_size * shape::inputs),
+        hidden1_(device, batch_size * shape::hidden1),
+        hidden2_(device, batch_size * shape::hidden2),
+        logits_(device, batch_size * shape::classes),
+        gradient1_(device, batch_size * shape::hidden1),
+        gradient2_(device, batch_size * shape::hidden2),
+        state_(device, 1) {}
+
+  [[nodiscard]] const array& parameters() const { return parameters_; }
+  [[nodiscard]] const array& gradients() const { return gradients_; }
+
+  /// All of it, for steps whose losses go to `trace`.
+  [[nodiscard]] network_view view(std::span<float> trace = {}) const {
+    return {parameters_.data(), gradients_.data(), first_moments_.data(), second_moments_.data(),
+            pixels_.data(),     hidden1_.data(),   hidden2_.data(),       logits_.data(),
+            gradient1_.data(),  gradient2_.data(), state_.data(),         trace.data(),
+            trace.size()};
+  }
+
+  /// These parameters, before any step. Waits for the stream.
+  void assign(std::span<const float> parameters, stream_ref stream) {
+    const std::vector<float> zeros(shape::parameters);
+    const kernel::step_state start{};
+    parameters_.upload(parameters, 0, stream);
+    first_moments_.upload(zeros, 0, stream);
+    second_moments_.upload(zeros, 0, stream);
+    state_.upload({&start, 1}, 0, stream);
+  }
+
+ private:
+  array parameters_;
+  array gradients_;
+  array first_moments_;
+  array second_moments_;
+  array pixels_;
+  array hidden1_;
+  array hidden2_;
+  array logits_;
+  array gradient1_;
+  array gradient2_;
+  device_array<kernel::step_state, Device> state_;
+};
 
 /// The work before a step that needs none.
 struct nothing_before {
@@ -45,7 +97,7 @@ class network {
   /// For batches of up to `batch_size` samples. All parameters are 0 until `assign`.
   network(const device_type& device, const Backend& backend, std::size_t batch_size,
           const step_options& how = {})
-      : backend_(backend), precision_(how.precision), memory_(device, batch_size) {
+      : backend_(backend), memory_(device, batch_size) {
     if (how.is_plain()) return;
     if (how.precision == precision_choice::fp16) {
       mixed_.template emplace<mixed_steps<Backend, penstock::half>>(device, batch_size,
@@ -63,32 +115,6 @@ class network {
   void assign(std::span<const float> parameters, stream_ref stream) {
     memory_.assign(parameters, stream);
     with_mixed([&](auto& mixed) { mixed.assign(stream); });
-    round_weights(stream);
-  }
-
-  /// What `restore` goes on from, on this device or another one. Waits for the stream.
-  [[nodiscard]] network_state saved(stream_ref stream) const {
-    network_state copy;
-    copy.precision = precision_;
-    memory_.save(copy, stream);
-    with_mixed([&](const auto& mixed) { mixed.save(copy, stream); });
-    return copy;
-  }
-  /// Goes on from there. Waits for the stream. Throws `state_of_another_network`, and changes
-  /// nothing then.
-  void restore(const network_state& from, stream_ref stream) {
-    if (from.precision != precision_) {
-      throw state_of_another_network("the state is of a network in " +
-                                     std::string{name_of(from.precision)} +
-                                     ", and this one is in " + std::string{name_of(precision_)});
-    }
-    if (!with_mixed([&](const auto& mixed) { mixed.require_fits(from); }) &&
-        !from.is_between_steps()) {
-      throw state_of_another_network(
-          "the state is of a step of several batches, and this network makes steps of one");
-    }
-    memory_.restore(from, stream);
-    with_mixed([&](auto& mixed) { mixed.restore(from, stream); });
     round_weights(stream);
   }
 
@@ -142,36 +168,6 @@ class network {
     });
   }
 
-  /// A part of a step that others have parts of too: `gradients` become those of `scale` times the
-  /// sum of the losses of `count` samples, which go to `losses`. Nothing is learnt until `update`,
-  /// and no step of `train` may come in between. All pointers as above. `after`: see
-  /// `pass::backward`; it is called where the work is enqueued, on a CUDA device by this thread.
-  /// Throws `std::logic_error` for a mixed network.
-  template <class Pixel, class After = nothing_after>
-  void differentiate(const Pixel* images, const std::uint8_t* labels, std::size_t count,
-                     float scale, float* gradients, float* losses, stream_ref stream,
-                     const After& after = {}) {
-    if (mixed_.index() != 0) throw std::logic_error("parts of steps are made in float alone");
-    backend_.enqueue(stream, [=, this](const auto& on) {
-      network_view all = memory_.view({losses, count});
-      all.gradients = gradients;
-      on.each(1, kernel::begin_apart{all.state});
-      const auto way = plain_pass(all);
-      const float* inputs = way.forward(on, all, images, count);
-      way.backward(on, all, inputs, labels, count, scale, nullptr, after);
-    });
-  }
-  /// Ends such a step: Adam by the sum of all parts' gradients.
-  void update(const float* gradients, stream_ref stream) {
-    backend_.enqueue(stream, [this, gradients](const auto& on) {
-      const network_view all = memory_.view();
-      on.each(1, kernel::advance{all.state});
-      using rates = decltype(on.rates_of(all.state));
-      on.each(shape::parameters,
-              kernel::adam_update<rates>{gradients, all.adam(), on.rates_of(all.state)});
-    });
-  }
-
   /// How many of `count` samples are classified rightly, into `*right`. All pointers are to device
   /// memory that lives until the stream is past it.
   template <class Pixel>
@@ -219,7 +215,6 @@ class network {
   }
 
   Backend backend_;
-  precision_choice precision_;
   network_memory<device_type> memory_;
   std::variant<std::monostate, mixed_steps<Backend, float>, mixed_steps<Backend, penstock::half>,
                mixed_steps<Backend, penstock::bfloat16>>

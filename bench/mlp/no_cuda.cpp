@@ -13,7 +13,7 @@ void require_cuda() {
                            ": it needs a CUDA toolkit 12.4 or newer, with nvcc, when it is built");
 }
 
-results run_cuda_experiment(const options&, const digit_data&) {
+results run_cuda_experiment(const options&, const digit_data&, const row_done&) {
   require_cuda();
   return {};
 }

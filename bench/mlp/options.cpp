@@ -57,19 +57,15 @@ command_line parse_command_line(int argc, const char* const* argv) {
   options& o = result.chosen;
   std::string data;
   std::string json;
-  std::string svg;
-  std::string trials;
-  std::string stats;
-  std::string utilisation;
-  std::string trace;
   std::string mode = "all";
 
   CLI::App app{
       "Trains a 784-128-64-10 perceptron on MNIST, fed in four ways, and compares their times."};
+  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   app.set_help_flag("--help,-h", "Print this list and exit");
   app.add_option("--data", data,
                  "Folder with MNIST's four files, plain or .gz. Default: $MNIST_DIR, else "
-                 "data/mnist, else synthetic digits are drawn")
+                 "data/mnist, else random digits")
       ->check(CLI::ExistingDirectory);
   app.add_option("--epochs", o.epochs, "Passes through the training set")
       ->check(CLI::Range(1, 1000))
@@ -80,6 +76,11 @@ command_line parse_command_line(int argc, const char* const* argv) {
   app.add_option("--samples", o.samples, "Train on the first ones alone; 0: on all")
       ->check(CLI::Range(0, 1'000'000'000))
       ->capture_default_str();
+  app.add_option("--test-samples", o.test_samples, "Test on the first ones alone; 0: on all")
+      ->check(CLI::Range(0, 1'000'000'000))
+      ->capture_default_str();
+  app.add_flag("--costs,!--no-costs", o.costs,
+               "Measure what a batch costs in each stage (default), or leave that out");
   app.add_option("--workers", o.workers, "Threads that read samples; 0: the training thread itself")
       ->check(CLI::Range(0, 256))
       ->capture_default_str();
@@ -145,35 +146,6 @@ command_line parse_command_line(int argc, const char* const* argv) {
   app.add_option("--json", json, "Write the results to this file; its keys stand in the README")
       ->check(require_writable);
 
-  app.add_option(
-         "--svg", svg,
-         "Draw the first 20 batches of the serial and of the overlapped loop into this file")
-      ->check(require_writable);
-
-  app.add_option("--stats", stats,
-                 "Write what each stage of the overlapped loop did and waited for to this file, as "
-                 "JSON")
-      ->check(require_writable);
-  app.add_flag("--explain", o.explain, "Say how it was found what limits the overlapped loop");
-  app.add_option("--utilisation", utilisation,
-                 "Draw into this file how busy readers, copies and steps are over an epoch, in the "
-                 "serial and in the overlapped loop")
-      ->check(require_writable);
-  app.add_option("--trace", trace,
-                 "Write what each batch of the overlapped loop went through to this file: for "
-                 "chrome://tracing where it ends in .json, else for ui.perfetto.dev")
-      ->check(require_writable);
-
-  auto* search =
-      app.add_option("--search", o.search,
-                     "Look for the options with which the overlapped loop is fastest, for so many "
-                     "seconds, instead of the four ways")
-          ->check(CLI::Range(0.1, 1e6));
-  app.add_option("--trials", trials,
-                 "Keep the trials of --search in this file, and continue with those it holds")
-      ->needs(search)
-      ->check(require_writable);
-
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -181,51 +153,22 @@ command_line parse_command_line(int argc, const char* const* argv) {
     return result;
   }
 
-  if (!o.step.is_plain() && (o.steps_table || !svg.empty() || !utilisation.empty())) {
-    std::cerr << "--precision, --accumulate: not with --steps-table, --svg or --utilisation\n";
-    result.exit_status = 1;
-    return result;
+  const char* wrong = nullptr;
+  if (!o.step.is_plain() && o.steps_table) {
+    wrong = "--precision, --accumulate: not with --steps-table";
+  } else if (o.variants && (!o.step.is_plain() || o.steps_table)) {
+    wrong = "--variants: not with --precision, --accumulate or --steps-table";
+  } else if (!o.step.is_plain() && kernels->count() != 0 && o.kernels != kernel_choice::thrust) {
+    wrong =
+        "--precision, --accumulate: with --kernels thrust alone: the others are whole steps in "
+        "float";
+  } else if (o.fed == workload::wide && o.augment) {
+    wrong = "--augment: not with --workload wide";
+  } else if (o.bus > 0 && o.device == device_choice::cuda) {
+    wrong = "--bus: not with --device cuda, which has a bus of its own";
   }
-  if (o.variants && (!o.step.is_plain() || o.steps_table || o.search > 0)) {
-    std::cerr << "--variants: not with --precision, --accumulate, --steps-table or --search\n";
-    result.exit_status = 1;
-    return result;
-  }
-  if (!o.step.is_plain() && kernels->count() != 0 && o.kernels != kernel_choice::thrust) {
-    std::cerr << "--precision, --accumulate: with --kernels thrust alone: the others are whole "
-                 "steps in float\n";
-    result.exit_status = 1;
-    return result;
-  }
-  if (o.fed == workload::wide && o.augment) {
-    std::cerr << "--augment: not with --workload wide\n";
-    result.exit_status = 1;
-    return result;
-  }
-  if (o.bus > 0 && o.device == device_choice::cuda) {
-    std::cerr << "--bus: not with --device cuda, which has a bus of its own\n";
-    result.exit_status = 1;
-    return result;
-  }
-  if (o.steps_table && !svg.empty()) {
-    std::cerr << "--svg: not with --steps-table\n";
-    result.exit_status = 1;
-    return result;
-  }
-  if (!utilisation.empty() && (o.search > 0 || o.steps_table)) {
-    std::cerr << "--utilisation: not with --search or --steps-table\n";
-    result.exit_status = 1;
-    return result;
-  }
-  if (o.search > 0 && (o.steps_table || !svg.empty() || !json.empty())) {
-    std::cerr << "--search: not with --steps-table, --svg or --json\n";
-    result.exit_status = 1;
-    return result;
-  }
-  const bool tells_of_feed = o.explain || !stats.empty() || !trace.empty();
-  if (tells_of_feed && (o.steps_table || o.search > 0 || (mode != "all" && mode != "overlapped"))) {
-    std::cerr << "--stats, --explain, --trace: of the overlapped loop: not with --steps-table, "
-                 "--search or another --mode\n";
+  if (wrong != nullptr) {
+    std::cerr << wrong << '\n';
     result.exit_status = 1;
     return result;
   }
@@ -236,17 +179,41 @@ command_line parse_command_line(int argc, const char* const* argv) {
   if (!o.step.is_plain()) o.kernels = kernel_choice::thrust;
   if (!data.empty()) o.data = data;
   if (!json.empty()) o.json = json;
-  if (!svg.empty()) o.svg = svg;
-  if (!trials.empty()) o.trials = trials;
-  if (!stats.empty()) o.stats = stats;
-  if (!utilisation.empty()) o.utilisation = utilisation;
-  if (!trace.empty()) o.trace = trace;
-  o.command = "penstock_mlp";
-  for (int i = 1; i < argc; ++i) o.command += std::string{" "} + argv[i];
   for (const technique t : all_techniques) {
     if (mode == "all" || mode == name_of(t)) o.modes.push_back(t);
   }
   return result;
+}
+
+std::vector<options> variants_of(const options& chosen, bool is_on_cuda) {
+  options plain = chosen;
+  plain.modes = {technique::overlapped};
+  plain.costs = false;
+  plain.json = std::nullopt;
+
+  std::vector<options> runs;
+  options other = plain;
+  other.kernels = kernel_choice::thrust;
+  const auto add_step = [&](const step_options& step) {
+    other.step = step;
+    runs.push_back(other);
+  };
+  if (is_on_cuda) add_step({});
+  add_step({.precision = precision_choice::fp16});
+  add_step({.precision = precision_choice::bf16});
+  add_step({.accumulate = 4});
+
+  if (plain.augment) return runs;  // which makes bytes
+  if (plain.fed != workload::wide) {
+    plain.fed = workload::wide;
+    plain.kernels = kernel_choice::cublas;
+    runs.push_back(plain);
+  }
+  for (const auto travel : {travel_choice::half, travel_choice::bfloat16, travel_choice::int8}) {
+    plain.travel = travel;
+    runs.push_back(plain);
+  }
+  return runs;
 }
 
 }  // namespace mlp

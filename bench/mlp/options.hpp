@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "results.hpp"
-#include "step_options.hpp"
+#include "shape.hpp"
 
 namespace mlp {
 
@@ -74,14 +74,6 @@ struct options {
   bool costs = true;      // measure what a batch costs in each stage
   std::vector<technique> modes;
   std::optional<std::filesystem::path> json;
-  std::optional<std::filesystem::path> svg;
-  std::optional<std::filesystem::path> stats;  // of the overlapped loop
-  bool explain = false;                        // how it was found what limits that loop
-  std::optional<std::filesystem::path> utilisation;
-  std::optional<std::filesystem::path> trace;  // of the overlapped loop
-  double search = 0;                           // seconds to look for the best options; 0: no search
-  std::optional<std::filesystem::path> trials;  // of the search
-  std::string command;                          // as it was given, for the picture
 };
 
 /// Either options to run with, or the status to exit with at once: after --help, which prints the
@@ -92,5 +84,13 @@ struct command_line {
 };
 
 [[nodiscard]] command_line parse_command_line(int argc, const char* const* argv);
+
+/// What `--variants` runs after `chosen`: the overlapped loop alone, once with each other step and
+/// once with each type that images travel as. A run is plain: no files, no costs of the stages.
+///
+/// On CUDA the first one is the step in float of the kernels that the other steps have, which take
+/// an operation a launch. Where `chosen` feeds bytes, the first one whose images are floats sends
+/// them as they are.
+[[nodiscard]] std::vector<options> variants_of(const options& chosen, bool is_on_cuda);
 
 }  // namespace mlp

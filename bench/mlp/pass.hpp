@@ -5,16 +5,10 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "pass_kernels.hpp"
+#include "kernels.hpp"
 #include "shape.hpp"
-#include "transpose.hpp"
 
 namespace mlp {
-
-/// What follows a layer's gradients where nothing does.
-struct nothing_after {
-  void operator()(std::size_t, std::size_t) const {}
-};
 
 /// The way of a batch through the network, and back to the gradients of all parameters: the same
 /// for all precisions. Holds the addresses of the products' operands, in device memory; see
@@ -56,12 +50,11 @@ struct pass {
 
   /// From the logits to all gradients, of `scale` times the sum of the losses, and with rounding
   /// times `*loss_scale`. `first` is what `forward` has returned. The logits become their own
-  /// gradient. `after(place, length)` is called when the work that makes those gradients, of one
-  /// layer, is enqueued: the last layer's first.
-  template <class Context, class After = nothing_after>
+  /// gradient.
+  template <class Context>
   void backward(const Context& on, const network_view& net, const Stored* first,
-                const std::uint8_t* labels, std::size_t count, float scale, const float* loss_scale,
-                const After& after = {}) const {
+                const std::uint8_t* labels, std::size_t count, float scale,
+                const float* loss_scale) const {
     on.each(count,
             kernel::cross_entropy<shape::classes, Narrow, Stored>{
                 {net.parameters + shape::bias3, labels, net.logits, net.losses, net.state, scale},
@@ -69,7 +62,6 @@ struct pass {
                 slopes3});
     sum<shape::classes, shape::hidden2>(on, count, slopes3, outputs2, net.logits,
                                         net.gradients + shape::weight3);
-    after(shape::weight3, shape::parameters - shape::weight3);
     on.template multiply<transpose::yes, transpose::no>(shape::hidden2, count, shape::classes,
                                                         weights + shape::weight3,
                                                         as_operand(slopes3), net.gradient2);
@@ -77,7 +69,6 @@ struct pass {
             kernel::slope<Narrow, Stored>{outputs2, net.gradient2, slopes2});
     sum<shape::hidden2, shape::hidden1>(on, count, slopes2, outputs1, net.gradient2,
                                         net.gradients + shape::weight2);
-    after(shape::weight2, shape::weight3 - shape::weight2);
     on.template multiply<transpose::yes, transpose::no>(shape::hidden1, count, shape::hidden2,
                                                         weights + shape::weight2,
                                                         as_operand(slopes2), net.gradient1);
@@ -85,7 +76,6 @@ struct pass {
             kernel::slope<Narrow, Stored>{outputs1, net.gradient1, slopes1});
     sum<shape::hidden1, shape::inputs>(on, count, slopes1, first, net.gradient1,
                                        net.gradients + shape::weight1);
-    after(shape::weight1, shape::weight2 - shape::weight1);
   }
 
  private:

@@ -32,16 +32,25 @@ std::size_t steps(const options& chosen, const results& found) {
   return chosen.epochs * found.batches_per_epoch;
 }
 
-/// How far above the bound the overlapped loop runs: 0.02 is 2 %.
-std::optional<double> above_bound(const options& chosen, const results& found, const bound& least) {
-  const auto seconds = seconds_of(found, technique::overlapped);
-  if (!seconds || !chosen.costs) return std::nullopt;
-  const double batch = *seconds * 1e6 / static_cast<double>(steps(chosen, found));
-  return batch / least.microseconds - 1.0;
+/// Microseconds a step of one mode, where it was run.
+std::optional<double> step_of(const options& chosen, const results& found, technique t) {
+  const auto seconds = seconds_of(found, t);
+  if (!seconds) return std::nullopt;
+  return *seconds * 1e6 / static_cast<double>(steps(chosen, found));
 }
 
-bound least_of(const options& chosen, const results& found) {
-  return bound_of(found.costs, chosen.workers, found.cores, found.device.on_cores());
+/// How far above the bound the overlapped loop runs: 0.02 is 2 %.
+std::optional<double> above_bound(const options& chosen, const results& found,
+                                  const std::optional<bound>& least) {
+  const auto seconds = seconds_of(found, technique::overlapped);
+  if (!seconds || !least) return std::nullopt;
+  const double batch = *seconds * 1e6 / static_cast<double>(steps(chosen, found));
+  return batch / least->microseconds - 1.0;
+}
+
+std::optional<bound> least_of(const options& chosen, const results& found) {
+  if (!found.costs) return std::nullopt;
+  return bound_of(*found.costs, chosen.workers, found.cores, found.device.on_cores());
 }
 
 std::string described(const device_info& device) {
@@ -115,7 +124,7 @@ void print_report(std::ostream& out, const options& chosen, const results& found
         fixed(ratio(seconds, seconds_of(found, technique::resident)), 3), "", "");
   }
 
-  for (const auto& [how, measured] : variants) {
+  for (const auto& [how, measured, is_complete] : variants) {
     const mode_result& mode = measured.modes.front();
     const double seconds = median(mode.seconds);
     row(variant_name(chosen, how), fixed(seconds, 3),
@@ -124,39 +133,26 @@ void print_report(std::ostream& out, const options& chosen, const results& found
         fixed(mode.epoch_losses.back(), 5), fixed(100.0 * mode.accuracy, 2, " %"));
   }
 
-  const bound least = least_of(chosen, found);
-  out << "\nper batch, each alone: load " << fixed(found.costs.load, 1, " us") << ", copy "
-      << fixed(found.costs.copy, 1, " us") << ", compute " << fixed(found.costs.compute, 1, " us")
-      << "\nno loop is faster than " << fixed(least.microseconds, 1, " us") << " a batch, for "
-      << least.limit;
-  if (const auto above = above_bound(chosen, found, least)) {
-    out << "; overlapped takes "
-        << fixed(*seconds_of(found, technique::overlapped) * 1e6 /
-                     static_cast<double>(steps(chosen, found)),
-                 1, " us")
-        << ", " << fixed(100.0 * *above, 1, " %") << " above";
-  }
   out << '\n';
-  for (const mode_result& mode : found.modes) {
-    if (mode.limit.empty()) continue;
-    if (chosen.explain) {  // which ends with what limits
-      out << '\n' << name_of(mode.fed_by) << '\n' << mode.explained;
-    } else {
-      out << name_of(mode.fed_by) << " is " << mode.limit << '\n';
+  if (const auto least = least_of(chosen, found)) {
+    out << "per batch, each alone: load " << fixed(found.costs->load, 1, " us") << ", copy "
+        << fixed(found.costs->copy, 1, " us") << ", compute "
+        << fixed(found.costs->compute, 1, " us") << "\nno loop is faster than "
+        << fixed(least->microseconds, 1, " us") << " a batch, for " << least->limit;
+    if (const auto above = above_bound(chosen, found, least)) {
+      out << "; overlapped takes " << fixed(step_of(chosen, found, technique::overlapped), 1, " us")
+          << ", " << fixed(100.0 * *above, 1, " %") << " above";
     }
+    out << '\n';
+  }
+  for (const mode_result& mode : found.modes) {
+    if (!mode.limit.empty()) out << name_of(mode.fed_by) << " is " << mode.limit << '\n';
   }
 }
 
 namespace {
 
-/// Microseconds a step of one mode, where it was run.
-std::optional<double> step_of(const options& chosen, const results& found, technique t) {
-  const auto seconds = seconds_of(found, t);
-  if (!seconds) return std::nullopt;
-  return *seconds * 1e6 / static_cast<double>(steps(chosen, found));
-}
-
-nlohmann::ordered_json json_of(const options& chosen, const results& found) {
+nlohmann::ordered_json json_of(const options& chosen, const results& found, bool is_complete) {
   using json = nlohmann::ordered_json;
   const auto or_null = [](std::optional<double> value) { return value ? json(*value) : json{}; };
 
@@ -164,7 +160,7 @@ nlohmann::ordered_json json_of(const options& chosen, const results& found) {
     return text.empty() ? json{} : json(text);
   };
 
-  const bound least = least_of(chosen, found);
+  const auto least = least_of(chosen, found);
   std::optional<double> one_batch;
   if (!found.one_batch.empty()) one_batch = median(found.one_batch);
   const json floor{{"seconds", or_null(one_batch)}, {"seconds_of_runs", found.one_batch}};
@@ -184,12 +180,16 @@ nlohmann::ordered_json json_of(const options& chosen, const results& found) {
          {"final_loss", mode.epoch_losses.back()},
          {"test_accuracy", mode.accuracy}});
   }
-  const json stages{{"load", found.costs.load},
-                    {"copy", found.costs.copy},
-                    {"compute", found.costs.compute},
-                    {"bound", least.microseconds},
-                    {"bound_by", least.limit}};
-  return json{{"data",
+  json stages;
+  if (least) {
+    stages = {{"load", found.costs->load},
+              {"copy", found.costs->copy},
+              {"compute", found.costs->compute},
+              {"bound", least->microseconds},
+              {"bound_by", least->limit}};
+  }
+  return json{{"complete", is_complete},
+              {"data",
                {{"name", found.data_name},
                 {"directory", found.data_directory},
                 {"train_samples", found.train_samples},
@@ -223,52 +223,57 @@ nlohmann::ordered_json json_of(const options& chosen, const results& found) {
               {"batches_per_epoch", found.batches_per_epoch},
               {"modes", modes},
               {"one_batch", floor},
-              {"batch_microseconds", chosen.costs ? stages : json{}},
+              {"batch_microseconds", stages},
               {"overlapped_above_bound", or_null(above_bound(chosen, found, least))}};
 }
 
-void write(const std::filesystem::path& path, const std::string& text) {
-  std::ofstream file{path};
-  file << text << '\n';
+/// By a file beside it and a rename: whoever ends this process finds what was written before.
+void write(const std::filesystem::path& path, const nlohmann::ordered_json& what) {
+  const std::filesystem::path beside{path.string() + ".new"};
+  std::ofstream file{beside};
+  file << what.dump(2) << '\n';
   file.close();
-  if (!file) throw std::runtime_error(path.string() + ": can't be written");
+  if (!file) throw std::runtime_error(beside.string() + ": can't be written");
+  std::filesystem::rename(beside, path);
 }
 
 }  // namespace
 
-void write_json(const options& chosen, const results& found,
+void write_json(const options& chosen, const results& found, bool is_complete,
                 const std::vector<measured_step>& variants) {
-  auto all = json_of(chosen, found);
-  for (const auto& [how, measured] : variants) all["variants"].push_back(json_of(how, measured));
-  write(*chosen.json, all.dump(2));
-}
-
-void write_stats(const options& chosen, const results& found) {
-  for (const mode_result& mode : found.modes) {
-    if (!mode.stats.empty()) write(*chosen.stats, mode.stats);
+  auto all = json_of(chosen, found, is_complete);
+  for (const measured_step& one : variants) {
+    all["variants"].push_back(json_of(one.chosen, one.found, one.is_complete));
   }
+  write(*chosen.json, all);
 }
 
-void print_steps_table(std::ostream& out, const std::vector<measured_step>& rows) {
-  out << "| kernels | graph | us a step, overlapped | us a step, resident | gain | fed/resident | "
-         "final loss | accuracy |\n|---|---|---|---|---|---|---|---|\n";
+void print_last_step(std::ostream& out, const std::vector<measured_step>& rows) {
   std::optional<double> before;
-  for (const auto& [chosen, found] : rows) {
-    const auto fed = step_of(chosen, found, technique::overlapped);
-    const auto floor = step_of(chosen, found, technique::resident);
-    out << "| " << name_of(chosen.kernels) << " | " << (chosen.graph ? "yes" : "no") << " | "
-        << fixed(fed, 2) << " | " << fixed(floor, 2) << " | " << fixed(ratio(before, floor), 2, "x")
-        << " | " << fixed(ratio(fed, floor), 3) << " | "
-        << fixed(found.modes.back().epoch_losses.back(), 5) << " | "
-        << fixed(100.0 * found.modes.back().accuracy, 2, " %") << " |\n";
-    before = floor;
+  if (rows.size() == 1) {
+    out << "| kernels | graph | us a step, overlapped | us a step, resident | gain | fed/resident "
+           "| "
+           "final loss | accuracy |\n|---|---|---|---|---|---|---|---|\n";
+  } else {
+    const measured_step& last = rows.at(rows.size() - 2);
+    before = step_of(last.chosen, last.found, technique::resident);
   }
+  const auto& [chosen, found, is_complete] = rows.back();
+  const auto fed = step_of(chosen, found, technique::overlapped);
+  const auto floor = step_of(chosen, found, technique::resident);
+  out << "| " << name_of(chosen.kernels) << " | " << (chosen.graph ? "yes" : "no") << " | "
+      << fixed(fed, 2) << " | " << fixed(floor, 2) << " | " << fixed(ratio(before, floor), 2, "x")
+      << " | " << fixed(ratio(fed, floor), 3) << " | "
+      << fixed(found.modes.back().epoch_losses.back(), 5) << " | "
+      << fixed(100.0 * found.modes.back().accuracy, 2, " %") << " |" << std::endl;
 }
 
 void write_steps_json(const std::vector<measured_step>& rows) {
-  nlohmann::ordered_json all = nlohmann::ordered_json::array();
-  for (const auto& [chosen, found] : rows) all.push_back(json_of(chosen, found));
-  write(*rows.front().chosen.json, all.dump(2));
+  auto all = nlohmann::ordered_json::array();
+  for (const measured_step& one : rows) {
+    all.push_back(json_of(one.chosen, one.found, one.is_complete));
+  }
+  write(*rows.front().chosen.json, all);
 }
 
 }  // namespace mlp

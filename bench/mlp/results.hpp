@@ -4,11 +4,11 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
-
-#include "timeline.hpp"
 
 namespace mlp {
 
@@ -43,8 +43,6 @@ struct mode_result {
   double accuracy = 0.0;               ///< on the test set, 0 to 1
   std::vector<double> first_losses{};  ///< the mean losses of the first steps
   std::string limit{};                 ///< what the first run was limited by; empty: not known
-  std::string explained{};             ///< how that was found
-  std::string stats{};                 ///< of the first run, as JSON; empty: not known
 };
 
 /// What one batch costs, each stage alone on one thread, in microseconds.
@@ -98,15 +96,6 @@ struct bound {
   return most;
 }
 
-/// How many batches of a recorded loop are kept, at most.
-inline constexpr std::size_t recorded_batches = 20;
-
-/// What was done to the first batches of a loop in one run, and when.
-struct recorded_loop {
-  technique fed_by{};
-  std::vector<lane> lanes;
-};
-
 /// All that one call of the program found out.
 struct results {
   std::string data_name;
@@ -118,10 +107,11 @@ struct results {
   std::size_t cores = 0;  ///< that this process may run on
   std::size_t batches_per_epoch = 0;
   std::vector<mode_result> modes;
-  std::vector<double> one_batch;  ///< seconds of each run of `repeat_one_batch`; none: not run
-  stage_costs costs;
-  std::vector<recorded_loop> recorded;  ///< with --svg: of each run, serial and overlapped
-  std::vector<recorded_loop> epochs;    ///< with --utilisation: the same, over a whole epoch
+  std::vector<double> one_batch;     ///< seconds of each run of `repeat_one_batch`; none: not run
+  std::optional<stage_costs> costs;  ///< none: not measured, or not yet
 };
+
+/// Is told what has been found so far, after every run of a mode, and of that mode.
+using row_done = std::function<void(const results& so_far, const mode_result& ran)>;
 
 }  // namespace mlp

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 
 #include "kernels.hpp"
 
@@ -13,6 +14,32 @@
 #endif
 
 namespace mlp {
+
+/// Whether a product takes a matrix with rows and columns exchanged.
+enum class transpose { no, yes };
+
+/// What operands of products are rounded to.
+enum class precision_choice {
+  fp32,  ///< nothing
+  fp16,  ///< half; losses are scaled
+  bf16,  ///< bfloat16
+};
+
+[[nodiscard]] constexpr std::string_view name_of(precision_choice precision) noexcept {
+  constexpr std::string_view names[] = {"fp32", "fp16", "bf16"};
+  return names[static_cast<std::size_t>(precision)];
+}
+
+/// What a step is, on any device.
+struct step_options {
+  precision_choice precision = precision_choice::fp32;
+  std::size_t accumulate = 1;  ///< batches of a step
+
+  /// Whether the plain step of `network` is meant, or the one of `mixed_steps`.
+  [[nodiscard]] constexpr bool is_plain() const noexcept {
+    return precision == precision_choice::fp32 && accumulate == 1;
+  }
+};
 
 /// Where the parameters lie: all in one array, so that Adam is one pass. Weights are
 /// outputs x inputs, column-major; all offsets are multiples of 16 floats.

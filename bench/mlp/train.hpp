@@ -5,37 +5,25 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <span>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
+#include <penstock/data/narrow/bfloat16.hpp>
+#include <penstock/data/narrow/half.hpp>
+#include <penstock/data/narrow/narrowed.hpp>
+#include <penstock/observe/diagnose.hpp>
 #include <penstock/penstock.hpp>
 
 #include "options.hpp"
+#include "resident.hpp"
 #include "trainer.hpp"
 
-/// The two training loops: one thread does everything in turn; or workers read, and copies run
-/// under the step. Each trains from the first parameters on, and returns the seconds that its loop
+/// The training loops. Each trains from the first parameters on, and returns the seconds that its loop
 /// over all epochs took; memory is taken, threads are started and, on CUDA, graphs are captured
 /// before the clock starts.
 namespace mlp {
-
-/// Is told when the clock starts, of every step under way, and what fed the loop, and may have a
-/// trace recorded. This one takes no notice.
-class observer {
- public:
-  observer() = default;
-  observer(observer&&) = delete;
-  virtual ~observer() = default;
-  virtual void begin() {}
-  virtual void advance() {}
-  /// Before the clock starts: what tells statistics of the feed until `has_run`, and its host
-  /// slots.
-  virtual void fed_by(const std::function<penstock::transfer_stats()>&, std::size_t) {}
-  /// The statistics of the feed before the loop and after it.
-  virtual void has_run(const penstock::transfer_stats&, const penstock::transfer_stats&) {}
-  [[nodiscard]] virtual penstock::trace_recorder* trace() { return nullptr; }
-};
 
 /// The order of the samples, in all loops.
 [[nodiscard]] inline penstock::shuffled order_of(const options& chosen) {
@@ -47,12 +35,6 @@ template <class Loop>
   const auto start = std::chrono::steady_clock::now();
   loop();
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-
-template <class Loop>
-[[nodiscard]] double seconds_of(observer& progress, const Loop& loop) {
-  progress.begin();
-  return seconds_of(loop);
 }
 
 [[nodiscard]] inline penstock::loader_options loader_options_of(const options& chosen) {
@@ -82,7 +64,7 @@ void rehearse_on(trainer<Backend>& trained, std::size_t slot, const Batch& batch
 /// waits.
 template <class Data, class Backend>
 double train_serially(const Data& data, const typename Backend::device_type& device,
-                      trainer<Backend>& trained, const options& chosen, observer& progress) {
+                      trainer<Backend>& trained, const options& chosen) {
   namespace ps = penstock;
   using record = typename Data::record_type;
   const ps::batch_layout<record> layout{ps::extents_of(data), chosen.batch};
@@ -102,29 +84,32 @@ double train_serially(const Data& data, const typename Backend::device_type& dev
     return ps::const_batch_view<record>{slot.data(), layout, 0, count};
   };
   trained.restart([&] { rehearse_on(trained, 0, fetch(sampler.order(data.size(), 0), 0, 0)); });
-  return seconds_of(progress, [&] {
+  return seconds_of([&] {
     for (std::uint64_t epoch = 0; epoch < chosen.epochs; ++epoch) {
       const auto order = sampler.order(data.size(), epoch);
       for (std::uint64_t first = 0; first < data.size(); first += chosen.batch) {
         step_on(trained, 0, fetch(order, epoch, first));
         device.synchronize(stream);
-        progress.advance();
       }
     }
   });
 }
 
+/// The seconds of the overlapped loop, and what has limited it.
+struct fed_run {
+  double seconds = 0.0;
+  penstock::verdict said{};
+};
+
 /// Workers read into pinned slots, and the copies of the next batches run under this one's step.
 /// `transforms` change a batch after its copy.
 template <class Data, class Backend, class... Transforms>
-double train_overlapped(const Data& data, const typename Backend::device_type& device,
-                        trainer<Backend>& trained, const options& chosen, observer& progress,
-                        const Transforms&... transforms) {
+fed_run train_overlapped(const Data& data, const typename Backend::device_type& device,
+                         trainer<Backend>& trained, const options& chosen,
+                         const Transforms&... transforms) {
   namespace ps = penstock;
-  auto how = loader_options_of(chosen);
-  how.trace = progress.trace();
-  ps::loader loader{data, order_of(chosen), device, how};
-  const ps::transfer_options copies{.depth = chosen.depth, .trace = how.trace};
+  ps::loader loader{data, order_of(chosen), device, loader_options_of(chosen)};
+  const ps::transfer_options copies{.depth = chosen.depth};
   ps::transfer feed{loader, trained.stream(), transforms..., copies};
   trained.restart([&] {
     const std::size_t full = std::min<std::size_t>(chosen.batch, data.size());
@@ -142,17 +127,112 @@ double train_overlapped(const Data& data, const typename Backend::device_type& d
     }
     trained.rewind();
   }
-  progress.fed_by([&feed] { return feed.stats(); }, loader.footprint().slot_count);
   const auto before = feed.stats();
-  const double seconds = seconds_of(progress, [&] {
+  const double seconds = seconds_of([&] {
     for (auto& batch : feed.epochs(0, chosen.epochs)) {
       step_on(trained, batch.slot(), batch);
-      progress.advance();
     }
     device.synchronize(trained.stream());
   });
-  progress.has_run(before, feed.stats());
-  return seconds;
+  return {seconds, penstock::diagnose(before, feed.stats())};
+}
+
+}  // namespace mlp
+
+/// The other loops, that the two of train.hpp are held against.
+namespace mlp {
+
+/// Workers read into ordinary memory; this thread copies a batch, waits for the copy, computes.
+template <class Data, class Backend>
+double train_with_workers(const Data& data, const typename Backend::device_type& device,
+                          trainer<Backend>& trained, const options& chosen) {
+  namespace ps = penstock;
+  using record = typename Data::record_type;
+  auto how = loader_options_of(chosen);
+  how.pinned = false;
+  ps::loader loader{data, order_of(chosen), device, how};
+  const auto& layout = loader.layout();
+  const auto stream = trained.stream();
+  device_array<std::byte, typename Backend::device_type> slot{device, layout.bytes()};
+  const auto copied = [&](const auto& host) {
+    device.copy_async(slot.data(), host.data(), layout.used_bytes(host.size()), stream);
+    device.synchronize(stream);
+    return ps::const_batch_view<record>{slot.data(), layout, 0, host.size()};
+  };
+  trained.restart([&] {
+    for (auto& host : loader.epoch(0)) {
+      rehearse_on(trained, 0, copied(host));
+      break;
+    }
+  });
+  return seconds_of([&] {
+    for (auto& host : loader.epochs(0, chosen.epochs)) {
+      step_on(trained, 0, copied(host));
+    }
+    device.synchronize(stream);
+  });
+}
+
+/// Everything is on the device already: the floor.
+template <class Backend, class Pixel>
+double train_resident(const resident_set<Backend, Pixel>& set, std::size_t samples,
+                      const typename Backend::device_type& device, trainer<Backend>& trained,
+                      const options& chosen) {
+  trained.restart([&] {
+    trained.rehearse(0, set.images(), set.labels(),
+                     [&](std::size_t count) { return set.gathering(count); });
+  });
+  return seconds_of([&] {
+    for (std::size_t epoch = 0; epoch < chosen.epochs; ++epoch) {
+      for (std::size_t first = 0; first < samples; first += chosen.batch) {
+        const std::size_t count = std::min(chosen.batch, samples - first);
+        trained.step(0, set.images(), set.labels(), count, set.gathering(count));
+      }
+    }
+    device.synchronize(trained.stream());
+  });
+}
+
+/// As many steps on the batch that `train_resident` has gathered last, so without its two kernels
+/// that gather: no feed is faster. What is learnt by it means nothing.
+template <class Backend, class Pixel>
+double repeat_one_batch(const resident_set<Backend, Pixel>& set, std::size_t samples,
+                        const typename Backend::device_type& device, trainer<Backend>& trained,
+                        const options& chosen) {
+  trained.restart([&] { trained.rehearse(0, set.images(), set.labels()); });
+  return seconds_of([&] {
+    for (std::size_t epoch = 0; epoch < chosen.epochs; ++epoch) {
+      for (std::size_t first = 0; first < samples; first += chosen.batch) {
+        trained.step(0, set.images(), set.labels(), std::min(chosen.batch, samples - first));
+      }
+    }
+    device.synchronize(trained.stream());
+  });
+}
+
+/// The overlapped loop on images that travel as `chosen.travel` and are what they were on the
+/// device. Bytes travel as they are.
+template <class Data, class Backend>
+fed_run train_travelling(const Data& data, const typename Backend::device_type& device,
+                         trainer<Backend>& trained, const options& chosen) {
+  namespace ps = penstock;
+  if constexpr (std::is_same_v<pixel_of<Data>, float>) {
+    const auto narrow = [&](auto narrowed) {
+      return train_overlapped(data | std::move(narrowed), device, trained, chosen,
+                              Backend::widening());
+    };
+    switch (chosen.travel) {
+      case travel_choice::half:
+        return narrow(ps::narrowed<"image", ps::half>());
+      case travel_choice::bfloat16:
+        return narrow(ps::narrowed<"image", ps::bfloat16>());
+      case travel_choice::int8:
+        return narrow(ps::narrowed<"image", std::int8_t>());
+      case travel_choice::as_they_are:
+        break;
+    }
+  }
+  return train_overlapped(data, device, trained, chosen);
 }
 
 }  // namespace mlp

@@ -6,14 +6,16 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <stdexcept>
+#include <string>
 #include <vector>
 
 #include <penstock/order/random.hpp>
 
 #include "device_array.hpp"
 #include "network.hpp"
+#include "results.hpp"
 #include "shape.hpp"
-#include "step_options.hpp"
 
 namespace mlp {
 
@@ -42,6 +44,21 @@ struct run_trace {
   std::vector<float> parameters;
   friend bool operator==(const run_trace&, const run_trace&) = default;
 };
+
+/// Throws if a run's trace is not that of the first one.
+inline void require_same(const run_trace& first, technique first_mode, const run_trace& other,
+                         technique other_mode) {
+  if (other == first) return;
+  const std::string modes{std::string{name_of(other_mode)} + " and " +
+                          std::string{name_of(first_mode)}};
+  for (std::size_t i = 0; i < first.losses.size(); ++i) {
+    if (other.losses[i] == first.losses[i]) continue;
+    throw std::runtime_error(modes + " differ: the loss of sample " + std::to_string(i) +
+                             " of the run is " + std::to_string(other.losses[i]) + " and " +
+                             std::to_string(first.losses[i]));
+  }
+  throw std::runtime_error(modes + " differ: equal losses, but not the same parameters");
+}
 
 /// Runs of a network from its first parameters on, with the losses of all samples kept on the
 /// device. `step` enqueues and returns.

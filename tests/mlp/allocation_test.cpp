@@ -2,12 +2,10 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <span>
 #include <vector>
 
 #include "host_backend.hpp"
 #include "network.hpp"
-#include "recording.hpp"
 #include "support/catch.hpp"
 #include "trainer.hpp"
 
@@ -45,25 +43,4 @@ TEST_CASE("a training step allocates nothing", "[mlp]") {
   trained.step(0, images.data(), labels.data(), 7);
   CHECK(allocations == before);
   CHECK(square(0, 0) == 1.0F);
-}
-
-TEST_CASE("recording allocates nothing in the loop", "[mlp]") {
-  const penstock::cpu_device device;
-  auto stream = device.make_stream();
-  constexpr std::size_t samples = 100;
-  const auto order = penstock::shuffled{.seed = 1}.order(samples, 0);
-  mlp::recorder<mlp::host_backend> notes{device, samples, order, 10};
-  notes.begin(stream);
-
-  const std::size_t before = allocations;
-  for (std::uint64_t i = 0; i < samples; ++i) {
-    notes.note_read(std::span{&i, 1}, [] {});
-    notes.note_copy(stream, [] {});
-    notes.note_step(device.inline_stream(), [] {});
-  }
-  device.synchronize(stream);
-  CHECK(allocations == before);
-  const auto lanes = notes.lanes({"this thread"}, "copies", "steps");
-  CHECK(lanes[0].spans.size() == samples);
-  CHECK(lanes[1].spans.size() == 10);  // a batch each
 }

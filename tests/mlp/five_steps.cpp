@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// Five steps of the example's network on the double of the CUDA runtime, as graphs with fused
+// Five steps of the laboratory's network on the double of the CUDA runtime, as graphs with fused
 // kernels, and on the CPU device: the same losses. Small enough for a sanitizer.
 #include <algorithm>
 #include <array>
@@ -7,13 +7,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
-#include <span>
 #include <vector>
 
 #include <penstock/cuda.hpp>
 #include <penstock/penstock.hpp>
 
-#include "digits.hpp"
+#include "data.hpp"
 #include "fake_cuda/fake_cuda.hpp"
 #include "host_backend.hpp"
 #include "train.hpp"
@@ -44,8 +43,7 @@ std::vector<float> losses_of(const typename Backend::device_type& device, const 
   device.make_current();
   const auto stream = Backend::make_stream(device);
   mlp::trainer<Backend> trained{device, backend, stream, batch, 1, steps * batch, chosen().seed};
-  mlp::observer progress;
-  loop(device, trained, progress);
+  loop(device, trained);
   return trained.trace().losses;
 }
 
@@ -58,24 +56,19 @@ double mean_of(const std::vector<float>& losses, std::size_t step) {
 }  // namespace
 
 int main() {
-  std::vector<std::uint8_t> images(steps * batch * 784);
-  std::vector<std::uint8_t> labels;
-  for (std::size_t i = 0; i < steps * batch; ++i) {
-    labels.push_back(static_cast<std::uint8_t>(i * 7 % 10));
-    mlp::draw_digit(labels[i], i, std::span<std::uint8_t, 784>{&images[i * 784], 784});
-  }
-  const ps::memory_dataset<ps::digit_record> data{images, labels};
+  const mlp::digit_set digits = mlp::random_digits(steps * batch);
+  const auto data = digits.first(0);
 
-  const auto expected = losses_of(ps::cpu_device{}, mlp::host_backend{},
-                                  [&](const auto& device, auto& trained, auto& progress) {
-                                    mlp::train_serially(data, device, trained, chosen(), progress);
-                                  });
+  const auto expected =
+      losses_of(ps::cpu_device{}, mlp::host_backend{}, [&](const auto& device, auto& trained) {
+        mlp::train_serially(data, device, trained, chosen());
+      });
   fake_cuda::reset(
       {.policy = fake_cuda::policy::random, .seed = 1, .kernels = fake_cuda::order::seeded});
   const ps::cuda_device gpu{0};
   const auto found = losses_of(gpu, mlp::cuda_backend{gpu, batch, mlp::kernel_choice::fused, true},
-                               [&](const auto& device, auto& trained, auto& progress) {
-                                 mlp::train_overlapped(data, device, trained, chosen(), progress);
+                               [&](const auto& device, auto& trained) {
+                                 mlp::train_overlapped(data, device, trained, chosen());
                                });
   bool is_near = true;
   for (std::size_t step = 0; step < steps; ++step) {

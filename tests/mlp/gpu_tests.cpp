@@ -7,6 +7,7 @@
 // and
 //                                                these kernels alone (thrust, cublas or fused): for
 //                                                runs under compute-sanitizer
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdlib>
@@ -93,7 +94,7 @@ int main(int argc, char** argv) {
     chosen.test_samples = chosen.samples;
     if (argc > 2) only = argv[2];
     const auto directory = mlp::find_data({});
-    const auto data = directory ? mlp::read_data(*directory) : mlp::synthetic_data();
+    const auto data = directory ? mlp::read_data(*directory) : mlp::random_data();
     chosen.epochs = 1;
     chosen.workers = 2;
     chosen.modes = {mlp::technique::resident};
@@ -106,8 +107,8 @@ int main(int argc, char** argv) {
     std::cout << "images as floats, a short last batch of 1 sample" << std::endl;
     chosen.augment = false;
     chosen.fed = mlp::workload::wide;
-    chosen.batch = 300;
-    chosen.samples = 2101;
+    chosen.batch = chosen.samples == 0 ? 300 : std::clamp<std::size_t>(chosen.samples - 1, 1, 300);
+    chosen.samples = (argc > 1 ? 1 : 7) * chosen.batch + 1;
     compare_all_kernels(chosen, data);
     std::cout << comparisons << " comparisons, " << failures << " failures" << std::endl;
     return failures == 0 && comparisons > 0 ? 0 : 1;
