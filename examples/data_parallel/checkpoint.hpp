@@ -1,88 +1,79 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-#include <cstdint>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstddef>
 #include <filesystem>
-#include <functional>
+#include <fstream>
 #include <optional>
+#include <span>
+#include <sstream>
+#include <stdexcept>
 #include <string>
+#include <system_error>
+#include <vector>
 
-#include <penstock/core/error.hpp>
 #include <penstock/resume/loader_state.hpp>
+#include <penstock/resume/state_text.hpp>
 
-#include "network_state.hpp"
-#include "step_options.hpp"
+/// The training on disk: a line of text with the place in the data, and the arrays as they lie.
+namespace data_parallel {
 
-/// The training on disk. A checkpoint is one file: lines of text that say what it is, and the
-/// arrays of floats as they lie in memory.
-///
-///     penstock_mlp_checkpoint 2
-///     network 784-128-64-10
-///     precision fp32
-///     state penstock_state=1 epoch=0 batch=3 ...
-///     sha256 <of the lines above and of all that follows this one>
-///
-/// The first line and the last are those of every version, so that a later one is told from a
-/// damaged one. A file is written beside the last one, which then becomes FILE.before: at any
-/// moment one of the two is whole, whenever a process or the machine dies.
-namespace mlp {
-
-/// Where a training stands.
 struct checkpoint {
-  penstock::loader_state state;  ///< the next batch
-  network_state net;
+  penstock::loader_state next;  ///< the next global batch
+  std::vector<float> weights;
+  std::vector<float> momenta;
 };
 
-/// A file is no checkpoint for this program; the types below say what is wrong with it.
-class checkpoint_error : public penstock::error {
- public:
-  checkpoint_error(const std::filesystem::path& file, const std::string& problem);
-};
-/// The file is cut short or damaged: its content is not what was written.
-class checkpoint_torn : public checkpoint_error {
- public:
-  using checkpoint_error::checkpoint_error;
-};
-/// The system does not give the file's bytes: an error of the disk, or no permission.
-class checkpoint_unreadable : public checkpoint_error {
- public:
-  using checkpoint_error::checkpoint_error;
-};
-/// The file is of a network of other layers, or of another precision.
-class checkpoint_of_another : public checkpoint_error {
- public:
-  using checkpoint_error::checkpoint_error;
-};
-/// A later version of this program has written the file, which is whole.
-class checkpoint_too_new : public checkpoint_error {
- public:
-  using checkpoint_error::checkpoint_error;
-};
+/// Makes `file` this checkpoint. It is written beside the last one, synced and renamed: at any
+/// moment there is a whole one. Throws `std::system_error`.
+inline void write_checkpoint(const std::filesystem::path& file, const checkpoint& what) {
+  std::string text = penstock::to_text(what.next) + '\n';
+  for (const auto* values : {&what.weights, &what.momenta}) {
+    text.append(reinterpret_cast<const char*>(values->data()), values->size() * sizeof(float));
+  }
+  const std::string beside = file.string() + ".new";
+  const auto require = [&](bool holds) {
+    if (!holds) throw std::system_error(errno, std::generic_category(), beside);
+  };
+  const int to = ::open(beside.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  require(to >= 0);
+  for (std::size_t done = 0; done < text.size();) {
+    const ssize_t count = ::write(to, text.data() + done, text.size() - done);
+    require(count >= 0 || errno == EINTR);
+    if (count > 0) done += static_cast<std::size_t>(count);
+  }
+  require(::fsync(to) == 0);
+  require(::close(to) == 0);
+  std::filesystem::rename(beside, file);
+}
 
-/// Moments of a write at which a test may end the process.
-enum class save_moment { half_written, written, moved };
+/// The checkpoint in `file`, of arrays with `size` values; none where there is no file. Throws
+/// `std::runtime_error` for a file of another length, `penstock::error` for another text.
+[[nodiscard]] inline std::optional<checkpoint> read_checkpoint(const std::filesystem::path& file,
+                                                               std::size_t size) {
+  if (!std::filesystem::exists(file)) return std::nullopt;
+  std::ifstream in{file, std::ios::binary};
+  std::string line;
+  std::getline(in, line);
+  std::ostringstream rest;
+  rest << in.rdbuf();
+  const std::string bytes = rest.str();
+  if (bytes.size() != 2 * size * sizeof(float)) {
+    throw std::runtime_error(file.string() + ": expected " +
+                             std::to_string(2 * size * sizeof(float)) +
+                             " bytes after the first line, found " + std::to_string(bytes.size()) +
+                             ": name another file, or begin anew");
+  }
+  checkpoint found{penstock::from_text<penstock::loader_state>(line), std::vector<float>(size),
+                   std::vector<float>(size)};
+  bytes.copy(reinterpret_cast<char*>(found.weights.data()), size * sizeof(float));
+  bytes.copy(reinterpret_cast<char*>(found.momenta.data()), size * sizeof(float),
+             size * sizeof(float));
+  return found;
+}
 
-/// Makes `file` this checkpoint, and what it was `file`.before, unless that is torn or unreadable.
-/// Returns when the disk has it. Throws `checkpoint_error` with the system's reason, and for a file
-/// that is another training's or a later version's, which stays; a whole one is left then.
-void write_checkpoint(const std::filesystem::path& file, const checkpoint& what,
-                      const std::function<void(save_moment)>& at = {});
-
-/// Reads one file, for a network of that precision. Throws `checkpoint_error`.
-[[nodiscard]] checkpoint read_checkpoint(const std::filesystem::path& file,
-                                         precision_choice precision = precision_choice::fp32);
-
-/// The newest checkpoint, and why a newer one was passed over; "" if none was.
-struct found_checkpoint {
-  checkpoint what;
-  std::filesystem::path file;
-  std::string passed_over;
-};
-
-/// Reads `file`, or `file`.before where it is torn, unreadable or not there; nothing where neither
-/// is there. Throws `checkpoint_error` for the others, and where neither of the two can be used,
-/// with what is wrong with each.
-[[nodiscard]] std::optional<found_checkpoint> newest_checkpoint(
-    const std::filesystem::path& file, precision_choice precision = precision_choice::fp32);
-
-}  // namespace mlp
+}  // namespace data_parallel

@@ -7,93 +7,74 @@
 
 #include <array>
 #include <cstddef>
-#include <exception>
-#include <limits>
+#include <cstdlib>
 #include <span>
 #include <stdexcept>
 #include <string>
 
-#include "collective.hpp"
+#include <penstock/device/cpu_device.hpp>
+#include <penstock/ranks/world.hpp>
 
-namespace mlp {
+namespace data_parallel {
 
-/// Throws with MPI's own words unless a call has succeeded.
-inline void require_mpi(int status, const char* call) {
-  if (status == MPI_SUCCESS) return;
-  std::array<char, MPI_MAX_ERROR_STRING> words{};
-  int length = 0;
-  MPI_Error_string(status, words.data(), &length);
-  throw std::runtime_error(std::string{call} + ": " +
-                           std::string{words.data(), static_cast<std::size_t>(length)});
-}
-
-/// MPI from here to the end of the scope, for one thread that calls it. What leaves the scope by an
-/// exception must call `abort` first: the others would wait for this rank.
-class mpi_session {
+/// All ranks, from MPI_Init to MPI_Finalize, for one thread. Sums and gathers in ordinary memory,
+/// that of the CPU device. A rank that dies is the launcher's: mpirun ends all others and names it.
+/// What leaves the scope by an exception calls `abort` first: the others would wait for this rank.
+class mpi_ranks {
  public:
-  mpi_session() {
+  /// Throws `std::runtime_error` where MPI and the environment differ: an mpirun of another MPI
+  /// starts worlds of one.
+  explicit mpi_ranks(const penstock::world& w) {
     int provided = 0;
-    require_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided),
-                "MPI_Init_thread");
-    if (provided < MPI_THREAD_FUNNELED) throw std::runtime_error("MPI allows no other threads");
+    require(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread");
+    require(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+    require(MPI_Comm_rank(MPI_COMM_WORLD, &rank_), "MPI_Comm_rank");
+    require(MPI_Comm_size(MPI_COMM_WORLD, &size_), "MPI_Comm_size");
+    if (w.rank == rank_ && w.size == size_) return;
+    throw std::runtime_error("the environment says " + w.str() + ", and MPI rank " +
+                             std::to_string(rank_) + " of " + std::to_string(size_) +
+                             ": start the program by the mpirun of the MPI that it is linked with");
   }
-  mpi_session(const mpi_session&) = delete;
-  mpi_session& operator=(const mpi_session&) = delete;
-  ~mpi_session() { MPI_Finalize(); }
+  mpi_ranks(const mpi_ranks&) = delete;
+  mpi_ranks& operator=(const mpi_ranks&) = delete;
+  ~mpi_ranks() { MPI_Finalize(); }
 
   /// Ends all ranks.
   [[noreturn]] static void abort() {
     MPI_Abort(MPI_COMM_WORLD, 1);
-    std::terminate();
+    std::abort();
   }
-};
-
-/// All ranks of an `mpi_session`, which outlives it. Sums and gathers in ordinary memory, that of
-/// the CPU device. A rank that dies is the launcher's: mpirun ends all others and names it.
-class mpi_collective {
- public:
-  mpi_collective() {
-    require_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &ranks_), "MPI_Comm_dup");
-    require_mpi(MPI_Comm_set_errhandler(ranks_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
-    require_mpi(MPI_Comm_rank(ranks_, &rank_), "MPI_Comm_rank");
-    require_mpi(MPI_Comm_size(ranks_, &size_), "MPI_Comm_size");
-  }
-  mpi_collective(const mpi_collective&) = delete;
-  mpi_collective& operator=(const mpi_collective&) = delete;
-  ~mpi_collective() { MPI_Comm_free(&ranks_); }
 
   [[nodiscard]] int rank() const { return rank_; }
   [[nodiscard]] int size() const { return size_; }
 
-  void all_reduce(std::span<float> values) {
-    require_mpi(MPI_Allreduce(MPI_IN_PLACE, values.data(), count_of(values.size()), MPI_FLOAT,
-                              MPI_SUM, ranks_),
-                "MPI_Allreduce");
+  /// `mine` of rank i to all[i * mine.size()], on all ranks.
+  void gather(std::span<const std::byte> mine, std::span<std::byte> all) {
+    const auto count = static_cast<int>(mine.size());
+    require(
+        MPI_Allgather(mine.data(), count, MPI_BYTE, all.data(), count, MPI_BYTE, MPI_COMM_WORLD),
+        "MPI_Allgather");
   }
-  void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) {
-    if (all.size() != mine.size() * static_cast<std::size_t>(size_)) {
-      throw std::logic_error("all_gather: " + std::to_string(all.size()) + " bytes for " +
-                             std::to_string(size_) + " ranks with " + std::to_string(mine.size()));
-    }
-    const int count = count_of(mine.size());
-    require_mpi(MPI_Allgather(mine.data(), count, MPI_BYTE, all.data(), count, MPI_BYTE, ranks_),
-                "MPI_Allgather");
+  /// The sum over the ranks of each value, in place, after what is on the stream.
+  void sum(std::span<float> values, penstock::cpu_stream_ref) {
+    require(MPI_Allreduce(MPI_IN_PLACE, values.data(), static_cast<int>(values.size()), MPI_FLOAT,
+                          MPI_SUM, MPI_COMM_WORLD),
+            "MPI_Allreduce");
   }
-  void barrier() { require_mpi(MPI_Barrier(ranks_), "MPI_Barrier"); }
+  /// What comes on the stream after this comes after all sums: here they are done.
+  void join(penstock::cpu_stream_ref) {}
 
  private:
-  static int count_of(std::size_t elements) {
-    if (elements > static_cast<std::size_t>(std::numeric_limits<int>::max())) {
-      throw std::length_error("MPI counts no more than 2^31 - 1 elements in a call");
-    }
-    return static_cast<int>(elements);
+  static void require(int status, const char* call) {
+    if (status == MPI_SUCCESS) return;
+    std::array<char, MPI_MAX_ERROR_STRING> words{};
+    int length = 0;
+    MPI_Error_string(status, words.data(), &length);
+    throw std::runtime_error(std::string{call} + ": " + words.data());
   }
 
-  MPI_Comm ranks_ = MPI_COMM_NULL;
   int rank_ = 0;
   int size_ = 1;
 };
 
-static_assert(collective<mpi_collective>);
-
-}  // namespace mlp
+}  // namespace data_parallel

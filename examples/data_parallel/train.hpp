@@ -2,10 +2,13 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <csignal>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <memory>
 #include <optional>
 #include <span>
 #include <stdexcept>
@@ -17,52 +20,126 @@
 #include <penstock/ranks/world.hpp>
 
 #include "checkpoint.hpp"
-#include "collective.hpp"
-#include "parallel_result.hpp"
-#include "parallel_step.hpp"
-#include "rank_options.hpp"
-#include "step_log.hpp"
-#include "trainer.hpp"
+#include "network.hpp"
 
 /// The loop of one rank: sharded, compared with the others', and gone on with from a checkpoint.
-namespace mlp {
+namespace data_parallel {
 
-/// Kills this process, or throws, where a test has asked for it.
-class appointed_death {
+struct options {
+  std::uint64_t epochs = 1;
+  std::size_t global_batch = 64;
+  std::size_t workers = 1;
+  std::uint64_t seed = 1;
+  bool deterministic = false;        ///< add gradients up by eighths of the global batch, in order
+  std::filesystem::path checkpoint;  ///< empty: none is kept
+  std::uint64_t every = 100;         ///< steps from one checkpoint to the next
+  std::filesystem::path log;         ///< empty: none; else a line a step, by rank 0
+  int dying_rank = -1;               ///< for tests: ends by SIGKILL before it learns in this step
+  std::uint64_t dying_step = 0;
+};
+
+/// What a run leaves behind, the same on all ranks.
+struct result {
+  std::uint64_t steps = 0;  ///< of this run, without those before its checkpoint
+  float last_loss = 0;      ///< the mean over the last global batch
+  std::uint64_t next = 0;   ///< steps before this run: those of the checkpoint
+  std::vector<float> weights;
+};
+
+/// What every rank has of `mine`, one after the other.
+template <class T, class Ranks>
+[[nodiscard]] std::vector<T> gathered(std::span<const T> mine, Ranks& ranks) {
+  std::vector<T> all(mine.size() * static_cast<std::size_t>(ranks.size()));
+  ranks.gather(std::as_bytes(mine), std::as_writable_bytes(std::span{all}));
+  return all;
+}
+
+/// A step that the ranks share. Each makes the gradients of its part of the global batch; then they
+/// are added up, by the ranks' `sum` under the backward pass; or, with `deterministic`, on the host
+/// by eighths of the global batch in their order: the same bits for 1, 2, 4 and 8 ranks.
+template <class Device, class Ranks>
+class shared_step {
  public:
-  appointed_death(const rank_options& chosen, int rank)
-      : dies_(chosen.dies && chosen.dies->rank == rank ? chosen.dies : std::nullopt) {}
-  void at(std::uint64_t step, death_moment moment) const {
-    if (!dies_ || dies_->step != step || dies_->moment != moment) return;
-    if (moment == death_moment::throwing) throw std::runtime_error("it fails as it was told to");
-    std::raise(SIGKILL);
+  using stream_ref = typename Device::stream_ref;
+
+  shared_step(const Device& device, stream_ref stream, Ranks& ranks, const options& chosen)
+      : stream_(stream),
+        ranks_(ranks),
+        is_ordered_(chosen.deterministic),
+        scale_(1.0F / static_cast<float>(chosen.global_batch)),
+        share_(chosen.global_batch / static_cast<std::size_t>(ranks.size())),
+        parts_(parts_of(chosen, ranks)),
+        net_(device, share_ / parts_),
+        gradients_(device, parameters),
+        losses_(device, share_) {}
+
+  [[nodiscard]] network<Device>& net() { return net_; }
+
+  template <class Batch>
+  void differentiate(const Batch& batch) {
+    const std::uint8_t* images = penstock::get<"image">(batch).data();
+    const std::uint8_t* labels = penstock::get<"label">(batch).data();
+    if (!is_ordered_) {
+      net_.differentiate(images, labels, share_, scale_, losses_.data(), gradients_.data(), stream_,
+                         [&](std::size_t place, std::size_t length) {
+                           ranks_.sum({gradients_.data() + place, length}, stream_);
+                         });
+      ranks_.join(stream_);
+      return;
+    }
+    const std::size_t part = share_ / parts_;
+    std::vector<float> mine;
+    for (std::size_t p = 0; p < share_; p += part) {
+      net_.differentiate(images + p * inputs, labels + p, part, scale_, losses_.data() + p,
+                         gradients_.data(), stream_, [](std::size_t, std::size_t) {});
+      const auto made = gradients_.get(stream_);
+      mine.insert(mine.end(), made.begin(), made.end());
+    }
+    const auto all = gathered<float>(mine, ranks_);
+    std::vector<float> sum(parameters);
+    for (std::size_t i = 0; i < all.size(); ++i) sum[i % parameters] += all[i];
+    gradients_.put(sum, stream_);
   }
-  void at(std::uint64_t step, save_moment moment) const {
-    at(step, static_cast<death_moment>(static_cast<int>(death_moment::half_written) +
-                                       static_cast<int>(moment)));
+  void update() { net_.update(gradients_.data(), stream_); }
+
+  /// The mean loss of the last global batch, before its step. All ranks have to ask.
+  [[nodiscard]] float loss() {
+    float sum = 0;
+    for (const float each : gathered<float>(losses_.get(stream_), ranks_)) sum += each;
+    return sum * scale_;
   }
 
  private:
-  std::optional<death> dies_;
-};
+  static constexpr std::size_t eighths = 8;
 
-/// Whether it holds on any of the ranks. All have to ask.
-template <collective Collective>
-[[nodiscard]] bool any_of(Collective& ranks, bool holds_here) {
-  const std::array mine{static_cast<std::byte>(holds_here)};
-  std::vector<std::byte> all(static_cast<std::size_t>(ranks.size()));
-  ranks.all_gather(mine, all);
-  return std::find(all.begin(), all.end(), std::byte{1}) != all.end();
-}
+  static std::size_t parts_of(const options& chosen, const Ranks& ranks) {
+    if (!chosen.deterministic) return 1;
+    const auto size = static_cast<std::size_t>(ranks.size());
+    if (chosen.global_batch % eighths == 0 && eighths % size == 0) return eighths / size;
+    throw std::invalid_argument(
+        "--deterministic adds up by eighths of the global batch: take 1, 2, 4 or 8 ranks, which "
+        "are " +
+        std::to_string(size) + ", and a multiple of 8 for --batch, which is " +
+        std::to_string(chosen.global_batch));
+  }
+
+  stream_ref stream_;
+  Ranks& ranks_;
+  bool is_ordered_;
+  float scale_;
+  std::size_t share_;
+  std::size_t parts_;  // of a rank's share
+  network<Device> net_;
+  array<float, Device> gradients_;
+  array<float, Device> losses_;
+};
 
 /// Trains from the checkpoint on, if there is one, to the last epoch, on a stream of this rank's
 /// device. Throws `run_mismatch` on all ranks where they would not train as one, and
-/// `checkpoint_error`.
-template <class Data, class Backend, collective Collective>
-parallel_result train_in_parallel(const Data& data, const penstock::world& w,
-                                  const typename Backend::device_type& device,
-                                  const Backend& backend, typename Backend::stream_ref stream,
-                                  Collective& ranks, const rank_options& chosen) {
+/// `std::runtime_error` where they end with other parameters.
+template <class Data, class Device, class Ranks>
+result train(const Data& data, const penstock::world& w, const Device& device,
+             typename Device::stream_ref stream, Ranks& ranks, const options& chosen) {
   namespace ps = penstock;
   const ps::sharded order{ps::shuffled{.seed = chosen.seed},
                           {.rank = w.rank, .world = w.size, .global_batch = chosen.global_batch}};
@@ -73,62 +150,65 @@ parallel_result train_in_parallel(const Data& data, const penstock::world& w,
                      .workers = chosen.workers,
                      .seed = chosen.seed,
                      .indices = true}};
-  const auto exchange = [&](auto mine, auto all) { ranks.all_gather(mine, all); };
+  const auto exchange = [&](auto mine, auto all) { ranks.gather(mine, all); };
   ps::require_same_run(w, loader, exchange);
 
-  parallel_step step{device, backend, stream, ranks, chosen.global_batch, chosen.how};
-  parallel_result result;
+  shared_step<Device, Ranks> step{device, stream, ranks, chosen};
+  step.net().assign(chosen.seed, stream);
   auto at = loader.state_at({});
-  step.net().assign(initial_parameters(chosen.seed), stream);
-  if (chosen.checkpoint) {
-    if (const auto found = newest_checkpoint(*chosen.checkpoint)) {
-      at = found->what.state;
-      step.net().restore(found->what.net, stream);
-      result.resumed = (found->passed_over.empty() ? "" : found->passed_over + "; ") +
-                       "going on from " + found->file.string();
+  if (!chosen.checkpoint.empty()) {
+    if (const auto found = read_checkpoint(chosen.checkpoint, parameters)) {
+      at = found->next;
+      step.net().weights.put(found->weights, stream);
+      step.net().momenta.put(found->momenta, stream);
     }
-    // Each rank has read the file by itself.
-    ps::require_same_run(w, at, exchange);
+    ps::require_same_run(w, at, exchange);  // each rank has read the file by itself
   }
 
-  const appointed_death death{chosen, w.rank};
-  step_log log{w.rank == 0 ? chosen.log : std::nullopt};
-  const bool is_logged = any_of(ranks, chosen.log.has_value());
-  std::vector<std::uint64_t> samples(chosen.global_batch);
-  ps::transfer feed{loader, stream};
   const std::uint64_t per_epoch = loader.batches_per_epoch();
-  const auto save = [&](std::uint64_t number) {
-    step.wait();
-    if (w.rank == 0) {
-      write_checkpoint(*chosen.checkpoint, {feed.state(), step.net().saved(stream)},
-                       [&](save_moment moment) { death.at(number, moment); });
-    }
-  };
+  result found{.next = at.epoch * per_epoch + at.batch, .weights = {}};
+  const auto close = [](std::FILE* file) { std::fclose(file); };
+  std::unique_ptr<std::FILE, decltype(close)> log{nullptr, close};
+  if (!chosen.log.empty() && w.rank == 0) log.reset(std::fopen(chosen.log.c_str(), "a"));
+  ps::transfer feed{loader, stream};
   for (auto& batch : feed.resume(at, chosen.epochs)) {
     const auto where = batch.position();
     const std::uint64_t number = where.epoch * per_epoch + where.batch;
-    ranks.all_gather(std::as_bytes(batch.indices()), std::as_writable_bytes(std::span{samples}));
-    death.at(number, death_moment::reading);
-    death.at(number, death_moment::throwing);
-    step.differentiate(ps::get<"image">(batch).data(), ps::get<"label">(batch).data(),
-                       batch.size());
-    death.at(number, death_moment::reduced);
-    step.update();
-    death.at(number, death_moment::learnt);
     const bool is_last = number + 1 == chosen.epochs * per_epoch;
-    result.batches = hash_of(samples, result.batches);
-    if (is_logged || is_last) {  // the host waits for a step's losses
-      result.last_loss = mean_of(step.losses());
-      log.add(where, result.last_loss, samples);
+    step.differentiate(batch);
+    if (w.rank == chosen.dying_rank && number == chosen.dying_step) std::raise(SIGKILL);
+    step.update();
+    if (!chosen.log.empty() || is_last) found.last_loss = step.loss();
+    if (!chosen.log.empty()) {  // a line: epoch, batch, loss, and the samples of the global batch
+      const auto samples = gathered<std::uint64_t>(batch.indices(), ranks);
+      if (log) {
+        std::fprintf(log.get(), "%llu %llu %a:", static_cast<unsigned long long>(where.epoch),
+                     static_cast<unsigned long long>(where.batch),
+                     static_cast<double>(found.last_loss));
+        for (const std::uint64_t sample : samples) {
+          std::fprintf(log.get(), " %llu", static_cast<unsigned long long>(sample));
+        }
+        std::fputc('\n', log.get());
+        std::fflush(log.get());
+      }
     }
-    if (chosen.checkpoint && (is_last || (number + 1) % chosen.every == 0)) save(number);
-    ++result.steps;
+    if (!chosen.checkpoint.empty() && (is_last || (number + 1) % chosen.every == 0)) {
+      const checkpoint here{feed.state(), step.net().weights.get(stream),
+                            step.net().momenta.get(stream)};
+      if (w.rank == 0) write_checkpoint(chosen.checkpoint, here);
+    }
+    ++found.steps;
   }
-  step.wait();
-  result.parameters = step.net().saved(stream).parameters;
-  // A file that names a step is there when any rank says that it is done.
-  ranks.barrier();
-  return result;
+  found.weights = step.net().weights.get(stream);
+  // Bits and not values: a NaN is no difference, and a zero of another sign is one.
+  const auto all = gathered<float>(found.weights, ranks);
+  for (std::size_t i = 0; i < all.size(); i += parameters) {
+    if (std::memcmp(all.data() + i, found.weights.data(), parameters * sizeof(float)) == 0)
+      continue;
+    throw std::runtime_error("rank " + std::to_string(i / parameters) +
+                             " has other parameters than rank " + std::to_string(w.rank));
+  }
+  return found;
 }
 
-}  // namespace mlp
+}  // namespace data_parallel

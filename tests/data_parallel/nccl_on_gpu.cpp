@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 // NCCL itself, on one GPU as a world of one. Ends with 77 where there is no GPU.
+#include <algorithm>
 #include <cstddef>
 #include <exception>
 #include <iostream>
@@ -9,23 +10,37 @@
 #include <penstock/cuda/cuda_device.hpp>
 #include <penstock/cuda/cuda_error.hpp>
 
-#include "device_array.hpp"
-#include "ranks/nccl_collective.hpp"
+#include "nccl_ranks.hpp"
+#include "network.hpp"
 
 namespace ps = penstock;
+
+namespace {
+
+/// One process: nobody to wait for.
+struct alone {
+  static int rank() { return 0; }
+  static int size() { return 1; }
+  static void gather(std::span<const std::byte> mine, std::span<std::byte> all) {
+    std::copy(mine.begin(), mine.end(), all.begin());
+  }
+};
+
+}  // namespace
 
 int main() {
   try {
     const ps::cuda_device device{0};
+    device.make_current();
     const auto stream = device.make_stream();
     const std::vector<float> some{1.0F, -2.0F, 0.5F};
-    mlp::device_array<float, ps::cuda_device> values{device, some.size()};
-    values.upload(some, 0, stream);
-    mlp::no_collective alone;
-    mlp::nccl_collective ranks{alone, device, stream};
-    ranks.all_reduce({values.data(), values.size()});
-    std::vector<float> sum(some.size());
-    values.download(sum, 0, stream);
+    data_parallel::array<float, ps::cuda_device> values{device, some.size()};
+    values.put(some, stream);
+    alone host;
+    data_parallel::nccl_ranks ranks{host, device};
+    ranks.sum({values.data(), values.size()}, stream);
+    ranks.join(stream);
+    const std::vector<float> sum = values.get(stream);
     int failures = 0;
     for (std::size_t i = 0; i < some.size(); ++i) failures += sum[i] == some[i] ? 0 : 1;
     std::cout << "NCCL as a world of one\n"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// The network trained by ranks that sum by NCCL, without a GPU: its CUDA side on the CUDA double,
-// on an NCCL whose other ranks have what this one has.
+// The training by ranks that sum by NCCL, without a GPU: on the CUDA double, and an NCCL whose other
+// ranks have what this one has.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -9,45 +9,46 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <iostream>
 #include <mutex>
 #include <span>
-#include <sstream>
-#include <string>
 #include <vector>
 
 #include <nccl.h>
 
 #include <penstock/cuda.hpp>
 #include <penstock/penstock.hpp>
-#include <penstock/ranks/run_mismatch.hpp>
 #include <penstock/ranks/world.hpp>
 
 #include "fake_cuda/fake_cuda.hpp"
-#include "host_backend.hpp"
-#include "ranks/digit_source.hpp"
-#include "ranks/host_ranks.hpp"
-#include "ranks/nccl_collective.hpp"
-#include "ranks/parallel_step.hpp"
-#include "ranks/train.hpp"
+#include "nccl_ranks.hpp"
 #include "support/catch.hpp"
 #include "support/temp_dir.hpp"
-// Behind the host's, for its stand-ins add to Thrust's namespace.
-#include "cuda_backend.cuh"
-#include "cuda_ranks.cu"
+#include "train.hpp"
 
 namespace ps = penstock;
+
+namespace data_parallel {
+
+/// In the place of Thrust.
+template <class Kernel>
+void each(ps::cuda_stream_ref stream, std::size_t count, const Kernel& kernel) {
+  fake_cuda::launch(stream.get(), [count, kernel] {
+    for (std::size_t i = 0; i < count; ++i) kernel(i);
+  });
+}
+
+}  // namespace data_parallel
 
 namespace {
 
 /// What the NCCL below has been asked for, and what its sums wait for.
 struct {
   int size = 1;
+  ncclResult_t answer = ncclSuccess;
   std::vector<std::size_t> sums;                 // their lengths
   std::vector<cudaStream_t> streams;             // and where they were put
   std::function<void(std::size_t)> when_called;  // with the number of the sum
   std::function<void(std::size_t)> before_sum;   // runs in the sum's place in its stream
-  std::function<void()> when_aborted;
 } other_ranks;
 
 /// A world of so many ranks, of which each has what this one has.
@@ -55,18 +56,18 @@ struct mirrors {
   int count;
   static int rank() { return 0; }
   [[nodiscard]] int size() const { return count; }
-  static void all_reduce(std::span<float>) {}
-  static void barrier() {}
-  static void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) {
+  static void gather(std::span<const std::byte> mine, std::span<std::byte> all) {
     for (std::size_t i = 0; i < all.size(); ++i) all[i] = mine[i % mine.size()];
   }
+  static void sum(std::span<float>, ps::cpu_stream_ref) {}  // of one
+  static void join(ps::cpu_stream_ref) {}
 };
 
 }  // namespace
 
 extern "C" {
 ncclResult_t ncclGetUniqueId(ncclUniqueId*) { return ncclSuccess; }
-ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueId, int, ncclConfig_t*) {
+ncclResult_t ncclCommInitRank(ncclComm_t* comm, int size, ncclUniqueId, int) {
   *comm = reinterpret_cast<ncclComm_t>(&other_ranks);
   other_ranks.size = size;
   return ncclSuccess;
@@ -83,15 +84,10 @@ ncclResult_t ncclAllReduce(const void*, void* values, std::size_t count, ncclDat
     for (std::size_t i = 0; i < count; ++i) to[i] *= times;
   };
   fake_cuda::launch(stream, work, {values});
-  return ncclSuccess;
+  return other_ranks.answer;
 }
 ncclResult_t ncclCommGetAsyncError(ncclComm_t, ncclResult_t* state) {
   *state = ncclSuccess;
-  return ncclSuccess;
-}
-ncclResult_t ncclCommFinalize(ncclComm_t) { return ncclSuccess; }
-ncclResult_t ncclCommAbort(ncclComm_t) {
-  if (other_ranks.when_aborted) other_ranks.when_aborted();
   return ncclSuccess;
 }
 ncclResult_t ncclCommDestroy(ncclComm_t) { return ncclSuccess; }
@@ -100,8 +96,7 @@ const char* ncclGetErrorString(ncclResult_t) { return "an error"; }
 
 namespace {
 
-using mlp::shape;
-using nccl = mlp::nccl_collective<mirrors>;
+using ranks_by_nccl = data_parallel::nccl_ranks<mirrors>;
 
 /// A flag that work on a stream waits for; not forever, so that a test fails and does not hang.
 class gate {
@@ -122,58 +117,77 @@ class gate {
   bool is_open_ = false;
 };
 
-/// Two steps on one rank's share of a batch, in device memory.
-struct rank_on_double {
-  static constexpr std::size_t share = 4;
-  ps::cuda_device device{0};
-  ps::cuda_stream stream{device.make_stream()};
-  mlp::cuda_backend backend{device, share, mlp::kernel_choice::thrust, false};
-  mirrors others;
-  nccl ranks;
-  mlp::parallel_step<mlp::cuda_backend, nccl> step;
-  mlp::device_array<std::uint8_t, ps::cuda_device> images{device, share* shape::inputs};
-  mlp::device_array<std::uint8_t, ps::cuda_device> labels{device, share};
+/// One rank's share of a batch, as `shared_step` takes it.
+struct share {
+  static constexpr std::size_t samples = 4;
+  ps::batch_layout<ps::digit_record> layout{{}, samples};
+  data_parallel::array<std::byte, ps::cuda_device> memory;
 
-  explicit rank_on_double(int size, nccl::duration patience = std::chrono::minutes{1})
-      : others{size},
-        ranks{others, device, stream, patience},
-        step{device,
-             backend,
-             stream,
-             ranks,
-             share * static_cast<std::size_t>(size),
-             mlp::reduction::fast} {
-    std::vector<std::uint8_t> pixels(share * shape::inputs);
+  share(const ps::cuda_device& device, ps::cuda_stream_ref stream)
+      : memory(device, layout.bytes()) {
+    std::vector<std::byte> host(layout.bytes());
+    const ps::batch_view<ps::digit_record> batch{host.data(), layout, 0, samples};
+    const auto pixels = ps::get<"image">(batch).flat();
     for (std::size_t i = 0; i < pixels.size(); ++i) {
       pixels[i] = static_cast<std::uint8_t>(i * i % 251);
     }
-    images.upload(pixels, 0, stream);
-    labels.upload(std::vector<std::uint8_t>{3, 0, 9, 7}, 0, stream);
-    step.net().assign(mlp::initial_parameters(7), stream);
+    const auto labels = ps::get<"label">(batch).flat();
+    for (std::size_t i = 0; i < samples; ++i) labels[i] = static_cast<std::uint8_t>(3 * i);
+    memory.put(host, stream);
+  }
+  [[nodiscard]] auto batch() const {
+    return ps::const_batch_view<ps::digit_record>{memory.data(), layout, 0, samples};
+  }
+};
+
+/// Steps of one rank of some.
+struct rank_on_double {
+  ps::cuda_device device{0};
+  ps::cuda_stream stream{device.make_stream()};
+  mirrors others;
+  ranks_by_nccl ranks;
+  data_parallel::shared_step<ps::cuda_device, ranks_by_nccl> step;
+  share mine{device, stream};
+
+  explicit rank_on_double(int size)
+      : others{size},
+        ranks{others, device},
+        step{device, stream, ranks,
+             data_parallel::options{.global_batch =
+                                        share::samples * static_cast<std::size_t>(size)}} {
+    step.net().assign(7, stream);
   }
   void train() {
-    step.differentiate(images.data(), labels.data(), share);
+    step.differentiate(mine.batch());
     step.update();
   }
-  [[nodiscard]] std::vector<float> parameters() {
-    step.wait();
-    return step.net().saved(stream).parameters;
+};
+
+/// Digits whose pixels are of their class.
+struct digits {
+  using record_type = ps::digit_record;
+  static std::uint64_t size() { return 96; }
+  void read(std::uint64_t index, ps::sample<record_type> out) const {
+    std::size_t i = 0;
+    for (std::uint8_t& pixel : ps::get<"image">(out).flat()) {
+      pixel = static_cast<std::uint8_t>(i++ * (index % 10 + 3) % 251);
+    }
+    ps::get<"label">(out) = static_cast<std::uint8_t>(index % 10);
   }
 };
 
 }  // namespace
 
 TEST_CASE("gradients are summed layer by layer on a stream of their own, and learnt when all are",
-          "[mlp]") {
+          "[data_parallel]") {
   other_ranks = {};
   fake_cuda::reset();
   std::vector<float> expected;
   {
     rank_on_double alone{1};
     for (int i = 0; i < 3; ++i) alone.train();
-    expected = alone.parameters();
-    CHECK(other_ranks.sums ==
-          std::vector<std::size_t>{650, 8256, 100480, 650, 8256, 100480, 650, 8256, 100480});
+    expected = alone.step.net().weights.get(alone.stream);
+    CHECK(other_ranks.sums == std::vector<std::size_t>{330, 25120, 330, 25120, 330, 25120});
     CHECK(std::count(other_ranks.streams.begin(), other_ranks.streams.end(), alone.stream.get()) ==
           0);
   }
@@ -188,14 +202,14 @@ TEST_CASE("gradients are summed layer by layer on a stream of their own, and lea
     {
       rank_on_double two{2};
       for (int i = 0; i < 3; ++i) two.train();
-      CHECK(two.step.losses().size() == 8);
-      CHECK((two.parameters() == expected));
+      CHECK(two.step.loss() > 0.0F);
+      CHECK((two.step.net().weights.get(two.stream) == expected));
     }
     CHECK(fake_cuda::expect_clean());
   }
 }
 
-TEST_CASE("the backward pass goes on while a layer's gradients are summed", "[mlp]") {
+TEST_CASE("the backward pass goes on while a layer's gradients are summed", "[data_parallel]") {
   other_ranks = {};
   fake_cuda::reset({.policy = fake_cuda::policy::early});
   gate made;
@@ -203,78 +217,56 @@ TEST_CASE("the backward pass goes on while a layer's gradients are summed", "[ml
   rank_on_double here{2};
   // The sum of the last layer's waits until the first layer's are made.
   other_ranks.when_called = [&](std::size_t number) {
-    if (number == 2) fake_cuda::launch(here.stream.get(), [&] { made.open(); });
+    if (number == 1) fake_cuda::launch(here.stream.get(), [&] { made.open(); });
   };
   other_ranks.before_sum = [&](std::size_t number) {
     if (number == 0) all_made_first = made.pass();
   };
   here.train();
-  here.step.wait();
+  here.device.synchronize(here.stream);
   CHECK(all_made_first);
   other_ranks = {};
 }
 
-TEST_CASE("the host is a step ahead of a sum that does not come, and then has an error", "[mlp]") {
+TEST_CASE("a sum that NCCL refuses names the call and the rank", "[data_parallel]") {
   other_ranks = {};
   fake_cuda::reset({.policy = fake_cuda::policy::early});
-  gate aborted;
-  rank_on_double here{2, std::chrono::seconds{0}};
-  other_ranks.before_sum = [&](std::size_t) { static_cast<void>(aborted.pass()); };
-  other_ranks.when_aborted = [&] { aborted.open(); };
-  here.train();
-  CHECK_THROWS_WITH(here.train(), Catch::Matchers::Contains("a rank has not come to it in time"));
-  CHECK_THROWS_AS(here.train(), mlp::nccl_error);
-  here.device.synchronize(here.stream);  // what waited for the others has ended
+  rank_on_double here{2};
+  other_ranks.answer = ncclInternalError;
+  CHECK_THROWS_WITH(here.train(), "ncclAllReduce on rank 0 of 2: an error");
+  here.device.synchronize(here.stream);
   other_ranks = {};
 }
 
-TEST_CASE("the loop of a rank on CUDA has the CPU device's losses, and goes on from its checkpoint",
-          "[mlp]") {
+TEST_CASE("a rank on a GPU has the CPU device's losses, and goes on from its checkpoint",
+          "[data_parallel]") {
   other_ranks = {};
   const test::temp_dir directory;
-  const mlp::digit_source digits{96};
-  mlp::rank_options chosen;
-  chosen.samples = 96;
-  chosen.global_batch = 16;
-  chosen.epochs = 2;
+  data_parallel::options chosen{.epochs = 2, .global_batch = 16};
   const ps::cpu_device cpu;
-  mlp::no_collective alone;
-  const auto expected = mlp::train_in_parallel(digits, {}, cpu, mlp::host_backend{},
-                                               cpu.inline_stream(), alone, chosen);
+  mirrors alone{1};
+  const auto expected = data_parallel::train(digits{}, {}, cpu, cpu.inline_stream(), alone, chosen);
   fake_cuda::reset({.policy = fake_cuda::policy::random, .seed = 3});
-  mlp::host_ranks_of host{alone};
-  chosen.checkpoint = directory.path("training");
-  chosen.every = 5;
-  const auto found = mlp::train_on_cuda(digits, {}, host, chosen);
-  CHECK(found.steps == 12);
-  CHECK(found.batches == expected.batches);
-  CHECK(std::abs(found.last_loss - expected.last_loss) < 1e-4);
-  // The one before the last is that of step 10.
-  mlp::write_checkpoint(*chosen.checkpoint,
-                        mlp::read_checkpoint(chosen.checkpoint->string() + ".before"));
-  const auto again = mlp::train_on_cuda(digits, {}, host, chosen);
-  CHECK(again.steps == 2);
-  CHECK(again.parameters == found.parameters);
-  chosen.how = mlp::reduction::ordered;
-  CHECK_THROWS_WITH(mlp::train_on_cuda(digits, {}, host, chosen),
-                    Catch::Matchers::Contains("it is of the CPU device"));
+  {
+    const ps::cuda_device device{0};
+    device.make_current();
+    const auto stream = device.make_stream();
+    ranks_by_nccl ranks{alone, device};
+    const auto train = [&] {
+      return data_parallel::train(digits{}, {}, device, ps::cuda_stream_ref{stream}, ranks, chosen);
+    };
+    const auto found = train();
+    CHECK(found.steps == 12);
+    CHECK(std::abs(found.last_loss - expected.last_loss) < 1e-4F);
+    chosen.checkpoint = directory.path("training");
+    chosen.epochs = 1;
+    CHECK(train().steps == 6);
+    chosen.epochs = 2;
+    const auto again = train();
+    CHECK(again.next == 6);
+    CHECK(again.steps == 6);
+    CHECK((again.weights == found.weights));
+    CHECK(train().steps == 0);
+  }
   CHECK(fake_cuda::expect_clean());
-}
-
-TEST_CASE("ranks that have been given one GPU are warned of in words", "[mlp]") {
-  other_ranks = {};
-  fake_cuda::reset();
-  mlp::rank_options chosen;
-  chosen.samples = 16;
-  chosen.global_batch = 16;
-  std::ostringstream said;
-  auto* const before = std::cerr.rdbuf(said.rdbuf());
-  mirrors both{2};
-  mlp::host_ranks_of host{both};
-  // The mirrored ranks say that they are the same rank, which ends the run then.
-  CHECK_THROWS_AS(mlp::train_on_cuda({16}, {.rank = 0, .size = 2}, host, chosen), ps::run_mismatch);
-  std::cerr.rdbuf(before);
-  CHECK_THAT(said.str(),
-             Catch::Matchers::Contains("ranks 0 and 1 share the GPU FFFF:0B:00.0 of ") &&
-                 Catch::Matchers::Contains("a GPU for each rank"));
 }
