@@ -133,7 +133,7 @@ architectures $architectures
 processors $march
 glibc $(getconf GNU_LIBC_VERSION | sed 's/.* //')
 cublas libcublas.so.$cublas
-data $([ -d "$dir/mnist" ] && echo MNIST || echo "none: the digits are drawn")
+data $([ -d "$dir/mnist" ] && echo MNIST || echo "none: random digits")
 END
 
 bytes=$(du -sb "$dir" | cut -f 1)

@@ -30,11 +30,11 @@ struct options {
   std::size_t global_batch = 64;
   std::size_t workers = 1;
   std::uint64_t seed = 1;
-  bool deterministic = false;        ///< add gradients up by eighths of the global batch, in order
-  std::filesystem::path checkpoint;  ///< empty: none is kept
-  std::uint64_t every = 100;         ///< steps from one checkpoint to the next
-  std::filesystem::path log;         ///< empty: none; else a line a step, by rank 0
-  int dying_rank = -1;               ///< for tests: ends by SIGKILL before it learns in this step
+  bool deterministic = false;  ///< add gradients up by eighths of the global batch, in order
+  std::filesystem::path checkpoint{};  ///< empty: none is kept
+  std::uint64_t every = 100;           ///< steps from one checkpoint to the next
+  std::filesystem::path log{};         ///< empty: none; else a line a step, by rank 0
+  int dying_rank = -1;                 ///< for tests: ends by SIGKILL before it learns in this step
   std::uint64_t dying_step = 0;
 };
 
@@ -43,7 +43,7 @@ struct result {
   std::uint64_t steps = 0;  ///< of this run, without those before its checkpoint
   float last_loss = 0;      ///< the mean over the last global batch
   std::uint64_t next = 0;   ///< steps before this run: those of the checkpoint
-  std::vector<float> weights;
+  std::vector<float> weights{};
 };
 
 /// What every rank has of `mine`, one after the other.
@@ -166,7 +166,7 @@ result train(const Data& data, const penstock::world& w, const Device& device,
   }
 
   const std::uint64_t per_epoch = loader.batches_per_epoch();
-  result found{.next = at.epoch * per_epoch + at.batch, .weights = {}};
+  result found{.next = at.epoch * per_epoch + at.batch};
   const auto close = [](std::FILE* file) { std::fclose(file); };
   std::unique_ptr<std::FILE, decltype(close)> log{nullptr, close};
   if (!chosen.log.empty() && w.rank == 0) log.reset(std::fopen(chosen.log.c_str(), "a"));
