@@ -20,8 +20,8 @@
 #include "resident.hpp"
 #include "trainer.hpp"
 
-/// The training loops. Each trains from the first parameters on, and returns the seconds that its loop
-/// over all epochs took; memory is taken, threads are started and, on CUDA, graphs are captured
+/// The training loops. Each trains from the first parameters on, and returns the seconds that its
+/// loop over all epochs took; memory is taken, threads are started and, on CUDA, graphs are captured
 /// before the clock starts.
 namespace mlp {
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// penstock_data_parallel: one training by the ranks that mpirun has started, on the CPU device or on
-// a GPU a rank. Compiled by nvcc where there are nvcc and NCCL, else by the C++ compiler.
+// penstock_data_parallel: one training by the ranks that mpirun has started, on the CPU device or
+// on a GPU a rank. Compiled by nvcc where there are nvcc and NCCL, else by the C++ compiler.
 #include <charconv>
 #include <cstddef>
 #include <cstdint>

@@ -16,8 +16,8 @@
 #define DATA_PARALLEL_KERNEL
 #endif
 
-/// A perceptron 784-32-10 with ReLU, softmax cross-entropy and momentum: small, since it is the sums
-/// over the ranks that this example shows. Each kernel is a function of one index, the same source
+/// A perceptron 784-32-10 with ReLU, softmax cross-entropy and momentum: small, since it is the
+/// sums over the ranks that this example shows. Each kernel is a function of one index, the same source
 /// on both devices, and every sum in it has one order.
 namespace data_parallel {
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// The training by ranks that sum by NCCL, without a GPU: on the CUDA double, and an NCCL whose other
-// ranks have what this one has.
+// The training by ranks that sum by NCCL, without a GPU: on the CUDA double, and an NCCL whose
+// other ranks have what this one has.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
