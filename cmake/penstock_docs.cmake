@@ -11,9 +11,21 @@ if(NOT CMAKE_SCRIPT_MODE_FILE)
   mark_as_advanced(PENSTOCK_DOXYGEN)
   if(PENSTOCK_DOXYGEN)
     set(penstock_docs_output "${PROJECT_BINARY_DIR}/docs")
+    # The tests of each promise, where there is Python to list them.
+    find_package(Python3 3.9 QUIET COMPONENTS Interpreter)
+    set(penstock_promises)
+    set(list_promises)
+    if(TARGET Python3::Interpreter)
+      set(penstock_promises "\"${penstock_docs_output}/tests_of_promises.md\"")
+      set(list_promises
+          COMMAND Python3::Interpreter -B "${PROJECT_SOURCE_DIR}/tests/docs/promises.py" list
+          "${PROJECT_SOURCE_DIR}" > "${penstock_docs_output}/tests_of_promises.md"
+      )
+    endif()
     configure_file("${PROJECT_SOURCE_DIR}/docs/Doxyfile.in" "${penstock_docs_output}/Doxyfile" @ONLY)
     add_custom_target(
       docs
+      ${list_promises}
       COMMAND "${PENSTOCK_DOXYGEN}" "${penstock_docs_output}/Doxyfile"
       COMMAND "${CMAKE_COMMAND}" "-Dlog=${penstock_docs_output}/warnings.log" -P
               "${CMAKE_CURRENT_LIST_FILE}"

@@ -30,7 +30,7 @@ void block_on(const ps::detail::waitable_counter& gate) {
 
 }  // namespace
 
-TEST_CASE("the last device lease may end in work on its own stream", "[flow]") {
+TEST_CASE("the last device lease may end in work on its own stream", "[flow][fault:consumers-8]") {
   const ledger_device device;
   {
     ps::detail::waitable_counter gate;
@@ -57,7 +57,8 @@ TEST_CASE("the last device lease may end in work on its own stream", "[flow]") {
   CHECK(device.bad_frees() == 0);
 }
 
-TEST_CASE("the last device lease may end while its stream's destructor waits", "[flow]") {
+TEST_CASE("the last device lease may end while its stream's destructor waits",
+          "[flow][fault:consumers-8]") {
   const ledger_device device;
   {
     auto loader = make_loader(device);
@@ -74,7 +75,7 @@ TEST_CASE("the last device lease may end while its stream's destructor waits", "
 }
 
 TEST_CASE("the last device lease may end in work on a second stream, or on an unrelated one",
-          "[flow]") {
+          "[flow][fault:consumers-8]") {
   const ledger_device device;
   const bool is_second = GENERATE(false, true);
   {
@@ -100,7 +101,7 @@ TEST_CASE("the last device lease may end in work on a second stream, or on an un
   CHECK(device.bad_frees() == 0);
 }
 
-TEST_CASE("a transfer may end in work on its own stream", "[flow]") {
+TEST_CASE("a transfer may end in work on its own stream", "[flow][fault:consumers-8]") {
   const ledger_device device;
   {
     auto loader = make_loader(device);
@@ -117,7 +118,7 @@ TEST_CASE("a transfer may end in work on its own stream", "[flow]") {
 }
 
 TEST_CASE("the last host lease may end in work that a copy out of another slot waits for",
-          "[flow]") {
+          "[flow][fault:consumers-8]") {
   const ledger_device device;
   {
     ps::detail::waitable_counter gate;

@@ -272,7 +272,7 @@ std::pair<std::string, int> failure_of(Write write) {
 
 }  // namespace
 
-TEST_CASE("what was recorded is read back from Perfetto's file", "[report]") {
+TEST_CASE("what was recorded is read back from Perfetto's file", "[report][promise:honest-19]") {
   const test::temp_dir folder;
   const auto trace = recorded();
   write_perfetto(trace, folder.path("trace.pftrace"));
@@ -385,7 +385,8 @@ TEST_CASE("an epoch of MNIST's size fits into a ring, and into a megabyte", "[re
   CHECK(made.bytes().size() < 1'000'000);
 }
 
-TEST_CASE("a file that can't be written is an error with path and number", "[report]") {
+TEST_CASE("a file that can't be written is an error with path and number",
+          "[report][fault:files-17]") {
   const test::temp_dir folder;
   const auto trace = played();
   const std::string missing = folder.path("missing/trace.json");
@@ -403,7 +404,8 @@ TEST_CASE("a file that can't be written is an error with path and number", "[rep
   CHECK(files_in(folder) == 0);
 }
 
-TEST_CASE("a disk that becomes full leaves the file as it was, and nothing beside it", "[report]") {
+TEST_CASE("a disk that becomes full leaves the file as it was, and nothing beside it",
+          "[report][fault:files-17]") {
   const test::temp_dir folder;
   const std::string path = folder.path("trace.pftrace");
   write_perfetto(played(), path);
