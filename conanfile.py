@@ -17,11 +17,12 @@ class PenstockRecipe(ConanFile):
     topics = ("gpu", "cuda", "data-loader", "training", "header-only")
     package_type = "header-library"
     settings = "os", "arch", "compiler", "build_type"
-    options = {f"with_{part}": [True, False] for part in ("gzip", "http", "jpeg", "png", "zstd")}
+    options = {f"with_{part}": [True, False] for part in ("gzip", "http", "jpeg", "lockfree", "png", "zstd")}
     default_options = {
         "with_gzip": True,
         "with_http": True,
         "with_jpeg": True,
+        "with_lockfree": False,
         "with_png": True,
         "with_zstd": True,
         "boost/*:header_only": True,
@@ -37,7 +38,8 @@ class PenstockRecipe(ConanFile):
         )
 
     def requirements(self):
-        self.requires("boost/[>=1.74 <2]", transitive_headers=True)
+        if self.options.with_lockfree:
+            self.requires("boost/[>=1.74 <2]", transitive_headers=True)
         if self.options.with_gzip:
             self.requires("zlib/[>=1.2.11 <2]", transitive_headers=True, transitive_libs=True)
         if self.options.with_http:
@@ -62,6 +64,7 @@ class PenstockRecipe(ConanFile):
             "BUILD_TESTS", "BUILD_BENCH", "BUILD_EXAMPLES", "NVIMGCODEC", "PARQUET", "TORCH"
         ):
             toolchain.cache_variables[f"PENSTOCK_{part}"] = False
+        toolchain.cache_variables["PENSTOCK_LOCKFREE"] = bool(self.options.with_lockfree)
         for package, wanted in (
             ("ZLIB", self.options.with_gzip),
             ("CURL", self.options.with_http),
@@ -85,7 +88,7 @@ class PenstockRecipe(ConanFile):
         self.info.requires.clear()
 
     def package_info(self):
-        # Our own CMake package knows the components (gzip, http, jpeg, png, zstd, cuda), so CMakeDeps writes none.
+        # Our own CMake package knows the components (gzip, http, jpeg, lockfree, png, zstd, cuda), so CMakeDeps writes none.
         self.cpp_info.set_property("cmake_find_mode", "none")
         self.cpp_info.builddirs = [os.path.join("lib", "cmake", "penstock")]
         self.cpp_info.bindirs = []

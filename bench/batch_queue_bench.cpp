@@ -51,10 +51,10 @@
 #include <rigtorp/MPMCQueue.h>
 #endif
 
-#include <penstock/core/detail/cache_line.hpp>
+#include <penstock/core/support/cache_line.hpp>
 #include <penstock/threads/batch_queue.hpp>
-#include <penstock/threads/detail/atomics.hpp>
-#include <penstock/threads/single_producer_single_consumer.hpp>
+#include <penstock/threads/support/atomics.hpp>
+#include <penstock_ext/lockfree/single_producer_single_consumer.hpp>
 
 #include "support/program.hpp"
 

@@ -37,7 +37,7 @@
 #include <utility>
 #include <vector>
 
-#include <penstock/serve/batcher.hpp>
+#include <penstock_ext/serve/batcher.hpp>
 
 #include "support/program.hpp"
 

@@ -38,13 +38,13 @@
 #include <utility>
 #include <vector>
 
-#include <penstock/blob/stored_blobs.hpp>
 #include <penstock/penstock.hpp>
-#include <penstock/store/cached_store.hpp>
-#include <penstock/store/http_store.hpp>
-#include <penstock/store/local_store.hpp>
+#include <penstock_ext/blob/stored_blobs.hpp>
+#include <penstock_ext/store/cached_store.hpp>
+#include <penstock_ext/store/http/http_store.hpp>
+#include <penstock_ext/store/local_store.hpp>
 
-#include "remote/range_server.hpp"
+#include "ext/remote/range_server.hpp"
 #include "support/blob_samples.hpp"
 #include "support/program.hpp"
 #include "support/temp_dir.hpp"

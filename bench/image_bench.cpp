@@ -17,7 +17,7 @@
 #include <utility>
 #include <vector>
 
-#include <penstock/image/resize.hpp>
+#include <penstock_ext/image/resize.hpp>
 
 #include "support/program.hpp"
 

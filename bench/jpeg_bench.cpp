@@ -26,10 +26,10 @@
 
 #include <jpeglib.h>
 
-#include <penstock/image/jpeg.hpp>
-#include <penstock/image/random_resized_crop.hpp>
-#include <penstock/image/resize.hpp>
 #include <penstock/order/random.hpp>
+#include <penstock_ext/image/jpeg/jpeg.hpp>
+#include <penstock_ext/image/random_resized_crop.hpp>
+#include <penstock_ext/image/resize.hpp>
 
 #include "support/program.hpp"
 

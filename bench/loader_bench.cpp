@@ -35,6 +35,8 @@
 #include <utility>
 #include <vector>
 
+#include <penstock/data/any_dataset.hpp>
+#include <penstock/load/any_loader.hpp>
 #include <penstock/penstock.hpp>
 
 #include "support/program.hpp"

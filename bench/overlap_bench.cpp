@@ -32,6 +32,7 @@
 #include <utility>
 #include <vector>
 
+#include <penstock/device/cpu_stream.hpp>
 #include <penstock/penstock.hpp>
 
 #include "support/program.hpp"

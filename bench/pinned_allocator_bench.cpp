@@ -42,9 +42,9 @@
 #endif
 
 #include <penstock/device/cpu_device.hpp>
-#include <penstock/memory/detail/slab.hpp>
 #include <penstock/memory/pinned_allocator.hpp>
 #include <penstock/memory/pinned_resource.hpp>
+#include <penstock/memory/support/slab.hpp>
 
 #include "support/program.hpp"
 

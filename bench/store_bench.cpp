@@ -37,10 +37,10 @@
 #include <utility>
 #include <vector>
 
-#include <penstock/blob/stored_blobs.hpp>
 #include <penstock/penstock.hpp>
-#include <penstock/store/cached_store.hpp>
-#include <penstock/store/local_store.hpp>
+#include <penstock_ext/blob/stored_blobs.hpp>
+#include <penstock_ext/store/cached_store.hpp>
+#include <penstock_ext/store/local_store.hpp>
 
 #include "support/blob_samples.hpp"
 #include "support/program.hpp"

@@ -26,8 +26,8 @@
 #include <string>
 #include <vector>
 
-#include <penstock/blob/tar/tar_shards.hpp>
 #include <penstock/order/sampler.hpp>
+#include <penstock_ext/blob/tar/tar_shards.hpp>
 
 #include "support/program.hpp"
 

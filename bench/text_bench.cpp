@@ -25,15 +25,15 @@
 #include <type_traits>
 #include <vector>
 
-#include <penstock/blob/blob_buffer.hpp>
 #include <penstock/core/layout.hpp>
 #include <penstock/data/reader.hpp>
 #include <penstock/order/random.hpp>
-#include <penstock/text/detail/packed_window.hpp>
-#include <penstock/text/megatron_documents.hpp>
-#include <penstock/text/packed_documents.hpp>
-#include <penstock/text/packing_options.hpp>
-#include <penstock/text/token_windows.hpp>
+#include <penstock_ext/blob/blob_buffer.hpp>
+#include <penstock_ext/text/detail/packed_window.hpp>
+#include <penstock_ext/text/megatron_documents.hpp>
+#include <penstock_ext/text/packed_documents.hpp>
+#include <penstock_ext/text/packing_options.hpp>
+#include <penstock_ext/text/token_windows.hpp>
 
 #include "support/program.hpp"
 

@@ -34,7 +34,9 @@
 #include <utility>
 #include <vector>
 
+#include <penstock/device/cpu_stream.hpp>
 #include <penstock/penstock.hpp>
+#include <penstock/transfer/batch_source.hpp>
 
 #include "support/program.hpp"
 

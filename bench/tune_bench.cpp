@@ -29,7 +29,7 @@
 #include <vector>
 
 #include <penstock/penstock.hpp>
-#include <penstock/tune/option_search.hpp>
+#include <penstock_ext/search/option_search.hpp>
 
 #include "support/program.hpp"
 

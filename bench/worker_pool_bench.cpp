@@ -53,11 +53,11 @@
 #include <oneapi/tbb/task_group.h>
 #endif
 
-#include <penstock/core/detail/cache_line.hpp>
+#include <penstock/core/support/cache_line.hpp>
 #include <penstock/load/detail/plan/claim_cursor.hpp>
 #include <penstock/threads/batch_queue.hpp>
-#include <penstock/threads/detail/atomics.hpp>
-#include <penstock/threads/detail/waiting/waitable_counter.hpp>
+#include <penstock/threads/support/atomics.hpp>
+#include <penstock/threads/support/waitable_counter.hpp>
 #include <penstock/threads/worker_pool.hpp>
 
 #include "support/program.hpp"

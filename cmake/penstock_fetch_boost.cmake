@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSL-1.0
-# The last resort when no Boost is found: the headers out of Boost's release archive (about 140 MB
+# What PENSTOCK_FETCH_BOOST asks for when no Boost is found: the headers out of Boost's release archive (about 140 MB
 # to download, nothing to build). It is the archive with all headers in one folder, so no list of
 # what Boost.Lockfree includes needs keeping here. PENSTOCK_BOOST_URL points elsewhere, for a mirror
 # or a file; -DFETCHCONTENT_SOURCE_DIR_PENSTOCK_BOOST=DIR uses an unpacked archive.

@@ -1,20 +1,22 @@
 # SPDX-License-Identifier: BSL-1.0
-# Install rules and the CMake package: find_package(penstock [COMPONENTS gzip http jpeg nvimgcodec png
-# parquet torch zstd cuda]).
+# Install rules and the CMake package: find_package(penstock [COMPONENTS ...]), whose components are
+# what penstock-config.cmake.in names.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
 set(penstock_package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/penstock")
 
-install(TARGETS penstock EXPORT penstock-targets FILE_SET HEADERS)
+# The core and the extensions that need no library come with it.
+list(TRANSFORM penstock_plain_extensions PREPEND penstock_ OUTPUT_VARIABLE penstock_plain_targets)
+install(TARGETS penstock ${penstock_plain_targets} EXPORT penstock-targets FILE_SET HEADERS)
 install(EXPORT penstock-targets NAMESPACE penstock:: DESTINATION "${penstock_package_dir}")
-foreach(component IN ITEMS gzip http jpeg nvimgcodec png parquet torch zstd)
-  if(TARGET penstock_${component})
-    install(TARGETS penstock_${component} EXPORT penstock-${component}-targets FILE_SET HEADERS)
-    install(EXPORT penstock-${component}-targets NAMESPACE penstock::
-            DESTINATION "${penstock_package_dir}"
-    )
-  endif()
+set(penstock_components ${penstock_extensions})
+list(REMOVE_ITEM penstock_components ${penstock_plain_extensions})
+foreach(component IN LISTS penstock_components)
+  install(TARGETS penstock_${component} EXPORT penstock-${component}-targets FILE_SET HEADERS)
+  install(EXPORT penstock-${component}-targets NAMESPACE penstock::
+          DESTINATION "${penstock_package_dir}"
+  )
 endforeach()
 
 configure_package_config_file(

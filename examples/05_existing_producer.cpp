@@ -2,7 +2,9 @@
 // A producer that exists already, here a camera with two buffers of its own, fed to a device
 // without a loader: it models batch_source, its batches model source_batch, and transfer does the
 // rest.
+#include <penstock/device/cpu_stream.hpp>
 #include <penstock/penstock.hpp>
+#include <penstock/transfer/batch_source.hpp>
 
 #include <iostream>
 #include <memory>

@@ -7,9 +7,9 @@
 #include <torch/torch.h>
 #include <unistd.h>
 
-#include <penstock/interop/torch.hpp>
 #include <penstock/penstock.hpp>
 #include <penstock/threads/stop_on_signal.hpp>
+#include <penstock_ext/interop/torch/torch.hpp>
 
 #include <csignal>
 #include <cstddef>

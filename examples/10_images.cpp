@@ -3,14 +3,14 @@
 // and resized by workers, counted here. A tool to see what a machine gives, and to compare pixels
 // with another loader's; --help lists the options. Without a folder it makes one, out of
 // photographs that the system's packages have, or painted.
-#include <penstock/blob/image_folder.hpp>
-#include <penstock/image/crop.hpp>
-#include <penstock/image/jpeg.hpp>
-#include <penstock/image/png.hpp>
-#include <penstock/image/random_resized_crop.hpp>
 #include <penstock/observe/diagnose.hpp>
 #include <penstock/penstock.hpp>
-#include <penstock/report/stats_json.hpp>
+#include <penstock_ext/blob/image_folder.hpp>
+#include <penstock_ext/image/crop.hpp>
+#include <penstock_ext/image/jpeg/jpeg.hpp>
+#include <penstock_ext/image/png/png.hpp>
+#include <penstock_ext/image/random_resized_crop.hpp>
+#include <penstock_ext/report/stats_json.hpp>
 
 #include <chrono>
 #include <cstdint>

@@ -2,8 +2,8 @@
 // An inference server without its network: clients ask one by one and wait for their answers, the
 // model answers many at once. After Ctrl-C nobody may ask any more, and what was asked is answered.
 #include <penstock/penstock.hpp>
-#include <penstock/serve/batcher.hpp>
 #include <penstock/threads/stop_on_signal.hpp>
+#include <penstock_ext/serve/batcher.hpp>
 
 #include <atomic>
 #include <chrono>

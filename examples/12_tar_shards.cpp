@@ -3,11 +3,11 @@
 // shuffle goes over all shards. Arguments: the shards, or patterns such as train-{000..146}.tar;
 // without one a shard is made. --digest reads in order, and prints the SHA-256 of each field of all
 // samples.
-#include <penstock/blob/tar/tar_shards.hpp>
-#include <penstock/image/crop.hpp>
-#include <penstock/image/jpeg.hpp>
-#include <penstock/image/png.hpp>
 #include <penstock/penstock.hpp>
+#include <penstock_ext/blob/tar/tar_shards.hpp>
+#include <penstock_ext/image/crop.hpp>
+#include <penstock_ext/image/jpeg/jpeg.hpp>
+#include <penstock_ext/image/png/png.hpp>
 
 #include <exception>
 #include <iostream>

@@ -6,6 +6,9 @@
 //
 // Two samples are known to be bad, from the quarantine list of an earlier run: they are skipped
 // without being read. The batches say which samples they have, so that the hardest one is named.
+#include <penstock/data/any_dataset.hpp>
+#include <penstock/faults/quarantine.hpp>
+#include <penstock/load/any_loader.hpp>
 #include <penstock/penstock.hpp>
 
 #include <cstddef>

@@ -3,10 +3,11 @@
 // the rows are the same for any workers. Argument: the prefix of Megatron's .bin and .idx, 16 bits
 // a token; without one, documents are made. A flat FILE.bin of tokens, as nanoGPT has it, is cut
 // into windows. --digest reads in order, and prints the SHA-256 of each field of all rows.
+#include <penstock/order/block_shuffled.hpp>
 #include <penstock/penstock.hpp>
-#include <penstock/text/megatron_documents.hpp>
-#include <penstock/text/packed_documents.hpp>
-#include <penstock/text/token_windows.hpp>
+#include <penstock_ext/text/megatron_documents.hpp>
+#include <penstock_ext/text/packed_documents.hpp>
+#include <penstock_ext/text/token_windows.hpp>
 
 #include <exception>
 #include <iostream>
@@ -15,7 +16,7 @@
 #include <vector>
 
 #include "data/read_all.hpp"
-#include "text/made_documents.hpp"
+#include "ext/text/made_documents.hpp"
 
 namespace ps = penstock;
 

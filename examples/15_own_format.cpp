@@ -8,11 +8,13 @@
 #include "images/made_pnm_folder.hpp"
 #include "images/pnm_decoder.hpp"
 
-#include <penstock/blob/image_folder.hpp>
-#include <penstock/image/crop.hpp>
-#include <penstock/image/decode.hpp>
+#include <penstock/faults/quarantine.hpp>
 #include <penstock/observe/diagnose.hpp>
+#include <penstock/observe/transfer_stats.hpp>
 #include <penstock/penstock.hpp>
+#include <penstock_ext/blob/image_folder.hpp>
+#include <penstock_ext/image/crop.hpp>
+#include <penstock_ext/image/decode.hpp>
 
 #include <chrono>
 #include <cstddef>

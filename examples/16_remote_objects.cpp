@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 // Objects over HTTP or in S3, all at once. Arguments: the URL of a folder and the names below it,
 // or s3://bucket/prefix, whose objects are listed. Prints how many bytes came, and how.
-#include <penstock/store/http_store.hpp>
-#include <penstock/store/s3_store.hpp>
+#include <penstock_ext/store/http/http_store.hpp>
+#include <penstock_ext/store/http/s3_store.hpp>
 
 #include <cstddef>
 #include <exception>

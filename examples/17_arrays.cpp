@@ -3,9 +3,9 @@
 // bytes and N numbers of 64 bits; or FILE.npz with the arrays "image" and "label"; or FILE.bin,
 // records of CIFAR-10's form; without one, such records are made. --digest reads in order, and
 // prints the SHA-256 of each field of all samples.
-#include <penstock/data/mapped/npy_dataset.hpp>
-#include <penstock/data/mapped/raw_records.hpp>
 #include <penstock/penstock.hpp>
+#include <penstock_ext/files/npy_dataset.hpp>
+#include <penstock_ext/files/raw_records.hpp>
 
 #include <cstdint>
 #include <exception>

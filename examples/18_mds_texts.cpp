@@ -4,10 +4,10 @@
 // column of the texts where more than one has values of any size ("" where there is but one), and a
 // folder for the unpacked shards of compressed ones; without one, shards are made.
 // --digest reads in order, and prints the SHA-256 of all texts and of their lengths.
-#include <penstock/blob/mds/mds_shards.hpp>
-#include <penstock/blob/mds/mds_writer.hpp>
+#include <penstock_ext/blob/mds/mds_shards.hpp>
+#include <penstock_ext/blob/mds/mds_writer.hpp>
 #ifdef EXAMPLE_HAS_ZSTD
-#include <penstock/files/zstd.hpp>
+#include <penstock_ext/files/zstd/zstd.hpp>
 #endif
 #include <penstock/order/bucketed.hpp>
 #include <penstock/penstock.hpp>
@@ -20,7 +20,7 @@
 
 #include "data/made_folder.hpp"
 #include "data/read_all.hpp"
-#include "text/ragged_blobs.hpp"
+#include "ext/text/ragged_blobs.hpp"
 
 namespace ps = penstock;
 

@@ -4,10 +4,11 @@
 // Arrow's C stream, which takes no library. --digest reads in order, and prints the SHA-256 of each
 // field of all samples.
 #include <penstock/penstock.hpp>
-#include <penstock/table/arrow_dataset.hpp>
+#include <penstock_ext/table/arrow_dataset.hpp>
 #ifdef EXAMPLE_HAS_PARQUET
-#include <penstock/table/parquet_dataset.hpp>
+#include <penstock_ext/table/parquet/parquet_dataset.hpp>
 #endif
+#include <penstock/order/block_shuffled.hpp>
 
 #include <cstdint>
 #include <exception>

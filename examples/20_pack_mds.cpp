@@ -14,11 +14,11 @@
 #include "data/made_folder.hpp"
 #include "data/named_values.hpp"
 
-#include <penstock/blob/image_folder.hpp>
-#include <penstock/blob/mds/pack_mds.hpp>
-#include <penstock/blob/tar/tar_shards.hpp>
+#include <penstock_ext/blob/image_folder.hpp>
+#include <penstock_ext/blob/mds/pack_mds.hpp>
+#include <penstock_ext/blob/tar/tar_shards.hpp>
 #ifdef EXAMPLE_HAS_ZSTD
-#include <penstock/files/zstd.hpp>
+#include <penstock_ext/files/zstd/zstd.hpp>
 #endif
 
 #include <exception>

@@ -8,10 +8,10 @@
 #include <string>
 #include <utility>
 
-#include <penstock/blob/image_folder.hpp>
-#include <penstock/image/jpeg.hpp>
-#include <penstock/image/random_resized_crop.hpp>
 #include <penstock/penstock.hpp>
+#include <penstock_ext/blob/image_folder.hpp>
+#include <penstock_ext/image/jpeg/jpeg.hpp>
+#include <penstock_ext/image/random_resized_crop.hpp>
 
 namespace {
 

@@ -20,9 +20,9 @@
 #include <vector>
 
 #include <penstock/cuda.hpp>
-#include <penstock/cuda/widen_on_device.cuh>
-#include <penstock/data/narrow/bfloat16.hpp>
-#include <penstock/data/narrow/half.hpp>
+#include <penstock_ext/narrow/bfloat16.hpp>
+#include <penstock_ext/narrow/half.hpp>
+#include <penstock_ext/narrow/widen_on_device.cuh>
 
 #include "program.hpp"
 #include "ready_source.hpp"

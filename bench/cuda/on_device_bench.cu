@@ -17,6 +17,7 @@
 
 #include <penstock/cuda.hpp>
 #include <penstock/cuda/on_device.cuh>
+#include <penstock/transfer/device_transform.hpp>
 
 #if defined(__CUDACC__) && __has_include(<cub/device/device_transform.cuh>)
 #include <cub/device/device_transform.cuh>

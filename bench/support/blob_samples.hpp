@@ -6,8 +6,8 @@
 #include <cstring>
 #include <span>
 
-#include <penstock/blob/stored_blobs.hpp>
 #include <penstock/penstock.hpp>
+#include <penstock_ext/blob/stored_blobs.hpp>
 
 namespace bench {
 

@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-#include <penstock/table/arrow_abi.hpp>
+#include <penstock_ext/table/arrow_abi.hpp>
 
 namespace data {
 

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include <penstock/core/error.hpp>
-#include <penstock/image/jpeg.hpp>
+#include <penstock_ext/image/jpeg/jpeg.hpp>
 
 namespace images {
 

@@ -8,8 +8,8 @@
 #include <string>
 #include <string_view>
 
-#include <penstock/image/image_decoder.hpp>
-#include <penstock/image/image_error.hpp>
+#include <penstock_ext/image/image_decoder.hpp>
+#include <penstock_ext/image/image_error.hpp>
 
 namespace images {
 

@@ -15,8 +15,8 @@
 
 #include <jpeglib.h>
 
-#include <penstock/image/jpeg.hpp>
 #include <penstock/order/random.hpp>
+#include <penstock_ext/image/jpeg/jpeg.hpp>
 
 #include "images/found_photographs.hpp"
 #include "images/own_folder.hpp"

@@ -5,7 +5,7 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 
-#include <penstock/interop/to_dlpack.hpp>
+#include <penstock_ext/interop/to_dlpack.hpp>
 
 #include <concepts>
 #include <cstdint>

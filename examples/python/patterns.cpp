@@ -11,6 +11,7 @@
 #include <nanobind/stl/string.h>
 
 #include <penstock/penstock.hpp>
+#include <penstock_ext/interop/shared_batch.hpp>
 
 #include <cstdint>
 #include <fstream>

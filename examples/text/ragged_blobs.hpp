@@ -7,8 +7,8 @@
 #include <stdexcept>
 #include <vector>
 
-#include <penstock/blob/blob_source.hpp>
 #include <penstock/penstock.hpp>
+#include <penstock_ext/blob/blob_source.hpp>
 
 namespace text {
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSL-1.0
 # An overlay port: it packages the tree that it lies in.
-#   vcpkg install "penstock[gzip,http,jpeg,png,zstd]" --overlay-ports=<this repository>/packaging/vcpkg
+#   vcpkg install "penstock[gzip,http,jpeg,lockfree,png,zstd]" --overlay-ports=<this repository>/packaging/vcpkg
 # For a registry, replace the next line by vcpkg_from_github or vcpkg_from_git.
 get_filename_component(SOURCE_PATH "${CURRENT_PORT_DIR}/../.." ABSOLUTE)
 
@@ -8,6 +8,8 @@ set(VCPKG_BUILD_TYPE release) # headers only: a debug build would install the sa
 
 vcpkg_check_features(
   OUT_FEATURE_OPTIONS options
+  FEATURES
+    lockfree PENSTOCK_LOCKFREE
   INVERTED_FEATURES
     gzip CMAKE_DISABLE_FIND_PACKAGE_ZLIB
     http CMAKE_DISABLE_FIND_PACKAGE_CURL

@@ -21,7 +21,9 @@
 #include <utility>
 #include <vector>
 
-#include <penstock/serve/batcher.hpp>
+#include <penstock_ext/serve/batcher.hpp>
+
+#include <penstock_ext/interop/shared_batch.hpp>
 
 #include "ramps.hpp"
 

@@ -19,7 +19,7 @@
 #include <utility>
 #include <vector>
 
-#include <penstock/interop/dlpack.hpp>
+#include <penstock_ext/interop/dlpack.hpp>
 
 #include "ramps.hpp"
 

@@ -1,4 +1,13 @@
 # SPDX-License-Identifier: BSL-1.0
+# penstock_header_path(<variable> <header>): where a header lies in include/; one of the core is
+# named from its room on.
+function(penstock_header_path variable header)
+  if(NOT header MATCHES "^penstock(_ext)?/")
+    set(header "penstock/${header}")
+  endif()
+  set(${variable} "${header}" PARENT_SCOPE)
+endfunction()
+
 # penstock_mutant(<target> <header> <text> <instead>): lets <target> compile with a copy of one
 # public header in which every <text> is replaced. For tests that must notice that a line is
 # missing. The text has to be there, so that a mutant can't outlive the line that it leaves out.

@@ -3,7 +3,7 @@
 #include <span>
 #include <string_view>
 
-#include <penstock/image/decode.hpp>
+#include <penstock_ext/image/decode.hpp>
 
 namespace ps = penstock;
 

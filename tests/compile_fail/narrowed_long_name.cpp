@@ -3,7 +3,7 @@
 #include <vector>
 
 #include <penstock/data/memory_dataset.hpp>
-#include <penstock/data/narrow/narrowed.hpp>
+#include <penstock_ext/narrow/narrowed.hpp>
 
 namespace ps = penstock;
 constexpr ps::name key{"abcdefghijklmnopqrstuvwxyz0"};

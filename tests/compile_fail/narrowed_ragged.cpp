@@ -2,7 +2,7 @@
 #include <cstdint>
 
 #include <penstock/data/any_dataset.hpp>
-#include <penstock/data/narrow/narrowed.hpp>
+#include <penstock_ext/narrow/narrowed.hpp>
 
 namespace ps = penstock;
 using row = ps::record<ps::field<"x", float, 4>, ps::field<"tokens", std::uint16_t, ps::ragged>>;

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include <penstock/device/cpu_device.hpp>
-#include <penstock/interop/shared_batch.hpp>
+#include <penstock_ext/interop/shared_batch.hpp>
 #include <penstock/load/host_batch.hpp>
 
 namespace ps = penstock;

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include <penstock/device/cpu_device.hpp>
-#include <penstock/interop/to_dlpack.hpp>
+#include <penstock_ext/interop/to_dlpack.hpp>
 #include <penstock/load/host_batch.hpp>
 
 namespace ps = penstock;

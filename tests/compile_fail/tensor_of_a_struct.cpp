@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <penstock/device/cpu_device.hpp>
-#include <penstock/interop/to_dlpack.hpp>
+#include <penstock_ext/interop/to_dlpack.hpp>
 #include <penstock/load/host_batch.hpp>
 
 namespace ps = penstock;

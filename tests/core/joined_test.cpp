@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock/core/detail/text/joined.hpp>
+#include <penstock/core/support/joined.hpp>
 
 #include <cstdint>
 #include <limits>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock/core/detail/live_range.hpp>
+#include <penstock/core/support/live_range.hpp>
 
 #include <stdexcept>
 

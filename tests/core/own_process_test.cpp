@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock/core/detail/own_process.hpp>
+#include <penstock/core/support/own_process.hpp>
 
 #include <sys/types.h>
 #include <sys/wait.h>

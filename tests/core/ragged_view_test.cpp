@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock/core/ragged/ragged_view.hpp>
+#include <penstock/core/ragged_view.hpp>
 
 #include <array>
 #include <cstddef>
@@ -11,7 +11,7 @@
 
 #include <penstock/core/batch.hpp>
 #include <penstock/core/layout.hpp>
-#include <penstock/core/ragged/place_sample.hpp>
+#include <penstock/core/place_sample.hpp>
 #include <penstock/core/record.hpp>
 
 #include "support/catch.hpp"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 // Requests of threads, put together to batches and copied to a GPU.
-#include <penstock/serve/batcher.hpp>
+#include <penstock_ext/serve/batcher.hpp>
 
 #include <atomic>
 #include <cstddef>
@@ -14,8 +14,8 @@
 
 #include "cuda/clean_double.hpp"
 #include "cuda/seeds.hpp"
+#include "ext/serve/requests.hpp"
 #include "fake_cuda/fake_cuda.hpp"
-#include "serve/requests.hpp"
 #include "support/catch.hpp"
 
 namespace ps = penstock;

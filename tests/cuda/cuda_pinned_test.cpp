@@ -23,6 +23,7 @@
 #include <vector>
 
 #include <penstock/cuda.hpp>
+#include <penstock/memory/pinned_resource.hpp>
 
 #include "fake_cuda/fake_cuda.hpp"
 #include "support/catch.hpp"

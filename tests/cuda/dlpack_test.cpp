@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 // Batches in device memory as tensors of a library that works on a stream of its own.
-#include <penstock/interop/dlpack.hpp>
+#include <penstock_ext/interop/dlpack.hpp>
 
 #include <cstdint>
 #include <deque>
@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <penstock/cuda.hpp>
+#include <penstock_ext/interop/shared_batch.hpp>
 
 #include "cuda/clean_double.hpp"
 #include "cuda/digits_flow.hpp"

@@ -19,7 +19,7 @@
 #include <type_traits>
 #include <vector>
 
-#include <penstock/threads/detail/waiting/waitable_counter.hpp>
+#include <penstock/threads/support/waitable_counter.hpp>
 
 #include "support/catch.hpp"
 #include "support/sanitized.hpp"

@@ -18,7 +18,7 @@
 #include <vector>
 
 #include <penstock/device/cpu_device.hpp>
-#include <penstock/threads/detail/waiting/waitable_counter.hpp>
+#include <penstock/threads/support/waitable_counter.hpp>
 
 #include "support/asleep.hpp"
 #include "support/catch.hpp"

@@ -8,7 +8,7 @@
 #include <thread>
 
 #include <penstock/device/cpu_device.hpp>
-#include <penstock/threads/detail/waiting/waitable_counter.hpp>
+#include <penstock/threads/support/waitable_counter.hpp>
 
 #include "support/catch.hpp"
 

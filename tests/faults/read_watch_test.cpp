@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 // What a watch sees of a reader; what a loader makes of it is in tests/flow/hang_test.cpp.
-#include <penstock/faults/detail/read_watch.hpp>
+#include <penstock/load/detail/faults/read_watch.hpp>
 
 #include <array>
 #include <atomic>
@@ -14,7 +14,7 @@
 #include <thread>
 #include <utility>
 
-#include <penstock/threads/detail/waiting/waitable_counter.hpp>
+#include <penstock/threads/support/waitable_counter.hpp>
 
 #include "support/catch.hpp"
 

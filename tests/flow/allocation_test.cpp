@@ -7,6 +7,9 @@
 #include <optional>
 #include <vector>
 
+#include <penstock/data/adaptors/map_batch.hpp>
+#include <penstock/device/cpu_stream.hpp>
+#include <penstock/observe/trace_recorder.hpp>
 #include <penstock/penstock.hpp>
 
 #include "support/catch.hpp"

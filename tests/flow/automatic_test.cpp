@@ -17,6 +17,8 @@
 #include <thread>
 #include <vector>
 
+#include <penstock/load/tuning_history.hpp>
+#include <penstock/observe/trace_recorder.hpp>
 #include <penstock/penstock.hpp>
 
 #include "support/catch.hpp"

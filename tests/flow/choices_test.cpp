@@ -14,6 +14,11 @@
 #include <utility>
 #include <vector>
 
+#include <penstock/data/adaptors/map_batch.hpp>
+#include <penstock/data/adaptors/without.hpp>
+#include <penstock/data/any_dataset.hpp>
+#include <penstock/faults/quarantine.hpp>
+#include <penstock/load/any_loader.hpp>
 #include <penstock/penstock.hpp>
 
 #include "support/catch.hpp"

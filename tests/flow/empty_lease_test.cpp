@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include <penstock/device/cpu_stream.hpp>
 #include <penstock/penstock.hpp>
 
 #include "support/catch.hpp"

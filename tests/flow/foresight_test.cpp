@@ -14,14 +14,14 @@
 #include <utility>
 #include <vector>
 
-#include <penstock/blob/stored_blobs.hpp>
 #include <penstock/data/adaptors/subset.hpp>
 #include <penstock/load/loader.hpp>
 #include <penstock/order/sampler.hpp>
-#include <penstock/store/cached_store.hpp>
+#include <penstock_ext/blob/stored_blobs.hpp>
+#include <penstock_ext/store/cached_store.hpp>
 
-#include "store/belady.hpp"
-#include "store/counting_store.hpp"
+#include "ext/store/belady.hpp"
+#include "ext/store/counting_store.hpp"
 #include "support/catch.hpp"
 
 namespace ps = penstock;

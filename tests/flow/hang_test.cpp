@@ -16,7 +16,11 @@
 #include <utility>
 #include <vector>
 
+#include <penstock/data/adaptors/adaptor.hpp>
+#include <penstock/data/adaptors/map_batch.hpp>
+#include <penstock/faults/stalled_read.hpp>
 #include <penstock/penstock.hpp>
+#include <penstock_ext/files/idx_dataset.hpp>
 
 #include "support/catch.hpp"
 #include "support/hanging.hpp"

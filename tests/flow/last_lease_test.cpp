@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include <penstock/device/cpu_stream.hpp>
 #include <penstock/penstock.hpp>
 
 #include "support/asleep.hpp"

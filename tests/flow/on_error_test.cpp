@@ -16,6 +16,11 @@
 #include <utility>
 #include <vector>
 
+#include <penstock/data/adaptors/without.hpp>
+#include <penstock/data/run_context.hpp>
+#include <penstock/faults/failure_ledger.hpp>
+#include <penstock/faults/quarantine.hpp>
+#include <penstock/faults/read_outcome.hpp>
 #include <penstock/penstock.hpp>
 
 #include "support/catch.hpp"

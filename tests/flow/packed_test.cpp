@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: BSL-1.0
 // Rows of packed documents through a loader: the same for any workers, ranks and resumes.
-#include <penstock/text/packed_documents.hpp>
+#include <penstock_ext/text/packed_documents.hpp>
 
 #include <cstddef>
 #include <cstdint>
 #include <vector>
 
+#include <penstock/order/block_shuffled.hpp>
 #include <penstock/penstock.hpp>
 
+#include "ext/text/token_lists.hpp"
 #include "support/catch.hpp"
 #include "support/error_of.hpp"
-#include "text/token_lists.hpp"
 
 namespace ps = penstock;
 

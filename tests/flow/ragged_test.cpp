@@ -14,6 +14,11 @@
 #include <utility>
 #include <vector>
 
+#include <penstock/data/adaptors/interleave.hpp>
+#include <penstock/data/adaptors/map_batch.hpp>
+#include <penstock/data/adaptors/without.hpp>
+#include <penstock/data/any_dataset.hpp>
+#include <penstock/device/cpu_stream.hpp>
 #include <penstock/penstock.hpp>
 
 #include "support/catch.hpp"

@@ -13,6 +13,10 @@
 #include <utility>
 #include <vector>
 
+#include <penstock/data/adaptors/map_batch.hpp>
+#include <penstock/data/adaptors/with_index.hpp>
+#include <penstock/data/adaptors/zip.hpp>
+#include <penstock/data/any_dataset.hpp>
 #include <penstock/penstock.hpp>
 
 #include "support/catch.hpp"

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include <penstock/data/adaptors/without.hpp>
 #include <penstock/penstock.hpp>
 
 #include "support/catch.hpp"

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include <penstock/penstock.hpp>
+#include <penstock/threads/batch_queue.hpp>
 
 #include "support/asleep.hpp"
 #include "support/catch.hpp"

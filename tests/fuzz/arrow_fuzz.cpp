@@ -2,8 +2,8 @@
 // A table of another library's that says anything about its columns: it is refused, or every row
 // lies where its numbers say. What nobody can check is as a producer has it: each buffer has room
 // for as many values as its array's length and offset say.
-#include <penstock/table/arrow_blobs.hpp>
-#include <penstock/table/arrow_dataset.hpp>
+#include <penstock_ext/table/arrow_blobs.hpp>
+#include <penstock_ext/table/arrow_dataset.hpp>
 
 #include <array>
 #include <cstddef>
@@ -15,8 +15,8 @@
 #include <type_traits>
 #include <vector>
 
+#include "ext/table/arrow_producer.hpp"
 #include "fuzz/require.hpp"
-#include "table/arrow_producer.hpp"
 
 namespace ps = penstock;
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // A CSV file out of any bytes: it is read, and comes back when its fields are written in quotes; or
 // it is refused with a line and a byte that it has. A list out of it has paths and nothing else.
-#include <penstock/blob/blob_list.hpp>
+#include <penstock_ext/blob/blob_list.hpp>
 
 #include <sys/mman.h>
 #include <unistd.h>

@@ -2,7 +2,7 @@
 // An index file out of any bytes: it is refused, or a listing whose paths all stay below its
 // folder. The same with a length and a checksum that are right, which random changes never are.
 // A listing made of the bytes comes back.
-#include <penstock/blob/detail/folder_index.hpp>
+#include <penstock_ext/blob/detail/folder_index.hpp>
 
 #include <algorithm>
 #include <cstddef>

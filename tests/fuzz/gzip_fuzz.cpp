@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // A gzip file out of any bytes: it is unpacked, or refused with a file error that points into the
 // bytes; what was packed by zlib comes back.
-#include <penstock/files/gzip.hpp>
+#include <penstock_ext/files/gzip/gzip.hpp>
 
 #include <cstddef>
 #include <cstdint>

@@ -7,8 +7,8 @@
 #include <span>
 #include <vector>
 
-#include <penstock/image/image_decoder.hpp>
-#include <penstock/image/image_error.hpp>
+#include <penstock_ext/image/image_decoder.hpp>
+#include <penstock_ext/image/image_error.hpp>
 
 #include "fuzz/require.hpp"
 

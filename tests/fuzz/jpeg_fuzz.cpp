@@ -2,7 +2,7 @@
 // A JPEG picture out of any bytes: it is decoded, or refused with a file error that points into the
 // bytes. A part of a sound one has the values of the whole, at each scale; a decoder that has
 // failed decodes as a new one does.
-#include <penstock/image/jpeg.hpp>
+#include <penstock_ext/image/jpeg/jpeg.hpp>
 
 #include <array>
 #include <cstddef>

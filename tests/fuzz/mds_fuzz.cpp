@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSL-1.0
 // An MDS shard out of any bytes: its samples lie in it, in order, and the columns fill each of
 // them, or it is refused with an error that points into it.
-#include <penstock/blob/mds/detail/mds_encoding.hpp>
-#include <penstock/blob/mds/detail/mds_sample.hpp>
-#include <penstock/blob/mds/detail/mds_shard.hpp>
+#include <penstock_ext/blob/mds/detail/mds_encoding.hpp>
+#include <penstock_ext/blob/mds/detail/mds_sample.hpp>
+#include <penstock_ext/blob/mds/detail/mds_shard.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -12,7 +12,7 @@
 #include <string_view>
 #include <vector>
 
-#include "blob/archives.hpp"
+#include "ext/blob/archives.hpp"
 #include "fuzz/require.hpp"
 
 namespace ps = penstock;

@@ -2,7 +2,7 @@
 // A PNG picture out of any bytes, as they are and with the sums of their chunks put right: it is
 // decoded, or refused with a file error that points into the bytes. A part of a sound one has the
 // values of the whole.
-#include <penstock/image/png.hpp>
+#include <penstock_ext/image/png/png.hpp>
 
 #include <array>
 #include <cstddef>

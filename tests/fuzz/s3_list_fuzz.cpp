@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 // The answers of S3 out of any bytes: a listing, or an error that points into the text.
-#include <penstock/store/detail/s3/list_answer.hpp>
+#include <penstock_ext/store/http/detail/s3/list_answer.hpp>
 
 #include <cstddef>
 #include <cstdint>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // An index file out of any bytes, for one archive: it is refused, or what it lists lies in the
 // archive, after headers of files.
-#include <penstock/blob/tar/detail/open_shard.hpp>
+#include <penstock_ext/blob/tar/detail/open_shard.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-#include "blob/archives.hpp"
+#include "ext/blob/archives.hpp"
 #include "fuzz/require.hpp"
 
 namespace ps = penstock;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // Trials and options out of any text: they are read, and then their JSON gives them back, or they
 // are refused with an error that points into the text.
-#include <penstock/tune/tuned_text.hpp>
+#include <penstock_ext/search/tuned_text.hpp>
 
 #include <cstddef>
 #include <cstdint>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 // A world out of any environment, a line a variable: one that can be, or an error that says so.
-#include <penstock/ranks/world.hpp>
+#include <penstock_ext/ranks/world.hpp>
 
 #include <cstddef>
 #include <cstdint>

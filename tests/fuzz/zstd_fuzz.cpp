@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // A zstd file out of any bytes: it is unpacked, or refused with a file error that points into the
 // bytes; what was packed by libzstd comes back.
-#include <penstock/files/zstd.hpp>
+#include <penstock_ext/files/zstd/zstd.hpp>
 
 #include <algorithm>
 #include <cstddef>

@@ -7,7 +7,8 @@
 
 #include <penstock/cuda.hpp>
 #include <penstock/cuda/step_graphs.hpp>
-#include <penstock/interop/dlpack.hpp>
+#include <penstock_ext/interop/dlpack.hpp>
+#include <penstock_ext/interop/shared_batch.hpp>
 
 #include "gpu/checked_feed.hpp"
 #include "gpu/kernels.hpp"

@@ -10,8 +10,8 @@
 #include <thread>
 #include <utility>
 
-#include <penstock/threads/detail/waiting/waitable_counter.hpp>
 #include <penstock/cuda/cuda_device.hpp>
+#include <penstock/threads/support/waitable_counter.hpp>
 
 namespace gpu {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // The kernels of `widen_on_device` as they are, on the CUDA runtime's double: the same bits as on
 // the CPU device, for ragged lengths, in every order of blocks and threads.
-#include <penstock/cuda/widen_on_device.cuh>
+#include <penstock_ext/narrow/widen_on_device.cuh>
 
 #include <cstddef>
 #include <cstdint>
@@ -10,8 +10,9 @@
 #include <vector>
 
 #include <penstock/cuda.hpp>
-#include <penstock/data/narrow/narrowed.hpp>
-#include <penstock/transfer/widen.hpp>
+#include <penstock/data/reader.hpp>
+#include <penstock_ext/narrow/narrowed.hpp>
+#include <penstock_ext/narrow/widen.hpp>
 
 #include "fake_cuda/fake_cuda.hpp"
 #include "support/catch.hpp"

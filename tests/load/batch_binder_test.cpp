@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include <penstock/faults/stalled_read.hpp>
 #include <penstock/penstock.hpp>
 
 #include "support/catch.hpp"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // What every worker reads for each run, and what opener, consumer and releasing threads write for
 // each batch, lie in different cache lines.
-#include <penstock/core/detail/cache_line.hpp>
+#include <penstock/core/support/cache_line.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -12,7 +12,7 @@
 #include <penstock/load/detail/delivery.hpp>
 #include <penstock/load/detail/plan/schedule.hpp>
 #include <penstock/load/options.hpp>
-#include <penstock/memory/detail/host_slots.hpp>
+#include <penstock/memory/support/host_slots.hpp>
 #include <penstock/order/sampler.hpp>
 
 #include "support/catch.hpp"

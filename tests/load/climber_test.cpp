@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 // Tuning while the loop runs, on modelled loops: arithmetic with drawn noise, and no clock.
-#include <penstock/load/detail/tuning/climber.hpp>
+#include <penstock/load/support/climber.hpp>
 
 #include <algorithm>
 #include <cstddef>

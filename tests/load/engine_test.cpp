@@ -11,6 +11,7 @@
 #include <thread>
 #include <utility>
 
+#include <penstock/data/run_context.hpp>
 #include <penstock/penstock.hpp>
 
 #include "support/at_rest.hpp"

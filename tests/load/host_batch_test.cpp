@@ -9,8 +9,8 @@
 #include <type_traits>
 #include <utility>
 
-#include <penstock/memory/detail/host_slots.hpp>
-#include <penstock/memory/detail/slab.hpp>
+#include <penstock/memory/support/host_slots.hpp>
+#include <penstock/memory/support/slab.hpp>
 
 #include "support/catch.hpp"
 #include "support/freeing_device.hpp"

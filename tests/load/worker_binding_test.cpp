@@ -19,6 +19,8 @@
 #include <vector>
 
 #include <penstock/penstock.hpp>
+#include <penstock/threads/cpu_list.hpp>
+#include <penstock/threads/worker_cores.hpp>
 
 #include "memory/machine.hpp"
 #include "support/catch.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock/memory/detail/copy_mark.hpp>
+#include <penstock/memory/support/copy_mark.hpp>
 
 #include <memory>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock/memory/detail/host_slots.hpp>
+#include <penstock/memory/support/host_slots.hpp>
 
 #include <atomic>
 #include <concepts>
@@ -14,7 +14,7 @@
 #include <vector>
 
 #include <penstock/load/host_batch.hpp>
-#include <penstock/threads/detail/waiting/waitable_counter.hpp>
+#include <penstock/threads/support/waitable_counter.hpp>
 
 #include "support/catch.hpp"
 #include "support/freeing_device.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock/memory/detail/sample_lists.hpp>
+#include <penstock/memory/support/sample_lists.hpp>
 
 #include <array>
 #include <cstdint>

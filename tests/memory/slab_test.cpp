@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock/memory/detail/slab.hpp>
+#include <penstock/memory/support/slab.hpp>
 
 #include <concepts>
 #include <cstddef>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #include "checker.hpp"
 
-#include <penstock/serve/detail/consumer_signal.hpp>
+#include <penstock_ext/serve/detail/consumer_signal.hpp>
 
 namespace {
 

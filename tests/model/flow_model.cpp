@@ -4,7 +4,7 @@
 #include <penstock/load/detail/batch_work.hpp>
 #include <penstock/load/detail/delivery.hpp>
 #include <penstock/load/detail/plan/claim_cursor.hpp>
-#include <penstock/memory/detail/host_slots.hpp>
+#include <penstock/memory/support/host_slots.hpp>
 
 #include "device.hpp"
 

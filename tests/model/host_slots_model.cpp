@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #include "checker.hpp"
 
-#include <penstock/memory/detail/host_slots.hpp>
+#include <penstock/memory/support/host_slots.hpp>
 
 #include "device.hpp"
 

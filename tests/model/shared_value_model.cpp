@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #include "checker.hpp"
 
-#include <penstock/threads/detail/shared_value.hpp>
+#include <penstock/threads/support/shared_value.hpp>
 
 namespace {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #include "checker.hpp"
 
-#include <penstock/threads/detail/waiting/waitable_counter.hpp>
+#include <penstock/threads/support/waitable_counter.hpp>
 
 namespace {
 

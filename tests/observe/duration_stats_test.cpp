@@ -7,8 +7,8 @@
 #include <vector>
 
 #include <penstock/observe/detail/buckets.hpp>
-#include <penstock/observe/detail/histogram.hpp>
 #include <penstock/observe/duration_stats.hpp>
+#include <penstock/observe/support/histogram.hpp>
 #include <penstock/order/random.hpp>
 
 #include "support/catch.hpp"

@@ -13,7 +13,11 @@
 #include <utility>
 #include <vector>
 
+#include <penstock/device/cpu_stream.hpp>
+#include <penstock/observe/loader_stats.hpp>
+#include <penstock/observe/transfer_stats.hpp>
 #include <penstock/penstock.hpp>
+#include <penstock_ext/report/stats_text.hpp>
 
 #include "support/catch.hpp"
 #include "support/gated_device.hpp"

@@ -3,10 +3,10 @@
 #include <cmath>
 #include <cstdint>
 
-#include <penstock/observe/detail/loader_observer.hpp>
-#include <penstock/observe/detail/stopwatch.hpp>
-#include <penstock/observe/detail/tick_clock.hpp>
-#include <penstock/report/stats_text.hpp>
+#include <penstock/load/support/loader_observer.hpp>
+#include <penstock/observe/support/stopwatch.hpp>
+#include <penstock/observe/support/tick_clock.hpp>
+#include <penstock_ext/report/stats_text.hpp>
 
 #include "observe/played_clocks.hpp"
 #include "support/catch.hpp"

@@ -15,6 +15,8 @@
 #include <utility>
 #include <vector>
 
+#include <penstock/device/cpu_stream.hpp>
+#include <penstock/observe/trace_recorder.hpp>
 #include <penstock/penstock.hpp>
 
 #include "support/catch.hpp"

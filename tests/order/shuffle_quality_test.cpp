@@ -8,9 +8,9 @@
 #include <utility>
 #include <vector>
 
-#include <penstock/order/detail/permutation.hpp>
 #include <penstock/order/random.hpp>
 #include <penstock/order/sampler.hpp>
+#include <penstock/order/support/permutation.hpp>
 
 #include "support/catch.hpp"
 #include "support/statistics.hpp"

@@ -83,11 +83,11 @@ class Anything:
 parts = {"gzip": ("zlib", "ZLIB"), "http": ("libcurl", "CURL"),
          "jpeg": ("libjpeg-turbo", "JPEG"), "png": ("libpng", "PNG"),
          "zstd": ("zstd", "zstd")}
-for wanted in ({*parts}, {"gzip"}, {"http"}, {"jpeg"}, {"png"}, {"zstd"}, set()):
+for wanted in ({*parts, "lockfree"}, {"gzip"}, {"http"}, {"jpeg"}, {"lockfree"}, {"png"}, {"zstd"}, set()):
     recipe = conanfile.PenstockRecipe()
     recipe.recipe_folder = recipe.source_folder = root
     recipe.package_folder = os.path.join(root, "none")
-    recipe.options = types.SimpleNamespace(**{f"with_{part}": part in wanted for part in parts})
+    recipe.options = types.SimpleNamespace(**{f"with_{part}": part in wanted for part in [*parts, "lockfree"]})
     recipe.info = Anything()
     recipe.cpp_info = Anything()
     needed = []
@@ -97,11 +97,13 @@ for wanted in ({*parts}, {"gzip"}, {"http"}, {"jpeg"}, {"png"}, {"zstd"}, set())
     recipe.set_version()
     assert recipe.version == version, f"conanfile.py gives {recipe.version}, not {version}"
     recipe.requirements()
-    assert needed == ["boost"] + [parts[part][0] for part in parts if part in wanted], needed
+    boost = ["boost"] if "lockfree" in wanted else []
+    assert needed == boost + [parts[part][0] for part in parts if part in wanted], needed
     for step in ("validate", "layout", "generate", "build", "package", "package_id", "package_info"):
         getattr(recipe, step)()
     expected = ["C++20", "deps", "toolchain", "configure", "install", "copy LICENSE"]
     assert steps == expected, steps
+    assert variables["PENSTOCK_LOCKFREE"] is ("lockfree" in wanted)
     for part in parts:
         assert variables[f"CMAKE_DISABLE_FIND_PACKAGE_{parts[part][1]}"] is (part not in wanted)
 

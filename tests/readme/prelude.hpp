@@ -21,35 +21,41 @@
 #include <thread>
 #include <vector>
 
-#include <penstock/blob/image_folder.hpp>
-#include <penstock/blob/stored_blobs.hpp>
-#include <penstock/blob/tar/tar_shards.hpp>
+#include <penstock/adaptors.hpp>
 #include <penstock/cuda.hpp>
 #include <penstock/cuda/on_device.cuh>
-#include <penstock/cuda/widen_on_device.cuh>
-#include <penstock/data/narrow/narrowed.hpp>
-#include <penstock/image/crop.hpp>
-#include <penstock/image/decode.hpp>
-#include <penstock/image/random_resized_crop.hpp>
-#include <penstock/interop/dlpack.hpp>
-#include <penstock/observe/diagnose.hpp>
+#include <penstock/device/cpu_stream.hpp>
+#include <penstock/load/any_loader.hpp>
+#include <penstock/observe.hpp>
+#include <penstock/order/block_shuffled.hpp>
 #include <penstock/order/bucketed.hpp>
 #include <penstock/penstock.hpp>
-#include <penstock/ranks/require_same_run.hpp>
-#include <penstock/ranks/world.hpp>
-#include <penstock/report/prometheus_file.hpp>
-#include <penstock/report/trace_files.hpp>
-#include <penstock/serve/batcher.hpp>
-#include <penstock/store/cached_store.hpp>
-#include <penstock/store/local_store.hpp>
-#include <penstock/tune/option_search.hpp>
-#include <penstock/tune/tuned_text.hpp>
+#include <penstock_ext/blob/image_folder.hpp>
+#include <penstock_ext/blob/stored_blobs.hpp>
+#include <penstock_ext/blob/tar/tar_shards.hpp>
+#include <penstock_ext/files/idx_dataset.hpp>
+#include <penstock_ext/image/crop.hpp>
+#include <penstock_ext/image/decode.hpp>
+#include <penstock_ext/image/random_resized_crop.hpp>
+#include <penstock_ext/interop/dlpack.hpp>
+#include <penstock_ext/narrow/narrowed.hpp>
+#include <penstock_ext/narrow/widen_on_device.cuh>
+#include <penstock_ext/ranks/require_same_run.hpp>
+#include <penstock_ext/ranks/world.hpp>
+#include <penstock_ext/report/prometheus_file.hpp>
+#include <penstock_ext/report/stats_text.hpp>
+#include <penstock_ext/report/trace_files.hpp>
+#include <penstock_ext/search/option_search.hpp>
+#include <penstock_ext/search/tuned_text.hpp>
+#include <penstock_ext/serve/batcher.hpp>
+#include <penstock_ext/store/cached_store.hpp>
+#include <penstock_ext/store/local_store.hpp>
 
 #ifdef PENSTOCK_PAGES_JPEG
-#include <penstock/image/jpeg.hpp>
+#include <penstock_ext/image/jpeg/jpeg.hpp>
 #endif
 #ifdef PENSTOCK_PAGES_PNG
-#include <penstock/image/png.hpp>
+#include <penstock_ext/image/png/png.hpp>
 #endif
 #ifdef PENSTOCK_PAGES_PARQUET
 #include <arrow/builder.h>
@@ -57,7 +63,7 @@
 #include <arrow/table.h>
 #include <parquet/arrow/writer.h>
 
-#include <penstock/table/parquet_dataset.hpp>
+#include <penstock_ext/table/parquet/parquet_dataset.hpp>
 #endif
 
 #include "fake_cuda/fake_cuda.hpp"

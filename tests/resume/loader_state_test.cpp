@@ -6,8 +6,8 @@
 #include <string>
 #include <string_view>
 
-#include <penstock/order/detail/fingerprint.hpp>
 #include <penstock/order/sampler.hpp>
+#include <penstock/order/support/fingerprint.hpp>
 #include <penstock/resume/state_text.hpp>
 
 #include "support/catch.hpp"

@@ -26,8 +26,9 @@
 #include <utility>
 #include <vector>
 
-#include <penstock/interop/shared_batch.hpp>
+#include <penstock/device/cpu_stream.hpp>
 #include <penstock/penstock.hpp>
+#include <penstock_ext/interop/shared_batch.hpp>
 
 namespace {
 

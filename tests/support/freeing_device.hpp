@@ -7,7 +7,7 @@
 #include <memory>
 
 #include <penstock/device/device.hpp>
-#include <penstock/threads/detail/waiting/waitable_counter.hpp>
+#include <penstock/threads/support/waitable_counter.hpp>
 
 #include "support/gated_device.hpp"
 

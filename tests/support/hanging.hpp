@@ -10,7 +10,7 @@
 #include <vector>
 
 #include <penstock/data/dataset.hpp>
-#include <penstock/threads/detail/waiting/waitable_counter.hpp>
+#include <penstock/threads/support/waitable_counter.hpp>
 
 /// A dataset of which some samples hang until `release` is called. `gone` moves when the last copy
 /// is destroyed, which may be on a thread that a loader has let go.

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include <penstock/data/dataset.hpp>
-#include <penstock/threads/detail/waiting/waitable_counter.hpp>
+#include <penstock/threads/support/waitable_counter.hpp>
 
 /// The exception of a sample that `numbered` was told to fail on.
 class bad_sample : public std::runtime_error {

@@ -8,7 +8,7 @@
 #include <thread>
 #include <utility>
 
-#include <penstock/threads/detail/atomics.hpp>
+#include <penstock/threads/support/atomics.hpp>
 
 /// Atomics that stop a thread inside a lock-free call: `parked_thread` has it stand before a step
 /// of its choice until it may go on, as if it had lost its core there.

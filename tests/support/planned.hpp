@@ -14,7 +14,7 @@
 #include <vector>
 
 #include <penstock/data/dataset.hpp>
-#include <penstock/threads/detail/waiting/waitable_counter.hpp>
+#include <penstock/threads/support/waitable_counter.hpp>
 
 /// A dataset that notes what it is told to fetch, and to foresee, and what is read of it. Sample i
 /// takes 10 bytes where it is stored, or what `sizes` says. Copies share one state, and end with

@@ -8,9 +8,9 @@
 #include <mutex>
 #include <thread>
 
-#include <penstock/threads/detail/atomics.hpp>
-#include <penstock/threads/detail/waiting/deadline.hpp>
-#include <penstock/threads/detail/waiting/waitable_counter.hpp>
+#include <penstock/threads/support/atomics.hpp>
+#include <penstock/threads/support/deadline.hpp>
+#include <penstock/threads/support/waitable_counter.hpp>
 
 /// Atomics for `basic_waitable_counter` and what is built on it, that show how a thread waits: who
 /// counts as asleep in `sleeps` is asleep, and only a wake-up ends it. One test at a time; `reset`

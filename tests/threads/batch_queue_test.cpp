@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <penstock/threads/batch_queue.hpp>
 
-#include <penstock/threads/single_producer_single_consumer.hpp>
+#include <penstock_ext/lockfree/single_producer_single_consumer.hpp>
 
 #include <array>
 #include <atomic>

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock/threads/detail/waiting/deadline.hpp>
+#include <penstock/threads/support/deadline.hpp>
 
 #include <chrono>
 #include <cstdint>
 #include <limits>
 
-#include <penstock/threads/detail/waiting/futex_word.hpp>
+#include <penstock/threads/detail/futex_word.hpp>
 
 #include "support/catch.hpp"
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock/threads/detail/waiting/eventcount.hpp>
+#include <penstock/threads/support/eventcount.hpp>
 
 #include <atomic>
 #include <cstdint>
 #include <thread>
 
-#include <penstock/threads/detail/atomics.hpp>
+#include <penstock/threads/support/atomics.hpp>
 
 #include "support/catch.hpp"
 #include "support/sleepy_atomics.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock/threads/detail/group_cache.hpp>
+#include <penstock/threads/support/group_cache.hpp>
 
 #include <atomic>
 #include <cstddef>

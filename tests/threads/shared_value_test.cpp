@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock/threads/detail/shared_value.hpp>
+#include <penstock/threads/support/shared_value.hpp>
 
 #include <atomic>
 #include <cstdint>

@@ -14,7 +14,7 @@
 #include <string>
 #include <thread>
 
-#include <penstock/threads/detail/waiting/waitable_counter.hpp>
+#include <penstock/threads/support/waitable_counter.hpp>
 
 #include "support/asleep.hpp"
 #include "support/catch.hpp"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock/core/detail/cache_line.hpp>
-#include <penstock/threads/detail/waiting/eventcount.hpp>
-#include <penstock/threads/detail/waiting/waitable_counter.hpp>
+#include <penstock/core/support/cache_line.hpp>
+#include <penstock/threads/support/eventcount.hpp>
+#include <penstock/threads/support/waitable_counter.hpp>
 
 #include <atomic>
 #include <cstddef>

@@ -21,7 +21,7 @@
 #include <type_traits>
 #include <utility>
 
-#include <penstock/threads/detail/waiting/waitable_counter.hpp>
+#include <penstock/threads/support/waitable_counter.hpp>
 
 #include "support/catch.hpp"
 #include "support/sanitized.hpp"

@@ -13,8 +13,8 @@
 #include <utility>
 #include <vector>
 
-#include <penstock/memory/detail/last_owner.hpp>
-#include <penstock/threads/detail/waiting/waitable_counter.hpp>
+#include <penstock/memory/support/last_owner.hpp>
+#include <penstock/threads/support/waitable_counter.hpp>
 
 #include "support/catch.hpp"
 #include "support/gated_device.hpp"

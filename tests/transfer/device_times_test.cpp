@@ -2,10 +2,10 @@
 // `transfer_options::time_device`.
 #include <penstock/load/loader.hpp>
 #include <penstock/order/sampler.hpp>
-#include <penstock/report/stats_json.hpp>
-#include <penstock/report/stats_text.hpp>
 #include <penstock/transfer/detail/device_timer.hpp>
 #include <penstock/transfer/transfer.hpp>
+#include <penstock_ext/report/stats_json.hpp>
+#include <penstock_ext/report/stats_text.hpp>
 
 #include <atomic>
 #include <chrono>

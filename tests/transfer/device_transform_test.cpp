@@ -11,7 +11,7 @@
 #include <vector>
 
 #include <penstock/load/loader.hpp>
-#include <penstock/threads/detail/waiting/waitable_counter.hpp>
+#include <penstock/threads/support/waitable_counter.hpp>
 #include <penstock/transfer/transfer.hpp>
 
 #include "support/catch.hpp"

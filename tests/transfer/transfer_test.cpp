@@ -10,7 +10,9 @@
 #include <utility>
 #include <vector>
 
+#include <penstock/device/cpu_stream.hpp>
 #include <penstock/penstock.hpp>
+#include <penstock/transfer/batch_source.hpp>
 
 #include "support/asleep.hpp"
 #include "support/catch.hpp"

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include <penstock/blob/tar/tar_shards.hpp>
 #include <penstock/penstock.hpp>
+#include <penstock_ext/blob/tar/tar_shards.hpp>
 
 #include "../peer.hpp"
 

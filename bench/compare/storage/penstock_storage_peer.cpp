@@ -15,8 +15,9 @@
 #include <thread>
 #include <vector>
 
-#include <penstock/data/mapped/npy_dataset.hpp>
+#include <penstock/data/run_context.hpp>
 #include <penstock/penstock.hpp>
+#include <penstock_ext/files/npy_dataset.hpp>
 
 namespace {
 

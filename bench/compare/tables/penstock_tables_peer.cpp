@@ -6,8 +6,9 @@
 #include <string>
 #include <vector>
 
+#include <penstock/order/block_shuffled.hpp>
 #include <penstock/penstock.hpp>
-#include <penstock/table/parquet_dataset.hpp>
+#include <penstock_ext/table/parquet/parquet_dataset.hpp>
 
 #include "../peer.hpp"
 

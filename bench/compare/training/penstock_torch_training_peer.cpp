@@ -6,7 +6,7 @@
 
 #include <torch/torch.h>
 
-#include <penstock/interop/torch.hpp>
+#include <penstock_ext/interop/torch/torch.hpp>
 
 #include <cstdio>
 #include <exception>

@@ -9,14 +9,14 @@
 #include <string>
 #include <utility>
 
-#include <penstock/blob/image_folder.hpp>
-#include <penstock/image/augment/to_chw.hpp>
-#include <penstock/image/crop.hpp>
-#include <penstock/image/decode.hpp>
-#include <penstock/image/jpeg.hpp>
-#include <penstock/image/png.hpp>
-#include <penstock/image/random_resized_crop.hpp>
 #include <penstock/penstock.hpp>
+#include <penstock_ext/blob/image_folder.hpp>
+#include <penstock_ext/image/augment/to_chw.hpp>
+#include <penstock_ext/image/crop.hpp>
+#include <penstock_ext/image/decode.hpp>
+#include <penstock_ext/image/jpeg/jpeg.hpp>
+#include <penstock_ext/image/png/png.hpp>
+#include <penstock_ext/image/random_resized_crop.hpp>
 
 #include "../peer.hpp"
 

@@ -8,12 +8,12 @@
 #include <utility>
 
 #include <penstock/core/checked.hpp>
+#include <penstock/core/detail/sample_place.hpp>
 #include <penstock/core/detail/views_of.hpp>
 #include <penstock/core/layout.hpp>
-#include <penstock/core/ragged/detail/ragged_numbers.hpp>
-#include <penstock/core/ragged/detail/sample_place.hpp>
-#include <penstock/core/ragged/ragged_view.hpp>
+#include <penstock/core/ragged_view.hpp>
 #include <penstock/core/record.hpp>
+#include <penstock/core/support/ragged_numbers.hpp>
 #include <penstock/core/tensor_view.hpp>
 
 namespace penstock {

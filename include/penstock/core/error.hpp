@@ -12,7 +12,7 @@
 #include <type_traits>
 #include <utility>
 
-#include <penstock/core/detail/text/joined.hpp>
+#include <penstock/core/support/joined.hpp>
 #include <penstock/core/version.hpp>
 
 namespace penstock {

@@ -7,7 +7,7 @@
 
 #include <penstock/core/version.hpp>
 
-#include <penstock/core/detail/host_device_begin.hpp>
+#include <penstock/core/support/host_device_begin.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
@@ -85,4 +85,4 @@ class extents {
 }  // namespace PENSTOCK_ABI
 }  // namespace penstock
 
-#include <penstock/core/detail/host_device_end.hpp>
+#include <penstock/core/support/host_device_end.hpp>

@@ -8,10 +8,10 @@
 #include <string>
 #include <utility>
 
-#include <penstock/core/detail/text/joined.hpp>
 #include <penstock/core/error.hpp>
-#include <penstock/core/ragged/detail/ragged_numbers.hpp>
 #include <penstock/core/record.hpp>
+#include <penstock/core/support/joined.hpp>
+#include <penstock/core/support/ragged_numbers.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

@@ -9,7 +9,7 @@
 
 #include <penstock/core/extents.hpp>
 #include <penstock/core/name.hpp>
-#include <penstock/core/ragged/ragged_extents.hpp>
+#include <penstock/core/ragged_extents.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

@@ -12,7 +12,7 @@
 #include <penstock/core/checked.hpp>
 #include <penstock/core/extents.hpp>
 
-#include <penstock/core/detail/host_device_begin.hpp>
+#include <penstock/core/support/host_device_begin.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
@@ -182,4 +182,4 @@ class tensor_view {
 }  // namespace PENSTOCK_ABI
 }  // namespace penstock
 
-#include <penstock/core/detail/host_device_end.hpp>
+#include <penstock/core/support/host_device_end.hpp>

@@ -7,8 +7,8 @@
 #include <utility>
 
 #include <penstock/core/name.hpp>
-#include <penstock/cuda/detail/transform/field_transform.cuh>
-#include <penstock/cuda/detail/transform/made_record.cuh>
+#include <penstock/cuda/detail/made_record.cuh>
+#include <penstock/cuda/support/field_transform.cuh>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

@@ -14,9 +14,9 @@
 #include <penstock/core/error.hpp>
 #include <penstock/core/record.hpp>
 #include <penstock/data/dataset.hpp>
-#include <penstock/data/detail/dataset_ref.hpp>
 #include <penstock/data/detail/erased_dataset.hpp>
 #include <penstock/data/run_context.hpp>
+#include <penstock/data/support/dataset_ref.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

@@ -9,7 +9,7 @@
 
 #include <penstock/core/error.hpp>
 #include <penstock/core/record.hpp>
-#include <penstock/data/detail/dataset_members.hpp>
+#include <penstock/data/support/dataset_members.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

@@ -14,8 +14,8 @@
 #include <penstock/core/layout.hpp>
 #include <penstock/core/record.hpp>
 #include <penstock/data/dataset.hpp>
-#include <penstock/data/detail/row_copy.hpp>
 #include <penstock/data/run_context.hpp>
+#include <penstock/data/support/row_copy.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

@@ -13,7 +13,7 @@
 #include <memory>
 #include <string>
 
-#include <penstock/core/detail/text/joined.hpp>
+#include <penstock/core/support/joined.hpp>
 #include <penstock/device/cpu_stream.hpp>
 #include <penstock/device/device.hpp>
 #include <penstock/threads/float_mode.hpp>
@@ -31,7 +31,7 @@ class cpu_device {
   using stream_type = cpu_stream;
   using stream_ref = cpu_stream_ref;
   using event_type = cpu_event;
-  /// What DLPack calls its memory, see `interop/dlpack_abi.hpp`.
+  /// What DLPack calls its memory, see `penstock_ext/interop/dlpack_abi.hpp`.
   static constexpr std::int32_t dlpack_kind = 1;
 
   cpu_device() = default;

@@ -8,8 +8,8 @@
 #include <string>
 #include <string_view>
 
-#include <penstock/core/detail/text/joined.hpp>
 #include <penstock/core/error.hpp>
+#include <penstock/core/support/joined.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include <penstock/core/error.hpp>
-#include <penstock/order/detail/stages.hpp>
 #include <penstock/order/random.hpp>
+#include <penstock/order/support/stages.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

@@ -5,8 +5,8 @@
 #include <cstddef>
 #include <string>
 
-#include <penstock/core/detail/text/joined.hpp>
 #include <penstock/core/error.hpp>
+#include <penstock/core/support/joined.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

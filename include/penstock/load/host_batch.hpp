@@ -11,7 +11,7 @@
 #include <penstock/core/checked.hpp>
 #include <penstock/core/lease.hpp>
 #include <penstock/device/device.hpp>
-#include <penstock/memory/detail/host_slots.hpp>
+#include <penstock/memory/support/host_slots.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

@@ -11,7 +11,7 @@
 #include <limits>
 #include <string>
 
-#include <penstock/core/detail/cgroup.hpp>
+#include <penstock/core/support/cgroup.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

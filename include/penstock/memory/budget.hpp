@@ -12,8 +12,8 @@
 #include <string>
 #include <utility>
 
-#include <penstock/core/detail/text/joined.hpp>
 #include <penstock/core/error.hpp>
+#include <penstock/core/support/joined.hpp>
 #include <penstock/memory/available_memory.hpp>
 
 namespace penstock {

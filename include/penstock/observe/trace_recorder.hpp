@@ -17,11 +17,11 @@
 #include <vector>
 
 #include <penstock/core/batch_info.hpp>
-#include <penstock/core/detail/text/joined.hpp>
 #include <penstock/core/error.hpp>
-#include <penstock/observe/detail/tick_clock.hpp>
-#include <penstock/observe/detail/trace/trace_writer.hpp>
+#include <penstock/core/support/joined.hpp>
 #include <penstock/observe/stats_clock.hpp>
+#include <penstock/observe/support/tick_clock.hpp>
+#include <penstock/observe/support/trace_writer.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

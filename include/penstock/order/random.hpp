@@ -11,11 +11,11 @@
 #include <string>
 #include <type_traits>
 
-#include <penstock/core/detail/text/joined.hpp>
+#include <penstock/core/support/joined.hpp>
 #include <penstock/core/version.hpp>
-#include <penstock/order/detail/draw.hpp>
 #include <penstock/order/detail/philox.hpp>
 #include <penstock/order/detail/ziggurat.hpp>
+#include <penstock/order/support/draw.hpp>
 
 // Random bits that depend on nothing but (seed, epoch, stage, sample index), and distributions that
 // turn them into the same numbers with every standard library, compiler and set of flags, save

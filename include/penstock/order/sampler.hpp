@@ -8,7 +8,7 @@
 #include <type_traits>
 #include <utility>
 
-#include <penstock/order/detail/permutation.hpp>
+#include <penstock/order/support/permutation.hpp>
 
 // A sampler says which sample comes k-th in epoch e, as a pure function: no state, no list. One of
 // your own is a type like this:

@@ -10,9 +10,9 @@
 
 #include <penstock/core/error.hpp>
 #include <penstock/order/detail/alias_table.hpp>
-#include <penstock/order/detail/draw.hpp>
 #include <penstock/order/detail/weighted_order.hpp>
 #include <penstock/order/sampler.hpp>
+#include <penstock/order/support/draw.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

@@ -7,13 +7,13 @@
 #include <optional>
 #include <string>
 
-#include <penstock/core/detail/cache_line.hpp>
 #include <penstock/core/error.hpp>
-#include <penstock/threads/detail/atomics.hpp>
+#include <penstock/core/support/cache_line.hpp>
 #include <penstock/threads/detail/ticket_ring.hpp>
-#include <penstock/threads/detail/waiting/deadline.hpp>
-#include <penstock/threads/detail/waiting/eventcount.hpp>
 #include <penstock/threads/queue_result.hpp>
+#include <penstock/threads/support/atomics.hpp>
+#include <penstock/threads/support/deadline.hpp>
+#include <penstock/threads/support/eventcount.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
@@ -37,7 +37,7 @@ struct many_producers_many_consumers {
 ///
 /// Any number of producers and consumers. With one thread on either side,
 /// `batch_queue<T, single_producer_single_consumer>` is faster. `penstock.hpp` leaves it out: it
-/// needs `#include <penstock/threads/single_producer_single_consumer.hpp>`.
+/// needs `#include <penstock_ext/lockfree/single_producer_single_consumer.hpp>`.
 ///
 /// Closing ends all waiting: pushes fail from then on, pops deliver what is left and then fail.
 /// What has a limit of time tells apart whether it was that, or the limit.

@@ -11,9 +11,9 @@
 #include <vector>
 
 #include <penstock/threads/batch_queue.hpp>
-#include <penstock/threads/detail/atomics.hpp>
-#include <penstock/threads/detail/waiting/deadline.hpp>
 #include <penstock/threads/queue_result.hpp>
+#include <penstock/threads/support/atomics.hpp>
+#include <penstock/threads/support/deadline.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include <penstock/core/detail/text/joined.hpp>
+#include <penstock/core/support/joined.hpp>
 #include <penstock/core/version.hpp>
 
 namespace penstock {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 // Tensors over a batch that nobody gives them, and over elements that libtorch has no name for.
-#include <penstock/interop/torch.hpp>
+#include <penstock_ext/interop/torch/torch.hpp>
 
 namespace ps = penstock;
 

@@ -6,7 +6,7 @@
 #include <memory>
 #include <thread>
 
-#include <penstock/threads/detail/waiting/waitable_counter.hpp>
+#include <penstock/threads/support/waitable_counter.hpp>
 
 #include "contract/device_contract/subject.hpp"
 

@@ -16,6 +16,7 @@
 #include <thread>
 #include <vector>
 
+#include <penstock/device/cpu_stream.hpp>
 #include <penstock/penstock.hpp>
 
 #include "flow/state_machine/chaotic.hpp"

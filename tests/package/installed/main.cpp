@@ -1,29 +1,34 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <boost/lockfree/spsc_queue.hpp>  // comes with penstock::penstock
-
 #include <penstock/penstock.hpp>
+#ifdef WITH_EXTENSIONS
+#include <penstock_ext/files.hpp>
+#include <penstock_ext/image.hpp>
+#endif
+#ifdef WITH_LOCKFREE
+#include <penstock_ext/lockfree.hpp>  // needs Boost, which comes with penstock::lockfree
+#endif
 #ifdef WITH_GZIP
 #include <zlib.h>  // comes with penstock::gzip
 
-#include <penstock/files/gzip.hpp>
+#include <penstock_ext/files/gzip/gzip.hpp>
 #endif
 #ifdef WITH_HTTP
-#include <penstock/store/http_store.hpp>  // needs curl.h, which comes with penstock::http
+#include <penstock_ext/store/http/http_store.hpp>  // needs curl.h, which comes with penstock::http
 #endif
 #ifdef WITH_JPEG
-#include <penstock/image/jpeg.hpp>  // needs jpeglib.h, which comes with penstock::jpeg
+#include <penstock_ext/image/jpeg/jpeg.hpp>  // needs jpeglib.h, which comes with penstock::jpeg
 #endif
 #ifdef WITH_NVIMGCODEC
-#include <penstock/image/nvimgcodec/nvimgcodec_batch.hpp>  // needs nvimgcodec.h
+#include <penstock_ext/image/nvimgcodec/nvimgcodec_batch.hpp>  // needs nvimgcodec.h
 #endif
 #ifdef WITH_PNG
-#include <penstock/image/png.hpp>  // needs png.h, which comes with penstock::png
+#include <penstock_ext/image/png/png.hpp>  // needs png.h, which comes with penstock::png
 #endif
 #ifdef WITH_TORCH
-#include <penstock/interop/torch.hpp>  // needs ATen, which comes with penstock::torch
+#include <penstock_ext/interop/torch/torch.hpp>  // needs ATen, which comes with penstock::torch
 #endif
 #ifdef WITH_ZSTD
-#include <penstock/files/zstd.hpp>  // needs zstd.h, which comes with penstock::zstd
+#include <penstock_ext/files/zstd/zstd.hpp>  // needs zstd.h, which comes with penstock::zstd
 #endif
 
 #include <cstdio>
@@ -38,6 +43,10 @@ int main() {
 #endif
 #ifdef WITH_JPEG
   std::printf("JPEG: %d\n", penstock::jpeg_decoder{}.matches({}));
+#endif
+#ifdef WITH_LOCKFREE
+  penstock::batch_queue<int, penstock::single_producer_single_consumer> queue{4};
+  std::printf("one on either side: %d\n", queue.try_push(1));
 #endif
 #ifdef WITH_NVIMGCODEC
   std::printf("nvImageCodec: %zu\n", penstock::nvimgcodec_batch{}.results().size());

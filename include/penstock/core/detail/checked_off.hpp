@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <utility>
 
-#include <penstock/core/detail/host_device_begin.hpp>
+#include <penstock/core/support/host_device_begin.hpp>
 
 /// @file
 /// The names of `checked_on.hpp` without anything in them: views and leases gain no byte, and the
@@ -66,6 +66,6 @@ class call_gate {
 }  // namespace PENSTOCK_ABI
 }  // namespace penstock
 
-#include <penstock/core/detail/host_device_end.hpp>
+#include <penstock/core/support/host_device_end.hpp>
 
 #endif

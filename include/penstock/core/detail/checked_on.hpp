@@ -27,7 +27,7 @@
 #include <sanitizer/asan_interface.h>
 #endif
 
-#include <penstock/core/detail/host_device_begin.hpp>
+#include <penstock/core/support/host_device_begin.hpp>
 
 /// @file
 /// What a checked build does with a lease and its views; `checked_off.hpp` has the same names
@@ -231,7 +231,7 @@ class call_gate {
 }  // namespace PENSTOCK_ABI
 }  // namespace penstock
 
-#include <penstock/core/detail/host_device_end.hpp>
+#include <penstock/core/support/host_device_end.hpp>
 #undef PENSTOCK_ADDRESS_SANITIZER
 
 #endif

@@ -6,7 +6,7 @@
 
 #include <penstock/core/record.hpp>
 #include <penstock/data/adaptors/adaptor.hpp>
-#include <penstock/data/adaptors/detail/map_dataset.hpp>
+#include <penstock/data/support/map_dataset.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

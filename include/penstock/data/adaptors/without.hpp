@@ -12,7 +12,7 @@
 #include <penstock/data/adaptors/adaptor.hpp>
 #include <penstock/data/adaptors/detail/subset_dataset.hpp>
 #include <penstock/data/dataset.hpp>
-#include <penstock/order/detail/word_hash.hpp>
+#include <penstock/order/support/word_hash.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

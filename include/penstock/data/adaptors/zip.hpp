@@ -14,12 +14,12 @@
 #include <penstock/core/error.hpp>
 #include <penstock/core/record.hpp>
 #include <penstock/data/adaptors/adaptor.hpp>
-#include <penstock/data/adaptors/detail/joined_record.hpp>
 #include <penstock/data/dataset.hpp>
 #include <penstock/data/reader.hpp>
 #include <penstock/data/run_context.hpp>
-#include <penstock/order/detail/word_hash.hpp>
+#include <penstock/data/support/joined_record.hpp>
 #include <penstock/order/random.hpp>
+#include <penstock/order/support/word_hash.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

@@ -15,9 +15,9 @@
 #include <penstock/core/record.hpp>
 #include <penstock/data/adaptors/adaptor.hpp>
 #include <penstock/data/dataset.hpp>
-#include <penstock/data/detail/dataset_ref.hpp>
 #include <penstock/data/reader.hpp>
 #include <penstock/data/run_context.hpp>
+#include <penstock/data/support/dataset_ref.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

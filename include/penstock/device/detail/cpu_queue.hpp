@@ -18,12 +18,12 @@
 #include <utility>
 
 #include <penstock/core/checked.hpp>
-#include <penstock/core/detail/cache_line.hpp>
-#include <penstock/core/detail/text/joined.hpp>
+#include <penstock/core/support/cache_line.hpp>
+#include <penstock/core/support/joined.hpp>
 #include <penstock/device/detail/modelled_time.hpp>
 #include <penstock/device/detail/operation.hpp>
-#include <penstock/threads/detail/waiting/waitable_counter.hpp>
 #include <penstock/threads/float_mode.hpp>
+#include <penstock/threads/support/waitable_counter.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

@@ -7,8 +7,8 @@
 
 #include <penstock/core/error.hpp>
 #include <penstock/data/dataset.hpp>
-#include <penstock/faults/detail/guarded_reader.hpp>
 #include <penstock/load/detail/batch_work.hpp>
+#include <penstock/load/detail/faults/guarded_reader.hpp>
 #include <penstock/load/detail/plan/schedule.hpp>
 #include <penstock/order/sampler.hpp>
 

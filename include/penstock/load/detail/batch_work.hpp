@@ -13,8 +13,8 @@
 #include <utility>
 
 #include <penstock/core/batch_info.hpp>
-#include <penstock/core/detail/cache_line.hpp>
 #include <penstock/core/error.hpp>
+#include <penstock/core/support/cache_line.hpp>
 #include <penstock/load/detail/plan/epoch_plan.hpp>
 #include <penstock/load/detail/plan/pick_samples.hpp>
 

@@ -10,9 +10,9 @@
 #include <utility>
 
 #include <penstock/core/batch_info.hpp>
-#include <penstock/core/detail/live_range.hpp>
-#include <penstock/core/detail/own_process.hpp>
 #include <penstock/core/error.hpp>
+#include <penstock/core/support/live_range.hpp>
+#include <penstock/core/support/own_process.hpp>
 #include <penstock/data/dataset.hpp>
 #include <penstock/load/detail/crew.hpp>
 #include <penstock/load/detail/engine.hpp>
@@ -21,7 +21,7 @@
 #include <penstock/load/host_batch.hpp>
 #include <penstock/load/options.hpp>
 #include <penstock/order/sampler.hpp>
-#include <penstock/threads/detail/shared_value.hpp>
+#include <penstock/threads/support/shared_value.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

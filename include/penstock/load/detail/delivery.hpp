@@ -10,11 +10,11 @@
 #include <utility>
 #include <vector>
 
-#include <penstock/core/detail/cache_line.hpp>
 #include <penstock/core/error.hpp>
+#include <penstock/core/support/cache_line.hpp>
 #include <penstock/threads/batch_queue.hpp>
-#include <penstock/threads/detail/shared_value.hpp>
-#include <penstock/threads/detail/waiting/waitable_counter.hpp>
+#include <penstock/threads/support/shared_value.hpp>
+#include <penstock/threads/support/waitable_counter.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

@@ -13,13 +13,13 @@
 
 #include <penstock/core/error.hpp>
 #include <penstock/data/dataset.hpp>
-#include <penstock/faults/detail/guarded_reader.hpp>
-#include <penstock/faults/detail/make_readers.hpp>
-#include <penstock/faults/detail/read_guard.hpp>
 #include <penstock/load/detail/ahead/teller.hpp>
 #include <penstock/load/detail/batch_binder.hpp>
 #include <penstock/load/detail/batch_work.hpp>
 #include <penstock/load/detail/delivery.hpp>
+#include <penstock/load/detail/faults/guarded_reader.hpp>
+#include <penstock/load/detail/faults/make_readers.hpp>
+#include <penstock/load/detail/faults/read_guard.hpp>
 #include <penstock/load/detail/make_slots.hpp>
 #include <penstock/load/detail/plan/claim_cursor.hpp>
 #include <penstock/load/detail/plan/finish_batch.hpp>
@@ -30,10 +30,10 @@
 #include <penstock/load/detail/tuning/resolved_options.hpp>
 #include <penstock/load/detail/tuning/seats.hpp>
 #include <penstock/load/options.hpp>
-#include <penstock/memory/detail/host_slots.hpp>
-#include <penstock/observe/detail/loader_observer.hpp>
-#include <penstock/observe/detail/marks/stage_mark.hpp>
-#include <penstock/observe/detail/trace/trace_writer.hpp>
+#include <penstock/load/support/loader_observer.hpp>
+#include <penstock/memory/support/host_slots.hpp>
+#include <penstock/observe/support/stage_mark.hpp>
+#include <penstock/observe/support/trace_writer.hpp>
 #include <penstock/order/sampler.hpp>
 #include <penstock/threads/float_mode.hpp>
 

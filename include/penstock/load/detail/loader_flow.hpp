@@ -12,10 +12,10 @@
 #include <penstock/load/detail/consumer.hpp>
 #include <penstock/load/host_batch.hpp>
 #include <penstock/load/options.hpp>
-#include <penstock/observe/detail/trace/noted.hpp>
-#include <penstock/order/detail/fingerprint.hpp>
-#include <penstock/order/detail/word_hash.hpp>
+#include <penstock/observe/support/noted.hpp>
 #include <penstock/order/sampler.hpp>
+#include <penstock/order/support/fingerprint.hpp>
+#include <penstock/order/support/word_hash.hpp>
 #include <penstock/resume/loader_state.hpp>
 #include <penstock/threads/float_mode.hpp>
 

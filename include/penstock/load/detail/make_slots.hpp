@@ -9,9 +9,9 @@
 #include <penstock/load/detail/plan/slots_wanted.hpp>
 #include <penstock/load/footprint.hpp>
 #include <penstock/load/options.hpp>
-#include <penstock/memory/detail/host_slots.hpp>
-#include <penstock/memory/detail/last_owner.hpp>
-#include <penstock/memory/detail/sample_lists.hpp>
+#include <penstock/memory/support/host_slots.hpp>
+#include <penstock/memory/support/last_owner.hpp>
+#include <penstock/memory/support/sample_lists.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

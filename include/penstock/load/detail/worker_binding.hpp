@@ -13,8 +13,8 @@
 #include <penstock/device/device.hpp>
 #include <penstock/load/options.hpp>
 #include <penstock/threads/cpu_list.hpp>
-#include <penstock/threads/detail/cpu_affinity.hpp>
-#include <penstock/threads/detail/waiting/waitable_counter.hpp>
+#include <penstock/threads/support/cpu_affinity.hpp>
+#include <penstock/threads/support/waitable_counter.hpp>
 #include <penstock/threads/worker_cores.hpp>
 
 namespace penstock {

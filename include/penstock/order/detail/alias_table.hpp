@@ -12,7 +12,7 @@
 #include <vector>
 
 #include <penstock/core/error.hpp>
-#include <penstock/order/detail/draw.hpp>
+#include <penstock/order/support/draw.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

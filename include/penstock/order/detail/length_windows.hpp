@@ -10,10 +10,10 @@
 #include <utility>
 #include <vector>
 
-#include <penstock/order/detail/draw.hpp>
-#include <penstock/order/detail/permutation.hpp>
-#include <penstock/order/detail/stages.hpp>
 #include <penstock/order/random.hpp>
+#include <penstock/order/support/draw.hpp>
+#include <penstock/order/support/permutation.hpp>
+#include <penstock/order/support/stages.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

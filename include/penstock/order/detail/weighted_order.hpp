@@ -6,8 +6,8 @@
 #include <span>
 
 #include <penstock/order/detail/alias_table.hpp>
-#include <penstock/order/detail/stages.hpp>
 #include <penstock/order/random.hpp>
+#include <penstock/order/support/stages.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

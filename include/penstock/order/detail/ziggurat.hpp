@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#include <penstock/order/detail/draw.hpp>
+#include <penstock/order/support/draw.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

@@ -10,7 +10,7 @@
 #include <mutex>
 
 #include <penstock/core/version.hpp>
-#include <penstock/threads/detail/waiting/waitable_counter.hpp>
+#include <penstock/threads/support/waitable_counter.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

@@ -10,8 +10,8 @@
 #include <type_traits>
 #include <vector>
 
-#include <penstock/core/detail/cache_line.hpp>
-#include <penstock/threads/detail/atomics.hpp>
+#include <penstock/core/support/cache_line.hpp>
+#include <penstock/threads/support/atomics.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

@@ -7,12 +7,12 @@
 #include <memory>
 #include <optional>
 
-#include <penstock/load/detail/tuning/climber.hpp>
-#include <penstock/load/detail/tuning/tuning_log.hpp>
+#include <penstock/load/support/climber.hpp>
+#include <penstock/load/support/tuning_log.hpp>
 #include <penstock/load/tuning_history.hpp>
-#include <penstock/observe/detail/feed_observer.hpp>
-#include <penstock/observe/detail/trace/trace_writer.hpp>
+#include <penstock/observe/support/trace_writer.hpp>
 #include <penstock/observe/trace_recorder.hpp>
+#include <penstock/transfer/detail/feed_observer.hpp>
 #include <penstock/transfer/options.hpp>
 
 namespace penstock {

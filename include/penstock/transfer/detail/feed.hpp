@@ -12,12 +12,12 @@
 #include <utility>
 
 #include <penstock/core/batch_info.hpp>
-#include <penstock/core/detail/live_range.hpp>
 #include <penstock/core/error.hpp>
-#include <penstock/memory/detail/last_owner.hpp>
-#include <penstock/observe/detail/feed_observer.hpp>
+#include <penstock/core/support/live_range.hpp>
+#include <penstock/memory/support/last_owner.hpp>
 #include <penstock/observe/transfer_stats.hpp>
 #include <penstock/transfer/batch_source.hpp>
+#include <penstock/transfer/detail/feed_observer.hpp>
 #include <penstock/transfer/detail/feed_source.hpp>
 #include <penstock/transfer/detail/feed_watch.hpp>
 #include <penstock/transfer/detail/listed_samples.hpp>

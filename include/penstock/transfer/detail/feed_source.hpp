@@ -15,7 +15,7 @@
 #include <penstock/core/error.hpp>
 #include <penstock/observe/loader_stats.hpp>
 #include <penstock/observe/trace_recorder.hpp>
-#include <penstock/threads/detail/shared_value.hpp>
+#include <penstock/threads/support/shared_value.hpp>
 #include <penstock/transfer/batch_source.hpp>
 
 namespace penstock {

@@ -8,10 +8,10 @@
 #include <penstock/core/batch_info.hpp>
 #include <penstock/device/device.hpp>
 #include <penstock/load/tuning_history.hpp>
-#include <penstock/observe/detail/feed_observer.hpp>
-#include <penstock/observe/detail/trace/noted.hpp>
+#include <penstock/observe/support/noted.hpp>
 #include <penstock/transfer/detail/depth_tuner.hpp>
 #include <penstock/transfer/detail/device_timer.hpp>
+#include <penstock/transfer/detail/feed_observer.hpp>
 #include <penstock/transfer/detail/slots/device_slot.hpp>
 #include <penstock/transfer/detail/transform_stage.hpp>
 #include <penstock/transfer/options.hpp>

@@ -6,8 +6,8 @@
 
 #include <penstock/core/batch.hpp>
 #include <penstock/core/layout.hpp>
-#include <penstock/core/ragged/detail/value_bytes.hpp>
 #include <penstock/core/record.hpp>
+#include <penstock/core/support/value_bytes.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <span>
 
-#include <penstock/memory/detail/sample_lists.hpp>
+#include <penstock/memory/support/sample_lists.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

@@ -12,8 +12,8 @@
 #include <penstock/core/layout.hpp>
 #include <penstock/core/record.hpp>
 #include <penstock/device/device.hpp>
-#include <penstock/memory/detail/slab.hpp>
-#include <penstock/observe/detail/trace/trace_writer.hpp>
+#include <penstock/memory/support/slab.hpp>
+#include <penstock/observe/support/trace_writer.hpp>
 #include <penstock/observe/trace_recorder.hpp>
 #include <penstock/transfer/detail/device_timer.hpp>
 #include <penstock/transfer/detail/slots/device_slots.hpp>

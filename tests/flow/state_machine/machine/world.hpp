@@ -10,6 +10,7 @@
 #include <stop_token>
 #include <utility>
 
+#include <penstock/device/cpu_stream.hpp>
 #include <penstock/penstock.hpp>
 
 #include "flow/state_machine/machine.hpp"

@@ -21,7 +21,7 @@
 #include <penstock/data/dataset.hpp>
 #include <penstock/data/reader.hpp>
 #include <penstock/data/run_context.hpp>
-#include <penstock/order/detail/word_hash.hpp>
+#include <penstock/order/support/word_hash.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

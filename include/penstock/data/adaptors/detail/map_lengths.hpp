@@ -7,7 +7,7 @@
 
 #include <penstock/core/batch.hpp>
 #include <penstock/core/error.hpp>
-#include <penstock/core/ragged/place_sample.hpp>
+#include <penstock/core/place_sample.hpp>
 #include <penstock/core/record.hpp>
 
 namespace penstock {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include <penstock/core/error.hpp>
-#include <penstock/order/detail/word_hash.hpp>
+#include <penstock/order/support/word_hash.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

@@ -12,12 +12,12 @@
 #include <penstock/core/batch_info.hpp>
 #include <penstock/core/layout.hpp>
 #include <penstock/data/dataset.hpp>
-#include <penstock/data/detail/mean_bytes.hpp>
+#include <penstock/data/support/mean_bytes.hpp>
 #include <penstock/load/detail/ahead/plan_ledger.hpp>
 #include <penstock/load/detail/plan/pick_samples.hpp>
 #include <penstock/load/detail/plan/schedule.hpp>
 #include <penstock/load/options.hpp>
-#include <penstock/observe/detail/loader_observer.hpp>
+#include <penstock/load/support/loader_observer.hpp>
 #include <penstock/order/sampler.hpp>
 
 namespace penstock {

@@ -7,11 +7,11 @@
 
 #include <penstock/core/layout.hpp>
 #include <penstock/data/dataset.hpp>
-#include <penstock/data/detail/mean_bytes.hpp>
+#include <penstock/data/support/mean_bytes.hpp>
 #include <penstock/load/detail/ahead/plan_follower.hpp>
 #include <penstock/load/detail/plan/schedule.hpp>
 #include <penstock/load/options.hpp>
-#include <penstock/observe/detail/loader_observer.hpp>
+#include <penstock/load/support/loader_observer.hpp>
 #include <penstock/order/sampler.hpp>
 #include <penstock/threads/float_mode.hpp>
 

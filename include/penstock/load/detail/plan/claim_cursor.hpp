@@ -4,10 +4,10 @@
 #include <cstddef>
 #include <cstdint>
 
-#include <penstock/core/detail/cache_line.hpp>
+#include <penstock/core/support/cache_line.hpp>
 #include <penstock/load/detail/plan/limits.hpp>
-#include <penstock/threads/detail/atomics.hpp>
-#include <penstock/threads/detail/waiting/waitable_counter.hpp>
+#include <penstock/threads/support/atomics.hpp>
+#include <penstock/threads/support/waitable_counter.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

@@ -5,8 +5,8 @@
 
 #include <penstock/core/batch.hpp>
 #include <penstock/data/dataset.hpp>
-#include <penstock/order/detail/stages.hpp>
 #include <penstock/order/random.hpp>
+#include <penstock/order/support/stages.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

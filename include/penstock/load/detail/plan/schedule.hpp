@@ -9,11 +9,11 @@
 #include <stop_token>
 
 #include <penstock/core/batch_info.hpp>
-#include <penstock/core/detail/cache_line.hpp>
+#include <penstock/core/support/cache_line.hpp>
 #include <penstock/load/detail/plan/epoch_plan.hpp>
-#include <penstock/observe/detail/marks/stage_mark.hpp>
-#include <penstock/observe/detail/stopwatch.hpp>
-#include <penstock/threads/detail/waiting/waitable_counter.hpp>
+#include <penstock/observe/support/stage_mark.hpp>
+#include <penstock/observe/support/stopwatch.hpp>
+#include <penstock/threads/support/waitable_counter.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

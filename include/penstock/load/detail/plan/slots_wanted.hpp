@@ -6,7 +6,7 @@
 
 #include <penstock/load/detail/plan/limits.hpp>
 #include <penstock/load/options.hpp>
-#include <penstock/memory/detail/slab.hpp>
+#include <penstock/memory/support/slab.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

@@ -11,10 +11,10 @@
 
 #include <penstock/core/batch.hpp>
 #include <penstock/core/error.hpp>
-#include <penstock/core/ragged/detail/value_bytes.hpp>
-#include <penstock/core/ragged/place_sample.hpp>
-#include <penstock/core/ragged/ragged_overflow.hpp>
+#include <penstock/core/place_sample.hpp>
+#include <penstock/core/ragged_overflow.hpp>
 #include <penstock/core/record.hpp>
+#include <penstock/core/support/value_bytes.hpp>
 #include <penstock/data/dataset.hpp>
 #include <penstock/load/detail/plan/schedule.hpp>
 #include <penstock/load/options.hpp>

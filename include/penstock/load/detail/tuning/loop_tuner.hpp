@@ -8,13 +8,13 @@
 
 #include <penstock/load/detail/plan/schedule.hpp>
 #include <penstock/load/detail/plan/slots_wanted.hpp>
-#include <penstock/load/detail/tuning/climber.hpp>
 #include <penstock/load/detail/tuning/seats.hpp>
-#include <penstock/load/detail/tuning/tuning_log.hpp>
 #include <penstock/load/options.hpp>
+#include <penstock/load/support/climber.hpp>
+#include <penstock/load/support/loader_observer.hpp>
+#include <penstock/load/support/tuning_log.hpp>
 #include <penstock/load/tuning_history.hpp>
-#include <penstock/observe/detail/loader_observer.hpp>
-#include <penstock/observe/detail/trace/trace_writer.hpp>
+#include <penstock/observe/support/trace_writer.hpp>
 #include <penstock/observe/trace_recorder.hpp>
 
 namespace penstock {

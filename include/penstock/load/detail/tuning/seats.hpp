@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <vector>
 
-#include <penstock/core/detail/cache_line.hpp>
-#include <penstock/threads/detail/atomics.hpp>
-#include <penstock/threads/detail/waiting/waitable_counter.hpp>
+#include <penstock/core/support/cache_line.hpp>
+#include <penstock/threads/support/atomics.hpp>
+#include <penstock/threads/support/waitable_counter.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

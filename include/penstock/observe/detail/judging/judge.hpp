@@ -9,7 +9,7 @@
 #include <penstock/observe/detail/judging/figures.hpp>
 #include <penstock/observe/detail/judging/loop_times.hpp>
 #include <penstock/observe/verdict.hpp>
-#include <penstock/threads/detail/usable_cpus.hpp>
+#include <penstock/threads/support/usable_cpus.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

@@ -11,10 +11,10 @@
 
 #include <penstock/core/batch_info.hpp>
 #include <penstock/core/checked.hpp>
-#include <penstock/device/detail/settle.hpp>
 #include <penstock/device/device.hpp>
-#include <penstock/memory/detail/copy_mark.hpp>
-#include <penstock/memory/detail/host_slots.hpp>
+#include <penstock/device/support/settle.hpp>
+#include <penstock/memory/support/copy_mark.hpp>
+#include <penstock/memory/support/host_slots.hpp>
 #include <penstock/transfer/detail/sample_tags.hpp>
 
 namespace penstock {

@@ -14,9 +14,9 @@
 #include <penstock/core/checked.hpp>
 #include <penstock/core/layout.hpp>
 #include <penstock/device/device.hpp>
-#include <penstock/memory/detail/sample_lists.hpp>
-#include <penstock/observe/detail/trace/lease_tracks.hpp>
-#include <penstock/threads/detail/waiting/waitable_counter.hpp>
+#include <penstock/memory/support/sample_lists.hpp>
+#include <penstock/observe/support/lease_tracks.hpp>
+#include <penstock/threads/support/waitable_counter.hpp>
 #include <penstock/transfer/detail/device_timer.hpp>
 #include <penstock/transfer/detail/host_copy.hpp>
 #include <penstock/transfer/detail/slots/device_slot.hpp>

@@ -6,8 +6,8 @@
 #include <stop_token>
 #include <string>
 
-#include <penstock/core/detail/text/joined.hpp>
 #include <penstock/core/error.hpp>
+#include <penstock/core/support/joined.hpp>
 #include <penstock/transfer/options.hpp>
 
 namespace penstock {

@@ -11,12 +11,12 @@
 
 #include <penstock/core/batch_info.hpp>
 #include <penstock/core/checked.hpp>
-#include <penstock/core/detail/text/joined.hpp>
 #include <penstock/core/error.hpp>
 #include <penstock/core/layout.hpp>
+#include <penstock/core/support/joined.hpp>
 #include <penstock/device/device.hpp>
-#include <penstock/memory/detail/fresh_addresses.hpp>
-#include <penstock/memory/detail/slab.hpp>
+#include <penstock/memory/support/fresh_addresses.hpp>
+#include <penstock/memory/support/slab.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

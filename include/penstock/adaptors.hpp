@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+/// Every adaptor of datasets, and what one of your own is written with.
+
+#include <penstock/data/adaptors/adaptor.hpp>
+#include <penstock/data/adaptors/concat.hpp>
+#include <penstock/data/adaptors/interleave.hpp>
+#include <penstock/data/adaptors/map.hpp>
+#include <penstock/data/adaptors/map_batch.hpp>
+#include <penstock/data/adaptors/subset.hpp>
+#include <penstock/data/adaptors/with_index.hpp>
+#include <penstock/data/adaptors/without.hpp>
+#include <penstock/data/adaptors/zip.hpp>
+#include <penstock/data/any_dataset.hpp>
+#include <penstock/data/reader.hpp>
+#include <penstock/data/run_context.hpp>

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <sys/types.h>
+#include <unistd.h>
+
+#include <stdexcept>
+#include <string>
+
+#include <penstock/core/support/joined.hpp>
+#include <penstock/core/version.hpp>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+namespace detail {
+
+/// The process that started some threads. A child made by fork() has a copy of what they work on,
+/// but not the threads.
+class own_process {
+ public:
+  /// Without threads nothing is missing in a child.
+  explicit own_process(bool has_threads) noexcept : id_(has_threads ? ::getpid() : 0) {}
+
+  /// Whether the calling process is a child of that one.
+  [[nodiscard]] bool is_in_child() const noexcept { return id_ != 0 && ::getpid() != id_; }
+
+  /// Throws `std::logic_error` in a child.
+  void require() const {
+    if (is_in_child()) throw_in_child();
+  }
+
+ private:
+  [[noreturn, gnu::cold]] void throw_in_child() const {
+    throw std::logic_error(joined({"penstock::loader: its threads are in process ", id_,
+                                   ", which made this one by fork(): make a loader of its own "
+                                   "here, or one with workers = 0 before the fork"}));
+  }
+
+  ::pid_t id_;  // 0: there are no threads
+};
+
+}  // namespace detail
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <tuple>
+#include <utility>
+
+#include <penstock/core/batch.hpp>
+#include <penstock/core/layout.hpp>
+#include <penstock/core/record.hpp>
+#include <penstock/cuda/cuda_device.hpp>
+#include <penstock/cuda/cuda_stream.hpp>
+#include <penstock/cuda/detail/made_record.cuh>
+#include <penstock/cuda/detail/transform_kernel.cuh>
+#include <penstock/cuda/support/task_launch.cuh>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+namespace detail {
+
+struct same_value {
+  template <class T>
+  [[nodiscard]] __device__ T operator()(const T& value) const {
+    return value;
+  }
+};
+
+/// What `on_device` makes: a `device_transform` of any record that has the fields called `Names`.
+template <class Names, class... Fs>
+class field_transform {
+  using functions = std::tuple<Fs...>;
+
+ public:
+  /// The record of what comes out, when `In` comes in.
+  template <record_type In>
+  using record_for = typename made_record<In, Names, functions>::type;
+
+  /// One function for each field in `Names`.
+  explicit field_transform(Fs... made) : functions_(std::move(made)...) {}
+
+  /// As they are: an element becomes an element.
+  template <record_type In>
+  [[nodiscard]] record_extents<record_for<In>> extents(const record_extents<In>& lengths) const {
+    return [&]<std::size_t... Is>(std::index_sequence<Is...>) {
+      return record_extents<record_for<In>>{lengths.template at<Is>()...};
+    }
+    (std::make_index_sequence<In::size>{});
+  }
+
+  /// Loads the kernels, which would make the first batch wait for the device.
+  template <record_type In>
+  void prepare(const cuda_device& device, const batch_layout<In>&) const {
+    using list = decltype(tasks<In>(std::declval<const const_batch_view<In>&>(),
+                                    std::declval<const batch_view<record_for<In>>&>(),
+                                    std::make_index_sequence<In::size>{}));
+    load_tasks<list>(device);
+  }
+
+  /// One launch on the thread's current device. Throws what `cuda_error` and its children say.
+  template <record_type In>
+  void enqueue(const_batch_view<In> in, batch_view<record_for<In>> out,
+               cuda_stream_ref stream) const {
+    auto all = tasks<In>(in, out, std::make_index_sequence<In::size>{});
+    launch_tasks(all, stream);
+  }
+
+ private:
+  template <record_type In, std::size_t Index>
+  [[nodiscard]] auto task(const const_batch_view<In>& in,
+                          const batch_view<record_for<In>>& out) const {
+    using in_field = typename In::template field_at<Index>;
+    constexpr std::size_t place = Names::index_of(in_field::key);
+    const auto from = in.template at<Index>();
+    const auto to = out.template at<Index>();
+    if constexpr (place == Names::size) {
+      return field_task<std::byte, std::byte, same_value>{
+          reinterpret_cast<const std::byte*>(from.data()),
+          reinterpret_cast<std::byte*>(to.data()),
+          from.size() * sizeof(typename in_field::value_type),
+          {}};
+    } else {
+      using in_type = typename in_field::value_type;
+      using out_type = typename record_for<In>::template field_at<Index>::value_type;
+      return field_task<in_type, out_type, std::tuple_element_t<place, functions>>{
+          from.data(), to.data(), from.size(), std::get<place>(functions_)};
+    }
+  }
+
+  template <record_type In, std::size_t... Is>
+  [[nodiscard]] auto tasks(const const_batch_view<In>& in, const batch_view<record_for<In>>& out,
+                           std::index_sequence<Is...>) const {
+    return listed_tasks<Is...>(task<In, Is>(in, out)...);
+  }
+
+  functions functions_;
+};
+
+}  // namespace detail
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

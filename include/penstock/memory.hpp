@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+/// Pinned memory for containers, registration of memory that is there, and the budget.
+
+#include <penstock/memory/available_memory.hpp>
+#include <penstock/memory/budget.hpp>
+#include <penstock/memory/pinned_allocator.hpp>
+#include <penstock/memory/pinned_resource.hpp>
+#include <penstock/memory/registered_memory.hpp>

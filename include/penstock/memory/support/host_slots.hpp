@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include <penstock/core/batch_info.hpp>
+#include <penstock/core/checked.hpp>
+#include <penstock/core/layout.hpp>
+#include <penstock/core/support/cache_line.hpp>
+#include <penstock/device/device.hpp>
+#include <penstock/device/support/settle.hpp>
+#include <penstock/memory/budget.hpp>
+#include <penstock/memory/detail/slots_exhausted.hpp>
+#include <penstock/memory/support/copy_mark.hpp>
+#include <penstock/memory/support/sample_lists.hpp>
+#include <penstock/memory/support/slab.hpp>
+#include <penstock/observe/support/lease_tracks.hpp>
+#include <penstock/observe/support/stopwatch.hpp>
+#include <penstock/threads/batch_queue.hpp>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+namespace detail {
+
+/// The ring of host slots: one slab, cut into slots that each hold a batch, and the queue on which
+/// free slots come back. Lives until the last lease is gone.
+///
+/// A slot comes back as a ticket, either free at once or after a copy. In the second case the
+/// copy's end is recorded before the ticket goes into the queue, and the thread that takes the
+/// ticket waits for it: it is the reaper. Tickets come in the order of their copies, so it waits
+/// for the oldest.
+///
+/// A worker that sleeps for a slot is woken when half of them have come back, and not for each one:
+/// a wake-up costs the consumer's thread microseconds (11 measured on a virtual machine), and as
+/// long as batches are ready no worker needs the slot. A consumer that runs out of batches calls
+/// `set_starving`; every ticket wakes then.
+template <record_type Record, device Device>
+class host_slots {
+  using event_type = typename Device::event_type;
+
+ public:
+  /// The end of a copy, which the device slot waits for as well.
+  using mark_type = copy_mark<event_type>;
+  sample_lists lists;  ///< which samples the slots hold, where that is asked for
+
+  /// Keeps `granted` as long as the memory. Throws `out_of_memory`, and what the device throws.
+  host_slots(const Device& device, const batch_layout<Record>& layout, std::size_t count,
+             memory_kind kind, memory_reservation granted = {})
+      : granted_(std::move(granted)),
+        device_(device),
+        layout_(layout),
+        memory_(device, layout.bytes() * count, kind, layout.bytes()),
+        wake_at_(std::max<std::size_t>(1, count / 2)),
+        returned_(count) {
+    drained_.reserve(count);
+    for (std::size_t slot = 0; slot < count; ++slot) {
+      drained_.push_back({std::make_shared<mark_type>(device.make_event(event_wait::by_host)),
+                          device.make_event(event_wait::by_host)});
+    }
+    memory_.addresses().name_fields(layout_);
+    // After all that may throw: a checked build forbids the memory, and the destructor allows it
+    // again.
+    for (std::uint32_t slot = 0; slot < count; ++slot) give_back(slot);
+  }
+  host_slots(host_slots&&) = delete;
+
+  /// The memory goes: no copy may still read it.
+  ~host_slots() {
+    for (const auto& copy : drained_) settle(device_, copy.last());
+    for (std::uint32_t slot = 0; slot < count(); ++slot) memory_.allow(slot);
+  }
+
+  /// The device that the memory is pinned for.
+  [[nodiscard]] const Device& device() const noexcept { return device_; }
+  /// Where a batch's fields lie in a slot.
+  [[nodiscard]] const batch_layout<Record>& layout() const noexcept { return layout_; }
+  /// How many slots there are.
+  [[nodiscard]] std::size_t count() const noexcept { return drained_.size(); }
+  /// How many bytes all slots take.
+  [[nodiscard]] std::size_t bytes() const noexcept { return memory_.bytes(); }
+  /// Whether the memory is page-locked.
+  [[nodiscard]] bool pinned() const noexcept { return memory_.pinned(); }
+  /// The first byte of a slot.
+  [[nodiscard]] std::byte* data(std::uint32_t slot) const noexcept {
+    return memory_.slot(slot, layout_.bytes());
+  }
+
+  /// Takes a slot to fill, waiting for one to come back; `std::nullopt` once `close` was called.
+  /// Throws what the device throws. `waits` times the waits.
+  template <class Waits = unobserved>
+  [[nodiscard]] std::optional<std::uint32_t> acquire(Waits&& waits = {}) {
+    return wait_until_drained(pop(waits), waits);
+  }
+
+  /// Takes a slot to fill without waiting for a consumer; `std::nullopt` when no slot has come
+  /// back. Throws what the device throws. `waits` times a wait for a copy.
+  template <class Waits = unobserved>
+  [[nodiscard]] std::optional<std::uint32_t> try_acquire(Waits&& waits = {}) {
+    return wait_until_drained(returned_.try_pop(), waits);
+  }
+
+  /// As `acquire`, for a consumer that reads itself: every end of a lease wakes it.
+  [[nodiscard]] std::optional<std::uint32_t> acquire_starving() {
+    struct fed {
+      host_slots& ring;
+      ~fed() { ring.set_starving(false); }
+    } const scope{*this};
+    set_starving(true);
+    return acquire();
+  }
+
+  /// Returns a slot that nothing reads any more.
+  void give_back(std::uint32_t slot) noexcept {
+    memory_.erase(slot);
+    memory_.forbid(slot);
+    push({slot, false});
+  }
+
+  /// Returns a slot that is free once `stream` gets here. Throws what recording throws; the slot is
+  /// returned then too, after a wait for the stream.
+  void give_back_after(std::uint32_t slot, typename Device::stream_ref stream) {
+    drained_[slot].is_marked = false;
+    record_and_push(slot, drained_[slot].alone, stream);
+  }
+
+  /// As `give_back_after`, by a record that the caller may wait for too: it holds the mark as long
+  /// as it does. Null where the slot's mark is held for an earlier copy: then only the slot knows
+  /// the record. One thread calls this for all slots.
+  [[nodiscard]] std::shared_ptr<mark_type> give_back_marked(std::uint32_t slot,
+                                                            typename Device::stream_ref stream) {
+    auto mark = drained_[slot].mark;
+    if (mark->is_held()) {
+      give_back_after(slot, stream);
+      return nullptr;
+    }
+    drained_[slot].is_marked = true;
+    record_and_push(slot, mark->event(), stream);
+    return mark;
+  }
+
+  /// The consumer is about to wait for a batch (true), or has got it (false): while it starves,
+  /// every slot that comes back wakes a worker.
+  void set_starving(bool starving) noexcept {
+    starving_.store(starving, std::memory_order_seq_cst);
+    if (starving) returned_.wake_poppers();
+  }
+
+  /// Wakes a worker that sleeps although a slot has come back: for a consumer that polls.
+  void wake_if_free() noexcept {
+    if (free_.load(std::memory_order_relaxed) != 0) returned_.wake_poppers();
+  }
+  /// How many slots leases hold at the moment.
+  [[nodiscard]] std::size_t leased() const noexcept {
+    return leased_.load(std::memory_order_acquire);
+  }
+  /// What records the leases, one at a time of each slot.
+  [[nodiscard]] lease_tracks& leases() noexcept { return leases_; }
+  /// Counts a lease that starts, of `batch` in `slot`.
+  void note_lease(std::uint32_t slot, const batch_info& batch) noexcept {
+    leased_.fetch_add(1, std::memory_order_relaxed);
+    memory_.addresses().name_batch(slot, batch);
+  }
+  /// Counts a lease that has ended.
+  void note_release() noexcept { leased_.fetch_sub(1, std::memory_order_release); }
+
+  /// Throws `leases_exhausted`: the consumer asks for a batch while leases hold every slot.
+  [[noreturn]] void throw_exhausted() const {
+    throw_slots_exhausted(count(), granted_.slot_count(), granted_.asked());
+  }
+
+  /// Wakes all waiters for slots, permanently.
+  void close() noexcept { returned_.close(); }
+
+ private:
+  struct ticket {
+    std::uint32_t slot;
+    bool behind_copy;
+  };
+
+  void push(ticket back) noexcept {
+    // Counted first: a ticket can't be popped before it counts.
+    const std::size_t free = free_.fetch_add(1, std::memory_order_relaxed) + 1;
+    returned_.try_push_quietly(back);
+    // Invariant: the push comes before the load of starving_, and the store of starving_ before the
+    // consumer's look for sleepers, all seq_cst: either the consumer wakes a worker for this
+    // ticket, or one is woken here.
+    if (free >= wake_at_ || starving_.load(std::memory_order_seq_cst)) returned_.wake_poppers();
+  }
+
+  void record_and_push(std::uint32_t slot, event_type& end, typename Device::stream_ref stream) {
+    try {
+      device_.record(end, stream);
+    } catch (...) {
+      settle(device_, stream);
+      give_back(slot);
+      throw;
+    }
+    push({slot, true});
+  }
+
+  template <class Waits>
+  std::optional<ticket> pop(Waits& waits) noexcept {
+    if (const auto back = returned_.try_pop()) return back;
+    [[maybe_unused]] const auto timed = waits.for_slot();
+    return returned_.pop();
+  }
+  template <class Waits>
+  std::optional<std::uint32_t> wait_until_drained(std::optional<ticket> back, Waits& waits) {
+    if (!back) return std::nullopt;
+    free_.fetch_sub(1, std::memory_order_relaxed);
+    try {
+      [[maybe_unused]] const auto timed = waits.for_copy(back->behind_copy);
+      if (back->behind_copy) device_.synchronize(drained_[back->slot].last());
+    } catch (...) {
+      push(*back);  // as it came: the thread that takes it next waits again
+      throw;
+    }
+    memory_.allow(back->slot);
+    if (back->behind_copy) memory_.erase(back->slot);
+    return back->slot;
+  }
+
+  memory_reservation granted_;  // first: it ends when the slab has gone
+  Device device_;
+  batch_layout<Record> layout_;
+  slab<Device> memory_;
+  std::vector<detail::end_of_copy<event_type>> drained_;  // each is its ticket's
+  std::size_t wake_at_;
+  lease_tracks leases_;
+  batch_queue<ticket> returned_;
+  // A cache line each: workers and releasing threads write the first, the consumer the others, all
+  // read the last.
+  alignas(cache_line) std::atomic<std::size_t> free_{0};  // tickets in the queue
+  alignas(cache_line) std::atomic<std::size_t> leased_{0};
+  alignas(cache_line) std::atomic<bool> starving_{false};
+};
+
+}  // namespace detail
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cassert>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+#include <penstock/core/support/joined.hpp>
+#include <penstock/order/random.hpp>
+#include <penstock/order/support/draw.hpp>
+#include <penstock/order/support/stages.hpp>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+namespace detail {
+
+/// A keyed bijection on [0, n): the shuffled order of an epoch without a list of it.
+///
+/// O(1) memory (192 bytes, trivially copyable), O(1) to make, and position k costs the same
+/// wherever it is, so a loop may be resumed anywhere. Equal (n, seed, epoch) give the equal order
+/// on every machine; a change in seed or epoch gives an unrelated one. Immutable: any number of
+/// threads may share one.
+///
+/// From 65 elements on: six rounds of x = (a x + c) mod 2^b, x ^= x >> ceil(b / 2), each of them a
+/// bijection on b = ceil(log2 n) bits with a and c from the key; a result outside [0, n) goes in
+/// again until it lies inside. Up to 64 elements: a table drawn by Fisher-Yates, so that each of
+/// the n! orders comes equally often (as far as the stream's 96 bits reach: to about n = 27).
+///
+/// Sources: the rounds after Kensler, "Correlated multi-jittered sampling", Pixar memo 13-01, 2013;
+/// going in again (cycle walking) Black, Rogaway, "Ciphers with arbitrary finite domains", 2002.
+/// Chosen by measurement: chi-squares of positions, pairs, triples, distances and related keys fail
+/// with five rounds and pass with six. VariablePhilox (Mitchell et al., "Bandwidth-optimal random
+/// shuffling for GPUs", 2022) is as even with 24 rounds and six times slower; a Feistel network on
+/// Z_m x 2^j needs eight half rounds and is faster only with AVX-512 and a cycle that walks much.
+class permutation {
+ public:
+  /// The order of `n` elements in `epoch`. Throws std::invalid_argument unless 1 <= n <= 2^63.
+  permutation(std::uint64_t n, std::uint64_t seed, std::uint64_t epoch) : size_{n} {
+    if (n == 0 || n > max_size) {
+      throw std::invalid_argument(joined({"permutation: expected 1 <= n <= 2^63, found n = ", n}));
+    }
+    sample_generator gen{{.seed = seed, .epoch = epoch, .stage = shuffle_stage}, 0};
+    if (n <= table_size) {
+      for (std::size_t k = 0; k < n; ++k) {
+        const std::size_t other = uniform(gen, std::size_t{0}, k);
+        table_[k] = table_[other];
+        table_[other] = static_cast<std::uint8_t>(k);
+      }
+      return;
+    }
+    // The cast: libstdc++ 12 returns the type of the argument, the standard says int.
+    const int bits = static_cast<int>(std::bit_width(n - 1));
+    mixer_.mask = (std::uint64_t{1} << bits) - 1;
+    mixer_.shift = (bits + 1) / 2;
+    for (std::size_t round = 0; round < rounds; ++round) {
+      mixer_.factor[round] = draw64(gen) | 1;
+      mixer_.addend[round] = draw64(gen);
+    }
+  }
+
+  /// The index that comes at position `k` < size(). (The table is masked, so that GCC 12 sees no
+  /// way out of its bounds.)
+  [[nodiscard]] std::uint64_t operator()(std::uint64_t k) const noexcept {
+    assert(k < size_);
+    if (size_ <= table_size) return table_[k & (table_size - 1)];
+    do k = mixer_(k);
+    while (k >= size_);
+    return k;
+  }
+
+  /// out[i] = (*this)(first + i), for first + out.size() <= size(). The fast way: a few nanoseconds
+  /// an index, because many are in flight at once.
+  void fill(std::uint64_t first, std::span<std::uint64_t> out) const noexcept {
+    assert(first <= size_ && out.size() <= size_ - first);
+    if (size_ <= table_size) {
+      for (std::size_t i = 0; i < out.size(); ++i) out[i] = table_[(first + i) & (table_size - 1)];
+      return;
+    }
+    for (std::size_t done = 0; done < out.size(); done += chunk) {
+      fill_chunk(first + done, out.subspan(done, (std::min)(chunk, out.size() - done)));
+    }
+  }
+
+  /// How many elements are ordered.
+  [[nodiscard]] std::uint64_t size() const noexcept { return size_; }
+
+ private:
+  static constexpr std::uint64_t max_size = std::uint64_t{1} << 63;
+  static constexpr std::size_t table_size = 64;
+  static constexpr std::size_t rounds = 6;
+  static constexpr std::size_t chunk = 64;
+
+  /// The bijection on b bits.
+  struct mixer {
+    std::array<std::uint64_t, rounds> factor{};  // odd
+    std::array<std::uint64_t, rounds> addend{};
+    std::uint64_t mask = 0;
+    int shift = 0;
+
+    std::uint64_t operator()(std::uint64_t x) const noexcept {
+      return unrolled(x, std::make_index_sequence<rounds>{});
+    }
+
+    // Unrolled by hand: at -O2 the compilers keep the loop, at nearly twice the time.
+    template <std::size_t... Round>
+    std::uint64_t unrolled(std::uint64_t x, std::index_sequence<Round...>) const noexcept {
+      ((x = (x * factor[Round] + addend[Round]) & mask, x ^= x >> shift), ...);
+      return x;
+    }
+  };
+
+  void fill_chunk(std::uint64_t first, std::span<std::uint64_t> out) const noexcept {
+    const mixer mix = mixer_;  // a copy: stores to `out` could alias the members
+    const std::uint64_t size = size_;
+    for (std::size_t i = 0; i < out.size(); ++i) out[i] = mix(first + i);
+
+    // Walking one index at a time would mispredict a branch for most of them where n is a little
+    // above a power of two. Here whole passes walk, over the places whose bits are set.
+    static_assert(chunk <= std::numeric_limits<std::uint64_t>::digits);
+    std::uint64_t outside = 0;
+    for (std::size_t i = 0; i < out.size(); ++i) outside |= std::uint64_t{out[i] >= size} << i;
+    while (outside != 0) {
+      for (std::uint64_t left = outside; left != 0; left &= left - 1) {
+        const auto place = static_cast<std::size_t>(std::countr_zero(left));
+        out[place] = mix(out[place]);
+        outside ^= std::uint64_t{out[place] < size} << place;
+      }
+    }
+  }
+
+  std::uint64_t size_;
+  mixer mixer_{};
+  std::array<std::uint8_t, table_size> table_{};
+};
+
+static_assert(std::is_trivially_copyable_v<permutation>);
+
+}  // namespace detail
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+/// The lock-free batch queue, the worker pool, and where workers run.
+
+#include <penstock/threads/batch_queue.hpp>
+#include <penstock/threads/cpu_list.hpp>
+#include <penstock/threads/float_mode.hpp>
+#include <penstock/threads/queue_result.hpp>
+#include <penstock/threads/worker_cores.hpp>
+#include <penstock/threads/worker_pool.hpp>

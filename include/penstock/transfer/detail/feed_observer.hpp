@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+
+#include <penstock/core/support/ragged_numbers.hpp>
+#include <penstock/load/support/loader_observer.hpp>
+#include <penstock/observe/support/consumer_meters.hpp>
+#include <penstock/observe/support/tick_clock.hpp>
+#include <penstock/observe/transfer_stats.hpp>
+#include <penstock/threads/support/tally.hpp>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+namespace detail {
+
+/// All that is counted and timed of one transfer: its consumer's thread writes, any thread takes a
+/// snapshot.
+template <class Clock>
+class basic_feed_observer : public consumer_meters<Clock> {
+ public:
+  /// For samples of `sample_bytes` bytes as they travel, and `out_bytes` as the consumer gets them,
+  /// ragged fields not counted.
+  basic_feed_observer(std::size_t sample_bytes, std::size_t out_bytes, bool transforms) noexcept
+      : consumer_meters<Clock>(clock_),
+        sample_bytes_(sample_bytes),
+        out_bytes_(out_bytes),
+        transforms_(transforms) {}
+  basic_feed_observer(basic_feed_observer&&) = delete;
+
+  /// The consumer's thread has queued the copy of a batch.
+  void note_copy(std::uint64_t samples, no_values = {}) noexcept {
+    copies_.add(1);
+    copied_.add(samples);
+  }
+  /// A copy of a batch whose ragged fields hold `value_bytes` bytes.
+  void note_copy(std::uint64_t samples, std::uint64_t value_bytes) noexcept {
+    note_copy(samples);
+    values_.add(value_bytes);
+  }
+  /// It gets a batch, with `ahead` copies queued after it.
+  void note_handed_out(std::uint64_t samples, std::uint64_t ahead) noexcept {
+    this->note_batch(samples);
+    this->note_depth(ahead);
+  }
+  /// It has got so many batches anew in a replay, which took so long.
+  void note_replay(std::uint64_t batches, std::chrono::nanoseconds time) noexcept {
+    replayed_.add(batches);
+    replay_time_.add(static_cast<std::uint64_t>(time.count()));
+  }
+
+  /// @name The consumer, for what follows from them while the loop runs: these wait for nothing
+  /// @{
+  [[nodiscard]] std::uint64_t ticks() const noexcept { return clock_.now(); }
+  [[nodiscard]] double ten_milliseconds() const noexcept {
+    return static_cast<double>(clock_.ten_milliseconds());
+  }
+  /// The ticks by `now` that it has waited for copies that were not complete.
+  [[nodiscard]] std::uint64_t waited_for_copy(std::uint64_t now) const noexcept {
+    return this->copy().read(now).ticks;
+  }
+  /// @}
+
+  /// How long ticks are. From any thread.
+  [[nodiscard]] tick_times times() const { return {clock_.look().nanoseconds_per_tick}; }
+
+  /// The device's clock has told these times of a batch.
+  void note_device(const device_stats& one) noexcept {
+    timed_.add(one.batches);
+    const auto add = [](tally& to, std::chrono::nanoseconds time) {
+      to.add(static_cast<std::uint64_t>((std::max)(time, std::chrono::nanoseconds{0}).count()));
+    };
+    add(device_copy_, one.copy);
+    add(device_transform_, one.transform);
+    add(device_idle_, one.idle);
+    add(device_step_, one.step);
+  }
+
+  /// Before there is a batch: whether the loop's body is the step.
+  void set_body(bool is_body) noexcept { is_body_ = is_body; }
+
+  /// What has happened so far, without the source. From any thread.
+  [[nodiscard]] transfer_stats snapshot() const {
+    const auto at = clock_.look();
+    const tick_times times{at.nanoseconds_per_tick};
+    transfer_stats all;
+    all.transfer = clock_.name();
+    all.age = at.since;
+    all.clock = clock_.source();
+    all.clock_has_stepped = at.has_stepped;
+    all.is_body = is_body_;
+    all.copies = copies_.value();
+    all.samples = copied_.value();
+    all.bytes = all.samples * sample_bytes_ + values_.value();
+    all.transforms = transforms_ ? all.copies : 0;
+    all.wait_for_batch = times.of(this->batch().read(at.ticks));
+    all.wait_for_slot = times.of(this->lease().read(at.ticks));
+    all.wait_for_copy = times.of(this->copy().read(at.ticks));
+    all.ahead = {this->looks(), this->depths()};
+    const auto waits = all.wait_for_batch.time + all.wait_for_slot.time + all.wait_for_copy.time;
+    const std::uint64_t got = this->samples();
+    all.step = {this->batches(), got, got * out_bytes_,
+                grown(times.of(this->range().read(at.ticks).ticks), waits)};
+    all.replay = {replayed_.value(),
+                  std::chrono::nanoseconds{static_cast<std::int64_t>(replay_time_.value())}};
+    const auto time = [](const tally& of) {
+      return std::chrono::nanoseconds{static_cast<std::int64_t>(of.value())};
+    };
+    all.device = {timed_.value(), time(device_copy_), time(device_transform_), time(device_idle_),
+                  time(device_step_)};
+    return all;
+  }
+
+ private:
+  std::size_t sample_bytes_;
+  std::size_t out_bytes_;
+  bool transforms_;
+  bool is_body_ = false;
+  mutable Clock clock_;
+  tally copies_;
+  tally copied_;
+  tally values_;
+  tally replayed_;
+  tally replay_time_;  // nanoseconds, as those of the device
+  tally timed_;
+  tally device_copy_;
+  tally device_transform_;
+  tally device_idle_;
+  tally device_step_;
+};
+
+/// That of the library's transfers.
+using feed_observer = basic_feed_observer<tick_clock>;
+
+}  // namespace detail
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

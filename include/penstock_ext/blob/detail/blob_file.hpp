@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include <penstock_ext/blob/blob_buffer.hpp>
+#include <penstock_ext/blob/blob_error.hpp>
+#include <penstock_ext/blob/detail/descriptor.hpp>
+#include <penstock_ext/files/file_error.hpp>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+namespace detail {
+
+/// `name` below the folder `folder`; `name` itself where it starts at the root.
+[[nodiscard]] inline std::string joined_path(std::string_view folder, std::string_view name) {
+  std::string path;
+  if (!folder.empty() && !name.starts_with('/')) {
+    path = folder;
+    if (!path.ends_with('/') && !name.empty()) path += '/';
+  }
+  return path.append(name);
+}
+
+/// Where a blob's file is: `name` is looked up from the open directory `base`, whose path, for
+/// messages, is `folder`.
+struct blob_place {
+  int base;
+  const char* name;
+  std::string_view folder;
+
+  /// The path for messages.
+  [[nodiscard]] std::string path() const { return joined_path(folder, name); }
+};
+
+/// Opens what may be no regular file: O_NONBLOCK, so that a pipe without a writer does not block.
+[[nodiscard]] inline descriptor open_blob(const blob_place& place) noexcept {
+  descriptor file = open_at(place.base, place.name, O_NONBLOCK | O_NOCTTY);
+  // A lease on a regular file, which a file server may hold, has to be waited for.
+  if (file.get() < 0 && errno == EWOULDBLOCK) file = open_at(place.base, place.name, O_NOCTTY);
+  return file;
+}
+
+/// Does nothing between two steps of `read_blob`, where a test writes to the file.
+struct no_pause {
+  void operator()() const noexcept {}
+};
+
+/// Reads the whole file into `buffer`. Throws `file_unreadable` also for what is no regular file,
+/// `file_format_error` above `max_bytes`, before memory is taken, and `file_changed` where the size
+/// or the time of the last change is another one after the reading.
+template <class Pause = no_pause>
+[[nodiscard]] std::span<const std::byte> read_blob(const blob_place& place, std::uint64_t max_bytes,
+                                                   blob_buffer& buffer, const Pause& pause = {}) {
+  const descriptor file = open_blob(place);
+  struct ::stat before {};
+  if (file.get() < 0 || ::fstat(file.get(), &before) != 0) {
+    throw file_unreadable(place.path(), 0, "a readable file", system_reason());
+  }
+  if (!S_ISREG(before.st_mode)) {
+    throw file_unreadable(place.path(), 0, "a regular file",
+                          S_ISDIR(before.st_mode) ? "a folder" : "a pipe, socket or device");
+  }
+  const auto size = static_cast<std::uint64_t>(before.st_size);
+  if (size > max_bytes || size > (std::numeric_limits<std::size_t>::max)()) {
+    throw file_format_error(place.path(), max_bytes,
+                            "at most " + std::to_string(max_bytes) + " bytes (max_bytes)",
+                            std::to_string(size));
+  }
+  const std::span<std::byte> out = buffer.room_for(static_cast<std::size_t>(size));
+  pause();
+  std::size_t filled = 0;
+  while (filled < out.size()) {
+    const ssize_t count = ::read(file.get(), out.data() + filled, out.size() - filled);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) throw file_unreadable(place.path(), filled, "a readable file", system_reason());
+    if (count == 0) break;
+    filled += static_cast<std::size_t>(count);
+  }
+  struct ::stat after {};
+  if (::fstat(file.get(), &after) != 0) {
+    throw file_unreadable(place.path(), filled, "a readable file", system_reason());
+  }
+  const std::string_view remedy =
+      ", which was written to meanwhile: read it again when it is whole";
+  if (filled < out.size() || after.st_size != before.st_size) {
+    const bool is_longer = after.st_size > before.st_size;
+    throw file_changed(place.path(), is_longer ? size : filled,
+                       "a file of " + std::to_string(size) + " bytes, as when it was opened",
+                       "one of " +
+                           std::to_string(is_longer ? after.st_size : static_cast<off_t>(filled)) +
+                           std::string{remedy});
+  }
+  if (after.st_mtim.tv_sec != before.st_mtim.tv_sec ||
+      after.st_mtim.tv_nsec != before.st_mtim.tv_nsec) {
+    throw file_changed(place.path(), 0, "a file that stays as it is while it is read",
+                       "one" + std::string{remedy});
+  }
+  return out;
+}
+
+/// Has the system read the file ahead, if it can.
+inline void prefetch_blob(const blob_place& place) noexcept {
+  const descriptor file = open_blob(place);
+  if (file.get() >= 0) static_cast<void>(::posix_fadvise(file.get(), 0, 0, POSIX_FADV_WILLNEED));
+}
+
+}  // namespace detail
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <penstock/core/error.hpp>
+#include <penstock_ext/blob/blob_buffer.hpp>
+#include <penstock_ext/blob/blob_source.hpp>
+#include <penstock_ext/blob/detail/ahead/blob_read_ahead.hpp>
+#include <penstock_ext/blob/detail/ahead/foreseen_store.hpp>
+#include <penstock_ext/files/file_error.hpp>
+#include <penstock_ext/store/byte_store.hpp>
+#include <penstock_ext/store/support/in_own_process.hpp>
+#include <penstock_ext/store/support/store_ref.hpp>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+
+/// A blob that lies in an object of a store.
+struct stored_blob {
+  /// Of `length`: to the end of the object.
+  static constexpr std::uint64_t to_end = (std::numeric_limits<std::uint64_t>::max)();
+
+  std::string object;             ///< the object's name in its store
+  std::uint64_t offset = 0;       ///< of the blob's first byte
+  std::uint64_t length = to_end;  ///< in bytes
+  std::int64_t label = 0;         ///< any number
+  std::string key = {};           ///< names it for people; "": as the object
+};
+
+/// How `stored_blobs` reads.
+struct stored_blobs_options {
+  /// How many bytes of blobs are read before they are asked for, by `prefetch`; 0: none. Their
+  /// memory is used again for blobs of about their size: up to 1.75 times as many bytes are taken.
+  std::uint64_t read_ahead = std::uint64_t{32} << 20;
+  /// How many threads do so at most, from 1 to 256. Each has up to 16 blobs under way. Two do for
+  /// storage that is near; more of them start while reads take milliseconds and blobs wait.
+  std::size_t threads = 16;
+  /// The largest blob that is read, in bytes: `bytes` throws `file_format_error` for a larger one,
+  /// before it takes memory.
+  std::uint64_t max_bytes = std::uint64_t{1} << 30;
+};
+
+/// What `prefetch` came to.
+struct stored_blobs_stats {
+  std::uint64_t ahead = 0;    ///< blobs that were read ahead, and asked for
+  std::uint64_t ready = 0;    ///< those of them that were there: nobody had to wait
+  std::uint64_t in_vain = 0;  ///< blobs that were read ahead, and dropped for others
+};
+
+/// Blobs in a store, from a list: a `blob_source`.
+///
+///     local_store disk{"/data"};
+///     stored_blobs photos{disk, {{"a.jpg"}, {"shard.bin", 4096, 1000, 3, "cow 7"}}};
+///
+/// An lvalue store is referred to and must outlive it, an rvalue is moved in. Takes 100 bytes and
+/// the names for a blob. What `prefetch` names is read by threads of its own, many at a time where
+/// the store can, but for what a `near_store` has near; blobs are the same with and without.
+/// Movable, not copyable. Reading is thread-safe. In a child made by fork() after a `prefetch`
+/// nothing is read ahead.
+template <byte_store Store>
+class stored_blobs {
+ public:
+  /// Over `store`. Throws `option_error` for options that mean nothing.
+  template <class From>
+    requires std::is_constructible_v<Store, From> stored_blobs(
+        From&& store, std::vector<stored_blob> blobs, const stored_blobs_options& options = {})
+        : state_(std::make_unique<state>(std::forward<From>(store), std::move(blobs), options)) {}
+
+    /// How many blobs there are.
+    [[nodiscard]] std::uint64_t size() const noexcept { return state_->blobs.size(); }
+
+    /// Blob `index`: in `buffer`, or where a `lending_store` has it, which `buffer` then holds.
+    /// Throws `index_error`, `file_format_error` above `max_bytes`, `file_truncated` where the
+    /// object ends before `offset`, and what the store throws.
+    [[nodiscard]] std::span<const std::byte> bytes(std::uint64_t index, blob_buffer& buffer) const {
+      const stored_blob& one = at(index);
+      if (state_->reads_ahead()) {
+        if (const auto found = state_->ahead->take(index, buffer)) return *found;
+      }
+      const std::uint64_t size = one.length == stored_blob::to_end ? rest_of(one) : one.length;
+      if (size > state_->options.max_bytes) {
+        throw file_format_error(
+            one.object, one.offset,
+            "at most " + std::to_string(state_->options.max_bytes) + " bytes (max_bytes)",
+            std::to_string(size));
+      }
+      if constexpr (lending_store<Store>) {
+        if (auto lent = state_->store.lend({one.object, one.offset, size})) {
+          buffer.hold(std::move(lent->owner));
+          return lent->bytes;
+        }
+      }
+      const std::span<std::byte> out = buffer.room_for(static_cast<std::size_t>(size));
+      state_->store.read({one.object, one.offset, out});
+      return out;
+    }
+
+    /// The label of blob `index`. Throws `index_error`.
+    [[nodiscard]] std::int64_t label(std::uint64_t index) const { return at(index).label; }
+    /// The key of blob `index`. Throws `index_error`.
+    [[nodiscard]] std::string key(std::uint64_t index) const {
+      const stored_blob& one = at(index);
+      return one.key.empty() ? one.object : one.key;
+    }
+
+    /// Has the blobs `indices` read soon, as far as `read_ahead` allows. Those whose `length` was
+    /// not given, those that are near, and those out of range are left alone. What fails fails
+    /// where it is asked for.
+    void prefetch(std::span<const std::uint64_t> indices) const noexcept {
+      for (const std::uint64_t index : indices) prefetch(index);
+    }
+    /// Has one blob read soon.
+    void prefetch(std::uint64_t index) const noexcept {
+      if (!state_->reads_ahead() || index >= size() || !state_->ahead->is_in_own_process()) return;
+      const stored_blob& one = state_->blobs[static_cast<std::size_t>(index)];
+      if (one.length > state_->options.max_bytes) return;
+      try {
+        if constexpr (near_store<Store>) {
+          if (state_->store.bring_near({one.object, one.offset, one.length})) return;
+        }
+        state_->ahead->want(index, one.length);
+      } catch (...) {
+        // Without memory it is read when it is asked for.
+      }
+    }
+
+    /// The bytes of blob `index`; 0 where its `length` was not given, and out of range.
+    [[nodiscard]] std::uint64_t stored_bytes(std::uint64_t index) const noexcept {
+      if (index >= size()) return 0;
+      const std::uint64_t bytes = state_->blobs[static_cast<std::size_t>(index)].length;
+      return bytes == stored_blob::to_end ? 0 : bytes;
+    }
+    /// How many bytes of blobs are kept ahead: `read_ahead`.
+    [[nodiscard]] std::uint64_t most_ahead() const noexcept { return state_->options.read_ahead; }
+
+    /// Tells a store that wants to know it, as a `cached_store` does, that the blobs `indices` are
+    /// read after those of earlier calls, each once; an empty list takes back what earlier calls
+    /// said, as the source's end does. Those out of range are left alone. Throws what the store
+    /// throws.
+    void foresee(std::span<const std::uint64_t> indices) const requires foreseeing_store<Store> {
+      state_->foreseen.foresee(indices);
+    }
+    /// How many bytes of blobs it is of use to foresee: as the store says, and no more than 2^19
+    /// blobs of the mean length.
+    [[nodiscard]] std::uint64_t most_foreseen() const requires foreseeing_store<Store> {
+      return state_->foreseen.most();
+    }
+
+    /// What `prefetch` came to so far. From any thread.
+    [[nodiscard]] stored_blobs_stats stats() const {
+      const auto came = state_->ahead->counted();
+      return {came.used, came.ready, came.dropped};
+    }
+
+   private:
+    struct state;
+    // How blobs are read ahead.
+    struct ranges_reader {
+      const state* of;
+      void operator()(std::span<const std::uint64_t> indices,
+                      std::span<const std::span<std::byte>> out) const {
+        std::vector<byte_range> ranges;
+        for (std::size_t i = 0; i < indices.size(); ++i) {
+          const stored_blob& one = of->blobs[static_cast<std::size_t>(indices[i])];
+          ranges.push_back({one.object, one.offset, out[i]});
+        }
+        detail::read_ranges(of->store, std::span<const byte_range>{ranges});
+      }
+    };
+
+    struct state {
+      template <class From>
+      state(From&& from, std::vector<stored_blob> list, const stored_blobs_options& wishes)
+          : store(std::forward<From>(from)), blobs(std::move(list)), options(wishes) {
+        if (options.threads < 1 || options.threads > 256) {
+          throw option_error("threads", std::to_string(options.threads) + " is not from 1 to 256");
+        }
+      }
+      [[nodiscard]] bool reads_ahead() const noexcept { return options.read_ahead > 0; }
+
+      const Store store;
+      const std::vector<stored_blob> blobs;
+      const stored_blobs_options options;
+      mutable detail::foreseen_store<Store, stored_blob> foreseen{store, blobs};
+      const ranges_reader reader{this};
+      using read_ahead = detail::blob_read_ahead<ranges_reader>;
+      const std::unique_ptr<read_ahead, detail::in_own_process> ahead{
+          new read_ahead{reader, options.read_ahead, options.threads}};
+    };
+
+    [[nodiscard]] const stored_blob& at(std::uint64_t index) const {
+      if (index >= size()) throw index_error("stored_blobs", index, size());
+      return state_->blobs[static_cast<std::size_t>(index)];
+    }
+
+    [[nodiscard]] std::uint64_t rest_of(const stored_blob& one) const {
+      const std::uint64_t size = state_->store.size_of(one.object);
+      if (one.offset <= size) return size - one.offset;
+      throw file_truncated(one.object, size,
+                           "a blob from byte " + std::to_string(one.offset) + " on",
+                           "the end of the object");
+    }
+
+    std::unique_ptr<state> state_;
+};
+
+/// Of a store that is referred to where it is an lvalue, and else moved in.
+template <class Store>
+stored_blobs(Store&&, std::vector<stored_blob>, const stored_blobs_options& = {})
+    -> stored_blobs<detail::kept_store<Store>>;
+
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

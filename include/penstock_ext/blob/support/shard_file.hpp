@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+
+#include <penstock_ext/blob/blob_error.hpp>
+#include <penstock_ext/blob/detail/archive_bytes.hpp>
+#include <penstock_ext/blob/detail/blob_file.hpp>
+#include <penstock_ext/blob/detail/descriptor.hpp>
+#include <penstock_ext/files/file_error.hpp>
+#include <penstock_ext/files/support/file_stamp.hpp>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+namespace detail {
+
+/// A shard's file, as it was when this was made: a later change is noticed. Movable. Reading is
+/// thread-safe.
+class shard_file {
+ public:
+  /// Opens the regular file `path`. Throws `file_unreadable`.
+  explicit shard_file(std::string path) : path_(std::move(path)), file_(open()) {
+    struct ::stat status {};
+    if (::fstat(file_.get(), &status) != 0) fail(0);
+    if (!S_ISREG(status.st_mode)) {
+      throw file_unreadable(path_, 0, "a regular file",
+                            S_ISDIR(status.st_mode) ? "a folder" : "a pipe, socket or device");
+    }
+    stamp_ = file_stamp_of(status);
+  }
+
+  /// The path as it was given.
+  [[nodiscard]] const std::string& path() const noexcept { return path_; }
+  /// How many bytes it has.
+  [[nodiscard]] std::uint64_t size() const noexcept { return stamp_.size; }
+  /// By what it is known again.
+  [[nodiscard]] const file_stamp& stamp() const noexcept { return stamp_; }
+
+  /// Gives the descriptor back. Each read opens the file then.
+  void close() noexcept { file_ = descriptor{-1}; }
+
+  /// Fills `out` with the bytes from `offset` on, less only at the end. Does not look whether the
+  /// file has changed. Throws `file_unreadable`; not to be called after `close`.
+  std::size_t read_at(std::uint64_t offset, std::span<std::byte> out) const {
+    return read(file_.get(), offset, out);
+  }
+
+  /// Fills `out` with the bytes from `offset` on. Throws `file_unreadable`, and `file_changed`
+  /// where the file is another one by now, or was written to.
+  void read_unchanged(std::uint64_t offset, std::span<std::byte> out) const {
+    const descriptor opened = file_.get() < 0 ? open() : descriptor{-1};
+    const int file = file_.get() < 0 ? opened.get() : file_.get();
+    const std::size_t filled = read(file, offset, out);
+    require_unchanged(file);
+    if (filled < out.size()) refuse(offset + filled, "one that ends here");
+  }
+
+  /// Throws `file_changed` where the file was written to; not to be called after `close`.
+  void require_unchanged() const { require_unchanged(file_.get()); }
+
+  /// Has the system read ahead, if it can, and if the file is open.
+  void prefetch(std::uint64_t offset, std::uint64_t bytes) const noexcept {
+    if (file_.get() < 0) return;
+    static_cast<void>(::posix_fadvise(file_.get(), static_cast<off_t>(offset),
+                                      static_cast<off_t>(bytes), POSIX_FADV_WILLNEED));
+  }
+
+ private:
+  [[noreturn]] void fail(std::uint64_t offset) const {
+    const bool are_too_many = errno == EMFILE || errno == ENFILE;
+    throw file_unreadable(path_, offset, "a readable file",
+                          system_reason() + (are_too_many ? ": lower most_open" : ""));
+  }
+  [[noreturn]] void refuse(std::uint64_t offset, const std::string& found) const {
+    throw file_changed(path_, offset, "the file as it was when the shard was opened",
+                       found + ": open the shards again when all are whole");
+  }
+
+  [[nodiscard]] descriptor open() const {
+    descriptor file = open_blob({AT_FDCWD, path_.c_str(), {}});
+    if (file.get() < 0) fail(0);
+    return file;
+  }
+
+  [[nodiscard]] std::size_t read(int file, std::uint64_t offset, std::span<std::byte> out) const {
+    std::size_t filled = 0;
+    while (filled < out.size()) {
+      const ssize_t count = ::pread(file, out.data() + filled, out.size() - filled,
+                                    static_cast<off_t>(offset + filled));
+      if (count < 0 && errno == EINTR) continue;
+      if (count < 0) fail(offset + filled);
+      if (count == 0) break;
+      filled += static_cast<std::size_t>(count);
+    }
+    return filled;
+  }
+
+  void require_unchanged(int file) const {
+    struct ::stat status {};
+    if (::fstat(file, &status) != 0) fail(0);
+    const file_stamp now = file_stamp_of(status);
+    if (now == stamp_) return;
+    const bool is_same = now.device == stamp_.device && now.inode == stamp_.inode;
+    refuse(0, is_same ? "one that was written to since" : "another file of this name");
+  }
+
+  std::string path_;
+  descriptor file_;
+  file_stamp stamp_;
+};
+
+static_assert(archive_bytes<shard_file>);
+
+}  // namespace detail
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <penstock_ext/blob/tar/detail/archive_window.hpp>
+#include <penstock_ext/blob/tar/detail/pax_records.hpp>
+#include <penstock_ext/blob/tar/detail/tar_header.hpp>
+#include <penstock_ext/files/file_error.hpp>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+namespace detail {
+
+/// A member of an archive.
+struct tar_member {
+  std::string_view name = {};  ///< its path, until the next member is asked for
+  std::uint64_t begin = 0;     ///< where its bytes start, which is one block after its own header
+  std::uint64_t size = 0;      ///< bytes
+  bool is_file = false;        ///< a regular one
+  bool is_link = false;        ///< a hard or a symbolic one
+  /// Whether `foreign_header` has nothing against its own header: an extended header does not
+  /// contradict it where it could have said the same.
+  bool is_usual = true;
+};
+
+/// The members of a tar archive, one after the other: ustar, GNU's long names and binary sizes, and
+/// pax's extended headers. Single-use.
+template <archive_bytes Source>
+class tar_walk {
+ public:
+  /// Starts at byte `from`, where a header is. Refers to `source`.
+  explicit tar_walk(const Source& source, std::uint64_t from = 0)
+      : source_(&source), window_(source), offset_(from) {}
+
+  /// Goes to the next member; false at the end of the archive. Throws `file_truncated` where the
+  /// file ends before the archive does, `file_corrupt` for a header that is none, and
+  /// `file_format_error` for what is no tar archive, has holes left out, or goes on after its end.
+  [[nodiscard]] bool next() {
+    pax_records own = all_after_;
+    std::vector<std::string> said;  // by the extended headers of the member itself
+    std::string long_name;
+    bool is_announced = false;  // by an extended header of its own
+    while (true) {
+      const std::uint64_t at = offset_;
+      const tar_header header = read_header();
+      if (header.is_zero()) {
+        if (is_announced) corrupt(at, "the member that the extended header before is about");
+        require_end();
+        return false;
+      }
+      if (!header.sum_is_right()) refuse_header(at);
+      const auto stated = header.size();
+      if (!stated) corrupt(at + 124, "the size of a member", "no number");
+      offset_ = at + tar_block;
+      switch (const char type = header.type()) {
+        case 'x':
+        case 'X':
+          said.push_back(read_records(own, *stated));
+          is_announced = true;
+          continue;
+        case 'g':
+          read_records(all_after_, *stated);
+          own = all_after_;
+          for (const std::string& text : said) {
+            std::string_view none;
+            static_cast<void>(own.read(text, none));
+          }
+          continue;
+        case 'L':
+          long_name = text_of(*stated);
+          long_name.resize((std::min)(long_name.find('\0'), long_name.size()));
+          is_announced = true;
+          continue;
+        case 'K':  // a long link, which leads nowhere here
+          skip(*stated, "a long link");
+          continue;
+        default:
+          take(header, at, type, *stated, own, long_name);
+          return true;
+      }
+    }
+  }
+
+  /// The member that `next` went to.
+  [[nodiscard]] const tar_member& member() const noexcept { return member_; }
+
+ private:
+  static constexpr std::uint64_t longest_text = std::uint64_t{1} << 20;
+
+  [[noreturn]] void corrupt(std::uint64_t at, const std::string& expected,
+                            const std::string& found = "the end of the archive") const {
+    throw file_corrupt(source_->path(), at, expected,
+                       found + ": the archive is damaged, get or write it anew");
+  }
+
+  [[nodiscard]] tar_header read_header() {
+    const auto block = window_.at(offset_, tar_block);
+    if (block.size() < tar_block) {
+      throw file_truncated(
+          source_->path(), (std::min)(offset_ + block.size(), std::uint64_t{source_->size()}),
+          offset_ == 0 ? "a tar archive"
+                       : "a header, or the two blocks of zeros that end an archive",
+          "the end of the file: it was cut off, or its writer never closed it; if nothing is "
+          "missing, truncate -s +1024 adds the end");
+    }
+    return tar_header{block};
+  }
+
+  // A block that should be a header and is none.
+  [[noreturn]] void refuse_header(std::uint64_t at) {
+    if (at != 0) corrupt(at, "a header whose checksum is right", "another block");
+    struct kind {
+      std::string_view magic;
+      std::string_view found;
+    };
+    constexpr kind kinds[] = {
+        {"\x1f\x8b", "a gzip file, which has no random access: gunzip it"},
+        {"\x28\xb5\x2f\xfd", "a Zstandard file, which has no random access: unzstd it"},
+        {"BZh", "a bzip2 file, which has no random access: bunzip2 it"},
+        {{"\xfd"
+          "7zXZ\0",
+          6},
+         "an xz file, which has no random access: unxz it"},
+        {"\x04\x22\x4d\x18", "an LZ4 file, which has no random access: unlz4 it"},
+        {"PK\x03\x04", "a zip file: unpack it, and pack it by tar"},
+    };
+    const auto block = window_.at(0, tar_block);
+    const std::string_view text{reinterpret_cast<const char*>(block.data()), block.size()};
+    for (const kind& one : kinds) {
+      if (text.starts_with(one.magic)) {
+        throw file_format_error(source_->path(), 0, "a tar archive", std::string{one.found});
+      }
+    }
+    throw file_format_error(source_->path(), 0, "a tar archive",
+                            "a first block whose checksum is not that of a tar header");
+  }
+
+  // `size` bytes at the place, which are left behind; they have to be there.
+  void skip(std::uint64_t size, const std::string& what) {
+    const std::uint64_t total = source_->size();
+    if (size > total || offset_ > total - size) {
+      throw file_truncated(source_->path(), total,
+                           std::to_string(size) + " bytes of " + what + " from byte " +
+                               std::to_string(offset_) + " on",
+                           "the end of the file: get or write it anew");
+    }
+    offset_ += (size + tar_block - 1) / tar_block * tar_block;
+  }
+
+  // The text of an extended header.
+  [[nodiscard]] std::string text_of(std::uint64_t size) {
+    if (size > longest_text) {
+      corrupt(offset_, "an extended header of at most " + std::to_string(longest_text) + " bytes",
+              std::to_string(size));
+    }
+    std::uint64_t at = offset_;
+    skip(size, "an extended header");
+    std::string text;
+    while (text.size() < size) {
+      const auto left = static_cast<std::size_t>(size) - text.size();
+      const auto piece = window_.at(at, (std::min)(left, window_.longest));
+      if (piece.empty()) corrupt(at, "an extended header", "the end of the file");
+      text.append(reinterpret_cast<const char*>(piece.data()), piece.size());
+      at += piece.size();
+    }
+    return text;
+  }
+
+  std::string read_records(pax_records& into, std::uint64_t size) {
+    const std::uint64_t begin = offset_;
+    std::string_view expected;
+    std::string text = text_of(size);
+    const std::size_t wrong = into.read(text, expected);
+    if (wrong != std::string_view::npos) {
+      corrupt(begin + wrong, std::string{expected}, "something else");
+    }
+    return text;
+  }
+
+  void take(const tar_header& header, std::uint64_t at, char type, std::uint64_t stated,
+            const pax_records& records, std::string& long_name) {
+    if (type == 'S' || records.is_sparse) {
+      throw file_format_error(source_->path(), at, "a file with all its bytes",
+                              "a sparse one, whose holes are left out: pack it without --sparse");
+    }
+    name_ = header.prefix();
+    if (!name_.empty()) name_ += '/';
+    name_ += header.name();
+    member_ = {};
+    if (!long_name.empty() || records.path) {
+      std::string& said = long_name;
+      if (records.path) said = *records.path;
+      member_.is_usual = said == name_ || !is_plain_tar_name(said);
+      name_.swap(said);
+    }
+    member_.name = name_;
+    member_.begin = offset_;
+    // Links, devices and folders have no bytes, whatever is stated.
+    if (type < '1' || type > '6') {
+      member_.size = records.size.value_or(stated);
+      member_.is_usual =
+          member_.is_usual && (member_.size == stated || member_.size >= tar_octal_end);
+      skip(member_.size, "'" + name_ + "'");
+    }
+    member_.is_file = type == '0' || type == '7';
+    member_.is_link = type == '1' || type == '2';
+  }
+
+  // After the first block of zeros come zeros: another archive there would be lost.
+  void require_end() {
+    auto rest = window_.at(offset_, window_.longest);
+    const auto is_other = [](std::byte byte) { return byte != std::byte{0}; };
+    const auto* other = std::find_if(rest.data(), rest.data() + rest.size(), is_other);
+    while (other == rest.data() + rest.size()) {
+      offset_ += rest.size();
+      rest = window_.at(offset_, window_.longest);
+      if (rest.empty()) return;
+      other = std::find_if(rest.data(), rest.data() + rest.size(), is_other);
+    }
+    throw file_format_error(source_->path(),
+                            offset_ + static_cast<std::uint64_t>(other - rest.data()),
+                            "zeros after the end of the archive",
+                            "other bytes: two archives in one file? Name each by itself");
+  }
+
+  const Source* source_;
+  archive_window<Source> window_;
+  std::uint64_t offset_;
+  pax_records all_after_;
+  std::string name_;
+  tar_member member_;
+};
+
+}  // namespace detail
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+/// Data that lies in files: IDX, CIFAR, npy and npz, records of fixed size. Compressed files:
+/// `files/gzip/gzip.hpp` (`penstock::gzip`), `files/zstd/zstd.hpp` (`penstock::zstd`).
+
+#include <penstock_ext/files/cifar_dataset.hpp>
+#include <penstock_ext/files/file_error.hpp>
+#include <penstock_ext/files/file_source.hpp>
+#include <penstock_ext/files/idx_dataset.hpp>
+#include <penstock_ext/files/npy_dataset.hpp>
+#include <penstock_ext/files/raw_records.hpp>

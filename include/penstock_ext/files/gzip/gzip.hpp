@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <zlib.h>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <new>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <penstock_ext/files/file_error.hpp>
+#include <penstock_ext/files/file_source.hpp>
+#include <penstock_ext/files/support/file_bytes.hpp>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+
+/// The content of a gzip file (RFC 1952), one member or several, unpacked while it is read.
+/// Checksums and lengths are verified when the end of each member is reached. Needs zlib: the CMake
+/// target `penstock::gzip`. A `byte_source`; one thread uses it.
+///
+/// Throws `file_format_error` for what is no gzip file, `file_truncated` where the compressed
+/// stream ends too early and `file_corrupt` where it is damaged or followed by something else. The
+/// offset in these counts the bytes of the compressed file.
+class gzip_source {
+ public:
+  /// Opens the file.
+  explicit gzip_source(std::string path) : file_(std::move(path)) {
+    refill();
+    if (stream_.avail_in == 0) {
+      throw file_truncated(this->path(), 0, "a gzip file", "an empty file");
+    }
+    if (!at_magic()) {
+      throw file_format_error(this->path(), 0, "a gzip file, which starts with 0x1f 0x8b",
+                              next_bytes() + ": a plain file is opened without penstock::gzip");
+    }
+    // 15 bits of window; 16 says gzip and nothing else.
+    if (::inflateInit2(&stream_, 15 + 16) != Z_OK) throw std::bad_alloc();
+  }
+  gzip_source(const gzip_source&) = delete;
+  gzip_source& operator=(const gzip_source&) = delete;
+  ~gzip_source() { ::inflateEnd(&stream_); }
+
+  /// Fills `out`, less only at the end of the content.
+  std::size_t read(std::span<std::byte> out) {
+    std::size_t filled = 0;
+    while (filled < out.size() && !at_end_) {
+      const auto piece = static_cast<uInt>(
+          std::min<std::size_t>(out.size() - filled, (std::numeric_limits<uInt>::max)()));
+      stream_.next_out = reinterpret_cast<Bytef*>(out.data() + filled);
+      stream_.avail_out = piece;
+      inflate_some();
+      filled += piece - stream_.avail_out;
+    }
+    return filled;
+  }
+
+  /// Unknown before it is unpacked.
+  [[nodiscard]] std::uint64_t available() const noexcept { return 0; }
+
+  /// The file's name.
+  [[nodiscard]] const std::string& path() const noexcept { return file_.path(); }
+
+ private:
+  void inflate_some() {
+    if (stream_.avail_in == 0) refill();
+    if (stream_.avail_in == 0) {
+      throw file_truncated(path(), consumed(), "the rest of the compressed stream",
+                           "the end of the file");
+    }
+    const int status = ::inflate(&stream_, Z_NO_FLUSH);
+    if (status == Z_STREAM_END) {
+      next_member();
+    } else if (status == Z_MEM_ERROR) {
+      throw std::bad_alloc();
+    } else if (status != Z_OK && status != Z_BUF_ERROR) {
+      throw file_corrupt(path(), consumed(), "a sound compressed stream",
+                         stream_.msg != nullptr ? stream_.msg : "a damaged one");
+    }
+  }
+
+  // Behind a member stands another one or nothing.
+  void next_member() {
+    if (stream_.avail_in == 0) refill();
+    if (stream_.avail_in == 0) {
+      at_end_ = true;
+    } else if (at_magic()) {
+      ::inflateReset(&stream_);
+    } else {
+      throw file_corrupt(path(), consumed(), "the end of the file or another gzip member",
+                         next_bytes());
+    }
+  }
+
+  void refill() {
+    stream_.next_in = input_.get();
+    stream_.avail_in =
+        static_cast<uInt>(file_.read({reinterpret_cast<std::byte*>(input_.get()), input_size}));
+    read_ += stream_.avail_in;
+  }
+
+  // Looks at two bytes, and at one where the buffer ends between them.
+  [[nodiscard]] bool at_magic() const noexcept {
+    return stream_.next_in[0] == 0x1f && (stream_.avail_in < 2 || stream_.next_in[1] == 0x8b);
+  }
+
+  // For messages: one byte or two.
+  [[nodiscard]] std::string next_bytes() const {
+    const std::string first = detail::hex(stream_.next_in[0]);
+    return stream_.avail_in < 2 ? first : first + ' ' + detail::hex(stream_.next_in[1]);
+  }
+
+  [[nodiscard]] std::uint64_t consumed() const noexcept { return read_ - stream_.avail_in; }
+
+  static constexpr std::size_t input_size = std::size_t{1} << 18;
+
+  file_source file_;
+  std::unique_ptr<Bytef[]> input_ = std::make_unique<Bytef[]>(input_size);
+  ::z_stream stream_{};
+  std::uint64_t read_ = 0;
+  bool at_end_ = false;
+};
+
+static_assert(byte_source<gzip_source>);
+
+namespace detail {
+
+/// Opens a gzip file.
+struct gzip_opener {
+  /// Opens the file.
+  [[nodiscard]] gzip_source operator()(std::string path) const {
+    return gzip_source{std::move(path)};
+  }
+};
+}  // namespace detail
+
+/// Says that a file is gzip-compressed, where files are opened:
+/// `idx_dataset{gzip, "train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz"}`.
+inline constexpr detail::gzip_opener gzip{};
+
+namespace detail {
+
+/// The whole content of the gzip file `path`, unpacked. Throws what `gzip_source` throws, and
+/// `file_format_error` if it is longer than `max_bytes`.
+[[nodiscard]] inline std::vector<std::byte> read_gzip_file(
+    std::string path, std::uint64_t max_bytes = (std::numeric_limits<std::uint64_t>::max)()) {
+  gzip_source source{std::move(path)};
+  return read_bytes(source, max_bytes);
+}
+
+}  // namespace detail
+
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

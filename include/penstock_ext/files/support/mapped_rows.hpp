@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <string_view>
+#include <utility>
+
+#include <penstock/core/batch.hpp>
+#include <penstock/core/error.hpp>
+#include <penstock/core/layout.hpp>
+#include <penstock/core/record.hpp>
+#include <penstock/data/memory_dataset.hpp>
+#include <penstock/data/run_context.hpp>
+#include <penstock_ext/files/support/read_soon.hpp>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+namespace detail {
+
+/// Turns the bytes of each element of `Size` bytes round, in place.
+template <std::size_t Size>
+void swap_bytes(std::byte* elements, std::size_t bytes) noexcept {
+  for (std::size_t i = 0; i < bytes; i += Size) {
+    if constexpr (Size == 2) {
+      std::uint16_t value = 0;
+      std::memcpy(&value, elements + i, Size);
+      value = __builtin_bswap16(value);
+      std::memcpy(elements + i, &value, Size);
+    } else if constexpr (Size == 4) {
+      std::uint32_t value = 0;
+      std::memcpy(&value, elements + i, Size);
+      value = __builtin_bswap32(value);
+      std::memcpy(elements + i, &value, Size);
+    } else if constexpr (Size == 8) {
+      std::uint64_t value = 0;
+      std::memcpy(&value, elements + i, Size);
+      value = __builtin_bswap64(value);
+      std::memcpy(elements + i, &value, Size);
+    }
+  }
+}
+
+/// A field's values of all samples: one row a sample, at any address, aligned or not.
+struct mapped_field {
+  const std::byte* first = nullptr;  ///< the row of sample 0
+  std::uint64_t stride = 0;          ///< bytes from a row to the next; rows may overlap
+  bool is_swapped = false;           ///< whether the elements are in the other byte order
+};
+
+/// The samples of mapped files: copied row by row. Owns nothing.
+template <record_type Record>
+class mapped_rows {
+  static_assert(Record::ragged_fields == 0,
+                "penstock::npy_dataset, raw_records: the rows of a file have one length: write a "
+                "dataset of your own for a ragged field, see docs/ragged.md");
+
+ public:
+  /// `size` samples, whose rows are all mapped.
+  mapped_rows(const batch_layout<Record>& layout, std::uint64_t size,
+              const std::array<mapped_field, Record::size>& fields)
+      : layout_(layout), size_(size), fields_(fields) {}
+
+  [[nodiscard]] std::uint64_t size() const noexcept { return size_; }
+  [[nodiscard]] const record_extents<Record>& extents() const noexcept { return layout_.extents(); }
+
+  /// Copies the samples `indices` into `out`. Throws `index_error`, which says `where`.
+  void read_run(std::span<const std::uint64_t> indices, batch_view<Record> out,
+                const run_context& context, std::string_view where) const {
+    const std::size_t count = indices.size();
+    for (std::size_t i = 0; i < (std::min)(prefetch_distance, count); ++i) prefetch(indices[i]);
+    for (std::size_t i = 0; i < count; ++i) {
+      context.at(i);
+      if (i + prefetch_distance < count) prefetch(indices[i + prefetch_distance]);
+      if (indices[i] >= size_) throw index_error(where, indices[i], size_);
+      const auto place = out[i];
+      [&]<std::size_t... Is>(std::index_sequence<Is...>) {
+        (copy<Is>(indices[i], place.address(Is)), ...);
+      }
+      (std::make_index_sequence<Record::size>{});
+    }
+  }
+
+  /// Brings the sample nearer; does nothing for an index out of range.
+  void prefetch(std::uint64_t index) const noexcept {
+    if (index >= size_) return;
+    [&]<std::size_t... Is>(std::index_sequence<Is...>) {
+      (prefetch_row(row(Is, index), layout_.template sample_bytes<Is>()), ...);
+    }
+    (std::make_index_sequence<Record::size>{});
+  }
+
+  /// Has the system read the samples that it does not have in memory; those out of range are left
+  /// alone.
+  void will_read(std::span<const std::uint64_t> indices) const noexcept {
+    [&]<std::size_t... Is>(std::index_sequence<Is...>) { (read_rows_soon<Is>(indices), ...); }
+    (std::make_index_sequence<Record::size>{});
+  }
+  /// The bytes of a sample in the files.
+  [[nodiscard]] std::uint64_t stored_bytes() const noexcept {
+    return [&]<std::size_t... Is>(std::index_sequence<Is...>) {
+      return (std::uint64_t{layout_.template sample_bytes<Is>()} + ...);
+    }
+    (std::make_index_sequence<Record::size>{});
+  }
+
+ private:
+  template <std::size_t Index>
+  void read_rows_soon(std::span<const std::uint64_t> indices) const noexcept {
+    read_soon pages;
+    for (const std::uint64_t index : indices) {
+      if (index < size_) pages.add(row(Index, index), layout_.template sample_bytes<Index>());
+    }
+  }
+
+  [[nodiscard]] const std::byte* row(std::size_t field, std::uint64_t index) const noexcept {
+    return fields_[field].first + index * fields_[field].stride;
+  }
+
+  template <std::size_t Index>
+  void copy(std::uint64_t index, std::byte* place) const noexcept {
+    using value_type = typename Record::template field_at<Index>::value_type;
+    const std::size_t bytes = layout_.template sample_bytes<Index>();
+    std::memcpy(place, row(Index, index), bytes);
+    if constexpr (std::is_same_v<value_type, bool>) {  // which has two values, and a file any
+      for (std::size_t i = 0; i < bytes; ++i) place[i] = std::byte{place[i] != std::byte{0}};
+    }
+    if (fields_[Index].is_swapped) swap_bytes<sizeof(value_type)>(place, bytes);
+  }
+
+  batch_layout<Record> layout_;
+  std::uint64_t size_;
+  std::array<mapped_field, Record::size> fields_;
+};
+
+}  // namespace detail
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <zstd.h>
+#include <zstd_errors.h>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <new>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <penstock/core/error.hpp>
+#include <penstock_ext/files/file_error.hpp>
+#include <penstock_ext/files/file_source.hpp>
+#include <penstock_ext/files/support/file_bytes.hpp>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+
+/// The content of a zstd file (RFC 8878), one frame or several, unpacked while it is read. Sums are
+/// verified where a frame has one. Needs libzstd: the CMake target `penstock::zstd`. A
+/// `byte_source`; one thread uses it. Takes the memory of a frame's window, 128 MiB at most.
+///
+/// Throws `file_format_error` for what is no zstd file and for a larger window, `file_truncated`
+/// where the compressed stream ends too early and `file_corrupt` where it is damaged or followed by
+/// something else. The offset in these counts the bytes of the compressed file that were taken, in
+/// pieces of up to 256 KiB.
+class zstd_source {
+ public:
+  /// Opens the file.
+  explicit zstd_source(std::string path) : file_(std::move(path)), unpacker_(::ZSTD_createDCtx()) {
+    if (unpacker_ == nullptr) throw std::bad_alloc();
+    refill();
+    if (input_.size == 0) throw file_truncated(this->path(), 0, "a zstd file", "an empty file");
+    if (!at_magic()) {
+      throw file_format_error(this->path(), 0, "a zstd file, which starts with 0x28 0xb5 0x2f 0xfd",
+                              next_bytes() + ": a plain file is opened without penstock::zstd");
+    }
+  }
+  zstd_source(const zstd_source&) = delete;
+  zstd_source& operator=(const zstd_source&) = delete;
+  ~zstd_source() = default;
+
+  /// Fills `out`, less only at the end of the content.
+  std::size_t read(std::span<std::byte> out) {
+    ::ZSTD_outBuffer room{out.data(), out.size(), 0};
+    while (room.pos < room.size && !at_end_) unpack_some(room);
+    return room.pos;
+  }
+
+  /// Unknown before it is unpacked.
+  [[nodiscard]] std::uint64_t available() const noexcept { return 0; }
+
+  /// The file's name.
+  [[nodiscard]] const std::string& path() const noexcept { return file_.path(); }
+
+ private:
+  struct deleter {
+    void operator()(::ZSTD_DCtx* unpacker) const noexcept { ::ZSTD_freeDCtx(unpacker); }
+  };
+
+  void unpack_some(::ZSTD_outBuffer& room) {
+    if (input_.pos == input_.size) refill();
+    const bool is_last = input_.size == 0;
+    if (is_last && !in_frame_) {
+      at_end_ = true;
+      return;
+    }
+    if (!in_frame_ && !at_magic()) {
+      throw file_corrupt(path(), consumed(), "the end of the file or another zstd frame",
+                         next_bytes());
+    }
+    const std::size_t before = room.pos;
+    // The bytes that it would like next: none after a frame whose content is all there.
+    const std::size_t wished = ::ZSTD_decompressStream(unpacker_.get(), &room, &input_);
+    if (::ZSTD_isError(wished) != 0U) fail(wished);
+    in_frame_ = wished != 0;
+    if (in_frame_ && is_last && room.pos == before) {
+      throw file_truncated(path(), consumed(), "the rest of the compressed stream",
+                           "the end of the file");
+    }
+  }
+
+  [[noreturn]] void fail(std::size_t status) const {
+    const ::ZSTD_ErrorCode code = ::ZSTD_getErrorCode(status);
+    if (code == ZSTD_error_memory_allocation) throw std::bad_alloc();
+    if (code == ZSTD_error_frameParameter_windowTooLarge) {
+      throw file_format_error(path(), consumed(), "a window of at most 128 MiB",
+                              "a larger one: pack it without --long, or with --long=27");
+    }
+    throw file_corrupt(path(), consumed(), "a sound compressed stream",
+                       ::ZSTD_getErrorName(status));
+  }
+
+  void refill() {
+    read_ += input_.size;
+    input_.size = file_.read({reinterpret_cast<std::byte*>(memory_.get()), input_size});
+    input_.src = memory_.get();
+    input_.pos = 0;
+  }
+
+  [[nodiscard]] std::span<const unsigned char> next() const noexcept {
+    const std::span all{memory_.get(), input_.size};
+    return all.subspan(input_.pos).first((std::min)(input_.size - input_.pos, std::size_t{4}));
+  }
+
+  // Looks at four bytes, and at fewer where the buffer ends among them. A frame to be skipped
+  // starts with 0x50 to 0x5f.
+  [[nodiscard]] bool at_magic() const noexcept {
+    constexpr std::array<unsigned char, 4> frame{0x28, 0xb5, 0x2f, 0xfd};
+    constexpr std::array<unsigned char, 4> skipped{0x50, 0x2a, 0x4d, 0x18};
+    const auto bytes = next();
+    const bool skips = (bytes[0] & 0xf0U) == skipped[0];
+    return skips ? std::equal(bytes.begin() + 1, bytes.end(), skipped.begin() + 1)
+                 : std::equal(bytes.begin(), bytes.end(), frame.begin());
+  }
+
+  // For messages: one byte to four.
+  [[nodiscard]] std::string next_bytes() const {
+    std::string text;
+    for (const unsigned char byte : next()) text += (text.empty() ? "" : " ") + detail::hex(byte);
+    return text;
+  }
+
+  [[nodiscard]] std::uint64_t consumed() const noexcept { return read_ + input_.pos; }
+
+  static constexpr std::size_t input_size = std::size_t{1} << 18;
+
+  file_source file_;
+  std::unique_ptr<::ZSTD_DCtx, deleter> unpacker_;
+  std::unique_ptr<unsigned char[]> memory_ = std::make_unique<unsigned char[]>(input_size);
+  ::ZSTD_inBuffer input_{nullptr, 0, 0};
+  std::uint64_t read_ = 0;  // of the file before what is in memory
+  bool in_frame_ = false;
+  bool at_end_ = false;
+};
+
+static_assert(byte_source<zstd_source>);
+
+/// zstd, where files are opened or written compressed, a value:
+///
+///     idx_dataset digits{zstd{}, "images.zst", "labels.zst"};
+///     mds_shards texts{"c4/train", {.compression = zstd{}, .unpacked = "/scratch/c4"}};
+///     pack_mds(source, "c4/train", {.compression = zstd{7}});
+class zstd {
+ public:
+  /// Packs at `level`, 1 to 22; 0 is zstd's own choice, 3. Throws `option_error` for another one.
+  /// Unpacking needs none.
+  explicit zstd(int level = 0) : level_(level) {
+    if (level < 0 || level > 22) {
+      throw option_error("level", "must be 0 to 22 (zstd), is " + std::to_string(level));
+    }
+  }
+
+  /// Opens a file for reading.
+  [[nodiscard]] zstd_source operator()(std::string path) const {
+    return zstd_source{std::move(path)};
+  }
+
+  /// How the format is called, and what such files end in: "zstd".
+  [[nodiscard]] std::string family() const { return "zstd"; }
+  /// With the level, as "zstd:7"; without where that is zstd's own choice.
+  [[nodiscard]] std::string name() const {
+    return level_ == 0 ? family() : family() + ':' + std::to_string(level_);
+  }
+
+  /// `bytes` as one frame with their sum. Takes memory for as many and some more. From any thread.
+  [[nodiscard]] std::vector<std::byte> packed(std::span<const std::byte> bytes) const {
+    struct deleter {
+      void operator()(::ZSTD_CCtx* packer) const noexcept { ::ZSTD_freeCCtx(packer); }
+    };
+    const std::unique_ptr<::ZSTD_CCtx, deleter> packer{::ZSTD_createCCtx()};
+    if (packer == nullptr) throw std::bad_alloc();
+    require(::ZSTD_CCtx_setParameter(packer.get(), ZSTD_c_compressionLevel, level_));
+    require(::ZSTD_CCtx_setParameter(packer.get(), ZSTD_c_checksumFlag, 1));
+    std::vector<std::byte> out(::ZSTD_compressBound(bytes.size()));
+    out.resize(require(
+        ::ZSTD_compress2(packer.get(), out.data(), out.size(), bytes.data(), bytes.size())));
+    return out;
+  }
+
+ private:
+  // Nothing but memory can be missing: the levels are known, and the room is large enough.
+  static std::size_t require(std::size_t status) {
+    if (::ZSTD_isError(status) != 0U) throw std::bad_alloc();
+    return status;
+  }
+
+  int level_;
+};
+
+namespace detail {
+
+/// The whole content of the zstd file `path`, unpacked. Throws what `zstd_source` throws, and
+/// `file_format_error` if it is longer than `max_bytes`.
+[[nodiscard]] inline std::vector<std::byte> read_zstd_file(
+    std::string path, std::uint64_t max_bytes = (std::numeric_limits<std::uint64_t>::max)()) {
+  zstd_source source{std::move(path)};
+  return read_bytes(source, max_bytes);
+}
+
+}  // namespace detail
+
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+
+#include <penstock/core/tensor_view.hpp>
+#include <penstock/core/version.hpp>
+#include <penstock/order/support/draw.hpp>
+#include <penstock_ext/image/pixels.hpp>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+
+/// What is taken from a channel's values, which are from 0 to 1, and what they are divided by then.
+/// ImageNet's: {.mean = {0.485f, 0.456f, 0.406f}, .stddev = {0.229f, 0.224f, 0.225f}}.
+struct channel_scale {
+  std::array<float, 3> mean{0, 0, 0};    ///< of red, green and blue
+  std::array<float, 3> stddev{1, 1, 1};  ///< of red, green and blue
+};
+
+/// Makes planes of floats, C x H x W, of an 8-bit RGB picture, H x W x C: (value / 255 - mean) /
+/// stddev, to the bit as torchvision's `ToTensor` and `Normalize` on a CPU. For models that are fed
+/// from the host; `on_device` does it where the batch goes, and a quarter of the bytes travels.
+///
+///     using out = penstock::record<penstock::field<"x", float, 3, 224, 224>>;
+///     auto floats = photos | penstock::map<out>([planes = penstock::to_chw{}](auto in, auto x) {
+///       planes(penstock::as_pixels(penstock::get<"image">(in)), penstock::get<"x">(x));
+///     });
+///
+/// Looks each value up in a table of 3 x 256. Called as const from many threads at once.
+class to_chw {
+ public:
+  /// Throws std::invalid_argument unless all are finite and no `stddev` is 0.
+  explicit to_chw(const channel_scale& scale = {}) {
+    for (std::size_t c = 0; c < 3; ++c) {
+      if (!std::isfinite(scale.mean[c]) || !std::isfinite(scale.stddev[c]) ||
+          scale.stddev[c] == 0) {
+        throw std::invalid_argument(
+            "to_chw: expected finite means, and deviations that are not 0, found " +
+            detail::to_text(scale.mean[c]) + " and " + detail::to_text(scale.stddev[c]) +
+            " for channel " + std::to_string(c));
+      }
+      for (std::size_t value = 0; value < 256; ++value) {
+        table_[c][value] = (static_cast<float>(value) / 255.0f - scale.mean[c]) / scale.stddev[c];
+      }
+    }
+  }
+
+  /// Writes the planes of `picture` to `out`, whose extents are 3, height and width.
+  /// Throws std::invalid_argument where they are others, or the picture has not three channels.
+  template <std::size_t C, std::size_t H, std::size_t W>
+  void operator()(const const_pixels& picture, const tensor_view<float, C, H, W>& out) const {
+    const image_size& size = picture.size;
+    require_planes(size, picture.channels, out);
+    for (std::size_t y = 0; y < size.height; ++y) {
+      write(picture.row(y), size.width, out.data() + y * size.width, size.height * size.width);
+    }
+  }
+
+  /// Writes `count` pixels from `rgb` on to `red`, and what is green and blue `plane` and twice
+  /// `plane` floats after.
+  void write(const std::uint8_t* rgb, std::size_t count, float* red,
+             std::size_t plane) const noexcept {
+    float* const green = red + plane;
+    float* const blue = green + plane;
+    for (std::size_t x = 0; x < count; ++x, rgb += 3) {
+      red[x] = table_[0][rgb[0]];
+      green[x] = table_[1][rgb[1]];
+      blue[x] = table_[2][rgb[2]];
+    }
+  }
+
+  /// Throws std::invalid_argument unless `out` takes the planes of a picture of `size`, which has
+  /// `channels`, three of them.
+  template <std::size_t C, std::size_t H, std::size_t W>
+  static void require_planes(const image_size& size, std::size_t channels,
+                             const tensor_view<float, C, H, W>& out) {
+    if (channels != 3 || out.extent(0) != 3 || out.extent(1) != size.height ||
+        out.extent(2) != size.width) {
+      throw std::invalid_argument(
+          "to_chw: expected 3 x " + std::to_string(size.height) + " x " +
+          std::to_string(size.width) + " floats for a picture of " + std::to_string(channels) +
+          " channels, found " + std::to_string(out.extent(0)) + " x " +
+          std::to_string(out.extent(1)) + " x " + std::to_string(out.extent(2)));
+    }
+  }
+
+ private:
+  std::array<std::array<float, 256>, 3> table_;
+};
+
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include <penstock/core/error.hpp>
+#include <penstock/core/version.hpp>
+#include <penstock/order/random.hpp>
+#include <penstock_ext/image/detail/geometry_check.hpp>
+#include <penstock_ext/image/geometry.hpp>
+#include <penstock_ext/image/pixels.hpp>
+
+// Crops that are not resized, and what is resized without a random crop.
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+
+/// All of the picture, resized to one size whatever its shape is.
+class whole {
+ public:
+  /// To `size`. Throws std::invalid_argument unless its sides are of 1 to 2^24 pixels.
+  explicit whole(const image_size& size) : size_(detail::checked_size("whole", size)) {}
+  /// To `side` x `side` pixels.
+  explicit whole(std::size_t side) : whole(image_size{side, side}) {}
+
+  /// The plan for a picture of `size`. Draws nothing. Throws std::invalid_argument unless its sides
+  /// are of 1 to 2^24 pixels.
+  [[nodiscard]] image_plan plan(const image_size& size, sample_generator&) const {
+    return {{0, 0, detail::checked_size("whole", size)}, size_, {0, 0, size_}};
+  }
+  /// What every picture is resized to.
+  [[nodiscard]] image_size size() const noexcept { return size_; }
+
+ private:
+  image_size size_;
+};
+
+/// The middle of the picture, not resized; zeros around a picture that is smaller. torchvision:
+/// `CenterCrop`, whose rounding it has.
+class center_crop {
+ public:
+  /// Of `size`. Throws std::invalid_argument unless its sides are of 1 to 2^24 pixels.
+  explicit center_crop(const image_size& size) : size_(detail::checked_size("center_crop", size)) {}
+  /// Of `side` x `side` pixels.
+  explicit center_crop(std::size_t side) : center_crop(image_size{side, side}) {}
+
+  /// The plan for a picture of `size`. Draws nothing. Throws std::invalid_argument unless its sides
+  /// are of 1 to 2^24 pixels.
+  [[nodiscard]] image_plan plan(const image_size& size, sample_generator&) const {
+    detail::checked_size("center_crop", size);
+    const image_size crop{(std::min)(size.width, size_.width),
+                          (std::min)(size.height, size_.height)};
+    const image_size missing{size_.width - crop.width, size_.height - crop.height};
+    image_plan made;
+    made.crop = {half_even(size.width - crop.width), half_even(size.height - crop.height), crop};
+    made.scaled = crop;
+    made.kept = {0, 0, crop};
+    made.border = {missing.width / 2, missing.height / 2, (missing.width + 1) / 2,
+                   (missing.height + 1) / 2};
+    return made;
+  }
+  /// The size of the crop.
+  [[nodiscard]] image_size size() const noexcept { return size_; }
+
+ private:
+  // Half of `value`, a half rounded to the even side.
+  static std::size_t half_even(std::size_t value) noexcept {
+    return value / 2 + (value % 4 == 3 ? 1 : 0);
+  }
+
+  image_size size_;
+};
+
+/// A picture is smaller than what is cropped from it, its padding included.
+class [[gnu::visibility("default")]] picture_too_small : public error {
+ public:
+  /// Of a crop with its padding, and of the picture that was found.
+  picture_too_small(const image_size& crop, std::size_t padding, const image_size& found)
+      : error("random_crop: expected a picture of at least " + detail::to_text(crop) +
+              " with a padding of " + std::to_string(padding) + " on each side, found " +
+              detail::to_text(found) + ": pad more, or resize before"),
+        found_(found) {}
+
+  /// `of`, said of the blob `key`.
+  picture_too_small(const std::string& key, const picture_too_small& of)
+      : error(key + ": " + of.what()), found_(of.found_) {}
+
+  /// The picture's size.
+  [[nodiscard]] const image_size& found() const noexcept { return found_; }
+
+ private:
+  image_size found_;
+};
+
+/// A crop at a random place, not resized, of a picture with `padding` rows and columns of zeros on
+/// each side. torchvision: `RandomCrop`.
+///
+///     penstock::random_crop{32, 4} | penstock::random_flip{}   // what CIFAR is trained with
+class random_crop {
+ public:
+  /// Of `size`. Throws std::invalid_argument unless its sides are of 1 to 2^24 pixels and longer
+  /// than `padding`, so that each crop has a pixel of the picture.
+  explicit random_crop(const image_size& size, std::size_t padding = 0)
+      : size_(detail::checked_size("random_crop", size)), padding_(padding) {
+    if (padding >= size.width || padding >= size.height) {
+      throw std::invalid_argument("random_crop: expected a padding smaller than the crop of " +
+                                  detail::to_text(size) + ", found " + std::to_string(padding));
+    }
+  }
+  /// Of `side` x `side` pixels.
+  explicit random_crop(std::size_t side, std::size_t padding = 0)
+      : random_crop(image_size{side, side}, padding) {}
+
+  /// The plan for a picture of `size`: two draws, top and left. Throws `picture_too_small` where
+  /// the crop has no place, std::invalid_argument unless the sides are of 1 to 2^24 pixels.
+  [[nodiscard]] image_plan plan(const image_size& size, sample_generator& random) const {
+    detail::checked_size("random_crop", size);
+    const image_size padded{size.width + 2 * padding_, size.height + 2 * padding_};
+    if (padded.width < size_.width || padded.height < size_.height) {
+      throw picture_too_small(size_, padding_, size);
+    }
+    const std::size_t top = uniform(random, std::size_t{0}, padded.height - size_.height);
+    const std::size_t left = uniform(random, std::size_t{0}, padded.width - size_.width);
+    const span columns = inside(left, size_.width, size.width);
+    const span rows = inside(top, size_.height, size.height);
+    image_plan made;
+    made.crop = {columns.first, rows.first, {columns.count, rows.count}};
+    made.scaled = made.crop.size;
+    made.kept = {0, 0, made.crop.size};
+    made.border = {columns.before, rows.before, size_.width - columns.before - columns.count,
+                   size_.height - rows.before - rows.count};
+    return made;
+  }
+  /// The size of the crop.
+  [[nodiscard]] image_size size() const noexcept { return size_; }
+
+ private:
+  struct span {
+    std::size_t before;  // zeros
+    std::size_t first;   // of the picture's pixels
+    std::size_t count;
+  };
+
+  // What of `length` pixels lies in a crop of `cropped` that begins at `at` of the padded ones.
+  [[nodiscard]] span inside(std::size_t at, std::size_t cropped, std::size_t length) const {
+    const std::size_t begin = (std::max)(at, padding_);
+    const std::size_t end = (std::min)(at + cropped, padding_ + length);
+    return {begin - at, begin - padding_, end - begin};
+  }
+
+  image_size size_;
+  std::size_t padding_;
+};
+
+namespace detail {
+
+/// The picture resized so that its shorter side has `shorter` pixels, and of that a crop.
+template <class Crop>
+class resized_crop {
+ public:
+  /// Crops as `crop` does, which must not resize.
+  resized_crop(std::size_t shorter, Crop crop) : shorter_(shorter), crop_(std::move(crop)) {
+    if (shorter - 1 >= longest_side) {
+      throw std::invalid_argument("resize_shorter: expected 1 to 2^24 pixels, found " +
+                                  std::to_string(shorter));
+    }
+  }
+
+  /// The plan for a picture of `size`: only what the crop keeps of the resized picture is computed.
+  /// Throws std::invalid_argument unless all sides are of 1 to 2^24 pixels.
+  [[nodiscard]] image_plan plan(const image_size& size, sample_generator& random) const {
+    checked_size("resize_shorter", size);
+    const bool wide = size.width > size.height;
+    const std::size_t longer =
+        wide ? shorter_ * size.width / size.height : shorter_ * size.height / size.width;
+    const image_size scaled = wide ? image_size{longer, shorter_} : image_size{shorter_, longer};
+    image_plan made = crop_.plan(checked_size("resize_shorter", scaled), random);
+    made.kept = made.crop;
+    made.crop = {0, 0, size};
+    made.scaled = scaled;
+    return made;
+  }
+  /// The crop's own.
+  [[nodiscard]] image_size size() const { return crop_.size(); }
+
+ private:
+  std::size_t shorter_;
+  Crop crop_;
+};
+
+}  // namespace detail
+
+/// What comes before a crop: `resize_shorter{256} | center_crop{224}` resizes a picture so that its
+/// shorter side has 256 pixels, the longer one in proportion and cut to an integer, as
+/// torchvision's `Resize(256)` does. What the crop leaves out is not computed.
+class resize_shorter {
+ public:
+  /// To `shorter` pixels of the shorter side. Throws std::invalid_argument, once there is a crop,
+  /// unless they are 1 to 2^24.
+  explicit resize_shorter(std::size_t shorter) noexcept : shorter_(shorter) {}
+
+  /// The geometry of both. `Crop` is `center_crop` or `random_crop`.
+  template <image_geometry Crop>
+  [[nodiscard]] friend detail::resized_crop<Crop> operator|(const resize_shorter& resize,
+                                                            Crop crop) {
+    return {resize.shorter_, std::move(crop)};
+  }
+
+ private:
+  std::size_t shorter_;
+};
+
+/// What validation usually does: `resized_center_crop{256, 224}` is
+/// `resize_shorter{256} | center_crop{224}`.
+class resized_center_crop : public detail::resized_crop<center_crop> {
+ public:
+  /// Resizes the shorter side to `shorter` pixels and crops `size` from the middle. Throws
+  /// std::invalid_argument unless all are of 1 to 2^24 pixels.
+  resized_center_crop(std::size_t shorter, const image_size& size)
+      : resized_crop(shorter, center_crop{size}) {}
+  /// Crops `side` x `side` pixels.
+  resized_center_crop(std::size_t shorter, std::size_t side)
+      : resized_crop(shorter, center_crop{side}) {}
+};
+
+static_assert(image_geometry<whole>);
+static_assert(image_geometry<center_crop>);
+static_assert(image_geometry<random_crop>);
+static_assert(image_geometry<resized_center_crop>);
+
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include <penstock/core/version.hpp>
+#include <penstock_ext/image/detail/decode/decode_formats.hpp>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+namespace detail {
+
+/// A number of `count` bytes at byte `at`, which must be there; the highest byte first, or last.
+[[nodiscard]] inline std::uint64_t number_at(std::span<const std::byte> bytes, std::size_t at,
+                                             std::size_t count, bool highest_first) noexcept {
+  std::uint64_t value = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::size_t next = highest_first ? i : count - 1 - i;
+    value = value << 8 | std::to_integer<std::uint64_t>(bytes[at + next]);
+  }
+  return value;
+}
+
+/// Whether a JPEG picture's bytes end before its end mark.
+[[nodiscard]] inline bool jpeg_ends_early(std::span<const std::byte> bytes) noexcept {
+  constexpr std::byte mark{0xff};
+  constexpr std::byte end{0xd9};
+  constexpr std::byte scan{0xda};
+  std::size_t at = 2;
+  // Segments first: an EXIF block may hold a small picture with an end mark of its own.
+  while (true) {
+    while (at + 1 < bytes.size() && bytes[at] == mark && bytes[at + 1] == mark) ++at;  // fill bytes
+    if (at + 1 >= bytes.size()) return true;
+    if (bytes[at] != mark) return false;  // damaged: another matter than a missing end
+    if (bytes[at + 1] == end) return false;
+    if (bytes[at + 1] == scan) break;
+    if (at + 3 >= bytes.size()) return true;
+    at += 2 + number_at(bytes, at + 2, 2, true);
+  }
+  // In a scan's data a byte 0xff is followed by 0, unless it begins a mark.
+  auto from = bytes.begin() + static_cast<std::ptrdiff_t>(at);
+  while ((from = std::find(from, bytes.end(), mark)) != bytes.end()) {
+    if (++from != bytes.end() && *from == end) return false;
+  }
+  return true;
+}
+
+/// Whether a PNG picture's bytes end before its last chunk does.
+[[nodiscard]] inline bool png_ends_early(std::span<const std::byte> bytes) noexcept {
+  constexpr std::size_t around = 12;  // length, name and sum of a chunk
+  for (std::size_t at = 8; at + around <= bytes.size();) {
+    const std::uint64_t content = number_at(bytes, at, 4, true);
+    if (content > bytes.size() - at - around) return true;
+    if (has_text(bytes, at + 4, "IEND")) return false;
+    at += around + static_cast<std::size_t>(content);
+  }
+  return true;
+}
+
+/// Whether the bytes of a BMP picture end before its last pixel: by its width and height, for its
+/// header's own number of bytes is wrong in many. Known of pixels that are not compressed.
+[[nodiscard]] inline bool bmp_ends_early(std::span<const std::byte> bytes) noexcept {
+  const auto number = [bytes](std::size_t at, std::size_t count) {
+    return number_at(bytes, at, count, false);
+  };
+  if (bytes.size() < 18) return true;
+  if (number(14, 4) < 40) return false;  // an older header
+  if (bytes.size() < 54) return true;
+  const std::uint64_t compression = number(30, 4);
+  const std::uint64_t width = number(18, 4);
+  const std::uint64_t rows =
+      number(22, 4) >> 31 != 0 ? (1ull << 32) - number(22, 4) : number(22, 4);
+  const std::uint64_t bits = width * number(28, 2);
+  if ((compression != 0 && compression != 3) || bits == 0 || rows == 0) return false;
+  if (number(10, 4) > bytes.size()) return true;
+  const std::uint64_t there = bytes.size() - number(10, 4);
+  const std::uint64_t last = (bits + 7) / 8;  // the last row need not be filled up to 4 bytes
+  return there < last || (there - last) / ((bits + 31) / 32 * 4) < rows - 1;
+}
+
+/// Whether the bytes of an encoded picture end before the picture does, as far as its marks and
+/// lengths tell: known of JPEG, PNG, WebP and BMP, false for any other format. Decodes nothing.
+[[nodiscard]] inline bool picture_ends_early(std::span<const std::byte> bytes) noexcept {
+  const std::string_view format = image_format_of(bytes);
+  if (format == "JPEG") return jpeg_ends_early(bytes);
+  if (format == "PNG") return png_ends_early(bytes);
+  if (format == "WebP") return number_at(bytes, 4, 4, false) > bytes.size() - 8;
+  if (format == "BMP") return bmp_ends_early(bytes);
+  return false;
+}
+
+}  // namespace detail
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include <penstock/core/version.hpp>
+#include <penstock_ext/image/detail/resample/resample_table.hpp>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+
+// Both passes on 256 bits. A coefficient c is split into 16-bit halves, c = high * 2^12 + low, so
+// that one instruction multiplies sixteen and adds them in pairs. Sums are those of 32-bit integers
+// that wrap, in which the order does not matter: the bits are those of the plain loops.
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+namespace detail {
+
+inline constexpr int coefficient_low_bits = 12;
+
+/// Replaces each group of four coefficients by their four low halves and their four high ones.
+[[gnu::target("avx2")]] inline void split_coefficients_avx2(resample_table& table) {
+  const std::size_t groups = table.size() * table.groups();
+  std::int32_t* at = table.coefficients(0);
+  constexpr int rest = 32 - coefficient_low_bits;
+  for (std::size_t i = 0; i < groups; ++i, at += 4) {
+    __m128i* const group = reinterpret_cast<__m128i*>(at);
+    const __m128i whole = _mm_loadu_si128(group);
+    const __m128i low = _mm_srai_epi32(_mm_slli_epi32(whole, rest), rest);
+    const __m128i high = _mm_srai_epi32(_mm_sub_epi32(whole, low), coefficient_low_bits);
+    _mm_storeu_si128(group, _mm_packs_epi32(low, high));
+  }
+}
+
+/// The coefficient of `tap`, put together again.
+inline std::int32_t whole_coefficient(const std::int32_t* k, std::size_t tap) noexcept {
+  std::int16_t halves[8];
+  std::memcpy(halves, k + (tap & ~std::size_t{3}), sizeof halves);
+  return halves[tap % 4] + (std::int32_t{halves[4 + tap % 4]} << coefficient_low_bits);
+}
+
+/// Writes 3 or 4 bytes of a pixel.
+[[gnu::always_inline]] inline void store_avx2(std::uint8_t* to, int pixel, std::size_t size) {
+  if (size == 4) {
+    std::memcpy(to, &pixel, 4);
+  } else {
+    std::memcpy(to, &pixel, 3);
+  }
+}
+
+/// Pixel by pixel of the table, for four rows at a time: `in` and `out` are where they begin. Reads
+/// up to 15 bytes after a row's last pixel; writes nothing after it.
+template <std::size_t Channels>
+[[gnu::target("avx2")]] inline void four_rows_avx2(const resample_table& table,
+                                                   const std::uint8_t* const (&in)[4],
+                                                   std::uint8_t* const (&out)[4]) {
+  // 16-bit pairs (tap 0, tap 1) of each channel, then those of taps 2 and 3.
+  constexpr char c = Channels;
+  constexpr char z = -1;
+  constexpr char r = Channels == 4 ? 3 : z;
+  constexpr char s = Channels == 4 ? 7 : z;
+  const __m256i first = _mm256_setr_epi8(0, z, c, z, 1, z, c + 1, z, 2, z, c + 2, z, r, z, s, z, 0,
+                                         z, c, z, 1, z, c + 1, z, 2, z, c + 2, z, r, z, s, z);
+  const __m256i two =
+      _mm256_setr_epi8(2 * c, 0, 2 * c, 0, 2 * c, 0, 2 * c, 0, 2 * c, 0, 2 * c, 0,
+                       r < 0 ? 0 : 2 * c, 0, r < 0 ? 0 : 2 * c, 0, 2 * c, 0, 2 * c, 0, 2 * c, 0,
+                       2 * c, 0, 2 * c, 0, 2 * c, 0, r < 0 ? 0 : 2 * c, 0, r < 0 ? 0 : 2 * c, 0);
+  const __m256i second = _mm256_add_epi8(first, two);
+  const auto [in_0, in_1, in_2, in_3] = in;
+  const auto [out_0, out_1, out_2, out_3] = out;
+  const std::size_t count = table.size();
+  for (std::size_t i = 0; i < count; ++i) {
+    const resample_window window = table.window(i);
+    const std::int32_t* k = table.coefficients(i);
+    const std::int32_t* const end = k + ((window.taps + 3) & ~3u);
+    std::size_t at = window.start * Channels;
+    __m256i low_a = _mm256_set1_epi32(coefficient_half);
+    __m256i low_b = low_a;
+    __m256i high_a = _mm256_setzero_si256();
+    __m256i high_b = high_a;
+    for (; k != end; k += 4, at += 4 * Channels) {
+      const __m256i a = _mm256_loadu2_m128i(reinterpret_cast<const __m128i*>(in_1 + at),
+                                            reinterpret_cast<const __m128i*>(in_0 + at));
+      const __m256i b = _mm256_loadu2_m128i(reinterpret_cast<const __m128i*>(in_3 + at),
+                                            reinterpret_cast<const __m128i*>(in_2 + at));
+      const __m256i a_first = _mm256_shuffle_epi8(a, first);
+      const __m256i b_first = _mm256_shuffle_epi8(b, first);
+      const __m256i a_second = _mm256_shuffle_epi8(a, second);
+      const __m256i b_second = _mm256_shuffle_epi8(b, second);
+      const __m256i low_first = _mm256_set1_epi32(k[0]);
+      const __m256i low_second = _mm256_set1_epi32(k[1]);
+      const __m256i high_first = _mm256_set1_epi32(k[2]);
+      const __m256i high_second = _mm256_set1_epi32(k[3]);
+      low_a = _mm256_add_epi32(low_a, _mm256_madd_epi16(a_first, low_first));
+      low_b = _mm256_add_epi32(low_b, _mm256_madd_epi16(b_first, low_first));
+      high_a = _mm256_add_epi32(high_a, _mm256_madd_epi16(a_first, high_first));
+      high_b = _mm256_add_epi32(high_b, _mm256_madd_epi16(b_first, high_first));
+      low_a = _mm256_add_epi32(low_a, _mm256_madd_epi16(a_second, low_second));
+      low_b = _mm256_add_epi32(low_b, _mm256_madd_epi16(b_second, low_second));
+      high_a = _mm256_add_epi32(high_a, _mm256_madd_epi16(a_second, high_second));
+      high_b = _mm256_add_epi32(high_b, _mm256_madd_epi16(b_second, high_second));
+    }
+    const __m256i a = _mm256_srai_epi32(
+        _mm256_add_epi32(low_a, _mm256_slli_epi32(high_a, coefficient_low_bits)), coefficient_bits);
+    const __m256i b = _mm256_srai_epi32(
+        _mm256_add_epi32(low_b, _mm256_slli_epi32(high_b, coefficient_low_bits)), coefficient_bits);
+    const __m256i words = _mm256_packs_epi32(a, b);
+    const __m256i bytes = _mm256_packus_epi16(words, words);  // rows 0, 2, -, - | 1, 3, -, -
+    const __m128i even = _mm256_castsi256_si128(bytes);
+    const __m128i odd = _mm256_extracti128_si256(bytes, 1);
+    const std::size_t to = i * Channels;
+    const std::size_t size = i + 1 < count ? 4 : Channels;  // a fourth is written over by the next
+    store_avx2(out_0 + to, _mm_cvtsi128_si32(even), size);
+    store_avx2(out_1 + to, _mm_cvtsi128_si32(odd), size);
+    store_avx2(out_2 + to, _mm_extract_epi32(even, 1), size);
+    store_avx2(out_3 + to, _mm_extract_epi32(odd, 1), size);
+  }
+}
+
+/// The like for one channel.
+template <>
+[[gnu::target("avx2")]] inline void four_rows_avx2<1>(const resample_table& table,
+                                                      const std::uint8_t* const (&in)[4],
+                                                      std::uint8_t* const (&out)[4]) {
+  // Four taps as 16 bits, twice: for the low halves and for the high ones.
+  const __m256i widen = _mm256_set1_epi64x(static_cast<long long>(0xff03ff02ff01ff00ull));
+  const __m128i half = _mm_set1_epi32(coefficient_half);
+  for (std::size_t i = 0; i < table.size(); ++i) {
+    const resample_window window = table.window(i);
+    const std::int32_t* k = table.coefficients(i);
+    const std::int32_t* const end = k + ((window.taps + 3) & ~3u);
+    std::size_t at = window.start;
+    __m256i sum_a = _mm256_setzero_si256();
+    __m256i sum_b = sum_a;
+    for (; k != end; k += 4, at += 4) {
+      int taps[4];
+      for (std::size_t row = 0; row < 4; ++row) std::memcpy(&taps[row], in[row] + at, 4);
+      const __m256i coefficients =
+          _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(k)));
+      const __m256i a = _mm256_set_m128i(_mm_set1_epi32(taps[1]), _mm_set1_epi32(taps[0]));
+      const __m256i b = _mm256_set_m128i(_mm_set1_epi32(taps[3]), _mm_set1_epi32(taps[2]));
+      sum_a =
+          _mm256_add_epi32(sum_a, _mm256_madd_epi16(_mm256_shuffle_epi8(a, widen), coefficients));
+      sum_b =
+          _mm256_add_epi32(sum_b, _mm256_madd_epi16(_mm256_shuffle_epi8(b, widen), coefficients));
+    }
+    // Low, high of rows 0 and 2 | 1 and 3.
+    const __m256i halves = _mm256_hadd_epi32(sum_a, sum_b);
+    const __m128i x = _mm256_castsi256_si128(halves);
+    const __m128i y = _mm256_extracti128_si256(halves, 1);
+    const __m128i low = _mm_castps_si128(
+        _mm_shuffle_ps(_mm_castsi128_ps(x), _mm_castsi128_ps(y), _MM_SHUFFLE(2, 0, 2, 0)));
+    const __m128i high = _mm_castps_si128(
+        _mm_shuffle_ps(_mm_castsi128_ps(x), _mm_castsi128_ps(y), _MM_SHUFFLE(3, 1, 3, 1)));
+    const __m128i sums = _mm_srai_epi32(
+        _mm_add_epi32(_mm_add_epi32(low, half), _mm_slli_epi32(high, coefficient_low_bits)),
+        coefficient_bits);
+    const __m128i words = _mm_packs_epi32(sums, sums);
+    std::uint8_t bytes[4];
+    const int packed = _mm_cvtsi128_si32(_mm_packus_epi16(words, words));
+    std::memcpy(bytes, &packed, 4);  // rows 0, 2, 1, 3
+    out[0][i] = bytes[0];
+    out[2][i] = bytes[1];
+    out[1][i] = bytes[2];
+    out[3][i] = bytes[3];
+  }
+}
+
+/// Sums of products of eight columns.
+struct column_sums_avx2 {
+  __m256i low;
+  __m256i high;
+};
+
+/// Adds two rows, which alternate in `pixels`.
+[[gnu::target("avx2"), gnu::always_inline]] inline void add_rows_avx2(column_sums_avx2& sums,
+                                                                      __m256i pixels, __m256i low,
+                                                                      __m256i high) {
+  sums.low = _mm256_add_epi32(sums.low, _mm256_madd_epi16(pixels, low));
+  sums.high = _mm256_add_epi32(sums.high, _mm256_madd_epi16(pixels, high));
+}
+
+/// The whole parts.
+[[gnu::target("avx2"), gnu::always_inline]] inline __m256i whole_avx2(
+    const column_sums_avx2& sums) {
+  return _mm256_srai_epi32(
+      _mm256_add_epi32(sums.low, _mm256_slli_epi32(sums.high, coefficient_low_bits)),
+      coefficient_bits);
+}
+
+/// 32 bytes of a row from as many of each of the `taps` rows from `in` on.
+[[gnu::target("avx2")]] inline void column_block_avx2(const std::int32_t* k, std::size_t taps,
+                                                      const std::uint8_t* in, std::size_t pitch,
+                                                      std::uint8_t* out) {
+  const __m256i zero = _mm256_setzero_si256();
+  const column_sums_avx2 none{_mm256_set1_epi32(coefficient_half), zero};
+  column_sums_avx2 sums_0 = none;
+  column_sums_avx2 sums_1 = none;
+  column_sums_avx2 sums_2 = none;
+  column_sums_avx2 sums_3 = none;
+  for (std::size_t tap = 0; tap < taps; tap += 2, in += 2 * pitch) {
+    const std::uint8_t* const next = tap + 1 < taps ? in + pitch : in;  // its coefficient is 0
+    const __m256i a = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(in));
+    const __m256i b = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(next));
+    const std::int32_t* const pair = k + (tap & ~std::size_t{3}) + (tap & 2) / 2;
+    const __m256i low = _mm256_set1_epi32(pair[0]);
+    const __m256i high = _mm256_set1_epi32(pair[2]);
+    const __m256i left = _mm256_unpacklo_epi8(a, b);
+    const __m256i right = _mm256_unpackhi_epi8(a, b);
+    add_rows_avx2(sums_0, _mm256_unpacklo_epi8(left, zero), low, high);
+    add_rows_avx2(sums_1, _mm256_unpackhi_epi8(left, zero), low, high);
+    add_rows_avx2(sums_2, _mm256_unpacklo_epi8(right, zero), low, high);
+    add_rows_avx2(sums_3, _mm256_unpackhi_epi8(right, zero), low, high);
+  }
+  const __m256i left = _mm256_packs_epi32(whole_avx2(sums_0), whole_avx2(sums_1));
+  const __m256i right = _mm256_packs_epi32(whole_avx2(sums_2), whole_avx2(sums_3));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(out), _mm256_packus_epi16(left, right));
+}
+
+/// `size` bytes of a row, at least 32: the last 32 may be some that were written before.
+[[gnu::target("avx2")]] inline void columns_avx2(const std::int32_t* k, std::size_t taps,
+                                                 const std::uint8_t* in, std::size_t pitch,
+                                                 std::uint8_t* out, std::size_t size) {
+  for (std::size_t at = 0; at + 32 <= size; at += 32) {
+    column_block_avx2(k, taps, in + at, pitch, out + at);
+  }
+  if (size % 32 != 0) column_block_avx2(k, taps, in + size - 32, pitch, out + size - 32);
+}
+
+}  // namespace detail
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock
+#endif

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <new>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <penstock_ext/image/detail/decode/decode_formats.hpp>
+#include <penstock_ext/image/image_decoder.hpp>
+#include <penstock_ext/image/image_error.hpp>
+#include <penstock_ext/image/pixels.hpp>
+#include <penstock_ext/image/png/detail/png_session.hpp>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+
+/// What a `png_decoder` takes and refuses.
+struct png_options {
+  /// Grey of 16 bits: false, its upper byte, as for all other kinds of 16 bits; true, 255 for all
+  /// above 255, as Pillow's `convert("RGB")` does.
+  bool clip_grey = false;
+  /// A picture of more pixels is refused before memory is taken. Each takes three bytes, six where
+  /// it is interlaced.
+  std::uint64_t most_pixels = std::uint64_t{1} << 27;
+};
+
+/// Decodes PNG pictures, or parts of them, to 8-bit RGB by libpng (1.6; the CMake target
+/// `penstock::png`). An `image_decoder`.
+///
+/// Grey, palette and colour of 1 to 16 bits, interlaced or not. Of 16 bits the upper 8 count, alpha
+/// and transparent colours are dropped, gamma and profiles are not applied: as Pillow's
+/// `convert("RGB")` does it, but for grey of 16 bits (`png_options::clip_grey`). Rows below a box
+/// are not decoded, unless the picture is interlaced; sides are of up to a million pixels.
+///
+/// Throws `image_truncated`, `image_corrupt`, `image_unsupported`, `image_too_large`;
+/// std::invalid_argument for a box outside the picture, std::bad_alloc. A picture with more pixels
+/// than its bytes can hold is refused by its header, before memory is taken. Damage after the last row
+/// of a box goes unnoticed, and so does a wrong sum of a chunk that the pixels do not need.
+///
+/// One object is for one thread at a time; libpng's own objects are made anew for every picture.
+class png_decoder {
+ public:
+  /// With the default options unless told otherwise.
+  explicit png_decoder(const png_options& options = {}) : options_(options) {}
+  /// Copies the options only.
+  png_decoder(const png_decoder& other) : options_(other.options_) {}
+  /// Copies the options only.
+  png_decoder& operator=(const png_decoder& other) {
+    options_ = other.options_;
+    return *this;
+  }
+  ~png_decoder() = default;
+
+  /// Whether the bytes start as a PNG picture does.
+  [[nodiscard]] bool matches(std::span<const std::byte> bytes) const noexcept {
+    return detail::image_format_of(bytes) == "PNG";
+  }
+
+  /// What the header says; `channels` counts alpha, and is 3 for a palette.
+  [[nodiscard]] image_info info(std::span<const std::byte> bytes, std::string_view key) const {
+    const std::string path{key};
+    if (!matches(bytes)) {
+      if (bytes.size() < 8) throw image_truncated(path, 0, "a PNG picture", text_of(bytes));
+      throw image_unsupported(path, 0, "a PNG picture", text_of(bytes));
+    }
+    // Signature, length and name of the first chunk, what it holds, its sum.
+    if (bytes.size() < 8 + 8 + 13 + 4) {
+      throw image_truncated(path, bytes.size(), "a PNG header of 33 bytes", "the end of its bytes");
+    }
+    if (!detail::has_text(bytes, 8, {"\0\0\0\x0dIHDR", 8})) {
+      throw image_corrupt(path, 8, "a PNG header: a chunk IHDR of 13 bytes", "something else");
+    }
+    const image_size size{number(bytes, 16), number(bytes, 20)};
+    const std::string text = std::to_string(size.width) + " x " + std::to_string(size.height);
+    if (size.width == 0 || size.height == 0) {
+      throw image_corrupt(path, 16, "a width and a height", text);
+    }
+    constexpr std::size_t longest = 1'000'000;
+    if (size.width > longest || size.height > longest ||
+        std::uint64_t{size.width} * size.height > options_.most_pixels) {
+      throw image_too_large(path, 16,
+                            "at most " + std::to_string(options_.most_pixels) +
+                                " pixels (png_options::most_pixels) and sides of 1000000",
+                            text);
+    }
+    const std::size_t channels = channels_of(std::to_integer<unsigned>(bytes[25]));
+    // A palette's pixel is one number, whatever it stands for.
+    const bool has_palette = (std::to_integer<unsigned>(bytes[25]) & PNG_COLOR_MASK_PALETTE) != 0;
+    const std::uint64_t bits = std::uint64_t{size.width} * size.height *
+                               (has_palette ? 1 : channels) * std::to_integer<unsigned>(bytes[24]);
+    // Two bits stand for at most 258 bytes (RFC 1951): so a few bytes can't have all the pixels.
+    constexpr std::uint64_t most_growth = 1032;
+    if (bits / 8 / most_growth > bytes.size()) {
+      throw image_truncated(path, bytes.size(),
+                            "at least " + std::to_string(bits / 8 / most_growth) +
+                                " bytes for a PNG picture of " + text + " pixels",
+                            "the end of its bytes");
+    }
+    return {size, channels, 1};
+  }
+
+  /// Decodes the part `box` of the picture into `out`, which has the box's size and three channels.
+  void decode(std::span<const std::byte> bytes, std::string_view key, const image_box& box,
+              const pixels& out) {
+    const image_info header = info(bytes, key);
+    detail::require_box("png_decoder", box, header.size, out);
+    const open_session open{session_};
+    session_.clip_grey = options_.clip_grey;
+    session_.box = box;
+    session_.out = out;
+    check(session_.open(bytes) && session_.run<detail::png_session::start>(), key);
+    if (session_.passes == 1) {
+      make_room(session_.line_bytes);
+      session_.line = lines_.data();
+      check(session_.run<detail::png_session::read_rows>(), key);
+    } else {
+      make_room(session_.line_bytes * box.size.height);
+      session_.lines = lines_.data();
+      check(session_.run<detail::png_session::read_passes>(), key);
+    }
+  }
+
+  /// What the object was made with.
+  [[nodiscard]] const png_options& options() const noexcept { return options_; }
+
+ private:
+  // Closes the session at the end of the picture.
+  class open_session {
+   public:
+    explicit open_session(detail::png_session& session) noexcept : session_(session) {
+      session.png = nullptr;
+      session.info = nullptr;
+    }
+    open_session(const open_session&) = delete;
+    open_session& operator=(const open_session&) = delete;
+    ~open_session() { session_.close(); }
+
+   private:
+    detail::png_session& session_;
+  };
+
+  static std::string text_of(std::span<const std::byte> bytes) {
+    return detail::found_image(bytes);
+  }
+
+  // Four bytes, the highest first.
+  static std::size_t number(std::span<const std::byte> bytes, std::size_t at) noexcept {
+    std::size_t value = 0;
+    for (std::size_t i = 0; i < 4; ++i)
+      value = value << 8 | std::to_integer<std::size_t>(bytes[at + i]);
+    return value;
+  }
+
+  static std::size_t channels_of(unsigned color_type) noexcept {
+    const std::size_t colors = (color_type & PNG_COLOR_MASK_COLOR) != 0 ? 3 : 1;
+    return colors + ((color_type & PNG_COLOR_MASK_ALPHA) != 0 ? 1 : 0);
+  }
+
+  void make_room(std::size_t bytes) {
+    if (lines_.size() < bytes) lines_.resize(bytes);
+  }
+
+  // Throws what the step's failure is, if it is one.
+  void check(bool fine, std::string_view key) const {
+    if (fine) return;
+    const std::uint64_t at = session_.position;
+    switch (session_.failure) {
+      case detail::png_failure::no_memory:
+        throw std::bad_alloc();
+      case detail::png_failure::truncated:
+        throw image_truncated(std::string{key}, at, "the rest of the PNG picture",
+                              "the end of its bytes");
+      default:
+        throw image_corrupt(std::string{key}, at, "a sound PNG picture", session_.message);
+    }
+  }
+
+  png_options options_;
+  detail::png_session session_{};
+  std::vector<std::uint8_t> lines_;
+};
+
+static_assert(image_decoder<png_decoder>);
+
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

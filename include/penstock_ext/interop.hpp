@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+/// Tensors of others: DLPack, and batches that several hold. libtorch: `interop/torch/torch.hpp`
+/// (`penstock::torch`).
+
+#include <penstock_ext/interop/dlpack.hpp>
+#include <penstock_ext/interop/dlpack_abi.hpp>
+#include <penstock_ext/interop/dlpack_error.hpp>
+#include <penstock_ext/interop/dlpack_type.hpp>
+#include <penstock_ext/interop/imported_tensor.hpp>
+#include <penstock_ext/interop/shared_batch.hpp>
+#include <penstock_ext/interop/tensor_dataset.hpp>
+#include <penstock_ext/interop/to_dlpack.hpp>

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/from_blob.h>
+
+#include <array>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+#include <penstock/core/name.hpp>
+#include <penstock_ext/interop/shared_batch.hpp>
+#include <penstock_ext/interop/torch/detail/torch_side.hpp>
+
+/// @file
+/// Tensors of libtorch over batches in host memory; `penstock_ext/interop/torch/torch_cuda.hpp` has those on GPUs.
+/// Needs libtorch, 1.13 or newer: the CMake target `penstock::torch`.
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+
+namespace detail {
+
+template <class T>
+[[nodiscard]] consteval at::ScalarType torch_type_of() {
+  if constexpr (std::same_as<T, long long>) {
+    return at::ScalarType::Long;  // another type than std::int64_t on most systems
+  } else if constexpr (requires { c10::CppTypeToScalarType<T>::value; }) {
+    return c10::CppTypeToScalarType<T>::value;
+  } else {
+    return at::ScalarType::Undefined;
+  }
+}
+
+}  // namespace detail
+
+/// What libtorch calls an element of type `T`: `bool`, the integers, `float`, `double`,
+/// `c10::Half`, `c10::BFloat16` and what else `c10::CppTypeToScalarType` knows; unsigned integers
+/// of more than a byte from libtorch 2.3 on. `Undefined` where it has no name for it. To be
+/// specialised for a type of the same bits:
+///
+///     template <> inline constexpr auto penstock::torch_type<__half> = at::ScalarType::Half;
+template <class T>
+inline constexpr at::ScalarType torch_type = detail::torch_type_of<T>();
+
+namespace detail {
+
+/// The field as a tensor that holds a handle of the batch, which is ordered already. Throws what
+/// libtorch throws, and `std::bad_alloc`; no handle is kept then.
+template <name Field, class Batch>
+[[nodiscard]] at::Tensor tensor_of(const shared_batch<Batch>& batch, const at::Device& where) {
+  using handle = shared_batch<Batch>;
+  auto own = std::make_unique<handle>(batch);
+  const auto view = own->template get<Field>();
+  using view_type = std::remove_const_t<decltype(view)>;
+  using element = typename view_type::value_type;
+  static_assert(
+      requires { view_type::rank; },
+      "penstock::torch_tensors: a ragged field is no tensor: libtorch has one shape for "
+      "all samples; use get<name>(batch).values() and .offsets() in place");
+  static_assert(torch_type<element> != at::ScalarType::Undefined,
+                "penstock::torch_tensors: libtorch has no element type for this field: unsigned "
+                "integers of 16 bits and more need libtorch 2.3; for a type of the same bits "
+                "specialise penstock::torch_type");
+  std::array<std::int64_t, view_type::rank> sizes{};
+  for (std::size_t d = 0; d < sizes.size(); ++d) {
+    sizes[d] = static_cast<std::int64_t>(view.extent(d));
+  }
+  void* const data = view.data();
+  return at::for_blob(data, sizes)
+      .context(own.release(), [](void* held) { delete static_cast<handle*>(held); })
+      .target_device(where)
+      .options(at::TensorOptions{torch_type<element>}.device(where))
+      .make_tensor();
+}
+
+/// A handle of a batch that is passed to `torch_tensors`: its copy, or what a lease becomes.
+template <class Batch>
+[[nodiscard]] auto handle_for_torch(Batch&& batch) {
+  if constexpr (is_shared_batch<std::remove_cvref_t<Batch>>) {
+    return std::forward<Batch>(batch);
+  } else {
+    static_assert(!std::is_lvalue_reference_v<Batch>,
+                  "penstock::torch_tensors: the tensors own the batch: pass std::move(batch), or "
+                  "what penstock::share(std::move(batch)) gives");
+    if constexpr (!std::is_lvalue_reference_v<Batch>) return share(std::move(batch));
+  }
+}
+
+}  // namespace detail
+
+/// Fields of a batch as tensors of libtorch, without a copy: a `std::tuple` of `at::Tensor`, one a
+/// field, with the samples as outermost dimension.
+///
+///     for (auto& batch : feed.epochs(0, 5)) {
+///       auto [image, label] = ps::torch_tensors<"image", "label">(std::move(batch));
+///       torch::cross_entropy_loss(net(image), label).backward();
+///     }
+///
+/// `batch` is a lease, which is moved in, or a `shared_batch`, which is copied. The tensors own the
+/// lease together: it ends, and the slot is refilled, when the last of them, of their views and of
+/// what autograd has saved of them is gone, on whichever thread. A variable that is saved for
+/// `backward` is one of them. A program that keeps more batches than there are slots gets
+/// `leases_exhausted`, or waits, as `when_held` says; `tensor.clone()` keeps no slot. They may
+/// outlive feed and loader.
+///
+/// Shape and element type are those of the record, strides are contiguous. The memory is the
+/// slot's, and may be written. On the CPU device a batch whose feed was given a stream is waited
+/// for here; a GPU's are ordered by `penstock_ext/interop/torch/torch_cuda.hpp`.
+///
+/// One allocation a batch and one a field besides libtorch's own. Throws `std::bad_alloc`, what
+/// libtorch throws, and what the stream's work has thrown.
+template <name... Fields, class Batch>
+  requires(sizeof...(Fields) > 0)
+[[nodiscard]] auto torch_tensors(Batch&& batch) {
+  const auto shared = detail::handle_for_torch(std::forward<Batch>(batch));
+  using side = detail::torch_side<typename std::remove_const_t<decltype(shared)>::batch_type>;
+  const at::Device where = side::order(shared);
+  return std::tuple{detail::tensor_of<Fields>(shared, where)...};
+}
+
+/// One field of a batch as a tensor of libtorch; see `torch_tensors`.
+template <name Field, class Batch>
+[[nodiscard]] at::Tensor torch_tensor(Batch&& batch) {
+  return std::get<0>(torch_tensors<Field>(std::forward<Batch>(batch)));
+}
+
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

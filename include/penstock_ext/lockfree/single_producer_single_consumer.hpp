@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <linux/membarrier.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <boost/lockfree/spsc_queue.hpp>
+
+#include <atomic>
+#include <cstddef>
+
+#include <penstock/threads/batch_queue.hpp>
+#include <penstock/threads/support/eventcount.hpp>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+
+namespace detail {
+
+/// Boost's ring under the names of `ticket_ring`.
+template <queue_ticket T>
+class spsc_ring {
+ public:
+  explicit spsc_ring(std::size_t capacity) : queue_(capacity) {}
+  bool try_push(const T& ticket) noexcept { return queue_.push(ticket); }
+  bool try_pop(T& ticket) noexcept { return queue_.pop(ticket); }
+  [[nodiscard]] bool was_empty() const noexcept { return queue_.read_available() == 0; }
+
+ private:
+  boost::lockfree::spsc_queue<T> queue_;
+};
+
+/// Fences of which only the sleeper's costs anything: it has the kernel send a full one to every
+/// core that runs a thread of this process (membarrier(2)). Where the kernel does not, as in some
+/// sandboxes, both cost what they usually do.
+template <class Atomics>
+class one_sided_fences {
+ public:
+  /// The first one in a process of several threads takes the kernel some milliseconds.
+  one_sided_fences() noexcept
+      : has_kernels_(in_kernel(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) == 0) {}
+
+  void of_changer() const noexcept {
+    if (has_kernels_) {
+      std::atomic_signal_fence(std::memory_order_seq_cst);  // the compiler must not reorder either
+    } else {
+      Atomics::fence();
+    }
+  }
+  void of_sleeper() const noexcept {
+    Atomics::fence();
+    if (has_kernels_) in_kernel(MEMBARRIER_CMD_PRIVATE_EXPEDITED);  // can't fail once registered
+  }
+
+ private:
+  static long in_kernel(int command) noexcept { return ::syscall(SYS_membarrier, command, 0, 0); }
+
+  bool has_kernels_;
+};
+
+}  // namespace detail
+
+/// The threads that use a `batch_queue`: one at a time that pushes, and one at a time that pops.
+/// `close`, `was_closed` and `wake_poppers` are for any thread, `was_empty` for these two.
+///
+///     ps::batch_queue<ticket, ps::single_producer_single_consumer> queue{16};
+///
+/// `boost::lockfree::spsc_queue` carries the tickets. A push or a pop that wakes no thread costs
+/// no fence: the thread that is about to sleep pays for both, some microseconds.
+struct single_producer_single_consumer {
+  template <detail::queue_ticket T, class Atomics>
+  using ring = detail::spsc_ring<T>;
+  template <class Atomics>
+  using eventcount = detail::basic_eventcount<Atomics, detail::one_sided_fences<Atomics>>;
+  static constexpr bool is_ordered = false;
+};
+
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

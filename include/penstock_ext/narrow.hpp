@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+/// Fewer bytes over the bus: fields that travel narrow and are widened on the device. Kernels for
+/// a GPU: `narrow/widen_on_device.cuh`.
+
+#include <penstock_ext/narrow/affine_scale.hpp>
+#include <penstock_ext/narrow/bfloat16.hpp>
+#include <penstock_ext/narrow/half.hpp>
+#include <penstock_ext/narrow/narrow_error.hpp>
+#include <penstock_ext/narrow/narrowed.hpp>
+#include <penstock_ext/narrow/widen.hpp>

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#include <penstock/core/version.hpp>
+
+#include <penstock/core/support/host_device_begin.hpp>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+
+/// A number of 16 bits for storing and copying: IEEE 754's binary16, bit for bit CUDA's `__half`.
+/// 11 significant bits, up to 65,504, as fine as 2^-24. There is no arithmetic: a value is made of
+/// a float and becomes one. Usable in kernels.
+class half {
+ public:
+  /// Any value.
+  half() = default;
+
+  /// The half nearest to `value`, the even one of two. From 65,520 on that is infinity; what is not
+  /// a number stays so, with the upper bits of its payload. As the processor's own instruction
+  /// (F16C) gives it.
+  PENSTOCK_HOST_DEVICE constexpr explicit half(float value) noexcept : bits_(nearest(value)) {}
+
+  /// Its value, exactly: every half is a float.
+  PENSTOCK_HOST_DEVICE constexpr operator float() const noexcept {  // NOLINT: nothing is lost
+    const std::uint32_t sign = (bits_ & 0x8000U) << 16U;
+    const std::uint32_t magnitude = bits_ & 0x7fffU;
+    std::uint32_t wide = (magnitude << 13U) + 0x38000000U;
+    if (magnitude >= 0x7c00U) wide += 0x38000000U;  // infinity, or no number
+    if (magnitude < 0x0400U) {
+      wide = __builtin_bit_cast(std::uint32_t, static_cast<float>(magnitude) * 0x1p-24F);
+    }
+    return __builtin_bit_cast(float, sign | wide);
+  }
+
+  /// The half with these bits.
+  [[nodiscard]] PENSTOCK_HOST_DEVICE static constexpr half from_bits(std::uint16_t bits) noexcept {
+    half made{};
+    made.bits_ = bits;
+    return made;
+  }
+  /// The sign in the highest bit, 5 bits of exponent, 10 of the mantissa.
+  [[nodiscard]] PENSTOCK_HOST_DEVICE constexpr std::uint16_t bits() const noexcept { return bits_; }
+
+ private:
+  PENSTOCK_HOST_DEVICE static constexpr std::uint16_t nearest(float value) noexcept {
+    const auto wide = __builtin_bit_cast(std::uint32_t, value);
+    const std::uint32_t sign = (wide >> 16U) & 0x8000U;
+    const std::uint32_t magnitude = wide & 0x7fffffffU;
+    // What carries beyond the largest exponent is infinity.
+    std::uint32_t narrow = (magnitude - 0x38000000U + 0x0fffU + ((magnitude >> 13U) & 1U)) >> 13U;
+    if (magnitude < 0x38800000U) {
+      // Below the smallest normal half. The sum with a half has a step of 2^-24, and the processor
+      // rounds to it.
+      const float sum = __builtin_bit_cast(float, magnitude) + 0.5F;
+      narrow = __builtin_bit_cast(std::uint32_t, sum) - 0x3f000000U;
+    }
+    if (magnitude >= 0x47800000U) narrow = 0x7c00U;
+    if (magnitude > 0x7f800000U) narrow = 0x7e00U | ((magnitude >> 13U) & 0x01ffU);
+    return static_cast<std::uint16_t>(sign | narrow);
+  }
+
+  std::uint16_t bits_;
+};
+
+static_assert(sizeof(half) == 2 && std::is_trivially_copyable_v<half>,
+              "copied to the device as bytes");
+
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock
+
+#include <penstock/core/support/host_device_end.hpp>

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+#include <penstock/core/error.hpp>
+#include <penstock/core/name.hpp>
+#include <penstock/core/record.hpp>
+#include <penstock/data/adaptors/adaptor.hpp>
+#include <penstock/data/support/map_dataset.hpp>
+#include <penstock_ext/narrow/affine_scale.hpp>
+#include <penstock_ext/narrow/bfloat16.hpp>
+#include <penstock_ext/narrow/detail/narrow_fields.hpp>
+#include <penstock_ext/narrow/detail/narrow_record.hpp>
+#include <penstock_ext/narrow/half.hpp>
+#include <penstock_ext/narrow/narrow_error.hpp>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+
+namespace detail {
+
+/// Whether a record has floats called `Name`; one readable sentence where not.
+template <record_type Record, name Name>
+[[nodiscard]] consteval bool has_floats() {
+  constexpr bool is_there = Record::template has_field<Name>;
+  static_assert(is_there, "penstock::narrowed: the record has no such field");
+  if constexpr (is_there) {
+    using element =
+        typename Record::template field_at<Record::template index_of<Name>()>::value_type;
+    constexpr bool is_float = std::is_same_v<element, float>;
+    static_assert(is_float, "penstock::narrowed: the field's elements must be float");
+    return is_float;
+  } else {
+    return false;
+  }
+}
+
+/// Whether a record has no fields of the names that the scales of field `Name` take.
+template <record_type Record, name Name>
+[[nodiscard]] consteval bool has_room_for_scales() {
+  constexpr bool is_short = has_room_for_suffix(Name);
+  static_assert(is_short,
+                "penstock::narrowed: the field's name has more than 26 characters: there is no "
+                "room for \"_scale\" after it");
+  if constexpr (is_short) {
+    constexpr bool is_free =
+        !Record::template has_field<scale_of(Name)> && !Record::template has_field<zero_of(Name)>;
+    static_assert(is_free,
+                  "penstock::narrowed: the record has a field of the name that the scale, or the "
+                  "zero, takes: rename it by map<Out>");
+    return is_free;
+  } else {
+    return false;
+  }
+}
+
+/// What `narrowed` returns: `data | narrowed<"x", T>()`.
+template <name Name, class T, class F, bool IsScaled>
+class narrowed_adaptor : public adaptor<narrowed_adaptor<Name, T, F, IsScaled>> {
+ public:
+  /// Holds what makes the values until a dataset comes.
+  explicit narrowed_adaptor(F function) : function_(function) {}
+
+  /// The dataset `data`, narrowed.
+  template <class Data>
+  [[nodiscard]] auto operator()(Data&& data) && {
+    using base = stored_dataset_t<Data>;
+    using record = typename base::record_type;
+    if constexpr (fits<record>()) {
+      using made = narrow_record<record, Name, T, IsScaled>;
+      base below(std::forward<Data>(data));
+      const auto lengths = made::extents(extents_of(below));
+      return map_into_dataset<base, typename made::type, F>{std::move(below), function_, lengths};
+    }
+  }
+
+ private:
+  template <record_type Record>
+  static consteval bool fits() {
+    static_assert(Record::ragged_fields == 0,
+                  "penstock::narrowed: it does not take ragged fields: narrow the values where the "
+                  "dataset reads them");
+    if constexpr (Record::ragged_fields != 0 || !has_floats<Record, Name>()) {
+      return false;
+    } else if constexpr (IsScaled) {
+      return has_room_for_scales<Record, Name>();
+    } else {
+      return true;
+    }
+  }
+
+  F function_;
+};
+
+}  // namespace detail
+
+/// Stores the floats of field `Name` in fewer bytes, so that fewer travel to the device: `data |
+/// narrowed<"x", half>()`. The other fields stay as they are. The field may have any extents; no
+/// field may be ragged. The workers write the narrow values straight into the batch; where the
+/// dataset has no `view`, out of a copy of the sample in the thread's own memory.
+///
+/// - `half`, `bfloat16`: the nearest value, half the bytes. Beyond the largest half, 65,504, is
+///   infinity.
+/// - `std::int8_t`: bytes of a scale for each sample, a quarter of the bytes. Two more fields come
+///   last, "x_scale" and "x_zero", a float each: byte b stands for `zero + scale * b`, see
+///   `affine_over`. A value is off by at most half a step, a 510th of the sample's range. An
+///   infinity, or what is not a number, is `not_finite`, with the sample. The field's name has at
+///   most 26 characters.
+///
+/// `widen<"x">()` gives the floats back on the device, after the copy. A state of the dataset may
+/// be resumed with a narrowed one, and the other way round: the samples are the same.
+template <name Name, class T>
+[[nodiscard]] auto narrowed() {
+  constexpr bool is_narrow = detail::is_narrow<T>;
+  static_assert(is_narrow,
+                "penstock::narrowed: a float is stored as half, bfloat16 or std::int8_t");
+  if constexpr (std::is_same_v<T, std::int8_t>) {
+    using function = detail::bytes_of_sample<Name>;
+    return detail::narrowed_adaptor<Name, T, function, true>{function{}};
+  } else if constexpr (is_narrow) {
+    using function = detail::nearest_values<Name, T>;
+    return detail::narrowed_adaptor<Name, T, function, false>{function{}};
+  }
+}
+
+/// Stores the floats of field `Name` as bytes of one scale, for where the range of all values is
+/// known: `data | narrowed<"x", std::int8_t>({.scale = 0.02F})`, or with `affine_over(least,
+/// most)`. Values that no byte reaches become the last one on their side; an infinity, or what is
+/// not a number, is `not_finite`. The scale does not travel: `widen` gets the same `by`. Throws
+/// `option_error` where the scale is not a positive number, or the zero none.
+template <name Name, class T>
+[[nodiscard]] auto narrowed(const affine_scale& by) {
+  constexpr bool is_byte = std::is_same_v<T, std::int8_t>;
+  static_assert(is_byte, "penstock::narrowed: only std::int8_t has a scale");
+  if (!std::isfinite(by.scale) || !(by.scale > 0.0F)) {
+    throw option_error("narrowed.scale",
+                       "must be a positive number, is " + std::to_string(by.scale));
+  }
+  if (!std::isfinite(by.zero)) {
+    throw option_error("narrowed.zero", "must be a number, is " + std::to_string(by.zero));
+  }
+  if constexpr (is_byte) {
+    using function = detail::bytes_of_field<Name>;
+    return detail::narrowed_adaptor<Name, T, function, false>{function{by}};
+  }
+}
+
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+/// What `observe` counts, as text, JSON and Prometheus' format, and traces as files.
+
+#include <penstock_ext/report/prometheus_file.hpp>
+#include <penstock_ext/report/report_error.hpp>
+#include <penstock_ext/report/stats_json.hpp>
+#include <penstock_ext/report/stats_prometheus.hpp>
+#include <penstock_ext/report/stats_text.hpp>
+#include <penstock_ext/report/trace_files.hpp>

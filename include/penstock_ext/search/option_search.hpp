@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <span>
+#include <stdexcept>
+#include <utility>
+#include <vector>
+
+#include <penstock/core/error.hpp>
+#include <penstock/order/random.hpp>
+#include <penstock_ext/search/detail/gaussian_process.hpp>
+#include <penstock_ext/search/detail/search_grid.hpp>
+#include <penstock_ext/search/search_space.hpp>
+#include <penstock_ext/search/tuned_options.hpp>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+
+/// The options of an `option_search`. Bad values throw `option_error` at its construction.
+struct search_options {
+  /// What the first trials depend on, and with their costs all others.
+  std::uint64_t seed = 0;
+  /// The most trials, at least 1.
+  std::size_t trials = 40;
+  /// No trial is proposed after this much time since the construction; 0: there is no limit.
+  std::chrono::duration<double> budget{0};
+  /// The search ends when one more trial is expected to lower the cost by less than this share.
+  double least_gain = 0.002;
+};
+
+/// Options that were tried, and what a loop with them cost.
+struct trial {
+  tuned_options options;  ///< what was tried
+  double cost = 0;        ///< above 0; less is better
+
+  friend bool operator==(const trial&, const trial&) = default;
+};
+
+/// Looks for the fastest options of a loop in few trials: Bayesian optimisation, with a Gaussian
+/// process of the logarithm of the cost and expected improvement. A cost may be noisy; a trial that
+/// is worth it is proposed again.
+///
+///     ps::option_search search{{.workers = {1, 2, 4, 8}, .depth = {2, 3, 4}}, {.seed = 1}};
+///     while (const auto options = search.next()) search.note(*options, seconds_with(*options));
+///     std::cout << ps::to_text(search.best());  // penstock_ext/search/tuned_text.hpp
+///
+/// What is proposed is a function of the space, the seed and the trials so far, in their order, so
+/// a search continues where it ended when its trials are noted in a new one. One thread at a time.
+class option_search {
+ public:
+  /// Throws `option_error` for a space or options that can't work.
+  explicit option_search(const search_space& space, const search_options& options = {})
+      : grid_(space), options_(options), excluded_(grid_.size(), false) {
+    if (options.trials == 0) throw option_error("trials", "must be at least 1, is 0");
+    if (!(options.budget.count() >= 0)) throw option_error("budget", "must not be negative");
+    if (!(options.least_gain >= 0)) throw option_error("least_gain", "must not be negative");
+  }
+
+  /// What to try next; `std::nullopt` when the search is over: by its trials, by its budget, when
+  /// nothing is left, or when no trial is expected to gain enough.
+  [[nodiscard]] std::optional<tuned_options> next() const {
+    if (trials_.size() >= options_.trials || is_late()) return std::nullopt;
+    const auto point = trials_.size() < first_trials() ? spread() : best_expected();
+    if (!point) return std::nullopt;
+    return grid_.at(*point);
+  }
+
+  /// A loop with `options` has cost `cost`: seconds, or any number above 0 where less is better.
+  /// Throws `option_error` for options that the space does not have, and for no such number.
+  void note(const tuned_options& options, double cost) {
+    const std::size_t point = require(options);
+    if (!(cost > 0) || !std::isfinite(cost)) {
+      throw option_error("cost", "must be a finite number above 0");
+    }
+    points_.push_back(point);
+    trials_.push_back({options, cost});
+  }
+
+  /// `options` can't work, such as slots beyond the memory budget: they are not proposed again.
+  void exclude(const tuned_options& options) { excluded_[require(options)] = true; }
+
+  /// All that was noted, in its order.
+  [[nodiscard]] const std::vector<trial>& trials() const noexcept { return trials_; }
+
+  /// Of the options that were tried, those whose cost is expected to be the lowest, the noise taken
+  /// off. Throws `std::logic_error` before the first trial.
+  [[nodiscard]] const tuned_options& best() const {
+    if (trials_.empty()) throw std::logic_error("option_search: nothing was tried");
+    const auto process = fitted();
+    std::size_t best = 0;
+    double least = std::numeric_limits<double>::infinity();
+    for (std::size_t i = 0; i < trials_.size(); ++i) {
+      const double mean = process.at(coordinates(points_[i])).mean;
+      if (mean < least) {
+        least = mean;
+        best = i;
+      }
+    }
+    return trials_[best].options;
+  }
+
+ private:
+  [[nodiscard]] bool is_late() const {
+    return options_.budget.count() > 0 &&
+           std::chrono::steady_clock::now() - began_ >= options_.budget;
+  }
+
+  [[nodiscard]] std::size_t require(const tuned_options& options) const {
+    const auto point = grid_.find(options);
+    if (!point) throw option_error("options", "are not among those of the search space");
+    return *point;
+  }
+
+  /// How many trials are spread over the space before the process is asked.
+  [[nodiscard]] std::size_t first_trials() const noexcept {
+    return (std::min)(options_.trials, grid_.varied() + 2);
+  }
+
+  [[nodiscard]] bool is_free(std::size_t point) const noexcept {
+    return !excluded_[point] && std::find(points_.begin(), points_.end(), point) == points_.end();
+  }
+
+  /// A combination that was not tried, with values that few trials had: the values of each option
+  /// come in a random order, one a trial, as in a Latin hypercube.
+  [[nodiscard]] std::optional<std::size_t> spread() const {
+    const std::uint64_t number = trials_.size();
+    const std::size_t wanted = grid_.where([&](std::size_t option) -> std::size_t {
+      const std::size_t count = grid_.values_of(option);
+      sample_generator generator{{.seed = options_.seed, .epoch = number / count}, option};
+      std::vector<std::size_t> order(count);
+      for (std::size_t i = 0; i < count; ++i) {
+        const auto with = uniform(generator, std::size_t{0}, i);
+        order[i] = order[with];
+        order[with] = i;
+      }
+      return order[number % count];
+    });
+    for (std::size_t i = 0; i < grid_.size(); ++i) {
+      const std::size_t point = (wanted + i) % grid_.size();
+      if (is_free(point)) return point;
+    }
+    return std::nullopt;
+  }
+
+  [[nodiscard]] std::vector<double> coordinates(std::size_t point) const {
+    std::vector<double> at;
+    grid_.append_coordinates(point, at);
+    return at;
+  }
+
+  [[nodiscard]] detail::gaussian_process fitted() const {
+    std::vector<double> points;
+    std::vector<double> values;
+    for (std::size_t i = 0; i < trials_.size(); ++i) {
+      grid_.append_coordinates(points_[i], points);
+      values.push_back(std::log(trials_[i].cost));
+    }
+    return {std::move(points), grid_.dimensions(), std::move(values)};
+  }
+
+  /// The combination with the highest expected improvement upon the best one that was tried.
+  [[nodiscard]] std::optional<std::size_t> best_expected() const {
+    const auto process = fitted();
+    double least = std::numeric_limits<double>::infinity();
+    for (const std::size_t point : points_) {
+      least = (std::min)(least, process.at(coordinates(point)).mean);
+    }
+    std::optional<std::size_t> best;
+    double most = std::log1p(options_.least_gain);
+    for (std::size_t point = 0; point < grid_.size(); ++point) {
+      if (excluded_[point]) continue;
+      const double gain = detail::expected_improvement(process.at(coordinates(point)), least);
+      if (gain > most) {
+        most = gain;
+        best = point;
+      }
+    }
+    return best;
+  }
+
+  detail::search_grid grid_;
+  search_options options_;
+  std::vector<bool> excluded_;  // by combination
+  std::vector<trial> trials_;
+  std::vector<std::size_t> points_;  // of the trials, in the grid
+  std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
+};
+
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

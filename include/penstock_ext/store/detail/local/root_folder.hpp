@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <fcntl.h>
+#include <linux/openat2.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <penstock/core/version.hpp>
+#include <penstock_ext/files/file_error.hpp>
+#include <penstock_ext/files/support/descriptor.hpp>
+#include <penstock_ext/store/object_name_error.hpp>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+namespace detail {
+
+/// What is wrong with an object's name; "" if nothing is. The name of a file below a folder is
+/// relative, and no part of it is "..".
+[[nodiscard]] inline std::string_view name_problem(std::string_view name) noexcept {
+  if (name.empty()) return "an empty name";
+  if (name.find('\0') != std::string_view::npos) return "a NUL in it";
+  if (name.front() == '/') return "a path from the root";
+  while (!name.empty()) {
+    const std::size_t end = (std::min)(name.find('/'), name.size());
+    if (name.substr(0, end) == "..") return "'..' in it";
+    name.remove_prefix((std::min)(end + 1, name.size()));
+  }
+  return {};
+}
+
+/// Opens files below a folder by relative names, and none outside of it: the system resolves a name
+/// beneath the folder (openat2), or, where it has no such call, each part of the name is opened
+/// alone, and links are refused. Movable; thread-safe.
+class root_folder {
+ public:
+  /// Opens the folder `path`, which itself may be a link. `has_openat2`: whether to try that call.
+  /// Throws `file_unreadable`.
+  explicit root_folder(std::string path, bool has_openat2 = true)
+      : path_(std::move(path)),
+        folder_(open_at(AT_FDCWD, path_.c_str(), O_DIRECTORY)),
+        has_openat2_(has_openat2) {
+    if (folder_.get() < 0) throw file_unreadable(path_, 0, "a readable folder", system_reason());
+  }
+
+  /// The path as it was given.
+  [[nodiscard]] const std::string& path() const noexcept { return path_; }
+  /// The path of the file `name`, for messages.
+  [[nodiscard]] std::string path_of(std::string_view name) const {
+    return path_ + (path_.ends_with('/') ? "" : "/") + std::string{name};
+  }
+
+  /// Opens the regular file `name` for reading; `flags` beside that. Throws `object_name_error` for
+  /// a name that leads outside, and `file_unreadable` for what is missing or no regular file.
+  /// Where the system's number is `allowed`, the result is no descriptor instead.
+  [[nodiscard]] descriptor open(std::string_view name, int flags = 0, int allowed = 0) const {
+    if (const auto problem = name_problem(name); !problem.empty()) {
+      throw object_name_error(std::string{name}, 0, "a relative path without '..'",
+                              std::string{problem});
+    }
+    const std::string text{name};
+    // O_NONBLOCK: a pipe without a writer does not block.
+    flags |= O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
+    descriptor file = has_openat2_ ? open_beneath(text, flags) : descriptor{-1};
+    // ENOSYS: a kernel before 5.6; EPERM: a container that refuses calls that it does not know.
+    if (!has_openat2_ || (file.get() < 0 && (errno == ENOSYS || errno == EPERM))) {
+      file = open_by_parts(text, flags);
+    }
+    if (file.get() < 0 && errno == allowed) return file;
+    if (file.get() < 0) fail(name);
+    require_regular(name, file.get());
+    // Without it: io_uring gives EAGAIN for what is not in memory while it is set.
+    const int now = ::fcntl(file.get(), F_GETFL);
+    if (now < 0 || ::fcntl(file.get(), F_SETFL, now & ~O_NONBLOCK) != 0) fail(name);
+    return file;
+  }
+
+ private:
+  [[noreturn]] void fail(std::string_view name) const {
+    if (errno == EXDEV) refuse_link(name, "a link that leads out of the folder");
+    const bool are_too_many = errno == EMFILE || errno == ENFILE;
+    throw file_unreadable(path_of(name), 0, "a readable file",
+                          system_reason() + (are_too_many ? ": lower most_open" : ""));
+  }
+  [[noreturn]] void refuse_link(std::string_view name, const char* found) const {
+    throw object_name_error(path_of(name), 0, "a file below the store's folder", found);
+  }
+
+  void require_regular(std::string_view name, int file) const {
+    struct ::stat status {};
+    if (::fstat(file, &status) != 0) fail(name);
+    if (S_ISREG(status.st_mode)) return;
+    throw file_unreadable(path_of(name), 0, "a regular file",
+                          S_ISDIR(status.st_mode) ? "a folder" : "a pipe, socket or device");
+  }
+
+  [[nodiscard]] descriptor open_beneath(const std::string& name, int flags) const noexcept {
+    ::open_how how{};
+    how.flags = static_cast<unsigned>(flags);
+    how.resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS;
+    // EAGAIN: a folder on the way was renamed meanwhile, so that the system can't tell.
+    for (int tries = 0;; ++tries) {
+      const long file = ::syscall(SYS_openat2, folder_.get(), name.c_str(), &how, sizeof how);
+      if (file >= 0 || (errno != EINTR && (errno != EAGAIN || tries == 100))) {
+        return descriptor{static_cast<int>(file)};
+      }
+    }
+  }
+
+  [[nodiscard]] descriptor open_by_parts(const std::string& name, int flags) const {
+    descriptor folder{-1};
+    int base = folder_.get();
+    std::size_t begin = 0;
+    while (true) {
+      const std::size_t slash = name.find('/', begin);
+      const bool is_last = slash == std::string::npos;
+      const std::string part = name.substr(begin, is_last ? slash : slash - begin);
+      begin = slash + 1;
+      if (part.empty() && !is_last) continue;
+      const int how = is_last ? flags : O_PATH | O_DIRECTORY;
+      descriptor next = open_at(base, part.empty() ? "." : part.c_str(), how | O_NOFOLLOW);
+      if (next.get() < 0) {
+        const int reason = errno;
+        struct ::stat status {};
+        if (::fstatat(base, part.c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0 &&
+            S_ISLNK(status.st_mode)) {
+          refuse_link(name, "a link, and a system that can't say where it leads (no openat2)");
+        }
+        errno = reason;
+        return next;
+      }
+      if (is_last) return next;
+      folder = std::move(next);
+      base = folder.get();
+    }
+  }
+
+  std::string path_;
+  descriptor folder_;
+  bool has_openat2_;
+};
+
+}  // namespace detail
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include <penstock_ext/files/file_error.hpp>
+#include <penstock_ext/store/byte_store.hpp>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+namespace detail {
+
+/// Throws `file_truncated` for a range that reaches beyond the `size` bytes of its object, whose
+/// path is `path()`.
+template <class Path>
+void require_inside(const byte_range& range, std::uint64_t size, const Path& path) {
+  if (range.offset <= size && range.out.size() <= size - range.offset) return;
+  throw file_truncated(
+      path(), size,
+      std::to_string(range.out.size()) + " bytes from byte " + std::to_string(range.offset) + " on",
+      "the end of the object");
+}
+
+}  // namespace detail
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

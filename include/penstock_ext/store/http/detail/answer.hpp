@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <charconv>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+
+#include <penstock/core/version.hpp>
+#include <penstock_ext/store/http/detail/body_sum.hpp>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+namespace detail {
+
+/// A decimal number that is all of `text`: digits alone, in 64 bits.
+[[nodiscard]] inline std::optional<std::uint64_t> whole_number(std::string_view text) noexcept {
+  std::uint64_t value = 0;
+  const char* const end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value);
+  if (text.empty() || error != std::errc{} || stop != end) return std::nullopt;
+  return value;
+}
+
+/// What a Content-Range line says (RFC 9110): "bytes 0-9/100", "bytes 0-9/*", "bytes */100".
+struct content_range {
+  std::uint64_t begin = 0;
+  std::uint64_t end = 0;  ///< one past the last byte; `begin` where there is no range
+  std::optional<std::uint64_t> total = std::nullopt;  ///< the object's size, where it is said
+
+  /// Nothing for a line that can't be.
+  [[nodiscard]] static std::optional<content_range> parse(std::string_view text) noexcept {
+    if (!text.starts_with("bytes ")) return std::nullopt;
+    text.remove_prefix(6);
+    const std::size_t slash = text.find('/');
+    if (slash == std::string_view::npos) return std::nullopt;
+    const std::string_view place = text.substr(0, slash);
+    const std::string_view size = text.substr(slash + 1);
+    content_range range;
+    range.total = whole_number(size);
+    if (!range.total && size != "*") return std::nullopt;
+    if (place == "*") return range.total ? std::optional{range} : std::nullopt;
+    const std::size_t dash = place.find('-');
+    if (dash == std::string_view::npos) return std::nullopt;
+    const auto first = whole_number(place.substr(0, dash));
+    const auto last = whole_number(place.substr(dash + 1));
+    if (!first || !last || *last < *first || *last == ~std::uint64_t{0}) return std::nullopt;
+    if (range.total && *last >= *range.total) return std::nullopt;
+    range.begin = *first;
+    range.end = *last + 1;
+    return range;
+  }
+};
+
+/// The lines of an answer that matter here, of the last one where redirects were followed.
+struct http_answer {
+  int status = 0;
+  std::optional<std::uint64_t> length = std::nullopt;  ///< Content-Length
+  bool has_range = false;                              ///< there was a Content-Range line ...
+  std::optional<content_range> range = std::nullopt;   ///< ... and this is what it says
+  std::string etag = {};
+  std::string modified = {};                      ///< Last-Modified
+  std::string retry_after = {};                   ///< seconds or a date
+  std::string bucket_region = {};                 ///< where S3 says that the bucket lies
+  bool is_chunked = false;                        ///< the body says itself where it ends
+  std::optional<said_sum> body = std::nullopt;    ///< what sum the body has
+  std::optional<said_sum> object = std::nullopt;  ///< what sum all of the object has
+
+  /// Takes one line, its end included.
+  void add_line(std::string_view line) {
+    while (!line.empty() && is_blank(line.back())) line.remove_suffix(1);
+    if (line.starts_with("HTTP/")) {
+      *this = http_answer{};
+      const std::size_t blank = line.find(' ');
+      if (blank == std::string_view::npos) return;
+      const auto number = whole_number(line.substr(blank + 1, 3));
+      if (number && *number >= 100) status = static_cast<int>(*number);
+      return;
+    }
+    const std::size_t colon = line.find(':');
+    if (colon == std::string_view::npos) return;
+    const std::string name = in_lower_case(line.substr(0, colon));
+    std::string_view value = line.substr(colon + 1);
+    while (!value.empty() && is_blank(value.front())) value.remove_prefix(1);
+    if (name == "content-length") {
+      length = whole_number(value);
+    } else if (name == "content-range") {
+      has_range = true;
+      range = content_range::parse(value);
+    } else if (name == "etag") {
+      etag = value;
+    } else if (name == "last-modified") {
+      modified = value;
+    } else if (name == "retry-after") {
+      retry_after = value;
+    } else if (name == "x-amz-bucket-region") {
+      bucket_region = value;
+    } else if (name == "transfer-encoding") {
+      is_chunked = in_lower_case(value) == "chunked";
+    } else if (auto of_body = said_sum::of_body(name, value)) {
+      body = std::move(of_body);
+    } else if (auto of_object = said_sum::of_object(name, value)) {
+      if (!object || of_object->kind < object->kind) object = std::move(of_object);
+    }
+  }
+
+  /// The sum that the body has to have; nothing where the server has not said it. A sum of the
+  /// object counts where the body is all of it.
+  [[nodiscard]] std::optional<said_sum> sum_of_body() const {
+    if (body) return body;
+    const bool is_whole =
+        status == 200 || (range && range->begin == 0 && range->end == range->total);
+    return is_whole ? object : std::nullopt;
+  }
+
+ private:
+  [[nodiscard]] static bool is_blank(char c) noexcept {
+    return c == ' ' || c == '\t' || c == '\r' || c == '\n';
+  }
+  [[nodiscard]] static std::string in_lower_case(std::string_view text) {
+    std::string low{text};
+    for (char& c : low) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+    return low;
+  }
+};
+
+}  // namespace detail
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdlib>
+#include <fstream>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <penstock/core/error.hpp>
+#include <penstock_ext/files/file_error.hpp>
+#include <penstock_ext/store/http/detail/object_url.hpp>
+#include <penstock_ext/store/http/detail/s3/aws_config.hpp>
+#include <penstock_ext/store/http/s3_options.hpp>
+#include <penstock_ext/store/remote_error.hpp>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+namespace detail {
+
+/// Where a bucket is, and with which credentials it is asked for.
+struct s3_place {
+  http_target bucket;
+  std::string region;
+  std::optional<s3_credentials> credentials;  ///< nothing: without a signature
+};
+
+/// A variable of the environment; "" where it is not set.
+[[nodiscard]] inline std::string from_environment(const char* name) {
+  const char* const value = std::getenv(name);
+  return value == nullptr ? std::string{} : std::string{value};
+}
+
+[[nodiscard]] inline std::string first_of(std::string a, std::string b) {
+  return a.empty() ? std::move(b) : std::move(a);
+}
+
+/// The text of the file `path`; nothing where there is none, or none that this process may open.
+/// Throws `file_unreadable` for one that can't be read, such as a folder.
+[[nodiscard]] inline std::optional<std::string> text_of(const std::string& path) {
+  std::ifstream file{path, std::ios::binary};
+  if (path.empty() || !file) return std::nullopt;
+  std::string text;
+  std::array<char, 4096> piece{};
+  while (file) {
+    file.read(piece.data(), piece.size());
+    text.append(piece.data(), static_cast<std::size_t>(file.gcount()));
+  }
+  if (file.bad()) {
+    throw file_unreadable(path, text.size(), "a file of AWS's profiles", "one that can't be read");
+  }
+  return text;
+}
+
+/// The profile `profile` of both files of AWS, the credentials' one first: the key, the secret and
+/// the token are those of one file.
+[[nodiscard]] inline aws_profile aws_profile_of(const std::string& profile) {
+  const std::string home = from_environment("HOME");
+  aws_profile found;
+  for (const auto& [variable, name] :
+       {std::pair{"AWS_SHARED_CREDENTIALS_FILE", "/.aws/credentials"},
+        std::pair{"AWS_CONFIG_FILE", "/.aws/config"}}) {
+    const std::string path =
+        first_of(from_environment(variable), home.empty() ? std::string{} : home + name);
+    const auto text = text_of(path);
+    if (!text) continue;
+    aws_profile said;
+    read_aws_profile(*text, path, profile, said);
+    if (!found.key_id.empty() || !found.secret.empty()) {
+      found.region = first_of(found.region, said.region);
+    } else {
+      said.region = first_of(found.region, said.region);
+      said.is_there |= found.is_there;
+      found = std::move(said);
+    }
+  }
+  return found;
+}
+
+/// Whether the credentials of AWS_ACCESS_KEY_ID count.
+[[nodiscard]] inline bool environment_asks(const s3_options& options) {
+  return options.profile.empty() && !from_environment("AWS_ACCESS_KEY_ID").empty();
+}
+
+/// The credentials. Throws `access_denied` where there are none.
+[[nodiscard]] inline std::optional<s3_credentials> credentials_of(const s3_options& options,
+                                                                  const std::string& profile,
+                                                                  const aws_profile& found,
+                                                                  const std::string& url) {
+  if (options.anonymous) return std::nullopt;
+  s3_credentials who;
+  if (options.credentials) {
+    who = *options.credentials;
+  } else if (environment_asks(options)) {
+    who = {from_environment("AWS_ACCESS_KEY_ID"), from_environment("AWS_SECRET_ACCESS_KEY"),
+           from_environment("AWS_SESSION_TOKEN")};
+  } else {
+    who = {found.key_id, found.secret, found.session_token};
+  }
+  constexpr std::string_view breaks{"\r\n\0", 3};
+  const auto has_break = [&](const std::string& text) {
+    return text.find_first_of(breaks) != std::string::npos;
+  };
+  if (who.key_id.empty() || who.secret.empty()) {
+    throw access_denied(
+        url, 0, "credentials",
+        "none in the options, in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or in the profile " +
+            profile + " of the files of AWS" + (found.is_there ? "" : ", which is not there") +
+            ": after a login by SSO, or with a role, `aws configure export-credentials --format "
+            "env` prints them; for a public bucket set `anonymous`");
+  }
+  if (has_break(who.key_id) || has_break(who.session_token)) {
+    throw access_denied(url, 0, "credentials of one line each", "one with a line break");
+  }
+  return who;
+}
+
+/// Finds out where the bucket `bucket` is; reads the files of AWS where something is left for them
+/// to say. Throws `option_error`, `access_denied`, `file_unreadable`, `file_format_error`.
+[[nodiscard]] inline s3_place place_of(std::string_view bucket, const s3_options& options) {
+  const auto require = [](bool holds, const char* option, const char* problem) {
+    if (!holds) throw option_error(option, problem);
+  };
+  require(!bucket.empty() && bucket.front() != '.', "bucket", "must have a name");
+  for (const char c : bucket) {
+    const bool is_fine = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+                         (c >= '0' && c <= '9') || c == '.' || c == '-' || c == '_';
+    require(is_fine, "bucket", "must be a name of letters, digits, dots and dashes");
+  }
+  const std::string profile =
+      first_of(options.profile, first_of(from_environment("AWS_PROFILE"), "default"));
+  std::string endpoint = first_of(options.endpoint, from_environment("AWS_ENDPOINT_URL_S3"));
+  endpoint = first_of(endpoint, from_environment("AWS_ENDPOINT_URL"));
+  const bool is_aws = endpoint.empty();
+  s3_place place;
+  place.region = first_of(options.region, from_environment("AWS_REGION"));
+  place.region = first_of(place.region, from_environment("AWS_DEFAULT_REGION"));
+  // Without a signature another endpoint does not hear of the region.
+  const bool wants_region = place.region.empty() && (is_aws || !options.anonymous);
+  const bool wants_key = !options.anonymous && !options.credentials && !environment_asks(options);
+  const aws_profile found = wants_region || wants_key ? aws_profile_of(profile) : aws_profile{};
+  place.region = first_of(place.region, first_of(found.region, "us-east-1"));
+  for (const char c : place.region) {
+    const bool is_fine = (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-';
+    require(is_fine, "region", "must be a name such as eu-central-1");
+  }
+
+  if (is_aws) {
+    endpoint = "https://s3." + place.region + ".amazonaws.com";
+    if (place.region.starts_with("cn-")) endpoint += ".cn";
+  }
+  place.bucket = parse_store_url(endpoint, "endpoint");
+  require(place.bucket.query.empty(), "endpoint", "must not have a query");
+  // libcurl leaves a scheme's own port out of the line Host, which the signature covers.
+  const std::string_view usual = place.bucket.is_secure() ? ":443" : ":80";
+  if (place.bucket.origin.ends_with(usual)) {
+    place.bucket.origin.erase(place.bucket.origin.size() - usual.size());
+  }
+  // No certificate of AWS's fits a host with a dot more.
+  const bool in_path = options.addressing == s3_addressing::path ||
+                       (options.addressing == s3_addressing::usual &&
+                        (!is_aws || bucket.find('.') != std::string_view::npos));
+  if (in_path) {
+    place.bucket.path += '/' + std::string{bucket};
+  } else {
+    place.bucket.origin.insert(place.bucket.origin.find("://") + 3, std::string{bucket} + '.');
+  }
+  place.credentials = credentials_of(options, profile, found, place.bucket.shown());
+  return place;
+}
+
+}  // namespace detail
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <ctime>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <penstock/core/version.hpp>
+#include <penstock_ext/files/support/hex_digits.hpp>
+#include <penstock_ext/files/support/sha256.hpp>
+#include <penstock_ext/store/http/s3_options.hpp>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+namespace detail {
+
+/// A header line that a signature covers: its name in lower case, and its value without blanks
+/// around it.
+using signed_line = std::pair<std::string, std::string>;
+
+/// What a signature covers: all of it as it is sent. `path` and `query` are percent-encoded, the
+/// query's parts are sorted, and the lines are in the order of their names.
+struct signed_request {
+  std::string_view method;
+  std::string_view path;
+  std::string_view query;
+  std::span<const signed_line> lines;
+  std::string_view body_sum;  ///< SHA-256 of the body in hexadecimal digits
+};
+
+/// SHA-256 of nothing, the body of each request here.
+inline constexpr std::string_view sum_of_nothing =
+    "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+
+/// A moment as signatures have it: "20130524T000000Z".
+[[nodiscard]] inline std::string signing_time(std::time_t moment) {
+  std::tm parts{};
+  ::gmtime_r(&moment, &parts);
+  std::array<char, 32> text{};
+  return {text.data(), std::strftime(text.data(), text.size(), "%Y%m%dT%H%M%SZ", &parts)};
+}
+
+/// The value of the Authorization line: AWS Signature Version 4. Source: "Signature Calculations
+/// for the Authorization Header", Amazon S3 API Reference.
+[[nodiscard]] inline std::string authorization(const s3_credentials& credentials,
+                                               std::string_view region, std::string_view service,
+                                               std::string_view time,
+                                               const signed_request& request) {
+  std::string names;
+  std::string canonical = std::string{request.method} + '\n' + std::string{request.path} + '\n' +
+                          std::string{request.query} + '\n';
+  for (const auto& [name, value] : request.lines) {
+    canonical.append(name).append(":").append(value).append("\n");
+    if (!names.empty()) names += ';';
+    names += name;
+  }
+  canonical += '\n' + names + '\n' + std::string{request.body_sum};
+
+  const std::string_view day = time.substr(0, 8);
+  const std::string scope =
+      std::string{day} + '/' + std::string{region} + '/' + std::string{service} + "/aws4_request";
+  const std::string text = "AWS4-HMAC-SHA256\n" + std::string{time} + '\n' + scope + '\n' +
+                           hex_digits(sha256{}.add(canonical).sum());
+  std::string key = "AWS4" + credentials.secret;
+  for (const std::string_view part : {day, region, service, std::string_view{"aws4_request"}}) {
+    const sha256::sum_type sum = hmac_sha256(key, part);
+    key.assign(sum.begin(), sum.end());
+  }
+  return "AWS4-HMAC-SHA256 Credential=" + credentials.key_id + '/' + scope +
+         ", SignedHeaders=" + names + ", Signature=" + hex_digits(hmac_sha256(key, text));
+}
+
+}  // namespace detail
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <set>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <penstock_ext/store/byte_store.hpp>
+#include <penstock_ext/store/http/detail/http_client.hpp>
+#include <penstock_ext/store/http/detail/object_url.hpp>
+#include <penstock_ext/store/http/detail/s3/list_answer.hpp>
+#include <penstock_ext/store/http/detail/s3/s3_place.hpp>
+#include <penstock_ext/store/http/detail/s3/s3_service.hpp>
+#include <penstock_ext/store/http/http_options.hpp>
+#include <penstock_ext/store/http/s3_options.hpp>
+#include <penstock_ext/store/remote_error.hpp>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+
+/// The objects of a bucket of S3, or of a server that speaks its protocol: a `batching_store`, as
+/// `http_store` is one. Needs libcurl: the CMake target `penstock::http`.
+///
+///     s3_store photos{"my-bucket", {.region = "eu-central-1"}};
+///     for (const s3_object& shard : photos.list("train/")) ...
+///
+/// Requests are signed by AWS Signature Version 4. Credentials come from the options, from
+/// AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN, or from the profile of
+/// ~/.aws/credentials and ~/.aws/config (AWS_SHARED_CREDENTIALS_FILE, AWS_CONFIG_FILE,
+/// AWS_PROFILE), once, at construction; nothing shows them. Those of an instance or a container,
+/// SSO and roles are not asked for.
+///
+/// Redirects are not followed: an error names the region that the server names. Else as
+/// `http_store`, threads, lifetime and fork() too.
+class s3_store {
+ public:
+  /// The bucket named `bucket`. Throws `option_error` for what can't work, `access_denied` where
+  /// there are no credentials, `file_unreadable` and `file_format_error` for a profile that is
+  /// needed and can't be read, and `std::system_error` where the system refuses a thread. Asks the
+  /// server for nothing.
+  explicit s3_store(std::string_view bucket, const s3_options& options = {})
+      : s3_store(detail::place_of(bucket, options), options.http, bucket.ends_with("--x-s3")) {}
+
+  /// The object's size in bytes.
+  [[nodiscard]] std::uint64_t size_of(std::string_view key) const { return state_of(key).size; }
+
+  /// The object's size and, in the words of the server, its version: its ETag, or for want of a
+  /// strong one its Last-Modified too; see `versioned_store`.
+  [[nodiscard]] object_state state_of(std::string_view key) const {
+    return client_->state_of(key, target(key));
+  }
+
+  /// Reads one range; see `read_many`.
+  void read(const byte_range& range) const { read_many({&range, 1}); }
+
+  /// Reads all ranges, of any objects in any order: neighbours as one request, all requests at
+  /// once. Throws for the first of them that fails for good.
+  void read_many(std::span<const byte_range> ranges) const {
+    client_->read_many(ranges, [this](std::string_view key) { return target(key); });
+  }
+
+  /// The objects whose keys start with `prefix`, in the order of the server, which is that of their
+  /// bytes; a thousand for each request. Throws as `read`, and `bad_response` for an answer that is
+  /// no listing, or none that goes on in this order; directory buckets have another one.
+  [[nodiscard]] std::vector<s3_object> list(std::string_view prefix = {}) const {
+    std::vector<s3_object> all;
+    std::set<std::string> asked;
+    std::string next;
+    do {
+      // Sorted by name, as the signature wants it.
+      detail::http_target page{bucket_.origin, bucket_.path.empty() ? "/" : bucket_.path, ""};
+      if (!next.empty()) {
+        page.query = "continuation-token=" + detail::percent_encoded(next, "") + '&';
+      }
+      page.query += "encoding-type=url&list-type=2&prefix=" + detail::percent_encoded(prefix, "");
+      auto answer = detail::list_answer::parse(client_->page(page), page.shown());
+      // Directory buckets, whose names end so, have an order of their own.
+      const bool goes_on = is_directory_ || all.empty() || answer.objects.empty() ||
+                           all.back().key < answer.objects.front().key;
+      if (!goes_on || (!answer.next.empty() && !asked.insert(answer.next).second)) {
+        throw bad_response(page.shown(), 0, "the next page of a listing",
+                           "one that is not after those before");
+      }
+      next = std::move(answer.next);
+      for (s3_object& object : answer.objects) all.push_back(std::move(object));
+    } while (!next.empty());
+    return all;
+  }
+
+  /// What the store has done so far.
+  [[nodiscard]] http_stats stats() const { return client_->stats(); }
+
+ private:
+  s3_store(detail::s3_place place, const http_options& options, bool is_directory)
+      : bucket_(place.bucket),
+        is_directory_(is_directory),
+        client_(std::make_unique<const detail::http_client>(
+            without_redirects(options),
+            std::make_shared<const detail::s3_service>(std::move(place), options.check_sums))) {}
+
+  // A signature is for one host, and a session's token for nobody else.
+  [[nodiscard]] static http_options without_redirects(http_options options) {
+    options.most_redirects = 0;
+    return options;
+  }
+
+  [[nodiscard]] detail::http_target target(std::string_view key) const {
+    return detail::object_target(bucket_, key);
+  }
+
+  detail::http_target bucket_;
+  bool is_directory_;
+  std::unique_ptr<const detail::http_client> client_;
+};
+
+static_assert(batching_store<s3_store>);
+static_assert(versioned_store<s3_store>);
+
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+/// Tables of Arrow's C data interface as datasets and blobs. Parquet files: `table/parquet`
+/// (`penstock::parquet`).
+
+#include <penstock_ext/table/arrow_abi.hpp>
+#include <penstock_ext/table/arrow_blobs.hpp>
+#include <penstock_ext/table/arrow_dataset.hpp>
+#include <penstock_ext/table/arrow_owners.hpp>
+#include <penstock_ext/table/arrow_table.hpp>
+#include <penstock_ext/table/table_error.hpp>
+#include <penstock_ext/table/table_options.hpp>

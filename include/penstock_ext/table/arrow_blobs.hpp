@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <penstock/core/error.hpp>
+#include <penstock/data/support/row_copy.hpp>
+#include <penstock_ext/blob/blob_buffer.hpp>
+#include <penstock_ext/blob/blob_source.hpp>
+#include <penstock_ext/table/arrow_table.hpp>
+#include <penstock_ext/table/detail/blob_column.hpp>
+#include <penstock_ext/table/detail/label_column.hpp>
+#include <penstock_ext/table/table_options.hpp>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+
+/// Which columns of a table are what of its blobs.
+struct arrow_blobs_options {
+  /// The byte strings: binary, utf8, their large kinds or fixed_size_binary; "image.bytes" is the
+  /// member `bytes` of the structs in column `image`, as Hugging Face's datasets have it.
+  std::string blob = {};
+  /// The labels, integers of any size or bool; "" for labels that are all 0.
+  std::string label = {};
+  /// What names a blob for people, utf8 or large_utf8; "" for "row 17".
+  std::string key = {};
+  /// What becomes of a value that is null: an empty blob, the label 0, the key "".
+  null_values null = null_values::refuse;
+};
+
+/// The byte strings in a column of a table, where they lie: a `blob_source`, for encoded pictures
+/// and for texts.
+///
+///     ps::arrow_blobs photos{ps::arrow_stream{&stream}, {.blob = "image.bytes", .label = "label"}};
+///     auto data = photos | ps::decode_images<ps::jpeg_decoder>(ps::random_resized_crop{224});
+///
+/// Offsets and nulls of all rows are looked at when it is made. Keeps the table, as its copies do,
+/// see `arrow_table`. Reading is thread-safe, and takes O(log batches) to find a row.
+class arrow_blobs {
+ public:
+  /// Takes a table, or an `arrow_stream`. Throws `option_error` without a `.blob`;
+  /// `missing_column`, `column_type_mismatch`, `null_in_column`, and `arrow_invalid` for what can't
+  /// be.
+  arrow_blobs(arrow_table table, const arrow_blobs_options& options)
+      : arrow_blobs(std::move(table), options, "arrow_blobs", 0) {}
+
+  /// How many blobs there are: the rows.
+  [[nodiscard]] std::uint64_t size() const noexcept { return table_.size(); }
+
+  /// The bytes of row `index` where they lie. Throws `index_error`.
+  [[nodiscard]] std::span<const std::byte> bytes(std::uint64_t index,
+                                                 [[maybe_unused]] blob_buffer& buffer) const {
+    const auto [batch, row] = find(index);
+    return blobs_[batch].at(row);
+  }
+
+  /// The label of row `index`. Throws `index_error`.
+  [[nodiscard]] std::int64_t label(std::uint64_t index) const {
+    const auto [batch, row] = find(index);
+    return has_label_ ? labels_[batch].at(row) : 0;
+  }
+
+  /// What names row `index`. Throws `index_error`.
+  [[nodiscard]] std::string key(std::uint64_t index) const {
+    const auto [batch, row] = find(index);
+    if (!has_key_) return "row " + std::to_string(index);
+    const auto text = keys_[batch].at(row);
+    return {reinterpret_cast<const char*>(text.data()), text.size()};
+  }
+
+  /// Brings the first bytes nearer; does nothing for an index out of range.
+  void prefetch(std::uint64_t index) const noexcept {
+    if (index >= size()) return;
+    const std::size_t batch = table_.batch_of(index);
+    const auto bytes = blobs_[batch].at(index - table_.first_row(batch));
+    detail::prefetch_row(bytes.data(), bytes.size());
+  }
+
+ private:
+  friend class parquet_blobs;
+
+  // A part of the table `where`, whose row `first_row` is the first one, in messages.
+  arrow_blobs(arrow_table table, const arrow_blobs_options& options, std::string_view where,
+              std::uint64_t first_row)
+      : table_(std::move(table)),
+        has_label_(!options.label.empty()),
+        has_key_(!options.key.empty()) {
+    if (options.blob.empty()) throw option_error("blob", "must name a column");
+    const detail::blob_plan blob{table_.schema(), where, options.blob};
+    const detail::blob_plan key{table_.schema(), where, has_key_ ? options.key : options.blob};
+    const detail::label_plan label{table_.schema(), where, options.label};
+    for (std::size_t i = 0; i < table_.batches(); ++i) {
+      const detail::batch_place place{table_.batch(i), first_row + table_.first_row(i),
+                                      options.null};
+      blobs_.push_back(blob.rows(where, place));
+      if (has_key_) keys_.push_back(key.rows(where, place));
+      if (has_label_) labels_.push_back(label.rows(where, place));
+    }
+  }
+
+  [[nodiscard]] std::pair<std::size_t, std::uint64_t> find(std::uint64_t index) const {
+    if (index >= size()) throw index_error("arrow_blobs", index, size());
+    const std::size_t batch = table_.batch_of(index);
+    return {batch, index - table_.first_row(batch)};
+  }
+
+  arrow_table table_;
+  bool has_label_;
+  bool has_key_;
+  std::vector<detail::blob_rows> blobs_;  // one a batch
+  std::vector<detail::blob_rows> keys_;
+  std::vector<detail::label_rows> labels_;
+};
+
+static_assert(blob_source<arrow_blobs>);
+
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

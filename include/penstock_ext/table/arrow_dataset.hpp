@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <penstock/core/batch.hpp>
+#include <penstock/core/error.hpp>
+#include <penstock/core/layout.hpp>
+#include <penstock/core/record.hpp>
+#include <penstock/data/dataset.hpp>
+#include <penstock/data/run_context.hpp>
+#include <penstock_ext/table/arrow_table.hpp>
+#include <penstock_ext/table/detail/column_rows.hpp>
+#include <penstock_ext/table/detail/column_wishes.hpp>
+#include <penstock_ext/table/detail/table_columns.hpp>
+#include <penstock_ext/table/table_options.hpp>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+
+/// A dataset over a table of another library's: the rows of all batches are its samples, and the
+/// columns that are called as the fields are the fields. Copies nothing until a sample is read.
+///
+///     using digit = ps::record<ps::field<"image", std::uint8_t, 28, 28>,
+///                              ps::field<"label", std::int64_t>>;
+///     ps::arrow_dataset<digit> digits{ps::arrow_stream{&stream}};
+///
+/// The element types have to be the same: int8 to uint64, float32, float64; dates, times and
+/// durations are their integers, float16 is `std::uint16_t` or another type of two bytes, bool is
+/// `bool` or `std::uint8_t`. Extents are lists inside each other, one list of all elements, or a
+/// fixed_size_binary of the field's bytes; variable lists have to have one length in all rows.
+///
+/// Every column is looked at when the dataset is made: types, counts, lengths, offsets, nulls.
+/// Keeps the table, as its copies do, see `arrow_table`. Reading is thread-safe, and takes O(log
+/// batches) to find a sample.
+template <penstock::record_type Record>
+class arrow_dataset {
+ public:
+  using record_type = Record;
+
+  /// Takes a table, or an `arrow_stream`. Throws `missing_column`, `column_type_mismatch`,
+  /// `column_shape_mismatch`, `null_in_column`, `extra_column`, each with the columns or types that
+  /// there are; `arrow_invalid` for what can't be; and `option_error`.
+  explicit arrow_dataset(arrow_table table, const table_options& options = {})
+      : arrow_dataset(
+            std::move(table),
+            detail::table_columns{table.schema(), detail::wishes_of(std::type_identity<Record>{}),
+                                  options, "arrow_dataset"}) {}
+
+  /// How many samples there are: the rows.
+  [[nodiscard]] std::uint64_t size() const noexcept { return table_.size(); }
+  /// The extents of each; dynamic ones are those of the first row.
+  [[nodiscard]] const record_extents<Record>& extents() const noexcept { return layout_.extents(); }
+
+  /// Copies the samples `indices` into `out`. Throws `index_error`.
+  void read_run(std::span<const std::uint64_t> indices, batch_view<Record> out,
+                const run_context& context) const {
+    std::size_t i = 0;
+    while (i < indices.size()) {
+      context.at(i);
+      if (indices[i] >= size()) throw index_error("arrow_dataset", indices[i], size());
+      const std::size_t batch = table_.batch_of(indices[i]);
+      const std::uint64_t first = table_.first_row(batch);
+      const auto rows = static_cast<std::uint64_t>(table_.batch(batch).length);
+      std::size_t end = i + 1;
+      while (end < indices.size() && indices[end] >= first && indices[end] - first < rows) ++end;
+      context.subrun(i, end - i).at_all();
+      detail::gather_rows(columns_of(batch), first, indices.subspan(i, end - i),
+                          out.subrun(i, end - i), layout_);
+      i = end;
+    }
+  }
+
+  /// Brings the sample nearer; does nothing for an index out of range.
+  void prefetch(std::uint64_t index) const noexcept {
+    if (index >= size()) return;
+    const std::size_t batch = table_.batch_of(index);
+    for (std::size_t f = 0; f < Record::size; ++f) {
+      columns_of(batch)[f].prefetch(index - table_.first_row(batch));
+    }
+  }
+
+  /// Sentences about columns that are slow to decode, which name them; for a log.
+  [[nodiscard]] const std::vector<std::string>& warnings() const noexcept { return warnings_; }
+
+ private:
+  // By reference: whether a value would be moved out of before its schema is looked at is not said.
+  arrow_dataset(arrow_table&& table, detail::table_columns columns)
+      : table_(std::move(table)),
+        rows_(look_at(table_, columns)),
+        layout_(detail::extents_of_columns<Record>(columns), 1),
+        warnings_(columns.warnings()) {}
+
+  [[nodiscard]] static std::vector<detail::column_rows> look_at(const arrow_table& table,
+                                                                detail::table_columns& columns) {
+    std::vector<detail::column_rows> all;
+    all.reserve(table.batches() * Record::size);
+    for (std::size_t i = 0; i < table.batches(); ++i) {
+      for (detail::column_rows& one : columns.rows(table.batch(i), table.first_row(i))) {
+        all.push_back(std::move(one));
+      }
+    }
+    return all;
+  }
+
+  [[nodiscard]] const detail::column_rows* columns_of(std::size_t batch) const noexcept {
+    return rows_.data() + batch * Record::size;
+  }
+
+  arrow_table table_;
+  std::vector<detail::column_rows> rows_;  // batch by batch, field by field
+  batch_layout<Record> layout_;
+  std::vector<std::string> warnings_;
+};
+
+static_assert(dataset<arrow_dataset<record<field<"x", float, dyn>>>>);
+
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

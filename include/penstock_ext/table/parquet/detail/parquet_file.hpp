@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <arrow/c/bridge.h>
+#include <arrow/record_batch.h>
+#include <arrow/table.h>
+#include <parquet/arrow/reader.h>
+#include <parquet/arrow/schema.h>
+#include <parquet/exception.h>
+#include <parquet/file_reader.h>
+#include <parquet/metadata.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <penstock_ext/files/file_error.hpp>
+#include <penstock_ext/table/arrow_owners.hpp>
+#include <penstock_ext/table/arrow_table.hpp>
+#include <penstock_ext/table/parquet/detail/parquet_input.hpp>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+namespace detail {
+
+/// A row group of one of several files.
+struct parquet_group {
+  std::size_t file;         // which one
+  int number;               // of the group, in the file
+  std::uint64_t rows;       // not 0
+  std::uint64_t first_row;  // in the file
+};
+
+/// Where a column of a row group lies in its file, compressed.
+struct parquet_chunk {
+  std::uint64_t offset;
+  std::uint64_t bytes;
+};
+
+/// A Parquet file: its type, and its row groups one by one. All members but the constructor are
+/// thread-safe: each decoding has a reader of its own, over one descriptor and one footer.
+class parquet_file {
+ public:
+  /// Opens it and reads its footer. Throws `file_unreadable`, `file_changed`, and `file_corrupt`
+  /// for what is no Parquet file.
+  explicit parquet_file(std::string path)
+      : path_(std::move(path)), file_(std::make_shared<parquet_input>(path_)) {
+    guarded("the footer of a Parquet file", [&] {
+      metadata_ = parquet::ReadMetaData(file_);
+      const auto reader = make_reader();
+      std::shared_ptr<::arrow::Schema> schema;
+      require(reader->GetSchema(&schema), "the types of a Parquet file");
+      require(::arrow::ExportSchema(*schema, schema_.address()), "types that Arrow can hand over");
+      for (const auto& column : reader->manifest().schema_fields) {
+        add_leaves(column, leaves_.emplace_back());
+      }
+    });
+  }
+
+  [[nodiscard]] const std::string& path() const noexcept { return path_; }
+  /// The type of its rows.
+  [[nodiscard]] const ArrowSchema& schema() const noexcept { return *schema_; }
+  /// How many row groups there are.
+  [[nodiscard]] int groups() const { return metadata_->num_row_groups(); }
+  /// How many rows row group `number` has. Throws `file_corrupt` for less than none.
+  [[nodiscard]] std::uint64_t rows(int number) const {
+    const std::int64_t rows = metadata_->RowGroup(number)->num_rows();
+    if (rows < 0) {
+      throw file_corrupt(path_, 0, "0 rows or more in " + name_of(number), std::to_string(rows));
+    }
+    return static_cast<std::uint64_t>(rows);
+  }
+
+  /// The bytes of columns of row group `number`, before they are compressed, as the footer has it.
+  /// Throws `file_corrupt` where they can't be.
+  [[nodiscard]] std::uint64_t bytes(int number, const std::vector<std::size_t>& columns) const {
+    std::int64_t all = 0;
+    guarded("the columns of " + name_of(number), [&] {
+      const auto group = metadata_->RowGroup(number);
+      for (const int leaf : leaves_of(columns)) {
+        const std::int64_t size = group->ColumnChunk(leaf)->total_uncompressed_size();
+        if (size >= 0 && !__builtin_add_overflow(all, size, &all)) continue;
+        throw file_corrupt(path_, 0, "from 0 to 2^63 - 1 bytes in " + name_of(number),
+                           "column " + std::to_string(leaf) + " of " + std::to_string(size));
+      }
+    });
+    return static_cast<std::uint64_t>(all);
+  }
+
+  /// Where columns of row group `number` lie; without those of which the footer says a place that
+  /// is not in the file.
+  [[nodiscard]] std::vector<parquet_chunk> chunks(int number,
+                                                  const std::vector<std::size_t>& columns) const {
+    std::vector<parquet_chunk> all;
+    guarded("the columns of " + name_of(number), [&] {
+      const auto group = metadata_->RowGroup(number);
+      for (const int leaf : leaves_of(columns)) {
+        const auto chunk = group->ColumnChunk(leaf);
+        std::int64_t offset = chunk->data_page_offset();
+        if (chunk->has_dictionary_page() && chunk->dictionary_page_offset() > 0) {
+          offset = (std::min)(offset, chunk->dictionary_page_offset());
+        }
+        const std::int64_t bytes = chunk->total_compressed_size();
+        const auto end = static_cast<std::int64_t>(file_->bytes());
+        if (offset < 0 || bytes <= 0 || offset > end || bytes > end - offset) continue;
+        all.push_back({static_cast<std::uint64_t>(offset), static_cast<std::uint64_t>(bytes)});
+      }
+    });
+    return all;
+  }
+  /// Has the system read a chunk ahead, if it can.
+  void prefetch(const parquet_chunk& chunk) const noexcept {
+    file_->prefetch(chunk.offset, chunk.bytes);
+  }
+
+  /// The columns `columns`, by their number, of a row group. Throws `file_unreadable`,
+  /// `file_changed` where the file was written to or cut since it was opened, and `file_corrupt`.
+  [[nodiscard]] arrow_table decode(const parquet_group& group,
+                                   const std::vector<std::size_t>& columns) const {
+    const int number = group.number;
+    const std::vector<int> leaves = leaves_of(columns);
+    arrow_schema type;
+    std::vector<arrow_array> batches;
+    const std::string what = name_of(number);
+    guarded(what, [&] {
+      const std::shared_ptr<::arrow::Table> table = read_group(*make_reader(), number, leaves);
+      require(::arrow::ExportSchema(*table->schema(), type.address()), what);
+      ::arrow::TableBatchReader all{*table};
+      while (true) {
+        std::shared_ptr<::arrow::RecordBatch> batch;
+        require(all.ReadNext(&batch), what);
+        if (batch == nullptr) return;
+        require(::arrow::ExportRecordBatch(*batch, batches.emplace_back().address()), what);
+      }
+    });
+    arrow_table table{std::move(type), std::move(batches)};
+    if (table.size() != group.rows) {  // the footer may say another number than the pages hold
+      throw file_corrupt(path_, 0, std::to_string(group.rows) + " rows in " + what,
+                         std::to_string(table.size()));
+    }
+    return table;
+  }
+
+ private:
+  [[nodiscard]] static std::string name_of(int number) {
+    return "row group " + std::to_string(number);
+  }
+
+  void require(const ::arrow::Status& status, const std::string& expected) const {
+    parquet_failure::rethrow(status);
+    if (!status.ok()) throw file_corrupt(path_, 0, expected, status.message());
+  }
+
+  // Calls of Parquet's own throw as well as return.
+  template <class Call>
+  void guarded(const std::string& expected, const Call& call) const {
+    try {
+      call();
+    } catch (const parquet::ParquetStatusException& problem) {
+      require(problem.status(), expected);
+      throw;
+    } catch (const parquet::ParquetException& problem) {
+      throw file_corrupt(path_, 0, expected, problem.what());
+    }
+  }
+
+  [[nodiscard]] std::unique_ptr<parquet::arrow::FileReader> make_reader() const {
+    parquet::arrow::FileReaderBuilder builder;
+    require(builder.Open(file_, parquet::default_reader_properties(), metadata_), "a Parquet file");
+    parquet::ArrowReaderProperties how;
+    how.set_use_threads(false);  // the workers are ours
+    how.set_pre_buffer(false);
+    std::unique_ptr<parquet::arrow::FileReader> reader;
+    require(builder.properties(how)->Build(&reader), "a Parquet file");
+    return reader;
+  }
+
+  // As Arrow 24 has it, and as those before it.
+  template <class Reader>
+  [[nodiscard]] std::shared_ptr<::arrow::Table> read_group(Reader& reader, int number,
+                                                           const std::vector<int>& leaves) const {
+    const std::string what = name_of(number);
+    if constexpr (
+        requires { reader.ReadRowGroup(number, leaves).ok(); } &&
+        requires { *reader.ReadRowGroup(number, leaves); }) {
+      const auto table = reader.ReadRowGroup(number, leaves);
+      require(table.status(), what);
+      return *table;
+    } else {
+      std::shared_ptr<::arrow::Table> table;
+      require(reader.ReadRowGroup(number, leaves, &table), what);
+      return table;
+    }
+  }
+
+  [[nodiscard]] std::vector<int> leaves_of(const std::vector<std::size_t>& columns) const {
+    std::vector<int> all;
+    for (const std::size_t one : columns) {
+      all.insert(all.end(), leaves_[one].begin(), leaves_[one].end());
+    }
+    return all;
+  }
+
+  static void add_leaves(const parquet::arrow::SchemaField& field, std::vector<int>& leaves) {
+    if (field.is_leaf()) leaves.push_back(field.column_index);
+    for (const auto& child : field.children) add_leaves(child, leaves);
+  }
+
+  std::string path_;
+  std::shared_ptr<parquet_input> file_;
+  std::shared_ptr<parquet::FileMetaData> metadata_;
+  arrow_schema schema_;
+  std::vector<std::vector<int>> leaves_;  // of each column, as Parquet counts
+};
+
+}  // namespace detail
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <penstock/core/batch.hpp>
+#include <penstock/core/error.hpp>
+#include <penstock/core/layout.hpp>
+#include <penstock/core/record.hpp>
+#include <penstock/data/dataset.hpp>
+#include <penstock/data/run_context.hpp>
+#include <penstock/threads/support/group_cache.hpp>
+#include <penstock_ext/table/arrow_table.hpp>
+#include <penstock_ext/table/detail/column_rows.hpp>
+#include <penstock_ext/table/detail/column_wishes.hpp>
+#include <penstock_ext/table/detail/table_columns.hpp>
+#include <penstock_ext/table/parquet/detail/parquet_ahead.hpp>
+#include <penstock_ext/table/parquet/detail/parquet_file.hpp>
+#include <penstock_ext/table/parquet/detail/parquet_groups.hpp>
+#include <penstock_ext/table/parquet/parquet_options.hpp>
+#include <penstock_ext/table/table_error.hpp>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+
+/// A dataset over Parquet files: their rows, file after file, are its samples, and columns become
+/// fields by the rules of `arrow_dataset`. A row group is decoded as a whole, when its first row is
+/// asked for, and held within `cache_bytes`; so read it by `block_shuffled`:
+///
+///     ps::parquet_dataset<digit> digits{{"train-0.parquet", "train-1.parquet"}};
+///     ps::loader loader{digits, ps::block_shuffled{.seed = 1, .block = digits.block()}, {...}};
+///
+/// Types are looked at when it is made, lengths and nulls when a row group is decoded: what is
+/// refused then comes at that batch's turn. Copies share files and row groups. Reading is
+/// thread-safe: a row group is decoded by one thread, and those that want it wait.
+template <penstock::record_type Record>
+class parquet_dataset {
+ public:
+  using record_type = Record;
+
+  /// Opens the files `paths` and reads their footers. Throws `file_unreadable`, `file_corrupt`,
+  /// what `arrow_dataset` throws for a file's types, and `option_error` where a row group is larger
+  /// than `cache_bytes` or there is no path.
+  explicit parquet_dataset(const std::vector<std::string>& paths,
+                           const parquet_options& options = {})
+      : shared_(std::make_shared<shared>(paths, options)), layout_(look_at(), 1) {
+    shared_->ahead.emplace(shared_->all, shared_->columns);
+    for (const detail::parquet_group& one : shared_->all.groups()) {
+      std::uint64_t bytes = 0;
+      const bool is_beyond = __builtin_mul_overflow(one.rows, layout_.sample_bytes(), &bytes);
+      if (!is_beyond && bytes <= options.cache_bytes) continue;
+      if (is_beyond) bytes = (std::numeric_limits<std::uint64_t>::max)();
+      throw option_error("cache_bytes", "must be " + std::to_string(bytes) +
+                                            " at least, the bytes of a row group of " +
+                                            shared_->all.file_of(one).path());
+    }
+  }
+  /// One file.
+  explicit parquet_dataset(const std::string& path, const parquet_options& options = {})
+      : parquet_dataset(std::vector{path}, options) {}
+
+  /// How many samples there are: the rows.
+  [[nodiscard]] std::uint64_t size() const noexcept { return shared_->all.size(); }
+  /// The extents of each; dynamic ones are those of the first row.
+  [[nodiscard]] const record_extents<Record>& extents() const noexcept { return layout_.extents(); }
+  /// How many rows the largest row group has, 1 at least: a block for `block_shuffled`.
+  [[nodiscard]] std::uint64_t block() const noexcept { return shared_->all.block(); }
+  /// How many row groups there are.
+  [[nodiscard]] std::size_t row_groups() const noexcept { return shared_->all.groups().size(); }
+  /// How many row groups were decoded so far: in an epoch no more than there are, unless the order
+  /// jumps between more of them than `cache_bytes` holds.
+  [[nodiscard]] std::uint64_t decoded() const { return shared_->cache.made(); }
+  /// The bytes of the row groups that are held now.
+  [[nodiscard]] std::uint64_t held_bytes() const { return shared_->cache.held(); }
+  /// Sentences about columns that are slow to decode, which name them; for a log.
+  [[nodiscard]] const std::vector<std::string>& warnings() const noexcept {
+    return shared_->warnings;
+  }
+
+  /// Copies the samples `indices` into `out`. Throws `index_error`, `file_corrupt`,
+  /// `null_in_column` and `column_shape_mismatch`, with rows as the file counts them.
+  void read_run(std::span<const std::uint64_t> indices, batch_view<Record> out,
+                const run_context& context) const {
+    std::size_t i = 0;
+    while (i < indices.size()) {
+      context.at(i);
+      if (indices[i] >= size()) throw index_error("parquet_dataset", indices[i], size());
+      const std::size_t number = shared_->all.group_of(indices[i]);
+      const std::uint64_t first = shared_->all.first_row(number);
+      const std::uint64_t rows = shared_->all.groups()[number].rows;
+      const auto held =
+          shared_->cache.get(number, rows * layout_.sample_bytes(), [&] { return decode(number); });
+      shared_->ahead->note_read(number);
+      while (i < indices.size() && indices[i] >= first && indices[i] - first < rows) {
+        i = copy(*held, first, indices, i, out, context);
+      }
+    }
+  }
+
+  /// Has the system read the row groups of the rows `indices`, their columns that are read, as
+  /// `loader_options::read_ahead` has it. They are decoded when they are needed.
+  void will_read(std::span<const std::uint64_t> indices) const noexcept {
+    shared_->ahead->will_read(indices);
+  }
+  /// The share of row `index` in its row group's bytes in the file; 0 for one out of range.
+  [[nodiscard]] std::uint64_t stored_bytes(std::uint64_t index) const noexcept {
+    return shared_->ahead->stored_bytes(index);
+  }
+
+ private:
+  struct decoded_group {
+    arrow_table table;
+    std::vector<detail::column_rows> rows;  // batch by batch, field by field
+  };
+  struct shared {
+    shared(const std::vector<std::string>& paths, const parquet_options& given)
+        : all(paths), options(given), cache(given.cache_bytes) {}
+
+    detail::parquet_groups all;
+    parquet_options options;
+    std::vector<std::vector<std::size_t>> columns;  // of each file, those of the fields
+    std::vector<std::string> warnings;
+    detail::group_cache<decoded_group> cache;
+    std::optional<detail::parquet_ahead> ahead;
+  };
+
+  [[nodiscard]] detail::table_columns columns_of(const ArrowSchema& schema,
+                                                 const std::string& path) const {
+    return {schema, detail::wishes_of(std::type_identity<Record>{}), shared_->options.table, path};
+  }
+
+  // Looks at the types of all files, and says the extents.
+  [[nodiscard]] record_extents<Record> look_at() {
+    const auto& files = shared_->all.files();
+    for (const detail::parquet_file& file : files) {
+      const auto columns = columns_of(file.schema(), file.path());
+      shared_->columns.push_back(columns.columns());
+      for (auto& text : columns.warnings()) shared_->warnings.push_back(std::move(text));
+    }
+    auto columns = columns_of(files[0].schema(), files[0].path());
+    if (columns.is_settled() || shared_->all.groups().empty()) {
+      return detail::extents_of_columns<Record>(columns);
+    }
+    const arrow_table table = table_of(0);  // whose first row says it
+    auto first = columns_of(table.schema(), files[0].path());
+    (void)first.rows(table.batch(0), 0);
+    return detail::extents_of_columns<Record>(first);
+  }
+
+  [[nodiscard]] arrow_table table_of(std::size_t number) const {
+    const detail::parquet_group& one = shared_->all.groups()[number];
+    return shared_->all.file_of(one).decode(one, shared_->columns[one.file]);
+  }
+
+  [[nodiscard]] decoded_group decode(std::size_t number) const {
+    const detail::parquet_group& one = shared_->all.groups()[number];
+    const std::string& path = shared_->all.file_of(one).path();
+    decoded_group made{table_of(number), {}};
+    auto columns = columns_of(made.table.schema(), path);
+    for (std::size_t b = 0; b < made.table.batches(); ++b) {
+      auto rows = columns.rows(made.table.batch(b), one.first_row + made.table.first_row(b));
+      std::move(rows.begin(), rows.end(), std::back_inserter(made.rows));
+    }
+    if (detail::extents_of_columns<Record>(columns) != layout_.extents()) {
+      throw column_shape_mismatch(path, {}, "lists of the lengths of the first row",
+                                  "others in row group " + std::to_string(one.number));
+    }
+    return made;
+  }
+
+  // Copies sample `i` and those after it that are in the same batch of a group whose first sample
+  // is `first`. Returns the first that is not.
+  std::size_t copy(const decoded_group& from, std::uint64_t first,
+                   std::span<const std::uint64_t> indices, std::size_t i, batch_view<Record> out,
+                   const run_context& context) const {
+    const std::size_t batch = from.table.batch_of(indices[i] - first);
+    const std::uint64_t begin = first + from.table.first_row(batch);
+    const auto rows = static_cast<std::uint64_t>(from.table.batch(batch).length);
+    std::size_t end = i + 1;
+    while (end < indices.size() && indices[end] >= begin && indices[end] - begin < rows) ++end;
+    context.subrun(i, end - i).at_all();
+    detail::gather_rows(from.rows.data() + batch * Record::size, begin, indices.subspan(i, end - i),
+                        out.subrun(i, end - i), layout_);
+    return end;
+  }
+
+  std::shared_ptr<shared> shared_;
+  batch_layout<Record> layout_;
+};
+
+static_assert(dataset<parquet_dataset<record<field<"x", float, dyn>>>>);
+
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+/// Token files: windows, documents, packing.
+
+#include <penstock_ext/text/megatron_documents.hpp>
+#include <penstock_ext/text/packed_documents.hpp>
+#include <penstock_ext/text/packed_record.hpp>
+#include <penstock_ext/text/packing_options.hpp>
+#include <penstock_ext/text/token_documents.hpp>
+#include <penstock_ext/text/token_windows.hpp>

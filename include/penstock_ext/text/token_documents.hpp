@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include <penstock/core/error.hpp>
+#include <penstock_ext/blob/blob_buffer.hpp>
+#include <penstock_ext/blob/blob_source.hpp>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+
+/// Some tokens of a document.
+struct document_part {
+  std::uint64_t document = 0;  ///< its index
+  std::uint64_t begin = 0;     ///< the first of them
+  std::uint64_t tokens = 0;    ///< how many there are
+};
+
+/// A `blob_source` of documents that are tokens of one size, and whose lengths are known without
+/// reading them. Besides what a `blob_source` has:
+///
+///     struct source {
+///       std::size_t token_bytes() const;                  // bytes of a token, of all documents
+///       std::uint64_t length(std::uint64_t index) const;  // tokens of a document; 0 is allowed
+///     };
+///
+/// and may have, which makes packing faster,
+///
+///     // lengths[i] = length(indices[i]), for many at once
+///     void lengths(std::span<const std::uint64_t> indices, std::span<std::uint64_t> lengths) const;
+///     // a hint that these are asked for next: first a token of each of some, all of one later
+///     void prefetch(std::span<const document_part> parts) const noexcept;
+///
+/// `bytes(index, buffer)` has `length(index) * token_bytes()` bytes, in this machine's order, at
+/// any address. Both stay the same while the source is in use, and are called from several threads.
+// clang-format off
+template <class S>
+concept token_documents = blob_source<S> && requires(const S& source, std::uint64_t index) {
+  { source.token_bytes() } -> std::convertible_to<std::size_t>;
+  { source.length(index) } -> std::convertible_to<std::uint64_t>;
+};
+// clang-format on
+
+/// A document can't be used as it is. Says which, what was expected of it and what was found.
+class [[gnu::visibility("default")]] document_error : public error {
+ public:
+  /// `key` names the document for people.
+  document_error(const std::string& key, std::uint64_t document, const std::string& expected,
+                 const std::string& found)
+      : error("document " + std::to_string(document) + " (" + key + "): expected " + expected +
+              ", found " + found),
+        document_(document) {}
+
+  /// The document's index in its source.
+  [[nodiscard]] std::uint64_t document() const noexcept { return document_; }
+
+ private:
+  std::uint64_t document_;
+};
+
+/// The documents of a source have other lengths than when they were packed.
+class [[gnu::visibility("default")]] documents_changed : public error {
+ public:
+  using error::error;
+};
+
+namespace detail {
+
+// clang-format off
+/// Documents that tell many lengths at once.
+template <class S>
+concept tells_document_lengths = requires(const S& source, std::span<const std::uint64_t> indices,
+                                          std::span<std::uint64_t> lengths) {
+  source.lengths(indices, lengths);
+};
+
+/// Documents that are told what is asked for next.
+template <class S>
+concept prefetches_documents = requires(const S& source, std::span<const document_part> parts) {
+  { source.prefetch(parts) } noexcept;
+};
+// clang-format on
+
+/// Documents that are not owned and outlive this object: what an lvalue becomes.
+template <token_documents Source>
+class documents_ref {
+ public:
+  static constexpr bool borrows = true;
+
+  /// Refers to `source`, which must outlive it.
+  explicit documents_ref(const Source& source) noexcept : source_(&source) {}
+
+  [[nodiscard]] std::uint64_t size() const { return source_->size(); }
+  [[nodiscard]] std::span<const std::byte> bytes(std::uint64_t index, blob_buffer& buffer) const {
+    return source_->bytes(index, buffer);
+  }
+  [[nodiscard]] std::int64_t label(std::uint64_t index) const { return source_->label(index); }
+  [[nodiscard]] std::string key(std::uint64_t index) const { return source_->key(index); }
+  [[nodiscard]] std::size_t token_bytes() const { return source_->token_bytes(); }
+  [[nodiscard]] std::uint64_t length(std::uint64_t index) const { return source_->length(index); }
+  void lengths(std::span<const std::uint64_t> indices, std::span<std::uint64_t> lengths) const
+      requires(tells_document_lengths<Source>) {
+    source_->lengths(indices, lengths);
+  }
+  void prefetch(std::span<const document_part> parts) const noexcept
+      requires(prefetches_documents<Source>) {
+    source_->prefetch(parts);
+  }
+
+ private:
+  const Source* source_;
+};
+
+}  // namespace detail
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

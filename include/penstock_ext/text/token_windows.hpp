@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <array>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+
+#include <penstock/core/batch.hpp>
+#include <penstock/core/error.hpp>
+#include <penstock/core/layout.hpp>
+#include <penstock/core/record.hpp>
+#include <penstock/data/dataset.hpp>
+#include <penstock/data/run_context.hpp>
+#include <penstock_ext/files/file_error.hpp>
+#include <penstock_ext/files/support/mapped_file.hpp>
+#include <penstock_ext/files/support/mapped_rows.hpp>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+
+/// A window of a text: `x` are its tokens but for the last, `y` for each of them the next one.
+template <class Token>
+using window_record = record<field<"x", Token, dyn>, field<"y", Token, dyn>>;
+
+/// How a file of tokens is cut into windows.
+struct token_windows_options {
+  /// Tokens of `x`, and of `y`; at least 1.
+  std::size_t length = 1024;
+  /// Tokens from the start of a window to that of the next; 0 is `length`, so that each token is
+  /// in one `x`, and 1 has a window start at each token.
+  std::uint64_t stride = 0;
+  /// Bytes before the first token, which are left out.
+  std::uint64_t header = 0;
+};
+
+/// A dataset of windows of a text that is a flat file of tokens, in this machine's byte order, as
+/// nanoGPT prepares them and as Megatron's .bin files are:
+///
+///     token_windows text{"train.bin", {.length = 1024}};               // 16 bits a token
+///     token_windows<std::uint32_t> large{"train.bin", {.length = 4096}};
+///
+/// What is left after the last whole window is left out. The file is mapped and not read, so
+/// opening takes the same time whatever its size; it must stay as it is meanwhile: one that is made
+/// shorter ends the process. Movable, not copyable. Reading is thread-safe.
+template <std::unsigned_integral Token = std::uint16_t>
+class token_windows {
+ public:
+  using record_type = window_record<Token>;
+
+  /// Opens the file `path`. Throws `file_unreadable`, `file_truncated` where it is shorter than the
+  /// header or ends within a token, and `option_error` for a length of 0.
+  explicit token_windows(const std::string& path, const token_windows_options& options = {})
+      : file_(path), rows_(rows_of(file_, options)) {}
+
+  token_windows(token_windows&&) = default;
+  token_windows& operator=(token_windows&&) = delete;
+
+  /// How many windows there are.
+  [[nodiscard]] std::uint64_t size() const noexcept { return rows_.size(); }
+  /// The extents of a sample's fields: the length, twice.
+  [[nodiscard]] const record_extents<record_type>& extents() const noexcept {
+    return rows_.extents();
+  }
+
+  /// Copies the windows `indices` into `out`. Throws `index_error`.
+  void read_run(std::span<const std::uint64_t> indices, batch_view<record_type> out,
+                const run_context& context) const {
+    rows_.read_run(indices, out, context, "token_windows");
+  }
+
+  /// Brings the window nearer; does nothing for an index out of range.
+  void prefetch(std::uint64_t index) const noexcept { rows_.prefetch(index); }
+  /// Has the system read the windows that come, as far as it does not have them in memory.
+  void will_read(std::span<const std::uint64_t> indices) const noexcept {
+    rows_.will_read(indices);
+  }
+  /// The bytes of a window in the file.
+  [[nodiscard]] std::uint64_t stored_bytes(std::uint64_t) const noexcept {
+    return rows_.stored_bytes() / 2;  // both fields are of the same tokens
+  }
+
+ private:
+  [[nodiscard]] static detail::mapped_rows<record_type> rows_of(
+      const detail::mapped_file& file, const token_windows_options& options) {
+    if (options.length == 0) throw option_error("length", "must be at least 1, is 0");
+    const std::uint64_t total = file.bytes().size();
+    if (options.header > total) {
+      throw file_truncated(file.path(), total,
+                           "a header of " + std::to_string(options.header) + " bytes",
+                           "the end of the file");
+    }
+    const std::uint64_t left = total - options.header;
+    if (left % sizeof(Token) != 0) {
+      throw file_truncated(file.path(), total,
+                           "tokens of " + std::to_string(sizeof(Token)) + " bytes",
+                           "the end of the file within one: are they of another size?");
+    }
+    const std::uint64_t tokens = left / sizeof(Token);
+    const std::uint64_t stride = options.stride == 0 ? options.length : options.stride;
+    // A window has one token more than its length.
+    const std::uint64_t windows =
+        tokens <= options.length ? 0 : (tokens - options.length - 1) / stride + 1;
+    const batch_layout<record_type> layout{{{options.length}, {options.length}}, 1};
+    const std::byte* const first = file.bytes().data() + options.header;
+    // The rows of no window, or of one, may be anywhere apart.
+    const std::uint64_t bytes = windows < 2 ? 0 : stride * sizeof(Token);
+    const std::byte* const second = windows == 0 ? first : first + sizeof(Token);
+    return {layout, windows,
+            std::array{detail::mapped_field{first, bytes, false},
+                       detail::mapped_field{second, bytes, false}}};
+  }
+
+  detail::mapped_file file_;
+  detail::mapped_rows<record_type> rows_;
+};
+
+static_assert(dataset<token_windows<>>);
+
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: BSL-1.0
+// When threads are added. What is read ahead, and within which bytes: stored_blobs_test.cpp.
+#include <penstock_ext/blob/detail/ahead/blob_read_ahead.hpp>
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <span>
+#include <string>
+#include <thread>
+
+#include "support/asleep.hpp"
+#include "support/catch.hpp"
+#include "support/threads.hpp"
+
+namespace ps = penstock;
+
+namespace {
+
+/// Moves only when a test says so.
+struct played_clock {
+  using duration = std::chrono::milliseconds;
+  using rep = duration::rep;
+  using period = duration::period;
+  using time_point = std::chrono::time_point<played_clock>;
+  [[maybe_unused]] static constexpr bool is_steady = true;
+
+  [[nodiscard]] static time_point now() noexcept { return time_point{duration{at.load()}}; }
+  static inline std::atomic<rep> at{0};
+};
+
+/// Reads nothing, in calls that each take so many milliseconds. Calls begin, and end only when they
+/// are let go, in the order in which they have begun.
+struct played_reads {
+  void operator()(std::span<const std::uint64_t>, std::span<const std::span<std::byte>>) const {
+    std::unique_lock lock{mutex};
+    const std::size_t number = ++begun;
+    changed.notify_all();
+    changed.wait(lock, [&] { return number <= let_go; });
+    played_clock::at += milliseconds;
+  }
+  /// Whether so many calls begin; only what fails waits for a minute.
+  [[nodiscard]] bool begins(std::size_t calls) const {
+    std::unique_lock lock{mutex};
+    return changed.wait_for(lock, std::chrono::minutes{1}, [&] { return begun >= calls; });
+  }
+  void let(std::size_t calls) {
+    const std::lock_guard lock{mutex};
+    let_go = calls;
+    changed.notify_all();
+  }
+
+  played_clock::rep milliseconds = 0;
+  std::size_t let_go = 0;
+  mutable std::mutex mutex;
+  mutable std::condition_variable changed;
+  mutable std::size_t begun = 0;
+};
+
+/// Two threads have begun to read, and many more blobs are wanted.
+struct two_that_read {
+  two_that_read(std::size_t most_threads, played_clock::rep milliseconds) {
+    reads.milliseconds = milliseconds;
+    ahead = std::make_unique<read_ahead>(reads, 10 * 1000, most_threads);
+    for (std::uint64_t i = 0; i < 1000; ++i) ahead->want(i, 10);
+    CHECK(reads.begins(2));
+  }
+  ~two_that_read() { reads.let(static_cast<std::size_t>(-1)); }
+  two_that_read(two_that_read&&) = delete;
+
+  [[nodiscard]] bool has_threads(std::size_t count) const {
+    return threads_added_become(before, count);
+  }
+
+  using read_ahead = ps::detail::blob_read_ahead<played_reads, played_clock>;
+  std::set<std::string> before = present_threads();
+  played_reads reads;
+  std::unique_ptr<read_ahead> ahead;
+};
+
+}  // namespace
+
+TEST_CASE("calls that take long have one thread more, and no more than may be",
+          "[blob][promise:bounded-10]") {
+  two_that_read of{3, 2};
+  of.reads.let(2);
+  CHECK(of.reads.begins(5));  // those two call again, and one more
+  CHECK(of.has_threads(3));
+  of.reads.let(5);
+  CHECK(of.reads.begins(8));
+  CHECK(of.has_threads(3));
+}
+
+TEST_CASE("calls that take no long time have no thread more", "[blob][promise:bounded-10]") {
+  two_that_read of{16, 0};
+  of.reads.let(2);
+  CHECK(of.reads.begins(4));  // a thread would have been added before
+  CHECK(of.has_threads(2));
+}
+
+TEST_CASE("a source that ends meanwhile adds no thread", "[blob][promise:bounded-10]") {
+  two_that_read of{3, 2};
+  std::atomic<long> ending{0};
+  std::thread end{[&] {
+    ending = this_thread_number();
+    of.ahead.reset();
+  }};
+  while (ending == 0) std::this_thread::yield();
+  wait_until_asleep(ending);  // for the two
+  of.reads.let(2);
+  end.join();
+  CHECK(of.reads.begun == 2);
+}

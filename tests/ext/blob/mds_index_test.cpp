@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: BSL-1.0
+#include <penstock_ext/blob/mds/detail/mds_index.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ext/blob/mds_files.hpp"
+#include "support/catch.hpp"
+#include "support/error_of.hpp"
+#include "support/has.hpp"
+
+namespace ps = penstock;
+using test::error_of;
+using test::mds_entry;
+
+namespace {
+
+ps::detail::mds_index read_index(std::string_view text) {
+  return ps::detail::mds_index_reader{text, "index.json"}.read();
+}
+
+std::string refused_index(std::string_view text) {
+  const auto problem = error_of<ps::file_format_error>([&] { (void)read_index(text); });
+  CHECK(problem.offset() <= text.size());
+  CHECK(problem.path() == "index.json");
+  return problem.what();
+}
+
+std::string refused_entry(const mds_entry& entry) {
+  return refused_index(test::mds_index({entry}));
+}
+
+}  // namespace
+
+TEST_CASE("an index of MDS shards says their files and columns", "[blob]") {
+  const auto index = read_index(test::mds_index(
+      {{.name = "a/shard.00000.mds", .bytes = 5, .samples = 7},
+       {.name = "b.mds", .bytes = 6, .samples = 0, .zipped = R"({"basename": "z", "bytes": 1})"}}));
+  REQUIRE(index.shards.size() == 2);
+  CHECK(index.shards[0].name == "a/shard.00000.mds");
+  CHECK(index.shards[0].bytes == 5);
+  CHECK(index.shards[0].samples == 7);
+  CHECK(index.shards[0].zipped.empty());
+  CHECK(index.shards[0].compression.empty());
+  CHECK(index.shards[1].zipped == "z");
+  CHECK(index.shards[1].compression == "zstd:7");
+  CHECK(index.columns == std::vector<ps::mds_column>{{"blob", "bytes", 0}, {"label", "int", 8}});
+  CHECK(read_index(R"({"version": 2, "new": [1], "shards": []})").shards.empty());
+}
+
+TEST_CASE("an index of MDS shards that is none is refused with what is missing",
+          "[blob][fault:files-6]") {
+  CHECK(test::has(refused_index(""), "an object"));
+  CHECK(test::has(refused_index("{}"), "a member \"shards\""));
+  CHECK(test::has(refused_index(R"({"shards": []})"), "a member \"version\""));
+  CHECK(test::has(refused_index(R"({"shards": [], "version": 3})"), "expected version 2, found 3"));
+  CHECK(test::has(refused_index(R"({"shards": [], "version": 2, "version": 2})"),
+                  "a second \"version\""));
+  CHECK(test::has(refused_index(R"({"shards": [{}], "version": 2})"),
+                  "a member \"column_encodings\""));
+  CHECK(test::has(refused_index(R"({"shards": [], "version": 2} x)"), "the end"));
+  CHECK(test::has(refused_entry({.format = "json"}), "the only format read, found 'json'"));
+  CHECK(test::has(refused_entry({.names = "\"blob\""}), "found 2, 2 and 1"));
+  CHECK(test::has(refused_entry({.encodings = "", .names = "", .sizes = ""}), "0, 0 and 0"));
+  CHECK(test::has(refused_entry({.names = "\"blob\", \"blob\""}), "blob twice"));
+  CHECK(test::has(refused_entry({.sizes = "null, 4"}), "values of 8 bytes"));
+  CHECK(test::has(refused_entry({.sizes = "9, 8"}), "in column 'blob', which is bytes, found 9"));
+  CHECK(test::has(refused_entry({.samples = std::uint64_t{1} << 32U}), "less than 2^32 samples"));
+  mds_entry other;
+  other.names = "\"blob\", \"other\"";
+  CHECK(test::has(refused_index(test::mds_index({{}, other})), "the columns that the first one"));
+}
+
+TEST_CASE("an index of MDS shards says the sums of its files, or that there are none", "[blob]") {
+  const std::string none = R"("hashes": {})";
+  const std::string text = test::mds_index({{.name = "a.mds", .bytes = 5, .samples = 7}});
+  const auto with = [&](const std::string& sums) {
+    std::string other = text;
+    return other.replace(other.find(none), none.size(), R"("hashes": )" + sums);
+  };
+  CHECK(read_index(text).shards.at(0).sums.empty());
+  CHECK(read_index(with("null")).shards.at(0).sums.empty());
+  const auto sums = read_index(with(R"({"sha1": "ab", "other": ""})")).shards.at(0).sums;
+  CHECK(sums == std::vector<ps::detail::mds_sum>{{"sha1", "ab"}, {"other", ""}});
+  for (const std::string wrong : {"[]", "7", "\"sha1\"", R"({"sha1": 7})", R"({"sha1": null})"}) {
+    CAPTURE(wrong);
+    (void)refused_index(with(wrong));
+  }
+}
+
+TEST_CASE("no name in an index of MDS shards leads out of the folder", "[blob][fault:files-6]") {
+  for (const std::string name : {"", "/etc/passwd", "..", "../x.mds", "a/../../x", "a//b", "./a",
+                                 "a/", "a/.", "a\\u0000b"}) {
+    CAPTURE(name);
+    CHECK(test::has(refused_entry({.name = name}), "a file in the folder, or below it"));
+    CHECK(test::has(refused_entry({.zipped = R"({"basename": ")" + name + R"(", "bytes": 1})"}),
+                    "a file in the folder, or below it"));
+  }
+  for (const std::string name : {"a..mds", "...", "a/b/c"}) {
+    CHECK(read_index(test::mds_index({{.name = name}})).shards.at(0).name == name);
+  }
+}

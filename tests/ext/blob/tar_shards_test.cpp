@@ -1,0 +1,431 @@
+// SPDX-License-Identifier: BSL-1.0
+#include <penstock_ext/blob/tar/tar_shards.hpp>
+
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ext/blob/archives.hpp"
+#include "ext/blob/folders.hpp"
+#include "support/catch.hpp"
+#include "support/has.hpp"
+
+namespace ps = penstock;
+using test::archive;
+using test::error_of;
+
+namespace {
+
+// Shards of three samples each, numbered through all of them.
+struct shard_folder : test::folder {
+  explicit shard_folder(int shards = 2) {
+    make("");
+    for (int shard = 0; shard < shards; ++shard) {
+      archive made;
+      for (int i = 3 * shard; i < 3 * shard + 3; ++i) {
+        const std::string key = "n/" + std::to_string(i);
+        made.add(key + ".jpg", "picture " + std::to_string(i));
+        made.add(key + ".cls", std::to_string(100 + i) + '\n');
+      }
+      add(std::to_string(shard) + ".tar", made.ended());
+      paths.push_back(path(std::to_string(shard) + ".tar"));
+    }
+  }
+  // Sets when a file was last written to.
+  void date(const std::string& name, std::int64_t seconds, std::int64_t nanoseconds = 0) const {
+    const ::timespec times[] = {{seconds, nanoseconds}, {seconds, nanoseconds}};
+    REQUIRE(::utimensat(AT_FDCWD, path(name).c_str(), times, 0) == 0);
+  }
+  std::vector<std::string> paths;
+};
+
+const std::string kept_index =
+    "v1.2 3\n"
+    "jpg 512 9 n/0.jpg cls 1536 4 n/0.cls\n"
+    "jpg 2560 9 n/1.jpg cls 3584 4 n/1.cls\n"
+    "jpg 4608 9 n/2.jpg cls 5632 4 n/2.cls\n";
+
+std::size_t open_descriptors() {
+  const std::filesystem::directory_iterator all{"/proc/self/fd"};
+  return static_cast<std::size_t>(std::distance(begin(all), end(all)));
+}
+
+}  // namespace
+
+TEST_CASE("samples of tar shards are numbered through all of them", "[blob]") {
+  const shard_folder dir{3};
+  const ps::tar_shards shards{dir.path("{0..2}.tar")};
+  REQUIRE(shards.size() == 9);
+  CHECK(shards.shards() == 3);
+  CHECK(shards.left_out() == 0);
+  for (std::uint64_t i = 0; i < 9; ++i) {
+    CHECK(test::content_of(shards, i) == "picture " + std::to_string(i));
+    CHECK(shards.label(i) == static_cast<std::int64_t>(100 + i));
+    CHECK(shards.key(i) ==
+          dir.paths[static_cast<std::size_t>(i / 3)] + "/n/" + std::to_string(i) + ".jpg");
+    shards.prefetch(i);
+  }
+  ps::blob_buffer buffer;
+  CHECK(error_of<ps::index_error>([&] { (void)shards.bytes(9, buffer); }).index() == 9);
+  CHECK(error_of<ps::index_error>([&] { (void)shards.label(9); }).size() == 9);
+  CHECK(error_of<ps::index_error>([&] { (void)shards.key(~std::uint64_t{0}); }).size() == 9);
+  shards.prefetch(9);
+  const ps::tar_shards by_list{{dir.paths[1], dir.paths[0]}, {.blob = {"CLS"}, .label = ""}};
+  REQUIRE(by_list.size() == 6);
+  CHECK(test::content_of(by_list, 0) == "103\n");
+  CHECK(by_list.label(0) == 0);
+  CHECK(by_list.key(5) == dir.paths[0] + "/n/2.cls");
+}
+
+TEST_CASE("a shard without samples does not end the numbers", "[blob]") {
+  const shard_folder dir;
+  dir.add("empty.tar", std::string(10240, '\0'));
+  const std::string none = dir.path("empty.tar");
+  const ps::tar_shards shards{{none, dir.paths[0], none, none, dir.paths[1], none}};
+  CHECK(test::labels_of(shards) == std::vector<std::int64_t>{100, 101, 102, 103, 104, 105});
+  CHECK(ps::tar_shards{none}.size() == 0);
+}
+
+TEST_CASE("extensions count in letters of any case, and long names as all others", "[blob]") {
+  const shard_folder dir;
+  const std::string longest = std::string(90, 'd') + '/' + std::string(80, 'f');
+  archive made;
+  made.add("A.JPG", "1").add("A.Cls", " -7 ");
+  made.long_name(longest + ".jpeg").add(longest.substr(0, 100), "22");
+  made.long_name(longest + ".cls").add(longest.substr(0, 100), "+8");
+  made.pax("path", "\xc3\xa4.jpg").add("?.jpg", "333").add("\xc3\xa4.cls", "9\r\n");
+  made.pax("path", "odd.jpg").add("x", "4444").pax("path", "odd.cls").add("y", "10");
+  dir.add("odd.tar", made.ended());
+  const ps::tar_shards shards{dir.path("odd.tar")};
+  REQUIRE(shards.size() == 4);
+  CHECK(shards.label(0) == -7);
+  CHECK(error_of<ps::file_format_error>([&] { (void)shards.label(1); }).found() == "'+8'");
+  CHECK(shards.label(2) == 9);
+  CHECK(shards.label(3) == 10);
+  CHECK(test::content_of(shards, 0) == "1");
+  CHECK(test::content_of(shards, 1) == "22");
+  CHECK(test::content_of(shards, 2) == "333");
+  CHECK(test::content_of(shards, 3) == "4444");
+  CHECK(shards.key(1) == dir.path("odd.tar") + '/' + longest + ".jpeg");
+}
+
+TEST_CASE("a label that is no number is named when it is asked for", "[blob]") {
+  const shard_folder dir;
+  archive made;
+  for (const std::string_view label : {"", " \n", "1 2", "x", "9223372036854775808", "1.5"}) {
+    made.add(std::to_string(made.bytes.size()) + ".jpg", "");
+    made.add(std::to_string(made.bytes.size() - 512) + ".cls", label);
+  }
+  made.add("long.jpg", "").add("long.cls", std::string(65, ' '));
+  made.add("huge.jpg", "").add("huge.cls", std::string(70'000, '1'));
+  dir.add("bad.tar", made.ended());
+  const ps::tar_shards shards{dir.path("bad.tar")};
+  REQUIRE(shards.size() == 8);
+  for (std::uint64_t i = 0; i < 8; ++i) {
+    const auto problem = error_of<ps::file_format_error>([&] { (void)shards.label(i); });
+    CHECK(problem.path() == dir.path("bad.tar"));
+    CHECK(problem.expected() == "a label, a whole number of 64 bits in decimal digits");
+  }
+  CHECK(error_of<ps::file_format_error>([&] { (void)shards.label(2); }).found() == "'1 2'");
+  CHECK(error_of<ps::file_format_error>([&] { (void)shards.label(7); }).found() ==
+        "65535 bytes or more");
+}
+
+TEST_CASE("samples that are incomplete are named, or left out and counted", "[blob]") {
+  const shard_folder dir;
+  dir.add("a.tar", archive{}.add("1.jpg", "").add("2.jpg", "").add("2.cls", "2").ended());
+  CHECK(error_of<ps::missing_component>([&] { ps::tar_shards{dir.path("a.tar")}; }).key() == "1");
+  const ps::tar_shards shards{dir.path("a.tar"), {.skip_incomplete = true}};
+  CHECK(shards.size() == 1);
+  CHECK(shards.left_out() == 1);
+  CHECK(shards.label(0) == 2);
+}
+
+TEST_CASE("a file without a dot parts no sample", "[blob]") {
+  const shard_folder dir;
+  const std::string bytes = archive{}
+                                .add("a.jpg", "a")
+                                .add("a.cls", "1")
+                                .add("b.jpg", "b")
+                                .add("README", "text")
+                                .add("b.cls", "2")
+                                .ended();
+  dir.add("a.tar", bytes);
+  for (int pass = 0; pass < 2; ++pass) {
+    const ps::tar_shards shards{dir.path("a.tar"), {.index = ps::shard_index::keep}};
+    CHECK(shards.listed_from_index() == static_cast<std::size_t>(pass));
+    CHECK(test::labels_of(shards) == std::vector<std::int64_t>{1, 2});
+  }
+}
+
+TEST_CASE("a file that is no index is never written over", "[blob]") {
+  const shard_folder dir;
+  const std::string bytes = archive{}.add("a.jpg", "a").add("a.cls", "1").ended();
+  const auto problem_of = [&](const std::string& name) {
+    const ps::tar_shards shards{dir.path(name), {.index = ps::shard_index::keep}};
+    CHECK(shards.size() == 1);
+    return shards.index_problems().empty() ? std::string{} : shards.index_problems().back();
+  };
+  dir.add("shard.idx", bytes);  // the archive itself has the index's name
+  CHECK(test::has(problem_of("shard.idx"), "no index of tar shards"));
+  CHECK(test::folder::read(dir.path("shard.idx")) == bytes);
+  dir.add("pile.tar", bytes);
+  dir.add("pile.idx", "MMIDIDX and more");
+  CHECK(test::has(problem_of("pile.tar"), "no index of tar shards"));
+  CHECK(test::folder::read(dir.path("pile.idx")) == "MMIDIDX and more");
+  dir.add("empty.tar", bytes);
+  dir.add("empty.idx", "");
+  static_cast<void>(problem_of("empty.tar"));
+  CHECK(test::has(test::folder::read(dir.path("empty.idx")), "v1.2 1"));
+  dir.add("pipe.tar", bytes);
+  REQUIRE(::mkfifo(dir.path("pipe.idx").c_str(), 0600) == 0);
+  CHECK(test::has(problem_of("pipe.tar"), "no index of tar shards"));
+}
+
+TEST_CASE("a blob above the limit is refused before memory is taken", "[blob]") {
+  const shard_folder dir;
+  const ps::tar_shards shards{dir.paths[0], {.max_bytes = 8}};
+  ps::blob_buffer buffer;
+  const auto problem = error_of<ps::file_format_error>([&] { (void)shards.bytes(1, buffer); });
+  CHECK(problem.offset() == 2560);
+  CHECK(problem.expected() == "at most 8 bytes (max_bytes)");
+  CHECK(problem.found() == "9");
+  CHECK(buffer.capacity() == 0);
+  CHECK(shards.label(1) == 101);
+}
+
+TEST_CASE("options of tar shards that mean nothing are refused", "[blob]") {
+  const shard_folder dir;
+  const auto refused = [&](const ps::tar_shards_options& options) {
+    return error_of<ps::option_error>([&] { ps::tar_shards(dir.paths, options); }).option();
+  };
+  CHECK(refused({.blob = {}}) == "blob");
+  CHECK(refused({.blob = std::vector<std::string>(256, "x")}) == "blob");
+  CHECK(refused({.blob = {"jpg", ".png"}}) == "blob");
+  CHECK(refused({.label = ".cls"}) == "label");
+  CHECK(error_of<ps::option_error>([&] { ps::tar_shards(std::vector<std::string>{}); }).option() ==
+        "shards");
+}
+
+TEST_CASE("a shard that can't be opened or read is named", "[blob]") {
+  const shard_folder dir;
+  const auto missing = error_of<ps::file_unreadable>([&] {
+    ps::tar_shards{{dir.paths[0], dir.path("none")}};
+  });
+  CHECK(missing.path() == dir.path("none"));
+  CHECK(error_of<ps::file_unreadable>([&] { ps::tar_shards{dir.path()}; }).found() == "a folder");
+  REQUIRE(::mkfifo(dir.path("pipe").c_str(), 0600) == 0);
+  CHECK(error_of<ps::file_unreadable>([&] { ps::tar_shards{dir.path("pipe")}; }).found() ==
+        "a pipe, socket or device");
+  dir.add("gz.tar", "\x1f\x8b\x08" + std::string(600, 'x'));
+  CHECK(test::has(
+      error_of<ps::file_format_error>([&] { ps::tar_shards{dir.path("gz.tar")}; }).found(),
+      "gunzip"));
+}
+
+TEST_CASE("an index is kept beside the shard, and used again", "[blob]") {
+  const shard_folder dir;
+  const ps::tar_shards first{dir.paths[0], {.index = ps::shard_index::keep}};
+  CHECK(first.listed_from_index() == 0);
+  CHECK(first.index_problems().empty());
+  CHECK(test::folder::read(dir.path("0.idx")) == kept_index);
+  for (const auto index : {ps::shard_index::keep, ps::shard_index::use}) {
+    const ps::tar_shards again{dir.paths, {.index = index}};
+    CHECK(again.listed_from_index() == 1);
+    CHECK(test::keys_of(again) == test::keys_of(ps::tar_shards{dir.paths}));
+    CHECK(test::labels_of(again) == std::vector<std::int64_t>{100, 101, 102, 103, 104, 105});
+    if (index == ps::shard_index::keep) std::filesystem::remove(dir.path("1.idx"));
+  }
+  CHECK_FALSE(std::filesystem::exists(dir.path("1.idx")));  // `use` writes none
+  CHECK(ps::tar_shards{dir.paths[0], {.index = ps::shard_index::ignore}}.listed_from_index() == 0);
+  dir.make("there");
+  const ps::tar_shards there{dir.paths[1],
+                             {.index = ps::shard_index::keep, .index_folder = dir.path("there")}};
+  CHECK(std::filesystem::exists(dir.path("there/1.idx")));
+}
+
+TEST_CASE("an index that does not fit is written anew, or not used", "[blob][fault:files-5]") {
+  const shard_folder dir;
+  const auto opened = [&](ps::shard_index index) {
+    ps::tar_shards shards{dir.paths[0], {.index = index}};
+    CHECK(test::labels_of(shards) == std::vector<std::int64_t>{100, 101, 102});
+    return shards;
+  };
+  SECTION("it is damaged") {
+    dir.add("0.idx", "v1.2 3\n");
+    const auto shards = opened(ps::shard_index::use);
+    CHECK(shards.listed_from_index() == 0);
+    CHECK(shards.index_problems() ==
+          std::vector<std::string>{dir.path("0.idx") + ": not used: it ends too early"});
+  }
+  SECTION("it is of another archive") {
+    dir.add("0.idx", "v1.2 1\njpg 512 9 n/9.jpg cls 1536 4 n/9.cls\n");
+    const auto shards = opened(ps::shard_index::use);
+    CHECK(test::has(shards.index_problems().at(0), "the header of 'n/0.jpg'"));
+  }
+  SECTION("it leaves files of a sample out") {
+    dir.add("0.idx", "v1.2 1\njpg 512 9 n/0.jpg\n");
+    CHECK(test::has(opened(ps::shard_index::use).index_problems().at(0), "more files"));
+  }
+  SECTION("it is older than the archive") {
+    dir.add("0.idx", kept_index);
+    dir.date("0.tar", 1'000'000'000, 5);
+    dir.date("0.idx", 1'000'000'000, 5);
+    CHECK(opened(ps::shard_index::use).listed_from_index() == 1);
+    dir.date("0.idx", 1'000'000'000, 4);
+    const auto shards = opened(ps::shard_index::use);
+    CHECK(shards.listed_from_index() == 0);
+    CHECK(test::has(shards.index_problems().at(0), "older than the archive"));
+    dir.date("0.idx", 999'999'999, 999);
+    CHECK(opened(ps::shard_index::use).listed_from_index() == 0);
+  }
+  SECTION("it is a folder") {
+    dir.make("0.idx");
+    CHECK(test::has(opened(ps::shard_index::use).index_problems().at(0), "no regular file"));
+    CHECK(test::has(opened(ps::shard_index::keep).index_problems().at(0),
+                    "; " + dir.path("0.idx") + ": not written: "));
+  }
+  SECTION("it is a pipe that nobody writes to") {
+    REQUIRE(::mkfifo(dir.path("0.idx").c_str(), 0600) == 0);
+    CHECK(test::has(opened(ps::shard_index::use).index_problems().at(0), "no regular file"));
+    return;
+  }
+  CHECK(opened(ps::shard_index::keep).listed_from_index() == 0);
+  if (std::filesystem::is_directory(dir.path("0.idx"))) return;
+  CHECK(test::folder::read(dir.path("0.idx")) == kept_index);
+  const auto again = opened(ps::shard_index::use);
+  CHECK(again.listed_from_index() == 1);
+  CHECK(again.index_problems().empty());
+}
+
+TEST_CASE("an index that was kept is older than a change of the archive", "[blob]") {
+  const shard_folder dir;
+  dir.date("0.tar", 1'000'000'000, 5);
+  const ps::tar_shards kept{dir.paths[0], {.index = ps::shard_index::keep}};
+  dir.date("0.tar", 1'000'000'000, 6);
+  CHECK(ps::tar_shards{dir.paths[0]}.listed_from_index() == 0);
+}
+
+TEST_CASE("a wrong index gives an error, and never other bytes", "[blob][fault:files-5]") {
+  const shard_folder dir;
+  archive made;
+  archive other;
+  for (int i = 0; i < 1000; ++i) {
+    const bool is_odd = i == 501;  // where no look at the opening falls
+    made.add(std::to_string(i) + ".jpg", "x").add(std::to_string(i) + ".cls", "1");
+    other.add(is_odd ? "a.jpg" : std::to_string(i) + ".jpg", "x");
+    other.add(std::to_string(i) + ".cls", is_odd ? "12" : "1");
+  }
+  dir.add("many.tar", made.ended());
+  const ps::tar_shards right{dir.path("many.tar"), {.index = ps::shard_index::keep}};
+  dir.add("many.tar", other.ended());
+  dir.date("many.tar", 1'000'000'000);
+  const ps::tar_shards shards{dir.path("many.tar")};
+  REQUIRE(shards.listed_from_index() == 1);
+  CHECK(test::content_of(shards, 500) == "x");
+  const auto blob = error_of<ps::file_format_error>([&] { (void)test::content_of(shards, 501); });
+  CHECK(blob.offset() == 501 * 2048);
+  CHECK(blob.expected() == "the header of '501.jpg', 1 bytes, as the shard's index has it");
+  CHECK(blob.found() == "the header of 'a.jpg': remove the index, it is of another archive");
+  const auto label = error_of<ps::file_format_error>([&] { (void)shards.label(501); });
+  CHECK(test::has(label.found(), "a file of 2 bytes"));
+}
+
+TEST_CASE("a shard that is written to or replaced is noticed, or stays the old one",
+          "[blob][fault:files-4]") {
+  const shard_folder dir;
+  const bool stays_open = GENERATE(true, false);
+  const ps::tar_shards shards{dir.paths[0], {.most_open = stays_open ? std::size_t{1} : 0}};
+  CHECK(test::content_of(shards, 1) == "picture 1");
+  SECTION("it is replaced") {
+    std::filesystem::rename(dir.path("1.tar"), dir.path("0.tar"));
+    if (stays_open) {
+      CHECK(test::content_of(shards, 1) == "picture 1");
+      CHECK(shards.label(2) == 102);
+    } else {
+      const auto problem = error_of<ps::file_changed>([&] { (void)test::content_of(shards, 1); });
+      CHECK(problem.path() == dir.paths[0]);
+      CHECK(test::has(problem.found(), "another file of this name"));
+    }
+  }
+  SECTION("it is written to") {
+    dir.add("0.tar", archive{}.add("x.jpg", "").ended());
+    const auto problem = error_of<ps::file_changed>([&] { (void)test::content_of(shards, 1); });
+    CHECK(test::has(problem.found(), "written to since"));
+    CHECK(error_of<ps::file_changed>([&] { (void)shards.label(1); }).path() == dir.paths[0]);
+  }
+  SECTION("only its time changes") {
+    dir.date("0.tar", 1'000'000'000);
+    CHECK(error_of<ps::file_changed>([&] { (void)shards.label(1); }).path() == dir.paths[0]);
+  }
+}
+
+TEST_CASE("no more shards stay open than is said, and all are read", "[blob]") {
+  const shard_folder dir{20};
+  const std::size_t before = open_descriptors();
+  const ps::tar_shards shards{dir.paths, {.most_open = 3}};
+  CHECK(open_descriptors() == before + 3);
+  for (std::uint64_t i = 0; i < shards.size(); ++i) {
+    CHECK(shards.label(i) == static_cast<std::int64_t>(100 + i));
+    shards.prefetch(i);
+  }
+  CHECK(open_descriptors() == before + 3);
+}
+
+TEST_CASE("more shards than descriptors are refused with what to do", "[blob]") {
+  const shard_folder dir{20};
+  ::rlimit before{};
+  REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
+  const ::rlimit few{open_descriptors() + 6, before.rlim_max};
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &few) == 0);
+  const auto problem = error_of<ps::file_unreadable>(
+      [&] { ps::tar_shards(dir.paths, ps::tar_shards_options{.threads = 1}); });
+  const ps::tar_shards some{dir.paths, {.threads = 1, .most_open = 3}};
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &before) == 0);
+  CHECK(problem.found() == "Too many open files: lower most_open");
+  CHECK(some.size() == 60);
+}
+
+TEST_CASE("shards are listed alike by any number of threads, and the first error counts",
+          "[blob]") {
+  const shard_folder dir{40};
+  const ps::tar_shards one{dir.paths, {.threads = 1}};
+  for (const std::size_t threads : {std::size_t{0}, std::size_t{3}, std::size_t{100}}) {
+    const ps::tar_shards all{dir.paths, {.threads = threads}};
+    CHECK(test::keys_of(all) == test::keys_of(one));
+    CHECK(test::labels_of(all) == test::labels_of(one));
+  }
+  for (const char* const gone : {"7.tar", "8.tar", "33.tar"}) {
+    std::filesystem::remove(dir.path(gone));
+  }
+  for (int i = 0; i < 20; ++i) {
+    CHECK(error_of<ps::file_unreadable>([&] { ps::tar_shards{dir.paths}; }).path() ==
+          dir.path("7.tar"));
+  }
+}
+
+TEST_CASE("a pattern stands for the paths of shards", "[blob]") {
+  using paths = std::vector<std::string>;
+  CHECK(ps::shard_paths("a.tar") == paths{"a.tar"});
+  CHECK(ps::shard_paths("a-{008..011}.tar") ==
+        paths{"a-008.tar", "a-009.tar", "a-010.tar", "a-011.tar"});
+  CHECK(ps::shard_paths("{0..1}/{x}{9..10}") == paths{"0/{x}9", "0/{x}10", "1/{x}9", "1/{x}10"});
+  CHECK(ps::shard_paths("{5..5}") == paths{"5"});
+  for (const std::string_view other : {"{", "{}", "{1}", "{1..}", "{..2}", "{a..c}", "{1..2", "}{",
+                                       "{-1..2}", "{1...2}", "{11111111111111111111..2}"}) {
+    CHECK(ps::shard_paths(other) == paths{std::string{other}});
+  }
+  CHECK(ps::shard_paths("{{1..2}") == paths{"{1", "{2"});
+  CHECK(error_of<ps::option_error>([] { (void)ps::shard_paths("{2..1}"); }).option() == "shards");
+  CHECK(ps::shard_paths("{1..1000000}").size() == 1'000'000);
+  (void)error_of<ps::option_error>([] { (void)ps::shard_paths("{0..1000000}"); });
+  (void)error_of<ps::option_error>([] { (void)ps::shard_paths("{0..999}{0..1000}"); });
+  (void)error_of<ps::option_error>([] { (void)ps::shard_paths("{0..999999999999999999}"); });
+}

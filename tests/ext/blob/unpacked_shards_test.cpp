@@ -1,0 +1,432 @@
+// SPDX-License-Identifier: BSL-1.0
+// Compressed MDS shards, unpacked into a folder that the caller names; by a codec of the test's own,
+// which has each byte twice.
+#include <penstock_ext/blob/mds/detail/unpacked_shards.hpp>
+
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <iterator>
+#include <memory>
+#include <span>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <penstock_ext/blob/mds/mds_shards.hpp>
+#include <penstock_ext/blob/mds/mds_writer.hpp>
+#include <penstock_ext/blob/mds/pack_mds.hpp>
+#include <penstock_ext/files/support/file_bytes.hpp>
+
+#include "ext/blob/folders.hpp"
+#include "ext/blob/mds_files.hpp"
+#include "support/catch.hpp"
+#include "support/error_of.hpp"
+#include "support/has.hpp"
+
+namespace ps = penstock;
+using test::error_of;
+using test::mds_sample;
+
+namespace {
+
+// A file in which each byte is there twice.
+class twice_source {
+ public:
+  explicit twice_source(const std::string& path)
+      : path_(path), bytes_(ps::detail::read_file(path)) {}
+  std::size_t read(std::span<std::byte> out) {
+    std::size_t filled = 0;
+    for (; filled < out.size() && at_ + 1 < bytes_.size(); at_ += 2) {
+      if (bytes_[at_] != bytes_[at_ + 1]) throw ps::file_corrupt(path_, at_, "a pair", "none");
+      out[filled++] = bytes_[at_];
+    }
+    return filled;
+  }
+  [[nodiscard]] std::uint64_t available() const noexcept { return 0; }
+  [[nodiscard]] const std::string& path() const noexcept { return path_; }
+
+ private:
+  std::string path_;
+  std::vector<std::byte> bytes_;
+  std::size_t at_ = 0;
+};
+
+struct twice_codec {
+  std::shared_ptr<std::atomic<int>> opened = std::make_shared<std::atomic<int>>(0);
+
+  twice_source operator()(const std::string& path) const {
+    opened->fetch_add(1);
+    return twice_source{path};
+  }
+  std::vector<std::byte> packed(std::span<const std::byte> bytes) const {
+    std::vector<std::byte> all;
+    for (const std::byte one : bytes) all.insert(all.end(), 2, one);
+    return all;
+  }
+  std::string family() const { return "zstd"; }
+  std::string name() const { return "zstd:2"; }
+};
+
+struct zipped_blobs {
+  std::uint64_t size() const { return 30; }
+  std::span<const std::byte> bytes(std::uint64_t index, ps::blob_buffer& buffer) const {
+    const auto room = buffer.room_for(static_cast<std::size_t>(index * 13 % 50));
+    std::fill(room.begin(), room.end(), static_cast<std::byte>(index));
+    return room;
+  }
+  std::int64_t label(std::uint64_t index) const { return static_cast<std::int64_t>(index); }
+  std::string key(std::uint64_t index) const { return std::to_string(index); }
+};
+
+// Compressed shards of 30 samples, and a place for the unpacked ones.
+struct zipped_folder : test::folder {
+  explicit zipped_folder(std::vector<std::string> hashes = {}) {
+    (void)ps::pack_mds(zipped_blobs{}, path(),
+                       {.shard_bytes = 400, .compression = codec, .hashes = std::move(hashes)});
+  }
+
+  [[nodiscard]] ps::mds_shards_options options() const {
+    return {.label = "label", .compression = codec, .unpacked = beside("unpacked")};
+  }
+  [[nodiscard]] ps::mds_shards open() const { return ps::mds_shards{path(), options()}; }
+
+  [[nodiscard]] std::vector<std::string> unpacked() const {
+    std::vector<std::string> names;
+    if (!std::filesystem::exists(beside("unpacked"))) return names;
+    for (const auto& entry : std::filesystem::directory_iterator{beside("unpacked")}) {
+      names.push_back(entry.path().string());
+    }
+    std::sort(names.begin(), names.end());
+    return names;
+  }
+
+  twice_codec codec;
+};
+
+void check_samples(const ps::mds_shards& shards) {
+  REQUIRE(shards.size() == 30);
+  for (std::uint64_t i = 0; i < 30; ++i) {
+    CHECK(shards.label(i) == static_cast<std::int64_t>(i));
+    CHECK(test::content_of(shards, i) == std::string(i * 13 % 50, static_cast<char>(i)));
+  }
+}
+
+}  // namespace
+
+TEST_CASE("compressed MDS shards are unpacked once, into the folder that was named",
+          "[blob][promise:exact-14]") {
+  const zipped_folder dir;
+  const std::size_t files =
+      static_cast<std::size_t>(std::distance(std::filesystem::directory_iterator{dir.path()}, {}));
+  const ps::mds_shards shards = dir.open();
+  const auto count = static_cast<int>(shards.shards());
+  REQUIRE(count > 3);
+  check_samples(shards);
+  CHECK(*dir.codec.opened == count);
+  CHECK(dir.unpacked().size() == shards.shards());
+  // Nothing is written to the data set's own folder, and keys are those of its shards.
+  CHECK(static_cast<std::size_t>(
+            std::distance(std::filesystem::directory_iterator{dir.path()}, {})) == files);
+  CHECK(shards.key(0) == dir.path("shard.00000.mds") + ":0");
+  check_samples(dir.open());
+  CHECK(*dir.codec.opened == count);
+  // One that is gone, or of another length, is unpacked anew.
+  std::filesystem::remove(dir.unpacked().at(0));
+  std::filesystem::resize_file(dir.unpacked().at(1), 3);
+  check_samples(dir.open());
+  CHECK(*dir.codec.opened == count + 2);
+  for (const std::size_t most_open : {std::size_t{0}, std::size_t{2}}) {
+    auto options = dir.options();
+    options.most_open = most_open;
+    options.threads = 1;
+    check_samples(ps::mds_shards{dir.path(), options});
+  }
+}
+
+TEST_CASE("a compressed MDS shard that was replaced is not taken for the old one",
+          "[blob][promise:exact-14]") {
+  const zipped_folder dir;
+  check_samples(dir.open());
+  const zipped_folder other;  // the same bytes, and another data set in the same folder
+  auto options = other.options();
+  options.unpacked = dir.beside("unpacked");
+  std::filesystem::last_write_time(
+      other.path("shard.00000.mds.zstd"),
+      std::filesystem::file_time_type::clock::now() - std::chrono::hours{1});
+  check_samples(ps::mds_shards{other.path(), options});
+  CHECK(*other.codec.opened > 0);
+  const std::size_t before = dir.unpacked().size();
+  std::string bytes = test::folder::read(dir.path("shard.00001.mds.zstd"));
+  std::filesystem::remove(dir.path("shard.00001.mds.zstd"));
+  dir.add("shard.00001.mds.zstd", bytes);
+  const int opened = *dir.codec.opened;
+  check_samples(dir.open());
+  CHECK(*dir.codec.opened == opened + 1);
+  CHECK(dir.unpacked().size() == before + 1);
+}
+
+TEST_CASE("several that unpack the same MDS shards at one time all read them",
+          "[blob][promise:exact-14]") {
+  const zipped_folder dir;
+  std::vector<std::thread> threads;
+  std::atomic<int> right = 0;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([&] {
+      try {
+        auto options = dir.options();
+        options.most_open = 0;  // a file that another one replaced would be refused
+        const ps::mds_shards shards{dir.path(), options};
+        std::uint64_t sum = 0;
+        for (std::uint64_t k = 0; k < shards.size(); ++k) {
+          sum += static_cast<std::uint64_t>(shards.label(k));
+        }
+        if (sum == 29 * 30 / 2) ++right;
+      } catch (const ps::error&) {
+        // Not counted as right.
+      }
+    });
+  }
+  for (std::thread& one : threads) one.join();
+  CHECK(right == 4);
+  CHECK(dir.unpacked().size() == dir.open().shards());  // and no part of one
+}
+
+TEST_CASE("a file that another process unpacked meanwhile stays, and one that is no such does not",
+          "[blob][promise:exact-14]") {
+  const test::folder dir;
+  dir.add("target", "same length");
+  struct ::stat before {};
+  REQUIRE(::stat(dir.path("target").c_str(), &before) == 0);
+  for (const std::string text : {"other bytes", "longer than it was"}) {
+    ps::detail::part_file part{dir.path("target"), "the file"};
+    part.add(std::as_bytes(std::span{text}));
+    part.finish();
+    struct ::stat after {};
+    REQUIRE(::stat(dir.path("target").c_str(), &after) == 0);
+    CHECK((before.st_ino == after.st_ino) == (text.size() == 11));
+  }
+  CHECK(test::folder::read(dir.path("target")) == "longer than it was");
+  CHECK(std::distance(std::filesystem::directory_iterator{dir.path()}, {}) == 1);
+}
+
+TEST_CASE("compressed MDS shards are written nowhere unasked, and not beyond a bound",
+          "[blob][promise:exact-14]") {
+  const zipped_folder dir;
+  auto options = dir.options();
+  options.unpacked = "";
+  CHECK(error_of<ps::option_error>([&] { ps::mds_shards(dir.path(), options); }).option() ==
+        "unpacked");
+  options = dir.options();
+  options.most_unpacked = 1000;
+  const auto bound = error_of<ps::option_error>([&] { ps::mds_shards(dir.path(), options); });
+  CHECK(bound.option() == "most_unpacked");
+  CHECK(test::has(bound.what(), "bytes unpacked, more than 1000"));
+  CHECK(dir.unpacked().empty());
+  std::uint64_t bytes = 0;
+  (void)dir.open();
+  for (const std::string& one : dir.unpacked()) bytes += std::filesystem::file_size(one);
+  options.most_unpacked = bytes;
+  check_samples(ps::mds_shards{dir.path(), options});
+  --options.most_unpacked;
+  (void)error_of<ps::option_error>([&] { ps::mds_shards(dir.path(), options); });
+  dir.add("a file");
+  options = dir.options();
+  options.unpacked = dir.path("a file");
+  CHECK(error_of<ps::folder_error>([&] { ps::mds_shards(dir.path(), options); }).path() ==
+        dir.path("a file"));
+}
+
+TEST_CASE("a compressed MDS shard that is damaged is refused, and leaves nothing",
+          "[blob][fault:files-7]") {
+  const zipped_folder dir;
+  const std::string name = "shard.00001.mds.zstd";
+  const std::string bytes = test::folder::read(dir.path(name));
+  const auto options = [&] {
+    auto all = dir.options();
+    all.threads = 1;
+    return all;
+  }();
+  const auto left = [&] {
+    for (const std::string& one : dir.unpacked()) CHECK(one.find("00001") == one.npos);
+  };
+  SECTION("it has another length than its index says") {
+    dir.add(name, bytes.substr(0, bytes.size() - 2));
+    const auto problem =
+        error_of<ps::length_mismatch>([&] { ps::mds_shards(dir.path(), options); });
+    CHECK(problem.path() == dir.path(name));
+    CHECK(problem.expected() == std::to_string(bytes.size()) + " bytes, as in index.json");
+    left();
+  }
+  SECTION("its stream is damaged") {
+    std::string damaged = bytes;
+    damaged[101] ^= 1;
+    dir.add(name, damaged);
+    const auto problem = error_of<ps::file_corrupt>([&] { ps::mds_shards(dir.path(), options); });
+    CHECK(problem.path() == dir.path(name));
+    CHECK(problem.offset() == 100);
+    left();
+  }
+  SECTION("it unpacks to more or to less than its index says") {
+    const std::string index = test::folder::read(dir.path("index.json"));
+    const std::string is = "\"shard.00001.mds\", \"bytes\": ";
+    const std::size_t at = index.find(is) + is.size();
+    const std::uint64_t size = bytes.size() / 2;
+    REQUIRE(index.substr(at).starts_with(std::to_string(size)));
+    for (const std::uint64_t says : {size - 1, size + 1}) {
+      std::string other = index;
+      dir.add("index.json", other.replace(at, std::to_string(size).size(), std::to_string(says)));
+      const auto problem =
+          error_of<ps::length_mismatch>([&] { ps::mds_shards(dir.path(), options); });
+      CHECK(problem.path() == dir.path(name));
+      CHECK(problem.found() == (says < size ? "more" : std::to_string(size)));
+      left();
+    }
+  }
+  SECTION("it is not there") {
+    std::filesystem::remove(dir.path(name));
+    (void)error_of<ps::file_unreadable>([&] { ps::mds_shards(dir.path(), options); });
+  }
+}
+
+TEST_CASE("a disk that does not take an unpacked MDS shard is an error, and keeps no part of it",
+          "[blob][fault:files-7]") {
+  const zipped_folder dir;
+  ::rlimit before{};
+  REQUIRE(::getrlimit(RLIMIT_FSIZE, &before) == 0);
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  const ::rlimit low{100, before.rlim_max};
+  REQUIRE(::setrlimit(RLIMIT_FSIZE, &low) == 0);
+  int number = 0;
+  try {
+    (void)dir.open();
+  } catch (const ps::report_error& problem) {
+    number = problem.number();
+  }
+  CHECK(::setrlimit(RLIMIT_FSIZE, &before) == 0);
+  (void)std::signal(SIGXFSZ, handler);
+  CHECK(number == EFBIG);
+  CHECK(dir.unpacked().empty());
+  check_samples(dir.open());
+}
+
+TEST_CASE("compressions that are not unpacked are refused by name with what to do",
+          "[blob][fault:files-7]") {
+  const test::folder dir;
+  const auto refused = [&](const std::string& compression, const ps::mds_compression& given) {
+    std::string index = test::mds_index(
+        {{.bytes = 20, .samples = 1, .zipped = R"({"basename": "shard.z", "bytes": 9})"}});
+    const std::string was = "\"zstd:7\"";
+    dir.add("index.json", index.replace(index.find(was), was.size(), '"' + compression + '"'));
+    const auto problem = error_of<ps::file_format_error>([&] {
+      ps::mds_shards(dir.path(), {.compression = given, .unpacked = dir.beside("unpacked")});
+    });
+    CHECK(problem.path() == dir.path("shard.z"));
+    CHECK(problem.found().starts_with(compression + ": "));
+    return problem.found();
+  };
+  const std::string to = dir.path("shard.00000.mds");
+  CHECK(test::has(refused("zstd:7", {}),
+                  "give compression = zstd{} (penstock_ext/files/zstd/zstd.hpp"));
+  CHECK(test::has(refused("zstd", {}), "zstd -d " + dir.path("shard.z") + " -o " + to));
+  CHECK(test::has(refused("gz:9", twice_codec{}), "gzip -dc " + dir.path("shard.z") + " > " + to));
+  CHECK(test::has(refused("br", twice_codec{}), "brotli -d "));
+  CHECK(test::has(refused("bz2:1", twice_codec{}), "bzip2 -dc "));
+  CHECK(test::has(refused("snappy", {}), "snappy -d "));
+  CHECK(test::has(refused("zstdx", twice_codec{}), "the tool that packed it"));
+  CHECK(!std::filesystem::exists(dir.beside("unpacked")));
+}
+
+TEST_CASE("sums of MDS shards are compared where that is asked for", "[blob][fault:files-7]") {
+  for (const std::string hash : {"xxh64", "sha1", "sha256"}) {
+    CAPTURE(hash);
+    const zipped_folder dir{{hash}};
+    auto options = dir.options();
+    options.verify = true;
+    check_samples(ps::mds_shards{dir.path(), options});
+    check_samples(ps::mds_shards{dir.path(), options});  // those that are there
+    // An unpacked one, with a bit that only its sum knows.
+    std::string bytes = test::folder::read(dir.unpacked().at(2));
+    bytes.back() ^= 4;
+    test::folder::write(dir.unpacked().at(2), bytes);
+    (void)dir.open();
+    const auto raw = error_of<ps::file_corrupt>([&] { ps::mds_shards(dir.path(), options); });
+    CHECK(raw.path() == dir.unpacked().at(2));
+    CHECK(test::has(raw.expected(), hash + ' '));
+    CHECK(test::has(raw.found(), "remove it"));
+    // A compressed one.
+    std::string zipped = test::folder::read(dir.path("shard.00000.mds.zstd"));
+    zipped[zipped.size() - 1] ^= 4;
+    zipped[zipped.size() - 2] ^= 4;
+    dir.add("shard.00000.mds.zstd", zipped);
+    const auto packed = error_of<ps::file_corrupt>([&] { ps::mds_shards(dir.path(), options); });
+    CHECK(packed.path() == dir.path("shard.00000.mds.zstd"));
+  }
+  const zipped_folder none;
+  auto options = none.options();
+  options.verify = true;
+  const auto problem =
+      error_of<ps::file_format_error>([&] { ps::mds_shards(none.path(), options); });
+  CHECK(test::has(problem.expected(), "a sum by xxh64, sha1 or sha256 in index.json"));
+  CHECK(problem.found() == "none");
+}
+
+TEST_CASE("sums of MDS shards that are not compressed are compared too", "[blob][fault:files-7]") {
+  const test::folder dir;
+  (void)ps::pack_mds(zipped_blobs{}, dir.path(), {.hashes = {"sha1", "xxh64"}});
+  const ps::mds_shards_options verifying{.label = "label", .verify = true};
+  check_samples(ps::mds_shards{dir.path(), verifying});
+  std::string bytes = test::folder::read(dir.path("shard.00000.mds"));
+  bytes.back() ^= 4;
+  dir.add("shard.00000.mds", bytes);
+  (void)ps::mds_shards(dir.path(), {.label = "label"});
+  const auto problem = error_of<ps::file_corrupt>([&] { ps::mds_shards(dir.path(), verifying); });
+  CHECK(test::has(problem.expected(), "xxh64 "));
+  // Sums of unknown names alone.
+  std::string index = test::folder::read(dir.path("index.json"));
+  for (const std::string name : {"sha1\": \"", "xxh64\": \""}) {
+    index.replace(index.find(name), 1, "z");
+  }
+  dir.add("index.json", index);
+  CHECK(error_of<ps::file_format_error>([&] { ps::mds_shards(dir.path(), verifying); }).found() ==
+        "zha1, zxh64");
+}
+
+TEST_CASE("an index says how shards are compressed and which sums they have",
+          "[blob][promise:exact-14]") {
+  const zipped_folder dir{{"xxh64", "sha1"}};
+  const std::string index = test::folder::read(dir.path("index.json"));
+  CHECK(
+      test::has(index, R"("compression": "zstd:2", "format": "mds", "hashes": ["sha1", "xxh64"])"));
+  const std::string zipped = R"("zip_data": {"basename": "shard.00000.mds.zstd", "bytes": )";
+  CHECK(test::has(index, zipped));
+  const auto read = ps::detail::mds_index_reader{index, "index.json"}.read();
+  const ps::detail::mds_shard_entry& first = read.shards.at(0);
+  CHECK(first.zipped == "shard.00000.mds.zstd");
+  CHECK(first.zipped_bytes == 2 * first.bytes);
+  REQUIRE(first.sums.size() == 2);
+  CHECK(first.sums[0].name == "sha1");
+  CHECK(first.sums[0].digits.size() == 40);
+  REQUIRE(first.zipped_sums.size() == 2);
+  CHECK(first.zipped_sums[1].digits.size() == 16);
+  CHECK(!(first.sums == first.zipped_sums));
+  CHECK(!std::filesystem::exists(dir.path("shard.00000.mds")));
+
+  const test::folder other;
+  for (const std::vector<std::string>& wrong :
+       {std::vector<std::string>{"md5"}, std::vector<std::string>{"sha1", "sha1"}}) {
+    CHECK(error_of<ps::option_error>([&] {
+            (void)ps::pack_mds(zipped_blobs{}, other.path(), {.hashes = wrong});
+          }).option() == "hashes");
+  }
+  CHECK(!std::filesystem::exists(other.path()));
+}

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: BSL-1.0
+#include <penstock_ext/files/file_source.hpp>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <penstock_ext/files/support/file_bytes.hpp>
+
+#include "support/catch.hpp"
+#include "support/temp_dir.hpp"
+
+namespace ps = penstock;
+
+namespace {
+
+// A megabyte and a half: more than one piece.
+test::file_bytes long_content() {
+  test::file_bytes bytes(3U << 19U);
+  for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::uint8_t>(i * i >> 3U);
+  return bytes;
+}
+
+bool same(const std::vector<std::byte>& found, const test::file_bytes& expected) {
+  if (found.size() != expected.size()) return false;
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    if (std::to_integer<std::uint8_t>(found[i]) != expected[i]) return false;
+  }
+  return true;
+}
+
+// Content without end, of which nothing is known before.
+struct endless {
+  std::string name = "endless";
+  std::uint64_t asked = 0;
+  std::size_t read(std::span<std::byte> out) {
+    asked += out.size();
+    return out.size();
+  }
+  std::uint64_t available() const { return 0; }
+  const std::string& path() const { return name; }
+};
+
+}  // namespace
+
+TEST_CASE("a file is read from start to end", "[files]") {
+  const test::temp_dir dir;
+  const std::string path = dir.write("five", {1, 2, 3, 4, 5});
+  ps::file_source source{path};
+  CHECK(source.path() == path);
+  CHECK(source.available() == 5);
+  std::array<std::byte, 3> out{};
+  CHECK(source.read(out) == 3);
+  CHECK(out[2] == std::byte{3});
+  CHECK(source.available() == 2);
+  CHECK(source.read(out) == 2);
+  CHECK(out[1] == std::byte{5});
+  CHECK(source.read(out) == 0);
+  CHECK(source.available() == 0);
+}
+
+TEST_CASE("read_file gives the whole content", "[files]") {
+  const test::temp_dir dir;
+  CHECK(ps::detail::read_file(dir.write("empty", {})).empty());
+  const test::file_bytes content = long_content();
+  CHECK(same(ps::detail::read_file(dir.write("long", content)), content));
+}
+
+TEST_CASE("read_file refuses a file above its limit", "[files]") {
+  const test::temp_dir dir;
+  const std::string path = dir.write("five", {1, 2, 3, 4, 5});
+  CHECK(ps::detail::read_file(path, 5).size() == 5);
+  try {
+    (void)ps::detail::read_file(path, 4);
+    FAIL("nothing thrown");
+  } catch (const ps::file_format_error& problem) {
+    CHECK(problem.path() == path);
+    CHECK(problem.offset() == 4);
+    CHECK(problem.expected() == "at most 4 bytes");
+  }
+}
+
+TEST_CASE("a source is never asked for more than its limit", "[files]") {
+  endless source;
+  std::vector<std::byte> bytes;
+  CHECK(ps::detail::append_bytes(source, bytes, 5'000'000) == 5'000'000);
+  CHECK(bytes.size() == 5'000'000);
+  CHECK(source.asked == 5'000'000);
+}
+
+TEST_CASE("memory grows with the file and not with what is asked for",
+          "[files][promise:bounded-9]") {
+  const test::temp_dir dir;
+  ps::file_source source{dir.write("five", {1, 2, 3, 4, 5})};
+  std::vector<std::byte> bytes;
+  CHECK(ps::detail::append_bytes(source, bytes, std::uint64_t{1} << 60U) == 5);
+  CHECK(bytes.size() == 5);
+  CHECK(bytes.capacity() < (std::size_t{4} << 20U));
+}
+
+TEST_CASE("a missing file and a directory are unreadable, with the system's reason",
+          "[files][fault:files-1]") {
+  const test::temp_dir dir;
+  try {
+    ps::file_source source{dir.path("missing")};
+    FAIL("nothing thrown");
+  } catch (const ps::file_unreadable& problem) {
+    CHECK(problem.path() == dir.path("missing"));
+    CHECK(problem.offset() == 0);
+    CHECK(problem.found() == "No such file or directory");
+  }
+  CHECK_THROWS_AS(ps::detail::read_file(dir.path("")), ps::file_unreadable);
+}

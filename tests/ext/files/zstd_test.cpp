@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: BSL-1.0
+#include <zstd.h>
+
+#include <penstock_ext/files/zstd/zstd.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <penstock_ext/files/idx_dataset.hpp>
+
+#include "ext/files/packed_bytes.hpp"
+#include "support/catch.hpp"
+#include "support/error_of.hpp"
+#include "support/has.hpp"
+#include "support/temp_dir.hpp"
+
+namespace ps = penstock;
+
+namespace {
+
+test::file_bytes zstd_packed(const test::file_bytes& bytes, int level = 1) {
+  return test::as_file_bytes(ps::zstd{level}.packed(std::as_bytes(std::span{bytes})));
+}
+
+test::file_bytes zstd_unpacked(const test::file_bytes& file) {
+  const auto read = [](const std::string& path) { return ps::detail::read_zstd_file(path); };
+  return test::unpacked_by(read, "x.zst", file);
+}
+
+template <class E>
+E zstd_error(const test::file_bytes& file) {
+  return test::error_of<E>([&] { (void)zstd_unpacked(file); });
+}
+
+}  // namespace
+
+TEST_CASE("a zstd file is unpacked", "[files]") {
+  CHECK(zstd_unpacked(zstd_packed({})).empty());
+  for (const int level : {0, 1, 3, 22}) {
+    CHECK(zstd_unpacked(zstd_packed({1, 2, 3}, level)) == test::file_bytes{1, 2, 3});
+  }
+  const test::file_bytes content = test::noise(700'000);
+  CHECK((zstd_unpacked(zstd_packed(content)) == content));
+  const test::file_bytes zeros(3'000'000);
+  CHECK((zstd_unpacked(zstd_packed(zeros)) == zeros));
+}
+
+TEST_CASE("the frames of a zstd file are one content, and those to be skipped are", "[files]") {
+  const test::file_bytes skipped{0x5a, 0x2a, 0x4d, 0x18, 3, 0, 0, 0, 'a', 'b', 'c'};
+  const test::file_bytes none = zstd_packed({});
+  CHECK(zstd_unpacked(test::joined(zstd_packed({1, 2}), zstd_packed({3}))) ==
+        test::file_bytes{1, 2, 3});
+  CHECK(zstd_unpacked(test::joined(none, zstd_packed({3}))) == test::file_bytes{3});
+  CHECK(zstd_unpacked(test::joined(skipped, zstd_packed({3}))) == test::file_bytes{3});
+  CHECK(zstd_unpacked(test::joined(zstd_packed({3}), skipped)) == test::file_bytes{3});
+  // The second frame begins at the last byte of a piece of input, after it, and at the first one.
+  for (const std::size_t border : {(std::size_t{1} << 18U) - 1, std::size_t{1} << 18U}) {
+    test::file_bytes filler(border - 8, 'x');
+    const auto size = static_cast<std::uint32_t>(filler.size());
+    for (unsigned i = 4; i-- > 0;) {
+      filler.insert(filler.begin(), static_cast<std::uint8_t>(size >> 8U * i));
+    }
+    filler = test::joined({0x50, 0x2a, 0x4d, 0x18}, filler);
+    REQUIRE(filler.size() == border);
+    CHECK(zstd_unpacked(test::joined(filler, zstd_packed({7}))) == test::file_bytes{7});
+  }
+}
+
+TEST_CASE("a zstd file that ends too early is refused wherever it ends", "[files][fault:files-3]") {
+  const test::file_bytes whole = zstd_packed({1, 2, 3, 4, 5});
+  for (std::size_t size = 0; size < whole.size(); ++size) {
+    CAPTURE(size);
+    test::file_bytes part = whole;
+    part.resize(size);
+    CHECK(zstd_error<ps::file_truncated>(part).offset() == size);
+  }
+  // Between two frames it is whole; one byte further it is not.
+  test::file_bytes two = test::joined(whole, whole);
+  two.resize(whole.size() + 1);
+  CHECK(zstd_error<ps::file_truncated>(two).offset() == whole.size() + 1);
+}
+
+TEST_CASE("a damaged bit of a zstd file is noticed or does no harm", "[files][fault:files-3]") {
+  test::file_bytes content = test::noise(300);
+  for (auto& byte : content) byte &= 0x3U;
+  const test::file_bytes whole = zstd_packed(content);
+  for (std::size_t i = 0; i < whole.size(); ++i) {
+    CAPTURE(i);
+    test::file_bytes file = whole;
+    file[i] ^= 0x10U;
+    try {
+      const test::file_bytes found = zstd_unpacked(file);
+      CHECK(found == content);
+    } catch (const ps::file_error& problem) {
+      CHECK(problem.offset() <= file.size());
+    }
+  }
+  test::file_bytes file = whole;
+  file.back() ^= 1U;  // of the sum
+  CHECK(test::has(zstd_error<ps::file_corrupt>(file).found(), "checksum"));
+}
+
+TEST_CASE("what is no zstd file, or has a window that is too large, is refused as such",
+          "[files][fault:files-3]") {
+  CHECK(zstd_error<ps::file_format_error>({0, 0, 8, 1}).offset() == 0);
+  CHECK(zstd_error<ps::file_format_error>({0x28, 0xb5, 0x2f, 0xfe}).found() ==
+        "0x28 0xb5 0x2f 0xfe: a plain file is opened without penstock::zstd");
+  zstd_error<ps::file_truncated>({});
+  const test::file_bytes whole = zstd_packed({1, 2, 3});
+  CHECK(zstd_error<ps::file_corrupt>(test::joined(whole, {0, 0, 0})).offset() == whole.size());
+  CHECK(zstd_error<ps::file_corrupt>(test::joined(whole, {0x20})).found() == "0x20");
+  // No single segment, and a window of 2^31 bytes.
+  const auto window = zstd_error<ps::file_format_error>({0x28, 0xb5, 0x2f, 0xfd, 0, 0xa8, 1, 0, 0});
+  CHECK(window.expected() == "a window of at most 128 MiB");
+  CHECK_THROWS_AS(ps::detail::read_zstd_file("/no/such/file.zst"), ps::file_unreadable);
+}
+
+TEST_CASE("a zstd file is not unpacked beyond the given size", "[files][fault:files-3]") {
+  const test::temp_dir dir;
+  const std::string path = dir.write("zeros.zst", zstd_packed(test::file_bytes(1'000'000)));
+  CHECK(ps::detail::read_zstd_file(path, 1'000'000).size() == 1'000'000);
+  CHECK_THROWS_AS(ps::detail::read_zstd_file(path, 999'999), ps::file_format_error);
+}
+
+TEST_CASE("an IDX dataset opens zstd files", "[files]") {
+  using one_byte = ps::record<ps::field<"y", std::uint8_t>>;
+  const test::temp_dir dir;
+  const std::string path = dir.write("y.zst", zstd_packed(test::idx_bytes(0x08, {2}, {5, 6})));
+  const ps::idx_dataset<one_byte> data{ps::zstd{}, path};
+  CHECK(data.size() == 2);
+  CHECK(ps::get<"y">(data.view(1)) == 6);
+}
+
+TEST_CASE("a level that zstd does not have is refused, and a name has the level", "[files]") {
+  CHECK(ps::zstd{}.name() == "zstd");
+  CHECK(ps::zstd{22}.name() == "zstd:22");
+  CHECK(ps::zstd{22}.family() == "zstd");
+  for (const int level : {-1, 23}) {
+    CHECK(test::error_of<ps::option_error>([&] { (void)ps::zstd{level}; }).option() == "level");
+  }
+}

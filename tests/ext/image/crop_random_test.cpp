@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: BSL-1.0
+#include <penstock_ext/image/crop.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <set>
+#include <string>
+#include <utility>
+
+#include <penstock_ext/image/resize.hpp>
+
+#include "ext/image/pictures.hpp"
+#include "ext/image/plans.hpp"
+#include "support/catch.hpp"
+
+namespace ps = penstock;
+using ps::image_plan;
+using ps::image_size;
+using test::random_of;
+
+TEST_CASE("a random crop takes what lies there of the padded picture", "[image]") {
+  const test::picture in = test::random_picture({6, 5}, 1);
+  const ps::random_crop crop{{7, 4}, 3};
+  CHECK(crop.size() == image_size{7, 4});
+  ps::resizer resize;
+  std::set<std::pair<std::size_t, std::size_t>> places;
+  for (std::uint64_t i = 0; i < 1000; ++i) {
+    ps::sample_generator one = random_of(i);
+    ps::sample_generator other = random_of(i);
+    const image_plan plan = crop.plan(in.size, one);
+    const std::size_t top = ps::uniform(other, std::size_t{0}, std::size_t{7});
+    const std::size_t left = ps::uniform(other, std::size_t{0}, std::size_t{5});
+    REQUIRE(one() == other());
+    places.insert({left, top});
+    REQUIRE(test::is_sound(crop, plan, in.size));
+    test::picture out{{7, 4}, 1};
+    resize(in.view(), plan, out.view());
+    for (std::size_t y = 0; y < 4; ++y) {
+      for (std::size_t x = 0; x < 7; ++x) {
+        const std::size_t column = left + x - 3;  // wraps in the padding
+        const std::size_t row = top + y - 3;
+        const bool inside = column < 6 && row < 5;
+        REQUIRE(out.at(x, y, 0) == (inside ? *(in.view().row(row) + column) : 0));
+      }
+    }
+  }
+  CHECK(places.size() == 48);
+}
+
+TEST_CASE("a random crop is the same on every machine", "[image][promise:exact-15]") {
+  const auto geometry = ps::random_crop{32, 4} | ps::random_flip{};
+  test::plan_sum sum;
+  for (std::uint64_t i = 0; i < 1000; ++i) {
+    ps::sample_generator bits = random_of(i);
+    sum(geometry.plan({32 + i % 3, 40}, bits));
+  }
+  CHECK(sum.value() == 0x652f5c9b429f8e68ull);
+}
+
+TEST_CASE("a random crop of a resized picture computes no more than itself", "[image]") {
+  const auto geometry = ps::resize_shorter{40} | ps::random_crop{32};
+  ps::sample_generator one = random_of(0);
+  ps::sample_generator other = random_of(0);
+  const image_plan plan = geometry.plan({100, 50}, one);
+  CHECK(plan.crop == ps::image_box{0, 0, {100, 50}});
+  CHECK(plan.scaled == image_size{80, 40});
+  CHECK(plan.kept == ps::random_crop{32}.plan({80, 40}, other).crop);
+}
+
+TEST_CASE("random crops lie inside, for any size of the picture", "[image]") {
+  const ps::random_crop crop{{5, 9}, 4};
+  ps::sample_generator random = random_of(0);
+  int refused = 0;
+  for (int i = 0; i < 30'000; ++i) {
+    const image_size size = test::random_size(random, 2000);
+    try {
+      if (!test::is_sound(crop, crop.plan(size, random), size)) {
+        FAIL("a picture of " << size.width << " x " << size.height);
+      }
+    } catch (const ps::picture_too_small&) {
+      ++refused;
+    }
+  }
+  CHECK(refused == 0);
+}
+
+TEST_CASE("a picture smaller than the crop is refused by name", "[image]") {
+  ps::sample_generator random = random_of(0);
+  const ps::random_crop crop{{7, 5}, 1};
+  CHECK(crop.plan({5, 3}, random).crop == ps::image_box{0, 0, {5, 3}});
+  for (const image_size& size : {image_size{4, 3}, {5, 2}}) {
+    try {
+      static_cast<void>(crop.plan(size, random));
+      FAIL("accepted");
+    } catch (const ps::picture_too_small& problem) {
+      CHECK(problem.found() == size);
+      CHECK(std::string{problem.what()} ==
+            "random_crop: expected a picture of at least 7 x 5 with a padding of 1 on each side, "
+            "found " +
+                std::to_string(size.width) + " x " + std::to_string(size.height) +
+                ": pad more, or resize before");
+    }
+  }
+}
+
+TEST_CASE("a random crop's arguments are checked", "[image]") {
+  ps::sample_generator random = random_of(0);
+  CHECK(test::refusal([] { ps::random_crop{0}; }) ==
+        "random_crop: expected sides of 1 to 2^24 pixels, found 0 x 0");
+  CHECK(test::refusal([] {
+          ps::random_crop{{9, 4}, 4};
+        }) == "random_crop: expected a padding smaller than the crop of 9 x 4, found 4");
+  CHECK(test::refusal([] {
+          ps::random_crop{{4, 9}, 4};
+        }) == "random_crop: expected a padding smaller than the crop of 4 x 9, found 4");
+  CHECK(test::refusal([&] {
+          static_cast<void>(ps::random_crop{4}.plan({0, 3}, random));
+        }) == "random_crop: expected sides of 1 to 2^24 pixels, found 0 x 3");
+}

@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: BSL-1.0
+#include <penstock_ext/image/png/png.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <typeinfo>
+#include <vector>
+
+#include <penstock/load/loader.hpp>
+#include <penstock/order/random.hpp>
+#include <penstock/order/sampler.hpp>
+#include <penstock_ext/image/crop.hpp>
+#include <penstock_ext/image/decode.hpp>
+
+#include "ext/image/blobs.hpp"
+#include "ext/image/png_pictures.hpp"
+#include "support/allocations.hpp"
+#include "support/catch.hpp"
+
+namespace ps = penstock;
+
+namespace {
+
+using encoded = std::vector<std::byte>;
+
+std::vector<std::uint8_t> decoded(ps::png_decoder& decoder, const encoded& bytes,
+                                  const ps::image_box& box) {
+  std::vector<std::uint8_t> values(box.size.width * box.size.height * 3, 0xcd);
+  decoder.decode(bytes, "a.png", box, {values.data(), box.size, 3, box.size.width * 3});
+  return values;
+}
+
+std::vector<std::uint8_t> whole(ps::png_decoder& decoder, const encoded& bytes) {
+  return decoded(decoder, bytes, {0, 0, decoder.info(bytes, "a.png").size});
+}
+
+template <class E>
+E png_error(const encoded& bytes, const ps::png_options& options = {}) {
+  ps::png_decoder decoder{options};
+  try {
+    (void)whole(decoder, bytes);
+  } catch (const E& problem) {
+    INFO(problem.what());
+    CHECK(typeid(problem) == typeid(E));
+    CHECK(problem.path() == "a.png");
+    CHECK(problem.offset() <= bytes.size());
+    return problem;
+  }
+  FAIL("nothing thrown");
+  throw 0;
+}
+
+std::vector<test::png_kind> all_png_kinds() {
+  std::vector<test::png_kind> kinds;
+  for (const bool interlaced : {false, true}) {
+    for (const unsigned depth : {1u, 2u, 4u, 8u, 16u}) kinds.push_back({0, depth, interlaced});
+    for (const unsigned depth : {1u, 2u, 4u, 8u}) kinds.push_back({3, depth, interlaced});
+    for (const unsigned color : {2u, 4u, 6u}) {
+      for (const unsigned depth : {8u, 16u}) kinds.push_back({color, depth, interlaced});
+    }
+  }
+  return kinds;
+}
+
+}  // namespace
+
+// Pillow 12.3 gives the same by convert("RGB"), with clip_grey: 126 pictures of all kinds.
+TEST_CASE("a PNG picture of every kind becomes RGB, whole or in part", "[image]") {
+  ps::png_decoder decoder;
+  ps::sample_generator random{{.seed = 3}, 0};
+  for (const test::png_kind& kind : all_png_kinds()) {
+    for (const ps::image_size& size : {ps::image_size{33, 18}, {1, 1}, {5, 40}, {3, 2}}) {
+      const auto picture = test::some_png(size.width, size.height, kind, random());
+      INFO("color " << kind.color << ", depth " << kind.depth << ", " << size.width);
+      CHECK(decoder.info(picture.bytes, "a") ==
+            ps::image_info{size, kind.color == 3 ? 3 : kind.channels(), 1});
+      CHECK((whole(decoder, picture.bytes) == picture.rgb));
+      for (int i = 0; i < 4; ++i) {
+        const ps::image_size part{ps::uniform(random, std::size_t{1}, size.width),
+                                  ps::uniform(random, std::size_t{1}, size.height)};
+        const ps::image_box box{ps::uniform(random, std::size_t{0}, size.width - part.width),
+                                ps::uniform(random, std::size_t{0}, size.height - part.height),
+                                part};
+        const auto values = decoded(decoder, picture.bytes, box);
+        bool same = true;
+        for (std::size_t y = 0; y < part.height; ++y) {
+          const auto* row = values.data() + y * part.width * 3;
+          same =
+              same && std::equal(row, row + part.width * 3,
+                                 picture.rgb.data() + ((box.top + y) * size.width + box.left) * 3);
+        }
+        CHECK(same);
+      }
+    }
+  }
+}
+
+TEST_CASE("16-bit grey is cut to its upper byte, or clipped where it is asked for", "[image]") {
+  for (const bool interlaced : {false, true}) {
+    const auto picture = test::some_png(300, 2, {0, 16, interlaced}, 8);
+    ps::png_decoder clipping{{.clip_grey = true}};
+    const auto clipped = whole(clipping, picture.bytes);
+    std::size_t below = 0;
+    for (std::size_t i = 0; i < clipped.size(); ++i) {
+      if (picture.rgb[i] != 0) CHECK(clipped[i] == 255);
+      if (picture.rgb[i] == 0 && clipped[i] < 255) ++below;
+    }
+    CHECK(below > 0);
+    const auto color = test::some_png(9, 9, {2, 16, interlaced});
+    CHECK((whole(clipping, color.bytes) == color.rgb));
+    const auto eight = test::some_png(9, 9, {0, 8, interlaced});
+    CHECK((whole(clipping, eight.bytes) == eight.rgb));
+  }
+}
+
+TEST_CASE("a PNG picture that ends early is truncated wherever it ends",
+          "[image][fault:files-13]") {
+  ps::png_decoder decoder;
+  for (const bool interlaced : {false, true}) {
+    const auto picture = test::some_png(9, 7, {2, 8, interlaced});
+    const encoded& bytes = picture.bytes;
+    for (std::size_t size = 0; size < bytes.size(); ++size) {
+      const encoded part{bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(size)};
+      // The end mark, of twelve bytes, is not needed.
+      if (size + 12 >= bytes.size()) {
+        CHECK((whole(decoder, part) == picture.rgb));
+      } else {
+        const auto problem = png_error<ps::image_truncated>(part);
+        if (size >= 8) CHECK(problem.offset() == size);
+      }
+    }
+    CHECK((whole(decoder, bytes) == picture.rgb));
+  }
+}
+
+TEST_CASE("a damaged PNG picture is an error or a picture, and leaves nothing behind",
+          "[image][fault:files-13]") {
+  ps::png_decoder decoder{{.most_pixels = 1 << 16}};
+  for (const test::png_kind& kind : {test::png_kind{3, 4, false}, {6, 8, true}}) {
+    const auto picture = test::some_png(9, 7, kind);
+    int refused = 0;
+    for (std::size_t at = 0; at < picture.bytes.size() * 8; ++at) {
+      encoded damaged = picture.bytes;
+      damaged[at / 8] ^= static_cast<std::byte>(1u << (at % 8));
+      try {
+        (void)whole(decoder, damaged);
+      } catch (const ps::file_error& problem) {
+        ++refused;
+        CHECK(problem.offset() <= damaged.size());
+      }
+    }
+    CHECK(refused > 500);
+    CHECK((whole(decoder, picture.bytes) == picture.rgb));
+  }
+}
+
+TEST_CASE("what is wrong with a PNG picture is said", "[image]") {
+  const auto picture = test::some_png(20, 10);
+  const auto changed = [&](std::size_t at, unsigned value) {
+    encoded bytes = picture.bytes;
+    bytes[at] = static_cast<std::byte>(value);
+    return bytes;
+  };
+  CHECK(png_error<ps::image_truncated>({}).found() == "no bytes at all");
+  CHECK(png_error<ps::image_unsupported>(changed(0, 0x88)).expected() == "a PNG picture");
+  CHECK(png_error<ps::image_corrupt>(changed(12, 'J')).offset() == 8);
+  CHECK(png_error<ps::image_corrupt>(changed(19, 0)).found() == "0 x 10");
+  CHECK(png_error<ps::image_corrupt>(changed(29, 77)).found().find("CRC error") !=
+        std::string::npos);
+  CHECK(png_error<ps::image_corrupt>(changed(60, 77)).expected() == "a sound PNG picture");
+}
+
+TEST_CASE("a PNG picture beyond a limit is refused before it is decoded",
+          "[image][fault:files-13]") {
+  auto picture = test::some_png(20, 10);
+  const auto problem = png_error<ps::image_too_large>(picture.bytes, {.most_pixels = 199});
+  CHECK(problem.found() == "20 x 10");
+  CHECK(problem.offset() == 16);
+  ps::png_decoder enough{{.most_pixels = 200}};
+  CHECK((whole(enough, picture.bytes) == picture.rgb));
+  picture.bytes[17] = std::byte{0x0f};  // 983'060 columns
+  CHECK_THROWS_AS(enough.info(picture.bytes, "a"), ps::image_too_large);
+  picture.bytes.resize(30'000);  // as many as may be so wide a picture
+  ps::png_decoder wide;
+  CHECK(wide.info(picture.bytes, "a").size.width == 983'060);
+  picture.bytes[17] = std::byte{0x10};
+  CHECK_THROWS_AS(wide.info(picture.bytes, "a"), ps::image_too_large);
+}
+
+TEST_CASE("a PNG picture of a few bytes that claims to be huge takes no memory", "[image]") {
+  const bool interlaced = GENERATE(false, true);
+  auto claims = test::some_png(1, 1, {2, 8, interlaced});
+  std::vector<std::byte> sides;
+  test::put_number(sides, 8192);
+  std::copy(sides.begin(), sides.end(), claims.bytes.begin() + 16);
+  std::copy(sides.begin(), sides.end(), claims.bytes.begin() + 20);
+  REQUIRE(claims.bytes.size() < 80);
+  // Its sum is right: nothing but its length gives it away.
+  std::vector<std::byte> header;
+  test::put_chunk(header, "IHDR", {claims.bytes.begin() + 16, claims.bytes.begin() + 29});
+  std::copy(header.begin(), header.end(), claims.bytes.begin() + 8);
+
+  const test::blobs source{{claims.bytes}};
+  const auto data = source | ps::decode_images<ps::png_decoder>(ps::whole{64});
+  ps::loader loader{data, ps::sequential{}, {.batch_size = 1, .workers = 0}};
+  const std::size_t before = test::live_bytes.load();
+  test::peak_bytes = before;
+  CHECK_THROWS_AS(
+      [&] {
+        for (auto& batch : loader.epoch(0)) CHECK(batch.size() == 0);
+      }(),
+      ps::image_truncated);
+  CHECK(test::peak_bytes.load() - before < 65'536);
+  ps::png_decoder decoder;
+  CHECK_THROWS_AS(decoder.info(claims.bytes, "a.png"), ps::image_truncated);
+}
+
+TEST_CASE("a PNG picture of one colour is as small as deflate has it, and no damage", "[image]") {
+  for (const unsigned depth : {1u, 8u}) {
+    for (const bool interlaced : {false, true}) {
+      CAPTURE(depth, interlaced);
+      const auto picture = test::some_png(3000, 2000, {0, depth, interlaced, true});
+      REQUIRE(picture.bytes.size() < 3000 * 2000 / (8 / depth) / 900);
+      ps::png_decoder decoder;
+      CHECK((whole(decoder, picture.bytes) == picture.rgb));
+    }
+  }
+}
+
+TEST_CASE("chunks that the pixels do not need are passed over", "[image][fault:files-13]") {
+  // A text and a profile that unpack to four megabytes of nothing, and a chunk that nobody knows.
+  std::vector<std::byte> extra;
+  std::vector<std::byte> text{std::byte{'a'}, std::byte{0}, std::byte{0}};
+  const auto bomb = test::deflated(std::vector<std::byte>(std::size_t{1} << 22));
+  text.insert(text.end(), bomb.begin(), bomb.end());
+  test::put_chunk(extra, "zTXt", text);
+  test::put_chunk(extra, "iCCP", text);
+  test::put_chunk(extra, "gAMA", std::vector<std::byte>(4, std::byte{1}));
+  test::put_chunk(extra, "abCd", text);
+  const auto picture = test::some_png(9, 9, {}, 1, extra);
+  ps::png_decoder decoder;
+  CHECK((whole(decoder, picture.bytes) == picture.rgb));
+}
+
+TEST_CASE("an interlaced picture takes memory for the rows of the box only", "[image]") {
+  const auto picture = test::some_png(400, 300, {6, 8, true});
+  ps::png_decoder decoder;  // a new one: a sanitizer sees where its memory ends
+  const auto row = decoded(decoder, picture.bytes, {0, 7, {400, 1}});
+  CHECK(std::equal(row.begin(), row.end(), picture.rgb.begin() + 7 * 1200));
+}
+
+TEST_CASE("a box outside a PNG picture is refused", "[image]") {
+  const auto picture = test::some_png(20, 10);
+  ps::png_decoder decoder;
+  CHECK_THROWS_AS(decoded(decoder, picture.bytes, {1, 0, {20, 10}}), std::invalid_argument);
+  CHECK_THROWS_AS(decoded(decoder, picture.bytes, {0, 0, {5, 0}}), std::invalid_argument);
+}
+
+TEST_CASE("a copy of a PNG decoder has its options", "[image]") {
+  const ps::png_decoder decoder{{.clip_grey = true}};
+  ps::png_decoder copy{decoder};
+  CHECK(copy.options().clip_grey);
+  copy = ps::png_decoder{};
+  CHECK_FALSE(copy.options().clip_grey);
+}

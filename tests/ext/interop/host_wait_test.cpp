@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: BSL-1.0
+#include <penstock_ext/interop/detail/host_wait.hpp>
+
+#include <cstdint>
+#include <thread>
+#include <utility>
+
+#include <penstock/load/loader.hpp>
+#include <penstock/order/sampler.hpp>
+#include <penstock/threads/support/waitable_counter.hpp>
+#include <penstock/transfer/transfer.hpp>
+#include <penstock_ext/interop/shared_batch.hpp>
+
+#include "support/catch.hpp"
+#include "support/numbered.hpp"
+
+namespace ps = penstock;
+
+namespace {
+
+/// A stream that does not say whose work runs.
+struct silent_stream {};
+
+}  // namespace
+
+TEST_CASE("a thread knows of which stream it runs the work", "[interop]") {
+  ps::cpu_stream stream;
+  ps::cpu_stream other;
+  CHECK_FALSE(ps::detail::runs_work_of(ps::cpu_stream_ref{stream}));
+  CHECK_FALSE(ps::detail::runs_work_of(silent_stream{}));
+  bool of_its_own = false;
+  bool of_the_other = true;
+  stream.launch([&] {
+    of_its_own = ps::detail::runs_work_of(ps::cpu_stream_ref{stream});
+    of_the_other = ps::detail::runs_work_of(ps::cpu_stream_ref{other});
+  });
+  stream.synchronize();
+  CHECK(of_its_own);
+  CHECK_FALSE(of_the_other);
+}
+
+TEST_CASE("a batch is waited for on the host, but not by its stream's own work", "[interop]") {
+  const ps::cpu_device device;
+  ps::detail::waitable_counter gate;
+  auto stream = device.make_stream();
+  ps::loader loader{numbered{.count = 4}, ps::sequential{}, {.batch_size = 4, .workers = 0}};
+  ps::transfer feed{loader, stream};
+  const auto batch = ps::share(std::move(*feed.epoch(0).begin()));
+  bool is_past = false;  // written by the stream's work: the wait orders it
+  stream.launch([&] {
+    gate.wait([](std::uint32_t times) { return times != 0; });
+    ps::detail::wait_on_host(batch);  // would wait for itself
+    is_past = true;
+  });
+  std::thread opener{[&] { gate.advance(); }};
+  ps::detail::wait_on_host(batch);
+  CHECK(is_past);
+  opener.join();
+}

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: BSL-1.0
+#include <penstock_ext/image/nvimgcodec/nvimgcodec_batch.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include <penstock_ext/blob/blob_source.hpp>
+#include <penstock_ext/image/jpeg/jpeg.hpp>
+
+#include "ext/image/blobs.hpp"
+#include "ext/image/jpeg_pictures.hpp"
+#include "ext/image/png_pictures.hpp"
+#include "ext/nvimgcodec/pictures.hpp"
+#include "support/catch.hpp"
+#include "support/error_of.hpp"
+#include "support/has.hpp"
+
+namespace ps = penstock;
+
+namespace {
+
+// Encoded pictures of different sizes, a box of each, and room for their pixels.
+struct some_batch {
+  std::vector<test::encoded> encoded;
+  std::vector<std::string> keys;
+  std::vector<std::vector<std::uint8_t>> room;
+  std::vector<ps::nvimgcodec_picture> pictures;
+
+  void add(const test::encoded& bytes, const ps::image_box& box) {
+    encoded.push_back(bytes);
+    keys.push_back("folder/" + std::to_string(keys.size()));
+    room.emplace_back(box.size.width * box.size.height * 3, 0xcd);
+    pictures.clear();
+    boxes.push_back(box);
+    for (std::size_t i = 0; i < encoded.size(); ++i) {
+      const ps::image_size size = boxes[i].size;
+      pictures.push_back(
+          {encoded[i], keys[i], boxes[i], {room[i].data(), size, 3, size.width * 3}});
+    }
+  }
+
+  [[nodiscard]] bool is_right(std::size_t i) const {
+    ps::jpeg_decoder jpeg;
+    return room[i] == test::part_of(jpeg, encoded[i], boxes[i]);
+  }
+
+ private:
+  std::vector<ps::image_box> boxes;
+};
+
+some_batch twelve_pictures() {
+  some_batch batch;
+  for (std::size_t i = 0; i < 12; ++i) {
+    batch.add(test::some_jpeg(60 - 3 * i, 30 + i, {.progressive = i % 3 == 1}, i),
+              {i, i / 2, {60 - 4 * i, 20}});
+  }
+  return batch;
+}
+
+}  // namespace
+
+TEST_CASE("a batch is decoded each picture to its place, whatever the threads",
+          "[nvimgcodec][promise:exact-17]") {
+  for (const int threads : {0, 1, 3}) {
+    some_batch batch = twelve_pictures();
+    ps::nvimgcodec_batch decoder{{.threads = threads}};
+    const auto results = decoder.decode(batch.pictures);
+    REQUIRE(results.size() == 12);
+    for (std::size_t i = 0; i < 12; ++i) {
+      CHECK(results[i].backend == ps::nvimgcodec_backend::cpu);
+      CHECK(results[i].failure == nullptr);
+      CHECK(batch.is_right(i));
+    }
+    CHECK(decoder.backend() == ps::nvimgcodec_backend::cpu);
+    CHECK(decoder.decode({}).empty());
+    CHECK(decoder.backend() == ps::nvimgcodec_backend::any);
+  }
+}
+
+TEST_CASE("the pictures of a blob source are decoded in one call", "[nvimgcodec]") {
+  const test::blobs photos{{test::some_jpeg(50, 40), test::some_jpeg(30, 60, {}, 2)}};
+  const ps::image_box box{2, 3, {24, 24}};
+  std::vector<std::uint8_t> values(photos.size() * 24 * 24 * 3);
+
+  std::vector<ps::blob_buffer> buffers(photos.size());
+  std::vector<std::string> keys(photos.size());
+  std::vector<ps::nvimgcodec_picture> pictures;
+  for (std::size_t i = 0; i < photos.size(); ++i) {
+    keys[i] = photos.key(i);
+    const ps::pixels out{values.data() + i * 24 * 24 * 3, box.size, 3, 24 * 3};
+    pictures.push_back({photos.bytes(i, buffers[i]), keys[i], box, out});
+  }
+  ps::nvimgcodec_batch decoder;  // {{.device = 0}} for a GPU, and a stream for decode
+  decoder.decode(pictures);
+  CHECK(decoder.backend() == ps::nvimgcodec_backend::cpu);
+
+  ps::jpeg_decoder jpeg;
+  std::vector<std::uint8_t> right = test::part_of(jpeg, photos.all[0], box);
+  const auto second = test::part_of(jpeg, photos.all[1], box);
+  right.insert(right.end(), second.begin(), second.end());
+  CHECK((values == right));
+}
+
+TEST_CASE("a failure in a batch names its picture, and the others are decoded",
+          "[nvimgcodec][fault:files-14]") {
+  some_batch batch = twelve_pictures();
+  batch.add(test::first_of(batch.encoded[0], 300), {0, 0, {60, 30}});
+  batch.add(test::bytes_of("GIF89a picture"), {0, 0, {1, 1}});
+  batch.add(test::some_jpeg(40, 40), {1, 0, {40, 40}});
+  batch.add(test::some_jpeg(300, 300), {0, 0, {1, 1}});
+  test::encoded damaged = test::some_png(20, 20).bytes;
+  damaged[damaged.size() / 2] ^= std::byte{0x55};
+  batch.add(damaged, {0, 0, {20, 20}});
+  batch.add(test::some_jpeg(20, 20), {0, 0, {20, 20}});
+
+  ps::nvimgcodec_batch decoder{{.most_pixels = 10000}};
+  const auto first = test::error_of<ps::image_truncated>([&] { decoder.decode(batch.pictures); });
+  CHECK(first.path() == "folder/12");
+  const std::span<const ps::nvimgcodec_result> results = decoder.results();
+  REQUIRE(results.size() == 18);
+  const auto failure = [&](std::size_t i) {
+    CHECK(results[i].backend == ps::nvimgcodec_backend::any);
+    REQUIRE(results[i].failure);
+    std::rethrow_exception(results[i].failure);
+  };
+  CHECK(test::error_of<ps::image_unsupported>([&] { failure(13); }).path() == "folder/13");
+  CHECK(test::has(test::error_of<std::invalid_argument>([&] { failure(14); }).what(), "folder/14"));
+  const auto large = test::error_of<ps::image_too_large>([&] { failure(15); });
+  CHECK(large.path() == "folder/15");
+  CHECK(test::has(large.expected(), "nvimgcodec_batch_options::most_pixels"));
+  CHECK(test::error_of<ps::image_corrupt>([&] { failure(16); }).path() == "folder/16");
+  for (std::size_t i = 0; i < 18; i += i == 11 ? 6 : 1) {
+    CHECK(results[i].failure == nullptr);
+    CHECK(results[i].backend == ps::nvimgcodec_backend::cpu);
+    CHECK(batch.is_right(i));
+  }
+  CHECK(decoder.backend() == ps::nvimgcodec_backend::cpu);
+
+  some_batch next = twelve_pictures();  // and the next batch is as if it were the first
+  CHECK(decoder.decode(next.pictures).size() == 12);
+  for (std::size_t i = 0; i < 12; ++i) CHECK(next.is_right(i));
+}
+
+TEST_CASE("a back end that is not available is an error before anything is decoded",
+          "[nvimgcodec][fault:files-14]") {
+  for (const auto backend : {ps::nvimgcodec_backend::gpu, ps::nvimgcodec_backend::hybrid}) {
+    const auto problem = test::error_of<ps::nvimgcodec_unavailable>(
+        [&] { ps::nvimgcodec_batch{{.backend = backend}}; });
+    CHECK(test::has(problem.what(), "nvimgcodec_batch_options::device"));
+  }
+  // No machine has so many GPUs.
+  const auto problem =
+      test::error_of<ps::nvimgcodec_unavailable>([] { ps::nvimgcodec_batch{{.device = 1000}}; });
+  CHECK(test::has(problem.what(), "for GPU 1000"));
+  CHECK(test::has(problem.what(), "nvidia-smi"));
+  for (const int number : {-1, -99999}) {  // names of nvImageCodec's for other things
+    CHECK_THROWS_AS((ps::nvimgcodec_batch{{.device = number}}), ps::option_error);
+    CHECK_THROWS_AS((ps::nvimgcodec_batch{{.threads = number}}), ps::option_error);
+  }
+  ps::nvimgcodec_batch cpu{{.backend = ps::nvimgcodec_backend::cpu}};
+  some_batch batch = twelve_pictures();
+  cpu.decode(batch.pictures);
+  CHECK(cpu.backend() == ps::nvimgcodec_backend::cpu);
+}

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: BSL-1.0
+#include <penstock_ext/image/nvimgcodec/nvimgcodec_batch.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <new>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <penstock_ext/image/nvimgcodec/nvimgcodec_decoder.hpp>
+
+#include "ext/nvimgcodec_double/double.hpp"
+#include "support/catch.hpp"
+#include "support/error_of.hpp"
+#include "support/has.hpp"
+
+namespace ps = penstock;
+
+namespace {
+
+using backend = ps::nvimgcodec_backend;
+
+// A stream that the double only hands on.
+const cudaStream_t some_stream = reinterpret_cast<cudaStream_t>(std::uintptr_t{0x1234});
+
+// The double anew for each test; at the end every object of it has to be gone.
+struct fresh_double {
+  fresh_double() { test::the_double() = {}; }
+  fresh_double(const fresh_double&) = delete;
+  fresh_double& operator=(const fresh_double&) = delete;
+  ~fresh_double() { CHECK(test::the_double().alive == 0); }
+};
+
+// A picture for each word, see `nvimgcodec_double`.
+class words {
+ public:
+  explicit words(const std::vector<std::string>& all, const ps::image_box& box = {0, 0, {2, 2}})
+      : values_(all.size() * 12, '-') {
+    for (const std::string& word : all) texts_.push_back("P6\n" + word);
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      const auto* begin = reinterpret_cast<const std::byte*>(texts_[i].data());
+      pictures.push_back({{begin, texts_[i].size()},
+                          texts_[i],
+                          box,
+                          {values_.data() + i * 12, box.size, 3, box.size.width * 3}});
+    }
+  }
+  words(const words&) = delete;
+  words& operator=(const words&) = delete;
+
+  // The letter that a picture's first value is.
+  [[nodiscard]] char letter(std::size_t i) const { return static_cast<char>(values_[i * 12]); }
+
+  std::vector<ps::nvimgcodec_picture> pictures;
+
+ private:
+  std::vector<std::string> texts_;
+  std::vector<std::uint8_t> values_;
+};
+
+}  // namespace
+
+TEST_CASE("each back end gets what those before it could not decode",
+          "[nvimgcodec][promise:exact-17]") {
+  const fresh_double clean;
+  ps::nvimgcodec_batch decoder{{.device = 3}};
+  words batch{{"ghc", "hc", "c", "g"}};
+  const auto results = decoder.decode(batch.pictures, some_stream);
+  const auto device = NVIMGCODEC_IMAGE_BUFFER_KIND_STRIDED_DEVICE;
+  CHECK((test::the_double().calls ==
+         std::vector<test::double_call>{
+             {NVIMGCODEC_BACKEND_KIND_GPU_ONLY, 4, 3, device, some_stream, 0},
+             {NVIMGCODEC_BACKEND_KIND_HYBRID_CPU_GPU, 2, 3, device, some_stream, 0},
+             {NVIMGCODEC_BACKEND_KIND_CPU_ONLY, 1, 3, device, some_stream, 0}}));
+  CHECK(results[0].backend == backend::gpu);
+  CHECK(results[1].backend == backend::hybrid);
+  CHECK(results[2].backend == backend::cpu);
+  CHECK(results[3].backend == backend::gpu);
+  for (std::size_t i = 0; i < 4; ++i) CHECK(batch.letter(i) == "ghcg"[i]);
+  CHECK(decoder.backend() == backend::any);
+
+  test::the_double().calls.clear();
+  words other{{"g", "gc"}, {1, 0, {1, 2}}};
+  decoder.decode(other.pictures, some_stream);
+  CHECK(test::the_double().calls.size() == 1);
+  CHECK(test::the_double().calls[0].regions == 2);
+  CHECK(decoder.backend() == backend::gpu);
+}
+
+TEST_CASE("a back end that is required decodes, or the picture fails",
+          "[nvimgcodec][promise:exact-17][fault:files-14]") {
+  const fresh_double clean;
+  test::the_double().undecoded = NVIMGCODEC_PROCESSING_STATUS_BACKEND_UNSUPPORTED;
+  ps::nvimgcodec_batch decoder{{.device = 0, .backend = backend::hybrid}};
+  words batch{{"gh", "gc"}};
+  const auto problem =
+      test::error_of<ps::image_unsupported>([&] { decoder.decode(batch.pictures, some_stream); });
+  CHECK(problem.path() == "P6\ngc");
+  CHECK(test::has(problem.expected(), "back end hybrid"));
+  CHECK(decoder.results()[0].backend == backend::hybrid);
+  CHECK(test::the_double().calls.size() == 1);
+  CHECK(batch.letter(1) == '-');
+
+  CHECK_THROWS_AS(decoder.decode(batch.pictures), std::logic_error);  // which stream?
+  CHECK(test::the_double().calls.size() == 1);
+}
+
+TEST_CASE("back ends that are missing are left out, and none left is an error",
+          "[nvimgcodec][fault:files-14]") {
+  const fresh_double clean;
+  test::the_double().missing = "gh";
+  {
+    ps::nvimgcodec_batch decoder{{.device = 0}};
+    words batch{{"ghc"}};
+    CHECK(decoder.decode(batch.pictures, some_stream)[0].backend == backend::cpu);
+  }
+  const auto gpu = test::error_of<ps::nvimgcodec_unavailable>(
+      [] { ps::nvimgcodec_batch{{.device = 0, .backend = backend::gpu}}; });
+  CHECK(test::has(gpu.what(), "gpu (status 8)"));
+  test::the_double().missing = "ghc";
+  CHECK_THROWS_AS(ps::nvimgcodec_batch{{.device = 0}}, ps::nvimgcodec_unavailable);
+  CHECK_THROWS_AS(ps::nvimgcodec_batch{}, ps::nvimgcodec_unavailable);
+  test::the_double().loading = NVIMGCODEC_STATUS_INTERNAL_ERROR;
+  const auto load = test::error_of<ps::nvimgcodec_error>([] { ps::nvimgcodec_decoder{}; });
+  CHECK(test::has(load.what(), "nvimgcodecInstanceCreate gave status 8"));
+}
+
+TEST_CASE("where nvImageCodec fails on a batch nothing is said of its pictures",
+          "[nvimgcodec][fault:files-14]") {
+  const fresh_double clean;
+  ps::nvimgcodec_batch decoder{{.device = 0}};
+  words batch{{"ghc", "x"}};
+  test::the_double().waiting = NVIMGCODEC_STATUS_EXTENSION_CUDA_CALL_ERROR;
+  const auto problem =
+      test::error_of<ps::nvimgcodec_error>([&] { decoder.decode(batch.pictures, some_stream); });
+  CHECK(test::has(problem.what(), "nvimgcodecFutureWaitForAll gave status 21"));
+  CHECK(decoder.results().empty());
+  test::the_double().waiting = NVIMGCODEC_STATUS_ALLOCATOR_FAILURE;
+  CHECK_THROWS_AS(decoder.decode(batch.pictures, some_stream), std::bad_alloc);
+
+  test::the_double().waiting = NVIMGCODEC_STATUS_SUCCESS;
+  CHECK_THROWS_AS(decoder.decode(batch.pictures, some_stream), ps::image_corrupt);
+  CHECK(decoder.results()[0].backend == backend::gpu);
+  test::the_double().undecoded = NVIMGCODEC_PROCESSING_STATUS_UNKNOWN;
+  CHECK_THROWS_AS(decoder.decode(batch.pictures, some_stream), ps::nvimgcodec_error);
+}

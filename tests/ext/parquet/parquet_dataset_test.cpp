@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: BSL-1.0
+#include <penstock_ext/table/parquet/parquet_dataset.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include <penstock/load/loader.hpp>
+#include <penstock/order/block_shuffled.hpp>
+
+#include "data/read_batch.hpp"
+#include "ext/parquet/written.hpp"
+#include "ext/table/arrow_producer.hpp"
+#include "support/catch.hpp"
+#include "support/error_of.hpp"
+#include "support/has.hpp"
+#include "support/temp_dir.hpp"
+
+namespace ps = penstock;
+using test::counted;
+using test::error_of;
+using test::made_column;
+using test::read_batch;
+using test::written;
+
+namespace {
+
+using point = ps::record<ps::field<"label", std::int64_t>, ps::field<"x", float, ps::dyn>,
+                         ps::field<"hash", std::uint8_t, 4>>;
+
+/// 44 bytes a row; after the label's struct, so that columns are not leaves.
+made_column points(std::size_t rows, std::size_t first) {
+  made_column hash = test::numbers("hash", "w:4", counted<std::int32_t>(rows, first));
+  return test::structs(
+      "", {test::structs("meta", {test::strings("path", "u", std::vector<std::string>(rows, "p")),
+                                  test::numbers("n", "i", counted<std::int32_t>(rows))}),
+           hash, test::numbers("label", "l", counted<std::int64_t>(rows, first)),
+           test::fixed_lists("x", 8, test::numbers("", "f", counted<float>(8 * rows, 8 * first)))});
+}
+
+}  // namespace
+
+TEST_CASE("the rows of Parquet files are samples, numbered through", "[parquet]") {
+  const test::temp_dir dir;
+  const ps::parquet_dataset<point> data{{written(dir.path("a.parquet"), points(10, 0), 4),
+                                         written(dir.path("b.parquet"), points(5, 10), 4)}};
+  REQUIRE(data.size() == 15);
+  CHECK(data.row_groups() == 5);
+  CHECK(data.block() == 4);
+  CHECK(data.extents().at<1>()[0] == 8);
+  auto batch = read_batch(data, {14, 0, 9, 10, 3});
+  CHECK(test::values<"label">(batch) == std::vector<std::int64_t>{14, 0, 9, 10, 3});
+  CHECK(batch.get<"x">()(2, 7) == 79.0F);
+  CHECK(batch.get<"hash">()(3, 0) == 10);
+  CHECK(data.decoded() == 4);
+  CHECK(data.held_bytes() == (1 + 4 + 2 + 4) * 44);
+  CHECK(data.warnings().empty());
+  CHECK(error_of<ps::index_error>([&] { read_batch(data, {15}); }).size() == 15);
+}
+
+TEST_CASE("batches of Parquet files are the same for any workers, each row group decoded once",
+          "[parquet][promise:race-free-10]") {
+  const test::temp_dir dir;
+  const std::string path = written(dir.path("a.parquet"), points(200, 0), 32);
+  std::vector<std::vector<std::int64_t>> orders;
+  for (const std::size_t workers : {0U, 3U}) {
+    const ps::parquet_dataset<point> data{path, {.cache_bytes = 5 * 32 * 44}};
+    ps::loader loader{data,
+                      ps::block_shuffled{.seed = 5, .block = data.block()},
+                      {.batch_size = 10, .workers = workers, .prefetch = 2}};
+    auto& order = orders.emplace_back();
+    for (auto& batch : loader.epoch(0)) {
+      for (std::size_t i = 0; i < batch.size(); ++i) {
+        order.push_back(ps::get<"label">(batch)(i));
+        CHECK(ps::get<"x">(batch)(i, 3) == static_cast<float>(8 * order.back() + 3));
+      }
+    }
+    CHECK(data.decoded() == 7);
+    CHECK(data.held_bytes() <= 5 * 32 * 44);
+  }
+  CHECK(orders[0].size() == 200);
+  CHECK(orders[0] == orders[1]);
+}
+
+TEST_CASE("row groups beyond the cache's bytes are decoded again",
+          "[parquet][promise:race-free-10]") {
+  const test::temp_dir dir;
+  const std::string path = written(dir.path("a.parquet"), points(8, 0), 4);
+  const ps::parquet_dataset<point> data{path, {.cache_bytes = 4 * 44}};
+  const auto copy = data;
+  CHECK(test::values<"label">(read_batch(copy, {0, 4, 1})) == std::vector<std::int64_t>{0, 4, 1});
+  CHECK(data.decoded() == 3);
+  CHECK(data.held_bytes() == 4 * 44);
+  const auto problem = error_of<ps::option_error>([&] {
+    ps::parquet_dataset<point>{path, {.cache_bytes = 4 * 44 - 1}};
+  });
+  CHECK(problem.option() == "cache_bytes");
+  CHECK(test::has(problem.what(), "176"));
+}
+
+TEST_CASE("lists of a Parquet file have one length, or say where not",
+          "[parquet][fault:files-12]") {
+  const test::temp_dir dir;
+  using list = ps::record<ps::field<"x", std::uint8_t, ps::dyn>>;
+  const auto bytes = test::numbers("", "C", counted<std::uint8_t>(14));
+  const auto lists = [&](const std::vector<std::int32_t>& offsets) {
+    return test::structs("", {test::lists<std::int32_t>("x", offsets, bytes)});
+  };
+  const ps::parquet_dataset<list> data{written(dir.path("a.parquet"), lists({0, 3, 6, 9, 12}), 2)};
+  CHECK(test::values<"x">(read_batch(data, {3})) == std::vector<std::uint8_t>{9, 10, 11});
+  REQUIRE(data.warnings().size() == 1);
+  CHECK(test::has(data.warnings()[0], "column \"x\" is list<uint8>"));
+  const std::string path = written(dir.path("b.parquet"), lists({0, 3, 6, 9, 13}), 2);
+  const ps::parquet_dataset<list> ragged{path};
+  CHECK(test::values<"x">(read_batch(ragged, {1})) == std::vector<std::uint8_t>{3, 4, 5});
+  const auto problem = error_of<ps::column_shape_mismatch>([&] { read_batch(ragged, {2}); });
+  CHECK(problem.where() == path);
+  CHECK(problem.found() == "4 in row 3");
+  const ps::parquet_dataset<list> other{
+      written(dir.path("c.parquet"), lists({0, 3, 6, 10, 14}), 2)};
+  CHECK(error_of<ps::column_shape_mismatch>([&] { read_batch(other, {2}); }).found() ==
+        "others in row group 1");
+}
+
+TEST_CASE("nulls of a Parquet file are refused at their batch with the file's row, or zeros",
+          "[parquet][fault:files-12]") {
+  const test::temp_dir dir;
+  using number = ps::record<ps::field<"n", std::int32_t>>;
+  const auto column = test::with_nulls(test::numbers("n", "i", counted<int>(8, 1)), "11111011");
+  const std::string path = written(dir.path("a.parquet"), test::structs("", {column}), 3);
+  const ps::parquet_dataset<number> data{path};
+  CHECK(test::values<"n">(read_batch(data, {7, 2})) == std::vector<std::int32_t>{8, 3});
+  const auto problem = error_of<ps::null_in_column>([&] { read_batch(data, {3}); });
+  CHECK(problem.row() == 5);
+  CHECK(problem.where() == path);
+  const ps::parquet_dataset<number> zeros{path,
+                                          {.table = {.null = ps::null_values::value_initialised}}};
+  CHECK(test::values<"n">(read_batch(zeros, {4, 5, 6})) == std::vector<std::int32_t>{5, 0, 7});
+}
+
+TEST_CASE("what is no Parquet file, and columns that do not fit, are refused by name",
+          "[parquet][fault:files-12]") {
+  const test::temp_dir dir;
+  const std::string path = written(dir.path("a.parquet"), points(10, 0), 4);
+  CHECK(error_of<ps::file_unreadable>([&] {
+          ps::parquet_dataset<point>{dir.path("none")};
+        }).path() == dir.path("none"));
+  std::ofstream{dir.path("text")} << "this is no Parquet file at all";
+  CHECK(error_of<ps::file_corrupt>([&] { ps::parquet_dataset<point>{dir.path("text")}; }).path() ==
+        dir.path("text"));
+  using wrong = ps::record<ps::field<"label", std::int32_t>>;
+  const auto problem =
+      error_of<ps::column_type_mismatch>([&] { ps::parquet_dataset<wrong>{path}; });
+  CHECK(problem.where() == path);
+  CHECK(problem.found() == "int64");
+  using member = ps::record<ps::field<"meta.n", std::int32_t>>;
+  const ps::parquet_dataset<member> nested{path};
+  CHECK(test::values<"meta.n">(read_batch(nested, {9, 2})) == std::vector<std::int32_t>{9, 2});
+  CHECK(error_of<ps::option_error>([] {
+          ps::parquet_dataset<member>{std::vector<std::string>{}};
+        }).option() == "paths");
+}

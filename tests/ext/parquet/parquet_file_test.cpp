@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: BSL-1.0
+#include <penstock_ext/table/parquet/detail/parquet_file.hpp>
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include <penstock_ext/table/parquet/parquet_blobs.hpp>
+#include <penstock_ext/table/parquet/parquet_dataset.hpp>
+
+#include "data/read_batch.hpp"
+#include "ext/parquet/written.hpp"
+#include "ext/table/arrow_producer.hpp"
+#include "support/catch.hpp"
+#include "support/error_of.hpp"
+#include "support/has.hpp"
+#include "support/temp_dir.hpp"
+
+namespace ps = penstock;
+using test::error_of;
+using test::read_batch;
+using test::written;
+
+namespace {
+
+using numbered_row = ps::record<ps::field<"n", std::int64_t>>;
+
+test::made_column numbered_rows(std::size_t rows) {
+  return test::structs("", {test::numbers("n", "l", test::counted<std::int64_t>(rows))});
+}
+
+// Has the descriptors of the file `path` lead to a folder, of which nothing can be read.
+std::size_t break_descriptors(const std::string& path) {
+  std::vector<int> found;
+  for (const auto& one : std::filesystem::directory_iterator{"/proc/self/fd"}) {
+    std::error_code problem;
+    if (std::filesystem::read_symlink(one.path(), problem) == path) {
+      found.push_back(std::stoi(one.path().filename().string()));
+    }
+  }
+  const int folder = ::open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  for (const int one : found) REQUIRE(::dup3(folder, one, O_CLOEXEC) == one);
+  ::close(folder);
+  return found.size();
+}
+
+}  // namespace
+
+TEST_CASE("a Parquet file that can't be read any more is no damaged one",
+          "[parquet][fault:files-12]") {
+  const test::temp_dir dir;
+  const std::string path =
+      std::filesystem::canonical(written(dir.path("a.parquet"), numbered_rows(40), 10)).string();
+  const ps::parquet_dataset<numbered_row> data{path};
+  REQUIRE(test::values<"n">(read_batch(data, {3})) == std::vector<std::int64_t>{3});
+  REQUIRE(break_descriptors(path) == 1);
+  const auto problem = error_of<ps::file_unreadable>([&] { read_batch(data, {13}); });
+  CHECK(problem.path() == path);
+  CHECK(problem.offset() > 4);
+  CHECK(problem.found() == "Is a directory");
+  CHECK(test::values<"n">(read_batch(data, {4})) == std::vector<std::int64_t>{4});  // held
+  CHECK(error_of<ps::file_unreadable>([&] {
+          ps::parquet_dataset<numbered_row>{dir.path("")};
+        }).found() == "a folder");
+}
+
+TEST_CASE("a Parquet file that was cut or written to while it is read is a changed one",
+          "[parquet][fault:files-12]") {
+  const test::temp_dir dir;
+  const std::string path = written(dir.path("a.parquet"), numbered_rows(40), 10);
+  const ps::parquet_dataset<numbered_row> data{path};
+  const ps::parquet_blobs blobs{
+      {written(dir.path("b.parquet"), test::structs("", {test::strings("b", "z", {"x", "y"})}), 1)},
+      {.columns = {.blob = "b"}}};
+  std::filesystem::resize_file(path, 40);
+  CHECK(error_of<ps::file_changed>([&] { read_batch(data, {13}); }).path() == path);
+  std::filesystem::resize_file(dir.path("b.parquet"), 8);
+  ps::blob_buffer buffer;
+  CHECK(error_of<ps::file_changed>([&] { (void)blobs.bytes(1, buffer); }).path() ==
+        dir.path("b.parquet"));
+  CHECK(error_of<ps::file_corrupt>([&] { ps::parquet_dataset<numbered_row>{path}; }).path() ==
+        path);  // cut before it was opened
+}
+
+TEST_CASE("a footer of numbers that can't be is refused before memory is taken",
+          "[parquet][fault:files-12]") {
+  const test::temp_dir dir;
+  constexpr std::int64_t most = (std::numeric_limits<std::int64_t>::max)();
+  constexpr std::int64_t large = std::int64_t{1} << 61U;
+  const std::string path = dir.path("a.parquet");
+  std::size_t refused = 0;
+  for (const std::int64_t number : {most, -most - 1, std::int64_t{-1}, large, large * 2 - 1}) {
+    for (const std::size_t skipped : {0U, 1U, 2U, 3U}) {
+      written(path, numbered_rows(600), 300);
+      REQUIRE(test::with_footer(path, 300, number, skipped) > 0);
+      INFO("300 is " << number << ", but for " << skipped);
+      try {
+        const ps::parquet_dataset<numbered_row> data{path};
+        CHECK(data.size() == 600);
+        read_batch(data, {0, 599});
+      } catch (const ps::file_corrupt& problem) {
+        CHECK(problem.path() == path);
+        ++refused;
+      } catch (const ps::option_error& problem) {  // rows beyond what is held
+        CHECK(problem.option() == "cache_bytes");
+        ++refused;
+      }
+    }
+  }
+  CHECK(refused >= 15);
+}
+
+TEST_CASE("the rows of Parquet files, and the bytes of their columns, are added with a check",
+          "[parquet][fault:files-12]") {
+  const test::temp_dir dir;
+  constexpr std::int64_t large = std::int64_t{1} << 61U;
+  std::vector<std::string> paths;
+  for (const char* name : {"a.parquet", "b.parquet", "c.parquet"}) {
+    paths.push_back(written(dir.path(name), numbered_rows(300), 300));
+    REQUIRE(test::with_footer(paths.back(), 300, large) > 0);
+  }
+  const auto problem = error_of<ps::file_corrupt>([&] { ps::detail::parquet_groups{paths}; });
+  CHECK(problem.path() == paths[1]);
+  CHECK(test::has(problem.found(), "2305843009213693952 in row group 0"));
+  CHECK(ps::detail::parquet_groups{{paths[0]}}.size() == std::uint64_t{1} << 61U);
+
+  REQUIRE(test::with_footer(paths[2], large, -1) > 0);
+  const auto negative = error_of<ps::file_corrupt>([&] { ps::detail::parquet_groups{{paths[2]}}; });
+  CHECK(negative.found() == "-1");
+
+  const std::vector<std::string> texts(3, std::string(5000, 'x'));
+  const std::string path = written(
+      dir.path("d.parquet"),
+      test::structs("", {test::strings("b", "z", texts), test::strings("c", "z", texts)}), 3);
+  const auto bytes = static_cast<std::int64_t>(ps::detail::parquet_file{path}.bytes(0, {0}));
+  const auto found_with = [&](std::int64_t before, std::int64_t number) {
+    REQUIRE(test::with_footer(path, before, number) >= 2);
+    const auto refused = error_of<ps::file_corrupt>([&] {
+      (void)ps::detail::parquet_file{path}.bytes(0, {0, 1});
+    });
+    CHECK(refused.path() == path);
+    return refused.found();
+  };
+  CHECK(found_with(bytes, -1) == "column 0 of -1");
+  constexpr std::int64_t most = (std::numeric_limits<std::int64_t>::max)();
+  CHECK(found_with(-1, most) == "column 1 of " + std::to_string(most));
+}
+
+TEST_CASE("a label of a Parquet file that has no room is refused with the file and its row",
+          "[parquet][fault:files-12]") {
+  const test::temp_dir dir;
+  std::vector<std::uint64_t> labels(7, 3);
+  labels[5] = std::uint64_t{1} << 63U;
+  const std::string path =
+      written(dir.path("a.parquet"),
+              test::structs("", {test::strings("b", "z", std::vector<std::string>(7, "x")),
+                                 test::numbers("y", "L", labels)}),
+              3);
+  const ps::parquet_blobs source{{path}, {.columns = {.blob = "b", .label = "y"}}};
+  CHECK(source.label(2) == 3);
+  const auto problem = error_of<ps::table_error>([&] { (void)source.label(4); });
+  CHECK(problem.where() == path);
+  CHECK(problem.column() == "y");
+  CHECK(problem.expected() == "labels below 2^63 in row 5");
+}

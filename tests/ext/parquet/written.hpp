@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <arrow/c/bridge.h>
+#include <arrow/io/file.h>
+#include <arrow/record_batch.h>
+#include <arrow/table.h>
+#include <parquet/arrow/writer.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <fstream>
+#include <ios>
+#include <iterator>
+#include <string>
+
+#include "ext/table/arrow_producer.hpp"
+#include "support/catch.hpp"
+
+namespace test {
+
+/// A Parquet file of a table, in row groups of `group` rows, by Arrow's own writer.
+inline std::string written(const std::string& path, const made_column& table, std::int64_t group) {
+  ArrowSchema schema = schema_of(table).release();
+  ArrowArray array = array_of(table).release();
+  const auto batch = ::arrow::ImportRecordBatch(&array, &schema).ValueOrDie();
+  const auto whole = ::arrow::Table::FromRecordBatches({batch}).ValueOrDie();
+  const auto file = ::arrow::io::FileOutputStream::Open(path).ValueOrDie();
+  const auto how = parquet::ArrowWriterProperties::Builder{}.store_schema()->build();
+  REQUIRE(parquet::arrow::WriteTable(*whole, ::arrow::default_memory_pool(), file, group,
+                                     parquet::default_writer_properties(), how)
+              .ok());
+  REQUIRE(file->Close().ok());
+  return path;
+}
+
+/// A number in a footer, after the byte that says that it is the field next to the one before, of
+/// 64 bits.
+inline std::string footer_number(std::int64_t number) {
+  auto bits = static_cast<std::uint64_t>(number) << 1U;
+  if (number < 0) bits = ~bits;
+  std::string bytes = "\x16";
+  for (; bits > 0x7f; bits >>= 7U) bytes += static_cast<char>((bits & 0x7fU) | 0x80U);
+  return bytes + static_cast<char>(bits);
+}
+
+/// Writes a Parquet file anew, with `after` for `before` where it stands so in the footer, but for
+/// the first `skipped` of them. Returns in how many places.
+inline std::size_t with_footer(const std::string& path, std::int64_t before, std::int64_t after,
+                               std::size_t skipped = 0) {
+  std::string bytes;
+  {
+    std::ifstream in{path, std::ios::binary};
+    bytes.assign(std::istreambuf_iterator<char>{in}, std::istreambuf_iterator<char>{});
+  }
+  const std::string magic = bytes.substr(bytes.size() - 4);
+  std::uint32_t length = 0;
+  std::memcpy(&length, bytes.data() + bytes.size() - 8, sizeof length);
+  const std::size_t begin = bytes.size() - 8 - length;
+  bytes.resize(bytes.size() - 8);
+  const std::string from = footer_number(before);
+  const std::string to = footer_number(after);
+  std::size_t places = 0;
+  std::size_t at = bytes.find(from, begin);
+  while (at != std::string::npos) {
+    const bool is_left = skipped > 0;
+    if (is_left) --skipped;
+    if (!is_left) bytes.replace(at, from.size(), to);
+    if (!is_left) ++places;
+    at = bytes.find(from, at + (is_left ? from : to).size());
+  }
+  length = static_cast<std::uint32_t>(bytes.size() - begin);
+  for (unsigned shift = 0; shift < 32; shift += 8) {
+    bytes += static_cast<char>(static_cast<unsigned char>(length >> shift & 0xffU));
+  }
+  std::ofstream{path, std::ios::binary} << bytes << magic;
+  return places;
+}
+
+}  // namespace test

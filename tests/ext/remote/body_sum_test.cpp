@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: BSL-1.0
+#include <penstock_ext/store/http/detail/body_sum.hpp>
+
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include <penstock_ext/store/http/detail/answer.hpp>
+
+#include "support/catch.hpp"
+
+namespace ps = penstock;
+using ps::detail::body_sum;
+using ps::detail::said_sum;
+using ps::detail::sum_kind;
+
+namespace {
+
+std::span<const std::byte> bytes_of_text(std::string_view text) {
+  return std::as_bytes(std::span{text});
+}
+
+// What an answer with these lines says of its body.
+std::optional<said_sum> said_by(std::initializer_list<const char*> lines) {
+  ps::detail::http_answer answer;
+  for (const char* const line : lines) answer.add_line(line);
+  return answer.sum_of_body();
+}
+
+}  // namespace
+
+TEST_CASE("sums are those of their standards, wherever a body is cut", "[remote][fault:stores-8]") {
+  // The check values of each algorithm's catalogue entry.
+  const auto [kind, text] = GENERATE(table<sum_kind, std::string>(
+      {{sum_kind::crc32, "y/Q5Jg=="},
+       {sum_kind::crc32c, "4waSgw=="},
+       {sum_kind::crc64nvme, "rosUhgp5mIg="},
+       {sum_kind::sha_256, "FeKw08M4keuw8e9gnsQZQgwg4yDOlMZfvIwzEkSOsiU="}}));
+  const std::string_view body = "123456789";
+  for (std::size_t first = 0; first <= body.size(); ++first) {
+    for (std::size_t second = first; second <= body.size(); ++second) {
+      body_sum sum{{kind, text}};
+      sum.add(bytes_of_text(body.substr(0, first)));
+      sum.add(bytes_of_text(body.substr(first, second - first)));
+      sum.add(bytes_of_text(body.substr(second)));
+      CHECK(sum.difference() == std::nullopt);
+    }
+  }
+  body_sum other{{kind, text}};
+  other.add(bytes_of_text("123456788"));
+  const auto difference = other.difference();
+  REQUIRE(difference);
+  CHECK(difference->find(std::string{said_sum::name_of(kind)}) != std::string::npos);
+}
+
+TEST_CASE("bytes are written in base64 with padding", "[remote]") {
+  const std::uint8_t bytes[] = {'f', 'o', 'o', 'b', 'a', 'r'};
+  const std::string expected[] = {"", "Zg==", "Zm8=", "Zm9v", "Zm9vYg==", "Zm9vYmE=", "Zm9vYmFy"};
+  for (std::size_t size = 0; size <= 6; ++size) {
+    CHECK(ps::detail::base64_of(std::span{bytes, size}) == expected[size]);
+  }
+}
+
+TEST_CASE("the sum of a body is the one that its answer names", "[remote][fault:stores-8]") {
+  const auto of_body = said_by({"HTTP/1.1 206 Partial", "Content-Range: bytes 5-9/100",
+                                "Content-Digest: sha-512=:YWJj:, sha-256=:ZGVm:"});
+  REQUIRE(of_body);
+  CHECK(of_body->text == "ZGVm");
+  CHECK(of_body->kind == sum_kind::sha_256);
+  // The sum of an object is that of a body that is all of it.
+  CHECK(said_by({"HTTP/1.1 200 OK", "Repr-Digest: sha-256=:ZGVm:"})->text == "ZGVm");
+  CHECK(
+      said_by({"HTTP/1.1 206 P", "Content-Range: bytes 0-99/100", "x-amz-checksum-crc32: y/Q5Jg=="})
+          ->text == "y/Q5Jg==");
+  for (const char* const part : {"bytes 0-98/100", "bytes 1-99/100", "bytes 0-99/*"}) {
+    CAPTURE(part);
+    const std::string range = std::string{"Content-Range: "} + part;
+    CHECK_FALSE(said_by({"HTTP/1.1 206 P", range.c_str(), "x-amz-checksum-crc32: y/Q5Jg=="}));
+  }
+  // Of several the quickest one counts, in any order.
+  for (const bool is_first : {true, false}) {
+    const char* const quick = "X-Amz-Checksum-CRC32C: 4waSgw==";
+    const char* const slow = "x-amz-checksum-sha256: ZGVm";
+    const auto said =
+        said_by({"HTTP/1.1 200 OK", is_first ? quick : slow, is_first ? slow : quick});
+    REQUIRE(said);
+    CHECK(said->kind == sum_kind::crc32c);
+  }
+  CHECK(said_by({"HTTP/1.1 200 OK", "x-goog-hash: crc32c=4waSgw==,md5=abc"})->text == "4waSgw==");
+  CHECK(
+      said_by({"HTTP/1.1 200 OK", "x-goog-hash: md5=abc", "x-goog-hash: crc32c=4waSgw=="})->text ==
+      "4waSgw==");
+}
+
+TEST_CASE("what is no sum of the body is passed over", "[remote][fault:stores-8]") {
+  for (const char* const line :
+       {"x-amz-checksum-sha256: ZGVm-3",  // of the sums of an upload's three parts
+        "x-amz-checksum-type: COMPOSITE", "x-amz-checksum-sha1: ZGVm", "Content-MD5: ZGVm",
+        "Content-Digest: sha-512=:ZGVm:", "Repr-Digest:", "x-goog-hash: md5=ZGVm"}) {
+    CAPTURE(line);
+    CHECK_FALSE(said_by({"HTTP/1.1 200 OK", line}));
+  }
+}

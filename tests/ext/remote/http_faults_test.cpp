@@ -1,0 +1,530 @@
+// SPDX-License-Identifier: BSL-1.0
+// Servers that fail, and answers that are not what was asked for.
+#include <penstock_ext/store/http/http_store.hpp>
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdlib>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <penstock_ext/store/http/detail/object_version.hpp>
+
+#include "ext/remote/range_server.hpp"
+#include "support/catch.hpp"
+#include "support/error_of.hpp"
+
+namespace ps = penstock;
+using std::chrono::milliseconds;
+using test::http_request;
+
+namespace {
+
+const std::string content_of_faults = test::some_content(1000);
+
+ps::http_options hasty(ps::http_options options = {}) {
+  options.first_delay = milliseconds{1};
+  options.longest_delay = milliseconds{2};
+  return options;
+}
+
+std::string range_of(const ps::http_store& store, std::uint64_t offset, std::size_t size) {
+  std::string out(size, '?');
+  store.read({"x", offset, std::as_writable_bytes(std::span{out})});
+  return out;
+}
+
+bool has_text(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+// The error of a server that answers each request so.
+template <class E>
+E fault_of(const test::range_server::handler& answers, std::uint64_t offset = 100,
+           std::size_t size = 50, const ps::http_options& options = hasty()) {
+  test::range_server server{answers};
+  const ps::http_store store{server.url() + "/?key=s3cr3t", options};
+  const E problem = test::error_of<E>([&] { (void)range_of(store, offset, size); });
+  CHECK(problem.path() == server.url() + "/x");
+  CHECK(problem.offset() == offset);
+  CHECK_FALSE(has_text(problem.what(), "s3cr3t"));
+  return problem;
+}
+
+}  // namespace
+
+TEST_CASE("requests that fail in a way that passes are made again",
+          "[remote][promise:honest-10][fault:stores-5]") {
+  const auto failing = GENERATE(0, 1, 2, 3, 4, 5, 6);
+  CAPTURE(failing);
+  test::range_server server{[&](const http_request& request) {
+    const auto whole = test::ranged(request, content_of_faults);
+    if (request.number >= 2) return whole;
+    const std::size_t head = whole.bytes.find("\r\n\r\n") + 4;
+    switch (failing) {
+      case 0:
+        return test::answer(503, {"Retry-After: 0"}, "busy");
+      case 1:
+        return test::answer(429, {});
+      case 2:
+        return test::http_reply{{}, true};  // closed without a word
+      case 3:
+        return whole.cut(head);  // before the body
+      case 4:
+        return whole.cut(head + 20);  // within it
+      case 5:
+        return whole.cut(10);  // within the header
+      default:
+        return test::answer(206, {"Content-Range: bytes 100-149/1000"}, "a body that is short");
+    }
+  }};
+  const ps::http_store store{server.url(), hasty()};
+  CHECK(range_of(store, 100, 50) == content_of_faults.substr(100, 50));
+  CHECK(server.requests().size() == 3);
+  CHECK(store.stats().retries == 2);
+}
+
+TEST_CASE("a server that keeps failing is unreachable after all attempts",
+          "[remote][fault:stores-5]") {
+  const auto busy = fault_of<ps::store_unreachable>(
+      [](const http_request&) { return test::answer(503, {"Retry-After: 86400"}); });
+  CHECK(has_text(busy.found(), "HTTP 503"));
+  CHECK(has_text(busy.found(), "attempt 5 of 5"));
+  CHECK(busy.expected() == "bytes 100 to 150");
+  (void)fault_of<ps::store_unreachable>([](const http_request&) {
+    return test::http_reply{{}, true};
+  });
+
+  // Nobody listens there any more.
+  std::string url;
+  {
+    const test::range_server gone{[](const http_request&) { return test::http_reply{}; }};
+    url = gone.url();
+  }
+  const ps::http_store store{url, hasty({.attempts = 2})};
+  const auto refused = test::error_of<ps::store_unreachable>([&] { (void)store.size_of("x"); });
+  CHECK(has_text(refused.found(), "attempt 2 of 2"));
+}
+
+TEST_CASE("missing objects and refused ones are told apart, at once", "[remote][fault:stores-6]") {
+  std::atomic<int> asked{0};
+  const auto always = [&](int status) {
+    return [&asked, status](const http_request&) {
+      ++asked;
+      return test::answer(status, {}, "<html>no</html>");
+    };
+  };
+  CHECK(has_text(fault_of<ps::object_missing>(always(404)).found(), "404"));
+  CHECK(has_text(fault_of<ps::object_missing>(always(410)).found(), "410"));
+  CHECK(has_text(fault_of<ps::access_denied>(always(401)).found(), "credentials"));
+  CHECK(has_text(fault_of<ps::access_denied>(always(403)).found(), "403"));
+  CHECK(has_text(fault_of<ps::bad_response>(always(204)).found(), "204"));
+  CHECK(has_text(fault_of<ps::bad_response>(always(505)).found(), "505"));
+  CHECK(asked.load() == 6);
+}
+
+TEST_CASE("an answer with another range is refused",
+          "[remote][promise:honest-10][fault:stores-7]") {
+  const auto with = [](const std::string& line, std::size_t size) {
+    return [line, size](const http_request&) {
+      return test::answer(206, {line}, content_of_faults.substr(0, size));
+    };
+  };
+  for (const char* const line :
+       {"Content-Range: bytes 101-150/1000", "Content-Range: bytes 100-148/1000",
+        "Content-Range: bytes 0-49/1000", "Content-Range: bytes 100-150/1000",
+        "Content-Range: bytes", "Content-Range: bytes */1000", "X-Nothing: 0"}) {
+    CAPTURE(line);
+    (void)fault_of<ps::bad_response>(with(line, 50));
+  }
+  // What the object does not have.
+  const auto shorter = fault_of<ps::file_truncated>(with("Content-Range: bytes 100-119/120", 20));
+  CHECK(has_text(shorter.found(), "120 bytes"));
+  const auto beyond = fault_of<ps::file_truncated>(
+      [](const http_request& request) { return test::ranged(request, "short"); });
+  CHECK(has_text(beyond.found(), "5 bytes"));
+}
+
+TEST_CASE("a whole object is taken for a range only where it is the range",
+          "[remote][fault:stores-7]") {
+  const auto whole = [](const http_request&) { return test::answer(200, {}, content_of_faults); };
+  const auto endless = [](const http_request&) {
+    return test::http_reply{"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n" + content_of_faults,
+                            true};
+  };
+  test::range_server server{whole};
+  CHECK(range_of(ps::http_store{server.url()}, 0, 1000) == content_of_faults);
+  test::range_server without_length{endless};
+  CHECK(range_of(ps::http_store{without_length.url()}, 0, 1000) == content_of_faults);
+
+  CHECK(has_text(fault_of<ps::bad_response>(whole).found(), "no ranges"));
+  CHECK(has_text(fault_of<ps::bad_response>(whole, 0, 999).found(), "no ranges"));
+  CHECK(has_text(fault_of<ps::file_truncated>(whole, 0, 1001).found(), "1000 bytes"));
+  CHECK(has_text(fault_of<ps::bad_response>(endless, 0, 999).found(), "goes on"));
+}
+
+TEST_CASE("a whole object in chunks that ends early is cut off, a connection that does is not",
+          "[remote][fault:stores-7]") {
+  std::atomic<int> asked{0};
+  const auto chunks = [&](const std::string& end) {
+    return [&asked, end](const http_request&) {
+      ++asked;
+      return test::http_reply{
+          "HTTP/1.1 200 OK\r\nTransfer-Encoding: Chunked\r\n\r\n5\r\nshort\r\n" + end, true};
+    };
+  };
+  CHECK(has_text(fault_of<ps::file_truncated>(chunks("0\r\n\r\n"), 0, 9).found(), "of 5 bytes"));
+  CHECK(asked.load() == 1);
+  (void)fault_of<ps::store_unreachable>(chunks("4\r\nx"), 0, 9);
+  (void)fault_of<ps::store_unreachable>(
+      [](const http_request&) {
+        return test::http_reply{"HTTP/1.1 200 OK\r\n\r\nshort", true};
+      },
+      0, 9);
+}
+
+TEST_CASE("a body with another sum than its server says is asked for again",
+          "[remote][fault:stores-8]") {
+  std::string content = "123456789";
+  const std::string right = "y/Q5Jg==";
+  // Says the sum of the object, and damages the first `damaged` bodies.
+  const auto server_of = [&](std::size_t damaged) {
+    return [&, damaged](const http_request& request) {
+      const std::string sent = request.number < damaged ? "123455789" : content;
+      auto reply = test::ranged(request, sent);
+      reply.bytes.insert(reply.bytes.find("ETag"), "x-amz-checksum-crc32: " + right + "\r\n");
+      return reply;
+    };
+  };
+  {
+    test::range_server server{server_of(2)};
+    const ps::http_store store{server.url(), hasty()};
+    CHECK(range_of(store, 0, 9) == content);
+    CHECK(store.stats().retries == 2);
+    CHECK(range_of(store, 3, 4) == "4567");  // of a part nothing is said
+  }
+  {  // the second answer says nothing: what the first has said is forgotten
+    test::range_server server{[&](const http_request& request) {
+      return request.number == 0 ? server_of(1)(request) : test::ranged(request, "123456788");
+    }};
+    CHECK(range_of(ps::http_store{server.url(), hasty()}, 0, 9) == "123456788");
+  }
+  const auto problem = fault_of<ps::store_unreachable>(server_of(100), 0, 9);
+  CHECK(has_text(problem.found(), "crc32"));
+  CHECK(has_text(problem.found(), "attempt 5 of 5"));
+  test::range_server server{server_of(100)};
+  CHECK(range_of(ps::http_store{server.url(), hasty({.check_sums = false})}, 0, 9) == "123455789");
+}
+
+TEST_CASE("attempts that are cut count, and leave nothing under way", "[remote][fault:stores-5]") {
+  test::gate end;
+  test::range_server server{[&](const http_request&) {
+    end.wait();
+    return test::http_reply{{}, true};
+  }};
+  {
+    const ps::http_store store{server.url(),
+                               hasty({.attempts = 2, .silence_timeout = milliseconds{50}})};
+    (void)test::error_of<ps::store_unreachable>([&] { (void)range_of(store, 3, 5); });
+    CHECK(store.stats().in_flight == 0);
+    CHECK(store.stats().connections == 2);
+    CHECK(store.stats().requests == 2);
+  }
+  end.open();
+}
+
+TEST_CASE("an object that changes between two answers is noticed",
+          "[remote][promise:honest-10][fault:stores-8]") {
+  std::atomic<int> version{1};
+  std::string changing = content_of_faults;
+  test::range_server server{[&](const http_request& request) {
+    return test::ranged(request, changing, '"' + std::to_string(version.load()) + '"');
+  }};
+  const ps::http_store store{server.url()};
+  const ps::http_store tolerant{server.url(), {.check_etag = false}};
+  CHECK(range_of(store, 0, 10) == changing.substr(0, 10));
+  CHECK(tolerant.size_of("x") == 1000);
+  version = 2;
+  const auto problem = test::error_of<ps::object_changed>([&] { (void)range_of(store, 0, 10); });
+  CHECK(has_text(problem.expected(), "ETag"));
+  CHECK(has_text(problem.found(), "new store"));
+  (void)test::error_of<ps::object_changed>([&] { (void)store.size_of("x"); });
+  CHECK(range_of(tolerant, 0, 10) == changing.substr(0, 10));
+  CHECK(range_of(ps::http_store{server.url()}, 0, 10) == changing.substr(0, 10));
+
+  changing += "more";
+  const auto longer = test::error_of<ps::object_changed>([&] { (void)range_of(tolerant, 0, 10); });
+  CHECK(has_text(longer.expected(), "1000 bytes"));
+  CHECK(has_text(longer.found(), "1004 bytes"));
+}
+
+TEST_CASE("an object without a strong ETag that changes between two ranges is noticed",
+          "[remote]") {
+  const std::string old_date = "Tue, 24 Nov 2026 10:00:00 GMT";
+  const std::string new_date = "Tue, 24 Nov 2026 10:00:01 GMT";
+  using lines = std::vector<std::string>;
+  struct change {
+    lines before;
+    lines after;
+    std::string named_before;  // "": no change
+    std::string named_after = {};
+  };
+  const std::string dated = "Last-Modified: ";
+  const change one = GENERATE_COPY(
+      change{{dated + old_date}, {dated + new_date}, old_date, new_date},
+      change{{dated + new_date}, {dated + old_date}, new_date, old_date},  // a copy put back
+      change{{"ETag: W/\"a\""}, {"ETag: W/\"b\""}, "W/\"a\"", "W/\"b\""},
+      change{{"ETag: W/\"a\"", dated + old_date},
+             {"ETag: W/\"a\"", dated + new_date},
+             old_date,
+             new_date},
+      // A weak one that has become a strong one, as Apache's do after a second.
+      change{{"ETag: W/\"a\"", dated + old_date}, {"ETag: \"a\"", dated + old_date}, ""},
+      // Two machines with one object and times of their own.
+      change{{"ETag: \"a\"", dated + old_date}, {"ETag: \"a\"", dated + new_date}, ""},
+      change{{dated + old_date}, {}, ""});
+  CAPTURE(one.before, one.after);
+  std::string content = content_of_faults;
+  test::range_server server{[&](const http_request& request) {
+    return test::ranged(request, content, request.number == 0 ? one.before : one.after);
+  }};
+  const ps::http_store store{server.url()};
+  CHECK(range_of(store, 0, 10) == content.substr(0, 10));
+  if (one.named_before.empty()) {
+    CHECK(range_of(store, 500, 10) == content.substr(500, 10));
+    return;
+  }
+  const auto problem = test::error_of<ps::object_changed>([&] { (void)range_of(store, 500, 10); });
+  CHECK(has_text(problem.expected(), one.named_before));
+  CHECK(has_text(problem.found(), one.named_after));
+  CHECK(has_text(problem.found(), "new store"));
+  CHECK(problem.offset() == 500);
+}
+
+TEST_CASE("a server that knows If-Unmodified-Since sends nothing of a changed object", "[remote]") {
+  const std::string old_date = "Tue, 24 Nov 2026 10:00:00 GMT";
+  const std::string new_date = "Tue, 24 Nov 2026 10:00:01 GMT";
+  std::atomic<bool> has_changed{false};
+  test::range_server server{[&](const http_request& request) {
+    const auto condition = request.lines.find("if-unmodified-since");
+    if (has_changed && condition != request.lines.end() && condition->second == old_date) {
+      return test::answer(412, {"Last-Modified: " + new_date});
+    }
+    return test::ranged(request, content_of_faults,
+                        std::vector<std::string>{"Last-Modified: " + old_date});
+  }};
+  const ps::http_store store{server.url()};
+  const ps::http_store heedless{server.url(), {.check_modified = false}};
+  CHECK(store.size_of("x") == 1000);
+  CHECK(heedless.size_of("x") == 1000);
+  CHECK(range_of(store, 0, 10) == content_of_faults.substr(0, 10));
+  has_changed = true;
+  const auto problem = test::error_of<ps::object_changed>([&] { (void)range_of(store, 0, 10); });
+  CHECK(has_text(problem.expected(), old_date));
+  CHECK(has_text(problem.found(), new_date));
+  CHECK(range_of(heedless, 0, 10) == content_of_faults.substr(0, 10));
+}
+
+TEST_CASE("of a server that says no version the size is compared, and such reads are counted",
+          "[remote]") {
+  std::string content = content_of_faults;
+  test::range_server server{[&](const http_request& request) {
+    return test::ranged(request, content, std::vector<std::string>{});
+  }};
+  const ps::http_store store{server.url()};
+  CHECK(range_of(store, 0, 1000) == content);
+  CHECK(store.stats().unversioned == 0);  // all of it by one request: of one version
+  CHECK(range_of(store, 0, 10) == content.substr(0, 10));
+  CHECK(range_of(store, 900, 100) == content.substr(900));
+  CHECK(store.stats().unversioned == 2);
+  content.pop_back();
+  const auto shorter = test::error_of<ps::object_changed>([&] { (void)range_of(store, 0, 10); });
+  CHECK(has_text(shorter.expected(), "1000 bytes"));
+  CHECK(has_text(shorter.found(), "999 bytes"));
+  // What no longer has the range is another one too.
+  (void)test::error_of<ps::object_changed>([&] { (void)range_of(store, 900, 100); });
+  (void)test::error_of<ps::object_changed>([&] { (void)range_of(store, 999, 1); });
+}
+
+TEST_CASE("the parts of a split range are of one version of the object",
+          "[remote][fault:stores-8]") {
+  // Another object, which has the place of this one in the table of versions when its second part
+  // comes.
+  std::string other;
+  ps::detail::version_table table;
+  for (int i = 0; other.empty() || table.of("x").size; ++i) {
+    other = "y" + std::to_string(i);
+    table.of("x").size = 1;
+    table.of(other).size = 2;
+  }
+  test::gate first_is_done;
+  test::gate other_is_done;
+  test::range_server server{[&](const http_request& request) {
+    const bool is_second = request.path == "/x" && request.range(1000).first == 500;
+    if (request.path != "/x") first_is_done.wait();
+    if (is_second) other_is_done.wait();
+    return test::ranged(request, content_of_faults, is_second ? "\"b\"" : "\"a\"");
+  }};
+  const ps::http_store store{server.url(), {.merge_gap = 0}};
+  std::string out(300, '?');
+  const auto room = std::as_writable_bytes(std::span{out});
+  const std::vector<ps::byte_range> ranges{
+      {"x", 0, room.first(100)}, {"x", 500, room.last(100)}, {other, 0, room.subspan(100, 100)}};
+  std::atomic<bool> is_over{false};
+  std::thread caller{[&] {
+    (void)test::error_of<ps::object_changed>([&] { store.read_many(ranges); });
+    is_over = true;
+  }};
+  while (!is_over && store.stats().bytes < 100) std::this_thread::yield();
+  first_is_done.open();
+  while (!is_over && store.stats().bytes < 200) std::this_thread::yield();
+  other_is_done.open();
+  caller.join();
+}
+
+TEST_CASE("a size comes from the first byte where HEAD does not tell it",
+          "[remote][promise:honest-10]") {
+  const auto head = GENERATE(400, 403, 405, 501, 200);
+  CAPTURE(head);
+  const std::string bytes = head == 501 ? std::string{} : content_of_faults;
+  test::range_server server{[&](const http_request& request) {
+    if (request.method != "HEAD") return test::ranged(request, bytes);
+    return test::http_reply{"HTTP/1.1 " + std::to_string(head) + " Test\r\n\r\n"};
+  }};
+  const ps::http_store store{server.url()};
+  CHECK(store.size_of("x") == bytes.size());
+  CHECK(server.requests().back().lines.at("range") == "bytes=0-0");
+
+  test::range_server vague{[&](const http_request& request) {
+    if (request.method == "HEAD") return test::answer(405, {}, {}, "HEAD");
+    return test::answer(206, {"Content-Range: bytes 0-0/*"}, "0");
+  }};
+  const ps::http_store other{vague.url()};
+  (void)test::error_of<ps::bad_response>([&] { (void)other.size_of("x"); });
+}
+
+TEST_CASE("redirects are followed, so many and no more", "[remote][fault:stores-7]") {
+  test::range_server server{[&](const http_request& request) {
+    if (request.path == "/there") return test::ranged(request, content_of_faults);
+    return test::answer(302, {request.path == "/x" ? "Location: /there" : "Location: /again"});
+  }};
+  CHECK(range_of(ps::http_store{server.url()}, 7, 9) == content_of_faults.substr(7, 9));
+  CHECK(server.requests().size() == 2);
+  const ps::http_store circle{server.url() + "/deep", hasty({.most_redirects = 3})};
+  const auto endless = test::error_of<ps::bad_response>([&] { (void)circle.size_of("y"); });
+  CHECK(has_text(endless.found(), "redirects"));
+  CHECK(server.requests().size() == 6);
+  const ps::http_store none{server.url(), hasty({.most_redirects = 0})};
+  (void)test::error_of<ps::bad_response>([&] { (void)range_of(none, 7, 9); });
+  CHECK(server.requests().size() == 7);
+}
+
+TEST_CASE("a redirect leads to no other protocol than HTTP", "[remote][fault:stores-7]") {
+  test::range_server server{
+      [&](const http_request&) { return test::answer(302, {"Location: file:///etc/passwd"}); }};
+  const ps::http_store store{server.url(), hasty()};
+  (void)test::error_of<ps::bad_response>([&] { (void)range_of(store, 0, 5); });
+}
+
+TEST_CASE("a server that says nothing costs an attempt", "[remote][fault:stores-5]") {
+  test::gate end;
+  test::range_server server{[&](const http_request& request) {
+    auto reply = test::ranged(request, content_of_faults);
+    if (request.number == 0) end.wait();
+    return reply;
+  }};
+  {
+    const ps::http_store store{server.url(),
+                               hasty({.attempts = 100, .silence_timeout = milliseconds{50}})};
+    CHECK(range_of(store, 3, 5) == content_of_faults.substr(3, 5));
+    CHECK(store.stats().retries >= 1);
+  }
+  end.open();
+}
+
+TEST_CASE("a call ends at its deadline, and its memory is the caller's again",
+          "[remote][fault:stores-5]") {
+  test::gate late;
+  test::range_server server{[&](const http_request& request) {
+    if (request.number == 0) late.wait();
+    return test::ranged(request, content_of_faults);
+  }};
+  const ps::http_store store{server.url(), hasty({.deadline = milliseconds{50}})};
+  std::string out(100, '?');
+  const auto problem = test::error_of<ps::store_unreachable>([&] {
+    store.read({"x", 3, std::as_writable_bytes(std::span{out})});
+  });
+  CHECK(has_text(problem.expected(), "deadline of 50 ms"));
+  late.open();
+  const ps::http_store patient{server.url()};
+  CHECK(range_of(patient, 3, 5) == content_of_faults.substr(3, 5));
+  CHECK(out == std::string(100, '?'));
+}
+
+TEST_CASE("the first range that fails ends the call, and not the store",
+          "[remote][fault:stores-6]") {
+  test::gate end;
+  test::gate both_here;
+  std::atomic<int> here{0};
+  test::range_server server{[&](const http_request& request) {
+    if (request.path == "/missing") return test::answer(404, {});
+    if (request.path == "/held") end.wait();
+    if (request.path == "/x") {
+      if (++here == 2) both_here.open();
+      both_here.wait();
+    }
+    return test::ranged(request, content_of_faults);
+  }};
+  {
+    const ps::http_store store{
+        server.url(), {.most_in_flight = 2, .merge_gap = 0, .deadline = milliseconds{20'000}}};
+    std::string out(300, '?');
+    const auto room = std::as_writable_bytes(std::span{out});
+    const std::vector<ps::byte_range> ranges{{"held", 0, room.first(100)},
+                                             {"missing", 0, room.subspan(100, 100)},
+                                             {"other", 0, room.last(100)}};
+    (void)test::error_of<ps::object_missing>([&] { store.read_many(ranges); });
+    CHECK(out.substr(0, 100) == std::string(100, '?'));
+    // The held one does not keep its place: two that wait for each other are both under way.
+    const std::vector<ps::byte_range> two{{"x", 0, room.first(100)}, {"x", 500, room.last(100)}};
+    store.read_many(two);
+    CHECK(out.substr(200) == content_of_faults.substr(500, 100));
+  }
+  end.open();
+}
+
+TEST_CASE("a store ends while its server is silent", "[remote][fault:stores-5]") {
+  test::gate end;
+  test::range_server server{[&](const http_request& request) {
+    end.wait();
+    return test::ranged(request, content_of_faults);
+  }};
+  {
+    const ps::http_store store{server.url(), hasty({.deadline = milliseconds{20}})};
+    (void)test::error_of<ps::store_unreachable>([&] { (void)store.size_of("x"); });
+  }
+  end.open();
+}
+
+// Hidden, because it needs the server that tls.py starts.
+TEST_CASE("certificates are checked, and no redirect leads out of TLS", "[.][tls]") {
+  const char* const port = std::getenv("PENSTOCK_TLS_PORT");
+  const char* const certificate = std::getenv("PENSTOCK_TLS_CA");
+  REQUIRE((port != nullptr && certificate != nullptr));
+  const std::string url = std::string{"https://127.0.0.1:"} + port;
+  const ps::http_store trusting{url, hasty({.attempts = 1, .ca_file = certificate})};
+  CHECK(trusting.size_of("x") == 10);
+  (void)test::error_of<ps::bad_response>([&] { (void)trusting.size_of("down"); });
+  const ps::http_store usual{url, hasty({.attempts = 1})};
+  const auto unknown = test::error_of<ps::store_unreachable>([&] { (void)usual.size_of("x"); });
+  CHECK(has_text(unknown.found(), "ca_file"));
+  const ps::http_store other_name{std::string{"https://localhost:"} + port,
+                                  hasty({.attempts = 1, .ca_file = certificate})};
+  const auto foreign =
+      test::error_of<ps::store_unreachable>([&] { (void)other_name.size_of("x"); });
+  CHECK(has_text(foreign.found(), "for another host"));
+  CHECK_FALSE(has_text(foreign.found(), "ca_file"));
+}

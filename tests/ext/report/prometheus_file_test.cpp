@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: BSL-1.0
+#include <penstock_ext/report/prometheus_file.hpp>
+
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <csignal>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "ext/report/prometheus_reader.hpp"
+#include "support/catch.hpp"
+#include "support/temp_dir.hpp"
+
+namespace ps = penstock;
+namespace fs = std::filesystem;
+using test::prometheus_reader;
+
+namespace {
+
+std::string text_of(const std::string& path) {
+  std::ifstream file{path};
+  return {std::istreambuf_iterator<char>{file}, {}};
+}
+
+/// How many files there are beside and below `path`.
+std::ptrdiff_t files_at(const std::string& path) {
+  return std::distance(fs::directory_iterator{fs::path{path}.parent_path()}, {});
+}
+
+ps::loader_stats some_stats(std::uint64_t loader) {
+  ps::loader_stats stats;
+  stats.loader = loader;
+  return stats;
+}
+
+/// What writing says.
+std::optional<ps::report_error> error_of_writing(const std::string& path) {
+  try {
+    ps::write_prometheus(some_stats(2), path);
+  } catch (const ps::report_error& error) {
+    return error;
+  }
+  return std::nullopt;
+}
+
+/// No file of this process may grow beyond `bytes`, for a scope; writing says EFBIG.
+class scoped_file_limit {
+ public:
+  explicit scoped_file_limit(::rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
+    REQUIRE(::getrlimit(RLIMIT_FSIZE, &before_) == 0);
+    const struct ::rlimit limit { bytes, before_.rlim_max };
+    REQUIRE(::setrlimit(RLIMIT_FSIZE, &limit) == 0);
+  }
+  scoped_file_limit(scoped_file_limit&&) = delete;
+  ~scoped_file_limit() {
+    ::setrlimit(RLIMIT_FSIZE, &before_);
+    std::signal(SIGXFSZ, handler_);
+  }
+
+ private:
+  using handler = void (*)(int);
+  handler handler_;
+  struct ::rlimit before_ {};
+};
+
+}  // namespace
+
+TEST_CASE("a file for Prometheus is written whole, and replaced", "[report]") {
+  const test::temp_dir folder;
+  const std::string path = folder.path("train.prom");
+  ps::write_prometheus(some_stats(1), path);
+  CHECK(text_of(path) == to_prometheus(some_stats(1)));
+  ps::transfer_stats feed;
+  feed.loader = some_stats(3);
+  ps::write_prometheus(feed, path);
+  CHECK(text_of(path) == to_prometheus(feed));
+  CHECK(files_at(path) == 1);
+  struct ::stat as {};
+  REQUIRE(::stat(path.c_str(), &as) == 0);
+  // As a program makes one here, so that a collector, which is another user, may read it.
+  struct ::stat usual {};
+  std::ofstream{folder.path("usual")} << "usual";
+  REQUIRE(::stat(folder.path("usual").c_str(), &usual) == 0);
+  CHECK((as.st_mode & 0777U) == (usual.st_mode & 0777U));
+  REQUIRE(::chmod(path.c_str(), 0640) == 0);
+  ps::write_prometheus(feed, path);
+  REQUIRE(::stat(path.c_str(), &as) == 0);
+  CHECK((as.st_mode & 0777U) == 0640U);  // what was chosen stays
+}
+
+TEST_CASE("a file for Prometheus that can't be written says path and reason, and the old stays",
+          "[report][promise:honest-18]") {
+  const test::temp_dir folder;
+  const std::string nowhere = folder.path("none/train.prom");
+  const auto missing = error_of_writing(nowhere);
+  REQUIRE(missing.has_value());
+  CHECK(missing->path() == nowhere);
+  CHECK(missing->number() == ENOENT);
+  CHECK(std::string{missing->what()} ==
+        nowhere + ": the statistics can't be written: No such file or directory");
+
+  const std::string a_folder = folder.path("folder");
+  fs::create_directories(a_folder + "/in_it");
+  const auto taken = error_of_writing(a_folder);
+  REQUIRE(taken.has_value());
+  CHECK(taken->number() == EISDIR);
+  CHECK(files_at(a_folder) == 1);  // nothing is left beside it
+
+  const std::string path = folder.path("train.prom");
+  ps::write_prometheus(some_stats(1), path);
+  std::optional<ps::report_error> full;
+  {
+    const scoped_file_limit limit{100};
+    full = error_of_writing(path);
+  }
+  REQUIRE(full.has_value());
+  CHECK(full->number() == EFBIG);
+  CHECK(std::string{full->what()}.find("written: File too large") != std::string::npos);
+  CHECK(text_of(path) == to_prometheus(some_stats(1)));
+  CHECK(files_at(path) == 2);  // the folder, the old file
+}
+
+TEST_CASE("what a process of the same number has left behind is in nobody's way", "[report]") {
+  const test::temp_dir folder;
+  const std::string path = folder.path("train.prom");
+  // The next ones that are made, and some that other tests of this program have been given.
+  constexpr int left = 900;
+  for (int number = 0; number < left; ++number) {
+    std::ofstream{path + ".part-" + std::to_string(::getpid()) + '-' + std::to_string(number)}
+        << "left";
+  }
+  ps::write_prometheus(some_stats(1), path);
+  CHECK(text_of(path) == to_prometheus(some_stats(1)));
+  CHECK(files_at(path) == left + 1);
+}
+
+TEST_CASE("a reader sees one file for Prometheus or the next, whoever writes",
+          "[report][promise:honest-18]") {
+  const test::temp_dir folder;
+  const std::string path = folder.path("train.prom");
+  const std::string odd = to_prometheus(some_stats(1));
+  const std::string even = to_prometheus(some_stats(2));
+  ps::write_prometheus(some_stats(1), path);
+  std::atomic<int> writing{2};  // relaxed would do: only its end matters
+  std::atomic<int> failed{0};
+  const auto write = [&](std::uint64_t which) {
+    for (int turn = 0; turn < 100; ++turn) {
+      try {
+        ps::write_prometheus(some_stats(which), path);
+      } catch (const ps::report_error&) {
+        ++failed;
+      }
+    }
+    --writing;
+  };
+  std::thread first{write, 1};
+  std::thread second{write, 2};
+  int torn = 0;
+  while (writing != 0) {
+    const std::string seen = text_of(path);
+    if (seen != odd && seen != even) ++torn;
+  }
+  first.join();
+  second.join();
+  CHECK(torn == 0);
+  CHECK(failed == 0);
+  CHECK(files_at(path) == 1);
+}

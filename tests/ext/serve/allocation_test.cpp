@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: BSL-1.0
+// What requests allocate once a loop runs, counted by operator new for the whole program: nothing.
+#include <cstddef>
+#include <cstdint>
+#include <stdexcept>
+
+#include <penstock/transfer/transfer.hpp>
+#include <penstock_ext/serve/batcher.hpp>
+
+#include "ext/serve/requests.hpp"
+#include "support/catch.hpp"
+#include "support/counting_new.hpp"
+
+namespace ps = penstock;
+
+TEST_CASE("the path of a request allocates nothing", "[serve]") {
+  if (ps::detail::checked) return;  // such a build keeps a record of each lease
+  ps::batcher<request> requests{ps::cpu_device{}, {.most = 4, .depth = 3}};
+  const auto submit_batch = [&] {
+    for (std::uint64_t tag = 0; tag < 3; ++tag) requests.submit(tag, written(tag));
+    if (!requests.try_submit(3, written(3))) throw std::logic_error{"there was room"};
+  };
+  ps::transfer feed{requests, {.depth = 2}};
+  submit_batch();
+  auto range = feed.epoch(0);
+  auto it = range.begin();
+  const std::size_t before = test::allocations.load();
+  std::uint64_t sum = 0;
+  for (int round = 0; round < 20; ++round) {
+    submit_batch();
+    if (round % 2 != 0) submit_batch();
+    for (int i = 0; i < 1 + round % 2; ++i) {
+      ++it;
+      sum += it->tags().size();
+    }
+  }
+  CHECK(test::allocations.load() - before == 0);
+  CHECK(sum == 30 * 4);
+}

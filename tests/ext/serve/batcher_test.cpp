@@ -1,0 +1,419 @@
+// SPDX-License-Identifier: BSL-1.0
+#include <penstock_ext/serve/batcher.hpp>
+
+#include <pthread.h>
+#include <time.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <limits>
+#include <memory>
+#include <stdexcept>
+#include <stop_token>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "ext/serve/requests.hpp"
+#include "support/asleep.hpp"
+#include "support/catch.hpp"
+#include "support/error_of.hpp"
+
+namespace ps = penstock;
+using namespace std::chrono_literals;
+
+namespace {
+
+constexpr std::chrono::nanoseconds never = std::chrono::hours{10'000};
+using tag_list = std::vector<std::uint64_t>;
+
+template <class Batcher>
+void submit_all(Batcher& requests, const tag_list& tags) {
+  for (const auto tag : tags) requests.submit(tag, written(tag));
+}
+
+/// A thread of which a test knows when it sleeps.
+template <class Work>
+class sleeper {
+ public:
+  explicit sleeper(Work work)
+      : thread_([this, work = std::move(work)] {
+          number_ = this_thread_number();
+          work();
+        }) {}
+  sleeper(sleeper&&) = delete;
+  ~sleeper() {
+    if (thread_.joinable()) thread_.join();
+  }
+  void wait_until_it_sleeps() const {
+    while (number_ == 0) std::this_thread::yield();
+    wait_until_asleep(number_);
+  }
+  void join() { thread_.join(); }
+
+ private:
+  std::atomic<long> number_{0};
+  std::thread thread_;
+};
+
+}  // namespace
+
+TEST_CASE("a batch goes out when it is full, with its requests and their tags", "[serve]") {
+  ps::batcher<request> requests{ps::cpu_device{}, {.most = 3, .fill = never}};
+  submit_all(requests, {7, 9});
+  CHECK_FALSE(requests.try_next());  // nor is a part of one given before its time
+  submit_all(requests, {8, 1, 2});
+  const auto batch = requests.try_next();
+  REQUIRE(batch);
+  CHECK(tags_of(batch) == tag_list{7, 9, 8});
+  CHECK(is_as_tagged(batch));
+  CHECK(batch.number() == 0);
+  CHECK(batch.valid() == 3);
+  CHECK_FALSE(requests.try_next());
+  const auto now = requests.stats();
+  CHECK(now.accepted == 5);
+  CHECK(now.handed_out == 3);
+  CHECK(now.waiting == 2);
+  CHECK(requests.host_bytes() == 4 * 512);
+}
+
+TEST_CASE("a batch that is not full goes out when its time is over", "[serve]") {
+  const auto fill = GENERATE(0ns, 1ns, 1'000'000ns);
+  ps::batcher<request> requests{ps::cpu_device{}, {.most = 32, .fill = fill}};
+  const auto begin = std::chrono::steady_clock::now();
+  submit_all(requests, {4, 5});
+  const auto batch = requests.next();
+  CHECK(std::chrono::steady_clock::now() - begin >= fill);
+  CHECK(tags_of(batch) == tag_list{4, 5});
+}
+
+TEST_CASE("a consumer that sleeps learns of the first request's time, and of a full batch",
+          "[serve]") {
+  const bool is_full = GENERATE(false, true);
+  ps::batcher<request> requests{ps::cpu_device{}, {.most = 2, .fill = is_full ? never : 1ms}};
+  tag_list got;
+  sleeper consumer{[&] { got = tags_of(requests.next()); }};
+  consumer.wait_until_it_sleeps();
+  requests.submit(1, written(1));
+  if (is_full) requests.submit(2, written(2));
+  consumer.join();
+  CHECK(got == (is_full ? tag_list{1, 2} : tag_list{1}));
+}
+
+TEST_CASE("every consumer knows the time of the batch that fills up", "[serve]") {
+  ps::batcher<request> requests{ps::cpu_device{}, {.most = 2, .fill = 1ms}};
+  std::atomic<std::size_t> served{0};
+  const auto serve_one = [&] { served += requests.next().size(); };
+  sleeper first{serve_one};
+  sleeper second{serve_one};
+  first.wait_until_it_sleeps();
+  second.wait_until_it_sleeps();
+  submit_all(requests, {1, 2, 3});  // a full one, and one that is none
+  first.join();
+  second.join();
+  CHECK(served == 3);
+}
+
+TEST_CASE("consumers that spin at the end of the time get full batches and late ones",
+          "[serve][promise:honest-14]") {
+  ps::batcher<request> requests{ps::cpu_device{}, {.most = 2, .fill = 2ms, .spin = 1h}};
+  constexpr std::uint64_t count = 303;
+  std::atomic<std::size_t> served{0};
+  const auto serve = [&] {
+    while (const auto batch = requests.next()) served += batch.size();
+  };
+  std::thread first{serve};
+  std::thread second{serve};
+  for (std::uint64_t tag = 0; tag < count; ++tag) {
+    requests.submit(tag, written(tag));
+    while (tag % 101 == 100 && served <= tag) std::this_thread::yield();  // one is left alone
+  }
+  requests.close();
+  first.join();
+  second.join();
+  CHECK(served == count);
+}
+
+TEST_CASE("a consumer is awake where it is asked to spin, and asleep otherwise", "[serve]") {
+  const bool spins = GENERATE(false, true);
+  ps::batcher<request> requests{ps::cpu_device{},
+                                {.most = 2, .fill = never, .spin = spins ? never : 0ns}};
+  requests.submit(1, written(1));
+  std::atomic<long> number{0};
+  std::size_t size = 0;
+  std::thread consumer{[&] {
+    number = this_thread_number();
+    size = requests.next().size();
+  }};
+  while (number == 0) std::this_thread::yield();
+  // A thread that waits asleep uses no time of a processor, however long one looks.
+  ::clockid_t clock{};
+  REQUIRE(::pthread_getcpuclockid(consumer.native_handle(), &clock) == 0);
+  const auto used = [&] {
+    ::timespec time{};
+    ::clock_gettime(clock, &time);
+    return std::chrono::seconds{time.tv_sec} + std::chrono::nanoseconds{time.tv_nsec};
+  };
+  if (spins) {
+    const auto before = used();
+    while (used() < before + 2ms) std::this_thread::yield();  // hangs where the thread sleeps
+  } else {
+    wait_until_asleep(number);
+  }
+  requests.submit(2, written(2));
+  consumer.join();
+  CHECK(size == 2);
+}
+
+TEST_CASE("a submitter waits for a place while all batches are full", "[serve]") {
+  ps::batcher<request> requests{ps::cpu_device{}, {.most = 2, .fill = never, .depth = 2}};
+  submit_all(requests, {0, 1, 2, 3});
+  CHECK_FALSE(requests.try_submit(4, written(4)));
+  CHECK_FALSE(requests.submit_for(1us, 4, written(4)));
+  const auto end = std::chrono::steady_clock::now() + 1ms;
+  CHECK_FALSE(requests.submit_until(end, 4, written(4)));
+  CHECK(std::chrono::steady_clock::now() >= end);
+  const bool has_limit = GENERATE(false, true);
+  sleeper submitter{[&] {
+    if (has_limit) {
+      if (!requests.submit_for(1h, 4, written(4))) std::terminate();
+    } else {
+      requests.submit(4, written(4));
+    }
+  }};
+  submitter.wait_until_it_sleeps();
+  {
+    const auto batch = requests.next();
+    CHECK_FALSE(requests.try_submit(5, written(5)));  // its slot is not free before the lease's end
+  }
+  submitter.join();
+  CHECK(requests.try_submit(5, written(5)));
+  CHECK(tags_of(requests.next()) == tag_list{2, 3});
+  CHECK(tags_of(requests.next()) == tag_list{4, 5});
+}
+
+TEST_CASE("a submitter takes whichever slot is free first, and learns of the end", "[serve]") {
+  ps::cpu_stream slow;
+  ps::cpu_stream fast;
+  ps::batcher<request> requests{ps::cpu_device{}, {.most = 1, .fill = 0ms, .depth = 2}};
+  submit_all(requests, {1, 2});
+  auto first = requests.next();
+  auto second = requests.next();
+  ps::detail::waitable_counter gate;
+  const auto held = [&gate] { gate.wait([](std::uint32_t open) { return open != 0; }); };
+  slow.launch(held);
+  ps::detail::waitable_counter short_gate;
+  fast.launch([&] { short_gate.wait([](std::uint32_t open) { return open != 0; }); });
+  first.release_after(slow);
+  second.release_after(fast);
+  std::thread submitter{[&] { requests.submit(3, written(3)); }};  // both slots are behind copies
+  short_gate.advance();
+  submitter.join();  // the slow one still is
+  std::atomic<bool> is_refused{false};
+  std::thread late{[&] {
+    try {
+      requests.submit(4, written(4));
+    } catch (const ps::batcher_closed&) {
+      is_refused = true;
+    }
+  }};
+  requests.close();
+  late.join();
+  CHECK(is_refused);
+  gate.advance();
+  slow.synchronize();
+  const auto stats = requests.stats();
+  CHECK(stats.accepted == 3);
+  CHECK(stats.handed_out == 2);
+  CHECK(stats.waiting == 1);
+}
+
+TEST_CASE("a write that throws leaves no request, and its place to another one",
+          "[serve][promise:honest-14]") {
+  const int bad = GENERATE(0, 1, 2, 3);
+  ps::batcher<request> requests{ps::cpu_device{}, {.most = 4, .fill = never}};
+  for (int i = 0; i < 4; ++i) {
+    const auto tag = static_cast<std::uint64_t>(i);
+    if (i != bad) {
+      requests.submit(tag, written(tag));
+      continue;
+    }
+    const auto problem = test::error_of<std::domain_error>([&] {
+      requests.submit(99, [](ps::sample<request> out) {
+        ps::get<"number">(out) = 99;  // half of it
+        throw std::domain_error{"no such picture"};
+      });
+    });
+    CHECK(problem.what() == std::string{"no such picture"});
+  }
+  const auto batch = requests.try_next();
+  REQUIRE(batch);
+  CHECK(batch.size() == 3);
+  CHECK(is_as_tagged(batch));
+  std::uint64_t mask = 0;
+  for (const auto tag : batch.tags()) mask |= std::uint64_t{1} << tag;
+  CHECK(mask == (15U ^ (1U << static_cast<unsigned>(bad))));
+  CHECK(requests.stats().failed == 1);
+  CHECK(requests.stats().accepted == 3);
+}
+
+TEST_CASE("a batch of writes that all threw is none, and its slot is free", "[serve]") {
+  ps::batcher<request> requests{ps::cpu_device{}, {.most = 2, .fill = 0ns, .depth = 1}};
+  const auto fail = [&] {
+    requests.submit(0, [](ps::sample<request>) { throw std::domain_error{"no"}; });
+  };
+  for (int i = 0; i < 5; ++i) CHECK_THROWS_AS(fail(), std::domain_error);
+  CHECK_FALSE(requests.try_next());
+  requests.submit(6, written(6));
+  CHECK(tags_of(requests.next()) == tag_list{6});
+  CHECK_THROWS_AS(fail(), std::domain_error);
+  requests.close();
+  CHECK_FALSE(requests.next());
+}
+
+TEST_CASE("others get on while one request is still being written", "[serve][promise:honest-14]") {
+  ps::batcher<request> requests{ps::cpu_device{}, {.most = 2, .fill = never, .depth = 3}};
+  ps::detail::waitable_counter begun;
+  ps::detail::waitable_counter gate;
+  std::thread slow{[&] {
+    requests.submit(0, [&](ps::sample<request> out) {
+      begun.advance();
+      gate.wait([](std::uint32_t open) { return open == 1; });
+      written(0)(out);
+    });
+  }};
+  begun.wait([](std::uint32_t times) { return times == 1; });
+  submit_all(requests, {1, 2, 3});  // 1 beside the slow one
+  CHECK(tags_of(requests.next()) == tag_list{2, 3});
+  requests.submit(4, written(4));
+  requests.close();
+  CHECK(tags_of(requests.next()) == tag_list{4});
+  CHECK_FALSE(requests.at_end());
+  CHECK_FALSE(requests.try_next());
+  tag_list got;
+  sleeper last{[&] { got = tags_of(requests.next()); }};
+  last.wait_until_it_sleeps();
+  gate.store(1);
+  slow.join();
+  last.join();
+  CHECK(got == tag_list{0, 1});
+  CHECK(requests.at_end());
+  CHECK_FALSE(requests.next());
+}
+
+TEST_CASE("a closed batcher serves what it has, and takes no more", "[serve][promise:honest-14]") {
+  ps::batcher<request> requests{ps::cpu_device{}, {.most = 2, .fill = never, .depth = 2}};
+  submit_all(requests, {0, 1, 2, 3});
+  std::string told;
+  sleeper submitter{[&] {
+    try {
+      requests.submit(4, written(4));
+    } catch (const ps::batcher_closed& problem) {
+      told = problem.what();
+    }
+  }};
+  submitter.wait_until_it_sleeps();
+  CHECK_FALSE(requests.was_closed());
+  requests.close();
+  requests.close();
+  submitter.join();
+  CHECK(told == "batcher: it is closed, and takes no request any more");
+  CHECK(requests.was_closed());
+  CHECK_THROWS_AS(requests.submit(5, written(5)), ps::batcher_closed);
+  CHECK_THROWS_AS((void)requests.try_submit(5, written(5)), ps::batcher_closed);
+  CHECK_THROWS_AS((void)requests.submit_for(1h, 5, written(5)), ps::batcher_closed);
+  CHECK(tags_of(requests.next()) == tag_list{0, 1});
+  CHECK_FALSE(requests.at_end());
+  CHECK(tags_of(requests.next()) == tag_list{2, 3});
+  CHECK(requests.at_end());
+  CHECK_FALSE(requests.next());
+}
+
+TEST_CASE("closing ends the wait of a consumer, by a call or by a stop request", "[serve]") {
+  std::stop_source stop;
+  ps::batcher<request> requests{ps::cpu_device{}, {.stop = stop.get_token()}};
+  bool is_batch = true;
+  sleeper consumer{[&] { is_batch = static_cast<bool>(requests.next()); }};
+  consumer.wait_until_it_sleeps();
+  SECTION("a call") { requests.close(); }
+  SECTION("a stop") { stop.request_stop(); }
+  consumer.join();
+  CHECK_FALSE(is_batch);
+  CHECK(requests.was_closed());
+}
+
+TEST_CASE("what is abandoned comes back once, also what is still being written",
+          "[serve][promise:honest-14]") {
+  fates known{6};
+  ps::detail::waitable_counter begun;
+  ps::detail::waitable_counter gate;
+  const bool is_destroyed = GENERATE(false, true);
+  auto requests = std::make_unique<ps::batcher<request>>(
+      ps::cpu_device{},
+      ps::batcher_options{.most = 2, .fill = never, .depth = 4, .on_unserved = known.noting()});
+  submit_all(*requests, {0, 1, 2, 3});
+  known.note_served(requests->next());
+  requests->submit(4, written(4));
+  if (is_destroyed) {
+    requests->submit(5, written(5));
+    requests.reset();
+  } else {
+    std::thread slow{[&] {
+      requests->submit(5, [&](ps::sample<request>) {
+        begun.advance();
+        gate.wait([](std::uint32_t open) { return open == 1; });
+      });
+    }};
+    begun.wait([](std::uint32_t times) { return times == 1; });
+    requests->abandon();
+    CHECK(known.abandoned == 2);
+    CHECK_FALSE(requests->at_end());
+    gate.store(1);
+    slow.join();
+    CHECK(requests->at_end());
+    CHECK_FALSE(requests->next());
+    CHECK_THROWS_AS(requests->submit(0, written(0)), ps::batcher_closed);
+    CHECK(requests->stats().returned == 4);
+    CHECK(requests->stats().waiting == 0);
+  }
+  CHECK(known.ended_once() == 6);
+  CHECK(known.abandoned == 4);
+  CHECK(fates::sum(known.served) == 2);
+}
+
+TEST_CASE("a lease lives on after its batcher", "[serve]") {
+  ps::request_batch<request, ps::cpu_device> kept;
+  {
+    ps::batcher<request> requests{ps::cpu_device{}, {.most = 1}};
+    requests.submit(3, written(3));
+    kept = requests.next();
+  }
+  CHECK(is_as_tagged(kept));
+}
+
+TEST_CASE("a batcher's options are checked by name", "[serve]") {
+  const auto refused = [](const ps::batcher_options& options) -> std::string {
+    return test::error_of<ps::option_error>([&] {
+             ps::batcher<request> requests{ps::cpu_device{}, options};
+           })
+        .what();
+  };
+  CHECK(refused({.most = 0}) == "most: 0 is not in 1..1048576");
+  CHECK(refused({.most = 1048577}) == "most: 1048577 is not in 1..1048576");
+  CHECK(refused({.fill = -1ns}) == "fill: must not be below 0, is -1 ns");
+  CHECK(refused({.spin = -1ns}) == "spin: must not be below 0, is -1 ns");
+  CHECK(refused({.depth = 0}) == "depth: 0 is not in 1..1024");
+  CHECK(refused({.depth = 1025}) == "depth: 1025 is not in 1..1024");
+  using wide = ps::record<ps::field<"x", float, ps::dyn>>;
+  const auto most = std::numeric_limits<std::size_t>::max() / 32;
+  const auto take = [&] {
+    ps::batcher<wide> requests{ps::cpu_device{}, {{most}}, {.most = 1, .depth = 1024}};
+  };
+  CHECK_THROWS_AS(take(), ps::out_of_memory);
+  ps::batcher<wide> requests{ps::cpu_device{}, {{5}}, {.most = 1}};
+  requests.submit(0, [](ps::sample<wide> out) { CHECK(ps::get<"x">(out).size() == 5); });
+}

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: BSL-1.0
+#include <penstock_ext/serve/detail/consumer_signal.hpp>
+
+#include <atomic>
+#include <chrono>
+#include <mutex>
+#include <thread>
+
+#include "support/catch.hpp"
+
+namespace {
+
+/// Goes on by a nanosecond with each look, and so tells how often it was looked at. Far in the past
+/// of the real clock: a sleep until one of its moments ends at once.
+struct looked_at_clock {
+  using duration = std::chrono::nanoseconds;
+  using time_point = std::chrono::steady_clock::time_point;
+  static inline std::atomic<int> looks{0};
+  static time_point now() noexcept { return at(++looks); }
+  static time_point at(int look) noexcept { return time_point{duration{look}}; }
+};
+
+using looked_at_signal = penstock::detail::consumer_signal<looked_at_clock>;
+
+}  // namespace
+
+TEST_CASE("a thread looks at the clock for the end of its wait alone",
+          "[serve][promise:honest-14]") {
+  std::mutex mutex;
+  std::unique_lock lock{mutex};
+  for (const int spin : {0, 100}) {
+    looked_at_signal changed{std::chrono::nanoseconds{spin}};
+    for (const int turn : {1, 2}) {  // one after another: the next one spins too
+      INFO("spin " << spin << ", turn " << turn);
+      looked_at_clock::looks = 500;
+      changed.wait_until(lock, looked_at_clock::at(1'000));
+      CHECK(lock.owns_lock());
+      CHECK(looked_at_clock::looks <=
+            501);  // it sleeps for all of it, or for what is before `spin`
+      looked_at_clock::looks = 950;
+      changed.wait_until(lock, looked_at_clock::at(1'000));
+      CHECK(lock.owns_lock());
+      CHECK(looked_at_clock::looks == (spin == 0 ? 950 : 1'000));
+    }
+  }
+}
+
+TEST_CASE("a thread sleeps up to the time for which it spins, and no longer", "[serve]") {
+  std::mutex mutex;
+  std::unique_lock lock{mutex};
+  const std::chrono::hours spin{1};
+  penstock::detail::consumer_signal<> changed{spin};
+  const auto awake = std::chrono::steady_clock::now() + std::chrono::milliseconds{1};
+  while (std::chrono::steady_clock::now() < awake) {
+    changed.wait_until(lock, awake + spin);  // hangs where it sleeps up to the end
+  }
+  CHECK(lock.owns_lock());
+}
+
+TEST_CASE("a thread that spins gives up the mutex, and learns of what is notified",
+          "[serve][promise:honest-14]") {
+  const bool are_all = GENERATE(false, true);
+  std::mutex mutex;
+  looked_at_signal changed{std::chrono::hours{1}};
+  bool is_ready = false;
+  const auto never = looked_at_clock::at(2'000'000'000);
+  looked_at_clock::looks = 0;
+  std::thread waiting{[&] {
+    std::unique_lock lock{mutex};
+    while (!is_ready) changed.wait_until(lock, never);
+  }};
+  while (looked_at_clock::looks < 1'000) std::this_thread::yield();  // it spins
+  {
+    const std::lock_guard lock{mutex};
+    is_ready = true;
+    are_all ? changed.notify_all() : changed.notify_one();
+  }
+  waiting.join();
+  CHECK(looked_at_clock::looks < 2'000'000'000);
+}

@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: BSL-1.0
+// A batcher, a transfer, and what can go wrong between them: each request is served or comes back.
+#include <penstock_ext/serve/batcher.hpp>
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <stdexcept>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <penstock/observe/trace_recorder.hpp>
+#include <penstock/threads/value_queue.hpp>
+#include <penstock/transfer/transfer.hpp>
+
+#include "ext/serve/requests.hpp"
+#include "support/catch.hpp"
+#include "support/gated_device.hpp"
+
+namespace ps = penstock;
+using namespace std::chrono_literals;
+
+namespace {
+
+using gated_batcher = ps::batcher<request, gated_device>;
+
+/// Submits `count` requests with tags from `first` on; some writes throw, and are submitted again.
+template <class Batcher>
+void submit_share(Batcher& requests, std::uint64_t first, std::uint64_t count) {
+  for (std::uint64_t tag = first; tag != first + count; ++tag) {
+    if (tag % 7 == 0) {
+      try {
+        requests.submit(tag, [](ps::sample<request>) { throw std::domain_error{"unreadable"}; });
+      } catch (const std::domain_error&) {
+      }
+    }
+    switch (tag % 3) {
+      case 0:
+        requests.submit(tag, written(tag));
+        break;
+      case 1:
+        while (!requests.submit_for(1us, tag, written(tag))) {
+        }
+        break;
+      default:
+        while (!requests.try_submit(tag, written(tag))) std::this_thread::yield();
+    }
+  }
+}
+
+}  // namespace
+
+TEST_CASE("a feed's batches have the tags of their requests, in both memories",
+          "[serve][promise:honest-14]") {
+  const ps::cpu_device device;
+  fates known{100};
+  ps::batcher<request> requests{device, {.most = 8, .fill = 0ns, .depth = 2}};
+  ps::transfer feed{requests};
+  std::thread submitter{[&] {
+    submit_share(requests, 0, 100);
+    requests.close();
+  }};
+  std::uint64_t number = 0;
+  bool is_numbered = true;
+  for (auto& batch : feed.epoch(0)) {
+    is_numbered = is_numbered && batch.number() == number++ && batch.epoch() == 0;
+    known.note_served(batch);
+  }
+  submitter.join();
+  CHECK(is_numbered);
+  CHECK(known.ended_once() == 100);
+  CHECK(known.wrong == 0);
+  CHECK(requests.stats().handed_out == 100);
+  CHECK(requests.stats().failed == 15);
+}
+
+TEST_CASE("the trace of a feed over a batcher has each batch, its copy and its lease", "[serve]") {
+  ps::trace_recorder recorder;
+  ps::batcher<request> requests{ps::cpu_device{}, {.most = 2, .depth = 4}};
+  for (std::uint64_t tag = 0; tag < 8; ++tag) requests.submit(tag, written(tag));
+  requests.close();
+  std::uint64_t copies = 0;
+  std::uint64_t leases = 0;
+  std::uint64_t flow = 0;
+  bool has_one_flow = true;
+  {
+    ps::transfer feed{requests, {.depth = 2, .trace = &recorder}};
+    for (auto& batch : feed.epoch(0)) CHECK(is_as_tagged(batch));
+  }
+  for (const auto& track : recorder.snapshot().tracks) {
+    if (flow == 0) flow = track.flow;
+    has_one_flow = has_one_flow && track.flow == flow;
+    for (const auto& event : track.events) {
+      copies += event.stage == ps::trace_stage::copy ? event.samples : 0;
+      leases += event.stage == ps::trace_stage::lease ? 1 : 0;
+      if (event.stage == ps::trace_stage::copy || event.stage == ps::trace_stage::lease) {
+        CHECK(event.batch.value().batch < 4);
+      }
+    }
+  }
+  CHECK(copies == 8);  // requests
+  CHECK(leases == 4);
+  CHECK(flow != 0);
+  CHECK(has_one_flow);
+}
+
+TEST_CASE("a feed that runs out of leases loses no request", "[serve][promise:honest-14]") {
+  const ps::cpu_device device;
+  fates known{12};
+  {
+    ps::batcher<request> requests{device, {.most = 2, .depth = 6, .on_unserved = known.noting()}};
+    for (std::uint64_t tag = 0; tag < 12; ++tag) requests.submit(tag, written(tag));
+    {
+      ps::transfer feed{requests, {.depth = 2}};
+      std::vector<decltype(feed)::batch_type> held;
+      const auto hoard = [&] {
+        for (auto& batch : feed.epoch(0)) held.push_back(std::move(batch));
+      };
+      CHECK_THROWS_AS(hoard(), ps::leases_exhausted);
+      CHECK(held.size() == 2);
+      for (const auto& batch : held) known.note_served(batch);
+      CHECK(fates::sum(known.returned) == 0);  // the others are where they were
+    }
+    ps::transfer again{requests, {.depth = 2}};
+    for (auto& batch : again.epoch(0)) {
+      known.note_served(batch);
+      break;  // the one that was copied ahead comes back
+    }
+    CHECK(fates::sum(known.served) == 6);
+    CHECK(fates::sum(known.returned) == 2);
+    CHECK(known.abandoned == 0);
+    CHECK(requests.stats().waiting == 4);
+    CHECK(requests.stats().handed_out == 6);
+  }
+  CHECK(known.ended_once() == 12);
+  CHECK(known.abandoned == 4);
+  CHECK(known.wrong == 0);
+}
+
+TEST_CASE("a batch that could not be copied comes back", "[serve][promise:honest-14]") {
+  const gated_device device;
+  fates known{8};
+  {
+    gated_batcher requests{device, {.most = 2, .depth = 4, .on_unserved = known.noting()}};
+    for (std::uint64_t tag = 0; tag < 8; ++tag) requests.submit(tag, written(tag));
+    ps::transfer feed{requests, device.inline_stream(), {.depth = 2}};
+    SECTION("the copy") { device.fail_copy(1); }
+    SECTION("the record of its arrival") { device.fail_record(0); }
+    SECTION("the record of the slot's release") { device.fail_record(1); }
+    const auto serve = [&] {
+      for (auto& batch : feed.epoch(0)) known.note_served(batch);
+    };
+    CHECK_THROWS_AS(serve(), device_fault);
+    CHECK(fates::sum(known.returned) >= 2);
+    requests.close();
+    serve();  // what is left; nothing is wrong any more
+  }
+  CHECK(known.ended_once() == 8);
+  CHECK(known.abandoned == 0);
+  CHECK(known.wrong == 0);
+}
+
+TEST_CASE("a slot whose copy failed takes requests again", "[serve]") {
+  const gated_device device;
+  gated_batcher requests{device, {.most = 1, .depth = 1}};
+  ps::transfer feed{requests, device.inline_stream(), {.depth = 1}};
+  requests.submit(1, written(1));
+  SECTION("the copy") { device.fail_copy(0); }
+  SECTION("the record of its arrival") { device.fail_record(0); }
+  SECTION("the record of the slot's release") { device.fail_record(1); }
+  auto range = feed.epoch(0);
+  CHECK_THROWS_AS(range.begin(), device_fault);
+  CHECK(requests.stats().returned == 1);
+  CHECK(requests.try_submit(2, written(2)));
+}
+
+TEST_CASE("requests wait for the copy out of their slot, and one that has a limit gives up",
+          "[serve]") {
+  const gated_device device;
+  gated_batcher requests{device, {.most = 1, .depth = 1}};
+  auto stream = device.make_stream();
+  device.hold_copies();
+  ps::transfer feed{requests, stream};
+  requests.submit(1, written(1));
+  auto range = feed.epoch(0);
+  auto it = range.begin();
+  CHECK_FALSE(requests.try_submit(2, written(2)));
+  CHECK_FALSE(requests.submit_for(1ms, 2, written(2)));
+  std::thread patient{[&] { requests.submit(2, written(2)); }};
+  std::thread limited{[&] {
+    if (!requests.submit_for(1h, 3, written(3))) std::terminate();
+  }};
+  device.open_copies();
+  std::vector<std::uint64_t> seen;
+  for (; it != range.end(); ++it) {
+    device.synchronize(stream);
+    seen.push_back(it->tags().front());
+    CHECK(is_as_tagged(*it));
+    if (seen.size() == 3) requests.close();
+  }
+  patient.join();
+  limited.join();
+  CHECK(seen.size() == 3);
+}
+
+TEST_CASE("a device that fails is told to the submitter that waits for it", "[serve]") {
+  const gated_device device;
+  gated_batcher requests{device, {.most = 1, .depth = 1}};
+  auto stream = device.make_stream();
+  device.hold_copies();
+  ps::transfer feed{requests, stream};
+  requests.submit(1, written(1));
+  auto range = feed.epoch(0);
+  auto it = range.begin();
+  device.fail_query(0);
+  CHECK_THROWS_AS(requests.submit(2, written(2)), device_fault);
+  device.open_copies();
+  requests.submit(2, written(2));  // as if nothing had been
+  requests.close();
+  CHECK(it->tags().front() == 1);
+  ++it;
+  CHECK(it->tags().front() == 2);
+  ++it;
+  CHECK(it == range.end());
+}
+
+TEST_CASE("whatever goes wrong among many threads, what was submitted is served or returned",
+          "[serve][promise:honest-14]") {
+  constexpr std::uint64_t each = 1500;
+  constexpr std::uint64_t submitters = 3;
+  const auto most = GENERATE(std::size_t{1}, std::size_t{8});
+  const bool is_abandoned = GENERATE(false, true);
+  const gated_device device;
+  fates known{submitters * each};
+  std::atomic<std::uint64_t> refused{0};
+  {
+    gated_batcher requests{device,
+                           {.most = most, .fill = 1us, .depth = 3, .on_unserved = known.noting()}};
+    std::vector<std::thread> threads;
+    for (std::uint64_t i = 0; i < submitters; ++i) {
+      threads.emplace_back([&, i] {
+        for (std::uint64_t tag = i * each; tag != (i + 1) * each; ++tag) {
+          try {
+            submit_share(requests, tag, 1);
+          } catch (const ps::batcher_closed&) {
+            ++known.returned[tag];
+            ++refused;
+          }
+        }
+      });
+    }
+    // A feed on each of two threads, whose copies fail and which are left now and then, and a
+    // thread that works on leases.
+    ps::value_queue<ps::device_batch<request, gated_device>> ready{2};
+    std::thread worker{[&] {
+      while (const auto batch = ready.pop()) known.note_served(*batch);
+    }};
+    std::atomic<std::uint64_t> rounds{0};
+    std::vector<std::thread> feeds;
+    for (int i = 0; i < 2; ++i) {
+      feeds.emplace_back([&, i] {
+        ps::transfer feed{
+            requests, device.inline_stream(), {.depth = 3, .when_held = ps::held_action::wait}};
+        while (!requests.at_end()) {
+          const std::uint64_t round = ++rounds;
+          if (round % 5 == 0) device.fail_copy(round % 3);
+          if (is_abandoned && round == 10) requests.abandon();
+          try {
+            std::uint64_t left = round % 11;
+            for (auto& batch : feed.epoch(0)) {
+              if (i == 0) {
+                known.note_served(batch);
+              } else if (!ready.push(std::move(batch))) {
+                std::terminate();
+              }
+              if (left-- == 0) break;
+            }
+          } catch (const device_fault&) {
+          }
+        }
+      });
+    }
+    for (auto& thread : threads) thread.join();
+    requests.close();
+    for (auto& thread : feeds) thread.join();
+    ready.close();
+    worker.join();
+    const auto now = requests.stats();
+    CHECK(now.accepted == now.handed_out + now.returned);
+    CHECK(now.accepted + refused == submitters * each);
+    CHECK(now.waiting == 0);
+  }
+  CHECK(known.ended_once() == submitters * each);
+  CHECK(known.wrong == 0);
+  CHECK((known.abandoned + refused != 0) == is_abandoned);
+}

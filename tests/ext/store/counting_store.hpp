@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <penstock_ext/files/file_error.hpp>
+#include <penstock_ext/store/byte_store.hpp>
+
+namespace test {
+
+/// Objects in memory, which count what is asked of them, may fail, and may be held back.
+class counting_store {
+ public:
+  void add(const std::string& name, std::string content) { objects_[name] = std::move(content); }
+  [[nodiscard]] const std::string& content(const std::string& name) const {
+    return objects_.at(name);
+  }
+
+  [[nodiscard]] std::uint64_t size_of(std::string_view object) const {
+    ++sizes;
+    return find(object).size();
+  }
+  void read(const penstock::byte_range& range) const { read_many({&range, 1}); }
+  void read_many(std::span<const penstock::byte_range> ranges) const {
+    ++calls;
+    {
+      std::unique_lock lock{mutex_};
+      ++waiting_;
+      changed_.notify_all();
+      changed_.wait(lock, [&] { return !is_shut_; });
+      --waiting_;
+    }
+    for (const auto& range : ranges) {
+      const std::string& all = find(range.object);
+      ++reads;
+      bytes += range.out.size();
+      if (fails) throw penstock::file_unreadable(std::string{range.object}, range.offset, "a", "b");
+      if (range.offset + range.out.size() > all.size()) {
+        throw penstock::file_truncated(std::string{range.object}, all.size(), "more", "the end");
+      }
+      if (range.out.empty()) continue;
+      std::memcpy(range.out.data(), all.data() + range.offset, range.out.size());
+    }
+  }
+
+  /// From now on reads wait at their start, until `open`.
+  void shut() {
+    const std::lock_guard lock{mutex_};
+    is_shut_ = true;
+  }
+  void open() {
+    {
+      const std::lock_guard lock{mutex_};
+      is_shut_ = false;
+    }
+    changed_.notify_all();
+  }
+  /// Waits until so many reads wait.
+  void await(int count) {
+    std::unique_lock lock{mutex_};
+    changed_.wait(lock, [&] { return waiting_ >= count; });
+  }
+
+  mutable std::atomic<int> sizes{0};
+  mutable std::atomic<int> calls{0};
+  mutable std::atomic<int> reads{0};
+  mutable std::atomic<std::uint64_t> bytes{0};
+  std::atomic<bool> fails{false};
+
+ private:
+  [[nodiscard]] const std::string& find(std::string_view object) const {
+    const auto found = objects_.find(object);
+    if (found != objects_.end()) return found->second;
+    throw penstock::file_unreadable(std::string{object}, 0, "an object", "none");
+  }
+
+  std::map<std::string, std::string, std::less<>> objects_;
+  mutable std::mutex mutex_;
+  mutable std::condition_variable changed_;
+  mutable int waiting_ = 0;
+  bool is_shut_ = false;
+};
+
+static_assert(penstock::batching_store<counting_store>);
+
+}  // namespace test

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: BSL-1.0
+#include <penstock_ext/store/detail/cache/uses/foreseen_uses.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include <penstock_ext/store/detail/cache/uses/next_uses.hpp>
+
+#include "support/catch.hpp"
+
+using penstock::detail::foreseen_uses;
+using penstock::detail::next_uses;
+
+namespace {
+
+using blocks_in_order = std::vector<std::uint64_t>;
+
+const int reader = 0;
+const int other_reader = 0;
+
+// Uses the block; those that were given up.
+blocks_in_order used(foreseen_uses& uses, std::uint64_t block) {
+  blocks_in_order gone;
+  uses.use(block, [&](std::uint64_t one) { gone.push_back(one); });
+  return gone;
+}
+
+}  // namespace
+
+TEST_CASE("the next use of a block is the first that was foreseen and has not come",
+          "[store][promise:bounded-11]") {
+  foreseen_uses uses;
+  CHECK(uses.of(7) == next_uses::never);
+  uses.append(&reader, blocks_in_order{7, 8, 7});
+  uses.append(&other_reader, blocks_in_order{9, 8});
+  CHECK(uses.of(7) < uses.of(8));
+  CHECK(uses.of(8) < uses.of(9));
+  CHECK(used(uses, 7).empty());
+  CHECK(uses.of(8) < uses.of(7));
+  CHECK(uses.of(7) < uses.of(9));
+  CHECK(used(uses, 7).empty());
+  CHECK(uses.of(7) == next_uses::never);
+  CHECK(used(uses, 7).empty());
+  CHECK(uses.size() == 3);
+}
+
+TEST_CASE("the use after the next one is known too", "[store]") {
+  foreseen_uses uses;
+  next_uses told;
+  const blocks_in_order order{7, 8, 7, 9, 7};
+  uses.append(&reader, order);
+  told.tell(order);
+  CHECK(uses.after(6) == next_uses::never);
+  CHECK(told.after(6) == next_uses::never);
+  CHECK(uses.after(8) == next_uses::never);
+  CHECK(told.after(8) == next_uses::never);
+  for (int uses_left = 3; uses_left > 0; --uses_left) {
+    const std::uint64_t after = uses.after(7);
+    const std::uint64_t told_after = told.after(7);
+    CHECK((after == next_uses::never) == (uses_left == 1));
+    CHECK(used(uses, 7).empty());
+    told.use(7);
+    CHECK(uses.of(7) == after);
+    CHECK(told.of(7) == told_after);
+  }
+}
+
+TEST_CASE("what one reader takes back leaves what the others foresee, in order",
+          "[store][promise:bounded-11]") {
+  foreseen_uses uses;
+  uses.append(&reader, blocks_in_order{1, 2, 3});
+  uses.append(&other_reader, blocks_in_order{3, 1});
+  uses.append(&reader, blocks_in_order{1});
+  CHECK(used(uses, 1).empty());
+  uses.forget(&reader);
+  CHECK(uses.size() == 2);
+  CHECK(uses.of(2) == next_uses::never);
+  CHECK(uses.of(3) < uses.of(1));
+  uses.forget(&other_reader);
+  CHECK(uses.size() == 0);
+  CHECK(uses.of(1) == next_uses::never);
+}
+
+TEST_CASE("a use that does not come is given up once enough later ones have come",
+          "[store][promise:bounded-11]") {
+  foreseen_uses uses;
+  uses.append(&reader, blocks_in_order{1, 2});
+  const blocks_in_order many(foreseen_uses::most_overtaken + 1, 3);
+  uses.append(&reader, many);
+  uses.append(&reader, blocks_in_order{1});
+  bool is_one_given_up = false;
+  for (std::size_t i = 0; i < foreseen_uses::most_overtaken; ++i) {
+    is_one_given_up = is_one_given_up || !used(uses, 3).empty();
+  }
+  CHECK_FALSE(is_one_given_up);
+  const auto before = uses.of(1);
+  CHECK(before < uses.of(2));
+  CHECK(used(uses, 3) == blocks_in_order{1, 2});
+  CHECK(uses.of(1) > before);
+  CHECK(uses.of(2) == next_uses::never);
+  CHECK(uses.size() == 1);
+  CHECK(used(uses, 1).empty());
+  CHECK(uses.size() == 0);
+}
+
+TEST_CASE("no more uses are held than were asked for", "[store][promise:bounded-11]") {
+  foreseen_uses uses{5};
+  uses.append(&reader, blocks_in_order{1, 2, 3, 4, 5, 6, 7});
+  CHECK(uses.size() == 5);
+  CHECK(uses.of(6) == next_uses::never);
+  CHECK(used(uses, 1).empty());
+  uses.append(&reader, blocks_in_order{6, 7});
+  CHECK(uses.size() == 5);
+  CHECK(uses.of(5) < uses.of(6));
+  uses.forget(&other_reader);
+  uses.append(&reader, blocks_in_order{7});
+  CHECK(uses.size() == 5);
+}

@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: BSL-1.0
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <limits>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <penstock_ext/store/byte_store.hpp>
+#include <penstock_ext/store/cached_store.hpp>
+#include <penstock_ext/store/support/store_ref.hpp>
+
+#include "ext/store/counting_store.hpp"
+#include "ext/store/files.hpp"
+#include "support/catch.hpp"
+
+namespace ps = penstock;
+
+static_assert(ps::lending_store<ps::cached_store<test::counting_store>>);
+static_assert(ps::lending_store<ps::detail::store_ref<ps::cached_store<test::counting_store>>>);
+static_assert(!ps::lending_store<test::counting_store>);
+static_assert(!ps::lending_store<ps::detail::store_ref<test::counting_store>>);
+static_assert(ps::near_store<ps::cached_store<test::counting_store>>);
+static_assert(ps::near_store<ps::detail::store_ref<ps::cached_store<test::counting_store>>>);
+static_assert(!ps::near_store<test::counting_store>);
+static_assert(!ps::near_store<ps::detail::store_ref<test::counting_store>>);
+
+namespace {
+
+// A store of an object of 250 bytes: two blocks of 100 and one of 50.
+struct three_blocks {
+  three_blocks() { store.add("x", test::some_bytes(250)); }
+  test::counting_store store;
+};
+
+std::string_view text_of(const ps::lent_bytes& lent) {
+  return {reinterpret_cast<const char*>(lent.bytes.data()), lent.bytes.size()};
+}
+
+template <class Store>
+void read(const Store& cache, std::uint64_t offset, std::size_t count) {
+  static_cast<void>(test::part_of(cache, "x", static_cast<std::size_t>(offset), count));
+}
+
+}  // namespace
+
+TEST_CASE("a cache lends what one block in memory has, where it lies", "[store]") {
+  const three_blocks of;
+  const ps::cached_store cache{of.store, {.block_bytes = 100, .memory_bytes = 300}};
+  const std::string& all = of.store.content("x");
+  CHECK_FALSE(cache.lend({"x", 110, 50}));
+  read(cache, 0, 200);
+  const auto lent = cache.lend({"x", 110, 50});
+  REQUIRE(lent);
+  CHECK(text_of(*lent) == all.substr(110, 50));
+  const auto again = cache.lend({"x", 100, 100});
+  REQUIRE(again);
+  CHECK(again->bytes.data() + 10 == lent->bytes.data());
+  CHECK(text_of(*again) == all.substr(100, 100));
+
+  const auto is_lent = [&](std::string_view object, std::uint64_t offset, std::uint64_t length) {
+    const ps::upcoming_range range{object, offset, length};
+    const bool is_near = cache.bring_near(range);
+    CHECK(cache.lend(range).has_value() == is_near);
+    return is_near;
+  };
+  CHECK(is_lent("x", 0, 100));
+  CHECK_FALSE(is_lent("x", 0, 0));
+  CHECK_FALSE(is_lent("x", 99, 2));  // of two blocks
+  CHECK_FALSE(is_lent("x", 200, 50));
+  CHECK_FALSE(is_lent("y", 0, 1));
+  read(cache, 200, 50);
+  CHECK(is_lent("x", 200, 50));
+  CHECK(is_lent("x", 249, 1));
+  CHECK_FALSE(is_lent("x", 249, 2));
+  CHECK_FALSE(is_lent("x", 250, 1));
+  constexpr std::uint64_t most = (std::numeric_limits<std::uint64_t>::max)();
+  CHECK_FALSE(is_lent("x", 249, most));
+  CHECK_FALSE(is_lent("x", most, most));
+  CHECK(of.store.reads == 3);
+}
+
+TEST_CASE("what was lent stays where it is when its block goes", "[store][promise:bounded-10]") {
+  const three_blocks of;
+  const ps::cached_store cache{of.store, {.block_bytes = 100, .memory_bytes = 100}};
+  std::optional<ps::lent_bytes> lent;
+  read(cache, 0, 100);
+  lent = cache.lend({"x", 20, 30});
+  read(cache, 100, 100);
+  CHECK(cache.stats().memory_bytes == 100);
+  CHECK_FALSE(cache.bring_near({"x", 20, 30}));
+  REQUIRE(lent);
+  CHECK(text_of(*lent) == of.store.content("x").substr(20, 30));
+  CHECK(lent->owner.use_count() == 1);
+}
+
+TEST_CASE("lending is a read, and bringing near is none", "[store]") {
+  const three_blocks of;
+  const ps::cached_store cache{of.store, {.block_bytes = 100, .memory_bytes = 300}};
+  read(cache, 0, 200);
+  const std::vector<ps::upcoming_range> order{{"x", 0, 100}, {"x", 100, 100}, {"x", 200, 50}};
+  cache.will_use(order);
+  CHECK(cache.bring_near({"x", 0, 10}));
+  CHECK_FALSE(cache.lend({"x", 200, 50}));
+  CHECK(cache.stats().known_uses == 3);
+  CHECK(cache.stats().from_memory == 0);
+  CHECK(cache.lend({"x", 0, 10}));
+  CHECK(cache.stats().known_uses == 2);
+  CHECK(cache.stats().from_memory == 1);
+}
+
+TEST_CASE("a block that is lent, or brought near, is not the next to go", "[store]") {
+  const bool is_lent = GENERATE(false, true);
+  const three_blocks of;
+  const ps::cached_store cache{of.store, {.block_bytes = 100, .memory_bytes = 200}};
+  const ps::upcoming_range first{"x", 0, 100};
+  read(cache, 0, 200);
+  CHECK((is_lent ? cache.lend(first).has_value() : cache.bring_near(first)));
+  read(cache, 200, 50);  // for block 1, which was used longest ago
+  CHECK(cache.lend(first));
+  CHECK_FALSE(cache.lend({"x", 100, 100}));
+}
+
+TEST_CASE("what is on the disk is near, and stays there", "[store]") {
+  const std::string how = GENERATE(as<std::string>{}, "lent", "near");
+  const three_blocks of;
+  const test::temp_dir dir;
+  const std::uint64_t file_bytes = 64 + 1 + 8 + 100;
+  const ps::upcoming_range first{"x", 0, 100};
+  const ps::cached_store_options options{.block_bytes = 100,
+                                         .memory_bytes = how == "lent" ? 300U : 0U,
+                                         .folder = dir.path("cache"),
+                                         .disk_bytes = 2 * file_bytes};
+  {
+    const ps::cached_store cache{of.store, options};
+    CHECK_FALSE(cache.bring_near(first));
+    read(cache, 0, 200);
+    CHECK((how == "lent" ? cache.lend(first).has_value() : cache.bring_near(first)));
+    read(cache, 200, 50);  // on the disk in place of block 1
+    CHECK(cache.bring_near(first));
+    CHECK(of.store.reads == 3);
+  }
+  const ps::cached_store next{of.store, options};
+  read(next, 0, 100);
+  CHECK(next.stats().from_disk == 1);
+  read(next, 100, 100);
+  CHECK(next.stats().from_disk == 1);
+}
+
+TEST_CASE("what has gone from the disk meanwhile is not near", "[store]") {
+  const three_blocks of;
+  const test::temp_dir dir;
+  const ps::cached_store cache{
+      of.store, {.block_bytes = 100, .memory_bytes = 0, .folder = dir.path("cache")}};
+  read(cache, 0, 250);
+  const ps::upcoming_range middle{"x", 120, 50};
+  CHECK(cache.bring_near(middle));
+  CHECK_FALSE(cache.lend(middle));
+  for (const auto& entry : std::filesystem::directory_iterator{dir.path("cache")}) {
+    std::filesystem::remove(entry.path());
+  }
+  CHECK_FALSE(cache.bring_near(middle));
+  CHECK(test::part_of(cache, "x", 120, 50) == of.store.content("x").substr(120, 50));
+}
+
+TEST_CASE("once files are gone, blocks are soon not taken for near", "[store]") {
+  constexpr std::uint64_t blocks = 100;
+  test::counting_store below;
+  below.add("x", test::some_bytes(10 * blocks));
+  const test::temp_dir dir;
+  const ps::cached_store cache{below,
+                               {.block_bytes = 10, .memory_bytes = 0, .folder = dir.path("cache")}};
+  read(cache, 0, 10 * blocks);
+  const auto near_now = [&] {
+    int count = 0;
+    for (std::uint64_t i = 0; i < blocks; ++i) count += cache.bring_near({"x", 10 * i, 10}) ? 1 : 0;
+    return count;
+  };
+  CHECK(near_now() == blocks);
+  for (const auto& entry : std::filesystem::directory_iterator{dir.path("cache")}) {
+    std::filesystem::remove(entry.path());
+  }
+  CHECK(near_now() < 16);
+}
+
+TEST_CASE("a block is not held for a small part of it", "[store][promise:bounded-10]") {
+  test::counting_store below;
+  below.add("x", test::some_bytes(1000));
+  const ps::cached_store cache{below, {.block_bytes = 1000}};
+  read(cache, 0, 1000);
+  CHECK_FALSE(cache.lend({"x", 0, 14}));
+  CHECK(cache.bring_near({"x", 0, 14}));
+  CHECK(cache.lend({"x", 0, 15}));
+}
+
+TEST_CASE("a block in memory that is used next stays while others are read ahead", "[store]") {
+  constexpr std::uint64_t blobs = 6000;
+  test::counting_store below;
+  below.add("x", test::some_bytes(10 * blobs));
+  const ps::cached_store cache{below, {.block_bytes = 10, .memory_bytes = 1000}};
+  read(cache, 0, 10);
+  std::vector<ps::upcoming_range> order;
+  for (std::uint64_t i = 0; i < blobs; ++i) order.push_back({"x", 10 * i, 10});
+  for (std::uint64_t i = 1; i < 200; ++i) order.push_back({"x", 10 * i, 10});
+  const int reader = 0;
+  cache.foresee(&reader, order);
+  CHECK(cache.bring_near({"x", 0, 10}));
+  for (std::uint64_t i = 1; i < blobs; ++i) read(cache, 10 * i, 10);
+  CHECK(cache.lend({"x", 0, 10}));
+}

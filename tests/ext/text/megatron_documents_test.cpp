@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: BSL-1.0
+#include <penstock_ext/text/megatron_documents.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ext/files/npy_files.hpp"
+#include "support/catch.hpp"
+#include "support/error_of.hpp"
+#include "support/temp_dir.hpp"
+
+namespace ps = penstock;
+using test::error_of;
+using test::little;
+
+namespace {
+
+struct sequence {
+  std::uint64_t tokens;
+  std::uint64_t begin;
+};
+
+std::string index_of_documents(const std::vector<sequence>& sequences,
+                               const std::vector<std::uint64_t>& starts, std::uint64_t code = 8) {
+  std::string bytes{"MMIDIDX\0\0", 9};
+  bytes += little(1, 8) + little(code, 1) + little(sequences.size(), 8) + little(starts.size(), 8);
+  for (const sequence& one : sequences) bytes += little(one.tokens, 4);
+  for (const sequence& one : sequences) bytes += little(one.begin, 8);
+  for (const std::uint64_t start : starts) bytes += little(start, 8);
+  return bytes;
+}
+
+// Documents of two sequences, of none, and of one, over 12 bytes.
+const std::vector<sequence> three_sequences{{2, 0}, {1, 4}, {3, 6}};
+const std::string right_index = index_of_documents(three_sequences, {0, 2, 2, 3});
+
+ps::megatron_documents opened(const test::temp_dir& dir, const std::string& index,
+                              std::string_view tokens = "aabbccddeeff") {
+  test::write_file(dir.path("text.idx"), index);
+  test::write_file(dir.path("text.bin"), tokens);
+  return ps::megatron_documents{dir.path("text")};
+}
+
+std::string document(const ps::megatron_documents& of, std::uint64_t index) {
+  ps::blob_buffer unused;
+  const auto bytes = of.bytes(index, unused);
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+}  // namespace
+
+TEST_CASE("Megatron's documents are the sequences that follow each other", "[text]") {
+  const test::temp_dir dir;
+  for (const std::string& modes : {std::string{}, std::string(3, '\0')}) {
+    const auto all = opened(dir, right_index + modes);
+    REQUIRE(all.size() == 3);
+    CHECK(all.token_bytes() == 2);
+    CHECK(document(all, 0) == "aabbcc");
+    CHECK(document(all, 1).empty());
+    CHECK(document(all, 2) == "ddeeff");
+    CHECK(all.label(2) == 0);
+    CHECK(all.key(2) == dir.path("text") + ":2");
+    CHECK(error_of<ps::index_error>([&] { (void)document(all, 3); }).size() == 3);
+    CHECK(error_of<ps::index_error>([&] { (void)all.label(3); }).size() == 3);
+    CHECK(error_of<ps::index_error>([&] { (void)all.key(3); }).size() == 3);
+  }
+  constexpr std::size_t sizes[] = {1, 1, 2, 4, 8, 8, 4, 2};
+  for (std::uint64_t code = 1; code <= 8; ++code) {
+    CHECK(opened(dir, index_of_documents({}, {0}, code)).token_bytes() == sizes[code - 1]);
+  }
+}
+
+TEST_CASE("an index that is none of Megatron's is refused", "[text]") {
+  const test::temp_dir dir;
+  const auto with = [&](std::size_t at, char value) {
+    std::string bytes = right_index;
+    bytes[at] = value;
+    return error_of<ps::file_format_error>([&] { opened(dir, bytes); });
+  };
+  for (std::size_t i = 0; i < 34; ++i) {
+    CAPTURE(i);
+    const auto cut = error_of<ps::file_truncated>([&] { opened(dir, right_index.substr(0, i)); });
+    CHECK(cut.offset() == i);
+    CHECK(cut.path() == dir.path("text.idx"));
+  }
+  CHECK(with(0, 'm').offset() == 0);
+  CHECK(with(8, 'x').offset() == 0);
+  CHECK(with(9, '\2').found() == "2");
+  CHECK(with(17, '\0').offset() == 17);
+  CHECK(with(17, '\x09').found() == "9");
+  CHECK(with(18, '\4').found() == "4 and 4");
+  CHECK(with(25, '\x7f').offset() == 18);
+  CHECK(with(26, '\0').offset() == 26);
+  CHECK(with(26, '\5').offset() == 18);
+  CHECK(with(33, '\x7f').offset() == 18);
+  CHECK(error_of<ps::file_format_error>([&] { opened(dir, right_index + "x"); }).offset() == 18);
+  CHECK(error_of<ps::file_format_error>([&] {
+          opened(dir, right_index.substr(0, right_index.size() - 1));
+        }).offset() == 18);
+  CHECK(error_of<ps::file_unreadable>([&] { ps::megatron_documents{dir.path("none")}; }).path() ==
+        dir.path("none.idx"));
+}
+
+TEST_CASE("an index that points outside its tokens is refused at that document",
+          "[text][fault:files-9]") {
+  const test::temp_dir dir;
+  const auto corrupt = [&](const std::vector<sequence>& sequences,
+                           const std::vector<std::uint64_t>& starts, std::uint64_t index) {
+    const auto all = opened(dir, index_of_documents(sequences, starts));
+    return error_of<ps::file_corrupt>([&] { (void)document(all, index); }).offset();
+  };
+  constexpr std::size_t lengths = 34;
+  constexpr std::size_t begins = lengths + 12;
+  constexpr std::size_t documents = begins + 24;
+  CHECK(corrupt({{2, 0}, {1, 4}, {4, 6}}, {0, 2, 3}, 1) == begins + 16);
+  CHECK(corrupt({{2, 0}, {1, 4}, {3, 8}}, {0, 2, 3}, 1) == begins + 16);
+  CHECK(corrupt({{2, 0}, {1, 4}, {3, ~std::uint64_t{0}}}, {0, 2, 3}, 1) == begins + 16);
+  CHECK(corrupt({{2, 0}, {1, 6}, {3, 6}}, {0, 2, 3}, 0) == begins + 8);  // a gap
+  CHECK(corrupt({{2, 0}, {1, 2}, {3, 6}}, {0, 2, 3}, 0) == begins + 8);  // an overlap
+  CHECK(corrupt({{0x8000'0000U, 0}, {1, 4}, {3, 6}}, {0, 2, 3}, 0) == lengths);
+  for (const std::uint64_t second : {std::uint64_t{4}, ~std::uint64_t{0}}) {
+    const auto all = opened(dir, index_of_documents(three_sequences, {0, second, 3}));
+    const auto beyond = error_of<ps::file_corrupt>([&] { (void)document(all, 0); });
+    CHECK(beyond.offset() == documents);
+    CHECK(beyond.expected() == "the first sequence of a document, in order");
+  }
+  CHECK(corrupt(three_sequences, {2, 0, 3}, 0) == documents);
+}
+
+TEST_CASE("Megatron's documents tell many lengths at once, and take any hint",
+          "[text][promise:exact-13]") {
+  const test::temp_dir dir;
+  const auto all = opened(dir, right_index);
+  const std::vector<std::uint64_t> indices{2, 0, 1, 1, 2};
+  std::vector<std::uint64_t> lengths(5);
+  all.lengths(indices, lengths);
+  CHECK(lengths == std::vector<std::uint64_t>{3, 3, 0, 0, 3});
+  std::vector<std::uint64_t> many(200);
+  std::vector<std::uint64_t> told(200);
+  for (std::uint64_t i = 0; i < many.size(); ++i) many[i] = i * 7 % 3;
+  all.lengths(many, told);
+  for (std::size_t i = 0; i < many.size(); ++i) CHECK(told[i] == all.length(many[i]));
+  many[150] = 3;
+  CHECK(error_of<ps::index_error>([&] { all.lengths(many, told); }).index() == 3);
+
+  constexpr std::uint64_t most = ~std::uint64_t{0};
+  const std::vector<ps::document_part> parts{{0, 0, 3},    {2, 1, 2},    {1, 0, 0},   {7, 0, 5},
+                                             {0, most, 9}, {0, 2, most}, {most, 1, 1}};
+  all.prefetch(parts);
+  const auto damaged = opened(dir, index_of_documents(three_sequences, {0, most >> 20U, 2, 3}));
+  damaged.prefetch(parts);
+  CHECK_THROWS_AS(damaged.lengths(indices, lengths), ps::file_corrupt);
+}

@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: BSL-1.0
+// Tensors of libtorch that own their batch: its values for as long as anything of them is there,
+// and its slot until then and no longer.
+#include <ATen/ATen.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <penstock/penstock.hpp>
+#include <penstock_ext/interop/shared_batch.hpp>
+
+// What system headers and Qt define, which libtorch's own headers do not survive.
+#define small \
+  penstock:   \
+  the macro small
+#define major \
+  penstock:   \
+  the macro major
+#define minor \
+  penstock:   \
+  the macro minor
+#define min(a, b) \
+  penstock:       \
+  the macro min
+#define max(a, b) \
+  penstock:       \
+  the macro max
+#define slots \
+  penstock:   \
+  the macro slots
+#define signals \
+  penstock:     \
+  the macro signals
+#define emit \
+  penstock:  \
+  the macro emit
+#include <penstock_ext/interop/torch/torch.hpp>
+#undef small
+#undef major
+#undef minor
+#undef min
+#undef max
+#undef slots
+#undef signals
+#undef emit
+
+#include "support/asleep.hpp"
+#include "support/catch.hpp"
+#include "support/gated_device.hpp"
+
+// libtorch has a macro of this name, which ends the program: that of the tests again.
+#undef CHECK
+#define CHECK(...) \
+  INTERNAL_CATCH_TEST("CHECK", Catch::ResultDisposition::ContinueOnFailure, __VA_ARGS__)
+
+namespace ps = penstock;
+
+namespace {
+
+/// One field of every element type that libtorch has had since 1.13, and an extent of run time.
+struct every_type {
+  using record_type = ps::record<ps::field<"bool", bool>, ps::field<"u8", std::uint8_t, 2, 3>,
+                                 ps::field<"i8", std::int8_t>, ps::field<"i16", std::int16_t, 2>,
+                                 ps::field<"i32", std::int32_t>, ps::field<"i64", std::int64_t>,
+                                 ps::field<"long_long", long long>, ps::field<"f16", c10::Half>,
+                                 ps::field<"bf16", c10::BFloat16>,
+                                 ps::field<"f32", float, ps::dyn, 2>, ps::field<"f64", double>>;
+  [[nodiscard]] std::uint64_t size() const { return 10; }
+  [[nodiscard]] ps::record_extents<record_type> extents() const {
+    return {{}, {}, {}, {}, {}, {}, {}, {}, {}, {4}, {}};
+  }
+  void read(std::uint64_t index, ps::sample<record_type> out) const {
+    const auto value = static_cast<float>(index);
+    ps::get<"bool">(out) = index % 2 == 1;
+    for (auto& x : ps::get<"u8">(out).flat()) x = static_cast<std::uint8_t>(index);
+    ps::get<"u8">(out)(1, 2) = 200;
+    ps::get<"i8">(out) = static_cast<std::int8_t>(-static_cast<int>(index));
+    for (auto& x : ps::get<"i16">(out).flat()) x = static_cast<std::int16_t>(-300);
+    ps::get<"i32">(out) = static_cast<std::int32_t>(index) - 100'000;
+    ps::get<"i64">(out) = (std::int64_t{1} << 40) + static_cast<std::int64_t>(index);
+    ps::get<"long_long">(out) = -(1LL << 40);
+    ps::get<"f16">(out) = c10::Half{value / 4.0F};
+    ps::get<"bf16">(out) = c10::BFloat16{value / 2.0F};
+    for (float& x : ps::get<"f32">(out).flat()) x = value;
+    ps::get<"f32">(out)(3, 1) = -value;
+    ps::get<"f64">(out) = static_cast<double>(index) / 1024;
+  }
+};
+
+/// Pictures of bytes that all tell their sample, which poison does not show, and floats that do.
+struct told {
+  using record_type = ps::record<ps::field<"image", std::uint8_t, 8>, ps::field<"x", float, 4>>;
+  std::uint64_t count = 100;
+  [[nodiscard]] std::uint64_t size() const { return count; }
+  void read(std::uint64_t index, ps::sample<record_type> out) const {
+    for (auto& pixel : ps::get<"image">(out).flat()) pixel = static_cast<std::uint8_t>(index);
+    for (float& x : ps::get<"x">(out).flat()) x = static_cast<float>(index);
+  }
+};
+
+/// Batches of two, of which the consumer may hold three.
+auto three_of_two(ps::held_action when_held = ps::held_action::fail) {
+  return ps::loader{told{},
+                    ps::sequential{},
+                    {.batch_size = 2, .workers = 1, .prefetch = 2, .when_held = when_held}};
+}
+
+/// The value that a tensor of batch `number` begins with.
+double first_of(std::uint64_t number) { return static_cast<double>(2 * number); }
+
+double first_value(const at::Tensor& tensor) { return tensor.flatten()[0].item<double>(); }
+
+/// A tensor of the whole field, autograd's leaf, to multiply batches with.
+at::Tensor weight() { return at::ones({4}).requires_grad_(true); }
+
+}  // namespace
+
+TEST_CASE("a tensor has the record's shape and element type and the batch's values", "[torch]") {
+  static_assert(ps::torch_type<float> == at::kFloat && ps::torch_type<long long> == at::kLong);
+  static_assert(ps::torch_type<void*> == at::ScalarType::Undefined);
+  ps::loader loader{every_type{}, ps::sequential{}, {.batch_size = 4}};
+  for (auto& batch : loader.epoch(0)) {
+    const auto count = static_cast<std::int64_t>(batch.size());
+    const auto first = 4 * batch.number();
+    const void* const data = ps::get<"u8">(batch).data();
+    const auto [flag, u8, i8, i16, i32, i64, long_long, f16, bf16, f32, f64] =
+        ps::torch_tensors<"bool", "u8", "i8", "i16", "i32", "i64", "long_long", "f16", "bf16",
+                          "f32", "f64">(std::move(batch));
+    const auto has = [count](const at::Tensor& tensor, at::ScalarType type,
+                             std::vector<std::int64_t> shape) {
+      shape.insert(shape.begin(), count);
+      CHECK(tensor.scalar_type() == type);
+      CHECK(tensor.sizes() == at::IntArrayRef{shape});
+      CHECK(tensor.is_contiguous());
+      CHECK(tensor.device() == at::Device{at::kCPU});
+    };
+    has(flag, at::kBool, {});
+    has(u8, at::kByte, {2, 3});
+    has(i8, at::kChar, {});
+    has(i16, at::kShort, {2});
+    has(i32, at::kInt, {});
+    has(i64, at::kLong, {});
+    has(long_long, at::kLong, {});
+    has(f16, at::kHalf, {});
+    has(bf16, at::kBFloat16, {});
+    has(f32, at::kFloat, {4, 2});
+    has(f64, at::kDouble, {});
+    CHECK(u8.data_ptr() == data);
+    for (std::int64_t i = 0; i < count; ++i) {
+      const auto index = static_cast<std::int64_t>(first) + i;
+      CHECK(flag[i].item<bool>() == (index % 2 == 1));
+      CHECK(u8[i][0][0].item<std::int64_t>() == index);
+      CHECK(u8[i][1][2].item<std::int64_t>() == 200);
+      CHECK(i8[i].item<std::int64_t>() == -index);
+      CHECK(i16[i][1].item<std::int64_t>() == -300);
+      CHECK(i32[i].item<std::int64_t>() == index - 100'000);
+      CHECK(i64[i].item<std::int64_t>() == (std::int64_t{1} << 40) + index);
+      CHECK(long_long[i].item<std::int64_t>() == -(std::int64_t{1} << 40));
+      CHECK(f16[i].item<double>() == static_cast<double>(index) / 4);
+      CHECK(bf16[i].item<double>() == static_cast<double>(index) / 2);
+      CHECK(f32[i][3][0].item<double>() == static_cast<double>(index));
+      CHECK(f32[i][3][1].item<double>() == -static_cast<double>(index));
+      CHECK(f64[i].item<double>() == static_cast<double>(index) / 1024);
+    }
+  }
+}
+
+TEST_CASE("tensors keep their batch until the last of them and of their views is gone",
+          "[torch][promise:race-free-8]") {
+  auto loader = three_of_two();
+  auto range = loader.epoch(0);
+  auto it = range.begin();
+  auto [image, x] = ps::torch_tensors<"image", "x">(std::move(*it));
+  auto row = image[1];
+  x.reset();
+  ++it;
+  auto kept = ps::torch_tensor<"image">(std::move(*it));
+  image.reset();  // the row still holds the first batch
+  for (int i = 0; i < 20; ++i) {
+    ++it;  // all of it through the one slot that is left
+    REQUIRE(ps::get<"image">(*it)(0, 0) == static_cast<std::uint8_t>(first_of(it->number())));
+  }
+  CHECK(row.eq(1).all().item<bool>());
+  CHECK(kept.eq(at::tensor({2, 3}, at::kByte).unsqueeze(1)).all().item<bool>());
+
+  auto third = ps::torch_tensor<"x">(std::move(*it));
+  CHECK_THROWS_AS(++it, ps::leases_exhausted);
+  row.reset();  // now the loop may go on, and begins anew
+  auto again = loader.epoch(1);
+  CHECK(ps::get<"image">(*again.begin())(0, 0) == 0);
+}
+
+TEST_CASE("what autograd saves keeps the batch, and backward lets it go",
+          "[torch][promise:race-free-8]") {
+  ps::loader loader{told{}, ps::sequential{}, {.batch_size = 2, .workers = 1}};
+  ps::transfer feed{loader, {.depth = 3}};
+  const at::Tensor w = weight();
+  std::vector<at::Tensor> losses;
+  auto range = feed.epoch(0);
+  auto it = range.begin();
+  for (; losses.size() < 3; ++it) {
+    const auto x = ps::torch_tensor<"x">(std::move(*it));
+    losses.push_back((x * w).sum());  // its graph has saved x
+    if (losses.size() == 3) break;
+  }
+  SECTION("three graphs hold three slots") { CHECK_THROWS_AS(++it, ps::leases_exhausted); }
+  SECTION("a backward gives its slot back, and the others keep their values meanwhile") {
+    losses[0].backward();
+    CHECK(w.grad().eq(1).all().item<bool>());  // of samples 0 and 1
+    for (int i = 0; i < 20; ++i) ++it;
+    losses[2].backward();
+    CHECK(w.grad().eq(1 + 4 + 5).all().item<bool>());
+    losses[1].backward();
+    CHECK(w.grad().eq(1 + 4 + 5 + 2 + 3).all().item<bool>());
+  }
+}
+
+TEST_CASE("a consumer waits for tensors that go on another thread, where it is told to",
+          "[torch]") {
+  auto loader = three_of_two(ps::held_action::wait);
+  std::vector<at::Tensor> held;
+  std::uint64_t seen = 0;
+  auto range = loader.epoch(0);
+  auto it = range.begin();
+  while (it != range.end()) {
+    held.push_back(ps::torch_tensor<"image">(std::move(*it)));
+    ++seen;
+    if (held.size() < 3) {
+      ++it;
+      continue;
+    }
+    std::thread other{[&held, consumer = this_thread_number()] {
+      wait_until_asleep(consumer);  // in ++, or in the join after it
+      held.clear();
+    }};
+    ++it;
+    other.join();
+  }
+  CHECK(seen == 50);
+}
+
+TEST_CASE("a batch whose feed was given a stream is waited for", "[torch][promise:race-free-8]") {
+  const gated_device device;
+  const auto stream = device.make_stream();
+  ps::loader loader{told{}, ps::sequential{}, device, {.batch_size = 2, .workers = 1}};
+  ps::transfer feed{loader, stream};
+  device.hold_copies();
+  auto range = feed.batches({0, 7}, 1);
+  auto it = range.begin();
+  std::thread opener{[&device, consumer = this_thread_number()] {
+    wait_until_asleep(consumer);  // for the copy; or in the join, when it did not wait
+    device.open_copies();
+  }};
+  const auto image = ps::torch_tensor<"image">(std::move(*it));
+  const double value = first_value(image);
+  opener.join();
+  CHECK(value == first_of(7));
+}
+
+TEST_CASE("work on the feed's own stream may make tensors", "[torch]") {
+  const ps::cpu_device device;
+  const auto stream = device.make_stream();
+  ps::loader loader{told{}, ps::sequential{}, device, {.batch_size = 2, .workers = 1}};
+  ps::transfer feed{loader, stream, {.when_held = ps::held_action::wait}};
+  double sum = 0;
+  for (auto& batch : feed.epoch(0)) {
+    stream.launch([&sum, shared = ps::share(std::move(batch))] {
+      sum += ps::torch_tensor<"x">(shared).sum().item<double>();
+    });
+  }
+  stream.synchronize();
+  CHECK(sum == 4.0 * (99 * 100 / 2));
+}
+
+TEST_CASE("tensors of a shared batch come one by one, and outlive feed and loader",
+          "[torch][promise:race-free-8]") {
+  at::Tensor image;
+  at::Tensor x;
+  {
+    ps::loader loader{told{}, ps::sequential{}, {.batch_size = 2, .workers = 1}};
+    ps::transfer feed{loader};
+    auto range = feed.batches({0, 7}, 1);
+    const auto shared = ps::share(std::move(*range.begin()));
+    image = ps::torch_tensor<"image">(shared);
+    x = ps::torch_tensor<"x">(shared);
+  }
+  CHECK(first_value(image) == 14);
+  x.mul_(2);  // the memory is the tensor's to write
+  CHECK(first_value(x) == 28);
+}
