@@ -49,14 +49,14 @@ endif()
 # WARN_AS_ERROR, can't tell these from the rest.
 set(said_elsewhere
     # the concepts dataset and adaptor: data/dataset.hpp
-    "/data/[a-z_]+\\.hpp:[0-9]+: warning: Member (size|extents|scratch_bytes|prefetch|read_run|view|fingerprint|origin|base_sizes)\\("
-    "/data/[a-z_]+\\.hpp:[0-9]+: warning: Member (stages|borrows) "
+    "/(data|files)/[a-z_]+\\.hpp:[0-9]+: warning: Member (size|extents|scratch_bytes|prefetch|read_run|view|fingerprint|origin|base_sizes)\\("
+    "/(data|files)/[a-z_]+\\.hpp:[0-9]+: warning: Member (stages|borrows) "
     # the concepts device and registering_device: device/device.hpp, memory/registered_memory.hpp
     "/(device|cuda)/(cpu|cuda)_device\\.hpp:[0-9]+: warning: Member (make_stream|make_event|record|wait|is_complete|deallocate|deallocate_pinned|unregister_memory)\\("
     # the concept batch_source: transfer/batch_source.hpp
     "/load/(any_)?loader\\.hpp:[0-9]+: warning: Member (where|device|layout|start|next|try_next|stop|at_end|stop_token)\\("
     # the policy many_producers_many_consumers: threads/batch_queue.hpp
-    "/threads/single_producer_single_consumer\\.hpp:[0-9]+: warning: Member (ring|eventcount|is_ordered) "
+    "/lockfree/single_producer_single_consumer\\.hpp:[0-9]+: warning: Member (ring|eventcount|is_ordered) "
     # the concept sampler: order/sampler.hpp
     "/order/[a-z_]+\\.hpp:[0-9]+: warning: Member (size|order)\\("
     # the standard's: random bit generators, allocators, iterators
