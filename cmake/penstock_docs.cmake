@@ -11,9 +11,21 @@ if(NOT CMAKE_SCRIPT_MODE_FILE)
   mark_as_advanced(PENSTOCK_DOXYGEN)
   if(PENSTOCK_DOXYGEN)
     set(penstock_docs_output "${PROJECT_BINARY_DIR}/docs")
+    # The tests of each promise, where there is Python to list them.
+    find_package(Python3 3.9 QUIET COMPONENTS Interpreter)
+    set(penstock_promises)
+    set(list_promises)
+    if(TARGET Python3::Interpreter)
+      set(penstock_promises "\"${penstock_docs_output}/tests_of_promises.md\"")
+      set(list_promises
+          COMMAND Python3::Interpreter -B "${PROJECT_SOURCE_DIR}/tests/docs/promises.py" list
+          "${PROJECT_SOURCE_DIR}" > "${penstock_docs_output}/tests_of_promises.md"
+      )
+    endif()
     configure_file("${PROJECT_SOURCE_DIR}/docs/Doxyfile.in" "${penstock_docs_output}/Doxyfile" @ONLY)
     add_custom_target(
       docs
+      ${list_promises}
       COMMAND "${PENSTOCK_DOXYGEN}" "${penstock_docs_output}/Doxyfile"
       COMMAND "${CMAKE_COMMAND}" "-Dlog=${penstock_docs_output}/warnings.log" -P
               "${CMAKE_CURRENT_LIST_FILE}"
@@ -37,14 +49,14 @@ endif()
 # WARN_AS_ERROR, can't tell these from the rest.
 set(said_elsewhere
     # the concepts dataset and adaptor: data/dataset.hpp
-    "/data/[a-z_]+\\.hpp:[0-9]+: warning: Member (size|extents|scratch_bytes|prefetch|read_run|view|fingerprint|origin|base_sizes)\\("
-    "/data/[a-z_]+\\.hpp:[0-9]+: warning: Member (stages|borrows) "
+    "/(data|files)/[a-z_]+\\.hpp:[0-9]+: warning: Member (size|extents|scratch_bytes|prefetch|read_run|view|fingerprint|origin|base_sizes)\\("
+    "/(data|files)/[a-z_]+\\.hpp:[0-9]+: warning: Member (stages|borrows) "
     # the concepts device and registering_device: device/device.hpp, memory/registered_memory.hpp
     "/(device|cuda)/(cpu|cuda)_device\\.hpp:[0-9]+: warning: Member (make_stream|make_event|record|wait|is_complete|deallocate|deallocate_pinned|unregister_memory)\\("
     # the concept batch_source: transfer/batch_source.hpp
     "/load/(any_)?loader\\.hpp:[0-9]+: warning: Member (where|device|layout|start|next|try_next|stop|at_end|stop_token)\\("
     # the policy many_producers_many_consumers: threads/batch_queue.hpp
-    "/threads/single_producer_single_consumer\\.hpp:[0-9]+: warning: Member (ring|eventcount|is_ordered) "
+    "/lockfree/single_producer_single_consumer\\.hpp:[0-9]+: warning: Member (ring|eventcount|is_ordered) "
     # the concept sampler: order/sampler.hpp
     "/order/[a-z_]+\\.hpp:[0-9]+: warning: Member (size|order)\\("
     # the standard's: random bit generators, allocators, iterators

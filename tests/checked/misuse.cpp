@@ -505,6 +505,24 @@ constexpr const char* early =
 constexpr const char* unused_stream =
     "batch 0 of epoch 0: a thread took its data, but the feed was given a stream";
 constexpr const char* unordered = ": its release does not wait for the stream that it is used on.";
+// promise: race-free-12: view_kept_in_a_loop dead_sample view_beyond_the_loader
+// promise: race-free-12: view_overwritten_lease two_threads_on_one_lease
+// promise: race-free-12: used_on_a_stream_that_nothing_orders body_looks_before_the_copy
+// promise: race-free-12: body_takes_a_pointer_before_the_copy body_looks_at_what_a_stream_was_given
+// promise: race-free-12: address_read_in_host_memory address_written_in_host_memory
+// promise: race-free-12: bytes_read_many_batches_later bytes_written_in_a_device_batch
+// promise: race-free-12: bytes_read_in_a_device_batch bytes_read_beyond_the_feed
+// promise: race-free-12: address_on_a_stream_behind_its_lease address_read_after_release_after
+// promise: race-free-12: address_read_in_device_memory_behind_two_streams
+// promise: race-free-12: address_read_in_a_batch_of_requests
+// promise: race-free-12: address_read_while_the_next_requests_come a_fault_of_another_kind
+// promise: race-free-12: a_fault_that_nobody_handles a_signal_that_is_sent
+// fault: consumers-6: address_read_in_host_memory bytes_read_in_a_device_batch view_kept_in_a_loop
+// fault: consumers-6: view_overwritten_lease two_threads_on_one_lease lease_moved_from
+// fault: consumers-6: two_threads_advance_one_loop body_looks_before_the_copy
+// fault: consumers-6: body_takes_a_pointer_before_the_copy other_stream_looks_before_the_copy
+// fault: consumers-6: body_looks_at_what_a_stream_was_given
+// fault: consumers-6: a_thread_looks_at_what_a_stream_was_given
 const std::array misuses = {
     misuse{"view_kept_in_a_loop", view_kept_in_a_loop,
            "batch 1 of epoch 3: a view was used after its lease had ended. Keep the lease as long "

@@ -58,7 +58,7 @@ ragged_slab<sentence> three_sentences() {
 
 }  // namespace
 
-TEST_CASE("a ragged field costs records without one nothing", "[core]") {
+TEST_CASE("a ragged field costs records without one nothing", "[core][promise:bounded-5]") {
   struct as_before {
     std::array<std::byte*, 2> fields;
     const void* lengths;
@@ -76,7 +76,7 @@ TEST_CASE("a ragged field costs records without one nothing", "[core]") {
   CHECK(sentence::has_dynamic_extents);
 }
 
-TEST_CASE("a sample's ragged field is as long as the sample", "[core]") {
+TEST_CASE("a sample's ragged field is as long as the sample", "[core][promise:exact-12]") {
   auto memory = three_sentences();
   const auto batch = memory.view(3);
   CHECK(ps::get<"tokens">(batch[0]).size() == 3);
@@ -86,7 +86,8 @@ TEST_CASE("a sample's ragged field is as long as the sample", "[core]") {
   CHECK(ps::get<"tokens">(ps::const_sample<sentence>{batch[2]})(1) == 31);
 }
 
-TEST_CASE("a batch's ragged field is the values of all samples without gaps", "[core]") {
+TEST_CASE("a batch's ragged field is the values of all samples without gaps",
+          "[core][promise:exact-12]") {
   auto memory = three_sentences();
   const auto tokens = ps::get<"tokens">(memory.view(3));
   CHECK(tokens.size() == 3);
@@ -102,7 +103,7 @@ TEST_CASE("a batch's ragged field is the values of all samples without gaps", "[
   CHECK(tokens.data() == tokens.values().data());
 }
 
-TEST_CASE("a part of a batch has the values of its samples", "[core]") {
+TEST_CASE("a part of a batch has the values of its samples", "[core][promise:exact-12]") {
   auto memory = three_sentences();
   const auto part = memory.view(3).subrun(1, 2);
   const auto tokens = ps::get<"tokens">(part);
@@ -134,7 +135,8 @@ TEST_CASE("a batch without samples has no values", "[core]") {
   CHECK(tokens.offsets().size() == 1);
 }
 
-TEST_CASE("offsets lie at their field's turn and values after all fields", "[core]") {
+TEST_CASE("offsets lie at their field's turn and values after all fields",
+          "[core][promise:bounded-5]") {
   const ps::batch_layout<speech> layout{{{.longest = 100}, {}, {.longest = 30}}, 64};
   CHECK(layout.offsets_at<0>() == 0);
   CHECK(layout.offset<1>() == 512);  // 65 * 4 = 260, rounded up
@@ -164,7 +166,7 @@ TEST_CASE("lengths and batches that no layout can have are refused, and said", "
                   "3 samples of up to 1073741824 values are more than offsets of 32 bits count"));
 }
 
-TEST_CASE("the used bytes end with the last value", "[core]") {
+TEST_CASE("the used bytes end with the last value", "[core][promise:bounded-5]") {
   auto memory = three_sentences();
   const auto& layout = memory.layout;
   CHECK(layout.used_bytes(3, memory.bytes.data()) == layout.offset<0>() + 5 * 2);
@@ -172,7 +174,8 @@ TEST_CASE("the used bytes end with the last value", "[core]") {
   CHECK(layout.used_bytes(0, memory.bytes.data()) == layout.offset<0>());
 }
 
-TEST_CASE("offsets that are none never say more bytes than the slab has", "[core]") {
+TEST_CASE("offsets that are none never say more bytes than the slab has",
+          "[core][promise:bounded-5]") {
   auto memory = three_sentences();
   for (const std::int32_t wrong : {std::int32_t{-1}, std::int32_t{0x7fffffff}}) {
     std::memcpy(memory.bytes.data() + memory.layout.offsets_at<0>() + 3 * 4, &wrong, 4);
@@ -187,7 +190,7 @@ TEST_CASE("a batch may have room for fewer values than its longest samples take"
   CHECK(roomy.capacity<0>() == 6400);  // more than that is never used
 }
 
-TEST_CASE("a sample that has no room is not placed", "[core]") {
+TEST_CASE("a sample that has no room is not placed", "[core][promise:bounded-5]") {
   ragged_slab<speech> memory{
       .layout = {{{.longest = 5, .values_per_batch = 8}, {}, {.longest = 5}}, 3}};
   const auto batch = memory.view(3);
@@ -199,7 +202,7 @@ TEST_CASE("a sample that has no room is not placed", "[core]") {
   CHECK(ps::get<"text">(batch[1]).data() == ps::get<"text">(batch[0]).data() + 1);
 }
 
-TEST_CASE("a layout whose ragged bounds can't be is refused", "[core]") {
+TEST_CASE("a layout whose ragged bounds can't be is refused", "[core][fault:samples-5]") {
   CHECK_THROWS_MATCHES((ps::batch_layout<sentence>{{{.longest = 0}, {}}, 4}), ps::layout_error,
                        Catch::Matchers::Message("batch_layout: field \"tokens\": the longest "
                                                 "sample must have a value, has 0"));

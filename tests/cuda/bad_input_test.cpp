@@ -28,7 +28,8 @@ std::uint64_t batches_of(Feed& feed) {
 
 }  // namespace
 
-TEST_CASE("a transfer refuses a stream under capture, capture and transfer go on", "[cuda]") {
+TEST_CASE("a transfer refuses a stream under capture, capture and transfer go on",
+          "[cuda][fault:devices-7]") {
   const clean_double until_the_end;
   const ps::cuda_device device{0};
   const auto stream = device.make_stream();
@@ -44,7 +45,7 @@ TEST_CASE("a transfer refuses a stream under capture, capture and transfer go on
 }
 
 TEST_CASE("a lease that ends under its stream's capture is reported, and the capture survives",
-          "[cuda]") {
+          "[cuda][fault:devices-7]") {
   const clean_double until_the_end;
   const ps::cuda_device device{0};
   const auto stream = device.make_stream();
@@ -88,7 +89,8 @@ TEST_CASE("a captured stream is refused also where the body has put another feed
   if (graph != nullptr) CHECK(cudaGraphDestroy(graph) == cudaSuccess);
 }
 
-TEST_CASE("the per-thread default stream is refused, the default stream is not", "[cuda]") {
+TEST_CASE("the per-thread default stream is refused, the default stream is not",
+          "[cuda][fault:devices-8]") {
   const clean_double until_the_end{{.devices = 2}};
   ps::loader loader{digits{}, ps::sequential{}, ps::cuda_device{1}, sixteen_each()};
   CHECK_THROWS_AS((ps::transfer{loader, cudaStreamPerThread}), ps::unusable_stream);
@@ -100,7 +102,7 @@ TEST_CASE("the per-thread default stream is refused, the default stream is not",
   CHECK(current == 0);
 }
 
-TEST_CASE("a lease refuses a second stream of another device", "[cuda]") {
+TEST_CASE("a lease refuses a second stream of another device", "[cuda][fault:devices-8]") {
   const clean_double until_the_end{{.devices = 2}};
   const ps::cuda_stream other{1};
   const ps::cuda_stream stream{0};
@@ -114,7 +116,8 @@ TEST_CASE("a lease refuses a second stream of another device", "[cuda]") {
   CHECK(count == 6);
 }
 
-TEST_CASE("out of device memory names what is free, and the loader goes on", "[cuda]") {
+TEST_CASE("out of device memory names what is free, and the loader goes on",
+          "[cuda][fault:memory-4]") {
   const clean_double until_the_end{{.device_memory = 20'000}};
   const ps::cuda_device device{0};
   const auto stream = device.make_stream();
@@ -133,7 +136,7 @@ TEST_CASE("out of device memory names what is free, and the loader goes on", "[c
 }
 
 TEST_CASE("a failure to page-lock throws, or goes on pageable where the option allows it",
-          "[cuda]") {
+          "[cuda][promise:honest-8][fault:memory-3]") {
   const clean_double until_the_end{{.pinned_memory = 1000}};
   const ps::cuda_device device{0};
   const auto stream = device.make_stream();
@@ -148,7 +151,7 @@ TEST_CASE("a failure to page-lock throws, or goes on pageable where the option a
 }
 
 TEST_CASE("a kernel fault of the program surfaces as a lost context, and all threads end",
-          "[cuda]") {
+          "[cuda][fault:devices-1]") {
   const auto policy =
       GENERATE(fake_cuda::policy::late, fake_cuda::policy::early, fake_cuda::policy::random);
   const std::size_t workers = GENERATE(0U, 2U);
@@ -172,7 +175,7 @@ TEST_CASE("a kernel fault of the program surfaces as a lost context, and all thr
   fake_cuda::reset();
 }
 
-TEST_CASE("a transfer that outlives the driver ends without an error", "[cuda]") {
+TEST_CASE("a transfer that outlives the driver ends without an error", "[cuda][fault:devices-9]") {
   fake_cuda::reset();
   {
     const ps::cuda_device device{0};

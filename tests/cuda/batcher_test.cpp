@@ -60,7 +60,8 @@ void serve(const ps::cuda_device& device, std::uint64_t count, ps::trace_recorde
 
 }  // namespace
 
-TEST_CASE("requests arrive on the GPU as they were written, whenever the device works", "[cuda]") {
+TEST_CASE("requests arrive on the GPU as they were written, whenever the device works",
+          "[cuda][promise:honest-14]") {
   for (std::uint64_t seed = 0; seed < seed_count() + 2; ++seed) {
     INFO("seed " << seed);
     const auto policy = seed == 0   ? fake_cuda::policy::late
@@ -93,7 +94,7 @@ TEST_CASE("a batcher on the GPU takes pinned memory, and its batches are traced"
   CHECK(right == 20);
 }
 
-TEST_CASE("requests whose copy CUDA refuses come back", "[cuda]") {
+TEST_CASE("requests whose copy CUDA refuses come back", "[cuda][promise:honest-14]") {
   const clean_double fresh{{.policy = fake_cuda::policy::early}};
   const ps::cuda_device device{0};
   const auto stream = device.make_stream();

@@ -51,7 +51,8 @@ void feed(bool pinned) {
 
 }  // namespace
 
-TEST_CASE("a global capture of one thread survives the library's calls on others", "[cuda]") {
+TEST_CASE("a global capture of one thread survives the library's calls on others",
+          "[cuda][fault:devices-7]") {
   const auto policy = GENERATE(fake_cuda::policy::late, fake_cuda::policy::early);
   fake_cuda::reset({.policy = policy});
 

@@ -134,7 +134,7 @@ void everything(const ps::cuda_device& device) {
 
 }  // namespace
 
-TEST_CASE("work on one device creates no context on another", "[cuda]") {
+TEST_CASE("work on one device creates no context on another", "[cuda][fault:devices-8]") {
   const auto policy = GENERATE(fake_cuda::policy::late, fake_cuda::policy::early);
   fake_cuda::reset({.policy = policy, .devices = 3});
 
@@ -163,7 +163,8 @@ TEST_CASE("work on one device creates no context on another", "[cuda]") {
   CHECK(fake_cuda::expect_clean());
 }
 
-TEST_CASE("whichever call fails on a device that the thread never chose, nothing leaks", "[cuda]") {
+TEST_CASE("whichever call fails on a device that the thread never chose, nothing leaks",
+          "[cuda][fault:devices-8]") {
   fake_cuda::reset({.devices = 2});
   const auto run = [] {
     return on_new_thread([] {

@@ -30,7 +30,8 @@ void check_throws(cudaError_t code, const std::string& part) {
 
 }  // namespace
 
-TEST_CASE("a CUDA error names call, code, place and remedy, and has its own type", "[cuda]") {
+TEST_CASE("a CUDA error names call, code, place and remedy, and has its own type",
+          "[cuda][promise:honest-5]") {
   fake_cuda::reset();
   check_throws<ps::cuda_error>(cudaErrorInvalidValue, "a CUDA call failed");
   check_throws<ps::no_cuda_driver>(cudaErrorInsufficientDriver, "update the driver");
@@ -57,7 +58,8 @@ TEST_CASE("errors that need a new process are a lost context, with older toolkit
   }
 }
 
-TEST_CASE("no driver, no device and a wrong ordinal are different errors", "[cuda]") {
+TEST_CASE("no driver, no device and a wrong ordinal are different errors",
+          "[cuda][fault:devices-2]") {
   fake_cuda::reset({.no_driver = true});
   CHECK_THROWS_AS(ps::cuda_device{0}, ps::no_cuda_driver);
   CHECK_THROWS_AS(ps::cuda_device{0}, ps::no_cuda_driver);  // the second time as well
@@ -72,7 +74,7 @@ TEST_CASE("no driver, no device and a wrong ordinal are different errors", "[cud
                     "(CUDA_VISIBLE_DEVICES counts)");
 }
 
-TEST_CASE("the library clears the last error of its own calls", "[cuda]") {
+TEST_CASE("the library clears the last error of its own calls", "[cuda][promise:honest-5]") {
   fake_cuda::reset();
   const ps::cuda_device device{0};
   fake_cuda::fail_call_of("cudaEventCreateWithFlags", 0, cudaErrorUnknown);
@@ -94,7 +96,8 @@ TEST_CASE("an event that is not ready leaves no last error", "[cuda]") {
   CHECK(device.is_complete(event));
 }
 
-TEST_CASE("a last error of the program is reported as the program's, and stays", "[cuda]") {
+TEST_CASE("a last error of the program is reported as the program's, and stays",
+          "[cuda][promise:honest-5][fault:devices-6]") {
   fake_cuda::reset();
   const ps::cuda_device device{0};
   auto event = device.make_event();

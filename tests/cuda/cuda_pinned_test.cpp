@@ -205,7 +205,8 @@ TEST_CASE("every page is touched, by any number of threads", "[cuda]") {
   }
 }
 
-TEST_CASE("where no thread can start, the calling thread touches every page", "[cuda]") {
+TEST_CASE("where no thread can start, the calling thread touches every page",
+          "[cuda][fault:memory-6]") {
   enum outcome { touched = 0, not_touched = 1, cannot_lower = 3 };
   ps::detail::page_mapping pages{12 * page, 12 * page};
   ::madvise(pages.data(), 12 * page, MADV_NOHUGEPAGE);
@@ -288,7 +289,8 @@ TEST_CASE("small memory is one portable cudaHostAlloc and one cudaFreeHost", "[c
   CHECK(fake_cuda::calls_of("cudaFreeHost") == 1);
 }
 
-TEST_CASE("large memory is registered chunk by chunk, and all of it is given back", "[cuda]") {
+TEST_CASE("large memory is registered chunk by chunk, and all of it is given back",
+          "[cuda][promise:honest-17]") {
   const clean_runtime runtime{{.host_numa_id = 0}};
   const int policy = memory_policy();
   for (const std::size_t unit : {std::size_t{0}, std::size_t{256}, 3 * page, std::size_t{768}}) {
@@ -351,7 +353,8 @@ TEST_CASE("a copy of any one slot lies in one registration, whatever the size of
   }
 }
 
-TEST_CASE("a refusal half-way unregisters the rest, and names the remedy", "[cuda]") {
+TEST_CASE("a refusal half-way unregisters the rest, and names the remedy",
+          "[cuda][fault:memory-3]") {
   const std::size_t bytes = 40 * page;
   const std::size_t chunks = ps::detail::plan_pinned(bytes, 256, tiny).chunks();
   REQUIRE(chunks == 10);
@@ -382,7 +385,7 @@ TEST_CASE("a machine that can't lock that much refuses, and then grants what fit
   ps::detail::cuda_deallocate_pinned(0, data, 20 * page, 256, tiny);
 }
 
-TEST_CASE("a refusal leaves no mapping behind", "[cuda]") {
+TEST_CASE("a refusal leaves no mapping behind", "[cuda][fault:memory-3]") {
   const clean_runtime runtime;
   const std::size_t bytes = std::size_t{8} << 20;
   const ps::detail::pinned_sizes sizes{.mapped_above = 0, .chunk = bytes / 2, .page = page};

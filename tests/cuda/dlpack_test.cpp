@@ -69,7 +69,8 @@ void run_by_tensors(std::size_t kept, digits_flow::outcome& found) {
 
 }  // namespace
 
-TEST_CASE("tensors for a library's own stream hold their batch until its work is done", "[cuda]") {
+TEST_CASE("tensors for a library's own stream hold their batch until its work is done",
+          "[cuda][promise:race-free-3]") {
   const std::size_t kept = GENERATE(0U, 1U, 2U);
   CAPTURE(kept);
   for (const auto policy : {fake_cuda::policy::late, fake_cuda::policy::early}) {

@@ -58,7 +58,8 @@ void sweep(const digits_flow::settings& how, std::uint64_t batches, fake_cuda::p
 
 }  // namespace
 
-TEST_CASE("whichever call fails, the consumer gets the error and nothing leaks", "[cuda]") {
+TEST_CASE("whichever call fails, the consumer gets the error and nothing leaks",
+          "[cuda][promise:honest-4][fault:devices-3]") {
   const auto policy =
       GENERATE(fake_cuda::policy::late, fake_cuda::policy::early, fake_cuda::policy::random);
   const std::size_t workers = GENERATE(0U, 2U);
@@ -70,7 +71,7 @@ TEST_CASE("whichever call fails, the consumer gets the error and nothing leaks",
 }
 
 TEST_CASE("whichever call of one function fails, the consumer gets the error and nothing leaks",
-          "[cuda]") {
+          "[cuda][promise:honest-4][fault:devices-3]") {
   const auto policy = GENERATE(fake_cuda::policy::late, fake_cuda::policy::random);
   for (const char* name :
        {"cudaGetDeviceCount", "cudaGetDevice", "cudaSetDevice",
@@ -92,7 +93,8 @@ TEST_CASE("whichever call of one function fails, the consumer gets the error and
   }
 }
 
-TEST_CASE("when every call from the k-th on fails, all threads still end", "[cuda]") {
+TEST_CASE("when every call from the k-th on fails, all threads still end",
+          "[cuda][promise:honest-4][fault:devices-3]") {
   fake_cuda::reset();
   std::uint64_t right = 0;
   REQUIRE(run({.epochs = 2}, right) == ended::well);

@@ -34,7 +34,8 @@ TEST_CASE("an epoch arrives unchanged, whenever the device works and for any dep
   }
 }
 
-TEST_CASE("an epoch arrives unchanged in any random order of the device's work", "[cuda]") {
+TEST_CASE("an epoch arrives unchanged in any random order of the device's work",
+          "[cuda][promise:race-free-11]") {
   for (std::uint64_t seed = 0; seed < seed_count(); ++seed) {
     INFO("seed " << seed);
     fake_cuda::reset({.policy = fake_cuda::policy::random, .seed = seed});
@@ -95,7 +96,8 @@ const ps::loader_options four_ahead{.batch_size = 16, .workers = 2, .prefetch = 
 
 }  // namespace
 
-TEST_CASE("a batch costs the consumer six calls, none of which allocates or waits", "[cuda]") {
+TEST_CASE("a batch costs the consumer six calls, none of which allocates or waits",
+          "[cuda][promise:bounded-2]") {
   fake_cuda::reset({.policy = fake_cuda::policy::random, .seed = 3});
   const ps::cuda_device device{0};
   const auto stream = device.make_stream();
@@ -136,7 +138,8 @@ TEST_CASE("a worker looks once for the end of a copy that is over, and makes no 
   CHECK(calls_of("cudaEventSynchronize") == 0);
 }
 
-TEST_CASE("a transform costs the consumer three more calls, besides its launch", "[cuda]") {
+TEST_CASE("a transform costs the consumer three more calls, besides its launch",
+          "[cuda][promise:bounded-2]") {
   fake_cuda::reset({.policy = fake_cuda::policy::random, .seed = 4});
   const ps::cuda_device device{0};
   const auto stream = device.make_stream();

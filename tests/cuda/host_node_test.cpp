@@ -17,7 +17,8 @@ namespace ps = penstock;
 using penstock::detail::nearest_node;
 using penstock::detail::node_of_pci_device;
 
-TEST_CASE("a GPU's node is what the driver says, else that of its place on the bus", "[cuda]") {
+TEST_CASE("a GPU's node is what the driver says, else that of its place on the bus",
+          "[cuda][promise:honest-16]") {
   test::machine files;
   files.file("/sys/bus/pci/devices/0000:3b:00.0/numa_node", "1\n");
   const std::string root = files.root() + "/sys";

@@ -42,7 +42,7 @@ TEST_CASE("a thread may feed a device that is not current, and its current one s
   CHECK(fake_cuda::expect_clean());
 }
 
-TEST_CASE("a stream of another device than the loader's is refused", "[cuda]") {
+TEST_CASE("a stream of another device than the loader's is refused", "[cuda][fault:devices-8]") {
   const clean_double until_the_end{{.devices = 2}};
   const ps::cuda_stream stream = ps::cuda_device{0}.make_stream();
   ps::loader loader{

@@ -85,7 +85,7 @@ TEST_CASE("batches come through a transform right and in order, under each polic
 }
 
 TEST_CASE("whichever call fails around a transform, the consumer gets the error and nothing leaks",
-          "[cuda]") {
+          "[cuda][promise:honest-4][fault:devices-3]") {
   fake_cuda::reset();
   REQUIRE(run(1) == 8);
   const std::uint64_t calls = fake_cuda::calls() + 10;

@@ -79,7 +79,8 @@ struct ragged_batch {
 
 }  // namespace
 
-TEST_CASE("ragged samples arrive whole in any random order of the device's work", "[cuda]") {
+TEST_CASE("ragged samples arrive whole in any random order of the device's work",
+          "[cuda][promise:exact-12]") {
   const ps::shuffled order{.seed = 4};
   for (std::uint64_t seed = 0; seed < seed_count(); ++seed) {
     CAPTURE(seed);
@@ -110,7 +111,7 @@ TEST_CASE("ragged samples arrive whole in any random order of the device's work"
   }
 }
 
-TEST_CASE("of a ragged batch no more travels than it has", "[cuda]") {
+TEST_CASE("of a ragged batch no more travels than it has", "[cuda][promise:exact-12]") {
   const auto bytes_copied = [](std::uint64_t room) {
     const clean_double clean;
     const ps::cuda_device device{0};

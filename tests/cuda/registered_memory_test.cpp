@@ -49,7 +49,8 @@ TEST_CASE("the program's own memory is page-locked while its registration lives"
   CHECK(fake_cuda::calls_of("cudaHostUnregister") == 1);
 }
 
-TEST_CASE("memory that is registered already, even in part, is a typed error", "[cuda]") {
+TEST_CASE("memory that is registered already, even in part, is a typed error",
+          "[cuda][fault:devices-10]") {
   const clean_start runtime;
   const ps::cuda_device device;
   std::vector<std::byte> owner(10'000);
@@ -68,7 +69,8 @@ TEST_CASE("memory that is registered already, even in part, is a typed error", "
   CHECK(now.bytes() == 10'000);
 }
 
-TEST_CASE("const memory is registered read-only where the device can, else refused", "[cuda]") {
+TEST_CASE("const memory is registered read-only where the device can, else refused",
+          "[cuda][fault:devices-10]") {
   const bool can = GENERATE(true, false);
   CAPTURE(can);
   const clean_start runtime{{.read_only_registration = can}};

@@ -142,7 +142,8 @@ TEST_CASE_METHOD(a_stream_with_graphs, "an exception of a step passes through an
   CHECK(runs == 0);
 }
 
-TEST_CASE_METHOD(a_stream_with_graphs, "a step that can't be captured is reported", "[cuda]") {
+TEST_CASE_METHOD(a_stream_with_graphs, "a step that can't be captured is reported",
+                 "[cuda][fault:devices-7]") {
   const bool allocates = GENERATE(true, false);
   const auto bad = [&](ps::cuda_stream_ref on) {
     fake_cuda::launch(on.get(), [] {});
@@ -275,7 +276,7 @@ TEST_CASE("a last error of the program is reported before a capture starts", "[c
   CHECK(cudaGetLastError() == cudaErrorInvalidDevice);  // still theirs to read
 }
 
-TEST_CASE("whichever call of a first launch fails, nothing leaks", "[cuda]") {
+TEST_CASE("whichever call of a first launch fails, nothing leaks", "[cuda][fault:devices-7]") {
   std::uint64_t calls = 1;
   std::uint64_t told = 0;
   for (std::uint64_t k = 0; k < calls; ++k) {

@@ -92,7 +92,8 @@ struct clean_start {
 
 }  // namespace
 
-TEST_CASE("pinned memory is taken through a reference of cuda::mr, and comes back", "[cuda_mr]") {
+TEST_CASE("pinned memory is taken through a reference of cuda::mr, and comes back",
+          "[cuda_mr][promise:honest-17]") {
   const clean_start runtime;
   ps::pinned_resource<ps::cuda_device> pinned;
   ps::pinned_resource_ref memory{pinned};
@@ -139,7 +140,8 @@ TEST_CASE("by both names of CCCL the memory is of one resource", "[cuda_mr]") {
   CHECK(device.bad_frees() == 0);
 }
 
-TEST_CASE("memory through a reference of cuda::mr has the alignment asked for", "[cuda_mr]") {
+TEST_CASE("memory through a reference of cuda::mr has the alignment asked for",
+          "[cuda_mr][promise:honest-17]") {
   const clean_start runtime;
   ps::pinned_resource<ps::cuda_device> pinned;
   ps::pinned_resource_ref memory{pinned};
@@ -155,7 +157,8 @@ TEST_CASE("memory through a reference of cuda::mr has the alignment asked for", 
   CHECK(pinned.bytes() == 0);
 }
 
-TEST_CASE("a reference of cuda::mr throws out_of_memory, and nothing is counted", "[cuda_mr]") {
+TEST_CASE("a reference of cuda::mr throws out_of_memory, and nothing is counted",
+          "[cuda_mr][promise:honest-17]") {
   const clean_start runtime{{.pinned_memory = 10'000}};
   ps::pinned_resource<ps::cuda_device> pinned;
   ps::pinned_resource_ref memory{pinned};
@@ -174,7 +177,8 @@ TEST_CASE("a reference of cuda::mr throws out_of_memory, and nothing is counted"
   CHECK(pinned.bytes() == 0);
 }
 
-TEST_CASE("references of cuda::mr are equal when their pinned resource is the same", "[cuda_mr]") {
+TEST_CASE("references of cuda::mr are equal when their pinned resource is the same",
+          "[cuda_mr][promise:honest-17]") {
   const clean_start runtime;
   ps::pinned_resource<ps::cuda_device> pinned;
   ps::pinned_resource<ps::cuda_device> another;
@@ -192,7 +196,8 @@ TEST_CASE("references of cuda::mr are equal when their pinned resource is the sa
   CHECK(copy == other);
 }
 
-TEST_CASE("large pinned memory has one address for the host and for kernels", "[cuda_mr]") {
+TEST_CASE("large pinned memory has one address for the host and for kernels",
+          "[cuda_mr][promise:honest-17]") {
   const clean_start runtime;
   ps::pinned_resource<ps::cuda_device> pinned;
   ps::pinned_resource_ref memory{pinned};
@@ -207,7 +212,7 @@ TEST_CASE("large pinned memory has one address for the host and for kernels", "[
 }
 
 TEST_CASE("where kernels reach registered memory elsewhere, it is refused and given back",
-          "[cuda_mr]") {
+          "[cuda_mr][promise:honest-17]") {
   const clean_start runtime{{.registered_at_host_address = false}};
   ps::pinned_resource<ps::cuda_device> pinned;
   ps::pinned_resource_ref memory{pinned};
@@ -227,7 +232,7 @@ TEST_CASE("where kernels reach registered memory elsewhere, it is refused and gi
 }
 
 TEST_CASE("when CUDA can't tell where memory is, the error keeps its type, and it is given back",
-          "[cuda_mr]") {
+          "[cuda_mr][promise:honest-17]") {
   const clean_start runtime;
   ps::pinned_resource<ps::cuda_device> pinned;
   const on_gpu memory{pinned};
@@ -243,7 +248,7 @@ TEST_CASE("when CUDA can't tell where memory is, the error keeps its type, and i
 }
 
 TEST_CASE("memory for one GPU is taken while another thread captures, and no other GPU is used",
-          "[cuda_mr]") {
+          "[cuda_mr][promise:honest-17]") {
   const clean_start runtime{{.devices = 2}};
   cudaStream_t stream = nullptr;
   REQUIRE(cudaSetDevice(1) == cudaSuccess);
@@ -262,7 +267,8 @@ TEST_CASE("memory for one GPU is taken while another thread captures, and no oth
   CHECK(fake_cuda::contexts(0) == 0);
 }
 
-TEST_CASE("memory of the CPU device goes where the host alone uses it", "[cuda_mr]") {
+TEST_CASE("memory of the CPU device goes where the host alone uses it",
+          "[cuda_mr][promise:honest-17]") {
   fake_cuda::reset();
   const auto before = fake_cuda::calls();
   ps::pinned_resource<> pinned;

@@ -51,7 +51,7 @@ TEST_CASE("the counting operator new counts", "[data]") {
   CHECK(test::allocations.load() > before);
 }
 
-TEST_CASE("reading allocates nothing, through every adaptor", "[data]") {
+TEST_CASE("reading allocates nothing, through every adaptor", "[data][promise:bounded-2]") {
   const std::vector<std::uint8_t> pixels(784 * 100);
   const std::vector<std::uint8_t> labels(100);
   const ps::memory_dataset<digit> data{pixels, labels};

@@ -46,7 +46,7 @@ std::vector<std::uint64_t> look(const D& data) {
 
 }  // namespace
 
-TEST_CASE("an erased dataset gives what is inside, also random bits", "[data]") {
+TEST_CASE("an erased dataset gives what is inside, also random bits", "[data][promise:exact-10]") {
   const ps::any_dataset any = drawing{} | ps::map(drawn_again) | ps::without({1, 2});
   CHECK(any.size() == 98);
   CHECK(look(any) == look(drawing{} | ps::map(drawn_again) | ps::without({1, 2})));
@@ -61,7 +61,8 @@ TEST_CASE("an erased dataset gives what is inside, also random bits", "[data]") 
 static_assert(std::is_same_v<ps::stored_dataset_t<const ps::any_dataset<pair_record>&>,
                              ps::any_dataset<pair_record>>);
 
-TEST_CASE("maps that are added one by one draw as those of one pipeline", "[data]") {
+TEST_CASE("maps that are added one by one draw as those of one pipeline",
+          "[data][promise:exact-10]") {
   ps::any_dataset<pair_record> data = drawing{};
   for (int i = 0; i < 3; ++i) data = data | ps::map(drawn_again);
   CHECK(look(data) ==

@@ -94,7 +94,7 @@ TEST_CASE("a concatenation of viewable, prefetching parts is viewable and prefet
   CHECK_FALSE(ps::detail::views_samples<decltype(ps::concat(data, counting_source{1, 0}))>);
 }
 
-TEST_CASE("an index beyond the last part is refused and named", "[data]") {
+TEST_CASE("an index beyond the last part is refused and named", "[data][fault:samples-3]") {
   const auto all = ps::concat(counting_source{3, 0}, counting_source{2, 0});
   test::batch_memory<number> memory{{}, 4};
   const std::vector<std::uint64_t> indices{0, 4, 3, 5};

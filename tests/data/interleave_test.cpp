@@ -63,7 +63,8 @@ TEST_CASE("datasets take turns by their weights", "[data]") {
         all_marks(ps::interleave({.weights = {3, 1}}, one, other)));
 }
 
-TEST_CASE("weights are exact in every round, and each dataset keeps its order", "[data]") {
+TEST_CASE("weights are exact in every round, and each dataset keeps its order",
+          "[data][promise:exact-2]") {
   const std::vector<std::uint32_t> weights{5, 1, 3, 8};
   std::vector<marks> values;
   for (std::int32_t i = 0; i < 4; ++i) values.push_back(of(i, 500));
@@ -102,7 +103,7 @@ TEST_CASE("a mixture ends with its first dataset that is through, or repeats unt
   CHECK(ps::interleave({}, one, other | ps::subset(0, 0)).size() == 1);
 }
 
-TEST_CASE("weights that can't be are refused", "[data]") {
+TEST_CASE("weights that can't be are refused", "[data][fault:samples-7]") {
   CHECK(why_not({.weights = {1}}, 2, 2) ==
         "weights: there are 1 for 2 datasets: give one for each, or none for equal ones");
   CHECK(why_not({.weights = {1, 0}}, 2, 2) ==
@@ -114,7 +115,8 @@ TEST_CASE("weights that can't be are refused", "[data]") {
         "when_through: dataset 1 has no sample that could be repeated");
 }
 
-TEST_CASE("the fingerprint of a mixture is that of its weights and sizes", "[data]") {
+TEST_CASE("the fingerprint of a mixture is that of its weights and sizes",
+          "[data][promise:exact-7]") {
   const marks a = of(0, 8);
   const marks b = of(1, 8);
   const ps::memory_dataset<mark> one{a};

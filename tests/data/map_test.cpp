@@ -115,7 +115,8 @@ TEST_CASE("map takes the extents of a dynamic record", "[data]") {
   CHECK(test::values<"row">(test::read_batch(mapped, {4})) == std::vector<float>{4, 4, 4});
 }
 
-TEST_CASE("the random bits of a map depend on seed, epoch and sample alone", "[data]") {
+TEST_CASE("the random bits of a map depend on seed, epoch and sample alone",
+          "[data][promise:exact-2]") {
   const arrays source;
   const auto draw = [](ps::const_sample<named_number>, ps::sample<bits> out,
                        ps::sample_generator& rng) { ps::get<"bits">(out) = rng(); };
@@ -131,7 +132,7 @@ TEST_CASE("the random bits of a map depend on seed, epoch and sample alone", "[d
   CHECK(read({10}, 5)[0] != together[0]);
 }
 
-TEST_CASE("every random stage has bits of its own", "[data]") {
+TEST_CASE("every random stage has bits of its own", "[data][promise:exact-2]") {
   // Each stage keeps what it draws beside what is there.
   using one = ps::record<ps::field<"a", std::uint32_t>>;
   using two = ps::record<ps::field<"a", std::uint32_t>, ps::field<"b", std::uint32_t>>;
@@ -152,7 +153,8 @@ TEST_CASE("every random stage has bits of its own", "[data]") {
   }
 }
 
-TEST_CASE("a map without random bits does not change those of the next one", "[data]") {
+TEST_CASE("a map without random bits does not change those of the next one",
+          "[data][promise:exact-2]") {
   const arrays source;
   const auto draw = [](ps::sample<named_number> s, ps::sample_generator& rng) {
     ps::get<"x">(s) = static_cast<std::int32_t>(rng() >> 1U);
@@ -161,7 +163,8 @@ TEST_CASE("a map without random bits does not change those of the next one", "[d
         test::values<"x">(test::read_batch(source.data | ps::map(twice) | ps::map(draw), {1, 2})));
 }
 
-TEST_CASE("an exception of a map function keeps its type and names the sample", "[data]") {
+TEST_CASE("an exception of a map function keeps its type and names the sample",
+          "[data][promise:honest-1][fault:samples-1]") {
   const arrays source;
   test::batch_memory<float_row> rows{{}, 3};
   test::batch_memory<named_number> same{{}, 3};

@@ -60,12 +60,13 @@ std::size_t place_of_failure(const Source& source, const std::vector<std::uint64
 
 }  // namespace
 
-TEST_CASE("a reader names the sample of the run that failed", "[data]") {
+TEST_CASE("a reader names the sample of the run that failed", "[data][fault:samples-1]") {
   CHECK(place_of_failure(failing_source{}, {1, 2, 13, 3}) == 2);
   CHECK(place_of_failure(failing_source{}, {13}) == 0);
 }
 
-TEST_CASE("a reader finds the failing sample in a source that reads runs", "[data]") {
+TEST_CASE("a reader finds the failing sample in a source that reads runs",
+          "[data][fault:samples-1]") {
   CHECK(place_of_failure(failing_run_source{}, {1, 2, 3, 13, 4}) == 3);
 }
 

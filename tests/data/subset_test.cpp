@@ -62,7 +62,7 @@ TEST_CASE("a run longer than the translation buffer is read completely", "[data]
   }
 }
 
-TEST_CASE("a selection outside the dataset is refused at construction", "[data]") {
+TEST_CASE("a selection outside the dataset is refused at construction", "[data][fault:samples-3]") {
   const numbers values = ascending(10);
   const ps::memory_dataset<number> data{values};
   CHECK_THROWS_AS(data | ps::subset({0, 10}), ps::index_error);
@@ -83,7 +83,8 @@ TEST_CASE("a selection outside the dataset is refused at construction", "[data]"
   }
 }
 
-TEST_CASE("an index beyond a subset's end is refused, though the dataset goes on", "[data]") {
+TEST_CASE("an index beyond a subset's end is refused, though the dataset goes on",
+          "[data][fault:samples-3]") {
   const numbers values = ascending(200);
   const ps::memory_dataset<number> data{values};
   const auto part = data | ps::subset(0, 100);
@@ -107,7 +108,8 @@ TEST_CASE("a subset offers what its dataset offers", "[data]") {
   CHECK_FALSE(ps::detail::views_samples<in_place>);
 }
 
-TEST_CASE("random bits and failures below a subset keep their places in a long run", "[data]") {
+TEST_CASE("random bits and failures below a subset keep their places in a long run",
+          "[data][fault:samples-1]") {
   const numbers values = ascending(200);
   const ps::memory_dataset<number> data{values};
   const auto drawn = data | ps::map([](ps::sample<number> s, ps::sample_generator& rng) {

@@ -62,7 +62,7 @@ TEST_CASE("what is left out of a dataset is gone, and the rest keeps its order",
   CHECK((data | ps::without(everything)).size() == 0);
 }
 
-TEST_CASE("a list names samples as the dataset at the bottom does", "[data]") {
+TEST_CASE("a list names samples as the dataset at the bottom does", "[data][promise:honest-3]") {
   const ticks values = counted(30);
   const ps::memory_dataset<tick> data{values};
   const auto same = [](ps::sample<tick>) {};
@@ -79,7 +79,7 @@ TEST_CASE("a list names samples as the dataset at the bottom does", "[data]") {
   CHECK(all_ticks(both | ps::without({1, 3}, 1)) == ticks{0, 1, 2, 3, 0, 2, 4, 5, 6, 7, 8, 9});
 }
 
-TEST_CASE("a list of another dataset is refused", "[data]") {
+TEST_CASE("a list of another dataset is refused", "[data][fault:samples-3]") {
   const ticks values = counted(30);
   const ps::memory_dataset<tick> data{values};
   CHECK_THROWS_MATCHES(data | ps::without({30}), ps::index_error,
@@ -94,7 +94,7 @@ TEST_CASE("a list of another dataset is refused", "[data]") {
           "without: there is no part 1: the pipeline has 1 at its bottom, counted from 0"));
 }
 
-TEST_CASE("the fingerprint of a pipeline is that of its choices", "[data]") {
+TEST_CASE("the fingerprint of a pipeline is that of its choices", "[data][promise:exact-7]") {
   const ticks values = counted(30);
   const ps::memory_dataset<tick> data{values};
   const auto same = [](ps::sample<tick>) {};

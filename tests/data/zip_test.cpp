@@ -48,7 +48,7 @@ struct rights {
 
 }  // namespace
 
-TEST_CASE("a zip has the fields of both, sample by sample", "[data]") {
+TEST_CASE("a zip has the fields of both, sample by sample", "[data][promise:exact-2]") {
   const auto both = ps::zip(lefts{}, rights{});
   using record = decltype(both)::record_type;
   static_assert(record::size == 4 && record::index_of<"a">() == 1 && record::index_of<"b">() == 2);
@@ -71,7 +71,8 @@ TEST_CASE("a zip has the fields of both, sample by sample", "[data]") {
   CHECK(memory.get<"row">()(3, 0, 0) != 9);
 }
 
-TEST_CASE("the parts of a zip, and a map over it, share no random bits", "[data]") {
+TEST_CASE("the parts of a zip, and a map over it, share no random bits",
+          "[data][promise:exact-2]") {
   const auto draw = [](auto s, ps::sample_generator& rng) {
     ps::get<"bits">(s) = static_cast<std::uint32_t>(rng());
   };
@@ -100,7 +101,7 @@ TEST_CASE("the parts of a zip, and a map over it, share no random bits", "[data]
   }
 }
 
-TEST_CASE("datasets of different sizes are not zipped", "[data]") {
+TEST_CASE("datasets of different sizes are not zipped", "[data][fault:samples-7]") {
   CHECK_THROWS_MATCHES(ps::zip(lefts{}, rights{.count = 299}), ps::zip_mismatch,
                        Catch::Matchers::Message("zip: the first dataset has 300 samples, the "
                                                 "second 299: cut one of them by subset"));

@@ -105,7 +105,8 @@ TEST_CASE("a stream takes 256 operations ahead, then the giver waits until one h
   CHECK(ran == 256);
 }
 
-TEST_CASE("work may launch any number of operations into its own stream, in order", "[device]") {
+TEST_CASE("work may launch any number of operations into its own stream, in order",
+          "[device][fault:consumers-8]") {
   constexpr int launches = 1000;
   std::vector<int> order;
   {
@@ -126,7 +127,7 @@ TEST_CASE("work may launch any number of operations into its own stream, in orde
 }
 
 TEST_CASE("others wait for room while work fills its own stream, and no thread forever",
-          "[device]") {
+          "[device][fault:consumers-8]") {
   constexpr int launches = 2000;
   std::atomic<int> ran{0};
   std::array<int, 2> last{-1, -1};
@@ -190,7 +191,8 @@ TEST_CASE("a stream may be destroyed by its own work, and runs what it was given
   CHECK(alive == 0);
 }
 
-TEST_CASE("work that waits for its own stream is a logic error and not a hang", "[device]") {
+TEST_CASE("work that waits for its own stream is a logic error and not a hang",
+          "[device][fault:consumers-8]") {
   const ps::cpu_device device;
   ps::cpu_stream stream;
   const ps::cpu_stream_ref ref{stream};
@@ -222,7 +224,7 @@ TEST_CASE("work can tell which stream it runs on", "[device]") {
 }
 
 TEST_CASE("a stream that was moved from refuses work, and does not become the inline stream",
-          "[device]") {
+          "[device][fault:consumers-8]") {
   ps::cpu_stream stream;
   const ps::cpu_stream to{std::move(stream)};
   bool ran = false;

@@ -55,7 +55,7 @@ void ignore(cudaError_t) {}
 
 }  // namespace
 
-TEST_CASE("memory is poison until it is written", "[fake_cuda]") {
+TEST_CASE("memory is poison until it is written", "[fake_cuda][promise:race-free-13]") {
   fake_cuda::reset();
   const handles all;
   CHECK(std::all_of(all.device, all.device + handles::bytes,
@@ -102,7 +102,8 @@ TEST_CASE("late: only what a wait needs runs", "[fake_cuda]") {
   CHECK(ran == std::vector{3, 1, 4, 2});
 }
 
-TEST_CASE("a wait binds to the record at the time of its call", "[fake_cuda]") {
+TEST_CASE("a wait binds to the record at the time of its call",
+          "[fake_cuda][promise:race-free-13]") {
   fake_cuda::reset({.policy = policy::late});
   const handles all;
   bool later = false;
@@ -212,7 +213,7 @@ TEST_CASE("registered memory is pinned, what overlaps it, or leaves it, is refus
 }
 
 TEST_CASE("the ledger sees what is freed twice, used after its end, or left behind",
-          "[fake_cuda]") {
+          "[fake_cuda][promise:race-free-13]") {
   fake_cuda::reset();
   SECTION("memory") {
     void* data = nullptr;

@@ -43,7 +43,8 @@ TEST_CASE("a default policy propagates every exception at once", "[faults]") {
   CHECK_FALSE(ps::detail::is_plain({.action = ps::error_action::substitute}));
 }
 
-TEST_CASE("a contradictory policy is refused by the name of its option", "[faults]") {
+TEST_CASE("a contradictory policy is refused by the name of its option",
+          "[faults][promise:honest-7]") {
   CHECK(refused({.retries = 100}) == "none");
   CHECK(refused({.retries = 101}) == "on_error.retries");
   CHECK(refused({.retries = static_cast<std::size_t>(-1)}) == "on_error.retries");

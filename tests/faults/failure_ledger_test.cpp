@@ -29,7 +29,8 @@ std::string quarantine_of(const ps::failure_report& report) {
 
 }  // namespace
 
-TEST_CASE("a ledger keeps a sample's first reason, its failure count and its outcome", "[faults]") {
+TEST_CASE("a ledger keeps a sample's first reason, its failure count and its outcome",
+          "[faults][promise:honest-3]") {
   ledger kept;
   kept.note_failure(9, problem("first"));
   kept.note_failure(9, problem("second"));
@@ -73,7 +74,8 @@ TEST_CASE("a reason is one line of at most 119 bytes, whatever was thrown", "[fa
   CHECK(report.samples[3].what == "not a std::exception");
 }
 
-TEST_CASE("a full ledger counts what it drops, and keeps what it has", "[faults]") {
+TEST_CASE("a full ledger counts what it drops, and keeps what it has",
+          "[faults][promise:bounded-9][fault:samples-4]") {
   ledger kept;
   for (std::uint64_t i = 0; i < ledger::capacity + 10; ++i) {
     kept.note_failure(1000 - i, problem("bad"));

@@ -36,7 +36,8 @@ ps::failed_sample skipped(std::uint64_t sample, const ps::sample_origin& origin)
 
 }  // namespace
 
-TEST_CASE("a quarantine list of the given-up samples is written and read back", "[faults]") {
+TEST_CASE("a quarantine list of the given-up samples is written and read back",
+          "[faults][promise:honest-3]") {
   ps::failure_report report;
   report.samples = {{3, "a # in the text", 2, 2, read_outcome::skipped, {3, 0}},
                     {5, "came back", 9, 0, read_outcome::recovered, {5, 0}},
@@ -60,7 +61,7 @@ TEST_CASE("a hand-written quarantine list may have blanks, comments and duplicat
   CHECK(indices_in(" 7\r\n2 # two\n\n7#again\n2") == std::vector<std::uint64_t>{2, 7});
 }
 
-TEST_CASE("a malformed quarantine list is refused by its line", "[faults]") {
+TEST_CASE("a malformed quarantine list is refused by its line", "[faults][promise:honest-3]") {
   CHECK_THROWS_MATCHES(
       indices_in("1\n# fine\n2 3\n"), ps::error,
       Catch::Matchers::Message(
@@ -73,7 +74,8 @@ TEST_CASE("a malformed quarantine list is refused by its line", "[faults]") {
   CHECK_THROWS_AS(indices_in("seven # 7"), ps::error);
 }
 
-TEST_CASE("a quarantine list names its dataset, and uses that dataset's indices", "[faults]") {
+TEST_CASE("a quarantine list names its dataset, and uses that dataset's indices",
+          "[faults][promise:honest-2]") {
   ps::failure_report report;
   report.base_sizes = {2000};
   report.samples = {skipped(114, {1114, 0}), skipped(213, {1213, 0})};
@@ -92,7 +94,8 @@ TEST_CASE("a quarantine list names its dataset, and uses that dataset's indices"
       "not of part 0, a dataset of 60000 samples");
 }
 
-TEST_CASE("a quarantine list of joined datasets is read part by part", "[faults]") {
+TEST_CASE("a quarantine list of joined datasets is read part by part",
+          "[faults][promise:honest-2]") {
   ps::failure_report report;
   report.base_sizes = {100, 50, 70};
   report.samples = {skipped(7, {7, 0}), skipped(103, {3, 1}), skipped(101, {1, 1})};
@@ -113,12 +116,13 @@ TEST_CASE("a quarantine list of joined datasets is read part by part", "[faults]
 }
 
 TEST_CASE("a quarantine list without a header fits any dataset, unless one is demanded",
-          "[faults]") {
+          "[faults][promise:honest-2]") {
   CHECK(indices_in("5\n") == std::vector<std::uint64_t>{5});
   CHECK_THROWS_WITH(indices_in("5\n", {.dataset = 10}), Catch::Matchers::Contains("found none"));
 }
 
-TEST_CASE("a quarantine list with a damaged header, or foreign samples, is refused", "[faults]") {
+TEST_CASE("a quarantine list with a damaged header, or foreign samples, is refused",
+          "[faults][promise:honest-2]") {
   const std::string head = "# penstock quarantine: ";
   for (const std::string_view damaged :
        {"", "dataset of samples", "dataset of 5", "dataset of 5 samples or so",

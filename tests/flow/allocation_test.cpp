@@ -40,7 +40,7 @@ std::size_t allocated_in(Range range) {
 
 }  // namespace
 
-TEST_CASE("the path of a batch allocates nothing", "[flow]") {
+TEST_CASE("the path of a batch allocates nothing", "[flow][promise:bounded-2]") {
   if (ps::detail::checked) return;  // such a build keeps a record of each lease
   const std::vector<std::uint8_t> images(500 * 784, 7);
   const std::vector<std::uint8_t> labels(500, 1);
@@ -85,7 +85,7 @@ TEST_CASE("the path of a batch allocates nothing", "[flow]") {
   }
 }
 
-TEST_CASE("a loader that tunes itself allocates nothing either", "[flow]") {
+TEST_CASE("a loader that tunes itself allocates nothing either", "[flow][promise:bounded-4]") {
   if (ps::detail::checked) return;  // as above
   const ps::loader_options options{
       .batch_size = 10, .workers = ps::automatic, .cpus = 4, .prefetch = ps::automatic};

@@ -72,7 +72,8 @@ const ps::loader_options tuned{
 
 }  // namespace
 
-TEST_CASE("automatic workers and prefetch give the same bits as fixed ones", "[flow]") {
+TEST_CASE("automatic workers and prefetch give the same bits as fixed ones",
+          "[flow][promise:bounded-4]") {
   const std::uint64_t turns = GENERATE(0U, 40U);
   INFO("turns " << turns);
   const counted data{turns};
@@ -92,7 +93,8 @@ TEST_CASE("automatic workers and prefetch give the same bits as fixed ones", "[f
   CHECK(all_of(ahead, 2) == expected);
 }
 
-TEST_CASE("a loader says what it has come to, and stays within what it was given", "[flow]") {
+TEST_CASE("a loader says what it has come to, and stays within what it was given",
+          "[flow][promise:bounded-4]") {
   ps::loader loader{counted{100}, ps::shuffled{.seed = 3}, tuned};
   CHECK(loader.options().workers == ps::automatic);
   CHECK(loader.options().prefetch == ps::automatic);
@@ -177,7 +179,7 @@ TEST_CASE("a trace has every setting that a tuned loop ran with", "[flow]") {
   CHECK(pauses == 2);  // between the ranges nothing moves
 }
 
-TEST_CASE("at first one worker reads, and the others sleep", "[flow]") {
+TEST_CASE("at first one worker reads, and the others sleep", "[flow][promise:bounded-4]") {
   const numbered data{1000};
   data.state->gate.store(1);
   ps::loader loader{data, ps::sequential{}, tuned};
@@ -197,7 +199,8 @@ TEST_CASE("at first one worker reads, and the others sleep", "[flow]") {
   loader.stop();
 }
 
-TEST_CASE("no more is read ahead than the setting says, whatever the slots", "[flow]") {
+TEST_CASE("no more is read ahead than the setting says, whatever the slots",
+          "[flow][promise:bounded-4]") {
   const numbered data{100'000};
   ps::loader loader{data, ps::sequential{}, tuned};
   const std::size_t ahead = loader.tuning().now.prefetch;
@@ -214,7 +217,7 @@ TEST_CASE("no more is read ahead than the setting says, whatever the slots", "[f
   while (it->number() < 24) ++it;
 }
 
-TEST_CASE("a loader with sleeping workers ends at any time", "[flow]") {
+TEST_CASE("a loader with sleeping workers ends at any time", "[flow][promise:bounded-4]") {
   SECTION("before its first range") {
     const ps::loader loader{numbered{100}, ps::sequential{}, tuned};
   }
@@ -312,7 +315,7 @@ TEST_CASE("a consumer that only polls a tuned loader is served too", "[flow]") {
 }
 
 TEST_CASE("automatic takes what the budget grants, and refuses what leaves nothing to tune",
-          "[flow]") {
+          "[flow][promise:bounded-4]") {
   const std::size_t slot = ps::footprint<numbered::record_type>({}, tuned).slot_bytes;
   const auto with_room_for = [&](std::size_t slots, ps::loader_options options) {
     options.budget = ps::memory_budget::bytes(slots * slot);

@@ -15,7 +15,8 @@
 
 namespace ps = penstock;
 
-TEST_CASE("workers whose slots are all full sleep until the consumer goes on", "[flow]") {
+TEST_CASE("workers whose slots are all full sleep until the consumer goes on",
+          "[flow][promise:bounded-8]") {
   const bool in_order = GENERATE(true, false);
   const numbered data{10'000};
   const auto before = thread_numbers_before();
@@ -41,7 +42,7 @@ TEST_CASE("workers whose slots are all full sleep until the consumer goes on", "
   CHECK(batches == 1000);
 }
 
-TEST_CASE("a stalled consumer holds back its copies and its source", "[flow]") {
+TEST_CASE("a stalled consumer holds back its copies and its source", "[flow][promise:bounded-8]") {
   const auto before = thread_numbers_before();
   const ps::cpu_device device;
   auto stream = device.make_stream();
@@ -64,7 +65,7 @@ TEST_CASE("a stalled consumer holds back its copies and its source", "[flow]") {
   CHECK(batches == 1000);
 }
 
-TEST_CASE("a consumer whose batch is not ready sleeps until it is", "[flow]") {
+TEST_CASE("a consumer whose batch is not ready sleeps until it is", "[flow][promise:bounded-8]") {
   const bool in_order = GENERATE(true, false);
   const numbered data{100};
   data.state->gate.store(1);

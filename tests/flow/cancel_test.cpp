@@ -29,7 +29,8 @@ void consume(Range&& range) {
 
 }  // namespace
 
-TEST_CASE("a stop request ends a consumer that waits, and all workers", "[flow]") {
+TEST_CASE("a stop request ends a consumer that waits, and all workers",
+          "[flow][promise:bounded-7][fault:hangs-4]") {
   const bool in_order = GENERATE(true, false);
   const auto before = present_threads();
   const auto around = std::make_shared<hanging::outside>();
@@ -60,7 +61,7 @@ TEST_CASE("a stop request ends a consumer that waits, and all workers", "[flow]"
   CHECK(around->reads <= 3);
 }
 
-TEST_CASE("a stop request ends workers although no consumer waits", "[flow]") {
+TEST_CASE("a stop request ends workers although no consumer waits", "[flow][promise:bounded-7]") {
   const auto before = present_threads();
   std::stop_source source;
   ps::loader loader{numbered{100},
@@ -129,7 +130,7 @@ TEST_CASE("a stop request takes precedence over leases_exhausted", "[flow]") {
 }
 
 TEST_CASE("a stop request reaches the consumer of a transfer, and its leases stay valid",
-          "[flow]") {
+          "[flow][fault:hangs-4]") {
   const ps::cpu_device device;
   auto stream = device.make_stream();
   const auto around = std::make_shared<hanging::outside>();
@@ -162,7 +163,7 @@ TEST_CASE("a stop request reaches the consumer of a transfer, and its leases sta
   CHECK_THROWS_AS(consume(feed.epoch(0)), ps::cancelled);
 }
 
-TEST_CASE("a stop request ends the wait for a retry", "[flow]") {
+TEST_CASE("a stop request ends the wait for a retry", "[flow][fault:hangs-4]") {
   const auto before = present_threads();
   const numbered data{100};
   data.state->bad.store(5);

@@ -82,7 +82,8 @@ ps::loader_options listing(std::size_t workers, const ps::error_policy& policy =
 
 }  // namespace
 
-TEST_CASE("a batch says which samples it has, on the host and on the device", "[flow]") {
+TEST_CASE("a batch says which samples it has, on the host and on the device",
+          "[flow][promise:honest-3]") {
   const std::size_t workers = GENERATE(0U, 1U, 4U);
   auto options = listing(workers);
   options.last_batch = GENERATE(ps::partial_batch::keep, ps::partial_batch::pad);
@@ -117,7 +118,8 @@ TEST_CASE("without the option no batch says its samples", "[flow]") {
   for (const auto& batch : feed.epoch(0)) CHECK(batch.indices().empty());
 }
 
-TEST_CASE("a batch names substitutes, and leaves out what was skipped", "[flow]") {
+TEST_CASE("a batch names substitutes, and leaves out what was skipped",
+          "[flow][promise:honest-3]") {
   const auto action = GENERATE(ps::error_action::skip, ps::error_action::substitute);
   const bool is_skipped = action == ps::error_action::skip;
   const auto seen = [&](std::size_t workers, std::size_t run) {
@@ -144,7 +146,7 @@ TEST_CASE("a batch names substitutes, and leaves out what was skipped", "[flow]"
 }
 
 TEST_CASE("samples that are known to be bad are not read, and all others stay as they are",
-          "[flow]") {
+          "[flow][promise:honest-3]") {
   const auto action = GENERATE(ps::error_action::skip, ps::error_action::substitute);
   const std::size_t workers = GENERATE(0U, 1U, 4U);
   const auto part = [](std::atomic<std::uint64_t>* reads) {
@@ -174,7 +176,8 @@ TEST_CASE("samples that are known to be bad are not read, and all others stay as
   CHECK(ps::read_quarantine(again, {.dataset = 500}).size() == 16);
 }
 
-TEST_CASE("a known bad sample is an error where nothing else was asked for", "[flow]") {
+TEST_CASE("a known bad sample is an error where nothing else was asked for",
+          "[flow][promise:honest-3]") {
   const std::size_t workers = GENERATE(0U, 2U);
   ps::loader loader{partly_bad{}, ps::sequential{}, listing(workers, {.known_bad = {37, 21}})};
   std::size_t batches = 0;
@@ -200,7 +203,8 @@ TEST_CASE("a known bad sample is an error where nothing else was asked for", "[f
         "stage read, epoch 0, batch 1, sample 21 (position 5 of the batch)");
 }
 
-TEST_CASE("a list of bad samples that is not of the dataset is refused", "[flow]") {
+TEST_CASE("a list of bad samples that is not of the dataset is refused",
+          "[flow][fault:samples-3]") {
   const auto why = [](auto data, indices known) -> std::string {
     try {
       const ps::loader loader{std::move(data), ps::sequential{},
@@ -220,7 +224,8 @@ TEST_CASE("a list of bad samples that is not of the dataset is refused", "[flow]
       Catch::Matchers::StartsWith("on_error.known_bad: a list does not say which of the 2 "));
 }
 
-TEST_CASE("map_batch sees whole batches, and is the same for any workers", "[flow]") {
+TEST_CASE("map_batch sees whole batches, and is the same for any workers",
+          "[flow][promise:exact-10]") {
   using pair = ps::record<ps::field<"label", std::uint64_t>, ps::field<"sum", std::uint64_t>>;
   const auto widen = [](ps::const_sample<label_record> in, ps::sample<pair> out) {
     ps::get<"label">(out) = ps::get<"label">(in);
@@ -269,7 +274,8 @@ TEST_CASE("map_batch sees whole batches, and is the same for any workers", "[flo
   }
 }
 
-TEST_CASE("what map_batch throws ends the range at that batch, in a stage of its own", "[flow]") {
+TEST_CASE("what map_batch throws ends the range at that batch, in a stage of its own",
+          "[flow][fault:samples-1]") {
   const std::size_t workers = GENERATE(0U, 1U, 4U);
   const auto refuse = [](ps::batch_view<label_record> all) {
     if (ps::get<"label">(all)(0) == 32) throw std::domain_error("32");
@@ -332,7 +338,8 @@ ps::any_loader<label_record> make_any(const flags& chosen) {
 
 }  // namespace
 
-TEST_CASE("a loader of a type chosen at run time gives the batches of the one inside", "[flow]") {
+TEST_CASE("a loader of a type chosen at run time gives the batches of the one inside",
+          "[flow][promise:exact-10]") {
   const flags chosen{.augment = GENERATE(false, true),
                      .shuffle = GENERATE(false, true),
                      .workers = GENERATE(0U, 2U)};
@@ -376,7 +383,7 @@ TEST_CASE("a loader of a type chosen at run time gives the batches of the one in
   CHECK((look_at_all(any.epoch(0)) == first));
 }
 
-TEST_CASE("an erased loader throws what is thrown inside", "[flow]") {
+TEST_CASE("an erased loader throws what is thrown inside", "[flow][promise:exact-10]") {
   const std::size_t workers = GENERATE(0U, 2U);
   ps::any_loader any{ps::loader{partly_bad{}, ps::sequential{}, listing(workers)}};
   const auto loop = [](auto& flow) {

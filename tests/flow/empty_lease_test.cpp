@@ -50,7 +50,8 @@ void look_at_empty_leases(Feed& feed, ps::cpu_stream_ref stream) {
 
 }  // namespace
 
-TEST_CASE("using an empty lease names what it held, or that it never held a batch", "[flow]") {
+TEST_CASE("using an empty lease names what it held, or that it never held a batch",
+          "[flow][fault:consumers-7]") {
   const ps::cpu_device device;
   ps::loader loader{numbered{100}, ps::sequential{}, {.batch_size = 10, .workers = 0}};
   SECTION("of host memory") { look_at_empty_leases(loader, device.inline_stream()); }
@@ -60,7 +61,8 @@ TEST_CASE("using an empty lease names what it held, or that it never held a batc
   }
 }
 
-TEST_CASE("an iterator whose ++ has thrown is at its end, and says so when it is used", "[flow]") {
+TEST_CASE("an iterator whose ++ has thrown is at its end, and says so when it is used",
+          "[flow][fault:consumers-7]") {
   const numbered data{100};
   data.state->bad = 15;
   ps::loader loader{data, ps::sequential{}, {.batch_size = 10, .workers = 0}};

@@ -96,7 +96,7 @@ void check_exact(const Data& data) {
 }  // namespace
 
 TEST_CASE("batches are the same bits for any number of workers, prefetch, run and depth",
-          "[flow]") {
+          "[flow][promise:exact-1]") {
   const arrays source;
   const ps::memory_dataset<digit> data{source.images, source.labels};
   const auto floats_of = data | ps::map<floats>(plain);
@@ -105,14 +105,15 @@ TEST_CASE("batches are the same bits for any number of workers, prefetch, run an
 
 TEST_CASE(
     "augmented batches are the same bits too: random bits belong to the sample, not the thread",
-    "[flow]") {
+    "[flow][promise:exact-2]") {
   const arrays source;
   const ps::memory_dataset<digit> data{source.images, source.labels};
   const auto warped = data | ps::map<floats>(augment);
   check_exact(warped);
 }
 
-TEST_CASE("another seed, another epoch and another sampler seed give other batches", "[flow]") {
+TEST_CASE("another seed, another epoch and another sampler seed give other batches",
+          "[flow][promise:exact-1]") {
   const arrays source;
   const ps::memory_dataset<digit> data{source.images, source.labels};
   const auto warped = data | ps::map<floats>(augment);
@@ -131,7 +132,7 @@ TEST_CASE("another seed, another epoch and another sampler seed give other batch
 }
 
 TEST_CASE("an epoch taken alone equals that epoch in a range of epochs, and so does any tail",
-          "[flow]") {
+          "[flow][promise:exact-1]") {
   const arrays source;
   const ps::memory_dataset<digit> data{source.images, source.labels};
   const auto warped = data | ps::map<floats>(augment);
@@ -175,7 +176,7 @@ struct floating {
 }  // namespace
 
 TEST_CASE("a sampler that computes with denormal values gives one order, on workers and inline",
-          "[flow]") {
+          "[flow][promise:exact-1]") {
   std::vector<std::vector<std::uint64_t>> orders;
   std::vector<std::uint64_t> fingerprints;
   for (const std::size_t workers : {0U, 1U, 2U}) {
@@ -191,7 +192,7 @@ TEST_CASE("a sampler that computes with denormal values gives one order, on work
   CHECK(fingerprints[0] == same.state().order);  // that of the order which is given
 }
 
-TEST_CASE("denormal values are the same on workers and inline", "[flow]") {
+TEST_CASE("denormal values are the same on workers and inline", "[flow][promise:exact-1]") {
   // As data of a user's own may hold them, and arithmetic make them: the mode must not depend on
   // the thread.
   const std::vector<float> values(64, 1e-38F);

@@ -156,7 +156,8 @@ struct deaf_store {
 
 }  // namespace
 
-TEST_CASE("a loader makes a cache miss as rarely as any can, over the ends of epochs", "[flow]") {
+TEST_CASE("a loader makes a cache miss as rarely as any can, over the ends of epochs",
+          "[flow][promise:bounded-11]") {
   std::mt19937 random{21};
   for (int round = 0; round < 40; ++round) {
     const small_cache of{random, 3 + random() % 4};
@@ -169,7 +170,8 @@ TEST_CASE("a loader makes a cache miss as rarely as any can, over the ends of ep
   }
 }
 
-TEST_CASE("what was foreseen of a range that is left keeps no block for the next one", "[flow]") {
+TEST_CASE("what was foreseen of a range that is left keeps no block for the next one",
+          "[flow][promise:bounded-11]") {
   std::mt19937 random{22};
   for (int round = 0; round < 40; ++round) {
     const small_cache of{random, 4 + random() % 3};
@@ -187,7 +189,8 @@ TEST_CASE("what was foreseen of a range that is left keeps no block for the next
   }
 }
 
-TEST_CASE("workers and threads that fetch read the same beside what is foreseen", "[flow]") {
+TEST_CASE("workers and threads that fetch read the same beside what is foreseen",
+          "[flow][promise:bounded-11]") {
   const std::size_t workers = GENERATE(1U, 3U);
   const numbered_blocks of{120};
   const cache_below cache{of.store, {.block_bytes = 10, .memory_bytes = 300}};
@@ -218,7 +221,8 @@ TEST_CASE("workers and threads that fetch read the same beside what is foreseen"
   CHECK(misses < most);
 }
 
-TEST_CASE("two loaders over one cache take back what they foresaw themselves", "[flow]") {
+TEST_CASE("two loaders over one cache take back what they foresaw themselves",
+          "[flow][promise:bounded-11]") {
   const numbered_blocks of{12};
   const cache_below cache{of.store, {.block_bytes = 10, .memory_bytes = 30}};
   const cached_blobs train{cache, of.list, fetches_nothing};
@@ -241,7 +245,8 @@ TEST_CASE("two loaders over one cache take back what they foresaw themselves", "
   CHECK(samples == 24);
 }
 
-TEST_CASE("a store that throws when it is told what comes costs no batch", "[flow]") {
+TEST_CASE("a store that throws when it is told what comes costs no batch",
+          "[flow][promise:bounded-11]") {
   const std::size_t workers = GENERATE(0U, 2U);
   const numbered_blocks of{20};
   std::atomic<int> refused{0};

@@ -56,7 +56,8 @@ bool is_refused(Step step) {
 
 }  // namespace
 
-TEST_CASE("in a forked child a loader throws on use and is destroyed without a hang", "[flow]") {
+TEST_CASE("in a forked child a loader throws on use and is destroyed without a hang",
+          "[flow][fault:memory-7]") {
   const std::size_t workers = GENERATE(1U, 4U);
   const std::chrono::milliseconds timeout{GENERATE(0, 100'000)};
   auto loader = std::make_unique<ps::loader<numbered, ps::sequential>>(
@@ -138,7 +139,7 @@ TEST_CASE("in a forked child a transfer with copies under way is destroyed witho
   device.synchronize(*stream);
 }
 
-TEST_CASE("a loader without threads goes on in a forked child", "[flow]") {
+TEST_CASE("a loader without threads goes on in a forked child", "[flow][fault:memory-7]") {
   ps::loader loader{numbered{100}, ps::sequential{}, {.batch_size = 10, .workers = 0}};
   CHECK(count_of(loader.epoch(0)) == 100);
   CHECK(in_child([&] { return static_cast<int>(count_of(loader.epoch(1))); }) == 100);

@@ -72,7 +72,7 @@ std::uint64_t batches_of(Range&& range) {
 
 }  // namespace
 
-TEST_CASE("a hanging read is reported while it hangs, with its sample", "[flow]") {
+TEST_CASE("a hanging read is reported while it hangs, with its sample", "[flow][fault:hangs-1]") {
   const auto around = std::make_shared<hanging::outside>();
   reports seen;
   const std::size_t workers = GENERATE(0U, 1U, 3U);
@@ -105,7 +105,8 @@ TEST_CASE("a hanging read is reported while it hangs, with its sample", "[flow]"
   CHECK(batches_of(loader.epoch(3)) == 40);
 }
 
-TEST_CASE("a hanging read is reported again each time its duration has doubled", "[flow]") {
+TEST_CASE("a hanging read is reported again each time its duration has doubled",
+          "[flow][fault:hangs-1]") {
   const auto around = std::make_shared<hanging::outside>();
   reports seen;
   const auto note = seen.sink();
@@ -128,7 +129,7 @@ TEST_CASE("a hanging read is reported again each time its duration has doubled",
   loader.stop();
 }
 
-TEST_CASE("without a callback, a hanging read is a line on stderr", "[flow]") {
+TEST_CASE("without a callback, a hanging read is a line on stderr", "[flow][fault:hangs-1]") {
   const auto around = std::make_shared<hanging::outside>();
   std::array<int, 2> ends{};
   REQUIRE(::pipe(ends.data()) == 0);
@@ -150,7 +151,7 @@ TEST_CASE("without a callback, a hanging read is a line on stderr", "[flow]") {
   CHECK_THAT(line, Catch::Matchers::Contains("epoch 0, batch 0, sample 3 (position 3"));
 }
 
-TEST_CASE("what a map_batch does for long is no read that hangs", "[flow]") {
+TEST_CASE("what a map_batch does for long is no read that hangs", "[flow][fault:hangs-6]") {
   const auto around = std::make_shared<hanging::outside>();
   reports seen;
   ps::detail::waitable_counter mapping;
@@ -201,7 +202,7 @@ TEST_CASE("an exception of the stall callback reaches the consumer", "[flow]") {
 }
 
 TEST_CASE("beyond the timeout the consumer gets an error, and the loader ends without the reader",
-          "[flow]") {
+          "[flow][promise:bounded-7][fault:hangs-2]") {
   const auto around = std::make_shared<hanging::outside>();
   const auto threads = present_threads();
   {
@@ -233,7 +234,8 @@ TEST_CASE("beyond the timeout the consumer gets an error, and the loader ends wi
   CHECK(threads_added_become(threads, 0));
 }
 
-TEST_CASE("a reader that was left behind destroys what it kept, on its own thread", "[flow]") {
+TEST_CASE("a reader that was left behind destroys what it kept, on its own thread",
+          "[flow][fault:hangs-2]") {
   const auto around = std::make_shared<hanging::outside>();
   std::weak_ptr<hanging::life_of> data;
   std::optional<ps::memory_budget> budget = ps::memory_budget::bytes(1 << 20);
@@ -256,7 +258,7 @@ TEST_CASE("a reader that was left behind destroys what it kept, on its own threa
   while (budget->used() != 0) std::this_thread::yield();
 }
 
-TEST_CASE("all readers may hang", "[flow]") {
+TEST_CASE("all readers may hang", "[flow][fault:hangs-2]") {
   const auto around = std::make_shared<hanging::outside>();
   {
     ps::loader loader{hanging{around, 8, {0, 1, 2, 3}},
@@ -271,7 +273,8 @@ TEST_CASE("all readers may hang", "[flow]") {
   around->wait_until_gone();
 }
 
-TEST_CASE("a loop that is left while a read hangs ends at the timeout", "[flow]") {
+TEST_CASE("a loop that is left while a read hangs ends at the timeout",
+          "[flow][promise:bounded-7]") {
   const auto around = std::make_shared<hanging::outside>();
   {
     ps::loader loader{hanging{around, 40, {13}},
@@ -309,7 +312,7 @@ TEST_CASE("a report may ask the loader where it stands and what has failed", "[f
   CHECK(right >= 1);
 }
 
-TEST_CASE("a transfer's loop ends at the timeout as well", "[flow]") {
+TEST_CASE("a transfer's loop ends at the timeout as well", "[flow][fault:hangs-2]") {
   const auto around = std::make_shared<hanging::outside>();
   const ps::cpu_device device;
   auto stream = device.make_stream();
@@ -326,7 +329,8 @@ TEST_CASE("a transfer's loop ends at the timeout as well", "[flow]") {
   around->wait_until_gone();
 }
 
-TEST_CASE("a loader over a borrowed dataset waits for the hanging read, and says so", "[flow]") {
+TEST_CASE("a loader over a borrowed dataset waits for the hanging read, and says so",
+          "[flow][fault:hangs-2]") {
   const auto around = std::make_shared<hanging::outside>();
   reports seen;
   const hanging data{around, 40, {13}};

@@ -31,7 +31,7 @@ void block_on(const ps::detail::waitable_counter& gate) {
 
 }  // namespace
 
-TEST_CASE("the last device lease may end in work on its own stream", "[flow]") {
+TEST_CASE("the last device lease may end in work on its own stream", "[flow][fault:consumers-8]") {
   const ledger_device device;
   {
     ps::detail::waitable_counter gate;
@@ -58,7 +58,8 @@ TEST_CASE("the last device lease may end in work on its own stream", "[flow]") {
   CHECK(device.bad_frees() == 0);
 }
 
-TEST_CASE("the last device lease may end while its stream's destructor waits", "[flow]") {
+TEST_CASE("the last device lease may end while its stream's destructor waits",
+          "[flow][fault:consumers-8]") {
   const ledger_device device;
   {
     auto loader = make_loader(device);
@@ -75,7 +76,7 @@ TEST_CASE("the last device lease may end while its stream's destructor waits", "
 }
 
 TEST_CASE("the last device lease may end in work on a second stream, or on an unrelated one",
-          "[flow]") {
+          "[flow][fault:consumers-8]") {
   const ledger_device device;
   const bool is_second = GENERATE(false, true);
   {
@@ -101,7 +102,7 @@ TEST_CASE("the last device lease may end in work on a second stream, or on an un
   CHECK(device.bad_frees() == 0);
 }
 
-TEST_CASE("a transfer may end in work on its own stream", "[flow]") {
+TEST_CASE("a transfer may end in work on its own stream", "[flow][fault:consumers-8]") {
   const ledger_device device;
   {
     auto loader = make_loader(device);
@@ -118,7 +119,7 @@ TEST_CASE("a transfer may end in work on its own stream", "[flow]") {
 }
 
 TEST_CASE("the last host lease may end in work that a copy out of another slot waits for",
-          "[flow]") {
+          "[flow][fault:consumers-8]") {
   const ledger_device device;
   {
     ps::detail::waitable_counter gate;

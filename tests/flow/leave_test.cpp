@@ -47,7 +47,8 @@ std::uint64_t take_all(Range&& range, std::uint64_t leave_at = ~std::uint64_t{0}
 
 }  // namespace
 
-TEST_CASE("a loop may be left at every batch, and the next epoch is complete", "[flow]") {
+TEST_CASE("a loop may be left at every batch, and the next epoch is complete",
+          "[flow][promise:bounded-6][fault:consumers-1]") {
   for (const std::size_t workers : {0U, 1U, 2U, 4U}) {
     ps::loader loader{numbered{samples}, ps::sequential{}, options(workers)};
     ps::transfer feed{loader, ps::cpu_device{}.inline_stream(), {.depth = 2}};
@@ -61,7 +62,7 @@ TEST_CASE("a loop may be left at every batch, and the next epoch is complete", "
 }
 
 TEST_CASE("loader and transfer may be destroyed at every batch, in the loop or after it",
-          "[flow]") {
+          "[flow][promise:bounded-6][fault:consumers-1]") {
   for (const std::size_t workers : {0U, 1U, 3U}) {
     for (std::uint64_t at = 0; at <= batches; ++at) {
       ps::cpu_device device;
@@ -89,7 +90,8 @@ TEST_CASE("loader and transfer may be destroyed at every batch, in the loop or a
   }
 }
 
-TEST_CASE("a sample that throws ends the epoch at its batch, and is named", "[flow]") {
+TEST_CASE("a sample that throws ends the epoch at its batch, and is named",
+          "[flow][promise:honest-1][fault:samples-1]") {
   for (const std::size_t workers : {0U, 1U, 2U, 5U}) {
     const numbered data{samples};
     ps::loader loader{data, ps::sequential{}, options(workers)};
@@ -121,7 +123,8 @@ TEST_CASE("a sample that throws ends the epoch at its batch, and is named", "[fl
   }
 }
 
-TEST_CASE("leases outlive range, transfer, loader and each other", "[flow]") {
+TEST_CASE("leases outlive range, transfer, loader and each other",
+          "[flow][promise:race-free-5][fault:consumers-1]") {
   ps::cpu_device device;
   auto stream = device.make_stream();
   std::vector<ps::host_batch<numbered::record_type, ps::cpu_device>> on_host;
@@ -147,7 +150,7 @@ TEST_CASE("leases outlive range, transfer, loader and each other", "[flow]") {
   CHECK(labels_of(on_device.back()).front() == 2 * batch);
 }
 
-TEST_CASE("a lease may be released on another thread", "[flow]") {
+TEST_CASE("a lease may be released on another thread", "[flow][promise:race-free-5]") {
   ps::cpu_device device;
   auto stream = device.make_stream();
   ps::loader loader{numbered{samples}, ps::sequential{}, options(2)};
@@ -163,7 +166,8 @@ TEST_CASE("a lease may be released on another thread", "[flow]") {
   }
 }
 
-TEST_CASE("a loader reads nothing before a loop and nothing after it", "[flow]") {
+TEST_CASE("a loader reads nothing before a loop and nothing after it",
+          "[flow][promise:bounded-6]") {
   const numbered data{samples};
   {
     ps::loader loader{data, ps::sequential{}, options(4)};
@@ -176,7 +180,7 @@ TEST_CASE("a loader reads nothing before a loop and nothing after it", "[flow]")
   CHECK(data.state->reads == samples);
 }
 
-TEST_CASE("leaving early stops the reading at the runs under way", "[flow]") {
+TEST_CASE("leaving early stops the reading at the runs under way", "[flow][promise:bounded-6]") {
   const numbered data{1000};
   ps::loader loader{
       data, ps::sequential{}, {.batch_size = 10, .workers = 1, .prefetch = 1, .run = 1}};
@@ -197,7 +201,8 @@ TEST_CASE("leaving early stops the reading at the runs under way", "[flow]") {
   CHECK(data.state->reads == 21);  // nine samples of the batch were not begun any more
 }
 
-TEST_CASE("an error in a batch that was never reached ends with its range", "[flow]") {
+TEST_CASE("an error in a batch that was never reached ends with its range",
+          "[flow][fault:samples-1]") {
   const numbered data{samples};
   data.state->bad = 35;
   ps::loader loader{
@@ -214,7 +219,7 @@ TEST_CASE("an error in a batch that was never reached ends with its range", "[fl
 }
 
 TEST_CASE("a range that outlives its loader or transfer is at its end, and throws when begun again",
-          "[flow]") {
+          "[flow][fault:consumers-3]") {
   ps::cpu_device device;
   std::optional<ps::loader<numbered, ps::sequential>> loader;
   loader.emplace(numbered{samples}, ps::sequential{}, options(2));

@@ -173,7 +173,7 @@ std::string message_of(Feed& feed, std::uint64_t epochs, std::uint64_t& batches)
 }  // namespace
 
 TEST_CASE("a skipped sample makes its batch shorter, and later samples move up in order",
-          "[flow]") {
+          "[flow][promise:exact-9][fault:samples-4]") {
   const auto expected = expected_of(100, 16, 2, [](std::uint64_t, std::uint64_t sample) {
     return some_bad.contains(sample) ? std::nullopt : std::optional{sample};
   });
@@ -191,7 +191,7 @@ TEST_CASE("a skipped sample makes its batch shorter, and later samples move up i
 }
 
 TEST_CASE("a substitute depends on seed, epoch and index alone, and batches keep their size",
-          "[flow]") {
+          "[flow][promise:exact-9][fault:samples-4]") {
   const auto instead_of = [](std::uint64_t epoch, std::uint64_t sample) {
     if (!some_bad.contains(sample)) return std::optional{sample};
     ps::sample_generator bits{{.seed = 9, .epoch = epoch, .stage = ps::detail::substitute_stage},
@@ -215,7 +215,7 @@ TEST_CASE("a substitute depends on seed, epoch and index alone, and batches keep
   }
 }
 
-TEST_CASE("a sample that a retry reads leaves no trace in the batches", "[flow]") {
+TEST_CASE("a sample that a retry reads leaves no trace in the batches", "[flow][fault:samples-4]") {
   const auto expected = expected_of(
       100, 16, 1, [](std::uint64_t, std::uint64_t sample) { return std::optional{sample}; });
   for (const shape& how : all_shapes()) {
@@ -233,7 +233,8 @@ TEST_CASE("a sample that a retry reads leaves no trace in the batches", "[flow]"
   }
 }
 
-TEST_CASE("a sample is read once and once per retry before the action is taken", "[flow]") {
+TEST_CASE("a sample is read once and once per retry before the action is taken",
+          "[flow][promise:honest-3]") {
   const auto then =
       GENERATE(ps::error_action::propagate, ps::error_action::substitute, ps::error_action::skip);
   for (const shape& how : all_shapes()) {
@@ -441,7 +442,8 @@ TEST_CASE("what propagates after retries is the first exception", "[flow]") {
   CHECK(said == "attempt 1");
 }
 
-TEST_CASE("without a substitute the first exception propagates after the eighth draw", "[flow]") {
+TEST_CASE("without a substitute the first exception propagates after the eighth draw",
+          "[flow][fault:samples-4]") {
   std::set<std::uint64_t> all_but_few;
   for (std::uint64_t i = 20; i < 1000; ++i) all_but_few.insert(i);
   const auto workers = GENERATE(std::size_t{0}, std::size_t{2});
@@ -462,7 +464,7 @@ TEST_CASE("without a substitute the first exception propagates after the eighth 
   CHECK(loader.last_failure()->position == stuck % 16);
 }
 
-TEST_CASE("a dataset of one sample has no substitute", "[flow]") {
+TEST_CASE("a dataset of one sample has no substitute", "[flow][fault:samples-4]") {
   ps::loader loader{flaky{.count = 1, .always = {0}}, ps::sequential{},
                     with({1, 0, 1}, substitutes)};
   std::uint64_t batches = 0;
@@ -470,7 +472,7 @@ TEST_CASE("a dataset of one sample has no substitute", "[flow]") {
 }
 
 TEST_CASE("the sample that passes a limit is the same for any workers, run and prefetch",
-          "[flow]") {
+          "[flow][promise:exact-9][fault:samples-4]") {
   for (const shape& how : all_shapes()) {
     INFO("workers " << how.workers << ", run " << how.run << ", prefetch " << how.prefetch);
     std::uint64_t batches = 0;
@@ -534,7 +536,8 @@ TEST_CASE("a limit of zero ends the range at the first failed sample, retries do
   CHECK(message_of(retried, 1, batches) == "none");
 }
 
-TEST_CASE("a batch whose samples were all skipped has size 0, through a transfer too", "[flow]") {
+TEST_CASE("a batch whose samples were all skipped has size 0, through a transfer too",
+          "[flow][fault:samples-4]") {
   std::set<std::uint64_t> third;
   for (std::uint64_t i = 32; i < 48; ++i) third.insert(i);
   const auto workers = GENERATE(std::size_t{0}, std::size_t{3});
@@ -563,7 +566,8 @@ struct one_field {
 
 }  // namespace
 
-TEST_CASE("an empty batch of one field is carried to the device like any other", "[flow]") {
+TEST_CASE("an empty batch of one field is carried to the device like any other",
+          "[flow][fault:samples-4]") {
   ps::cpu_device device;
   ps::loader loader{one_field{}, ps::sequential{}, device, {.batch_size = 4, .on_error = skips}};
   ps::transfer feed{loader, device.inline_stream(), {.depth = 1}};
@@ -586,7 +590,7 @@ TEST_CASE("skips shorten a padded batch: valid and padding samples are counted a
                                                    {0, 2, 1, 2, {8, 0}}});
 }
 
-TEST_CASE("a skip beyond its limit throws, and names the limit", "[flow]") {
+TEST_CASE("a skip beyond its limit throws, and names the limit", "[flow][fault:samples-4]") {
   const std::size_t workers = GENERATE(0U, 3U);
   std::uint64_t batches = 0;
   SECTION("the share") {
@@ -618,7 +622,7 @@ TEST_CASE("a skip beyond its limit throws, and names the limit", "[flow]") {
   }
 }
 
-TEST_CASE("delivery in completion order skips the same samples", "[flow]") {
+TEST_CASE("delivery in completion order skips the same samples", "[flow][promise:exact-9]") {
   auto options = with({3, 2, 4}, skips);
   options.in_order = false;
   ps::loader loader{flaky{.always = some_bad}, ps::shuffled{.seed = 5}, options};
@@ -630,7 +634,8 @@ TEST_CASE("delivery in completion order skips the same samples", "[flow]") {
         }));
 }
 
-TEST_CASE("the ledger keeps failed substitutes apart from the samples they replaced", "[flow]") {
+TEST_CASE("the ledger keeps failed substitutes apart from the samples they replaced",
+          "[flow][promise:honest-3]") {
   ps::loader loader{flaky{.always = some_bad}, ps::sequential{}, with({2, 3, 2}, substitutes)};
   (void)batches_of(loader, 1);
   const auto report = loader.failures();
@@ -671,7 +676,8 @@ struct telling {
 
 }  // namespace
 
-TEST_CASE("a worker that waits for a retry ends with the range or the loader", "[flow]") {
+TEST_CASE("a worker that waits for a retry ends with the range or the loader",
+          "[flow][fault:samples-4]") {
   // A wait of a day: only its early end lets this test end.
   const ps::error_policy patient{.retries = 1, .first_wait = 24h, .longest_wait = 24h};
   const telling data;

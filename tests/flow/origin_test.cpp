@@ -42,7 +42,8 @@ constexpr ps::error_policy skip{.action = ps::error_action::skip, .largest_share
 
 }  // namespace
 
-TEST_CASE("a failure also names the sample at the bottom of the pipeline", "[flow]") {
+TEST_CASE("a failure also names the sample at the bottom of the pipeline",
+          "[flow][promise:honest-2]") {
   const std::size_t workers = GENERATE(0U, 2U);
   const ps::loader_options options{.batch_size = 8, .workers = workers};
   SECTION("below a subset") {
@@ -77,7 +78,8 @@ TEST_CASE("a failure also names the sample at the bottom of the pipeline", "[flo
   }
 }
 
-TEST_CASE("a quarantine list of a subset fits the whole dataset, and no other", "[flow]") {
+TEST_CASE("a quarantine list of a subset fits the whole dataset, and no other",
+          "[flow][promise:honest-2]") {
   ps::loader loader{mostly_good{2000} | ps::subset(1000, 1250),
                     ps::sequential{},
                     {.batch_size = 8, .workers = 2, .on_error = skip}};
@@ -123,7 +125,7 @@ TEST_CASE("a list names the dataset at the bottom, whatever is between it and th
   CHECK(ps::read_quarantine(list, {.dataset = 250}) == std::vector<std::uint64_t>{100, 200});
 }
 
-TEST_CASE("a hanging read is named at the bottom of the pipeline too", "[flow]") {
+TEST_CASE("a hanging read is named at the bottom of the pipeline too", "[flow][promise:honest-2]") {
   const auto around = std::make_shared<hanging::outside>();
   ps::stalled_read seen;
   {

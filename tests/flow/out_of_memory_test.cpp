@@ -4,23 +4,27 @@
 #include "flow/out_of_memory.hpp"
 #include "support/catch.hpp"
 
-TEST_CASE("whichever allocation fails, a loader is made or throws, and nothing is lost", "[flow]") {
+TEST_CASE("whichever allocation fails, a loader is made or throws, and nothing is lost",
+          "[flow][fault:memory-5]") {
   CHECK(out_of_memory::sweep_life() > 20);
 }
 
 TEST_CASE(
     "whichever allocation fails in a range, it ends with that error, and the next is complete",
-    "[flow]") {
+    "[flow][fault:memory-5]") {
   CHECK(out_of_memory::sweep_ranges() > 2);
 }
 
 TEST_CASE("whichever allocation fails while samples are skipped, the ledger and the batches hold",
-          "[flow]") {
+          "[flow][fault:memory-5]") {
   CHECK(out_of_memory::sweep_skipping() > 2);
 }
 
-TEST_CASE("a stop request needs no memory", "[flow]") { CHECK(out_of_memory::sweep_stop() > 20); }
+TEST_CASE("a stop request needs no memory", "[flow][fault:memory-5]") {
+  CHECK(out_of_memory::sweep_stop() > 20);
+}
 
-TEST_CASE("without memory for the message a hanging read is given up all the same", "[flow]") {
+TEST_CASE("without memory for the message a hanging read is given up all the same",
+          "[flow][fault:memory-5]") {
   CHECK(out_of_memory::sweep_timeout() > 20);
 }

@@ -45,7 +45,8 @@ std::vector<std::int64_t> rows_in(Range range) {
 
 }  // namespace
 
-TEST_CASE("packed rows are the same for any number of workers, and after a resume", "[packed]") {
+TEST_CASE("packed rows are the same for any number of workers, and after a resume",
+          "[packed][promise:exact-13]") {
   const test::numbered_documents documents{test::mixed_lengths(400)};
   const auto rows = ps::pack_documents<std::uint32_t>(documents, packing);
   const auto order = order_of(0, 1);
@@ -74,7 +75,7 @@ TEST_CASE("packed rows are the same for any number of workers, and after a resum
   CHECK_THROWS_AS(refusing.resume(state, 2), ps::state_mismatch);
 }
 
-TEST_CASE("packed rows of all ranks are those of one", "[packed]") {
+TEST_CASE("packed rows of all ranks are those of one", "[packed][promise:exact-13]") {
   const test::numbered_documents documents{test::mixed_lengths(300)};
   const auto rows = ps::pack_documents<std::uint32_t>(documents, packing);
   std::vector<std::vector<std::int64_t>> worlds;

@@ -111,7 +111,8 @@ struct pairs {
 
 }  // namespace
 
-TEST_CASE("every sample of a ragged field arrives whole and at its place", "[flow]") {
+TEST_CASE("every sample of a ragged field arrives whole and at its place",
+          "[flow][promise:exact-12]") {
   ps::loader loader{sentences{}, ps::sequential{}, {.batch_size = 16, .workers = 2}};
   std::uint64_t index = 0;
   for (auto& batch : loader.epoch(0)) {
@@ -120,7 +121,7 @@ TEST_CASE("every sample of a ragged field arrives whole and at its place", "[flo
   CHECK(index == 103);
 }
 
-TEST_CASE("ragged batches are the same for any workers and runs", "[flow]") {
+TEST_CASE("ragged batches are the same for any workers and runs", "[flow][promise:exact-12]") {
   const auto batches = [](std::size_t workers, std::size_t run, ps::partial_batch last) {
     ps::loader loader{sentences{},
                       ps::shuffled{.seed = 3},
@@ -137,7 +138,7 @@ TEST_CASE("ragged batches are the same for any workers and runs", "[flow]") {
   }
 }
 
-TEST_CASE("several ragged fields keep their samples apart", "[flow]") {
+TEST_CASE("several ragged fields keep their samples apart", "[flow][promise:exact-12]") {
   ps::loader loader{pairs{}, ps::shuffled{.seed = 1}, {.batch_size = 8, .workers = 3, .run = 1}};
   std::size_t seen = 0;
   for (auto& batch : loader.epoch(0)) {
@@ -154,7 +155,8 @@ TEST_CASE("several ragged fields keep their samples apart", "[flow]") {
   CHECK(seen == 40);
 }
 
-TEST_CASE("a ragged batch without room is refused at its turn and cuts no sample", "[flow]") {
+TEST_CASE("a ragged batch without room is refused at its turn and cuts no sample",
+          "[flow][promise:bounded-5][fault:samples-5]") {
   for (const std::size_t workers : {0U, 3U}) {
     CAPTURE(workers);
     ps::loader loader{sentences{},
@@ -188,7 +190,8 @@ TEST_CASE("a ragged batch without room is refused at its turn and cuts no sample
   }
 }
 
-TEST_CASE("a sample that is longer than its dataset's longest is refused", "[flow]") {
+TEST_CASE("a sample that is longer than its dataset's longest is refused",
+          "[flow][promise:bounded-5][fault:samples-5]") {
   ps::loader loader{sentences{.longest = 9}, ps::sequential{}, {.batch_size = 8}};
   try {
     (void)contents_of(loader.epoch(0));
@@ -203,7 +206,8 @@ TEST_CASE("a sample that is longer than its dataset's longest is refused", "[flo
   }
 }
 
-TEST_CASE("what a length throws comes at its batch's turn with its sample", "[flow]") {
+TEST_CASE("what a length throws comes at its batch's turn with its sample",
+          "[flow][fault:samples-5]") {
   const sentences data{.without_length = 37};
   ps::loader loader{data, ps::sequential{}, {.batch_size = 8, .workers = 0}};
   std::size_t batches = 0;
@@ -220,7 +224,7 @@ TEST_CASE("what a length throws comes at its batch's turn with its sample", "[fl
   CHECK(loader.last_failure()->position == 5);
 }
 
-TEST_CASE("skipped samples leave no gap in a ragged batch", "[flow]") {
+TEST_CASE("skipped samples leave no gap in a ragged batch", "[flow][promise:exact-12]") {
   const std::set<std::uint64_t> bad = {0, 3, 9, 10, 15, 16, 24, 25, 26, 27, 28, 29, 30, 31, 102};
   for (const std::size_t workers : {0U, 3U}) {
     ps::loader loader{sentences{.bad = bad},
@@ -244,20 +248,20 @@ TEST_CASE("skipped samples leave no gap in a ragged batch", "[flow]") {
   }
 }
 
-TEST_CASE("no other sample is put in the place of a ragged one", "[flow]") {
+TEST_CASE("no other sample is put in the place of a ragged one", "[flow][fault:samples-5]") {
   CHECK_THROWS_WITH(
       (ps::loader{
           sentences{}, ps::sequential{}, {.on_error = {.action = ps::error_action::substitute}}}),
       Catch::Matchers::Contains("take error_action::skip"));
 }
 
-TEST_CASE("room for values is refused where no field is ragged", "[flow]") {
+TEST_CASE("room for values is refused where no field is ragged", "[flow][fault:samples-5]") {
   const std::vector<int> values(4);
   const ps::memory_dataset<ps::record<ps::field<"x", int>>> data{values};
   CHECK_THROWS_AS((ps::loader{data, ps::sequential{}, {.values_per_batch = 4}}), ps::option_error);
 }
 
-TEST_CASE("adaptors keep the lengths of ragged samples", "[flow]") {
+TEST_CASE("adaptors keep the lengths of ragged samples", "[flow][promise:exact-12]") {
   const auto samples_of = [](auto& loader) {
     batch_content all;
     for (auto& batch : loader.epoch(0)) {
@@ -356,7 +360,8 @@ TEST_CASE("adaptors keep the lengths of ragged samples", "[flow]") {
   }
 }
 
-TEST_CASE("a loop over ragged batches resumes in the middle of an epoch", "[flow]") {
+TEST_CASE("a loop over ragged batches resumes in the middle of an epoch",
+          "[flow][promise:exact-12]") {
   const auto make = [](std::size_t workers) {
     return ps::loader{sentences{}, ps::shuffled{.seed = 9}, {.batch_size = 16, .workers = workers}};
   };
@@ -368,7 +373,8 @@ TEST_CASE("a loop over ragged batches resumes in the middle of an epoch", "[flow
   CHECK(rest == std::vector<batch_content>(expected.begin() + 3, expected.end()));
 }
 
-TEST_CASE("ragged batches reach a device in one copy of what they use", "[flow]") {
+TEST_CASE("ragged batches reach a device in one copy of what they use",
+          "[flow][promise:exact-12]") {
   const std::size_t workers = GENERATE(0U, 2U);
   ps::loader host{sentences{}, ps::shuffled{.seed = 4}, {.batch_size = 16, .workers = workers}};
   const auto expected = contents_of(host.epochs(0, 2));
@@ -389,7 +395,8 @@ TEST_CASE("ragged batches reach a device in one copy of what they use", "[flow]"
   CHECK(copied.step.bytes == 2 * 103 * 8);  // the host does not look at what lies there
 }
 
-TEST_CASE("the copy of several ragged fields ends with the last one's values", "[flow]") {
+TEST_CASE("the copy of several ragged fields ends with the last one's values",
+          "[flow][promise:bounded-5]") {
   const gated_device device;
   ps::loader loader{pairs{}, ps::sequential{}, device, {.batch_size = 16, .workers = 1}};
   auto stream = device.make_stream();
@@ -407,7 +414,7 @@ TEST_CASE("the copy of several ragged fields ends with the last one's values", "
   CHECK(used < batches * loader.footprint().slot_bytes);
 }
 
-TEST_CASE("a device transform may read ragged fields", "[flow]") {
+TEST_CASE("a device transform may read ragged fields", "[flow][promise:exact-12]") {
   using sums = ps::record<ps::field<"sum", std::uint32_t>>;
   const auto sum = [](ps::const_batch_view<ragged_text> in, ps::batch_view<sums> out,
                       ps::cpu_stream_ref stream) {
@@ -435,7 +442,8 @@ TEST_CASE("a device transform may read ragged fields", "[flow]") {
   CHECK(index == 103);
 }
 
-TEST_CASE("the footprint counts the offsets and the room for ragged values", "[flow]") {
+TEST_CASE("the footprint counts the offsets and the room for ragged values",
+          "[flow][promise:bounded-5]") {
   const ps::loader_options options{.batch_size = 16, .workers = 1, .values_per_batch = 100};
   const auto need = ps::footprint<ragged_text>(sentences{}.extents(), options);
   CHECK(need.slot_bytes == 256 + 256 + 256);  // offsets, labels, 200 bytes of values

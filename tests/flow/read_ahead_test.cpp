@@ -41,7 +41,8 @@ std::vector<std::uint64_t> labels_in(Range&& range) {
 
 }  // namespace
 
-TEST_CASE("batches are the same however far the dataset is told ahead", "[flow]") {
+TEST_CASE("batches are the same however far the dataset is told ahead",
+          "[flow][promise:exact-11]") {
   const planned data{203};
   ps::loader plain{data, ps::shuffled{.seed = 3}, {.batch_size = 16, .workers = 0}};
   const auto expected = labels_in(plain.epochs(0, 3));
@@ -68,7 +69,7 @@ TEST_CASE("batches are the same however far the dataset is told ahead", "[flow]"
 
 // Without workers, so that no sample is read while the dataset is told of it: this one would count
 // it as ahead for good. teller_test has the thread that tells.
-TEST_CASE("what is told and not read stays within the bound", "[flow]") {
+TEST_CASE("what is told and not read stays within the bound", "[flow][promise:bounded-12]") {
   const planned data{300};
   ps::loader loader{data, ps::shuffled{}, {.batch_size = 8, .workers = 0, .read_ahead = 250}};
   CHECK(labels_in(loader.epochs(0, 3)).size() == 900);
@@ -77,7 +78,8 @@ TEST_CASE("what is told and not read stays within the bound", "[flow]") {
   CHECK(data.seen->most > 0);
 }
 
-TEST_CASE("a pipeline tells the datasets at its bottom of their own samples", "[flow]") {
+TEST_CASE("a pipeline tells the datasets at its bottom of their own samples",
+          "[flow][promise:bounded-12]") {
   planned one{40};
   one.foresees = 400;
   planned other{30};
@@ -111,7 +113,8 @@ TEST_CASE("a pipeline tells the datasets at its bottom of their own samples", "[
   CHECK(loader.stats().ahead.bytes == 10 * (first.size() + second.size()));
 }
 
-TEST_CASE("datasets side by side are told together, within what both keep", "[flow]") {
+TEST_CASE("datasets side by side are told together, within what both keep",
+          "[flow][promise:bounded-12]") {
   planned one{20};
   one.keeps = 100;
   one.foresees = 200;
@@ -142,7 +145,8 @@ TEST_CASE("datasets side by side are told together, within what both keep", "[fl
   CHECK(ps::most_ahead_of(here | ps::map([](auto) {})) == 0);
 }
 
-TEST_CASE("a dataset that hangs or throws when it is told costs no batch", "[flow]") {
+TEST_CASE("a dataset that hangs or throws when it is told costs no batch",
+          "[flow][promise:exact-11][fault:hangs-5]") {
   const std::size_t workers = GENERATE(1U, 3U);
   const planned data{100};
   data.seen->gate.store(1);
@@ -166,7 +170,8 @@ TEST_CASE("a dataset that hangs or throws when it is told costs no batch", "[flo
   CHECK(loader.stats().ahead.failed > 0);
 }
 
-TEST_CASE("a range that is left or cancelled while the dataset is told ends", "[flow]") {
+TEST_CASE("a range that is left or cancelled while the dataset is told ends",
+          "[flow][promise:exact-11]") {
   const planned data{100};
   data.seen->gate.store(1);
   std::stop_source stop;
@@ -186,7 +191,8 @@ TEST_CASE("a range that is left or cancelled while the dataset is told ends", "[
   loader.reset();
 }
 
-TEST_CASE("with a timeout a loader that owns its dataset leaves a call that hangs", "[flow]") {
+TEST_CASE("with a timeout a loader that owns its dataset leaves a call that hangs",
+          "[flow][fault:hangs-5]") {
   const auto seen = std::make_shared<planned::noted>();
   seen->gate.store(1);
   {
@@ -203,7 +209,7 @@ TEST_CASE("with a timeout a loader that owns its dataset leaves a call that hang
   seen->gone.wait([](std::uint32_t now) { return now != 0; });
 }
 
-TEST_CASE("loaders that tell may be destroyed at any moment", "[flow]") {
+TEST_CASE("loaders that tell may be destroyed at any moment", "[flow][promise:exact-11]") {
   for (int round = 0; round < 60; ++round) {
     const planned data{64};
     ps::loader loader{data,

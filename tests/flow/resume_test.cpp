@@ -88,7 +88,8 @@ class asking {
 
 }  // namespace
 
-TEST_CASE("a run resumes after any batch, with other workers, prefetch and depth", "[flow]") {
+TEST_CASE("a run resumes after any batch, with other workers, prefetch and depth",
+          "[flow][promise:exact-6]") {
   for (const auto last :
        {ps::partial_batch::keep, ps::partial_batch::drop, ps::partial_batch::pad}) {
     ps::loader whole{numbers{}, ps::shuffled{.seed = 3}, with(0, 0, last)};
@@ -122,7 +123,7 @@ TEST_CASE("a run resumes after any batch, with other workers, prefetch and depth
 }
 
 TEST_CASE("a transfer's state is that of the batch in hand, not of what was copied ahead",
-          "[flow]") {
+          "[flow][promise:exact-6]") {
   ps::loader loader{numbers{}, ps::shuffled{.seed = 3}, with(2, 6)};
   ps::transfer feed{loader, ps::cpu_device{}.inline_stream(), {.depth = 4}};
   CHECK(feed.state() == loader.state_at({0, 0}));
@@ -138,7 +139,7 @@ TEST_CASE("a transfer's state is that of the batch in hand, not of what was copi
   CHECK(all_of(feed.resume(feed.state(), 2)).empty());  // the end of the last epoch
 }
 
-TEST_CASE("after a failed batch, a resume starts with that batch", "[flow]") {
+TEST_CASE("after a failed batch, a resume starts with that batch", "[flow][promise:exact-6]") {
   struct failing : numbers {
     void read(std::uint64_t i, ps::sample<number> out) const {
       if (i == 20) throw std::runtime_error("no sample 20");
@@ -155,7 +156,8 @@ TEST_CASE("after a failed batch, a resume starts with that batch", "[flow]") {
   }
 }
 
-TEST_CASE("a resume takes constant time, whatever the position and the size", "[flow]") {
+TEST_CASE("a resume takes constant time, whatever the position and the size",
+          "[flow][promise:exact-6]") {
   ps::loader loader{numbers{std::uint64_t{1} << 60}, ps::shuffled{.seed = 3}, with(1)};
   const std::uint64_t far = loader.batches_per_epoch() - 2;
   auto range = loader.resume(loader.state_at({last_epoch, far}), last_epoch + 1);
@@ -164,7 +166,8 @@ TEST_CASE("a resume takes constant time, whatever the position and the size", "[
   CHECK(done == 2);
 }
 
-TEST_CASE("a state of other data, batches or seeds is refused with the difference", "[flow]") {
+TEST_CASE("a state of other data, batches or seeds is refused with the difference",
+          "[flow][promise:exact-7][fault:consumers-4]") {
   ps::loader loader{numbers{}, ps::shuffled{.seed = 3}, with(1)};
   const auto problem = [&](const auto& other) -> std::string {
     try {
@@ -195,7 +198,7 @@ TEST_CASE("a state of other data, batches or seeds is refused with the differenc
   CHECK_THROWS_AS(all_of(loader.resume(nowhere, last_epoch)), ps::option_error);
 }
 
-TEST_CASE("batches out of order have no state", "[flow]") {
+TEST_CASE("batches out of order have no state", "[flow][fault:consumers-4]") {
   ps::loader loader{numbers{}, ps::sequential{}, {.batch_size = 8, .in_order = false}};
   CHECK_THROWS_MATCHES(
       loader.state(), ps::option_error,
@@ -204,7 +207,8 @@ TEST_CASE("batches out of order have no state", "[flow]") {
                                "to continue from"));
 }
 
-TEST_CASE("a state after an epoch's last batch resumes in the next epoch", "[flow]") {
+TEST_CASE("a state after an epoch's last batch resumes in the next epoch",
+          "[flow][promise:exact-6]") {
   ps::loader loader{numbers{}, ps::shuffled{.seed = 3}, with(2)};
   const std::uint64_t behind = loader.batches_per_epoch();
   CHECK((all_of(loader.batches({0, behind}, 2)) == all_of(loader.epoch(1))));
@@ -213,7 +217,7 @@ TEST_CASE("a state after an epoch's last batch resumes in the next epoch", "[flo
 }
 
 TEST_CASE("an epoch's end is a place of its own: what follows the epoch is still to come",
-          "[flow]") {
+          "[flow][promise:exact-6]") {
   const std::size_t workers = GENERATE(0U, 1U, 4U);
   ps::loader loader{numbers{}, ps::shuffled{.seed = 3}, with(workers)};
   ps::transfer feed{loader};
@@ -235,7 +239,8 @@ TEST_CASE("an epoch's end is a place of its own: what follows the epoch is still
   SECTION("over a transfer") { look(feed); }
 }
 
-TEST_CASE("a step that fails is done again: the state of its batch's own position", "[flow]") {
+TEST_CASE("a step that fails is done again: the state of its batch's own position",
+          "[flow][promise:exact-6]") {
   const std::size_t workers = GENERATE(0U, 1U, 4U);
   ps::loader whole{numbers{}, ps::shuffled{.seed = 3}, with(0)};
   const values expected = all_of(whole.epochs(0, 2));
@@ -260,7 +265,7 @@ TEST_CASE("a step that fails is done again: the state of its batch's own positio
   CHECK((got == expected));
 }
 
-TEST_CASE("a state of other choices below the sampler is refused", "[flow]") {
+TEST_CASE("a state of other choices below the sampler is refused", "[flow][promise:exact-7]") {
   const auto without = [](std::vector<std::uint64_t> out) {
     return ps::loader{numbers{} | ps::without(std::move(out)), ps::sequential{}, with(0)};
   };
@@ -269,7 +274,7 @@ TEST_CASE("a state of other choices below the sampler is refused", "[flow]") {
   CHECK_THROWS_AS((void)loader.resume(without({3, 91}).state(), 1), ps::state_mismatch);
 }
 
-TEST_CASE("any thread may ask where a loop stands", "[flow]") {
+TEST_CASE("any thread may ask where a loop stands", "[flow][promise:exact-6]") {
   ps::loader loader{numbers{}, ps::shuffled{.seed = 3}, with(GENERATE(0U, 2U))};
   SECTION("over a loader") {
     asking other{loader};

@@ -72,7 +72,8 @@ const std::vector<std::uint64_t> all_ten{0, 1, 2, 3, 4, 5, 6, 7, 8, 9};
 
 }  // namespace
 
-TEST_CASE("a loader's consumer waits for leases that end on other threads", "[flow]") {
+TEST_CASE("a loader's consumer waits for leases that end on other threads",
+          "[flow][fault:consumers-2]") {
   const auto workers = GENERATE(std::size_t{0}, std::size_t{1}, std::size_t{3});
   const auto prefetch = GENERATE(std::size_t{1}, std::size_t{4});
   ps::loader loader{numbered{100},
@@ -85,7 +86,8 @@ TEST_CASE("a loader's consumer waits for leases that end on other threads", "[fl
   CHECK(consume(loader, prefetch + 1) == all_ten);
 }
 
-TEST_CASE("a transfer's consumer waits for leases that end on other threads", "[flow]") {
+TEST_CASE("a transfer's consumer waits for leases that end on other threads",
+          "[flow][fault:consumers-2]") {
   const auto workers = GENERATE(std::size_t{0}, std::size_t{2});
   const auto depth = GENERATE(std::size_t{1}, std::size_t{3});
   const ps::cpu_device device;
@@ -97,7 +99,8 @@ TEST_CASE("a transfer's consumer waits for leases that end on other threads", "[
   CHECK(consume(feed, depth) == all_ten);
 }
 
-TEST_CASE("leases may end at any time while a consumer waits for them", "[flow]") {
+TEST_CASE("leases may end at any time while a consumer waits for them",
+          "[flow][promise:race-free-6]") {
   const ps::cpu_device device;
   ps::loader loader{
       numbered{5000}, ps::sequential{}, device, {.batch_size = 10, .workers = 2, .prefetch = 3}};
@@ -127,7 +130,7 @@ TEST_CASE("leases may end at any time while a consumer waits for them", "[flow]"
   CHECK(sum == 2 * (std::uint64_t{4999} * 5000 / 2));
 }
 
-TEST_CASE("a stop request ends the wait for a lease", "[flow]") {
+TEST_CASE("a stop request ends the wait for a lease", "[flow][fault:consumers-2]") {
   const auto workers = GENERATE(std::size_t{0}, std::size_t{2});
   const bool is_feed = GENERATE(false, true);
   const ps::cpu_device device;
@@ -157,7 +160,8 @@ TEST_CASE("a stop request ends the wait for a lease", "[flow]") {
   }
 }
 
-TEST_CASE("a release that loses its slot ends the wait with the device's error", "[flow]") {
+TEST_CASE("a release that loses its slot ends the wait with the device's error",
+          "[flow][fault:consumers-2]") {
   const gated_device device;
   ps::loader loader{numbered{100}, ps::sequential{}, device, {.batch_size = 10}};
   ps::transfer feed{

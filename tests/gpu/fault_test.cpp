@@ -26,6 +26,6 @@ TEST_CASE("child: a faulting kernel", "[.child]") {
   CHECK_THROWS_AS(train(), ps::cuda_context_lost);  // and stays so
 }
 
-TEST_CASE("a kernel fault is a lost context, and all threads end", "[gpu]") {
+TEST_CASE("a kernel fault is a lost context, and all threads end", "[gpu][fault:devices-1]") {
   gpu::require_child_passes("child: a faulting kernel");
 }

@@ -37,7 +37,7 @@ struct grey {
 
 TEST_CASE(
     "fields of any length are transformed completely, in every order, with no byte beside them",
-    "[kernels]") {
+    "[kernels][promise:exact-19]") {
   fake_cuda::reset({.seed = 11, .kernels = one_order()});
   const auto function = ps::normalised({.mean = 0.1307, .deviation = 0.3081});
   const auto image_alone = ps::on_device<"image">(function);
@@ -56,7 +56,7 @@ TEST_CASE(
 }
 
 TEMPLATE_TEST_CASE("elements may become wider or stay as wide, and several fields change at once",
-                   "[kernels]", std::uint8_t, std::uint16_t, double) {
+                   "[kernels][promise:exact-19]", std::uint8_t, std::uint16_t, double) {
   fake_cuda::reset({.seed = 12, .kernels = one_order()});
   for (const std::size_t length : {1U, 333U, 2049U}) {
     CAPTURE(length);
@@ -87,7 +87,8 @@ TEST_CASE("kernels are loaded while another thread captures a graph", "[kernels]
   CHECK(fake_cuda::expect_clean());
 }
 
-TEST_CASE("a large batch is transformed whole, four packs a thread", "[kernels]") {
+TEST_CASE("a large batch is transformed whole, four packs a thread",
+          "[kernels][promise:exact-19]") {
   fake_cuda::reset({.seed = 13, .kernels = order::seeded});
   const passage one{70'001, 64, ps::on_device<"image">(as<float>{})};
   CHECK(one.wrong<"image">([](std::size_t i) { return static_cast<float>(pixel(i)); }) == 0);

@@ -79,7 +79,7 @@ constexpr std::chrono::milliseconds soon{300};
 }  // namespace
 
 TEST_CASE("a sampler's exception comes at its batch's turn, and later ranges are complete",
-          "[load]") {
+          "[load][fault:samples-2]") {
   const std::size_t workers = GENERATE(0U, 1U, 3U);
   std::atomic<bool> is_out_of_memory{true};
   ps::loader loader{numbered{100},
@@ -96,7 +96,7 @@ TEST_CASE("a sampler's exception comes at its batch's turn, and later ranges are
 }
 
 TEST_CASE("an exception of size() comes at its batch's turn, and later ranges are complete",
-          "[load]") {
+          "[load][fault:samples-2]") {
   const std::size_t workers = GENERATE(0U, 1U, 3U);
   std::atomic<int> calls{0};
   ps::loader loader{sized{[&]() -> std::uint64_t {
@@ -112,7 +112,8 @@ TEST_CASE("an exception of size() comes at its batch's turn, and later ranges ar
   CHECK(count_of(loader.epochs(0, 3)) == 30);
 }
 
-TEST_CASE("a dataset whose size has changed is refused at the start of the epoch", "[load]") {
+TEST_CASE("a dataset whose size has changed is refused at the start of the epoch",
+          "[load][fault:samples-2]") {
   const std::size_t workers = GENERATE(0U, 2U);
   const std::uint64_t other = GENERATE(50U, 1000U);
   std::atomic<std::uint64_t> samples{100};
@@ -134,7 +135,8 @@ TEST_CASE("a dataset whose size has changed is refused at the start of the epoch
   CHECK(count_of(loader.epoch(1)) == 10);
 }
 
-TEST_CASE("a loop may be left, and another started, while a sampler still works", "[load]") {
+TEST_CASE("a loop may be left, and another started, while a sampler still works",
+          "[load][fault:hangs-3]") {
   turnstile at_sampler;
   ps::loader loader{numbered{100},
                     told{[&](std::uint64_t epoch) {
@@ -153,7 +155,7 @@ TEST_CASE("a loop may be left, and another started, while a sampler still works"
   CHECK(batches == 10);
 }
 
-TEST_CASE("a hanging sampler is reported while it hangs, with its epoch", "[load]") {
+TEST_CASE("a hanging sampler is reported while it hangs, with its epoch", "[load][fault:hangs-3]") {
   const std::size_t workers = GENERATE(0U, 2U);
   turnstile at_sampler;
   std::optional<ps::stalled_read> seen;
@@ -177,7 +179,7 @@ TEST_CASE("a hanging sampler is reported while it hangs, with its epoch", "[load
                               Catch::Matchers::EndsWith("stage order, epoch 5, batch 0"));
 }
 
-TEST_CASE("a hanging size() is reported while it hangs", "[load]") {
+TEST_CASE("a hanging size() is reported while it hangs", "[load][fault:hangs-3]") {
   turnstile at_size;
   std::atomic<int> calls{-100};  // not those of the construction
   ps::loader loader{sized{[&]() -> std::uint64_t {
@@ -194,7 +196,7 @@ TEST_CASE("a hanging size() is reported while it hangs", "[load]") {
 }
 
 TEST_CASE("beyond the timeout a sampler is given up, and a loader that owns it ends without it",
-          "[load]") {
+          "[load][fault:hangs-3]") {
   const auto around = std::make_shared<turnstile>();
   const auto threads = present_threads();
   {
@@ -229,7 +231,7 @@ struct borrowed_order {
 
 }  // namespace
 
-TEST_CASE("a loader waits for a sampler that borrows", "[load]") {
+TEST_CASE("a loader waits for a sampler that borrows", "[load][fault:hangs-3]") {
   turnstile at_sampler;
   const auto threads = present_threads();
   bool is_waiting = false;

@@ -110,7 +110,7 @@ TEST_CASE("a second begin ends the first one and starts from the first batch", "
   CHECK(all_of(batches) == std::vector<std::uint64_t>{0, 1, 2});
 }
 
-TEST_CASE("leaving the loop early ends the range's reading, once", "[load]") {
+TEST_CASE("leaving the loop early ends the range's reading, once", "[load][promise:bounded-6]") {
   const auto flow = flow_of();
   {
     range batches{flow, {0, 0}, 5};

@@ -47,7 +47,7 @@ TEST_CASE("only the last run of a batch finishes it, and a slot can be opened ag
   }
 }
 
-TEST_CASE("the error of the lowest position is kept, and taken once", "[load]") {
+TEST_CASE("the error of the lowest position is kept, and taken once", "[load][fault:samples-1]") {
   work batch;
   CHECK(batch.take_error() == nullptr);
   note(batch, 5);

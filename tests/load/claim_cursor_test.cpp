@@ -250,7 +250,8 @@ TEST_CASE("while an opener is held up inside publish, waiters claim nothing", "[
   staged::reset();
 }
 
-TEST_CASE("a worker whose claims keep failing waits without yielding", "[load]") {
+TEST_CASE("a worker whose claims keep failing waits without yielding",
+          "[load][promise:bounded-8]") {
   constexpr auto patience = ps::detail::claim_cursor<>::patience;
   for (const std::uint32_t fruitless : {0U, patience - 1, patience, patience + 1}) {
     sleepy_atomics::reset();
@@ -292,7 +293,8 @@ TEST_CASE("waiters help a batch that was opened while the opener before is held 
   staged::reset();
 }
 
-TEST_CASE("among many workers every run of every batch is claimed once, with its slot", "[load]") {
+TEST_CASE("among many workers every run of every batch is claimed once, with its slot",
+          "[load][promise:race-free-6]") {
   constexpr std::uint32_t workers = 4;
   const auto runs = GENERATE(1U, 2U, 5U, 16U);
   constexpr std::uint32_t batches = 3000;

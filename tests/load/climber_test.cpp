@@ -110,7 +110,7 @@ const std::vector<named_model> on_two_cores{
 }  // namespace
 
 TEST_CASE("within 200 batches from one worker a loop is within 3 % of the best fixed setting",
-          "[load]") {
+          "[load][promise:bounded-4]") {
   const auto& models = GENERATE(std::cref(on_sixteen_cores), std::cref(on_two_cores)).get();
   for (const auto& [name, model] : models) {
     const auto times = times_of(model);
@@ -125,7 +125,8 @@ TEST_CASE("within 200 batches from one worker a loop is within 3 % of the best f
   }
 }
 
-TEST_CASE("from then on all that is tried costs no more than 3 % of the time", "[load]") {
+TEST_CASE("from then on all that is tried costs no more than 3 % of the time",
+          "[load][promise:bounded-4]") {
   const auto& models = GENERATE(std::cref(on_sixteen_cores), std::cref(on_two_cores)).get();
   for (const auto& [name, model] : models) {
     const auto times = times_of(model);
@@ -138,7 +139,7 @@ TEST_CASE("from then on all that is tried costs no more than 3 % of the time", "
   }
 }
 
-TEST_CASE("a loop that waits for nothing is left as it is", "[load]") {
+TEST_CASE("a loop that waits for nothing is left as it is", "[load][promise:bounded-4]") {
   for (const double read : {1.0, 20.0, 80.0}) {
     INFO("reads of " << read);
     tuned_loop loop{{.read = read}, 3};

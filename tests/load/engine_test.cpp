@@ -21,7 +21,7 @@
 
 namespace ps = penstock;
 
-TEST_CASE("all workers help the oldest unfinished batch", "[load]") {
+TEST_CASE("all workers help the oldest unfinished batch", "[load][promise:bounded-13]") {
   const numbered data{1000};
   data.state->gate.store(1);
   ps::loader loader{
@@ -39,7 +39,7 @@ TEST_CASE("all workers help the oldest unfinished batch", "[load]") {
   opener.join();
 }
 
-TEST_CASE("no more batches are read ahead than there are slots", "[load]") {
+TEST_CASE("no more batches are read ahead than there are slots", "[load][promise:bounded-1]") {
   const numbered data{10'000};
   const auto before = thread_numbers_before();
   ps::loader loader{data, ps::sequential{}, {.batch_size = 10, .workers = 3, .prefetch = 4}};
@@ -91,7 +91,8 @@ TEST_CASE("a consumer that only polls is served too", "[load]") {
   loader.stop();
 }
 
-TEST_CASE("a host slot is not refilled while a copy out of it is held", "[load]") {
+TEST_CASE("a host slot is not refilled while a copy out of it is held",
+          "[load][promise:race-free-1]") {
   const gated_device device;
   const numbered data{1000};
   std::vector<std::byte> to(4096);  // outlives the stream, whose copies may end last
@@ -116,7 +117,7 @@ TEST_CASE("a host slot is not refilled while a copy out of it is held", "[load]"
 }
 
 TEST_CASE("a device failure in a worker ends the range, and every later one, with its exception",
-          "[load]") {
+          "[load][fault:memory-6]") {
   const gated_device device;
   auto stream = device.make_stream();
   ps::loader loader{
@@ -142,7 +143,7 @@ TEST_CASE("inline reading reads only what is asked for", "[load]") {
   CHECK_FALSE(loader.next());
 }
 
-TEST_CASE("a sampler's exception costs no slot when reading inline", "[load]") {
+TEST_CASE("a sampler's exception costs no slot when reading inline", "[load][fault:samples-2]") {
   struct moody {
     std::shared_ptr<int> failures = std::make_shared<int>(5);
     ps::sequential inner;
@@ -194,7 +195,8 @@ struct past_its_end {
 
 }  // namespace
 
-TEST_CASE("a run whose failing sample lies outside it is named by its first sample", "[load]") {
+TEST_CASE("a run whose failing sample lies outside it is named by its first sample",
+          "[load][fault:samples-1]") {
   const std::size_t workers = GENERATE(0U, 1U);
   const std::size_t retries = GENERATE(0U, 1U);
   ps::loader loader{past_its_end{},
@@ -234,7 +236,8 @@ struct held_once {
 
 }  // namespace
 
-TEST_CASE("when a worker fails, the range ends after the reads of the others", "[load]") {
+TEST_CASE("when a worker fails, the range ends after the reads of the others",
+          "[load][fault:memory-6]") {
   const held_once data;
   const gated_device device;
   auto stream = device.make_stream();

@@ -125,7 +125,8 @@ TEST_CASE("the end of an epoch is the begin of the next", "[load]") {
   CHECK(plan.normal({most, 3}) == at{most, 3});
 }
 
-TEST_CASE("a position that is no batch, or lies beyond the end, is refused", "[load]") {
+TEST_CASE("a position that is no batch, or lies beyond the end, is refused",
+          "[load][fault:consumers-4]") {
   const ps::detail::epoch_plan plan{11, 4, keep};
   const auto problem = [&](const ps::batch_position& from, std::uint64_t last) -> std::string {
     try {

@@ -44,7 +44,7 @@ std::vector<std::vector<std::uint64_t>> epochs_of(Loader& loader) {
 }  // namespace
 
 TEST_CASE("a loader's footprint is known before it allocates, and equals what it allocates",
-          "[load]") {
+          "[load][promise:bounded-1]") {
   for (const std::size_t workers : {0U, 1U, 3U}) {
     for (const std::size_t prefetch : {0U, 1U, 7U}) {
       for (const bool pinned : {true, false}) {
@@ -91,7 +91,7 @@ TEST_CASE("extents that are known at run time count", "[load]") {
   CHECK(need.bytes == std::size_t{3} * (4 * 640 * 480 + 256));
 }
 
-TEST_CASE("a footprint refuses what a loader refuses", "[load]") {
+TEST_CASE("a footprint refuses what a loader refuses", "[load][promise:bounded-1]") {
   CHECK_THROWS_AS(ps::footprint<record>({}, {.batch_size = 0}), ps::option_error);
   CHECK_THROWS_AS(
       ps::footprint<record>({}, {.batch_size = std::numeric_limits<std::size_t>::max() / 8}),
@@ -104,7 +104,8 @@ TEST_CASE("a footprint beyond the address space is the largest number", "[load]"
   CHECK(need.bytes == std::numeric_limits<std::size_t>::max());
 }
 
-TEST_CASE("over its budget a loader takes the slots that fit, and reports it", "[load]") {
+TEST_CASE("over its budget a loader takes the slots that fit, and reports it",
+          "[load][promise:bounded-3][fault:memory-1]") {
   for (const bool pinned : {true, false}) {
     const ledger_device device;
     const auto budget = ps::memory_budget::bytes(4 * slot_bytes + slot_bytes - 1);
@@ -120,7 +121,8 @@ TEST_CASE("over its budget a loader takes the slots that fit, and reports it", "
   }
 }
 
-TEST_CASE("over its budget a loader that may not take fewer slots takes nothing", "[load]") {
+TEST_CASE("over its budget a loader that may not take fewer slots takes nothing",
+          "[load][promise:bounded-3]") {
   for (const bool pinned : {true, false}) {
     const ledger_device device;
     const auto budget = ps::memory_budget::bytes(10 * slot_bytes - 1);
@@ -131,7 +133,8 @@ TEST_CASE("over its budget a loader that may not take fewer slots takes nothing"
   }
 }
 
-TEST_CASE("where not even one slot fits, a loader is refused in any case", "[load]") {
+TEST_CASE("where not even one slot fits, a loader is refused in any case",
+          "[load][fault:memory-1]") {
   const ledger_device device;
   const auto budget = ps::memory_budget::bytes(slot_bytes - 1);
   CHECK_THROWS_AS(
@@ -140,7 +143,7 @@ TEST_CASE("where not even one slot fits, a loader is refused in any case", "[loa
   CHECK(device.asked() == 0);
 }
 
-TEST_CASE("a loader with a single slot gives the same batches", "[load]") {
+TEST_CASE("a loader with a single slot gives the same batches", "[load][fault:memory-1]") {
   const ledger_device device;
   auto plenty = loader_on(device, {.workers = 2});
   const auto expected = epochs_of(plenty);
@@ -164,7 +167,8 @@ TEST_CASE("a loader with a single slot gives the same batches", "[load]") {
   }
 }
 
-TEST_CASE("leases_exhausted with a single slot names the budget that had no room", "[load]") {
+TEST_CASE("leases_exhausted with a single slot names the budget that had no room",
+          "[load][fault:memory-1]") {
   for (const std::size_t workers : {0U, 1U}) {
     const ledger_device device;
     auto loader = loader_on(device, {.workers = workers,
@@ -181,7 +185,7 @@ TEST_CASE("leases_exhausted with a single slot names the budget that had no room
   }
 }
 
-TEST_CASE("loaders that are given one budget share it", "[load]") {
+TEST_CASE("loaders that are given one budget share it", "[load][promise:bounded-3]") {
   const ledger_device device;
   const auto budget = ps::memory_budget::bytes(6 * slot_bytes);
   const ps::loader_options options{

@@ -106,7 +106,8 @@ TEST_CASE("every epoch of a shuffled loader has every sample once, in another or
   CHECK(second == expected);
 }
 
-TEST_CASE("bad options are refused by name, before a thread starts", "[load]") {
+TEST_CASE("bad options are refused by name, before a thread starts",
+          "[load][promise:honest-7][fault:consumers-5]") {
   const auto option = [](const ps::loader_options& options) {
     return error_of<ps::option_error>([&] {
              ps::loader{numbered{10}, ps::sequential{}, options};
@@ -119,13 +120,13 @@ TEST_CASE("bad options are refused by name, before a thread starts", "[load]") {
   CHECK(option({.batch_size = 11, .last_batch = ps::partial_batch::drop}) == "batch_size");
 }
 
-TEST_CASE("an empty dataset is refused", "[load]") {
+TEST_CASE("an empty dataset is refused", "[load][fault:consumers-5]") {
   CHECK_THROWS_AS((ps::loader{numbered{0}, ps::sequential{}, {.batch_size = 1}}),
                   ps::empty_dataset);
 }
 
 TEST_CASE("slots beyond the budget are refused with need, limit and remedy, before they are taken",
-          "[load]") {
+          "[load][promise:bounded-3][fault:memory-1]") {
   const auto error = error_of<ps::pinned_budget_exceeded>([] {
     ps::loader{numbered{10},
                ps::sequential{},
@@ -139,14 +140,15 @@ TEST_CASE("slots beyond the budget are refused with need, limit and remedy, befo
   CHECK(std::string{error.what()}.find("lower prefetch or batch_size") != std::string::npos);
 }
 
-TEST_CASE("a batch beyond the address space is a layout error", "[load]") {
+TEST_CASE("a batch beyond the address space is a layout error", "[load][fault:memory-2]") {
   CHECK_THROWS_AS((ps::loader{numbered{10},
                               ps::sequential{},
                               {.batch_size = std::numeric_limits<std::size_t>::max() / 8}}),
                   ps::layout_error);
 }
 
-TEST_CASE("the footprint is prefetch + 1 slots of the layout's bytes", "[load]") {
+TEST_CASE("the footprint is prefetch + 1 slots of the layout's bytes",
+          "[load][promise:bounded-1]") {
   ps::loader loader{
       numbered{100}, ps::sequential{}, {.batch_size = 10, .workers = 2, .prefetch = 5}};
   const auto footprint = loader.footprint();
@@ -158,7 +160,7 @@ TEST_CASE("the footprint is prefetch + 1 slots of the layout's bytes", "[load]")
 }
 
 TEST_CASE("memory that can't be page-locked throws, or is visibly pageable where allowed",
-          "[load]") {
+          "[load][promise:honest-8][fault:memory-3]") {
   struct never_pins : gated_device {
     [[nodiscard]] ps::pinned_block allocate_pinned(std::size_t bytes) const {
       throw ps::out_of_memory("pinned", bytes, "not on this machine");
@@ -179,7 +181,7 @@ TEST_CASE("memory that can't be page-locked throws, or is visibly pageable where
   CHECK(all_labels(loader.epoch(0)).size() == 100);
 }
 
-TEST_CASE("two live ranges over one loader are a logic error", "[load]") {
+TEST_CASE("two live ranges over one loader are a logic error", "[load][fault:consumers-3]") {
   ps::loader loader{numbered{100}, ps::sequential{}, {.batch_size = 10, .workers = 1}};
   {
     auto first = loader.epoch(0);
@@ -244,7 +246,8 @@ TEST_CASE("epochs that end before they start, or do not fit the random key, are 
   CHECK(shapes_of(loader.batches({0, 9}, 1)).size() == 1);
 }
 
-TEST_CASE("a consumer that holds every lease gets an exception, not a hang", "[load]") {
+TEST_CASE("a consumer that holds every lease gets an exception, not a hang",
+          "[load][fault:consumers-2]") {
   const auto workers = GENERATE(std::size_t{0}, std::size_t{1}, std::size_t{3});
   ps::loader loader{
       numbered{100}, ps::sequential{}, {.batch_size = 10, .workers = workers, .prefetch = 2}};
@@ -280,7 +283,7 @@ TEST_CASE("delivery in completion order gives every batch once", "[load]") {
 }
 
 TEST_CASE("the error of the lowest position counts when several samples of a batch fail",
-          "[load]") {
+          "[load][promise:honest-1][fault:samples-1]") {
   struct all_bad {
     using record_type = numbered::record_type;
     [[nodiscard]] std::uint64_t size() const { return 64; }
@@ -306,7 +309,8 @@ TEST_CASE("a state for any place may be asked for on several threads at once", "
   CHECK(here == elsewhere);
 }
 
-TEST_CASE("last_failure names what was read, and is reset by the next range", "[load]") {
+TEST_CASE("last_failure names what was read, and is reset by the next range",
+          "[load][promise:honest-1][fault:samples-1]") {
   const numbered data{100};
   data.state->bad = 57;
   ps::loader loader{data, ps::sequential{}, {.batch_size = 10, .workers = 2}};

@@ -47,7 +47,7 @@ TEST_CASE("the default options work", "[load]") {
 }
 
 TEST_CASE("automatic is no number, and its cap is at least one worker and has a loader to cap",
-          "[load]") {
+          "[load][promise:bounded-4]") {
   using ps::automatic;
   CHECK(refused({.workers = automatic}) == "none");
   CHECK(refused({.workers = automatic, .prefetch = automatic}) == "none");
@@ -60,7 +60,8 @@ TEST_CASE("automatic is no number, and its cap is at least one worker and has a 
   CHECK(refused({.workers = 4, .cpus = 0}) == "cpus");
 }
 
-TEST_CASE("automatic workers are the cores that may be used, less one for the step", "[load]") {
+TEST_CASE("automatic workers are the cores that may be used, less one for the step",
+          "[load][promise:bounded-4]") {
   using ps::automatic;
   using ps::detail::resolved;
   const auto workers = [](std::size_t usable) {
@@ -113,7 +114,7 @@ TEST_CASE("a read limit is a positive time, and a timeout needs a worker thread"
   CHECK(refused({.on_stall = ignore}) == "on_stall");
 }
 
-TEST_CASE("an option that can't work is refused by its name", "[load]") {
+TEST_CASE("an option that can't work is refused by its name", "[load][promise:honest-7]") {
   CHECK(refused({.batch_size = 0}) == "batch_size");
   CHECK(refused({.workers = 4096}) == "none");
   CHECK(refused({.workers = 4097}) == "workers");

@@ -11,7 +11,7 @@
 using penstock::detail::plan_ledger;
 
 TEST_CASE("what is told takes room until its batch is read, in whatever order batches are",
-          "[load]") {
+          "[load][promise:bounded-12]") {
   plan_ledger ledger{100};
   CHECK(ledger.note_told(3, 20));
   CHECK(ledger.note_told(3, 10));
@@ -29,7 +29,7 @@ TEST_CASE("what is told takes room until its batch is read, in whatever order ba
   CHECK(ledger.room() == 60);
 }
 
-TEST_CASE("of a batch that is opened nothing is told any more", "[load]") {
+TEST_CASE("of a batch that is opened nothing is told any more", "[load][promise:bounded-12]") {
   plan_ledger ledger{100};
   CHECK(ledger.note_told(0, 10));
   ledger.note_opened(1);

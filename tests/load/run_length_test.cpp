@@ -27,7 +27,7 @@ TEST_CASE("until a read was timed, runs are short", "[load]") {
   CHECK(run.is_timed(5));
 }
 
-TEST_CASE("small, fast samples are claimed many at a time", "[load]") {
+TEST_CASE("small, fast samples are claimed many at a time", "[load][promise:bounded-13]") {
   run_length run{{.batch_size = 1000, .workers = 16}, 100};
   run.note(10, nanoseconds{200});
   CHECK(run.samples() == 41);  // a page of bytes, and no more
@@ -37,7 +37,7 @@ TEST_CASE("small, fast samples are claimed many at a time", "[load]") {
   CHECK_FALSE(run.is_timed(17));
 }
 
-TEST_CASE("slow samples are shared evenly, however small they are", "[load]") {
+TEST_CASE("slow samples are shared evenly, however small they are", "[load][promise:bounded-13]") {
   run_length run{{.batch_size = 64, .workers = 8}, 4};
   run.note(4, milliseconds{8});
   CHECK(run.samples() == 4);
@@ -47,7 +47,8 @@ TEST_CASE("slow samples are shared evenly, however small they are", "[load]") {
   CHECK(run.samples() == 64);
 }
 
-TEST_CASE("a reader that lost its core once does not make all reads slow ones", "[load]") {
+TEST_CASE("a reader that lost its core once does not make all reads slow ones",
+          "[load][promise:bounded-13]") {
   run_length run{{.batch_size = 64, .workers = 8}, 4};
   run.note(64, nanoseconds{64 * 20});
   CHECK(run.samples() == 64);
@@ -67,7 +68,8 @@ TEST_CASE("reads whose run length is fixed are not timed", "[load]") {
   CHECK(run_length{{.batch_size = 64, .workers = 8, .run = 7}, 4}.samples() == 7);
 }
 
-TEST_CASE("all workers share the first batch, however small its samples are", "[load]") {
+TEST_CASE("all workers share the first batch, however small its samples are",
+          "[load][promise:bounded-13]") {
   const numbered data{320};
   data.state->gate.store(1);
   ps::loader loader{data, ps::sequential{}, {.batch_size = 32, .workers = 16, .prefetch = 1}};

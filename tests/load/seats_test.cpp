@@ -61,7 +61,7 @@ TEST_CASE("seats are open by number, and an open one is not waited for", "[load]
 }
 
 TEST_CASE("a worker without a seat sleeps until it is opened, and no other one is woken",
-          "[load]") {
+          "[load][promise:bounded-4]") {
   seats all{3, 0};
   sitters waiting{all, 3};
   for (std::size_t i = 0; i < 3; ++i) waiting.wait_until_asleep(i);
@@ -87,7 +87,8 @@ TEST_CASE("the end wakes all workers, and none sleeps again", "[load]") {
   all.wait(2);
 }
 
-TEST_CASE("batches come in order however seats open and close under the workers", "[load]") {
+TEST_CASE("batches come in order however seats open and close under the workers",
+          "[load][promise:bounded-4]") {
   using engine = ps::detail::engine<numbered, ps::sequential, ps::cpu_device>;
   constexpr std::uint64_t batches = 3000;
   engine reads{numbered{batches * 6},

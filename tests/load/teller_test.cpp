@@ -67,7 +67,7 @@ struct telling {
 }  // namespace
 
 TEST_CASE("what comes is told in order, over the ends of epochs, and no further than the range",
-          "[load]") {
+          "[load][promise:bounded-12]") {
   telling<> of{unbounded};
   of.batches.begin({0, 1}, 2);
   of.open();  // batch 1 of epoch 0: it is read already
@@ -89,7 +89,8 @@ TEST_CASE("samples that fill up a batch are told with it", "[load]") {
   CHECK(of.told() == told_samples{4, 5, 6, 7, 8, 9, 0, 1});
 }
 
-TEST_CASE("no more is told than the bound allows, and what is read makes room", "[load]") {
+TEST_CASE("no more is told than the bound allows, and what is read makes room",
+          "[load][promise:bounded-12]") {
   telling<> of{59};
   of.batches.begin({0, 0}, 2);
   of.open();
@@ -103,7 +104,7 @@ TEST_CASE("no more is told than the bound allows, and what is read makes room", 
   CHECK(of.observer.snapshot().ahead.bytes_now == 50);
 }
 
-TEST_CASE("the bytes that a dataset keeps bound what it is told", "[load]") {
+TEST_CASE("the bytes that a dataset keeps bound what it is told", "[load][promise:bounded-12]") {
   telling<> of{59, ps::partial_batch::keep, 20};
   of.batches.begin({0, 0}, 2);
   of.open();
@@ -116,7 +117,8 @@ TEST_CASE("the bytes that a dataset keeps bound what it is told", "[load]") {
   CHECK(off.observer.snapshot().ahead.source_bytes == 20);
 }
 
-TEST_CASE("a sample that is larger than the bound is not told, and those after it are", "[load]") {
+TEST_CASE("a sample that is larger than the bound is not told, and those after it are",
+          "[load][promise:bounded-12]") {
   telling<> of{30};
   of.data.seen->sizes = {{5, 31}, {6, 0}};  // of 6 it is not known: 8 bytes in a batch
   of.batches.begin({0, 0}, 1);
@@ -125,7 +127,8 @@ TEST_CASE("a sample that is larger than the bound is not told, and those after i
   CHECK(of.observer.snapshot().ahead.bytes == 28);
 }
 
-TEST_CASE("samples of unknown bytes count as the mean of those that were read", "[load]") {
+TEST_CASE("samples of unknown bytes count as the mean of those that were read",
+          "[load][promise:bounded-12]") {
   telling<> of{40};
   for (std::uint64_t i = 0; i < 10; ++i) of.data.seen->sizes[i] = 0;
   of.batches.begin({0, 0}, 3);
@@ -145,7 +148,8 @@ TEST_CASE("samples of unknown bytes count as the mean of those that were read", 
   CHECK(of.observer.snapshot().ahead.bytes == 40 + 24 + 16);
 }
 
-TEST_CASE("what was told of a range that has ended takes no room from the next one", "[load]") {
+TEST_CASE("what was told of a range that has ended takes no room from the next one",
+          "[load][promise:bounded-12]") {
   telling<> of{50};
   of.batches.begin({0, 0}, 1);
   of.open();
@@ -156,7 +160,8 @@ TEST_CASE("what was told of a range that has ended takes no room from the next o
   CHECK(of.told() == told_samples{4, 5, 6, 7, 8});
 }
 
-TEST_CASE("a dataset that throws when it is told is told the rest all the same", "[load]") {
+TEST_CASE("a dataset that throws when it is told is told the rest all the same",
+          "[load][fault:hangs-5]") {
   telling<> of{unbounded};
   of.data.seen->throws = true;
   of.batches.begin({0, 0}, 2);
@@ -165,7 +170,8 @@ TEST_CASE("a dataset that throws when it is told is told the rest all the same",
   CHECK(of.observer.snapshot().ahead.failed == 5);  // calls
 }
 
-TEST_CASE("what is foreseen has a bound of its own, and begins with what is opened", "[load]") {
+TEST_CASE("what is foreseen has a bound of its own, and begins with what is opened",
+          "[load][promise:bounded-11]") {
   telling<> of{unbounded, ps::partial_batch::keep, 20, 120};
   of.batches.begin({0, 1}, 3);
   of.open();
@@ -187,7 +193,8 @@ TEST_CASE("what is foreseen has a bound of its own, and begins with what is open
   CHECK(of.observer.snapshot().ahead.failed == 0);
 }
 
-TEST_CASE("without workers a batch waits for a part of what is foreseen", "[load]") {
+TEST_CASE("without workers a batch waits for a part of what is foreseen",
+          "[load][promise:bounded-11]") {
   telling<> of{unbounded, ps::partial_batch::keep, 20, unbounded};
   of.batches.begin({0, 0}, 100);
   of.open();
@@ -200,7 +207,8 @@ TEST_CASE("without workers a batch waits for a part of what is foreseen", "[load
   for (std::size_t i = 0; i < foreseen.size(); ++i) REQUIRE(foreseen[i] == i % 10);
 }
 
-TEST_CASE("a dataset that only foresees is told so, and nothing to fetch", "[load]") {
+TEST_CASE("a dataset that only foresees is told so, and nothing to fetch",
+          "[load][promise:bounded-11]") {
   telling<fails_once> of{unbounded, ps::partial_batch::keep, 0, 1000};
   of.batches.begin({0, 2}, 3);
   of.open();
@@ -215,7 +223,8 @@ TEST_CASE("a dataset that only foresees is told so, and nothing to fetch", "[loa
   CHECK(seen.failed == 1);
 }
 
-TEST_CASE("an epoch whose order can't be made is not told, and the next one is", "[load]") {
+TEST_CASE("an epoch whose order can't be made is not told, and the next one is",
+          "[load][fault:hangs-5]") {
   telling<fails_once> of{unbounded};
   of.batches.begin({0, 2}, 3);
   of.open();

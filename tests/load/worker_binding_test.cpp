@@ -121,7 +121,7 @@ bool forbid_binding() {
 }  // namespace
 
 TEST_CASE("workers run on the cores of the device's node, and the consumer where it did",
-          "[load]") {
+          "[load][promise:honest-16]") {
   const auto mask = own_mask();
   const ps::cpu_list there{{mask.numbers().back()}};
   if (mask.size() == 1) {
@@ -142,7 +142,8 @@ TEST_CASE("workers run on the cores of the device's node, and the consumer where
   CHECK(own_mask() == mask);
 }
 
-TEST_CASE("a process that may run on the node's cores alone is left as it is", "[load]") {
+TEST_CASE("a process that may run on the node's cores alone is left as it is",
+          "[load][promise:honest-16]") {
   const auto mask = own_mask();
   const auto found = read_next_to("0-65535", {.workers = 2});
   CHECK(found.where == ps::worker_cores{ps::core_binding::within_node, 1, mask});
@@ -150,7 +151,8 @@ TEST_CASE("a process that may run on the node's cores alone is left as it is", "
   CHECK(found.sum == whole_sum);
 }
 
-TEST_CASE("workers run anywhere where that was asked for, or nothing else is possible", "[load]") {
+TEST_CASE("workers run anywhere where that was asked for, or nothing else is possible",
+          "[load][promise:honest-16]") {
   using enum ps::core_binding;
   const auto mask = own_mask();
   const std::string first = std::to_string(mask.numbers().front());
@@ -192,7 +194,8 @@ TEST_CASE("a device without a node has workers anywhere, and so says the footpri
   CHECK(also == free_to_go.footprint());
 }
 
-TEST_CASE("a system that refuses to bind is visible and does no harm", "[load]") {
+TEST_CASE("a system that refuses to bind is visible and does no harm",
+          "[load][promise:honest-16]") {
   const auto mask = own_mask();
   if (mask.size() == 1) {
     WARN("not tested: there is one core");

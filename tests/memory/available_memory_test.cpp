@@ -69,7 +69,7 @@ TEST_CASE("a limit of \"max\" is none", "[memory]") {
   CHECK(it.available() == 100 * mib);
 }
 
-TEST_CASE("the limits of all groups above count, the root's too", "[memory]") {
+TEST_CASE("the limits of all groups above count, the root's too", "[memory][promise:bounded-3]") {
   machine it;
   it.free_mib(10'000)
       .file("/proc/self/cgroup", "0::/a/b/c\n")
@@ -113,7 +113,8 @@ TEST_CASE("the memory controller is found among others, and only by its whole na
   CHECK(it.file("/proc/self/cgroup", "3:hugememory,memoryless:/box\n").available() == 100 * mib);
 }
 
-TEST_CASE("both versions of control groups at once: the smallest counts", "[memory]") {
+TEST_CASE("both versions of control groups at once: the smallest counts",
+          "[memory][promise:bounded-3]") {
   machine it;
   it.free_mib(10'000)
       .file("/proc/self/cgroup", "4:memory:/one\n0::/two\n")

@@ -135,7 +135,8 @@ TEST_CASE("a reservation ends once, may outlive the budget, and moves", "[memory
   CHECK(second.bytes() == 100);
 }
 
-TEST_CASE("threads that share a budget never take more than there is", "[memory]") {
+TEST_CASE("threads that share a budget never take more than there is",
+          "[memory][promise:bounded-3]") {
   constexpr std::uint64_t limit = 1000;
   const auto budget = ps::memory_budget::bytes(limit);
   std::atomic<std::uint64_t> held{0};

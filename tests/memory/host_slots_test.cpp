@@ -63,7 +63,8 @@ void block_on(const ps::detail::waitable_counter& gate) {
 
 }  // namespace
 
-TEST_CASE("the slots lie one after the other in one slab, each a whole batch", "[memory]") {
+TEST_CASE("the slots lie one after the other in one slab, each a whole batch",
+          "[memory][promise:bounded-1]") {
   const freeing_device device;
   const auto slots = make_ring(device, 4);
   CHECK(slots->count() == 4);
@@ -105,7 +106,8 @@ TEST_CASE("slots come back in the order they were given", "[memory]") {
   for (const std::uint32_t slot : {1U, 2U, 0U}) CHECK(slots->acquire() == slot);
 }
 
-TEST_CASE("a slot released after a copy is free only when the stream gets there", "[memory]") {
+TEST_CASE("a slot released after a copy is free only when the stream gets there",
+          "[memory][promise:race-free-1]") {
   const freeing_device device;
   const auto slots = make_ring(device, 1);
   ps::detail::waitable_counter gate;
@@ -191,7 +193,7 @@ TEST_CASE("an exception while a copy is waited for reaches the thread that takes
   CHECK_THROWS_AS(slots->acquire(), device_fault);
 }
 
-TEST_CASE("host memory is freed only after the copies out of it", "[memory]") {
+TEST_CASE("host memory is freed only after the copies out of it", "[memory][promise:race-free-5]") {
   const freeing_device device;
   auto slots = make_ring(device, 2);
   ps::detail::waitable_counter gate;

@@ -70,7 +70,7 @@ TEST_CASE("a slab allocates and frees memory of the requested kind", "[memory]")
   CHECK(device.bad_frees() == 0);
 }
 
-TEST_CASE("a slab that could not be locked says so", "[memory]") {
+TEST_CASE("a slab that could not be locked says so", "[memory][promise:honest-8]") {
   const ledger_device device;
   device.refuse_to_pin();
   const ps::detail::slab memory{device, 5000, ps::detail::memory_kind::pinned};
@@ -144,7 +144,8 @@ TEST_CASE("a slab that is moved keeps its address and is freed once", "[memory]"
   CHECK(device.bad_frees() == 0);
 }
 
-TEST_CASE("a slab that can't be allocated is out of memory, of every kind", "[memory]") {
+TEST_CASE("a slab that can't be allocated is out of memory, of every kind",
+          "[memory][fault:memory-4]") {
   const ledger_device device;
   const auto kind =
       GENERATE(ps::detail::memory_kind::device, ps::detail::memory_kind::pinned,
@@ -155,7 +156,7 @@ TEST_CASE("a slab that can't be allocated is out of memory, of every kind", "[me
 }
 
 TEST_CASE("host memory that can't be allocated is named as host memory, with what to lower",
-          "[memory]") {
+          "[memory][fault:memory-4]") {
   const auto told = Catch::Matchers::Predicate<ps::out_of_memory>(
       [](const ps::out_of_memory& error) {
         const std::string text = error.what();

@@ -108,7 +108,8 @@ const auto unchanged = ps::on_stream<numbered::record_type>(
 
 }  // namespace
 
-TEST_CASE("every batch can be followed from its reads to its release", "[observe]") {
+TEST_CASE("every batch can be followed from its reads to its release",
+          "[observe][promise:honest-19]") {
   const auto workers = GENERATE(std::size_t{0}, std::size_t{1}, std::size_t{3});
   INFO("workers " << workers);
   ps::trace_recorder recorder;
@@ -195,7 +196,7 @@ TEST_CASE("loader, feed and leases may outlive their recorder", "[observe]") {
   CHECK(samples == 60);
 }
 
-TEST_CASE("waits are recorded with the batch that they were for", "[observe]") {
+TEST_CASE("waits are recorded with the batch that they were for", "[observe][promise:honest-19]") {
   ps::trace_recorder recorder;
   const numbered data{40};
   data.state->gate.store(1);
@@ -284,7 +285,8 @@ TEST_CASE("a worker's sleep without a seat is recorded, and what was before is s
   CHECK(events[2].stage == static_cast<std::uint64_t>(stage::wait_for_opener));
 }
 
-TEST_CASE("a ring keeps the newest events, and says how many it has lost", "[observe]") {
+TEST_CASE("a ring keeps the newest events, and says how many it has lost",
+          "[observe][promise:honest-19]") {
   ps::trace_recorder recorder{{.capacity = 16}};
   ps::loader loader{
       numbered{1000}, ps::sequential{}, {.batch_size = 10, .workers = 1, .trace = &recorder}};
@@ -328,7 +330,7 @@ TEST_CASE("what is overwritten while it is copied leaves no gap", "[observe]") {
   CHECK(firsts == std::set<std::uint64_t>{0, 2});  // both are lost, or come before that
 }
 
-TEST_CASE("snapshots are taken while four workers run", "[observe]") {
+TEST_CASE("snapshots are taken while four workers run", "[observe][promise:honest-19]") {
   ps::trace_recorder recorder{{.capacity = 16}};
   ps::loader loader{numbered{4000},
                     ps::shuffled{.seed = 1},

@@ -40,7 +40,8 @@ indices blocks_of(const indices& order, std::uint64_t block) {
 
 }  // namespace
 
-TEST_CASE("a block-shuffled order holds every sample once, block by block", "[order]") {
+TEST_CASE("a block-shuffled order holds every sample once, block by block",
+          "[order][promise:exact-4]") {
   for (std::uint64_t n = 1; n <= 200; ++n) {
     for (const std::uint64_t block :
          {std::uint64_t{1}, std::uint64_t{2}, std::uint64_t{3}, std::uint64_t{7}, std::uint64_t{64},
@@ -90,7 +91,8 @@ TEST_CASE("block-shuffled is new for each seed and epoch, in blocks and inside",
   }
 }
 
-TEST_CASE("every block-shuffled order comes equally often", "[order][statistics]") {
+TEST_CASE("every block-shuffled order comes equally often",
+          "[order][statistics][promise:exact-4]") {
   struct check {
     std::uint64_t n, block;
     std::size_t orders;  // of the blocks, times those inside each
@@ -213,7 +215,7 @@ TEST_CASE("a block-shuffled order is plain bytes of a fixed size", "[order]") {
   STATIC_REQUIRE(sizeof(ps::detail::block_order) <= 256);
 }
 
-TEST_CASE("a block-shuffled order never changes: golden indices", "[order]") {
+TEST_CASE("a block-shuffled order never changes: golden indices", "[order][promise:exact-3]") {
   CHECK(epoch_of(ps::block_shuffled{.seed = 1, .block = 4}, 10, 0) ==
         indices{2, 0, 1, 3, 7, 5, 6, 4, 8, 9});
   indices run(4);

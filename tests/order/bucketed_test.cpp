@@ -54,7 +54,7 @@ double padded_share(const indices& order, const std::vector<std::uint32_t>& leng
 
 }  // namespace
 
-TEST_CASE("a bucketed epoch has every sample once", "[order]") {
+TEST_CASE("a bucketed epoch has every sample once", "[order][promise:exact-5]") {
   for (const std::size_t n : {1U, 3U, 16U, 100U, 1000U, 4096U, 5003U}) {
     const auto lengths = long_tailed(n);
     const ps::bucketed order{lengths, {.seed = 1, .batch_size = 16, .window = 10}};
@@ -66,7 +66,7 @@ TEST_CASE("a bucketed epoch has every sample once", "[order]") {
   }
 }
 
-TEST_CASE("a bucketed order is the same however it is asked for", "[order]") {
+TEST_CASE("a bucketed order is the same however it is asked for", "[order][promise:exact-5]") {
   const auto lengths = long_tailed(5003);
   const ps::bucketed order{lengths, {.seed = 7, .batch_size = 16, .window = 10}};
   const ps::bucketed equal{lengths, {.seed = 7, .batch_size = 16, .window = 10}};
@@ -109,7 +109,7 @@ TEST_CASE("a bucketed order is the same however it is asked for", "[order]") {
   }
 }
 
-TEST_CASE("bucketed orders differ between epochs and seeds", "[order]") {
+TEST_CASE("bucketed orders differ between epochs and seeds", "[order][promise:exact-5]") {
   const auto lengths = long_tailed(1000);
   const ps::bucketed one{lengths, {.seed = 1, .batch_size = 16}};
   const ps::bucketed other{lengths, {.seed = 2, .batch_size = 16}};
@@ -123,7 +123,7 @@ TEST_CASE("bucketed orders differ between epochs and seeds", "[order]") {
   CHECK(batch_of(epoch_of(one, 1000, 1)) != batch_of(first));
 }
 
-TEST_CASE("bucketed batches pad little and shuffled ones much", "[order]") {
+TEST_CASE("bucketed batches pad little and shuffled ones much", "[order][promise:exact-5]") {
   const auto lengths = long_tailed(20000);
   const double shuffled = padded_share(epoch_of(ps::shuffled{.seed = 1}, 20000, 0), lengths, 32);
   const double some = padded_share(
@@ -138,7 +138,8 @@ TEST_CASE("bucketed batches pad little and shuffled ones much", "[order]") {
   CHECK(more < 0.1);
 }
 
-TEST_CASE("a bucketed epoch neither begins nor ends with the short ones", "[order]") {
+TEST_CASE("a bucketed epoch neither begins nor ends with the short ones",
+          "[order][promise:exact-5]") {
   const auto lengths = long_tailed(64 * 256);
   const ps::bucketed order{lengths, {.seed = 3, .batch_size = 256, .window = 64}};
   const indices all = epoch_of(order, lengths.size(), 0);
@@ -150,7 +151,7 @@ TEST_CASE("a bucketed epoch neither begins nor ends with the short ones", "[orde
   CHECK(rises < 48);
 }
 
-TEST_CASE("what is left after the full batches is as long as any", "[order]") {
+TEST_CASE("what is left after the full batches is as long as any", "[order][promise:exact-5]") {
   std::vector<std::uint32_t> lengths(1007);
   std::iota(lengths.begin(), lengths.end(), 1U);
   std::uint64_t sum = 0;
@@ -173,7 +174,7 @@ TEST_CASE("equal lengths are a shuffle", "[order]") {
   CHECK(neighbours < 10);  // one is expected
 }
 
-TEST_CASE("the ranks of a sharded bucketed order share its batches", "[order]") {
+TEST_CASE("the ranks of a sharded bucketed order share its batches", "[order][promise:exact-5]") {
   const auto lengths = long_tailed(640);
   const ps::bucketed order{lengths, {.seed = 3, .batch_size = 32}};
   const indices all = epoch_of(order, 640, 0);
@@ -187,7 +188,7 @@ TEST_CASE("the ranks of a sharded bucketed order share its batches", "[order]") 
   }
 }
 
-TEST_CASE("a loader gives the same bucketed batches for any workers", "[order]") {
+TEST_CASE("a loader gives the same bucketed batches for any workers", "[order][promise:exact-5]") {
   const auto lengths = long_tailed(200);
   const auto labels = [&](std::size_t workers) {
     ps::loader loader{numbered{.count = 200},

@@ -52,7 +52,7 @@ std::vector<double> bin_sizes(std::uint64_t size, std::size_t bins) {
 
 }  // namespace
 
-TEST_CASE("an order holds every index once, for every size", "[order]") {
+TEST_CASE("an order holds every index once, for every size", "[order][promise:exact-4]") {
   indices sizes{1000, 4095, 4096, 4097, 60'000, 65'536, 65'537};
   for (std::uint64_t n = 1; n <= 300; ++n) sizes.push_back(n);
   for (const std::uint64_t n : sizes) {
@@ -82,7 +82,8 @@ TEST_CASE("a run of an order equals its single positions", "[order]") {
   }
 }
 
-TEST_CASE("an order of up to 2^63 elements stays inside and does not repeat", "[order]") {
+TEST_CASE("an order of up to 2^63 elements stays inside and does not repeat",
+          "[order][promise:exact-4]") {
   const std::uint64_t n = GENERATE((std::uint64_t{1} << 32) - 1, (std::uint64_t{1} << 32) + 1,
                                    std::uint64_t{1'000'000'000'000}, (std::uint64_t{1} << 62) + 1,
                                    (std::uint64_t{1} << 63) - 1, std::uint64_t{1} << 63);
@@ -110,12 +111,12 @@ TEST_CASE("an order of 0 or of more than 2^63 elements is refused", "[order]") {
                                                 "found n = 9223372036854775809"));
 }
 
-TEST_CASE("an order is plain bytes of a fixed size", "[order]") {
+TEST_CASE("an order is plain bytes of a fixed size", "[order][promise:exact-4]") {
   STATIC_REQUIRE(std::is_trivially_copyable_v<ps::detail::permutation>);
   STATIC_REQUIRE(sizeof(ps::detail::permutation) <= 192);
 }
 
-TEST_CASE("an order never changes: golden indices", "[order]") {
+TEST_CASE("an order never changes: golden indices", "[order][promise:exact-3]") {
   CHECK(whole(ps::detail::permutation{10, 1, 0}) == indices{0, 6, 7, 2, 1, 8, 5, 4, 3, 9});
   CHECK(run_of(ps::detail::permutation{60'000, 1, 0}, 0, 6) ==
         indices{44962, 27428, 34682, 49287, 16827, 12820});
@@ -123,7 +124,8 @@ TEST_CASE("an order never changes: golden indices", "[order]") {
         indices{88807372024, 982348373131, 25193869201});
 }
 
-TEST_CASE("every order of up to five elements comes equally often", "[order][statistics]") {
+TEST_CASE("every order of up to five elements comes equally often",
+          "[order][statistics][promise:exact-4]") {
   const std::uint64_t n = GENERATE(2u, 3u, 4u, 5u);
   CAPTURE(n);
   std::map<indices, double> count;
@@ -159,7 +161,7 @@ TEST_CASE("every element comes to every position equally often", "[order][statis
 }
 
 TEST_CASE("every ordered pair of elements comes equally often to two positions",
-          "[order][statistics]") {
+          "[order][statistics][promise:exact-4]") {
   struct check {
     std::uint64_t n;
     std::size_t bins;

@@ -262,7 +262,8 @@ TEST_CASE("the statistics detect bad generators", "[order][statistics]") {
   CHECK(shared.spacing < false_alarm);
 }
 
-TEST_CASE("no stretch of a stream occurs in another one, at no offset", "[order][statistics]") {
+TEST_CASE("no stretch of a stream occurs in another one, at no offset",
+          "[order][statistics][promise:exact-2]") {
   // Two words beside each other: 2^17 of them coincide somewhere with a chance of 2^-31.
   std::set<std::uint64_t> seen;
   std::size_t stretches = 0;
@@ -294,7 +295,8 @@ TEST_CASE("the samplers draw from stages that no pipeline can reach", "[order][s
   CHECK(*stages.begin() > 0xffff'0000u);
 }
 
-TEST_CASE("two fields filled by two maps, and two epochs, share no bits", "[order][statistics]") {
+TEST_CASE("two fields filled by two maps, and two epochs, share no bits",
+          "[order][statistics][promise:exact-2]") {
   const auto both = [](std::uint64_t seed) {
     return values_of(
         blank{} | ps::map([](auto s, ps::sample_generator& rng) {

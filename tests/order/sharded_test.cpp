@@ -65,8 +65,8 @@ std::string problem_of(const ps::shard_options& options, std::uint64_t n = 100) 
 
 }  // namespace
 
-TEMPLATE_TEST_CASE("step s over all ranks is the same global batch for every world", "[order]",
-                   ps::sequential, ps::shuffled, ps::block_shuffled) {
+TEMPLATE_TEST_CASE("step s over all ranks is the same global batch for every world",
+                   "[order][promise:exact-8]", ps::sequential, ps::shuffled, ps::block_shuffled) {
   const auto tail = GENERATE(ps::shard_tail::wrap, ps::shard_tail::drop);
   const std::uint64_t n = GENERATE(24u, 25u, 47u, 48u, 100u, 1000u);
   CAPTURE(n, tail);
@@ -84,7 +84,7 @@ TEMPLATE_TEST_CASE("step s over all ranks is the same global batch for every wor
   }
 }
 
-TEST_CASE("the draws of a weighted sampler are sharded as well", "[order]") {
+TEST_CASE("the draws of a weighted sampler are sharded as well", "[order][promise:exact-8]") {
   std::vector<double> weights(50);
   for (std::size_t i = 0; i < weights.size(); ++i) weights[i] = static_cast<double>(i);
   const ps::weighted sampler{weights, {.seed = 3, .draws = 130}};
@@ -98,7 +98,8 @@ TEST_CASE("the draws of a weighted sampler are sharded as well", "[order]") {
   }
 }
 
-TEST_CASE("all ranks have the same number of full batches, whatever the size", "[order]") {
+TEST_CASE("all ranks have the same number of full batches, whatever the size",
+          "[order][promise:exact-8]") {
   const auto tail = GENERATE(ps::shard_tail::wrap, ps::shard_tail::drop);
   struct split {
     int world;
@@ -156,7 +157,7 @@ TEST_CASE("runs of a rank's order put together are the rank's order", "[order]")
   }
 }
 
-TEST_CASE("a run stopped on 8 ranks resumes on 4, batch by batch", "[order]") {
+TEST_CASE("a run stopped on 8 ranks resumes on 4, batch by batch", "[order][promise:exact-8]") {
   const numbered data{.count = 1000};
   const ps::shuffled sampler{.seed = 9};
   const auto expected = global_batches(sampler, 1000, 2, 48, ps::shard_tail::wrap);
@@ -182,7 +183,7 @@ TEST_CASE("a run stopped on 8 ranks resumes on 4, batch by batch", "[order]") {
   CHECK(seen == expected);
 }
 
-TEST_CASE("the state of a rank of 8 is that of a rank of 4", "[order]") {
+TEST_CASE("the state of a rank of 8 is that of a rank of 4", "[order][promise:exact-8]") {
   const numbered data{.count = 1000};
   const auto loader_of = [&](int rank, int world, ps::shard_tail tail) {
     const ps::sharded shard{ps::shuffled{.seed = 9},
@@ -230,7 +231,7 @@ TEST_CASE("an epoch of 2^63 samples is sharded to its end", "[order]") {
   }
 }
 
-TEST_CASE("options that can't be sharded are refused by name", "[order]") {
+TEST_CASE("options that can't be sharded are refused by name", "[order][promise:honest-7]") {
   CHECK(problem_of({.world = 0, .global_batch = 8}) == "world: must be at least 1, is 0");
   CHECK(problem_of({.rank = 4, .world = 4, .global_batch = 8}) ==
         "rank: must be at least 0 and below the world of 4, is 4");

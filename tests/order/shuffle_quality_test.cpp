@@ -226,7 +226,7 @@ TEST_CASE("the distributions of the statistics are those of all orders", "[order
 }
 
 TEST_CASE("each of the n! orders of up to eight samples comes equally often",
-          "[order][statistics]") {
+          "[order][statistics][promise:exact-4]") {
   std::size_t orders = 1;
   for (std::size_t n = 2; n <= 8; ++n) {
     CAPTURE(n);
@@ -242,7 +242,7 @@ TEST_CASE("each of the n! orders of up to eight samples comes equally often",
   }
 }
 
-TEST_CASE("no order of 2 to 64 samples has a structure", "[order][statistics]") {
+TEST_CASE("no order of 2 to 64 samples has a structure", "[order][statistics][promise:exact-4]") {
   for (std::size_t n = 2; n <= 64; ++n) {
     const quality_of_order found = quality_of(shuffled_by_epoch(n), n, 20'000u / slowness);
     CAPTURE(n, found.places, found.pairs, found.fixed, found.cycles, found.parity, found.ascents,
@@ -264,7 +264,8 @@ TEST_CASE("no order of more samples, which is computed in another way, has a str
   }
 }
 
-TEST_CASE("the statistics pass a good shuffle and detect bad ones", "[order][statistics]") {
+TEST_CASE("the statistics pass a good shuffle and detect bad ones",
+          "[order][statistics][promise:exact-4]") {
   const std::uint64_t keys = 20'000u / slowness;
   const std::size_t n = 31;  // a prime
   const auto quality_by = [&](const auto& order_of) {

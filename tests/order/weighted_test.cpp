@@ -99,8 +99,8 @@ struct too_many {
 
 }  // namespace
 
-TEMPLATE_TEST_CASE("an alias table holds every sample's weight to two units of 2^-32", "[order]",
-                   float, double) {
+TEMPLATE_TEST_CASE("an alias table holds every sample's weight to two units of 2^-32",
+                   "[order][promise:exact-4]", float, double) {
   ps::sample_generator gen{{.seed = 1}, 0};
   using weights = std::vector<TestType>;
   std::vector<weights> cases{
@@ -177,7 +177,8 @@ TEST_CASE("a table is the same where denormal floats are flushed to zero", "[ord
   CHECK(held(table_of(weights)) == shares);
 }
 
-TEST_CASE("samples are drawn as often as their weights say", "[order][statistics]") {
+TEST_CASE("samples are drawn as often as their weights say",
+          "[order][statistics][promise:exact-4]") {
   std::vector<double> even(50, 2.5), steps, steep, gaps;
   for (int k = 0; k < 50; ++k) {
     steps.push_back(k + 1);
@@ -198,7 +199,7 @@ TEST_CASE("samples are drawn as often as their weights say", "[order][statistics
 }
 
 TEST_CASE("draws at neighbouring places, in two epochs, and with two seeds are independent",
-          "[order][statistics]") {
+          "[order][statistics][promise:exact-4]") {
   const std::vector<double> weights{1, 2, 3, 4, 5, 6, 7, 8};
   const std::uint64_t count = 200'000u / slowness;
   const ps::weighted one{weights, {.seed = 5, .draws = count}};
@@ -221,7 +222,7 @@ TEST_CASE("draws at neighbouring places, in two epochs, and with two seeds are i
   check(draws_of(two, 8, 1), 1, 0);
 }
 
-TEST_CASE("draws work from more than 2^24 weights", "[order][statistics]") {
+TEST_CASE("draws work from more than 2^24 weights", "[order][statistics][promise:exact-4]") {
   const std::size_t first = std::size_t{1} << 24;
   const std::size_t behind = 1000;
   std::vector<float> weights(first + behind);
@@ -261,7 +262,7 @@ TEST_CASE("a draw is a function of seed, epoch and place", "[order]") {
   CHECK(std::equal(epoch.begin(), epoch.end(), longer.begin()));
 }
 
-TEST_CASE("draws never change: golden indices", "[order]") {
+TEST_CASE("draws never change: golden indices", "[order][promise:exact-3]") {
   std::vector<double> weights(100);
   for (std::size_t i = 0; i < weights.size(); ++i) weights[i] = 0.1 * static_cast<double>(i * i);
   indices run(6);

@@ -6,6 +6,7 @@
 What the words after the fence's language say:
 
     cpp                    a whole program: its main function becomes a function that is called
+    cpp with jpeg png      the same, where these components of penstock are; files: prelude.hpp
     cpp fragment           statements on the CPU device, with the names of prelude.hpp
     cpp fragment cuda      the same on the CUDA device, which is the double
     cpp excerpt FILE       lines that FILE has; a line "// ..." leaves some out
@@ -93,7 +94,7 @@ def function_of(at, words, lines):
     """The block as a function: its name, the namespace that it stands in, its text."""
     name = "at_" + re.sub(r"\W", "_", at)
     text = "\n".join(lines)
-    if words == []:
+    if words == [] or words[0] == "with":
         if "int main()" not in text:
             raise Problem(f"{at}: a block of cpp is a program, or says fragment or excerpt")
         # Only a function called main returns 0 by itself. It is the last of a program.
@@ -130,8 +131,13 @@ def source_of(root):
             if where == "whole":
                 body += f"void {name}() {{ if ({called}() != 0) std::abort(); }}\n"
             space = f"whole_{name}" if where == "whole" else where
-            parts.append(f"namespace {space} {{\n{body}}}")
-            calls.append(f'{{"{at}", {space}::{name}, {str(where == "on_cuda").lower()}}},')
+            # Without its components a program is compiled to nothing, and not called.
+            needed = [f"defined(PENSTOCK_PAGES_{one.upper()})" for one in words[1:]]
+            begin, end = "", ""
+            if words[:1] == ["with"]:
+                begin, end = f"#if {' && '.join(needed)}\n", "\n#endif"
+            parts.append(f"{begin}namespace {space} {{\n{body}}}{end}")
+            calls.append(begin + f'{{"{at}", {space}::{name}, {str(where == "on_cuda").lower()}}},' + end)
         for number, kind, rows in tables_of(page):
             name = f"options_{len(calls)}"
             written = ", ".join(f"{option} = {{}}" for option, _ in rows)

@@ -21,27 +21,50 @@
 #include <thread>
 #include <vector>
 
+#include <penstock/adaptors.hpp>
 #include <penstock/cuda.hpp>
 #include <penstock/cuda/on_device.cuh>
 #include <penstock/device/cpu_stream.hpp>
-#include <penstock/observe/diagnose.hpp>
+#include <penstock/load/any_loader.hpp>
+#include <penstock/observe.hpp>
+#include <penstock/order/block_shuffled.hpp>
 #include <penstock/order/bucketed.hpp>
 #include <penstock/penstock.hpp>
-#include <penstock_ext/blob/mds/mds_shards.hpp>
-#include <penstock_ext/blob/mds/mds_writer.hpp>
+#include <penstock_ext/blob/image_folder.hpp>
 #include <penstock_ext/blob/stored_blobs.hpp>
+#include <penstock_ext/blob/tar/tar_shards.hpp>
+#include <penstock_ext/files/idx_dataset.hpp>
+#include <penstock_ext/image/crop.hpp>
+#include <penstock_ext/image/decode.hpp>
+#include <penstock_ext/image/random_resized_crop.hpp>
 #include <penstock_ext/interop/dlpack.hpp>
 #include <penstock_ext/narrow/narrowed.hpp>
 #include <penstock_ext/narrow/widen_on_device.cuh>
 #include <penstock_ext/ranks/require_same_run.hpp>
 #include <penstock_ext/ranks/world.hpp>
 #include <penstock_ext/report/prometheus_file.hpp>
+#include <penstock_ext/report/stats_text.hpp>
 #include <penstock_ext/report/trace_files.hpp>
 #include <penstock_ext/search/option_search.hpp>
 #include <penstock_ext/search/tuned_text.hpp>
 #include <penstock_ext/serve/batcher.hpp>
 #include <penstock_ext/store/cached_store.hpp>
 #include <penstock_ext/store/local_store.hpp>
+
+#ifdef PENSTOCK_PAGES_JPEG
+#include <penstock_ext/image/jpeg/jpeg.hpp>
+#endif
+#ifdef PENSTOCK_PAGES_PNG
+#include <penstock_ext/image/png/png.hpp>
+#endif
+#ifdef PENSTOCK_PAGES_PARQUET
+#include <arrow/builder.h>
+#include <arrow/io/file.h>
+#include <arrow/table.h>
+#include <parquet/arrow/writer.h>
+
+#include <penstock_ext/table/parquet/parquet_dataset.hpp>
+#endif
 
 #include "fake_cuda/fake_cuda.hpp"
 
@@ -145,9 +168,65 @@ inline void write_idx(const char* path, std::initializer_list<char> extents, std
   out << std::string(256 * bytes, '\7');
 }
 
+/// A grey picture of 8 x 8, in folders and in a shard of tar, in the working directory.
+inline void write_pictures() {
+  static constexpr char png[] =
+      "\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\x08\0\0\0\x08\x08\0\0\0\0\xe1\x64\xe1\x57\0\0\0\x23IDAT"
+      "\x78\xda\x63\x60\x80\x01\x2e\x28\x60\x10\x81\x02\x06\x39\x28\x60\xd0\x80\x02\x06\x23\x28\x60"
+      "\xb0"
+      "\x81\x02\x06\x37\x28\0\0\xc5\x28\x08\xc1\x1b\x26\x54\xbb\0\0\0\0IEND\xae\x42\x60\x82";
+  const std::string picture{png, sizeof png - 1};
+  for (const char* kind : {"photos/cat", "photos/dog"}) {
+    std::filesystem::create_directories(kind);
+    std::ofstream{std::string{kind} + "/1.png", std::ios::binary} << picture;
+  }
+  std::ofstream tar{"train-000.tar", std::ios::binary};
+  const auto add = [&](const std::string& name, const std::string& content) {
+    std::array<char, 512> header{};
+    name.copy(header.data(), 100);
+    std::snprintf(header.data() + 124, 12, "%011o", static_cast<unsigned>(content.size()));
+    header[156] = '0';
+    std::string{"ustar\00000", 8}.copy(header.data() + 257, 8);
+    std::fill_n(header.data() + 148, 8, ' ');
+    unsigned sum = 0;
+    for (const char c : header) sum += static_cast<unsigned char>(c);
+    std::snprintf(header.data() + 148, 8, "%06o", sum);
+    tar.write(header.data(), 512);
+    tar << content << std::string(511 - (content.size() + 511) % 512, '\0');
+  };
+  for (const char* key : {"000", "001"}) {
+    add(std::string{key} + ".png", picture);
+    add(std::string{key} + ".cls", "7");
+  }
+  tar << std::string(1024, '\0');
+}
+
+#ifdef PENSTOCK_PAGES_PARQUET
+/// A Parquet file of 100 rows in row groups of 32, in the working directory.
+inline void write_points() {
+  arrow::FloatBuilder x;
+  arrow::Int64Builder label;
+  for (int i = 0; i < 100; ++i) {
+    if (!x.Append(static_cast<float>(i)).ok() || !label.Append(i % 10).ok()) std::exit(1);
+  }
+  const auto type = arrow::schema(
+      {arrow::field("x", arrow::float32(), false), arrow::field("label", arrow::int64(), false)});
+  const auto table = arrow::Table::Make(type, {*x.Finish(), *label.Finish()});
+  const auto file = *arrow::io::FileOutputStream::Open("points.parquet");
+  if (!parquet::arrow::WriteTable(*table, arrow::default_memory_pool(), file, 32).ok() ||
+      !file->Close().ok()) {
+    std::exit(1);
+  }
+}
+#endif
+
 inline int run_all(std::initializer_list<fragment> all) {
   write_idx("train-images-idx3-ubyte", {28, 28}, std::size_t{28} * 28);
   write_idx("train-labels-idx1-ubyte", {}, 1);
+  write_pictures();
+#ifdef PENSTOCK_PAGES_PARQUET
+  write_points();
+#endif
   for (const fragment& one : all) {
     std::printf("%s\n", one.at);
     std::fflush(stdout);

@@ -44,7 +44,7 @@ refusal refused(std::string_view text) {
 
 }  // namespace
 
-TEST_CASE("a state is read back from its text and from its JSON", "[resume]") {
+TEST_CASE("a state is read back from its text and from its JSON", "[resume][promise:exact-7]") {
   const auto state = some_state();
   CHECK(ps::to_text(state) ==
         "penstock_state=1 epoch=3 batch=17 dataset=60000 samples=50000 batch_size=64 "
@@ -77,7 +77,8 @@ TEST_CASE("a state is read with keys in any order and any white space", "[resume
                                   .order = 1});
 }
 
-TEST_CASE("a text that is no state is refused at its first wrong byte", "[resume]") {
+TEST_CASE("a text that is no state is refused at its first wrong byte",
+          "[resume][promise:exact-7][fault:consumers-4]") {
   const std::string text = ps::to_text(some_state());
   const std::string json = ps::to_json(some_state());
   CHECK(refused("").message == "loader_state: at byte 0: expected the key 'epoch', found none");
@@ -116,7 +117,8 @@ TEST_CASE("a text that is no state is refused at its first wrong byte", "[resume
             .message.ends_with("expected a batch_size of at least 1, found 0"));
 }
 
-TEST_CASE("a state that belongs to another order is refused with every difference", "[resume]") {
+TEST_CASE("a state that belongs to another order is refused with every difference",
+          "[resume][promise:exact-7]") {
   const auto own = some_state();
   auto state = own;
   state.epoch = 9;
@@ -145,7 +147,7 @@ TEST_CASE("a state that belongs to another order is refused with every differenc
   CHECK_THROWS_AS(require_same_order(newer, own), ps::state_mismatch);
 }
 
-TEST_CASE("different orders have different fingerprints", "[resume]") {
+TEST_CASE("different orders have different fingerprints", "[resume][promise:exact-7]") {
   const auto of = [](auto sampler, std::uint64_t n) {
     return ps::detail::order_fingerprint(sampler, n);
   };

@@ -203,7 +203,8 @@ TEMPLATE_TEST_CASE("a closed queue delivers what is left, takes nothing, and sta
   CHECK_FALSE(queue.try_pop().has_value());
 }
 
-TEST_CASE("no ticket is lost or doubled among many producers and consumers", "[load]") {
+TEST_CASE("no ticket is lost or doubled among many producers and consumers",
+          "[load][promise:race-free-6]") {
   constexpr std::uint32_t producers = 3;
   constexpr std::uint32_t consumers = 3;
   constexpr std::uint32_t each = 20'000;
@@ -277,8 +278,9 @@ TEMPLATE_TEST_CASE("what was written before a push is seen after its pop", "[loa
   CHECK(sum == std::uint64_t{rounds} * (rounds + 1) / 2);
 }
 
-TEMPLATE_TEST_CASE("a pop or a push with a limit says which of three ends it had", "[load]",
-                   ps::many_producers_many_consumers, ps::single_producer_single_consumer) {
+TEMPLATE_TEST_CASE("a pop or a push with a limit says which of three ends it had",
+                   "[load][promise:race-free-7]", ps::many_producers_many_consumers,
+                   ps::single_producer_single_consumer) {
   using namespace std::chrono_literals;
   ps::batch_queue<int, TestType> queue{1};
   const auto end = std::chrono::steady_clock::now() + 1ms;
@@ -336,7 +338,8 @@ TEMPLATE_TEST_CASE("a wait with a limit ends by what it waits for", "[load]",
   CHECK(queue.pop() == 7);
 }
 
-TEST_CASE("consumers that give up lose no ticket and take no wake-up from others", "[load]") {
+TEST_CASE("consumers that give up lose no ticket and take no wake-up from others",
+          "[load][promise:race-free-7]") {
   using namespace std::chrono_literals;
   constexpr std::uint32_t tickets = 20'000;
   ps::batch_queue<std::uint32_t> queue{4};

@@ -22,7 +22,8 @@ std::size_t got(number_cache& cache, std::size_t number, std::uint64_t bytes = 1
 
 }  // namespace
 
-TEST_CASE("a group is made once, and stays while there is room", "[threads]") {
+TEST_CASE("a group is made once, and stays while there is room",
+          "[threads][promise:race-free-10]") {
   number_cache cache{30};
   for (int round = 0; round < 2; ++round) {
     for (const std::size_t number : {0U, 1U, 2U}) CHECK(got(cache, number) == 3 * number);
@@ -31,7 +32,8 @@ TEST_CASE("a group is made once, and stays while there is room", "[threads]") {
   CHECK(cache.held() == 30);
 }
 
-TEST_CASE("the group that was asked for longest ago makes room, none that is read", "[threads]") {
+TEST_CASE("the group that was asked for longest ago makes room, none that is read",
+          "[threads][promise:race-free-10]") {
   number_cache cache{30};
   {
     const auto first = cache.get(0, 10, [] { return std::size_t{0}; });
@@ -51,7 +53,8 @@ TEST_CASE("the group that was asked for longest ago makes room, none that is rea
   CHECK(cache.made() == 6);
 }
 
-TEST_CASE("a group that could not be made is tried again by the next that asks", "[threads]") {
+TEST_CASE("a group that could not be made is tried again by the next that asks",
+          "[threads][fault:files-12]") {
   number_cache cache{10};
   const auto fails = []() -> std::size_t { throw std::runtime_error{"no"}; };
   CHECK_THROWS_AS(cache.get(0, 10, fails), std::runtime_error);
@@ -60,7 +63,8 @@ TEST_CASE("a group that could not be made is tried again by the next that asks",
   CHECK(cache.made() == 1);
 }
 
-TEST_CASE("threads that want one group get the one that is made", "[threads]") {
+TEST_CASE("threads that want one group get the one that is made",
+          "[threads][promise:race-free-10]") {
   number_cache cache{10};
   std::atomic<int> made{0};
   std::atomic<int> right{0};
@@ -80,7 +84,7 @@ TEST_CASE("threads that want one group get the one that is made", "[threads]") {
 }
 
 TEST_CASE("threads that wait for a group get it while the one that made it still reads",
-          "[threads]") {
+          "[threads][promise:race-free-10]") {
   number_cache cache{1000};
   for (std::size_t round = 0; round < 100; ++round) {
     std::atomic<bool> is_there{false};
@@ -100,7 +104,8 @@ TEST_CASE("threads that wait for a group get it while the one that made it still
   CHECK(cache.made() == 100);
 }
 
-TEST_CASE("a group that has no room waits until another one is read", "[threads]") {
+TEST_CASE("a group that has no room waits until another one is read",
+          "[threads][promise:race-free-10]") {
   number_cache cache{15};
   std::atomic<bool> is_read{false};
   std::atomic<bool> was_read{false};
@@ -127,7 +132,8 @@ TEST_CASE("a group that has no room waits until another one is read", "[threads]
   CHECK(cache.held() == 10);
 }
 
-TEST_CASE("many threads that want different groups get them all, within the limit", "[threads]") {
+TEST_CASE("many threads that want different groups get them all, within the limit",
+          "[threads][promise:race-free-10]") {
   number_cache cache{25};
   std::atomic<int> wrong{0};
   std::vector<std::jthread> threads;

@@ -73,7 +73,7 @@ int signal_that_ends(const std::function<void()>& work) {
 }  // namespace
 
 TEST_CASE("a signal requests a stop, whose callbacks run on a thread of the library's",
-          "[threads]") {
+          "[threads][promise:honest-15]") {
   const kept_handlers kept;
   const int number = GENERATE(SIGUSR1, SIGUSR2);
   ps::stop_on_signal signals{SIGUSR1, SIGUSR2};
@@ -96,7 +96,7 @@ TEST_CASE("a signal requests a stop, whose callbacks run on a thread of the libr
 
 #if !defined(__SANITIZE_THREAD__)  // it keeps a signal back while a thread sleeps in a call
 TEST_CASE("a thread that was there before gets the signal, and the call that it interrupts goes on",
-          "[threads]") {
+          "[threads][promise:honest-15]") {
   const kept_handlers kept;
   std::array<int, 2> ends{};
   REQUIRE(::pipe(ends.data()) == 0);
@@ -120,7 +120,8 @@ TEST_CASE("a thread that was there before gets the signal, and the call that it 
 }
 #endif
 
-TEST_CASE("the second signal has its default action, of whichever kind it is", "[threads]") {
+TEST_CASE("the second signal has its default action, of whichever kind it is",
+          "[threads][promise:honest-15]") {
   const int second = GENERATE(SIGUSR1, SIGUSR2);
   CHECK(signal_that_ends([&] {
           ps::stop_on_signal signals{SIGUSR1, SIGUSR2};
@@ -131,7 +132,7 @@ TEST_CASE("the second signal has its default action, of whichever kind it is", "
 }
 
 TEST_CASE("the second signal has its default action even if nobody has seen the first one",
-          "[threads]") {
+          "[threads][promise:honest-15]") {
   CHECK(signal_that_ends([] {
           ps::stop_on_signal signals{SIGUSR1};
           std::raise(SIGUSR1);
@@ -157,7 +158,8 @@ TEST_CASE("one signal alone ends no program", "[threads]") {
         }) == 0);
 }
 
-TEST_CASE("a destroyed stop_on_signal gives the former handlers back", "[threads]") {
+TEST_CASE("a destroyed stop_on_signal gives the former handlers back",
+          "[threads][promise:honest-15]") {
   const kept_handlers kept;
   struct sigaction mine {};
   mine.sa_handler = &former_handler;
@@ -220,7 +222,7 @@ TEST_CASE("a default action that was chosen later stays", "[threads]") {
 }
 
 TEST_CASE("a signal that comes while a stop_on_signal is destroyed takes no former handler with it",
-          "[threads]") {
+          "[threads][promise:honest-15]") {
   // Real-time signals: the more there are, the longer both sides look at them.
   constexpr int count = 16;
   const auto real_time = [](int i) { return SIGRTMIN + 4 + i; };
@@ -258,7 +260,7 @@ TEST_CASE("a signal that comes while a stop_on_signal is destroyed takes no form
 }
 
 TEST_CASE("a signal that is on its way to its handler takes no former handler with it",
-          "[threads]") {
+          "[threads][promise:honest-15]") {
   const kept_handlers kept;
   struct sigaction mine {};
   mine.sa_handler = &former_handler;

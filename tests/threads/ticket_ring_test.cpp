@@ -221,7 +221,8 @@ TEMPLATE_TEST_CASE("tickets of any size come out as they went in", "[load]", uns
   CHECK(sum == expected);
 }
 
-TEST_CASE("a thread parked inside a push blocks no other, and its ticket comes once", "[load]") {
+TEST_CASE("a thread parked inside a push blocks no other, and its ticket comes once",
+          "[load][promise:race-free-6]") {
   const auto first = first_position();
   const auto turns = some_turns();
   CAPTURE(first, turns);
@@ -247,7 +248,8 @@ TEST_CASE("a thread parked inside a push blocks no other, and its ticket comes o
   CHECK(step > 8);  // it did stop, more than a few times
 }
 
-TEST_CASE("a thread parked inside a pop blocks no other, and takes a ticket of its own", "[load]") {
+TEST_CASE("a thread parked inside a pop blocks no other, and takes a ticket of its own",
+          "[load][promise:race-free-6]") {
   const auto first = first_position();
   const auto turns = some_turns();
   CAPTURE(first, turns);

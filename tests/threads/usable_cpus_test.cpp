@@ -18,7 +18,7 @@ constexpr std::size_t none = std::numeric_limits<std::size_t>::max();
 
 }  // namespace
 
-TEST_CASE("usable cores are those of the affinity mask", "[threads]") {
+TEST_CASE("usable cores are those of the affinity mask", "[threads][promise:bounded-4]") {
   ::cpu_set_t before;
   if (::sched_getaffinity(0, sizeof before, &before) != 0) {
     WARN("not tested: there are more cores than a cpu_set_t has room for");
@@ -41,7 +41,8 @@ TEST_CASE("usable cores are those of the affinity mask", "[threads]") {
   CHECK(usable == 1);
 }
 
-TEST_CASE("usable cores are the whole ones of the smallest quota, v2", "[threads]") {
+TEST_CASE("usable cores are the whole ones of the smallest quota, v2",
+          "[threads][promise:bounded-4]") {
   test::machine files;
   files.file("/proc/self/cgroup", "0::/box/job\n")
       .file("/sys/fs/cgroup/box/job/cpu.max", "max 100000\n")

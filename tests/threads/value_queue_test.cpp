@@ -90,7 +90,7 @@ TEST_CASE("what is left in a queue is destroyed with it, once", "[load]") {
   CHECK(counted::living == 0);
 }
 
-TEST_CASE("a value whose push fails stays with the caller", "[load]") {
+TEST_CASE("a value whose push fails stays with the caller", "[load][promise:race-free-7]") {
   using namespace std::chrono_literals;
   ps::value_queue<pointer> queue{1};
   CHECK(queue.push(std::make_unique<std::uint32_t>(1U)));
@@ -138,7 +138,7 @@ TEST_CASE("closing ends every wait for room or for a value, and what is left com
 }
 
 TEST_CASE("no value is lost or doubled among many threads, one of which closes the queue",
-          "[load]") {
+          "[load][promise:race-free-7]") {
   constexpr std::uint32_t producers = 3;
   constexpr std::uint32_t each = 5'000;
   const auto capacity = GENERATE(std::size_t{1}, std::size_t{5});

@@ -41,7 +41,7 @@ TEST_CASE("waiting for what holds already returns the value at once", "[core]") 
 }
 
 TEST_CASE("a waiter spins and yields a bounded number of times, then sleeps until it is woken",
-          "[core]") {
+          "[core][promise:bounded-8]") {
   sleepy_atomics::reset();
   ps::detail::basic_waitable_counter<sleepy_atomics> word;
   std::thread waiter{[&] { word.wait([](std::uint32_t now) { return now == 2; }); }};
@@ -153,7 +153,7 @@ TEST_CASE("advancing from several threads loses no step", "[core]") {
 }
 
 TEST_CASE("what was written before a store is seen by its waiters, and no wake-up is lost",
-          "[core]") {
+          "[core][promise:race-free-6]") {
   ps::detail::waitable_counter ping;
   ps::detail::waitable_counter pong;
   std::uint32_t message = 0;  // plain: the sequences order it
@@ -177,7 +177,7 @@ TEST_CASE("what was written before a store is seen by its waiters, and no wake-u
 }
 
 TEST_CASE("an eventcount's waiter polls a bounded number of times, then sleeps until notified",
-          "[core]") {
+          "[core][promise:bounded-8]") {
   sleepy_atomics::reset();
   ps::detail::basic_eventcount<sleepy_atomics> eventcount;
   std::atomic<int> value{0};
@@ -265,7 +265,7 @@ TEST_CASE("no notify is lost between two threads that wait for each other", "[co
 }
 
 TEST_CASE("threads sleep on four bytes, for which the kernel needs no help of the library",
-          "[core]") {
+          "[core][promise:bounded-8]") {
   CHECK(sizeof(ps::detail::waitable_counter) == 8);  // the value and the number of sleepers
   CHECK(sizeof(ps::detail::basic_eventcount<>) ==
         8);  // the notifications, and whether one was asked for

@@ -174,7 +174,8 @@ TEST_CASE("a pool of no workers ends at once", "[load]") {
   CHECK(message_of(pool.exception()) == "none");
 }
 
-TEST_CASE("a worker's exception is kept, and the others are stopped and woken", "[load]") {
+TEST_CASE("a worker's exception is kept, and the others are stopped and woken",
+          "[load][fault:memory-6]") {
   shared state;
   const block_until_stopped block{&state};
   ps::worker_pool pool{4,
@@ -282,7 +283,7 @@ TEST_CASE("a pool keeps its work alive until its threads are gone", "[load]") {
 }
 
 TEST_CASE("a thread that can't be started names what to lower, and the others are stopped",
-          "[load]") {
+          "[load][fault:memory-6]") {
   enum outcome { told = 0, not_told = 1, not_stopped = 2, cannot_lower = 3 };
   const ::pid_t child = ::fork();
   REQUIRE(child >= 0);

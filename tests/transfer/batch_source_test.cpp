@@ -169,7 +169,7 @@ TEST_CASE("a user's own producer feeds a transfer", "[transfer]") {
   CHECK_FALSE(feed.last_failure().has_value());
 }
 
-TEST_CASE("nothing is taken from a source without a free slot", "[transfer]") {
+TEST_CASE("nothing is taken from a source without a free slot", "[transfer][fault:consumers-2]") {
   struct counting : own_source {
     batch_type next() {
       ++taken;
@@ -190,7 +190,7 @@ TEST_CASE("nothing is taken from a source without a free slot", "[transfer]") {
 }
 
 TEST_CASE("a source's words travel to the device batch, and what it gave in vain comes back",
-          "[transfer]") {
+          "[transfer][promise:honest-14]") {
   struct tagged_batch : own_batch {
     using own_batch::own_batch;
     tagged_batch(own_batch&& other) : own_batch(std::move(other)) {}  // NOLINT: implicit

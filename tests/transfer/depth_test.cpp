@@ -131,7 +131,8 @@ TEST_CASE("a depth has limits, and its cap belongs to automatic", "[transfer]") 
   CHECK(refused({.depth = ps::automatic, .most_depth = 1025}) == "most_depth");
 }
 
-TEST_CASE("an automatic depth grows while batches come sooner, and no further", "[transfer]") {
+TEST_CASE("an automatic depth grows while batches come sooner, and no further",
+          "[transfer][promise:bounded-4]") {
   const bool is_body = GENERATE(true, false);
   // each slot more saves as much as is left to save
   const auto better = [](std::size_t depth) { return std::uint64_t{1000 + 4000 / depth}; };
@@ -154,7 +155,7 @@ TEST_CASE("an automatic depth grows while batches come sooner, and no further", 
   CHECK_FALSE(history.moves.back().kept());
 }
 
-TEST_CASE("a loop that waits for no copy keeps two slots", "[transfer]") {
+TEST_CASE("a loop that waits for no copy keeps two slots", "[transfer][promise:bounded-4]") {
   const auto [ring, history] = played([](std::size_t) { return std::uint64_t{1000}; }, true);
   CHECK(ring.largest == 2);
   CHECK(history.now == ps::tuning_setting{.depth = 2});
@@ -175,7 +176,7 @@ TEST_CASE("what leases hold is added to an automatic depth", "[transfer]") {
 }
 
 TEST_CASE("with an automatic depth a new slot is taken where leases hold all, up to its cap",
-          "[transfer]") {
+          "[transfer][promise:bounded-4]") {
   const ledger_device device;
   ps::loader loader{
       depth_data{}, ps::sequential{}, device, {.batch_size = 10, .workers = 1, .indices = true}};
@@ -216,7 +217,8 @@ TEST_CASE("with an automatic depth a new slot is taken where leases hold all, up
   CHECK(depths == std::vector<std::uint64_t>{2, 3, 4, 5, 5});  // the last one of the second range
 }
 
-TEST_CASE("a slot that the device has no memory for is done without", "[transfer]") {
+TEST_CASE("a slot that the device has no memory for is done without",
+          "[transfer][promise:bounded-4]") {
   const narrow_device device{2};  // the first two slots are one piece
   ps::loader loader{depth_data{}, ps::sequential{}, device, {.batch_size = 10, .workers = 1}};
   ps::transfer feed{loader, automatic_depth};
@@ -307,7 +309,8 @@ TEST_CASE("noise alone does not make a depth larger", "[transfer]") {
   CHECK(grown <= 2);
 }
 
-TEST_CASE("an automatic depth changes no batch, and its moves are in the trace", "[transfer]") {
+TEST_CASE("an automatic depth changes no batch, and its moves are in the trace",
+          "[transfer][promise:bounded-4]") {
   const bool transforms = GENERATE(false, true);
   ps::trace_recorder recorder;
   ps::loader loader{depth_data{20'000}, ps::shuffled{.seed = 3}, {.batch_size = 10, .workers = 1}};

@@ -112,7 +112,8 @@ void block_on(const ps::detail::waitable_counter& gate) {
 
 }  // namespace
 
-TEST_CASE("device slots lie at fixed addresses, one after the other", "[transfer]") {
+TEST_CASE("device slots lie at fixed addresses, one after the other",
+          "[transfer][promise:bounded-1]") {
   const watched_device device;
   const auto slots = make_ring(device, 3);
   CHECK(slots->count() == 3);
@@ -124,7 +125,8 @@ TEST_CASE("device slots lie at fixed addresses, one after the other", "[transfer
   }
 }
 
-TEST_CASE("slots of more bytes than an address can count are out of memory", "[transfer]") {
+TEST_CASE("slots of more bytes than an address can count are out of memory",
+          "[transfer][fault:memory-2]") {
   using wide = ps::record<ps::field<"x", std::uint8_t, ps::dyn>>;
   using slots = ps::detail::device_slots<wide, ps::cpu_device>;
   const std::size_t length = (std::size_t{1} << 62) + 256;  // four of them: 1024, modulo 2^64
@@ -242,7 +244,8 @@ TEST_CASE(
   CHECK(first_number(batch) == 2);
 }
 
-TEST_CASE("the flag is set only after the records of the release", "[transfer]") {
+TEST_CASE("the flag is set only after the records of the release",
+          "[transfer][promise:race-free-2]") {
   const watched_device device;
   const auto slots = make_ring(device, 1);
   auto second = device.make_stream();
@@ -262,7 +265,8 @@ TEST_CASE("the flag is set only after the records of the release", "[transfer]")
   CHECK(slots->is_released(0));
 }
 
-TEST_CASE("what was written before a release is visible once the flag is", "[transfer]") {
+TEST_CASE("what was written before a release is visible once the flag is",
+          "[transfer][promise:race-free-2]") {
   const watched_device device;
   const auto slots = make_ring(device, 1);
   host_memory from{1};
@@ -400,7 +404,8 @@ TEST_CASE("an unwanted batch is discarded after its copy, without a wait", "[tra
   CHECK(first_number(batch) == 2);
 }
 
-TEST_CASE("a release that can't be recorded is waited for, and reported once", "[transfer]") {
+TEST_CASE("a release that can't be recorded is waited for, and reported once",
+          "[transfer][fault:devices-5]") {
   const watched_device device;
   const auto slots = make_ring(device, 2);
   slots->copy_in(0, host_memory{1});
@@ -419,7 +424,7 @@ TEST_CASE("a release that can't be recorded is waited for, and reported once", "
 }
 
 TEST_CASE("a release that can't be recorded on a second stream is waited for, and reported once",
-          "[transfer]") {
+          "[transfer][fault:devices-5]") {
   const watched_device device;
   const auto slots = make_ring(device, 1);
   auto second = device.make_stream();
@@ -433,7 +438,7 @@ TEST_CASE("a release that can't be recorded on a second stream is waited for, an
 }
 
 TEST_CASE("where the work can't be waited for either, the slot is lost, and reported from then on",
-          "[transfer]") {
+          "[transfer][fault:devices-5]") {
   const watched_device device;
   const auto slots = make_ring(device, 1);
   slots->copy_in(0, host_memory{1});
@@ -447,7 +452,7 @@ TEST_CASE("where the work can't be waited for either, the slot is lost, and repo
 }
 
 TEST_CASE("a lost slot stays reported, although a later release is refused and reported",
-          "[transfer]") {
+          "[transfer][fault:devices-5]") {
   const watched_device device;
   const auto slots = make_ring(device, 2);
   slots->copy_in(0, host_memory{1});
@@ -521,7 +526,8 @@ TEST_CASE("leases outlive the ring's owner, the memory goes with the last of the
   CHECK(device.seen->frees == 1);
 }
 
-TEST_CASE("device memory is freed only after the copies into it and the work on it", "[transfer]") {
+TEST_CASE("device memory is freed only after the copies into it and the work on it",
+          "[transfer][promise:race-free-5]") {
   const auto kind = GENERATE(0, 1, 2, 3);
   const watched_device device;
   auto slots = make_ring(device, 1);

@@ -133,7 +133,8 @@ TEST_CASE("padding samples are transformed as well", "[transfer]") {
   CHECK(valid == std::vector<std::size_t>{10, 5});
 }
 
-TEST_CASE("work on a batch waits for its transform, the caller does not", "[transfer]") {
+TEST_CASE("work on a batch waits for its transform, the caller does not",
+          "[transfer][promise:race-free-4]") {
   const gated_device device;
   auto stream = device.make_stream();
   ps::loader loader{numbered{100}, ps::sequential{}, device, ten_each(1)};
@@ -156,7 +157,7 @@ TEST_CASE("work on a batch waits for its transform, the caller does not", "[tran
 }
 
 TEST_CASE("the next batch is copied while one is transformed, and the one after it is not",
-          "[transfer]") {
+          "[transfer][promise:race-free-4]") {
   const gated_device device;
   const numbered data{100};
   auto stream = device.make_stream();
@@ -190,7 +191,7 @@ TEST_CASE("the next batch is copied while one is transformed, and the one after 
   CHECK(right == 10);
 }
 
-TEST_CASE("a transform waits for the copy of its batch", "[transfer]") {
+TEST_CASE("a transform waits for the copy of its batch", "[transfer][promise:race-free-4]") {
   const gated_device device;
   auto stream = device.make_stream();
   ps::loader loader{numbered{100}, ps::sequential{}, device, ten_each(1)};
@@ -211,7 +212,7 @@ TEST_CASE("a transform waits for the copy of its batch", "[transfer]") {
 }
 
 TEST_CASE("the next copy runs under the work on the slot, and its transform waits for that work",
-          "[transfer]") {
+          "[transfer][promise:race-free-4]") {
   const gated_device device;
   const numbered data{100};
   ps::detail::waitable_counter step;
@@ -258,7 +259,8 @@ TEST_CASE("a host slot comes back after the copy and before the transform", "[tr
   transform.open();
 }
 
-TEST_CASE("a transform's exception is a transfer_error, and the transfer goes on", "[transfer]") {
+TEST_CASE("a transform's exception is a transfer_error, and the transfer goes on",
+          "[transfer][fault:devices-4]") {
   const gated_device device;
   auto stream = device.make_stream();
   ps::loader loader{numbered{100}, ps::sequential{}, device, ten_each(1)};
@@ -282,7 +284,7 @@ TEST_CASE("a transform's exception is a transfer_error, and the transfer goes on
 }
 
 TEST_CASE("work that a transform queued before it threw has run before the error is thrown",
-          "[transfer]") {
+          "[transfer][fault:devices-4]") {
   const gated_device device;
   ps::loader loader{numbered{20}, ps::sequential{}, device, ten_each(0)};
   ps::detail::waitable_counter gate;

@@ -51,7 +51,7 @@ void collect(Feed& feed, ps::cpu_stream& stream, std::vector<std::uint64_t>& see
 }  // namespace
 
 TEST_CASE("a transfer's footprint is known before it allocates, and equals what it allocates",
-          "[transfer]") {
+          "[transfer][promise:bounded-1]") {
   for (const std::size_t depth : {1U, 2U, 5U}) {
     const ps::loader_options options{.batch_size = 10, .workers = 1, .prefetch = 2};
     const auto need =

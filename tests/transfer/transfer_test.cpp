@@ -80,7 +80,7 @@ TEST_CASE("copies of the next batches run under the work on this one", "[transfe
   CHECK(labels_of(*it).front() == 10);
 }
 
-TEST_CASE("work on a batch waits for its copy", "[transfer]") {
+TEST_CASE("work on a batch waits for its copy", "[transfer][promise:race-free-4]") {
   const gated_device device;
   auto stream = device.make_stream();
   ps::loader loader{numbered{100}, ps::sequential{}, device, ten_each(1)};
@@ -102,7 +102,8 @@ TEST_CASE("work on a batch waits for its copy", "[transfer]") {
   CHECK(first == 0);
 }
 
-TEST_CASE("without a stream the body gets a batch once its copy is complete", "[transfer]") {
+TEST_CASE("without a stream the body gets a batch once its copy is complete",
+          "[transfer][promise:race-free-4]") {
   const auto depth = GENERATE(std::size_t{1}, std::size_t{3});
   const gated_device device;
   ps::loader loader{numbered{100}, ps::sequential{}, device, ten_each(1)};
@@ -157,7 +158,7 @@ TEST_CASE("without a stream a transform runs on the copy stream, and the body ge
 }
 
 TEST_CASE("a device slot is overwritten only after the work that was queued at its release",
-          "[transfer]") {
+          "[transfer][promise:race-free-2]") {
   const gated_device device;
   const numbered data{100};
   ps::detail::waitable_counter step;
@@ -183,7 +184,7 @@ TEST_CASE("a device slot is overwritten only after the work that was queued at i
 }
 
 TEST_CASE("a lease used on a second stream is released after that stream's work too",
-          "[transfer]") {
+          "[transfer][promise:race-free-2]") {
   const gated_device device;
   const numbered data{100};
   ps::detail::waitable_counter step;
@@ -210,7 +211,8 @@ TEST_CASE("a lease used on a second stream is released after that stream's work 
   CHECK(labels_of(*it).front() == 10);
 }
 
-TEST_CASE("a consumer that holds every device slot gets an exception, not a hang", "[transfer]") {
+TEST_CASE("a consumer that holds every device slot gets an exception, not a hang",
+          "[transfer][fault:consumers-2]") {
   const gated_device device;
   ps::loader loader{numbered{100}, ps::sequential{}, device, ten_each(2)};
   ps::transfer feed{loader, device.inline_stream(), {.depth = 3}};
@@ -227,7 +229,8 @@ TEST_CASE("a consumer that holds every device slot gets an exception, not a hang
   CHECK(batches == 10);
 }
 
-TEST_CASE("an error of the source comes after the batches before it", "[transfer]") {
+TEST_CASE("an error of the source comes after the batches before it",
+          "[transfer][promise:honest-1][fault:samples-1]") {
   const gated_device device;
   const numbered data{100};
   data.state->bad = 25;
@@ -245,7 +248,7 @@ TEST_CASE("an error of the source comes after the batches before it", "[transfer
   CHECK(feed.last_failure()->sample == 25);
 }
 
-TEST_CASE("a refused copy is reported as a transfer_error", "[transfer]") {
+TEST_CASE("a refused copy is reported as a transfer_error", "[transfer][fault:devices-4]") {
   const gated_device device;
   ps::loader loader{numbered{100}, ps::sequential{}, device, ten_each(0)};
   ps::transfer feed{loader, device.inline_stream()};
@@ -266,7 +269,7 @@ TEST_CASE("a refused copy is reported as a transfer_error", "[transfer]") {
 }
 
 TEST_CASE("a second stream waits for its own lease's copy, though the host slot is copied again",
-          "[transfer]") {
+          "[transfer][promise:race-free-2]") {
   const gated_device device;
   auto stream = device.make_stream();
   auto second = device.make_stream();
@@ -327,7 +330,7 @@ TEST_CASE("every failed record is reported, and loses no host slot", "[transfer]
 }
 
 TEST_CASE("two live ranges over one feed are a logic error, a range may be begun again",
-          "[transfer]") {
+          "[transfer][fault:consumers-3]") {
   const gated_device device;
   ps::loader loader{numbered{100}, ps::sequential{}, device, ten_each(1)};
   ps::transfer feed{loader, device.inline_stream()};
@@ -405,7 +408,8 @@ TEST_CASE("a transfer ended by an error leaves its source to another transfer", 
   CHECK(batches == 30);
 }
 
-TEST_CASE("a release that is refused once ends one range, and the transfer goes on", "[transfer]") {
+TEST_CASE("a release that is refused once ends one range, and the transfer goes on",
+          "[transfer][fault:devices-5]") {
   const gated_device device;
   auto stream = device.make_stream();
   ps::loader loader{numbered{100}, ps::sequential{}, device, ten_each(1)};

@@ -85,7 +85,8 @@ struct two_that_read {
 
 }  // namespace
 
-TEST_CASE("calls that take long have one thread more, and no more than may be", "[blob]") {
+TEST_CASE("calls that take long have one thread more, and no more than may be",
+          "[blob][promise:bounded-10]") {
   two_that_read of{3, 2};
   of.reads.let(2);
   CHECK(of.reads.begins(5));  // those two call again, and one more
@@ -95,14 +96,14 @@ TEST_CASE("calls that take long have one thread more, and no more than may be", 
   CHECK(of.has_threads(3));
 }
 
-TEST_CASE("calls that take no long time have no thread more", "[blob]") {
+TEST_CASE("calls that take no long time have no thread more", "[blob][promise:bounded-10]") {
   two_that_read of{16, 0};
   of.reads.let(2);
   CHECK(of.reads.begins(4));  // a thread would have been added before
   CHECK(of.has_threads(2));
 }
 
-TEST_CASE("a source that ends meanwhile adds no thread", "[blob]") {
+TEST_CASE("a source that ends meanwhile adds no thread", "[blob][promise:bounded-10]") {
   two_that_read of{3, 2};
   std::atomic<long> ending{0};
   std::thread end{[&] {

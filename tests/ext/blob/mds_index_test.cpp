@@ -51,7 +51,8 @@ TEST_CASE("an index of MDS shards says their files and columns", "[blob]") {
   CHECK(read_index(R"({"version": 2, "new": [1], "shards": []})").shards.empty());
 }
 
-TEST_CASE("an index of MDS shards that is none is refused with what is missing", "[blob]") {
+TEST_CASE("an index of MDS shards that is none is refused with what is missing",
+          "[blob][fault:files-6]") {
   CHECK(test::has(refused_index(""), "an object"));
   CHECK(test::has(refused_index("{}"), "a member \"shards\""));
   CHECK(test::has(refused_index(R"({"shards": []})"), "a member \"version\""));
@@ -90,7 +91,7 @@ TEST_CASE("an index of MDS shards says the sums of its files, or that there are 
   }
 }
 
-TEST_CASE("no name in an index of MDS shards leads out of the folder", "[blob]") {
+TEST_CASE("no name in an index of MDS shards leads out of the folder", "[blob][fault:files-6]") {
   for (const std::string name : {"", "/etc/passwd", "..", "../x.mds", "a/../../x", "a//b", "./a",
                                  "a/", "a/.", "a\\u0000b"}) {
     CAPTURE(name);

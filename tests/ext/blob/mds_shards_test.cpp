@@ -58,7 +58,8 @@ E refused(const std::string& bytes, std::uint64_t samples, const mds_entry& like
 
 }  // namespace
 
-TEST_CASE("samples of MDS shards are numbered through, each with its blob and label", "[blob]") {
+TEST_CASE("samples of MDS shards are numbered through, each with its blob and label",
+          "[blob][promise:exact-14]") {
   const mds_folder dir{{{mds_sample("one", 1), mds_sample("", -2)},
                         {},
                         {mds_sample(std::string(70'000, 'x'), 1'000'000'000'000)}}};
@@ -80,7 +81,7 @@ TEST_CASE("samples of MDS shards are numbered through, each with its blob and la
   CHECK(test::labels_of(ps::mds_shards{dir.path()}) == std::vector<std::int64_t>{0, 0, 0});
 }
 
-TEST_CASE("each column of an MDS sample is read by its name", "[blob]") {
+TEST_CASE("each column of an MDS sample is read by its name", "[blob][promise:exact-14]") {
   const mds_entry like{.encodings = "\"str\", \"ndarray:uint16:2,2\", \"jpeg\", \"float32\"",
                        .names = "\"a\", \"b\", \"c\", \"d\"",
                        .sizes = "null, 8, null, 4"};
@@ -150,7 +151,8 @@ TEST_CASE("labels are whole numbers of any encoding", "[blob]") {
   (void)error_of<ps::file_format_error>([&] { (void)large.label(0); });
 }
 
-TEST_CASE("pickled and unknown columns are refused when they are asked for", "[blob]") {
+TEST_CASE("pickled and unknown columns are refused when they are asked for",
+          "[blob][fault:files-6]") {
   for (const std::string encoding : {"pkl", "ndarray:float128", "ndarray:uint8:0", "new"}) {
     const mds_entry like{.encodings = '"' + encoding + "\", \"str\"",
                          .names = "\"odd\", \"text\"",
@@ -170,7 +172,7 @@ TEST_CASE("pickled and unknown columns are refused when they are asked for", "[b
   }
 }
 
-TEST_CASE("an MDS shard that is cut or damaged says where", "[blob]") {
+TEST_CASE("an MDS shard that is cut or damaged says where", "[blob][fault:files-6]") {
   const std::string right = test::mds_shard({mds_sample("one", 1), mds_sample("two", 2)});
   for (std::size_t bytes = 0; bytes < 16; ++bytes) {
     const auto cut = refused<ps::file_truncated>(right.substr(0, bytes), 2);
@@ -195,7 +197,8 @@ TEST_CASE("an MDS shard that is cut or damaged says where", "[blob]") {
   CHECK(refused<ps::file_corrupt>(with(12, mds_little(40)), 2).offset() == 12);
 }
 
-TEST_CASE("a sample of an MDS shard that its columns do not fill is refused", "[blob]") {
+TEST_CASE("a sample of an MDS shard that its columns do not fill is refused",
+          "[blob][fault:files-6]") {
   const std::string right = mds_sample("one", 1);
   const std::vector<std::string> wrong{
       right + "x",                                 // longer than its columns
@@ -233,7 +236,8 @@ TEST_CASE("a sample of an MDS shard that its columns do not fill is refused", "[
       "(max_bytes)"));
 }
 
-TEST_CASE("an MDS shard of another length than its index says is refused", "[blob]") {
+TEST_CASE("an MDS shard of another length than its index says is refused",
+          "[blob][fault:files-6]") {
   const mds_folder dir{{{mds_sample("one", 1)}}};
   dir.add("shard.0.mds", test::mds_shard({mds_sample("one more", 1)}));
   const auto longer = error_of<ps::length_mismatch>([&] { ps::mds_shards{dir.path()}; });
@@ -248,7 +252,7 @@ TEST_CASE("an MDS shard of another length than its index says is refused", "[blo
 }
 
 TEST_CASE("a compressed MDS shard is refused with what to do, and read when it is unpacked",
-          "[blob]") {
+          "[blob][fault:files-6]") {
   const test::folder dir;
   mds_entry entry{.zipped = R"({"basename": "shard.00000.mds.zstd", "bytes": 9, "hashes": {}})"};
   const std::string bytes = test::mds_shard({mds_sample("one", 1)});
@@ -265,7 +269,7 @@ TEST_CASE("a compressed MDS shard is refused with what to do, and read when it i
 }
 
 TEST_CASE("an MDS shard that is written to or replaced is noticed, or stays the old one",
-          "[blob]") {
+          "[blob][fault:files-6]") {
   const mds_folder dir{{{mds_sample("one", 1)}}};
   const bool stays_open = GENERATE(true, false);
   const ps::mds_shards shards{dir.path(),

@@ -83,7 +83,8 @@ std::vector<std::string> calls_of_writing(const std::string& folder, int fails_a
 
 }  // namespace
 
-TEST_CASE("the disk has all shards and their names before index.json has its name", "[blob]") {
+TEST_CASE("the disk has all shards and their names before index.json has its name",
+          "[blob][fault:files-8]") {
   const test::folder dir;
   CHECK(calls_of_writing(dir.path()) ==
         std::vector<std::string>{"fsync shard.00000.mds", "rename shard.00000.mds",
@@ -91,7 +92,8 @@ TEST_CASE("the disk has all shards and their names before index.json has its nam
                                  "fsync index.json", "rename index.json", "fsync photos"});
 }
 
-TEST_CASE("a disk that does not take a shard or its name leaves no data set", "[blob]") {
+TEST_CASE("a disk that does not take a shard or its name leaves no data set",
+          "[blob][fault:files-8]") {
   for (const int fails_at : {0, 2, 4, 5}) {
     const test::folder dir;
     const auto problem = test::error_of<penstock::report_error>(

@@ -62,7 +62,8 @@ std::vector<std::string> files_in(const std::string& folder) {
 
 }  // namespace
 
-TEST_CASE("a shard has the bytes that Mosaic's writer makes of its samples", "[blob]") {
+TEST_CASE("a shard has the bytes that Mosaic's writer makes of its samples",
+          "[blob][promise:exact-14]") {
   const test::folder dir;
   ps::mds_writer out{dir.path(), {{"b", "str"}, {"a", "uint16"}}};
   const std::string number = "\x07";
@@ -86,7 +87,7 @@ TEST_CASE("a shard has the bytes that Mosaic's writer makes of its samples", "[b
         R"("samples": 2, "size_limit": 67108864, "version": 2, "zip_data": null}], "version": 2})");
 }
 
-TEST_CASE("blobs that were packed are read as they were", "[blob]") {
+TEST_CASE("blobs that were packed are read as they were", "[blob][promise:exact-14]") {
   const some_blobs all = many_blobs();
   for (const std::uint64_t bytes : {1U, 400U, 1000U, 1U << 26U}) {
     const test::folder dir;
@@ -112,7 +113,8 @@ TEST_CASE("blobs that were packed are read as they were", "[blob]") {
   CHECK(ps::mds_shards{none.path()}.size() == 0);
 }
 
-TEST_CASE("what is left of a failed packing is no data set, and is packed over", "[blob]") {
+TEST_CASE("what is left of a failed packing is no data set, and is packed over",
+          "[blob][fault:files-8]") {
   const test::folder dir;
   some_blobs all = many_blobs();
   all.broken = 30;
@@ -125,7 +127,7 @@ TEST_CASE("what is left of a failed packing is no data set, and is packed over",
   CHECK(test::content_of(ps::mds_shards{dir.path()}, 39) == all.blobs[39]);
 }
 
-TEST_CASE("MDS shards are written over no other ones", "[blob]") {
+TEST_CASE("MDS shards are written over no other ones", "[blob][fault:files-8]") {
   const test::folder dir;
   (void)ps::pack_mds(many_blobs(), dir.path());
   const std::string before = test::folder::read(dir.path("shard.00000.mds"));
@@ -138,7 +140,7 @@ TEST_CASE("MDS shards are written over no other ones", "[blob]") {
         }).path() == dir.path("index.json"));
 }
 
-TEST_CASE("a shard that can't be written is an error with its path", "[blob]") {
+TEST_CASE("a shard that can't be written is an error with its path", "[blob][fault:files-8]") {
   const test::folder dir;
   dir.make("shard.00000.mds/in the way");
   const auto problem =

@@ -132,7 +132,7 @@ TEST_CASE("an index comes back, and lists what the headers do", "[blob]") {
   }
 }
 
-TEST_CASE("an index whose text can't be is refused", "[blob]") {
+TEST_CASE("an index whose text can't be is refused", "[blob][fault:files-5]") {
   const std::string bytes = two_samples();
   const std::string right = index_of(bytes);
   REQUIRE(index_problem(bytes, right).empty());
@@ -178,7 +178,7 @@ TEST_CASE("an index whose text can't be is refused", "[blob]") {
         "its lines are no samples");
 }
 
-TEST_CASE("an index of another archive is refused", "[blob]") {
+TEST_CASE("an index of another archive is refused", "[blob][fault:files-5]") {
   const std::string bytes = two_samples();
   const auto because = [&](const std::string& other) {
     return index_problem(other, index_of(bytes));
@@ -222,7 +222,7 @@ TEST_CASE("an index of an archive with another middle is refused", "[blob]") {
   CHECK(test::has(index_problem(other_end.ended(), index), "before '1299.jpg'"));
 }
 
-TEST_CASE("a sample without what is asked for is named", "[blob]") {
+TEST_CASE("a sample without what is asked for is named", "[blob][fault:files-4]") {
   const auto list = [](const std::string& bytes, const shard_wishes& wishes) {
     const test::archive_in_memory source{bytes};
     shard_listing listing{"shard.tar", wishes};
@@ -284,7 +284,7 @@ TEST_CASE("of a sample whose picture is a link that is said", "[blob]") {
   CHECK_FALSE(test::has(found(archive{}.add("0.jpg", "", kind).add("1.cls", "5")), "link"));
 }
 
-TEST_CASE("a sample with two files of one extension is named", "[blob]") {
+TEST_CASE("a sample with two files of one extension is named", "[blob][fault:files-4]") {
   const auto list = [](const std::string& bytes, const shard_wishes& wishes) {
     const test::archive_in_memory source{bytes};
     shard_listing listing{"shard.tar", wishes};

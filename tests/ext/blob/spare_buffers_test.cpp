@@ -31,7 +31,8 @@ std::size_t kept_of(spare_buffers& spares, std::size_t bytes) {
 
 }  // namespace
 
-TEST_CASE("a spare buffer is used where it is large enough, and not much larger", "[blob]") {
+TEST_CASE("a spare buffer is used where it is large enough, and not much larger",
+          "[blob][promise:bounded-10]") {
   spare_buffers spares{1000};
   for (const std::size_t bytes : {40U, 90U, 60U}) {
     ps::blob_buffer one = buffer_of(bytes);
@@ -48,7 +49,8 @@ TEST_CASE("a spare buffer is used where it is large enough, and not much larger"
   CHECK(spares.bytes() == 0);
 }
 
-TEST_CASE("spare buffers are bounded in bytes and in number, and the oldest go", "[blob]") {
+TEST_CASE("spare buffers are bounded in bytes and in number, and the oldest go",
+          "[blob][promise:bounded-10]") {
   spare_buffers spares{100};
   CHECK(kept_of(spares, 101) == 0);
   CHECK(kept_of(spares, 60) == 60);

@@ -73,7 +73,8 @@ struct asked_store {
 
 }  // namespace
 
-TEST_CASE("blobs in a store have the bytes, labels and keys of their list", "[blob]") {
+TEST_CASE("blobs in a store have the bytes, labels and keys of their list",
+          "[blob][promise:honest-9]") {
   const test::folder dir;
   dir.add("a.jpg", "a picture");
   dir.add("b/shard.bin", "headtwoothree");
@@ -100,7 +101,7 @@ TEST_CASE("blobs in a store have the bytes, labels and keys of their list", "[bl
   CHECK(test::content_of(moved, 0) == "twoo");
 }
 
-TEST_CASE("blobs that are prefetched are read together, and once", "[blob]") {
+TEST_CASE("blobs that are prefetched are read together, and once", "[blob][promise:honest-9]") {
   const ten_each of{40};
   const ps::stored_blobs blobs{of.store, of.list, {.threads = 1}};
   std::vector<std::uint64_t> indices;
@@ -116,7 +117,8 @@ TEST_CASE("blobs that are prefetched are read together, and once", "[blob]") {
   CHECK(of.store.reads == 41);
 }
 
-TEST_CASE("what was read ahead is handed over where it lies, and memory is used again", "[blob]") {
+TEST_CASE("what was read ahead is handed over where it lies, and memory is used again",
+          "[blob][promise:bounded-10]") {
   struct notes {
     std::mutex mutex;
     std::condition_variable changed;
@@ -187,7 +189,8 @@ TEST_CASE("a blob that nobody has begun to read ahead is read by who asks for it
   CHECK(of.store.reads == 2);
 }
 
-TEST_CASE("reading ahead stays within its bytes, and the oldest in vain makes room", "[blob]") {
+TEST_CASE("reading ahead stays within its bytes, and the oldest in vain makes room",
+          "[blob][promise:bounded-10]") {
   ten_each of{30};
   const ps::stored_blobs blobs{of.store, of.list, {.read_ahead = 50, .threads = 1}};
   of.store.shut();
@@ -241,7 +244,8 @@ TEST_CASE("a source of stored blobs says what it keeps, and what each takes", "[
   CHECK(blobs.stored_bytes(4) == 0);
 }
 
-TEST_CASE("what is foreseen of blobs reaches the store until the source ends", "[blob]") {
+TEST_CASE("what is foreseen of blobs reaches the store until the source ends",
+          "[blob][promise:bounded-11]") {
   ten_each of{8};
   of.list.push_back({"x", 5});
   const ps::cached_store cache{of.store, {.block_bytes = 10, .memory_bytes = 30}};
@@ -339,7 +343,7 @@ TEST_CASE("a blob that is lent is as large as may be", "[blob]") {
   CHECK(cache.stats().from_memory == 3);
 }
 
-TEST_CASE("what can't be read ahead fails where it is asked for", "[blob]") {
+TEST_CASE("what can't be read ahead fails where it is asked for", "[blob][fault:stores-4]") {
   ten_each of{4};
   of.list.push_back({"none", 0, 5});
   of.list.push_back({"x", 1'000});

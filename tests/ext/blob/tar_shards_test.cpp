@@ -251,7 +251,7 @@ TEST_CASE("an index is kept beside the shard, and used again", "[blob]") {
   CHECK(std::filesystem::exists(dir.path("there/1.idx")));
 }
 
-TEST_CASE("an index that does not fit is written anew, or not used", "[blob]") {
+TEST_CASE("an index that does not fit is written anew, or not used", "[blob][fault:files-5]") {
   const shard_folder dir;
   const auto opened = [&](ps::shard_index index) {
     ps::tar_shards shards{dir.paths[0], {.index = index}};
@@ -313,7 +313,7 @@ TEST_CASE("an index that was kept is older than a change of the archive", "[blob
   CHECK(ps::tar_shards{dir.paths[0]}.listed_from_index() == 0);
 }
 
-TEST_CASE("a wrong index gives an error, and never other bytes", "[blob]") {
+TEST_CASE("a wrong index gives an error, and never other bytes", "[blob][fault:files-5]") {
   const shard_folder dir;
   archive made;
   archive other;
@@ -338,7 +338,8 @@ TEST_CASE("a wrong index gives an error, and never other bytes", "[blob]") {
   CHECK(test::has(label.found(), "a file of 2 bytes"));
 }
 
-TEST_CASE("a shard that is written to or replaced is noticed, or stays the old one", "[blob]") {
+TEST_CASE("a shard that is written to or replaced is noticed, or stays the old one",
+          "[blob][fault:files-4]") {
   const shard_folder dir;
   const bool stays_open = GENERATE(true, false);
   const ps::tar_shards shards{dir.paths[0], {.most_open = stays_open ? std::size_t{1} : 0}};

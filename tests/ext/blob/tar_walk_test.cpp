@@ -198,7 +198,7 @@ TEST_CASE("a member above 8 GiB is walked over", "[blob]") {
   CHECK_FALSE(members.next());
 }
 
-TEST_CASE("an archive that was cut off says where", "[blob]") {
+TEST_CASE("an archive that was cut off says where", "[blob][fault:files-4]") {
   archive made;
   made.add("1.jpg", std::string(1000, 'x')).add("2.jpg", "y");
   const std::string whole = made.ended();
@@ -217,7 +217,7 @@ TEST_CASE("an archive that was cut off says where", "[blob]") {
   CHECK(walk(made.bytes + std::string(512, '\0')).size() == 2);
 }
 
-TEST_CASE("a damaged archive says where", "[blob]") {
+TEST_CASE("a damaged archive says where", "[blob][fault:files-4]") {
   archive made;
   made.add("1.jpg", "x");
   const std::size_t second = made.bytes.size();
@@ -258,7 +258,7 @@ TEST_CASE("an extended header that is none says where", "[blob]") {
   CHECK(walk_error<ps::file_corrupt>(second).offset() == 518);
 }
 
-TEST_CASE("sparse files are refused", "[blob]") {
+TEST_CASE("sparse files are refused", "[blob][fault:files-4]") {
   const auto gnu = walk_error<ps::file_format_error>(
       archive{}.add("a", "").add("b", "x", 'S').add("c", "").ended());
   CHECK(gnu.offset() == 512);
@@ -268,7 +268,7 @@ TEST_CASE("sparse files are refused", "[blob]") {
           .offset() == 1024);
 }
 
-TEST_CASE("compressed archives are refused by their kind", "[blob]") {
+TEST_CASE("compressed archives are refused by their kind", "[blob][fault:files-4]") {
   const std::vector<std::pair<std::string, std::string>> kinds{
       {"\x1f\x8b\x08", "gunzip"},
       {"\x28\xb5\x2f\xfd", "unzstd"},
@@ -303,7 +303,8 @@ TEST_CASE("a member's own extended header counts before one for all that follows
   CHECK(members[0].name == "b.jpg");
 }
 
-TEST_CASE("a second archive after the end of the first is not lost in silence", "[blob]") {
+TEST_CASE("a second archive after the end of the first is not lost in silence",
+          "[blob][fault:files-4]") {
   const std::string one = archive{}.add("1.jpg", "x").ended();
   const auto problem = walk_error<ps::file_format_error>(one + one);
   CHECK(problem.offset() == one.size());

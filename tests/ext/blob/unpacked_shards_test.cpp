@@ -123,7 +123,8 @@ void check_samples(const ps::mds_shards& shards) {
 
 }  // namespace
 
-TEST_CASE("compressed MDS shards are unpacked once, into the folder that was named", "[blob]") {
+TEST_CASE("compressed MDS shards are unpacked once, into the folder that was named",
+          "[blob][promise:exact-14]") {
   const zipped_folder dir;
   const std::size_t files =
       static_cast<std::size_t>(std::distance(std::filesystem::directory_iterator{dir.path()}, {}));
@@ -152,7 +153,8 @@ TEST_CASE("compressed MDS shards are unpacked once, into the folder that was nam
   }
 }
 
-TEST_CASE("a compressed MDS shard that was replaced is not taken for the old one", "[blob]") {
+TEST_CASE("a compressed MDS shard that was replaced is not taken for the old one",
+          "[blob][promise:exact-14]") {
   const zipped_folder dir;
   check_samples(dir.open());
   const zipped_folder other;  // the same bytes, and another data set in the same folder
@@ -173,7 +175,8 @@ TEST_CASE("a compressed MDS shard that was replaced is not taken for the old one
   CHECK(dir.unpacked().size() == before + 1);
 }
 
-TEST_CASE("several that unpack the same MDS shards at one time all read them", "[blob]") {
+TEST_CASE("several that unpack the same MDS shards at one time all read them",
+          "[blob][promise:exact-14]") {
   const zipped_folder dir;
   std::vector<std::thread> threads;
   std::atomic<int> right = 0;
@@ -199,7 +202,7 @@ TEST_CASE("several that unpack the same MDS shards at one time all read them", "
 }
 
 TEST_CASE("a file that another process unpacked meanwhile stays, and one that is no such does not",
-          "[blob]") {
+          "[blob][promise:exact-14]") {
   const test::folder dir;
   dir.add("target", "same length");
   struct ::stat before {};
@@ -216,7 +219,8 @@ TEST_CASE("a file that another process unpacked meanwhile stays, and one that is
   CHECK(std::distance(std::filesystem::directory_iterator{dir.path()}, {}) == 1);
 }
 
-TEST_CASE("compressed MDS shards are written nowhere unasked, and not beyond a bound", "[blob]") {
+TEST_CASE("compressed MDS shards are written nowhere unasked, and not beyond a bound",
+          "[blob][promise:exact-14]") {
   const zipped_folder dir;
   auto options = dir.options();
   options.unpacked = "";
@@ -242,7 +246,8 @@ TEST_CASE("compressed MDS shards are written nowhere unasked, and not beyond a b
         dir.path("a file"));
 }
 
-TEST_CASE("a compressed MDS shard that is damaged is refused, and leaves nothing", "[blob]") {
+TEST_CASE("a compressed MDS shard that is damaged is refused, and leaves nothing",
+          "[blob][fault:files-7]") {
   const zipped_folder dir;
   const std::string name = "shard.00001.mds.zstd";
   const std::string bytes = test::folder::read(dir.path(name));
@@ -294,7 +299,7 @@ TEST_CASE("a compressed MDS shard that is damaged is refused, and leaves nothing
 }
 
 TEST_CASE("a disk that does not take an unpacked MDS shard is an error, and keeps no part of it",
-          "[blob]") {
+          "[blob][fault:files-7]") {
   const zipped_folder dir;
   ::rlimit before{};
   REQUIRE(::getrlimit(RLIMIT_FSIZE, &before) == 0);
@@ -314,7 +319,8 @@ TEST_CASE("a disk that does not take an unpacked MDS shard is an error, and keep
   check_samples(dir.open());
 }
 
-TEST_CASE("compressions that are not unpacked are refused by name with what to do", "[blob]") {
+TEST_CASE("compressions that are not unpacked are refused by name with what to do",
+          "[blob][fault:files-7]") {
   const test::folder dir;
   const auto refused = [&](const std::string& compression, const ps::mds_compression& given) {
     std::string index = test::mds_index(
@@ -340,7 +346,7 @@ TEST_CASE("compressions that are not unpacked are refused by name with what to d
   CHECK(!std::filesystem::exists(dir.beside("unpacked")));
 }
 
-TEST_CASE("sums of MDS shards are compared where that is asked for", "[blob]") {
+TEST_CASE("sums of MDS shards are compared where that is asked for", "[blob][fault:files-7]") {
   for (const std::string hash : {"xxh64", "sha1", "sha256"}) {
     CAPTURE(hash);
     const zipped_folder dir{{hash}};
@@ -374,7 +380,7 @@ TEST_CASE("sums of MDS shards are compared where that is asked for", "[blob]") {
   CHECK(problem.found() == "none");
 }
 
-TEST_CASE("sums of MDS shards that are not compressed are compared too", "[blob]") {
+TEST_CASE("sums of MDS shards that are not compressed are compared too", "[blob][fault:files-7]") {
   const test::folder dir;
   (void)ps::pack_mds(zipped_blobs{}, dir.path(), {.hashes = {"sha1", "xxh64"}});
   const ps::mds_shards_options verifying{.label = "label", .verify = true};
@@ -395,7 +401,8 @@ TEST_CASE("sums of MDS shards that are not compressed are compared too", "[blob]
         "zha1, zxh64");
 }
 
-TEST_CASE("an index says how shards are compressed and which sums they have", "[blob]") {
+TEST_CASE("an index says how shards are compressed and which sums they have",
+          "[blob][promise:exact-14]") {
   const zipped_folder dir{{"xxh64", "sha1"}};
   const std::string index = test::folder::read(dir.path("index.json"));
   CHECK(

@@ -18,7 +18,8 @@
 
 namespace ps = penstock;
 
-TEST_CASE("MDS shards that libzstd compressed are read as they were written", "[blob]") {
+TEST_CASE("MDS shards that libzstd compressed are read as they were written",
+          "[blob][promise:exact-14]") {
   for (const int level : {0, 3, 19}) {
     const test::folder dir;
     ps::mds_writer out{dir.path(),

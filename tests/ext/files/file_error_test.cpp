@@ -8,7 +8,8 @@
 
 namespace ps = penstock;
 
-TEST_CASE("a file error names file, offset, what was expected and what was found", "[files]") {
+TEST_CASE("a file error names file, offset, what was expected and what was found",
+          "[files][promise:honest-6]") {
   const ps::file_truncated problem{"a/b.idx", 16, "784 bytes", "the end"};
   CHECK(problem.path() == "a/b.idx");
   CHECK(problem.offset() == 16);

@@ -90,7 +90,8 @@ TEST_CASE("a source is never asked for more than its limit", "[files]") {
   CHECK(source.asked == 5'000'000);
 }
 
-TEST_CASE("memory grows with the file and not with what is asked for", "[files]") {
+TEST_CASE("memory grows with the file and not with what is asked for",
+          "[files][promise:bounded-9]") {
   const test::temp_dir dir;
   ps::file_source source{dir.write("five", {1, 2, 3, 4, 5})};
   std::vector<std::byte> bytes;
@@ -99,7 +100,8 @@ TEST_CASE("memory grows with the file and not with what is asked for", "[files]"
   CHECK(bytes.capacity() < (std::size_t{4} << 20U));
 }
 
-TEST_CASE("a missing file and a directory are unreadable, with the system's reason", "[files]") {
+TEST_CASE("a missing file and a directory are unreadable, with the system's reason",
+          "[files][fault:files-1]") {
   const test::temp_dir dir;
   try {
     ps::file_source source{dir.path("missing")};

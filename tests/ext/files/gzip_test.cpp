@@ -80,7 +80,7 @@ TEST_CASE("the members of a gzip file are one content", "[files]") {
   }
 }
 
-TEST_CASE("a gzip file that ends too early is refused wherever it ends", "[files]") {
+TEST_CASE("a gzip file that ends too early is refused wherever it ends", "[files][fault:files-3]") {
   const test::file_bytes whole = packed({1, 2, 3, 4, 5});
   for (std::size_t size = 0; size < whole.size(); ++size) {
     CAPTURE(size);
@@ -94,7 +94,7 @@ TEST_CASE("a gzip file that ends too early is refused wherever it ends", "[files
   CHECK(error_in<ps::file_truncated>(two).offset() == whole.size() + 1);
 }
 
-TEST_CASE("a gzip file with a wrong checksum or length is refused", "[files]") {
+TEST_CASE("a gzip file with a wrong checksum or length is refused", "[files][fault:files-3]") {
   test::file_bytes file = packed({1, 2, 3, 4, 5});
   SECTION("checksum") {
     file[file.size() - 8] ^= 1U;
@@ -106,7 +106,7 @@ TEST_CASE("a gzip file with a wrong checksum or length is refused", "[files]") {
   }
 }
 
-TEST_CASE("a damaged bit of a gzip file is noticed or does no harm", "[files]") {
+TEST_CASE("a damaged bit of a gzip file is noticed or does no harm", "[files][fault:files-3]") {
   test::file_bytes content = test::noise(300);
   for (auto& byte : content) byte &= 0x3U;
   const test::file_bytes whole = packed(content);
@@ -127,7 +127,7 @@ TEST_CASE("a damaged bit of a gzip file is noticed or does no harm", "[files]") 
   CHECK(harmless <= 1);
 }
 
-TEST_CASE("bytes after a gzip file's last member are refused", "[files]") {
+TEST_CASE("bytes after a gzip file's last member are refused", "[files][fault:files-3]") {
   const test::file_bytes whole = packed({1, 2, 3});
   const auto problem = error_in<ps::file_corrupt>(test::joined(whole, {0, 0, 0}));
   CHECK(problem.offset() == whole.size());
@@ -135,7 +135,7 @@ TEST_CASE("bytes after a gzip file's last member are refused", "[files]") {
   CHECK(error_in<ps::file_corrupt>(test::joined(whole, {0x20})).found() == "0x20");
 }
 
-TEST_CASE("a file that is not gzip is refused as such", "[files]") {
+TEST_CASE("a file that is not gzip is refused as such", "[files][fault:files-3]") {
   CHECK(error_in<ps::file_format_error>({0, 0, 8, 1}).offset() == 0);
   CHECK(error_in<ps::file_format_error>({0x1f, 0x8c, 8, 1}).found() ==
         "0x1f 0x8c: a plain file is opened without penstock::gzip");
@@ -143,7 +143,8 @@ TEST_CASE("a file that is not gzip is refused as such", "[files]") {
   CHECK_THROWS_AS(ps::detail::read_gzip_file("/no/such/file.gz"), ps::file_unreadable);
 }
 
-TEST_CASE("a gzip file is not unpacked beyond the given size", "[files]") {
+TEST_CASE("a gzip file is not unpacked beyond the given size",
+          "[files][promise:bounded-9][fault:files-3]") {
   const test::temp_dir dir;
   const std::string path = dir.write("zeros.gz", packed(test::file_bytes(1'000'000)));
   CHECK(ps::detail::read_gzip_file(path, 1'000'000).size() == 1'000'000);

@@ -73,7 +73,7 @@ TEST_CASE("dynamic extents are those of the file", "[data]") {
   CHECK(problem.expected() == "1 or more in dimension 2 for field \"x\"");
 }
 
-TEST_CASE("files that do not fit the record or each other are refused", "[data]") {
+TEST_CASE("files that do not fit the record or each other are refused", "[data][fault:files-2]") {
   const test::temp_dir dir;
   const std::string images = dir.write("images", idx_bytes(u8, {4, 2, 3}, counted(24)));
   const std::string labels = dir.write("labels", idx_bytes(u8, {4}, {9, 8, 7, 6}));

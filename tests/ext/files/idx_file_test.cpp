@@ -61,7 +61,7 @@ TEST_CASE("elements of more than one byte come in the machine's order", "[data]"
   CHECK(doubles.values<double>()[1] == -2.5);
 }
 
-TEST_CASE("elements are read only as the type they have", "[data]") {
+TEST_CASE("elements are read only as the type they have", "[data][fault:files-2]") {
   const test::temp_dir dir;
   const ps::detail::idx_file file{dir.write("file", idx_bytes(i16, {1}, {0, 1}))};
   const auto problem =
@@ -71,7 +71,8 @@ TEST_CASE("elements are read only as the type they have", "[data]") {
   CHECK(problem.found() == "int16 (0x0b)");
 }
 
-TEST_CASE("a truncated IDX file is refused wherever it ends", "[data]") {
+TEST_CASE("a truncated IDX file is refused wherever it ends",
+          "[data][promise:honest-6][fault:files-2]") {
   const test::file_bytes whole = idx_bytes(u8, {2, 3}, counted(6));
   for (std::size_t size = 0; size < whole.size(); ++size) {
     CAPTURE(size);
@@ -87,20 +88,21 @@ TEST_CASE("a truncated IDX file is refused wherever it ends", "[data]") {
   CHECK(problem.found() == "the end of the file after 5");
 }
 
-TEST_CASE("bytes after the elements are refused", "[data]") {
+TEST_CASE("bytes after the elements are refused", "[data][fault:files-2]") {
   const auto problem = idx_error_in<ps::file_format_error>(idx_bytes(u8, {2, 3}, counted(7)));
   CHECK(problem.offset() == 18);
   CHECK(problem.expected() == "the end of the file");
 }
 
-TEST_CASE("a wrong magic number is refused at its byte", "[data]") {
+TEST_CASE("a wrong magic number is refused at its byte",
+          "[data][promise:honest-6][fault:files-2]") {
   CHECK(idx_error_in<ps::file_format_error>({1, 0, 8, 1, 0, 0, 0, 0}).offset() == 0);
   CHECK(idx_error_in<ps::file_format_error>({0, 7, 8, 1, 0, 0, 0, 0}).offset() == 1);
   const auto packed = idx_error_in<ps::file_format_error>({0x1f, 0x8b, 8, 0, 0, 0, 0, 0});
   CHECK(packed.found() == "0x1f, a gzip file: open it by penstock::gzip");
 }
 
-TEST_CASE("an unknown element type is refused at its byte", "[data]") {
+TEST_CASE("an unknown element type is refused at its byte", "[data][fault:files-2]") {
   for (const std::uint8_t type : test::file_bytes{0x00, 0x07, 0x0a, 0x0f, 0xff}) {
     CAPTURE(int{type});
     const auto problem = idx_error_in<ps::file_format_error>(idx_bytes(type, {1}, {0}));
@@ -109,7 +111,7 @@ TEST_CASE("an unknown element type is refused at its byte", "[data]") {
   CHECK(idx_error_in<ps::file_format_error>(idx_bytes(0xa5, {1}, {0})).found() == "0xa5");
 }
 
-TEST_CASE("missing dimensions, or a product beyond 64 bits, are refused", "[data]") {
+TEST_CASE("missing dimensions, or a product beyond 64 bits, are refused", "[data][fault:files-2]") {
   CHECK(idx_error_in<ps::dimension_mismatch>(idx_bytes(u8, {}, {1})).offset() == 3);
   constexpr std::uint32_t most = 0xffffffff;
   const auto problem = idx_error_in<ps::dimension_mismatch>(idx_bytes(f64, {most, most}, {}));
@@ -123,7 +125,8 @@ TEST_CASE("missing dimensions, or a product beyond 64 bits, are refused", "[data
   CHECK(empty.values<double>().empty());
 }
 
-TEST_CASE("a header that announces terabytes allocates none", "[data]") {
+TEST_CASE("a header that announces terabytes allocates none",
+          "[data][promise:bounded-9][fault:files-2]") {
   const auto problem =
       idx_error_in<ps::file_truncated>(idx_bytes(u8, {0xffffffff, 0xffff}, counted(10)));
   CHECK(problem.offset() == 22);

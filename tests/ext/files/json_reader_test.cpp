@@ -94,7 +94,7 @@ TEST_CASE("whole numbers of JSON have 64 bits", "[files]") {
   }
 }
 
-TEST_CASE("what is no JSON is refused at its first wrong byte", "[files]") {
+TEST_CASE("what is no JSON is refused at its first wrong byte", "[files][fault:files-6]") {
   CHECK(skipped_to("") == 0);
   CHECK(skipped_to("tru") == 0);
   CHECK(skipped_to("nul") == 0);
@@ -118,7 +118,7 @@ TEST_CASE("what is no JSON is refused at its first wrong byte", "[files]") {
   CHECK(skipped_to("\v1") == 0);
 }
 
-TEST_CASE("a JSON text is not followed deeper than 64 levels", "[files]") {
+TEST_CASE("a JSON text is not followed deeper than 64 levels", "[files][fault:files-6]") {
   const auto nested = [](std::size_t depth) {
     return std::string(depth, '[') + std::string(depth, ']');
   };

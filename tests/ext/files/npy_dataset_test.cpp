@@ -132,7 +132,7 @@ TEST_CASE("an npy header of any version is read by its words", "[data]") {
   }
 }
 
-TEST_CASE("an npy header that is none says where", "[data]") {
+TEST_CASE("an npy header that is none says where", "[data][fault:files-10]") {
   const auto refused = [](std::string_view text) {
     return error_of<ps::file_format_error>([&] { (void)header_of(npy_of(text, "")); });
   };
@@ -164,7 +164,7 @@ TEST_CASE("an npy header that is none says where", "[data]") {
   CHECK(with("(3,), }", "__import__('os')}").found() == "'_'");
 }
 
-TEST_CASE("an npy file of a kind that is not read is refused", "[data]") {
+TEST_CASE("an npy file of a kind that is not read is refused", "[data][fault:files-10]") {
   const std::string right = npy("<u2", "3,", "abcdef");
   CHECK(opened_error<ps::file_truncated>("").offset() == 0);
   CHECK(opened_error<ps::file_truncated>(right.substr(0, 7)).offset() == 7);
@@ -204,7 +204,7 @@ TEST_CASE("an npy file of a kind that is not read is refused", "[data]") {
   }
 }
 
-TEST_CASE("an array that is not its field's is refused by name", "[data]") {
+TEST_CASE("an array that is not its field's is refused by name", "[data][fault:files-10]") {
   const auto type = opened_error<ps::element_type_mismatch>(npy("<i2", "1,", "ab"));
   CHECK(type.expected() == "elements of type 'u2' for field \"x\"");
   CHECK(type.found() == "'<i2'");
@@ -263,7 +263,7 @@ TEST_CASE("the arrays of an npz file are the fields of a record", "[data]") {
   }
 }
 
-TEST_CASE("a damaged npz file is refused", "[data]") {
+TEST_CASE("a damaged npz file is refused", "[data][fault:files-10]") {
   const test::temp_dir dir;
   const std::string y = npy("<u2", "1,", "ab");
   const auto open = [&](const std::string& bytes) {

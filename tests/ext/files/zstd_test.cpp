@@ -69,7 +69,7 @@ TEST_CASE("the frames of a zstd file are one content, and those to be skipped ar
   }
 }
 
-TEST_CASE("a zstd file that ends too early is refused wherever it ends", "[files]") {
+TEST_CASE("a zstd file that ends too early is refused wherever it ends", "[files][fault:files-3]") {
   const test::file_bytes whole = zstd_packed({1, 2, 3, 4, 5});
   for (std::size_t size = 0; size < whole.size(); ++size) {
     CAPTURE(size);
@@ -83,7 +83,7 @@ TEST_CASE("a zstd file that ends too early is refused wherever it ends", "[files
   CHECK(zstd_error<ps::file_truncated>(two).offset() == whole.size() + 1);
 }
 
-TEST_CASE("a damaged bit of a zstd file is noticed or does no harm", "[files]") {
+TEST_CASE("a damaged bit of a zstd file is noticed or does no harm", "[files][fault:files-3]") {
   test::file_bytes content = test::noise(300);
   for (auto& byte : content) byte &= 0x3U;
   const test::file_bytes whole = zstd_packed(content);
@@ -104,7 +104,7 @@ TEST_CASE("a damaged bit of a zstd file is noticed or does no harm", "[files]") 
 }
 
 TEST_CASE("what is no zstd file, or has a window that is too large, is refused as such",
-          "[files]") {
+          "[files][fault:files-3]") {
   CHECK(zstd_error<ps::file_format_error>({0, 0, 8, 1}).offset() == 0);
   CHECK(zstd_error<ps::file_format_error>({0x28, 0xb5, 0x2f, 0xfe}).found() ==
         "0x28 0xb5 0x2f 0xfe: a plain file is opened without penstock::zstd");
@@ -118,7 +118,7 @@ TEST_CASE("what is no zstd file, or has a window that is too large, is refused a
   CHECK_THROWS_AS(ps::detail::read_zstd_file("/no/such/file.zst"), ps::file_unreadable);
 }
 
-TEST_CASE("a zstd file is not unpacked beyond the given size", "[files]") {
+TEST_CASE("a zstd file is not unpacked beyond the given size", "[files][fault:files-3]") {
   const test::temp_dir dir;
   const std::string path = dir.write("zeros.zst", zstd_packed(test::file_bytes(1'000'000)));
   CHECK(ps::detail::read_zstd_file(path, 1'000'000).size() == 1'000'000);

@@ -42,7 +42,7 @@ std::vector<std::uint8_t> changed(const picture& in, const affine_change& change
 
 }  // namespace
 
-TEST_CASE("a turned picture is Pillow's", "[image]") {
+TEST_CASE("a turned picture is Pillow's", "[image][promise:exact-15]") {
   struct golden {
     affine_change change;
     std::uint64_t sums[3];  // nearest, bilinear, bicubic
@@ -137,7 +137,8 @@ TEST_CASE("a picture that is only scaled is stepped through by doubles, as Pillo
   CHECK(by_fixed_steps > 0);
 }
 
-TEST_CASE("weighed pixels repeat the edge, and what lies outside is filled", "[image]") {
+TEST_CASE("weighed pixels repeat the edge, and what lies outside is filled",
+          "[image][promise:exact-15]") {
   const picture some = test::random_picture({9, 7}, 3);
   const std::array<std::uint8_t, 4> red{200, 10, 20, 0};
   for (const affine_filter filter : {affine_filter::bilinear, affine_filter::bicubic}) {

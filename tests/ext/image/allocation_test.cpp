@@ -56,7 +56,7 @@ TEST_CASE("a resizer that found no memory gives the same bits afterwards", "[ima
   CHECK(failed >= 7);  // two tables of three arrays, the rows between
 }
 
-TEST_CASE("one pass allocates nothing", "[image]") {
+TEST_CASE("one pass allocates nothing", "[image][promise:exact-15]") {
   const test::picture in = test::random_picture({60, 50}, 3);
   test::picture out{{40, 40}, 3};
   const ps::one_pass augment{ps::random_affine{{.degrees = 20}}, ps::random_crop{40},

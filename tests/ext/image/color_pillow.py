@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSL-1.0
+# promise: exact-15
 """Compares colours and turns with Pillow's: color_pillow.py PROGRAM FOLDER [CASES [SEED]]. Skipped
 where Pillow and numpy are not installed.
 

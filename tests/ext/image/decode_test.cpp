@@ -157,7 +157,7 @@ std::vector<std::uint8_t> all_bytes(Loader& loader) {
 
 }  // namespace
 
-TEST_CASE("a sample is the crop of the decoded picture, resized", "[image]") {
+TEST_CASE("a sample is the crop of the decoded picture, resized", "[image][promise:exact-16]") {
   const test::blobs blobs = toys(200);
   for (const auto filter : {ps::resize_filter::bilinear, ps::resize_filter::nearest,
                             ps::resize_filter::lanczos, ps::resize_filter::bicubic}) {
@@ -224,7 +224,7 @@ TEST_CASE("the content chooses the decoder", "[image]") {
   CHECK((a.pixels == 81 && b.pixels == 81));
 }
 
-TEST_CASE("what no decoder knows is refused by name", "[image]") {
+TEST_CASE("what no decoder knows is refused by name", "[image][fault:files-13]") {
   const test::blobs blobs{{text("GIF89a and more"), text("what?"), {}, toy(3, 3, 0)}};
   const fixed geometry{{{0, 0, {9, 9}}, {9, 9}, {0, 0, {9, 9}}}};
   const auto data = blobs | ps::decode_images<toy_decoder>(geometry);
@@ -306,7 +306,7 @@ TEST_CASE("a dataset of pictures owns a source that is moved in", "[image]") {
   CHECK(ps::detail::borrows<decltype(referring)>);
 }
 
-TEST_CASE("batches of pictures are the same bits for any workers", "[image]") {
+TEST_CASE("batches of pictures are the same bits for any workers", "[image][promise:exact-16]") {
   const test::blobs blobs = toys(150);
   std::vector<std::uint8_t> first;
   for (const std::size_t workers : {0U, 1U, 2U, 4U}) {
@@ -336,7 +336,8 @@ TEST_CASE("a source that takes hints for a run gets those after the first sample
   CHECK(ps::most_ahead_of(data) == ~std::uint64_t{0});
 }
 
-TEST_CASE("pictures in a store are the same bits, read ahead or not", "[image]") {
+TEST_CASE("pictures in a store are the same bits, read ahead or not",
+          "[image][promise:exact-11][promise:honest-9]") {
   test::counting_store store;
   std::vector<ps::stored_blob> list;
   const test::blobs pictures = toys(60);
@@ -372,7 +373,7 @@ TEST_CASE("pictures of unknown bytes count as the mean of those that were read",
   CHECK(ps::stored_bytes_of(data, 2) == (pictures.all[0].size() + pictures.all[1].size()) / 2);
 }
 
-TEST_CASE("what is foreseen of pictures reaches the cache below", "[image]") {
+TEST_CASE("what is foreseen of pictures reaches the cache below", "[image][promise:bounded-11]") {
   const test::counting_store store;
   const ps::cached_store cache{store};
   const ps::stored_blobs blobs{cache, {{"a", 0, 10}, {"b", 0, 10}, {"c", 0, 10}}};
@@ -386,7 +387,8 @@ TEST_CASE("what is foreseen of pictures reaches the cache below", "[image]") {
   CHECK(ps::most_foreseen_of(plain) == 0);
 }
 
-TEST_CASE("a bad picture is skipped or substituted, and the quarantine names it", "[image]") {
+TEST_CASE("a bad picture is skipped or substituted, and the quarantine names it",
+          "[image][fault:files-13]") {
   test::blobs blobs = toys(60);
   blobs.all[7] = text("GIF89a and so on");
   blobs.all[40].resize(5);

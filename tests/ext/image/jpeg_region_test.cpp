@@ -106,7 +106,7 @@ std::vector<test::jpeg_kind> all_kinds() {
 
 }  // namespace
 
-TEST_CASE("a part of a picture has the values of the whole", "[image]") {
+TEST_CASE("a part of a picture has the values of the whole", "[image][promise:exact-16]") {
   ps::jpeg_decoder decoder;
   ps::sample_generator random{{.seed = 17}, 0};
   for (const test::jpeg_kind& kind : all_kinds()) {
@@ -126,7 +126,8 @@ TEST_CASE("a part of a scaled picture has the values of the scaled whole", "[ima
   }
 }
 
-TEST_CASE("narrow and low parts at every place have the values of the whole", "[image]") {
+TEST_CASE("narrow and low parts at every place have the values of the whole",
+          "[image][promise:exact-16]") {
   ps::jpeg_decoder decoder;
   for (const test::jpeg_kind& kind : samplings) {
     for (const ps::image_size& size :
@@ -147,7 +148,7 @@ TEST_CASE("narrow and low parts at every place have the values of the whole", "[
 
 // What a viewer shows while a progressive picture arrives: libjpeg smooths what is left out.
 TEST_CASE("a part of a progressive picture that lacks scans has the values of the whole",
-          "[image]") {
+          "[image][promise:exact-16]") {
   ps::jpeg_decoder decoder;
   ps::sample_generator random{{.seed = 20}, 0};
   auto bytes = test::some_jpeg(131, 140, {.progressive = true, .quality = 30});

@@ -117,7 +117,8 @@ TEST_CASE("CMYK and YCCK become RGB with inverted ink", "[image]") {
   }
 }
 
-TEST_CASE("a JPEG picture that ends early is truncated wherever it ends", "[image]") {
+TEST_CASE("a JPEG picture that ends early is truncated wherever it ends",
+          "[image][fault:files-13]") {
   ps::jpeg_decoder decoder;
   for (const bool progressive : {false, true}) {
     const encoded bytes = test::some_jpeg(33, 18, {.progressive = progressive});
@@ -147,7 +148,8 @@ TEST_CASE("a JPEG picture that ends early is truncated wherever it ends", "[imag
   }
 }
 
-TEST_CASE("a damaged JPEG picture is an error or a picture, and leaves nothing behind", "[image]") {
+TEST_CASE("a damaged JPEG picture is an error or a picture, and leaves nothing behind",
+          "[image][fault:files-13]") {
   for (const bool progressive : {false, true}) {
     const encoded bytes = test::some_jpeg(24, 17, {.progressive = progressive, .quality = 40});
     ps::jpeg_decoder decoder{{.most_pixels = 1 << 16}};
@@ -172,7 +174,7 @@ TEST_CASE("a damaged JPEG picture is an error or a picture, and leaves nothing b
   }
 }
 
-TEST_CASE("damage among the pixels is an error unless it is asked for", "[image]") {
+TEST_CASE("damage among the pixels is an error unless it is asked for", "[image][fault:files-13]") {
   const encoded bytes = test::some_jpeg(64, 64);
   encoded damaged = bytes;
   const std::size_t middle = bytes.size() * 3 / 4;
@@ -216,7 +218,7 @@ TEST_CASE("bytes that libjpeg skips between markers do no harm", "[image]") {
         whole(decoder, progressive));
 }
 
-TEST_CASE("pictures of other formats are refused by name", "[image]") {
+TEST_CASE("pictures of other formats are refused by name", "[image][fault:files-13]") {
   using namespace std::string_view_literals;
   const auto name = [](std::string_view start) {
     return jpeg_error<ps::image_unsupported>(bytes_of_text(start)).found();
@@ -249,7 +251,8 @@ TEST_CASE("kinds of JPEG that libjpeg can't decode to 8 bits are unsupported", "
   CHECK(jpeg_error<ps::image_unsupported>(two).found() == "2 components");
 }
 
-TEST_CASE("a JPEG picture beyond a limit is refused before it is decoded", "[image]") {
+TEST_CASE("a JPEG picture beyond a limit is refused before it is decoded",
+          "[image][fault:files-13]") {
   const encoded bytes = test::some_jpeg(20, 30, {.progressive = true});
   const auto pixels = jpeg_error<ps::image_too_large>(bytes, {.most_pixels = 599});
   CHECK(pixels.expected() == "at most 599 pixels (jpeg_options::most_pixels)");
@@ -285,7 +288,7 @@ TEST_CASE("a JPEG picture of a few bytes that claims to be huge takes no memory"
   }
 }
 
-TEST_CASE("tables of one picture never serve another", "[image]") {
+TEST_CASE("tables of one picture never serve another", "[image][fault:files-13]") {
   const encoded bytes = test::some_jpeg(16, 16);
   encoded bare = bytes;
   const std::size_t tables = marker(bytes, 0xdb);

@@ -98,7 +98,7 @@ concept is_pass = ps::detail::is_a_pass<Steps...>();
 
 }  // namespace
 
-TEST_CASE("one pass gives the bits of its steps one after the other", "[image]") {
+TEST_CASE("one pass gives the bits of its steps one after the other", "[image][promise:exact-15]") {
   // The fourth picture has rows of more than one stripe, the last one is smaller than the crop.
   const ps::image_size in_sizes[] = {{31, 24}, {24, 33}, {40, 24}, {1100, 26}, {24, 20}};
   const auto crop = ps::random_crop{24, 3} | ps::random_flip{};
@@ -115,7 +115,7 @@ TEST_CASE("one pass gives the bits of its steps one after the other", "[image]")
   }
 }
 
-TEST_CASE("one pass turns by each filter", "[image]") {
+TEST_CASE("one pass turns by each filter", "[image][promise:exact-15]") {
   const picture in = test::random_picture({50, 40}, 3);
   for (const auto filter :
        {ps::affine_filter::nearest, ps::affine_filter::bilinear, ps::affine_filter::bicubic}) {

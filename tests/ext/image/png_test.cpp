@@ -117,7 +117,8 @@ TEST_CASE("16-bit grey is cut to its upper byte, or clipped where it is asked fo
   }
 }
 
-TEST_CASE("a PNG picture that ends early is truncated wherever it ends", "[image]") {
+TEST_CASE("a PNG picture that ends early is truncated wherever it ends",
+          "[image][fault:files-13]") {
   ps::png_decoder decoder;
   for (const bool interlaced : {false, true}) {
     const auto picture = test::some_png(9, 7, {2, 8, interlaced});
@@ -136,7 +137,8 @@ TEST_CASE("a PNG picture that ends early is truncated wherever it ends", "[image
   }
 }
 
-TEST_CASE("a damaged PNG picture is an error or a picture, and leaves nothing behind", "[image]") {
+TEST_CASE("a damaged PNG picture is an error or a picture, and leaves nothing behind",
+          "[image][fault:files-13]") {
   ps::png_decoder decoder{{.most_pixels = 1 << 16}};
   for (const test::png_kind& kind : {test::png_kind{3, 4, false}, {6, 8, true}}) {
     const auto picture = test::some_png(9, 7, kind);
@@ -172,7 +174,8 @@ TEST_CASE("what is wrong with a PNG picture is said", "[image]") {
   CHECK(png_error<ps::image_corrupt>(changed(60, 77)).expected() == "a sound PNG picture");
 }
 
-TEST_CASE("a PNG picture beyond a limit is refused before it is decoded", "[image]") {
+TEST_CASE("a PNG picture beyond a limit is refused before it is decoded",
+          "[image][fault:files-13]") {
   auto picture = test::some_png(20, 10);
   const auto problem = png_error<ps::image_too_large>(picture.bytes, {.most_pixels = 199});
   CHECK(problem.found() == "20 x 10");
@@ -228,7 +231,7 @@ TEST_CASE("a PNG picture of one colour is as small as deflate has it, and no dam
   }
 }
 
-TEST_CASE("chunks that the pixels do not need are passed over", "[image]") {
+TEST_CASE("chunks that the pixels do not need are passed over", "[image][fault:files-13]") {
   // A text and a profile that unpack to four megabytes of nothing, and a chunk that nobody knows.
   std::vector<std::byte> extra;
   std::vector<std::byte> text{std::byte{'a'}, std::byte{0}, std::byte{0}};

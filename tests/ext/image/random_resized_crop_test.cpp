@@ -48,7 +48,7 @@ image_box by_the_book(const image_size& size, ps::sample_generator& random, ps::
 
 }  // namespace
 
-TEST_CASE("random resized crops follow torchvision's rule", "[image]") {
+TEST_CASE("random resized crops follow torchvision's rule", "[image][promise:exact-15]") {
   const ps::crop_range ratio{3.0 / 4, 4.0 / 3};
   for (const ps::crop_range& scale : {ps::crop_range{0.08, 1}, {0.7, 1.4}, {0.001, 0.002}}) {
     const ps::random_resized_crop crop{{64, 48}, scale, ratio};
@@ -69,7 +69,8 @@ TEST_CASE("random resized crops follow torchvision's rule", "[image]") {
   }
 }
 
-TEST_CASE("random resized crops lie inside, for any size of the picture", "[image]") {
+TEST_CASE("random resized crops lie inside, for any size of the picture",
+          "[image][promise:exact-15]") {
   const ps::random_resized_crop usual{224};
   const ps::random_resized_crop odd{32, {0.2, 3}, {0.01, 0.02}};
   ps::sample_generator random = random_of(0);
@@ -81,7 +82,7 @@ TEST_CASE("random resized crops lie inside, for any size of the picture", "[imag
   }
 }
 
-TEST_CASE("random resized crops are the same on every machine", "[image]") {
+TEST_CASE("random resized crops are the same on every machine", "[image][promise:exact-15]") {
   const ps::random_resized_crop crop{224};
   ps::sample_generator random = random_of(3);
   CHECK(crop.plan({500, 375}, random).crop == image_box{268, 101, {171, 219}});

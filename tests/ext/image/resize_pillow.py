@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSL-1.0
+# promise: exact-15
 """Compares the resizer with Pillow: resize_pillow.py PROGRAM FOLDER [BOXES [SEED]] draws boxes for
 each filter and order of the passes, has the image tests resize them, and looks for a value that
 differs. The order that the installed Pillow has is its own; the other one is made of two resizes of

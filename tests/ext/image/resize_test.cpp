@@ -113,7 +113,7 @@ image_plan random_plan(std::mt19937& bits, const image_size& size, std::size_t m
 
 }  // namespace
 
-TEST_CASE("a resized picture has Pillow's bits", "[image]") {
+TEST_CASE("a resized picture has Pillow's bits", "[image][promise:exact-15]") {
   for (const golden& one : goldens) {
     const auto path = GENERATE(ps::detail::fastest_resample_path(), plain);
     ps::resizer resize{{one.filter, one.order}, path};
@@ -136,7 +136,7 @@ TEST_CASE("a resized picture has Pillow's bits", "[image]") {
   }
 }
 
-TEST_CASE("a kept and mirrored part is that of the whole", "[image]") {
+TEST_CASE("a kept and mirrored part is that of the whole", "[image][promise:exact-15]") {
   std::mt19937 bits{1};
   for (const ps::resize_filter filter : filters) {
     for (const ps::pass_order order :
@@ -165,7 +165,7 @@ TEST_CASE("a kept and mirrored part is that of the whole", "[image]") {
   }
 }
 
-TEST_CASE("a crop is resized as if there were nothing around it", "[image]") {
+TEST_CASE("a crop is resized as if there were nothing around it", "[image][promise:exact-15]") {
   std::mt19937 bits{2};
   for (const ps::resize_filter filter : filters) {
     ps::resizer resize{{filter}};
@@ -239,7 +239,7 @@ TEST_CASE("a border is zeros and is mirrored with the rest", "[image]") {
   }
 }
 
-TEST_CASE("the order of the passes hangs on what is lost", "[image]") {
+TEST_CASE("the order of the passes hangs on what is lost", "[image][promise:exact-15]") {
   struct order_case {
     ps::pass_order order;
     image_size from;

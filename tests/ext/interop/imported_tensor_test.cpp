@@ -153,7 +153,7 @@ TEST_CASE("samples may lie apart, backwards or in one place, and offsets are fol
 }
 
 TEST_CASE("a tensor that is not what was asked for is refused with what it is, and freed",
-          "[interop]") {
+          "[interop][fault:files-15]") {
   CHECK(refused([](auto& of) { of.managed.version = {2, 0}; }) == "version: 1.x / 2.0");
   CHECK(refused([](auto& of) { of.managed.array.rank = 2; }) == "rank: 3 / 2");
   CHECK(refused([](auto& of) { of.managed.array.shape = nullptr; }) == "rank: 3 / no shape");
@@ -194,7 +194,8 @@ TEST_CASE("a tensor that is not what was asked for is refused with what it is, a
         "alignment: an address that 4 divides / 2 bytes past one");
 }
 
-TEST_CASE("no tensor, and a deleter that is null, are no reason to crash", "[interop]") {
+TEST_CASE("no tensor, and a deleter that is null, are no reason to crash",
+          "[interop][fault:files-15]") {
   const auto problem =
       test::error_of<ps::dlpack_error>([] { (void)sample_of_six{dl::managed_ptr{}}; });
   CHECK(problem.part() == "tensor");

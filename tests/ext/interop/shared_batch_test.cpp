@@ -164,7 +164,8 @@ TEST_CASE("a shared lease describes its batch, and gives its memory as its lease
   static_assert(std::is_same_v<decltype(constant.view()), ps::const_batch_view<numbers>>);
 }
 
-TEST_CASE("a slot comes back with the last copy of its shared lease, and once", "[interop]") {
+TEST_CASE("a slot comes back with the last copy of its shared lease, and once",
+          "[interop][promise:race-free-3]") {
   const auto slots = host_slots_of({}, 1);
   auto first = ps::share(filled(slots, 1));
   {
@@ -218,7 +219,7 @@ TEST_CASE("a shared handle without a batch tells what it held, and ends the prog
 }
 
 TEST_CASE("the end of a shared device lease waits for each stream that a thread has named",
-          "[interop]") {
+          "[interop][promise:race-free-3]") {
   const freeing_device device;
   const auto slots = device_slots_of(device, 1);
   constexpr std::size_t users = 4;
@@ -291,7 +292,7 @@ TEST_CASE("copies of a shared lease are used and dropped by threads while the lo
 }
 
 TEST_CASE("what a thread wrote before it dropped the last copy is seen by who fills the slot",
-          "[interop]") {
+          "[interop][promise:race-free-3]") {
   const auto slots = host_slots_of({}, 1);
   std::uint64_t message = 0;  // plain: the end of the lease orders it
   for (std::uint32_t round = 1; round <= 200; ++round) {

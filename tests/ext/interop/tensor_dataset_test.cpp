@@ -120,7 +120,7 @@ TEST_CASE("a batch that went out as tensors comes back as a dataset, in the same
 }
 
 TEST_CASE("tensors that do not fit their fields are refused by the field's name, and freed",
-          "[interop]") {
+          "[interop][fault:files-15]") {
   const auto freed = std::make_shared<int>(0);
   const auto x = [&] { return made_tensor<float>::make(std::vector<float>(8), {4, 2}, {}, freed); };
   const auto y = [&](std::size_t size) {

@@ -107,7 +107,7 @@ TEST_CASE("an exported tensor of a batch without samples has no address", "[inte
 }
 
 TEST_CASE("the deleter of the last tensor over a batch gives its slot back, on any thread",
-          "[interop]") {
+          "[interop][promise:race-free-3]") {
   const auto ring = kinds_ring_of(1);
   auto images = [&] {
     const auto batch = ps::share(kinds_batch(ring));
@@ -127,7 +127,7 @@ TEST_CASE("the deleter of the last tensor over a batch gives its slot back, on a
 }
 
 TEST_CASE("a tensor for another stream: that one waits for the copy, the release for it",
-          "[interop]") {
+          "[interop][promise:race-free-3]") {
   const ps::cpu_device device;
   const auto ring = ps::detail::shared_by_leases<kinds_on_device, ps::cpu_stream_ref>(
       device, four, std::size_t{1}, std::size_t{1});

@@ -40,7 +40,7 @@ double excess(float value, const ps::affine_scale& by) {
 
 }  // namespace
 
-TEST_CASE("a number is off by half a step at most, and 0 not at all", "[data]") {
+TEST_CASE("a number is off by half a step at most, and 0 not at all", "[data][promise:exact-18]") {
   std::size_t ranges = 0;
   std::uint32_t state = 7;
   for (const float least : ends()) {

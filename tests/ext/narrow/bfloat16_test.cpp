@@ -34,7 +34,8 @@ TEST_CASE("every bfloat16 is the upper half of a float, and that float is this b
   CHECK(wrong == 0);
 }
 
-TEST_CASE("a float becomes the nearest bfloat16, in the middle the even one", "[data]") {
+TEST_CASE("a float becomes the nearest bfloat16, in the middle the even one",
+          "[data][promise:exact-18]") {
   std::size_t wrong = 0;
   // Up to the largest, and from there to infinity.
   for (std::uint32_t low = 0; low < 0x7f80; ++low) {

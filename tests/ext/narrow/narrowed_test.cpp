@@ -147,7 +147,7 @@ TEST_CASE("two fields are narrowed one after the other, of samples that lie in m
   CHECK(batch.get<"b_zero">()(1) == 0.3F);
 }
 
-TEST_CASE("what no byte stands for is an error that names the sample", "[data]") {
+TEST_CASE("what no byte stands for is an error that names the sample", "[data][fault:samples-6]") {
   const float infinity = std::numeric_limits<float>::infinity();
   const float value = GENERATE_COPY(std::numeric_limits<float>::quiet_NaN(), infinity, -infinity);
   const auto check = [&](const auto& narrow) {

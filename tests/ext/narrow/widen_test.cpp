@@ -81,7 +81,7 @@ arrived fed(const gated_device& device, const Data& data, const Transform& trans
 }  // namespace
 
 TEST_CASE("floats that have travelled as half the bytes arrive as the nearest of those",
-          "[transfer]") {
+          "[transfer][promise:exact-18]") {
   const gated_device device;
   const auto data =
       signals{} | ps::narrowed<"left", ps::half>() | ps::narrowed<"right", ps::bfloat16>();
@@ -149,7 +149,8 @@ TEST_CASE("scales that do not travel are those that widen is given, in the order
   CHECK(found.bytes == 95 * (8 + 2 + 8));
 }
 
-TEST_CASE("narrowed batches are the same bits for any number of workers and slots", "[transfer]") {
+TEST_CASE("narrowed batches are the same bits for any number of workers and slots",
+          "[transfer][promise:exact-18]") {
   const gated_device device;
   const auto data =
       signals{} | ps::narrowed<"left", std::int8_t>() | ps::narrowed<"right", ps::half>();

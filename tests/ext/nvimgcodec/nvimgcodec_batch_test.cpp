@@ -64,7 +64,8 @@ some_batch twelve_pictures() {
 
 }  // namespace
 
-TEST_CASE("a batch is decoded each picture to its place, whatever the threads", "[nvimgcodec]") {
+TEST_CASE("a batch is decoded each picture to its place, whatever the threads",
+          "[nvimgcodec][promise:exact-17]") {
   for (const int threads : {0, 1, 3}) {
     some_batch batch = twelve_pictures();
     ps::nvimgcodec_batch decoder{{.threads = threads}};
@@ -105,7 +106,8 @@ TEST_CASE("the pictures of a blob source are decoded in one call", "[nvimgcodec]
   CHECK((values == right));
 }
 
-TEST_CASE("a failure in a batch names its picture, and the others are decoded", "[nvimgcodec]") {
+TEST_CASE("a failure in a batch names its picture, and the others are decoded",
+          "[nvimgcodec][fault:files-14]") {
   some_batch batch = twelve_pictures();
   batch.add(test::first_of(batch.encoded[0], 300), {0, 0, {60, 30}});
   batch.add(test::bytes_of("GIF89a picture"), {0, 0, {1, 1}});
@@ -145,7 +147,7 @@ TEST_CASE("a failure in a batch names its picture, and the others are decoded", 
 }
 
 TEST_CASE("a back end that is not available is an error before anything is decoded",
-          "[nvimgcodec]") {
+          "[nvimgcodec][fault:files-14]") {
   for (const auto backend : {ps::nvimgcodec_backend::gpu, ps::nvimgcodec_backend::hybrid}) {
     const auto problem = test::error_of<ps::nvimgcodec_unavailable>(
         [&] { ps::nvimgcodec_batch{{.backend = backend}}; });

@@ -62,7 +62,8 @@ test::encoded tiny_bmp() {
 
 }  // namespace
 
-TEST_CASE("nvImageCodec's JPEG pixels are libjpeg's, all of a picture or a part", "[nvimgcodec]") {
+TEST_CASE("nvImageCodec's JPEG pixels are libjpeg's, all of a picture or a part",
+          "[nvimgcodec][promise:exact-17]") {
   ps::nvimgcodec_decoder decoder;
   ps::jpeg_decoder jpeg;
   const std::array<test::jpeg_kind, 7> kinds{{{},
@@ -81,7 +82,7 @@ TEST_CASE("nvImageCodec's JPEG pixels are libjpeg's, all of a picture or a part"
 }
 
 TEST_CASE("nvImageCodec's pixels lie as they are stored, whatever the orientation",
-          "[nvimgcodec]") {
+          "[nvimgcodec][promise:exact-17]") {
   ps::nvimgcodec_decoder decoder;
   ps::jpeg_decoder turning{{.orientation = true}};
   const test::encoded bytes = test::some_jpeg(67, 45);
@@ -94,7 +95,7 @@ TEST_CASE("nvImageCodec's pixels lie as they are stored, whatever the orientatio
   }
 }
 
-TEST_CASE("nvImageCodec's PNG pixels are libpng's", "[nvimgcodec]") {
+TEST_CASE("nvImageCodec's PNG pixels are libpng's", "[nvimgcodec][promise:exact-17]") {
   ps::nvimgcodec_decoder decoder;
   ps::png_decoder png;
   for (const test::png_kind& kind :
@@ -121,7 +122,7 @@ TEST_CASE("other formats are decoded too, by what they hold", "[nvimgcodec]") {
 }
 
 TEST_CASE("a picture for nvImageCodec that ends early is truncated wherever it ends",
-          "[nvimgcodec]") {
+          "[nvimgcodec][fault:files-14]") {
   ps::nvimgcodec_decoder decoder;
   const std::array<test::encoded, 4> pictures{test::some_jpeg(33, 18),
                                               test::some_jpeg(33, 18, {.progressive = true}),
@@ -146,7 +147,8 @@ TEST_CASE("a picture for nvImageCodec that ends early is truncated wherever it e
   CHECK(nothing.found() == "no bytes at all");
 }
 
-TEST_CASE("what nvImageCodec can't decode is corrupt, unsupported or too large", "[nvimgcodec]") {
+TEST_CASE("what nvImageCodec can't decode is corrupt, unsupported or too large",
+          "[nvimgcodec][fault:files-14]") {
   ps::nvimgcodec_decoder decoder{{.most_pixels = 1000}};
   const test::encoded bytes = test::some_jpeg(24, 17);
   const auto right = test::all_of(decoder, bytes);
@@ -180,7 +182,8 @@ TEST_CASE("what nvImageCodec can't decode is corrupt, unsupported or too large",
   CHECK((test::all_of(decoder, bytes) == right));
 }
 
-TEST_CASE("a damaged picture for nvImageCodec is an error or a picture", "[nvimgcodec]") {
+TEST_CASE("a damaged picture for nvImageCodec is an error or a picture",
+          "[nvimgcodec][fault:files-14]") {
   ps::nvimgcodec_decoder decoder{{.most_pixels = 1 << 16}};
   const std::array<test::encoded, 3> pictures{test::some_jpeg(24, 17, {.quality = 40}),
                                               test::some_png(8, 8).bytes, tiny_bmp()};

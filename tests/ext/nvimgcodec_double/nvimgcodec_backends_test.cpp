@@ -63,7 +63,8 @@ class words {
 
 }  // namespace
 
-TEST_CASE("each back end gets what those before it could not decode", "[nvimgcodec]") {
+TEST_CASE("each back end gets what those before it could not decode",
+          "[nvimgcodec][promise:exact-17]") {
   const fresh_double clean;
   ps::nvimgcodec_batch decoder{{.device = 3}};
   words batch{{"ghc", "hc", "c", "g"}};
@@ -89,7 +90,8 @@ TEST_CASE("each back end gets what those before it could not decode", "[nvimgcod
   CHECK(decoder.backend() == backend::gpu);
 }
 
-TEST_CASE("a back end that is required decodes, or the picture fails", "[nvimgcodec]") {
+TEST_CASE("a back end that is required decodes, or the picture fails",
+          "[nvimgcodec][promise:exact-17][fault:files-14]") {
   const fresh_double clean;
   test::the_double().undecoded = NVIMGCODEC_PROCESSING_STATUS_BACKEND_UNSUPPORTED;
   ps::nvimgcodec_batch decoder{{.device = 0, .backend = backend::hybrid}};
@@ -106,7 +108,8 @@ TEST_CASE("a back end that is required decodes, or the picture fails", "[nvimgco
   CHECK(test::the_double().calls.size() == 1);
 }
 
-TEST_CASE("back ends that are missing are left out, and none left is an error", "[nvimgcodec]") {
+TEST_CASE("back ends that are missing are left out, and none left is an error",
+          "[nvimgcodec][fault:files-14]") {
   const fresh_double clean;
   test::the_double().missing = "gh";
   {
@@ -125,7 +128,8 @@ TEST_CASE("back ends that are missing are left out, and none left is an error", 
   CHECK(test::has(load.what(), "nvimgcodecInstanceCreate gave status 8"));
 }
 
-TEST_CASE("where nvImageCodec fails on a batch nothing is said of its pictures", "[nvimgcodec]") {
+TEST_CASE("where nvImageCodec fails on a batch nothing is said of its pictures",
+          "[nvimgcodec][fault:files-14]") {
   const fresh_double clean;
   ps::nvimgcodec_batch decoder{{.device = 0}};
   words batch{{"ghc", "x"}};

@@ -70,7 +70,7 @@ test::made_column three_columns(std::size_t rows) {
 }  // namespace
 
 TEST_CASE("the columns of row groups that come next are asked for, once until they are read",
-          "[parquet]") {
+          "[parquet][promise:bounded-12]") {
   const test::temp_dir dir;
   const std::string path = test::written(dir.path("a.parquet"), three_columns(40), 10);
   const ps::parquet_dataset<labelled> data{path};
@@ -101,7 +101,7 @@ TEST_CASE("the columns of row groups that come next are asked for, once until th
 }
 
 TEST_CASE("the row group of a blob that comes next is asked for, once until it is read",
-          "[parquet]") {
+          "[parquet][promise:bounded-12]") {
   const test::temp_dir dir;
   const std::string path = test::written(dir.path("a.parquet"), three_columns(40), 10);
   const ps::parquet_blobs texts{{path}, {.columns = {.blob = "text", .label = "label"}}};
@@ -120,7 +120,8 @@ TEST_CASE("the row group of a blob that comes next is asked for, once until it i
   CHECK(texts.stored_bytes(40) == 0);
 }
 
-TEST_CASE("a loader that reads ahead asks for each row group before it is decoded", "[parquet]") {
+TEST_CASE("a loader that reads ahead asks for each row group before it is decoded",
+          "[parquet][promise:bounded-12]") {
   const test::temp_dir dir;
   const std::string path = test::written(dir.path("a.parquet"), three_columns(80), 10);
   for (const std::size_t workers : {0U, 2U}) {
@@ -140,7 +141,7 @@ TEST_CASE("a loader that reads ahead asks for each row group before it is decode
 }
 
 TEST_CASE("a footer that names places outside of its file is asked for nothing there",
-          "[parquet]") {
+          "[parquet][promise:bounded-12]") {
   const test::temp_dir dir;
   const std::string path = test::written(dir.path("a.parquet"), three_columns(10), 10);
   const ps::detail::parquet_file before{path};

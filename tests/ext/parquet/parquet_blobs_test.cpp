@@ -41,7 +41,8 @@ std::string blob_of(const ps::parquet_blobs& source, std::uint64_t index) {
 
 }  // namespace
 
-TEST_CASE("pictures in a column of Parquet files are blobs with labels and keys", "[parquet]") {
+TEST_CASE("pictures in a column of Parquet files are blobs with labels and keys",
+          "[parquet][promise:race-free-10]") {
   const test::temp_dir dir;
   const std::string second = written(dir.path("b.parquet"), pictures(4, 7), 3);
   const ps::parquet_blobs source{{written(dir.path("a.parquet"), pictures(7, 0), 3), second},
@@ -61,7 +62,7 @@ TEST_CASE("pictures in a column of Parquet files are blobs with labels and keys"
   CHECK(error_of<ps::index_error>([&] { (void)plain.key(4); }).index() == 4);
 }
 
-TEST_CASE("blobs of a row group that made room are read again", "[parquet]") {
+TEST_CASE("blobs of a row group that made room are read again", "[parquet][promise:race-free-10]") {
   const test::temp_dir dir;
   const std::string path = written(dir.path("a.parquet"), pictures(4, 0), 2);
   ps::parquet_blobs_options options{.columns = {.blob = "image.bytes"}, .cache_bytes = 1};
@@ -81,7 +82,7 @@ TEST_CASE("blobs of a row group that made room are read again", "[parquet]") {
 }
 
 TEST_CASE("blobs of a Parquet file that are null or of another type are refused by name",
-          "[parquet]") {
+          "[parquet][fault:files-12]") {
   const test::temp_dir dir;
   made_column table = pictures(6, 0);
   table.children[1] = test::with_nulls(table.children[1], "111101");

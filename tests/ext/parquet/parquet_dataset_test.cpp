@@ -61,7 +61,7 @@ TEST_CASE("the rows of Parquet files are samples, numbered through", "[parquet]"
 }
 
 TEST_CASE("batches of Parquet files are the same for any workers, each row group decoded once",
-          "[parquet]") {
+          "[parquet][promise:race-free-10]") {
   const test::temp_dir dir;
   const std::string path = written(dir.path("a.parquet"), points(200, 0), 32);
   std::vector<std::vector<std::int64_t>> orders;
@@ -84,7 +84,8 @@ TEST_CASE("batches of Parquet files are the same for any workers, each row group
   CHECK(orders[0] == orders[1]);
 }
 
-TEST_CASE("row groups beyond the cache's bytes are decoded again", "[parquet]") {
+TEST_CASE("row groups beyond the cache's bytes are decoded again",
+          "[parquet][promise:race-free-10]") {
   const test::temp_dir dir;
   const std::string path = written(dir.path("a.parquet"), points(8, 0), 4);
   const ps::parquet_dataset<point> data{path, {.cache_bytes = 4 * 44}};
@@ -99,7 +100,8 @@ TEST_CASE("row groups beyond the cache's bytes are decoded again", "[parquet]") 
   CHECK(test::has(problem.what(), "176"));
 }
 
-TEST_CASE("lists of a Parquet file have one length, or say where not", "[parquet]") {
+TEST_CASE("lists of a Parquet file have one length, or say where not",
+          "[parquet][fault:files-12]") {
   const test::temp_dir dir;
   using list = ps::record<ps::field<"x", std::uint8_t, ps::dyn>>;
   const auto bytes = test::numbers("", "C", counted<std::uint8_t>(14));
@@ -123,7 +125,7 @@ TEST_CASE("lists of a Parquet file have one length, or say where not", "[parquet
 }
 
 TEST_CASE("nulls of a Parquet file are refused at their batch with the file's row, or zeros",
-          "[parquet]") {
+          "[parquet][fault:files-12]") {
   const test::temp_dir dir;
   using number = ps::record<ps::field<"n", std::int32_t>>;
   const auto column = test::with_nulls(test::numbers("n", "i", counted<int>(8, 1)), "11111011");
@@ -139,7 +141,7 @@ TEST_CASE("nulls of a Parquet file are refused at their batch with the file's ro
 }
 
 TEST_CASE("what is no Parquet file, and columns that do not fit, are refused by name",
-          "[parquet]") {
+          "[parquet][fault:files-12]") {
   const test::temp_dir dir;
   const std::string path = written(dir.path("a.parquet"), points(10, 0), 4);
   CHECK(error_of<ps::file_unreadable>([&] {

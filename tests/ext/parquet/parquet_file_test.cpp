@@ -52,7 +52,8 @@ std::size_t break_descriptors(const std::string& path) {
 
 }  // namespace
 
-TEST_CASE("a Parquet file that can't be read any more is no damaged one", "[parquet]") {
+TEST_CASE("a Parquet file that can't be read any more is no damaged one",
+          "[parquet][fault:files-12]") {
   const test::temp_dir dir;
   const std::string path =
       std::filesystem::canonical(written(dir.path("a.parquet"), numbered_rows(40), 10)).string();
@@ -70,7 +71,7 @@ TEST_CASE("a Parquet file that can't be read any more is no damaged one", "[parq
 }
 
 TEST_CASE("a Parquet file that was cut or written to while it is read is a changed one",
-          "[parquet]") {
+          "[parquet][fault:files-12]") {
   const test::temp_dir dir;
   const std::string path = written(dir.path("a.parquet"), numbered_rows(40), 10);
   const ps::parquet_dataset<numbered_row> data{path};
@@ -87,7 +88,8 @@ TEST_CASE("a Parquet file that was cut or written to while it is read is a chang
         path);  // cut before it was opened
 }
 
-TEST_CASE("a footer of numbers that can't be is refused before memory is taken", "[parquet]") {
+TEST_CASE("a footer of numbers that can't be is refused before memory is taken",
+          "[parquet][fault:files-12]") {
   const test::temp_dir dir;
   constexpr std::int64_t most = (std::numeric_limits<std::int64_t>::max)();
   constexpr std::int64_t large = std::int64_t{1} << 61U;
@@ -115,7 +117,7 @@ TEST_CASE("a footer of numbers that can't be is refused before memory is taken",
 }
 
 TEST_CASE("the rows of Parquet files, and the bytes of their columns, are added with a check",
-          "[parquet]") {
+          "[parquet][fault:files-12]") {
   const test::temp_dir dir;
   constexpr std::int64_t large = std::int64_t{1} << 61U;
   std::vector<std::string> paths;
@@ -151,7 +153,7 @@ TEST_CASE("the rows of Parquet files, and the bytes of their columns, are added 
 }
 
 TEST_CASE("a label of a Parquet file that has no room is refused with the file and its row",
-          "[parquet]") {
+          "[parquet][fault:files-12]") {
   const test::temp_dir dir;
   std::vector<std::uint64_t> labels(7, 3);
   labels[5] = std::uint64_t{1} << 63U;

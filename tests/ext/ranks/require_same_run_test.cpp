@@ -106,11 +106,12 @@ const std::string what_to_do =
 
 }  // namespace
 
-TEST_CASE("ranks with the same run go on", "[ranks]") {
+TEST_CASE("ranks with the same run go on", "[ranks][promise:honest-13]") {
   CHECK(common(compared({}, {}, {})) == "same");
 }
 
-TEST_CASE("a rank with another run is named on all ranks, with what differs", "[ranks]") {
+TEST_CASE("a rank with another run is named on all ranks, with what differs",
+          "[ranks][promise:honest-13]") {
   CHECK(common(compared({}, {.loader_seed = 3}, {5})) ==
         "run_mismatch: the ranks would train on different batches: seed: 2 on ranks 0-4, 6 and 7, "
         "3 on rank 5" +
@@ -129,7 +130,8 @@ TEST_CASE("a rank with another run is named on all ranks, with what differs", "[
   CHECK(mentions(common(compared({}, {.tail = ps::shard_tail::drop}, {1})), " on rank 1"));
 }
 
-TEST_CASE("ranks whose samplers are not sharded for this world are told", "[ranks]") {
+TEST_CASE("ranks whose samplers are not sharded for this world are told",
+          "[ranks][promise:honest-13]") {
   CHECK(common(compared({.ranks = 1}, {}, {})) ==
         "run_mismatch: rank 0 reads batches of 48 and takes 48 for the global batch, in a world of "
         "8: give its loader a ps::sharded with .world = 8, or all ranks read the same samples");
@@ -138,7 +140,7 @@ TEST_CASE("ranks whose samplers are not sharded for this world are told", "[rank
         "8: give its loader a ps::sharded with .world = 8, or all ranks read the same samples");
 }
 
-TEST_CASE("a transfer's run is compared as its loader's", "[ranks]") {
+TEST_CASE("a transfer's run is compared as its loader's", "[ranks][promise:honest-13]") {
   STATIC_REQUIRE(ps::stateful_loader<ps::transfer<ps::loader<numbered, ps::shuffled>&>>);
   // What a transfer has of it: its batch size is that of its source.
   struct transfer_like {
@@ -158,7 +160,7 @@ TEST_CASE("a transfer's run is compared as its loader's", "[ranks]") {
   CHECK(mentions(common(said), "rank 0 reads batches of 8 and takes 8 for the global batch"));
 }
 
-TEST_CASE("ranks that go on from different checkpoints are told", "[ranks]") {
+TEST_CASE("ranks that go on from different checkpoints are told", "[ranks][promise:honest-13]") {
   const auto said = said_by_ranks(4, [](const ps::world& w, const exchange_function& exchange) {
     const ps::loader_state state{.epoch = 3,
                                  .batch = w.rank == 2 ? 10U : 11U,
@@ -173,7 +175,8 @@ TEST_CASE("ranks that go on from different checkpoints are told", "[ranks]") {
             what_to_do);
 }
 
-TEST_CASE("an exchange that numbers the ranks in another way is noticed", "[ranks]") {
+TEST_CASE("an exchange that numbers the ranks in another way is noticed",
+          "[ranks][promise:honest-13]") {
   const auto said = said_by_ranks(2, [](const ps::world& w, const exchange_function& exchange) {
     const auto swapped = [&](std::span<const std::byte> mine, std::span<std::byte> all) {
       exchange(mine, all);

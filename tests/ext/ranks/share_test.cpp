@@ -14,7 +14,7 @@
 namespace ps = penstock;
 
 TEST_CASE("a rank reads the bytes of its own share, and all ranks together each sample once",
-          "[ranks]") {
+          "[ranks][promise:exact-8]") {
   constexpr std::size_t samples = 960;
   constexpr std::size_t sample_bytes = 8 * sizeof(float) + sizeof(std::uint64_t);
   for (const int size : {1, 2, 4, 8}) {

@@ -60,7 +60,7 @@ TEST_CASE("without a launcher's variables there is a world of one", "[ranks]") {
   CHECK(ps::world{}.str() == "rank 0 of 1, 0 of 1 on this machine");
 }
 
-TEST_CASE("the world is read from the variables of each launcher", "[ranks]") {
+TEST_CASE("the world is read from the variables of each launcher", "[ranks][promise:honest-12]") {
   CHECK(world_of({torchrun_5_of_8}) == ps::world{5, 8, 1, 4, ps::launcher::torchrun});
   CHECK(world_of({{{"OMPI_COMM_WORLD_RANK", "2"},
                    {"OMPI_COMM_WORLD_SIZE", "6"},
@@ -91,7 +91,7 @@ TEST_CASE("local numbers that no launcher says are known to be missing", "[ranks
                    {"SLURM_NTASKS_PER_NODE", "4"}}}) == ps::world{1, 2, 1, 2, ps::launcher::slurm});
 }
 
-TEST_CASE("launchers that agree complete each other", "[ranks]") {
+TEST_CASE("launchers that agree complete each other", "[ranks][promise:honest-12]") {
   const std::map<std::string, std::string> slurm{
       {"SLURM_PROCID", "5"}, {"SLURM_NTASKS", "8"}, {"SLURM_LOCALID", "1"}};
   CHECK(world_of(together({torchrun_5_of_8, slurm})).local_size == 4);
@@ -121,7 +121,7 @@ TEST_CASE("a local rank of one launcher that another one's machine has no room f
       ps::world_error);
 }
 
-TEST_CASE("a launcher inside of another one outdoes it", "[ranks]") {
+TEST_CASE("a launcher inside of another one outdoes it", "[ranks][promise:honest-12]") {
   // srun --ntasks-per-node=1 torchrun --nproc-per-node=4: Slurm counts the nodes.
   const std::map<std::string, std::string> nodes{{"SLURM_PROCID", "1"}, {"SLURM_NTASKS", "2"}};
   CHECK(world_of(together({torchrun_5_of_8, {{"TORCHELASTIC_RUN_ID", "none"}}, nodes})) ==
@@ -133,7 +133,8 @@ TEST_CASE("a launcher inside of another one outdoes it", "[ranks]") {
   CHECK(world_of(together({ranks, {{"SLURM_NTASKS", "2"}}})).rank == 3);  // in a shell of salloc
 }
 
-TEST_CASE("launchers that contradict each other are refused with both", "[ranks]") {
+TEST_CASE("launchers that contradict each other are refused with both",
+          "[ranks][promise:honest-12]") {
   const auto both = together(
       {{{"RANK", "1"}, {"WORLD_SIZE", "2"}}, {{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}}});
   CHECK(refused_world(both) ==
@@ -155,7 +156,7 @@ TEST_CASE("launchers that contradict each other are refused with both", "[ranks]
         "that is wrong");
 }
 
-TEST_CASE("half a launcher's variables are refused by name", "[ranks]") {
+TEST_CASE("half a launcher's variables are refused by name", "[ranks][promise:honest-12]") {
   CHECK(refused_world({{{"RANK", "1"}}}) ==
         "world: torchrun's variables are half there: RANK=1, no WORLD_SIZE: set both, or unset "
         "them for one process");
@@ -174,7 +175,8 @@ TEST_CASE("half a launcher's variables are refused by name", "[ranks]") {
         "no OMPI_COMM_WORLD_SIZE: start the program by it");
 }
 
-TEST_CASE("numbers that can't be a world's are refused with their values", "[ranks]") {
+TEST_CASE("numbers that can't be a world's are refused with their values",
+          "[ranks][promise:honest-12]") {
   const std::string leave =
       "; start the program by the launcher alone, and leave its variables as they are";
   CHECK(refused_world({{{"RANK", "4"}, {"WORLD_SIZE", "4"}}}) ==
@@ -193,7 +195,7 @@ TEST_CASE("numbers that can't be a world's are refused with their values", "[ran
                   ps::world_error);
 }
 
-TEST_CASE("a text that is no number is refused with the variable", "[ranks]") {
+TEST_CASE("a text that is no number is refused with the variable", "[ranks][promise:honest-12]") {
   CHECK(refused_world({{{"RANK", "one"}, {"WORLD_SIZE", "2"}}}) ==
         "world: RANK='one' is no number from 0 to 2147483647: set it as the launcher does, or "
         "unset all of the launcher's variables for one process");

@@ -21,7 +21,8 @@
 namespace ps = penstock;
 using std::chrono::milliseconds;
 
-TEST_CASE("the lines of an answer are read, those of a redirect forgotten", "[remote]") {
+TEST_CASE("the lines of an answer are read, those of a redirect forgotten",
+          "[remote][promise:honest-10]") {
   ps::detail::http_answer answer;
   for (const char* const line : {"HTTP/1.1 302 Found\r\n", "ETag: \"old\"\r\n",
                                  "Retry-After: 9\r\n", "\r\n", "HTTP/1.1 206 Partial Content\r\n",
@@ -45,7 +46,7 @@ TEST_CASE("the lines of an answer are read, those of a redirect forgotten", "[re
   }
 }
 
-TEST_CASE("a Content-Range that can't be is none", "[remote]") {
+TEST_CASE("a Content-Range that can't be is none", "[remote][fault:stores-7]") {
   using ps::detail::content_range;
   const auto open = content_range::parse("bytes 0-0/*");
   REQUIRE(open);
@@ -64,7 +65,8 @@ TEST_CASE("a Content-Range that can't be is none", "[remote]") {
   }
 }
 
-TEST_CASE("waits grow with a random part, up to a limit, and heed the server", "[remote]") {
+TEST_CASE("waits grow with a random part, up to a limit, and heed the server",
+          "[remote][fault:stores-5]") {
   const milliseconds first{100};
   const milliseconds longest{1000};
   ps::detail::backoff waits{first, longest, 1};
@@ -97,7 +99,7 @@ TEST_CASE("waits grow with a random part, up to a limit, and heed the server", "
   CHECK(limited.next(1, longest) == first);
 }
 
-TEST_CASE("libcurl's words for an end show no URL and no proxy", "[remote]") {
+TEST_CASE("libcurl's words for an end show no URL and no proxy", "[remote][fault:stores-6]") {
   ps::detail::http_exchange one;
   const auto words = [&](std::string_view said, ::CURLcode code) {
     one.curl_words = {};
@@ -117,7 +119,7 @@ TEST_CASE("libcurl's words for an end show no URL and no proxy", "[remote]") {
   }
 }
 
-TEST_CASE("what to do about redirects is said where there was one", "[remote]") {
+TEST_CASE("what to do about redirects is said where there was one", "[remote][fault:stores-6]") {
   const ps::detail::http_service service{{}};
   const auto says = [&](int status) {
     ps::detail::http_exchange one;
@@ -136,7 +138,7 @@ TEST_CASE("what to do about redirects is said where there was one", "[remote]") 
   CHECK(says(0).find("redirect") == std::string::npos);
 }
 
-TEST_CASE("Retry-After is a number of seconds or a date", "[remote]") {
+TEST_CASE("Retry-After is a number of seconds or a date", "[remote][fault:stores-5]") {
   using ps::detail::retry_after;
   CHECK(retry_after("2") == milliseconds{2000});
   CHECK(retry_after("99999999999") == milliseconds{std::chrono::hours{24}});
@@ -145,7 +147,8 @@ TEST_CASE("Retry-After is a number of seconds or a date", "[remote]") {
   CHECK(retry_after("Wed, 21 Oct 2015 07:28:00 GMT") == milliseconds{0});
 }
 
-TEST_CASE("versions of an object agree where they say the same or nothing", "[remote]") {
+TEST_CASE("versions of an object agree where they say the same or nothing",
+          "[remote][fault:stores-8]") {
   using ps::detail::object_version;
   object_version known;
   CHECK(known.agrees({10U}));

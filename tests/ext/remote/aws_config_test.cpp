@@ -19,7 +19,7 @@ ps::detail::aws_profile profile_in(std::string_view text, std::string_view name)
 
 }  // namespace
 
-TEST_CASE("a profile is read out of the files of AWS", "[remote]") {
+TEST_CASE("a profile is read out of the files of AWS", "[remote][promise:honest-11]") {
   const std::string_view text =
       "# comment\r\n"
       "aws_access_key_id = nobody's\n"
@@ -57,7 +57,8 @@ TEST_CASE("a profile is read out of the files of AWS", "[remote]") {
   CHECK_FALSE(profile_in("[]\nregion=x", "").is_there);
 }
 
-TEST_CASE("a line of a profile that is no setting is refused without its text", "[remote]") {
+TEST_CASE("a line of a profile that is no setting is refused without its text",
+          "[remote][fault:stores-6]") {
   const auto problem = test::error_of<ps::file_format_error>(
       [] { (void)profile_in("[other]\nbad\n[default]\ns3cr3t\n", "default"); });
   CHECK(problem.offset() == 22);

@@ -31,7 +31,7 @@ std::optional<said_sum> said_by(std::initializer_list<const char*> lines) {
 
 }  // namespace
 
-TEST_CASE("sums are those of their standards, wherever a body is cut", "[remote]") {
+TEST_CASE("sums are those of their standards, wherever a body is cut", "[remote][fault:stores-8]") {
   // The check values of each algorithm's catalogue entry.
   const auto [kind, text] = GENERATE(table<sum_kind, std::string>(
       {{sum_kind::crc32, "y/Q5Jg=="},
@@ -63,7 +63,7 @@ TEST_CASE("bytes are written in base64 with padding", "[remote]") {
   }
 }
 
-TEST_CASE("the sum of a body is the one that its answer names", "[remote]") {
+TEST_CASE("the sum of a body is the one that its answer names", "[remote][fault:stores-8]") {
   const auto of_body = said_by({"HTTP/1.1 206 Partial", "Content-Range: bytes 5-9/100",
                                 "Content-Digest: sha-512=:YWJj:, sha-256=:ZGVm:"});
   REQUIRE(of_body);
@@ -94,7 +94,7 @@ TEST_CASE("the sum of a body is the one that its answer names", "[remote]") {
       "4waSgw==");
 }
 
-TEST_CASE("what is no sum of the body is passed over", "[remote]") {
+TEST_CASE("what is no sum of the body is passed over", "[remote][fault:stores-8]") {
   for (const char* const line :
        {"x-amz-checksum-sha256: ZGVm-3",  // of the sums of an upload's three parts
         "x-amz-checksum-type: COMPOSITE", "x-amz-checksum-sha1: ZGVm", "Content-MD5: ZGVm",

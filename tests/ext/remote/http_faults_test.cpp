@@ -56,7 +56,8 @@ E fault_of(const test::range_server::handler& answers, std::uint64_t offset = 10
 
 }  // namespace
 
-TEST_CASE("requests that fail in a way that passes are made again", "[remote]") {
+TEST_CASE("requests that fail in a way that passes are made again",
+          "[remote][promise:honest-10][fault:stores-5]") {
   const auto failing = GENERATE(0, 1, 2, 3, 4, 5, 6);
   CAPTURE(failing);
   test::range_server server{[&](const http_request& request) {
@@ -86,7 +87,8 @@ TEST_CASE("requests that fail in a way that passes are made again", "[remote]") 
   CHECK(store.stats().retries == 2);
 }
 
-TEST_CASE("a server that keeps failing is unreachable after all attempts", "[remote]") {
+TEST_CASE("a server that keeps failing is unreachable after all attempts",
+          "[remote][fault:stores-5]") {
   const auto busy = fault_of<ps::store_unreachable>(
       [](const http_request&) { return test::answer(503, {"Retry-After: 86400"}); });
   CHECK(has_text(busy.found(), "HTTP 503"));
@@ -107,7 +109,7 @@ TEST_CASE("a server that keeps failing is unreachable after all attempts", "[rem
   CHECK(has_text(refused.found(), "attempt 2 of 2"));
 }
 
-TEST_CASE("missing objects and refused ones are told apart, at once", "[remote]") {
+TEST_CASE("missing objects and refused ones are told apart, at once", "[remote][fault:stores-6]") {
   std::atomic<int> asked{0};
   const auto always = [&](int status) {
     return [&asked, status](const http_request&) {
@@ -124,7 +126,8 @@ TEST_CASE("missing objects and refused ones are told apart, at once", "[remote]"
   CHECK(asked.load() == 6);
 }
 
-TEST_CASE("an answer with another range is refused", "[remote]") {
+TEST_CASE("an answer with another range is refused",
+          "[remote][promise:honest-10][fault:stores-7]") {
   const auto with = [](const std::string& line, std::size_t size) {
     return [line, size](const http_request&) {
       return test::answer(206, {line}, content_of_faults.substr(0, size));
@@ -145,7 +148,8 @@ TEST_CASE("an answer with another range is refused", "[remote]") {
   CHECK(has_text(beyond.found(), "5 bytes"));
 }
 
-TEST_CASE("a whole object is taken for a range only where it is the range", "[remote]") {
+TEST_CASE("a whole object is taken for a range only where it is the range",
+          "[remote][fault:stores-7]") {
   const auto whole = [](const http_request&) { return test::answer(200, {}, content_of_faults); };
   const auto endless = [](const http_request&) {
     return test::http_reply{"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n" + content_of_faults,
@@ -163,7 +167,7 @@ TEST_CASE("a whole object is taken for a range only where it is the range", "[re
 }
 
 TEST_CASE("a whole object in chunks that ends early is cut off, a connection that does is not",
-          "[remote]") {
+          "[remote][fault:stores-7]") {
   std::atomic<int> asked{0};
   const auto chunks = [&](const std::string& end) {
     return [&asked, end](const http_request&) {
@@ -182,7 +186,8 @@ TEST_CASE("a whole object in chunks that ends early is cut off, a connection tha
       0, 9);
 }
 
-TEST_CASE("a body with another sum than its server says is asked for again", "[remote]") {
+TEST_CASE("a body with another sum than its server says is asked for again",
+          "[remote][fault:stores-8]") {
   std::string content = "123456789";
   const std::string right = "y/Q5Jg==";
   // Says the sum of the object, and damages the first `damaged` bodies.
@@ -214,7 +219,7 @@ TEST_CASE("a body with another sum than its server says is asked for again", "[r
   CHECK(range_of(ps::http_store{server.url(), hasty({.check_sums = false})}, 0, 9) == "123455789");
 }
 
-TEST_CASE("attempts that are cut count, and leave nothing under way", "[remote]") {
+TEST_CASE("attempts that are cut count, and leave nothing under way", "[remote][fault:stores-5]") {
   test::gate end;
   test::range_server server{[&](const http_request&) {
     end.wait();
@@ -231,7 +236,8 @@ TEST_CASE("attempts that are cut count, and leave nothing under way", "[remote]"
   end.open();
 }
 
-TEST_CASE("an object that changes between two answers is noticed", "[remote]") {
+TEST_CASE("an object that changes between two answers is noticed",
+          "[remote][promise:honest-10][fault:stores-8]") {
   std::atomic<int> version{1};
   std::string changing = content_of_faults;
   test::range_server server{[&](const http_request& request) {
@@ -343,7 +349,8 @@ TEST_CASE("of a server that says no version the size is compared, and such reads
   (void)test::error_of<ps::object_changed>([&] { (void)range_of(store, 999, 1); });
 }
 
-TEST_CASE("the parts of a split range are of one version of the object", "[remote]") {
+TEST_CASE("the parts of a split range are of one version of the object",
+          "[remote][fault:stores-8]") {
   // Another object, which has the place of this one in the table of versions when its second part
   // comes.
   std::string other;
@@ -378,7 +385,8 @@ TEST_CASE("the parts of a split range are of one version of the object", "[remot
   caller.join();
 }
 
-TEST_CASE("a size comes from the first byte where HEAD does not tell it", "[remote]") {
+TEST_CASE("a size comes from the first byte where HEAD does not tell it",
+          "[remote][promise:honest-10]") {
   const auto head = GENERATE(400, 403, 405, 501, 200);
   CAPTURE(head);
   const std::string bytes = head == 501 ? std::string{} : content_of_faults;
@@ -398,7 +406,7 @@ TEST_CASE("a size comes from the first byte where HEAD does not tell it", "[remo
   (void)test::error_of<ps::bad_response>([&] { (void)other.size_of("x"); });
 }
 
-TEST_CASE("redirects are followed, so many and no more", "[remote]") {
+TEST_CASE("redirects are followed, so many and no more", "[remote][fault:stores-7]") {
   test::range_server server{[&](const http_request& request) {
     if (request.path == "/there") return test::ranged(request, content_of_faults);
     return test::answer(302, {request.path == "/x" ? "Location: /there" : "Location: /again"});
@@ -414,14 +422,14 @@ TEST_CASE("redirects are followed, so many and no more", "[remote]") {
   CHECK(server.requests().size() == 7);
 }
 
-TEST_CASE("a redirect leads to no other protocol than HTTP", "[remote]") {
+TEST_CASE("a redirect leads to no other protocol than HTTP", "[remote][fault:stores-7]") {
   test::range_server server{
       [&](const http_request&) { return test::answer(302, {"Location: file:///etc/passwd"}); }};
   const ps::http_store store{server.url(), hasty()};
   (void)test::error_of<ps::bad_response>([&] { (void)range_of(store, 0, 5); });
 }
 
-TEST_CASE("a server that says nothing costs an attempt", "[remote]") {
+TEST_CASE("a server that says nothing costs an attempt", "[remote][fault:stores-5]") {
   test::gate end;
   test::range_server server{[&](const http_request& request) {
     auto reply = test::ranged(request, content_of_faults);
@@ -437,7 +445,8 @@ TEST_CASE("a server that says nothing costs an attempt", "[remote]") {
   end.open();
 }
 
-TEST_CASE("a call ends at its deadline, and its memory is the caller's again", "[remote]") {
+TEST_CASE("a call ends at its deadline, and its memory is the caller's again",
+          "[remote][fault:stores-5]") {
   test::gate late;
   test::range_server server{[&](const http_request& request) {
     if (request.number == 0) late.wait();
@@ -455,7 +464,8 @@ TEST_CASE("a call ends at its deadline, and its memory is the caller's again", "
   CHECK(out == std::string(100, '?'));
 }
 
-TEST_CASE("the first range that fails ends the call, and not the store", "[remote]") {
+TEST_CASE("the first range that fails ends the call, and not the store",
+          "[remote][fault:stores-6]") {
   test::gate end;
   test::gate both_here;
   std::atomic<int> here{0};
@@ -486,7 +496,7 @@ TEST_CASE("the first range that fails ends the call, and not the store", "[remot
   end.open();
 }
 
-TEST_CASE("a store ends while its server is silent", "[remote]") {
+TEST_CASE("a store ends while its server is silent", "[remote][fault:stores-5]") {
   test::gate end;
   test::range_server server{[&](const http_request& request) {
     end.wait();

@@ -49,7 +49,7 @@ ps::http_options quick(ps::http_options options = {}) {
 
 }  // namespace
 
-TEST_CASE("a range of an object is read over HTTP", "[remote]") {
+TEST_CASE("a range of an object is read over HTTP", "[remote][promise:honest-10]") {
   const std::string content = test::some_content(100'000);
   test::range_server server{
       [&](const http_request& request) { return test::ranged(request, content); }};
@@ -75,7 +75,8 @@ TEST_CASE("a range of an object is read over HTTP", "[remote]") {
   CHECK(stats.first_byte.count() == 4);
 }
 
-TEST_CASE("neighbouring ranges are one request, far ones and long ones are several", "[remote]") {
+TEST_CASE("neighbouring ranges are one request, far ones and long ones are several",
+          "[remote][promise:honest-10]") {
   const std::string content = test::some_content(5000);
   test::range_server server{
       [&](const http_request& request) { return test::ranged(request, content); }};
@@ -98,7 +99,8 @@ TEST_CASE("neighbouring ranges are one request, far ones and long ones are sever
   CHECK(store.stats().merged == 3);
 }
 
-TEST_CASE("a batch's requests are all under way at once, with none before them", "[remote]") {
+TEST_CASE("a batch's requests are all under way at once, with none before them",
+          "[remote][promise:honest-10]") {
   const std::string content = test::some_content(64);
   test::gate all_here;
   test::range_server server{[&](const http_request& request) {
@@ -124,7 +126,7 @@ TEST_CASE("a batch's requests are all under way at once, with none before them",
   CHECK(store.stats().most_in_flight == 24);
 }
 
-TEST_CASE("no more requests than most_in_flight are under way", "[remote]") {
+TEST_CASE("no more requests than most_in_flight are under way", "[remote][promise:honest-10]") {
   const std::string content = test::some_content(4096);
   std::atomic<int> here{0};
   std::atomic<int> most{0};
@@ -144,7 +146,8 @@ TEST_CASE("no more requests than most_in_flight are under way", "[remote]") {
   CHECK(store.stats().connections <= 3);
 }
 
-TEST_CASE("several threads read from one store, whose server fails now and then", "[remote]") {
+TEST_CASE("several threads read from one store, whose server fails now and then",
+          "[remote][promise:honest-10]") {
   const std::string content = test::some_content(50'000);
   test::range_server server{[&](const http_request& request) {
     if (request.number % 7 == 3) return test::answer(503, {});
@@ -169,7 +172,7 @@ TEST_CASE("several threads read from one store, whose server fails now and then"
   CHECK(store.stats().requests == server.requests().size());
 }
 
-TEST_CASE("names are percent-encoded, and lead nowhere else", "[remote]") {
+TEST_CASE("names are percent-encoded, and lead nowhere else", "[remote][fault:stores-6]") {
   test::range_server server{
       [&](const http_request& request) { return test::ranged(request, "0123456789"); }};
   const ps::http_store store{server.url() + "/a%20b?key=s3cr3t", {.headers = {"X-Key: t0ken"}}};
@@ -186,7 +189,7 @@ TEST_CASE("names are percent-encoded, and lead nowhere else", "[remote]") {
   CHECK(server.requests().size() == 1);
 }
 
-TEST_CASE("a URL or an option that can't work is refused by name", "[remote]") {
+TEST_CASE("a URL or an option that can't work is refused by name", "[remote][fault:stores-6]") {
   const auto option_of = [](const std::string& url, const ps::http_options& options) {
     const auto problem =
         test::error_of<ps::option_error>([&] { const ps::http_store store(url, options); });
@@ -213,7 +216,8 @@ TEST_CASE("a URL or an option that can't work is refused by name", "[remote]") {
   CHECK(option_of("http://h", {.headers = {"s3cr3t"}}) == "headers");
 }
 
-TEST_CASE("in a child made by fork() a store says that its thread is not there", "[remote]") {
+TEST_CASE("in a child made by fork() a store says that its thread is not there",
+          "[remote][promise:honest-11]") {
   test::range_server server{
       [&](const http_request& request) { return test::ranged(request, "0123456789"); }};
   ps::http_store store{server.url()};

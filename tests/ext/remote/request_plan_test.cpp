@@ -24,7 +24,8 @@ struct place_of_range {
 
 }  // namespace
 
-TEST_CASE("plans deliver each byte to each range that wants it, for any pieces", "[remote]") {
+TEST_CASE("plans deliver each byte to each range that wants it, for any pieces",
+          "[remote][promise:honest-10]") {
   const std::string content = [] {
     std::string text;
     for (int i = 0; i < 600; ++i) text += static_cast<char>('!' + i * 31 % 90);
@@ -74,7 +75,7 @@ TEST_CASE("plans deliver each byte to each range that wants it, for any pieces",
   }
 }
 
-TEST_CASE("ranges are merged up to a gap and a length", "[remote]") {
+TEST_CASE("ranges are merged up to a gap and a length", "[remote][promise:honest-10]") {
   std::string out(1000, '?');
   const auto room = std::as_writable_bytes(std::span{out});
   const auto count_of = [&](std::vector<std::pair<std::uint64_t, std::size_t>> places,

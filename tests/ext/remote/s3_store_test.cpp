@@ -69,7 +69,8 @@ std::string s3_error(const std::string& code, const std::string& more = {}) {
 
 }  // namespace
 
-TEST_CASE("a bucket's place follows from options, environment and files", "[remote]") {
+TEST_CASE("a bucket's place follows from options, environment and files",
+          "[remote][promise:honest-11]") {
   const aws_variables none{{}};
   const auto shown = [](const std::string& bucket, ps::s3_options options) {
     options.anonymous = true;
@@ -108,7 +109,8 @@ TEST_CASE("a bucket's place follows from options, environment and files", "[remo
   CHECK(option_of("b", {.http = {.attempts = 0}}) == "attempts");
 }
 
-TEST_CASE("credentials come from options, environment or files, in this order", "[remote]") {
+TEST_CASE("credentials come from options, environment or files, in this order",
+          "[remote][promise:honest-11][fault:stores-6]") {
   const test::temp_dir dir;
   const std::string credentials = dir.write(
       "credentials", text_bytes("[default]\naws_access_key_id=file\naws_secret_access_key=a\n"
@@ -158,7 +160,8 @@ TEST_CASE("credentials come from options, environment or files, in this order", 
   });
 }
 
-TEST_CASE("files of AWS are read where something is wanted of them, or refused", "[remote]") {
+TEST_CASE("files of AWS are read where something is wanted of them, or refused",
+          "[remote][fault:stores-6]") {
   const test::temp_dir dir;
   const std::string bad = dir.write("bad", text_bytes("[default]\nno setting\n"));
   const std::string folder = dir.path(".");
@@ -177,7 +180,8 @@ TEST_CASE("files of AWS are read where something is wanted of them, or refused",
   CHECK(test::error_of<ps::file_format_error>([&] { (void)place({}); }).path() == bad);
 }
 
-TEST_CASE("a bucket is read with signatures that leave the range out", "[remote]") {
+TEST_CASE("a bucket is read with signatures that leave the range out",
+          "[remote][promise:honest-11]") {
   const aws_variables none{{}};
   const std::string content = test::some_content(1000);
   test::range_server server{
@@ -213,7 +217,8 @@ TEST_CASE("a bucket is read with signatures that leave the range out", "[remote]
   CHECK(server.requests().back().lines.count("x-amz-checksum-mode") == 0);
 }
 
-TEST_CASE("what S3 refuses says what to do, and nothing that is secret", "[remote]") {
+TEST_CASE("what S3 refuses says what to do, and nothing that is secret",
+          "[remote][fault:stores-6]") {
   const aws_variables none{{}};
   std::string body;
   int status = 403;
@@ -276,7 +281,7 @@ TEST_CASE("what S3 refuses says what to do, and nothing that is secret", "[remot
   has_words(test::error_of<ps::object_missing>([&] { (void)store.list(); }).found(), "bucket");
 }
 
-TEST_CASE("a bucket's objects are listed page by page", "[remote]") {
+TEST_CASE("a bucket's objects are listed page by page", "[remote][promise:honest-11]") {
   const aws_variables none{{}};
   test::range_server server{[&](const http_request& request) {
     const bool is_first = request.path.find("continuation-token") == std::string::npos;
@@ -305,7 +310,7 @@ TEST_CASE("a bucket's objects are listed page by page", "[remote]") {
         "/b?continuation-token=1%2F%2B%3D&encoding-type=url&list-type=2&prefix=tr%20ain%2F");
 }
 
-TEST_CASE("a listing that goes in circles is refused", "[remote]") {
+TEST_CASE("a listing that goes in circles is refused", "[remote][fault:stores-7]") {
   const aws_variables none{{}};
   int pages = 0;
   const std::string keys = GENERATE(std::string{"aba"}, std::string{"aa"}, std::string{"-----"});
@@ -352,7 +357,7 @@ TEST_CASE("a key, a token or a name that is far too long is refused with its pla
   CHECK(server.requests().size() == 1);
 }
 
-TEST_CASE("a listing that is none is refused", "[remote]") {
+TEST_CASE("a listing that is none is refused", "[remote][fault:stores-7]") {
   const std::string good =
       "<ListBucketResult><IsTruncated>false</IsTruncated><Contents><Key>&#x41;&#228;</Key>"
       "<Size>1</Size></Contents></ListBucketResult>";

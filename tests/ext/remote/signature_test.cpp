@@ -23,7 +23,7 @@ std::string signature_in(const std::string& value) { return value.substr(value.r
 
 }  // namespace
 
-TEST_CASE("SHA-256 gives the published sums", "[remote]") {
+TEST_CASE("SHA-256 gives the published sums", "[remote][promise:honest-11]") {
   CHECK(sum_text("") == ps::detail::sum_of_nothing);
   CHECK(sum_text("abc") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
   CHECK(sum_text("abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq") ==
@@ -42,7 +42,7 @@ TEST_CASE("SHA-256 gives the published sums", "[remote]") {
   }
 }
 
-TEST_CASE("HMAC with SHA-256 gives the values of RFC 4231", "[remote]") {
+TEST_CASE("HMAC with SHA-256 gives the values of RFC 4231", "[remote][promise:honest-11]") {
   const auto hmac = [](const std::string& key, const std::string& text) {
     return hex_digits(ps::detail::hmac_sha256(key, text));
   };
@@ -54,7 +54,7 @@ TEST_CASE("HMAC with SHA-256 gives the values of RFC 4231", "[remote]") {
         "60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54");
 }
 
-TEST_CASE("signatures are those that Amazon publishes", "[remote]") {
+TEST_CASE("signatures are those that Amazon publishes", "[remote][promise:honest-11]") {
   const std::string nothing{ps::detail::sum_of_nothing};
   const ps::s3_credentials who{"AKIAIOSFODNN7EXAMPLE", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"};
   const std::string time = "20130524T000000Z";
@@ -89,7 +89,7 @@ TEST_CASE("signatures are those that Amazon publishes", "[remote]") {
         "b97d918cfa904a5beff61c982a1b6f458b799221646efd99d3219ec94cdf2500");
 }
 
-TEST_CASE("a moment is signed in UTC", "[remote]") {
+TEST_CASE("a moment is signed in UTC", "[remote][promise:honest-11]") {
   CHECK(ps::detail::signing_time(1369353600) == "20130524T000000Z");
   CHECK(ps::detail::signing_time(0) == "19700101T000000Z");
 }

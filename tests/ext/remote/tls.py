@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSL-1.0
+# promise: honest-11
 """Reads from a server with TLS on this machine's loopback: tls.py PROGRAM FOLDER. Its certificate is
 trusted by nobody, unless it is named; one of its objects leads to a server without TLS, which must
 not be asked. Skipped (77) where there is no openssl to make the certificate."""

@@ -98,7 +98,7 @@ TEST_CASE("a file for Prometheus is written whole, and replaced", "[report]") {
 }
 
 TEST_CASE("a file for Prometheus that can't be written says path and reason, and the old stays",
-          "[report]") {
+          "[report][promise:honest-18]") {
   const test::temp_dir folder;
   const std::string nowhere = folder.path("none/train.prom");
   const auto missing = error_of_writing(nowhere);
@@ -143,7 +143,8 @@ TEST_CASE("what a process of the same number has left behind is in nobody's way"
   CHECK(files_at(path) == left + 1);
 }
 
-TEST_CASE("a reader sees one file for Prometheus or the next, whoever writes", "[report]") {
+TEST_CASE("a reader sees one file for Prometheus or the next, whoever writes",
+          "[report][promise:honest-18]") {
   const test::temp_dir folder;
   const std::string path = folder.path("train.prom");
   const std::string odd = to_prometheus(some_stats(1));

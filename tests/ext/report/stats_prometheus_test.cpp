@@ -18,7 +18,7 @@ namespace ps = penstock;
 using namespace std::chrono_literals;
 using test::prometheus_reader;
 
-TEST_CASE("Prometheus gets every figure, in seconds and bytes", "[report]") {
+TEST_CASE("Prometheus gets every figure, in seconds and bytes", "[report][promise:honest-18]") {
   ps::loader_stats stats;
   stats.loader = 7;
   stats.age = 1h + 2ns;

@@ -175,7 +175,7 @@ std::pair<std::string, int> failure_of(Write write) {
 
 }  // namespace
 
-TEST_CASE("what was recorded is read back from its file", "[report]") {
+TEST_CASE("what was recorded is read back from its file", "[report][promise:honest-19]") {
   const test::temp_dir folder;
   const auto trace = recorded();
   write_chrome_trace(trace, folder.path("trace.json"));
@@ -284,7 +284,8 @@ TEST_CASE("an epoch of MNIST's size fits into a ring, and into three megabytes",
   CHECK(made.text().size() < 3'000'000);
 }
 
-TEST_CASE("a file that can't be written is an error with path and number", "[report]") {
+TEST_CASE("a file that can't be written is an error with path and number",
+          "[report][fault:files-17]") {
   const test::temp_dir folder;
   const auto trace = played();
   const std::string missing = folder.path("missing/trace.json");
@@ -301,7 +302,8 @@ TEST_CASE("a file that can't be written is an error with path and number", "[rep
   CHECK(files_in(folder) == 0);
 }
 
-TEST_CASE("a disk that becomes full leaves the file as it was, and nothing beside it", "[report]") {
+TEST_CASE("a disk that becomes full leaves the file as it was, and nothing beside it",
+          "[report][fault:files-17]") {
   const test::temp_dir folder;
   const std::string path = folder.path("trace.json");
   write_chrome_trace(played(), path);

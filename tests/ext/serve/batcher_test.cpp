@@ -118,7 +118,8 @@ TEST_CASE("every consumer knows the time of the batch that fills up", "[serve]")
   CHECK(served == 3);
 }
 
-TEST_CASE("consumers that spin at the end of the time get full batches and late ones", "[serve]") {
+TEST_CASE("consumers that spin at the end of the time get full batches and late ones",
+          "[serve][promise:honest-14]") {
   ps::batcher<request> requests{ps::cpu_device{}, {.most = 2, .fill = 2ms, .spin = 1h}};
   constexpr std::uint64_t count = 303;
   std::atomic<std::size_t> served{0};
@@ -231,7 +232,8 @@ TEST_CASE("a submitter takes whichever slot is free first, and learns of the end
   CHECK(stats.waiting == 1);
 }
 
-TEST_CASE("a write that throws leaves no request, and its place to another one", "[serve]") {
+TEST_CASE("a write that throws leaves no request, and its place to another one",
+          "[serve][promise:honest-14]") {
   const int bad = GENERATE(0, 1, 2, 3);
   ps::batcher<request> requests{ps::cpu_device{}, {.most = 4, .fill = never}};
   for (int i = 0; i < 4; ++i) {
@@ -273,7 +275,7 @@ TEST_CASE("a batch of writes that all threw is none, and its slot is free", "[se
   CHECK_FALSE(requests.next());
 }
 
-TEST_CASE("others get on while one request is still being written", "[serve]") {
+TEST_CASE("others get on while one request is still being written", "[serve][promise:honest-14]") {
   ps::batcher<request> requests{ps::cpu_device{}, {.most = 2, .fill = never, .depth = 3}};
   ps::detail::waitable_counter begun;
   ps::detail::waitable_counter gate;
@@ -303,7 +305,7 @@ TEST_CASE("others get on while one request is still being written", "[serve]") {
   CHECK_FALSE(requests.next());
 }
 
-TEST_CASE("a closed batcher serves what it has, and takes no more", "[serve]") {
+TEST_CASE("a closed batcher serves what it has, and takes no more", "[serve][promise:honest-14]") {
   ps::batcher<request> requests{ps::cpu_device{}, {.most = 2, .fill = never, .depth = 2}};
   submit_all(requests, {0, 1, 2, 3});
   std::string told;
@@ -344,7 +346,8 @@ TEST_CASE("closing ends the wait of a consumer, by a call or by a stop request",
   CHECK(requests.was_closed());
 }
 
-TEST_CASE("what is abandoned comes back once, also what is still being written", "[serve]") {
+TEST_CASE("what is abandoned comes back once, also what is still being written",
+          "[serve][promise:honest-14]") {
   fates known{6};
   ps::detail::waitable_counter begun;
   ps::detail::waitable_counter gate;

@@ -24,7 +24,8 @@ using looked_at_signal = penstock::detail::consumer_signal<looked_at_clock>;
 
 }  // namespace
 
-TEST_CASE("a thread looks at the clock for the end of its wait alone", "[serve]") {
+TEST_CASE("a thread looks at the clock for the end of its wait alone",
+          "[serve][promise:honest-14]") {
   std::mutex mutex;
   std::unique_lock lock{mutex};
   for (const int spin : {0, 100}) {
@@ -56,7 +57,8 @@ TEST_CASE("a thread sleeps up to the time for which it spins, and no longer", "[
   CHECK(lock.owns_lock());
 }
 
-TEST_CASE("a thread that spins gives up the mutex, and learns of what is notified", "[serve]") {
+TEST_CASE("a thread that spins gives up the mutex, and learns of what is notified",
+          "[serve][promise:honest-14]") {
   const bool are_all = GENERATE(false, true);
   std::mutex mutex;
   looked_at_signal changed{std::chrono::hours{1}};

@@ -53,7 +53,8 @@ void submit_share(Batcher& requests, std::uint64_t first, std::uint64_t count) {
 
 }  // namespace
 
-TEST_CASE("a feed's batches have the tags of their requests, in both memories", "[serve]") {
+TEST_CASE("a feed's batches have the tags of their requests, in both memories",
+          "[serve][promise:honest-14]") {
   const ps::cpu_device device;
   fates known{100};
   ps::batcher<request> requests{device, {.most = 8, .fill = 0ns, .depth = 2}};
@@ -106,7 +107,7 @@ TEST_CASE("the trace of a feed over a batcher has each batch, its copy and its l
   CHECK(has_one_flow);
 }
 
-TEST_CASE("a feed that runs out of leases loses no request", "[serve]") {
+TEST_CASE("a feed that runs out of leases loses no request", "[serve][promise:honest-14]") {
   const ps::cpu_device device;
   fates known{12};
   {
@@ -139,7 +140,7 @@ TEST_CASE("a feed that runs out of leases loses no request", "[serve]") {
   CHECK(known.wrong == 0);
 }
 
-TEST_CASE("a batch that could not be copied comes back", "[serve]") {
+TEST_CASE("a batch that could not be copied comes back", "[serve][promise:honest-14]") {
   const gated_device device;
   fates known{8};
   {
@@ -227,7 +228,7 @@ TEST_CASE("a device that fails is told to the submitter that waits for it", "[se
 }
 
 TEST_CASE("whatever goes wrong among many threads, what was submitted is served or returned",
-          "[serve]") {
+          "[serve][promise:honest-14]") {
   constexpr std::uint64_t each = 1500;
   constexpr std::uint64_t submitters = 3;
   const auto most = GENERATE(std::size_t{1}, std::size_t{8});

@@ -97,7 +97,8 @@ constexpr std::uint64_t file_bytes = 64 + 1 + 8 + 100;  // of a block of "x"
 
 }  // namespace
 
-TEST_CASE("a cache gives the bytes of the store below, for any range", "[store]") {
+TEST_CASE("a cache gives the bytes of the store below, for any range",
+          "[store][promise:bounded-10]") {
   const test::temp_dir dir;
   test::counting_store below;
   below.add("a", test::some_bytes(1000, 1));
@@ -138,7 +139,7 @@ TEST_CASE("a cache gives the bytes of the store below, for any range", "[store]"
   }
 }
 
-TEST_CASE("a block is read once, and blocks of one call together", "[store]") {
+TEST_CASE("a block is read once, and blocks of one call together", "[store][promise:bounded-11]") {
   blocks_below of{10};
   const ps::cached_store cache{of.store, {.block_bytes = 100}};
   CHECK(reads_right(cache, of.store, "x", 50, 730));
@@ -162,7 +163,8 @@ TEST_CASE("a block is read once, and blocks of one call together", "[store]") {
   CHECK(other.stats().from_others == 1);
 }
 
-TEST_CASE("with the order told, a cache in memory misses as rarely as any can", "[store]") {
+TEST_CASE("with the order told, a cache in memory misses as rarely as any can",
+          "[store][promise:bounded-11]") {
   std::mt19937 random{11};
   for (int round = 0; round < 150; ++round) {
     const std::size_t blocks = 3 + random() % 4;
@@ -180,7 +182,8 @@ TEST_CASE("with the order told, a cache in memory misses as rarely as any can", 
   }
 }
 
-TEST_CASE("with the order told, a cache on disk misses as rarely as any can", "[store]") {
+TEST_CASE("with the order told, a cache on disk misses as rarely as any can",
+          "[store][promise:bounded-11]") {
   const test::temp_dir dir;
   std::mt19937 random{12};
   for (int round = 0; round < 15; ++round) {
@@ -203,7 +206,7 @@ TEST_CASE("with the order told, a cache on disk misses as rarely as any can", "[
   }
 }
 
-TEST_CASE("without an order, what was used longest ago goes first", "[store]") {
+TEST_CASE("without an order, what was used longest ago goes first", "[store][promise:bounded-11]") {
   blocks_below of{5};
   const ps::cached_store cache{of.store, {.block_bytes = 100, .memory_bytes = 300}};
   CHECK(misses_of(cache, of.store, {0, 1, 2}) == 3);
@@ -218,7 +221,7 @@ TEST_CASE("without an order, what was used longest ago goes first", "[store]") {
   CHECK(misses_of(cache, of.store, {2, 3}) == 0);
 }
 
-TEST_CASE("threads that need one block read it once", "[store]") {
+TEST_CASE("threads that need one block read it once", "[store][promise:bounded-11]") {
   blocks_below of{4};
   const ps::cached_store cache{of.store, {.block_bytes = 100}};
   of.store.shut();
@@ -238,7 +241,8 @@ TEST_CASE("threads that need one block read it once", "[store]") {
   CHECK(of.store.reads == 1);
 }
 
-TEST_CASE("where the thread that reads a block fails, those that wait try themselves", "[store]") {
+TEST_CASE("where the thread that reads a block fails, those that wait try themselves",
+          "[store][fault:stores-4]") {
   blocks_below of{4};
   const ps::cached_store cache{of.store, {.block_bytes = 100}};
   of.store.shut();
@@ -263,7 +267,7 @@ TEST_CASE("where the thread that reads a block fails, those that wait try themse
   CHECK(reads_right(cache, of.store, "x", 120, 60));  // and nobody waits for them
 }
 
-TEST_CASE("threads read through one cache at once", "[store]") {
+TEST_CASE("threads read through one cache at once", "[store][promise:honest-9]") {
   const test::temp_dir dir;
   blocks_below of{40};
   const ps::cached_store cache{of.store,
@@ -293,7 +297,7 @@ TEST_CASE("threads read through one cache at once", "[store]") {
 }
 
 TEST_CASE("what is on the disk serves the next run, another process, and no other store",
-          "[store]") {
+          "[store][fault:stores-3]") {
   const test::temp_dir dir;
   blocks_below of{10};
   const ps::cached_store_options options{
@@ -387,7 +391,8 @@ TEST_CASE("a file that was written to between two runs is not taken from a cache
   }
 }
 
-TEST_CASE("a file of a cache that is damaged, cut or longer is dropped and read anew", "[store]") {
+TEST_CASE("a file of a cache that is damaged, cut or longer is dropped and read anew",
+          "[store][fault:stores-3]") {
   const test::temp_dir dir;
   blocks_below of{1};
   const ps::cached_store_options options{
@@ -420,7 +425,8 @@ TEST_CASE("a file of a cache that is damaged, cut or longer is dropped and read 
   CHECK_FALSE(is_noticed(whole));
 }
 
-TEST_CASE("a part of a block on the disk is read by itself, and all of it is checked", "[store]") {
+TEST_CASE("a part of a block on the disk is read by itself, and all of it is checked",
+          "[store][promise:honest-9]") {
   const test::temp_dir dir;
   const ps::cached_store_options options{
       .block_bytes = 50'000, .memory_bytes = 49'999, .folder = dir.path("cache")};
@@ -474,7 +480,7 @@ TEST_CASE("a part of a block on the disk is read by itself, and all of it is che
 }
 
 TEST_CASE("a block on the disk comes into memory if it is worth more than what is there",
-          "[store]") {
+          "[store][promise:honest-9]") {
   const test::temp_dir dir;
   blocks_below of{3};
   const ps::cached_store_options options{
@@ -493,7 +499,7 @@ TEST_CASE("a block on the disk comes into memory if it is worth more than what i
 }
 
 TEST_CASE("of a block on the disk that is not worth its place in memory only the part is read",
-          "[store]") {
+          "[store][promise:honest-9]") {
   const test::temp_dir dir;
   const ps::cached_store_options options{
       .block_bytes = 40'000, .memory_bytes = 40'000, .folder = dir.path("cache")};
@@ -515,7 +521,8 @@ TEST_CASE("of a block on the disk that is not worth its place in memory only the
   CHECK(cache.stats().from_disk == 2);
 }
 
-TEST_CASE("what a process leaves that is killed is removed by the next one", "[store]") {
+TEST_CASE("what a process leaves that is killed is removed by the next one",
+          "[store][fault:stores-3]") {
   const test::temp_dir dir;
   blocks_below of{2};
   const ps::cached_store_options options{
@@ -537,7 +544,8 @@ TEST_CASE("what a process leaves that is killed is removed by the next one", "[s
   CHECK(names_in(options.folder) == std::vector<std::string>{"notes.txt"});
 }
 
-TEST_CASE("a disk that is full or goes away makes a cache slower, and says so", "[store]") {
+TEST_CASE("a disk that is full or goes away makes a cache slower, and says so",
+          "[store][fault:stores-3]") {
   const test::temp_dir dir;
   blocks_below of{30};
   const ps::cached_store_options options{
@@ -616,7 +624,7 @@ TEST_CASE("a range that is told to the end of its object ends there", "[store]")
 }
 
 TEST_CASE("what several readers foresee of a cache keeps the blocks that are used next",
-          "[store]") {
+          "[store][promise:bounded-11]") {
   blocks_below of{8};
   const ps::cached_store cache{of.store, {.block_bytes = 100, .memory_bytes = 200}};
   CHECK(cache.most_foreseen() == std::uint64_t{100} << 19U);
@@ -646,7 +654,7 @@ TEST_CASE("what several readers foresee of a cache keeps the blocks that are use
   CHECK(cache.stats().known_uses == 1);
 }
 
-TEST_CASE("a block that is held already stays once it is foreseen", "[store]") {
+TEST_CASE("a block that is held already stays once it is foreseen", "[store][promise:bounded-11]") {
   const test::temp_dir dir;
   for (const std::string folder : {"", "cache"}) {
     CAPTURE(folder);
@@ -662,7 +670,7 @@ TEST_CASE("a block that is held already stays once it is foreseen", "[store]") {
   }
 }
 
-TEST_CASE("foreseeing asks the store below for nothing", "[store]") {
+TEST_CASE("foreseeing asks the store below for nothing", "[store][promise:bounded-11]") {
   blocks_below of{4};
   const ps::cached_store cache{of.store, {.block_bytes = 100, .memory_bytes = 200}};
   constexpr auto to_end = static_cast<std::uint64_t>(-1);
@@ -695,7 +703,7 @@ TEST_CASE("a block is read once while it is written to the disk", "[store]") {
   CHECK(of.store.reads == 1);
 }
 
-TEST_CASE("processes that share a folder keep it bounded", "[store]") {
+TEST_CASE("processes that share a folder keep it bounded", "[store][promise:bounded-10]") {
   const test::temp_dir dir;
   const ps::cached_store_options options{.block_bytes = 100,
                                          .memory_bytes = 0,
@@ -734,7 +742,7 @@ TEST_CASE("processes that share a folder keep it bounded", "[store]") {
   CHECK(cache.stats().disk_bytes == bytes_in(options.folder));
 }
 
-TEST_CASE("a cache passes errors on, and refuses what it can't do", "[store]") {
+TEST_CASE("a cache passes errors on, and refuses what it can't do", "[store][fault:stores-4]") {
   const test::temp_dir dir;
   blocks_below of{3};
   const ps::cached_store cache{of.store, {.block_bytes = 100}};

@@ -29,7 +29,8 @@ blocks_in_order used(foreseen_uses& uses, std::uint64_t block) {
 
 }  // namespace
 
-TEST_CASE("the next use of a block is the first that was foreseen and has not come", "[store]") {
+TEST_CASE("the next use of a block is the first that was foreseen and has not come",
+          "[store][promise:bounded-11]") {
   foreseen_uses uses;
   CHECK(uses.of(7) == next_uses::never);
   uses.append(&reader, blocks_in_order{7, 8, 7});
@@ -66,7 +67,8 @@ TEST_CASE("the use after the next one is known too", "[store]") {
   }
 }
 
-TEST_CASE("what one reader takes back leaves what the others foresee, in order", "[store]") {
+TEST_CASE("what one reader takes back leaves what the others foresee, in order",
+          "[store][promise:bounded-11]") {
   foreseen_uses uses;
   uses.append(&reader, blocks_in_order{1, 2, 3});
   uses.append(&other_reader, blocks_in_order{3, 1});
@@ -81,7 +83,8 @@ TEST_CASE("what one reader takes back leaves what the others foresee, in order",
   CHECK(uses.of(1) == next_uses::never);
 }
 
-TEST_CASE("a use that does not come is given up once enough later ones have come", "[store]") {
+TEST_CASE("a use that does not come is given up once enough later ones have come",
+          "[store][promise:bounded-11]") {
   foreseen_uses uses;
   uses.append(&reader, blocks_in_order{1, 2});
   const blocks_in_order many(foreseen_uses::most_overtaken + 1, 3);
@@ -102,7 +105,7 @@ TEST_CASE("a use that does not come is given up once enough later ones have come
   CHECK(uses.size() == 0);
 }
 
-TEST_CASE("no more uses are held than were asked for", "[store]") {
+TEST_CASE("no more uses are held than were asked for", "[store][promise:bounded-11]") {
   foreseen_uses uses{5};
   uses.append(&reader, blocks_in_order{1, 2, 3, 4, 5, 6, 7});
   CHECK(uses.size() == 5);

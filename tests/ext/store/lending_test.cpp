@@ -83,7 +83,7 @@ TEST_CASE("a cache lends what one block in memory has, where it lies", "[store]"
   CHECK(of.store.reads == 3);
 }
 
-TEST_CASE("what was lent stays where it is when its block goes", "[store]") {
+TEST_CASE("what was lent stays where it is when its block goes", "[store][promise:bounded-10]") {
   const three_blocks of;
   const ps::cached_store cache{of.store, {.block_bytes = 100, .memory_bytes = 100}};
   std::optional<ps::lent_bytes> lent;
@@ -186,7 +186,7 @@ TEST_CASE("once files are gone, blocks are soon not taken for near", "[store]") 
   CHECK(near_now() < 16);
 }
 
-TEST_CASE("a block is not held for a small part of it", "[store]") {
+TEST_CASE("a block is not held for a small part of it", "[store][promise:bounded-10]") {
   test::counting_store below;
   below.add("x", test::some_bytes(1000));
   const ps::cached_store cache{below, {.block_bytes = 1000}};

@@ -123,7 +123,8 @@ struct on_script {
 
 }  // namespace
 
-TEST_CASE("ranges of files come as they lie in them, by every engine", "[store]") {
+TEST_CASE("ranges of files come as they lie in them, by every engine",
+          "[store][promise:honest-9]") {
   const local_files files;
   using engine = ps::read_engine;
   for (const engine by : {engine::best, engine::uring, engine::threads, engine::pread}) {
@@ -153,7 +154,8 @@ TEST_CASE("ranges of files come as they lie in them, by every engine", "[store]"
   }
 }
 
-TEST_CASE("a local store says which engine reads, and what each has read", "[store]") {
+TEST_CASE("a local store says which engine reads, and what each has read",
+          "[store][promise:honest-9]") {
   const local_files files;
   const ps::local_store by_threads{files.path(), {.engine = ps::read_engine::threads}};
   CHECK(by_threads.engine() == ps::read_engine::threads);
@@ -188,7 +190,7 @@ TEST_CASE("a local store says which engine reads, and what each has read", "[sto
   CHECK(on.script->reads <= 3);
 }
 
-TEST_CASE("what the system holds in memory comes from there", "[store]") {
+TEST_CASE("what the system holds in memory comes from there", "[store][promise:honest-9]") {
   const local_files files;
   const ps::local_store store{files.path(), {.engine = ps::read_engine::threads}};
   files.check_reads(store, 1, 10);
@@ -202,7 +204,8 @@ TEST_CASE("what the system holds in memory comes from there", "[store]") {
   CHECK(store.stats().by_threads + store.stats().by_pread == before.by_threads + before.by_pread);
 }
 
-TEST_CASE("where io_uring is refused, threads read, and the store says so", "[store]") {
+TEST_CASE("where io_uring is refused, threads read, and the store says so",
+          "[store][fault:stores-2]") {
   const local_files files;
   for (const int reason : {EPERM, ENOSYS, ENOMEM}) {
     const on_script on;
@@ -230,7 +233,7 @@ TEST_CASE("where io_uring is refused, threads read, and the store says so", "[st
 }
 
 TEST_CASE("a ring has no more reads under way than it has places, and none after a call",
-          "[store]") {
+          "[store][promise:bounded-10]") {
   const local_files files;
   for (const std::size_t depth : {1U, 3U, 64U}) {
     const on_script on;
@@ -246,7 +249,7 @@ TEST_CASE("a ring has no more reads under way than it has places, and none after
   }
 }
 
-TEST_CASE("short reads of a ring are gone on with", "[store]") {
+TEST_CASE("short reads of a ring are gone on with", "[store][fault:stores-2]") {
   const local_files files;
   for (const std::size_t most : {4096U, 102'400U}) {
     const on_script on;
@@ -258,7 +261,8 @@ TEST_CASE("short reads of a ring are gone on with", "[store]") {
   }
 }
 
-TEST_CASE("whatever call of a ring fails, all bytes come, and none after the call", "[store]") {
+TEST_CASE("whatever call of a ring fails, all bytes come, and none after the call",
+          "[store][fault:stores-2]") {
   const local_files files;
   for (const int error : {EINTR, EAGAIN, EPERM}) {
     for (unsigned failing = 0; failing < 7; ++failing) {
@@ -285,7 +289,8 @@ TEST_CASE("whatever call of a ring fails, all bytes come, and none after the cal
   }
 }
 
-TEST_CASE("what a ring can't read is read otherwise, or is an error by its name", "[store]") {
+TEST_CASE("what a ring can't read is read otherwise, or is an error by its name",
+          "[store][fault:stores-2]") {
   const local_files files;
   for (const int error : {EINVAL, EAGAIN, EIO, EINTR, ECANCELED}) {
     for (unsigned failing = 0; failing < 6; ++failing) {
@@ -299,7 +304,8 @@ TEST_CASE("what a ring can't read is read otherwise, or is an error by its name"
   }
 }
 
-TEST_CASE("names, missing files and ranges beyond the end are refused by type", "[store]") {
+TEST_CASE("names, missing files and ranges beyond the end are refused by type",
+          "[store][fault:stores-1]") {
   const local_files files;
   const ps::local_store store{files.path()};
   CHECK_THROWS_AS((void)test::part_of(store, "../secret", 0, 1), ps::object_name_error);
@@ -320,7 +326,7 @@ TEST_CASE("names, missing files and ranges beyond the end are refused by type", 
   files.check_reads(store, 9);  // and the store goes on
 }
 
-TEST_CASE("a file that is written to, cut or replaced is noticed", "[store]") {
+TEST_CASE("a file that is written to, cut or replaced is noticed", "[store][fault:stores-1]") {
   const test::stored_files files;
   const std::string old(10'000, 'o');
   files.add("a", old);
@@ -358,7 +364,7 @@ TEST_CASE("a file that is written to, cut or replaced is noticed", "[store]") {
   }
 }
 
-TEST_CASE("no more files stay open than were asked for", "[store]") {
+TEST_CASE("no more files stay open than were asked for", "[store][promise:bounded-10]") {
   const test::stored_files files;
   for (int i = 0; i < 60; ++i) files.add(std::to_string(i), "x");
   for (const bool direct : {false, true}) {
@@ -376,7 +382,7 @@ TEST_CASE("no more files stay open than were asked for", "[store]") {
   }
 }
 
-TEST_CASE("too many open files say what to lower", "[store]") {
+TEST_CASE("too many open files say what to lower", "[store][fault:stores-1]") {
   const test::stored_files files;
   for (int i = 0; i < 40; ++i) files.add(std::to_string(i), "x");
   const ps::local_store store{files.path(), {.engine = ps::read_engine::pread}};
@@ -395,7 +401,7 @@ TEST_CASE("too many open files say what to lower", "[store]") {
   CHECK(test::has(what, "lower most_open"));
 }
 
-TEST_CASE("threads read one store at once", "[store]") {
+TEST_CASE("threads read one store at once", "[store][promise:honest-9]") {
   const local_files files;
   using engine = ps::read_engine;
   for (const engine by : {engine::best, engine::threads}) {
@@ -419,7 +425,7 @@ TEST_CASE("threads read one store at once", "[store]") {
   }
 }
 
-TEST_CASE("a child made by fork reads with a ring of its own", "[store]") {
+TEST_CASE("a child made by fork reads with a ring of its own", "[store][promise:honest-9]") {
   const local_files files;
   const on_script on;
   const auto scripted = on.store(files.path());
@@ -454,7 +460,8 @@ TEST_CASE("a child made by fork reads with a ring of its own", "[store]") {
 }
 
 #if !defined(__SANITIZE_THREAD__)  // it lets no child with threads start more
-TEST_CASE("a child made by fork reads with threads of its own, and ends them", "[store]") {
+TEST_CASE("a child made by fork reads with threads of its own, and ends them",
+          "[store][promise:honest-9]") {
   const local_files files;
   auto store = std::make_unique<ps::local_store>(
       files.path(),
@@ -506,7 +513,7 @@ TEST_CASE("a child made by fork reads with threads of its own, and ends them", "
 }
 #endif
 
-TEST_CASE("a store's threads take none of the program's signals", "[store]") {
+TEST_CASE("a store's threads take none of the program's signals", "[store][promise:honest-9]") {
   const local_files files;
   const ps::local_store store{files.path(),
                               {.engine = ps::read_engine::threads, .direct = true, .threads = 3}};

@@ -28,7 +28,7 @@ std::string content_by(const ps::detail::root_folder& root, const std::string& n
 
 }  // namespace
 
-TEST_CASE("no object's name leads to a file outside of the folder", "[store]") {
+TEST_CASE("no object's name leads to a file outside of the folder", "[store][fault:stores-1]") {
   const test::stored_files files;
   files.add("a/b.txt", "inside");
   files.link("../secret", "up");
@@ -61,7 +61,8 @@ TEST_CASE("no object's name leads to a file outside of the folder", "[store]") {
   }
 }
 
-TEST_CASE("links that stay inside are followed where the system can tell", "[store]") {
+TEST_CASE("links that stay inside are followed where the system can tell",
+          "[store][fault:stores-1]") {
   const test::stored_files files;
   files.add("a/b.txt", "inside");
   files.link("a", "alias");
@@ -91,7 +92,7 @@ TEST_CASE("a folder that is a link itself, and one that is missing", "[store]") 
   CHECK_THROWS_AS(ps::detail::root_folder{files.path("x")}, ps::file_unreadable);
 }
 
-TEST_CASE("what is no regular file is refused, and blocks nobody", "[store]") {
+TEST_CASE("what is no regular file is refused, and blocks nobody", "[store][fault:stores-1]") {
   const test::stored_files files;
   files.add("folder/x", "");
   REQUIRE(::mkfifo(files.path("pipe").c_str(), 0600) == 0);

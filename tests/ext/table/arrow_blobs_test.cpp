@@ -42,7 +42,8 @@ std::string text_of(const ps::arrow_blobs& source, std::uint64_t index) {
 
 }  // namespace
 
-TEST_CASE("the strings of a column are blobs where they lie, with labels and keys", "[table]") {
+TEST_CASE("the strings of a column are blobs where they lie, with labels and keys",
+          "[table][promise:race-free-9]") {
   for (const std::string format : {"z", "Z", "u", "U"}) {
     test::made_stream made{{photos(format, {"one", "", "three"}), photos(format, {"four"})}};
     {
@@ -68,7 +69,8 @@ TEST_CASE("the strings of a column are blobs where they lie, with labels and key
   }
 }
 
-TEST_CASE("offsets of batch and column are followed to the strings", "[table]") {
+TEST_CASE("offsets of batch and column are followed to the strings",
+          "[table][promise:race-free-9]") {
   made_column batch = photos("z", {"zero", "one", "two", "three"});
   batch.children[0].offset = 1;
   batch.children[0].length = 3;
@@ -94,7 +96,7 @@ TEST_CASE("members of structs and a fixed_size_binary are blobs", "[table]") {
   CHECK(text_of(hashes, 1) == "ghi");
 }
 
-TEST_CASE("labels are integers of any size, or bits", "[table]") {
+TEST_CASE("labels are integers of any size, or bits", "[table][fault:files-11]") {
   const auto labels_of = [](made_column labels) {
     labels.name = "label";
     const auto batch = test::structs("", {test::strings("image", "z", {"a", "b", "c"}), labels});
@@ -126,7 +128,8 @@ TEST_CASE("labels are integers of any size, or bits", "[table]") {
   CHECK(problem.found() == std::to_string(largest));
 }
 
-TEST_CASE("nulls among blobs are refused, or are empty where that was asked for", "[table]") {
+TEST_CASE("nulls among blobs are refused, or are empty where that was asked for",
+          "[table][fault:files-11]") {
   made_column batch = photos("z", {"one", "two", "three"});
   for (std::size_t i = 0; i < 3; ++i) {
     made_column spoilt = batch;
@@ -147,7 +150,7 @@ TEST_CASE("nulls among blobs are refused, or are empty where that was asked for"
   CHECK(source.key(2) == "key of three");
 }
 
-TEST_CASE("blobs of other types are refused with what to do", "[table]") {
+TEST_CASE("blobs of other types are refused with what to do", "[table][fault:files-11]") {
   const auto said = [](made_column blob, const std::string& label = {}) {
     blob.name = "image";
     const auto batch =
@@ -181,7 +184,8 @@ TEST_CASE("blobs of other types are refused with what to do", "[table]") {
         }).option() == "blob");
 }
 
-TEST_CASE("strings whose offsets cannot be are refused before they are read", "[table]") {
+TEST_CASE("strings whose offsets cannot be are refused before they are read",
+          "[table][fault:files-11]") {
   const auto refused = [](const std::function<void(made_column&)>& change) {
     made_column batch = photos("z", {"one", "two"});
     change(batch.children[0]);

@@ -80,7 +80,7 @@ Error refused_column(made_column column) {
 
 }  // namespace
 
-TEST_CASE("columns of a stream become the fields of their names", "[table]") {
+TEST_CASE("columns of a stream become the fields of their names", "[table][promise:race-free-9]") {
   test::made_stream made{{pairs(3), pairs(4, 3), pairs(1, 7)}};
   {
     ps::arrow_dataset<pair_of> data{made.stream()};
@@ -164,7 +164,8 @@ TEST_CASE("the bits of a bool column are bools, or bytes of 0 and 1", "[table]")
                           true});
 }
 
-TEST_CASE("offsets of batch, struct, list and elements are all followed", "[table]") {
+TEST_CASE("offsets of batch, struct, list and elements are all followed",
+          "[table][promise:race-free-9]") {
   // 40 numbers; the elements' offset is 4, the lists' 1, the batch's 2.
   made_column elements = test::numbers("", "i", counted<std::int32_t>(40));
   elements.length = 36;
@@ -202,7 +203,7 @@ TEST_CASE("one list, or a fixed_size_binary, is all extents of a field", "[table
   CHECK(values_of<only<float>>(bytes) == counted<float>(24));
 }
 
-TEST_CASE("lists of variable length are read where all have one", "[table]") {
+TEST_CASE("lists of variable length are read where all have one", "[table][fault:files-11]") {
   const auto inside = test::numbers("", "s", counted<std::int16_t>(20));
   const std::vector<std::int16_t> expected = counted<std::int16_t>(12, 4);
   const auto narrow = test::lists<std::int32_t>("", {4, 10, 16}, inside);
@@ -250,7 +251,8 @@ TEST_CASE("a table without a row is a dataset without a sample", "[table]") {
   CHECK(data.size() == 0);
 }
 
-TEST_CASE("nulls are refused with column and row, whatever null_count says", "[table]") {
+TEST_CASE("nulls are refused with column and row, whatever null_count says",
+          "[table][fault:files-11]") {
   const auto row_of = [](const made_column& batch) {
     test::made_stream made{{pairs(100), batch}};
     const auto problem =
@@ -329,7 +331,8 @@ TEST_CASE("columns of other names, and members of structs, are named in the opti
         }).option() == "columns");
 }
 
-TEST_CASE("missing, doubled and extra columns are told with all that there are", "[table]") {
+TEST_CASE("missing, doubled and extra columns are told with all that there are",
+          "[table][fault:files-11]") {
   made_column batch = pairs(2);
   batch.children[0].name = "Label";
   auto missing = error_of<ps::missing_column>([&] { ps::arrow_dataset<pair_of>{table_of(batch)}; });
@@ -350,7 +353,8 @@ TEST_CASE("missing, doubled and extra columns are told with all that there are",
       2);
 }
 
-TEST_CASE("a column of another type is refused with both, and with what to do", "[table]") {
+TEST_CASE("a column of another type is refused with both, and with what to do",
+          "[table][fault:files-11]") {
   const auto found = []<class Record>(Record, const made_column& column) {
     const auto problem = refused_column<Record, ps::column_type_mismatch>(column);
     CHECK(problem.column() == "x");
@@ -392,7 +396,8 @@ TEST_CASE("a column of another type is refused with both, and with what to do", 
                   "found utf8_view: views have another layout"));
 }
 
-TEST_CASE("lists of other lengths than the field's extents are refused", "[table]") {
+TEST_CASE("lists of other lengths than the field's extents are refused",
+          "[table][fault:files-11]") {
   const auto found = []<class Record>(Record, const made_column& column) {
     const auto problem = refused_column<Record, ps::column_shape_mismatch>(column);
     return problem.expected() + " / " + problem.found();
@@ -419,7 +424,8 @@ TEST_CASE("lists of other lengths than the field's extents are refused", "[table
   CHECK(found(only<std::uint8_t>{}, bytes) == "uint8 / fixed_size_binary(6)");
 }
 
-TEST_CASE("a column that says what cannot be is refused before it is read", "[table]") {
+TEST_CASE("a column that says what cannot be is refused before it is read",
+          "[table][fault:files-11]") {
   const auto refused = [](const std::function<void(made_column&)>& change) {
     made_column column =
         test::lists<std::int32_t>("x", {0, 2, 4, 6}, test::numbers("", "i", counted<int>(6)));
@@ -450,7 +456,7 @@ TEST_CASE("a column that says what cannot be is refused before it is read", "[ta
         "a bitmap for 2 nulls / a null pointer");
 }
 
-TEST_CASE("an array that is not of its type is refused", "[table]") {
+TEST_CASE("an array that is not of its type is refused", "[table][fault:files-11]") {
   made_column right = test::structs("x", {test::numbers("inner", "i", counted<std::int32_t>(3))});
   const auto refused = [&](const made_column& wrong) {
     return error_of<ps::arrow_invalid>([&] {

@@ -8,7 +8,8 @@
 
 namespace ps = penstock;
 
-TEST_CASE("a structure of Arrow's is released once, by its last owner", "[table]") {
+TEST_CASE("a structure of Arrow's is released once, by its last owner",
+          "[table][promise:race-free-9]") {
   int released = 0;
   ArrowArray given = test::array_of(test::numbers<int>("x", "i", {1, 2}), &released).release();
   {
@@ -31,7 +32,8 @@ TEST_CASE("a structure of Arrow's is released once, by its last owner", "[table]
   CHECK_FALSE(ps::arrow_array{nullptr});
 }
 
-TEST_CASE("a structure that was given away is released by who took it", "[table]") {
+TEST_CASE("a structure that was given away is released by who took it",
+          "[table][promise:race-free-9]") {
   int released = 0;
   ArrowSchema given{};
   {

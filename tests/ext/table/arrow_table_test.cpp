@@ -36,7 +36,7 @@ std::string refused_table(const std::function<void(made_column&)>& change) {
 
 }  // namespace
 
-TEST_CASE("the rows of a stream's batches are numbered through", "[table]") {
+TEST_CASE("the rows of a stream's batches are numbered through", "[table][promise:race-free-9]") {
   test::made_stream made{{points(3), points(0), points(1), points(2)}};
   std::optional<ps::arrow_table> table{made.stream()};
   CHECK(made.released == 1);
@@ -55,7 +55,7 @@ TEST_CASE("the rows of a stream's batches are numbered through", "[table]") {
   CHECK(copy.batch(0).length == 3);
 }
 
-TEST_CASE("a table is released with its last copy", "[table]") {
+TEST_CASE("a table is released with its last copy", "[table][promise:race-free-9]") {
   test::made_stream made{{points(3), points(1)}};
   {
     const ps::arrow_table first{made.stream()};
@@ -65,7 +65,8 @@ TEST_CASE("a table is released with its last copy", "[table]") {
   CHECK(made.batches_released == 2);
 }
 
-TEST_CASE("a stream that fails says why, and is released with what it gave", "[table]") {
+TEST_CASE("a stream that fails says why, and is released with what it gave",
+          "[table][fault:files-11]") {
   test::made_stream made{{points(3), points(1)}, 1};
   const auto problem =
       test::error_of<ps::arrow_stream_failed>([&] { ps::arrow_table{made.stream()}; });
@@ -80,7 +81,7 @@ TEST_CASE("a stream that fails says why, and is released with what it gave", "[t
         }).found() == "error 5");
 }
 
-TEST_CASE("what is no table is refused, and released", "[table]") {
+TEST_CASE("what is no table is refused, and released", "[table][fault:files-11]") {
   CHECK(refused_table([](made_column& t) { t.format = "i"; }) ==
         "a struct, whose members are the columns / int32");
   CHECK(refused_table([](made_column& t) { t.has_dictionary = true; }) ==
@@ -108,7 +109,7 @@ TEST_CASE("what is no table is refused, and released", "[table]") {
         }) == "at most 64 types inside each other / more");
 }
 
-TEST_CASE("batches that are not of the table's type are refused", "[table]") {
+TEST_CASE("batches that are not of the table's type are refused", "[table][fault:files-11]") {
   made_column other = points(3);
   other.children.pop_back();
   const auto problem = test::error_of<ps::arrow_invalid>([&] {
@@ -117,7 +118,7 @@ TEST_CASE("batches that are not of the table's type are refused", "[table]") {
   CHECK(problem.expected() + " / " + problem.found() == "2 children / 1");
 }
 
-TEST_CASE("nothing, and what was released, is no table", "[table]") {
+TEST_CASE("nothing, and what was released, is no table", "[table][fault:files-11]") {
   const auto found = [](const auto& call) {
     return std::string{test::error_of<ps::arrow_invalid>(call).what()};
   };
@@ -139,7 +140,7 @@ TEST_CASE("nothing, and what was released, is no table", "[table]") {
   CHECK(released == 1);
 }
 
-TEST_CASE("pointers of a schema or a batch that are null are refused", "[table]") {
+TEST_CASE("pointers of a schema or a batch that are null are refused", "[table][fault:files-11]") {
   const auto spoilt = [](const std::function<void(ArrowSchema&, ArrowArray&)>& change) {
     ps::arrow_schema schema = test::schema_of(points(3));
     ps::arrow_array batch = test::array_of(points(3));

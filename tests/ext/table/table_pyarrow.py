@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: BSL-1.0
+# promise: race-free-9
 """table_pyarrow.py LIBRARY: tables of pyarrow's, and of polars' and DuckDB's where these are
 installed, as datasets and as blobs, through the capsules of Python's stream interface. LIBRARY is
 for_arrow.cpp. Skipped where pyarrow or numpy is not installed."""

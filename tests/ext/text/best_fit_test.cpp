@@ -69,7 +69,7 @@ TEST_CASE("the next number of a set is found, over any gap", "[text]") {
   }
 }
 
-TEST_CASE("lengths go into the rows that best fit puts them in", "[text]") {
+TEST_CASE("lengths go into the rows that best fit puts them in", "[text][promise:exact-13]") {
   numbers row_of;
   ps::sample_generator draw{{.seed = 3}, 0};
   for (const std::size_t capacity : {1U, 2U, 10U, 100U, 5000U}) {

@@ -104,7 +104,8 @@ TEST_CASE("an index that is none of Megatron's is refused", "[text]") {
         dir.path("none.idx"));
 }
 
-TEST_CASE("an index that points outside its tokens is refused at that document", "[text]") {
+TEST_CASE("an index that points outside its tokens is refused at that document",
+          "[text][fault:files-9]") {
   const test::temp_dir dir;
   const auto corrupt = [&](const std::vector<sequence>& sequences,
                            const std::vector<std::uint64_t>& starts, std::uint64_t index) {
@@ -129,7 +130,8 @@ TEST_CASE("an index that points outside its tokens is refused at that document",
   CHECK(corrupt(three_sequences, {2, 0, 3}, 0) == documents);
 }
 
-TEST_CASE("Megatron's documents tell many lengths at once, and take any hint", "[text]") {
+TEST_CASE("Megatron's documents tell many lengths at once, and take any hint",
+          "[text][promise:exact-13]") {
   const test::temp_dir dir;
   const auto all = opened(dir, right_index);
   const std::vector<std::uint64_t> indices{2, 0, 1, 1, 2};

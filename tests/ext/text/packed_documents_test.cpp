@@ -159,7 +159,8 @@ struct only_lengths {
 
 }  // namespace
 
-TEST_CASE("each token of each document is in exactly one row, with its label and place", "[text]") {
+TEST_CASE("each token of each document is in exactly one row, with its label and place",
+          "[text][promise:exact-13]") {
   const numbered_documents documents{test::mixed_lengths(500)};
   for (const std::size_t length : {1U, 2U, 17U, 64U, 2000U}) {
     for (const std::size_t window : {1U, 7U, 100U, 499U, 501U}) {
@@ -191,7 +192,7 @@ TEST_CASE("each token of each document is in exactly one row, with its label and
   }
 }
 
-TEST_CASE("a row is the same wherever and however often it is read", "[text]") {
+TEST_CASE("a row is the same wherever and however often it is read", "[text][promise:exact-13]") {
   const numbered_documents documents{test::mixed_lengths(600)};
   const ps::packing_options options{.length = 64, .seed = 9, .window = 50};
   const auto rows = ps::pack_documents<std::uint32_t>(documents, options);
@@ -231,7 +232,7 @@ TEST_CASE("another seed packs anew, and documents come from all of the source", 
   }
 }
 
-TEST_CASE("rows are at least 99 % full where few documents are long", "[text]") {
+TEST_CASE("rows are at least 99 % full where few documents are long", "[text][promise:exact-13]") {
   const std::size_t count = 20'000;
   for (const auto& [median, spread] : {std::pair{400.0, 1.2}, std::pair{700.0, 1.0}}) {
     const auto rows = ps::pack_documents(only_lengths{long_tailed(count, median, spread)},
@@ -243,7 +244,7 @@ TEST_CASE("rows are at least 99 % full where few documents are long", "[text]") 
   }
 }
 
-TEST_CASE("a packing never changes: golden rows", "[text]") {
+TEST_CASE("a packing never changes: golden rows", "[text][promise:exact-13]") {
   const numbered_documents documents{
       {5, 3, 8, 21, 0, 2, 2, 7, 1, 4, 40, 3, 6, 1, 1, 9, 11, 12, 30, 2}};
   const ps::packing_options options{.length = 12, .seed = 4, .window = 8, .most_documents = 3};
@@ -261,7 +262,7 @@ TEST_CASE("a packing never changes: golden rows", "[text]") {
   CHECK(rows.fingerprint() == 0x819bdf97aa28f2caU);
 }
 
-TEST_CASE("a document that is longer than a row may be refused", "[text]") {
+TEST_CASE("a document that is longer than a row may be refused", "[text][fault:files-9]") {
   const numbered_documents documents{{3, 9, 8}};
   const auto refused = error_of<ps::document_error>([&] {
     (void)ps::pack_documents<std::uint32_t>(documents,
@@ -304,7 +305,7 @@ TEST_CASE("no documents, and empty ones, are no rows", "[text]") {
   CHECK(error_of<ps::index_error>([&] { (void)test::read_batch(rows, {0}); }).size() == 0);
 }
 
-TEST_CASE("documents that change after they were packed are noticed", "[text]") {
+TEST_CASE("documents that change after they were packed are noticed", "[text][fault:files-9]") {
   numbered_documents documents{{30, 3, 4, 5}};
   const ps::packing_options options{.length = 8};
   SECTION("in their number of rows") {
@@ -326,7 +327,7 @@ TEST_CASE("documents that change after they were packed are noticed", "[text]") 
   }
 }
 
-TEST_CASE("a token that is no label is refused with its document", "[text]") {
+TEST_CASE("a token that is no label is refused with its document", "[text][fault:files-9]") {
   for (const std::size_t at : {0U, 2U, 17U, 39U}) {
     numbered_documents documents{{3, 37, 2}};
     documents.tokens_[at] = 0x8000'0000U;
@@ -369,7 +370,7 @@ TEST_CASE("Megatron's documents are packed", "[text]") {
 }
 
 TEST_CASE("documents that tell lengths at once, and are told what comes, are packed the same",
-          "[text]") {
+          "[text][promise:exact-13]") {
   const ps::packing_options options{.length = 64, .seed = 3, .window = 100};
   const numbered_documents plain{test::mixed_lengths(700)};
   const told_documents told{test::mixed_lengths(700)};
@@ -389,7 +390,8 @@ TEST_CASE("documents that tell lengths at once, and are told what comes, are pac
   CHECK(told.all_were_hinted);
 }
 
-TEST_CASE("tokens around a block of sixteen have their labels and positions", "[text]") {
+TEST_CASE("tokens around a block of sixteen have their labels and positions",
+          "[text][promise:exact-13]") {
   for (std::uint64_t length = 1; length <= 50; ++length) {
     const numbered_documents documents{{length, 3}};
     const ps::packing_options options{.length = 64, .seed = 1};

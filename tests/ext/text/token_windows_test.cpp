@@ -97,7 +97,7 @@ TEST_CASE("a file of 10^12 tokens is opened, and read at its end", "[text]") {
   CHECK(ps::token_windows<>{path, {.length = 1024, .stride = 1}}.size() == tokens - 1024);
 }
 
-TEST_CASE("a file that is no row of tokens is refused", "[text]") {
+TEST_CASE("a file that is no row of tokens is refused", "[text][fault:files-9]") {
   const test::temp_dir dir;
   const std::string path = test::write_file(dir.path("tokens.bin"), "abcde");
   const auto within = error_of<ps::file_truncated>([&] { ps::token_windows<>{path}; });

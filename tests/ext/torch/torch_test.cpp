@@ -168,7 +168,8 @@ TEST_CASE("a tensor has the record's shape and element type and the batch's valu
   }
 }
 
-TEST_CASE("tensors keep their batch until the last of them and of their views is gone", "[torch]") {
+TEST_CASE("tensors keep their batch until the last of them and of their views is gone",
+          "[torch][promise:race-free-8]") {
   auto loader = three_of_two();
   auto range = loader.epoch(0);
   auto it = range.begin();
@@ -192,7 +193,8 @@ TEST_CASE("tensors keep their batch until the last of them and of their views is
   CHECK(ps::get<"image">(*again.begin())(0, 0) == 0);
 }
 
-TEST_CASE("what autograd saves keeps the batch, and backward lets it go", "[torch]") {
+TEST_CASE("what autograd saves keeps the batch, and backward lets it go",
+          "[torch][promise:race-free-8]") {
   ps::loader loader{told{}, ps::sequential{}, {.batch_size = 2, .workers = 1}};
   ps::transfer feed{loader, {.depth = 3}};
   const at::Tensor w = weight();
@@ -240,7 +242,7 @@ TEST_CASE("a consumer waits for tensors that go on another thread, where it is t
   CHECK(seen == 50);
 }
 
-TEST_CASE("a batch whose feed was given a stream is waited for", "[torch]") {
+TEST_CASE("a batch whose feed was given a stream is waited for", "[torch][promise:race-free-8]") {
   const gated_device device;
   const auto stream = device.make_stream();
   ps::loader loader{told{}, ps::sequential{}, device, {.batch_size = 2, .workers = 1}};
@@ -273,7 +275,8 @@ TEST_CASE("work on the feed's own stream may make tensors", "[torch]") {
   CHECK(sum == 4.0 * (99 * 100 / 2));
 }
 
-TEST_CASE("tensors of a shared batch come one by one, and outlive feed and loader", "[torch]") {
+TEST_CASE("tensors of a shared batch come one by one, and outlive feed and loader",
+          "[torch][promise:race-free-8]") {
   at::Tensor image;
   at::Tensor x;
   {
