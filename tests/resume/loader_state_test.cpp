@@ -44,28 +44,22 @@ refusal refused(std::string_view text) {
 
 }  // namespace
 
-TEST_CASE("a state is read back from its text and from its JSON", "[resume][promise:exact-7]") {
+TEST_CASE("a state is read back from its text", "[resume][promise:exact-7]") {
   const auto state = some_state();
   CHECK(ps::to_text(state) ==
         "penstock_state=1 epoch=3 batch=17 dataset=60000 samples=50000 batch_size=64 "
         "seed=18446744073709551615 order=1311768467463790320 last=pad");
-  CHECK(
-      ps::to_json(state) ==
-      R"({"penstock_state": 1, "epoch": 3, "batch": 17, "dataset": 60000, "samples": 50000, )"
-      R"("batch_size": 64, "seed": 18446744073709551615, "order": 1311768467463790320, "last": "pad"})");
   CHECK(ps::from_text<ps::loader_state>(ps::to_text(state)) == state);
-  CHECK(ps::from_text<ps::loader_state>(ps::to_json(state)) == state);
   std::ostringstream out;
   out << state;
   CHECK(out.str() == ps::to_text(state));
 }
 
 TEST_CASE("a state is read with keys in any order and any white space", "[resume]") {
-  const std::string_view json =
-      " {\n\t\"last\" : \"keep\",\"order\":1 , \"seed\": 2, \"batch_size\":3,"
-      "\"samples\":4, \"dataset\":5,\"batch\":6,\"epoch\":7,"
-      "\"penstock_state\":1}\n";
-  const auto state = ps::from_text<ps::loader_state>(json);
+  const std::string_view text =
+      " last =keep\norder=1  seed= 2\tbatch_size=3 samples=4\r\ndataset=5 batch = 6 epoch=7 "
+      "penstock_state=1\n";
+  const auto state = ps::from_text<ps::loader_state>(text);
   CHECK(state == ps::loader_state{.version = 1,
                                   .last = 0,
                                   .epoch = 7,
@@ -80,9 +74,8 @@ TEST_CASE("a state is read with keys in any order and any white space", "[resume
 TEST_CASE("a text that is no state is refused at its first wrong byte",
           "[resume][promise:exact-7][fault:consumers-4]") {
   const std::string text = ps::to_text(some_state());
-  const std::string json = ps::to_json(some_state());
   CHECK(refused("").message == "loader_state: at byte 0: expected the key 'epoch', found none");
-  CHECK(refused("{}").message == "loader_state: at byte 2: expected the key 'epoch', found none");
+  CHECK(refused("{}").message == "loader_state: at byte 0: expected a name, found '{}'");
   CHECK(refused("epoch").message == "loader_state: at byte 5: expected '=', found the end");
   CHECK(refused("epoch=-1").message ==
         "loader_state: at byte 6: expected a number below 2^64, found '-1'");
@@ -99,16 +92,11 @@ TEST_CASE("a text that is no state is refused at its first wrong byte",
         "loader_state: at byte 5: expected keep, drop or pad, found 'some'");
   CHECK(refused(text.substr(0, text.size() - 9))
             .message.ends_with("expected the key 'last', found none"));
-  CHECK(refused(json + "x").message ==
-        "loader_state: at byte " + std::to_string(json.size()) + ": expected the end, found 'x'");
-  CHECK(refused(R"({"epoch": 1 "batch": 2})").message ==
-        R"(loader_state: at byte 12: expected ',', found '"batch": 2}')");
-  CHECK(refused(R"({"epoch": 1,})").message ==
-        R"(loader_state: at byte 12: expected '"', found '}')");
-  CHECK(refused(R"({epoch: 1})").offset == 1);
+  CHECK(refused(text + " x").message.ends_with("expected '=', found the end"));
+  CHECK(refused(text + "x").message.ends_with("found 'padx'"));
   CHECK(refused(std::string_view{"\0", 1}).offset == 0);
-  for (std::size_t length = 0; length < json.size(); ++length) {
-    CHECK(refused(json.substr(0, length)).offset <= length);
+  for (std::size_t length = 0; length < text.size(); ++length) {
+    CHECK(refused(text.substr(0, length)).offset <= length);
   }
 
   auto no_batch = some_state();

@@ -27,7 +27,7 @@ inline void require_same_order(const loader_state& state, const loader_state& ow
 
 /// The position of a training loop, and everything its batch order depends on: the next batch to
 /// deliver, and the values that must be equal for it to be the same batch. 64 bytes to keep in a
-/// checkpoint, as they are or as text (`to_text`, `to_json`).
+/// checkpoint, as they are or as text (`to_text`).
 ///
 ///     save(feed.state());                                         // after any batch
 ///     for (auto& batch : feed.resume(load(), last_epoch)) ...     // the very next one, at once

@@ -34,41 +34,29 @@ class [[gnu::visibility("default")]] state_error : public error {
 
 namespace detail {
 
-/// Reads a state from one of its two texts, which differ only in their punctuation. Single-use.
+/// Reads a state from its text: keys with values, "key=value", and space between them. Single-use.
 class state_reader {
  public:
   explicit state_reader(std::string_view text) noexcept : text_(text) {}
 
   loader_state read() {
-    skip_space();
-    json_ = at_ < text_.size() && text_[at_] == '{';
-    if (json_) ++at_;
     loader_state state;
     state.version = 0;
     std::array<bool, state_members.size() + 2> seen{};
-    for (bool first = true;; first = false) {
-      const std::size_t end = at_;
-      skip_space();
-      if (json_ ? peek() == '}' : at_ == text_.size()) break;
-      if (json_ && !first) {
-        expect(',');
-        skip_space();
-      } else if (!first && at_ == end) {
-        fail(at_, "a space", found());
-      }
+    skip_space();
+    while (at_ != text_.size()) {
       const std::size_t begin = at_;
       const std::string_view key = word();
       skip_space();
-      expect(json_ ? ':' : '=');
+      if (at_ == text_.size() || text_[at_] != '=') fail(at_, "'='", found());
+      ++at_;
       skip_space();
       const std::size_t which = value_of(key, begin, state);
       if (seen[which]) fail(begin, "every key once", "'" + std::string{key} + "' again");
       seen[which] = true;
-    }
-    if (json_) {
-      ++at_;
+      const std::size_t end = at_;
       skip_space();
-      if (at_ != text_.size()) fail(at_, "the end", found());
+      if (at_ == end && at_ != text_.size()) fail(at_, "a space", found());
     }
     for (std::size_t which = 0; which < seen.size(); ++which) {
       if (!seen[which]) fail(at_, "the key '" + std::string{name_of(which)} + "'", "none");
@@ -125,29 +113,21 @@ class state_reader {
     return value;
   }
 
-  // A key or a name: in quotes in JSON, bare in plain text.
+  // A key or a name.
   std::string_view word() {
-    if (json_) expect('"');
     const std::size_t begin = at_;
     while (at_ < text_.size() && ((text_[at_] >= 'a' && text_[at_] <= 'z') || text_[at_] == '_')) {
       ++at_;
     }
-    const std::string_view read = text_.substr(begin, at_ - begin);
-    if (read.empty()) fail(begin, "a name", found());
-    if (json_) expect('"');
-    return read;
+    if (at_ == begin) fail(begin, "a name", found());
+    return text_.substr(begin, at_ - begin);
   }
 
-  [[nodiscard]] char peek() const noexcept { return at_ < text_.size() ? text_[at_] : '\0'; }
   void skip_space() noexcept {
     while (at_ < text_.size() &&
            (text_[at_] == ' ' || (text_[at_] >= '\t' && text_[at_] <= '\r'))) {
       ++at_;
     }
-  }
-  void expect(char mark) {
-    if (peek() != mark || at_ == text_.size()) fail(at_, "'" + std::string(1, mark) + "'", found());
-    ++at_;
   }
   [[nodiscard]] std::string found() const {
     if (at_ == text_.size()) return "the end";
@@ -160,40 +140,19 @@ class state_reader {
 
   std::string_view text_;
   std::size_t at_ = 0;
-  bool json_ = false;
 };
-
-/// A state as text, between `open` and `close`: names in `quote`s, `is` before each value, `next`
-/// between two of them.
-inline std::string state_text(const loader_state& state, std::string_view open,
-                              std::string_view quote, std::string_view is, std::string_view next,
-                              std::string_view close) {
-  std::string text{open};
-  const auto add = [&](std::string_view name, const std::string& value) {
-    if (text.size() != open.size()) text += next;
-    ((text += quote) += name) += quote;
-    (text += is) += value;
-  };
-  add("penstock_state", std::to_string(state.version));
-  for (const state_member& member : state_members) {
-    add(member.name, std::to_string(state.*member.place));
-  }
-  const std::string last{state.last < 3 ? partial_batch_names[state.last] : "unknown"};
-  add("last", std::string{quote} + last + std::string{quote});
-  return text += close;
-}
 
 }  // namespace detail
 
 /// The state as one line for a log or a file: "penstock_state=1 epoch=3 batch=17 ... last=keep".
 [[nodiscard]] inline std::string to_text(const loader_state& state) {
-  return detail::state_text(state, "", "", "=", " ", "");
-}
-
-/// The state as a JSON object: {"penstock_state": 1, "epoch": 3, "batch": 17, ... "last": "keep"}.
-/// Its numbers take 64 bits, which not every reader of JSON keeps.
-[[nodiscard]] inline std::string to_json(const loader_state& state) {
-  return detail::state_text(state, "{", "\"", ": ", ", ", "}");
+  std::string text = "penstock_state=" + std::to_string(state.version);
+  for (const detail::state_member& member : detail::state_members) {
+    ((text += ' ') += member.name) += '=';
+    text += std::to_string(state.*member.place);
+  }
+  text += " last=";
+  return text += state.last < 3 ? detail::partial_batch_names[state.last] : "unknown";
 }
 
 /// Writes `to_text(state)`.
@@ -201,8 +160,8 @@ inline std::ostream& operator<<(std::ostream& out, const loader_state& state) {
   return out << to_text(state);
 }
 
-/// The value that `to_text` or `to_json` wrote: `from_text<loader_state>(text)`; the keys may come
-/// in any order. Throws `state_error`.
+/// The value that `to_text` wrote: `from_text<loader_state>(text)`; the keys may come in any order,
+/// with any white space. Throws `state_error`.
 template <std::same_as<loader_state> State>
 [[nodiscard]] State from_text(std::string_view text) {
   return detail::state_reader{text}.read();

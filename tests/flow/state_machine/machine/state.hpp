@@ -44,8 +44,7 @@ inline void machine::require_at(const ps::loader_state& state, const ps::batch_p
   require(state.epoch == at.epoch && state.batch == at.batch, "a state of another place");
   count("state");
   if (one_in(3)) {
-    saved_ = {how_.who, at,
-              ps::from_text<ps::loader_state>(one_in(2) ? to_text(state) : to_json(state))};
+    saved_ = {how_.who, at, ps::from_text<ps::loader_state>(to_text(state))};
   }
 }
 
