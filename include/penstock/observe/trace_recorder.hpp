@@ -7,7 +7,6 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <ctime>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -106,7 +105,6 @@ struct trace_track {
 struct trace_snapshot {
   std::vector<trace_track> tracks;          ///< in the order in which they were made
   std::chrono::nanoseconds taken{0};        ///< when, by the steady clock
-  std::chrono::nanoseconds suspended{0};    ///< CLOCK_BOOTTIME less CLOCK_MONOTONIC then
   stats_clock clock = stats_clock::steady;  ///< what times were measured by
   bool clock_has_stepped = false;           ///< times are wrong: see `loader_stats`
 };
@@ -126,7 +124,7 @@ struct trace_options {
 ///     ps::loader loader{digits, ps::shuffled{.seed = 1}, {.batch_size = 64, .trace = &recorder}};
 ///     ps::transfer feed{loader, stream, {.trace = &recorder}};
 ///     for (auto& batch : feed.epoch(0)) train_step(batch, stream);
-///     ps::write_perfetto(recorder, "epoch.pftrace");
+///     ps::write_chrome_trace(recorder, "epoch.json");
 ///
 /// It has to be there when they are made; what they do after its end is recorded by nobody. Each
 /// worker, the consumer at the loader and at the transfer, and each slot has a ring of its own. It
@@ -156,7 +154,6 @@ class trace_recorder {
     const auto at = log_->clock.look();
     trace_snapshot all;
     all.taken = at.steady;
-    all.suspended = clock_time(CLOCK_BOOTTIME) - clock_time(CLOCK_MONOTONIC);
     all.clock = log_->clock.source();
     all.clock_has_stepped = at.has_stepped;
     all.tracks.reserve(log_->tracks.size());
@@ -200,12 +197,6 @@ class trace_recorder {
     std::uint64_t flows = 0;
     std::vector<std::unique_ptr<detail::trace_writer>> tracks;
   };
-
-  [[nodiscard]] static std::chrono::nanoseconds clock_time(clockid_t which) noexcept {
-    std::timespec now{};
-    ::clock_gettime(which, &now);
-    return std::chrono::seconds{now.tv_sec} + std::chrono::nanoseconds{now.tv_nsec};
-  }
 
   [[nodiscard]] static std::chrono::nanoseconds time_of(std::uint64_t ticks, const look& at) {
     const auto since = static_cast<std::int64_t>(ticks - at.ticks);  // before the look: negative

@@ -1,33 +1,13 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-#include <cstdint>
 #include <string>
 #include <utility>
 
 #include <penstock/core/error.hpp>
-#include <penstock_ext/files/file_error.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
-
-/// A CSV file is not well formed, or a row of it can't be used; `line()` says where, besides the
-/// byte.
-class [[gnu::visibility("default")]] csv_error : public file_format_error {
- public:
-  /// `line` counts from 1, and `offset` from 0, in bytes.
-  csv_error(std::string path, std::uint64_t line, std::uint64_t offset, const std::string& expected,
-            std::string found)
-      : file_format_error(std::move(path), offset, expected + " in line " + std::to_string(line),
-                          std::move(found)),
-        line_(line) {}
-
-  /// The line of the file in which `offset()` lies, from 1.
-  [[nodiscard]] std::uint64_t line() const noexcept { return line_; }
-
- private:
-  std::uint64_t line_;
-};
 
 /// A folder is not what it should be. Says which folder, what was expected and what was found; the
 /// types derived from it say what kind of problem it is.

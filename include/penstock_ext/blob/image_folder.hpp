@@ -22,9 +22,7 @@
 #include <penstock_ext/blob/blob_source.hpp>
 #include <penstock_ext/blob/detail/blob_file.hpp>
 #include <penstock_ext/blob/detail/descriptor.hpp>
-#include <penstock_ext/blob/detail/folder_listing.hpp>
 #include <penstock_ext/blob/detail/folder_walk.hpp>
-#include <penstock_ext/blob/detail/kept_listing.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
@@ -36,9 +34,6 @@ struct image_folder_options {
                                          ".pgm", ".tif",  ".tiff", ".webp"};
   /// Whether a class may have no file. If not, `empty_folder` names the first such.
   bool allow_empty = false;
-  /// A file that keeps the listing, "" for none: it is read where it fits, and else written anew.
-  /// Must not lie in a folder that is listed.
-  std::string index = {};
   /// The largest file that is read, in bytes: `bytes` throws `file_format_error` for a larger one,
   /// before it takes memory.
   std::uint64_t max_bytes = std::uint64_t{1} << 30;
@@ -48,7 +43,6 @@ struct image_folder_options {
 /// `ImageFolder` has them: a `blob_source`.
 ///
 ///     image_folder photos{"imagenet/train"};             // imagenet/train/<class>/.../<file>
-///     image_folder again{"imagenet/train", {.index = "imagenet/train.index"}};
 ///
 /// The classes are the sub-directories in the order of the bytes of their names: that of code
 /// points, as Python sorts, where names are UTF-8. A class's files are those at any depth below it:
@@ -56,41 +50,31 @@ struct image_folder_options {
 /// one that leads back to a folder above it is a `folder_cycle`. A link to nothing, and what is no
 /// regular file, is listed by its name, and throws when it is read.
 ///
-/// Takes 5 bytes and the name for a file, 57 and the path for a folder, in one piece of memory, and
-/// one file descriptor for the folder. Movable, not copyable. Reading is thread-safe.
-///
-/// With `options.index`, opening asks the system for the time of the last change of each folder,
-/// and not for files. The listing in the file is used if those, the folders' inodes and the options
-/// are as they were, and if the file is whole, by its checksum; what it says is checked all the
-/// same, so that no path in it leads outside. A listing is not kept while a folder is younger than
-/// two seconds: one more change may leave its time as it is. Processes that write the file at the
-/// same time do no harm. A change to a file that a link leads to is seen when it is read.
+/// Takes 5 bytes and the name for a file, 33 and the path for a folder, and one file descriptor for
+/// the folder. Movable, not copyable. Reading is thread-safe.
 class image_folder {
  public:
   /// Lists `folder`. Throws `folder_unreadable`, `empty_folder`, `folder_cycle`, and `option_error`
-  /// for options that mean nothing. An index that can't be used or written is no error:
-  /// `index_problem()`.
+  /// for options that mean nothing.
   explicit image_folder(std::string folder, image_folder_options options = {})
       : path_(std::move(folder)),
         max_bytes_(options.max_bytes),
         root_(detail::open_folder(AT_FDCWD, path_.c_str(), path_)) {
-    const std::string asked = asked_for(options);
-    if (!options.index.empty()) kept_.read(options.index, root_.get(), path_, asked);
-    if (!kept_.is_from_index) {
-      kept_.list(options.index, root_.get(), path_, options.extensions, options.allow_empty, asked);
-    }
-    classes_ = kept_.listing.classes();
+    lower(options.extensions);
+    listing_ =
+        detail::folder_walk{root_.get(), path_, options.extensions, options.allow_empty}.list();
+    classes_ = listing_.classes();
   }
 
   /// How many files there are.
-  [[nodiscard]] std::uint64_t size() const noexcept { return kept_.listing.header().files; }
+  [[nodiscard]] std::uint64_t size() const noexcept { return listing_.files(); }
 
   /// The content of file `index`, read into `buffer`. Throws `index_error`, `file_unreadable`,
   /// `file_format_error` above `max_bytes`, and `file_changed` where it was written to meanwhile.
   [[nodiscard]] std::span<const std::byte> bytes(std::uint64_t index, blob_buffer& buffer) const {
     require(index);
     file_path name;
-    if (!name.set(kept_.listing, index)) {
+    if (!name.set(listing_, index)) {
       errno = ENAMETOOLONG;
       throw file_unreadable(detail::joined_path(path_, key(index)), 0, "a readable file",
                             detail::system_reason());
@@ -101,14 +85,13 @@ class image_folder {
   /// The class of file `index`: its place in `classes()`. Throws `index_error`.
   [[nodiscard]] std::int64_t label(std::uint64_t index) const {
     require(index);
-    return static_cast<std::int64_t>(kept_.listing.folder_of(index).label);
+    return static_cast<std::int64_t>(listing_.folder_of(index).label);
   }
 
   /// The path of file `index`, relative to the folder. Throws `index_error`.
   [[nodiscard]] std::string key(std::uint64_t index) const {
     require(index);
-    return detail::joined_path(kept_.listing.path(kept_.listing.folder_of(index)),
-                               kept_.listing.name(index));
+    return detail::joined_path(listing_.path(listing_.folder_of(index)), listing_.name(index));
   }
 
   /// Has the system read the file ahead, by posix_fadvise: several reads are under way then where
@@ -116,7 +99,7 @@ class image_folder {
   /// nothing for an index out of range, and for what can't be opened.
   void prefetch(std::uint64_t index) const noexcept {
     file_path name;
-    if (index < size() && name.set(kept_.listing, index)) {
+    if (index < size() && name.set(listing_, index)) {
       detail::prefetch_blob({root_.get(), name.characters, path_});
     }
   }
@@ -131,12 +114,6 @@ class image_folder {
     if (found == classes_.end() || *found != name) return std::nullopt;
     return found - classes_.begin();
   }
-
-  /// Whether the listing is that of the index file.
-  [[nodiscard]] bool listed_from_index() const noexcept { return kept_.is_from_index; }
-  /// Why the index was not used, and why it was not written anew, for a log; "" where it was used,
-  /// and where there is none to use. Not an error: the listing is right.
-  [[nodiscard]] const std::string& index_problem() const noexcept { return kept_.problem; }
 
  private:
   // A path relative to the root, ended by a NUL.
@@ -158,9 +135,8 @@ class image_folder {
     if (index >= size()) throw index_error("image_folder " + path_, index, size());
   }
 
-  // The options on which the listing depends, as text; the extensions become those to compare with.
-  [[nodiscard]] static std::string asked_for(image_folder_options& options) {
-    std::vector<std::string>& endings = options.extensions;
+  // Makes the extensions those to compare with.
+  static void lower(std::vector<std::string>& endings) {
     if (endings.empty()) throw option_error("extensions", "must not be empty");
     for (std::string& ending : endings) {
       if (ending.find_first_of(std::string_view{"/\0", 2}) != std::string::npos) {
@@ -168,17 +144,12 @@ class image_folder {
       }
       std::transform(ending.begin(), ending.end(), ending.begin(), detail::lowered);
     }
-    std::string asked = options.allow_empty ? "allow_empty/" : "/";
-    std::vector<std::string> sorted = endings;
-    std::sort(sorted.begin(), sorted.end());
-    for (const std::string& ending : sorted) asked += ending + '/';
-    return asked;
   }
 
   std::string path_;
   std::uint64_t max_bytes_;
   detail::descriptor root_;
-  detail::kept_listing kept_;
+  detail::folder_listing listing_;
   std::vector<std::string> classes_;
 };
 

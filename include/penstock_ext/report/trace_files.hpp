@@ -1,37 +1,124 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cinttypes>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include <penstock/observe/trace_recorder.hpp>
 #include <penstock_ext/files/support/whole_file.hpp>
-#include <penstock_ext/report/detail/chrome_text.hpp>
-#include <penstock_ext/report/detail/perfetto_bytes.hpp>
 #include <penstock_ext/report/report_error.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// Writes a trace for ui.perfetto.dev and Perfetto's trace processor: a track for each thread and
+namespace detail {
+
+/// The number that links the events of a batch; no other batch has it.
+[[nodiscard]] inline std::uint64_t flow_of(const trace_track& track,
+                                           const batch_position& batch) noexcept {
+  // Epochs and batches of 28 bits, and loaders of 8, are told apart without doubt.
+  return ((track.flow << 56) ^ (batch.epoch << 28) ^ batch.batch) + 1;
+}
+
+/// A trace as JSON that chrome://tracing reads: an object an event, with times in microseconds.
+class chrome_text {
+ public:
+  explicit chrome_text(const trace_snapshot& trace) : process_(std::to_string(::getpid())) {
+    text_ += "{\"displayTimeUnit\": \"ns\", \"traceEvents\": [\n";
+    text_ += R"({"ph": "M", "name": "process_name", "pid": )" + process_ +
+             R"(, "args": {"name": "penstock"}})";
+    for (const trace_track& track : trace.tracks) {
+      ++thread_;
+      text_ += ",\n" + start("M", "thread_name") + R"(, "args": {"name": ")" + escaped(track.name) +
+               R"("}})";
+      for (const trace_event& event : nested(track)) add(track, event);
+    }
+    text_ += "\n]}\n";
+  }
+  [[nodiscard]] const std::string& text() const noexcept { return text_; }
+
+ private:
+  [[nodiscard]] std::string start(std::string_view phase, std::string_view name) const {
+    std::string text = R"({"ph": ")";
+    ((text += phase) += R"(", "name": ")") += name;
+    return text + R"(", "pid": )" + process_ + R"(, "tid": )" + std::to_string(thread_);
+  }
+  /// The events as a viewer wants them: in the order of their begin, and each one ends, at the
+  /// latest, with the one that it began in.
+  [[nodiscard]] static std::vector<trace_event> nested(const trace_track& track) {
+    std::vector<trace_event> events{track.events.begin(), track.events.end()};
+    std::stable_sort(events.begin(), events.end(), [](const trace_event& a, const trace_event& b) {
+      return a.begin != b.begin ? a.begin < b.begin : a.end > b.end;
+    });
+    std::vector<std::chrono::nanoseconds> open;
+    for (trace_event& event : events) {
+      while (!open.empty() && open.back() <= event.begin) open.pop_back();
+      if (!open.empty()) event.end = (std::min)(event.end, open.back());
+      open.push_back(event.end);
+    }
+    return events;
+  }
+  [[nodiscard]] static std::string microseconds(std::chrono::nanoseconds time) {
+    std::array<char, 40> text{};
+    const std::int64_t all = time.count();
+    std::snprintf(text.data(), text.size(), "%s%" PRId64 ".%03d", all < 0 ? "-" : "",
+                  std::abs(all / 1000), static_cast<int>(std::abs(all % 1000)));
+    return text.data();
+  }
+  [[nodiscard]] static std::string escaped(const std::string& text) {
+    std::string all;
+    for (const char one : text) {
+      if (static_cast<unsigned char>(one) < 0x20) continue;
+      if (one == '"' || one == '\\') all += '\\';
+      all += one;
+    }
+    return all;
+  }
+
+  void add(const trace_track& track, const trace_event& event) {
+    text_ += ",\n" + start("X", name_of(event.stage)) + R"(, "ts": )" + microseconds(event.begin) +
+             R"(, "dur": )" + microseconds(event.end - event.begin);
+    if (event.batch) {
+      text_ += R"(, "bind_id": ")" + std::to_string(flow_of(track, *event.batch)) +
+               R"(", "flow_in": true, "flow_out": true, "args": {"epoch": )" +
+               std::to_string(event.batch->epoch) + R"(, "batch": )" +
+               std::to_string(event.batch->batch);
+      if (event.samples != 0) text_ += R"(, "samples": )" + std::to_string(event.samples);
+      text_ += '}';
+    } else if (event.stage == trace_stage::setting) {
+      text_ += R"(, "args": {"workers": )" + std::to_string(event.workers) + R"(, "prefetch": )" +
+               std::to_string(event.prefetch) + '}';
+    } else if (event.stage == trace_stage::depth) {
+      text_ += R"(, "args": {"slots": )" + std::to_string(event.depth) + '}';
+    }
+    text_ += '}';
+  }
+
+  std::string process_;
+  std::size_t thread_ = 0;
+  std::string text_;
+};
+
+}  // namespace detail
+
+/// Writes a trace as JSON, for ui.perfetto.dev and chrome://tracing: a track for each thread and
 /// each slot, a slice for each stage with epoch, batch and samples, and arrows that link the slices
-/// of a batch. About 60 bytes a slice, in memory at first.
+/// of a batch. About 170 bytes a slice, in memory at first.
 ///
 /// The file is written beside `path` and renamed when it is whole, so nobody sees half of it; what
 /// is no ordinary file, as a pipe, is written to as it is. Throws `report_error`, std::bad_alloc.
 /// From any thread; no loop waits for it.
-inline void write_perfetto(const trace_snapshot& trace, const std::string& path) {
-  const detail::perfetto_bytes made{trace};
-  if (const int wrong = detail::write_whole_file(path, made.bytes())) {
-    throw report_error(path, "the trace", wrong);
-  }
-}
-/// Writes what a recorder holds now.
-inline void write_perfetto(const trace_recorder& recorder, const std::string& path) {
-  write_perfetto(recorder.snapshot(), path);
-}
-
-/// Writes a trace as JSON for chrome://tracing, with the same in it: about three times as long. As
-/// `write_perfetto` otherwise.
 inline void write_chrome_trace(const trace_snapshot& trace, const std::string& path) {
   const detail::chrome_text made{trace};
   if (const int wrong = detail::write_whole_file(path, made.text())) {

@@ -40,14 +40,6 @@ struct no_root {
   ::uid_t user = ::geteuid();
 };
 
-// The keys where the index is used, and where it is not.
-names listed(const test::folder& dir, const ps::image_folder_options& options, bool from_index) {
-  const ps::image_folder photos{dir.path(), options};
-  INFO(photos.index_problem());
-  CHECK(photos.listed_from_index() == from_index);
-  return test::keys_of(photos);
-}
-
 }  // namespace
 
 TEST_CASE("the classes of a folder are its sub-directories", "[blob]") {
@@ -64,8 +56,6 @@ TEST_CASE("the classes of a folder are its sub-directories", "[blob]") {
   CHECK(test::labels_of(photos) == labels{0, 0, 1});
   CHECK(test::content_of(photos, 1) == "two cats");
   CHECK(test::content_of(photos, 2) == "a dog");
-  CHECK_FALSE(photos.listed_from_index());
-  CHECK(photos.index_problem().empty());
   photos.prefetch(0);
   photos.prefetch(3);  // nothing
 }
@@ -251,132 +241,4 @@ TEST_CASE("a moved folder reads on, wherever the process is", "[blob]") {
   ps::image_folder other{dir.path(), {.extensions = {".png"}, .allow_empty = true}};
   other = std::move(moved);
   CHECK(test::content_of(other, 2) == "a dog");
-}
-
-TEST_CASE("a listing is kept in its index file", "[blob]") {
-  const cats_and_dogs dir;
-  dir.add("cat/wild/3.jpg");
-  dir.age();
-  const ps::image_folder_options options{.index = dir.beside("index")};
-  const names found{"cat/1.jpg", "cat/2.png", "cat/wild/3.jpg", "dog/1.jpg"};
-  CHECK(listed(dir, options, false) == found);
-  const ps::image_folder photos{dir.path(), options};
-  CHECK(photos.listed_from_index());
-  CHECK(photos.index_problem().empty());
-  CHECK(test::keys_of(photos) == found);
-  CHECK(test::labels_of(photos) == labels{0, 0, 0, 1});
-  CHECK(photos.classes() == names{"cat", "dog"});
-  CHECK(test::content_of(photos, 3) == "a dog");
-
-  SECTION("what changes in a folder renews it") {
-    dir.add("cat/wild/4.jpg");
-    dir.age("cat/wild", 1'000'000'001);
-    const ps::image_folder renewed{dir.path(), options};
-    CHECK_FALSE(renewed.listed_from_index());
-    CHECK(renewed.index_problem() == dir.beside("index") + ": not used: " + dir.path("cat/wild") +
-                                         " has changed, or is another folder");
-    CHECK(renewed.size() == 5);
-    CHECK(listed(dir, options, true).size() == 5);
-  }
-  SECTION("so does a nanosecond") {
-    dir.add("cat/wild/4.jpg");
-    dir.age("cat/wild", 1'000'000'000, 124);
-    CHECK(listed(dir, options, false).size() == 5);
-  }
-  SECTION("a new class renews it") {
-    dir.add("ant/1.jpg");
-    dir.age("ant");
-    dir.age("", 1'000'000'001);
-    CHECK(listed(dir, options, false).size() == 5);
-    CHECK(listed(dir, options, true).size() == 5);
-  }
-  SECTION("other options renew it") {
-    auto other = options;
-    other.extensions = {".png"};
-    other.allow_empty = true;
-    CHECK(listed(dir, other, false) == names{"cat/2.png"});
-    CHECK(listed(dir, other, true) == names{"cat/2.png"});
-    other.allow_empty = false;  // there is no dog among the PNGs
-    CHECK_THROWS_AS(listed(dir, other, false), ps::empty_folder);
-  }
-  SECTION("the order and the case of the extensions make no difference") {
-    auto other = options;
-    std::swap(other.extensions.front(), other.extensions.back());
-    other.extensions.front() = ".WEBP";
-    CHECK(listed(dir, other, true) == found);
-  }
-  SECTION("a folder that went away renews it") {
-    std::filesystem::remove_all(dir.path("cat/wild"));
-    dir.age("cat");  // as if its time had stayed
-    CHECK(listed(dir, options, false).size() == 3);
-  }
-  SECTION("another folder of the same name and time renews it") {
-    std::filesystem::rename(dir.path("cat/wild"), dir.beside("wild"));
-    dir.add("cat/wild/5.jpg");
-    dir.age();
-    CHECK(listed(dir, options, false)[2] == "cat/wild/5.jpg");
-  }
-  SECTION("a folder has no use for another one's") {
-    const cats_and_dogs other;
-    other.age();
-    CHECK(listed(other, options, false).size() == 3);
-  }
-  SECTION("a damaged one is renewed") {
-    const std::string whole = test::folder::read(options.index);
-    std::size_t used = 0;
-    for (std::size_t at = 0; at < whole.size(); ++at) {
-      std::string damaged = whole;
-      damaged[at] = static_cast<char>(damaged[at] ^ 0x10);
-      test::folder::write(options.index, damaged);
-      const ps::image_folder renewed{dir.path(), options};
-      used += renewed.listed_from_index() || renewed.index_problem().empty();
-    }
-    CHECK(used == 0);
-    for (std::size_t size = 0; size < whole.size(); size += 7) {
-      test::folder::write(options.index, whole.substr(0, size));
-      CHECK(listed(dir, options, false) == found);
-    }
-    test::folder::write(options.index, whole + '\0');
-    CHECK(listed(dir, options, false) == found);
-    CHECK(test::folder::read(options.index) == whole);
-  }
-}
-
-TEST_CASE("a folder that has just changed is not kept", "[blob]") {
-  const cats_and_dogs dir;
-  const ps::image_folder_options options{.index = dir.beside("index")};
-  const ps::image_folder photos{dir.path(), options};
-  CHECK(photos.index_problem() ==
-        dir.beside("index") + ": not written: a folder had changed in the last 2 seconds");
-  CHECK_FALSE(std::filesystem::exists(options.index));
-}
-
-TEST_CASE("an index that can't be written is no error", "[blob]") {
-  const cats_and_dogs dir;
-  dir.age();
-  const ps::image_folder_options options{.index = dir.beside("missing/index")};
-  const ps::image_folder photos{dir.path(), options};
-  CHECK(photos.size() == 3);
-  CHECK(photos.index_problem() == options.index + ": not written: No such file or directory");
-}
-
-TEST_CASE("an index in the folder that it lists is refused", "[blob]") {
-  const cats_and_dogs dir;
-  dir.age();
-  for (const char* const name : {"index", "cat/index", "dog/../index"}) {
-    CHECK(error_of<ps::option_error>([&] {
-            const ps::image_folder f{dir.path(), {.index = dir.path(name)}};
-          }).option() == "index");
-  }
-  CHECK_FALSE(std::filesystem::exists(dir.path("index")));
-  // A link outside to a file inside is written through.
-  dir.add("cat/kept");
-  dir.age();
-  const std::string link = dir.beside("link");
-  std::filesystem::create_symlink(dir.path("cat/kept"), link);
-  CHECK_THROWS_AS((ps::image_folder{dir.path(), {.index = link}}), ps::option_error);
-  const auto here = std::filesystem::current_path();
-  std::filesystem::current_path(dir.path("cat"));
-  CHECK_THROWS_AS((ps::image_folder{dir.path(), {.index = "index"}}), ps::option_error);
-  std::filesystem::current_path(here);
 }

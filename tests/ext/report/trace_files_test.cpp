@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// Traces as files: what was recorded is read back, by a parser of protocol buffers that shares no
+// Traces as files: what was recorded is read back, by a reader of an object a line that shares no
 // code with the library, and nothing is left behind where a disk is full.
 #include <fcntl.h>
 #include <sys/resource.h>
@@ -17,6 +17,7 @@
 #include <iterator>
 #include <map>
 #include <set>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -38,67 +39,6 @@ using namespace std::chrono_literals;
 
 namespace {
 
-/// A message of protocol buffers: the values of each field, in their order.
-class fields {
- public:
-  explicit fields(std::string_view bytes) {
-    while (!bytes.empty()) {
-      const std::uint64_t key = varint(bytes);
-      if (key % 8 == 0) {
-        numbers_[key / 8].push_back(varint(bytes));
-      } else if (key % 8 == 1) {
-        REQUIRE(bytes.size() >= 8);
-        std::uint64_t value = 0;
-        for (std::size_t i = 8; i-- > 0;) value = value << 8 | static_cast<unsigned char>(bytes[i]);
-        numbers_[key / 8].push_back(value);
-        bytes.remove_prefix(8);
-      } else {
-        REQUIRE(key % 8 == 2);
-        const auto size = static_cast<std::size_t>(varint(bytes));
-        REQUIRE(bytes.size() >= size);
-        texts_[key / 8].emplace_back(bytes.substr(0, size));
-        bytes.remove_prefix(size);
-      }
-    }
-  }
-  [[nodiscard]] bool has(std::uint64_t field) const {
-    return numbers_.count(field) != 0 || texts_.count(field) != 0;
-  }
-  [[nodiscard]] std::uint64_t number(std::uint64_t field) const {
-    INFO("number of field " << field);
-    REQUIRE(numbers_.count(field) == 1);
-    return numbers_.at(field).front();
-  }
-  [[nodiscard]] std::string text(std::uint64_t field) const {
-    INFO("text of field " << field);
-    REQUIRE(texts_.count(field) == 1);
-    return texts_.at(field).front();
-  }
-  [[nodiscard]] fields message(std::uint64_t field) const { return fields{text(field)}; }
-  [[nodiscard]] std::vector<fields> messages(std::uint64_t field) const {
-    std::vector<fields> all;
-    if (texts_.count(field) == 0) return all;
-    for (const std::string& bytes : texts_.at(field)) all.emplace_back(bytes);
-    return all;
-  }
-
- private:
-  static std::uint64_t varint(std::string_view& bytes) {
-    std::uint64_t value = 0;
-    for (unsigned shift = 0;; shift += 7) {
-      REQUIRE(!bytes.empty());
-      REQUIRE(shift < 64);
-      const auto byte = static_cast<unsigned char>(bytes.front());
-      bytes.remove_prefix(1);
-      value |= static_cast<std::uint64_t>(byte & 0x7FU) << shift;
-      if (byte < 0x80) return value;
-    }
-  }
-
-  std::map<std::uint64_t, std::vector<std::uint64_t>> numbers_;
-  std::map<std::uint64_t, std::vector<std::string>> texts_;
-};
-
 /// A slice as it stands in a file: times in nanoseconds.
 struct slice {
   std::string track;
@@ -113,94 +53,56 @@ struct slice {
   friend bool operator==(const slice& a, const slice& b) { return a.all() == b.all(); }
 };
 
-/// Reads a file of Perfetto's as its trace processor does: names by what each sequence says of
-/// them, the end of a slice as that of the last one that is open.
-class perfetto_reader {
+/// Reads a trace of one process, an object a line. The whole is JSON: trace_schema.py says so.
+class trace_reader {
  public:
-  explicit perfetto_reader(std::string_view bytes) {
-    for (const fields& packet : fields{bytes}.messages(1)) take(packet);
-    for (const auto& [id, one] : sequences_) CHECK(one.open.empty());
+  explicit trace_reader(const std::string& text) {
+    std::map<std::uint64_t, std::string> tracks;
+    std::istringstream lines{text};
+    for (std::string line; std::getline(lines, line);) {
+      if (line.find("\"process_name\"") != std::string::npos)
+        process = word(line, "\"args\": {\"name");
+      if (line.find("\"thread_name\"") != std::string::npos) {
+        CHECK(tracks.emplace(number(line, "tid"), word(line, "\"args\": {\"name")).second);
+        CHECK(threads.insert(word(line, "\"args\": {\"name")).second);
+      }
+      if (line.find(R"("ph": "X")") == std::string::npos) continue;
+      const std::uint64_t begin = time(line, "ts");
+      slice one{tracks.at(number(line, "tid")),
+                word(line, "\"name"),
+                begin,
+                begin + time(line, "dur"),
+                {},
+                0};
+      for (const char* note : {"epoch", "batch", "samples", "workers", "prefetch", "slots"}) {
+        if (has(line, note)) one.notes[note] = number(line, note);
+      }
+      if (has(line, "bind_id")) one.flow = std::stoull(word(line, "\"bind_id"));
+      slices.push_back(one);
+    }
   }
   std::vector<slice> slices;
-  std::map<std::uint64_t, std::string> processes;  // by pid
+  std::string process;
   std::set<std::string> threads;
-  std::map<std::uint64_t, std::uint64_t> clocks;  // the snapshot: by clock
 
  private:
-  struct sequence {
-    std::map<std::uint64_t, std::string> names;
-    std::map<std::uint64_t, std::string> notes;
-    std::uint64_t track = 0;
-    std::uint64_t clock = 0;
-    std::uint64_t last = 0;
-    std::vector<slice> open;
-  };
-
-  void take(const fields& packet) {
-    sequence& of = sequences_[packet.number(10)];
-    if (packet.has(6)) {
-      for (const fields& clock : packet.message(6).messages(1)) {
-        clocks[clock.number(1)] = clock.number(2);
-      }
-      CHECK(packet.message(6).number(2) == 3);
-    }
-    if (packet.has(60)) describe(packet.message(60));
-    if (packet.has(12)) {
-      CHECK(packet.number(13) == 3);  // what was interned before is forgotten
-      for (const fields& name : packet.message(12).messages(2)) {
-        of.names[name.number(1)] = name.text(2);
-      }
-      for (const fields& name : packet.message(12).messages(3)) {
-        of.notes[name.number(1)] = name.text(2);
-      }
-    }
-    if (packet.has(59)) {
-      of.clock = packet.message(59).number(58);
-      of.track = packet.message(59).message(11).number(11);
-    }
-    if (packet.has(11)) take(of, packet);
+  static bool has(const std::string& line, const std::string& key) {
+    return line.find('"' + key + "\": ") != std::string::npos;
   }
-
-  void describe(const fields& track) {
-    if (track.has(2)) tracks_[track.number(1)] = track.text(2);
-    if (track.has(3)) {
-      const fields process = track.message(3);
-      processes[process.number(1)] = process.text(6);
-    }
-    if (track.has(4)) {
-      const fields thread = track.message(4);
-      CHECK(processes.count(thread.number(1)) == 1);
-      CHECK(threads.insert(thread.text(5)).second);
-      CHECK(tids_.insert(thread.number(2)).second);
-    }
+  static std::uint64_t number(const std::string& line, const std::string& key) {
+    return std::stoull(line.substr(line.find('"' + key + "\": ") + key.size() + 4));
   }
-
-  void take(sequence& of, const fields& packet) {
-    const fields event = packet.message(11);
-    const std::uint64_t time = packet.number(8);
-    CHECK(packet.number(13) == 2);  // it needs what was interned
-    CHECK(of.clock == 3);
-    CHECK(time >= of.last);
-    of.last = time;
-    if (event.number(9) == 2) {
-      REQUIRE_FALSE(of.open.empty());
-      of.open.back().end = time;
-      slices.push_back(of.open.back());
-      of.open.pop_back();
-      return;
-    }
-    REQUIRE(event.number(9) == 1);
-    slice one{tracks_.at(of.track), of.names.at(event.number(10)), time, 0, {}, 0};
-    for (const fields& note : event.messages(4)) {
-      one.notes[of.notes.at(note.number(1))] = note.number(3);
-    }
-    if (event.has(47)) one.flow = event.number(47);
-    of.open.push_back(one);
+  /// Of microseconds with three digits after the point: nanoseconds.
+  static std::uint64_t time(const std::string& line, const std::string& key) {
+    const std::string text = line.substr(line.find('"' + key + "\": ") + key.size() + 4);
+    const auto point = text.find('.');
+    REQUIRE(point != std::string::npos);
+    return std::stoull(text) * 1000 + std::stoull(text.substr(point + 1, 3));
   }
-
-  std::map<std::uint64_t, sequence> sequences_;
-  std::map<std::uint64_t, std::string> tracks_;
-  std::set<std::uint64_t> tids_;
+  static std::string word(const std::string& line, const std::string& start) {
+    const auto begin = line.find(start + "\": \"") + start.size() + 4;
+    return line.substr(begin, line.find('"', begin) - begin);
+  }
 };
 
 std::string bytes_of(const std::string& path) {
@@ -245,7 +147,6 @@ ps::trace_snapshot recorded() {
 ps::trace_snapshot played() {
   ps::trace_snapshot trace;
   trace.taken = 2ms;
-  trace.suspended = 5ms;
   trace.tracks.push_back({"penstock \"one\"",
                           3,
                           0,
@@ -274,28 +175,27 @@ std::pair<std::string, int> failure_of(Write write) {
 
 }  // namespace
 
-TEST_CASE("what was recorded is read back from Perfetto's file", "[report][promise:honest-19]") {
+TEST_CASE("what was recorded is read back from its file", "[report][promise:honest-19]") {
   const test::temp_dir folder;
   const auto trace = recorded();
-  write_perfetto(trace, folder.path("trace.pftrace"));
+  write_chrome_trace(trace, folder.path("trace.json"));
   CHECK(files_in(folder) == 1);
-  perfetto_reader read{bytes_of(folder.path("trace.pftrace"))};
+  trace_reader read{bytes_of(folder.path("trace.json"))};
+  std::erase_if(read.threads, [](const auto& name) { return name.find(" slot ") != name.npos; });
   auto expected = slices_of(trace);
   REQUIRE(expected.size() > 22 * 5);
   std::sort(expected.begin(), expected.end());
   std::sort(read.slices.begin(), read.slices.end());
   CHECK(read.slices == expected);
-  REQUIRE(read.processes.size() == 1);
-  CHECK(read.processes.begin()->second == "penstock");
+  CHECK(read.process == "penstock");
   CHECK(read.threads == std::set<std::string>{"penstock worker 0", "penstock worker 1",
                                               "penstock consumer", "penstock transfer"});
-  CHECK(read.clocks[6] - read.clocks[3] == static_cast<std::uint64_t>(trace.suspended.count()));
 }
 
 TEST_CASE("the slices of a batch have one flow, which no other batch has", "[report]") {
   const test::temp_dir folder;
-  write_perfetto(recorded(), folder.path("trace.pftrace"));
-  const perfetto_reader read{bytes_of(folder.path("trace.pftrace"))};
+  write_chrome_trace(recorded(), folder.path("trace.json"));
+  const trace_reader read{bytes_of(folder.path("trace.json"))};
   std::map<std::uint64_t, std::set<std::pair<std::uint64_t, std::uint64_t>>> batches;
   for (const slice& one : read.slices) {
     CHECK((one.flow != 0) == (one.notes.count("batch") == 1));
@@ -310,13 +210,14 @@ TEST_CASE("slices within each other are written as they nest", "[report]") {
   auto trace = played();
   // One that ends after what it began in, as by a clock that has stepped, ends with it.
   trace.tracks[0].events.push_back({ps::trace_stage::step, 1400ns, 1600ns, {{1, 2}}, 10});
-  write_perfetto(trace, folder.path("trace.pftrace"));
-  const perfetto_reader read{bytes_of(folder.path("trace.pftrace"))};
+  write_chrome_trace(trace, folder.path("trace.json"));
+  const trace_reader read{bytes_of(folder.path("trace.json"))};
   REQUIRE(read.slices.size() == 4);
-  CHECK(read.slices[0].stage == "transform");
-  CHECK(read.slices[1].stage == "step");
-  CHECK(read.slices[1].end == 1500);
-  CHECK(read.slices[2].stage == "copy");
+  CHECK(read.slices[0].stage == "copy");
+  CHECK(read.slices[0].end == 1500);
+  CHECK(read.slices[1].stage == "transform");
+  CHECK(read.slices[1].end == 1300);
+  CHECK(read.slices[2].stage == "step");
   CHECK(read.slices[2].end == 1500);
   CHECK(read.slices[3].end == 1002000);
   CHECK(read.slices[3].flow == 0);
@@ -336,10 +237,10 @@ TEST_CASE("a trace for Chrome is JSON, an object an event", "[report]") {
       "{\"displayTimeUnit\": \"ns\", \"traceEvents\": [\n"
       R"({"ph": "M", "name": "process_name", "pid": P, "args": {"name": "penstock"}},
 {"ph": "M", "name": "thread_name", "pid": P, "tid": 1, "args": {"name": "penstock \"one\""}},
-{"ph": "X", "name": "transform", "pid": P, "tid": 1, "ts": 1.200, "dur": 0.100, "bind_id": ")" +
+{"ph": "X", "name": "copy", "pid": P, "tid": 1, "ts": 1.100, "dur": 0.400, "bind_id": ")" +
           flow +
           R"(", "flow_in": true, "flow_out": true, "args": {"epoch": 1, "batch": 2, "samples": 10}},
-{"ph": "X", "name": "copy", "pid": P, "tid": 1, "ts": 1.100, "dur": 0.400, "bind_id": ")" +
+{"ph": "X", "name": "transform", "pid": P, "tid": 1, "ts": 1.200, "dur": 0.100, "bind_id": ")" +
           flow +
           R"(", "flow_in": true, "flow_out": true, "args": {"epoch": 1, "batch": 2, "samples": 10}},
 {"ph": "X", "name": "wait for batch", "pid": P, "tid": 1, "ts": 1.500, "dur": 1000.500}
@@ -356,11 +257,7 @@ TEST_CASE("a setting is written with its workers and its prefetch, a depth with 
   trace.tracks.push_back(
       {"penstock depth", 1, 0, {{ps::trace_stage::depth, 200ns, 900ns, {}, 0, 0, 0, 5}}});
   write_chrome_trace(trace, folder.path("trace.json"));
-  CHECK(bytes_of(folder.path("trace.json")).find(R"("args": {"workers": 3, "prefetch": 4}})") !=
-        std::string::npos);
-  CHECK(bytes_of(folder.path("trace.json")).find(R"("args": {"slots": 5}})") != std::string::npos);
-  write_perfetto(trace, folder.path("trace.pftrace"));
-  const perfetto_reader read{bytes_of(folder.path("trace.pftrace"))};
+  const trace_reader read{bytes_of(folder.path("trace.json"))};
   REQUIRE(read.slices.size() == 2);
   CHECK(read.slices[1].stage == "depth");
   CHECK(read.slices[1].notes == std::map<std::string, std::uint64_t>{{"slots", 5}});
@@ -370,7 +267,7 @@ TEST_CASE("a setting is written with its workers and its prefetch, a depth with 
   CHECK(read.slices[0].flow == 0);
 }
 
-TEST_CASE("an epoch of MNIST's size fits into a ring, and into a megabyte", "[report]") {
+TEST_CASE("an epoch of MNIST's size fits into a ring, and into three megabytes", "[report]") {
   ps::trace_snapshot trace;
   ps::trace_recorder recorder;
   using digit = ps::record<ps::field<"image", std::uint8_t, 28, 28>>;
@@ -382,9 +279,9 @@ TEST_CASE("an epoch of MNIST's size fits into a ring, and into a megabyte", "[re
   for (auto& batch : feed.epoch(0)) static_cast<void>(batch);
   trace = recorder.snapshot();
   for (const auto& track : trace.tracks) CHECK(track.lost == 0);
-  const ps::detail::perfetto_bytes made{trace};
-  CHECK(made.bytes().size() > 300'000);
-  CHECK(made.bytes().size() < 1'000'000);
+  const ps::detail::chrome_text made{trace};
+  CHECK(made.text().size() > 300'000);
+  CHECK(made.text().size() < 3'000'000);
 }
 
 TEST_CASE("a file that can't be written is an error with path and number",
@@ -393,14 +290,13 @@ TEST_CASE("a file that can't be written is an error with path and number",
   const auto trace = played();
   const std::string missing = folder.path("missing/trace.json");
   CHECK(failure_of([&] { write_chrome_trace(trace, missing); }) == std::pair{missing, ENOENT});
-  CHECK(failure_of([&] { write_perfetto(trace, missing); }) == std::pair{missing, ENOENT});
   const std::string itself = folder.path("");
-  CHECK(failure_of([&] { write_perfetto(trace, itself); }) == std::pair{itself, EISDIR});
+  CHECK(failure_of([&] { write_chrome_trace(trace, itself); }) == std::pair{itself, EISDIR});
   const int opened = ::open("/dev/full", O_WRONLY | O_CLOEXEC);
   if (opened >= 0) {
     ::close(opened);
     const std::string full = "/dev/full";
-    CHECK(failure_of([&] { write_perfetto(trace, full); }) == std::pair{full, ENOSPC});
+    CHECK(failure_of([&] { write_chrome_trace(trace, full); }) == std::pair{full, ENOSPC});
     CHECK(std::filesystem::is_character_file(full));  // it was not replaced
   }
   CHECK(files_in(folder) == 0);
@@ -409,8 +305,8 @@ TEST_CASE("a file that can't be written is an error with path and number",
 TEST_CASE("a disk that becomes full leaves the file as it was, and nothing beside it",
           "[report][fault:files-17]") {
   const test::temp_dir folder;
-  const std::string path = folder.path("trace.pftrace");
-  write_perfetto(played(), path);
+  const std::string path = folder.path("trace.json");
+  write_chrome_trace(played(), path);
   const std::string before = bytes_of(path);
   const auto trace = recorded();
 
@@ -419,14 +315,14 @@ TEST_CASE("a disk that becomes full leaves the file as it was, and nothing besid
   const rlimit tight{1000, limit.rlim_max};
   const auto handler = std::signal(SIGXFSZ, SIG_IGN);
   REQUIRE(::setrlimit(RLIMIT_FSIZE, &tight) == 0);
-  const auto failure = failure_of([&] { write_perfetto(trace, path); });
+  const auto failure = failure_of([&] { write_chrome_trace(trace, path); });
   CHECK(::setrlimit(RLIMIT_FSIZE, &limit) == 0);
   std::signal(SIGXFSZ, handler);
   CHECK(failure == std::pair{path, EFBIG});
   CHECK(bytes_of(path) == before);
   CHECK(files_in(folder) == 1);
 
-  write_perfetto(trace, path);  // now there is room: the old file is replaced
+  write_chrome_trace(trace, path);  // now there is room: the old file is replaced
   CHECK(bytes_of(path).size() > before.size());
   CHECK(files_in(folder) == 1);
 }
@@ -450,7 +346,7 @@ TEST_CASE("a link is written through, and stays one", "[report]") {
     WARN("not tested: there are no links here");
     return;
   }
-  write_perfetto(played(), path);
+  write_chrome_trace(played(), path);
   CHECK(std::filesystem::is_symlink(path));
   CHECK(bytes_of(folder.path("target")).size() > 100);
 }
@@ -463,6 +359,5 @@ TEST_CASE("traces are written to PENSTOCK_TRACES", "[.][traces]") {
     return;
   }
   const auto trace = recorded();
-  write_perfetto(trace, std::string{folder} + "/trace.pftrace");
   write_chrome_trace(trace, std::string{folder} + "/trace.json");
 }

@@ -11,7 +11,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <limits>
 #include <memory>
 #include <span>
 #include <string>
@@ -22,7 +21,6 @@
 #include <penstock_ext/blob/blob_error.hpp>
 #include <penstock_ext/blob/detail/blob_file.hpp>
 #include <penstock_ext/blob/detail/descriptor.hpp>
-#include <penstock_ext/blob/detail/folder_listing.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
@@ -43,6 +41,68 @@ namespace detail {
   });
 }
 
+/// A folder of a listing: what lies directly in it starts here and ends where the next one's
+/// starts.
+struct listed_folder {
+  std::uint64_t first_file = 0;
+  std::uint64_t names_begin = 0;  ///< of its files' names, among all names
+  std::uint64_t path_begin = 0;   ///< of its path, among all paths
+  std::uint64_t label = 0;        ///< the class; of the root: `no_label`
+};
+
+inline constexpr std::uint64_t no_label = ~std::uint64_t{0};
+
+/// The files below a folder, by class: 5 bytes and the name for a file, 33 and the path for a
+/// folder. The folders of a class follow its own one, in the order of the bytes of their paths; the
+/// files of a folder are in the order of the bytes of their names.
+class folder_listing {
+ public:
+  /// Adds a folder; its files follow by `add_file`, before the next folder.
+  void add_folder(std::string_view path, std::uint64_t label) {
+    folders_.push_back({name_offsets_.size(), names_.size(), paths_.size(), label});
+    paths_.append(path).push_back('\0');
+  }
+  /// Adds a file to the last folder, whose names take less than 4 GiB.
+  void add_file(std::string_view name) {
+    name_offsets_.push_back(
+        static_cast<std::uint32_t>(names_.size() - folders_.back().names_begin));
+    names_.append(name).push_back('\0');
+  }
+
+  /// How many files there are.
+  [[nodiscard]] std::uint64_t files() const noexcept { return name_offsets_.size(); }
+  /// The path of a folder, relative to the root and ended by a NUL; "" is the root.
+  [[nodiscard]] std::string_view path(const listed_folder& folder) const noexcept {
+    return paths_.data() + folder.path_begin;
+  }
+  /// The name of file `index`, ended by a NUL.
+  [[nodiscard]] const char* name(std::uint64_t index) const noexcept {
+    return names_.data() + folder_of(index).names_begin +
+           name_offsets_[static_cast<std::size_t>(index)];
+  }
+  /// The folder in which file `index` lies.
+  [[nodiscard]] const listed_folder& folder_of(std::uint64_t index) const noexcept {
+    const auto after = std::upper_bound(
+        folders_.begin(), folders_.end(), index,
+        [](std::uint64_t file, const listed_folder& folder) { return file < folder.first_file; });
+    return *(after - 1);
+  }
+  /// The names of the classes, by label.
+  [[nodiscard]] std::vector<std::string> classes() const {
+    std::vector<std::string> found;
+    for (const listed_folder& folder : folders_) {
+      if (folder.label == found.size()) found.emplace_back(path(folder));
+    }
+    return found;
+  }
+
+ private:
+  std::vector<listed_folder> folders_;       // the root first
+  std::vector<std::uint32_t> name_offsets_;  // from the folder's first name on
+  std::string paths_;
+  std::string names_;
+};
+
 /// Lists the files below a folder by class, as `image_folder` says. Single-use.
 class folder_walk {
  public:
@@ -51,10 +111,9 @@ class folder_walk {
               bool allow_empty)
       : root_(root), root_path_(path), endings_(endings), allow_empty_(allow_empty) {}
 
-  /// The parts of the listing, without its options. Throws `folder_unreadable`, `empty_folder`,
-  /// `folder_cycle`.
-  [[nodiscard]] listing_parts list() {
-    pending root{"", 0, {}};
+  /// The listing. Throws `folder_unreadable`, `empty_folder`, `folder_cycle`.
+  [[nodiscard]] folder_listing list() {
+    pending root{"", 0};
     std::vector<std::string> classes;
     read_folder(root, [&](std::string_view name, bool is_folder) {
       if (is_folder) classes.emplace_back(name);
@@ -64,19 +123,10 @@ class folder_walk {
                          "one class is a sub-directory too");
     }
     std::sort(classes.begin(), classes.end());
-    parts_.add_folder("", no_label, root.stamp);
+    listing_.add_folder("", no_label);
     all_.push_back(std::move(root));
     for (std::size_t label = 0; label < classes.size(); ++label) list_class(classes[label], label);
-    return std::move(parts_);
-  }
-
-  /// The seconds since 1970 at which the youngest of all folders was last changed.
-  [[nodiscard]] std::int64_t youngest() const noexcept { return youngest_; }
-  /// Whether the directory that `status` is of was listed.
-  [[nodiscard]] bool has_listed(const struct ::stat& status) const noexcept {
-    const auto is_it = [&](const identity& one) { return one == identity_of(status); };
-    return std::any_of(identities_.begin(), identities_.end(), is_it) ||
-           std::any_of(listed_.begin(), listed_.end(), is_it);
+    return std::move(listing_);
   }
 
  private:
@@ -92,7 +142,6 @@ class folder_walk {
   struct pending {
     std::string path;  // relative to the root
     std::size_t parent;
-    folder_stamp stamp;
     std::vector<std::uint32_t> names = {};  // where they start in `characters`, in order
     std::string characters = {};            // the names, each ended by a NUL
   };
@@ -101,16 +150,13 @@ class folder_walk {
     return joined_path(root_path_, folder.path);
   }
 
-  // Calls use(name, is_folder) for each entry, and notes when the folder was changed before the
-  // first one is read: what changes later makes another stamp.
+  // Calls use(name, is_folder) for each entry.
   template <class Use>
-  void read_folder(pending& folder, const Use& use) {
+  void read_folder(const pending& folder, const Use& use) {
     const char* const name = folder.path.empty() ? "." : folder.path.c_str();
     descriptor opened = open_folder(root_, name, full(folder));
     struct ::stat status {};
     if (::fstat(opened.get(), &status) != 0) fail(folder);
-    folder.stamp = stamp_of(status);
-    youngest_ = (std::max)(youngest_, folder.stamp.seconds);
     require_no_cycle(folder, status);
     const std::unique_ptr<::DIR, int (*)(::DIR*)> entries{::fdopendir(opened.get()), &::closedir};
     if (entries == nullptr) fail(folder);
@@ -149,7 +195,7 @@ class folder_walk {
 
   void list_class(const std::string& name, std::uint64_t label) {
     const std::size_t begin = all_.size();
-    all_.push_back({name, 0, {}});
+    all_.push_back({name, 0});
     std::size_t files = 0;
     std::size_t entries = 0;
     for (std::size_t at = begin; at < all_.size(); ++at) {
@@ -178,7 +224,7 @@ class folder_walk {
       folder.names = std::move(names);
       folder.characters = std::move(characters);
       all_[at] = std::move(folder);
-      for (std::string& path : below) all_.push_back({std::move(path), at, {}});
+      for (std::string& path : below) all_.push_back({std::move(path), at});
     }
     if (files == 0 && !allow_empty_) {
       std::string wanted;
@@ -196,11 +242,11 @@ class folder_walk {
     std::sort(order.begin(), order.end(),
               [](const pending* a, const pending* b) { return a->path < b->path; });
     for (const pending* const folder : order) {
-      parts_.add_folder(folder->path, label, folder->stamp);
-      for (const std::uint32_t at : folder->names) parts_.add_file(folder->characters.c_str() + at);
+      listing_.add_folder(folder->path, label);
+      for (const std::uint32_t at : folder->names)
+        listing_.add_file(folder->characters.c_str() + at);
     }
     all_.erase(all_.begin() + 1, all_.end());
-    listed_.insert(listed_.end(), identities_.begin() + 1, identities_.end());
     identities_.erase(identities_.begin() + 1, identities_.end());
   }
 
@@ -214,11 +260,9 @@ class folder_walk {
   std::string root_path_;
   std::span<const std::string> endings_;
   bool allow_empty_;
-  listing_parts parts_;
+  folder_listing listing_;
   std::vector<pending> all_;          // the root, and the folders of the class that is listed
   std::vector<identity> identities_;  // of those of `all_` that have been opened
-  std::vector<identity> listed_;      // of the folders of earlier classes
-  std::int64_t youngest_ = (std::numeric_limits<std::int64_t>::min)();
 };
 
 }  // namespace detail
