@@ -13,7 +13,7 @@
 #   bash bench/compare.sh --skip-install   takes what is installed, asks no package index for
 # anything
 #   bash bench/compare.sh --data DIR       MNIST's files, plain or .gz; default $MNIST_DIR, else
-# drawn digits
+#                                          random bytes
 #   bash bench/compare.sh --json FILE      default build/compare/results.json;
 # bench/compare/README.md says
 #                                          what is in it, and what each row does
@@ -110,36 +110,23 @@ build() {
 }
 
 command -v python3 >/dev/null || (penstock_install python3)
-if $install; then (penstock_setup "$root" BENCH EXAMPLES) || penstock_say "going on with what there is"; fi
+if $install; then (penstock_setup "$root" BENCH) || penstock_say "going on with what there is"; fi
 
-mlp=$root/build/examples/examples/mlp/penstock_mlp
-needs_mlp=false
-if wanted penstock || [ -z "$data" ]; then needs_mlp=true; fi
-if $needs_mlp && ! build examples penstock_mlp; then
-  [ -n "$data" ] || penstock_die "no --data, and what draws digits, penstock_mlp, could not be built"
-  leave_out penstock_mlp "it could not be built: see $work/log/penstock_mlp.log"
-  needs_mlp=false
-fi
 if wanted penstock; then
   build bench penstock_compare || penstock_die "penstock_compare could not be built"
   sides+=(--side penstock "$(printf '%q' "$root/build/bench/bench/compare/penstock_compare")")
-  if $needs_mlp; then
+  mlp=$root/build/bench/bench/mlp/penstock_mlp_bench
+  if build bench penstock_mlp_bench; then
     sides+=(--side penstock_mlp "$(printf 'python3 %q --program %q' "$here/mlp_peer.py" "$mlp")")
+  else
+    leave_out penstock_mlp "it could not be built: see $work/log/penstock_mlp_bench.log"
   fi
 fi
 
 # ---- the data: the same files for all
 # ----------------------------------------------------------------
 
-drawn=false
-if [ -z "$data" ]; then
-  drawn=true
-  data=$work/cache/penstock/synthetic-digits
-  XDG_CACHE_HOME=$work/cache MNIST_DIR='' "$mlp" --device host --mode resident --epochs 1 \
-    --samples 64 >"$work/log/digits.log" || penstock_die "penstock_mlp could not draw digits"
-fi
-data_name=$(python3 "$here/digits.py" "$data" "$work/data")
-if $drawn; then data_name="drawn digits"; fi
+data_name=$(python3 "$here/digits.py" "${data:---random}" "$work/data")
 
 # ---- the peers
 # ---------------------------------------------------------------------------------------

@@ -71,7 +71,7 @@ fi
 generator=()
 if command -v ninja >/dev/null && [ ! -e "$build/CMakeCache.txt" ]; then generator=(-G Ninja); fi
 targets=(penstock_gpu_tests penstock_mlp_gpu_tests penstock_cuda_transfer_bench
-  penstock_cuda_on_device_bench penstock_cuda_narrowed_bench penstock_mlp)
+  penstock_cuda_on_device_bench penstock_cuda_narrowed_bench penstock_mlp_bench)
 # shellcheck disable=SC2086
 cmake -S "$root" -B "$build" "${generator[@]}" "${launchers[@]}" -DCMAKE_BUILD_TYPE=Release \
   "-DCMAKE_CUDA_ARCHITECTURES=$architectures" "-DCMAKE_CXX_FLAGS=-march=$march" \
@@ -133,7 +133,7 @@ architectures $architectures
 processors $march
 glibc $(getconf GNU_LIBC_VERSION | sed 's/.* //')
 cublas libcublas.so.$cublas
-data $([ -d "$dir/mnist" ] && echo MNIST || echo "none: the digits are drawn")
+data $([ -d "$dir/mnist" ] && echo MNIST || echo "none: random digits")
 END
 
 bytes=$(du -sb "$dir" | cut -f 1)

@@ -157,8 +157,8 @@ step() {
 # ---- programs ------------------------------------------------------------------------------------
 
 targets=(penstock_gpu_tests penstock_mlp_gpu_tests penstock_cuda_transfer_bench
-  penstock_cuda_on_device_bench penstock_cuda_narrowed_bench penstock_mlp)
-[[ $without == *" nccl "* ]] || targets+=(penstock_mlp_nccl_on_gpu)
+  penstock_cuda_on_device_bench penstock_cuda_narrowed_bench penstock_mlp_bench)
+[[ $without == *" nccl "* ]] || targets+=(penstock_nccl_on_gpu)
 
 # program NAME: its path, or one where nothing is.
 program() {
@@ -207,8 +207,8 @@ mlp_tests=$(program penstock_mlp_gpu_tests)
 transfer=$(program penstock_cuda_transfer_bench)
 on_device=$(program penstock_cuda_on_device_bench)
 narrowed=$(program penstock_cuda_narrowed_bench)
-nccl=$(program penstock_mlp_nccl_on_gpu)
-mlp=$(program penstock_mlp)
+nccl=$(program penstock_nccl_on_gpu)
+mlp=$(program penstock_mlp_bench)
 if [ -n "$packed" ] && [ -z "${MNIST_DIR:-}" ] && [ -d "$packed/mnist" ]; then
   export MNIST_DIR=$packed/mnist
 fi

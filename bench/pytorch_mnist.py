@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSL-1.0
-"""The MLP of examples/mlp in PyTorch, fed by DataLoader: the same network (784-128-64-10), data, batch
+"""The MLP of bench/mlp in PyTorch, fed by DataLoader: the same network (784-128-64-10), data, batch
 size and optimiser (Adam, 1e-3), on a GPU.
 
     python3 bench/pytorch_mnist.py [--data FOLDER] [--epochs N] [--batch N] [--json FILE]

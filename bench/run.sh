@@ -130,17 +130,16 @@ done
 mlp=false
 if wanted mlp || wanted mlp_augment; then mlp=true; fi
 parts=()
-[ ${#run[@]} -eq 0 ] || parts+=(BENCH)
-! $mlp || parts+=(EXAMPLES)
+if [ ${#run[@]} -gt 0 ] || $mlp; then parts+=(BENCH); fi
 [ ${#parts[@]} -eq 0 ] || penstock_setup "$root" "${parts[@]}"
 [ ${#run[@]} -eq 0 ] || build bench bench "${run[@]/#/penstock_}"
-! $mlp || build examples examples/mlp penstock_mlp
+! $mlp || build bench bench/mlp penstock_mlp_bench
 
 # ---- measure, one program at a time
 # ------------------------------------------------------------------
 
 for name in "${run[@]}"; do step "$name" "build/bench/bench/penstock_$name" --json JSON; done
-mlp_command=(build/examples/examples/mlp/penstock_mlp --device host --repeat 7 --json JSON)
+mlp_command=(build/bench/bench/mlp/penstock_mlp_bench --device host --repeat 7 --json JSON)
 if wanted mlp; then step mlp "${mlp_command[@]}"; fi
 if wanted mlp_augment; then step mlp_augment "${mlp_command[@]}" --augment; fi
 if wanted instructions; then step instructions bash bench/instructions.sh --json JSON; fi

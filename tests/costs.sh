@@ -26,7 +26,7 @@ awk -F '\t' 'NR > 1 && $4 ~ /\.(o|gch)$/ {last[$4] = ($2 - $1) / 1000}
       if (unit ~ /\/Unity\// && match(unit, /\/penstock_[a-z_]*_tests\.dir/))
         sub(/^.*\/Unity/, "tests/" substr(unit, RSTART + 10, RLENGTH - 20), name)
       if (unit ~ /penstock_test_main|penstock_run_catch/) folder = "tests/support"
-      else if (name ~ /^examples\/mlp\/(kernel_)?tests/) folder = "tests/mlp"
+      else if (name ~ /^bench\/mlp\//) folder = "tests/mlp"
       else if (match(name, /^tests\/[a-z_]+/)) folder = substr(name, 1, RLENGTH)
       else sub(/\/[^\/]*$/, "", folder)
       if (match(unit, /\/penstock_(edges|model)_[a-z_0-9]+\.dir/))

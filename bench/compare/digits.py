@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: BSL-1.0
 """python3 digits.py FROM TO: MNIST's four files, plain or .gz, from one folder to another, plain.
 
-Prints what they are: "MNIST", or else "IDX files".
+Prints what they are: "MNIST", or else "IDX files"; where FROM is --random, "random bytes" of
+MNIST's size.
 """
 
 import gzip
 import hashlib
 import os
+import random
 import shutil
+import struct
 import sys
 from pathlib import Path
 
@@ -18,9 +21,26 @@ NAMES = [
 MNIST = "b2d8f5bf39174ee5ffeefa97e42d673c35432b411bb5d1f74fbbeddae7f1690a"
 
 
+def write_random(target):
+    """The same bytes each time, with the labels 0, 1, ..., 9, 0, ..."""
+    for name in NAMES:
+        count = 60000 if name.startswith("train") else 10000
+        if "labels" in name:
+            head, content = struct.pack(">4BI", 0, 0, 8, 1, count), bytes(range(10)) * (count // 10)
+        else:
+            head = struct.pack(">4B3I", 0, 0, 8, 3, count, 28, 28)
+            content = random.Random(name).randbytes(count * 28 * 28)
+        (target / name).write_bytes(head + content)
+    print("random bytes")
+
+
 def main():
-    source, target = map(Path, sys.argv[1:])
+    target = Path(sys.argv[2])
     target.mkdir(parents=True, exist_ok=True)
+    if sys.argv[1] == "--random":
+        write_random(target)
+        return
+    source = Path(sys.argv[1])
     content = hashlib.sha256()
     for name in NAMES:
         plain, packed = source / name, source / f"{name}.gz"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSL-1.0
-"""Our training program, examples/mlp, called as peer.py says, with `--program FILE` before the rest.
+"""Our training program, bench/mlp, called as peer.py says, with `--program FILE` before the rest.
 
 CPU time is what a process of five epochs takes beyond one of a single epoch, which leaves the start out.
 """
@@ -27,7 +27,8 @@ def run(program, data, mode, epochs):
         process.returncode = os.waitstatus_to_exitcode(status)
         if process.returncode != 0:
             sys.exit(f"{program} ended with {process.returncode}")
-        return json.load(out), used.ru_utime + used.ru_stime, used.ru_maxrss / 1024
+        with open(out.name, encoding="utf-8") as found:  # the program has replaced the file
+            return json.load(found), used.ru_utime + used.ru_stime, used.ru_maxrss / 1024
 
 
 def main():

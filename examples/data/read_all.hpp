@@ -13,7 +13,7 @@
 
 #include <penstock/penstock.hpp>
 
-#include "mlp/lab/sha256.hpp"
+#include "data/sha256.hpp"
 
 namespace data {
 
@@ -59,8 +59,8 @@ class field_sums {
     (std::make_index_sequence<Record::size>{});
   }
 
-  std::array<mlp::sha256, Record::size> sums_;
-  std::array<mlp::sha256, Record::size> lengths_;
+  std::array<sha256, Record::size> sums_;
+  std::array<sha256, Record::size> lengths_;
 };
 
 /// Reads all samples once, by `order`, and prints how many there are. With `digest` they come in

@@ -8,6 +8,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -27,8 +28,8 @@ PROGRAMS = [
     "penstock_cuda_transfer_bench",
     "penstock_cuda_on_device_bench",
     "penstock_cuda_narrowed_bench",
-    "penstock_mlp_nccl_on_gpu",
-    "penstock_mlp",
+    "penstock_nccl_on_gpu",
+    "penstock_mlp_bench",
 ]
 STEPS = ["smoke", "transfer", "on-device", "narrowed"]
 STEPS += ["mlp-cublas", "mlp-modes", *(f"mlp-seed-{seed}" for seed in range(1, 6))]
@@ -234,9 +235,9 @@ class Place:
             ("penstock_cuda_transfer_bench", transfer()),
             ("penstock_cuda_on_device_bench", transfer()),
             ("penstock_cuda_narrowed_bench", transfer()),
-            ("penstock_mlp", mlp()),
-            ("penstock_mlp-host", mlp("host")),
-            ("penstock_mlp-table", [mlp()] * 6),
+            ("penstock_mlp_bench", mlp()),
+            ("penstock_mlp_bench-host", mlp("host")),
+            ("penstock_mlp_bench-table", [mlp()] * 6),
             ("pytorch", pytorch()),
         ):
             write(fixtures / f"{name}.json", json.dumps(found), False)
@@ -335,8 +336,30 @@ class Script(unittest.TestCase):
         )
         self.assertTrue(any(row["name"] == "on_device" for row in report["on_device"]["rows"]))
 
+    def test_it_is_green_with_the_mlp_on_the_double_of_the_runtime(self):
+        """All steps of the MLP, each way to make a step: the double runs its kernels."""
+        bench, tests = (os.environ.get(f"MLP_{name}ON_DOUBLE") for name in ("", "GPU_TESTS_"))
+        if not bench or not tests:
+            self.skipTest("no MLP on the double")
+        few = "--samples 16 --batch 8 --test-samples 16 --epochs 1 --repeat 1 --no-costs"
+        few = f'#!/bin/bash\nexec "{bench}" "$@" {few}\n'
+        write(self.place.pack / "bin" / "penstock_mlp_bench", few)
+        few = f'#!/bin/bash\nexec "{tests}" 9 "${{2:-thrust}}"\n'
+        write(self.place.pack / "bin" / "penstock_mlp_gpu_tests", few)
+        status, report, said = self.place.report()
+        self.assertEqual(status, 0, said)
+        modes = {m["technique"] for m in report["mlp"]["modes"]["modes"]}
+        self.assertEqual(modes, {"serial", "workers", "overlapped", "resident"})
+        found = [*report["mlp"].values(), *report["mlp_steps"]]
+        self.assertEqual({(f["device"]["kind"], f["complete"]) for f in found}, {("cuda", True)})
+        self.assertEqual(len(report["mlp_steps"]), 6)
+        self.assertIn("\n| fused | yes | ", said)
+        counted = {s["name"]: s["tests"] for s in report["steps"]}
+        self.assertEqual(counted["mlp-tests"], 6)
+        self.assertEqual(counted["racecheck-fused"], 6)
+
     def test_a_pack_without_nccl_is_green_and_says_so(self):
-        (self.place.pack / "bin" / "penstock_mlp_nccl_on_gpu").unlink()
+        (self.place.pack / "bin" / "penstock_nccl_on_gpu").unlink()
         status, report, said = self.place.report()
         self.assertEqual(status, 0, said)
         ended = {s["name"]: s["ended"] for s in report["steps"]}
@@ -535,9 +558,9 @@ class Building(unittest.TestCase):
     def test_build_alone_says_what_it_could_not_build(self):
         self.assertEqual(self.place.run("--build")[0], 0)
         shutil.rmtree(self.place.folder / "build")
-        status, said = self.place.run("--build", BREAK="penstock_mlp:absent")
+        status, said = self.place.run("--build", BREAK="penstock_mlp_bench:absent")
         self.assertEqual(status, 1)
-        self.assertIn("not built: penstock_mlp\n", said)
+        self.assertIn("not built: penstock_mlp_bench\n", said)
 
 
 class RealPrograms(unittest.TestCase):
@@ -586,6 +609,22 @@ class RealPrograms(unittest.TestCase):
             self.assertEqual(len(refused), 1 if call else 0, (call, refused))
             self.report_of(transfer=found)  # and has a line for it
         self.assertEqual(rows["cudaHostRegister:0"], rows[""])
+
+    def test_an_mlp_that_is_killed_has_written_its_rows(self):
+        path = os.environ.get("MLP")
+        if not path:
+            self.skipTest("no MLP")
+        command = [path, "--device", "host", "--samples", "320", "--epochs", "1"]
+        command += ["--repeat", "1000", "--json", self.file]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, universal_newlines=True) as process:
+            ran = (line for line in process.stdout if line.startswith("ran "))
+            self.assertEqual([next(ran).split()[1], next(ran).split()[1]], ["serial:", "workers:"])
+            process.kill()
+        self.assertEqual(process.returncode, -signal.SIGKILL)
+        found = json.loads(Path(self.file).read_text())
+        self.assertFalse(found["complete"])
+        self.assertEqual([m["technique"] for m in found["modes"]][:2], ["serial", "workers"])
+        self.assertGreaterEqual(gpu_report.rows_of(found), 2)
 
     def test_mlp(self):
         found = self.program("MLP", "--device", "host", "--samples", "320", "--epochs", "1")

@@ -1,26 +1,27 @@
 // SPDX-License-Identifier: BSL-1.0
 #include "experiment.hpp"
 
-#include <cmath>
-#include <nlohmann/json.hpp>
-#include <stdexcept>
-#include <tuple>
+#include <zlib.h>
 
-#include <penstock/core/error.hpp>
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <penstock_ext/files/file_error.hpp>
 
 #include "cuda_experiment.hpp"
 #include "data.hpp"
-#include "digits.hpp"
 #include "support/catch.hpp"
 #include "support/temp_dir.hpp"
 
 namespace {
-
-/// A small set of drawn digits, read from files as the program does.
-mlp::digit_data small_data(const test::temp_dir& directory) {
-  mlp::write_digits(directory.path("digits"), 300, 50);
-  return mlp::read_data(directory.path("digits"));
-}
 
 mlp::options small() {
   mlp::options chosen;
@@ -33,8 +34,7 @@ mlp::options small() {
 }  // namespace
 
 TEST_CASE("the experiment runs on the first samples alone when asked to", "[mlp]") {
-  const test::temp_dir directory;
-  const auto data = small_data(directory);
+  const auto data = mlp::random_data(300, 50);
   auto chosen = small();
   chosen.samples = 200;
   const auto found = mlp::run_experiment(chosen, data);
@@ -43,7 +43,6 @@ TEST_CASE("the experiment runs on the first samples alone when asked to", "[mlp]
   CHECK(found.batches_per_epoch == 4);
   REQUIRE(found.modes.size() == 4);
   CHECK(found.modes[0].first_losses.size() == 3);  // of full batches
-  CHECK(found.recorded.empty());                   // not asked for
   CHECK(found.one_batch.size() == 1);
   chosen.samples = 10'000;
   CHECK(mlp::run_experiment(chosen, data).train_samples == 300);
@@ -51,51 +50,19 @@ TEST_CASE("the experiment runs on the first samples alone when asked to", "[mlp]
 
 TEST_CASE("the experiment is tested on fewer samples, and without the stages' costs, when asked to",
           "[mlp]") {
-  const test::temp_dir directory;
   auto chosen = small();
   chosen.test_samples = 20;
   chosen.costs = false;
   chosen.modes = {mlp::technique::overlapped};
-  const auto found = mlp::run_experiment(chosen, small_data(directory));
+  const auto found = mlp::run_experiment(chosen, mlp::random_data(300, 50));
   CHECK(found.test_samples == 20);
-  CHECK(found.costs.compute == 0.0);
+  CHECK_FALSE(found.costs);
+  CHECK(found.modes[0].limit.find("-bound: ") != std::string::npos);
   CHECK(found.one_batch.empty());  // there is no resident set
 }
 
-TEST_CASE("with --svg both loops are recorded in each run, whichever modes were asked for",
-          "[mlp]") {
-  const test::temp_dir directory;
-  auto chosen = small();
-  chosen.svg = "not written here";
-  chosen.modes = {mlp::technique::resident};
-  chosen.repeat = 2;
-  const auto found = mlp::run_experiment(chosen, small_data(directory));
-  REQUIRE(found.recorded.size() == 4);
-  CHECK(found.recorded[2].fed_by == mlp::technique::serial);
-  CHECK(found.recorded[3].fed_by == mlp::technique::overlapped);
-}
-
-TEST_CASE("the overlapped loop alone has statistics, of its steps and no others", "[mlp]") {
-  const test::temp_dir directory;
-  auto chosen = small();
-  chosen.epochs = 2;
-  chosen.costs = false;
-  chosen.modes = {mlp::technique::serial, mlp::technique::overlapped};
-  const auto found = mlp::run_experiment(chosen, small_data(directory));
-  CHECK(found.modes[0].stats.empty());
-  CHECK(found.modes[0].explained.empty());
-  const std::string& stats = found.modes[1].stats;
-  CAPTURE(stats);
-  CHECK(stats.rfind("{\"penstock_transfer_stats\": 1", 0) == 0);
-  CHECK(stats.find("\"copies\": 10") != std::string::npos);  // 300 samples in batches of 64, twice
-  CHECK(stats.find("\"penstock_loader_stats\": 1") != std::string::npos);
-  CHECK(found.modes[1].explained.find("processor:") != std::string::npos);
-  CHECK(found.modes[1].explained.ends_with(found.modes[1].limit + '\n'));
-}
-
 TEST_CASE("the wide workload learns what the plain one does", "[mlp]") {
-  const test::temp_dir directory;
-  const auto data = small_data(directory);
+  const auto data = mlp::random_data(300, 50);
   const auto plain = mlp::run_experiment(small(), data);
   auto chosen = small();
   chosen.fed = mlp::workload::wide;
@@ -106,37 +73,102 @@ TEST_CASE("the wide workload learns what the plain one does", "[mlp]") {
 
 TEST_CASE("images that travel as half, bfloat16 or int8 teach the network the same to rounding",
           "[mlp]") {
-  const test::temp_dir directory;
-  const auto data = small_data(directory);
+  const auto data = mlp::random_data(300, 50);
   auto chosen = small();
   chosen.epochs = 2;
   chosen.costs = false;
   chosen.fed = mlp::workload::wide;
   chosen.modes = {mlp::technique::overlapped};
   const auto plain = mlp::run_experiment(chosen, data).modes[0];
-  for (const auto& [travel, copied, distance] :
-       {std::tuple{mlp::travel_choice::as_they_are, 3136 + 1, 0.0},
-        std::tuple{mlp::travel_choice::half, 1568 + 1, 1e-2},
-        std::tuple{mlp::travel_choice::bfloat16, 1568 + 1, 1e-2},
-        std::tuple{mlp::travel_choice::int8, 784 + 1 + 8, 1e-2}}) {
+  for (const auto& [travel, distance] :
+       {std::pair{mlp::travel_choice::as_they_are, 0.0}, std::pair{mlp::travel_choice::half, 1e-2},
+        std::pair{mlp::travel_choice::bfloat16, 1e-2}, std::pair{mlp::travel_choice::int8, 1e-2}}) {
     chosen.travel = travel;
     const auto found = mlp::run_experiment(chosen, data).modes[0];
-    CAPTURE(name_of(travel), found.stats);
+    CAPTURE(name_of(travel));
     CHECK(std::abs(found.epoch_losses[1] - plain.epoch_losses[1]) <= distance);
     CHECK((found.epoch_losses == plain.epoch_losses) == (distance == 0.0));
-    // Two epochs of 300 samples, each field of a batch at an aligned address.
-    const auto bytes = nlohmann::json::parse(found.stats)["bytes"].get<double>();
-    CHECK(bytes >= 600.0 * copied);
-    CHECK(bytes < 610.0 * copied);
   }
+}
+
+TEST_CASE("what has been found is told after every run of a mode", "[mlp]") {
+  auto chosen = small();
+  chosen.repeat = 2;
+  std::vector<std::size_t> modes;
+  std::vector<std::size_t> runs;
+  const auto found =
+      mlp::run_experiment(chosen, mlp::random_data(100, 10),
+                          [&](const mlp::results& so_far, const mlp::mode_result& ran) {
+                            modes.push_back(so_far.modes.size());
+                            runs.push_back(so_far.modes[0].seconds.size());
+                            CHECK(so_far.costs.has_value());
+                            CHECK(ran.fed_by == mlp::all_techniques.at((modes.size() - 1) % 4));
+                            CHECK(ran.epoch_losses.size() == 1);
+                          });
+  CHECK(modes == std::vector<std::size_t>{1, 2, 3, 4, 4, 4, 4, 4});
+  CHECK(runs == std::vector<std::size_t>{1, 1, 1, 1, 2, 2, 2, 2});
+  CHECK(found.one_batch.size() == 2);
+}
+
+/// An environment variable set for a while.
+class variable {
+ public:
+  variable(const char* name, const char* value) : name_(name) {
+    if (const char* old = std::getenv(name)) old_ = old;
+    value != nullptr ? ::setenv(name, value, 1) : ::unsetenv(name);
+  }
+  variable(variable&&) = delete;
+  ~variable() { old_ ? ::setenv(name_, old_->c_str(), 1) : ::unsetenv(name_); }
+
+ private:
+  const char* name_;
+  std::optional<std::string> old_;
+};
+
+TEST_CASE("data is searched in the given folder, then in MNIST_DIR, and read, plain or packed",
+          "[mlp]") {
+  const variable environment{"MNIST_DIR", "/somewhere"};
+  CHECK(mlp::find_data("/given") == std::filesystem::path{"/given"});
+  CHECK(mlp::find_data({}) == std::filesystem::path{"/somewhere"});
+  const test::temp_dir directory;
+  CHECK_THROWS_AS(mlp::read_data(directory.path("none")), penstock::file_error);
+  const auto write = [&](const std::string& name, std::string head, std::size_t bytes) {
+    head.append(bytes, '\3');
+    const auto path = directory.path(name);
+    if (name.ends_with(".gz")) {
+      const ::gzFile out = ::gzopen(path.c_str(), "wb");
+      ::gzwrite(out, head.data(), static_cast<unsigned>(head.size()));
+      ::gzclose(out);
+    } else {
+      std::ofstream{path, std::ios::binary} << head;
+    }
+  };
+  using namespace std::string_literals;
+  const std::string images = "\0\0\10\3\0\0\0\2\0\0\0\34\0\0\0\34"s;
+  const std::string labels = "\0\0\10\1\0\0\0\2"s;
+  write("train-images-idx3-ubyte", images, 2 * 784);
+  write("train-labels-idx1-ubyte", labels, 2);
+  write("t10k-images-idx3-ubyte.gz", images, 2 * 784);
+  write("t10k-labels-idx1-ubyte.gz", labels, 2);
+  const auto data = mlp::read_data(directory.path(""));
+  CHECK(data.name == "IDX files");
+  CHECK(data.train.labels == std::vector<std::uint8_t>{3, 3});
+  CHECK(data.test.images == data.train.images);
+  CHECK(data.test.first(1).size() == 1);
+  CHECK_THROWS_AS(mlp::digit_set{}.first(0), std::runtime_error);
+}
+
+TEST_CASE("MNIST is named MNIST", "[mlp]") {
+  const char* directory = std::getenv("MNIST_DIR");
+  if (directory == nullptr || *directory == 0) return;  // the files are not everywhere
+  CHECK(mlp::read_data(directory).name == "MNIST");
 }
 
 TEST_CASE("without a GPU the CPU device is used, with the reason", "[mlp]") {
   const auto reason = mlp::why_no_cuda();
   if (!reason) return;  // there is one: the tests on GPUs say more
   CHECK_FALSE(reason->empty());
-  const test::temp_dir directory;
-  const auto data = small_data(directory);
+  const auto data = mlp::random_data(300, 50);
   auto chosen = small();
   chosen.device = mlp::device_choice::automatic;
   const auto found = mlp::run_experiment(chosen, data);

@@ -5,18 +5,15 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
-#include <span>
-#include <stdexcept>
+#include <utility>
 #include <vector>
 
-#include <penstock/data/narrow/bfloat16.hpp>
-#include <penstock/data/narrow/half.hpp>
+#include <penstock_ext/narrow/bfloat16.hpp>
+#include <penstock_ext/narrow/half.hpp>
 
-#include "digits.hpp"
+#include "data.hpp"
 #include "host_backend.hpp"
 #include "network.hpp"
-#include "step_options.hpp"
 #include "support/catch.hpp"
 #include "trainer.hpp"
 
@@ -26,19 +23,16 @@ using mlp::precision_choice;
 using mlp::shape;
 using mixed_trainer = mlp::trainer<mlp::host_backend>;
 
-/// Drawn digits, as bytes and as the floats that the network sees.
+/// Digits, as bytes and as the floats that the network sees.
 struct some_digits {
   std::vector<std::uint8_t> bytes;
   std::vector<float> floats;
   std::vector<std::uint8_t> labels;
 
-  explicit some_digits(std::size_t count, std::uint64_t first_key = 0)
-      : bytes(count * shape::inputs) {
-    for (std::size_t i = 0; i < count; ++i) {
-      labels.push_back(static_cast<std::uint8_t>(i * 7 % 10));
-      mlp::draw_digit(labels[i], first_key + i,
-                      std::span<std::uint8_t, 784>{&bytes[i * shape::inputs], 784});
-    }
+  explicit some_digits(std::size_t count, std::uint64_t first_key = 0) {
+    mlp::digit_set made = mlp::random_digits(count, first_key);
+    bytes = std::move(made.images);
+    labels = std::move(made.labels);
     for (const std::uint8_t pixel : bytes) floats.push_back(mlp::kernel::normalised(pixel));
   }
 };
@@ -262,76 +256,4 @@ TEST_CASE("with rounded operands the network learns what it learns with floats",
   CHECK(plain > 0.5);
   CHECK(std::abs(accuracy_of(precision_choice::fp16) - plain) < 0.03);
   CHECK(std::abs(accuracy_of(precision_choice::bf16) - plain) < 0.03);
-}
-
-TEST_CASE("a mixed network goes on from what was saved, scaler and sums with it, to the last bit",
-          "[mlp]") {
-  constexpr std::size_t batch = 8;
-  const some_digits digits{6 * batch};
-  const auto precision =
-      GENERATE(precision_choice::fp32, precision_choice::fp16, precision_choice::bf16);
-  const std::size_t until = GENERATE(std::size_t{2}, std::size_t{3});  // between steps, and in one
-  CAPTURE(name_of(precision), until);
-  const penstock::cpu_device device;
-  const auto stream = device.inline_stream();
-  const mlp::step_options how{.precision = precision, .accumulate = 2};
-  using network = mlp::network<mlp::host_backend>;
-  std::vector<float> losses(6 * batch);
-  const auto train = [&](network& net, std::size_t from, std::size_t to) {
-    for (std::size_t k = from; k < to; ++k) {
-      std::vector<float> images(&digits.floats[k * batch * shape::inputs],
-                                &digits.floats[(k + 1) * batch * shape::inputs - 1] + 1);
-      if (k == 0) images[3] = 1e30F;  // overflows in half: the scale is not the first one any more
-      if (k == 0 && precision != precision_choice::fp16) images[3] = 1.0F;
-      net.train(images.data(), &digits.labels[k * batch], batch, losses, stream, {}, k % 2 == 1);
-    }
-  };
-  network whole{device, {}, batch, how};
-  whole.assign(mlp::initial_parameters(7), stream);
-  train(whole, 0, until);
-  const auto state = whole.saved(stream);
-  CHECK(state.precision == precision);
-  CHECK(state.is_between_steps() == (until == 2));
-  train(whole, until, 6);
-  network other{device, {}, batch, how};
-  other.assign(mlp::initial_parameters(8), stream);
-  train(other, 0, 1);  // what it has summed so far is to go
-  other.restore(state, stream);
-  train(other, until, 6);
-  const auto expected = whole.saved(stream);
-  const auto found = other.saved(stream);
-  CHECK((found.parameters == expected.parameters));  // prints no numbers
-  CHECK((found.second_moments == expected.second_moments));
-  CHECK(found.scaler.scale == expected.scaler.scale);
-  CHECK(found.scaler.skipped == expected.scaler.skipped);
-  CHECK(found.scaler.good == expected.scaler.good);
-}
-
-TEST_CASE("a network goes on from no state of another precision, nor in the middle of another step",
-          "[mlp]") {
-  const some_digits digits{8};
-  const penstock::cpu_device device;
-  const auto stream = device.inline_stream();
-  using network = mlp::network<mlp::host_backend>;
-  std::vector<float> losses(8);
-  network fp16{device, {}, 8, {.precision = precision_choice::fp16}};
-  network two{device, {}, 8, {.accumulate = 2}};
-  network three{device, {}, 8, {.accumulate = 3}};
-  network plain{device, {}, 8};
-  for (network* each : {&fp16, &two, &three, &plain}) {
-    each->assign(mlp::initial_parameters(7), stream);
-  }
-  CHECK_THROWS_WITH(plain.restore(fp16.saved(stream), stream),
-                    "the state is of a network in fp16, and this one is in fp32");
-  plain.restore(two.saved(stream), stream);  // between two steps there is no difference
-  two.restore(plain.saved(stream), stream);
-  two.train(digits.bytes.data(), digits.labels.data(), 8, losses, stream, {}, false);
-  const auto in_a_step = two.saved(stream);
-  CHECK_THROWS_WITH(three.restore(in_a_step, stream), Catch::Matchers::Contains("of 16 samples") &&
-                                                          Catch::Matchers::Contains("steps of 24"));
-  CHECK_THROWS_AS(plain.restore(in_a_step, stream), mlp::state_of_another_network);
-  std::vector<float> gradients(shape::parameters);
-  CHECK_THROWS_AS(two.differentiate(digits.bytes.data(), digits.labels.data(), 8, 1.0F,
-                                    gradients.data(), losses.data(), stream),
-                  std::logic_error);
 }

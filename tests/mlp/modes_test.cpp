@@ -8,31 +8,22 @@
 #include <penstock/penstock.hpp>
 
 #include "augment.hpp"
-#include "digits.hpp"
+#include "data.hpp"
 #include "host_backend.hpp"
 #include "mlp/replaying_backend.hpp"
-#include "modes.hpp"
-#include "progress.hpp"
 #include "stage_costs.hpp"
 #include "support/catch.hpp"
+#include "train.hpp"
 #include "wide.hpp"
 
 namespace {
 
 namespace ps = penstock;
 
-/// 203 drawn digits: with batches of 16 the last one is short.
-struct drawn {
+/// 203 digits: with batches of 16 the last one is short.
+struct drawn : mlp::digit_set {
   static constexpr std::size_t count = 203;
-  std::vector<std::uint8_t> images = std::vector<std::uint8_t>(count * 784);
-  std::vector<std::uint8_t> labels;
-
-  drawn() {
-    for (std::size_t i = 0; i < count; ++i) {
-      labels.push_back(static_cast<std::uint8_t>(i * 7 % 10));
-      mlp::draw_digit(labels[i], i, std::span<std::uint8_t, 784>{&images[i * 784], 784});
-    }
-  }
+  drawn() : mlp::digit_set(mlp::random_digits(count)) {}
 };
 
 mlp::options chosen_for(std::size_t workers) {
@@ -59,14 +50,13 @@ std::vector<mlp::run_trace> traces_of_all_modes(const Data& data, bool is_random
     CHECK(seconds > 0.0);
     traces.push_back(trained.trace());
   };
-  mlp::progress_bar progress{"test", chosen.epochs * ((data.size() + 15) / 16)};
-  keep(mlp::train_serially(data, device, trained, chosen, progress));
-  keep(mlp::train_with_workers(data, device, trained, chosen, progress));
-  keep(mlp::train_overlapped(data, device, trained, chosen, progress));
+  keep(mlp::train_serially(data, device, trained, chosen));
+  keep(mlp::train_with_workers(data, device, trained, chosen));
+  keep(mlp::train_overlapped(data, device, trained, chosen).seconds);
   const mlp::resident_set<Backend, mlp::pixel_of<Data>> set{
       device,       stream,        data,       is_random, mlp::order_of(chosen),
       chosen.batch, chosen.epochs, chosen.seed};
-  keep(mlp::train_resident(set, data.size(), device, trained, chosen, progress));
+  keep(mlp::train_resident(set, data.size(), device, trained, chosen));
   return traces;
 }
 
@@ -104,10 +94,9 @@ TEST_CASE("the four modes agree on augmented samples too, which differ from epoc
   const auto stream = device.inline_stream();
   mlp::trainer<mlp::host_backend> trained{device, {},          stream,     chosen.batch,
                                           3,      data.size(), chosen.seed};
-  mlp::progress_bar progress{"test", 39};
   const mlp::resident_set<mlp::host_backend> repeated{
       device, stream, data, false, mlp::order_of(chosen), chosen.batch, 3, chosen.seed};
-  static_cast<void>(mlp::train_resident(repeated, data.size(), device, trained, chosen, progress));
+  static_cast<void>(mlp::train_resident(repeated, data.size(), device, trained, chosen));
   CHECK(trained.trace() != traces[0]);
 }
 
@@ -172,8 +161,7 @@ TEST_CASE("an epoch's loss is the mean over its batches of their mean losses", "
   const ps::cpu_device device;
   mlp::trainer<mlp::host_backend> trained{device,      {},         device.inline_stream(), 16, 3,
                                           data.size(), chosen.seed};
-  mlp::progress_bar progress{"test", 39};
-  static_cast<void>(mlp::train_serially(data, device, trained, chosen, progress));
+  static_cast<void>(mlp::train_serially(data, device, trained, chosen));
   const auto losses = trained.trace().losses;
   const auto means = trained.epoch_losses();
   REQUIRE(means.size() == 3);

@@ -236,31 +236,6 @@ TEST_CASE("the network computes the same on a stream that is a thread", "[mlp]")
   CHECK((copy_of(f.net.parameters()) == expected));
 }
 
-TEST_CASE("parts of a step after traced ones write their own losses, and the trace goes on",
-          "[mlp]") {
-  fixture f;
-  std::vector<float> trace(3 * batch, -1.0F);
-  const auto train = [&] {
-    f.net.train(f.data.images.data(), f.data.labels.data(), batch, trace, f.stream);
-  };
-  train();
-  train();  // its losses are the trace's second ones
-  std::vector<float> guarded(4 * batch, -1.0F);
-  std::vector<float> gradients(shape::parameters);
-  f.net.differentiate(f.data.images.data(), f.data.labels.data(), batch, 1.0F / batch,
-                      gradients.data(), guarded.data(), f.stream);
-  CHECK(std::none_of(guarded.begin(), guarded.begin() + batch, [](float x) { return x < 0; }));
-  CHECK(std::all_of(guarded.begin() + batch, guarded.end(), [](float x) { return x == -1.0F; }));
-  CHECK(trace[2 * batch] == -1.0F);
-  f.net.update(gradients.data(), f.stream);
-  train();
-  CHECK(std::none_of(trace.begin(), trace.end(), [](float x) { return x < 0; }));
-  // Both kinds of step are the same step.
-  fixture other;
-  for (int i = 0; i < 4; ++i) other.step();
-  CHECK((copy_of(f.net.parameters()) == copy_of(other.net.parameters())));
-}
-
 TEST_CASE("columns are summed to the same bits wherever the sum lies", "[mlp]") {
   constexpr std::size_t rows = 128;
   constexpr std::size_t columns = 8;

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "support/catch.hpp"
-#include "variants.hpp"
 
 namespace {
 
@@ -19,7 +18,7 @@ struct parsed {
 };
 
 parsed parse(std::initializer_list<const char*> arguments) {
-  std::vector<const char*> argv{"penstock_mlp"};
+  std::vector<const char*> argv{"penstock_mlp_bench"};
   argv.insert(argv.end(), arguments);
   std::ostringstream out;
   std::ostringstream err;
@@ -33,25 +32,12 @@ parsed parse(std::initializer_list<const char*> arguments) {
 
 }  // namespace
 
-TEST_CASE("no arguments mean all four modes and the usual experiment", "[mlp]") {
-  const auto line = parse({}).line;
-  REQUIRE_FALSE(line.exit_status.has_value());
-  CHECK(line.chosen.modes.size() == 4);
-  CHECK(line.chosen.epochs == 5);
-  CHECK(line.chosen.batch == 64);
-  CHECK_FALSE(line.chosen.augment);
-  CHECK_FALSE(line.chosen.data.has_value());
-  CHECK_FALSE(line.chosen.json.has_value());
-  CHECK_FALSE(line.chosen.svg.has_value());
-}
-
 TEST_CASE("every option is parsed into its member", "[mlp]") {
   const auto line = parse({"--data",      "/tmp",       "--epochs", "2",
                            "--batch=100", "--workers",  "0",        "--prefetch",
                            "7",           "--depth",    "4",        "--augment",
                            "--mode",      "overlapped", "--seed",   "18446744073709551615",
                            "--repeat",    "3",          "--json",   "out.json",
-                           "--svg",       "out.svg",    "--trace",  "out.pftrace",
                            "--run",       "16"})
                         .line;
   REQUIRE_FALSE(line.exit_status.has_value());
@@ -68,13 +54,8 @@ TEST_CASE("every option is parsed into its member", "[mlp]") {
   CHECK(o.seed == 18446744073709551615U);
   CHECK(o.repeat == 3);
   CHECK(o.json == std::filesystem::path{"out.json"});
-  CHECK(o.svg == std::filesystem::path{"out.svg"});
-  CHECK(o.command.starts_with("penstock_mlp --data /tmp --epochs 2 --batch=100 "));
-  CHECK(o.trace == std::filesystem::path{"out.pftrace"});
-  CHECK(o.command.ends_with(" --svg out.svg --trace out.pftrace --run 16"));
   // That they can be written was tried, and left no trace.
   CHECK_FALSE(std::filesystem::exists("out.json"));
-  CHECK_FALSE(std::filesystem::exists("out.svg"));
 }
 
 TEST_CASE("a bad value is refused with the option's name", "[mlp]") {
@@ -99,8 +80,8 @@ TEST_CASE("a bad value is refused with the option's name", "[mlp]") {
                                                 {"--accumulate", "0"},
                                                 {"--samples", "-1"},
                                                 {"--json", "/no/such/folder/a.json"},
-                                                {"--svg", "/no/such/folder/a.svg"},
-                                                {"--svg", "/tmp"},
+                                                {"--json", "/tmp"},
+                                                {"--wrokers", "2"},
                                                 {"--data", "/no/such/folder"}}));
   CAPTURE(option, value);
   const auto result = parse(arguments{option.c_str(), value.c_str()});
@@ -114,69 +95,27 @@ TEST_CASE("device, workload and kernels are words", "[mlp]") {
   CHECK(usual.device == mlp::device_choice::automatic);
   CHECK(usual.kernels == mlp::kernel_choice::fused);
   CHECK(usual.graph);
+  CHECK(usual.costs);
+  CHECK(usual.modes.size() == 4);
+  CHECK(usual.batch == 64);
   CHECK(usual.fed == mlp::workload::mnist);
   CHECK(usual.samples == 0);
   CHECK_FALSE(usual.steps_table);
-  const auto line = parse({"--device", "cuda", "--kernels", "thrust", "--no-graph", "--workload",
-                           "wide", "--samples", "500", "--steps-table"})
-                        .line;
+  const auto line =
+      parse({"--device", "cuda", "--kernels", "thrust", "--no-graph", "--workload", "wide",
+             "--samples", "500", "--test-samples", "50", "--no-costs", "--steps-table"})
+          .line;
   REQUIRE_FALSE(line.exit_status.has_value());
   CHECK(line.chosen.device == mlp::device_choice::cuda);
   CHECK(line.chosen.kernels == mlp::kernel_choice::thrust);
   CHECK_FALSE(line.chosen.graph);
   CHECK(line.chosen.fed == mlp::workload::wide);
   CHECK(line.chosen.samples == 500);
+  CHECK(line.chosen.test_samples == 50);
+  CHECK_FALSE(line.chosen.costs);
   CHECK(line.chosen.steps_table);
   CHECK(parse({"--device", "host", "--kernels", "cublas", "--graph"}).line.chosen.device ==
         mlp::device_choice::host);
-}
-
-TEST_CASE("a trace is of the overlapped loop", "[mlp]") {
-  CHECK(parse({"--trace", "a.json", "--mode", "overlapped"}).line.chosen.trace == "a.json");
-  for (const char* const mode : {"serial", "workers", "resident"}) {
-    CHECK(
-        parse({"--trace", "a.json", "--mode", mode}).err.find("--trace: of the overlapped loop") !=
-        std::string::npos);
-  }
-  CHECK(parse({"--trace", "a.json", "--search", "1"}).err.find("--trace: of the overlapped loop") !=
-        std::string::npos);
-  CHECK(parse({"--utilisation", "a.svg"}).line.chosen.utilisation == "a.svg");
-  CHECK(parse({"--utilisation", "a.svg", "--steps-table"}).err.find("--utilisation: not") == 0);
-  CHECK(parse({"--trace", "a.json", "--steps-table"}).err.find("--trace: of the overlapped loop") !=
-        std::string::npos);
-}
-
-TEST_CASE("a search has a time, may keep its trials, and writes nothing else", "[mlp]") {
-  CHECK(parse({}).line.chosen.search == 0);
-  const auto line = parse({"--search", "1.5", "--trials", "trials.json"}).line;
-  REQUIRE_FALSE(line.exit_status.has_value());
-  CHECK(line.chosen.search == 1.5);
-  CHECK(line.chosen.trials == std::filesystem::path{"trials.json"});
-  CHECK(parse({"--trials", "trials.json"}).err.find("--search") != std::string::npos);
-  CHECK(parse({"--search", "0"}).line.exit_status.has_value());
-  for (const char* other : {"--json", "--svg"}) {
-    CHECK(parse({"--search", "1", other, "out.file"}).err.find("--search: not with") !=
-          std::string::npos);
-  }
-}
-
-TEST_CASE("statistics and reasons are of the overlapped loop", "[mlp]") {
-  CHECK_FALSE(parse({}).line.chosen.stats.has_value());
-  CHECK_FALSE(parse({}).line.chosen.explain);
-  const auto line = parse({"--stats", "stats.json", "--explain", "--mode", "overlapped"}).line;
-  REQUIRE_FALSE(line.exit_status.has_value());
-  CHECK(line.chosen.stats == std::filesystem::path{"stats.json"});
-  CHECK(line.chosen.explain);
-  CHECK_FALSE(parse({"--stats", "stats.json"}).line.exit_status.has_value());
-  CHECK(parse({"--stats", "/nowhere/stats.json"}).err.find("can't be written") !=
-        std::string::npos);
-  for (const auto& result :
-       {parse({"--explain", "--mode", "serial"}), parse({"--stats", "s.json", "--steps-table"}),
-        parse({"--explain", "--search", "1"})}) {
-    CHECK(result.line.exit_status == 1);
-    CHECK(result.err.find("--stats, --explain, --trace: of the overlapped loop") !=
-          std::string::npos);
-  }
 }
 
 TEST_CASE("what a step is takes an operation a launch, which whole steps in float are not",
@@ -191,8 +130,7 @@ TEST_CASE("what a step is takes an operation a launch, which whole steps in floa
   CHECK(four.step.accumulate == 4);
   CHECK(four.kernels == mlp::kernel_choice::thrust);
   for (const auto& result : {parse({"--precision", "bf16", "--kernels", "fused"}),
-                             parse({"--accumulate", "2", "--steps-table"}),
-                             parse({"--accumulate", "2", "--svg", "out.svg"})}) {
+                             parse({"--accumulate", "2", "--steps-table"})}) {
     CHECK(result.line.exit_status == 1);
     CHECK(result.err.find("--precision, --accumulate: ") != std::string::npos);
   }
@@ -202,8 +140,7 @@ TEST_CASE("variants come after the four ways, and not with another step", "[mlp]
   CHECK_FALSE(parse({}).line.chosen.variants);
   CHECK(parse({"--variants"}).line.chosen.variants);
   for (const auto& result :
-       {parse({"--variants", "--precision", "fp16"}), parse({"--variants", "--accumulate", "2"}),
-        parse({"--variants", "--search", "9"})}) {
+       {parse({"--variants", "--precision", "fp16"}), parse({"--variants", "--accumulate", "2"})}) {
     CHECK(result.line.exit_status == 1);
     CHECK(result.err.find("--variants: ") != std::string::npos);
   }
@@ -237,56 +174,30 @@ TEST_CASE("variants are plain runs of the overlapped loop: other steps, and othe
         "fp16/1/float/thrust bf16/1/float/thrust fp32/4/float/thrust " + images);
 }
 
-TEST_CASE("the wide workload has its products by cuBLAS unless told otherwise", "[mlp]") {
-  CHECK(parse({"--workload", "wide"}).line.chosen.kernels == mlp::kernel_choice::cublas);
-  CHECK(parse({"--workload", "wide", "--kernels", "fused"}).line.chosen.kernels ==
-        mlp::kernel_choice::fused);
-  CHECK(parse({"--workload", "mnist"}).line.chosen.kernels == mlp::kernel_choice::fused);
-}
-
-TEST_CASE("the wide workload has batches of 4096 unless told otherwise", "[mlp]") {
-  CHECK(parse({"--workload", "wide"}).line.chosen.batch == 4096);
-  CHECK(parse({"--workload", "wide", "--batch", "64"}).line.chosen.batch == 64);
-  CHECK(parse({"--workload", "mnist"}).line.chosen.batch == 64);
-}
-
-TEST_CASE("the wide workload can't be augmented", "[mlp]") {
-  const auto result = parse({"--workload", "wide", "--augment"});
-  REQUIRE(result.line.exit_status.has_value());
-  CHECK(*result.line.exit_status != 0);
-  CHECK(result.err.find("--augment: not with --workload wide") != std::string::npos);
-}
-
-TEST_CASE("a bus is modelled on the CPU device alone", "[mlp]") {
-  CHECK(parse({"--bus", "0.25"}).line.chosen.bus == 0.25);
-  const auto result = parse({"--bus", "0.25", "--device", "cuda"});
-  REQUIRE(result.line.exit_status.has_value());
-  CHECK(*result.line.exit_status != 0);
-  CHECK(result.err.find("--bus: not with --device cuda") != std::string::npos);
-}
-
-TEST_CASE("the table of steps has no picture", "[mlp]") {
-  const auto result = parse({"--steps-table", "--svg", "out.svg"});
-  REQUIRE(result.line.exit_status.has_value());
-  CHECK(*result.line.exit_status != 0);
-  CHECK(result.err.find("--svg: not with --steps-table") != std::string::npos);
-}
-
-TEST_CASE("an unknown option is refused", "[mlp]") {
-  const auto result = parse({"--wrokers", "2"});
-  REQUIRE(result.line.exit_status.has_value());
-  CHECK(*result.line.exit_status != 0);
-  CHECK(result.err.find("--wrokers") != std::string::npos);
-}
-
 TEST_CASE("help lists the options and is no error", "[mlp]") {
   const auto result = parse({"--help"});
   REQUIRE(result.line.exit_status == 0);
   for (const char* option :
-       {"--data",     "--epochs",  "--batch",     "--workers",   "--prefetch",    "--depth",
-        "--augment",  "--mode",    "--seed",      "--json",      "--repeat",      "--device",
-        "--workload", "--kernels", "--graph",     "--samples",   "--steps-table", "--svg",
-        "--stats",    "--explain", "--precision", "--accumulate"}) {
+       {"--data", "--epochs", "--batch", "--workers", "--prefetch", "--depth", "--augment",
+        "--mode", "--seed", "--json", "--repeat", "--device", "--workload", "--kernels", "--graph",
+        "--samples", "--steps-table", "--precision", "--accumulate"}) {
     CHECK(result.out.find(option) != std::string::npos);
   }
+}
+
+TEST_CASE("the wide workload has large batches, products by cuBLAS, and no augmentation", "[mlp]") {
+  const auto wide = parse({"--workload", "wide"}).line.chosen;
+  CHECK(wide.kernels == mlp::kernel_choice::cublas);
+  CHECK(wide.batch == 4096);
+  const auto told =
+      parse({"--workload", "wide", "--kernels", "fused", "--batch", "64"}).line.chosen;
+  CHECK(told.kernels == mlp::kernel_choice::fused);
+  CHECK(told.batch == 64);
+  CHECK(parse({"--workload", "wide", "--augment"}).err.starts_with("--augment: not with"));
+  CHECK(parse({"--bus", "0.25"}).line.chosen.bus == 0.25);
+  CHECK(parse({"--bus", "0.25", "--device", "cuda"}).err.starts_with("--bus: not with"));
+}
+
+TEST_CASE("of an option that is given twice the last one counts", "[mlp]") {
+  CHECK(parse({"--samples", "640", "--samples", "64"}).line.chosen.samples == 64);
 }

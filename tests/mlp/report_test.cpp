@@ -17,7 +17,7 @@ namespace {
 
 mlp::results reported_results() {
   mlp::results found;
-  found.data_name = "synthetic digits";
+  found.data_name = "random digits";
   found.train_samples = 640;
   found.test_samples = 100;
   found.device.why = "--device host";
@@ -27,7 +27,7 @@ mlp::results reported_results() {
   found.modes = {{mlp::technique::serial, {0.004, 0.008, 0.005}, {2.0, 0.25}, 0.975},
                  {mlp::technique::overlapped, {0.0022}, {2.0, 0.25}, 0.975},
                  {mlp::technique::resident, {0.002}, {2.0, 0.25}, 0.975}};
-  found.costs = {40.0, 10.0, 100.0};
+  found.costs = mlp::stage_costs{40.0, 10.0, 100.0};
   return found;
 }
 
@@ -68,7 +68,7 @@ TEST_CASE("the report shows medians, ratios and the distance from the bound", "[
   mlp::print_report(out, reported_options(), reported_results());
   const std::string text = out.str();
   CAPTURE(text);
-  CHECK(text.find("synthetic digits, 640 + 100") != std::string::npos);
+  CHECK(text.find("random digits, 640 + 100") != std::string::npos);
   CHECK(text.find("0.005") != std::string::npos);    // the median of the serial runs
   CHECK(text.find("2.27x") != std::string::npos);    // 5 ms over 2.2 ms
   CHECK(text.find("1.100") != std::string::npos);    // fed over resident
@@ -112,14 +112,13 @@ TEST_CASE("other steps of the overlapped loop are rows beside the serial one", "
   const test::temp_dir directory;
   auto chosen = reported_options();
   chosen.json = directory.path("out.json");
-  mlp::write_json(chosen, reported_results(), variants);
+  mlp::write_json(chosen, reported_results(), true, variants);
   const auto object = nlohmann::json::parse(std::ifstream{*chosen.json});
   REQUIRE(object["variants"].size() == 3);
   CHECK(object["variants"][0]["options"]["precision"] == "fp16");
   CHECK(object["variants"][1]["options"]["accumulate"] == 4);
   CHECK(object["variants"][2]["options"]["travel"] == "int8");
   CHECK(object["variants"][2]["modes"][0]["seconds"] == 0.0005);
-  CHECK(object["variants"][2]["batch_microseconds"].is_null());
   CHECK(object["options"]["travel"].is_null());
 }
 
@@ -134,33 +133,6 @@ TEST_CASE("the report says what has limited a loop that was judged", "[mlp]") {
   std::ostringstream out;
   mlp::print_report(out, reported_options(), found);
   CHECK(out.str().ends_with("\noverlapped is step-bound: it never waits.\n"));
-}
-
-TEST_CASE("the report explains what has limited a loop when asked to", "[mlp]") {
-  auto found = reported_results();
-  found.modes[1].limit = "step-bound: it never waits.";
-  found.modes[1].explained = "loader:    waited for\n";
-  auto how = reported_options();
-  std::ostringstream plain;
-  mlp::print_report(plain, how, found);
-  CHECK(plain.str().ends_with("\noverlapped is step-bound: it never waits.\n"));
-  how.explain = true;
-  std::ostringstream out;
-  mlp::print_report(out, how, found);
-  CHECK(out.str().ends_with("\n\noverlapped\nloader:    waited for\n"));
-}
-
-TEST_CASE("the overlapped loop's statistics are written as they are", "[mlp]") {
-  const test::temp_dir directory;
-  auto found = reported_results();
-  found.modes[1].stats = R"({"copies": 3})";
-  auto how = reported_options();
-  how.stats = directory.path("stats.json");
-  mlp::write_stats(how, found);
-  std::ifstream file{*how.stats};
-  CHECK(nlohmann::json::parse(file)["copies"] == 3);
-  how.stats = directory.path("nowhere/stats.json");
-  CHECK_THROWS_AS(mlp::write_stats(how, found), std::runtime_error);
 }
 
 TEST_CASE("a GPU is shown with its driver, its runtime and what a step is made of", "[mlp]") {
@@ -184,7 +156,7 @@ TEST_CASE("a GPU is shown with its driver, its runtime and what a step is made o
   const test::temp_dir directory;
   auto o = reported_options();
   o.json = directory.path("out.json");
-  mlp::write_json(o, found);
+  mlp::write_json(o, found, true);
   const auto object = nlohmann::json::parse(std::ifstream{*o.json});
   CHECK(object["device"]["kind"] == "cuda");
   CHECK(object["device"]["name"] == "Some GPU");
@@ -201,7 +173,8 @@ TEST_CASE("the table of steps says what each row gains on the one before", "[mlp
   rows[0].chosen.graph = false;
   rows[1].found.modes[2].seconds = {0.0005};
   std::ostringstream out;
-  mlp::print_steps_table(out, rows);
+  mlp::print_last_step(out, {rows[0]});
+  mlp::print_last_step(out, rows);
   CAPTURE(out.str());
   CHECK(out.str().find("| thrust | no | 110.00 | 100.00 | - | 1.100 | 0.25000 | 97.50 % |") !=
         std::string::npos);
@@ -238,7 +211,7 @@ TEST_CASE("a fed loop is compared with steps without a gather too", "[mlp]") {
   const test::temp_dir directory;
   auto o = reported_options();
   o.json = directory.path("out.json");
-  mlp::write_json(o, found);
+  mlp::write_json(o, found, true);
   const auto object = nlohmann::json::parse(std::ifstream{*o.json});
   CHECK(object["one_batch"]["seconds"] == 0.0016);
   CHECK(object["one_batch"]["seconds_of_runs"].size() == 3);
@@ -249,10 +222,11 @@ TEST_CASE("the JSON file holds the same figures", "[mlp]") {
   const test::temp_dir directory;
   auto o = reported_options();
   o.json = directory.path("out.json");
-  mlp::write_json(o, reported_results());
+  mlp::write_json(o, reported_results(), true);
   std::ifstream file{*o.json};
   const auto object = nlohmann::json::parse(file);
-  CHECK(object["data"]["name"] == "synthetic digits");
+  CHECK(object["complete"] == true);
+  CHECK(object["data"]["name"] == "random digits");
   CHECK(object["options"]["epochs"] == 2);
   CHECK(object["options"]["workload"] == "mnist");
   CHECK(object["options"]["bus"] == 0);
@@ -273,5 +247,27 @@ TEST_CASE("the JSON file holds the same figures", "[mlp]") {
   CHECK(std::abs(object["overlapped_above_bound"].get<double>() - 0.1) < 1e-9);
 
   o.json = directory.path("no/such/folder/out.json");
-  CHECK_THROWS_AS(mlp::write_json(o, reported_results()), std::runtime_error);
+  CHECK_THROWS_AS(mlp::write_json(o, reported_results(), true), std::runtime_error);
+}
+
+TEST_CASE("what is written of a run that goes on is whole, and says that it is not complete",
+          "[mlp]") {
+  const test::temp_dir directory;
+  auto o = reported_options();
+  o.json = directory.path("out.json");
+  mlp::results found = reported_results();
+  found.modes.resize(1);
+  found.costs.reset();
+  mlp::write_json(o, found, false);
+  const auto object = nlohmann::json::parse(std::ifstream{*o.json});
+  CHECK(object["complete"] == false);
+  CHECK(object["modes"].size() == 1);
+  CHECK(object["modes"][0]["fed_over_resident"].is_null());
+  CHECK(object["batch_microseconds"].is_null());
+  CHECK(object["overlapped_above_bound"].is_null());
+  CHECK_FALSE(std::filesystem::exists(o.json->string() + ".new"));
+  mlp::write_steps_json({{o, reported_results(), true}, {o, found, false}});
+  const auto rows = nlohmann::json::parse(std::ifstream{*o.json});
+  CHECK(rows[0]["complete"] == true);
+  CHECK(rows[1]["complete"] == false);
 }

@@ -23,9 +23,10 @@
 #include "penstock needs std::stop_token"
 #endif
 
-/// 1 in a build that checks how leases and views are used, see docs/checked.md; 0 unless defined
-/// before, the same for the whole program. The CMake target defines it in Debug builds, unless the
-/// option `PENSTOCK_CHECKED` is OFF.
+/// 1 in a build that checks how leases and views are used, see docs/checked.md; 2 in one that also
+/// installs a handler of SIGSEGV for the process, which names the batch of an address that was kept
+/// too long; 0 unless defined before, the same for the whole program. The CMake target defines 1 in
+/// Debug builds, unless the option `PENSTOCK_CHECKED` says otherwise.
 #ifndef PENSTOCK_CHECKED
 #define PENSTOCK_CHECKED 0
 #endif
@@ -38,7 +39,11 @@
 
 /// The name of the inline namespace. It says what can't be linked with what: views and leases of a
 /// checked build have another layout, and functions of a marked build do more.
-#if PENSTOCK_CHECKED && PENSTOCK_NVTX
+#if PENSTOCK_CHECKED > 1 && PENSTOCK_NVTX
+#define PENSTOCK_ABI v0_checked_handler_nvtx
+#elif PENSTOCK_CHECKED > 1
+#define PENSTOCK_ABI v0_checked_handler
+#elif PENSTOCK_CHECKED && PENSTOCK_NVTX
 #define PENSTOCK_ABI v0_checked_nvtx
 #elif PENSTOCK_CHECKED
 #define PENSTOCK_ABI v0_checked

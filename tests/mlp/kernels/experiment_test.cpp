@@ -1,45 +1,40 @@
 // SPDX-License-Identifier: BSL-1.0
-// What nvcc compiles of the example, as it is: the whole experiment on the CUDA device, on the
+// What nvcc compiles of the laboratory, as it is: the whole experiment on the CUDA device, on the
 // double.
 #include <cmath>
 #include <cstddef>
-#include <optional>
 #include <vector>
 
-#include "digits.hpp"
 #include "mlp/kernels/fused_on_cuda.hpp"
 #include "support/catch.hpp"
-#include "support/temp_dir.hpp"
 // Behind the host's backend; see there.
 #include "cuda_experiment.cu"
 
 namespace {
 
-/// Some drawn digits, and how to train on them on CUDA.
+/// Some digits, and how to train on them on CUDA.
 struct small_experiment {
   explicit small_experiment(mlp::kernel_choice kernels) {
-    mlp::write_digits(directory.path("digits"), 100, 40);
-    data.emplace(mlp::read_data(directory.path("digits")));
     chosen.device = mlp::device_choice::cuda;
     chosen.kernels = kernels;
     chosen.costs = false;
   }
 
-  test::temp_dir directory;
-  std::optional<mlp::digit_data> data;
+  mlp::digit_data data = mlp::random_data(100, 40);
   mlp::options chosen = fused_on_cuda::chosen_for(1);
 };
+
+const mlp::row_done ignored = [](const mlp::results&, const mlp::mode_result&) {};
 
 }  // namespace
 
 TEST_CASE("the experiment with fused kernels has the CPU device's results, with and without graphs",
           "[mlp]") {
   small_experiment small{mlp::kernel_choice::fused};
-  const mlp::digit_data& data = *small.data;
+  const mlp::digit_data& data = small.data;
   mlp::options& chosen = small.chosen;
   chosen.modes.assign(mlp::all_techniques.begin(), mlp::all_techniques.end());
-  const auto host =
-      fused_on_cuda::on_host(mlp::first_of(data.train, 0), mlp::first_of(data.test, 0), chosen);
+  const auto host = fused_on_cuda::on_host(data.train.first(0), data.test.first(0), chosen);
   const auto expected = mlp::first_losses_of(host.trace, chosen);
   for (const bool graph : {false, true}) {
     CAPTURE(graph);
@@ -47,7 +42,7 @@ TEST_CASE("the experiment with fused kernels has the CPU device's results, with 
         {.policy = fake_cuda::policy::random, .seed = 6, .kernels = fake_cuda::order::backwards});
     chosen.graph = graph;
     // Throws where a bit differs from mode to mode.
-    const auto found = mlp::run_cuda_experiment(chosen, data);
+    const auto found = mlp::run_cuda_experiment(chosen, data, ignored);
     CHECK(found.device.name == "fake_cuda");
     REQUIRE(found.modes.size() == 4);
     for (const mlp::mode_result& mode : found.modes) {
@@ -73,7 +68,8 @@ TEST_CASE("images that travel as half, bfloat16 or int8 are floats again on the 
     CAPTURE(name_of(travel));
     fake_cuda::reset({.policy = fake_cuda::policy::random, .seed = 7});
     chosen.travel = travel;
-    const auto losses = mlp::run_cuda_experiment(chosen, *small.data).modes.front().first_losses;
+    const auto losses =
+        mlp::run_cuda_experiment(chosen, small.data, ignored).modes.front().first_losses;
     if (as_they_are.empty()) as_they_are = losses;
     REQUIRE(losses.size() == 5);
     for (std::size_t i = 0; i < 5; ++i) CHECK(std::abs(losses[i] - as_they_are[i]) < 1e-2);

@@ -3,42 +3,30 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <span>
 #include <string>
 #include <vector>
 
 #include <penstock/cuda.hpp>
 #include <penstock/penstock.hpp>
 
-#include "digits.hpp"
+#include "data.hpp"
 #include "fake_cuda/fake_cuda.hpp"
 #include "host_backend.hpp"
-#include "modes.hpp"
 #include "run_on.hpp"
 // Behind the host's, for its stand-ins add to Thrust's namespace.
 #include "cuda_backend.cuh"
 
-/// The example's training loops on the CUDA device whose runtime is the double, and on the CPU
+/// The laboratory's training loops on the CUDA device whose runtime is the double, and on the CPU
 /// device.
 namespace fused_on_cuda {
 
 namespace ps = penstock;
 
-/// Drawn digits.
-struct digits {
-  std::vector<std::uint8_t> images;
-  std::vector<std::uint8_t> labels;
-
-  explicit digits(std::size_t count, std::uint64_t first_key = 0) : images(count * 784) {
-    for (std::size_t i = 0; i < count; ++i) {
-      labels.push_back(static_cast<std::uint8_t>(i * 7 % 10));
-      mlp::draw_digit(labels[i], first_key + i,
-                      std::span<std::uint8_t, 784>{&images[i * 784], 784});
-    }
-  }
-  [[nodiscard]] ps::memory_dataset<ps::digit_record> data() const {
-    return ps::memory_dataset<ps::digit_record>{images, labels};
-  }
+/// Digits.
+struct digits : mlp::digit_set {
+  explicit digits(std::size_t count, std::uint64_t first_key = 0)
+      : mlp::digit_set(mlp::random_digits(count, first_key)) {}
+  [[nodiscard]] auto data() const { return first(0); }
 };
 
 [[nodiscard]] inline mlp::options chosen_for(std::size_t epochs) {
@@ -71,19 +59,18 @@ template <class Backend, class Data>
   mlp::sample_store<typename Backend::device_type, pixel> test{device, tested.size()};
   test.fill(0, tested, {}, stream);
   std::vector<outcome> found;
-  mlp::observer progress;
   for (const mlp::technique mode : modes) {
     if (mode == mlp::technique::serial) {
-      mlp::train_serially(data, device, trained, chosen, progress);
+      mlp::train_serially(data, device, trained, chosen);
     } else if (mode == mlp::technique::workers) {
-      mlp::train_with_workers(data, device, trained, chosen, progress);
+      mlp::train_with_workers(data, device, trained, chosen);
     } else if (mode == mlp::technique::overlapped) {
-      mlp::train_overlapped(data, device, trained, chosen, progress);
+      mlp::train_overlapped(data, device, trained, chosen);
     } else {
       const mlp::resident_set<Backend, pixel> set{
           device,       stream,        data,       false, mlp::order_of(chosen),
           chosen.batch, chosen.epochs, chosen.seed};
-      static_cast<void>(mlp::train_resident(set, data.size(), device, trained, chosen, progress));
+      static_cast<void>(mlp::train_resident(set, data.size(), device, trained, chosen));
     }
     found.push_back(
         {trained.trace(), trained.accuracy(test.images.data(), test.labels.data(), tested.size())});

@@ -4,8 +4,8 @@
 
 #include <cstddef>
 
-#include <penstock/data/narrow/bfloat16.hpp>
-#include <penstock/data/narrow/half.hpp>
+#include <penstock_ext/narrow/bfloat16.hpp>
+#include <penstock_ext/narrow/half.hpp>
 
 #include "fake_cuda/fake_cuda.hpp"
 

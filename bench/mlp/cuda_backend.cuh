@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cublas_v2.h>
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include <thrust/for_each.h>
+#include <thrust/functional.h>
+#include <thrust/iterator/counting_iterator.h>
+#include <thrust/iterator/transform_iterator.h>
+#include <thrust/system/cuda/execution_policy.h>
+#include <cub/device/device_reduce.cuh>
+
+#include <penstock/cuda/cuda_device.hpp>
+#include <penstock/cuda/step_graphs.hpp>
+#include <penstock_ext/narrow/half.hpp>
+#include <penstock_ext/narrow/widen_on_device.cuh>
+
+#include "cublas.hpp"
+#include "device_array.hpp"
+#include "fused.hpp"
+#include "kernels.hpp"
+#include "options.hpp"
+#include "shape.hpp"
+
+namespace mlp {
+
+namespace cuda {
+
+inline void check(cublasStatus_t status, const char* call) {
+  if (status == CUBLAS_STATUS_SUCCESS) return;
+  throw std::runtime_error(std::string{call} + " gave " + cublasGetStatusString(status));
+}
+
+/// For the runtime calls of this file, launches among them.
+inline void check(cudaError_t code, const char* call) {
+  if (code == cudaSuccess) return;
+  throw penstock::cuda_error(code, call,
+                             std::string{call} + " gave " + cudaGetErrorName(code) + " (" +
+                                 cudaGetErrorString(code) + ")");
+}
+
+/// A kernel in phases, see `fused`.
+template <class Kernel>
+__global__ void __launch_bounds__(Kernel::threads) run_phases(const Kernel kernel) {
+  __shared__ typename Kernel::shared shared;
+  typename Kernel::local local;
+  const unsigned phases = kernel.phases(blockIdx.x);
+  for (unsigned p = 0; p < phases; ++p) {
+    kernel.phase(p, blockIdx.x, threadIdx.x, shared, local);
+    __syncthreads();
+  }
+}
+
+/// A block a row.
+template <class T>
+__global__ void gather(unsigned length, const std::uint64_t* order, const kernel::step_state* state,
+                       std::uint64_t capacity, const T* from, T* to) {
+  const std::uint64_t place = kernel::coming_place(*state, gridDim.x, capacity);
+  const T* row = from + order[place + blockIdx.x] * length;
+  for (unsigned i = threadIdx.x; i < length; i += blockDim.x) {
+    to[std::size_t{blockIdx.x} * length + i] = row[i];
+  }
+}
+
+/// For rows of one element.
+template <class T>
+__global__ void gather_single(unsigned count, const std::uint64_t* order,
+                              const kernel::step_state* state, std::uint64_t capacity,
+                              const T* from, T* to) {
+  const unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i >= count) return;
+  to[i] = from[order[kernel::coming_place(*state, count, capacity) + i]];
+}
+
+struct destroy_blas {
+  void operator()(cublasHandle_t handle) const noexcept { cublasDestroy(handle); }
+};
+using blas_handle = std::unique_ptr<cublasContext, destroy_blas>;
+
+[[nodiscard]] inline blas_handle make_blas() {
+  if (const auto reason = why_no_cublas()) {
+    throw std::runtime_error("no cuBLAS, which all but the fused kernels need: " + *reason);
+  }
+  cublasHandle_t handle = nullptr;
+  check(cublasCreate(&handle), "cublasCreate");
+  blas_handle owner{handle};
+  // FP32 throughout: no TF32.
+  check(cublasSetMathMode(handle, CUBLAS_DEFAULT_MATH), "cublasSetMathMode");
+  return owner;
+}
+
+/// What the steps use on one device: cuBLAS (not with fused kernels), memory for its work and for
+/// CUB's, the graphs. Taken once; used by one thread at a time.
+class toolbox {
+ public:
+  toolbox(const penstock::cuda_device& device, std::size_t batch_size, kernel_choice kernels)
+      : ones(device, batch_size), scratch(device, std::size_t{4} << 20), graphs(device) {
+    if (kernels == kernel_choice::fused) return;
+    workspace_.emplace(device, std::size_t{32} << 20);
+    blas_ = make_blas();
+    const std::vector<float> values(batch_size, 1.0F);
+    const auto stream = device.make_stream();
+    ones.upload(values, 0, stream);
+  }
+
+  /// cuBLAS, for calls that go into `stream`.
+  [[nodiscard]] cublasHandle_t blas(penstock::cuda_stream_ref stream) {
+    if (blas_stream_ != stream.get()) {
+      check(cublasSetStream(blas_.get(), stream.get()), "cublasSetStream");
+      // Setting the stream has set the workspace back to one that cuBLAS allocates, which a capture
+      // can't do, and on whose size the choice of algorithms depends.
+      check(cublasSetWorkspace(blas_.get(), workspace_->data(), workspace_->size()),
+            "cublasSetWorkspace");
+      blas_stream_ = stream.get();
+    }
+    return blas_.get();
+  }
+
+  device_array<float, penstock::cuda_device> ones;
+  device_array<std::byte, penstock::cuda_device> scratch;
+  penstock::step_graphs graphs;
+
+ private:
+  std::optional<device_array<std::byte, penstock::cuda_device>> workspace_;
+  blas_handle blas_;  // goes before its workspace
+  cudaStream_t blas_stream_ = nullptr;
+};
+
+}  // namespace cuda
+
+/// What the network does on a GPU, all of it on one stream. `host_backend` names the operations.
+class cuda_context {
+ public:
+  cuda_context(penstock::cuda_stream_ref stream, kernel_choice kernels, cuda::toolbox& tools)
+      : stream_(stream), kernels_(kernels), tools_(&tools) {}
+
+  template <class Kernel>
+  void each(std::size_t count, const Kernel& kernel) const {
+    thrust::for_each_n(thrust::cuda::par_nosync.on(stream_.get()),
+                       thrust::counting_iterator<std::size_t>{0}, count, kernel);
+  }
+
+  template <class Function, class Sum>
+  void sum(std::size_t count, const Function& function, Sum* to) const {
+    // Not by DeviceReduce::TransformReduce, which CUDA 12.4 has not got yet.
+    const auto values =
+        thrust::make_transform_iterator(thrust::counting_iterator<std::size_t>{0}, function);
+    const auto reduce = [&](void* scratch, std::size_t& bytes) {
+      cuda::check(
+          cub::DeviceReduce::Reduce(scratch, bytes, values, to, static_cast<std::int64_t>(count),
+                                    thrust::plus<Sum>{}, Sum{}, stream_.get()),
+          "cub::DeviceReduce::Reduce");
+    };
+    std::size_t bytes = 0;
+    reduce(nullptr, bytes);
+    if (bytes > tools_->scratch.size()) {
+      throw std::logic_error("a sum needs " + std::to_string(bytes) + " bytes of scratch memory");
+    }
+    reduce(tools_->scratch.data(), bytes);
+  }
+
+  template <transpose A, transpose B>
+  void multiply(std::size_t m, std::size_t n, std::size_t k, const float* a, const float* b,
+                float* c) const {
+    if constexpr (A == transpose::no && B == transpose::no) {
+      if (kernels_ == kernel_choice::fused) {  // of no step: they are of its test
+        each(m * n, kernel::product{m, k, a, b, c});
+        return;
+      }
+    }
+    const float one = 1.0F;
+    const float zero = 0.0F;
+    constexpr auto operation = [](transpose how) {
+      return how == transpose::no ? CUBLAS_OP_N : CUBLAS_OP_T;
+    };
+    cuda::check(cublasSgemm(tools_->blas(stream_), operation(A), operation(B), length(m), length(n),
+                            length(k), &one, a, length(A == transpose::no ? m : k), b,
+                            length(B == transpose::no ? k : n), &zero, c, length(m)),
+                "cublasSgemm");
+  }
+
+  /// Operands of 16 bits, sums in float.
+  template <transpose A, transpose B, class Narrow>
+    requires(sizeof(Narrow) == 2)
+  void multiply(std::size_t m, std::size_t n, std::size_t k, const Narrow* a, const Narrow* b,
+                float* c) const {
+    const float one = 1.0F;
+    const float zero = 0.0F;
+    constexpr auto operation = [](transpose how) {
+      return how == transpose::no ? CUBLAS_OP_N : CUBLAS_OP_T;
+    };
+    constexpr auto type = std::is_same_v<Narrow, penstock::half> ? CUDA_R_16F : CUDA_R_16BF;
+    cuda::check(
+        cublasGemmEx(tools_->blas(stream_), operation(A), operation(B), length(m), length(n),
+                     length(k), &one, a, type, length(A == transpose::no ? m : k), b, type,
+                     length(B == transpose::no ? k : n), &zero, c, CUDA_R_32F, length(m),
+                     CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT),
+        "cublasGemmEx");
+  }
+
+  void sum_columns(std::size_t m, std::size_t n, const float* a, float* c) const {
+    const float one = 1.0F;
+    const float zero = 0.0F;
+    cuda::check(cublasSgemv(tools_->blas(stream_), CUBLAS_OP_N, length(m), length(n), &one, a,
+                            length(m), tools_->ones.data(), 1, &zero, c, 1),
+                "cublasSgemv");
+  }
+
+  [[nodiscard]] kernel::rates_of_state rates_of(const kernel::step_state* state) const {
+    return {state};
+  }
+  [[nodiscard]] kernel::scaler_where_it_lies settled(const kernel::scaler_state* scaler) const {
+    return {scaler};
+  }
+
+  template <class T>
+  void gather_rows(std::size_t count, std::size_t length, const std::uint64_t* order,
+                   const kernel::step_state* state, std::uint64_t capacity, const T* from,
+                   T* to) const {
+    const auto rows = static_cast<unsigned>(count);
+    constexpr unsigned threads = 128;
+    // Rows, and the arrays they lie in, begin at multiples of 16 bytes where their length is one.
+    if (length == 1) {
+      cuda::gather_single<<<(rows + threads - 1) / threads, threads, 0, stream_.get()>>>(
+          rows, order, state, capacity, from, to);
+    } else if (length * sizeof(T) % sizeof(uint4) == 0) {
+      cuda::gather<<<rows, threads, 0, stream_.get()>>>(
+          static_cast<unsigned>(length * sizeof(T) / sizeof(uint4)), order, state, capacity,
+          reinterpret_cast<const uint4*>(from), reinterpret_cast<uint4*>(to));
+    } else {
+      cuda::gather<<<rows, threads, 0, stream_.get()>>>(static_cast<unsigned>(length), order, state,
+                                                        capacity, from, to);
+    }
+    cuda::check(cudaGetLastError(), "the launch of gather");
+  }
+
+  template <class Kernel>
+  void run(const Kernel& kernel) const {
+    cuda::run_phases<<<kernel.blocks(), Kernel::threads, 0, stream_.get()>>>(kernel);
+    cuda::check(cudaGetLastError(), "the launch of a fused kernel");
+  }
+
+  template <class Pixel>
+  [[nodiscard]] bool train_fused(const network_view& net, const Pixel* images,
+                                 const std::uint8_t* labels, std::size_t count) const {
+    switch (kernels_) {
+      case kernel_choice::thrust:
+        return false;
+      case kernel_choice::cublas:
+        fused::train_by_products(*this, net, images, labels, count);
+        return true;
+      case kernel_choice::fused:
+        break;
+    }
+    fused::train(*this, net, images, labels, count);
+    return true;
+  }
+
+ private:
+  [[nodiscard]] static int length(std::size_t n) { return static_cast<int>(n); }
+
+  penstock::cuda_stream_ref stream_;
+  kernel_choice kernels_;
+  cuda::toolbox* tools_;
+};
+
+/// How the network computes on a GPU: Thrust, CUB and cuBLAS, or kernels of its own; as graphs or
+/// launch by launch. A handle: copies share their state.
+class cuda_backend {
+ public:
+  using device_type = penstock::cuda_device;
+  using stream_ref = device_type::stream_ref;
+  template <class Narrow>
+  using stored_type = Narrow;
+
+  /// For batches of up to `batch_size` samples. `graph`: steps are replayed as graphs.
+  cuda_backend(const device_type& device, std::size_t batch_size, kernel_choice kernels, bool graph)
+      : kernels_(kernels),
+        graph_(graph),
+        tools_(std::make_shared<cuda::toolbox>(device, batch_size, kernels)) {}
+
+  [[nodiscard]] static auto widening() { return penstock::widen_on_device<"image">(); }
+  [[nodiscard]] static penstock::cuda_stream make_stream(const device_type& device) {
+    return device.make_stream();
+  }
+
+  template <class Work>
+  void enqueue(stream_ref stream, const Work& work) const {
+    work(cuda_context{stream, kernels_, *tools_});
+  }
+
+  template <class Work>
+  void replay(std::size_t slot, std::size_t size, stream_ref stream, const Work& work) const {
+    if (graph_) {
+      tools_->graphs.launch(slot, size, stream, work);
+    } else {
+      work(stream);
+    }
+  }
+  [[nodiscard]] static bool rehearses() { return true; }
+  void forget() const { tools_->graphs.clear(); }
+
+ private:
+  kernel_choice kernels_;
+  bool graph_;
+  std::shared_ptr<cuda::toolbox> tools_;
+};
+
+}  // namespace mlp

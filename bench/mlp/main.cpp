@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: BSL-1.0
+// penstock_mlp_bench: a perceptron trained on MNIST, fed in four ways. README.md has the options.
+#include <exception>
+#include <iostream>
+#include <vector>
+
+#include "cuda_experiment.hpp"
+#include "data.hpp"
+#include "experiment.hpp"
+#include "options.hpp"
+#include "report.hpp"
+
+namespace {
+
+mlp::digit_data data_for(const mlp::options& chosen) {
+  if (const auto directory = mlp::find_data(chosen.data)) return mlp::read_data(*directory);
+  std::cout << "no MNIST given (--data, $MNIST_DIR, data/mnist): random digits" << std::endl;
+  return mlp::random_data();
+}
+
+/// A line for a run that has ended, whose row is in the file.
+void say(const mlp::mode_result& ran) {
+  std::cout << "ran " << name_of(ran.fed_by) << ": " << ran.seconds.back() << " s" << std::endl;
+}
+
+/// Measures the step in each way that there is on CUDA, from the plainest on.
+void measure_steps(mlp::options chosen, const mlp::digit_data& data) {
+  chosen.device = mlp::device_choice::cuda;
+  chosen.modes = {mlp::technique::overlapped, mlp::technique::resident};
+  std::vector<mlp::measured_step> rows;
+  for (const auto kernels :
+       {mlp::kernel_choice::thrust, mlp::kernel_choice::cublas, mlp::kernel_choice::fused}) {
+    for (const bool graph : {false, true}) {
+      chosen.kernels = kernels;
+      chosen.graph = graph;
+      rows.push_back({chosen, {}, false});
+      const auto keep = [&](const mlp::results& found) {
+        rows.back().found = found;
+        if (chosen.json) mlp::write_steps_json(rows);
+      };
+      const auto found =
+          mlp::run_experiment(chosen, data, [&](const auto& so_far, const auto& ran) {
+            keep(so_far);
+            say(ran);
+          });
+      rows.back().is_complete = true;
+      keep(found);
+      mlp::print_last_step(std::cout, rows);
+    }
+  }
+}
+
+void measure_modes(const mlp::options& chosen, const mlp::digit_data& data) {
+  const auto found = mlp::run_experiment(chosen, data, [&](const auto& so_far, const auto& ran) {
+    if (chosen.json) mlp::write_json(chosen, so_far, false);
+    say(ran);
+  });
+  std::vector<mlp::measured_step> variants;
+  if (chosen.variants) {
+    for (const mlp::options& variant : mlp::variants_of(chosen, found.device.kind == "cuda")) {
+      variants.push_back({variant, mlp::run_experiment(variant, data)});
+      if (chosen.json) mlp::write_json(chosen, found, false, variants);
+    }
+  }
+  mlp::print_report(std::cout, chosen, found, variants);
+  if (chosen.json) mlp::write_json(chosen, found, true, variants);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    const auto [chosen, exit_status] = mlp::parse_command_line(argc, argv);
+    if (exit_status) return *exit_status;
+    // Better said before digits are made or read.
+    if (chosen.steps_table || chosen.device == mlp::device_choice::cuda) mlp::require_cuda();
+    const auto data = data_for(chosen);
+    if (chosen.steps_table) {
+      measure_steps(chosen, data);
+    } else {
+      measure_modes(chosen, data);
+    }
+    return 0;
+  } catch (const std::exception& error) {
+    std::cerr << "penstock_mlp_bench: " << error.what() << '\n';
+    return 1;
+  }
+}

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <type_traits>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include <penstock_ext/narrow/bfloat16.hpp>
+#include <penstock_ext/narrow/half.hpp>
+
+#include "device_array.hpp"
+#include "kernels.hpp"
+#include "mixed.hpp"
+#include "pass.hpp"
+#include "shape.hpp"
+
+namespace mlp {
+
+/// The arrays of a network in float on one device, taken once.
+template <class Device>
+class network_memory {
+ public:
+  using stream_ref = typename Device::stream_ref;
+  using array = device_array<float, Device>;
+
+  /// For batches of up to `batch_size` samples.
+  network_memory(const Device& device, std::size_t batch_size)
+      : parameters_(device, shape::parameters),
+        gradients_(device, shape::parameters),
+        first_moments_(device, shape::parameters),
+        second_moments_(device, shape::parameters),
+        pixels_(device, batch_size * shape::inputs),
+        hidden1_(device, batch_size * shape::hidden1),
+        hidden2_(device, batch_size * shape::hidden2),
+        logits_(device, batch_size * shape::classes),
+        gradient1_(device, batch_size * shape::hidden1),
+        gradient2_(device, batch_size * shape::hidden2),
+        state_(device, 1) {}
+
+  [[nodiscard]] const array& parameters() const { return parameters_; }
+  [[nodiscard]] const array& gradients() const { return gradients_; }
+
+  /// All of it, for steps whose losses go to `trace`.
+  [[nodiscard]] network_view view(std::span<float> trace = {}) const {
+    return {parameters_.data(), gradients_.data(), first_moments_.data(), second_moments_.data(),
+            pixels_.data(),     hidden1_.data(),   hidden2_.data(),       logits_.data(),
+            gradient1_.data(),  gradient2_.data(), state_.data(),         trace.data(),
+            trace.size()};
+  }
+
+  /// These parameters, before any step. Waits for the stream.
+  void assign(std::span<const float> parameters, stream_ref stream) {
+    const std::vector<float> zeros(shape::parameters);
+    const kernel::step_state start{};
+    parameters_.upload(parameters, 0, stream);
+    first_moments_.upload(zeros, 0, stream);
+    second_moments_.upload(zeros, 0, stream);
+    state_.upload({&start, 1}, 0, stream);
+  }
+
+ private:
+  array parameters_;
+  array gradients_;
+  array first_moments_;
+  array second_moments_;
+  array pixels_;
+  array hidden1_;
+  array hidden2_;
+  array logits_;
+  array gradient1_;
+  array gradient2_;
+  device_array<kernel::step_state, Device> state_;
+};
+
+/// The work before a step that needs none.
+struct nothing_before {
+  template <class Context>
+  void operator()(const Context&, const network_view&) const {}
+};
+
+/// A perceptron 784-128-64-10 with ReLU, softmax cross-entropy and Adam, on the device of
+/// `Backend`.
+///
+/// Takes images in device memory, `count` x 784: bytes, which it normalises itself, or floats that
+/// are normalised. `train` and `evaluate` enqueue and return; nothing is allocated after
+/// construction. Not thread-safe.
+template <class Backend>
+class network {
+ public:
+  using device_type = typename Backend::device_type;
+  using stream_ref = typename Backend::stream_ref;
+
+  /// For batches of up to `batch_size` samples. All parameters are 0 until `assign`.
+  network(const device_type& device, const Backend& backend, std::size_t batch_size,
+          const step_options& how = {})
+      : backend_(backend), memory_(device, batch_size) {
+    if (how.is_plain()) return;
+    if (how.precision == precision_choice::fp16) {
+      mixed_.template emplace<mixed_steps<Backend, penstock::half>>(device, batch_size,
+                                                                    how.accumulate);
+    } else if (how.precision == precision_choice::bf16) {
+      mixed_.template emplace<mixed_steps<Backend, penstock::bfloat16>>(device, batch_size,
+                                                                        how.accumulate);
+    } else {
+      mixed_.template emplace<mixed_steps<Backend, float>>(device, batch_size, how.accumulate);
+    }
+  }
+
+  /// Starts anew from these `shape::parameters` values: moments, step count and place in the trace
+  /// are 0 again.
+  void assign(std::span<const float> parameters, stream_ref stream) {
+    memory_.assign(parameters, stream);
+    with_mixed([&](auto& mixed) { mixed.assign(stream); });
+    round_weights(stream);
+  }
+
+  [[nodiscard]] const device_array<float, device_type>& parameters() const {
+    return memory_.parameters();
+  }
+  /// The gradients of the last step's mean loss, in the parameters' order; not with kernels that
+  /// keep them to themselves.
+  [[nodiscard]] const device_array<float, device_type>& gradients() const {
+    return memory_.gradients();
+  }
+
+  /// Where the gradient scaler stands; of a plain network, as at the start. Waits for the stream.
+  [[nodiscard]] kernel::scaler_state scaler(stream_ref stream) const {
+    kernel::scaler_state found{};
+    with_mixed([&](const auto& mixed) { found = mixed.scaler(stream); });
+    return found;
+  }
+
+  /// One step on `count` samples: forward, backward, Adam. Each sample's loss before the step goes
+  /// to `trace`, after those of the previous step, or to its start where they do not fit. All
+  /// pointers are to device memory that lives until the stream is past it. `before(context, view)`
+  /// enqueues what is to go before, as part of the step. Where several batches make a step, only
+  /// the one that `ends` it changes parameters.
+  template <class Pixel, class Before = nothing_before>
+  void train(const Pixel* images, const std::uint8_t* labels, std::size_t count,
+             std::span<float> trace, stream_ref stream, const Before& before = {},
+             bool ends = true) {
+    const bool is_mixed = with_mixed([&](const auto& mixed) {
+      backend_.enqueue(stream,
+                       [this, &mixed, images, labels, count, ends, trace, before](const auto& on) {
+                         const network_view all = memory_.view(trace);
+                         before(on, all);
+                         mixed.train(on, all, images, labels, count, ends);
+                       });
+    });
+    if (is_mixed) return;
+    backend_.enqueue(stream, [this, images, labels, count, trace, before](const auto& on) {
+      const network_view all = memory_.view(trace);
+      before(on, all);
+      if constexpr (requires { on.train_fused(all, images, labels, count); }) {
+        if (on.train_fused(all, images, labels, count)) return;
+      }
+      on.each(1, kernel::begin{all.state, count, all.capacity});
+      const auto way = plain_pass(all);
+      const float* inputs = way.forward(on, all, images, count);
+      way.backward(on, all, inputs, labels, count, 1.0F / static_cast<float>(count), nullptr);
+      using rates = decltype(on.rates_of(all.state));
+      on.each(shape::parameters,
+              kernel::adam_update<rates>{all.gradients, all.adam(), on.rates_of(all.state)});
+    });
+  }
+
+  /// How many of `count` samples are classified rightly, into `*right`. All pointers are to device
+  /// memory that lives until the stream is past it.
+  template <class Pixel>
+  void evaluate(const Pixel* images, const std::uint8_t* labels, std::size_t count,
+                std::uint64_t* right, stream_ref stream) {
+    backend_.enqueue(stream, [this, images, labels, count, right](const auto& on) {
+      const network_view all = memory_.view();
+      const bool is_mixed =
+          with_mixed([&](const auto& mixed) { mixed.forward(on, all, images, count); });
+      if (!is_mixed) plain_pass(all).forward(on, all, images, count);
+      on.sum(count,
+             kernel::is_right<shape::classes>{all.parameters + shape::bias3, labels, all.logits},
+             right);
+    });
+  }
+
+ private:
+  /// Calls `function` with the mixed steps, if that is what this network does.
+  template <class Function>
+  bool with_mixed(const Function& function) {
+    return visit_mixed(mixed_, function);
+  }
+  template <class Function>
+  bool with_mixed(const Function& function) const {
+    return visit_mixed(mixed_, function);
+  }
+  template <class Steps, class Function>
+  static bool visit_mixed(Steps& mixed, const Function& function) {
+    return std::visit(
+        [&](auto& steps) {
+          constexpr bool is_mixed =
+              !std::is_same_v<std::remove_cvref_t<decltype(steps)>, std::monostate>;
+          if constexpr (is_mixed) function(steps);
+          return is_mixed;
+        },
+        mixed);
+  }
+
+  /// Makes the narrow weights of a mixed network anew from the masters.
+  void round_weights(stream_ref stream) {
+    with_mixed([&](auto& mixed) {
+      backend_.enqueue(stream,
+                       [this, &mixed](const auto& on) { mixed.round_weights(on, memory_.view()); });
+    });
+  }
+
+  Backend backend_;
+  network_memory<device_type> memory_;
+  std::variant<std::monostate, mixed_steps<Backend, float>, mixed_steps<Backend, penstock::half>,
+               mixed_steps<Backend, penstock::bfloat16>>
+      mixed_;
+};
+
+}  // namespace mlp

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "results.hpp"
+#include "shape.hpp"
+
+namespace mlp {
+
+/// On what to train.
+enum class device_choice { automatic, host, cuda };
+
+/// What a step is made of on CUDA.
+enum class kernel_choice {
+  thrust,  ///< Thrust, CUB and cuBLAS, an operation a launch
+  cublas,  ///< cuBLAS for the first layer's two products, fused kernels around them
+  fused,   ///< three fused kernels
+};
+
+[[nodiscard]] constexpr std::string_view name_of(kernel_choice kernels) noexcept {
+  constexpr std::string_view names[] = {"thrust", "cublas", "fused"};
+  return names[static_cast<std::size_t>(kernels)];
+}
+
+/// What is trained on.
+enum class workload {
+  mnist,  ///< images as bytes, which the network normalises
+  wide,   ///< images as floats: 4x the bytes, in batches of 4096
+};
+
+/// What the floats of `workload::wide` are on their way to the device.
+enum class travel_choice {
+  as_they_are,
+  half,      ///< half the bytes
+  bfloat16,  ///< as many
+  int8,      ///< a quarter, with a scale for each image
+};
+
+[[nodiscard]] constexpr std::string_view name_of(travel_choice travel) noexcept {
+  constexpr std::string_view names[] = {"float", "half", "bfloat16", "int8"};
+  return names[static_cast<std::size_t>(travel)];
+}
+
+/// What the command line says.
+struct options {
+  std::optional<std::filesystem::path> data;  // absent: find_data() chooses
+  std::size_t epochs = 5;
+  std::size_t batch = 64;
+  std::size_t samples = 0;       // of the training set, 0: all
+  std::size_t test_samples = 0;  // of the test set, 0: all
+  std::size_t workers = 1;
+  std::size_t prefetch = 8;
+  std::size_t run = 0;  // samples that a worker takes at a time, 0: the library chooses
+  std::size_t depth = 3;
+  std::size_t repeat = 1;
+  std::uint64_t seed = 1;
+  bool augment = false;
+  double bus = 0;  // of the CPU device, modelled, in GB/s; 0: a copy is a memcpy
+  workload fed = workload::mnist;
+  travel_choice travel = travel_choice::as_they_are;  // in the overlapped loop
+  device_choice device = device_choice::automatic;
+  kernel_choice kernels = kernel_choice::fused;
+  step_options step;
+  bool graph = true;
+  bool steps_table = false;
+  bool variants = false;  // of the overlapped loop, a row each
+  bool costs = true;      // measure what a batch costs in each stage
+  std::vector<technique> modes;
+  std::optional<std::filesystem::path> json;
+};
+
+/// Either options to run with, or the status to exit with at once: after --help, which prints the
+/// list of options, or after a complaint about the command line on standard error.
+struct command_line {
+  options chosen;
+  std::optional<int> exit_status;
+};
+
+[[nodiscard]] command_line parse_command_line(int argc, const char* const* argv);
+
+/// What `--variants` runs after `chosen`: the overlapped loop alone, once with each other step and
+/// once with each type that images travel as. A run is plain: no files, no costs of the stages.
+///
+/// On CUDA the first one is the step in float of the kernels that the other steps have, which take
+/// an operation a launch. Where `chosen` feeds bytes, the first one whose images are floats sends
+/// them as they are.
+[[nodiscard]] std::vector<options> variants_of(const options& chosen, bool is_on_cuda);
+
+}  // namespace mlp

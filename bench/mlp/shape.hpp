@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "kernels.hpp"
+
+#if defined(__CUDACC__)
+#define MLP_KERNEL __host__ __device__
+#else
+#define MLP_KERNEL
+#endif
+
+namespace mlp {
+
+/// Whether a product takes a matrix with rows and columns exchanged.
+enum class transpose { no, yes };
+
+/// What operands of products are rounded to.
+enum class precision_choice {
+  fp32,  ///< nothing
+  fp16,  ///< half; losses are scaled
+  bf16,  ///< bfloat16
+};
+
+[[nodiscard]] constexpr std::string_view name_of(precision_choice precision) noexcept {
+  constexpr std::string_view names[] = {"fp32", "fp16", "bf16"};
+  return names[static_cast<std::size_t>(precision)];
+}
+
+/// What a step is, on any device.
+struct step_options {
+  precision_choice precision = precision_choice::fp32;
+  std::size_t accumulate = 1;  ///< batches of a step
+
+  /// Whether the plain step of `network` is meant, or the one of `mixed_steps`.
+  [[nodiscard]] constexpr bool is_plain() const noexcept {
+    return precision == precision_choice::fp32 && accumulate == 1;
+  }
+};
+
+/// Where the parameters lie: all in one array, so that Adam is one pass. Weights are
+/// outputs x inputs, column-major; all offsets are multiples of 16 floats.
+struct shape {
+  static constexpr std::size_t inputs = 28 * 28;
+  static constexpr std::size_t hidden1 = 128;
+  static constexpr std::size_t hidden2 = 64;
+  static constexpr std::size_t classes = 10;
+
+  static constexpr std::size_t weight1 = 0;
+  static constexpr std::size_t bias1 = weight1 + hidden1 * inputs;
+  static constexpr std::size_t weight2 = bias1 + hidden1;
+  static constexpr std::size_t bias2 = weight2 + hidden2 * hidden1;
+  static constexpr std::size_t weight3 = bias2 + hidden2;
+  static constexpr std::size_t bias3 = weight3 + classes * hidden2;
+  static constexpr std::size_t parameters = bias3 + classes;
+};
+
+/// The addresses of all that a training step works on, in device memory. Matrices have a column a
+/// sample.
+struct network_view {
+  float* parameters;
+  float* gradients;
+  float* first_moments;
+  float* second_moments;
+  float* pixels;     ///< normalised, for images that come as bytes
+  float* hidden1;    ///< outputs of the first layer
+  float* hidden2;    ///< outputs of the second
+  float* logits;     ///< of the third, and then their gradients
+  float* gradient1;  ///< of the sums that go into hidden1
+  float* gradient2;  ///< of those that go into hidden2
+  kernel::step_state* state;
+  float* losses;           ///< the trace
+  std::uint64_t capacity;  ///< of the trace
+
+  [[nodiscard]] MLP_KERNEL kernel::adam_arrays adam() const {
+    return {parameters, first_moments, second_moments};
+  }
+};
+
+}  // namespace mlp
+
+#undef MLP_KERNEL

@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include <penstock/order/random.hpp>
+
+#include "device_array.hpp"
+#include "network.hpp"
+#include "results.hpp"
+#include "shape.hpp"
+
+namespace mlp {
+
+/// The parameters before the first step: uniform in +-1/sqrt(fan_in), weights and biases alike.
+[[nodiscard]] inline std::vector<float> initial_parameters(std::uint64_t seed) {
+  struct layer {
+    std::size_t first, end, inputs;
+  };
+  constexpr layer layers[] = {{shape::weight1, shape::weight2, shape::inputs},
+                              {shape::weight2, shape::weight3, shape::hidden1},
+                              {shape::weight3, shape::parameters, shape::hidden2}};
+  std::vector<float> values(shape::parameters);
+  penstock::sample_generator random{penstock::random_key{.seed = seed}, 0};
+  for (const layer& l : layers) {
+    const float limit = 1.0F / std::sqrt(static_cast<float>(l.inputs));
+    for (std::size_t i = l.first; i < l.end; ++i) {
+      values[i] = penstock::uniform(random, -limit, limit);
+    }
+  }
+  return values;
+}
+
+/// What a run leaves behind: equal for equal seeds, however the batches came.
+struct run_trace {
+  std::vector<float> losses;  ///< of every sample in the order of training, before its step
+  std::vector<float> parameters;
+  friend bool operator==(const run_trace&, const run_trace&) = default;
+};
+
+/// Throws if a run's trace is not that of the first one.
+inline void require_same(const run_trace& first, technique first_mode, const run_trace& other,
+                         technique other_mode) {
+  if (other == first) return;
+  const std::string modes{std::string{name_of(other_mode)} + " and " +
+                          std::string{name_of(first_mode)}};
+  for (std::size_t i = 0; i < first.losses.size(); ++i) {
+    if (other.losses[i] == first.losses[i]) continue;
+    throw std::runtime_error(modes + " differ: the loss of sample " + std::to_string(i) +
+                             " of the run is " + std::to_string(other.losses[i]) + " and " +
+                             std::to_string(first.losses[i]));
+  }
+  throw std::runtime_error(modes + " differ: equal losses, but not the same parameters");
+}
+
+/// Runs of a network from its first parameters on, with the losses of all samples kept on the
+/// device. `step` enqueues and returns.
+template <class Backend>
+class trainer {
+ public:
+  using device_type = typename Backend::device_type;
+  using stream_ref = typename Backend::stream_ref;
+
+  /// For runs of `epochs` epochs of `samples` samples, all work on `stream`.
+  trainer(const device_type& device, const Backend& backend, stream_ref stream,
+          std::size_t batch_size, std::size_t epochs, std::size_t samples, std::uint64_t seed,
+          const step_options& how = {})
+      : device_(device),
+        backend_(backend),
+        stream_(stream),
+        batch_size_(batch_size),
+        epochs_(epochs),
+        samples_(samples),
+        accumulate_(how.accumulate),
+        initial_(initial_parameters(seed)),
+        network_(device, backend, batch_size, how),
+        losses_(device, epochs * samples) {
+    restart();
+  }
+
+  [[nodiscard]] stream_ref stream() const noexcept { return stream_; }
+
+  /// Back to the first parameters, for steps on batches at new addresses.
+  void restart() {
+    restart([] {});
+  }
+  /// Restarts the training. A backend whose first steps cost more than later ones first gets a call
+  /// of `rehearsal`, which is to `rehearse` on every slot that will be used.
+  template <class Rehearsal>
+  void restart(const Rehearsal& rehearsal) {
+    device_.synchronize(stream_);
+    backend_.forget();
+    rewind();
+    if (!backend_.rehearses()) return;
+    rehearsal();
+    rewind();
+  }
+  /// Back to the first parameters, and on with the same slots.
+  void rewind() {
+    network_.assign(initial_, stream_);
+    parts_ = 0;
+    seen_ = 0;
+  }
+
+  /// Trains on `count` samples in device memory; where several batches make a step, the last one of
+  /// those, or of the epoch, ends it. A slot and a count always mean the same addresses, until
+  /// `restart`. `before`: see `network::train`.
+  template <class Pixel, class Before = nothing_before>
+  void step(std::size_t slot, const Pixel* images, const std::uint8_t* labels, std::size_t count,
+            const Before& before = {}) {
+    seen_ += count;
+    const bool ends = ++parts_ == accumulate_ || seen_ >= samples_;
+    step_as(ends, slot, images, labels, count, before);
+    if (ends) parts_ = 0;
+    if (seen_ >= samples_) seen_ = 0;
+  }
+
+  /// Steps of all sizes that a run takes, on a slot that holds a full batch. `before_of(count)` is
+  /// what goes before one of `count` samples.
+  template <class Pixel, class BeforeOf>
+  void rehearse(std::size_t slot, const Pixel* images, const std::uint8_t* labels,
+                const BeforeOf& before_of) {
+    for (const std::size_t count : {std::min(batch_size_, samples_), samples_ % batch_size_}) {
+      if (count == 0) continue;
+      const auto before = before_of(count);
+      // Once as it is: what loads at its first use can't do so while a graph is captured.
+      enqueue(images, labels, count, stream_, before, true);
+      step_as(true, slot, images, labels, count, before);
+      if (accumulate_ > 1) step_as(false, slot, images, labels, count, before);
+    }
+    device_.synchronize(stream_);
+  }
+
+  template <class Pixel>
+  void rehearse(std::size_t slot, const Pixel* images, const std::uint8_t* labels) {
+    rehearse(slot, images, labels, [](std::size_t) { return nothing_before{}; });
+  }
+
+  /// For each epoch the mean over its batches of their mean losses. Waits for the stream.
+  [[nodiscard]] std::vector<double> epoch_losses() const {
+    const std::size_t full = samples_ / batch_size_ * batch_size_;
+    const std::size_t rest = samples_ - full;
+    const std::size_t batches = full / batch_size_ + (rest != 0 ? 1 : 0);
+    device_array<double, device_type> sums{device_, 2 * epochs_};
+    for (std::size_t e = 0; e < epochs_; ++e) {
+      sum(e * samples_, full, sums.data() + 2 * e);
+      sum(e * samples_ + full, rest, sums.data() + 2 * e + 1);
+    }
+    std::vector<double> found(2 * epochs_);
+    sums.download(found, 0, stream_);
+    std::vector<double> means;
+    for (std::size_t e = 0; e < epochs_; ++e) {
+      double mean = full != 0 ? found[2 * e] / static_cast<double>(batch_size_) : 0.0;
+      if (rest != 0) mean += found[2 * e + 1] / static_cast<double>(rest);
+      means.push_back(mean / static_cast<double>(batches));
+    }
+    return means;
+  }
+
+  /// Where the gradient scaler stands. Waits for the stream.
+  [[nodiscard]] kernel::scaler_state scaler() const { return network_.scaler(stream_); }
+
+  [[nodiscard]] run_trace trace() const {
+    run_trace copy{std::vector<float>(losses_.size()), std::vector<float>(shape::parameters)};
+    losses_.download(copy.losses, 0, stream_);
+    network_.parameters().download(copy.parameters, 0, stream_);
+    return copy;
+  }
+
+  /// The share of `count` samples in device memory that are classified rightly. Reads the result
+  /// once.
+  template <class Pixel>
+  [[nodiscard]] double accuracy(const Pixel* images, const std::uint8_t* labels,
+                                std::size_t count) {
+    const std::size_t batches = (count + batch_size_ - 1) / batch_size_;
+    device_array<std::uint64_t, device_type> right{device_, batches};
+    for (std::size_t b = 0; b < batches; ++b) {
+      const std::size_t first = b * batch_size_;
+      network_.evaluate(images + first * shape::inputs, labels + first,
+                        std::min(batch_size_, count - first), right.data() + b, stream_);
+    }
+    std::vector<std::uint64_t> found(batches);
+    right.download(found, 0, stream_);
+    std::uint64_t all = 0;
+    for (const std::uint64_t batch : found) all += batch;
+    return static_cast<double>(all) / static_cast<double>(count);
+  }
+
+ private:
+  template <class Pixel, class Before>
+  void enqueue(const Pixel* images, const std::uint8_t* labels, std::size_t count, stream_ref on,
+               const Before& before, bool ends) {
+    network_.train(images, labels, count, std::span{losses_.data(), losses_.size()}, on, before,
+                   ends);
+  }
+
+  /// What ends a step and what does not are captured apart, as batches of two slots are.
+  template <class Pixel, class Before>
+  void step_as(bool ends, std::size_t slot, const Pixel* images, const std::uint8_t* labels,
+               std::size_t count, const Before& before) {
+    const std::size_t captured = accumulate_ == 1 ? slot : 2 * slot + (ends ? 1 : 0);
+    backend_.replay(captured, count, stream_,
+                    [&](stream_ref on) { enqueue(images, labels, count, on, before, ends); });
+  }
+
+  void sum(std::size_t first, std::size_t count, double* to) const {
+    backend_.enqueue(stream_, [from = losses_.data() + first, count, to](const auto& on) {
+      on.sum(count, kernel::loss_at{from}, to);
+    });
+  }
+
+  device_type device_;
+  Backend backend_;
+  stream_ref stream_;
+  std::size_t batch_size_;
+  std::size_t epochs_;
+  std::size_t samples_;
+  std::size_t accumulate_;
+  std::size_t parts_ = 0;  // batches of the step under way
+  std::size_t seen_ = 0;   // samples of the epoch
+  std::vector<float> initial_;
+  network<Backend> network_;
+  device_array<float, device_type> losses_;
+};
+
+}  // namespace mlp

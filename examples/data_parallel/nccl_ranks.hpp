@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cuda_runtime_api.h>
+#include <nccl.h>
+
+#include <cstddef>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include <penstock/cuda/cuda_device.hpp>
+#include <penstock/cuda/cuda_event.hpp>
+#include <penstock/cuda/cuda_stream.hpp>
+
+namespace data_parallel {
+
+/// Ranks with a GPU each, which sum in its memory. The ranks of `Host` are the same processes: they
+/// pass NCCL's id on, and bytes of the host. Device and host outlive it. For one thread.
+///
+/// Sums are on a stream of their own, so that a layer's are under way while the backward pass makes
+/// the next one's:
+///
+///     the network's | layer 2 | layer 1      |       | update
+///     the sums'     |         | sum 2        | sum 1 |
+///
+/// A rank that is gone is the launcher's, which ends the others too.
+template <class Host>
+class nccl_ranks {
+ public:
+  /// Every rank at once; returns when all are connected.
+  nccl_ranks(Host& host, const penstock::cuda_device& device)
+      : host_(host),
+        device_(device),
+        stream_(device.make_stream()),
+        made_(device.make_event()),
+        summed_(device.make_event()) {
+    ncclUniqueId mine{};
+    if (host.rank() == 0) require(ncclGetUniqueId(&mine), "ncclGetUniqueId");
+    std::vector<ncclUniqueId> all(static_cast<std::size_t>(host.size()));
+    host.gather(std::as_bytes(std::span{&mine, 1}), std::as_writable_bytes(std::span{all}));
+    device.make_current();
+    require(ncclCommInitRank(&ranks_, host.size(), all.front(), host.rank()), "ncclCommInitRank");
+  }
+  nccl_ranks(const nccl_ranks&) = delete;
+  nccl_ranks& operator=(const nccl_ranks&) = delete;
+  ~nccl_ranks() { ncclCommDestroy(ranks_); }
+
+  [[nodiscard]] int rank() const { return host_.rank(); }
+  [[nodiscard]] int size() const { return host_.size(); }
+
+  /// `mine` of rank i to all[i * mine.size()], on all ranks, in the host's memory.
+  void gather(std::span<const std::byte> mine, std::span<std::byte> all) {
+    host_.gather(mine, all);
+  }
+  /// The sum over the ranks of each value, in place, after what is on the stream, which goes on.
+  void sum(std::span<float> values, penstock::cuda_stream_ref stream) {
+    // A wait binds to the record that the event has at the call: one event is enough for all.
+    device_.record(made_, stream);
+    device_.wait(stream_, made_);
+    require(ncclAllReduce(values.data(), values.data(), values.size(), ncclFloat, ncclSum, ranks_,
+                          penstock::cuda_stream_ref{stream_}.get()),
+            "ncclAllReduce");
+  }
+  /// What comes on the stream after this comes after all sums.
+  void join(penstock::cuda_stream_ref stream) {
+    device_.record(summed_, stream_);
+    device_.wait(stream, summed_);
+    ncclResult_t state = ncclSuccess;
+    require(ncclCommGetAsyncError(ranks_, &state), "ncclCommGetAsyncError");
+    require(state, "an earlier sum");
+  }
+
+ private:
+  void require(ncclResult_t status, const char* call) const {
+    if (status == ncclSuccess) return;
+    throw std::runtime_error(std::string{call} + " on rank " + std::to_string(rank()) + " of " +
+                             std::to_string(size()) + ": " + ncclGetErrorString(status));
+  }
+
+  Host& host_;
+  const penstock::cuda_device& device_;
+  penstock::cuda_stream stream_;
+  penstock::cuda_event made_;
+  penstock::cuda_event summed_;
+  ncclComm_t ranks_ = nullptr;
+};
+
+}  // namespace data_parallel
