@@ -100,17 +100,18 @@ struct digit_data {
   return drawn;
 }
 
-/// MNIST out of `folder`, else out of $MNIST_DIR, else random digits. At most `most` samples to train
-/// on.
+/// MNIST out of `folder`, else out of $MNIST_DIR, else random digits; of the samples to train on and
+/// of those to test on the first `most`.
 [[nodiscard]] inline digit_data find_digits(std::string folder, std::size_t most) {
-  constexpr std::size_t test_size = 10'000;
   if (const char* set = std::getenv("MNIST_DIR"); folder.empty() && set != nullptr) folder = set;
-  if (folder.empty()) {
-    constexpr std::size_t train_size = 60'000;
-    return {"random digits (--data and $MNIST_DIR name no MNIST)",
-            random_digits(std::min(most, train_size), 0), random_digits(test_size, train_size)};
+  if (!folder.empty()) {
+    return {folder, read_digits(folder, "train", most), read_digits(folder, "t10k", most)};
   }
-  return {folder, read_digits(folder, "train", most), read_digits(folder, "t10k", test_size)};
+  constexpr std::size_t train_size = 60'000;
+  constexpr std::size_t test_size = 10'000;
+  return {"random digits (--data and $MNIST_DIR name no MNIST)",
+          random_digits(std::min(most, train_size), 0),
+          random_digits(std::min(most, test_size), train_size)};
 }
 
 }  // namespace example

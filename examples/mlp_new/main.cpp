@@ -5,8 +5,10 @@
 #include <charconv>
 #include <cstdio>
 #include <exception>
+#include <functional>
 #include <iostream>
 #include <limits>
+#include <map>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -23,12 +25,12 @@
 namespace example {
 
 constexpr const char* usage =
-    R"(usage: penstock_mlp [OPTION]...
+    R"(usage: penstock_mlp_example [OPTION]...
   --data DIR      MNIST's four files, plain or .gz; else $MNIST_DIR, else random digits
   --epochs N      how often each loop goes over the data (5)
   --batch N       digits a step (64)
   --workers N     threads that read (the cores less one, at most 8)
-  --samples N     trains on the first N digits only
+  --samples N     the first N digits only, to train on and to test on
   --device NAME   cpu or cuda (cuda where there is a GPU and the program was built by nvcc)
   --augment       turns and shifts each digit anew: reading then costs as much as a step on the CPU
   --trace FILE    writes the serial and the overlapped loop as JSON, for ui.perfetto.dev
@@ -50,41 +52,36 @@ struct bad_option : std::runtime_error {
 inline std::optional<options> parsed(int count, const char* const* arguments) {
   options chosen;
   chosen.workers = std::clamp(std::thread::hardware_concurrency(), 2U, 9U) - 1;
-  for (int i = 1; i < count; ++i) {
+  int i = 1;
+  const auto text = [&]() -> std::string {
+    if (i + 1 == count) throw bad_option(std::string{arguments[i]} + " needs a value");
+    return arguments[++i];
+  };
+  const auto number = [&](std::size_t least) {
     const std::string name = arguments[i];
-    const auto text = [&]() -> std::string {
-      if (++i == count) throw bad_option(name + " needs a value");
-      return arguments[i];
-    };
-    const auto number = [&](std::size_t least) {
-      const std::string value = text();
-      std::size_t found = 0;
-      const auto [end, wrong] = std::from_chars(value.data(), value.data() + value.size(), found);
-      if (wrong != std::errc{} || *end != 0 || found < least) {
-        throw bad_option(name + " " + value + ": expected a number, at least " +
-                         std::to_string(least));
-      }
-      return found;
-    };
-    if (name == "--help") return std::nullopt;
-    if (name == "--data")
-      chosen.data = text();
-    else if (name == "--epochs")
-      chosen.epochs = number(1);
-    else if (name == "--batch")
-      chosen.batch = number(1);
-    else if (name == "--workers")
-      chosen.workers = number(0);
-    else if (name == "--samples")
-      chosen.samples = number(1);
-    else if (name == "--device")
-      chosen.device = text();
-    else if (name == "--augment")
-      chosen.augment = true;
-    else if (name == "--trace")
-      chosen.trace = text();
-    else
-      throw bad_option(name + ": no such option; --help lists them");
+    const std::string value = text();
+    std::size_t found = 0;
+    const auto [end, wrong] = std::from_chars(value.data(), value.data() + value.size(), found);
+    if (wrong == std::errc{} && *end == 0 && found >= least) return found;
+    throw bad_option(name + " " + value + ": expected a number, at least " + std::to_string(least));
+  };
+  const std::map<std::string, std::function<void()>> known{
+      {"--data", [&] { chosen.data = text(); }},
+      {"--epochs", [&] { chosen.epochs = number(1); }},
+      {"--batch", [&] { chosen.batch = number(1); }},
+      {"--workers", [&] { chosen.workers = number(0); }},
+      {"--samples", [&] { chosen.samples = number(1); }},
+      {"--device", [&] { chosen.device = text(); }},
+      {"--augment", [&] { chosen.augment = true; }},
+      {"--trace", [&] { chosen.trace = text(); }},
+  };
+  for (; i < count; ++i) {
+    if (std::string_view{arguments[i]} == "--help") return std::nullopt;
+    const auto option = known.find(arguments[i]);
+    if (option == known.end()) {
+      throw bad_option(std::string{arguments[i]} + ": no such option; --help lists them");
+    }
+    option->second();
   }
   if (!chosen.device.empty() && chosen.device != "cpu" && chosen.device != "cuda") {
     throw bad_option("--device " + chosen.device + ": expected cpu or cuda");
@@ -278,10 +275,10 @@ int main(int argc, char** argv) {
     run_on(cpu_backend{}, *chosen);
     return 0;
   } catch (const example::bad_option& error) {
-    std::cerr << "penstock_mlp: " << error.what() << '\n';
+    std::cerr << "penstock_mlp_example: " << error.what() << '\n';
     return 2;
   } catch (const std::exception& error) {
-    std::cerr << "penstock_mlp: " << error.what() << '\n';
+    std::cerr << "penstock_mlp_example: " << error.what() << '\n';
     return 1;
   }
 }
