@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSL-1.0
 # Installs what is missing (Debian), builds the main example for this machine and runs it: a
-# network trained on MNIST, fed in four ways. On a GPU where there are one and a CUDA toolkit, else
-# on the CPU device.
+# network trained on MNIST, fed serially, overlapped, and from resident data. On a GPU where there
+# are one and a CUDA toolkit, else on the CPU device.
 #
 #   bash examples/run.sh                   plain MNIST, then with augmentation
 #   bash examples/run.sh ARGUMENT...       once, with these arguments; --help lists them
@@ -52,27 +52,24 @@ else
   penstock_say "CUDA device: $gpu, and a toolkit ($nvcc)"
 fi
 
-penstock_say "building ${example:-mlp} in build/examples"
+target=penstock_${example:-mlp_example}
+penstock_say "building $target in build/examples"
 (
   cd "$root"
   cmake --preset examples --log-level=NOTICE "-DPENSTOCK_BUILD_CUDA=$cuda" >/dev/null
   cmake --build --preset examples --parallel "$(penstock_jobs)" \
-    --target "penstock_${example:-mlp}" -- --quiet
+    --target "$target" -- --quiet
 )
 if [ -n "$example" ]; then
-  exec "$root/build/examples/examples/penstock_$example" "$@"
+  exec "$root/build/examples/examples/$target" "$@"
 fi
 
-# The caller's folder stays: --data and --json may be relative to it.
-mlp=$root/build/examples/examples/mlp/penstock_mlp
+# The caller's folder stays: --data and --trace may be relative to it.
+mlp=$root/build/examples/examples/mlp_new/$target
 if [ $# -gt 0 ]; then
   exec "$mlp" "$@"
 fi
 penstock_say "plain: reading is cheap"
 "$mlp"
-penstock_say "--augment: loading costs about as much as a step of the CPU device"
+penstock_say "--augment: reading costs about as much as a step of the CPU device"
 "$mlp" --augment
-if [ $cuda = ON ]; then
-  penstock_say "--workload wide: 12.8 MB a batch over the bus"
-  "$mlp" --workload wide --workers 8
-fi

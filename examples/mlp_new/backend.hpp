@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <utility>
+
+#include <thrust/execution_policy.h>
+#include <thrust/functional.h>
+#include <thrust/iterator/counting_iterator.h>
+#include <thrust/system/cpp/execution_policy.h>
+#include <thrust/transform_reduce.h>
+
+#include <penstock/device/cpu_device.hpp>
+
+namespace example {
+
+/// `size()` elements of device memory, owned. Move-only.
+template <class T, class Device>
+class device_array {
+ public:
+  /// Throws `penstock::out_of_memory`; `size` must not be 0.
+  device_array(const Device& device, std::size_t size)
+      : device_(device), size_(size), data_(static_cast<T*>(device.allocate(size * sizeof(T)))) {}
+  device_array(device_array&& other) noexcept
+      : device_(other.device_), size_(other.size_), data_(std::exchange(other.data_, nullptr)) {}
+  device_array& operator=(device_array&&) = delete;
+  ~device_array() {
+    if (data_ != nullptr) device_.deallocate(data_, size_ * sizeof(T));
+  }
+
+  [[nodiscard]] T* data() const noexcept { return data_; }
+  [[nodiscard]] std::size_t size() const noexcept { return size_; }
+
+  /// Copies `values` to the first elements. Returns when that is done.
+  void upload(std::span<const T> values, typename Device::stream_ref stream) {
+    device_.copy_async(data_, values.data(), values.size_bytes(), stream);
+    device_.synchronize(stream);
+  }
+  /// Copies the first elements to `values`. Returns when that is done.
+  void download(std::span<T> values, typename Device::stream_ref stream) const {
+    device_.copy_async(values.data(), data_, values.size_bytes(), stream);
+    device_.synchronize(stream);
+  }
+
+ private:
+  Device device_;
+  std::size_t size_;
+  T* data_;
+};
+
+/// Where the network computes: the CPU device. Its stream is the training loop's own thread, and so
+/// the step is the loop's body. One thread, so that every sum has one order. `cuda_backend` is the
+/// same for a GPU, and all that differs.
+class cpu_backend {
+ public:
+  using device_type = penstock::cpu_device;
+  /// Of a product: eight rows of sixteen columns fill the vector registers of AVX2 and AVX-512.
+  static constexpr std::size_t tile_height = 8;
+  static constexpr std::size_t tile_width = 16;
+
+  [[nodiscard]] const device_type& device() const { return device_; }
+  [[nodiscard]] device_type::stream_ref stream() const { return device_.inline_stream(); }
+  [[nodiscard]] static std::string name() { return "CPU device"; }
+  /// Whether the step takes a core, which the workers then lack.
+  static constexpr bool shares_cores = true;
+
+  /// What tells Thrust where to work.
+  [[nodiscard]] static auto policy() { return thrust::cpp::par; }
+
+  /// *to = the sum of function(i) over all i < count.
+  template <class Function>
+  void sum(std::size_t count, const Function& function, float* to) const {
+    const thrust::counting_iterator<std::size_t> first{0};
+    *to = thrust::transform_reduce(policy(), first, first + static_cast<std::ptrdiff_t>(count),
+                                   function, 0.0F, thrust::plus<float>{});
+  }
+
+ private:
+  device_type device_;
+};
+
+}  // namespace example

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include <thrust/for_each.h>
+#include <thrust/iterator/counting_iterator.h>
+#include <thrust/tabulate.h>
+#include <thrust/transform.h>
+
+#include <penstock/order/random.hpp>
+
+#include "backend.hpp"
+#include "kernels.hpp"
+
+namespace example {
+
+/// A layer's place among the parameters: its weights, inputs x outputs, and then its bias.
+template <std::size_t Inputs, std::size_t Outputs, std::size_t First>
+struct layer {
+  static constexpr std::size_t inputs = Inputs;
+  static constexpr std::size_t outputs = Outputs;
+  static constexpr std::size_t weights = First;
+  static constexpr std::size_t bias = First + Inputs * Outputs;
+  static constexpr std::size_t end = bias + Outputs;
+};
+using layer1 = layer<28 * 28, 128, 0>;
+using layer2 = layer<128, 64, layer1::end>;
+using layer3 = layer<64, 10, layer2::end>;
+
+/// The parameters before the first step: uniform in +-1/sqrt(inputs), weights and biases alike.
+[[nodiscard]] inline std::vector<float> initial_parameters(std::uint64_t seed) {
+  std::vector<float> values;
+  penstock::sample_generator random{{.seed = seed}, 0};
+  const auto draw = [&](std::size_t inputs, std::size_t end) {
+    const float limit = 1.0F / std::sqrt(static_cast<float>(inputs));
+    while (values.size() < end) values.push_back(penstock::uniform(random, -limit, limit));
+  };
+  draw(layer1::inputs, layer1::end);
+  draw(layer2::inputs, layer2::end);
+  draw(layer3::inputs, layer3::end);
+  return values;
+}
+
+/// A perceptron 784-128-64-10 with ReLU, softmax cross-entropy and Adam, by Thrust and CUB on the
+/// device of `Backend`. `step` and `count_right` enqueue work on the backend's stream and return:
+/// they wait for nothing and allocate nothing. All pointers are to device memory, which must live
+/// until the stream is past that work. One thread uses it.
+template <class Backend>
+class network {
+  using array = device_array<float, typename Backend::device_type>;
+
+ public:
+  /// For batches of up to `batch_size` samples. `backend` must outlive it.
+  network(const Backend& backend, std::size_t batch_size, std::uint64_t seed)
+      : on_(backend),
+        initial_(initial_parameters(seed)),
+        parameters_(on_.device(), layer3::end),
+        gradients_(on_.device(), layer3::end),
+        first_moments_(on_.device(), layer3::end),
+        second_moments_(on_.device(), layer3::end),
+        transposed_(on_.device(), layer2::inputs * layer2::outputs),
+        pixels_(on_.device(), batch_size * layer1::inputs),
+        hidden1_(on_.device(), batch_size * layer1::outputs),
+        hidden2_(on_.device(), batch_size * layer2::outputs),
+        logits_(on_.device(), batch_size * layer3::outputs),
+        slopes1_(on_.device(), batch_size * layer1::outputs),
+        slopes2_(on_.device(), batch_size * layer2::outputs),
+        losses_(on_.device(), batch_size) {
+    restart();
+  }
+
+  /// Back to the first parameters. Waits for the stream.
+  void restart() {
+    const std::vector<float> zeros(layer3::end);
+    parameters_.upload(initial_, on_.stream());
+    first_moments_.upload(zeros, on_.stream());
+    second_moments_.upload(zeros, on_.stream());
+    steps_ = 0;
+  }
+  /// Waits for the stream.
+  [[nodiscard]] std::vector<float> parameters() const {
+    std::vector<float> copy(layer3::end);
+    parameters_.download(copy, on_.stream());
+    return copy;
+  }
+
+  /// One step on `count` images and their labels. The mean loss before the step goes to `*loss`,
+  /// on the device too: a loop that read it here would wait for the GPU in every step.
+  void step(const std::uint8_t* images, const std::uint8_t* labels, std::size_t count,
+            float* loss) {
+    const float share = 1.0F / static_cast<float>(count);
+    forward(images, count);
+    each(count,
+         kernel::cross_entropy<layer3::outputs>{labels, logits_.data(), losses_.data(), share});
+    on_.sum(count, kernel::loss_share{losses_.data(), share}, loss);
+
+    differentiate<layer3>(hidden2_, logits_, count);
+    propagate<layer3>(logits_, hidden2_, slopes2_, count);
+    differentiate<layer2>(hidden1_, slopes2_, count);
+    propagate<layer2>(slopes2_, hidden1_, slopes1_, count);
+    differentiate<layer1>(pixels_, slopes1_, count);
+    update();
+  }
+
+  /// How many of `count` images are classified rightly, into `*right`.
+  void count_right(const std::uint8_t* images, const std::uint8_t* labels, std::size_t count,
+                   float* right) {
+    forward(images, count);
+    on_.sum(count, kernel::is_right<layer3::outputs>{labels, logits_.data()}, right);
+  }
+
+ private:
+  template <class Kernel>
+  void each(std::size_t count, const Kernel& kernel) const {
+    thrust::for_each_n(on_.policy(), thrust::counting_iterator<std::size_t>{0}, count, kernel);
+  }
+
+  /// out = bias + a * b, for `rows` rows and `Columns` columns.
+  template <std::size_t Columns, class A, class B>
+  void multiply(const A& a, const B& b, const float* bias, float* out, std::size_t rows,
+                std::size_t terms) const {
+    constexpr std::size_t width =
+        Columns % Backend::tile_width == 0 ? Backend::tile_width : Columns;
+    const kernel::product<Backend::tile_height, width, Columns, A, B> tiled{a,   b,    bias,
+                                                                            out, rows, terms};
+    each(tiled.tiles(), tiled);
+  }
+
+  void forward(const std::uint8_t* images, std::size_t count) const {
+    thrust::transform(on_.policy(), images, images + count * layer1::inputs, pixels_.data(),
+                      kernel::normalise{});
+    apply<layer1>(pixels_, hidden1_, count);
+    rectify(hidden1_, count * layer1::outputs);
+    apply<layer2>(hidden1_, hidden2_, count);
+    rectify(hidden2_, count * layer2::outputs);
+    apply<layer3>(hidden2_, logits_, count);
+  }
+  template <class Layer>
+  void apply(const array& in, const array& out, std::size_t count) const {
+    multiply<Layer::outputs>(kernel::matrix<Layer::inputs>{in.data()}, weights<Layer>(),
+                             parameters_.data() + Layer::bias, out.data(), count, Layer::inputs);
+  }
+  void rectify(const array& outputs, std::size_t count) const {
+    thrust::transform(on_.policy(), outputs.data(), outputs.data() + count, outputs.data(),
+                      kernel::relu{});
+  }
+
+  /// The gradients of a layer's weights and bias, from what went in and the slopes of what came out.
+  template <class Layer>
+  void differentiate(const array& in, const array& slopes, std::size_t count) const {
+    const kernel::matrix<Layer::outputs> b{slopes.data()};
+    float* to = gradients_.data();
+    multiply<Layer::outputs>(kernel::matrix<Layer::inputs>{in.data()}.transposed(), b, nullptr,
+                             to + Layer::weights, Layer::inputs, count);
+    multiply<Layer::outputs>(kernel::ones{}, b, nullptr, to + Layer::bias, 1, count);
+  }
+  /// The slopes of what went into a layer, which came out of a ReLU.
+  template <class Layer>
+  void propagate(const array& slopes, const array& in, const array& to, std::size_t count) const {
+    // A product wants its right side by rows, for vector loads.
+    const auto turned = weights<Layer>().transposed();
+    thrust::tabulate(on_.policy(), transposed_.data(),
+                     transposed_.data() + Layer::inputs * Layer::outputs,
+                     kernel::element<Layer::inputs, decltype(turned)>{turned});
+    multiply<Layer::inputs>(kernel::matrix<Layer::outputs>{slopes.data()},
+                            kernel::matrix<Layer::inputs>{transposed_.data()}, nullptr, to.data(),
+                            count, Layer::outputs);
+    thrust::transform(on_.policy(), to.data(), to.data() + count * Layer::inputs, in.data(),
+                      to.data(), kernel::relu_slope{});
+  }
+
+  void update() {
+    ++steps_;
+    const double first = 1.0 - std::pow(static_cast<double>(kernel::adam::beta1), steps_);
+    const double second =
+        std::sqrt(1.0 - std::pow(static_cast<double>(kernel::adam::beta2), steps_));
+    each(layer3::end,
+         kernel::adam{gradients_.data(), parameters_.data(), first_moments_.data(),
+                      second_moments_.data(), static_cast<float>(1e-3 * second / first),
+                      static_cast<float>(1e-8 * second)});
+  }
+
+  template <class Layer>
+  [[nodiscard]] kernel::matrix<Layer::outputs> weights() const {
+    return {parameters_.data() + Layer::weights};
+  }
+
+  const Backend& on_;
+  std::vector<float> initial_;
+  int steps_ = 0;
+  array parameters_;
+  array gradients_;
+  array first_moments_;
+  array second_moments_;
+  array transposed_;  // the weights that the gradient goes back through
+  array pixels_;
+  array hidden1_;
+  array hidden2_;
+  array logits_;   // and then their slopes
+  array slopes1_;  // of what went into hidden1_
+  array slopes2_;
+  array losses_;  // of each sample of the batch
+};
+
+}  // namespace example

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <penstock/observe/diagnose.hpp>
+#include <penstock/penstock.hpp>
+
+#include "backend.hpp"
+#include "network.hpp"
+
+/// The training loops: the serial one, in which one thread does everything in turn; the overlapped
+/// one, in which workers read and copies run under the step; and the floor, where all data is on the
+/// device before the clock starts. Each trains from the same first parameters, on the same batches.
+namespace example {
+
+namespace ps = penstock;
+
+struct loop_options {
+  std::size_t epochs = 5;
+  std::size_t batch = 64;
+  std::size_t workers = 1;
+  std::uint64_t seed = 1;
+};
+
+/// The network that the loops train by turns, and the loss of each of its steps.
+template <class Backend>
+class training {
+ public:
+  using device_type = typename Backend::device_type;
+
+  training(const Backend& backend, const loop_options& how, std::size_t samples)
+      : device(backend.device()),
+        stream(backend.stream()),
+        network_(backend, how.batch, how.seed),
+        losses_(device, how.epochs * ((samples + how.batch - 1) / how.batch)) {}
+
+  /// Enqueues a step on a batch in device memory.
+  template <class Batch>
+  void step(const Batch& batch) {
+    network_.step(ps::get<"image">(batch).data(), ps::get<"label">(batch).data(), batch.size(),
+                  losses_.data() + steps_++);
+  }
+  /// Back to the first parameters. Waits for the stream.
+  void restart() {
+    network_.restart();
+    steps_ = 0;
+  }
+
+  [[nodiscard]] network<Backend>& net() { return network_; }
+  /// Of all steps, read from the device at once. Waits for the stream.
+  [[nodiscard]] std::vector<float> losses() const {
+    std::vector<float> copy(steps_);
+    losses_.download(copy, stream);
+    return copy;
+  }
+
+  const device_type device;
+  const typename device_type::stream_ref stream;
+
+ private:
+  network<Backend> network_;
+  device_array<float, device_type> losses_;
+  std::size_t steps_ = 0;
+};
+
+/// How long each stage of a serial loop takes, one after the other.
+class stage_clock {
+ public:
+  using clock = std::chrono::steady_clock;
+
+  /// The loop begins. Room for all its stages is taken now.
+  void begin(std::size_t stages) {
+    events_.clear();
+    events_.reserve(stages);
+    last_ = clock::now();
+  }
+  /// What was done since the last call was this stage of that batch.
+  void end(ps::trace_stage stage, std::uint64_t epoch, std::uint64_t batch) {
+    const auto now = clock::now();
+    events_.push_back({.stage = stage,
+                       .begin = last_.time_since_epoch(),
+                       .end = now.time_since_epoch(),
+                       .batch = ps::batch_position{epoch, batch}});
+    last_ = now;
+  }
+
+  /// Of a batch, in microseconds: the median, which a busy machine disturbs least.
+  [[nodiscard]] double median(ps::trace_stage stage) const {
+    std::vector<std::chrono::nanoseconds> times;
+    for (const auto& event : events_) {
+      if (event.stage == stage) times.push_back(event.end - event.begin);
+    }
+    if (times.empty()) return 0;
+    const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
+    std::nth_element(times.begin(), middle, times.end());
+    return std::chrono::duration<double, std::micro>(*middle).count();
+  }
+  [[nodiscard]] const std::vector<ps::trace_event>& events() const { return events_; }
+
+ private:
+  clock::time_point last_;
+  std::vector<ps::trace_event> events_;
+};
+
+template <class Loop>
+[[nodiscard]] double seconds_of(const Loop& loop) {
+  const auto start = std::chrono::steady_clock::now();
+  loop();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+/// One thread does everything in turn: reads a batch into ordinary memory, copies it, computes,
+/// waits. Returns the seconds of the loop.
+template <class Data, class Backend>
+double train_serially(const Data& data, training<Backend>& trained, const loop_options& how,
+                      stage_clock& stages) {
+  using record = typename Data::record_type;
+  const auto& device = trained.device;
+  const ps::batch_layout<record> layout{ps::extents_of(data), how.batch};
+  std::vector<std::byte> host(layout.bytes());
+  device_array<std::byte, typename Backend::device_type> slot{device, layout.bytes()};
+  std::vector<std::uint64_t> indices(how.batch);
+  ps::reader reader{data};
+  trained.restart();
+  stages.begin(3 * how.epochs * (data.size() / how.batch + 1));
+
+  return seconds_of([&] {
+    for (std::uint64_t epoch = 0; epoch < how.epochs; ++epoch) {
+      const auto order = ps::shuffled{.seed = how.seed}.order(data.size(), epoch);
+      for (std::uint64_t batch = 0; batch * how.batch < data.size(); ++batch) {
+        const std::uint64_t first = batch * how.batch;
+        const std::size_t count = std::min<std::size_t>(how.batch, data.size() - first);
+        const std::span wanted{indices.data(), count};
+        order.fill(first, wanted);
+        reader.read(wanted, {host.data(), layout, 0, count}, {.seed = how.seed, .epoch = epoch});
+        stages.end(ps::trace_stage::read, epoch, batch);
+
+        device.copy_async(slot.data(), host.data(), layout.used_bytes(count), trained.stream);
+        device.synchronize(trained.stream);
+        stages.end(ps::trace_stage::copy, epoch, batch);
+
+        trained.step(ps::const_batch_view<record>{slot.data(), layout, 0, count});
+        device.synchronize(trained.stream);
+        stages.end(ps::trace_stage::step, epoch, batch);
+      }
+    }
+  });
+}
+
+/// Workers read into pinned slots, and the copies of the next batches run under this one's step.
+/// Returns the seconds of the loop; `verdict` becomes what limits it.
+template <class Data, class Backend>
+double train_overlapped(const Data& data, training<Backend>& trained, const loop_options& how,
+                        ps::trace_recorder* trace, std::string& verdict) {
+  ps::loader loader{
+      data,
+      ps::shuffled{.seed = how.seed},
+      trained.device,
+      {.batch_size = how.batch, .workers = how.workers, .seed = how.seed, .trace = trace}};
+  ps::transfer feed{loader, trained.stream, {.trace = trace}};
+  trained.restart();
+  const auto before = feed.stats();
+
+  const double seconds = seconds_of([&] {
+    for (auto& batch : feed.epochs(0, how.epochs)) trained.step(batch);
+    trained.device.synchronize(trained.stream);
+  });
+  verdict = ps::diagnose(before, feed.stats()).str();
+  return seconds;
+}
+
+/// All batches of the training lie on the device, in its order, before the clock starts: the floor
+/// that no feed is below. Returns the seconds of the loop.
+template <class Data, class Backend>
+double train_resident(const Data& data, training<Backend>& trained, const loop_options& how) {
+  using record = typename Data::record_type;
+  ps::loader loader{data,
+                    ps::shuffled{.seed = how.seed},
+                    trained.device,
+                    {.batch_size = how.batch, .workers = how.workers, .seed = how.seed}};
+  const auto& layout = loader.layout();
+  const std::size_t count = how.epochs * loader.batches_per_epoch();
+  device_array<std::byte, typename Backend::device_type> all{trained.device,
+                                                             count * layout.bytes()};
+  std::vector<ps::const_batch_view<record>> batches;
+  for (auto& batch : loader.epochs(0, how.epochs)) {
+    std::byte* const place = all.data() + batches.size() * layout.bytes();
+    trained.device.copy_async(place, batch.data(), layout.used_bytes(batch.size()), trained.stream);
+    trained.device.synchronize(trained.stream);
+    batches.push_back({place, layout, 0, batch.size()});
+  }
+  trained.restart();
+
+  return seconds_of([&] {
+    for (const auto& batch : batches) trained.step(batch);
+    trained.device.synchronize(trained.stream);
+  });
+}
+
+}  // namespace example

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: BSL-1.0
+// What nvcc compiles of the main example, as it is, on the double of the CUDA runtime.
+#define main example_main_cuda
+#include "main.cu"
+#undef main
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <fake_cuda/fake_cuda.hpp>
+
+#include "support/catch.hpp"
+
+namespace {
+
+/// The losses of a loop on a backend.
+template <class Backend, class Loop>
+std::vector<float> losses_of(const Backend& backend, const example::loop_options& how,
+                             std::size_t samples, const Loop& loop) {
+  example::training<Backend> trained{backend, how, samples};
+  loop(trained);
+  return trained.losses();
+}
+
+}  // namespace
+
+TEST_CASE("the three loops have the same losses on a GPU, and nearly those of the CPU device",
+          "[example]") {
+  const auto policy =
+      GENERATE(fake_cuda::policy::late, fake_cuda::policy::early, fake_cuda::policy::random);
+  const auto digits = example::random_digits(150, 0);
+  const auto data = digits.samples() | penstock::map<penstock::digit_record>(example::augment{});
+  const example::loop_options how{.epochs = 2, .batch = 32, .workers = 2, .seed = 3};
+  std::string verdict;
+
+  example::stage_clock stages;
+  const auto expected = losses_of(example::cpu_backend{}, how, data.size(), [&](auto& trained) {
+    (void)example::train_serially(data, trained, how, stages);
+  });
+
+  fake_cuda::reset({.policy = policy, .seed = 4});
+  {
+    const example::cuda_backend gpu;
+    const auto serial = losses_of(gpu, how, data.size(), [&](auto& trained) {
+      (void)example::train_serially(data, trained, how, stages);
+    });
+    const auto overlapped = losses_of(gpu, how, data.size(), [&](auto& trained) {
+      (void)example::train_overlapped(data, trained, how, nullptr, verdict);
+    });
+    const auto resident = losses_of(gpu, how, data.size(), [&](auto& trained) {
+      (void)example::train_resident(data, trained, how);
+    });
+    REQUIRE(serial.size() == 10);
+    CHECK(overlapped == serial);
+    CHECK(resident == serial);
+    for (std::size_t i = 0; i < 10; ++i) CHECK(std::abs(serial[i] - expected[i]) < 1e-4F);
+  }
+  CHECK(fake_cuda::expect_clean());
+}
+
+TEST_CASE("a step on a GPU waits for nothing and allocates nothing", "[example]") {
+  fake_cuda::reset({.policy = fake_cuda::policy::late});
+  {
+    const example::cuda_backend gpu;
+    const auto digits = example::random_digits(32, 0);
+    const example::test_digits<example::cuda_backend> on_gpu{gpu, digits, 32};
+    example::network<example::cuda_backend> net{gpu, 32, 1};
+    on_gpu.warm_up(net);
+    const auto calls = fake_cuda::calls();
+    on_gpu.warm_up(net);
+    // All of its calls are launches, which on the double are none of the runtime's.
+    CHECK(fake_cuda::calls() == calls);
+    CHECK_FALSE(gpu.stream().is_complete());
+  }
+  CHECK(fake_cuda::expect_clean());
+}
+
+TEST_CASE("the program trains on the GPU where there is one, and on the CPU device else",
+          "[example]") {
+  const bool has_gpu = GENERATE(true, false);
+  fake_cuda::reset({.policy = fake_cuda::policy::random, .seed = 9, .devices = has_gpu ? 1 : 0});
+  std::string words[] = {"program", "--samples", "96", "--epochs", "1"};
+  char* arguments[] = {words[0].data(), words[1].data(), words[2].data(), words[3].data(),
+                       words[4].data()};
+  CHECK(example_main_cuda(5, arguments) == 0);
+  CHECK((fake_cuda::calls_of("cudaMemcpyAsync") > 0) == has_gpu);
+  CHECK(fake_cuda::expect_clean());
+}
