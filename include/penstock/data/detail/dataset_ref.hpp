@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <type_traits>
 #include <vector>
 
@@ -65,6 +66,7 @@ class dataset_ref {
     return origin_of(*data_, index);
   }
   [[nodiscard]] std::vector<std::uint64_t> base_sizes() const { return base_sizes_of(*data_); }
+  [[nodiscard]] std::vector<std::string> warnings() const { return warnings_of(*data_); }
 
  private:
   const D* data_;
