@@ -39,8 +39,9 @@ inline namespace PENSTOCK_ABI {
 /// index.json names the shards, and their order is that of the samples. Their tables of offsets are
 /// read at the construction: 4 bytes a sample. A value comes as the bytes that it is stored in,
 /// pictures as files of their format, arrays in C order, an encoding that is not known, as
-/// "jpeg_array", just so; pickled values are refused. Compressed shards have no random access: they are read unpacked, from beside them or from a folder that
-/// `unpacked` names, which is filled at the construction.
+/// "jpeg_array", just so; pickled values are refused. Compressed shards have no random access: they
+/// are read unpacked, from beside them or from a folder that `unpacked` names, which is filled at
+/// the construction.
 ///
 /// A shard is as it was when it was opened, as with `tar_shards`: one that is written to gives
 /// `file_changed`, as does a replaced one beyond `most_open`. Movable, not copyable. Reading is
