@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
-// One dataset split in two: the training part gets noise from map with rng, the validation part
-// stays as it is. A line is fitted to the one in five epochs and checked on the other. The noise
-// belongs to (seed, epoch, sample): new in every epoch, and the same for any number of workers.
+// One dataset split in two at random: the training part gets noise from map with rng, the
+// validation part stays as it is. A line is fitted to the one in five epochs and checked on the
+// other. The noise belongs to (seed, epoch, sample): new in every epoch, and the same for any
+// number of workers.
 #include <penstock/penstock.hpp>
 
 #include <cmath>
@@ -27,15 +28,15 @@ int main() {
     ps::get<"y">(p) += ps::normal(rng, 0.0F, 0.1F);
   };
   const points all;
+  const auto [learned, held_out] = ps::random_split(all, {0.8, 0.2}, 1);
   const ps::cpu_device device;
   // What the step runs on; the loops' bodies only launch
   auto stream = device.make_stream();
-  ps::loader train{all | ps::subset(0, 8'000) | ps::map(noise),
+  ps::loader train{learned | ps::map(noise),
                    ps::shuffled{.seed = 1},
                    device,
                    {.batch_size = 64, .workers = 2, .seed = 1}};
-  ps::loader validation{
-      all | ps::subset(8'000, 10'000), ps::sequential{}, device, {.batch_size = 256}};
+  ps::loader validation{held_out, ps::sequential{}, device, {.batch_size = 256}};
   ps::transfer train_feed{train, stream};
   ps::transfer validation_feed{validation, stream};
 

@@ -107,7 +107,7 @@ void run(const tool_options& chosen) {
             << " x " << chosen.size << '\n';
   if (chosen.validation) {
     // The shorter side to 256 for a crop of 224.
-    const ps::resized_center_crop middle{chosen.size * 8 / 7, chosen.size};
+    const auto middle = ps::resize_shorter{chosen.size * 8 / 7} | ps::center_crop{chosen.size};
     read_all(photos | ps::decode_images<ps::jpeg_decoder, ps::png_decoder>(middle),
              ps::sequential{}, chosen);
   } else {

@@ -8,8 +8,8 @@
 #include <cstring>
 
 #include <penstock/core/batch.hpp>
-#include <penstock/data/idx_dataset.hpp>
 #include <penstock/order/random.hpp>
+#include <penstock_ext/files/idx_dataset.hpp>
 
 namespace example {
 

@@ -10,10 +10,10 @@
 #include <string>
 #include <vector>
 
-#include <penstock/data/idx_dataset.hpp>
 #include <penstock/data/memory_dataset.hpp>
-#include <penstock/files/gzip.hpp>
 #include <penstock/order/random.hpp>
+#include <penstock_ext/files/gzip/gzip.hpp>
+#include <penstock_ext/files/idx_dataset.hpp>
 
 namespace example {
 

@@ -16,7 +16,7 @@
 #include <thread>
 #include <vector>
 
-#include <penstock/report/trace_files.hpp>
+#include <penstock_ext/report/trace_files.hpp>
 
 #include "augment.hpp"
 #include "data.hpp"

@@ -9,7 +9,9 @@
 #include <string>
 #include <vector>
 
+#include <penstock/data/reader.hpp>
 #include <penstock/observe/diagnose.hpp>
+#include <penstock/observe/trace_recorder.hpp>
 #include <penstock/penstock.hpp>
 
 #include "backend.hpp"

@@ -8,6 +8,7 @@
 #include <penstock/data/adaptors/interleave.hpp>
 #include <penstock/data/adaptors/map.hpp>
 #include <penstock/data/adaptors/map_batch.hpp>
+#include <penstock/data/adaptors/random_split.hpp>
 #include <penstock/data/adaptors/subset.hpp>
 #include <penstock/data/adaptors/with_index.hpp>
 #include <penstock/data/adaptors/without.hpp>

@@ -32,6 +32,7 @@
 // data: what a sample is read from
 #include <penstock/data/adaptors/concat.hpp>
 #include <penstock/data/adaptors/map.hpp>
+#include <penstock/data/adaptors/random_split.hpp>
 #include <penstock/data/adaptors/subset.hpp>
 #include <penstock/data/dataset.hpp>
 #include <penstock/data/memory_dataset.hpp>

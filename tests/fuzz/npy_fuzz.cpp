@@ -3,6 +3,7 @@
 // with an error that points into the bytes.
 #include <penstock_ext/files/detail/npy_header_parser.hpp>
 #include <penstock_ext/files/detail/zip_directory.hpp>
+#include <penstock_ext/files/file_error.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -40,6 +41,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       const auto place = entries.find("x.npy");
       fuzz::require(place.begin >= 30 && place.size <= size && place.begin <= size - place.size,
                     "an entry lies in the archive");
+      try {
+        entries.require_sum(place, "x.npy");
+      } catch (const ps::file_corrupt& error) {
+        fuzz::require(error.offset() == place.begin, "another sum is that of the entry");
+      }
       parse(bytes.subspan(static_cast<std::size_t>(place.begin),
                           static_cast<std::size_t>(place.size)),
             place.begin);

@@ -11,6 +11,13 @@
 #include <utility>
 #include <vector>
 
+#include <penstock/data/adaptors/concat.hpp>
+#include <penstock/data/adaptors/map.hpp>
+#include <penstock/data/adaptors/subset.hpp>
+#include <penstock/data/adaptors/with_index.hpp>
+#include <penstock/data/adaptors/without.hpp>
+#include <penstock/data/adaptors/zip.hpp>
+#include <penstock/data/any_dataset.hpp>
 #include <penstock/load/loader.hpp>
 #include <penstock/order/sampler.hpp>
 
@@ -229,6 +236,31 @@ TEST_CASE("slots that the device refuses are given back to the budget", "[load]"
           numbered{100}, ps::sequential{}, never_pins{}, {.batch_size = 10, .budget = budget}}),
       ps::out_of_memory);
   CHECK(budget.used() == 0);
+}
+
+TEST_CASE("a footprint has what the datasets below have to say, through each adaptor",
+          "[load][fault:files-7]") {
+  struct warner : numbered {
+    std::string text;
+    [[nodiscard]] std::vector<std::string> warnings() const { return {text}; }
+  };
+  const warner first{numbered{10}, "first"};
+  const ps::any_dataset<record> second = warner{numbered{10}, "second"};
+  using flags = ps::record<ps::field<"flag", std::uint8_t>>;
+  const auto third = warner{numbered{16}, "third"} |
+                     ps::map<flags>([](ps::const_sample<record>, ps::sample<flags>) {});
+  const auto both = ps::concat(first, second | ps::subset({1, 2, 3}) | ps::subset(0, 3),
+                               second | ps::without({1, 2, 3, 4, 5, 6, 7}));
+  const ps::loader loader{
+      ps::zip(both | ps::map([](ps::sample<record>) {}) | ps::with_index(), third),
+      ps::sequential{},
+      {.batch_size = 4}};
+  const ps::loader_footprint taken = loader.footprint();
+  CHECK(taken.warnings == std::vector<std::string>{"first", "second", "second", "third"});
+  const std::string text = to_text(taken);
+  CHECK(text.ends_with("\nwarning: first\nwarning: second\nwarning: second\nwarning: third"));
+  CHECK(
+      ps::loader{numbered{100}, ps::sequential{}, {.batch_size = 4}}.footprint().warnings.empty());
 }
 
 TEST_CASE("loaders of several threads on one budget take no more than it has", "[load]") {

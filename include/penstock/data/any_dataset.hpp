@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -83,6 +84,7 @@ class any_dataset {
     return data_->origin(index);
   }
   [[nodiscard]] std::vector<std::uint64_t> base_sizes() const { return data_->base_sizes(); }
+  [[nodiscard]] std::vector<std::string> warnings() const { return data_->warnings(); }
 
  private:
   std::shared_ptr<const detail::erased_dataset<Record>> data_;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <limits>
 #include <span>
+#include <string>
 #include <vector>
 
 #include <penstock/core/error.hpp>
@@ -66,6 +67,10 @@ inline namespace PENSTOCK_ABI {
 /// `most_foreseen_of` pass on what comes. What chooses samples by a list also has `std::uint64_t
 /// fingerprint() const`, a hash of the list and of `fingerprint_of` what is below: a state of
 /// another list is refused then.
+///
+/// What people should know of a dataset, as that its files have no sums, it says by
+/// `std::vector<std::string> warnings() const`: sentences for `loader::footprint` and a log. An
+/// adaptor passes on `warnings_of` what it adapts.
 ///
 /// A dataset that holds pointers into memory of another owner says `static constexpr bool borrows =
 /// true`: a loader's destructor waits for its reads then, also for those beyond
@@ -209,6 +214,16 @@ template <class D>
     return data.most_foreseen();
   } else {
     return (std::numeric_limits<std::uint64_t>::max)();
+  }
+}
+
+/// What `data` says of itself to people, sentence by sentence; mostly nothing.
+template <class D>
+[[nodiscard]] std::vector<std::string> warnings_of([[maybe_unused]] const D& data) {
+  if constexpr (detail::warns<D>) {
+    return data.warnings();
+  } else {
+    return {};
   }
 }
 

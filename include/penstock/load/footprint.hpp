@@ -6,9 +6,11 @@
 #include <cstdint>
 #include <limits>
 #include <string>
+#include <vector>
 
 #include <penstock/core/extents.hpp>
 #include <penstock/core/layout.hpp>
+#include <penstock/data/dataset.hpp>
 #include <penstock/faults/error_policy.hpp>
 #include <penstock/load/detail/plan/run_share.hpp>
 #include <penstock/load/detail/plan/slots_wanted.hpp>
@@ -41,6 +43,10 @@ struct loader_footprint {
   /// Where the workers run. Known once they do: `footprint` takes the device for one without a NUMA
   /// node.
   worker_cores workers = {};
+
+  /// What the dataset says of itself to people, see `dataset`: that its files have no sums, or that
+  /// a column is slow to decode. Known once the loader is made.
+  std::vector<std::string> warnings = {};
 
   /// Bytes of page-locked memory.
   [[nodiscard]] std::size_t pinned_bytes() const noexcept { return pinned ? bytes : 0; }
@@ -91,17 +97,21 @@ template <record_type Record>
           .bytes = static_cast<std::size_t>(saturating_product(slot_count, layout.bytes())),
           .pinned = options.pinned,
           .bookkeeping = most_bookkeeping(options, slot_count, run),
-          .workers = {.binding = anywhere ? core_binding::not_asked : core_binding::no_node}};
+          .workers = {.binding = anywhere ? core_binding::not_asked : core_binding::no_node},
+          .warnings = {}};
 }
 
-/// What a loader with these options has taken, whose slots are `ring` and whose workers run there.
-template <class Ring>
-[[nodiscard]] loader_footprint footprint_taken(const Ring& ring, const loader_options& options,
+/// What a loader of `data` with these options has taken, whose slots are `ring` and whose workers
+/// run there.
+template <class Dataset, class Ring>
+[[nodiscard]] loader_footprint footprint_taken(const Dataset& data, const Ring& ring,
+                                               const loader_options& options,
                                                const worker_cores& workers) {
   loader_footprint taken = footprint_of(ring.layout(), options, ring.count());
   taken.bytes = ring.bytes();
   taken.pinned = ring.pinned();
   taken.workers = workers;
+  taken.warnings = warnings_of(data);
   return taken;
 }
 
@@ -137,7 +147,8 @@ template <record_type Record>
   return detail::footprint_of(layout, most, detail::wanted_slots(most, layout.bytes()));
 }
 
-/// A line for people: the slots, their memory, and where the workers run.
+/// A line for people: the slots, their memory, and where the workers run; then one for each warning
+/// of the dataset.
 [[nodiscard]] inline std::string to_text(const loader_footprint& taken) {
   std::string text =
       std::to_string(taken.slot_count) + " slots of " + std::to_string(taken.slot_bytes) + " bytes";
@@ -145,7 +156,9 @@ template <record_type Record>
     text += " (" + std::to_string(taken.slots_asked) + " were asked for)";
   text += ", " + std::to_string(taken.bytes) + " bytes " + (taken.pinned ? "pinned" : "pageable");
   text += ", at most " + std::to_string(taken.bookkeeping) + " bytes besides";
-  return text + "; " + to_text(taken.workers);
+  text += "; " + to_text(taken.workers);
+  for (const std::string& warning : taken.warnings) text += "\nwarning: " + warning;
+  return text;
 }
 
 }  // namespace PENSTOCK_ABI

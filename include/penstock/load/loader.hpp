@@ -144,10 +144,11 @@ class loader {
   }
   /// What the loader was made with; `automatic` as it was written.
   [[nodiscard]] const loader_options& options() const noexcept { return reads().asked(); }
-  /// The memory that was taken, the number of slots, whether they are page-locked, and where the
-  /// workers run. From any thread.
+  /// The memory that was taken, the number of slots, whether they are page-locked, where the workers
+  /// run, and what the dataset says of itself. From any thread.
   [[nodiscard]] loader_footprint footprint() const {
-    return detail::footprint_taken(*engine().ring(), engine().options(), reads().where());
+    return detail::footprint_taken(engine().dataset(), *engine().ring(), engine().options(),
+                                   reads().where());
   }
 
   /// How many host slots leases hold now, of `footprint().slot_count`: with all of them held

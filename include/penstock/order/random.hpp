@@ -27,8 +27,8 @@ inline namespace PENSTOCK_ABI {
 
 /// What a whole epoch's random bits depend on; the sample's index is the fourth part and is told
 /// to `sample_generator`. `stage` keeps two random stages of one pipeline from sharing a stream;
-/// the last ones, from 2^32 - 5 on, belong to the samplers, to substitutes of bad samples and to
-/// whole batches.
+/// the last ones, from 2^32 - 8 on, belong to the samplers, to substitutes of bad samples, to
+/// whole batches and to `random_split`.
 struct random_key {
   /// Determines all random bits of a training, together with epoch, sample and stage.
   std::uint64_t seed = 0;

@@ -30,6 +30,9 @@ inline namespace PENSTOCK_ABI {
 /// A file that `numpy.savez` wrote: several arrays, stored as they are.
 struct npz {
   std::string path;  ///< the file's
+  /// Whether the construction reads the arrays that are used and compares each with its CRC-32 in
+  /// the archive. Without it a flipped bit of an element is another element.
+  bool verify = false;
 };
 
 /// A dataset out of npy files of numpy's, one a field in the record's order, or out of the arrays
@@ -44,9 +47,10 @@ struct npz {
 /// are taken from the file. Elements are bool, integers, float or double, of the field's type, in
 /// either byte order. Rows first: an array in Fortran's order is refused.
 ///
-/// The files are mapped and not read, so opening takes no time and no memory, whatever their size.
-/// They must stay as they are meanwhile: a file that is made shorter ends the process, one that is
-/// replaced is not seen. Movable, not copyable. Reading is thread-safe.
+/// The files are mapped and not read, unless `npz::verify` has it, so opening takes no time and no
+/// memory, whatever their size. They must stay as they are meanwhile: a file that is made shorter
+/// ends the process, one that is replaced is not seen. Movable, not copyable. Reading is
+/// thread-safe.
 template <penstock::record_type Record>
 class npy_dataset {
  public:
@@ -64,7 +68,7 @@ class npy_dataset {
 
   /// Opens the arrays `names` of an npz file; without names, those called as the fields. Throws
   /// besides `file_format_error` for an array that is not there or is compressed, and
-  /// `file_corrupt` where the archive is damaged.
+  /// `file_corrupt` where the archive's directory is damaged, or with `verify` one of the arrays.
   template <std::convertible_to<std::string>... Names>
     requires(sizeof...(Names) == Record::size || sizeof...(Names) == 0)
   explicit npy_dataset(const npz& archive, const Names&... names)
@@ -141,10 +145,11 @@ class npy_dataset {
   // called as the field.
   template <std::size_t Index>
   static void open_entry(arrays& all, const std::shared_ptr<const detail::mapped_file>& file,
-                         const detail::zip_directory& entries, std::string name) {
+                         const detail::zip_directory& entries, std::string name, bool verify) {
     if (name.empty()) name = field_at<Index>::key.str();
     name += ".npy";
     const auto place = entries.find(name);
+    if (verify) entries.require_sum(place, name);
     array& one = all[Index];
     one.file = file;
     one.path = file->path() + '/' + name;
@@ -170,7 +175,7 @@ class npy_dataset {
     const detail::zip_directory entries{file->bytes(), archive.path};
     arrays all;
     [&]<std::size_t... Is>(std::index_sequence<Is...>) {
-      (open_entry<Is>(all, file, entries, std::move(names[Is])), ...);
+      (open_entry<Is>(all, file, entries, std::move(names[Is]), archive.verify), ...);
     }
     (std::make_index_sequence<Record::size>{});
     return all;

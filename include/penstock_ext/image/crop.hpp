@@ -96,24 +96,31 @@ class [[gnu::visibility("default")]] picture_too_small : public error {
   image_size found_;
 };
 
-/// A crop at a random place, not resized, of a picture with `padding` rows and columns of zeros on
-/// each side. torchvision: `RandomCrop`.
+/// What of a picture `random_crop` takes.
+struct random_crop_options {
+  /// Rows and columns of zeros on each side of the picture.
+  std::size_t padding = 0;
+};
+
+/// A crop at a random place, not resized, of a picture with zeros around it. torchvision:
+/// `RandomCrop`.
 ///
-///     penstock::random_crop{32, 4} | penstock::random_flip{}   // what CIFAR is trained with
+///     // What CIFAR is trained with
+///     penstock::random_crop{32, {.padding = 4}} | penstock::random_flip{}
 class random_crop {
  public:
   /// Of `size`. Throws std::invalid_argument unless its sides are of 1 to 2^24 pixels and longer
   /// than `padding`, so that each crop has a pixel of the picture.
-  explicit random_crop(const image_size& size, std::size_t padding = 0)
-      : size_(detail::checked_size("random_crop", size)), padding_(padding) {
-    if (padding >= size.width || padding >= size.height) {
+  explicit random_crop(const image_size& size, const random_crop_options& options = {})
+      : size_(detail::checked_size("random_crop", size)), padding_(options.padding) {
+    if (padding_ >= size.width || padding_ >= size.height) {
       throw std::invalid_argument("random_crop: expected a padding smaller than the crop of " +
-                                  detail::to_text(size) + ", found " + std::to_string(padding));
+                                  detail::to_text(size) + ", found " + std::to_string(padding_));
     }
   }
   /// Of `side` x `side` pixels.
-  explicit random_crop(std::size_t side, std::size_t padding = 0)
-      : random_crop(image_size{side, side}, padding) {}
+  explicit random_crop(std::size_t side, const random_crop_options& options = {})
+      : random_crop(image_size{side, side}, options) {}
 
   /// The plan for a picture of `size`: two draws, top and left. Throws `picture_too_small` where
   /// the crop has no place, std::invalid_argument unless the sides are of 1 to 2^24 pixels.
@@ -194,8 +201,8 @@ class resized_crop {
 
 }  // namespace detail
 
-/// What comes before a crop: `resize_shorter{256} | center_crop{224}` resizes a picture so that its
-/// shorter side has 256 pixels, the longer one in proportion and cut to an integer, as
+/// What comes before a crop: `resize_shorter{256} | center_crop{224}`, which validation usually
+/// does, resizes a picture so that its shorter side has 256 pixels, the longer one in proportion and cut to an integer, as
 /// torchvision's `Resize(256)` does. What the crop leaves out is not computed.
 class resize_shorter {
  public:
@@ -214,23 +221,10 @@ class resize_shorter {
   std::size_t shorter_;
 };
 
-/// What validation usually does: `resized_center_crop{256, 224}` is
-/// `resize_shorter{256} | center_crop{224}`.
-class resized_center_crop : public detail::resized_crop<center_crop> {
- public:
-  /// Resizes the shorter side to `shorter` pixels and crops `size` from the middle. Throws
-  /// std::invalid_argument unless all are of 1 to 2^24 pixels.
-  resized_center_crop(std::size_t shorter, const image_size& size)
-      : resized_crop(shorter, center_crop{size}) {}
-  /// Crops `side` x `side` pixels.
-  resized_center_crop(std::size_t shorter, std::size_t side)
-      : resized_crop(shorter, center_crop{side}) {}
-};
-
 static_assert(image_geometry<whole>);
 static_assert(image_geometry<center_crop>);
 static_assert(image_geometry<random_crop>);
-static_assert(image_geometry<resized_center_crop>);
+static_assert(image_geometry<detail::resized_crop<center_crop>>);
 
 }  // namespace PENSTOCK_ABI
 }  // namespace penstock

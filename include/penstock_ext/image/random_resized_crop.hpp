@@ -24,11 +24,20 @@ struct crop_range {
   double high = 0;  ///< the most
 };
 
+/// From what `random_resized_crop` draws; by default as torchvision does.
+struct random_resized_crop_options {
+  /// The crop's share of the picture's area.
+  crop_range scale = {.low = 0.08, .high = 1};
+  /// Its width over its height.
+  crop_range ratio = {.low = 3.0 / 4, .high = 4.0 / 3};
+};
+
 /// A crop of random area, shape and place, resized to one size: torchvision's `RandomResizedCrop`,
 /// with its ten tries, its order of draws and its rounding.
 ///
 ///     penstock::random_resized_crop{224}                     // 8 % to 100 % of the area
-///     penstock::random_resized_crop{{320, 240}, {0.25, 1}}   // width 320, height 240
+///     penstock::random_resized_crop{{.width = 320, .height = 240},
+///                                   {.scale = {.low = 0.25, .high = 1}}}
 ///
 /// A try draws the crop's share of the area uniformly from `scale`, then its width over its height
 /// from `ratio`, uniformly in the logarithm; a crop that fits is placed by two draws, top and left.
@@ -39,21 +48,22 @@ class random_resized_crop {
  public:
   /// To `size`. Throws std::invalid_argument unless its sides are of 1 to 2^24 pixels,
   /// 0 < low <= high < infinity in `scale` and 1e-4 <= low <= high <= 1e4 in `ratio`.
-  explicit random_resized_crop(const image_size& size, const crop_range& scale = {0.08, 1},
-                               const crop_range& ratio = {3.0 / 4, 4.0 / 3})
-      : size_(detail::checked_size("random_resized_crop", size)), scale_(scale), ratio_(ratio) {
-    if (!(scale.low > 0 && scale.low <= scale.high && std::isfinite(scale.high))) {
-      refuse("a scale of 0 < low <= high", scale);
+  explicit random_resized_crop(const image_size& size,
+                               const random_resized_crop_options& options = {})
+      : size_(detail::checked_size("random_resized_crop", size)),
+        scale_(options.scale),
+        ratio_(options.ratio) {
+    if (!(scale_.low > 0 && scale_.low <= scale_.high && std::isfinite(scale_.high))) {
+      refuse("a scale of 0 < low <= high", scale_);
     }
-    if (!(ratio.low >= 1e-4 && ratio.low <= ratio.high && ratio.high <= 1e4)) {
-      refuse("a ratio of 1e-4 <= low <= high <= 1e4", ratio);
+    if (!(ratio_.low >= 1e-4 && ratio_.low <= ratio_.high && ratio_.high <= 1e4)) {
+      refuse("a ratio of 1e-4 <= low <= high <= 1e4", ratio_);
     }
-    log_ratio_ = {detail::exact_log(ratio.low), detail::exact_log(ratio.high)};
+    log_ratio_ = {detail::exact_log(ratio_.low), detail::exact_log(ratio_.high)};
   }
   /// To `side` x `side` pixels.
-  explicit random_resized_crop(std::size_t side, const crop_range& scale = {0.08, 1},
-                               const crop_range& ratio = {3.0 / 4, 4.0 / 3})
-      : random_resized_crop(image_size{side, side}, scale, ratio) {}
+  explicit random_resized_crop(std::size_t side, const random_resized_crop_options& options = {})
+      : random_resized_crop(image_size{side, side}, options) {}
 
   /// The plan for a picture of `size`. Throws std::invalid_argument unless its sides are of 1 to
   /// 2^24 pixels.

@@ -4,9 +4,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <span>
 #include <string>
 #include <vector>
 
+#include <penstock_ext/blob/mds/mds_writer.hpp>
 #include "ext/blob/folders.hpp"
 #include "ext/blob/mds_files.hpp"
 #include "support/catch.hpp"
@@ -151,25 +153,55 @@ TEST_CASE("labels are whole numbers of any encoding", "[blob]") {
   (void)error_of<ps::file_format_error>([&] { (void)large.label(0); });
 }
 
-TEST_CASE("pickled and unknown columns are refused when they are asked for",
-          "[blob][fault:files-6]") {
-  for (const std::string encoding : {"pkl", "ndarray:float128", "ndarray:uint8:0", "new"}) {
-    const mds_entry like{.encodings = '"' + encoding + "\", \"str\"",
-                         .names = "\"odd\", \"text\"",
-                         .sizes = "null, null"};
-    const mds_folder dir{{{mds_little(3) + mds_little(4) + "oddtext"}}, like};
-    const ps::mds_shards shards{dir.path(), {.blob = "text"}};
-    CHECK(test::content_of(shards, 0) == "text");
+TEST_CASE("pickled columns are refused when they are asked for", "[blob][fault:files-6]") {
+  const mds_entry like{
+      .encodings = "\"pkl\", \"str\"", .names = "\"odd\", \"text\"", .sizes = "null, null"};
+  const mds_folder dir{{{mds_little(3) + mds_little(4) + "oddtext"}}, like};
+  const ps::mds_shards shards{dir.path(), {.blob = "text"}};
+  CHECK(test::content_of(shards, 0) == "text");
+  ps::blob_buffer buffer;
+  const auto asked = error_of<ps::option_error>([&] { (void)shards.column(0, "odd", buffer); });
+  CHECK(test::has(asked.what(), "column 'odd' is pkl, and what is pickled may run any code"));
+  CHECK(test::has(asked.what(), "write it as bytes, a number, json or ndarray"));
+  const auto opened = error_of<ps::option_error>(
+      [&] { ps::mds_shards(dir.path(), ps::mds_shards_options{.blob = "odd"}); });
+  CHECK(opened.option() == "blob");
+}
+
+TEST_CASE("columns of an encoding that is not known are read as their bytes", "[blob]") {
+  for (const std::string encoding : {"jpeg_array", "list[png]", "ndarray:float128", "new"}) {
+    const mds_entry like{.encodings = '"' + encoding + "\", \"str\", \"newer\"",
+                         .names = "\"odd\", \"text\", \"fixed\"",
+                         .sizes = "null, null, 3"};
+    const mds_folder dir{{{mds_little(3) + mds_little(4) + "oddtextfix"}}, like};
+    const ps::mds_shards shards{dir.path(), {.blob = "odd"}};
+    CHECK(test::content_of(shards, 0) == "odd");
     ps::blob_buffer buffer;
-    const auto asked = error_of<ps::option_error>([&] { (void)shards.column(0, "odd", buffer); });
-    CHECK(test::has(asked.what(), "column 'odd' is " + encoding));
-    CHECK(test::has(asked.what(), "write it as bytes, a number, json or ndarray"));
-    CHECK((encoding == "pkl") ==
-          (std::string{asked.what()}.find("may run any code") != std::string::npos));
-    const auto opened = error_of<ps::option_error>(
-        [&] { ps::mds_shards(dir.path(), ps::mds_shards_options{.blob = "odd"}); });
-    CHECK(opened.option() == "blob");
+    const auto bytes = shards.column(0, "fixed", buffer);
+    CHECK(std::string{reinterpret_cast<const char*>(bytes.data()), bytes.size()} == "fix");
+    CHECK(error_of<ps::option_error>([&] {
+            ps::mds_shards(dir.path(), ps::mds_shards_options{.blob = "text", .label = "odd"});
+          }).option() == "label");
   }
+}
+
+TEST_CASE("MDS shards without sums say so", "[blob][fault:files-7]") {
+  const std::vector<std::string> sample{mds_sample("one", 1)};
+  const mds_folder dir{{sample, sample}};
+  const ps::mds_shards shards{dir.path()};
+  REQUIRE(shards.warnings().size() == 1);
+  CHECK(
+      test::has(shards.warnings()[0],
+                dir.path() + "/index.json has no sum by xxh64, sha1 or sha256 for 2 of 2 shards"));
+  CHECK(test::has(shards.warnings()[0], "write them with hashes, and read them with verify"));
+  const ps::mds_shards with_sums = [&] {
+    ps::mds_writer out{dir.path("sums"), {{"blob", "bytes"}}, {.hashes = {"xxh64"}}};
+    const std::string one = "one";
+    out.add({std::as_bytes(std::span{one})});
+    out.finish();
+    return ps::mds_shards{dir.path("sums")};
+  }();
+  CHECK(with_sums.warnings().empty());
 }
 
 TEST_CASE("an MDS shard that is cut or damaged says where", "[blob][fault:files-6]") {

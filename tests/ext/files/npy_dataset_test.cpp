@@ -263,6 +263,37 @@ TEST_CASE("the arrays of an npz file are the fields of a record", "[data]") {
   }
 }
 
+TEST_CASE("the members of an npz file are compared with their CRC-32, where that is asked for",
+          "[data][fault:files-10]") {
+  const test::temp_dir dir;
+  // The sum is that of Python's zlib.
+  const std::string x = npy("<u2", "4,", "penstock");
+  const std::string right = test::zip({{"x.npy", x, 0, 0, false, 0x0e7a361dU}, {"y.npy", "odd"}});
+  const auto values_in = [&](const std::string& bytes, bool verify) {
+    const std::string path = test::write_file(dir.path("x.npz"), bytes);
+    const ps::npy_dataset<column> data{ps::npz{.path = path, .verify = verify}};
+    return test::values<"x">(test::read_batch(data, {0, 1, 2, 3}));
+  };
+  const auto whole = values_in(right, true);
+  constexpr std::size_t header = 30 + 5;  // of the entry and its name
+  std::size_t unseen = 0;
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    CAPTURE(i);
+    std::string damaged = right;
+    damaged[header + i] = static_cast<char>(damaged[header + i] ^ (1 << i % 8));
+    const auto problem = error_of<ps::file_corrupt>([&] { values_in(damaged, true); });
+    CHECK(problem.path() == dir.path("x.npz/x.npy"));
+    CHECK(problem.offset() == header);
+    CHECK(problem.expected() == "CRC-32 0e7a361d, as the archive's directory");
+    CHECK(test::has(problem.found(), ": the archive is damaged, copy or write it anew"));
+    try {
+      if (values_in(damaged, false) != whole) ++unseen;
+    } catch (const ps::file_error&) {  // a header that is none
+    }
+  }
+  CHECK(unseen == 8);  // all elements: so the sum is what finds them
+}
+
 TEST_CASE("a damaged npz file is refused", "[data][fault:files-10]") {
   const test::temp_dir dir;
   const std::string y = npy("<u2", "1,", "ab");

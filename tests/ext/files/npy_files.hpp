@@ -58,9 +58,10 @@ struct zip_entry {
   std::uint64_t method = 0;
   std::uint64_t flags = 0;
   bool zip64 = false;
+  std::uint32_t sum = 0;
 };
 
-/// A zip file. Checksums are 0.
+/// A zip file.
 inline std::string zip(const std::vector<zip_entry>& entries, bool zip64 = false) {
   std::string bytes;
   std::string directory;
@@ -69,7 +70,8 @@ inline std::string zip(const std::vector<zip_entry>& entries, bool zip64 = false
     const std::uint64_t size = one.content.size();
     const std::uint64_t none = 0xffff'ffffU;
     const std::string same = little(20, 2) + little(one.flags, 2) + little(one.method, 2) +
-                             little(0, 8) + little(one.zip64 ? none : size, 4) +
+                             little(0, 4) + little(one.sum, 4) +
+                             little(one.zip64 ? none : size, 4) +
                              little(one.zip64 ? none : size, 4) + little(one.name.size(), 2);
     const std::string local = one.zip64
                                   ? little(1, 2) + little(16, 2) + little(size, 8) + little(size, 8)

@@ -35,8 +35,9 @@ template <class T>
 void read_both(const std::string& folder, const std::string& name) {
   const std::string path = folder + '/' + name;
   write_elements<T>(ps::npy_dataset<array_record<T>>{path + ".npy"}, path + ".npy-bytes");
-  write_elements<T>(ps::npy_dataset<array_record<T>>{ps::npz{folder + "/all.npz"}, name},
-                    path + ".npz-bytes");
+  write_elements<T>(
+      ps::npy_dataset<array_record<T>>{ps::npz{.path = folder + "/all.npz", .verify = true}, name},
+      path + ".npz-bytes");
 }
 
 }  // namespace

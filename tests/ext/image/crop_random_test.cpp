@@ -20,7 +20,7 @@ using test::random_of;
 
 TEST_CASE("a random crop takes what lies there of the padded picture", "[image]") {
   const test::picture in = test::random_picture({6, 5}, 1);
-  const ps::random_crop crop{{7, 4}, 3};
+  const ps::random_crop crop{{7, 4}, {.padding = 3}};
   CHECK(crop.size() == image_size{7, 4});
   ps::resizer resize;
   std::set<std::pair<std::size_t, std::size_t>> places;
@@ -48,7 +48,7 @@ TEST_CASE("a random crop takes what lies there of the padded picture", "[image]"
 }
 
 TEST_CASE("a random crop is the same on every machine", "[image][promise:exact-15]") {
-  const auto geometry = ps::random_crop{32, 4} | ps::random_flip{};
+  const auto geometry = ps::random_crop{32, {.padding = 4}} | ps::random_flip{};
   test::plan_sum sum;
   for (std::uint64_t i = 0; i < 1000; ++i) {
     ps::sample_generator bits = random_of(i);
@@ -68,7 +68,7 @@ TEST_CASE("a random crop of a resized picture computes no more than itself", "[i
 }
 
 TEST_CASE("random crops lie inside, for any size of the picture", "[image]") {
-  const ps::random_crop crop{{5, 9}, 4};
+  const ps::random_crop crop{{5, 9}, {.padding = 4}};
   ps::sample_generator random = random_of(0);
   int refused = 0;
   for (int i = 0; i < 30'000; ++i) {
@@ -86,7 +86,7 @@ TEST_CASE("random crops lie inside, for any size of the picture", "[image]") {
 
 TEST_CASE("a picture smaller than the crop is refused by name", "[image]") {
   ps::sample_generator random = random_of(0);
-  const ps::random_crop crop{{7, 5}, 1};
+  const ps::random_crop crop{{7, 5}, {.padding = 1}};
   CHECK(crop.plan({5, 3}, random).crop == ps::image_box{0, 0, {5, 3}});
   for (const image_size& size : {image_size{4, 3}, {5, 2}}) {
     try {
@@ -108,10 +108,10 @@ TEST_CASE("a random crop's arguments are checked", "[image]") {
   CHECK(test::refusal([] { ps::random_crop{0}; }) ==
         "random_crop: expected sides of 1 to 2^24 pixels, found 0 x 0");
   CHECK(test::refusal([] {
-          ps::random_crop{{9, 4}, 4};
+          ps::random_crop{{9, 4}, {.padding = 4}};
         }) == "random_crop: expected a padding smaller than the crop of 9 x 4, found 4");
   CHECK(test::refusal([] {
-          ps::random_crop{{4, 9}, 4};
+          ps::random_crop{{4, 9}, {.padding = 4}};
         }) == "random_crop: expected a padding smaller than the crop of 4 x 9, found 4");
   CHECK(test::refusal([&] {
           static_cast<void>(ps::random_crop{4}.plan({0, 3}, random));

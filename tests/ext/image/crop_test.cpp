@@ -54,7 +54,7 @@ TEST_CASE("around a picture smaller than the crop are zeros", "[image]") {
 
 TEST_CASE("the shorter side is resized and the longer one cut to an integer", "[image]") {
   ps::sample_generator random = random_of(0);
-  const ps::resized_center_crop crop{256, 224};
+  const auto crop = ps::resize_shorter{256} | ps::center_crop{224};
   CHECK(crop.size() == image_size{224, 224});
   // 256 * 500 / 375 = 341.3, of which (341 - 224) / 2 = 58.5 are left out.
   CHECK(crop.plan({500, 375}, random) ==
@@ -65,7 +65,7 @@ TEST_CASE("the shorter side is resized and the longer one cut to an integer", "[
         image_plan{{0, 0, {99, 99}}, {256, 256}, {16, 16, {224, 224}}, false, {}});
   CHECK(crop.plan({500, 375}, random) ==
         (ps::resize_shorter{256} | ps::center_crop{224}).plan({500, 375}, random));
-  const ps::resized_center_crop padded{20, {30, 10}};
+  const auto padded = ps::resize_shorter{20} | ps::center_crop{{30, 10}};
   CHECK(padded.plan({50, 50}, random) ==
         image_plan{{0, 0, {50, 50}}, {20, 20}, {0, 5, {20, 10}}, false, {5, 0, 5, 0}});
 }
@@ -73,7 +73,7 @@ TEST_CASE("the shorter side is resized and the longer one cut to an integer", "[
 TEST_CASE("crops from the middle lie inside, for any size of the picture", "[image]") {
   ps::sample_generator random = random_of(0);
   const ps::center_crop crop{{100, 7}};
-  const ps::resized_center_crop resized{40, {32, 50}};
+  const auto resized = ps::resize_shorter{40} | ps::center_crop{{32, 50}};
   for (int i = 0; i < 20'000; ++i) {
     const image_size size = test::random_size(random, 2000);
     const bool sound = test::is_sound(crop, crop.plan(size, random), size) &&
@@ -93,16 +93,15 @@ TEST_CASE("sizes of crops from the middle are checked", "[image]") {
   CHECK(test::refusal([] {
           ps::center_crop{{0, 4}};
         }) == "center_crop: expected sides of 1 to 2^24 pixels, found 0 x 4");
-  CHECK(test::refusal([] {
-          ps::resized_center_crop{0, 4};
-        }) == "resize_shorter: expected 1 to 2^24 pixels, found 0");
+  CHECK(test::refusal([] { static_cast<void>(ps::resize_shorter{0} | ps::center_crop{4}); }) ==
+        "resize_shorter: expected 1 to 2^24 pixels, found 0");
   CHECK(test::refusal([&] {
           static_cast<void>(ps::whole{4}.plan({3, 0}, random));
         }) == "whole: expected sides of 1 to 2^24 pixels, found 3 x 0");
   CHECK(test::refusal([&] {
           static_cast<void>(ps::center_crop{4}.plan({0, 3}, random));
         }) == "center_crop: expected sides of 1 to 2^24 pixels, found 0 x 3");
-  const ps::resized_center_crop crop{1000, 4};
+  const auto crop = ps::resize_shorter{1000} | ps::center_crop{4};
   CHECK(test::refusal([&] {
           static_cast<void>(crop.plan({0, 3}, random));
         }) == "resize_shorter: expected sides of 1 to 2^24 pixels, found 0 x 3");

@@ -306,6 +306,19 @@ TEST_CASE("a dataset of pictures owns a source that is moved in", "[image]") {
   CHECK(ps::detail::borrows<decltype(referring)>);
 }
 
+TEST_CASE("what a source has to say to people goes through the decoding of its pictures",
+          "[image][fault:files-7]") {
+  struct warner : test::blobs {
+    [[nodiscard]] std::vector<std::string> warnings() const { return {"no sums"}; }
+  };
+  const warner source{toys(1)};
+  const std::vector<std::string> said{"no sums"};
+  CHECK(ps::warnings_of(source | ps::decode_images<toy_decoder>(test::some_crop{})) == said);
+  CHECK(ps::warnings_of(warner{source} | ps::decode_images<toy_decoder>(test::some_crop{})) ==
+        said);
+  CHECK(ps::warnings_of(toys(1) | ps::decode_images<toy_decoder>(test::some_crop{})).empty());
+}
+
 TEST_CASE("batches of pictures are the same bits for any workers", "[image][promise:exact-16]") {
   const test::blobs blobs = toys(150);
   std::vector<std::uint8_t> first;

@@ -101,7 +101,7 @@ concept is_pass = ps::detail::is_a_pass<Steps...>();
 TEST_CASE("one pass gives the bits of its steps one after the other", "[image][promise:exact-15]") {
   // The fourth picture has rows of more than one stripe, the last one is smaller than the crop.
   const ps::image_size in_sizes[] = {{31, 24}, {24, 33}, {40, 24}, {1100, 26}, {24, 20}};
-  const auto crop = ps::random_crop{24, 3} | ps::random_flip{};
+  const auto crop = ps::random_crop{24, {.padding = 3}} | ps::random_flip{};
   std::uint64_t seed = 0;
   for (const ps::image_size& size : in_sizes) {
     const picture in = test::random_picture(size, 3, static_cast<std::uint32_t>(size.width));

@@ -51,7 +51,7 @@ image_box by_the_book(const image_size& size, ps::sample_generator& random, ps::
 TEST_CASE("random resized crops follow torchvision's rule", "[image][promise:exact-15]") {
   const ps::crop_range ratio{3.0 / 4, 4.0 / 3};
   for (const ps::crop_range& scale : {ps::crop_range{0.08, 1}, {0.7, 1.4}, {0.001, 0.002}}) {
-    const ps::random_resized_crop crop{{64, 48}, scale, ratio};
+    const ps::random_resized_crop crop{{64, 48}, {.scale = scale, .ratio = ratio}};
     CHECK(crop.size() == image_size{64, 48});
     for (const image_size& size : {image_size{500, 375}, {40, 31}, {300, 100}, {90, 400}}) {
       for (std::uint64_t i = 0; i < 500; ++i) {
@@ -72,7 +72,7 @@ TEST_CASE("random resized crops follow torchvision's rule", "[image][promise:exa
 TEST_CASE("random resized crops lie inside, for any size of the picture",
           "[image][promise:exact-15]") {
   const ps::random_resized_crop usual{224};
-  const ps::random_resized_crop odd{32, {0.2, 3}, {0.01, 0.02}};
+  const ps::random_resized_crop odd{32, {.scale = {0.2, 3}, .ratio = {0.01, 0.02}}};
   ps::sample_generator random = random_of(0);
   for (int i = 0; i < 50'000; ++i) {
     const image_size size = test::random_size(random, i % 8 == 0 ? 1u << 24 : 2000);
@@ -95,21 +95,21 @@ TEST_CASE("random resized crops are the same on every machine", "[image][promise
 }
 
 TEST_CASE("where no crop fits, the largest one in the middle is taken", "[image]") {
-  const ps::random_resized_crop crop{10, {50, 50}};
+  const ps::random_resized_crop crop{10, {.scale = {50, 50}}};
   ps::sample_generator random = random_of(0);
   CHECK(crop.plan({100, 90}, random).crop == image_box{0, 0, {100, 90}});
   CHECK(crop.plan({200, 30}, random).crop == image_box{80, 0, {40, 30}});
   CHECK(crop.plan({31, 201}, random).crop == image_box{0, 80, {31, 41}});
   CHECK(crop.plan({149, 200}, random).crop == image_box{0, 0, {149, 199}});
   CHECK(crop.plan({1, 9}, random).crop == image_box{0, 4, {1, 1}});
-  const ps::random_resized_crop wide{10, {50, 50}, {8, 9}};
+  const ps::random_resized_crop wide{10, {.scale = {50, 50}, .ratio = {8, 9}}};
   CHECK(wide.plan({3, 20}, random).crop == image_box{0, 9, {3, 1}});
 }
 
 TEST_CASE("a random resized crop's arguments are checked", "[image]") {
   constexpr double infinity = std::numeric_limits<double>::infinity();
   const auto with = [](ps::crop_range scale, ps::crop_range ratio) {
-    return test::refusal([&] { ps::random_resized_crop(8, scale, ratio); });
+    return test::refusal([&] { ps::random_resized_crop(8, {.scale = scale, .ratio = ratio}); });
   };
   CHECK(with({1e-9, 1}, {1e-4, 1e4}) == "accepted");
   CHECK(with({0, 1}, {1, 1}) ==

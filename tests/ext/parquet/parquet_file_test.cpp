@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <penstock_ext/table/parquet/detail/parquet_file.hpp>
 
+#include <arrow/util/compression.h>
 #include <fcntl.h>
+#include <parquet/properties.h>
 #include <unistd.h>
 
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <fstream>
+#include <ios>
 #include <limits>
 #include <string>
 #include <vector>
@@ -168,4 +172,78 @@ TEST_CASE("a label of a Parquet file that has no room is refused with the file a
   CHECK(problem.where() == path);
   CHECK(problem.column() == "y");
   CHECK(problem.expected() == "labels below 2^63 in row 5");
+}
+
+TEST_CASE("pages of a Parquet file are compared with their sums, where that is asked for",
+          "[parquet][fault:files-12]") {
+  const test::temp_dir dir;
+  using pair = ps::record<ps::field<"n", std::int64_t>, ps::field<"m.k", std::int64_t>>;
+  const auto rows = test::counted<std::int64_t>(400);
+  const auto table = test::structs(
+      "", {test::numbers("n", "l", rows), test::structs("m", {test::numbers("k", "l", rows)})});
+  for (const auto kind : {::arrow::Compression::UNCOMPRESSED, ::arrow::Compression::SNAPPY}) {
+    if (!::arrow::util::Codec::IsAvailable(kind)) continue;
+    const auto with_sums = parquet::WriterProperties::Builder{}
+                               .compression(kind)
+                               ->disable_dictionary()
+                               ->enable_page_checksum()
+                               ->build();
+    const std::string path = written(dir.path("a.parquet"), table, 200, with_sums);
+    const auto last = [&](std::size_t column) {
+      return ps::detail::parquet_file{path}.chunks(1, {column}).at(0);
+    };
+    const auto wrong = [](const auto& values) {
+      return values != std::vector<std::int64_t>{200, 251, 399};
+    };
+    std::size_t unseen = 0;
+    for (const std::size_t column : {0U, 1U}) {
+      const auto chunk = last(column);
+      for (std::uint64_t place = 0; place < 20; ++place) {
+        // In the second half, after the page's header.
+        const std::uint64_t at = chunk.offset + chunk.bytes - 1 - place * chunk.bytes / 40;
+        test::flip_bit(path, at, place % 8);
+        INFO("kind " << kind << ", column " << column << ", byte " << at);
+        const ps::parquet_dataset<pair> data{path, {.verify = true}};
+        CHECK(test::values<"n">(read_batch(data, {3})) == std::vector<std::int64_t>{3});
+        const auto problem = error_of<ps::file_corrupt>([&] { read_batch(data, {200}); });
+        CHECK(problem.path() == path);
+        CHECK(problem.offset() == chunk.offset);
+        CHECK(problem.expected() == (column == 0 ? "whole pages of column \"n\" in row group 1"
+                                                 : "whole pages of column \"m.k\" in row group 1"));
+        CHECK(test::has(problem.found(), "CRC"));
+        CHECK(test::has(problem.found(), ": the file is damaged, copy or write it anew"));
+
+        const ps::parquet_dataset<pair> unchecked{path};
+        try {
+          auto batch = read_batch(unchecked, {200, 251, 399});
+          if (wrong(test::values<"n">(batch)) || wrong(test::values<"m.k">(batch))) ++unseen;
+        } catch (const ps::file_corrupt&) {  // of snappy's
+        }
+        test::flip_bit(path, at, place % 8);
+      }
+    }
+    CHECK(unseen > 0);  // so the sums are what finds them
+    const ps::parquet_dataset<pair> whole{path, {.verify = true}};
+    CHECK_FALSE(wrong(test::values<"m.k">(read_batch(whole, {200, 251, 399}))));
+  }
+}
+
+TEST_CASE("blobs of a Parquet file are compared with the sums of their pages, where asked for",
+          "[parquet][fault:files-12]") {
+  const test::temp_dir dir;
+  const auto with_sums = parquet::WriterProperties::Builder{}.enable_page_checksum()->build();
+  const auto table = test::structs("", {test::strings("b", "z", {"one", "two", "three"})});
+  const std::string path = written(dir.path("a.parquet"), table, 3, with_sums);
+  const auto chunk = ps::detail::parquet_file{path}.chunks(0, {0}).at(0);
+  std::string bytes(static_cast<std::size_t>(chunk.bytes), 0);
+  std::ifstream{path, std::ios::binary}
+      .seekg(static_cast<std::streamoff>(chunk.offset))
+      .read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  test::flip_bit(path, chunk.offset + bytes.find("one"), 0);
+  ps::blob_buffer buffer;
+  const ps::parquet_blobs unchecked{{path}, {.columns = {.blob = "b"}}};
+  CHECK(unchecked.bytes(0, buffer)[0] == std::byte{'n'});
+  const ps::parquet_blobs checked{{path}, {.columns = {.blob = "b"}, .verify = true}};
+  const auto problem = error_of<ps::file_corrupt>([&] { (void)checked.bytes(2, buffer); });
+  CHECK(problem.expected() == "whole pages of column \"b\" in row group 0");
 }

@@ -6,6 +6,7 @@
 #include <arrow/record_batch.h>
 #include <arrow/table.h>
 #include <parquet/arrow/writer.h>
+#include <parquet/properties.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -13,6 +14,7 @@
 #include <fstream>
 #include <ios>
 #include <iterator>
+#include <memory>
 #include <string>
 
 #include "ext/table/arrow_producer.hpp"
@@ -20,8 +22,11 @@
 
 namespace test {
 
-/// A Parquet file of a table, in row groups of `group` rows, by Arrow's own writer.
-inline std::string written(const std::string& path, const made_column& table, std::int64_t group) {
+/// A Parquet file of a table, in row groups of `group` rows, by Arrow's own writer, which makes no
+/// sums of pages unless `properties` say so.
+inline std::string written(const std::string& path, const made_column& table, std::int64_t group,
+                           const std::shared_ptr<parquet::WriterProperties>& properties =
+                               parquet::default_writer_properties()) {
   ArrowSchema schema = schema_of(table).release();
   ArrowArray array = array_of(table).release();
   const auto batch = ::arrow::ImportRecordBatch(&array, &schema).ValueOrDie();
@@ -29,7 +34,7 @@ inline std::string written(const std::string& path, const made_column& table, st
   const auto file = ::arrow::io::FileOutputStream::Open(path).ValueOrDie();
   const auto how = parquet::ArrowWriterProperties::Builder{}.store_schema()->build();
   REQUIRE(parquet::arrow::WriteTable(*whole, ::arrow::default_memory_pool(), file, group,
-                                     parquet::default_writer_properties(), how)
+                                     properties, how)
               .ok());
   REQUIRE(file->Close().ok());
   return path;
@@ -76,6 +81,16 @@ inline std::size_t with_footer(const std::string& path, std::int64_t before, std
   }
   std::ofstream{path, std::ios::binary} << bytes << magic;
   return places;
+}
+
+/// Changes one bit of a file, of the byte at `at`.
+inline void flip_bit(const std::string& path, std::uint64_t at, unsigned bit) {
+  std::fstream file{path, std::ios::binary | std::ios::in | std::ios::out};
+  file.seekg(static_cast<std::streamoff>(at));
+  const auto byte = static_cast<unsigned char>(file.get());
+  file.seekp(static_cast<std::streamoff>(at));
+  file.put(static_cast<char>(byte ^ (1U << bit)));
+  REQUIRE(file.good());
 }
 
 }  // namespace test

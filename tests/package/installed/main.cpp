@@ -9,6 +9,7 @@
 #endif
 #ifdef WITH_GZIP
 #include <zlib.h>  // comes with penstock::gzip
+#include <penstock/threads/batch_queue.hpp>
 
 #include <penstock_ext/files/gzip/gzip.hpp>
 #endif

@@ -125,6 +125,11 @@ class zip_dataset {
     return origin_of(first_, index);
   }
   [[nodiscard]] std::vector<std::uint64_t> base_sizes() const { return base_sizes_of(first_); }
+  [[nodiscard]] std::vector<std::string> warnings() const {
+    auto all = warnings_of(first_);
+    for (auto& text : warnings_of(second_)) all.push_back(std::move(text));
+    return all;
+  }
 
  private:
   First first_;

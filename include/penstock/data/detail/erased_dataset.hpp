@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -46,6 +47,7 @@ class erased_dataset {
   [[nodiscard]] virtual std::uint64_t most_foreseen() const = 0;
   [[nodiscard]] virtual sample_origin origin(std::uint64_t index) const noexcept = 0;
   [[nodiscard]] virtual std::vector<std::uint64_t> base_sizes() const = 0;
+  [[nodiscard]] virtual std::vector<std::string> warnings() const = 0;
 };
 
 /// A dataset inside an `any_dataset`.
@@ -90,6 +92,7 @@ class erased_dataset_of final : public erased_dataset<typename D::record_type> {
   [[nodiscard]] std::vector<std::uint64_t> base_sizes() const override {
     return base_sizes_of(data_);
   }
+  [[nodiscard]] std::vector<std::string> warnings() const override { return warnings_of(data_); }
 
  private:
   D data_;

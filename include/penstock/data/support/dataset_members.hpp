@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <type_traits>
 #include <vector>
 
@@ -120,6 +121,12 @@ concept foresees = requires(const D& d, std::span<const std::uint64_t> indices) 
 template <class D>
 concept bounds_foresight = requires(const D& d) {
   { d.most_foreseen() } -> std::convertible_to<std::uint64_t>;
+};
+
+/// Has something to say to people; a blob source too.
+template <class D>
+concept warns = requires(const D& d) {
+  { d.warnings() } -> std::convertible_to<std::vector<std::string>>;
 };
 
 template <class D>

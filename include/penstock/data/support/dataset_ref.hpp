@@ -3,8 +3,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
+#include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include <penstock/core/batch.hpp>
@@ -65,9 +68,24 @@ class dataset_ref {
     return origin_of(*data_, index);
   }
   [[nodiscard]] std::vector<std::uint64_t> base_sizes() const { return base_sizes_of(*data_); }
+  [[nodiscard]] std::vector<std::string> warnings() const { return warnings_of(*data_); }
 
  private:
   const D* data_;
+};
+
+/// A dataset that several have in common, and that goes with the last of them.
+template <dataset D>
+class shared_dataset : public dataset_ref<D> {
+ public:
+  static constexpr bool borrows = detail::borrows<D>;
+
+  /// Shares `data`.
+  explicit shared_dataset(std::shared_ptr<const D> data) noexcept
+      : dataset_ref<D>(*data), owned_(std::move(data)) {}
+
+ private:
+  std::shared_ptr<const D> owned_;
 };
 
 template <class D>

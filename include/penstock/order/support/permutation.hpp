@@ -44,11 +44,15 @@ namespace detail {
 class permutation {
  public:
   /// The order of `n` elements in `epoch`. Throws std::invalid_argument unless 1 <= n <= 2^63.
-  permutation(std::uint64_t n, std::uint64_t seed, std::uint64_t epoch) : size_{n} {
+  permutation(std::uint64_t n, std::uint64_t seed, std::uint64_t epoch)
+      : permutation(n, random_key{.seed = seed, .epoch = epoch, .stage = shuffle_stage}) {}
+
+  /// The order of `n` elements by this key. Throws as above.
+  permutation(std::uint64_t n, const random_key& key) : size_{n} {
     if (n == 0 || n > max_size) {
       throw std::invalid_argument(joined({"permutation: expected 1 <= n <= 2^63, found n = ", n}));
     }
-    sample_generator gen{{.seed = seed, .epoch = epoch, .stage = shuffle_stage}, 0};
+    sample_generator gen{key, 0};
     if (n <= table_size) {
       for (std::size_t k = 0; k < n; ++k) {
         const std::size_t other = uniform(gen, std::size_t{0}, k);

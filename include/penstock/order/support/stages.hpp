@@ -25,6 +25,10 @@ inline constexpr std::uint32_t substitute_stage = shuffle_stage - 3;
 inline constexpr std::uint32_t batch_stage = shuffle_stage - 4;
 /// Deals out the batches of `bucketed`.
 inline constexpr std::uint32_t bucketed_stage = shuffle_stage - 5;
+/// Deals samples out to the parts of `random_split`.
+inline constexpr std::uint32_t split_stage = shuffle_stage - 6;
+/// Makes the order of a stratified part of `random_split`.
+inline constexpr std::uint32_t part_order_stage = shuffle_stage - 7;
 
 }  // namespace detail
 }  // namespace PENSTOCK_ABI

@@ -20,6 +20,7 @@
 #include <penstock_ext/blob/mds/detail/mds_index.hpp>
 #include <penstock_ext/blob/mds/detail/mds_sample.hpp>
 #include <penstock_ext/blob/mds/detail/mds_shard.hpp>
+#include <penstock_ext/blob/mds/detail/mds_sum.hpp>
 #include <penstock_ext/blob/mds/detail/unpacked_shards.hpp>
 #include <penstock_ext/blob/mds/mds_column.hpp>
 #include <penstock_ext/blob/mds/mds_shards_options.hpp>
@@ -37,9 +38,10 @@ inline namespace PENSTOCK_ABI {
 ///
 /// index.json names the shards, and their order is that of the samples. Their tables of offsets are
 /// read at the construction: 4 bytes a sample. A value comes as the bytes that it is stored in,
-/// pictures as files of their format, arrays in C order; pickled values are refused. Compressed
-/// shards have no random access: they are read unpacked, from beside them or from a folder that
-/// `unpacked` names, which is filled at the construction.
+/// pictures as files of their format, arrays in C order, an encoding that is not known, as
+/// "jpeg_array", just so; pickled values are refused. Compressed shards have no random access: they
+/// are read unpacked, from beside them or from a folder that `unpacked` names, which is filled at
+/// the construction.
 ///
 /// A shard is as it was when it was opened, as with `tar_shards`: one that is written to gives
 /// `file_changed`, as does a replaced one beyond `most_open`. Movable, not copyable. Reading is
@@ -63,6 +65,15 @@ class mds_shards {
     for (const detail::mds_shard_entry& entry : index.shards) {
       ends_.push_back(size() + entry.samples);
     }
+    const auto without =
+        std::count_if(index.shards.begin(), index.shards.end(),
+                      [](const auto& one) { return detail::comparable_sum(one.sums) == nullptr; });
+    if (without != 0) {
+      warnings_.push_back(index_path_ + " has no sum by xxh64, sha1 or sha256 for " +
+                          std::to_string(without) + " of " + std::to_string(shards_.size()) +
+                          " shards: a flipped bit in them is not found; write them with hashes, "
+                          "and read them with verify");
+    }
     if (shards_.empty()) return;
     blob_ = options.blob.empty() ? only_blob() : readable_column(options.blob, "blob");
     if (!options.label.empty()) {
@@ -80,6 +91,9 @@ class mds_shards {
   [[nodiscard]] std::uint64_t size() const noexcept { return ends_.empty() ? 0 : ends_.back(); }
   /// The columns, in the order in which samples have them.
   [[nodiscard]] std::span<const mds_column> columns() const noexcept { return columns_; }
+  /// A sentence for people where shards have no sums that `verify` could compare, so that nothing
+  /// would find a flipped bit; it also comes with `loader::footprint`.
+  [[nodiscard]] const std::vector<std::string>& warnings() const noexcept { return warnings_; }
   /// How many shards there are.
   [[nodiscard]] std::size_t shards() const noexcept { return shards_.size(); }
 
@@ -173,11 +187,11 @@ class mds_shards {
       if (columns_[i].name != name) continue;
       using kind = detail::mds_encoding::kind;
       const auto is = detail::mds_encoding_of(columns_[i].encoding).is;
-      if (is != kind::pickle && is != kind::unknown) return i;
-      throw option_error(
-          option, index_path_ + ": column '" + columns_[i].name + "' is " + columns_[i].encoding +
-                      (is == kind::pickle ? ", and what is pickled may run any code" : "") +
-                      ": write it as bytes, a number, json or ndarray");
+      if (is != kind::pickle) return i;
+      throw option_error(option, index_path_ + ": column '" + columns_[i].name + "' is " +
+                                     columns_[i].encoding +
+                                     ", and what is pickled may run any code: write it as bytes, a "
+                                     "number, json or ndarray");
     }
     throw option_error(
         option, index_path_ + ": there is no column '" + std::string{name} + "' but " + listed());
@@ -234,6 +248,7 @@ class mds_shards {
   std::optional<std::size_t> label_;
   std::vector<detail::mds_shard> shards_;
   std::vector<std::uint64_t> ends_;  // of the shards, in samples
+  std::vector<std::string> warnings_;
 };
 
 static_assert(blob_source<mds_shards>);

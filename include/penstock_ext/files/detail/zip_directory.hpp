@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -9,6 +10,8 @@
 #include <utility>
 
 #include <penstock_ext/files/file_error.hpp>
+#include <penstock_ext/files/support/crc.hpp>
+#include <penstock_ext/files/support/hex_digits.hpp>
 #include <penstock_ext/files/support/little_endian.hpp>
 
 namespace penstock {
@@ -16,7 +19,7 @@ inline namespace PENSTOCK_ABI {
 namespace detail {
 
 /// The entries of a zip file that are stored as they are, which is what `numpy.savez` writes; with
-/// zip64's lengths. Checksums are not looked at. Refers to the file's bytes.
+/// zip64's lengths. Refers to the file's bytes.
 class zip_directory {
  public:
   /// Finds the directory at the file's end. `path` is for messages. Throws `file_format_error` for
@@ -40,10 +43,11 @@ class zip_directory {
     if (!has(begin_, length_)) corrupt(end, "a directory inside the file", "one beyond its end");
   }
 
-  /// Where the bytes of the entry `name` start, and how many there are.
+  /// Where the bytes of an entry start, and how many there are.
   struct place {
     std::uint64_t begin = 0;  ///< in the file
     std::uint64_t size = 0;   ///< bytes
+    std::uint32_t sum = 0;    ///< their CRC-32, as the directory has it
   };
 
   /// Finds the entry `name`. Throws `file_format_error` where there is none, or several, or where
@@ -78,6 +82,23 @@ class zip_directory {
              others.empty() ? "no entry" : "only " + others);
     }
     return found;
+  }
+
+  /// Reads the bytes of the entry `name` at `entry`. Throws `file_corrupt` where their CRC-32 is not
+  /// that of the directory.
+  void require_sum(const place& entry, std::string_view name) const {
+    crc32_sum summer;
+    summer.add(bytes_.subspan(static_cast<std::size_t>(entry.begin),
+                              static_cast<std::size_t>(entry.size)));
+    std::array<std::uint8_t, 4> expected{};
+    for (std::size_t i = 0; i < 4; ++i) {
+      expected[i] = static_cast<std::uint8_t>(entry.sum >> (24 - 8 * i) & 0xffU);
+    }
+    if (const auto found = summer.sum(); found != expected) {
+      throw file_corrupt(path_ + '/' + std::string{name}, entry.begin,
+                         "CRC-32 " + hex_digits(expected) + ", as the archive's directory",
+                         hex_digits(found) + ": the archive is damaged, copy or write it anew");
+    }
   }
 
  private:
@@ -132,7 +153,7 @@ class zip_directory {
              "savez_compressed");
     }
     std::uint64_t stored = number(at + 20, 4);
-    place found{0, number(at + 24, 4)};
+    place found{0, number(at + 24, 4), static_cast<std::uint32_t>(number(at + 16, 4))};
     std::uint64_t header = number(at + 42, 4);
     // Of zip64's numbers those are there that have no room in the entry, in this order.
     const std::uint64_t end = extra + extra_length;

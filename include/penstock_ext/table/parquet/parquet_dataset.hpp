@@ -125,7 +125,7 @@ class parquet_dataset {
   };
   struct shared {
     shared(const std::vector<std::string>& paths, const parquet_options& given)
-        : all(paths), options(given), cache(given.cache_bytes) {}
+        : all(paths, given.verify), options(given), cache(given.cache_bytes) {}
 
     detail::parquet_groups all;
     parquet_options options;

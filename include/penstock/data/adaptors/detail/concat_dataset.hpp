@@ -175,6 +175,13 @@ class concat_dataset {
     });
     return all;
   }
+  [[nodiscard]] std::vector<std::string> warnings() const {
+    std::vector<std::string> all;
+    for_each([&]<std::size_t Part>() {
+      for (auto& text : warnings_of(std::get<Part>(parts_))) all.push_back(std::move(text));
+    });
+    return all;
+  }
 
  private:
   static constexpr auto no_begin = [](std::size_t) {};

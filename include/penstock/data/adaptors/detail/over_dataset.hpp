@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -45,6 +46,7 @@ class over_dataset {
     return origin_of(base_, index);
   }
   [[nodiscard]] std::vector<std::uint64_t> base_sizes() const { return base_sizes_of(base_); }
+  [[nodiscard]] std::vector<std::string> warnings() const { return warnings_of(base_); }
 
  protected:
   explicit over_dataset(Base base) : base_(std::move(base)) {}

@@ -150,6 +150,7 @@ class subset_dataset {
     return index < size() ? origin_of(base_, selection_[index]) : sample_origin{index, 0};
   }
   [[nodiscard]] std::vector<std::uint64_t> base_sizes() const { return base_sizes_of(base_); }
+  [[nodiscard]] std::vector<std::string> warnings() const { return warnings_of(base_); }
 
  private:
   // Calls `below(some)` with what is below of those that are in range, some at a time.

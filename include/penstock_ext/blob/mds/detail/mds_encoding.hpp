@@ -27,7 +27,7 @@ struct mds_encoding {
     digits,   ///< a whole number as text
     real,     ///< a floating-point number of `size` bytes
     pickle,   ///< Python's, which may run any code when it is read
-    unknown
+    unknown   ///< bytes that mean something to their reader
   };
   kind is = kind::unknown;
   bool is_signed = false;

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <vector>
 
 #include <penstock/data/dataset.hpp>
 #include <penstock_ext/blob/blob_buffer.hpp>
@@ -43,6 +44,7 @@ class blob_ref {
       prefetches_runs<Source> {
     source_->prefetch(indices);
   }
+  [[nodiscard]] std::vector<std::string> warnings() const { return warnings_of(*source_); }
   [[nodiscard]] std::uint64_t stored_bytes(std::uint64_t index) const {
     return stored_bytes_of(*source_, index);
   }

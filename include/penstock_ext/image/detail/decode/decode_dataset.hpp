@@ -12,6 +12,7 @@
 #include <tuple>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include <penstock/core/batch.hpp>
 #include <penstock/core/error.hpp>
@@ -95,6 +96,7 @@ class decode_dataset {
       for (const std::uint64_t index : indices) source_.prefetch(index);
     }
   }
+  [[nodiscard]] std::vector<std::string> warnings() const { return warnings_of(source_); }
   /// Of a picture whose bytes the source does not know: the mean of those that were read so far.
   [[nodiscard]] std::uint64_t stored_bytes(std::uint64_t index) const {
     const std::uint64_t known = stored_bytes_of(source_, index);

@@ -9,6 +9,8 @@
 #include <parquet/exception.h>
 #include <parquet/file_reader.h>
 #include <parquet/metadata.h>
+#include <parquet/properties.h>
+#include <parquet/schema.h>
 
 #include <algorithm>
 #include <cstddef>
@@ -46,10 +48,10 @@ struct parquet_chunk {
 /// thread-safe: each decoding has a reader of its own, over one descriptor and one footer.
 class parquet_file {
  public:
-  /// Opens it and reads its footer. Throws `file_unreadable`, `file_changed`, and `file_corrupt`
-  /// for what is no Parquet file.
-  explicit parquet_file(std::string path)
-      : path_(std::move(path)), file_(std::make_shared<parquet_input>(path_)) {
+  /// Opens it and reads its footer; `verify` says whether decoding compares pages with their sums.
+  /// Throws `file_unreadable`, `file_changed`, and `file_corrupt` for what is no Parquet file.
+  explicit parquet_file(std::string path, bool verify = false)
+      : path_(std::move(path)), file_(std::make_shared<parquet_input>(path_)), verify_(verify) {
     guarded("the footer of a Parquet file", [&] {
       metadata_ = parquet::ReadMetaData(file_);
       const auto reader = make_reader();
@@ -101,10 +103,7 @@ class parquet_file {
       const auto group = metadata_->RowGroup(number);
       for (const int leaf : leaves_of(columns)) {
         const auto chunk = group->ColumnChunk(leaf);
-        std::int64_t offset = chunk->data_page_offset();
-        if (chunk->has_dictionary_page() && chunk->dictionary_page_offset() > 0) {
-          offset = (std::min)(offset, chunk->dictionary_page_offset());
-        }
+        const std::int64_t offset = begin_of(*chunk);
         const std::int64_t bytes = chunk->total_compressed_size();
         const auto end = static_cast<std::int64_t>(file_->bytes());
         if (offset < 0 || bytes <= 0 || offset > end || bytes > end - offset) continue;
@@ -119,7 +118,8 @@ class parquet_file {
   }
 
   /// The columns `columns`, by their number, of a row group. Throws `file_unreadable`,
-  /// `file_changed` where the file was written to or cut since it was opened, and `file_corrupt`.
+  /// `file_changed` where the file was written to or cut since it was opened, and `file_corrupt`,
+  /// which names the column.
   [[nodiscard]] arrow_table decode(const parquet_group& group,
                                    const std::vector<std::size_t>& columns) const {
     const int number = group.number;
@@ -128,7 +128,7 @@ class parquet_file {
     std::vector<arrow_array> batches;
     const std::string what = name_of(number);
     guarded(what, [&] {
-      const std::shared_ptr<::arrow::Table> table = read_group(*make_reader(), number, leaves);
+      const std::shared_ptr<::arrow::Table> table = read_leaves(number, leaves);
       require(::arrow::ExportSchema(*table->schema(), type.address()), what);
       ::arrow::TableBatchReader all{*table};
       while (true) {
@@ -171,7 +171,9 @@ class parquet_file {
 
   [[nodiscard]] std::unique_ptr<parquet::arrow::FileReader> make_reader() const {
     parquet::arrow::FileReaderBuilder builder;
-    require(builder.Open(file_, parquet::default_reader_properties(), metadata_), "a Parquet file");
+    parquet::ReaderProperties pages = parquet::default_reader_properties();
+    pages.set_page_checksum_verification(verify_);
+    require(builder.Open(file_, pages, metadata_), "a Parquet file");
     parquet::ArrowReaderProperties how;
     how.set_use_threads(false);  // the workers are ours
     how.set_pre_buffer(false);
@@ -198,6 +200,39 @@ class parquet_file {
     }
   }
 
+  [[nodiscard]] static std::int64_t begin_of(const parquet::ColumnChunkMetaData& chunk) {
+    const std::int64_t pages = chunk.data_page_offset();
+    const bool has_more = chunk.has_dictionary_page() && chunk.dictionary_page_offset() > 0;
+    return has_more ? (std::min)(pages, chunk.dictionary_page_offset()) : pages;
+  }
+
+  // Arrow's words do not say in which column a page is damaged, so one after the other is tried.
+  [[nodiscard]] std::shared_ptr<::arrow::Table> read_leaves(int number,
+                                                            const std::vector<int>& leaves) const {
+    const auto read = [&](const std::vector<int>& some) {
+      std::shared_ptr<::arrow::Table> table;
+      guarded(name_of(number), [&] { table = read_group(*make_reader(), number, some); });
+      return table;
+    };
+    try {
+      return read(leaves);
+    } catch (const file_corrupt&) {
+      for (const int leaf : leaves) {
+        try {
+          (void)read({leaf});
+        } catch (const file_corrupt& problem) {
+          const auto group = metadata_->RowGroup(number);
+          throw file_corrupt(path_, static_cast<std::uint64_t>(begin_of(*group->ColumnChunk(leaf))),
+                             "whole pages of column \"" +
+                                 metadata_->schema()->Column(leaf)->path()->ToDotString() +
+                                 "\" in " + name_of(number),
+                             problem.found() + ": the file is damaged, copy or write it anew");
+        }
+      }
+      throw;
+    }
+  }
+
   [[nodiscard]] std::vector<int> leaves_of(const std::vector<std::size_t>& columns) const {
     std::vector<int> all;
     for (const std::size_t one : columns) {
@@ -213,6 +248,7 @@ class parquet_file {
 
   std::string path_;
   std::shared_ptr<parquet_input> file_;
+  bool verify_;
   std::shared_ptr<parquet::FileMetaData> metadata_;
   arrow_schema schema_;
   std::vector<std::vector<int>> leaves_;  // of each column, as Parquet counts

@@ -18,13 +18,13 @@ namespace detail {
 /// The row groups of several Parquet files, whose rows are numbered through.
 class parquet_groups {
  public:
-  /// Opens the files. Throws `file_unreadable`, `file_corrupt`, and `option_error` where there is
+  /// Opens the files, see `parquet_file`. Throws `file_unreadable`, `file_corrupt`, and `option_error` where there is
   /// no path.
-  explicit parquet_groups(const std::vector<std::string>& paths) {
+  explicit parquet_groups(const std::vector<std::string>& paths, bool verify = false) {
     if (paths.empty()) throw option_error("paths", "must not be empty");
     files_.reserve(paths.size());
     for (const std::string& path : paths) {
-      const parquet_file& file = files_.emplace_back(path);
+      const parquet_file& file = files_.emplace_back(path, verify);
       std::uint64_t first_row = 0;
       for (int number = 0; number < file.groups(); ++number) {
         const std::uint64_t rows = file.rows(number);

@@ -1,0 +1,377 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <numeric>
+#include <span>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <penstock/core/batch.hpp>
+#include <penstock/core/error.hpp>
+#include <penstock/core/layout.hpp>
+#include <penstock/core/name.hpp>
+#include <penstock/data/adaptors/adaptor.hpp>
+#include <penstock/data/adaptors/detail/subset_dataset.hpp>
+#include <penstock/data/dataset.hpp>
+#include <penstock/data/reader.hpp>
+#include <penstock/data/support/dataset_ref.hpp>
+#include <penstock/order/support/draw.hpp>
+#include <penstock/order/support/permutation.hpp>
+#include <penstock/order/support/stages.hpp>
+#include <penstock/order/support/word_hash.hpp>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+namespace detail {
+
+/// A label of each sample, by which `random_split` stratifies; see `stratified`.
+template <class Labels>
+struct stratification {
+  Labels labels;
+};
+
+/// Labels that are a field of each sample.
+template <name Field>
+struct field_labels {};
+
+/// `whole * part / total`, with what is left over; neither is rounded.
+struct share {
+  share(std::uint64_t whole, std::uint64_t part, std::uint64_t total) noexcept {
+    __extension__ using wide = unsigned __int128;
+    const wide product = wide{whole} * part;
+    quotient = static_cast<std::uint64_t>(product / total);
+    rest = static_cast<std::uint64_t>(product % total);
+  }
+  std::uint64_t quotient;
+  std::uint64_t rest;
+};
+
+/// How many of `samples` samples each part gets, by largest remainders; of equal ones the first
+/// counts. In integers of 10^-15, so that decimal fractions are what they are written as. Throws
+/// `option_error`.
+[[nodiscard]] inline std::vector<std::uint64_t> split_sizes(std::uint64_t samples,
+                                                            std::span<const double> fractions) {
+  constexpr double units = 1e15;
+  constexpr double tolerance = 1e-6;
+  if (fractions.empty()) refuse_option("fractions", {"must not be empty"});
+  std::vector<std::uint64_t> weights;
+  double sum = 0;
+  for (const double fraction : fractions) {
+    if (!(fraction >= 0 && fraction <= 1)) {
+      refuse_option("fractions", {"must lie in [0, 1], found ", to_text(fraction), " for part ",
+                                  weights.size()});
+    }
+    weights.push_back(static_cast<std::uint64_t>(std::llround(fraction * units)));
+    sum += fraction;
+  }
+  if (!(std::abs(sum - 1) <= tolerance)) {
+    refuse_option("fractions",
+                  {"must have the sum 1, found ", to_text(sum), ": divide each by that"});
+  }
+  const std::uint64_t total = std::accumulate(weights.begin(), weights.end(), std::uint64_t{0});
+  std::vector<std::uint64_t> sizes;
+  std::vector<std::uint64_t> rests;
+  std::uint64_t left = samples;
+  for (const std::uint64_t weight : weights) {
+    const share one{samples, weight, total};
+    sizes.push_back(one.quotient);
+    rests.push_back(one.rest);
+    left -= one.quotient;
+  }
+  std::vector<std::size_t> parts(sizes.size());
+  std::iota(parts.begin(), parts.end(), std::size_t{0});
+  std::stable_sort(parts.begin(), parts.end(),
+                   [&](std::size_t a, std::size_t b) { return rests[a] > rests[b]; });
+  for (std::size_t i = 0; i < left; ++i) ++sizes[parts[i]];
+  return sizes;
+}
+
+/// The samples at the places [first, first + size) of a random order of all. No list of them.
+class drawn_range {
+ public:
+  drawn_range(const permutation& order, std::uint64_t seed, std::uint64_t first,
+              std::uint64_t size) noexcept
+      : order_(order), seed_(seed), first_(first), size_(size) {}
+
+  /// How many samples are in.
+  [[nodiscard]] std::uint64_t size() const noexcept { return size_; }
+  /// The index in the whole of sample `i` of the part.
+  [[nodiscard]] std::uint64_t operator[](std::uint64_t i) const noexcept {
+    return order_(first_ + i);
+  }
+  /// Hashes what makes this selection differ from others.
+  void add_to(word_hash& hash) const noexcept {
+    hash.add(4);  // of a random order
+    hash.add(seed_);
+    hash.add(order_.size());
+    hash.add(first_);
+  }
+  /// It is made for the dataset that it is given.
+  void check(std::uint64_t) const noexcept {}
+
+ private:
+  permutation order_;
+  std::uint64_t seed_;
+  std::uint64_t first_;
+  std::uint64_t size_;
+};
+
+/// Parts of these sizes, each a stretch of one random order.
+[[nodiscard]] inline std::vector<drawn_range> drawn_parts(std::span<const std::uint64_t> sizes,
+                                                          std::uint64_t seed) {
+  const auto all = std::accumulate(sizes.begin(), sizes.end(), std::uint64_t{0});
+  const permutation order{(std::max)(all, std::uint64_t{1}), {.seed = seed, .stage = split_stage}};
+  std::vector<drawn_range> parts;
+  std::uint64_t first = 0;
+  for (const std::uint64_t size : sizes) {
+    parts.emplace_back(order, seed, first, size);
+    first += size;
+  }
+  return parts;
+}
+
+/// Parts of these sizes, each with its share of the samples of each label. `labelled` are pairs of
+/// label and index.
+///
+/// Class after class gets, of all up to it, the rounded share for the first part, less what the
+/// part has already: so a class has its share rounded up or down, and the part its size exactly.
+/// Then the same for the next part, with what is left.
+[[nodiscard]] inline std::vector<index_list> stratified_parts(
+    std::vector<std::pair<std::int64_t, std::uint64_t>> labelled,
+    std::span<const std::uint64_t> sizes, std::uint64_t seed) {
+  struct progress {
+    std::uint64_t rest;      // what this part and those after it get of all classes
+    std::uint64_t seen = 0;  // what they got of the classes so far
+    std::uint64_t dealt = 0;
+  };
+  std::sort(labelled.begin(), labelled.end());
+  std::vector<index_list> parts(sizes.size());
+  std::vector<progress> steps;
+  std::uint64_t rest = labelled.size();
+  for (std::size_t part = 0; part < sizes.size(); ++part) {
+    parts[part].indices.reserve(static_cast<std::size_t>(sizes[part]));
+    steps.push_back({rest});
+    rest -= sizes[part];
+  }
+  for (std::size_t begin = 0; begin < labelled.size();) {
+    const std::int64_t label = labelled[begin].first;
+    std::size_t end = begin;
+    while (end < labelled.size() && labelled[end].first == label) ++end;
+    const permutation order{
+        end - begin,
+        {.seed = seed, .epoch = static_cast<std::uint64_t>(label), .stage = split_stage}};
+    std::uint64_t next = 0;
+    for (std::size_t part = 0; part < sizes.size(); ++part) {
+      progress& at = steps[part];
+      at.seen += end - begin - next;
+      if (at.rest == 0) continue;
+      const share due{at.seen, sizes[part], at.rest};
+      const std::uint64_t wanted = due.quotient + (due.rest >= at.rest - due.rest ? 1 : 0);
+      for (; at.dealt < wanted; ++at.dealt, ++next) {
+        parts[part].indices.push_back(labelled[begin + order(next)].second);
+      }
+    }
+    begin = end;
+  }
+  // They lie class by class: a part of a part would be a few classes.
+  for (std::size_t part = 0; part < sizes.size(); ++part) {
+    const std::vector<std::uint64_t> sorted = std::move(parts[part].indices);
+    auto& indices = parts[part].indices;
+    indices.resize(sorted.size());
+    if (sorted.empty()) continue;
+    const permutation order{sorted.size(),
+                            {.seed = seed, .epoch = part, .stage = part_order_stage}};
+    order.fill(0, indices);
+    for (std::uint64_t& index : indices) index = sorted[static_cast<std::size_t>(index)];
+  }
+  return parts;
+}
+
+/// Calls `use(index, label)` for each sample of `data`.
+template <dataset D, class Labels, class Use>
+void each_label(const D& data, const Labels& labels, const Use& use) {
+  for (std::uint64_t i = 0, size = data.size(); i < size; ++i) {
+    use(i, static_cast<std::int64_t>(labels(i)));
+  }
+}
+
+/// The labels of a field: where the samples lie, or read 64 at a time.
+template <dataset D, name Field, class Use>
+void each_label(const D& data, const field_labels<Field>&, const Use& use) {
+  using record = typename D::record_type;
+  const auto label_of = [](const auto& one) { return static_cast<std::int64_t>(get<Field>(one)); };
+  const std::uint64_t size = data.size();
+  if constexpr (views_samples<D>) {
+    for (std::uint64_t i = 0; i < size; ++i) use(i, label_of(data.view(i)));
+  } else {
+    std::array<std::uint64_t, 64> indices;
+    const batch_layout<record> layout{extents_of(data), indices.size()};
+    constexpr std::size_t alignment = 256;
+    std::vector<std::byte> memory(layout.bytes() + alignment);
+    void* begin = memory.data();
+    std::size_t space = memory.size();
+    auto* const slab = static_cast<std::byte*>(std::align(alignment, layout.bytes(), begin, space));
+    const batch_view<record> batch{slab, layout, 0, indices.size()};
+    reader<D> from{data};
+    for (std::uint64_t first = 0; first < size; first += indices.size()) {
+      const auto count =
+          static_cast<std::size_t>((std::min)(size - first, std::uint64_t{indices.size()}));
+      std::iota(indices.begin(), indices.end(), first);
+      from.read(std::span{indices}.first(count), batch.subrun(0, count), {});
+      for (std::size_t i = 0; i < count; ++i) use(first + i, label_of(batch[i]));
+    }
+  }
+}
+
+/// One readable sentence for labels that a dataset does not have.
+template <class D, class Labels>
+inline constexpr bool has_labels = std::invocable<const Labels&, std::uint64_t>;
+template <class D, name Field>
+inline constexpr bool has_labels<D, field_labels<Field>> = [] {
+  using record = typename D::record_type;
+  static_assert(record::template has_field<Field>,
+                "penstock::stratified: the record has no field of that name");
+  if constexpr (record::template has_field<Field>) {
+    using field = typename record::template field_at<record::template index_of<Field>()>;
+    constexpr bool is_label = std::integral<typename field::value_type>;
+    static_assert(is_label && field::extents_type::rank == 0,
+                  "penstock::stratified: the field is no single whole number");
+    static_assert(record::ragged_fields == 0,
+                  "penstock::stratified: of a ragged record no field is read: give a function of "
+                  "the index");
+    return is_label && field::extents_type::rank == 0 && record::ragged_fields == 0;
+  }
+  return false;
+}();
+
+/// What the parts of a split have in common: an lvalue is referred to, an rvalue is shared.
+template <class Data>
+[[nodiscard]] auto split_base(Data&& data) {
+  if constexpr (std::is_lvalue_reference_v<Data>) {
+    return stored_dataset_t<Data>(data);
+  } else {
+    using dataset_type = std::remove_cvref_t<Data>;
+    return shared_dataset<dataset_type>{
+        std::make_shared<const dataset_type>(std::forward<Data>(data))};
+  }
+}
+
+/// The parts of `base` that `chosen` says.
+template <std::size_t Parts, class Base, class Selection>
+[[nodiscard]] auto split_into(const Base& base, std::vector<Selection> chosen) {
+  using part = subset_dataset<Base, Selection>;
+  if constexpr (Parts != 0) {
+    return [&]<std::size_t... Is>(std::index_sequence<Is...>) {
+      return std::array<part, Parts>{part{base, std::move(chosen[Is])}...};
+    }
+    (std::make_index_sequence<Parts>{});
+  } else {
+    std::vector<part> parts;
+    parts.reserve(chosen.size());
+    for (Selection& one : chosen) parts.emplace_back(base, std::move(one));
+    return parts;
+  }
+}
+
+/// An array of `Parts` parts, or of 0 a vector of as many as there are fractions.
+template <std::size_t Parts, class Data>
+[[nodiscard]] auto split(Data&& data, std::span<const double> fractions, std::uint64_t seed) {
+  require_dataset<std::remove_cvref_t<Data>>();
+  refuse_batch_maps<std::remove_cvref_t<Data>>();
+  if constexpr (dataset<std::remove_cvref_t<Data>>) {
+    auto sizes = split_sizes(data.size(), fractions);
+    return split_into<Parts>(split_base(std::forward<Data>(data)), drawn_parts(sizes, seed));
+  }
+}
+template <std::size_t Parts, class Data, class Labels>
+[[nodiscard]] auto split(Data&& data, std::span<const double> fractions, std::uint64_t seed,
+                         const stratification<Labels>& by) {
+  using dataset_type = std::remove_cvref_t<Data>;
+  require_dataset<dataset_type>();
+  refuse_batch_maps<dataset_type>();
+  if constexpr (dataset<dataset_type>) {
+    if constexpr (has_labels<dataset_type, Labels>) {
+      const auto sizes = split_sizes(data.size(), fractions);
+      std::vector<std::pair<std::int64_t, std::uint64_t>> labelled;
+      labelled.reserve(static_cast<std::size_t>(data.size()));
+      each_label(std::as_const(data), by.labels, [&](std::uint64_t index, std::int64_t label) {
+        labelled.emplace_back(label, index);
+      });
+      return split_into<Parts>(split_base(std::forward<Data>(data)),
+                               stratified_parts(std::move(labelled), sizes, seed));
+    }
+  }
+}
+
+}  // namespace detail
+
+/// For `random_split`: each part gets its share of the samples of each label, which is the field
+/// `Field`, one whole number. Each sample is read once, by the thread that splits, unless the
+/// dataset has `view`: over pictures give a function instead, which decodes none.
+template <name Field>
+[[nodiscard]] constexpr detail::stratification<detail::field_labels<Field>> stratified() {
+  return {};
+}
+
+/// The same, where `label_of(index)` is the label of a sample, a whole number:
+/// `stratified([&](std::uint64_t i) { return photos.label(i); })`. It is called once a sample.
+template <std::invocable<std::uint64_t> F>
+  requires std::integral < std::invoke_result_t < const std::decay_t<F>
+&, std::uint64_t >> [[nodiscard]] detail::stratification<std::decay_t<F>> stratified(F&& label_of) {
+  return {std::forward<F>(label_of)};
+}
+
+/// Splits a dataset at random into parts of these fractions:
+///
+///     auto [train, test] = ps::random_split(photos, {0.8, 0.2}, 1);
+///     auto [fit, check, test] = ps::random_split(photos, {0.7, 0.1, 0.2}, 1,
+///                                                ps::stratified<"label">());
+///
+/// Each sample is in one part. The sizes are the fractions of the whole by largest remainders; a
+/// part may have no sample. The samples of a part come in a random order, so where storage reads
+/// runs faster than single samples, split its files instead. The same sizes, fractions and seed
+/// give the same parts on every machine; a state of other ones is refused.
+///
+/// A part is a dataset as `subset` makes it, of some 250 bytes and without a list. A stratified part
+/// has a list, 8 bytes a sample, and 16 for each of the whole while it is made. Of two such parts
+/// each has its share of a class, rounded up or down; of three it is off by less than 2.
+///
+/// An lvalue is referred to and must outlive the parts. An rvalue is moved in, and goes with the
+/// last part. Throws `option_error` "fractions" where one is not in [0, 1] or their sum is not 1 to
+/// 10^-6, and what the dataset or the function throws.
+template <class Data, std::size_t Parts>
+[[nodiscard]] auto random_split(Data&& data, const double (&fractions)[Parts], std::uint64_t seed) {
+  return detail::split<Parts>(std::forward<Data>(data), fractions, seed);
+}
+
+/// Stratified by labels, see `stratified`.
+template <class Data, std::size_t Parts, class Labels>
+[[nodiscard]] auto random_split(Data&& data, const double (&fractions)[Parts], std::uint64_t seed,
+                                const detail::stratification<Labels>& by) {
+  return detail::split<Parts>(std::forward<Data>(data), fractions, seed, by);
+}
+
+/// As many parts as there are fractions, in a vector.
+template <class Data>
+[[nodiscard]] auto random_split(Data&& data, std::span<const double> fractions,
+                                std::uint64_t seed) {
+  return detail::split<0>(std::forward<Data>(data), fractions, seed);
+}
+
+/// As many parts as there are fractions, stratified by labels.
+template <class Data, class Labels>
+[[nodiscard]] auto random_split(Data&& data, std::span<const double> fractions, std::uint64_t seed,
+                                const detail::stratification<Labels>& by) {
+  return detail::split<0>(std::forward<Data>(data), fractions, seed, by);
+}
+
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock
