@@ -263,6 +263,37 @@ TEST_CASE("where the thread that reads a block fails, those that wait try themse
   CHECK(reads_right(cache, of.store, "x", 120, 60));  // and nobody waits for them
 }
 
+TEST_CASE("those that have waited for a block in vain read it side by side", "[store]") {
+  blocks_below of{4};
+  const ps::cached_store cache{of.store, {.block_bytes = 100}};
+  of.store.shut();
+  of.store.fails = true;
+  std::atomic<int> failed{0};
+  const auto read = [&] {
+    try {
+      (void)test::part_of(cache, "x", 120, 60);
+    } catch (const ps::file_unreadable&) {
+      ++failed;
+    }
+  };
+  std::vector<std::thread> all;
+  all.emplace_back(read);
+  of.store.await(1);
+  for (int i = 0; i < 3; ++i) all.emplace_back(read);
+  while (cache.stats().from_others < 3) std::this_thread::yield();
+  of.store.let_one();
+  CHECK(of.store.await(3));  // one after the other they would wait as long as three reads take
+  of.store.fails = false;
+  of.store.let_one();
+  while (cache.stats().from_store == 0) std::this_thread::yield();
+  CHECK(reads_right(cache, of.store, "x", 120, 60));  // there, while others still read it
+  of.store.open();
+  for (std::thread& one : all) one.join();
+  CHECK(failed == 1);
+  CHECK(of.store.reads == 4);
+  CHECK(reads_right(cache, of.store, "x", 120, 60));  // and nobody waits for them
+}
+
 TEST_CASE("threads read through one cache at once", "[store]") {
   const test::temp_dir dir;
   blocks_below of{40};

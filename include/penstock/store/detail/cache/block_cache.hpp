@@ -141,8 +141,10 @@ class block_cache {
       for (block_piece& one : pieces) {
         if (one.bytes || is_read_alone(one) || !one.awaited) continue;
         landed_.wait(lock, [&] { return one.awaited->bytes || one.awaited->has_failed; });
-        // Where another thread has failed, this one tries itself, and gets the error.
+        // Where another thread has failed, this one tries itself, and gets the error. It waits for
+        // no third one: else the last of many would wait for as many reads that fail.
         one.bytes = one.awaited->bytes;
+        one.waits = one.bytes != nullptr;
       }
     }
     copy_out(pieces);
@@ -174,7 +176,7 @@ class block_cache {
       return true;
     }
     const auto flying = flights_.find(one.key);
-    if (flying != flights_.end()) {
+    if (flying != flights_.end() && (one.waits || flying->second->bytes)) {
       one.awaited = flying->second;
       one.bytes = one.awaited->bytes;
       stats_.from_others += counts ? 1U : 0U;
@@ -185,8 +187,8 @@ class block_cache {
       return false;
     }
     one.awaited = std::make_shared<block_flight>();
-    flights_.emplace(one.key, one.awaited);
-    mine.push_back({&one, one.awaited});  // there is room
+    flights_.emplace(one.key, one.awaited);  // or those of others stays, who may wait for it
+    mine.push_back({&one, one.awaited});     // there is room
     return false;
   }
 
@@ -195,7 +197,8 @@ class block_cache {
     const std::lock_guard lock{mutex_};
     for (const block_claim& one : mine) {
       if (!one.flight->bytes) one.flight->has_failed = true;
-      flights_.erase(one.of->key);
+      const auto flying = flights_.find(one.of->key);
+      if (flying != flights_.end() && flying->second == one.flight) flights_.erase(flying);
     }
     landed_.notify_all();
   }

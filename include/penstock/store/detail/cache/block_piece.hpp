@@ -32,6 +32,7 @@ struct block_piece {
   std::span<std::byte> out;  ///< where the part goes
   bool is_counted = false;   ///< as a use of the block
   bool is_alone = false;     ///< its block is on the disk, and of no use in memory
+  bool waits = true;         ///< for another thread that reads the block, unless one has failed
   /// What came of reading it from the disk by itself.
   std::optional<block_folder::found> tried = std::nullopt;
   shared_block bytes = nullptr;
