@@ -294,6 +294,28 @@ TEST_CASE("those that have waited for a block in vain read it side by side", "[s
   CHECK(reads_right(cache, of.store, "x", 120, 60));  // and nobody waits for them
 }
 
+TEST_CASE("a child made by fork reads what a thread of its parent was reading then", "[store]") {
+  blocks_below of{4};
+  const ps::cached_store cache{of.store, {.block_bytes = 100}};
+  of.store.shut();
+  std::thread reader{[&] { (void)test::part_of(cache, "x", 120, 60); }};
+  of.store.await(1);
+  const ::pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(100);  // ends what waits for a thread that is not here
+    of.store.open();
+    const bool is_right = reads_right(cache, of.store, "x", 150, 60) &&
+                          reads_right(cache, of.store, "x", 120, 60);  // which is kept
+    ::_exit(is_right && of.store.reads == 2 ? 0 : 1);
+  }
+  int status = -1;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
+  of.store.open();
+  reader.join();
+  CHECK(of.store.reads == 1);
+}
+
 TEST_CASE("threads read through one cache at once", "[store]") {
   const test::temp_dir dir;
   blocks_below of{40};

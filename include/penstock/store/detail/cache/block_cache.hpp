@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <unistd.h>
+
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -175,7 +177,11 @@ class block_cache {
       stats_.from_memory += counts ? 1U : 0U;
       return true;
     }
-    const auto flying = flights_.find(one.key);
+    auto flying = flights_.find(one.key);
+    if (flying != flights_.end() && flying->second->process != ::getpid()) {
+      flights_.erase(flying);  // of a thread that this process, made by fork(), does not have
+      flying = flights_.end();
+    }
     if (flying != flights_.end() && (one.waits || flying->second->bytes)) {
       one.awaited = flying->second;
       one.bytes = one.awaited->bytes;

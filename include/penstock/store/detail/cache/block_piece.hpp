@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <sys/types.h>
+#include <unistd.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -21,6 +24,7 @@ namespace detail {
 struct block_flight {
   shared_block bytes = nullptr;
   bool has_failed = false;
+  const ::pid_t process = ::getpid();  ///< that of the thread
 };
 
 /// The part of a range that lies in one block.
