@@ -2,7 +2,18 @@
 // Any one allocation fails: the consumer gets an exception, and nothing ends the program. The
 // checked build does the same in tests/checked.
 #include "flow/out_of_memory.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include <penstock_ext/blob/stored_blobs.hpp>
+
+#include "ext/store/counting_store.hpp"
+#include "support/allocations.hpp"
 #include "support/catch.hpp"
+
+namespace ps = penstock;
 
 TEST_CASE("whichever allocation fails, a loader is made or throws, and nothing is lost",
           "[flow][fault:memory-5]") {
@@ -27,4 +38,30 @@ TEST_CASE("a stop request needs no memory", "[flow][fault:memory-5]") {
 TEST_CASE("without memory for the message a hanging read is given up all the same",
           "[flow][fault:memory-5]") {
   CHECK(out_of_memory::sweep_timeout() > 20);
+}
+
+TEST_CASE("a blob that is not noted for want of memory is wanted and read as any other", "[flow]") {
+  test::counting_store below;
+  below.add("x", "0123456789");
+  std::vector<ps::stored_blob> list;
+  for (std::uint64_t i = 0; i < 10; ++i) list.push_back({"x", i, 1});
+  bool is_right = true;
+  std::size_t failures = 0;
+  for (std::size_t k = 1; k < 20; ++k) {
+    const ps::stored_blobs blobs{below, list};
+    ps::blob_buffer buffer;
+    blobs.prefetch(0);  // which starts threads
+    is_right = is_right && std::to_integer<char>(blobs.bytes(0, buffer)[0]) == '0';
+    test::failing_allocation = k;
+    blobs.prefetch(1);
+    failures += test::failing_allocation.exchange(0) == 0 ? 1 : 0;
+    blobs.prefetch(1);
+    blobs.prefetch(2);
+    for (std::uint64_t i = 1; i < 3; ++i) {
+      is_right = is_right &&
+                 std::to_integer<char>(blobs.bytes(i, buffer)[0]) == static_cast<char>('0' + i);
+    }
+  }
+  CHECK(failures > 0);
+  CHECK(is_right);
 }

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSL-1.0
 // Flows of random configurations over ragged samples: samplers, workers, chunks, prefetch, hints,
-// retries, skips, feeds with and without a transform, leases that threads share, loops that are
-// left, resumed and destroyed in mid-read. Each batch is compared with one that is made here sample
-// by sample, without the library's loader.
+// numbers that tune themselves, retries, skips, substitutes, feeds with and without a transform,
+// leases that threads share or get by a queue, loops that are left, stopped, resumed and destroyed
+// in mid-read; the tokens made up, or read ahead over a cache that is told what comes. Each batch is
+// compared with one that is made here sample by sample, without the library's loader. Between them
+// random clients of a batcher, of whose requests each has one end.
 //
 //   penstock_soak_flows ROUNDS [SEED]
 //
@@ -21,6 +23,7 @@
 #include <random>
 #include <span>
 #include <stdexcept>
+#include <stop_token>
 #include <string>
 #include <thread>
 #include <utility>
@@ -28,7 +31,11 @@
 
 #include <penstock/device/cpu_stream.hpp>
 #include <penstock/penstock.hpp>
+#include <penstock/threads/value_queue.hpp>
+#include <penstock_ext/files/file_error.hpp>
 #include <penstock_ext/interop/shared_batch.hpp>
+#include "soak/clients.hpp"
+#include "soak/shelf.hpp"
 
 namespace {
 
@@ -52,9 +59,11 @@ struct config {
   std::uint64_t seed = 0;
   std::uint64_t order_seed = 0;
   std::uint64_t bad_in = 0;    // one of so many samples is never read
-  std::uint64_t flaky_in = 0;  // one of so many is read at the second try
+  std::uint64_t flaky_in = 0;  // one of so many fails once in each loop
   std::uint64_t told_most = 0;
   bool hints_throw = false;
+  bool is_stopped = false;                  // some time, by another thread
+  std::optional<soak::shelf_config> shelf;  // where the tokens lie; nothing: they are made up
   int ranks = 1;
   int rank = 0;
   ps::loader_options options;
@@ -64,14 +73,16 @@ struct config {
 bool is_one(const config& how, std::uint64_t index, std::uint64_t what, std::uint64_t in) {
   return in != 0 && ps::sample_generator{{.seed = how.seed, .epoch = what}, index}() % in == 0;
 }
-std::size_t tokens_of(std::uint64_t index) { return index * 7 % 11; }
+using soak::first_token;
+using soak::tokens_of;
 
 /// Ragged samples, some of which fail, out of a store that is told what comes.
 struct texts {
   using record_type = text_record;
   const config* how;
-  std::shared_ptr<std::atomic<std::uint64_t>> told =
-      std::make_shared<std::atomic<std::uint64_t>>(0);
+  const soak::shelf::blobs_type* blobs = nullptr;  // null: made up
+  std::shared_ptr<std::vector<std::atomic<bool>>> have_failed =
+      std::make_shared<std::vector<std::atomic<bool>>>(static_cast<std::size_t>(how->samples));
 
   [[nodiscard]] std::uint64_t size() const { return how->samples; }
   [[nodiscard]] ps::record_extents<record_type> extents() const {
@@ -83,26 +94,35 @@ struct texts {
     ps::get<"label">(out) = ~index;  // must not show where the read fails
     if (is_one(*how, index, 100, how->bad_in)) throw bad_sample{};
     if (is_one(*how, index, 101, how->flaky_in) && fails_now(index)) throw bad_sample{};
-    std::uint16_t value = static_cast<std::uint16_t>(index * 100);
-    for (auto& token : ps::get<"tokens">(out).flat()) token = value++;
+    const auto tokens = ps::get<"tokens">(out).flat();
+    if (blobs == nullptr) {
+      auto value = first_token(index);
+      for (auto& token : tokens) token = value++;
+    } else if (!soak::read_tokens(*blobs, index, tokens)) {
+      throw mismatch("a blob of another length");
+    }
     ps::get<"label">(out) = index;
     ps::get<"bits">(out) = rng();
   }
   void will_read(std::span<const std::uint64_t> indices) const {
-    *told += indices.size();
+    if (blobs != nullptr) blobs->prefetch(indices);
     std::this_thread::yield();
     if (how->hints_throw) throw bad_sample{};
   }
-  void foresee(std::span<const std::uint64_t> indices) const { *told += indices.size(); }
-  [[nodiscard]] std::uint64_t most_ahead() const { return how->told_most; }
+  void foresee(std::span<const std::uint64_t> indices) const {
+    if (blobs != nullptr) blobs->foresee(indices);
+  }
+  [[nodiscard]] std::uint64_t most_ahead() const {
+    return blobs == nullptr ? how->told_most : (std::min)(how->told_most, blobs->most_ahead());
+  }
+  [[nodiscard]] std::uint64_t most_foreseen() const {
+    return blobs == nullptr ? how->told_most : blobs->most_foreseen();
+  }
 
  private:
-  // By thread: one thread reads a sample and its retry, and nothing between them.
-  static bool fails_now(std::uint64_t index) {
-    thread_local std::optional<std::uint64_t> failed;
-    const bool again = failed == index;
-    failed = again ? std::nullopt : std::optional{index};
-    return !again;
+  // Once: whatever else a thread reads between a sample and its retry, that succeeds.
+  [[nodiscard]] bool fails_now(std::uint64_t index) const {
+    return !(*have_failed)[static_cast<std::size_t>(index)].exchange(true);
   }
 };
 
@@ -114,6 +134,18 @@ struct expected {
   std::vector<sample_of_batch> samples;
   bool is_bad = false;
 };
+
+/// What is read in place of a bad sample, if anything.
+std::optional<std::uint64_t> substitute_of(const config& how, std::uint64_t index,
+                                           std::uint64_t epoch) {
+  if (how.options.on_error.action != ps::error_action::substitute || how.samples < 2) return {};
+  ps::detail::substitutes others{{.seed = how.options.seed, .epoch = epoch}, index, how.samples};
+  for (int turn = 0; turn < ps::detail::substitutes::most; ++turn) {
+    const std::uint64_t other = others.next();
+    if (!is_one(how, other, 100, how.bad_in)) return other;
+  }
+  return {};
+}
 
 /// The batch at a place, one sample after the other.
 template <class Sampler>
@@ -129,8 +161,12 @@ expected expect(const config& how, const Sampler& sampler, const ps::batch_posit
     order.fill(k % drawn, std::span{&index, 1});
     if (is_one(how, index, 100, how.bad_in)) {
       if (how.options.on_error.action == ps::error_action::skip) continue;
-      batch.is_bad = true;
-      return batch;
+      const auto other = substitute_of(how, index, at.epoch);
+      if (!other) {
+        batch.is_bad = true;
+        return batch;
+      }
+      index = *other;
     }
     ps::sample_generator rng{{.seed = how.options.seed, .epoch = at.epoch}, index};
     batch.samples.push_back({index, rng()});
@@ -155,7 +191,7 @@ void compare(const View& view, const expected& must) {
     require(bits(i) == random, "other random bits");
     const auto all = tokens[i].flat();
     require(all.size() == tokens_of(label), "a sample of another length");
-    auto value = static_cast<std::uint16_t>(label * 100);
+    auto value = first_token(label);
     for (const auto token : all) require(token == value++, "other tokens");
   }
 }
@@ -167,7 +203,7 @@ void compare_sums(const View& view, const expected& must) {
     const std::uint64_t label = must.samples[i].label;
     std::uint64_t sum = 0;
     for (std::size_t n = 0; n < tokens_of(label); ++n) {
-      sum += static_cast<std::uint16_t>(label * 100 + n);
+      sum += static_cast<std::uint16_t>(first_token(label) + n);
     }
     require(ps::get<"label">(view)(i) == label, "another sample, transformed");
     require(ps::get<"sum">(view)(i) == sum, "another sum");
@@ -188,9 +224,29 @@ struct add_up {
   }
 };
 
+/// Threads that get leases by a queue and end them. Closed and emptied by its end.
+template <class Lease>
+struct lane {
+  template <class Work>
+  lane(std::uint64_t count, const Work& work) {
+    for (; count != 0; --count) {
+      threads.emplace_back([this, work] {
+        while (auto batch = queue.pop()) work(*batch);
+      });
+    }
+  }
+  lane(lane&&) = delete;
+  ~lane() { queue.close(); }
+
+  ps::value_queue<Lease> queue{2};
+  std::vector<std::jthread> threads;
+};
+
 /// One flow of one configuration. Single-use.
 template <class Sampler>
 class flow {
+  using loader_type = ps::loader<texts, Sampler>;
+
  public:
   flow(const config& how, const Sampler& sampler, std::uint64_t seed)
       : how_(how), sampler_(sampler), random_(seed) {}
@@ -198,39 +254,91 @@ class flow {
   void run() {
     std::optional<ps::loader_state> state;
     ps::batch_position next{below(3), 0};
+    std::optional<soak::shelf> shelf;
+    if (how_.shelf) shelf.emplace(how_.samples, *how_.shelf);
     for (int loop = 0; loop < 3; ++loop) {
       auto options = how_.options;
       if (loop > 0) {  // the rest of it under other workers and prefetch
         options.workers = below(4);
         options.cpus = ps::automatic;
         options.prefetch = below(5);
+        if (options.workers == 0) options.timeout = {};
       }
+      const std::uint64_t way = below(6);
+      auto transfer = how_.transfer;
+      if (way == 3 || way == 4) {  // leases of this thread: nobody else ends them
+        options.when_held = transfer.when_held = ps::held_action::fail;
+      }
+      std::unique_ptr<const soak::shelf::blobs_type> blobs;
+      std::optional<std::jthread> visitor;  // reads beside the loader, and says what it won't do
+      if (shelf) {
+        blobs = shelf->open(*how_.shelf);
+        if (below(4) == 0) visitor.emplace([&, seed = random_()] { visit(*shelf, seed); });
+      }
+      std::stop_source stop;
+      if (how_.is_stopped) options.stop = stop.get_token();
       const ps::cpu_device device;
-      const auto stream = device.make_stream();  // outlives the leases
-      ps::loader loader{texts{&how_}, sampler_, options};
+      const auto stream = device.make_stream();  // outlive the leases
+      const auto second = device.make_stream();
+      auto loader = std::make_unique<loader_type>(texts{&how_, blobs.get()}, sampler_, options);
+      std::optional<std::jthread> stopper;
+      if (how_.is_stopped) {
+        stopper.emplace([&stop, turns = below(1000)] {
+          for (std::uint64_t turn = 0; turn < turns; ++turn) std::this_thread::yield();
+          stop.request_stop();
+        });
+      }
       std::vector<std::jthread> others;  // share leases, and may outlive the feed
-      switch (below(3)) {
+      const auto on_host = [](auto& batch, const expected& must) { compare(batch.view(), must); };
+      const auto on_streams = [&second](auto& batch, const expected& must) {
+        // Mostly as a step does it, at some time; what it throws comes with a synchronisation.
+        const auto look = [view = batch.view(), own = std::make_shared<const expected>(must)] {
+          compare(view, *own);
+        };
+        batch.stream().launch(look);
+        if (batch.number() % 3 == 0) {
+          batch.also_used_on(second);
+          second.launch(look);
+        }
+        if (batch.number() % 4 == 0) batch.stream().synchronize();
+      };
+      const auto summed = [](auto& batch, const expected& must) {
+        compare_sums(batch.view(), must);
+      };
+      using feed_type = ps::transfer<loader_type&>;
+      const auto sums = ps::on_stream<sums_record>(add_up{});
+      switch (way) {
         case 0:
-          go(loader, state, next, others,
-             [](auto& batch, const expected& must) { compare(batch.view(), must); });
+          go(*loader, state, next, others, on_host);
           break;
         case 1: {
-          ps::transfer feed{loader, stream, how_.transfer};
-          go(feed, state, next, others, [](auto& batch, const expected& must) {
-            // Mostly as a step does it, at some time; what it throws comes with a synchronisation.
-            batch.stream().launch([view = batch.view(), own = std::make_shared<const expected>(
-                                                            must)] { compare(view, *own); });
-            if (batch.number() % 4 == 0) batch.stream().synchronize();
-          });
-          stream.synchronize();
+          feed_type feed{*loader, stream, transfer};
+          go(feed, state, next, others, on_streams);
           break;
         }
-        default: {
-          ps::transfer feed{loader, device, ps::on_stream<sums_record>(add_up{}), how_.transfer};
-          go(feed, state, next, others,
-             [](auto& batch, const expected& must) { compare_sums(batch.view(), must); });
+        case 2: {
+          ps::transfer feed{*loader, device, sums, transfer};
+          go(feed, state, next, others, summed);
+          break;
         }
+        case 3:
+          leave_in_the_middle(std::move(loader), next, on_host);
+          break;
+        case 4: {
+          feed_type feed{*loader, stream, transfer};
+          leave_in_the_middle(std::make_unique<feed_type>(std::move(feed)), next, on_streams);
+          break;
+        }
+        default:
+          break;
       }
+      others.clear();
+      visitor.reset();
+      require(!visitor_is_wrong_, "other bytes by way of the cache");
+      if (loader != nullptr) soak::counted.add("moves of tuners", loader->tuning().count);
+      stream.synchronize();
+      second.synchronize();
+      if (shelf) look_at(shelf->cache());
     }
   }
 
@@ -255,6 +363,14 @@ class flow {
     const auto range = [&] {
       return state && how_.options.in_order ? face.resume(*state, last) : face.batches(next, last);
     };
+    using lease = std::remove_reference_t<decltype(*range().begin())>;
+    std::optional<lane<lease>> passed;  // leases go to threads by a queue
+    if (below(5) == 0) {
+      passed.emplace(1 + below(2), [this, look](lease& batch) {
+        look(batch, expect(how_, sampler_, {batch.epoch(), batch.number()}));
+      });
+    }
+    bool is_left = false;
     try {
       for (auto& batch : range()) {
         if (how_.options.in_order) {
@@ -266,8 +382,13 @@ class flow {
         require(!must.is_bad, "a batch that can't be read");
         look(batch, must);
         next = {at.epoch, at.batch + 1};
-        if (others.size() < 3 && below(6) == 0) {
+        soak::counted.add("batches");
+        if (passed && below(3) == 0) {
+          soak::counted.add("leases passed on");
+          require(passed->queue.push(std::move(batch)), "a queue that is closed");
+        } else if (others.size() < 3 && below(6) == 0) {
           // A copy of the lease on another thread, which ends it some time.
+          soak::counted.add("leases shared");
           auto shared = ps::share(std::move(batch));
           others.emplace_back([copy = shared, must, look, turns = below(200)]() mutable {
             for (std::uint64_t turn = 0; turn < turns; ++turn) std::this_thread::yield();
@@ -275,18 +396,26 @@ class flow {
           });
           if (below(2) == 0) look(shared, must);
         }
-        if (seen++ == leave_after) break;
+        if (seen++ == leave_after) {
+          soak::counted.add("loops left");
+          is_left = true;
+          break;
+        }
       }
-      if (seen <= leave_after && how_.options.in_order) {
+      if (!is_left && how_.options.in_order) {
         normal();
         require(next.epoch == last && next.batch == 0, "batches are missing");
       }
     } catch (const bad_sample&) {
       normal();
       require(has_bad(next, last, batches), "an error that no sample has");
+      soak::counted.add("loops that an error ended");
       state.reset();
       next = {next.epoch + 1, 0};
       return;
+    } catch (const ps::cancelled&) {
+      require(how_.is_stopped, "a stop that nobody has requested");
+      soak::counted.add("loops stopped");
     }
     normal();
     if (how_.options.in_order) {
@@ -297,6 +426,84 @@ class flow {
     } else {
       next = {last, 0};
     }
+  }
+
+  /// A loop that is left without an end: the loader, or the feed, is destroyed while samples are
+  /// read, before its range or after it. Leases stay as they are.
+  template <class Face, class Look>
+  void leave_in_the_middle(std::unique_ptr<Face> face, const ps::batch_position& next,
+                           const Look& look) {
+    auto range = std::make_optional(face->batches({next.epoch, 0}, next.epoch + 2));
+    using lease = std::remove_reference_t<decltype(*range->begin())>;
+    std::vector<std::pair<lease, expected>> kept;
+    try {
+      auto it = range->begin();
+      for (auto left = below(6); left != 0 && it != range->end(); --left) {
+        auto must = expect(how_, sampler_, {(*it).epoch(), (*it).number()});
+        look(*it, must);
+        if (kept.size() < 2 && below(2) == 0) kept.emplace_back(std::move(*it), std::move(must));
+        ++it;
+      }
+    } catch (const bad_sample&) {
+      require(how_.bad_in != 0, "an error that no sample has");
+    } catch (const ps::cancelled&) {
+      require(how_.is_stopped, "a stop that nobody has requested");
+    } catch (const ps::leases_exhausted&) {
+      require(!kept.empty(), "no slot, and no lease");
+    }
+    soak::counted.add("destroyed in the middle");
+    const bool range_first = below(2) == 0;
+    if (range_first) range.reset();
+    face.reset();
+    range.reset();
+    for (auto& [batch, must] : kept) look(batch, must);
+  }
+
+  /// Reads what it likes through the cache, which is told things that are not so.
+  void visit(const soak::shelf& shelf, std::uint64_t seed) {
+    std::mt19937_64 random{seed};
+    const auto& blobs = shelf.below().blobs();
+    const auto any = [&]() -> const ps::stored_blob& { return blobs[random() % blobs.size()]; };
+    for (int turn = 0; turn < 20; ++turn) {
+      if (turn % 8 == 7) {
+        std::vector<ps::upcoming_range> coming;
+        for (auto left = random() % 20; left != 0; --left) {
+          const auto& one = any();
+          coming.push_back({one.object, one.offset, one.length});
+        }
+        shelf.cache().will_use(coming);
+      }
+      std::array<std::array<std::uint16_t, 10>, 4> tokens{};
+      std::vector<ps::byte_range> ranges;
+      std::vector<std::uint64_t> indices;
+      for (auto& to : tokens) {
+        const auto& one = any();
+        const auto bytes = std::as_writable_bytes(std::span{to});
+        ranges.push_back({one.object, one.offset, bytes.first(one.length)});
+        indices.push_back(static_cast<std::uint64_t>(one.label));
+      }
+      try {
+        shelf.cache().read_many(ranges);
+      } catch (const ps::file_unreadable&) {
+        continue;
+      }
+      for (std::size_t i = 0; i < tokens.size(); ++i) {
+        auto value = first_token(indices[i]);
+        for (std::size_t n = 0; n < tokens_of(indices[i]); ++n) {
+          if (tokens.at(i).at(n) != value++) visitor_is_wrong_ = true;
+        }
+      }
+    }
+  }
+  void look_at(const soak::shelf::cache_type& cache) const {
+    const auto stats = cache.stats();
+    soak::counted.add("blocks from memory", stats.from_memory);
+    soak::counted.add("blocks from others", stats.from_others);
+    soak::counted.add("blocks from the disk", stats.from_disk);
+    soak::counted.add("blocks from the store", stats.from_store);
+    soak::counted.add("blocks' uses known", stats.known_uses);
+    require(stats.memory_bytes <= how_.shelf->cache.memory_bytes, "more memory than it may take");
+    require(stats.damaged == 0 && stats.disk_failures == 0, "files that nobody has touched");
   }
 
   /// Whether the error belongs to the next batch; out of order, to any that may have been next.
@@ -314,6 +521,7 @@ class flow {
   const config& how_;
   Sampler sampler_;
   std::mt19937_64 random_;
+  std::atomic<bool> visitor_is_wrong_{false};
 };
 
 config draw(std::mt19937_64& random) {
@@ -340,7 +548,7 @@ config draw(std::mt19937_64& random) {
                  .in_order = below(4) != 0,
                  .run = one_of(std::size_t{0}, std::size_t{1}, std::size_t{3}),
                  .when_held = ps::held_action::wait,
-                 .on_error = {.retries = 1,
+                 .on_error = {.retries = below(3),
                               .first_wait = std::chrono::milliseconds{0},
                               .action = one_of(ps::error_action::propagate, ps::error_action::skip),
                               .most_failures = ~std::uint64_t{0},
@@ -350,6 +558,21 @@ config draw(std::mt19937_64& random) {
     how.options.cpus = 1 + below(4);
   }
   if (below(5) == 0) how.options.prefetch = ps::automatic;
+  if (how.options.on_error.retries == 0) how.flaky_in = 0;
+  if (below(4) == 0) {  // long enough for a number that tunes itself to move
+    how.samples = 150 + below(100);
+    how.options.batch_size = 1 + below(2);
+  }
+  how.is_stopped = below(6) == 0;
+  if (how.options.workers != 0 && below(5) == 0) how.options.timeout = std::chrono::hours{1};
+  if (below(2) == 0) {
+    how.shelf = {.fails_in = one_of(0U, 0U, 2U, 5U),
+                 .has_folder = below(6) == 0,
+                 .cache = {.block_bytes = one_of(8U, 30U, 64U, 1000U),
+                           .memory_bytes = one_of(0U, 100U, 400U, 100'000U),
+                           .disk_bytes = one_of(600U, 5000U, 100'000U)},
+                 .blobs = {.read_ahead = one_of(0U, 50U, 400U, 100'000U), .threads = 1 + below(4)}};
+  }
   how.transfer = {.depth = 1 + below(5), .when_held = ps::held_action::wait};
   if (below(4) == 0) how.transfer.depth = ps::automatic;
   if (below(3) == 0) {
@@ -368,13 +591,71 @@ std::string describe(const config& how) {
          std::to_string(static_cast<int>(o.last_batch)) + ", then " +
          std::to_string(static_cast<int>(o.on_error.action)) + ", bad_in " +
          std::to_string(how.bad_in) + ", flaky_in " + std::to_string(how.flaky_in) + ", ranks " +
-         std::to_string(how.ranks) + (o.in_order ? "" : ", out of order");
+         std::to_string(how.ranks) + (o.in_order ? "" : ", out of order") +
+         (how.is_stopped ? ", stopped" : "") +
+         (how.shelf ? ", blocks of " + std::to_string(how.shelf->cache.block_bytes) + " in " +
+                          std::to_string(how.shelf->cache.memory_bytes) + " bytes" +
+                          (how.shelf->has_folder ? " and a folder" : "") + ", ahead " +
+                          std::to_string(how.shelf->blobs.read_ahead) + ", fails_in " +
+                          std::to_string(how.shelf->fails_in)
+                    : std::string{});
+}
+
+/// Samples of one length, whose places others take where they can't be read.
+struct numbers {
+  using record_type =
+      ps::record<ps::field<"label", std::uint64_t>, ps::field<"bits", std::uint32_t>>;
+  const config* how;
+  [[nodiscard]] std::uint64_t size() const { return how->samples; }
+  void read(std::uint64_t index, ps::sample<record_type> out, ps::sample_generator& rng) const {
+    ps::get<"label">(out) = ~index;
+    if (is_one(*how, index, 100, how->bad_in)) throw bad_sample{};
+    ps::get<"label">(out) = index;
+    ps::get<"bits">(out) = rng();
+  }
+};
+void run_substituted(config& how, std::mt19937_64& random) {
+  how.options.on_error.action = ps::error_action::substitute;
+  how.bad_in = 2 + random() % 12;
+  how.options.in_order = true;
+  how.samples = (std::max<std::uint64_t>)(how.samples, how.options.batch_size);
+  const ps::shuffled order{.seed = how.order_seed};
+  ps::loader loader{numbers{&how}, order, how.options};
+  ps::batch_position next{0, 0};
+  try {
+    for (auto& batch : loader.epochs(0, 2)) {
+      next = {batch.epoch(), batch.number()};
+      const expected must = expect(how, order, next);
+      require(!must.is_bad, "a batch that can't be read");
+      require(batch.size() == must.samples.size(), "another number of samples");
+      for (std::size_t i = 0; i < must.samples.size(); ++i) {
+        require(ps::get<"label">(batch)(i) == must.samples[i].label, "another substitute");
+        require(ps::get<"bits">(batch)(i) == must.samples[i].bits, "other random bits");
+      }
+      ++next.batch;
+    }
+  } catch (const bad_sample&) {
+    if (next.batch == loader.batches_per_epoch()) next = {next.epoch + 1, 0};
+    require(expect(how, order, next).is_bad, "an error that no sample has");
+  }
+}
+
+void run_clients(std::uint64_t seed, std::mt19937_64& random) {
+  const soak::clients_config how = soak::draw_clients(random);
+  try {
+    soak::clients{how, seed}.run();
+  } catch (const std::exception& error) {
+    throw mismatch("seed " + std::to_string(seed) + ": " + error.what() + "\n  " +
+                   soak::describe(how));
+  }
 }
 
 void run_one(std::uint64_t seed) {
   std::mt19937_64 random{seed};
+  if (seed % 5 == 0) return run_clients(seed, random);
   config how = draw(random);
   try {
+    if (seed % 10 == 1) return run_substituted(how, random);
     if (how.ranks == 1) {
       if (how.options.last_batch == ps::partial_batch::drop) {
         how.samples = (std::max<std::uint64_t>)(how.samples, how.options.batch_size);
@@ -412,5 +693,6 @@ int main(int argc, char** argv) {
   }
   std::printf("%llu configurations from seed %llu: each batch as it must be\n",
               static_cast<unsigned long long>(rounds), static_cast<unsigned long long>(first));
+  soak::counted.print();
   return 0;
 }

@@ -11,15 +11,17 @@
 /// The kernel's number of the calling thread.
 inline long this_thread_number() { return ::syscall(SYS_gettid); }
 
-/// Returns once that thread of this process sleeps in the kernel: it waits for something then.
+/// Whether that thread of this process sleeps in the kernel: it waits for something then.
+inline bool is_asleep(long thread) {
+  std::ifstream file{"/proc/self/task/" + std::to_string(thread) + "/stat"};
+  std::string line;
+  std::getline(file, line);
+  // "number (name) state ...": the name may hold anything but the last parenthesis.
+  const auto name_end = line.rfind(')');
+  return name_end != std::string::npos && line.compare(name_end + 1, 3, " S ") == 0;
+}
+
+/// Returns once it does.
 inline void wait_until_asleep(long thread) {
-  for (;;) {
-    std::ifstream file{"/proc/self/task/" + std::to_string(thread) + "/stat"};
-    std::string line;
-    std::getline(file, line);
-    // "number (name) state ...": the name may hold anything but the last parenthesis.
-    const auto name_end = line.rfind(')');
-    if (name_end != std::string::npos && line.compare(name_end + 1, 3, " S ") == 0) return;
-    std::this_thread::yield();
-  }
+  while (!is_asleep(thread)) std::this_thread::yield();
 }

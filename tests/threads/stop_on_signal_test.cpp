@@ -9,10 +9,12 @@
 #include <atomic>
 #include <csignal>
 #include <functional>
+#include <mutex>
 #include <optional>
 #include <stop_token>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include <penstock/threads/support/waitable_counter.hpp>
 
@@ -257,6 +259,42 @@ TEST_CASE("a signal that comes while a stop_on_signal is destroyed takes no form
   for (int i = 0; i < count; ++i) {
     ::sigaction(real_time(i), &kept[static_cast<std::size_t>(i)], nullptr);
   }
+}
+
+TEST_CASE("no handler is given its default action while the others are still to come",
+          "[threads][promise:honest-15]") {
+  const kept_handlers kept;
+  constexpr auto both = ps::detail::mask_of(SIGUSR1) | ps::detail::mask_of(SIGUSR2);
+  std::unique_lock held{ps::detail::the_signals.actions};  // as by a thread that gives them that
+  std::optional<ps::detail::signal_handlers> made;
+  std::atomic<bool> is_made{false};
+  std::atomic<long> number{0};
+  std::thread maker{[&] {
+    number = this_thread_number();
+    made.emplace(both);
+    is_made = true;
+  }};
+  while (number == 0) std::this_thread::yield();
+  while (!is_made && !is_asleep(number)) std::this_thread::yield();
+  CHECK(handler_of(SIGUSR1) == SIG_DFL);
+  held.unlock();
+  maker.join();
+  CHECK(handler_of(SIGUSR1) == &ps::detail::note_signal);
+  CHECK(handler_of(SIGUSR2) == &ps::detail::note_signal);
+}
+
+TEST_CASE("in a forked child a stop_on_signal is destroyed without its thread",
+          "[threads][promise:honest-15]") {
+  const kept_handlers kept;
+  std::optional<ps::stop_on_signal> signals{std::in_place, SIGUSR1};
+  CHECK(signal_that_ends([&] {
+          // As a thread that the child does not have may have left it.
+          ps::detail::the_signals.actions.lock();
+          signals.reset();
+          if (handler_of(SIGUSR1) != SIG_DFL) std::raise(SIGKILL);
+        }) == 0);
+  std::raise(SIGUSR1);
+  wait_for_stop(signals->token());  // and here nothing has happened
 }
 
 TEST_CASE("a signal that is on its way to its handler takes no former handler with it",

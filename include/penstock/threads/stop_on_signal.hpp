@@ -94,7 +94,8 @@ class signal_claim {
 /// what was installed after it, and ends its thread. The token may live on. Any thread.
 ///
 /// A child made by fork() has the handlers and not the thread: there the first signal is lost, and
-/// the second one ends it.
+/// the second one ends it. The destructor gives the former handlers back there too, and waits for
+/// nothing.
 class stop_on_signal {
  public:
   /// Waits for these signals from now on. Throws `option_error` for none at all and for one that

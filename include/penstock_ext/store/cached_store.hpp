@@ -37,7 +37,7 @@ inline namespace PENSTOCK_ABI {
 /// there carry their block's name, length and sums, and one that is damaged is removed and read
 /// anew. A disk that is full, or goes away, makes it slower and no read fail: `stats()`
 /// says why. Movable, not copyable. Reading is thread-safe; no lock is held while anything is read
-/// or written.
+/// or written. A child made by fork() reads anew what other threads were reading then.
 template <byte_store Store>
 class cached_store {
  public:

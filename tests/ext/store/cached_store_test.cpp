@@ -267,6 +267,61 @@ TEST_CASE("where the thread that reads a block fails, those that wait try themse
   CHECK(reads_right(cache, of.store, "x", 120, 60));  // and nobody waits for them
 }
 
+TEST_CASE("those that have waited for a block in vain read it side by side",
+          "[store][fault:stores-4]") {
+  blocks_below of{4};
+  const ps::cached_store cache{of.store, {.block_bytes = 100}};
+  of.store.shut();
+  of.store.fails = true;
+  std::atomic<int> failed{0};
+  const auto read = [&] {
+    try {
+      (void)test::part_of(cache, "x", 120, 60);
+    } catch (const ps::file_unreadable&) {
+      ++failed;
+    }
+  };
+  std::vector<std::thread> all;
+  all.emplace_back(read);
+  of.store.await(1);
+  for (int i = 0; i < 3; ++i) all.emplace_back(read);
+  while (cache.stats().from_others < 3) std::this_thread::yield();
+  of.store.let_one();
+  CHECK(of.store.await(3));  // one after the other they would wait as long as three reads take
+  of.store.fails = false;
+  of.store.let_one();
+  while (cache.stats().from_store == 0) std::this_thread::yield();
+  CHECK(reads_right(cache, of.store, "x", 120, 60));  // there, while others still read it
+  of.store.open();
+  for (std::thread& one : all) one.join();
+  CHECK(failed == 1);
+  CHECK(of.store.reads == 4);
+  CHECK(reads_right(cache, of.store, "x", 120, 60));  // and nobody waits for them
+}
+
+TEST_CASE("a child made by fork reads what a thread of its parent was reading then",
+          "[store][fault:memory-7]") {
+  blocks_below of{4};
+  const ps::cached_store cache{of.store, {.block_bytes = 100}};
+  of.store.shut();
+  std::thread reader{[&] { (void)test::part_of(cache, "x", 120, 60); }};
+  of.store.await(1);
+  const ::pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(100);  // ends what waits for a thread that is not here
+    of.store.open();
+    const bool is_right = reads_right(cache, of.store, "x", 150, 60) &&
+                          reads_right(cache, of.store, "x", 120, 60);  // which is kept
+    ::_exit(is_right && of.store.reads == 2 ? 0 : 1);
+  }
+  int status = -1;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
+  of.store.open();
+  reader.join();
+  CHECK(of.store.reads == 1);
+}
+
 TEST_CASE("threads read through one cache at once", "[store][promise:honest-9]") {
   const test::temp_dir dir;
   blocks_below of{40};

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -38,7 +39,8 @@ class counting_store {
       std::unique_lock lock{mutex_};
       ++waiting_;
       changed_.notify_all();
-      changed_.wait(lock, [&] { return !is_shut_; });
+      changed_.wait(lock, [&] { return !is_shut_ || let_ > 0; });
+      if (is_shut_) --let_;
       --waiting_;
     }
     for (const auto& range : ranges) {
@@ -66,10 +68,16 @@ class counting_store {
     }
     changed_.notify_all();
   }
-  /// Waits until so many reads wait.
-  void await(int count) {
+  /// Lets one read go on that waits.
+  void let_one() {
+    const std::lock_guard lock{mutex_};
+    ++let_;
+    changed_.notify_all();
+  }
+  /// Whether so many reads come to wait; only what fails takes a minute.
+  bool await(int count) {
     std::unique_lock lock{mutex_};
-    changed_.wait(lock, [&] { return waiting_ >= count; });
+    return changed_.wait_for(lock, std::chrono::minutes{1}, [&] { return waiting_ >= count; });
   }
 
   mutable std::atomic<int> sizes{0};
@@ -89,6 +97,7 @@ class counting_store {
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;
   mutable int waiting_ = 0;
+  mutable int let_ = 0;
   bool is_shut_ = false;
 };
 

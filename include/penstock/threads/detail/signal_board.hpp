@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <mutex>
 
+#include <penstock/core/support/own_process.hpp>
 #include <penstock/core/version.hpp>
 #include <penstock/threads/support/waitable_counter.hpp>
 
@@ -73,6 +74,8 @@ class signal_handlers {
     ours.sa_flags = static_cast<int>(SA_RESETHAND | SA_RESTART | SA_ONSTACK);
     // While the handler of one runs, another one waits: it comes when that one's action is set.
     for_each_signal(set, [&](int number) { ::sigaddset(&ours.sa_mask, number); });
+    // `reset` comes after all of them, also where the first one's signal has come already.
+    const std::lock_guard lock{the_signals.actions};
     for_each_signal(set, [&](int number) {
       ::sigaction(number, &ours, &former_[static_cast<std::size_t>(number)]);
     });
@@ -80,7 +83,9 @@ class signal_handlers {
   signal_handlers(signal_handlers&&) = delete;
   /// Gives the former handlers back, where there is still ours, or what the signal has made of it.
   ~signal_handlers() {
-    const std::lock_guard lock{the_signals.actions};
+    // In a child made by fork() a thread that is not there may hold it, and nobody else can.
+    std::unique_lock lock{the_signals.actions, std::defer_lock};
+    if (!process_.is_in_child()) lock.lock();
     const bool has_come = (the_signals.arrived.load(std::memory_order_relaxed) & set_) != 0;
     for_each_signal(set_, [&](int number) {
       struct sigaction now {};
@@ -106,6 +111,7 @@ class signal_handlers {
 
  private:
   signal_mask set_;
+  const own_process process_{true};
   std::array<struct sigaction, largest_signal + 1> former_{};
 };
 

@@ -10,6 +10,7 @@
 #include <stop_token>
 #include <thread>
 
+#include <penstock/core/support/own_process.hpp>
 #include <penstock/core/version.hpp>
 #include <penstock/threads/detail/signal_board.hpp>
 
@@ -18,7 +19,7 @@ inline namespace PENSTOCK_ABI {
 namespace detail {
 
 /// A thread that requests a stop once one of some signals has come. It ends with that, or with the
-/// destructor.
+/// destructor, which leaves it alone in a child made by fork(), where it is not.
 class signal_waiter {
  public:
   /// Throws `std::system_error` if the system refuses the thread.
@@ -38,6 +39,10 @@ class signal_waiter {
   }
   signal_waiter(signal_waiter&&) = delete;
   ~signal_waiter() {
+    if (process_.is_in_child()) {
+      thread_.detach();  // it is not here to be waited for
+      return;
+    }
     is_over_.store(true, std::memory_order_relaxed);
     the_signals.changes.advance();  // seq_cst: a waiter that sees the change sees the end
     thread_.join();
@@ -66,6 +71,7 @@ class signal_waiter {
   static signal_mask come() noexcept { return the_signals.arrived.load(std::memory_order_relaxed); }
 
   signal_mask set_;
+  const own_process process_{true};
   std::stop_source stop_;
   std::atomic<int> received_{0};      // 0: none. Written once, before the stop is requested
   std::atomic<bool> is_over_{false};  // written before a change of the board, read after one

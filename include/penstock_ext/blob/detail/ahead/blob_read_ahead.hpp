@@ -68,9 +68,15 @@ class blob_read_ahead {
       erase(oldest->second);
     }
     queue_.reserve(queue_.size() + 1);
-    blobs_.emplace(index, blob{bytes, next_age_});
+    const auto age = ages_.emplace(next_age_, index).first;
+    try {
+      blobs_.emplace(index, blob{bytes, next_age_});
+    } catch (...) {
+      ages_.erase(age);  // both or neither
+      throw;
+    }
+    ++next_age_;
     bytes_ += bytes;
-    ages_.emplace(next_age_++, index);
     queue_.push_back(index);
     wanted_.notify_one();
   }
@@ -237,7 +243,8 @@ class blob_read_ahead {
   std::vector<std::thread> threads_;
   bool ends_ = false;
   std::unordered_map<std::uint64_t, blob> blobs_;
-  std::map<std::uint64_t, std::uint64_t> ages_;  // of `blobs_`: the oldest is the first
+  // Invariant: of each of `blobs_`, and of no other; the oldest is the first.
+  std::map<std::uint64_t, std::uint64_t> ages_;
   std::vector<std::uint64_t> queue_;
   std::uint64_t bytes_ = 0;  // of `blobs_`
   spare_buffers spares_;

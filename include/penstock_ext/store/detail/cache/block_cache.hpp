@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <unistd.h>
+
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -141,8 +143,10 @@ class block_cache {
       for (block_piece& one : pieces) {
         if (one.bytes || is_read_alone(one) || !one.awaited) continue;
         landed_.wait(lock, [&] { return one.awaited->bytes || one.awaited->has_failed; });
-        // Where another thread has failed, this one tries itself, and gets the error.
+        // Where another thread has failed, this one tries itself, and gets the error. It waits for
+        // no third one: else the last of many would wait for as many reads that fail.
         one.bytes = one.awaited->bytes;
+        one.waits = one.bytes != nullptr;
       }
     }
     copy_out(pieces);
@@ -173,8 +177,12 @@ class block_cache {
       stats_.from_memory += counts ? 1U : 0U;
       return true;
     }
-    const auto flying = flights_.find(one.key);
-    if (flying != flights_.end()) {
+    auto flying = flights_.find(one.key);
+    if (flying != flights_.end() && flying->second->process != ::getpid()) {
+      flights_.erase(flying);  // of a thread that this process, made by fork(), does not have
+      flying = flights_.end();
+    }
+    if (flying != flights_.end() && (one.waits || flying->second->bytes)) {
       one.awaited = flying->second;
       one.bytes = one.awaited->bytes;
       stats_.from_others += counts ? 1U : 0U;
@@ -185,8 +193,8 @@ class block_cache {
       return false;
     }
     one.awaited = std::make_shared<block_flight>();
-    flights_.emplace(one.key, one.awaited);
-    mine.push_back({&one, one.awaited});  // there is room
+    flights_.emplace(one.key, one.awaited);  // or those of others stays, who may wait for it
+    mine.push_back({&one, one.awaited});     // there is room
     return false;
   }
 
@@ -195,7 +203,8 @@ class block_cache {
     const std::lock_guard lock{mutex_};
     for (const block_claim& one : mine) {
       if (!one.flight->bytes) one.flight->has_failed = true;
-      flights_.erase(one.of->key);
+      const auto flying = flights_.find(one.of->key);
+      if (flying != flights_.end() && flying->second == one.flight) flights_.erase(flying);
     }
     landed_.notify_all();
   }

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <sys/types.h>
+#include <unistd.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -21,6 +24,7 @@ namespace detail {
 struct block_flight {
   shared_block bytes = nullptr;
   bool has_failed = false;
+  const ::pid_t process = ::getpid();  ///< that of the thread
 };
 
 /// The part of a range that lies in one block.
@@ -32,6 +36,7 @@ struct block_piece {
   std::span<std::byte> out;  ///< where the part goes
   bool is_counted = false;   ///< as a use of the block
   bool is_alone = false;     ///< its block is on the disk, and of no use in memory
+  bool waits = true;         ///< for another thread that reads the block, unless one has failed
   /// What came of reading it from the disk by itself.
   std::optional<block_folder::found> tried = std::nullopt;
   shared_block bytes = nullptr;
