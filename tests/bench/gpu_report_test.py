@@ -81,6 +81,7 @@ kind=${0##*/}
 [ "$how" != "killed" ] || { printf '%s\n' "$(<"$FIXTURES/$kind$table.json")" >"$file"; kill -KILL $$; }
 [ "$how" != "cut-off" ] || { echo '{"rows": [' >"$file"; exit 0; }
 [ "$how" != "host" ] || table=-host
+[ "$how" != "lost" ] || { echo "$LOST" >"$file"; exit 3; }
 printf '%s\n' "$(<"$FIXTURES/$kind$table.json")" >"$file"
 """
 
@@ -240,12 +241,16 @@ class Place:
             ("pytorch", pytorch()),
         ):
             write(fixtures / f"{name}.json", json.dumps(found), False)
+        refused = {"group": "calls", "name": "the whole group", "bytes": 0, "refused": "not tried"}
+        lost = {**transfer(), "complete": False, "lost": "fed: copies"}
+        lost["rows"].append(refused)
         self.environment = {
             "PATH": f"{self.stubs}:{os.environ['PATH']}",
             "HOME": str(self.folder),
             "FIXTURES": str(fixtures),
             "STUBS": str(self.stubs),
             "REAL_PYTHON": sys.executable,
+            "LOST": json.dumps(lost),
             "PENSTOCK_BUILD": str(self.folder / "build"),
         }
 
@@ -399,6 +404,15 @@ class Script(unittest.TestCase):
                 self.assertTrue(report[names.get(step, step)], breakage)
             else:
                 self.assertIn(step[len("mlp-"):], report["mlp"], breakage)
+
+    def test_a_lost_context_and_what_is_refused_stand_in_the_verdict(self):
+        status, report, said = self.place.report("transfer:lost")
+        self.assertEqual(status, 1)
+        ended = {s["name"]: s["ended"] for s in report["steps"]}
+        self.assertEqual(ended["transfer"], "partial: the GPU's context was lost at fed: copies")
+        self.assertIn("LOST CONTEXT: transfer, fed: copies\n", said)
+        self.assertIn("REFUSED: transfer, calls: the whole group: not tried\n", said)
+        self.assertEqual(len(report["transfer"]["rows"]), 5)
 
     def test_the_query_of_clocks_ends_with_the_report(self):
         self.place.report()
@@ -574,18 +588,73 @@ class RealPrograms(unittest.TestCase):
         measured = [t["value"] is not None for t in report["targets"]]
         self.assertEqual(measured, [True, True, True, False, False, False], text)
 
-    def test_a_call_that_is_refused_ends_its_row_and_no_other(self):
-        rows = {}
-        for call in ("", "cudaHostRegister:0", "cudaEventCreateWithFlags:9", "cudaHostAlloc:1"):
-            os.environ["PENSTOCK_FAIL_CALL"] = call or "none:0"
-            self.addCleanup(os.environ.pop, "PENSTOCK_FAIL_CALL", None)
-            found = self.program("TRANSFER_BENCH_ON_DOUBLE", "--quick")
-            self.assertTrue(found["complete"])
-            refused = [row for row in found["rows"] if "refused" in row]
-            rows[call] = len(found["rows"])
-            self.assertEqual(len(refused), 1 if call else 0, (call, refused))
-            self.report_of(transfer=found)  # and has a line for it
-        self.assertEqual(rows["cudaHostRegister:0"], rows[""])
+    def bench(self, fails="none:0", **more):
+        """Rows, status and text of transfer_bench on the double, where one call fails."""
+        path = os.environ.get("TRANSFER_BENCH_ON_DOUBLE")
+        if not path:
+            self.skipTest("no TRANSFER_BENCH_ON_DOUBLE")
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "found.json"
+            done = subprocess.run(
+                [path, "--quick", "--json", str(file)],
+                env={**os.environ, "PENSTOCK_FAIL_CALL": fails, **more},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                universal_newlines=True,
+            )
+            return json.loads(file.read_text()), done.returncode, done.stdout
+
+    @staticmethod
+    def refused(found):
+        """Without what the double's clock had not told when the loop was through."""
+        told = "the device's clock has told nothing"
+        return [row for row in found["rows"] if row.get("refused", told) != told]
+
+    def measured(self, found, but_of=()):
+        refused = self.refused(found)
+        rows = [row for row in found["rows"] if row not in refused]
+        of = lambda row: "loaders" if row["name"].startswith("loader, ") else row["group"]
+        return [(of(r), r["name"], r["bytes"]) for r in rows if of(r) not in but_of]
+
+    def test_each_call_may_be_refused_once_and_ends_its_row_or_group_and_no_other(self):
+        listed = Path(self.file + ".calls")
+        whole, status, said = self.bench(PENSTOCK_LIST_CALLS=str(listed))
+        self.assertEqual((status, whole["complete"]), (0, True), said)
+        self.assertEqual(self.refused(whole), [])
+        calls = [line.split() for line in listed.read_text().splitlines()]
+        # What can't be refused: it makes no call of the driver, or ends what nobody could go on
+        # without (the device itself).
+        never = "cudaPeekAtLastError cudaGetLastError cudaInitDevice cudaGetDeviceCount"
+        calls = [(name, int(count)) for name, count in calls if name not in never.split()]
+        self.assertGreater(len(calls), 30)
+        with ThreadPoolExecutor(2) as pool:
+            ran = pool.map(lambda call: self.bench(f"{call[0]}:{call[1] // 2}"), calls)
+            for (call, count), (found, status, said) in zip(calls, ran):
+                self.assertEqual((status, found["complete"]), (0, True), f"{call} {said}")
+                refused = self.refused(found)
+                groups = {row["group"] for row in refused}
+                self.assertLessEqual(len(groups), 1, (call, refused))
+                for row in refused:
+                    self.assertIn("NotSupported", row["refused"], call)
+                self.assertEqual(self.measured(found, groups), self.measured(whole, groups), call)
+                self.report_of(transfer=found)  # and has a line for it
+                if call in ("cudaHostRegister", "cudaGraphLaunch", "cudaMalloc"):
+                    self.assertEqual(len(groups), 1, call)
+
+    def test_a_lost_context_is_named_and_what_was_measured_before_is_kept(self):
+        before = 0
+        for call in (100, 3_000, 20_000):
+            found, status, said = self.bench(f"lost:{call}")
+            self.assertEqual((status, found["complete"]), (3, False), said)
+            self.assertIn("the GPU's context was lost", said)
+            self.assertTrue(found["lost"])
+            rows = [row for row in found["rows"] if "refused" not in row]
+            self.assertGreater(len(rows) + 1, before, call)
+            before = len(rows)
+            last = found["rows"][-1]
+            self.assertEqual((last["group"], last["name"]), ("pinning", "the whole group"))
+            self.assertIsNone(gpu_report.wrong_with_json("transfer", found))
+        self.assertGreater(before, 5)
 
     def test_mlp(self):
         found = self.program("MLP", "--device", "host", "--samples", "320", "--epochs", "1")
