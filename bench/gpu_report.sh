@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: BSL-1.0
 # Everything that is measured and checked on a GPU, in one run: the benchmarks of transfer,
 # transforms and narrowed transfers, the MLP in its four modes, PyTorch beside it where it is
-# installed, the tests labelled gpu, the MLP's kernels beside the CPU device, NCCL as a world of one,
-# and the tests under compute-sanitizer. Needs no network.
+# installed, the tests labelled gpu, tensors of PyTorch over a feed's batches, the MLP's kernels
+# beside the CPU device, NCCL as a world of one, and the tests under compute-sanitizer. Needs no
+# network.
 #
 # What may be lost comes last: facts of the machine, a smoke of seconds, measurements, correctness,
 # sanitizers, and then the two steps that may upset a GPU (a held kernel, a kernel that faults).
@@ -156,17 +157,20 @@ step() {
 
 # ---- programs ------------------------------------------------------------------------------------
 
-targets=(penstock_gpu_tests penstock_mlp_gpu_tests penstock_cuda_transfer_bench
+targets=(penstock_gpu_tests penstock_gpu_torch penstock_mlp_gpu_tests penstock_cuda_transfer_bench
   penstock_cuda_on_device_bench penstock_cuda_narrowed_bench penstock_mlp)
 [[ $without == *" nccl "* ]] || targets+=(penstock_mlp_nccl_on_gpu)
 
-# program NAME: its path, or one where nothing is.
+# program NAME: its path, or that of a library to be loaded; or one where nothing is.
 program() {
   local found
-  if [ -n "$packed" ]; then
+  if [ -e "$packed/lib/$1.so" ]; then
+    echo "$packed/lib/$1.so"
+  elif [ -n "$packed" ]; then
     echo "$packed/bin/$1"
   else
-    found=$(find "$build" -type f -name "$1" -perm -u+x 2>/dev/null | sort | sed -n 1p)
+    found=$(find "$build" -type f \( -name "$1" -o -name "$1.so" \) -perm -u+x 2>/dev/null |
+      sort | sed -n 1p)
     echo "${found:-$build/$1}"
   fi
 }
@@ -284,7 +288,9 @@ fi
 
 # ---- PyTorch beside it ---------------------------------------------------------------------------
 
+has_torch=no
 if python3 -c 'import sys, importlib.util as u; sys.exit(u.find_spec("torch") is None)'; then
+  has_torch=yes
   step pytorch 36 json python3 "$here/pytorch_mnist.py" --epochs 1 --json "$steps/pytorch.json"
 else
   note pytorch absent 0 0 json "there is no PyTorch here"
@@ -299,6 +305,11 @@ contract='a GPU keeps the contract*'
 fault='a kernel fault*'
 not_apart=('~[.]' '~a GPU keeps the contract*' '~a kernel fault*')
 step tests 33 tests "$tests" --durations yes "${not_apart[@]}"
+if [ $has_torch = yes ]; then
+  step torch 10 tests python3 "$here/gpu_torch.py" "$(program penstock_gpu_torch)"
+else
+  note torch absent 0 0 tests "there is no PyTorch here"
+fi
 step mlp-tests 25 tests "$mlp_tests" 12800
 if [[ $without == *" nccl "* ]]; then
   note nccl "left out" 0 0 tests "asked for by PENSTOCK_REPORT_WITHOUT"

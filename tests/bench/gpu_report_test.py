@@ -23,6 +23,7 @@ import gpu_report  # noqa: E402
 
 PROGRAMS = [
     "penstock_gpu_tests",
+    "penstock_gpu_torch",
     "penstock_mlp_gpu_tests",
     "penstock_cuda_transfer_bench",
     "penstock_cuda_on_device_bench",
@@ -34,7 +35,7 @@ STEPS = ["smoke", "transfer", "on-device", "narrowed"]
 STEPS += ["mlp-cublas", "mlp-modes", *(f"mlp-seed-{seed}" for seed in range(1, 6))]
 STEPS += ["mlp-augment", "mlp-wide", *(f"mlp-workers-{n}" for n in (1, 4, 16)), "mlp-no-graph"]
 STEPS += ["mlp-fp32", "mlp-fp16", "mlp-bf16", "mlp-steps-table", "pytorch"]
-STEPS += ["tests", "mlp-tests", "nccl"]
+STEPS += ["tests", "torch", "mlp-tests", "nccl"]
 STEPS += ["memcheck", "initcheck", "leak-check", "memcheck-mlp", "racecheck-fused"]
 STEPS += ["synccheck-fused", "racecheck-cublas", "tests-contract", "tests-fault"]
 
@@ -50,6 +51,7 @@ case $how in
   hang) exec /bin/sleep 60 ;;
 esac
 case $0 in
+  */pytorch) case "$*" in *gpu_torch.py*) echo "64 comparisons, 0 failures"; exit 0 ;; esac ;;
   *_nccl_on_gpu) echo "3 comparisons, 0 failures"; exit 0 ;;
   *_gpu_tests)
     tests=0
@@ -129,7 +131,7 @@ esac
 PYTHON = r"""#!/bin/bash
 case "$*" in
   *find_spec*) [ "$BREAK" != "torch:none" ]; exit ;;
-  *pytorch_mnist.py*) exec "$STUBS/pytorch" "$@" ;;
+  *pytorch_mnist.py* | *gpu_torch.py*) exec "$STUBS/pytorch" "$@" ;;
 esac
 exec "$REAL_PYTHON" "$@"
 """
@@ -289,10 +291,10 @@ class Script(unittest.TestCase):
         self.assertEqual({s["ended"] for s in report["steps"]}, {"passed"})
         tests = {s["name"]: s["tests"] for s in report["steps"] if s["tests"] is not None}
         expected = {"tests": 11, "tests-contract": 9, "tests-fault": 1, "mlp-tests": 18}
-        expected.update({"nccl": 3, "initcheck": 11, "leak-check": 1})
+        expected.update({"nccl": 3, "torch": 64, "initcheck": 11, "leak-check": 1})
         expected.update({"memcheck": 11, "memcheck-mlp": 18, "racecheck-fused": 6})
         self.assertEqual(tests, {**expected, "synccheck-fused": 6, "racecheck-cublas": 6})
-        self.assertIn("CLAIMS: 17 shown, 1 refuted, 0 not reached", said)
+        self.assertIn("CLAIMS: 18 shown, 1 refuted, 0 not reached", said)
         self.assertIn("REFUTED: host time per batch, loader with 8 workers", said)
         self.assertIn(f"STEPS: {len(STEPS)} passed, 0 partial, 0 left out, 0 not", said)
         self.assertIn("PCIe generation 5 at most, 5 while transferring, 1 before, width 16", said)
@@ -447,6 +449,7 @@ class Script(unittest.TestCase):
             "mlp-seed-3:nothing": "failed: no JSON",
             "mlp-modes:host": "failed: not run on the GPU",
             "pytorch:skip": "failed: skipped beside a GPU",
+            "torch:nothing": "failed: no test ran",
             "memcheck:unsupported": "failed: no test ran",
             "memcheck-mlp:untested": "failed: no test ran",
             "synccheck-fused:silent": "failed: no summary of the tool",
@@ -483,7 +486,7 @@ class Script(unittest.TestCase):
         ended = {s["name"]: s["ended"] for s in report["steps"]}
         self.assertEqual(status, 0, said)
         self.assertEqual(list(ended), STEPS)
-        self.assertEqual(ended["pytorch"], "absent")
+        self.assertEqual((ended["pytorch"], ended["torch"]), ("absent", "absent"))
         self.assertRegex(said, "LEFT OUT: mlp-cublas, mlp-fp32, .*nccl")
         for name in ("mlp-cublas", "mlp-fp16", "mlp-steps-table", "racecheck-cublas", "racecheck-fused"):
             self.assertEqual(ended[name], "left out")
@@ -664,6 +667,130 @@ class RealPrograms(unittest.TestCase):
         self.assertEqual(measured, [False, False, False, True, True, False], text)
 
 
+# What bench/gpu_torch.py uses of PyTorch, on the double of the CUDA runtime. A tensor's bytes are
+# taken on the current stream when the tensor is made; that waits for it.
+TORCH = r"""
+import ctypes, math, os
+if os.environ.get("NO_TORCH"):
+    raise ImportError("none")
+runtime = ctypes.CDLL(os.environ["FAKE_CUDA"])
+uint8, __version__ = "uint8", "stand-in"
+
+
+class Capsule(ctypes.Structure):
+    _fields_ = [("data", ctypes.c_void_p), ("kind", ctypes.c_int32), ("device", ctypes.c_int32),
+                ("ndim", ctypes.c_int32), ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8),
+                ("lanes", ctypes.c_uint16), ("shape", ctypes.POINTER(ctypes.c_int64)),
+                ("strides", ctypes.POINTER(ctypes.c_int64)), ("offset", ctypes.c_uint64),
+                ("context", ctypes.c_void_p), ("deleter", ctypes.CFUNCTYPE(None, ctypes.c_void_p))]
+
+
+class Tensor:
+    def __init__(self, data, shape, of=None):
+        self.data, self.shape, self.of = data, shape, of
+
+    def __del__(self):
+        if self.of is not None:
+            self.of.deleter(ctypes.addressof(self.of))
+
+    def reshape(self, *shape):
+        return Tensor(self.data, shape)
+
+    def to(self, where):
+        return self
+
+    def __getitem__(self, rows):
+        row = math.prod(self.shape[1:])
+        part = self.data[rows.start * row : rows.stop * row]
+        return Tensor(part, (len(part) // row, *self.shape[1:]))
+
+    def __ne__(self, other):
+        assert tuple(self.shape) == tuple(other.shape), (self.shape, other.shape)
+        return Tensor([a != b for a, b in zip(self.data, other.data)], self.shape)
+
+    def sum(self):
+        return sum(self.data)
+
+
+def frombuffer(data, dtype):
+    return Tensor(bytes(data), (len(data),))
+
+
+def from_dlpack(capsule):
+    get = ctypes.pythonapi.PyCapsule_GetPointer
+    get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    one = Capsule.from_address(get(capsule, b"dltensor"))
+    assert (one.kind, one.device, one.code, one.bits, one.lanes) == (2, 0, 1, 8, 1)
+    shape = one.shape[: one.ndim]
+    here = ctypes.create_string_buffer(math.prod(shape))
+    stream = ctypes.c_void_p(cuda.current)
+    source = ctypes.c_void_p(one.data + one.offset)
+    assert runtime.cudaMemcpyAsync(here, source, ctypes.c_size_t(len(here)), 4, stream) == 0
+    assert runtime.cudaStreamSynchronize(stream) == 0
+    return Tensor(here.raw, shape, one)
+
+
+class cuda:
+    current = 0
+
+    class Stream:
+        def __init__(self, handle=None):
+            made = ctypes.c_void_p(handle)
+            if handle is None:
+                assert runtime.cudaStreamCreateWithFlags(ctypes.byref(made), 1) == 0
+            self.cuda_stream = made.value or 0
+
+    class stream:
+        def __init__(self, to):
+            self.to = to
+
+        def __enter__(self):
+            cuda.current = self.to.cuda_stream
+
+        def __exit__(self, *_):
+            cuda.current = 0
+
+    default_stream = staticmethod(lambda: cuda.Stream(0))
+    is_available = staticmethod(lambda: True)
+    synchronize = staticmethod(lambda: None)
+    _sleep = staticmethod(lambda cycles: None)
+"""
+
+
+class Torch(unittest.TestCase):
+    def run_with(self, torch, **more):
+        library = os.environ.get("TORCH_FEED_ON_DOUBLE")
+        if not library:
+            self.skipTest("no TORCH_FEED_ON_DOUBLE")
+        with tempfile.TemporaryDirectory() as folder:
+            write(Path(folder) / "torch.py", torch, False)
+            done = subprocess.run(
+                [sys.executable, str(ROOT / "bench" / "gpu_torch.py"), library],
+                env={**os.environ, "PYTHONPATH": folder, **more},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                universal_newlines=True,
+            )
+            return done.returncode, done.stdout
+
+    def test_tensors_of_pytorch_have_the_feed_s_bytes(self):
+        status, said = self.run_with(TORCH)
+        self.assertEqual(status, 0, said)
+        self.assertEqual(gpu_report.tests_of(said), 64)
+        self.assertIn("a stream of its own: 32 batches, 0 bytes wrong", said)
+
+    def test_a_wrong_byte_is_found(self):
+        wrong = TORCH.replace("return Tensor(here.raw,", "return Tensor(bytes(1) + here.raw[1:],")
+        status, said = self.run_with(wrong)
+        self.assertEqual(status, 1, said)
+        self.assertRegex(said, "64 comparisons, [1-9]")
+
+    def test_without_pytorch_it_is_skipped_and_says_so(self):
+        self.assertEqual(
+            self.run_with(TORCH, NO_TORCH="1"), (77, "skipped: there is no PyTorch here\n")
+        )
+
+
 class Judging(unittest.TestCase):
     def test_only_what_passed_or_was_not_asked_for_is_accepted(self):
         def accepted(status):
@@ -766,7 +893,7 @@ class Packing(unittest.TestCase):
             facts = (pack / "pack.txt").read_text()
             for fact in ("cublas libcublas.so.13", "architectures 80-real;90", "data MNIST"):
                 self.assertIn(fact, facts)
-            for name in ("gpu_report.sh", "gpu_report.py", "pytorch_mnist.py"):
+            for name in ("gpu_report.sh", "gpu_report.py", "gpu_torch.py", "pytorch_mnist.py"):
                 self.assertTrue((pack / name).exists(), name)
             self.assertEqual(run().returncode, 0)  # over an earlier pack
 
