@@ -29,6 +29,7 @@ struct nvimgcodec_double {
   nvimgcodecStatus_t waiting = NVIMGCODEC_STATUS_SUCCESS;  // what waiting for a batch gives
   nvimgcodecStatus_t loading = NVIMGCODEC_STATUS_SUCCESS;
   std::vector<double_call> calls;
+  std::string made;  // a letter for each decoder, in the order of their making
   int alive = 0;  // objects that are not destroyed
 };
 
