@@ -78,6 +78,10 @@ cmake -S "$root" -B "$build" "${generator[@]}" "${launchers[@]}" -DCMAKE_BUILD_T
   "-DCMAKE_CUDA_FLAGS=-Xcompiler=-march=$march" "-DCMAKE_BUILD_RPATH=\$ORIGIN/../lib" \
   -DPENSTOCK_MLP_CUBLAS_ON_DEMAND=ON -DPENSTOCK_GOOGLE_BENCHMARK=OFF -DPENSTOCK_INSTALL=OFF \
   ${CMAKE_ARGS:-} --log-level=NOTICE
+# What is built only where its library is here.
+has() { grep -q "^$1:.*=/" "$build/CMakeCache.txt"; }
+if has PENSTOCK_NCCL_LIBRARY; then targets+=(penstock_mlp_nccl_on_gpu); fi
+if has penstock_nvimgcodec_library; then targets+=(penstock_nvimgcodec_gpu_tests); fi
 cmake --build "$build" --target "${targets[@]}" --parallel "${PENSTOCK_JOBS:-$(nproc)}"
 
 # ---- pack ----------------------------------------------------------------------------------------
@@ -96,8 +100,8 @@ packed=("$dir"/bin/*)
 for library in "$dir"/lib/*.so; do [ ! -e "$library" ] || packed+=("$library"); done
 
 # What the programs are linked with, as files: not the C library and its loader, which are the
-# machine's.
-machines='^(ld-linux.*|libc|libm|libpthread|libdl|librt|libresolv)\.so'
+# machine's, and not NCCL, for its size.
+machines='^(ld-linux.*|libc|libm|libpthread|libdl|librt|libresolv|libnccl)\.so'
 linked=$(ldd "${packed[@]}")
 if [[ $linked == *"not found"* ]]; then
   refuse "not found here: $(sed -n 's/^\t\([^ ]*\) => not found.*/\1/p' <<<"$linked" | sort -u | tr '\n' ' ')"
@@ -105,6 +109,17 @@ fi
 while read -r name path; do
   [[ $name =~ $machines ]] || cp -L "$path" "$dir/lib/$name"
 done < <(sed -n 's/^\t\([^ ]*\) => \(\/[^ ]*\) .*/\1 \2/p' <<<"$linked" | sort -u)
+# nvImageCodec loads what decodes JPEG, and that loads nvJPEG, which a toolkit has too.
+if has penstock_nvimgcodec_library; then
+  library=$(sed -n 's/^penstock_nvimgcodec_library:[A-Z]*=//p' "$build/CMakeCache.txt")
+  mkdir "$dir/lib/extensions"
+  for name in nvjpeg jpeg_turbo; do
+    cp -L "${library%/*}"/extensions/lib${name}_ext.so* "$dir/lib/extensions"
+  done
+  for nvjpeg in "${library%/*}"/../{cu13,nvjpeg}/lib/libnvjpeg.so.*; do
+    [ ! -e "$nvjpeg" ] || cp -L "$nvjpeg" "$dir/lib"
+  done
+fi
 for program in "${packed[@]}"; do
   # Not by a pipe to grep -q: it ends at its first match, and the writer of a broken pipe.
   section=$(readelf -d "$program")

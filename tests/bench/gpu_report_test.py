@@ -29,13 +29,14 @@ PROGRAMS = [
     "penstock_cuda_on_device_bench",
     "penstock_cuda_narrowed_bench",
     "penstock_mlp_nccl_on_gpu",
+    "penstock_nvimgcodec_gpu_tests",
     "penstock_mlp",
 ]
 STEPS = ["smoke", "transfer", "on-device", "narrowed"]
 STEPS += ["mlp-cublas", "mlp-modes", *(f"mlp-seed-{seed}" for seed in range(1, 6))]
 STEPS += ["mlp-augment", "mlp-wide", *(f"mlp-workers-{n}" for n in (1, 4, 16)), "mlp-no-graph"]
 STEPS += ["mlp-fp32", "mlp-fp16", "mlp-bf16", "mlp-steps-table", "pytorch"]
-STEPS += ["tests", "torch", "mlp-tests", "nccl"]
+STEPS += ["tests", "torch", "mlp-tests", "nccl", "nvimgcodec"]
 STEPS += ["memcheck", "initcheck", "leak-check", "memcheck-mlp", "racecheck-fused"]
 STEPS += ["synccheck-fused", "racecheck-cublas", "tests-contract", "tests-fault"]
 
@@ -52,6 +53,7 @@ case $how in
 esac
 case $0 in
   */pytorch) case "$*" in *gpu_torch.py*) echo "64 comparisons, 0 failures"; exit 0 ;; esac ;;
+  *_nvimgcodec_gpu_tests) echo "All tests passed (9 assertions in 1 test case)"; exit 0 ;;
   *_nccl_on_gpu) echo "3 comparisons, 0 failures"; exit 0 ;;
   *_gpu_tests)
     tests=0
@@ -139,7 +141,7 @@ exec "$REAL_PYTHON" "$@"
 CMAKE = r"""#!/bin/bash
 if [ "$1" = -S ]; then
   [ "$BREAK" != "configure:fail" ] || exit 1
-  mkdir -p "$4" && : >"$4/CMakeCache.txt" && exit
+  mkdir -p "$4" && echo "penstock_nvimgcodec_library:FILEPATH=/lib" >"$4/CMakeCache.txt" && exit
 fi
 status=0
 for target in "$@"; do
@@ -291,10 +293,10 @@ class Script(unittest.TestCase):
         self.assertEqual({s["ended"] for s in report["steps"]}, {"passed"})
         tests = {s["name"]: s["tests"] for s in report["steps"] if s["tests"] is not None}
         expected = {"tests": 11, "tests-contract": 9, "tests-fault": 1, "mlp-tests": 18}
-        expected.update({"nccl": 3, "torch": 64, "initcheck": 11, "leak-check": 1})
+        expected.update({"nccl": 3, "torch": 64, "nvimgcodec": 1, "initcheck": 11, "leak-check": 1})
         expected.update({"memcheck": 11, "memcheck-mlp": 18, "racecheck-fused": 6})
         self.assertEqual(tests, {**expected, "synccheck-fused": 6, "racecheck-cublas": 6})
-        self.assertIn("CLAIMS: 18 shown, 1 refuted, 0 not reached", said)
+        self.assertIn("CLAIMS: 19 shown, 1 refuted, 0 not reached", said)
         self.assertIn("REFUTED: host time per batch, loader with 8 workers", said)
         self.assertIn(f"STEPS: {len(STEPS)} passed, 0 partial, 0 left out, 0 not", said)
         self.assertIn("PCIe generation 5 at most, 5 while transferring, 1 before, width 16", said)
@@ -349,6 +351,12 @@ class Script(unittest.TestCase):
         ended = {s["name"]: s["ended"] for s in report["steps"]}
         self.assertEqual(ended["nccl"], "left out")
         self.assertIn("LEFT OUT: nccl\n", said)
+
+    def test_a_pack_without_nvimagecodec_is_green_and_says_so(self):
+        (self.place.pack / "bin" / "penstock_nvimgcodec_gpu_tests").unlink()
+        status, _, said = self.place.report()
+        self.assertEqual(status, 0, said)
+        self.assertIn("LEFT OUT: nvimgcodec\n", said)
 
     def test_its_steps_take_less_than_seven_minutes(self):
         _, report, _ = self.place.report()
@@ -884,7 +892,8 @@ class Packing(unittest.TestCase):
             done = run()
             self.assertEqual(done.returncode, 0, done.stdout)
             self.assertIn("-DCMAKE_CUDA_ARCHITECTURES=80-real;90\n", done.stdout)
-            packed = sorted(name for name in PROGRAMS if "nccl" not in name)
+            without = ("penstock_mlp_nccl_on_gpu", "penstock_nvimgcodec_gpu_tests")  # not found here
+            packed = sorted(name for name in PROGRAMS if name not in without)
             self.assertEqual(sorted(p.name for p in (pack / "bin").iterdir()), packed)
             libraries = " ".join(path.name for path in (pack / "lib").iterdir())
             self.assertIn("libstdc++", libraries)
