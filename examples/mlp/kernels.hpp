@@ -225,6 +225,19 @@ struct adam_update {
   MLP_KERNEL void operator()(std::size_t i) const { arrays.update(i, gradient[i], rates); }
 };
 
+/// to[i] = the sum over the rows of from[row * length + i], in the order of the rows.
+struct sum_rows {
+  const float* from;
+  std::size_t rows;
+  std::size_t length;
+  float* to;
+  MLP_KERNEL void operator()(std::size_t i) const {
+    float sum = from[i];
+    for (std::size_t row = 1; row < rows; ++row) sum += from[row * length + i];
+    to[i] = sum;
+  }
+};
+
 }  // namespace mlp::kernel
 
 #undef MLP_KERNEL

@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <span>
 
+#include <penstock/device/device.hpp>
+
 #include "collective.hpp"
 
 namespace mlp {
@@ -26,8 +28,8 @@ class bucketed_sums {
       : device_(device),
         ranks_(ranks),
         stream_(device.make_stream()),
-        made_(device.make_event()),
-        summed_(device.make_event()),
+        made_(device.make_event(penstock::event_wait::by_streams)),
+        summed_(device.make_event(penstock::event_wait::by_streams)),
         ends_{device.make_event(), device.make_event()} {}
 
   /// Sums what has just been put on `stream`, the bucket's gradients, over all ranks.

@@ -11,6 +11,7 @@
 #include "bucketed_sums.hpp"
 #include "collective.hpp"
 #include "device_array.hpp"
+#include "kernels.hpp"
 #include "network.hpp"
 #include "reduction.hpp"
 #include "shape.hpp"
@@ -19,23 +20,6 @@ namespace mlp {
 
 /// The parts of a global batch whose gradients are added up in order, for any number of ranks.
 inline constexpr std::size_t ordered_parts = 8;
-
-namespace kernel {
-
-/// to[i] = the sum over the rows of from[row * length + i], in the order of the rows.
-struct sum_rows {
-  const float* from;
-  std::size_t rows;
-  std::size_t length;
-  float* to;
-  void operator()(std::size_t i) const {
-    float sum = from[i];
-    for (std::size_t row = 1; row < rows; ++row) sum += from[row * length + i];
-    to[i] = sum;
-  }
-};
-
-}  // namespace kernel
 
 /// Steps of a network on global batches that ranks share: each differentiates its own part, all add
 /// up, each makes the same update. All memory is taken at construction.
