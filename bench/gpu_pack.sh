@@ -79,9 +79,10 @@ cmake -S "$root" -B "$build" "${generator[@]}" "${launchers[@]}" -DCMAKE_BUILD_T
   -DPENSTOCK_MLP_CUBLAS_ON_DEMAND=ON -DPENSTOCK_GOOGLE_BENCHMARK=OFF -DPENSTOCK_INSTALL=OFF \
   ${CMAKE_ARGS:-} --log-level=NOTICE
 # What is built only where its library is here.
-has() { grep -q "^$1:.*=/" "$build/CMakeCache.txt"; }
-if has PENSTOCK_NCCL_LIBRARY; then targets+=(penstock_mlp_nccl_on_gpu); fi
-if has penstock_nvimgcodec_library; then targets+=(penstock_nvimgcodec_gpu_tests); fi
+known=$(cmake --build "$build" --target help)
+for target in penstock_mlp_nccl_on_gpu penstock_nvimgcodec_gpu_tests; do
+  [[ $known != *"$target"* ]] || targets+=("$target")
+done
 cmake --build "$build" --target "${targets[@]}" --parallel "${PENSTOCK_JOBS:-$(nproc)}"
 
 # ---- pack ----------------------------------------------------------------------------------------
@@ -110,7 +111,7 @@ while read -r name path; do
   [[ $name =~ $machines ]] || cp -L "$path" "$dir/lib/$name"
 done < <(sed -n 's/^\t\([^ ]*\) => \(\/[^ ]*\) .*/\1 \2/p' <<<"$linked" | sort -u)
 # nvImageCodec loads what decodes JPEG, and that loads nvJPEG, which a toolkit has too.
-if has penstock_nvimgcodec_library; then
+if [ -e "$dir/bin/penstock_nvimgcodec_gpu_tests" ]; then
   library=$(sed -n 's/^penstock_nvimgcodec_library:[A-Z]*=//p' "$build/CMakeCache.txt")
   mkdir "$dir/lib/extensions"
   for name in nvjpeg jpeg_turbo; do

@@ -184,7 +184,8 @@ if [ -z "$packed" ]; then
       -DPENSTOCK_NATIVE=ON -DPENSTOCK_GOOGLE_BENCHMARK=OFF -DFETCHCONTENT_FULLY_DISCONNECTED=ON \
       ${CMAKE_ARGS:-}
   fi
-  if grep -q '^penstock_nvimgcodec_library:.*=/' "$build/CMakeCache.txt" 2>/dev/null; then
+  known=$(cmake --build "$build" --target help 2>/dev/null)
+  if [[ $known == *penstock_nvimgcodec_gpu_tests* ]]; then
     targets+=(penstock_nvimgcodec_gpu_tests)
   fi
   keeps_going=-k
