@@ -600,11 +600,11 @@ class RealPrograms(unittest.TestCase):
         measured = [t["value"] is not None for t in report["targets"]]
         self.assertEqual(measured, [True, True, True, False, False, False], text)
 
-    def bench(self, fails="none:0", **more):
-        """Rows, status and text of transfer_bench on the double, where one call fails."""
-        path = os.environ.get("TRANSFER_BENCH_ON_DOUBLE")
+    def bench(self, fails="none:0", program="TRANSFER", **more):
+        """Rows, status and text of a bench on the double, where one call fails."""
+        path = os.environ.get(program + "_BENCH_ON_DOUBLE")
         if not path:
-            self.skipTest("no TRANSFER_BENCH_ON_DOUBLE")
+            self.skipTest(f"no {program}_BENCH_ON_DOUBLE")
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "found.json"
             done = subprocess.run(
@@ -622,36 +622,47 @@ class RealPrograms(unittest.TestCase):
         told = "the device's clock has told nothing"
         return [row for row in found["rows"] if row.get("refused", told) != told]
 
+    @staticmethod
+    def group_of(row):
+        """The group of measurements that a row is of, which may give its rows another name."""
+        loads = row["name"].startswith("loader, ")
+        return "loaders" if loads else row["group"].replace("launch, L2", "on_device")
+
     def measured(self, found, but_of=()):
         refused = self.refused(found)
-        rows = [row for row in found["rows"] if row not in refused]
-        of = lambda row: "loaders" if row["name"].startswith("loader, ") else row["group"]
-        return [(of(r), r["name"], r["bytes"]) for r in rows if of(r) not in but_of]
+        rows = [(self.group_of(r), r["name"], r["bytes"]) for r in found["rows"] if r not in refused]
+        return [row for row in rows if row[0] not in but_of]
 
     def test_each_call_may_be_refused_once_and_ends_its_row_or_group_and_no_other(self):
-        listed = Path(self.file + ".calls")
-        whole, status, said = self.bench(PENSTOCK_LIST_CALLS=str(listed))
-        self.assertEqual((status, whole["complete"]), (0, True), said)
-        self.assertEqual(self.refused(whole), [])
-        calls = [line.split() for line in listed.read_text().splitlines()]
-        # What can't be refused: it makes no call of the driver, or ends what nobody could go on
-        # without (the device itself).
+        # What can't be refused: it makes no call of the driver, or nobody could go on without it.
         never = "cudaPeekAtLastError cudaGetLastError cudaInitDevice cudaGetDeviceCount"
-        calls = [(name, int(count)) for name, count in calls if name not in never.split()]
-        self.assertGreater(len(calls), 30)
-        with ThreadPoolExecutor(2) as pool:
-            ran = pool.map(lambda call: self.bench(f"{call[0]}:{call[1] // 2}"), calls)
-            for (call, count), (found, status, said) in zip(calls, ran):
-                self.assertEqual((status, found["complete"]), (0, True), f"{call} {said}")
-                refused = self.refused(found)
-                groups = {row["group"] for row in refused}
-                self.assertLessEqual(len(groups), 1, (call, refused))
-                for row in refused:
-                    self.assertIn("NotSupported", row["refused"], call)
-                self.assertEqual(self.measured(found, groups), self.measured(whole, groups), call)
-                self.report_of(transfer=found)  # and has a line for it
-                if call in ("cudaHostRegister", "cudaGraphLaunch", "cudaMalloc"):
-                    self.assertEqual(len(groups), 1, call)
+        seen = set()
+        for program in ("TRANSFER", "NARROWED", "ON_DEVICE"):
+            listed = Path(f"{self.file}.{program}")
+            whole, status, said = self.bench(program=program, PENSTOCK_LIST_CALLS=str(listed))
+            self.assertEqual((status, whole["complete"]), (0, True), said)
+            self.assertEqual(self.refused(whole), [])
+            calls = [line.split() for line in listed.read_text().splitlines()]
+            calls = [(name, int(count)) for name, count in calls if name not in never.split()]
+            with ThreadPoolExecutor(2) as pool:
+                ran = pool.map(lambda call: self.bench(f"{call[0]}:{call[1] // 2}", program), calls)
+                for (call, _), (found, status, said) in zip(calls, ran):
+                    self.assertEqual((status, found["complete"]), (0, True), f"{call} {said}")
+                    seen.add((program, call, self.check_refused(whole, found, call)))
+        self.assertGreater(len(seen), 70)
+        for call in ("cudaHostRegister", "cudaGraphLaunch", "cudaMalloc"):
+            self.assertIn(("TRANSFER", call, 1), seen)
+
+    def check_refused(self, whole, found, call):
+        """What is refused is of one group, whose name is told, and all else is there."""
+        refused = self.refused(found)
+        groups = {self.group_of(row) for row in refused}
+        self.assertLessEqual(len(groups), 1, (call, refused))
+        for row in refused:
+            self.assertIn("NotSupported", row["refused"], call)
+        self.assertEqual(self.measured(found, groups), self.measured(whole, groups), call)
+        self.report_of(transfer=found)  # and has a line for it
+        return len(groups)
 
     def test_a_lost_context_is_named_and_what_was_measured_before_is_kept(self):
         before = 0
