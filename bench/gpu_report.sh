@@ -22,7 +22,7 @@
 # for CMake (-DCMAKE_PREFIX_PATH=... for carried libraries); MNIST_DIR the folder of the MNIST
 # files; PENSTOCK_COMMIT what to call the sources where there is no git; PENSTOCK_REPORT_SECONDS the
 # limit (590); PENSTOCK_REPORT_WITHOUT what is known to be missing and left out: sanitizer, cublas,
-# nccl. A pack has no NCCL, for its size: that of the machine is taken, where PyTorch has brought it.
+# nccl. A pack has no NCCL, for its size: that of the machine is taken, where PyTorch brought it.
 #
 # A step that fails, is missing, finds nothing to do or runs out of time stands in the report, and
 # the next one runs. The report counts claims: those that were shown, refuted (a target that was
@@ -222,8 +222,8 @@ if [ -n "$packed" ] && [ -z "${MNIST_DIR:-}" ] && [ -d "$packed/mnist" ]; then
   export MNIST_DIR=$packed/mnist
 fi
 
-# A packed MLP loads cuBLAS when it is first used, and NCCL's program has NCCL of this machine. Where
-# the loader would not find them, they are looked for in the usual places.
+# A packed MLP loads cuBLAS when it is first used, and NCCL's program has this machine's NCCL.
+# Where the loader would not find them, they are looked for in the usual places.
 library_folders() {
   printf '%s\n' "${CUDA_HOME:-/usr/local/cuda}/lib64" /usr/local/cuda*/lib64 \
     /usr/local/cuda*/targets/*/lib

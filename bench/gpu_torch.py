@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSL-1.0
-"""Batches on a GPU as tensors of PyTorch, by DLPack: every byte is compared on the GPU, on PyTorch's
-default stream and on one of its own, under steps so slow that what does not wait overtakes. A tensor
-is dropped while its step still runs, so its slot is taken again at once.
+"""Batches on a GPU as tensors of PyTorch, by DLPack: every byte is compared on the GPU, on
+PyTorch's default stream and on one of its own, under steps so slow that what does not wait
+overtakes. A tensor is dropped while its step still runs, so its slot is taken again at once.
 
     python3 bench/gpu_torch.py LIBRARY
 
-LIBRARY is penstock_gpu_torch.so of the build or the pack. Exits with 77 where there is no PyTorch or
-no GPU that it sees, and with 1 for a wrong byte."""
+LIBRARY is penstock_gpu_torch.so of the build or the pack. Exits with 77 where there is no PyTorch
+or no GPU that it sees, and with 1 for a wrong byte."""
 
 import ctypes
 import sys

@@ -46,7 +46,8 @@ inline void list_calls() {
 ///
 /// `measure` gets the rows to fill, and whether `--quick` was given: few repetitions of the small
 /// sizes, to see whether it works. Returns the exit status: 1 after an error outside of all groups,
-/// 2 for other arguments, 3 where the GPU's context was lost. `name` is how the program calls itself where it says what is wrong.
+/// 2 for other arguments, 3 where the GPU's context was lost. `name` is how the program calls
+/// itself where it says what is wrong.
 template <class Measure>
 int run(int argc, char** argv, const char* name, const Measure& measure) {
   const char* json = nullptr;

@@ -30,7 +30,7 @@ struct nvimgcodec_double {
   nvimgcodecStatus_t loading = NVIMGCODEC_STATUS_SUCCESS;
   std::vector<double_call> calls;
   std::string made;  // a letter for each decoder, in the order of their making
-  int alive = 0;  // objects that are not destroyed
+  int alive = 0;     // objects that are not destroyed
 };
 
 /// The one that the functions of nvimgcodec.h use, as it was at the start of the program.

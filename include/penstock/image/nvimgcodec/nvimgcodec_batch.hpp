@@ -56,9 +56,9 @@ struct nvimgcodec_result {
 ///
 /// Each back end is a decoder of nvImageCodec's that is held to it, and gets what those before it
 /// could not decode: so `results` knows, and does not guess, what a picture was decoded by. The
-/// first one is made at construction, the others, with threads of their own, when a picture is left
-/// for them, which makes the device wait. Back ends differ in the last bits of a pixel; the CPU's are
-/// those of `nvimgcodec_decoder`.
+/// first one is made at construction, another one, with threads of its own, when the first picture
+/// is left for it: that batch takes longer. Back ends differ in the last bits of a pixel; the CPU's
+/// are those of `nvimgcodec_decoder`.
 ///
 /// One object is for one thread at a time. What it writes to it does not own.
 class nvimgcodec_batch {
