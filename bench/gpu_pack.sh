@@ -16,8 +16,8 @@
 # jobs at once.
 #
 # DIR gets bin/ the programs, lib/ the shared libraries that they need (the CUDA runtime among them,
-# all but the C library: there it must be as new as here), mnist/, the report's scripts with that
-# for PyTorch, and pack.txt, which says what was packed. cuBLAS does not go along: its two files
+# all but the C library: there it must be as new as here, and one that PyTorch's Python loads),
+# mnist/, the report's scripts with those for PyTorch, and pack.txt, which says what was packed. cuBLAS does not go along: its two files
 # have 600 MB. There it is looked for where toolkits and PyTorch keep it. Without it the steps fall
 # away that need it (mlp-cublas, the table of steps, the thrust and cublas kernels in mlp-tests),
 # and the wide workload has fused kernels.
@@ -70,7 +70,7 @@ if command -v ccache >/dev/null; then
 fi
 generator=()
 if command -v ninja >/dev/null && [ ! -e "$build/CMakeCache.txt" ]; then generator=(-G Ninja); fi
-targets=(penstock_gpu_tests penstock_mlp_gpu_tests penstock_cuda_transfer_bench
+targets=(penstock_gpu_tests penstock_gpu_torch penstock_mlp_gpu_tests penstock_cuda_transfer_bench
   penstock_cuda_on_device_bench penstock_cuda_narrowed_bench penstock_mlp_bench)
 # shellcheck disable=SC2086
 cmake -S "$root" -B "$build" "${generator[@]}" "${launchers[@]}" -DCMAKE_BUILD_TYPE=Release \
@@ -78,29 +78,50 @@ cmake -S "$root" -B "$build" "${generator[@]}" "${launchers[@]}" -DCMAKE_BUILD_T
   "-DCMAKE_CUDA_FLAGS=-Xcompiler=-march=$march" "-DCMAKE_BUILD_RPATH=\$ORIGIN/../lib" \
   -DPENSTOCK_MLP_CUBLAS_ON_DEMAND=ON -DPENSTOCK_GOOGLE_BENCHMARK=OFF -DPENSTOCK_INSTALL=OFF \
   ${CMAKE_ARGS:-} --log-level=NOTICE
+# What is built only where its library is here.
+known=$(cmake --build "$build" --target help)
+for target in penstock_nccl_on_gpu penstock_nvimgcodec_gpu_tests; do
+  [[ $known != *"$target"* ]] || targets+=("$target")
+done
 cmake --build "$build" --target "${targets[@]}" --parallel "${PENSTOCK_JOBS:-$(nproc)}"
 
 # ---- pack ----------------------------------------------------------------------------------------
 
-rm -rf "${dir:?}"/{bin,lib,mnist,pack.txt,gpu_report.sh,gpu_report.py,pytorch_mnist.py}
+rm -rf "${dir:?}"/{bin,lib,mnist,pack.txt,gpu_report.sh,gpu_report.py,gpu_torch.py,pytorch_mnist.py}
 mkdir -p "$dir/bin" "$dir/lib"
 : >"$dir/pack.txt" # so that the folder is known for ours, should this end early
 for target in "${targets[@]}"; do
-  found=$(find "$build" -type f -name "$target" -perm -u+x)
-  strip -o "$dir/bin/$target" "$found"
+  found=$(find "$build" -type f \( -name "$target" -o -name "$target.so" \) -perm -u+x)
+  case $found in
+    *.so) strip -o "$dir/lib/$target.so" "$found" ;; # Python loads it
+    *) strip -o "$dir/bin/$target" "$found" ;;
+  esac
 done
+packed=("$dir"/bin/*)
+for library in "$dir"/lib/*.so; do [ ! -e "$library" ] || packed+=("$library"); done
 
 # What the programs are linked with, as files: not the C library and its loader, which are the
-# machine's.
-machines='^(ld-linux.*|libc|libm|libpthread|libdl|librt|libresolv)\.so'
-linked=$(ldd "$dir"/bin/*)
+# machine's, and not NCCL, for its size.
+machines='^(ld-linux.*|libc|libm|libpthread|libdl|librt|libresolv|libnccl)\.so'
+linked=$(ldd "${packed[@]}")
 if [[ $linked == *"not found"* ]]; then
   refuse "not found here: $(sed -n 's/^\t\([^ ]*\) => not found.*/\1/p' <<<"$linked" | sort -u | tr '\n' ' ')"
 fi
 while read -r name path; do
   [[ $name =~ $machines ]] || cp -L "$path" "$dir/lib/$name"
 done < <(sed -n 's/^\t\([^ ]*\) => \(\/[^ ]*\) .*/\1 \2/p' <<<"$linked" | sort -u)
-for program in "$dir"/bin/*; do
+# nvImageCodec loads what decodes JPEG, and that loads nvJPEG, which a toolkit has too.
+if [ -e "$dir/bin/penstock_nvimgcodec_gpu_tests" ]; then
+  library=$(sed -n 's/^penstock_nvimgcodec_library:[A-Z]*=//p' "$build/CMakeCache.txt")
+  mkdir "$dir/lib/extensions"
+  for name in nvjpeg jpeg_turbo; do
+    cp -L "${library%/*}"/extensions/lib${name}_ext.so* "$dir/lib/extensions"
+  done
+  for nvjpeg in "${library%/*}"/../{cu13,nvjpeg}/lib/libnvjpeg.so.*; do
+    [ ! -e "$nvjpeg" ] || cp -L "$nvjpeg" "$dir/lib"
+  done
+fi
+for program in "${packed[@]}"; do
   # Not by a pipe to grep -q: it ends at its first match, and the writer of a broken pipe.
   section=$(readelf -d "$program")
   if [[ $section == *libcublas* ]]; then refuse "${program##*/} is linked with cuBLAS"; fi
@@ -108,7 +129,7 @@ for program in "$dir"/bin/*; do
     refuse "${program##*/} does not look into lib"
 done
 
-cp "$root"/bench/{gpu_report.sh,gpu_report.py,pytorch_mnist.py} "$dir"
+cp "$root"/bench/{gpu_report.sh,gpu_report.py,gpu_torch.py,pytorch_mnist.py} "$dir"
 if [ -n "${MNIST_DIR:-}" ]; then
   mkdir "$dir/mnist"
   for name in {train,t10k}-{images-idx3,labels-idx1}-ubyte; do

@@ -73,6 +73,8 @@ def judged(step, log, found):
         return "failed: skipped beside a GPU"
     if status in ("124", "137"):
         return "failed: time limit"
+    if isinstance(found, dict) and found.get("lost"):
+        return f"failed: the GPU's context was lost at {found['lost']}"
     if status != "0":
         return f"failed: status {status}"
     if "tests" in step["expects"] and not step["tests"]:
@@ -119,6 +121,14 @@ def steps_of(folder):
                 step["ended"] = step["ended"].replace("failed: ", "partial: ", 1)
                 results[name] = found
     return steps, results
+
+
+def refused_rows(report):
+    """What a program was refused, by step: its rows' group and name, and why."""
+    for step in ("transfer", "on_device", "narrowed"):
+        for row in (report.get(step) or {}).get("rows", []):
+            if "refused" in row:
+                yield step, f"{row['group']}: {row['name']}", row["refused"]
 
 
 def gpu_of(folder):
@@ -282,6 +292,11 @@ def lines_of(report, table):
     for what, shown in claims_of(report):
         if shown is False:
             yield f"REFUTED: {what}"
+    for s in report["steps"]:
+        if "the GPU's context was lost" in s["ended"]:
+            yield f"LOST CONTEXT: {s['name']}, {s['ended'].rpartition(' at ')[2]}"
+    for step, what, why in refused_rows(report):
+        yield f"REFUSED: {step}, {what}: {why[:100]}"
     yield ""
     for target in report["targets"]:
         if target["value"] is None:

@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: BSL-1.0
 # Everything that is measured and checked on a GPU, in one run: the benchmarks of transfer,
 # transforms and narrowed transfers, the MLP in its four modes, PyTorch beside it where it is
-# installed, the tests labelled gpu, the MLP's kernels beside the CPU device, NCCL as a world of one,
-# and the tests under compute-sanitizer. Needs no network.
+# installed, the tests labelled gpu, tensors of PyTorch over a feed's batches, the MLP's kernels
+# beside the CPU device, NCCL as a world of one, and the tests under compute-sanitizer. Needs no
+# network.
 #
 # What may be lost comes last: facts of the machine, a smoke of seconds, measurements, correctness,
 # sanitizers, and then the two steps that may upset a GPU (a held kernel, a kernel that faults).
@@ -21,7 +22,7 @@
 # for CMake (-DCMAKE_PREFIX_PATH=... for carried libraries); MNIST_DIR the folder of the MNIST
 # files; PENSTOCK_COMMIT what to call the sources where there is no git; PENSTOCK_REPORT_SECONDS the
 # limit (590); PENSTOCK_REPORT_WITHOUT what is known to be missing and left out: sanitizer, cublas,
-# nccl. A pack has no NCCL, for its size.
+# nccl. A pack has no NCCL, for its size: that of the machine is taken, where PyTorch brought it.
 #
 # A step that fails, is missing, finds nothing to do or runs out of time stands in the report, and
 # the next one runs. The report counts claims: those that were shown, refuted (a target that was
@@ -156,17 +157,20 @@ step() {
 
 # ---- programs ------------------------------------------------------------------------------------
 
-targets=(penstock_gpu_tests penstock_mlp_gpu_tests penstock_cuda_transfer_bench
+targets=(penstock_gpu_tests penstock_gpu_torch penstock_mlp_gpu_tests penstock_cuda_transfer_bench
   penstock_cuda_on_device_bench penstock_cuda_narrowed_bench penstock_mlp_bench)
 [[ $without == *" nccl "* ]] || targets+=(penstock_nccl_on_gpu)
 
-# program NAME: its path, or one where nothing is.
+# program NAME: its path, or that of a library to be loaded; or one where nothing is.
 program() {
   local found
-  if [ -n "$packed" ]; then
+  if [ -e "$packed/lib/$1.so" ]; then
+    echo "$packed/lib/$1.so"
+  elif [ -n "$packed" ]; then
     echo "$packed/bin/$1"
   else
-    found=$(find "$build" -type f -name "$1" -perm -u+x 2>/dev/null | sort | sed -n 1p)
+    found=$(find "$build" -type f \( -name "$1" -o -name "$1.so" \) -perm -u+x 2>/dev/null |
+      sort | sed -n 1p)
     echo "${found:-$build/$1}"
   fi
 }
@@ -179,6 +183,10 @@ if [ -z "$packed" ]; then
     step configure 40 - cmake -S "$root" -B "$build" "${generator[@]}" -DCMAKE_BUILD_TYPE=Release \
       -DPENSTOCK_NATIVE=ON -DPENSTOCK_GOOGLE_BENCHMARK=OFF -DFETCHCONTENT_FULLY_DISCONNECTED=ON \
       ${CMAKE_ARGS:-}
+  fi
+  known=$(cmake --build "$build" --target help 2>/dev/null)
+  if [[ $known == *penstock_nvimgcodec_gpu_tests* ]]; then
+    targets+=(penstock_nvimgcodec_gpu_tests)
   fi
   keeps_going=-k
   [ ! -e "$build/build.ninja" ] || keeps_going=-k0
@@ -208,36 +216,39 @@ transfer=$(program penstock_cuda_transfer_bench)
 on_device=$(program penstock_cuda_on_device_bench)
 narrowed=$(program penstock_cuda_narrowed_bench)
 nccl=$(program penstock_nccl_on_gpu)
+nvimgcodec=$(program penstock_nvimgcodec_gpu_tests)
 mlp=$(program penstock_mlp_bench)
 if [ -n "$packed" ] && [ -z "${MNIST_DIR:-}" ] && [ -d "$packed/mnist" ]; then
   export MNIST_DIR=$packed/mnist
 fi
 
-# A packed MLP loads cuBLAS when it is first used. Where the loader would not find it, it is looked
-# for in the usual places; only its two files, lest another CUDA runtime comes with them.
-find_cublas() {
-  local name lt folder
-  name=$(sed -n 's/^cublas //p' "$packed/pack.txt" 2>/dev/null)
-  lt=${name/cublas/cublasLt}
-  if [ -z "$name" ] || grep -qF "$name " <<<"$(ldconfig -p 2>/dev/null)"; then return; fi
-  while read -r folder; do
-    if [ -e "$folder/$name" ] && [ -e "$folder/$lt" ]; then
-      mkdir -p "$steps/cublas"
-      ln -sf "$folder/$name" "$folder/$lt" "$steps/cublas"
-      export LD_LIBRARY_PATH=$steps/cublas${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
-      return
-    fi
-  done < <(
-    printf '%s\n' "${CUDA_HOME:-/usr/local/cuda}/lib64" /usr/local/cuda*/lib64 \
-      /usr/local/cuda*/targets/*/lib
-    python3 -c 'import glob, sys
+# A packed MLP loads cuBLAS when it is first used, and NCCL's program has this machine's NCCL.
+# Where the loader would not find them, they are looked for in the usual places.
+library_folders() {
+  printf '%s\n' "${CUDA_HOME:-/usr/local/cuda}/lib64" /usr/local/cuda*/lib64 \
+    /usr/local/cuda*/targets/*/lib
+  python3 -c 'import glob, sys
 for path in sys.path[1:]:
     print(*glob.glob(path + "/nvidia/*/lib"), sep="\n")' 2>/dev/null
-  )
+}
+# find_libraries FILE...: links these files alone, lest another CUDA runtime comes with them.
+find_libraries() {
+  local folder file
+  if [ -z "$1" ] || grep -qF "$1 " <<<"$(ldconfig -p 2>/dev/null)"; then return; fi
+  while read -r folder; do
+    for file in "$@"; do [ -e "$folder/$file" ] || continue 2; done
+    mkdir -p "$steps/libraries"
+    for file in "$@"; do ln -sf "$folder/$file" "$steps/libraries"; done
+    return
+  done < <(library_folders)
 }
 if [ -n "$packed" ]; then
   chmod u+x "$packed"/bin/* 2>/dev/null # some ways to carry a folder lose it
-  find_cublas
+  cublas=$(sed -n 's/^cublas //p' "$packed/pack.txt" 2>/dev/null)
+  find_libraries "$cublas" "${cublas/cublas/cublasLt}"
+  find_libraries libnccl.so.2
+  [ ! -d "$steps/libraries" ] ||
+    export LD_LIBRARY_PATH=$steps/libraries${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 fi
 
 # ---- measurements --------------------------------------------------------------------------------
@@ -284,7 +295,9 @@ fi
 
 # ---- PyTorch beside it ---------------------------------------------------------------------------
 
+has_torch=no
 if python3 -c 'import sys, importlib.util as u; sys.exit(u.find_spec("torch") is None)'; then
+  has_torch=yes
   step pytorch 36 json python3 "$here/pytorch_mnist.py" --epochs 1 --json "$steps/pytorch.json"
 else
   note pytorch absent 0 0 json "there is no PyTorch here"
@@ -299,13 +312,29 @@ contract='a GPU keeps the contract*'
 fault='a kernel fault*'
 not_apart=('~[.]' '~a GPU keeps the contract*' '~a kernel fault*')
 step tests 33 tests "$tests" --durations yes "${not_apart[@]}"
+if [ $has_torch = yes ]; then
+  step torch 10 tests python3 "$here/gpu_torch.py" "$(program penstock_gpu_torch)"
+else
+  note torch absent 0 0 tests "there is no PyTorch here"
+fi
 step mlp-tests 25 tests "$mlp_tests" 12800
 if [[ $without == *" nccl "* ]]; then
   note nccl "left out" 0 0 tests "asked for by PENSTOCK_REPORT_WITHOUT"
 elif [ -n "$packed" ] && [ ! -e "$nccl" ]; then
-  note nccl "left out" 0 0 tests "a pack has no NCCL"
+  note nccl "left out" 0 0 tests "the pack has no program for NCCL"
+elif [[ $(ldd "$nccl" 2>/dev/null) == *"libnccl.so.2 => not found"* ]]; then
+  note nccl "left out" 0 0 tests "there is no libnccl.so.2 here"
 else
   step nccl 4 tests "$nccl"
+fi
+
+# nvImageCodec finds its extensions, and these nvJPEG, in the pack or in the toolkit.
+if [ -e "$nvimgcodec" ]; then
+  [ ! -d "$packed/lib/extensions" ] || export NVIMGCODEC_EXTENSIONS_PATH=$packed/lib/extensions
+  path=${packed:+$packed/lib:}${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}/usr/local/cuda/lib64
+  step nvimgcodec 6 tests env "LD_LIBRARY_PATH=$path" "$nvimgcodec"
+else
+  note nvimgcodec "left out" 0 0 tests "built without nvImageCodec"
 fi
 
 # ---- compute-sanitizer ---------------------------------------------------------------------------

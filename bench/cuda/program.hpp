@@ -10,20 +10,34 @@
 #include "rows.hpp"
 
 #if defined(PENSTOCK_BENCH_ON_DOUBLE)
+#include <fstream>
+
 #include <fake_cuda/fake_cuda.hpp>
 #endif
 
 namespace bench {
 
 #if defined(PENSTOCK_BENCH_ON_DOUBLE)
-/// Has the call fail that PENSTOCK_FAIL_CALL names: "cudaHostRegister:2" the third of them.
+/// Has the call fail that PENSTOCK_FAIL_CALL names: "cudaHostRegister:2" the third of them, once;
+/// "lost:2" the third of all calls and those after it, as where the context is lost.
 inline void arm_failure() {
   const char* const given = std::getenv("PENSTOCK_FAIL_CALL");
   if (given == nullptr) return;
+  fake_cuda::reset({.policy = fake_cuda::policy::early});  // nothing naps for work that is held
   const std::string call = given;
   const std::size_t colon = call.find(':');
-  const std::string which = colon == std::string::npos ? "0" : call.substr(colon + 1);
-  fake_cuda::fail_call_of(call.substr(0, colon), std::stoull(which), cudaErrorNotSupported);
+  const auto which = std::stoull(colon == std::string::npos ? "0" : call.substr(colon + 1));
+  if (call.starts_with("lost:")) return fake_cuda::fail_from(which, cudaErrorIllegalAddress);
+  fake_cuda::fail_call_of(call.substr(0, colon), which, cudaErrorNotSupported);
+}
+
+/// How often this thread has made each call, a line each, into the file that PENSTOCK_LIST_CALLS
+/// names.
+inline void list_calls() {
+  const char* const path = std::getenv("PENSTOCK_LIST_CALLS");
+  if (path == nullptr) return;
+  std::ofstream file{path};
+  for (const auto& [name, count] : fake_cuda::thread_calls()) file << name << ' ' << count << '\n';
 }
 #endif
 
@@ -32,7 +46,8 @@ inline void arm_failure() {
 ///
 /// `measure` gets the rows to fill, and whether `--quick` was given: few repetitions of the small
 /// sizes, to see whether it works. Returns the exit status: 1 after an error outside of all groups,
-/// 2 for other arguments. `name` is how the program calls itself where it says what is wrong.
+/// 2 for other arguments, 3 where the GPU's context was lost. `name` is how the program calls
+/// itself where it says what is wrong.
 template <class Measure>
 int run(int argc, char** argv, const char* name, const Measure& measure) {
   const char* json = nullptr;
@@ -54,7 +69,12 @@ int run(int argc, char** argv, const char* name, const Measure& measure) {
     rows out{json};
     measure(out, quick);
     out.complete();
-    return 0;
+#if defined(PENSTOCK_BENCH_ON_DOUBLE)
+    list_calls();
+#endif
+    if (!out.is_lost()) return 0;
+    std::fprintf(stderr, "%s: the GPU's context was lost\n", name);
+    return 3;
   } catch (const rows::write_error& error) {
     std::fprintf(stderr, "%s: %s can't be written\n", name, error.path.c_str());
   } catch (const std::exception& error) {

@@ -15,6 +15,8 @@
 #include <utility>
 #include <vector>
 
+#include <penstock/cuda/cuda_error.hpp>
+
 namespace bench {
 
 [[nodiscard]] inline double seconds_since(std::chrono::steady_clock::time_point begin) {
@@ -27,10 +29,12 @@ namespace bench {
 }
 
 /// Throws `std::runtime_error` with the name and the text of a refusal, and leaves the last-error
-/// slot as if the call had not been made.
+/// slot as if the call had not been made; `penstock::cuda_context_lost` where no call can succeed
+/// any more.
 inline void must(cudaError_t code) {
   if (code == cudaSuccess) return;
   static_cast<void>(cudaGetLastError());
+  if (penstock::detail::is_sticky(code)) penstock::detail::throw_cuda_error(code, "a CUDA call");
   throw std::runtime_error(std::string{cudaGetErrorName(code)} + ": " + cudaGetErrorString(code));
 }
 
@@ -45,21 +49,29 @@ struct way {
 struct measurement {
   double value = 0;
   std::string refused;
+  bool is_lost = false;  ///< the GPU's context went while this was measured
 };
 
 /// Several ways to do one thing, measured in turns so that a change of the machine's mood meets all
-/// of them: the median of `repetitions` for every way; one more before that doesn't count.
+/// of them: the median of `repetitions` for every way; one more before that doesn't count. Ends
+/// where the GPU's context is lost; what has been measured by then counts.
 [[nodiscard]] inline std::vector<measurement> in_turns(int repetitions,
                                                        const std::vector<way>& ways) {
   std::vector<measurement> found(ways.size());
   std::vector<std::function<double()>> run(ways.size());
   std::vector<std::vector<double>> values(ways.size());
+  std::string lost;
   const auto guarded = [&](std::size_t at, const auto& work) {
-    if (!found[at].refused.empty()) return;
+    if (!found[at].refused.empty() || !lost.empty()) return;
     try {
       work();
+    } catch (const penstock::cuda_context_lost& error) {
+      lost = error.what();
+      found[at].is_lost = true;
     } catch (const std::exception& error) {
       found[at].refused = error.what();
+      static_cast<void>(
+          cudaGetLastError());  // of a launch, which the next way would take for its own
     }
   };
   for (std::size_t at = 0; at < ways.size(); ++at) {
@@ -74,7 +86,12 @@ struct measurement {
     }
   }
   for (std::size_t at = 0; at < ways.size(); ++at) {
-    if (found[at].refused.empty()) found[at].value = median(std::move(values[at]));
+    if (!found[at].refused.empty()) continue;
+    if (values[at].empty()) {
+      found[at].refused = lost;
+    } else {
+      found[at].value = median(std::move(values[at]));
+    }
   }
   return found;
 }
@@ -117,6 +134,7 @@ class rows {
   }
   void add(const std::string& group, const std::string& name, double bytes,
            const measurement& measured, const char* unit, double floor = 0.0) {
+    if (measured.is_lost) lose(group, name);
     if (!measured.refused.empty()) return refuse(group, name, bytes, measured.refused);
     add(group, name, bytes, measured.value, unit, floor);
   }
@@ -137,13 +155,18 @@ class rows {
   }
 
   /// Runs one group of measurements and notes its seconds; what it throws is a refused row of the
-  /// group and ends nothing else.
+  /// group and ends nothing else. No group runs after the GPU's context is lost.
   template <class Measure>
   void group(const std::string& name, const Measure& measure) {
+    if (is_lost()) return refuse(name, "the whole group", 0, "not tried: the context is lost");
     const auto begin = std::chrono::steady_clock::now();
     try {
       measure();
+    } catch (const penstock::cuda_context_lost& error) {
+      lose(name, "the rest of the group");
+      refuse(name, "the rest of the group", 0, error.what());
     } catch (const std::exception& error) {
+      static_cast<void>(cudaGetLastError());
       refuse(name, "the rest of the group", 0, error.what());
     }
     const double taken = seconds_since(begin);
@@ -153,9 +176,12 @@ class rows {
     write();
   }
 
-  /// All has been measured that there is.
+  /// Whether the GPU's context is lost: no call of this process can succeed any more.
+  [[nodiscard]] bool is_lost() const noexcept { return !lost_.empty(); }
+
+  /// All has been tried that there is. What lost the context was not.
   void complete() {
-    is_complete_ = true;
+    is_complete_ = !is_lost();
     write();
   }
 
@@ -174,6 +200,10 @@ class rows {
     return text;
   }
 
+  void lose(const std::string& group, const std::string& name) {
+    if (!is_lost()) lost_ = group + ": " + name;
+  }
+
   void keep(const std::string& group, const std::string& name, double bytes,
             const std::string& members) {
     std::fflush(stdout);
@@ -188,8 +218,10 @@ class rows {
     const std::string beside = path_ + ".new";
     std::FILE* file = std::fopen(beside.c_str(), "w");
     if (file == nullptr) throw write_error{beside};
-    std::fprintf(file, "{\"complete\": %s%s,\n \"seconds\": {%s},\n \"rows\": [%s\n]}\n",
-                 is_complete_ ? "true" : "false", facts_.c_str(), seconds_.c_str(), lines_.c_str());
+    const std::string lost = is_lost() ? ",\n \"lost\": " + quoted(lost_) : "";
+    std::fprintf(file, "{\"complete\": %s%s%s,\n \"seconds\": {%s},\n \"rows\": [%s\n]}\n",
+                 is_complete_ ? "true" : "false", lost.c_str(), facts_.c_str(), seconds_.c_str(),
+                 lines_.c_str());
     if (std::fclose(file) != 0) throw write_error{beside};
     if (std::rename(beside.c_str(), path_.c_str()) != 0) throw write_error{path_};
   }
@@ -197,6 +229,7 @@ class rows {
   std::string facts_;
   std::string seconds_;
   std::string lines_;
+  std::string lost_;  // where
   bool is_complete_ = false;
 };
 

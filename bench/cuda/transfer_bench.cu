@@ -58,6 +58,12 @@ __global__ void spin(std::uint64_t nanoseconds) {
 }
 #endif
 
+/// As above; throws what the launch gives.
+void keep_busy(cudaStream_t stream, std::uint64_t nanoseconds) {
+  spin<<<1, 1, 0, stream>>>(nanoseconds);
+  must(cudaGetLastError());
+}
+
 double thread_seconds() {
   timespec now{};
   ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
@@ -221,6 +227,17 @@ void download(const ps::cuda_device& device, bench::rows& out, bool quick) {
   }
 }
 
+bench::measurement in_us(bench::measurement seconds, std::uint64_t count = 1) {
+  seconds.value = seconds.value / static_cast<double>(count) * 1e6;
+  return seconds;
+}
+
+/// The floor of what does both at once; 0, none, where one was not measured.
+double longer_of(const bench::measurement& one, const bench::measurement& other) {
+  if (!one.refused.empty() || !other.refused.empty()) return 0;
+  return std::max(one.value, other.value);
+}
+
 /// Copies and a kernel, each alone and both at once: 1 is perfect overlap.
 void overlap(const ps::cuda_device& device, bench::rows& out, bool quick) {
   const auto steps = device.make_stream();
@@ -232,7 +249,7 @@ void overlap(const ps::cuda_device& device, bench::rows& out, bool quick) {
   const auto run = [&](bool with_copy, bool with_kernel) {
     return std::function<double()>{[&, with_copy, with_kernel] {
       const auto begin = clock_type::now();
-      if (with_kernel) spin<<<1, 1, 0, steps.get()>>>(nanoseconds);
+      if (with_kernel) keep_busy(steps.get(), nanoseconds);
       if (with_copy) {
         must(cudaMemcpyAsync(there.data(), here.data(), bytes, cudaMemcpyHostToDevice,
                              copies.get()));
@@ -246,15 +263,14 @@ void overlap(const ps::cuda_device& device, bench::rows& out, bool quick) {
       bench::in_turns(quick ? 1 : 21, {{"copy alone", [&] { return run(true, false); }},
                                        {"kernel alone", [&] { return run(false, true); }},
                                        {"both", [&] { return run(true, true); }}});
-  const double longer = std::max(found[0].value, found[1].value);
-  out.add("overlap", "copy alone", static_cast<double>(bytes), found[0].value * 1e6, "us");
-  out.add("overlap", "kernel alone", 0, found[1].value * 1e6, "us");
-  out.add("overlap", "both, the longer one as floor", static_cast<double>(bytes),
-          found[2].value * 1e6, "us", longer * 1e6);
+  out.add("overlap", "copy alone", static_cast<double>(bytes), in_us(found[0]), "us");
+  out.add("overlap", "kernel alone", 0, in_us(found[1]), "us");
+  out.add("overlap", "both, the longer one as floor", static_cast<double>(bytes), in_us(found[2]),
+          "us", longer_of(in_us(found[0]), in_us(found[1])));
 }
 
 void pinning(const ps::cuda_device& device, bench::rows& out, bool quick) {
-  for (const std::size_t bytes : {std::size_t{64} << 20, std::size_t{1} << 30}) {
+  for (const std::size_t bytes : {std::size_t{quick ? 4U : 64U} << 20, std::size_t{1} << 30}) {
     if (quick && bytes > std::size_t{64} << 20) continue;
     const double per_gib = static_cast<double>(std::size_t{1} << 30) / static_cast<double>(bytes);
     out.compare("pinning", static_cast<double>(bytes), quick ? 1 : 3, "s/GiB",
@@ -374,9 +390,11 @@ void tiny_batches(const ps::cuda_device& device, bench::rows& out, bool quick) {
   const auto stream = device.make_stream();
   const auto copies = device.make_stream();
   // Few enough that the streams' queues never fill: then the host would wait for the GPU.
-  constexpr std::uint64_t burst = 100;
-  const int repetitions = quick ? 3 : 101;
-  const auto per_batch = [](double seconds) { return seconds / burst * 1e6; };
+  const std::uint64_t burst = quick ? 20 : 100;
+  const int repetitions = quick ? 1 : 101;
+  const auto per_batch = [burst](double seconds) {
+    return seconds / static_cast<double>(burst) * 1e6;
+  };
   const auto host_time = [&](auto& feed, auto body) {
     const auto begin = clock_type::now();
     for (auto& batch : feed.epoch(0)) body(batch);
@@ -430,9 +448,8 @@ void tiny_batches(const ps::cuda_device& device, bench::rows& out, bool quick) {
           auto graphs = std::make_shared<ps::step_graphs>(device);
           return std::function<double()>{[&, feed, graphs] {
             return host_time(*feed, [&](auto& batch) {
-              graphs->launch(batch, stream, [](ps::cuda_stream_ref on) {
-                spin<<<1, 1, 0, on.get()>>>(std::uint64_t{1000});
-              });
+              graphs->launch(batch, stream,
+                             [](ps::cuda_stream_ref on) { keep_busy(on.get(), 1000); });
             });
           }};
         }}},
@@ -490,6 +507,24 @@ void loaders(const ps::cuda_device& device, bench::rows& out, bool quick) {
   }
 }
 
+/// A step of one kernel as a graph, without anything of the library's.
+struct step_graph {
+  explicit step_graph(cudaStream_t stream) {
+    must(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed));
+    spin<<<1, 1, 0, stream>>>(std::uint64_t{0});
+    cudaError_t code = cudaGetLastError();
+    cudaGraph_t graph = nullptr;  // ended in any case, lest others find their stream captured
+    const cudaError_t ended = cudaStreamEndCapture(stream, &graph);
+    if (code == cudaSuccess) code = ended;
+    if (code == cudaSuccess) code = cudaGraphInstantiateWithFlags(&exec, graph, 0);
+    if (graph != nullptr) static_cast<void>(cudaGraphDestroy(graph));
+    must(code);
+  }
+  step_graph(step_graph&&) = delete;
+  ~step_graph() { static_cast<void>(cudaGraphExecDestroy(exec)); }
+  cudaGraphExec_t exec = nullptr;
+};
+
 /// Host time of each call of the runtime that a batch needs, of a hundred in a row.
 void calls(const ps::cuda_device& device, bench::rows& out, bool quick) {
   const auto stream = device.make_stream();
@@ -499,16 +534,16 @@ void calls(const ps::cuda_device& device, bench::rows& out, bool quick) {
   cudaEvent_t blocking = nullptr;
   must(cudaEventCreateWithFlags(&blocking, cudaEventDisableTiming | cudaEventBlockingSync));
   const int count = quick ? 4 : 100;
+  const auto in_a_row = [&](const auto& call) {
+    const auto begin = clock_type::now();
+    for (int i = 0; i < count; ++i) call();
+    const double taken = bench::seconds_since(begin);
+    must(cudaStreamSynchronize(stream.get()));
+    return taken;
+  };
   const auto timed = [&](const char* name, auto call) {
-    return bench::way{name, [&, call] {
-                        return std::function<double()>{[&, call] {
-                          const auto begin = clock_type::now();
-                          for (int i = 0; i < count; ++i) call();
-                          const double taken = bench::seconds_since(begin);
-                          must(cudaStreamSynchronize(stream.get()));
-                          return taken;
-                        }};
-                      }};
+    return bench::way{
+        name, [&, call] { return std::function<double()>{[&, call] { return in_a_row(call); }}; }};
   };
   const std::vector<bench::way> ways{
       timed("cudaMemcpyAsync, 1 KiB",
@@ -533,12 +568,16 @@ void calls(const ps::cuda_device& device, bench::rows& out, bool quick) {
               must(cudaThreadExchangeStreamCaptureMode(&mode));
               must(cudaThreadExchangeStreamCaptureMode(&mode));
             }),
-      timed("a kernel's launch", [&] { spin<<<1, 1, 0, stream.get()>>>(std::uint64_t{0}); })};
+      timed("a kernel's launch", [&] { keep_busy(stream.get(), 0); }),
+      bench::way{"cudaGraphLaunch, one kernel", [&] {
+                   auto graph = std::make_shared<step_graph>(stream.get());
+                   return std::function<double()>{[&, graph] {
+                     return in_a_row([&] { must(cudaGraphLaunch(graph->exec, stream.get())); });
+                   }};
+                 }}};
   const auto found = bench::in_turns(quick ? 1 : 21, ways);
   for (std::size_t at = 0; at < ways.size(); ++at) {
-    bench::measurement row = found[at];
-    row.value = row.value / count * 1e6;
-    out.add("calls", ways[at].name, 0, row, "us");
+    out.add("calls", ways[at].name, 0, in_us(found[at], static_cast<std::uint64_t>(count)), "us");
   }
   static_cast<void>(cudaEventDestroy(blocking));
 }
@@ -549,35 +588,48 @@ void fed_steps(const ps::cuda_device& device, bench::rows& out, bool quick) {
   const std::size_t bytes = std::size_t{256} << 10;
   const std::uint64_t count = quick ? 10 : 500;
   const slab host{device, padded(bytes) * slots, ps::detail::memory_kind::pinned};
+  const slab there{device, padded(bytes) * slots, ps::detail::memory_kind::device};
   for (const std::uint64_t nanoseconds : {std::uint64_t{10'000}, std::uint64_t{50'000}}) {
     const std::string of = std::to_string(nanoseconds / 1000) + " us";
-    const auto step = [&, nanoseconds] { spin<<<1, 1, 0, stream.get()>>>(nanoseconds); };
-    out.compare("fed", static_cast<double>(bytes), quick ? 1 : 9, "us/batch",
-                {{"resident, steps of " + of,
-                  [&] {
-                    return [&] {
-                      const auto begin = clock_type::now();
-                      for (std::uint64_t i = 0; i < count; ++i) step();
-                      must(cudaStreamSynchronize(stream.get()));
-                      return bench::seconds_since(begin);
-                    };
-                  }},
-                 {"fed, steps of " + of,
-                  [&] {
-                    auto one =
-                        std::make_shared<ready_feed>(device, stream, host.data(), bytes, count);
-                    return [&, one] {
-                      const auto begin = clock_type::now();
-                      for (auto& batch : one->feed.epoch(0)) {
-                        static_cast<void>(batch);
-                        step();
-                      }
-                      must(cudaStreamSynchronize(stream.get()));
-                      return bench::seconds_since(begin);
-                    };
-                  }}},
-                [&](double seconds) { return seconds / static_cast<double>(count) * 1e6; });
-    auto source = ready(device, host.data(), bytes, count * 4);
+    const auto step = [&, nanoseconds] { keep_busy(stream.get(), nanoseconds); };
+    const auto found = bench::in_turns(
+        quick ? 1 : 9,
+        {{"resident",
+          [&] {
+            return [&] {
+              const auto begin = clock_type::now();
+              for (std::uint64_t i = 0; i < count; ++i) step();
+              must(cudaStreamSynchronize(stream.get()));
+              return bench::seconds_since(begin);
+            };
+          }},
+         {"copies",
+          [&] {
+            return
+                [&] { return plain_loop(host.data(), there.data(), bytes, count, stream.get()); };
+          }},
+         {"fed", [&] {
+            auto one = std::make_shared<ready_feed>(device, stream, host.data(), bytes, count);
+            return [&, one] {
+              const auto begin = clock_type::now();
+              for (auto& batch : one->feed.epoch(0)) {
+                static_cast<void>(batch);
+                step();
+              }
+              must(cudaStreamSynchronize(stream.get()));
+              return bench::seconds_since(begin);
+            };
+          }}});
+    const auto resident = in_us(found[0], count);
+    const auto copies = in_us(found[1], count);
+    const auto fed = in_us(found[2], count);
+    const auto size = static_cast<double>(bytes);
+    out.add("fed", "resident, steps of " + of, size, resident, "us/batch");
+    out.add("fed", "copies alone, beside steps of " + of, size, copies, "us/batch");
+    out.add("fed", "fed, steps of " + of, size, fed, "us/batch", longer_of(resident, resident));
+    out.add("fed", "fed, max(copy, step) as floor, " + of, size, fed, "us/batch",
+            longer_of(resident, copies));
+    auto source = ready(device, host.data(), bytes, count * (quick ? 16 : 4));
     ps::transfer feed{source, stream, {.depth = slots, .time_device = true}};
     for (auto& batch : feed.epoch(0)) {
       static_cast<void>(batch);
@@ -585,12 +637,15 @@ void fed_steps(const ps::cuda_device& device, bench::rows& out, bool quick) {
     }
     device.synchronize(ps::cuda_stream_ref{stream});
     const ps::device_stats said = feed.stats().device;
-    if (said.batches == 0) continue;
-    const auto timed = static_cast<double>(said.batches);
-    out.add("fed", "idle before a step of " + of, static_cast<double>(bytes),
-            static_cast<double>(said.idle.count()) / timed * 1e-3, "us");
-    out.add("fed", "copy beside steps of " + of, static_cast<double>(bytes),
-            static_cast<double>(said.copy.count()) / timed * 1e-3, "us");
+    const auto timed = [&](const std::string& name, std::chrono::nanoseconds all) {
+      bench::measurement row;
+      row.value = 1e-3 * static_cast<double>(all.count()) /
+                  static_cast<double>(std::max<std::uint64_t>(1, said.batches));
+      if (said.batches == 0) row.refused = "the device's clock has told nothing";
+      out.add("fed", name + of, size, row, "us");
+    };
+    timed("idle before a step of ", said.idle);
+    timed("copy beside steps of ", said.copy);
   }
 }
 
@@ -608,7 +663,7 @@ void versions(bench::rows& out) {
 int main(int argc, char** argv) {
   return bench::run(argc, argv, "transfer_bench", [](bench::rows& out, bool quick) {
     const ps::cuda_device device{0};
-    versions(out);
+    out.group("versions", [&] { versions(out); });
     out.group("tiny", [&] { tiny_batches(device, out, quick); });
     out.group("loaders", [&] { loaders(device, out, quick); });
     out.group("overlap", [&] { overlap(device, out, quick); });

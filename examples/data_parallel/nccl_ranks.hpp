@@ -34,8 +34,8 @@ class nccl_ranks {
       : host_(host),
         device_(device),
         stream_(device.make_stream()),
-        made_(device.make_event()),
-        summed_(device.make_event()) {
+        made_(device.make_event(penstock::event_wait::by_streams)),
+        summed_(device.make_event(penstock::event_wait::by_streams)) {
     ncclUniqueId mine{};
     if (host.rank() == 0) require(ncclGetUniqueId(&mine), "ncclGetUniqueId");
     std::vector<ncclUniqueId> all(static_cast<std::size_t>(host.size()));

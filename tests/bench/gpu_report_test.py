@@ -24,18 +24,20 @@ import gpu_report  # noqa: E402
 
 PROGRAMS = [
     "penstock_gpu_tests",
+    "penstock_gpu_torch",
     "penstock_mlp_gpu_tests",
     "penstock_cuda_transfer_bench",
     "penstock_cuda_on_device_bench",
     "penstock_cuda_narrowed_bench",
     "penstock_nccl_on_gpu",
+    "penstock_nvimgcodec_gpu_tests",
     "penstock_mlp_bench",
 ]
 STEPS = ["smoke", "transfer", "on-device", "narrowed"]
 STEPS += ["mlp-cublas", "mlp-modes", *(f"mlp-seed-{seed}" for seed in range(1, 6))]
 STEPS += ["mlp-augment", "mlp-wide", *(f"mlp-workers-{n}" for n in (1, 4, 16)), "mlp-no-graph"]
 STEPS += ["mlp-fp32", "mlp-fp16", "mlp-bf16", "mlp-steps-table", "pytorch"]
-STEPS += ["tests", "mlp-tests", "nccl"]
+STEPS += ["tests", "torch", "mlp-tests", "nccl", "nvimgcodec"]
 STEPS += ["memcheck", "initcheck", "leak-check", "memcheck-mlp", "racecheck-fused"]
 STEPS += ["synccheck-fused", "racecheck-cublas", "tests-contract", "tests-fault"]
 
@@ -51,6 +53,8 @@ case $how in
   hang) exec /bin/sleep 60 ;;
 esac
 case $0 in
+  */pytorch) case "$*" in *gpu_torch.py*) echo "64 comparisons, 0 failures"; exit 0 ;; esac ;;
+  *_nvimgcodec_gpu_tests) echo "All tests passed (9 assertions in 1 test case)"; exit 0 ;;
   *_nccl_on_gpu) echo "3 comparisons, 0 failures"; exit 0 ;;
   *_gpu_tests)
     tests=0
@@ -82,6 +86,7 @@ kind=${0##*/}
 [ "$how" != "killed" ] || { printf '%s\n' "$(<"$FIXTURES/$kind$table.json")" >"$file"; kill -KILL $$; }
 [ "$how" != "cut-off" ] || { echo '{"rows": [' >"$file"; exit 0; }
 [ "$how" != "host" ] || table=-host
+[ "$how" != "lost" ] || { echo "$LOST" >"$file"; exit 3; }
 printf '%s\n' "$(<"$FIXTURES/$kind$table.json")" >"$file"
 """
 
@@ -129,7 +134,7 @@ esac
 PYTHON = r"""#!/bin/bash
 case "$*" in
   *find_spec*) [ "$BREAK" != "torch:none" ]; exit ;;
-  *pytorch_mnist.py*) exec "$STUBS/pytorch" "$@" ;;
+  *pytorch_mnist.py* | *gpu_torch.py*) exec "$STUBS/pytorch" "$@" ;;
 esac
 exec "$REAL_PYTHON" "$@"
 """
@@ -139,6 +144,7 @@ if [ "$1" = -S ]; then
   [ "$BREAK" != "configure:fail" ] || exit 1
   mkdir -p "$4" && : >"$4/CMakeCache.txt" && exit
 fi
+case "$*" in *"--target help") echo "penstock_nvimgcodec_gpu_tests: phony"; exit ;; esac
 status=0
 for target in "$@"; do
   case $target in
@@ -241,12 +247,16 @@ class Place:
             ("pytorch", pytorch()),
         ):
             write(fixtures / f"{name}.json", json.dumps(found), False)
+        refused = {"group": "calls", "name": "the whole group", "bytes": 0, "refused": "not tried"}
+        lost = {**transfer(), "complete": False, "lost": "fed: copies"}
+        lost["rows"].append(refused)
         self.environment = {
             "PATH": f"{self.stubs}:{os.environ['PATH']}",
             "HOME": str(self.folder),
             "FIXTURES": str(fixtures),
             "STUBS": str(self.stubs),
             "REAL_PYTHON": sys.executable,
+            "LOST": json.dumps(lost),
             "PENSTOCK_BUILD": str(self.folder / "build"),
         }
 
@@ -285,10 +295,10 @@ class Script(unittest.TestCase):
         self.assertEqual({s["ended"] for s in report["steps"]}, {"passed"})
         tests = {s["name"]: s["tests"] for s in report["steps"] if s["tests"] is not None}
         expected = {"tests": 11, "tests-contract": 9, "tests-fault": 1, "mlp-tests": 18}
-        expected.update({"nccl": 3, "initcheck": 11, "leak-check": 1})
+        expected.update({"nccl": 3, "torch": 64, "nvimgcodec": 1, "initcheck": 11, "leak-check": 1})
         expected.update({"memcheck": 11, "memcheck-mlp": 18, "racecheck-fused": 6})
         self.assertEqual(tests, {**expected, "synccheck-fused": 6, "racecheck-cublas": 6})
-        self.assertIn("CLAIMS: 17 shown, 1 refuted, 0 not reached", said)
+        self.assertIn("CLAIMS: 19 shown, 1 refuted, 0 not reached", said)
         self.assertIn("REFUTED: host time per batch, loader with 8 workers", said)
         self.assertIn(f"STEPS: {len(STEPS)} passed, 0 partial, 0 left out, 0 not", said)
         self.assertIn("PCIe generation 5 at most, 5 while transferring, 1 before, width 16", said)
@@ -366,6 +376,12 @@ class Script(unittest.TestCase):
         self.assertEqual(ended["nccl"], "left out")
         self.assertIn("LEFT OUT: nccl\n", said)
 
+    def test_a_pack_without_nvimagecodec_is_green_and_says_so(self):
+        (self.place.pack / "bin" / "penstock_nvimgcodec_gpu_tests").unlink()
+        status, _, said = self.place.report()
+        self.assertEqual(status, 0, said)
+        self.assertIn("LEFT OUT: nvimgcodec\n", said)
+
     def test_its_steps_take_less_than_seven_minutes(self):
         _, report, _ = self.place.report()
         self.assertLessEqual(sum(s["share"] for s in report["steps"]), 420)
@@ -423,6 +439,15 @@ class Script(unittest.TestCase):
             else:
                 self.assertIn(step[len("mlp-"):], report["mlp"], breakage)
 
+    def test_a_lost_context_and_what_is_refused_stand_in_the_verdict(self):
+        status, report, said = self.place.report("transfer:lost")
+        self.assertEqual(status, 1)
+        ended = {s["name"]: s["ended"] for s in report["steps"]}
+        self.assertEqual(ended["transfer"], "partial: the GPU's context was lost at fed: copies")
+        self.assertIn("LOST CONTEXT: transfer, fed: copies\n", said)
+        self.assertIn("REFUSED: transfer, calls: the whole group: not tried\n", said)
+        self.assertEqual(len(report["transfer"]["rows"]), 5)
+
     def test_the_query_of_clocks_ends_with_the_report(self):
         self.place.report()
         processes = subprocess.run(["ps", "-eo", "args"], stdout=subprocess.PIPE).stdout.decode()
@@ -456,6 +481,7 @@ class Script(unittest.TestCase):
             "mlp-seed-3:nothing": "failed: no JSON",
             "mlp-modes:host": "failed: not run on the GPU",
             "pytorch:skip": "failed: skipped beside a GPU",
+            "torch:nothing": "failed: no test ran",
             "memcheck:unsupported": "failed: no test ran",
             "memcheck-mlp:untested": "failed: no test ran",
             "synccheck-fused:silent": "failed: no summary of the tool",
@@ -492,7 +518,7 @@ class Script(unittest.TestCase):
         ended = {s["name"]: s["ended"] for s in report["steps"]}
         self.assertEqual(status, 0, said)
         self.assertEqual(list(ended), STEPS)
-        self.assertEqual(ended["pytorch"], "absent")
+        self.assertEqual((ended["pytorch"], ended["torch"]), ("absent", "absent"))
         self.assertRegex(said, "LEFT OUT: mlp-cublas, mlp-fp32, .*nccl")
         for name in ("mlp-cublas", "mlp-fp16", "mlp-steps-table", "racecheck-cublas", "racecheck-fused"):
             self.assertEqual(ended[name], "left out")
@@ -597,18 +623,84 @@ class RealPrograms(unittest.TestCase):
         measured = [t["value"] is not None for t in report["targets"]]
         self.assertEqual(measured, [True, True, True, False, False, False], text)
 
-    def test_a_call_that_is_refused_ends_its_row_and_no_other(self):
-        rows = {}
-        for call in ("", "cudaHostRegister:0", "cudaEventCreateWithFlags:9", "cudaHostAlloc:1"):
-            os.environ["PENSTOCK_FAIL_CALL"] = call or "none:0"
-            self.addCleanup(os.environ.pop, "PENSTOCK_FAIL_CALL", None)
-            found = self.program("TRANSFER_BENCH_ON_DOUBLE", "--quick")
-            self.assertTrue(found["complete"])
-            refused = [row for row in found["rows"] if "refused" in row]
-            rows[call] = len(found["rows"])
-            self.assertEqual(len(refused), 1 if call else 0, (call, refused))
-            self.report_of(transfer=found)  # and has a line for it
-        self.assertEqual(rows["cudaHostRegister:0"], rows[""])
+    def bench(self, fails="none:0", program="TRANSFER", **more):
+        """Rows, status and text of a bench on the double, where one call fails."""
+        path = os.environ.get(program + "_BENCH_ON_DOUBLE")
+        if not path:
+            self.skipTest(f"no {program}_BENCH_ON_DOUBLE")
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "found.json"
+            done = subprocess.run(
+                [path, "--quick", "--json", str(file)],
+                env={**os.environ, "PENSTOCK_FAIL_CALL": fails, **more},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                universal_newlines=True,
+            )
+            return json.loads(file.read_text()), done.returncode, done.stdout
+
+    @staticmethod
+    def refused(found):
+        """Without what the double's clock had not told when the loop was through."""
+        told = "the device's clock has told nothing"
+        return [row for row in found["rows"] if row.get("refused", told) != told]
+
+    @staticmethod
+    def group_of(row):
+        """The group of measurements that a row is of, which may give its rows another name."""
+        loads = row["name"].startswith("loader, ")
+        return "loaders" if loads else row["group"].replace("launch, L2", "on_device")
+
+    def measured(self, found, but_of=()):
+        refused = self.refused(found)
+        rows = [(self.group_of(r), r["name"], r["bytes"]) for r in found["rows"] if r not in refused]
+        return [row for row in rows if row[0] not in but_of]
+
+    def test_each_call_may_be_refused_once_and_ends_its_row_or_group_and_no_other(self):
+        # What can't be refused: it makes no call of the driver, or nobody could go on without it.
+        never = "cudaPeekAtLastError cudaGetLastError cudaInitDevice cudaGetDeviceCount"
+        seen = set()
+        for program in ("TRANSFER", "NARROWED", "ON_DEVICE"):
+            listed = Path(f"{self.file}.{program}")
+            whole, status, said = self.bench(program=program, PENSTOCK_LIST_CALLS=str(listed))
+            self.assertEqual((status, whole["complete"]), (0, True), said)
+            self.assertEqual(self.refused(whole), [])
+            calls = [line.split() for line in listed.read_text().splitlines()]
+            calls = [(name, int(count)) for name, count in calls if name not in never.split()]
+            with ThreadPoolExecutor(2) as pool:
+                ran = pool.map(lambda call: self.bench(f"{call[0]}:{call[1] // 2}", program), calls)
+                for (call, _), (found, status, said) in zip(calls, ran):
+                    self.assertEqual((status, found["complete"]), (0, True), f"{call} {said}")
+                    seen.add((program, call, self.check_refused(whole, found, call)))
+        self.assertGreater(len(seen), 70)
+        for call in ("cudaHostRegister", "cudaGraphLaunch", "cudaMalloc"):
+            self.assertIn(("TRANSFER", call, 1), seen)
+
+    def check_refused(self, whole, found, call):
+        """What is refused is of one group, whose name is told, and all else is there."""
+        refused = self.refused(found)
+        groups = {self.group_of(row) for row in refused}
+        self.assertLessEqual(len(groups), 1, (call, refused))
+        for row in refused:
+            self.assertIn("NotSupported", row["refused"], call)
+        self.assertEqual(self.measured(found, groups), self.measured(whole, groups), call)
+        self.report_of(transfer=found)  # and has a line for it
+        return len(groups)
+
+    def test_a_lost_context_is_named_and_what_was_measured_before_is_kept(self):
+        before = 0
+        for call in (100, 3_000, 20_000):
+            found, status, said = self.bench(f"lost:{call}")
+            self.assertEqual((status, found["complete"]), (3, False), said)
+            self.assertIn("the GPU's context was lost", said)
+            self.assertTrue(found["lost"])
+            rows = [row for row in found["rows"] if "refused" not in row]
+            self.assertGreater(len(rows) + 1, before, call)
+            before = len(rows)
+            last = found["rows"][-1]
+            self.assertEqual((last["group"], last["name"]), ("pinning", "the whole group"))
+            self.assertIsNone(gpu_report.wrong_with_json("transfer", found))
+        self.assertGreater(before, 5)
 
     def test_an_mlp_that_is_killed_has_written_its_rows(self):
         path = os.environ.get("MLP")
@@ -632,6 +724,130 @@ class RealPrograms(unittest.TestCase):
         report, text = self.report_of(mlp={"modes": found})
         measured = [t["value"] is not None for t in report["targets"]]
         self.assertEqual(measured, [False, False, False, True, True, False], text)
+
+
+# What bench/gpu_torch.py uses of PyTorch, on the double of the CUDA runtime. A tensor's bytes are
+# taken on the current stream when the tensor is made; that waits for it.
+TORCH = r"""
+import ctypes, math, os
+if os.environ.get("NO_TORCH"):
+    raise ImportError("none")
+runtime = ctypes.CDLL(os.environ["FAKE_CUDA"])
+uint8, __version__ = "uint8", "stand-in"
+
+
+class Capsule(ctypes.Structure):
+    _fields_ = [("data", ctypes.c_void_p), ("kind", ctypes.c_int32), ("device", ctypes.c_int32),
+                ("ndim", ctypes.c_int32), ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8),
+                ("lanes", ctypes.c_uint16), ("shape", ctypes.POINTER(ctypes.c_int64)),
+                ("strides", ctypes.POINTER(ctypes.c_int64)), ("offset", ctypes.c_uint64),
+                ("context", ctypes.c_void_p), ("deleter", ctypes.CFUNCTYPE(None, ctypes.c_void_p))]
+
+
+class Tensor:
+    def __init__(self, data, shape, of=None):
+        self.data, self.shape, self.of = data, shape, of
+
+    def __del__(self):
+        if self.of is not None:
+            self.of.deleter(ctypes.addressof(self.of))
+
+    def reshape(self, *shape):
+        return Tensor(self.data, shape)
+
+    def to(self, where):
+        return self
+
+    def __getitem__(self, rows):
+        row = math.prod(self.shape[1:])
+        part = self.data[rows.start * row : rows.stop * row]
+        return Tensor(part, (len(part) // row, *self.shape[1:]))
+
+    def __ne__(self, other):
+        assert tuple(self.shape) == tuple(other.shape), (self.shape, other.shape)
+        return Tensor([a != b for a, b in zip(self.data, other.data)], self.shape)
+
+    def sum(self):
+        return sum(self.data)
+
+
+def frombuffer(data, dtype):
+    return Tensor(bytes(data), (len(data),))
+
+
+def from_dlpack(capsule):
+    get = ctypes.pythonapi.PyCapsule_GetPointer
+    get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    one = Capsule.from_address(get(capsule, b"dltensor"))
+    assert (one.kind, one.device, one.code, one.bits, one.lanes) == (2, 0, 1, 8, 1)
+    shape = one.shape[: one.ndim]
+    here = ctypes.create_string_buffer(math.prod(shape))
+    stream = ctypes.c_void_p(cuda.current)
+    source = ctypes.c_void_p(one.data + one.offset)
+    assert runtime.cudaMemcpyAsync(here, source, ctypes.c_size_t(len(here)), 4, stream) == 0
+    assert runtime.cudaStreamSynchronize(stream) == 0
+    return Tensor(here.raw, shape, one)
+
+
+class cuda:
+    current = 0
+
+    class Stream:
+        def __init__(self, handle=None):
+            made = ctypes.c_void_p(handle)
+            if handle is None:
+                assert runtime.cudaStreamCreateWithFlags(ctypes.byref(made), 1) == 0
+            self.cuda_stream = made.value or 0
+
+    class stream:
+        def __init__(self, to):
+            self.to = to
+
+        def __enter__(self):
+            cuda.current = self.to.cuda_stream
+
+        def __exit__(self, *_):
+            cuda.current = 0
+
+    default_stream = staticmethod(lambda: cuda.Stream(0))
+    is_available = staticmethod(lambda: True)
+    synchronize = staticmethod(lambda: None)
+    _sleep = staticmethod(lambda cycles: None)
+"""
+
+
+class Torch(unittest.TestCase):
+    def run_with(self, torch, **more):
+        library = os.environ.get("TORCH_FEED_ON_DOUBLE")
+        if not library:
+            self.skipTest("no TORCH_FEED_ON_DOUBLE")
+        with tempfile.TemporaryDirectory() as folder:
+            write(Path(folder) / "torch.py", torch, False)
+            done = subprocess.run(
+                [sys.executable, str(ROOT / "bench" / "gpu_torch.py"), library],
+                env={**os.environ, "PYTHONPATH": folder, **more},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                universal_newlines=True,
+            )
+            return done.returncode, done.stdout
+
+    def test_tensors_of_pytorch_have_the_feed_s_bytes(self):
+        status, said = self.run_with(TORCH)
+        self.assertEqual(status, 0, said)
+        self.assertEqual(gpu_report.tests_of(said), 64)
+        self.assertIn("a stream of its own: 32 batches, 0 bytes wrong", said)
+
+    def test_a_wrong_byte_is_found(self):
+        wrong = TORCH.replace("return Tensor(here.raw,", "return Tensor(bytes(1) + here.raw[1:],")
+        status, said = self.run_with(wrong)
+        self.assertEqual(status, 1, said)
+        self.assertRegex(said, "64 comparisons, [1-9]")
+
+    def test_without_pytorch_it_is_skipped_and_says_so(self):
+        self.assertEqual(
+            self.run_with(TORCH, NO_TORCH="1"), (77, "skipped: there is no PyTorch here\n")
+        )
 
 
 class Judging(unittest.TestCase):
@@ -727,7 +943,8 @@ class Packing(unittest.TestCase):
             done = run()
             self.assertEqual(done.returncode, 0, done.stdout)
             self.assertIn("-DCMAKE_CUDA_ARCHITECTURES=80-real;90\n", done.stdout)
-            packed = sorted(name for name in PROGRAMS if "nccl" not in name)
+            without = ("penstock_nccl_on_gpu", "penstock_nvimgcodec_gpu_tests")  # not found here
+            packed = sorted(name for name in PROGRAMS if name not in without)
             self.assertEqual(sorted(p.name for p in (pack / "bin").iterdir()), packed)
             libraries = " ".join(path.name for path in (pack / "lib").iterdir())
             self.assertIn("libstdc++", libraries)
@@ -736,7 +953,7 @@ class Packing(unittest.TestCase):
             facts = (pack / "pack.txt").read_text()
             for fact in ("cublas libcublas.so.13", "architectures 80-real;90", "data MNIST"):
                 self.assertIn(fact, facts)
-            for name in ("gpu_report.sh", "gpu_report.py", "pytorch_mnist.py"):
+            for name in ("gpu_report.sh", "gpu_report.py", "gpu_torch.py", "pytorch_mnist.py"):
                 self.assertTrue((pack / name).exists(), name)
             self.assertEqual(run().returncode, 0)  # over an earlier pack
 

@@ -54,6 +54,16 @@ __global__ void compare(const std::uint8_t* images, const std::uint8_t* labels, 
   if (threadIdx.x == 0) found->position = first + samples;
 }
 
+__global__ void digest_samples(ragged_batch batch, std::uint64_t* digests) {
+  const std::size_t n = blockIdx.x * blockDim.x + threadIdx.x;
+  if (n < batch.tokens.size()) digests[n] = batch.digest(n);
+}
+
+__global__ void add_one_to(std::uint8_t* data, std::size_t count, std::size_t stride) {
+  const std::size_t i = std::size_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (i < count) ++data[i * stride];
+}
+
 __global__ void write_to(int* address) { *address = 1; }
 
 void require_launched(const char* kernel) {
@@ -147,10 +157,24 @@ void delay(cudaStream_t stream, std::uint64_t nanoseconds) {
   require_launched("keep_busy");
 }
 
+bool delay_takes_time() { return true; }
+
 void check(cudaStream_t stream, const std::uint8_t* images, const std::uint8_t* labels,
            std::size_t samples, const std::uint64_t* order, findings* found) {
   compare<<<1, 512, 0, stream>>>(images, labels, samples, order, found);
   require_launched("compare");
+}
+
+void digest(cudaStream_t stream, const ragged_batch& batch, std::uint64_t* digests) {
+  const auto blocks = static_cast<unsigned>((batch.tokens.size() + 63) / 64);
+  digest_samples<<<blocks, 64, 0, stream>>>(batch, digests);
+  require_launched("digest_samples");
+}
+
+void add_one(cudaStream_t stream, std::uint8_t* data, std::size_t count, std::size_t stride) {
+  const auto blocks = static_cast<unsigned>((count + 255) / 256);
+  add_one_to<<<blocks, 256, 0, stream>>>(data, count, stride);
+  require_launched("add_one_to");
 }
 
 void fault(cudaStream_t stream) {

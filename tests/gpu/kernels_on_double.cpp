@@ -18,6 +18,8 @@ void delay(cudaStream_t stream, std::uint64_t) {
   fake_cuda::launch(stream, [] {});
 }
 
+bool delay_takes_time() { return false; }
+
 void check(cudaStream_t stream, const std::uint8_t* images, const std::uint8_t* labels,
            std::size_t samples, const std::uint64_t* order, findings* found) {
   const auto compare = [=] {
@@ -30,6 +32,20 @@ void check(cudaStream_t stream, const std::uint8_t* images, const std::uint8_t* 
     found->position = first + samples;
   };
   fake_cuda::launch(stream, compare, {images, labels, order, found});
+}
+
+void digest(cudaStream_t stream, const ragged_batch& batch, std::uint64_t* digests) {
+  const auto make = [=] {
+    for (std::size_t n = 0; n < batch.tokens.size(); ++n) digests[n] = batch.digest(n);
+  };
+  fake_cuda::launch(stream, make, {batch.tokens.data(), digests});
+}
+
+void add_one(cudaStream_t stream, std::uint8_t* data, std::size_t count, std::size_t stride) {
+  const auto add = [=] {
+    for (std::size_t i = 0; i < count; ++i) ++data[i * stride];
+  };
+  fake_cuda::launch(stream, add, {data});
 }
 
 void fault(cudaStream_t stream) { fake_cuda::kernel_fault(stream, cudaErrorIllegalAddress); }

@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <penstock/cuda/on_device.cuh>
+#include <penstock_ext/narrow/widen_on_device.cuh>
 
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <span>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
 #include <penstock/cuda.hpp>
+#include <penstock_ext/narrow/narrowed.hpp>
+#include <penstock_ext/narrow/widen.hpp>
 
 #include "gpu/kernels.hpp"
 #include "support/catch.hpp"
@@ -70,8 +74,17 @@ struct host_copy {
   template <class Batch>
   host_copy(const ps::cuda_device& device, const Batch& batch)
       : layout(batch.view().layout()), bytes(layout.bytes()), size(batch.size()) {
-    device.copy_async(bytes.data(), batch.data(), layout.used_bytes(size), batch.stream());
+    // Field by field: what lies between them was never written, as initcheck would say.
+    [&]<std::size_t... Is>(std::index_sequence<Is...>) { (copy_field<Is>(device, batch), ...); }
+    (std::make_index_sequence<Record::size>{});
     device.synchronize(batch.stream());
+  }
+  template <std::size_t Index, class Batch>
+  void copy_field(const ps::cuda_device& device, const Batch& batch) {
+    const auto from = batch.view().template at<Index>();
+    device.copy_async(bytes.data() + layout.template offset<Index>(),
+                      reinterpret_cast<const std::byte*>(from.data()),
+                      from.size() * sizeof(*from.data()), batch.stream());
   }
   template <ps::name Name>
   [[nodiscard]] auto get() const {
@@ -95,7 +108,128 @@ void run(const samples& data, std::size_t batch_size, const Transform& transform
   }
 }
 
+/// Every bit pattern of each narrow type, by turns: NaN, infinities and denormals too.
+struct all_patterns {
+  using record_type =
+      ps::record<ps::field<"h", ps::half, ps::dyn>, ps::field<"b", ps::bfloat16, ps::dyn>,
+                 ps::field<"s", std::int8_t, ps::dyn>, ps::field<"s_scale", float>,
+                 ps::field<"s_zero", float>, ps::field<"f", std::int8_t, 3>,
+                 ps::field<"label", std::uint16_t>>;
+  std::uint64_t count;
+  std::size_t length;
+  [[nodiscard]] std::uint64_t size() const { return count; }
+  [[nodiscard]] ps::record_extents<record_type> extents() const {
+    return {{length}, {length}, {length}, {}, {}, {}, {}};
+  }
+  void read(std::uint64_t index, ps::sample<record_type> out) const {
+    const auto h = ps::get<"h">(out).flat();
+    const auto b = ps::get<"b">(out).flat();
+    const auto s = ps::get<"s">(out).flat();
+    for (std::size_t i = 0; i < length; ++i) {
+      const auto bits = static_cast<std::uint16_t>(index * length + i);
+      h[i] = ps::half::from_bits(bits);
+      b[i] = ps::bfloat16::from_bits(static_cast<std::uint16_t>(bits * 40503U));  // odd: all again
+      s[i] = static_cast<std::int8_t>(bits * 7U);
+    }
+    const auto step = static_cast<float>(index + 1);
+    ps::get<"s_scale">(out) = index % 5 == 0 ? 0x1p-118F * step : 0.3F / step;
+    ps::get<"s_zero">(out) = index % 3 == 0 ? 0.0F : 1e3F - 7.7F * step;
+    std::uint8_t byte = static_cast<std::uint8_t>(index * 3);
+    for (std::int8_t& value : ps::get<"f">(out).flat()) value = static_cast<std::int8_t>(byte++);
+    ps::get<"label">(out) = static_cast<std::uint16_t>(index);
+  }
+};
+
+/// Floats of many magnitudes and both signs.
+struct spectra {
+  using record_type = ps::record<ps::field<"h", float, ps::dyn>, ps::field<"b", float, ps::dyn>,
+                                 ps::field<"s", float, ps::dyn>, ps::field<"f", float, 3>,
+                                 ps::field<"label", std::uint16_t>>;
+  std::uint64_t count;
+  std::size_t length;
+  [[nodiscard]] std::uint64_t size() const { return count; }
+  [[nodiscard]] ps::record_extents<record_type> extents() const {
+    return {{length}, {length}, {length}, {}, {}};
+  }
+  void read(std::uint64_t index, ps::sample<record_type> out) const {
+    fill(ps::get<"h">(out).flat(), index * 4);
+    fill(ps::get<"b">(out).flat(), index * 4 + 1);
+    fill(ps::get<"s">(out).flat(), index * 4 + 2);
+    fill(ps::get<"f">(out).flat(), index * 4 + 3);
+    ps::get<"label">(out) = static_cast<std::uint16_t>(index);
+  }
+
+ private:
+  static void fill(std::span<float> to, std::uint64_t key) {
+    auto state = static_cast<std::uint32_t>(key * 2654435761U);
+    for (float& value : to) {
+      state = state * 1664525U + 1013904223U;
+      const int exponent = static_cast<int>(state >> 28U) - 9;
+      value = std::ldexp(static_cast<float>(state >> 8U & 0xffffU) / 65536.0F - 0.4F, exponent);
+    }
+  }
+};
+
+/// How many bytes of the fields of two batches differ.
+template <ps::name... Names, class One, class Other>
+std::uint64_t differing_bytes(const One& one, const Other& other) {
+  const auto of_field = [](const auto& a, const auto& b) -> std::uint64_t {
+    const auto bytes_a = std::as_bytes(a.flat());
+    const auto bytes_b = std::as_bytes(b.flat());
+    if (bytes_a.size() != bytes_b.size()) return 1;
+    std::uint64_t differ = 0;
+    for (std::size_t i = 0; i < bytes_a.size(); ++i) differ += bytes_a[i] != bytes_b[i];
+    return differ;
+  };
+  return (of_field(one.template get<Names>(), ps::get<Names>(other)) + ...);
+}
+
+const ps::affine_scale of_f{0.3F, 0.7F};
+
+/// Feeds the GPU and the CPU device alike, and compares what arrives, bit for bit.
+template <class Data>
+void widen_on_both(const Data& data, std::size_t batch_size) {
+  const ps::cuda_device device;
+  const auto stream = device.make_stream();
+  const ps::loader_options options{.batch_size = batch_size, .workers = 2};
+  ps::loader loader{data, ps::sequential{}, device, options};
+  ps::transfer feed{loader, stream, ps::widen_on_device<"h", "b", "s", "f">(of_f), {.depth = 2}};
+  const ps::cpu_device host;
+  ps::loader host_loader{data, ps::sequential{}, host, options};
+  ps::transfer host_feed{host_loader, host.inline_stream(), ps::widen<"h", "b", "s", "f">(of_f)};
+  auto expected = host_feed.epochs(0, 2);
+  auto next = expected.begin();
+  std::uint64_t batches = 0;
+  std::uint64_t wrong = 0;
+  for (auto& batch : feed.epochs(0, 2)) {
+    using record = typename std::remove_cvref_t<decltype(batch)>::record_type;
+    static_assert(std::is_same_v<decltype(ps::get<"h">(batch).data()), float*>);
+    gpu::delay(stream.get(), 20'000);
+    wrong += differing_bytes<"h", "b", "s", "f", "label">(host_copy<record>{device, batch}, *next);
+    ++next;
+    ++batches;
+  }
+  CHECK(batches == 2 * loader.batches_per_epoch());
+  CHECK(wrong == 0);
+}
+
 }  // namespace
+
+TEST_CASE("every bit pattern of each narrow type is widened as on the host", "[gpu]") {
+  SECTION("256 values a sample") { widen_on_both(all_patterns{256, 256}, 64); }
+  SECTION("lengths that leave parts of packs") { widen_on_both(all_patterns{211, 311}, 7); }
+  SECTION("a sample a batch") { widen_on_both(all_patterns{5, 1}, 1); }
+  SECTION("so many that a thread makes four packs") { widen_on_both(all_patterns{60, 30'001}, 60); }
+}
+
+TEST_CASE("floats that were narrowed arrive as on the CPU device", "[gpu]") {
+  const std::size_t length = GENERATE(1U, 255U, 1025U);
+  CAPTURE(length);
+  widen_on_both(spectra{90, length} | ps::narrowed<"h", ps::half>() |
+                    ps::narrowed<"b", ps::bfloat16>() | ps::narrowed<"s", std::int8_t>() |
+                    ps::narrowed<"f", std::int8_t>(of_f),
+                32);
+}
 
 TEST_CASE("bytes become normalised floats on the device, and other fields pass through", "[gpu]") {
   const std::size_t length = GENERATE(1U, 15U, 784U, 4099U);
@@ -176,7 +310,8 @@ TEST_CASE("a large batch is transformed whole, four packs a thread", "[gpu]") {
   CHECK(wrong == 0);
 }
 
-TEST_CASE("a transform waits for the slot's earlier work, and later work for the transform", "[gpu]") {
+TEST_CASE("a transform waits for the slot's earlier work, and later work for the transform",
+          "[gpu]") {
   const ps::cuda_device device;
   const auto stream = device.make_stream();
   const samples data{300, 784};

@@ -101,6 +101,7 @@ nvimgcodecStatus_t nvimgcodecDecoderCreate(nvimgcodecInstance_t, nvimgcodecDecod
   if (test::the_double().missing.find(letter_of(kind)) != std::string::npos) {
     return NVIMGCODEC_STATUS_INTERNAL_ERROR;
   }
+  test::the_double().made += letter_of(kind);
   *decoder = new nvimgcodecDecoder;
   (*decoder)->kind = kind;
   (*decoder)->device = params->device_id;

@@ -29,7 +29,8 @@ struct nvimgcodec_double {
   nvimgcodecStatus_t waiting = NVIMGCODEC_STATUS_SUCCESS;  // what waiting for a batch gives
   nvimgcodecStatus_t loading = NVIMGCODEC_STATUS_SUCCESS;
   std::vector<double_call> calls;
-  int alive = 0;  // objects that are not destroyed
+  std::string made;  // a letter for each decoder, in the order of their making
+  int alive = 0;     // objects that are not destroyed
 };
 
 /// The one that the functions of nvimgcodec.h use, as it was at the start of the program.

@@ -90,6 +90,24 @@ TEST_CASE("each back end gets what those before it could not decode",
   CHECK(decoder.backend() == backend::gpu);
 }
 
+TEST_CASE("a back end is made when the first picture is left for it, and once", "[nvimgcodec]") {
+  const fresh_double clean;
+  ps::nvimgcodec_batch decoder{{.device = 0}};
+  CHECK(test::the_double().made == "g");
+  words easy{{"g", "gh"}};
+  decoder.decode(easy.pictures, some_stream);
+  CHECK(test::the_double().made == "g");
+  for (int i = 0; i < 2; ++i) {
+    words harder{{"g", "h"}};
+    decoder.decode(harder.pictures, some_stream);
+    CHECK(test::the_double().made == "gh");
+  }
+  test::the_double().missing = "c";  // by then
+  words hardest{{"c"}};
+  CHECK_THROWS_AS(decoder.decode(hardest.pictures, some_stream), ps::image_corrupt);
+  CHECK(test::the_double().made == "gh");
+}
+
 TEST_CASE("a back end that is required decodes, or the picture fails",
           "[nvimgcodec][promise:exact-17][fault:files-14]") {
   const fresh_double clean;

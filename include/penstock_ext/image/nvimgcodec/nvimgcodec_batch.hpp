@@ -55,15 +55,17 @@ struct nvimgcodec_result {
 ///     decoder.backend();                      // which back end it was
 ///
 /// Each back end is a decoder of nvImageCodec's that is held to it, and gets what those before it
-/// could not decode: so `results` knows, and does not guess, what a picture was decoded by. Back
-/// ends differ in the last bits of a pixel; the CPU's are those of `nvimgcodec_decoder`.
+/// could not decode: so `results` knows, and does not guess, what a picture was decoded by. The
+/// first one is made at construction, another one, with threads of its own, when the first picture
+/// is left for it: that batch takes longer. Back ends differ in the last bits of a pixel; the CPU's
+/// are those of `nvimgcodec_decoder`.
 ///
 /// One object is for one thread at a time. What it writes to it does not own.
 class nvimgcodec_batch {
  public:
-  /// Loads nvImageCodec and makes its decoders. Throws `nvimgcodec_unavailable` where there is no
-  /// such GPU or back end, `nvimgcodec_error` where the library does not start, `option_error` for
-  /// a number below 0.
+  /// Loads nvImageCodec and makes the first back end that there is. Throws `nvimgcodec_unavailable`
+  /// where there is no such GPU or back end, `nvimgcodec_error` where the library does not start,
+  /// `option_error` for a number below 0.
   explicit nvimgcodec_batch(const nvimgcodec_batch_options& options = {})
       : options_(checked(options)), instance_(detail::nvimgcodec_load()) {
     using enum nvimgcodec_backend;
@@ -76,14 +78,13 @@ class nvimgcodec_batch {
     for (const nvimgcodec_backend backend : {gpu, hybrid, cpu}) {
       if (options.backend != any && options.backend != backend) continue;
       if (!options.device && backend != cpu) continue;
-      auto pass = std::make_unique<detail::nvimgcodec_pass>(
-          instance_.get(), options.device.value_or(NVIMGCODEC_DEVICE_CPU_ONLY), kinds(backend),
-          options.threads);
-      if (pass->status() == NVIMGCODEC_STATUS_SUCCESS) {
-        passes_.push_back({backend, std::move(pass)});
-      } else {
+      stage next{backend, nullptr};
+      if (passes_.empty()) next.pass = made(backend);
+      if (passes_.empty() && next.pass->status() != NVIMGCODEC_STATUS_SUCCESS) {
         refused += " " + detail::name_of(backend) + " (status " +
-                   std::to_string(static_cast<int>(pass->status())) + ")";
+                   std::to_string(static_cast<int>(next.pass->status())) + ")";
+      } else {
+        passes_.push_back(std::move(next));
       }
     }
     if (!passes_.empty()) return;
@@ -128,8 +129,10 @@ class nvimgcodec_batch {
       }
     }
     try {
-      for (const stage& pass : passes_) {
-        if (!waiting.empty()) run(pass, waiting);
+      for (stage& pass : passes_) {
+        if (waiting.empty()) break;
+        if (!pass.pass) pass.pass = made(pass.backend);
+        if (pass.pass->status() == NVIMGCODEC_STATUS_SUCCESS) run(pass, waiting);
       }
     } catch (...) {
       results_.clear();
@@ -171,7 +174,7 @@ class nvimgcodec_batch {
  private:
   struct stage {
     nvimgcodec_backend backend;
-    std::unique_ptr<detail::nvimgcodec_pass> pass;
+    std::unique_ptr<detail::nvimgcodec_pass> pass;  // null: no picture was left for it so far
   };
   struct task {
     std::size_t index;
@@ -200,6 +203,12 @@ class nvimgcodec_batch {
     const std::span<const nvimgcodecBackendKind_t> list{all};
     if (backend == nvimgcodec_backend::gpu) return list.first(2);
     return list.subspan(backend == nvimgcodec_backend::hybrid ? 2 : 3, 1);
+  }
+
+  [[nodiscard]] std::unique_ptr<detail::nvimgcodec_pass> made(nvimgcodec_backend backend) const {
+    return std::make_unique<detail::nvimgcodec_pass>(
+        instance_.get(), options_.device.value_or(NVIMGCODEC_DEVICE_CPU_ONLY), kinds(backend),
+        options_.threads);
   }
 
   [[nodiscard]] task opened(const nvimgcodec_picture& picture, std::size_t index,
