@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <string>
 
@@ -20,6 +21,13 @@ struct transfer_options {
   std::size_t depth = 3;
   /// The most slots that `depth = automatic` takes, at least 2. `automatic`: 8.
   std::size_t most_depth = automatic;
+
+  /// How many batches at most share the calls that order them, at least 1: the copies of so many are
+  /// queued at once, where they are ready, marked by one event, waited for once, and queued when as
+  /// many slots have come free. No more than (`depth` + 1) / 2. `automatic`: as many small batches
+  /// as the device says, which on CUDA have 256 KiB together, 16 at most; on the CPU device 1. It is
+  /// 1 where the loop's body is the step, and for sources that share no mark (`batch_source`).
+  std::size_t group = automatic;
 
   /// What happens when the consumer asks for a batch while it, or threads that it has moved leases
   /// to, hold every device slot. Nothing is taken from the source before there is a slot for it.
@@ -63,6 +71,24 @@ inline depth_range checked_depth(const transfer_options& options) {
     refuse_option("most_depth", {"is the cap of depth = automatic, but depth is ", options.depth});
   }
   return {options.depth, options.depth};
+}
+
+/// How many batches of `batch_bytes` share calls at most, as the options say it and, where they
+/// don't, the device. Throws `option_error`.
+template <class Device>
+[[nodiscard]] std::size_t checked_group(const transfer_options& options, std::size_t batch_bytes) {
+  constexpr std::size_t most = 16;
+  if (options.group != automatic) {
+    if (options.group == 0 || options.group > most) {
+      refuse_option("group", {options.group, " is not in 1..", most});
+    }
+    return options.group;
+  }
+  if constexpr (requires { Device::grouped_bytes; }) {
+    return (std::max)(std::size_t{1}, (std::min)(most, Device::grouped_bytes / batch_bytes));
+  } else {
+    return 1;
+  }
 }
 
 }  // namespace detail

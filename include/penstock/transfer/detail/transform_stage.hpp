@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <utility>
 
 #include <penstock/core/batch.hpp>
@@ -71,12 +72,12 @@ class transform_stage {
   template <class HostBatch>
   void wait_for_copy(HostBatch& from, stream_ref copies) {
     if constexpr (shares_mark<HostBatch, Device>) {
-      if (const auto mark = from.release_marked(copies)) {
+      if (const auto mark = from.mark_copies(copies)) {
+        from.release_behind(mark);
         return device_.wait(stream(), mark->event());
       }
-    } else {
-      from.release_after(copies);
     }
+    from.release_after(copies);
     device_.record(arrived_, copies);
     device_.wait(stream(), arrived_);
   }
@@ -134,9 +135,9 @@ class feed_slots {
       : stage_(device, layout, std::move(transform)),
         ring(device, stage_.out_layout(), depth.first, depth.most) {}
 
-  template <class HostBatch>
-  void copy_in(std::size_t slot, HostBatch&& from) {
-    ring.copy_in(slot, std::forward<HostBatch>(from), stage_);
+  template <class HostBatch, class Around>
+  void copy_in(std::span<slot_filling<HostBatch>> batches, const Around& around) {
+    ring.copy_in(batches, stage_, around);
   }
   [[nodiscard]] std::size_t bytes() const noexcept { return ring.bytes() + stage_.bytes(); }
   void trace_to(trace_writer* trace) noexcept { stage_.trace_to(trace); }
@@ -161,9 +162,9 @@ class feed_slots<no_transform, In, Device> {
              no_transform)
       : ring(device, layout, depth.first, depth.most) {}
 
-  template <class HostBatch>
-  void copy_in(std::size_t slot, HostBatch&& from) {
-    ring.copy_in(slot, std::forward<HostBatch>(from));
+  template <class HostBatch, class Around>
+  void copy_in(std::span<slot_filling<HostBatch>> batches, const Around& around) {
+    ring.copy_in(batches, around);
   }
   [[nodiscard]] std::size_t bytes() const noexcept { return ring.bytes(); }
   void trace_to(trace_writer*) noexcept {}
