@@ -146,6 +146,8 @@ int main() {
   TYPE(cudaStreamCreate);
   TYPE(cudaStreamCreateWithFlags);
   TYPE(cudaStreamCreateWithPriority);
+  TYPE(cudaDeviceGetStreamPriorityRange);
+  TYPE(cudaStreamGetPriority);
   TYPE(cudaStreamDestroy);
   TYPE(cudaStreamSynchronize);
   TYPE(cudaStreamQuery);

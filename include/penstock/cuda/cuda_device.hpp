@@ -77,7 +77,9 @@ class cuda_device {
     return node < 0 ? std::nullopt : std::optional<int>{node};
   }
 
-  [[nodiscard]] stream_type make_stream() const { return cuda_stream{ordinal_}; }
+  [[nodiscard]] stream_type make_stream(stream_priority how = stream_priority::normal) const {
+    return cuda_stream{ordinal_, how};
+  }
   [[nodiscard]] event_type make_event(event_wait waits = event_wait::by_host) const {
     return cuda_event{ordinal_, waits};
   }

@@ -6,6 +6,7 @@
 #include <string>
 
 #include <penstock/core/error.hpp>
+#include <penstock/device/device.hpp>
 #include <penstock/load/options.hpp>
 #include <penstock/observe/trace_recorder.hpp>
 
@@ -28,6 +29,12 @@ struct transfer_options {
   /// as the device says, which on CUDA have 256 KiB together, 16 at most; on the CPU device 1. It is
   /// 1 where the loop's body is the step, and for sources that share no mark (`batch_source`).
   std::size_t group = automatic;
+
+  /// How soon the device turns to copies, and to a transform, beside the program's own streams. A
+  /// transform of the same priority as the step begins after all blocks of the step that runs, and
+  /// the next step waits for it; copies have engines of their own.
+  stream_priority copy_priority = stream_priority::normal;
+  stream_priority transform_priority = stream_priority::highest;
 
   /// What happens when the consumer asks for a batch while it, or threads that it has moved leases
   /// to, hold every device slot. Nothing is taken from the source before there is a slot for it.

@@ -156,7 +156,7 @@ class feed {
         stream_(usable(source_.get().device(), stream)),
         memory_(shared_by_leases<memory_type, stream_ref>(
             source_.get().device(), source_.get().layout(), checked_depth(options),
-            std::move(transform))),
+            std::move(transform), options)),
         slots_(memory_, &memory_->ring),
         most_in_group_(most_in_group(options)),
         issued_(slots_->most()),

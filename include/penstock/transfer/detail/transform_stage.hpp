@@ -35,7 +35,8 @@ class transform_stage {
   using out_record = transformed_record_t<Transform, In>;
   using stream_ref = typename Device::stream_ref;
 
-  transform_stage(const Device& device, const batch_layout<In>& layout, Transform transform)
+  transform_stage(const Device& device, const batch_layout<In>& layout, Transform transform,
+                  stream_priority priority)
       : device_(device),
         transform_(std::move(transform)),
         in_(layout),
@@ -43,7 +44,7 @@ class transform_stage {
         places_{place{slab<Device>{device, layout.bytes(), memory_kind::device}, std::nullopt},
                 place{slab<Device>{device, layout.bytes(), memory_kind::device}, std::nullopt}},
         arrived_(device.make_event(event_wait::by_streams)),
-        stream_(device.make_stream()) {
+        stream_(make_stream(device, priority)) {
     if constexpr (requires { transform_.prepare(device, in_); }) transform_.prepare(device, in_);
   }
 
@@ -131,9 +132,9 @@ class feed_slots {
   using record_type = transformed_record_t<Transform, In>;
 
   feed_slots(const Device& device, const batch_layout<In>& layout, const depth_range& depth,
-             Transform transform)
-      : stage_(device, layout, std::move(transform)),
-        ring(device, stage_.out_layout(), depth.first, depth.most) {}
+             Transform transform, const transfer_options& options)
+      : stage_(device, layout, std::move(transform), options.transform_priority),
+        ring(device, stage_.out_layout(), depth.first, depth.most, options) {}
 
   template <class HostBatch, class Around>
   void copy_in(std::span<slot_filling<HostBatch>> batches, const Around& around) {
@@ -159,8 +160,8 @@ class feed_slots<no_transform, In, Device> {
   using record_type = In;
 
   feed_slots(const Device& device, const batch_layout<In>& layout, const depth_range& depth,
-             no_transform)
-      : ring(device, layout, depth.first, depth.most) {}
+             no_transform, const transfer_options& options)
+      : ring(device, layout, depth.first, depth.most, options) {}
 
   template <class HostBatch, class Around>
   void copy_in(std::span<slot_filling<HostBatch>> batches, const Around& around) {

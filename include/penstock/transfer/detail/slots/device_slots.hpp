@@ -24,6 +24,7 @@
 #include <penstock/transfer/detail/slots/device_slot.hpp>
 #include <penstock/transfer/detail/slots/refused_releases.hpp>
 #include <penstock/transfer/detail/slots/slot_places.hpp>
+#include <penstock/transfer/options.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
@@ -55,11 +56,11 @@ class device_slots {
   /// `depth` slots for batches of this layout, on `device`, of which there may be `most`
   /// later. Throws `out_of_memory`, and what the device throws.
   device_slots(const Device& device, const batch_layout<Record>& layout, std::size_t depth,
-               std::size_t most)
+               std::size_t most, const transfer_options& options = {})
       : device_(device),
         layout_(layout),
         memory_(device, layout, depth, most),
-        copy_stream_(device.make_stream()),
+        copy_stream_(make_stream(device, options.copy_priority)),
         ended_together_(device.make_event(event_wait::by_streams)),
         slots_(most),
         open_(depth) {
