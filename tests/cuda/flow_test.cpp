@@ -163,7 +163,8 @@ TEST_CASE("batches that share calls arrive unchanged, in any order of the device
           "[cuda]") {
   for (std::uint64_t seed = 0; seed < seed_count(); ++seed) {
     const ps::transfer_options options{.depth = 1 + seed % 7,
-                                       .group = seed % 3 == 0 ? ps::automatic : 1 + seed / 7 % 4};
+                                       .group = seed % 3 == 0 ? ps::automatic : 1 + seed / 7 % 4,
+                                       .copy_streams = 1 + seed / 2 % 2};
     const std::uint64_t stop = seed % 5 == 4 ? 7 + seed % 11 : 19;
     INFO("seed " << seed << ", depth " << options.depth << ", stop " << stop);
     const auto policy = seed % 4 == 0   ? fake_cuda::policy::late
@@ -176,6 +177,20 @@ TEST_CASE("batches that share calls arrive unchanged, in any order of the device
     CHECK(found.wrong == 0);
     CHECK(fake_cuda::expect_clean());
   }
+}
+
+TEST_CASE("copies run on two streams by turns where that is asked for", "[cuda]") {
+  fake_cuda::reset();
+  digits_flow::outcome found;
+  for (const std::size_t streams : {0U, 3U}) {
+    CHECK_THROWS_AS(run_in_groups({.copy_streams = streams}, 1, 19, found), ps::option_error);
+  }
+  for (const std::size_t group : {0U, 17U}) {
+    CHECK_THROWS_AS(run_in_groups({.group = group}, 1, 19, found), ps::option_error);
+  }
+  fake_cuda::reset();
+  run_in_groups({.copy_streams = 2}, 1, 19, found);
+  CHECK(fake_cuda::stream_priorities().size() == 4);  // the test's two, and two
 }
 
 TEST_CASE("a call that fails within a group is told, and no batch is wrong or lost", "[cuda]") {
@@ -192,7 +207,7 @@ TEST_CASE("a call that fails within a group is told, and no batch is wrong or lo
                                      ps::sequential{},
                                      device,
                                      {.batch_size = 16, .workers = 1, .prefetch = 4}}};
-      ps::transfer feed{loader, stream, {.depth = 5}};
+      ps::transfer feed{loader, stream, {.depth = 5, .copy_streams = 1 + k % 2}};
       fake_cuda::fail_call_of(name, k, cudaErrorUnknown);
       const auto consume = [&] {
         for (auto& batch : feed.epoch(0)) look_at(batch, stream, found);

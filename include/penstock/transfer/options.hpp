@@ -30,6 +30,10 @@ struct transfer_options {
   /// 1 where the loop's body is the step, and for sources that share no mark (`batch_source`).
   std::size_t group = automatic;
 
+  /// How many streams the copies run on by turns, 1 or 2. With two, what orders one copy or group of
+  /// copies is done under the next one. Off until a GPU has shown that it helps.
+  std::size_t copy_streams = 1;
+
   /// How soon the device turns to copies, and to a transform, beside the program's own streams. A
   /// transform of the same priority as the step begins after all blocks of the step that runs, and
   /// the next step waits for it; copies have engines of their own.
@@ -78,6 +82,14 @@ inline depth_range checked_depth(const transfer_options& options) {
     refuse_option("most_depth", {"is the cap of depth = automatic, but depth is ", options.depth});
   }
   return {options.depth, options.depth};
+}
+
+/// How many streams the options ask for. Throws `option_error`.
+inline std::size_t checked_copy_streams(const transfer_options& options) {
+  if (options.copy_streams == 0 || options.copy_streams > 2) {
+    refuse_option("copy_streams", {options.copy_streams, " is not in 1..2"});
+  }
+  return options.copy_streams;
 }
 
 /// How many batches of `batch_bytes` share calls at most, as the options say it and, where they

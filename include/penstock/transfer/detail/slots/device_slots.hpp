@@ -38,7 +38,10 @@ struct slot_filling {
 };
 
 /// The ring of device slots: memory at fixed addresses, with the events that order their use, and
-/// the copy stream. Lives until the last lease is gone.
+/// the copy streams. Lives until the last lease is gone.
+///
+/// Copies run on one stream, or on several by turns: all that are queued together on one of them.
+/// No stream counts on what another one has waited for.
 ///
 /// Copies that are queued together share the events around them. Their end is one mark, recorded
 /// after the last of them. Leases that end one after the other on the feed's stream (`end_later`)
@@ -60,11 +63,13 @@ class device_slots {
       : device_(device),
         layout_(layout),
         memory_(device, layout, depth, most),
-        copy_stream_(make_stream(device, options.copy_priority)),
         ended_together_(device.make_event(event_wait::by_streams)),
         slots_(most),
         open_(depth) {
     ended_.reserve(most);
+    for (std::size_t left = checked_copy_streams(options); left != 0; --left) {
+      fillers_.push_back({make_stream(device, options.copy_priority)});
+    }
     for (std::size_t slot = 0; slot < depth; ++slot) slots_[slot].make_events(device);
   }
   device_slots(device_slots&&) = delete;
@@ -124,12 +129,13 @@ class device_slots {
   /// the device throws; slots and batches are free again then, after whatever was queued.
   template <class HostBatch, class Around>
   void copy_in(std::span<slot_filling<HostBatch>> batches, const Around& around) {
-    const stream_ref stream = copy_stream_;
+    filler& copies = next_filler();
+    const stream_ref stream = copies.stream;
     std::size_t queued = 0;
     try {
       for (auto& [slot, from] : batches) {
         around(queued, [&, to = slot, &batch = from] {
-          wait_for_release(slots_[to], stream);
+          wait_for_release(slots_[to], stream, copies.knows_ended);
           copy(data(to), batch, bytes_to_copy(layout_, batch, batch.info().size), stream);
         });
         ++queued;
@@ -137,7 +143,9 @@ class device_slots {
       for (const auto& one : batches) slots_[one.slot].note_arrival(info(one.slot), stream);
       mark_arrivals(batches, stream);
     } catch (...) {
-      if (queued != 0) settle(device_, stream);  // they may run, and their memory is refilled next
+      // They may run, and their memory is refilled next. Nor is it known what the next stream has to
+      // wait for, where this one has waited.
+      if (queued != 0 || fillers_.size() > 1) settle(device_, stream);
       for (const auto& one : batches) put_back(one.slot);
       throw;
     }
@@ -149,7 +157,7 @@ class device_slots {
   /// read its place in the stage, and it gives the host memory back before the transform has run.
   template <class HostBatch, class Stage, class Around>
   void copy_in(std::span<slot_filling<HostBatch>> batches, Stage& stage, const Around& around) {
-    const stream_ref copies = copy_stream_;
+    const stream_ref copies = next_filler().stream;
     const stream_ref transforms = stage.stream();
     std::size_t queued = 0;
     bool is_copying = false;
@@ -160,7 +168,7 @@ class device_slots {
       copy(stage.data(), from, bytes_to_copy(stage.in_layout(), from, to.info.size), copies);
       is_copying = true;
       stage.wait_for_copy(from, copies);
-      wait_for_release(to, transforms);
+      wait_for_release(to, transforms, transforms_know_ended_);
       stage.enqueue(made, to.info);
       to.note_arrival(to.info, transforms);
       device_.record(to.copied, transforms);
@@ -269,7 +277,8 @@ class device_slots {
     try {
       if (!is_asked) require_still_usable(device_, stream);
       device_.record(ended_together_, stream);
-      copies_know_ = false;
+      for (filler& one : fillers_) one.knows_ended = false;
+      transforms_know_ended_ = false;
     } catch (...) {
       const auto refusal = std::current_exception();
       is_idle = settle(device_, stream);
@@ -302,13 +311,24 @@ class device_slots {
   void rethrow_poison() { refused_.rethrow(); }
 
  private:
+  /// A stream that copies run on.
+  struct filler {
+    typename Device::stream_type stream;
+    bool knows_ended = true;  // it waits for the last record of `ended_together_` already
+  };
+  /// That of the next copies.
+  [[nodiscard]] filler& next_filler() noexcept {
+    turn_ = (turn_ + 1) % fillers_.size();
+    return fillers_[turn_];
+  }
+
   /// Makes `stream`, which fills the slot next, wait for all who have used it.
-  void wait_for_release(slot_type& to, stream_ref stream) {
+  void wait_for_release(slot_type& to, stream_ref stream, bool& knows_ended) {
     if (!to.is_released_together) return to.wait_for_release(device_, stream);
     // Invariant: the event is recorded on one stream, by this thread, which alone waits for it. So
     // its last record, which this waits for, comes after that which released the slot.
-    if (!copies_know_) device_.wait(stream, ended_together_);
-    copies_know_ = true;
+    if (!knows_ended) device_.wait(stream, ended_together_);
+    knows_ended = true;
   }
 
   /// In a handler, of a release that the device has refused: waits for its work instead; whether
@@ -363,12 +383,13 @@ class device_slots {
   Device device_;
   batch_layout<Record> layout_;
   slot_places<Device> memory_;
-  typename Device::stream_type copy_stream_;
+  std::vector<filler> fillers_;
+  std::size_t turn_ = 0;
   typename Device::event_type ended_together_;  // records the releases of leases that end in turn
-  bool copies_know_ = true;         // what fills slots waits for the last of those records already
-  std::vector<std::size_t> ended_;  // the slots of leases that have ended since
-  std::vector<slot_type> slots_;    // the first `memory_.count()` are in use, or were
-  std::atomic<std::size_t> open_;   // relaxed: of the filling thread; others only ask
+  bool transforms_know_ended_ = true;           // as `filler::knows_ended`
+  std::vector<std::size_t> ended_;              // the slots of leases that have ended since
+  std::vector<slot_type> slots_;                // the first `memory_.count()` are in use, or were
+  std::atomic<std::size_t> open_;               // relaxed: of the filling thread; others only ask
   refused_releases refused_;
   device_timer<Device>* timer_ = nullptr;
   waitable_counter releases_;  // moves after each release: a consumer may wait for one
