@@ -164,7 +164,8 @@ TEST_CASE("batches that share calls arrive unchanged, in any order of the device
   for (std::uint64_t seed = 0; seed < seed_count(); ++seed) {
     const ps::transfer_options options{.depth = 1 + seed % 7,
                                        .group = seed % 3 == 0 ? ps::automatic : 1 + seed / 7 % 4,
-                                       .copy_streams = 1 + seed / 2 % 2};
+                                       .copy_streams = 1 + seed / 2 % 2,
+                                       .batched_copies = seed / 4 % 2 == 1};
     const std::uint64_t stop = seed % 5 == 4 ? 7 + seed % 11 : 19;
     INFO("seed " << seed << ", depth " << options.depth << ", stop " << stop);
     const auto policy = seed % 4 == 0   ? fake_cuda::policy::late
@@ -193,21 +194,48 @@ TEST_CASE("copies run on two streams by turns where that is asked for", "[cuda]"
   CHECK(fake_cuda::stream_priorities().size() == 4);  // the test's two, and two
 }
 
+TEST_CASE("the copies of a group are one call where that is asked for and there is one", "[cuda]") {
+  const bool is_asked = GENERATE(false, true);
+  const int driver = GENERATE(12070, 13000);
+  const bool is_pinned = GENERATE(false, true);
+  fake_cuda::reset({.driver_version = driver});
+  const ps::cuda_device device{0};
+  const auto stream = device.make_stream();
+  always_ready loader{
+      ps::loader{digits_flow::digits{1600},
+                 ps::sequential{},
+                 device,
+                 {.batch_size = 16, .workers = 2, .prefetch = 4, .pinned = is_pinned}}};
+  ps::transfer feed{loader, stream, {.depth = 5, .batched_copies = is_asked}};
+  auto calls = calls_a_batch(feed);
+  const bool is_one = is_asked && is_pinned && driver >= 12080 && CUDART_VERSION >= 12080;
+  CHECK(calls["cudaMemcpyBatchAsync"] == Approx(is_one ? 1 / 3.0 : 0).margin(0.05));
+  CHECK(calls["cudaMemcpyAsync"] == Approx(is_one ? 0 : 1).margin(0.1));
+  digits_flow::outcome found;
+  for (auto& batch : feed.epoch(1)) look_at(batch, stream, found);
+  device.synchronize(ps::cuda_stream_ref{stream});
+  CHECK(found.right == 100);
+  CHECK(found.wrong == 0);
+}
+
 TEST_CASE("a call that fails within a group is told, and no batch is wrong or lost", "[cuda]") {
-  const char* const name = GENERATE("cudaMemcpyAsync", "cudaEventRecord", "cudaStreamWaitEvent",
-                                    "cudaStreamIsCapturing");
-  for (std::uint64_t k = 0; k < 24; ++k) {
+  const std::string name = GENERATE("cudaMemcpyAsync", "cudaMemcpyBatchAsync", "cudaEventRecord",
+                                    "cudaStreamWaitEvent", "cudaStreamIsCapturing");
+  const bool is_one_call = name == "cudaMemcpyBatchAsync";
+  if (is_one_call && CUDART_VERSION < 12080) return;
+  for (std::uint64_t k = 0; k < (is_one_call ? 3 : 24); ++k) {
     INFO(name << " " << k);
     fake_cuda::reset({.policy = fake_cuda::policy::random, .seed = k});
     digits_flow::outcome found;
     {
       const ps::cuda_device device{0};
       const auto stream = device.make_stream();
-      always_ready loader{ps::loader{digits_flow::digits{160},
+      always_ready loader{ps::loader{digits_flow::digits{800},
                                      ps::sequential{},
                                      device,
                                      {.batch_size = 16, .workers = 1, .prefetch = 4}}};
-      ps::transfer feed{loader, stream, {.depth = 5, .copy_streams = 1 + k % 2}};
+      ps::transfer feed{
+          loader, stream, {.depth = 5, .copy_streams = 1 + k % 2, .batched_copies = is_one_call}};
       fake_cuda::fail_call_of(name, k, cudaErrorUnknown);
       const auto consume = [&] {
         for (auto& batch : feed.epoch(0)) look_at(batch, stream, found);
@@ -216,7 +244,7 @@ TEST_CASE("a call that fails within a group is told, and no batch is wrong or lo
       const std::uint64_t before = found.right;
       consume();  // slots and leases are all there again
       device.synchronize(ps::cuda_stream_ref{stream});
-      CHECK(found.right >= before + 10);
+      CHECK(found.right >= before + 50);
     }
     CHECK(found.wrong == 0);
     CHECK(fake_cuda::expect_clean());

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <thread>
 
@@ -163,6 +164,44 @@ class cuda_device {
   void copy_to_device(void* to, const void* from, std::size_t bytes, stream_ref stream) const {
     copy(to, from, bytes, cudaMemcpyHostToDevice, stream);
   }
+
+  /// Whether `copy_all_to_device` works: the toolkit that this was compiled with, the runtime and
+  /// the driver that are there are of CUDA 12.8 or later. Throws what `cuda_error` and its children
+  /// say.
+  [[nodiscard]] static bool copies_batches() {
+#if CUDART_VERSION >= 12080
+    int runtime = 0;
+    int driver = 0;
+    detail::cuda_call("cudaRuntimeGetVersion", [&] { return cudaRuntimeGetVersion(&runtime); });
+    detail::cuda_call("cudaDriverGetVersion", [&] { return cudaDriverGetVersion(&driver); });
+    return (std::min)(runtime, driver) >= 12080;
+#else
+    return false;
+#endif
+  }
+
+#if CUDART_VERSION >= 12080
+  /// As `copy_to_device` out of page-locked memory for each of `to`, `from` and `bytes`, by one
+  /// call, in stream order, but in any order among themselves. Not for a default stream. Only where
+  /// `copies_batches()`.
+  void copy_all_to_device(std::span<void*> to, std::span<const void*> from,
+                          std::span<std::size_t> bytes, stream_ref stream) const {
+    const detail::stream_scope current{ordinal_, stream.get()};
+    cudaMemcpyAttributes how{};
+    how.srcAccessOrder = cudaMemcpySrcAccessOrderStream;
+    std::size_t from_first_on = 0;
+    detail::cuda_call("cudaMemcpyBatchAsync", [&] {
+#if CUDART_VERSION >= 13000
+      return cudaMemcpyBatchAsync(to.data(), from.data(), bytes.data(), to.size(), &how,
+                                  &from_first_on, 1, stream.get());
+#else
+      std::size_t failed = 0;
+      return cudaMemcpyBatchAsync(to.data(), const_cast<void**>(from.data()), bytes.data(),
+                                  to.size(), &how, &from_first_on, 1, &failed, stream.get());
+#endif
+    });
+  }
+#endif
 
   /// Copies in stream order, in the direction that the addresses tell; both ranges must stay alive
   /// until the stream is past it. From or to pageable memory the call may be

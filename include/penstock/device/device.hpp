@@ -74,6 +74,8 @@ enum class stream_priority {
 /// - a device whose calls cost more than small copies do has `grouped_bytes`, a `static constexpr
 ///   std::size_t`: up to so many bytes together, batches share calls (`transfer_options::group`);
 /// - a device may have `make_stream(stream_priority)`;
+/// - a device may have `copy_all_to_device(to, from, bytes, stream)`, spans of equal length: as many
+///   `copy_to_device` in any order, by one call; and `copies_batches()`, whether it can;
 /// - a device may have `elapsed(begin, end)`, see `times_work`;
 /// - a device may have `host_node`, a `std::optional<int>`: the host's NUMA node next to it, which
 ///   a loader binds its workers to, see `loader_options::placement`. The node's cores are looked up

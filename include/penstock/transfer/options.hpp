@@ -34,6 +34,11 @@ struct transfer_options {
   /// copies is done under the next one. Off until a GPU has shown that it helps.
   std::size_t copy_streams = 1;
 
+  /// Whether the copies of a group are one call, where runtime and driver have one
+  /// (`cudaMemcpyBatchAsync`, CUDA 12.8) and the memory is page-locked. Off until a GPU has shown
+  /// that it helps.
+  bool batched_copies = false;
+
   /// How soon the device turns to copies, and to a transform, beside the program's own streams. A
   /// transform of the same priority as the step begins after all blocks of the step that runs, and
   /// the next step waits for it; copies have engines of their own.

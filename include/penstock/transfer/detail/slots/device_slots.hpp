@@ -63,6 +63,7 @@ class device_slots {
       : device_(device),
         layout_(layout),
         memory_(device, layout, depth, most),
+        batched_(device, options.batched_copies, most),
         ended_together_(device.make_event(event_wait::by_streams)),
         slots_(most),
         open_(depth) {
@@ -131,12 +132,16 @@ class device_slots {
   void copy_in(std::span<slot_filling<HostBatch>> batches, const Around& around) {
     filler& copies = next_filler();
     const stream_ref stream = copies.stream;
+    const bool is_one_call = are_batched(batches);
     std::size_t queued = 0;
     try {
       for (auto& [slot, from] : batches) {
         around(queued, [&, to = slot, &batch = from] {
           wait_for_release(slots_[to], stream, copies.knows_ended);
-          copy(data(to), batch, bytes_to_copy(layout_, batch, batch.info().size), stream);
+          const std::size_t bytes = bytes_to_copy(layout_, batch, batch.info().size);
+          if (!is_one_call) return copy(data(to), batch, bytes, stream);
+          batched_.add(data(to), batch.data(), bytes);
+          if (queued + 1 == batches.size()) batched_.queue(device_, stream);
         });
         ++queued;
       }
@@ -146,6 +151,7 @@ class device_slots {
       // They may run, and their memory is refilled next. Nor is it known what the next stream has to
       // wait for, where this one has waited.
       if (queued != 0 || fillers_.size() > 1) settle(device_, stream);
+      batched_.clear();
       for (const auto& one : batches) put_back(one.slot);
       throw;
     }
@@ -322,6 +328,14 @@ class device_slots {
     return fillers_[turn_];
   }
 
+  /// Whether these copies are one call. Not where copies are timed one by one.
+  template <class HostBatch>
+  [[nodiscard]] bool are_batched(std::span<slot_filling<HostBatch>> batches) const {
+    return batched_.is_on() && batches.size() > 1 && timer_ == nullptr &&
+           std::all_of(batches.begin(), batches.end(),
+                       [](const auto& one) { return is_pinned(one.from); });
+  }
+
   /// Makes `stream`, which fills the slot next, wait for all who have used it.
   void wait_for_release(slot_type& to, stream_ref stream, bool& knows_ended) {
     if (!to.is_released_together) return to.wait_for_release(device_, stream);
@@ -385,6 +399,7 @@ class device_slots {
   slot_places<Device> memory_;
   std::vector<filler> fillers_;
   std::size_t turn_ = 0;
+  batched_copies<Device> batched_;
   typename Device::event_type ended_together_;  // records the releases of leases that end in turn
   bool transforms_know_ended_ = true;           // as `filler::knows_ended`
   std::vector<std::size_t> ended_;              // the slots of leases that have ended since
