@@ -41,15 +41,14 @@ class ready_source {
     explicit operator bool() const noexcept { return data_ != nullptr; }
     [[nodiscard]] const std::byte* data() const noexcept { return data_; }
     [[nodiscard]] const penstock::batch_info& info() const noexcept { return info_; }
-    void release_after(penstock::cuda_stream_ref stream) {
-      static_cast<void>(release_marked(stream));
-    }
-    // As the loader does; the memory is not refilled here.
-    [[nodiscard]] std::shared_ptr<mark_type> release_marked(penstock::cuda_stream_ref stream) {
+    // As the loader's, but that the memory is not refilled here.
+    void release_after(penstock::cuda_stream_ref) noexcept { data_ = nullptr; }
+    [[nodiscard]] std::shared_ptr<mark_type> mark_copies(penstock::cuda_stream_ref stream) {
       if (drained_->is_held()) return nullptr;
       device_->record(drained_->event(), stream);
       return drained_;
     }
+    void release_behind(const std::shared_ptr<mark_type>&) noexcept { data_ = nullptr; }
     void drained_by(const penstock::cuda_device& device, std::shared_ptr<mark_type> mark) noexcept {
       device_ = &device;
       drained_ = std::move(mark);

@@ -118,8 +118,9 @@ struct plain_pinned {
 /// A ring of batches in memory of one kind, and a feed that copies them.
 struct ready_feed {
   ready_feed(const ps::cuda_device& device, const ps::cuda_stream& stream, const std::byte* data,
-             std::size_t bytes, std::uint64_t count)
-      : source(ready(device, data, bytes, count)), feed(source, stream, {.depth = slots}) {}
+             std::size_t bytes, std::uint64_t count,
+             const ps::transfer_options& options = {.depth = slots})
+      : source(ready(device, data, bytes, count)), feed(source, stream, options) {}
   ready_bytes source;
   ps::transfer<ready_bytes&> feed;
 };
@@ -383,6 +384,68 @@ void choices(const ps::cuda_device& device, bench::rows& out, bool quick) {
           [&] { return by_hand(here, there, bytes, two, 0, to_device); }}},
         [&](double seconds) { return seconds / static_cast<double>(burst) * 1e6; });
   }
+}
+
+/// What a transfer may do, for a GPU to decide: its own options, batches ready, to the copies' end.
+void options(const ps::cuda_device& device, bench::rows& out, bool quick) {
+  const auto stream = device.make_stream();
+  constexpr std::uint64_t burst = 100;
+  const auto highest = ps::stream_priority::highest;
+  const std::vector<std::pair<const char*, ps::transfer_options>> all{
+      {"as it is", {}},
+      {"each batch alone", {.group = 1}},
+      {"depth 7, groups of four", {.depth = 7}},
+      {"two copy streams by turns", {.copy_streams = 2}},
+      {"two copy streams, each batch alone", {.group = 1, .copy_streams = 2}},
+      {"a group as one call", {.batched_copies = true}},
+      {"depth 7, a group as one call", {.depth = 7, .batched_copies = true}},
+      {"copies of the highest priority", {.copy_priority = highest}}};
+  for (const std::size_t bytes : {std::size_t{1024}, std::size_t{64 * 785}, std::size_t{1} << 20}) {
+    const slab host{device, padded(bytes) * slots, ps::detail::memory_kind::pinned};
+    std::vector<bench::way> ways;
+    for (const auto& [name, how] : all) {
+      ways.push_back({name, [&, &how = how] {
+                        auto one = std::make_shared<ready_feed>(device, stream, host.data(), bytes,
+                                                                burst, how);
+                        return [&, one] { return feed_loop(device, stream, one->feed); };
+                      }});
+    }
+    out.compare("options", static_cast<double>(bytes), quick ? 1 : 21, "us/batch", ways,
+                [](double seconds) { return seconds / burst * 1e6; });
+  }
+}
+
+/// Steps that fill the GPU several times over, fed through a transform of the highest priority, or
+/// of theirs.
+void transforms_under_steps(const ps::cuda_device& device, bench::rows& out, bool quick) {
+  const auto stream = device.make_stream();
+  const std::uint64_t count = quick ? 4 : 200;
+  int multiprocessors = 0;
+  must(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, 0));
+  const auto blocks = static_cast<unsigned>(std::max(1, 32 * multiprocessors));
+  const ps::batch_layout<small_digits::record_type> layout{{}, 1024};
+  const slab host{device, layout.bytes() * slots, ps::detail::memory_kind::pinned};
+  ready_digits source{device, layout, host.data(), layout.bytes(), slots, count};
+  const auto fed = [&](ps::stream_priority priority) {
+    const auto floats = ps::on_device<"image">(ps::normalised({.mean = 0.1, .deviation = 0.3}));
+    using feed_type = ps::transfer<ready_digits&, std::remove_cvref_t<decltype(floats)>>;
+    auto feed = std::make_shared<feed_type>(source, stream, floats,
+                                            ps::transfer_options{.transform_priority = priority});
+    return std::function<double()>{[&, feed] {
+      const auto begin = clock_type::now();
+      for (auto& batch : feed->epoch(0)) {
+        static_cast<void>(batch);
+        spin<<<blocks, 256, 0, stream.get()>>>(std::uint64_t{10'000});
+      }
+      must(cudaStreamSynchronize(stream.get()));
+      return bench::seconds_since(begin);
+    }};
+  };
+  out.compare("options", static_cast<double>(layout.used_bytes(1024)), quick ? 1 : 9, "us/batch",
+              {{"transform under full steps", [&] { return fed(ps::stream_priority::highest); }},
+               {"transform under full steps, of their priority",
+                [&] { return fed(ps::stream_priority::normal); }}},
+              [&](double seconds) { return seconds / static_cast<double>(count) * 1e6; });
 }
 
 /// The consumer's thread, batches ready: plain, with a transform, with the step as a graph.
@@ -666,6 +729,8 @@ int main(int argc, char** argv) {
     out.group("versions", [&] { versions(out); });
     out.group("tiny", [&] { tiny_batches(device, out, quick); });
     out.group("loaders", [&] { loaders(device, out, quick); });
+    out.group("options", [&] { options(device, out, quick); });
+    out.group("transforms", [&] { transforms_under_steps(device, out, quick); });
     out.group("overlap", [&] { overlap(device, out, quick); });
     out.group("fed", [&] { fed_steps(device, out, quick); });
     out.group("bandwidth", [&] { bandwidth(device, out, quick); });

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 // The runtime's functions: errors, streams, events. Each as its documentation says.
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -18,12 +19,19 @@ bool is_done(const mark& place) {
   return place.stream == nullptr || place.stream->completed >= place.position;
 }
 
-cudaError_t make_stream(const char* name, cudaStream_t* stream, unsigned int flags) {
+// As those of GPUs: higher is smaller.
+constexpr int least_priority = 0;
+constexpr int greatest_priority = -5;
+
+cudaError_t make_stream(const char* name, cudaStream_t* stream, unsigned int flags,
+                        int priority = 0) {
   api_call call{name};
   if (call.failed()) return call.result();
   if (call.forbidden_by_capture_of_others()) return call.done(cudaErrorStreamCaptureUnsupported);
   if (stream == nullptr || flags > cudaStreamNonBlocking) return call.done(cudaErrorInvalidValue);
-  *stream = call.now().make_stream(call.thread().device(), flags).get();
+  const auto made = call.now().make_stream(call.thread().device(), flags);
+  made->priority = std::clamp(priority, greatest_priority, least_priority);
+  *stream = made.get();
   return cudaSuccess;
 }
 
@@ -174,8 +182,23 @@ cudaError_t cudaStreamCreate(cudaStream_t* stream) {
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned int flags) {
   return make_stream("cudaStreamCreateWithFlags", stream, flags);
 }
-cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned int flags, int) {
-  return make_stream("cudaStreamCreateWithPriority", stream, flags);
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned int flags, int priority) {
+  return make_stream("cudaStreamCreateWithPriority", stream, flags, priority);
+}
+cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
+  api_call call{"cudaDeviceGetStreamPriorityRange"};
+  if (call.failed()) return call.result();
+  if (least != nullptr) *least = least_priority;
+  if (greatest != nullptr) *greatest = greatest_priority;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamGetPriority(cudaStream_t stream, int* priority) {
+  api_call call{"cudaStreamGetPriority"};
+  if (call.failed()) return call.result();
+  const auto of = call.stream(stream);
+  if (of == nullptr) return call.done(cudaErrorInvalidResourceHandle);
+  *priority = of->priority;
+  return cudaSuccess;
 }
 
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {

@@ -112,6 +112,16 @@ kernel_statistics kernels_run() {
   return now.kernels;
 }
 unsigned int event_flags(cudaEvent_t event) { return event->flags; }
+std::vector<int> stream_priorities() {
+  auto& now = detail::the_world();
+  const std::lock_guard lock{now.mutex};
+  std::vector<int> priorities;
+  for (const auto& stream : now.streams) {
+    if (!stream->is_default) priorities.push_back(stream->priority);
+  }
+  return priorities;
+}
+
 std::vector<event_use> events() {
   auto& now = detail::the_world();
   const std::lock_guard lock{now.mutex};

@@ -79,6 +79,12 @@ int main() {
   FACT(cudaMemcpyDeviceToHost);
   FACT(cudaMemcpyDeviceToDevice);
   FACT(cudaMemcpyDefault);
+#if CUDART_VERSION >= 13000  // likewise, with other arguments before
+  FACT(cudaMemcpySrcAccessOrderStream);
+  FACT(sizeof(cudaMemcpyAttributes));
+  FACT(offsetof(cudaMemcpyAttributes, flags));
+  TYPE(cudaMemcpyBatchAsync);
+#endif
   FACT(cudaMemoryTypeUnregistered);
   FACT(cudaMemoryTypeHost);
   FACT(cudaMemoryTypeDevice);
@@ -146,6 +152,8 @@ int main() {
   TYPE(cudaStreamCreate);
   TYPE(cudaStreamCreateWithFlags);
   TYPE(cudaStreamCreateWithPriority);
+  TYPE(cudaDeviceGetStreamPriorityRange);
+  TYPE(cudaStreamGetPriority);
   TYPE(cudaStreamDestroy);
   TYPE(cudaStreamSynchronize);
   TYPE(cudaStreamQuery);

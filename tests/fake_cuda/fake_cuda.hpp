@@ -33,7 +33,7 @@ extern "C" cudaError_t cudaGetDriverEntryPointByVersion(
 ///
 /// Not modelled: warps, atomics, clusters and dynamic shared memory, blocks of a kernel that run at
 /// the same time, the waiting of blocking streams for the legacy default stream (it is a stream
-/// like any other here), stream priorities, managed memory, peer access, timing. A graph runs its
+/// like any other here), what a stream's priority does, managed memory, peer access, timing. A graph runs its
 /// work in the order of capture. Captures note operations in the order of the calls, not their true
 /// dependencies.
 namespace fake_cuda {
@@ -146,6 +146,10 @@ struct copy_statistics {
 
 /// The flags that an event was made with.
 [[nodiscard]] unsigned int event_flags(cudaEvent_t event);
+
+/// The priorities of the streams that were made since `reset`, in that order, destroyed ones too:
+/// 0, or less for a higher one, down to -5. Without the default streams.
+[[nodiscard]] std::vector<int> stream_priorities();
 
 /// What was done with an event, by calls that did not fail.
 struct event_use {

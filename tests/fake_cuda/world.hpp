@@ -85,6 +85,7 @@ struct CUstream_st {
   unsigned number = 0;
   int device = 0;
   unsigned int flags = 0;
+  int priority = 0;
   bool destroyed = false;
   bool is_default = false;                         // must not be destroyed
   std::deque<fake_cuda::detail::operation> queue;  // not run yet; the first one may be running

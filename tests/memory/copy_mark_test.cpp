@@ -2,25 +2,41 @@
 #include <penstock/memory/support/copy_mark.hpp>
 
 #include <memory>
+#include <utility>
 
 #include "support/catch.hpp"
 
 using penstock::detail::copy_mark;
 using penstock::detail::end_of_copy;
+using penstock::detail::held_mark;
 
-TEST_CASE("a mark is held from the record until the device slot lets go", "[memory]") {
-  copy_mark<int> mark{7};
-  CHECK(mark.event() == 7);
-  CHECK_FALSE(mark.is_held());
-  mark.hold();
-  CHECK(mark.is_held());
-  mark.let_go();
-  CHECK_FALSE(mark.is_held());
+TEST_CASE("a mark is held until the last of those who need it lets go", "[memory]") {
+  const auto mark = std::make_shared<copy_mark<int>>(7);
+  CHECK(mark->event() == 7);
+  CHECK_FALSE(mark->is_held());
+  {
+    held_mark<int> one{mark};
+    held_mark<int> two{mark};
+    CHECK(one.event() == 7);
+    one.let_go();
+    one.let_go();  // it has none any more
+    CHECK_FALSE(one);
+    CHECK(mark->is_held());
+    one = std::move(two);
+    CHECK(mark->is_held());
+    held_mark<int> three{mark};
+    one = std::move(three);
+    CHECK(mark->is_held());
+  }
+  CHECK_FALSE(mark->is_held());
 }
 
-TEST_CASE("the end of a copy is what was recorded last", "[memory]") {
-  end_of_copy<int> copy{std::make_shared<copy_mark<int>>(1), 2};
+TEST_CASE("the end of a copy is the mark that has told it, until that was waited for", "[memory]") {
+  const auto mark = std::make_shared<copy_mark<int>>(1);
+  end_of_copy<int> copy{nullptr, 2, {}};
   CHECK(copy.last() == 2);
-  copy.is_marked = true;
+  copy.marked = held_mark{mark};
   CHECK(copy.last() == 1);
+  copy.marked.let_go();
+  CHECK(copy.last() == 2);
 }

@@ -68,34 +68,41 @@ struct two_end : held<two_end, 3> {
   }
 };
 
-/// A batch of the one host slot there is, which shares the mark of its copy.
+/// A batch of the one host slot there is, whose mark copies share.
 struct marked_batch : host_batch {
   using mark_type = penstock::detail::copy_mark<model::device::event_type>;
   std::shared_ptr<mark_type> mark;
 
-  [[nodiscard]] std::shared_ptr<mark_type> release_marked(model::device::stream_ref stream) const {
+  [[nodiscard]] std::shared_ptr<mark_type> mark_copies(model::device::stream_ref stream) const {
     if (mark->is_held()) return nullptr;
     model::device::record(mark->event(), stream);
     return mark;
   }
+  static void release_behind(const std::shared_ptr<mark_type>&) noexcept {}
 };
 
-/// A lease has a last stream wait for its copy and ends on another thread, while the consumer
-/// copies the next batch out of the same host slot.
-struct mark_shared : model::scenario<mark_shared, 2> {
+/// Two leases, whose copies one mark ends, each have a last stream wait for it and end on threads of
+/// their own, while the consumer copies the next batch out of the host slot of the mark.
+struct mark_shared : model::scenario<mark_shared, 3> {
   device_slots slots{model::device{},
-                     penstock::batch_layout<record>{penstock::record_extents<record>{}, 1}, 2, 2};
+                     penstock::batch_layout<record>{penstock::record_extents<record>{}, 1}, 3, 3};
   std::shared_ptr<marked_batch::mark_type> mark = std::make_shared<marked_batch::mark_type>(
       model::device::make_event(penstock::event_wait::by_host));
 
-  void before() { slots.copy_in(0, marked_batch{{}, mark}); }
+  void before() {
+    using filling = penstock::detail::slot_filling<marked_batch>;
+    std::array<filling, 2> both{filling{0, {{}, mark}}, filling{1, {{}, mark}}};
+    slots.take(0, {.size = 1, .valid_size = 1});
+    slots.take(1, {.size = 1, .valid_size = 1});
+    slots.copy_in(std::span<filling>{both}, [](std::size_t, const auto& queue) { queue(); });
+  }
   void thread(unsigned index) {
-    if (index == 0) {
-      slots.copy_in(1, marked_batch{{}, mark});
-      slots.wait_for_copy(1, model::device::stream_ref{});
+    if (index == 2) {
+      slots.copy_in(2, marked_batch{{}, mark});
+      slots.wait_for_copy(2, model::device::stream_ref{});
     } else {
-      slots.wait_for_copy(0, model::device::stream_ref{});
-      slots.release(0, model::device::stream_ref{});
+      slots.wait_for_copy(index, model::device::stream_ref{});
+      slots.release(index, model::device::stream_ref{});
     }
   }
 };
@@ -118,7 +125,7 @@ int main(int argc, char** argv) {
   return model::run(argc, argv,
                     {
                         model::with_interruptions<one_ends>("a lease ends", 3),
-                        model::with_interruptions<mark_shared>("a mark is shared", 3),
+                        model::with_interruptions<mark_shared>("a mark is shared", 2),
                         model::with_interruptions<stopped>("a stop is requested", 3),
                         model::with_interruptions<two_end>("two leases end", 1),
                         model::at_random<one_ends>("a lease ends"),

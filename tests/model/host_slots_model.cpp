@@ -123,6 +123,26 @@ struct closing : ring<closing, 2> {
   }
 };
 
+/// One mark ends the copies out of two slots, for which a worker waits; the consumer marks the next
+/// copies as soon as nobody needs the last record.
+struct marked_together : ring<marked_together, 2> {
+  void thread(unsigned index) {
+    if (index == 0) {
+      user[0].set(1);
+      user[1].set(1);
+      const auto mark = slots.mark_copies(1, model::device::stream_ref{});
+      model::require(mark != nullptr, "a new mark is free");
+      slots.give_back_behind(0, mark);
+      slots.give_back_behind(1, mark);
+      static_cast<void>(slots.mark_copies(1, model::device::stream_ref{}));
+      slots.set_starving(true);
+    } else {
+      acquire();
+      acquire();
+    }
+  }
+};
+
 /// Batches one after the other through one slot, as many times as a copy is let go.
 struct rounds : ring<rounds, 2> {
   penstock::detail::waitable_counter batch;
@@ -156,10 +176,12 @@ int main(int argc, char** argv) {
               "the consumer reads itself, and the ring is closed", 2),
           model::with_interruptions<starving_for_another>("the consumer starves for another's slot",
                                                           1),
+          model::with_interruptions<marked_together>("copies are marked together", 2),
           model::with_interruptions<half_come_back>("half of the slots come back", 1),
           model::at_random<starving>("the consumer starves"),
           model::at_random<starving_for_another>("the consumer starves for another's slot"),
           model::at_random<half_come_back>("half of the slots come back"),
+          model::at_random<marked_together>("copies are marked together"),
           model::at_random<rounds>("rounds through one slot"),
       });
 }

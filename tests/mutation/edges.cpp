@@ -117,8 +117,8 @@ void look_at(const Batch& batch, ps::cuda_stream_ref stream, std::atomic<int>& w
   fake_cuda::launch(stream.get(), work, {batch.data()});
 }
 
-/// Some epochs with two consumer streams, occasional waits, a lease that is kept for many turns,
-/// a break before the end, and a lease that outlives feed and loader.
+/// Some epochs with two consumer streams, occasional waits, mostly a lease that is kept for many
+/// turns, a break before the end, and a lease that outlives feed and loader.
 void run_flow(std::size_t round, std::atomic<int>& wrong) {
   const ps::cuda_device device{0};
   const auto stream = device.make_stream();
@@ -129,10 +129,15 @@ void run_flow(std::size_t round, std::atomic<int>& wrong) {
   loader.emplace(
       data, ps::shuffled{.seed = 4}, device,
       ps::loader_options{.batch_size = 8, .workers = 1 + round % 2, .prefetch = 1 + round % 4});
+  // By turns alone and two together, and three; on one copy stream, and on two.
+  const ps::transfer_options options{.depth = 4 + round % 2,
+                                     .group = 1 + round / 2 % 3,
+                                     .copy_streams = 1 + round / 3 % 2,
+                                     .batched_copies = round % 3 == 0};
 #if defined(PENSTOCK_EDGES_TRANSFORM)
-  std::optional feed{ps::transfer{source(*loader), stream, transform(), {.depth = 4}}};
+  std::optional feed{ps::transfer{source(*loader), stream, transform(), options}};
 #else
-  std::optional feed{ps::transfer{source(*loader), stream, {.depth = 4}}};
+  std::optional feed{ps::transfer{source(*loader), stream, options}};
 #endif
   decltype(feed)::value_type::batch_type kept;
   std::size_t count = 0;
@@ -141,18 +146,19 @@ void run_flow(std::size_t round, std::atomic<int>& wrong) {
     if (count % 3 == 1) {
       batch.also_used_on(second);
       look_at(batch, second, wrong);
+      if (round % 4 == 1) device.synchronize(ps::cuda_stream_ref{second});
     }
     if (count % 4 == 3 && round % 2 == 0) device.synchronize(ps::cuda_stream_ref{stream});
-    if (count % 8 == 0) {
+    if (count % 8 == 0 && round % 3 != 2) {
       if (kept) look_at(kept, stream, wrong);
       kept = std::move(batch);
     }
     if (count < 10 && round % 5 == 1) let_others_sleep();
-    if (++count == 30 + round % 3) break;
+    if (++count == 30 + (round + 1) % 3) break;
   }
   feed.reset();
   loader.reset();
-  look_at(kept, stream, wrong);
+  if (kept) look_at(kept, stream, wrong);
   kept = {};
   device.synchronize(ps::cuda_stream_ref{stream});
   device.synchronize(ps::cuda_stream_ref{second});

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <thread>
 
@@ -42,6 +43,7 @@ class cuda_device {
   using stream_type = cuda_stream;
   using stream_ref = cuda_stream_ref;
   using event_type = cuda_event;
+  static constexpr std::size_t grouped_bytes = 256 * 1024;  ///< of small batches that share calls
   static constexpr std::int32_t dlpack_kind =
       2;  ///< its memory, in `penstock_ext/interop/dlpack_abi.hpp`
   static constexpr std::int32_t dlpack_pinned_kind = 3;  ///< host memory that is locked for it
@@ -77,7 +79,9 @@ class cuda_device {
     return node < 0 ? std::nullopt : std::optional<int>{node};
   }
 
-  [[nodiscard]] stream_type make_stream() const { return cuda_stream{ordinal_}; }
+  [[nodiscard]] stream_type make_stream(stream_priority how = stream_priority::normal) const {
+    return cuda_stream{ordinal_, how};
+  }
   [[nodiscard]] event_type make_event(event_wait waits = event_wait::by_host) const {
     return cuda_event{ordinal_, waits};
   }
@@ -161,6 +165,44 @@ class cuda_device {
   void copy_to_device(void* to, const void* from, std::size_t bytes, stream_ref stream) const {
     copy(to, from, bytes, cudaMemcpyHostToDevice, stream);
   }
+
+  /// Whether `copy_all_to_device` works: the toolkit that this was compiled with, the runtime and
+  /// the driver that are there are of CUDA 12.8 or later. Throws what `cuda_error` and its children
+  /// say.
+  [[nodiscard]] static bool copies_batches() {
+#if CUDART_VERSION >= 12080
+    int runtime = 0;
+    int driver = 0;
+    detail::cuda_call("cudaRuntimeGetVersion", [&] { return cudaRuntimeGetVersion(&runtime); });
+    detail::cuda_call("cudaDriverGetVersion", [&] { return cudaDriverGetVersion(&driver); });
+    return (std::min)(runtime, driver) >= 12080;
+#else
+    return false;
+#endif
+  }
+
+#if CUDART_VERSION >= 12080
+  /// As `copy_to_device` out of page-locked memory for each of `to`, `from` and `bytes`, by one
+  /// call, in stream order, but in any order among themselves. Not for a default stream. Only where
+  /// `copies_batches()`.
+  void copy_all_to_device(std::span<void*> to, std::span<const void*> from,
+                          std::span<std::size_t> bytes, stream_ref stream) const {
+    const detail::stream_scope current{ordinal_, stream.get()};
+    cudaMemcpyAttributes how{};
+    how.srcAccessOrder = cudaMemcpySrcAccessOrderStream;
+    std::size_t from_first_on = 0;
+    detail::cuda_call("cudaMemcpyBatchAsync", [&] {
+#if CUDART_VERSION >= 13000
+      return cudaMemcpyBatchAsync(to.data(), from.data(), bytes.data(), to.size(), &how,
+                                  &from_first_on, 1, stream.get());
+#else
+      std::size_t failed = 0;
+      return cudaMemcpyBatchAsync(to.data(), const_cast<void**>(from.data()), bytes.data(),
+                                  to.size(), &how, &from_first_on, 1, &failed, stream.get());
+#endif
+    });
+  }
+#endif
 
   /// Copies in stream order, in the direction that the addresses tell; both ranges must stay alive
   /// until the stream is past it. From or to pageable memory the call may be

@@ -11,6 +11,7 @@
 #include <penstock/cuda/detail/cuda_context.hpp>
 #include <penstock/cuda/detail/stream_scope.hpp>
 #include <penstock/cuda/detail/unique_handle.hpp>
+#include <penstock/device/device.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
@@ -87,8 +88,10 @@ struct stream_handle {
 /// right after it.
 class cuda_stream : public detail::unique_handle<detail::stream_handle> {
  public:
-  /// A stream of the device. Throws what `cuda_error` and its children say.
-  explicit cuda_stream(int ordinal) : unique_handle(made(ordinal), ordinal) {}
+  /// A stream of the device. One of the highest priority runs its kernels' blocks before those that
+  /// other streams' kernels have not begun yet. Throws what `cuda_error` and its children say.
+  explicit cuda_stream(int ordinal, stream_priority how = stream_priority::normal)
+      : unique_handle(made(ordinal, how), ordinal) {}
 
   /// Takes ownership of a stream that exists, of the thread's current device.
   [[nodiscard]] static cuda_stream from_native_handle(cudaStream_t handle) noexcept {
@@ -107,10 +110,20 @@ class cuda_stream : public detail::unique_handle<detail::stream_handle> {
  private:
   cuda_stream(cudaStream_t handle, int ordinal) noexcept : unique_handle(handle, ordinal) {}
 
-  [[nodiscard]] static cudaStream_t made(int ordinal) {
+  [[nodiscard]] static cudaStream_t made(int ordinal, stream_priority how) {
     const detail::scoped_device current{ordinal};
     const detail::scoped_relaxed_capture relaxed;
     cudaStream_t handle = nullptr;
+    if (how == stream_priority::highest) {
+      int least = 0;
+      int greatest = 0;
+      detail::cuda_call("cudaDeviceGetStreamPriorityRange",
+                        [&] { return cudaDeviceGetStreamPriorityRange(&least, &greatest); });
+      detail::cuda_call("cudaStreamCreateWithPriority", [&] {
+        return cudaStreamCreateWithPriority(&handle, cudaStreamNonBlocking, greatest);
+      });
+      return handle;
+    }
     detail::cuda_call("cudaStreamCreateWithFlags",
                       [&] { return cudaStreamCreateWithFlags(&handle, cudaStreamNonBlocking); });
     return handle;

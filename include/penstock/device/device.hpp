@@ -43,6 +43,12 @@ enum class event_wait {
   timed,       ///< as `by_streams`; and `elapsed` is asked how long after another one it came
 };
 
+/// How soon a device turns to the work of a stream, where that of several waits for it.
+enum class stream_priority {
+  normal,   ///< as the program's own streams have it
+  highest,  ///< before what other streams have not begun: for short work that others wait for
+};
+
 /// What the flow needs of a device. A device object is a cheap, copyable handle; the names follow
 /// the CUDA runtime, and so do the meanings:
 ///
@@ -65,6 +71,11 @@ enum class event_wait {
 ///   first;
 /// - a device may have `copy_to_device(to, from, bytes, stream)`: a `copy_async` out of host
 ///   memory;
+/// - a device whose calls cost more than small copies do has `grouped_bytes`, a `static constexpr
+///   std::size_t`: up to so many bytes together, batches share calls (`transfer_options::group`);
+/// - a device may have `make_stream(stream_priority)`;
+/// - a device may have `copy_all_to_device(to, from, bytes, stream)`, spans of equal length: as many
+///   `copy_to_device` in any order, by one call; and `copies_batches()`, whether it can;
 /// - a device may have `elapsed(begin, end)`, see `times_work`;
 /// - a device may have `host_node`, a `std::optional<int>`: the host's NUMA node next to it, which
 ///   a loader binds its workers to, see `loader_options::placement`. The node's cores are looked up
@@ -119,6 +130,19 @@ void require_still_usable(const Device& device, typename Device::stream_ref stre
     device.require_still_usable(stream);
   } else {
     device.require_usable(stream);
+  }
+}
+
+/// A stream of this priority, where the device knows of priorities. Throws what the device throws.
+template <class Device>
+[[nodiscard]] typename Device::stream_type make_stream(const Device& device,
+                                                       [[maybe_unused]] stream_priority how) {
+  if constexpr (requires {
+                  { device.make_stream(how) } -> std::same_as<typename Device::stream_type>;
+                }) {
+    return device.make_stream(how);
+  } else {
+    return device.make_stream();
   }
 }
 

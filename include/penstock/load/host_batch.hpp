@@ -96,15 +96,20 @@ class host_batch : public lease<Record, detail::host_slots<Record, Device>, std:
     ring->note_release();
     ring->give_back_after(slot_, stream);
   }
-  /// As `release_after`, and returns the record that was made, or null; see
-  /// `host_slots::give_back_marked`.
-  [[nodiscard]] auto release_marked(typename Device::stream_ref stream) {
+  /// Records how far `stream` is, for this lease and others that `release_behind` ends; null where
+  /// that can't be. See `host_slots::mark_copies`.
+  [[nodiscard]] auto mark_copies(typename Device::stream_ref stream) {
+    base::use();
+    return slots_->mark_copies(slot_, stream);
+  }
+  /// Gives the slot back as soon as what `mark` has recorded is done. The lease is empty then.
+  void release_behind(std::shared_ptr<typename slots_type::mark_type> mark) noexcept {
     base::use();
     guard_.end();
     const auto ring = std::move(slots_);
     ring->leases().end(slot_, base::info());
     ring->note_release();
-    return ring->give_back_marked(slot_, stream);
+    ring->give_back_behind(slot_, std::move(mark));
   }
 
  private:

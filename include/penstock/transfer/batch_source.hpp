@@ -19,8 +19,9 @@ inline namespace PENSTOCK_ABI {
 /// `release_after(stream)` gives the memory back to the source for refilling as soon as `stream`
 /// has done what it was given so far, and empties the batch. A batch that may lie in memory which
 /// is not page-locked has `pinned()`, which is false then. `host_batch` is the model. It also has
-/// `release_marked(stream)`, which gives the record away that it makes for that: a `transfer` then
-/// makes none of its own.
+/// `mark_copies(stream)`, which records where the stream is and gives the record away, and
+/// `release_behind(mark)`, which gives the memory back after one that this or another batch has
+/// made: a `transfer` then makes none of its own, and one for several batches.
 ///
 /// What a source says of a batch comes along to the device batch: the word `tag` of its `info()`,
 /// and a word for each sample if it has `tags()`, a `std::span<const std::uint64_t>`.

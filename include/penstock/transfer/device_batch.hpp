@@ -61,6 +61,14 @@ class device_batch : public lease<Record, detail::device_slots<Record, Device>, 
   /// Whether there is a batch, and it lies in `ring`: for the feed whose ring it is.
   [[nodiscard]] bool is_in(const slots_type& ring) const noexcept { return slots_.get() == &ring; }
 
+  /// Ends the lease, whose release is recorded with that of others: for the feed, between two
+  /// batches.
+  void end_later() noexcept {
+    slots_->end(guard_, slot_, *stream_);
+    slots_->end_later(slot_, *stream_);
+    slots_.reset();
+  }
+
   /// The device whose memory holds the batch.
   [[nodiscard]] const Device& device() const noexcept {
     use();

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <string>
 
 #include <penstock/core/error.hpp>
+#include <penstock/device/device.hpp>
 #include <penstock/load/options.hpp>
 #include <penstock/observe/trace_recorder.hpp>
 
@@ -20,6 +22,28 @@ struct transfer_options {
   std::size_t depth = 3;
   /// The most slots that `depth = automatic` takes, at least 2. `automatic`: 8.
   std::size_t most_depth = automatic;
+
+  /// How many batches at most share the calls that order them, at least 1: the copies of so many are
+  /// queued at once, where they are ready, marked by one event, waited for once, and queued when as
+  /// many slots have come free. No more than (`depth` + 1) / 2. `automatic`: as many small batches
+  /// as the device says, which on CUDA have 256 KiB together, 16 at most; on the CPU device 1. It is
+  /// 1 where the loop's body is the step, and for sources that share no mark (`batch_source`).
+  std::size_t group = automatic;
+
+  /// How many streams the copies run on by turns, 1 or 2. With two, what orders one copy or group of
+  /// copies is done under the next one. Off until a GPU has shown that it helps.
+  std::size_t copy_streams = 1;
+
+  /// Whether the copies of a group are one call, where runtime and driver have one
+  /// (`cudaMemcpyBatchAsync`, CUDA 12.8) and the memory is page-locked. Off until a GPU has shown
+  /// that it helps.
+  bool batched_copies = false;
+
+  /// How soon the device turns to copies, and to a transform, beside the program's own streams. A
+  /// transform of the same priority as the step begins after all blocks of the step that runs, and
+  /// the next step waits for it; copies have engines of their own.
+  stream_priority copy_priority = stream_priority::normal;
+  stream_priority transform_priority = stream_priority::highest;
 
   /// What happens when the consumer asks for a batch while it, or threads that it has moved leases
   /// to, hold every device slot. Nothing is taken from the source before there is a slot for it.
@@ -63,6 +87,32 @@ inline depth_range checked_depth(const transfer_options& options) {
     refuse_option("most_depth", {"is the cap of depth = automatic, but depth is ", options.depth});
   }
   return {options.depth, options.depth};
+}
+
+/// How many streams the options ask for. Throws `option_error`.
+inline std::size_t checked_copy_streams(const transfer_options& options) {
+  if (options.copy_streams == 0 || options.copy_streams > 2) {
+    refuse_option("copy_streams", {options.copy_streams, " is not in 1..2"});
+  }
+  return options.copy_streams;
+}
+
+/// How many batches of `batch_bytes` share calls at most, as the options say it and, where they
+/// don't, the device. Throws `option_error`.
+template <class Device>
+[[nodiscard]] std::size_t checked_group(const transfer_options& options, std::size_t batch_bytes) {
+  constexpr std::size_t most = 16;
+  if (options.group != automatic) {
+    if (options.group == 0 || options.group > most) {
+      refuse_option("group", {options.group, " is not in 1..", most});
+    }
+    return options.group;
+  }
+  if constexpr (requires { Device::grouped_bytes; }) {
+    return (std::max)(std::size_t{1}, (std::min)(most, Device::grouped_bytes / batch_bytes));
+  } else {
+    return 1;
+  }
 }
 
 }  // namespace detail

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <memory>
 #include <utility>
 
@@ -11,13 +12,13 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// The end of a copy out of a host slot, marked once for both sides: for the thread that refills
-/// the host slot, and for the streams that use the device slot. The event belongs to the host slot,
-/// which records it for copy after copy; a device slot holds the mark as long as it may still have
-/// a stream wait for the record.
+/// The end of copies out of host slots, marked once for both sides: for the threads that refill the
+/// host slots, and for the streams that use the device slots. The event belongs to the host slot of
+/// one of the copies, which records it for one burst of copies after the other. Each device slot,
+/// and each host slot's ticket, holds the mark as long as it may still wait for the record.
 ///
-/// One thread at a time records, and it alone lets device slots hold the mark. Waiting for the
-/// event changes nothing, and any threads may do it at once.
+/// One thread at a time records, and it alone begins to hold. Waiting for the event changes
+/// nothing, and any threads may do it at once.
 template <class Event>
 class copy_mark {
  public:
@@ -25,36 +26,67 @@ class copy_mark {
   explicit copy_mark(Event made) : event_(std::move(made)) {}
   copy_mark(copy_mark&&) = delete;
 
-  /// What marks the copy's end.
+  /// What marks the end of the copies.
   [[nodiscard]] Event& event() noexcept { return event_; }
   [[nodiscard]] const Event& event() const noexcept { return event_; }
 
-  /// Whether a device slot needs the last record, so that there must not be another one.
-  [[nodiscard]] bool is_held() const noexcept { return is_held_.load(std::memory_order_acquire); }
-  /// A device slot needs it from now on. On the thread that has recorded the event.
-  void hold() noexcept { is_held_.store(true, std::memory_order_relaxed); }
-  /// It does not any more. From any thread.
-  void let_go() noexcept { is_held_.store(false, std::memory_order_release); }
+  /// Whether the last record is still needed, so that there must not be another one.
+  [[nodiscard]] bool is_held() const noexcept {
+    return holders_.load(std::memory_order_acquire) != 0;
+  }
+  /// One more needs it from now on. On the thread that has recorded the event.
+  void hold() noexcept { holders_.fetch_add(1, std::memory_order_relaxed); }
+  /// One of them does not any more. From any thread.
+  void let_go() noexcept { holders_.fetch_sub(1, std::memory_order_release); }
 
  private:
   Event event_;
-  // Invariant: the event is recorded only while this is false. It goes down after the last use by a
-  // device slot's lease: a thread that finds it down, and records, comes after that use.
-  std::atomic<bool> is_held_{false};
+  // Invariant: the event is recorded only while this is 0. It counts the device slots whose leases,
+  // and the tickets whose takers, may still wait for the last record; each goes down after its last
+  // wait: a thread that finds 0, and records, comes after all of them.
+  std::atomic<std::size_t> holders_{0};
 };
 
-/// How the end of the last copy out of a host slot is known: by the mark, or by an event of the
-/// slot's own while the mark is held.
+/// A mark that is held as long as this object has it; or none.
+template <class Event>
+class held_mark {
+ public:
+  held_mark() = default;
+  /// Holds a mark that the calling thread has recorded.
+  explicit held_mark(std::shared_ptr<copy_mark<Event>> mark) noexcept : mark_(std::move(mark)) {
+    mark_->hold();
+  }
+  held_mark(held_mark&&) noexcept = default;
+  held_mark& operator=(held_mark&& other) noexcept {
+    let_go();
+    mark_ = std::move(other.mark_);
+    return *this;
+  }
+  ~held_mark() { let_go(); }
+
+  explicit operator bool() const noexcept { return mark_ != nullptr; }
+  /// What to wait for; there must be a mark.
+  [[nodiscard]] const Event& event() const noexcept { return std::as_const(*mark_).event(); }
+  /// Waits for it no more.
+  void let_go() noexcept {
+    if (mark_ == nullptr) return;
+    mark_->let_go();
+    mark_.reset();
+  }
+
+ private:
+  std::shared_ptr<copy_mark<Event>> mark_;
+};
+
+/// How the end of the last copy out of a host slot is known.
 template <class Event>
 struct end_of_copy {
-  std::shared_ptr<copy_mark<Event>> mark;
-  Event alone;
-  bool is_marked = false;  // which of the two was recorded last
+  std::shared_ptr<copy_mark<Event>> own;  ///< records the end of this slot's copy, and of others
+  Event alone;                            ///< does so while that is held: of this slot's alone
+  held_mark<Event> marked;                ///< the one that has told it, until that was waited for
 
   /// The one to wait for.
-  [[nodiscard]] const Event& last() const noexcept {
-    return is_marked ? std::as_const(*mark).event() : alone;
-  }
+  [[nodiscard]] const Event& last() const noexcept { return marked ? marked.event() : alone; }
 };
 
 }  // namespace detail

@@ -33,9 +33,9 @@ namespace detail {
 /// free slots come back. Lives until the last lease is gone.
 ///
 /// A slot comes back as a ticket, either free at once or after a copy. In the second case the
-/// copy's end is recorded before the ticket goes into the queue, and the thread that takes the
-/// ticket waits for it: it is the reaper. Tickets come in the order of their copies, so it waits
-/// for the oldest.
+/// copy's end is recorded before the ticket goes into the queue, for this copy alone or for several
+/// by one mark, and the thread that takes the ticket waits for it: it is the reaper. Tickets come in
+/// the order of their copies, so it waits for the oldest.
 ///
 /// A worker that sleeps for a slot is woken when half of them have come back, and not for each one:
 /// a wake-up costs the consumer's thread microseconds (11 measured on a virtual machine), and as
@@ -62,7 +62,8 @@ class host_slots {
     drained_.reserve(count);
     for (std::size_t slot = 0; slot < count; ++slot) {
       drained_.push_back({std::make_shared<mark_type>(device.make_event(event_wait::by_host)),
-                          device.make_event(event_wait::by_host)});
+                          device.make_event(event_wait::by_host),
+                          {}});
     }
     memory_.addresses().name_fields(layout_);
     // After all that may throw: a checked build forbids the memory, and the destructor allows it
@@ -126,23 +127,31 @@ class host_slots {
   /// Returns a slot that is free once `stream` gets here. Throws what recording throws; the slot is
   /// returned then too, after a wait for the stream.
   void give_back_after(std::uint32_t slot, typename Device::stream_ref stream) {
-    drained_[slot].is_marked = false;
-    record_and_push(slot, drained_[slot].alone, stream);
+    try {
+      device_.record(drained_[slot].alone, stream);
+    } catch (...) {
+      settle(device_, stream);
+      give_back(slot);
+      throw;
+    }
+    push({slot, true});
   }
 
-  /// As `give_back_after`, by a record that the caller may wait for too: it holds the mark as long
-  /// as it does. Null where the slot's mark is held for an earlier copy: then only the slot knows
-  /// the record. One thread calls this for all slots.
-  [[nodiscard]] std::shared_ptr<mark_type> give_back_marked(std::uint32_t slot,
-                                                            typename Device::stream_ref stream) {
-    auto mark = drained_[slot].mark;
-    if (mark->is_held()) {
-      give_back_after(slot, stream);
-      return nullptr;
-    }
-    drained_[slot].is_marked = true;
-    record_and_push(slot, mark->event(), stream);
+  /// Records by the mark of `slot` how far `stream` is, for this slot and others: `give_back_behind`
+  /// returns them. Null, and nothing is recorded, where the mark is held for copies of before. One
+  /// thread calls this and the next one for all slots. Throws what recording throws; the slot is as
+  /// it was then.
+  [[nodiscard]] std::shared_ptr<mark_type> mark_copies(std::uint32_t slot,
+                                                       typename Device::stream_ref stream) {
+    const auto& mark = drained_[slot].own;
+    if (mark->is_held()) return nullptr;
+    device_.record(mark->event(), stream);
     return mark;
+  }
+  /// Returns a slot that is free after what `mark` has recorded.
+  void give_back_behind(std::uint32_t slot, std::shared_ptr<mark_type> mark) noexcept {
+    drained_[slot].marked = held_mark{std::move(mark)};
+    push({slot, true});
   }
 
   /// The consumer is about to wait for a batch (true), or has got it (false): while it starves,
@@ -194,17 +203,6 @@ class host_slots {
     if (free >= wake_at_ || starving_.load(std::memory_order_seq_cst)) returned_.wake_poppers();
   }
 
-  void record_and_push(std::uint32_t slot, event_type& end, typename Device::stream_ref stream) {
-    try {
-      device_.record(end, stream);
-    } catch (...) {
-      settle(device_, stream);
-      give_back(slot);
-      throw;
-    }
-    push({slot, true});
-  }
-
   template <class Waits>
   std::optional<ticket> pop(Waits& waits) noexcept {
     if (const auto back = returned_.try_pop()) return back;
@@ -222,6 +220,7 @@ class host_slots {
       push(*back);  // as it came: the thread that takes it next waits again
       throw;
     }
+    drained_[back->slot].marked.let_go();
     memory_.allow(back->slot);
     if (back->behind_copy) memory_.erase(back->slot);
     return back->slot;

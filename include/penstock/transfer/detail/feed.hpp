@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <concepts>
 #include <cstddef>
@@ -8,11 +9,15 @@
 #include <exception>
 #include <memory>
 #include <optional>
+#include <span>
+#include <stop_token>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include <penstock/core/batch_info.hpp>
 #include <penstock/core/error.hpp>
+#include <penstock/core/support/joined.hpp>
 #include <penstock/core/support/live_range.hpp>
 #include <penstock/memory/support/last_owner.hpp>
 #include <penstock/observe/transfer_stats.hpp>
@@ -21,8 +26,6 @@
 #include <penstock/transfer/detail/feed_source.hpp>
 #include <penstock/transfer/detail/feed_watch.hpp>
 #include <penstock/transfer/detail/listed_samples.hpp>
-#include <penstock/transfer/detail/slots/free_slots.hpp>
-#include <penstock/transfer/detail/slots/issued_slots.hpp>
 #include <penstock/transfer/detail/transfer_arguments.hpp>
 #include <penstock/transfer/detail/transform_stage.hpp>
 #include <penstock/transfer/device_batch.hpp>
@@ -33,8 +36,108 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
+/// No slot of `count` device slots is free, and none is waited for any more.
+[[noreturn, gnu::cold]] inline void throw_no_slot(std::size_t count, bool is_stopped) {
+  if (is_stopped) {
+    throw cancelled(joined({"cancelled: a stop of the source was requested while all ", count,
+                            " device slots were held as leases"}));
+  }
+  throw leases_exhausted(
+      joined({"transfer: all ", count,
+              " device slots are held as leases: release one, raise depth, or let it wait for "
+              "leases that end on other threads (when_held)"}));
+}
+
+/// Finds device slots that a batch may be copied into, the one first that has been free for
+/// longest. For the consumer's thread.
+class free_slots {
+ public:
+  explicit free_slots(held_action when_all_are) noexcept : when_held_(when_all_are) {}
+
+  /// A free slot of `ring`, usually the next in turn; nothing while all are leased.
+  template <class Slots>
+  [[nodiscard]] std::optional<std::size_t> find(const Slots& ring) const noexcept {
+    for (std::size_t i = 0; i < ring.count(); ++i) {
+      const std::size_t slot = (next_ + i) % ring.count();
+      if (ring.is_released(slot)) return slot;
+    }
+    return std::nullopt;
+  }
+
+  /// A free slot once there is one: where all are leased a new one if there may be more, else see
+  /// `when_held`; `timing` gives what times a wait. Throws `leases_exhausted`, or `cancelled` once
+  /// `stop` is requested, or the error of a release that the device has refused.
+  template <class Slots, class Timing>
+  [[nodiscard]] std::size_t wait(Slots& ring, const std::stop_token& stop, Timing timing) const {
+    std::optional<std::size_t> slot = find(ring);
+    // A slot that was done without may still be leased, and then the next one is looked at.
+    for (std::size_t had = 0; !slot && had < ring.count() && ring.count() < ring.most();) {
+      had = ring.count();
+      ring.open(had + 1);
+      slot = find(ring);
+    }
+    if (!slot && when_held_ == held_action::wait) {
+      const std::stop_callback on_stop{stop, [&ring]() noexcept { ring.wake(); }};
+      [[maybe_unused]] const auto timed = timing();
+      ring.wait_for_release([&] {
+        slot = find(ring);
+        return slot || ring.is_poisoned() || stop.stop_requested();
+      });
+      if (!slot) ring.rethrow_poison();
+    }
+    if (!slot) throw_no_slot(ring.count(), stop.stop_requested());
+    return *slot;
+  }
+
+  /// `slot` gets a copy: the one after it comes next.
+  void note_taken(std::size_t slot) noexcept { next_ = slot + 1; }
+
+ private:
+  held_action when_held_;
+  std::size_t next_ = 0;
+};
+
+/// The device slots whose copy is queued and that are not handed out yet, the oldest first. As many
+/// as there are slots at most; allocates only at construction. For one thread.
+class issued_slots {
+ public:
+  struct entry {
+    std::size_t slot;
+    std::size_t last;  ///< of those that were queued with it: it is filled when all of them are
+    bool is_first;     ///< of those
+  };
+
+  explicit issued_slots(std::size_t most) : ring_(most) {}
+
+  [[nodiscard]] bool empty() const noexcept { return count_ == 0; }
+  [[nodiscard]] std::size_t size() const noexcept { return count_; }
+  /// The oldest; there must be one, as for `pop`.
+  [[nodiscard]] const entry& front() const noexcept { return ring_[first_]; }
+  void pop() noexcept {
+    first_ = (first_ + 1) % ring_.size();
+    --count_;
+  }
+  /// Adds the youngest.
+  void push(std::size_t slot, std::size_t last, bool is_first) noexcept {
+    ring_[(first_ + count_) % ring_.size()] = {slot, last, is_first};
+    ++count_;
+  }
+
+ private:
+  std::vector<entry> ring_;
+  std::size_t first_ = 0;
+  std::size_t count_ = 0;
+};
+
 /// What the ranges of a `transfer` run on; `transfer` is its owner and its face. For the consumer's
 /// thread.
+///
+/// Copies are queued in groups. A group takes the batches that are ready, up to `group()`, and is
+/// queued when so many slots have come free, or when no more than one batch is on its way. Its end
+/// is one mark; the consumer's stream waits for that where the first batch of the group is handed
+/// out, and so has waited for the others. Between two groups the leases that `++` ends are kept back
+/// (`end_later`): one record releases them before the next group looks for free slots, or when the
+/// range ends.
 template <class Source, class Transform>
   requires transferable<std::remove_reference_t<Source>, Transform>
 class feed {
@@ -53,8 +156,9 @@ class feed {
         stream_(usable(source_.get().device(), stream)),
         memory_(shared_by_leases<memory_type, stream_ref>(
             source_.get().device(), source_.get().layout(), checked_depth(options),
-            std::move(transform))),
+            std::move(transform), options)),
         slots_(memory_, &memory_->ring),
+        most_in_group_(most_in_group(options)),
         issued_(slots_->most()),
         seen_(fixed_bytes(source_.get().layout()), fixed_bytes(slots_->layout()),
               !std::same_as<Transform, no_transform>),
@@ -62,6 +166,7 @@ class feed {
         watch_(source_, stream, options, seen_, *memory_) {
     reserve_tags<typename source_type::batch_type>(*slots_, source_.get().layout().batch_size());
     list_samples_of(source_.get(), *slots_);
+    group_.reserve((std::min)(most_in_group_, slots_->most()));
   }
   feed(feed&&) = delete;
   ~feed() { stop(); }
@@ -86,10 +191,10 @@ class feed {
   /// Release, issue, hand out. False at the end.
   bool advance() {
     watch_.end_step();
-    // Its release asks whether the stream is usable, and `next` tells what that has refused. Not so
-    // for a lease of another feed that the body has put there.
+    // Its end asks whether the stream is usable, and `next` tells what that has refused. Not so for
+    // a lease of another feed that the body has put there.
     const bool is_asked = held_.is_in(*slots_);
-    held_ = batch_type{};
+    end_held();
     held_ = next(is_asked);
     if (!held_) {
       stop();
@@ -107,11 +212,11 @@ class feed {
     if (!range_.is_live()) return {};
     try {
       slots_->rethrow_poison();
+      if (!is_asked) require_still_usable(source_.get().device(), stream_);
       issue_ready();
       if (issued_.empty() && !issue_next()) return {};
-      const std::size_t slot = issued_.front();
-      if (!is_asked) require_still_usable(source_.get().device(), stream_);
-      wait_for_copy(slot);
+      const auto [slot, last, is_first] = issued_.front();
+      if (is_first) wait_for_copy(last);
       issued_.pop();
       return batch_type{slots_, slot, stream_};
     } catch (...) {
@@ -131,7 +236,8 @@ class feed {
   void stop() noexcept {
     if (!range_.end()) return;
     watch_.leave_step();
-    held_ = batch_type{};
+    end_held();
+    slots_->release_ended(stream_, false);
     rest();
   }
 
@@ -187,14 +293,33 @@ class feed {
     return stream;
   }
 
-  /// Queues copies as long as a batch is ready and a slot is free.
+  /// How many copies are queued together at most.
+  [[nodiscard]] std::size_t most_in_group(const transfer_options& options) const {
+    const std::size_t asked = checked_group<device_type>(options, source_.get().layout().bytes());
+    if (!shares_mark<typename source_type::batch_type, device_type>) return 1;
+    return is_body(source_.get().device(), stream_) ? 1 : asked;
+  }
+  [[nodiscard]] std::size_t group() const noexcept {
+    return (std::min)(most_in_group_, (slots_->count() + 1) / 2);
+  }
+
+  /// Ends the lease that the consumer holds, if there is one.
+  void end_held() noexcept {
+    if (group() > 1 && held_.is_in(*slots_)) return held_.end_later();
+    held_ = batch_type{};
+  }
+  /// Before free slots are looked for: releases those whose leases `++` has ended; `next` has asked
+  /// whether the stream is usable. Throws what the device has refused.
+  void release_ended() {
+    slots_->release_ended(stream_, true);
+    slots_->rethrow_poison();
+  }
+
+  /// Queues copies as long as a batch is ready and a slot is free, when it is time for a group.
   void issue_ready() {
-    while (!source_.is_over()) {
-      const auto slot = free_.find(*slots_);
-      if (!slot) return;
-      auto batch = source_.try_next();
-      if (!batch) return;
-      issue(*slot, std::move(batch));
+    if (issued_.size() > 1 && issued_.size() + group() > slots_->count()) return;
+    release_ended();
+    while (issue_group()) {
     }
   }
 
@@ -209,7 +334,7 @@ class feed {
       return source_.next();
     }();
     if (!batch) return false;
-    issue(slot, std::move(batch));
+    issue([&] { take(slot, std::move(batch)); });
     return true;
   }
 
@@ -219,21 +344,61 @@ class feed {
     slots_->wait_for_copy(slot, stream_);
   }
 
-  void issue(std::size_t slot, typename source_type::batch_type batch) {
-    const batch_info info = batch.info();
-    const auto values = values_to_copy(source_.get().layout(), batch, info.size);
+  /// Queues the copies of batches that are ready and have a free slot, up to a group; false where
+  /// there are none.
+  bool issue_group() {
+    return issue([this] {
+      while (group_.size() < group() && !source_.is_over()) {
+        const auto slot = free_.find(*slots_);
+        if (!slot) return;
+        auto batch = source_.try_next();
+        if (!batch) return;
+        take(*slot, std::move(batch));
+      }
+    });
+  }
+
+  /// A batch of the next group, which goes into `slot`.
+  void take(std::size_t slot, typename source_type::batch_type batch) {
+    group_.push_back({slot, std::move(batch)});
+    slots_->take(slot, group_.back().from.info());
+    free_.note_taken(slot);
+    list_samples(*slots_, slot, group_.back().from);
+    slots_->tags(slot).keep(group_.back().from);
+  }
+
+  /// Has `gather` take the batches of a group, and queues their copies; false where it
+  /// takes none.
+  template <class Gather>
+  bool issue(const Gather& gather) {
+    std::size_t at = 0;
     try {
-      list_samples(*slots_, slot, batch);
-      slots_->tags(slot).keep(batch);
-      watch_.copy_of(info, [&] { memory_->copy_in(slot, std::move(batch)); });
+      gather();
+      if (group_.empty()) return false;
+      memory_->copy_in(std::span{group_}, [&](std::size_t number, const auto& queue) {
+        const auto& [slot, from] = group_[at = number];
+        const batch_info& info = slots_->info(slot);
+        const auto values = values_to_copy(source_.get().layout(), from, info.size);
+        watch_.copy_of(info, queue);
+        seen_.note_copy(info.size, values);
+      });
     } catch (...) {
-      source_.take_back(info, slots_->tags(slot).all());
-      failure_.store(penstock::failure{"transfer", info.epoch, info.batch});
+      if (!group_.empty()) {
+        const batch_info& info = slots_->info(group_[at].slot);
+        failure_.store(penstock::failure{"transfer", info.epoch, info.batch});
+      }
+      for (const auto& [slot, from] : group_) {
+        source_.take_back(slots_->info(slot), slots_->tags(slot).all());
+        slots_->put_back(slot);
+      }
+      group_.clear();
       throw;
     }
-    seen_.note_copy(info.size, values);
-    issued_.push(slot);
-    free_.note_taken(slot);
+    for (const auto& one : group_) {
+      issued_.push(one.slot, group_.back().slot, &one == &group_.front());
+    }
+    group_.clear();
+    return true;
   }
 
   shared_value<std::optional<penstock::failure>> failure_;
@@ -241,6 +406,9 @@ class feed {
   stream_ref stream_;
   std::shared_ptr<memory_type> memory_;
   std::shared_ptr<device_slots<record_type, device_type>> slots_;  // of the memory, for leases
+  std::size_t most_in_group_;
+  std::vector<slot_filling<typename source_type::batch_type>>
+      group_;  // whose copies are queued next
   issued_slots issued_;
   feed_observer seen_;
   free_slots free_;

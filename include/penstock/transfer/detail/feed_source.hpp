@@ -98,7 +98,7 @@ class feed_source {
   template <class Issued, class Ring>
   void discard(Issued& issued, Ring& ring) noexcept {
     for (; !issued.empty(); issued.pop()) {
-      const std::size_t slot = issued.front();
+      const std::size_t slot = issued.front().slot;
       take_back(ring.info(slot), ring.tags(slot).all());
       ring.discard(slot);
     }

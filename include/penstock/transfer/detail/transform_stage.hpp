@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <utility>
 
 #include <penstock/core/batch.hpp>
@@ -34,7 +35,8 @@ class transform_stage {
   using out_record = transformed_record_t<Transform, In>;
   using stream_ref = typename Device::stream_ref;
 
-  transform_stage(const Device& device, const batch_layout<In>& layout, Transform transform)
+  transform_stage(const Device& device, const batch_layout<In>& layout, Transform transform,
+                  stream_priority priority)
       : device_(device),
         transform_(std::move(transform)),
         in_(layout),
@@ -42,7 +44,7 @@ class transform_stage {
         places_{place{slab<Device>{device, layout.bytes(), memory_kind::device}, std::nullopt},
                 place{slab<Device>{device, layout.bytes(), memory_kind::device}, std::nullopt}},
         arrived_(device.make_event(event_wait::by_streams)),
-        stream_(device.make_stream()) {
+        stream_(make_stream(device, priority)) {
     if constexpr (requires { transform_.prepare(device, in_); }) transform_.prepare(device, in_);
   }
 
@@ -71,12 +73,12 @@ class transform_stage {
   template <class HostBatch>
   void wait_for_copy(HostBatch& from, stream_ref copies) {
     if constexpr (shares_mark<HostBatch, Device>) {
-      if (const auto mark = from.release_marked(copies)) {
+      if (const auto mark = from.mark_copies(copies)) {
+        from.release_behind(mark);
         return device_.wait(stream(), mark->event());
       }
-    } else {
-      from.release_after(copies);
     }
+    from.release_after(copies);
     device_.record(arrived_, copies);
     device_.wait(stream(), arrived_);
   }
@@ -130,13 +132,13 @@ class feed_slots {
   using record_type = transformed_record_t<Transform, In>;
 
   feed_slots(const Device& device, const batch_layout<In>& layout, const depth_range& depth,
-             Transform transform)
-      : stage_(device, layout, std::move(transform)),
-        ring(device, stage_.out_layout(), depth.first, depth.most) {}
+             Transform transform, const transfer_options& options)
+      : stage_(device, layout, std::move(transform), options.transform_priority),
+        ring(device, stage_.out_layout(), depth.first, depth.most, options) {}
 
-  template <class HostBatch>
-  void copy_in(std::size_t slot, HostBatch&& from) {
-    ring.copy_in(slot, std::forward<HostBatch>(from), stage_);
+  template <class HostBatch, class Around>
+  void copy_in(std::span<slot_filling<HostBatch>> batches, const Around& around) {
+    ring.copy_in(batches, stage_, around);
   }
   [[nodiscard]] std::size_t bytes() const noexcept { return ring.bytes() + stage_.bytes(); }
   void trace_to(trace_writer* trace) noexcept { stage_.trace_to(trace); }
@@ -158,12 +160,12 @@ class feed_slots<no_transform, In, Device> {
   using record_type = In;
 
   feed_slots(const Device& device, const batch_layout<In>& layout, const depth_range& depth,
-             no_transform)
-      : ring(device, layout, depth.first, depth.most) {}
+             no_transform, const transfer_options& options)
+      : ring(device, layout, depth.first, depth.most, options) {}
 
-  template <class HostBatch>
-  void copy_in(std::size_t slot, HostBatch&& from) {
-    ring.copy_in(slot, std::forward<HostBatch>(from));
+  template <class HostBatch, class Around>
+  void copy_in(std::span<slot_filling<HostBatch>> batches, const Around& around) {
+    ring.copy_in(batches, around);
   }
   [[nodiscard]] std::size_t bytes() const noexcept { return ring.bytes(); }
   void trace_to(trace_writer*) noexcept {}

@@ -46,12 +46,13 @@ template <class Device>
   }
 }
 
-/// Whether a batch in host memory can mark the end of a copy for both sides.
+/// Whether a batch in host memory can mark the end of copies for both sides.
 template <class HostBatch, class Device>
 inline constexpr bool shares_mark = requires(HostBatch& from, typename Device::stream_ref stream) {
   {
-    from.release_marked(stream)
+    from.mark_copies(stream)
     } -> std::same_as<std::shared_ptr<copy_mark<typename Device::event_type>>>;
+  from.release_behind(from.mark_copies(stream));
 };
 
 /// What is known of one device slot: the batch in it, and the events that order the streams which
@@ -67,10 +68,11 @@ struct device_slot {
     event_type released;
   };
 
-  event_type copied;                            // the slot is filled, unless a mark says so:
-  std::shared_ptr<copy_mark<event_type>> mark;  // of its copy, which the host slot waits for too
-  event_type released;                          // its lease's stream is past it
-  std::vector<extra_stream> extras;             // so are those that it was also used on
+  event_type copied;           // the slot is filled, unless a mark says so:
+  held_mark<event_type> mark;  // of its copy, until the lease ends; host slots wait for it too
+  event_type released;         // its lease's stream is past it, unless it ended with others:
+  bool is_released_together = false;  // then the ring's event says so
+  std::vector<extra_stream> extras;   // so are those that it was also used on
   std::size_t extras_used = 0;
   batch_info info;
   sample_tags tags;
@@ -88,20 +90,22 @@ struct device_slot {
   }
 
   /// What is recorded where the slot is filled.
-  [[nodiscard]] const event_type& arrival() const noexcept {
-    return mark != nullptr ? mark->event() : copied;
-  }
+  [[nodiscard]] const event_type& arrival() const noexcept { return mark ? mark.event() : copied; }
 
   /// Whether a wait of `stream` for the copy would block the calling thread, which is that stream.
   [[nodiscard]] bool blocks(const Device& device, stream_ref stream) const {
     return is_body(device, stream) && !device.is_complete(arrival());
   }
 
-  /// The slot holds this batch from now on, by the work that `stream` has been given.
-  void occupy(const batch_info& held, stream_ref stream) noexcept {
+  /// The slot is for this batch from now on.
+  void take(const batch_info& held) noexcept {
     info = held;
-    filled_by = stream;
     is_released.store(false, std::memory_order_relaxed);  // the feed's thread reads it itself
+  }
+  /// Nothing came of it, and no stream uses the slot.
+  void put_back() noexcept {
+    mark.let_go();
+    is_released.store(true, std::memory_order_relaxed);  // as above
   }
 
   /// In a checked build: the lease of what was copied begins, and `stream` gets to its arrival
@@ -111,21 +115,6 @@ struct device_slot {
     if constexpr (checked) {
       lease.end();  // of a copy whose record was refused
       lease = lease_guard{arriving.epoch, arriving.batch, stream};
-    }
-  }
-
-  /// Marks the end of the copy that `stream` was given last, for the slot and for the host memory
-  /// of `from`, which is given back: by one record if possible.
-  template <class HostBatch>
-  void mark_arrival(const Device& device, HostBatch& from, stream_ref stream) {
-    mark.reset();
-    if constexpr (shares_mark<HostBatch, Device>) {
-      mark = from.release_marked(stream);
-      if (mark != nullptr) return mark->hold();
-      device.record(copied, stream);
-    } else {
-      device.record(copied, stream);
-      from.release_after(stream);
     }
   }
 
@@ -172,7 +161,7 @@ struct device_slot {
   /// Waits for all that fills and uses the slot: its memory goes.
   void settle_all(const Device& device) noexcept {
     settle(device, copied);
-    if (mark != nullptr && mark->is_held()) settle(device, mark->event());
+    if (mark) settle(device, mark.event());
     settle(device, released);
     for (auto& extra : extras) settle(device, extra.released);
   }

@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <exception>
 #include <memory>
+#include <span>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -22,13 +24,29 @@
 #include <penstock/transfer/detail/slots/device_slot.hpp>
 #include <penstock/transfer/detail/slots/refused_releases.hpp>
 #include <penstock/transfer/detail/slots/slot_places.hpp>
+#include <penstock/transfer/options.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
+/// A batch in host memory, and the device slot that it goes into.
+template <class HostBatch>
+struct slot_filling {
+  std::size_t slot;
+  HostBatch from;
+};
+
 /// The ring of device slots: memory at fixed addresses, with the events that order their use, and
-/// the copy stream. Lives until the last lease is gone.
+/// the copy streams. Lives until the last lease is gone.
+///
+/// Copies run on one stream, or on several by turns: all that are queued together on one of them.
+/// No stream counts on what another one has waited for.
+///
+/// Copies that are queued together share the events around them. Their end is one mark, recorded
+/// after the last of them. Leases that end one after the other on the feed's stream (`end_later`)
+/// are released by one record, made when the next copies are queued (`release_ended`), for which the
+/// copies wait once.
 template <record_type Record, device Device>
 class device_slots {
   using slot_type = device_slot<Device>;
@@ -41,13 +59,18 @@ class device_slots {
   /// `depth` slots for batches of this layout, on `device`, of which there may be `most`
   /// later. Throws `out_of_memory`, and what the device throws.
   device_slots(const Device& device, const batch_layout<Record>& layout, std::size_t depth,
-               std::size_t most)
+               std::size_t most, const transfer_options& options = {})
       : device_(device),
         layout_(layout),
         memory_(device, layout, depth, most),
-        copy_stream_(device.make_stream()),
+        batched_(device, options.batched_copies, most),
+        ended_together_(device.make_event(event_wait::by_streams)),
         slots_(most),
         open_(depth) {
+    ended_.reserve(most);
+    for (std::size_t left = checked_copy_streams(options); left != 0; --left) {
+      fillers_.push_back({make_stream(device, options.copy_priority)});
+    }
     for (std::size_t slot = 0; slot < depth; ++slot) slots_[slot].make_events(device);
   }
   device_slots(device_slots&&) = delete;
@@ -55,6 +78,7 @@ class device_slots {
   /// The memory goes: no copy may still write it, no kernel still read it.
   ~device_slots() {
     for (std::size_t slot = 0; slot < memory_.count(); ++slot) slots_[slot].settle_all(device_);
+    settle(device_, ended_together_);
   }
 
   /// The device whose memory it is.
@@ -95,52 +119,88 @@ class device_slots {
   /// Ends the sleep of a thread in `wait_for_release`, which then asks again. From any thread.
   void wake() noexcept { releases_.advance(); }
 
-  /// Queues the copy of a batch into `slot` after the release of the previous batch, and gives the
-  /// host memory back after the copy. Blocks nothing. Throws what the device throws; slot and
-  /// batch are free again then, after whatever was queued.
-  template <class HostBatch>
-  void copy_in(std::size_t slot, HostBatch&& from) {
-    slot_type& to = slots_[slot];
-    const stream_ref stream = copy_stream_;
-    to.wait_for_release(device_, stream);
-    const batch_info info = from.info();
-    copy(data(slot), from, bytes_to_copy(layout_, from, info.size), stream);
+  /// The slot, which is free, is for this batch. For the thread that fills it.
+  void take(std::size_t slot, const batch_info& batch) noexcept { slots_[slot].take(batch); }
+  /// It is for none, and no stream uses it.
+  void put_back(std::size_t slot) noexcept { slots_[slot].put_back(); }
+
+  /// Queues the copies of some batches into their slots, each after the release of the slot's
+  /// previous batch, and gives the host memory back after them. Does so within `around`, which is
+  /// given the number of a batch among them and what queues its copy. Blocks nothing. Throws what
+  /// the device throws; slots and batches are free again then, after whatever was queued.
+  template <class HostBatch, class Around>
+  void copy_in(std::span<slot_filling<HostBatch>> batches, const Around& around) {
+    filler& copies = next_filler();
+    const stream_ref stream = copies.stream;
+    const bool is_one_call = are_batched(batches);
+    std::size_t queued = 0;
     try {
-      to.note_arrival(info, stream);
-      to.mark_arrival(device_, from, stream);
+      for (auto& [slot, from] : batches) {
+        around(queued, [&, to = slot, &batch = from] {
+          wait_for_release(slots_[to], stream, copies.knows_ended);
+          const std::size_t bytes = bytes_to_copy(layout_, batch, batch.info().size);
+          if (!is_one_call) return copy(data(to), batch, bytes, stream);
+          batched_.add(data(to), batch.data(), bytes);
+          if (queued + 1 == batches.size()) batched_.queue(device_, stream);
+        });
+        ++queued;
+      }
+      for (const auto& one : batches) slots_[one.slot].note_arrival(info(one.slot), stream);
+      mark_arrivals(batches, stream);
     } catch (...) {
-      settle(device_, stream);  // the copy may run, and the batch's memory is refilled next
+      // They may run, and their memory is refilled next. Nor is it known what the next stream has to
+      // wait for, where this one has waited.
+      if (queued != 0 || fillers_.size() > 1) settle(device_, stream);
+      batched_.clear();
+      for (const auto& one : batches) put_back(one.slot);
       throw;
     }
-    to.occupy(info, stream);
+    for (const auto& one : batches) slots_[one.slot].filled_by = stream;
   }
 
-  /// Queues the copy by way of `stage`, which takes it, and on a stream of its own makes of it what
-  /// the slot gets. The copy does not wait for the slot's release but for the transform that has
+  /// Queues the copies by way of `stage`, which takes them, and on a stream of its own makes of each
+  /// what its slot gets. A copy does not wait for the slot's release but for the transform that has
   /// read its place in the stage, and it gives the host memory back before the transform has run.
-  template <class HostBatch, class Stage>
-  void copy_in(std::size_t slot, HostBatch&& from, Stage& stage) {
-    slot_type& to = slots_[slot];
-    const stream_ref copies = copy_stream_;
+  template <class HostBatch, class Stage, class Around>
+  void copy_in(std::span<slot_filling<HostBatch>> batches, Stage& stage, const Around& around) {
+    const stream_ref copies = next_filler().stream;
     const stream_ref transforms = stage.stream();
-    const batch_info info = from.info();
-    // The slot may have been filled once more since: its event marks a later transform then, and
-    // the copy waits for that. So it is with a depth of 1.
-    if (const auto reader = stage.reader()) device_.wait(copies, slots_[*reader].copied);
-    copy(stage.data(), from, bytes_to_copy(stage.in_layout(), from, info.size), copies);
-    try {
+    std::size_t queued = 0;
+    bool is_copying = false;
+    const auto queue = [&](slot_type& to, std::byte* made, HostBatch& from) {
+      // The slot may have been filled once more since: its event marks a later transform then, and
+      // the copy waits for that. So it is with a depth of 1.
+      if (const auto reader = stage.reader()) device_.wait(copies, slots_[*reader].copied);
+      copy(stage.data(), from, bytes_to_copy(stage.in_layout(), from, to.info.size), copies);
+      is_copying = true;
       stage.wait_for_copy(from, copies);
-      to.wait_for_release(device_, transforms);
-      stage.enqueue(data(slot), info);
-      to.note_arrival(info, transforms);
+      wait_for_release(to, transforms, transforms_know_ended_);
+      stage.enqueue(made, to.info);
+      to.note_arrival(to.info, transforms);
       device_.record(to.copied, transforms);
+    };
+    try {
+      for (auto& [slot, from] : batches) {
+        slot_type& to = slots_[slot];
+        around(queued, [&, &batch = from, made = data(slot)] { queue(to, made, batch); });
+        stage.note_reader(slot);
+        to.filled_by = transforms;
+        ++queued;
+      }
     } catch (...) {
-      settle(device_, copies);      // as above
-      settle(device_, transforms);  // nothing else marks the end of what was queued
+      if (is_copying) settle(device_, copies);      // as above
+      if (is_copying) settle(device_, transforms);  // nothing else marks the end of what was queued
+      for (const auto& one : batches) put_back(one.slot);
       throw;
     }
-    stage.note_reader(slot);
-    to.occupy(info, transforms);
+  }
+
+  /// One batch by itself.
+  template <class HostBatch, class... Stage>
+  void copy_in(std::size_t slot, HostBatch&& from, Stage&... stage) {
+    slot_filling<HostBatch&> one{slot, from};
+    take(slot, from.info());
+    copy_in(std::span{&one, 1}, stage..., [](std::size_t, const auto& queue) { queue(); });
   }
 
   /// Makes `stream`, which is usable, wait for what fills `slot`.
@@ -194,17 +254,49 @@ class device_slots {
     try {
       from.record_release(device_, stream);
     } catch (...) {
-      const auto refusal = std::current_exception();
-      // No event tells when this work is done, and the memory may go with this lease.
-      const bool is_idle = from.settle_users(device_, stream);
-      refused_.note(refusal, !is_idle);
-      if (!is_idle) return wake();
+      if (!settle_refused(from, stream)) return;
     }
-    if (from.mark != nullptr) from.mark->let_go();
-    // Invariant: the flag goes up after the records, because a wait binds to the record at the time
-    // of the call: an issuer that sees the flag waits for these records and not for older ones.
-    from.is_released.store(true, std::memory_order_release);
-    wake();  // after the flag: a waiter looks at it again
+    set_released(from);
+  }
+
+  /// As `release`, for a lease of the feed's stream, on the thread that fills the slots: what the
+  /// stream has been given is recorded later, by `release_ended`, for several such leases at once.
+  /// Whether the stream is usable is asked here.
+  void end_later(std::size_t slot, stream_ref stream) noexcept {
+    slot_type& from = slots_[slot];
+    if (from.extras_used != 0) return release(slot, stream);
+    try {
+      require_still_usable(device_, stream);
+    } catch (...) {
+      if (settle_refused(from, stream)) set_released(from);
+      return;
+    }
+    from.mark.let_go();
+    ended_.push_back(slot);
+  }
+
+  /// Records the release of what `end_later` has ended, all on `stream`; whether that is usable has
+  /// been asked just now (`is_asked`), or is asked here. Where the device refuses it, as `release`.
+  void release_ended(stream_ref stream, bool is_asked) noexcept {
+    if (ended_.empty()) return;
+    bool is_idle = true;
+    try {
+      if (!is_asked) require_still_usable(device_, stream);
+      device_.record(ended_together_, stream);
+      for (filler& one : fillers_) one.knows_ended = false;
+      transforms_know_ended_ = false;
+    } catch (...) {
+      const auto refusal = std::current_exception();
+      is_idle = settle(device_, stream);
+      refused_.note(refusal, !is_idle);
+    }
+    for (const std::size_t slot : ended_) {
+      if (!is_idle) break;
+      // Invariant: as in `release`, the flag goes up after the record.
+      slots_[slot].is_released_together = true;
+      slots_[slot].is_released.store(true, std::memory_order_relaxed);  // this thread reads it
+    }
+    ended_.clear();
   }
 
   /// Gives a slot back that was filled and never handed out.
@@ -225,6 +317,76 @@ class device_slots {
   void rethrow_poison() { refused_.rethrow(); }
 
  private:
+  /// A stream that copies run on.
+  struct filler {
+    typename Device::stream_type stream;
+    bool knows_ended = true;  // it waits for the last record of `ended_together_` already
+  };
+  /// That of the next copies.
+  [[nodiscard]] filler& next_filler() noexcept {
+    turn_ = (turn_ + 1) % fillers_.size();
+    return fillers_[turn_];
+  }
+
+  /// Whether these copies are one call. Not where copies are timed one by one.
+  template <class HostBatch>
+  [[nodiscard]] bool are_batched(std::span<slot_filling<HostBatch>> batches) const {
+    return batched_.is_on() && batches.size() > 1 && timer_ == nullptr &&
+           std::all_of(batches.begin(), batches.end(),
+                       [](const auto& one) { return is_pinned(one.from); });
+  }
+
+  /// Makes `stream`, which fills the slot next, wait for all who have used it.
+  void wait_for_release(slot_type& to, stream_ref stream, bool& knows_ended) {
+    if (!to.is_released_together) return to.wait_for_release(device_, stream);
+    // Invariant: the event is recorded on one stream, by this thread, which alone waits for it. So
+    // its last record, which this waits for, comes after that which released the slot.
+    if (!knows_ended) device_.wait(stream, ended_together_);
+    knows_ended = true;
+  }
+
+  /// In a handler, of a release that the device has refused: waits for its work instead; whether
+  /// that is over, or else the slot is lost.
+  [[nodiscard]] bool settle_refused(slot_type& from, stream_ref stream) noexcept {
+    const auto refusal = std::current_exception();
+    // No event tells when this work is done, and the memory may go with this lease.
+    const bool is_idle = from.settle_users(device_, stream);
+    refused_.note(refusal, !is_idle);
+    if (!is_idle) wake();
+    return is_idle;
+  }
+  void set_released(slot_type& from) noexcept {
+    from.mark.let_go();
+    from.is_released_together = false;
+    // Invariant: the flag goes up after the records, because a wait binds to the record at the time
+    // of the call: an issuer that sees the flag waits for these records and not for older ones.
+    from.is_released.store(true, std::memory_order_release);
+    wake();  // after the flag: a waiter looks at it again
+  }
+
+  /// Marks the end of the copies that `stream` was given last, for slots and host memory, which is
+  /// given back: by one record if possible.
+  template <class HostBatch>
+  void mark_arrivals(std::span<slot_filling<HostBatch>> batches, stream_ref stream) {
+    if constexpr (shares_mark<std::remove_reference_t<HostBatch>, Device>) {
+      std::shared_ptr<copy_mark<typename Device::event_type>> mark;
+      for (std::size_t left = batches.size(); mark == nullptr && left != 0; --left) {
+        mark = batches[left - 1].from.mark_copies(stream);
+      }
+      if (mark != nullptr) {
+        for (auto& [slot, from] : batches) {
+          slots_[slot].mark = held_mark{mark};
+          from.release_behind(mark);
+        }
+        return;
+      }
+    }
+    for (auto& [slot, from] : batches) {
+      device_.record(slots_[slot].copied, stream);
+      from.release_after(stream);
+    }
+  }
+
   template <class HostBatch>
   void copy(std::byte* to, HostBatch& from, std::size_t bytes, stream_ref stream) {
     if (timer_ != nullptr) timer_->begin_copy(stream);
@@ -235,9 +397,14 @@ class device_slots {
   Device device_;
   batch_layout<Record> layout_;
   slot_places<Device> memory_;
-  typename Device::stream_type copy_stream_;
-  std::vector<slot_type> slots_;   // the first `memory_.count()` are in use, or were
-  std::atomic<std::size_t> open_;  // relaxed: of the filling thread; others only ask
+  std::vector<filler> fillers_;
+  std::size_t turn_ = 0;
+  batched_copies<Device> batched_;
+  typename Device::event_type ended_together_;  // records the releases of leases that end in turn
+  bool transforms_know_ended_ = true;           // as `filler::knows_ended`
+  std::vector<std::size_t> ended_;              // the slots of leases that have ended since
+  std::vector<slot_type> slots_;                // the first `memory_.count()` are in use, or were
+  std::atomic<std::size_t> open_;               // relaxed: of the filling thread; others only ask
   refused_releases refused_;
   device_timer<Device>* timer_ = nullptr;
   waitable_counter releases_;  // moves after each release: a consumer may wait for one
