@@ -1,12 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 // The double by itself: that it does what the runtime does, and sees forbidden use.
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <set>
@@ -17,6 +13,7 @@
 
 #include "fake_cuda/fake_cuda.hpp"
 #include "support/catch.hpp"
+#include "support/last_words.hpp"
 
 namespace {
 
@@ -312,6 +309,19 @@ TEST_CASE("memory that is not portable is pinned for its own device alone", "[fa
     CHECK(fake_cuda::statistics().synchronous_copies == synchronous++);
     ignore(cudaStreamSynchronize(stream));
   }
+}
+
+TEST_CASE("work uses registered memory only where that was asked for", "[fake_cuda]") {
+  const bool is_mapped = GENERATE(true, false);
+  fake_cuda::reset();
+  const handles all;
+  const pages mine{1};
+  const unsigned flags = is_mapped ? cudaHostRegisterMapped : cudaHostRegisterPortable;
+  CHECK(cudaHostRegister(mine.data, 100, flags) == cudaSuccess);
+  fake_cuda::launch(all.one, [] {}, {mine.data});
+  CHECK(has_finding("not mapped") == !is_mapped);
+  CHECK(cudaStreamSynchronize(all.one) == cudaSuccess);
+  CHECK(cudaHostUnregister(mine.data) == cudaSuccess);
 }
 
 TEST_CASE("a driver may find an absurd size invalid", "[fake_cuda]") {
@@ -911,31 +921,6 @@ TEST_CASE("the trace shows the last calls and what ran", "[fake_cuda]") {
 }
 
 namespace {
-
-/// What a process says on stderr that does `what` and ends by SIGABRT; nothing where it does not.
-template <class What>
-std::string last_words(const What& what) {
-  int ends[2];
-  REQUIRE(::pipe(ends) == 0);
-  const ::pid_t child = ::fork();
-  REQUIRE(child >= 0);
-  if (child == 0) {
-    std::signal(SIGABRT, SIG_DFL);  // not the framework's
-    ::dup2(ends[1], STDERR_FILENO);
-    what();
-    ::_exit(0);
-  }
-  ::close(ends[1]);
-  std::string said;
-  char some[256];
-  for (::ssize_t count = 0; (count = ::read(ends[0], some, sizeof some)) > 0;) {
-    said.append(some, static_cast<std::size_t>(count));
-  }
-  ::close(ends[0]);
-  int status = 0;
-  REQUIRE(::waitpid(child, &status, 0) == child);
-  return WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT ? said : std::string{};
-}
 
 bool is_told(const std::string& said, const std::string& where) {
   CAPTURE(said, where);

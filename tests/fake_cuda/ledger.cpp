@@ -62,8 +62,8 @@ void world::check_operation(const operation& next, int device) {
       find("wrong device", "work on device " + std::to_string(device) + " uses " +
                                readable(*block) + " of device " + std::to_string(block->device));
     }
-    if (block != nullptr && next.is_kernel && !block->is_mapped) {
-      find("not mapped", "a kernel uses " + readable(*block) + ", registered for copies alone");
+    if (block != nullptr && !block->is_mapped) {
+      find("not mapped", "work uses " + readable(*block) + ", registered for copies alone");
     }
   }
 }
