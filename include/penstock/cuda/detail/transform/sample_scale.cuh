@@ -28,13 +28,13 @@ namespace detail {
 /// with the reciprocal is the quotient, or one less; in 32 bits, with the reciprocal's upper half,
 /// where all numbers have no more. A division of 64 bits would be a call, and its registers spilled.
 struct known_divisor {
-  explicit known_divisor(std::size_t by)
-      : divisor(by), reciprocal(~std::uint64_t{0} / by) {}
+  explicit known_divisor(std::size_t by) : divisor(by), reciprocal(~std::uint64_t{0} / by) {}
 
   [[nodiscard]] __host__ __device__ std::size_t quotient(std::size_t of) const {
     const bool is_short = of <= 0xffffffffU && divisor <= 0xffffffffU;
-    const auto part = static_cast<std::size_t>(
-        is_short ? (std::uint64_t{of} * (reciprocal >> 32U)) >> 32U : upper_product(of, reciprocal));
+    const auto part =
+        static_cast<std::size_t>(is_short ? (std::uint64_t{of} * (reciprocal >> 32U)) >> 32U
+                                          : upper_product(of, reciprocal));
     return of - part * divisor < divisor ? part : part + 1;
   }
 
