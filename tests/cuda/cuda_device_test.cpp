@@ -32,7 +32,9 @@ void run_contract_by_seeds(std::uint64_t part) {
   for (std::uint64_t seed = part; seed < seed_count(); seed += 4) {
     for (const auto& one : contract::checks<cuda_subject>) {
       INFO("seed " << seed << ": " << one.name);
-      fake_cuda::reset({.policy = fake_cuda::policy::random, .seed = seed});
+      fake_cuda::reset({.policy = fake_cuda::policy::random,
+                        .seed = seed,
+                        .absurd_sizes_are_invalid = seed % 2 == 1});
       one.run(cuda_subject{});
       CHECK(fake_cuda::expect_clean());
     }

@@ -126,6 +126,18 @@ TEST_CASE("a wait completes although a last error of the program stands", "[cuda
   CHECK(cudaGetLastError() == cudaErrorInvalidDevice);
 }
 
+TEST_CASE("a wait that fails puts its code in the place of the program's error",
+          "[cuda][fault:devices-6]") {
+  fake_cuda::reset();
+  const ps::cuda_device device{0};
+  const auto stream = device.make_stream();
+  CHECK(cudaSetDevice(77) == cudaErrorInvalidDevice);
+  fake_cuda::fail_call_of("cudaStreamSynchronize", 0, cudaErrorUnknown);
+  CHECK_THROWS_AS(stream.synchronize(), ps::cuda_error);
+  CHECK(cudaGetLastError() == cudaErrorUnknown);  // and not success: the program has failed
+  CHECK(cudaGetLastError() == cudaSuccess);
+}
+
 TEST_CASE("cudaErrorNotReady left by a polling program is no error", "[cuda]") {
   fake_cuda::reset({.policy = fake_cuda::policy::late});
   const ps::cuda_device device{0};

@@ -361,15 +361,17 @@ TEST_CASE("a refusal half-way unregisters the rest, and names the remedy",
   for (std::size_t which = 0; which < chunks; ++which) {
     CAPTURE(which);
     const clean_runtime runtime;
-    fake_cuda::fail_call_of("cudaHostRegister", which, cudaErrorMemoryAllocation);
+    fake_cuda::fail_call_of("cudaHostRegister", which, cudaErrorOperatingSystem);
+    fake_cuda::fail_call_of("cudaHostAlloc", 0, cudaErrorMemoryAllocation);
     try {
       static_cast<void>(ps::detail::cuda_allocate_pinned(0, bytes, 256, tiny));
       FAIL_CHECK("memory was given");
     } catch (const ps::out_of_memory& error) {
       CHECK(error.bytes() == bytes);
       const std::string text = error.what();
-      for (const char* part : {"pinned memory", "cudaHostRegister", "cudaErrorMemoryAllocation",
-                               "ulimit -l", "prefetch", "pageable_fallback"}) {
+      for (const char* part :
+           {"pinned memory", "cudaHostRegister gave", "cudaHostAlloc gave",
+            "cudaErrorMemoryAllocation", "ulimit -l", "prefetch", "pageable_fallback"}) {
         CHECK(text.find(part) != std::string::npos);
       }
     }
@@ -392,9 +394,65 @@ TEST_CASE("a refusal leaves no mapping behind", "[cuda][fault:memory-3]") {
   const std::size_t before = mapped_bytes();
   for (int turn = 0; turn < 16; ++turn) {
     fake_cuda::fail_call_of("cudaHostRegister", 1, cudaErrorMemoryAllocation);
+    fake_cuda::fail_call_of("cudaHostAlloc", 0, cudaErrorMemoryAllocation);
     CHECK_THROWS_AS(ps::detail::cuda_allocate_pinned(0, bytes, 256, sizes), ps::out_of_memory);
   }
   CHECK(mapped_bytes() < before + 8 * bytes);
+}
+
+TEST_CASE("where registration is refused the driver's own pages do, and are freed as such",
+          "[cuda]") {
+  const std::size_t bytes = GENERATE(40 * page, 40 * page - 13, 40 * page - 4);
+  const std::size_t unit = GENERATE(std::size_t{0}, std::size_t{256});
+  const std::size_t chunks = ps::detail::plan_pinned(bytes, unit, tiny).chunks();
+  for (const auto code : {cudaErrorMemoryAllocation, cudaErrorOperatingSystem,
+                          cudaErrorNotSupported, cudaErrorNotPermitted, cudaErrorInvalidValue}) {
+    CAPTURE(bytes, unit, code);
+    const clean_runtime runtime;
+    fake_cuda::fail_call_of("cudaHostRegister", chunks - 1, code);
+    void* refused = ps::detail::cuda_allocate_pinned(0, bytes, unit, tiny);
+    CHECK(fake_cuda::calls_of("cudaHostUnregister") == chunks - 1);
+    CHECK(fake_cuda::live().pinned_blocks == 1);
+    CHECK_FALSE(ps::detail::is_pinned_as_planned(refused, bytes, unit, tiny));
+    void* planned = ps::detail::cuda_allocate_pinned(0, bytes, unit, tiny);
+    CHECK(fake_cuda::live().registrations == chunks);
+    CHECK(ps::detail::is_pinned_as_planned(planned, bytes, unit, tiny));
+    std::memset(refused, 1, bytes);
+    std::memset(planned, 1, bytes);
+    ps::detail::cuda_deallocate_pinned(0, refused, bytes, unit, tiny);
+    CHECK(fake_cuda::calls_of("cudaFreeHost") == 1);
+    CHECK(is_mapped(planned));
+    ps::detail::cuda_deallocate_pinned(0, planned, bytes, unit, tiny);
+    CHECK_FALSE(is_mapped(planned));
+  }
+}
+
+TEST_CASE("where registration is refused the driver's own pages do, and the footprint says so",
+          "[cuda][fault:memory-3]") {
+  const clean_runtime runtime;
+  const bool refuses = GENERATE(true, false);
+  if (refuses) fake_cuda::fail_call_of("cudaHostRegister", 0, cudaErrorNotSupported);
+  const std::size_t samples = ps::detail::small_pinned_bytes / sizeof(std::uint64_t) / 2 + 1;
+  ps::loader loader{numbered{100},
+                    ps::sequential{},
+                    ps::cuda_device{},
+                    {.batch_size = samples, .workers = 1, .prefetch = 2}};
+  const auto taken = loader.footprint();
+  CHECK(taken.pinned);
+  CHECK(taken.registration_refused == refuses);
+  CHECK((to_text(taken).find("registration was refused") != std::string::npos) == refuses);
+  CHECK(fake_cuda::live().pinned_blocks == (refuses ? 1U : 0U));
+}
+
+TEST_CASE("a container's block that can't be registered at once is the driver's", "[cuda]") {
+  const clean_runtime runtime;
+  ps::pinned_allocator<std::byte, ps::cuda_device> allocator;
+  const std::size_t bytes = ps::detail::small_pinned_bytes + 1;
+  fake_cuda::fail_call_of("cudaHostRegister", 0, cudaErrorInvalidValue);
+  std::byte* data = allocator.allocate(bytes);
+  CHECK(fake_cuda::live().pinned_blocks == 1);
+  data[bytes - 1] = std::byte{1};
+  allocator.deallocate(data, bytes);
 }
 
 TEST_CASE("a refusal of small memory is out of memory too", "[cuda]") {

@@ -2,8 +2,13 @@
 #include <penstock/memory/registered_memory.hpp>
 
 #include <cuda_runtime_api.h>
+#include <sys/mman.h>
+
+#include <algorithm>
 
 #include <cstddef>
+#include <cstdint>
+#include <numeric>
 #include <span>
 #include <string>
 #include <utility>
@@ -106,6 +111,111 @@ TEST_CASE("a refusal is out_of_memory and names what to raise, other errors keep
   CHECK_THROWS_AS(lock(cudaErrorIllegalAddress), ps::cuda_context_lost);
   CHECK_THROWS_AS(lock(cudaErrorInvalidValue), ps::cuda_error);
   CHECK(fake_cuda::calls_of("cudaHostUnregister") == 0);
+}
+
+TEST_CASE("pieces of a registration cover it once, and cut no page and no unit", "[cuda]") {
+  std::size_t plans = 0;
+  std::size_t cut = 0;
+  for (const std::size_t page : {1U, 4U, 8U}) {
+    for (std::size_t address = 0; address < page; ++address) {
+      for (std::size_t bytes = 1; bytes <= 60; ++bytes) {
+        for (std::size_t unit = 0; unit <= 20; ++unit) {
+          for (const std::size_t largest : {1U, 5U, 16U, 40U}) {
+            const auto plan = ps::detail::plan_registration(address, bytes, unit, page, largest);
+            std::size_t covered = 0;
+            bool is_wrong = false;
+            for (std::size_t which = 0; which < plan.pieces(); ++which) {
+              is_wrong = is_wrong || plan.offset(which) != covered || plan.bytes(which) == 0;
+              if (which != 0) {
+                is_wrong =
+                    is_wrong || unit == 0 || covered % unit != 0 || (address + covered) % page != 0;
+              }
+              // As short as was asked for, as far as there are borders.
+              const std::size_t step = unit == 0 ? bytes : std::lcm(unit, page);
+              const bool has_borders = plan.pieces() > 1;
+              is_wrong = is_wrong || (has_borders && plan.bytes(which) > std::max(largest, step));
+              covered += plan.bytes(which);
+            }
+            ++plans;
+            if (plan.pieces() > 1) ++cut;
+            if (is_wrong || covered != bytes) {
+              CAPTURE(page, address, bytes, unit, largest, covered);
+              FAIL_CHECK("a wrong plan");
+            }
+          }
+        }
+      }
+    }
+  }
+  CHECK(plans == (1 + 4 + 8) * 60 * 21 * 4);
+  CHECK(cut > plans / 5);
+}
+
+namespace {
+
+/// Address space of the program's that takes no memory.
+struct much_memory {
+  std::span<std::byte> bytes;
+
+  explicit much_memory(std::size_t count)
+      : bytes(static_cast<std::byte*>(::mmap(nullptr, count, PROT_READ | PROT_WRITE,
+                                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)),
+              count) {
+    REQUIRE(bytes.data() != MAP_FAILED);
+  }
+  much_memory(much_memory&&) = delete;
+  ~much_memory() { ::munmap(bytes.data(), bytes.size()); }
+};
+
+constexpr std::size_t gib = std::size_t{1} << 30;
+
+}  // namespace
+
+TEST_CASE("with a unit much memory is registered in pieces of 1 GiB, and all of them end",
+          "[cuda]") {
+  const clean_start runtime;
+  const ps::cuda_device device;
+  const much_memory mine{2 * gib + gib / 2};
+  {
+    registered locked{device, mine.bytes, 3072};
+    CHECK(fake_cuda::live().registrations == 3);
+    const registered moved{std::move(locked)};
+    const auto stream = device.make_stream();
+    void* const to = device.allocate(3072);
+    const auto copy = [&](std::size_t at) {
+      device.copy_to_device(to, mine.bytes.data() + at, 3072, stream);
+    };
+    const std::size_t border = gib / 12288 * 12288;  // of pages and units
+    copy(border - 3072);
+    copy(border);
+    CHECK_THROWS_AS(copy(border - 1024), ps::cuda_error);
+    device.synchronize(stream);
+    device.deallocate(to, 3072);
+  }
+  CHECK(fake_cuda::calls_of("cudaHostUnregister") == 3);
+  for (std::uint64_t which = 0; which < 3; ++which) {
+    const auto ended = fake_cuda::calls_of("cudaHostUnregister");
+    fake_cuda::fail_call_of("cudaHostRegister", which, cudaErrorMemoryAllocation);
+    CHECK_THROWS_AS((registered{device, mine.bytes, 3072}), ps::out_of_memory);
+    CHECK(fake_cuda::live().registrations == 0);
+    CHECK(fake_cuda::calls_of("cudaHostUnregister") - ended == which);
+  }
+}
+
+TEST_CASE("a machine that refuses 2 GB at once is told apart, and with a unit it gets pieces",
+          "[cuda][fault:devices-10]") {
+  const clean_start runtime;
+  const ps::cuda_device device;
+  const much_memory mine{2 * gib};
+  fake_cuda::fail_call_of("cudaHostRegister", 0, cudaErrorInvalidValue);
+  try {
+    const registered locked{device, mine.bytes};
+    FAIL_CHECK("was registered");
+  } catch (const ps::registration_unsupported& error) {
+    CHECK(std::string{error.what()}.find("so that it is locked in pieces") != std::string::npos);
+  }
+  const registered locked{device, mine.bytes, 4096};
+  CHECK(fake_cuda::live().registrations == 2);
 }
 
 TEST_CASE("registering no bytes makes no call", "[cuda]") {

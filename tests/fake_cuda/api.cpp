@@ -336,6 +336,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
     return call.done(cudaErrorInvalidResourceHandle);
   }
   if (const auto why = call.refused_by_capture(*on); why != cudaSuccess) return call.done(why);
+  if (on->captured_by == nullptr) call.now().order_with_legacy(on);
   what->captured_by = on->captured_by;
   what->captured_on = on->captured_by == nullptr ? nullptr : on.get();
   what->record = on->captured_by == nullptr ? mark{on, on->pushed} : mark{};

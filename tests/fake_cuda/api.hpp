@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <cstddef>
 #include <string>
 
 #include "world.hpp"
@@ -41,6 +42,9 @@ class api_call {
   /// Why the stream takes no work now: it is of a capture that something has ended, or it is the
   /// legacy default stream while a stream that waits for that one is captured, which this ends.
   [[nodiscard]] cudaError_t refused_by_capture(const CUstream_st& stream);
+  /// How many captures have a stream that the legacy default stream, if this is it, waits for; they
+  /// are ended where that is asked for.
+  std::size_t captures_before(const CUstream_st& stream, bool end_them = false);
   /// Gives a stream of the current device work that stands for a kernel.
   cudaError_t enqueue_work(cudaStream_t stream, operation next);
   /// Whether a capture forbids a call that may wait or allocate; ends the capture if so.

@@ -115,17 +115,21 @@ cudaError_t api_call::refused_by_capture(const CUstream_st& stream) {
   if (stream.captured_by != nullptr) {
     return stream.captured_by->invalidated ? cudaErrorStreamCaptureInvalidated : cudaSuccess;
   }
-  if (now_.default_streams[stream.device].get() != &stream) return cudaSuccess;
-  cudaError_t refused = cudaSuccess;
+  return captures_before(stream, true) == 0 ? cudaSuccess : cudaErrorStreamCaptureImplicit;
+}
+
+std::size_t api_call::captures_before(const CUstream_st& stream, bool end_them) {
+  if (now_.default_streams[stream.device].get() != &stream) return 0;
+  std::size_t count = 0;
   for (const auto& one : now_.captures) {
     const auto waits_for_it = [&](const CUstream_st* member) {
       return member->device == stream.device && member->flags != cudaStreamNonBlocking;
     };
     if (std::none_of(one->members.begin(), one->members.end(), waits_for_it)) continue;
-    one->invalidated = true;
-    refused = cudaErrorStreamCaptureImplicit;
+    if (end_them) one->invalidated = true;
+    ++count;
   }
-  return refused;
+  return count;
 }
 
 cudaError_t api_call::enqueue_work(cudaStream_t stream, operation next) {

@@ -58,6 +58,8 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* 
   if (call.failed()) return call.result();
   const auto of = call.stream(stream);
   if (of == nullptr) return call.done(cudaErrorInvalidResourceHandle);
+  // Nothing is asked of a stream that a capture would have to wait for, and no capture ends.
+  if (call.captures_before(*of) > 0) return call.done(cudaErrorStreamCaptureImplicit);
   *status = of->captured_by == nullptr     ? cudaStreamCaptureStatusNone
             : of->captured_by->invalidated ? cudaStreamCaptureStatusInvalidated
                                            : cudaStreamCaptureStatusActive;

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 // The runtime's functions: memory and copies.
+#include <unistd.h>
+
+#include <cstdint>
 #include <cstring>
 #include <memory>
 #include <string>
@@ -8,6 +11,7 @@
 
 #include "api.hpp"
 
+using fake_cuda::pageable;
 using fake_cuda::detail::api_call;
 using fake_cuda::detail::memory_block;
 using fake_cuda::detail::operation;
@@ -15,11 +19,12 @@ using fake_cuda::detail::stream_ptr;
 
 namespace {
 
-cudaError_t allocate(const char* name, memory_block::kind what, void** data, std::size_t bytes) {
+cudaError_t allocate(const char* name, memory_block::kind what, void** data, std::size_t bytes,
+                     bool is_portable = true) {
   api_call call{name};
   if (call.failed()) return call.result();
   if (call.forbidden_by_capture()) return call.done(cudaErrorStreamCaptureUnsupported);
-  return call.done(call.now().take(what, bytes, call.thread().device(), data));
+  return call.done(call.now().take(what, bytes, call.thread().device(), is_portable, data));
 }
 
 cudaError_t deallocate(const char* name, memory_block::kind what, void* data) {
@@ -30,19 +35,23 @@ cudaError_t deallocate(const char* name, memory_block::kind what, void* data) {
   return call.done(call.now().give(what, data, name, call.lock()));
 }
 
-/// Whether [address, address + bytes) may be used, and whether the device reaches it by itself.
+/// Whether [address, address + bytes) may be used, and whether a copy of `device` has to go by a
+/// buffer of the driver's.
 struct place {
   bool is_valid = true;
   bool is_pageable = false;
 };
 
-place look_up(api_call& call, const void* address, std::size_t bytes) {
+place look_up(api_call& call, const void* address, std::size_t bytes, int device) {
   if (!call.now().check_alive(address, call.name())) return {.is_valid = false};
   const auto* at = static_cast<const unsigned char*>(address);
   const memory_block* block = call.now().block_of(address);
   if (block == nullptr) block = call.now().block_in(address, bytes);
   if (block == nullptr) return {.is_valid = true, .is_pageable = true};
-  if (at >= block->base && at + bytes <= block->base + block->bytes) return {};
+  if (at >= block->base && at + bytes <= block->base + block->bytes) {
+    const bool is_pinned = block->is_portable || block->device == device;
+    return {.is_valid = true, .is_pageable = !is_pinned};
+  }
   // Of memory that was registered in pieces a copy may not leave its piece; that is no one's error
   // but the caller's, and the runtime says so.
   if (block->what != memory_block::kind::registered) {
@@ -53,11 +62,23 @@ place look_up(api_call& call, const void* address, std::size_t bytes) {
   return {.is_valid = false};
 }
 
+/// Has a copy from pageable memory read its source now, or later; waits first where it may.
+void stage(api_call& call, operation& next, const stream_ptr& stream) {
+  if (stream->captured_by != nullptr) return;
+  auto& now = call.now();
+  auto when = now.how.pageable_copies;
+  if (when == pageable::seeded) when = static_cast<pageable>(now.random_pageable() % 3);
+  if (when == pageable::late) return;
+  if (when == pageable::blocking) now.run_until(call.lock(), stream, stream->pushed);
+  const auto* begin = static_cast<const unsigned char*>(next.from);
+  next.staged = std::make_shared<std::vector<unsigned char>>(begin, begin + next.bytes);
+}
+
 cudaError_t copy(api_call& call, void* to, const void* from, std::size_t bytes,
                  const stream_ptr& stream, bool wait) {
   if (bytes == 0) return cudaSuccess;
-  const place target = look_up(call, to, bytes);
-  const place source = look_up(call, from, bytes);
+  const place target = look_up(call, to, bytes, stream->device);
+  const place source = look_up(call, from, bytes, stream->device);
   if (!target.is_valid || !source.is_valid) return call.done(cudaErrorInvalidValue);
   if ((source.is_pageable || target.is_pageable) && call.forbidden_by_capture_of_others()) {
     return call.done(cudaErrorStreamCaptureUnsupported);  // it waits, on a device
@@ -70,10 +91,7 @@ cudaError_t copy(api_call& call, void* to, const void* from, std::size_t bytes,
   next.to = to;
   next.from = from;
   next.bytes = bytes;
-  if (source.is_pageable) {
-    const auto* begin = static_cast<const unsigned char*>(from);
-    next.staged = std::make_shared<std::vector<unsigned char>>(begin, begin + bytes);
-  }
+  if (source.is_pageable) stage(call, next, stream);
   if ((source.is_pageable || target.is_pageable) && !wait) ++now.statistics.synchronous_copies;
   now.push(stream, std::move(next));
   if ((wait || target.is_pageable) && stream->captured_by == nullptr) {
@@ -92,11 +110,12 @@ cudaError_t cudaMalloc(void** data, size_t bytes) {
 cudaError_t cudaFree(void* data) {
   return deallocate("cudaFree", memory_block::kind::device, data);
 }
-cudaError_t cudaHostAlloc(void** data, size_t bytes, unsigned int) {
-  return allocate("cudaHostAlloc", memory_block::kind::pinned, data, bytes);
+cudaError_t cudaHostAlloc(void** data, size_t bytes, unsigned int flags) {
+  return allocate("cudaHostAlloc", memory_block::kind::pinned, data, bytes,
+                  (flags & cudaHostAllocPortable) != 0);
 }
 cudaError_t cudaMallocHost(void** data, size_t bytes) {
-  return allocate("cudaMallocHost", memory_block::kind::pinned, data, bytes);
+  return allocate("cudaMallocHost", memory_block::kind::pinned, data, bytes, false);
 }
 cudaError_t cudaFreeHost(void* data) {
   return deallocate("cudaFreeHost", memory_block::kind::pinned, data);
@@ -112,10 +131,18 @@ cudaError_t cudaHostRegister(void* data, size_t bytes, unsigned int flags) {
     return call.done(cudaErrorNotSupported);
   }
   auto* base = static_cast<unsigned char*>(data);
+  // Whole pages are locked, each once. What cudaHostAlloc gives has none here: it is the heap's.
+  const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const auto pages_of = [&](const unsigned char* from, std::size_t count, bool whole) {
+    const auto first = reinterpret_cast<std::uintptr_t>(from);
+    return whole ? std::pair{first / page * page, (first + count + page - 1) / page * page}
+                 : std::pair{first, first + count};
+  };
   for (const auto& [at, block] : now.blocks) {
-    if (at < base + bytes && base < at + block.bytes) {
-      return call.done(cudaErrorHostMemoryAlreadyRegistered);
-    }
+    const bool whole = block.what == memory_block::kind::registered;
+    const auto [begin, end] = pages_of(base, bytes, whole);
+    const auto [other, other_end] = pages_of(at, block.bytes, whole);
+    if (other < end && begin < other_end) return call.done(cudaErrorHostMemoryAlreadyRegistered);
   }
   auto& taken = now.taken[memory_block::kind::pinned];
   if (bytes > now.how.pinned_memory || taken > now.how.pinned_memory - bytes) {
@@ -124,8 +151,9 @@ cudaError_t cudaHostRegister(void* data, size_t bytes, unsigned int flags) {
   taken += bytes;
   now.freed.erase(data);
   const bool is_mapped = flags == cudaHostRegisterDefault || (flags & cudaHostRegisterMapped) != 0;
-  now.blocks[base] = {memory_block::kind::registered, base, bytes, call.thread().device(),
-                      is_mapped};
+  now.blocks[base] = {
+      memory_block::kind::registered, base,      bytes,
+      call.thread().device(),         is_mapped, (flags & cudaHostRegisterPortable) != 0};
   return cudaSuccess;
 }
 
@@ -196,7 +224,7 @@ cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stre
   const auto on = call.stream(stream);
   if (on == nullptr) return call.done(cudaErrorInvalidResourceHandle);
   if (const auto why = call.refused_by_capture(*on); why != cudaSuccess) return call.done(why);
-  const place target = look_up(call, to, bytes);
+  const place target = look_up(call, to, bytes, on->device);
   if (!target.is_valid || target.is_pageable) return call.done(cudaErrorInvalidValue);
   operation next;
   next.what = operation::kind::fill;

@@ -32,10 +32,9 @@ extern "C" cudaError_t cudaGetDriverEntryPointByVersion(
 /// `launch` puts any other host code on a stream in the place of one.
 ///
 /// Not modelled: warps, atomics, clusters and dynamic shared memory, blocks of a kernel that run at
-/// the same time, the waiting of blocking streams for the legacy default stream (it is a stream
-/// like any other here), what a stream's priority does, managed memory, peer access, timing. A graph runs its
-/// work in the order of capture. Captures note operations in the order of the calls, not their true
-/// dependencies.
+/// the same time, what a stream's priority does, managed memory, peer access, timing. A graph runs
+/// its work in the order of capture. Captures note operations in the order of the calls, not their
+/// true dependencies.
 namespace fake_cuda {
 
 /// When the device does its work.
@@ -51,6 +50,19 @@ enum class policy {
 /// In which order the blocks of a kernel run, and the threads of a block from barrier to barrier.
 enum class order { forwards, backwards, seeded };
 
+/// When a copy from pageable memory to the device reads its source. The runtime may do each of
+/// these; one into pageable memory always waits. What a graph copies is read when the graph runs.
+enum class pageable {
+  /// At the call, which returns at once.
+  staged,
+  /// When the copy runs, as on a device that reaches all memory of the host.
+  late,
+  /// At the call, which first waits for all work that the stream has.
+  blocking,
+  /// One of these, by the seed.
+  seeded,
+};
+
 struct config {
   fake_cuda::policy policy = fake_cuda::policy::late;
   std::uint64_t seed = 0;
@@ -61,6 +73,9 @@ struct config {
   std::size_t pinned_memory = std::size_t{4} << 30;  ///< bytes that can be page-locked
   int host_numa_id = -1;
   std::string pci_bus_id = "FFFF:0B:00.0";  ///< of every device; no machine has such a bus
+  fake_cuda::pageable pageable_copies = pageable::seeded;
+  /// `cudaMalloc` of 2^48 bytes or more finds the size invalid, as a driver may that rounds it up.
+  bool absurd_sizes_are_invalid = false;
   bool read_only_registration = true;
   bool registered_at_host_address = true;  ///< false: kernels reach it at another address
   fake_cuda::order kernels = order::forwards;
@@ -99,7 +114,7 @@ void fail_from(std::uint64_t k, cudaError_t code);
 struct finding {
   /// "double free", "free of unknown memory", "use after free", "use after destroy", "freed under
   /// work", "unknown handle", "out of bounds", "wrong device", "call inside of work", "work threw",
-  /// "barrier", "shared memory" or "context destroyed".
+  /// "barrier", "shared memory", "not mapped" or "context destroyed".
   std::string kind;
   std::string text;
 };
@@ -135,7 +150,7 @@ struct live_objects {
 struct copy_statistics {
   std::uint64_t copies = 0;
   std::uint64_t copied_bytes = 0;
-  /// Copies from or to pageable memory: the real runtime makes the caller wait for them.
+  /// Copies from or to pageable memory: the real runtime may make the caller wait for them.
   std::uint64_t synchronous_copies = 0;
 };
 [[nodiscard]] copy_statistics statistics();
@@ -168,6 +183,19 @@ struct kernel_statistics {
   std::uint64_t barriers = 0;
 };
 [[nodiscard]] kernel_statistics kernels_run();
+
+namespace detail {
+[[nodiscard]] void* inspected(const void* address);
+}  // namespace detail
+
+/// The same bytes of device memory at an address where a test may look at them at any time, and
+/// write them as no program can. The addresses that the program has are for operations alone: host
+/// code that touches them ends the process, and stderr says what it touched. Of host memory the
+/// address itself.
+template <class T>
+[[nodiscard]] T* inspect(T* address) {
+  return static_cast<T*>(detail::inspected(address));
+}
 
 /// What memory holds that must not be read.
 inline constexpr unsigned char poison = 0xA5;

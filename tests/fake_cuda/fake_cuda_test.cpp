@@ -3,13 +3,17 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cstdlib>
 #include <cstring>
+#include <set>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "fake_cuda/fake_cuda.hpp"
 #include "support/catch.hpp"
+#include "support/last_words.hpp"
 
 namespace {
 
@@ -41,6 +45,8 @@ struct handles {
   }
   handles(handles&&) = delete;
 
+  /// Device memory, to look at.
+  [[nodiscard]] unsigned char* seen() const { return fake_cuda::inspect(device); }
   [[nodiscard]] cudaError_t copy_in(cudaStream_t on) const {
     return cudaMemcpyAsync(device, pinned, bytes, cudaMemcpyDefault, on);
   }
@@ -58,7 +64,7 @@ void ignore(cudaError_t) {}
 TEST_CASE("memory is poison until it is written", "[fake_cuda][promise:race-free-13]") {
   fake_cuda::reset();
   const handles all;
-  CHECK(std::all_of(all.device, all.device + handles::bytes,
+  CHECK(std::all_of(all.seen(), all.seen() + handles::bytes,
                     [](unsigned char c) { return c == fake_cuda::poison; }));
   CHECK(all.pinned[7] == fake_cuda::poison);
 }
@@ -68,13 +74,13 @@ TEST_CASE("late: a copy poisons its target when it may start, and ends when wait
   fake_cuda::reset({.policy = policy::late});
   const handles all;
   std::memset(all.pinned, 1, handles::bytes);
-  std::memset(all.device, 2, handles::bytes);
+  std::memset(all.seen(), 2, handles::bytes);
   CHECK(all.copy_in(all.one) == cudaSuccess);
-  CHECK(all.device[0] == fake_cuda::poison);
+  CHECK(all.seen()[0] == fake_cuda::poison);
   std::memset(all.pinned, 3, handles::bytes);  // too early: the copy sees it
   CHECK(cudaStreamSynchronize(all.one) == cudaSuccess);
-  CHECK(all.device[0] == 3);
-  CHECK(all.device[handles::bytes - 1] == 3);
+  CHECK(all.seen()[0] == 3);
+  CHECK(all.seen()[handles::bytes - 1] == 3);
 }
 
 TEST_CASE("early: a copy completes at once when nothing is queued before it", "[fake_cuda]") {
@@ -82,7 +88,7 @@ TEST_CASE("early: a copy completes at once when nothing is queued before it", "[
   const handles all;
   std::memset(all.pinned, 1, handles::bytes);
   CHECK(all.copy_in(all.one) == cudaSuccess);
-  CHECK(all.device[0] == 1);
+  CHECK(all.seen()[0] == 1);
 }
 
 TEST_CASE("late: only what a wait needs runs", "[fake_cuda]") {
@@ -144,7 +150,7 @@ TEST_CASE("random: seeds give orders of their own, and the same seed the same", 
     std::string seen;
     for (int i = 0; i < 30; ++i) {
       ignore(all.copy_in(i % 2 == 0 ? all.one : all.two));
-      seen += all.device[0] == 1 ? 'y' : 'n';
+      seen += all.seen()[0] == 1 ? 'y' : 'n';
     }
     return seen;
   };
@@ -169,9 +175,8 @@ TEST_CASE("work that blocks holds neither the caller nor another stream", "[fake
   CHECK(cudaStreamSynchronize(all.one) == cudaSuccess);
 }
 
-TEST_CASE("copies from memory that is not pinned are counted, and read their source at once",
-          "[fake_cuda]") {
-  fake_cuda::reset({.policy = policy::late});
+TEST_CASE("copies from memory that is not pinned are counted", "[fake_cuda]") {
+  fake_cuda::reset({.policy = policy::late, .pageable_copies = fake_cuda::pageable::staged});
   const handles all;
   std::array<unsigned char, 10> ordinary{};
   ordinary.fill(4);
@@ -185,31 +190,188 @@ TEST_CASE("copies from memory that is not pinned are counted, and read their sou
   CHECK(fake_cuda::statistics().synchronous_copies == 2);
 }
 
+TEST_CASE("a copy from memory that is not pinned reads it at the call, or later, or waits first",
+          "[fake_cuda]") {
+  using fake_cuda::pageable;
+  std::array<unsigned char, 10> ordinary{};
+  /// What arrives of 4s that turn into 5s after the call, and whether work before it has run then.
+  const auto copied = [&](const fake_cuda::config& how) {
+    fake_cuda::reset(how);
+    const handles all;
+    std::atomic<bool> ran{false};
+    fake_cuda::launch(all.one, [&] { ran = true; });
+    ordinary.fill(4);
+    CHECK(cudaMemcpyAsync(all.device, ordinary.data(), 10, cudaMemcpyDefault, all.one) ==
+          cudaSuccess);
+    const bool has_waited = ran;
+    ordinary.fill(5);
+    CHECK(cudaStreamSynchronize(all.one) == cudaSuccess);
+    return std::pair{int{all.seen()[9]}, has_waited};
+  };
+  CHECK(copied({.pageable_copies = pageable::staged}) == std::pair{4, false});
+  CHECK(copied({.pageable_copies = pageable::late}) == std::pair{5, false});
+  CHECK(copied({.pageable_copies = pageable::blocking}) == std::pair{4, true});
+  std::set<std::pair<int, bool>> seen;
+  for (std::uint64_t seed = 0; seed < 20; ++seed) seen.insert(copied({.seed = seed}));
+  CHECK(seen.size() == 3);
+}
+
+TEST_CASE("a graph reads memory that is not pinned when it runs", "[fake_cuda]") {
+  fake_cuda::reset({.pageable_copies = fake_cuda::pageable::staged});
+  const handles all;
+  std::array<unsigned char, 10> ordinary{};
+  cudaGraph_t graph = nullptr;
+  cudaGraphExec_t exec = nullptr;
+  CHECK(cudaStreamBeginCapture(all.one, cudaStreamCaptureModeRelaxed) == cudaSuccess);
+  CHECK(cudaMemcpyAsync(all.device, ordinary.data(), 10, cudaMemcpyDefault, all.one) ==
+        cudaSuccess);
+  CHECK(cudaStreamEndCapture(all.one, &graph) == cudaSuccess);
+  CHECK(cudaGraphInstantiate(&exec, graph, 0) == cudaSuccess);
+  ordinary.fill(6);
+  CHECK(cudaGraphLaunch(exec, all.one) == cudaSuccess);
+  CHECK(cudaStreamSynchronize(all.one) == cudaSuccess);
+  CHECK(all.seen()[3] == 6);
+  ignore(cudaGraphExecDestroy(exec));
+  ignore(cudaGraphDestroy(graph));
+}
+
+namespace {
+
+/// Pages, aligned as the system's.
+struct pages {
+  static constexpr std::size_t page = std::size_t{64} << 10;
+  unsigned char* data;
+
+  explicit pages(std::size_t count)
+      : data(static_cast<unsigned char*>(std::aligned_alloc(page, count * page))) {}
+  pages(pages&&) = delete;
+  ~pages() { std::free(data); }
+};
+
+}  // namespace
+
 TEST_CASE("registered memory is pinned, what overlaps it, or leaves it, is refused",
           "[fake_cuda]") {
   fake_cuda::reset();
   {
     const handles all;
-    std::vector<unsigned char> mine(200);
-    CHECK(cudaHostRegister(mine.data(), 100, cudaHostRegisterPortable) == cudaSuccess);
-    CHECK(cudaHostRegister(mine.data() + 99, 100, 0) == cudaErrorHostMemoryAlreadyRegistered);
-    CHECK(cudaHostRegister(mine.data() + 100, 100, 0) == cudaSuccess);
+    const pages mine{2};
+    unsigned char* const next = mine.data + pages::page;
+    CHECK(cudaHostRegister(mine.data, pages::page, cudaHostRegisterPortable) == cudaSuccess);
+    CHECK(cudaHostRegister(next - 1, 100, 0) == cudaErrorHostMemoryAlreadyRegistered);
+    CHECK(cudaHostRegister(next, 100, 0) == cudaSuccess);
     cudaPointerAttributes known{};
-    CHECK(cudaPointerGetAttributes(&known, mine.data()) == cudaSuccess);
+    CHECK(cudaPointerGetAttributes(&known, mine.data) == cudaSuccess);
     CHECK(known.devicePointer == nullptr);  // kernels reach what is registered for them
-    CHECK(cudaPointerGetAttributes(&known, mine.data() + 100) == cudaSuccess);
-    CHECK(known.devicePointer == mine.data() + 100);
-    CHECK(cudaMemcpyAsync(all.device, mine.data(), 100, cudaMemcpyDefault, all.one) == cudaSuccess);
-    CHECK(cudaMemcpyAsync(all.device, mine.data(), 101, cudaMemcpyDefault, all.one) ==
+    CHECK(cudaPointerGetAttributes(&known, next) == cudaSuccess);
+    CHECK(known.devicePointer == next);
+    CHECK(cudaMemcpyAsync(all.device, next - 100, 100, cudaMemcpyDefault, all.one) == cudaSuccess);
+    CHECK(cudaMemcpyAsync(all.device, next - 100, 101, cudaMemcpyDefault, all.one) ==
           cudaErrorInvalidValue);
     CHECK(fake_cuda::statistics().synchronous_copies == 0);
     CHECK(cudaStreamSynchronize(all.one) == cudaSuccess);
-    CHECK(cudaHostUnregister(mine.data()) == cudaSuccess);
-    CHECK(cudaHostUnregister(mine.data() + 100) == cudaSuccess);
+    CHECK(cudaHostUnregister(mine.data) == cudaSuccess);
+    CHECK(cudaHostUnregister(next) == cudaSuccess);
     CHECK(fake_cuda::live().registrations == 0);
-    CHECK(cudaHostUnregister(mine.data() + 7) == cudaErrorHostMemoryNotRegistered);
+    CHECK(cudaHostUnregister(mine.data + 7) == cudaErrorHostMemoryNotRegistered);
   }
   CHECK(fake_cuda::expect_clean());
+}
+
+TEST_CASE("a page is registered once, whatever part of it", "[fake_cuda]") {
+  fake_cuda::reset();
+  const pages mine{1};
+  CHECK(cudaHostRegister(mine.data + 100, 100, 0) == cudaSuccess);
+  CHECK(cudaHostRegister(mine.data + 300, 100, 0) == cudaErrorHostMemoryAlreadyRegistered);
+  CHECK(cudaHostUnregister(mine.data + 100) == cudaSuccess);
+  CHECK(cudaHostRegister(mine.data + 300, 100, 0) == cudaSuccess);
+  CHECK(cudaHostUnregister(mine.data + 300) == cudaSuccess);
+  ignore(cudaGetLastError());
+  CHECK(fake_cuda::expect_clean());
+}
+
+TEST_CASE("memory that is not portable is pinned for its own device alone", "[fake_cuda]") {
+  fake_cuda::reset({.devices = 2});
+  const pages mine{1};
+  void* allocated = nullptr;
+  SECTION("by cudaHostAlloc") { ignore(cudaHostAlloc(&allocated, 100, cudaHostAllocDefault)); }
+  SECTION("by cudaHostRegister") {
+    ignore(cudaHostRegister(mine.data, 100, cudaHostRegisterMapped));
+  }
+  const void* const from = allocated == nullptr ? mine.data : allocated;
+  std::uint64_t synchronous = 0;
+  for (const int device : {0, 1}) {
+    ignore(cudaSetDevice(device));
+    cudaStream_t stream = nullptr;
+    void* to = nullptr;
+    ignore(cudaStreamCreate(&stream));
+    ignore(cudaMalloc(&to, 100));
+    CHECK(cudaMemcpyAsync(to, from, 100, cudaMemcpyDefault, stream) == cudaSuccess);
+    CHECK(fake_cuda::statistics().synchronous_copies == synchronous++);
+    ignore(cudaStreamSynchronize(stream));
+  }
+}
+
+TEST_CASE("work uses registered memory only where that was asked for", "[fake_cuda]") {
+  const bool is_mapped = GENERATE(true, false);
+  fake_cuda::reset();
+  const handles all;
+  const pages mine{1};
+  const unsigned flags = is_mapped ? cudaHostRegisterMapped : cudaHostRegisterPortable;
+  CHECK(cudaHostRegister(mine.data, 100, flags) == cudaSuccess);
+  fake_cuda::launch(all.one, [] {}, {mine.data});
+  CHECK(has_finding("not mapped") == !is_mapped);
+  CHECK(cudaStreamSynchronize(all.one) == cudaSuccess);
+  CHECK(cudaHostUnregister(mine.data) == cudaSuccess);
+}
+
+TEST_CASE("a driver may find an absurd size invalid", "[fake_cuda]") {
+  void* data = nullptr;
+  fake_cuda::reset();
+  CHECK(cudaMalloc(&data, ~std::size_t{0}) == cudaErrorMemoryAllocation);
+  fake_cuda::reset({.absurd_sizes_are_invalid = true});
+  CHECK(cudaMalloc(&data, ~std::size_t{0}) == cudaErrorInvalidValue);
+  CHECK(cudaMalloc(&data, std::size_t{1} << 47) == cudaErrorMemoryAllocation);
+  ignore(cudaGetLastError());
+}
+
+TEST_CASE("blocking streams and the legacy default stream wait for each other", "[fake_cuda]") {
+  fake_cuda::reset({.policy = policy::late});
+  std::vector<int> ran;
+  cudaStream_t blocking = nullptr;
+  ignore(cudaStreamCreate(&blocking));
+  const handles all;
+  fake_cuda::launch(all.one, [&] { ran.push_back(0); });
+  fake_cuda::launch(blocking, [&] { ran.push_back(1); });
+  fake_cuda::launch(nullptr, [&] { ran.push_back(2); });
+  fake_cuda::launch(blocking, [&] { ran.push_back(3); });
+  CHECK(cudaStreamSynchronize(blocking) == cudaSuccess);
+  CHECK(ran == std::vector{1, 2, 3});  // and nothing of the non-blocking one
+  fake_cuda::launch(blocking, [&] { ran.push_back(4); });
+  CHECK(cudaEventRecord(all.event, nullptr) == cudaSuccess);
+  CHECK(cudaEventSynchronize(all.event) == cudaSuccess);
+  CHECK(ran == std::vector{1, 2, 3, 4});
+  ignore(cudaStreamDestroy(blocking));
+}
+
+TEST_CASE("whether the legacy stream is captured can't be asked while a blocking one is",
+          "[fake_cuda]") {
+  fake_cuda::reset();
+  cudaStream_t blocking = nullptr;
+  ignore(cudaStreamCreate(&blocking));
+  auto status = cudaStreamCaptureStatusActive;
+  CHECK(cudaStreamIsCapturing(nullptr, &status) == cudaSuccess);
+  CHECK(status == cudaStreamCaptureStatusNone);
+  ignore(cudaStreamBeginCapture(blocking, cudaStreamCaptureModeRelaxed));
+  CHECK(cudaStreamIsCapturing(nullptr, &status) == cudaErrorStreamCaptureImplicit);
+  CHECK(cudaStreamIsCapturing(blocking, &status) == cudaSuccess);
+  CHECK(status == cudaStreamCaptureStatusActive);  // the question ended nothing
+  cudaGraph_t graph = nullptr;
+  CHECK(cudaStreamEndCapture(blocking, &graph) == cudaSuccess);
+  CHECK(cudaStreamIsCapturing(nullptr, &status) == cudaSuccess);
+  ignore(cudaGraphDestroy(graph));
+  ignore(cudaStreamDestroy(blocking));
+  ignore(cudaGetLastError());
 }
 
 TEST_CASE("the ledger sees what is freed twice, used after its end, or left behind",
@@ -599,7 +761,7 @@ TEST_CASE("freed memory may not be used", "[fake_cuda]") {
     ignore(cudaGraphInstantiate(&exec, graph, 0));
     ignore(cudaGraphLaunch(exec, all.one));
     CHECK(cudaStreamSynchronize(all.one) == cudaSuccess);
-    CHECK(static_cast<unsigned char*>(data)[99] == 1);
+    CHECK(static_cast<unsigned char*>(fake_cuda::inspect(data))[99] == 1);
     ignore(cudaFree(data));
     CHECK_FALSE(has_finding("use after free"));
     ignore(cudaGraphLaunch(exec, all.one));
@@ -757,4 +919,52 @@ TEST_CASE("the trace shows the last calls and what ran", "[fake_cuda]") {
   CHECK(called < not_ready);
   CHECK(not_ready < waited);
   CHECK(waited < ran);
+}
+
+namespace {
+
+bool is_told(const std::string& said, const std::string& where) {
+  CAPTURE(said, where);
+  return said.find("device memory touched by the host outside of an operation") !=
+             std::string::npos &&
+         said.find(where) != std::string::npos;
+}
+
+}  // namespace
+
+TEST_CASE("device memory that the host touches outside of an operation ends the process",
+          "[fake_cuda]") {
+  fake_cuda::reset({.policy = policy::late});
+  const handles all;
+  volatile unsigned char* const data = all.device;
+  const std::string where = "byte 7 of the 1000 bytes";
+  CHECK(is_told(last_words([&] { static_cast<void>(data[7]); }), where));
+  CHECK(is_told(last_words([&] { data[7] = 1; }), where));
+  // Work that stands for a kernel may, and when it is over nobody may again.
+  fake_cuda::launch(all.one, [&] { data[7] = 3; });
+  CHECK(cudaStreamSynchronize(all.one) == cudaSuccess);
+  CHECK(all.seen()[7] == 3);
+  CHECK(is_told(last_words([&] { static_cast<void>(data[7]); }), where));
+  // A host function stands for no kernel.
+  const auto touch = [](void* address) { *static_cast<volatile unsigned char*>(address) = 1; };
+  CHECK(cudaLaunchHostFunc(all.one, touch, all.device + 7) == cudaSuccess);
+  CHECK(is_told(last_words([&] { ignore(cudaStreamSynchronize(all.one)); }), "0x"));
+  CHECK(cudaMemsetAsync(all.device, 1, 8, all.two) == cudaSuccess);
+  fake_cuda::fail_from(0, cudaErrorUnknown);  // drops what the host function would do
+  ignore(cudaDeviceSynchronize());
+}
+
+TEST_CASE("device memory is closed while work is held that does not touch it", "[fake_cuda]") {
+  fake_cuda::reset({.policy = policy::early});
+  const handles all;
+  std::atomic<bool> is_held{false};
+  std::atomic<bool> open{false};
+  fake_cuda::launch(all.one, [&] {
+    is_held = true;
+    while (!open.load()) std::this_thread::yield();
+  });
+  while (!is_held.load()) std::this_thread::yield();
+  CHECK(is_told(last_words([&] { *static_cast<volatile unsigned char*>(all.device) = 1; }), "0x"));
+  open = true;
+  CHECK(cudaStreamSynchronize(all.one) == cudaSuccess);
 }

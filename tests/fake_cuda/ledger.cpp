@@ -6,6 +6,7 @@
 #include <sstream>
 #include <utility>
 
+#include "device_memory.hpp"
 #include "world.hpp"
 
 namespace fake_cuda {
@@ -61,6 +62,9 @@ void world::check_operation(const operation& next, int device) {
       find("wrong device", "work on device " + std::to_string(device) + " uses " +
                                readable(*block) + " of device " + std::to_string(block->device));
     }
+    if (block != nullptr && !block->is_mapped) {
+      find("not mapped", "work uses " + readable(*block) + ", registered for copies alone");
+    }
   }
 }
 
@@ -92,32 +96,43 @@ void world::check_unused(const memory_block& block, const std::string& call) {
 
 void world::check_guards(const memory_block& block, const std::string& who) {
   if (block.what == memory_block::kind::registered) return;
-  for (unsigned char* begin : {block.base - guard, block.base + block.bytes}) {
+  auto* const base = static_cast<unsigned char*>(inside(block.base));
+  for (unsigned char* begin : {base - guard, base + block.bytes}) {
     const auto is_whole = [](unsigned char byte) { return byte == poison; };
     if (std::all_of(begin, begin + guard, is_whole)) continue;
-    find("out of bounds", who + " found bytes written " +
-                              (begin < block.base ? "before " : "after ") + readable(block));
+    find("out of bounds",
+         who + " found bytes written " + (begin < base ? "before " : "after ") + readable(block));
     std::memset(begin, poison, guard);
   }
 }
 
-cudaError_t world::take(memory_block::kind what, std::size_t bytes, int device, void** data) {
+cudaError_t world::take(memory_block::kind what, std::size_t bytes, int device, bool is_portable,
+                        void** data) {
   const std::size_t limit =
       what == memory_block::kind::device ? how.device_memory : how.pinned_memory;
   *data = nullptr;
   if (bytes == 0) return cudaSuccess;
+  const bool is_absurd = what == memory_block::kind::device && bytes >= std::size_t{1} << 48;
+  if (is_absurd && how.absurd_sizes_are_invalid) return cudaErrorInvalidValue;
   if (bytes > limit || taken[what] > limit - bytes) return cudaErrorMemoryAllocation;
   // Aligned to 256 bytes and never to more.
   constexpr std::size_t alignment = 256;
   const std::size_t all = bytes + 3 * alignment + guard;
-  storage.push_back(std::unique_ptr<unsigned char[]>(new unsigned char[all]));
-  auto at = reinterpret_cast<std::uintptr_t>(storage.back().get());
+  unsigned char* begin = nullptr;
+  if (what == memory_block::kind::device) {
+    watch_faults();
+    begin = take_device_memory(all);
+  } else {
+    storage.push_back(std::unique_ptr<unsigned char[]>(new unsigned char[all]));
+    begin = storage.back().get();
+  }
+  auto at = reinterpret_cast<std::uintptr_t>(begin);
   at = (at + 2 * alignment - 1) / (2 * alignment) * (2 * alignment) + alignment;
   auto* base = reinterpret_cast<unsigned char*>(at);
-  std::memset(base - guard, poison, bytes + 2 * guard);
+  std::memset(inside(base - guard), poison, bytes + 2 * guard);
   taken[what] += bytes;
   freed.erase(base);
-  blocks[base] = {what, base, bytes, device};
+  blocks[base] = {what, base, bytes, device, true, is_portable};
   *data = base;
   return cudaSuccess;
 }
@@ -149,7 +164,7 @@ cudaError_t world::give(memory_block::kind what, void* data, const char* call, l
   // As the runtime does. Pinned memory is every device's.
   run_all(lock, what == memory_block::kind::device ? std::optional{block.device} : std::nullopt);
   check_guards(block, call);
-  if (what != memory_block::kind::registered) std::memset(base, poison, block.bytes);
+  if (what != memory_block::kind::registered) std::memset(inside(base), poison, block.bytes);
   return cudaSuccess;
 }
 
@@ -159,6 +174,8 @@ void world::forget(memory_block::kind what, void* data, const char* call) {
 }
 
 }  // namespace detail
+
+void* detail::inspected(const void* address) { return inside(address); }
 
 std::vector<finding> findings() {
   auto& now = detail::the_world();

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <utility>
 
+#include "device_memory.hpp"
 #include "world.hpp"
 
 namespace fake_cuda::detail {
@@ -34,7 +35,7 @@ void world::begin(operation& next) {
   if (next.begun) return;
   next.begun = true;
   if (next.what == operation::kind::copy || next.what == operation::kind::fill) {
-    std::memset(next.to, poison, next.bytes);
+    std::memset(inside(next.to), poison, next.bytes);
   }
 }
 
@@ -73,9 +74,9 @@ void world::run_now(const stream_ptr& stream) {
           .bytes = next.bytes});
   }
   if (next.what == operation::kind::copy) {
-    std::memcpy(next.to, next.staged ? next.staged->data() : next.from, next.bytes);
+    std::memcpy(inside(next.to), next.staged ? next.staged->data() : inside(next.from), next.bytes);
   } else if (next.what == operation::kind::fill) {
-    std::memset(next.to, next.value, next.bytes);
+    std::memset(inside(next.to), next.value, next.bytes);
   }
   complete(*stream);
   skip_waits();
@@ -87,18 +88,21 @@ void world::run_work(lock_type& lock, const stream_ptr& stream) {
   auto work = std::move(next.work);
   const cudaError_t fault = next.fault;
   const bool is_kernel = next.is_kernel;
+  const bool is_host_function = next.is_host_function;
   bool threw = false;
   note({.number = stream->number,
         .is_call = false,
-        .what = next.is_host_function ? "host function"
-                : is_kernel           ? "kernel"
-                                      : "work"});
+        .what = is_host_function ? "host function"
+                : is_kernel      ? "kernel"
+                                 : "work"});
   stream->busy = true;
   lock.unlock();
   if (work != nullptr) {
     thread_state& mine = this_thread(*this);
     mine.in_work = true;
     try {
+      std::optional<device_work_scope> scope;
+      if (!is_host_function) scope.emplace();
       (*work)();
     } catch (...) {
       threw = true;
@@ -118,6 +122,26 @@ void world::run_work(lock_type& lock, const stream_ptr& stream) {
   if (how.policy == policy::early) act();
 }
 
+void world::order_with_legacy(const stream_ptr& stream) {
+  const stream_ptr legacy = default_streams[stream->device];
+  if (legacy == nullptr || stream->flags == cudaStreamNonBlocking) return;
+  const auto wait_for = [&](const stream_ptr& before) {
+    if (before->completed == before->pushed || before->captured_by != nullptr) return;
+    operation wait;
+    wait.what = operation::kind::wait;
+    wait.target = {before, before->pushed};
+    stream->queue.push_back(std::move(wait));
+    ++stream->pushed;
+  };
+  if (stream != legacy) return wait_for(legacy);
+  for (const auto& other : streams) {
+    if (other != legacy && other->device == legacy->device &&
+        other->flags != cudaStreamNonBlocking) {
+      wait_for(other);
+    }
+  }
+}
+
 void world::push(const stream_ptr& stream, operation next) {
   check_operation(next, stream->device);
   if (stream->captured_by != nullptr) {
@@ -129,6 +153,7 @@ void world::push(const stream_ptr& stream, operation next) {
     }
     return;
   }
+  order_with_legacy(stream);
   const bool is_work = next.what == operation::kind::work;
   stream->queue.push_back(std::move(next));
   ++stream->pushed;
@@ -259,7 +284,10 @@ void world::serve(const stream_ptr& stream) {
   }
 }
 
-world::world(const config& settings) : how(settings), random(settings.seed) {}
+world::world(const config& settings)
+    : how(settings), random(settings.seed), random_pageable(settings.seed) {
+  watch_faults();
+}
 
 world::~world() {
   {
@@ -271,6 +299,7 @@ world::~world() {
     if (stream->service.joinable()) stream->service.join();
   }
   for (const auto& stream : streams) stream->queue.clear();  // operations may refer to streams
+  drop_device_memory();
 }
 
 }  // namespace fake_cuda::detail

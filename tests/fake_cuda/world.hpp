@@ -74,7 +74,8 @@ struct memory_block {
   unsigned char* base = nullptr;
   std::size_t bytes = 0;
   int device = 0;
-  bool is_mapped = true;  // kernels reach it; registered memory only where that was asked for
+  bool is_mapped = true;    // kernels reach it; registered memory only where that was asked for
+  bool is_portable = true;  // pinned for every device, and not only for its own
 };
 
 }  // namespace fake_cuda::detail
@@ -164,6 +165,9 @@ class world {
 
   // ---- streams.cpp
   stream_ptr make_stream(int device, unsigned int flags);
+  /// What a stream is given next comes after what the legacy default stream has, and what that one
+  /// is given after what every blocking stream has.
+  void order_with_legacy(const stream_ptr& stream);
   /// Appends an operation, or notes it where the stream is captured; then the policy may act.
   void push(const stream_ptr& stream, operation next);
   /// Runs what has to be for the stream to get to `position`.
@@ -199,7 +203,8 @@ class world {
   void check_unused(const memory_block& block, const std::string& call);
   /// Notes memory around a block that was written to.
   void check_guards(const memory_block& block, const std::string& who);
-  cudaError_t take(memory_block::kind what, std::size_t bytes, int device, void** data);
+  cudaError_t take(memory_block::kind what, std::size_t bytes, int device, bool is_portable,
+                   void** data);
   cudaError_t give(memory_block::kind what, void* data, const char* call, lock_type& lock);
   /// When the call was told to fail: an attempt, after which the memory counts as gone.
   void forget(memory_block::kind what, void* data, const char* call);
@@ -214,6 +219,7 @@ class world {
   bool over = false;
   bool unloaded = false;
   std::mt19937_64 random;
+  std::mt19937_64 random_pageable;  // of its own: a pageable copy does not change the order of work
 
   std::vector<stream_ptr> streams;
   std::map<int, stream_ptr> default_streams;
@@ -226,8 +232,8 @@ class world {
 
   std::map<unsigned char*, memory_block> blocks;  // by address
   std::map<const void*, memory_block> freed;      // by address
-  std::vector<std::unique_ptr<unsigned char[]>>
-      storage;  // kept until the end: poisoned, not unmapped
+  // Of pinned memory; kept until the end: poisoned, not unmapped.
+  std::vector<std::unique_ptr<unsigned char[]>> storage;
   std::map<memory_block::kind, std::size_t> taken;
 
   std::vector<finding> findings;

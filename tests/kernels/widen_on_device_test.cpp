@@ -113,8 +113,9 @@ TEST_CASE(
 
 TEST_CASE("a quotient by a known divisor is that of the division", "[kernels]") {
   std::size_t wrong = 0;
-  for (const std::uint64_t by : {1ULL, 2ULL, 3ULL, 7ULL, 784ULL, 65535ULL, 65537ULL, 2147483647ULL,
-                                 2147483649ULL, 4294967295ULL, 4294967296ULL, 10000000001ULL}) {
+  for (const std::uint64_t by :
+       {1ULL, 2ULL, 3ULL, 7ULL, 784ULL, 65535ULL, 65537ULL, 2147483647ULL, 2147483649ULL,
+        4294967295ULL, 4294967296ULL, 10000000001ULL, 1ULL << 63U, ~0ULL}) {
     const ps::detail::known_divisor divisor{static_cast<std::size_t>(by)};
     for (const std::uint64_t times : {0ULL, 1ULL, 2ULL, 5ULL, 1000ULL, 5478274ULL, 4294967295ULL}) {
       for (const std::uint64_t rest : {std::uint64_t{0}, std::uint64_t{1}, by / 2, by - 1}) {
@@ -122,6 +123,9 @@ TEST_CASE("a quotient by a known divisor is that of the division", "[kernels]") 
         const std::uint64_t of = by * times + rest;
         wrong += divisor.quotient(static_cast<std::size_t>(of)) != of / by ? 1U : 0U;
       }
+    }
+    for (std::uint64_t less = 0; less < 50; ++less) {
+      wrong += divisor.quotient(static_cast<std::size_t>(~less)) != ~less / by ? 1U : 0U;
     }
     for (std::uint64_t of = 4294967296ULL - 50; of < 4294967296ULL + 50; ++of) {
       wrong += divisor.quotient(static_cast<std::size_t>(of)) != of / by ? 1U : 0U;

@@ -246,10 +246,12 @@ class cuda_device {
   /// Page-locked memory that every device copies from asynchronously, on the host node that is
   /// nearest to this device. Up to `small_pinned_bytes` by `cudaHostAlloc`; larger ones are mapped
   /// in huge pages, touched by several threads and registered in pieces, none of which cuts a copy:
-  /// `unit` is what one copy takes, 0 for all of it. Throws `out_of_memory` when the system
-  /// refuses.
+  /// `unit` is what one copy takes, 0 for all of it. Where the system refuses to register, one
+  /// `cudaHostAlloc` again, and `registration_refused` in the block. Throws `out_of_memory` when the
+  /// system refuses that too.
   [[nodiscard]] pinned_block allocate_pinned(std::size_t bytes, std::size_t unit = 0) const {
-    return {detail::cuda_allocate_pinned(ordinal_, bytes, unit), true};
+    void* const data = detail::cuda_allocate_pinned(ordinal_, bytes, unit);
+    return {data, true, !detail::is_pinned_as_planned(data, bytes, unit)};
   }
   /// With the `bytes` and `unit` of the allocation. No copy may still use the memory.
   void deallocate_pinned(void* data, std::size_t bytes, std::size_t unit = 0) const noexcept {
@@ -258,13 +260,14 @@ class cuda_device {
 
   /// Page-locks memory that exists, for all devices; see `registered_memory`, which owns this.
   /// Throws `memory_already_registered`, `registration_unsupported` (read-only memory on a device
-  /// that can't), `out_of_memory` when the system refuses. Blocks.
-  void register_memory(void* data, std::size_t bytes, bool read_only) const {
-    detail::cuda_register(ordinal_, data, bytes, read_only);
+  /// that can't; more than 2 GB at once on a machine that can't), `out_of_memory` when the system
+  /// refuses. Blocks.
+  void register_memory(void* data, std::size_t bytes, bool read_only, std::size_t unit = 0) const {
+    detail::cuda_register(ordinal_, data, bytes, read_only, unit);
   }
-  /// No copy may still use the memory.
-  void unregister_memory(void* data, std::size_t) const noexcept {
-    detail::cuda_unregister(ordinal_, data);
+  /// With the `bytes` and `unit` of the registration. No copy may still use the memory.
+  void unregister_memory(void* data, std::size_t bytes, std::size_t unit = 0) const noexcept {
+    detail::cuda_unregister(ordinal_, data, bytes, unit);
   }
 
   /// Makes this device the calling thread's until the returned object goes.

@@ -7,6 +7,8 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
+#include <cstring>
 #include <limits>
 #include <numeric>
 #include <string>
@@ -82,24 +84,89 @@ struct pinned_plan {
   return {length, (std::min)(length, (std::max)(step, sizes.chunk / step * step))};
 }
 
+/// How a range of the program's is registered: in pieces of `chunk` bytes, of which the first and
+/// the last may be shorter. A pure function, as `pinned_plan`.
+struct registration_plan {
+  std::size_t length = 0;
+  std::size_t first = 0;  ///< bytes of the first piece
+  std::size_t chunk = 0;
+
+  [[nodiscard]] std::size_t pieces() const noexcept {
+    return first == length ? 1 : (length - first - 1) / chunk + 2;
+  }
+  [[nodiscard]] std::size_t offset(std::size_t which) const noexcept {
+    return which == 0 ? 0 : first + (which - 1) * chunk;
+  }
+  [[nodiscard]] std::size_t bytes(std::size_t which) const noexcept {
+    return which == 0 ? first : (std::min)(chunk, length - offset(which));
+  }
+};
+
+/// One registration takes so much, where borders are allowed: some machines refuse 2 or 4 GB.
+inline constexpr std::size_t largest_registration = std::size_t{1} << 30;
+
+/// The plan for `bytes` bytes at `address` out of which copies take at most `unit` bytes at a
+/// multiple of `unit`. Pages are registered once each: a border is one of pages as well. One piece
+/// where there is no such place, and for a unit of 0.
+[[nodiscard]] inline registration_plan plan_registration(std::uintptr_t address, std::size_t bytes,
+                                                         std::size_t unit, std::size_t page,
+                                                         std::size_t largest) noexcept {
+  const registration_plan whole{bytes, bytes, bytes};
+  if (unit == 0 || bytes <= largest) return whole;
+  const std::size_t units = page / std::gcd(unit, page);  // that fill whole pages
+  if (unit >= bytes / units) return whole;
+  const std::size_t step = unit * units;
+  std::size_t border = unit;
+  while (border < step && (address + border) % page != 0) border += unit;
+  if ((address + border) % page != 0) return whole;
+  const std::size_t steps = largest > border ? (largest - border) / step : 0;
+  return {bytes, border + steps * step, (std::max)(step, largest / step * step)};
+}
+
 // ---- page-locking -------------------------------------------------------------------------------
 
-/// Throws `out_of_memory` where the system refuses to lock pages, and else the type of the error.
+/// Whether the system refuses to lock pages, and another way to them, or less, may do.
+[[nodiscard]] inline bool is_refusal(cudaError_t code) noexcept {
+  return code == cudaErrorMemoryAllocation || code == cudaErrorOperatingSystem ||
+         code == cudaErrorNotSupported || code == cudaErrorNotPermitted ||
+         code == cudaErrorInvalidValue;  // so do some kernels refuse pages that are in order
+}
+
+/// Throws `out_of_memory` for a refusal, and else the type of the error. `before` is what was tried
+/// already.
 [[noreturn]] inline void throw_not_pinned(cudaError_t code, std::size_t bytes,
-                                          const cuda_site& site) {
-  switch (code) {
-    case cudaErrorMemoryAllocation:
-    case cudaErrorOperatingSystem:
-    case cudaErrorNotSupported:
-    case cudaErrorInvalidValue:  // so do some kernels refuse pages that are perfectly in order
-      throw out_of_memory("pinned", bytes,
-                          std::string{site.call} + " gave " + cudaGetErrorName(code) +
-                              ": raise the limits on locked memory (ulimit -l) and on the "
-                              "container's memory, take fewer slots (prefetch) or a smaller "
-                              "batch_size, or go on without page-locking (pageable_fallback)");
-    default:
-      throw_cuda_error(code, site);
-  }
+                                          const cuda_site& site, const std::string& before = {}) {
+  if (!is_refusal(code)) throw_cuda_error(code, site);
+  throw out_of_memory("pinned", bytes,
+                      before + site.call + " gave " + cudaGetErrorName(code) +
+                          ": raise the limits on locked memory (ulimit -l) and on the "
+                          "container's memory, take fewer slots (prefetch) or a smaller "
+                          "batch_size, or go on without page-locking (pageable_fallback)");
+}
+
+/// How a block was taken whose plan is to map and register it; stands after its last byte.
+enum class pinned_by : std::uint64_t {
+  registration = 0x7265676973746572U,
+  allocation = 0x616c6c6f63617465U,
+};
+
+/// The bytes of a block with that word.
+[[nodiscard]] constexpr std::size_t with_note(std::size_t bytes) noexcept {
+  return bytes + sizeof(pinned_by);
+}
+
+inline void note_pinned(void* data, std::size_t bytes, pinned_by how) noexcept {
+  std::memcpy(static_cast<std::byte*>(data) + bytes, &how, sizeof how);
+}
+
+/// Whether a block was taken as its plan says; false where registration was refused.
+[[nodiscard]] inline bool is_pinned_as_planned(const void* data, std::size_t bytes,
+                                               std::size_t unit,
+                                               const pinned_sizes& sizes = {}) noexcept {
+  if (!plan_pinned(bytes, unit, sizes).is_mapped()) return true;
+  pinned_by how{};
+  std::memcpy(&how, static_cast<const std::byte*>(data) + bytes, sizeof how);
+  return how == pinned_by::registration;
 }
 
 /// Unregisters the first `chunks` chunks. Each one once, whatever the others give.
@@ -110,8 +177,9 @@ inline void unregister_chunks(const pinned_plan& plan, std::byte* data,
   }
 }
 
-/// One after the other: what gains from several threads, the pages' faults, is over by now.
-inline void register_chunks(const pinned_plan& plan, std::byte* data, std::size_t bytes) {
+/// One after the other: what gains from several threads, the pages' faults, is over by now. All of
+/// them, or none and the code of the one that failed.
+[[nodiscard]] inline cudaError_t register_chunks(const pinned_plan& plan, std::byte* data) {
   for (std::size_t which = 0; which < plan.chunks(); ++which) {
     const cudaError_t code = cuda_try([&] {
       return cudaHostRegister(data + plan.offset(which), plan.bytes(which),
@@ -119,14 +187,32 @@ inline void register_chunks(const pinned_plan& plan, std::byte* data, std::size_
     });
     if (code == cudaSuccess) continue;
     unregister_chunks(plan, data, which);
-    throw_not_pinned(code, bytes, "cudaHostRegister");
+    return code;
   }
+  return cudaSuccess;
+}
+
+/// `cudaHostAlloc` for every device. `before` is what was tried already.
+[[nodiscard]] inline void* cuda_host_alloc(std::size_t asked, std::size_t bytes,
+                                           const std::string& before = {}) {
+  void* data = nullptr;
+  const cudaError_t code =
+      cuda_try([&] { return cudaHostAlloc(&data, bytes, cudaHostAllocPortable); });
+  if (code != cudaSuccess) throw_not_pinned(code, asked, "cudaHostAlloc", before);
+  return data;
+}
+
+/// What is mapped for a block: the note has no page of its own where the last one has room, and
+/// needs no registration.
+[[nodiscard]] inline std::size_t mapped_length(std::size_t bytes,
+                                               const pinned_sizes& sizes) noexcept {
+  return (with_note(bytes) + sizes.page - 1) / sizes.page * sizes.page;
 }
 
 /// Pinned host memory for the device `ordinal`: see `cuda_device::allocate_pinned`.
 [[nodiscard]] inline void* cuda_allocate_pinned(int ordinal, std::size_t bytes, std::size_t unit,
                                                 const pinned_sizes& sizes = {}) {
-  if (bytes == 0 || bytes > (std::numeric_limits<std::size_t>::max)() - sizes.page) {
+  if (bytes == 0 || bytes > (std::numeric_limits<std::size_t>::max)() - 2 * sizes.page) {
     throw out_of_memory("pinned", bytes, "the size is 0 or larger than the address space");
   }
   const pinned_plan plan = plan_pinned(bytes, unit, sizes);
@@ -134,17 +220,24 @@ inline void register_chunks(const pinned_plan& plan, std::byte* data, std::size_
   const scoped_relaxed_capture relaxed;
   const scoped_node policy{
       nearest_node(ordinal)};  // for the driver's pages too: it takes them here
-  if (!plan.is_mapped()) {
-    void* data = nullptr;
-    const cudaError_t code =
-        cuda_try([&] { return cudaHostAlloc(&data, bytes, cudaHostAllocPortable); });
-    if (code != cudaSuccess) throw_not_pinned(code, bytes, "cudaHostAlloc");
-    return data;
+  if (!plan.is_mapped()) return cuda_host_alloc(bytes, bytes);
+  cudaError_t refused = cudaSuccess;
+  {
+    page_mapping pages{mapped_length(bytes, sizes), bytes};
+    touch_pages(pages.data(), plan.length, sizes.page, touching_threads(plan.length));
+    refused = register_chunks(plan, pages.data());
+    if (refused == cudaSuccess) {
+      note_pinned(pages.data(), bytes, pinned_by::registration);
+      return pages.release();
+    }
   }
-  page_mapping pages{plan.length, bytes};
-  touch_pages(pages.data(), plan.length, sizes.page, touching_threads(plan.length));
-  register_chunks(plan, pages.data(), bytes);
-  return pages.release();
+  // Where confidential computing, a sandbox or a limit refuses, the driver's own pages may do.
+  if (!is_refusal(refused)) throw_cuda_error(refused, "cudaHostRegister");
+  void* const data =
+      cuda_host_alloc(bytes, with_note(bytes),
+                      std::string{"cudaHostRegister gave "} + cudaGetErrorName(refused) + " and ");
+  note_pinned(data, bytes, pinned_by::allocation);
+  return data;
 }
 
 /// The arguments must be those of the allocation. No copy may still use the memory.
@@ -154,16 +247,33 @@ inline void cuda_deallocate_pinned(int ordinal, void* data, std::size_t bytes, s
   const scoped_context context{ordinal};
   const scoped_relaxed_capture relaxed;
   const pinned_plan plan = plan_pinned(bytes, unit, sizes);
-  if (!plan.is_mapped()) {
+  if (!plan.is_mapped() || !is_pinned_as_planned(data, bytes, unit, sizes)) {
     cuda_release([&] { return cudaFreeHost(data); });
     return;
   }
   unregister_chunks(plan, static_cast<std::byte*>(data), plan.chunks());
-  ::munmap(data, plan.length);
+  ::munmap(data, mapped_length(bytes, sizes));
+}
+
+/// The plan for the program's memory on this system.
+[[nodiscard]] inline registration_plan plan_registration(const void* data, std::size_t bytes,
+                                                         std::size_t unit) noexcept {
+  return plan_registration(reinterpret_cast<std::uintptr_t>(data), bytes, unit, pinned_sizes{}.page,
+                           largest_registration);
+}
+
+/// Ends the first `pieces` registrations. Each one once, whatever the others give.
+inline void unregister_pieces(const registration_plan& plan, void* data,
+                              std::size_t pieces) noexcept {
+  for (std::size_t which = 0; which < pieces; ++which) {
+    cuda_release(
+        [&] { return cudaHostUnregister(static_cast<std::byte*>(data) + plan.offset(which)); });
+  }
 }
 
 /// Page-locks memory that exists: see `cuda_device::register_memory`.
-inline void cuda_register(int ordinal, void* data, std::size_t bytes, bool read_only) {
+inline void cuda_register(int ordinal, void* data, std::size_t bytes, bool read_only,
+                          std::size_t unit = 0) {
   const scoped_device current{ordinal};
   const scoped_relaxed_capture relaxed;
   unsigned int flags = cudaHostRegisterPortable;
@@ -182,9 +292,24 @@ inline void cuda_register(int ordinal, void* data, std::size_t bytes, bool read_
     }
     flags |= cudaHostRegisterReadOnly;
   }
-  const cudaError_t code = cuda_try([&] { return cudaHostRegister(data, bytes, flags); });
+  const registration_plan plan = plan_registration(data, bytes, unit);
+  cudaError_t code = cudaSuccess;
+  std::size_t which = 0;
+  for (; which < plan.pieces() && code == cudaSuccess; ++which) {
+    code = cuda_try([&] {
+      return cudaHostRegister(static_cast<std::byte*>(data) + plan.offset(which), plan.bytes(which),
+                              flags);
+    });
+  }
   if (code == cudaSuccess) return;
+  unregister_pieces(plan, data, which - 1);
   switch (code) {
+    case cudaErrorInvalidValue:
+      if (plan.bytes(which - 1) <= largest_registration) throw_cuda_error(code, "cudaHostRegister");
+      throw_as<registration_unsupported>(code, "cudaHostRegister",
+                                         "this machine can't page-lock so much memory in one call",
+                                         "say what one copy takes (the unit of registered_memory), "
+                                         "so that it is locked in pieces");
     case cudaErrorHostMemoryAlreadyRegistered:
       throw_as<memory_already_registered>(code, "cudaHostRegister",
                                           "memory is page-locked already, at least in part",
@@ -204,10 +329,11 @@ inline void cuda_register(int ordinal, void* data, std::size_t bytes, bool read_
   }
 }
 
-inline void cuda_unregister(int ordinal, void* data) noexcept {
+inline void cuda_unregister(int ordinal, void* data, std::size_t bytes, std::size_t unit) noexcept {
   const scoped_context context{ordinal};
   const scoped_relaxed_capture relaxed;
-  cuda_release([&] { return cudaHostUnregister(data); });
+  const registration_plan plan = plan_registration(data, bytes, unit);
+  unregister_pieces(plan, data, plan.pieces());
 }
 
 }  // namespace detail

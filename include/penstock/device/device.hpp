@@ -34,6 +34,9 @@ struct pinned_block {
   void* data = nullptr;
   /// Whether it is page-locked.
   bool pinned = false;
+  /// Whether the system refused the usual way to lock so much, registration, and it was taken in a
+  /// slower one.
+  bool registration_refused = false;
 };
 
 /// What waits for an event.

@@ -32,6 +32,9 @@ struct loader_footprint {
   std::size_t slot_bytes = 0;  ///< bytes of each, see `batch_layout`
   std::size_t bytes = 0;  ///< bytes of the slab that holds them all: what the device is asked for
   bool pinned = false;    ///< whether the slab is page-locked; once taken, whether it really is
+  /// Whether the system refused to register the slab, once taken: it is page-locked all the same,
+  /// by `cudaHostAlloc`. So do some containers, and confidential computing.
+  bool registration_refused = false;
 
   /// The most bytes that the loader allocates besides: 32 KiB, 1 KiB a slot, 8 KiB a worker, and 16
   /// bytes for each sample of a worker's run. An error policy adds 64 KiB, and one that skips
@@ -110,6 +113,7 @@ template <class Dataset, class Ring>
   loader_footprint taken = footprint_of(ring.layout(), options, ring.count());
   taken.bytes = ring.bytes();
   taken.pinned = ring.pinned();
+  taken.registration_refused = ring.registration_refused();
   taken.workers = workers;
   taken.warnings = warnings_of(data);
   return taken;
@@ -155,6 +159,7 @@ template <record_type Record>
   if (taken.slots_asked > taken.slot_count)
     text += " (" + std::to_string(taken.slots_asked) + " were asked for)";
   text += ", " + std::to_string(taken.bytes) + " bytes " + (taken.pinned ? "pinned" : "pageable");
+  if (taken.registration_refused) text += " (registration was refused)";
   text += ", at most " + std::to_string(taken.bookkeeping) + " bytes besides";
   text += "; " + to_text(taken.workers);
   for (const std::string& warning : taken.warnings) text += "\nwarning: " + warning;

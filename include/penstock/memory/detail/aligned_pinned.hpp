@@ -36,7 +36,7 @@ template <device Device>
   const auto past = static_cast<std::size_t>(reinterpret_cast<std::uintptr_t>(begin)) % alignment;
   std::byte* const aligned = begin + (alignment - past);
   std::memcpy(aligned - sizeof begin, &begin, sizeof begin);
-  return {aligned, block.pinned};
+  return {aligned, block.pinned, block.registration_refused};
 }
 
 /// With the arguments of the allocation.

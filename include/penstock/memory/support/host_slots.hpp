@@ -88,6 +88,10 @@ class host_slots {
   [[nodiscard]] std::size_t bytes() const noexcept { return memory_.bytes(); }
   /// Whether the memory is page-locked.
   [[nodiscard]] bool pinned() const noexcept { return memory_.pinned(); }
+  /// See `pinned_block`.
+  [[nodiscard]] bool registration_refused() const noexcept {
+    return memory_.registration_refused();
+  }
   /// The first byte of a slot.
   [[nodiscard]] std::byte* data(std::uint32_t slot) const noexcept {
     return memory_.slot(slot, layout_.bytes());

@@ -73,6 +73,7 @@ class slab {
         unit_(other.unit_),
         kind_(other.kind_),
         pinned_(other.pinned_),
+        registration_refused_(other.registration_refused_),
         addresses_(std::move(other.addresses_)) {}
   slab& operator=(slab&&) = delete;
 
@@ -125,6 +126,8 @@ class slab {
   /// Whether the memory really is page-locked. A GPU's pinned memory is. The CPU device goes on
   /// where the system refuses to lock: then the kind is `pinned` and this is false.
   [[nodiscard]] bool pinned() const noexcept { return pinned_; }
+  /// See `pinned_block`.
+  [[nodiscard]] bool registration_refused() const noexcept { return registration_refused_; }
 
  private:
   void take_pinned() {
@@ -141,6 +144,7 @@ class slab {
     }
     data_ = static_cast<std::byte*>(block.data);
     pinned_ = block.pinned;
+    registration_refused_ = block.registration_refused;
     kind_ = memory_kind::pinned;
   }
   void take_pageable() {
@@ -156,6 +160,7 @@ class slab {
   std::size_t unit_;
   memory_kind kind_;
   bool pinned_ = false;
+  bool registration_refused_ = false;
   [[no_unique_address]] slot_addresses<Device> addresses_;
 };
 
