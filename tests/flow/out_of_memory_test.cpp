@@ -54,7 +54,7 @@ TEST_CASE("a blob that is not noted for want of memory is wanted and read as any
     is_right = is_right && std::to_integer<char>(blobs.bytes(0, buffer)[0]) == '0';
     test::failing_allocation = k;
     blobs.prefetch(1);
-    failures += test::failing_allocation.exchange(0) == 0 ? 1 : 0;
+    failures += test::failing_allocation.exchange(0) == 0 ? 1U : 0U;
     blobs.prefetch(1);
     blobs.prefetch(2);
     for (std::uint64_t i = 1; i < 3; ++i) {
