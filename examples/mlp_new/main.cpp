@@ -18,9 +18,8 @@
 
 #include <penstock_ext/report/trace_files.hpp>
 
-#include "augment.hpp"
-#include "data.hpp"
-#include "train.hpp"
+#include "digits.hpp"
+#include "loops.hpp"
 
 namespace example {
 
@@ -209,10 +208,10 @@ template <class Backend, class Data>
 void experiment(const Backend& backend, const Data& data, const digit_set& test,
                 const options& chosen) {
   const std::size_t cores = std::max(1U, std::thread::hardware_concurrency());
-  std::printf("%zu + %zu digits%s, %zu epochs in batches of %zu\n%s, %zu cores, %zu workers\n",
+  std::printf("%zu + %zu digits%s, %zu epochs in batches of %zu\n%s, %zu cores, %zu worker%s\n",
               static_cast<std::size_t>(data.size()), test.labels.size(),
               chosen.augment ? " with augmentation" : "", chosen.epochs, chosen.batch,
-              backend.name().c_str(), cores, chosen.workers);
+              backend.name().c_str(), cores, chosen.workers, chosen.workers == 1 ? "" : "s");
   training<Backend> trained{backend, chosen, data.size()};
   const test_digits<Backend> tested{backend, test, chosen.batch};
   tested.warm_up(trained.net());

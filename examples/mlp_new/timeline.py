@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSL-1.0
-"""Draws what `--trace FILE` has written: some batches of the serial loop and of the overlapped one.
+"""Draws some batches of the serial loop and of the overlapped one out of what `--trace FILE` has
+written, and prints how long both take from step to step.
 
     python3 timeline.py FILE PICTURE.svg [--ms 4] [--title TEXT]        (needs matplotlib)
 """
 import argparse
+import bisect
 import json
+import statistics
 
 import matplotlib
 
@@ -33,11 +36,23 @@ def lanes_of(path):
     return loops
 
 
+def between_steps(lanes):
+    """The median time from step to step, in microseconds, and of how many."""
+    begins = sorted(begin for stage, begin, _, _ in lanes[-1][1] if stage == "step")
+    times = [1e3 * (after - before) for before, after in zip(begins, begins[1:])]
+    return f"{statistics.median(times):.0f} us from step to step, the median of {len(times)}"
+
+
 def draw(axes, lanes, name, length):
-    """From the start of a step in the middle of the loop on."""
+    """The `length` ms in which most reads and steps begin: other programs disturb least there."""
     steps = sorted(begin for stage, begin, _, _ in lanes[-1][1] if stage == "step")
-    start = steps[len(steps) // 2]
-    done = sum(start <= begin < start + length for begin in steps)
+    begins = sorted(begin for _, spans in lanes for stage, begin, _, _ in spans if stage != "copy")
+
+    def count(times, start):
+        return bisect.bisect_left(times, start + length) - bisect.bisect_left(times, start)
+
+    start = max(steps, key=lambda begin: count(begins, begin))
+    done = count(steps, start)
     for row, (_, spans) in enumerate(lanes):
         for stage, begin, end, batch in spans:
             left, right = max(begin - start, 0), min(end - start, length)
@@ -65,12 +80,13 @@ def main():
     chosen = parser.parse_args()
     loops = lanes_of(chosen.trace)
     rows = [len(lanes) for lanes in loops.values()]
-    plt.rcParams.update({"font.size": 8, "svg.hashsalt": "penstock"})
+    plt.rcParams.update({"font.size": 8, "svg.hashsalt": "penstock", "svg.fonttype": "none"})
     figure, panels = plt.subplots(len(loops), sharex=True, layout="constrained",
                                   figsize=(8.8, 0.9 + 0.5 * sum(rows)),
                                   gridspec_kw={"height_ratios": rows})
     for axes, (name, lanes) in zip(panels, loops.items()):
         draw(axes, lanes, name, chosen.ms)
+        print(f"{name}: {between_steps(lanes)}")
     panels[-1].set_xlabel("ms; numbers are batches")
     figure.legend(handles=[plt.Rectangle((0, 0), 1, 1, color=c) for c in COLOURS.values()],
                   labels=list(COLOURS), loc="outside upper right", ncols=3, frameon=False)

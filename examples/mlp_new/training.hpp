@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include <penstock/observe/trace_recorder.hpp>
+#include <penstock/penstock.hpp>
+
+#include "backend.hpp"
+#include "network.hpp"
+
+namespace example {
+
+namespace ps = penstock;
+
+struct loop_options {
+  std::size_t epochs = 5;
+  std::size_t batch = 64;
+  std::size_t workers = 1;
+  std::uint64_t seed = 1;
+};
+
+/// The network that the loops train by turns, and the loss of each of its steps.
+template <class Backend>
+class training {
+ public:
+  using device_type = typename Backend::device_type;
+
+  training(const Backend& backend, const loop_options& how, std::size_t samples)
+      : device(backend.device()),
+        stream(backend.stream()),
+        network_(backend, how.batch, how.seed),
+        losses_(device, how.epochs * ((samples + how.batch - 1) / how.batch)) {}
+
+  /// Enqueues a step on a batch in device memory.
+  template <class Batch>
+  void step(const Batch& batch) {
+    network_.step(ps::get<"image">(batch).data(), ps::get<"label">(batch).data(), batch.size(),
+                  losses_.data() + steps_++);
+  }
+  /// Back to the first parameters. Waits for the stream.
+  void restart() {
+    network_.restart();
+    steps_ = 0;
+  }
+
+  [[nodiscard]] network<Backend>& net() { return network_; }
+  /// Of all steps, read from the device at once. Waits for the stream.
+  [[nodiscard]] std::vector<float> losses() const {
+    std::vector<float> copy(steps_);
+    losses_.download(copy, stream);
+    return copy;
+  }
+
+  const device_type device;
+  const typename device_type::stream_ref stream;
+
+ private:
+  network<Backend> network_;
+  device_array<float, device_type> losses_;
+  std::size_t steps_ = 0;
+};
+
+/// How long each stage of a serial loop takes, one after the other.
+class stage_clock {
+ public:
+  using clock = std::chrono::steady_clock;
+
+  /// The loop begins. Room for all its stages is taken now.
+  void begin(std::size_t stages) {
+    events_.clear();
+    events_.reserve(stages);
+    last_ = clock::now();
+  }
+  /// What was done since the last call was this stage of that batch.
+  void end(ps::trace_stage stage, std::uint64_t epoch, std::uint64_t batch) {
+    const auto now = clock::now();
+    events_.push_back({.stage = stage,
+                       .begin = last_.time_since_epoch(),
+                       .end = now.time_since_epoch(),
+                       .batch = ps::batch_position{epoch, batch}});
+    last_ = now;
+  }
+
+  /// Of a batch, in microseconds: the median, which a busy machine disturbs least.
+  [[nodiscard]] double median(ps::trace_stage stage) const {
+    std::vector<std::chrono::nanoseconds> times;
+    for (const auto& event : events_) {
+      if (event.stage == stage) times.push_back(event.end - event.begin);
+    }
+    if (times.empty()) return 0;
+    const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
+    std::nth_element(times.begin(), middle, times.end());
+    return std::chrono::duration<double, std::micro>(*middle).count();
+  }
+  [[nodiscard]] const std::vector<ps::trace_event>& events() const { return events_; }
+
+ private:
+  clock::time_point last_;
+  std::vector<ps::trace_event> events_;
+};
+
+}  // namespace example
