@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // penstock_data_parallel: one training by the ranks that mpirun has started, on the CPU device or
 // on a GPU a rank. Compiled by nvcc where there are nvcc and NCCL, else by the C++ compiler.
+#include <algorithm>
 #include <charconv>
 #include <cstddef>
 #include <cstdint>
@@ -8,6 +9,7 @@
 #include <functional>
 #include <iostream>
 #include <map>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <string_view>

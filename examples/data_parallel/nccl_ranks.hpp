@@ -5,6 +5,7 @@
 #include <nccl.h>
 
 #include <cstddef>
+#include <exception>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -45,7 +46,15 @@ class nccl_ranks {
   }
   nccl_ranks(const nccl_ranks&) = delete;
   nccl_ranks& operator=(const nccl_ranks&) = delete;
-  ~nccl_ranks() { ncclCommDestroy(ranks_); }
+  /// Where an exception has come, the other ranks may be waiting for another call: nobody is waited
+  /// for then.
+  ~nccl_ranks() {
+    if (std::uncaught_exceptions() > exceptions_) {
+      ncclCommAbort(ranks_);
+    } else {
+      ncclCommDestroy(ranks_);
+    }
+  }
 
   [[nodiscard]] int rank() const { return host_.rank(); }
   [[nodiscard]] int size() const { return host_.size(); }
@@ -84,6 +93,7 @@ class nccl_ranks {
   penstock::cuda_stream stream_;
   penstock::cuda_event made_;
   penstock::cuda_event summed_;
+  int exceptions_ = std::uncaught_exceptions();
   ncclComm_t ranks_ = nullptr;
 };
 

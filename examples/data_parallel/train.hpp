@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-#include <algorithm>
+#include <cerrno>
 #include <csignal>
 #include <cstddef>
 #include <cstdint>
@@ -13,6 +13,7 @@
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include <penstock/penstock.hpp>
@@ -25,6 +26,7 @@
 /// The loop of one rank: sharded, compared with the others', and gone on with from a checkpoint.
 namespace data_parallel {
 
+/// The same on all ranks.
 struct options {
   std::uint64_t epochs = 1;
   std::size_t global_batch = 64;
@@ -169,7 +171,10 @@ result train(const Data& data, const penstock::world& w, const Device& device,
   result found{.next = at.epoch * per_epoch + at.batch};
   const auto close = [](std::FILE* file) { std::fclose(file); };
   std::unique_ptr<std::FILE, decltype(close)> log{nullptr, close};
-  if (!chosen.log.empty() && w.rank == 0) log.reset(std::fopen(chosen.log.c_str(), "a"));
+  if (!chosen.log.empty() && w.rank == 0) {
+    log.reset(std::fopen(chosen.log.c_str(), "a"));
+    if (!log) throw std::system_error(errno, std::generic_category(), chosen.log.string());
+  }
   ps::transfer feed{loader, stream};
   for (auto& batch : feed.resume(at, chosen.epochs)) {
     const auto where = batch.position();

@@ -45,6 +45,7 @@ namespace {
 /// What the NCCL below has been asked for, and what its sums wait for.
 struct {
   int size = 1;
+  int aborts = 0;
   ncclResult_t answer = ncclSuccess;
   std::vector<std::size_t> sums;                 // their lengths
   std::vector<cudaStream_t> streams;             // and where they were put
@@ -92,6 +93,10 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t, ncclResult_t* state) {
   return ncclSuccess;
 }
 ncclResult_t ncclCommDestroy(ncclComm_t) { return ncclSuccess; }
+ncclResult_t ncclCommAbort(ncclComm_t) {
+  ++other_ranks.aborts;
+  return ncclSuccess;
+}
 const char* ncclGetErrorString(ncclResult_t) { return "an error"; }
 }
 
@@ -232,11 +237,16 @@ TEST_CASE("the backward pass goes on while a layer's gradients are summed", "[da
 TEST_CASE("a sum that NCCL refuses names the call and the rank", "[data_parallel]") {
   other_ranks = {};
   fake_cuda::reset({.policy = fake_cuda::policy::early});
-  rank_on_double here{2};
-  other_ranks.answer = ncclInternalError;
-  CHECK_THROWS_WITH(here.train(), "ncclAllReduce on rank 0 of 2: an error");
-  here.device.synchronize(here.stream);
+  const auto fail = [] {
+    rank_on_double here{2};
+    other_ranks.answer = ncclInternalError;
+    here.train();
+  };
+  CHECK_THROWS_WITH(fail(), "ncclAllReduce on rank 0 of 2: an error");
+  CHECK(other_ranks.aborts == 1);  // in the place of an end that waits for the others
   other_ranks = {};
+  { const rank_on_double here{2}; }
+  CHECK(other_ranks.aborts == 0);
 }
 
 TEST_CASE("a rank on a GPU has the CPU device's losses, and goes on from its checkpoint",
