@@ -52,7 +52,7 @@ else
   penstock_say "CUDA device: $gpu, and a toolkit ($nvcc)"
 fi
 
-target=penstock_${example:-mlp_example}
+target=penstock_${example:-mlp}
 penstock_say "building $target in build/examples"
 (
   cd "$root"
@@ -65,7 +65,7 @@ if [ -n "$example" ]; then
 fi
 
 # The caller's folder stays: --data and --trace may be relative to it.
-mlp=$root/build/examples/examples/mlp_new/$target
+mlp=$root/build/examples/examples/mlp/$target
 if [ $# -gt 0 ]; then
   exec "$mlp" "$@"
 fi

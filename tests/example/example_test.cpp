@@ -246,7 +246,7 @@ TEST_CASE("bad options are told by name, with what was expected", "[example]") {
     CHECK(found.status == 2);
     return found.text;
   };
-  const std::string start = "penstock_mlp_example: ";
+  const std::string start = "penstock_mlp: ";
   CHECK(error_of("--epochs") == start + "--epochs needs a value\n");
   CHECK(error_of("--epochs 0") == start + "--epochs 0: expected a number, at least 1\n");
   CHECK(error_of("--batch 6x") == start + "--batch 6x: expected a number, at least 1\n");

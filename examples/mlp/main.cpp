@@ -24,7 +24,7 @@
 namespace example {
 
 constexpr const char* usage =
-    R"(usage: penstock_mlp_example [OPTION]...
+    R"(usage: penstock_mlp [OPTION]...
   --data DIR      MNIST's four files, plain or .gz; else $MNIST_DIR, else random digits
   --epochs N      how often each loop goes over the data (5)
   --batch N       digits a step (64)
@@ -274,10 +274,10 @@ int main(int argc, char** argv) {
     run_on(cpu_backend{}, *chosen);
     return 0;
   } catch (const example::bad_option& error) {
-    std::cerr << "penstock_mlp_example: " << error.what() << '\n';
+    std::cerr << "penstock_mlp: " << error.what() << '\n';
     return 2;
   } catch (const std::exception& error) {
-    std::cerr << "penstock_mlp_example: " << error.what() << '\n';
+    std::cerr << "penstock_mlp: " << error.what() << '\n';
     return 1;
   }
 }
