@@ -39,10 +39,12 @@ void wait_for_reads(const numbered& data, std::uint32_t reads) {
 TEST_CASE("every batch arrives whole, in order, by one copy of its used bytes", "[transfer]") {
   const auto workers = GENERATE(std::size_t{0}, std::size_t{1}, std::size_t{3});
   const auto depth = GENERATE(std::size_t{1}, std::size_t{2}, std::size_t{5});
+  const auto group = GENERATE(std::size_t{1}, std::size_t{3});
+  const std::size_t streams = group == 1 ? 1 : 2;
   const gated_device device;
   auto stream = device.make_stream();
   ps::loader loader{numbered{95}, ps::sequential{}, device, ten_each(workers)};
-  ps::transfer feed{loader, stream, {.depth = depth}};
+  ps::transfer feed{loader, stream, {.depth = depth, .group = group, .copy_streams = streams}};
   std::vector<std::uint64_t> seen;
   for (auto& batch : feed.epochs(0, 2)) {
     CHECK(batch.slot() < depth);
@@ -57,6 +59,28 @@ TEST_CASE("every batch arrives whole, in order, by one copy of its used bytes", 
   // 512 bytes of values up to the labels' offset, then 8 for each label: 18 whole batches, 2 short
   // ones.
   CHECK(device.copied_bytes() == 18 * (512 + 80) + 2 * (512 + 40));
+}
+
+TEST_CASE("batches that share calls arrive whole where leases end on other threads", "[transfer]") {
+  const auto depth = GENERATE(std::size_t{2}, std::size_t{3}, std::size_t{6});
+  const ps::cpu_device device;
+  auto stream = device.make_stream();
+  ps::loader loader{numbered{400}, ps::sequential{}, device, ten_each(2)};
+  ps::transfer feed{
+      loader, stream, {.depth = depth, .group = 3, .when_held = ps::held_action::wait}};
+  std::vector<std::uint64_t> seen;
+  std::vector<std::thread> others;
+  for (auto& batch : feed.epoch(0)) {
+    stream.launch([&seen, view = ps::get<"label">(batch)] {
+      for (const auto label : view.flat()) seen.push_back(label);
+    });
+    if (batch.number() % 5 != 0) continue;
+    others.emplace_back([kept = std::move(batch)]() mutable { const auto gone = std::move(kept); });
+  }
+  for (auto& other : others) other.join();
+  stream.synchronize();
+  REQUIRE(seen.size() == 400);
+  for (std::size_t i = 0; i < seen.size(); ++i) CHECK(seen[i] == i);
 }
 
 TEST_CASE("copies of the next batches run under the work on this one", "[transfer]") {
