@@ -21,8 +21,8 @@
 
 namespace example {
 
-/// Where the network computes: a GPU, all of it on one stream, by Thrust and CUB. Nothing here waits
-/// or allocates once it is made. `cpu_backend` is the same without a GPU.
+/// Where the network computes: a GPU, all of it on one stream, by Thrust and CUB. Once it is made,
+/// nothing here waits or allocates. `cpu_backend` is the same without a GPU.
 class cuda_backend {
  public:
   using device_type = penstock::cuda_device;

@@ -103,8 +103,8 @@ struct digit_data {
   return drawn;
 }
 
-/// MNIST out of `folder`, else out of $MNIST_DIR, else random digits; of the samples to train on and
-/// of those to test on the first `most`.
+/// MNIST out of `folder`, else out of $MNIST_DIR, else random digits: the first `most` samples to
+/// train on, and to test on.
 [[nodiscard]] inline digit_data find_digits(std::string folder, std::size_t most) {
   if (const char* set = std::getenv("MNIST_DIR"); folder.empty() && set != nullptr) folder = set;
   if (!folder.empty()) {

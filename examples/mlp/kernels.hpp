@@ -35,8 +35,8 @@ struct relu_slope {
   }
 };
 
-/// A matrix whose elements are `Row` apart from row to row and `Column` from column to column: known
-/// to the compiler, which makes vector loads of the one and broadcasts of the other.
+/// A matrix whose elements are `Row` apart from row to row and `Column` from column to column. The
+/// compiler knows both, and makes vector loads of the one and broadcasts of the other.
 template <std::size_t Row, std::size_t Column = 1>
 struct matrix {
   const float* data;
@@ -58,8 +58,8 @@ struct element {
   EXAMPLE_KERNEL float operator()(std::size_t i) const { return from(i / Columns, i % Columns); }
 };
 
-/// A tile of out = bias + a * b, where `out` has `rows` rows and `Columns` columns: what one core or
-/// one thread of a GPU computes at a time. Its sums stay in registers; on a CPU a row of them is a
+/// A tile of out = bias + a * b, where `out` has `rows` rows and `Columns` columns: what a core or
+/// a thread of a GPU computes at a time. Its sums stay in registers; on a CPU a row of them is a
 /// vector. They have one order whatever the tile's size, so that results have the same bits.
 template <std::size_t Height, std::size_t Width, std::size_t Columns, class A, class B>
 struct product {

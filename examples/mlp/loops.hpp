@@ -17,8 +17,9 @@
 #include "training.hpp"
 
 /// The training loops: the serial one, in which one thread does everything in turn; the overlapped
-/// one, in which workers read and copies run under the step; and the floor, where all data is on the
-/// device before the clock starts. Each trains from the same first parameters, on the same batches.
+/// one, in which workers read and copies run under the step; and the floor, where all data lies on
+/// the device before the clock starts. Each trains from the same first parameters, on the
+/// same batches.
 namespace example {
 
 template <class Loop>

@@ -149,7 +149,7 @@ class network {
                       kernel::relu{});
   }
 
-  /// The gradients of a layer's weights and bias, from what went in and the slopes of what came out.
+  /// The gradients of a layer's weights and bias, by what went in and the slopes of what came out.
   template <class Layer>
   void differentiate(const array& in, const array& slopes, std::size_t count) const {
     const kernel::matrix<Layer::outputs> b{slopes.data()};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// The main example on the CPU device: its arithmetic against plain loops, its training loops against
+// The main example on the CPU device: its arithmetic against plain loops, its training loops beside
 // each other, and the program itself.
 #define main example_main
 #include "main.cpp"
