@@ -359,7 +359,7 @@ class feed {
   }
 
   /// A batch of the next group, which goes into `slot`.
-  void take(std::size_t slot, typename source_type::batch_type batch) {
+  void take(std::size_t slot, typename source_type::batch_type&& batch) {
     group_.push_back({slot, std::move(batch)});
     slots_->take(slot, group_.back().from.info());
     free_.note_taken(slot);
