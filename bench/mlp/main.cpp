@@ -23,29 +23,25 @@ void say(const mlp::mode_result& ran) {
   std::cout << "ran " << name_of(ran.fed_by) << ": " << ran.seconds.back() << " s" << std::endl;
 }
 
-/// Measures the step in each way that there is on CUDA, from the plainest on.
-void measure_steps(mlp::options chosen, const mlp::digit_data& data) {
-  chosen.device = mlp::device_choice::cuda;
-  chosen.modes = {mlp::technique::overlapped, mlp::technique::resident};
+/// Runs one experiment after the other in this process, each a row of the file.
+void measure_rows(const std::vector<mlp::options>& runs, const mlp::digit_data& data) {
   std::vector<mlp::measured_step> rows;
-  for (const auto kernels :
-       {mlp::kernel_choice::thrust, mlp::kernel_choice::cublas, mlp::kernel_choice::fused}) {
-    for (const bool graph : {false, true}) {
-      chosen.kernels = kernels;
-      chosen.graph = graph;
-      rows.push_back({chosen, {}, false});
-      const auto keep = [&](const mlp::results& found) {
-        rows.back().found = found;
-        if (chosen.json) mlp::write_steps_json(rows);
-      };
-      const auto found =
-          mlp::run_experiment(chosen, data, [&](const auto& so_far, const auto& ran) {
-            keep(so_far);
-            say(ran);
-          });
-      rows.back().is_complete = true;
-      keep(found);
+  for (const mlp::options& chosen : runs) {
+    rows.push_back({chosen, {}, false});
+    const auto keep = [&](const mlp::results& found) {
+      rows.back().found = found;
+      if (chosen.json) mlp::write_steps_json(rows);
+    };
+    const auto found = mlp::run_experiment(chosen, data, [&](const auto& so_far, const auto& ran) {
+      keep(so_far);
+      say(ran);
+    });
+    rows.back().is_complete = true;
+    keep(found);
+    if (chosen.steps_table) {
       mlp::print_last_step(std::cout, rows);
+    } else {
+      mlp::print_report(std::cout, chosen, found);
     }
   }
 }
@@ -75,8 +71,8 @@ int main(int argc, char** argv) {
     // Better said before digits are made or read.
     if (chosen.steps_table || chosen.device == mlp::device_choice::cuda) mlp::require_cuda();
     const auto data = data_for(chosen);
-    if (chosen.steps_table) {
-      measure_steps(chosen, data);
+    if (const auto rows = mlp::rows_of(chosen); !rows.empty()) {
+      measure_rows(rows, data);
     } else {
       measure_modes(chosen, data);
     }
