@@ -18,32 +18,51 @@ mlp::digit_data data_for(const mlp::options& chosen) {
   return mlp::random_data();
 }
 
+void complain(const std::exception& error) {
+  std::cerr << "penstock_mlp_bench: " << error.what() << std::endl;
+}
+
 /// A line for a run that has ended, whose row is in the file.
 void say(const mlp::mode_result& ran) {
   std::cout << "ran " << name_of(ran.fed_by) << ": " << ran.seconds.back() << " s" << std::endl;
 }
 
-/// Runs one experiment after the other in this process, each a row of the file.
-void measure_rows(const std::vector<mlp::options>& runs, const mlp::digit_data& data) {
+/// Runs an experiment, which is the last row of the file from its first mode on.
+void measure_row(const mlp::options& chosen, const mlp::digit_data& data,
+                 std::vector<mlp::measured_step>& rows) {
+  rows.push_back({chosen, {}, false});
+  const auto keep = [&](const mlp::results& found) {
+    rows.back().found = found;
+    if (chosen.json) mlp::write_steps_json(rows);
+  };
+  const auto found = mlp::run_experiment(chosen, data, [&](const auto& so_far, const auto& ran) {
+    keep(so_far);
+    say(ran);
+  });
+  rows.back().is_complete = true;
+  keep(found);
+  if (chosen.steps_table) {
+    mlp::print_last_step(std::cout, rows);
+  } else {
+    mlp::print_report(std::cout, chosen, found);
+  }
+}
+
+/// Runs one experiment after the other in this process. One that fails ends its row alone. Returns
+/// whether none has.
+bool measure_rows(const std::vector<mlp::options>& runs, const mlp::digit_data& data) {
   std::vector<mlp::measured_step> rows;
+  bool all_ran = true;
   for (const mlp::options& chosen : runs) {
-    rows.push_back({chosen, {}, false});
-    const auto keep = [&](const mlp::results& found) {
-      rows.back().found = found;
-      if (chosen.json) mlp::write_steps_json(rows);
-    };
-    const auto found = mlp::run_experiment(chosen, data, [&](const auto& so_far, const auto& ran) {
-      keep(so_far);
-      say(ran);
-    });
-    rows.back().is_complete = true;
-    keep(found);
-    if (chosen.steps_table) {
-      mlp::print_last_step(std::cout, rows);
-    } else {
-      mlp::print_report(std::cout, chosen, found);
+    try {
+      measure_row(chosen, data, rows);
+    } catch (const std::exception& error) {
+      complain(error);
+      if (rows.back().found.modes.empty()) rows.pop_back();
+      all_ran = false;
     }
   }
+  return all_ran;
 }
 
 void measure_modes(const mlp::options& chosen, const mlp::digit_data& data) {
@@ -72,13 +91,12 @@ int main(int argc, char** argv) {
     if (chosen.steps_table || chosen.device == mlp::device_choice::cuda) mlp::require_cuda();
     const auto data = data_for(chosen);
     if (const auto rows = mlp::rows_of(chosen); !rows.empty()) {
-      measure_rows(rows, data);
-    } else {
-      measure_modes(chosen, data);
+      return measure_rows(rows, data) ? 0 : 1;
     }
+    measure_modes(chosen, data);
     return 0;
   } catch (const std::exception& error) {
-    std::cerr << "penstock_mlp_bench: " << error.what() << '\n';
+    complain(error);
     return 1;
   }
 }

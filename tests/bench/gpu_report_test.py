@@ -7,6 +7,7 @@ import io
 import json
 import os
 import re
+import resource
 import shutil
 import signal
 import subprocess
@@ -765,6 +766,31 @@ class RealPrograms(unittest.TestCase):
         self.assertGreaterEqual(gpu_report.rows_of(found), 3)
         self.assertEqual([one["options"]["seed"] for one in found], [*range(1, len(found) + 1)])
         self.assertEqual({one["complete"] for one in found[:-1]}, {True})
+
+    def test_an_experiment_of_the_mlp_that_fails_ends_its_row_alone(self):
+        path = os.environ.get("MLP")
+        if not path:
+            self.skipTest("no MLP")
+        command = [path, "--device", "host", "--samples", "16", "--test-samples", "16"]
+        command += ["--batch", "16", "--epochs", "1", "--mode", "workers", "--no-costs"]
+        command += ["--worker-counts", "1,256,2", "--json", self.file]
+
+        def no_room_for_256_stacks():
+            most = resource.getrlimit(resource.RLIMIT_STACK)[1]
+            resource.setrlimit(resource.RLIMIT_STACK, (1 << 28, most))
+            resource.setrlimit(resource.RLIMIT_AS, (1 << 34, 1 << 34))
+
+        done = subprocess.run(
+            command,
+            preexec_fn=no_room_for_256_stacks,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            universal_newlines=True,
+        )
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertIn("penstock_mlp_bench: ", done.stderr)
+        found = json.loads(Path(self.file).read_text())
+        self.assertEqual([one["options"]["workers"] for one in found], [1, 2])
 
     def test_mlp(self):
         found = self.program("MLP", "--device", "host", "--samples", "320", "--epochs", "1")
