@@ -327,7 +327,8 @@ class Script(unittest.TestCase):
         runs = [line[:14].strip() for line in said.splitlines() if " overlapped " in line]
         for name in (*(f"seed {n}" for n in range(1, 6)), *(f"workers {n}" for n in (1, 4, 16))):
             self.assertEqual(runs.count(name), 1, said)
-        self.assertEqual(re.findall(r"^precision (\S+) +resident ", said, re.M), ["fp32", "fp16", "bf16"])
+        precisions = re.findall(r"^precision (\S+) +resident ", said, re.M)
+        self.assertEqual(precisions, ["fp32", "fp16", "bf16"])
         self.assertEqual(report["commit"], "abc1234")
         self.assertEqual(report["pack"]["nvcc"], "13.0")
         # Few files, that a narrow way back can take.
