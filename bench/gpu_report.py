@@ -156,13 +156,25 @@ def watched_of(folder):
     }
 
 
+def mlp_runs(results):
+    """Every run of the MLP, and what to call it: a step may have made several, which differ in one
+    option."""
+    differs = {"seeds": "seed", "workers": "workers", "precisions": "precision"}
+    for name, found in results.items():
+        if isinstance(found, dict):
+            yield name, found
+            continue
+        for one in found:
+            yield f"{differs[name]} {one['options'][differs[name]]}", one
+
+
 def mlp_rows(results):
     """One line a mode of every run of the MLP."""
     yield (
         f"{'run':14} {'mode':11} {'workers':>7} {'batch':>6} {'total s':>9} {'us/batch':>9} "
         f"{'fed/resident':>12} {'fed/one batch':>13} {'accuracy':>9}"
     )
-    for name, found in results.items():
+    for name, found in mlp_runs(results):
         options = found["options"]
         batches = options["epochs"] * found["batches_per_epoch"]
 
@@ -195,8 +207,7 @@ def targets_of(report):
     floors = [fed.get("fed_over_resident"), fed.get("fed_over_one_batch")]
     seeds = [
         m["test_accuracy"]
-        for name, found in report["mlp"].items()
-        if name.startswith("seed-")
+        for found in report["mlp"].get("seeds", [])
         for m in found["modes"]
         if m["technique"] == "overlapped"
     ]
@@ -369,7 +380,7 @@ def main(arguments):
         "mlp": {
             name[len("mlp-") :]: found
             for name, found in results.items()
-            if name.startswith("mlp-") and isinstance(found, dict)
+            if name.startswith("mlp-") and name != "mlp-steps-table"
         },
         "mlp_steps": results.get("mlp-steps-table"),
         "pytorch": results.get("pytorch"),

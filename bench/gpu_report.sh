@@ -274,22 +274,17 @@ else
 fi
 [ $with_cublas = yes ] || wide=(--kernels fused)
 mlp_run modes 18 --workers 8 --repeat 3
-for seed in 1 2 3 4 5; do mlp_run "seed-$seed" 5 --workers 8 --mode overlapped --seed "$seed"; done
+mlp_run seeds 20 --workers 8 --mode overlapped --seeds 1,2,3,4,5
 mlp_run augment 20 --workers 8 --augment
 mlp_run wide 15 --workers 8 --workload wide "${wide[@]}"
-for workers in 1 4 16; do mlp_run "workers-$workers" 5 --workers "$workers" --mode overlapped; done
+mlp_run workers 13 --mode overlapped --worker-counts 1,4,16
 mlp_run no-graph 8 --workers 8 --no-graph
 # The step alone, with operands of 16 bits and of 32: by cuBLAS, as no fused kernel has them.
-for precision in fp32 fp16 bf16; do
-  if [ $with_cublas = yes ]; then
-    mlp_run $precision 2 --kernels thrust --precision $precision --mode resident --epochs 1
-  else
-    note mlp-$precision "left out" 0 0 json "no cuBLAS"
-  fi
-done
 if [ $with_cublas = yes ]; then
+  mlp_run precisions 6 --mode resident --epochs 1 --precisions fp32,fp16,bf16
   mlp_run steps-table 15 --workers 8 --steps-table
 else
+  note mlp-precisions "left out" 0 0 json "no cuBLAS"
   note mlp-steps-table "left out" 0 0 json "no cuBLAS"
 fi
 

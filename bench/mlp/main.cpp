@@ -18,36 +18,51 @@ mlp::digit_data data_for(const mlp::options& chosen) {
   return mlp::random_data();
 }
 
+void complain(const std::exception& error) {
+  std::cerr << "penstock_mlp_bench: " << error.what() << std::endl;
+}
+
 /// A line for a run that has ended, whose row is in the file.
 void say(const mlp::mode_result& ran) {
   std::cout << "ran " << name_of(ran.fed_by) << ": " << ran.seconds.back() << " s" << std::endl;
 }
 
-/// Measures the step in each way that there is on CUDA, from the plainest on.
-void measure_steps(mlp::options chosen, const mlp::digit_data& data) {
-  chosen.device = mlp::device_choice::cuda;
-  chosen.modes = {mlp::technique::overlapped, mlp::technique::resident};
+/// Runs an experiment, which is the last row of the file from its first mode on.
+void measure_row(const mlp::options& chosen, const mlp::digit_data& data,
+                 std::vector<mlp::measured_step>& rows) {
+  rows.push_back({chosen, {}, false});
+  const auto keep = [&](const mlp::results& found) {
+    rows.back().found = found;
+    if (chosen.json) mlp::write_steps_json(rows);
+  };
+  const auto found = mlp::run_experiment(chosen, data, [&](const auto& so_far, const auto& ran) {
+    keep(so_far);
+    say(ran);
+  });
+  rows.back().is_complete = true;
+  keep(found);
+  if (chosen.steps_table) {
+    mlp::print_last_step(std::cout, rows);
+  } else {
+    mlp::print_report(std::cout, chosen, found);
+  }
+}
+
+/// Runs one experiment after the other in this process. One that fails ends its row alone. Returns
+/// whether none has.
+bool measure_rows(const std::vector<mlp::options>& runs, const mlp::digit_data& data) {
   std::vector<mlp::measured_step> rows;
-  for (const auto kernels :
-       {mlp::kernel_choice::thrust, mlp::kernel_choice::cublas, mlp::kernel_choice::fused}) {
-    for (const bool graph : {false, true}) {
-      chosen.kernels = kernels;
-      chosen.graph = graph;
-      rows.push_back({chosen, {}, false});
-      const auto keep = [&](const mlp::results& found) {
-        rows.back().found = found;
-        if (chosen.json) mlp::write_steps_json(rows);
-      };
-      const auto found =
-          mlp::run_experiment(chosen, data, [&](const auto& so_far, const auto& ran) {
-            keep(so_far);
-            say(ran);
-          });
-      rows.back().is_complete = true;
-      keep(found);
-      mlp::print_last_step(std::cout, rows);
+  bool all_ran = true;
+  for (const mlp::options& chosen : runs) {
+    try {
+      measure_row(chosen, data, rows);
+    } catch (const std::exception& error) {
+      complain(error);
+      if (rows.back().found.modes.empty()) rows.pop_back();
+      all_ran = false;
     }
   }
+  return all_ran;
 }
 
 void measure_modes(const mlp::options& chosen, const mlp::digit_data& data) {
@@ -75,14 +90,13 @@ int main(int argc, char** argv) {
     // Better said before digits are made or read.
     if (chosen.steps_table || chosen.device == mlp::device_choice::cuda) mlp::require_cuda();
     const auto data = data_for(chosen);
-    if (chosen.steps_table) {
-      measure_steps(chosen, data);
-    } else {
-      measure_modes(chosen, data);
+    if (const auto rows = mlp::rows_of(chosen); !rows.empty()) {
+      return measure_rows(rows, data) ? 0 : 1;
     }
+    measure_modes(chosen, data);
     return 0;
   } catch (const std::exception& error) {
-    std::cerr << "penstock_mlp_bench: " << error.what() << '\n';
+    complain(error);
     return 1;
   }
 }

@@ -81,9 +81,10 @@ command_line parse_command_line(int argc, const char* const* argv) {
       ->capture_default_str();
   app.add_flag("--costs,!--no-costs", o.costs,
                "Measure what a batch costs in each stage (default), or leave that out");
-  app.add_option("--workers", o.workers, "Threads that read samples; 0: the training thread itself")
-      ->check(CLI::Range(0, 256))
-      ->capture_default_str();
+  auto* workers = app.add_option("--workers", o.workers,
+                                 "Threads that read samples; 0: the training thread itself")
+                      ->check(CLI::Range(0, 256))
+                      ->capture_default_str();
   app.add_option("--prefetch", o.prefetch, "Batches read ahead; 0: the library chooses")
       ->check(CLI::Range(0, 1000))
       ->capture_default_str();
@@ -117,34 +118,59 @@ command_line parse_command_line(int argc, const char* const* argv) {
       "fused throughout");
   app.add_flag("--graph,!--no-graph", o.graph,
                "On CUDA: replay the step as a graph (default), or launch its kernels");
-  add_choice<precision_choice>(
-      app, "--precision", o.step.precision, "fp32",
-      {{"fp32", precision_choice::fp32},
-       {"fp16", precision_choice::fp16},
-       {"bf16", precision_choice::bf16}},
+  const std::map<std::string, precision_choice> precision_words{{"fp32", precision_choice::fp32},
+                                                                {"fp16", precision_choice::fp16},
+                                                                {"bf16", precision_choice::bf16}};
+  auto* precision = add_choice<precision_choice>(
+      app, "--precision", o.step.precision, "fp32", precision_words,
       "What operands of products are rounded to; sums, parameters and Adam stay in float. fp16 "
       "has a gradient scaler. On CUDA with --kernels thrust");
   app.add_option("--accumulate", o.step.accumulate,
                  "Batches of a step; on CUDA with --kernels thrust")
       ->check(CLI::Range(1, 10'000))
       ->capture_default_str();
-  app.add_flag("--steps-table", o.steps_table,
-               "On CUDA: the time of a step with each --kernels, without and with graph");
-  app.add_flag(
+  auto* table =
+      app.add_flag("--steps-table", o.steps_table,
+                   "On CUDA: the time of a step with each --kernels, without and with graph");
+  auto* variants = app.add_flag(
       "--variants", o.variants,
       "After the four ways, the overlapped loop in fp16, in bf16, with 4 batches a step, and with "
       "images that travel as float, half, bfloat16 and int8: a row each");
   app.add_option("--mode", mode, "Which of the four ways")
       ->check(CLI::IsMember({"all", "serial", "workers", "overlapped", "resident"}))
       ->capture_default_str();
-  app.add_option("--seed", o.seed, "Key of the order, the augmentation and the first weights")
-      ->check(require_word)
-      ->capture_default_str();
+  auto* seed =
+      app.add_option("--seed", o.seed, "Key of the order, the augmentation and the first weights")
+          ->check(require_word)
+          ->capture_default_str();
   app.add_option("--repeat", o.repeat, "Runs of each mode, interleaved; times are medians")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
   app.add_option("--json", json, "Write the results to this file; its keys stand in the README")
       ->check(require_writable);
+
+  auto* seeds = app.add_option("--seeds", o.seeds, "Several, as 1,2,3: all is run with each")
+                    ->check(require_word)
+                    ->excludes(seed);
+  auto* counts = app.add_option("--worker-counts", o.worker_counts, "Several, as 1,4,16: likewise")
+                     ->check(CLI::Range(0, 256))
+                     ->excludes(workers);
+  auto* precisions = app.add_option_function<std::vector<std::string>>(
+                            "--precisions",
+                            [&](const std::vector<std::string>& words) {
+                              for (const std::string& word : words)
+                                o.precisions.push_back(precision_words.at(word));
+                            },
+                            "Several, as fp32,bf16: likewise, all with --kernels thrust")
+                         ->check(CLI::IsMember({"fp32", "fp16", "bf16"}))
+                         ->excludes(precision);
+  const std::vector<CLI::Option*> lists{seeds, counts, precisions};
+  for (CLI::Option* list : lists) {
+    list->delimiter(',')->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+    list->excludes(table)->excludes(variants);
+    for (CLI::Option* other : lists)
+      if (other != list) list->excludes(other);
+  }
 
   try {
     app.parse(argc, argv);
@@ -153,15 +179,17 @@ command_line parse_command_line(int argc, const char* const* argv) {
     return result;
   }
 
+  const bool needs_thrust = !o.step.is_plain() || !o.precisions.empty();
   const char* wrong = nullptr;
   if (!o.step.is_plain() && o.steps_table) {
     wrong = "--precision, --accumulate: not with --steps-table";
   } else if (o.variants && (!o.step.is_plain() || o.steps_table)) {
     wrong = "--variants: not with --precision, --accumulate or --steps-table";
-  } else if (!o.step.is_plain() && kernels->count() != 0 && o.kernels != kernel_choice::thrust) {
+  } else if (needs_thrust && kernels->count() != 0 && o.kernels != kernel_choice::thrust) {
     wrong =
-        "--precision, --accumulate: with --kernels thrust alone: the others are whole steps in "
-        "float";
+        "--precisions, --precision, --accumulate: with --kernels thrust alone: the others are "
+        "whole "
+        "steps in float";
   } else if (o.fed == workload::wide && o.augment) {
     wrong = "--augment: not with --workload wide";
   } else if (o.bus > 0 && o.device == device_choice::cuda) {
@@ -176,13 +204,40 @@ command_line parse_command_line(int argc, const char* const* argv) {
   // The fused kernels are made for small batches: on large ones they, and not the bus, would be the
   // bound.
   if (o.fed == workload::wide && kernels->count() == 0) o.kernels = kernel_choice::cublas;
-  if (!o.step.is_plain()) o.kernels = kernel_choice::thrust;
+  if (needs_thrust) o.kernels = kernel_choice::thrust;
   if (!data.empty()) o.data = data;
   if (!json.empty()) o.json = json;
   for (const technique t : all_techniques) {
     if (mode == "all" || mode == name_of(t)) o.modes.push_back(t);
   }
   return result;
+}
+
+std::vector<options> rows_of(const options& chosen) {
+  std::vector<options> rows;
+  options row = chosen;
+  if (chosen.steps_table) {
+    row.device = device_choice::cuda;
+    row.modes = {technique::overlapped, technique::resident};
+    for (const auto kernels :
+         {kernel_choice::thrust, kernel_choice::cublas, kernel_choice::fused}) {
+      for (const bool graph : {false, true}) {
+        row.kernels = kernels;
+        row.graph = graph;
+        rows.push_back(row);
+      }
+    }
+  }
+  const auto add = [&](auto& changed, const auto& values) {
+    for (const auto& value : values) {
+      changed = value;
+      rows.push_back(row);
+    }
+  };
+  add(row.seed, chosen.seeds);
+  add(row.workers, chosen.worker_counts);
+  add(row.step.precision, chosen.precisions);
+  return rows;
 }
 
 std::vector<options> variants_of(const options& chosen, bool is_on_cuda) {

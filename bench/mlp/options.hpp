@@ -70,8 +70,11 @@ struct options {
   step_options step;
   bool graph = true;
   bool steps_table = false;
-  bool variants = false;  // of the overlapped loop, a row each
-  bool costs = true;      // measure what a batch costs in each stage
+  bool variants = false;             // of the overlapped loop, a row each
+  std::vector<std::uint64_t> seeds;  // each a row, where there are some; so these two
+  std::vector<std::size_t> worker_counts;
+  std::vector<precision_choice> precisions;
+  bool costs = true;  // measure what a batch costs in each stage
   std::vector<technique> modes;
   std::optional<std::filesystem::path> json;
 };
@@ -84,6 +87,11 @@ struct command_line {
 };
 
 [[nodiscard]] command_line parse_command_line(int argc, const char* const* argv);
+
+/// The experiments that `chosen` asks for by `steps_table`, `seeds`, `worker_counts` or
+/// `precisions`, in the order of running: each is `chosen` with one value of these. None where it
+/// asks for a single experiment.
+[[nodiscard]] std::vector<options> rows_of(const options& chosen);
 
 /// What `--variants` runs after `chosen`: the overlapped loop alone, once with each other step and
 /// once with each type that images travel as. A run is plain: no files, no costs of the stages.

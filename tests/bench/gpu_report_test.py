@@ -7,6 +7,7 @@ import io
 import json
 import os
 import re
+import resource
 import shutil
 import signal
 import subprocess
@@ -34,9 +35,8 @@ PROGRAMS = [
     "penstock_mlp_bench",
 ]
 STEPS = ["smoke", "transfer", "on-device", "narrowed"]
-STEPS += ["mlp-cublas", "mlp-modes", *(f"mlp-seed-{seed}" for seed in range(1, 6))]
-STEPS += ["mlp-augment", "mlp-wide", *(f"mlp-workers-{n}" for n in (1, 4, 16)), "mlp-no-graph"]
-STEPS += ["mlp-fp32", "mlp-fp16", "mlp-bf16", "mlp-steps-table", "pytorch"]
+STEPS += ["mlp-cublas", "mlp-modes", "mlp-seeds", "mlp-augment", "mlp-wide", "mlp-workers"]
+STEPS += ["mlp-no-graph", "mlp-precisions", "mlp-steps-table", "pytorch"]
 STEPS += ["tests", "torch", "mlp-tests", "nccl", "nvimgcodec"]
 STEPS += ["memcheck", "initcheck", "leak-check", "memcheck-mlp", "racecheck-fused"]
 STEPS += ["synccheck-fused", "racecheck-cublas", "tests-contract", "tests-fault"]
@@ -77,13 +77,19 @@ table=
 while [ $# -gt 0 ]; do
   case $1 in
     --steps-table) table=-table ;;
+    --seeds | --worker-counts | --precisions) table=${1/-/} ;;
     --json) file=$2; shift ;;
   esac
   shift
 done
 kind=${0##*/}
-[ -z "$table" ] || printf '| kernels | graph |\n|---|---|\n| fused | yes |\n'
-[ "$how" != "killed" ] || { printf '%s\n' "$(<"$FIXTURES/$kind$table.json")" >"$file"; kill -KILL $$; }
+[ "$table" != -table ] || printf '| kernels | graph |\n|---|---|\n| fused | yes |\n'
+if [ "$how" = killed ]; then
+  part=$FIXTURES/$kind$table-part.json
+  [ -e "$part" ] || part=$FIXTURES/$kind$table.json
+  printf '%s\n' "$(<"$part")" >"$file"
+  kill -KILL $$
+fi
 [ "$how" != "cut-off" ] || { echo '{"rows": [' >"$file"; exit 0; }
 [ "$how" != "host" ] || table=-host
 [ "$how" != "lost" ] || { echo "$LOST" >"$file"; exit 3; }
@@ -170,7 +176,7 @@ done
 """
 
 
-def mlp(kind="cuda", modes=("serial", "workers", "overlapped", "resident")):
+def mlp(kind="cuda", modes=("serial", "workers", "overlapped", "resident"), **chosen):
     rows = [
         {
             "technique": name,
@@ -181,12 +187,22 @@ def mlp(kind="cuda", modes=("serial", "workers", "overlapped", "resident")):
         }
         for name in modes
     ]
-    options = {"epochs": 5, "batch": 64, "workers": 8}
+    options = {"epochs": 5, "batch": 64, "workers": 8, "seed": 1, "precision": "fp32", **chosen}
     return {
         "device": {"kind": kind},
         "options": options,
         "batches_per_epoch": 938,
         "modes": rows,
+    }
+
+
+def mlp_lists():
+    """What the MLP writes of several experiments in one process, by option."""
+    fed, steps = ("overlapped",), ("resident",)
+    return {
+        "seeds": [mlp(modes=fed, seed=n) for n in (1, 2, 3, 4, 5)],
+        "worker-counts": [mlp(modes=fed, workers=n) for n in (1, 4, 16)],
+        "precisions": [mlp(modes=steps, precision=p) for p in ("fp32", "fp16", "bf16")],
     }
 
 
@@ -244,6 +260,8 @@ class Place:
             ("penstock_mlp_bench", mlp()),
             ("penstock_mlp_bench-host", mlp("host")),
             ("penstock_mlp_bench-table", [mlp()] * 6),
+            *((f"penstock_mlp_bench-{name}", rows) for name, rows in mlp_lists().items()),
+            *((f"penstock_mlp_bench-{name}-part", rows[:2]) for name, rows in mlp_lists().items()),
             ("pytorch", pytorch()),
         ):
             write(fixtures / f"{name}.json", json.dumps(found), False)
@@ -305,6 +323,12 @@ class Script(unittest.TestCase):
         self.assertIn("  sm_mhz: least 345, median 1162.5, most 1980", said)
         self.assertTrue(any(line.startswith("Linux ") for line in report["machine"]), said)
         self.assertIn("Stub GPU, driver 580.00, driver for CUDA 13.0, runtime 13.0", said)
+        self.assertIn("accuracy, median of five seeds: 0.975 ", said)
+        runs = [line[:14].strip() for line in said.splitlines() if " overlapped " in line]
+        for name in (*(f"seed {n}" for n in range(1, 6)), *(f"workers {n}" for n in (1, 4, 16))):
+            self.assertEqual(runs.count(name), 1, said)
+        precisions = re.findall(r"^precision (\S+) +resident ", said, re.M)
+        self.assertEqual(precisions, ["fp32", "fp16", "bf16"])
         self.assertEqual(report["commit"], "abc1234")
         self.assertEqual(report["pack"]["nvcc"], "13.0")
         # Few files, that a narrow way back can take.
@@ -360,7 +384,11 @@ class Script(unittest.TestCase):
         self.assertEqual(status, 0, said)
         modes = {m["technique"] for m in report["mlp"]["modes"]["modes"]}
         self.assertEqual(modes, {"serial", "workers", "overlapped", "resident"})
-        found = [*report["mlp"].values(), *report["mlp_steps"]]
+        runs = dict(gpu_report.mlp_runs(report["mlp"]))
+        several = [*(f"seed {n}" for n in range(1, 6)), *(f"workers {n}" for n in (1, 4, 16))]
+        several += [f"precision {name}" for name in ("fp32", "fp16", "bf16")]
+        self.assertEqual([name for name in runs if " " in name], several)
+        found = [*runs.values(), *report["mlp_steps"]]
         self.assertEqual({(f["device"]["kind"], f["complete"]) for f in found}, {("cuda", True)})
         self.assertEqual(len(report["mlp_steps"]), 6)
         self.assertIn("\n| fused | yes | ", said)
@@ -437,7 +465,12 @@ class Script(unittest.TestCase):
             if not step.startswith("mlp-") or step in names:
                 self.assertTrue(report[names.get(step, step)], breakage)
             else:
-                self.assertIn(step[len("mlp-"):], report["mlp"], breakage)
+                found = report["mlp"][step[len("mlp-"):]]
+                if isinstance(found, list):  # of several runs those before it was killed
+                    self.assertEqual(len(found), 2, breakage)
+                    for name, _ in gpu_report.mlp_runs({step[len("mlp-"):]: found}):
+                        self.assertIn(f"\n{name} ", said)
+            self.assertEqual("NOT MEASURED  accuracy" in said, step == "mlp-seeds", said)
 
     def test_a_lost_context_and_what_is_refused_stand_in_the_verdict(self):
         status, report, said = self.place.report("transfer:lost")
@@ -478,7 +511,7 @@ class Script(unittest.TestCase):
             "narrowed:nothing": "failed: no JSON",
             "nccl:nothing": "failed: no test ran",
             "nccl:skip": "failed: skipped beside a GPU",
-            "mlp-seed-3:nothing": "failed: no JSON",
+            "mlp-seeds:nothing": "failed: no JSON",
             "mlp-modes:host": "failed: not run on the GPU",
             "pytorch:skip": "failed: skipped beside a GPU",
             "torch:nothing": "failed: no test ran",
@@ -519,8 +552,8 @@ class Script(unittest.TestCase):
         self.assertEqual(status, 0, said)
         self.assertEqual(list(ended), STEPS)
         self.assertEqual((ended["pytorch"], ended["torch"]), ("absent", "absent"))
-        self.assertRegex(said, "LEFT OUT: mlp-cublas, mlp-fp32, .*nccl")
-        for name in ("mlp-cublas", "mlp-fp16", "mlp-steps-table", "racecheck-cublas", "racecheck-fused"):
+        self.assertRegex(said, "LEFT OUT: mlp-cublas, mlp-precisions, .*nccl")
+        for name in ("mlp-cublas", "mlp-precisions", "mlp-steps-table", "racecheck-cublas", "racecheck-fused"):
             self.assertEqual(ended[name], "left out")
         commands = {s["name"]: s["command"] for s in report["steps"]}
         self.assertIn("--kernels fused", commands["mlp-wide"])
@@ -717,6 +750,48 @@ class RealPrograms(unittest.TestCase):
         self.assertFalse(found["complete"])
         self.assertEqual([m["technique"] for m in found["modes"]][:2], ["serial", "workers"])
         self.assertGreaterEqual(gpu_report.rows_of(found), 2)
+
+    def test_an_mlp_that_is_killed_has_written_the_experiments_before(self):
+        path = os.environ.get("MLP")
+        if not path:
+            self.skipTest("no MLP")
+        command = [path, "--device", "host", "--samples", "16", "--test-samples", "16"]
+        command += ["--batch", "16", "--epochs", "1", "--mode", "serial", "--no-costs", "--seeds"]
+        command += [",".join(map(str, range(1, 1000))), "--json", self.file]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, universal_newlines=True) as process:
+            ran = (line for line in process.stdout if line.startswith("ran "))
+            self.assertEqual([next(ran).split()[1] for _ in range(3)], ["serial:"] * 3)
+            process.kill()
+        self.assertEqual(process.returncode, -signal.SIGKILL)
+        found = json.loads(Path(self.file).read_text())
+        self.assertGreaterEqual(gpu_report.rows_of(found), 3)
+        self.assertEqual([one["options"]["seed"] for one in found], [*range(1, len(found) + 1)])
+        self.assertEqual({one["complete"] for one in found[:-1]}, {True})
+
+    def test_an_experiment_of_the_mlp_that_fails_ends_its_row_alone(self):
+        path = os.environ.get("MLP")
+        if not path:
+            self.skipTest("no MLP")
+        command = [path, "--device", "host", "--samples", "16", "--test-samples", "16"]
+        command += ["--batch", "16", "--epochs", "1", "--mode", "workers", "--no-costs"]
+        command += ["--worker-counts", "1,256,2", "--json", self.file]
+
+        def no_room_for_256_stacks():
+            most = resource.getrlimit(resource.RLIMIT_STACK)[1]
+            resource.setrlimit(resource.RLIMIT_STACK, (1 << 28, most))
+            resource.setrlimit(resource.RLIMIT_AS, (1 << 34, 1 << 34))
+
+        done = subprocess.run(
+            command,
+            preexec_fn=no_room_for_256_stacks,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            universal_newlines=True,
+        )
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertIn("penstock_mlp_bench: ", done.stderr)
+        found = json.loads(Path(self.file).read_text())
+        self.assertEqual([one["options"]["workers"] for one in found], [1, 2])
 
     def test_mlp(self):
         found = self.program("MLP", "--device", "host", "--samples", "320", "--epochs", "1")

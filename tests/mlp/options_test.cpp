@@ -72,6 +72,9 @@ TEST_CASE("a bad value is refused with the option's name", "[mlp]") {
                                                 {"--repeat", "0"},
                                                 {"--seed", "-1"},
                                                 {"--seed", "18446744073709551616"},
+                                                {"--seeds", "1,-1"},
+                                                {"--worker-counts", "1,257"},
+                                                {"--precisions", "fp32,fp8"},
                                                 {"--mode", "fast"},
                                                 {"--device", "gpu"},
                                                 {"--kernels", "fast"},
@@ -174,13 +177,54 @@ TEST_CASE("variants are plain runs of the overlapped loop: other steps, and othe
         "fp16/1/float/thrust bf16/1/float/thrust fp32/4/float/thrust " + images);
 }
 
+TEST_CASE("several seeds, worker counts or precisions are an experiment each", "[mlp]") {
+  CHECK(mlp::rows_of(parse({"--seed", "3"}).line.chosen).empty());
+  const auto rows = [](std::initializer_list<const char*> arguments) {
+    const auto line = parse(arguments).line;
+    REQUIRE_FALSE(line.exit_status.has_value());
+    std::string all;
+    for (const mlp::options& row : mlp::rows_of(line.chosen)) {
+      CHECK(row.epochs == 2);
+      all += std::to_string(row.seed) + "/" + std::to_string(row.workers) + "/" +
+             std::string{name_of(row.step.precision)} + "/" + std::string{name_of(row.kernels)} +
+             " ";
+    }
+    return all;
+  };
+  CHECK(rows({"--seeds", "5,2,18446744073709551615", "--workers", "4", "--epochs", "2"}) ==
+        "5/4/fp32/fused 2/4/fp32/fused 18446744073709551615/4/fp32/fused ");
+  CHECK(rows({"--worker-counts", "0,16", "--seed", "3", "--epochs", "2"}) ==
+        "3/0/fp32/fused 3/16/fp32/fused ");
+  CHECK(rows({"--precisions", "fp32,bf16", "--epochs", "2"}) == "1/1/fp32/thrust 1/1/bf16/thrust ");
+  CHECK(parse({"--precisions", "fp32", "--kernels", "fused"}).err.starts_with("--precisions, "));
+  for (const auto& result :
+       {parse({"--seeds", "1,2", "--seed", "3"}), parse({"--seeds", "1", "--worker-counts", "1"}),
+        parse({"--worker-counts", "1", "--precisions", "fp16"}),
+        parse({"--seeds", "1", "--steps-table"}), parse({"--variants", "--precisions", "fp16"})}) {
+    CHECK(result.line.exit_status != 0);
+    CHECK(result.err.find(" excludes ") != std::string::npos);
+  }
+}
+
+TEST_CASE("the table of steps has each kind of kernels, without and with graph", "[mlp]") {
+  std::string all;
+  for (const mlp::options& row : mlp::rows_of(parse({"--steps-table"}).line.chosen)) {
+    CHECK(row.device == mlp::device_choice::cuda);
+    CHECK(row.modes == std::vector{mlp::technique::overlapped, mlp::technique::resident});
+    all += std::string{name_of(row.kernels)} + (row.graph ? "+ " : " ");
+  }
+  CHECK(all == "thrust thrust+ cublas cublas+ fused fused+ ");
+}
+
 TEST_CASE("help lists the options and is no error", "[mlp]") {
   const auto result = parse({"--help"});
   REQUIRE(result.line.exit_status == 0);
   for (const char* option :
-       {"--data", "--epochs", "--batch", "--workers", "--prefetch", "--depth", "--augment",
-        "--mode", "--seed", "--json", "--repeat", "--device", "--workload", "--kernels", "--graph",
-        "--samples", "--steps-table", "--precision", "--accumulate"}) {
+       {"--data",          "--epochs",      "--batch",     "--workers",    "--prefetch",
+        "--depth",         "--augment",     "--mode",      "--seed",       "--json",
+        "--repeat",        "--device",      "--workload",  "--kernels",    "--graph",
+        "--samples",       "--steps-table", "--precision", "--accumulate", "--seeds",
+        "--worker-counts", "--precisions"}) {
     CHECK(result.out.find(option) != std::string::npos);
   }
 }

@@ -182,10 +182,13 @@ TEST_CASE("the table of steps says what each row gains on the one before", "[mlp
 
   const test::temp_dir directory;
   rows[0].chosen.json = directory.path("steps.json");
+  rows[1].chosen.seed = 2;
   mlp::write_steps_json(rows);
   const auto all = nlohmann::json::parse(std::ifstream{*rows[0].chosen.json});
   REQUIRE(all.size() == 2);
   CHECK(all[1]["modes"][2]["seconds"] == 0.0005);
+  CHECK(all[0]["options"]["seed"] == 1);
+  CHECK(all[1]["options"]["seed"] == 2);
 }
 
 TEST_CASE("a mode that was not run shows as a dash", "[mlp]") {
