@@ -11,6 +11,7 @@
 #include <penstock_ext/image/png/png.hpp>
 #include <penstock_ext/image/random_resized_crop.hpp>
 #include <penstock_ext/report/stats_json.hpp>
+#include <penstock_ext/report/stats_text.hpp>
 
 #include <chrono>
 #include <cstdint>

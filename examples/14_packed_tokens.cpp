@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "data/read_all.hpp"
-#include "ext/text/made_documents.hpp"
+#include "text/made_documents.hpp"
 
 namespace ps = penstock;
 

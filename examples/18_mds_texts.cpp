@@ -20,7 +20,7 @@
 
 #include "data/made_folder.hpp"
 #include "data/read_all.hpp"
-#include "ext/text/ragged_blobs.hpp"
+#include "text/ragged_blobs.hpp"
 
 namespace ps = penstock;
 

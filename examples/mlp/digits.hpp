@@ -13,10 +13,10 @@
 #include <vector>
 
 #include <penstock/core/batch.hpp>
-#include <penstock_ext/files/idx_dataset.hpp>
 #include <penstock/data/memory_dataset.hpp>
-#include <penstock_ext/files/gzip/gzip.hpp>
 #include <penstock/order/random.hpp>
+#include <penstock_ext/files/gzip/gzip.hpp>
+#include <penstock_ext/files/idx_dataset.hpp>
 
 namespace example {
 

@@ -18,8 +18,8 @@
 #include <penstock/cuda.hpp>
 #include <penstock/device/cpu_stream.hpp>
 #include <penstock/penstock.hpp>
-#include <penstock_ext/ranks/world.hpp>
 #include <penstock_ext/files/idx_dataset.hpp>
+#include <penstock_ext/ranks/world.hpp>
 
 #include "fake_cuda/fake_cuda.hpp"
 #include "nccl_ranks.hpp"

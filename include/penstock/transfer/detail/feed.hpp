@@ -375,8 +375,8 @@ class feed {
     try {
       gather();
       if (group_.empty()) return false;
-      memory_->copy_in(std::span{group_}, [&](std::size_t number, const auto& queue) {
-        const auto& [slot, from] = group_[at = number];
+      memory_->copy_in(std::span{group_}, [&](std::size_t which, const auto& queue) {
+        const auto& [slot, from] = group_[at = which];
         const batch_info& info = slots_->info(slot);
         const auto values = values_to_copy(source_.get().layout(), from, info.size);
         watch_.copy_of(info, queue);
