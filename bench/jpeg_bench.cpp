@@ -27,8 +27,8 @@
 #include <jpeglib.h>
 
 #include <penstock/order/random.hpp>
+#include <penstock_ext/image/crop.hpp>
 #include <penstock_ext/image/jpeg/jpeg.hpp>
-#include <penstock_ext/image/random_resized_crop.hpp>
 #include <penstock_ext/image/resize.hpp>
 
 #include "support/program.hpp"

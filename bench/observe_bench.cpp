@@ -34,7 +34,7 @@
 #include <vector>
 
 #include <penstock/observe/diagnose.hpp>
-#include <penstock/observe/transfer_stats.hpp>
+#include <penstock/observe/stats.hpp>
 #include <penstock/penstock.hpp>
 
 #include "support/program.hpp"

@@ -9,7 +9,6 @@
 #include <penstock_ext/image/crop.hpp>
 #include <penstock_ext/image/jpeg/jpeg.hpp>
 #include <penstock_ext/image/png/png.hpp>
-#include <penstock_ext/image/random_resized_crop.hpp>
 #include <penstock_ext/report/stats_json.hpp>
 #include <penstock_ext/report/stats_text.hpp>
 

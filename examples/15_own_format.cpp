@@ -10,7 +10,7 @@
 
 #include <penstock/faults/quarantine.hpp>
 #include <penstock/observe/diagnose.hpp>
-#include <penstock/observe/transfer_stats.hpp>
+#include <penstock/observe/stats.hpp>
 #include <penstock/penstock.hpp>
 #include <penstock_ext/blob/image_folder.hpp>
 #include <penstock_ext/image/crop.hpp>

@@ -11,10 +11,10 @@
 
 #include <penstock/penstock.hpp>
 #include <penstock_ext/blob/image_folder.hpp>
+#include <penstock_ext/image/crop.hpp>
 #include <penstock_ext/image/decode.hpp>
 #include <penstock_ext/image/jpeg/jpeg.hpp>
 #include <penstock_ext/image/png/png.hpp>
-#include <penstock_ext/image/random_resized_crop.hpp>
 #include <penstock_ext/image/resize.hpp>
 
 #include "peer.hpp"

@@ -10,8 +10,8 @@
 
 #include <penstock/penstock.hpp>
 #include <penstock_ext/blob/image_folder.hpp>
+#include <penstock_ext/image/crop.hpp>
 #include <penstock_ext/image/jpeg/jpeg.hpp>
-#include <penstock_ext/image/random_resized_crop.hpp>
 
 namespace {
 

@@ -20,7 +20,6 @@
 #include <vector>
 
 #include <penstock/cuda.hpp>
-#include <penstock_ext/narrow/bfloat16.hpp>
 #include <penstock_ext/narrow/half.hpp>
 #include <penstock_ext/narrow/widen_on_device.cuh>
 

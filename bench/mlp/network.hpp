@@ -9,7 +9,6 @@
 #include <variant>
 #include <vector>
 
-#include <penstock_ext/narrow/bfloat16.hpp>
 #include <penstock_ext/narrow/half.hpp>
 
 #include "device_array.hpp"

@@ -13,7 +13,6 @@
 #include <penstock/data/reader.hpp>
 #include <penstock/observe/diagnose.hpp>
 #include <penstock/penstock.hpp>
-#include <penstock_ext/narrow/bfloat16.hpp>
 #include <penstock_ext/narrow/half.hpp>
 #include <penstock_ext/narrow/narrowed.hpp>
 

@@ -9,7 +9,6 @@
 #include <string_view>
 
 #include <penstock_ext/image/image_decoder.hpp>
-#include <penstock_ext/image/image_error.hpp>
 
 namespace images {
 

@@ -11,12 +11,8 @@
 #include <penstock_ext/blob/mds/mds_column.hpp>
 #include <penstock_ext/blob/mds/mds_compression.hpp>
 #include <penstock_ext/blob/mds/mds_shards.hpp>
-#include <penstock_ext/blob/mds/mds_shards_options.hpp>
 #include <penstock_ext/blob/mds/mds_writer.hpp>
-#include <penstock_ext/blob/mds/mds_writer_options.hpp>
 #include <penstock_ext/blob/mds/pack_mds.hpp>
 #include <penstock_ext/blob/stored_blobs.hpp>
-#include <penstock_ext/blob/tar/shard_paths.hpp>
 #include <penstock_ext/blob/tar/tar_error.hpp>
 #include <penstock_ext/blob/tar/tar_shards.hpp>
-#include <penstock_ext/blob/tar/tar_shards_options.hpp>

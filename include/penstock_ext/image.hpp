@@ -12,7 +12,5 @@
 #include <penstock_ext/image/decode.hpp>
 #include <penstock_ext/image/geometry.hpp>
 #include <penstock_ext/image/image_decoder.hpp>
-#include <penstock_ext/image/image_error.hpp>
 #include <penstock_ext/image/pixels.hpp>
-#include <penstock_ext/image/random_resized_crop.hpp>
 #include <penstock_ext/image/resize.hpp>

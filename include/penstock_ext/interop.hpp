@@ -6,8 +6,6 @@
 
 #include <penstock_ext/interop/dlpack.hpp>
 #include <penstock_ext/interop/dlpack_abi.hpp>
-#include <penstock_ext/interop/dlpack_error.hpp>
-#include <penstock_ext/interop/dlpack_type.hpp>
 #include <penstock_ext/interop/imported_tensor.hpp>
 #include <penstock_ext/interop/shared_batch.hpp>
 #include <penstock_ext/interop/tensor_dataset.hpp>

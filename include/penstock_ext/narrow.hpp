@@ -5,8 +5,6 @@
 /// a GPU: `narrow/widen_on_device.cuh`.
 
 #include <penstock_ext/narrow/affine_scale.hpp>
-#include <penstock_ext/narrow/bfloat16.hpp>
 #include <penstock_ext/narrow/half.hpp>
-#include <penstock_ext/narrow/narrow_error.hpp>
 #include <penstock_ext/narrow/narrowed.hpp>
 #include <penstock_ext/narrow/widen.hpp>

@@ -3,8 +3,5 @@
 
 /// What a rank knows of the others: the launcher's variables, and a check that all run the same.
 
-#include <penstock_ext/ranks/launcher.hpp>
 #include <penstock_ext/ranks/require_same_run.hpp>
-#include <penstock_ext/ranks/run_mismatch.hpp>
 #include <penstock_ext/ranks/world.hpp>
-#include <penstock_ext/ranks/world_error.hpp>

@@ -4,7 +4,5 @@
 /// Search for good options over several runs, by a Gaussian process.
 
 #include <penstock_ext/search/option_search.hpp>
-#include <penstock_ext/search/search_space.hpp>
-#include <penstock_ext/search/trial_error.hpp>
 #include <penstock_ext/search/tuned_options.hpp>
 #include <penstock_ext/search/tuned_text.hpp>

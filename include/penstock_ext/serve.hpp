@@ -5,4 +5,3 @@
 
 #include <penstock_ext/serve/batcher.hpp>
 #include <penstock_ext/serve/options.hpp>
-#include <penstock_ext/serve/request_batch.hpp>

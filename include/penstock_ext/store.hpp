@@ -8,6 +8,5 @@
 #include <penstock_ext/store/cached_store.hpp>
 #include <penstock_ext/store/cached_store_options.hpp>
 #include <penstock_ext/store/local_store.hpp>
-#include <penstock_ext/store/local_store_options.hpp>
 #include <penstock_ext/store/object_name_error.hpp>
 #include <penstock_ext/store/remote_error.hpp>

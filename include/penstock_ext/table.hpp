@@ -7,7 +7,4 @@
 #include <penstock_ext/table/arrow_abi.hpp>
 #include <penstock_ext/table/arrow_blobs.hpp>
 #include <penstock_ext/table/arrow_dataset.hpp>
-#include <penstock_ext/table/arrow_owners.hpp>
 #include <penstock_ext/table/arrow_table.hpp>
-#include <penstock_ext/table/table_error.hpp>
-#include <penstock_ext/table/table_options.hpp>

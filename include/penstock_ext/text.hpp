@@ -5,7 +5,6 @@
 
 #include <penstock_ext/text/megatron_documents.hpp>
 #include <penstock_ext/text/packed_documents.hpp>
-#include <penstock_ext/text/packed_record.hpp>
 #include <penstock_ext/text/packing_options.hpp>
 #include <penstock_ext/text/token_documents.hpp>
 #include <penstock_ext/text/token_windows.hpp>

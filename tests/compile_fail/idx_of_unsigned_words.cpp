@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <cstdint>
 
-#include <penstock_ext/files/detail/idx_file.hpp>
+#include <penstock_ext/files/idx_dataset.hpp>
 
 namespace ps = penstock;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock/core/ragged_view.hpp>
+#include <penstock/core/batch.hpp>
 
 #include <array>
 #include <cstddef>
@@ -9,7 +9,6 @@
 #include <type_traits>
 #include <vector>
 
-#include <penstock/core/batch.hpp>
 #include <penstock/core/layout.hpp>
 #include <penstock/core/place_sample.hpp>
 #include <penstock/core/record.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock/cuda/detail/host_node.hpp>
+#include <penstock/cuda/detail/cuda_call.hpp>
 
 #include <optional>
 #include <string>

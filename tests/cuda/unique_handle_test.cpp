@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock/cuda/detail/unique_handle.hpp>
+#include <penstock/cuda/detail/cuda_call.hpp>
 
 #include <cstddef>
 #include <type_traits>

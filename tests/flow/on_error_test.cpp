@@ -20,7 +20,6 @@
 #include <penstock/data/run_context.hpp>
 #include <penstock/faults/failure_ledger.hpp>
 #include <penstock/faults/quarantine.hpp>
-#include <penstock/faults/read_outcome.hpp>
 #include <penstock/penstock.hpp>
 
 #include "support/catch.hpp"

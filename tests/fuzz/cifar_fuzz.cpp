@@ -2,7 +2,7 @@
 // A CIFAR file out of any bytes: it is read, and then it has whole rows and labels of classes, or
 // it is refused with a file error that points into the bytes. Bytes of the length of rows are made
 // of them too.
-#include <penstock_ext/files/detail/cifar_file.hpp>
+#include <penstock_ext/files/cifar_dataset.hpp>
 
 #include <algorithm>
 #include <array>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // An IDX file out of any bytes: it is read, and then it says what its header says, or it is refused
 // with a file error that points into the bytes.
-#include <penstock_ext/files/detail/idx_file.hpp>
+#include <penstock_ext/files/idx_dataset.hpp>
 
 #include <algorithm>
 #include <cstddef>

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include <penstock_ext/image/image_decoder.hpp>
-#include <penstock_ext/image/image_error.hpp>
 
 #include "fuzz/require.hpp"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // Megatron's index out of any bytes: each of its documents lies in the file of tokens, or is
 // refused with an error that points into the index.
-#include <penstock_ext/text/detail/megatron_index.hpp>
+#include <penstock_ext/text/megatron_documents.hpp>
 
 #include <cstddef>
 #include <cstdint>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // An index file out of any bytes, for one archive: it is refused, or what it lists lies in the
 // archive, after headers of files.
-#include <penstock_ext/blob/tar/detail/open_shard.hpp>
+#include <penstock_ext/blob/tar/tar_shards.hpp>
 
 #include <cstddef>
 #include <cstdint>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // A tar archive out of any bytes: its members lie in it, in order, or it is refused with an error
 // that points into it. The index of its samples lists the same ones again.
-#include <penstock_ext/blob/tar/detail/open_shard.hpp>
+#include <penstock_ext/blob/tar/tar_shards.hpp>
 
 #include <algorithm>
 #include <cstddef>

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <functional>
 
-#include <penstock/core/ragged_view.hpp>
+#include <penstock/core/batch.hpp>
 #include <penstock/core/tensor_view.hpp>
 
 #if defined(__CUDACC__)

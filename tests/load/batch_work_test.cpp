@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock/load/detail/batch_work.hpp>
+#include <penstock/load/detail/engine.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include <penstock/load/detail/plan/epoch_plan.hpp>
+#include <penstock/load/detail/plan/plan.hpp>
 #include <penstock/order/sampler.hpp>
 
 #include "support/catch.hpp"

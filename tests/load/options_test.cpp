@@ -5,9 +5,7 @@
 #include <cstddef>
 #include <string>
 
-#include <penstock/load/detail/plan/limits.hpp>
-#include <penstock/load/detail/plan/run_share.hpp>
-#include <penstock/load/detail/plan/slots_wanted.hpp>
+#include <penstock/load/detail/plan/plan.hpp>
 #include <penstock/load/detail/tuning/resolved_options.hpp>
 
 #include "support/catch.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock/load/detail/ahead/plan_ledger.hpp>
+#include <penstock/load/detail/ahead/teller.hpp>
 
 #include <atomic>
 #include <chrono>

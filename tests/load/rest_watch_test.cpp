@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock/load/detail/tuning/rest_watch.hpp>
+#include <penstock/load/support/climber.hpp>
 
 #include "support/catch.hpp"
 

@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include <penstock/load/detail/crew.hpp>
+#include <penstock/load/detail/consumer.hpp>
 #include <penstock/load/detail/engine.hpp>
 #include <penstock/penstock.hpp>
 

@@ -8,7 +8,6 @@
 #include <utility>
 #include <vector>
 
-#include <penstock_ext/narrow/bfloat16.hpp>
 #include <penstock_ext/narrow/half.hpp>
 
 #include "data.hpp"

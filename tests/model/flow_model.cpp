@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #include "checker.hpp"
 
-#include <penstock/load/detail/batch_work.hpp>
 #include <penstock/load/detail/delivery.hpp>
+#include <penstock/load/detail/engine.hpp>
 #include <penstock/load/detail/plan/claim_cursor.hpp>
 #include <penstock/memory/support/host_slots.hpp>
 

@@ -6,9 +6,8 @@
 #include <cstdint>
 #include <vector>
 
-#include <penstock/observe/detail/buckets.hpp>
-#include <penstock/observe/duration_stats.hpp>
-#include <penstock/observe/support/histogram.hpp>
+#include <penstock/observe/stats.hpp>
+#include <penstock/observe/support/meters.hpp>
 #include <penstock/order/random.hpp>
 
 #include "support/catch.hpp"

@@ -14,8 +14,7 @@
 #include <vector>
 
 #include <penstock/device/cpu_stream.hpp>
-#include <penstock/observe/loader_stats.hpp>
-#include <penstock/observe/transfer_stats.hpp>
+#include <penstock/observe/stats.hpp>
 #include <penstock/penstock.hpp>
 #include <penstock_ext/report/stats_text.hpp>
 

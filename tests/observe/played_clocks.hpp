@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <memory>
 
-#include <penstock/observe/stats_clock.hpp>
+#include <penstock/observe/stats.hpp>
 
 namespace test {
 

@@ -8,8 +8,7 @@
 #include <cstdint>
 #include <vector>
 
-#include <penstock/observe/loader_stats.hpp>
-#include <penstock/observe/transfer_stats.hpp>
+#include <penstock/observe/stats.hpp>
 
 namespace test {
 

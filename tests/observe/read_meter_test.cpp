@@ -4,10 +4,8 @@
 #include <numeric>
 #include <vector>
 
-#include <penstock/observe/duration_stats.hpp>
-#include <penstock/observe/support/read_meter.hpp>
-#include <penstock/observe/support/slowest_samples.hpp>
-#include <penstock/observe/support/worker_meters.hpp>
+#include <penstock/observe/stats.hpp>
+#include <penstock/observe/support/meters.hpp>
 
 #include "observe/played_clocks.hpp"
 #include "support/catch.hpp"

@@ -4,8 +4,8 @@
 #include <cstdint>
 
 #include <penstock/load/support/loader_observer.hpp>
-#include <penstock/observe/support/stopwatch.hpp>
-#include <penstock/observe/support/tick_clock.hpp>
+#include <penstock/observe/support/clocks.hpp>
+#include <penstock/observe/support/meters.hpp>
 #include <penstock_ext/report/stats_text.hpp>
 
 #include "observe/played_clocks.hpp"

@@ -36,7 +36,6 @@
 #include <penstock_ext/files/idx_dataset.hpp>
 #include <penstock_ext/image/crop.hpp>
 #include <penstock_ext/image/decode.hpp>
-#include <penstock_ext/image/random_resized_crop.hpp>
 #include <penstock_ext/interop/dlpack.hpp>
 #include <penstock_ext/narrow/narrowed.hpp>
 #include <penstock_ext/narrow/widen_on_device.cuh>

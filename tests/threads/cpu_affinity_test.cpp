@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock/threads/support/cpu_affinity.hpp>
+#include <penstock/threads/support/cpus.hpp>
 
 #include <cerrno>
 #include <cstddef>

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <limits>
 
-#include <penstock/threads/detail/futex_word.hpp>
+#include <penstock/threads/support/atomics.hpp>
 
 #include "support/catch.hpp"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock/threads/detail/futex_word.hpp>
+#include <penstock/threads/support/atomics.hpp>
 
 #include <atomic>
 #include <cstdint>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock/threads/support/usable_cpus.hpp>
+#include <penstock/threads/support/cpus.hpp>
 
 #include <sched.h>
 

@@ -16,7 +16,6 @@
 #include <penstock_ext/image/decode.hpp>
 #include <penstock_ext/image/jpeg/jpeg.hpp>
 #include <penstock_ext/image/png/png.hpp>
-#include <penstock_ext/image/random_resized_crop.hpp>
 
 #include "../peer.hpp"
 

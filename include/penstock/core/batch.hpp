@@ -2,20 +2,190 @@
 #pragma once
 
 #include <array>
+#include <cassert>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
 #include <utility>
 
 #include <penstock/core/checked.hpp>
-#include <penstock/core/detail/sample_place.hpp>
-#include <penstock/core/detail/views_of.hpp>
+#include <penstock/core/extents.hpp>
 #include <penstock/core/layout.hpp>
-#include <penstock/core/ragged_view.hpp>
 #include <penstock/core/record.hpp>
 #include <penstock/core/support/ragged_numbers.hpp>
 #include <penstock/core/tensor_view.hpp>
 
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+namespace detail {
+
+/// The bytes in field `Index` of the batch in `slab` from the first sample to that at `position`.
+template <std::size_t Index, record_type Record>
+[[nodiscard]] constexpr std::size_t place_in([[maybe_unused]] const std::byte* slab,
+                                             const batch_layout<Record>& layout,
+                                             std::size_t position) noexcept {
+  using field = typename Record::template field_at<Index>;
+  if constexpr (field::is_ragged) {
+    const std::int32_t begin = layout.template value_begin<Index>(slab, position);
+    return static_cast<std::size_t>(begin) * sizeof(typename field::value_type);
+  } else {
+    return position * layout.template sample_bytes<Index>();
+  }
+}
+
+/// The lengths of the ragged fields in the sample at `position` of the batch in `slab`.
+template <record_type Record>
+[[nodiscard]] constexpr ragged_lengths<Record::ragged_fields> lengths_in(
+    [[maybe_unused]] const std::byte* slab, [[maybe_unused]] const batch_layout<Record>& layout,
+    [[maybe_unused]] std::size_t position) noexcept {
+  ragged_lengths<Record::ragged_fields> values;
+  if constexpr (Record::ragged_fields > 0) {
+    const auto note = [&]<std::size_t Index>() {
+      if constexpr (Record::template field_at<Index>::is_ragged) {
+        values.of[Record::template ragged_index<Index>()] =
+            static_cast<std::uint64_t>(layout.template value_begin<Index>(slab, position + 1) -
+                                       layout.template value_begin<Index>(slab, position));
+      }
+    };
+    [&]<std::size_t... Is>(std::index_sequence<Is...>) { (note.template operator()<Is>(), ...); }
+    (std::make_index_sequence<Record::size>{});
+  }
+  return values;
+}
+
+/// A list of extents to the view's template arguments: with the batch as outermost dimension.
+template <class T, class List>
+struct views_of;
+
+template <class T, std::size_t... Extents>
+struct views_of<T, extents<Extents...>> {
+  using sample_view = tensor_view<T, Extents...>;
+  using batch_view = tensor_view<T, dyn, Extents...>;
+
+  static constexpr batch_view make_batch(T* data, std::size_t count,
+                                         const extents<Extents...>& lengths,
+                                         lease_tag lease) noexcept {
+    return batch_view{data, prepend(count, lengths), lease};
+  }
+
+ private:
+  static constexpr extents<dyn, Extents...> prepend(std::size_t count,
+                                                    const extents<Extents...>& lengths) noexcept {
+    return [&]<std::size_t... Is>(std::index_sequence<Is...>) {
+      constexpr std::size_t dynamic_rank = extents<Extents...>::dynamic_rank;
+      std::size_t values[dynamic_rank + 1] = {};
+      if constexpr (dynamic_rank > 0) {
+        constexpr std::size_t fixed[] = {Extents...};
+        std::size_t next = 0;
+        for (std::size_t d = 0; d < sizeof...(Extents); ++d) {
+          if (fixed[d] == dyn) values[next++] = lengths[d];
+        }
+      }
+      return extents<dyn, Extents...>{count, values[Is]...};
+    }
+    (std::make_index_sequence<extents<Extents...>::dynamic_rank>{});
+  }
+};
+
+}  // namespace detail
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock
+#include <penstock/core/support/host_device_begin.hpp>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+
+/// A ragged field of a batch, not owned: the values of all samples, one sample after the other
+/// without gaps, and offsets that say where each begins. What varlen attention calls `cu_seqlens`,
+/// and Arrow a list array.
+///
+///     const auto tokens = get<"tokens">(batch);
+///     for (std::size_t i = 0; i < tokens.size(); ++i) use(tokens[i].flat());
+///
+/// Cheap to copy, usable in kernels. Constness is that of `T`. `size`, `data` and `offsets` look at
+/// nothing; all else reads the offsets, and so belongs where the memory of the batch can be read:
+/// on the host for a host batch, in a kernel for a batch on a GPU.
+template <class T>
+class ragged_view {
+ public:
+  /// What a value is, `const` for a view to read.
+  using element_type = T;
+  using value_type = std::remove_cv_t<T>;
+
+  /// `size` samples: `offsets` has one entry more, which count values from `data` on. `lease` is
+  /// for views of a lease, see `core/checked.hpp`.
+  PENSTOCK_HOST_DEVICE constexpr ragged_view(T* data, const std::int32_t* offsets, std::size_t size,
+                                             detail::lease_tag lease = {}) noexcept
+      : data_(data), offsets_(offsets), size_(size), lease_(lease) {}
+
+  /// A view of T is a view of const T.
+  template <class U>
+    requires(std::same_as<const U, T> && !std::same_as<U, T>)
+  PENSTOCK_HOST_DEVICE constexpr ragged_view(  // NOLINT: implicit, as with std::span
+      const ragged_view<U>& other) noexcept
+      : data_(other.data_), offsets_(other.offsets_), size_(other.size_), lease_(other.lease_) {}
+
+  /// The number of samples.
+  [[nodiscard]] PENSTOCK_HOST_DEVICE constexpr std::size_t size() const noexcept { return size_; }
+  /// The first value of the batch, which the offsets count from.
+  [[nodiscard]] PENSTOCK_HOST_DEVICE constexpr T* data() const noexcept {
+    lease_.note_address();
+    return data_;
+  }
+  /// Where the samples begin in `data()`, and last where the last one ends: `size() + 1` numbers
+  /// that do not fall. The first is 0, except in a part of a batch.
+  [[nodiscard]] PENSTOCK_HOST_DEVICE constexpr tensor_view<const std::int32_t, dyn> offsets()
+      const noexcept {
+    return {offsets_, extents<dyn>{size_ + 1}, lease_};
+  }
+
+  /// The values of sample `index`. Indices are checked by `assert`.
+  [[nodiscard]] PENSTOCK_HOST_DEVICE constexpr tensor_view<T, dyn> operator[](
+      std::size_t index) const noexcept {
+    assert(index < size_);
+    return part(index, index + 1);
+  }
+  /// How many values sample `index` has.
+  [[nodiscard]] PENSTOCK_HOST_DEVICE constexpr std::size_t length(
+      std::size_t index) const noexcept {
+    assert(index < size_);
+    return offset(index + 1) - offset(index);
+  }
+  /// The values of all samples.
+  [[nodiscard]] PENSTOCK_HOST_DEVICE constexpr tensor_view<T, dyn> values() const noexcept {
+    return part(0, size_);
+  }
+  /// How many values the longest sample has, 0 without samples. Looks at all offsets.
+  [[nodiscard]] PENSTOCK_HOST_DEVICE constexpr std::size_t max_length() const noexcept {
+    std::size_t most = 0;
+    for (std::size_t i = 0; i < size_; ++i) most = length(i) > most ? length(i) : most;
+    return most;
+  }
+
+ private:
+  template <class>
+  friend class ragged_view;
+
+  PENSTOCK_HOST_DEVICE constexpr std::size_t offset(std::size_t index) const noexcept {
+    lease_.require_data();
+    return static_cast<std::size_t>(offsets_[index]);
+  }
+  PENSTOCK_HOST_DEVICE constexpr tensor_view<T, dyn> part(std::size_t begin,
+                                                          std::size_t end) const noexcept {
+    return {data_ + offset(begin), extents<dyn>{offset(end) - offset(begin)}, lease_};
+  }
+
+  T* data_;
+  const std::int32_t* offsets_;
+  std::size_t size_;
+  [[no_unique_address]] detail::lease_tag lease_;
+};
+
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock
+
+#include <penstock/core/support/host_device_end.hpp>
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 

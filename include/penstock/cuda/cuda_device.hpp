@@ -17,9 +17,6 @@
 #include <penstock/cuda/cuda_pinned.hpp>
 #include <penstock/cuda/cuda_stream.hpp>
 #include <penstock/cuda/detail/cuda_call.hpp>
-#include <penstock/cuda/detail/cuda_context.hpp>
-#include <penstock/cuda/detail/host_node.hpp>
-#include <penstock/cuda/detail/stream_scope.hpp>
 #include <penstock/device/device.hpp>
 
 namespace penstock {

@@ -8,8 +8,6 @@
 #include <ratio>
 
 #include <penstock/cuda/detail/cuda_call.hpp>
-#include <penstock/cuda/detail/cuda_context.hpp>
-#include <penstock/cuda/detail/unique_handle.hpp>
 #include <penstock/device/device.hpp>
 
 namespace penstock {

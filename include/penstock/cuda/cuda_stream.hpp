@@ -8,9 +8,6 @@
 #include <type_traits>
 
 #include <penstock/cuda/detail/cuda_call.hpp>
-#include <penstock/cuda/detail/cuda_context.hpp>
-#include <penstock/cuda/detail/stream_scope.hpp>
-#include <penstock/cuda/detail/unique_handle.hpp>
 #include <penstock/device/device.hpp>
 
 namespace penstock {

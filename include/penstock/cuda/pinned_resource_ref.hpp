@@ -24,7 +24,6 @@
 #include <penstock/cuda/cuda_error.hpp>
 #include <penstock/cuda/cuda_pinned.hpp>
 #include <penstock/cuda/detail/cuda_call.hpp>
-#include <penstock/cuda/detail/cuda_context.hpp>
 #include <penstock/device/device.hpp>
 #include <penstock/memory/pinned_resource.hpp>
 

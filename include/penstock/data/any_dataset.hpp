@@ -14,13 +14,103 @@
 #include <penstock/core/batch.hpp>
 #include <penstock/core/error.hpp>
 #include <penstock/core/record.hpp>
+#include <penstock/data/adaptors/adaptor.hpp>
 #include <penstock/data/dataset.hpp>
-#include <penstock/data/detail/erased_dataset.hpp>
+#include <penstock/data/reader.hpp>
 #include <penstock/data/run_context.hpp>
 #include <penstock/data/support/dataset_ref.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
+namespace detail {
+
+/// What `any_dataset` asks of the dataset inside.
+template <record_type Record>
+class erased_dataset {
+ public:
+  erased_dataset() = default;
+  erased_dataset(erased_dataset&&) = delete;
+  virtual ~erased_dataset() = default;
+
+  [[nodiscard]] virtual std::uint64_t size() const = 0;
+  [[nodiscard]] virtual record_extents<Record> extents() const = 0;
+  [[nodiscard]] virtual sample_lengths<Record> lengths(std::uint64_t index) const = 0;
+  [[nodiscard]] virtual std::size_t scratch_bytes() const = 0;
+  [[nodiscard]] virtual std::uint32_t stages() const = 0;
+  [[nodiscard]] virtual std::uint64_t fingerprint() const = 0;
+  virtual void read_run(std::span<const std::uint64_t> indices, batch_view<Record> out,
+                        const run_context& context) const = 0;
+  virtual void will_read(std::span<const std::uint64_t> indices) const = 0;
+  [[nodiscard]] virtual std::uint64_t stored_bytes(std::uint64_t index) const = 0;
+  [[nodiscard]] virtual std::uint64_t most_ahead() const = 0;
+  virtual void foresee(std::span<const std::uint64_t> indices) const = 0;
+  [[nodiscard]] virtual std::uint64_t most_foreseen() const = 0;
+  [[nodiscard]] virtual sample_origin origin(std::uint64_t index) const noexcept = 0;
+  [[nodiscard]] virtual std::vector<std::uint64_t> base_sizes() const = 0;
+  [[nodiscard]] virtual std::vector<std::string> warnings() const = 0;
+};
+
+/// A dataset inside an `any_dataset`.
+template <dataset D>
+class erased_dataset_of final : public erased_dataset<typename D::record_type> {
+  using record = typename D::record_type;
+
+ public:
+  explicit erased_dataset_of(D data) : data_(std::move(data)) {}
+
+  [[nodiscard]] std::uint64_t size() const override { return data_.size(); }
+  [[nodiscard]] record_extents<record> extents() const override { return extents_of(data_); }
+  [[nodiscard]] sample_lengths<record> lengths(
+      [[maybe_unused]] std::uint64_t index) const override {
+    if constexpr (tells_lengths<D>) {
+      return lengths_of(data_, index);
+    } else {
+      return {};
+    }
+  }
+  [[nodiscard]] std::size_t scratch_bytes() const override { return scratch_bytes_of(data_); }
+  [[nodiscard]] std::uint32_t stages() const override { return stages_of(data_); }
+  [[nodiscard]] std::uint64_t fingerprint() const override { return fingerprint_of(data_); }
+  void read_run(std::span<const std::uint64_t> indices, batch_view<record> out,
+                const run_context& context) const override {
+    penstock::read_run(data_, indices, out, context);
+  }
+  void will_read(std::span<const std::uint64_t> indices) const override {
+    tell_reads(data_, indices);
+  }
+  [[nodiscard]] std::uint64_t stored_bytes(std::uint64_t index) const override {
+    return stored_bytes_of(data_, index);
+  }
+  [[nodiscard]] std::uint64_t most_ahead() const override { return most_ahead_of(data_); }
+  void foresee(std::span<const std::uint64_t> indices) const override {
+    foresee_reads(data_, indices);
+  }
+  [[nodiscard]] std::uint64_t most_foreseen() const override { return most_foreseen_of(data_); }
+  [[nodiscard]] sample_origin origin(std::uint64_t index) const noexcept override {
+    return origin_of(data_, index);
+  }
+  [[nodiscard]] std::vector<std::uint64_t> base_sizes() const override {
+    return base_sizes_of(data_);
+  }
+  [[nodiscard]] std::vector<std::string> warnings() const override { return warnings_of(data_); }
+
+ private:
+  D data_;
+};
+
+/// `data` inside, as a pipeline keeps it: an lvalue is referred to, an rvalue is moved in.
+template <record_type Record, class Data>
+[[nodiscard]] std::shared_ptr<const erased_dataset<Record>> erase(Data&& data) {
+  using stored = stored_dataset_t<Data>;
+  refuse_batch_maps<stored>();
+  constexpr bool is_right = std::same_as<typename stored::record_type, Record>;
+  static_assert(is_right, "penstock::any_dataset: the dataset has another record");
+  if constexpr (is_right) {
+    return std::make_shared<const erased_dataset_of<stored>>(stored(std::forward<Data>(data)));
+  }
+}
+
+}  // namespace detail
 
 /// A dataset of `Record` whose type is not known before the program runs: for a pipeline that flags
 /// choose, or that a header names.

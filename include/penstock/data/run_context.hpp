@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <span>
 
-#include <penstock/observe/support/sample_clock.hpp>
+#include <penstock/observe/support/clocks.hpp>
 #include <penstock/order/random.hpp>
 
 namespace penstock {

@@ -12,8 +12,7 @@
 #include <penstock/core/layout.hpp>
 #include <penstock/data/dataset.hpp>
 #include <penstock/faults/error_policy.hpp>
-#include <penstock/load/detail/plan/run_share.hpp>
-#include <penstock/load/detail/plan/slots_wanted.hpp>
+#include <penstock/load/detail/plan/plan.hpp>
 #include <penstock/load/detail/ragged/ragged_batches.hpp>
 #include <penstock/load/detail/tuning/resolved_options.hpp>
 #include <penstock/load/options.hpp>

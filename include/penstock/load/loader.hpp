@@ -1,34 +1,171 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <stop_token>
 #include <utility>
 
+#include <concepts>
+#include <type_traits>
+
+#include <penstock/data/adaptors/adaptor.hpp>
+#include <penstock/data/dataset.hpp>
+#include <penstock/device/device.hpp>
+#include <penstock/load/options.hpp>
+#include <penstock/order/sampler.hpp>
+
+/// @file
+/// What `loader{...}` says when its arguments are not those of a loader. A deduction guide that
+/// names `loaded` checks them before the class's own constraints do, so that a sentence comes
+/// first, ahead of the compiler's account of why no guide fits. Right arguments cost the
+/// instantiation of one empty class.
+
 #include <penstock/core/batch_info.hpp>
 #include <penstock/core/error.hpp>
 #include <penstock/core/layout.hpp>
-#include <penstock/data/dataset.hpp>
 #include <penstock/device/cpu_device.hpp>
-#include <penstock/device/device.hpp>
 #include <penstock/faults/failure_ledger.hpp>
 #include <penstock/load/batch_range.hpp>
-#include <penstock/load/detail/loader_arguments.hpp>
-#include <penstock/load/detail/loader_flow.hpp>
+#include <penstock/load/detail/consumer.hpp>
 #include <penstock/load/footprint.hpp>
 #include <penstock/load/host_batch.hpp>
-#include <penstock/load/options.hpp>
 #include <penstock/load/tuning_history.hpp>
-#include <penstock/observe/loader_stats.hpp>
-#include <penstock/order/sampler.hpp>
+#include <penstock/observe/stats.hpp>
+#include <penstock/observe/support/trace.hpp>
+#include <penstock/order/support/fingerprint.hpp>
+#include <penstock/order/support/word_hash.hpp>
 #include <penstock/resume/loader_state.hpp>
+#include <penstock/threads/float_mode.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
+namespace detail {
+
+/// The arguments of a loader, each of which must be what its place asks for.
+template <class Data, class Sampler, class Device>
+struct loaded {
+  static_assert((require_dataset<std::remove_cvref_t<Data>>(), true));
+  static_assert(sampler<Sampler>,
+                "penstock::loader: a sampler comes after the dataset, as in loader{data, "
+                "ps::shuffled{.seed = 1}, {.batch_size = 64}}");
+  static_assert(device<Device>,
+                "penstock::loader: a device comes after the sampler, as in loader{data, "
+                "ps::sequential{}, ps::cpu_device{}, {.batch_size = 64}}");
+  using dataset_type = stored_dataset_t<Data>;
+};
+
+/// Arguments that miss a sampler.
+template <class Data>
+struct loaded_without_sampler {
+  static_assert((require_dataset<std::remove_cvref_t<Data>>(), true));
+  static_assert(!dataset<std::remove_cvref_t<Data>>,
+                "penstock::loader: a sampler is missing, which says the order: loader{data, "
+                "ps::shuffled{.seed = 1}, {.batch_size = 64}}, or ps::sequential{}");
+  using dataset_type = stored_dataset_t<Data>;
+};
+
+/// Arguments that miss the options: the last one is none.
+template <class Data, class Last>
+struct loaded_without_options {
+  static_assert((require_dataset<std::remove_cvref_t<Data>>(), true));
+  // Options: clang 14 looks in here before it looks at what a guide requires.
+  static_assert(!dataset<std::remove_cvref_t<Data>> || std::convertible_to<Last, loader_options>,
+                "penstock::loader: options are missing, which come last: loader{data, "
+                "ps::shuffled{.seed = 1}, {.batch_size = 64}}");
+  using dataset_type = stored_dataset_t<Data>;
+};
+
+/// Arguments whose options do not come last.
+template <class Data>
+struct loaded_with_early_options {
+  static_assert((require_dataset<std::remove_cvref_t<Data>>(), true));
+  static_assert(!dataset<std::remove_cvref_t<Data>>,
+                "penstock::loader: options come last: loader{data, ps::shuffled{.seed = 1}, "
+                "{.batch_size = 64}}");
+  using dataset_type = stored_dataset_t<Data>;
+};
+
+/// What a loader shares with its ranges: the batches that come, the one that the loop is at, and
+/// the state of a loop.
+template <dataset Dataset, sampler Sampler, device Device>
+class loader_flow {
+ public:
+  using consumer_type = consumer<Dataset, Sampler, Device>;
+  using batch_type = typename consumer_type::batch_type;
+
+  template <class Data>
+  loader_flow(Data&& data, const Sampler& order, const Device& device,
+              const loader_options& options)
+      : reads_(Dataset(std::forward<Data>(data)), order, device, options) {}
+
+  [[nodiscard]] consumer_type& reads() noexcept { return reads_; }
+
+  /// For a `batch_range`: starts to read; the range's serial number.
+  std::uint64_t start(const batch_position& from, std::uint64_t last_epoch) {
+    return reads_.start(from, last_epoch);
+  }
+  /// For a `batch_range`: releases the current batch and takes the next one; false at the end.
+  bool advance() {
+    step_.end();
+    held_ = batch_type{};  // the release: before the next is waited for, it may need the slot
+    held_ = reads_.next();
+    if (held_) step_.begin(reads_.trace(), held_.info());
+    return static_cast<bool>(held_);
+  }
+  [[nodiscard]] batch_type& current() noexcept { return held_; }
+  /// For a `batch_range`: ends the range that `serial` names.
+  void finish(std::uint64_t serial) noexcept {
+    if (!reads_.is_last(serial)) return;
+    step_.end();
+    held_ = batch_type{};
+    reads_.stop();
+  }
+
+  /// The state of a loop whose next batch is `next`. Throws `option_error` where batches come out
+  /// of order. From any thread.
+  [[nodiscard]] loader_state state_at(const batch_position& next) {
+    const auto& engine = reads_.engine();
+    const loader_options& options = engine.options();
+    if (!options.in_order) {
+      throw option_error("in_order",
+                         "must be true for a state, is false: batches that come as they are ready "
+                         "leave no place to continue from");
+    }
+    std::call_once(asked_, [&] {
+      const flushed_denormals as_on_a_worker;
+      fingerprint_ = order_fingerprint(global_sampler(engine.order()), engine.dataset_size());
+      if (const std::uint64_t chosen = fingerprint_of(engine.dataset()); chosen != 0) {
+        word_hash both{fingerprint_};
+        both.add(chosen);
+        fingerprint_ = both.value();
+      }
+    });
+    const auto& plan = engine.schedule().plan();
+    const std::uint64_t world = world_size(engine.order());
+    return {.version = loader_state{}.version,
+            .last = static_cast<std::uint32_t>(options.last_batch),
+            .epoch = next.epoch,
+            .batch = next.batch,
+            .dataset = engine.dataset_size(),
+            .samples = plan.samples() * world,
+            .batch_size = options.batch_size * world,
+            .seed = options.seed,
+            .order = fingerprint_};
+  }
+
+ private:
+  consumer_type reads_;
+  batch_type held_;
+  noted_step step_;
+  std::once_flag asked_;           // guards the next: states may be asked for on several threads
+  std::uint64_t fingerprint_ = 0;  // of order and choices, once a state was asked for
+};
+
+}  // namespace detail
 
 /// Reads batches of a dataset in the order of a sampler, on worker threads, into a fixed ring of
 /// host slots. A loop over it gets leases of host memory; `transfer` carries them to a device.

@@ -11,14 +11,28 @@
 #include <string>
 
 #include <penstock/core/error.hpp>
+#include <penstock/core/version.hpp>
 #include <penstock/faults/error_policy.hpp>
 #include <penstock/faults/stalled_read.hpp>
-#include <penstock/load/detail/plan/limits.hpp>
 #include <penstock/memory/budget.hpp>
 #include <penstock/observe/trace_recorder.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
+namespace detail {
+
+/// How many bits of the word that workers claim from count the runs of a batch.
+inline constexpr std::uint32_t claim_run_bits = 20;
+/// How many bits of it name the host slot.
+inline constexpr std::uint32_t claim_slot_bits = 12;
+
+/// The most runs that a batch is cut into. Half the range: a claim that has to wait counts on as
+/// well, one for each waiting worker.
+inline constexpr std::uint32_t most_runs = 1U << (claim_run_bits - 1);
+/// The most host slots of a loader.
+inline constexpr std::uint32_t most_slots = 1U << claim_slot_bits;
+
+}  // namespace detail
 
 /// What to do with a last batch that is not full.
 enum class partial_batch {

@@ -1,15 +1,467 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cmath>
 #include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <limits>
 #include <string>
 
-#include <penstock/observe/detail/judging/judge.hpp>
-#include <penstock/observe/detail/judging/loop_times.hpp>
-#include <penstock/observe/verdict.hpp>
+#include <penstock/core/version.hpp>
+#include <penstock/observe/stats.hpp>
+#include <penstock/threads/support/cpus.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
+namespace detail {
+
+/// What a loop whose reads wait may do with `loader_options::read_ahead`.
+struct ahead_advice {
+  std::uint64_t bytes = 0;  ///< of the option; 0: none is better
+  std::string sentence;     ///< "": nothing to be said
+};
+
+/// What follows from what a dataset was told. What it would gain is not known: the disk or the
+/// network may be as busy as it can be.
+[[nodiscard]] inline ahead_advice advice_on(const ahead_stats& ahead) {
+  constexpr std::uint64_t most = (std::numeric_limits<std::uint64_t>::max)();
+  if (ahead.source_bytes == 0) return {};  // it can't
+  if (ahead.most_bytes == 0) {
+    const std::uint64_t bytes = std::min<std::uint64_t>(ahead.source_bytes, 64U << 20U);
+    return {bytes, "Or .read_ahead = " + std::to_string(bytes) +
+                       ": the source can fetch before workers ask; the gain is not known."};
+  }
+  if (ahead.samples == 0 && ahead.failed != 0) {
+    return {0, "The source throws when it is told what comes: see stats().ahead.failed."};
+  }
+  if (ahead.late <= ahead.samples / 8) return {};
+  const std::string late = std::to_string(ahead.late) + " samples were told too late";
+  if (ahead.most_bytes >= ahead.source_bytes) {
+    return {0, late + ": let the source keep more ahead than its " +
+                   std::to_string(ahead.source_bytes) + " bytes; the gain is not known."};
+  }
+  const std::uint64_t twice = ahead.most_bytes > most / 2 ? most : 2 * ahead.most_bytes;
+  const std::uint64_t bytes = (std::min)(twice, ahead.source_bytes);
+  return {bytes, late + ": .read_ahead = " + std::to_string(bytes) + "; the gain is not known."};
+}
+
+/// A share as "44 %".
+[[nodiscard]] inline std::string percent(double share) {
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%.0f %%", 100 * share);
+  return text.data();
+}
+/// A number as "2.5".
+[[nodiscard]] inline std::string tenths(double value) {
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%.1f", value);
+  return text.data();
+}
+
+/// The times of one batch, and what the loop waited for, out of statistics.
+struct loop_times {
+  double batches = 0;
+  double all = 0;        // seconds, from batch to batch
+  double body = 0;       // of it in the loop's body
+  double reading = 0;    // seconds of workers, or of the consumer
+  double computing = 0;  // of it, processor time; at most `reading`
+  double for_batches = 0;
+  double for_copies = 0;
+  double for_leases = 0;
+  double throttled = 0;
+  double behind_device = 0;  // share of the workers' idle time that waits for copies out of slots
+  double tail = 1;           // how much longer than the median a slow read takes
+  std::size_t workers = 0;
+  double floor = 0;  // of a batch in a replay; 0: there was none
+  double ahead = 0;  // copies that were queued after the batch that was handed out
+  bool is_fed = false;
+  std::uint64_t depth = 0;  // of the feed
+  // By the device's clock; 0: not timed.
+  double device_copy = 0;
+  double device_step = 0;
+  double device_idle = 0;
+  ahead_stats told;      // what the dataset was told beforehand
+  bool is_body = false;  // the step is the loop's body, which idles between two
+};
+
+[[nodiscard]] inline double seconds(std::chrono::nanoseconds time) noexcept {
+  return std::chrono::duration<double>(time).count();
+}
+
+/// The workers that took part: those that a loader has spared slept all the time.
+[[nodiscard]] inline std::size_t workers_with_seats(const loader_stats& loader) noexcept {
+  if (loader.workers == 0 || loader.age.count() <= 0) return loader.workers;
+  const auto spared = std::llround(seconds(loader.wait_for_seat.time) / seconds(loader.age));
+  return loader.workers - (std::min)(loader.workers - 1, static_cast<std::size_t>(spared));
+}
+
+inline void add_reads(loop_times& times, const loader_stats& loader) {
+  times.workers = workers_with_seats(loader);
+  times.told = loader.ahead;
+  times.reading = seconds(loader.read.busy) / times.batches;
+  times.computing = loader.workers == 0
+                        ? times.reading
+                        : (std::min)(times.reading, seconds(loader.processor) / times.batches);
+  times.throttled = seconds(loader.throttled.time) / times.batches;
+  const double idle = seconds(loader.wait_for_slot.time) + seconds(loader.wait_for_copy.time) +
+                      seconds(loader.wait_for_demand.time);
+  times.behind_device = idle > 0 ? seconds(loader.wait_for_copy.time) / idle : 0;
+  const double median = seconds(loader.read.times.quantile(0.5));
+  times.tail = median > 0 ? seconds(loader.read.times.quantile(0.99)) / median : 1;
+}
+
+[[nodiscard]] inline loop_times times_of(const loader_stats& stats) {
+  loop_times times;
+  times.batches = static_cast<double>(stats.step.batches);
+  if (stats.step.batches == 0) return times;
+  add_reads(times, stats);
+  times.body = seconds(stats.step.busy) / times.batches;
+  times.for_leases = seconds(stats.wait_for_lease.time) / times.batches;
+  times.for_batches = seconds(stats.wait_for_ready.time) / times.batches;
+  if (stats.workers == 0) times.for_batches += times.reading;
+  times.all = times.body + times.for_batches + times.for_leases;
+  return times;
+}
+
+[[nodiscard]] inline loop_times times_of(const transfer_stats& stats) {
+  loop_times times;
+  times.batches = static_cast<double>(stats.step.batches);
+  if (stats.step.batches == 0) return times;
+  if (stats.loader) add_reads(times, *stats.loader);
+  times.body = seconds(stats.step.busy) / times.batches;
+  times.for_batches = seconds(stats.wait_for_batch.time) / times.batches;
+  times.for_copies = seconds(stats.wait_for_copy.time) / times.batches;
+  times.for_leases = seconds(stats.wait_for_slot.time) / times.batches;
+  times.all = times.body + times.for_batches + times.for_copies + times.for_leases;
+  times.ahead = stats.ahead.mean();
+  times.is_fed = true;
+  times.depth = stats.depth;
+  if (stats.device.batches != 0) {
+    const auto timed = static_cast<double>(stats.device.batches);
+    times.device_copy = seconds(stats.device.copy) / timed;
+    times.device_step = seconds(stats.device.step) / timed;
+    times.device_idle = seconds(stats.device.idle) / timed;
+    times.is_body = stats.is_body;
+  }
+  return times;
+}
+
+/// Seconds of a batch in replays; 0: there was none.
+[[nodiscard]] inline double floor_of(const loader_stats&) noexcept { return 0; }
+[[nodiscard]] inline double floor_of(const transfer_stats& stats) noexcept {
+  if (stats.replay.batches == 0) return 0;
+  return seconds(stats.replay.time) / static_cast<double>(stats.replay.batches);
+}
+
+/// The time of a batch with so many workers, at least 1: the slowest of the body, reading, all that
+/// computes, shared by the cores, and handing a batch from one thread to another. (6 to 8 us, where
+/// nothing else takes time: docs/tuning.md has the figures.)
+[[nodiscard]] inline double time_with(const loop_times& times, std::size_t workers,
+                                      std::size_t cores) noexcept {
+  constexpr double hand_off = 7e-6;
+  const double computing = (times.computing + times.body) / static_cast<double>(cores);
+  return (std::max)(
+      {times.body, times.reading / static_cast<double>(workers), computing, hand_off});
+}
+
+/// The fewest workers with which a batch takes at most 2 % longer than with any number of them.
+[[nodiscard]] inline std::size_t enough_workers(const loop_times& times,
+                                                std::size_t cores) noexcept {
+  constexpr std::size_t most = 256;
+  const double best = time_with(times, most, cores);
+  std::size_t workers = 1;
+  while (workers < most && time_with(times, workers, cores) > 1.02 * best) ++workers;
+  return workers;
+}
+
+}  // namespace detail
+
+/// What limits a loop.
+enum class loop_limit {
+  step,          ///< the loop's body: it never waits
+  device,        ///< the device: the body waits for steps or copies that it has queued before
+  launches,      ///< the body: the device has too little to do while it prepares the next work
+  workers,       ///< reading: more workers would read faster
+  storage,       ///< reading, which waits for a disk or a network
+  processors,    ///< reading and the body need more processor time than there are cores for
+  quota,         ///< the container's quota of processor time
+  copy,          ///< the bus
+  depth,         ///< the copy of a batch, which does not run under the step of the one before
+  slow_samples,  ///< single reads that hold up their batch while workers are idle
+  leases,        ///< the program, which holds the batches that it waits for
+  mixed,         ///< no part alone: several are about equally slow
+  nothing,       ///< no batch came: there is nothing to judge
+};
+
+/// The answer to "why is my GPU idle?", see `diagnose`. Shares are of the time of the loop.
+struct verdict {
+  loop_limit limit = loop_limit::nothing;  ///< what limits most
+  double waiting = 0;                      ///< the share in which the loop waited at all
+  double for_batches = 0;                  ///< for a batch to be read; of no workers, reading it
+  double for_copies = 0;                   ///< for a batch to be copied
+  double for_leases = 0;                   ///< for a lease to end
+  double throttled = 0;                    ///< in which the container was throttled
+  double busy_workers = 0;                 ///< the mean number of workers that read
+  double busy_cores = 0;           ///< the mean number of cores that read or run the loop's body
+  std::size_t cores = 0;           ///< as many as the process may use
+  std::size_t workers = 0;         ///< as many as there are
+  std::size_t wanted_workers = 0;  ///< as many as are expected to be enough
+  /// The bytes of `loader_options::read_ahead` that are worth a try where reads wait for a disk or
+  /// a network; 0: none, or those it has. What they gain is not known, and not in `gain`.
+  std::uint64_t wanted_read_ahead = 0;
+  /// A batch's time on the device alone, see `transfer::replay`, in seconds; 0: not known.
+  double floor = 0;
+  double above_floor = 0;  ///< 0.32: a batch takes 1.32 times the floor
+  /// What the device's own clock says, see `transfer_options::time_device`; 0: not known. Of a
+  /// batch, in seconds.
+  double device_copy = 0;
+  double device_step = 0;  ///< the work of the body
+  double device_idle = 0;  ///< in which the stream of the step had nothing to do
+  double gain = 0;         ///< expected of the remedy: 0.44 is 44 % more batches in the same time
+  std::string sentence;    ///< what limits, with figures
+  std::string remedy;      ///< what to change, in terms of the options
+
+  /// The sentence and the remedy.
+  [[nodiscard]] std::string str() const { return sentence + ". " + remedy; }
+};
+
+namespace detail {
+
+/// Decides, in the order of the questions that people ask: does the loop wait, for whom, and why.
+class judge {
+ public:
+  judge(const loop_times& times, std::size_t cores) : times_(times), cores_(cores) {}
+
+  [[nodiscard]] verdict decide() {
+    if (times_.batches == 0 || times_.all <= 0) {
+      say(loop_limit::nothing, "no batch came", "Let the loop run between the two snapshots.");
+      return said_;
+    }
+    fill();
+    if (said_.throttled > noticeable) {
+      throttled();
+    } else if (said_.waiting < noticeable) {
+      says_step();
+    } else if (said_.for_leases > (std::max)(said_.for_batches, said_.for_copies)) {
+      leases();
+    } else if (said_.for_copies > said_.for_batches &&
+               (times_.workers == 0 || busy_share() < 0.9)) {
+      copies();
+    } else {
+      batches();
+    }
+    return said_;
+  }
+
+ private:
+  static constexpr double noticeable = 0.05;
+
+  void fill() {
+    said_.for_batches = times_.for_batches / times_.all;
+    said_.for_copies = times_.for_copies / times_.all;
+    said_.for_leases = times_.for_leases / times_.all;
+    said_.waiting = said_.for_batches + said_.for_copies + said_.for_leases;
+    said_.throttled = (std::min)(1.0, times_.throttled / times_.all);  // it is added up over cores
+    said_.busy_workers = times_.reading / times_.all;
+    said_.busy_cores = (times_.computing + times_.body) / times_.all;
+    said_.cores = cores_;
+    said_.workers = times_.workers;
+    said_.floor = times_.floor;
+    said_.device_copy = times_.device_copy;
+    said_.device_step = times_.device_step;
+    said_.device_idle = times_.device_idle;
+    if (times_.floor > 0) said_.above_floor = (std::max)(0.0, times_.all / times_.floor - 1);
+    said_.wanted_workers = times_.reading > 0 ? enough_workers(times_, cores_) : times_.workers;
+  }
+
+  /// With a remedy after which a batch takes `time` seconds; 0: not known.
+  void say(loop_limit limit, const std::string& sentence, const std::string& remedy,
+           double time = 0) {
+    said_.limit = limit;
+    said_.sentence = sentence;
+    said_.remedy = remedy;
+    if (said_.floor > 0) {
+      said_.sentence += "; " + percent(said_.above_floor) + " above the floor";
+      time = time > 0 ? (std::max)(time, said_.floor) : 0;  // no remedy makes the step faster
+    }
+    said_.gain = time > 0 ? (std::max)(0.0, times_.all / time - 1) : 0;
+    if (said_.gain >= 0.01) said_.remedy += ": expected +" + percent(said_.gain);
+    if (said_.remedy.back() != '.') said_.remedy += '.';
+  }
+
+  void throttled() {
+    say(loop_limit::quota,
+        "throttled: for " + percent(said_.throttled) +
+            " of the time the container had used up its quota of processor time",
+        "Raise the quota, or take fewer workers (.workers)");
+  }
+
+  /// The share of the time in which the device has no step to do, as far as that is known.
+  [[nodiscard]] double device_idles() const noexcept {
+    const double all = times_.device_idle + times_.device_step;
+    return all > 0 ? times_.device_idle / all : 0;
+  }
+  /// Says so where a copy takes the device longer than a step.
+  bool says_long_copies(const std::string& waits) {
+    if (times_.device_copy <= times_.device_step) return false;
+    say(loop_limit::copy,
+        "copy-bound: " + waits + ": a copy takes the device " + tenths(1e6 * times_.device_copy) +
+            " us, a step " + tenths(1e6 * times_.device_step) + " us",
+        "Let fewer bytes travel: a smaller type and a transform on the device");
+    return true;
+  }
+
+  /// The host waits for nothing, and yet the device does.
+  void idle_device() {
+    const std::string waits = "the device has no step to do for " + percent(device_idles()) +
+                              " of the time, and batches are there";
+    if (says_long_copies(waits)) return;
+    say(loop_limit::launches, "launch-bound: " + waits,
+        "Give it work sooner: no synchronisation in the body, fewer launches, CUDA graphs");
+  }
+
+  void says_step() {
+    if (device_idles() > noticeable && !times_.is_body) return idle_device();
+    if (said_.above_floor > noticeable) {
+      say(loop_limit::step,
+          "step-bound: the loop waits for " + percent(said_.waiting) +
+              " of the time, and yet its body takes longer than alone",
+          "What runs beside it slows it: fewer workers (.workers), or fewer bytes to copy",
+          times_.floor);
+      return;
+    }
+    std::string remedy = "Faster batches gain nothing";
+    if (times_.workers > said_.wanted_workers) {
+      remedy += ", .workers = " + std::to_string(said_.wanted_workers) + " would do";
+    }
+    say(loop_limit::step,
+        "step-bound: the loop waits for " + percent(said_.waiting) + " of the time", remedy);
+  }
+
+  void leases() {
+    say(loop_limit::leases,
+        "lease-bound: for " + percent(said_.for_leases) +
+            " of the time the loop waits for batches that the program holds",
+        times_.is_fed ? "End leases sooner, or raise .depth"
+                      : "End leases sooner, or raise .prefetch",
+        times_.all - times_.for_leases);
+  }
+
+  void copies() {
+    const std::string waits =
+        "the loop waits " + percent(said_.for_copies) + " of the time for copies";
+    if (times_.ahead < 0.5) {
+      const std::string none = "copy-bound: " + waits + ", and none runs ahead";
+      // Nothing was copied under the body: for want of a slot, or of a batch that is there.
+      if (times_.workers == 0)
+        return say(loop_limit::depth, none, "Read by a worker: .workers = 1");
+      if (times_.depth < 3) {
+        const double longer = (std::max)(times_.body, times_.for_copies);
+        return say(loop_limit::depth, none, "Raise .depth to 3", longer);
+      }
+      return say(loop_limit::depth, none,
+                 "Leases hold the slots: end them sooner, or raise .depth");
+    }
+    say(loop_limit::copy, "copy-bound: " + waits,
+        "Let fewer bytes travel: a smaller type and a transform on the device");
+  }
+
+  void batches() {
+    // Where all workers are busy, a copy that is waited for is one of a batch that came late.
+    const std::string waits = "the loop waits " + percent(said_.for_batches + said_.for_copies) +
+                              " of the time for batches";
+    if (times_.reading <= 0) {
+      say(loop_limit::workers, "source-bound: " + waits, "The source is no loader: look there");
+      return;
+    }
+    const double computes = times_.computing / times_.reading;
+    if (times_.workers == 0 &&
+        times_.all <= 1.03 * time_with(times_, said_.wanted_workers, cores_)) {
+      say(loop_limit::processors,
+          "CPU-bound: " + waits +
+              ", which it reads itself, as fast as workers would hand them over",
+          "Less work a sample, or larger batches");
+      return;
+    }
+    if (busy_share() < 0.8) return idle_workers(waits);
+    const double better = time_with(times_, said_.wanted_workers, cores_);
+    const bool is_storage = computes < 0.5;
+    if (said_.wanted_workers > times_.workers && times_.all / better > 1.03) {
+      say(is_storage ? loop_limit::storage : loop_limit::workers,
+          std::string{is_storage ? "I/O-bound: " : "loader-bound: "} + waits + ", " +
+              workers_text(computes),
+          ".workers = " + std::to_string(said_.wanted_workers), better);
+      if (is_storage) advise_ahead();
+      return;
+    }
+    if (is_storage) {
+      say(loop_limit::storage, "I/O-bound: " + waits + ", " + workers_text(computes),
+          "Faster storage, larger reads, or data that stays in memory");
+      return advise_ahead();
+    }
+    if (said_.busy_cores < 0.8 * static_cast<double>(cores_)) {
+      say(loop_limit::mixed,
+          "mixed: " + waits + ", " + workers_text(computes) + "; the loop's body takes " +
+              percent(1 - said_.waiting),
+          "No part is much slower than the others: each has to become faster");
+      return;
+    }
+    say(loop_limit::processors,
+        "CPU-bound: " + waits + "; reading and the loop's body take " + tenths(said_.busy_cores) +
+            " of " + std::to_string(cores_) + " cores",
+        "Less work a sample: decode less, transform on the device, or keep what was decoded");
+  }
+
+  void advise_ahead() {
+    const ahead_advice advice = advice_on(times_.told);
+    said_.wanted_read_ahead = advice.bytes;
+    if (!advice.sentence.empty()) said_.remedy += ' ' + advice.sentence;
+  }
+
+  void idle_workers(const std::string& waits) {
+    if (times_.behind_device > 0.5) {
+      if (says_long_copies(waits)) return;
+      say(loop_limit::device,
+          "device-bound: " + waits + ", and workers wait for copies out of their slots",
+          "Batches are read in time: shorten the step, or the copy");
+      return;
+    }
+    std::string slow = waits + " while workers are idle for " + percent(1 - busy_share());
+    if (times_.tail >= 3) {
+      slow += ": a slow read takes " + tenths(times_.tail) + " times the usual one";
+    }
+    say(loop_limit::slow_samples, "held up by single reads: " + slow,
+        "Raise .prefetch, or mend the slowest samples (stats name them)",
+        (std::max)(times_.body,
+                   time_with(times_, (std::max)(times_.workers, std::size_t{1}), cores_)));
+  }
+
+  /// The share of the time in which a worker reads.
+  [[nodiscard]] double busy_share() const noexcept {
+    return times_.workers == 0 ? 1.0 : said_.busy_workers / static_cast<double>(times_.workers);
+  }
+
+  [[nodiscard]] std::string workers_text(double computes) const {
+    if (times_.workers == 0) return "which it reads itself";
+    return tenths(said_.busy_workers) + " of " + std::to_string(times_.workers) +
+           " workers are busy, " + percent(computes) + " of that computing, on " +
+           std::to_string(cores_) + " cores";
+  }
+
+  const loop_times& times_;
+  std::size_t cores_;
+  verdict said_;
+};
+
+[[nodiscard]] inline verdict judged(const loop_times& times, std::size_t cores) {
+  return judge{times, cores == 0 ? usable_cpus() : cores}.decide();
+}
+
+}  // namespace detail
 
 /// What limits a loop, from what its statistics were and what they are now: `loader::stats()` or
 /// `transfer::stats()`, between which the loop ran. The verdict follows from which thread waits for

@@ -1,15 +1,103 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <limits>
+#include <span>
+#include <stdexcept>
+#include <string>
 #include <type_traits>
 
 #include <penstock/core/error.hpp>
-#include <penstock/order/detail/block_order.hpp>
+#include <penstock/order/random.hpp>
 #include <penstock/order/sampler.hpp>
+#include <penstock/order/support/draw.hpp>
+#include <penstock/order/support/permutation.hpp>
+#include <penstock/order/support/stages.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
+namespace detail {
+
+/// The order of one epoch of `block_shuffled`: O(1) memory, trivially copyable.
+///
+/// The full blocks come in the order of a permutation; the short one at the end of the dataset, if
+/// there is one, comes at a place of its own, drawn evenly from all. So no inverse is looked for,
+/// and every order of the blocks is as likely as every other.
+class block_order {
+ public:
+  /// The order of `n` samples in blocks of `block` >= 1. Throws std::invalid_argument unless
+  /// 1 <= n <= 2^63.
+  block_order(std::uint64_t n, std::uint64_t block, std::uint64_t seed, std::uint64_t epoch)
+      : key_{.seed = seed, .epoch = epoch, .stage = block_shuffle_stage},
+        block_(block),
+        full_(require_size(n) / block),
+        short_size_(n % block),
+        blocks_(permutation_of(of_blocks, (std::max)(full_, std::uint64_t{1}))) {
+    sample_generator gen{key_, of_short_block};
+    if (short_size_ != 0) short_begin_ = uniform(gen, std::uint64_t{0}, full_) * block_;
+  }
+
+  /// The samples from the place `first` of the order on. Each block that is touched costs as much
+  /// as some tens of samples.
+  void fill(std::uint64_t first, std::span<std::uint64_t> out) const noexcept {
+    while (!out.empty()) {
+      const auto [which, begin, length] = block_at(first);
+      const auto count =
+          static_cast<std::size_t>((std::min)(std::uint64_t{out.size()}, begin + length - first));
+      const std::span<std::uint64_t> part = out.first(count);
+      permutation_of(which, length).fill(first - begin, part);
+      for (std::uint64_t& index : part) index += which * block_;
+      out = out.subspan(count);
+      first += count;
+    }
+  }
+
+ private:
+  struct placed_block {
+    std::uint64_t which;   // in the dataset
+    std::uint64_t begin;   // place of its first sample in the order
+    std::uint64_t length;  // samples
+  };
+
+  // Streams are numbered by blocks, from 0, so the last two are free for what is drawn beside them.
+  static constexpr std::uint64_t of_blocks = (std::numeric_limits<std::uint64_t>::max)();
+  static constexpr std::uint64_t of_short_block = of_blocks - 1;
+
+  static std::uint64_t require_size(std::uint64_t n) {
+    if (n == 0 || n > std::uint64_t{1} << 63) {
+      throw std::invalid_argument("block_shuffled: expected 1 <= n <= 2^63, found n = " +
+                                  std::to_string(n));
+    }
+    return n;
+  }
+
+  /// An order of `n` elements out of stream `index`.
+  [[nodiscard]] permutation permutation_of(std::uint64_t index, std::uint64_t n) const {
+    sample_generator gen{key_, index};
+    const std::uint64_t seed = draw64(gen);
+    return {n, seed, draw64(gen)};
+  }
+
+  /// The block that has place `k` of the order.
+  [[nodiscard]] placed_block block_at(std::uint64_t k) const noexcept {
+    const bool behind_short = k >= short_begin_;
+    if (behind_short && k - short_begin_ < short_size_) return {full_, short_begin_, short_size_};
+    const std::uint64_t in_full = behind_short ? k - short_size_ : k;
+    return {blocks_(in_full / block_), k - in_full % block_, block_};
+  }
+
+  random_key key_;
+  std::uint64_t block_;
+  std::uint64_t full_;  // how many blocks are full
+  std::uint64_t short_size_;
+  std::uint64_t short_begin_ = 0;  // place of the short block's first sample
+  permutation blocks_;             // of the full ones
+};
+
+}  // namespace detail
 
 /// Every sample once, near to its neighbours: blocks of `block` consecutive samples come in random
 /// order, and each block is shuffled inside. For storage that reads runs faster than single samples

@@ -1,23 +1,195 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <utility>
+#include <vector>
 
 #include <penstock/core/error.hpp>
-#include <penstock/order/detail/alias_table.hpp>
-#include <penstock/order/detail/weighted_order.hpp>
+#include <penstock/order/random.hpp>
 #include <penstock/order/sampler.hpp>
 #include <penstock/order/support/draw.hpp>
+#include <penstock/order/support/stages.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
-
 namespace detail {
+
+/// The chances of n samples in a form that gives a draw for one look into n columns. A column of
+/// height 2^32 holds `keep` parts of its own sample and leaves the rest to another one, the alias.
+///
+/// Made of integers alone, so that it is the same on every machine, with every compiler and every
+/// flag, -ffast-math and flushed denormals included; and so that no rounding is left over at its
+/// end, which versions in floating point have to put somewhere.
+///
+/// Source: Walker, "An efficient method for generating discrete random variables with general
+/// distributions", 1977; linear time: Vose, "A linear algorithm for generating random numbers with
+/// a given distribution", 1991. Here without Vose's two lists, by two indices that only go up.
+class alias_table {
+ public:
+  /// 8 bytes.
+  struct column {
+    std::uint32_t alias;
+    std::uint32_t keep;
+  };
+
+  /// Throws `option_error` unless there are 1 to 2^32 - 1 weights, each of them finite and not
+  /// negative, and one above 0.
+  template <real Real>
+  explicit alias_table(std::span<const Real> weights) {
+    if (weights.empty()) throw option_error("weights", "expected at least one, found none");
+    if (weights.size() > most) {
+      throw option_error("weights",
+                         "expected at most 2^32 - 1, found " + std::to_string(weights.size()));
+    }
+    level(shares_of(weights));
+  }
+
+  /// The sample at height `height` of column `which`.
+  [[nodiscard]] std::uint32_t at(std::uint32_t which, std::uint32_t height) const noexcept {
+    const column& found = columns_[which];
+    return height < found.keep ? which : found.alias;
+  }
+
+  [[nodiscard]] std::span<const column> columns() const noexcept { return columns_; }
+
+ private:
+  static constexpr std::size_t most = 0xffffffffu;
+  static constexpr std::uint64_t full = std::uint64_t{1} << 32;
+  __extension__ using wide = unsigned __int128;
+
+  /// A weight is significand * 2^exponent, the exponent counted from the type's least.
+  struct parts {
+    std::uint64_t significand;
+    int exponent;
+  };
+
+  template <real Real>
+  static parts parts_of(const Real& weight, std::size_t index) {
+    using word = std::conditional_t<sizeof(Real) == 4, std::uint32_t, std::uint64_t>;
+    using limits = std::numeric_limits<Real>;
+    static_assert(limits::digits == (sizeof(word) == 4 ? 24 : 53), "weights: IEEE 754 is expected");
+    constexpr int stored = limits::digits - 1;  // bits of the significand
+    constexpr word sign = word{1} << (limits::digits == 24 ? 31 : 63);
+    constexpr int infinite = 2 * limits::max_exponent - 1;
+
+    const word bits = std::bit_cast<word>(weight);
+    const word size = bits & static_cast<word>(~sign);
+    const int exponent = static_cast<int>(size >> stored);
+    if (exponent == infinite || (bits != size && size != 0)) {
+      throw option_error("weights", "expected finite numbers >= 0, found " + to_text(weight) +
+                                        " at index " + std::to_string(index));
+    }
+    const word significand = size & ((word{1} << stored) - 1);
+    if (exponent == 0) return {significand, 1};
+    return {significand | word{1} << stored, exponent};
+  }
+
+  /// What of the n columns belongs to each sample, in units of a column's 2^-32. The sum is n 2^32
+  /// exactly, 0 stays 0, and each share is right to two units, to five where n is above 2^30.
+  template <real Real>
+  static std::vector<std::uint64_t> shares_of(std::span<const Real> weights) {
+    int top = 0;
+    for (std::size_t i = 0; i < weights.size(); ++i) {
+      const parts weight = parts_of(weights[i], i);
+      if (weight.significand != 0) top = (std::max)(top, weight.exponent);
+    }
+    if (top == 0) {
+      throw option_error(
+          "weights", "expected one above 0, found " + std::to_string(weights.size()) + " zeros");
+    }
+
+    // The largest weights start at bit 95, so that 2^32 of them do not overflow; what lies below
+    // bit 0 is less than 2^-62 of the sum even then.
+    constexpr int room = 95 - std::numeric_limits<Real>::digits;
+    const auto fixed = [&](std::size_t i) -> wide {
+      const parts weight = parts_of(weights[i], i);
+      const int shift = room - (top - weight.exponent);
+      if (shift >= 0) return wide{weight.significand} << shift;
+      return shift > -64 ? weight.significand >> -shift : 0;
+    };
+    wide sum = 0;
+    for (std::size_t i = 0; i < weights.size(); ++i) sum += fixed(i);
+
+    // Shares are the steps of the rounded running sum: errors do not add up. 64 bits of both sums
+    // are enough, and leave room for the product.
+    const auto high = static_cast<std::uint64_t>(sum >> 64);
+    const int drop = static_cast<int>(std::bit_width(high));
+    const auto all = static_cast<std::uint64_t>(sum >> drop);
+    const std::uint64_t units = weights.size() * full;
+    std::vector<std::uint64_t> shares(weights.size());
+    wide running = 0;
+    std::uint64_t before = 0;
+    for (std::size_t i = 0; i < weights.size(); ++i) {
+      running += fixed(i);
+      const auto now = static_cast<std::uint64_t>(
+          wide{static_cast<std::uint64_t>(running >> drop)} * units / all);
+      shares[i] = now - before;
+      before = now;
+    }
+    return shares;
+  }
+
+  /// Fills every column that has less than its height from a sample that has more. Because the sum
+  /// is exact there is one as long as a column lacks something.
+  void level(std::vector<std::uint64_t> shares) {
+    columns_.resize(shares.size());
+    for (std::size_t i = 0; i < columns_.size(); ++i) {
+      columns_[i] = {static_cast<std::uint32_t>(i), 0};
+    }
+    std::size_t rich = 0;
+    for (std::size_t i = 0; i < shares.size(); ++i) {
+      std::size_t poor = i;
+      // A sample that gave too much away lacks something itself; if it lies ahead, its turn comes.
+      while (poor <= i && shares[poor] < full) {
+        while (shares[rich] <= full) ++rich;
+        columns_[poor] = {static_cast<std::uint32_t>(rich),
+                          static_cast<std::uint32_t>(shares[poor])};
+        shares[rich] -= full - shares[poor];
+        poor = rich;
+      }
+    }
+  }
+
+  std::vector<column> columns_;
+};
+
+static_assert(sizeof(alias_table::column) == 8);
+
+/// The draws of one epoch of `weighted`. Refers to the table of the sampler that made it.
+class weighted_order {
+ public:
+  /// Draws from `table` with the bits of (seed, epoch, place).
+  weighted_order(const alias_table& table, std::uint64_t seed, std::uint64_t epoch) noexcept
+      : table_(&table), key_{.seed = seed, .epoch = epoch, .stage = weighted_stage} {}
+
+  /// The samples from the place `first` of the order on; every place is a draw of its own.
+  void fill(std::uint64_t first, std::span<std::uint64_t> out) const noexcept {
+    const auto last = static_cast<std::uint32_t>(table_->columns().size() - 1);
+    // Two loops, so that the reads of a large table, each a miss of the cache, overlap.
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      sample_generator gen{key_, first + i};
+      const std::uint64_t which = uniform(gen, std::uint32_t{0}, last);
+      out[i] = which << 32 | gen();
+    }
+    for (std::uint64_t& place : out) {
+      place =
+          table_->at(static_cast<std::uint32_t>(place >> 32), static_cast<std::uint32_t>(place));
+    }
+  }
+
+ private:
+  const alias_table* table_;
+  random_key key_;
+};
 
 /// What a container that a std::span may be made of holds. A concept of <ranges> would say it too,
 /// and be a tenth of all that the umbrella has parsed.

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include <penstock/load/batch_range.hpp>
-#include <penstock/observe/transfer_stats.hpp>
+#include <penstock/observe/stats.hpp>
 #include <penstock/transfer/batch_source.hpp>
 #include <penstock/transfer/detail/feed.hpp>
 #include <penstock/transfer/detail/replay.hpp>

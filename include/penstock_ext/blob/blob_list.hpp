@@ -14,7 +14,6 @@
 #include <penstock_ext/blob/blob_buffer.hpp>
 #include <penstock_ext/blob/blob_source.hpp>
 #include <penstock_ext/blob/detail/blob_file.hpp>
-#include <penstock_ext/blob/detail/descriptor.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

@@ -21,7 +21,6 @@
 #include <penstock_ext/blob/blob_error.hpp>
 #include <penstock_ext/blob/blob_source.hpp>
 #include <penstock_ext/blob/detail/blob_file.hpp>
-#include <penstock_ext/blob/detail/descriptor.hpp>
 #include <penstock_ext/blob/detail/folder_walk.hpp>
 
 namespace penstock {

@@ -1,21 +1,318 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <stdexcept>
+#include <string>
 #include <vector>
 
 #include <penstock/core/version.hpp>
-#include <penstock_ext/image/detail/resample/resample_check.hpp>
-#include <penstock_ext/image/detail/resample/resample_filter.hpp>
-#include <penstock_ext/image/detail/resample/resample_pass.hpp>
-#include <penstock_ext/image/detail/resample/resample_table.hpp>
 #include <penstock_ext/image/geometry.hpp>
 #include <penstock_ext/image/pixels.hpp>
 
+// What a resizer does besides weighing pixels.
+
+#include <penstock_ext/image/detail/exact_math.hpp>
+
+// What a pixel at a distance of `x` source pixels (or target pixels, when the picture shrinks)
+// weighs, for each filter. `support` is where the weights end. The order of the sums and products
+// is Pillow's, so that equal coefficients come of it.
+
+#include <penstock_ext/image/detail/resample/resample_avx2.hpp>
+#include <penstock_ext/image/detail/resample/resample_neon.hpp>
+#include <penstock_ext/image/detail/resample/resample_table.hpp>
+
 namespace penstock {
 inline namespace PENSTOCK_ABI {
+namespace detail {
+
+/// Whether `box` has a pixel and lies inside a picture of `size`.
+inline bool lies_inside(const image_box& box, const image_size& size) noexcept {
+  return box.size.width != 0 && box.size.height != 0 && box.left < size.width &&
+         box.top < size.height && box.size.width <= size.width - box.left &&
+         box.size.height <= size.height - box.top;
+}
+
+/// Throws std::invalid_argument unless `plan` makes a picture like `out` of one like `in`.
+inline void check_resize(const const_pixels& in, const image_plan& plan, const pixels& out) {
+  const auto refuse = [](const std::string& expected, const std::string& found) {
+    throw std::invalid_argument("resizer: expected " + expected + ", found " + found);
+  };
+  if (in.channels != out.channels || (in.channels != 1 && in.channels != 3 && in.channels != 4)) {
+    refuse("1, 3 or 4 channels in both pictures",
+           std::to_string(in.channels) + " and " + std::to_string(out.channels));
+  }
+  for (const image_size& size : {in.size, plan.scaled}) {
+    if (!has_pixels(size)) {
+      refuse("sides of 1 to 2^24 pixels", to_text(size));
+    }
+  }
+  if (!lies_inside(plan.crop, in.size)) {
+    refuse("a crop inside the picture of " + to_text(in.size), to_text(plan.crop));
+  }
+  if (!lies_inside(plan.kept, plan.scaled)) {
+    refuse("a kept part inside the scaled crop of " + to_text(plan.scaled), to_text(plan.kept));
+  }
+  if (out.size != plan.size()) {
+    refuse("a place for " + to_text(plan.size()) + " pixels", to_text(out.size));
+  }
+}
+
+/// Copies `from` to `to`, which has its size.
+inline void copy_rows(const const_pixels& from, const pixels& to) {
+  for (std::size_t y = 0; y < to.size.height; ++y) {
+    std::memcpy(to.row(y), from.row(y), to.size.width * to.channels);
+  }
+}
+
+/// Zeros all of `out` but the part `inner`.
+inline void clear_around(const pixels& out, const image_box& inner) {
+  for (std::size_t y = 0; y < out.size.height; ++y) {
+    const bool beside = y >= inner.top && y - inner.top < inner.size.height;
+    const std::size_t left = beside ? inner.left : out.size.width;
+    const std::size_t right = beside ? inner.left + inner.size.width : out.size.width;
+    std::memset(out.row(y), 0, left * out.channels);
+    std::memset(out.row(y) + right * out.channels, 0, (out.size.width - right) * out.channels);
+  }
+}
+
+/// The source pixel of each of `count` from `first` on, when `length` become `scaled` and each
+/// takes the one in which its middle lies. The place is a running sum from the first one on, as
+/// Pillow's is, which may round otherwise than a product.
+template <class Take>
+void each_nearest(std::size_t length, std::size_t scaled, std::size_t first, std::size_t count,
+                  Take take) {
+  const double step = static_cast<double>(static_cast<float>(length)) / static_cast<double>(scaled);
+  double at = step * 0.5;
+  for (std::size_t i = 0; i < first + count; ++i, at += step) {
+    if (i >= first) take(i - first, (std::min)(static_cast<std::size_t>(at), length - 1));
+  }
+}
+
+/// Resizes `in`, the crop of `plan`, without weighing anything; `columns` is kept between calls.
+template <std::size_t Channels>
+void resize_nearest(const const_pixels& in, const image_plan& plan, const pixels& out,
+                    std::vector<std::uint32_t>& columns) {
+  const std::size_t width = out.size.width;
+  columns.resize((std::max)(columns.size(), width));
+  each_nearest(in.size.width, plan.scaled.width, plan.kept.left, width,
+               [&](std::size_t x, std::size_t from) {
+                 columns[plan.mirrored ? width - 1 - x : x] =
+                     static_cast<std::uint32_t>(from * Channels);
+               });
+  each_nearest(in.size.height, plan.scaled.height, plan.kept.top, out.size.height,
+               [&, at = columns.data()](std::size_t y, std::size_t from) {
+                 const std::uint8_t* const row = in.row(from);
+                 std::uint8_t* to = out.row(y);
+                 for (std::size_t x = 0; x < width; ++x, to += Channels) {
+                   std::memcpy(to, row + at[x], Channels);
+                 }
+               });
+}
+
+/// The pixels whose middle is in the box, its right end included.
+struct box_weight {
+  static constexpr double support = 0.5;
+  double operator()(double x) const noexcept { return x > -0.5 && x <= 0.5 ? 1.0 : 0.0; }
+};
+
+/// A triangle.
+struct bilinear_weight {
+  static constexpr double support = 1.0;
+  double operator()(double x) const noexcept {
+    x = x < 0 ? -x : x;
+    return x < 1 ? 1 - x : 0.0;
+  }
+};
+
+/// Half a wave of a sine over its argument, below Hamming's window, whose factors are floats.
+struct hamming_weight {
+  static constexpr double support = 1.0;
+  double operator()(double x) const noexcept {
+    x = x < 0 ? -x : x;
+    if (x == 0) return 1.0;
+    if (x >= 1) return 0.0;
+    const double cosine = x < 0.5 ? sin_pi(0.5 - x) : -sin_pi(x - 0.5);
+    return sin_pi(x) / (x * pi) * (double{0.54f} + rounded(double{0.46f} * cosine));
+  }
+};
+
+/// Keys' cubic with a = -1/2.
+struct bicubic_weight {
+  static constexpr double support = 2.0;
+  double operator()(double x) const noexcept {
+    x = x < 0 ? -x : x;
+    if (x < 1) return rounded((rounded(1.5 * x) - 2.5) * x * x) + 1;
+    if (x < 2) return (rounded((rounded((x - 5) * x) + 8) * x) - 4) * -0.5;
+    return 0.0;
+  }
+};
+
+/// sinc(x) sinc(x / 3) up to 3.
+struct lanczos_weight {
+  static constexpr double support = 3.0;
+  double operator()(double x) const noexcept {
+    if (!(x >= -3 && x < 3)) return 0.0;
+    if (x == 0) return 1.0;
+    x = x < 0 ? -x : x;
+    // One series for both sines: sin 3a = sin a (3 - 4 sin^2 a).
+    const double sine = sin_pi(x / 3);
+    const double square = rounded(sine * sine);
+    const double x_pi = x * pi;
+    return square * (3 - rounded(4 * square)) * 3 / (x_pi * x_pi);
+  }
+};
+
+/// How the passes are computed. All give the same bits.
+enum class resample_path { plain, avx2, neon };
+
+/// The fastest that this machine has.
+inline resample_path fastest_resample_path() noexcept {
+#if defined(__x86_64__)
+  return __builtin_cpu_supports("avx2") ? resample_path::avx2 : resample_path::plain;
+#elif defined(__aarch64__)
+  return resample_path::neon;
+#else
+  return resample_path::plain;
+#endif
+}
+
+/// The whole part of a sum, as a byte.
+inline std::uint8_t clipped(std::int32_t sum) noexcept {
+  return static_cast<std::uint8_t>(
+      (std::min)((std::max)(sum >> coefficient_bits, std::int32_t{0}), std::int32_t{255}));
+}
+
+/// One row by plain loops.
+template <std::size_t Channels>
+void row_plain(const resample_table& table, const std::uint8_t* in, std::uint8_t* out) {
+  for (std::size_t i = 0; i < table.size(); ++i, out += Channels) {
+    const resample_window window = table.window(i);
+    const std::int32_t* const k = table.coefficients(i);
+    const std::uint8_t* at = in + window.start * Channels;
+    std::int32_t sums[Channels];
+    for (std::int32_t& sum : sums) sum = coefficient_half;
+    for (std::size_t tap = 0; tap < window.taps; ++tap, at += Channels) {
+      for (std::size_t c = 0; c < Channels; ++c) sums[c] += at[c] * k[tap];
+    }
+    for (std::size_t c = 0; c < Channels; ++c) out[c] = clipped(sums[c]);
+  }
+}
+
+/// `size` bytes of a row from `taps` rows by plain loops; `coefficient(tap)` says what one weighs.
+template <class Coefficient>
+void columns_plain(Coefficient coefficient, std::size_t taps, const std::uint8_t* in,
+                   std::size_t pitch, std::uint8_t* out, std::size_t size) {
+  constexpr std::size_t block = 64;
+  std::int32_t sums[block];
+  for (std::size_t at = 0; at < size; at += block) {
+    const std::size_t width = (std::min)(block, size - at);
+    std::fill(sums, sums + width, coefficient_half);
+    for (std::size_t tap = 0; tap < taps; ++tap) {
+      const std::uint8_t* const row = in + tap * pitch + at;
+      const std::int32_t k = coefficient(tap);
+      for (std::size_t x = 0; x < width; ++x) sums[x] += row[x] * k;
+    }
+    for (std::size_t x = 0; x < width; ++x) out[at + x] = clipped(sums[x]);
+  }
+}
+
+/// Makes each row of `out` from the columns of the same row of `in`, as `table` says. `end` is
+/// where the memory that may be read ends; rows that are near it are copied to `spare` before.
+class horizontal_pass {
+ public:
+  /// The pass from `in` to `out`, which has as many rows and table.size() columns.
+  void operator()(resample_path path, const resample_table& table, const const_pixels& in,
+                  const std::uint8_t* end, const pixels& out) {
+    if (in.channels == 1) return run<1>(path, table, in, end, out);
+    if (in.channels == 3) return run<3>(path, table, in, end, out);
+    run<4>(path, table, in, end, out);
+  }
+
+ private:
+  // What a path may read after the last pixel of a window.
+  static constexpr std::size_t beyond = 16;
+
+  template <std::size_t Channels>
+  void run(resample_path path, const resample_table& table, const const_pixels& in,
+           const std::uint8_t* end, const pixels& out) {
+    const std::size_t rows = in.size.height;
+    if (path == resample_path::plain) {
+      for (std::size_t y = 0; y < rows; ++y) row_plain<Channels>(table, in.row(y), out.row(y));
+      return;
+    }
+    const std::size_t used = table.end() * Channels;
+    if (spare_.size() < 4 * (used + beyond)) spare_.resize(4 * (used + beyond));
+    for (std::size_t y = 0; y < rows; y += 4) {
+      const std::uint8_t* from[4];
+      std::uint8_t* to[4];
+      for (std::size_t i = 0; i < 4; ++i) {
+        const std::size_t row = (std::min)(y + i, rows - 1);  // the last one more than once
+        from[i] = in.row(row);
+        to[i] = out.row(row);
+        if (static_cast<std::size_t>(end - from[i]) < used + beyond) {
+          std::uint8_t* const copy = spare_.data() + i * (used + beyond);
+          std::memcpy(copy, from[i], used);
+          from[i] = copy;
+        }
+      }
+#if defined(__x86_64__)
+      four_rows_avx2<Channels>(table, from, to);
+#elif defined(__aarch64__)
+      four_rows_neon<Channels>(table, from, to);
+#endif
+    }
+  }
+
+  std::vector<std::uint8_t> spare_;
+};
+
+/// Makes each row of `out` from the rows of `in` that `table` says, the first of which is row
+/// `above` of what the table counts.
+inline void vertical_pass(resample_path path, const resample_table& table, const const_pixels& in,
+                          std::size_t above, const pixels& out) {
+  const std::size_t bytes = out.size.width * out.channels;
+  for (std::size_t y = 0; y < out.size.height; ++y) {
+    const resample_window window = table.window(y);
+    const std::int32_t* const k = table.coefficients(y);
+    const std::uint8_t* const from = in.row(window.start - above);
+    if (path == resample_path::plain) {
+      columns_plain([k](std::size_t tap) { return k[tap]; }, window.taps, from, in.pitch,
+                    out.row(y), bytes);
+      continue;
+    }
+#if defined(__x86_64__)
+    if (bytes >= 32) {
+      columns_avx2(k, window.taps, from, in.pitch, out.row(y), bytes);
+    } else {
+      columns_plain([k](std::size_t tap) { return whole_coefficient(k, tap); }, window.taps, from,
+                    in.pitch, out.row(y), bytes);
+    }
+#elif defined(__aarch64__)
+    if (bytes >= 16) {
+      columns_neon(k, window.taps, from, in.pitch, out.row(y), bytes);
+    } else {
+      columns_plain([k](std::size_t tap) { return k[tap]; }, window.taps, from, in.pitch,
+                    out.row(y), bytes);
+    }
+#endif
+  }
+}
+
+/// Has a new table's coefficients lie as `path` reads them.
+inline void arrange_coefficients(resample_path path, resample_table& table) {
+#if defined(__x86_64__)
+  if (path == resample_path::avx2) split_coefficients_avx2(table);
+#else
+  static_cast<void>(path);
+  static_cast<void>(table);
+#endif
+}
+
+}  // namespace detail
 
 /// How the pixels around a point weigh. All but `nearest` reach over more source pixels where the
 /// picture shrinks, so that nothing is skipped (antialiasing).

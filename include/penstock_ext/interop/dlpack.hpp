@@ -7,8 +7,6 @@
 /// it out.
 
 #include <penstock_ext/interop/dlpack_abi.hpp>
-#include <penstock_ext/interop/dlpack_error.hpp>
-#include <penstock_ext/interop/dlpack_type.hpp>
 #include <penstock_ext/interop/imported_tensor.hpp>
 #include <penstock_ext/interop/shared_batch.hpp>
 #include <penstock_ext/interop/tensor_dataset.hpp>

@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <concepts>
+#include <string>
+#include <string_view>
+#include <utility>
+
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -14,8 +19,37 @@
 /// down here so that no header of DLPack's is needed. The layout is the C one: a pointer to a
 /// `dlpack::managed_tensor` is a pointer to a `DLManagedTensorVersioned`, by way of `void*`.
 
+#include <penstock/core/error.hpp>
+
 namespace penstock {
 inline namespace PENSTOCK_ABI {
+
+/// A tensor that was handed over cannot be read as what it was asked to be. Its deleter has been
+/// called, or is called where the exception passes.
+class [[gnu::visibility("default")]] dlpack_error : public error {
+ public:
+  /// `where` says which function, and which field if there are several.
+  dlpack_error(std::string_view where, std::string_view part, std::string expected,
+               std::string found, std::string_view advice)
+      : error(std::string{where} + ": " + std::string{part} + ": expected " + expected +
+              ", found " + found + ": " + std::string{advice}),
+        part_(part),
+        expected_(std::move(expected)),
+        found_(std::move(found)) {}
+
+  /// What does not fit: "tensor" (there is none), "version", "rank", "type", "device", "shape",
+  /// "strides", "data", "alignment".
+  [[nodiscard]] const std::string& part() const noexcept { return part_; }
+  /// What would have been right.
+  [[nodiscard]] const std::string& expected() const noexcept { return expected_; }
+  /// What the tensor says.
+  [[nodiscard]] const std::string& found() const noexcept { return found_; }
+
+ private:
+  std::string part_;
+  std::string expected_;
+  std::string found_;
+};
 
 /// DLPack's structures, under names of our own.
 namespace dlpack {
@@ -128,6 +162,103 @@ static_assert(sizeof(void*) != 8 ||
 static_assert(sizeof(void*) != 8 ||
               (sizeof(unversioned_tensor) == 64 && offsetof(unversioned_tensor, context) == 48 &&
                offsetof(unversioned_tensor, deleter) == 56));
+
+}  // namespace dlpack
+
+namespace dlpack {
+
+/// What DLPack calls an element of type T: bool, integers, float, double and `std::byte` here.
+/// A program specialises it for others:
+///
+///     template <>
+///     struct ps::dlpack::type_of<__half> {
+///       static constexpr data_type value{type_code::floating, 16, 1};
+///     };
+template <class T>
+struct type_of {};
+
+/// `std::int8_t` to `std::uint64_t`, and other integers of the same sizes.
+template <std::integral T>
+struct type_of<T> {
+  /// The word for it.
+  static constexpr data_type value{
+      std::signed_integral<T> ? type_code::signed_integer : type_code::unsigned_integer,
+      8 * sizeof(T), 1};
+};
+/// A byte of 0 or 1.
+template <>
+struct type_of<bool> {
+  /// The word for it.
+  static constexpr data_type value{type_code::boolean, 8, 1};
+};
+/// float.
+template <>
+struct type_of<float> {
+  /// The word for it.
+  static constexpr data_type value{type_code::floating, 32, 1};
+};
+/// double.
+template <>
+struct type_of<double> {
+  /// The word for it.
+  static constexpr data_type value{type_code::floating, 64, 1};
+};
+/// An unsigned number of 8 bits.
+template <>
+struct type_of<std::byte> {
+  /// The word for it.
+  static constexpr data_type value{type_code::unsigned_integer, 8, 1};
+};
+
+/// A type that DLPack has a word for, see `type_of`.
+template <class T>
+concept element = requires {
+  { type_of<T>::value } -> std::convertible_to<data_type>;
+  requires std::size_t { type_of<T>::value.bits }
+  *type_of<T>::value.lanes == 8 * sizeof(T);
+};
+
+/// As array libraries write it: "float32", "uint8", "bool", "bfloat16", "int32 x 4 lanes"; a code
+/// that is not known here as "code 9 of 8 bits".
+[[nodiscard]] inline std::string to_string(const data_type& type) {
+  const std::string bits = std::to_string(type.bits);
+  const std::string lanes =
+      type.lanes == 1 ? std::string{} : " x " + std::to_string(type.lanes) + " lanes";
+  switch (type.code) {
+    case type_code::signed_integer:
+      return "int" + bits + lanes;
+    case type_code::unsigned_integer:
+      return "uint" + bits + lanes;
+    case type_code::floating:
+      return "float" + bits + lanes;
+    case type_code::bfloat:
+      return "bfloat" + bits + lanes;
+    case type_code::boolean:
+      return (type.bits == 8 ? "bool" : "bool of " + bits + " bits") + lanes;
+  }
+  return "code " + std::to_string(static_cast<int>(type.code)) + " of " + bits + " bits" + lanes;
+}
+
+/// "host memory", "CUDA device 1", "page-locked memory (CUDA)"; "device kind 15, device 0" for one
+/// that is not known here.
+[[nodiscard]] inline std::string to_string(const place& where) {
+  const std::string index = std::to_string(where.index);
+  switch (where.kind) {
+    case device_kind::cpu:
+      return "host memory";
+    case device_kind::cuda:
+      return "CUDA device " + index;
+    case device_kind::cuda_host:
+      return "page-locked memory (CUDA)";
+    case device_kind::rocm:
+      return "ROCm device " + index;
+    case device_kind::rocm_host:
+      return "page-locked memory (ROCm)";
+    case device_kind::cuda_managed:
+      return "managed memory (CUDA)";
+  }
+  return "device kind " + std::to_string(static_cast<int>(where.kind)) + ", device " + index;
+}
 
 }  // namespace dlpack
 }  // namespace PENSTOCK_ABI

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <span>
 #include <string>
@@ -13,13 +14,191 @@
 
 #include <penstock/core/extents.hpp>
 #include <penstock/core/tensor_view.hpp>
-#include <penstock_ext/interop/detail/tensor_check.hpp>
 #include <penstock_ext/interop/dlpack_abi.hpp>
-#include <penstock_ext/interop/dlpack_error.hpp>
-#include <penstock_ext/interop/dlpack_type.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
+namespace detail {
+
+/// What a tensor is asked to be: samples of `extents`, each fixed or `dyn`, in host memory.
+struct expected_tensor {
+  std::string_view where;  // what stands before a message
+  dlpack::data_type type;
+  std::size_t element_bytes;
+  std::size_t alignment;
+  std::span<const std::size_t> extents;
+};
+
+/// Where the samples of a tensor lie, which was found to be what was expected.
+struct tensor_rows {
+  const std::byte* first;     // null only without samples
+  std::uint64_t count;        // samples
+  std::int64_t stride_bytes;  // from a sample to the next; may be 0 or below
+  std::size_t row_bytes;      // of one sample, without gaps
+
+  [[nodiscard]] bool are_contiguous() const noexcept {
+    return count < 2 || stride_bytes == static_cast<std::int64_t>(row_bytes);
+  }
+};
+
+/// "[60000, 28, 28]".
+[[nodiscard]] inline std::string numbers_of(const std::int64_t* numbers, std::size_t count) {
+  std::string text = "[";
+  for (std::size_t d = 0; d < count; ++d) {
+    text += (d == 0 ? "" : ", ") + std::to_string(numbers[d]);
+  }
+  return text + "]";
+}
+
+/// Looks at everything that a tensor says before anyone relies on it. Never looks at the data.
+class tensor_check {
+ public:
+  tensor_check(const expected_tensor& expected, const dlpack::tensor& found) noexcept
+      : expected_(expected), found_(found) {}
+
+  /// Throws `dlpack_error`, with the first thing that does not fit.
+  [[nodiscard]] tensor_rows rows() const {
+    require_rank();
+    require_type();
+    require_device();
+    tensor_rows rows{};
+    rows.row_bytes = require_shape();
+    rows.count = static_cast<std::uint64_t>(found_.shape[0]);
+    rows.stride_bytes = require_strides(rows);
+    rows.first = require_data(rows);
+    return rows;
+  }
+
+ private:
+  [[noreturn]] void refuse(std::string_view part, std::string expected, std::string found,
+                           std::string_view advice) const {
+    throw dlpack_error(expected_.where, part, std::move(expected), std::move(found), advice);
+  }
+
+  [[nodiscard]] std::size_t rank() const noexcept { return 1 + expected_.extents.size(); }
+
+  void require_rank() const {
+    if (found_.rank == static_cast<std::int32_t>(rank()) && found_.shape != nullptr) return;
+    refuse("rank", std::to_string(rank()),
+           found_.shape == nullptr ? "no shape" : std::to_string(found_.rank),
+           "the outermost dimension counts the samples, the others are the field's extents; "
+           "reshape the tensor");
+  }
+
+  void require_type() const {
+    if (found_.type == expected_.type) return;
+    refuse("type", dlpack::to_string(expected_.type), dlpack::to_string(found_.type),
+           "convert the tensor, or name its own type");
+  }
+
+  void require_device() const {
+    switch (found_.where.kind) {
+      case dlpack::device_kind::cpu:
+      case dlpack::device_kind::cuda_host:
+      case dlpack::device_kind::rocm_host:
+        return;
+      default:
+        refuse("device", "host memory", dlpack::to_string(found_.where),
+               "a dataset is read by threads of the host; copy the tensor to the host");
+    }
+  }
+
+  /// The bytes of a sample.
+  [[nodiscard]] std::size_t require_shape() const {
+    std::int64_t bytes = static_cast<std::int64_t>(expected_.element_bytes);
+    bool fits = found_.shape[0] >= 0;
+    for (std::size_t d = 1; d < rank(); ++d) {
+      const std::size_t asked = expected_.extents[d - 1];
+      const std::int64_t length = found_.shape[d];
+      fits = fits && length > 0 && (asked == dyn || static_cast<std::uint64_t>(length) == asked) &&
+             !__builtin_mul_overflow(bytes, length, &bytes);
+    }
+    std::int64_t all = 0;
+    if (fits && !__builtin_mul_overflow(bytes, found_.shape[0], &all)) {
+      return static_cast<std::size_t>(bytes);
+    }
+    refuse("shape", expected_shape(), numbers_of(found_.shape, rank()),
+           "the outermost dimension counts the samples, the others are the field's extents");
+  }
+
+  [[nodiscard]] std::string expected_shape() const {
+    std::string text = "[samples";
+    for (const std::size_t extent : expected_.extents) {
+      text += extent == dyn ? ", 1 or more" : ", " + std::to_string(extent);
+    }
+    return text + "]";
+  }
+
+  /// The bytes from one sample to the next.
+  [[nodiscard]] std::int64_t require_strides(const tensor_rows& rows) const {
+    const auto row_bytes = static_cast<std::int64_t>(rows.row_bytes);
+    if (found_.strides == nullptr || rows.count == 0) return row_bytes;
+    std::int64_t dense = 1;
+    bool fits = true;
+    for (std::size_t d = rank() - 1; d > 0; --d) {
+      // Along a dimension of length 1 nobody ever goes.
+      fits = fits && (found_.shape[d] == 1 || found_.strides[d] == dense);
+      dense *= found_.shape[d];
+    }
+    if (rows.count == 1 && fits) return row_bytes;
+    std::int64_t step = 0;
+    std::int64_t reach = 0;
+    fits = fits &&
+           !__builtin_mul_overflow(found_.strides[0],
+                                   static_cast<std::int64_t>(expected_.element_bytes), &step) &&
+           !__builtin_mul_overflow(step, found_.shape[0] - 1, &reach);
+    if (fits) return step;
+    refuse("strides", expected_strides(), numbers_of(found_.strides, rank()),
+           "each sample has to lie in one piece; copy the tensor, as `contiguous()` does");
+  }
+
+  [[nodiscard]] std::string expected_strides() const {
+    std::string text = "[any";
+    for (std::size_t d = 1; d < rank(); ++d) {
+      std::int64_t dense = 1;
+      for (std::size_t inner = d + 1; inner < rank(); ++inner) dense *= found_.shape[inner];
+      text += ", " + std::to_string(dense);
+    }
+    return text + "]";
+  }
+
+  /// The first sample.
+  [[nodiscard]] const std::byte* require_data(const tensor_rows& rows) const {
+    if (rows.count == 0) return nullptr;
+    if (found_.data == nullptr) {
+      refuse("data", std::to_string(rows.count) + " samples", "a null pointer",
+             "the tensor's producer has to keep the memory until the deleter is called");
+    }
+    const auto base = reinterpret_cast<std::uintptr_t>(found_.data);
+    std::uintptr_t first = 0;
+    std::uintptr_t last = 0;
+    std::uintptr_t end = 0;
+    const std::int64_t reach = rows.stride_bytes * (found_.shape[0] - 1);
+    // Half of the address space at most: what a pointer can be moved by.
+    constexpr auto farthest = (std::numeric_limits<std::ptrdiff_t>::max)();
+    if (found_.byte_offset > static_cast<std::uint64_t>(farthest) ||
+        __builtin_add_overflow(base, found_.byte_offset, &first) ||
+        __builtin_add_overflow(first, reach, &last) ||
+        __builtin_add_overflow(first, rows.row_bytes, &end) ||
+        __builtin_add_overflow(last, rows.row_bytes, &end)) {
+      refuse("data", "samples within the address space",
+             std::to_string(found_.byte_offset) + " bytes of offset and strides that leave it",
+             "the tensor is damaged");
+    }
+    // Steps are whole elements, so the other samples are aligned as the first one is.
+    if (first % expected_.alignment != 0) {
+      refuse("alignment", "an address that " + std::to_string(expected_.alignment) + " divides",
+             std::to_string(first % expected_.alignment) + " bytes past one", "copy the tensor");
+    }
+    return static_cast<const std::byte*>(found_.data) +
+           static_cast<std::ptrdiff_t>(found_.byte_offset);
+  }
+
+  const expected_tensor& expected_;
+  const dlpack::tensor& found_;
+};
+
+}  // namespace detail
 
 /// A tensor of another library's in host memory, seen as samples: the outermost dimension counts
 /// them, and each is an array of `Extents`, fixed or `dyn`. Nothing is copied. The samples may lie

@@ -18,7 +18,6 @@
 #include <penstock/data/run_context.hpp>
 #include <penstock/data/support/row_copy.hpp>
 #include <penstock_ext/interop/dlpack_abi.hpp>
-#include <penstock_ext/interop/dlpack_error.hpp>
 #include <penstock_ext/interop/imported_tensor.hpp>
 
 namespace penstock {

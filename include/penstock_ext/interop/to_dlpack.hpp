@@ -1,15 +1,119 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
 #include <utility>
 
 #include <penstock/core/name.hpp>
-#include <penstock_ext/interop/detail/exported_tensor.hpp>
+#include <penstock_ext/interop/detail/host_wait.hpp>
 #include <penstock_ext/interop/dlpack_abi.hpp>
 #include <penstock_ext/interop/shared_batch.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
+namespace detail {
+
+/// What a managed tensor of ours points to, in one allocation with it.
+template <class Managed, class Batch, std::size_t Rank>
+struct exported_tensor {
+  shared_batch<Batch> batch;
+  std::array<std::int64_t, Rank> shape;
+  std::array<std::int64_t, Rank> strides;
+  Managed managed{};
+
+  static void destroy(Managed* managed) noexcept {
+    delete static_cast<exported_tensor*>(managed->context);
+  }
+};
+
+/// Where the memory of a batch is. A device says `dlpack_kind`, of its memory, and
+/// `dlpack_pinned_kind`, of host memory that is page-locked for it, if that has a name of its own.
+template <class Batch>
+[[nodiscard]] dlpack::place place_of(const shared_batch<Batch>& batch, bool pinned_as_cpu) {
+  using device_type = typename Batch::device_type;
+  if constexpr (has_stream<Batch>) {
+    constexpr bool is_named = requires { device_type::dlpack_kind; };
+    static_assert(is_named,
+                  "penstock::to_dlpack: the device has no `static constexpr std::int32_t "
+                  "dlpack_kind`, the number by which DLPack knows its memory");
+    if constexpr (is_named) {
+      const dlpack::device_kind kind{device_type::dlpack_kind};
+      if constexpr (requires { batch.device().ordinal(); }) {
+        return {kind, batch.device().ordinal()};
+      } else {
+        return {kind, 0};
+      }
+    }
+  } else if constexpr (requires {
+                         device_type::dlpack_pinned_kind;
+                         batch.pinned();
+                       }) {
+    if (!pinned_as_cpu && batch.pinned()) {
+      return {dlpack::device_kind{device_type::dlpack_pinned_kind}, 0};
+    }
+    return {dlpack::device_kind::cpu, 0};
+  } else {
+    return {dlpack::device_kind::cpu, 0};
+  }
+}
+
+/// The field called `Name` with `batch` as its owner; the version and the flags are 0.
+template <class Managed, name Name, class Batch>
+[[nodiscard]] Managed* export_field(shared_batch<Batch> batch, bool pinned_as_cpu) {
+  const auto view = batch.template get<Name>();
+  using view_type = std::remove_const_t<decltype(view)>;
+  using value_type = typename view_type::value_type;
+  static_assert(
+      requires { view_type::rank; },
+      "penstock::to_dlpack: a ragged field is no tensor: DLPack has one shape for all "
+      "samples; use get<name>(batch).values() and .offsets() in place");
+  static_assert(dlpack::element<value_type>,
+                "penstock::to_dlpack: DLPack has no word for the field's type, see "
+                "penstock::dlpack::type_of");
+  constexpr std::size_t rank = view_type::rank;
+  using exported = exported_tensor<Managed, Batch, rank>;
+  const dlpack::place where = place_of(batch, pinned_as_cpu);
+  // DLPack wants null where there is no element.
+  void* const data = view.size() == 0 ? nullptr : const_cast<value_type*>(view.data());  // NOLINT
+  auto* const made = new exported{std::move(batch), view.shape(), view.strides()};
+  made->managed.context = made;
+  made->managed.deleter = &exported::destroy;
+  made->managed.array.data = data;
+  made->managed.array.where = where;
+  made->managed.array.rank = static_cast<std::int32_t>(rank);
+  if constexpr (dlpack::element<value_type>) {
+    made->managed.array.type = dlpack::type_of<value_type>::value;
+  }
+  made->managed.array.shape = made->shape.data();
+  made->managed.array.strides = made->strides.data();
+  return &made->managed;
+}
+
+/// `export_field` with the newest layout.
+template <name Name, class Batch>
+[[nodiscard]] dlpack::managed_ptr export_versioned(shared_batch<Batch> batch, bool read_only,
+                                                   bool pinned_as_cpu) {
+  auto* made = export_field<dlpack::managed_tensor, Name>(std::move(batch), pinned_as_cpu);
+  made->version = {dlpack::layout_version, dlpack::feature_version};
+  made->flags = read_only ? dlpack::flag_read_only : 0;
+  return dlpack::managed_ptr{made};
+}
+
+/// Where a stream fills a batch in host memory, returns after that: nothing else waits for it.
+template <class Batch>
+void wait_for_host_memory([[maybe_unused]] const shared_batch<Batch>& batch) {
+  using device_type = typename Batch::device_type;
+  if constexpr (has_stream<Batch> && requires { device_type::dlpack_kind; }) {
+    if constexpr (dlpack::device_kind{device_type::dlpack_kind} == dlpack::device_kind::cpu) {
+      wait_on_host(batch);
+    }
+  }
+}
+
+}  // namespace detail
 
 /// How a field is exported.
 struct dlpack_options {

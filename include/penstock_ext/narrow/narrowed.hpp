@@ -13,11 +13,8 @@
 #include <penstock/data/adaptors/adaptor.hpp>
 #include <penstock/data/support/map_dataset.hpp>
 #include <penstock_ext/narrow/affine_scale.hpp>
-#include <penstock_ext/narrow/bfloat16.hpp>
-#include <penstock_ext/narrow/detail/narrow_fields.hpp>
 #include <penstock_ext/narrow/detail/narrow_record.hpp>
 #include <penstock_ext/narrow/half.hpp>
-#include <penstock_ext/narrow/narrow_error.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

@@ -14,8 +14,7 @@
 #include <penstock/core/record.hpp>
 #include <penstock/device/cpu_stream.hpp>
 #include <penstock_ext/narrow/affine_scale.hpp>
-#include <penstock_ext/narrow/detail/narrow_fields.hpp>
-#include <penstock_ext/narrow/detail/widened_record.hpp>
+#include <penstock_ext/narrow/detail/narrow_record.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

@@ -1,6 +1,12 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <cuda_runtime.h>
+
+#include <cstdint>
+#include <type_traits>
+#include <utility>
+
 /// Floats on the device again of what has travelled in fewer bytes. Needs nvcc.
 
 #include <array>
@@ -9,10 +15,157 @@
 
 #include <penstock/core/name.hpp>
 #include <penstock_ext/narrow/affine_scale.hpp>
-#include <penstock_ext/narrow/detail/widen_transform.cuh>
+
+#include <penstock/core/batch.hpp>
+#include <penstock/core/layout.hpp>
+#include <penstock/core/record.hpp>
+#include <penstock/core/version.hpp>
+#include <penstock/cuda/cuda_device.hpp>
+#include <penstock/cuda/cuda_stream.hpp>
+#include <penstock/cuda/support/field_transform.cuh>
+#include <penstock/cuda/support/task_launch.cuh>
+#include <penstock_ext/narrow/detail/narrow_record.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
+namespace detail {
+
+/// The upper half of a product.
+[[nodiscard]] __host__ __device__ inline std::uint64_t upper_product(std::uint64_t a,
+                                                                     std::uint64_t b) {
+#ifdef __CUDA_ARCH__
+  return __umul64hi(a, b);
+#else
+  __extension__ using wide = unsigned __int128;
+  return static_cast<std::uint64_t>((wide{a} * b) >> 64U);
+#endif
+}
+
+/// Division by a number that is known before the launch. Granlund and Montgomery, 1994: the product
+/// with the reciprocal is the quotient, or one less; in 32 bits, with the reciprocal's upper half,
+/// where all numbers have no more. A division of 64 bits would be a call, and its registers spilled.
+struct known_divisor {
+  explicit known_divisor(std::size_t by) : divisor(by), reciprocal(~std::uint64_t{0} / by) {}
+
+  [[nodiscard]] __host__ __device__ std::size_t quotient(std::size_t of) const {
+    const bool is_short = of <= 0xffffffffU && divisor <= 0xffffffffU;
+    const auto part =
+        static_cast<std::size_t>(is_short ? (std::uint64_t{of} * (reciprocal >> 32U)) >> 32U
+                                          : upper_product(of, reciprocal));
+    return of - part * divisor < divisor ? part : part + 1;
+  }
+
+  std::size_t divisor;
+  std::uint64_t reciprocal;
+};
+
+/// For a task: bytes to floats, by the scale of the sample that an element belongs to.
+struct sample_scale {
+  using takes_place = void;
+
+  const float* scales;
+  const float* zeros;
+  known_divisor elements;  // of a sample
+
+  [[nodiscard]] __device__ float operator()(std::int8_t byte, std::size_t at) const {
+    const std::size_t sample = elements.quotient(at);
+    return affine_scale{scales[sample], zeros[sample]}(byte);
+  }
+};
+
+/// For a task: a number of 16 bits as a float.
+struct float_of {
+  template <class T>
+  [[nodiscard]] __device__ float operator()(const T& value) const {
+    return value;
+  }
+};
+
+/// What `widen_on_device` makes: a `device_transform` of the CUDA device.
+template <std::size_t Fixed, name... Names>
+class cuda_widening {
+  template <record_type In>
+  using batches = widened_batch<In, Names...>;
+  template <record_type In>
+  using places = std::make_index_sequence<batches<In>::type::size>;
+
+ public:
+  /// The record of what comes out, when `In` comes in.
+  template <record_type In>
+  using record_for = typename batches<In>::type;
+
+  /// `fixed` are the scales that do not travel.
+  explicit cuda_widening(const std::array<affine_scale, Fixed>& fixed) : fixed_(fixed) {}
+
+  /// As they are: an element becomes an element.
+  template <record_type In>
+  [[nodiscard]] record_extents<record_for<In>> extents(const record_extents<In>& lengths) const {
+    return batches<In>::extents(lengths);
+  }
+
+  /// Loads the kernels, which would make the first batch wait for the device.
+  template <record_type In>
+  void prepare(const cuda_device& device, const batch_layout<In>&) const {
+    using list =
+        decltype(tasks<In>(std::declval<const const_batch_view<In>&>(),
+                           std::declval<const batch_view<record_for<In>>&>(), places<In>{}));
+    load_tasks<list>(device);
+  }
+
+  /// One launch on the thread's current device. Throws what `cuda_error` and its children say.
+  template <record_type In>
+  void enqueue(const_batch_view<In> in, batch_view<record_for<In>> out,
+               cuda_stream_ref stream) const {
+    static_assert(batches<In>::fixed == Fixed,
+                  "penstock::widen_on_device: one scale for each field of std::int8_t that has "
+                  "none in the batch: widen_on_device<\"x\">(affine_scale)");
+    if (in.size() == 0) return;
+    auto all = tasks<In>(in, out, places<In>{});
+    launch_tasks(all, stream);
+  }
+
+ private:
+  template <record_type In, std::size_t Index>
+  [[nodiscard]] auto task(const const_batch_view<In>& in,
+                          const batch_view<record_for<In>>& out) const {
+    using made = batches<In>;
+    constexpr std::size_t place = made::template place<Index>;
+    constexpr widening way = made::template way<Index>;
+    using in_type = typename In::template field_at<place>::value_type;
+    const auto from = in.template at<place>();
+    const auto to = out.template at<Index>();
+    if constexpr (way == widening::none) {
+      return field_task<std::byte, std::byte, same_value>{
+          reinterpret_cast<const std::byte*>(from.data()),
+          reinterpret_cast<std::byte*>(to.data()),
+          from.size() * sizeof(in_type),
+          {}};
+    } else if constexpr (way == widening::values) {
+      return field_task<in_type, float, float_of>{from.data(), to.data(), from.size(), {}};
+    } else if constexpr (way == widening::by_field) {
+      return field_task<in_type, float, affine_scale>{from.data(), to.data(), from.size(),
+                                                      fixed_[made::template fixed_place<Index>()]};
+    } else {
+      constexpr name key = In::template field_at<place>::key;
+      return field_task<in_type, float, sample_scale>{
+          from.data(),
+          to.data(),
+          from.size(),
+          {in.template get<scale_of(key)>().data(), in.template get<zero_of(key)>().data(),
+           known_divisor{from.size() / in.size()}}};
+    }
+  }
+
+  template <record_type In, std::size_t... Is>
+  [[nodiscard]] auto tasks(const const_batch_view<In>& in, const batch_view<record_for<In>>& out,
+                           std::index_sequence<Is...>) const {
+    return listed_tasks<Is...>(task<In, Is>(in, out)...);
+  }
+
+  std::array<affine_scale, Fixed> fixed_;
+};
+
+}  // namespace detail
 
 /// `widen` for the CUDA device: a transform of a `transfer` that gives floats back of fields that
 /// are `narrowed`, by one launch after the copy and under the next one: `transfer feed{loader,

@@ -3,9 +3,8 @@
 
 #include <string>
 
-#include <penstock/observe/loader_stats.hpp>
-#include <penstock/observe/transfer_stats.hpp>
-#include <penstock_ext/files/support/whole_file.hpp>
+#include <penstock/observe/stats.hpp>
+#include <penstock_ext/files/support/system_file.hpp>
 #include <penstock_ext/report/report_error.hpp>
 #include <penstock_ext/report/stats_prometheus.hpp>
 

@@ -6,11 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include <penstock/observe/duration_stats.hpp>
-#include <penstock/observe/loader_stats.hpp>
-#include <penstock/observe/stage_stats.hpp>
-#include <penstock/observe/stats_clock.hpp>
-#include <penstock/observe/transfer_stats.hpp>
+#include <penstock/observe/stats.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

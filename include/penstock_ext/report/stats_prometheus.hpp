@@ -10,10 +10,7 @@
 #include <string_view>
 #include <utility>
 
-#include <penstock/observe/duration_stats.hpp>
-#include <penstock/observe/loader_stats.hpp>
-#include <penstock/observe/stage_stats.hpp>
-#include <penstock/observe/transfer_stats.hpp>
+#include <penstock/observe/stats.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include <penstock/observe/trace_recorder.hpp>
-#include <penstock_ext/files/support/whole_file.hpp>
+#include <penstock_ext/files/support/system_file.hpp>
 #include <penstock_ext/report/report_error.hpp>
 
 namespace penstock {

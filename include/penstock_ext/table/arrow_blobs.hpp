@@ -14,9 +14,7 @@
 #include <penstock_ext/blob/blob_buffer.hpp>
 #include <penstock_ext/blob/blob_source.hpp>
 #include <penstock_ext/table/arrow_table.hpp>
-#include <penstock_ext/table/detail/blob_column.hpp>
-#include <penstock_ext/table/detail/label_column.hpp>
-#include <penstock_ext/table/table_options.hpp>
+#include <penstock_ext/table/detail/columns.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

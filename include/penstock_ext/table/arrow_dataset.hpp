@@ -16,10 +16,7 @@
 #include <penstock/data/dataset.hpp>
 #include <penstock/data/run_context.hpp>
 #include <penstock_ext/table/arrow_table.hpp>
-#include <penstock_ext/table/detail/column_rows.hpp>
-#include <penstock_ext/table/detail/column_wishes.hpp>
-#include <penstock_ext/table/detail/table_columns.hpp>
-#include <penstock_ext/table/table_options.hpp>
+#include <penstock_ext/table/detail/columns.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

@@ -7,16 +7,171 @@
 #include <functional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include <penstock/core/error.hpp>
 #include <penstock_ext/blob/blob_buffer.hpp>
-#include <penstock_ext/files/support/mapped_file.hpp>
-#include <penstock_ext/text/detail/megatron_index.hpp>
+#include <penstock_ext/files/file_error.hpp>
+#include <penstock_ext/files/support/system_file.hpp>
 #include <penstock_ext/text/token_documents.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
+namespace detail {
+
+/// The .idx file of Megatron's indexed data sets, version 1, little-endian:
+///
+///     "MMIDIDX", two NULs; u64 version; u8 code of the tokens' type; u64 sequences; u64 documents
+///     i32[sequences]    tokens of a sequence
+///     i64[sequences]    where it starts in the .bin file, in bytes
+///     i64[documents]    the first sequence of a document; one more than there are, so that each
+///                       ends where the next one starts
+///     i8[sequences]     modes, in some files
+///
+/// The arrays start at byte 34, so numbers are not aligned. Refers to the file's bytes; only what
+/// is asked for is looked at.
+class megatron_index {
+ public:
+  /// `path` is for messages. Throws `file_truncated`, and `file_format_error` for what is no such
+  /// index or has another length than it says.
+  megatron_index(std::span<const std::byte> bytes, std::string path)
+      : bytes_(bytes), path_(std::move(path)) {
+    constexpr std::string_view magic{"MMIDIDX\0\0", 9};
+    const std::string_view start{reinterpret_cast<const char*>(bytes.data()),
+                                 bytes.size() < magic.size() ? bytes.size() : magic.size()};
+    if (start != magic.substr(0, start.size())) {
+      throw file_format_error(path_, 0, "an index of Megatron's, which starts with MMIDIDX",
+                              "other bytes");
+    }
+    if (bytes.size() < arrays) {
+      throw file_truncated(path_, bytes.size(), "a header of 34 bytes", "the end of the file");
+    }
+    if (const std::uint64_t version = number<8>(9); version != 1) {
+      throw file_format_error(path_, 9, "version 1", std::to_string(version));
+    }
+    constexpr std::uint8_t sizes[] = {0, 1, 1, 2, 4, 8, 8, 4, 2};
+    const std::uint64_t code = number<1>(17);
+    if (code == 0 || code >= sizeof sizes) {
+      throw file_format_error(path_, 17, "the code of the tokens' type, 1 to 8",
+                              std::to_string(code));
+    }
+    token_bytes_ = sizes[code];
+    sequences_ = number<8>(18);
+    const std::uint64_t starts = number<8>(26);
+    if (starts == 0) throw file_format_error(path_, 26, "the starts of documents, 1 or more", "0");
+    documents_ = starts - 1;
+    // Divided, so that nothing wraps.
+    const std::uint64_t left = bytes.size() - arrays;
+    const bool fits = sequences_ <= left / 12 && starts <= (left - 12 * sequences_) / 8;
+    const std::uint64_t rest = fits ? left - 12 * sequences_ - 8 * starts : 0;
+    if (!fits || (rest != 0 && rest != sequences_)) {
+      throw file_format_error(path_, 18, "as many sequences and documents as the file has room for",
+                              std::to_string(sequences_) + " and " + std::to_string(starts));
+    }
+  }
+
+  /// How many documents there are.
+  [[nodiscard]] std::uint64_t documents() const noexcept { return documents_; }
+  /// The bytes of a token.
+  [[nodiscard]] std::size_t token_bytes() const noexcept { return token_bytes_; }
+
+  /// Where a document lies in the .bin file.
+  struct place {
+    std::uint64_t begin = 0;  ///< its first byte
+    std::uint64_t size = 0;   ///< bytes
+  };
+
+  /// Where document `index` in [0, documents()) lies in a .bin file of `total` bytes: all its
+  /// sequences, which follow each other. Throws `file_corrupt` where they do not, or lie outside.
+  [[nodiscard]] place document(std::uint64_t index, std::uint64_t total) const {
+    const std::uint64_t starts = arrays + 12 * sequences_;
+    const std::uint64_t first = number<8>(starts + 8 * index);
+    const std::uint64_t last = number<8>(starts + 8 * index + 8);
+    if (first > last || last > sequences_) {
+      corrupt(starts + 8 * index, "the first sequence of a document, in order",
+              std::to_string(first) + " before " + std::to_string(last));
+    }
+    place found;
+    for (std::uint64_t i = first; i < last; ++i) {
+      const std::uint64_t tokens = number<4>(arrays + 4 * i);
+      const std::uint64_t begin = number<8>(arrays + 4 * sequences_ + 8 * i);
+      constexpr std::uint64_t negative = std::uint64_t{1} << 31U;
+      if (tokens >= negative) corrupt(arrays + 4 * i, "0 tokens or more", "less");
+      const std::uint64_t size = tokens * token_bytes_;
+      if (size > total || begin > total - size) {
+        corrupt(arrays + 4 * sequences_ + 8 * i,
+                "a sequence inside the .bin file of " + std::to_string(total) + " bytes",
+                std::to_string(size) + " bytes from byte " + std::to_string(begin) + " on");
+      }
+      if (i == first) found.begin = begin;
+      if (begin != found.begin + found.size) {
+        corrupt(arrays + 4 * sequences_ + 8 * i, "the sequences of a document one after the other",
+                "a gap");
+      }
+      found.size += size;
+    }
+    return found;
+  }
+
+  /// Where document `index` starts in the .bin file, unchecked; all bits set where it has no place.
+  [[nodiscard]] std::uint64_t begin_of(std::uint64_t index) const noexcept {
+    const std::uint64_t first = first_of(index);
+    return first < sequences_ ? number<8>(begin_at(first)) : nowhere;
+  }
+
+  /// Brings what `document` looks at nearer, for `document_of(one)` of all `places`: none is waited
+  /// for before the others are asked for.
+  template <class Place, class DocumentOf>
+  void prefetch(std::span<Place> places, const DocumentOf& document_of) const noexcept {
+    for (Place& one : places) {
+      const std::uint64_t index = document_of(one);
+      if (index < documents_) __builtin_prefetch(bytes_.data() + start_at(index));
+    }
+    for (Place& one : places) {
+      const std::uint64_t first = first_of(document_of(one));
+      if (first >= sequences_) continue;
+      __builtin_prefetch(bytes_.data() + arrays + 4 * first);
+      __builtin_prefetch(bytes_.data() + begin_at(first));
+    }
+    // GCC takes a function that only prefetches for one without effect and removes the call to it.
+    asm volatile("");
+  }
+
+ private:
+  static constexpr std::uint64_t arrays = 34;
+  static constexpr std::uint64_t nowhere = ~std::uint64_t{0};
+
+  [[nodiscard]] std::uint64_t start_at(std::uint64_t index) const noexcept {
+    return arrays + 12 * sequences_ + 8 * index;
+  }
+  [[nodiscard]] std::uint64_t begin_at(std::uint64_t sequence) const noexcept {
+    return arrays + 4 * sequences_ + 8 * sequence;
+  }
+  // The first sequence of a document.
+  [[nodiscard]] std::uint64_t first_of(std::uint64_t index) const noexcept {
+    return index < documents_ ? number<8>(start_at(index)) : nowhere;
+  }
+
+  // The number of so many bytes at the byte `at`.
+  template <std::size_t Width>
+  [[nodiscard]] std::uint64_t number(std::uint64_t at) const noexcept {
+    return little_endian<Width>(bytes_.data() + at);
+  }
+  [[noreturn]] void corrupt(std::uint64_t at, const std::string& expected,
+                            const std::string& found) const {
+    throw file_corrupt(path_, at, expected,
+                       found + ": the index is damaged, or of another .bin file");
+  }
+
+  std::span<const std::byte> bytes_;
+  std::string path_;
+  std::size_t token_bytes_ = 0;
+  std::uint64_t sequences_ = 0;
+  std::uint64_t documents_ = 0;
+};
+
+}  // namespace detail
 
 /// The documents of an indexed data set of Megatron's, PREFIX.idx and PREFIX.bin: a `blob_source`
 /// of their tokens, as they lie in the file, and `token_documents`.

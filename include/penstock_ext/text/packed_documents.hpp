@@ -2,11 +2,14 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -15,22 +18,259 @@
 
 #include <penstock/core/batch.hpp>
 #include <penstock/core/error.hpp>
+#include <penstock/core/extents.hpp>
 #include <penstock/core/layout.hpp>
 #include <penstock/core/record.hpp>
+#include <penstock/core/version.hpp>
 #include <penstock/data/dataset.hpp>
 #include <penstock/data/run_context.hpp>
 #include <penstock/order/support/word_hash.hpp>
 #include <penstock_ext/blob/blob_buffer.hpp>
-#include <penstock_ext/text/detail/packed_row.hpp>
 #include <penstock_ext/text/detail/packed_window.hpp>
-#include <penstock_ext/text/detail/piece_hints.hpp>
-#include <penstock_ext/text/detail/window_cache.hpp>
-#include <penstock_ext/text/packed_record.hpp>
 #include <penstock_ext/text/packing_options.hpp>
 #include <penstock_ext/text/token_documents.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
+
+/// A row of packed documents. `S` is `packing_options::length`, M `most_documents`:
+/// - "tokens", S: the documents' tokens, one after the other, then padding;
+/// - "labels", S: for each token the next one of its document, also where that is in another row,
+///   and `no_label` at the end of a document and in the padding;
+/// - "position_ids", S: places from 0 on, for each document, or part of one; 0 in the padding;
+/// - "cu_seqlens", M + 1: where each document starts, and the end of the last one, repeated
+///   up to the field's end: for kernels the sequences after the last one are empty;
+/// - "sequences": how many documents, or parts of them, there are.
+template <class Token>
+using packed_record =
+    record<field<"tokens", Token, dyn>, field<"labels", std::int32_t, dyn>,
+           field<"position_ids", std::int32_t, dyn>, field<"cu_seqlens", std::int32_t, dyn>,
+           field<"sequences", std::int32_t>>;
+
+namespace detail {
+
+/// Writes one row, piece by piece.
+template <class Token>
+class packed_row {
+ public:
+  /// Writes to `out`.
+  packed_row(const sample<packed_record<Token>>& out, const packing_options& options)
+      : options_(&options),
+        tokens_(out.template get<"tokens">().data()),
+        labels_(out.template get<"labels">().data()),
+        positions_(out.template get<"position_ids">().data()),
+        ends_(out.template get<"cu_seqlens">().data()),
+        sequences_(&out.template get<"sequences">()) {
+    ends_[0] = 0;
+  }
+
+  /// Appends a piece. Throws what the documents throw, and `document_error`.
+  template <token_documents Documents>
+  void add(const Documents& documents, const packed_piece& piece, blob_buffer& buffer) {
+    const std::span<const std::byte> bytes = documents.bytes(piece.document, buffer);
+    if (bytes.size() / sizeof(Token) != piece.length) {
+      throw document_error(documents.key(piece.document), piece.document,
+                           std::to_string(piece.length) + " tokens, as when it was packed",
+                           std::to_string(bytes.size()) + " bytes: pack the documents again");
+    }
+    const std::byte* const begin = bytes.data() + piece.begin * sizeof(Token);
+    Token* const tokens = tokens_ + used_;
+    std::memcpy(tokens, begin, piece.tokens * sizeof(Token));
+    const bool goes_on = piece.begin + piece.tokens < piece.length;
+    Token next{};
+    if (goes_on) std::memcpy(&next, begin + piece.tokens * sizeof(Token), sizeof next);
+    if (!fill_labels(tokens, piece.tokens, next)) {
+      throw document_error(documents.key(piece.document), piece.document,
+                           "tokens from 0 to 2^31 - 1", "one that is no label");
+    }
+    if (!goes_on) labels_[used_ + piece.tokens - 1] = options_->no_label;
+    used_ += piece.tokens;
+    ends_[++pieces_] = static_cast<std::int32_t>(used_);
+  }
+
+  /// Fills what is left.
+  void finish() {
+    const std::size_t length = options_->length;
+    std::fill(tokens_ + used_, tokens_ + length, static_cast<Token>(options_->padding));
+    std::fill(labels_ + used_, labels_ + length, options_->no_label);
+    std::fill(positions_ + used_, positions_ + length, 0);
+    std::fill(ends_ + pieces_ + 1, ends_ + options_->most_documents + 1, ends_[pieces_]);
+    *sequences_ = static_cast<std::int32_t>(pieces_);
+  }
+
+ private:
+  // The labels and positions of `count` tokens, the last one's label being `next`. False if one of
+  // them has no room in a label.
+  [[nodiscard]] bool fill_labels(const Token* tokens, std::size_t count, Token next) noexcept {
+    std::int32_t* const labels = labels_ + used_;
+    std::int32_t* const positions = positions_ + used_;
+    const std::size_t followed = count - 1;  // tokens whose next one is here too
+    std::int32_t all = static_cast<std::int32_t>(tokens[0]) | static_cast<std::int32_t>(next);
+    if (followed >= block) {
+      all |= fill_blocks(tokens, labels, positions, 0, followed);
+      // The rest, by a block that ends with it: what it writes again stays as it is.
+      const std::size_t last = followed - block;
+      all |= fill_blocks(tokens + last, labels + last, positions + last, last, block);
+    } else {
+      for (std::size_t i = 0; i < followed; ++i) {
+        labels[i] = static_cast<std::int32_t>(tokens[i + 1]);
+        all |= labels[i];
+        positions[i] = static_cast<std::int32_t>(i);
+      }
+    }
+    labels[followed] = static_cast<std::int32_t>(next);
+    positions[followed] = static_cast<std::int32_t>(followed);
+    return all >= 0;
+  }
+
+  static constexpr std::size_t block = 16;
+
+  // The labels, and the positions from `first` on, of as many of the `count` tokens as are whole
+  // blocks, and the labels' bits. Nothing is left over and places are apart from each other, so
+  // compilers make one loop of vector code of it, at -O2 too; a loop over the tokens of one block
+  // inside is unrolled first, and what is left is no good vector code.
+  [[nodiscard]] static std::int32_t fill_blocks(const Token* __restrict tokens,
+                                                std::int32_t* __restrict labels,
+                                                std::int32_t* __restrict positions,
+                                                std::size_t first, std::size_t count) noexcept {
+    const auto begin = static_cast<std::int32_t>(first);
+    const auto whole = static_cast<std::int32_t>(count / block * block);
+    std::int32_t bits = 0;
+    for (std::int32_t i = 0; i < whole; ++i) {
+      const auto label = static_cast<std::int32_t>(tokens[i + 1]);
+      labels[i] = label;
+      bits |= label;
+      positions[i] = begin + i;
+    }
+    return bits;
+  }
+
+  const packing_options* options_;
+  Token* tokens_;
+  std::int32_t* labels_;
+  std::int32_t* positions_;
+  std::int32_t* ends_;
+  std::int32_t* sequences_;
+  std::size_t used_ = 0;    // tokens
+  std::size_t pieces_ = 0;  // documents, or parts
+};
+
+/// Names the pieces of the next rows to their documents, where those want to know.
+///
+/// First one token of many pieces: their places are looked up together, so memory is waited for
+/// once. Then each piece as a whole, while the one before it is written: a processor has few lines
+/// under way at once, and all pieces together would be waited for. Refers to the documents. Not
+/// thread-safe.
+template <class Documents>
+class piece_hints {
+ public:
+  /// For `documents`, which must outlive it.
+  explicit piece_hints(const Documents& documents) noexcept : documents_(&documents) {}
+
+  /// Takes the pieces of rows `indices` of `window`, whose first row has the index `first`, as far
+  /// as they are in it and there is room. Returns of how many rows.
+  std::size_t take(const packed_window& window, std::uint64_t first,
+                   std::span<const std::uint64_t> indices) {
+    if constexpr (is_used) {
+      at_ = 0;
+      count_ = 0;
+      std::size_t rows = 0;
+      while (rows < indices.size() && count_ < most / 2) {
+        const std::uint64_t index = indices[rows];
+        if (index < first || index - first >= window.rows()) break;
+        window.for_each_piece(index - first, [&](const packed_piece& piece) {
+          if (count_ == most) return;
+          whole_[count_] = {piece.document, piece.begin, piece.tokens};
+          starts_[count_++] = {piece.document, piece.begin, 1};
+        });
+        ++rows;
+      }
+      documents_->prefetch(std::span<const document_part>{starts_}.first(count_));
+      name();
+      return rows;
+    } else {
+      return indices.size();
+    }
+  }
+
+  /// Called before each piece is read: names the one after it.
+  void advance() noexcept {
+    if constexpr (is_used) {
+      ++at_;
+      name();
+    }
+  }
+
+ private:
+  static constexpr bool is_used = prefetches_documents<Documents>;
+  static constexpr std::size_t most = is_used ? 24 : 0;
+
+  void name() const noexcept {
+    if (at_ >= count_) return;
+    documents_->prefetch(std::span<const document_part>{whole_}.subspan(at_, 1));
+  }
+
+  const Documents* documents_;
+  std::array<document_part, most> whole_;
+  std::array<document_part, most> starts_;
+  std::size_t count_ = 0;
+  std::size_t at_ = 0;  // the piece that is read next
+};
+
+/// The last few of many numbered values that take time to make, shared by threads: each is made by
+/// the first thread that asks for it, and the others wait for that one. The value that was asked
+/// for the longest ago makes room. From any thread.
+template <class Value>
+class window_cache {
+ public:
+  /// Keeps `most` >= 1 values.
+  explicit window_cache(std::size_t most) : places_(most) {}
+  window_cache(const window_cache&) = delete;
+  window_cache& operator=(const window_cache&) = delete;
+
+  /// Value `number`; `make()` makes it where it is not kept. It lives while it is held. Throws what
+  /// `make` throws, and the next call tries again then.
+  template <class Make>
+  [[nodiscard]] std::shared_ptr<const Value> get(std::uint64_t number, const Make& make) {
+    const std::shared_ptr<entry> found = entry_of(number);
+    const std::lock_guard lock{found->mutex};
+    if (!found->value) found->value.emplace(make());
+    return {found, &*found->value};
+  }
+
+ private:
+  struct entry {
+    std::mutex mutex;            // held while the value is made
+    std::optional<Value> value;  // guarded by it; never changed once it is there
+  };
+  struct place {
+    std::uint64_t number = 0;
+    std::uint64_t used = 0;  // the call that asked for it last; 0: none yet
+    std::shared_ptr<entry> value;
+  };
+
+  [[nodiscard]] std::shared_ptr<entry> entry_of(std::uint64_t number) {
+    const std::lock_guard lock{mutex_};
+    ++calls_;
+    place* oldest = &places_.front();
+    for (place& one : places_) {
+      if (one.value && one.number == number) {
+        one.used = calls_;
+        return one.value;
+      }
+      if (one.used < oldest->used) oldest = &one;
+    }
+    auto made = std::make_shared<entry>();
+    *oldest = {number, calls_, std::move(made)};
+    return oldest->value;
+  }
+
+  std::mutex mutex_;  // guards the rest
+  std::vector<place> places_;
+  std::uint64_t calls_ = 0;
+};
+
+}  // namespace detail
 
 /// A dataset of rows of S tokens that whole documents fill, as `pack_documents` makes it: rows of a
 /// model whose attention is kept within documents by "cu_seqlens".

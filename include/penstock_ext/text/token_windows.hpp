@@ -16,8 +16,8 @@
 #include <penstock/data/dataset.hpp>
 #include <penstock/data/run_context.hpp>
 #include <penstock_ext/files/file_error.hpp>
-#include <penstock_ext/files/support/mapped_file.hpp>
 #include <penstock_ext/files/support/mapped_rows.hpp>
+#include <penstock_ext/files/support/system_file.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock_ext/blob/tar/detail/open_shard.hpp>
+#include <penstock_ext/blob/tar/tar_shards.hpp>
 
 #include <cstdint>
 #include <string>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // Compressed MDS shards, unpacked into a folder that the caller names; by a codec of the test's own,
 // which has each byte twice.
-#include <penstock_ext/blob/mds/detail/unpacked_shards.hpp>
+#include <penstock_ext/blob/mds/mds_shards.hpp>
 
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -22,10 +22,9 @@
 #include <utility>
 #include <vector>
 
-#include <penstock_ext/blob/mds/mds_shards.hpp>
 #include <penstock_ext/blob/mds/mds_writer.hpp>
 #include <penstock_ext/blob/mds/pack_mds.hpp>
-#include <penstock_ext/files/support/file_bytes.hpp>
+#include <penstock_ext/files/support/system_file.hpp>
 
 #include "ext/blob/folders.hpp"
 #include "ext/blob/mds_files.hpp"

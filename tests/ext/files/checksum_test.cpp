@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock_ext/files/support/checksum.hpp>
+#include <penstock_ext/files/support/sums.hpp>
 
 #include <algorithm>
 #include <cstddef>

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include <penstock_ext/files/support/file_bytes.hpp>
+#include <penstock_ext/files/support/system_file.hpp>
 
 #include "support/catch.hpp"
 #include "support/temp_dir.hpp"

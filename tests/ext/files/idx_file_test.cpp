@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock_ext/files/detail/idx_file.hpp>
+#include <penstock_ext/files/idx_dataset.hpp>
 
 #include <cstddef>
 #include <cstdint>

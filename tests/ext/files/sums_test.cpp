@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 // Sums of files beside those that Python's hashlib and xxhash give.
-#include <penstock_ext/files/support/hex_digits.hpp>
-#include <penstock_ext/files/support/sha1.hpp>
-#include <penstock_ext/files/support/xxh64.hpp>
+#include <penstock_ext/files/support/sums.hpp>
 
 #include <algorithm>
 #include <cstddef>

@@ -5,7 +5,6 @@
 #include <stdexcept>
 
 #include <penstock_ext/image/crop.hpp>
-#include <penstock_ext/image/random_resized_crop.hpp>
 
 #include "ext/image/plans.hpp"
 #include "support/catch.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock_ext/image/random_resized_crop.hpp>
+#include <penstock_ext/image/crop.hpp>
 
 #include <cmath>
 #include <cstddef>

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock_ext/interop/dlpack_type.hpp>
+#include <penstock_ext/interop/dlpack_abi.hpp>
 
 #include <cstddef>
 #include <cstdint>
 #include <string>
-
-#include <penstock_ext/interop/dlpack_error.hpp>
 
 #include "support/catch.hpp"
 

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include <penstock_ext/narrow/detail/narrow_fields.hpp>
+#include <penstock_ext/narrow/detail/narrow_record.hpp>
 
 #include "support/catch.hpp"
 

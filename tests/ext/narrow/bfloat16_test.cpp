@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock_ext/narrow/bfloat16.hpp>
+#include <penstock_ext/narrow/half.hpp>
 
 #include <cmath>
 #include <cstdint>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // Which bytes of Parquet files the system is asked to read ahead: its posix_fadvise is replaced in
 // this program by one that writes down what it was asked for.
-#include <penstock_ext/table/parquet/detail/parquet_ahead.hpp>
+#include <penstock_ext/table/parquet/detail/parquet_groups.hpp>
 
 #include <fcntl.h>
 

@@ -10,11 +10,10 @@
 #include <string_view>
 #include <utility>
 
-#include <penstock_ext/store/http/detail/backoff.hpp>
 #include <penstock_ext/store/http/detail/exchange.hpp>
 #include <penstock_ext/store/http/detail/http_service.hpp>
 #include <penstock_ext/store/http/detail/object_version.hpp>
-#include <penstock_ext/store/http/detail/verdict.hpp>
+#include <penstock_ext/store/http/detail/reactor.hpp>
 
 #include "support/catch.hpp"
 

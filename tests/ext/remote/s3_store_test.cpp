@@ -12,8 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include <penstock_ext/files/support/hex_digits.hpp>
-#include <penstock_ext/files/support/sha256.hpp>
+#include <penstock_ext/files/support/sums.hpp>
 #include <penstock_ext/store/http/detail/s3/list_answer.hpp>
 #include <penstock_ext/store/http/detail/s3/s3_place.hpp>
 #include <penstock_ext/store/http/detail/s3/s3_service.hpp>

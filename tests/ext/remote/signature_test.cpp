@@ -6,8 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include <penstock_ext/files/support/hex_digits.hpp>
-#include <penstock_ext/files/support/sha256.hpp>
+#include <penstock_ext/files/support/sums.hpp>
 
 #include "support/catch.hpp"
 

@@ -6,8 +6,7 @@
 #include <limits>
 #include <string>
 
-#include <penstock/observe/loader_stats.hpp>
-#include <penstock/observe/transfer_stats.hpp>
+#include <penstock/observe/stats.hpp>
 #include <penstock/penstock.hpp>
 
 #include "ext/report/prometheus_reader.hpp"

@@ -13,7 +13,6 @@
 #include <vector>
 
 #include <penstock/core/error.hpp>
-#include <penstock_ext/search/detail/search_grid.hpp>
 
 #include "support/catch.hpp"
 #include "support/sanitized.hpp"

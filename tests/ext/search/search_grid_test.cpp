@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock_ext/search/detail/search_grid.hpp>
+#include <penstock_ext/search/option_search.hpp>
 
 #include <algorithm>
 #include <cstddef>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock_ext/store/detail/cache/uses/foreseen_uses.hpp>
+#include <penstock_ext/store/detail/cache/uses/known_uses.hpp>
 
 #include <cstddef>
 #include <cstdint>

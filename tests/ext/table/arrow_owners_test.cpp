@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock_ext/table/arrow_owners.hpp>
+#include <penstock_ext/table/arrow_table.hpp>
 
 #include <utility>
 

@@ -3,7 +3,6 @@
 // any others.
 #pragma once
 
-#include <penstock_ext/table/arrow_owners.hpp>
 #include <penstock_ext/table/arrow_table.hpp>
 
 #include <cstddef>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock_ext/text/detail/piece_hints.hpp>
+#include <penstock_ext/text/packed_documents.hpp>
 
 #include <cstddef>
 #include <cstdint>

@@ -11,7 +11,6 @@
 #include <penstock/cuda/cuda_device.hpp>
 #include <penstock/cuda/cuda_stream.hpp>
 #include <penstock/cuda/detail/cuda_call.hpp>
-#include <penstock/cuda/detail/cuda_context.hpp>
 #include <penstock/cuda/detail/transform_kernel.cuh>
 
 namespace penstock {

@@ -1,16 +1,325 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <algorithm>
+#include <array>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <string>
+#include <tuple>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
+#include <penstock/core/batch.hpp>
+#include <penstock/core/error.hpp>
+#include <penstock/core/record.hpp>
 #include <penstock/data/adaptors/adaptor.hpp>
-#include <penstock/data/adaptors/concat_mismatch.hpp>
-#include <penstock/data/adaptors/detail/concat_dataset.hpp>
 #include <penstock/data/dataset.hpp>
+#include <penstock/data/reader.hpp>
+#include <penstock/data/run_context.hpp>
+#include <penstock/order/support/word_hash.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
+
+/// Datasets that can't be joined: their extents differ, or together they have more samples than 64
+/// bits count. `part()` is the first one that does not fit, counted from 0.
+class [[gnu::visibility("default")]] concat_mismatch : public error {
+ public:
+  concat_mismatch(std::size_t part, const std::string& problem)
+      : error("concat: part " + std::to_string(part) + ": " + problem), part_(part) {}
+  /// Which part does not fit; numbers count from 0.
+  [[nodiscard]] std::size_t part() const noexcept { return part_; }
+
+ private:
+  std::size_t part_;
+};
+
+namespace detail {
+
+/// Throws `concat_mismatch` where field `Field` of part `part` has other extents than in part 0.
+template <std::size_t Field, record_type Record>
+void require_same_field(std::size_t part, const record_extents<Record>& first,
+                        const record_extents<Record>& lengths) {
+  using field = typename Record::template field_at<Field>;
+  if constexpr (!field::is_ragged) {
+    const auto expected = first.template at<Field>();
+    const auto found = lengths.template at<Field>();
+    for (std::size_t d = 0; d != field::extents_type::rank; ++d) {
+      if (found[d] == expected[d]) continue;
+      throw concat_mismatch(part, "field \"" + field::key.str() + "\": expected extent " +
+                                      std::to_string(expected[d]) + " in dimension " +
+                                      std::to_string(d) + " as in part 0, found " +
+                                      std::to_string(found[d]));
+    }
+  }
+}
+
+/// The extents of field `Field` in all parts: of a ragged one the largest bounds.
+template <std::size_t Field, record_type Record>
+[[nodiscard]] auto joint_field(std::span<const record_extents<Record>> parts) {
+  auto joint = parts.front().template at<Field>();
+  if constexpr (Record::template field_at<Field>::is_ragged) {
+    for (const record_extents<Record>& part : parts) {
+      const auto one = part.template at<Field>();
+      joint.longest = (std::max)(joint.longest, one.longest);
+      const bool are_bounded = joint.values_per_batch != 0 && one.values_per_batch != 0;
+      joint.values_per_batch =
+          are_bounded ? (std::max)(joint.values_per_batch, one.values_per_batch) : 0;
+    }
+    if (joint.values_per_batch != 0) {
+      joint.values_per_batch = (std::max)(joint.values_per_batch, joint.longest);
+    }
+  }
+  return joint;
+}
+
+/// The extents of datasets of one record that are joined. Throws `concat_mismatch`.
+template <record_type Record, dataset... Parts>
+[[nodiscard]] record_extents<Record> joint_extents(const std::tuple<Parts...>& parts) {
+  const auto all = std::apply(
+      [](const Parts&... each) {
+        return std::array<record_extents<Record>, sizeof...(Parts)>{extents_of(each)...};
+      },
+      parts);
+  return [&]<std::size_t... Fields>(std::index_sequence<Fields...>) {
+    for (std::size_t part = 0; part < all.size(); ++part) {
+      (require_same_field<Fields>(part, all[0], all[part]), ...);
+    }
+    return record_extents<Record>{
+        joint_field<Fields>(std::span<const record_extents<Record>>{all})...};
+  }
+  (std::make_index_sequence<Record::size>{});
+}
+
+/// Several datasets, one after another; see `concat`.
+template <dataset... Parts>
+  requires(sizeof...(Parts) > 0)
+class concat_dataset {
+  using first_part = std::tuple_element_t<0, std::tuple<Parts...>>;
+
+ public:
+  using record_type = typename first_part::record_type;
+  static_assert((std::same_as<typename Parts::record_type, record_type> && ...),
+                "penstock::concat: all datasets must have the same record");
+  static constexpr bool borrows = (detail::borrows<Parts> || ...);
+
+  /// Throws `concat_mismatch`.
+  explicit concat_dataset(Parts... parts)
+      : parts_(std::move(parts)...), lengths_(joint_extents<record_type>(parts_)) {
+    for_each([&]<std::size_t Part>() {
+      const std::uint64_t count = std::get<Part>(parts_).size();
+      if (count > (std::numeric_limits<std::uint64_t>::max)() - begins_[Part]) {
+        throw concat_mismatch(Part, "its " + std::to_string(count) + " samples and the " +
+                                        std::to_string(begins_[Part]) +
+                                        " before it are more than 64 bits count");
+      }
+      begins_[Part + 1] = begins_[Part] + count;
+      bases_[Part + 1] = bases_[Part] + base_sizes_of(std::get<Part>(parts_)).size();
+    });
+  }
+
+  [[nodiscard]] std::uint64_t size() const noexcept { return begins_[sizeof...(Parts)]; }
+  [[nodiscard]] const record_extents<record_type>& extents() const noexcept { return lengths_; }
+  [[nodiscard]] sample_lengths<record_type> lengths(std::uint64_t index) const
+      requires(record_type::ragged_fields > 0) {
+    sample_lengths<record_type> found{};
+    const std::size_t part = part_of(index);
+    visit(part, [&](const auto& data) { found = lengths_of(data, index - begins_[part]); });
+    return found;
+  }
+  [[nodiscard]] std::size_t scratch_bytes() const {
+    return std::apply(
+        [](const Parts&... parts) { return (std::max)({scratch_bytes_of(parts)...}); }, parts_);
+  }
+
+  [[nodiscard]] std::uint32_t stages() const {
+    return std::apply([](const Parts&... parts) { return (std::max)({stages_of(parts)...}); },
+                      parts_);
+  }
+  [[nodiscard]] std::uint64_t fingerprint() const {
+    word_hash hash;
+    bool is_chosen = false;
+    for_each([&]<std::size_t Part>() {
+      const std::uint64_t of_part = fingerprint_of(std::get<Part>(parts_));
+      is_chosen = is_chosen || of_part != 0;
+      hash.add(of_part);
+    });
+    return is_chosen ? hash.value() : 0;
+  }
+
+  /// Reads stretches of the run that lie in one part. Throws `index_error`, and what the parts
+  /// throw.
+  void read_run(std::span<const std::uint64_t> indices, batch_view<record_type> out,
+                const run_context& context) const {
+    std::size_t prefetched = 0;
+    const auto begins = [&](std::size_t begin) { context.at(begin); };
+    each_stretch(indices, begins,
+                 [&](const auto& data, std::span<const std::uint64_t> local, std::size_t begin) {
+                   if constexpr ((prefetches<Parts> && ...)) {
+                     // Shuffled indices make stretches too short for the parts to prefetch in.
+                     const std::size_t end = begin + local.size();
+                     const std::size_t until = (std::min)(end + prefetch_distance, indices.size());
+                     for (prefetched = (std::max)(prefetched, end); prefetched < until;
+                          ++prefetched) {
+                       prefetch(indices[prefetched]);
+                     }
+                   }
+                   penstock::read_run(data, local, out.subrun(begin, local.size()),
+                                      context.subrun(begin, local.size()));
+                 });
+  }
+
+  // clang-format off
+  [[nodiscard]] const_sample<record_type> view(std::uint64_t index) const
+    requires (views_samples<Parts> && ...)
+  // clang-format on
+  {
+    return view_from<0>(part_of(index), index);
+  }
+
+  // clang-format off
+  void prefetch(std::uint64_t index) const noexcept
+    requires (prefetches<Parts> && ...)
+  // clang-format on
+  {
+    if (index >= size()) return;
+    for_each([&]<std::size_t Part>() {
+      if (lies_in(Part, index)) std::get<Part>(parts_).prefetch(index - begins_[Part]);
+    });
+  }
+
+  /// Tells each part of its own, in their order.
+  void will_read(std::span<const std::uint64_t> indices) const {
+    each_stretch(indices, no_begin,
+                 [](const auto& data, const auto& local, std::size_t) { tell_reads(data, local); });
+  }
+  [[nodiscard]] std::uint64_t stored_bytes(std::uint64_t index) const {
+    std::uint64_t bytes = 0;
+    const std::size_t part = part_of(index);
+    visit(part, [&](const auto& data) { bytes = stored_bytes_of(data, index - begins_[part]); });
+    return bytes;
+  }
+  [[nodiscard]] std::uint64_t most_ahead() const {
+    std::uint64_t most = 0;
+    for_each([&]<std::size_t Part>() {
+      most = least_ahead(most, most_ahead_of(std::get<Part>(parts_)));
+    });
+    return most;
+  }
+  void foresee(std::span<const std::uint64_t> indices) const {
+    if (indices.empty()) {
+      for_each([&]<std::size_t Part>() { foresee_reads(std::get<Part>(parts_), indices); });
+    }
+    each_stretch(indices, no_begin, [](const auto& data, const auto& local, std::size_t) {
+      foresee_reads(data, local);
+    });
+  }
+  [[nodiscard]] std::uint64_t most_foreseen() const {
+    std::uint64_t most = 0;
+    for_each([&]<std::size_t Part>() {
+      most = least_ahead(most, most_foreseen_of(std::get<Part>(parts_)));
+    });
+    return most;
+  }
+
+  [[nodiscard]] sample_origin origin(std::uint64_t index) const noexcept {
+    sample_origin found{index, 0};
+    for_each([&]<std::size_t Part>() {
+      if (!lies_in(Part, index)) return;
+      found = origin_of(std::get<Part>(parts_), index - begins_[Part]);
+      found.part += bases_[Part];
+    });
+    return found;
+  }
+  [[nodiscard]] std::vector<std::uint64_t> base_sizes() const {
+    std::vector<std::uint64_t> all;
+    for_each([&]<std::size_t Part>() {
+      const auto of_part = base_sizes_of(std::get<Part>(parts_));
+      all.insert(all.end(), of_part.begin(), of_part.end());
+    });
+    return all;
+  }
+  [[nodiscard]] std::vector<std::string> warnings() const {
+    std::vector<std::string> all;
+    for_each([&]<std::size_t Part>() {
+      for (auto& text : warnings_of(std::get<Part>(parts_))) all.push_back(std::move(text));
+    });
+    return all;
+  }
+
+ private:
+  static constexpr auto no_begin = [](std::size_t) {};
+
+  template <class Function>
+  static void for_each(Function function) {
+    [&]<std::size_t... Is>(std::index_sequence<Is...>) {
+      (function.template operator()<Is>(), ...);
+    }
+    (std::index_sequence_for<Parts...>{});
+  }
+
+  template <class Function>
+  void visit(std::size_t part, Function function) const {
+    for_each([&]<std::size_t Part>() {
+      if (part == Part) function(std::get<Part>(parts_));
+    });
+  }
+
+  // Calls `begins(begin)`, then `use(data, local, begin)`, for each stretch of `indices` that lies
+  // in one part: it begins at `begin`, and `local` are its indices in that part.
+  template <class Begins, class Use>
+  void each_stretch(std::span<const std::uint64_t> indices, const Begins& begins,
+                    const Use& use) const {
+    std::array<std::uint64_t, 64> local;
+    for (std::size_t begin = 0; begin < indices.size();) {
+      begins(begin);
+      const std::size_t part = part_of(indices[begin]);
+      std::size_t count = 0;
+      while (begin + count < indices.size() && count < local.size() &&
+             lies_in(part, indices[begin + count])) {
+        local[count] = indices[begin + count] - begins_[part];
+        ++count;
+      }
+      visit(part, [&](const auto& data) {
+        use(data, std::span<const std::uint64_t>{local}.first(count), begin);
+      });
+      begin += count;
+    }
+  }
+
+  [[nodiscard]] bool lies_in(std::size_t part, std::uint64_t index) const noexcept {
+    return index >= begins_[part] && index < begins_[part + 1];
+  }
+
+  [[nodiscard]] std::size_t part_of(std::uint64_t index) const {
+    if (index >= size()) throw index_error("concat", index, size());
+    std::size_t part = 0;
+    while (index >= begins_[part + 1]) ++part;
+    return part;
+  }
+
+  template <std::size_t Part>
+  [[nodiscard]] const_sample<record_type> view_from(std::size_t part, std::uint64_t index) const {
+    if constexpr (Part + 1 < sizeof...(Parts)) {
+      if (part != Part) return view_from<Part + 1>(part, index);
+    }
+    return std::get<Part>(parts_).view(index - begins_[Part]);
+  }
+
+  std::tuple<Parts...> parts_;
+  record_extents<record_type> lengths_;
+  // begins_[p] is the index of part p's first sample, the last entry the total size; bases_[p] is
+  // the number of datasets at the bottom of the parts before p.
+  std::array<std::uint64_t, sizeof...(Parts) + 1> begins_{};
+  std::array<std::uint64_t, sizeof...(Parts) + 1> bases_{};
+};
+
+}  // namespace detail
 
 /// The samples of several datasets, one after another: `concat(train, extra) | map(f)`. All have
 /// the same record; throws `concat_mismatch` if their dynamic extents differ. Of a ragged field the

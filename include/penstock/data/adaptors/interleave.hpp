@@ -1,19 +1,150 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <limits>
+#include <numeric>
+#include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
+#include <penstock/core/error.hpp>
 #include <penstock/data/adaptors/adaptor.hpp>
 #include <penstock/data/adaptors/concat.hpp>
 #include <penstock/data/adaptors/detail/subset_dataset.hpp>
-#include <penstock/data/adaptors/detail/weighted_turns.hpp>
 #include <penstock/data/dataset.hpp>
+#include <penstock/order/support/word_hash.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
+namespace detail {
+
+/// Which sample of which part comes at each place where parts take turns by their weights: a
+/// selection of the parts one after another. Turns repeat after as many places as the weights sum
+/// to; within them a part comes as evenly as its weight allows (the part that
+/// lags its share most takes the next turn; of several, the first).
+class weighted_turns {
+ public:
+  /// The most places after which turns repeat.
+  static constexpr std::uint64_t most_places = 65'536;
+
+  /// For parts of these sizes; where `repeats`, a part that is through begins anew until each has
+  /// been through once, else the first one that is through ends all. Throws `option_error`.
+  weighted_turns(const std::vector<std::uint32_t>& weights, const std::vector<std::uint64_t>& sizes,
+                 bool repeats)
+      : sizes_(sizes), weights_(weights), repeats_(repeats) {
+    if (weights_.empty()) weights_.assign(sizes_.size(), 1);
+    require_valid();
+    take_turns();
+    begins_.assign(1, 0);
+    for (const std::uint64_t size : sizes_) begins_.push_back(begins_.back() + size);
+    size_ = places();
+  }
+
+  /// How many samples are in.
+  [[nodiscard]] std::uint64_t size() const noexcept { return size_; }
+  /// The index of sample `i` in the parts one after another.
+  [[nodiscard]] std::uint64_t operator[](std::uint64_t i) const noexcept {
+    const turn& at = turns_[static_cast<std::size_t>(i % turns_.size())];
+    const std::uint64_t nth = i / turns_.size() * weights_[at.part] + at.before;
+    return begins_[at.part] + (nth < sizes_[at.part] ? nth : nth % sizes_[at.part]);
+  }
+  /// Hashes what makes this selection differ from others.
+  void add_to(word_hash& hash) const noexcept {
+    hash.add(4);  // of turns
+    hash.add(repeats_ ? 1 : 0);
+    for (const std::uint32_t weight : weights_) hash.add(weight);
+    for (const std::uint64_t size : sizes_) hash.add(size);
+  }
+  /// It is made for the parts that it is given.
+  void check(std::uint64_t) const noexcept {}
+
+ private:
+  struct turn {
+    std::uint32_t part;
+    std::uint32_t before;  // turns of that part before this one
+  };
+
+  void require_valid() {
+    if (weights_.size() != sizes_.size()) {
+      throw option_error("weights", "there are " + std::to_string(weights_.size()) + " for " +
+                                        std::to_string(sizes_.size()) +
+                                        " datasets: give one for each, or none for equal ones");
+    }
+    std::uint32_t divisor = 0;
+    for (std::size_t part = 0; part < weights_.size(); ++part) {
+      if (weights_[part] == 0) {
+        throw option_error(
+            "weights", "that of dataset " + std::to_string(part) + " is 0: leave the dataset out");
+      }
+      divisor = std::gcd(divisor, weights_[part]);
+    }
+    std::uint64_t sum = 0;
+    for (std::uint32_t& weight : weights_) sum += weight /= divisor;
+    if (sum > most_places) {
+      throw option_error("weights", "their sum is " + std::to_string(sum) +
+                                        " without common divisors, above " +
+                                        std::to_string(most_places) + ": take coarser ones");
+    }
+  }
+
+  void take_turns() {
+    const auto sum = std::accumulate(weights_.begin(), weights_.end(), std::uint64_t{0});
+    turns_.reserve(static_cast<std::size_t>(sum));
+    std::vector<std::uint32_t> had(weights_.size());
+    for (std::uint64_t place = 1; place <= sum; ++place) {
+      std::size_t next = 0;
+      std::int64_t most = (std::numeric_limits<std::int64_t>::min)();
+      for (std::size_t part = 0; part < weights_.size(); ++part) {
+        const auto due = static_cast<std::int64_t>(place * weights_[part]);
+        const std::int64_t behind = due - static_cast<std::int64_t>(sum * had[part]);
+        if (behind > most) next = part;
+        most = (std::max)(most, behind);
+      }
+      turns_.push_back({static_cast<std::uint32_t>(next), had[next]++});
+    }
+  }
+
+  /// The place of the `nth` sample of a part, counted from 0.
+  [[nodiscard]] std::uint64_t place_of(std::size_t part, std::uint64_t nth) const {
+    const std::uint64_t rounds = nth / weights_[part];
+    const auto in_round = static_cast<std::uint32_t>(nth % weights_[part]);
+    const auto at = std::find_if(turns_.begin(), turns_.end(), [&](const turn& one) {
+      return one.part == part && one.before == in_round;
+    });
+    const auto place = static_cast<std::uint64_t>(at - turns_.begin());
+    if (rounds > ((std::numeric_limits<std::uint64_t>::max)() - place) / turns_.size()) {
+      throw option_error("weights", "the samples of all turns are more than 64 bits count");
+    }
+    return rounds * turns_.size() + place;
+  }
+
+  [[nodiscard]] std::uint64_t places() const {
+    std::uint64_t first = (std::numeric_limits<std::uint64_t>::max)();
+    std::uint64_t last = 0;
+    for (std::size_t part = 0; part < sizes_.size(); ++part) {
+      if (sizes_[part] == 0 && repeats_) {
+        throw option_error("when_through", "dataset " + std::to_string(part) +
+                                               " has no sample that could be repeated");
+      }
+      first = (std::min)(first, place_of(part, sizes_[part]));
+      if (repeats_) last = (std::max)(last, place_of(part, sizes_[part] - 1) + 1);
+    }
+    return repeats_ ? last : first;
+  }
+
+  std::vector<std::uint64_t> sizes_;
+  std::vector<std::uint32_t> weights_;  // without a common divisor
+  bool repeats_;
+  std::vector<turn> turns_;
+  std::vector<std::uint64_t> begins_;  // of the parts, and the end of the last
+  std::uint64_t size_ = 0;
+};
+
+}  // namespace detail
 
 /// What `interleave` does once the samples of one of its datasets are through.
 enum class through_action {

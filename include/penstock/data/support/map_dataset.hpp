@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -10,17 +11,130 @@
 #include <penstock/core/batch.hpp>
 #include <penstock/core/error.hpp>
 #include <penstock/core/layout.hpp>
+#include <penstock/core/place_sample.hpp>
 #include <penstock/core/record.hpp>
-#include <penstock/data/adaptors/detail/map_call.hpp>
-#include <penstock/data/adaptors/detail/map_lengths.hpp>
 #include <penstock/data/adaptors/detail/over_dataset.hpp>
 #include <penstock/data/dataset.hpp>
 #include <penstock/data/reader.hpp>
 #include <penstock/data/run_context.hpp>
+#include <penstock/order/random.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
+
+/// What the function of a `map` takes after its samples.
+enum class map_form {
+  none,            ///< it can't be called with the samples
+  plain,           ///< nothing
+  random,          ///< a generator
+  indexed,         ///< the sample's index
+  indexed_random,  ///< the index, then a generator
+};
+
+/// The first form in which an `F`, as it is qualified, can be called with `Args`. A form is tried
+/// only where those before it do not fit: trying one may look into the function's body.
+template <class F, class... Args>
+consteval map_form form_of() {
+  if constexpr (std::invocable<F, Args..., sample_generator&>) {
+    return map_form::random;
+  } else if constexpr (std::invocable<F, Args...>) {
+    return map_form::plain;
+  } else if constexpr (std::invocable<F, Args..., std::uint64_t, sample_generator&>) {
+    return map_form::indexed_random;
+  } else if constexpr (std::invocable<F, Args..., std::uint64_t>) {
+    return map_form::indexed;
+  } else {
+    return map_form::none;
+  }
+}
+
+/// The form in which `F` is called by a map, from many threads at once: as const.
+template <class F, class... Args>
+inline constexpr map_form map_form_of = form_of<const F&, Args...>();
+/// Whether `F` could be called if it were not const.
+template <class F, class... Args>
+inline constexpr bool maps_mutably = form_of<F&, Args...>() != map_form::none;
+
+/// Whether a function of this form takes random bits.
+constexpr bool draws(map_form form) noexcept {
+  return form == map_form::random || form == map_form::indexed_random;
+}
+
+/// The run that a map reads: the place of a sample gives its index and its random bits.
+struct mapped_run {
+  std::span<const std::uint64_t> indices;
+  const run_context& context;
+  std::uint32_t stage;  ///< of the random bits
+
+  /// Calls `function` with `args`, the samples at place `i`, and what its form asks for.
+  template <map_form Form, class F, class... Args>
+  void call(const F& function, std::size_t i, Args... args) const {
+    if constexpr (draws(Form)) {
+      auto generator = context.generator(i, stage);
+      if constexpr (Form == map_form::random) {
+        function(args..., generator);
+      } else {
+        function(args..., indices[i], generator);
+      }
+    } else if constexpr (Form == map_form::plain) {
+      function(args...);
+    } else {
+      function(args..., indices[i]);
+    }
+  }
+};
+
+/// The place among `In`'s ragged fields of the one that is called as field `Index` of `Out`, which
+/// is ragged; `In::ragged_fields` if there is none.
+template <class Out, class In, std::size_t Index>
+consteval std::size_t ragged_namesake() {
+  constexpr name key = Out::template field_at<Index>::key;
+  if constexpr (In::template has_field<key>) {
+    constexpr std::size_t place = In::template index_of<key>();
+    if constexpr (In::template field_at<place>::is_ragged) {
+      return In::template ragged_index<place>();
+    }
+  }
+  return In::ragged_fields;
+}
+
+/// Whether each ragged field of `Out` has a namesake in `In`, which is as long.
+template <class Out, class In>
+inline constexpr bool lengths_are_known = []<std::size_t... Is>(std::index_sequence<Is...>) {
+  const auto is_known = [&]<std::size_t Index>() {
+    if constexpr (Out::template field_at<Index>::is_ragged) {
+      return ragged_namesake<Out, In, Index>() != In::ragged_fields;
+    }
+    return true;
+  };
+  return (is_known.template operator()<Is>() && ...);
+}
+(std::make_index_sequence<Out::size>{});
+
+/// The lengths of a sample of `Out` that is made of one of `In` with the lengths `below`.
+template <record_type Out, record_type In>
+[[nodiscard]] constexpr sample_lengths<Out> same_lengths(const sample_lengths<In>& below) noexcept {
+  sample_lengths<Out> found{};
+  const auto take = [&]<std::size_t Index>() {
+    if constexpr (Out::template field_at<Index>::is_ragged) {
+      found[Out::template ragged_index<Index>()] = below[ragged_namesake<Out, In, Index>()];
+    }
+  };
+  [&]<std::size_t... Is>(std::index_sequence<Is...>) { (take.template operator()<Is>(), ...); }
+  (std::make_index_sequence<Out::size>{});
+  return found;
+}
+
+/// Gives the only sample of a batch its place. Throws `layout_error` where it is longer than the
+/// longest: a loader has not asked for lengths that its own record does not have.
+template <record_type Record>
+void place_alone(const batch_view<Record>& one, const sample_lengths<Record>& lengths) {
+  if (place_sample(one, 0, lengths) == Record::size) return;
+  throw layout_error(
+      "map: the sample has more values of a ragged field than the dataset's extents() say that the "
+      "longest has: raise longest there");
+}
 
 /// A dataset whose samples are changed in place after reading, see `map`.
 template <dataset Base, class F>

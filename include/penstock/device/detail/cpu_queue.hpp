@@ -5,30 +5,140 @@
 #include <sys/types.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <exception>
 #include <list>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <stdexcept>
 #include <string>
+#include <thread>
+#include <type_traits>
 #include <utility>
 
 #include <penstock/core/checked.hpp>
 #include <penstock/core/support/cache_line.hpp>
 #include <penstock/core/support/joined.hpp>
-#include <penstock/device/detail/modelled_time.hpp>
-#include <penstock/device/detail/operation.hpp>
+#include <penstock/core/version.hpp>
 #include <penstock/threads/float_mode.hpp>
 #include <penstock/threads/support/waitable_counter.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
+/// What a CPU device pretends to be. Zero means: as fast as the machine is. A modelled delay waits
+/// and does not burn the core, so overlap can be shown and tested on few cores.
+struct cpu_device_options {
+  /// The time a copy takes is at least its bytes divided by this.
+  double copy_bytes_per_second = 0.0;
+  /// The time from a launch or a copy reaching the head of its stream to its start.
+  std::chrono::nanoseconds launch_latency{0};
+};
+
 namespace detail {
+
+using host_clock = std::chrono::steady_clock;
+
+[[nodiscard]] constexpr bool is_modelled(const cpu_device_options& options) noexcept {
+  return options.copy_bytes_per_second > 0.0 || options.launch_latency.count() > 0;
+}
+
+/// The begins and ends of one stream's operations, as modelled. An operation begins when it has
+/// been queued, the one before has ended, and so has what the stream was made to wait for. A thread
+/// that wakes up late does not move these moments: hardware goes on by itself. Of the stream's
+/// thread, but for `end_of`.
+class stream_time {
+ public:
+  static constexpr std::size_t remembered = 256;
+
+  /// The earliest moment at which an operation queued at `queued` may begin, its latency before it.
+  [[nodiscard]] host_clock::time_point start_of(host_clock::time_point queued) const noexcept {
+    return (std::max)(queued, busy_until_);
+  }
+  /// What follows begins at `moment` or later.
+  void busy_until(host_clock::time_point moment) noexcept {
+    busy_until_ = (std::max)(busy_until_, moment);
+  }
+  [[nodiscard]] host_clock::time_point busy_until() const noexcept { return busy_until_; }
+
+  /// The operation at `position` has run, and is told to be complete next.
+  void note_end(std::uint64_t position) noexcept {
+    ends_[position % remembered].store(busy_until_.time_since_epoch().count(),
+                                       std::memory_order_relaxed);
+  }
+  /// When the operation at `position` ended, which the caller has seen complete; or a later one,
+  /// which has ended too, if 256 have run since. On any thread.
+  [[nodiscard]] host_clock::time_point end_of(std::uint64_t position) const noexcept {
+    return host_clock::time_point{
+        host_clock::duration{ends_[position % remembered].load(std::memory_order_relaxed)}};
+  }
+
+ private:
+  host_clock::time_point busy_until_{};
+  // Written before the release by which the operation is told to be complete.
+  std::array<std::atomic<host_clock::rep>, remembered> ends_{};
+};
+
+/// Runs `work` at `start`, or later where the thread wakes late. Returns the modelled end: `start`
+/// and the time of the work, without the lateness.
+template <class Work>
+host_clock::time_point modelled_run(host_clock::time_point start, Work&& work) {
+  std::this_thread::sleep_until(start);
+  const auto begin = host_clock::now();
+  work();
+  return start + (host_clock::now() - begin);
+}
+
+/// Copies like memcpy, and takes as long as the modelled bus would. Returns the modelled end.
+inline host_clock::time_point modelled_copy(void* to, const void* from, std::size_t bytes,
+                                            const cpu_device_options& options,
+                                            host_clock::time_point start) {
+  const auto own_end =
+      modelled_run(start, [to, from, bytes]() noexcept { std::memcpy(to, from, bytes); });
+  if (options.copy_bytes_per_second <= 0.0) return own_end;
+  const std::chrono::duration<double> span{static_cast<double>(bytes) /
+                                           options.copy_bytes_per_second};
+  const auto bus_end = start + std::chrono::duration_cast<std::chrono::nanoseconds>(span);
+  std::this_thread::sleep_until(bus_end);
+  return (std::max)(own_end, bus_end);
+}
+
+/// A place for the work of one operation of a CPU stream, which is held inline.
+class operation {
+ public:
+  static constexpr std::size_t bytes = PENSTOCK_CHECKED ? 240 : 112;  // larger views
+
+  /// Moves `work` in, until `run`. The place holds nothing before.
+  template <class Work>
+  void hold(Work work) noexcept {
+    static_assert(sizeof(Work) <= bytes && alignof(Work) <= alignof(std::max_align_t),
+                  "penstock: work for a CPU stream is held inline: capture at most 96 bytes, "
+                  "larger state by pointer");
+    static_assert(std::is_nothrow_move_constructible_v<Work>);
+    ::new (static_cast<void*>(storage_)) Work(std::move(work));
+    run_ = [](void* storage) {
+      struct destroyed_after_run {
+        Work& work;
+        ~destroyed_after_run() { work.~Work(); }
+      } holder{*std::launder(static_cast<Work*>(storage))};
+      holder.work();
+    };
+  }
+
+  /// Runs the work, and destroys it, also where it throws.
+  void run() { run_(storage_); }
+
+ private:
+  void (*run_)(void*);
+  alignas(std::max_align_t) std::byte storage_[bytes];
+};
 
 /// The queue of one CPU stream: a bounded ring of operations that are held inline, run in order by
 /// one thread. Threads that push take a lock; the running thread never waits for room, nor for

@@ -2,30 +2,217 @@
 #pragma once
 
 #include <atomic>
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <memory>
 #include <optional>
+#include <stop_token>
+#include <string>
 #include <utility>
 
 #include <penstock/core/batch_info.hpp>
 #include <penstock/core/error.hpp>
 #include <penstock/core/support/live_range.hpp>
 #include <penstock/core/support/own_process.hpp>
+#include <penstock/core/version.hpp>
 #include <penstock/data/dataset.hpp>
-#include <penstock/load/detail/crew.hpp>
+#include <penstock/device/device.hpp>
 #include <penstock/load/detail/engine.hpp>
-#include <penstock/load/detail/plan/slots_wanted.hpp>
+#include <penstock/load/detail/plan/plan.hpp>
 #include <penstock/load/detail/tuning/loop_tuner.hpp>
 #include <penstock/load/host_batch.hpp>
 #include <penstock/load/options.hpp>
 #include <penstock/order/sampler.hpp>
+#include <penstock/threads/cpu_list.hpp>
+#include <penstock/threads/support/cpus.hpp>
 #include <penstock/threads/support/shared_value.hpp>
+#include <penstock/threads/support/waitable_counter.hpp>
+#include <penstock/threads/worker_cores.hpp>
+#include <penstock/threads/worker_pool.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
+
+/// Where workers of a loader that the calling thread makes are to run, next to `device`: threads
+/// start with the mask of their creator. Throws what the device does.
+template <class Device>
+[[nodiscard]] worker_cores plan_cores(const Device& device, const loader_options& options) {
+  if (options.placement == worker_placement::anywhere) return {.binding = core_binding::not_asked};
+  const std::optional<int> node = host_node_of(device);
+  if (!node) return {};
+  if (options.workers == 0) return {.binding = core_binding::no_workers, .node = node};
+  const auto there = cpus_of_node(sysfs_root_of(device), *node);
+  if (!there) return {.binding = core_binding::unknown_cores, .node = node};
+  const auto mask = affinity_of_this_thread();
+  if (!mask) return {.binding = core_binding::refused, .node = node, .error_number = errno};
+  cpu_list both = common_cores(*there, *mask);
+  if (both.empty()) return {.binding = core_binding::outside_mask, .node = node};
+  const bool is_all = both == *mask;
+  return {.binding = is_all ? core_binding::within_node : core_binding::bound,
+          .node = node,
+          .cores = std::move(both)};
+}
+
+/// The cores of a loader's workers: each binds itself at its start, where there is anything to bind
+/// to. A refusal is no error, and visible.
+class worker_binding {
+ public:
+  /// For as many workers as `options` say.
+  template <class Device>
+  worker_binding(const Device& device, const loader_options& options)
+      : plan_(plan_cores(device, options)),
+        bits_(plan_.cores),
+        workers_(static_cast<std::uint32_t>(options.workers)) {}
+
+  /// A worker, at its start.
+  void take() noexcept {
+    if (plan_.binding != core_binding::bound) return;
+    const int error = bind_this_thread(bits_);
+    // Relaxed: the counter orders it, and any of several refusals will do.
+    if (error != 0) error_.store(error, std::memory_order_relaxed);
+    seated_.advance();
+  }
+
+  /// The thread that has started the workers: returns once each has bound itself, or was refused.
+  /// At once where there is nothing to bind to.
+  void wait_until_taken() const noexcept {
+    if (plan_.binding != core_binding::bound) return;
+    seated_.wait([this](std::uint32_t seated) { return seated == workers_; });
+  }
+
+  /// Where the workers run; after `wait_until_taken`. From any thread.
+  [[nodiscard]] worker_cores where() const {
+    worker_cores found = plan_;
+    // Relaxed: read after the wait for the counter, which every worker advances after its store.
+    const int error = error_.load(std::memory_order_relaxed);
+    if (error == 0) return found;
+    found.binding = core_binding::refused;
+    found.error_number = error;
+    return found;
+  }
+
+ private:
+  worker_cores plan_;
+  cpu_bits bits_;
+  std::uint32_t workers_;
+  waitable_counter seated_;    // workers that have tried
+  std::atomic<int> error_{0};  // what a refusal gave
+};
+
+/// What a consumer gets once `stop` is requested; null where it can't be.
+[[nodiscard]] inline std::exception_ptr cancellation_of(const std::stop_token& stop) {
+  if (!stop.stop_possible()) return nullptr;
+  return std::make_exception_ptr(cancelled("cancelled: loader_options::stop was requested"));
+}
+
+/// The threads that run an engine: its workers, the one that tells the dataset what comes, and the
+/// guard's that watches the workers; and what ends them.
+template <class Engine>
+class crew {
+ public:
+  /// Starts them. `engine` must outlive this. With `borrows` a thread whose read hangs may need
+  /// what the loader does not own.
+  crew(Engine& engine, bool borrows)
+      : engine_(&engine),
+        borrows_(borrows),
+        cancellation_(cancellation_of(engine.options().stop)),
+        binding_(engine.device(), engine.options()),
+        pool_(engine.options().workers, body{this, duty::read}, waker{this, duty::read}),
+        telling_(tells(engine) ? 1 : 0, body{this, duty::tell}, waker{this, duty::tell}),
+        on_stop_(engine.options().stop, cancel_all{this}) {
+    binding_.wait_until_taken();
+    engine.guard().start([this](std::exception_ptr error, const failure& read) noexcept {
+      fail_all(std::move(error), read);
+    });
+  }
+  crew(crew&&) = delete;
+  ~crew() { shut_down(); }
+
+  /// Where the workers run. From any thread.
+  [[nodiscard]] worker_cores where() const { return binding_.where(); }
+
+  /// Ends the workers, and waits for all whose read was not given up. The threads of the others are
+  /// detached, and keep `state` alive until their read returns, where the loader owns all that they
+  /// use; else they wait for `shut_down`. Returns how many were detached.
+  std::size_t end_workers(const std::shared_ptr<void>& state) noexcept {
+    const auto is_lost = [this](std::size_t worker) {
+      return engine_->guard().is_given_up(worker);
+    };
+    return pool_.stop(is_lost, borrows_ ? nullptr : state);
+  }
+
+  /// After `end_workers`: ends all other threads, and waits for them; for the call that the one
+  /// that tells is in, with a timeout no longer than that. It is detached then, as a worker.
+  void shut_down(const std::shared_ptr<void>& state = nullptr) noexcept {
+    engine_->guard().stop(borrows_);
+    pool_.stop();
+    const auto timeout = engine_->options().timeout;
+    if (state != nullptr && !borrows_ && timeout.count() > 0) {
+      telling_.request_stop();
+      const bool is_silent = engine_->teller().wait_until_silent(timeout);
+      telling_.stop([&](std::size_t) { return !is_silent; }, state);
+    }
+    telling_.stop();
+  }
+
+ private:
+  static bool tells(Engine& engine) noexcept {
+    return engine.options().workers != 0 && engine.teller().is_on();
+  }
+
+  /// What the threads of a pool do. Both pools are of one type: compiled once.
+  enum class duty : unsigned char { read, tell };
+  struct body {  // what they run
+    crew* self;
+    duty what;
+    void operator()(const std::stop_token& stop, std::size_t worker) const {
+      if (what == duty::tell) return self->engine_->teller().work();
+      try {
+        self->binding_.take();
+        self->engine_->work(stop, worker);
+      } catch (...) {
+        self->fail_all(std::current_exception());
+        throw;
+      }
+    }
+  };
+  struct waker {  // what wakes them after a stop request
+    crew* self;
+    duty what;
+    void operator()() const noexcept {
+      if (what == duty::tell) return self->engine_->teller().end();
+      self->engine_->wake();
+    }
+  };
+  struct cancel_all {
+    crew* self;
+    void operator()() const noexcept {
+      self->fail_all(self->cancellation_);
+      self->pool_.request_stop();
+      self->telling_.request_stop();
+    }
+  };
+
+  /// Nothing can be read any more: a worker failed outside a dataset's read (the device is in
+  /// error), a read hangs beyond the timeout, or a stop was requested. The consumer gets the
+  /// exception at its next step. From any thread.
+  void fail_all(std::exception_ptr error, const std::optional<failure>& where = {}) noexcept {
+    engine_->delivery().fail(std::move(error), where);
+    engine_->guard().interrupt();
+    pool_.look_again();
+  }
+
+  Engine* engine_;
+  bool borrows_;
+  const std::exception_ptr cancellation_;  // made before it is needed: a stop must not want memory
+  worker_binding binding_;
+  worker_pool<body, waker> pool_;     // its threads use all of the above
+  worker_pool<body, waker> telling_;  // one thread, which tells the dataset what comes, or none
+  std::stop_callback<cancel_all> on_stop_;  // last: it uses the pools
+};
 
 /// The end of a batch's path: starts ranges, takes what the engine announces, ends ranges and
 /// threads. Owns the engine and its crew; `loader` is its face. For the consumer's thread.

@@ -2,44 +2,225 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <memory>
+#include <mutex>
 #include <optional>
+#include <span>
 #include <stop_token>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
+#include <penstock/core/batch.hpp>
+#include <penstock/core/batch_info.hpp>
 #include <penstock/core/error.hpp>
+#include <penstock/core/layout.hpp>
+#include <penstock/core/support/cache_line.hpp>
 #include <penstock/data/dataset.hpp>
 #include <penstock/load/detail/ahead/teller.hpp>
-#include <penstock/load/detail/batch_binder.hpp>
-#include <penstock/load/detail/batch_work.hpp>
 #include <penstock/load/detail/delivery.hpp>
 #include <penstock/load/detail/faults/guarded_reader.hpp>
-#include <penstock/load/detail/faults/make_readers.hpp>
 #include <penstock/load/detail/faults/read_guard.hpp>
-#include <penstock/load/detail/make_slots.hpp>
 #include <penstock/load/detail/plan/claim_cursor.hpp>
-#include <penstock/load/detail/plan/finish_batch.hpp>
-#include <penstock/load/detail/plan/run_length.hpp>
+#include <penstock/load/detail/plan/plan.hpp>
 #include <penstock/load/detail/plan/schedule.hpp>
-#include <penstock/load/detail/plan/slots_wanted.hpp>
 #include <penstock/load/detail/ragged/ragged_batches.hpp>
 #include <penstock/load/detail/tuning/resolved_options.hpp>
 #include <penstock/load/detail/tuning/seats.hpp>
+#include <penstock/load/footprint.hpp>
 #include <penstock/load/options.hpp>
 #include <penstock/load/support/loader_observer.hpp>
 #include <penstock/memory/support/host_slots.hpp>
+#include <penstock/memory/support/last_owner.hpp>
+#include <penstock/memory/support/sample_lists.hpp>
 #include <penstock/observe/support/stage_mark.hpp>
 #include <penstock/observe/support/trace_writer.hpp>
+#include <penstock/order/random.hpp>
 #include <penstock/order/sampler.hpp>
+#include <penstock/order/support/stages.hpp>
 #include <penstock/threads/float_mode.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
+
+/// The batch that a slot is bound to. Written by the opener before it publishes the cursor, read by
+/// the workers that claim a run of it; `remaining_` hands it on to the worker that announces it.
+template <class Order>
+class alignas(cache_line) batch_work {
+ public:
+  batch_info info;
+  std::uint64_t sequence = 0;  ///< the batch's number over the engine's life
+  std::uint64_t opened = 0;    ///< when, in ticks of the statistics
+  std::optional<Order> order;  ///< of its epoch; empty where making it has failed: nothing is read
+
+  /// Opener only: the batch is this one from now on, and has no error yet.
+  void bind(const batch_info& which, std::uint64_t number,
+            const std::optional<Order>& of) noexcept {
+    static_assert(std::is_trivially_copyable_v<Order>, "copied under a lock, and never throws");
+    info = which;
+    sequence = number;
+    order = of;
+    error_ = nullptr;
+  }
+
+  /// Opener only: the runs `first` to `last`, the latter not included, are to be finished, of
+  /// `samples` samples each.
+  void reset(std::uint32_t first, std::uint32_t last, std::size_t samples) noexcept {
+    first_run_ = first;
+    run_samples_ = samples;
+    remaining_.store(last - first, std::memory_order_relaxed);
+  }
+  /// The first of those runs.
+  [[nodiscard]] std::uint32_t first_run() const noexcept { return first_run_; }
+  /// The places of the batch's samples that a run reads, the end not included; none where the batch
+  /// is shorter.
+  [[nodiscard]] std::pair<std::size_t, std::size_t> places_of(std::uint32_t run) const noexcept {
+    const std::size_t begin = (std::min)(std::size_t{run - first_run_} * run_samples_, info.size);
+    return {begin, (std::min)(begin + run_samples_, info.size)};
+  }
+
+  /// The dataset indices of the batch's samples from its place `begin` on, see `pick_samples`.
+  void pick(const epoch_plan& plan, std::size_t begin,
+            std::span<std::uint64_t> out) const noexcept {
+    pick_samples(*order, plan, info, begin, out);
+  }
+
+  /// Counts a run down, also one that threw; true for the last one.
+  bool finish_run() noexcept { return remaining_.fetch_sub(1, std::memory_order_acq_rel) == 1; }
+
+  /// Keeps the current exception unless one of an earlier place in the batch is kept already.
+  void note_error(const failure& where) noexcept { note_error(std::current_exception(), where); }
+  /// Keeps `error` unless one of an earlier place in the batch is kept already.
+  void note_error(const std::exception_ptr& error, const failure& where) noexcept {
+    const std::lock_guard lock{error_mutex_};
+    if (error_ && error_where_.position <= where.position) return;
+    error_ = error;
+    error_where_ = where;
+  }
+
+  /// After the last run: whether there is an exception.
+  [[nodiscard]] bool has_error() const noexcept { return error_ != nullptr; }
+  /// After the last run: takes the exception of the batch, null if there is none.
+  std::exception_ptr take_error() noexcept { return std::exchange(error_, nullptr); }
+  /// The place of that exception.
+  [[nodiscard]] const failure& error_where() const noexcept { return error_where_; }
+
+ private:
+  // Invariant: the runs of this batch that are not finished. The step to 0 is acq_rel, so the
+  // worker that makes it sees all that the others have written, and announces the batch.
+  std::atomic<std::uint32_t> remaining_{0};
+  std::uint32_t first_run_ = 0;
+  std::size_t run_samples_ = 0;
+  std::mutex error_mutex_;
+  std::exception_ptr error_;
+  failure error_where_;
+};
+
+/// Gives each batch of the schedule the order of its epoch. For the opener, one thread at a time.
+///
+/// The order of an epoch is made once a range, outside any lock: a sampler may take its time, or
+/// hang, and the consumer can end the range all the same. What the sampler or the dataset's `size`
+/// throws stays with the batch that was to be bound, as an exception of a read does, and comes at
+/// its turn.
+template <dataset Dataset, sampler Sampler>
+class batch_binder {
+ public:
+  using work = batch_work<order_of<Sampler>>;
+
+  /// For the dataset's `size` samples, which it must keep, in the order of `order`. Refers to all
+  /// but the size.
+  batch_binder(const Dataset& data, std::uint64_t size, const Sampler& order,
+               schedule& batches) noexcept
+      : data_(&data), size_(size), sampler_(&order), schedule_(&batches) {}
+
+  /// Opener: makes `batch` the next one, with its order or the exception of making it; `reader`
+  /// shows what goes on meanwhile. False when the range has ended before it was bound: `batch` is
+  /// unchanged.
+  [[nodiscard]] bool bind(work& batch, const guarded_reader<Dataset>& reader) noexcept {
+    const auto next = schedule_->next();
+    if (!next) return false;
+    if (!made_for_ || made_for_->range != next->range || made_for_->at.epoch != next->at.epoch) {
+      make_order(*next, reader);
+    }
+    const auto number = schedule_->bind(*next);
+    if (!number) return false;
+    batch.bind(schedule_->plan().at(next->at), *number, order_);
+    if (error_) batch.note_error(error_, {"order", next->at.epoch, next->at.batch});
+    return true;
+  }
+
+ private:
+  void make_order(const schedule::place& next, const guarded_reader<Dataset>& reader) noexcept {
+    order_.reset();
+    error_ = nullptr;
+    made_for_ = next;
+    const auto shown = reader.shows_order(next.at.epoch, next.at.batch);
+    try {
+      const std::uint64_t now = data_->size();
+      if (now != size_) throw dataset_changed(size_, now, next.at.epoch);
+      order_.emplace(sampler_->order(size_, next.at.epoch));
+    } catch (...) {
+      error_ = std::current_exception();
+    }
+  }
+
+  const Dataset* data_;
+  std::uint64_t size_;
+  const Sampler* sampler_;
+  schedule* schedule_;
+
+  // Of the opener, which hands them on to the next one with the claim cursor.
+  std::optional<schedule::place> made_for_;
+  std::optional<order_of<Sampler>> order_;  // of that epoch; empty where making it has thrown
+  std::exception_ptr error_;
+};
+
+/// The readers of `count` threads for runs of at most `most` samples; without threads the
+/// consumer's.
+template <dataset D>
+[[nodiscard]] std::vector<guarded_reader<D>> make_readers(const D& data, read_guard& guard,
+                                                          std::size_t count, std::size_t most) {
+  std::vector<guarded_reader<D>> all;
+  do {
+    all.push_back({data, guard, all.size(), most});
+  } while (all.size() < count);
+  return all;
+}
+
+/// The host slots of a loader, as many as its options ask for and its budget grants. Throws
+/// `pinned_budget_exceeded`, `out_of_memory`, and what the device throws.
+template <record_type Record, device Device>
+[[nodiscard]] std::shared_ptr<host_slots<Record, Device>> make_slots(
+    const Device& device, const batch_layout<Record>& layout, const loader_options& options) {
+  auto granted = reserve_slots(layout.bytes(), options);
+  const auto count = static_cast<std::size_t>(granted.slot_count());
+  auto ring = shared_by_leases<host_slots<Record, Device>, typename Device::stream_ref>(
+      device, layout, count, slot_memory(options), std::move(granted));
+  if (options.indices) ring->lists = sample_lists{count, options.batch_size};
+  return ring;
+}
+
+/// Does with a batch that is read, `all`, what its dataset does with whole batches, see
+/// `map_batch`. What that throws stays with the batch. A function of its own, so that no arithmetic
+/// moves out of what flushes denormals around its call.
+template <dataset D, class Work>
+[[gnu::noinline]] void finish_batch(const D& data, Work& batch,
+                                    const batch_view<typename D::record_type>& all,
+                                    std::uint64_t seed) noexcept {
+  if (!batch.order || batch.has_error() || all.size() == 0) return;
+  try {
+    sample_generator rng{{seed, batch.info.epoch, batch_stage}, batch.info.batch};
+    data.finish_batch(all, rng);
+  } catch (...) {
+    batch.note_error({"batch", batch.info.epoch, batch.info.batch});
+  }
+}
 
 /// The path of a batch up to its announcement. A worker claims a run from the cursor. The opener
 /// waits until a batch is wanted (`schedule`), takes a free slot, and binds it. Each worker reads

@@ -8,15 +8,250 @@
 #include <optional>
 #include <utility>
 
-#include <penstock/load/detail/tuning/pace.hpp>
-#include <penstock/load/detail/tuning/pace_meter.hpp>
-#include <penstock/load/detail/tuning/rest_watch.hpp>
+#include <penstock/core/version.hpp>
 #include <penstock/load/detail/tuning/tuning_verdict.hpp>
 #include <penstock/load/tuning_history.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
+
+/// The mean of numbers that come one by one, and how sure it is.
+class running_mean {
+ public:
+  /// One more number.
+  void add(double value) noexcept {
+    count_ += 1;
+    const double off = value - mean_;
+    mean_ += off / count_;
+    squares_ += off * (value - mean_);
+  }
+  /// All numbers of another one.
+  void add(const running_mean& other) noexcept {
+    if (other.count_ <= 0) return;
+    const double all = count_ + other.count_;
+    const double off = other.mean_ - mean_;
+    squares_ += other.squares_ + off * off * count_ * other.count_ / all;
+    mean_ += off * other.count_ / all;
+    count_ = all;
+  }
+
+  /// The mean; 0 of no number.
+  [[nodiscard]] double mean() const noexcept { return mean_; }
+  /// The variance of the mean; 0 of fewer than two numbers.
+  [[nodiscard]] double variance_of_mean() const noexcept {
+    return count_ < 2 ? 0.0 : squares_ / (count_ - 1) / count_;
+  }
+  /// How many numbers.
+  [[nodiscard]] double count() const noexcept { return count_; }
+
+ private:
+  double count_ = 0;
+  double mean_ = 0;
+  double squares_ = 0;  // of what the numbers are off the mean, added up
+};
+
+/// How a loop ran with one setting: ticks a batch that it waited for reading and that it did not,
+/// and how many readers were busy on average.
+struct pace {
+  running_mean step;
+  running_mean waits;
+  running_mean busy;  // a number a window
+
+  /// One more window of the same setting. What the loop waited in it counts unless it lived on the
+  /// batches that another setting had read ahead.
+  void add(const pace& window, bool waits_count) noexcept {
+    step.add(window.step);
+    busy.add(window.busy);
+    if (waits_count) waits.add(window.waits);
+  }
+
+  /// The ticks of a batch.
+  [[nodiscard]] double ticks() const noexcept { return step.mean() + waits.mean(); }
+  /// The share of them that it waited.
+  [[nodiscard]] double waiting() const noexcept {
+    return ticks() <= 0 ? 0.0 : waits.mean() / ticks();
+  }
+  /// Little's law: the readers that keep a loop supplied that does not wait, each of them busy all
+  /// of its time.
+  [[nodiscard]] double readers_needed() const noexcept {
+    return busy.mean() / (std::max)(1.0 - waiting(), 1e-6);
+  }
+};
+
+/// The time that a batch takes less with one setting than with another, as a share of it, and its
+/// standard error squared.
+struct gain {
+  double share = 0;
+  double variance = 0;
+
+  /// Whether it is above `least` for all that is known, by so many standard errors.
+  [[nodiscard]] bool is_above(double least, double errors) const noexcept {
+    const double margin = share - least;
+    return margin > 0 && margin * margin > errors * errors * variance;
+  }
+  /// Whether it is below `most`.
+  [[nodiscard]] bool is_below(double most, double errors) const noexcept {
+    const double margin = most - share;
+    return margin > 0 && margin * margin > errors * errors * variance;
+  }
+};
+
+/// Of `after` over `before`. With `by_waits` what the loop waited is all that may differ: the step
+/// is the same for both, and its noise cancels out.
+[[nodiscard]] inline gain gain_of(const pace& before, const pace& after, bool by_waits) noexcept {
+  const double all = (std::max)(before.ticks(), 1.0);
+  double less = before.waits.mean() - after.waits.mean();
+  double variance = before.waits.variance_of_mean() + after.waits.variance_of_mean();
+  if (!by_waits) {
+    less += before.step.mean() - after.step.mean();
+    variance += before.step.variance_of_mean() + after.step.variance_of_mean();
+  }
+  return {less / all, variance / (all * all)};
+}
+
+/// Measures a loop window by window: some batches that were read with one setting. For one thread.
+class pace_meter {
+ public:
+  /// The next window begins anew, a few batches later: when the change that was made now shows.
+  /// Where a loop may live on what was read ahead before, it is when a batch was waited for, at the
+  /// latest after `read_ahead` batches.
+  void settle(std::uint64_t read_ahead = 0) noexcept {
+    unsettled_ = settling;
+    read_ahead_ = read_ahead;
+    window_ = {};
+  }
+  /// What comes next is not what the last batch led to: a range begins. Some batches are left out;
+  /// the window goes on after them, or short ranges would never fill one.
+  void pause() noexcept { is_fresh_ = true; }
+
+  /// The consumer got a batch at `now`, and has waited `waited` ticks so far for batches to be
+  /// read. `busy()` is called where a window begins or ends, and gives the ticks that all readers
+  /// have worked, or nothing: then that is one batch later. Returns a window of at least `length`
+  /// batches that ends here.
+  template <class Busy>
+  std::optional<pace> note(std::uint64_t now, std::uint64_t waited, double length,
+                           Busy& busy) noexcept {
+    const double all = since(last_, now);
+    const double waits = (std::min)(all, since(waited_, waited));
+    last_ = now;
+    waited_ = waited;
+    if (is_fresh_) {
+      is_fresh_ = false;
+      unsettled_ = settling;
+      read_ahead_ = 0;
+      return std::nullopt;
+    }
+    if (read_ahead_ != 0) {
+      read_ahead_ = waits > 0 ? 0 : read_ahead_ - 1;
+      return std::nullopt;
+    }
+    if (unsettled_ > 1) {
+      --unsettled_;
+      return std::nullopt;
+    }
+    if (unsettled_ == 1) {
+      const std::optional<std::uint64_t> worked = busy();
+      if (worked) begin(now, *worked);
+      return std::nullopt;
+    }
+    window_.step.add(all - waits);
+    window_.waits.add(waits);
+    if (window_.waits.count() < length) return std::nullopt;
+    const std::optional<std::uint64_t> worked = busy();
+    if (!worked) return std::nullopt;
+    pace whole = window_;
+    // Of the part since the last pause, of which there is one: it is a rate.
+    whole.busy.add(since(worked_, *worked) / (std::max)(1.0, since(began_, now)));
+    window_ = {};
+    begin(now, *worked);
+    return whole;
+  }
+
+ private:
+  static constexpr unsigned settling = 2;
+
+  static double since(std::uint64_t before, std::uint64_t after) noexcept {
+    return after > before ? static_cast<double>(after - before) : 0.0;
+  }
+  void begin(std::uint64_t now, std::uint64_t worked) noexcept {
+    unsettled_ = 0;
+    began_ = now;
+    worked_ = worked;
+  }
+
+  bool is_fresh_ = true;
+  unsigned unsettled_ = settling;  // batches until a window begins
+  std::uint64_t read_ahead_ = 0;   // batches before that
+  std::uint64_t last_ = 0;
+  std::uint64_t waited_ = 0;
+  std::uint64_t began_ = 0;
+  std::uint64_t worked_ = 0;
+  pace window_;
+};
+
+/// Watches a loop for which no better setting is known: tells when it is no longer the loop that it
+/// was, and when it is time to look again all the same, each time later.
+class rest_watch {
+ public:
+  /// What a window of a rest says.
+  enum class word {
+    rests,    ///< go on
+    is_over,  ///< it has lasted long enough
+    is_long,  ///< the same, and longer than any chance lasts: what has failed may be tried again
+    changed,  ///< this is another loop
+  };
+
+  /// A rest begins, at this pace.
+  void begin(const pace& settled) noexcept {
+    settled_ = settled;
+    seen_ = {};
+    odd_windows_ = 0;
+  }
+  /// The next rest is a short one.
+  void shorten() noexcept { length_ = shortest; }
+
+  /// One more window of it.
+  [[nodiscard]] word note(const pace& window) noexcept {
+    seen_.add(window, true);
+    // An abrupt change shows in two windows, one after the other, since a single one may be noise.
+    // A small one shows in all of them together.
+    odd_windows_ = is_other(window, 2) ? odd_windows_ + 1 : 0;
+    const double rested = seen_.waits.count();
+    const bool has_drifted = rested >= enough && is_other(seen_, 1);
+    if (odd_windows_ == 2 || has_drifted) {
+      if (odd_windows_ == 2) seen_ = window;
+      length_ = shortest;
+      return word::changed;
+    }
+    if (rested < length_) return word::rests;
+    const bool is_long = length_ >= long_ago;
+    length_ = (std::min)(2 * length_, longest);
+    return is_long ? word::is_long : word::is_over;
+  }
+  /// How the loop has run meanwhile.
+  [[nodiscard]] const pace& seen() const noexcept { return seen_; }
+
+ private:
+  static constexpr double enough = 32;  // batches, as all that follows
+  static constexpr double shortest = 64;
+  static constexpr double long_ago = 1024;
+  static constexpr double longest = 16384;
+  static constexpr double errors = 2;  // standard errors that a change has to exceed
+
+  [[nodiscard]] bool is_other(const pace& now, double times) const noexcept {
+    const auto is_off = [](const gain& seen, double share) {
+      return seen.is_above(share, errors) || seen.is_below(-share, errors);
+    };
+    return is_off(gain_of(settled_, now, true), 0.03 * times) ||
+           is_off(gain_of(settled_, now, false), 0.15 * times);
+  }
+
+  pace settled_;
+  pace seen_;
+  double length_ = shortest;
+  int odd_windows_ = 0;
+};
 
 /// Looks for the setting with which a loop's batches come soonest, while it runs. Told of each
 /// batch, it says which setting is to be used from then on. Pure arithmetic: no clock, no thread,

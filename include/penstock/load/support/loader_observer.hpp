@@ -12,14 +12,11 @@
 #include <vector>
 
 #include <penstock/core/support/joined.hpp>
-#include <penstock/observe/loader_stats.hpp>
-#include <penstock/observe/support/consumer_meters.hpp>
-#include <penstock/observe/support/slowest_samples.hpp>
-#include <penstock/observe/support/stopwatch.hpp>
-#include <penstock/observe/support/tick_clock.hpp>
-#include <penstock/observe/support/worker_meters.hpp>
+#include <penstock/observe/stats.hpp>
+#include <penstock/observe/support/clocks.hpp>
+#include <penstock/observe/support/meters.hpp>
 #include <penstock/observe/trace_recorder.hpp>
-#include <penstock/threads/support/cpu_throttling.hpp>
+#include <penstock/threads/support/cpus.hpp>
 #include <penstock/threads/support/tally.hpp>
 
 namespace penstock {

@@ -7,27 +7,41 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include <penstock/core/batch_info.hpp>
 #include <penstock/core/checked.hpp>
+#include <penstock/core/error.hpp>
 #include <penstock/core/layout.hpp>
 #include <penstock/core/support/cache_line.hpp>
+#include <penstock/core/support/joined.hpp>
 #include <penstock/device/device.hpp>
 #include <penstock/device/support/settle.hpp>
 #include <penstock/memory/budget.hpp>
-#include <penstock/memory/detail/slots_exhausted.hpp>
 #include <penstock/memory/support/copy_mark.hpp>
 #include <penstock/memory/support/sample_lists.hpp>
 #include <penstock/memory/support/slab.hpp>
-#include <penstock/observe/support/lease_tracks.hpp>
-#include <penstock/observe/support/stopwatch.hpp>
+#include <penstock/observe/support/meters.hpp>
+#include <penstock/observe/support/trace.hpp>
 #include <penstock/threads/batch_queue.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
+
+/// Throws `leases_exhausted` for a loader with `count` host slots, `granted` by its budget of
+/// `asked`.
+[[noreturn, gnu::cold]] inline void throw_slots_exhausted(std::size_t count, std::uint64_t granted,
+                                                          std::uint64_t asked) {
+  const std::string remedy =
+      granted < asked
+          ? joined({"raise budget, which had no room for the ", asked, " that were asked for"})
+          : "raise prefetch";
+  throw leases_exhausted(
+      joined({"loader: all ", count, " host slots are held as leases: release one, or ", remedy}));
+}
 
 /// The ring of host slots: one slab, cut into slots that each hold a batch, and the queue on which
 /// free slots come back. Lives until the last lease is gone.

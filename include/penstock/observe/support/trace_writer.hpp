@@ -10,7 +10,7 @@
 #include <penstock/core/batch_info.hpp>
 #include <penstock/core/support/cache_line.hpp>
 #include <penstock/observe/detail/trace_ring.hpp>
-#include <penstock/observe/support/tick_clock.hpp>
+#include <penstock/observe/support/clocks.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

@@ -7,7 +7,7 @@
 #include <penstock/core/batch_info.hpp>
 #include <penstock/core/error.hpp>
 #include <penstock/device/device.hpp>
-#include <penstock/observe/stage_stats.hpp>
+#include <penstock/observe/stats.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

@@ -19,13 +19,19 @@
 #include <penstock/core/error.hpp>
 #include <penstock/core/support/joined.hpp>
 #include <penstock/core/support/live_range.hpp>
+#include <penstock/device/device.hpp>
+#include <penstock/load/tuning_history.hpp>
 #include <penstock/memory/support/last_owner.hpp>
-#include <penstock/observe/transfer_stats.hpp>
+#include <penstock/memory/support/sample_lists.hpp>
+#include <penstock/observe/stats.hpp>
+#include <penstock/observe/support/trace.hpp>
+#include <penstock/observe/trace_recorder.hpp>
+#include <penstock/threads/support/shared_value.hpp>
 #include <penstock/transfer/batch_source.hpp>
+#include <penstock/transfer/detail/depth_tuner.hpp>
+#include <penstock/transfer/detail/device_timer.hpp>
 #include <penstock/transfer/detail/feed_observer.hpp>
-#include <penstock/transfer/detail/feed_source.hpp>
-#include <penstock/transfer/detail/feed_watch.hpp>
-#include <penstock/transfer/detail/listed_samples.hpp>
+#include <penstock/transfer/detail/slots/device_slot.hpp>
 #include <penstock/transfer/detail/transfer_arguments.hpp>
 #include <penstock/transfer/detail/transform_stage.hpp>
 #include <penstock/transfer/device_batch.hpp>
@@ -35,6 +41,253 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
+
+/// Where a feed gets batches from: a source, with answers to what it may not tell. An error of the
+/// source waits for its turn, after the batches that came before it.
+template <class Source>
+class feed_source {
+ public:
+  using source_type = std::remove_reference_t<Source>;
+  using batch_type = typename source_type::batch_type;
+
+  /// The place of an error goes to `failure` together with the error.
+  feed_source(Source&& source, shared_value<std::optional<penstock::failure>>& failure)
+      : source_(std::forward<Source>(source)), failure_(failure) {}
+  feed_source(feed_source&&) = delete;
+
+  [[nodiscard]] const source_type& get() const noexcept { return source_; }
+
+  /// Begins a range, which `stop` ends.
+  void start(const batch_position& from, std::uint64_t last_epoch) {
+    source_.start(from, last_epoch);
+    is_over_ = false;
+  }
+  void stop() noexcept {
+    error_ = nullptr;
+    // One that threw has stopped, and may serve another feed.
+    if (!std::exchange(is_over_, true)) source_.stop();
+  }
+
+  /// Whether the source has thrown, and is not to be asked any more.
+  [[nodiscard]] bool is_over() const noexcept { return is_over_; }
+
+  /// The next batch if it is ready. An error is kept for `may_have_more`.
+  [[nodiscard]] batch_type try_next() {
+    try {
+      return source_.try_next();
+    } catch (...) {
+      is_over_ = true;
+      error_ = std::current_exception();
+      failure_of_error_ = failure_of_source();
+      return {};
+    }
+  }
+
+  /// Whether `next` may give a batch. Throws an error that was kept.
+  [[nodiscard]] bool may_have_more() {
+    if (error_) {
+      failure_.store(failure_of_error_);
+      std::rethrow_exception(error_);
+    }
+    return !is_over_ && !is_at_end();
+  }
+
+  /// Waits for the next batch; empty at the end.
+  [[nodiscard]] batch_type next() {
+    try {
+      return source_.next();
+    } catch (...) {
+      is_over_ = true;
+      failure_.store(failure_of_source());
+      throw;
+    }
+  }
+
+  /// A batch that the source has given is handed to no consumer; for a source that wants to know.
+  void take_back([[maybe_unused]] const batch_info& batch,
+                 [[maybe_unused]] std::span<const std::uint64_t> tags) noexcept {
+    if constexpr (requires {
+                    { source_.take_back(batch, tags) }
+                    noexcept;
+                  }) {
+      source_.take_back(batch, tags);
+    }
+  }
+
+  /// Gives back the slots of the batches that were copied and not handed out.
+  template <class Issued, class Ring>
+  void discard(Issued& issued, Ring& ring) noexcept {
+    for (; !issued.empty(); issued.pop()) {
+      const std::size_t slot = issued.front().slot;
+      take_back(ring.info(slot), ring.tags(slot).all());
+      ring.discard(slot);
+    }
+  }
+
+  /// The statistics of the source, where it has those of a loader. From any thread.
+  [[nodiscard]] std::optional<loader_stats> stats() const {
+    if constexpr (requires {
+                    { source_.stats() } -> std::same_as<loader_stats>;
+                  }) {
+      return source_.stats();
+    } else {
+      return std::nullopt;
+    }
+  }
+
+  /// What its batches are called in a trace of `recorder`; 0 where it records none there.
+  [[nodiscard]] std::uint64_t trace_flow(const trace_recorder* recorder) const noexcept {
+    if constexpr (requires {
+                    { source_.trace_flow(recorder) } -> std::same_as<std::uint64_t>;
+                  }) {
+      return source_.trace_flow(recorder);
+    } else {
+      return 0;
+    }
+  }
+
+  /// By what a wait for a lease is ended.
+  [[nodiscard]] std::stop_token stop_token() const {
+    if constexpr (requires {
+                    { source_.stop_token() } -> std::same_as<std::stop_token>;
+                  }) {
+      return source_.stop_token();
+    } else {
+      return {};
+    }
+  }
+
+ private:
+  [[nodiscard]] bool is_at_end() const noexcept {
+    if constexpr (requires {
+                    { source_.at_end() } -> std::same_as<bool>;
+                  }) {
+      return source_.at_end();
+    } else {
+      return false;
+    }
+  }
+
+  [[nodiscard]] std::optional<penstock::failure> failure_of_source() const {
+    if constexpr (requires {
+                    {
+                      source_.last_failure()
+                      } -> std::convertible_to<std::optional<penstock::failure>>;
+                  }) {
+      return source_.last_failure();
+    } else {
+      return std::nullopt;
+    }
+  }
+
+  Source source_;
+  shared_value<std::optional<penstock::failure>>& failure_;
+  bool is_over_ = false;
+  std::exception_ptr error_;  // kept until its turn, with where it came from
+  std::optional<penstock::failure> failure_of_error_;
+};
+
+/// What goes along with a feed's loop and changes no batch of it: the step as it is traced, the
+/// depth as it is tuned, and the device's times. For the consumer's thread.
+template <device Device>
+class feed_watch {
+ public:
+  using stream_ref = typename Device::stream_ref;
+
+  /// As the options say: what `seen` counts of the batches of `source`, which go to `memory`, is
+  /// traced and timed too. Both must outlive it. Throws what the device throws, and `option_error`
+  /// where it can't tell times.
+  template <class Source, class Memory>
+  feed_watch(const Source& source, stream_ref consumer, const transfer_options& options,
+             feed_observer& seen, Memory& memory)
+      : device_(source.get().device()), stream_(consumer), seen_(&seen) {
+    trace_feed(options.trace, source, seen, memory);
+    seen.set_body(is_body(device_, consumer));
+    if (options.depth == automatic) tuner_ = std::make_unique<depth_tuner>(options, seen);
+    if (options.time_device) memory.time_by(&timer_.emplace(device_));
+  }
+
+  /// Has `queue` queue the copy of this batch. Throws what that throws.
+  template <class Queue>
+  void copy_of(const batch_info& batch, const Queue& queue) {
+    const noted_copy noted{seen_->trace(), batch};
+    if (timer_) timer_->choose(batch);
+    queue();
+    if (timer_) timer_->end_choice();
+  }
+
+  /// @name A range
+  /// @{
+  void begin_range() noexcept {
+    if (tuner_) tuner_->begin();
+    if (timer_) timer_->abandon();
+  }
+  void end_range() noexcept {
+    if (tuner_) tuner_->end();
+    if (timer_) timer_->abandon();
+  }
+  /// @}
+
+  /// @name A loop's body
+  /// @{
+  void end_step() noexcept {
+    step_.end();
+    if (!timer_) return;
+    if (const auto times = timer_->end_step(stream_)) seen_->note_device(*times);
+  }
+  /// It begins with a batch that `ring` has a slot of. Throws what the device throws.
+  template <class Ring>
+  void begin_step(Ring& ring, const batch_info& batch) {
+    step_.begin(seen_->trace(), batch);
+    if (timer_) timer_->begin_step(stream_, batch);
+    if (tuner_) tuner_->take(ring, seen_->batches(), is_body(device_, stream_));
+  }
+  /// The range ends within the body.
+  void leave_step() noexcept { step_.end(); }
+  /// @}
+
+  /// What an automatic depth has come to; of another one, that it is `depth`. From any thread.
+  [[nodiscard]] tuning_history tuning(std::size_t depth) const {
+    return tuner_ ? tuner_->history() : tuning_history{.now = {.depth = depth}, .moves = {}};
+  }
+
+ private:
+  Device device_;
+  stream_ref stream_;
+  feed_observer* seen_;
+  noted_step step_;
+  std::unique_ptr<depth_tuner> tuner_;  // large, and mostly not there
+  std::optional<device_timer<Device>> timer_;
+};
+
+/// A batch in host memory that can say which samples it has.
+template <class Batch>
+concept batch_of_listed_samples = requires(const Batch& batch) {
+  { batch.indices() } -> std::convertible_to<std::span<const std::uint64_t>>;
+  { batch.substituted() } -> std::convertible_to<std::span<const std::uint64_t>>;
+};
+
+/// Takes memory for lists in `ring` where the batches of `source` will have some.
+template <class Source, class Slots>
+void list_samples_of([[maybe_unused]] const Source& source, [[maybe_unused]] Slots& ring) {
+  if constexpr (batch_of_listed_samples<typename Source::batch_type> && requires {
+                  { source.options().indices } -> std::convertible_to<bool>;
+                }) {
+    if (source.options().indices) {
+      ring.lists = sample_lists{ring.most(), source.layout().batch_size()};
+    }
+  }
+}
+
+/// The batch that goes into `slot` has the samples of `batch`; the slot is free.
+template <class Slots, class Batch>
+void list_samples([[maybe_unused]] Slots& ring, [[maybe_unused]] std::size_t slot,
+                  [[maybe_unused]] const Batch& batch) {
+  if constexpr (batch_of_listed_samples<Batch>) {
+    if (ring.lists.is_on()) [[unlikely]]
+      ring.lists.take(slot, batch.indices(), batch.substituted());
+  }
+}
 
 /// No slot of `count` device slots is free, and none is waited for any more.
 [[noreturn, gnu::cold]] inline void throw_no_slot(std::size_t count, bool is_stopped) {

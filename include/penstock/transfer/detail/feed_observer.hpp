@@ -8,9 +8,9 @@
 
 #include <penstock/core/support/ragged_numbers.hpp>
 #include <penstock/load/support/loader_observer.hpp>
-#include <penstock/observe/support/consumer_meters.hpp>
-#include <penstock/observe/support/tick_clock.hpp>
-#include <penstock/observe/transfer_stats.hpp>
+#include <penstock/observe/stats.hpp>
+#include <penstock/observe/support/clocks.hpp>
+#include <penstock/observe/support/meters.hpp>
 #include <penstock/threads/support/tally.hpp>
 
 namespace penstock {

@@ -16,12 +16,20 @@
 
 #include <penstock_ext/blob/blob_buffer.hpp>
 #include <penstock_ext/blob/blob_error.hpp>
-#include <penstock_ext/blob/detail/descriptor.hpp>
 #include <penstock_ext/files/file_error.hpp>
+#include <penstock_ext/files/support/system_file.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
+
+/// Opens the directory `name`, looked up from the directory `base`. Throws `folder_unreadable` with
+/// the path `path`.
+[[nodiscard]] inline descriptor open_folder(int base, const char* name, const std::string& path) {
+  descriptor folder = open_at(base, name, O_DIRECTORY);
+  if (folder.get() < 0) throw folder_unreadable(path, "a readable folder", system_reason());
+  return folder;
+}
 
 /// `name` below the folder `folder`; `name` itself where it starts at the root.
 [[nodiscard]] inline std::string joined_path(std::string_view folder, std::string_view name) {

@@ -20,7 +20,6 @@
 
 #include <penstock_ext/blob/blob_error.hpp>
 #include <penstock_ext/blob/detail/blob_file.hpp>
-#include <penstock_ext/blob/detail/descriptor.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

@@ -1,34 +1,371 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
+#include <atomic>
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
+#include <filesystem>
+#include <limits>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
 #include <penstock/core/error.hpp>
+#include <penstock/core/version.hpp>
 #include <penstock_ext/blob/blob_buffer.hpp>
+#include <penstock_ext/blob/blob_error.hpp>
 #include <penstock_ext/blob/blob_source.hpp>
+#include <penstock_ext/blob/detail/archive_bytes.hpp>
 #include <penstock_ext/blob/detail/blob_file.hpp>
-#include <penstock_ext/blob/mds/detail/mds_encoding.hpp>
+#include <penstock_ext/blob/detail/open_side_by_side.hpp>
 #include <penstock_ext/blob/mds/detail/mds_index.hpp>
-#include <penstock_ext/blob/mds/detail/mds_sample.hpp>
-#include <penstock_ext/blob/mds/detail/mds_shard.hpp>
-#include <penstock_ext/blob/mds/detail/mds_sum.hpp>
-#include <penstock_ext/blob/mds/detail/unpacked_shards.hpp>
 #include <penstock_ext/blob/mds/mds_column.hpp>
-#include <penstock_ext/blob/mds/mds_shards_options.hpp>
+#include <penstock_ext/blob/mds/mds_compression.hpp>
+#include <penstock_ext/blob/support/shard_file.hpp>
 #include <penstock_ext/files/file_error.hpp>
-#include <penstock_ext/files/support/file_bytes.hpp>
+#include <penstock_ext/files/support/sums.hpp>
+#include <penstock_ext/files/support/system_file.hpp>
+#include <penstock_ext/report/report_error.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
+namespace detail {
+
+/// The offsets of a shard's samples, out of its start:
+///
+///     u32 n; u32 offsets[n + 1]; then a text that says the columns; the samples
+///
+/// Little-endian. Offsets count from the file's start, and the last one is its end. Throws
+/// `file_truncated`, `length_mismatch` where the shard has another number of samples than
+/// `samples`, and `file_corrupt` for offsets that can't be.
+template <archive_bytes Source>
+[[nodiscard]] std::vector<std::uint32_t> mds_offsets(const Source& file, std::uint64_t samples) {
+  const auto truncated = [&](const std::string& what) {
+    throw file_truncated(file.path(), file.size(), what, "the end of the file");
+  };
+  std::array<std::byte, 4> start{};
+  if (file.read_at(0, start) < start.size()) truncated("the number of samples, 4 bytes");
+  if (const std::uint64_t found = little_endian<4>(start.data()); found != samples) {
+    throw length_mismatch(file.path(), 0, std::to_string(samples) + " samples, as in index.json",
+                          std::to_string(found));
+  }
+  // Before memory is taken: a file may announce anything.
+  const std::uint64_t table = 4 * (samples + 2);
+  if (file.size() < table) truncated("a table of " + std::to_string(samples + 1) + " offsets");
+  std::vector<std::uint32_t> offsets(static_cast<std::size_t>(samples) + 1);
+  std::vector<std::byte> bytes(4 * offsets.size());
+  if (file.read_at(4, bytes) < bytes.size()) truncated("a table of offsets");
+  std::uint64_t before = table;
+  for (std::size_t i = 0; i < offsets.size(); ++i) {
+    const std::uint64_t offset = little_endian<4>(bytes.data() + 4 * i);
+    const std::uint64_t most = file.size();
+    if (offset < before || offset > most) {
+      throw file_corrupt(file.path(), 4 + 4 * std::uint64_t{i},
+                         "an offset from " + std::to_string(before) + " to " + std::to_string(most),
+                         std::to_string(offset));
+    }
+    before = offset;
+    offsets[i] = static_cast<std::uint32_t>(offset);
+  }
+  if (before != file.size()) {
+    throw file_corrupt(file.path(), table - 4,
+                       "the end of the file, " + std::to_string(file.size()),
+                       std::to_string(before));
+  }
+  return offsets;
+}
+
+/// A shard that is open.
+struct mds_shard {
+  std::string path;  ///< in the folder of its index, wherever it is read
+  shard_file file;
+  std::vector<std::uint32_t> offsets;  ///< of the samples, and of the end
+
+  /// Where sample `index` lies.
+  [[nodiscard]] mds_place sample(std::size_t index) const noexcept {
+    return {offsets[index], offsets[index + 1] - std::uint64_t{offsets[index]}};
+  }
+};
+
+/// Opens the shard that `entry` of the index in `folder` says, which lies at `path`; `verify`
+/// compares its sum. Throws `file_unreadable`, `length_mismatch` for one of another length, what
+/// `mds_offsets` throws and what `require_sum` throws.
+[[nodiscard]] inline mds_shard open_mds_shard(const std::string& folder,
+                                              const mds_shard_entry& entry, const std::string& path,
+                                              bool verify) {
+  shard_file file{path};
+  if (file.size() != entry.bytes) {
+    throw length_mismatch(path, (std::min)(file.size(), entry.bytes),
+                          std::to_string(entry.bytes) + " bytes, as in index.json",
+                          std::to_string(file.size()));
+  }
+  if (verify) require_sum(file, entry.sums, ": remove it, and copy or unpack it anew");
+  std::vector<std::uint32_t> offsets = mds_offsets(file, entry.samples);
+  return {joined_path(folder, entry.name), std::move(file), std::move(offsets)};
+}
+
+/// A file that is written piece by piece beside the one that it becomes, and removed unless it
+/// does. One thread uses it; several, also of several processes, may make one file.
+class part_file {
+ public:
+  /// Becomes `target`; `what` is "the shard" or the like, for messages. Throws `report_error`.
+  part_file(std::string target, const char* what) : target_(std::move(target)), what_(what) {
+    // Relaxed: it only counts, so that no two threads take one name.
+    static std::atomic<unsigned> files{0};
+    for (int tries = 0; tries < 1000;
+         ++tries) {  // a dead process of this number may have left some
+      part_ = target_ + ".part-" + std::to_string(::getpid()) + '-' +
+              std::to_string(files.fetch_add(1, std::memory_order_relaxed));
+      file_ = descriptor{::open(part_.c_str(), O_WRONLY | O_CLOEXEC | O_CREAT | O_EXCL, 0666)};
+      if (file_.get() >= 0) return;
+      if (errno != EEXIST) break;
+    }
+    fail(errno);
+  }
+  part_file(const part_file&) = delete;
+  part_file& operator=(const part_file&) = delete;
+  ~part_file() { ::unlink(part_.c_str()); }
+
+  /// Appends `bytes`. Throws `report_error`, also where the disk is full.
+  void add(std::span<const std::byte> bytes) {
+    const std::string_view text{reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+    if (const int problem = write_all(file_.get(), text); problem != 0) fail(problem);
+    size_ += bytes.size();
+  }
+
+  /// Gives the file its name when the disk has its bytes. A file of that name and length that
+  /// another process has made meanwhile stays: it may be open. Throws `report_error`.
+  void finish() {
+    if (const int problem = sync_descriptor(file_.get()); problem != 0) fail(problem);
+    if (::link(part_.c_str(), target_.c_str()) == 0) return;
+    struct ::stat status {};
+    const bool is_there = errno == EEXIST && ::stat(target_.c_str(), &status) == 0;
+    if (is_there && S_ISREG(status.st_mode) &&
+        static_cast<std::uint64_t>(status.st_size) == size_) {
+      return;
+    }
+    // A file of another length, or a file system without links.
+    if (std::rename(part_.c_str(), target_.c_str()) != 0) fail(errno);
+  }
+
+ private:
+  [[noreturn]] void fail(int problem) const { throw report_error(target_, what_, problem); }
+
+  std::string target_;
+  const char* what_;
+  std::string part_;
+  descriptor file_{-1};
+  std::uint64_t size_ = 0;
+};
+
+}  // namespace detail
+
+/// What of the samples of MDS shards is read, and how.
+struct mds_shards_options {
+  /// The column that is a sample's blob; "" is the only one whose values differ in size.
+  std::string blob = {};
+  /// The column that has the label, a whole number; "" for labels that are all 0.
+  std::string label = {};
+  /// The largest sample that is read, all columns together, in bytes: `file_format_error` for a
+  /// larger one, before memory is taken.
+  std::uint64_t max_bytes = std::uint64_t{1} << 30;
+  /// By what compressed shards are unpacked at the construction: `zstd{}` of
+  /// `penstock_ext/files/zstd/zstd.hpp`. Without one they are refused, unless they lie unpacked beside.
+  mds_compression compression = {};
+  /// The folder that gets the unpacked shards, and is made where it is missing; nothing is written
+  /// elsewhere. What is in it is used again, by this process and others.
+  std::string unpacked = {};
+  /// The most bytes of unpacked shards in that folder: `option_error` for more, before one is
+  /// written.
+  std::uint64_t most_unpacked = std::uint64_t{1} << 40;
+  /// Whether the construction reads all shards and compares them with their sums in index.json, by
+  /// xxh64, sha1 or sha256.
+  bool verify = false;
+  /// How many threads unpack, verify and open shards at the construction. None is left when it
+  /// returns.
+  std::size_t threads = 8;
+  /// How many shards stay open. Those after them are opened for each read, and checked.
+  std::size_t most_open = 512;
+};
+
+namespace detail {
+
+/// Where the shards of an index are read: in its folder, or unpacked in that of the options.
+///
+/// An unpacked shard has a name with a sum of all that tells its compressed file from others: what
+/// index.json says of it, and the time of its last change. So data sets may share a folder, and a
+/// shard that was replaced is unpacked anew. Processes that unpack at one time begin at different
+/// shards, and leave out those that are there when their turn comes.
+class unpacked_shards {
+ public:
+  /// For the index in `folder`. All of them must outlive this.
+  unpacked_shards(const std::string& folder, std::span<const mds_shard_entry> entries,
+                  const mds_shards_options& options)
+      : folder_(folder), entries_(entries), options_(options) {}
+
+  /// Unpacks what is missing, and returns where each shard lies. Throws what `mds_shards` says.
+  [[nodiscard]] std::vector<std::string> paths() const {
+    std::vector<std::string> all;
+    std::vector<std::size_t> zipped;
+    std::uint64_t bytes = 0;
+    for (const mds_shard_entry& entry : entries_) {
+      all.push_back(joined_path(folder_, entry.name));
+      if (entry.zipped.empty() || file_size(all.back()) != none) continue;
+      require_codec(entry, all.back());
+      zipped.push_back(all.size() - 1);
+      if (entry.bytes > options_.most_unpacked - bytes) refuse_bytes();
+      bytes += entry.bytes;
+    }
+    if (zipped.empty()) return all;
+    make_folder();
+    const auto first = static_cast<std::size_t>(::getpid()) * 7919 % zipped.size();
+    const auto unpacked = open_side_by_side(zipped.size(), options_.threads, [&](std::size_t i) {
+      const std::size_t which = zipped[(i + first) % zipped.size()];
+      return std::pair{which, unpack(entries_[which])};
+    });
+    for (const auto& [which, path] : unpacked) all[which] = path;
+    return all;
+  }
+
+ private:
+  static constexpr std::uint64_t none = (std::numeric_limits<std::uint64_t>::max)();
+
+  // Of a regular file; `none` where there is no file.
+  [[nodiscard]] static std::uint64_t file_size(const std::string& path) noexcept {
+    struct ::stat status {};
+    return ::stat(path.c_str(), &status) == 0 ? static_cast<std::uint64_t>(status.st_size) : none;
+  }
+
+  // The command that unpacks `from` to `to`, for messages.
+  [[nodiscard]] static std::string command(std::string_view family, const std::string& from,
+                                           const std::string& to) {
+    if (family == "zstd") return "zstd -d " + from + " -o " + to;
+    if (family == "br") return "brotli -d " + from + " -o " + to;
+    if (family == "gz") return "gzip -dc " + from + " > " + to;
+    if (family == "bz2") return "bzip2 -dc " + from + " > " + to;
+    if (family == "snappy") return "python3 -m snappy -d " + from + ' ' + to;
+    return "by the tool that packed it";
+  }
+
+  void require_codec(const mds_shard_entry& entry, const std::string& path) const {
+    const std::string family = entry.compression.substr(0, entry.compression.find(':'));
+    if (options_.compression && options_.compression.family() == family) return;
+    const std::string zipped = joined_path(folder_, entry.zipped);
+    const std::string known =
+        options_.compression ? options_.compression.family() : std::string{"no compression"};
+    const std::string by_option =
+        family == "zstd" ? "give compression = zstd{} (penstock_ext/files/zstd/zstd.hpp, target "
+                           "penstock::zstd) and a folder unpacked, or "
+                         : "";
+    throw file_format_error(zipped, 0, "a shard by " + known + ", as the option compression says",
+                            entry.compression + ": " + by_option + "unpack it to " + path + " (" +
+                                command(family, zipped, path) + "), and leave index.json as it is");
+  }
+
+  [[noreturn]] void refuse_bytes() const {
+    std::uint64_t bytes = 0;
+    for (const mds_shard_entry& entry : entries_) bytes += entry.zipped.empty() ? 0 : entry.bytes;
+    throw option_error("most_unpacked", "the compressed shards of " + folder_ + " have " +
+                                            std::to_string(bytes) + " bytes unpacked, more than " +
+                                            std::to_string(options_.most_unpacked));
+  }
+
+  void make_folder() const {
+    if (options_.unpacked.empty()) {
+      throw option_error("unpacked", "name a folder for the unpacked shards of " + folder_ +
+                                         ": nothing is written unasked");
+    }
+    std::error_code problem;
+    std::filesystem::create_directories(options_.unpacked, problem);
+    if (problem) {
+      throw folder_error(options_.unpacked, "a folder that can be made", problem.message());
+    }
+  }
+
+  // Where the shard of `entry` lies unpacked, whose compressed file is `zipped`.
+  [[nodiscard]] std::string target_of(const mds_shard_entry& entry,
+                                      const shard_file& zipped) const {
+    std::string all = entry.name + '\0' + entry.zipped + '\0' + entry.compression;
+    for (const auto* sums : {&entry.sums, &entry.zipped_sums}) {
+      for (const mds_sum& one : *sums) all += '\0' + one.name + '\0' + one.digits;
+    }
+    const auto add = [&](auto number) { all += '\0' + std::to_string(number); };
+    add(entry.bytes);
+    add(entry.zipped_bytes);
+    add(entry.samples);
+    add(zipped.stamp().seconds);
+    add(zipped.stamp().nanoseconds);
+    const std::uint64_t sum = checksum(std::as_bytes(std::span{all}));
+    std::string digits;
+    for (unsigned shift = 64; shift > 0; shift -= 4) {
+      digits += "0123456789abcdef"[sum >> (shift - 4) & 15U];
+    }
+    const std::string name = entry.name.substr(entry.name.rfind('/') + 1);
+    return joined_path(options_.unpacked, name + '.' + digits);
+  }
+
+  [[nodiscard]] std::string unpack(const mds_shard_entry& entry) const {
+    const shard_file zipped{joined_path(folder_, entry.zipped)};
+    if (zipped.size() != entry.zipped_bytes) {
+      throw length_mismatch(zipped.path(), (std::min)(zipped.size(), entry.zipped_bytes),
+                            std::to_string(entry.zipped_bytes) + " bytes, as in index.json",
+                            std::to_string(zipped.size()));
+    }
+    std::string target = target_of(entry, zipped);
+    if (file_size(target) == entry.bytes) return target;
+    if (options_.verify) require_sum(zipped, entry.zipped_sums, ": copy it anew");
+    const mds_compression::reader content = options_.compression.open(zipped.path());
+    part_file out{target, "the unpacked shard"};
+    constexpr std::size_t most = std::size_t{1} << 20U;
+    const std::unique_ptr<std::byte[]> memory{new std::byte[most]};
+    std::uint64_t done = 0;
+    while (true) {
+      const std::size_t count = content({memory.get(), most});
+      done += count;
+      if (done > entry.bytes || (count < most && done != entry.bytes)) {
+        throw length_mismatch(zipped.path(), zipped.size(),
+                              std::to_string(entry.bytes) + " bytes unpacked, as in index.json",
+                              done > entry.bytes ? "more" : std::to_string(done));
+      }
+      out.add({memory.get(), count});
+      if (count < most) break;
+    }
+    zipped.require_unchanged();
+    out.finish();
+    return target;
+  }
+
+  const std::string& folder_;
+  std::span<const mds_shard_entry> entries_;
+  const mds_shards_options& options_;
+};
+
+/// Opens the shards of the index in `folder`. Throws what `mds_shards` says.
+[[nodiscard]] inline std::vector<mds_shard> open_mds_shards(
+    const std::string& folder, std::span<const mds_shard_entry> entries,
+    const mds_shards_options& options) {
+  const std::vector<std::string> paths = unpacked_shards{folder, entries, options}.paths();
+  return open_side_by_side(entries.size(), options.threads, [&](std::size_t number) {
+    mds_shard shard = open_mds_shard(folder, entries[number], paths[number], options.verify);
+    if (number >= options.most_open) shard.file.close();
+    return shard;
+  });
+}
+
+}  // namespace detail
 
 /// The samples of a folder of MDS shards, as Mosaic's MDSWriter and `pack_mds` write them: a
 /// `blob_source` with random access.

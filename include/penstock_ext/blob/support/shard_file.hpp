@@ -16,9 +16,8 @@
 #include <penstock_ext/blob/blob_error.hpp>
 #include <penstock_ext/blob/detail/archive_bytes.hpp>
 #include <penstock_ext/blob/detail/blob_file.hpp>
-#include <penstock_ext/blob/detail/descriptor.hpp>
 #include <penstock_ext/files/file_error.hpp>
-#include <penstock_ext/files/support/file_stamp.hpp>
+#include <penstock_ext/files/support/system_file.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

@@ -1,12 +1,19 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <charconv>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <fstream>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -17,17 +24,306 @@
 #include <penstock/core/error.hpp>
 #include <penstock_ext/blob/blob_buffer.hpp>
 #include <penstock_ext/blob/blob_source.hpp>
+#include <penstock_ext/blob/detail/blob_file.hpp>
 #include <penstock_ext/blob/detail/open_side_by_side.hpp>
-#include <penstock_ext/blob/tar/detail/open_shard.hpp>
+#include <penstock_ext/blob/support/shard_file.hpp>
+#include <penstock_ext/blob/tar/detail/archive_window.hpp>
 #include <penstock_ext/blob/tar/detail/shard_index.hpp>
 #include <penstock_ext/blob/tar/detail/shard_listing.hpp>
 #include <penstock_ext/blob/tar/detail/tar_header.hpp>
-#include <penstock_ext/blob/tar/shard_paths.hpp>
-#include <penstock_ext/blob/tar/tar_shards_options.hpp>
+#include <penstock_ext/blob/tar/detail/tar_walk.hpp>
 #include <penstock_ext/files/file_error.hpp>
+#include <penstock_ext/files/support/system_file.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
+namespace detail {
+
+/// Lists the samples of an archive by all its headers; the text of its index goes to `index` unless
+/// that is null. Throws what `tar_walk` and `shard_listing` throw.
+template <archive_bytes Source>
+void list_by_headers(const Source& archive, shard_listing& into, shard_index_text* index) {
+  tar_walk walk{archive};
+  while (walk.next()) {
+    const tar_member& member = walk.member();
+    if (member.is_link) into.pass_link(member.name);
+    if (!member.is_file) continue;
+    const shard_component file{member.name, member.begin, member.size, member.is_usual};
+    const auto listed = into.add(file);
+    if (listed && index != nullptr) index->add(file, *listed);
+  }
+  into.finish();
+}
+
+/// Lists the samples of an archive by the text of its index. Returns what is wrong with that, ""
+/// if nothing is; then the archive has these files, as far as the headers say that were looked at:
+/// those before the first file, about sixty of those between, the last one, and all after it.
+/// Throws what `tar_walk` and `shard_listing` throw.
+template <archive_bytes Source>
+[[nodiscard]] std::string list_by_index(const Source& archive, std::string_view text,
+                                        shard_listing& into) {
+  const std::uint64_t step = archive.size() / 60 + 1;
+  std::uint64_t next_look = 0;
+  std::uint64_t last_end = 0;
+  shard_component last;
+  const auto foreign = [&](const shard_component& file) {
+    std::array<std::byte, tar_block> block{};
+    if (archive.read_at(file.begin - tar_block, block) < tar_block) return std::string{"nothing"};
+    return foreign_header(block, file.name, file.size);
+  };
+  const auto say = [](const shard_component& file, const std::string& found) {
+    return "before '" + std::string{file.name} + "' the archive has " + found +
+           ": the index is of another archive, or was made by a wds2idx that takes extended "
+           "headers "
+           "for files' bytes";
+  };
+  shard_index_words words{text, archive.size()};
+  while (words.next()) {
+    const shard_component& file = words.file();
+    if (last_end == 0) {
+      tar_walk walk{archive};
+      bool is_there = false;
+      while (!is_there && walk.next()) {
+        is_there = walk.member().is_file && !split_component(walk.member().name).is_hidden();
+      }
+      if (!is_there || walk.member().begin != file.begin) return say(file, "another first file");
+    }
+    if (file.begin >= next_look) {
+      if (const auto found = foreign(file); !found.empty()) return say(file, found);
+      next_look = file.begin + step;
+    }
+    if (into.add(file) != words.is_first()) return "its lines are no samples";
+    last = file;
+    last_end = words.end();
+  }
+  if (!words.problem().empty()) return words.problem();
+  if (last_end == 0) return "it names no file";
+  if (const auto found = foreign(last); !found.empty()) return say(last, found);
+  tar_walk rest{archive, last_end};
+  while (rest.next()) {
+    if (rest.member().is_file && !split_component(rest.member().name).is_hidden()) {
+      return "the archive has more files: the index is of an older one";
+    }
+  }
+  into.finish();
+  return {};
+}
+
+/// A shard that is open, and what is in it.
+struct open_shard {
+  shard_file file;
+  std::vector<shard_sample> samples = {};
+  std::string keys = {};
+  std::uint64_t left_out = 0;
+  bool is_from_index = false;
+  std::string problem = {};  ///< why an index was not used or not written; "" if none was wanted
+
+  /// Opens and lists the shard `path`. `index` is the path of its index, "" for none, which is read
+  /// if it is there, and, with `keep`, else written. Throws `file_unreadable`, what `tar_walk` and
+  /// `shard_listing` throw, and `file_changed` where the archive was written to meanwhile.
+  [[nodiscard]] static open_shard list(std::string path, const shard_wishes& wishes,
+                                       const std::string& index, bool keep) {
+    open_shard shard{shard_file{std::move(path)}};
+    if (!index.empty()) shard.read_index(index, wishes);
+    if (!shard.is_from_index) {
+      shard_listing listing{shard.file.path(), wishes};
+      shard_index_text text;
+      list_by_headers(shard.file, listing, keep ? &text : nullptr);
+      shard.take(listing);
+      shard.file.require_unchanged();  // before what was listed is kept
+      if (keep) shard.write_index(index, text, listing.lines());
+    }
+    return shard;
+  }
+
+ private:
+  void take(shard_listing& listing) {
+    samples = std::move(listing.samples());
+    samples.shrink_to_fit();
+    keys = std::move(listing.keys());
+    keys.shrink_to_fit();
+    left_out = listing.left_out();
+  }
+
+  void add_problem(const std::string& index, const std::string& what) {
+    problem += (problem.empty() ? "" : "; ") + index + ": " + what;
+  }
+
+  void read_index(const std::string& index, const shard_wishes& wishes) {
+    struct ::stat status {};
+    if (::stat(index.c_str(), &status) != 0) return;
+    std::string wrong;
+    try {
+      constexpr std::uint64_t most = std::uint64_t{1} << 32;
+      if (!S_ISREG(status.st_mode)) {
+        wrong = "it is no regular file";
+      } else if (file_stamp_of(status).is_older_than(file.stamp())) {
+        wrong = "it is older than the archive: if it is right all the same, touch it";
+      } else {
+        const std::vector<std::byte> bytes = read_file(index, most);
+        shard_listing listing{file.path(), wishes};
+        wrong = list_by_index(file, {reinterpret_cast<const char*>(bytes.data()), bytes.size()},
+                              listing);
+        if (wrong.empty()) file.require_unchanged();
+        if (wrong.empty()) take(listing);
+      }
+    } catch (const file_error& error) {
+      wrong = error.what();  // the archive will say so itself, if it is at fault
+    }
+    is_from_index = wrong.empty();
+    if (!is_from_index) add_problem(index, "not used: " + wrong);
+  }
+
+  /// Whether nothing is lost there: no file, an empty one, or an index.
+  [[nodiscard]] static bool may_write(const std::string& index) {
+    struct ::stat status {};
+    if (::stat(index.c_str(), &status) != 0) return errno == ENOENT;
+    if (!S_ISREG(status.st_mode)) return false;
+    if (status.st_size == 0) return true;
+    std::array<char, 3> begin{};
+    std::ifstream file{index, std::ios::binary};
+    file.read(begin.data(), begin.size());
+    return file && std::string_view{begin.data(), begin.size()} == "v1.";
+  }
+
+  void write_index(const std::string& index, const shard_index_text& text, std::uint64_t lines) {
+    if (!text.problem().empty()) {
+      add_problem(index, "not written: " + std::string{text.problem()});
+      return;
+    }
+    if (!may_write(index)) {
+      add_problem(index,
+                  "not written: there is a file that is no index of tar shards: choose another "
+                  "index_folder");
+      return;
+    }
+    errno = write_whole_file(index, text.text(lines));
+    if (errno != 0) {
+      add_problem(index, "not written: " + system_reason());
+      return;
+    }
+    // The time of the archive as it was listed, so that a later change makes the index older.
+    const file_stamp& stamp = file.stamp();
+    const ::timespec time{stamp.seconds, stamp.nanoseconds};
+    const ::timespec times[] = {time, time};
+    static_cast<void>(::utimensat(AT_FDCWD, index.c_str(), times, 0));
+  }
+};
+
+}  // namespace detail
+
+/// The paths that a pattern in WebDataset's notation stands for: "train-{000..146}.tar" is 147
+/// paths, with numbers of as many digits as the first has. Ranges may follow each other; the last
+/// one counts fastest. What is in braces and no range stays as it is. Throws `option_error` for a
+/// range that goes down, and for more than a million paths.
+[[nodiscard]] inline std::vector<std::string> shard_paths(std::string_view pattern) {
+  constexpr std::uint64_t most = 1'000'000;
+  std::vector<std::string> paths{""};
+  while (true) {
+    // The next range: digits, two dots, digits.
+    std::size_t open = pattern.find('{');
+    std::size_t close = 0;
+    std::string_view first;
+    std::string_view last;
+    for (; open != std::string_view::npos; open = pattern.find('{', open + 1)) {
+      close = pattern.find('}', open);
+      const std::string_view inside =
+          pattern.substr(open + 1, close == std::string_view::npos ? 0 : close - open - 1);
+      const std::size_t dots = inside.find("..");
+      const auto is_number = [](std::string_view text) {
+        return !text.empty() && text.size() < 19 &&
+               std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
+      };
+      if (dots == std::string_view::npos) continue;
+      first = inside.substr(0, dots);
+      last = inside.substr(dots + 2);
+      if (is_number(first) && is_number(last)) break;
+    }
+    const std::string_view before = pattern.substr(0, open);
+    for (std::string& path : paths) path += before;
+    if (open == std::string_view::npos) return paths;
+    const auto number = [](std::string_view text) {
+      std::uint64_t value = 0;
+      static_cast<void>(std::from_chars(text.data(), text.data() + text.size(), value));
+      return value;
+    };
+    const std::uint64_t begin = number(first);
+    const std::uint64_t end = number(last);
+    const std::string range{pattern.substr(open, close - open + 1)};
+    if (end < begin) throw option_error("shards", range + " goes down");
+    if (end - begin >= most / paths.size()) {
+      throw option_error("shards", range + " makes more than a million paths");
+    }
+    std::vector<std::string> longer;
+    longer.reserve(paths.size() * static_cast<std::size_t>(end - begin + 1));
+    for (const std::string& path : paths) {
+      for (std::uint64_t i = begin; i <= end; ++i) {
+        std::string digits = std::to_string(i);
+        if (digits.size() < first.size()) digits.insert(0, first.size() - digits.size(), '0');
+        longer.push_back(path + digits);
+      }
+    }
+    paths = std::move(longer);
+    pattern.remove_prefix(close + 1);
+  }
+}
+
+/// What `tar_shards` does about the index file of a shard.
+enum class shard_index {
+  ignore,  ///< no index is read: all headers are
+  use,     ///< an index that is there and fits is read, none is written
+  keep     ///< besides, one that is not there or does not fit is written, anew
+};
+
+/// What of the samples of tar shards is read, and how.
+struct tar_shards_options {
+  /// Extensions of the file that is a sample's blob, best first: all after the first dot of the
+  /// file's name, compared in letters of any case. 1 to 255.
+  std::vector<std::string> blob = {"jpg", "jpeg", "png", "webp"};
+  /// Extension of the file that has the label as a decimal number; "" for labels that are all 0.
+  std::string label = "cls";
+  /// Whether samples without a blob or a label are left out and counted. If not,
+  /// `missing_component` names the first.
+  bool skip_incomplete = false;
+  /// Index files in the form of DALI's wds2idx, as `name.idx` for `name.tar`.
+  shard_index index = shard_index::use;
+  /// The folder of the index files, for shards of different names; "" is that of each shard.
+  std::string index_folder = {};
+  /// The largest blob that is read, in bytes: `bytes` throws `file_format_error` for a larger one,
+  /// before it takes memory.
+  std::uint64_t max_bytes = std::uint64_t{1} << 30;
+  /// How many threads list the shards at the construction: headers on a disk are waited for side by
+  /// side. None is left when it returns.
+  std::size_t threads = 8;
+  /// How many shards stay open. Those after them are opened for each read, and checked.
+  std::size_t most_open = 512;
+};
+
+namespace detail {
+
+/// What is wanted of a sample. Throws `option_error` for options that mean nothing.
+[[nodiscard]] inline shard_wishes wishes_of(const tar_shards_options& options) {
+  shard_wishes wishes{options.blob, options.label, options.skip_incomplete};
+  if (wishes.blob.empty() || wishes.blob.size() > 255) {
+    throw option_error("blob", "must name 1 to 255 extensions");
+  }
+  const auto lower = [](std::string& text) {
+    for (char& c : text) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  };
+  for (std::string& extension : wishes.blob) {
+    if (extension.starts_with('.')) {
+      throw option_error("blob", "'" + extension + "': extensions are named without their dot");
+    }
+    lower(extension);
+  }
+  if (wishes.label.starts_with('.')) {
+    throw option_error("label", "the extension is named without its dot");
+  }
+  lower(wishes.label);
+  return wishes;
+}
+
+}  // namespace detail
 
 /// The samples of tar archives as WebDataset has them: a `blob_source` with random access.
 ///

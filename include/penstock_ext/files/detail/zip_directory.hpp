@@ -10,9 +10,8 @@
 #include <utility>
 
 #include <penstock_ext/files/file_error.hpp>
-#include <penstock_ext/files/support/crc.hpp>
-#include <penstock_ext/files/support/hex_digits.hpp>
-#include <penstock_ext/files/support/little_endian.hpp>
+#include <penstock_ext/files/support/sums.hpp>
+#include <penstock_ext/files/support/system_file.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

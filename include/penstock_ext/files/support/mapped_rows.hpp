@@ -16,7 +16,7 @@
 #include <penstock/core/record.hpp>
 #include <penstock/data/memory_dataset.hpp>
 #include <penstock/data/run_context.hpp>
-#include <penstock_ext/files/support/read_soon.hpp>
+#include <penstock_ext/files/support/system_file.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

@@ -19,7 +19,7 @@
 #include <penstock/core/error.hpp>
 #include <penstock_ext/files/file_error.hpp>
 #include <penstock_ext/files/file_source.hpp>
-#include <penstock_ext/files/support/file_bytes.hpp>
+#include <penstock_ext/files/support/system_file.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -13,15 +15,203 @@
 #include <penstock/core/tensor_view.hpp>
 #include <penstock/core/version.hpp>
 #include <penstock/order/random.hpp>
+#include <penstock_ext/image/augment/affine.hpp>
+#include <penstock_ext/image/augment/color.hpp>
 #include <penstock_ext/image/augment/to_chw.hpp>
+#include <penstock_ext/image/crop.hpp>
 #include <penstock_ext/image/detail/augment/color_ops.hpp>
-#include <penstock_ext/image/detail/augment/pass_rows.hpp>
-#include <penstock_ext/image/detail/augment/pass_steps.hpp>
-#include <penstock_ext/image/detail/geometry_check.hpp>
+#include <penstock_ext/image/geometry.hpp>
 #include <penstock_ext/image/pixels.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
+namespace detail {
+
+/// A change of colours that is made to a picture part by part.
+class color_step {
+ public:
+  /// Makes grey.
+  color_step() = default;
+  /// Makes `change`, whose numbers have been checked.
+  explicit color_step(const color_change& change) noexcept
+      : makes_grey_(false), of_(change.of), part_(static_cast<float>(change.by)) {
+    if (of_ == color_property::brightness) table_ = blend_table(0, part_);
+    if (of_ == color_property::hue) steps_ = static_cast<int>(change.by * 255);
+  }
+
+  /// Whether all of the picture counts: `set_mean` comes before the first part then.
+  [[nodiscard]] bool needs_mean() const noexcept {
+    return !makes_grey_ && of_ == color_property::contrast;
+  }
+  /// The mean grey of the picture.
+  void set_mean(std::uint8_t grey) noexcept { table_ = blend_table(grey, part_); }
+
+  /// Changes `part` of the picture in place.
+  void operator()(const pixels& part, const hue_table& hues) const noexcept {
+    if (makes_grey_) {
+      make_grey(part);
+    } else if (of_ == color_property::saturation) {
+      blend_with_grey(part, part_);
+    } else if (of_ == color_property::hue) {
+      for_each_pixel(part, [&](std::uint8_t* rgb) { hues.turn(rgb, steps_); });
+    } else {
+      look_up(part, table_);
+    }
+  }
+
+ private:
+  bool makes_grey_ = true;
+  color_property of_ = color_property::brightness;
+  float part_ = 1;
+  int steps_ = 0;
+  std::array<std::uint8_t, 256> table_{};
+};
+
+/// Walks over a picture of three channels that is not turned, as `nearest_walk` does over others.
+class copy_walk {
+ public:
+  /// Before the first row of `in`.
+  explicit copy_walk(const const_pixels& in) noexcept : in_(in) {}
+
+  void begin_row() noexcept { at_ = in_.row(next_row_++); }
+  void skip(std::size_t count) noexcept { at_ += count * 3; }
+  void write(std::uint8_t* to, std::size_t count) noexcept {
+    std::memcpy(to, at_, count * 3);
+    at_ += count * 3;
+  }
+
+ private:
+  const_pixels in_;
+  std::size_t next_row_ = 0;
+  const std::uint8_t* at_ = nullptr;
+};
+
+/// A part of a row that is worked on while it is in the nearest cache.
+class row_stripe {
+ public:
+  static constexpr std::size_t longest = 512;  // pixels
+
+  /// The first `count` pixels, as a picture of one row.
+  [[nodiscard]] pixels view(std::size_t count) noexcept {
+    return {room_.data(), {count, 1}, 3, count * 3};
+  }
+
+ private:
+  std::array<std::uint8_t, longest * 3> room_;
+};
+
+/// Calls `use(stripe, x, y)` for all stripes of what `plan`, which does not resize, makes of the
+/// picture that `walk` gives: (x, y) is where the stripe's first pixel goes.
+template <class Walk, class Use>
+void for_each_stripe(Walk walk, const image_plan& plan, Use use) {
+  const image_size size = plan.size();
+  const std::size_t left = plan.crop.left + plan.kept.left;
+  const std::size_t begin = plan.border.left;
+  row_stripe room;
+  for (std::size_t y = 0; y < plan.crop.top + plan.kept.top; ++y) walk.begin_row();
+  for (std::size_t y = 0; y < size.height; ++y) {
+    const bool inside = y - plan.border.top < plan.kept.size.height;
+    const std::size_t end = inside ? begin + plan.kept.size.width : begin;
+    if (inside) {
+      walk.begin_row();
+      walk.skip(left);
+    }
+    for (std::size_t x = 0; x < size.width; x += row_stripe::longest) {
+      const std::size_t stop = (std::min)(x + row_stripe::longest, size.width);
+      const pixels stripe = room.view(stop - x);
+      const std::size_t from = std::clamp(begin, x, stop);
+      const std::size_t to = std::clamp(end, from, stop);
+      std::memset(stripe.data, 0, (from - x) * 3);
+      if (to > from) walk.write(stripe.data + (from - x) * 3, to - from);
+      std::memset(stripe.data + (to - x) * 3, 0, (stop - to) * 3);
+      if (plan.mirrored) {
+        for (std::size_t a = 0, b = stop - x; a + 1 < b; ++a) {
+          --b;
+          std::swap_ranges(stripe.data + a * 3, stripe.data + a * 3 + 3, stripe.data + b * 3);
+        }
+      }
+      use(stripe, plan.mirrored ? size.width - stop : x, y);
+    }
+  }
+}
+
+/// All of a picture, in its own size: what `random_flip` alone mirrors.
+struct uncropped {
+  [[nodiscard]] image_plan plan(const image_size& size, sample_generator&) const noexcept {
+    return {{0, 0, size}, size, {0, 0, size}};
+  }
+  [[nodiscard]] image_size size() const noexcept { return {}; }  // the picture's
+};
+
+/// Where a step of `one_pass` has its place, counted from 1; 0 for what is none.
+template <class Step>
+inline constexpr int pass_place = 0;
+template <>
+inline constexpr int pass_place<random_affine> = 1;
+template <>
+inline constexpr int pass_place<center_crop> = 2;
+template <>
+inline constexpr int pass_place<random_crop> = 2;
+template <>
+inline constexpr int pass_place<random_flip> = 2;
+template <class Geometry>
+inline constexpr int pass_place<flipped_geometry<Geometry>> = pass_place<Geometry>;
+template <>
+inline constexpr int pass_place<color_jitter> = 3;
+template <>
+inline constexpr int pass_place<grayscale> = 3;
+template <>
+inline constexpr int pass_place<to_chw> = 4;
+
+/// Whether all are steps of a pass, in order, and all but those of colours single.
+template <class... Steps>
+consteval bool is_a_pass() {
+  int last = 0;
+  [[maybe_unused]] const auto follows = [&last](int place) {
+    const bool fits = place > last || (place == 3 && last == 3);
+    last = place;
+    return fits;
+  };
+  return sizeof...(Steps) > 0 && (follows(pass_place<Steps>) && ...);
+}
+
+/// How many changes of colours a step makes at most.
+template <class Step>
+inline constexpr std::size_t most_changes = 0;
+template <>
+inline constexpr std::size_t most_changes<color_jitter> = 4;
+template <>
+inline constexpr std::size_t most_changes<grayscale> = 1;
+
+/// What has been drawn for a picture.
+template <std::size_t MostChanges>
+struct drawn_pass {
+  explicit drawn_pass(const image_size& in) noexcept : plan{{0, 0, in}, in, {0, 0, in}} {}
+
+  const random_affine* turns = nullptr;  ///< null where nothing does
+  affine_change turn;                    ///< what `turns` has drawn
+  image_plan plan;                       ///< of the turned picture
+  std::array<color_step, MostChanges> colors;
+  std::size_t changes = 0;  ///< how many of `colors` are meant
+
+  void draw(const random_affine& step, sample_generator& random) {
+    turns = &step;
+    turn = step.draw(plan.crop.size, random);
+  }
+  void draw(const random_flip& step, sample_generator& random) { draw(uncropped{} | step, random); }
+  template <image_geometry Geometry>
+  void draw(const Geometry& step, sample_generator& random) {
+    plan = step.plan(plan.crop.size, random);
+  }
+  void draw(const color_jitter& step, sample_generator& random) {
+    const color_changes made = step.draw(random);
+    for (std::size_t i = 0; i < made.count; ++i) colors[changes++] = color_step{made.each[i]};
+  }
+  void draw(const grayscale&, sample_generator&) { colors[changes++] = color_step{}; }
+  void draw(const to_chw&, sample_generator&) noexcept {}
+};
+
+}  // namespace detail
 
 /// Turns, crops, mirrors, changes colours and makes floats, stripe by stripe of 512 pixels, without
 /// a picture between the steps: what the crop leaves out is not computed. The result, and what is

@@ -2,29 +2,490 @@
 #pragma once
 
 #include <algorithm>
-#include <cstddef>
-#include <cstdint>
+#include <cstring>
 #include <limits>
 #include <new>
-#include <span>
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
+#include <csetjmp>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <span>
+
+// jpeglib.h leans on <cstdio>.
+#include <jpeglib.h>
+
+#include <jerror.h>
+
+#include <penstock/core/version.hpp>
+
 #include <penstock_ext/image/decode.hpp>
 #include <penstock_ext/image/detail/decode/decode_formats.hpp>
-#include <penstock_ext/image/detail/decode/decode_orientation.hpp>
 #include <penstock_ext/image/geometry.hpp>
 #include <penstock_ext/image/image_decoder.hpp>
-#include <penstock_ext/image/image_error.hpp>
-#include <penstock_ext/image/jpeg/detail/jpeg_exif.hpp>
-#include <penstock_ext/image/jpeg/detail/jpeg_region.hpp>
 #include <penstock_ext/image/pixels.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
+namespace detail {
+
+/// How a stored picture is turned to stand upright, by EXIF's number from 1 to 8: rows and columns
+/// change places (5 to 8), then left and right (2, 3, 6, 7), then top and bottom (3, 4, 7, 8).
+class decode_orientation {
+ public:
+  /// `number` must be one of 1 to 8.
+  constexpr explicit decode_orientation(int number) noexcept
+      : transposed_(number >= 5),
+        left_right_(number == 2 || number == 3 || number == 6 || number == 7),
+        top_bottom_(number == 3 || number == 4 || number == 7 || number == 8) {}
+
+  /// Whether the picture stands upright already.
+  [[nodiscard]] constexpr bool is_upright() const noexcept {
+    return !transposed_ && !left_right_ && !top_bottom_;
+  }
+
+  /// The upright picture's size, from that of the stored one; and the other way round.
+  [[nodiscard]] constexpr image_size turned(image_size size) const noexcept {
+    if (transposed_) std::swap(size.width, size.height);
+    return size;
+  }
+
+  /// Where `box` of the upright picture of size `upright` lies in the stored one.
+  [[nodiscard]] constexpr image_box stored(image_box box,
+                                           const image_size& upright) const noexcept {
+    if (left_right_) box.left = upright.width - box.left - box.size.width;
+    if (top_bottom_) box.top = upright.height - box.top - box.size.height;
+    if (transposed_) {
+      std::swap(box.left, box.top);
+      box.size = turned(box.size);
+    }
+    return box;
+  }
+
+  /// Writes the stored pixels `in` to `out` upright, which has the size `turned(in.size)`.
+  constexpr void turn(const const_pixels& in, const pixels& out) const noexcept {
+    for (std::size_t y = 0; y < out.size.height; ++y) {
+      std::uint8_t* to = out.row(y);
+      const std::size_t v = top_bottom_ ? out.size.height - 1 - y : y;
+      for (std::size_t x = 0; x < out.size.width; ++x) {
+        const std::size_t u = left_right_ ? out.size.width - 1 - x : x;
+        const std::uint8_t* from =
+            transposed_ ? in.row(u) + v * in.channels : in.row(v) + u * in.channels;
+        for (std::size_t channel = 0; channel < in.channels; ++channel) *to++ = from[channel];
+      }
+    }
+  }
+
+ private:
+  bool transposed_;
+  bool left_right_;
+  bool top_bottom_;
+};
+
+/// The orientation that an EXIF block says (its TIFF header is the first byte), from 1 to 8; 1
+/// where it says none, or something else. Reads inside `tiff` only, whatever it holds.
+[[nodiscard]] inline int tiff_orientation(std::span<const std::byte> tiff) noexcept {
+  if (tiff.size() < 8) return 1;
+  const auto byte = [tiff](std::size_t at) { return std::to_integer<std::uint32_t>(tiff[at]); };
+  const bool little = byte(0) == 'I';
+  const auto u16 = [&](std::size_t at) {
+    return little ? byte(at) | byte(at + 1) << 8 : byte(at) << 8 | byte(at + 1);
+  };
+  const auto u32 = [&](std::size_t at) {
+    return little ? u16(at) | u16(at + 2) << 16 : u16(at) << 16 | u16(at + 2);
+  };
+  if (byte(0) != byte(1) || (!little && byte(0) != 'M') || u16(2) != 42) return 1;
+  std::size_t at = u32(4);
+  if (at > tiff.size() - 2) return 1;
+  const std::size_t entries = u16(at);
+  at += 2;
+  // An entry: tag, type, how many, and the value itself where it is short.
+  for (std::size_t i = 0; i < entries && tiff.size() - at >= 12; ++i, at += 12) {
+    if (u16(at) != 0x0112) continue;
+    const std::uint32_t value = u16(at + 8);
+    const bool is_one_short = u16(at + 2) == 3 && u32(at + 4) == 1;
+    return is_one_short && value >= 1 && value <= 8 ? static_cast<int>(value) : 1;
+  }
+  return 1;
+}
+
+/// The orientation that the first EXIF block in a JPEG file's header says, from 1 to 8; 1 where
+/// there is none. Looks at the markers before the first scan.
+[[nodiscard]] inline int jpeg_orientation(std::span<const std::byte> bytes) noexcept {
+  const auto byte = [bytes](std::size_t at) { return std::to_integer<unsigned>(bytes[at]); };
+  std::size_t at = 2;
+  while (at + 4 <= bytes.size()) {
+    if (byte(at) != 0xff) return 1;
+    const unsigned marker = byte(at + 1);
+    if (marker == 0xff) {  // filled up
+      ++at;
+      continue;
+    }
+    if (marker == 0xda || marker == 0xd9) return 1;
+    if (marker == 0x01 || (marker >= 0xd0 && marker <= 0xd7)) {  // stands alone
+      at += 2;
+      continue;
+    }
+    const std::size_t length = byte(at + 2) << 8 | byte(at + 3);
+    if (length < 2 || length > bytes.size() - at - 2) return 1;
+    static constexpr char name[] = {'E', 'x', 'i', 'f', 0, 0};
+    if (marker == 0xe1 && length >= 2 + sizeof name &&
+        std::memcmp(bytes.data() + at + 4, name, sizeof name) == 0) {
+      return tiff_orientation(bytes.subspan(at + 4 + sizeof name, length - 2 - sizeof name));
+    }
+    at += 2 + length;
+  }
+  return 1;
+}
+
+/// What went wrong inside libjpeg.
+enum class jpeg_failure : std::uint8_t {
+  none,
+  truncated,
+  corrupt,
+  unsupported,
+  too_large,
+  too_many_scans,
+  no_memory
+};
+
+/// What a failure with the library's message number `code` is.
+[[nodiscard]] constexpr jpeg_failure jpeg_failure_of(int code) noexcept {
+  switch (code) {
+    case JERR_OUT_OF_MEMORY:
+      return jpeg_failure::no_memory;
+    case JERR_NO_BACKING_STORE:  // what max_memory_to_use comes to
+    case JERR_IMAGE_TOO_BIG:
+    case JERR_WIDTH_OVERFLOW:
+      return jpeg_failure::too_large;
+    case JERR_ARITH_NOTIMPL:
+    case JERR_BAD_J_COLORSPACE:
+    case JERR_BAD_LIB_VERSION:  // compiled with the header of another libjpeg
+    case JERR_BAD_PRECISION:
+    case JERR_BAD_STRUCT_SIZE:
+    case JERR_CCIR601_NOTIMPL:
+    case JERR_COMPONENT_COUNT:
+    case JERR_CONVERSION_NOTIMPL:
+    case JERR_FRACT_SAMPLE_NOTIMPL:
+    case JERR_NOTIMPL:
+    case JERR_NOT_COMPILED:
+    case JERR_SOF_UNSUPPORTED:
+    case JERR_UNKNOWN_MARKER:
+      return jpeg_failure::unsupported;
+    default:
+      return jpeg_failure::corrupt;
+  }
+}
+
+/// Whether the pixels are right in spite of the warning `code`.
+[[nodiscard]] constexpr bool is_harmless_jpeg_warning(int code) noexcept {
+  return code == JWRN_ADOBE_XFORM || code == JWRN_JFIF_MAJOR || code == JWRN_EXTRANEOUS_DATA ||
+         code == JWRN_NOT_SEQUENTIAL || code == JWRN_TOO_MUCH_DATA || code == JWRN_BOGUS_ICC;
+}
+
+/// One picture at libjpeg: its objects, the callbacks that it is given, and where they jump to.
+///
+/// Everything here is trivial and no function that is jumped out of has an object with a
+/// destructor, so that a longjmp skips none; nothing here throws. Refers to itself while it is
+/// open.
+struct jpeg_session {
+  ::jpeg_decompress_struct info;
+  ::jpeg_error_mgr errors;
+  ::jpeg_source_mgr source;
+  ::jpeg_progress_mgr progress;
+  std::jmp_buf escape;
+  std::size_t bytes;     // of the picture, encoded
+  int most_scans;        // a picture with more is refused
+  bool strict;           // warnings about the pixels are failures
+  bool one_scan;         // the input is a single scan, which is being decoded
+  bool ended;            // the input has ended, and the end was made up
+  jpeg_failure failure;  // why the last step failed
+  char message[JMSG_LENGTH_MAX];
+
+  /// Runs `Step` on the session; false if libjpeg has failed in it, `failure` and `message` say
+  /// how.
+  template <void (*Step)(jpeg_session&)>
+  [[nodiscard]] [[gnu::noinline]] bool run() noexcept {
+    if (setjmp(escape) != 0) return false;
+    Step(*this);
+    return true;
+  }
+
+  /// Makes the objects for a picture out of `input`, which must stay; `most_bytes` bounds libjpeg's
+  /// memory for coefficients. To be followed by `close`, whatever it returns.
+  [[nodiscard]] bool open(std::span<const std::byte> input, long most_bytes) noexcept {
+    info = {};
+    errors = {};
+    source = {};
+    progress = {};
+    bytes = input.size();
+    one_scan = false;
+    ended = false;
+    failure = jpeg_failure::none;
+    message[0] = '\0';
+    info.err = ::jpeg_std_error(&errors);
+    errors.error_exit = on_error;
+    errors.emit_message = on_message;
+    errors.output_message = on_output;
+    info.client_data = this;
+    source.next_input_byte = reinterpret_cast<const JOCTET*>(input.data());
+    source.bytes_in_buffer = input.size();
+    source.init_source = on_source;
+    source.fill_input_buffer = on_empty;
+    source.skip_input_data = on_skip;
+    source.resync_to_restart = ::jpeg_resync_to_restart;
+    source.term_source = on_source;
+    progress.progress_monitor = on_progress;
+    if (!run<create>()) return false;
+    info.mem->max_memory_to_use = most_bytes;
+    info.src = &source;
+    info.progress = &progress;
+    return true;
+  }
+
+  /// Gives back what libjpeg holds.
+  void close() noexcept { ::jpeg_destroy_decompress(&info); }
+
+  /// Near which byte of the input libjpeg stands.
+  [[nodiscard]] std::uint64_t offset() const noexcept {
+    return ended ? bytes : bytes - source.bytes_in_buffer;
+  }
+
+  /// Leaves the step that runs.
+  [[noreturn]] void fail(jpeg_failure why) noexcept {
+    failure = why;
+    std::longjmp(escape, 1);
+  }
+
+ private:
+  static void create(jpeg_session& session) { jpeg_create_decompress(&session.info); }
+
+  static jpeg_session& of(void* client_data) noexcept {
+    return *static_cast<jpeg_session*>(client_data);
+  }
+
+  [[noreturn]] static void on_error(::j_common_ptr common) {
+    jpeg_session& session = of(common->client_data);
+    (*common->err->format_message)(common, session.message);
+    session.fail(jpeg_failure_of(common->err->msg_code));
+  }
+
+  // Level -1 is a warning, the others are traces.
+  static void on_message(::j_common_ptr common, int level) {
+    if (level >= 0) return;
+    ++common->err->num_warnings;
+    jpeg_session& session = of(common->client_data);
+    if (session.ended || (session.strict && !is_harmless(session, *common->err))) {
+      (*common->err->format_message)(common, session.message);
+      session.fail(session.ended ? jpeg_failure::truncated : jpeg_failure::corrupt);
+    }
+  }
+
+  // Bytes too many do no harm between markers. Among the rows they mean that what was decoded
+  // before them is wrong: in the only scan, and before a restart marker.
+  static bool is_harmless(const jpeg_session& session, const ::jpeg_error_mgr& warning) noexcept {
+    const bool among_rows = warning.msg_code == JWRN_EXTRANEOUS_DATA &&
+                            (session.one_scan || (warning.msg_parm.i[1] & 0xf8) == 0xd0);
+    return !among_rows && is_harmless_jpeg_warning(warning.msg_code);
+  }
+
+  static void on_output(::j_common_ptr) {}
+  static void on_source(::j_decompress_ptr) {}
+
+  // The bytes are at an end. In the only scan the decoder may look ahead of what it needs: it gets
+  // an end of image, and a warning is given when it needs more after all.
+  static boolean on_empty(::j_decompress_ptr common) {
+    static constexpr JOCTET end_of_image[] = {0xff, JPEG_EOI};
+    jpeg_session& session = of(common->client_data);
+    session.ended = true;
+    // The arithmetic decoder takes zeros after a mark, and warns of nothing.
+    if (!session.one_scan || session.info.arith_code) session.fail(jpeg_failure::truncated);
+    session.source.next_input_byte = end_of_image;
+    session.source.bytes_in_buffer = sizeof end_of_image;
+    return TRUE;
+  }
+
+  static void on_skip(::j_decompress_ptr common, long count) {
+    jpeg_session& session = of(common->client_data);
+    if (count <= 0) return;
+    const auto skipped = static_cast<std::size_t>(count);
+    if (skipped > session.source.bytes_in_buffer) {
+      session.ended = true;
+      session.fail(jpeg_failure::truncated);
+    }
+    session.source.next_input_byte += skipped;
+    session.source.bytes_in_buffer -= skipped;
+  }
+
+  // libjpeg calls it for each row of blocks as it reads the scans of a progressive picture.
+  static void on_progress(::j_common_ptr common) {
+    jpeg_session& session = of(common->client_data);
+    if (session.info.input_scan_number > session.most_scans) {
+      session.fail(jpeg_failure::too_many_scans);
+    }
+  }
+};
+
+/// A part of a picture at libjpeg, decoded so that it equals that part of the whole.
+///
+/// Colour is interpolated from neighbours where it is stored at less than full resolution, so two
+/// columns more are decoded on each side, and two rows above, and dropped. Rows are skipped
+/// from the picture's first one only and up to the start of a row group: libjpeg-turbo 2.1.5 has
+/// faults with other skips.
+///
+/// Trivial, as the session is: its steps are run by `jpeg_session::run`.
+struct jpeg_region {
+  jpeg_session session;
+  image_box box;         // of the scaled picture
+  unsigned denominator;  // 1, 2, 4 or 8
+  pixels out;
+  std::uint8_t* line;       // memory for a row of `line_values` values
+  std::size_t line_values;  // set by `start`
+  std::size_t line_left;    // the column of the picture that a row starts with
+
+  static constexpr std::size_t margin = 2;
+
+  /// Reads the header.
+  static void read_header(jpeg_session& session) {
+    ::jpeg_read_header(&session.info, TRUE);
+    if (session.info.data_precision != 8) session.fail(jpeg_failure::unsupported);
+  }
+
+  /// Starts to decode, and goes to where the region's rows and columns begin.
+  static void start(jpeg_session& session) {
+    jpeg_region& region = of(session);
+    ::jpeg_decompress_struct& info = session.info;
+    info.scale_num = 1;
+    info.scale_denom = region.denominator;
+    // What libjpeg does not turn into RGB itself.
+    info.out_color_space = info.num_components == 4 ? JCS_CMYK : JCS_RGB;
+    const bool many = ::jpeg_has_multiple_scans(&info) != 0;
+    ::jpeg_start_decompress(&info);
+    session.one_scan = !many;
+
+    region.line_left = 0;
+    if (!smooths(info)) {
+      region.crop_columns();
+      region.skip_rows();
+    }
+    region.line_values =
+        std::size_t{info.output_width} * static_cast<std::size_t>(info.output_components);
+  }
+
+  /// Decodes the rows of the region, into `line` where `goes_straight()` is false.
+  static void read_rows(jpeg_session& session) {
+    jpeg_region& region = of(session);
+    ::jpeg_decompress_struct& info = session.info;
+    const bool straight = region.goes_straight();
+    const std::size_t end = region.box.top + region.box.size.height;
+    while (info.output_scanline < end) {
+      const std::size_t y = info.output_scanline;
+      const bool is_inside = y >= region.box.top;
+      std::uint8_t* to = is_inside ? region.out.row(y - region.box.top) : nullptr;
+      JSAMPROW row = is_inside && straight ? to : region.line;
+      if (::jpeg_read_scanlines(&info, &row, 1) != 1) session.fail(jpeg_failure::corrupt);
+      if (is_inside && !straight) region.take_line(to);
+    }
+  }
+
+  /// Whether libjpeg's rows are the region's, so that they need no copy. Rows above the region
+  /// still need `line`.
+  [[nodiscard]] bool goes_straight() const noexcept {
+    return session.info.output_components == 3 && session.info.output_width == box.size.width;
+  }
+
+ private:
+  // The session is the first member.
+  static jpeg_region& of(jpeg_session& session) noexcept {
+    return reinterpret_cast<jpeg_region&>(session);
+  }
+
+  // Whether libjpeg smooths over the coefficients that a progressive picture leaves out. It looks
+  // at more neighbours then than a part has: the whole is decoded.
+  static bool smooths(const ::jpeg_decompress_struct& info) noexcept {
+    if (info.progressive_mode == 0 || info.coef_bits == nullptr) return false;
+    for (int component = 0; component < info.num_components; ++component) {
+      const int* bits = info.coef_bits[component];
+      if (!std::all_of(bits, bits + 10, [](int missing) { return missing == 0; })) return true;
+    }
+    return false;
+  }
+
+  // Whether libjpeg-turbo 2.1.5 would take a component for narrower than it is, once columns are
+  // cropped: one decoded at a larger scale than the rest, as happens at denominators above 1, and
+  // yet to be interpolated.
+  static bool miscounts_columns(const ::jpeg_decompress_struct& info) noexcept {
+#if JPEG_LIB_VERSION >= 70
+    const auto scale = [](const auto& of) { return of.DCT_h_scaled_size; };
+    const int least = info.min_DCT_h_scaled_size;
+#else
+    const auto scale = [](const auto& of) { return of.DCT_scaled_size; };
+    const int least = info.min_DCT_scaled_size;
+#endif
+    return std::any_of(info.comp_info, info.comp_info + info.num_components,
+                       [&](const ::jpeg_component_info& of) {
+                         return scale(of) != least &&
+                                (of.h_samp_factor * scale(of) != info.max_h_samp_factor * least ||
+                                 of.v_samp_factor * scale(of) != info.max_v_samp_factor * least);
+                       });
+  }
+
+  void crop_columns() {
+    if (miscounts_columns(session.info)) return;
+    const std::size_t width = session.info.output_width;
+    // Where a component keeps less than two columns, libjpeg-turbo interpolates all of them
+    // otherwise.
+    const std::size_t least = 3 * static_cast<std::size_t>(session.info.max_h_samp_factor);
+    if (width <= least) return;
+    const std::size_t left = (std::min)(box.left - (std::min)(margin, box.left), width - least);
+    const std::size_t right =
+        (std::min)((std::max)(box.left + box.size.width + margin, left + least), width);
+    if (left == 0 && right == width) return;
+    auto offset = static_cast<JDIMENSION>(left);
+    auto count = static_cast<JDIMENSION>(right - left);
+    ::jpeg_crop_scanline(&session.info, &offset, &count);
+    line_left = offset;
+  }
+
+  void skip_rows() {
+    const std::size_t group = static_cast<std::size_t>(session.info.max_v_samp_factor);
+    std::size_t rows = box.top - (std::min)(margin, box.top);
+    rows -= rows % group;
+    if (rows > 0) ::jpeg_skip_scanlines(&session.info, static_cast<JDIMENSION>(rows));
+  }
+
+  void take_line(std::uint8_t* to) const noexcept {
+    const std::size_t skipped = box.left - line_left;
+    if (session.info.output_components == 3) {
+      std::memcpy(to, line + 3 * skipped, 3 * box.size.width);
+    } else {
+      cmyk_to_rgb(line + 4 * skipped, to, box.size.width);
+    }
+  }
+
+  // As Adobe writes them the values are inverted: 255 is no ink. Every CMYK picture is taken for
+  // one of these, as Pillow does.
+  static void cmyk_to_rgb(const std::uint8_t* from, std::uint8_t* to, std::size_t count) noexcept {
+    for (std::size_t i = 0; i < count; ++i, from += 4, to += 3) {
+      const unsigned light = from[3];
+      for (int channel = 0; channel < 3; ++channel) {
+        const unsigned product = (255u - from[channel]) * light + 128;
+        to[channel] = static_cast<std::uint8_t>(light - ((product + (product >> 8)) >> 8));
+      }
+    }
+  }
+};
+
+static_assert(std::is_trivially_destructible_v<jpeg_region>, "a longjmp must skip no destructor");
+static_assert(std::is_standard_layout_v<jpeg_region>, "the session stands for its region");
+
+}  // namespace detail
 
 /// What a `jpeg_decoder` takes and refuses.
 struct jpeg_options {

@@ -12,9 +12,6 @@
 #include <utility>
 
 #include <penstock_ext/image/image_decoder.hpp>
-#include <penstock_ext/image/image_error.hpp>
-#include <penstock_ext/image/nvimgcodec/detail/nvimgcodec_handles.hpp>
-#include <penstock_ext/image/nvimgcodec/detail/nvimgcodec_pass.hpp>
 #include <penstock_ext/image/nvimgcodec/detail/nvimgcodec_session.hpp>
 #include <penstock_ext/image/nvimgcodec/nvimgcodec_error.hpp>
 #include <penstock_ext/image/pixels.hpp>

@@ -1,21 +1,144 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <algorithm>
+#include <array>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <span>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 
+#include <penstock/core/batch.hpp>
 #include <penstock/core/extents.hpp>
 #include <penstock/core/name.hpp>
 #include <penstock/core/record.hpp>
 #include <penstock/data/support/joined_record.hpp>
-#include <penstock_ext/narrow/bfloat16.hpp>
+#include <penstock_ext/narrow/affine_scale.hpp>
 #include <penstock_ext/narrow/half.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
+
+/// The elements of the field called `Name` of a sample.
+template <name Name, class T, record_type Record, class Byte>
+[[nodiscard]] std::span<like<Byte, T>> elements_of(const basic_sample<Record, Byte>& of) {
+  constexpr std::size_t place = Record::template index_of<Name>();
+  return {reinterpret_cast<like<Byte, T>*>(of.address(place)),
+          of.extents().template at<place>().size()};
+}
+
+/// Copies all fields but the one called `Name`, which have the same places in both records.
+template <name Name, record_type In, record_type Out>
+void copy_others(const const_sample<In>& in, const sample<Out>& out) {
+  const auto copy = [&]<std::size_t Index>() {
+    using field = typename In::template field_at<Index>;
+    if constexpr (field::key != Name) {
+      std::memcpy(out.address(Index), in.address(Index),
+                  in.extents().template at<Index>().size() * sizeof(typename field::value_type));
+    }
+  };
+  [&]<std::size_t... Is>(std::index_sequence<Is...>) { (copy.template operator()<Is>(), ...); }
+  (std::make_index_sequence<In::size>{});
+}
+
+/// Throws `not_finite` for the first number of `values` that is not.
+template <name Name>
+void require_finite(std::span<const float> values, std::uint64_t sample) {
+  constexpr std::uint32_t not_one = 0x7f800000U;
+  std::uint32_t found = 0;
+  for (const float value : values) {
+    const std::uint32_t bits = __builtin_bit_cast(std::uint32_t, value);
+    found |= (bits & not_one) == not_one ? 1U : 0U;
+  }
+  if (found == 0) return;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (!std::isfinite(values[i])) throw not_finite(Name, sample, i, values[i]);
+  }
+}
+
+/// Writes for each value the byte that stands for the nearest number; beyond the last ones, those.
+/// In double, so that it is the nearest one indeed.
+inline void write_bytes(std::span<const float> values, const affine_scale& by,
+                        std::span<std::int8_t> to) {
+  const double zero = static_cast<double>(by.zero);
+  const double steps = by.scale > 0.0F ? 1.0 / static_cast<double>(by.scale) : 0.0;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const double place = (static_cast<double>(values[i]) - zero) * steps;
+    const double within = place < -128.0 ? -128.0 : place > 127.0 ? 127.0 : place;
+    // The truncation of what is not negative, for it is one instruction.
+    to[i] = static_cast<std::int8_t>(static_cast<int>(within + 128.5) - 128);
+  }
+}
+
+/// Writes what each byte stands for.
+inline void read_bytes(std::span<const std::int8_t> bytes, const affine_scale& by,
+                       std::span<float> to) {
+  // With 16 significant bits the product is exact, so that the sum is what fma gives: a call of it
+  // for each value would cost many times as much.
+  const bool is_exact = (__builtin_bit_cast(std::uint32_t, by.scale) & 0xffU) == 0;
+  if (is_exact) {
+    for (std::size_t i = 0; i < bytes.size(); ++i) {
+      to[i] = static_cast<float>(bytes[i]) * by.scale + by.zero;
+    }
+  } else {
+    for (std::size_t i = 0; i < bytes.size(); ++i) to[i] = by(bytes[i]);
+  }
+}
+
+/// For a `map`: stores the field called `Name` as the nearest T.
+template <name Name, class T>
+struct nearest_values {
+  static constexpr bool borrows = false;
+  template <record_type In, record_type Out>
+  void operator()(const_sample<In> in, sample<Out> out) const {
+    const auto from = elements_of<Name, float>(in);
+    const auto to = elements_of<Name, T>(out);
+    for (std::size_t i = 0; i < from.size(); ++i) to[i] = T{from[i]};
+    copy_others<Name>(in, out);
+  }
+};
+
+/// For a `map`: stores the field called `Name` as bytes of one scale.
+template <name Name>
+struct bytes_of_field {
+  static constexpr bool borrows = false;
+  affine_scale by;
+  template <record_type In, record_type Out>
+  void operator()(const_sample<In> in, sample<Out> out, std::uint64_t index) const {
+    const auto from = elements_of<Name, float>(in);
+    require_finite<Name>(from, index);
+    write_bytes(from, by, elements_of<Name, std::int8_t>(out));
+    copy_others<Name>(in, out);
+  }
+};
+
+/// For a `map`: stores the field called `Name` as bytes of a scale for each sample, which goes into
+/// the two last fields.
+template <name Name>
+struct bytes_of_sample {
+  static constexpr bool borrows = false;
+  template <record_type In, record_type Out>
+  void operator()(const_sample<In> in, sample<Out> out, std::uint64_t index) const {
+    const auto from = elements_of<Name, float>(in);
+    require_finite<Name>(from, index);
+    float least = from[0];
+    float most = from[0];
+    for (const float value : from) {
+      least = value < least ? value : least;
+      most = value > most ? value : most;
+    }
+    const affine_scale by = affine_over(least, most);
+    write_bytes(from, by, elements_of<Name, std::int8_t>(out));
+    out.template at<In::size>() = by.scale;
+    out.template at<In::size + 1>() = by.zero;
+    copy_others<Name>(in, out);
+  }
+};
 
 /// Whether a float may be stored as one.
 template <class T>
@@ -92,6 +215,137 @@ struct narrow_record<In, Name, T, true> {
   using type = joined_record_t<same, scale_record<Name>>;
   [[nodiscard]] static record_extents<type> extents(const record_extents<In>& lengths) {
     return joined_extents<same, scale_record<Name>>(same_extents<same, In>(lengths), {});
+  }
+};
+
+/// How a field gets from a narrow batch into the wide one.
+enum class widening {
+  none,       ///< as it is
+  values,     ///< each element becomes a float
+  by_field,   ///< bytes of one scale
+  by_sample,  ///< bytes of a scale for each sample
+};
+
+/// The batches that become of those of record `In` when the fields called `Names` are floats again.
+template <record_type In, name... Names>
+class widened_batch {
+  static constexpr std::size_t names = sizeof...(Names);
+
+  static consteval std::size_t place_of(const name& key) {
+    constexpr name keys[] = {Names...};
+    std::size_t place = 0;
+    while (place < names && !(keys[place] == key)) ++place;
+    return place;
+  }
+
+  template <name Name>
+  static consteval bool has_scales() {
+    if constexpr (has_room_for_suffix(Name)) {
+      return In::template has_field<scale_of(Name)> && In::template has_field<zero_of(Name)>;
+    } else {
+      return false;
+    }
+  }
+  template <class Field>
+  static consteval widening way_of() {
+    if constexpr (place_of(Field::key) == names) {
+      return widening::none;
+    } else if constexpr (!std::is_same_v<typename Field::value_type, std::int8_t>) {
+      return widening::values;
+    } else {
+      return has_scales<Field::key>() ? widening::by_sample : widening::by_field;
+    }
+  }
+  template <name Name>
+  static consteval bool is_narrow_field() {
+    if constexpr (In::template has_field<Name>) {
+      return is_narrow<typename In::template field_at<In::template index_of<Name>()>::value_type>;
+    } else {
+      return false;
+    }
+  }
+  static_assert((In::template has_field<Names> && ...),
+                "penstock::widen: the record has no such field");
+  static_assert((is_narrow_field<Names>() && ...),
+                "penstock::widen: a field's elements must be half, bfloat16 or std::int8_t");
+
+  /// Whether the field called `key` is the scale, or the zero, of a field that is widened.
+  static consteval bool is_scale(const name& key) {
+    const auto is_of = [&]<name Name>() {
+      if constexpr (In::template has_field<Name>) {
+        using of = typename In::template field_at<In::template index_of<Name>()>;
+        if constexpr (way_of<of>() == widening::by_sample) {
+          return key == scale_of(Name) || key == zero_of(Name);
+        }
+      }
+      return false;
+    };
+    return (is_of.template operator()<Names>() || ...);
+  }
+
+  template <std::size_t... Is>
+  static consteval auto list_kept(std::index_sequence<Is...>) {
+    constexpr bool stays[] = {!is_scale(In::template field_at<Is>::key)...};
+    std::array<std::size_t, (std::size_t{0} + ... + (stays[Is] ? 1U : 0U))> list{};
+    std::size_t next = 0;
+    for (std::size_t i = 0; i < In::size; ++i) {
+      if (stays[i]) list[next++] = i;
+    }
+    return list;
+  }
+  static constexpr auto kept = list_kept(std::make_index_sequence<In::size>{});
+
+  template <std::size_t Index>
+  struct field_of {
+    using below = typename In::template field_at<kept[Index]>;
+    using type =
+        typename std::conditional_t<way_of<below>() == widening::none, std::type_identity<below>,
+                                    retyped_field<below, float>>::type;
+  };
+  template <class Indices>
+  struct record_of;
+  template <std::size_t... Is>
+  struct record_of<std::index_sequence<Is...>> {
+    using type = record<typename field_of<Is>::type...>;
+  };
+  using places = std::make_index_sequence<kept.size()>;
+
+ public:
+  /// The record of what comes out.
+  using type = typename record_of<places>::type;
+
+  /// The place in `In` of the field that becomes the one at place `Index`.
+  template <std::size_t Index>
+  static constexpr std::size_t place = kept[Index];
+  /// How the field at place `Index` of the result is made.
+  template <std::size_t Index>
+  static constexpr widening way = way_of<typename In::template field_at<kept[Index]>>();
+  /// How many fields are bytes of one scale each.
+  static constexpr std::size_t fixed =
+      (std::size_t{0} + ... +
+       (way_of<typename In::template field_at<In::template index_of<Names>()>>() ==
+                widening::by_field
+            ? 1U
+            : 0U));
+  /// Which of those scales, in the order of `Names`, is that of the field at place `Index`.
+  template <std::size_t Index>
+  [[nodiscard]] static consteval std::size_t fixed_place() {
+    constexpr bool is_fixed[] = {
+        way_of<typename In::template field_at<In::template index_of<Names>()>>() ==
+        widening::by_field...};
+    std::size_t before = 0;
+    for (std::size_t i = 0; i < place_of(In::template field_at<kept[Index]>::key); ++i) {
+      before += is_fixed[i] ? 1U : 0U;
+    }
+    return before;
+  }
+
+  /// The extents of what comes out.
+  [[nodiscard]] static record_extents<type> extents(const record_extents<In>& lengths) {
+    return [&]<std::size_t... Is>(std::index_sequence<Is...>) {
+      return record_extents<type>{lengths.template at<kept[Is]>()...};
+    }
+    (places{});
   }
 };
 

@@ -13,15 +13,111 @@
 #include <vector>
 
 #include <penstock/core/batch_info.hpp>
+#include <penstock/core/version.hpp>
 #include <penstock/threads/support/deadline.hpp>
 #include <penstock_ext/serve/detail/consumer_signal.hpp>
-#include <penstock_ext/serve/detail/free_requests.hpp>
-#include <penstock_ext/serve/detail/request_slot.hpp>
 #include <penstock_ext/serve/options.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
+
+/// The free slots of a `batcher`, in the order in which they came back. One that comes back with a
+/// copy out of it under way is free at the end of that, which the memory knows. No thread-safety of
+/// its own.
+class free_requests {
+ public:
+  /// All of `count` slots are free.
+  explicit free_requests(std::size_t count) : is_copied_(count) {
+    free_.reserve(count);
+    for (std::uint32_t slot = 0; slot < count; ++slot) free_.push_back(slot);
+  }
+
+  /// Whether none has come back.
+  [[nodiscard]] bool is_empty() const noexcept { return free_.empty(); }
+  /// A slot comes back.
+  void give(std::uint32_t slot, bool behind_copy) noexcept {
+    is_copied_[slot] = behind_copy ? 1 : 0;
+    free_.push_back(slot);
+  }
+  /// Takes the first slot that nothing reads any more. Throws what the device throws.
+  template <class Memory>
+  [[nodiscard]] std::optional<std::uint32_t> take(Memory& memory) {
+    for (auto at = free_.begin(); at != free_.end(); ++at) {
+      const std::uint32_t slot = *at;
+      if (is_copied_[slot] != 0 && !memory.is_drained(slot)) continue;
+      if (is_copied_[slot] != 0) memory.renew(slot);
+      free_.erase(at);
+      return slot;
+    }
+    return std::nullopt;
+  }
+
+ private:
+  std::vector<std::uint32_t> free_;
+  std::vector<std::uint8_t> is_copied_;  // by slot
+};
+
+/// What is known of the batch in a slot of a `batcher`: its requests' tags, and how far they are.
+/// No thread-safety of its own.
+class request_slot {
+ public:
+  /// Room for `most` requests.
+  explicit request_slot(std::size_t most) : tags_(most), is_hole_(most) {}
+
+  deadline due;  ///< when the batch goes out even if it is not full
+
+  /// An empty batch, which goes out at `end` at the latest.
+  void begin(deadline end) noexcept {
+    count_ = 0;
+    due = end;
+  }
+  /// A place for a request, whose writing begins.
+  [[nodiscard]] std::size_t add(std::uint64_t tag) noexcept {
+    tags_[count_] = tag;
+    ++writing_;
+    return count_++;
+  }
+  /// Its writing ends, by an exception or not.
+  void note_end(std::size_t position, bool is_written) noexcept {
+    is_hole_[position] = is_written ? 0 : 1;
+    holes_ += is_written ? 0 : 1;
+    --writing_;
+  }
+
+  [[nodiscard]] bool is_full() const noexcept { return count_ == tags_.size(); }
+  [[nodiscard]] bool is_empty() const noexcept { return count_ == 0; }
+  [[nodiscard]] bool is_being_written() const noexcept { return writing_ != 0; }
+  [[nodiscard]] bool has_holes() const noexcept { return holes_ != 0; }
+  /// One for each request.
+  [[nodiscard]] std::span<const std::uint64_t> tags() const noexcept {
+    return {tags_.data(), count_};
+  }
+
+  /// Puts the last requests into the places of those that are not there: `move(from, to)`.
+  template <class Move>
+  void close_up(Move move) noexcept {
+    std::size_t end = count_;
+    for (std::size_t at = 0; at < end; ++at) {
+      if (is_hole_[at] == 0) continue;
+      do {
+        --end;
+      } while (end > at && is_hole_[end] != 0);
+      if (end == at) break;
+      move(end, at);
+      tags_[at] = tags_[end];
+    }
+    count_ = end;
+    holes_ = 0;
+  }
+
+ private:
+  std::vector<std::uint64_t> tags_;
+  std::vector<std::uint8_t> is_hole_;  // by place: its writer has thrown
+  std::size_t count_ = 0;              // places given
+  std::size_t writing_ = 0;            // of them, still being written
+  std::size_t holes_ = 0;
+};
 
 /// Which threads may use which slot of the memory of a `batcher`, and what they wait for.
 ///

@@ -17,7 +17,6 @@
 #include <penstock_ext/store/http/detail/s3/s3_place.hpp>
 #include <penstock_ext/store/http/detail/s3/s3_service.hpp>
 #include <penstock_ext/store/http/http_options.hpp>
-#include <penstock_ext/store/http/s3_options.hpp>
 #include <penstock_ext/store/remote_error.hpp>
 
 namespace penstock {

@@ -17,13 +17,10 @@
 #include <penstock_ext/blob/blob_source.hpp>
 #include <penstock_ext/table/arrow_abi.hpp>
 #include <penstock_ext/table/arrow_blobs.hpp>
-#include <penstock_ext/table/detail/blob_column.hpp>
-#include <penstock_ext/table/detail/column_plan.hpp>
-#include <penstock_ext/table/detail/label_column.hpp>
-#include <penstock_ext/table/parquet/detail/parquet_ahead.hpp>
+#include <penstock_ext/table/arrow_table.hpp>
+#include <penstock_ext/table/detail/columns.hpp>
 #include <penstock_ext/table/parquet/detail/parquet_file.hpp>
 #include <penstock_ext/table/parquet/detail/parquet_groups.hpp>
-#include <penstock_ext/table/table_error.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

@@ -18,21 +18,31 @@
 #include <penstock/core/error.hpp>
 #include <penstock/core/layout.hpp>
 #include <penstock/core/record.hpp>
+#include <penstock/core/version.hpp>
 #include <penstock/data/dataset.hpp>
 #include <penstock/data/run_context.hpp>
 #include <penstock/threads/support/group_cache.hpp>
 #include <penstock_ext/table/arrow_table.hpp>
-#include <penstock_ext/table/detail/column_rows.hpp>
-#include <penstock_ext/table/detail/column_wishes.hpp>
-#include <penstock_ext/table/detail/table_columns.hpp>
-#include <penstock_ext/table/parquet/detail/parquet_ahead.hpp>
+#include <penstock_ext/table/detail/columns.hpp>
 #include <penstock_ext/table/parquet/detail/parquet_file.hpp>
 #include <penstock_ext/table/parquet/detail/parquet_groups.hpp>
-#include <penstock_ext/table/parquet/parquet_options.hpp>
-#include <penstock_ext/table/table_error.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
+
+/// How Parquet files are read.
+struct parquet_options {
+  /// How columns become fields.
+  table_options table = {};
+  /// The most bytes of decoded row groups that are held, at least those of the largest one. What is
+  /// being decoded takes its compressed pages besides.
+  std::uint64_t cache_bytes = std::uint64_t{1} << 28;
+  /// Whether the pages of a row group are compared with their sums (CRC-32) each time it is decoded:
+  /// `file_corrupt` for a damaged one. Off by default, because columns that are not compressed then
+  /// take about twice as long. A page without a sum is not checked: pyarrow writes sums only with
+  /// `write_page_checksum=True`.
+  bool verify = false;
+};
 
 /// A dataset over Parquet files: their rows, file after file, are its samples, and columns become
 /// fields by the rules of `arrow_dataset`. A row group is decoded as a whole, when its first row is

@@ -4,7 +4,7 @@
 
 #include <cstddef>
 
-#include <penstock_ext/narrow/bfloat16.hpp>
+#include <penstock_ext/narrow/half.hpp>
 #include <penstock_ext/narrow/half.hpp>
 
 #include "fake_cuda/fake_cuda.hpp"

@@ -14,18 +14,35 @@
 #include <penstock/core/support/cache_line.hpp>
 #include <penstock/data/dataset.hpp>
 #include <penstock/data/reader.hpp>
+#include <penstock/data/support/dataset_members.hpp>
+#include <penstock/data/support/dataset_ref.hpp>
 #include <penstock/faults/error_policy.hpp>
 #include <penstock/faults/failure_ledger.hpp>
-#include <penstock/load/detail/faults/dataset_facts.hpp>
 #include <penstock/load/detail/faults/read_guard.hpp>
 #include <penstock/load/detail/faults/read_progress.hpp>
 #include <penstock/load/detail/faults/recovery.hpp>
-#include <penstock/observe/support/sample_clock.hpp>
+#include <penstock/observe/support/clocks.hpp>
 #include <penstock/order/random.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
+
+/// Whether a run that fails is sure to name the sample: read one by one by `read_run` itself. Below
+/// an adaptor, a dataset that reads runs names the run's first where it can't tell.
+template <dataset D>
+inline constexpr bool names_failed_sample = !reads_runs<D> && !reads_runs_in_context<D>;
+template <dataset D>
+inline constexpr bool names_failed_sample<dataset_ref<D>> = names_failed_sample<D>;
+
+/// What a `read_guard` has to know of `data`, which has `size` samples and must outlive it.
+template <dataset D>
+[[nodiscard]] guarded_data facts_of(const D& data, std::uint64_t size) {
+  return {.size = size,
+          .base_sizes = base_sizes_of(data),
+          .names_failed_sample = names_failed_sample<D>,
+          .origin = [&data](std::uint64_t sample) { return origin_of(data, sample); }};
+}
 
 /// The way of one thread to the dataset: a `reader` that follows an error policy and shows what it
 /// reads. All its memory is taken at construction. On a cache line of its own, since a reader notes

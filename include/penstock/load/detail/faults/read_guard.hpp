@@ -1,10 +1,17 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <exception>
 #include <functional>
+#include <mutex>
+#include <optional>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -13,14 +20,190 @@
 #include <penstock/core/layout.hpp>
 #include <penstock/faults/error_policy.hpp>
 #include <penstock/faults/failure_ledger.hpp>
+#include <penstock/faults/stalled_read.hpp>
 #include <penstock/load/detail/faults/read_progress.hpp>
-#include <penstock/load/detail/faults/read_watch.hpp>
 #include <penstock/load/detail/faults/recovery.hpp>
 #include <penstock/memory/support/sample_lists.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
+
+/// What a `read_watch` does with a read that hangs, see `loader_options`.
+struct watch_settings {
+  std::chrono::milliseconds warning{0};  ///< reported after that time; 0: never
+  std::chrono::milliseconds timeout{0};  ///< given up after that time; 0: never
+  /// Gets the reports; empty: they are lines on stderr.
+  std::function<void(const stalled_read&)> report = {};
+};
+
+/// A thread that observes all readers periodically, reports reads that hang, and gives up one that
+/// hangs beyond the timeout. Its own clock tells how long: readers note what they read, but no
+/// times. There is no thread, and readers note nothing, unless the settings ask for a warning or a
+/// timeout.
+class read_watch {
+ public:
+  using origins = std::function<sample_origin(std::uint64_t)>;
+
+  /// For so many readers, at least one; `is_exact` as for `read_progress::prepare`. `origin` says
+  /// where a sample comes from; it is called on the watch's thread and must not throw.
+  read_watch(watch_settings settings, std::size_t readers, bool is_exact, origins origin = {})
+      : warning_(settings.warning),
+        timeout_(settings.timeout),
+        report_(std::move(settings.report)),
+        origin_(std::move(origin)),
+        readers_(is_on() ? readers : 0),
+        known_(readers_.size()) {
+    for (read_progress& reader : readers_) reader.prepare(is_exact);
+  }
+  read_watch(read_watch&&) = delete;
+  ~read_watch() { stop(); }
+
+  /// Whether there is anything to watch, and so a thread once it has started.
+  [[nodiscard]] bool is_on() const noexcept { return warning_.count() > 0 || timeout_.count() > 0; }
+
+  /// Where a reader notes what it reads; null where nothing is watched.
+  [[nodiscard]] read_progress* progress_of(std::size_t reader) noexcept {
+    return is_on() ? &readers_[reader] : nullptr;
+  }
+
+  /// Starts the thread. `fail(exception_ptr, failure)` is called on it when a read hangs beyond the
+  /// timeout and when the user's report throws; it must not throw.
+  template <class Fail>
+  void start(Fail fail) {
+    if (!is_on()) return;
+    thread_ = std::thread{[this, fail] {
+      std::unique_lock lock{mutex_};
+      while (!wake_.wait_for(lock, period(), [this] { return is_over_; })) {
+        lock.unlock();
+        // A step counts as two periods at most: a process that was stopped, or a report that took
+        // its time, is no read that hangs.
+        const auto now = clock::now();
+        const auto step =
+            std::min<clock::duration>(2 * period(), now - std::exchange(looked_, now));
+        for (std::size_t reader = 0; reader < readers_.size(); ++reader) check(reader, step, fail);
+        lock.lock();
+      }
+    }};
+  }
+
+  /// Ends the thread. Not from a report.
+  void stop() noexcept {
+    if (!thread_.joinable()) return;
+    {
+      const std::lock_guard lock{mutex_};
+      is_over_ = true;
+    }
+    wake_.notify_all();
+    thread_.join();
+  }
+
+  /// Whether a reader's present read was given up.
+  [[nodiscard]] bool is_given_up(std::size_t reader) const noexcept {
+    return is_on() && readers_[reader].is_given_up();
+  }
+
+  /// After `stop`: reports the reads that were given up and that a destructor has to wait for.
+  void report_blocked() noexcept {
+    for (std::size_t reader = 0; reader < readers_.size(); ++reader) {
+      const auto found = observe(reader);
+      if (!found || !readers_[reader].is_given_up()) continue;
+      try {
+        report({found->where, reader, elapsed(reader), true});
+      } catch (...) {  // the user's report: a destructor can tell nobody
+      }
+    }
+  }
+
+ private:
+  using clock = std::chrono::steady_clock;
+  using milliseconds = std::chrono::milliseconds;
+
+  struct known_read {
+    std::uint64_t turn = 0;
+    std::uint64_t position = 0;
+    clock::duration seen{0};
+    milliseconds next_report{0};
+  };
+
+  /// A quarter of the shorter limit: a hang is seen late by at most half of that limit.
+  [[nodiscard]] milliseconds period() const noexcept {
+    const milliseconds limit = warning_.count() == 0   ? timeout_
+                               : timeout_.count() == 0 ? warning_
+                                                       : (std::min)(warning_, timeout_);
+    return std::clamp(limit / 4, milliseconds{1}, milliseconds{1000});
+  }
+
+  [[nodiscard]] milliseconds elapsed(std::size_t reader) const noexcept {
+    return std::chrono::duration_cast<milliseconds>(known_[reader].seen);
+  }
+
+  [[nodiscard]] std::optional<read_progress::observed_read> observe(std::size_t reader) const {
+    auto found = readers_[reader].observe();
+    if (found && origin_ && found->where.stage == "read") {
+      found->where.origin = origin_(found->where.sample);
+    }
+    return found;
+  }
+
+  template <class Fail>
+  void check(std::size_t reader, clock::duration step, const Fail& fail) {
+    const auto found = observe(reader);
+    known_read& known = known_[reader];
+    if (!found) {
+      known.turn = 0;  // no read's
+      return;
+    }
+    if (known.turn != found->turn || known.position != found->where.position) {
+      known = {found->turn, found->where.position, clock::duration{0}, warning_};
+      return;
+    }
+    known.seen += step;
+    const stalled_read stalled{found->where, reader, elapsed(reader)};
+    if (warning_.count() > 0 && stalled.elapsed >= known.next_report) {
+      known.next_report = 2 * stalled.elapsed;
+      try {
+        report(stalled);
+      } catch (...) {
+        fail(std::current_exception(), found->where);
+      }
+    }
+    if (timeout_.count() > 0 && stalled.elapsed >= timeout_ &&
+        readers_[reader].give_up(found->turn)) {
+      fail(timeout_of(stalled), found->where);
+    }
+  }
+
+  /// A `read_timeout`; without memory for its message a `std::bad_alloc`.
+  static std::exception_ptr timeout_of(const stalled_read& stalled) noexcept {
+    try {
+      return std::make_exception_ptr(read_timeout{stalled});
+    } catch (...) {
+      return std::current_exception();
+    }
+  }
+
+  void report(const stalled_read& stalled) const {
+    if (report_) {
+      report_(stalled);
+    } else {
+      std::fprintf(stderr, "%s\n", stalled.str().c_str());
+    }
+  }
+
+  milliseconds warning_;
+  milliseconds timeout_;
+  std::function<void(const stalled_read&)> report_;
+  origins origin_;
+  std::vector<read_progress> readers_;  // empty where nothing is watched
+  std::vector<known_read> known_;       // of the watch's thread: what it saw when it last looked
+  clock::time_point looked_ = clock::now();  // and when that was
+
+  std::mutex mutex_;  // guards the next
+  bool is_over_ = false;
+  std::condition_variable wake_;
+  std::thread thread_;
+};
 
 /// What has to be known of a dataset to say what went wrong with a read of it.
 struct guarded_data {

@@ -10,9 +10,9 @@
 
 #include <penstock/core/batch_info.hpp>
 #include <penstock/core/support/cache_line.hpp>
-#include <penstock/load/detail/plan/epoch_plan.hpp>
+#include <penstock/load/detail/plan/plan.hpp>
+#include <penstock/observe/support/meters.hpp>
 #include <penstock/observe/support/stage_mark.hpp>
-#include <penstock/observe/support/stopwatch.hpp>
 #include <penstock/threads/support/waitable_counter.hpp>
 
 namespace penstock {

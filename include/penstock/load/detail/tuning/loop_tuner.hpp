@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <memory>
 
+#include <penstock/load/detail/plan/plan.hpp>
 #include <penstock/load/detail/plan/schedule.hpp>
-#include <penstock/load/detail/plan/slots_wanted.hpp>
 #include <penstock/load/detail/tuning/seats.hpp>
 #include <penstock/load/options.hpp>
 #include <penstock/load/support/climber.hpp>

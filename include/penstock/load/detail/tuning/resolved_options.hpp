@@ -5,7 +5,7 @@
 #include <cstddef>
 
 #include <penstock/load/options.hpp>
-#include <penstock/threads/support/usable_cpus.hpp>
+#include <penstock/threads/support/cpus.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

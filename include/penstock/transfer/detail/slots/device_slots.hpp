@@ -3,32 +3,262 @@
 
 #include <algorithm>
 #include <atomic>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <limits>
 #include <memory>
+#include <mutex>
 #include <span>
+#include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
+#include <penstock/core/batch.hpp>
 #include <penstock/core/batch_info.hpp>
 #include <penstock/core/checked.hpp>
+#include <penstock/core/error.hpp>
 #include <penstock/core/layout.hpp>
+#include <penstock/core/record.hpp>
+#include <penstock/core/support/joined.hpp>
+#include <penstock/core/support/value_bytes.hpp>
+#include <penstock/core/version.hpp>
 #include <penstock/device/device.hpp>
+#include <penstock/memory/support/fresh_addresses.hpp>
 #include <penstock/memory/support/sample_lists.hpp>
-#include <penstock/observe/support/lease_tracks.hpp>
+#include <penstock/memory/support/slab.hpp>
+#include <penstock/observe/support/trace.hpp>
 #include <penstock/threads/support/waitable_counter.hpp>
 #include <penstock/transfer/detail/device_timer.hpp>
-#include <penstock/transfer/detail/host_copy.hpp>
 #include <penstock/transfer/detail/slots/device_slot.hpp>
-#include <penstock/transfer/detail/slots/refused_releases.hpp>
-#include <penstock/transfer/detail/slots/slot_places.hpp>
 #include <penstock/transfer/options.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
+
 namespace detail {
+
+/// What the copy of the batch `from` moves, which `layout` describes: ragged values as far as there
+/// are any.
+template <record_type Record, class HostBatch>
+[[nodiscard]] std::size_t bytes_to_copy(const batch_layout<Record>& layout, const HostBatch& from,
+                                        std::size_t samples) noexcept {
+  if constexpr (Record::ragged_fields > 0) {
+    return layout.used_bytes(samples, from.data());
+  } else {
+    return layout.used_bytes(samples);
+  }
+}
+
+/// The bytes of the ragged values in the batch `from` of `samples` samples.
+template <record_type Record, class HostBatch>
+[[nodiscard]] auto values_to_copy(const batch_layout<Record>& layout, const HostBatch& from,
+                                  std::size_t samples) noexcept {
+  if constexpr (Record::ragged_fields > 0) {
+    return value_bytes(const_batch_view<Record>{from.data(), layout, 0, samples});
+  } else {
+    return no_values{};
+  }
+}
+
+/// Whether a batch in host memory does not say that its memory is not page-locked.
+template <class HostBatch>
+[[nodiscard]] bool is_pinned([[maybe_unused]] const HostBatch& from) {
+  if constexpr (requires {
+                  { from.pinned() } -> std::convertible_to<bool>;
+                }) {
+    return from.pinned();
+  } else {
+    return true;
+  }
+}
+
+/// Several copies of pinned memory that a device does by one call, where it can.
+template <class Device>
+class batched_copies {
+ public:
+  using stream_ref = typename Device::stream_ref;
+
+  /// Takes memory for copies of up to `most` batches if it is wanted and the device can do that.
+  /// Throws what the device throws.
+  batched_copies([[maybe_unused]] const Device& device, bool is_wanted, std::size_t most) {
+    if constexpr (requires { device.copies_batches(); }) {
+      if (!is_wanted || !device.copies_batches()) return;
+      to_.reserve(most);
+      from_.reserve(most);
+      bytes_.reserve(most);
+      is_on_ = true;
+    }
+  }
+
+  [[nodiscard]] bool is_on() const noexcept { return is_on_; }
+  /// One more copy, for which there is room.
+  void add(void* to, const void* from, std::size_t bytes) noexcept {
+    to_.push_back(to);
+    from_.push_back(from);
+    bytes_.push_back(bytes);
+  }
+  /// Queues them, and has none any more. Throws what the device throws.
+  void queue([[maybe_unused]] const Device& device, [[maybe_unused]] stream_ref stream) {
+    if constexpr (requires { device.copy_all_to_device(to_, from_, bytes_, stream); }) {
+      device.copy_all_to_device(to_, from_, bytes_, stream);
+    }
+    clear();
+  }
+  void clear() noexcept {
+    to_.clear();
+    from_.clear();
+    bytes_.clear();
+  }
+
+ private:
+  bool is_on_ = false;
+  std::vector<void*> to_;
+  std::vector<const void*> from_;
+  std::vector<std::size_t> bytes_;
+};
+
+/// Queues the copy of the first `bytes` bytes of a batch in host memory to `to` in `stream`. Where
+/// the batch says that its memory is not page-locked, by `pinned()`, a device that can copy from
+/// such memory in a way of its own does that. Throws what the device throws.
+template <class Device, class HostBatch>
+void copy_from_host(const Device& device, void* to, const HostBatch& from, std::size_t bytes,
+                    typename Device::stream_ref stream) {
+  if constexpr (requires {
+                  { from.pinned() } -> std::convertible_to<bool>;
+                  device.copy_pageable(to, from.data(), bytes, stream);
+                }) {
+    if (!from.pinned()) return device.copy_pageable(to, from.data(), bytes, stream);
+  }
+  if constexpr (requires { device.copy_to_device(to, from.data(), bytes, stream); }) {
+    device.copy_to_device(to, from.data(), bytes, stream);
+  } else {
+    device.copy_async(to, from.data(), bytes, stream);
+  }
+}
+
+/// The exceptions of leases whose end the device refused to record, on their way from the threads
+/// that ended them to the consumer. Any thread may note one while the consumer asks.
+class refused_releases {
+ public:
+  /// A release was refused with `error`. Of several that are not asked for the first one is kept;
+  /// that of a lost slot, which is never used again, permanently.
+  void note(std::exception_ptr error, bool is_slot_lost) noexcept {
+    const std::lock_guard lock{mutex_};
+    auto& kept = is_slot_lost ? for_good_ : once_;
+    if (kept == nullptr) kept = std::move(error);
+    any_.store(true, std::memory_order_release);
+  }
+
+  /// Whether `rethrow` would throw.
+  [[nodiscard]] bool any() const noexcept { return any_.load(std::memory_order_acquire); }
+
+  /// Throws what was noted: once, or for good where a slot is lost.
+  void rethrow() {
+    if (!any()) return;
+    std::exception_ptr error;
+    {
+      const std::lock_guard lock{mutex_};
+      error = for_good_ != nullptr ? for_good_ : std::exchange(once_, nullptr);
+      any_.store(for_good_ != nullptr, std::memory_order_relaxed);
+    }
+    if (error) std::rethrow_exception(error);
+  }
+
+ private:
+  std::mutex mutex_;  // guards the two below
+  std::exception_ptr once_;
+  std::exception_ptr for_good_;
+  // Invariant: written under the mutex, true while one of the two is there: a look that is cheap.
+  std::atomic<bool> any_{false};
+};
+
+/// The device memory of slots, at addresses that stay, but for `fresh_addresses`: one piece for
+/// those that are there from the start, a piece of its own for each later one.
+template <device Device>
+class slot_places {
+ public:
+  /// `count` slots for batches of this layout, which may become `most`. Throws `out_of_memory`.
+  template <record_type Record>
+  slot_places(const Device& device, const batch_layout<Record>& layout, std::size_t count,
+              std::size_t most)
+      : device_(device),
+        slot_bytes_(layout.bytes()),
+        first_(device, bytes_of(slot_bytes_, count), memory_kind::device, slot_bytes_),
+        places_(std::make_unique<place[]>(most)),
+        count_(count) {
+    more_.reserve(most - count);
+    first_.addresses().name_fields(layout);
+    for (std::size_t slot = 0; slot < count; ++slot) {
+      places_[slot] = {first_.slot(slot, slot_bytes_), {first_.addresses(), slot}};
+    }
+  }
+
+  /// The first byte of a slot. From any thread that was given the slot.
+  [[nodiscard]] std::byte* data(std::size_t slot) const noexcept { return places_[slot].data; }
+  /// In a checked build: a lease of this batch begins, in `slot`.
+  void name_batch(std::size_t slot, const batch_info& batch) const noexcept {
+    places_[slot].address.name_batch(batch);
+  }
+  /// In a checked build: what comes into `slot` next lies elsewhere, if it may. What is returned is
+  /// to be called when nothing uses any more what the slot holds now.
+  [[nodiscard]] auto leave(std::size_t slot) noexcept {
+    const auto left = places_[slot].address.move(places_[slot].data);
+    return [left, next = data(slot), bytes = slot_bytes_]() noexcept {
+      left.close();
+      poison(next, bytes);
+    };
+  }
+  /// How many slots there are. From any thread, as `bytes`.
+  [[nodiscard]] std::size_t count() const noexcept {
+    return count_.load(std::memory_order_relaxed);
+  }
+  /// How many bytes they take.
+  [[nodiscard]] std::size_t bytes() const noexcept { return count() * slot_bytes_; }
+
+  /// Takes one more of this layout, of the `most`; false where the device has no room for it. One
+  /// thread at a time. Throws what the device throws.
+  template <record_type Record>
+  [[nodiscard]] bool add(const batch_layout<Record>& layout) {
+    const std::size_t slot = count();
+    try {
+      slab<Device> made{device_, slot_bytes_, memory_kind::device, slot_bytes_};
+      made.addresses().name_fields(layout);
+      more_.push_back(std::move(made));
+    } catch (const out_of_memory&) {
+      return false;
+    }
+    places_[slot] = {more_.back().slot(0, slot_bytes_), {more_.back().addresses(), 0}};
+    count_.store(slot + 1, std::memory_order_relaxed);
+    return true;
+  }
+
+ private:
+  static std::size_t bytes_of(std::size_t slot_bytes, std::size_t count) {
+    constexpr auto most = (std::numeric_limits<std::size_t>::max)();
+    if (slot_bytes <= most / count) return slot_bytes * count;
+    throw out_of_memory("device", most,
+                        joined({count, " slots of ", slot_bytes,
+                                " bytes are more than an address can count: lower depth or the "
+                                "size of a batch"}));
+  }
+
+  struct place {
+    std::byte* data = nullptr;
+    [[no_unique_address]] typename slot_addresses<Device>::one address;
+  };
+
+  Device device_;
+  std::size_t slot_bytes_;
+  slab<Device> first_;
+  std::vector<slab<Device>> more_;   // never moved: there is room for all
+  std::unique_ptr<place[]> places_;  // by slot
+  // Relaxed: it is a figure for statistics. A thread that uses a slot was handed it by the thread
+  // that adds, after its place was written.
+  std::atomic<std::size_t> count_;
+};
 
 /// A batch in host memory, and the device slot that it goes into.
 template <class HostBatch>

@@ -1,22 +1,268 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <charconv>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <initializer_list>
+#include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
+#include <variant>
 #include <vector>
 
-#include <penstock_ext/blob/mds/detail/mds_encoding.hpp>
-#include <penstock_ext/blob/mds/detail/mds_sum.hpp>
 #include <penstock_ext/blob/mds/mds_column.hpp>
+#include <penstock_ext/blob/support/shard_file.hpp>
+#include <penstock_ext/files/file_error.hpp>
 #include <penstock_ext/files/support/json_reader.hpp>
+#include <penstock_ext/files/support/sums.hpp>
+#include <penstock_ext/files/support/system_file.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
+
+/// What an encoding of an MDS column says of its bytes.
+struct mds_encoding {
+  enum class kind : std::uint8_t {
+    bytes,    ///< taken as they are: bytes, str, pictures, JSON, arrays
+    integer,  ///< a number of `size` bytes, little-endian
+    digits,   ///< a whole number as text
+    real,     ///< a floating-point number of `size` bytes
+    pickle,   ///< Python's, which may run any code when it is read
+    unknown   ///< bytes that mean something to their reader
+  };
+  kind is = kind::unknown;
+  bool is_signed = false;
+  std::uint64_t size = 0;  ///< bytes of each value; 0 where they differ
+};
+
+/// The bytes of an element of numpy's type `name`; 0 for one that MDS does not have.
+[[nodiscard]] inline std::uint64_t mds_number_bytes(std::string_view name) noexcept {
+  for (const std::string_view stem : {"uint", "int", "float"}) {
+    if (!name.starts_with(stem)) continue;
+    const std::string_view bits = name.substr(stem.size());
+    if (bits == "8" && stem != "float") return 1;
+    return bits == "16" ? 2 : bits == "32" ? 4 : bits == "64" ? 8 : 0;
+  }
+  return 0;
+}
+
+/// The bytes of an array of this element and shape, "type:3,224,224"; 0 where they differ from
+/// sample to sample, nothing for what is no such text or has more than 2^32 bytes.
+[[nodiscard]] inline std::optional<std::uint64_t> mds_array_bytes(std::string_view text) noexcept {
+  const std::size_t colon = text.find(':');
+  std::uint64_t bytes = mds_number_bytes(text.substr(0, colon));
+  if (bytes == 0) return std::nullopt;
+  if (colon == text.npos) return 0;
+  const char* at = text.data() + colon + 1;
+  const char* const end = text.data() + text.size();
+  while (true) {
+    std::uint64_t extent = 0;
+    const auto [next, problem] = std::from_chars(at, end, extent);
+    constexpr std::uint64_t most = std::uint64_t{1} << 32U;
+    if (problem != std::errc{} || extent == 0 || extent > most / bytes) return std::nullopt;
+    bytes *= extent;
+    if (next == end) return bytes;
+    if (*next != ',') return std::nullopt;
+    at = next + 1;
+  }
+}
+
+/// The encoding of this name.
+[[nodiscard]] inline mds_encoding mds_encoding_of(std::string_view name) noexcept {
+  using kind = mds_encoding::kind;
+  constexpr std::array<std::string_view, 8> as_they_are{
+      "bytes", "str", "jpeg", "png", "pil", "str_float", "str_decimal", "json"};
+  if (std::find(as_they_are.begin(), as_they_are.end(), name) != as_they_are.end() ||
+      name.starts_with("jpeg:") || name == "ndarray") {
+    return {kind::bytes, false, 0};
+  }
+  if (name == "int") return {kind::integer, true, 8};
+  if (name == "str_int") return {kind::digits, true, 0};
+  if (name == "pkl") return {kind::pickle, false, 0};
+  if (const std::uint64_t bytes = mds_number_bytes(name); bytes != 0) {
+    return {name.starts_with("float") ? kind::real : kind::integer, name.starts_with("int"), bytes};
+  }
+  if (name.starts_with("ndarray:")) {
+    const auto bytes = mds_array_bytes(name.substr(8));
+    if (bytes) return {kind::bytes, false, *bytes};
+  }
+  return {};
+}
+
+/// The whole number that `bytes` are in an encoding; nothing for what is none of 64 bits.
+[[nodiscard]] inline std::optional<std::int64_t> mds_number(
+    const mds_encoding& encoding, std::span<const std::byte> bytes) noexcept {
+  if (encoding.is == mds_encoding::kind::digits) {
+    std::int64_t value = 0;
+    const char* const begin = reinterpret_cast<const char*>(bytes.data());
+    const auto [end, problem] = std::from_chars(begin, begin + bytes.size(), value);
+    if (problem != std::errc{} || end != begin + bytes.size()) return std::nullopt;
+    return value;
+  }
+  if (encoding.is != mds_encoding::kind::integer || bytes.size() != encoding.size) {
+    return std::nullopt;
+  }
+  const std::uint64_t value = little_endian(bytes);
+  const std::uint64_t sign = std::uint64_t{1} << (8 * encoding.size - 1);
+  if (encoding.is_signed) return std::bit_cast<std::int64_t>((value ^ sign) - sign);
+  if (encoding.size == 8 && value >= sign) return std::nullopt;
+  return std::bit_cast<std::int64_t>(value);
+}
+
+/// Where bytes lie in a file.
+struct mds_place {
+  std::uint64_t begin = 0;
+  std::uint64_t size = 0;
+};
+
+/// How many bytes of sizes a sample starts with: 4 for each column whose values differ in size.
+[[nodiscard]] inline std::uint64_t mds_head_bytes(std::span<const mds_column> columns) noexcept {
+  return 4 *
+         static_cast<std::uint64_t>(std::count_if(
+             columns.begin(), columns.end(), [](const mds_column& one) { return one.size == 0; }));
+}
+
+/// Where the value of column `which` lies in a sample of `size` bytes that starts with `head`, its
+/// `mds_head_bytes`. A sample is
+///
+///     u32 sizes of the columns whose values differ in size; the values, column by column
+///
+/// `begin` and `path` are the sample's place and file, for messages. Throws `file_corrupt` unless
+/// the columns fill the sample.
+[[nodiscard]] inline mds_place mds_value(std::span<const mds_column> columns, std::size_t which,
+                                         std::span<const std::byte> head, std::uint64_t size,
+                                         std::uint64_t begin, const std::string& path) {
+  mds_place found;
+  std::uint64_t end = head.size();
+  std::size_t next = 0;
+  for (std::size_t i = 0; i < columns.size(); ++i) {
+    std::uint64_t bytes = columns[i].size;
+    if (bytes == 0) {
+      bytes = little_endian<4>(head.data() + next);
+      next += 4;
+    }
+    if (bytes > size || end > size - bytes) {
+      throw file_corrupt(path, begin, "a sample of " + std::to_string(size) + " bytes",
+                         "column '" + columns[i].name + "', which goes from byte " +
+                             std::to_string(end) + " to " + std::to_string(end + bytes) + " of it");
+    }
+    if (i == which) found = {end, bytes};
+    end += bytes;
+  }
+  if (end != size) {
+    throw file_corrupt(path, begin, "columns of " + std::to_string(size) + " bytes, as the sample",
+                       std::to_string(end));
+  }
+  return found;
+}
+
+/// A sum of a file as index.json has it: what it is called, and its hexadecimal digits.
+struct mds_sum {
+  std::string name = {};
+  std::string digits = {};
+
+  friend bool operator==(const mds_sum&, const mds_sum&) = default;
+};
+
+/// The sums that are known, the quickest first, as Mosaic calls them.
+inline constexpr std::array<std::string_view, 3> known_mds_sums{"xxh64", "sha1", "sha256"};
+
+/// Takes a sum of one of these names over bytes that come piece by piece.
+class mds_summer {
+ public:
+  /// A summer of this name; nothing for one that is not known.
+  [[nodiscard]] static std::optional<mds_summer> of(std::string_view name) {
+    if (name == known_mds_sums[0]) return mds_summer{xxh64{}};
+    if (name == known_mds_sums[1]) return mds_summer{sha1{}};
+    if (name == known_mds_sums[2]) return mds_summer{sha256{}};
+    return std::nullopt;
+  }
+
+  /// Adds `bytes` at the end.
+  void add(std::span<const std::byte> bytes) {
+    const std::string_view text{reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+    std::visit([&](auto& sum) { sum.add(text); }, sum_);
+  }
+
+  /// The digits of the sum; nothing is to be added after it.
+  [[nodiscard]] std::string digits() {
+    if (xxh64* const quick = std::get_if<xxh64>(&sum_)) {
+      std::array<std::uint8_t, 8> bytes{};
+      for (unsigned i = 0; i < 8; ++i) {
+        bytes[i] = static_cast<std::uint8_t>(quick->sum() >> (56 - 8 * i) & 0xffU);
+      }
+      return hex_digits(bytes);
+    }
+    if (sha1* const sum = std::get_if<sha1>(&sum_)) return hex_digits(sum->sum());
+    return hex_digits(std::get<sha256>(sum_).sum());
+  }
+
+ private:
+  using sums = std::variant<xxh64, sha1, sha256>;
+  explicit mds_summer(const sums& sum) : sum_(sum) {}
+
+  sums sum_;
+};
+
+/// The sums of `bytes` by these names, which must be known.
+[[nodiscard]] inline std::vector<mds_sum> mds_sums_of(std::string_view bytes,
+                                                      std::span<const std::string> names) {
+  std::vector<mds_sum> sums;
+  for (const std::string& name : names) {
+    mds_summer summer = *mds_summer::of(name);
+    summer.add(std::as_bytes(std::span{bytes}));
+    sums.push_back({name, summer.digits()});
+  }
+  return sums;
+}
+
+/// That one of `sums` that is compared: the quickest of those that are known; null for none.
+[[nodiscard]] inline const mds_sum* comparable_sum(std::span<const mds_sum> sums) noexcept {
+  for (const std::string_view name : known_mds_sums) {
+    const auto found = std::find_if(sums.begin(), sums.end(),
+                                    [&](const mds_sum& one) { return one.name == name; });
+    if (found != sums.end()) return &*found;
+  }
+  return nullptr;
+}
+
+/// Compares the file with that one of `sums` that is known. Throws `file_corrupt` for another sum,
+/// `file_format_error` where none is known, and what reading throws.
+inline void require_sum(const shard_file& file, std::span<const mds_sum> sums,
+                        const std::string& remedy) {
+  const mds_sum* const expected = comparable_sum(sums);
+  if (expected == nullptr) {
+    std::string names;
+    for (const mds_sum& one : sums) names += (names.empty() ? "" : ", ") + one.name;
+    throw file_format_error(file.path(), 0,
+                            "a sum by xxh64, sha1 or sha256 in index.json, as verify wants it",
+                            names.empty() ? "none" : names);
+  }
+  mds_summer summer = *mds_summer::of(expected->name);
+  constexpr std::size_t most = std::size_t{1} << 18U;
+  const std::unique_ptr<std::byte[]> memory{new std::byte[most]};
+  for (std::uint64_t at = 0; at < file.size();) {
+    const auto piece = static_cast<std::size_t>((std::min)(file.size() - at, std::uint64_t{most}));
+    const std::span<std::byte> bytes{memory.get(), piece};
+    file.read_unchanged(at, bytes);
+    summer.add(bytes);
+    at += piece;
+  }
+  if (const std::string found = summer.digits(); found != expected->digits) {
+    throw file_corrupt(file.path(), 0, expected->name + ' ' + expected->digits + ", as index.json",
+                       found + remedy);
+  }
+}
 
 /// A shard as index.json has it.
 struct mds_shard_entry {

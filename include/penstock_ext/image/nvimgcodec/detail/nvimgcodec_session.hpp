@@ -1,26 +1,142 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-#include <nvimgcodec.h>
-
 #include <cstddef>
 #include <cstdint>
-#include <new>
 #include <span>
+#include <utility>
+#include <vector>
+
+#include <nvimgcodec.h>
+
+#include <memory>
+#include <new>
 #include <string>
 #include <string_view>
-#include <utility>
+
+#include <penstock/core/version.hpp>
+#include <penstock_ext/image/nvimgcodec/nvimgcodec_error.hpp>
+
+static_assert(NVIMGCODEC_VER >= 900, "penstock::nvimgcodec needs nvImageCodec 0.9 or newer");
 
 #include <penstock_ext/image/detail/decode/decode_end.hpp>
 #include <penstock_ext/image/detail/decode/decode_formats.hpp>
 #include <penstock_ext/image/image_decoder.hpp>
-#include <penstock_ext/image/image_error.hpp>
-#include <penstock_ext/image/nvimgcodec/detail/nvimgcodec_handles.hpp>
 #include <penstock_ext/image/pixels.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
+
+/// Destroys an object of nvImageCodec's by the function that is there for it.
+template <auto Destroy>
+struct nvimgcodec_destroy {
+  template <class Handle>
+  void operator()(Handle* handle) const noexcept {
+    static_cast<void>(Destroy(handle));
+  }
+};
+
+template <class Handle, auto Destroy>
+using nvimgcodec_handle = std::unique_ptr<Handle, nvimgcodec_destroy<Destroy>>;
+
+using nvimgcodec_instance = nvimgcodec_handle<nvimgcodecInstance, nvimgcodecInstanceDestroy>;
+using nvimgcodec_stream = nvimgcodec_handle<nvimgcodecCodeStream, nvimgcodecCodeStreamDestroy>;
+using nvimgcodec_image = nvimgcodec_handle<nvimgcodecImage, nvimgcodecImageDestroy>;
+using nvimgcodec_work = nvimgcodec_handle<nvimgcodecDecoder, nvimgcodecDecoderDestroy>;
+using nvimgcodec_future = nvimgcodec_handle<nvimgcodecFuture, nvimgcodecFutureDestroy>;
+
+/// A structure of nvImageCodec's, all zeros but for its type and size.
+template <class Struct>
+[[nodiscard]] Struct nvimgcodec_struct(nvimgcodecStructureType_t type) noexcept {
+  Struct made{};
+  made.struct_type = type;
+  made.struct_size = sizeof(Struct);
+  return made;
+}
+
+/// Throws what a status other than success means where no picture is to blame: std::bad_alloc, or
+/// an `nvimgcodec_error` that names the function `call`.
+inline void nvimgcodec_check(nvimgcodecStatus_t status, std::string_view call) {
+  if (status == NVIMGCODEC_STATUS_SUCCESS) return;
+  if (status == NVIMGCODEC_STATUS_ALLOCATOR_FAILURE ||
+      status == NVIMGCODEC_STATUS_EXTENSION_ALLOCATOR_FAILURE) {
+    throw std::bad_alloc();
+  }
+  throw nvimgcodec_error("nvImageCodec failed: " + std::string{call} + " gave status " +
+                         std::to_string(static_cast<int>(status)) +
+                         " (nvimgcodecStatus_t in nvimgcodec.h)");
+}
+
+/// Loads nvImageCodec's extensions: what all decoders are made of. Any thread may use it at the
+/// same time as others; it must outlive what is made of it. Throws `nvimgcodec_error`.
+[[nodiscard]] inline std::shared_ptr<nvimgcodecInstance> nvimgcodec_load() {
+  auto info = nvimgcodec_struct<nvimgcodecInstanceCreateInfo_t>(
+      NVIMGCODEC_STRUCTURE_TYPE_INSTANCE_CREATE_INFO);
+  info.load_builtin_modules = 1;
+  info.load_extension_modules = 1;
+  nvimgcodecInstance_t made = nullptr;
+  nvimgcodec_check(nvimgcodecInstanceCreate(&made, &info), "nvimgcodecInstanceCreate");
+  return nvimgcodec_instance{made};
+}
+
+/// A decoder of nvImageCodec's that is held to some of its back ends, so that it is known which of
+/// them a picture was decoded by. One thread at a time.
+class nvimgcodec_pass {
+ public:
+  /// `device` is a GPU's ordinal or NVIMGCODEC_DEVICE_CPU_ONLY, `threads` how many threads decode
+  /// on the CPU: 1 for the calling one, 0 for as many as there are cores. `instance` must outlive
+  /// it. If no back end is available, `status()` says so, and nothing else may be called.
+  nvimgcodec_pass(nvimgcodecInstance_t instance, int device,
+                  std::span<const nvimgcodecBackendKind_t> kinds, int threads) {
+    std::vector<nvimgcodecBackend_t> backends;
+    for (const nvimgcodecBackendKind_t kind : kinds) {
+      auto& backend = backends.emplace_back(
+          nvimgcodec_struct<nvimgcodecBackend_t>(NVIMGCODEC_STRUCTURE_TYPE_BACKEND));
+      backend.kind = kind;
+      backend.params =
+          nvimgcodec_struct<nvimgcodecBackendParams_t>(NVIMGCODEC_STRUCTURE_TYPE_BACKEND_PARAMS);
+      backend.params.load_hint = 1;
+      backend.params.load_hint_policy = NVIMGCODEC_LOAD_HINT_POLICY_IGNORE;
+    }
+    auto params =
+        nvimgcodec_struct<nvimgcodecExecutionParams_t>(NVIMGCODEC_STRUCTURE_TYPE_EXECUTION_PARAMS);
+    params.device_id = device;
+    params.max_num_cpu_threads = threads;
+    params.num_backends = static_cast<int>(backends.size());
+    params.backends = backends.data();
+    nvimgcodecDecoder_t made = nullptr;
+    status_ = nvimgcodecDecoderCreate(instance, &made, &params, nullptr);
+    decoder_.reset(made);
+  }
+
+  /// What nvImageCodec said to its making.
+  [[nodiscard]] nvimgcodecStatus_t status() const noexcept { return status_; }
+
+  /// Decodes each of `streams` into the image at the same place, and returns when that is done, or
+  /// on the way where the images' stream has it. The statuses of the pictures, in their order.
+  [[nodiscard]] std::vector<nvimgcodecProcessingStatus_t> decode(
+      std::span<const nvimgcodecCodeStream_t> streams, std::span<const nvimgcodecImage_t> images) {
+    auto params =
+        nvimgcodec_struct<nvimgcodecDecodeParams_t>(NVIMGCODEC_STRUCTURE_TYPE_DECODE_PARAMS);
+    std::vector<nvimgcodecProcessingStatus_t> statuses(streams.size());
+    nvimgcodecFuture_t made = nullptr;
+    const nvimgcodecStatus_t begun =
+        nvimgcodecDecoderDecode(decoder_.get(), streams.data(), images.data(),
+                                static_cast<int>(streams.size()), &params, &made);
+    const nvimgcodec_future future{made};
+    nvimgcodec_check(begun, "nvimgcodecDecoderDecode");
+    nvimgcodec_check(nvimgcodecFutureWaitForAll(future.get()), "nvimgcodecFutureWaitForAll");
+    std::size_t count = statuses.size();
+    nvimgcodec_check(nvimgcodecFutureGetProcessingStatus(future.get(), statuses.data(), &count),
+                     "nvimgcodecFutureGetProcessingStatus");
+    return statuses;
+  }
+
+ private:
+  nvimgcodecStatus_t status_ = NVIMGCODEC_STATUS_NOT_INITIALIZED;
+  nvimgcodec_work decoder_;
+};
 
 /// Whether nvImageCodec has a decoder for pictures that start like `bytes`.
 [[nodiscard]] inline bool nvimgcodec_reads(std::span<const std::byte> bytes) noexcept {

@@ -1,36 +1,287 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <sys/types.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include <penstock/core/version.hpp>
 #include <penstock_ext/store/byte_store.hpp>
 #include <penstock_ext/store/cached_store_options.hpp>
-#include <penstock_ext/store/detail/cache/block_piece.hpp>
 #include <penstock_ext/store/detail/cache/disk/block_disk.hpp>
 #include <penstock_ext/store/detail/cache/disk/block_file.hpp>
-#include <penstock_ext/store/detail/cache/known_objects.hpp>
+#include <penstock_ext/store/detail/cache/disk/block_folder.hpp>
 #include <penstock_ext/store/detail/cache/memory_tier.hpp>
-#include <penstock_ext/store/detail/cache/read_blocks.hpp>
-#include <penstock_ext/store/detail/cache/uses/block_numbers.hpp>
 #include <penstock_ext/store/detail/cache/uses/known_uses.hpp>
 #include <penstock_ext/store/detail/cache/uses/next_uses.hpp>
+#include <penstock_ext/store/detail/require_inside.hpp>
 #include <penstock_ext/store/support/store_ref.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
+
+/// A block that a thread reads, for itself and for all that wait for it. Under the cache's mutex.
+struct block_flight {
+  shared_block bytes = nullptr;
+  bool has_failed = false;
+  const ::pid_t process = ::getpid();  ///< that of the thread
+};
+
+/// The part of a range that lies in one block.
+struct block_piece {
+  block_id id;
+  block_key key;
+  std::uint64_t number;      ///< of the block, as `block_number` has it
+  std::size_t skipped;       ///< bytes of the block before the part
+  std::span<std::byte> out;  ///< where the part goes
+  bool is_counted = false;   ///< as a use of the block
+  bool is_alone = false;     ///< its block is on the disk, and of no use in memory
+  bool waits = true;         ///< for another thread that reads the block, unless one has failed
+  /// What came of reading it from the disk by itself.
+  std::optional<block_folder::found> tried = std::nullopt;
+  shared_block bytes = nullptr;
+  std::shared_ptr<block_flight> awaited = nullptr;
+};
+
+/// Whether the piece is where it goes, without its block.
+[[nodiscard]] inline bool is_read_alone(const block_piece& one) noexcept {
+  return one.tried == block_folder::found::whole;
+}
+
+/// Copies what `pieces` need of their blocks, which are there.
+inline void copy_out(std::span<const block_piece> pieces) {
+  for (const block_piece& one : pieces) {
+    if (is_read_alone(one)) continue;
+    std::memcpy(one.out.data(), one.bytes->all().data() + one.skipped, one.out.size());
+  }
+}
+
+/// A block that this thread reads.
+struct block_claim {
+  const block_piece* of;
+  std::shared_ptr<block_flight> flight;
+  std::shared_ptr<block_bytes> bytes = nullptr;
+  bool is_from_disk = false;
+  bool may_be_written = true;  ///< to the disk: false where it may lie there already
+  std::uint64_t next_use = 0;  ///< as known when it was published
+};
+
+/// An object of the store below a cache.
+struct known_object {
+  std::string name;
+  std::uint64_t number;  ///< from 0, in the order in which they were asked for
+  std::uint64_t size;    ///< in bytes
+  std::string version;   ///< as its store has it; "" where that has none
+  std::string store;     ///< the store's name and the version, of which its blocks are
+};
+
+/// The objects that were asked for so far, which stay where they are. From any thread.
+class known_objects {
+ public:
+  /// Of the store that the cache was told to be `store_name`.
+  explicit known_objects(std::string store_name) : store_name_(std::move(store_name)) {}
+
+  /// The object `name`; it is as `state_of(name)` says, asked when it is new, under no lock.
+  template <class StateOf>
+  [[nodiscard]] const known_object& find(std::string_view name, const StateOf& state_of) {
+    {
+      const std::lock_guard lock{mutex_};
+      const auto found = objects_.find(name);
+      if (found != objects_.end()) return found->second;
+    }
+    object_state state = state_of(name);
+    std::string store = store_name_;
+    if (!state.version.empty()) store.append(1, '\0').append(state.version);
+    const std::lock_guard lock{mutex_};
+    // Where another thread was faster, its answer stays.
+    known_object made{std::string{name}, objects_.size(), state.size, std::move(state.version),
+                      std::move(store)};
+    return objects_.try_emplace(std::string{name}, std::move(made)).first->second;
+  }
+
+  /// The object `name` if it was asked for, or null.
+  [[nodiscard]] const known_object* find_known(std::string_view name) {
+    const std::lock_guard lock{mutex_};
+    const auto found = objects_.find(name);
+    return found == objects_.end() ? nullptr : &found->second;
+  }
+
+ private:
+  struct name_hash {
+    using is_transparent = void;
+    std::size_t operator()(std::string_view name) const noexcept {
+      return std::hash<std::string_view>{}(name);
+    }
+  };
+
+  const std::string store_name_;
+  std::mutex mutex_;
+  std::unordered_map<std::string, known_object, name_hash, std::equal_to<>> objects_;
+};
+
+/// The number of block `id`, which all versions of its object share: the newer one takes the older
+/// one's place, and what will be used is known by it before the version is.
+[[nodiscard]] inline std::uint64_t number_of(block_id id, const cached_store_options& options) {
+  id.store = options.store_name;
+  return block_number(id);
+}
+
+/// Calls `take(piece)` for the parts of `range`, of the object `from`, that lie in one block each.
+template <class Take>
+void each_piece(const byte_range& range, const known_object& from,
+                const cached_store_options& options, const Take& take) {
+  std::span<std::byte> left = range.out;
+  for (std::uint64_t at = range.offset; !left.empty();) {
+    const std::uint64_t block = at / options.block_bytes;
+    const std::uint64_t skipped = at % options.block_bytes;
+    const auto count = static_cast<std::size_t>(
+        (std::min)(std::uint64_t{left.size()}, options.block_bytes - skipped));
+    const block_id id{from.store, from.name, from.size, options.block_bytes, block};
+    take(block_piece{.id = id,
+                     .key = {from.number, block},
+                     .number = number_of(id, options),
+                     .skipped = static_cast<std::size_t>(skipped),
+                     .out = left.first(count)});
+    left = left.subspan(count);
+    at += count;
+  }
+}
+
+/// Calls `read(pieces)` for the parts of all `ranges`, so many at a time that their blocks take 16
+/// MiB, or are one. `object(name)` is a `known_object`. Throws `file_truncated` for a range that
+/// reaches beyond the end of one.
+template <class Object, class Read>
+void each_group(std::span<const byte_range> ranges, const cached_store_options& options,
+                const Object& object, const Read& read) {
+  constexpr std::uint64_t most = std::uint64_t{16} << 20;
+  std::vector<block_piece> pieces;
+  std::uint64_t bytes = 0;
+  for (const byte_range& range : ranges) {
+    const known_object& from = object(range.object);
+    require_inside(range, from.size, [&] { return from.name; });
+    each_piece(range, from, options, [&](const block_piece& one) {
+      const bool is_next = pieces.empty() || pieces.back().key != one.key;
+      if (is_next && bytes > 0 && bytes + one.id.length() > most) {
+        read(std::span{pieces});
+        pieces.clear();
+        bytes = 0;
+      }
+      pieces.push_back(one);
+      bytes += is_next ? one.id.length() : 0;
+    });
+  }
+  read(std::span{pieces});
+}
+
+/// `range` as a part of one block of an object that was asked for; nothing where it is more than
+/// that, empty, or reaches beyond the end.
+[[nodiscard]] inline std::optional<block_piece> only_piece(const upcoming_range& range,
+                                                           known_objects& objects,
+                                                           const cached_store_options& options) {
+  const known_object* const from = objects.find_known(range.object);
+  if (from == nullptr || range.length == 0 || range.offset >= from->size) return std::nullopt;
+  const std::uint64_t block = range.offset / options.block_bytes;
+  const std::uint64_t skipped = range.offset % options.block_bytes;
+  const block_id id{from->store, from->name, from->size, options.block_bytes, block};
+  if (range.length > id.length() - skipped) return std::nullopt;
+  return block_piece{.id = id,
+                     .key = {from->number, block},
+                     .number = number_of(id, options),
+                     .skipped = static_cast<std::size_t>(skipped),
+                     .out = {}};
+}
+
+/// Reads the parts that are wanted by themselves from `disk`. How many were there. Two threads may
+/// read one: that is no more than a copy of what the system has in memory.
+inline std::uint64_t read_alone(block_disk& disk, std::span<block_piece> pieces) {
+  std::uint64_t found = 0;
+  for (block_piece& one : pieces) {
+    if (!one.is_alone || one.tried) continue;
+    one.tried = disk.read(one.number, one.id, one.skipped, one.out);
+    found += is_read_alone(one) ? 1U : 0U;
+  }
+  return found;
+}
+
+/// Reads the blocks of `claims`: from `disk` those that are whole there, and from `store` the rest
+/// at once. Throws what the store throws.
+template <byte_store Store>
+void read_blocks(const Store& store, block_disk& disk, std::span<block_claim> claims) {
+  std::vector<byte_range> ranges;
+  for (block_claim& one : claims) {
+    const block_id& id = one.of->id;
+    one.bytes = std::make_shared<block_bytes>(static_cast<std::size_t>(id.length()));
+    const auto found =
+        one.of->tried ? *one.of->tried : disk.read(one.of->number, id, 0, one.bytes->all());
+    one.is_from_disk = found == block_folder::found::whole;
+    one.may_be_written = found != block_folder::found::unreadable;
+    if (one.is_from_disk) continue;
+    ranges.push_back({id.object, id.number * id.block_size, one.bytes->all()});
+  }
+  if (!ranges.empty()) read_ranges(store, std::span<const byte_range>{ranges});
+}
+
+/// Writes what `claims` have read to `disk`, which some of it came from. Whether it is time to look
+/// what lies there.
+[[nodiscard]] inline bool write_blocks(block_disk& disk, std::span<const block_claim> claims) {
+  bool looks = false;
+  for (const block_claim& one : claims) {
+    const block_piece& of = *one.of;
+    if (one.is_from_disk) {
+      disk.is_there(of.number, of.id, one.next_use);
+    } else if (one.may_be_written) {
+      looks = disk.write(of.number, of.id, one.bytes->all(), one.next_use) || looks;
+    }
+  }
+  return looks;
+}
+
+/// The blocks that `ranges` need, in order, by their numbers; none lies beyond the end of an object
+/// whose size is known. `ask(object)` is the size of one that is not known, asked where the list
+/// would be long without it; where that is `std::nullopt`, a range that long counts as its first
+/// block.
+template <class Ask>
+[[nodiscard]] std::vector<std::uint64_t> block_numbers(std::span<const upcoming_range> ranges,
+                                                       const cached_store_options& options,
+                                                       known_objects& objects, const Ask& ask) {
+  constexpr std::uint64_t most_unasked = 4096;  // blocks
+  const std::uint64_t block_size = options.block_bytes;
+  const auto size_of = [&](const upcoming_range& range) {
+    if (const known_object* const known = objects.find_known(range.object)) return known->size;
+    if ((range.length - 1) / block_size < most_unasked) return std::uint64_t{0} - 1;
+    const std::optional<std::uint64_t> size = ask(range.object);
+    return size ? *size : range.offset + 1;
+  };
+  std::vector<std::uint64_t> numbers;
+  for (const upcoming_range& range : ranges) {
+    if (range.length == 0) continue;
+    const std::uint64_t size = size_of(range);
+    if (range.offset >= size) continue;
+    const std::uint64_t count = (std::min)(range.length, size - range.offset);  // > 0
+    const std::uint64_t last = (range.offset + (count - 1)) / block_size;
+    for (std::uint64_t block = range.offset / block_size; block <= last; ++block) {
+      numbers.push_back(block_number({options.store_name, range.object, 0, block_size, block}));
+    }
+  }
+  return numbers;
+}
 
 /// What a `cached_store` does. From any thread.
 template <byte_store Store>

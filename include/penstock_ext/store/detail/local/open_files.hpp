@@ -18,8 +18,7 @@
 #include <utility>
 
 #include <penstock_ext/files/file_error.hpp>
-#include <penstock_ext/files/support/descriptor.hpp>
-#include <penstock_ext/files/support/file_stamp.hpp>
+#include <penstock_ext/files/support/system_file.hpp>
 #include <penstock_ext/store/detail/local/root_folder.hpp>
 
 namespace penstock {

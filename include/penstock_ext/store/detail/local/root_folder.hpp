@@ -17,7 +17,7 @@
 
 #include <penstock/core/version.hpp>
 #include <penstock_ext/files/file_error.hpp>
-#include <penstock_ext/files/support/descriptor.hpp>
+#include <penstock_ext/files/support/system_file.hpp>
 #include <penstock_ext/store/object_name_error.hpp>
 
 namespace penstock {

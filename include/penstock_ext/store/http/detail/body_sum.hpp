@@ -11,8 +11,7 @@
 #include <variant>
 
 #include <penstock/core/version.hpp>
-#include <penstock_ext/files/support/crc.hpp>
-#include <penstock_ext/files/support/sha256.hpp>
+#include <penstock_ext/files/support/sums.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

@@ -8,7 +8,7 @@
 #include <cstdint>
 
 #include <penstock/core/version.hpp>
-#include <penstock/observe/support/histogram.hpp>
+#include <penstock/observe/support/meters.hpp>
 #include <penstock/threads/support/tally.hpp>
 #include <penstock_ext/store/http/detail/exchange.hpp>
 #include <penstock_ext/store/http/http_options.hpp>

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
@@ -11,16 +13,140 @@
 #include <utility>
 #include <vector>
 
+#include <penstock/core/version.hpp>
 #include <penstock_ext/store/cached_store_options.hpp>
 #include <penstock_ext/store/detail/cache/disk/block_file.hpp>
 #include <penstock_ext/store/detail/cache/disk/block_folder.hpp>
-#include <penstock_ext/store/detail/cache/disk/disk_tier.hpp>
-#include <penstock_ext/store/detail/cache/disk/page_cache_guess.hpp>
+#include <penstock_ext/store/detail/cache/eviction_order.hpp>
 #include <penstock_ext/store/detail/cache/uses/next_uses.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
+
+/// Which blocks are on the disk, as far as this process knows, and which of them go when room is
+/// needed. It touches no file. One thread at a time.
+class disk_tier {
+ public:
+  /// Keeps up to `most` bytes of files.
+  explicit disk_tier(std::uint64_t most) : most_(most) {}
+
+  /// Whether file `number` of so many bytes is to be written; then it counts as being there. What
+  /// has to go for it is appended to `gone`.
+  [[nodiscard]] bool admit(std::uint64_t number, std::uint64_t bytes, std::uint64_t next_use,
+                           std::vector<std::uint64_t>& gone) {
+    if (bytes > most_) return false;
+    if (writes_to_skip_ > 0) {
+      --writes_to_skip_;
+      return false;
+    }
+    order_.hold(number, bytes, next_use);
+    evict(gone);
+    return order_.holds(number);
+  }
+
+  /// File `number` was written, or found. What has to go for it is appended to `gone`.
+  void is_there(std::uint64_t number, std::uint64_t bytes, std::uint64_t next_use,
+                std::vector<std::uint64_t>& gone) {
+    order_.hold(number, bytes, next_use);
+    evict(gone);
+  }
+  /// File `number` is used next at `next_use`, if it is there. Whether it is.
+  bool use(std::uint64_t number, std::uint64_t bytes, std::uint64_t next_use) {
+    if (!order_.holds(number)) return false;
+    order_.hold(number, bytes, next_use);
+    return true;
+  }
+  /// A file of so many bytes was written: whether it is time to look what others have.
+  [[nodiscard]] bool wrote(std::uint64_t bytes) {
+    skips_ = first_skips;  // the disk is well again
+    written_since_look_ += bytes;
+    if (written_since_look_ <= most_ / 16) return false;
+    written_since_look_ = 0;
+    return true;
+  }
+  /// A file could not be written. The next ones are not tried, twice as many each time: a disk that
+  /// is full is so for a while.
+  void failed(std::uint64_t number) {
+    order_.drop(number);
+    writes_to_skip_ = skips_;
+    skips_ = std::min<std::uint64_t>(2 * skips_, 1024);
+  }
+  /// What was found in the folder takes the place of what was known; what has to go is appended to
+  /// `gone`. `next_use(number)` says when a block is used next.
+  template <class NextUse>
+  void look(std::vector<listed_block> found, const NextUse& next_use,
+            std::vector<std::uint64_t>& gone) {
+    std::sort(found.begin(), found.end(),
+              [](const listed_block& a, const listed_block& b) { return a.number < b.number; });
+    std::vector<std::uint64_t> missing;
+    order_.each([&](std::uint64_t number) {
+      const auto at = std::lower_bound(
+          found.begin(), found.end(), number,
+          [](const listed_block& one, std::uint64_t value) { return one.number < value; });
+      if (at == found.end() || at->number != number) missing.push_back(number);
+    });
+    for (const std::uint64_t number : missing) order_.drop(number);
+    // What others wrote is older than what was used here, the last written the youngest.
+    std::stable_sort(found.begin(), found.end(), [](const listed_block& a, const listed_block& b) {
+      return a.changed > b.changed;
+    });
+    for (const listed_block& one : found) {
+      if (!order_.holds(one.number)) {
+        order_.hold_as_oldest(one.number, one.bytes, next_use(one.number));
+      }
+    }
+    evict(gone);
+  }
+
+  /// What is there, in the order in which it goes.
+  [[nodiscard]] eviction_order& order() noexcept { return order_; }
+
+ private:
+  static constexpr std::uint64_t first_skips = 8;
+
+  void evict(std::vector<std::uint64_t>& gone) {
+    while (order_.bytes() > most_) {
+      gone.push_back(order_.first_to_go());
+      order_.drop(gone.back());
+    }
+  }
+
+  std::uint64_t most_;
+  eviction_order order_;
+  std::uint64_t written_since_look_ = 0;
+  std::uint64_t writes_to_skip_ = 0;
+  std::uint64_t skips_ = first_skips;
+};
+
+/// Guesses whether files lie in the system's memory, so that not each has to be opened for it:
+/// where the last 32 that were looked at did, one of 16 is looked at. A wrong guess costs a read
+/// that waits: for the disk, or where the file is gone, for the store below. From any thread.
+class page_cache_guess {
+ public:
+  /// Whether the next file is to be looked at; else it is taken to lie there.
+  [[nodiscard]] bool is_due() noexcept {
+    return in_a_row_.load(std::memory_order_relaxed) < enough ||
+           turn_.fetch_add(1, std::memory_order_relaxed) % one_of == 0;
+  }
+  /// Whether a file that was looked at lay there.
+  void saw(bool is_there) noexcept {
+    if (!is_there) {
+      in_a_row_.store(0, std::memory_order_relaxed);
+    } else if (in_a_row_.load(std::memory_order_relaxed) < enough) {
+      in_a_row_.fetch_add(1, std::memory_order_relaxed);
+    }
+  }
+
+ private:
+  static constexpr std::uint32_t enough = 32;
+  static constexpr std::uint32_t one_of = 16;
+
+  // Files that lay there one after the other, `enough` or a few more by threads at once. Relaxed,
+  // as `turn_`: nothing but the next guess depends on them.
+  std::atomic<std::uint32_t> in_a_row_{0};
+  std::atomic<std::uint32_t> turn_{0};
+};
 
 /// Blocks on the disk, or none. What goes wrong there is counted, and fails nothing. From any
 /// thread; its mutex is held while no file is touched, and may be taken under the cache's.

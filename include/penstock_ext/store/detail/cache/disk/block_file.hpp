@@ -12,7 +12,7 @@
 #include <vector>
 
 #include <penstock/core/version.hpp>
-#include <penstock_ext/files/support/checksum.hpp>
+#include <penstock_ext/files/support/sums.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

@@ -3,18 +3,133 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <span>
+#include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include <penstock/core/version.hpp>
 #include <penstock_ext/store/detail/cache/disk/block_disk.hpp>
 #include <penstock_ext/store/detail/cache/memory_tier.hpp>
-#include <penstock_ext/store/detail/cache/uses/foreseen_uses.hpp>
 #include <penstock_ext/store/detail/cache/uses/next_uses.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
+
+/// When blocks are used next, as those say it that know what they will read: each of them may go
+/// on, and take back what it said. A use is known by its place in the order in which they were
+/// said. One thread at a time.
+class foreseen_uses {
+ public:
+  /// How many later uses may come before one that is said to come: then it does not come any more,
+  /// as that of a sample which is never read. As many as may be read ahead before one that is near.
+  static constexpr std::size_t most_overtaken = std::size_t{1} << 17U;
+
+  /// Holds at most `most` uses, of 80 bytes each; what is said beyond that is not held.
+  explicit foreseen_uses(std::size_t most = std::size_t{1} << 20U) : most_(most) {}
+
+  /// `who` uses these blocks after all that was said, in order. Without memory it throws, and
+  /// holds those before.
+  void append(const void* who, std::span<const std::uint64_t> blocks) {
+    for (const std::uint64_t block : blocks) {
+      if (uses_.size() >= most_) return;
+      const std::uint64_t place = first_ + uses_.size();
+      uses_.push_back({block, who});
+      try {
+        chain(block, place);
+      } catch (...) {
+        uses_.pop_back();
+        throw;
+      }
+    }
+  }
+  /// `who` takes back what it said. Without memory it throws, and nothing is taken back.
+  void forget(const void* who) {
+    foreseen_uses others{most_};
+    others.first_ = first_ + uses_.size();
+    for (const one_use& one : uses_) {
+      if (!one.is_over && one.who != who) others.append(one.who, {&one.block, 1});
+    }
+    uses_.swap(others.uses_);
+    places_.swap(others.places_);
+    first_ = others.first_;
+    over_ = 0;
+  }
+
+  /// The place at which `block` is used next.
+  [[nodiscard]] std::uint64_t of(std::uint64_t block) const {
+    const auto found = places_.find(block);
+    return found == places_.end() ? next_uses::never : found->second.first;
+  }
+  /// The place at which it is used after that.
+  [[nodiscard]] std::uint64_t after(std::uint64_t block) const {
+    const auto found = places_.find(block);
+    if (found == places_.end()) return next_uses::never;
+    return uses_[static_cast<std::size_t>(found->second.first - first_)].next;
+  }
+  /// How many uses are held.
+  [[nodiscard]] std::size_t size() const noexcept { return uses_.size() - over_; }
+
+  /// `block` was used: its next use is the one after. Calls `given_up(block)` for those whose next
+  /// use does not come any more.
+  template <class GivenUp>
+  void use(std::uint64_t block, const GivenUp& given_up) {
+    if (!places_.contains(block)) return;
+    end_first_of(block);
+    while (!uses_.empty() && (uses_.front().is_over || over_ > most_overtaken)) {
+      if (!uses_.front().is_over) {
+        const std::uint64_t gone = uses_.front().block;
+        end_first_of(gone);
+        given_up(gone);
+      }
+      uses_.pop_front();
+      ++first_;
+      --over_;
+    }
+  }
+
+ private:
+  struct one_use {
+    std::uint64_t block;
+    const void* who;
+    std::uint64_t next = next_uses::never;  // the place of the block's next one
+    bool is_over = false;
+  };
+  struct ends {  // places of a block's uses
+    std::uint64_t first;
+    std::uint64_t last;
+  };
+
+  one_use& at(std::uint64_t place) { return uses_[static_cast<std::size_t>(place - first_)]; }
+
+  void chain(std::uint64_t block, std::uint64_t place) {
+    const auto [found, is_new] = places_.try_emplace(block, ends{place, place});
+    if (is_new) return;
+    at(found->second.last).next = place;
+    found->second.last = place;
+  }
+  void end_first_of(std::uint64_t block) {
+    const auto found = places_.find(block);
+    one_use& one = at(found->second.first);
+    one.is_over = true;
+    ++over_;
+    if (one.next == next_uses::never) {
+      places_.erase(found);
+    } else {
+      found->second.first = one.next;
+    }
+  }
+
+  std::size_t most_;
+  // Invariant: `places_` has the first and the last of a block's uses that are not over, which are
+  // a list by `next`, in the order of their places.
+  std::deque<one_use> uses_;
+  std::uint64_t first_ = 0;  // the place of the first of them
+  std::size_t over_ = 0;     // of `uses_`
+  std::unordered_map<std::uint64_t, ends> places_;
+};
 
 /// What a cache knows of the blocks that are used next: what its user has told, and while none of
 /// that is to come, what those foresee that read. Blocks that are held have the next uses that are

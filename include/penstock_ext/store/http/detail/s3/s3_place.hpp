@@ -14,7 +14,7 @@
 #include <penstock_ext/files/file_error.hpp>
 #include <penstock_ext/store/http/detail/object_url.hpp>
 #include <penstock_ext/store/http/detail/s3/aws_config.hpp>
-#include <penstock_ext/store/http/s3_options.hpp>
+#include <penstock_ext/store/http/http_options.hpp>
 #include <penstock_ext/store/remote_error.hpp>
 
 namespace penstock {

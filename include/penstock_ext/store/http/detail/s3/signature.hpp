@@ -10,9 +10,8 @@
 #include <utility>
 
 #include <penstock/core/version.hpp>
-#include <penstock_ext/files/support/hex_digits.hpp>
-#include <penstock_ext/files/support/sha256.hpp>
-#include <penstock_ext/store/http/s3_options.hpp>
+#include <penstock_ext/files/support/sums.hpp>
+#include <penstock_ext/store/http/http_options.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

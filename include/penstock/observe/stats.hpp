@@ -1,0 +1,549 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <chrono>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <tuple>
+
+#include <penstock/core/error.hpp>
+#include <penstock/core/version.hpp>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+namespace detail {
+
+/// How a histogram of times sorts numbers: eight buckets of equal width for each power of two, so
+/// that a bucket's middle is at most a sixteenth off. Numbers below eight have buckets of their
+/// own; those from 2^44 on, hours of a processor's ticks, share the last one.
+struct log_buckets {
+  /// How many there are.
+  static constexpr std::size_t count = 336;
+
+  /// The bucket of a number.
+  [[nodiscard]] static constexpr std::size_t of(std::uint64_t value) noexcept {
+    if (value < each) return static_cast<std::size_t>(value);
+    const auto power = static_cast<unsigned>(std::bit_width(value)) - 1;
+    if (power >= top) return count - 1;
+    const std::uint64_t place = (value >> (power - bits)) & (each - 1);
+    return static_cast<std::size_t>((power - bits + 1) * each + place);
+  }
+  /// The smallest number in a bucket.
+  [[nodiscard]] static constexpr std::uint64_t first(std::size_t bucket) noexcept {
+    if (bucket < each) return bucket;
+    const std::size_t power = bucket / each - 1;
+    return (each + bucket % each) << power;
+  }
+  /// The largest one; of the last bucket, that of a bucket of its width.
+  [[nodiscard]] static constexpr std::uint64_t last(std::size_t bucket) noexcept {
+    return first(bucket + 1) - 1;
+  }
+
+ private:
+  static constexpr unsigned bits = 3;
+  static constexpr std::uint64_t each = std::uint64_t{1} << bits;
+  static constexpr unsigned top = 44;
+  static_assert(count == (top - bits + 1) * each);
+};
+
+}  // namespace detail
+
+/// How long something took, each of many times: a histogram, in ticks of the clock that measured.
+/// `quantile` is at most a sixteenth off.
+struct duration_stats {
+  /// How many times took so long, by `detail::log_buckets`.
+  std::array<std::uint64_t, detail::log_buckets::count> counts{};
+  std::uint64_t total_ticks = 0;    ///< of all together
+  std::uint64_t longest_ticks = 0;  ///< of the longest
+  double nanoseconds_per_tick = 1;  ///< how long a tick was
+
+  /// How many times were measured.
+  [[nodiscard]] std::uint64_t count() const noexcept {
+    std::uint64_t all = 0;
+    for (const std::uint64_t some : counts) all += some;
+    return all;
+  }
+  /// The time of all together.
+  [[nodiscard]] std::chrono::nanoseconds total() const noexcept {
+    return time_of(static_cast<double>(total_ticks));
+  }
+  /// The longest. After a subtraction at most an eighth too long.
+  [[nodiscard]] std::chrono::nanoseconds longest() const noexcept {
+    return time_of(static_cast<double>(longest_ticks));
+  }
+  /// The time that a share of them did not exceed: `quantile(0.5)` is the median. 0 of none.
+  [[nodiscard]] std::chrono::nanoseconds quantile(double share) const noexcept {
+    const std::uint64_t all = count();
+    const auto rank = static_cast<std::uint64_t>(
+        std::ceil(std::clamp(share, 0.0, 1.0) * static_cast<double>(all)));
+    std::uint64_t seen = 0;
+    for (std::size_t bucket = 0; bucket < counts.size(); ++bucket) {
+      seen += counts[bucket];
+      if (seen < std::max<std::uint64_t>(1, rank)) continue;
+      const auto first = static_cast<double>(detail::log_buckets::first(bucket));
+      const auto last = static_cast<double>(detail::log_buckets::last(bucket));
+      return time_of((std::min)((first + last) / 2, static_cast<double>(longest_ticks)));
+    }
+    return std::chrono::nanoseconds{0};
+  }
+
+  /// What came between two snapshots of one histogram.
+  [[nodiscard]] friend duration_stats operator-(duration_stats later,
+                                                const duration_stats& earlier) noexcept {
+    std::size_t top = 0;
+    for (std::size_t bucket = 0; bucket < later.counts.size(); ++bucket) {
+      later.counts[bucket] -= (std::min)(later.counts[bucket], earlier.counts[bucket]);
+      if (later.counts[bucket] != 0) top = bucket;
+    }
+    later.total_ticks -= (std::min)(later.total_ticks, earlier.total_ticks);
+    // When the longest one was is not known, but its bucket is.
+    const std::uint64_t most = later.counts[top] != 0 ? detail::log_buckets::last(top) : 0;
+    if (detail::log_buckets::of(later.longest_ticks) != top || most == 0)
+      later.longest_ticks = most;
+    return later;
+  }
+  /// Those of both, in ticks of the first.
+  [[nodiscard]] friend duration_stats operator+(duration_stats a,
+                                                const duration_stats& b) noexcept {
+    for (std::size_t bucket = 0; bucket < a.counts.size(); ++bucket)
+      a.counts[bucket] += b.counts[bucket];
+    a.total_ticks += b.total_ticks;
+    a.longest_ticks = (std::max)(a.longest_ticks, b.longest_ticks);
+    return a;
+  }
+
+ private:
+  [[nodiscard]] std::chrono::nanoseconds time_of(double ticks) const noexcept {
+    return std::chrono::nanoseconds{std::llround(ticks * nanoseconds_per_tick)};
+  }
+};
+
+/// Two snapshots do not go together: of different loaders, the later one first, or by different
+/// clocks.
+class [[gnu::visibility("default")]] stats_mismatch : public error {
+ public:
+  using error::error;
+};
+
+/// How often threads have waited for one thing, and how long all of them together. What goes on
+/// counts up to the snapshot.
+struct wait_stats {
+  std::uint64_t count = 0;           ///< waits that have begun
+  std::chrono::nanoseconds time{0};  ///< in all
+};
+
+/// How many batches were in a queue, each time that its reader looked.
+struct depth_stats {
+  std::uint64_t looks = 0;  ///< how often it did
+  std::uint64_t sum = 0;    ///< of what was there at each look
+
+  /// The mean; 0 without a look.
+  [[nodiscard]] double mean() const noexcept {
+    return looks == 0 ? 0.0 : static_cast<double>(sum) / static_cast<double>(looks);
+  }
+};
+
+/// A sample by its index in the loader's dataset, and how long reading it took; 0: none.
+struct slow_sample {
+  std::uint64_t index = 0;           ///< in the loader's dataset
+  std::chrono::nanoseconds time{0};  ///< of its slowest read that was timed
+  friend bool operator==(const slow_sample&, const slow_sample&) = default;
+};
+
+/// What a loader's threads have read.
+struct read_stats {
+  std::uint64_t runs = 0;     ///< what a worker claims at a time
+  std::uint64_t samples = 0;  ///< of those runs
+  /// Of those samples, as they lie in a batch; ragged values once their batch is complete.
+  std::uint64_t bytes = 0;
+  /// The time in which the workers did not wait, added up: reads with their `map` functions, and
+  /// what little it takes to share them out. Without workers, the time of all batches.
+  std::chrono::nanoseconds busy{0};
+  std::uint64_t timed =
+      0;  ///< samples whose read was timed: all slow ones, some of those that are fast
+  std::chrono::nanoseconds timed_runs{0};  ///< the time of runs that were timed,
+  /// and the part of it in which samples were made of what was read: by `map`, by decoders.
+  std::chrono::nanoseconds timed_transforms{0};
+  duration_stats times;  ///< of single samples; those that are read at once share their time
+  /// The ten that took longest, the longest first. Of samples that are read at once the first. In a
+  /// difference those of them that were read meanwhile.
+  std::array<slow_sample, 10> slowest{};
+
+  /// The share of `busy` that `map` functions and decoders take, in 0..1, as far as it was timed.
+  [[nodiscard]] double transforming() const noexcept {
+    return timed_runs.count() == 0 ? 0.0
+                                   : static_cast<double>(timed_transforms.count()) /
+                                         static_cast<double>(timed_runs.count());
+  }
+};
+
+/// What a loader has told its dataset ahead of the reads, see `loader_options::read_ahead`.
+struct ahead_stats {
+  /// The bound: the option, or what the dataset keeps where that is less; 0: nothing is told.
+  std::uint64_t most_bytes = 0;
+  std::uint64_t samples = 0;    ///< that the dataset was told of
+  std::uint64_t bytes = 0;      ///< of those samples
+  std::uint64_t bytes_now = 0;  ///< of those that are not read yet, sampled
+  std::uint64_t late = 0;       ///< samples whose batch was opened before they were told
+  std::uint64_t failed = 0;     ///< exceptions of the dataset, or of a sampler, while telling
+  /// The most bytes that the dataset keeps ahead, whether it is told or not; 0: it does not want to
+  /// know what comes.
+  std::uint64_t source_bytes = 0;
+};
+
+/// What was taken from a loader or a transfer, and what its loop did between two batches.
+struct step_stats {
+  std::uint64_t batches = 0;  ///< leases
+  std::uint64_t samples = 0;  ///< of those batches
+  /// Of those samples, as they lie in a batch. Of a transfer without ragged values, which the host
+  /// can't look at; `transfer_stats::bytes` has them.
+  std::uint64_t bytes = 0;
+  /// The time in which a range was live and its consumer waited for nothing: the loop's body.
+  std::chrono::nanoseconds busy{0};
+};
+
+/// What was handed out again and again, see `transfer::replay`.
+struct replay_stats {
+  std::uint64_t batches = 0;  ///< each time that one was handed out
+  /// From the first of each replay to the end of the work that its stream was given.
+  std::chrono::nanoseconds time{0};
+};
+
+/// What the device's own clock says of some batches, see `transfer_options::time_device`. The times
+/// are of `batches` batches, added up.
+struct device_stats {
+  std::uint64_t batches = 0;              ///< that were timed
+  std::chrono::nanoseconds copy{0};       ///< of their copies, without what these wait for
+  std::chrono::nanoseconds transform{0};  ///< of their transforms
+  /// In which the consumer's stream had nothing to do before the batch: from the end of the step
+  /// before, to where it has what the next one needs.
+  std::chrono::nanoseconds idle{0};
+  std::chrono::nanoseconds step{0};  ///< from there to the end of the work that the body gave it
+
+  /// The share of the time in which the stream worked on steps, in 0..1; 0 where nothing was timed.
+  [[nodiscard]] double busy() const noexcept {
+    const auto all = idle + step;
+    return all.count() == 0 ? 0.0
+                            : static_cast<double>(step.count()) / static_cast<double>(all.count());
+  }
+};
+
+namespace detail {
+
+/// The number that grew, less what it was: 0 where two threads' numbers are not of one moment.
+template <class T>
+[[nodiscard]] constexpr T grown(T later, T earlier) noexcept {
+  return later > earlier ? later - earlier : T{};
+}
+
+[[nodiscard]] inline wait_stats difference(const wait_stats& a, const wait_stats& b) noexcept {
+  return {grown(a.count, b.count), grown(a.time, b.time)};
+}
+[[nodiscard]] inline wait_stats sum(const wait_stats& a, const wait_stats& b) noexcept {
+  return {a.count + b.count, a.time + b.time};
+}
+[[nodiscard]] inline replay_stats difference(const replay_stats& a,
+                                             const replay_stats& b) noexcept {
+  return {grown(a.batches, b.batches), grown(a.time, b.time)};
+}
+[[nodiscard]] inline replay_stats sum(const replay_stats& a, const replay_stats& b) noexcept {
+  return {a.batches + b.batches, a.time + b.time};
+}
+[[nodiscard]] inline device_stats difference(const device_stats& a,
+                                             const device_stats& b) noexcept {
+  return {grown(a.batches, b.batches), grown(a.copy, b.copy), grown(a.transform, b.transform),
+          grown(a.idle, b.idle), grown(a.step, b.step)};
+}
+[[nodiscard]] inline device_stats sum(const device_stats& a, const device_stats& b) noexcept {
+  return {a.batches + b.batches, a.copy + b.copy, a.transform + b.transform, a.idle + b.idle,
+          a.step + b.step};
+}
+[[nodiscard]] inline step_stats difference(const step_stats& a, const step_stats& b) noexcept {
+  return {grown(a.batches, b.batches), grown(a.samples, b.samples), grown(a.bytes, b.bytes),
+          grown(a.busy, b.busy)};
+}
+[[nodiscard]] inline depth_stats difference(const depth_stats& a, const depth_stats& b) noexcept {
+  return {grown(a.looks, b.looks), grown(a.sum, b.sum)};
+}
+
+[[nodiscard]] inline step_stats sum(const step_stats& a, const step_stats& b) noexcept {
+  return {a.batches + b.batches, a.samples + b.samples, a.bytes + b.bytes, a.busy + b.busy};
+}
+[[nodiscard]] inline depth_stats sum(const depth_stats& a, const depth_stats& b) noexcept {
+  return {a.looks + b.looks, a.sum + b.sum};
+}
+
+/// Throws `stats_mismatch` unless both were measured by one kind of clock.
+inline void require_one_clock(std::string_view what, bool is_one) {
+  if (is_one) return;
+  throw stats_mismatch(std::string{what} + ": two snapshots were measured by different clocks");
+}
+/// Throws `stats_mismatch` unless one thing has become `later`, `age` old, after it was `earlier`.
+inline void require_later(std::string_view what, std::uint64_t later, std::uint64_t earlier,
+                          std::chrono::nanoseconds age, std::chrono::nanoseconds earlier_age) {
+  if (later != earlier) {
+    throw stats_mismatch(std::string{what} +
+                         ": two snapshots are of different ones: subtract an earlier snapshot of "
+                         "the same");
+  }
+  if (age < earlier_age) {
+    throw stats_mismatch(std::string{what} +
+                         ": the snapshot that is subtracted is the later one: write later - "
+                         "earlier");
+  }
+}
+
+[[nodiscard]] inline read_stats difference(const read_stats& later, const read_stats& earlier) {
+  read_stats between{grown(later.runs, earlier.runs),
+                     grown(later.samples, earlier.samples),
+                     grown(later.bytes, earlier.bytes),
+                     grown(later.busy, earlier.busy),
+                     grown(later.timed, earlier.timed),
+                     grown(later.timed_runs, earlier.timed_runs),
+                     grown(later.timed_transforms, earlier.timed_transforms),
+                     later.times - earlier.times,
+                     {}};
+  // A sample that was listed before is listed anew only with a longer time; what a tick is said to
+  // last differs a little between two snapshots.
+  std::copy_if(later.slowest.begin(), later.slowest.end(), between.slowest.begin(),
+               [&](const slow_sample& one) {
+                 return std::none_of(
+                     earlier.slowest.begin(), earlier.slowest.end(), [&](const slow_sample& old) {
+                       return old.index == one.index && old.time >= one.time - one.time / 50;
+                     });
+               });
+  return between;
+}
+
+[[nodiscard]] inline read_stats sum(const read_stats& a, const read_stats& b) {
+  read_stats both{a.runs + b.runs,
+                  a.samples + b.samples,
+                  a.bytes + b.bytes,
+                  a.busy + b.busy,
+                  a.timed + b.timed,
+                  a.timed_runs + b.timed_runs,
+                  a.timed_transforms + b.timed_transforms,
+                  a.times + b.times,
+                  {}};
+  std::array<slow_sample, 2 * std::tuple_size_v<decltype(both.slowest)>> all{};
+  std::copy(a.slowest.begin(), a.slowest.end(), all.begin());
+  std::copy(b.slowest.begin(), b.slowest.end(), all.begin() + a.slowest.size());
+  std::partial_sort_copy(all.begin(), all.end(), both.slowest.begin(), both.slowest.end(),
+                         [](const auto& one, const auto& other) { return one.time > other.time; });
+  return both;
+}
+
+}  // namespace detail
+
+/// What the times of statistics are measured by.
+enum class stats_clock {
+  tsc,      ///< the processor's time stamp counter (x86), which says of itself that it is constant
+  counter,  ///< the processor's virtual counter (aarch64)
+  steady,   ///< `std::chrono::steady_clock`: where there is neither; costs three times as much
+};
+
+namespace detail {
+
+/// As texts call it.
+[[nodiscard]] constexpr std::string_view name_of(stats_clock clock) noexcept {
+  return clock == stats_clock::tsc ? "tsc" : clock == stats_clock::counter ? "counter" : "steady";
+}
+
+}  // namespace detail
+
+/// What a loader has done, from its construction to the snapshot, or between two snapshots. Made by
+/// `loader::stats()`; read as a table by `to_text`, by programs as JSON by `to_json`:
+///
+///     const auto before = loader.stats();
+///     for (auto& batch : loader.epoch(1)) ...
+///     std::cout << loader.stats() - before;
+///
+/// Numbers of different threads are not of one moment while these run: a sample may be counted, and
+/// its batch not yet.
+struct loader_stats {
+  std::uint64_t loader = 0;                 ///< names the loader; of a sum, all of them
+  std::chrono::nanoseconds age{0};          ///< the time that this is about
+  std::size_t workers = 0;                  ///< threads that read samples; of a sum, of all
+  stats_clock clock = stats_clock::steady;  ///< what times are measured by
+  /// Whether that clock ran at another rate for a while than the steady clock: times are wrong
+  /// then.
+  bool clock_has_stepped = false;
+
+  read_stats read;         ///< the work of the workers, or of the consumer where there are none
+  duration_stats batches;  ///< complete ones, from the moment that a slot was bound to each
+
+  wait_stats wait_for_slot;    ///< workers: every slot is full or leased
+  wait_stats wait_for_copy;    ///< workers: the slot is free after a copy out of it
+  wait_stats wait_for_demand;  ///< workers: the consumer has asked for no more batches
+  wait_stats wait_for_opener;  ///< workers: another one waits for one of these, or makes an order
+
+  /// Workers: more than the loop needs, see `loader_options::workers = automatic`.
+  wait_stats wait_for_seat;
+
+  wait_stats wait_for_ready;  ///< the consumer: no batch is complete
+  wait_stats wait_for_lease;  ///< the consumer, which reads itself: every slot is leased
+  depth_stats ready;          ///< complete batches after the one that the consumer took, sampled
+  step_stats step;            ///< what the consumer got
+
+  ahead_stats ahead;  ///< what the dataset was told of beforehand
+
+  std::chrono::nanoseconds processor{0};  ///< the workers' processor time, some 10 ms late
+  std::uint64_t minor_faults = 0;         ///< their page faults that needed no disk
+  std::uint64_t major_faults = 0;         ///< those that waited for a disk
+  /// The container had used up its quota of processor time. The kernel adds up all cores, so the
+  /// time may exceed `age`.
+  wait_stats throttled;
+};
+
+/// What came between two snapshots of one loader, or of the same sum of loaders. Throws
+/// `stats_mismatch`.
+[[nodiscard]] inline loader_stats operator-(const loader_stats& later,
+                                            const loader_stats& earlier) {
+  using detail::difference;
+  using detail::grown;
+  detail::require_later("loader_stats", later.loader, earlier.loader, later.age, earlier.age);
+  loader_stats between = later;
+  between.age -= earlier.age;
+  between.read = difference(later.read, earlier.read);
+  between.batches = later.batches - earlier.batches;
+  for (const auto wait :
+       {&loader_stats::wait_for_slot, &loader_stats::wait_for_copy, &loader_stats::wait_for_demand,
+        &loader_stats::wait_for_opener, &loader_stats::wait_for_seat, &loader_stats::wait_for_ready,
+        &loader_stats::wait_for_lease, &loader_stats::throttled}) {
+    between.*wait = difference(later.*wait, earlier.*wait);
+  }
+  between.ready = difference(later.ready, earlier.ready);
+  between.step = difference(later.step, earlier.step);
+  for (const auto count :
+       {&ahead_stats::samples, &ahead_stats::bytes, &ahead_stats::late, &ahead_stats::failed}) {
+    between.ahead.*count = grown(later.ahead.*count, earlier.ahead.*count);
+  }
+  between.processor = grown(later.processor, earlier.processor);
+  between.minor_faults = grown(later.minor_faults, earlier.minor_faults);
+  between.major_faults = grown(later.major_faults, earlier.major_faults);
+  return between;
+}
+
+/// What several loaders have done together; what is the container's stays as it is. Throws
+/// `stats_mismatch` where they were measured by different clocks.
+[[nodiscard]] inline loader_stats operator+(const loader_stats& a, const loader_stats& b) {
+  using detail::sum;
+  detail::require_one_clock("loader_stats", a.clock == b.clock);
+  loader_stats both = a;
+  both.loader += b.loader;
+  both.age = (std::max)(a.age, b.age);
+  both.workers += b.workers;
+  both.clock_has_stepped = a.clock_has_stepped || b.clock_has_stepped;
+  both.read = sum(a.read, b.read);
+  both.batches = a.batches + b.batches;
+  for (const auto wait :
+       {&loader_stats::wait_for_slot, &loader_stats::wait_for_copy, &loader_stats::wait_for_demand,
+        &loader_stats::wait_for_opener, &loader_stats::wait_for_seat, &loader_stats::wait_for_ready,
+        &loader_stats::wait_for_lease}) {
+    both.*wait = sum(a.*wait, b.*wait);
+  }
+  both.ready = sum(a.ready, b.ready);
+  both.step = sum(a.step, b.step);
+  for (const auto count : {&ahead_stats::most_bytes, &ahead_stats::samples, &ahead_stats::bytes,
+                           &ahead_stats::bytes_now, &ahead_stats::late, &ahead_stats::failed}) {
+    both.ahead.*count += b.ahead.*count;
+  }
+  // It may be all that 64 bits count.
+  both.ahead.source_bytes = (std::max)(a.ahead.source_bytes, b.ahead.source_bytes);
+  both.processor += b.processor;
+  both.minor_faults += b.minor_faults;
+  both.major_faults += b.major_faults;
+  if (b.throttled.time > a.throttled.time) both.throttled = b.throttled;
+  return both;
+}
+
+/// What a transfer has done, from its construction to the snapshot, or between two snapshots. Made
+/// by `transfer::stats()`; see `loader_stats`, also for the texts.
+///
+/// The host does not wait for copies and transforms, so it does not know how long the device takes
+/// for them: that is in `device`, where `transfer_options::time_device` asks for it.
+struct transfer_stats {
+  std::uint64_t transfer = 0;               ///< names the transfer; of a sum, all of them
+  std::chrono::nanoseconds age{0};          ///< the time that this is about
+  stats_clock clock = stats_clock::steady;  ///< what times are measured by
+  bool clock_has_stepped = false;           ///< see `loader_stats`
+
+  std::uint64_t depth = 0;  ///< device slots that are filled by turns, at the snapshot
+  bool is_body = false;     ///< whether the loop's body is the step, and no stream was named
+
+  std::uint64_t copies = 0;      ///< batches whose copy was queued
+  std::uint64_t samples = 0;     ///< of those batches
+  std::uint64_t bytes = 0;       ///< of those samples, as they travel
+  std::uint64_t transforms = 0;  ///< batches whose transform on the device was queued
+
+  wait_stats wait_for_batch;  ///< the source had none; a loader without workers reads then
+  wait_stats wait_for_slot;   ///< every device slot was leased, see `transfer_options::when_held`
+  wait_stats wait_for_copy;   ///< where the loop's body is the step: the copy was not complete
+  depth_stats ahead;          ///< copies that were queued after the batch that was handed out
+  step_stats step;            ///< what the consumer got, and the loop's body
+  replay_stats replay;        ///< the step alone, on batches that are there
+  device_stats device;        ///< what the device's clock says of some batches
+
+  /// Of the source, where that is a loader.
+  std::optional<loader_stats> loader;
+};
+
+/// What came between two snapshots of one transfer, or of the same sum of transfers. Throws
+/// `stats_mismatch`.
+[[nodiscard]] inline transfer_stats operator-(const transfer_stats& later,
+                                              const transfer_stats& earlier) {
+  using detail::difference;
+  using detail::grown;
+  detail::require_later("transfer_stats", later.transfer, earlier.transfer, later.age, earlier.age);
+  transfer_stats between = later;
+  between.age -= earlier.age;
+  between.copies = grown(later.copies, earlier.copies);
+  between.samples = grown(later.samples, earlier.samples);
+  between.bytes = grown(later.bytes, earlier.bytes);
+  between.transforms = grown(later.transforms, earlier.transforms);
+  between.wait_for_batch = difference(later.wait_for_batch, earlier.wait_for_batch);
+  between.wait_for_slot = difference(later.wait_for_slot, earlier.wait_for_slot);
+  between.wait_for_copy = difference(later.wait_for_copy, earlier.wait_for_copy);
+  between.ahead = difference(later.ahead, earlier.ahead);
+  between.step = difference(later.step, earlier.step);
+  between.replay = difference(later.replay, earlier.replay);
+  between.device = difference(later.device, earlier.device);
+  between.loader.reset();
+  if (later.loader && earlier.loader) between.loader = *later.loader - *earlier.loader;
+  return between;
+}
+
+/// What several transfers have done together, and their loaders where each has one. Throws
+/// `stats_mismatch` where they were measured by different clocks.
+[[nodiscard]] inline transfer_stats operator+(const transfer_stats& a, const transfer_stats& b) {
+  using detail::sum;
+  detail::require_one_clock("transfer_stats", a.clock == b.clock);
+  transfer_stats both = a;
+  both.transfer += b.transfer;
+  both.age = (std::max)(a.age, b.age);
+  both.clock_has_stepped = a.clock_has_stepped || b.clock_has_stepped;
+  both.copies += b.copies;
+  both.samples += b.samples;
+  both.bytes += b.bytes;
+  both.transforms += b.transforms;
+  both.wait_for_batch = sum(a.wait_for_batch, b.wait_for_batch);
+  both.wait_for_slot = sum(a.wait_for_slot, b.wait_for_slot);
+  both.wait_for_copy = sum(a.wait_for_copy, b.wait_for_copy);
+  both.ahead = sum(a.ahead, b.ahead);
+  both.step = sum(a.step, b.step);
+  both.replay = sum(a.replay, b.replay);
+  both.device = sum(a.device, b.device);
+  both.loader.reset();
+  if (a.loader && b.loader) both.loader = *a.loader + *b.loader;
+  return both;
+}
+
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

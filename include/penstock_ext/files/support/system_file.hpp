@@ -1,0 +1,343 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <span>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include <penstock/core/version.hpp>
+#include <penstock_ext/files/file_error.hpp>
+#include <penstock_ext/files/file_source.hpp>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+namespace detail {
+
+/// A file descriptor, closed by the destructor. Movable.
+class descriptor {
+ public:
+  /// Owns `number`; below 0: none, or a place such as AT_FDCWD, which is not closed.
+  explicit descriptor(int number) noexcept : number_(number) {}
+  descriptor(descriptor&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
+  descriptor& operator=(descriptor&& other) noexcept {
+    std::swap(number_, other.number_);
+    return *this;
+  }
+  ~descriptor() {
+    if (number_ >= 0) ::close(number_);
+  }
+
+  /// The system's number of it.
+  [[nodiscard]] int get() const noexcept { return number_; }
+  /// Gives it away; this object has none then.
+  [[nodiscard]] int release() noexcept { return std::exchange(number_, -1); }
+
+ private:
+  int number_;
+};
+
+/// The system's words for `errno`.
+[[nodiscard]] inline std::string system_reason() { return std::system_category().message(errno); }
+
+/// Opens `name`, which is looked up from the directory `base`, with `flags`; a descriptor below 0
+/// and `errno` where that fails.
+[[nodiscard]] inline descriptor open_at(int base, const char* name, int flags) noexcept {
+  while (true) {
+    const int number = ::openat(base, name, flags | O_RDONLY | O_CLOEXEC);
+    if (number >= 0 || errno != EINTR) return descriptor{number};
+  }
+}
+
+/// A byte as the messages of file errors have it.
+inline std::string hex(std::uint8_t byte) {
+  constexpr char digits[] = "0123456789abcdef";
+  return std::string{"0x"} + digits[byte >> 4U] + digits[byte & 0xfU];
+}
+
+/// Appends up to `count` bytes of `source` to `bytes`, less only at the end of the content, and
+/// returns how many. Memory grows with what is there and not with `count`: a file may announce
+/// anything.
+template <byte_source Source>
+std::uint64_t append_bytes(Source& source, std::vector<std::byte>& bytes, std::uint64_t count) {
+  constexpr std::uint64_t step = std::uint64_t{1} << 20;
+  std::uint64_t done = 0;
+  while (done < count) {
+    const std::uint64_t piece =
+        (std::min)(count - done, std::max<std::uint64_t>(step, source.available()));
+    const std::size_t old_size = bytes.size();
+    bytes.resize(old_size + static_cast<std::size_t>(piece));
+    const std::size_t filled = source.read(std::span{bytes}.subspan(old_size));
+    done += filled;
+    if (filled < piece) {
+      bytes.resize(old_size + filled);
+      break;
+    }
+  }
+  return done;
+}
+
+/// The whole content of `source`. Throws `file_format_error` if it is longer than `max_bytes`, and
+/// what the source throws.
+template <byte_source Source>
+[[nodiscard]] std::vector<std::byte> read_bytes(
+    Source& source, std::uint64_t max_bytes = (std::numeric_limits<std::uint64_t>::max)()) {
+  std::vector<std::byte> bytes;
+  append_bytes(source, bytes, max_bytes);
+  std::byte next{};
+  // Also asked for when all has come: only at the end does a compressed file prove to be whole.
+  if (source.read({&next, 1}) != 0) {
+    throw file_format_error(source.path(), max_bytes,
+                            "at most " + std::to_string(max_bytes) + " bytes", "more");
+  }
+  return bytes;
+}
+
+/// The whole content of the file `path`. Throws `file_unreadable`, and `file_format_error` if it is
+/// longer than `max_bytes`.
+[[nodiscard]] inline std::vector<std::byte> read_file(
+    std::string path, std::uint64_t max_bytes = (std::numeric_limits<std::uint64_t>::max)()) {
+  file_source source{std::move(path)};
+  return read_bytes(source, max_bytes);
+}
+
+/// By what a file is known again: which one it is, how long, and when it was last written to.
+struct file_stamp {
+  std::uint64_t device = 0;
+  std::uint64_t inode = 0;
+  std::uint64_t size = 0;
+  std::int64_t seconds = 0;
+  std::int64_t nanoseconds = 0;
+
+  friend bool operator==(const file_stamp&, const file_stamp&) = default;
+  /// Whether the file was last written to before `other`.
+  [[nodiscard]] bool is_older_than(const file_stamp& other) const noexcept {
+    return seconds != other.seconds ? seconds < other.seconds : nanoseconds < other.nanoseconds;
+  }
+};
+
+/// The stamp of the file that `status` is of.
+[[nodiscard]] inline file_stamp file_stamp_of(const struct ::stat& status) noexcept {
+  return {status.st_dev, status.st_ino, static_cast<std::uint64_t>(status.st_size),
+          status.st_mtim.tv_sec, status.st_mtim.tv_nsec};
+}
+
+/// A little-endian number of so many bytes.
+[[nodiscard]] inline std::uint64_t little_endian(std::span<const std::byte> bytes) noexcept {
+  std::uint64_t value = 0;
+  for (std::size_t i = bytes.size(); i-- > 0;) {
+    value = value << 8U | std::to_integer<std::uint64_t>(bytes[i]);
+  }
+  return value;
+}
+
+/// A little-endian number of `Size` bytes: a single load on a little-endian machine.
+template <std::size_t Size>
+  requires(Size <= sizeof(std::uint64_t))
+[[nodiscard]] inline std::uint64_t little_endian(const std::byte* bytes) noexcept {
+  if constexpr (std::endian::native == std::endian::little) {
+    std::uint64_t value = 0;
+    std::memcpy(&value, bytes, Size);
+    return value;
+  } else {
+    return little_endian(std::span{bytes, Size});
+  }
+}
+
+/// A file's bytes where the system has them: mapped, and read when they are looked at. Takes no
+/// memory of the process, and no file descriptor after the construction. A file that replaces it is
+/// not seen. The file must not be made shorter meanwhile: looking at what is gone ends the process.
+/// Movable; the bytes stay where they are. Thread-safe.
+class mapped_file {
+ public:
+  /// Maps the regular file `path`. Throws `file_unreadable`.
+  explicit mapped_file(std::string path) : path_(std::move(path)) {
+    // O_NONBLOCK: a pipe without a writer does not block.
+    int file = -1;
+    do {
+      file = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    } while (file < 0 && errno == EINTR);
+    if (file < 0) fail(reason());
+    const std::string wrong = map(file);
+    ::close(file);
+    if (!wrong.empty()) fail(wrong);
+  }
+  mapped_file(mapped_file&& other) noexcept
+      : path_(std::move(other.path_)),
+        bytes_(std::exchange(other.bytes_, nullptr)),
+        size_(std::exchange(other.size_, 0)) {}
+  mapped_file& operator=(mapped_file&&) = delete;
+  ~mapped_file() {
+    if (size_ != 0) ::munmap(bytes_, size_);
+  }
+
+  /// The path as it was given.
+  [[nodiscard]] const std::string& path() const noexcept { return path_; }
+  /// All of the file.
+  [[nodiscard]] std::span<const std::byte> bytes() const noexcept {
+    return {static_cast<const std::byte*>(bytes_), size_};
+  }
+
+ private:
+  static std::string reason() { return std::system_category().message(errno); }
+  [[noreturn]] void fail(const std::string& found) const {
+    throw file_unreadable(path_, 0, "a readable file", found);
+  }
+
+  // What went wrong; "" if nothing did.
+  [[nodiscard]] std::string map(int file) {
+    struct ::stat status {};
+    if (::fstat(file, &status) != 0) return reason();
+    if (!S_ISREG(status.st_mode)) return "what is no regular file";
+    const auto size = static_cast<std::uint64_t>(status.st_size);
+    if (size > (std::numeric_limits<std::size_t>::max)() / 2) return "more bytes than addresses";
+    if (size == 0) return {};
+    void* const bytes =
+        ::mmap(nullptr, static_cast<std::size_t>(size), PROT_READ, MAP_SHARED, file, 0);
+    if (bytes == MAP_FAILED) return reason();
+    bytes_ = bytes;
+    size_ = static_cast<std::size_t>(size);
+    return {};
+  }
+
+  std::string path_;
+  void* bytes_ = nullptr;
+  std::size_t size_ = 0;
+};
+
+/// Has the system read the pages of mapped bytes that it does not have in memory, as they come: in
+/// their order, neighbours by one call. The last ones are asked for at the end of this object.
+class read_soon {
+ public:
+  read_soon() = default;
+  read_soon(read_soon&&) = delete;
+  ~read_soon() { ask(); }
+
+  /// The `count` bytes from `first` on, which are mapped.
+  void add(const std::byte* first, std::size_t count) noexcept {
+    if (count == 0) return;
+    const auto begin = reinterpret_cast<std::uintptr_t>(first) & ~(page_ - 1);
+    const auto end = reinterpret_cast<std::uintptr_t>(first) + count;
+    if (begin < begin_ || begin > end_) {
+      ask();
+      begin_ = begin;
+      end_ = end;
+    } else if (end > end_) {
+      end_ = end;
+    }
+  }
+
+ private:
+  void ask() const noexcept {
+    // A hint: what the system refuses is read when it is looked at.
+    if (begin_ != end_) {
+      static_cast<void>(
+          ::madvise(reinterpret_cast<void*>(begin_), end_ - begin_, MADV_WILLNEED));  // NOLINT
+    }
+  }
+
+  std::uintptr_t page_ = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
+  std::uintptr_t begin_ = 0;  // of what is not asked for yet; a page's
+  std::uintptr_t end_ = 0;
+};
+
+/// Writes all of `bytes`; the system's number of what went wrong, or 0.
+[[nodiscard]] inline int write_all(int file, std::string_view bytes) noexcept {
+  while (!bytes.empty()) {
+    const ssize_t count = ::write(file, bytes.data(), bytes.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return errno;
+    if (count == 0) return EIO;
+    bytes.remove_prefix(static_cast<std::size_t>(count));
+  }
+  return 0;
+}
+
+/// When the disk has what was written.
+enum class disk_has {
+  in_time,  ///< when the system writes it
+  at_once   ///< before the file has its name: a machine that stops leaves no name without its bytes
+};
+
+/// Has the disk take what was written to the open file or folder. The system's number of what went
+/// wrong, or 0; also where the file system has no such call.
+[[nodiscard]] inline int sync_descriptor(int file) noexcept {
+  while (::fsync(file) != 0) {
+    if (errno == EINVAL || errno == ENOTSUP) return 0;
+    if (errno != EINTR) return errno;
+  }
+  return 0;
+}
+
+/// Has the disk take the names in `folder`. The system's number of what went wrong, or 0.
+[[nodiscard]] inline int sync_folder(const std::string& folder) {
+  const int opened =
+      ::open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (opened < 0) return errno;
+  const int wrong = sync_descriptor(opened);
+  ::close(opened);
+  return wrong;
+}
+
+/// Makes `path` a file of these bytes, or leaves it as it was: they are written to a file beside
+/// it, which gets its name and its mode when it is whole; where a link leads to a file, that one.
+/// What is no ordinary file, such as a pipe, is written to as it is. Returns the system's number of
+/// what went wrong, or 0. From any thread.
+[[nodiscard]] inline int write_whole_file(const std::string& path, std::string_view bytes,
+                                          disk_has when = disk_has::in_time) {
+  std::string target = path;
+  struct stat before {};
+  if (::lstat(path.c_str(), &before) == 0 && S_ISLNK(before.st_mode)) {
+    char* const led_to = ::realpath(path.c_str(), nullptr);  // null: to nothing, and it is replaced
+    if (led_to != nullptr) target = led_to;
+    std::free(led_to);
+  }
+  const bool is_there = ::stat(target.c_str(), &before) == 0;
+  const bool is_special = is_there && !S_ISREG(before.st_mode);
+  // Relaxed: it only counts, so that no two threads take one name.
+  static std::atomic<unsigned> files{0};
+  const int how =
+      is_special ? O_WRONLY | O_CLOEXEC | O_TRUNC : O_WRONLY | O_CLOEXEC | O_CREAT | O_EXCL;
+  std::string part = target;
+  int file = -1;
+  for (int tries = 0; tries < 1000;
+       ++tries) {  // a process of this number may have died and left some
+    if (!is_special) {
+      part = target + ".part-" + std::to_string(::getpid()) + '-' +
+             std::to_string(files.fetch_add(1, std::memory_order_relaxed));
+    }
+    file = ::open(part.c_str(), how, 0666);  // not mkstemp, whose file is for this user alone
+    if (file >= 0 || errno != EEXIST) break;
+  }
+  if (file < 0) return errno;
+  int wrong = write_all(file, bytes);
+  if (is_there && !is_special) static_cast<void>(::fchmod(file, before.st_mode & 07777));
+  if (wrong == 0 && when == disk_has::at_once && !is_special) wrong = sync_descriptor(file);
+  if (::close(file) != 0 && wrong == 0) wrong = errno;
+  if (is_special) return wrong;
+  if (wrong == 0 && std::rename(part.c_str(), target.c_str()) != 0) wrong = errno;
+  if (wrong != 0) ::unlink(part.c_str());
+  return wrong;
+}
+
+}  // namespace detail
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

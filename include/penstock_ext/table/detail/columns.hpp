@@ -1,0 +1,814 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <penstock/core/batch.hpp>
+#include <penstock/core/error.hpp>
+#include <penstock/core/extents.hpp>
+#include <penstock/core/layout.hpp>
+#include <penstock/core/record.hpp>
+#include <penstock/core/version.hpp>
+#include <penstock/data/support/dataset_members.hpp>
+#include <penstock/data/support/field_extents.hpp>
+#include <penstock/data/support/row_copy.hpp>
+#include <penstock_ext/table/arrow_abi.hpp>
+#include <penstock_ext/table/arrow_table.hpp>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+namespace detail {
+
+/// What a field asks of its column.
+struct column_wish {
+  std::string column;   // its name
+  std::string element;  // the element's type for people: "float32"
+  std::size_t element_bytes = 0;
+  bool (*takes)(const arrow_type&) = nullptr;  // whether an element may be of this type
+  std::span<const std::size_t> extents = {};   // of the field, each fixed or `dyn`
+};
+
+/// A list around the elements of a column.
+struct list_level {
+  arrow_kind kind = arrow_kind::fixed_list;
+  std::uint64_t length = 0;  // 0: as long as the list of the first row, which was not seen yet
+};
+
+/// A step from a table, or a struct in it, to one of its members.
+struct member_step {
+  std::size_t child = 0;     // which one
+  std::int64_t members = 0;  // of how many
+};
+
+/// Where a column is in its table, and what its rows are made of.
+struct column_plan {
+  std::string name = {};
+  std::string words = {};              // its type, for people
+  std::vector<member_step> path = {};  // the way to it: from the table, through structs
+  const ArrowSchema* node = nullptr;   // its type, at the end of that way
+  std::vector<list_level> lists = {};  // the outermost first
+  arrow_type element = {};
+  bool is_dictionary = false;  // whether the elements are indices
+
+  /// How many elements a row has, all lists taken together.
+  [[nodiscard]] std::uint64_t row_elements() const noexcept {
+    std::uint64_t all = 1;
+    for (const list_level& one : lists) all *= one.length;
+    return all;
+  }
+};
+
+/// The child of `table` called `name`, or of structs in it: "image.bytes". Throws `missing_column`.
+[[nodiscard]] inline column_plan find_column(const ArrowSchema& table, std::string_view where,
+                                             const std::string& name) {
+  column_plan plan{.name = name};
+  const auto child_of = [](const ArrowSchema& node, std::string_view wanted, std::size_t& count) {
+    std::size_t found = 0;
+    count = 0;
+    for (std::size_t i = 0; i < static_cast<std::size_t>(node.n_children); ++i) {
+      const char* const own = node.children[i]->name;
+      if (wanted == (own == nullptr ? "" : own) && count++ == 0) found = i;
+    }
+    return found;
+  };
+  const ArrowSchema* node = &table;
+  std::string_view rest = name;
+  while (true) {
+    std::size_t count = 0;
+    std::string_view part = rest;
+    std::size_t child = child_of(*node, part, count);
+    // The longest beginning of the name up to a dot that is a struct's name.
+    while (count == 0 && part.rfind('.') != std::string_view::npos) {
+      part = part.substr(0, part.rfind('.'));
+      child = child_of(*node, part, count);
+      if (count == 1 &&
+          (node->children[child]->dictionary != nullptr ||
+           arrow_type_of(node->children[child]->format).kind != arrow_kind::structure)) {
+        count = 0;
+      }
+    }
+    if (count != 1) {
+      throw missing_column(
+          std::string{where}, name, "one such column",
+          (count == 0 ? "" : std::to_string(count) + " among ") + arrow_columns(table),
+          "name it in .columns, or select and rename columns before");
+    }
+    plan.path.push_back({child, node->n_children});
+    node = node->children[child];
+    if (part.size() == rest.size()) break;
+    rest.remove_prefix(part.size() + 1);
+  }
+  plan.node = node;
+  plan.words = arrow_words(*node);
+  return plan;
+}
+
+/// Throws `column_type_mismatch`, with what to do about the type.
+[[noreturn]] inline void refuse_type(std::string_view where, const column_plan& plan,
+                                     const std::string& expected) {
+  std::string_view advice = "convert the column, or name its own type in the record";
+  const arrow_kind kind = plan.element.kind;
+  if (plan.is_dictionary) {
+    advice = "decode the dictionary before, in pyarrow by column.cast(column.type.value_type)";
+  } else if (kind == arrow_kind::view) {
+    advice =
+        "views have another layout: cast to binary, utf8 or list before, in polars by "
+        "to_arrow(compat_level=CompatLevel.oldest())";
+  } else if (kind == arrow_kind::binary || kind == arrow_kind::large_binary) {
+    advice =
+        "rows of different lengths are no field: read them by arrow_blobs, or write "
+        "fixed_size_binary";
+  }
+  throw column_type_mismatch(std::string{where}, plan.name, expected, plan.words,
+                             std::string{advice});
+}
+
+/// What is inside of the lists of a column. Throws `column_type_mismatch` for dictionaries.
+inline void open_lists(column_plan& plan, std::string_view where, const std::string& expected) {
+  const ArrowSchema* node = plan.node;
+  while (true) {
+    plan.element = arrow_type_of(node->format);
+    plan.is_dictionary = node->dictionary != nullptr;
+    if (plan.is_dictionary) refuse_type(where, plan, expected);
+    const arrow_kind kind = plan.element.kind;
+    if (kind != arrow_kind::fixed_list && kind != arrow_kind::list &&
+        kind != arrow_kind::large_list) {
+      return;
+    }
+    plan.lists.push_back({kind, plan.element.size});
+    node = node->children[0];
+  }
+}
+
+/// Nulls among the rows of a batch: of the rows themselves, or of what is inside of their lists.
+struct null_level {
+  const std::byte* bits;  // 0: null
+  std::uint64_t begin;    // the bit of row 0
+  std::uint64_t per_row;  // bits a row
+  std::size_t bytes;      // of the field, for each bit
+};
+
+/// The rows of one column in one batch, of one length each.
+struct column_rows {
+  const std::byte* first = nullptr;  // the byte of row 0, or of its bits
+  std::uint64_t first_bit = 0;       // where values are bits
+  std::size_t row_bytes = 0;         // of the field; of bits, as many bytes as bits
+  bool is_bits = false;
+  std::vector<null_level> nulls = {};  // none where none is null
+
+  /// Row `row` to `place`. `bytes` is `row_bytes` as the caller knows it, a constant at best.
+  void copy(std::uint64_t row, std::byte* place, std::size_t bytes) const noexcept {
+    if (is_bits) {
+      const std::uint64_t begin = first_bit + row * bytes;
+      for (std::size_t i = 0; i < bytes; ++i) place[i] = std::byte{bit_at(first, begin + i)};
+    } else {
+      std::memcpy(place, first + row * bytes, bytes);
+    }
+    for (const null_level& level : nulls) {
+      const std::uint64_t begin = level.begin + row * level.per_row;
+      for (std::uint64_t i = 0; i < level.per_row; ++i) {
+        if (!bit_at(level.bits, begin + i)) std::memset(place + i * level.bytes, 0, level.bytes);
+      }
+    }
+  }
+
+  /// Brings row `row` nearer.
+  void prefetch(std::uint64_t row) const noexcept {
+    if (!is_bits) prefetch_row(first + row * row_bytes, row_bytes);
+  }
+
+  /// The rows `indices`, counted from `first_row` on, to places one after the other.
+  void gather(std::span<const std::uint64_t> indices, std::uint64_t first_row, std::byte* place,
+              std::size_t bytes) const noexcept {
+    const std::size_t count = indices.size();
+    if (is_bits || !nulls.empty()) {
+      for (std::size_t i = 0; i < count; ++i) {
+        copy(indices[i] - first_row, place + i * bytes, bytes);
+      }
+      return;
+    }
+    // Short rows come with their neighbours; a prefetch costs more than it brings.
+    const bool is_long = bytes >= 64;
+    for (std::size_t i = 0; i < count; ++i) {
+      if (is_long && i + prefetch_distance < count) {
+        prefetch(indices[i + prefetch_distance] - first_row);
+      }
+      std::memcpy(place + i * bytes, first + (indices[i] - first_row) * bytes, bytes);
+    }
+  }
+};
+
+/// A part of an array: `count` of its values from `begin` on, its offset counted.
+struct array_part {
+  const ArrowArray* array;
+  std::uint64_t begin;
+  std::uint64_t count;
+};
+
+/// Goes from a batch of a table to the values of one of its columns, and looks at each array on the
+/// way before it is relied on.
+class column_walk {
+ public:
+  /// `first_row` is the number of the batch's first row in the table, for messages.
+  column_walk(std::string_view where, const column_plan& plan, std::uint64_t first_row,
+              null_values null) noexcept
+      : where_(where), plan_(plan), check_(where, plan.name), first_row_(first_row), null_(null) {}
+
+  /// The array of the column, behind the structs around it. Throws `null_in_column` for a struct
+  /// that is null, and `arrow_invalid`.
+  [[nodiscard]] array_part column(const ArrowArray& batch) {
+    array_part at{&batch, static_cast<std::uint64_t>(batch.offset),
+                  static_cast<std::uint64_t>(batch.length)};
+    rows_ = at.count;
+    for (std::size_t i = 0; i < plan_.path.size(); ++i) {
+      if (i > 0) {  // the table itself was looked at as it came
+        at = enter(at, 1, plan_.path[i].members);
+        note_nulls(at, 1);
+      }
+      at.array = at.array->children[plan_.path[i].child];
+    }
+    return at;
+  }
+
+  /// The rows of the column where they lie. Lengths of lists that are not known are taken from the
+  /// first row, and written to `plan`. Throws `null_in_column`, `column_shape_mismatch` and
+  /// `arrow_invalid`.
+  [[nodiscard]] column_rows rows(const ArrowArray& batch, column_plan& plan,
+                                 std::size_t element_bytes) {
+    array_part at = column(batch);
+    std::uint64_t per_row = 1;
+    for (list_level& list : plan.lists) {
+      at = enter(at, list.kind == arrow_kind::fixed_list ? 1 : 2, 1);
+      note_nulls(at, per_row);
+      open(at, list, per_row);
+      per_row *= list.length;
+    }
+    at = enter(at, 2, 0);
+    note_nulls(at, per_row);
+    column_rows found;
+    found.is_bits = plan.element.kind == arrow_kind::boolean;
+    const bool is_bytes = plan.element.kind == arrow_kind::fixed_binary;
+    const auto size = static_cast<std::size_t>(is_bytes ? plan.element.size : element_bytes);
+    found.row_bytes = static_cast<std::size_t>(per_row) * size;
+    require_room(at.begin + at.count, size);
+    if (rows_ > 0) found.first = check_.require_buffer(*at.array, 1);
+    if (found.is_bits) {
+      found.first_bit = at.begin;
+    } else {
+      found.first += at.begin * size;
+    }
+    for (null_level& level : nulls_) {
+      level.bytes = found.row_bytes / static_cast<std::size_t>(level.per_row);
+    }
+    found.nulls = std::move(nulls_);
+    return found;
+  }
+
+  /// Looks at the values of an array that `column` returned: as `rows` does at each.
+  [[nodiscard]] array_part enter(array_part at, std::int64_t buffers, std::int64_t children) const {
+    check_.require_array(*at.array, buffers, children, at.begin, at.count);
+    at.begin += static_cast<std::uint64_t>(at.array->offset);
+    return at;
+  }
+
+  /// Refuses nulls among values that `enter` returned, `per_row` a row, or keeps where they are.
+  void note_nulls(const array_part& at, std::uint64_t per_row) {
+    const auto* const bits = static_cast<const std::byte*>(at.array->buffers[0]);
+    if (bits == nullptr) return;
+    // Whatever null_count says: the bitmap counts.
+    const std::uint64_t place = first_zero_bit(bits, at.begin, at.count);
+    if (place == at.count) return;
+    if (null_ == null_values::refuse) {
+      throw null_in_column(std::string{where_}, plan_.name, first_row_ + place / per_row,
+                           "fill or drop nulls before, or set .null = "
+                           "null_values::value_initialised for zeros");
+    }
+    nulls_.push_back({bits, at.begin, per_row, 0});
+  }
+
+  /// Throws where so many values have more bytes than an address can count.
+  void require_room(std::uint64_t values, std::uint64_t size) const {
+    std::int64_t bytes = 0;
+    if (__builtin_mul_overflow(values, size, &bytes)) {
+      check_.refuse("values within the address space",
+                    std::to_string(values) + " of " + std::to_string(size) + " bytes");
+    }
+  }
+
+  /// The nulls that were kept.
+  [[nodiscard]] const std::vector<null_level>& nulls() const noexcept { return nulls_; }
+  /// What looks at arrays.
+  [[nodiscard]] const arrow_check& check() const noexcept { return check_; }
+
+ private:
+  // From lists to what is inside of them.
+  void open(array_part& at, list_level& list, std::uint64_t per_row) const {
+    const ArrowArray* const inside = at.array->children[0];
+    if (list.kind == arrow_kind::fixed_list) {
+      require_room(at.begin + at.count, list.length);
+      at = {inside, at.begin * list.length, at.count * list.length};
+    } else if (at.count == 0) {
+      at = {inside, 0, 0};
+    } else if (list.kind == arrow_kind::list) {
+      open_by_offsets<std::int32_t>(at, list, per_row);
+    } else {
+      open_by_offsets<std::int64_t>(at, list, per_row);
+    }
+  }
+
+  template <class Offset>
+  void open_by_offsets(array_part& at, list_level& list, std::uint64_t per_row) const {
+    const std::byte* const offsets = check_.require_buffer(*at.array, 1);
+    check_.require_offsets<Offset>(offsets, at.begin, at.count);
+    const auto offset = [&](std::uint64_t i) {
+      return static_cast<std::uint64_t>(check_.offset_at<Offset>(offsets, at.begin + i));
+    };
+    if (list.length == 0) list.length = offset(1) - offset(0);
+    for (std::uint64_t i = 0; i < at.count; ++i) {
+      const std::uint64_t found = offset(i + 1) - offset(i);
+      if (found == list.length && found > 0) continue;
+      throw column_shape_mismatch(
+          std::string{where_}, plan_.name,
+          list.length == 0 ? "lists that are not empty"
+                           : "lists of " + std::to_string(list.length) + " in all rows",
+          std::to_string(found) + " in row " + std::to_string(first_row_ + i / per_row),
+          "pad them, or write fixed_size_list; a list that is null has to have that length too");
+    }
+    at = {at.array->children[0], offset(0), at.count * list.length};
+  }
+
+  std::string_view where_;
+  const column_plan& plan_;
+  arrow_check check_;
+  std::uint64_t first_row_;
+  null_values null_;
+  std::uint64_t rows_ = 0;
+  std::vector<null_level> nulls_;
+};
+
+/// A batch of a table.
+struct batch_place {
+  const ArrowArray& batch;
+  std::uint64_t first_row;  // its number in the table
+  null_values null;
+};
+
+/// Byte strings of one batch.
+class blob_rows {
+ public:
+  /// Those of `bytes` each, without gaps.
+  blob_rows(const std::byte* first, std::uint64_t bytes, std::vector<null_level> nulls)
+      : data_(first), size_(bytes), nulls_(std::move(nulls)) {}
+  /// Those between offsets, of `width` bytes each.
+  blob_rows(const std::byte* data, const std::byte* offsets, std::size_t width,
+            std::vector<null_level> nulls)
+      : data_(data), offsets_(offsets), size_(width), nulls_(std::move(nulls)) {}
+
+  /// Row `row` of the batch.
+  [[nodiscard]] std::span<const std::byte> at(std::uint64_t row) const noexcept {
+    for (const null_level& level : nulls_) {
+      if (!bit_at(level.bits, level.begin + row)) return {};
+    }
+    if (offsets_ == nullptr) {
+      return {data_ + row * size_, static_cast<std::size_t>(size_)};
+    }
+    const std::uint64_t begin = offset(row);
+    return {data_ + begin, static_cast<std::size_t>(offset(row + 1) - begin)};
+  }
+
+ private:
+  [[nodiscard]] std::uint64_t offset(std::uint64_t row) const noexcept {
+    return size_ == sizeof(std::int32_t)
+               ? static_cast<std::uint64_t>(arrow_check::offset_at<std::int32_t>(offsets_, row))
+               : static_cast<std::uint64_t>(arrow_check::offset_at<std::int64_t>(offsets_, row));
+  }
+
+  const std::byte* data_;
+  const std::byte* offsets_ = nullptr;
+  std::uint64_t size_;  // of a string, or of an offset
+  std::vector<null_level> nulls_;
+};
+
+/// A column of byte strings.
+class blob_plan {
+ public:
+  /// Throws `missing_column` and `column_type_mismatch`.
+  blob_plan(const ArrowSchema& table, std::string_view where, const std::string& column)
+      : plan_(find_column(table, where, column)) {
+    const std::string expected = "binary, utf8, large_binary, large_utf8 or fixed_size_binary";
+    open_lists(plan_, where, expected);
+    const arrow_kind kind = plan_.element.kind;
+    const bool is_bytes = kind == arrow_kind::binary || kind == arrow_kind::large_binary ||
+                          kind == arrow_kind::fixed_binary;
+    if (!is_bytes || !plan_.lists.empty()) refuse_type(where, plan_, expected);
+  }
+
+  /// Those of a batch. Throws `null_in_column` and `arrow_invalid`.
+  [[nodiscard]] blob_rows rows(std::string_view where, const batch_place& of) const {
+    column_walk walk{where, plan_, of.first_row, of.null};
+    array_part at = walk.column(of.batch);
+    const arrow_check& check = walk.check();
+    const bool is_fixed = plan_.element.kind == arrow_kind::fixed_binary;
+    at = walk.enter(at, is_fixed ? 2 : 3, 0);
+    walk.note_nulls(at, 1);
+    const std::byte* const second = check.require_buffer(*at.array, 1);
+    if (is_fixed) {
+      walk.require_room(at.begin + at.count, plan_.element.size);
+      return {second + at.begin * plan_.element.size, plan_.element.size, walk.nulls()};
+    }
+    const bool is_large = plan_.element.kind == arrow_kind::large_binary;
+    const std::uint64_t last =
+        is_large ? check.require_offsets<std::int64_t>(second, at.begin, at.count)
+                 : check.require_offsets<std::int32_t>(second, at.begin, at.count);
+    const auto* const data = static_cast<const std::byte*>(at.array->buffers[2]);
+    if (data == nullptr && last > 0) check.refuse("a buffer of bytes", "a null pointer");
+    const std::size_t width = is_large ? sizeof(std::int64_t) : sizeof(std::int32_t);
+    return {data, second + at.begin * width, width, walk.nulls()};
+  }
+
+ private:
+  column_plan plan_;
+};
+
+/// A column as the values of a field: by these rules, and no others.
+/// - Lists inside each other are the field's extents, one each, or one list is all of them.
+/// - Lists of variable length need one length in all rows; `dyn` takes that of the first row.
+/// - A fixed_size_binary is the bytes of the whole field, of any type, as the machine has them.
+class field_column {
+ public:
+  /// Throws `missing_column`, `column_type_mismatch` and `column_shape_mismatch`. `where` is said
+  /// in messages, and must outlive this.
+  field_column(const ArrowSchema& table, std::string_view where, column_wish wish)
+      : where_(where), wish_(std::move(wish)), plan_(find_column(table, where, wish_.column)) {
+    open_lists(plan_, where_, expected());
+    is_bytes_ = plan_.element.kind == arrow_kind::fixed_binary && plan_.lists.empty();
+    if (!is_bytes_ && !wish_.takes(plan_.element)) refuse_type(where_, plan_, expected());
+    const std::size_t rank = wish_.extents.size();
+    const bool is_flat = plan_.lists.size() == 1 && rank > 1;
+    if (!is_bytes_ && !is_flat && plan_.lists.size() != rank) refuse_shape(plan_.words);
+    // A list of variable length is as the field says, where that does.
+    for (std::size_t d = 0; d < plan_.lists.size(); ++d) {
+      std::uint64_t& length = plan_.lists[d].length;
+      if (length > 0) continue;
+      if (is_flat) {
+        length = fixed_product().second == 0 ? fixed_product().first : 0;
+      } else if (wish_.extents[d] != dyn) {
+        length = wish_.extents[d];
+      }
+    }
+    if (is_settled()) settle();
+  }
+
+  /// Whether all lengths are known. If not, the first row says the others, see `settle`.
+  [[nodiscard]] bool is_settled() const noexcept { return is_bytes_ || plan_.row_elements() > 0; }
+
+  /// Once all lengths are known: what the field's extents are. Throws `column_shape_mismatch`.
+  void settle() {
+    if (!is_settled()) refuse_shape("no row, which says how long its lists are");
+    const std::size_t rank = wish_.extents.size();
+    const auto [product, dynamic] = fixed_product();
+    extents_.assign(wish_.extents.begin(), wish_.extents.end());
+    has_extents_ = true;
+    if (!is_bytes_ && plan_.lists.size() == rank) {
+      for (std::size_t d = 0; d < rank; ++d) {
+        extents_[d] = static_cast<std::size_t>(plan_.lists[d].length);
+        if (wish_.extents[d] != dyn && wish_.extents[d] != extents_[d]) refuse_shape(plan_.words);
+      }
+      return;
+    }
+    const std::uint64_t bytes =
+        is_bytes_ ? plan_.element.size : plan_.lists[0].length * wish_.element_bytes;
+    const std::uint64_t fixed_bytes = product * wish_.element_bytes;
+    if (dynamic > 1 || bytes % fixed_bytes != 0 || (dynamic == 0 && bytes != fixed_bytes)) {
+      refuse_shape(plan_.words);
+    }
+    for (std::size_t& extent : extents_) {
+      if (extent == dyn) extent = static_cast<std::size_t>(bytes / fixed_bytes);
+    }
+  }
+
+  [[nodiscard]] const column_plan& plan() const noexcept { return plan_; }
+  [[nodiscard]] column_plan& plan() noexcept { return plan_; }
+  /// What the field asks of it.
+  [[nodiscard]] const column_wish& wish() const noexcept { return wish_; }
+  /// Whether they are settled: the field's extents.
+  [[nodiscard]] bool has_extents() const noexcept { return has_extents_; }
+  /// The field's extents, once they are settled.
+  [[nodiscard]] const std::vector<std::size_t>& extents() const noexcept { return extents_; }
+
+  /// What to say about a column that is slow to decode; "" for the others.
+  [[nodiscard]] std::string warning() const {
+    if (plan_.lists.empty() || plan_.element.size != 1) return {};
+    const std::string length =
+        plan_.row_elements() == 0 ? "" : "(" + std::to_string(plan_.row_elements()) + ")";
+    return std::string{where_} + ": column \"" + plan_.name + "\" is " + plan_.words +
+           ": Parquet decodes lists of bytes one by one, which takes many times as long as "
+           "fixed_size_binary" +
+           length + " of the same bytes: write it as that";
+  }
+
+ private:
+  // The product of the fixed extents, or a number that no list is as long as; and how many extents
+  // are dynamic.
+  [[nodiscard]] std::pair<std::uint64_t, std::size_t> fixed_product() const noexcept {
+    constexpr std::uint64_t too_long = std::uint64_t{1} << 45;
+    std::pair<std::uint64_t, std::size_t> found{1, 0};
+    for (const std::size_t extent : wish_.extents) {
+      if (extent == dyn) {
+        ++found.second;
+      } else {
+        found.first = extent > too_long / found.first ? too_long : found.first * extent;
+      }
+    }
+    return found;
+  }
+
+  [[nodiscard]] std::string expected() const {
+    std::string text = wish_.element;
+    for (const std::size_t extent : wish_.extents) {
+      text += extent == dyn ? "[any]" : "[" + std::to_string(extent) + "]";
+    }
+    return text;
+  }
+
+  [[noreturn]] void refuse_shape(const std::string& found) const {
+    throw column_shape_mismatch(
+        std::string{where_}, plan_.name, expected(), found,
+        "lists inside each other are the field's extents, or one list is all of them; of one that "
+        "is all, or of a fixed_size_binary, one extent may be dyn");
+  }
+
+  std::string_view where_;
+  column_wish wish_;
+  column_plan plan_;
+  bool is_bytes_ = false;
+  bool has_extents_ = false;
+  std::vector<std::size_t> extents_;
+};
+
+/// The columns of a table that are the fields of a record.
+class table_columns {
+ public:
+  /// Finds the columns in the table's type. Throws `missing_column`, `column_type_mismatch`,
+  /// `column_shape_mismatch`, `extra_column`, and `option_error` for another number of columns than
+  /// fields. `where` is said in messages.
+  table_columns(const ArrowSchema& table, std::vector<column_wish> wishes,
+                const table_options& options, std::string where)
+      : where_(std::make_unique<std::string>(std::move(where))), null_(options.null) {
+    if (!options.columns.empty() && options.columns.size() != wishes.size()) {
+      throw option_error("columns", "must name " + std::to_string(wishes.size()) +
+                                        " columns, one for each field, or none; names " +
+                                        std::to_string(options.columns.size()));
+    }
+    for (std::size_t i = 0; i < wishes.size(); ++i) {
+      if (!options.columns.empty()) wishes[i].column = options.columns[i];
+      fields_.emplace_back(table, *where_, std::move(wishes[i]));
+    }
+    if (options.extra == extra_columns::refuse) require_no_other(table);
+  }
+
+  /// Whether the type alone says the extents of all fields.
+  [[nodiscard]] bool is_settled() const noexcept {
+    return std::all_of(fields_.begin(), fields_.end(),
+                       [](const field_column& one) { return one.is_settled(); });
+  }
+
+  /// The rows of a batch, field by field; its first row is number `first_row` of the table. The
+  /// first batch also says extents that the type does not. Throws what `column_walk::rows` throws,
+  /// and `column_shape_mismatch`.
+  [[nodiscard]] std::vector<column_rows> rows(const ArrowArray& batch, std::uint64_t first_row) {
+    std::vector<column_rows> all;
+    all.reserve(fields_.size());
+    for (field_column& field : fields_) {
+      column_walk walk{*where_, field.plan(), first_row, null_};
+      all.push_back(walk.rows(batch, field.plan(), field.wish().element_bytes));
+      if (!field.has_extents()) field.settle();
+    }
+    return all;
+  }
+
+  /// The extents of field `index`, once a batch was looked at. Throws `column_shape_mismatch` where
+  /// there was none, and it should have said them.
+  [[nodiscard]] const std::vector<std::size_t>& extents(std::size_t index) {
+    field_column& field = fields_[index];
+    if (!field.has_extents()) field.settle();
+    return field.extents();
+  }
+
+  /// What there is to say about columns that are slow to decode.
+  [[nodiscard]] std::vector<std::string> warnings() const {
+    std::vector<std::string> all;
+    for (const field_column& one : fields_) {
+      if (auto text = one.warning(); !text.empty()) all.push_back(std::move(text));
+    }
+    return all;
+  }
+
+  /// The numbers of the table's columns that the fields are in, in the record's order.
+  [[nodiscard]] std::vector<std::size_t> columns() const {
+    std::vector<std::size_t> all;
+    for (const field_column& one : fields_) all.push_back(one.plan().path[0].child);
+    return all;
+  }
+
+ private:
+  void require_no_other(const ArrowSchema& table) const {
+    std::string others;
+    const auto taken = columns();
+    for (std::size_t i = 0; i < static_cast<std::size_t>(table.n_children); ++i) {
+      if (std::find(taken.begin(), taken.end(), i) != taken.end()) continue;
+      const ArrowSchema& other = *table.children[i];
+      others += (others.empty() ? "" : ", ") + arrow_name(other) + ": " + arrow_words(other);
+    }
+    if (others.empty()) return;
+    throw extra_column(*where_, {}, "no columns but those of the fields", others,
+                       "select the columns before, or leave .extra at extra_columns::ignore");
+  }
+
+  std::unique_ptr<std::string> where_;  // which the fields point to, wherever this is moved
+  null_values null_;
+  std::vector<field_column> fields_;
+};
+
+/// Whether T, of two bytes, is a half as Arrow has it, and not a bfloat16: by the bits of its 1. A
+/// type that no float makes is taken at its word.
+template <class T>
+[[nodiscard]] bool is_half_float() noexcept {
+  if constexpr (sizeof(T) != 2) {
+    return false;
+  } else if constexpr (std::is_constructible_v<T, float> && !std::is_aggregate_v<T>) {
+    return std::bit_cast<std::uint16_t>(static_cast<T>(1.0F)) == 0x3c00;
+  } else {
+    return true;
+  }
+}
+
+/// Whether a column's elements of this type are elements of T, bit by bit or, of bool, by value.
+template <class T>
+[[nodiscard]] bool takes_elements(const arrow_type& type) noexcept {
+  const bool is_half = type.kind == arrow_kind::floating && type.size == 2;
+  if constexpr (std::same_as<T, bool>) {
+    return type.kind == arrow_kind::boolean;
+  } else if constexpr (std::integral<T>) {
+    if (std::same_as<T, std::uint8_t> && type.kind == arrow_kind::boolean) return true;
+    if (std::same_as<T, std::uint16_t> && is_half) return true;
+    constexpr auto kind =
+        std::is_signed_v<T> ? arrow_kind::signed_integer : arrow_kind::unsigned_integer;
+    return type.size == sizeof(T) && type.kind == kind;
+  } else if constexpr (std::same_as<T, std::byte>) {
+    return type.kind == arrow_kind::unsigned_integer && type.size == 1;
+  } else if constexpr (std::floating_point<T>) {
+    return type.kind == arrow_kind::floating && type.size == sizeof(T) &&
+           (sizeof(T) != 2 || is_half_float<T>());
+  } else {
+    return is_half && is_half_float<T>();  // __half and the like
+  }
+}
+
+/// The name of a column's type whose elements are elements of T.
+template <class T>
+[[nodiscard]] std::string element_words() {
+  const std::string bits = std::to_string(8 * sizeof(T));
+  if constexpr (std::same_as<T, bool>) {
+    return "bool";
+  } else if constexpr (std::same_as<T, std::byte>) {
+    return "uint8";
+  } else if constexpr (std::integral<T>) {
+    return (std::is_signed_v<T> ? "int" : "uint") + bits;
+  } else if constexpr (std::floating_point<T> || sizeof(T) == 2) {
+    return "float" + bits;
+  } else {
+    return "fixed_size_binary(" + std::to_string(sizeof(T)) + ")";
+  }
+}
+
+/// What a field of type T and these extents asks of a column called `name`.
+template <class T, std::size_t... Extents>
+[[nodiscard]] column_wish wish_of(std::string name, std::type_identity<extents<Extents...>>) {
+  static constexpr std::array<std::size_t, sizeof...(Extents)> lengths{Extents...};
+  return {std::move(name), element_words<T>(), sizeof(T), &takes_elements<T>, lengths};
+}
+
+/// What each field of a record asks of the column that is called as it.
+template <class... Fields>
+[[nodiscard]] std::vector<column_wish> wishes_of(std::type_identity<record<Fields...>>) {
+  return {wish_of<typename Fields::value_type>(
+      Fields::key.str(), std::type_identity<typename Fields::extents_type>{})...};
+}
+
+/// The extents of the record's fields, those that the columns have. Throws
+/// `column_shape_mismatch`, see `table_columns::extents`.
+template <class Record>
+[[nodiscard]] record_extents<Record> extents_of_columns(table_columns& columns) {
+  return [&]<std::size_t... Is>(std::index_sequence<Is...>) {
+    return record_extents<Record>{extents_in<typename Record::template field_at<Is>::extents_type>(
+        std::span<const std::size_t>{columns.extents(Is)})...};
+  }
+  (std::make_index_sequence<Record::size>{});
+}
+
+/// Copies samples of one batch, which are columns of `columns`, to their places in `out`: column by
+/// column, so that what a column is is asked once. `first_row` is the batch's first sample.
+template <class Record>
+void gather_rows(const column_rows* columns, std::uint64_t first_row,
+                 std::span<const std::uint64_t> indices, batch_view<Record> out,
+                 const batch_layout<Record>& layout) noexcept {
+  const auto place = out[0];
+  [&]<std::size_t... Is>(std::index_sequence<Is...>) {
+    (columns[Is].gather(indices, first_row, place.address(Is), layout.template sample_bytes<Is>()),
+     ...);
+  }
+  (std::make_index_sequence<Record::size>{});
+}
+
+/// Labels of one batch: integers of any size, or bits.
+class label_rows {
+ public:
+  /// `rows` are of `bytes` each.
+  label_rows(column_rows rows, std::size_t bytes, bool is_signed)
+      : rows_(std::move(rows)), bytes_(bytes), is_signed_(is_signed) {}
+
+  /// Row `row` of the batch.
+  [[nodiscard]] std::int64_t at(std::uint64_t row) const noexcept {
+    std::array<std::byte, 8> value{};
+    rows_.copy(row, value.data(), bytes_);
+    switch (bytes_) {
+      case 1:
+        return is_signed_ ? number<std::int8_t>(value) : number<std::uint8_t>(value);
+      case 2:
+        return is_signed_ ? number<std::int16_t>(value) : number<std::uint16_t>(value);
+      case 4:
+        return is_signed_ ? number<std::int32_t>(value) : number<std::uint32_t>(value);
+      default:
+        return number<std::int64_t>(value);
+    }
+  }
+
+ private:
+  template <class T>
+  [[nodiscard]] static std::int64_t number(const std::array<std::byte, 8>& bytes) noexcept {
+    T value{};
+    std::memcpy(&value, bytes.data(), sizeof value);
+    return value;
+  }
+
+  column_rows rows_;
+  std::size_t bytes_;
+  bool is_signed_;
+};
+
+/// A column of labels, or none.
+class label_plan {
+ public:
+  /// None where `column` is "". Throws `missing_column` and `column_type_mismatch`.
+  label_plan(const ArrowSchema& table, std::string_view where, const std::string& column) {
+    if (column.empty()) return;
+    plan_ = find_column(table, where, column);
+    const std::string expected = "a column of integers or bool";
+    open_lists(plan_, where, expected);
+    const arrow_kind kind = plan_.element.kind;
+    const bool is_number = kind == arrow_kind::boolean || kind == arrow_kind::signed_integer ||
+                           kind == arrow_kind::unsigned_integer;
+    if (!is_number || !plan_.lists.empty()) refuse_type(where, plan_, expected);
+  }
+
+  /// Those of a batch. Throws `null_in_column`, `arrow_invalid`, and `table_error` for a number
+  /// that a label has no room for.
+  [[nodiscard]] label_rows rows(std::string_view where, const batch_place& of) const {
+    const auto bytes = static_cast<std::size_t>(plan_.element.size);
+    column_plan plan = plan_;
+    column_walk walk{where, plan, of.first_row, of.null};
+    const bool is_signed = plan_.element.kind == arrow_kind::signed_integer;
+    label_rows all{walk.rows(of.batch, plan, bytes), bytes, is_signed};
+    // The one type whose numbers may not fit.
+    const bool is_wide = !is_signed && bytes == sizeof(std::int64_t);
+    const auto count = static_cast<std::uint64_t>(of.batch.length);
+    for (std::uint64_t row = 0; is_wide && row < count; ++row) {
+      if (all.at(row) >= 0) continue;
+      throw table_error(std::string{where}, plan_.name,
+                        "labels below 2^63 in row " + std::to_string(of.first_row + row),
+                        std::to_string(static_cast<std::uint64_t>(all.at(row))));
+    }
+    return all;
+  }
+
+ private:
+  column_plan plan_;
+};
+
+}  // namespace detail
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock
