@@ -40,7 +40,8 @@ class cuda_device {
   using stream_type = cuda_stream;
   using stream_ref = cuda_stream_ref;
   using event_type = cuda_event;
-  static constexpr std::size_t grouped_bytes = 256 * 1024;  ///< of small batches that share calls
+  static constexpr std::size_t grouped_bytes =
+      std::size_t{256} * 1024;  ///< of small batches that share calls
   static constexpr std::int32_t dlpack_kind =
       2;  ///< its memory, in `penstock_ext/interop/dlpack_abi.hpp`
   static constexpr std::int32_t dlpack_pinned_kind = 3;  ///< host memory that is locked for it
