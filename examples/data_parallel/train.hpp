@@ -26,7 +26,7 @@
 /// The loop of one rank: sharded, compared with the others', and gone on with from a checkpoint.
 namespace data_parallel {
 
-/// The same on all ranks.
+/// Options of a training; every rank must be given equal values.
 struct options {
   std::uint64_t epochs = 1;
   std::size_t global_batch = 64;

@@ -321,13 +321,15 @@ template <name Field>
   return {};
 }
 
-/// The same, where `label_of(index)` is the label of a sample, a whole number:
-/// `stratified([&](std::uint64_t i) { return photos.label(i); })`. It is called once a sample.
+/// Stratifies by a function: `label_of(index)` returns the label of a sample, an integer, as in
+/// `stratified([&](std::uint64_t i) { return photos.label(i); })`. Called once per sample.
+// clang-format off: version 14 does not know a requires clause
 template <std::invocable<std::uint64_t> F>
-  requires std::integral < std::invoke_result_t < const std::decay_t<F>
-&, std::uint64_t >> [[nodiscard]] detail::stratification<std::decay_t<F>> stratified(F&& label_of) {
+  requires std::integral<std::invoke_result_t<const std::decay_t<F>&, std::uint64_t>>
+[[nodiscard]] detail::stratification<std::decay_t<F>> stratified(F&& label_of) {
   return {std::forward<F>(label_of)};
 }
+// clang-format on
 
 /// Splits a dataset at random into parts of these fractions:
 ///
@@ -336,9 +338,9 @@ template <std::invocable<std::uint64_t> F>
 ///                                                ps::stratified<"label">());
 ///
 /// Each sample is in one part. The sizes are the fractions of the whole by largest remainders; a
-/// part may have no sample. The samples of a part come in a random order, so where storage reads
-/// runs faster than single samples, split its files instead. The same sizes, fractions and seed
-/// give the same parts on every machine; a state of other ones is refused.
+/// part may have no sample. A part's samples come in random order: if storage is much faster at
+/// sequential reads, split its files instead. Equal sizes, fractions and seeds give equal parts on
+/// every machine; a `loader_state` taken with other values is refused.
 ///
 /// A part is a dataset as `subset` makes it, of some 250 bytes and without a list. A stratified part
 /// has a list, 8 bytes a sample, and 16 for each of the whole while it is made. Of two such parts

@@ -517,7 +517,7 @@ struct jpeg_options {
 /// between markers are no error, nor is a missing end mark when every row is there, and damage
 /// after the last row of a box goes unnoticed.
 ///
-/// One object is for one thread at a time. libjpeg's own objects are made anew for every picture:
+/// Not thread-safe: use one decoder per thread. Each picture gets fresh libjpeg objects, so that
 /// tables of an earlier picture never reach a later one that lacks its own.
 class jpeg_decoder {
  public:

@@ -227,8 +227,8 @@ class column_walk {
               null_values null) noexcept
       : where_(where), plan_(plan), check_(where, plan.name), first_row_(first_row), null_(null) {}
 
-  /// The array of the column, behind the structs around it. Throws `null_in_column` for a struct
-  /// that is null, and `arrow_invalid`.
+  /// Follows the enclosing structs down to the column's array. Throws `null_in_column` if one of the
+  /// structs is null, and `arrow_invalid`.
   [[nodiscard]] array_part column(const ArrowArray& batch) {
     array_part at{&batch, static_cast<std::uint64_t>(batch.offset),
                   static_cast<std::uint64_t>(batch.length)};

@@ -431,7 +431,7 @@ class http_reactor {
     return {};
   }
 
-  // The same for an answer that has failed, of which nothing is taken.
+  // Checks the object version of a failed answer, whose body is discarded.
   [[nodiscard]] std::exception_ptr said_to_be_another(const http_exchange& one) {
     const int status = one.answer.status;
     if (one.wish == http_wish::page || (status != 200 && status != 206 && status != 416)) return {};
