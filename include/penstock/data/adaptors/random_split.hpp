@@ -323,7 +323,7 @@ template <name Field>
 
 /// Stratifies by a function: `label_of(index)` returns the label of a sample, an integer, as in
 /// `stratified([&](std::uint64_t i) { return photos.label(i); })`. Called once per sample.
-// clang-format off: version 14 does not know a requires clause
+// clang-format off
 template <std::invocable<std::uint64_t> F>
   requires std::integral<std::invoke_result_t<const std::decay_t<F>&, std::uint64_t>>
 [[nodiscard]] detail::stratification<std::decay_t<F>> stratified(F&& label_of) {
