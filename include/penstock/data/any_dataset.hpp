@@ -174,6 +174,7 @@ class any_dataset {
     return data_->origin(index);
   }
   [[nodiscard]] std::vector<std::uint64_t> base_sizes() const { return data_->base_sizes(); }
+  /// What the dataset inside says about itself that a reader should know, see `footprint()`.
   [[nodiscard]] std::vector<std::string> warnings() const { return data_->warnings(); }
 
  private:

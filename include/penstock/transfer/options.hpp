@@ -39,10 +39,12 @@ struct transfer_options {
   /// that it helps.
   bool batched_copies = false;
 
-  /// How soon the device turns to copies, and to a transform, beside the program's own streams. A
-  /// transform of the same priority as the step begins after all blocks of the step that runs, and
-  /// the next step waits for it; copies have engines of their own.
+  /// How soon the device turns to copies, beside the program's own streams. Copies have engines of
+  /// their own.
   stream_priority copy_priority = stream_priority::normal;
+
+  /// How soon the device turns to the transform. A transform whose priority is that of the step
+  /// begins after all blocks of the step that runs, and the next step waits for it.
   stream_priority transform_priority = stream_priority::highest;
 
   /// What happens when the consumer asks for a batch while it, or threads that it has moved leases
