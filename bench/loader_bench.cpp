@@ -173,12 +173,12 @@ template <class Work>
 // ---- the floors
 
 struct free_slab {
-  void operator()(std::byte* slab) const { ::operator delete (slab, std::align_val_t{256}); }
+  void operator()(std::byte* slab) const { ::operator delete(slab, std::align_val_t{256}); }
 };
 using slab_ptr = std::unique_ptr<std::byte, free_slab>;
 
 slab_ptr make_slab(std::size_t bytes) {
-  slab_ptr made{static_cast<std::byte*>(::operator new (bytes, std::align_val_t{256}))};
+  slab_ptr made{static_cast<std::byte*>(::operator new(bytes, std::align_val_t{256}))};
   std::memset(made.get(), 0, bytes);  // its pages are there before the clock starts
   return made;
 }

@@ -55,8 +55,7 @@ class field_sums {
   static void each(const Call& call) {
     [&]<std::size_t... Is>(std::index_sequence<Is...>) {
       (call(std::integral_constant<std::size_t, Is>{}), ...);
-    }
-    (std::make_index_sequence<Record::size>{});
+    }(std::make_index_sequence<Record::size>{});
   }
 
   std::array<sha256, Record::size> sums_;

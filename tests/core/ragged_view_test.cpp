@@ -152,9 +152,8 @@ TEST_CASE("offsets lie at their field's turn and values after all fields",
 TEST_CASE("lengths and batches that no layout can have are refused, and said", "[core]") {
   const auto refused = [](sentence::field_at<0>::extents_type tokens,
                           std::size_t batch_size) -> std::string {
-    return test::error_of<ps::layout_error>([&] {
-             ps::batch_layout<sentence>{{tokens, {}}, batch_size};
-           })
+    return test::error_of<ps::layout_error>(
+               [&] { ps::batch_layout<sentence>{{tokens, {}}, batch_size}; })
         .what();
   };
   CHECK(test::has(refused({.longest = 4}, 0x7fffffff), "batch_size must be below 2^31 - 1"));

@@ -431,8 +431,7 @@ TEST_CASE("the ledger sees what is freed twice, used after its end, or left behi
   }
   SECTION("a call inside of a host function") {
     const handles all;
-    ignore(cudaLaunchHostFunc(
-        all.one, [](void*) { ignore(cudaSetDevice(0)); }, nullptr));
+    ignore(cudaLaunchHostFunc(all.one, [](void*) { ignore(cudaSetDevice(0)); }, nullptr));
     ignore(cudaStreamSynchronize(all.one));
     CHECK(has_finding("call inside of work"));
   }

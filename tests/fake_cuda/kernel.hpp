@@ -45,8 +45,7 @@ template <class... Parameters>
     return [&]<std::size_t... Is>(std::index_sequence<Is...>) {
       static_cast<void>(from);  // of a kernel without parameters
       return std::make_shared<arguments>(*static_cast<Parameters*>(from[Is])...);
-    }
-    (std::index_sequence_for<Parameters...>{});
+    }(std::index_sequence_for<Parameters...>{});
   };
   type.call = [](const void* function, const void* all) {
     const auto* values = static_cast<const arguments*>(all);

@@ -109,9 +109,7 @@ TEST_CASE("every epoch of a shuffled loader has every sample once, in another or
 TEST_CASE("bad options are refused by name, before a thread starts",
           "[load][promise:honest-7][fault:consumers-5]") {
   const auto option = [](const ps::loader_options& options) {
-    return error_of<ps::option_error>([&] {
-             ps::loader{numbered{10}, ps::sequential{}, options};
-           })
+    return error_of<ps::option_error>([&] { ps::loader{numbered{10}, ps::sequential{}, options}; })
         .option();
   };
   CHECK(option({.batch_size = 0}) == "batch_size");

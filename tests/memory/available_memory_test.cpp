@@ -134,7 +134,9 @@ TEST_CASE("a limit on address space or data counts, less what the process has", 
     constexpr std::uint64_t large = std::uint64_t{1} << 56;
     if (before.rlim_max < large) continue;  // an administrator's limit, which can't be raised again
     const auto set_limit = [&](std::uint64_t bytes) {
-      const struct ::rlimit limit { bytes, before.rlim_max };
+      const struct ::rlimit limit {
+        bytes, before.rlim_max
+      };
       return ::setrlimit(resource, &limit);
     };
     REQUIRE(set_limit(large) == 0);

@@ -261,8 +261,7 @@ TEST_CASE("a device that fails to time is timed no more, and the loop goes on", 
 TEST_CASE("a device without a clock is refused where it is to time", "[transfer]") {
   const gated_device device;
   ps::loader loader{timed_data{}, ps::sequential{}, device, {.batch_size = 10}};
-  const auto refused = test::error_of<ps::option_error>([&] {
-    ps::transfer feed{loader, device.inline_stream(), {.time_device = true}};
-  });
+  const auto refused = test::error_of<ps::option_error>(
+      [&] { ps::transfer feed{loader, device.inline_stream(), {.time_device = true}}; });
   CHECK(refused.option() == "time_device");
 }

@@ -48,8 +48,9 @@ template <record_type Record>
                                        layout.template value_begin<Index>(slab, position));
       }
     };
-    [&]<std::size_t... Is>(std::index_sequence<Is...>) { (note.template operator()<Is>(), ...); }
-    (std::make_index_sequence<Record::size>{});
+    [&]<std::size_t... Is>(std::index_sequence<Is...>) {
+      (note.template operator()<Is>(), ...);
+    }(std::make_index_sequence<Record::size>{});
   }
   return values;
 }
@@ -83,8 +84,7 @@ struct views_of<T, extents<Extents...>> {
         }
       }
       return extents<dyn, Extents...>{count, values[Is]...};
-    }
-    (std::make_index_sequence<extents<Extents...>::dynamic_rank>{});
+    }(std::make_index_sequence<extents<Extents...>::dynamic_rank>{});
   }
 };
 
@@ -217,14 +217,14 @@ class basic_sample {
   /// the field's type.
   constexpr basic_sample(const std::array<Byte*, Record::size>& fields,
                          const record_extents<Record>& lengths) noexcept
-      requires(Record::ragged_fields == 0)
+    requires(Record::ragged_fields == 0)
       : fields_(fields), lengths_(&lengths) {}
 
   /// A sample whose ragged fields have so many values.
   constexpr basic_sample(const std::array<Byte*, Record::size>& fields,
                          const record_extents<Record>& lengths,
                          const sample_lengths<Record>& values) noexcept
-      requires(Record::ragged_fields > 0)
+    requires(Record::ragged_fields > 0)
       : fields_(fields), lengths_(&lengths), values_{values} {}
 
   /// The sample at `position` of a slab. `lease` is for samples of a lease, see `core/checked.hpp`.
@@ -404,7 +404,9 @@ using const_batch_view = basic_batch_view<Record, const std::byte>;
 /// const.
 template <name Name, class Batch>
   requires requires { typename std::remove_cvref_t<Batch>::record_type; }
-[[nodiscard]] decltype(auto) get(Batch&& batch) noexcept { return batch.template get<Name>(); }
+[[nodiscard]] decltype(auto) get(Batch&& batch) noexcept {
+  return batch.template get<Name>();
+}
 
 }  // namespace PENSTOCK_ABI
 }  // namespace penstock

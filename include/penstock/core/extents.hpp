@@ -41,7 +41,8 @@ class extents {
   static constexpr std::size_t dynamic_rank = (std::size_t{0} + ... + (Extents == dyn ? 1U : 0U));
 
   constexpr extents() noexcept  // defaulted: callable in kernels without an annotation
-      requires(dynamic_rank == 0) = default;
+    requires(dynamic_rank == 0)
+  = default;
 
   /// The dynamic extents, in order: `extents<3, dyn, dyn>{224, 224}`.
   template <std::convertible_to<std::size_t>... Sizes>

@@ -57,7 +57,8 @@ class batch_layout {
   /// The bytes of the batch in `slab`, in memory that the caller can read: to the end of its last
   /// value. Never more than `bytes()`, whatever the offsets there say.
   [[nodiscard]] std::size_t used_bytes(std::size_t samples, const std::byte* slab) const noexcept
-      requires(Record::ragged_fields > 0) {
+    requires(Record::ragged_fields > 0)
+  {
     constexpr std::size_t last = Record::last_ragged();
     const auto used = static_cast<std::uint32_t>(value_begin<last>(slab, samples));
     const std::size_t end =

@@ -49,8 +49,7 @@ template <record_type Record>
   [&]<std::size_t... Is>(std::index_sequence<Is...>) {
     (require_room.template operator()<Is>(), ...);
     if (refused == Record::size) (place.template operator()<Is>(), ...);
-  }
-  (std::make_index_sequence<Record::size>{});
+  }(std::make_index_sequence<Record::size>{});
   return refused;
 }
 

@@ -188,7 +188,9 @@ class record_extents;
 template <class... Fields>
 class record_extents<record<Fields...>> {
  public:
-  constexpr record_extents() noexcept requires(!record<Fields...>::has_dynamic_extents) = default;
+  constexpr record_extents() noexcept
+    requires(!record<Fields...>::has_dynamic_extents)
+  = default;
 
   /// One `extents` for each field.
   constexpr record_extents(  // NOLINT: implicit, so that braces suffice

@@ -98,7 +98,9 @@ class tensor_view {
   /// The `index`-th element of the outermost dimension: a view of one rank less, a reference for
   /// rank 1.
   [[nodiscard]] PENSTOCK_HOST_DEVICE constexpr decltype(auto) operator[](
-      std::size_t index) const noexcept requires(rank > 0) {
+      std::size_t index) const noexcept
+    requires(rank > 0)
+  {
     assert(index < extents_[0]);
     if constexpr (rank == 1) {
       lease_.require_data();

@@ -118,7 +118,8 @@ class pinned_resource_ref {
   /// Kernels reach the memory.
   friend constexpr void get_property(const pinned_resource_ref&,
                                      ::cuda::mr::device_accessible) noexcept
-      requires(is_device_accessible) {}
+    requires(is_device_accessible)
+  {}
 
  private:
   pinned_resource<Device>* resource_;

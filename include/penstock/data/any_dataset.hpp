@@ -144,7 +144,8 @@ class any_dataset {
   [[nodiscard]] record_extents<Record> extents() const { return data_->extents(); }
   /// How many values each ragged field of sample `index` has.
   [[nodiscard]] sample_lengths<Record> lengths(std::uint64_t index) const
-      requires(Record::ragged_fields > 0) {
+    requires(Record::ragged_fields > 0)
+  {
     return data_->lengths(index);
   }
   [[nodiscard]] std::size_t scratch_bytes() const { return data_->scratch_bytes(); }

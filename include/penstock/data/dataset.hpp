@@ -77,16 +77,12 @@ inline namespace PENSTOCK_ABI {
 /// `loader_options::timeout`.
 ///
 /// @see examples/02_own_dataset.cpp; data/adaptors/adaptor.hpp for what goes over another dataset
-// clang-format off
 template <class D>
-concept dataset =
-    detail::has_record<D> &&
-    detail::has_size<D> &&
-    (!D::record_type::has_dynamic_extents || detail::has_extents<D>) &&
-    (D::record_type::ragged_fields == 0 || detail::tells_lengths<D>) &&
-    (detail::reads<D> || detail::reads_randomly<D> || detail::reads_runs<D> ||
-     detail::reads_runs_in_context<D>);
-// clang-format on
+concept dataset = detail::has_record<D> && detail::has_size<D> &&
+                  (!D::record_type::has_dynamic_extents || detail::has_extents<D>) &&
+                  (D::record_type::ragged_fields == 0 || detail::tells_lengths<D>) &&
+                  (detail::reads<D> || detail::reads_randomly<D> || detail::reads_runs<D> ||
+                   detail::reads_runs_in_context<D>);
 
 namespace detail {
 

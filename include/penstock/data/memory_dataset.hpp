@@ -65,16 +65,15 @@ class memory_dataset {
   explicit memory_dataset(const record_extents<Record>& lengths, Arrays&&... arrays)
       : layout_(lengths, 1) {
     // <span> brings this, and <ranges>, for the concept, would be a tenth of all to be parsed.
-    constexpr bool all_stay =
-        ((std::is_lvalue_reference_v<Arrays> ||
-          std::ranges::enable_borrowed_range<std::remove_cvref_t<Arrays>>)&&...);
+    constexpr bool all_stay = ((std::is_lvalue_reference_v<Arrays> ||
+                                std::ranges::enable_borrowed_range<std::remove_cvref_t<Arrays>>) &&
+                               ...);
     static_assert(all_stay,
                   "penstock::memory_dataset: it refers to its arrays, and a temporary one is gone "
                   "before the first read");
     [&]<std::size_t... Is>(std::index_sequence<Is...>) {
       (set<Is>(std::span<const value_type<Is>>{arrays}), ...);
-    }
-    (std::make_index_sequence<Record::size>{});
+    }(std::make_index_sequence<Record::size>{});
   }
 
   /// For a record without dynamic extents.
@@ -105,8 +104,7 @@ class memory_dataset {
     [&]<std::size_t... Is>(std::index_sequence<Is...>) {
       const auto row = rows(index, std::make_index_sequence<Record::size>{});
       (detail::prefetch_row(row[Is], layout_.template sample_bytes<Is>()), ...);
-    }
-    (std::make_index_sequence<Record::size>{});
+    }(std::make_index_sequence<Record::size>{});
   }
 
  private:

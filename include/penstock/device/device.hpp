@@ -90,31 +90,29 @@ enum class stream_priority {
 /// An event is recorded by one thread while no other uses it; several may wait for it and query it
 /// at once. Streams and devices may be used from several threads.
 /// A stream must outlive the work that was given to it: its destructor waits for it.
-// clang-format off
 template <class D>
-concept device =
-    std::copyable<D> && std::movable<typename D::stream_type> &&
-    !std::copyable<typename D::stream_type> && std::movable<typename D::event_type> &&
-    std::copyable<typename D::stream_ref> &&
-    std::convertible_to<typename D::stream_type&, typename D::stream_ref> &&
-    requires(const D& d, typename D::stream_ref stream, typename D::event_type& event,
-             const typename D::event_type& recorded, void* to, const void* from,
-             std::size_t bytes) {
-      { d.make_stream() } -> std::same_as<typename D::stream_type>;
-      { d.make_event(event_wait::by_streams) } -> std::same_as<typename D::event_type>;
-      d.require_usable(stream);
-      d.record(event, stream);
-      d.wait(stream, recorded);
-      d.synchronize(stream);
-      d.synchronize(recorded);
-      { d.is_complete(recorded) } -> std::same_as<bool>;
-      d.copy_async(to, from, bytes, stream);
-      { d.allocate(bytes) } -> std::same_as<void*>;
-      { d.deallocate(to, bytes) } noexcept;
-      { d.allocate_pinned(bytes) } -> std::same_as<pinned_block>;
-      { d.deallocate_pinned(to, bytes) } noexcept;
-      d.make_current();
-    };
+concept device = std::copyable<D> && std::movable<typename D::stream_type> &&
+                 !std::copyable<typename D::stream_type> && std::movable<typename D::event_type> &&
+                 std::copyable<typename D::stream_ref> &&
+                 std::convertible_to<typename D::stream_type&, typename D::stream_ref> &&
+                 requires(const D& d, typename D::stream_ref stream, typename D::event_type& event,
+                          const typename D::event_type& recorded, void* to, const void* from,
+                          std::size_t bytes) {
+                   { d.make_stream() } -> std::same_as<typename D::stream_type>;
+                   { d.make_event(event_wait::by_streams) } -> std::same_as<typename D::event_type>;
+                   d.require_usable(stream);
+                   d.record(event, stream);
+                   d.wait(stream, recorded);
+                   d.synchronize(stream);
+                   d.synchronize(recorded);
+                   { d.is_complete(recorded) } -> std::same_as<bool>;
+                   d.copy_async(to, from, bytes, stream);
+                   { d.allocate(bytes) } -> std::same_as<void*>;
+                   { d.deallocate(to, bytes) } noexcept;
+                   { d.allocate_pinned(bytes) } -> std::same_as<pinned_block>;
+                   { d.deallocate_pinned(to, bytes) } noexcept;
+                   d.make_current();
+                 };
 
 /// A device that can tell how long its work takes. `elapsed` gives the nanoseconds between two
 /// events that were made as `timed`, are recorded, and are complete.
@@ -122,7 +120,6 @@ template <class D>
 concept times_work = requires(const D& d, const typename D::event_type& event) {
   { d.elapsed(event, event) } -> std::same_as<std::chrono::nanoseconds>;
 };
-// clang-format on
 
 namespace detail {
 

@@ -367,11 +367,11 @@ loader(Data&&, loader_options)
 template <class Data, class Sampler>
   requires(!std::convertible_to<Sampler, loader_options>)
 loader(Data&&, const Sampler&)
-->loader<typename detail::loaded_without_options<Data, Sampler>::dataset_type, sequential>;
+    -> loader<typename detail::loaded_without_options<Data, Sampler>::dataset_type, sequential>;
 template <class Data, class Sampler, class Device>
   requires(!std::convertible_to<Device, loader_options>)
 loader(Data&&, const Sampler&, const Device&)
-->loader<typename detail::loaded_without_options<Data, Device>::dataset_type, sequential>;
+    -> loader<typename detail::loaded_without_options<Data, Device>::dataset_type, sequential>;
 template <class Data, class Sampler>
 loader(Data&&, loader_options, const Sampler&)
     -> loader<typename detail::loaded_with_early_options<Data>::dataset_type, sequential>;

@@ -16,16 +16,13 @@ inline namespace PENSTOCK_ABI {
 /// - `register_memory(data, bytes, read_only)` locks it for asynchronous copies, or throws and has
 ///   locked nothing. `read_only` says that the pages may not be written to;
 /// - `unregister_memory(data, bytes)` ends that, with the same range.
-// clang-format off
 template <class D>
 concept registering_device = device<D> && requires(const D& d, void* data, std::size_t bytes) {
   d.register_memory(data, bytes, true);
   { d.unregister_memory(data, bytes) } noexcept;
 };
-// clang-format on
 
 /// A device that registers large ranges in pieces, and wants to know what one copy takes.
-// clang-format off
 namespace detail {
 template <class D>
 concept registers_by_unit = requires(const D& d, void* data, std::size_t bytes, std::size_t unit) {
@@ -33,7 +30,6 @@ concept registers_by_unit = requires(const D& d, void* data, std::size_t bytes, 
   { d.unregister_memory(data, bytes, unit) } noexcept;
 };
 }  // namespace detail
-// clang-format on
 
 /// Memory with another owner, page-locked as long as this object lives: a mapped file, a vector.
 ///

@@ -172,13 +172,11 @@ struct bucketed_options {
 namespace detail {
 
 /// Says the length of a sample by its index.
-// clang-format off
 template <class Function>
-concept length_function = std::move_constructible<Function> &&
-    requires(const Function& length, std::uint64_t index) {
-  { length(index) } noexcept -> std::convertible_to<std::uint64_t>;
-};
-// clang-format on
+concept length_function =
+    std::move_constructible<Function> && requires(const Function& length, std::uint64_t index) {
+      { length(index) } noexcept -> std::convertible_to<std::uint64_t>;
+    };
 
 /// Lengths that lie in an array of another owner.
 template <std::integral Length>
@@ -287,9 +285,9 @@ class bucketed {
 
 /// By the lengths of an array, which must outlive it.
 template <std::ranges::contiguous_range Range>
-  requires(std::ranges::sized_range<Range>&& std::integral<std::ranges::range_value_t<Range>>)
+  requires(std::ranges::sized_range<Range> && std::integral<std::ranges::range_value_t<Range>>)
 bucketed(Range&&, const bucketed_options&)
-->bucketed<detail::length_array<std::ranges::range_value_t<Range>>>;
+    -> bucketed<detail::length_array<std::ranges::range_value_t<Range>>>;
 
 static_assert(epoch_order<detail::bucketed_order<detail::length_array<std::uint32_t>>>);
 static_assert(sampler<bucketed<detail::length_array<std::uint32_t>>>);

@@ -32,13 +32,12 @@ inline namespace PENSTOCK_ABI {
 /// Called from several threads at once for any runs, in any order and also twice: equal arguments
 /// must give equal indices. The loader asks only for positions below the sampler's `size(n)` and
 /// expects indices below n. Copied as plain bytes, so it holds no owner.
-// clang-format off
 template <class Order>
-concept epoch_order = std::is_trivially_copyable_v<Order> &&
+concept epoch_order =
+    std::is_trivially_copyable_v<Order> &&
     requires(const Order& order, std::uint64_t first, std::span<std::uint64_t> out) {
-  { order.fill(first, out) } noexcept;
-};
-// clang-format on
+      { order.fill(first, out) } noexcept;
+    };
 
 /// What chooses the samples: `sampler.size(n)` is how many an epoch draws from a dataset of n >= 1
 /// samples (fewer, as many or more; a sample may be drawn twice), `sampler.order(n, epoch)` is the
@@ -50,10 +49,10 @@ concept epoch_order = std::is_trivially_copyable_v<Order> &&
 /// for it then.
 template <class Sampler>
 concept sampler = std::copyable<Sampler> &&
-    requires(const Sampler& sampler, std::uint64_t n, std::uint64_t epoch) {
-  { sampler.size(n) } -> std::same_as<std::uint64_t>;
-  { sampler.order(n, epoch) } -> epoch_order;
-};
+                  requires(const Sampler& sampler, std::uint64_t n, std::uint64_t epoch) {
+                    { sampler.size(n) } -> std::same_as<std::uint64_t>;
+                    { sampler.order(n, epoch) } -> epoch_order;
+                  };
 
 namespace detail {
 

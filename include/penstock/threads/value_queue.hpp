@@ -21,7 +21,7 @@ inline namespace PENSTOCK_ABI {
 /// What a `value_queue` carries: owners too, such as leases. Moving one throws nothing.
 template <class T>
 concept queue_value = std::is_object_v<T> && std::is_nothrow_move_constructible_v<T> &&
-    std::is_nothrow_move_assignable_v<T> && std::is_nothrow_destructible_v<T>;
+                      std::is_nothrow_move_assignable_v<T> && std::is_nothrow_destructible_v<T>;
 
 /// A bounded first-in-first-out queue of values that may own something, for any number of producers
 /// and consumers: a `batch_queue` for leases, on their way to threads that work on them.

@@ -25,7 +25,6 @@ inline namespace PENSTOCK_ABI {
 ///
 /// What a source says of a batch comes along to the device batch: the word `tag` of its `info()`,
 /// and a word for each sample if it has `tags()`, a `std::span<const std::uint64_t>`.
-// clang-format off
 template <class B>
 concept source_batch =
     std::movable<B> && std::default_initializable<B> && !std::copyable<B> &&
@@ -36,7 +35,6 @@ concept source_batch =
       { constant.info() } -> std::convertible_to<batch_info>;
       batch.release_after(stream);
     };
-// clang-format on
 
 /// Where `transfer` gets batches from; `loader` models it, and so can a producer that exists
 /// already:
@@ -64,9 +62,9 @@ concept source_batch =
 /// the device can copy from asynchronously (pinned) for copies to overlap.
 ///
 /// @see examples/05_existing_producer.cpp
-// clang-format off
 template <class S>
-concept batch_source = device<typename S::device_type> && source_batch<typename S::batch_type> &&
+concept batch_source =
+    device<typename S::device_type> && source_batch<typename S::batch_type> &&
     requires(S& source, const S& constant, const batch_position& from, std::uint64_t last_epoch) {
       { constant.device() } -> std::convertible_to<typename S::device_type>;
       { constant.layout() } -> std::convertible_to<const batch_layout<typename S::record_type>&>;
@@ -75,17 +73,16 @@ concept batch_source = device<typename S::device_type> && source_batch<typename 
       { source.try_next() } -> std::same_as<typename S::batch_type>;
       { source.stop() } noexcept;
     };
-// clang-format on
 
 /// A source that can say where a loop stands. `state_at(next)` is a value to keep in a checkpoint,
 /// with the members `epoch` and `batch` of the batch that is next; `require_same_order(state, own)`
 /// beside its type throws unless the batches from there on are the same. `loader_state` is the
 /// model.
 template <class S>
-concept resumable_source = batch_source<S> &&
-    requires(const S& source, const batch_position& next) {
-  require_same_order(source.state_at(next), source.state_at(next));
-};
+concept resumable_source =
+    batch_source<S> && requires(const S& source, const batch_position& next) {
+      require_same_order(source.state_at(next), source.state_at(next));
+    };
 
 }  // namespace PENSTOCK_ABI
 }  // namespace penstock

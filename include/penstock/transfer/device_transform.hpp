@@ -59,13 +59,12 @@ using transformed_record_t = typename output_record<T, In>::type;
 /// until the work is done. Work on other streams has to be forked from `stream` and joined to it.
 /// Into a kernel go the views of fields, `get<"image">(in)`; those of batches refer to host memory.
 template <class T, class In, class Device>
-concept device_transform = std::move_constructible<T> && record_type<In> && requires {
-  typename detail::transformed_record_t<T, In>;
-} && requires(T& transform, const_batch_view<In> in,
-              batch_view<detail::transformed_record_t<T, In>> out,
-              typename Device::stream_ref stream) {
-  transform.enqueue(in, out, stream);
-};
+concept device_transform =
+    std::move_constructible<T> && record_type<In> &&
+    requires { typename detail::transformed_record_t<T, In>; } &&
+    requires(T& transform, const_batch_view<In> in,
+             batch_view<detail::transformed_record_t<T, In>> out,
+             typename Device::stream_ref stream) { transform.enqueue(in, out, stream); };
 
 /// Batches reach the consumer as they have travelled: what a `transfer` has without a transform.
 struct no_transform {};

@@ -94,28 +94,30 @@ class transfer {
   using replay_range_type = batch_range<detail::replay<flow>>;
 
   /// `stream` is the stream that the consumer's work runs on.
-  transfer(Source&& source, stream_ref stream,
-           const transfer_options& options = {}) requires std::same_as<Transform, no_transform>
+  transfer(Source&& source, stream_ref stream, const transfer_options& options = {})
+    requires std::same_as<Transform, no_transform>
       : flow_(std::make_shared<flow>(std::forward<Source>(source), stream, Transform{}, options)) {}
 
   /// A transfer with a transform, which is moved in.
   transfer(Source&& source, stream_ref stream, Transform transform,
-           const transfer_options& options = {}) requires(!std::same_as<Transform, no_transform>)
+           const transfer_options& options = {})
+    requires(!std::same_as<Transform, no_transform>)
       : flow_(std::make_shared<flow>(std::forward<Source>(source), stream, std::move(transform),
                                      options)) {}
 
   /// The loop's body is the step: for the CPU device.
-  explicit transfer(Source&& source, const transfer_options& options = {}) requires
-      std::same_as<Transform, no_transform>
+  explicit transfer(Source&& source, const transfer_options& options = {})
+    requires std::same_as<Transform, no_transform>
       : transfer(std::forward<Source>(source), detail::body_stream<device_type>(source.device()),
                  options) {}
   /// A transfer whose device is named; it must be the source's.
-  transfer(Source&& source, const device_type& device,
-           const transfer_options& options = {}) requires std::same_as<Transform, no_transform>
+  transfer(Source&& source, const device_type& device, const transfer_options& options = {})
+    requires std::same_as<Transform, no_transform>
       : transfer(std::forward<Source>(source), detail::body_stream(device), options) {}
   /// A transfer with a transform, which still runs on a stream of its own.
   transfer(Source&& source, const device_type& device, Transform transform,
-           const transfer_options& options = {}) requires(!std::same_as<Transform, no_transform>)
+           const transfer_options& options = {})
+    requires(!std::same_as<Transform, no_transform>)
       : transfer(std::forward<Source>(source), detail::body_stream(device), std::move(transform),
                  options) {}
 
@@ -166,21 +168,25 @@ class transfer {
   /// got last, whatever was read or copied ahead; after an epoch's last one its end, see
   /// `loader_state`. For sources that have states, as the loader has. From any thread, where the
   /// source's `state_at` is.
-  [[nodiscard]] auto state() const requires resumable_source<source_type> {
+  [[nodiscard]] auto state() const
+    requires resumable_source<source_type>
+  {
     return flow_->source().state_at(flow_->next_position());
   }
 
   /// The state of a loop whose next batch is `next`, as `loader::state_at`:
   /// `feed.state_at(batch.position())` before a step goes on with that batch if the step fails.
-  [[nodiscard]] auto state_at(const batch_position& next) const requires
-      resumable_source<source_type> {
+  [[nodiscard]] auto state_at(const batch_position& next) const
+    requires resumable_source<source_type>
+  {
     return flow_->source().state_at(next);
   }
 
   /// Continues after the batch at which `state` was taken; see `loader::resume`.
   template <class State>
-      [[nodiscard]] range_type resume(const State& state, std::uint64_t last_epoch) & requires
-      resumable_source<source_type> {
+  [[nodiscard]] range_type resume(const State& state, std::uint64_t last_epoch) &
+    requires resumable_source<source_type>
+  {
     require_same_order(state, flow_->source().state_at({}));
     return batches({state.epoch, state.batch}, last_epoch);
   }
@@ -189,8 +195,9 @@ class transfer {
   /// `footprint()` and the like.
   [[nodiscard]] const source_type& source() const noexcept { return flow_->source(); }
   /// How many batches an epoch has. For sources that say so, as the loader does.
-  [[nodiscard]] std::uint64_t batches_per_epoch()
-      const requires detail::counted_source<source_type> {
+  [[nodiscard]] std::uint64_t batches_per_epoch() const
+    requires detail::counted_source<source_type>
+  {
     return flow_->source().batches_per_epoch();
   }
 
@@ -226,24 +233,25 @@ inline constexpr bool is_transfer<transfer<Source, Transform>> = true;
 
 /// An lvalue source is referred to, an rvalue is moved in.
 template <class Source, class Stream>
-transfer(Source&&, Stream&&, transfer_options = {})
-    -> transfer<typename detail::carried<Source, Stream>::source_type>;
+transfer(Source&&, Stream&&,
+         transfer_options = {}) -> transfer<typename detail::carried<Source, Stream>::source_type>;
 /// Without a stream: the loop's body is the step.
 template <class Source>
   requires(!detail::is_transfer<std::remove_cvref_t<Source>>)
-transfer(Source&&, transfer_options = {})
-->transfer<typename detail::carried<Source>::source_type>;
+transfer(Source&&,
+         transfer_options = {}) -> transfer<typename detail::carried<Source>::source_type>;
 /// With a transform on the device.
 template <class Source, class Stream, class Transform>
   requires(!std::same_as<std::remove_cvref_t<Transform>, transfer_options>)
 transfer(Source&&, Stream&&, Transform&&, transfer_options = {})
-->transfer<typename detail::carried<Source, Stream, std::remove_cvref_t<Transform>>::source_type,
-           std::remove_cvref_t<Transform>>;
+    -> transfer<
+        typename detail::carried<Source, Stream, std::remove_cvref_t<Transform>>::source_type,
+        std::remove_cvref_t<Transform>>;
 
 /// For options that do not come last: says so in a sentence.
 template <class Source, class Stream>
-transfer(Source&&, transfer_options, Stream&&)
-    -> transfer<typename detail::carried_with_early_options<Source>::source_type>;
+transfer(Source&&, transfer_options,
+         Stream&&) -> transfer<typename detail::carried_with_early_options<Source>::source_type>;
 
 }  // namespace PENSTOCK_ABI
 }  // namespace penstock

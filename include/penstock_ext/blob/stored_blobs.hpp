@@ -49,7 +49,9 @@ class foreseen_store {
   }
 
   /// As `stored_blobs::foresee`.
-  void foresee(std::span<const std::uint64_t> indices) requires foreseeing_store<Store> {
+  void foresee(std::span<const std::uint64_t> indices)
+    requires foreseeing_store<Store>
+  {
     if (indices.empty()) return forget();
     std::vector<upcoming_range> ranges;
     for (const std::uint64_t index : indices) {
@@ -61,7 +63,9 @@ class foreseen_store {
     store_.foresee(this, ranges);
   }
   /// As `stored_blobs::most_foreseen`.
-  [[nodiscard]] std::uint64_t most() const requires foreseeing_store<Store> {
+  [[nodiscard]] std::uint64_t most() const
+    requires foreseeing_store<Store>
+  {
     std::uint64_t bytes = 0;
     std::uint64_t known = 0;
     for (const Blob& one : blobs_) {
@@ -140,152 +144,156 @@ class stored_blobs {
  public:
   /// Over `store`. Throws `option_error` for options that mean nothing.
   template <class From>
-    requires std::is_constructible_v<Store, From> stored_blobs(
-        From&& store, std::vector<stored_blob> blobs, const stored_blobs_options& options = {})
-        : state_(std::make_unique<state>(std::forward<From>(store), std::move(blobs), options)) {}
+    requires std::is_constructible_v<Store, From>
+  stored_blobs(From&& store, std::vector<stored_blob> blobs,
+               const stored_blobs_options& options = {})
+      : state_(std::make_unique<state>(std::forward<From>(store), std::move(blobs), options)) {}
 
-    /// How many blobs there are.
-    [[nodiscard]] std::uint64_t size() const noexcept { return state_->blobs.size(); }
+  /// How many blobs there are.
+  [[nodiscard]] std::uint64_t size() const noexcept { return state_->blobs.size(); }
 
-    /// Blob `index`: in `buffer`, or where a `lending_store` has it, which `buffer` then holds.
-    /// Throws `index_error`, `file_format_error` above `max_bytes`, `file_truncated` where the
-    /// object ends before `offset`, and what the store throws.
-    [[nodiscard]] std::span<const std::byte> bytes(std::uint64_t index, blob_buffer& buffer) const {
-      const stored_blob& one = at(index);
-      if (state_->reads_ahead()) {
-        if (const auto found = state_->ahead->take(index, buffer)) return *found;
-      }
-      const std::uint64_t size = one.length == stored_blob::to_end ? rest_of(one) : one.length;
-      if (size > state_->options.max_bytes) {
-        throw file_format_error(
-            one.object, one.offset,
-            "at most " + std::to_string(state_->options.max_bytes) + " bytes (max_bytes)",
-            std::to_string(size));
-      }
-      if constexpr (lending_store<Store>) {
-        if (auto lent = state_->store.lend({one.object, one.offset, size})) {
-          buffer.hold(std::move(lent->owner));
-          return lent->bytes;
-        }
-      }
-      const std::span<std::byte> out = buffer.room_for(static_cast<std::size_t>(size));
-      state_->store.read({one.object, one.offset, out});
-      return out;
+  /// Blob `index`: in `buffer`, or where a `lending_store` has it, which `buffer` then holds.
+  /// Throws `index_error`, `file_format_error` above `max_bytes`, `file_truncated` where the
+  /// object ends before `offset`, and what the store throws.
+  [[nodiscard]] std::span<const std::byte> bytes(std::uint64_t index, blob_buffer& buffer) const {
+    const stored_blob& one = at(index);
+    if (state_->reads_ahead()) {
+      if (const auto found = state_->ahead->take(index, buffer)) return *found;
     }
-
-    /// The label of blob `index`. Throws `index_error`.
-    [[nodiscard]] std::int64_t label(std::uint64_t index) const { return at(index).label; }
-    /// The key of blob `index`. Throws `index_error`.
-    [[nodiscard]] std::string key(std::uint64_t index) const {
-      const stored_blob& one = at(index);
-      return one.key.empty() ? one.object : one.key;
+    const std::uint64_t size = one.length == stored_blob::to_end ? rest_of(one) : one.length;
+    if (size > state_->options.max_bytes) {
+      throw file_format_error(
+          one.object, one.offset,
+          "at most " + std::to_string(state_->options.max_bytes) + " bytes (max_bytes)",
+          std::to_string(size));
     }
-
-    /// Has the blobs `indices` read soon, as far as `read_ahead` allows. Those whose `length` was
-    /// not given, those that are near, and those out of range are left alone. What fails fails
-    /// where it is asked for.
-    void prefetch(std::span<const std::uint64_t> indices) const noexcept {
-      for (const std::uint64_t index : indices) prefetch(index);
-    }
-    /// Has one blob read soon.
-    void prefetch(std::uint64_t index) const noexcept {
-      if (!state_->reads_ahead() || index >= size() || !state_->ahead->is_in_own_process()) return;
-      const stored_blob& one = state_->blobs[static_cast<std::size_t>(index)];
-      if (one.length > state_->options.max_bytes) return;
-      try {
-        if constexpr (near_store<Store>) {
-          if (state_->store.bring_near({one.object, one.offset, one.length})) return;
-        }
-        state_->ahead->want(index, one.length);
-      } catch (...) {
-        // Without memory it is read when it is asked for.
+    if constexpr (lending_store<Store>) {
+      if (auto lent = state_->store.lend({one.object, one.offset, size})) {
+        buffer.hold(std::move(lent->owner));
+        return lent->bytes;
       }
     }
+    const std::span<std::byte> out = buffer.room_for(static_cast<std::size_t>(size));
+    state_->store.read({one.object, one.offset, out});
+    return out;
+  }
 
-    /// The bytes of blob `index`; 0 where its `length` was not given, and out of range.
-    [[nodiscard]] std::uint64_t stored_bytes(std::uint64_t index) const noexcept {
-      if (index >= size()) return 0;
-      const std::uint64_t bytes = state_->blobs[static_cast<std::size_t>(index)].length;
-      return bytes == stored_blob::to_end ? 0 : bytes;
-    }
-    /// How many bytes of blobs are kept ahead: `read_ahead`.
-    [[nodiscard]] std::uint64_t most_ahead() const noexcept { return state_->options.read_ahead; }
+  /// The label of blob `index`. Throws `index_error`.
+  [[nodiscard]] std::int64_t label(std::uint64_t index) const { return at(index).label; }
+  /// The key of blob `index`. Throws `index_error`.
+  [[nodiscard]] std::string key(std::uint64_t index) const {
+    const stored_blob& one = at(index);
+    return one.key.empty() ? one.object : one.key;
+  }
 
-    /// Tells a store that wants to know it, as a `cached_store` does, that the blobs `indices` are
-    /// read after those of earlier calls, each once; an empty list takes back what earlier calls
-    /// said, as the source's end does. Those out of range are left alone. Throws what the store
-    /// throws.
-    void foresee(std::span<const std::uint64_t> indices) const requires foreseeing_store<Store> {
-      state_->foreseen.foresee(indices);
-    }
-    /// How many bytes of blobs it is of use to foresee: as the store says, and no more than 2^19
-    /// blobs of the mean length.
-    [[nodiscard]] std::uint64_t most_foreseen() const requires foreseeing_store<Store> {
-      return state_->foreseen.most();
-    }
-
-    /// What `prefetch` came to so far. From any thread.
-    [[nodiscard]] stored_blobs_stats stats() const {
-      const auto came = state_->ahead->counted();
-      return {came.used, came.ready, came.dropped};
-    }
-
-   private:
-    struct state;
-    // How blobs are read ahead.
-    struct ranges_reader {
-      const state* of;
-      void operator()(std::span<const std::uint64_t> indices,
-                      std::span<const std::span<std::byte>> out) const {
-        std::vector<byte_range> ranges;
-        for (std::size_t i = 0; i < indices.size(); ++i) {
-          const stored_blob& one = of->blobs[static_cast<std::size_t>(indices[i])];
-          ranges.push_back({one.object, one.offset, out[i]});
-        }
-        detail::read_ranges(of->store, std::span<const byte_range>{ranges});
+  /// Has the blobs `indices` read soon, as far as `read_ahead` allows. Those whose `length` was
+  /// not given, those that are near, and those out of range are left alone. What fails fails
+  /// where it is asked for.
+  void prefetch(std::span<const std::uint64_t> indices) const noexcept {
+    for (const std::uint64_t index : indices) prefetch(index);
+  }
+  /// Has one blob read soon.
+  void prefetch(std::uint64_t index) const noexcept {
+    if (!state_->reads_ahead() || index >= size() || !state_->ahead->is_in_own_process()) return;
+    const stored_blob& one = state_->blobs[static_cast<std::size_t>(index)];
+    if (one.length > state_->options.max_bytes) return;
+    try {
+      if constexpr (near_store<Store>) {
+        if (state_->store.bring_near({one.object, one.offset, one.length})) return;
       }
-    };
+      state_->ahead->want(index, one.length);
+    } catch (...) {
+      // Without memory it is read when it is asked for.
+    }
+  }
 
-    struct state {
-      template <class From>
-      state(From&& from, std::vector<stored_blob> list, const stored_blobs_options& wishes)
-          : store(std::forward<From>(from)), blobs(std::move(list)), options(wishes) {
-        if (options.threads < 1 || options.threads > 256) {
-          throw option_error("threads", std::to_string(options.threads) + " is not from 1 to 256");
-        }
+  /// The bytes of blob `index`; 0 where its `length` was not given, and out of range.
+  [[nodiscard]] std::uint64_t stored_bytes(std::uint64_t index) const noexcept {
+    if (index >= size()) return 0;
+    const std::uint64_t bytes = state_->blobs[static_cast<std::size_t>(index)].length;
+    return bytes == stored_blob::to_end ? 0 : bytes;
+  }
+  /// How many bytes of blobs are kept ahead: `read_ahead`.
+  [[nodiscard]] std::uint64_t most_ahead() const noexcept { return state_->options.read_ahead; }
+
+  /// Tells a store that wants to know it, as a `cached_store` does, that the blobs `indices` are
+  /// read after those of earlier calls, each once; an empty list takes back what earlier calls
+  /// said, as the source's end does. Those out of range are left alone. Throws what the store
+  /// throws.
+  void foresee(std::span<const std::uint64_t> indices) const
+    requires foreseeing_store<Store>
+  {
+    state_->foreseen.foresee(indices);
+  }
+  /// How many bytes of blobs it is of use to foresee: as the store says, and no more than 2^19
+  /// blobs of the mean length.
+  [[nodiscard]] std::uint64_t most_foreseen() const
+    requires foreseeing_store<Store>
+  {
+    return state_->foreseen.most();
+  }
+
+  /// What `prefetch` came to so far. From any thread.
+  [[nodiscard]] stored_blobs_stats stats() const {
+    const auto came = state_->ahead->counted();
+    return {came.used, came.ready, came.dropped};
+  }
+
+ private:
+  struct state;
+  // How blobs are read ahead.
+  struct ranges_reader {
+    const state* of;
+    void operator()(std::span<const std::uint64_t> indices,
+                    std::span<const std::span<std::byte>> out) const {
+      std::vector<byte_range> ranges;
+      for (std::size_t i = 0; i < indices.size(); ++i) {
+        const stored_blob& one = of->blobs[static_cast<std::size_t>(indices[i])];
+        ranges.push_back({one.object, one.offset, out[i]});
       }
-      [[nodiscard]] bool reads_ahead() const noexcept { return options.read_ahead > 0; }
-
-      const Store store;
-      const std::vector<stored_blob> blobs;
-      const stored_blobs_options options;
-      mutable detail::foreseen_store<Store, stored_blob> foreseen{store, blobs};
-      const ranges_reader reader{this};
-      using read_ahead = detail::blob_read_ahead<ranges_reader>;
-      const std::unique_ptr<read_ahead, detail::in_own_process> ahead{
-          new read_ahead{reader, options.read_ahead, options.threads}};
-    };
-
-    [[nodiscard]] const stored_blob& at(std::uint64_t index) const {
-      if (index >= size()) throw index_error("stored_blobs", index, size());
-      return state_->blobs[static_cast<std::size_t>(index)];
+      detail::read_ranges(of->store, std::span<const byte_range>{ranges});
     }
+  };
 
-    [[nodiscard]] std::uint64_t rest_of(const stored_blob& one) const {
-      const std::uint64_t size = state_->store.size_of(one.object);
-      if (one.offset <= size) return size - one.offset;
-      throw file_truncated(one.object, size,
-                           "a blob from byte " + std::to_string(one.offset) + " on",
-                           "the end of the object");
+  struct state {
+    template <class From>
+    state(From&& from, std::vector<stored_blob> list, const stored_blobs_options& wishes)
+        : store(std::forward<From>(from)), blobs(std::move(list)), options(wishes) {
+      if (options.threads < 1 || options.threads > 256) {
+        throw option_error("threads", std::to_string(options.threads) + " is not from 1 to 256");
+      }
     }
+    [[nodiscard]] bool reads_ahead() const noexcept { return options.read_ahead > 0; }
 
-    std::unique_ptr<state> state_;
+    const Store store;
+    const std::vector<stored_blob> blobs;
+    const stored_blobs_options options;
+    mutable detail::foreseen_store<Store, stored_blob> foreseen{store, blobs};
+    const ranges_reader reader{this};
+    using read_ahead = detail::blob_read_ahead<ranges_reader>;
+    const std::unique_ptr<read_ahead, detail::in_own_process> ahead{
+        new read_ahead{reader, options.read_ahead, options.threads}};
+  };
+
+  [[nodiscard]] const stored_blob& at(std::uint64_t index) const {
+    if (index >= size()) throw index_error("stored_blobs", index, size());
+    return state_->blobs[static_cast<std::size_t>(index)];
+  }
+
+  [[nodiscard]] std::uint64_t rest_of(const stored_blob& one) const {
+    const std::uint64_t size = state_->store.size_of(one.object);
+    if (one.offset <= size) return size - one.offset;
+    throw file_truncated(one.object, size, "a blob from byte " + std::to_string(one.offset) + " on",
+                         "the end of the object");
+  }
+
+  std::unique_ptr<state> state_;
 };
 
 /// Of a store that is referred to where it is an lvalue, and else moved in.
 template <class Store>
-stored_blobs(Store&&, std::vector<stored_blob>, const stored_blobs_options& = {})
-    -> stored_blobs<detail::kept_store<Store>>;
+stored_blobs(Store&&, std::vector<stored_blob>,
+             const stored_blobs_options& = {}) -> stored_blobs<detail::kept_store<Store>>;
 
 }  // namespace PENSTOCK_ABI
 }  // namespace penstock

@@ -338,8 +338,7 @@ class idx_dataset {
                             if (!files.empty()) require_length(files.front(), path, found);
                           }),
        ...);
-    }
-    (std::make_index_sequence<Record::size>{});
+    }(std::make_index_sequence<Record::size>{});
     return files;
   }
 

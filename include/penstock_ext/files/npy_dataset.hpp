@@ -405,8 +405,7 @@ class npy_dataset {
     arrays all;
     [&]<std::size_t... Is>(std::index_sequence<Is...>) {
       (open_file<Is>(all, std::move(paths[Is])), ...);
-    }
-    (std::make_index_sequence<Record::size>{});
+    }(std::make_index_sequence<Record::size>{});
     return all;
   }
 
@@ -417,8 +416,7 @@ class npy_dataset {
     arrays all;
     [&]<std::size_t... Is>(std::index_sequence<Is...>) {
       (open_entry<Is>(all, file, entries, std::move(names[Is]), archive.verify), ...);
-    }
-    (std::make_index_sequence<Record::size>{});
+    }(std::make_index_sequence<Record::size>{});
     return all;
   }
 
@@ -475,8 +473,7 @@ class npy_dataset {
       return std::array<detail::mapped_field, Record::size>{
           detail::mapped_field{all[Is].bytes.data() + all[Is].header.data,
                                layout.template sample_bytes<Is>(), all[Is].header.is_swapped()}...};
-    }
-    (std::make_index_sequence<Record::size>{});
+    }(std::make_index_sequence<Record::size>{});
   }
 
   files files_;

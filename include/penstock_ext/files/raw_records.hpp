@@ -49,8 +49,8 @@ class raw_records {
       : raw_records(detail::mapped_file{path}, batch_layout<Record>{lengths, 1}, options) {}
 
   /// For a record without dynamic extents.
-  explicit raw_records(const std::string& path, const raw_records_options& options = {}) requires(
-      !Record::has_dynamic_extents)
+  explicit raw_records(const std::string& path, const raw_records_options& options = {})
+    requires(!Record::has_dynamic_extents)
       : raw_records(path, record_extents<Record>{}, options) {}
 
   raw_records(raw_records&&) = default;
@@ -109,8 +109,7 @@ class raw_records {
       const std::byte* at = file.bytes().data() + options.header;
       [&]<std::size_t... Is>(std::index_sequence<Is...>) {
         ((fields[Is] = {at, stride, false}, at += layout.template sample_bytes<Is>()), ...);
-      }
-      (std::make_index_sequence<Record::size>{});
+      }(std::make_index_sequence<Record::size>{});
     }
     return {layout, left / stride, fields};
   }

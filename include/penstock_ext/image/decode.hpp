@@ -36,12 +36,10 @@ inline namespace PENSTOCK_ABI {
 namespace detail {
 
 /// A blob source that takes hints for all that a worker reads next at once: `prefetch(indices)`.
-// clang-format off
 template <class Source>
 concept prefetches_runs = requires(const Source& source, std::span<const std::uint64_t> indices) {
   { source.prefetch(indices) } noexcept;
 };
-// clang-format on
 
 /// A blob source that is not owned and outlives this one: what an lvalue becomes in a pipeline.
 template <blob_source Source>
@@ -58,24 +56,33 @@ class blob_ref {
   }
   [[nodiscard]] std::int64_t label(std::uint64_t index) const { return source_->label(index); }
   [[nodiscard]] std::string key(std::uint64_t index) const { return source_->key(index); }
-  void prefetch(std::uint64_t index) const noexcept requires prefetches<Source> {
+  void prefetch(std::uint64_t index) const noexcept
+    requires prefetches<Source>
+  {
     source_->prefetch(index);
   }
-  void prefetch(std::span<const std::uint64_t> indices) const noexcept requires
-      prefetches_runs<Source> {
+  void prefetch(std::span<const std::uint64_t> indices) const noexcept
+    requires prefetches_runs<Source>
+  {
     source_->prefetch(indices);
   }
   [[nodiscard]] std::vector<std::string> warnings() const { return warnings_of(*source_); }
   [[nodiscard]] std::uint64_t stored_bytes(std::uint64_t index) const {
     return stored_bytes_of(*source_, index);
   }
-  [[nodiscard]] std::uint64_t most_ahead() const requires bounds_plans<Source> {
+  [[nodiscard]] std::uint64_t most_ahead() const
+    requires bounds_plans<Source>
+  {
     return source_->most_ahead();
   }
-  void foresee(std::span<const std::uint64_t> indices) const requires foresees<Source> {
+  void foresee(std::span<const std::uint64_t> indices) const
+    requires foresees<Source>
+  {
     source_->foresee(indices);
   }
-  [[nodiscard]] std::uint64_t most_foreseen() const requires foresees<Source> {
+  [[nodiscard]] std::uint64_t most_foreseen() const
+    requires foresees<Source>
+  {
     return most_foreseen_of(*source_);
   }
 
@@ -251,11 +258,15 @@ class decode_dataset {
     }
   }
 
-  void prefetch(std::uint64_t index) const noexcept requires prefetches<Source> {
+  void prefetch(std::uint64_t index) const noexcept
+    requires prefetches<Source>
+  {
     source_.prefetch(index);
   }
   /// Hints for all that come, also far ahead.
-  void will_read(std::span<const std::uint64_t> indices) const requires prefetches<Source> {
+  void will_read(std::span<const std::uint64_t> indices) const
+    requires prefetches<Source>
+  {
     if constexpr (prefetches_runs<Source>) {
       source_.prefetch(indices);
     } else {
@@ -268,13 +279,19 @@ class decode_dataset {
     const std::uint64_t known = stored_bytes_of(source_, index);
     return known != 0 ? known : read_->value();
   }
-  [[nodiscard]] std::uint64_t most_ahead() const requires bounds_plans<Source> {
+  [[nodiscard]] std::uint64_t most_ahead() const
+    requires bounds_plans<Source>
+  {
     return source_.most_ahead();
   }
-  void foresee(std::span<const std::uint64_t> indices) const requires foresees<Source> {
+  void foresee(std::span<const std::uint64_t> indices) const
+    requires foresees<Source>
+  {
     source_.foresee(indices);
   }
-  [[nodiscard]] std::uint64_t most_foreseen() const requires foresees<Source> {
+  [[nodiscard]] std::uint64_t most_foreseen() const
+    requires foresees<Source>
+  {
     return most_foreseen_of(source_);
   }
 

@@ -80,11 +80,11 @@ struct image_plan {
 /// the sample's own random bits; `size()` is what every sample comes to. Called as const from many
 /// threads at once; what it throws reaches the consumer at that batch's turn.
 template <class G>
-concept image_geometry = requires(const G& geometry, const image_size& size,
-                                  sample_generator& random) {
-  { geometry.plan(size, random) } -> std::same_as<image_plan>;
-  { geometry.size() } -> std::convertible_to<image_size>;
-};
+concept image_geometry =
+    requires(const G& geometry, const image_size& size, sample_generator& random) {
+      { geometry.plan(size, random) } -> std::same_as<image_plan>;
+      { geometry.size() } -> std::convertible_to<image_size>;
+    };
 
 namespace detail {
 

@@ -75,22 +75,21 @@ struct image_info {
 /// memory of its own.
 template <class D>
 concept image_decoder = std::copy_constructible<D> &&
-    requires(D& decoder, const D& constant, std::span<const std::byte> bytes, std::string_view key,
-             const image_box& box, const pixels& out) {
-  { constant.matches(bytes) }
-  noexcept->std::convertible_to<bool>;
-  { decoder.info(bytes, key) } -> std::convertible_to<image_info>;
-  decoder.decode(bytes, key, box, out);
-};
+                        requires(D& decoder, const D& constant, std::span<const std::byte> bytes,
+                                 std::string_view key, const image_box& box, const pixels& out) {
+                          { constant.matches(bytes) } noexcept -> std::convertible_to<bool>;
+                          { decoder.info(bytes, key) } -> std::convertible_to<image_info>;
+                          decoder.decode(bytes, key, box, out);
+                        };
 
 /// An `image_decoder` that can decode to 1/2, 1/4 or 1/8 of the width and height, rounded up: `box`
 /// is then in pixels of the smaller picture.
 template <class D>
-concept scaled_image_decoder = image_decoder<D> &&
-    requires(D& decoder, std::span<const std::byte> bytes, std::string_view key,
-             const image_box& box, const pixels& out, unsigned denominator) {
-  decoder.decode(bytes, key, box, out, denominator);
-};
+concept scaled_image_decoder =
+    image_decoder<D> && requires(D& decoder, std::span<const std::byte> bytes, std::string_view key,
+                                 const image_box& box, const pixels& out, unsigned denominator) {
+      decoder.decode(bytes, key, box, out, denominator);
+    };
 
 namespace detail {
 

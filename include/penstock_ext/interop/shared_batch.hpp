@@ -21,17 +21,11 @@ namespace detail {
 struct nothing {};
 
 template <class Batch>
-inline constexpr bool has_view = requires(Batch& batch) {
-  batch.view();
-};
+inline constexpr bool has_view = requires(Batch& batch) { batch.view(); };
 template <class Batch>
-inline constexpr bool has_slot = requires(const Batch& batch) {
-  batch.slot();
-};
+inline constexpr bool has_slot = requires(const Batch& batch) { batch.slot(); };
 template <class Batch>
-inline constexpr bool has_stream = requires(const Batch& batch) {
-  batch.stream();
-};
+inline constexpr bool has_stream = requires(const Batch& batch) { batch.stream(); };
 
 template <class Batch>
 struct stream_of_lease {
@@ -136,7 +130,6 @@ class shared_lease {
 /// A lease of a batch, to be shared: moved and not copied, true while it holds a batch, and with
 /// the batch's memory and numbers. `host_batch` and `device_batch` are models, and so is every
 /// `source_batch`.
-// clang-format off
 template <class B>
 concept batch_lease =
     std::movable<B> && !std::copyable<B> && requires(B& batch, const B& constant) {
@@ -145,7 +138,6 @@ concept batch_lease =
       { batch.data() } -> std::convertible_to<const std::byte*>;
       { constant.info() } -> std::convertible_to<batch_info>;
     };
-// clang-format on
 
 /// A lease that can be copied: all copies hold one batch, and the end of the last one ends the
 /// lease, on whichever thread that is. Made by `share`. For tensors of other libraries, callbacks
@@ -197,7 +189,9 @@ class shared_batch {
   /// Which batch it is.
   [[nodiscard]] const batch_info& info() const noexcept { return info_; }
   /// The slot that holds the batch, where the lease says it.
-  [[nodiscard]] std::size_t slot() const noexcept requires detail::has_slot<Batch> {
+  [[nodiscard]] std::size_t slot() const noexcept
+    requires detail::has_slot<Batch>
+  {
     return shared().slot();
   }
 
@@ -207,51 +201,75 @@ class shared_batch {
   [[nodiscard]] const std::byte* data() const noexcept { return shared().data(); }
 
   /// All samples of the batch, where the lease has views.
-  [[nodiscard]] auto view() noexcept requires detail::has_view<Batch> { return shared().view(); }
+  [[nodiscard]] auto view() noexcept
+    requires detail::has_view<Batch>
+  {
+    return shared().view();
+  }
   /// All samples of the batch, to read.
-  [[nodiscard]] auto view() const noexcept requires detail::has_view<Batch> {
+  [[nodiscard]] auto view() const noexcept
+    requires detail::has_view<Batch>
+  {
     using const_view = decltype(std::declval<const Batch&>().view());
     return const_view{shared().view()};
   }
   /// A `tensor_view` of one field, the samples as outermost dimension.
   template <name Name>
-  [[nodiscard]] auto get() noexcept requires detail::has_view<Batch> {
+  [[nodiscard]] auto get() noexcept
+    requires detail::has_view<Batch>
+  {
     return view().template get<Name>();
   }
   /// A `tensor_view` of one field, to read.
   template <name Name>
-  [[nodiscard]] auto get() const noexcept requires detail::has_view<Batch> {
+  [[nodiscard]] auto get() const noexcept
+    requires detail::has_view<Batch>
+  {
     return view().template get<Name>();
   }
 
   /// The stream that the batch was handed to, see `device_batch::stream`.
-  [[nodiscard]] stream_ref stream() const noexcept requires detail::has_stream<Batch> {
+  [[nodiscard]] stream_ref stream() const noexcept
+    requires detail::has_stream<Batch>
+  {
     return shared().stream();
   }
   /// Makes `other` wait for the batch's copy too, and the release wait for `other`, see
   /// `device_batch::also_used_on`; named again it waits again and counts once. From any threads at
   /// once: one after the other, under a lock of the batch's own. Throws what the lease throws.
-  void also_used_on(stream_ref other) const requires detail::has_stream<Batch> {
+  void also_used_on(stream_ref other) const
+    requires detail::has_stream<Batch>
+  {
     shared().with_lease([&other](Batch& batch) { batch.also_used_on(other); });
   }
   /// Says that work on `stream` uses the batch, see `device_batch::used_on`: a checked build
   /// reports a stream that nothing orders. From any threads at once. Does nothing otherwise.
-  shared_batch& used_on(stream_ref stream) noexcept requires detail::has_stream<Batch> {
+  shared_batch& used_on(stream_ref stream) noexcept
+    requires detail::has_stream<Batch>
+  {
     require_ordered(stream);
     return *this;
   }
   /// Says that work on `stream` reads the batch.
-  const shared_batch& used_on(stream_ref stream) const noexcept requires detail::has_stream<Batch> {
+  const shared_batch& used_on(stream_ref stream) const noexcept
+    requires detail::has_stream<Batch>
+  {
     require_ordered(stream);
     return *this;
   }
 
   /// The device whose memory it is, where the lease says it. From any threads at once.
-  [[nodiscard]] auto device() const requires requires(const Batch& batch) { batch.device(); }
-  { return shared().device(); }
+  [[nodiscard]] auto device() const
+    requires requires(const Batch& batch) { batch.device(); }
+  {
+    return shared().device();
+  }
   /// Whether the memory is page-locked, where the lease says it. From any threads at once.
-  [[nodiscard]] bool pinned() const requires requires(const Batch& batch) { batch.pinned(); }
-  { return shared().pinned(); }
+  [[nodiscard]] bool pinned() const
+    requires requires(const Batch& batch) { batch.pinned(); }
+  {
+    return shared().pinned();
+  }
 
  private:
   [[nodiscard]] shared_type& shared() const noexcept {

@@ -119,8 +119,7 @@ class tensor_dataset<record<Fields...>> {
     [&]<std::size_t... Is>(std::index_sequence<Is...>) {
       const auto row = rows(index, std::index_sequence_for<Fields...>{});
       (detail::prefetch_row(row[Is], layout_.template sample_bytes<Is>()), ...);
-    }
-    (std::index_sequence_for<Fields...>{});
+    }(std::index_sequence_for<Fields...>{});
   }
 
  private:

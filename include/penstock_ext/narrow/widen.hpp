@@ -49,8 +49,9 @@ class cpu_widening {
                   "penstock::widen: one scale for each field of std::int8_t that has none in the "
                   "batch: widen<\"x\">(affine_scale)");
     stream.launch([this, in, out] {
-      [&]<std::size_t... Is>(std::index_sequence<Is...>) { (make<Is>(in, out), ...); }
-      (std::make_index_sequence<record_for<In>::size>{});
+      [&]<std::size_t... Is>(std::index_sequence<Is...>) {
+        (make<Is>(in, out), ...);
+      }(std::make_index_sequence<record_for<In>::size>{});
     });
   }
 

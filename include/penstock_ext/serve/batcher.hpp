@@ -88,8 +88,7 @@ class request_memory {
   void move_sample(std::uint32_t slot, std::size_t from, std::size_t to) const noexcept {
     [&]<std::size_t... Is>(std::index_sequence<Is...>) {
       (move_field<Is>(data(slot), from, to), ...);
-    }
-    (std::make_index_sequence<Record::size>{});
+    }(std::make_index_sequence<Record::size>{});
   }
 
   /// Marks the end of what `stream` was given, a copy out of the slot. Throws what the device

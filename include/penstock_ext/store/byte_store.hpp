@@ -69,10 +69,9 @@ concept versioned_store = byte_store<S> && requires(const S& store, std::string_
 ///
 /// After an exception the bytes of all ranges are indeterminate, and none is written to any more.
 template <class S>
-concept batching_store = byte_store<S> &&
-    requires(const S& store, std::span<const byte_range> ranges) {
-  store.read_many(ranges);
-};
+concept batching_store =
+    byte_store<S> &&
+    requires(const S& store, std::span<const byte_range> ranges) { store.read_many(ranges); };
 
 /// A store that does better when it knows what will be read, as a cache does:
 ///
@@ -86,8 +85,8 @@ concept batching_store = byte_store<S> &&
 /// many bytes it is of use to foresee; 0: none. Called from several threads at once, beside reads;
 /// they return soon, and nothing but speed depends on them.
 template <class S>
-concept foreseeing_store = byte_store<S> &&
-    requires(const S& store, const void* who, std::span<const upcoming_range> ranges) {
+concept foreseeing_store = byte_store<S> && requires(const S& store, const void* who,
+                                                     std::span<const upcoming_range> ranges) {
   store.foresee(who, ranges);
   store.forget(who);
   { store.most_foreseen() } -> std::convertible_to<std::uint64_t>;

@@ -57,8 +57,9 @@ class cached_store {
   }
 
   /// That and the version, where the store below has versions: see `versioned_store`.
-  [[nodiscard]] object_state state_of(std::string_view object) const requires
-      versioned_store<Store> {
+  [[nodiscard]] object_state state_of(std::string_view object) const
+    requires versioned_store<Store>
+  {
     const detail::known_object& known = cache_->object(object);
     return {known.size, known.version};
   }

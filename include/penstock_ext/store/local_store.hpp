@@ -171,7 +171,7 @@ class piece_reader {
     if (bytes > room_bytes_) {
       room_.reset();
       room_bytes_ = 0;
-      room_.reset(static_cast<std::byte*>(::operator new (bytes, std::align_val_t{alignment})));
+      room_.reset(static_cast<std::byte*>(::operator new(bytes, std::align_val_t{alignment})));
       room_bytes_ = bytes;
     }
     for (std::size_t i = 0; i < cold_.size(); ++i) {
@@ -222,7 +222,7 @@ class piece_reader {
 
   struct aligned_delete {
     void operator()(std::byte* bytes) const noexcept {
-      ::operator delete (bytes, std::align_val_t{alignment});
+      ::operator delete(bytes, std::align_val_t{alignment});
     }
   };
 

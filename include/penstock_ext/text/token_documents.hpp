@@ -38,13 +38,11 @@ struct document_part {
 ///
 /// `bytes(index, buffer)` has `length(index) * token_bytes()` bytes, in this machine's order, at
 /// any address. Both stay the same while the source is in use, and are called from several threads.
-// clang-format off
 template <class S>
 concept token_documents = blob_source<S> && requires(const S& source, std::uint64_t index) {
   { source.token_bytes() } -> std::convertible_to<std::size_t>;
   { source.length(index) } -> std::convertible_to<std::uint64_t>;
 };
-// clang-format on
 
 /// A document can't be used as it is. Says which, what was expected of it and what was found.
 class [[gnu::visibility("default")]] document_error : public error {
@@ -71,20 +69,17 @@ class [[gnu::visibility("default")]] documents_changed : public error {
 
 namespace detail {
 
-// clang-format off
 /// Documents that tell many lengths at once.
 template <class S>
-concept tells_document_lengths = requires(const S& source, std::span<const std::uint64_t> indices,
-                                          std::span<std::uint64_t> lengths) {
-  source.lengths(indices, lengths);
-};
+concept tells_document_lengths =
+    requires(const S& source, std::span<const std::uint64_t> indices,
+             std::span<std::uint64_t> lengths) { source.lengths(indices, lengths); };
 
 /// Documents that are told what is asked for next.
 template <class S>
 concept prefetches_documents = requires(const S& source, std::span<const document_part> parts) {
   { source.prefetch(parts) } noexcept;
 };
-// clang-format on
 
 /// Documents that are not owned and outlive this object: what an lvalue becomes.
 template <token_documents Source>
@@ -104,11 +99,13 @@ class documents_ref {
   [[nodiscard]] std::size_t token_bytes() const { return source_->token_bytes(); }
   [[nodiscard]] std::uint64_t length(std::uint64_t index) const { return source_->length(index); }
   void lengths(std::span<const std::uint64_t> indices, std::span<std::uint64_t> lengths) const
-      requires(tells_document_lengths<Source>) {
+    requires(tells_document_lengths<Source>)
+  {
     source_->lengths(indices, lengths);
   }
   void prefetch(std::span<const document_part> parts) const noexcept
-      requires(prefetches_documents<Source>) {
+    requires(prefetches_documents<Source>)
+  {
     source_->prefetch(parts);
   }
 

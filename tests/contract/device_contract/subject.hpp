@@ -10,10 +10,11 @@ namespace contract {
 
 /// A device under test, and what puts work of the host on its streams: see device_contract.hpp.
 template <class S>
-concept subject = penstock::device<typename S::device_type> &&
+concept subject =
+    penstock::device<typename S::device_type> &&
     requires(const S& s, typename S::device_type::stream_ref stream, std::function<void()> work) {
-  { s.device() } -> std::same_as<typename S::device_type>;
-  s.launch(stream, work);
-};
+      { s.device() } -> std::same_as<typename S::device_type>;
+      s.launch(stream, work);
+    };
 
 }  // namespace contract

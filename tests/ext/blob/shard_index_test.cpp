@@ -244,14 +244,12 @@ TEST_CASE("a sample without what is asked for is named", "[blob][fault:files-4]"
   CHECK(no_blob.expected() == "a file .jpg for the sample '2'");
   CHECK_THAT(no_blob.found(), Catch::Matchers::StartsWith(".cls, .json: the files of a sample"));
   CHECK(list(bytes, complete_ones) == 1);
-  const auto no_label = error_of<ps::missing_component>([&] {
-    list(bytes, {{"json", "cls"}, "jpg", false});
-  });
+  const auto no_label =
+      error_of<ps::missing_component>([&] { list(bytes, {{"json", "cls"}, "jpg", false}); });
   CHECK(no_label.key() == "2");
   CHECK(no_label.expected() == "a file .jpg for the sample '2'");
-  const auto last = error_of<ps::missing_component>([&] {
-    list(archive{}.add("1.jpg", "").ended(), {{"png", "webp"}, "", false});
-  });
+  const auto last = error_of<ps::missing_component>(
+      [&] { list(archive{}.add("1.jpg", "").ended(), {{"png", "webp"}, "", false}); });
   CHECK(last.expected() == "a file .png or .webp for the sample '1'");
   // Files of a sample that do not follow each other.
   const std::string sorted =

@@ -216,9 +216,8 @@ TEST_CASE("options of tar shards that mean nothing are refused", "[blob]") {
 
 TEST_CASE("a shard that can't be opened or read is named", "[blob]") {
   const shard_folder dir;
-  const auto missing = error_of<ps::file_unreadable>([&] {
-    ps::tar_shards{{dir.paths[0], dir.path("none")}};
-  });
+  const auto missing =
+      error_of<ps::file_unreadable>([&] { ps::tar_shards{{dir.paths[0], dir.path("none")}}; });
   CHECK(missing.path() == dir.path("none"));
   CHECK(error_of<ps::file_unreadable>([&] { ps::tar_shards{dir.path()}; }).found() == "a folder");
   REQUIRE(::mkfifo(dir.path("pipe").c_str(), 0600) == 0);

@@ -78,9 +78,8 @@ TEST_CASE("files that do not fit the record or each other are refused", "[data][
   const std::string images = dir.write("images", idx_bytes(u8, {4, 2, 3}, counted(24)));
   const std::string labels = dir.write("labels", idx_bytes(u8, {4}, {9, 8, 7, 6}));
   const auto open = [&](const test::file_bytes& bytes) {
-    return [&labels, path = dir.write("other", bytes)] {
-      ps::idx_dataset<small> data{path, labels};
-    };
+    return
+        [&labels, path = dir.write("other", bytes)] { ps::idx_dataset<small> data{path, labels}; };
   };
   SECTION("element type") {
     const auto problem = error_of<ps::element_type_mismatch>(open(idx_bytes(i8, {4, 2, 3}, {})));
@@ -102,18 +101,16 @@ TEST_CASE("files that do not fit the record or each other are refused", "[data][
   }
   SECTION("number of samples") {
     const std::string other = dir.write("other", idx_bytes(u8, {5}, counted(5)));
-    const auto problem = error_of<ps::length_mismatch>([&] {
-      ps::idx_dataset<small> data{images, other};
-    });
+    const auto problem =
+        error_of<ps::length_mismatch>([&] { ps::idx_dataset<small> data{images, other}; });
     CHECK(problem.path() == other);
     CHECK(problem.offset() == 4);
     CHECK(problem.expected() == "4 samples as in " + images);
     CHECK(problem.found() == "5");
   }
   SECTION("a file that is not there") {
-    const auto problem = error_of<ps::file_unreadable>([&] {
-      ps::idx_dataset<small> data{images, dir.path("missing")};
-    });
+    const auto problem = error_of<ps::file_unreadable>(
+        [&] { ps::idx_dataset<small> data{images, dir.path("missing")}; });
     CHECK(problem.path() == dir.path("missing"));
   }
 }

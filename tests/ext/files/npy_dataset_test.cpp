@@ -251,9 +251,8 @@ TEST_CASE("the arrays of an npz file are the fields of a record", "[data]") {
         error_of<ps::file_format_error>([&] { ps::npy_dataset<labels_only>{ps::npz{path}}; });
     CHECK(none.expected() == "an entry 'z.npy'");
     CHECK(none.found() == "only other.npy, y.npy, x.npy");
-    const auto packed = error_of<ps::file_format_error>([&] {
-      ps::npy_dataset<labels_only>{ps::npz{path}, "other"};
-    });
+    const auto packed = error_of<ps::file_format_error>(
+        [&] { ps::npy_dataset<labels_only>{ps::npz{path}, "other"}; });
     CHECK(test::has(packed.found(), "savez_compressed"));
     using wrong = ps::record<ps::field<"y", float>>;
     const auto type =
@@ -319,10 +318,9 @@ TEST_CASE("a damaged npz file is refused", "[data][fault:files-10]") {
   }
   (void)error_of<ps::file_format_error>([&] { open(""); });
   (void)error_of<ps::file_format_error>([&] { open("\x93NUMPY" + std::string(30, 'x')); });
-  CHECK(test::has(error_of<ps::file_format_error>([&] {
-                    open(test::zip({{"x.npy", y, 0, 1}}));
-                  }).expected(),
-                  "not encrypted"));
+  CHECK(test::has(
+      error_of<ps::file_format_error>([&] { open(test::zip({{"x.npy", y, 0, 1}})); }).expected(),
+      "not encrypted"));
   CHECK(error_of<ps::file_format_error>([&] {
           open(test::zip({{"x.npy", y}, {"x.npy", y}}));
         }).found() == "a second");

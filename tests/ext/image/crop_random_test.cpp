@@ -107,13 +107,10 @@ TEST_CASE("a random crop's arguments are checked", "[image]") {
   ps::sample_generator random = random_of(0);
   CHECK(test::refusal([] { ps::random_crop{0}; }) ==
         "random_crop: expected sides of 1 to 2^24 pixels, found 0 x 0");
-  CHECK(test::refusal([] {
-          ps::random_crop{{9, 4}, {.padding = 4}};
-        }) == "random_crop: expected a padding smaller than the crop of 9 x 4, found 4");
-  CHECK(test::refusal([] {
-          ps::random_crop{{4, 9}, {.padding = 4}};
-        }) == "random_crop: expected a padding smaller than the crop of 4 x 9, found 4");
-  CHECK(test::refusal([&] {
-          static_cast<void>(ps::random_crop{4}.plan({0, 3}, random));
-        }) == "random_crop: expected sides of 1 to 2^24 pixels, found 0 x 3");
+  CHECK(test::refusal([] { ps::random_crop{{9, 4}, {.padding = 4}}; }) ==
+        "random_crop: expected a padding smaller than the crop of 9 x 4, found 4");
+  CHECK(test::refusal([] { ps::random_crop{{4, 9}, {.padding = 4}}; }) ==
+        "random_crop: expected a padding smaller than the crop of 4 x 9, found 4");
+  CHECK(test::refusal([&] { static_cast<void>(ps::random_crop{4}.plan({0, 3}, random)); }) ==
+        "random_crop: expected sides of 1 to 2^24 pixels, found 0 x 3");
 }

@@ -126,7 +126,6 @@ TEST_CASE("a random resized crop's arguments are checked", "[image]") {
   CHECK(test::refusal([] { ps::random_resized_crop{{7, (1u << 24) + 1}}; }) != "accepted");
   ps::sample_generator random = random_of(0);
   const ps::random_resized_crop crop{8};
-  CHECK(test::refusal([&] {
-          static_cast<void>(crop.plan({0, 3}, random));
-        }) == "random_resized_crop: expected sides of 1 to 2^24 pixels, found 0 x 3");
+  CHECK(test::refusal([&] { static_cast<void>(crop.plan({0, 3}, random)); }) ==
+        "random_resized_crop: expected sides of 1 to 2^24 pixels, found 0 x 3");
 }

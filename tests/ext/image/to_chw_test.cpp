@@ -61,9 +61,7 @@ TEST_CASE("planes that do not fit are refused", "[image]") {
 
 TEST_CASE("a scale has finite means and deviations other than 0", "[image]") {
   const float nan = std::numeric_limits<float>::quiet_NaN();
-  CHECK(test::refusal([] {
-          ps::to_chw{{{0, 0.5f, 0}, {1, 0, 1}}};
-        }) ==
+  CHECK(test::refusal([] { ps::to_chw{{{0, 0.5f, 0}, {1, 0, 1}}}; }) ==
         "to_chw: expected finite means, and deviations that are not 0, found 0.5 and 0 for channel "
         "1");
   CHECK(test::refusal([&] { ps::to_chw{{{0, 0, nan}, {1, 1, 1}}}; }) != "accepted");

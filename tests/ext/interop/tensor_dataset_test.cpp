@@ -127,15 +127,13 @@ TEST_CASE("tensors that do not fit their fields are refused by the field's name,
     return made_tensor<std::int64_t>::make(std::vector<std::int64_t>(size),
                                            {static_cast<std::int64_t>(size)}, {}, freed);
   };
-  const auto short_one = test::error_of<ps::dlpack_error>([&] {
-    (void)ps::tensor_dataset<points>{x(), y(3)};
-  });
+  const auto short_one =
+      test::error_of<ps::dlpack_error>([&] { (void)ps::tensor_dataset<points>{x(), y(3)}; });
   CHECK(std::string{short_one.what()}.find(
             "tensor_dataset: field \"y\": shape: expected 4 samples, found 3: ") == 0);
   CHECK(*freed == 2);
-  const auto wrong_type = test::error_of<ps::dlpack_error>([&] {
-    (void)ps::tensor_dataset<points>{x(), x()};
-  });
+  const auto wrong_type =
+      test::error_of<ps::dlpack_error>([&] { (void)ps::tensor_dataset<points>{x(), x()}; });
   CHECK(wrong_type.part() == "rank");
   CHECK(std::string{wrong_type.what()}.find("tensor_dataset: field \"y\": ") == 0);
   CHECK(*freed == 4);

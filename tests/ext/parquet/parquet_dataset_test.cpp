@@ -93,9 +93,8 @@ TEST_CASE("row groups beyond the cache's bytes are decoded again",
   CHECK(test::values<"label">(read_batch(copy, {0, 4, 1})) == std::vector<std::int64_t>{0, 4, 1});
   CHECK(data.decoded() == 3);
   CHECK(data.held_bytes() == 4 * 44);
-  const auto problem = error_of<ps::option_error>([&] {
-    ps::parquet_dataset<point>{path, {.cache_bytes = 4 * 44 - 1}};
-  });
+  const auto problem = error_of<ps::option_error>(
+      [&] { ps::parquet_dataset<point>{path, {.cache_bytes = 4 * 44 - 1}}; });
   CHECK(problem.option() == "cache_bytes");
   CHECK(test::has(problem.what(), "176"));
 }

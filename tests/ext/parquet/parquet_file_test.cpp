@@ -145,9 +145,8 @@ TEST_CASE("the rows of Parquet files, and the bytes of their columns, are added 
   const auto bytes = static_cast<std::int64_t>(ps::detail::parquet_file{path}.bytes(0, {0}));
   const auto found_with = [&](std::int64_t before, std::int64_t number) {
     REQUIRE(test::with_footer(path, before, number) >= 2);
-    const auto refused = error_of<ps::file_corrupt>([&] {
-      (void)ps::detail::parquet_file{path}.bytes(0, {0, 1});
-    });
+    const auto refused =
+        error_of<ps::file_corrupt>([&] { (void)ps::detail::parquet_file{path}.bytes(0, {0, 1}); });
     CHECK(refused.path() == path);
     return refused.found();
   };

@@ -94,9 +94,8 @@ TEST_CASE("a server that keeps failing is unreachable after all attempts",
   CHECK(has_text(busy.found(), "HTTP 503"));
   CHECK(has_text(busy.found(), "attempt 5 of 5"));
   CHECK(busy.expected() == "bytes 100 to 150");
-  (void)fault_of<ps::store_unreachable>([](const http_request&) {
-    return test::http_reply{{}, true};
-  });
+  (void)fault_of<ps::store_unreachable>(
+      [](const http_request&) { return test::http_reply{{}, true}; });
 
   // Nobody listens there any more.
   std::string url;
@@ -180,10 +179,8 @@ TEST_CASE("a whole object in chunks that ends early is cut off, a connection tha
   CHECK(asked.load() == 1);
   (void)fault_of<ps::store_unreachable>(chunks("4\r\nx"), 0, 9);
   (void)fault_of<ps::store_unreachable>(
-      [](const http_request&) {
-        return test::http_reply{"HTTP/1.1 200 OK\r\n\r\nshort", true};
-      },
-      0, 9);
+      [](const http_request&) { return test::http_reply{"HTTP/1.1 200 OK\r\n\r\nshort", true}; }, 0,
+      9);
 }
 
 TEST_CASE("a body with another sum than its server says is asked for again",
@@ -454,9 +451,8 @@ TEST_CASE("a call ends at its deadline, and its memory is the caller's again",
   }};
   const ps::http_store store{server.url(), hasty({.deadline = milliseconds{50}})};
   std::string out(100, '?');
-  const auto problem = test::error_of<ps::store_unreachable>([&] {
-    store.read({"x", 3, std::as_writable_bytes(std::span{out})});
-  });
+  const auto problem = test::error_of<ps::store_unreachable>(
+      [&] { store.read({"x", 3, std::as_writable_bytes(std::span{out})}); });
   CHECK(has_text(problem.expected(), "deadline of 50 ms"));
   late.open();
   const ps::http_store patient{server.url()};

@@ -154,9 +154,8 @@ TEST_CASE("credentials come from options, environment or files, in this order",
   const auto problem = test::error_of<ps::access_denied>([] { const ps::s3_store store("b"); });
   CHECK(problem.found().find("profile default") != std::string::npos);
   CHECK(problem.found().find("which is not there") != std::string::npos);
-  (void)test::error_of<ps::access_denied>([] {
-    const ps::s3_store store("b", {.credentials = ps::s3_credentials{"a\r\nX: y", "b"}});
-  });
+  (void)test::error_of<ps::access_denied>(
+      [] { const ps::s3_store store("b", {.credentials = ps::s3_credentials{"a\r\nX: y", "b"}}); });
 }
 
 TEST_CASE("files of AWS are read where something is wanted of them, or refused",

@@ -57,7 +57,9 @@ class scoped_file_limit {
  public:
   explicit scoped_file_limit(::rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
     REQUIRE(::getrlimit(RLIMIT_FSIZE, &before_) == 0);
-    const struct ::rlimit limit { bytes, before_.rlim_max };
+    const struct ::rlimit limit {
+      bytes, before_.rlim_max
+    };
     REQUIRE(::setrlimit(RLIMIT_FSIZE, &limit) == 0);
   }
   scoped_file_limit(scoped_file_limit&&) = delete;

@@ -397,9 +397,8 @@ TEST_CASE("a lease lives on after its batcher", "[serve]") {
 
 TEST_CASE("a batcher's options are checked by name", "[serve]") {
   const auto refused = [](const ps::batcher_options& options) -> std::string {
-    return test::error_of<ps::option_error>([&] {
-             ps::batcher<request> requests{ps::cpu_device{}, options};
-           })
+    return test::error_of<ps::option_error>(
+               [&] { ps::batcher<request> requests{ps::cpu_device{}, options}; })
         .what();
   };
   CHECK(refused({.most = 0}) == "most: 0 is not in 1..1048576");

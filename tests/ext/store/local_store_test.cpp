@@ -550,9 +550,7 @@ TEST_CASE("a local store can be moved, and refuses options that mean nothing", "
   const ps::local_store second{std::move(first)};
   files.check_reads(second, 15, 5);
   const auto refused = [&](const ps::local_store_options& options) {
-    return error_of<ps::option_error>([&] {
-             const ps::local_store none{files.path(), options};
-           })
+    return error_of<ps::option_error>([&] { const ps::local_store none{files.path(), options}; })
         .option();
   };
   CHECK(refused({.most_open = 0}) == "most_open");

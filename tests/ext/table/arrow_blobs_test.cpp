@@ -121,9 +121,8 @@ TEST_CASE("labels are integers of any size, or bits", "[table][fault:files-11]")
   const std::uint64_t largest = std::uint64_t{1} << 63;
   CHECK(labels_of(test::numbers<std::uint64_t>("", "L", {0, 1, largest - 1}))[2] ==
         std::numeric_limits<std::int64_t>::max());
-  const auto problem = error_of<ps::table_error>([&] {
-    labels_of(test::numbers<std::uint64_t>("", "L", {0, 1, largest}));
-  });
+  const auto problem = error_of<ps::table_error>(
+      [&] { labels_of(test::numbers<std::uint64_t>("", "L", {0, 1, largest})); });
   CHECK(problem.expected() == "labels below 2^63 in row 2");
   CHECK(problem.found() == std::to_string(largest));
 }
@@ -171,9 +170,8 @@ TEST_CASE("blobs of other types are refused with what to do", "[table][fault:fil
   CHECK(test::has(said(text, "score"), "expected a column of integers or bool, found float32"));
   CHECK(test::has(said(text, "box"), "found fixed_size_list<int32>[1]"));
   const auto missing = [&](const ps::arrow_blobs_options& options) {
-    return error_of<ps::missing_column>([&] {
-             ps::arrow_blobs{table_of(photos("z", {"a"})), options};
-           })
+    return error_of<ps::missing_column>(
+               [&] { ps::arrow_blobs{table_of(photos("z", {"a"})), options}; })
         .column();
   };
   CHECK(missing({.blob = "picture"}) == "picture");
@@ -189,9 +187,7 @@ TEST_CASE("strings whose offsets cannot be are refused before they are read",
   const auto refused = [](const std::function<void(made_column&)>& change) {
     made_column batch = photos("z", {"one", "two"});
     change(batch.children[0]);
-    return error_of<ps::arrow_invalid>([&] {
-             ps::arrow_blobs{table_of(batch), {.blob = "image"}};
-           })
+    return error_of<ps::arrow_invalid>([&] { ps::arrow_blobs{table_of(batch), {.blob = "image"}}; })
         .expected();
   };
   const auto offsets = [&](const std::vector<std::int32_t>& values) {

@@ -343,9 +343,8 @@ TEST_CASE("missing, doubled and extra columns are told with all that there are",
   CHECK(test::has(missing.found(), "2 among label: int64, image"));
   batch.children[2].name = "more";
   CHECK(ps::arrow_dataset<pair_of>{table_of(batch)}.size() == 2);
-  const auto extra = error_of<ps::extra_column>([&] {
-    ps::arrow_dataset<pair_of>{table_of(batch), {.extra = ps::extra_columns::refuse}};
-  });
+  const auto extra = error_of<ps::extra_column>(
+      [&] { ps::arrow_dataset<pair_of>{table_of(batch), {.extra = ps::extra_columns::refuse}}; });
   CHECK(extra.found() == "more: int64");
   CHECK(
       ps::arrow_dataset<pair_of>{table_of(pairs(2)), {.extra = ps::extra_columns::refuse}}.size() ==

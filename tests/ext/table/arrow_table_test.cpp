@@ -112,9 +112,8 @@ TEST_CASE("what is no table is refused, and released", "[table][fault:files-11]"
 TEST_CASE("batches that are not of the table's type are refused", "[table][fault:files-11]") {
   made_column other = points(3);
   other.children.pop_back();
-  const auto problem = test::error_of<ps::arrow_invalid>([&] {
-    ps::arrow_table{test::schema_of(points(3)), test::array_of(other)};
-  });
+  const auto problem = test::error_of<ps::arrow_invalid>(
+      [&] { ps::arrow_table{test::schema_of(points(3)), test::array_of(other)}; });
   CHECK(problem.expected() + " / " + problem.found() == "2 children / 1");
 }
 
@@ -123,13 +122,9 @@ TEST_CASE("nothing, and what was released, is no table", "[table][fault:files-11
     return std::string{test::error_of<ps::arrow_invalid>(call).what()};
   };
   CHECK(test::has(found([] { ps::arrow_table{ps::arrow_stream{}}; }), "expected a stream"));
-  CHECK(test::has(found([] {
-                    ps::arrow_table{ps::arrow_schema{}, ps::arrow_array{}};
-                  }),
+  CHECK(test::has(found([] { ps::arrow_table{ps::arrow_schema{}, ps::arrow_array{}}; }),
                   "expected a type"));
-  CHECK(test::has(found([] {
-                    ps::arrow_table{test::schema_of(points(1)), ps::arrow_array{}};
-                  }),
+  CHECK(test::has(found([] { ps::arrow_table{test::schema_of(points(1)), ps::arrow_array{}}; }),
                   "expected a batch"));
   int released = 0;
   ArrowArrayStream empty{};
@@ -145,9 +140,8 @@ TEST_CASE("pointers of a schema or a batch that are null are refused", "[table][
     ps::arrow_schema schema = test::schema_of(points(3));
     ps::arrow_array batch = test::array_of(points(3));
     change(*schema.address(), *batch.address());
-    return test::error_of<ps::arrow_invalid>([&] {
-             ps::arrow_table{std::move(schema), std::move(batch)};
-           })
+    return test::error_of<ps::arrow_invalid>(
+               [&] { ps::arrow_table{std::move(schema), std::move(batch)}; })
         .expected();
   };
   CHECK(spoilt([](auto& s, auto&) { s.format = nullptr; }) == "a type's format");

@@ -22,8 +22,9 @@ template <record_type Record>
       bytes += layout.template sample_bytes<Index>();
     }
   };
-  [&]<std::size_t... Is>(std::index_sequence<Is...>) { (add.template operator()<Is>(), ...); }
-  (std::make_index_sequence<Record::size>{});
+  [&]<std::size_t... Is>(std::index_sequence<Is...>) {
+    (add.template operator()<Is>(), ...);
+  }(std::make_index_sequence<Record::size>{});
   return bytes;
 }
 
@@ -37,8 +38,9 @@ template <record_type Record, class Byte>
       bytes += part.template at<Index>().values().size() * sizeof(typename field::value_type);
     }
   };
-  [&]<std::size_t... Is>(std::index_sequence<Is...>) { (add.template operator()<Is>(), ...); }
-  (std::make_index_sequence<Record::size>{});
+  [&]<std::size_t... Is>(std::index_sequence<Is...>) {
+    (add.template operator()<Is>(), ...);
+  }(std::make_index_sequence<Record::size>{});
   return bytes;
 }
 

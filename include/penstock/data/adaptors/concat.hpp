@@ -92,8 +92,7 @@ template <record_type Record, dataset... Parts>
     }
     return record_extents<Record>{
         joint_field<Fields>(std::span<const record_extents<Record>>{all})...};
-  }
-  (std::make_index_sequence<Record::size>{});
+  }(std::make_index_sequence<Record::size>{});
 }
 
 /// Several datasets, one after another; see `concat`.
@@ -126,7 +125,8 @@ class concat_dataset {
   [[nodiscard]] std::uint64_t size() const noexcept { return begins_[sizeof...(Parts)]; }
   [[nodiscard]] const record_extents<record_type>& extents() const noexcept { return lengths_; }
   [[nodiscard]] sample_lengths<record_type> lengths(std::uint64_t index) const
-      requires(record_type::ragged_fields > 0) {
+    requires(record_type::ragged_fields > 0)
+  {
     sample_lengths<record_type> found{};
     const std::size_t part = part_of(index);
     visit(part, [&](const auto& data) { found = lengths_of(data, index - begins_[part]); });
@@ -174,18 +174,14 @@ class concat_dataset {
                  });
   }
 
-  // clang-format off
   [[nodiscard]] const_sample<record_type> view(std::uint64_t index) const
-    requires (views_samples<Parts> && ...)
-  // clang-format on
+    requires(views_samples<Parts> && ...)
   {
     return view_from<0>(part_of(index), index);
   }
 
-  // clang-format off
   void prefetch(std::uint64_t index) const noexcept
-    requires (prefetches<Parts> && ...)
-  // clang-format on
+    requires(prefetches<Parts> && ...)
   {
     if (index >= size()) return;
     for_each([&]<std::size_t Part>() {
@@ -259,8 +255,7 @@ class concat_dataset {
   static void for_each(Function function) {
     [&]<std::size_t... Is>(std::index_sequence<Is...>) {
       (function.template operator()<Is>(), ...);
-    }
-    (std::index_sequence_for<Parts...>{});
+    }(std::index_sequence_for<Parts...>{});
   }
 
   template <class Function>

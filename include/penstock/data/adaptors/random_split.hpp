@@ -271,8 +271,7 @@ template <std::size_t Parts, class Base, class Selection>
   if constexpr (Parts != 0) {
     return [&]<std::size_t... Is>(std::index_sequence<Is...>) {
       return std::array<part, Parts>{part{base, std::move(chosen[Is])}...};
-    }
-    (std::make_index_sequence<Parts>{});
+    }(std::make_index_sequence<Parts>{});
   } else {
     std::vector<part> parts;
     parts.reserve(chosen.size());
@@ -323,13 +322,11 @@ template <name Field>
 
 /// Stratifies by a function: `label_of(index)` returns the label of a sample, an integer, as in
 /// `stratified([&](std::uint64_t i) { return photos.label(i); })`. Called once per sample.
-// clang-format off
 template <std::invocable<std::uint64_t> F>
   requires std::integral<std::invoke_result_t<const std::decay_t<F>&, std::uint64_t>>
 [[nodiscard]] detail::stratification<std::decay_t<F>> stratified(F&& label_of) {
   return {std::forward<F>(label_of)};
 }
-// clang-format on
 
 /// Splits a dataset at random into parts of these fractions:
 ///

@@ -95,7 +95,8 @@ class zip_dataset {
   }
 
   void prefetch(std::uint64_t index) const noexcept
-      requires(prefetches<First>&& prefetches<Second>) {
+    requires(prefetches<First> && prefetches<Second>)
+  {
     first_.prefetch(index);
     second_.prefetch(index);
   }

@@ -22,9 +22,7 @@ namespace detail {
 // What a dataset may have, member by member; `dataset` says what each means.
 
 template <class D>
-concept has_record = requires {
-  requires record_type<typename D::record_type>;
-};
+concept has_record = requires { requires record_type<typename D::record_type>; };
 
 template <class D>
 concept has_size = requires(const D& d) {
@@ -48,58 +46,47 @@ concept has_lengths = requires(const D& d, std::uint64_t i) {
 
 /// Says how long the ragged fields of a sample are, before it is read.
 template <class D>
-concept tells_lengths = has_record<D> && D::record_type::ragged_fields != 0 &&
-                        (has_lengths<D> || has_length<D>);
+concept tells_lengths =
+    has_record<D> && D::record_type::ragged_fields != 0 && (has_lengths<D> || has_length<D>);
 
 template <class D>
-concept reads = requires(const D& d, std::uint64_t i, sample<typename D::record_type> out) {
-  d.read(i, out);
-};
+concept reads =
+    requires(const D& d, std::uint64_t i, sample<typename D::record_type> out) { d.read(i, out); };
 
 template <class D>
 concept reads_randomly = requires(const D& d, std::uint64_t i, sample<typename D::record_type> out,
-                                  sample_generator& rng) {
-  d.read(i, out, rng);
-};
+                                  sample_generator& rng) { d.read(i, out, rng); };
 
 template <class D>
-concept reads_runs = requires(const D& d, std::span<const std::uint64_t> indices,
-                              batch_view<typename D::record_type> out) {
-  d.read_run(indices, out);
-};
+concept reads_runs =
+    requires(const D& d, std::span<const std::uint64_t> indices,
+             batch_view<typename D::record_type> out) { d.read_run(indices, out); };
 
 template <class D>
-concept reads_runs_in_context = requires(const D& d, std::span<const std::uint64_t> indices,
-                                         batch_view<typename D::record_type> out,
-                                         const run_context& context) {
-  d.read_run(indices, out, context);
-};
+concept reads_runs_in_context = requires(
+    const D& d, std::span<const std::uint64_t> indices, batch_view<typename D::record_type> out,
+    const run_context& context) { d.read_run(indices, out, context); };
 
 template <class D>
 concept views_samples = requires(const D& d, std::uint64_t i) {
   { d.view(i) } -> std::convertible_to<const_sample<typename D::record_type>>;
 };
 
-// clang-format off
 template <class D>
 concept prefetches = requires(const D& d, std::uint64_t i) {
   { d.prefetch(i) } noexcept;
 };
-// clang-format on
 
-// clang-format off
 template <class D>
 concept has_origins = requires(const D& d, std::uint64_t i) {
   { d.origin(i) } noexcept -> std::convertible_to<sample_origin>;
   { d.base_sizes() } -> std::convertible_to<std::vector<std::uint64_t>>;
 };
-// clang-format on
 
 /// Wants to know which samples come.
 template <class D>
-concept wants_plans = requires(const D& d, std::span<const std::uint64_t> indices) {
-  d.will_read(indices);
-};
+concept wants_plans =
+    requires(const D& d, std::span<const std::uint64_t> indices) { d.will_read(indices); };
 
 /// Has the size of what lies in a file or a store; of a blob source too, as the next.
 template <class D>
@@ -114,9 +101,8 @@ concept bounds_plans = requires(const D& d) {
 
 /// Wants to know what is read far ahead, of which nothing is to be fetched; a blob source too.
 template <class D>
-concept foresees = requires(const D& d, std::span<const std::uint64_t> indices) {
-  d.foresee(indices);
-};
+concept foresees =
+    requires(const D& d, std::span<const std::uint64_t> indices) { d.foresee(indices); };
 
 template <class D>
 concept bounds_foresight = requires(const D& d) {
@@ -138,9 +124,7 @@ concept has_fingerprint = requires(const D& d) {
 /// batch, on one thread; several batches may be finished at once.
 template <class D>
 concept finishes_batches = requires(const D& d, batch_view<typename D::record_type> all,
-                                    sample_generator& rng) {
-  d.finish_batch(all, rng);
-};
+                                    sample_generator& rng) { d.finish_batch(all, rng); };
 
 template <class D>
 concept has_scratch = requires(const D& d) {

@@ -35,8 +35,9 @@ class dataset_ref {
 
   [[nodiscard]] std::uint64_t size() const { return data_->size(); }
   [[nodiscard]] record_extents<record_type> extents() const { return extents_of(*data_); }
-  [[nodiscard]] sample_lengths<record_type> lengths(std::uint64_t index) const requires
-      tells_lengths<D> {
+  [[nodiscard]] sample_lengths<record_type> lengths(std::uint64_t index) const
+    requires tells_lengths<D>
+  {
     return lengths_of(*data_, index);
   }
   [[nodiscard]] std::size_t scratch_bytes() const { return scratch_bytes_of(*data_); }
@@ -46,15 +47,19 @@ class dataset_ref {
                 const run_context& context) const {
     penstock::read_run(*data_, indices, out, context);
   }
-  [[nodiscard]] const_sample<record_type> view(std::uint64_t index) const requires
-      views_samples<D> {
+  [[nodiscard]] const_sample<record_type> view(std::uint64_t index) const
+    requires views_samples<D>
+  {
     return data_->view(index);
   }
-  void finish_batch(batch_view<record_type> all,
-                    sample_generator& rng) const requires finishes_batches<D> {
+  void finish_batch(batch_view<record_type> all, sample_generator& rng) const
+    requires finishes_batches<D>
+  {
     data_->finish_batch(all, rng);
   }
-  void prefetch(std::uint64_t index) const noexcept requires prefetches<D> {
+  void prefetch(std::uint64_t index) const noexcept
+    requires prefetches<D>
+  {
     data_->prefetch(index);
   }
   void will_read(std::span<const std::uint64_t> indices) const { tell_reads(*data_, indices); }

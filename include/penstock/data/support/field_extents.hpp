@@ -19,8 +19,7 @@ template <class Lengths>
   return [d]<std::size_t... Extents>(std::type_identity<penstock::extents<Extents...>>) {
     constexpr std::size_t values[] = {Extents..., 0};
     return values[d];
-  }
-  (std::type_identity<Lengths>{});
+  }(std::type_identity<Lengths>{});
 }
 
 /// The extents of a field whose dimensions a file says in `found`: the dynamic ones are taken from

@@ -37,8 +37,7 @@ template <record_type First, record_type Second>
                                                    std::index_sequence<Js...>) {
     return record_extents<joined_record_t<First, Second>>{first.template at<Is>()...,
                                                           second.template at<Js>()...};
-  }
-  (std::make_index_sequence<First::size>{}, std::make_index_sequence<Second::size>{});
+  }(std::make_index_sequence<First::size>{}, std::make_index_sequence<Second::size>{});
 }
 
 /// The fields of a batch's record from field `Begin` on, as a batch of record `Part`: each field of

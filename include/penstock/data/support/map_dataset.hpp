@@ -109,8 +109,7 @@ inline constexpr bool lengths_are_known = []<std::size_t... Is>(std::index_seque
     return true;
   };
   return (is_known.template operator()<Is>() && ...);
-}
-(std::make_index_sequence<Out::size>{});
+}(std::make_index_sequence<Out::size>{});
 
 /// The lengths of a sample of `Out` that is made of one of `In` with the lengths `below`.
 template <record_type Out, record_type In>
@@ -121,8 +120,9 @@ template <record_type Out, record_type In>
       found[Out::template ragged_index<Index>()] = below[ragged_namesake<Out, In, Index>()];
     }
   };
-  [&]<std::size_t... Is>(std::index_sequence<Is...>) { (take.template operator()<Is>(), ...); }
-  (std::make_index_sequence<Out::size>{});
+  [&]<std::size_t... Is>(std::index_sequence<Is...>) {
+    (take.template operator()<Is>(), ...);
+  }(std::make_index_sequence<Out::size>{});
   return found;
 }
 
@@ -213,7 +213,8 @@ class map_into_dataset : public over_dataset<Base> {
 
   [[nodiscard]] const record_extents<Out>& extents() const noexcept { return lengths_; }
   [[nodiscard]] sample_lengths<Out> lengths(std::uint64_t index) const
-      requires(Out::ragged_fields > 0 && tells_lengths<Base>) {
+    requires(Out::ragged_fields > 0 && tells_lengths<Base>)
+  {
     return same_lengths<Out, base_record_type>(lengths_of(base_, index));
   }
   [[nodiscard]] std::uint32_t stages() const { return stages_of(base_) + (draws(form) ? 1 : 0); }

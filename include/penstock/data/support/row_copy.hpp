@@ -47,8 +47,7 @@ void copy_rows(const Dataset& data, const batch_layout<Record>& layout,
     const auto place = out[i];
     [&]<std::size_t... Is>(std::index_sequence<Is...>) {
       (std::memcpy(place.address(Is), in.address(Is), layout.template sample_bytes<Is>()), ...);
-    }
-    (std::make_index_sequence<Record::size>{});
+    }(std::make_index_sequence<Record::size>{});
   }
 }
 

@@ -200,10 +200,9 @@ class basic_loader_observer {
     all.read.timed_runs = times.of(timed_runs);
     all.read.timed_transforms = times.of(transforms);
     all.read.busy = workers_ == 0 ? all.batches.total() : times.of(busy);
-    std::transform(slowest.samples.begin(), slowest.samples.end(), all.read.slowest.begin(),
-                   [&](const timed_sample& one) {
-                     return slow_sample{one.index, times.of(one.ticks)};
-                   });
+    std::transform(
+        slowest.samples.begin(), slowest.samples.end(), all.read.slowest.begin(),
+        [&](const timed_sample& one) { return slow_sample{one.index, times.of(one.ticks)}; });
   }
 
   /// The time in which a range was live, less that in which the consumer waited or read.

@@ -88,8 +88,9 @@ class address_lane {
   /// The batches are laid out like this. Before there is one; may throw `std::bad_alloc`.
   template <record_type Record>
   void name_fields(const batch_layout<Record>& layout) {
-    [&]<std::size_t... Is>(std::index_sequence<Is...>) { (name_field<Is>(layout), ...); }
-    (std::make_index_sequence<Record::size>{});
+    [&]<std::size_t... Is>(std::index_sequence<Is...>) {
+      (name_field<Is>(layout), ...);
+    }(std::make_index_sequence<Record::size>{});
   }
 
   /// Which batch lay at `address`, and is over. Safe in a signal handler.

@@ -24,13 +24,11 @@ enum class memory_kind {
 };
 
 /// A device that takes pinned memory in pieces, and wants to know what one copy takes.
-// clang-format off
 template <class D>
 concept pins_by_unit = requires(const D& d, void* data, std::size_t bytes, std::size_t unit) {
   { d.allocate_pinned(bytes, unit) } -> std::same_as<pinned_block>;
   { d.deallocate_pinned(data, bytes, unit) } noexcept;
 };
-// clang-format on
 
 /// One contiguous piece of memory, taken at construction and freed at destruction. Aligned to 256
 /// bytes at least. Move-only. The owner sees to it that nothing still uses it when it goes.

@@ -18,14 +18,12 @@ namespace detail {
 /// A generator that the distributions below accept: every call gives 32 equally likely bits
 /// (`sample_generator`, `std::mt19937`, ...). Says what `std::uniform_random_bit_generator` does,
 /// without all of <random>, which costs each program a tenth of a second to compile.
-// clang-format off
 template <class Generator>
 concept random_bits32 = requires(Generator& gen) {
   { gen() } -> std::unsigned_integral;
   { (Generator::min)() } -> std::same_as<std::invoke_result_t<Generator&>>;
   { (Generator::max)() } -> std::same_as<std::invoke_result_t<Generator&>>;
 } && (Generator::min)() == 0 && (Generator::max)() == 0xffffffffu;
-// clang-format on
 
 template <class T>
 concept real = std::same_as<T, float> || std::same_as<T, double>;

@@ -107,8 +107,7 @@ class feed_source {
   void take_back([[maybe_unused]] const batch_info& batch,
                  [[maybe_unused]] std::span<const std::uint64_t> tags) noexcept {
     if constexpr (requires {
-                    { source_.take_back(batch, tags) }
-                    noexcept;
+                    { source_.take_back(batch, tags) } noexcept;
                   }) {
       source_.take_back(batch, tags);
     }
@@ -172,7 +171,7 @@ class feed_source {
     if constexpr (requires {
                     {
                       source_.last_failure()
-                      } -> std::convertible_to<std::optional<penstock::failure>>;
+                    } -> std::convertible_to<std::optional<penstock::failure>>;
                   }) {
       return source_.last_failure();
     } else {

@@ -18,7 +18,8 @@ namespace detail {
 
 /// What `transfer` asks of its source and its transform.
 template <class Source, class Transform>
-concept transferable = batch_source<Source> &&
+concept transferable =
+    batch_source<Source> &&
     (std::same_as<Transform, no_transform> ||
      device_transform<Transform, typename Source::record_type, typename Source::device_type>);
 

@@ -21,13 +21,13 @@ inline namespace PENSTOCK_ABI {
 /// Mosaic calls it and what such files end in, `name()` that with a level: "zstd", "zstd:7".
 /// All of them from any thread.
 template <class C>
-concept file_codec = requires(const C& codec, const std::string& path,
-                              std::span<const std::byte> bytes) {
-  { codec(path) } -> byte_source;
-  { codec.packed(bytes) } -> std::same_as<std::vector<std::byte>>;
-  { codec.family() } -> std::convertible_to<std::string>;
-  { codec.name() } -> std::convertible_to<std::string>;
-};
+concept file_codec =
+    requires(const C& codec, const std::string& path, std::span<const std::byte> bytes) {
+      { codec(path) } -> byte_source;
+      { codec.packed(bytes) } -> std::same_as<std::vector<std::byte>>;
+      { codec.family() } -> std::convertible_to<std::string>;
+      { codec.name() } -> std::convertible_to<std::string>;
+    };
 
 /// How shards are compressed: any `file_codec`, or none. An option of `mds_shards` and
 /// `mds_writer`, which so need no library themselves. Copies share the codec.

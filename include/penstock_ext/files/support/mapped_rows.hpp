@@ -80,8 +80,7 @@ class mapped_rows {
       const auto place = out[i];
       [&]<std::size_t... Is>(std::index_sequence<Is...>) {
         (copy<Is>(indices[i], place.address(Is)), ...);
-      }
-      (std::make_index_sequence<Record::size>{});
+      }(std::make_index_sequence<Record::size>{});
     }
   }
 
@@ -90,22 +89,21 @@ class mapped_rows {
     if (index >= size_) return;
     [&]<std::size_t... Is>(std::index_sequence<Is...>) {
       (prefetch_row(row(Is, index), layout_.template sample_bytes<Is>()), ...);
-    }
-    (std::make_index_sequence<Record::size>{});
+    }(std::make_index_sequence<Record::size>{});
   }
 
   /// Has the system read the samples that it does not have in memory; those out of range are left
   /// alone.
   void will_read(std::span<const std::uint64_t> indices) const noexcept {
-    [&]<std::size_t... Is>(std::index_sequence<Is...>) { (read_rows_soon<Is>(indices), ...); }
-    (std::make_index_sequence<Record::size>{});
+    [&]<std::size_t... Is>(std::index_sequence<Is...>) {
+      (read_rows_soon<Is>(indices), ...);
+    }(std::make_index_sequence<Record::size>{});
   }
   /// The bytes of a sample in the files.
   [[nodiscard]] std::uint64_t stored_bytes() const noexcept {
     return [&]<std::size_t... Is>(std::index_sequence<Is...>) {
       return (std::uint64_t{layout_.template sample_bytes<Is>()} + ...);
-    }
-    (std::make_index_sequence<Record::size>{});
+    }(std::make_index_sequence<Record::size>{});
   }
 
  private:

@@ -180,7 +180,9 @@ class image_change {
   /// Changes the field of `sample`, without random bits.
   template <class Sample>
     requires std::invocable<const Change&, const pixels&>
-  void operator()(const Sample& sample) const { change_(as_pixels(get<Field>(sample))); }
+  void operator()(const Sample& sample) const {
+    change_(as_pixels(get<Field>(sample)));
+  }
   /// Changes the field of `sample` by random bits.
   template <class Sample>
     requires std::invocable<const Change&, const pixels&, sample_generator&>

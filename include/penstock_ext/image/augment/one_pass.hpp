@@ -244,7 +244,8 @@ class one_pass {
   /// std::invalid_argument unless `in` has three channels and `out` three and the size that comes
   /// of it, and what the crop throws, `picture_too_small`.
   void operator()(const const_pixels& in, const pixels& out, sample_generator& random) const
-      requires(!makes_planes) {
+    requires(!makes_planes)
+  {
     auto drawn = draw(in, random);
     if (out.channels != 3 || out.size != drawn.plan.size()) {
       throw std::invalid_argument("one_pass: expected to write " +

@@ -42,8 +42,9 @@ void copy_others(const const_sample<In>& in, const sample<Out>& out) {
                   in.extents().template at<Index>().size() * sizeof(typename field::value_type));
     }
   };
-  [&]<std::size_t... Is>(std::index_sequence<Is...>) { (copy.template operator()<Is>(), ...); }
-  (std::make_index_sequence<In::size>{});
+  [&]<std::size_t... Is>(std::index_sequence<Is...>) {
+    (copy.template operator()<Is>(), ...);
+  }(std::make_index_sequence<In::size>{});
 }
 
 /// Throws `not_finite` for the first number of `values` that is not.
@@ -192,8 +193,7 @@ template <record_type Out, record_type In>
 [[nodiscard]] record_extents<Out> same_extents(const record_extents<In>& lengths) {
   return [&]<std::size_t... Is>(std::index_sequence<Is...>) {
     return record_extents<Out>{lengths.template at<Is>()...};
-  }
-  (std::make_index_sequence<In::size>{});
+  }(std::make_index_sequence<In::size>{});
 }
 
 /// What a batch has beside bytes with a scale for each sample.
@@ -344,8 +344,7 @@ class widened_batch {
   [[nodiscard]] static record_extents<type> extents(const record_extents<In>& lengths) {
     return [&]<std::size_t... Is>(std::index_sequence<Is...>) {
       return record_extents<type>{lengths.template at<kept[Is]>()...};
-    }
-    (places{});
+    }(places{});
   }
 };
 

@@ -25,27 +25,40 @@ class store_ref {
   [[nodiscard]] std::uint64_t size_of(std::string_view object) const {
     return store_->size_of(object);
   }
-  [[nodiscard]] object_state state_of(std::string_view object) const requires
-      versioned_store<Store> {
+  [[nodiscard]] object_state state_of(std::string_view object) const
+    requires versioned_store<Store>
+  {
     return store_->state_of(object);
   }
   void read(const byte_range& range) const { store_->read(range); }
-  void read_many(std::span<const byte_range> ranges) const requires batching_store<Store> {
+  void read_many(std::span<const byte_range> ranges) const
+    requires batching_store<Store>
+  {
     store_->read_many(ranges);
   }
-  void foresee(const void* who,
-               std::span<const upcoming_range> ranges) const requires foreseeing_store<Store> {
+  void foresee(const void* who, std::span<const upcoming_range> ranges) const
+    requires foreseeing_store<Store>
+  {
     store_->foresee(who, ranges);
   }
-  void forget(const void* who) const requires foreseeing_store<Store> { store_->forget(who); }
-  [[nodiscard]] std::uint64_t most_foreseen() const requires foreseeing_store<Store> {
+  void forget(const void* who) const
+    requires foreseeing_store<Store>
+  {
+    store_->forget(who);
+  }
+  [[nodiscard]] std::uint64_t most_foreseen() const
+    requires foreseeing_store<Store>
+  {
     return store_->most_foreseen();
   }
-  [[nodiscard]] bool bring_near(const upcoming_range& range) const requires near_store<Store> {
+  [[nodiscard]] bool bring_near(const upcoming_range& range) const
+    requires near_store<Store>
+  {
     return store_->bring_near(range);
   }
-  [[nodiscard]] std::optional<lent_bytes> lend(const upcoming_range& range) const requires
-      lending_store<Store> {
+  [[nodiscard]] std::optional<lent_bytes> lend(const upcoming_range& range) const
+    requires lending_store<Store>
+  {
     return store_->lend(range);
   }
 

@@ -716,8 +716,7 @@ template <class Record>
   return [&]<std::size_t... Is>(std::index_sequence<Is...>) {
     return record_extents<Record>{extents_in<typename Record::template field_at<Is>::extents_type>(
         std::span<const std::size_t>{columns.extents(Is)})...};
-  }
-  (std::make_index_sequence<Record::size>{});
+  }(std::make_index_sequence<Record::size>{});
 }
 
 /// Copies samples of one batch, which are columns of `columns`, to their places in `out`: column by
@@ -730,8 +729,7 @@ void gather_rows(const column_rows* columns, std::uint64_t first_row,
   [&]<std::size_t... Is>(std::index_sequence<Is...>) {
     (columns[Is].gather(indices, first_row, place.address(Is), layout.template sample_bytes<Is>()),
      ...);
-  }
-  (std::make_index_sequence<Record::size>{});
+  }(std::make_index_sequence<Record::size>{});
 }
 
 /// Labels of one batch: integers of any size, or bits.

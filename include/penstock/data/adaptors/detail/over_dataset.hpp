@@ -25,14 +25,17 @@ class over_dataset {
 
   [[nodiscard]] std::uint64_t size() const { return base_.size(); }
   [[nodiscard]] record_extents<record_type> extents() const { return extents_of(base_); }
-  [[nodiscard]] sample_lengths<record_type> lengths(std::uint64_t index) const requires
-      tells_lengths<Base> {
+  [[nodiscard]] sample_lengths<record_type> lengths(std::uint64_t index) const
+    requires tells_lengths<Base>
+  {
     return lengths_of(base_, index);
   }
   [[nodiscard]] std::size_t scratch_bytes() const { return scratch_bytes_of(base_); }
   [[nodiscard]] std::uint32_t stages() const { return stages_of(base_); }
   [[nodiscard]] std::uint64_t fingerprint() const { return fingerprint_of(base_); }
-  void prefetch(std::uint64_t index) const noexcept requires prefetches<Base> {
+  void prefetch(std::uint64_t index) const noexcept
+    requires prefetches<Base>
+  {
     base_.prefetch(index);
   }
   void will_read(std::span<const std::uint64_t> indices) const { tell_reads(base_, indices); }

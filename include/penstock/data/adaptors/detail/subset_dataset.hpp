@@ -92,8 +92,9 @@ class subset_dataset {
 
   [[nodiscard]] std::uint64_t size() const noexcept { return selection_.size(); }
   [[nodiscard]] record_extents<record_type> extents() const { return extents_of(base_); }
-  [[nodiscard]] sample_lengths<record_type> lengths(std::uint64_t index) const requires
-      tells_lengths<Base> {
+  [[nodiscard]] sample_lengths<record_type> lengths(std::uint64_t index) const
+    requires tells_lengths<Base>
+  {
     return lengths_of(base_, translate(index));
   }
   [[nodiscard]] std::size_t scratch_bytes() const { return scratch_bytes_of(base_); }
@@ -121,12 +122,15 @@ class subset_dataset {
     }
   }
 
-  [[nodiscard]] const_sample<record_type> view(std::uint64_t index) const requires
-      views_samples<Base> {
+  [[nodiscard]] const_sample<record_type> view(std::uint64_t index) const
+    requires views_samples<Base>
+  {
     return base_.view(translate(index));
   }
 
-  void prefetch(std::uint64_t index) const noexcept requires prefetches<Base> {
+  void prefetch(std::uint64_t index) const noexcept
+    requires prefetches<Base>
+  {
     if (index < size()) base_.prefetch(selection_[index]);
   }
 

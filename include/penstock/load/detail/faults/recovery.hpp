@@ -137,8 +137,7 @@ class recovery {
     const std::span<const std::uint8_t> is_gone{losses_[slot].is_gone.data(), info.size};
     [&]<std::size_t... Fields>(std::index_sequence<Fields...>) {
       (close_field<Fields>(slab, layout, is_gone), ...);
-    }
-    (std::make_index_sequence<Record::size>{});
+    }(std::make_index_sequence<Record::size>{});
     if (lists_ != nullptr) lists_->close_gaps(slot, is_gone);
     const auto gone_of = [&](std::size_t count) {
       const auto first = is_gone.first(count);

@@ -50,9 +50,8 @@ template <record_type Record>
       return one;
     };
     return [&]<std::size_t... Is>(std::index_sequence<Is...>) {
-      return record_extents<Record>{bounded.template operator()<Is>()...};
-    }
-    (std::make_index_sequence<Record::size>{});
+      return record_extents<Record> { bounded.template operator()<Is>()... };
+    }(std::make_index_sequence<Record::size>{});
   }
 }
 
@@ -115,8 +114,7 @@ void place_or_throw(const batch_view<Record>& all, const batch_info& batch, std:
       }
     };
     (tell.template operator()<Is>(), ...);
-  }
-  (std::make_index_sequence<Record::size>{});
+  }(std::make_index_sequence<Record::size>{});
 }
 
 /// Opener: gives all samples of a batch their places in its ragged fields, from the lengths that

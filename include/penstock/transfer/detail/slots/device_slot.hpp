@@ -88,7 +88,7 @@ template <class HostBatch, class Device>
 inline constexpr bool shares_mark = requires(HostBatch& from, typename Device::stream_ref stream) {
   {
     from.mark_copies(stream)
-    } -> std::same_as<std::shared_ptr<copy_mark<typename Device::event_type>>>;
+  } -> std::same_as<std::shared_ptr<copy_mark<typename Device::event_type>>>;
   from.release_behind(from.mark_copies(stream));
 };
 

@@ -394,9 +394,8 @@ class mds_index_reader {
         bytes = json_.number();
       } else if (key == "hashes") {
         if (!json_.null()) {
-          json_.object([&](std::string_view sum) {
-            sums.push_back({std::string{sum}, json_.string()});
-          });
+          json_.object(
+              [&](std::string_view sum) { sums.push_back({std::string{sum}, json_.string()}); });
         }
       } else {
         json_.skip();
