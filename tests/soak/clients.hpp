@@ -73,9 +73,8 @@ class clients {
 
   void run() {
     {
-      std::stop_source stop;
       auto options = how_.options;
-      options.stop = stop.get_token();
+      options.stop = stop_.get_token();
       options.on_unserved = [this](std::span<const std::uint64_t> tags, ps::unserved) {
         for (const auto tag : tags) ++returned_[tag];
       };
@@ -96,7 +95,7 @@ class clients {
           wait_a_bit(random, 300);
           if (how_.end == 1) requests.close();
           if (how_.end == 2) requests.abandon();
-          if (how_.end == 3) stop.request_stop();
+          if (how_.end == 3) stop_.request_stop();
         }
         requests.close();
       }
@@ -249,6 +248,7 @@ class clients {
   }
 
   const clients_config& how_;
+  std::stop_source stop_;
   std::uint64_t seed_;
   counts served_;
   counts returned_;
