@@ -1,0 +1,742 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <exception>
+#include <functional>
+#include <iterator>
+#include <memory>
+#include <optional>
+#include <span>
+#include <stop_token>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <penstock/core/batch_info.hpp>
+#include <penstock/core/checked.hpp>
+#include <penstock/core/error.hpp>
+#include <penstock/core/layout.hpp>
+#include <penstock/core/lease.hpp>
+#include <penstock/core/support/joined.hpp>
+#include <penstock/device/cpu_device.hpp>
+#include <penstock/device/device.hpp>
+#include <penstock/device/support/settle.hpp>
+#include <penstock/memory/support/last_owner.hpp>
+#include <penstock/memory/support/slab.hpp>
+#include <penstock/threads/support/shared_value.hpp>
+#include <penstock/threads/worker_pool.hpp>
+#include <penstock/transfer/detail/result_turns.hpp>
+#include <penstock/transfer/options.hpp>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+
+/// The options of `results`. Bad values throw `option_error` at construction.
+struct results_options {
+  /// Device slots: the batch whose results the step computes, and those whose results are on their
+  /// way to the host. At least 1, which overlaps nothing.
+  std::size_t depth = 3;
+  /// Threads that consume. One consumes batch after batch, in the order of the loop; several do as
+  /// the batches come, at once.
+  std::size_t workers = 1;
+  /// Host slots, page-locked: those that batches are copied to, and those that consumers hold. More
+  /// where consumers keep leases after they return. `automatic`: `depth` and one for each worker.
+  std::size_t host_slots = automatic;
+  /// What happens when a slot could come free only by the end of a lease that a consumer has kept:
+  /// `wait`, or `fail` with `leases_exhausted`, which is for leases that the loop's thread ends.
+  held_action when_held = held_action::wait;
+  /// A request ends a wait for a slot with `cancelled`.
+  std::stop_token stop{};
+};
+
+/// What `results` have been through. Numbers of batches, since construction.
+struct results_stats {
+  std::uint64_t taken = 0;      ///< slots that the loop has got
+  std::uint64_t handed_in = 0;  ///< by `send`
+  std::uint64_t discarded = 0;  ///< slots that were dropped without a `send`
+  std::uint64_t consumed = 0;   ///< whose consumer has returned
+  /// How long the loop has waited for a slot: consumers, or the copies, are slower than the steps.
+  std::chrono::nanoseconds waited{0};
+};
+
+/// A batch of results that can't be taken, or does not hold what its record says.
+class [[gnu::visibility("default")]] results_error : public error {
+ public:
+  using error::error;
+};
+
+namespace detail {
+
+/// The memory of `results`, on both sides, and how batches get from one to the other. Lives until
+/// the last lease is gone.
+template <record_type Record, device Device>
+class result_ring {
+ public:
+  using stream_ref = typename Device::stream_ref;
+  using event_type = typename Device::event_type;
+
+  /// What is known of the batch in a slot. All memory is taken at construction.
+  struct entry {
+    batch_info info;
+    std::vector<std::uint64_t> tags;     // one for each sample, or none
+    std::vector<std::uint64_t> indices;  // likewise
+  };
+  /// The slots of one side, as `lease` wants them.
+  struct side {
+    result_ring* ring = nullptr;
+    slab<Device>* memory = nullptr;
+    std::vector<entry> entries{};
+
+    [[nodiscard]] std::byte* data(std::size_t slot) const noexcept {
+      return memory->slot(slot, layout().bytes());
+    }
+    [[nodiscard]] const batch_layout<Record>& layout() const noexcept { return ring->layout_; }
+  };
+
+  /// Throws `out_of_memory`, and what the device throws.
+  result_ring(const Device& device, const batch_layout<Record>& layout, std::size_t device_slots,
+              std::size_t host_slots)
+      : turns(device_slots, host_slots),
+        device_(device),
+        layout_(layout),
+        device_memory_(device, layout.bytes() * device_slots, memory_kind::device),
+        host_memory_(device, layout.bytes() * host_slots, memory_kind::pinned, layout.bytes()),
+        copies_(device.make_stream()) {
+    prepare(on_device, device_memory_, device_slots);
+    prepare(on_host, host_memory_, host_slots);
+    for (std::size_t i = 0; i < device_slots; ++i) {
+      computed_.push_back(device.make_event(event_wait::by_streams));
+    }
+    for (std::size_t i = 0; i < host_slots; ++i) {
+      arrived_.push_back(device.make_event(event_wait::by_host));
+    }
+    // After all that may throw: a checked build forbids the memory, and the destructor allows it.
+    for (std::size_t i = 0; i < host_slots; ++i) host_memory_.forbid(i);
+  }
+  result_ring(result_ring&&) = delete;
+  /// The memory goes: neither steps nor copies may still use it.
+  ~result_ring() {
+    for (const auto& event : computed_) settle(device_, event);
+    settle(device_, copies_);
+    for (std::size_t i = 0; i < on_host.entries.size(); ++i) host_memory_.allow(i);
+  }
+
+  [[nodiscard]] const Device& device() const noexcept { return device_; }
+  [[nodiscard]] const batch_layout<Record>& layout() const noexcept { return layout_; }
+  [[nodiscard]] std::size_t device_bytes() const noexcept { return device_memory_.bytes(); }
+  [[nodiscard]] std::size_t host_bytes() const noexcept { return host_memory_.bytes(); }
+  [[nodiscard]] bool pinned() const noexcept { return host_memory_.pinned(); }
+
+  /// The slot is for the results of this batch.
+  void begin(std::uint32_t slot, const batch_info& info, std::span<const std::uint64_t> tags,
+             std::span<const std::uint64_t> indices) noexcept {
+    entry& to = on_device.entries[slot];
+    const auto keep = [](std::vector<std::uint64_t>& list, std::span<const std::uint64_t> from) {
+      list.assign(from.begin(), from.end());  // has room
+    };
+    to.info = info;
+    keep(to.tags, tags);
+    keep(to.indices, indices);
+  }
+  /// The step's work on the slot ends where `stream` is now. Throws what recording throws.
+  void note_computed(std::uint32_t slot, stream_ref stream) {
+    device_.record(computed_[slot], stream);
+  }
+
+  /// Queues the copy of `what`, after the step. Throws what the device throws.
+  void queue_copy(const result_turns::job& what) {
+    entry& from = on_device.entries[what.device_slot];
+    entry& to = on_host.entries[what.host_slot];
+    host_memory_.allow(what.host_slot);
+    device_.wait(copies_, computed_[what.device_slot]);
+    device_.copy_async(on_host.data(what.host_slot), on_device.data(what.device_slot),
+                       layout_.used_bytes(from.info.size), copies_);
+    device_.record(arrived_[what.host_slot], copies_);
+    to.info = from.info;
+    to.tags.swap(from.tags);
+    to.indices.swap(from.indices);
+  }
+  /// Waits for that copy. Throws what the device throws.
+  void wait_for_copy(const result_turns::job& what) {
+    device_.synchronize(arrived_[what.host_slot]);
+  }
+  /// The lease of a host slot ends.
+  void release(std::uint32_t slot) noexcept {
+    host_memory_.erase(slot);
+    host_memory_.forbid(slot);
+    turns.note_release(slot);
+  }
+
+  result_turns turns;
+  side on_device;
+  side on_host;
+  std::atomic<std::uint64_t> discarded{0};  // relaxed: a number for statistics
+  std::atomic<std::uint64_t> handed_in{0};  // likewise
+
+ private:
+  void prepare(side& to, slab<Device>& memory, std::size_t slots) {
+    to.ring = this;
+    to.memory = &memory;
+    to.entries.resize(slots);
+    for (entry& one : to.entries) {
+      one.tags.reserve(layout_.batch_size());
+      one.indices.reserve(layout_.batch_size());
+    }
+  }
+
+  Device device_;
+  batch_layout<Record> layout_;
+  slab<Device> device_memory_;
+  slab<Device> host_memory_;
+  std::vector<event_type> computed_;  // by device slot: the step is past it
+  std::vector<event_type> arrived_;   // by host slot: the copy into it is complete
+  typename Device::stream_type copies_;
+};
+
+/// Throws `results_error` unless the offsets of each ragged field ascend from 0 to what there is
+/// room for: they were computed by the program's kernels.
+template <record_type Record>
+void require_offsets(const batch_layout<Record>& layout, const std::byte* slab,
+                     std::size_t samples) {
+  const auto check = [&]<std::size_t Index>() {
+    using field = typename Record::template field_at<Index>;
+    if constexpr (field::is_ragged) {
+      const auto capacity = static_cast<std::int64_t>(layout.template capacity<Index>());
+      std::int64_t before = 0;
+      for (std::size_t i = 0; i <= samples; ++i) {
+        const std::int64_t at = layout.template value_begin<Index>(slab, i);
+        if (at >= before && at <= capacity && (i != 0 || at == 0)) {
+          before = at;
+          continue;
+        }
+        throw results_error(joined(
+            {"results: field \"", field::key.str(), "\": offset ", i, " is ", std::to_string(at),
+             ", not in ", std::to_string(i == 0 ? 0 : before), "..",
+             std::to_string(i == 0 ? 0 : capacity),
+             ": the step has to write the offsets of all samples, and no more values than the "
+             "layout has room for (values_per_batch)"}));
+      }
+    }
+  };
+  [&]<std::size_t... Is>(std::index_sequence<Is...>) {
+    (check.template operator()<Is>(), ...);
+  }(std::make_index_sequence<Record::size>{});
+}
+
+}  // namespace detail
+
+/// A device slot for the results of one batch, which the step writes to: `get<"score">(slot)` is
+/// device memory, with whatever a batch of before has left in it. Move-only. `send` hands the
+/// results in; a slot that is destroyed without it is discarded, and its batch has no results. Used
+/// by the loop's thread.
+template <record_type Record, device Device>
+class result_slot
+    : public lease<Record, typename detail::result_ring<Record, Device>::side, std::uint32_t> {
+  using ring_type = detail::result_ring<Record, Device>;
+  using side_type = typename ring_type::side;
+  using base = lease<Record, side_type, std::uint32_t>;
+  using base::guard_;
+  using base::slot_;
+  using base::slots_;
+
+ public:
+  using device_type = Device;
+  using stream_ref = typename Device::stream_ref;
+
+  /// An empty slot.
+  result_slot() = default;
+  /// The slot `slot`, for work on `stream`: for `results`.
+  result_slot(std::shared_ptr<side_type> side, std::uint32_t slot, const batch_info& info,
+              stream_ref stream) noexcept(!detail::checked)
+      : base(std::move(side), slot, info, detail::lease_guard{info.epoch, info.batch}),
+        stream_(stream) {}
+  result_slot(result_slot&&) noexcept = default;
+  /// A copy does not compile, and says why.
+  template <std::same_as<result_slot> Lease>
+  result_slot(Lease&) {  // NOLINT: implicit, as a copy is
+    detail::refuse_copy_of_lease<Lease>();
+  }
+  result_slot& operator=(result_slot&& other) noexcept {
+    if (this != &other) {
+      discard();
+      stream_ = other.stream_;
+      base::operator=(std::move(other));
+    }
+    return *this;
+  }
+  ~result_slot() { discard(); }
+
+  /// Hands the results in: they are copied to the host after all work that the loop's stream was
+  /// given by now, and then consumed. One record on that stream, and no wait. The slot is empty
+  /// then. False, and the slot is discarded, after a failure, which the next `take` throws, and
+  /// after `close`. Throws what the device throws, and the slot is discarded then.
+  bool send() {
+    base::use();
+    guard_.end();
+    const auto side = std::move(slots_);
+    ring_type& ring = *side->ring;
+    try {
+      ring.note_computed(slot_, *stream_);
+    } catch (...) {
+      // No event tells when the step is over: the slot is free, since its next step comes after it.
+      give_back(ring);
+      throw;
+    }
+    const bool is_in = ring.turns.hand_in(slot_);
+    (is_in ? ring.handed_in : ring.discarded).fetch_add(1, std::memory_order_relaxed);
+    return is_in;
+  }
+
+  /// The stream that the results are to be computed on.
+  [[nodiscard]] stream_ref stream() const noexcept {
+    base::use();
+    return *stream_;
+  }
+
+ private:
+  void discard() noexcept {
+    if (slots_ == nullptr) return;
+    guard_.end();
+    const auto side = std::move(slots_);
+    ring_type& ring = *side->ring;
+    try {
+      ring.note_computed(slot_, *stream_);  // the memory may go before the step is over
+    } catch (...) {
+      detail::settle(ring.device(), *stream_);
+    }
+    give_back(ring);
+  }
+  void give_back(ring_type& ring) noexcept {
+    ring.discarded.fetch_add(1, std::memory_order_relaxed);
+    ring.turns.put_back(slot_);
+  }
+
+  std::optional<stream_ref> stream_;
+};
+
+/// The results of one batch in page-locked host memory, as a consumer gets them: with the
+/// `batch_info` of the batch that they belong to. Move-only; its end gives the slot back. A consumer
+/// may move it out and keep it, also beyond the `results`. Used by one thread at a time; may be
+/// destroyed on any.
+template <record_type Record, device Device>
+class result_batch
+    : public lease<Record, typename detail::result_ring<Record, Device>::side, std::uint32_t> {
+  using side_type = typename detail::result_ring<Record, Device>::side;
+  using base = lease<Record, side_type, std::uint32_t>;
+  using base::guard_;
+  using base::slot_;
+  using base::slots_;
+
+ public:
+  using device_type = Device;
+
+  /// An empty lease.
+  result_batch() = default;
+  /// The batch in `slot`: for `results`.
+  result_batch(std::shared_ptr<side_type> side, std::uint32_t slot,
+               const batch_info& info) noexcept(!detail::checked)
+      : base(std::move(side), slot, info, detail::lease_guard{info.epoch, info.batch}) {}
+  result_batch(result_batch&&) noexcept = default;
+  /// A copy does not compile, and says why.
+  template <std::same_as<result_batch> Lease>
+  result_batch(Lease&) {  // NOLINT: implicit, as a copy is
+    detail::refuse_copy_of_lease<Lease>();
+  }
+  result_batch& operator=(result_batch&& other) noexcept {
+    if (this != &other) {
+      release();
+      base::operator=(std::move(other));
+    }
+    return *this;
+  }
+  ~result_batch() { release(); }
+
+  /// Which samples the batch had, as `device_batch::indices`: empty unless the loop's batches have
+  /// them (`loader_options::indices`).
+  [[nodiscard]] std::span<const std::uint64_t> indices() const noexcept {
+    base::use();
+    return slots_->entries[slot_].indices;
+  }
+  /// A word for each sample from the batch's source, as `device_batch::tags`; or none.
+  [[nodiscard]] std::span<const std::uint64_t> tags() const noexcept {
+    base::use();
+    return slots_->entries[slot_].tags;
+  }
+
+ private:
+  void release() noexcept {
+    if (slots_ == nullptr) return;
+    guard_.end();
+    const auto side = std::move(slots_);
+    side->ring->release(slot_);
+  }
+};
+
+/// Carries the results of steps from a device to threads on the host: the mirror of `transfer`. A
+/// step writes to a device slot; `send` lets the copy into page-locked memory run under the next
+/// steps; worker threads consume what has arrived.
+///
+///     using scores = ps::record<ps::field<"score", float, 10>>;
+///     ps::results<scores, ps::cuda_device> out{device, stream, 256, [&](auto& done) {
+///       write(file, done.indices(), ps::get<"score">(done));
+///     }};
+///     for (auto& batch : feed.epoch(0)) {
+///       auto slot = out.take(batch);
+///       infer<<<..., stream>>>(ps::get<"image">(batch), ps::get<"score">(slot));
+///       slot.send();
+///     }
+///     out.finish();
+///
+/// For the loop a batch costs one record on its stream; a worker has the copy stream wait for it,
+/// queues the copy, records its end, and sleeps until then. Nothing synchronises with the loop's
+/// stream. `take` waits while all `depth` slots are on their way or consumers are behind.
+///
+/// `consume(result_batch<Record, Device>&)` is called on a worker, once for each batch that was
+/// handed in: with one worker in the order of `send`, else as they come, by several workers at once.
+/// What it throws ends the flow: no further batch is consumed, and the loop's next `take`, `finish`
+/// or `close` throws the exception; `last_failure` names the batch. So does an error of the device.
+///
+/// All memory is taken at construction: `depth` batches on the device, `host_slots` page-locked.
+/// `take`, `send`, `finish` and `close` are for one thread, the loop's. The stream must outlive
+/// every slot. The destructor closes: it waits until all that was handed in is consumed, unless only
+/// the end of leases that consumers have kept would let it go on, and says on stderr what nobody has
+/// asked for.
+///
+/// Construction throws `option_error`, `layout_error`, `out_of_memory`, `std::system_error` for a
+/// thread, and what the device throws.
+template <record_type Record, device Device = cpu_device>
+class results {
+  using ring_type = detail::result_ring<Record, Device>;
+  using job = detail::result_turns::job;
+
+ public:
+  using record_type = Record;
+  using device_type = Device;
+  using stream_ref = typename Device::stream_ref;
+  using slot_type = result_slot<Record, Device>;
+  using batch_type = result_batch<Record, Device>;
+  using consumer_type = std::function<void(batch_type&)>;
+
+  /// For batches of `layout.batch_size()` samples at most, which steps on `stream` compute.
+  results(const Device& device, stream_ref stream, const batch_layout<Record>& layout,
+          consumer_type consume, results_options options = {})
+      : options_(checked(std::move(options))),
+        stream_(usable(device, stream)),
+        consume_(std::move(consume)),
+        ring_(detail::shared_by_leases<ring_type, stream_ref>(device, layout, options_.depth,
+                                                              options_.host_slots)),
+        pool_(
+            options_.workers, [this](const std::stop_token&, std::size_t) { work(); },
+            [this]() noexcept { ring_->turns.close(); }) {}
+  /// For records whose extents are all known.
+  results(const Device& device, stream_ref stream, std::size_t batch_size, consumer_type consume,
+          results_options options = {})
+    requires(!Record::has_dynamic_extents && Record::ragged_fields == 0)
+      : results(device, stream, batch_layout<Record>{{}, batch_size}, std::move(consume),
+                std::move(options)) {}
+  /// The loop's body is the step: for the CPU device.
+  results(const Device& device, std::size_t batch_size, consumer_type consume,
+          results_options options = {})
+    requires(!Record::has_dynamic_extents && Record::ragged_fields == 0 &&
+             requires { device.inline_stream(); })
+      : results(device, device.inline_stream(), batch_size, std::move(consume),
+                std::move(options)) {}
+  results(results&&) = delete;
+  ~results() {
+    try {
+      end();
+    } catch (const std::exception& problem) {
+      std::fprintf(stderr, "penstock: results: an exception, not asked for: %s\n", problem.what());
+    } catch (...) {
+      std::fputs("penstock: results: an exception, not asked for: no std::exception\n", stderr);
+    }
+  }
+
+  /// A slot for the results of `batch`: a lease of a transfer's or a loader's batch, or its
+  /// `batch_info`. Waits while all are on their way. Throws what a consumer or the device has
+  /// thrown; `cancelled` after a stop request; `leases_exhausted`, see `when_held`;
+  /// `results_error` for more samples than there is room for, for the batch that has got the last
+  /// slot, and after `close`.
+  template <class Batch>
+  [[nodiscard]] slot_type take(const Batch& batch) {
+    std::span<const std::uint64_t> tags;
+    std::span<const std::uint64_t> indices;
+    if constexpr (requires { batch.tags(); }) tags = batch.tags();
+    if constexpr (requires { batch.indices(); }) indices = batch.indices();
+    return take(info_of(batch), tags, indices);
+  }
+  /// As above, with what is to go along: one tag and one index for each sample, or none.
+  [[nodiscard]] slot_type take(const batch_info& info, std::span<const std::uint64_t> tags,
+                               std::span<const std::uint64_t> indices) {
+    require_fit(info, tags.size(), indices.size());
+    const std::stop_callback on_stop{options_.stop, [this]() noexcept { ring_->turns.wake(); }};
+    const auto got =
+        ring_->turns.take([this] { return options_.stop.stop_requested(); }, may_wait());
+    waited_.fetch_add(got.waited.count(), std::memory_order_relaxed);
+    if (got.what != detail::result_turns::outcome::slot) refuse(got.what);
+    taken_.fetch_add(1, std::memory_order_relaxed);
+    last_ = {{info.epoch, info.batch}, ring_->discarded.load(std::memory_order_relaxed)};
+    ring_->begin(got.slot, info, tags, indices);
+    return {std::shared_ptr<typename ring_type::side>{ring_, &ring_->on_device}, got.slot, info,
+            stream_};
+  }
+
+  /// Waits until all that was handed in has been consumed. Throws as `take`; more may be taken
+  /// afterwards.
+  void finish() {
+    const bool is_done = ring_->turns.finish(may_wait());
+    rethrow();
+    if (!is_done) throw_held();
+  }
+  /// Ends the flow: waits as `finish`, and ends the workers. Nothing is taken any more.
+  void close() { end(); }
+
+  /// Which batch the exception belongs to that has ended the flow; nothing if none has. From any
+  /// thread, as `stats`.
+  [[nodiscard]] std::optional<failure> last_failure() const noexcept { return failure_.load(); }
+  /// What has happened so far.
+  [[nodiscard]] results_stats stats() const noexcept {
+    return {
+        taken_.load(std::memory_order_relaxed), ring_->handed_in.load(std::memory_order_relaxed),
+        ring_->discarded.load(std::memory_order_relaxed), consumed_.load(std::memory_order_relaxed),
+        std::chrono::nanoseconds{waited_.load(std::memory_order_relaxed)}};
+  }
+  /// The bytes of device memory that the slots take.
+  [[nodiscard]] std::size_t device_bytes() const noexcept { return ring_->device_bytes(); }
+  /// The bytes of host memory that the slots take.
+  [[nodiscard]] std::size_t host_bytes() const noexcept { return ring_->host_bytes(); }
+  /// Whether that is page-locked.
+  [[nodiscard]] bool pinned() const noexcept { return ring_->pinned(); }
+
+ private:
+  static results_options checked(results_options options) {
+    constexpr std::size_t most = 1024;
+    const auto require = [](const char* name, std::size_t value, std::size_t least) {
+      if (value >= least && value <= most) return;
+      detail::refuse_option(name, {value, " is not in ", least, "..", most});
+    };
+    require("depth", options.depth, 1);
+    require("workers", options.workers, 1);
+    if (options.host_slots == automatic) options.host_slots = options.depth + options.workers;
+    require("host_slots", options.host_slots, 1);
+    return options;
+  }
+  static stream_ref usable(const Device& device, stream_ref stream) {
+    device.require_usable(stream);
+    return stream;
+  }
+
+  template <class Batch>
+  [[nodiscard]] static const batch_info& info_of(const Batch& batch) noexcept {
+    if constexpr (std::same_as<Batch, batch_info>) {
+      return batch;
+    } else {
+      return batch.info();
+    }
+  }
+  [[nodiscard]] bool may_wait() const noexcept { return options_.when_held == held_action::wait; }
+
+  void require_fit(const batch_info& info, std::size_t tags, std::size_t indices) const {
+    const std::size_t room = ring_->layout().batch_size();
+    const std::string where =
+        detail::joined({"results: batch ", info.batch, " of epoch ", info.epoch});
+    if (info.size > room) {
+      throw results_error(
+          detail::joined({where, " has ", info.size, " samples, and a slot has room for ", room,
+                          ": make results for the batch_size of the loader"}));
+    }
+    if (tags > info.size || indices > info.size) {
+      throw results_error(detail::joined(
+          {where, " has ", info.size, " samples, but ", tags, " tags and ", indices, " indices"}));
+    }
+    if (last_ && last_->at == batch_position{info.epoch, info.batch} &&
+        last_->discarded == ring_->discarded.load(std::memory_order_relaxed)) {
+      throw results_error(detail::joined(
+          {where, " has got a slot before: take one for each batch, or discard the first"}));
+    }
+  }
+  [[noreturn]] void refuse(detail::result_turns::outcome why) {
+    using enum detail::result_turns::outcome;
+    rethrow();
+    if (why == stopped) {
+      throw cancelled("cancelled: a stop was requested while all slots for results were in use");
+    }
+    if (why == held) throw_held();
+    throw results_error("results: take after close");
+  }
+  [[noreturn]] void throw_held() const {
+    throw leases_exhausted(detail::joined(
+        {"results: leases that consumers have kept hold all ", options_.host_slots,
+         " host slots: end one, raise host_slots, or let it wait for leases that end on other "
+         "threads (when_held)"}));
+  }
+
+  /// Throws what has ended the flow, if something has. After that no worker writes `error_`.
+  void rethrow() {
+    if (!failure_.load()) return;
+    is_told_ = true;
+    std::rethrow_exception(error_);
+  }
+  void end() {
+    ring_->turns.close();
+    pool_.stop();
+    if (failure_.load() && !is_told_) rethrow();
+  }
+
+  /// Ends the flow by the exception that is being handled, unless one has ended it.
+  void fail(std::uint64_t epoch, std::uint64_t batch) noexcept {
+    const std::exception_ptr error = std::current_exception();
+    if (has_failed_.exchange(true, std::memory_order_relaxed)) return;
+    error_ = error;
+    failure_.store(failure{"results", epoch, batch});  // after the error, which it publishes
+    ring_->turns.fail();
+  }
+
+  void work() noexcept {
+    ring_type& ring = *ring_;
+    batch_position at;
+    try {
+      ring.device().make_current();
+      for (;;) {
+        const job next = ring.turns.next();
+        if (next.what == detail::result_turns::step::end) return;
+        const auto& entry = next.what == detail::result_turns::step::deliver
+                                ? ring.on_host.entries[next.host_slot]
+                                : ring.on_device.entries[next.device_slot];
+        at = {entry.info.epoch, entry.info.batch};
+        if (next.what == detail::result_turns::step::stuck) throw_held();
+        if (next.what == detail::result_turns::step::copy) {
+          ring.queue_copy(next);
+          ring.turns.note_copy(next);
+        } else {
+          deliver(next);
+        }
+      }
+    } catch (...) {
+      fail(at.epoch, at.batch);
+    }
+  }
+  void deliver(const job& next) {
+    ring_type& ring = *ring_;
+    ring.wait_for_copy(next);
+    ring.turns.note_arrival(next.device_slot);
+    {
+      batch_type done{std::shared_ptr<typename ring_type::side>{ring_, &ring.on_host},
+                      next.host_slot, ring.on_host.entries[next.host_slot].info};
+      if constexpr (Record::ragged_fields != 0) {
+        detail::require_offsets(ring.layout(), std::as_const(done).data(), done.size());
+      }
+      consume_(done);
+    }
+    consumed_.fetch_add(1, std::memory_order_relaxed);
+    ring.turns.note_consumed();
+  }
+
+  struct last_taken {
+    batch_position at;
+    std::uint64_t discarded = 0;  // slots by then
+  };
+
+  results_options options_;
+  stream_ref stream_;
+  consumer_type consume_;
+  std::shared_ptr<ring_type> ring_;
+  std::optional<last_taken> last_;  // of the loop's thread
+  bool is_told_ = false;            // likewise
+  std::atomic<std::uint64_t> taken_{0};
+  std::atomic<std::uint64_t> consumed_{0};
+  std::atomic<std::int64_t> waited_{0};
+  std::atomic<bool> has_failed_{false};  // who sets it writes `error_`
+  std::exception_ptr error_;             // written before `failure_`, read after it
+  detail::shared_value<std::optional<failure>> failure_;
+  worker_pool<std::function<void(std::stop_token, std::size_t)>, std::function<void()>> pool_;
+};
+
+/// The batches of a range together with slots for their results: `joined(feed.epoch(0), out)`.
+template <class Range, class Results>
+class joined_range {
+ public:
+  /// A batch, and the slot for its results.
+  struct step {
+    typename Range::batch_type& batch;
+    typename Results::slot_type out;
+  };
+
+  /// An input iterator.
+  class iterator {
+   public:
+    using iterator_concept = std::input_iterator_tag;
+    using value_type = step;
+    using difference_type = std::ptrdiff_t;
+
+    iterator() = default;
+    [[nodiscard]] step& operator*() const noexcept { return *owner_->step_; }
+    iterator& operator++() {
+      owner_->advance();
+      return *this;
+    }
+    void operator++(int) { ++*this; }
+    friend bool operator==(const iterator& it, std::default_sentinel_t) noexcept {
+      return it.is_at_end();
+    }
+
+   private:
+    friend class joined_range;
+    explicit iterator(joined_range* owner) noexcept : owner_(owner) {}
+    [[nodiscard]] bool is_at_end() const noexcept { return owner_ == nullptr || !owner_->step_; }
+    joined_range* owner_ = nullptr;
+  };
+
+  /// The batches of `range`; `out` must outlive it.
+  joined_range(Range range, Results& out) : range_(std::move(range)), out_(&out) {}
+
+  /// Starts reading, see `batch_range::begin`, and takes the first slot.
+  [[nodiscard]] iterator begin() {
+    step_.reset();
+    at_ = range_.begin();
+    take();
+    return iterator{this};
+  }
+  /// The end, which the iterator compares with.
+  [[nodiscard]] std::default_sentinel_t end() const noexcept { return {}; }
+
+ private:
+  void take() {
+    if (at_ != std::default_sentinel) step_.emplace(step{*at_, out_->take(*at_)});
+  }
+  void advance() {
+    if (!step_) return;
+    // Before the batch is released: both are recorded on the loop's stream after the step.
+    auto out = std::move(step_->out);
+    step_.reset();
+    if (out) out.send();
+    ++at_;
+    take();
+  }
+
+  Range range_;
+  Results* out_;
+  typename Range::iterator at_;
+  std::optional<step> step_;
+};
+
+/// Loops over batches and slots for their results at once:
+///
+///     for (auto& [batch, out] : ps::joined(feed.epochs(0, 5), results)) step(batch, out, stream);
+///
+/// `++` sends the slot, unless the body has sent, dropped or moved it, and goes on to the next
+/// batch. A loop that is left early, by `break` or an exception, discards the slot of its last
+/// batch: call `out.send()` before a `break` where its results are there.
+template <class Range, class Results>
+[[nodiscard]] joined_range<Range, Results> joined(Range range, Results& out) {
+  return {std::move(range), out};
+}
+
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock
