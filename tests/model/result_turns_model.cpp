@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: BSL-1.0
+#include "checker.hpp"
+
+#include <penstock/threads/support/waitable_counter.hpp>
+#include <penstock/transfer/detail/result_turns.hpp>
+
+namespace {
+
+using turns_type = penstock::detail::result_turns;
+
+/// A loop that hands in batches, and workers that copy and consume them, as `results` does it. The
+/// memory of the slots is plain: what is not ordered is a data race.
+template <int Batches, std::size_t DeviceSlots, std::size_t HostSlots>
+struct way_back {
+  turns_type turns{DeviceSlots, HostSlots};
+  model::plain<int> device_memory[DeviceSlots];
+  model::plain<int> host_memory[HostSlots];
+  model::plain<int> consumed;  // of one worker; of several each counts
+  model::plain<int> last;
+  model::plain<int> by_worker[2];
+
+  /// False where nothing is taken any more.
+  bool step(int number) {
+    const auto got = turns.take([] { return false; }, true);
+    if (got.what != turns_type::outcome::slot) return false;
+    device_memory[got.slot].set(number);
+    return turns.hand_in(got.slot);
+  }
+  /// Works until the end, or until it has consumed `fails_after` batches.
+  void work(int worker, bool in_order, int fails_after = -1) {
+    for (;;) {
+      const auto next = turns.next();
+      if (next.what == turns_type::step::end) return;
+      model::require(next.what != turns_type::step::stuck, "no lease is kept");
+      if (next.what == turns_type::step::copy) {
+        host_memory[next.host_slot].set(device_memory[next.device_slot].get());
+        turns.note_copy(next);
+        continue;
+      }
+      const int number = host_memory[next.host_slot].get();
+      turns.note_arrival(next.device_slot);
+      if (fails_after == by_worker[worker].get()) {
+        turns.fail();
+        return;
+      }
+      if (in_order) {
+        model::require(number == last.get() + 1, "one worker consumes in order");
+        last.set(number);
+      }
+      by_worker[worker].set(by_worker[worker].get() + 1);
+      host_memory[next.host_slot].set(0);
+      turns.note_release(next.host_slot);
+      turns.note_consumed();
+    }
+  }
+  void require_all() const {
+    model::require(by_worker[0].get() + by_worker[1].get() == Batches, "each batch is consumed");
+  }
+};
+
+/// One worker, and fewer slots than batches.
+struct one_worker : model::scenario<one_worker, 2>, way_back<3, 1, 1> {
+  void thread(unsigned index) {
+    if (index == 1) return work(0, true);
+    for (int i = 1; i <= 3; ++i) model::require(step(i), "taken");
+    turns.close();
+  }
+  void after() { require_all(); }
+};
+
+/// Two workers.
+struct two_workers : model::scenario<two_workers, 3>, way_back<2, 1, 2> {
+  void thread(unsigned index) {
+    if (index != 0) return work(static_cast<int>(index) - 1, false);
+    for (int i = 1; i <= 2; ++i) model::require(step(i), "taken");
+    turns.close();
+  }
+  void after() { require_all(); }
+};
+
+/// A slot is free when the copy out of it is complete: its consumer may still be at work.
+struct taken_meanwhile : model::scenario<taken_meanwhile, 2>, way_back<2, 1, 2> {
+  penstock::detail::waitable_counter is_taken;
+
+  void thread(unsigned index) {
+    if (index == 0) {
+      model::require(step(1) && step(2), "taken");
+      is_taken.advance();
+      turns.close();
+      return;
+    }
+    for (;;) {
+      const auto next = turns.next();
+      if (next.what == turns_type::step::end) return;
+      if (next.what == turns_type::step::copy) {
+        turns.note_copy(next);
+        continue;
+      }
+      turns.note_arrival(next.device_slot);
+      is_taken.wait([](std::uint32_t now) { return now != 0; });
+      turns.note_release(next.host_slot);
+      turns.note_consumed();
+    }
+  }
+};
+
+/// The loop waits for the last batch before it goes on.
+struct finished : model::scenario<finished, 2>, way_back<2, 2, 1> {
+  void thread(unsigned index) {
+    if (index == 1) return work(0, true);
+    for (int i = 1; i <= 2; ++i) {
+      model::require(step(i), "taken");
+      model::require(turns.finish(true), "finished");
+      model::require(by_worker[0].get() == i, "consumed by then");
+    }
+    turns.close();
+  }
+  void after() { require_all(); }
+};
+
+/// A consumer that fails: the loop ends, and so does the other worker.
+struct failing : model::scenario<failing, 3>, way_back<3, 1, 1> {
+  void thread(unsigned index) {
+    if (index != 0) return work(static_cast<int>(index) - 1, false, index == 1 ? 0 : -1);
+    int number = 1;
+    while (number <= 3 && step(number)) ++number;
+    turns.finish(true);
+    turns.close();
+  }
+};
+
+/// A consumer keeps its lease, which another thread ends; the loop waits for that.
+struct kept : model::scenario<kept, 3>, way_back<2, 1, 1> {
+  model::plain<int> none;
+  penstock::detail::waitable_counter is_kept;
+
+  void thread(unsigned index) {
+    if (index == 0) {
+      for (int i = 1; i <= 2; ++i) model::require(step(i), "taken");
+      turns.finish(true);
+      turns.close();
+    } else if (index == 1) {
+      for (;;) {
+        const auto next = turns.next();
+        if (next.what == turns_type::step::end) return;
+        if (next.what == turns_type::step::copy) {
+          turns.note_copy(next);
+          continue;
+        }
+        turns.note_arrival(next.device_slot);
+        turns.note_consumed();
+        is_kept.advance();
+      }
+    } else {
+      for (std::uint32_t i = 1; i <= 2; ++i) {
+        is_kept.wait([&](std::uint32_t now) { return now >= i; });
+        turns.note_release(0);
+      }
+    }
+  }
+};
+
+/// A take, or a finish, that must not wait for a kept lease; closing does not either.
+struct held : model::scenario<held, 2>, way_back<2, 1, 1> {
+  void thread(unsigned index) {
+    if (index == 0) {
+      model::require(step(1) && step(2), "taken");
+      model::require(turns.take([] { return false; }, false).what == turns_type::outcome::held,
+                     "held");
+      model::require(!turns.finish(false), "not finished");
+      turns.close();
+      return;
+    }
+    for (bool is_first = true;;) {
+      const auto next = turns.next();
+      if (next.what == turns_type::step::stuck) return;
+      if (next.what == turns_type::step::copy) {
+        turns.note_copy(next);
+        continue;
+      }
+      model::require(std::exchange(is_first, false), "one batch is delivered");
+      turns.note_arrival(next.device_slot);
+      turns.note_consumed();
+    }
+  }
+};
+
+/// A stop is requested while the loop waits for a slot.
+struct stopped : model::scenario<stopped, 2>, way_back<1, 1, 1> {
+  penstock::detail::std_atomics::atomic<bool> is_requested{false};
+
+  void thread(unsigned index) {
+    if (index == 0) {
+      model::require(step(1), "taken");
+      const auto got =
+          turns.take([&] { return is_requested.load(std::memory_order_acquire); }, true);
+      model::require(got.what == turns_type::outcome::stopped, "stopped");
+    } else {
+      is_requested.store(true, std::memory_order_release);
+      turns.wake();
+    }
+  }
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return model::run(
+      argc, argv,
+      {model::with_interruptions<one_worker>("one worker", 2),
+       model::with_interruptions<two_workers>("two workers", 1),
+       model::with_interruptions<taken_meanwhile>("taken meanwhile", 2),
+       model::with_interruptions<finished>("finished", 2),
+       model::with_interruptions<failing>("failing", 1), model::with_interruptions<kept>("kept", 1),
+       model::with_interruptions<held>("held", 2), model::with_interruptions<stopped>("stopped", 3),
+       model::at_random<two_workers>("two workers"), model::at_random<failing>("failing"),
+       model::at_random<kept>("kept")});
+}
