@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // One flow on the CUDA runtime's double, from which the ordering edges are left out by number; with
-// PENSTOCK_EDGES_TRANSFORM, one whose batches are transformed on the device. `edges clean 0` passes
+// PENSTOCK_EDGES_TRANSFORM, one whose batches are transformed on the device; with
+// PENSTOCK_EDGES_RESULTS, steps whose results go back. `edges clean 0` passes
 // when no run sees anything wrong, `edges caught NUMBER` when at least 36 of 40 seeds do under the
 // latest policy, and 32 under the random one.
 #include <sys/wait.h>
@@ -20,6 +21,7 @@
 #include <vector>
 
 #include <penstock/cuda.hpp>
+#include <penstock/transfer/results.hpp>
 
 #include "fake_cuda/fake_cuda.hpp"
 #include "mutation/stuck.hpp"
@@ -117,6 +119,50 @@ void look_at(const Batch& batch, ps::cuda_stream_ref stream, std::atomic<int>& w
   fake_cuda::launch(stream.get(), work, {batch.data()});
 }
 
+#if defined(PENSTOCK_EDGES_RESULTS)
+using sums = ps::record<ps::field<"sum", std::uint64_t, 64>>;
+
+/// Steps whose results go back to the host: of some a slot is discarded while its step still runs,
+/// and consumers are slower than steps now and then.
+void run_flow(std::size_t round, std::atomic<int>& wrong) {
+  const ps::cuda_device device{0};
+  const auto stream = device.make_stream();
+  const auto expected = [round](std::uint64_t number, std::size_t i) {
+    return (round + 1) * 1000 + number * 7 + i;
+  };
+  ps::results<sums, ps::cuda_device> out{device,
+                                         stream,
+                                         8,
+                                         [&](const auto& done) {
+                                           if (done.number() % 5 == round % 5) let_others_sleep();
+                                           const auto sum = ps::get<"sum">(done).flat();
+                                           for (std::size_t i = 0; i < sum.size(); ++i) {
+                                             if (sum[i] != expected(done.number(), i))
+                                               wrong.fetch_add(1);
+                                           }
+                                         },
+                                         {.depth = 1 + round % 3, .workers = 1 + round / 3 % 2}};
+  const auto step = [&](std::uint64_t number) {
+    auto slot = out.take({.batch = number, .size = 8, .valid_size = 8});
+    const auto work = [sum = ps::get<"sum">(slot).flat(), number, expected] {
+      for (std::size_t i = 0; i < sum.size(); ++i) sum[i] = expected(number, i);
+    };
+    fake_cuda::launch(stream.get(), work, {slot.data()});
+    return slot;
+  };
+  for (std::uint64_t number = 0; number < 12; ++number) {
+    auto slot = step(number);
+    if (number % 7 != 3) slot.send();
+    if (round % 2 == 0) device.synchronize(ps::cuda_stream_ref{stream});
+  }
+  out.close();
+  // The memory goes with a step that nobody waits for.
+  auto last = ps::results<sums, ps::cuda_device>{device, stream, 8, [](const auto&) {}};
+  auto slot = last.take({.size = 8, .valid_size = 8});
+  fake_cuda::launch(stream.get(), [sum = ps::get<"sum">(slot).flat()] { sum[0] = 1; },
+                    {slot.data()});
+}
+#else
 /// Some epochs with two consumer streams, occasional waits, mostly a lease that is kept for many
 /// turns, a break before the end, and a lease that outlives feed and loader.
 void run_flow(std::size_t round, std::atomic<int>& wrong) {
@@ -163,13 +209,20 @@ void run_flow(std::size_t round, std::atomic<int>& wrong) {
   device.synchronize(ps::cuda_stream_ref{stream});
   device.synchronize(ps::cuda_stream_ref{second});
 }
+#endif
+
+#if defined(PENSTOCK_EDGES_RESULTS)
+constexpr std::size_t rounds = 4;
+#else
+constexpr std::size_t rounds = 10;
+#endif
 
 int run_once(fake_cuda::policy policy, std::uint64_t seed) {
   fake_cuda::reset({.policy = policy, .seed = seed});
   std::atomic<int> wrong{0};
   {
     const stuck_watch watch{was_stuck};
-    for (std::size_t round = 0; round < 10 && wrong.load() == 0; ++round) run_flow(round, wrong);
+    for (std::size_t round = 0; round < rounds && wrong.load() == 0; ++round) run_flow(round, wrong);
   }
   if (wrong.load() != 0) return saw_wrong_data;
   return fake_cuda::expect_clean() ? is_right : ledger_objects;

@@ -105,8 +105,8 @@ class result_ring {
       : turns(device_slots, host_slots),
         device_(device),
         layout_(layout),
-        device_memory_(device, layout.bytes() * device_slots, memory_kind::device),
         host_memory_(device, layout.bytes() * host_slots, memory_kind::pinned, layout.bytes()),
+        device_memory_(device, layout.bytes() * device_slots, memory_kind::device),
         copies_(device.make_stream()) {
     prepare(on_device, device_memory_, device_slots);
     prepare(on_host, host_memory_, host_slots);
@@ -120,10 +120,9 @@ class result_ring {
     for (std::size_t i = 0; i < host_slots; ++i) host_memory_.forbid(i);
   }
   result_ring(result_ring&&) = delete;
-  /// The memory goes: neither steps nor copies may still use it.
+  /// The memory goes after the steps that write to it, and `copies_` goes first, which waits too.
   ~result_ring() {
     for (const auto& event : computed_) settle(device_, event);
-    settle(device_, copies_);
     for (std::size_t i = 0; i < on_host.entries.size(); ++i) host_memory_.allow(i);
   }
 
@@ -192,11 +191,11 @@ class result_ring {
 
   Device device_;
   batch_layout<Record> layout_;
-  slab<Device> device_memory_;
   slab<Device> host_memory_;
-  std::vector<event_type> computed_;  // by device slot: the step is past it
-  std::vector<event_type> arrived_;   // by host slot: the copy into it is complete
-  typename Device::stream_type copies_;
+  slab<Device> device_memory_;
+  std::vector<event_type> computed_;     // by device slot: the step is past it
+  std::vector<event_type> arrived_;      // by host slot: the copy into it is complete
+  typename Device::stream_type copies_;  // last: its end waits for the copies
 };
 
 /// Throws `results_error` unless the offsets of each ragged field ascend from 0 to what there is
@@ -463,7 +462,7 @@ class results {
   /// thrown; `cancelled` after a stop request; `leases_exhausted`, see `when_held`;
   /// `results_error` for more samples than there is room for, for the batch that has got the last
   /// slot, and after `close`.
-  template <class Batch>
+  template <class Batch = batch_info>
   [[nodiscard]] slot_type take(const Batch& batch) {
     std::span<const std::uint64_t> tags;
     std::span<const std::uint64_t> indices;

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: BSL-1.0
+// The way back on the CUDA device: right results whatever the order in which the device works, one
+// call of the loop's thread a batch, and an end where a call fails.
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include <penstock/cuda.hpp>
+#include <penstock/transfer/results.hpp>
+
+#include "cuda/digits_flow.hpp"
+#include "cuda/seeds.hpp"
+#include "fake_cuda/fake_cuda.hpp"
+#include "support/catch.hpp"
+#include "support/sanitized.hpp"
+
+namespace ps = penstock;
+
+namespace {
+
+using sums = ps::record<ps::field<"sum", std::uint64_t>>;
+using sums_of = ps::results<sums, ps::cuda_device>;
+
+struct way {
+  std::size_t depth = 3;
+  std::size_t workers = 1;
+  std::uint64_t batches = 12;
+};
+
+/// An epoch whose steps add up each image; consumers look whether that is right. Throws what the
+/// flow throws.
+void run(const way& how, digits_flow::outcome& found) {
+  const ps::cuda_device device{0};
+  const auto stream = device.make_stream();
+  ps::loader loader{digits_flow::digits{how.batches * 16},
+                    ps::shuffled{.seed = 2},
+                    device,
+                    {.batch_size = 16, .workers = 1, .indices = true}};
+  ps::transfer feed{loader, stream};
+  sums_of out{device,
+              stream,
+              16,
+              [&](const auto& done) {
+                const auto sum = ps::get<"sum">(done).flat();
+                bool is_right = done.indices().size() == 16;
+                for (std::size_t n = 0; is_right && n < 16; ++n) {
+                  std::uint64_t expected = 0;
+                  for (std::size_t i = 0; i < 784; ++i) {
+                    expected += digits_flow::digits::pixel(done.indices()[n], i);
+                  }
+                  is_right = sum[n] == expected;
+                }
+                ++(is_right ? found.right : found.wrong);
+              },
+              {.depth = how.depth, .workers = how.workers}};
+  for (auto& [batch, slot] : ps::joined(feed.epoch(0), out)) {
+    const auto work = [images = ps::get<"image">(batch).flat(), sum = ps::get<"sum">(slot).flat()] {
+      for (std::size_t n = 0; n < sum.size(); ++n) {
+        sum[n] = 0;
+        for (std::size_t i = 0; i < 784; ++i) sum[n] += images[n * 784 + i];
+      }
+    };
+    fake_cuda::launch(stream.get(), work, {batch.data(), slot.data()});
+  }
+  out.finish();
+}
+
+}  // namespace
+
+TEST_CASE("results come back right in any order of the device's work", "[cuda][results]") {
+  for (std::uint64_t seed = 0; seed < seed_count() / 4; ++seed) {
+    const auto policy = seed % 4 == 0   ? fake_cuda::policy::late
+                        : seed % 4 == 1 ? fake_cuda::policy::early
+                                        : fake_cuda::policy::random;
+    INFO("seed " << seed);
+    fake_cuda::reset({.policy = policy, .seed = seed});
+    digits_flow::outcome found;
+    run({.depth = 1 + seed % 3, .workers = 1 + seed / 3 % 2, .batches = 8}, found);
+    CHECK(found.right == 8);
+    CHECK(found.wrong == 0);
+    CHECK(fake_cuda::expect_clean());
+  }
+}
+
+TEST_CASE("the way back costs the loop one call a batch, and four over all threads",
+          "[cuda][results]") {
+  fake_cuda::reset({.policy = fake_cuda::policy::early});
+  const ps::cuda_device device{0};
+  const auto stream = device.make_stream();
+  sums_of out{device, stream, 16, [](const auto&) {}};
+  const auto batch = [&](std::uint64_t number) {
+    out.take({.batch = number, .size = 16, .valid_size = 16}).send();
+  };
+  for (std::uint64_t i = 0; i < 20; ++i) batch(i);
+  out.finish();
+  const auto before = fake_cuda::thread_calls();
+  const std::uint64_t all_before = fake_cuda::calls();
+  for (std::uint64_t i = 20; i < 120; ++i) batch(i);
+  out.finish();
+  std::map<std::string, std::uint64_t> calls;
+  for (const auto& [name, now] : fake_cuda::thread_calls()) {
+    const auto earlier = before.find(name);
+    const std::uint64_t made = now - (earlier == before.end() ? 0 : earlier->second);
+    if (made != 0) calls[name] = made;
+  }
+  for (const auto& [name, number] : calls) UNSCOPED_INFO(name << ": " << number);
+  CHECK(calls["cudaEventRecord"] == 100);
+  CHECK(calls.size() == 1);
+  // Beside it a wait, a copy, a record, and looks whether the copy is complete.
+  INFO("all: " << fake_cuda::calls() - all_before);
+  CHECK(fake_cuda::calls() - all_before >= 500);
+}
+
+TEST_CASE("each call of the way back fails once, and nothing is lost in silence",
+          "[cuda][results]") {
+  const way how{.depth = 2, .batches = 4};
+  fake_cuda::reset({.policy = fake_cuda::policy::late});
+  {
+    digits_flow::outcome found;
+    run(how, found);
+    REQUIRE(found.right == 4);
+  }
+  const std::uint64_t calls = fake_cuda::calls() + 5;
+  const std::uint64_t step = test::sanitized ? 5 : 1;
+  std::uint64_t failures = 0;
+  for (std::uint64_t k = 0; k < calls; k += step) {
+    INFO("call " << k << " of " << calls);
+    fake_cuda::reset({.policy = fake_cuda::policy::late});
+    fake_cuda::fail_call(k, cudaErrorUnknown);
+    digits_flow::outcome found;
+    try {
+      run(how, found);
+      CHECK(found.right == 4);
+    } catch (const ps::cuda_error& error) {
+      CHECK(error.code() == cudaErrorUnknown);
+      ++failures;
+    } catch (const ps::out_of_memory&) {
+      ++failures;
+    }
+    CHECK(found.wrong == 0);
+    CHECK(cudaGetLastError() == cudaSuccess);
+    CHECK(fake_cuda::expect_clean());
+  }
+  CHECK(failures > calls / step / 4);
+}
+
+TEST_CASE("a device that is lost ends the loop, and its memory", "[cuda][results]") {
+  for (const std::uint64_t from : {150U, 200U, 260U}) {
+    fake_cuda::reset({.policy = fake_cuda::policy::late});
+    fake_cuda::fail_from(from, cudaErrorLaunchFailure);
+    digits_flow::outcome found;
+    CHECK_THROWS_AS(run({.batches = 40}, found), ps::cuda_error);
+    CHECK(found.wrong == 0);
+  }
+}
