@@ -120,9 +120,10 @@ class result_ring {
     for (std::size_t i = 0; i < host_slots; ++i) host_memory_.forbid(i);
   }
   result_ring(result_ring&&) = delete;
-  /// The memory goes after the steps that write to it, and `copies_` goes first, which waits too.
+  /// The memory goes: neither steps nor copies may still use it.
   ~result_ring() {
     for (const auto& event : computed_) settle(device_, event);
+    settle(device_, copies_);  // where a copy has no event, because the device refused to record it
     for (std::size_t i = 0; i < on_host.entries.size(); ++i) host_memory_.allow(i);
   }
 
@@ -195,7 +196,7 @@ class result_ring {
   slab<Device> device_memory_;
   std::vector<event_type> computed_;     // by device slot: the step is past it
   std::vector<event_type> arrived_;      // by host slot: the copy into it is complete
-  typename Device::stream_type copies_;  // last: its end waits for the copies
+  typename Device::stream_type copies_;
 };
 
 /// Throws `results_error` unless the offsets of each ragged field ascend from 0 to what there is
@@ -283,7 +284,7 @@ class result_slot
     try {
       ring.note_computed(slot_, *stream_);
     } catch (...) {
-      // No event tells when the step is over: the slot is free, since its next step comes after it.
+      detail::settle(ring.device(), *stream_);  // no event tells when the step is over
       give_back(ring);
       throw;
     }
