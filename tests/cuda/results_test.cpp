@@ -113,7 +113,7 @@ TEST_CASE("the way back costs the loop one record a batch", "[cuda][results]") {
   // A worker: the wait for the step, the copy, its record, and looks whether that is there.
   const std::uint64_t all = fake_cuda::calls() - all_before;
   INFO("all threads: " << all);
-  CHECK(all <= 200 + 800);
+  CHECK(all <= 600);
 }
 
 TEST_CASE("each call of the way back fails once, and nothing is lost in silence",

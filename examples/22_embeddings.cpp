@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: BSL-1.0
+// Embeddings of a folder of pictures: workers decode, a device computes, and a thread writes what
+// comes back under the next steps. Killed at any moment and run again, it goes on where it was, and
+// each picture has its row once.
+//
+//   penstock_22_embeddings FOLDER OUT   writes OUT.npy (a row a file), OUT.txt (the files' names)
+//
+// Without arguments it makes a folder, kills a first run half-way, and checks what a second one makes.
+#include "images/made_pnm_folder.hpp"
+#include "images/pnm_decoder.hpp"
+
+#include <penstock/penstock.hpp>
+#include <penstock/transfer/results.hpp>
+#include <penstock_ext/blob/image_folder.hpp>
+#include <penstock_ext/image/crop.hpp>
+#include <penstock_ext/image/decode.hpp>
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+
+namespace ps = penstock;
+using embedding = ps::record<ps::field<"vector", float, 3>>;
+constexpr std::streamoff row_bytes = 3 * sizeof(float), head_bytes = 128;
+
+void require(bool is_so, const char* problem) {
+  if (!is_so) throw std::runtime_error(problem);
+}
+std::string content_of(const std::string& path) {
+  std::ifstream file{path, std::ios::binary};
+  return (std::ostringstream{} << file.rdbuf()).str();
+}
+
+// `killed_after`: the batch whose rows are the last ones that are written.
+void embed(const std::string& folder, const std::string& out, std::uint64_t killed_after = ~0ULL) {
+  const ps::image_folder files{folder};
+  ps::loader_options options{.batch_size = 8, .indices = true};
+  options.on_error = {.action = ps::error_action::skip, .largest_share = 1};
+  ps::loader loader{files | ps::decode_images<images::pnm_decoder>(ps::center_crop{24}),
+                    ps::sequential{}, options};
+  ps::transfer feed{loader};
+
+  std::string text = "{'descr': '<f4', 'fortran_order': False, 'shape': (";
+  text += std::to_string(files.size()) + ", 3), }";
+  text.resize(head_bytes - 11, ' ');
+  std::ofstream{out + ".npy", std::ios::app};  // makes it where it is not there
+  std::fstream rows{out + ".npy", std::ios::in | std::ios::out | std::ios::binary};
+  rows << std::string{"\x93NUMPY\x01\0\x76\0", 10} << text << '\n' << std::flush;
+  std::filesystem::resize_file(out + ".npy", head_bytes + row_bytes * files.size());
+  std::ofstream names{out + ".txt"};
+  for (std::uint64_t i = 0; i < files.size(); ++i) names << files.key(i) << '\n';
+
+  // One worker: batch after batch, in order. A row has its own place, so twice is as good as once.
+  ps::results<embedding> results{
+      ps::cpu_device{}, 8, [&](const auto& done) {
+        for (std::size_t i = 0; i < done.size(); ++i) {
+          rows.seekp(head_bytes + row_bytes * static_cast<std::streamoff>(done.indices()[i]));
+          rows.write(reinterpret_cast<const char*>(&ps::get<"vector">(done)(i, 0)), row_bytes);
+        }
+        require(static_cast<bool>(rows.flush()), "the rows can't be written");
+        std::ofstream{out + ".new"} << loader.state_at({done.epoch(), done.number() + 1});
+        std::filesystem::rename(out + ".new", out + ".state");  // as a whole, and after the rows
+        if (done.number() == killed_after) std::raise(SIGKILL);
+      }};
+
+  auto at = loader.state_at({0, 0});
+  const std::string state = content_of(out + ".state");
+  if (!state.empty()) at = ps::from_text<ps::loader_state>(state);
+  for (auto& [batch, slot] : ps::joined(feed.resume(at, 1), results)) {
+    const auto image = ps::get<"image">(batch);
+    const auto vector = ps::get<"vector">(slot);
+    for (std::size_t i = 0; i < batch.size(); ++i) {
+      for (std::size_t c = 0; c < 3; ++c) {  // the mean of a colour, in place of a network
+        vector(i, c) = 0;
+        for (std::size_t p = 0; p < 576; ++p) vector(i, c) += image(i, p / 24, p % 24, c) / 576.0F;
+      }
+    }
+  }
+  results.close();  // all rows are there, or this throws
+}
+
+int main(int argc, char** argv) {
+  if (argc == 3) return embed(argv[1], argv[2]), 0;
+  const images::made_pnm_folder pictures{118};
+  const images::own_folder out{"penstock-embeddings"};
+  const std::string once = out.path() / "once", twice = out.path() / "twice";
+  embed(pictures.path(), once);
+  if (::fork() == 0) embed(pictures.path(), twice, 6);
+  int status = 0;
+  require(::wait(&status) > 0 && WIFSIGNALED(status), "the first run was not killed");
+  require(content_of(twice + ".npy") != content_of(once + ".npy"), "no row is missing then");
+  embed(pictures.path(), twice);
+  require(content_of(twice + ".npy") == content_of(once + ".npy"), "the rows differ");
+  std::cout << "killed and run again: the same rows\n";
+}
