@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSL-1.0
 // An inference server without its network: clients ask one by one and wait for their answers, the
-// model answers many at once. After Ctrl-C nobody may ask any more, and what was asked is answered.
+// model answers many at once, and a thread hands the answers back under the next step. After Ctrl-C
+// nobody may ask any more, and what was asked is answered.
 #include <penstock/penstock.hpp>
 #include <penstock/threads/stop_on_signal.hpp>
+#include <penstock/transfer/results.hpp>
 #include <penstock_ext/serve/batcher.hpp>
 
 #include <atomic>
@@ -22,6 +24,7 @@ namespace ps = penstock;
 using namespace std::chrono_literals;
 
 using features = ps::record<ps::field<"x", float, 8>>;
+using scores = ps::record<ps::field<"score", float>>;
 
 // The model: the sum of a request's features
 float model(ps::const_sample<features> in) {
@@ -64,10 +67,16 @@ int main() {
   }};
 
   ps::transfer feed{requests};
-  for (auto& batch : feed.epoch(0)) {
+  const auto answer = [&](const auto& done) {
+    for (std::size_t i = 0; i < done.size(); ++i)
+      answers[done.tags()[i]].set_value(ps::get<"score">(done)(i));
+  };
+  ps::results<scores> out{ps::cpu_device{}, 16, answer};
+  for (auto& [batch, slot] : ps::joined(feed.epoch(0), out)) {
     for (std::size_t i = 0; i < batch.size(); ++i)
-      answers[batch.tags()[i]].set_value(model(batch.view()[i]));
+      ps::get<"score">(slot)(i) = model(batch.view()[i]);
   }
+  out.close();
 
   last_one_out.join();
   std::cout << answered << " requests answered\n";

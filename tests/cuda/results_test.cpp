@@ -69,7 +69,8 @@ void run(const way& how, digits_flow::outcome& found) {
 
 }  // namespace
 
-TEST_CASE("results come back right in any order of the device's work", "[cuda][results]") {
+TEST_CASE("results come back right in any order of the device's work",
+          "[cuda][results][promise:race-free-11][promise:race-free-14]") {
   for (std::uint64_t seed = 0; seed < seed_count() / 4; ++seed) {
     const auto policy = seed % 4 == 0   ? fake_cuda::policy::late
                         : seed % 4 == 1 ? fake_cuda::policy::early
@@ -84,7 +85,7 @@ TEST_CASE("results come back right in any order of the device's work", "[cuda][r
   }
 }
 
-TEST_CASE("the way back costs the loop one record a batch", "[cuda][results]") {
+TEST_CASE("the way back costs the loop one record a batch", "[cuda][results][promise:bounded-14]") {
   fake_cuda::reset({.policy = fake_cuda::policy::early});
   const ps::cuda_device device{0};
   const auto stream = device.make_stream();
@@ -117,7 +118,7 @@ TEST_CASE("the way back costs the loop one record a batch", "[cuda][results]") {
 }
 
 TEST_CASE("each call of the way back fails once, and nothing is lost in silence",
-          "[cuda][results]") {
+          "[cuda][results][fault:devices-3]") {
   const way how{.depth = 2, .batches = 4};
   fake_cuda::reset({.policy = fake_cuda::policy::late});
   {
@@ -149,7 +150,8 @@ TEST_CASE("each call of the way back fails once, and nothing is lost in silence"
   CHECK(failures > calls / step / 4);
 }
 
-TEST_CASE("a device that is lost ends the loop, and its memory", "[cuda][results]") {
+TEST_CASE("a device that is lost ends the loop, and its memory",
+          "[cuda][results][fault:devices-1]") {
   for (const std::uint64_t from : {150U, 200U, 260U}) {
     fake_cuda::reset({.policy = fake_cuda::policy::late});
     fake_cuda::fail_from(from, cudaErrorLaunchFailure);

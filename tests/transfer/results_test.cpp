@@ -83,7 +83,7 @@ struct gate {
 }  // namespace
 
 TEST_CASE("results of every batch come back whole, with the batch that they belong to",
-          "[transfer][results]") {
+          "[transfer][results][promise:honest-20]") {
   const auto workers = GENERATE(std::size_t{1}, std::size_t{3});
   const auto depth = GENERATE(std::size_t{1}, std::size_t{2}, std::size_t{4});
   const gated_device device;
@@ -146,7 +146,8 @@ TEST_CASE("the loop's body may be the step, and a slot may be taken by hand",
   for (std::size_t i = 0; i < 40; ++i) CHECK(values[i] == 2 * i);
 }
 
-TEST_CASE("results leave after their step, and under the next one", "[transfer][results]") {
+TEST_CASE("results leave after their step, and under the next one",
+          "[transfer][results][promise:race-free-14]") {
   const gated_device device;
   auto stream = device.make_stream();
   gate first;
@@ -182,7 +183,7 @@ TEST_CASE("results leave after their step, and under the next one", "[transfer][
 }
 
 TEST_CASE("a slot is taken again after the copy out of it, and a take waits for that",
-          "[transfer][results]") {
+          "[transfer][results][promise:race-free-14][promise:bounded-14]") {
   const gated_device device;
   auto stream = device.make_stream();
   notes got;
@@ -236,7 +237,7 @@ TEST_CASE("one worker has the next copies run while it consumes", "[transfer][re
   out.finish();
 }
 
-TEST_CASE("tags and indices go along, without an allocation a batch", "[transfer][results]") {
+TEST_CASE("tags and indices go along", "[transfer][results][promise:honest-20]") {
   const gated_device device;
   auto stream = device.make_stream();
   std::vector<std::uint64_t> tags(10);
@@ -259,7 +260,7 @@ TEST_CASE("tags and indices go along, without an allocation a batch", "[transfer
 }
 
 TEST_CASE("a consumer that throws ends the flow at the next take, which names the batch",
-          "[transfer][results]") {
+          "[transfer][results][fault:consumers-9]") {
   const auto workers = GENERATE(std::size_t{1}, std::size_t{2});
   const gated_device device;
   auto stream = device.make_stream();
@@ -287,7 +288,8 @@ TEST_CASE("a consumer that throws ends the flow at the next take, which names th
   out.close();  // it has been told
 }
 
-TEST_CASE("the last batch's exception is told by finish, or by close", "[transfer][results]") {
+TEST_CASE("the last batch's exception is told by finish, or by close",
+          "[transfer][results][fault:consumers-9]") {
   const bool by_finish = GENERATE(true, false);
   const gated_device device;
   auto stream = device.make_stream();
@@ -300,7 +302,8 @@ TEST_CASE("the last batch's exception is told by finish, or by close", "[transfe
   }
 }
 
-TEST_CASE("a slot that is not sent is discarded, and its place comes back", "[transfer][results]") {
+TEST_CASE("a slot that is not sent is discarded, and its place comes back",
+          "[transfer][results][promise:honest-20]") {
   const gated_device device;
   auto stream = device.make_stream();
   ps::loader loader{numbered{100}, ps::sequential{}, device, ten_each(1)};
@@ -353,7 +356,7 @@ TEST_CASE("a slot that is not sent is discarded, and its place comes back", "[tr
   }
 }
 
-TEST_CASE("what can't be taken says why", "[transfer][results]") {
+TEST_CASE("what can't be taken says why", "[transfer][results][fault:consumers-10]") {
   const gated_device device;
   auto stream = device.make_stream();
   gated_results out{device, stream, 10, [](gated_batch&) {}};
@@ -377,7 +380,7 @@ TEST_CASE("what can't be taken says why", "[transfer][results]") {
   CHECK(refuses({.host_slots = 2000}, {"host_slots", "2000"}));
 }
 
-TEST_CASE("a stop ends a take that waits", "[transfer][results]") {
+TEST_CASE("a stop ends a take that waits", "[transfer][results][promise:bounded-7]") {
   const gated_device device;
   auto stream = device.make_stream();
   std::stop_source stop;
@@ -401,7 +404,7 @@ TEST_CASE("a stop ends a take that waits", "[transfer][results]") {
 }
 
 TEST_CASE("leases that consumers keep hold back the flow, and end it where they must not",
-          "[transfer][results]") {
+          "[transfer][results][fault:consumers-2]") {
   const gated_device device;
   auto stream = device.make_stream();
   std::mutex mutex;
@@ -466,7 +469,7 @@ TEST_CASE("leases that consumers keep hold back the flow, and end it where they 
 }
 
 TEST_CASE("a device that fails on the way back names the batch, and nothing hangs",
-          "[transfer][results]") {
+          "[transfer][results][fault:devices-3]") {
   const gated_device device;
   auto stream = device.make_stream();
   std::atomic<int> consumed{0};
@@ -500,7 +503,7 @@ TEST_CASE("a device that fails on the way back names the batch, and nothing hang
 }
 
 TEST_CASE("ragged results come back, and offsets that can't be are refused",
-          "[transfer][results]") {
+          "[transfer][results][fault:consumers-10]") {
   using words = ps::record<ps::field<"word", std::uint16_t, ps::ragged>>;
   const ps::record_extents<words> extents{{.longest = 4, .values_per_batch = 12}};
   const gated_device device;
