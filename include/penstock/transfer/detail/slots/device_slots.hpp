@@ -599,13 +599,13 @@ class device_slots {
   template <class HostBatch>
   void mark_arrivals(std::span<slot_filling<HostBatch>> batches, stream_ref stream) {
     if constexpr (shares_mark<std::remove_reference_t<HostBatch>, Device>) {
-      std::shared_ptr<copy_mark<typename Device::event_type>> mark;
+      copy_mark<typename Device::event_type>* mark = nullptr;
       for (std::size_t left = batches.size(); mark == nullptr && left != 0; --left) {
         mark = batches[left - 1].from.mark_copies(stream);
       }
       if (mark != nullptr) {
         for (auto& [slot, from] : batches) {
-          slots_[slot].mark = held_mark{mark};
+          slots_[slot].mark = held_mark<typename Device::event_type>{mark};
           from.release_behind(mark);
         }
         return;
