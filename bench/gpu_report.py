@@ -64,6 +64,11 @@ def wrong_with_sanitizer(log):
     return wrong[0] if wrong else None
 
 
+def found_by(found):
+    """What a program has written, as a list: of one experiment, or of several."""
+    return [one for one in (found if isinstance(found, list) else [found]) if isinstance(one, dict)]
+
+
 def judged(step, log, found):
     """How a step has ended."""
     status = step["status"]
@@ -73,8 +78,9 @@ def judged(step, log, found):
         return "failed: skipped beside a GPU"
     if status in ("124", "137"):
         return "failed: time limit"
-    if isinstance(found, dict) and found.get("lost"):
-        return f"failed: the GPU's context was lost at {found['lost']}"
+    lost = [one["lost"] for one in found_by(found) if one.get("lost")]
+    if lost:
+        return f"failed: the GPU's context was lost at {lost[0]}"
     if status != "0":
         return f"failed: status {status}"
     if "tests" in step["expects"] and not step["tests"]:
@@ -129,6 +135,9 @@ def refused_rows(report):
         for row in (report.get(step) or {}).get("rows", []):
             if "refused" in row:
                 yield step, f"{row['group']}: {row['name']}", row["refused"]
+    for name, found in report.get("mlp", {}).items():
+        for one in (one for run in found_by(found) for one in run.get("refused", [])):
+            yield f"mlp-{name}", one["what"], one["why"]
 
 
 def gpu_of(folder):

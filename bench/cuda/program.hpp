@@ -2,44 +2,16 @@
 #pragma once
 
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <exception>
-#include <string>
 
 #include "rows.hpp"
 
 #if defined(PENSTOCK_BENCH_ON_DOUBLE)
-#include <fstream>
-
-#include <fake_cuda/fake_cuda.hpp>
+#include "failing_call.hpp"
 #endif
 
 namespace bench {
-
-#if defined(PENSTOCK_BENCH_ON_DOUBLE)
-/// Has the call fail that PENSTOCK_FAIL_CALL names: "cudaHostRegister:2" the third of them, once;
-/// "lost:2" the third of all calls and those after it, as where the context is lost.
-inline void arm_failure() {
-  const char* const given = std::getenv("PENSTOCK_FAIL_CALL");
-  if (given == nullptr) return;
-  fake_cuda::reset({.policy = fake_cuda::policy::early});  // nothing naps for work that is held
-  const std::string call = given;
-  const std::size_t colon = call.find(':');
-  const auto which = std::stoull(colon == std::string::npos ? "0" : call.substr(colon + 1));
-  if (call.starts_with("lost:")) return fake_cuda::fail_from(which, cudaErrorIllegalAddress);
-  fake_cuda::fail_call_of(call.substr(0, colon), which, cudaErrorNotSupported);
-}
-
-/// How often this thread has made each call, a line each, into the file that PENSTOCK_LIST_CALLS
-/// names.
-inline void list_calls() {
-  const char* const path = std::getenv("PENSTOCK_LIST_CALLS");
-  if (path == nullptr) return;
-  std::ofstream file{path};
-  for (const auto& [name, count] : fake_cuda::thread_calls()) file << name << ' ' << count << '\n';
-}
-#endif
 
 /// What every main() here is: measures, and keeps what was measured in the file of `--json FILE`
 /// after every row, with "complete" false until all rows are there.

@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <utility>
 #include <vector>
 
@@ -28,12 +27,12 @@ class ready_source {
         : data_(std::exchange(other.data_, nullptr)),
           info_(other.info_),
           device_(other.device_),
-          drained_(std::move(other.drained_)) {}
+          drained_(other.drained_) {}
     batch_type& operator=(batch_type&& other) noexcept {
       data_ = std::exchange(other.data_, nullptr);
       info_ = other.info_;
       device_ = other.device_;
-      drained_ = std::move(other.drained_);
+      drained_ = other.drained_;
       return *this;
     }
     using record_type = ready_source::record_type;
@@ -43,22 +42,22 @@ class ready_source {
     [[nodiscard]] const penstock::batch_info& info() const noexcept { return info_; }
     // As the loader's, but that the memory is not refilled here.
     void release_after(penstock::cuda_stream_ref) noexcept { data_ = nullptr; }
-    [[nodiscard]] std::shared_ptr<mark_type> mark_copies(penstock::cuda_stream_ref stream) {
+    [[nodiscard]] mark_type* mark_copies(penstock::cuda_stream_ref stream) {
       if (drained_->is_held()) return nullptr;
       device_->record(drained_->event(), stream);
       return drained_;
     }
-    void release_behind(const std::shared_ptr<mark_type>&) noexcept { data_ = nullptr; }
-    void drained_by(const penstock::cuda_device& device, std::shared_ptr<mark_type> mark) noexcept {
+    void release_behind(mark_type*) noexcept { data_ = nullptr; }
+    void drained_by(const penstock::cuda_device& device, mark_type* mark) noexcept {
       device_ = &device;
-      drained_ = std::move(mark);
+      drained_ = mark;
     }
 
    private:
     const std::byte* data_ = nullptr;
     penstock::batch_info info_;
     const penstock::cuda_device* device_ = nullptr;
-    std::shared_ptr<mark_type> drained_;
+    mark_type* drained_ = nullptr;  // the source's
   };
 
   /// `count` batches an epoch, by turns the `ring` ones at `data`, which are `stride` bytes apart.
@@ -66,8 +65,7 @@ class ready_source {
                const std::byte* data, std::size_t stride, std::size_t ring, std::uint64_t count)
       : device_(device), layout_(layout), data_(data), stride_(stride), ring_(ring), count_(count) {
     for (std::size_t i = 0; i < ring; ++i) {
-      drained_.push_back(
-          std::make_shared<mark_type>(device.make_event(penstock::event_wait::by_host)));
+      drained_.emplace_back(device.make_event(penstock::event_wait::by_host));
     }
   }
 
@@ -82,7 +80,7 @@ class ready_source {
     batch_type made{
         data_ + i % ring_ * stride_,
         {.epoch = 0, .batch = i, .size = layout_.batch_size(), .valid_size = layout_.batch_size()}};
-    made.drained_by(device_, drained_[i % ring_]);
+    made.drained_by(device_, drained_[i % ring_].get());
     return made;
   }
   [[nodiscard]] batch_type try_next() { return next(); }
@@ -96,7 +94,7 @@ class ready_source {
   std::size_t ring_;
   std::uint64_t count_;
   std::uint64_t next_ = 0;
-  std::vector<std::shared_ptr<mark_type>> drained_;
+  std::vector<penstock::detail::held_mark<penstock::cuda_event>> drained_;
 };
 
 }  // namespace bench

@@ -44,6 +44,8 @@ inline void check(cublasStatus_t status, const char* call) {
 /// For the runtime calls of this file, launches among them.
 inline void check(cudaError_t code, const char* call) {
   if (code == cudaSuccess) return;
+  static_cast<void>(cudaGetLastError());  // the next call is not to take it for its own
+  if (penstock::detail::is_sticky(code)) penstock::detail::throw_cuda_error(code, call);
   throw penstock::cuda_error(code, call,
                              std::string{call} + " gave " + cudaGetErrorName(code) + " (" +
                                  cudaGetErrorString(code) + ")");
@@ -280,6 +282,7 @@ class cuda_backend {
  public:
   using device_type = penstock::cuda_device;
   using stream_ref = device_type::stream_ref;
+  using context_lost = penstock::cuda_context_lost;
   template <class Narrow>
   using stored_type = Narrow;
 

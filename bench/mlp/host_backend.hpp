@@ -126,6 +126,7 @@ class host_backend {
  public:
   using device_type = penstock::cpu_device;
   using stream_ref = device_type::stream_ref;
+  using context_lost = mlp::context_lost;  ///< which nothing here throws
   /// A float of that value: products of 16 bits there are none.
   template <class Narrow>
   using stored_type = float;

@@ -10,6 +10,10 @@
 #include "options.hpp"
 #include "report.hpp"
 
+#if defined(PENSTOCK_BENCH_ON_DOUBLE)
+#include "failing_call.hpp"
+#endif
+
 namespace {
 
 mlp::digit_data data_for(const mlp::options& chosen) {
@@ -27,25 +31,41 @@ void say(const mlp::mode_result& ran) {
   std::cout << "ran " << name_of(ran.fed_by) << ": " << ran.seconds.back() << " s" << std::endl;
 }
 
-/// Runs an experiment, which is the last row of the file from its first mode on.
-void measure_row(const mlp::options& chosen, const mlp::digit_data& data,
+/// Complains about what an experiment was refused; whether there is nothing.
+bool is_whole(const mlp::results& found) {
+  for (const mlp::refusal& one : found.refused) {
+    std::cerr << "penstock_mlp_bench: " << one.what << ": " << one.why << std::endl;
+  }
+  return found.refused.empty();
+}
+
+/// Runs an experiment, which is the last row of the file from its first mode on. Returns whether all
+/// of it ran.
+bool measure_row(const mlp::options& chosen, const mlp::digit_data& data,
                  std::vector<mlp::measured_step>& rows) {
   rows.push_back({chosen, {}, false});
   const auto keep = [&](const mlp::results& found) {
     rows.back().found = found;
     if (chosen.json) mlp::write_steps_json(rows);
   };
-  const auto found = mlp::run_experiment(chosen, data, [&](const auto& so_far, const auto& ran) {
-    keep(so_far);
-    say(ran);
-  });
-  rows.back().is_complete = true;
-  keep(found);
+  try {
+    const auto found = mlp::run_experiment(chosen, data, [&](const auto& so_far, const auto& ran) {
+      keep(so_far);
+      say(ran);
+    });
+    rows.back().is_complete = true;
+    keep(found);
+  } catch (const mlp::context_lost& error) {
+    rows.back().found.lost = error.where;
+    if (!rows.back().found.modes.empty()) keep(mlp::results{rows.back().found});
+    throw;
+  }
   if (chosen.steps_table) {
     mlp::print_last_step(std::cout, rows);
   } else {
-    mlp::print_report(std::cout, chosen, found);
+    mlp::print_report(std::cout, chosen, rows.back().found);
   }
+  return is_whole(rows.back().found);
 }
 
 /// Runs one experiment after the other in this process. One that fails ends its row alone. Returns
@@ -55,7 +75,9 @@ bool measure_rows(const std::vector<mlp::options>& runs, const mlp::digit_data& 
   bool all_ran = true;
   for (const mlp::options& chosen : runs) {
     try {
-      measure_row(chosen, data, rows);
+      all_ran = measure_row(chosen, data, rows) && all_ran;
+    } catch (const mlp::context_lost&) {
+      throw;
     } catch (const std::exception& error) {
       complain(error);
       if (rows.back().found.modes.empty()) rows.pop_back();
@@ -65,20 +87,39 @@ bool measure_rows(const std::vector<mlp::options>& runs, const mlp::digit_data& 
   return all_ran;
 }
 
-void measure_modes(const mlp::options& chosen, const mlp::digit_data& data) {
-  const auto found = mlp::run_experiment(chosen, data, [&](const auto& so_far, const auto& ran) {
-    if (chosen.json) mlp::write_json(chosen, so_far, false);
-    say(ran);
-  });
+/// Runs an experiment and its variants. Returns whether all of it ran.
+bool measure_modes(const mlp::options& chosen, const mlp::digit_data& data) {
+  mlp::results found;
   std::vector<mlp::measured_step> variants;
-  if (chosen.variants) {
-    for (const mlp::options& variant : mlp::variants_of(chosen, found.device.kind == "cuda")) {
-      variants.push_back({variant, mlp::run_experiment(variant, data)});
-      if (chosen.json) mlp::write_json(chosen, found, false, variants);
+  const auto keep = [&](bool is_complete) {
+    if (chosen.json) mlp::write_json(chosen, found, is_complete, variants);
+  };
+  try {
+    found = mlp::run_experiment(chosen, data, [&](const auto& so_far, const auto& ran) {
+      found = so_far;
+      keep(false);
+      say(ran);
+    });
+    if (chosen.variants) {
+      for (const mlp::options& variant : mlp::variants_of(chosen, found.device.kind == "cuda")) {
+        try {
+          variants.push_back({variant, mlp::run_experiment(variant, data)});
+        } catch (const mlp::context_lost&) {
+          throw;
+        } catch (const std::exception& error) {
+          found.refused.push_back({"a variant", error.what()});
+        }
+        keep(false);
+      }
     }
+  } catch (const mlp::context_lost& error) {
+    found.lost = error.where;
+    keep(false);
+    throw;
   }
   mlp::print_report(std::cout, chosen, found, variants);
-  if (chosen.json) mlp::write_json(chosen, found, true, variants);
+  keep(true);
+  return is_whole(found);
 }
 
 }  // namespace
@@ -87,14 +128,21 @@ int main(int argc, char** argv) {
   try {
     const auto [chosen, exit_status] = mlp::parse_command_line(argc, argv);
     if (exit_status) return *exit_status;
+#if defined(PENSTOCK_BENCH_ON_DOUBLE)
+    bench::arm_failure();
+#endif
     // Better said before digits are made or read.
     if (chosen.steps_table || chosen.device == mlp::device_choice::cuda) mlp::require_cuda();
     const auto data = data_for(chosen);
-    if (const auto rows = mlp::rows_of(chosen); !rows.empty()) {
-      return measure_rows(rows, data) ? 0 : 1;
-    }
-    measure_modes(chosen, data);
-    return 0;
+    const auto rows = mlp::rows_of(chosen);
+    const bool all_ran = rows.empty() ? measure_modes(chosen, data) : measure_rows(rows, data);
+#if defined(PENSTOCK_BENCH_ON_DOUBLE)
+    bench::list_calls();
+#endif
+    return all_ran ? 0 : 1;
+  } catch (const mlp::context_lost& error) {
+    std::cerr << "penstock_mlp_bench: the GPU's context was lost: " << error.what() << std::endl;
+    return 3;
   } catch (const std::exception& error) {
     complain(error);
     return 1;

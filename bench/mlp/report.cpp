@@ -188,7 +188,12 @@ nlohmann::ordered_json json_of(const options& chosen, const results& found, bool
               {"bound", least->microseconds},
               {"bound_by", least->limit}};
   }
+  json refused = json::array();
+  for (const refusal& one : found.refused)
+    refused.push_back({{"what", one.what}, {"why", one.why}});
   return json{{"complete", is_complete},
+              {"lost", or_null_text(found.lost)},
+              {"refused", refused},
               {"data",
                {{"name", found.data_name},
                 {"directory", found.data_directory},

@@ -6,8 +6,10 @@
 #include <cstddef>
 #include <functional>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace mlp {
@@ -96,6 +98,19 @@ struct bound {
   return most;
 }
 
+/// What failed, a way of feeding or what is measured beside them, and why.
+struct refusal {
+  std::string what;
+  std::string why;
+};
+
+/// The GPU's context is lost: nothing that this process does on it can succeed any more.
+struct context_lost : std::runtime_error {
+  /// `at` is what was being done, as in a `refusal`.
+  context_lost(std::string at, const char* why) : runtime_error(why), where(std::move(at)) {}
+  std::string where;
+};
+
 /// All that one call of the program found out.
 struct results {
   std::string data_name;
@@ -107,6 +122,8 @@ struct results {
   std::size_t cores = 0;  ///< that this process may run on
   std::size_t batches_per_epoch = 0;
   std::vector<mode_result> modes;
+  std::vector<refusal> refused;      ///< what was not measured, or not as often as it was to be
+  std::string lost;                  ///< where the context was lost; empty: it was not
   std::vector<double> one_batch;     ///< seconds of each run of `repeat_one_batch`; none: not run
   std::optional<stage_costs> costs;  ///< none: not measured, or not yet
 };

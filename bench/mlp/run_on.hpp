@@ -3,8 +3,11 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <exception>
 #include <optional>
+#include <stdexcept>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -36,7 +39,8 @@ namespace mlp {
 }
 
 /// The experiment on a device, on samples of `train` and `test`, which may be augmented or widened.
-/// Throws where two modes differ in a bit.
+/// What fails, as a mode does that differs from the first one in a bit, is refused and ends nothing
+/// else. Throws where all modes fail, and `context_lost`.
 template <class Backend, class Train, class Test>
 void run_modes(const typename Backend::device_type& device, const Backend& backend,
                const Train& train, const Test& test_data, const options& chosen, results& found,
@@ -52,11 +56,23 @@ void run_modes(const typename Backend::device_type& device, const Backend& backe
   test.fill(0, test_data, {}, stream);
   std::optional<resident_set<Backend, pixel>> resident;
 
+  const auto guarded = [&](std::string_view what, const auto& work) {
+    const auto is_it = [&](const refusal& one) { return one.what == what; };
+    if (std::any_of(found.refused.begin(), found.refused.end(), is_it)) return;
+    try {
+      work();
+    } catch (const typename Backend::context_lost& error) {
+      throw context_lost(std::string{what}, error.what());
+    } catch (const std::exception& error) {
+      found.refused.push_back({std::string{what}, error.what()});
+    }
+  };
+
   std::optional<run_trace> first;
+  technique first_mode{};
   stage_samples costs;
   std::vector<double> floors;  // microseconds of a step in its feed, with nothing beside it
   const auto measure = [&] {
-    if (!chosen.costs) return;
     measure_stages(costs, train, device, trained, chosen);
     found.costs = costs.medians();
     if (!floors.empty()) found.costs->compute = median(floors);
@@ -88,28 +104,39 @@ void run_modes(const typename Backend::device_type& device, const Backend& backe
   };
   const bool repeats_one_batch = is_chosen(technique::overlapped) && is_chosen(technique::resident);
 
+  const auto run_row = [&](technique by) {
+    const auto had = std::find_if(found.modes.begin(), found.modes.end(),
+                                  [&](const mode_result& one) { return one.fed_by == by; });
+    const bool is_new = had == found.modes.end();
+    mode_result row{.fed_by = by};
+    mode_result& mode = is_new ? row : *had;
+    const double seconds = run(mode);
+    run_trace trace = trained.trace();
+    if (first) require_same(*first, first_mode, trace, by);
+    if (!first) first_mode = by;
+    if (!first) first = std::move(trace);
+    mode.seconds.push_back(seconds);
+    if (is_new) {
+      mode.first_losses = first_losses_of(*first, chosen);
+      mode.epoch_losses = trained.epoch_losses();
+      mode.accuracy = trained.accuracy(test.images.data(), test.labels.data(), test_data.size());
+      found.modes.push_back(std::move(row));
+    }
+    done(found, is_new ? found.modes.back() : mode);
+  };
+
   for (std::size_t i = 0; i < chosen.repeat; ++i) {
-    measure();
-    for (std::size_t m = 0; m < chosen.modes.size(); ++m) {
-      mode_result row{.fed_by = chosen.modes[m]};
-      mode_result& mode = i == 0 ? row : found.modes[m];
-      mode.seconds.push_back(run(mode));
-      run_trace trace = trained.trace();
-      if (first) require_same(*first, chosen.modes.front(), trace, mode.fed_by);
-      if (!first) first = std::move(trace);
-      if (i == 0) {
-        mode.first_losses = first_losses_of(*first, chosen);
-        mode.epoch_losses = trained.epoch_losses();
-        mode.accuracy = trained.accuracy(test.images.data(), test.labels.data(), test_data.size());
-        found.modes.push_back(std::move(row));
-      }
-      done(found, found.modes[m]);
+    if (chosen.costs) guarded("costs", measure);
+    for (const technique by : chosen.modes) guarded(name_of(by), [&] { run_row(by); });
+    if (repeats_one_batch && resident) {
+      guarded("one batch", [&] {
+        found.one_batch.push_back(
+            repeat_one_batch(*resident, train.size(), device, trained, chosen));
+      });
     }
-    if (repeats_one_batch) {
-      found.one_batch.push_back(repeat_one_batch(*resident, train.size(), device, trained, chosen));
-    }
-    measure();
+    if (chosen.costs) guarded("costs", measure);
   }
+  if (found.modes.empty()) throw std::runtime_error(found.refused.front().why);
 }
 
 /// The experiment that `chosen` asks for on a device. Fills all of `found` but what is known of the

@@ -793,6 +793,76 @@ class RealPrograms(unittest.TestCase):
         found = json.loads(Path(self.file).read_text())
         self.assertEqual([one["options"]["workers"] for one in found], [1, 2])
 
+    def mlp_on_double(self, *words, fails="none:0", **more):
+        """Experiments, status and text of the MLP on the double, where one call fails."""
+        path = os.environ.get("MLP_ON_DOUBLE")
+        if not path:
+            self.skipTest("no MLP_ON_DOUBLE")
+        small = "--device cuda --samples 16 --test-samples 16 --batch 16 --epochs 1 --workers 1"
+        small += " --kernels fused --no-costs"
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "found.json"
+            done = subprocess.run(
+                [path, *small.split(), *words, "--json", str(file)],
+                env={**os.environ, "PENSTOCK_FAIL_CALL": fails, **more},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                universal_newlines=True,
+            )
+            found = json.loads(file.read_text()) if file.exists() else []
+            return gpu_report.found_by(found), done.returncode, done.stdout
+
+    def calls_of_mlp(self, *words):
+        """What each call is called, and how often it is made, of those that can be refused."""
+        listed = Path(f"{self.file}.calls")
+        found, status, said = self.mlp_on_double(*words, PENSTOCK_LIST_CALLS=str(listed))
+        self.assertEqual((status, [one["refused"] for one in found]), (0, [[]] * len(found)), said)
+        calls = [line.split() for line in listed.read_text().splitlines()]
+        never = "cudaPeekAtLastError cudaGetLastError cudaInitDevice cudaGetDeviceCount"
+        return [(name, int(count)) for name, count in calls if name not in never.split()]
+
+    def test_each_call_of_the_mlp_may_be_refused_once_and_ends_its_row_and_no_other(self):
+        words = ["--mode", "overlapped", "--seeds", "1,2,3"]
+        ended = set()
+        calls = self.calls_of_mlp(*words)
+        with ThreadPoolExecutor(2) as pool:
+            ran = pool.map(
+                lambda call: self.mlp_on_double(*words, fails=f"{call[0]}:{call[1] // 2}"), calls
+            )
+            for (call, _), (found, status, said) in zip(calls, ran):
+                seeds = [one["options"]["seed"] for one in found]
+                self.assertGreaterEqual(len(seeds), 2, (call, said))
+                self.assertEqual(status, 0 if len(seeds) == 3 else 1, (call, said))
+                if len(seeds) == 2:
+                    self.assertIn("NotSupported", said, call)
+                    ended.add(call)
+        self.assertGreater(len(ended), 10, ended)
+        self.assertLessEqual({"cudaGraphLaunch", "cudaMalloc", "cudaEventRecord"}, ended)
+
+    def test_a_mode_of_the_mlp_that_is_refused_a_call_is_told_and_the_others_are_measured(self):
+        techniques = ["serial", "workers", "overlapped", "resident"]
+        for call, count in self.calls_of_mlp():
+            if call not in ("cudaGraphLaunch", "cudaStreamEndCapture", "cudaEventRecord"):
+                continue
+            (found,), status, said = self.mlp_on_double(fails=f"{call}:{count // 2}")
+            self.assertEqual((status, found["complete"]), (1, True), (call, said))
+            (refused,) = found["refused"]
+            self.assertIn("NotSupported", refused["why"])
+            self.assertIn(f"{refused['what']}: ", said)
+            left = [one for one in techniques if one != refused["what"]]
+            self.assertEqual([m["technique"] for m in found["modes"]], left, call)
+            rows = list(gpu_report.refused_rows({"mlp": {"modes": found}}))
+            self.assertEqual(rows, [("mlp-modes", refused["what"], refused["why"])])
+
+    def test_where_the_mlp_loses_the_context_its_rows_are_kept(self):
+        for words in ([], ["--mode", "overlapped", "--seeds", "1,2,3"]):
+            calls = sum(count for _, count in self.calls_of_mlp(*words))
+            found, status, said = self.mlp_on_double(*words, fails=f"lost:{2 * calls // 3}")
+            self.assertEqual(status, 3, said)
+            self.assertIn("the GPU's context was lost", said)
+            self.assertGreaterEqual(len(found[0]["modes"]), 1, said)
+            self.assertIn("device", found[0])
+
     def test_mlp(self):
         found = self.program("MLP", "--device", "host", "--samples", "320", "--epochs", "1")
         self.assertEqual(gpu_report.wrong_with_json("mlp-modes", found), "not run on the GPU")

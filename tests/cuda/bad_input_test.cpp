@@ -89,6 +89,29 @@ TEST_CASE("a captured stream is refused also where the body has put another feed
   if (graph != nullptr) CHECK(cudaGraphDestroy(graph) == cudaSuccess);
 }
 
+TEST_CASE("a feed on the default stream says so while the program captures a blocking one",
+          "[cuda][fault:devices-7]") {
+  const clean_double until_the_end;
+  const ps::cuda_device device{0};
+  cudaStream_t blocking = nullptr;
+  REQUIRE(cudaStreamCreate(&blocking) == cudaSuccess);
+  ps::loader loader{digits{}, ps::sequential{}, device, sixteen_each()};
+  ps::transfer feed{loader, cudaStreamLegacy};
+  const auto consume = [&] {
+    for (auto& batch : feed.epoch(0)) {
+      if (batch.number() != 1) continue;
+      REQUIRE(cudaStreamBeginCapture(blocking, cudaStreamCaptureModeRelaxed) == cudaSuccess);
+    }
+  };
+  CHECK_THROWS_AS(consume(), ps::capture_in_progress);
+  cudaGraph_t graph = nullptr;
+  CHECK(cudaStreamEndCapture(blocking, &graph) == cudaSuccess);
+  CHECK(cudaGraphDestroy(graph) == cudaSuccess);
+  // Nothing could wait for the lease that ended meanwhile: its slot is lost, and each step says so.
+  CHECK_THROWS_AS(batches_of(feed), ps::capture_in_progress);
+  CHECK(cudaStreamDestroy(blocking) == cudaSuccess);
+}
+
 TEST_CASE("the per-thread default stream is refused, the default stream is not",
           "[cuda][fault:devices-8]") {
   const clean_double until_the_end{{.devices = 2}};

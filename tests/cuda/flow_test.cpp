@@ -197,7 +197,7 @@ TEST_CASE("copies run on two streams by turns where that is asked for",
 }
 
 TEST_CASE("the copies of a group are one call where that is asked for and there is one",
-          "[cuda][promise:race-free-2]") {
+          "[cuda][group][promise:race-free-2]") {
   const bool is_asked = GENERATE(false, true);
   const int driver = GENERATE(12070, 13000);
   const bool is_pinned = GENERATE(false, true);
@@ -222,7 +222,7 @@ TEST_CASE("the copies of a group are one call where that is asked for and there 
 }
 
 TEST_CASE("a call that fails within a group is told, and no batch is wrong or lost",
-          "[cuda][fault:devices-3]") {
+          "[cuda][group][fault:devices-3]") {
   const std::string name = GENERATE("cudaMemcpyAsync", "cudaMemcpyBatchAsync", "cudaEventRecord",
                                     "cudaStreamWaitEvent", "cudaStreamIsCapturing");
   const bool is_one_call = name == "cudaMemcpyBatchAsync";

@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: BSL-1.0
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <span>
 #include <thread>
 #include <vector>
+
+#include <penstock/memory/registered_memory.hpp>
 
 #include "cuda/clean_double.hpp"
 #include "cuda/digits_flow.hpp"
@@ -48,4 +53,36 @@ TEST_CASE("a stream of another device than the loader's is refused", "[cuda][fau
   ps::loader loader{
       digits_flow::digits{}, ps::sequential{}, ps::cuda_device{1}, {.batch_size = 16}};
   CHECK_THROWS_AS((ps::transfer{loader, stream}), ps::stream_of_another_device);
+}
+
+TEST_CASE("memory is pinned for every device, however it was taken", "[cuda]") {
+  const clean_double until_the_end{{.devices = 2}};
+  const ps::cuda_device first{0};
+  const ps::cuda_device second{1};
+  const auto stream = second.make_stream();
+  constexpr std::size_t bytes = 100;
+  void* const to = second.allocate(bytes);
+  const auto copy = [&](const void* from) {
+    second.copy_async(to, from, bytes, stream);
+    second.synchronize(ps::cuda_stream_ref{stream});
+    CHECK(fake_cuda::statistics().synchronous_copies == 0);
+  };
+  SECTION("little by the driver") {
+    const auto block = first.allocate_pinned(bytes);
+    std::memset(block.data, 1, bytes);
+    copy(block.data);
+    first.deallocate_pinned(block.data, bytes);
+  }
+  SECTION("much in pages of the library's") {
+    constexpr std::size_t much = ps::detail::small_pinned_bytes + 1;
+    const auto block = first.allocate_pinned(much);
+    copy(block.data);
+    first.deallocate_pinned(block.data, much);
+  }
+  SECTION("in memory of the program's") {
+    std::vector<std::byte> owner(10'000);
+    const ps::registered_memory registered{first, std::span{owner}};
+    copy(owner.data());
+  }
+  second.deallocate(to, bytes);
 }

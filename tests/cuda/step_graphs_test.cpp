@@ -345,6 +345,41 @@ TEST_CASE("an epoch of graph launches sees every batch, under each policy", "[cu
   CHECK(graphs.size() <= 6);  // three slots, two sizes
 }
 
+TEST_CASE("graphs replay batches that share calls, and capture none of these", "[cuda]") {
+  struct always_ready : ps::loader<numbered, ps::sequential, ps::cuda_device> {
+    using loader::loader;
+    [[nodiscard]] auto try_next() { return next(); }
+  };
+  const auto policy =
+      GENERATE(fake_cuda::policy::late, fake_cuda::policy::early, fake_cuda::policy::random);
+  const clean_double until_the_end{{.policy = policy, .seed = 11}};
+  const ps::cuda_device device;
+  const auto stream = device.make_stream();
+  constexpr std::size_t batches = 60;
+  always_ready loader{numbered{10 * batches},
+                      ps::sequential{},
+                      device,
+                      {.batch_size = 10, .workers = 1, .prefetch = 8}};
+  ps::transfer feed{loader, stream, {.depth = 5, .group = 3}};
+  ps::step_graphs graphs{device};
+  std::vector<std::uint64_t> seen;
+  for (auto& batch : feed.epoch(0)) {
+    graphs.launch(batch, stream, [&](ps::cuda_stream_ref on) {
+      fake_cuda::launch(on.get(), [&seen, view = ps::get<"label">(std::as_const(batch))] {
+        for (const std::uint64_t label : view.flat()) seen.push_back(label);
+      });
+    });
+  }
+  // A wait of the copies and one of the steps for each group: a batch alone has both.
+  CHECK(fake_cuda::thread_calls()["cudaStreamWaitEvent"] < batches);
+  device.synchronize(ps::cuda_stream_ref{stream});
+  REQUIRE(seen.size() == 10 * batches);
+  std::size_t wrong = 0;
+  for (std::size_t i = 0; i < seen.size(); ++i) wrong += seen[i] == i ? 0U : 1U;
+  CHECK(wrong == 0);
+  CHECK(graphs.size() == 5);  // one for each slot
+}
+
 TEST_CASE("a program's own capture survives a live loader", "[cuda]") {
   const clean_double until_the_end{{.policy = fake_cuda::policy::late}};
   const ps::cuda_device device;

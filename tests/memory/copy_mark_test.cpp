@@ -11,7 +11,8 @@ using penstock::detail::end_of_copy;
 using penstock::detail::held_mark;
 
 TEST_CASE("a mark is held until the last of those who need it lets go", "[memory]") {
-  const auto mark = std::make_shared<copy_mark<int>>(7);
+  const held_mark<int> owner{7};
+  copy_mark<int>* const mark = owner.get();
   CHECK(mark->event() == 7);
   CHECK_FALSE(mark->is_held());
   {
@@ -31,11 +32,22 @@ TEST_CASE("a mark is held until the last of those who need it lets go", "[memory
   CHECK_FALSE(mark->is_held());
 }
 
+TEST_CASE("a mark goes with the last of its owner and those who hold it", "[memory]") {
+  const auto event = std::make_shared<int>(0);
+  held_mark<std::shared_ptr<int>> owner{event};
+  held_mark<std::shared_ptr<int>> one{owner.get()};
+  owner.let_go();
+  CHECK(event.use_count() == 2);
+  CHECK(*one.event() == 0);
+  one.let_go();
+  CHECK(event.use_count() == 1);
+}
+
 TEST_CASE("the end of a copy is the mark that has told it, until that was waited for", "[memory]") {
-  const auto mark = std::make_shared<copy_mark<int>>(1);
-  end_of_copy<int> copy{nullptr, 2, {}};
+  const held_mark<int> owner{1};
+  end_of_copy<int> copy{{}, 2, {}};
   CHECK(copy.last() == 2);
-  copy.marked = held_mark{mark};
+  copy.marked = held_mark<int>{owner.get()};
   CHECK(copy.last() == 1);
   copy.marked.let_go();
   CHECK(copy.last() == 2);

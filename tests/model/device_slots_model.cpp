@@ -71,14 +71,14 @@ struct two_end : held<two_end, 3> {
 /// A batch of the one host slot there is, whose mark copies share.
 struct marked_batch : host_batch {
   using mark_type = penstock::detail::copy_mark<model::device::event_type>;
-  std::shared_ptr<mark_type> mark;
+  mark_type* mark = nullptr;
 
-  [[nodiscard]] std::shared_ptr<mark_type> mark_copies(model::device::stream_ref stream) const {
+  [[nodiscard]] mark_type* mark_copies(model::device::stream_ref stream) const {
     if (mark->is_held()) return nullptr;
     model::device::record(mark->event(), stream);
     return mark;
   }
-  static void release_behind(const std::shared_ptr<mark_type>&) noexcept {}
+  static void release_behind(mark_type*) noexcept {}
 };
 
 /// Two leases, whose copies one mark ends, each have a last stream wait for it and end on threads of
@@ -86,19 +86,19 @@ struct marked_batch : host_batch {
 struct mark_shared : model::scenario<mark_shared, 3> {
   device_slots slots{model::device{},
                      penstock::batch_layout<record>{penstock::record_extents<record>{}, 1}, 3, 3};
-  std::shared_ptr<marked_batch::mark_type> mark = std::make_shared<marked_batch::mark_type>(
-      model::device::make_event(penstock::event_wait::by_host));
+  penstock::detail::held_mark<model::device::event_type> mark{
+      model::device::make_event(penstock::event_wait::by_host)};
 
   void before() {
     using filling = penstock::detail::slot_filling<marked_batch>;
-    std::array<filling, 2> both{filling{0, {{}, mark}}, filling{1, {{}, mark}}};
+    std::array<filling, 2> both{filling{0, {{}, mark.get()}}, filling{1, {{}, mark.get()}}};
     slots.take(0, {.size = 1, .valid_size = 1});
     slots.take(1, {.size = 1, .valid_size = 1});
     slots.copy_in(std::span<filling>{both}, [](std::size_t, const auto& queue) { queue(); });
   }
   void thread(unsigned index) {
     if (index == 2) {
-      slots.copy_in(2, marked_batch{{}, mark});
+      slots.copy_in(2, marked_batch{{}, mark.get()});
       slots.wait_for_copy(2, model::device::stream_ref{});
     } else {
       slots.wait_for_copy(index, model::device::stream_ref{});

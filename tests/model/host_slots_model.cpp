@@ -130,7 +130,7 @@ struct marked_together : ring<marked_together, 2> {
     if (index == 0) {
       user[0].set(1);
       user[1].set(1);
-      const auto mark = slots.mark_copies(1, model::device::stream_ref{});
+      auto* const mark = slots.mark_copies(1, model::device::stream_ref{});
       model::require(mark != nullptr, "a new mark is free");
       slots.give_back_behind(0, mark);
       slots.give_back_behind(1, mark);

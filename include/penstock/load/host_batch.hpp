@@ -103,13 +103,13 @@ class host_batch : public lease<Record, detail::host_slots<Record, Device>, std:
     return slots_->mark_copies(slot_, stream);
   }
   /// Gives the slot back as soon as what `mark` has recorded is done. The lease is empty then.
-  void release_behind(std::shared_ptr<typename slots_type::mark_type> mark) noexcept {
+  void release_behind(typename slots_type::mark_type* mark) noexcept {
     base::use();
     guard_.end();
     const auto ring = std::move(slots_);
     ring->leases().end(slot_, base::info());
     ring->note_release();
-    ring->give_back_behind(slot_, std::move(mark));
+    ring->give_back_behind(slot_, mark);
   }
 
  private:

@@ -61,8 +61,14 @@ class device_batch : public lease<Record, detail::device_slots<Record, Device>, 
   /// Whether there is a batch, and it lies in `ring`: for the feed whose ring it is.
   [[nodiscard]] bool is_in(const slots_type& ring) const noexcept { return slots_.get() == &ring; }
 
-  /// Ends the lease, whose release is recorded with that of others: for the feed, between two
-  /// batches.
+  /// Ends the lease, if there is one: for the feed, between two batches.
+  void release() noexcept {
+    if (slots_ == nullptr) return;
+    slots_->end(guard_, slot_, *stream_);
+    slots_->release(slot_, *stream_);
+    slots_.reset();
+  }
+  /// Ends the lease, whose release is recorded with that of others: for the feed too.
   void end_later() noexcept {
     slots_->end(guard_, slot_, *stream_);
     slots_->end_later(slot_, *stream_);
@@ -133,13 +139,6 @@ class device_batch : public lease<Record, detail::device_slots<Record, Device>, 
           "its release does not wait for the stream that it is used on. Use it on the stream that "
           "the feed was given, or call also_used_on(stream) first");
     }
-  }
-
-  void release() noexcept {
-    if (slots_ == nullptr) return;
-    slots_->end(guard_, slot_, *stream_);
-    slots_->release(slot_, *stream_);
-    slots_.reset();
   }
 
   std::optional<stream_ref> stream_;

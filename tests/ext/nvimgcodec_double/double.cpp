@@ -47,6 +47,30 @@ struct nvimgcodecImage : counted {
 struct nvimgcodecDecoder : counted {
   nvimgcodecBackendKind_t kind{};
   int device = 0;
+  nvimgcodecDeviceAllocator_t* on_device = nullptr;
+  nvimgcodecPinnedAllocator_t* pinned = nullptr;
+  std::vector<void*> own;
+
+  // Memory of each kind, for work on `stream`, written to; whether there is enough.
+  bool take(cudaStream_t stream, std::vector<void*>& all) const {
+    if (on_device == nullptr) return true;
+    const std::size_t bytes = test::the_double().working;
+    void* there = nullptr;
+    void* here = nullptr;
+    if (on_device->device_malloc(on_device->device_ctx, &there, bytes, stream) != 0) return false;
+    all.push_back(there);
+    if (pinned->pinned_malloc(pinned->pinned_ctx, &here, bytes, stream) != 0) return false;
+    all.push_back(here);
+    for (void* const one : {there, here}) std::memset(one, 1, bytes);
+    return true;
+  }
+  void give_back(cudaStream_t stream, const std::vector<void*>& all) const {
+    if (on_device == nullptr) return;
+    const std::size_t bytes = test::the_double().working;
+    if (!all.empty()) on_device->device_free(on_device->device_ctx, all[0], bytes, stream);
+    if (all.size() > 1) pinned->pinned_free(pinned->pinned_ctx, all[1], bytes, stream);
+    on_device->device_free(on_device->device_ctx, nullptr, 0, stream);
+  }
 };
 struct nvimgcodecFuture : counted {
   std::vector<nvimgcodecProcessingStatus_t> statuses;
@@ -105,6 +129,9 @@ nvimgcodecStatus_t nvimgcodecDecoderCreate(nvimgcodecInstance_t, nvimgcodecDecod
   *decoder = new nvimgcodecDecoder;
   (*decoder)->kind = kind;
   (*decoder)->device = params->device_id;
+  (*decoder)->on_device = params->device_allocator;
+  (*decoder)->pinned = params->pinned_allocator;
+  (*decoder)->take(nullptr, (*decoder)->own);
   return NVIMGCODEC_STATUS_SUCCESS;
 }
 
@@ -114,6 +141,12 @@ nvimgcodecStatus_t nvimgcodecDecoderDecode(nvimgcodecDecoder_t decoder,
                                            const nvimgcodecDecodeParams_t*,
                                            nvimgcodecFuture_t* future) {
   *future = new nvimgcodecFuture;
+  const cudaStream_t stream = images[0]->info.cuda_stream;
+  std::vector<void*> working;
+  const bool has_memory = decoder->take(stream, working);
+  decoder->give_back(stream, working);
+  test::the_double().given.insert(test::the_double().given.end(), working.begin(), working.end());
+  if (!has_memory) return NVIMGCODEC_STATUS_ALLOCATOR_FAILURE;
   const char letter = letter_of(decoder->kind);
   int regions = 0;
   for (int i = 0; i < count; ++i) {
@@ -127,8 +160,8 @@ nvimgcodecStatus_t nvimgcodecDecoderDecode(nvimgcodecDecoder_t decoder,
     regions += streams[i]->region ? 1 : 0;
   }
   test::the_double().calls.push_back({decoder->kind, static_cast<std::size_t>(count),
-                                      decoder->device, images[0]->info.buffer_kind,
-                                      images[0]->info.cuda_stream, regions});
+                                      decoder->device, images[0]->info.buffer_kind, stream,
+                                      regions});
   return NVIMGCODEC_STATUS_SUCCESS;
 }
 
@@ -147,7 +180,10 @@ nvimgcodecStatus_t nvimgcodecFutureGetProcessingStatus(nvimgcodecFuture_t future
 nvimgcodecStatus_t nvimgcodecInstanceDestroy(nvimgcodecInstance_t one) { return destroy(one); }
 nvimgcodecStatus_t nvimgcodecCodeStreamDestroy(nvimgcodecCodeStream_t one) { return destroy(one); }
 nvimgcodecStatus_t nvimgcodecImageDestroy(nvimgcodecImage_t one) { return destroy(one); }
-nvimgcodecStatus_t nvimgcodecDecoderDestroy(nvimgcodecDecoder_t one) { return destroy(one); }
+nvimgcodecStatus_t nvimgcodecDecoderDestroy(nvimgcodecDecoder_t one) {
+  one->give_back(nullptr, one->own);
+  return destroy(one);
+}
 nvimgcodecStatus_t nvimgcodecFutureDestroy(nvimgcodecFuture_t one) { return destroy(one); }
 
 }  // extern "C"

@@ -22,7 +22,8 @@ struct double_call {
 
 /// What the double of nvImageCodec does and has seen; its decoders have no GPU and write to host
 /// memory. A picture is "P6\n" and a word, of 2 x 2 pixels; each letter of the word is a back end
-/// that decodes it, g, h or c, into that letter. All others have the status `undecoded`.
+/// that decodes it, g, h or c, into that letter. All others have the status `undecoded`. A decoder
+/// that is given allocators has `working` bytes of each kind for itself, and as many for each call.
 struct nvimgcodec_double {
   std::string missing;  // back ends whose decoder can't be made
   nvimgcodecProcessingStatus_t undecoded = NVIMGCODEC_PROCESSING_STATUS_FAIL;
@@ -31,6 +32,8 @@ struct nvimgcodec_double {
   std::vector<double_call> calls;
   std::string made;  // a letter for each decoder, in the order of their making
   int alive = 0;     // objects that are not destroyed
+  std::size_t working = 10'000;
+  std::vector<void*> given;  // what the allocators gave for calls, and the decoders wrote to
 };
 
 /// The one that the functions of nvimgcodec.h use, as it was at the start of the program.

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <penstock_ext/image/nvimgcodec/nvimgcodec_batch.hpp>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
+#include <memory>
 #include <new>
 #include <span>
 #include <stdexcept>
@@ -10,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include <penstock/device/cpu_device.hpp>
 #include <penstock_ext/image/nvimgcodec/nvimgcodec_decoder.hpp>
 
 #include "ext/nvimgcodec_double/double.hpp"
@@ -164,4 +168,82 @@ TEST_CASE("where nvImageCodec fails on a batch nothing is said of its pictures",
   CHECK(decoder.results()[0].backend == backend::gpu);
   test::the_double().undecoded = NVIMGCODEC_PROCESSING_STATUS_UNKNOWN;
   CHECK_THROWS_AS(decoder.decode(batch.pictures, some_stream), ps::nvimgcodec_error);
+}
+
+TEST_CASE(
+    "nvImageCodec's objects of a batch live until the next one is decoded: a GPU may still "
+    "write",
+    "[nvimgcodec]") {
+  const fresh_double clean;
+  ps::nvimgcodec_batch decoder{{.device = 0}};
+  const int idle = test::the_double().alive;
+  words two{{"g", "gc"}};
+  decoder.decode(two.pictures, some_stream);
+  CHECK(test::the_double().alive == idle + 2 * 2 + 1);  // streams, images, a future
+  words one{{"g"}, {1, 0, {1, 2}}};
+  decoder.decode(one.pictures, some_stream);
+  CHECK(test::the_double().alive == idle + 2 + 1 + 1);  // a part is a stream of its own
+
+  test::the_double().waiting = NVIMGCODEC_STATUS_EXTENSION_CUDA_CALL_ERROR;
+  CHECK_THROWS_AS(decoder.decode(two.pictures, some_stream), ps::nvimgcodec_error);
+  CHECK(test::the_double().alive == idle + 2 * 2 + 1);
+}
+
+TEST_CASE("nvImageCodec works with memory of a device that is given, and keeps it",
+          "[nvimgcodec]") {
+  struct counting : ps::cpu_device {
+    std::shared_ptr<std::array<std::size_t, 4>> calls =
+        std::make_shared<std::array<std::size_t, 4>>();
+    [[nodiscard]] void* allocate(std::size_t bytes) const {
+      ++(*calls)[0];
+      return cpu_device::allocate(bytes);
+    }
+    void deallocate(void* data, std::size_t bytes) const noexcept {
+      ++(*calls)[1];
+      cpu_device::deallocate(data, bytes);
+    }
+    [[nodiscard]] ps::pinned_block allocate_pinned(std::size_t bytes) const {
+      ++(*calls)[2];
+      return cpu_device::allocate_pinned(bytes);
+    }
+    void deallocate_pinned(void* data, std::size_t bytes) const noexcept {
+      ++(*calls)[3];
+      cpu_device::deallocate_pinned(data, bytes);
+    }
+  };
+  const fresh_double clean;
+  const counting device;
+  const cudaStream_t other = reinterpret_cast<cudaStream_t>(std::uintptr_t{0x5678});
+  using counts = std::array<std::size_t, 4>;
+  {
+    ps::nvimgcodec_batch decoder{device, {.device = 0, .most_memory = 100'000}};
+    CHECK((*device.calls == counts{1, 0, 1, 0}));
+    words batch{{"g"}};
+    for (int i = 0; i < 5; ++i) decoder.decode(batch.pictures, some_stream);
+    CHECK((*device.calls == counts{2, 0, 2, 0}));  // one piece serves all five
+    CHECK(decoder.device_bytes() == 2 * 16'384);
+    decoder.decode(batch.pictures, other);  // which nothing orders behind `some_stream`
+    CHECK((*device.calls == counts{3, 0, 3, 0}));
+    CHECK(test::the_double().given[8] != test::the_double().given[10]);
+    for (const auto stream : {other, some_stream}) decoder.decode(batch.pictures, stream);
+    CHECK((*device.calls == counts{3, 0, 3, 0}));
+
+    test::the_double().working = 60'000;  // rounded up, more than is left
+    CHECK_THROWS_AS(decoder.decode(batch.pictures, some_stream), std::bad_alloc);
+    test::the_double().working = (std::numeric_limits<std::size_t>::max)();
+    CHECK_THROWS_AS(decoder.decode(batch.pictures, some_stream), std::bad_alloc);
+    CHECK((*device.calls == counts{3, 0, 3, 0}));
+    CHECK(decoder.pinned_bytes() == 3 * 16'384);
+    test::the_double().working = 10'000;
+    decoder.decode(batch.pictures, some_stream);
+  }
+  CHECK((*device.calls == counts{3, 3, 3, 3}));
+
+  struct second : counting {
+    [[nodiscard]] static int ordinal() { return 2; }
+  };
+  ps::nvimgcodec_batch there{second{}};
+  CHECK(there.options().device == 2);
+  CHECK_THROWS_AS((ps::nvimgcodec_batch{second{}, {.device = 1}}), ps::option_error);
+  CHECK(ps::nvimgcodec_batch{{.device = 0}}.device_bytes() == 0);
 }

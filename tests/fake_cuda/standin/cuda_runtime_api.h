@@ -6,7 +6,9 @@
 // Stands in for the CUDA toolkit's header of this name where there is no toolkit: the part of the
 // runtime's interface that the double has, with the runtime's values. A test compares the two.
 
-#define CUDART_VERSION 13000
+#ifndef CUDART_VERSION
+#define CUDART_VERSION 13000  // or 12080: what another version declares in another way
+#endif
 
 #define cudaHostAllocDefault 0x00
 #define cudaHostAllocPortable 0x01
@@ -263,10 +265,16 @@ cudaError_t cudaHostRegister(void* ptr, std::size_t size, unsigned int flags);
 cudaError_t cudaHostUnregister(void* ptr);
 cudaError_t cudaMemcpyAsync(void* dst, const void* src, std::size_t count, cudaMemcpyKind kind,
                             cudaStream_t stream = nullptr);
+#if CUDART_VERSION >= 13000
 cudaError_t cudaMemcpyBatchAsync(void* const* dsts, const void* const* srcs,
                                  const std::size_t* sizes, std::size_t count,
                                  cudaMemcpyAttributes* attrs, std::size_t* attrsIdxs,
                                  std::size_t numAttrs, cudaStream_t stream);
+#else
+cudaError_t cudaMemcpyBatchAsync(void** dsts, void** srcs, std::size_t* sizes, std::size_t count,
+                                 cudaMemcpyAttributes* attrs, std::size_t* attrsIdxs,
+                                 std::size_t numAttrs, std::size_t* failIdx, cudaStream_t stream);
+#endif
 cudaError_t cudaMemcpy(void* dst, const void* src, std::size_t count, cudaMemcpyKind kind);
 cudaError_t cudaMemsetAsync(void* devPtr, int value, std::size_t count,
                             cudaStream_t stream = nullptr);

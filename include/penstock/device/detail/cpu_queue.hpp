@@ -281,15 +281,14 @@ class cpu_queue : public std::enable_shared_from_this<cpu_queue> {
 
   /// The place of the next operation. `lock` holds `push_`, but while this waits for room.
   operation& next_place(std::unique_lock<std::mutex>& lock) {
-    while (!has_room() && !runs_here()) {
+    while (!has_room()) {
+      if (runs_here()) return spill();
       require_own_process();
       lock.unlock();  // for the running thread, whose work may push
       completed_signal_.wait([this](std::uint32_t) { return has_room(); });
       lock.lock();
     }
-    const std::uint64_t position = pushed_.load(std::memory_order_relaxed);
-    if (has_room()) return ring_[position % capacity];
-    return spill(position);
+    return ring_[pushed_.load(std::memory_order_relaxed) % capacity];
   }
 
   /// Lets the stream's thread run what stands in the next place, under the lock still.
@@ -313,9 +312,9 @@ class cpu_queue : public std::enable_shared_from_this<cpu_queue> {
                 ", of which this one is a child by fork(): make the stream in the child"}));
   }
 
-  /// A place on the heap for the operation at `position`. On the queue's own thread.
-  operation& spill(std::uint64_t position) {
-    spilled_.emplace_back().position = position;
+  /// A place on the heap for the next operation. On the queue's own thread.
+  operation& spill() {
+    spilled_.emplace_back().position = pushed_.load(std::memory_order_relaxed);
     return spilled_.back();
   }
 

@@ -3,7 +3,6 @@
 
 #include <atomic>
 #include <cstddef>
-#include <memory>
 #include <utility>
 
 #include <penstock/core/version.hpp>
@@ -15,14 +14,15 @@ namespace detail {
 /// The end of copies out of host slots, marked once for both sides: for the threads that refill the
 /// host slots, and for the streams that use the device slots. The event belongs to the host slot of
 /// one of the copies, which records it for one burst of copies after the other. Each device slot,
-/// and each host slot's ticket, holds the mark as long as it may still wait for the record.
+/// and each host slot's ticket, holds the mark as long as it may still wait for the record. The mark
+/// goes with the last `held_mark`, that of its owner or another.
 ///
 /// One thread at a time records, and it alone begins to hold. Waiting for the event changes
 /// nothing, and any threads may do it at once.
 template <class Event>
 class copy_mark {
  public:
-  /// Takes an event that threads can sleep on.
+  /// Takes an event that threads can sleep on. The caller owns it, and lets it go too.
   explicit copy_mark(Event made) : event_(std::move(made)) {}
   copy_mark(copy_mark&&) = delete;
 
@@ -30,21 +30,25 @@ class copy_mark {
   [[nodiscard]] Event& event() noexcept { return event_; }
   [[nodiscard]] const Event& event() const noexcept { return event_; }
 
-  /// Whether the last record is still needed, so that there must not be another one.
+  /// Whether one beside the owner still needs the last record, so that there must not be another.
   [[nodiscard]] bool is_held() const noexcept {
-    return holders_.load(std::memory_order_acquire) != 0;
+    return holders_.load(std::memory_order_acquire) != 1;
   }
   /// One more needs it from now on. On the thread that has recorded the event.
   void hold() noexcept { holders_.fetch_add(1, std::memory_order_relaxed); }
   /// One of them does not any more. From any thread.
-  void let_go() noexcept { holders_.fetch_sub(1, std::memory_order_release); }
+  void let_go() noexcept {
+    if (holders_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
+  }
 
  private:
+  ~copy_mark() = default;
+
   Event event_;
-  // Invariant: the event is recorded only while this is 0. It counts the device slots whose leases,
-  // and the tickets whose takers, may still wait for the last record; each goes down after its last
-  // wait: a thread that finds 0, and records, comes after all of them.
-  std::atomic<std::size_t> holders_{0};
+  // Invariant: the event is recorded only while this is 1. It counts the owner, the device slots
+  // whose leases, and the tickets whose takers, may still wait for the last record; each goes down
+  // after its last wait: a thread that finds 1, and records, comes after all of them.
+  std::atomic<std::size_t> holders_{1};
 };
 
 /// A mark that is held as long as this object has it; or none.
@@ -52,38 +56,38 @@ template <class Event>
 class held_mark {
  public:
   held_mark() = default;
+  /// Makes a mark, and owns it.
+  explicit held_mark(Event made) : mark_(new copy_mark<Event>(std::move(made))) {}
   /// Holds a mark that the calling thread has recorded.
-  explicit held_mark(std::shared_ptr<copy_mark<Event>> mark) noexcept : mark_(std::move(mark)) {
-    mark_->hold();
-  }
-  held_mark(held_mark&&) noexcept = default;
+  explicit held_mark(copy_mark<Event>* recorded) noexcept : mark_(recorded) { mark_->hold(); }
+  held_mark(held_mark&& other) noexcept : mark_(std::exchange(other.mark_, nullptr)) {}
   held_mark& operator=(held_mark&& other) noexcept {
     let_go();
-    mark_ = std::move(other.mark_);
+    mark_ = std::exchange(other.mark_, nullptr);
     return *this;
   }
   ~held_mark() { let_go(); }
 
   explicit operator bool() const noexcept { return mark_ != nullptr; }
+  /// The mark; null where there is none.
+  [[nodiscard]] copy_mark<Event>* get() const noexcept { return mark_; }
   /// What to wait for; there must be a mark.
-  [[nodiscard]] const Event& event() const noexcept { return std::as_const(*mark_).event(); }
+  [[nodiscard]] const Event& event() const noexcept { return mark_->event(); }
   /// Waits for it no more.
   void let_go() noexcept {
-    if (mark_ == nullptr) return;
-    mark_->let_go();
-    mark_.reset();
+    if (mark_ != nullptr) std::exchange(mark_, nullptr)->let_go();
   }
 
  private:
-  std::shared_ptr<copy_mark<Event>> mark_;
+  copy_mark<Event>* mark_ = nullptr;
 };
 
 /// How the end of the last copy out of a host slot is known.
 template <class Event>
 struct end_of_copy {
-  std::shared_ptr<copy_mark<Event>> own;  ///< records the end of this slot's copy, and of others
-  Event alone;                            ///< does so while that is held: of this slot's alone
-  held_mark<Event> marked;                ///< the one that has told it, until that was waited for
+  held_mark<Event> own;     ///< records the end of this slot's copy, and of others
+  Event alone;              ///< does so while others hold that: of this slot's copy alone
+  held_mark<Event> marked;  ///< the one that has told it, until that was waited for
 
   /// The one to wait for.
   [[nodiscard]] const Event& last() const noexcept { return marked ? marked.event() : alone; }

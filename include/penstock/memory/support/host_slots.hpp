@@ -5,7 +5,6 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -75,7 +74,7 @@ class host_slots {
         returned_(count) {
     drained_.reserve(count);
     for (std::size_t slot = 0; slot < count; ++slot) {
-      drained_.push_back({std::make_shared<mark_type>(device.make_event(event_wait::by_host)),
+      drained_.push_back({held_mark<event_type>{device.make_event(event_wait::by_host)},
                           device.make_event(event_wait::by_host),
                           {}});
     }
@@ -159,16 +158,15 @@ class host_slots {
   /// returns them. Null, and nothing is recorded, where the mark is held for copies of before. One
   /// thread calls this and the next one for all slots. Throws what recording throws; the slot is as
   /// it was then.
-  [[nodiscard]] std::shared_ptr<mark_type> mark_copies(std::uint32_t slot,
-                                                       typename Device::stream_ref stream) {
-    const auto& mark = drained_[slot].own;
+  [[nodiscard]] mark_type* mark_copies(std::uint32_t slot, typename Device::stream_ref stream) {
+    mark_type* const mark = drained_[slot].own.get();
     if (mark->is_held()) return nullptr;
     device_.record(mark->event(), stream);
     return mark;
   }
   /// Returns a slot that is free after what `mark` has recorded.
-  void give_back_behind(std::uint32_t slot, std::shared_ptr<mark_type> mark) noexcept {
-    drained_[slot].marked = held_mark{std::move(mark)};
+  void give_back_behind(std::uint32_t slot, mark_type* mark) noexcept {
+    drained_[slot].marked = held_mark<event_type>{mark};
     push({slot, true});
   }
 

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -309,8 +310,10 @@ class free_slots {
   /// A free slot of `ring`, usually the next in turn; nothing while all are leased.
   template <class Slots>
   [[nodiscard]] std::optional<std::size_t> find(const Slots& ring) const noexcept {
-    for (std::size_t i = 0; i < ring.count(); ++i) {
-      const std::size_t slot = (next_ + i) % ring.count();
+    const std::size_t count = ring.count();
+    std::size_t slot = next_;
+    for (std::size_t left = count; left != 0; --left, ++slot) {
+      if (slot >= count) slot = 0;
       if (ring.is_released(slot)) return slot;
     }
     return std::nullopt;
@@ -353,10 +356,11 @@ class free_slots {
 /// as there are slots at most; allocates only at construction. For one thread.
 class issued_slots {
  public:
+  /// Without a wait: one before it was queued together with this.
+  static constexpr auto none = (std::numeric_limits<std::size_t>::max)();
   struct entry {
     std::size_t slot;
-    std::size_t last;  ///< of those that were queued with it: it is filled when all of them are
-    bool is_first;     ///< of those
+    std::size_t waits_for;  ///< the last slot of those that were queued together, or `none`
   };
 
   explicit issued_slots(std::size_t most) : ring_(most) {}
@@ -366,16 +370,20 @@ class issued_slots {
   /// The oldest; there must be one, as for `pop`.
   [[nodiscard]] const entry& front() const noexcept { return ring_[first_]; }
   void pop() noexcept {
-    first_ = (first_ + 1) % ring_.size();
+    first_ = place(first_ + 1);
     --count_;
   }
   /// Adds the youngest.
-  void push(std::size_t slot, std::size_t last, bool is_first) noexcept {
-    ring_[(first_ + count_) % ring_.size()] = {slot, last, is_first};
+  void push(const entry& youngest) noexcept {
+    ring_[place(first_ + count_)] = youngest;
     ++count_;
   }
 
  private:
+  [[nodiscard]] std::size_t place(std::size_t i) const noexcept {
+    return i < ring_.size() ? i : i - ring_.size();
+  }
+
   std::vector<entry> ring_;
   std::size_t first_ = 0;
   std::size_t count_ = 0;
@@ -467,8 +475,8 @@ class feed {
       if (!is_asked) require_still_usable(source_.get().device(), stream_);
       issue_ready();
       if (issued_.empty() && !issue_next()) return {};
-      const auto [slot, last, is_first] = issued_.front();
-      if (is_first) wait_for_copy(last);
+      const auto [slot, waits_for] = issued_.front();
+      if (waits_for != issued_slots::none) wait_for_copy(waits_for);
       issued_.pop();
       return batch_type{slots_, slot, stream_};
     } catch (...) {
@@ -552,13 +560,14 @@ class feed {
     return is_body(source_.get().device(), stream_) ? 1 : asked;
   }
   [[nodiscard]] std::size_t group() const noexcept {
+    if (most_in_group_ == 1) return 1;
     return (std::min)(most_in_group_, (slots_->count() + 1) / 2);
   }
 
   /// Ends the lease that the consumer holds, if there is one.
   void end_held() noexcept {
     if (group() > 1 && held_.is_in(*slots_)) return held_.end_later();
-    held_ = batch_type{};
+    held_.release();
   }
   /// Before free slots are looked for: releases those whose leases `++` has ended; `next` has asked
   /// whether the stream is usable. Throws what the device has refused.
@@ -569,10 +578,10 @@ class feed {
 
   /// Queues copies as long as a batch is ready and a slot is free, when it is time for a group.
   void issue_ready() {
-    if (issued_.size() > 1 && issued_.size() + group() > slots_->count()) return;
-    release_ended();
-    while (issue_group()) {
-    }
+    const std::size_t most = group();
+    if (issued_.size() > 1 && issued_.size() + most > slots_->count()) return;
+    if (most_in_group_ != 1) release_ended();
+    while (take_ready(most)) issue();
   }
 
   /// Waits for the next batch and queues its copy; false at the end.
@@ -586,7 +595,8 @@ class feed {
       return source_.next();
     }();
     if (!batch) return false;
-    issue([&] { take(slot, std::move(batch)); });
+    take(slot, std::move(batch));
+    issue();
     return true;
   }
 
@@ -596,49 +606,42 @@ class feed {
     slots_->wait_for_copy(slot, stream_);
   }
 
-  /// Queues the copies of batches that are ready and have a free slot, up to a group; false where
-  /// there are none.
-  bool issue_group() {
-    return issue([this] {
-      while (group_.size() < group() && !source_.is_over()) {
-        const auto slot = free_.find(*slots_);
-        if (!slot) return;
-        auto batch = source_.try_next();
-        if (!batch) return;
-        take(*slot, std::move(batch));
-      }
-    });
+  /// Takes batches that are ready and have a free slot, `most` of them at most; whether there are
+  /// any.
+  bool take_ready(std::size_t most) {
+    for (std::size_t left = most; left != 0 && !source_.is_over(); --left) {
+      const auto slot = free_.find(*slots_);
+      if (!slot) break;
+      auto batch = source_.try_next();
+      if (!batch) break;
+      take(*slot, std::move(batch));
+    }
+    return !group_.empty();
   }
 
   /// A batch of the next group, which goes into `slot`.
-  void take(std::size_t slot, typename source_type::batch_type&& batch) {
-    group_.push_back({slot, std::move(batch)});
-    slots_->take(slot, group_.back().from.info());
+  void take(std::size_t slot, typename source_type::batch_type&& batch) noexcept {
+    slots_->take(slot, batch.info());
+    slots_->tags(slot).keep(batch);
     free_.note_taken(slot);
-    list_samples(*slots_, slot, group_.back().from);
-    slots_->tags(slot).keep(group_.back().from);
+    group_.push_back({slot, std::move(batch)});  // there is room
   }
 
-  /// Has `gather` take the batches of a group, and queues their copies; false where it
-  /// takes none.
-  template <class Gather>
-  bool issue(const Gather& gather) {
+  /// Queues the copies of the group.
+  void issue() {
     std::size_t at = 0;
     try {
-      gather();
-      if (group_.empty()) return false;
       memory_->copy_in(std::span{group_}, [&](std::size_t which, const auto& queue) {
         const auto& [slot, from] = group_[at = which];
         const batch_info& info = slots_->info(slot);
+        list_samples(*slots_, slot, from);
         const auto values = values_to_copy(source_.get().layout(), from, info.size);
         watch_.copy_of(info, queue);
         seen_.note_copy(info.size, values);
       });
     } catch (...) {
-      if (!group_.empty()) {
-        const batch_info& info = slots_->info(group_[at].slot);
-        failure_.store(penstock::failure{"transfer", info.epoch, info.batch});
-      }
+      const batch_info& info = slots_->info(group_[at].slot);
+      failure_.store(penstock::failure{"transfer", info.epoch, info.batch});
       for (const auto& [slot, from] : group_) {
         source_.take_back(slots_->info(slot), slots_->tags(slot).all());
         slots_->put_back(slot);
@@ -646,11 +649,11 @@ class feed {
       group_.clear();
       throw;
     }
+    std::size_t waits_for = group_.back().slot;
     for (const auto& one : group_) {
-      issued_.push(one.slot, group_.back().slot, &one == &group_.front());
+      issued_.push({one.slot, std::exchange(waits_for, issued_slots::none)});
     }
     group_.clear();
-    return true;
   }
 
   shared_value<std::optional<penstock::failure>> failure_;

@@ -73,7 +73,7 @@ class transform_stage {
   template <class HostBatch>
   void wait_for_copy(HostBatch& from, stream_ref copies) {
     if constexpr (shares_mark<HostBatch, Device>) {
-      if (const auto mark = from.mark_copies(copies)) {
+      if (auto* const mark = from.mark_copies(copies)) {
         from.release_behind(mark);
         return device_.wait(stream(), mark->event());
       }

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -18,6 +19,7 @@
 
 #include <penstock/core/error.hpp>
 #include <penstock/core/version.hpp>
+#include <penstock/device/device.hpp>
 #include <penstock_ext/image/image_decoder.hpp>
 #include <penstock_ext/image/nvimgcodec/detail/nvimgcodec_session.hpp>
 #include <penstock_ext/image/nvimgcodec/nvimgcodec_error.hpp>
@@ -47,6 +49,9 @@ struct nvimgcodec_batch_options {
   int threads = 0;
   /// A picture of more pixels is refused before memory is taken.
   std::uint64_t most_pixels = std::uint64_t{1} << 27;
+  /// How many bytes of the device's memory, and how many of page-locked memory, nvImageCodec gets to
+  /// work with where the decoder is given the program's device; a picture that needs more fails.
+  std::uint64_t most_memory = (std::numeric_limits<std::uint64_t>::max)();
 };
 
 namespace detail {
@@ -84,6 +89,9 @@ struct nvimgcodec_result {
 ///     decoder.decode(pictures, stream);       // a cudaStream_t
 ///     decoder.backend();                      // which back end it was
 ///
+/// Given a device of the program's, nvImageCodec works with memory of that one, which is kept for
+/// the next batches: `nvimgcodec_batch decoder{cuda_device{}}`.
+///
 /// Each back end is a decoder of nvImageCodec's that is held to it, and gets what those before it
 /// could not decode: so `results` knows, and does not guess, what a picture was decoded by. The
 /// first one is made at construction, another one, with threads of its own, when the first picture
@@ -97,7 +105,115 @@ class nvimgcodec_batch {
   /// where there is no such GPU or back end, `nvimgcodec_error` where the library does not start,
   /// `option_error` for a number below 0.
   explicit nvimgcodec_batch(const nvimgcodec_batch_options& options = {})
-      : options_(checked(options)), instance_(detail::nvimgcodec_load()) {
+      : nvimgcodec_batch(options, std::unique_ptr<detail::nvimgcodec_memory>{}) {}
+
+  /// As above; nvImageCodec works with memory of `device`, at most `options.most_memory`, and keeps
+  /// it. Pictures go to `device` too where it has an ordinal and the options name none; an
+  /// `option_error` where they name another one.
+  template <device Device>
+  explicit nvimgcodec_batch(const Device& device, const nvimgcodec_batch_options& options = {})
+      : nvimgcodec_batch(on(device, options),
+                         std::make_unique<detail::nvimgcodec_memory>(device, options.most_memory)) {
+  }
+
+  nvimgcodec_batch(nvimgcodec_batch&&) noexcept = default;
+  nvimgcodec_batch& operator=(nvimgcodec_batch&&) = delete;
+
+  /// Decodes into host memory, and returns when that is done. As below; throws std::logic_error of
+  /// a decoder for a GPU, which needs a stream.
+  std::span<const nvimgcodec_result> decode(std::span<const nvimgcodec_picture> pictures) {
+    if (options_.device) {
+      throw std::logic_error(
+          "nvimgcodec_batch: a decoder for a GPU needs a stream: "
+          "decode(pictures, stream)");
+    }
+    return decode(pictures, nullptr);
+  }
+
+  /// Decodes each picture into its `out`, in order before later work on `stream`, a stream of the
+  /// decoder's device; the call returns when the CPU's part is done. Bytes and `out` must stay as
+  /// they are until the stream is past it, and so must the decoder, which keeps nvImageCodec's
+  /// objects for a batch until the next one is decoded. The results are in the order of the
+  /// pictures, and good until the next call.
+  ///
+  /// All pictures are tried; then the failure of the first one that has any is thrown. `results`
+  /// has the others, and what is not a failure there is decoded. std::invalid_argument for a box
+  /// outside its picture is such a failure too. Where the library fails on the whole batch, an
+  /// `nvimgcodec_error`, nothing is known of it and there are no results.
+  std::span<const nvimgcodec_result> decode(std::span<const nvimgcodec_picture> pictures,
+                                            cudaStream_t stream) {
+    results_.assign(pictures.size(), {});
+    const auto before = std::exchange(under_way_, {});  // goes when this batch is decoded
+    under_way_.reserve(pictures.size());
+    for (std::size_t i = 0; i < pictures.size(); ++i) {
+      try {
+        under_way_.push_back(opened(pictures[i], i, stream));
+      } catch (...) {
+        results_[i].failure = std::current_exception();
+      }
+    }
+    std::vector<task*> waiting;
+    waiting.reserve(under_way_.size());
+    for (task& one : under_way_) waiting.push_back(&one);
+    try {
+      for (stage& pass : passes_) {
+        if (waiting.empty()) break;
+        if (!pass.pass) pass.pass = made(pass.backend);
+        if (pass.pass->status() == NVIMGCODEC_STATUS_SUCCESS) run(pass, waiting);
+      }
+    } catch (...) {
+      results_.clear();
+      throw;
+    }
+    for (const task* const left : waiting) {
+      const nvimgcodec_picture& picture = pictures[left->index];
+      try {
+        detail::throw_undecoded(left->status, picture.bytes, picture.key,
+                                detail::name_of(options_.backend));
+      } catch (...) {
+        results_[left->index].failure = std::current_exception();
+      }
+    }
+    for (const nvimgcodec_result& result : results_) {
+      if (result.failure) std::rethrow_exception(result.failure);
+    }
+    return results_;
+  }
+
+  /// What became of the pictures of the last call, in their order.
+  [[nodiscard]] std::span<const nvimgcodec_result> results() const noexcept { return results_; }
+
+  /// The back end that decoded the pictures of the last call; `any` where it was not one and the
+  /// same for all that were decoded, or none was.
+  [[nodiscard]] nvimgcodec_backend backend() const noexcept {
+    nvimgcodec_backend found = nvimgcodec_backend::any;
+    for (const nvimgcodec_result& result : results_) {
+      if (result.failure || result.backend == found) continue;
+      if (found != nvimgcodec_backend::any) return nvimgcodec_backend::any;
+      found = result.backend;
+    }
+    return found;
+  }
+
+  /// What the object was made with.
+  [[nodiscard]] const nvimgcodec_batch_options& options() const noexcept { return options_; }
+
+  /// How many bytes of its device's memory nvImageCodec has got so far, and how many of page-locked
+  /// memory; 0 where it takes memory of its own.
+  [[nodiscard]] std::size_t device_bytes() const noexcept {
+    return memory_ ? memory_->on_device.bytes() : 0;
+  }
+  /// See `device_bytes`.
+  [[nodiscard]] std::size_t pinned_bytes() const noexcept {
+    return memory_ ? memory_->pinned.bytes() : 0;
+  }
+
+ private:
+  nvimgcodec_batch(const nvimgcodec_batch_options& options,
+                   std::unique_ptr<detail::nvimgcodec_memory> memory)
+      : options_(checked(options)),
+        memory_(std::move(memory)),
+        instance_(detail::nvimgcodec_load()) {
     using enum nvimgcodec_backend;
     if (!options.device && options.backend != any && options.backend != cpu) {
       throw nvimgcodec_unavailable(
@@ -126,82 +242,6 @@ class nvimgcodec_batch {
         "nvimgcodec_batch_options::device to decode on the CPU");
   }
 
-  /// Decodes into host memory, and returns when that is done. As below; throws std::logic_error of
-  /// a decoder for a GPU, which needs a stream.
-  std::span<const nvimgcodec_result> decode(std::span<const nvimgcodec_picture> pictures) {
-    if (options_.device) {
-      throw std::logic_error(
-          "nvimgcodec_batch: a decoder for a GPU needs a stream: "
-          "decode(pictures, stream)");
-    }
-    return decode(pictures, nullptr);
-  }
-
-  /// Decodes each picture into its `out`, in order before later work on `stream`, a stream of the
-  /// decoder's device; the call returns when the CPU's part is done. Bytes and `out` must stay as
-  /// they are until the stream is past it. The results are in the order of the pictures, and good
-  /// until the next call.
-  ///
-  /// All pictures are tried; then the failure of the first one that has any is thrown. `results`
-  /// has the others, and what is not a failure there is decoded. std::invalid_argument for a box
-  /// outside its picture is such a failure too. Where the library fails on the whole batch, an
-  /// `nvimgcodec_error`, nothing is known of it and there are no results.
-  std::span<const nvimgcodec_result> decode(std::span<const nvimgcodec_picture> pictures,
-                                            cudaStream_t stream) {
-    results_.assign(pictures.size(), {});
-    std::vector<task> waiting;
-    waiting.reserve(pictures.size());
-    for (std::size_t i = 0; i < pictures.size(); ++i) {
-      try {
-        waiting.push_back(opened(pictures[i], i, stream));
-      } catch (...) {
-        results_[i].failure = std::current_exception();
-      }
-    }
-    try {
-      for (stage& pass : passes_) {
-        if (waiting.empty()) break;
-        if (!pass.pass) pass.pass = made(pass.backend);
-        if (pass.pass->status() == NVIMGCODEC_STATUS_SUCCESS) run(pass, waiting);
-      }
-    } catch (...) {
-      results_.clear();
-      throw;
-    }
-    for (const task& left : waiting) {
-      const nvimgcodec_picture& picture = pictures[left.index];
-      try {
-        detail::throw_undecoded(left.status, picture.bytes, picture.key,
-                                detail::name_of(options_.backend));
-      } catch (...) {
-        results_[left.index].failure = std::current_exception();
-      }
-    }
-    for (const nvimgcodec_result& result : results_) {
-      if (result.failure) std::rethrow_exception(result.failure);
-    }
-    return results_;
-  }
-
-  /// What became of the pictures of the last call, in their order.
-  [[nodiscard]] std::span<const nvimgcodec_result> results() const noexcept { return results_; }
-
-  /// The back end that decoded the pictures of the last call; `any` where it was not one and the
-  /// same for all that were decoded, or none was.
-  [[nodiscard]] nvimgcodec_backend backend() const noexcept {
-    nvimgcodec_backend found = nvimgcodec_backend::any;
-    for (const nvimgcodec_result& result : results_) {
-      if (result.failure || result.backend == found) continue;
-      if (found != nvimgcodec_backend::any) return nvimgcodec_backend::any;
-      found = result.backend;
-    }
-    return found;
-  }
-
-  /// What the object was made with.
-  [[nodiscard]] const nvimgcodec_batch_options& options() const noexcept { return options_; }
-
- private:
   struct stage {
     nvimgcodec_backend backend;
     std::unique_ptr<detail::nvimgcodec_pass> pass;  // null: no picture was left for it so far
@@ -212,6 +252,20 @@ class nvimgcodec_batch {
     detail::nvimgcodec_image target;
     nvimgcodecProcessingStatus_t status = NVIMGCODEC_PROCESSING_STATUS_UNKNOWN;
   };
+
+  template <class Device>
+  [[nodiscard]] static nvimgcodec_batch_options on(const Device& device,
+                                                   nvimgcodec_batch_options options) {
+    if constexpr (requires { device.ordinal(); }) {
+      if (options.device.value_or(device.ordinal()) != device.ordinal()) {
+        throw option_error("device", "expected GPU " + std::to_string(device.ordinal()) +
+                                         ", whose memory is given, found " +
+                                         std::to_string(*options.device));
+      }
+      options.device = device.ordinal();
+    }
+    return options;
+  }
 
   // Numbers below 0 have meanings of nvImageCodec's own: the current device, none.
   [[nodiscard]] static const nvimgcodec_batch_options& checked(
@@ -238,7 +292,7 @@ class nvimgcodec_batch {
   [[nodiscard]] std::unique_ptr<detail::nvimgcodec_pass> made(nvimgcodec_backend backend) const {
     return std::make_unique<detail::nvimgcodec_pass>(
         instance_.get(), options_.device.value_or(NVIMGCODEC_DEVICE_CPU_ONLY), kinds(backend),
-        options_.threads);
+        options_.threads, memory_.get());
   }
 
   [[nodiscard]] task opened(const nvimgcodec_picture& picture, std::size_t index,
@@ -256,28 +310,30 @@ class nvimgcodec_batch {
   }
 
   // Leaves in `waiting` what this back end has not decoded.
-  void run(const stage& with, std::vector<task>& waiting) {
+  void run(const stage& with, std::vector<task*>& waiting) {
     std::vector<nvimgcodecCodeStream_t> streams;
     std::vector<nvimgcodecImage_t> images;
-    for (const task& one : waiting) {
-      streams.push_back(one.picture.chosen());
-      images.push_back(one.target.get());
+    for (const task* const one : waiting) {
+      streams.push_back(one->picture.chosen());
+      images.push_back(one->target.get());
     }
     const auto statuses = with.pass->decode(streams, images);
     for (std::size_t i = 0; i < waiting.size(); ++i) {
-      waiting[i].status = statuses[i];
+      waiting[i]->status = statuses[i];
       if (statuses[i] == NVIMGCODEC_PROCESSING_STATUS_SUCCESS) {
-        results_[waiting[i].index].backend = with.backend;
+        results_[waiting[i]->index].backend = with.backend;
       }
     }
-    std::erase_if(waiting, [](const task& one) {
-      return one.status == NVIMGCODEC_PROCESSING_STATUS_SUCCESS;
+    std::erase_if(waiting, [](const task* one) {
+      return one->status == NVIMGCODEC_PROCESSING_STATUS_SUCCESS;
     });
   }
 
   nvimgcodec_batch_options options_;
-  // Outlives the passes, which are made of it.
+  // These two outlive the passes, which are made of them.
+  std::unique_ptr<detail::nvimgcodec_memory> memory_;
   std::shared_ptr<nvimgcodecInstance> instance_;
+  std::vector<task> under_way_;  // what the device may still write of
   std::vector<stage> passes_;
   std::vector<nvimgcodec_result> results_;
 };

@@ -5,7 +5,6 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -86,9 +85,7 @@ template <class Device>
 /// Whether a batch in host memory can mark the end of copies for both sides.
 template <class HostBatch, class Device>
 inline constexpr bool shares_mark = requires(HostBatch& from, typename Device::stream_ref stream) {
-  {
-    from.mark_copies(stream)
-  } -> std::same_as<std::shared_ptr<copy_mark<typename Device::event_type>>>;
+  { from.mark_copies(stream) } -> std::same_as<copy_mark<typename Device::event_type>*>;
   from.release_behind(from.mark_copies(stream));
 };
 

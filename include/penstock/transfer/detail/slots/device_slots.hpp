@@ -84,7 +84,7 @@ class batched_copies {
   /// Takes memory for copies of up to `most` batches if it is wanted and the device can do that.
   /// Throws what the device throws.
   batched_copies([[maybe_unused]] const Device& device, bool is_wanted, std::size_t most) {
-    if constexpr (requires { device.copies_batches(); }) {
+    if constexpr (is_possible) {
       if (!is_wanted || !device.copies_batches()) return;
       to_.reserve(most);
       from_.reserve(most);
@@ -93,7 +93,7 @@ class batched_copies {
     }
   }
 
-  [[nodiscard]] bool is_on() const noexcept { return is_on_; }
+  [[nodiscard]] bool is_on() const noexcept { return is_possible && is_on_; }
   /// One more copy, for which there is room.
   void add(void* to, const void* from, std::size_t bytes) noexcept {
     to_.push_back(to);
@@ -114,6 +114,8 @@ class batched_copies {
   }
 
  private:
+  static constexpr bool is_possible = requires(const Device& device) { device.copies_batches(); };
+
   bool is_on_ = false;
   std::vector<void*> to_;
   std::vector<const void*> from_;
@@ -366,13 +368,15 @@ class device_slots {
     std::size_t queued = 0;
     try {
       for (auto& [slot, from] : batches) {
-        around(queued, [&, to = slot, &batch = from] {
-          wait_for_release(slots_[to], stream, copies.knows_ended);
-          const std::size_t bytes = bytes_to_copy(layout_, batch, batch.info().size);
-          if (!is_one_call) return copy(data(to), batch, bytes, stream);
-          batched_.add(data(to), batch.data(), bytes);
+        slot_type& to = slots_[slot];
+        around(queued, [&, &batch = from, place = data(slot)] {
+          wait_for_release(to, stream, copies.knows_ended);
+          const std::size_t bytes = bytes_to_copy(layout_, batch, to.info.size);
+          if (!is_one_call) return copy(place, batch, bytes, stream);
+          batched_.add(place, batch.data(), bytes);
           if (queued + 1 == batches.size()) batched_.queue(device_, stream);
         });
+        to.filled_by = stream;
         ++queued;
       }
       for (const auto& one : batches) slots_[one.slot].note_arrival(info(one.slot), stream);
@@ -385,7 +389,6 @@ class device_slots {
       for (const auto& one : batches) put_back(one.slot);
       throw;
     }
-    for (const auto& one : batches) slots_[one.slot].filled_by = stream;
   }
 
   /// Queues the copies by way of `stage`, which takes them, and on a stream of its own makes of each
@@ -554,7 +557,7 @@ class device_slots {
   };
   /// That of the next copies.
   [[nodiscard]] filler& next_filler() noexcept {
-    turn_ = (turn_ + 1) % fillers_.size();
+    if (++turn_ >= fillers_.size()) turn_ = 0;
     return fillers_[turn_];
   }
 
@@ -599,13 +602,13 @@ class device_slots {
   template <class HostBatch>
   void mark_arrivals(std::span<slot_filling<HostBatch>> batches, stream_ref stream) {
     if constexpr (shares_mark<std::remove_reference_t<HostBatch>, Device>) {
-      std::shared_ptr<copy_mark<typename Device::event_type>> mark;
+      copy_mark<typename Device::event_type>* mark = nullptr;
       for (std::size_t left = batches.size(); mark == nullptr && left != 0; --left) {
         mark = batches[left - 1].from.mark_copies(stream);
       }
       if (mark != nullptr) {
         for (auto& [slot, from] : batches) {
-          slots_[slot].mark = held_mark{mark};
+          slots_[slot].mark = held_mark<typename Device::event_type>{mark};
           from.release_behind(mark);
         }
         return;

@@ -1,20 +1,24 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <new>
 #include <span>
+#include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include <nvimgcodec.h>
 
-#include <memory>
-#include <new>
-#include <string>
-#include <string_view>
-
 #include <penstock/core/version.hpp>
+#include <penstock/device/device.hpp>
 #include <penstock_ext/image/nvimgcodec/nvimgcodec_error.hpp>
 
 static_assert(NVIMGCODEC_VER >= 900, "penstock::nvimgcodec needs nvImageCodec 0.9 or newer");
@@ -80,15 +84,139 @@ inline void nvimgcodec_check(nvimgcodecStatus_t status, std::string_view call) {
   return nvimgcodec_instance{made};
 }
 
+/// Memory of one kind for nvImageCodec. What it frees is kept, and given again to the stream that it
+/// was freed on, which may still use it: so a loop over pictures of some sizes takes no more after
+/// the first batches. Sizes are powers of two, for pictures that differ to share it. Any thread may
+/// use it at the same time as others.
+class nvimgcodec_pool {
+ public:
+  /// Takes memory by `take(bytes)`, which may throw, at most `most` bytes, and gives it back by
+  /// `give_back(data, bytes)`.
+  nvimgcodec_pool(std::uint64_t most, std::function<void*(std::size_t)> take,
+                  std::function<void(void*, std::size_t)> give_back)
+      : most_(most), take_(std::move(take)), give_back_(std::move(give_back)) {}
+  nvimgcodec_pool(nvimgcodec_pool&&) = delete;
+  /// Nothing uses the memory any more.
+  ~nvimgcodec_pool() {
+    for (const piece& one : pieces_) give_back_(one.data, one.bytes);
+  }
+
+  /// How many bytes it has taken.
+  [[nodiscard]] std::size_t bytes() const noexcept {
+    const std::lock_guard lock{mutex_};
+    return taken_;
+  }
+
+  /// For nvImageCodec, which gives it back as its context.
+  static int allocate(void* pool, void** data, std::size_t bytes, cudaStream_t stream) noexcept {
+    return static_cast<nvimgcodec_pool*>(pool)->find(data, bytes, stream) ? 0 : 1;
+  }
+  static int deallocate(void* pool, void* data, std::size_t, cudaStream_t stream) noexcept {
+    static_cast<nvimgcodec_pool*>(pool)->keep(data, stream);
+    return 0;
+  }
+
+ private:
+  struct piece {
+    void* data = nullptr;
+    std::size_t bytes = 0;
+    cudaStream_t stream = nullptr;  // on which it was freed, or used last
+    bool is_free = false;
+  };
+
+  [[nodiscard]] bool find(void** data, std::size_t asked, cudaStream_t stream) noexcept {
+    *data = nullptr;
+    if (asked == 0) return true;
+    if (asked > (std::min)(most_, std::uint64_t{1} << 62)) return false;
+    const std::size_t bytes = std::bit_ceil((std::max)(asked, least));
+    const std::lock_guard lock{mutex_};
+    auto found = std::find_if(pieces_.begin(), pieces_.end(), [&](const piece& one) {
+      return one.is_free && one.stream == stream && one.bytes == bytes;
+    });
+    if (found == pieces_.end()) {
+      if (bytes > most_ - taken_) return false;
+      try {
+        pieces_.emplace_back();
+        pieces_.back().data = take_(bytes);
+        pieces_.back().bytes = bytes;
+      } catch (...) {  // nvImageCodec tells it by a status
+        if (!pieces_.empty() && pieces_.back().data == nullptr) pieces_.pop_back();
+        return false;
+      }
+      taken_ += bytes;
+      found = pieces_.end() - 1;
+    }
+    found->stream = stream;
+    found->is_free = false;
+    *data = found->data;
+    return true;
+  }
+  void keep(const void* data, cudaStream_t stream) noexcept {
+    const std::lock_guard lock{mutex_};
+    for (piece& one : pieces_) {
+      if (one.data != data) continue;
+      one.stream = stream;
+      one.is_free = true;
+    }
+  }
+
+  static constexpr std::size_t least = 4096;
+
+  const std::uint64_t most_;
+  const std::function<void*(std::size_t)> take_;
+  const std::function<void(void*, std::size_t)> give_back_;
+  mutable std::mutex mutex_;  // guards the two below
+  std::vector<piece> pieces_;
+  std::size_t taken_ = 0;
+};
+
+/// The memory that nvImageCodec's decoders work with, of a device's, in place of their own.
+class nvimgcodec_memory {
+ public:
+  /// At most `most` bytes of each kind.
+  template <device Device>
+  nvimgcodec_memory(const Device& from, std::uint64_t most)
+      : on_device(
+            most, [from](std::size_t bytes) { return from.allocate(bytes); },
+            [from](void* data, std::size_t bytes) { from.deallocate(data, bytes); }),
+        pinned(
+            most, [from](std::size_t bytes) { return from.allocate_pinned(bytes).data; },
+            [from](void* data, std::size_t bytes) { from.deallocate_pinned(data, bytes); }) {
+    device_.device_malloc = &nvimgcodec_pool::allocate;
+    device_.device_free = &nvimgcodec_pool::deallocate;
+    device_.device_ctx = &on_device;
+    pinned_.pinned_malloc = &nvimgcodec_pool::allocate;
+    pinned_.pinned_free = &nvimgcodec_pool::deallocate;
+    pinned_.pinned_ctx = &pinned;
+  }
+
+  nvimgcodec_pool on_device;
+  nvimgcodec_pool pinned;
+
+  /// Has the decoders that `params` makes use it; they must not outlive it.
+  void give_to(nvimgcodecExecutionParams_t& params) noexcept {
+    params.device_allocator = &device_;
+    params.pinned_allocator = &pinned_;
+  }
+
+ private:
+  nvimgcodecDeviceAllocator_t device_ =
+      nvimgcodec_struct<nvimgcodecDeviceAllocator_t>(NVIMGCODEC_STRUCTURE_TYPE_DEVICE_ALLOCATOR);
+  nvimgcodecPinnedAllocator_t pinned_ =
+      nvimgcodec_struct<nvimgcodecPinnedAllocator_t>(NVIMGCODEC_STRUCTURE_TYPE_PINNED_ALLOCATOR);
+};
+
 /// A decoder of nvImageCodec's that is held to some of its back ends, so that it is known which of
 /// them a picture was decoded by. One thread at a time.
 class nvimgcodec_pass {
  public:
   /// `device` is a GPU's ordinal or NVIMGCODEC_DEVICE_CPU_ONLY, `threads` how many threads decode
   /// on the CPU: 1 for the calling one, 0 for as many as there are cores. `instance` must outlive
-  /// it. If no back end is available, `status()` says so, and nothing else may be called.
+  /// it, and so must `memory`, which it works with; null: its own. If no back end is available,
+  /// `status()` says so, and nothing else may be called.
   nvimgcodec_pass(nvimgcodecInstance_t instance, int device,
-                  std::span<const nvimgcodecBackendKind_t> kinds, int threads) {
+                  std::span<const nvimgcodecBackendKind_t> kinds, int threads,
+                  nvimgcodec_memory* memory = nullptr) {
     std::vector<nvimgcodecBackend_t> backends;
     for (const nvimgcodecBackendKind_t kind : kinds) {
       auto& backend = backends.emplace_back(
@@ -105,6 +233,7 @@ class nvimgcodec_pass {
     params.max_num_cpu_threads = threads;
     params.num_backends = static_cast<int>(backends.size());
     params.backends = backends.data();
+    if (memory != nullptr) memory->give_to(params);
     nvimgcodecDecoder_t made = nullptr;
     status_ = nvimgcodecDecoderCreate(instance, &made, &params, nullptr);
     decoder_.reset(made);
@@ -114,7 +243,8 @@ class nvimgcodec_pass {
   [[nodiscard]] nvimgcodecStatus_t status() const noexcept { return status_; }
 
   /// Decodes each of `streams` into the image at the same place, and returns when that is done, or
-  /// on the way where the images' stream has it. The statuses of the pictures, in their order.
+  /// on the way where the images' stream has it: streams and images must stay until that is past
+  /// it. The statuses of the pictures, in their order.
   [[nodiscard]] std::vector<nvimgcodecProcessingStatus_t> decode(
       std::span<const nvimgcodecCodeStream_t> streams, std::span<const nvimgcodecImage_t> images) {
     auto params =
@@ -124,11 +254,11 @@ class nvimgcodec_pass {
     const nvimgcodecStatus_t begun =
         nvimgcodecDecoderDecode(decoder_.get(), streams.data(), images.data(),
                                 static_cast<int>(streams.size()), &params, &made);
-    const nvimgcodec_future future{made};
+    future_.reset(made);  // the one before goes
     nvimgcodec_check(begun, "nvimgcodecDecoderDecode");
-    nvimgcodec_check(nvimgcodecFutureWaitForAll(future.get()), "nvimgcodecFutureWaitForAll");
+    nvimgcodec_check(nvimgcodecFutureWaitForAll(made), "nvimgcodecFutureWaitForAll");
     std::size_t count = statuses.size();
-    nvimgcodec_check(nvimgcodecFutureGetProcessingStatus(future.get(), statuses.data(), &count),
+    nvimgcodec_check(nvimgcodecFutureGetProcessingStatus(made, statuses.data(), &count),
                      "nvimgcodecFutureGetProcessingStatus");
     return statuses;
   }
@@ -136,6 +266,7 @@ class nvimgcodec_pass {
  private:
   nvimgcodecStatus_t status_ = NVIMGCODEC_STATUS_NOT_INITIALIZED;
   nvimgcodec_work decoder_;
+  nvimgcodec_future future_;  // of the last call
 };
 
 /// Whether nvImageCodec has a decoder for pictures that start like `bytes`.
