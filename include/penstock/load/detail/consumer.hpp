@@ -10,6 +10,7 @@
 #include <optional>
 #include <stop_token>
 #include <string>
+#include <type_traits>
 #include <utility>
 
 #include <penstock/core/batch_info.hpp>
@@ -121,7 +122,7 @@ class crew {
         cancellation_(cancellation_of(engine.options().stop)),
         binding_(engine.device(), engine.options()),
         pool_(engine.options().workers, body{this, duty::read}, waker{this, duty::read}),
-        telling_(tells(engine) ? 1 : 0, body{this, duty::tell}, waker{this, duty::tell}),
+        telling_(tells(engine), body{this, duty::tell}, waker{this, duty::tell}),
         on_stop_(engine.options().stop, cancel_all{this}) {
     binding_.wait_until_taken();
     engine.guard().start([this](std::exception_ptr error, const failure& read) noexcept {
@@ -149,18 +150,22 @@ class crew {
   void shut_down(const std::shared_ptr<void>& state = nullptr) noexcept {
     engine_->guard().stop(borrows_);
     pool_.stop();
-    const auto timeout = engine_->options().timeout;
-    if (state != nullptr && !borrows_ && timeout.count() > 0) {
-      telling_.request_stop();
-      const bool is_silent = engine_->teller().wait_until_silent(timeout);
-      telling_.stop([&](std::size_t) { return !is_silent; }, state);
+    if constexpr (Engine::tells) {
+      const auto timeout = engine_->options().timeout;
+      if (state != nullptr && !borrows_ && timeout.count() > 0) {
+        telling_.request_stop();
+        const bool is_silent = engine_->teller().wait_until_silent(timeout);
+        telling_.stop([&](std::size_t) { return !is_silent; }, state);
+      }
+      telling_.stop();
     }
-    telling_.stop();
   }
 
  private:
-  static bool tells(Engine& engine) noexcept {
-    return engine.options().workers != 0 && engine.teller().is_on();
+  // How many threads tell.
+  static std::size_t tells([[maybe_unused]] Engine& engine) noexcept {
+    if constexpr (Engine::tells) return engine.options().workers != 0 && engine.teller().is_on();
+    return 0;
   }
 
   /// What the threads of a pool do. Both pools are of one type: compiled once.
@@ -169,7 +174,8 @@ class crew {
     crew* self;
     duty what;
     void operator()(const std::stop_token& stop, std::size_t worker) const {
-      if (what == duty::tell) return self->engine_->teller().work();
+      if constexpr (Engine::tells)
+        if (what == duty::tell) return self->engine_->teller().work();
       try {
         self->binding_.take();
         self->engine_->work(stop, worker);
@@ -183,7 +189,8 @@ class crew {
     crew* self;
     duty what;
     void operator()() const noexcept {
-      if (what == duty::tell) return self->engine_->teller().end();
+      if constexpr (Engine::tells)
+        if (what == duty::tell) return self->engine_->teller().end();
       self->engine_->wake();
     }
   };
@@ -192,7 +199,7 @@ class crew {
     void operator()() const noexcept {
       self->fail_all(self->cancellation_);
       self->pool_.request_stop();
-      self->telling_.request_stop();
+      if constexpr (Engine::tells) self->telling_.request_stop();
     }
   };
 
@@ -209,8 +216,10 @@ class crew {
   bool borrows_;
   const std::exception_ptr cancellation_;  // made before it is needed: a stop must not want memory
   worker_binding binding_;
-  worker_pool<body, waker> pool_;     // its threads use all of the above
-  worker_pool<body, waker> telling_;  // one thread, which tells the dataset what comes, or none
+  worker_pool<body, waker> pool_;  // its threads use all of the above
+  // One thread, which tells the dataset what comes, or none.
+  [[no_unique_address]] std::conditional_t<Engine::tells, worker_pool<body, waker>, no_teller>
+      telling_;
   std::stop_callback<cancel_all> on_stop_;  // last: it uses the pools
 };
 

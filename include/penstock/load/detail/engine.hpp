@@ -231,6 +231,7 @@ class engine {
   using record_type = typename Dataset::record_type;
   using slots_type = host_slots<record_type, Device>;
   using slot_work = batch_work<order_of<Sampler>>;
+  static constexpr bool tells = looks_ahead<Dataset>;  ///< whether there is a `teller`
 
   engine(Dataset data, const Sampler& order, const Device& device, const loader_options& options)
       : options_((require_valid(options), require_batches_of(order, options), resolved(options))),
@@ -274,7 +275,7 @@ class engine {
   [[nodiscard]] const loader_observer& observer() const noexcept { return observer_; }
   [[nodiscard]] loader_observer& observer() noexcept { return observer_; }
   [[nodiscard]] detail::seats& seats() noexcept { return seats_; }
-  [[nodiscard]] detail::teller<Dataset, Sampler>& teller() noexcept { return teller_; }
+  [[nodiscard]] teller_for<Dataset, Sampler>& teller() noexcept { return teller_; }
   /// What the batch in a slot is; for the consumer once it was announced.
   [[nodiscard]] slot_work& batch_in(std::uint32_t slot) noexcept { return work_[slot]; }
   [[nodiscard]] batch_view<record_type> view_of(std::uint32_t slot) const noexcept {
@@ -423,7 +424,7 @@ class engine {
   std::vector<guarded_reader<Dataset>> readers_;  // by worker; without workers the consumer's
   loader_observer observer_;
   detail::seats seats_;
-  detail::teller<Dataset, Sampler> teller_;
+  [[no_unique_address]] teller_for<Dataset, Sampler> teller_;
 };
 
 }  // namespace detail

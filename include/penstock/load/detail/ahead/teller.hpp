@@ -11,6 +11,7 @@
 #include <mutex>
 #include <optional>
 #include <span>
+#include <type_traits>
 #include <utility>
 
 #include <penstock/core/batch_info.hpp>
@@ -407,6 +408,20 @@ class teller {
   plan_follower<fetched_ahead, Dataset, Sampler> fetched_;
   plan_follower<foreseen_ahead, Dataset, Sampler> foreseen_;
 };
+
+/// In place of a teller for a dataset that does not look ahead: no thread, no memory, no code.
+struct no_teller {
+  template <class... Args>
+  explicit constexpr no_teller(const Args&...) noexcept {}
+
+  void note_opened(std::uint64_t) noexcept {}
+  void note_read(std::uint64_t) noexcept {}
+  void note_values(std::uint64_t, std::uint64_t) noexcept {}
+};
+
+/// What tells `Dataset` of the samples that come.
+template <dataset Dataset, sampler Sampler>
+using teller_for = std::conditional_t<looks_ahead<Dataset>, teller<Dataset, Sampler>, no_teller>;
 
 }  // namespace detail
 }  // namespace PENSTOCK_ABI
