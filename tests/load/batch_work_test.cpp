@@ -6,6 +6,7 @@
 #include <exception>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <penstock/load/detail/plan/plan.hpp>
@@ -23,7 +24,7 @@ void note(work& batch, std::size_t position) {
   try {
     throw std::runtime_error(std::to_string(position));
   } catch (...) {
-    batch.note_error({"read", 0, 0, position, position});
+    batch.note_failed({std::current_exception(), ps::failure{"read", 0, 0, position, position}});
   }
 }
 
@@ -49,17 +50,17 @@ TEST_CASE("only the last run of a batch finishes it, and a slot can be opened ag
 
 TEST_CASE("the error of the lowest position is kept, and taken once", "[load][fault:samples-1]") {
   work batch;
-  CHECK(batch.take_error() == nullptr);
+  CHECK_FALSE(batch.failed());
   note(batch, 5);
   note(batch, 2);
   note(batch, 9);
-  CHECK(batch.error_where().position == 2);
-  const auto error = batch.take_error();
-  REQUIRE(error != nullptr);
-  CHECK(text_of(error) == "2");
-  CHECK(batch.take_error() == nullptr);
+  REQUIRE(batch.failed());
+  const auto first = std::exchange(batch.failed(), {});
+  CHECK(first.place->position == 2);
+  CHECK(text_of(first.error) == "2");
+  CHECK_FALSE(batch.failed());
   note(batch, 9);  // the next batch in this slot: a higher position counts again
-  CHECK(batch.error_where().position == 9);
+  CHECK(batch.failed().place->position == 9);
 }
 
 TEST_CASE("a padded batch continues at the start of its epoch, for any number of samples",

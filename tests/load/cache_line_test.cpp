@@ -42,8 +42,8 @@ constexpr auto members_of(in_engine);
 template struct opened<in_schedule, &schedule::plan_, &schedule::cancelled_, &schedule::mutex_,
                        &schedule::bound_, &schedule::end_, &schedule::next_, &schedule::demand_>;
 template struct opened<in_delivery, &delivery::has_failed_, &delivery::in_order_,
-                       &delivery::announced_, &delivery::finished_, &delivery::error_mutex_,
-                       &delivery::error_, &delivery::where_>;
+                       &delivery::announced_, &delivery::finished_, &delivery::failed_mutex_,
+                       &delivery::failed_>;
 template struct opened<in_slots, &slots::layout_, &slots::memory_, &slots::returned_, &slots::free_,
                        &slots::leased_, &slots::starving_>;
 template struct opened<in_engine, &engine::options_, &engine::schedule_, &engine::layout_,
@@ -84,10 +84,9 @@ TEST_CASE("what a run reads of the schedule shares no cache line with what a bat
 
 TEST_CASE("whether a delivery has failed shares its cache line with nothing", "[load]") {
   const delivery one{4, true};
-  const auto [failed, in_order, announced, finished, mutex, error, where] =
-      members_of(in_delivery{});
+  const auto [failed, in_order, announced, finished, mutex, error] = members_of(in_delivery{});
   CHECK(neighbours(one.*failed, one.*in_order, one.*announced, one.*finished, one.*mutex,
-                   one.*error, one.*where) == 0);
+                   one.*error) == 0);
 }
 
 TEST_CASE("the counters of the host slots have a cache line each", "[load]") {

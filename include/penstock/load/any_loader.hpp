@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <optional>
 #include <stop_token>
@@ -21,6 +22,7 @@
 #include <penstock/load/host_batch.hpp>
 #include <penstock/load/loader.hpp>
 #include <penstock/load/options.hpp>
+#include <penstock/load/support/failed_batch.hpp>
 #include <penstock/load/tuning_history.hpp>
 #include <penstock/observe/stats.hpp>
 #include <penstock/observe/trace_recorder.hpp>
@@ -52,8 +54,8 @@ class erased_loader {
   [[nodiscard]] virtual const Device& device() const noexcept = 0;
   [[nodiscard]] virtual const batch_layout<Record>& layout() const noexcept = 0;
   virtual void start_source(const batch_position& from, std::uint64_t last_epoch) = 0;
-  [[nodiscard]] virtual batch_type next() = 0;
-  [[nodiscard]] virtual batch_type try_next() = 0;
+  [[nodiscard]] virtual batch_type next(failed_batch& failed) = 0;
+  [[nodiscard]] virtual batch_type try_next(failed_batch& failed) = 0;
   virtual void stop() noexcept = 0;
   [[nodiscard]] virtual bool at_end() const noexcept = 0;
   [[nodiscard]] virtual std::uint64_t trace_flow(const trace_recorder* recorder) const noexcept = 0;
@@ -100,8 +102,10 @@ class erased_loader_of final : public erased_loader<typename Dataset::record_typ
   void start_source(const batch_position& from, std::uint64_t last_epoch) override {
     inside_.start(from, last_epoch);
   }
-  [[nodiscard]] batch_type next() override { return inside_.next(); }
-  [[nodiscard]] batch_type try_next() override { return inside_.try_next(); }
+  [[nodiscard]] batch_type next(failed_batch& failed) override { return inside_.next(failed); }
+  [[nodiscard]] batch_type try_next(failed_batch& failed) override {
+    return inside_.try_next(failed);
+  }
   void stop() noexcept override { inside_.stop(); }
   [[nodiscard]] bool at_end() const noexcept override { return inside_.at_end(); }
   [[nodiscard]] std::uint64_t trace_flow(const trace_recorder* recorder) const noexcept override {
@@ -250,8 +254,24 @@ class any_loader {
   void start(const batch_position& from, std::uint64_t last_epoch) {
     flow_->start_source(from, last_epoch);
   }
-  [[nodiscard]] batch_type next() { return flow_->next(); }
-  [[nodiscard]] batch_type try_next() { return flow_->try_next(); }
+  [[nodiscard]] batch_type next() {
+    detail::failed_batch failed;
+    batch_type batch = next(failed);
+    if (failed) std::rethrow_exception(failed.error);
+    return batch;
+  }
+  [[nodiscard]] batch_type try_next() {
+    detail::failed_batch failed;
+    batch_type batch = try_next(failed);
+    if (failed) std::rethrow_exception(failed.error);
+    return batch;
+  }
+  /// For a `transfer`: as above, but an error comes as a value.
+  [[nodiscard]] batch_type next(detail::failed_batch& failed) { return flow_->next(failed); }
+  /// As above.
+  [[nodiscard]] batch_type try_next(detail::failed_batch& failed) {
+    return flow_->try_next(failed);
+  }
   void stop() noexcept { flow_->stop(); }
   [[nodiscard]] bool at_end() const noexcept { return flow_->at_end(); }
   [[nodiscard]] std::stop_token stop_token() const noexcept { return options().stop; }

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -33,6 +34,7 @@
 #include <penstock/load/detail/consumer.hpp>
 #include <penstock/load/footprint.hpp>
 #include <penstock/load/host_batch.hpp>
+#include <penstock/load/support/failed_batch.hpp>
 #include <penstock/load/tuning_history.hpp>
 #include <penstock/observe/stats.hpp>
 #include <penstock/observe/support/trace.hpp>
@@ -112,7 +114,9 @@ class loader_flow {
   bool advance() {
     step_.end();
     held_ = batch_type{};  // the release: before the next is waited for, it may need the slot
-    held_ = reads_.next();
+    failed_batch failed;
+    held_ = reads_.next(failed);
+    if (failed) std::rethrow_exception(failed.error);
     if (held_) step_.begin(reads_.trace(), held_.info());
     return static_cast<bool>(held_);
   }
@@ -326,8 +330,24 @@ class loader {
   void start(const batch_position& from, std::uint64_t last_epoch) {
     reads().start(from, last_epoch);
   }
-  [[nodiscard]] batch_type next() { return reads().next(); }
-  [[nodiscard]] batch_type try_next() { return reads().try_next(); }
+  [[nodiscard]] batch_type next() {
+    detail::failed_batch failed;
+    batch_type batch = next(failed);
+    if (failed) std::rethrow_exception(failed.error);
+    return batch;
+  }
+  [[nodiscard]] batch_type try_next() {
+    detail::failed_batch failed;
+    batch_type batch = try_next(failed);
+    if (failed) std::rethrow_exception(failed.error);
+    return batch;
+  }
+  /// For a `transfer`: as above, but an error comes as a value.
+  [[nodiscard]] batch_type next(detail::failed_batch& failed) { return reads().next(failed); }
+  /// As above.
+  [[nodiscard]] batch_type try_next(detail::failed_batch& failed) {
+    return reads().try_next(failed);
+  }
   void stop() noexcept { reads().stop(); }
   [[nodiscard]] bool at_end() const noexcept { return reads().at_end(); }
   [[nodiscard]] std::stop_token stop_token() const noexcept { return options().stop; }

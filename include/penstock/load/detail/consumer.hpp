@@ -25,6 +25,7 @@
 #include <penstock/load/detail/tuning/loop_tuner.hpp>
 #include <penstock/load/host_batch.hpp>
 #include <penstock/load/options.hpp>
+#include <penstock/load/support/failed_batch.hpp>
 #include <penstock/order/sampler.hpp>
 #include <penstock/threads/cpu_list.hpp>
 #include <penstock/threads/support/cpus.hpp>
@@ -207,7 +208,7 @@ class crew {
   /// error), a read hangs beyond the timeout, or a stop was requested. The consumer gets the
   /// exception at its next step. From any thread.
   void fail_all(std::exception_ptr error, const std::optional<failure>& where = {}) noexcept {
-    engine_->delivery().fail(std::move(error), where);
+    engine_->delivery().fail({std::move(error), where});
     engine_->guard().interrupt();
     pool_.look_again();
   }
@@ -299,28 +300,32 @@ class consumer {
     return range_.start();
   }
 
-  /// The next batch, waiting for it; empty at the end of what was started. Throws what the dataset
-  /// has thrown for this batch, `leases_exhausted`, `cancelled`, `read_timeout`, or what the device
-  /// throws; the range is over then.
-  [[nodiscard]] batch_type next() {
+  /// The next batch, waiting for it; empty at the end of what was started, and where `failed` says
+  /// what is in its place: what the dataset has thrown for this batch, `leases_exhausted`,
+  /// `cancelled`, `read_timeout`, or what the device throws. The range is over then.
+  [[nodiscard]] batch_type next(failed_batch& failed) noexcept {
     if (at_end()) {
       stop();
       return {};
     }
     try {
-      if (delivery().has_failed()) delivery().rethrow(failure_);
-      return has_workers() ? take(wait_for_next()) : read_inline();
+      batch_type batch = has_workers() ? take_next(failed) : read_inline(failed);
+      if (!failed) [[likely]]
+        return batch;
     } catch (...) {
-      stop();
-      throw;
+      failed = {std::current_exception()};
     }
+    failure_.store(failed.place);
+    stop();
+    return {};
   }
 
   /// The next batch if it is complete already; else empty. Without workers always empty.
-  [[nodiscard]] batch_type try_next() {
+  [[nodiscard]] batch_type try_next(failed_batch& failed) noexcept {
     if (at_end() || !has_workers()) return {};
-    if (delivery().is_ready(next_) || delivery().has_failed()) return next();
-    process_.require();
+    // In a child process `next` says what is wrong.
+    const bool is_due = delivery().is_ready(next_) || delivery().has_failed();
+    if (is_due || process_.is_in_child()) return next(failed);
     ring().wake_if_free();
     return {};
   }
@@ -340,7 +345,7 @@ class consumer {
     for (; next_ != bound; ++next_) {
       const auto slot = delivery().wait(next_);
       if (!slot) return end_workers();  // nothing is delivered any more: others may still read
-      engine_.batch_in(*slot).take_error();
+      engine_.batch_in(*slot).failed().error = nullptr;
       engine_.observer().note_discarded();
       ring().give_back(*slot);
     }
@@ -351,8 +356,16 @@ class consumer {
  private:
   void end_workers() noexcept { abandoned_ += crew_.end_workers(state_.lock()); }
 
-  /// The slot of the next batch once it is complete.
-  std::uint32_t wait_for_next() {
+  /// The next batch once it is complete.
+  batch_type take_next(failed_batch& failed) {
+    const auto slot = wait_for_next();
+    if (slot) return take(*slot, failed);
+    failed = delivery().failed();
+    return {};
+  }
+  /// The slot of the next batch once it is complete; empty where nothing can be read any more.
+  std::optional<std::uint32_t> wait_for_next() {
+    if (delivery().has_failed()) return std::nullopt;
     // Unless leases end on other threads, only the consumer could give a slot back.
     if (!waits_for_leases() && ring().leased() == ring().count()) {
       ring().throw_exhausted();
@@ -366,20 +379,19 @@ class consumer {
       return delivery().wait(next_);
     }();
     if (starving) ring().set_starving(false);
-    if (!slot) delivery().rethrow(failure_);
-    return *slot;
+    return slot;
   }
 
-  /// Makes the lease of a complete batch, or throws its error.
-  batch_type take(std::uint32_t slot) {
+  /// The lease of a complete batch, or what stands for it.
+  batch_type take(std::uint32_t slot, failed_batch& failed) {
     ++next_;
     auto& batch = engine_.batch_in(slot);
-    failure where = batch.error_where();
-    if (const auto error = engine_.guard().verdict(slot, batch.info, batch.take_error(), where)) {
-      failure_.store(where);
+    engine_.guard().judge(slot, batch.info, batch.failed());
+    if (batch.failed()) {
+      failed = std::exchange(batch.failed(), {});
       engine_.observer().note_discarded();
       ring().give_back(slot);
-      std::rethrow_exception(error);
+      return {};
     }
     engine_.observer().note_taken(batch.info.size);
     if constexpr (tells_lengths<Dataset>) note_values(seen(), batch, engine_.view_of(slot));
@@ -397,23 +409,25 @@ class consumer {
     }
   }
 
-  batch_type read_inline() {
+  batch_type read_inline(failed_batch& failed) {
+    if (delivery().has_failed()) {
+      failed = delivery().failed();
+      return {};
+    }
     auto slot = ring().try_acquire(engine_.observer().reader(0));
     if (!slot && waits_for_leases()) {
       const auto timed = seen().for_lease();
       slot = ring().acquire_starving();
     }
-    if (!slot && delivery().has_failed()) delivery().rethrow(failure_);  // stopped meanwhile
-    if (!slot) ring().throw_exhausted();
-    if (!engine_.read_inline(*slot)) {
-      ring().give_back(*slot);
-      return {};
+    if (!slot && !delivery().has_failed()) ring().throw_exhausted();
+    const bool is_bound = slot && engine_.read_inline(*slot);
+    if (delivery().has_failed()) {  // stopped meanwhile, and the batch may not be whole
+      failed = delivery().failed();
+    } else if (is_bound) {
+      return take(*slot, failed);
     }
-    if (delivery().has_failed()) {  // and the batch may not be whole
-      ring().give_back(*slot);
-      delivery().rethrow(failure_);
-    }
-    return take(*slot);
+    if (slot) ring().give_back(*slot);
+    return {};
   }
 
   [[nodiscard]] bool has_workers() const noexcept { return engine_.options().workers != 0; }

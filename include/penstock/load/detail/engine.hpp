@@ -34,6 +34,7 @@
 #include <penstock/load/detail/tuning/seats.hpp>
 #include <penstock/load/footprint.hpp>
 #include <penstock/load/options.hpp>
+#include <penstock/load/support/failed_batch.hpp>
 #include <penstock/load/support/loader_observer.hpp>
 #include <penstock/memory/support/host_slots.hpp>
 #include <penstock/memory/support/last_owner.hpp>
@@ -66,7 +67,7 @@ class alignas(cache_line) batch_work {
     info = which;
     sequence = number;
     order = of;
-    error_ = nullptr;
+    failed_.error = nullptr;
   }
 
   /// Opener only: the runs `first` to `last`, the latter not included, are to be finished, of
@@ -94,22 +95,15 @@ class alignas(cache_line) batch_work {
   /// Counts a run down, also one that threw; true for the last one.
   bool finish_run() noexcept { return remaining_.fetch_sub(1, std::memory_order_acq_rel) == 1; }
 
-  /// Keeps the current exception unless one of an earlier place in the batch is kept already.
-  void note_error(const failure& where) noexcept { note_error(std::current_exception(), where); }
-  /// Keeps `error` unless one of an earlier place in the batch is kept already.
-  void note_error(const std::exception_ptr& error, const failure& where) noexcept {
-    const std::lock_guard lock{error_mutex_};
-    if (error_ && error_where_.position <= where.position) return;
-    error_ = error;
-    error_where_ = where;
+  /// Keeps `one` unless one of an earlier place in the batch is kept already.
+  void note_failed(failed_batch one) noexcept {
+    const std::lock_guard lock{failed_mutex_};
+    if (failed_ && failed_.place->position <= one.place->position) return;
+    failed_ = std::move(one);
   }
 
-  /// After the last run: whether there is an exception.
-  [[nodiscard]] bool has_error() const noexcept { return error_ != nullptr; }
-  /// After the last run: takes the exception of the batch, null if there is none.
-  std::exception_ptr take_error() noexcept { return std::exchange(error_, nullptr); }
-  /// The place of that exception.
-  [[nodiscard]] const failure& error_where() const noexcept { return error_where_; }
+  /// After the last run: what stands for the batch, if anything does.
+  [[nodiscard]] failed_batch& failed() noexcept { return failed_; }
 
  private:
   // Invariant: the runs of this batch that are not finished. The step to 0 is acq_rel, so the
@@ -117,9 +111,8 @@ class alignas(cache_line) batch_work {
   std::atomic<std::uint32_t> remaining_{0};
   std::uint32_t first_run_ = 0;
   std::size_t run_samples_ = 0;
-  std::mutex error_mutex_;
-  std::exception_ptr error_;
-  failure error_where_;
+  std::mutex failed_mutex_;
+  failed_batch failed_;
 };
 
 /// Gives each batch of the schedule the order of its epoch. For the opener, one thread at a time.
@@ -142,7 +135,7 @@ class batch_binder {
   /// Opener: makes `batch` the next one, with its order or the exception of making it; `reader`
   /// shows what goes on meanwhile. False when the range has ended before it was bound: `batch` is
   /// unchanged.
-  [[nodiscard]] bool bind(work& batch, const guarded_reader<Dataset>& reader) noexcept {
+  [[nodiscard]] bool bind(work& batch, const guarded_reader& reader) noexcept {
     const auto next = schedule_->next();
     if (!next) return false;
     if (!made_for_ || made_for_->range != next->range || made_for_->at.epoch != next->at.epoch) {
@@ -151,12 +144,12 @@ class batch_binder {
     const auto number = schedule_->bind(*next);
     if (!number) return false;
     batch.bind(schedule_->plan().at(next->at), *number, order_);
-    if (error_) batch.note_error(error_, {"order", next->at.epoch, next->at.batch});
+    if (error_) batch.note_failed({error_, failure{"order", next->at.epoch, next->at.batch}});
     return true;
   }
 
  private:
-  void make_order(const schedule::place& next, const guarded_reader<Dataset>& reader) noexcept {
+  void make_order(const schedule::place& next, const guarded_reader& reader) noexcept {
     order_.reset();
     error_ = nullptr;
     made_for_ = next;
@@ -181,14 +174,15 @@ class batch_binder {
   std::exception_ptr error_;
 };
 
-/// The readers of `count` threads for runs of at most `most` samples; without threads the
-/// consumer's.
+/// The readers of `count` threads for runs of at most `most` samples, into batches of `layout`;
+/// without threads the consumer's.
 template <dataset D>
-[[nodiscard]] std::vector<guarded_reader<D>> make_readers(const D& data, read_guard& guard,
-                                                          std::size_t count, std::size_t most) {
-  std::vector<guarded_reader<D>> all;
+[[nodiscard]] std::vector<guarded_reader> make_readers(
+    const D& data, const batch_layout<typename D::record_type>& layout, read_guard& guard,
+    std::size_t count, std::size_t most) {
+  std::vector<guarded_reader> all;
   do {
-    all.push_back({data, guard, all.size(), most});
+    all.emplace_back(std::make_unique<chunk_reader_of<D>>(data, layout), guard, all.size(), most);
   } while (all.size() < count);
   return all;
 }
@@ -213,12 +207,13 @@ template <dataset D, class Work>
 [[gnu::noinline]] void finish_batch(const D& data, Work& batch,
                                     const batch_view<typename D::record_type>& all,
                                     std::uint64_t seed) noexcept {
-  if (!batch.order || batch.has_error() || all.size() == 0) return;
+  if (!batch.order || batch.failed() || all.size() == 0) return;
   try {
     sample_generator rng{{seed, batch.info.epoch, batch_stage}, batch.info.batch};
     data.finish_batch(all, rng);
   } catch (...) {
-    batch.note_error({"batch", batch.info.epoch, batch.info.batch});
+    batch.note_failed(
+        {std::current_exception(), failure{"batch", batch.info.epoch, batch.info.batch}});
   }
 }
 
@@ -250,7 +245,7 @@ class engine {
         guard_(options.on_error, {options.stall_warning, options.timeout, options.on_stall},
                facts_of(dataset_, dataset_size_),
                {std::max<std::size_t>(1, options_.workers), slots_->count(), options.batch_size}),
-        readers_(make_readers(dataset_, guard_, options_.workers, run_.most())),
+        readers_(make_readers(dataset_, layout_, guard_, options_.workers, run_.most())),
         observer_(options_.workers, run_.most(), fixed_bytes(layout_)),
         seats_(options_.workers, first_workers(options_)),
         teller_(dataset_, dataset_size_, sampler_, schedule_, layout_, options_, observer_) {
@@ -286,7 +281,7 @@ class engine {
   void work(const std::stop_token& stop, std::size_t worker) {
     device_.make_current();
     flushed_denormals::keep_on();
-    guarded_reader<Dataset>& reader = readers_[worker];
+    guarded_reader& reader = readers_[worker];
     meters& seen = observer_.reader(worker);
     const auto timed = seen.for_work();
     for (std::uint32_t fruitless = 0; !stop.stop_requested();) {
@@ -334,8 +329,7 @@ class engine {
 
   /// Opener: waits until one more batch is wanted and a slot is free, and binds the two. `got` is
   /// its first run then. False when the engine stops.
-  bool open_next(const std::stop_token& stop, guarded_reader<Dataset>& reader, meters& seen,
-                 claim& got) {
+  bool open_next(const std::stop_token& stop, guarded_reader& reader, meters& seen, claim& got) {
     while (schedule_.wait_until_wanted(stop, seen)) {
       if (!spare_) {
         [[maybe_unused]] const stage_mark mark{marked_stage::wait_for_slot};
@@ -352,7 +346,7 @@ class engine {
   }
 
   /// Binds a slot to the next batch; false when none is wanted any more. Not inlined, as `read`.
-  [[gnu::noinline]] bool bind_next(std::uint32_t slot, const guarded_reader<Dataset>& reader,
+  [[gnu::noinline]] bool bind_next(std::uint32_t slot, const guarded_reader& reader,
                                    const meters& seen) noexcept {
     slot_work& batch = work_[slot];
     if (!binder_.bind(batch, reader)) return false;
@@ -367,28 +361,26 @@ class engine {
 
   /// Reads run `run` of the batch in `slot`. An exception stays with the batch. A function of its
   /// own, so that no arithmetic of a read moves out of what flushes denormals around its call.
-  [[gnu::noinline]] void read(std::uint32_t slot, std::uint32_t run,
-                              guarded_reader<Dataset>& reader, meters& seen) noexcept {
+  [[gnu::noinline]] void read(std::uint32_t slot, std::uint32_t run, guarded_reader& reader,
+                              meters& seen) noexcept {
     slot_work& batch = work_[slot];
     const auto [begin, end] = batch.places_of(run);
     if (!batch.order || begin == end || is_unwanted(batch)) return;
     [[maybe_unused]] const stage_mark mark{marked_stage::read, batch.info.batch};
     const trace_scope traced{seen.trace(), trace_stage::read, batch.info, end - begin};
     const auto wanted = reader.indices(end - begin);
-    try {
-      batch.pick(schedule_.plan(), begin, wanted);
-      slots_->lists.note(slot, begin, wanted);
-      const bool is_timed = run == batch.first_run() && run_.is_timed(batch.sequence);
-      const auto began = is_timed ? steady_clock::now() : steady_clock::time_point{};
-      reader.read(
-          slot, batch.info, wanted, view_of(slot).subrun(begin, wanted.size()),
-          {options_.seed, batch.info.epoch}, [&] { return is_unwanted(batch); },
-          seen.reads().begin(batch.sequence, wanted.size()));
-      seen.reads().end(wanted);
-      if (is_timed) run_.note(wanted.size(), steady_clock::now() - began);
-    } catch (...) {
-      batch.note_error(reader.where());
-    }
+    batch.pick(schedule_.plan(), begin, wanted);
+    slots_->lists.note(slot, begin, wanted);
+    const bool is_timed = run == batch.first_run() && run_.is_timed(batch.sequence);
+    const auto began = is_timed ? steady_clock::now() : steady_clock::time_point{};
+    const random_key key{options_.seed, batch.info.epoch};
+    const auto is_over = [&] { return is_unwanted(batch); };
+    failed_batch* const failed =
+        reader.read({slot, batch.info, slots_->data(slot), begin, wanted, key}, is_over,
+                    seen.reads().begin(batch.sequence, wanted.size()));
+    if (failed != nullptr) return batch.note_failed(std::move(*failed));
+    seen.reads().end(wanted);
+    if (is_timed) run_.note(wanted.size(), steady_clock::now() - began);
   }
 
   [[nodiscard]] bool is_unwanted(const slot_work& batch) const noexcept {
@@ -421,7 +413,7 @@ class engine {
   batch_binder<Dataset, Sampler> binder_;
   std::optional<std::uint32_t> spare_;  // of the opener: a slot at hand
   read_guard guard_;
-  std::vector<guarded_reader<Dataset>> readers_;  // by worker; without workers the consumer's
+  std::vector<guarded_reader> readers_;  // by worker; without workers the consumer's
   loader_observer observer_;
   detail::seats seats_;
   [[no_unique_address]] teller_for<Dataset, Sampler> teller_;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <concepts>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -49,6 +50,23 @@ void close_ragged(std::byte* slab, const batch_layout<Record>& layout,
     begin = end;
   }
 }
+
+/// The question whether a batch is no longer wanted, without the type of who answers it, which must
+/// outlive this.
+class over_ref {
+ public:
+  template <std::predicate Over>
+    requires(!std::same_as<Over, over_ref>)
+  over_ref(const Over& over) noexcept  // NOLINT: implicit, as std::function is
+      : over_(&over),
+        ask_([](const void* asked) { return bool{(*static_cast<const Over*>(asked))()}; }) {}
+
+  [[nodiscard]] bool operator()() const { return ask_(over_); }
+
+ private:
+  const void* over_;
+  bool (*ask_)(const void*);
+};
 
 /// What an `error_policy` needs besides the readers: the ledger, what each batch has lost, and a
 /// place to wait for a retry. With a plain policy it holds nothing and every call is one branch.
@@ -173,8 +191,7 @@ class recovery {
   }
 
   /// Waits before retry `retry`; false as soon as `is_over()`, which `interrupt` has asked again.
-  template <class IsOver>
-  bool wait(std::size_t retry, const IsOver& is_over) {
+  bool wait(std::size_t retry, const over_ref& is_over) {
     std::unique_lock lock{waiting_};
     return !wake_.wait_for(lock, wait_before(policy_, retry), is_over);
   }

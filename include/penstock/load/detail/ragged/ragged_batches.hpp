@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <span>
 #include <string>
 #include <utility>
@@ -138,7 +139,7 @@ void place_samples(const D& data, const schedule& batches, Work& batch,
       }
     }
   } catch (...) {
-    batch.note_error(at);
+    batch.note_failed({std::current_exception(), at});
     batch.order.reset();
   }
 }
