@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock/load/detail/engine.hpp>
+#include <penstock/load/detail/batch_work.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -18,7 +18,7 @@ namespace ps = penstock;
 
 namespace {
 
-using work = ps::detail::batch_work<int>;
+using work = ps::detail::batch_work;
 
 void note(work& batch, std::size_t position) {
   try {
@@ -67,12 +67,10 @@ TEST_CASE("a padded batch continues at the start of its epoch, for any number of
           "[load]") {
   const std::uint64_t samples = GENERATE(~std::uint64_t{0}, std::uint64_t{25}, std::uint64_t{3});
   const ps::detail::epoch_plan plan{samples, 10, ps::partial_batch::pad};
-  ps::detail::batch_work<ps::detail::identity_order> batch;
   const std::uint64_t last = plan.batches() - 1;
-  batch.bind(plan.at({0, last}), last, ps::detail::identity_order{});
   for (std::size_t begin = 0; begin < 10; ++begin) {
     std::vector<std::uint64_t> found(10 - begin);
-    batch.pick(plan, begin, found);
+    ps::detail::pick_samples(ps::detail::identity_order{}, plan, plan.at({0, last}), begin, found);
     for (std::size_t i = 0; i < found.size(); ++i) {
       const std::uint64_t left = samples - last * 10;
       const std::uint64_t place = begin + i;

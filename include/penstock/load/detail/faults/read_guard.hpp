@@ -17,7 +17,7 @@
 
 #include <penstock/core/batch_info.hpp>
 #include <penstock/core/error.hpp>
-#include <penstock/core/layout.hpp>
+#include <penstock/core/support/slot_layout.hpp>
 #include <penstock/faults/error_policy.hpp>
 #include <penstock/faults/failure_ledger.hpp>
 #include <penstock/faults/stalled_read.hpp>
@@ -257,8 +257,7 @@ class read_guard {
 
   /// All runs of the batch in `slot` are read: samples after a skipped one move up in its memory,
   /// and `info` counts them.
-  template <record_type Record>
-  void end_batch(std::uint32_t slot, std::byte* slab, const batch_layout<Record>& layout,
+  void end_batch(std::uint32_t slot, std::byte* slab, const slot_layout& layout,
                  batch_info& info) noexcept {
     recovery_.end_batch(slot, slab, layout, info);
   }
@@ -266,13 +265,8 @@ class read_guard {
   /// Consumer: it is to get the batch in `slot`, or what `failed` has. Where the policy's limits
   /// are passed with this batch, that is in `failed` then.
   void judge(std::uint32_t slot, const batch_info& info, failed_batch& failed) noexcept {
-    if (!failed && recovery_.is_on()) {
-      failure where;
-      failed.error = recovery_.check_limits(slot, info, where);
-      if (failed) failed.place = where;
-    }
-    if (failed && failed.place->stage == "read")
-      failed.place->origin = origin(failed.place->sample);
+    if (failed || recovery_.is_on()) [[unlikely]]
+      judge_closely(slot, info, failed);
   }
 
   /// Has waits for a retry ask again whether their range is over. From any thread.
@@ -301,6 +295,17 @@ class read_guard {
   }
 
  private:
+  [[gnu::cold]] void judge_closely(std::uint32_t slot, const batch_info& info,
+                                   failed_batch& failed) noexcept {
+    if (!failed) {
+      failure where;
+      failed.error = recovery_.check_limits(slot, info, where);
+      if (!failed) return;
+      failed.place = where;
+    }
+    if (failed.place->stage == "read") failed.place->origin = origin(failed.place->sample);
+  }
+
   detail::recovery recovery_;
   read_watch watch_;
   bool names_failed_sample_;

@@ -15,12 +15,10 @@
 #include <utility>
 #include <vector>
 
-#include <penstock/core/batch.hpp>
 #include <penstock/core/batch_info.hpp>
 #include <penstock/core/error.hpp>
-#include <penstock/core/layout.hpp>
-#include <penstock/core/record.hpp>
 #include <penstock/core/support/cache_line.hpp>
+#include <penstock/core/support/slot_layout.hpp>
 #include <penstock/faults/error_policy.hpp>
 #include <penstock/faults/failure_ledger.hpp>
 #include <penstock/memory/support/sample_lists.hpp>
@@ -29,20 +27,20 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// Takes the samples that are gone out of the ragged field `Field` of the batch in `slab`: the
-/// values of those after them move up, and the offsets say where they are.
-template <std::size_t Field, record_type Record>
-void close_ragged(std::byte* slab, const batch_layout<Record>& layout,
-                  std::span<const std::uint8_t> is_gone) noexcept {
-  constexpr std::size_t width = sizeof(typename Record::template field_at<Field>::value_type);
-  auto* const offsets = reinterpret_cast<std::int32_t*>(slab + layout.template offsets_at<Field>());
-  std::byte* const values = slab + layout.template offset<Field>();
+/// Takes the samples that are gone out of a ragged field of the batch in `slab`: the values of those
+/// after them move up, and the offsets say where they are.
+inline void close_ragged(std::byte* slab, const slot_layout::field& field,
+                         std::span<const std::uint8_t> is_gone) noexcept {
+  auto* const offsets = reinterpret_cast<std::int32_t*>(slab + field.offsets_at);
+  std::byte* const values = slab + field.offset;
   std::size_t kept = 0;
   std::int32_t begin = offsets[0];  // kept apart: the entry may be overwritten by then
   for (std::size_t i = 0; i < is_gone.size(); ++i) {
     const std::int32_t end = offsets[i + 1];
     if (is_gone[i] == 0) {
-      const auto bytes = [](std::int32_t count) { return static_cast<std::size_t>(count) * width; };
+      const auto bytes = [&](std::int32_t count) {
+        return static_cast<std::size_t>(count) * field.sample_bytes;
+      };
       std::memmove(values + bytes(offsets[kept]), values + bytes(begin), bytes(end - begin));
       offsets[kept + 1] = offsets[kept] + (end - begin);
       ++kept;
@@ -146,16 +144,19 @@ class recovery {
 
   /// All samples of a batch are read: those after a skipped one move up, in `slab`, and `info`
   /// counts them.
-  template <record_type Record>
-  void end_batch(std::uint32_t slot, std::byte* slab, const batch_layout<Record>& layout,
+  void end_batch(std::uint32_t slot, std::byte* slab, const slot_layout& layout,
                  batch_info& info) noexcept {
     if (!is_on() || losses_[slot].has_none()) return;
     if (lists_ != nullptr) lists_->end_batch(slot);
     if (policy_.action != error_action::skip) return;
     const std::span<const std::uint8_t> is_gone{losses_[slot].is_gone.data(), info.size};
-    [&]<std::size_t... Fields>(std::index_sequence<Fields...>) {
-      (close_field<Fields>(slab, layout, is_gone), ...);
-    }(std::make_index_sequence<Record::size>{});
+    for (const slot_layout::field& field : layout.fields()) {
+      if (field.is_ragged) {
+        close_ragged(slab, field, is_gone);
+      } else {
+        close_gaps(slab + field.offset, field.sample_bytes, is_gone);
+      }
+    }
     if (lists_ != nullptr) lists_->close_gaps(slot, is_gone);
     const auto gone_of = [&](std::size_t count) {
       const auto first = is_gone.first(count);
@@ -236,16 +237,6 @@ class recovery {
   }
 
   /// Moves each stretch of samples that stay to the end of the stretch before.
-  template <std::size_t Field, record_type Record>
-  static void close_field(std::byte* slab, const batch_layout<Record>& layout,
-                          std::span<const std::uint8_t> is_gone) noexcept {
-    if constexpr (Record::template field_at<Field>::is_ragged) {
-      close_ragged<Field>(slab, layout, is_gone);
-    } else {
-      close_gaps(slab + layout.template offset<Field>(), layout.template sample_bytes<Field>(),
-                 is_gone);
-    }
-  }
   static void close_gaps(std::byte* field, std::size_t sample_bytes,
                          std::span<const std::uint8_t> is_gone) noexcept {
     std::byte* to = field;
