@@ -67,9 +67,9 @@ class loader_core {
 
   /// Starts all threads. Batches of `layout` by `plan`, in the slots of `ring`; `asked` is what the
   /// user wrote, `options` that with numbers in place of `automatic`.
-  loader_core(std::unique_ptr<source_ops> source, const epoch_plan& plan, const slot_layout& layout,
-              std::shared_ptr<ring_type> ring, const loader_options& asked,
-              const loader_options& options)
+  [[gnu::cold]] loader_core(std::unique_ptr<source_ops> source, const epoch_plan& plan,
+                            const slot_layout& layout, std::shared_ptr<ring_type> ring,
+                            const loader_options& asked, const loader_options& options)
       : asked_(asked),
         options_(options),
         source_(std::move(source)),
@@ -111,14 +111,14 @@ class loader_core {
     });
   }
   loader_core(loader_core&&) = delete;
-  ~loader_core() { shut_down(); }
+  [[gnu::cold]] ~loader_core() { shut_down(); }
 
   /// `state` is what holds this object: the thread of a reader that is abandoned keeps it alive.
   void kept_alive_by(const std::shared_ptr<void>& state) noexcept { state_ = state; }
 
   /// Ends the range and all threads, permanently. Waits for reads, except those beyond the timeout
   /// of a dataset that the loader owns.
-  void shut_down() noexcept {
+  [[gnu::cold]] void shut_down() noexcept {
     if (process_.is_in_child()) {
       // The threads are not here to be waited for, and may have held any lock when the process was
       // copied: nothing is touched, and from now on this keeps itself.
@@ -330,7 +330,8 @@ class loader_core {
     guard_.begin_batch(slot);
     return true;
   }
-  void make_order(const schedule::place& next, const guarded_reader& reader) noexcept {
+  [[gnu::cold]] void make_order(const schedule::place& next,
+                                const guarded_reader& reader) noexcept {
     order_error_ = nullptr;
     ordered_for_ = next;
     const auto shown = reader.shows_order(next.at.epoch, next.at.batch);
@@ -428,7 +429,7 @@ class loader_core {
   /// Nothing can be read any more: a worker failed outside a dataset's read (the device is in
   /// error), a read hangs beyond the timeout, or a stop was requested. The consumer gets the
   /// exception at its next step. From any thread.
-  void fail_all(failed_batch error) noexcept {
+  [[gnu::cold]] void fail_all(failed_batch error) noexcept {
     delivery_.fail(std::move(error));
     guard_.interrupt();
     pool_->look_again();
@@ -437,13 +438,13 @@ class loader_core {
   /// Ends the workers, and waits for all whose read was not given up. The threads of the others are
   /// detached, and keep what holds this alive until their read returns, where the loader owns all
   /// that they use; else they wait for `end_others`.
-  void end_workers() noexcept {
+  [[gnu::cold]] void end_workers() noexcept {
     const auto is_lost = [this](std::size_t worker) { return guard_.is_given_up(worker); };
     abandoned_ += pool_->stop(is_lost, facts_.borrows ? nullptr : state_.lock());
   }
   /// After `end_workers`: ends all other threads, and waits for them; for the call that the one
   /// that tells is in, with a timeout no longer than that. It is detached then, as a worker.
-  void end_others() noexcept {
+  [[gnu::cold]] void end_others() noexcept {
     guard_.stop(facts_.borrows);
     pool_->stop();
     if (!telling_) return;
@@ -464,7 +465,7 @@ class loader_core {
   }
   [[nodiscard]] consumer_meters<tick_clock>& seen() noexcept { return observer_.of_consumer(); }
 
-  void end_by(const failed_batch& failed) noexcept {
+  [[gnu::cold]] void end_by(const failed_batch& failed) noexcept {
     failure_.store(failed.place);
     stop();
   }

@@ -180,7 +180,8 @@ class alignas(cache_line) guarded_reader {
 
   /// A chunk has failed at place `at`. Where samples pass through several stages a later one may
   /// fail at an earlier place: blames that, if there is one.
-  void look_earlier(const chunk& all, std::size_t at, const over_ref& is_over) noexcept {
+  [[gnu::cold]] void look_earlier(const chunk& all, std::size_t at,
+                                  const over_ref& is_over) noexcept {
     if (at >= all.samples.size()) return;  // it is not known
     for (std::size_t i = 0; i < at && !is_over(); ++i) {
       if (const auto earlier = try_read(all.part(i, 1), all.samples.subspan(i, 1))) {
@@ -212,7 +213,7 @@ class alignas(cache_line) guarded_reader {
   }
 
   /// Does with the sample at place `i`, which is known to be bad, what the policy says.
-  bool pass_over(const chunk& all, std::size_t i) noexcept {
+  [[gnu::cold]] bool pass_over(const chunk& all, std::size_t i) noexcept {
     const std::uint64_t sample = all.samples[i];
     const sample_origin origin = guard_->origin(sample);
     const error_action action = shared_->policy().action;
@@ -241,8 +242,9 @@ class alignas(cache_line) guarded_reader {
   /// Reads a chunk that has failed at place `at` again, one by one: an adaptor may not have
   /// finished any of its samples. A sample that is known to have failed is not read again before
   /// its first retry.
-  bool reread_singly(const chunk& all, std::size_t at, const std::exception_ptr& error,
-                     const over_ref& is_over) noexcept {
+  [[gnu::cold]] bool reread_singly(const chunk& all, std::size_t at,
+                                   const std::exception_ptr& error,
+                                   const over_ref& is_over) noexcept {
     const bool is_sure = failed_.place->exact;
     for (std::size_t i = 0; i < all.samples.size() && !is_over(); ++i) {
       blame(all, i, true);
@@ -254,8 +256,8 @@ class alignas(cache_line) guarded_reader {
   }
 
   /// Does with the sample at place `i`, which has thrown `first`, what the policy says.
-  bool apply_policy(const chunk& all, std::size_t i, const std::exception_ptr& first,
-                    const over_ref& is_over) noexcept {
+  [[gnu::cold]] bool apply_policy(const chunk& all, std::size_t i, const std::exception_ptr& first,
+                                  const over_ref& is_over) noexcept {
     const std::uint64_t sample = all.samples[i];
     failure_ledger& ledger = shared_->ledger();
     auto error = first;
@@ -282,7 +284,7 @@ class alignas(cache_line) guarded_reader {
   }
 
   /// Reads another sample into place `i`; false when none of those drawn can be read.
-  bool substitute(const chunk& all, std::size_t i) noexcept {
+  [[gnu::cold]] bool substitute(const chunk& all, std::size_t i) noexcept {
     if (shared_->dataset_size() < 2) return false;
     substitutes others{all.key, all.samples[i], shared_->dataset_size()};
     for (int turn = 0; turn < substitutes::most; ++turn) {
